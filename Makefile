@@ -1,0 +1,39 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+JOBS   ?= auto
+
+.PHONY: help setup demo test test-all lint docs bench models calibrate clean
+
+help:
+	@echo "make demo       set up, then run the main job on real input"
+	@echo "make test       set up, then run the tests"
+	@echo "make test-all   the tests with the long sweeps and fuzz runs"
+	@echo "make lint       ruff, the layer contract, types"
+	@echo "make bench      the benchmarks, as ratios against a peer"
+	@echo "make docs       generate the documentation that comes from tables"
+
+setup: $(VENV)/.ready
+
+$(VENV)/.ready: pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit("hexane needs Python 3.11 or newer") if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	touch $@
+
+test: setup
+	$(BIN)/python -m pytest -n $(JOBS)
+
+test-all: setup
+	$(BIN)/python -m pytest -n $(JOBS) -m 'slow or not slow'
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .mypy_cache .import_linter_cache

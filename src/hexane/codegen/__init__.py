@@ -1,0 +1,1 @@
+"""Graph to tasks to image: partition, selection, tiling, placement on chip, linking."""

@@ -1,0 +1,1 @@
+"""An engine that executes an image as the hardware would: registers and bytes only."""

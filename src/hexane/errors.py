@@ -1,0 +1,108 @@
+"""One family of exceptions: every message says what was wrong, where, and what to do."""
+
+from __future__ import annotations
+
+
+class HexaneError(Exception):
+    """Anything that hexane refuses, with the place and, where there is one, the way out.
+
+    Parameters
+    ----------
+    message : what was wrong, one sentence without a full stop.
+    where : the place in the user's own terms (``file.hwx at byte 0x4000``, ``task[3].NE.MACCfg``, ``line 4, column 7``).
+    hint : what to do about it.
+    """
+
+    def __init__(self, message: str, *, where: str | None = None, hint: str | None = None) -> None:
+        self.message = message
+        self.where = where
+        self.hint = hint
+        super().__init__(self.__str__())
+
+    def __str__(self) -> str:
+        text = f"{self.where}: {self.message}" if self.where else self.message
+        return f"{text}; {self.hint}" if self.hint else text
+
+    def __reduce__(self) -> tuple:
+        return (_rebuild, (type(self), self.message, self.where, self.hint, self.__dict__))
+
+
+def _rebuild(kind: type[HexaneError], message: str, where: str | None, hint: str | None, state: dict) -> HexaneError:
+    error = kind.__new__(kind)
+    HexaneError.__init__(error, message, where=where, hint=hint)
+    error.__dict__.update(state)
+    return error
+
+
+class FormatError(HexaneError):
+    """A file's content is not what its format asks for. ``offset`` is the byte offset, where it is known."""
+
+    def __init__(
+        self, message: str, *, offset: int | None = None, where: str | None = None, hint: str | None = None
+    ) -> None:
+        self.offset = offset
+        if offset is not None:
+            where = f"{where} at byte {offset:#x}" if where else f"byte {offset:#x}"
+        super().__init__(message, where=where, hint=hint)
+
+
+class SyntaxProblem(HexaneError):
+    """Text (assembly, MIL, a command's argument) that does not parse. ``line`` and ``column`` count from 1."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        line: int,
+        column: int,
+        source: str | None = None,
+        name: str = "line",
+        hint: str | None = None,
+    ) -> None:
+        self.line = line
+        self.column = column
+        self.source = source
+        where = f"{name} {line}, column {column}" if name == "line" else f"{name}:{line}:{column}"
+        if source is not None:
+            message = f"{message}\n    {source}\n    {' ' * (column - 1)}^"
+        super().__init__(message, where=where, hint=hint)
+
+
+class GraphError(HexaneError):
+    """A graph breaks a type, shape or structure rule of the MIL vocabulary."""
+
+
+class UnsupportedError(HexaneError):
+    """Well-formed, and not something that hexane (or the engine) can do; the message says which of the two."""
+
+
+class UsageError(HexaneError):
+    """An argument of a call or of a command is wrong (name, dtype, shape, range)."""
+
+
+class EmulationError(HexaneError):
+    """The emulated engine met a state that real hardware would hang on or that no rule covers.
+
+    ``task`` is the task's index, ``register`` its dotted name, ``address`` a byte address in the memory named in the
+    message; each is None where it does not apply.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        task: int | None = None,
+        register: str | None = None,
+        address: int | None = None,
+        hint: str | None = None,
+    ) -> None:
+        self.task = task
+        self.register = register
+        self.address = address
+        parts = [] if task is None else [f"task[{task}]"]
+        if register is not None:
+            parts.append(register)
+        where = ".".join(parts) or None
+        if address is not None:
+            where = f"{where} at {address:#x}" if where else f"{address:#x}"
+        super().__init__(message, where=where, hint=hint)

@@ -1,0 +1,1 @@
+"""Files to and from graphs and images."""

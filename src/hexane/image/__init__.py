@@ -1,0 +1,1 @@
+"""An engine program: sections, surfaces, symbols, tasks; built, linked and edited from parts."""

@@ -1,0 +1,1 @@
+"""Task descriptors as data: one declarative table of blocks, registers and bit fields per generation."""

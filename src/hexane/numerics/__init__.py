@@ -1,0 +1,1 @@
+"""The engine's arithmetic on a graph, for any chip, without making tasks."""

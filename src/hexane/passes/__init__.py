@@ -1,0 +1,1 @@
+"""Graph to graph: canonical form, folding, fusion, legalisation."""

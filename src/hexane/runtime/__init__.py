@@ -1,0 +1,1 @@
+"""A program on a device: the emulator, Linux, macOS."""

@@ -1,0 +1,1 @@
+"""Tasks or a graph to microseconds and millijoules."""

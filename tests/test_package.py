@@ -1,0 +1,36 @@
+"""The package as a whole: cheap to import, one front door."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+
+import hexane
+from hexane.errors import EmulationError, FormatError
+
+
+def test_import_loads_nothing_heavy():
+    code = (
+        "import sys, hexane; "
+        "heavy = {'numba', 'onnx', 'coremltools', 'torch', 'matplotlib', 'rich', 'typer', 'lark', 'onnxruntime'}; "
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
+
+
+def test_errors_say_where_and_what_to_do():
+    error = FormatError("the magic is 0x0", offset=0, where="a.hwx", hint="is this an engine program?")
+    assert str(error) == "a.hwx at byte 0x0: the magic is 0x0; is this an engine program?"
+    error = EmulationError("reads past its surface", task=3, register="TileDMASrc.BaseAddr", address=0x4000)
+    assert str(error) == "task[3].TileDMASrc.BaseAddr at 0x4000: reads past its surface"
+
+
+def test_errors_survive_pickling():
+    error = pickle.loads(pickle.dumps(FormatError("bad", offset=7, hint="look")))
+    assert (type(error), error.offset, str(error)) == (FormatError, 7, "byte 0x7: bad; look")
+
+
+def test_unknown_name_is_an_attribute_error():
+    assert not hasattr(hexane, "no_such_name")
