@@ -27,10 +27,26 @@ _FRONT_DOOR = {
 }
 
 _ROOMS = frozenset(
-    "arithmetic chips cli codegen emulator formats graph image isa kernels numerics passes report runtime timing".split()
+    {
+        "arithmetic",
+        "chips",
+        "cli",
+        "codegen",
+        "emulator",
+        "formats",
+        "graph",
+        "image",
+        "isa",
+        "kernels",
+        "numerics",
+        "passes",
+        "report",
+        "runtime",
+        "timing",
+    }
 )
 
-__all__ = ["HexaneError", "__version__", *_FRONT_DOOR]  # noqa: PLE0604
+__all__ = ["HexaneError", "__version__", *_FRONT_DOOR]
 
 
 def __getattr__(name: str) -> Any:

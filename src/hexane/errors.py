@@ -9,7 +9,7 @@ class HexaneError(Exception):
     Parameters
     ----------
     message : what was wrong, one sentence without a full stop.
-    where : the place in the user's own terms (``file.hwx at byte 0x4000``, ``task[3].NE.MACCfg``, ``line 4, column 7``).
+    where : the place in the user's own terms (``file.hwx at byte 0x4000``, ``task[3].NE.MACCfg``).
     hint : what to do about it.
     """
 
