@@ -1,1 +1,19 @@
 """What each chip is: generation, cores, clocks, memories, limits and measured constants, each with its evidence."""
+
+from hexane.chips.evidence import Evidence, weakest
+from hexane.chips.generations import GENERATIONS, Generation, generation, generation_of_subtype
+from hexane.chips.names import get, parse_list
+from hexane.chips.table import CHIPS, Chip
+
+__all__ = [
+    "CHIPS",
+    "GENERATIONS",
+    "Chip",
+    "Evidence",
+    "Generation",
+    "generation",
+    "generation_of_subtype",
+    "get",
+    "parse_list",
+    "weakest",
+]

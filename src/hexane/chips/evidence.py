@@ -1,0 +1,28 @@
+"""How we know a thing: the three marks, in the order in which they are trusted."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Evidence(StrEnum):
+    """Where a claim about the hardware comes from (spec/engine-h13 §0).
+
+    ``SILICON``: observed on an engine, by the public project that the source names.
+    ``APPLE``: read from what Apple's compiler or its tables contain.
+    ``INFERRED``: follows from register semantics, names or a neighbouring generation; never seen.
+    """
+
+    SILICON = "SILICON"
+    APPLE = "APPLE"
+    INFERRED = "INFERRED"
+
+    @property
+    def rank(self) -> int:
+        """0 for the most trusted."""
+        return list(Evidence).index(self)
+
+
+def weakest(*marks: Evidence) -> Evidence:
+    """The mark of a claim that rests on all of the given ones; SILICON for none."""
+    return max(marks, key=lambda mark: mark.rank, default=Evidence.SILICON)

@@ -1,0 +1,51 @@
+"""Finding a chip by what people call it."""
+
+from __future__ import annotations
+
+import difflib
+import re
+
+from hexane.chips.table import CHIPS, Chip
+from hexane.errors import UsageError
+
+
+def _key(name: str) -> str:
+    return re.sub(r"[\s_\-]+|^apple", "", name.strip().lower())
+
+
+def _index() -> dict[str, Chip]:
+    index: dict[str, Chip] = {}
+    for chip in CHIPS:
+        for name in (chip.name, chip.soc, *chip.aliases):
+            index.setdefault(_key(name), chip)
+    for chip in CHIPS:  # a compiler target names the first chip that has it
+        index.setdefault(_key(chip.target), chip)
+    return index
+
+
+_INDEX = _index()
+
+
+def get(name: str | Chip) -> Chip:
+    """The chip called ``name``: a product name (``"M4 Max"``, ``"m4max"``, ``"Apple M1"``), SoC or compiler target.
+
+    Raises :class:`UsageError` with the nearest known names for anything else.
+    """
+    if isinstance(name, Chip):
+        return name
+    if not isinstance(name, str):
+        raise UsageError(f"a chip is named by a string, not {type(name).__name__}", hint='write "M1" or "M4 Max"')
+    chip = _INDEX.get(_key(name))
+    if chip is None:
+        near = difflib.get_close_matches(_key(name), _INDEX, n=3)
+        known = ", ".join(dict.fromkeys(_INDEX[k].name for k in near)) or ", ".join(c.name for c in CHIPS)
+        raise UsageError(f"unknown chip {name!r}", hint=f"did you mean one of: {known}")
+    return chip
+
+
+def parse_list(text: str) -> list[Chip]:
+    """Chips from a comma-separated argument (``M1,M4,"A17 Pro"``); ``all`` is every chip from H13 on."""
+    if _key(text) == "all":
+        return [chip for chip in CHIPS if chip.generation_name not in ("h11", "h12")]
+    names = [part.strip().strip("\"'") for part in text.split(",")]
+    return [get(name) for name in names if name]

@@ -1,0 +1,84 @@
+"""The chips that people own (spec/generations §1.2, spec/performance §2, spec/devices §2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hexane.chips.evidence import Evidence
+from hexane.chips.generations import Generation, generation
+
+
+@dataclass(frozen=True)
+class Chip:
+    """One chip as a user names it.
+
+    ``target`` is the name that Apple's compiler takes, ``generation_name`` the register format behind it.
+    ``clock_mhz`` is the top step of the neural cores with ``clock_evidence``; ``engines`` counts engines of 16 cores.
+    ``macs_per_core_cycle`` is 256 in fp16 on every chip measured (spec/performance §2). ``winograd``: dense 3x3 and 1x3
+    kernels at stride 1 run as a one-dimensional F(2,3) transform (spec/numerics §6). ``sibling`` names the chip whose
+    measured constants stand in where this one has none.
+    """
+
+    name: str
+    soc: str
+    target: str
+    generation_name: str
+    clock_mhz: float
+    clock_evidence: Evidence
+    engines: int = 1
+    winograd: bool = False
+    sibling: str | None = None
+    aliases: tuple[str, ...] = ()
+    macs_per_core_cycle: int = 256
+
+    @property
+    def generation(self) -> Generation:
+        """What an engine of this chip can hold."""
+        return generation(self.generation_name)
+
+    @property
+    def cores(self) -> int:
+        """Neural cores over all engines of the chip."""
+        return self.generation.cores * self.engines
+
+    @property
+    def peak_macs_per_us(self) -> float:
+        """fp16 multiply-accumulates per microsecond at the top clock, over all engines."""
+        return self.cores * self.macs_per_core_cycle * self.clock_mhz
+
+    def __str__(self) -> str:
+        return self.name
+
+
+_TABLE, _GUESS = Evidence.APPLE, Evidence.INFERRED
+
+CHIPS: tuple[Chip, ...] = (
+    Chip("A12", "T8020", "h11", "h11", 1000.0, _GUESS, sibling="M1", aliases=("a12 bionic",)),
+    Chip("A13", "T8030", "h12", "h12", 1200.0, _GUESS, sibling="M1", aliases=("a13 bionic",)),
+    Chip("A14", "T8101", "h13", "h13", 1428.0, _GUESS, sibling="M1", aliases=("a14 bionic",)),
+    Chip("M1", "T8103", "h13", "h13", 1428.0, _TABLE),
+    Chip("M1 Pro", "T6000", "h13g", "h13", 1464.0, _TABLE, sibling="M1 Max"),
+    Chip("M1 Max", "T6001", "h13g", "h13", 1464.0, _TABLE),
+    Chip("M1 Ultra", "T6002", "h13g", "h13", 1464.0, _TABLE, engines=2, sibling="M1 Max"),
+    Chip("A15", "T8110", "h14", "h14", 1938.0, _GUESS, sibling="M2", aliases=("a15 bionic",)),
+    Chip("M2", "T8112", "h14", "h14", 1938.0, _TABLE, sibling="M2 Pro"),
+    Chip("M2 Pro", "T6020", "h14g", "h14", 1938.0, _TABLE),
+    Chip("M2 Max", "T6021", "h14g", "h14", 1938.0, _TABLE),
+    Chip("M2 Ultra", "T6022", "h14g", "h14", 1938.0, _TABLE, engines=2, sibling="M2 Max"),
+    Chip("A16", "T8120", "h15", "h15", 2064.0, _GUESS, sibling="M3 Pro", aliases=("a16 bionic",)),
+    Chip("M3", "T8122", "h15", "h15", 2064.0, _TABLE, sibling="M3 Pro"),
+    Chip("M3 Pro", "T6030", "h15g", "h15", 2064.0, _TABLE),
+    Chip("M3 Max", "T6031", "h15g", "h15", 2064.0, _TABLE, sibling="M3 Pro"),
+    Chip("M3 Ultra", "T6032", "h15c", "h15", 2064.0, _GUESS, engines=2, sibling="M3 Pro"),
+    Chip("A17 Pro", "T8130", "h16", "h16", 2160.0, _GUESS, sibling="M4", aliases=("a17",)),
+    Chip("M4", "T8132", "h16g", "h16", 2364.0, _TABLE),
+    Chip("M4 Pro", "T6040", "h16g", "h16", 2364.0, _TABLE),
+    Chip("M4 Max", "T6041", "h16g", "h16", 2364.0, _TABLE),
+    Chip("A18", "T8140", "h17", "h17", 2172.0, _GUESS, winograd=True, sibling="M5"),
+    Chip("A18 Pro", "T8140", "h17", "h17", 2172.0, _GUESS, winograd=True, sibling="M5"),
+    Chip("M5", "T8142", "h17", "h17", 2172.0, _TABLE, winograd=True),
+    Chip("M5 Pro", "T6050", "h17s", "h17", 2364.0, _TABLE, winograd=True),
+    Chip("M5 Max", "T6051", "h17s", "h17", 2364.0, _TABLE, winograd=True, sibling="M5 Pro"),
+    Chip("A19", "T8150", "h18", "h18", 2364.0, _GUESS, winograd=True, sibling="M5 Pro"),
+    Chip("M6", "T8152", "h18g", "h19", 2580.0, _TABLE, engines=2, winograd=True),
+)
