@@ -1,0 +1,245 @@
+"""What a kernel stream looks like: the numbers that fix the place of every weight, and nothing about their values.
+
+A task's kernel is one byte stream per neural core (spec/engine-h13 §9). A core works in *passes*: in one pass it holds
+a few output channels (*lanes*) in its accumulators and reads every coefficient of those lanes. The stream is the
+passes' coefficients in the order in which the core needs them, each pass preceded by the bias of its lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from hexane.errors import UnsupportedError, UsageError
+
+CHUNK_ALIGN = 64
+"""Every core's stream starts and ends on 64 bytes (§9)."""
+TABLE_BYTES = 128
+"""A look-up table at the head of a core's stream (§9.1)."""
+PALETTE_BYTES = 64
+"""A palette at the head of a core's stream (§9.10)."""
+SPARSE_LANES = 4
+"""A sparse stream holds lanes in fours; lanes that do not exist are zero (§9.6)."""
+MASK_ELEMENTS = 8
+"""One mask byte of a sparse stream stands for so many elements (§9.6)."""
+
+_FORMATS: dict[str, np.dtype] = {"float16": np.dtype("<u2"), "int8": np.dtype("u1"), "uint8": np.dtype("u1")}
+_MOST_CHANNELS = 1 << 17
+_MOST_WEIGHTS = 1 << 31
+
+
+def align(count: int, step: int = CHUNK_ALIGN) -> int:
+    """``count`` rounded up to a multiple of ``step``."""
+    return -(-count // step) * step
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One pass of a dense kernel: output channels ``first + core * lanes + lane``, counted within the group."""
+
+    first: int
+    lanes: int
+
+
+@dataclass(frozen=True)
+class KernelLayout:
+    """The geometry of one task's kernel (spec/engine-h13 §9).
+
+    Parameters
+    ----------
+    cout, cin : output and input channels *per group*; with ``unicast`` all output channels, and the inputs of one.
+    kh, kw : kernel height and width in pixels.
+    groups : how often the task runs over its channels (register ``Common.GroupConvCfg.NumGroups``).
+    unicast : each output channel has ``cin`` inputs of its own (depthwise: ``cin`` = 1).
+    cores : neural cores that share the output channels, a power of two up to 16.
+    ocg : log2 of the most lanes of a pass (register ``Common.ConvCfg.OCGSize``); of no meaning with ``unicast``.
+    dtype : "float16", "int8" or "uint8".
+    stride : (rows, columns) as in the task's registers; orders the positions of sparse and widened kernels.
+    sparse : mask-compressed (§9.6).
+    binary : sparse with masks only; a set bit stands for the one palette entry (§9.10).
+    bias : a bias per output channel stands before the coefficients of its pass.
+    table : a 128-byte look-up table stands at the head of every core's stream.
+    widened : two output columns per step, the rewrite of kernels wider than 7 (§9.8).
+    weighted : False for a task whose stream holds nothing but a table (implicit kernel of ones, copies).
+    runtime : the stream is a tensor that an earlier task or the host wrote (§9.7); the same order, nothing to pack.
+    """
+
+    cout: int
+    cin: int
+    kh: int = 1
+    kw: int = 1
+    groups: int = 1
+    unicast: bool = False
+    cores: int = 16
+    ocg: int = 4
+    dtype: str = "float16"
+    stride: tuple[int, int] = (1, 1)
+    sparse: bool = False
+    binary: bool = False
+    bias: bool = False
+    table: bool = False
+    widened: bool = False
+    weighted: bool = True
+    runtime: bool = False
+
+    def __post_init__(self) -> None:
+        if self.dtype not in _FORMATS:
+            raise UsageError(f"kernel format {self.dtype!r} is none of {', '.join(_FORMATS)}", where="KernelLayout")
+        for name, low, high in (
+            ("cout", 1, _MOST_CHANNELS),
+            ("cin", 1, _MOST_CHANNELS),
+            ("kh", 1, 32),
+            ("kw", 1, 32),
+            ("groups", 1, 8192),
+            ("ocg", 0, 7),
+        ):
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise UsageError(f"{name} = {value} is outside {low}..{high}", where="KernelLayout")
+        if self.cores not in (1, 2, 4, 8, 16):
+            raise UsageError(f"cores = {self.cores} is not a power of two up to 16", where="KernelLayout")
+        if not set(self.stride) <= {1, 2}:
+            raise UsageError(f"stride {self.stride} has a part other than 1 and 2", where="KernelLayout")
+        if prod(self.weight_shape) > _MOST_WEIGHTS:
+            raise UsageError(f"a kernel of {self.weight_shape} is larger than any program holds", where="KernelLayout")
+        if self.weighted:
+            self._refuse_unknown()
+
+    def _refuse_unknown(self) -> None:
+        """Combinations whose bytes nobody has decoded (spec/engine-h13 §9.8, §9.10, §17)."""
+
+        def refuse(what: str, hint: str) -> None:
+            raise UnsupportedError(f"the layout of {what} is not known", where="kernel", hint=hint)
+
+        if self.unicast and self.groups > 1:
+            refuse("a unicast kernel with groups", "use one task per group")
+        if self.dtype != "float16" and (self.bias or self.sparse or self.widened):
+            refuse("an 8-bit kernel with bias, mask or widening", "use float16 weights")
+        if self.binary and (not self.sparse or self.bias or self.table):
+            refuse("a palette with bias, with a table or without a mask", "use plain float16 weights")
+        if self.widened and (not self.unicast or self.sparse or self.cin != 1 or self.kh != 1):
+            refuse("a widened kernel other than depthwise 1 x k", "use kernels up to 7 wide, or put the long axis on H")
+        if self.stride != (1, 1) and not (self.sparse or self.widened):
+            refuse("a dense stream with stride 2", "kernels with stride 2 are sparse streams")
+        if self.groups > 1 and len(steps := list(self.passes())) > 1:
+            uneven = self.cout % self.cores and steps[-1].lanes * self.cores > self.cout - steps[-1].first
+            if self.sparse or uneven:
+                refuse("groups of several passes with mask or with idle cores", "use one task per group")
+
+    # ---- shape ---------------------------------------------------------------------------------------------------
+
+    @property
+    def weight_shape(self) -> tuple[int, int, int, int]:
+        """Shape of the weights, OIHW; O counts the channels of all groups."""
+        return (self.groups * self.cout, self.cin, self.kh, self.kw)
+
+    @property
+    def element(self) -> np.dtype:
+        """The stored element as an unsigned integer, so that every bit pattern survives."""
+        return _FORMATS[self.dtype]
+
+    @property
+    def taps(self) -> int:
+        """Coefficients of one output channel."""
+        return self.cin * self.kh * self.kw
+
+    @property
+    def positions(self) -> int:
+        """Kernel positions of a sparse stream, those outside the kernel that fill up the parity phases included."""
+        sy, sx = self.stride
+        return align(self.kh, sy) * align(self.kw, sx)
+
+    def passes(self) -> Iterator[Pass]:
+        """The passes of a dense kernel, in stream order (§9.2, §8.6).
+
+        A pass holds 2^ocg lanes, the last one what remains. Apple's sections fix that up to one pass of any number of
+        lanes and several full ones; a short pass behind full ones is INFERRED.
+        """
+        first, most = 0, 1 << self.ocg
+        while first < self.cout:
+            lanes = min(most, -(-(self.cout - first) // self.cores))
+            yield Pass(first, lanes)
+            first += lanes * self.cores
+
+    @property
+    def prefix(self) -> int:
+        """Bytes of one core's stream before the first pass."""
+        return TABLE_BYTES * self.table + PALETTE_BYTES * self.binary
+
+    def core_channels(self, core: int) -> int:
+        """How many output channels (of one group) the core computes."""
+        if self.unicast:
+            return len(range(core, self.cout, self.cores))
+        return sum(min(max(self.cout - p.first - core * p.lanes, 0), p.lanes) for p in self.passes())
+
+    @property
+    def active(self) -> int:
+        """Cores that have anything to read; the others stay switched off."""
+        if not self.weighted:
+            return self.cores
+        return sum(self.core_channels(core) > 0 for core in range(self.cores))
+
+    def core_bytes(self, core: int = 0) -> int:
+        """Size of the core's stream in bytes; of a sparse stream the size when no weight is zero."""
+        if not self.weighted:
+            return align(self.prefix)
+        size = self.element.itemsize
+        if self.unicast:
+            count = self.core_channels(core)
+            return align(self.prefix + count * self.channel_bytes)
+        part = 0
+        for step in self.passes():
+            if core * step.lanes + step.first >= self.cout:
+                continue
+            part += step.lanes * 2 * self.bias
+            part += self._body_bytes(step.lanes) if self.sparse else step.lanes * self.taps * size
+        return self.prefix + self.groups * align(part) if part else 0
+
+    @property
+    def channel_bytes(self) -> int:
+        """Stream bytes of one channel of a unicast kernel (of a sparse one when no weight is zero)."""
+        if self.widened:
+            return 2 * (2 * self.bias + 2 * (self.kw + 1))
+        return 2 * self.bias + (self._body_bytes(1) if self.sparse else self.taps * self.element.itemsize)
+
+    def _body_bytes(self, lanes: int) -> int:
+        elements = self.cin * self.positions * align(lanes, SPARSE_LANES)
+        values = 0 if self.binary else 2 * lanes * self.taps
+        return 3 + -(-elements // MASK_ELEMENTS) + values
+
+    @property
+    def inferred(self) -> tuple[str, ...]:
+        """What of this layout follows by analogy only; empty where Apple's bytes show it (§9)."""
+        reasons = []
+        if not self.weighted or self.runtime:
+            return ()
+        if not self.unicast and self.cout % self.cores and self.cout > self.cores:
+            reasons.append("output channels are not a multiple of the cores")
+        steps = [] if self.unicast else list(self.passes())
+        if len(steps) > 1:
+            if steps[-1].lanes != steps[0].lanes:
+                reasons.append("a short last pass")
+            if self.bias:
+                reasons.append("bias in front of every pass")
+            if self.sparse:
+                reasons.append("a sparse stream of several passes")
+            if self.groups > 1:
+                reasons.append("groups of several passes")
+        if self.table and self.bias:
+            reasons.append("table before bias")
+        if self.table and self.groups > 1:
+            reasons.append("one table before all groups")
+        if self.sparse and self.stride == (1, 1) and (self.kh, self.kw) != (1, 2):
+            reasons.append("a sparse stream at stride 1")
+        if self.stride in ((1, 2), (2, 1)) and self.sparse:
+            reasons.append("a sparse stream with stride 2 along one axis")
+        if self.sparse and not self.unicast and steps[0].lanes % SPARSE_LANES and steps[0].lanes != 1:
+            reasons.append("a sparse stream whose lanes are not a multiple of four")
+        if self.widened and (self.kw != 9 or not self.bias):
+            reasons.append("a widened kernel other than 1 x 9 with bias")
+        if self.dtype != "float16" and not self.unicast:
+            reasons.append("an 8-bit kernel that is not unicast")
+        return tuple(reasons)
