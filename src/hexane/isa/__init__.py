@@ -1,1 +1,24 @@
-"""Task descriptors as data: one declarative table of blocks, registers and bit fields per generation."""
+"""Registers, task descriptors and assembly text: one declarative table per engine generation, everything else from it.
+
+>>> from hexane.isa import decode_stream, encode_stream, Task, link
+"""
+
+from hexane.isa.generations import GENERATIONS
+from hexane.isa.program import cut, link
+from hexane.isa.schema import FieldError
+from hexane.isa.stream import decode_stream, encode_stream, next_offset, place, task_from_words
+from hexane.isa.task import Place, Task
+
+__all__ = [
+    "GENERATIONS",
+    "FieldError",
+    "Place",
+    "Task",
+    "cut",
+    "decode_stream",
+    "encode_stream",
+    "link",
+    "next_offset",
+    "place",
+    "task_from_words",
+]

@@ -1,0 +1,65 @@
+"""The generations whose tasks hexane reads, and what their streams have in common (spec/generations §1.1, §4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import import_module
+
+from hexane.errors import UnsupportedError, UsageError
+from hexane.isa.records import H13_HEADS, PACKED_HEADS, Heads
+from hexane.isa.schema import Table
+
+GENERATIONS = ("h13", "h14", "h15", "h16", "h17", "h18")
+"""Generations with a register table, oldest first."""
+
+_WITHOUT_TABLE = {
+    "h11": "task descriptor version 5 (A12)",
+    "h12": "task descriptor version 6 (A13)",
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Family:
+    """How the tasks of one generation lie in a stream."""
+
+    table: Table
+    heads: Heads
+    header_words: int  # without the extension word
+    flags_word: int  # header word with the extension bits
+    extension: int  # the bits that, when all set, announce one more header word
+    alignment: int  # bytes between possible task starts
+    frame: tuple[int, ...]  # words in front of the first task
+
+    @property
+    def generation(self) -> str:
+        return self.table.generation
+
+    @property
+    def packed(self) -> bool:
+        """Streams of H14 and later: no link pointer, sizes in header word 0, three record forms."""
+        return self.heads is PACKED_HEADS
+
+    def extended(self, flags: int) -> bool:
+        return flags & self.extension == self.extension
+
+
+@lru_cache
+def family_of(generation: str) -> Family:
+    """The family of a generation's name.
+
+    Raises UnsupportedError for H11 and H12, whose task format is not published, UsageError for other names.
+    """
+    if generation in _WITHOUT_TABLE:
+        raise UnsupportedError(
+            f"{generation} tasks are {_WITHOUT_TABLE[generation]}, whose format is not known",
+            hint=f"hexane reads tasks of {', '.join(GENERATIONS)}",
+        )
+    if generation not in GENERATIONS:
+        raise UsageError(f"unknown engine generation {generation!r}", hint=f"known are {', '.join(GENERATIONS)}")
+    table: Table = import_module(f"hexane.isa.{generation}").TABLE
+    if generation == "h13":
+        return Family(table, H13_HEADS, 10, 6, 1 << 24, 0x100, ())
+    if generation in ("h14", "h15"):
+        return Family(table, PACKED_HEADS, 8, 7, 3, 16, (0, 0, 0, 0) if generation == "h14" else (1, 0, 0, 0))
+    return Family(table, PACKED_HEADS, 9, 8, 3, 16, (1, 0, 0, 0))

@@ -1,0 +1,179 @@
+"""Records: how a task's words name the registers that they write (spec/engine-h13 §4.1, spec/generations §4.4).
+
+A task is a header and a list of records; a record is one head word and the values it writes. There are two families:
+
+* ``h13``: one form. Head = ``(count - 1) << 26 | byte address``.
+* ``h14`` and later: word addresses (kept here as byte addresses) and three forms.
+  *dense* writes consecutive registers; *scatter* writes its base and those of the sixteen registers behind it that a
+  mask selects; *address* is dense, and its values are offsets from a slot of the loader's base-address table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+from hexane.errors import FormatError, UsageError
+
+DENSE, SCATTER, ADDRESS = "dense", "scatter", "address"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One head word, taken apart: the form, the byte addresses written in order, and the slot of an address record."""
+
+    form: str
+    addresses: tuple[int, ...]
+    slot: int = 0  # field value of the head: 4 per entry of the base-address table
+
+    @property
+    def base(self) -> int:
+        return self.addresses[0]
+
+
+class Heads:
+    """Head words of one family."""
+
+    unit: int  # bytes that one step of the head's address is worth
+    top: int  # first byte address that a head cannot say
+
+    def __init__(
+        self, unit: int, top: int, longest: int, read: Callable[[int], Record], write: Callable[[Record], int]
+    ):
+        self.unit, self.top, self.longest = unit, top, longest
+        self.read = lru_cache(4096)(read)
+        self.write = write
+
+
+def _run(base: int, count: int) -> tuple[int, ...]:
+    return tuple(range(base, base + 4 * count, 4))
+
+
+def _read_h13(head: int) -> Record:
+    if head & 3:
+        raise FormatError(f"record head {head:#010x} has a byte address that is no multiple of 4")
+    return Record(DENSE, _run(head & 0x3FFFFFC, (head >> 26) + 1))
+
+
+def _write_h13(record: Record) -> int:
+    if record.form != DENSE:
+        raise UsageError(f"an H13 task has no {record.form} records")
+    return (len(record.addresses) - 1) << 26 | record.base
+
+
+def _read_packed(head: int) -> Record:
+    base = (head & 0x7FFF) << 2
+    if head >> 31:
+        mask = head >> 15 & 0xFFFF
+        return Record(SCATTER, (base, *(base + 4 + 4 * i for i in range(16) if mask >> i & 1)))
+    addresses = _run(base, (head >> 15 & 0x3F) + 1)
+    if head >> 29 & 1:
+        if head >> 30 & 1:
+            raise FormatError(f"record head {head:#010x} has the unknown bit 30 set")
+        return Record(ADDRESS, addresses, head >> 21 & 0xFF)
+    if head >> 21 & 0x3FF:
+        raise FormatError(f"record head {head:#010x} has unknown bits among 30:21 set")
+    return Record(DENSE, addresses)
+
+
+def _write_packed(record: Record) -> int:
+    base, count = record.base >> 2, len(record.addresses) - 1
+    if record.form == SCATTER:
+        mask = sum(1 << ((address - record.base) // 4 - 1) for address in record.addresses[1:])
+        return 1 << 31 | mask << 15 | base
+    return (1 << 29 | record.slot << 21 if record.form == ADDRESS else 0) | count << 15 | base
+
+
+H13_HEADS = Heads(1, 0x4000000, 64, _read_h13, _write_h13)
+PACKED_HEADS = Heads(4, 0x8000 * 4, 64, _read_packed, _write_packed)
+
+
+class Layout:
+    """Where every word of a task lies; one for all tasks that have the same records.
+
+    ``heads`` are (position in the task's words, head word). ``position`` gives, for a register's key (its byte
+    address, or ``-1 - i`` for header word ``i``), the position of its last write.
+    """
+
+    def __init__(self, family: Heads, header_words: int, records: Sequence[Record]):
+        self.family = family
+        self.header_words = header_words
+        self.records = tuple(records)
+        heads = []
+        at = header_words
+        for record in self.records:
+            heads.append((at, family.write(record)))
+            at += 1 + len(record.addresses)
+        self.heads = tuple(heads)
+        self.size = at
+
+    @cached_property
+    def position(self) -> dict[int, int]:
+        result = {-1 - i: i for i in range(self.header_words)}
+        for (at, _), record in zip(self.heads, self.records):
+            for i, address in enumerate(record.addresses):
+                result[address] = at + 1 + i
+        return result
+
+    @cached_property
+    def writes(self) -> int:
+        """How many register writes there are, repeated ones counted."""
+        return sum(len(record.addresses) for record in self.records)
+
+    @cached_property
+    def slots(self) -> dict[int, int]:
+        """Slot field of every register that an address record writes."""
+        return {a: r.slot for r in self.records if r.form == ADDRESS for a in r.addresses}
+
+    def fits(self, words: Sequence[int], start: int = 0) -> bool:
+        """Whether these words have just these record heads."""
+        return all(words[start + at] == head for at, head in self.heads)
+
+
+@lru_cache(4096)
+def canonical(
+    family: Heads, header_words: int, addresses: tuple[int, ...], slots: tuple[tuple[int, int], ...]
+) -> Layout:
+    """The layout of a task that is made new: these registers in this order, with as few words as the forms allow.
+
+    Registers in a row share a record. In packed streams a record with gaps becomes a scatter record where that is
+    shorter, and address records stand behind all others, as Apple's compiler has them.
+    """
+    plain = [address for address in addresses if address not in dict(slots)]
+    records = list(_plain_records(family, plain))
+    slot_of = dict(slots)
+    for run in _runs([address for address in addresses if address in slot_of], 64, slot_of.get):
+        records.append(Record(ADDRESS, run, slot_of[run[0]]))
+    return Layout(family, header_words, records)
+
+
+def _plain_records(family: Heads, addresses: list[int]) -> Iterable[Record]:
+    if family is H13_HEADS:
+        yield from (Record(DENSE, run) for run in _runs(addresses, family.longest))
+        return
+    at = 0
+    while at < len(addresses):
+        base = addresses[at]
+        run = at + 1
+        while run < len(addresses) and addresses[run] == addresses[run - 1] + 4 and run - at < family.longest:
+            run += 1
+        window = at + 1
+        while window < len(addresses) and addresses[window - 1] < addresses[window] <= base + 64:
+            window += 1
+        stop = max(run, window)
+        yield Record(SCATTER if window > run else DENSE, tuple(addresses[at:stop]))
+        at = stop
+
+
+def _runs(
+    addresses: list[int], longest: int, same: Callable[[int], object] = lambda _: None
+) -> Iterable[tuple[int, ...]]:
+    run: list[int] = []
+    for address in addresses:
+        if run and (address != run[-1] + 4 or len(run) == longest or same(address) != same(run[-1])):
+            yield tuple(run)
+            run = []
+        run.append(address)
+    if run:
+        yield tuple(run)

@@ -1,0 +1,611 @@
+"""A task descriptor as an object: registers and fields by name, words as in the stream.
+
+>>> task = Task("h13")
+>>> task.NE.MACCfg.NonlinearMode = "table"
+>>> task.NE.MACCfg.NonlinearMode
+2
+>>> task.set("Header[8].RBase0", 5)
+>>> task.written("NE.MACCfg"), task.written("NE.KernelCfg")
+(True, False)
+
+A register that a task does not write differs from one that it writes 0: the first is missing from ``words()`` and from
+``fields()``, and reads as its reset value where the table knows one (H14 and later), else as 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, overload
+
+from hexane.errors import UsageError
+from hexane.isa.generations import Family, family_of
+from hexane.isa.records import ADDRESS, DENSE, Layout, Record, canonical
+from hexane.isa.schema import OUTSIDE, Block, FieldError, Handle, Register, Values
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a decoded task stood: ``encode_stream`` puts it there again."""
+
+    offset: int  # bytes from the start of the text section
+    frame: tuple[int, ...] = ()  # the words in front of the first task (H14 and later)
+    tail: int = 0  # zero bytes behind the last task
+
+
+class Task:
+    """One task descriptor.
+
+    Parameters
+    ----------
+    generation : ``"h13"`` .. ``"h18"``; a new task has a header of zeros and writes no register.
+
+    Attributes
+    ----------
+    place : where a decoded task stood in its stream, None for a new one.
+    """
+
+    # A task is either laid out (``_layout`` and ``_words``: as decoded, or as last written) or open: ``_words`` is the
+    # header and ``_open`` maps register keys to values, in no order. Adding or removing a register opens it.
+    __slots__ = ("_family", "_layout", "_open", "_slots", "_words", "place")
+
+    _family: Family
+    _layout: Layout | None
+    _words: Any  # a list of ints, or a memoryview of the stream until the first change
+    _open: dict[int, int]
+    _slots: dict[int, int]
+    place: Place | None
+
+    def __init__(self, generation: str) -> None:
+        family = family_of(generation)
+        self._family = family
+        self._layout = canonical(family.heads, family.header_words, (), ())
+        self._words = [0] * family.header_words
+        self._open = {}
+        self._slots = {}
+        self.place = None
+        self._fit_size()
+
+    # -- making ----------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_layout(cls, family: Family, layout: Layout, words: Any, place: Place | None = None) -> Task:
+        """A task over existing words (a list, or a memoryview of 32-bit words that is copied at the first change)."""
+        task = cls.__new__(cls)
+        task._family, task._layout, task._words, task._open, task._slots = family, layout, words, {}, {}
+        task.place = place
+        return task
+
+    @classmethod
+    def from_records(
+        cls, generation: str, header: Sequence[int], records: Sequence[tuple[Record, Sequence[int]]]
+    ) -> Task:
+        """A task with just these records in this order, each with its values."""
+        family = family_of(generation)
+        layout = Layout(family.heads, len(header), [record for record, _ in records])
+        words = [*header]
+        for (_, head), (record, written) in zip(layout.heads, records):
+            if len(written) != len(record.addresses):
+                raise UsageError(f"a record of {len(record.addresses)} registers with {len(written)} values")
+            words += [head, *written]
+        task = cls.from_layout(family, layout, words)
+        task._fit_size()
+        return task
+
+    @classmethod
+    def from_fields(cls, generation: str, fields: Mapping[str, int | str]) -> Task:
+        """A task that writes the registers of these dotted names; the reverse of ``fields()`` in a new layout."""
+        task = cls(generation)
+        for name, value in fields.items():
+            task.set(name, value)
+        return task
+
+    def copy(self) -> Task:
+        """The same task, free to change. Its place in a stream is not copied."""
+        words = self._words if isinstance(self._words, memoryview) else list(self._words)
+        task = Task.from_layout(self._family, self._layout, words)  # type: ignore[arg-type]
+        task._open, task._slots = dict(self._open), dict(self._slots)
+        return task
+
+    __copy__ = copy
+
+    def __deepcopy__(self, memo: object) -> Task:
+        return self.copy()
+
+    def __reduce__(self) -> tuple:
+        return (_rebuild, (self.generation, self.words(), self.place))
+
+    # -- what it is --------------------------------------------------------------------------------------------------
+
+    @property
+    def generation(self) -> str:
+        return self._family.table.generation
+
+    @property
+    def offset(self) -> int | None:
+        """Byte offset in the text section that the task was read from."""
+        return self.place.offset if self.place else None
+
+    @property
+    def layout(self) -> Layout:
+        """The task's records; a task whose registers changed gets its new layout here."""
+        if self._layout is None:
+            self._close()
+        return self._layout  # type: ignore[return-value]
+
+    @property
+    def size(self) -> int:
+        """Length in bytes."""
+        return 4 * self.layout.size
+
+    def words(self) -> list[int]:
+        """All 32-bit words as in the stream: header, then record heads and values."""
+        if self._layout is None:
+            self._close()
+        return list(self._words)
+
+    def to_bytes(self) -> bytes:
+        import struct
+
+        words = self.words()
+        return struct.pack(f"<{len(words)}I", *words)
+
+    def records(self) -> list[tuple[Record, list[int]]]:
+        """The records in order, each with the values that it writes."""
+        layout = self.layout
+        found = []
+        for (at, _), record in zip(layout.heads, layout.records):
+            found.append((record, list(self._words[at + 1 : at + 1 + len(record.addresses)])))
+        return found
+
+    def registers(self) -> dict[str, int]:
+        """Dotted name of every register written, header first, to its 32-bit value; the last write counts."""
+        table = self._family.table
+        return {table.register(key)[0]: value for key, value in self._values()}
+
+    def fields(self) -> dict[str, int]:
+        """Dotted name to value for every field of every word written.
+
+        Fields without a known meaning are listed when they are not 0, or when the word has no other field.
+        """
+        table = self._family.table
+        result: dict[str, int] = {}
+        for key, value in self._values():
+            name, register = table.register(key)
+            rows = register.fields
+            for row in rows:
+                bits = value >> row.low & row.limit
+                if bits or row.known or len(rows) == 1:
+                    result[f"{name}.{row.name}"] = bits
+        return result
+
+    def slots(self) -> dict[str, int]:
+        """Registers that address records write (H14 and later) to the slot field whose address is added."""
+        table = self._family.table
+        slots = self._slots if self._layout is None else self._layout.slots
+        return {table.register(key)[0]: slot for key, slot in slots.items()}
+
+    # -- reading and writing by name -----------------------------------------------------------------------------------
+
+    def handle(self, name: str) -> Handle:
+        """Resolve a dotted name once, for ``read`` and ``write`` in a hot loop."""
+        return self._family.table.handle(name)
+
+    def read(self, handle: Handle) -> int:
+        """The field's value; its reset value, or 0, where the task does not write the register."""
+        layout = self._layout
+        if layout is None:
+            value = self._read_open(handle.key)
+        else:
+            at = layout.position.get(handle.key)
+            value = None if at is None else self._words[at]
+        if value is None:
+            value = handle.register.reset or 0
+        return value >> handle.shift & handle.limit
+
+    def write(self, handle: Handle, value: int) -> None:
+        """Set a field; the register's other bits stay, or are 0 when it was not written before."""
+        if value < 0 or value > handle.limit:
+            raise FieldError(
+                f"{value:#x} does not fit the {handle.limit.bit_length()} bits of {handle.name}",
+                hint=f"the largest value is {handle.limit:#x}",
+            )
+        key = handle.key
+        keep = ~(handle.limit << handle.shift)
+        value <<= handle.shift
+        if key < 0:
+            self._write_header(-1 - key, keep, value)
+            return
+        if self._layout is not None:
+            at = self._layout.position.get(key)
+            if at is not None:
+                words = self._own_words()
+                words[at] = words[at] & keep | value
+                return
+            if not self._reopen():
+                self._append(Record(DENSE, (key,)), value)
+                return
+        self._open[key] = self._open.get(key, 0) & keep | value
+
+    @overload
+    def get(self, name: str) -> int: ...
+    @overload
+    def get(self, name: str, default: int) -> int: ...
+    @overload
+    def get(self, name: str, default: None) -> int | None: ...
+    def get(self, name: str, default: Any = ...) -> int | None:
+        """Value of a field (``Common.InDim.Win``) or of a whole register (``Common.InDim``).
+
+        Where the task does not write the register: ``default`` if given, else the reset value, else 0.
+        """
+        handle = self._family.table.handle(name)
+        if default is not ... and not self._writes(handle.key):
+            return default
+        return self.read(handle)
+
+    def set(self, name: str, value: int | str) -> None:
+        """Set a field, or a whole register; a field with named values takes the name too.
+
+        Raises FieldError for a name that the generation does not have and a value that does not fit.
+        """
+        handle = self._family.table.handle(name)
+        if isinstance(value, str):
+            value = _named(handle, value)
+        self.write(handle, _integer(handle, value))
+
+    def written(self, name: str) -> bool:
+        """Whether the task writes the register (a field's name stands for its register)."""
+        return self._writes(self._family.table.handle(name).key)
+
+    def clear(self, name: str) -> None:
+        """Take a register out of the task, so that it is not written any more."""
+        key = self._family.table.handle(name).key
+        if key < 0:
+            raise FieldError(f"{name}: a header word cannot be left out")
+        if self._writes(key):
+            self._remove(key)
+
+    def slot(self, name: str) -> int | None:
+        """Slot field of the address record that writes the register (4 per table entry); None for a plain write."""
+        key = self._family.table.handle(name).key
+        return (self._slots if self._layout is None else self._layout.slots).get(key)
+
+    def set_address(self, name: str, slot: int, offset: int = 0) -> None:
+        """Write a register through an address record (H14 and later): the loader adds the address of ``slot``."""
+        handle = self._family.table.handle(name)
+        if not self._family.packed:
+            raise FieldError(f"{name}: {self.generation} has no address records", hint="set the channels of Header[8]")
+        if handle.key < 0 or handle.shift or not 0 <= slot <= 0xFF or not 0 <= offset <= handle.limit:
+            raise FieldError(f"{name}: slot {slot} and offset {offset:#x} must fit 8 and 32 bits of a register")
+        if self._writes(handle.key):
+            self._remove(handle.key)
+        if not self._reopen():
+            self._append(Record(ADDRESS, (handle.key,), slot), offset)
+            return
+        self._open[handle.key] = offset
+        self._slots[handle.key] = slot
+
+    # -- dotted access -------------------------------------------------------------------------------------------------
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "Header":
+            return HeaderView(self)
+        if name.startswith("_"):
+            raise AttributeError(name)
+        table = self._family.table
+        block = table.by_name.get(name)
+        if block is not None:
+            return BlockView(self, block)
+        if name == OUTSIDE:
+            return OutsideView(self)
+        raise FieldError(
+            f"{table.generation} has no block {name}", hint="the blocks are Header, " + ", ".join(table.by_name)
+        )
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), "Header", *self._family.table.by_name]
+
+    def __eq__(self, other: object) -> bool:
+        """Same generation and same words; the place in a stream does not count."""
+        if not isinstance(other, Task):
+            return NotImplemented
+        return self._family is other._family and self.words() == other.words()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        """One line: which task, which unit, what shape."""
+        from hexane.isa.describe import headline
+
+        return f"<Task {headline(self)}>"
+
+    def __str__(self) -> str:
+        """Every register written, a line each, fields that are 0 left out."""
+        table = self._family.table
+        lines = [repr(self)]
+        for key, value in self._values():
+            name, register = table.register(key)
+            shown = [f"{r.name}={value >> r.low & r.limit:#x}" for r in register.fields if value >> r.low & r.limit]
+            lines.append(f"  {name:<40} {value:08x}  {' '.join(shown)}".rstrip())
+        return "\n".join(lines)
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _values(self) -> Iterator[tuple[int, int]]:
+        layout = self.layout
+        words = self._words
+        for i in range(layout.header_words):
+            yield -1 - i, words[i]
+        position = layout.position
+        for key, at in position.items():
+            if key >= 0:
+                yield key, words[at]
+
+    def _writes(self, key: int) -> bool:
+        if self._layout is not None:
+            return key in self._layout.position
+        return key in self._open if key >= 0 else -1 - key < len(self._words)
+
+    def _read_open(self, key: int) -> int | None:
+        if key >= 0:
+            return self._open.get(key)
+        if key == -1 and self._family.packed:
+            self._close()  # the size stands in this word
+        return self._words[-1 - key] if -1 - key < len(self._words) else None
+
+    def _own_words(self) -> list[int]:
+        if isinstance(self._words, memoryview):
+            self._words = list(self._words)
+        return self._words
+
+    def _write_header(self, index: int, keep: int, value: int) -> None:
+        family = self._family
+        words = self._own_words()
+        header_words = len(words) if self._layout is None else self._layout.header_words
+        if index >= header_words:
+            if not value:
+                return
+            words[family.flags_word] |= family.extension
+            self._resize_header(family.header_words + 1)
+            words = self._words
+        words[index] = words[index] & keep | value
+        if index == family.flags_word:
+            self._resize_header(family.header_words + family.extended(words[index]))
+
+    def _resize_header(self, count: int) -> None:
+        """Put the extension word in, or take it out, as the flags say."""
+        layout = self._layout
+        old = len(self._words) if layout is None else layout.header_words
+        if count == old:
+            return
+        words = self._own_words()
+        words[old:old] = [0] * (count - old)
+        del words[count:old]
+        if layout is not None:
+            self._layout = Layout(layout.family, count, layout.records)
+            self._fit_size()
+
+    def _canonical_for(self, written: Iterable[int], slots: Mapping[int, int], header_words: int) -> Layout:
+        rank = self._family.table.rank
+        beyond = len(rank)
+        keys = sorted((key for key in written if key >= 0), key=lambda key: (rank.get(key, beyond), key))
+        return canonical(self._family.heads, header_words, tuple(keys), tuple(sorted(slots.items())))
+
+    def _reopen(self) -> bool:
+        """Turn a task in the layout of a new one into an open one; False where the layout is its own."""
+        layout = self._layout
+        if layout is None:
+            return True
+        if layout.records != self._canonical_for(layout.position, layout.slots, layout.header_words).records:
+            return False
+        words = self._words
+        self._open = {key: words[at] for key, at in layout.position.items() if key >= 0}
+        self._slots = dict(layout.slots)
+        self._words = list(words[: layout.header_words])
+        self._layout = None
+        return True
+
+    def _close(self) -> None:
+        layout = self._canonical_for(self._open, self._slots, len(self._words))
+        words = self._words
+        for (_, head), record in zip(layout.heads, layout.records):
+            words.append(head)
+            words += [self._open[address] for address in record.addresses]
+        self._layout, self._open, self._slots = layout, {}, {}
+        self._fit_size()
+
+    def _append(self, record: Record, value: int) -> None:
+        header = list(self._words[: self.layout.header_words])
+        self._become(Task.from_records(self.generation, header, [*self.records(), (record, [value])]))
+
+    def _remove(self, key: int) -> None:
+        if self._reopen():
+            del self._open[key]
+            self._slots.pop(key, None)
+            return
+        kept: list[tuple[Record, Sequence[int]]] = []
+        for record, written in self.records():
+            pairs = [(a, v) for a, v in zip(record.addresses, written) if a != key]
+            if len(pairs) == len(written):
+                kept.append((record, written))
+            else:
+                form = ADDRESS if record.form == ADDRESS else DENSE
+                kept += [(Record(form, (address,), record.slot), [value]) for address, value in pairs]
+        self._become(Task.from_records(self.generation, list(self._words[: self.layout.header_words]), kept))
+
+    def _become(self, other: Task) -> None:
+        self._layout, self._words, self._open, self._slots = other._layout, other._words, {}, {}
+
+    def _fit_size(self) -> None:
+        """Streams without a link say a task's size in its own header (spec/generations §4.2)."""
+        if self._family.packed:
+            size = self.layout.size
+            if size > 0x7FF:
+                raise UsageError(f"a task of {size} words; {self.generation} has room for {0x7FF}")
+            words = self._own_words()
+            words[0] = words[0] & ~(0x7FF << 16) | size << 16
+
+
+def _rebuild(generation: str, words: list[int], place: Place | None) -> Task:
+    from hexane.isa.stream import task_from_words
+
+    task = task_from_words(words, generation)
+    task.place = place
+    return task
+
+
+def _named(handle: Handle, name: str) -> int:
+    kind = handle.field.kind if handle.field else None
+    value = kind.value(name) if isinstance(kind, Values) else None
+    if value is None:
+        names = ", ".join(kind.names.values()) if isinstance(kind, Values) else ""
+        raise FieldError(
+            f"{handle.name} has no value named {name!r}", hint=f"the names are {names}" if names else "give a number"
+        )
+    return value
+
+
+def _integer(handle: Handle, value: Any) -> int:
+    try:
+        return value.__index__()
+    except AttributeError:
+        raise FieldError(f"{handle.name} takes an integer, not {value!r}") from None
+
+
+class BlockView:
+    """``task.NE``: the registers of one block."""
+
+    __slots__ = ("_block", "_task")
+    _task: Task
+    _block: Block
+
+    def __init__(self, task: Task, block: Block) -> None:
+        object.__setattr__(self, "_task", task)
+        object.__setattr__(self, "_block", block)
+
+    def __getattr__(self, name: str) -> Any:
+        register = self._block.by_name.get(name)
+        if register is None:
+            self._task.handle(f"{self._block.name}.{name}")  # raises, with the nearest names
+            raise AttributeError(name)
+        dotted = f"{self._block.name}.{name}"
+        if register.count:
+            return ArrayView(self._task, dotted, register)
+        return RegisterView(self._task, dotted)
+
+    def __setattr__(self, name: str, value: int) -> None:
+        self._task.set(f"{self._block.name}.{name}", value)
+
+    def __dir__(self) -> list[str]:
+        return list(self._block.by_name)
+
+    def __repr__(self) -> str:
+        prefix = f"{self._block.name}."
+        return "\n".join(f"{n} = {v:#x}" for n, v in self._task.registers().items() if n.startswith(prefix))
+
+
+class ArrayView:
+    """``task.KernelDMASrc.CoeffBfrSize``: registers in a row."""
+
+    __slots__ = ("_name", "_register", "_task")
+
+    def __init__(self, task: Task, name: str, register: Register) -> None:
+        self._task, self._name, self._register = task, name, register
+
+    def _element(self, index: int) -> str:
+        if not 0 <= index < self._register.words:
+            raise FieldError(f"{self._name}[{index}]: the array has {self._register.words} elements")
+        return f"{self._name}[{index}]"
+
+    def __getitem__(self, index: int) -> RegisterView:
+        return RegisterView(self._task, self._element(index))
+
+    def __setitem__(self, index: int, value: int) -> None:
+        self._task.set(self._element(index), value)
+
+    def __len__(self) -> int:
+        return self._register.words
+
+    def __iter__(self) -> Iterator[RegisterView]:
+        return (self[i] for i in range(len(self)))
+
+
+class HeaderView:
+    """``task.Header``: the header words."""
+
+    __slots__ = ("_task",)
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+
+    def __getitem__(self, index: int) -> RegisterView:
+        self._task.handle(f"Header[{index}]")
+        return RegisterView(self._task, f"Header[{index}]")
+
+    def __setitem__(self, index: int, value: int) -> None:
+        self._task.set(f"Header[{index}]", value)
+
+    def __len__(self) -> int:
+        return self._task.layout.header_words
+
+
+class OutsideView:
+    """``task.Outside``: registers at addresses that no block has."""
+
+    __slots__ = ("_task",)
+    _task: Task
+
+    def __init__(self, task: Task) -> None:
+        object.__setattr__(self, "_task", task)
+
+    def __getattr__(self, name: str) -> RegisterView:
+        self._task.handle(f"{OUTSIDE}.{name}")
+        return RegisterView(self._task, f"{OUTSIDE}.{name}")
+
+    def __setattr__(self, name: str, value: int) -> None:
+        self._task.set(f"{OUTSIDE}.{name}", value)
+
+
+class RegisterView:
+    """``task.NE.MACCfg``: one register; its fields are attributes, ``int()`` gives the whole word."""
+
+    __slots__ = ("_name", "_task")
+    _task: Task
+    _name: str
+
+    def __init__(self, task: Task, name: str) -> None:
+        object.__setattr__(self, "_task", task)
+        object.__setattr__(self, "_name", name)
+
+    def __getattr__(self, name: str) -> int:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self._task.read(self._task.handle(f"{self._name}.{name}"))
+
+    def __setattr__(self, name: str, value: int | str) -> None:
+        self._task.set(f"{self._name}.{name}", value)
+
+    def __int__(self) -> int:
+        return self._task.get(self._name)
+
+    __index__ = __int__
+
+    def __bool__(self) -> bool:
+        return int(self) != 0
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, RegisterView | int):
+            return int(self) == int(other)
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(int(self))
+
+    def __dir__(self) -> list[str]:
+        return list(self._task.handle(self._name).register.by_name)
+
+    def __repr__(self) -> str:
+        value = int(self)
+        rows = self._task.handle(self._name).register.fields
+        shown = " ".join(f"{r.name}={value >> r.low & r.limit:#x}" for r in rows if r.known or value >> r.low & r.limit)
+        return f"{self._name} = {value:#010x} ({shown})"
