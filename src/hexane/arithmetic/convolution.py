@@ -91,7 +91,8 @@ def conv2d(
     groups : C gives depthwise.
     post_scale : what the sum is multiplied with, held as fp16.
     activation : None, "relu", or the 64 halfwords of a look-up table.
-    form : "direct" (all chips up to M4) or "winograd" (M5 and M6: used where the kernel is 3x3 or 1x3, dense, with stride
+    form : "direct" (all chips up to M4) or "winograd" (M5 and M6: used where the kernel is 3x3 or 1x3, dense, with
+    stride
         1 and no dilation, else direct; spec/numerics §6).
     exact : the plain statement instead of the fast kernel; same bits.
 

@@ -39,7 +39,9 @@ def _whole_function(table: bytes) -> np.ndarray:
 
 
 def lookup(table: ArrayLike, x: ArrayLike, exact: bool = False) -> np.ndarray:
-    """f(x) for float16 x of any shape, by a table of 64 halfwords (uint16, or float16 of the same bits) (spec/numerics §8).
+    """f(x) for float16 x of any shape, by a table of 64 halfwords (uint16, or float16 of the same bits).
+
+    See spec/numerics §8.
 
     The fast form evaluates the table once for all 65536 inputs and keeps that. Raises `UnsupportedError` for a mode
     that is not known.

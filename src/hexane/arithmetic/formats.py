@@ -57,7 +57,9 @@ def planar_value(x: ArrayLike) -> np.ndarray:
 
 
 def round_half_away(value: ArrayLike) -> np.ndarray:
-    """h(v): float64 to float16, to nearest, ties away from zero; from 65520 on infinity; never -0 (spec/numerics §0, §2).
+    """h(v): float64 to float16, to nearest, ties away from zero; from 65520 on infinity; never -0.
+
+    See spec/numerics §0, §2.
 
     NaN, which no unit produces, becomes +infinity as it would be read.
     """
@@ -125,7 +127,9 @@ def to_bytes(x: ArrayLike, dtype: str = "uint8") -> np.ndarray:
 
 
 def quantize(x: ArrayLike, scale: float, zero_point: int = 0, dtype: str = "int8") -> np.ndarray:
-    """Quantise: x / scale + zero_point to 8 bits (a planar-engine task; spec/numerics §4: its rounding was not measured).
+    """Quantise: x / scale + zero_point to 8 bits.
+
+    See a planar-engine task; spec/numerics §4: its rounding was not measured.
 
     The quotient is taken as a product with fp16(1 / scale), rounded to fp16 like every planar result, then stored as
     ``byte-store`` says.

@@ -1,4 +1,7 @@
-"""Matrix products of the multiply-accumulate unit (spec/numerics §3, §4): the front of plain statement and fast kernel."""
+"""Matrix products of the multiply-accumulate unit.
+
+See spec/numerics §3, §4): the front of plain statement and fast kernel.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,8 @@ def mac(
 def mac_int8(x: ArrayLike, w: ArrayLike, scale: ArrayLike, exact: bool = False) -> np.ndarray:
     """int8 x (M, K) times int8 w (K, N), summed exactly in 32 bits, times scale, one rounding (spec/numerics §4).
 
-    `scale`: a number or (N,), held as float32: input scale times weight scale. Result (M, N) float16; a sum that reaches
+    `scale`: a number or (N,), held as float32: input scale times weight scale. Result (M, N) float16; a sum that
+    reaches
     2^31 is infinite.
     """
     x, w = int8_of(x, "x", 2), int8_of(w, "w", 2)
@@ -66,7 +70,10 @@ def matmul(
     activation: Activation = None,
     exact: bool = False,
 ) -> np.ndarray:
-    """Product of two runtime tensors a (..., M, K) and b (..., K, N), float16, batch axes broadcast (spec/numerics §3)."""
+    """Product of two runtime tensors a (..., M, K) and b (..., K, N), float16, batch axes broadcast.
+
+    See spec/numerics §3.
+    """
     a, b = float16_of(a, "a"), float16_of(b, "b")
     if a.ndim < 2 or b.ndim < 2 or a.shape[-1] != b.shape[-2]:
         raise UsageError(f"a {a.shape} and b {b.shape} do not multiply", where="b")

@@ -1,6 +1,7 @@
 """The multiply-accumulate unit, stated plainly (spec/numerics §3 and §4).
 
-Nothing here is fast. `mac.py` decides between this statement and the kernels of `fast/`, and tests hold the two together.
+Nothing here is fast. `mac.py` decides between this statement and the kernels of `fast/`, and tests hold the two
+together.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ Activation = str | np.ndarray | None
 
 @dataclass(frozen=True)
 class Sums:
-    """Accumulators: exact sums in units (int64), and where the limit was met, with the sign that it was met with (int8).
+    """Accumulators: exact sums in units (int64), and where the limit was met, with the sign that it was met with.
+
+    See int8.
 
     A sum that overflowed stays overflowed whatever comes after it; its `units` mean nothing any more.
     """
@@ -56,7 +59,7 @@ def product(x: np.ndarray, w: np.ndarray) -> np.ndarray:
 
 def bias_units(bias: np.ndarray) -> np.ndarray:
     """A bias as the accumulator's start value: the product with 1.0 (spec/numerics §3.5 (1))."""
-    return product(halfwords(bias, "bias"), np.uint16(0x3C00))
+    return product(halfwords(bias, "bias"), np.array(0x3C00, np.uint16))
 
 
 class Accumulator:
@@ -122,7 +125,10 @@ def finish(value: np.ndarray, post_scale: float = 1.0, activation: Activation = 
 
 
 def activate(h: np.ndarray, activation: Activation) -> np.ndarray:
-    """ReLU or a table on fp16 values (spec/numerics §3.5 (4), (5)); ReLU before or after rounding gives the same bits."""
+    """ReLU or a table on fp16 values (spec/numerics §3.5 (4),.
+
+    See 5)); ReLU before or after rounding gives the same bits.
+    """
     if activation is None:
         return h
     if isinstance(activation, str):
