@@ -11,7 +11,6 @@ from hexane.graph.numeric import erf as erf_values
 from hexane.graph.registry import op
 from hexane.graph.types import DTYPES, TensorType, dtype_name, eval_dtype
 
-
 _FLOAT: dict[str, Any] = {
     "exp": np.exp,
     "exp2": np.exp2,
