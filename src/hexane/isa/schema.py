@@ -61,6 +61,7 @@ LOG2 = Unit("log2")
 MICROSECONDS = Unit("us")
 FP16 = Unit("fp16")  # IEEE binary16 bits
 FP32 = Unit("fp32")  # IEEE binary32 bits
+F19 = Unit("f19")  # the upper 19 bits of an IEEE binary32
 
 
 @dataclass(frozen=True, slots=True)
