@@ -1,1 +1,12 @@
-"""An engine program: sections, surfaces, symbols, tasks; built, linked and edited from parts."""
+"""Engine programs: sections, surfaces, symbols, tasks; read, build, link, edit.
+
+>>> from hexane.image import Image, Surface, build_image
+"""
+
+from hexane.image.dialect import DIALECTS, Dialect
+from hexane.image.ident import Ident
+from hexane.image.image import Image, build_image
+from hexane.image.kernels import Kernel, KernelChunk
+from hexane.image.surface import Surface
+
+__all__ = ["DIALECTS", "Dialect", "Ident", "Image", "Kernel", "KernelChunk", "Surface", "build_image"]

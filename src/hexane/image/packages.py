@@ -1,0 +1,94 @@
+"""An engine program as an ``.anec`` package (spec/engine-h13 §3, §15.1, spec/devices §4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from hexane.errors import UnsupportedError, UsageError
+from hexane.image.anec_parts import (
+    CHANNELS,
+    FIRST_SURFACE,
+    HEADER_SIZES,
+    SCRATCH,
+    TEXT_ALIGNMENT,
+    TILE_BYTES,
+    AnecHeader,
+    AnecPackage,
+)
+from hexane.image.contents import ANEC_GENERATION
+from hexane.image.selectors import renumbered
+from hexane.image.surface import Surface, align
+from hexane.isa import Task, encode_stream
+
+if TYPE_CHECKING:
+    from hexane.image.image import Image
+
+NETWORK_ID = 0x40
+"""Network id that every task must carry on Linux [HW, spec/engine-h13 §4.2]."""
+
+_SCRATCH_DMAS = (
+    ("Header[8].RBase0", "Header[8].RBE0", "TileDMASrc.BaseAddr.Addr", "TileDMASrc.DepthStride.Stride"),
+    ("Header[8].RBase1", "Header[8].RBE1", "TileDMASrc.Src2BaseAddr.Addr", "TileDMASrc.Src2DepthStride.Stride"),
+    ("Header[8].WBase", "Header[8].WBE", "TileDMADst.BaseAddr.Addr", "TileDMADst.DepthStride.DepthStride"),
+)
+
+
+def package_of(image: Image) -> AnecPackage:
+    """The parts of a package that holds the image's program.
+
+    Channels are renumbered so that outputs come first, as the driver's library expects; every task gets network id
+    0x40; the scratch buffer is as large as the container says, or as the tasks need where that is more.
+    """
+    if image.generation != ANEC_GENERATION:
+        raise UnsupportedError(
+            f"packages hold {ANEC_GENERATION} programs, this is one for {image.generation}",
+            hint="the Linux driver of later chips takes sections, not packages (spec/devices §5)",
+        )
+    surfaces = sorted(image.surfaces, key=lambda s: (s.role == "input", s.channel or 0))
+    for surface in surfaces:
+        if surface.channel is None:
+            raise UsageError("no channel leads to it", where=f"surface {surface.name!r}")
+    if FIRST_SURFACE + len(surfaces) > CHANNELS:
+        raise UsageError(f"{len(surfaces)} surfaces; a package has room for {CHANNELS - FIRST_SURFACE}")
+    mapping = {s.channel: FIRST_SURFACE + i for i, s in enumerate(surfaces) if s.channel is not None}
+    tasks = renumbered(image.tasks, mapping)
+    for task in tasks:
+        task.set("Header[0].NID", NETWORK_ID)
+    text = encode_stream(tasks, image.generation)
+    scratch = max(image.scratch_bytes, scratch_needed(tasks))
+    header = _header(text, image.const, tasks, surfaces, scratch)
+    return AnecPackage(header, text, image.const, HEADER_SIZES[0], HEADER_SIZES[0] + header.content_size)
+
+
+def scratch_needed(tasks: Iterable[Task]) -> int:
+    """Bytes of scratch that the tasks' DMAs reach: the largest base plus depth stride (spec/engine-h13 §3)."""
+    need = 0
+    for task in tasks:
+        for channel, enable, base, depth in _SCRATCH_DMAS:
+            if task.get(enable) and task.get(channel) == SCRATCH:
+                need = max(need, (task.get(base) << 6) + (task.get(depth) << 6))
+    return need
+
+
+def _header(text: bytes, const: bytes, tasks: list[Task], surfaces: list[Surface], scratch: int) -> AnecHeader:
+    program = align(len(text), TEXT_ALIGNMENT) + len(const)
+    tiles = [0] * CHANNELS
+    tiles[0] = -(-max(program, len(text) + 1) // TILE_BYTES)  # the driver wants a buffer larger than the text
+    tiles[SCRATCH] = -(-scratch // TILE_BYTES)
+    nchw = [0] * (6 * CHANNELS)
+    for channel, surface in enumerate(surfaces, FIRST_SURFACE):
+        _, plane, row, _ = surface.strides  # type: ignore[misc]
+        tiles[channel] = -(-surface.nbytes // TILE_BYTES)
+        nchw[6 * channel : 6 * channel + 6] = [*surface.shape, plane, row]
+    return AnecHeader(
+        content_size=program,
+        td_size=tasks[0].size,
+        td_count=len(tasks),
+        tsk_size=len(text),
+        krn_size=len(const),
+        src_count=sum(s.role == "input" for s in surfaces),
+        dst_count=sum(s.role == "output" for s in surfaces),
+        tiles=tuple(tiles),
+        nchw=tuple(nchw),
+    )

@@ -1,0 +1,435 @@
+"""The parts of an engine program's container: a Mach-O variant with magic 0xBEEFFACE (spec/engine-h13 §2).
+
+Every structure is a frozen value with a name for each field; bytes whose meaning is not known are fields called
+``unknown_<offset>``. `Container.write` paints all parts on a zero canvas; what no part explains is a `Remainder`, so
+that reading and writing lose nothing. A file that Apple's compiler wrote has none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hexane.errors import FormatError
+from hexane.image.structure import Structure, array, text, to_bytes, to_text, u8, u16, u32, u64
+
+MAGIC = 0xBEEFFACE
+CPU_TYPE = 0x80
+FILE_TYPE = 2
+HEADER_FLAGS = 0x200000
+PAGE = 0x4000
+
+SUBTYPE_GENERATIONS = {
+    0: "h11",
+    1: "h11",
+    2: "t0",
+    3: "h12",
+    4: "h13",
+    5: "h14",
+    6: "h15",
+    7: "h16",
+    8: "m11",
+    9: "h17",
+    10: "h18",
+    11: "h19",
+    12: "v31",
+    14: "v36",
+    16: "v28",
+    17: "m12",
+}
+"""CPU subtype (header + 0x08) to generation (spec/generations §1.1)."""
+
+GENERATION_SUBTYPES = {name: subtype for subtype, name in SUBTYPE_GENERATIONS.items()}
+
+LC_SYMTAB, LC_THREAD, LC_SURFACE_32, LC_IDENT, LC_SEGMENT, LC_NOTE, LC_SURFACE_64 = 2, 4, 6, 8, 0x19, 0x31, 0x40
+
+
+@dataclass(frozen=True)
+class Header(Structure):
+    """The 32 bytes at the start (spec/engine-h13 §2.1)."""
+
+    magic: int = u32(MAGIC)
+    cpu_type: int = u32(CPU_TYPE)
+    cpu_subtype: int = u32(4)
+    file_type: int = u32(FILE_TYPE)
+    command_count: int = u32(0)
+    command_bytes: int = u32(0)
+    flags: int = u32(HEADER_FLAGS)
+    reserved: int = u32(0)
+
+
+@dataclass(frozen=True)
+class Relocation(Structure):
+    """One relocation of a section, 8 bytes (spec/engine-h13 §2.10)."""
+
+    address: int = u32()
+    info: int = u32()
+
+    @property
+    def section(self) -> int:
+        """Ordinal of the section (from 1) that the word's value is relative to."""
+        return self.info & 0xFFFFFF
+
+    @property
+    def pc_relative(self) -> bool:
+        return bool(self.info >> 24 & 1)
+
+    @property
+    def length_bytes(self) -> int:
+        return 1 << (self.info >> 25 & 3)
+
+
+@dataclass(frozen=True)
+class Section(Structure):
+    """A ``section_64``; ``content`` is empty for memory that the file does not fill (spec/engine-h13 §2.4)."""
+
+    name: str = text(16)
+    segment: str = text(16)
+    address: int = u64()
+    size: int = u64()
+    offset: int = u32(0)
+    align: int = u32(0)
+    relocation_offset: int = u32(0)
+    relocation_count: int = u32(0)
+    flags: int = u32(0)
+    reserved: tuple[int, ...] = array("I", 3, (0, 0, 0))
+    content: bytes = b""
+    relocations: tuple[Relocation, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Section({self.segment},{self.name} at {self.address:#x}, {self.size:#x} bytes)"
+
+
+@dataclass(frozen=True)
+class Segment(Structure):
+    """``segment_command_64`` with its sections (spec/engine-h13 §2.4)."""
+
+    command: int = u32()
+    size: int = u32()
+    name: str = text(16)
+    address: int = u64()
+    memory_size: int = u64()
+    file_offset: int = u64()
+    file_size: int = u64()
+    max_protection: int = u32()
+    initial_protection: int = u32()
+    section_count: int = u32()
+    flags: int = u32()
+    sections: tuple[Section, ...] = ()
+
+    def write(self) -> bytes:
+        return self.pack() + b"".join(section.pack() for section in self.sections)
+
+
+@dataclass(frozen=True)
+class SurfaceName32(Structure):
+    """Load command 6: the name of the surface at an address, compilers 4 and 5 (spec/engine-h13 §2.5)."""
+
+    command: int = u32()
+    size: int = u32()
+    name_offset: int = u32()
+    unknown_0c: int = u32()
+    address: int = u32()
+    name: str = ""
+
+    def write(self) -> bytes:
+        return _with_strings(self.pack(), self.size, ((self.name_offset, self.name),))
+
+
+@dataclass(frozen=True)
+class SurfaceName64(Structure):
+    """Load command 0x40: the same with a 64-bit address, from compiler 7 on (spec/engine-h13 §2.5)."""
+
+    command: int = u32()
+    size: int = u32()
+    name_offset: int = u32()
+    unknown_0c: int = u32()
+    address: int = u64()
+    name: str = ""
+
+    def write(self) -> bytes:
+        return _with_strings(self.pack(), self.size, ((self.name_offset, self.name),))
+
+
+@dataclass(frozen=True)
+class Tag(Structure):
+    """One tag record of a program thread: tag, length in bytes, value."""
+
+    tag: int = u32()
+    length: int = u32()
+    value: int = u64()
+
+
+@dataclass(frozen=True)
+class ProgramThread(Structure):
+    """LC_THREAD of flavor 1: channel table and task list of an H11 to H13 program (spec/engine-h13 §2.6)."""
+
+    FLAVOR: ClassVar[int] = 1
+
+    command: int = u32()
+    size: int = u32()
+    flavor: int = u32()
+    payload_words: int = u32()
+    channels: tuple[int, ...] = array("Q", 256)
+    text_address: int = u64()
+    first_task_words_minus_1: int = u32()
+    task_count: int = u32()
+    unknown_820: int = u32()
+    unknown_824: int = u32()
+    unknown_828: tuple[int, ...] = array("I", 5)
+    procedure_offset: int = u32()
+    unknown_840: tuple[int, ...] = array("I", 4)
+    unknown_850: int = u32()
+    unknown_854: int = u32()
+    unknown_858: int = u32()
+    unknown_85c: int = u32()
+    procedure: str = ""
+    tags: tuple[Tag, ...] = ()
+
+    TAGS_AT: ClassVar[int] = 0x860
+
+    def write(self) -> bytes:
+        body = _with_strings(self.pack(), self.size, ((self.procedure_offset, self.procedure),))
+        return _with_tags(body, self.TAGS_AT, self.tags)
+
+
+@dataclass(frozen=True)
+class StreamThread(Structure):
+    """LC_THREAD of flavor 4: slot table and task stream from H14 on (spec/generations §3.1)."""
+
+    FLAVOR: ClassVar[int] = 4
+
+    command: int = u32()
+    size: int = u32()
+    flavor: int = u32()
+    payload_words: int = u32()
+    slots: tuple[int, ...] = array("Q", 256)
+    text_address: int = u64()
+    unknown_818: int = u64()
+    unknown_820: int = u32()
+    text_words: int = u32()
+    unknown_828: int = u64()
+    task_count: int = u32()
+    unknown_834: int = u32()
+    unknown_838: int = u32()
+    unknown_83c: int = u32()
+    unknown_840: int = u32()
+    unknown_844: int = u32()
+    procedure_offset: int = u32()
+    unknown_84c: tuple[int, ...] = array("I", 3)
+    scratch_bytes: int = u64()
+    record_count: int = u32()
+    unknown_864: int = u32()
+    unknown_868: int = u32()
+    unknown_86c: int = u32()
+    procedure: str = ""
+    tags: tuple[Tag, ...] = ()
+
+    TAGS_AT: ClassVar[int] = 0x870
+
+    def write(self) -> bytes:
+        body = _with_strings(self.pack(), self.size, ((self.procedure_offset, self.procedure),))
+        return _with_tags(body, self.TAGS_AT, self.tags)
+
+    def slot_address(self, slot: int) -> int:
+        """The address in a slot; a slot takes 16 bytes, of which the first 8 are the address."""
+        return self.slots[2 * slot]
+
+
+@dataclass(frozen=True)
+class TensorThread(Structure):
+    """LC_THREAD of flavor 3: shape and strides of one surface (spec/engine-h13 §2.7). Strides and sizes in bytes."""
+
+    FLAVOR: ClassVar[int] = 3
+
+    command: int = u32()
+    size: int = u32()
+    flavor: int = u32()
+    payload_words: int = u32()
+    unknown_10: int = u32()
+    role: int = u32()
+    procedure_offset: int = u32()
+    unknown_1c: int = u32()
+    name_offset: int = u32()
+    element_code: int = u32()
+    n: int = u32()
+    c: int = u32()
+    h: int = u32()
+    w: int = u32()
+    d: int = u32()
+    unknown_3c: tuple[int, ...] = array("I", 5)
+    batch_stride: int = u64()
+    plane_stride: int = u64()
+    row_stride: int = u64()
+    element_stride: int = u64()
+    depth_stride: int = u64()
+    interleave: int = u32()
+    second_name_offset: int = u32()
+    byte_size: int = u64()
+    procedure: str = ""
+    name: str = ""
+    second_name: str = ""
+
+    def write(self) -> bytes:
+        strings = (
+            (self.procedure_offset, self.procedure),
+            (self.name_offset, self.name),
+            (self.second_name_offset, self.second_name),
+        )
+        return _with_strings(self.pack(), self.size, strings)
+
+
+@dataclass(frozen=True)
+class IdentCommand(Structure):
+    """Load command 8: which compiler wrote the file and with which options (spec/engine-h13 §2.8)."""
+
+    command: int = u32()
+    size: int = u32()
+    text: str = ""
+
+    def write(self) -> bytes:
+        return _with_strings(self.pack(), self.size, ((8, self.text),))
+
+
+@dataclass(frozen=True)
+class SymbolTableCommand(Structure):
+    """LC_SYMTAB: where symbols and strings stand in the file (spec/engine-h13 §2.9)."""
+
+    command: int = u32()
+    size: int = u32()
+    symbol_offset: int = u32()
+    symbol_count: int = u32()
+    string_offset: int = u32()
+    string_size: int = u32()
+
+    def write(self) -> bytes:
+        return self.pack().ljust(self.size, b"\0")
+
+
+@dataclass(frozen=True)
+class OpaqueCommand(Structure):
+    """A load command that hexane does not know, kept whole."""
+
+    command: int = u32()
+    size: int = u32()
+    body: bytes = b""
+
+    def write(self) -> bytes:
+        return self.pack() + self.body
+
+
+Command = (
+    Segment
+    | SurfaceName32
+    | SurfaceName64
+    | ProgramThread
+    | StreamThread
+    | TensorThread
+    | IdentCommand
+    | SymbolTableCommand
+    | OpaqueCommand
+)
+
+
+@dataclass(frozen=True)
+class Symbol(Structure):
+    """An ``nlist_64`` entry with its name (spec/engine-h13 §2.9)."""
+
+    string_offset: int = u32()
+    type: int = u8()
+    section: int = u8()
+    description: int = u16()
+    value: int = u64()
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Remainder:
+    """Bytes of a file that no part explains, at their byte offset."""
+
+    offset: int
+    content: bytes
+
+
+@dataclass(frozen=True)
+class Container:
+    """All parts of one file, in file order; ``file_size`` in bytes."""
+
+    header: Header
+    commands: tuple[Command, ...]
+    symbols: tuple[Symbol, ...] = ()
+    file_size: int = 0
+    remainders: tuple[Remainder, ...] = ()
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        return self.all_of(Segment)
+
+    def all_of(self, kind: type) -> tuple:
+        """The commands of one kind, in file order."""
+        return tuple(command for command in self.commands if isinstance(command, kind))
+
+    def first(self, kind: type) -> Command | None:
+        """The first command of one kind, or None."""
+        return next((command for command in self.commands if isinstance(command, kind)), None)
+
+    def section(self, segment: str, name: str) -> Section | None:
+        """The first section of that name, or None."""
+        for part in self.segments:
+            for section in part.sections:
+                if part.name == segment and section.name == name:
+                    return section
+        return None
+
+    def write(self) -> bytes:
+        """The file, written from its parts."""
+        canvas = bytearray(self.file_size)
+        _paint(canvas, 0, self.header.pack())
+        at = Header.fixed_size()
+        for command in self.commands:
+            _paint(canvas, at, command.write())
+            at += command.size
+        for segment in self.segments:
+            for section in segment.sections:
+                _paint(canvas, section.offset, section.content)
+                packed = b"".join(relocation.pack() for relocation in section.relocations)
+                _paint(canvas, section.relocation_offset, packed)
+        table = self.first(SymbolTableCommand)
+        if isinstance(table, SymbolTableCommand):
+            _paint(canvas, table.symbol_offset, b"".join(symbol.pack() for symbol in self.symbols))
+            for symbol in self.symbols:
+                _paint(canvas, table.string_offset + symbol.string_offset, to_bytes(symbol.name))
+        for rest in self.remainders:
+            _paint(canvas, rest.offset, rest.content)
+        return bytes(canvas)
+
+
+def string_at(body: bytes, offset: int, base: int, what: str) -> str:
+    """The NUL-terminated string at an offset of a load command that starts at file offset ``base``."""
+    if not 8 <= offset < len(body):
+        raise FormatError(f"{what} stands at {offset:#x} of a command of {len(body):#x} bytes", offset=base)
+    return to_text(body[offset:])
+
+
+def _paint(canvas: bytearray, offset: int, content: bytes) -> None:
+    if not content:
+        return
+    if offset + len(content) > len(canvas):
+        raise FormatError(f"a part of {len(content)} bytes does not fit the file of {len(canvas)}", offset=offset)
+    canvas[offset : offset + len(content)] = content
+
+
+def _with_strings(fixed: bytes, size: int, strings: tuple[tuple[int, str], ...]) -> bytes:
+    body = bytearray(fixed.ljust(size, b"\0"))
+    for offset, string in strings:
+        _paint(body, offset, to_bytes(string))
+    return bytes(body)
+
+
+def _with_tags(body: bytes, at: int, tags: tuple[Tag, ...]) -> bytes:
+    if not tags:
+        return body
+    out = bytearray(body)
+    _paint(out, at, len(tags).to_bytes(4, "little"))
+    _paint(out, at + 8, b"".join(tag.pack() for tag in tags))
+    return bytes(out)

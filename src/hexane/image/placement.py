@@ -1,0 +1,119 @@
+"""Where the pieces of a program lie in memory and which channels its surfaces take (spec/engine-h13 §2.2, §5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from hexane.errors import UsageError
+from hexane.image.dialect import Dialect
+from hexane.image.parts import PAGE
+from hexane.image.structure import to_bytes
+from hexane.image.surface import ELEMENT_CODES, OUTPUT_SUFFIX, Surface, align
+
+BASE_ADDRESS = 0x30000000
+CONST_ALIGNMENT = 0x40
+CHANNELS = 32
+CONST_CHANNEL = 1
+SCRATCH_CHANNEL = 3
+FIRST_SURFACE_CHANNEL = 4
+
+END_OF_MEMORY = 0xE0000000
+"""All buffers of a program must end at or below this address of the engine (spec/engine-h13 §4.2)."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """Addresses and sizes in bytes; surfaces in address order, with addresses and channels filled in."""
+
+    text: int
+    text_size: int
+    const: int
+    const_size: int
+    program_size: int
+    scratch: int
+    scratch_size: int
+    surfaces: tuple[Surface, ...]
+
+    @property
+    def const_offset(self) -> int:
+        """Bytes from the start of the text to the constant section."""
+        return self.const - self.text
+
+
+def place(surfaces: Iterable[Surface], text_size: int, const_size: int, scratch_bytes: int, dialect: Dialect) -> Places:
+    """Place text, constants, scratch and surfaces by the dialect's rule; sizes in bytes."""
+    linkable = [_linkable(surface) for surface in surfaces]
+    names = [surface.name for surface in linkable]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"two surfaces are called {name!r}")
+    const_offset = align(text_size, CONST_ALIGNMENT)
+    program_size = align(const_offset + const_size, PAGE)
+    scratch_size = align(scratch_bytes, PAGE)
+    if dialect.surfaces_first:
+        ordered = sorted(linkable, key=lambda s: to_bytes(s.label))
+        scratch = BASE_ADDRESS
+        placed, text = _in_a_row(ordered, scratch + scratch_size)
+    else:
+        ordered = _by_role(linkable)
+        text, scratch = BASE_ADDRESS, BASE_ADDRESS + program_size
+        placed, _ = _in_a_row(ordered, scratch + scratch_size)
+    end = max([text + program_size, *(s.address + align(s.nbytes, PAGE) for s in placed)])
+    if end > END_OF_MEMORY:
+        raise UsageError(
+            f"the program needs memory up to {end:#x}, the engine reaches {END_OF_MEMORY:#x}",
+            hint="make surfaces, constants or scratch smaller",
+        )
+    return Places(
+        text,
+        text_size,
+        text + const_offset,
+        const_size,
+        program_size,
+        scratch if scratch_size else 0,
+        scratch_size,
+        _with_channels(placed, dialect),
+    )
+
+
+def _linkable(surface: Surface) -> Surface:
+    """The surface under the name that the container links it by."""
+    if not surface.name or "\0" in surface.name:
+        raise UsageError(f"surface name {surface.name!r}")
+    if surface.dtype not in ELEMENT_CODES:
+        raise UsageError(f"{surface.dtype!r} has no element code", where=f"surface {surface.name!r}")
+    return surface if surface.role == "input" else replace(surface, name=surface.label + OUTPUT_SUFFIX)
+
+
+def _by_role(surfaces: Iterable[Surface]) -> list[Surface]:
+    """Inputs, then outputs, each in the order given."""
+    return sorted(surfaces, key=lambda s: s.role == "output")
+
+
+def _in_a_row(surfaces: list[Surface], at: int) -> tuple[list[Surface], int]:
+    placed = []
+    for surface in surfaces:
+        placed.append(replace(surface, address=at))
+        at += align(surface.nbytes, PAGE)
+    return placed, at
+
+
+def _with_channels(surfaces: list[Surface], dialect: Dialect) -> tuple[Surface, ...]:
+    """The surfaces with the channels that they ask for; the others take free ones by the dialect's rule."""
+    taken = [s.channel for s in surfaces if s.channel is not None]
+    for channel in taken:
+        if not FIRST_SURFACE_CHANNEL <= channel < CHANNELS:
+            raise UsageError(f"channel {channel} is not one of {FIRST_SURFACE_CHANNEL} to {CHANNELS - 1}")
+        if taken.count(channel) > 1:
+            raise UsageError(f"two surfaces have channel {channel}")
+    free = (channel for channel in range(FIRST_SURFACE_CHANNEL, CHANNELS) if channel not in taken)
+    order = surfaces if dialect.channels_by_address else sorted(surfaces, key=lambda s: s.role == "input")
+    given: dict[str, int] = {}
+    for surface in order:
+        number = surface.channel if surface.channel is not None else next(free, None)
+        if number is None:
+            room = CHANNELS - FIRST_SURFACE_CHANNEL
+            raise UsageError(f"{len(surfaces)} surfaces, and a program has {room} channels for them")
+        given[surface.name] = number
+    return tuple(replace(surface, channel=given[surface.name]) for surface in surfaces)

@@ -1,0 +1,80 @@
+"""An image's parts with its tasks as they are now: in place where that is enough, else laid out anew."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hexane.errors import UnsupportedError
+from hexane.image.anec_parts import AnecPackage
+from hexane.image.dialect import DIALECTS
+from hexane.image.layout import WRITABLE_GENERATIONS, lay_out
+from hexane.image.packages import package_of
+from hexane.image.parts import Container, Segment
+from hexane.isa import decode_stream
+
+if TYPE_CHECKING:
+    from hexane.image.image import Image
+
+
+def current_parts(image: Image) -> Container | AnecPackage:
+    """The parts with the text that the image's tasks give."""
+    text = image.text()
+    if text == image.contents.text:
+        return _with_text(image.parts, text)
+    if isinstance(image.parts, AnecPackage):
+        return package_of(image)
+    if _follows_the_rule(image):
+        return _laid_out(image)
+    if len(text) == len(image.contents.text) and len(image.tasks) == image.task_count:
+        return _with_text(image.parts, text)
+    raise UnsupportedError(
+        "the changed tasks do not fit their section, and this container is not one that hexane lays out itself",
+        hint="image.replace(tasks=...) makes a new container of hexane's own form",
+    )
+
+
+def buildable_dialect(image: Image) -> str:
+    """The dialect in which the image can be laid out anew."""
+    return image.dialect if image.dialect in DIALECTS else "default"
+
+
+def follows_the_rule(image: Image) -> bool:
+    """Whether the whole container, as it was read or made, follows from the program's values."""
+    return isinstance(image.parts, Container) and _follows_the_rule(image)
+
+
+def _follows_the_rule(image: Image) -> bool:
+    contents = image.contents
+    if contents.generation not in WRITABLE_GENERATIONS or contents.dialect not in DIALECTS:
+        return False
+    return _laid_out(image, as_read=True) == image.parts
+
+
+def _laid_out(image: Image, as_read: bool = False) -> Container:
+    contents = image.contents
+    tasks = decode_stream(contents.text, contents.generation) if as_read else image.tasks
+    return lay_out(
+        tasks,
+        contents.const,
+        contents.surfaces,
+        contents.generation,
+        contents.scratch_bytes,
+        DIALECTS[contents.dialect],
+        contents.ident,
+        contents.procedure,
+    )
+
+
+def _with_text(parts: Container | AnecPackage, text: bytes) -> Container | AnecPackage:
+    if isinstance(parts, AnecPackage):
+        return replace(parts, text=text)
+    commands = tuple(_segment_with_text(c, text) if isinstance(c, Segment) else c for c in parts.commands)
+    return replace(parts, commands=commands)
+
+
+def _segment_with_text(segment: Segment, text: bytes) -> Segment:
+    if segment.name != "__TEXT":
+        return segment
+    sections = tuple(replace(s, content=text) if s.name == "__text" else s for s in segment.sections)
+    return replace(segment, sections=sections)

@@ -1,0 +1,161 @@
+"""Surfaces: the tensors that a program reads and writes in DRAM, and how their types are numbered and spelled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hexane.errors import UsageError
+
+ALIGNMENT = 64
+"""Rows start at multiples of this many bytes (spec/engine-h13 §6)."""
+
+OUTPUT_SUFFIX = "@output"
+"""What the container appends to the names of outputs (spec/engine-h13 §2.5)."""
+
+ROLES = ("input", "output")
+
+ELEMENT_CODES = {
+    "int8": 2,
+    "uint8": 3,
+    "int16": 4,
+    "float16": 5,
+    "float32": 6,
+    "raw10": 7,
+    "lut": 8,
+    "uint4": 9,
+    "uint6": 10,
+    "uint1": 11,
+    "uint2": 12,
+    "packed10": 13,
+    "y10": 14,
+    "uint16": 15,
+    "e4m3": 16,
+    "int32": 17,
+    "uint32": 18,
+    "int64": 19,
+    "uint64": 20,
+    "raw12": 21,
+    "y12": 22,
+    "int4": 23,
+}
+"""Element types by the number that tensor threads and type stabs give them (spec/engine-h13 §2.7, §2.9)."""
+
+ELEMENT_NAMES = {code: name for name, code in ELEMENT_CODES.items()}
+
+ELEMENT_BYTES = {"int8": 1, "uint8": 1, "e4m3": 1, "int16": 2, "uint16": 2, "float16": 2, "float32": 4, "int32": 4}
+"""Bytes of one element of the types that a surface can have, as far as they are known."""
+
+_ALIASES = {"fp16": "float16", "fp32": "float32", "bool": "uint8", "half": "float16"}
+
+
+def align(value: int, unit: int) -> int:
+    """``value`` rounded up to a multiple of ``unit``."""
+    return -(-value // unit) * unit
+
+
+def plain_strides(shape: tuple[int, int, int, int], dtype: str) -> tuple[int, int, int, int]:
+    """Byte strides (n, c, h, w) of a plain surface: rows padded to 64 bytes, planes dense (spec/engine-h13 §6)."""
+    _, c, h, w = shape
+    size = element_bytes(dtype)
+    row = align(w * size, ALIGNMENT)
+    return (c * h * row, h * row, row, size)
+
+
+def element_bytes(dtype: str) -> int:
+    """Bytes of one element; `UsageError` for a type that no surface has."""
+    try:
+        return ELEMENT_BYTES[dtype]
+    except KeyError:
+        raise UsageError(
+            f"no surface has elements of type {dtype!r}", hint=f"one of {', '.join(ELEMENT_BYTES)}"
+        ) from None
+
+
+@dataclass(frozen=True)
+class Surface:
+    """One tensor in DRAM.
+
+    Parameters
+    ----------
+    name : its name, as the container gives it.
+    role : ``"input"`` or ``"output"``.
+    shape : (N, C, H, W).
+    strides : bytes between neighbours along (n, c, h, w); None for a plain surface (spec/engine-h13 §6).
+    dtype : element type: ``"float16"``, ``"uint8"``, ``"int8"``, ...
+    address : virtual address in the container; it expresses identity and order only.
+    channel : the DMA channel (slot, from H14 on) by which tasks name the surface; None where it has none.
+    """
+
+    name: str
+    role: str
+    shape: tuple[int, int, int, int]
+    strides: tuple[int, int, int, int] | None = None
+    dtype: str = "float16"
+    address: int = 0
+    channel: int | None = None
+
+    def __post_init__(self) -> None:
+        where = f"surface {self.name!r}"
+        if self.role not in ROLES:
+            raise UsageError(f"the role is {self.role!r}", where=where, hint="it is 'input' or 'output'")
+        dtype = _ALIASES.get(str(self.dtype), str(self.dtype))
+        shape = tuple(int(v) for v in self.shape)
+        if len(shape) != 4 or min(shape) < 1:
+            raise UsageError(f"the shape is {shape}", where=where, hint="four sizes N, C, H, W of 1 or more")
+        strides = plain_strides(shape, dtype) if self.strides is None else tuple(int(v) for v in self.strides)
+        if len(strides) != 4 or min(strides) < 0:
+            raise UsageError(f"the strides are {strides}", where=where, hint="four byte counts for n, c, h, w")
+        object.__setattr__(self, "dtype", dtype)
+        object.__setattr__(self, "shape", shape)
+        object.__setattr__(self, "strides", strides)
+
+    @property
+    def label(self) -> str:
+        """The name without ``@output``."""
+        return self.name.removesuffix(OUTPUT_SUFFIX)
+
+    @property
+    def plane_bytes(self) -> int:
+        return self.strides[1]  # type: ignore[index]
+
+    @property
+    def element_stride(self) -> int:
+        return self.strides[3]  # type: ignore[index]
+
+    @property
+    def bytes_per_batch(self) -> int:
+        """Bytes of one batch element: channels times plane."""
+        return self.shape[1] * self.strides[1]  # type: ignore[index]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all batch elements."""
+        return self.shape[0] * self.bytes_per_batch
+
+    @property
+    def last_byte(self) -> int:
+        """Bytes up to the end of the last element of one batch element."""
+        _, c, h, w = self.shape
+        _, plane, row, element = self.strides  # type: ignore[misc]
+        return (c - 1) * plane + (h - 1) * row + w * element
+
+    def reshaped(self, shape: tuple[int, int, int, int]) -> Surface:
+        """The surface with another shape and the plain strides of it."""
+        return replace(self, shape=shape, strides=None)
+
+    def __str__(self) -> str:
+        dims = "x".join(str(v) for v in self.shape)
+        channel = "no channel" if self.channel is None else f"channel {self.channel}"
+        return f"{self.role} {self.name}: {dims} {self.dtype}, strides {self.strides}, {channel}"
+
+
+def as_surface(value: Surface | Mapping[str, Any]) -> Surface:
+    """A surface from itself or from a mapping with the same names."""
+    if isinstance(value, Surface):
+        return value
+    try:
+        return Surface(**value)
+    except TypeError as error:
+        raise UsageError(f"not a surface: {error}", hint="give name, role, shape, dtype, strides, channel") from None
