@@ -44,3 +44,8 @@ NE_OP = values(sum=0, elementwise=1, product=2, maximum=3, bypass=4, transposed_
 """How the cores combine inputs and kernel positions; elementwise and transposed_conv are published names only."""
 
 NE_NONLINEAR = values(none=0, relu=1, table=2)
+
+TEXTURE = values(off=0, gather=1, bilinear=2, bicubic=3, nearest=4)
+
+ELEMENT_3BIT = values(uint8=0, int8=1, fp16=2, e4m3=4)
+"""Element formats where ChCfg has lanes of three bits (H18 and later)."""

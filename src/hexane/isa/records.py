@@ -152,18 +152,24 @@ def _plain_records(family: Heads, addresses: list[int]) -> Iterable[Record]:
     if family is H13_HEADS:
         yield from (Record(DENSE, run) for run in _runs(addresses, family.longest))
         return
-    at = 0
-    while at < len(addresses):
-        base = addresses[at]
+    # Shortest from the back: from each register either the run that starts there or all that a scatter record reaches.
+    count = len(addresses)
+    cost = [0] * (count + 1)
+    stop_at = [0] * count
+    form_at = [DENSE] * count
+    for at in reversed(range(count)):
         run = at + 1
-        while run < len(addresses) and addresses[run] == addresses[run - 1] + 4 and run - at < family.longest:
+        while run < count and addresses[run] == addresses[run - 1] + 4 and run - at < family.longest:
             run += 1
         window = at + 1
-        while window < len(addresses) and addresses[window - 1] < addresses[window] <= base + 64:
+        while window < count and addresses[window - 1] < addresses[window] <= addresses[at] + 64:
             window += 1
-        stop = max(run, window)
-        yield Record(SCATTER if window > run else DENSE, tuple(addresses[at:stop]))
-        at = stop
+        dense, scatter = 1 + run - at + cost[run], 1 + window - at + cost[window]
+        cost[at], stop_at[at], form_at[at] = min((dense, run, DENSE), (scatter, window, SCATTER), key=lambda c: c[0])
+    at = 0
+    while at < count:
+        yield Record(form_at[at], tuple(addresses[at : stop_at[at]]))
+        at = stop_at[at]
 
 
 def _runs(

@@ -61,6 +61,7 @@ LOG2 = Unit("log2")
 MICROSECONDS = Unit("us")
 FP16 = Unit("fp16")  # IEEE binary16 bits
 FP32 = Unit("fp32")  # IEEE binary32 bits
+F19 = Unit("f19")  # the upper 19 bits of an IEEE binary32
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,8 +180,14 @@ class Register:
         """The same register elsewhere (how one generation borrows from another)."""
         return replace(self, address=address)
 
-    def renamed(self, title: str, meaning: str | None = None) -> Register:
-        return replace(self, title=title, meaning=self.meaning if meaning is None else meaning)
+    def with_rows(self, *rows: Field) -> Register:
+        """The same register with further fields; a field of a name that it has takes that field's place."""
+        names = {row.name for row in rows}
+        return replace(self, rows=(*(row for row in self.rows if row.name not in names), *rows))
+
+    def without_rows(self, *names: str) -> Register:
+        """The same register without some of its fields."""
+        return replace(self, rows=tuple(row for row in self.rows if row.name not in names))
 
 
 def _unknown(high: int, low: int) -> list[Field]:
@@ -341,3 +348,28 @@ class Table:
             for register in block.registers:
                 dotted = f"{block.name}.{register.name}" + (f"[{register.count}]" if register.count else "")
                 yield from (f"{dotted}.{row.name}" for row in register.fields if not row.known)
+
+
+# -- how one generation borrows from another ---------------------------------------------------------------------------
+
+
+def starred(register: Register, reset: int | None = None) -> Register:
+    """The register with names that Apple's printer is not known to print for this generation."""
+    rows = tuple(replace(row, from_apple=False) for row in register.rows)
+    return replace(register, title=register.title.rstrip("*") + "*", rows=rows, reset=reset)
+
+
+def inferred(register: Register) -> Register:
+    """The register with every position and meaning taken as inferred."""
+    rows = tuple(replace(row, evidence=INFERRED if row.known else UNKNOWN) for row in register.rows)
+    return replace(register, rows=rows, evidence=INFERRED)
+
+
+def moved(block: Block, first: int, last: int, to: int) -> tuple[Register, ...]:
+    """The declared registers at ``first`` to ``last``, moved so that ``first`` comes to lie at ``to``."""
+    return tuple(r.at(r.address - first + to) for r in block.declared if first <= r.address <= last)
+
+
+def without(block: Block, *names: str) -> tuple[Register, ...]:
+    """The declared registers except some."""
+    return tuple(register for register in block.declared if register.name not in names)

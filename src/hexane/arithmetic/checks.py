@@ -1,0 +1,85 @@
+"""What callers may pass: dtypes, shapes and ranges, checked once at the border of the room."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from hexane.arithmetic.multiply import Activation
+from hexane.arithmetic.tables import table_halfwords
+from hexane.errors import UsageError
+
+
+def float16_of(x: ArrayLike, name: str, ndim: int | None = None) -> np.ndarray:
+    """A float16 array with the asked number of axes and no empty axis."""
+    array = np.asarray(x)
+    if array.dtype != np.float16:
+        raise UsageError(
+            f"{name} has dtype {array.dtype}, the engine computes in float16",
+            where=name,
+            hint="convert it with .astype(numpy.float16)",
+        )
+    return _shaped(array, name, ndim)
+
+
+def int8_of(x: ArrayLike, name: str, ndim: int | None = None) -> np.ndarray:
+    """An int8 array with the asked number of axes and no empty axis."""
+    array = np.asarray(x)
+    if array.dtype != np.int8:
+        raise UsageError(f"{name} has dtype {array.dtype}, expected int8", where=name)
+    return _shaped(array, name, ndim)
+
+
+def _shaped(array: np.ndarray, name: str, ndim: int | None) -> np.ndarray:
+    if ndim is not None and array.ndim != ndim:
+        raise UsageError(f"{name} has shape {array.shape}, expected {ndim} axes", where=name)
+    if array.size == 0:
+        raise UsageError(f"{name} is empty, shape {array.shape}", where=name)
+    return array
+
+
+def bias_of(bias: ArrayLike | None, size: int) -> np.ndarray:
+    """The bias as (size,) float16; zeros without one."""
+    if bias is None:
+        return np.zeros(size, np.float16)
+    array = float16_of(bias, "bias")
+    if array.shape != (size,):
+        raise UsageError(f"bias has shape {array.shape}, expected ({size},)", where="bias")
+    return array
+
+
+def post_scale_of(post_scale: float) -> float:
+    """The post-scale as its fp16 register holds it."""
+    try:
+        with np.errstate(over="ignore"):
+            scale = float(np.float16(post_scale))
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"post_scale {post_scale!r} is not a number", where="post_scale") from error
+    if not np.isfinite(scale):
+        raise UsageError(f"post_scale {post_scale} is not a finite fp16 value", where="post_scale")
+    return scale
+
+
+def activation_of(activation: Any) -> Activation:
+    """None, "relu" or a table of 64 halfwords."""
+    if activation is None:
+        return None
+    if isinstance(activation, str):
+        if activation != "relu":
+            raise UsageError(
+                f"no activation is called {activation!r}",
+                where="activation",
+                hint="use 'relu' or a table of 64 halfwords (function_table)",
+            )
+        return activation
+    return table_halfwords(activation)
+
+
+def pair_of(value: int | tuple[int, int], name: str) -> tuple[int, int]:
+    """One positive number for both axes, or (vertical, horizontal)."""
+    pair = (value, value) if isinstance(value, int | np.integer) else tuple(value)
+    if len(pair) != 2 or any(int(v) != v or v < 1 for v in pair):
+        raise UsageError(f"{name} must be one or two positive integers, got {value!r}", where=name)
+    return int(pair[0]), int(pair[1])

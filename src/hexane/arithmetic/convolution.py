@@ -1,0 +1,184 @@
+"""Convolutions in the engine's accumulation order (spec/engine-h13 §8.1, spec/numerics §3.3, §6).
+
+The terms of one output are taken in the order channel, kernel row, kernel column. Order matters only where a sum can
+reach the limit; elsewhere the fast kernels take what order they like.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from hexane.arithmetic import multiply, winograd
+from hexane.arithmetic.checks import activation_of, bias_of, float16_of, pair_of, post_scale_of
+from hexane.arithmetic.formats import halfwords
+from hexane.arithmetic.multiply import Activation, Sums
+from hexane.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Window:
+    """Where the kernel is laid on the input: everything in elements; padding is left, top, right, bottom."""
+
+    kernel: tuple[int, int]
+    strides: tuple[int, int]
+    dilations: tuple[int, int]
+    pads: tuple[int, int, int, int]
+    input: tuple[int, int]
+
+    @property
+    def output(self) -> tuple[int, int]:
+        """Height and width of the output."""
+        left, top, right, bottom = self.pads
+        return (
+            (self.input[0] + top + bottom - self.dilations[0] * (self.kernel[0] - 1) - 1) // self.strides[0] + 1,
+            (self.input[1] + left + right - self.dilations[1] * (self.kernel[1] - 1) - 1) // self.strides[1] + 1,
+        )
+
+    @property
+    def winograd(self) -> bool:
+        """Whether M5 and M6 compute this window in Winograd form (spec/numerics §6)."""
+        return self.kernel[1] == 3 and self.kernel[0] in (1, 3) and self.strides == (1, 1) and self.dilations == (1, 1)
+
+    def padded(self, x: np.ndarray, extra_columns: int = 0) -> np.ndarray:
+        """The input (N, C, H, W) with its zero border, cut or filled to what the output reads."""
+        left, top, _, _ = self.pads
+        height = (self.output[0] - 1) * self.strides[0] + self.dilations[0] * (self.kernel[0] - 1) + 1
+        width = (self.output[1] - 1) * self.strides[1] + self.dilations[1] * (self.kernel[1] - 1) + 1 + extra_columns
+        result = np.zeros((*x.shape[:2], height, width), x.dtype)
+        rows, columns = min(height - top, x.shape[2]), min(width - left, x.shape[3])
+        if rows > 0 and columns > 0:
+            result[:, :, top : top + rows, left : left + columns] = x[:, :, :rows, :columns]
+        return result
+
+    def taps(self, x: np.ndarray) -> np.ndarray:
+        """The terms of every output (N, C * KH * KW, OH * OW) of an input (N, C, H, W), in the engine's order."""
+        padded = self.padded(x)
+        oh, ow = self.output
+        sy, sx = self.strides
+        dy, dx = self.dilations
+        taps = [
+            padded[:, :, ky * dy : ky * dy + (oh - 1) * sy + 1 : sy, kx * dx : kx * dx + (ow - 1) * sx + 1 : sx]
+            for ky in range(self.kernel[0])
+            for kx in range(self.kernel[1])
+        ]
+        return np.stack(taps, 2).reshape(x.shape[0], -1, oh * ow)
+
+
+def conv2d(
+    x: ArrayLike,
+    w: ArrayLike,
+    bias: ArrayLike | None = None,
+    *,
+    strides: int | tuple[int, int] = 1,
+    pads: tuple[int, int, int, int] = (0, 0, 0, 0),
+    dilations: int | tuple[int, int] = 1,
+    groups: int = 1,
+    post_scale: float = 1.0,
+    activation: Activation = None,
+    form: str = "direct",
+    exact: bool = False,
+) -> np.ndarray:
+    """Convolution of x (N, C, H, W) with w (O, C / groups, KH, KW), float16 both; result (N, O, OH, OW) float16.
+
+    Parameters
+    ----------
+    bias : (O,) float16, the start value of every sum.
+    strides, dilations : one number or (vertical, horizontal).
+    pads : zero border left, top, right, bottom; right and bottom may be negative (columns that no output reads).
+    groups : C gives depthwise.
+    post_scale : what the sum is multiplied with, held as fp16.
+    activation : None, "relu", or the 64 halfwords of a look-up table.
+    form : "direct" (all chips up to M4) or "winograd" (M5 and M6: used where the kernel is 3x3 or 1x3, dense, with
+    stride
+        1 and no dilation, else direct; spec/numerics §6).
+    exact : the plain statement instead of the fast kernel; same bits.
+
+    Raises `UsageError` for wrong dtypes or shapes. Rules: spec/numerics §3 and §6.
+    """
+    x, w = float16_of(x, "x", 4), float16_of(w, "w", 4)
+    activation, post_scale = activation_of(activation), post_scale_of(post_scale)
+    if form not in ("direct", "winograd"):
+        raise UsageError(f"no form of convolution is called {form!r}", where="form", hint="use 'direct' or 'winograd'")
+    if groups < 1 or x.shape[1] != w.shape[1] * groups or w.shape[0] % groups:
+        raise UsageError(
+            f"x has {x.shape[1]} channels, w is {w.shape} in {groups} groups",
+            where="w",
+            hint="w must be (O, C / groups, KH, KW) with O a multiple of groups",
+        )
+    left, top, right, bottom = (int(p) for p in pads)
+    if left < 0 or top < 0:
+        raise UsageError(f"left and top padding cannot be negative: {pads}", where="pads")
+    window = Window(
+        kernel=(w.shape[2], w.shape[3]),
+        strides=pair_of(strides, "strides"),
+        dilations=pair_of(dilations, "dilations"),
+        pads=(left, top, right, bottom),
+        input=(x.shape[2], x.shape[3]),
+    )
+    if min(window.output) < 1:
+        raise UsageError(f"the kernel {window.kernel} does not fit the padded input {window.input}", where="w")
+    bias = bias_of(bias, w.shape[0])
+    use_winograd = form == "winograd" and window.winograd and groups == 1
+    plain = conv2d_winograd_plain if use_winograd else conv2d_plain
+    if not exact:
+        from hexane.arithmetic.fast import convolution as fast
+
+        return fast.conv2d(x, w, bias, window, groups, post_scale, activation, use_winograd)
+    return plain(x, w, bias, window, groups, post_scale, activation)
+
+
+def conv2d_plain(
+    x: np.ndarray,
+    w: np.ndarray,
+    bias: np.ndarray,
+    window: Window,
+    groups: int,
+    post_scale: float,
+    activation: Activation,
+) -> np.ndarray:
+    """The direct form, one matrix of terms per image and group."""
+    terms = window.taps(halfwords(x))
+    weights = halfwords(w).reshape(groups, w.shape[0] // groups, -1)
+    start = multiply.bias_units(bias).reshape(groups, -1, 1)
+    oh, ow = window.output
+    result = np.empty((x.shape[0], groups, w.shape[0] // groups, oh * ow), np.float16)
+    for n, image in enumerate(terms):
+        for g, columns in enumerate(image.reshape(groups, -1, oh * ow)):
+            sums = multiply.accumulate(weights[g], columns, np.broadcast_to(start[g], result.shape[2:]))
+            result[n, g] = multiply.finish(sums.value(), post_scale, activation)
+    return result.reshape(x.shape[0], w.shape[0], oh, ow)
+
+
+def conv2d_winograd_plain(
+    x: np.ndarray,
+    w: np.ndarray,
+    bias: np.ndarray,
+    window: Window,
+    groups: int,
+    post_scale: float,
+    activation: Activation,
+) -> np.ndarray:
+    """The Winograd form; with an odd width the last pair's second output is computed and left out."""
+    oh, ow = window.output
+    pairs = (ow + 1) // 2
+    v = winograd.transform_input(window.padded(x, extra_columns=ow % 2))
+    u = winograd.transform_kernel(w)
+    kh = window.kernel[0]
+    columns = [
+        np.stack([halfwords(vi)[:, :, ky : ky + oh] for ky in range(kh)], 2).reshape(x.shape[0], -1, oh * pairs)
+        for vi in v
+    ]
+    start = np.broadcast_to(multiply.bias_units(bias)[:, None], (w.shape[0], oh * pairs))
+    result = np.empty((x.shape[0], w.shape[0], oh, 2 * pairs), np.float16)
+    for n in range(x.shape[0]):
+        sums: list[Sums] = [
+            multiply.accumulate(halfwords(u[i]).reshape(w.shape[0], -1), columns[i][n], np.zeros_like(start))
+            for i in range(4)
+        ]
+        for parity, total in enumerate(winograd.combine(sums, start)):
+            outputs = multiply.finish(total.value(), post_scale, activation)
+            result[n, :, :, parity::2] = outputs.reshape(w.shape[0], oh, pairs)
+    return np.ascontiguousarray(result[..., :ow])

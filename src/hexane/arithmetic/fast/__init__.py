@@ -1,0 +1,1 @@
+"""Fast kernels that give the bits of the plain statements: Numba, vector code, all cores (spec/numerics §11)."""

@@ -1,0 +1,200 @@
+"""What spec/numerics leaves open: one named hypothesis for each gap, in this one place, swappable.
+
+Code that rests on a gap asks ``chosen(name)`` and obeys. ``assume(name, choice)`` swaps a choice for the calls made
+inside a ``with`` block. Callers that mark results say *hypothesis (name)* for those that went through one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from hexane.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One open question: where the spec leaves it open, what may be assumed, what is assumed."""
+
+    name: str
+    question: str
+    spec: str
+    choices: Mapping[str, str]
+    default: str
+
+
+_ALL = (
+    Hypothesis(
+        "sum-order",
+        "In which order does a running sum meet the limit of 2^15?",
+        "numerics §3.3",
+        {"channels-outside": "channels in increasing order, kernel positions (row by row) inside each channel"},
+        "channels-outside",
+    ),
+    Hypothesis(
+        "post-scale",
+        "How is the sum scaled, and is the limit tested before?",
+        "numerics §3.5 (2)",
+        {
+            "once": "h(sum * scale), one rounding; the limit is that of the sum before scaling",
+            "twice": "h(h(sum) * scale)",
+            "fixed-point": "the scaled sum is rounded half away to a unit of 2^-16 first, then to fp16",
+        },
+        "once",
+    ),
+    Hypothesis(
+        "table-input",
+        "Is a sum rounded to fp16 before a fused table?",
+        "numerics §3.5 (5)",
+        {"rounded": "yes, after the post-scale, as measured for a task without a sum"},
+        "rounded",
+    ),
+    Hypothesis(
+        "scalar-exponent-31",
+        "How does a constant multiplier (post-scale, planar scale) read an infinite operand?",
+        "numerics §8 (log(0) = -45440: the table's -inf was read as 2^16)",
+        {
+            "binade": "as the multiplier does: 65536, so that a scale below 1 brings it back to finite values",
+            "infinity": "as infinity",
+        },
+        "binade",
+    ),
+    Hypothesis(
+        "product-mode",
+        "What does the NE's product of two inputs (OpMode 2) round?",
+        "numerics §5",
+        {"once": "the exact product, once to fp16, half away"},
+        "once",
+    ),
+    Hypothesis(
+        "planar-scale",
+        "How many roundings have Scale and Bias of the planar engine?",
+        "numerics §7.1, engine-h13 §8.3",
+        {
+            "each-step": "the operation, the product with Scale and the sum with Bias are rounded one by one",
+            "after-operation": "the operation is rounded, then Scale and Bias together, once",
+            "once": "operation, Scale and Bias are exact, one rounding",
+        },
+        "each-step",
+    ),
+    Hypothesis(
+        "planar-shift-scale",
+        "How many roundings has (source + shift) * scale of kind 4?",
+        "numerics §7.1, engine-h13 §8.4",
+        {"each-step": "sum and product are rounded one by one", "once": "one rounding of the exact value"},
+        "each-step",
+    ),
+    Hypothesis(
+        "reduction-sum",
+        "In which order, and with which adder, does the planar engine sum?",
+        "numerics §7.2",
+        {
+            "groups-of-four": (
+                "contiguous groups of four, one after the other, by an adder that aligns both operands to the larger "
+                "exponent e and cuts them to multiples of 2^(e-11); groups are then added exactly"
+            ),
+            "exact": "an exact sum, rounded once",
+        },
+        "groups-of-four",
+    ),
+    Hypothesis(
+        "reduction-finish",
+        "Where is a reduction rounded before FinalScale, Epsilon and 1/x?",
+        "numerics §7.2, §13 (3), engine-h13 §8.3",
+        {
+            "after-scale": "h(sum * FinalScale), then h(+ Epsilon), then h(1/x) or h(1/sqrt(x))",
+            "every-step": "h(sum) before FinalScale as well",
+        },
+        "after-scale",
+    ),
+    Hypothesis(
+        "reciprocal",
+        "What are 1/x and 1/sqrt(x) of the planar engine?",
+        "numerics §13 (4)",
+        {"correctly-rounded": "the correctly rounded value, half away"},
+        "correctly-rounded",
+    ),
+    Hypothesis(
+        "planar-square",
+        "Is (a + b)^2 of the planar engine rounded before it is squared?",
+        "numerics §7.1",
+        {"each-step": "h(h(a + b)^2)", "once": "h((a + b)^2)"},
+        "each-step",
+    ),
+    Hypothesis(
+        "int8-scale",
+        "How is a sum of int8 products scaled when the scale is not a power of two?",
+        "numerics §4",
+        {"once": "h(sum * scale), one rounding; the scale is a float32"},
+        "once",
+    ),
+    Hypothesis(
+        "int8-kernel",
+        "How is an fp16 source multiplied by an int8 kernel (H13, BinaryPoint 0)?",
+        "numerics §4, engine-h13 §9.9",
+        {"as-fp16": "as if the weights were fp16; known exact only for weights of +-1"},
+        "as-fp16",
+    ),
+    Hypothesis(
+        "winograd-bias",
+        "Where does the bias enter a Winograd sum, and which sums meet the limit?",
+        "numerics §6",
+        {
+            "output-sum": (
+                "the bias is added to the combined sum; each of the four sums and the combined one meet the limit"
+            )
+        },
+        "output-sum",
+    ),
+    Hypothesis(
+        "winograd-transform-overflow",
+        "What becomes of a transformed input above 65504?",
+        "numerics §6",
+        {"infinity-is-2^16": "it is stored as infinity, which the multiplier reads as 65536"},
+        "infinity-is-2^16",
+    ),
+    Hypothesis(
+        "byte-store",
+        "How is an fp16 result stored as 8 bits?",
+        "numerics §4, §13 (6)",
+        {"half-away": "to nearest, ties away, saturating", "truncate": "cut towards zero, saturating"},
+        "half-away",
+    ),
+    Hypothesis(
+        "average-pooling",
+        "Is an average a convolution with weights or a reduction?",
+        "numerics §13 (9), engine-h13 §14.2",
+        {"unit-weights": "a sum with weights 1.0 in the multiply-accumulate unit and 1/k^2 as post-scale"},
+        "unit-weights",
+    ),
+)
+
+ALL: Mapping[str, Hypothesis] = {h.name: h for h in _ALL}
+"""Every hypothesis by name."""
+
+_overrides: ContextVar[Mapping[str, str] | None] = ContextVar("hexane_hypotheses", default=None)
+
+
+def chosen(name: str) -> str:
+    """The choice in force for one hypothesis."""
+    return (_overrides.get() or {}).get(name, ALL[name].default)
+
+
+@contextmanager
+def assume(name: str, choice: str) -> Iterator[None]:
+    """Swap one hypothesis for the calls inside the block.
+
+    >>> with assume("post-scale", "twice"):
+    ...     y = mac(x, w, post_scale=3.0)
+    """
+    if name not in ALL:
+        raise UsageError(f"there is no hypothesis {name!r}", hint=f"known are {', '.join(ALL)}")
+    if choice not in ALL[name].choices:
+        raise UsageError(f"hypothesis {name!r} has no choice {choice!r}", hint=f"use {', '.join(ALL[name].choices)}")
+    token = _overrides.set({**(_overrides.get() or {}), name: choice})
+    try:
+        yield
+    finally:
+        _overrides.reset(token)

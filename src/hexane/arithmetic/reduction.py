@@ -1,0 +1,123 @@
+"""Reductions of the planar engine (spec/numerics §7.2, spec/engine-h13 §8.5).
+
+Maxima are exact. The order of long sums is open: hypothesis ``reduction-sum`` holds what is assumed. Its default gives
+every published value for sums of up to 1025 terms, and no published checksum for rows of 4096.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from hexane.arithmetic.formats import planar_value, round_half_away
+from hexane.arithmetic.hypotheses import chosen
+from hexane.arithmetic.planar import elementwise_plain
+from hexane.errors import UsageError
+
+CUT_BITS = 12
+"""The significand that the first stage's adder keeps of either operand (spec/numerics §7.2)."""
+
+
+def cut_add(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """a + b after both were cut towards zero to multiples of 2^(e - 11), e the larger exponent of the two."""
+    largest = np.maximum(np.abs(a), np.abs(b))
+    finite = np.isfinite(largest) & (largest > 0)
+    _, exponent = np.frexp(np.where(finite, largest, 1.0))
+    step = np.ldexp(1.0, exponent - CUT_BITS)
+    with np.errstate(invalid="ignore"):
+        total = np.trunc(a / step) * step + np.trunc(b / step) * step
+        total = np.where(finite, total, a + b)
+    return np.where(np.isnan(total), 0.0, total)
+
+
+def _sum(value: np.ndarray) -> np.ndarray:
+    """Sum along the last axis, exact or by the hypothesis; float64 values with few enough bits to be exact."""
+    if chosen("reduction-sum") == "groups-of-four":
+        missing = -value.shape[-1] % 4
+        value = np.concatenate([value, np.zeros((*value.shape[:-1], missing))], -1)
+        lanes = value.reshape(*value.shape[:-1], -1, 4)
+        group = lanes[..., 0]
+        for lane in range(1, 4):
+            group = cut_add(group, lanes[..., lane])
+        value = group
+    with np.errstate(invalid="ignore"):
+        total = value.sum(-1)
+    return np.where(np.isnan(total), 0.0, total)
+
+
+def reduce(
+    x: ArrayLike,
+    axes: int | tuple[int, ...] = -1,
+    mode: str = "sum",
+    *,
+    op: str | None = None,
+    other: ArrayLike | None = None,
+    scale: float = 1.0,
+    epsilon: float = 0.0,
+    nonlinear: str | None = None,
+    relu: bool = False,
+    keepdims: bool = False,
+) -> np.ndarray:
+    """One reduction task (kinds 5 and 6): fp16 in, fp16 out (spec/engine-h13 §8.3, §8.5).
+
+    Parameters
+    ----------
+    x : fp16. The reduced axes are read in row-major order of their own order in `axes`.
+    mode : "sum" or "max" (ReduceMode 0 and 2).
+    op, other : the operation before the reduction, x op other (kind 6), rounded to fp16; "sumsq" without `other` is
+    x^2.
+    scale : FinalScale, a float32; 1/N makes a mean.
+    epsilon : fp16, added after FinalScale.
+    nonlinear : None, "reciprocal" or "rsqrt" of the result.
+
+    Exact for "max"; hypotheses ``reduction-sum`` and ``reduction-finish`` for the rest.
+    """
+    if mode not in ("sum", "max"):
+        raise UsageError(f"no reduction is called {mode!r}", where="mode", hint="use 'sum' or 'max'")
+    if nonlinear not in (None, "reciprocal", "rsqrt"):
+        raise UsageError(f"no such function behind a reduction: {nonlinear!r}", hint="use 'reciprocal' or 'rsqrt'")
+    source = np.asarray(x)
+    if op is not None:
+        source = elementwise_plain(op, source, np.float16(0) if other is None else other)
+    value = planar_value(source)
+    chosen_axes = (axes,) if isinstance(axes, int) else tuple(axes)
+    try:
+        rows = np.moveaxis(value, chosen_axes, range(value.ndim - len(chosen_axes), value.ndim))
+    except (np.exceptions.AxisError, ValueError) as error:
+        raise UsageError(f"axes {axes} do not fit an array of {value.ndim} axes", where="axes") from error
+    kept = rows.shape[: value.ndim - len(chosen_axes)]
+    rows = rows.reshape(*kept, -1)
+    if rows.shape[-1] == 0:
+        raise UsageError("an empty extent cannot be reduced", where="x")
+    result = rows.max(-1) if mode == "max" else _sum(rows)
+    if chosen("reduction-finish") == "every-step":
+        result = round_half_away(result).astype(np.float64)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        h = round_half_away(np.nan_to_num(result * float(np.float32(scale)), nan=0.0, posinf=np.inf, neginf=-np.inf))
+        if float(np.float16(epsilon)) != 0.0:
+            h = round_half_away(h.astype(np.float64) + float(np.float16(epsilon)))
+    if nonlinear == "reciprocal":
+        h = reciprocal(h)
+    elif nonlinear == "rsqrt":
+        h = reciprocal_sqrt(h)
+    if relu:
+        h = round_half_away(np.maximum(h.astype(np.float64), 0.0))
+    if keepdims:
+        h = np.expand_dims(h, tuple(a % value.ndim for a in chosen_axes))
+    return h
+
+
+def reciprocal(x: ArrayLike) -> np.ndarray:
+    """1/x, hypothesis ``reciprocal``; 1/0 is +infinity.
+
+    A quotient of two fp16 values is never so near to a tie that float64 could not tell (24 bits would do).
+    """
+    with np.errstate(divide="ignore"):
+        return round_half_away(1.0 / planar_value(x))
+
+
+def reciprocal_sqrt(x: ArrayLike) -> np.ndarray:
+    """1/sqrt(x), hypothesis ``reciprocal``; of 0 it is +infinity, of a negative value +0 as in the tables."""
+    value = planar_value(x)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return round_half_away(np.where(value < 0, 0.0, 1.0 / np.sqrt(np.maximum(value, 0.0))))

@@ -1,0 +1,258 @@
+"""Build a graph op by op, with MIL's op and parameter names.
+
+b = GraphBuilder()
+x = b.input("x", (1, 3, 8, 8), "fp16")
+y = b.relu(x=b.conv(x=x, weight=w, pad_type="same"))
+b.output(y)
+graph = b.graph
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from hexane.errors import GraphError
+from hexane.graph.constants import Constant, constant_from
+from hexane.graph.ir import Block, Function, Graph, Op, Value
+from hexane.graph.registry import OpSpec, Param, is_known, lookup, opset_number, result_types
+from hexane.graph.types import DTYPES, FLOATS, StateType, TensorType, Type
+
+_ATTRIBUTE_DTYPE = {"int": "int32", "bool": "bool", "str": "string"}
+
+
+class Names:
+    """Hands out names that nobody has: ``add``, ``add_1``, ``add_2`` ..."""
+
+    def __init__(self, taken: Any = ()) -> None:
+        self._taken: set[str] = set(taken)
+        self._next: dict[str, int] = {}
+
+    def unique(self, base: str) -> str:
+        """``base`` itself when it is free, else with the next free number; taken from now on."""
+        name = base
+        while name in self._taken:
+            number = self._next.get(base, 1)
+            self._next[base] = number + 1
+            name = f"{base}_{number}"
+        self._taken.add(name)
+        return name
+
+    def take(self, name: str) -> None:
+        self._taken.add(name)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._taken
+
+
+class GraphBuilder:
+    """Builds one function of a graph (``main``), or goes on where an existing function stands.
+
+    Every MIL op is a method with MIL's parameter names as keywords; an operand may be a Value, a NumPy array, a number,
+    a list or a string (which become constants of the dtype that the op asks for). ``name=`` names the result. Ops with
+    several results return a tuple. Types are inferred at once, so that a mistake shows where it is made.
+    """
+
+    def __init__(
+        self,
+        *,
+        opset: str = "ios18",
+        function: Function | None = None,
+        graph: Graph | None = None,
+        before: Op | None = None,
+    ) -> None:
+        opset_number(opset)
+        if function is None:
+            function = Function("main", opset=opset)
+            graph = graph or Graph()
+            graph.add_function(function)
+        self.function = function
+        self.block: Block = function if before is None or before.block is None else before.block
+        self.before = before
+        self._graph = graph
+        self.names = Names(value.name for value in function.values())
+        self._outputs: list[Value] = list(function.outputs)
+        self._blocks: list[Block] = []
+
+    @property
+    def graph(self) -> Graph:
+        """The graph built so far."""
+        if self._graph is None:
+            raise GraphError("this builder works on a function without a graph")
+        return self._graph
+
+    def input(self, name: str, shape: Any, dtype: str = "fp32") -> Value:
+        """A function input; ``shape`` a sequence of ints."""
+        return self.typed_input(name, TensorType(dtype, tuple(shape)))
+
+    def typed_input(self, name: str, type: Type) -> Value:
+        """A function input of any type (a state, a list, a tensor)."""
+        if name in self.names:
+            raise GraphError(f"the name {name!r} is taken")
+        self.names.take(name)
+        return self.function.add_input(Value(name, type))
+
+    def state(self, name: str, shape: Any, dtype: str = "fp16") -> Value:
+        """A state input (spec/mil §5.8)."""
+        return self.typed_input(name, StateType(TensorType(dtype, tuple(shape))))
+
+    def const(self, data: Any, dtype: str | None = None, name: str | None = None) -> Value:
+        """A constant; ``data`` an array, a number, a list, a string or a ``Constant`` (lazily loaded)."""
+        constant = data if isinstance(data, Constant) else constant_from(data, dtype)
+        return Value(self.names.unique(name or "const"), constant.type, constant=constant)
+
+    def output(self, *values: Value, name: str | None = None) -> None:
+        """Declare outputs, in order; ``name`` renames a single one."""
+        if name is not None:
+            (value,) = values
+            values = (self.rename(value, name),)
+        self._outputs.extend(values)
+        self.function.set_outputs(self._outputs)
+
+    def rename(self, value: Value, name: str) -> Value:
+        """Give a value a name; an input or a value that is already an output is passed through ``identity`` instead."""
+        if value.name == name:
+            return value
+        if value.op is None or value.is_output:
+            return self.op("identity", name=name, x=value)
+        if name in self.names:
+            raise GraphError(f"the name {name!r} is taken")
+        self.names.take(name)
+        value.name = name
+        return value
+
+    def __getattr__(self, type: str) -> Callable[..., Any]:
+        if type.startswith("_") or not is_known(type):
+            raise AttributeError(f"there is no op {type!r}")
+
+        def build(**operands: Any) -> Any:
+            return self.op(type, **operands)
+
+        build.__name__ = type
+        return build
+
+    def op(
+        self,
+        type: str,
+        /,
+        *,
+        name: str | None = None,
+        opset: str | None = None,
+        blocks: tuple[Block, ...] = (),
+        outputs: tuple[Type, ...] | None = None,
+        **operands: Any,
+    ) -> Any:
+        """Add an op of any type, ``onnx.*`` included; its result, or the tuple of its results (None when it has none).
+
+        ``name`` is the first result's name (made unique); ``outputs`` overrides the inferred types (control flow).
+        """
+        spec = lookup(type, opset or self.function.opset)
+        inputs = wrap_operands(spec, operands, self.const)
+        operation = Op(type, inputs, opset=opset, blocks=blocks)
+        try:
+            if outputs is None:
+                if blocks:
+                    outputs = tuple(value.type for value in blocks[-1].outputs)
+                else:
+                    outputs = result_types(spec, inputs, opset_number(opset or self.function.opset))
+        except GraphError as error:
+            raise type_error(error, name or type) from None
+        base = name or type.rsplit(".", 1)[-1]
+        results = []
+        for index, result in enumerate(outputs):
+            results.append(Value(self.names.unique(base if index == 0 else f"{base}_{index}"), result, op=operation))
+        operation.outputs = tuple(results)
+        operation.name = results[0].name if results else name
+        self.block.add(operation, self.before)
+        if not results:
+            return None
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def subblock(self, inputs: Any = ()) -> _SubBlock:
+        """A context in which ops go into a new inner block: ``with b.subblock({"i": type}) as block: ...``.
+
+        ``block.inputs`` are its inputs; end with ``block.set_outputs([...])`` and hand it to an op as ``blocks=``.
+        """
+        pairs = inputs.items() if isinstance(inputs, dict) else inputs
+        block = Block(Value(self.names.unique(name), type_) for name, type_ in pairs)
+        return _SubBlock(self, block)
+
+
+class _SubBlock:
+    def __init__(self, builder: GraphBuilder, block: Block) -> None:
+        self._builder = builder
+        self._inner = block
+
+    def __enter__(self) -> Block:
+        self._saved = (self._builder.block, self._builder.before)
+        self._builder.block, self._builder.before = self._inner, None
+        return self._inner
+
+    def __exit__(self, *_: object) -> None:
+        self._builder.block, self._builder.before = self._saved
+
+
+def type_error(error: GraphError, name: str) -> GraphError:
+    """The same error with the op's name as its place, unless it has one."""
+    return error if error.where else type(error)(error.message, where=name, hint=error.hint)
+
+
+def wrap_operands(spec: OpSpec, operands: dict[str, Any], const: Callable[..., Value]) -> dict[str, Any]:
+    """Operands as Values: arrays and Python values become constants of the dtype that the signature asks for."""
+    letters: dict[str, str] = {}
+    for name, operand in operands.items():
+        if operand is None:
+            continue
+        param = spec.param(name)
+        if param.is_tensor and param.group not in letters:
+            for item in operand if param.variadic and isinstance(operand, (tuple, list)) else (operand,):
+                if isinstance(item, Value):
+                    letters.setdefault(param.group, item.dtype)
+    first_float = next((dtype for dtype in letters.values() if dtype in FLOATS), None)
+    wrapped: dict[str, Any] = {}
+    for param in spec.params:  # signature order, whatever the caller's
+        operand = operands.get(param.name)
+        if operand is None:
+            continue
+        if param.variadic:
+            if not isinstance(operand, (tuple, list)):
+                raise GraphError(f"{param.name} of {spec.name} takes a tuple of values")
+            wrapped[param.name] = tuple(_wrap(spec, param, item, letters, first_float, const) for item in operand)
+        else:
+            wrapped[param.name] = _wrap(spec, param, operand, letters, first_float, const)
+    return wrapped
+
+
+def _wrap(
+    spec: OpSpec, param: Param, operand: Any, letters: dict[str, str], first_float: str | None, const: Callable
+) -> Value:
+    if isinstance(operand, Value):
+        return operand
+    if isinstance(operand, Constant):
+        return const(operand, name=param.name)
+    dtype: str | None = None
+    if param.is_attribute:
+        dtype = _ATTRIBUTE_DTYPE.get(param.kind.removesuffix("s") if param.kind != "str" else "str")
+        if param.kind in ("float", "floats"):
+            dtype = first_float or "fp32"
+        elif dtype == "string":
+            operand = np.asarray(operand, dtype=str)
+        elif dtype == "int32":
+            operand = np.asarray(operand)
+            if operand.size and operand.dtype.kind in "iu" and (operand.max() > 2**31 - 1 or operand.min() < -(2**31)):
+                dtype = "int64"
+            if operand.size == 0:
+                operand = operand.astype(np.int32)
+        if not param.kind.endswith("s") and np.ndim(operand) == 1 and np.size(operand) == 1:
+            operand = np.reshape(operand, ())
+        elif param.kind.endswith("s") and np.ndim(operand) == 0:
+            operand = np.reshape(operand, (1,))
+    elif not isinstance(operand, (np.ndarray, np.generic)):
+        dtype = letters.get(param.group)
+        if dtype is None and np.asarray(operand).dtype.kind == "f":
+            dtype = first_float
+    if dtype is not None and DTYPES[dtype].kind == "f" and isinstance(operand, (int, float)):
+        operand = float(operand)
+    return const(operand, dtype, name=param.name)

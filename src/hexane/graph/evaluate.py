@@ -1,0 +1,197 @@
+"""The float32 reference: what a graph computes, in plain NumPy.
+
+* A value of a float type of 32 bits or less (fp16, bf16, fp32) is computed in float32; fp64 in float64; integers and
+  bools in their own dtype, with wrap-around.
+* Inputs are converted to their declared dtype first (an fp16 input is rounded to fp16), outputs last. In between,
+  fp16 values are **not** rounded: the reference says what the network means, not what one machine makes of it. An
+  explicit ``cast`` to fp16 and quantised ops do round, since that is what they mean. ``typed=True`` rounds every
+  value to its declared dtype instead.
+* The reference calls no other framework.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from hexane.errors import GraphError, HexaneError, UnsupportedError, UsageError
+from hexane.graph.ir import Block, Function, Graph, Op, Value
+from hexane.graph.registry import OpSpec, plain, spec_of
+from hexane.graph.types import DTYPES, StateType, TensorType, eval_dtype, tensor_of
+
+
+def evaluate(
+    graph: Graph, inputs: Mapping[str, Any], *, function: str | None = None, typed: bool = False
+) -> dict[str, np.ndarray]:
+    """Outputs of a function by name; see the module's docstring. ``inputs`` by name, array-likes of the declared shape.
+
+    A state input may be left out (zeros) and, when given as an array, is updated in place. UsageError for a wrong
+    input, GraphError or UnsupportedError from an op with its name.
+    """
+    chosen = graph.main if function is None else graph.functions.get(function)
+    if chosen is None:
+        raise UsageError(f"the graph has no function {function!r}", hint=f"it has {', '.join(graph.functions)}")
+    return evaluate_function(chosen, inputs, typed=typed)
+
+
+def evaluate_function(function: Function, inputs: Mapping[str, Any], *, typed: bool = False) -> dict[str, np.ndarray]:
+    """The same for one function."""
+    unknown = set(inputs) - {value.name for value in function.inputs}
+    if unknown:
+        names = ", ".join(repr(value.name) for value in function.inputs)
+        raise UsageError(f"there is no input {sorted(unknown)[0]!r}", hint=f"the inputs are {names}")
+    run = Evaluation(typed)
+    for value in function.inputs:
+        run.environment[value] = checked_input(value, inputs.get(value.name))
+    results = run.block(function)
+    for value in function.inputs:
+        if isinstance(value.type, StateType) and isinstance(inputs.get(value.name), np.ndarray):
+            inputs[value.name][...] = run.environment[value]
+    return {
+        value.name: declared(array, value.type, f"output {value.name!r}")
+        for value, array in zip(function.outputs, results)
+    }
+
+
+def checked_input(value: Value, given: Any) -> np.ndarray:
+    """An input as the reference computes with it; UsageError when it is missing or does not fit."""
+    type_ = tensor_of(value.type)
+    if given is None:
+        if isinstance(value.type, StateType):
+            return np.zeros(type_.shape, eval_dtype(type_.dtype))
+        raise UsageError(f"input {value.name!r} is missing", hint=f"it is a {value.type}")
+    array = np.asarray(given)
+    if array.dtype.kind not in "biuf":
+        raise UsageError(f"input {value.name!r} is of dtype {array.dtype}", hint=f"it is a {value.type}")
+    if array.ndim != type_.rank or any(n is not None and n != m for n, m in zip(type_.shape, array.shape)):
+        raise UsageError(f"input {value.name!r} has shape {array.shape}", hint=f"it is a {value.type}")
+    kind = DTYPES[type_.dtype].kind
+    if kind in "iu":
+        if array.dtype.kind == "f" and array.size and not np.array_equal(array, np.trunc(array)):
+            raise UsageError(f"input {value.name!r} has fractions", hint=f"it is a {value.type}")
+        carrier = np.iinfo(type_.carrier)
+        if array.size and array.dtype.kind != "b" and (array.min() < carrier.min or array.max() > carrier.max):
+            raise UsageError(f"input {value.name!r} has numbers outside {type_.dtype}")
+    with np.errstate(over="ignore"):
+        return array.astype(type_.carrier, copy=False).astype(eval_dtype(type_.dtype), copy=False)
+
+
+def declared(array: np.ndarray, type_: Any, where: str) -> Any:
+    """A computed array in the declared dtype; GraphError when its shape is another than declared."""
+    if not isinstance(type_, TensorType):
+        return array
+    if array.ndim != type_.rank or any(n is not None and n != m for n, m in zip(type_.shape, array.shape)):
+        raise GraphError(f"{where} is declared {type_} and came out with shape {array.shape}")
+    if type_.carrier.kind == "U":
+        return array
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.ascontiguousarray(array.astype(type_.carrier, copy=False)).reshape(array.shape)
+
+
+class Evaluation:
+    """One run: the environment of values, and how each op is computed."""
+
+    def __init__(self, typed: bool = False) -> None:
+        self.typed = typed
+        self.environment: dict[Value, Any] = {}
+
+    def array(self, value: Value) -> Any:
+        """A value's array; constants are widened to the reference's dtype on the way."""
+        found = self.environment.get(value)
+        if found is not None:
+            return found
+        if value.constant is None:
+            raise GraphError(f"{value.name!r} is used before it is computed")
+        if not isinstance(value.type, TensorType):
+            return value.data
+        wanted = eval_dtype(value.type.dtype)
+        return value.data if wanted.kind == "U" else value.data.astype(wanted, copy=False)
+
+    def block(self, block: Block) -> list[Any]:
+        """Evaluate a block whose inputs stand in the environment; its outputs."""
+        dying = _last_uses(block)
+        with np.errstate(all="ignore"):
+            for op in block.ops:
+                for value, array in zip(op.outputs, self.op(op)):
+                    self.environment[value] = self._settled(op, value, array)
+                for value in dying.get(op, ()):
+                    self.environment.pop(value, None)
+        return [self.array(value) for value in block.outputs]
+
+    def _settled(self, op: Op, value: Value, array: Any) -> Any:
+        if not isinstance(value.type, TensorType):
+            return array
+        type_ = value.type
+        array = np.asarray(array)
+        if array.ndim != type_.rank or any(n is not None and n != m for n, m in zip(type_.shape, array.shape)):
+            raise GraphError(f"{op.describe()} is declared {type_} and came out with shape {array.shape}")
+        wanted = eval_dtype(type_.dtype)
+        if self.typed and type_.carrier.kind != "U":
+            array = array.astype(type_.carrier, copy=False)
+        return array if wanted.kind == "U" else array.astype(wanted, copy=False)
+
+    def op(self, op: Op) -> tuple[Any, ...]:
+        """Evaluate one op; its results. Errors carry the op's name."""
+        try:
+            spec = spec_of(op)
+            if spec.evaluate is None:
+                raise UnsupportedError(f"{op.type} has no reference evaluation")
+            if spec.special:
+                results = spec.evaluate(self, op)
+            else:
+                results = spec.evaluate(**self.arguments(op, spec))
+        except HexaneError as error:
+            if error.where:
+                raise
+            raise type(error)(error.message, where=op.describe(), hint=error.hint) from None
+        except (ValueError, IndexError, TypeError, ZeroDivisionError, OverflowError) as error:
+            raise GraphError(f"cannot be computed: {error}", where=op.describe()) from error
+        except MemoryError:
+            raise GraphError("does not fit into memory", where=op.describe()) from None
+        return results if isinstance(results, tuple) else (results,)
+
+    def arguments(self, op: Op, spec: OpSpec) -> dict[str, Any]:
+        """An op's parameters as its evaluation takes them: arrays, tuples of arrays, Python values."""
+        found: dict[str, Any] = {}
+        for param in spec.params:
+            operand = op.inputs.get(param.name)
+            if operand is None:
+                if param.required:
+                    raise GraphError(f"lacks {param.name}")
+                found[param.name] = param.default
+            elif isinstance(operand, tuple):
+                found[param.name] = tuple(self.array(value) for value in operand)
+            elif param.is_attribute:
+                found[param.name] = plain(np.asarray(self.array(operand)), param.kind, param.name)
+            else:
+                found[param.name] = self.array(operand)
+        return found
+
+
+def _last_uses(block: Block) -> dict[Op, list[Value]]:
+    """For each op of the block, the values of the block that nothing needs after it."""
+    last: dict[Value, Op] = {}
+    for op in block.ops:
+        for value in op.outputs:
+            last[value] = op
+        for value in _all_operands(op):
+            if value in last:
+                last[value] = op
+    for value in block.outputs:
+        last.pop(value, None)
+    dying: dict[Op, list[Value]] = {}
+    for value, op in last.items():
+        dying.setdefault(op, []).append(value)
+    return dying
+
+
+def _all_operands(op: Op) -> Iterable[Value]:
+    yield from op.operands()
+    for block in op.blocks:
+        yield from block.outputs
+        for inner in block.walk():
+            yield from inner.operands()
+            for nested in inner.blocks:
+                yield from nested.outputs

@@ -1,0 +1,92 @@
+"""Type rules and checks that several families share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from hexane.errors import GraphError
+from hexane.graph.types import TensorType
+
+
+def broadcast(*shapes: Sequence[int]) -> tuple[int, ...]:
+    """NumPy's rule, right-aligned; an extent that depends on data (None) gives way to a known one above 1."""
+    rank = max(len(shape) for shape in shapes)
+    out: list[Any] = []
+    for position in range(rank):
+        known: Any = 1
+        unknown = False
+        for shape in shapes:
+            index = position - (rank - len(shape))
+            if index < 0:
+                continue
+            extent = shape[index]
+            if extent is None:
+                unknown = True
+            elif extent != 1:
+                if known not in (1, extent):
+                    raise GraphError(f"shapes {' and '.join(str(tuple(s)) for s in shapes)} do not broadcast")
+                known = extent
+        out.append(None if unknown and known == 1 else known)
+    return tuple(out)
+
+
+def broadcast_type(**types: TensorType) -> TensorType:
+    """Result of an element-wise op: broadcast shape, dtype of the first operand."""
+    operands = [type_ for type_ in types.values() if isinstance(type_, TensorType)]
+    return TensorType(operands[0].dtype, broadcast(*(type_.shape for type_ in operands)))
+
+
+def bool_type(**types: TensorType) -> TensorType:
+    """Result of a comparison."""
+    return broadcast_type(**types).with_dtype("bool")
+
+
+def axis_of(axis: int, rank: int, what: str = "axis") -> int:
+    """A non-negative axis; GraphError when it lies outside the rank."""
+    if not -rank <= axis < rank:
+        raise GraphError(f"{what} {axis} of a tensor of rank {rank}")
+    return axis % rank
+
+
+def axes_of(axes: Sequence[int] | None, rank: int, what: str = "axes") -> tuple[int, ...]:
+    """Non-negative, distinct axes in the given order; all of them for None."""
+    if axes is None:
+        return tuple(range(rank))
+    found = tuple(axis_of(axis, rank, what) for axis in axes)
+    if len(set(found)) != len(found):
+        raise GraphError(f"{what} {tuple(axes)} name one axis twice")
+    return found
+
+
+def per_axis(values: Sequence[int] | None, rank: int, default: int, what: str) -> tuple[int, ...]:
+    """``values``, or ``default`` for each axis; GraphError for a wrong count."""
+    if values is None:
+        return (default,) * rank
+    if len(values) != rank:
+        raise GraphError(f"{what} has {len(values)} entries, {rank} are needed")
+    return tuple(values)
+
+
+def positive(values: Sequence[int], what: str) -> None:
+    if any(value < 1 for value in values):
+        raise GraphError(f"{what} {tuple(values)} must be positive")
+
+
+def rank_between(type_: TensorType, low: int, high: int, what: str = "x") -> None:
+    if not low <= type_.rank <= high:
+        wanted = f"{low}" if low == high else f"{low} to {high}"
+        raise GraphError(f"{what} has rank {type_.rank}, {wanted} is needed")
+
+
+def one_of(value: str, allowed: Sequence[str], what: str) -> None:
+    if value not in allowed:
+        raise GraphError(f"{what} is {value!r}", hint=f"one of {', '.join(allowed)}")
+
+
+def channel_vector(vector: TensorType | None, channels: int, what: str) -> None:
+    if vector is not None and vector.shape != (channels,):
+        raise GraphError(f"{what} has shape {vector.shape}, [{channels}] is needed")
+
+
+Rule = Callable[..., Any]

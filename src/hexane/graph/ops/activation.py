@@ -1,0 +1,117 @@
+"""Activations and softmax (spec/mil §5.2)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hexane.errors import GraphError
+from hexane.graph.numeric import erf, sigmoid, softplus
+from hexane.graph.ops._rules import axis_of, one_of
+from hexane.graph.registry import op
+from hexane.graph.types import TensorType
+
+op("relu", "x:N")(lambda x: np.maximum(x, x.dtype.type(0)))
+op("relu6", "x:T")(lambda x: np.minimum(np.maximum(x, 0), 6))
+op("softsign", "x:T")(lambda x: x / (1 + np.abs(x)))
+op("softplus", "x:T")(lambda x: softplus(x))
+op("sigmoid", "x:T")(lambda x: sigmoid(x))
+op("silu", "x:T")(lambda x: x * sigmoid(x))
+
+
+@op("leaky_relu", "x:T alpha:float")
+def leaky_relu(x: np.ndarray, alpha: float) -> np.ndarray:
+    """x from 0 on, alpha x below."""
+    return np.where(x >= 0, x, x * alpha)
+
+
+@op("elu", "x:T alpha:float")
+def elu(x: np.ndarray, alpha: float) -> np.ndarray:
+    """x from 0 on, alpha (exp(x) - 1) below."""
+    return np.where(x >= 0, x, alpha * np.expm1(np.minimum(x, 0)))
+
+
+@op("clamped_relu", "x:T alpha:float beta:float")
+def clamped_relu(x: np.ndarray, alpha: float, beta: float) -> np.ndarray:
+    """min(beta, x) from 0 on, min(beta, alpha x) below."""
+    return np.minimum(np.where(x >= 0, x, x * alpha), x.dtype.type(beta))
+
+
+@op("thresholded_relu", "x:T alpha:float")
+def thresholded_relu(x: np.ndarray, alpha: float) -> np.ndarray:
+    """x from alpha on, 0 below."""
+    return np.where(x >= alpha, x, x.dtype.type(0))
+
+
+@op("sigmoid_hard", "x:T alpha:float beta:float")
+def sigmoid_hard(x: np.ndarray, alpha: float, beta: float) -> np.ndarray:
+    """min(max(alpha x + beta, 0), 1)."""
+    return np.minimum(np.maximum(x * alpha + beta, 0), 1)
+
+
+@op("linear_activation", "x:T alpha:float beta:float")
+def linear_activation(x: np.ndarray, alpha: float, beta: float) -> np.ndarray:
+    """alpha x + beta."""
+    return x * alpha + beta
+
+
+@op("scaled_tanh", "x:T alpha:float beta:float")
+def scaled_tanh(x: np.ndarray, alpha: float, beta: float) -> np.ndarray:
+    """alpha tanh(beta x)."""
+    return alpha * np.tanh(x * beta)
+
+
+_GELU_MODES = ("EXACT", "TANH_APPROXIMATION", "SIGMOID_APPROXIMATION")
+
+
+def _gelu_type(x: TensorType, mode: str) -> TensorType:
+    one_of(mode, _GELU_MODES, "mode")
+    return x
+
+
+@op("gelu", "x:T mode:str='EXACT'", infer=_gelu_type, dynamic=True)
+def gelu(x: np.ndarray, mode: str) -> np.ndarray:
+    """x times the normal distribution function, or one of its two approximations."""
+    if mode == "TANH_APPROXIMATION":
+        return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi).astype(x.dtype) * (x + 0.044715 * x * x * x)))
+    if mode == "SIGMOID_APPROXIMATION":
+        return x * sigmoid(1.702 * x)
+    return 0.5 * x * (1 + erf(x * x.dtype.type(np.sqrt(0.5))))
+
+
+def _per_channel_type(x: TensorType, alpha: TensorType, beta: TensorType | None = None) -> TensorType:
+    if x.rank < 3:
+        raise GraphError(f"x has rank {x.rank}, at least 3 is needed")
+    for vector in (alpha, beta):
+        if vector is not None and vector.shape not in ((x.shape[1],), (1,)):
+            raise GraphError(f"a parameter of shape {vector.shape} for {x.shape[1]} channels")
+    return x
+
+
+def _channels(vector: np.ndarray, rank: int) -> np.ndarray:
+    return vector.reshape((-1,) + (1,) * (rank - 2))
+
+
+@op("prelu", "x:T alpha:U", infer=_per_channel_type)
+def prelu(x: np.ndarray, alpha: np.ndarray) -> np.ndarray:
+    """x from 0 on, alpha[c] x below."""
+    return np.where(x >= 0, x, x * _channels(alpha, x.ndim))
+
+
+@op("softplus_parametric", "x:T alpha:U beta:U", infer=_per_channel_type)
+def softplus_parametric(x: np.ndarray, alpha: np.ndarray, beta: np.ndarray) -> np.ndarray:
+    """alpha[c] ln(1 + exp(beta[c] x))."""
+    return _channels(alpha, x.ndim) * softplus(_channels(beta, x.ndim) * x)
+
+
+def _softmax_type(x: TensorType, axis: int) -> TensorType:
+    axis_of(axis, x.rank)
+    return x
+
+
+@op("softmax", "x:T axis:int=-1", infer=_softmax_type, dynamic=True)
+def softmax(x: np.ndarray, axis: int) -> np.ndarray:
+    """exp(x) over its sum along the axis, with the maximum taken off first."""
+    if x.shape[axis] == 0:
+        return x
+    shifted = np.exp(x - x.max(axis=axis, keepdims=True))
+    return shifted / shifted.sum(axis=axis, keepdims=True)

@@ -1,0 +1,287 @@
+"""Convolution and transposed convolution in one to three dimensions (spec/mil §5.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from hexane.errors import GraphError
+from hexane.graph.ops._rules import channel_vector, one_of, per_axis, positive, rank_between
+from hexane.graph.registry import op
+from hexane.graph.types import TensorType
+
+PAD_TYPES = ("valid", "same", "same_lower", "custom")
+_SCRATCH_BYTES = 32 << 20
+
+
+def window_pads(
+    pad_type: str,
+    pad: Sequence[int] | None,
+    extents: Sequence[int],
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+) -> list[tuple[int, int]]:
+    """Padding (before, after) of each spatial axis.
+
+    ``same`` gives ceil(extent / stride) results with the odd surplus after, ``same_lower`` before (spec/mil §5.3).
+    """
+    one_of(pad_type, PAD_TYPES, "pad_type")
+    rank = len(extents)
+    if pad_type == "valid":
+        return [(0, 0)] * rank
+    if pad_type == "custom":
+        flat = per_axis(pad, 2 * rank, 0, "pad")
+        return [(flat[2 * i], flat[2 * i + 1]) for i in range(rank)]
+    pads = []
+    for extent, k, stride, dilation in zip(extents, kernel, strides, dilations):
+        total = max((-(-extent // stride) - 1) * stride + (k - 1) * dilation + 1 - extent, 0)
+        small, large = total // 2, total - total // 2
+        pads.append((small, large) if pad_type == "same" else (large, small))
+    return pads
+
+
+def conv_geometry(
+    x: Sequence[int],
+    weight: Sequence[int],
+    strides: Sequence[int] | None,
+    pad_type: str,
+    pad: Sequence[int] | None,
+    dilations: Sequence[int] | None,
+) -> tuple[tuple[int, ...], tuple[int, ...], list[tuple[int, int]], tuple[int, ...]]:
+    """Strides, dilations, pads and output extents for shapes ``x`` [N, C, *D] and ``weight`` [O, I, *K]."""
+    rank = len(x) - 2
+    steps = per_axis(strides, rank, 1, "strides")
+    spread = per_axis(dilations, rank, 1, "dilations")
+    positive(steps, "strides")
+    positive(spread, "dilations")
+    pads = window_pads(pad_type, pad, x[2:], weight[2:], steps, spread)
+    out = []
+    for extent, k, stride, dilation, (before, after) in zip(x[2:], weight[2:], steps, spread, pads):
+        room = extent + before + after - (k - 1) * dilation - 1
+        if room < 0 or k < 1:
+            raise GraphError(f"a window of {(k - 1) * dilation + 1} does not fit into {extent + before + after}")
+        out.append(room // stride + 1)
+    return steps, spread, pads, tuple(out)
+
+
+def conv_type(
+    x: TensorType,
+    weight: TensorType,
+    bias: TensorType | None,
+    strides: Any,
+    pad_type: str,
+    pad: Any,
+    dilations: Any,
+    groups: int,
+) -> TensorType:
+    rank_between(x, 3, 5)
+    rank_between(weight, x.rank, x.rank, "weight")
+    cout, cin = weight.shape[:2]
+    if groups < 1 or x.shape[1] != cin * groups or cout % groups:
+        raise GraphError(
+            f"{x.shape[1]} channels, a weight of shape {weight.shape} and {groups} groups do not go together"
+        )
+    channel_vector(bias, cout, "bias")
+    out = conv_geometry(x.shape, weight.shape, strides, pad_type, pad, dilations)[3]
+    return TensorType(x.dtype, (x.shape[0], cout, *out))
+
+
+_CONV = "x:T weight:U bias:U? strides:ints? pad_type:str='valid' pad:ints? dilations:ints? groups:int=1"
+
+
+@op("conv", _CONV, infer=conv_type)
+def conv(
+    x: np.ndarray,
+    weight: np.ndarray,
+    bias: np.ndarray | None,
+    strides: Any,
+    pad_type: str,
+    pad: Any,
+    dilations: Any,
+    groups: int,
+) -> np.ndarray:
+    """Cross-correlation of x [N, C, *D] with weight [O, C/groups, *K], plus bias [O]."""
+    steps, spread, pads, out = conv_geometry(x.shape, weight.shape, strides, pad_type, pad, dilations)
+    weight = weight.astype(x.dtype, copy=False)
+    padded = pad_spatial(x, pads)
+    cout, cin = weight.shape[:2]
+    if cin == 1 and cout == groups:
+        result = _depthwise(padded, weight, steps, spread, out)
+    else:
+        result = _dense(padded, weight, steps, spread, out, groups)
+    if bias is not None:
+        result += bias.astype(x.dtype, copy=False).reshape((-1,) + (1,) * len(out))
+    return result
+
+
+def pad_spatial(x: np.ndarray, pads: Sequence[tuple[int, int]], fill: float = 0) -> np.ndarray:
+    """x with its axes from 2 on extended; x itself when there is nothing to add. Negative pads crop."""
+    if any(before < 0 or after < 0 for before, after in pads):
+        index = tuple(slice(max(-b, 0), n - max(-a, 0)) for n, (b, a) in zip(x.shape[2:], pads))
+        x = x[(slice(None), slice(None), *index)]
+        pads = [(max(before, 0), max(after, 0)) for before, after in pads]
+    if not any(before or after for before, after in pads):
+        return x
+    return np.pad(x, [(0, 0), (0, 0), *pads], constant_values=fill)
+
+
+def _tap(offset: Sequence[int], steps: Sequence[int], spread: Sequence[int], out: Sequence[int]) -> Any:
+    """Index of the elements that one kernel position meets, over all output positions."""
+    return (
+        Ellipsis,
+        *(
+            slice(k * dilation, k * dilation + (n - 1) * stride + 1, stride)
+            for k, stride, dilation, n in zip(offset, steps, spread, out)
+        ),
+    )
+
+
+def _depthwise(x: np.ndarray, weight: np.ndarray, steps: Any, spread: Any, out: Sequence[int]) -> np.ndarray:
+    """One filter per channel: add the shifted input once per kernel position."""
+    result = np.zeros((*x.shape[:2], *out), x.dtype)
+    scratch = np.empty_like(result)
+    for offset in np.ndindex(*weight.shape[2:]):
+        factor = weight[(slice(None), 0, *offset)].reshape((-1,) + (1,) * len(out))
+        np.multiply(x[_tap(offset, steps, spread, out)], factor, out=scratch)
+        result += scratch
+    return result
+
+
+def _dense(x: np.ndarray, weight: np.ndarray, steps: Any, spread: Any, out: Sequence[int], groups: int) -> np.ndarray:
+    """Gather the windows as columns, a bounded run of output rows at a time, and multiply matrices."""
+    batch, channels = x.shape[:2]
+    cout, cin = weight.shape[:2]
+    kernel = weight.shape[2:]
+    taps = prod(kernel)
+    matrix = weight.reshape(groups, cout // groups, cin * taps)
+    result = np.empty((batch, groups, cout // groups, *out), x.dtype)
+    if result.size == 0:
+        return result.reshape(batch, cout, *out)
+    if taps == 1:
+        points = np.ascontiguousarray(x[_tap((0,) * len(out), steps, spread, out)])
+        np.matmul(
+            matrix[None], points.reshape(batch, groups, cin, -1), out=result.reshape(batch, groups, cout // groups, -1)
+        )
+        return result.reshape(batch, cout, *out)
+    per_row = channels * taps * prod(out[1:]) * x.itemsize
+    rows = max(1, min(out[0], _SCRATCH_BYTES // max(per_row, 1)))
+    for image, start in product(range(batch), range(0, out[0], rows)):
+        count = min(rows, out[0] - start)
+        part = (count, *out[1:])
+        columns = np.empty((channels, taps, *part), x.dtype)
+        source = x[image, :, start * steps[0] :]
+        for tap, offset in enumerate(np.ndindex(*kernel)):
+            columns[:, tap] = source[_tap(offset, steps, spread, part)]
+        product_ = np.matmul(matrix, columns.reshape(groups, cin * taps, -1))
+        result[image, :, :, start : start + count] = product_.reshape(groups, cout // groups, *part)
+    return result.reshape(batch, cout, *out)
+
+
+def _transpose_geometry(
+    x: Sequence[int],
+    weight: Sequence[int],
+    pad: Any,
+    output_shape: Any,
+    pad_type: str,
+    strides: Any,
+    dilations: Any,
+) -> tuple[tuple[int, ...], tuple[int, ...], list[int], tuple[int, ...]]:
+    """Strides, dilations, cut before and output extents of each spatial axis."""
+    rank = len(x) - 2
+    steps = per_axis(strides, rank, 1, "strides")
+    spread = per_axis(dilations, rank, 1, "dilations")
+    positive(steps, "strides")
+    positive(spread, "dilations")
+    one_of(pad_type, PAD_TYPES, "pad_type")
+    full = [(n - 1) * s + (k - 1) * d + 1 for n, k, s, d in zip(x[2:], weight[2:], steps, spread)]
+    wanted = None if output_shape is None else tuple(output_shape)[-rank:]
+    cuts, out = [], []
+    for axis in range(rank):
+        before = after = 0
+        if pad_type == "custom":
+            flat = per_axis(pad, 2 * rank, 0, "pad")
+            before, after = flat[2 * axis], flat[2 * axis + 1]
+        elif pad_type != "valid":
+            target = wanted[axis] if wanted is not None else x[2 + axis] * steps[axis]
+            total = max(full[axis] - target, 0)
+            before = total // 2 if pad_type == "same" else total - total // 2
+            after = full[axis] - target - before
+        extent = full[axis] - before - after
+        if wanted is not None:
+            extent = wanted[axis]
+        if extent < 1:
+            raise GraphError(f"padding {(before, after)} leaves nothing of {full[axis]}")
+        cuts.append(before)
+        out.append(extent)
+    return steps, spread, cuts, tuple(out)
+
+
+def conv_transpose_type(
+    x: TensorType,
+    weight: TensorType,
+    bias: TensorType | None,
+    pad: Any,
+    output_shape: Any,
+    pad_type: str,
+    strides: Any,
+    dilations: Any,
+    groups: int,
+) -> TensorType:
+    rank_between(x, 3, 5)
+    rank_between(weight, x.rank, x.rank, "weight")
+    if groups < 1 or weight.shape[0] != x.shape[1] or x.shape[1] % groups:
+        raise GraphError(
+            f"{x.shape[1]} channels, a weight of shape {weight.shape} and {groups} groups do not go together"
+        )
+    cout = weight.shape[1] * groups
+    channel_vector(bias, cout, "bias")
+    out = _transpose_geometry(x.shape, weight.shape, pad, output_shape, pad_type, strides, dilations)[3]
+    return TensorType(x.dtype, (x.shape[0], cout, *out))
+
+
+@op(
+    "conv_transpose",
+    "x:T weight:U bias:U? pad:ints? output_shape:ints? pad_type:str='valid' strides:ints? dilations:ints? groups:int=1",
+    infer=conv_transpose_type,
+)
+def conv_transpose(
+    x: np.ndarray,
+    weight: np.ndarray,
+    bias: np.ndarray | None,
+    pad: Any,
+    output_shape: Any,
+    pad_type: str,
+    strides: Any,
+    dilations: Any,
+    groups: int,
+) -> np.ndarray:
+    """The gradient of ``conv``: every input element adds its multiple of the kernel [C, O/groups, *K]."""
+    steps, spread, cuts, out = _transpose_geometry(
+        x.shape, weight.shape, pad, output_shape, pad_type, strides, dilations
+    )
+    weight = weight.astype(x.dtype, copy=False)
+    batch, channels = x.shape[:2]
+    kernel = weight.shape[2:]
+    inner, outer = channels // groups, weight.shape[1]
+    extents = x.shape[2:]
+    full = [
+        max((n - 1) * s + (k - 1) * d + 1, cut + m)
+        for n, k, s, d, cut, m in zip(extents, kernel, steps, spread, cuts, out)
+    ]
+    result = np.zeros((batch, groups * outer, *full), x.dtype)
+    points = np.ascontiguousarray(x).reshape(batch, groups, inner, -1)
+    matrices = weight.reshape(groups, inner, outer, *kernel)
+    for offset in np.ndindex(*kernel):
+        matrix = matrices[(slice(None), slice(None), slice(None), *offset)].swapaxes(1, 2)
+        share = np.matmul(matrix[None], points).reshape(batch, groups * outer, *extents)
+        result[_tap(offset, steps, spread, extents)] += share
+    kept: Any = (Ellipsis, *(slice(cut, cut + m) for cut, m in zip(cuts, out)))
+    result = np.ascontiguousarray(result[kept])
+    if bias is not None:
+        result += bias.astype(x.dtype, copy=False).reshape((-1,) + (1,) * len(out))
+    return result

@@ -1,0 +1,121 @@
+"""Element-wise ops of one operand (spec/mil §5.1)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hexane.errors import GraphError
+from hexane.graph.numeric import erf as erf_values
+from hexane.graph.registry import op
+from hexane.graph.types import DTYPES, TensorType, dtype_name, eval_dtype
+
+_FLOAT: dict[str, Any] = {
+    "exp": np.exp,
+    "exp2": np.exp2,
+    "sqrt": np.sqrt,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tan": np.tan,
+    "sinh": np.sinh,
+    "cosh": np.cosh,
+    "tanh": np.tanh,
+    "acos": np.arccos,
+    "asin": np.arcsin,
+    "atan": np.arctan,
+    "atanh": np.arctanh,
+    "erf": erf_values,
+}
+_NUMBER: dict[str, Any] = {
+    "abs": np.abs,
+    "sign": np.sign,
+    "square": np.square,
+    "ceil": np.ceil,
+    "floor": np.floor,
+    "round": np.rint,
+}
+
+for _table, _letter in ((_FLOAT, "T"), (_NUMBER, "N"), ({"logical_not": np.logical_not}, "B")):
+    for _name, _function in _table.items():
+        op(_name, f"x:{_letter}")(lambda x, _f=_function: _f(x))
+op("identity", "x:A", infer=lambda x: x, dynamic=True)(lambda x: x)
+
+
+@op("rsqrt", "x:T epsilon:float=1e-12")
+def rsqrt(x: np.ndarray, epsilon: float) -> np.ndarray:
+    """1 / sqrt(x + epsilon)."""
+    return 1 / np.sqrt(x + x.dtype.type(epsilon))
+
+
+@op("log", "x:T epsilon:float=1e-45")
+def log(x: np.ndarray, epsilon: float) -> np.ndarray:
+    """ln(x + epsilon)."""
+    return np.log(x + x.dtype.type(epsilon))
+
+
+@op("inverse", "x:T epsilon:float=1e-4")
+def inverse(x: np.ndarray, epsilon: float) -> np.ndarray:
+    """1 / (x + epsilon)."""
+    return 1 / (x + x.dtype.type(epsilon))
+
+
+@op("clip", "x:N alpha:float beta:float")
+def clip(x: np.ndarray, alpha: float, beta: float) -> np.ndarray:
+    """min(max(x, alpha), beta)."""
+    return np.minimum(np.maximum(x, _bound(x, alpha)), _bound(x, beta))
+
+
+@op("threshold", "x:N alpha:float")
+def threshold(x: np.ndarray, alpha: float) -> np.ndarray:
+    """max(x, alpha)."""
+    return np.maximum(x, _bound(x, alpha))
+
+
+def _bound(x: np.ndarray, bound: float) -> Any:
+    if x.dtype.kind == "f":
+        return x.dtype.type(bound)
+    info = np.iinfo(x.dtype)
+    return x.dtype.type(min(max(bound, info.min), info.max))
+
+
+_CAST_NAMES = {"bool": "bool", "int": "int32", "float": "fp32"}
+
+
+def _cast_dtype(dtype: str) -> str:
+    name = dtype_name(_CAST_NAMES.get(dtype, dtype))
+    if name == "string":
+        raise GraphError("cast to string")
+    return name
+
+
+def _cast_type(x: TensorType, dtype: str) -> TensorType:
+    return x.with_dtype(_cast_dtype(dtype))
+
+
+@op("cast", "x:A dtype:str", infer=_cast_type, dynamic=True)
+def cast(x: np.ndarray, dtype: str) -> np.ndarray:
+    """Conversion as C does it: floats to integers truncate, anything that is not zero is true.
+
+    A cast to fp16 rounds, also in the float32 reference: it is what the program asks for.
+    """
+    return convert(x, _cast_dtype(dtype))
+
+
+def convert(x: np.ndarray, dtype: str) -> np.ndarray:
+    """``x`` as values of a MIL dtype, in the reference's dtype for it."""
+    target = DTYPES[dtype]
+    if dtype == "fp16":
+        with np.errstate(over="ignore"):
+            return x.astype(np.float16).astype(np.float32)
+    if target.kind == "b":
+        return x != 0
+    if target.kind in "iu" and x.dtype.kind == "f":
+        wide = np.nan_to_num(np.trunc(x.astype(np.float64)), nan=0.0, posinf=2.0**63, neginf=-(2.0**63))
+        upper = wide >= 2.0**63
+        low = np.where(upper, 0, np.clip(wide, -(2.0**63), np.nextafter(2.0**63, 0))).astype(np.int64)
+        if dtype == "uint64":
+            high = np.where(upper, np.minimum(wide - 2.0**63, np.nextafter(2.0**63, 0)), 0).astype(np.uint64)
+            return np.where(upper, high + np.uint64(1 << 63), low.astype(np.uint64))
+        return np.where(upper, np.iinfo(np.int64).max, low).astype(target.carrier)
+    return x.astype(eval_dtype(dtype))

@@ -1,0 +1,142 @@
+"""Joining, cutting, repeating and padding tensors (spec/mil §5.6)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hexane.errors import GraphError
+from hexane.graph.ops._rules import axis_of, one_of
+from hexane.graph.registry import op
+from hexane.graph.types import TensorType
+
+
+def _concat_type(values: tuple[TensorType, ...], axis: int, interleave: bool) -> TensorType:
+    if not values:
+        raise GraphError("concat of nothing")
+    first = values[0]
+    where = axis_of(axis, first.rank)
+    total: Any = 0
+    for type_ in values:
+        if type_.rank != first.rank or any(
+            a != b and None not in (a, b) for i, (a, b) in enumerate(zip(type_.shape, first.shape)) if i != where
+        ):
+            raise GraphError(f"shapes {first.shape} and {type_.shape} cannot be joined on axis {axis}")
+        extent = type_.shape[where]
+        total = None if total is None or extent is None else total + extent
+    if interleave and any(type_.shape != first.shape for type_ in values):
+        raise GraphError("interleave needs operands of one shape")
+    shape = tuple(
+        total if i == where else next((t.shape[i] for t in values if t.shape[i] is not None), None)
+        for i in range(first.rank)
+    )
+    return first.with_shape(shape)
+
+
+@op("concat", "values:A* axis:int interleave:bool=False", infer=_concat_type, dynamic=True)
+def concat(values: tuple[np.ndarray, ...], axis: int, interleave: bool) -> np.ndarray:
+    """One after the other along the axis; interleaved: element 0 of each, then element 1 of each."""
+    if not interleave:
+        return np.concatenate(values, axis=axis)
+    where = axis % values[0].ndim
+    shape = list(values[0].shape)
+    shape[where] *= len(values)
+    return np.stack(values, axis=where + 1).reshape(shape)
+
+
+def _stack_type(values: tuple[TensorType, ...], axis: int) -> TensorType:
+    if not values:
+        raise GraphError("stack of nothing")
+    if any(type_.shape != values[0].shape for type_ in values):
+        raise GraphError(f"shapes {', '.join(str(type_.shape) for type_ in values)} cannot be stacked")
+    where = axis_of(axis, values[0].rank + 1)
+    return values[0].with_shape((*values[0].shape[:where], len(values), *values[0].shape[where:]))
+
+
+@op("stack", "values:A* axis:int", infer=_stack_type)
+def stack(values: tuple[np.ndarray, ...], axis: int) -> np.ndarray:
+    """Joined along a new axis."""
+    return np.stack(values, axis=axis)
+
+
+def split_sizes_of(extent: int, num_splits: Any, split_sizes: Any) -> tuple[int, ...]:
+    """The parts of an axis of this extent."""
+    if split_sizes is not None:
+        if sum(split_sizes) != extent or any(size < 0 for size in split_sizes):
+            raise GraphError(f"split_sizes {tuple(split_sizes)} do not add up to {extent}")
+        if num_splits is not None and num_splits != len(split_sizes):
+            raise GraphError(f"num_splits {num_splits} with {len(split_sizes)} split_sizes")
+        return tuple(split_sizes)
+    if num_splits is None or num_splits < 1:
+        raise GraphError("split needs num_splits or split_sizes")
+    if extent % num_splits:
+        raise GraphError(f"{extent} does not split into {num_splits} equal parts")
+    return (extent // num_splits,) * num_splits
+
+
+def _split_type(x: TensorType, num_splits: Any, split_sizes: Any, axis: int) -> tuple[TensorType, ...]:
+    where = axis_of(axis, x.rank)
+    sizes = split_sizes_of(x.shape[where], num_splits, split_sizes)
+    return tuple(x.with_shape((*x.shape[:where], size, *x.shape[where + 1 :])) for size in sizes)
+
+
+@op("split", "x:A num_splits:int? split_sizes:ints? axis:int", infer=_split_type)
+def split(x: np.ndarray, num_splits: Any, split_sizes: Any, axis: int) -> tuple[np.ndarray, ...]:
+    """Cut along an axis into equal parts, or parts of these sizes."""
+    sizes = split_sizes_of(x.shape[axis], num_splits, split_sizes)
+    return tuple(np.split(x, np.cumsum(sizes)[:-1].tolist(), axis=axis))
+
+
+def _tile_type(x: TensorType, reps: Any) -> TensorType:
+    if len(reps) != x.rank or any(rep < 0 for rep in reps):
+        raise GraphError(f"reps {tuple(reps)} for a tensor of rank {x.rank}")
+    return x.with_shape(extent * rep for extent, rep in zip(x.shape, reps))
+
+
+@op("tile", "x:A reps:ints", infer=_tile_type)
+def tile(x: np.ndarray, reps: Any) -> np.ndarray:
+    """Repeat the whole tensor along each axis."""
+    return np.tile(x, reps)
+
+
+_MODES = {
+    "constant": "constant",
+    "reflect": "reflect",
+    "replicate": "edge",
+    "reflection": "reflect",
+    "symmetric": "symmetric",
+}
+
+
+def pad_widths(rank: int, pad: Any) -> list[tuple[int, int]]:
+    """(before, after) of each axis; ``pad`` speaks of the trailing axes only."""
+    if len(pad) % 2 or len(pad) > 2 * rank:
+        raise GraphError(f"pad {tuple(pad)} for a tensor of rank {rank}", hint="two numbers for each trailing axis")
+    pairs = [(pad[i], pad[i + 1]) for i in range(0, len(pad), 2)]
+    return [(0, 0)] * (rank - len(pairs)) + pairs
+
+
+def _pad_type(x: TensorType, pad: Any, mode: str, constant_val: float) -> TensorType:
+    one_of(mode, tuple(_MODES), "mode")
+    widths = pad_widths(x.rank, pad)
+    for extent, (before, after) in zip(x.shape, widths):
+        if min(before, after) < 0 and (mode != "constant" or extent + min(before, 0) + min(after, 0) < 0):
+            raise GraphError(f"pad {tuple(pad)} takes more than there is")
+        if mode in ("reflect", "reflection") and max(before, after) >= max(extent, 1):
+            raise GraphError(f"a reflection of {max(before, after)} needs an extent above it, not {extent}")
+        if mode in ("replicate", "symmetric") and extent == 0 and (before or after):
+            raise GraphError("there is nothing to repeat")
+    return x.with_shape(extent + before + after for extent, (before, after) in zip(x.shape, widths))
+
+
+@op("pad", "x:A pad:ints mode:str='constant' constant_val:float=0.0", infer=_pad_type)
+def pad(x: np.ndarray, pad: Any, mode: str, constant_val: float) -> np.ndarray:
+    """Extend the trailing axes: with a constant, mirrored (the edge once), or the edge repeated."""
+    widths = pad_widths(x.ndim, pad)
+    crop = tuple(slice(max(-b, 0), n - max(-a, 0)) for n, (b, a) in zip(x.shape, widths))
+    x = x[crop]
+    widths = [(max(before, 0), max(after, 0)) for before, after in widths]
+    if mode == "constant":
+        return np.pad(x, widths, constant_values=x.dtype.type(constant_val))
+    return np.pad(x, widths, mode=_MODES[mode])  # type: ignore[call-overload]

@@ -1,0 +1,87 @@
+"""Reductions along axes, and the index of the largest or smallest element (spec/mil §5.4)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hexane.errors import GraphError
+from hexane.graph.ops._rules import axes_of, axis_of, one_of
+from hexane.graph.registry import op
+from hexane.graph.types import DTYPES, TensorType
+
+
+def reduced(x: TensorType, axes: tuple[int, ...] | None, keep_dims: bool) -> TensorType:
+    """The axes become 1 or vanish."""
+    gone = set(axes_of(axes, x.rank))
+    if keep_dims:
+        return x.with_shape(1 if axis in gone else extent for axis, extent in enumerate(x.shape))
+    return x.with_shape(extent for axis, extent in enumerate(x.shape) if axis not in gone)
+
+
+def _log_sum_exp(x: np.ndarray, axis: Any, keepdims: bool) -> np.ndarray:
+    top = x.max(axis=axis, keepdims=True, initial=-np.inf)
+    top = np.where(np.isfinite(top), top, x.dtype.type(0))
+    total = np.log(np.exp(x - top).sum(axis=axis, keepdims=True)) + top
+    return total if keepdims else total.squeeze(axis)
+
+
+def _mean(x: np.ndarray, axis: Any, keepdims: bool) -> np.ndarray:
+    if x.dtype.kind == "f":
+        return x.mean(axis=axis, keepdims=keepdims)
+    count = int(np.prod([x.shape[a] for a in axis], dtype=np.int64))
+    return np.trunc(x.sum(axis=axis, keepdims=keepdims) / max(count, 1)).astype(x.dtype)
+
+
+def _extreme(x: np.ndarray, axis: Any, keepdims: bool, largest: bool) -> np.ndarray:
+    """Of nothing: the dtype's other end."""
+    if x.dtype.kind == "f":
+        initial: Any = -np.inf if largest else np.inf
+    elif x.dtype.kind == "b":
+        initial = not largest
+    else:
+        initial = np.iinfo(x.dtype).min if largest else np.iinfo(x.dtype).max
+    return (x.max if largest else x.min)(axis=axis, keepdims=keepdims, initial=initial)
+
+
+_REDUCTIONS: dict[str, Any] = {
+    "reduce_sum": lambda x, axis, keepdims: x.sum(axis=axis, keepdims=keepdims, dtype=x.dtype),
+    "reduce_mean": _mean,
+    "reduce_max": lambda x, axis, keepdims: _extreme(x, axis, keepdims, True),
+    "reduce_min": lambda x, axis, keepdims: _extreme(x, axis, keepdims, False),
+    "reduce_prod": lambda x, axis, keepdims: x.prod(axis=axis, keepdims=keepdims, dtype=x.dtype),
+    "reduce_l1_norm": lambda x, axis, keepdims: np.abs(x).sum(axis=axis, keepdims=keepdims, dtype=x.dtype),
+    "reduce_l2_norm": lambda x, axis, keepdims: np.sqrt(np.square(x).sum(axis=axis, keepdims=keepdims)),
+    "reduce_log_sum": lambda x, axis, keepdims: np.log(x.sum(axis=axis, keepdims=keepdims)),
+    "reduce_log_sum_exp": _log_sum_exp,
+    "reduce_sum_square": lambda x, axis, keepdims: np.square(x).sum(axis=axis, keepdims=keepdims, dtype=x.dtype),
+}
+
+for _name, _function in _REDUCTIONS.items():
+
+    @op(
+        _name,
+        f"x:{'A' if _name in ('reduce_max', 'reduce_min') else 'N'} axes:ints? keep_dims:bool=False",
+        infer=reduced,
+        dynamic=True,
+    )
+    def _reduce(x: np.ndarray, axes: Any, keep_dims: bool, _function: Any = _function) -> np.ndarray:
+        return _function(x, axes_of(axes, x.ndim), keep_dims)
+
+
+def _arg_type(x: TensorType, axis: int, keep_dims: bool, output_dtype: str) -> TensorType:
+    one_of(output_dtype, ("int32", "uint16", "int64"), "output_dtype")
+    where = axis_of(axis, x.rank)
+    if x.shape[where] == 0:
+        raise GraphError("the largest of nothing has no index")
+    return reduced(x, (axis,), keep_dims).with_dtype(output_dtype)
+
+
+def _arg(x: np.ndarray, axis: int, keep_dims: bool, output_dtype: str, function: Any) -> np.ndarray:
+    return function(x, axis=axis, keepdims=keep_dims).astype(DTYPES[output_dtype].carrier)
+
+
+_ARG = "x:N axis:int=-1 keep_dims:bool=False output_dtype:str='int32'@17"
+op("reduce_argmax", _ARG, infer=_arg_type, dynamic=True)(lambda **args: _arg(**args, function=np.argmax))
+op("reduce_argmin", _ARG, infer=_arg_type, dynamic=True)(lambda **args: _arg(**args, function=np.argmin))

@@ -1,0 +1,352 @@
+"""The vocabulary: one entry per operation, with its parameters, its type rule and its float32 reference.
+
+An op is declared in one of the files of ``hexane/graph/ops`` by a decorator on its reference evaluation::
+
+    @op("leaky_relu", "x:T alpha:float")
+    def leaky_relu(x, alpha):
+        return np.where(x >= 0, x, alpha * x)
+
+The signature names the parameters as MIL does, one word each, ``name:kind``:
+
+* an upper-case kind (``T``, ``U``) is a tensor operand; all operands of one letter share a dtype. ``T*`` is variadic
+  (a tuple), ``V`` with a domain of its own is given as ``V=INTS`` to the decorator;
+* ``int float bool str`` are compile-time scalars, ``ints floats bools strs`` compile-time vectors; rules see plain
+  Python values. A trailing ``~`` lets the operand be computed at run time (the type rule then sees ``UNKNOWN``);
+* ``state`` is a state, ``list`` a list, ``any`` whatever comes;
+* ``?`` makes it optional (None), ``=literal`` gives a default, ``@17`` says since which op set it exists.
+
+The type rule (``infer=``) takes the same names, with TensorType in place of arrays, and returns a type or a tuple of
+types; without one, the result has the type of the first tensor operand.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from hexane.errors import GraphError, UnsupportedError
+from hexane.graph.ir import Op, Value
+from hexane.graph.types import ANY, FLOATS, INTS, NUMBERS, ListType, StateType, TensorType, Type
+
+REQUIRED: Any = type("Required", (), {"__repr__": lambda self: "required"})()
+UNKNOWN: Any = type(
+    "Unknown", (), {"__repr__": lambda self: "unknown until run time", "__bool__": lambda self: False}
+)()
+
+_SCALARS = {"int": int, "float": float, "bool": bool, "str": str}
+_VECTORS = {kind + "s": cast for kind, cast in _SCALARS.items()}
+_WORD = re.compile(
+    r"(?P<name>\w+):(?P<kind>\w+)(?P<star>\*?)(?P<run>~?)(?P<optional>\??)(?:=(?P<default>[^@\s]+))?(?:@(?P<since>\d+))?$"
+)
+
+
+@dataclass(frozen=True)
+class Param:
+    """One parameter: ``kind`` is "tensor", "state", "list", "any" or a compile-time kind ("int", "floats" ...)."""
+
+    name: str
+    kind: str
+    group: str = ""
+    default: Any = REQUIRED
+    variadic: bool = False
+    runtime: bool = False
+    since: int = 15
+
+    @property
+    def is_tensor(self) -> bool:
+        return self.kind == "tensor"
+
+    @property
+    def is_attribute(self) -> bool:
+        """Whether rules see a Python value instead of a tensor."""
+        return self.kind in _SCALARS or self.kind in _VECTORS
+
+    @property
+    def required(self) -> bool:
+        return self.default is REQUIRED
+
+
+@dataclass(frozen=True)
+class OpSpec:
+    """One operation from op set ``since`` on. ``dynamic`` rules accept extents that depend on data."""
+
+    name: str
+    params: tuple[Param, ...]
+    infer: Callable[..., Any]
+    evaluate: Callable[..., Any] | None
+    since: int = 15
+    domains: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    dynamic: bool = False
+    family: str = ""
+    special: bool = False
+
+    @property
+    def is_host(self) -> bool:
+        """Whether MIL lacks the op (``onnx.*``)."""
+        return "." in self.name
+
+    @property
+    def doc(self) -> str:
+        return (self.evaluate.__doc__ or "") if self.evaluate else ""
+
+    def param(self, name: str) -> Param:
+        for param in self.params:
+            if param.name == name:
+                return param
+        raise GraphError(
+            f"{self.name} has no parameter {name!r}", hint=f"it has {', '.join(p.name for p in self.params)}"
+        )
+
+
+_SPECS: dict[str, list[OpSpec]] = {}
+
+DOMAINS: dict[str, frozenset[str]] = {
+    "T": FLOATS,
+    "U": FLOATS,
+    "N": NUMBERS,
+    "A": ANY,
+    "I": INTS,
+    "B": frozenset({"bool"}),
+}
+DOMAINS |= {"M": NUMBERS, "C": ANY, "D": ANY, "J": INTS, "K": INTS}
+"""Default dtypes of the letters: T, U floats; N, M numbers; A, C, D anything; I, J, K integers; B bool."""
+
+
+def parse_signature(signature: str) -> tuple[Param, ...]:
+    """Parameters of a signature text (see the module's docstring)."""
+    params = []
+    for word in signature.split():
+        match = _WORD.match(word)
+        if match is None:
+            raise ValueError(f"bad signature word {word!r}")
+        kind = match["kind"]
+        default: Any = REQUIRED
+        if match["optional"]:
+            default = None
+        elif match["default"] is not None:
+            default = ast.literal_eval(match["default"])
+        tensor = kind[0].isupper()
+        params.append(
+            Param(
+                match["name"],
+                "tensor" if tensor else kind,
+                kind if tensor else "",
+                default,
+                bool(match["star"]),
+                bool(match["run"]),
+                int(match["since"] or 15),
+            )
+        )
+    return tuple(params)
+
+
+def _like_first(params: tuple[Param, ...]) -> Callable[..., Type]:
+    first = next((param.name for param in params if param.is_tensor), None)
+
+    def same(**types: Any) -> Type:
+        assert first is not None
+        return types[first]
+
+    return same
+
+
+def op(
+    name: str,
+    signature: str = "",
+    *,
+    infer: Callable[..., Any] | None = None,
+    since: int = 15,
+    dynamic: bool | None = None,
+    family: str = "",
+    special: bool = False,
+    **domains: Iterable[str],
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Declare an op; the decorated function is its reference evaluation (arrays and Python values in, arrays out).
+
+    ``special`` ops (control flow, states) are evaluated by the evaluator itself.
+    """
+
+    def declare(evaluate: Callable[..., Any]) -> Callable[..., Any]:
+        params = parse_signature(signature)
+        spec = OpSpec(
+            name,
+            params,
+            infer or _like_first(params),
+            evaluate,
+            since,
+            {letter: frozenset(domain) for letter, domain in domains.items()},
+            dynamic if dynamic is not None else infer is None,
+            family or getattr(evaluate, "__module__", "").rsplit(".", 1)[-1],
+            special,
+        )
+        register(spec)
+        return evaluate
+
+    return declare
+
+
+def register(spec: OpSpec) -> None:
+    """Add an op to the vocabulary; a second entry of the same name must begin at a later op set."""
+    versions = _SPECS.setdefault(spec.name, [])
+    if any(version.since == spec.since for version in versions):
+        raise ValueError(f"{spec.name} of op set {spec.since} is declared twice")
+    versions.append(spec)
+    versions.sort(key=lambda version: version.since)
+
+
+def opset_number(opset: str) -> int:
+    """15 for "ios15" and "CoreML5" and so on; GraphError for another text."""
+    match = re.fullmatch(r"(?i)ios(\d+)", opset)
+    if match:
+        return int(match[1])
+    match = re.fullmatch(r"CoreML(\d+)", opset)
+    if match:
+        return int(match[1]) + 10
+    raise GraphError(f"{opset!r} is no op set", hint="ios15, ios16, ios17 or ios18")
+
+
+def lookup(name: str, opset: int | str = 18) -> OpSpec:
+    """The op's entry in an op set; UnsupportedError when there is none."""
+    number = opset_number(opset) if isinstance(opset, str) else opset
+    versions = _SPECS.get(name)
+    if not versions:
+        raise UnsupportedError(f"hexane has no op {name!r}")
+    fitting = [version for version in versions if version.since <= number]
+    if not fitting:
+        raise UnsupportedError(f"{name} exists from op set ios{versions[0].since} on, not in ios{number}")
+    return fitting[-1]
+
+
+def is_known(name: str) -> bool:
+    return name in _SPECS
+
+
+def all_specs() -> list[OpSpec]:
+    """Every entry of the vocabulary, by name and op set."""
+    return [spec for name in sorted(_SPECS) for spec in _SPECS[name]]
+
+
+def spec_of(operation: Op) -> OpSpec:
+    """The entry that rules an op, by its own op set or its function's."""
+    return lookup(operation.type, opset_of(operation))
+
+
+def opset_of(operation: Op) -> str:
+    if operation.opset is not None:
+        return operation.opset
+    block = operation.block
+    while block is not None:
+        opset = getattr(block, "opset", None)
+        if opset is not None:
+            return opset
+        block = block.owner.block if block.owner is not None else None
+    return "ios18"
+
+
+def plain(value: np.ndarray, kind: str, where: str) -> Any:
+    """A constant array as the Python value of a compile-time kind."""
+    if kind in _SCALARS:
+        if value.size != 1:
+            raise GraphError(f"{where} must be one {kind}, not of shape {value.shape}")
+        return _plain_scalar(value.reshape(()).item(), kind, where)
+    cast = kind[:-1]
+    return tuple(_plain_scalar(item, cast, where) for item in value.reshape(-1).tolist())
+
+
+def _plain_scalar(item: Any, kind: str, where: str) -> Any:
+    if kind == "int" and isinstance(item, (int, float)) and not isinstance(item, bool) and item == int(item):
+        return int(item)
+    if kind == "float" and isinstance(item, (int, float)) and not isinstance(item, bool):
+        return float(item)
+    if kind == "bool" and isinstance(item, (bool, int)):
+        return bool(item)
+    if kind == "str" and isinstance(item, str):
+        return item
+    raise GraphError(f"{where} must be {kind}, not {item!r}")
+
+
+def argument(operation: Op, name: str) -> Any:
+    """See ``Op.arg``."""
+    spec = spec_of(operation)
+    param = spec.param(name)
+    operand = operation.inputs.get(name)
+    if operand is None:
+        if param.required:
+            raise GraphError(f"{operation.describe()} lacks {name}")
+        return param.default
+    if not param.is_attribute:
+        return operand
+    if not operand.is_constant:
+        return UNKNOWN
+    return plain(operand.data, param.kind, f"{name} of {operation.describe()}")
+
+
+def check_dtypes(spec: OpSpec, operands: Mapping[str, Any]) -> dict[str, str]:
+    """The dtype of each letter of the signature; GraphError when operands disagree or are outside the domain."""
+    found: dict[str, tuple[str, str]] = {}
+    for param in spec.params:
+        operand = operands.get(param.name)
+        if operand is None or not param.is_tensor:
+            continue
+        domain = spec.domains.get(param.group) or DOMAINS.get(param.group, ANY)
+        for value in operand if isinstance(operand, tuple) else (operand,):
+            type_ = value.type if isinstance(value, Value) else value
+            if isinstance(type_, (StateType, ListType)):
+                raise GraphError(f"{param.name} of {spec.name} is a {type_}, not a tensor")
+            if type_.dtype not in domain:
+                raise GraphError(
+                    f"{param.name} of {spec.name} is {type_.dtype}", hint=f"it may be {', '.join(sorted(domain))}"
+                )
+            first = found.setdefault(param.group, (type_.dtype, param.name))
+            if first[0] != type_.dtype:
+                raise GraphError(
+                    f"{param.name} of {spec.name} is {type_.dtype} while {first[1]} is {first[0]}",
+                    hint="operands of one op share a dtype; cast one of them",
+                )
+    return {letter: dtype for letter, (dtype, _) in found.items()}
+
+
+def result_types(spec: OpSpec, operands: Mapping[str, Any], opset: int = 18) -> tuple[Type, ...]:
+    """Types of an op's results from its operands (Values by parameter name). GraphError when they break its rules."""
+    names = {param.name for param in spec.params}
+    for name in operands:
+        if name not in names:
+            spec.param(name)
+    check_dtypes(spec, operands)
+    arguments: dict[str, Any] = {}
+    for param in spec.params:
+        operand = operands.get(param.name)
+        if operand is None:
+            if param.required:
+                raise GraphError(f"{spec.name} lacks {param.name}")
+            arguments[param.name] = param.default
+            continue
+        if param.since > opset:
+            raise GraphError(f"{param.name} of {spec.name} exists from op set ios{param.since} on")
+        if param.variadic != isinstance(operand, tuple):
+            raise GraphError(
+                f"{param.name} of {spec.name} must be {'a tuple of values' if param.variadic else 'one value'}"
+            )
+        if param.is_attribute:
+            if operand.is_constant:
+                arguments[param.name] = plain(operand.data, param.kind, f"{param.name} of {spec.name}")
+            elif param.runtime:
+                arguments[param.name] = UNKNOWN
+            else:
+                raise GraphError(f"{param.name} of {spec.name} must be a constant")
+        elif isinstance(operand, tuple):
+            arguments[param.name] = tuple(value.type for value in operand)
+        else:
+            arguments[param.name] = operand.type
+    if not spec.dynamic:
+        for name, argument_ in arguments.items():
+            for type_ in argument_ if isinstance(argument_, tuple) else (argument_,):
+                if isinstance(type_, TensorType) and not type_.is_static:
+                    raise UnsupportedError(f"{name} of {spec.name} has an extent that depends on data: {type_}")
+    results = spec.infer(**arguments)
+    return results if isinstance(results, tuple) else (results,)

@@ -1,0 +1,276 @@
+"""What passes need: replace uses, insert and remove ops, drop dead ones, copy, cut, fold constants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from hexane.errors import GraphError, HexaneError
+from hexane.graph.builder import GraphBuilder, Names
+from hexane.graph.constants import Constant
+from hexane.graph.ir import Block, Function, Graph, Op, Value, values_of
+from hexane.graph.registry import is_known, spec_of
+from hexane.graph.types import TensorType
+
+FOLD_LIMIT = 1 << 24
+"""Largest constant, in elements, that folding makes."""
+
+
+def builder_before(op: Op) -> GraphBuilder:
+    """A builder whose ops go right before ``op``, with names that are new in its function."""
+    return GraphBuilder(function=function_of(op), before=op, opset=function_of(op).opset)
+
+
+def function_of(op: Op) -> Function:
+    """The function in which an op stands."""
+    block = op.block
+    while block is not None and not isinstance(block, Function):
+        block = block.owner.block if block.owner is not None else None
+    if block is None:
+        raise GraphError(f"{op.describe()} stands in no function")
+    return block
+
+
+def names_of(function: Function) -> Names:
+    """A source of names that are new in the function."""
+    return Names(value.name for value in function.values())
+
+
+def replace_uses(old: Value, new: Value) -> None:
+    """Every user of ``old`` takes ``new`` instead.
+
+    Where ``old`` is a function's output, ``new`` takes over its name, since an output's name is part of the interface;
+    when ``new`` cannot be renamed (an input, a constant, an output already), an ``identity`` carries the name.
+    """
+    if old is new:
+        return
+    for user in list(old._uses):
+        if isinstance(user, Op):
+            user.replace_operand(old, new)
+    for user in list(old._uses):
+        assert isinstance(user, Block)
+        returned = new
+        if isinstance(user, Function):
+            name = old.name
+            old.name = _spare_name(name)
+            if new.op is None or new.op.block is not user or new.is_output:
+                carrier = Op("identity", {"x": new}, name=name)
+                returned = Value(name, old.type, op=carrier)
+                carrier.outputs = (returned,)
+                user.add(carrier)
+            else:
+                new.name = name
+        user.set_outputs(returned if value is old else value for value in user.outputs)
+
+
+_spare_count = 0
+
+
+def _spare_name(name: str) -> str:
+    """A name for a value that lost its own; counted, so that it meets no other."""
+    global _spare_count
+    _spare_count += 1
+    return f"{name}__was{_spare_count}"
+
+
+def replace_op(op: Op, results: Value | Iterable[Value]) -> None:
+    """Put other values in place of an op's results and remove the op."""
+    new = values_of(results) if isinstance(results, (Value, tuple)) else tuple(results)
+    if len(new) != len(op.outputs):
+        raise GraphError(f"{op.describe()} has {len(op.outputs)} results, {len(new)} were given")
+    for old, value in zip(op.outputs, new):
+        replace_uses(old, value)
+    assert op.block is not None
+    op.block.remove(op)
+
+
+_EFFECTS = frozenset({"write_state", "coreml_update_state"})
+
+
+def remove_dead(block: Block) -> int:
+    """Drop ops whose results nobody uses (state writes stay); how many went."""
+    count = 0
+    for op in reversed(block.ops):
+        for inner in op.blocks:
+            count += remove_dead(inner)
+        if op.type in _EFFECTS or any(inner_op.type in _EFFECTS for b in op.blocks for inner_op in b.walk()):
+            continue
+        if not any(value.is_used for value in op.outputs):
+            _release(op)
+            block.remove(op)
+            count += 1
+    return count
+
+
+def _release(op: Op) -> None:
+    """Let go of everything that an op's inner blocks use."""
+    for block in op.blocks:
+        block.set_outputs(())
+        for inner in reversed(block.ops):
+            _release(inner)
+            for param in list(inner.inputs):
+                inner.remove_input(param)
+
+
+def topological(ops: Iterable[Op]) -> list[Op]:
+    """The ops in an order in which operands come first, otherwise as given; GraphError when they form a cycle."""
+    pending = list(ops)
+    members = set(pending)
+    waiting = dict.fromkeys(pending, 0)
+    followers: dict[Op, list[Op]] = {}
+    for op in pending:
+        for value in _needs(op):
+            if value.op in members and value.op is not op:
+                followers.setdefault(value.op, []).append(op)
+                waiting[op] += 1
+            elif value.op is op:
+                raise GraphError(f"{op.describe()} uses its own result")
+    import heapq
+
+    position = {op: index for index, op in enumerate(pending)}
+    ready = [position[op] for op in pending if not waiting[op]]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        op = pending[heapq.heappop(ready)]
+        order.append(op)
+        for follower in followers.get(op, ()):
+            waiting[follower] -= 1
+            if not waiting[follower]:
+                heapq.heappush(ready, position[follower])
+    if len(order) != len(pending):
+        stuck = next(op for op in pending if waiting[op])
+        raise GraphError(f"{stuck.describe()} depends on itself", hint="the graph has a cycle")
+    return order
+
+
+def _needs(op: Op) -> Iterable[Value]:
+    yield from op.operands()
+    for block in op.blocks:
+        yield from block.outputs
+        for inner in block.walk():
+            yield from inner.operands()
+
+
+def fold_constants(block: Block, *, limit: int = FOLD_LIMIT, keep: Callable[[Op], bool] | None = None) -> int:
+    """Evaluate ops whose operands are all constant; how many went.
+
+    ``keep`` says which ops stay as they are (constexpr ops, say, whose packed form is worth keeping). Results of more
+    than ``limit`` elements, random ops, control flow and ops that fail to evaluate stay.
+    """
+    from hexane.graph.evaluate import Evaluation
+
+    function = block
+    while not isinstance(function, Function):
+        assert function.owner is not None and function.owner.block is not None
+        function = function.owner.block
+    names = names_of(function)
+    count = 0
+    for op in block.ops:
+        for inner in op.blocks:
+            count += fold_constants(inner, limit=limit, keep=keep)
+        if op.blocks or not is_known(op.type) or (keep is not None and keep(op)):
+            continue
+        if not op.outputs or not all(value.is_constant for value in op.operands()):
+            continue
+        spec = spec_of(op)
+        if spec.special or spec.family == "random" or spec.evaluate is None:
+            continue
+        if any(not isinstance(v.type, TensorType) or (v.type.is_static and v.type.count > limit) for v in op.outputs):
+            continue
+        try:
+            with np.errstate(all="ignore"):
+                results = Evaluation().op(op)
+        except HexaneError:
+            continue
+        folded = []
+        for value, array in zip(op.outputs, results):
+            assert isinstance(value.type, TensorType)
+            array = np.asarray(array)
+            with np.errstate(all="ignore"):
+                data = array.astype(value.type.carrier, copy=False)
+            constant = Constant(TensorType(value.dtype, data.shape), data)
+            folded.append(Value(names.unique(value.name + "_folded"), constant.type, constant=constant))
+        replace_op(op, tuple(folded))
+        count += 1
+    return count
+
+
+def clone(graph: Graph) -> Graph:
+    """See ``Graph.clone``."""
+    copy = Graph(entry=graph.entry, version=graph.version)
+    copy.attributes = dict(graph.attributes)
+    copy.metadata = dict(graph.metadata)
+    copy.problems = list(graph.problems)
+    for function in graph.functions.values():
+        copy.add_function(clone_function(function))
+    return copy
+
+
+def clone_function(function: Function, name: str | None = None) -> Function:
+    """A copy of a function; constant data are shared."""
+    copy = Function(name or function.name, opset=function.opset)
+    copy.attributes = dict(function.attributes)
+    known: dict[Value, Value] = {}
+    for value in function.inputs:
+        copy.add_input(_copied(value, known))
+    _copy_ops(function, copy, known)
+    return copy
+
+
+def _copied(value: Value, known: dict[Value, Value]) -> Value:
+    if value not in known:
+        known[value] = twin = Value(value.name, value.type, constant=value.constant, label=value.label)
+        twin.attributes = dict(value.attributes) if value.attributes else None
+    return known[value]
+
+
+def _copy_ops(source: Block, target: Block, known: dict[Value, Value]) -> None:
+    for op in source.ops:
+        blocks = []
+        for inner in op.blocks:
+            block = Block(_copied(value, known) for value in inner.inputs)
+            _copy_ops(inner, block, known)
+            blocks.append(block)
+        inputs: dict[str, Any] = {
+            param: tuple(_copied(v, known) for v in operand) if isinstance(operand, tuple) else _copied(operand, known)
+            for param, operand in op.inputs.items()
+        }
+        twin = Op(op.type, inputs, name=op.name, opset=op.opset, blocks=blocks, attributes=dict(op.attributes))
+        results = []
+        for value in op.outputs:
+            result = _copied(value, known)
+            result.op = twin
+            results.append(result)
+        twin.outputs = tuple(results)
+        target.add(twin)
+    target.set_outputs(_copied(value, known) for value in source.outputs)
+
+
+def cut(graph: Graph, outputs: Iterable[str]) -> Graph:
+    """See ``Graph.cut``. GraphError for a name that no value has, with the nearest ones."""
+    wanted = list(outputs)
+    if not wanted:
+        raise GraphError("a cut needs at least one output")
+    copy = clone(graph)
+    function = copy.main
+    by_name = {value.name: value for value in function.values()}
+    found = []
+    for name in wanted:
+        if name not in by_name:
+            import difflib
+
+            near = difflib.get_close_matches(name, by_name, n=3)
+            raise GraphError(f"there is no value {name!r}", hint=f"did you mean {', '.join(near)}?" if near else None)
+        found.append(by_name[name])
+    inner = [value.name for value in found if value.op is not None and value.op.block is not function]
+    if inner:
+        raise GraphError(f"{inner[0]!r} lies inside a block of control flow")
+    function.set_outputs(dict.fromkeys(found))
+    remove_dead(function)
+    for value in function.inputs:
+        if not value.is_used:
+            function.remove_input(value)
+    return copy

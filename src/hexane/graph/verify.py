@@ -1,0 +1,80 @@
+"""Check a graph: single assignment, operands before users, names, types."""
+
+from __future__ import annotations
+
+from hexane.errors import GraphError, HexaneError, UnsupportedError
+from hexane.graph.ir import Block, Function, Graph, Op, Value
+from hexane.graph.registry import opset_number, opset_of, result_types, spec_of
+from hexane.graph.types import TensorType
+
+
+def verify(graph: Graph) -> None:
+    """GraphError for the first thing that is wrong; every op's types are inferred again and compared."""
+    if not graph.functions:
+        raise GraphError("the graph has no function")
+    for function in graph.functions.values():
+        _verify_function(function)
+
+
+def _verify_function(function: Function) -> None:
+    opset_number(function.opset)
+    names: dict[str, Value] = {}
+
+    def claim(value: Value) -> None:
+        other = names.setdefault(value.name, value)
+        if other is not value:
+            raise GraphError(f"two values are called {value.name!r}", where=f"function {function.name!r}")
+
+    defined: set[Value] = set()
+    for value in function.inputs:
+        claim(value)
+        defined.add(value)
+    _verify_block(function, defined, claim)
+    if len({value.name for value in function.outputs}) != len(function.outputs):
+        raise GraphError("one value is returned twice", where=f"function {function.name!r}")
+
+
+def _verify_block(block: Block, defined: set[Value], claim) -> None:  # type: ignore[no-untyped-def]
+    for op in block.ops:
+        if op.block is not block:
+            raise GraphError(f"{op.describe()} stands in a block that it does not know")
+        for value in op.operands():
+            if value.is_constant:
+                claim(value)
+            elif value not in defined:
+                raise GraphError(f"{op.describe()} uses {value.name!r} before it is computed")
+        for inner in op.blocks:
+            for value in inner.inputs:
+                claim(value)
+            _verify_block(inner, defined | set(inner.inputs), claim)
+        check_types(op)
+        for value in op.outputs:
+            if value.op is not op:
+                raise GraphError(f"{value.name!r} does not know that {op.describe()} computes it")
+            claim(value)
+            defined.add(value)
+    for value in block.outputs:
+        if value.is_constant:
+            claim(value)
+        elif value not in defined:
+            raise GraphError(f"{value.name!r} is returned and never computed")
+
+
+def check_types(op: Op) -> None:
+    """GraphError when an op's declared types are not what its operands give, UnsupportedError when it is unknown."""
+    spec = spec_of(op)
+    if spec.special and op.blocks:
+        return
+    try:
+        found = result_types(spec, op.inputs, opset_number(opset_of(op)))
+    except (GraphError, UnsupportedError) as error:
+        if error.where:
+            raise
+        raise type(error)(error.message, where=op.describe(), hint=error.hint) from None
+    except HexaneError:
+        raise
+    if len(found) != len(op.outputs):
+        raise GraphError(f"{op.describe()} has {len(op.outputs)} results, {len(found)} are computed")
+    for value, type_ in zip(op.outputs, found):
+        if isinstance(type_, TensorType) and not (isinstance(value.type, TensorType) and value.type.accepts(type_)):
+            raise GraphError(f"{value.name!r} is declared {value.type} and computed as {type_}", where=op.describe())

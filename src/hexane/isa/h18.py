@@ -1,0 +1,61 @@
+"""H18 (A19): task descriptor version 20. As H17 but for what stands here (spec/generations §10)."""
+
+from __future__ import annotations
+
+from hexane.isa import h14, h16, h17
+from hexane.isa.kinds import ELEMENT_3BIT
+from hexane.isa.schema import INFERRED, Block, F, Register, Table, inferred, moved, without
+
+COMMON = Block("Common", 0x0000, 23, h16.COMMON.meaning, (
+    *without(h17.COMMON, "ChCfg", "TileOverlap", "NECfg", "Cfg"),
+    Register(0x00, "ChCfg*", "element formats", (
+        F("2:0", "InFmt*", "source 1", ELEMENT_3BIT),
+        F("5:3", "Src2InFmt*", "source 2", ELEMENT_3BIT),
+        F("8:6", "OutFmt*", "result", ELEMENT_3BIT),
+    )),
+    h16.COMMON.by_name["TileOverlap"].with_rows(F("31", "ReflectPad*", "padding mirrors the map")),
+    h16.COMMON.by_name["NECfg"].with_rows(F("6", "HalfWorkUnit*", "half work unit")),
+    h16.COMMON.by_name["Cfg"].without_rows("ReluType").with_rows(
+        F("26:24", "ReluType*", "setter's name; meaning unknown", evidence=INFERRED),
+        F("27", "Winograd1D*", "one-dimensional Winograd convolution"),
+    ),
+))  # fmt: skip
+
+L2 = Block("L2", 0x4100, 43, h16.L2.meaning, (
+    *h16.L2.declared,
+    Register(0x41A8, "Trace*", "trace", (h17.TRACE,)),
+))  # fmt: skip
+
+_reader = h16.TILE_DMA_SRC  # two words of event ids behind the hints move what follows by 8
+
+TILE_DMA_SRC = Block("TileDMASrc", 0x4D00, 81, h16.TILE_DMA_SRC.meaning, (
+    *moved(_reader, 0x4D00, 0x4D0C, 0x4D00),
+    Register(0x4D10, "Event*", "source 1: event to wait for", evidence=INFERRED),
+    Register(0x4D14, "Src2Event*", "source 2: event to wait for", evidence=INFERRED),
+    *moved(_reader, 0x4D10, 0x4D3C, 0x4D18),
+    *moved(_reader, 0x4D68, 0x4D6C, 0x4D70),
+    *(inferred(r) for r in moved(_reader, 0x4D40, 0x4D64, 0x4D48)),
+    *(inferred(r) for r in moved(_reader, 0x4D78, 0x4E04, 0x4D80)),
+))  # fmt: skip
+
+TILE_DMA_DST = Block("TileDMADst", 0x5100, 27, h16.TILE_DMA_DST.meaning, (
+    h16.TILE_DMA_DST.by_name["DMAConfig"],
+    Register(0x5108, "Event*", "event to signal", evidence=INFERRED),
+    *h14.address_pair(0x5110, "BaseAddr", "first byte"),
+    *moved(h16.TILE_DMA_DST, 0x5110, 0x511C, 0x5118),
+))  # fmt: skip
+
+KERNEL_DMA = Block("KernelDMASrc", 0x5500, 83, h16.KERNEL_DMA.meaning, (
+    *h16.KERNEL_DMA.declared,
+    Register(0x5648, "Tag*", "setter's name", evidence=INFERRED),
+))  # fmt: skip
+
+TABLE = Table(
+    generation="h18",
+    version=20,
+    title="A19",
+    header=h16.HEADER,
+    blocks=(KERNEL_DMA, COMMON, TILE_DMA_SRC, L2, h17.PE, h17.NE, TILE_DMA_DST, h17.CACHE_DMA),
+    notes="Reset values are those of H16, taken over. Bit 24 of two source registers, which ones is not known, chooses "
+    "the overflow of fp8 E4M3 (1 saturates, 0 gives NaN).",
+)
