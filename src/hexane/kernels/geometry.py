@@ -58,7 +58,9 @@ def conv_layout(
     if groups < 1 or outputs % groups:
         raise UsageError(f"{outputs} output channels do not divide into {groups} groups", where="conv")
     if not set(stride) <= {1, 2}:
-        raise UnsupportedError(f"the engine has strides 1 and 2, not {stride}", where="conv", hint="factorise the stride")
+        raise UnsupportedError(
+            f"the engine has strides 1 and 2, not {stride}", where="conv", hint="factorise the stride"
+        )
     unicast = groups > 1 and outputs == groups
     widened = kw > NATIVE_WIDTH and dtype == "float16"
     if widened and (kw > WIDEST or stride != (1, 1)):
@@ -73,7 +75,7 @@ def conv_layout(
         groups=1 if unicast else groups,
         unicast=unicast,
         cores=cores,
-        ocg=0 if unicast else ocg_for(cout, cores, wide=small_source and not transposed or dialect == "early"),
+        ocg=0 if unicast else ocg_for(cout, cores, wide=(small_source and not transposed) or dialect == "early"),
         dtype=dtype,
         stride=(1, 2) if widened else stride,
         sparse=stride != (1, 1),
