@@ -91,7 +91,7 @@ def table_layout(cores: int) -> KernelLayout:
 
 
 def runtime_layout(rows: int, inner: int, cores: int = 16) -> KernelLayout:
-    """The layout of a kernel that is a tensor of ``rows`` x ``inner`` (§9.7): ``rows / cores`` rows interleaved per core."""
+    """The layout of a kernel that is a tensor [rows, inner], ``rows / cores`` of them interleaved per core (§9.7)."""
     if rows % cores:
         raise UsageError(f"{rows} rows do not divide among {cores} cores", where="matmul")
     return KernelLayout(rows, inner, cores=cores, ocg=ocg_for(rows, cores, wide=False), runtime=True)
@@ -137,7 +137,7 @@ def split_channels(
     most = _most_lanes(layout, lanes)
     if most == 0:
         raise UnsupportedError(
-            f"one output channel has {2 * layout.taps} bytes of weights, a core holds {KERNEL_MEMORY_BYTES}",
+            f"one output channel takes {_lane_bytes(layout, 1)} bytes, a core holds {KERNEL_MEMORY_BYTES}",
             where="conv",
             hint="divide the input channels and add the parts",
         )

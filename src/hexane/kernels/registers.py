@@ -188,11 +188,11 @@ def _power_of_two(count: int) -> int:
     return 1 << (count - 1).bit_length()
 
 
-def _slice(memory: Buffer, window: Window, where: str) -> memoryview:
-    view = memoryview(memory).cast("B") if not isinstance(memory, np.ndarray) else memoryview(memory.view(np.uint8))
-    if window.offset + window.size > len(view):
+def _slice(memory: Buffer, window: Window, where: str) -> np.ndarray:
+    view = np.frombuffer(memory, np.uint8) if not isinstance(memory, np.ndarray) else memory.reshape(-1).view(np.uint8)
+    if window.offset + window.size > view.size:
         raise FormatError(
-            f"core {window.core} reads {window.size:#x} bytes from {window.offset:#x}, behind the end at {len(view):#x}",
+            f"core {window.core} reads {window.size:#x} bytes at {window.offset:#x}, behind the end at {view.size:#x}",
             where=where,
             offset=window.offset,
         )
