@@ -1,0 +1,55 @@
+"""``hexane emulate``: run an engine program on the emulated engine."""
+
+from __future__ import annotations
+
+import json as jsonlib
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+
+    @app.command("emulate")
+    def emulate(
+        file: Annotated[Path, typer.Argument(help="engine program (.hwx or .anec)")],
+        inputs: Annotated[list[str] | None, typer.Option("--input", metavar="NAME=X.npy", help="one per input")] = None,
+        output: Annotated[Path | None, typer.Option("-o", "--output", help="outputs as .npz")] = None,
+        trace: Annotated[bool, typer.Option("--trace", help="a row per task, with counters")] = False,
+        until: Annotated[int | None, typer.Option("--until", metavar="TASK", help="stop after this task")] = None,
+        dump: Annotated[Path | None, typer.Option("--dump", help="with --until: L2 and scratch as .npz")] = None,
+        other: Annotated[Path | None, typer.Option("--diff", metavar="OTHER", help="where two programs part")] = None,
+        raw: Annotated[bool, typer.Option("--raw", help="inputs and outputs are the surfaces' bytes")] = False,
+        sanitize: Annotated[bool, typer.Option(help="refuse reads of undefined bytes and the like")] = True,
+        json: Annotated[bool, typer.Option("--json", help="print the report as JSON")] = False,
+    ) -> None:
+        """Run an engine program on the emulated engine, bit for bit."""
+        from hexane.emulator import difference, files, run
+        from hexane.emulator.trace import COLUMNS
+
+        arrays = files.read_inputs(inputs or [], raw=raw)
+        layout = "raw" if raw else "nchw"
+        if other is not None:
+            found = difference.first_difference(file, other, arrays, layout=layout)
+            typer.echo(jsonlib.dumps(found.to_dict()) if json else str(found))
+            raise typer.Exit(0 if found.same else 1)
+        result = run(file, arrays, layout=layout, sanitize=sanitize, observe=trace or json, until=until)
+        if json:
+            typer.echo(jsonlib.dumps(result.report.to_dict(), indent=1))
+        elif trace:
+            from rich.console import Console
+            from rich.table import Table
+
+            table = Table(*COLUMNS, box=None)
+            for row in result.report.rows():
+                table.add_row(*row)
+            Console().print(table)
+        if output is not None:
+            files.write_npz(output, result.outputs)
+        if dump is not None:
+            files.write_npz(dump, files.state(result.engine))
+        if output is None and not (trace or json or dump):
+            for name, array in result.outputs.items():
+                typer.echo(f"{name} {array.dtype} {array.shape}: {array.ravel()[:8]}")

@@ -1,0 +1,110 @@
+"""The task manager: walk the linked list of task descriptors in memory (spec/engine-h13 §4.1, §4.2).
+
+Only the text bytes count here: sizes come from NextSize, places from NextPointer, and every check is one that
+makes the real task manager stop or hang.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+from hexane import isa
+from hexane.emulator.registers import Registers
+from hexane.errors import EmulationError, HexaneError
+
+ALIGNMENT = 0x100
+MOST_TASKS = 0x10000  # per operation (spec/engine-h13 §4.2)
+
+
+def walk(
+    text: bytes, generation: str, *, first_words: int | None, count: int | None
+) -> Iterator[tuple[isa.Task, Registers]]:
+    """Yield every task in the order of the links.
+
+    Parameters
+    ----------
+    text : the text section.
+    first_words : length of the first task in 32-bit words, which the program header states; None where it is not known.
+    count : number of tasks that the program header states; None where it is not known.
+
+    Raises EmulationError for a broken link, a wrong task number, or a size that does not fit the records.
+    """
+    offset, words = 0, first_words
+    for index in range(MOST_TASKS):
+        task, r = _read(text, generation, index, offset, words)
+        last = r.flag("Header[0].EON")
+        _require_numbers(r, index, last=last)
+        yield task, r
+        if last:
+            if count is not None and count != index + 1:
+                raise r.error(f"the chain ends after {index + 1} tasks, the program states {count}", "Header[0].EON")
+            return
+        offset, words = _link(r, len(text)), r["Header[1].NextSize"] + 1
+    raise EmulationError(f"the chain has more than {MOST_TASKS} tasks", task=MOST_TASKS)
+
+
+def _read(text: bytes, generation: str, index: int, offset: int, words: int | None) -> tuple[isa.Task, Registers]:
+    size = _length(text, offset, index)
+    if words is not None and words != size:
+        where = "Header[1].NextSize" if index else "first task"
+        raise EmulationError(
+            f"the size given for this task is {words} words, its header and records have {size}",
+            task=index,
+            register=where,
+            address=offset,
+        )
+    try:
+        task = isa.task_from_words(list(struct.unpack_from(f"<{size}I", text, offset)), generation)
+    except HexaneError as error:
+        raise EmulationError(f"not a task descriptor: {error}", task=index, address=offset) from error
+    return task, Registers(index, task.fields())
+
+
+def _length(text: bytes, offset: int, index: int) -> int:
+    """Words of the task at an offset: its header, then records while they follow the order of the blocks."""
+    if offset + 40 > len(text):
+        raise EmulationError(
+            f"the task starts at {offset:#x} of the text, which has {len(text):#x} bytes", task=index, address=offset
+        )
+    (flags,) = struct.unpack_from("<I", text, offset + 24)
+    words = 11 if flags >> 24 & 1 else 10
+    while offset + 4 * words + 4 <= len(text):
+        (head,) = struct.unpack_from("<I", text, offset + 4 * words)
+        count = (head >> 26) + 1
+        end = words + 1 + count
+        if head == 0 or offset + 4 * end > len(text):
+            break
+        words = end
+        if head & 0x3FFFFFF == _LAST_BLOCK:
+            return words
+    raise EmulationError("the task's records run out before the last block", task=index, address=offset + 4 * words)
+
+
+_LAST_BLOCK = 0x17800  # the tile DMA writer's record closes a task (spec/engine-h13 §4.1)
+
+
+def _require_numbers(r: Registers, index: int, *, last: bool) -> None:
+    if r["Header[0].TID"] != index:
+        raise r.error(f"task number {r['Header[0].TID']} at place {index} of the chain", "Header[0].TID")
+    if r["Header[0].LNID"] != (index > 0):
+        raise r.error("must be 0 in the first task and 1 in all others", "Header[0].LNID")
+    wanted = {
+        "Header[8].TBase": 0,
+        "Header[8].TBE": int(not last),
+        **({"Header[1].NextSize": 0, "Header[7].NextPointer": 0} if last else {}),
+    }
+    for name, value in wanted.items():
+        if r[name] != value:
+            raise r.error(f"value {r[name]:#x} in the {'last' if last else 'middle'} of a chain, not {value:#x}", name)
+
+
+def _link(r: Registers, size: int) -> int:
+    target = r["Header[7].NextPointer"]
+    if target == 0 or target % ALIGNMENT or target >= size:
+        raise r.error(
+            f"link to {target:#x}: the next task must start at a multiple of {ALIGNMENT:#x} inside the text",
+            "Header[7].NextPointer",
+            address=target,
+        )
+    return target

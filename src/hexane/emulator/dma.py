@@ -1,0 +1,135 @@
+"""The tile DMA engines: surfaces in DRAM, five axes, any strides, interleave (spec/engine-h13 §4.4, §4.5, §8.6).
+
+A surface with interleave I stores channels in blocks of I: element (c, x) of a row stands at
+``(c div I) * plane + (x * I + c mod I) * element``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from hexane.emulator.memory import CONST, GRANULE, TEXT, Buffer, Memory
+from hexane.emulator.registers import Registers
+from hexane.emulator.strides import Extent, last_byte, overlaps_itself, strided
+from hexane.emulator.task import Surface
+
+
+def read(memory: Memory, surface: Surface, extent: Extent, r: Registers, *, sanitize: bool = True) -> np.ndarray:
+    """The elements of a surface, axes (g, d, c, h, w), as unsigned integers; a view where the layout allows one."""
+    buffer = _buffer(memory, surface, r, "read")
+    blocks = []
+    for base, shape, strides in _blocks(surface, extent):
+        _require_inside(buffer, surface, extent, base, shape, strides, r, "reads")
+        if sanitize and buffer.written is not None:
+            _require_written(buffer, surface, base, shape, strides, r)
+        blocks.append(_planar(strided(buffer.data, base, shape, strides, surface.element)))
+    return blocks[0] if len(blocks) == 1 else np.concatenate(blocks, axis=2)
+
+
+def write(memory: Memory, surface: Surface, values: np.ndarray, r: Registers, *, sanitize: bool = True) -> None:
+    """Store values, axes (g, d, c, h, w), unsigned integers of the surface's element size."""
+    buffer = _buffer(memory, surface, r, "write")
+    extent = Extent(*values.shape)
+    first = 0
+    for base, shape, strides in _blocks(surface, extent):
+        _require_inside(buffer, surface, extent, base, shape, strides, r, "writes")
+        if sanitize and overlaps_itself(shape, strides, surface.element):
+            raise r.error(
+                f"the strides of the destination make its {extent} elements overlap",
+                f"{surface.registers}.PlaneStride.PlaneStride",
+                address=surface.base,
+            )
+        view = _planar(strided(buffer.data, base, shape, strides, surface.element))
+        count = shape[2] * shape[3]
+        part = values[:, :, first : first + count]
+        if surface.interleave == 1:
+            view[...] = part
+        else:
+            g, d, blocks, lanes, h, w = shape
+            target = strided(buffer.data, base, shape, strides, surface.element)
+            target[...] = part.reshape(g, d, blocks, lanes, h, w)
+        if buffer.written is not None:
+            buffer.written[_granules(base, shape, strides, surface.element)] = True
+        first += count
+
+
+def _buffer(memory: Memory, surface: Surface, r: Registers, verb: str) -> Buffer:
+    register = "Header[8].WBase" if verb == "write" else f"Header[8].RBase{surface.registers == 'TileDMASrc.Src2':d}"
+    if verb == "write" and surface.channel in (TEXT, CONST):
+        raise r.error(f"DMA writes to channel {surface.channel}, which holds the program itself", register)
+    return memory.buffer(surface.channel, task=r.index, register=register)
+
+
+def _blocks(surface: Surface, extent: Extent) -> Iterator[tuple[int, tuple[int, ...], tuple[int, ...]]]:
+    """Base, shape and strides with axes (g, d, block, lane, h, w): whole blocks of I channels, then the rest."""
+    lanes = surface.interleave
+    whole, rest = divmod(extent.c, lanes)
+    strides = (
+        surface.group,
+        surface.depth,
+        surface.plane,
+        surface.element,
+        surface.row,
+        surface.element * lanes,
+    )
+    if whole:
+        yield surface.base, (extent.g, extent.d, whole, lanes, extent.h, extent.w), strides
+    if rest:
+        yield surface.base + whole * surface.plane, (extent.g, extent.d, 1, rest, extent.h, extent.w), strides
+
+
+def _planar(view: np.ndarray) -> np.ndarray:
+    """(g, d, block, lane, h, w) to (g, d, c, h, w); without interleave this is still a view."""
+    g, d, blocks, lanes, h, w = view.shape
+    return view[:, :, :, 0] if lanes == 1 else view.reshape(g, d, blocks * lanes, h, w)
+
+
+def _require_inside(
+    buffer: Buffer,
+    surface: Surface,
+    extent: Extent,
+    base: int,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    r: Registers,
+    verb: str,
+) -> None:
+    end = last_byte(base, shape, strides, surface.element)
+    if end <= len(buffer):
+        return
+    raise r.error(
+        f"DMA {verb} {extent} elements that end at {end:#x} of {buffer.name}, which has {len(buffer):#x} bytes",
+        f"{surface.registers}{'' if surface.registers.endswith('Src2') else '.'}BaseAddr.Addr",
+        address=end - 1,
+    )
+
+
+def _granules(base: int, shape: tuple[int, ...], strides: tuple[int, ...], element: int) -> np.ndarray:
+    """Indices of the 64-byte granules that a strided tensor touches; only the width axis is narrower than a granule."""
+    g, d, blocks, _, h, w = shape
+    row_bytes = (w - 1) * strides[5] + shape[3] * element
+    starts = np.add.outer(np.arange(g, dtype=np.int64) * strides[0], np.arange(d, dtype=np.int64) * strides[1]).ravel()
+    starts = np.unique(np.add.outer(starts, np.arange(blocks, dtype=np.int64) * strides[2]).ravel())
+    starts = np.unique(np.add.outer(starts, np.arange(h, dtype=np.int64) * strides[4]).ravel())
+    return ((starts + base) // GRANULE)[:, None] + np.arange(-(-row_bytes // GRANULE), dtype=np.int64)
+
+
+def _require_written(
+    buffer: Buffer,
+    surface: Surface,
+    base: int,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    r: Registers,
+) -> None:
+    assert buffer.written is not None
+    granules = _granules(base, shape, strides, surface.element)
+    flags = buffer.written[granules]
+    if not flags.all():
+        raise r.error(
+            f"DMA reads {buffer.name} where no task has written",
+            f"{surface.registers}{'' if surface.registers.endswith('Src2') else '.'}BaseAddr.Addr",
+            address=int(granules.ravel()[np.argmin(flags.ravel())]) * GRANULE,
+        )

@@ -1,0 +1,64 @@
+"""Arrays from and to files, for the command line; outputs are written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from hexane.emulator.engine import Engine
+from hexane.emulator.memory import SCRATCH
+from hexane.errors import FormatError, UsageError
+
+LARGEST_INPUT = 1 << 32
+
+
+def read_inputs(options: Iterable[str], *, raw: bool = False) -> dict[str, np.ndarray]:
+    """``name=path`` options to arrays; .npy files (with ``raw`` any file, as its bytes)."""
+    inputs = {}
+    for option in options:
+        name, equals, path = option.partition("=")
+        if not equals or not name or not path:
+            raise UsageError(f"{option!r} is not NAME=FILE", where="--input")
+        inputs[name] = _read(Path(path), raw=raw)
+    return inputs
+
+
+def _read(path: Path, *, raw: bool) -> np.ndarray:
+    try:
+        if path.stat().st_size > LARGEST_INPUT:
+            raise UsageError(f"the file has more than {LARGEST_INPUT} bytes", where=str(path))
+        if raw and path.suffix != ".npy":
+            return np.frombuffer(path.read_bytes(), np.uint8)
+        return np.load(path, allow_pickle=False)
+    except OSError as error:
+        raise UsageError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
+    except (ValueError, EOFError) as error:
+        raise FormatError(f"not a .npy file: {error}", where=str(path)) from error
+
+
+def write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write arrays to an .npz file, replacing it at once when all is written."""
+    target = path if path.suffix == ".npz" else path.with_name(path.name + ".npz")
+    try:
+        handle, name = tempfile.mkstemp(dir=target.parent, suffix=".npz")
+    except OSError as error:
+        raise UsageError(f"cannot be written: {error.strerror or error}", where=str(target)) from error
+    try:
+        with os.fdopen(handle, "wb") as file:
+            np.savez(file, **dict(arrays))  # type: ignore[arg-type]
+        os.replace(name, target)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+def state(engine: Engine) -> dict[str, np.ndarray]:
+    """L2 with its shadow map, and scratch where there is one, as byte arrays."""
+    dumps = {"l2": engine.l2.data, "l2_written_by": engine.l2.shadow}
+    if SCRATCH in engine.memory.channels:
+        dumps["scratch"] = engine.memory.channels[SCRATCH].data
+    return dumps

@@ -1,0 +1,151 @@
+"""The kernel DMA: which bytes each core gets, and what the neural cores make of them (spec/engine-h13 §4.9, §9)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hexane.emulator.memory import Memory
+from hexane.emulator.registers import Registers
+from hexane.emulator.task import Task
+from hexane.errors import FormatError, UnsupportedError
+from hexane.kernels import Kernel, KernelLayout, unpack
+
+CORES = 16
+TABLE_BYTES = 128
+FORMATS = {0: "uint8", 1: "int8", 2: "float16"}
+TABLE = 2  # NE.MACCfg.NonlinearMode
+
+
+def fetch(task: Task, memory: Memory) -> Kernel | None:
+    """Read a neural core task's streams and unpack them; None when its kernel DMA is off.
+
+    A stream that is longer than what the cores consume hangs the engine (spec/engine-h13 §4.9), so it is an error here,
+    and so is a shorter one.
+    """
+    r = task.registers
+    cores = _cores(r)
+    if not r.flag("KernelDMASrc.MasterConfig.MasterEnable"):
+        _require_off(r, cores)
+        return None
+    if not r.flag("Header[9].KBE0"):
+        raise r.error("the kernel DMA is on and has no channel", "Header[9].KBE0")
+    layout = layout_of(task)
+    _require_cores(task, layout, cores)
+    chunks = [_stream(r, memory, core) for core in cores]
+    if not layout.weighted:
+        return _table_only(r, layout, chunks)
+    try:
+        kernel = unpack(layout, chunks, where=f"task[{r.index}]")
+    except (FormatError, UnsupportedError) as error:
+        raise r.error(
+            f"the cores cannot read their streams: {error}", "KernelDMASrc.CoeffBfrSize[0].MemBfrSize"
+        ) from error
+    for core, used in enumerate(kernel.consumed):
+        if chunks[core].size != used:
+            raise r.error(
+                f"the stream has {chunks[core].size:#x} bytes and the core consumes {used:#x}; the engine would hang",
+                f"KernelDMASrc.CoeffBfrSize[{core}].MemBfrSize",
+                address=r.addr(f"KernelDMASrc.CoeffBaseAddr[{core}].Addr"),
+            )
+    if layout.table:
+        _require_same_tables(r, chunks)
+    return kernel
+
+
+def layout_of(task: Task) -> KernelLayout:
+    """The order of the streams' bytes, from registers alone (spec/engine-h13 §9)."""
+    r = task.registers
+    unicast = r.flag("Common.GroupConvCfg.UnicastEn")
+    fmt = r.one_of("NE.KernelCfg.KernelFmt", FORMATS, "kernel format")
+    palette = r.flag("NE.KernelCfg.PalettizedEn")
+    sparse = r.flag("NE.KernelCfg.SparseFmt")
+    binary = r.flag("NE.KernelCfg.SparseBinary")
+    if palette != binary or (palette and r["NE.KernelCfg.PalettizedBits"] != 1):
+        raise r.error("only the 1-bit palette of sparse-binary kernels is decoded", "NE.KernelCfg.PalettizedEn")
+    if sparse != r.flag("KernelDMASrc.MasterConfig.SparseFmt"):
+        raise r.error("must agree with NE.KernelCfg.SparseFmt", "KernelDMASrc.MasterConfig.SparseFmt")
+    try:
+        return KernelLayout(
+            cout=task.cout,
+            cin=r["Common.GroupConvCfg.UnicastCin"] if unicast else task.cin,
+            kh=max(1, r["Common.ConvCfg.Kh"]),
+            kw=max(1, r["Common.ConvCfg.Kw"]),
+            groups=task.groups,
+            unicast=unicast,
+            cores=1 << r["Common.Cfg.ActiveNE"],
+            ocg=r["Common.ConvCfg.OCGSize"],
+            dtype=FORMATS[fmt],
+            stride=(r["Common.ConvCfg.Sy"], r["Common.ConvCfg.Sx"]),
+            sparse=sparse,
+            binary=binary,
+            bias=r.flag("NE.MACCfg.BiasMode"),
+            table=r["NE.MACCfg.NonlinearMode"] == TABLE,
+            widened=r["Common.ConvCfg.Ox"] == 2,
+            weighted=not r.flag("NE.MACCfg.KernelMode"),
+            runtime=r.flag("NE.KernelCfg.KernelAlign"),
+        )
+    except UnsupportedError as error:
+        raise r.error(str(error), "NE.KernelCfg") from error
+
+
+def _cores(r: Registers) -> list[int]:
+    return [core for core in range(CORES) if r.flag(f"KernelDMASrc.CoeffDMAConfig[{core}].En")]
+
+
+def _require_off(r: Registers, cores: list[int]) -> None:
+    if cores:
+        raise r.error("the core's DMA is on while the kernel DMA is off", f"KernelDMASrc.CoeffDMAConfig[{cores[0]}].En")
+    for name in (
+        "Header[9].KBE0",
+        "Header[9].KBase0",
+        "KernelDMASrc.MasterConfig.SparseFmt",
+        "NE.KernelCfg.KernelAlign",
+    ):
+        if r[name]:
+            raise r.error("the task has no kernel DMA", name)
+    if not r.flag("NE.MACCfg.KernelMode") or r["NE.MACCfg.NonlinearMode"] == TABLE or r.flag("NE.MACCfg.BiasMode"):
+        raise r.error(
+            "the task needs a kernel stream and the kernel DMA is off", "KernelDMASrc.MasterConfig.MasterEnable"
+        )
+
+
+def _require_cores(task: Task, layout: KernelLayout, cores: list[int]) -> None:
+    """The enabled cores are the first ones, as many as have an output channel to compute."""
+    r = task.registers
+    wanted = layout.active if layout.weighted else min(layout.cores, task.cout)
+    if cores != list(range(wanted)):
+        odd = min(set(range(wanted)).symmetric_difference(cores))
+        raise r.error(
+            f"{len(cores)} cores have a stream, {wanted} have channels to compute",
+            f"KernelDMASrc.CoeffDMAConfig[{odd}].En",
+        )
+
+
+def _stream(r: Registers, memory: Memory, core: int) -> np.ndarray:
+    size = r.addr(f"KernelDMASrc.CoeffBfrSize[{core}].MemBfrSize")
+    start = r.addr(f"KernelDMASrc.CoeffBaseAddr[{core}].Addr")
+    register = f"KernelDMASrc.CoeffBaseAddr[{core}].Addr"
+    return memory.bytes(r["Header[9].KBase0"], start, size, task=r.index, register=register)
+
+
+def _table_only(r: Registers, layout: KernelLayout, chunks: list[np.ndarray]) -> Kernel:
+    wanted = TABLE_BYTES if layout.table else 0
+    for core, chunk in enumerate(chunks):
+        if chunk.size != wanted:
+            raise r.error(
+                f"the stream has {chunk.size:#x} bytes and the core consumes {wanted:#x}; the engine would hang",
+                f"KernelDMASrc.CoeffBfrSize[{core}].MemBfrSize",
+                address=r.addr(f"KernelDMASrc.CoeffBaseAddr[{core}].Addr"),
+            )
+    _require_same_tables(r, chunks)
+    return Kernel(layout, None, table=chunks[0].tobytes() if layout.table else None, consumed=(wanted,) * len(chunks))
+
+
+def _require_same_tables(r: Registers, chunks: list[np.ndarray]) -> None:
+    """Each core has its own copy of the table; with different copies the result would depend on the core."""
+    first = chunks[0][:TABLE_BYTES]
+    for core, chunk in enumerate(chunks):
+        if not np.array_equal(chunk[:TABLE_BYTES], first):
+            raise r.error(
+                "the core's look-up table differs from that of core 0", f"KernelDMASrc.CoeffBaseAddr[{core}].Addr"
+            )

@@ -1,0 +1,87 @@
+"""The engine's view of DRAM: one buffer behind each channel (spec/engine-h13 §5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hexane.errors import EmulationError
+
+TEXT, CONST, SCRATCH, FIRST_SURFACE = 0, 1, 3, 4
+CHANNELS = 32
+GRANULE = 64  # tile and kernel DMA address DRAM in units of 64 bytes
+DRAM_LIMIT = 0xE000_0000  # all buffers of a program end below it (spec/engine-h13 §4.2)
+
+
+@dataclass
+class Buffer:
+    """Bytes behind one channel. ``written`` has one flag per 64-byte granule, for buffers that start undefined."""
+
+    name: str
+    data: np.ndarray
+    writable: bool
+    written: np.ndarray | None = None
+
+    @classmethod
+    def constant(cls, name: str, data: bytes) -> Buffer:
+        """A buffer that tasks may only read."""
+        return cls(name, np.frombuffer(data, np.uint8), writable=False)
+
+    @classmethod
+    def filled(cls, name: str, data: np.ndarray) -> Buffer:
+        """An input surface: its bytes are all given by the caller."""
+        return cls(name, data, writable=True)
+
+    @classmethod
+    def undefined(cls, name: str, size: int) -> Buffer:
+        """Scratch or an output surface: zero, and a read before a write is an error."""
+        return cls(name, np.zeros(size, np.uint8), writable=True, written=np.zeros(-(-size // GRANULE), bool))
+
+    def __len__(self) -> int:
+        return self.data.size
+
+
+@dataclass
+class Memory:
+    """The channel table of one program: channel number to buffer."""
+
+    channels: dict[int, Buffer] = field(default_factory=dict)
+
+    def buffer(self, channel: int, *, task: int, register: str) -> Buffer:
+        """The buffer behind a channel, or an EmulationError that names the selector."""
+        found = self.channels.get(channel)
+        if found is None:
+            known = ", ".join(map(str, sorted(self.channels)))
+            raise EmulationError(
+                f"channel {channel} has no buffer (this program has {known})", task=task, register=register
+            )
+        return found
+
+    def bytes(self, channel: int, start: int, size: int, *, task: int, register: str) -> np.ndarray:
+        """``size`` bytes from ``start`` of a channel's buffer, read by a DMA engine."""
+        buffer = self.buffer(channel, task=task, register=register)
+        if start + size > len(buffer):
+            raise EmulationError(
+                f"DMA reads {size:#x} bytes at {start:#x} of {buffer.name}, which has {len(buffer):#x}",
+                task=task,
+                register=register,
+                address=start + size,
+            )
+        self.require_written(buffer, start, size, task=task, register=register)
+        return buffer.data[start : start + size]
+
+    @staticmethod
+    def require_written(buffer: Buffer, start: int, size: int, *, task: int, register: str) -> None:
+        """Refuse to read what neither the host nor a task has written."""
+        if buffer.written is None or size <= 0:
+            return
+        flags = buffer.written[start // GRANULE : -(-(start + size) // GRANULE)]
+        if not flags.all():
+            hole = start // GRANULE + int(np.argmin(flags))
+            raise EmulationError(
+                f"DMA reads {buffer.name} where no task has written",
+                task=task,
+                register=register,
+                address=hole * GRANULE,
+            )

@@ -1,0 +1,70 @@
+"""Strided views of byte memories: bounds, overlap, and the view itself, for all five axes at once.
+
+Every tensor that a task touches, in DRAM or in L2, is a set of elements at
+``base + g*group + d*depth + c*channel + h*row + x*element`` (spec/engine-h13 §8.6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+
+class Extent(NamedTuple):
+    """Sizes along groups, depth, channels, height and width."""
+
+    g: int
+    d: int
+    c: int
+    h: int
+    w: int
+
+    def transposed(self) -> Extent:
+        """The extent of the stored tensor where channels and width change places."""
+        return self._replace(c=self.w, w=self.c)
+
+    def __str__(self) -> str:
+        return f"{self.g}x{self.d}x{self.c}x{self.h}x{self.w}"
+
+
+def last_byte(base: int, shape: Sequence[int], strides: Sequence[int], element: int) -> int:
+    """The byte address one past the highest element (all strides are 0 or more)."""
+    return base + sum((n - 1) * s for n, s in zip(shape, strides)) + element
+
+
+def strided(memory: np.ndarray, base: int, shape: Sequence[int], strides: Sequence[int], element: int) -> np.ndarray:
+    """A view of ``memory`` (1-D uint8) as unsigned integers of ``element`` bytes. The caller has checked the bounds."""
+    dtype = np.dtype(f"<u{element}")
+    start = memory[base:]
+    if element > 1:
+        start = start[: start.size // element * element].view(dtype)
+    return as_strided(start, shape=tuple(shape), strides=tuple(strides), writeable=memory.flags.writeable)
+
+
+def overlaps_itself(shape: Sequence[int], strides: Sequence[int], element: int) -> bool:
+    """Whether two elements of a strided tensor share a byte."""
+    axes = sorted((s, n) for n, s in zip(shape, strides) if n > 1)
+    reach = element
+    for stride, count in axes:
+        if stride < reach:
+            return not _all_distinct(axes, element)
+        reach = stride * (count - 1) + reach
+    return False
+
+
+def _all_distinct(axes: list[tuple[int, int]], element: int) -> bool:
+    """The slow, exact answer for strides that are not nested (interleaved pairs, for example)."""
+    count = 1
+    addresses = np.zeros(1, np.int64)
+    for stride, size in axes:
+        if stride == 0:
+            return False
+        count *= size
+        if count > 1 << 24:
+            return False
+        addresses = (addresses[:, None] + np.arange(size, dtype=np.int64) * stride).ravel()
+    addresses.sort()
+    return bool(np.all(np.diff(addresses) >= element)) if count > 1 else True
