@@ -1,6 +1,61 @@
 """Weights and look-up tables to and from the engine's kernel streams."""
 
+from hexane.kernels.exact_tables import (
+    clip_table,
+    fraction_table,
+    integer_table,
+    is_zero_table,
+    leaky_relu_table,
+    less_than_zero_table,
+    not_zero_table,
+    sign_table,
+    step_table,
+    two_line_table,
+)
+from hexane.kernels.geometry import (
+    Block,
+    conv_layout,
+    cores_for,
+    ocg_for,
+    runtime_layout,
+    split_channels,
+    table_layout,
+)
 from hexane.kernels.layout import KernelLayout, Pass
 from hexane.kernels.packing import Kernel, PackedKernel, pack, unpack
+from hexane.kernels.registers import Window, layout_of, read_kernel, replace_kernel, windows_of
+from hexane.kernels.tables import LookupMode, LookupTable, known_table
 
-__all__ = ["Kernel", "KernelLayout", "PackedKernel", "Pass", "pack", "unpack"]
+__all__ = [
+    "Block",
+    "Kernel",
+    "KernelLayout",
+    "LookupMode",
+    "LookupTable",
+    "PackedKernel",
+    "Pass",
+    "Window",
+    "clip_table",
+    "conv_layout",
+    "cores_for",
+    "fraction_table",
+    "integer_table",
+    "is_zero_table",
+    "known_table",
+    "layout_of",
+    "leaky_relu_table",
+    "less_than_zero_table",
+    "not_zero_table",
+    "ocg_for",
+    "pack",
+    "read_kernel",
+    "replace_kernel",
+    "runtime_layout",
+    "sign_table",
+    "split_channels",
+    "step_table",
+    "table_layout",
+    "two_line_table",
+    "unpack",
+    "windows_of",
+]

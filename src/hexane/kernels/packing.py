@@ -124,7 +124,7 @@ def unpack(layout: KernelLayout, chunks: Sequence[Buffer], where: str = "kernel"
     FormatError : a stream is too short, or holds what no kernel of this layout can be.
     """
     arrays = [np.frombuffer(chunk, np.uint8) for chunk in chunks]
-    if len(arrays) < layout.active:
+    if len(arrays) < (layout.active if layout.weighted else 1):
         raise FormatError(
             f"{len(arrays)} cores have a stream, the layout needs {layout.active}", where=where, hint=f"{layout}"
         )
@@ -137,7 +137,7 @@ def unpack(layout: KernelLayout, chunks: Sequence[Buffer], where: str = "kernel"
             )
     table = arrays[0][:TABLE_BYTES].tobytes() if layout.table else None
     if not layout.weighted:
-        return Kernel(layout, None, table=table, consumed=(align(layout.prefix),) * layout.active)
+        return Kernel(layout, None, table=table, consumed=(align(layout.prefix),) * len(arrays))
     palette = None
     if layout.binary:
         palette = np.frombuffer(arrays[0][layout.prefix - PALETTE_BYTES : layout.prefix].tobytes(), "<f2")

@@ -1,0 +1,118 @@
+"""Tables that give their function exactly, without interpolation (spec/engine-h13 §10, "Derived tables").
+
+With a spacing of 2^-64 the nodes cover nothing but zero: every other input meets a limit or an end line, and a line is
+rounded once. Comparisons, clips and functions of two straight pieces are of this kind.
+"""
+
+from __future__ import annotations
+
+import math
+
+from hexane.kernels.tables import NODES, LookupMode, LookupTable
+
+NO_SPACING = 0x40
+"""The spacing halfword of Apple's step and clip tables: nodes 2^-64 apart, far below the smallest fp16."""
+
+SMALLEST = 2.0**-24
+"""The smallest positive fp16; limits at plus and minus this leave only zero between them."""
+
+Line = tuple[float, float]
+"""Slope and intercept."""
+
+
+def two_line_table(
+    low: Line,
+    high: Line,
+    *,
+    at_zero: float | None = None,
+    lower: float = -math.inf,
+    below: float | None = None,
+    upper: float = math.inf,
+    above: float | None = None,
+) -> LookupTable:
+    """``low`` for negative x, ``high`` for positive x, constants at and beyond the limits.
+
+    ``at_zero`` is the result for 0 (default: the intercept of ``high``). ``below`` and ``above`` default to what the
+    lines reach at their limits. Every result is the exact value rounded once to fp16.
+    """
+    zero = high[1] if at_zero is None else at_zero
+    return LookupTable.build(
+        LookupMode.CENTRED,
+        nodes=(zero,) * NODES,
+        spacing_log2=NO_SPACING,
+        lower=lower,
+        upper=upper,
+        below=_reach(low, lower) if below is None else below,
+        above=_reach(high, upper) if above is None else above,
+        low_line=low,
+        high_line=high,
+    )
+
+
+def _reach(line: Line, x: float) -> float:
+    """The line at x; a flat line stays what it is at infinity."""
+    slope, intercept = line
+    return slope * x + intercept if slope else intercept
+
+
+def leaky_relu_table(alpha: float) -> LookupTable:
+    """x for x >= 0, alpha * x below; `[APPLE]`."""
+    return two_line_table((alpha, 0.0), (1.0, 0.0))
+
+
+def clip_table(low: float = -math.inf, high: float = math.inf) -> LookupTable:
+    """x cut to [low, high].
+
+    Apple's bytes for a lower limit above zero; elsewhere its form with the result at zero and both lines filled in,
+    which that form leaves out where it cannot be reached [INFERRED].
+    """
+    zero = min(max(0.0, low), high)
+    return two_line_table((1.0, 0.0), (1.0, 0.0), at_zero=zero, lower=low, below=low, upper=high, above=high)
+
+
+def step_table(negative: float, zero: float, positive: float) -> LookupTable:
+    """Three constants: for x < 0, x = 0 (either sign) and x > 0.
+
+    The form of Apple's comparisons; their bytes for (1, 0, 0), (1, 0, 1) and (0, 1, 0) `[APPLE]`.
+    """
+    return LookupTable.build(
+        LookupMode.CENTRED,
+        nodes=(zero,) * (NODES - 1) + (0.0,),
+        spacing_log2=NO_SPACING,
+        lower=-SMALLEST,
+        upper=SMALLEST,
+        below=negative,
+        above=positive,
+        low_line=(0.0, negative),
+        high_line=(0.0, positive),
+    )
+
+
+def less_than_zero_table() -> LookupTable:
+    """1 for x < 0, else 0; `[APPLE]`."""
+    return step_table(1.0, 0.0, 0.0)
+
+
+def not_zero_table() -> LookupTable:
+    """1 for x != 0, else 0; `[APPLE]`."""
+    return step_table(1.0, 0.0, 1.0)
+
+
+def is_zero_table() -> LookupTable:
+    """1 for x = 0, else 0 (logical not); `[APPLE]`."""
+    return step_table(0.0, 1.0, 0.0)
+
+
+def sign_table() -> LookupTable:
+    """-1, 0 or 1."""
+    return step_table(-1.0, 0.0, 1.0)
+
+
+def fraction_table() -> LookupTable:
+    """x - trunc(x); `[APPLE]`."""
+    return LookupTable.build(LookupMode.FRACTION)
+
+
+def integer_table() -> LookupTable:
+    """trunc(x); `[APPLE]`."""
+    return LookupTable.build(LookupMode.INTEGER, below=-math.inf, above=math.inf, spacing_log2=5)

@@ -1,0 +1,199 @@
+"""From a task's registers to its kernel: the layout, the cores' windows, the values; and changed values back in place.
+
+Everything here follows from the registers of one task and the bytes of its kernel channel (spec/engine-h13 §4.3, §4.8,
+§4.9, §9), as the engine itself would.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hexane.errors import FormatError, UnsupportedError, UsageError
+from hexane.isa import Task
+from hexane.kernels.layout import KernelLayout
+from hexane.kernels.packing import Buffer, Kernel, pack, unpack
+
+CORES = 16
+
+_FORMATS = {0: "uint8", 1: "int8", 2: "float16"}
+_TABLE = 2
+"""NE.MACCfg.NonlinearMode of a look-up table (§4.8)."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """What one core reads: ``size`` bytes at ``offset`` from the task's kernel channel."""
+
+    core: int
+    offset: int
+    size: int
+
+
+def layout_of(task: Task) -> KernelLayout | None:
+    """The geometry of the task's kernel, or None where its kernel DMA is off.
+
+    Raises
+    ------
+    UnsupportedError : registers whose stream order is not known (multi-bit palettes, 3-D kernels, ...).
+    UsageError : registers that no kernel can have (a kernel height of 0).
+    """
+    if not task.get("KernelDMASrc.MasterConfig.MasterEnable"):
+        return None
+    get = task.get
+    table = get("NE.MACCfg.NonlinearMode") == _TABLE
+    if get("NE.MACCfg.KernelMode"):
+        cores = sum(1 for _ in _enabled(task))
+        return KernelLayout(1, 1, unicast=True, weighted=False, table=table, cores=_power_of_two(cores))
+    if get("Common.ConvCfg3d.Kd") > 1:
+        raise UnsupportedError("the stream of a 3-D kernel is not known", where="Common.ConvCfg3d.Kd")
+    unicast = bool(get("Common.GroupConvCfg.UnicastEn"))
+    palette = bool(get("NE.KernelCfg.PalettizedEn"))
+    binary = bool(get("NE.KernelCfg.SparseBinary"))
+    if palette != binary or (palette and get("NE.KernelCfg.PalettizedBits") != 1):
+        bits = get("NE.KernelCfg.PalettizedBits")
+        raise UnsupportedError(
+            f"the stream of {bits}-bit palette indices is not known", where="NE.KernelCfg", hint="spec/engine-h13 §9.10"
+        )
+    code = get("NE.KernelCfg.KernelFmt")
+    if code not in _FORMATS:
+        raise UnsupportedError(f"kernel format {code} is not known", where="NE.KernelCfg.KernelFmt")
+    step = (get("Common.ConvCfg.Oy"), get("Common.ConvCfg.Ox"))
+    stride = (get("Common.ConvCfg.Sy"), get("Common.ConvCfg.Sx"))
+    widened = step == (1, 2) and stride == (1, 2)
+    if step != (1, 1) and not widened:
+        raise UnsupportedError(
+            f"the kernel of a task with {step[0]} x {step[1]} outputs per step is not known", where="Common.ConvCfg"
+        )
+    return KernelLayout(
+        cout=get("Common.Cout.Cout"),
+        cin=get("Common.GroupConvCfg.UnicastCin") if unicast else get("Common.Cin.Cin"),
+        kh=get("Common.ConvCfg.Kh"),
+        kw=get("Common.ConvCfg.Kw"),
+        groups=get("Common.GroupConvCfg.NumGroups"),
+        unicast=unicast,
+        cores=1 << get("Common.Cfg.ActiveNE"),
+        ocg=get("Common.ConvCfg.OCGSize"),
+        dtype=_FORMATS[code],
+        stride=stride,
+        sparse=bool(get("NE.KernelCfg.SparseFmt")),
+        binary=binary,
+        bias=bool(get("NE.MACCfg.BiasMode")),
+        table=table,
+        widened=widened,
+        runtime=bool(get("NE.KernelCfg.KernelAlign")),
+    )
+
+
+def windows_of(task: Task) -> list[Window]:
+    """What the enabled cores read, in core order; empty where the kernel DMA is off."""
+    if not task.get("KernelDMASrc.MasterConfig.MasterEnable"):
+        return []
+    return [
+        Window(
+            core,
+            64 * task.get(f"KernelDMASrc.CoeffBaseAddr[{core}].Addr"),
+            64 * task.get(f"KernelDMASrc.CoeffBfrSize[{core}].MemBfrSize"),
+        )
+        for core in _enabled(task)
+    ]
+
+
+def read_kernel(task: Task, memory: Buffer, where: str = "kernel") -> Kernel | None:
+    """What the task's streams hold; None for a task without a kernel.
+
+    Parameters
+    ----------
+    memory : the bytes from the task's kernel channel on: the constant section, or the tensor of a runtime kernel.
+    where : names the task in error messages.
+
+    Raises
+    ------
+    FormatError : a stream reaches beyond ``memory``, is too short, or is no kernel of the task's layout.
+    """
+    layout = layout_of(task)
+    if layout is None:
+        return None
+    found = windows_of(task)
+    for place, window in enumerate(found):
+        if layout.weighted and window.core != place:
+            raise FormatError(f"core {place} is switched off and core {window.core} is on", where=where)
+    return unpack(layout, [_slice(memory, window, where) for window in found], where)
+
+
+def replace_kernel(
+    task: Task,
+    memory: Buffer,
+    weights: np.ndarray | None = None,
+    bias: np.ndarray | None = None,
+    table: Buffer | None = None,
+    where: str = "kernel",
+) -> tuple[Task, bytes]:
+    """The memory with other values in the task's streams; parts that are not given stay as they are.
+
+    Returns
+    -------
+    The task and the new memory, as long as the old one. The task is the same object unless a sparse stream became
+    shorter: then it is a copy with the new sizes.
+
+    Raises
+    ------
+    UsageError : a part that the task does not have, one of another shape or dtype, or a sparse kernel that needs more
+        room than the old one.
+    UnsupportedError : the task has no kernel, or one that the program computes.
+    """
+    kernel = read_kernel(task, memory, where)
+    if kernel is None:
+        raise UnsupportedError("the task has no kernel to replace", where=where)
+    layout, found = kernel.layout, windows_of(task)
+    values = kernel.weights if weights is None else weights
+    packed = pack(
+        layout,
+        values,
+        kernel.bias if bias is None else bias,
+        kernel.table if table is None else bytes(table),
+        kernel.palette if weights is None else None,
+    )
+    result = bytearray(memory)
+    if not layout.weighted:
+        for window in found:
+            result[window.offset : window.offset + packed.sizes[0]] = packed.data[: packed.sizes[0]]
+        return task, bytes(result)
+    changed = task
+    for window, offset, size in zip(found, packed.offsets, packed.sizes):
+        if size > window.size:
+            raise UsageError(
+                f"core {window.core} would need {size} bytes and has {window.size}",
+                where=where,
+                hint="a sparse stream cannot grow in place; keep as many zeros as before",
+            )
+        piece = packed.data[offset : offset + size]
+        if size != kernel.consumed[window.core]:
+            changed = changed.copy() if changed is task else changed
+            changed.set(f"KernelDMASrc.CoeffBfrSize[{window.core}].MemBfrSize", size // 64)
+            piece += bytes(window.size - size)
+        result[window.offset : window.offset + len(piece)] = piece
+    return changed, bytes(result)
+
+
+def _enabled(task: Task) -> list[int]:
+    return [core for core in range(CORES) if task.get(f"KernelDMASrc.CoeffDMAConfig[{core}].En")]
+
+
+def _power_of_two(count: int) -> int:
+    """The cores of a table task; the layout only asks how many share the table."""
+    if not count:
+        raise FormatError("the kernel DMA is on and no core is", where="KernelDMASrc.CoeffDMAConfig")
+    return 1 << (count - 1).bit_length()
+
+
+def _slice(memory: Buffer, window: Window, where: str) -> np.ndarray:
+    view = np.frombuffer(memory, np.uint8) if not isinstance(memory, np.ndarray) else memory.reshape(-1).view(np.uint8)
+    if window.offset + window.size > view.size:
+        raise FormatError(
+            f"core {window.core} reads {window.size:#x} bytes at {window.offset:#x}, behind the end at {view.size:#x}",
+            where=where,
+            offset=window.offset,
+        )
+    return view[window.offset : window.offset + window.size]

@@ -1,0 +1,172 @@
+"""Kernels read from a task and its memory, and put back changed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hexane.errors import FormatError, HexaneError, UnsupportedError, UsageError
+from hexane.isa import Task
+from hexane.kernels import (
+    KernelLayout,
+    known_table,
+    layout_of,
+    pack,
+    read_kernel,
+    replace_kernel,
+    table_layout,
+    windows_of,
+)
+from kernels.test_streams import layouts, random_kernel
+
+CODES = {"uint8": 0, "int8": 1, "float16": 2}
+
+
+def task_with(layout: KernelLayout, packed, base: int = 0) -> Task:
+    """A task whose registers say what the layout says."""
+    task = Task("h13")
+    values = {
+        "KernelDMASrc.MasterConfig.MasterEnable": 1,
+        "KernelDMASrc.MasterConfig.SparseFmt": layout.sparse,
+        "Common.Cin.Cin": layout.cin,
+        "Common.Cout.Cout": layout.cout,
+        "Common.ConvCfg.Kw": layout.kw,
+        "Common.ConvCfg.Kh": layout.kh,
+        "Common.ConvCfg.OCGSize": layout.ocg,
+        "Common.ConvCfg.Sy": layout.stride[0],
+        "Common.ConvCfg.Sx": layout.stride[1],
+        "Common.ConvCfg.Oy": 1,
+        "Common.ConvCfg.Ox": 2 if layout.widened else 1,
+        "Common.ConvCfg3d.Kd": 1,
+        "Common.GroupConvCfg.NumGroups": layout.groups,
+        "Common.GroupConvCfg.UnicastEn": layout.unicast,
+        "Common.GroupConvCfg.UnicastCin": layout.cin if layout.unicast else 1,
+        "Common.Cfg.ActiveNE": layout.cores.bit_length() - 1,
+        "NE.KernelCfg.KernelFmt": CODES[layout.dtype],
+        "NE.KernelCfg.PalettizedEn": layout.binary,
+        "NE.KernelCfg.PalettizedBits": 1 if layout.binary else 8,
+        "NE.KernelCfg.SparseFmt": layout.sparse,
+        "NE.KernelCfg.SparseBinary": layout.binary,
+        "NE.KernelCfg.KernelAlign": layout.runtime,
+        "NE.MACCfg.BiasMode": layout.bias,
+        "NE.MACCfg.KernelMode": not layout.weighted,
+        "NE.MACCfg.NonlinearMode": 2 if layout.table else 0,
+    }
+    addresses, sizes = packed.registers(base)
+    for core, (address, size) in enumerate(zip(addresses, sizes)):
+        values[f"KernelDMASrc.CoeffDMAConfig[{core}].En"] = 1
+        values[f"KernelDMASrc.CoeffBaseAddr[{core}].Addr"] = address
+        values[f"KernelDMASrc.CoeffBfrSize[{core}].MemBfrSize"] = size
+    for name, value in values.items():
+        task.set(name, int(value))
+    return task
+
+
+@settings(max_examples=120, deadline=None)
+@given(layouts(), st.integers(0, 2**32 - 1), st.integers(0, 3))
+def test_a_kernel_reads_back_through_its_registers(layout, seed, before):
+    parts = random_kernel(layout, seed)
+    packed = pack(layout, **parts)
+    task = task_with(layout, packed, 64 * before)
+    read = layout_of(task)
+    assert read is not None
+    if layout.unicast:
+        layout = KernelLayout(**(layout.__dict__ | {"ocg": read.ocg}))
+    assert read == layout
+    memory = bytes(64 * before) + packed.data
+    kernel = read_kernel(task, memory)
+    assert kernel.weights.tobytes() == parts["weights"].tobytes()
+    same, unchanged = replace_kernel(task, memory)
+    assert same is task
+    assert unchanged == memory
+
+
+@settings(max_examples=80, deadline=None)
+@given(layouts(), st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))
+def test_replaced_parts_are_read_back(layout, seed, other):
+    old, new = random_kernel(layout, seed), random_kernel(layout, other)
+    if layout.sparse:
+        new["weights"][old["weights"] == 0] = 0  # so that no stream grows
+    packed = pack(layout, **old)
+    task, memory = task_with(layout, packed), packed.data + b"behind"
+    task, memory = replace_kernel(task, memory, **new)
+    assert memory.endswith(b"behind")
+    assert len(memory) == len(packed.data) + 6
+    kernel = read_kernel(task, memory)
+    assert kernel.weights.tobytes() == new["weights"].tobytes()
+    assert kernel.consumed == tuple(window.size for window in windows_of(task))
+    if layout.bias:
+        assert kernel.bias.tobytes() == new["bias"].tobytes()
+    assert kernel.table == new.get("table")
+
+
+def test_a_sparse_kernel_cannot_grow_in_place():
+    layout = KernelLayout(16, 8, 3, 3, sparse=True, stride=(2, 2))
+    packed = pack(layout, np.zeros(layout.weight_shape, "<f2"))
+    with pytest.raises(UsageError, match="cannot grow"):
+        replace_kernel(task_with(layout, packed), packed.data, np.ones(layout.weight_shape, "<f2"))
+
+
+def test_a_shared_table_is_replaced_for_all_cores():
+    layout = table_layout(8)
+    packed = pack(layout, table=known_table("sigmoid").to_bytes())
+    task = task_with(layout, packed, 128)
+    memory = bytes(128) + packed.data
+    task, memory = replace_kernel(task, memory, table=known_table("tanh").to_bytes())
+    assert read_kernel(task, memory).table == known_table("tanh").to_bytes()
+    assert memory[:128] == bytes(128)
+
+
+def test_a_task_without_kernel():
+    assert layout_of(Task("h13")) is None
+    assert windows_of(Task("h13")) == []
+    assert read_kernel(Task("h13"), b"") is None
+    with pytest.raises(UnsupportedError):
+        replace_kernel(Task("h13"), b"")
+
+
+def test_memory_must_hold_the_windows():
+    layout = KernelLayout(32, 8)
+    packed = pack(layout, np.ones(layout.weight_shape, "<f2"))
+    with pytest.raises(FormatError, match="behind the end"):
+        read_kernel(task_with(layout, packed), packed.data[:-1])
+
+
+@pytest.mark.parametrize(
+    "field",
+    ["NE.KernelCfg.PalettizedEn", "Common.ConvCfg.Ox", "Common.ConvCfg.Oy", "NE.KernelCfg.KernelFmt"],
+)
+def test_registers_whose_stream_is_not_known(field):
+    layout = KernelLayout(32, 8)
+    task = task_with(layout, pack(layout, np.ones(layout.weight_shape, "<f2")))
+    task.set(field, 3 if field.endswith("Fmt") else 1 if field.endswith("En") else 2)
+    with pytest.raises(UnsupportedError):
+        layout_of(task)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_random_registers_end_in_a_layout_or_an_error(data):
+    """No register value makes a reader fail in another way, or ask for memory without bound."""
+    layout = KernelLayout(32, 8)
+    packed = pack(layout, np.ones(layout.weight_shape, "<f2"))
+    task = task_with(layout, packed)
+    names = st.sampled_from(
+        [
+            "Common.ConvCfg",
+            "Common.GroupConvCfg",
+            "Common.Cin",
+            "Common.Cout",
+            "Common.Cfg",
+            "NE.KernelCfg",
+            "NE.MACCfg",
+        ]
+    )
+    for name in data.draw(st.lists(names, min_size=1, max_size=3)):
+        task.set(name, data.draw(st.integers(0, 2**32 - 1)))
+    try:
+        read_kernel(task, packed.data)
+    except HexaneError:
+        return
