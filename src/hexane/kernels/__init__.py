@@ -12,6 +12,8 @@ from hexane.kernels.exact_tables import (
     step_table,
     two_line_table,
 )
+from hexane.kernels.fit import FittedTable, fit_table, measure_table
+from hexane.kernels.functions import fitted_table
 from hexane.kernels.geometry import (
     Block,
     conv_layout,
@@ -28,6 +30,7 @@ from hexane.kernels.tables import LookupMode, LookupTable, known_table
 
 __all__ = [
     "Block",
+    "FittedTable",
     "Kernel",
     "KernelLayout",
     "LookupMode",
@@ -38,6 +41,8 @@ __all__ = [
     "clip_table",
     "conv_layout",
     "cores_for",
+    "fit_table",
+    "fitted_table",
     "fraction_table",
     "integer_table",
     "is_zero_table",
@@ -45,6 +50,7 @@ __all__ = [
     "layout_of",
     "leaky_relu_table",
     "less_than_zero_table",
+    "measure_table",
     "not_zero_table",
     "ocg_for",
     "pack",
