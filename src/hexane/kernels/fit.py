@@ -24,7 +24,7 @@ Function = Callable[[np.ndarray], np.ndarray]
 
 _LARGEST = 65504.0
 _MIDDLE = NODES // 2
-_SPACINGS = range(0, 11)
+_SPACINGS = range(11)
 _SAMPLES = 24
 """Samples per interval of two nodes; a multiple of 2, so that the middle is among them."""
 
