@@ -21,7 +21,9 @@ class HexaneError(Exception):
 
     def __str__(self) -> str:
         text = f"{self.where}: {self.message}" if self.where else self.message
-        return f"{text}; {self.hint}" if self.hint else text
+        if not self.hint:
+            return text
+        return f"{text}\n    {self.hint}" if "\n" in text else f"{text}; {self.hint}"
 
     def __reduce__(self) -> tuple:
         return (_rebuild, (type(self), self.message, self.where, self.hint, self.__dict__))

@@ -93,6 +93,16 @@ class Task:
         return task
 
     @classmethod
+    def from_registers(cls, generation: str, header: Sequence[int], registers: Mapping[int, int]) -> Task:
+        """A task with this header that writes these registers (byte address -> value) in the records of a new task."""
+        task = cls(generation)
+        task._open = dict(registers)
+        task._words = list(header)
+        task._layout = None
+        task._close()
+        return task
+
+    @classmethod
     def from_fields(cls, generation: str, fields: Mapping[str, int | str]) -> Task:
         """A task that writes the registers of these dotted names; the reverse of ``fields()`` in a new layout."""
         task = cls(generation)
@@ -178,6 +188,12 @@ class Task:
                 if bits or row.known or len(rows) == 1:
                     result[f"{name}.{row.name}"] = bits
         return result
+
+    @property
+    def is_canonical(self) -> bool:
+        """Whether the task has the records of a new task that writes the same registers."""
+        layout = self.layout
+        return layout.records == self._canonical_for(layout.position, layout.slots, layout.header_words).records
 
     def slots(self) -> dict[str, int]:
         """Registers that address records write (H14 and later) to the slot field whose address is added."""
@@ -396,7 +412,7 @@ class Task:
         layout = self._layout
         if layout is None:
             return True
-        if layout.records != self._canonical_for(layout.position, layout.slots, layout.header_words).records:
+        if not self.is_canonical:
             return False
         words = self._words
         self._open = {key: words[at] for key, at in layout.position.items() if key >= 0}
