@@ -1,0 +1,140 @@
+"""Whole programs out of programs: link some one behind the other, cut tasks out of one (spec/engine-h13 §12).
+
+The tasks themselves are joined and numbered by `hexane.isa.link`; here the constants, the scratch buffer and the
+surfaces follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hexane import isa
+from hexane.errors import UnsupportedError, UsageError
+from hexane.image.image import Image, build_image
+from hexane.image.kernels import CONST_CHANNEL, CORES
+from hexane.image.layout import WRITABLE_GENERATIONS
+from hexane.image.placement import CHANNELS, CONST_ALIGNMENT, FIRST_SURFACE_CHANNEL
+from hexane.image.rebuild import buildable_dialect
+from hexane.image.selectors import channels_used, renumbered
+from hexane.image.surface import Surface, align
+from hexane.isa import Task
+
+_CONST_READERS = (
+    ("Header[8].RBase0", "Header[8].RBE0", ("TileDMASrc.BaseAddr.Addr",)),
+    ("Header[8].RBase1", "Header[8].RBE1", ("TileDMASrc.Src2BaseAddr.Addr",)),
+    ("Header[9].KBase0", "Header[9].KBE0", tuple(f"KernelDMASrc.CoeffBaseAddr[{i}].Addr" for i in range(CORES))),
+)
+"""Header selectors, and the offsets that count from the channel that they select."""
+
+
+def link(*images: Image) -> Image:
+    """One program that runs the programs one after the other.
+
+    Surfaces of equal name are one surface: what an earlier program writes, a later one reads. Equal constants are
+    stored once. The scratch buffer is as large as the largest of them. A surface that any task writes is an output.
+
+    Raises `UsageError` for surfaces of equal name and different shape, and for more surfaces than channels.
+    """
+    if not images:
+        raise UsageError("nothing to link")
+    for image in images:
+        _check(image)
+    surfaces = _merged_surfaces(images)
+    const, shifts = _merged_constants(images)
+    parts: dict[int, list[Task]] = {}  # one image may be linked many times; its tasks are prepared once
+    programs = []
+    for image, shift in zip(images, shifts):
+        if id(image) not in parts:
+            numbers = {s.channel: surfaces[s.label].channel for s in image.surfaces}
+            mapping = {old: new for old, new in numbers.items() if old is not None and new is not None}
+            parts[id(image)] = [_shifted(task, shift) for task in renumbered(image.tasks, mapping)]
+        programs.append(parts[id(image)])
+    first = images[0]
+    return build_image(
+        isa.link(*programs),
+        const,
+        list(surfaces.values()),
+        first.generation,
+        max(image.scratch_bytes for image in images),
+        dialect=buildable_dialect(first),
+        ident=_joined_ident(images),
+        procedure=first.procedure,
+    )
+
+
+def cut(image: Image, start: int, stop: int | None = None) -> Image:
+    """Tasks ``start`` to ``stop`` (exclusive; None: the one task) of a program as a program of their own.
+
+    Surfaces that no remaining task uses are left out. Constants and scratch stay whole. What an earlier task left in L2
+    or in scratch is not there any more: cut where data pass through DRAM.
+    """
+    _check(image)
+    tasks = isa.cut(image.tasks, start, stop)
+    used = channels_used(tasks)
+    surfaces = [s for s in image.surfaces if s.channel in used]
+    return image.replace(tasks=tasks, surfaces=surfaces)
+
+
+def _check(image: Image) -> None:
+    if image.generation not in WRITABLE_GENERATIONS:
+        raise UnsupportedError(
+            f"programs for {image.generation} cannot be linked or cut",
+            hint=f"hexane writes programs for {', '.join(WRITABLE_GENERATIONS)}; hexane.isa.link joins task streams",
+        )
+
+
+def _merged_surfaces(images: Sequence[Image]) -> dict[str, Surface]:
+    """All surfaces by label, with new channels in the order of their first use."""
+    merged: dict[str, Surface] = {}
+    seen: set[int] = set()
+    for image in images:
+        if id(image) in seen:
+            continue
+        seen.add(id(image))
+        for surface in image.surfaces:
+            known = merged.setdefault(surface.label, surface)
+            if (known.shape, known.strides, known.dtype) != (surface.shape, surface.strides, surface.dtype):
+                raise UsageError(
+                    f"surface {surface.label!r} is {known.shape} {known.dtype} in one program "
+                    f"and {surface.shape} {surface.dtype} in another",
+                    hint="rename one of them with image.with_surface(name, name=...)",
+                )
+            if surface.role == "output":
+                merged[surface.label] = replace(known, role="output")
+    if len(merged) > CHANNELS - FIRST_SURFACE_CHANNEL:
+        raise UsageError(
+            f"{len(merged)} surfaces, and a program has {CHANNELS - FIRST_SURFACE_CHANNEL} channels for them"
+        )
+    order = sorted(merged.values(), key=lambda s: s.label)
+    return {s.label: replace(s, channel=FIRST_SURFACE_CHANNEL + i) for i, s in enumerate(order)}
+
+
+def _merged_constants(images: Sequence[Image]) -> tuple[bytes, list[int]]:
+    """One constant section and where the section of each image begins in it."""
+    const = b""
+    places: dict[bytes, int] = {}
+    shifts = []
+    for image in images:
+        own = image.const
+        if own not in places:
+            padded = const.ljust(align(len(const), CONST_ALIGNMENT), b"\0")
+            places[own], const = len(padded), padded + own
+        shifts.append(places[own])
+    return const, shifts
+
+
+def _shifted(task: Task, shift: int) -> Task:
+    """The task with every offset into the constant section moved by ``shift`` bytes; a multiple of 64."""
+    if shift:
+        for channel, enable, offsets in _CONST_READERS:
+            if task.get(enable) and task.get(channel) == CONST_CHANNEL:
+                for offset in offsets:
+                    if task.written(offset):
+                        task.set(offset, task.get(offset) + (shift >> 6))
+    return task
+
+
+def _joined_ident(images: Sequence[Image]):  # type: ignore[no-untyped-def]
+    names = dict.fromkeys(name for image in images for name in image.ident.kernel_names)
+    return replace(images[0].ident, kernel_names=tuple(names))
