@@ -4,9 +4,24 @@
 """
 
 from hexane.image.dialect import DIALECTS, Dialect
+from hexane.image.diff import diff_images
+from hexane.image.edit import edited
 from hexane.image.ident import Ident
 from hexane.image.image import Image, build_image
-from hexane.image.kernels import Kernel, KernelChunk
+from hexane.image.kernels import Kernel
+from hexane.image.linker import cut, link
 from hexane.image.surface import Surface
 
-__all__ = ["DIALECTS", "Dialect", "Ident", "Image", "Kernel", "KernelChunk", "Surface", "build_image"]
+__all__ = [
+    "DIALECTS",
+    "Dialect",
+    "Ident",
+    "Image",
+    "Kernel",
+    "Surface",
+    "build_image",
+    "cut",
+    "diff_images",
+    "edited",
+    "link",
+]

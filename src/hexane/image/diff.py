@@ -73,14 +73,15 @@ def _tasks(left: Image, right: Image) -> Iterator[Difference]:
         return
     for i in range(max(len(ours), len(theirs))):
         if i >= len(ours) or i >= len(theirs):
-            yield Difference(f"task[{i}]", repr(ours[i]) if i < len(ours) else MISSING, MISSING if i >= len(theirs) else repr(theirs[i]))
+            a, b = (repr(tasks[i]) if i < len(tasks) else MISSING for tasks in (ours, theirs))
+            yield Difference(f"task[{i}]", a, b)
         elif left.generation == right.generation:
             yield from diff_tasks(ours[i], theirs[i], f"task[{i}]")
     if left.text() == right.text():
         return
     if left.generation == right.generation and all(a == b for a, b in zip(ours, theirs)) and len(ours) == len(theirs):
-        for i, (a, b) in enumerate(zip(ours, theirs)):
-            yield from _value(f"task[{i}].offset", a.offset, b.offset)
+        for i, (mine, other) in enumerate(zip(ours, theirs)):
+            yield from _value(f"task[{i}].offset", mine.offset, other.offset)
 
 
 def diff_tasks(left: Task, right: Task, where: str = "task") -> Iterator[Difference]:

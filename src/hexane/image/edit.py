@@ -12,13 +12,19 @@ from hexane.image.image import Image
 
 _TASK = re.compile(r"task\[(\d+|\*)\]\.(.+)")
 _SURFACE = re.compile(r"surface\[([^\]]+)\]\.(\w+)")
-_PATHS = "task[i].BLOCK.REGISTER.FIELD, surface[NAME].name|shape|strides|dtype|channel, scratch_bytes, procedure, ident.input_path|output_path"
+UNWRITTEN = "unwritten"
+"""The value that takes a register out of a task, which is not the same as setting it to 0."""
+
+_PATHS = (
+    "task[i].BLOCK.REGISTER.FIELD, surface[NAME].name|shape|strides|dtype|channel, "
+    "scratch_bytes, procedure, ident.input_path|output_path"
+)
 
 
 def edited(image: Image, settings: Iterable[str]) -> Image:
     """The program with every ``PATH=VALUE`` applied in order; the image that was given stays as it is.
 
-    Paths: ``task[i].Block.Register.Field`` (``task[*]`` for every task; ``=none`` takes the register out),
+    Paths: ``task[i].Block.Register.Field`` (``task[*]`` for every task; ``=unwritten`` takes the register out),
     ``surface[name].name``, ``.shape`` (``1x3x8x8``), ``.strides`` (``n,c,h,w`` in bytes), ``.dtype``, ``.channel``,
     ``scratch_bytes``, ``procedure``, ``ident.input_path``, ``ident.output_path``. Numbers may be written ``0x20``;
     fields with named values take the name too.
@@ -60,8 +66,10 @@ def _apply(image: Image, path: str, value: str) -> Image:
         return image.replace(scratch_bytes=_number(value))
     if path == "procedure":
         return image.replace(procedure=value)
-    if path in ("ident.input_path", "ident.output_path"):
-        return image.replace(ident=replace(image.ident, **{path.removeprefix("ident."): value}))
+    if path == "ident.input_path":
+        return image.replace(ident=replace(image.ident, input_path=value))
+    if path == "ident.output_path":
+        return image.replace(ident=replace(image.ident, output_path=value))
     raise UsageError(f"nothing is called {path!r}", hint=f"paths are {_PATHS}")
 
 
@@ -72,7 +80,7 @@ def _set_field(image: Image, which: str, name: str, value: str) -> Image:
     chosen = tasks if which == "*" else [tasks[int(which)]]
     sizes = [task.size for task in tasks]
     for task in chosen:
-        if value.lower() == "none":
+        if value == UNWRITTEN:
             task.clear(name)
         else:
             task.set(name, _number(value) if _is_number(value) else value)

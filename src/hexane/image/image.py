@@ -17,8 +17,9 @@ from hexane.image.ident import Ident
 from hexane.image.kernels import Kernel, kernels_of
 from hexane.image.layout import lay_out
 from hexane.image.parts import Container, ProgramThread, Relocation, Segment, StreamThread, Symbol, TensorThread
-from hexane.image.rebuild import buildable_dialect, current_parts
-from hexane.image.selectors import surfaces_as_used
+from hexane.image.placement import FIRST_SURFACE_CHANNEL, in_name_order, numbered_by_name
+from hexane.image.rebuild import buildable_dialect, current_parts, with_contents
+from hexane.image.selectors import renumbered, surfaces_as_used
 from hexane.image.surface import Surface, as_surface
 from hexane.isa import GENERATIONS, Task, decode_stream, encode_stream
 
@@ -192,6 +193,10 @@ class Image:
         """
         return current_parts(self).write()
 
+    def patched(self, tasks: Sequence[Task], const: bytes) -> Image:
+        """The program with other tasks and constants of the same sizes, everything else kept as it is."""
+        return Image(with_contents(self.parts, encode_stream(tasks, self.generation), const))
+
     @property
     def tasks_decoded(self) -> bool:
         """Whether ``tasks`` has been asked for, so that they may differ from the parts."""
@@ -229,13 +234,19 @@ class Image:
     def with_surface(self, name: str, /, **changes: Any) -> Image:
         """A new image with one surface renamed or reshaped (``name=``, ``shape=``, ``dtype=``, ...), laid out anew.
 
-        A new shape or type without ``strides`` gets the plain strides of spec/engine-h13 §6.
+        A new shape or type without ``strides`` gets the plain strides of spec/engine-h13 §6. Where channels follow the
+        order of the names (spec/engine-h13 §5), they do so afterwards, too, and the tasks name the new ones.
         """
         old = self.surface(name)
         if ({"shape", "dtype"} & changes.keys()) and "strides" not in changes:
             changes["strides"] = None
         new = replace(old, **changes)
-        return self.replace(surfaces=[new if s is old else s for s in self._surfaces])
+        surfaces = [new if s is old else s for s in self._surfaces]
+        if not numbered_by_name(self._surfaces, self.dialect) or "channel" in changes:
+            return self.replace(surfaces=surfaces)
+        by_name = {s.name: FIRST_SURFACE_CHANNEL + i for i, s in enumerate(in_name_order(surfaces))}
+        tasks = renumbered(self.tasks, {s.channel: by_name[s.name] for s in surfaces if s.channel is not None})
+        return self.replace(tasks=tasks, surfaces=[replace(s, channel=by_name[s.name]) for s in surfaces])
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the program to a file, whole or not at all: ``.anec`` as a package, any other name as a container."""

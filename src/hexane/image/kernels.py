@@ -1,26 +1,26 @@
-"""Which constants each task's kernel DMA reads, from the registers alone (spec/engine-h13 §4.9, §9)."""
+"""Which constants each task's kernel DMA reads, what they hold, and how to change them (spec/engine-h13 §9)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from typing import TYPE_CHECKING
 
+import numpy as np
+
+from hexane import kernels as streams
+from hexane.errors import HexaneError, UsageError
+from hexane.image.placement import CONST_CHANNEL
 from hexane.isa import Task
+from hexane.kernels import Window
 
-CORES = 16
-CONST_CHANNEL = 1
+if TYPE_CHECKING:
+    from hexane.image.image import Image
+
+PARTS = ("weights", "bias", "table")
+"""What can be put into a kernel: weights OIHW, bias [O] in float16, table as 64 halfwords in uint16."""
 
 _TABLE_MODE = 2  # NE.MACCfg.NonlinearMode: look-up table (spec/engine-h13 §4.8)
-
-
-@dataclass(frozen=True)
-class KernelChunk:
-    """What one core reads: byte offset from the channel's base, and bytes."""
-
-    core: int
-    offset: int
-    size: int
 
 
 @dataclass(frozen=True)
@@ -30,13 +30,13 @@ class Kernel:
     task : index of the task.
     channel : DMA channel that the offsets count from; 1 is the constant section.
     kind : ``"table"`` where the task has only a look-up table, else ``"weights"``.
-    chunks : one per enabled core, in core order.
+    chunks : what each enabled core reads (core, byte offset, bytes), in core order.
     """
 
     task: int
     channel: int
     kind: str
-    chunks: tuple[KernelChunk, ...]
+    chunks: tuple[Window, ...]
 
     @property
     def is_constant(self) -> bool:
@@ -48,42 +48,98 @@ class Kernel:
         """Different (offset, size) pairs in the order of their first use."""
         return tuple(dict.fromkeys((chunk.offset, chunk.size) for chunk in self.chunks))
 
-
-@cache
-def _names(core: int) -> tuple[str, str, str]:
-    block = "KernelDMASrc"
-    return (
-        f"{block}.CoeffDMAConfig[{core}].En",
-        f"{block}.CoeffBaseAddr[{core}].Addr",
-        f"{block}.CoeffBfrSize[{core}].MemBfrSize",
-    )
+    @property
+    def size(self) -> int:
+        """Bytes of all different chunks."""
+        return sum(size for _, size in self.spans)
 
 
 def kernels_of(tasks: Sequence[Task]) -> tuple[Kernel, ...]:
-    """The kernels of H11 to H13 tasks, in task order; a task whose kernel DMA is off has none."""
+    """The kernels of H13 tasks, in task order; a task whose kernel DMA is off has none."""
     found = []
     for index, task in enumerate(tasks):
-        kernel = kernel_of(task, index)
-        if kernel is not None:
-            found.append(kernel)
+        chunks = streams.windows_of(task)
+        if chunks:
+            enabled = task.get("Header[9].KBE0")
+            channel = task.get("Header[9].KBase0") if enabled else CONST_CHANNEL
+            kind = "table" if _is_table_only(task) else "weights"
+            found.append(Kernel(index, channel, kind, tuple(chunks)))
     return tuple(found)
-
-
-def kernel_of(task: Task, index: int = 0) -> Kernel | None:
-    """The kernel of one task, or None."""
-    if not task.get("KernelDMASrc.MasterConfig.MasterEnable", 0):
-        return None
-    chunks = []
-    for core in range(CORES):
-        enable, base, size = _names(core)
-        if task.get(enable, 0):
-            chunks.append(KernelChunk(core, task.get(base, 0) << 6, task.get(size, 0) << 6))
-    if not chunks:
-        return None
-    channel = task.get("Header[9].KBase0") if task.get("Header[9].KBE0") else CONST_CHANNEL
-    return Kernel(index, channel, "table" if _is_table_only(task) else "weights", tuple(chunks))
 
 
 def _is_table_only(task: Task) -> bool:
     """A table task multiplies by no weights: KernelMode 1 with NonlinearMode 2 (spec/engine-h13 §4.11)."""
-    return bool(task.get("NE.MACCfg.KernelMode", 0)) and task.get("NE.MACCfg.NonlinearMode", 0) == _TABLE_MODE
+    return bool(task.get("NE.MACCfg.KernelMode")) and task.get("NE.MACCfg.NonlinearMode") == _TABLE_MODE
+
+
+@dataclass(frozen=True)
+class KernelReading:
+    """One task's constant kernel, taken apart; ``problem`` says why where it could not be."""
+
+    task: int
+    value: streams.Kernel | None
+    problem: HexaneError | None = None
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The parts by name: ``weights`` OIHW, ``bias`` [O], ``table`` [64] uint16; only those that the kernel has."""
+        if self.value is None:
+            return {}
+        table = self.value.table
+        named = {
+            "weights": self.value.weights,
+            "bias": self.value.bias,
+            "table": None if table is None else np.frombuffer(bytes(table), "<u2"),
+        }
+        return {name: array for name, array in named.items() if array is not None}
+
+
+def read_kernels(image: Image) -> list[KernelReading]:
+    """Every constant kernel of the program, in task order; a layout that is not known is reported, not raised."""
+    found = []
+    for kernel in image.kernels:
+        if not kernel.is_constant:
+            continue
+        where = f"task[{kernel.task}]"
+        try:
+            value = streams.read_kernel(image.tasks[kernel.task], image.const, where)
+        except HexaneError as error:
+            found.append(KernelReading(kernel.task, None, error))
+        else:
+            found.append(KernelReading(kernel.task, value))
+    return found
+
+
+def with_kernels(image: Image, changes: Mapping[int, Mapping[str, np.ndarray]]) -> Image:
+    """The program with other values in its kernels; ``changes`` maps a task's index to arrays by the names of `PARTS`.
+
+    The constant section keeps its size and its order. Tasks that share a kernel share the change.
+
+    Raises
+    ------
+    UsageError : a task without a kernel, a part that it does not have, another shape or dtype, or a sparse kernel that
+        would not fit its place.
+    UnsupportedError : a kernel whose layout is not known, or that the program computes itself.
+    """
+    const, tasks = image.const, list(image.tasks)
+    constant = {kernel.task for kernel in image.kernels if kernel.is_constant}
+    for index, arrays in changes.items():
+        where = f"task[{index}]"
+        if index not in constant:
+            raise UsageError("the task has no kernel in the constant section", where=where)
+        unknown = sorted(set(arrays) - set(PARTS))
+        if unknown:
+            raise UsageError(f"a kernel has no {', '.join(unknown)}", where=where, hint=f"it has {', '.join(PARTS)}")
+        table = arrays.get("table")
+        changed, const = streams.replace_kernel(
+            tasks[index],
+            const,
+            arrays.get("weights"),
+            arrays.get("bias"),
+            None if table is None else np.ascontiguousarray(table, "<u2").tobytes(),
+            where,
+        )
+        if changed is not tasks[index]:
+            changed.place = tasks[index].place
+            tasks[index] = changed
+    return image.patched(tasks, const)

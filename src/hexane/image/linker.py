@@ -11,14 +11,16 @@ from dataclasses import replace
 
 from hexane import isa
 from hexane.errors import UnsupportedError, UsageError
+from hexane.image.ident import Ident
 from hexane.image.image import Image, build_image
-from hexane.image.kernels import CONST_CHANNEL, CORES
 from hexane.image.layout import WRITABLE_GENERATIONS
-from hexane.image.placement import CHANNELS, CONST_ALIGNMENT, FIRST_SURFACE_CHANNEL
+from hexane.image.placement import CHANNELS, CONST_ALIGNMENT, CONST_CHANNEL, FIRST_SURFACE_CHANNEL
 from hexane.image.rebuild import buildable_dialect
 from hexane.image.selectors import channels_used, renumbered
 from hexane.image.surface import Surface, align
 from hexane.isa import Task
+
+CORES = 16
 
 _CONST_READERS = (
     ("Header[8].RBase0", "Header[8].RBE0", ("TileDMASrc.BaseAddr.Addr",)),
@@ -135,6 +137,6 @@ def _shifted(task: Task, shift: int) -> Task:
     return task
 
 
-def _joined_ident(images: Sequence[Image]):  # type: ignore[no-untyped-def]
+def _joined_ident(images: Sequence[Image]) -> Ident:
     names = dict.fromkeys(name for image in images for name in image.ident.kernel_names)
     return replace(images[0].ident, kernel_names=tuple(names))

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from hexane.errors import UsageError
-from hexane.image.dialect import Dialect
+from hexane.image.dialect import DIALECTS, Dialect
 from hexane.image.parts import PAGE
 from hexane.image.structure import to_bytes
 from hexane.image.surface import ELEMENT_CODES, OUTPUT_SUFFIX, Surface, align
@@ -52,7 +52,7 @@ def place(surfaces: Iterable[Surface], text_size: int, const_size: int, scratch_
     program_size = align(const_offset + const_size, PAGE)
     scratch_size = align(scratch_bytes, PAGE)
     if dialect.surfaces_first:
-        ordered = sorted(linkable, key=lambda s: to_bytes(s.label))
+        ordered = in_name_order(linkable)
         scratch = BASE_ADDRESS
         placed, text = _in_a_row(ordered, scratch + scratch_size)
     else:
@@ -75,6 +75,19 @@ def place(surfaces: Iterable[Surface], text_size: int, const_size: int, scratch_
         scratch_size,
         _with_channels(placed, dialect),
     )
+
+
+def in_name_order(surfaces: Iterable[Surface]) -> list[Surface]:
+    """Ascending by the bytes of their names, inputs and outputs mixed."""
+    return sorted(surfaces, key=lambda s: to_bytes(s.label))
+
+
+def numbered_by_name(surfaces: Iterable[Surface], dialect: str) -> bool:
+    """Whether the dialect gives channels in the order of names, and these surfaces have them so."""
+    known = DIALECTS.get(dialect)
+    channels = [s.channel for s in in_name_order(surfaces)]
+    ascending = list(range(FIRST_SURFACE_CHANNEL, FIRST_SURFACE_CHANNEL + len(channels)))
+    return known is not None and known.surfaces_first and channels == ascending
 
 
 def _linkable(surface: Surface) -> Surface:

@@ -21,13 +21,13 @@ def current_parts(image: Image) -> Container | AnecPackage:
     """The parts with the text that the image's tasks give."""
     text = image.text()
     if text == image.contents.text:
-        return _with_text(image.parts, text)
+        return with_contents(image.parts, text, image.const)
     if isinstance(image.parts, AnecPackage):
         return package_of(image)
     if _follows_the_rule(image):
         return _laid_out(image)
     if len(text) == len(image.contents.text) and len(image.tasks) == image.task_count:
-        return _with_text(image.parts, text)
+        return with_contents(image.parts, text, image.const)
     raise UnsupportedError(
         "the changed tasks do not fit their section, and this container is not one that hexane lays out itself",
         hint="image.replace(tasks=...) makes a new container of hexane's own form",
@@ -66,15 +66,30 @@ def _laid_out(image: Image, as_read: bool = False) -> Container:
     )
 
 
-def _with_text(parts: Container | AnecPackage, text: bytes) -> Container | AnecPackage:
+def with_contents(parts: Container | AnecPackage, text: bytes, const: bytes) -> Container | AnecPackage:
+    """The parts with another text and other constants of the same sizes."""
     if isinstance(parts, AnecPackage):
-        return replace(parts, text=text)
-    commands = tuple(_segment_with_text(c, text) if isinstance(c, Segment) else c for c in parts.commands)
+        _same_size(len(parts.text), text, "text")
+        _same_size(len(parts.const), const, "const")
+        return replace(parts, text=text, const=const)
+    commands = tuple(
+        _segment_with(c, {"__text": text, "__const": const}) if isinstance(c, Segment) else c for c in parts.commands
+    )
     return replace(parts, commands=commands)
 
 
-def _segment_with_text(segment: Segment, text: bytes) -> Segment:
+def _segment_with(segment: Segment, contents: dict[str, bytes]) -> Segment:
     if segment.name != "__TEXT":
         return segment
-    sections = tuple(replace(s, content=text) if s.name == "__text" else s for s in segment.sections)
+    for section in segment.sections:
+        _same_size(len(section.content), contents.get(section.name, section.content), section.name)
+    sections = tuple(replace(s, content=contents.get(s.name, s.content)) for s in segment.sections)
     return replace(segment, sections=sections)
+
+
+def _same_size(size: int, content: bytes, name: str) -> None:
+    if len(content) != size:
+        raise UnsupportedError(
+            f"{len(content)} bytes do not fit section {name} of {size}",
+            hint="image.replace(...) makes a new container of hexane's own form",
+        )

@@ -1,0 +1,55 @@
+"""``hexane diff A B``: what differs between two engine programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+
+    @app.command()
+    def diff(
+        left: Annotated[Path, typer.Argument(help="An engine program.")],
+        right: Annotated[Path, typer.Argument(help="Another one.")],
+        container: Annotated[
+            bool, typer.Option("--container", help="List load commands, symbols and addresses, too.")
+        ] = False,
+        json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    ) -> None:
+        """Compare two engine programs field by field, task by task. Exit status 0: same, 1: different, 2: trouble."""
+        from hexane.cli.console import print_json
+        from hexane.formats.images import open_image
+        from hexane.image.diff import diff_containers, diff_images
+
+        images = open_image(left), open_image(right)
+        found = diff_images(*images)
+        if container:
+            found = list(dict.fromkeys((*found, *diff_containers(*images))))
+        if json:
+            print_json([{"where": d.where, "left": d.left, "right": d.right} for d in found])
+        else:
+            for difference in found:
+                _show(difference.where, difference.left, difference.right)
+        if found:
+            raise typer.Exit(1)
+
+
+def _show(where: str, left: Any, right: Any) -> None:
+    from rich.text import Text
+
+    from hexane.cli.console import console, printable
+
+    line = Text(printable(where), style="bold")
+    line.append("  ")
+    line.append(printable(_value(left)), style="red")
+    line.append(" -> ")
+    line.append(printable(_value(right)), style="green")
+    console().print(line)
+
+
+def _value(value: Any) -> str:
+    return f"{value} ({value:#x})" if isinstance(value, int) and value > 9 else str(value)

@@ -1,0 +1,121 @@
+"""``hexane info FILE``: what an engine program is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+
+    @app.command()
+    def info(
+        file: Annotated[Path, typer.Argument(help="An engine program, .hwx or .anec.")],
+        json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    ) -> None:
+        """Show generation, compiler, surfaces, tasks, kernels and sections of an engine program."""
+        from hexane.cli.console import print_json
+        from hexane.formats.images import open_image
+        from hexane.image.summary import summary_of
+
+        summary = {"file": str(file), **summary_of(open_image(file))}
+        if json:
+            print_json(summary)
+        else:
+            _show(summary)
+
+
+def _show(summary: dict[str, Any]) -> None:
+    from hexane.cli.console import print_rows, title
+
+    print_rows([[f"{name}:", value] for name, value in _facts(summary)])
+    if summary["surfaces"]:
+        title("surfaces")
+        print_rows(
+            [
+                [s["role"], s["name"], _dims(s["shape"]), s["dtype"], _strides(s["strides"]), _channel(s["channel"])]
+                for s in summary["surfaces"]
+            ],
+            ["role", "name", "N x C x H x W", "type", "strides n, c, h, w", "channel"],
+            (5,),
+        )
+    if summary["tasks"] and "problem" in summary["tasks"][0]:
+        title("tasks")
+        print_rows([[summary["tasks"][0]["problem"]]])
+    elif summary["tasks"]:
+        title("tasks")
+        print_rows(
+            [
+                [
+                    t["task"],
+                    f"{t['offset']:#x}",
+                    t["words"],
+                    t["operation"],
+                    _dims(t["input"]),
+                    _dims(t["output"]),
+                    _kernel(t),
+                ]
+                for t in summary["tasks"]
+            ],
+            ["task", "offset", "words", "operation", "in C x H x W", "out C x H x W", "kernel"],
+            (0, 1, 2),
+        )
+    if summary["sections"]:
+        title("sections")
+        print_rows(
+            [
+                [
+                    f"{s['segment']},{s['section']}",
+                    f"{s['address']:#x}",
+                    s["bytes"],
+                    "not in the file" if s["offset"] is None else f"{s['offset']:#x}",
+                ]
+                for s in summary["sections"]
+            ],
+            ["section", "address", "bytes", "in the file at"],
+            (1, 2),
+        )
+
+
+def _facts(summary: dict[str, Any]) -> list[tuple[str, Any]]:
+    rule = "every byte follows from the values" if summary["laid_out_by_rule"] else "read as it stands"
+    facts = [
+        ("file", summary["file"]),
+        ("generation", summary["generation"]),
+        ("container", f"{summary['container']} ({rule})"),
+        ("compiler", summary["compiler"] or "not recorded"),
+        ("compiled from", summary["input_path"]),
+        ("procedure", summary["procedure"]),
+        ("tasks", f"{summary['task_count']} in {summary['text_bytes']} bytes"),
+        ("constants", f"{summary['const_bytes']} bytes"),
+        ("scratch", f"{summary['scratch_bytes']} bytes" if summary["scratch_bytes"] else None),
+        ("symbols", f"{summary['symbol_count']}, relocations {summary['relocation_count']}"),
+        ("unexplained", f"{summary['unexplained_bytes']} bytes" if summary["unexplained_bytes"] else None),
+    ]
+    return [(name, value) for name, value in facts if value not in (None, "")]
+
+
+def _dims(shape: list[int]) -> str:
+    return " x ".join(map(str, shape))
+
+
+def _sides(task: dict[str, Any]) -> tuple[str, str]:
+    return _dims(task["input"]), _dims(task["output"])
+
+
+def _strides(strides: list[int]) -> str:
+    return ", ".join(map(str, strides))
+
+
+def _channel(channel: int | None) -> str:
+    return "-" if channel is None else str(channel)
+
+
+def _kernel(task: dict[str, Any]) -> str:
+    if task["kernel"] is None:
+        return "-"
+    place = "" if task["kernel_channel"] == 1 else f" from channel {task['kernel_channel']}"
+    return f"{task['kernel']}, {task['kernel_bytes']} bytes{place}"

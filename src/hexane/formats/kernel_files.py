@@ -1,0 +1,72 @@
+"""Kernels of a program as ``.npz`` files, one per task: ``task_0003.npz`` with weights OIHW, bias and table."""
+
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from hexane.errors import FormatError, UsageError
+from hexane.formats.images import write_whole
+from hexane.image import Image
+from hexane.image.kernels import KernelReading, read_kernels, with_kernels
+
+_NAME = re.compile(r"task_(\d+)\.npz")
+
+
+def file_name(task: int) -> str:
+    """The file of a task's kernel."""
+    return f"task_{task:04d}.npz"
+
+
+def extract_kernels(image: Image, folder: Path) -> list[KernelReading]:
+    """Write every constant kernel that can be taken apart; the readings say which could not, and why."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot make the folder ({error.strerror})", where=str(folder)) from None
+    readings = read_kernels(image)
+    for reading in readings:
+        if reading.value is not None:
+            buffer = io.BytesIO()
+            np.savez(buffer, **reading.arrays)  # type: ignore[arg-type]
+            write_whole(folder / file_name(reading.task), buffer.getvalue())
+    return readings
+
+
+def replace_kernels(image: Image, folder: Path) -> tuple[Image, list[int]]:
+    """The program with the kernels of a folder in place of its own, and the tasks whose kernels changed."""
+    if not folder.is_dir():
+        raise UsageError("there is no such folder", where=str(folder))
+    found = {int(m.group(1)): path for path in sorted(folder.iterdir()) if (m := _NAME.fullmatch(path.name))}
+    if not found:
+        raise UsageError("no task_NNNN.npz in the folder", where=str(folder), hint="hexane kernels FILE --extract DIR")
+    own = {reading.task: reading.arrays for reading in read_kernels(image)}
+    changes = {}
+    for task, path in found.items():
+        arrays = _load(path)
+        if task not in own or not _same(own[task], arrays):
+            changes[task] = arrays
+    return with_kernels(image, changes), sorted(changes)
+
+
+def _load(path: Path) -> dict[str, np.ndarray]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise FormatError(f"not a readable .npz ({error})", where=str(path)) from None
+
+
+def _same(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> bool:
+    """Whether every array given equals ours bit for bit."""
+    return all(
+        name in ours
+        and ours[name].dtype == array.dtype
+        and ours[name].shape == array.shape
+        and ours[name].tobytes() == array.tobytes()
+        for name, array in theirs.items()
+    )
