@@ -237,6 +237,8 @@ def _wrap(
         dtype = _ATTRIBUTE_DTYPE.get(param.kind.removesuffix("s") if param.kind != "str" else "str")
         if param.kind in ("float", "floats"):
             dtype = first_float or "fp32"
+        elif param.kind == "number":
+            dtype = None
         elif dtype == "string":
             operand = np.asarray(operand, dtype=str)
         elif dtype == "int32":

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from hexane.errors import GraphError, HexaneError, UnsupportedError, UsageError
-from hexane.graph.ir import Block, Function, Graph, Op, Value
+from hexane.graph.ir import Block, Function, Graph, Op, Value, values_of
 from hexane.graph.registry import OpSpec, plain, spec_of
 from hexane.graph.types import DTYPES, StateType, TensorType, eval_dtype, tensor_of
 
@@ -161,12 +161,11 @@ class Evaluation:
                 if param.required:
                     raise GraphError(f"lacks {param.name}")
                 found[param.name] = param.default
-            elif isinstance(operand, tuple):
-                found[param.name] = tuple(self.array(value) for value in operand)
-            elif param.is_attribute:
-                found[param.name] = plain(np.asarray(self.array(operand)), param.kind, param.name)
-            else:
-                found[param.name] = self.array(operand)
+                continue
+            arrays = [self.array(value) for value in values_of(operand)]
+            if param.is_attribute:
+                arrays = [plain(np.asarray(array), param.kind, param.name) for array in arrays]
+            found[param.name] = tuple(arrays) if isinstance(operand, tuple) else arrays[0]
         return found
 
 

@@ -11,7 +11,8 @@ The signature names the parameters as MIL does, one word each, ``name:kind``:
 * an upper-case kind (``T``, ``U``) is a tensor operand; all operands of one letter share a dtype. ``T*`` is variadic
   (a tuple), ``V`` with a domain of its own is given as ``V=INTS`` to the decorator;
 * ``int float bool str`` are compile-time scalars, ``ints floats bools strs`` compile-time vectors; rules see plain
-  Python values. A trailing ``~`` lets the operand be computed at run time (the type rule then sees ``UNKNOWN``);
+  Python values. ``number`` is a scalar that keeps its dtype (a NumPy scalar). A trailing ``~`` lets the operand be
+  computed at run time (the type rule then sees ``UNKNOWN``, or the TensorType of a ``number``);
 * ``state`` is a state, ``list`` a list, ``any`` whatever comes;
 * ``?`` makes it optional (None), ``=literal`` gives a default, ``@17`` says since which op set it exists.
 
@@ -30,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from hexane.errors import GraphError, UnsupportedError
-from hexane.graph.ir import Op, Value
+from hexane.graph.ir import Op, Value, values_of
 from hexane.graph.types import ANY, FLOATS, INTS, NUMBERS, ListType, StateType, TensorType, Type
 
 REQUIRED: Any = type("Required", (), {"__repr__": lambda self: "required"})()
@@ -40,6 +41,7 @@ UNKNOWN: Any = type(
 
 _SCALARS = {"int": int, "float": float, "bool": bool, "str": str}
 _VECTORS = {kind + "s": cast for kind, cast in _SCALARS.items()}
+_NUMBER = "number"
 _WORD = re.compile(
     r"(?P<name>\w+):(?P<kind>\w+)(?P<star>\*?)(?P<run>~?)(?P<optional>\??)(?:=(?P<default>[^@\s]+))?(?:@(?P<since>\d+))?$"
 )
@@ -64,7 +66,7 @@ class Param:
     @property
     def is_attribute(self) -> bool:
         """Whether rules see a Python value instead of a tensor."""
-        return self.kind in _SCALARS or self.kind in _VECTORS
+        return self.kind in _SCALARS or self.kind in _VECTORS or self.kind == _NUMBER
 
     @property
     def required(self) -> bool:
@@ -250,9 +252,11 @@ def opset_of(operation: Op) -> str:
 
 def plain(value: np.ndarray, kind: str, where: str) -> Any:
     """A constant array as the Python value of a compile-time kind."""
-    if kind in _SCALARS:
+    if kind in _SCALARS or kind == _NUMBER:
         if value.size != 1:
             raise GraphError(f"{where} must be one {kind}, not of shape {value.shape}")
+        if kind == _NUMBER:
+            return value.reshape(-1)[0]
         return _plain_scalar(value.reshape(()).item(), kind, where)
     cast = kind[:-1]
     return tuple(_plain_scalar(item, cast, where) for item in value.reshape(-1).tolist())
@@ -281,9 +285,11 @@ def argument(operation: Op, name: str) -> Any:
         return param.default
     if not param.is_attribute:
         return operand
-    if not operand.is_constant:
-        return UNKNOWN
-    return plain(operand.data, param.kind, f"{name} of {operation.describe()}")
+    found = tuple(
+        plain(value.data, param.kind, f"{name} of {operation.describe()}") if value.is_constant else UNKNOWN
+        for value in values_of(operand)
+    )
+    return found if param.variadic else found[0]
 
 
 def check_dtypes(spec: OpSpec, operands: Mapping[str, Any]) -> dict[str, str]:
@@ -311,6 +317,15 @@ def check_dtypes(spec: OpSpec, operands: Mapping[str, Any]) -> dict[str, str]:
     return {letter: dtype for letter, (dtype, _) in found.items()}
 
 
+def _static(spec: OpSpec, param: Param, value: Value) -> Any:
+    """What the type rule sees of a compile-time parameter."""
+    if value.is_constant:
+        return plain(value.data, param.kind, f"{param.name} of {spec.name}")
+    if not param.runtime:
+        raise GraphError(f"{param.name} of {spec.name} must be a constant")
+    return value.type if param.kind == _NUMBER else UNKNOWN
+
+
 def result_types(spec: OpSpec, operands: Mapping[str, Any], opset: int = 18) -> tuple[Type, ...]:
     """Types of an op's results from its operands (Values by parameter name). GraphError when they break its rules."""
     names = {param.name for param in spec.params}
@@ -333,12 +348,8 @@ def result_types(spec: OpSpec, operands: Mapping[str, Any], opset: int = 18) -> 
                 f"{param.name} of {spec.name} must be {'a tuple of values' if param.variadic else 'one value'}"
             )
         if param.is_attribute:
-            if operand.is_constant:
-                arguments[param.name] = plain(operand.data, param.kind, f"{param.name} of {spec.name}")
-            elif param.runtime:
-                arguments[param.name] = UNKNOWN
-            else:
-                raise GraphError(f"{param.name} of {spec.name} must be a constant")
+            found = tuple(_static(spec, param, value) for value in values_of(operand))
+            arguments[param.name] = found if param.variadic else found[0]
         elif isinstance(operand, tuple):
             arguments[param.name] = tuple(value.type for value in operand)
         else:

@@ -1,0 +1,182 @@
+"""Resizing the last axes: nearest neighbour and linear (spec/mil §5.5)."""
+
+from __future__ import annotations
+
+from math import floor
+from typing import Any
+
+import numpy as np
+
+from hexane.errors import GraphError
+from hexane.graph.ops._rules import one_of, positive
+from hexane.graph.registry import op
+from hexane.graph.types import TensorType
+
+SAMPLING_MODES = ("DEFAULT", "STRICT_ALIGN_CORNERS", "ALIGN_CORNERS", "OFFSET_CORNERS", "UNALIGN_CORNERS")
+
+
+def sample_points(extent: int, count: int, mode: str) -> np.ndarray:
+    """Where each of ``count`` results lies on an axis of ``extent`` elements, float64, within [0, extent - 1]."""
+    i = np.arange(count, dtype=np.float64)
+    if mode == "DEFAULT":
+        points = i * (extent / count)
+    elif mode == "UNALIGN_CORNERS":
+        points = (i + 0.5) * (extent / count) - 0.5
+    elif mode == "OFFSET_CORNERS":
+        points = (i + 0.5) * (max(1, extent - 1) / count)
+    elif count == 1:
+        points = np.array([(extent - 1) / 2 if mode == "ALIGN_CORNERS" else 0.0])
+    else:
+        points = i * ((extent - 1) / (count - 1))
+    return np.clip(points, 0, extent - 1)
+
+
+def linear_along(x: np.ndarray, axis: int, points: np.ndarray) -> np.ndarray:
+    """Linear interpolation at fractional positions along one axis."""
+    extent = x.shape[axis]
+    if len(points) == extent and np.array_equal(points, np.arange(extent)):
+        return x
+    low = np.clip(np.floor(points).astype(np.intp), 0, extent - 1)
+    high = np.minimum(low + 1, extent - 1)
+    shape = [1] * x.ndim
+    shape[axis] = len(points)
+    weight = (points - low).astype(x.dtype).reshape(shape)
+    return x.take(low, axis) * (1 - weight) + x.take(high, axis) * weight
+
+
+def nearest_along(x: np.ndarray, axis: int, count: int, mode: str) -> np.ndarray:
+    """Nearest element: rounded down in the DEFAULT mode, halves up in the others."""
+    extent = x.shape[axis]
+    if mode == "DEFAULT":
+        index = np.arange(count) * extent // count
+    else:
+        index = np.floor(sample_points(extent, count, mode) + 0.5).astype(np.intp)
+    return x.take(np.clip(index, 0, extent - 1), axis)
+
+
+def _resized(x: TensorType, height: int, width: int) -> TensorType:
+    if x.rank < 3:
+        raise GraphError(f"x has rank {x.rank}, at least 3 is needed")
+    positive((height, width), "target size")
+    if 0 in x.shape[-2:]:
+        raise GraphError(f"there is nothing to resize in {x.shape}")
+    return x.with_shape((*x.shape[:-2], height, width))
+
+
+def _to_size_type(
+    x: TensorType, target_size_height: int, target_size_width: int, sampling_mode: str = "DEFAULT"
+) -> TensorType:
+    one_of(sampling_mode, SAMPLING_MODES, "sampling_mode")
+    return _resized(x, target_size_height, target_size_width)
+
+
+@op("resize_nearest_neighbor", "x:T target_size_height:int target_size_width:int", infer=_to_size_type)
+def resize_nearest_neighbor(x: np.ndarray, target_size_height: int, target_size_width: int) -> np.ndarray:
+    """Element floor(i * extent / target) of each axis."""
+    rows = nearest_along(x, x.ndim - 2, target_size_height, "DEFAULT")
+    return nearest_along(rows, x.ndim - 1, target_size_width, "DEFAULT")
+
+
+@op(
+    "resize_bilinear",
+    "x:T target_size_height:int=1 target_size_width:int=1 sampling_mode:str='DEFAULT'",
+    infer=_to_size_type,
+)
+def resize_bilinear(x: np.ndarray, target_size_height: int, target_size_width: int, sampling_mode: str) -> np.ndarray:
+    """Linear interpolation at the points of the sampling mode."""
+    rows = linear_along(x, x.ndim - 2, sample_points(x.shape[-2], target_size_height, sampling_mode))
+    return linear_along(rows, x.ndim - 1, sample_points(x.shape[-1], target_size_width, sampling_mode))
+
+
+def _scaled(x: TensorType, height: float, width: float) -> TensorType:
+    if x.rank < 3:
+        raise GraphError(f"x has rank {x.rank}, at least 3 is needed")
+    if height <= 0 or width <= 0:
+        raise GraphError(f"scale factors {height} and {width} must be positive")
+    return _resized(x, floor(np.float32(height) * x.shape[-2]), floor(np.float32(width) * x.shape[-1]))
+
+
+def _upsample_type(
+    x: TensorType,
+    scale_factor_height: float,
+    scale_factor_width: float,
+    align_corners: bool = True,
+    half_pixel_centers: bool | None = None,
+) -> TensorType:
+    _upsample_mode(align_corners, half_pixel_centers)
+    return _scaled(x, scale_factor_height, scale_factor_width)
+
+
+def _upsample_mode(align_corners: bool, half_pixel_centers: bool | None) -> str:
+    half = not align_corners if half_pixel_centers is None else half_pixel_centers
+    if align_corners and half:
+        raise GraphError("align_corners and half_pixel_centers exclude each other")
+    return "STRICT_ALIGN_CORNERS" if align_corners else "UNALIGN_CORNERS" if half else "DEFAULT"
+
+
+@op(
+    "upsample_nearest_neighbor",
+    "x:T scale_factor_height:float=1.0 scale_factor_width:float=1.0",
+    infer=_upsample_type,
+)
+def upsample_nearest_neighbor(x: np.ndarray, scale_factor_height: float, scale_factor_width: float) -> np.ndarray:
+    """Nearest neighbour to floor(extent * factor) elements."""
+    out = _scaled(TensorType("fp32", x.shape), scale_factor_height, scale_factor_width).shape
+    rows = nearest_along(x, x.ndim - 2, out[-2], "DEFAULT")
+    return nearest_along(rows, x.ndim - 1, out[-1], "DEFAULT")
+
+
+@op(
+    "upsample_bilinear",
+    "x:T scale_factor_height:float=1.0 scale_factor_width:float=1.0 align_corners:bool=True "
+    "half_pixel_centers:bool?@16",
+    infer=_upsample_type,
+)
+def upsample_bilinear(
+    x: np.ndarray,
+    scale_factor_height: float,
+    scale_factor_width: float,
+    align_corners: bool,
+    half_pixel_centers: bool | None,
+) -> np.ndarray:
+    """Linear to floor(extent * factor) elements; the factor is then recomputed from the extents."""
+    out = _scaled(TensorType("fp32", x.shape), scale_factor_height, scale_factor_width).shape
+    mode = _upsample_mode(align_corners, half_pixel_centers)
+    rows = linear_along(x, x.ndim - 2, sample_points(x.shape[-2], out[-2], mode))
+    return linear_along(rows, x.ndim - 1, sample_points(x.shape[-1], out[-1], mode))
+
+
+def _resize_shape(x: Any, shape: Any, resized_dims: int) -> tuple[int, ...]:
+    if not 0 <= resized_dims <= len(shape) <= len(x):
+        raise GraphError(f"resized_dims {resized_dims} of a shape with {len(shape)} entries for rank {len(x)}")
+    head = x[: len(x) - resized_dims]
+    tail = shape[len(shape) - resized_dims :]
+    return (*head, *(extent or own for extent, own in zip(tail, x[len(x) - resized_dims :])))
+
+
+def _resize_type(
+    x: TensorType, shape: Any, resized_dims: int, interpolation_mode: str, sampling_mode: str
+) -> TensorType:
+    one_of(interpolation_mode, ("LINEAR", "NEAREST_NEIGHBOR"), "interpolation_mode")
+    one_of(sampling_mode, SAMPLING_MODES, "sampling_mode")
+    out = _resize_shape(x.shape, shape, resized_dims)
+    positive(out, "the resized shape")
+    return x.with_shape(out)
+
+
+@op(
+    "resize",
+    "x:N shape:ints resized_dims:int interpolation_mode:str='LINEAR' sampling_mode:str='DEFAULT'",
+    infer=_resize_type,
+    since=17,
+)
+def resize(x: np.ndarray, shape: Any, resized_dims: int, interpolation_mode: str, sampling_mode: str) -> np.ndarray:
+    """The last ``resized_dims`` axes to these extents (0 keeps one)."""
+    out = _resize_shape(x.shape, shape, resized_dims)
+    result = x if x.dtype.kind == "f" or interpolation_mode != "LINEAR" else x.astype(np.float64)
+    for axis in range(x.ndim - resized_dims, x.ndim):
+        if interpolation_mode == "LINEAR":
+            result = linear_along(result, axis, sample_points(x.shape[axis], out[axis], sampling_mode))
+        else:
+            result = nearest_along(result, axis, out[axis], sampling_mode)
+    return np.rint(result) if result.dtype != x.dtype else result

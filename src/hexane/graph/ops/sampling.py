@@ -1,0 +1,322 @@
+"""Sampling images at computed places: crop_resize, resample, affine (spec/mil §5.5)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hexane.errors import GraphError
+from hexane.graph.ops._rules import one_of, positive, rank_between
+from hexane.graph.ops.resize import SAMPLING_MODES
+from hexane.graph.registry import op
+from hexane.graph.types import INTS, NUMBERS, TensorType
+
+_BOX_MODES = ("CORNERS_HEIGHT_FIRST", "CORNERS_WIDTH_FIRST", "CENTER_SIZE_HEIGHT_FIRST", "CENTER_SIZE_WIDTH_FIRST")
+_PADDING = ("constant", "border", "reflection", "symmetric")
+_COORDINATES = ("unnormalized", "normalized_minus_one_to_one", "normalized_zero_to_one")
+
+
+def _box_corners(boxes: np.ndarray, mode: str) -> np.ndarray:
+    """Boxes [N, 4] as (top, left, bottom, right)."""
+    if "WIDTH_FIRST" in mode:
+        boxes = boxes[:, [1, 0, 3, 2]]
+    if mode.startswith("CENTER"):
+        centre, half = boxes[:, :2], boxes[:, 2:] / 2
+        boxes = np.concatenate([centre - half, centre + half], axis=1)
+    return boxes
+
+
+def _box_points(start: float, end: float, count: int, mode: str) -> np.ndarray:
+    """Sample positions in a box from ``start`` to ``end``, both in elements."""
+    i = np.arange(count, dtype=np.float64)
+    if mode == "DEFAULT":
+        return start + i * ((end - start + 1) / count)
+    if mode == "UNALIGN_CORNERS":
+        return start + (i + 0.5) * ((end - start + 1) / count) - 0.5
+    if mode == "OFFSET_CORNERS":
+        return start + (i + 0.5) * (max(1.0, end - start) / count)
+    if count == 1:
+        return np.array([(start + end) / 2 if mode == "ALIGN_CORNERS" else start])
+    return start + i * ((end - start) / (count - 1))
+
+
+def _crop(image: np.ndarray, box: np.ndarray, size: tuple[int, int], mode: str, pad_value: float | None) -> np.ndarray:
+    """One resized box of an image [C, H, W]; outside it the border is repeated, or ``pad_value`` stands."""
+    result = image.astype(np.float64)
+    for axis, (start, end, count) in enumerate(((box[0], box[2], size[0]), (box[1], box[3], size[1])), start=1):
+        points = _box_points(start, end, count, mode)
+        extent = image.shape[axis]
+        inside = np.clip(points, 0, extent - 1)
+        low = np.floor(inside).astype(np.intp)
+        shape = [1, 1, 1]
+        shape[axis] = count
+        weight = (inside - low).reshape(shape)
+        result = result.take(low, axis) * (1 - weight) + result.take(np.minimum(low + 1, extent - 1), axis) * weight
+        if pad_value is not None:
+            outside = ((points < 0) | (points > extent - 1)).reshape(shape)
+            result = np.where(outside, pad_value, result)
+    return result.astype(image.dtype)
+
+
+def _crop_check(x: TensorType, height: int, width: int, box_mode: str, sampling: str) -> None:
+    rank_between(x, 4, 4)
+    positive((height, width), "target size")
+    one_of(box_mode, _BOX_MODES, "box_coordinate_mode")
+    one_of(sampling, SAMPLING_MODES, "sampling_mode")
+
+
+def _roi_type(
+    x: TensorType,
+    roi: TensorType,
+    target_height: int,
+    target_width: int,
+    box_coordinate_mode: str,
+    sampling_mode: str,
+    **_: Any,
+) -> TensorType:
+    _crop_check(x, target_height, target_width, box_coordinate_mode, sampling_mode)
+    if roi.rank != 5 or roi.shape[1] != 1 or roi.shape[2] not in (4, 5) or roi.shape[3:] != (1, 1):
+        raise GraphError(f"roi has shape {roi.shape}", hint="[N, 1, 4, 1, 1] or [N, 1, 5, 1, 1] is needed")
+    return x.with_shape((roi.shape[0], 1 if roi.shape[2] == 5 else x.shape[0], x.shape[1], target_height, target_width))
+
+
+def _scaled_boxes(boxes: np.ndarray, x: np.ndarray, normalized: bool, scale: float, mode: str) -> np.ndarray:
+    corners = _box_corners(boxes.astype(np.float64), mode) * scale
+    if normalized:
+        corners = corners * np.array([x.shape[2] - 1, x.shape[3] - 1] * 2)
+    return corners
+
+
+def _pick(x: np.ndarray, index: float) -> int:
+    image = int(index)
+    if not 0 <= image < x.shape[0]:
+        raise GraphError(f"box index {image} of {x.shape[0]} images")
+    return image
+
+
+@op(
+    "crop_resize",
+    "x:T roi:T target_height:int=1 target_width:int=1 normalized_coordinates:bool=False spatial_scale:float=1.0 "
+    "box_coordinate_mode:str='CORNERS_HEIGHT_FIRST' sampling_mode:str='DEFAULT' pad_value:float?@16",
+    infer=_roi_type,
+)
+def crop_resize(
+    x: np.ndarray,
+    roi: np.ndarray,
+    target_height: int,
+    target_width: int,
+    normalized_coordinates: bool,
+    spatial_scale: float,
+    box_coordinate_mode: str,
+    sampling_mode: str,
+    pad_value: float | None,
+) -> np.ndarray:
+    """Boxes [N, 1, 4 or 5, 1, 1] of every image, or of the image whose index comes first, resized linearly."""
+    rows = roi[:, 0, :, 0, 0]
+    indexed = rows.shape[1] == 5
+    boxes = _scaled_boxes(rows[:, -4:], x, normalized_coordinates, spatial_scale, box_coordinate_mode)
+    size = (target_height, target_width)
+    return np.stack(
+        [
+            np.stack(
+                [
+                    _crop(x[image], box, size, sampling_mode, pad_value)
+                    for image in ([_pick(x, row[0])] if indexed else range(x.shape[0]))
+                ]
+            )
+            for row, box in zip(rows, boxes)
+        ]
+    )
+
+
+def _boxes_type(
+    x: TensorType,
+    boxes: TensorType,
+    box_indices: TensorType | None,
+    target_height: int,
+    target_width: int,
+    box_coordinate_mode: str,
+    sampling_mode: str,
+    **_: Any,
+) -> TensorType:
+    _crop_check(x, target_height, target_width, box_coordinate_mode, sampling_mode)
+    if boxes.rank != 2 or boxes.shape[1] != 4:
+        raise GraphError(f"boxes has shape {boxes.shape}, [N, 4] is needed")
+    if box_indices is not None and box_indices.shape != boxes.shape[:1]:
+        raise GraphError(f"box_indices has shape {box_indices.shape}, {boxes.shape[:1]} is needed")
+    return x.with_shape((boxes.shape[0], x.shape[1], target_height, target_width))
+
+
+@op(
+    "crop_resize",
+    "x:T boxes:V box_indices:J? target_height:int=1 target_width:int=1 normalized_coordinates:bool=False "
+    "spatial_scale:float=1.0 box_coordinate_mode:str='CORNERS_HEIGHT_FIRST' sampling_mode:str='DEFAULT' "
+    "pad_value:float=0.0",
+    infer=_boxes_type,
+    since=17,
+    V=NUMBERS,
+    J=INTS,
+)
+def crop_resize_17(
+    x: np.ndarray,
+    boxes: np.ndarray,
+    box_indices: Any,
+    target_height: int,
+    target_width: int,
+    normalized_coordinates: bool,
+    spatial_scale: float,
+    box_coordinate_mode: str,
+    sampling_mode: str,
+    pad_value: float,
+) -> np.ndarray:
+    """Boxes [N, 4] of the images ``box_indices`` (0, 1, 2 ... by default), resized linearly."""
+    indices = np.arange(len(boxes)) if box_indices is None else box_indices
+    corners = _scaled_boxes(boxes, x, normalized_coordinates, spatial_scale, box_coordinate_mode)
+    size = (target_height, target_width)
+    crops = [_crop(x[_pick(x, i)], box, size, sampling_mode, pad_value) for i, box in zip(indices, corners)]
+    return np.stack(crops) if crops else np.zeros((0, x.shape[1], *size), x.dtype)
+
+
+def _pixels(coordinates: np.ndarray, extent: int, mode: str, align_corners: bool) -> np.ndarray:
+    """Coordinates of one axis in elements."""
+    if mode == "unnormalized":
+        return coordinates
+    unit = (coordinates + 1) / 2 if mode == "normalized_minus_one_to_one" else coordinates
+    return unit * (extent - 1) if align_corners else unit * extent - 0.5
+
+
+def _folded(index: np.ndarray, extent: int, padding: str) -> tuple[np.ndarray, np.ndarray]:
+    """Indices brought inside, and which of them count."""
+    valid = np.ones(index.shape, bool)
+    if padding == "constant":
+        valid = (index >= 0) & (index < extent)
+    elif padding == "reflection" and extent > 1:
+        period = 2 * (extent - 1)
+        index = np.abs(np.mod(index, period))
+        index = np.where(index >= extent, period - index, index)
+    elif padding == "symmetric":
+        index = np.mod(index, 2 * extent)
+        index = np.where(index >= extent, 2 * extent - 1 - index, index)
+    return np.clip(index, 0, extent - 1), valid
+
+
+def _sample(x: np.ndarray, px: np.ndarray, py: np.ndarray, sampling: str, padding: str, fill: float) -> np.ndarray:
+    """Values of one image [C, H, W] at pixel positions of shape [H2, W2]."""
+    limit = 2.0**40
+    px = np.clip(np.nan_to_num(px), -limit, limit)
+    py = np.clip(np.nan_to_num(py), -limit, limit)
+    corners = ((0, 0), (0, 1), (1, 0), (1, 1)) if sampling == "bilinear" else ((0, 0),)
+    base_x, base_y = (np.floor(px), np.floor(py)) if sampling == "bilinear" else (np.rint(px), np.rint(py))
+    total = np.zeros((x.shape[0], *px.shape), np.float64)
+    for dy, dx in corners:
+        column, valid_x = _folded((base_x + dx).astype(np.int64), x.shape[2], padding)
+        row, valid_y = _folded((base_y + dy).astype(np.int64), x.shape[1], padding)
+        weight: Any = 1.0
+        if sampling == "bilinear":
+            share_x = px - base_x if dx else 1 - (px - base_x)
+            share_y = py - base_y if dy else 1 - (py - base_y)
+            weight = share_x * share_y
+        total += weight * np.where(valid_x & valid_y, x[:, row, column], fill)
+    return total.astype(x.dtype)
+
+
+def _resample_type(
+    x: TensorType,
+    coordinates: TensorType,
+    sampling_mode: str,
+    padding_mode: str,
+    padding_value: float,
+    coordinates_mode: str,
+    align_corners: bool,
+) -> TensorType:
+    rank_between(x, 4, 4)
+    one_of(sampling_mode, ("bilinear", "nearest"), "sampling_mode")
+    one_of(padding_mode, _PADDING, "padding_mode")
+    one_of(coordinates_mode, _COORDINATES, "coordinates_mode")
+    if coordinates.rank != 4 or coordinates.shape[0] != x.shape[0] or coordinates.shape[3] != 2:
+        raise GraphError(f"coordinates has shape {coordinates.shape}, [{x.shape[0]}, H, W, 2] is needed")
+    return x.with_shape((*x.shape[:2], *coordinates.shape[1:3]))
+
+
+@op(
+    "resample",
+    "x:T coordinates:V sampling_mode:str padding_mode:str padding_value:float coordinates_mode:str align_corners:bool",
+    infer=_resample_type,
+    V=NUMBERS,
+)
+def resample(
+    x: np.ndarray,
+    coordinates: np.ndarray,
+    sampling_mode: str,
+    padding_mode: str,
+    padding_value: float,
+    coordinates_mode: str,
+    align_corners: bool,
+) -> np.ndarray:
+    """Values at coordinates [B, H2, W2, (x, y)]."""
+    places = coordinates.astype(np.float64)
+    px = _pixels(places[..., 0], x.shape[3], coordinates_mode, align_corners)
+    py = _pixels(places[..., 1], x.shape[2], coordinates_mode, align_corners)
+    return np.stack(
+        [_sample(x[b], px[b], py[b], sampling_mode, padding_mode, padding_value) for b in range(x.shape[0])]
+    )
+
+
+def _affine_type(
+    x: TensorType,
+    transform_matrix: TensorType,
+    output_height: int,
+    output_width: int,
+    sampling_mode: str,
+    padding_mode: str,
+    padding_value: float,
+    coordinates_mode: str,
+    align_corners: bool,
+) -> TensorType:
+    rank_between(x, 4, 4)
+    positive((output_height, output_width), "output size")
+    one_of(sampling_mode, ("bilinear", "nearest"), "sampling_mode")
+    one_of(padding_mode, _PADDING, "padding_mode")
+    one_of(coordinates_mode, _COORDINATES, "coordinates_mode")
+    if transform_matrix.shape not in ((x.shape[0], 6), (1, 6)):
+        raise GraphError(f"transform_matrix has shape {transform_matrix.shape}, [{x.shape[0]} or 1, 6] is needed")
+    return x.with_shape((*x.shape[:2], output_height, output_width))
+
+
+def _grid(count: int, mode: str, align_corners: bool) -> np.ndarray:
+    """Coordinates of the output's own elements, in the coordinate mode."""
+    i = np.arange(count, dtype=np.float64)
+    if mode == "unnormalized":
+        return i
+    unit = (i / max(count - 1, 1)) if align_corners else (i + 0.5) / count
+    return 2 * unit - 1 if mode == "normalized_minus_one_to_one" else unit
+
+
+@op(
+    "affine",
+    "x:T transform_matrix:T output_height:int output_width:int sampling_mode:str padding_mode:str padding_value:float "
+    "coordinates_mode:str align_corners:bool",
+    infer=_affine_type,
+)
+def affine(
+    x: np.ndarray,
+    transform_matrix: np.ndarray,
+    output_height: int,
+    output_width: int,
+    sampling_mode: str,
+    padding_mode: str,
+    padding_value: float,
+    coordinates_mode: str,
+    align_corners: bool,
+) -> np.ndarray:
+    """Values at a0 x + a1 y + a2, b0 x + b1 y + b2 for the output's own coordinates x, y."""
+    column = _grid(output_width, coordinates_mode, align_corners)[None, :]
+    row = _grid(output_height, coordinates_mode, align_corners)[:, None]
+    images = []
+    for index, image in enumerate(x):
+        a0, a1, a2, b0, b1, b2 = transform_matrix[index % len(transform_matrix)].astype(np.float64)
+        px = _pixels(a0 * column + a1 * row + a2, x.shape[3], coordinates_mode, align_corners)
+        py = _pixels(b0 * column + b1 * row + b2, x.shape[2], coordinates_mode, align_corners)
+        images.append(_sample(image, px, py, sampling_mode, padding_mode, padding_value))
+    return np.stack(images)

@@ -1,0 +1,155 @@
+"""Sorting, selection by order, and what makes index tensors (spec/mil §5.7)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hexane.errors import GraphError
+from hexane.graph.ops._rules import axis_of, one_of
+from hexane.graph.registry import op
+from hexane.graph.types import TensorType
+
+
+def sorted_indices(x: np.ndarray, axis: int, ascending: bool) -> np.ndarray:
+    """Indices that sort an axis; among equals the lower index comes first either way."""
+    if ascending:
+        return np.argsort(x, axis=axis, kind="stable")
+    backwards = np.argsort(np.flip(x, axis), axis=axis, kind="stable")
+    return np.flip(x.shape[axis] - 1 - backwards, axis)
+
+
+def _argsort_type(x: TensorType, axis: int, ascending: bool) -> TensorType:
+    axis_of(axis, x.rank)
+    return x.with_dtype("int32")
+
+
+@op("argsort", "x:N axis:int=-1 ascending:bool=False", infer=_argsort_type)
+def argsort(x: np.ndarray, axis: int, ascending: bool) -> np.ndarray:
+    """Indices that sort the axis."""
+    return sorted_indices(x, axis, ascending).astype(np.int32)
+
+
+_INDEX_DTYPES = ("int32", "uint16", "int16", "uint8", "int8", "int64")
+
+
+def _topk_type(
+    x: TensorType, k: int, axis: int, ascending: bool, sort: bool, return_indices: bool, output_indices_dtype: str
+) -> tuple[TensorType, ...]:
+    where = axis_of(axis, x.rank)
+    count = x.shape[where] if k == -1 else k
+    if not 0 <= count <= x.shape[where]:
+        raise GraphError(f"k {k} of {x.shape[where]} elements")
+    one_of(output_indices_dtype, _INDEX_DTYPES, "output_indices_dtype")
+    values = x.with_shape((*x.shape[:where], count, *x.shape[where + 1 :]))
+    return (values, values.with_dtype(output_indices_dtype)) if return_indices else (values,)
+
+
+@op(
+    "topk",
+    "x:N k:int=1 axis:int=-1 ascending:bool=False sort:bool=True@16 return_indices:bool=True@16 "
+    "output_indices_dtype:str='int32'@17",
+    infer=_topk_type,
+)
+def topk(
+    x: np.ndarray, k: int, axis: int, ascending: bool, sort: bool, return_indices: bool, output_indices_dtype: str
+) -> Any:
+    """The k largest (or smallest) of an axis, in order, and their indices; among equals the lower index first."""
+    count = x.shape[axis] if k == -1 else k
+    index = sorted_indices(x, axis, ascending).take(np.arange(count), axis)
+    values = np.take_along_axis(x, index, axis)
+    return (values, index.astype(output_indices_dtype)) if return_indices else values
+
+
+def _non_zero_type(x: TensorType) -> TensorType:
+    return TensorType("int32", (None, x.rank))  # type: ignore[arg-type]
+
+
+@op("non_zero", "x:A", infer=_non_zero_type, dynamic=True)
+def non_zero(x: np.ndarray) -> np.ndarray:
+    """Index vectors of the elements that are not zero, in row-major order."""
+    return np.argwhere(x).astype(np.int32)
+
+
+def _one_hot_type(
+    indices: TensorType, one_hot_vector_size: int, axis: int, on_value: Any, off_value: Any
+) -> TensorType:
+    where = axis_of(axis, indices.rank + 1)
+    if one_hot_vector_size < 0:
+        raise GraphError(f"one_hot_vector_size {one_hot_vector_size} is negative")
+    given = on_value or off_value
+    shape = (*indices.shape[:where], one_hot_vector_size, *indices.shape[where:])
+    return TensorType(given.dtype if given is not None else "int32", shape)
+
+
+@op(
+    "one_hot",
+    "indices:I one_hot_vector_size:int axis:int=-1 on_value:A? off_value:A?",
+    infer=_one_hot_type,
+)
+def one_hot(indices: np.ndarray, one_hot_vector_size: int, axis: int, on_value: Any, off_value: Any) -> np.ndarray:
+    """A new axis with ``on_value`` at the index and ``off_value`` elsewhere (everywhere for an index outside)."""
+    where = axis % (indices.ndim + 1)
+    wanted = np.where(indices < 0, indices + one_hot_vector_size, indices)
+    shape = [1] * (indices.ndim + 1)
+    shape[where] = one_hot_vector_size
+    hit = np.expand_dims(wanted, where) == np.arange(one_hot_vector_size).reshape(shape)
+    on = np.int32(1) if on_value is None else on_value.reshape(())
+    off = np.zeros((), on.dtype) if off_value is None else off_value.reshape(())
+    return np.where(hit, on, off)
+
+
+def _cumsum_type(x: TensorType, axis: int, exclusive: bool, reverse: bool) -> TensorType:
+    axis_of(axis, x.rank)
+    return x
+
+
+@op("cumsum", "x:N axis:int=0 exclusive:bool=False reverse:bool=False", infer=_cumsum_type)
+def cumsum(x: np.ndarray, axis: int, exclusive: bool, reverse: bool) -> np.ndarray:
+    """Running sums; ``exclusive`` begins with 0, ``reverse`` runs from the end."""
+    data = np.flip(x, axis) if reverse else x
+    total = np.cumsum(data, axis=axis, dtype=x.dtype)
+    if exclusive and x.shape[axis]:
+        total = np.roll(total, 1, axis)
+        first: list[Any] = [slice(None)] * x.ndim
+        first[axis] = slice(0, 1)
+        total[tuple(first)] = 0
+    return np.flip(total, axis) if reverse else total
+
+
+def _band_type(x: TensorType, lower: int, upper: int) -> TensorType:
+    if x.rank < 2:
+        raise GraphError(f"x has rank {x.rank}, at least 2 is needed")
+    return x
+
+
+@op("band_part", "x:A lower:int=-1 upper:int=-1", infer=_band_type)
+def band_part(x: np.ndarray, lower: int, upper: int) -> np.ndarray:
+    """The diagonals from ``lower`` below to ``upper`` above the main one (-1: all), zero elsewhere."""
+    offset = np.arange(x.shape[-2])[:, None] - np.arange(x.shape[-1])[None, :]
+    kept = np.ones(offset.shape, bool)
+    if lower >= 0:
+        kept &= offset <= lower
+    if upper >= 0:
+        kept &= -offset <= upper
+    return np.where(kept, x, x.dtype.type(0))
+
+
+def _reverse_sequence_type(x: TensorType, lengths: TensorType, seq_axis: int, batch_axis: int) -> TensorType:
+    seq, batch = axis_of(seq_axis, x.rank), axis_of(batch_axis, x.rank)
+    if seq == batch or lengths.shape != (x.shape[batch],):
+        raise GraphError(f"seq_axis {seq_axis}, batch_axis {batch_axis} and lengths {lengths.shape} for {x.shape}")
+    return x
+
+
+@op("reverse_sequence", "x:A lengths:I seq_axis:int=0 batch_axis:int=0", infer=_reverse_sequence_type)
+def reverse_sequence(x: np.ndarray, lengths: np.ndarray, seq_axis: int, batch_axis: int) -> np.ndarray:
+    """The first ``lengths[b]`` elements of each sequence turned around."""
+    moved = np.moveaxis(x, (batch_axis, seq_axis), (0, 1))
+    if np.any(lengths < 0) or np.any(lengths > moved.shape[1]):
+        raise GraphError(f"a length lies outside 0 to {moved.shape[1]}")
+    result = moved.copy()
+    for row, length in zip(range(len(lengths)), lengths):
+        result[row, :length] = moved[row, :length][::-1]
+    return np.moveaxis(result, (0, 1), (batch_axis, seq_axis))
