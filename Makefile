@@ -35,5 +35,8 @@ lint: setup
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 
+docs: setup
+	$(BIN)/python -m hexane.isa.docs docs
+
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .mypy_cache .import_linter_cache
