@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -16,6 +18,7 @@ from hexane.kernels import (
     pack,
     read_kernel,
     replace_kernel,
+    side_table,
     table_layout,
     windows_of,
 )
@@ -24,9 +27,9 @@ from kernels.test_streams import layouts, random_kernel
 CODES = {"uint8": 0, "int8": 1, "float16": 2}
 
 
-def task_with(layout: KernelLayout, packed, base: int = 0) -> Task:
+def task_with(layout: KernelLayout, packed, base: int = 0, generation: str = "h13") -> Task:
     """A task whose registers say what the layout says."""
-    task = Task("h13")
+    task = Task(generation)
     values = {
         "KernelDMASrc.MasterConfig.MasterEnable": 1,
         "KernelDMASrc.MasterConfig.SparseFmt": layout.sparse,
@@ -34,7 +37,7 @@ def task_with(layout: KernelLayout, packed, base: int = 0) -> Task:
         "Common.Cout.Cout": layout.cout,
         "Common.ConvCfg.Kw": layout.kw,
         "Common.ConvCfg.Kh": layout.kh,
-        "Common.ConvCfg.OCGSize": layout.ocg,
+        "Common.ConvCfg.OCGSize" if generation == "h13" else "Common.OCGCfg.OCGSize": layout.ocg,
         "Common.ConvCfg.Sy": layout.stride[0],
         "Common.ConvCfg.Sx": layout.stride[1],
         "Common.ConvCfg.Oy": 1,
@@ -49,7 +52,6 @@ def task_with(layout: KernelLayout, packed, base: int = 0) -> Task:
         "NE.KernelCfg.PalettizedBits": 1 if layout.binary else 8,
         "NE.KernelCfg.SparseFmt": layout.sparse,
         "NE.KernelCfg.SparseBinary": layout.binary,
-        "NE.KernelCfg.KernelAlign": layout.runtime,
         "NE.MACCfg.BiasMode": layout.bias,
         "NE.MACCfg.KernelMode": not layout.weighted,
         "NE.MACCfg.NonlinearMode": 2 if layout.table else 0,
@@ -72,9 +74,8 @@ def test_a_kernel_reads_back_through_its_registers(layout, seed, before):
     task = task_with(layout, packed, 64 * before)
     read = layout_of(task)
     assert read is not None
-    if layout.unicast:
-        layout = KernelLayout(**(layout.__dict__ | {"ocg": read.ocg}))
-    assert read == layout
+    assert replace(read, ocg=layout.ocg) == layout
+    assert layout.unicast or read.ocg == layout.ocg
     memory = bytes(64 * before) + packed.data
     kernel = read_kernel(task, memory)
     assert kernel.weights.tobytes() == parts["weights"].tobytes()
@@ -117,6 +118,55 @@ def test_a_shared_table_is_replaced_for_all_cores():
     task, memory = replace_kernel(task, memory, table=known_table("tanh").to_bytes())
     assert read_kernel(task, memory).table == known_table("tanh").to_bytes()
     assert memory[:128] == bytes(128)
+
+
+@settings(max_examples=60, deadline=None)
+@given(layouts(), st.integers(0, 2**32 - 1))
+def test_a_later_generation_keeps_tables_beside_the_lanes(layout, seed):
+    """H14: the same streams without the table, which has a channel of its own."""
+    layout = replace(layout, table=False)
+    parts = random_kernel(layout, seed)
+    packed = pack(layout, **parts)
+    task = task_with(layout, packed, generation="h14")
+    if layout.sparse:
+        with pytest.raises(UnsupportedError):
+            read_kernel(task, packed.data)
+        return
+    assert replace(layout_of(task), ocg=layout.ocg) == layout
+    assert side_table(task) is None
+    task.set("NE.MACCfg.NonlinearMode", 2)
+    task.set("KernelDMASrc.SideDMAConfig[3].En", 1)
+    task.set("KernelDMASrc.TableBase.Addr", len(packed.data) // 64)
+    task.set("KernelDMASrc.TableSize.MemBfrSize", 2)
+    memory = packed.data + known_table("gelu").to_bytes()
+    kernel = read_kernel(task, memory)
+    assert kernel.weights.tobytes() == parts["weights"].tobytes()
+    assert kernel.table == known_table("gelu").to_bytes()
+    _, memory = replace_kernel(task, memory, table=known_table("silu").to_bytes())
+    assert memory == packed.data + known_table("silu").to_bytes()
+
+
+def test_a_table_task_of_a_later_generation():
+    task = Task("h14")
+    for name, value in {
+        "KernelDMASrc.MasterConfig.MasterEnable": 1,
+        "KernelDMASrc.SideDMAConfig[3].En": 1,
+        "KernelDMASrc.TableBase.Addr": 2,
+        "KernelDMASrc.TableSize.MemBfrSize": 2,
+        "NE.MACCfg.KernelMode": 1,
+        "NE.MACCfg.NonlinearMode": 2,
+    }.items():
+        task.set(name, value)
+    memory = bytes(128) + known_table("sigmoid").to_bytes()
+    assert read_kernel(task, memory).table == known_table("sigmoid").to_bytes()
+    _, memory = replace_kernel(task, memory, table=known_table("tanh").to_bytes())
+    assert memory == bytes(128) + known_table("tanh").to_bytes()
+
+
+@pytest.mark.parametrize("generation", ["h11", "h15", "h17"])
+def test_generations_whose_kernels_are_not_read(generation):
+    with pytest.raises(UnsupportedError):
+        layout_of(Task(generation))
 
 
 def test_a_task_without_kernel():

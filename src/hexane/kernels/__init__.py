@@ -25,7 +25,7 @@ from hexane.kernels.geometry import (
 )
 from hexane.kernels.layout import KernelLayout, Pass
 from hexane.kernels.packing import Kernel, PackedKernel, pack, unpack
-from hexane.kernels.registers import Window, layout_of, read_kernel, replace_kernel, windows_of
+from hexane.kernels.registers import Window, layout_of, read_kernel, replace_kernel, side_table, windows_of
 from hexane.kernels.tables import LookupMode, LookupTable, known_table
 
 __all__ = [
@@ -57,6 +57,7 @@ __all__ = [
     "read_kernel",
     "replace_kernel",
     "runtime_layout",
+    "side_table",
     "sign_table",
     "split_channels",
     "step_table",

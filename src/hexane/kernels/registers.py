@@ -1,30 +1,32 @@
 """From a task's registers to its kernel: the layout, the cores' windows, the values; and changed values back in place.
 
 Everything here follows from the registers of one task and the bytes of its kernel channel (spec/engine-h13 §4.3, §4.8,
-§4.9, §9), as the engine itself would.
+§4.9, §9), as the engine itself would. H14 packs dense, grouped and depthwise kernels as H13 does, has its tables in a
+side channel instead of the lanes, and orders the bytes of a sparse body otherwise (spec/generations §7.7, §13).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from hexane.errors import FormatError, UnsupportedError, UsageError
 from hexane.isa import Task
-from hexane.kernels.layout import KernelLayout
+from hexane.kernels.layout import TABLE_BYTES, KernelLayout
 from hexane.kernels.packing import Buffer, Kernel, pack, unpack
 
 CORES = 16
 
 _FORMATS = {0: "uint8", 1: "int8", 2: "float16"}
+GENERATIONS = ("h13", "h14")
 _TABLE = 2
 """NE.MACCfg.NonlinearMode of a look-up table (§4.8)."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """What one core reads: ``size`` bytes at ``offset`` from the task's kernel channel."""
+    """What one core reads: ``size`` bytes at ``offset`` from the task's kernel channel (from its slot on H14)."""
 
     core: int
     offset: int
@@ -39,13 +41,16 @@ def layout_of(task: Task) -> KernelLayout | None:
     UnsupportedError : registers whose stream order is not known (multi-bit palettes, 3-D kernels, ...).
     UsageError : registers that no kernel can have (a kernel height of 0).
     """
-    if not task.get("KernelDMASrc.MasterConfig.MasterEnable"):
+    if not _switched_on(task):
         return None
     get = task.get
     table = get("NE.MACCfg.NonlinearMode") == _TABLE
     if get("NE.MACCfg.KernelMode"):
-        cores = sum(1 for _ in _enabled(task))
+        cores = len(windows_of(task))
         return KernelLayout(1, 1, unicast=True, weighted=False, table=table, cores=_power_of_two(cores))
+    sparse = bool(get("NE.KernelCfg.SparseFmt"))
+    if sparse and task.generation != "h13":
+        raise UnsupportedError("the order of a sparse stream after H13 is not known", where="NE.KernelCfg.SparseFmt")
     if get("Common.ConvCfg3d.Kd") > 1:
         raise UnsupportedError("the stream of a 3-D kernel is not known", where="Common.ConvCfg3d.Kd")
     unicast = bool(get("Common.GroupConvCfg.UnicastEn"))
@@ -74,30 +79,45 @@ def layout_of(task: Task) -> KernelLayout | None:
         groups=get("Common.GroupConvCfg.NumGroups"),
         unicast=unicast,
         cores=1 << get("Common.Cfg.ActiveNE"),
-        ocg=get("Common.ConvCfg.OCGSize"),
+        ocg=get("Common.ConvCfg.OCGSize" if task.generation == "h13" else "Common.OCGCfg.OCGSize"),
         dtype=_FORMATS[code],
         stride=stride,
-        sparse=bool(get("NE.KernelCfg.SparseFmt")),
+        sparse=sparse,
         binary=binary,
         bias=bool(get("NE.MACCfg.BiasMode")),
-        table=table,
+        table=table and task.generation == "h13",
         widened=widened,
-        runtime=bool(get("NE.KernelCfg.KernelAlign")),
+        runtime=bool(get("NE.KernelCfg.KernelAlign" if task.generation == "h13" else "Header[7].TDE")),
     )
 
 
 def windows_of(task: Task) -> list[Window]:
-    """What the enabled cores read, in core order; empty where the kernel DMA is off."""
-    if not task.get("KernelDMASrc.MasterConfig.MasterEnable"):
+    """What the enabled cores read, in core order; empty where the kernel DMA is off.
+
+    A table in the side channel (H14) counts as core 0's where no core has a stream.
+    """
+    if not _switched_on(task):
         return []
-    return [
+    base = 0 if task.generation == "h13" else task.get("KernelDMASrc.KernelBase.Addr")
+    found = [
         Window(
             core,
-            64 * task.get(f"KernelDMASrc.CoeffBaseAddr[{core}].Addr"),
+            64 * (base + task.get(f"KernelDMASrc.CoeffBaseAddr[{core}].Addr")),
             64 * task.get(f"KernelDMASrc.CoeffBfrSize[{core}].MemBfrSize"),
         )
-        for core in _enabled(task)
+        for core in range(CORES)
+        if task.get(f"KernelDMASrc.CoeffDMAConfig[{core}].En")
     ]
+    side = side_table(task)
+    return found or ([side] if side else [])
+
+
+def side_table(task: Task) -> Window | None:
+    """Where a look-up table lies that has a DMA channel of its own (H14); None where the task has none."""
+    if task.generation == "h13" or not _switched_on(task) or not task.get("KernelDMASrc.SideDMAConfig[3].En"):
+        return None
+    size = 64 * task.get("KernelDMASrc.TableSize.MemBfrSize")
+    return Window(0, 64 * task.get("KernelDMASrc.TableBase.Addr"), size)
 
 
 def read_kernel(task: Task, memory: Buffer, where: str = "kernel") -> Kernel | None:
@@ -119,7 +139,11 @@ def read_kernel(task: Task, memory: Buffer, where: str = "kernel") -> Kernel | N
     for place, window in enumerate(found):
         if layout.weighted and window.core != place:
             raise FormatError(f"core {place} is switched off and core {window.core} is on", where=where)
-    return unpack(layout, [_slice(memory, window, where) for window in found], where)
+    kernel = unpack(layout, [_slice(memory, window, where) for window in found], where)
+    side = side_table(task)
+    if side is None or kernel.table is not None:
+        return kernel
+    return replace(kernel, table=_slice(memory, side, where)[:TABLE_BYTES].tobytes())
 
 
 def replace_kernel(
@@ -148,14 +172,19 @@ def replace_kernel(
         raise UnsupportedError("the task has no kernel to replace", where=where)
     layout, found = kernel.layout, windows_of(task)
     values = kernel.weights if weights is None else weights
+    new_table = kernel.table if table is None else bytes(table)
+    result = bytearray(memory)
+    side = None if layout.table else side_table(task)
+    if side is not None:
+        result[side.offset : side.offset + TABLE_BYTES] = _table_bytes(new_table, where)
+        new_table = None
     packed = pack(
         layout,
         values,
         kernel.bias if bias is None else bias,
-        kernel.table if table is None else bytes(table),
+        new_table,
         kernel.palette if weights is None else None,
     )
-    result = bytearray(memory)
     if not layout.weighted:
         for window in found:
             result[window.offset : window.offset + packed.sizes[0]] = packed.data[: packed.sizes[0]]
@@ -177,8 +206,20 @@ def replace_kernel(
     return changed, bytes(result)
 
 
-def _enabled(task: Task) -> list[int]:
-    return [core for core in range(CORES) if task.get(f"KernelDMASrc.CoeffDMAConfig[{core}].En")]
+def _switched_on(task: Task) -> bool:
+    if task.generation not in GENERATIONS:
+        raise UnsupportedError(
+            f"kernels of {task.generation} tasks are not read",
+            where="kernel",
+            hint=f"known are {' and '.join(GENERATIONS)}",
+        )
+    return bool(task.get("KernelDMASrc.MasterConfig.MasterEnable"))
+
+
+def _table_bytes(table: bytes | None, where: str) -> bytes:
+    if table is None or len(table) != TABLE_BYTES:
+        raise UsageError("a table has 128 bytes", where=where)
+    return table
 
 
 def _power_of_two(count: int) -> int:
