@@ -33,6 +33,16 @@ def open_image(source: str | os.PathLike[str] | bytes | bytearray | memoryview) 
         raise _in_file(error, path) from None
 
 
+def read_text(path: Path) -> str:
+    """A text file as UTF-8; `UsageError` where it cannot be read, `FormatError` where it is no text."""
+    try:
+        return path.read_bytes().decode("utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot read the file ({error.strerror})", where=str(path)) from None
+    except UnicodeDecodeError as error:
+        raise FormatError("not UTF-8 text", offset=error.start, where=str(path)) from None
+
+
 def save_image(image: Image, path: Path) -> None:
     """Write a program, ``.anec`` as a package and any other name as a container; whole or not at all."""
     from hexane.formats.anec import to_anec

@@ -54,7 +54,7 @@ def disassemble(
     return "\n".join(lines) + "\n"
 
 
-def format_directive(name: str, *arguments: Any, **options: Any) -> str:
+def format_directive(name: str, /, *arguments: Any, **options: Any) -> str:
     """A directive line: integers in decimal, floats, strings in quotes where they must be, lists in brackets."""
     parts = [f".{name}", *(_argument(value) for value in arguments)]
     parts += [f"{key}={_argument(value)}" for key, value in options.items()]
