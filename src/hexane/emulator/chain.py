@@ -17,9 +17,7 @@ ALIGNMENT = 0x100
 MOST_TASKS = 0x10000  # per operation (spec/engine-h13 §4.2)
 
 
-def walk(
-    text: bytes, generation: str, *, first_words: int | None, count: int | None
-) -> Iterator[tuple[isa.Task, Registers]]:
+def walk(text: bytes, generation: str, *, first_words: int | None, count: int | None) -> Iterator[Registers]:
     """Yield every task in the order of the links.
 
     Parameters
@@ -32,10 +30,10 @@ def walk(
     """
     offset, words = 0, first_words
     for index in range(MOST_TASKS):
-        task, r = _read(text, generation, index, offset, words)
+        r = _read(text, generation, index, offset, words)
         last = r.flag("Header[0].EON")
         _require_numbers(r, index, last=last)
-        yield task, r
+        yield r
         if last:
             if count is not None and count != index + 1:
                 raise r.error(f"the chain ends after {index + 1} tasks, the program states {count}", "Header[0].EON")
@@ -44,7 +42,7 @@ def walk(
     raise EmulationError(f"the chain has more than {MOST_TASKS} tasks", task=MOST_TASKS)
 
 
-def _read(text: bytes, generation: str, index: int, offset: int, words: int | None) -> tuple[isa.Task, Registers]:
+def _read(text: bytes, generation: str, index: int, offset: int, words: int | None) -> Registers:
     size = _length(text, offset, index)
     if words is not None and words != size:
         where = "Header[1].NextSize" if index else "first task"
@@ -58,7 +56,7 @@ def _read(text: bytes, generation: str, index: int, offset: int, words: int | No
         task = isa.task_from_words(list(struct.unpack_from(f"<{size}I", text, offset)), generation)
     except HexaneError as error:
         raise EmulationError(f"not a task descriptor: {error}", task=index, address=offset) from error
-    return task, Registers(index, task.fields())
+    return Registers(index, task)
 
 
 def _length(text: bytes, offset: int, index: int) -> int:

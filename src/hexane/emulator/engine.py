@@ -18,7 +18,7 @@ from hexane.emulator.l2 import L2, Region
 from hexane.emulator.legal import require_legal, require_units_agree
 from hexane.emulator.memory import Memory
 from hexane.emulator.registers import Registers
-from hexane.emulator.strides import Extent
+from hexane.emulator.strides import Extent, overlaps_itself
 from hexane.emulator.task import Operand, Result, SourceType, Task, understand
 from hexane.emulator.trace import Computation, Report, TaskReport
 
@@ -135,7 +135,7 @@ class Engine:
             return
         if result.automatic:
             self._automatic_buffer(task)
-        elif result.region.holds(result.stored.w) and task.tile_height >= task.hout:
+        elif self._fits_whole(task):
             view = self.l2.write(result.region, result.stored, task=task.index, register="L2.ResultBase.Addr")
             view[...] = raw
             if result.kind is SourceType.STREAM:
@@ -144,6 +144,13 @@ class Engine:
             self._pass_through(task, result.region, self._result_rows(task), "L2.ResultBase.Addr")
         dma.write(self.memory, result.surface, raw, task.registers, sanitize=self.sanitize)
         self.scratch_writers |= {task.index} if result.surface.channel == 3 else set()
+
+    @staticmethod
+    def _fits_whole(task: Task) -> bool:
+        """Whether the result's region has a place for each element, or only for a strip, a tile or one group."""
+        region, stored = task.result.region, task.result.stored
+        apart = not overlaps_itself(stored, region.strides(), region.element)
+        return region.holds(stored.w) and task.tile_height >= task.hout and apart
 
     def _store_in_l2(self, task: Task, raw: np.ndarray) -> None:
         result = task.result

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from hexane.emulator.memory import Memory
+from hexane.emulator.memory import CONST, Memory
 from hexane.emulator.registers import Registers
 from hexane.emulator.task import Task
-from hexane.errors import FormatError, UnsupportedError
-from hexane.kernels import Kernel, KernelLayout, unpack
+from hexane.errors import FormatError, HexaneError
+from hexane.kernels import Kernel, KernelLayout, layout_of, unpack
 
 CORES = 16
 TABLE_BYTES = 128
-FORMATS = {0: "uint8", 1: "int8", 2: "float16"}
 TABLE = 2  # NE.MACCfg.NonlinearMode
 
 
@@ -29,14 +28,15 @@ def fetch(task: Task, memory: Memory) -> Kernel | None:
         return None
     if not r.flag("Header[9].KBE0"):
         raise r.error("the kernel DMA is on and has no channel", "Header[9].KBE0")
-    layout = layout_of(task)
+    _require_agreement(r)
+    layout = _layout(task)
     _require_cores(task, layout, cores)
     chunks = [_stream(r, memory, core) for core in cores]
     if not layout.weighted:
         return _table_only(r, layout, chunks)
     try:
         kernel = unpack(layout, chunks, where=f"task[{r.index}]")
-    except (FormatError, UnsupportedError) as error:
+    except FormatError as error:
         raise r.error(
             f"the cores cannot read their streams: {error}", "KernelDMASrc.CoeffBfrSize[0].MemBfrSize"
         ) from error
@@ -52,40 +52,24 @@ def fetch(task: Task, memory: Memory) -> Kernel | None:
     return kernel
 
 
-def layout_of(task: Task) -> KernelLayout:
-    """The order of the streams' bytes, from registers alone (spec/engine-h13 §9)."""
-    r = task.registers
-    unicast = r.flag("Common.GroupConvCfg.UnicastEn")
-    fmt = r.one_of("NE.KernelCfg.KernelFmt", FORMATS, "kernel format")
-    palette = r.flag("NE.KernelCfg.PalettizedEn")
-    sparse = r.flag("NE.KernelCfg.SparseFmt")
-    binary = r.flag("NE.KernelCfg.SparseBinary")
-    if palette != binary or (palette and r["NE.KernelCfg.PalettizedBits"] != 1):
-        raise r.error("only the 1-bit palette of sparse-binary kernels is decoded", "NE.KernelCfg.PalettizedEn")
-    if sparse != r.flag("KernelDMASrc.MasterConfig.SparseFmt"):
+def _require_agreement(r: Registers) -> None:
+    """The DMA and the cores are told the same of the stream."""
+    if r["KernelDMASrc.MasterConfig.SparseFmt"] != r["NE.KernelCfg.SparseFmt"]:
         raise r.error("must agree with NE.KernelCfg.SparseFmt", "KernelDMASrc.MasterConfig.SparseFmt")
+    if r.flag("NE.KernelCfg.KernelAlign") != (r["Header[9].KBase0"] != CONST):
+        raise r.error("set exactly when the kernel is a tensor, not a constant", "NE.KernelCfg.KernelAlign")
+    if r.flag("NE.MACCfg.KernelMode") and (r.flag("NE.KernelCfg.SparseFmt") or r.flag("NE.MACCfg.BiasMode")):
+        raise r.error("a task without weights has no known mask or bias", "NE.MACCfg.KernelMode")
+
+
+def _layout(task: Task) -> KernelLayout:
+    r = task.registers
     try:
-        return KernelLayout(
-            cout=task.cout,
-            cin=r["Common.GroupConvCfg.UnicastCin"] if unicast else task.cin,
-            kh=max(1, r["Common.ConvCfg.Kh"]),
-            kw=max(1, r["Common.ConvCfg.Kw"]),
-            groups=task.groups,
-            unicast=unicast,
-            cores=1 << r["Common.Cfg.ActiveNE"],
-            ocg=r["Common.ConvCfg.OCGSize"],
-            dtype=FORMATS[fmt],
-            stride=(r["Common.ConvCfg.Sy"], r["Common.ConvCfg.Sx"]),
-            sparse=sparse,
-            binary=binary,
-            bias=r.flag("NE.MACCfg.BiasMode"),
-            table=r["NE.MACCfg.NonlinearMode"] == TABLE,
-            widened=r["Common.ConvCfg.Ox"] == 2,
-            weighted=not r.flag("NE.MACCfg.KernelMode"),
-            runtime=r.flag("NE.KernelCfg.KernelAlign"),
-        )
-    except UnsupportedError as error:
-        raise r.error(str(error), "NE.KernelCfg") from error
+        layout = layout_of(r.descriptor)
+    except HexaneError as error:
+        raise r.error(f"the kernel has no known layout: {error}", "NE.KernelCfg.KernelFmt") from error
+    assert layout is not None  # the kernel DMA is on
+    return layout
 
 
 def _cores(r: Registers) -> list[int]:
@@ -112,7 +96,7 @@ def _require_off(r: Registers, cores: list[int]) -> None:
 def _require_cores(task: Task, layout: KernelLayout, cores: list[int]) -> None:
     """The enabled cores are the first ones, as many as have an output channel to compute."""
     r = task.registers
-    wanted = layout.active if layout.weighted else min(layout.cores, task.cout)
+    wanted = layout.active if layout.weighted else min(1 << r["Common.Cfg.ActiveNE"], task.cout)
     if cores != list(range(wanted)):
         odd = min(set(range(wanted)).symmetric_difference(cores))
         raise r.error(

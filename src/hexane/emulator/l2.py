@@ -40,9 +40,7 @@ class Region:
 
     def window(self, extent: Extent) -> Extent:
         """The part of a streamed tensor that is in L2 at one time: one group, and the columns that fit a channel."""
-        columns = extent.w
-        if extent.c > 1 and not self.holds(extent.w):
-            columns = max(1, self.channel // self.element)
+        columns = extent.w if self.holds(extent.w) else max(1, self.channel // self.element)
         return extent._replace(g=1, w=columns)
 
 

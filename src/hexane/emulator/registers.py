@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
+from hexane import isa
 from hexane.errors import EmulationError
 
 
@@ -13,12 +14,13 @@ class Registers:
     Parameters
     ----------
     index : the task's place in the chain, from 0.
-    values : dotted name to value; a field that the task does not write reads 0, its reset value.
+    descriptor : the task; a field that it does not write reads 0, its reset value.
     """
 
-    def __init__(self, index: int, values: Mapping[str, int]) -> None:
+    def __init__(self, index: int, descriptor: isa.Task) -> None:
         self.index = index
-        self.values = dict(values)
+        self.descriptor = descriptor
+        self.values = descriptor.fields()
 
     def __getitem__(self, name: str) -> int:
         return self.values.get(name, 0)

@@ -106,10 +106,9 @@ def steps(program: Program, engine: Engine, watch: Watcher | None = None) -> Ite
     """Execute task after task; yields each task's index when it is done."""
     text = bytes(engine.memory.channels[TEXT].data)
     chain = walk(text, program.generation, first_words=program.first_words, count=program.task_count)
-    for task, registers in chain:
+    for registers in chain:
         engine.execute(registers, watch)
         yield registers.index
-        del task
 
 
 def _print(report: TaskReport) -> None:
