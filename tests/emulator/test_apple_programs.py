@@ -20,8 +20,8 @@ TABLE_FITS = {"sigmoid": 3.4e-3, "tanh": 1.7e-3, "gelu": 6.2e-3, "silu": 1.5e-2}
 """Largest difference between a table and its function, from spec/numerics §8; fits are part of the tables."""
 
 BOUNDS = {"reduction-sum": 2e-3, "planar-scale": 2e-3, "product-mode": 4e-3, "acc-bias": 2e-3}
-"""Largest difference to float64 relative to the largest result, in programs that rest on a hypothesis: some fp16 roundings
-of 2^-11 one after the other, or (product-mode) of a logarithm."""
+"""Largest difference to float64 relative to the largest result, in programs that rest on a hypothesis: some fp16
+roundings of 2^-11 one after the other, or (product-mode) of a logarithm."""
 OTHER_BOUND = 1e-3
 
 
