@@ -184,30 +184,36 @@ class KernelLayout:
 
     def core_bytes(self, core: int = 0) -> int:
         """Size of the core's stream in bytes; of a sparse stream the size when no weight is zero."""
+        return self._stream_bytes(core, 2)
+
+    def least_bytes(self, core: int = 0) -> int:
+        """The same; of a sparse stream the size when every weight is zero."""
+        return self._stream_bytes(core, 0)
+
+    def _stream_bytes(self, core: int, value: int) -> int:
+        """``value``: the bytes that an element of a sparse body takes beside its mask."""
         if not self.weighted:
             return align(self.prefix)
-        size = self.element.itemsize
         if self.unicast:
-            count = self.core_channels(core)
-            return align(self.prefix + count * self.channel_bytes)
-        part = 0
+            body = self._body_bytes(1, value) + 2 * self.bias if self.sparse else self.channel_bytes
+            return align(self.prefix + self.core_channels(core) * body)
+        part, size = 0, self.element.itemsize
         for step in self.passes():
-            if core * step.lanes + step.first >= self.cout:
-                continue
-            part += step.lanes * 2 * self.bias
-            part += self._body_bytes(step.lanes) if self.sparse else step.lanes * self.taps * size
+            if core * step.lanes + step.first < self.cout:
+                part += step.lanes * 2 * self.bias
+                part += self._body_bytes(step.lanes, value) if self.sparse else step.lanes * self.taps * size
         return self.prefix + self.groups * align(part) if part else 0
 
     @property
     def channel_bytes(self) -> int:
-        """Stream bytes of one channel of a unicast kernel (of a sparse one when no weight is zero)."""
+        """Stream bytes of one channel of a unicast kernel that is not sparse."""
         if self.widened:
             return 2 * (2 * self.bias + 2 * (self.kw + 1))
-        return 2 * self.bias + (self._body_bytes(1) if self.sparse else self.taps * self.element.itemsize)
+        return 2 * self.bias + self.taps * self.element.itemsize
 
-    def _body_bytes(self, lanes: int) -> int:
+    def _body_bytes(self, lanes: int, value: int) -> int:
         elements = self.cin * self.positions * align(lanes, SPARSE_LANES)
-        values = 0 if self.binary else 2 * lanes * self.taps
+        values = 0 if self.binary else value * lanes * self.taps
         return 3 + -(-elements // MASK_ELEMENTS) + values
 
     @property

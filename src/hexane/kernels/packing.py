@@ -130,12 +130,14 @@ def unpack(layout: KernelLayout, chunks: Sequence[Buffer], where: str = "kernel"
         )
     arrays = arrays[: layout.active]
     for core, array in enumerate(arrays):
-        least = layout.prefix if layout.sparse else layout.core_bytes(core)
+        least = layout.least_bytes(core)
         if array.size < least:
             raise FormatError(
                 f"core {core} has a stream of {array.size} bytes and reads {least}", where=where, offset=array.size
             )
     table = arrays[0][:TABLE_BYTES].tobytes() if layout.table else None
+    if table and any(array[:TABLE_BYTES].tobytes() != table for array in arrays):
+        raise FormatError("the cores have different look-up tables", where=where)
     if not layout.weighted:
         return Kernel(layout, None, table=table, consumed=(align(layout.prefix),) * len(arrays))
     palette = None

@@ -1,65 +1,79 @@
 """The body of a sparse stream: a mask byte for eight elements, then the elements that are not zero (§9.6).
 
-The unit skips zeros. What counts as an element's zero is its bit pattern, so -0.0 is stored.
+The unit skips zeros. What counts as an element's zero is its bit pattern, so -0.0 is stored. The place of every mask
+depends on all masks before it, so both directions are one walk, compiled.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 
 from hexane.errors import FormatError
-from hexane.kernels.layout import MASK_ELEMENTS, align
+from hexane.kernels.layout import MASK_ELEMENTS, SPARSE_LANES, KernelLayout, align
 
 LENGTH_BYTES = 3
 """Before every body stands its length as a little-endian number of 24 bits."""
 
 
-def encode(values: np.ndarray, binary: bool = False) -> list[bytes]:
-    """Rows of halfwords as bodies, their length in front.
+@dataclass(frozen=True)
+class Body:
+    """The output channels of one body: ``channels`` from ``first`` on, of the ``lanes`` that its bias row counts."""
 
-    Parameters
-    ----------
-    values : uint16 array [rows, elements].
-    binary : masks only.
+    first: int
+    channels: int
+    lanes: int
+
+
+def bodies(layout: KernelLayout, core: int) -> list[Body]:
+    """The core's bodies in stream order: channel by channel, or group by group and in each pass by pass."""
+    if layout.unicast:
+        return [Body(channel, 1, 1) for channel in range(core, layout.cout, layout.cores)]
+    found = []
+    for group in range(layout.groups):
+        for step in layout.passes():
+            first = step.first + core * step.lanes
+            channels = min(step.lanes, layout.cout - first)
+            if channels > 0:
+                found.append(Body(group * layout.cout + first, channels, step.lanes))
+    return found
+
+
+def tap_order(layout: KernelLayout) -> np.ndarray:
+    """For each kernel position of the stream its tap, -1 where the position lies outside the kernel.
+
+    Row phase, column phase, row, column: with stride 2 the four parity phases come one after the other.
     """
-    rows, count = values.shape
-    groups = -(-count // MASK_ELEMENTS)
-    cells = np.zeros((rows, groups * MASK_ELEMENTS), "<u2")
-    cells[:, :count] = values
-    cells = cells.reshape(rows, groups, MASK_ELEMENTS)
-    present = cells != 0
-    masks = np.packbits(present, axis=-1, bitorder="little")
-    if binary:
-        return [len(row).to_bytes(LENGTH_BYTES, "little") + row.tobytes() for row in masks[..., 0]]
-    record = np.empty((rows, groups, 1 + 2 * MASK_ELEMENTS), np.uint8)
-    record[..., :1] = masks
-    record[..., 1:] = cells.view(np.uint8)
-    keep = np.empty(record.shape, bool)
-    keep[..., 0] = True
-    keep[..., 1::2] = present
-    keep[..., 2::2] = present
-    stream = record[keep]
-    lengths = groups + 2 * np.count_nonzero(present, axis=(1, 2))
-    ends = np.cumsum(lengths)
-    return [
-        int(length).to_bytes(LENGTH_BYTES, "little") + stream[end - length : end].tobytes()
-        for length, end in zip(lengths, ends)
-    ]
+    sy, sx = layout.stride
+    kh, kw = align(layout.kh, sy), align(layout.kw, sx)
+    taps = np.full((kh, kw), -1, np.int64)
+    taps[: layout.kh, : layout.kw] = np.arange(layout.kh * layout.kw).reshape(layout.kh, layout.kw)
+    return np.ascontiguousarray(taps.reshape(kh // sy, sy, kw // sx, sx).transpose(1, 3, 0, 2)).reshape(-1)
 
 
-def decode(stream: np.ndarray, at: int, out: np.ndarray, binary: bool = False, where: str = "kernel") -> int:
-    """Read one body that starts (with its length) at byte ``at``; fills ``out`` and gives the byte behind the body.
+def encode(layout: KernelLayout, weights: np.ndarray, body: Body, order: np.ndarray) -> bytes:
+    """One body, its length in front. ``weights``: uint16, contiguous, of the layout's shape."""
+    cells = layout.cin * order.size * align(body.lanes, SPARSE_LANES)
+    masks = -(-cells // MASK_ELEMENTS)
+    out = np.empty(masks + (0 if layout.binary else 2 * body.channels * layout.taps), np.uint8)
+    used = _walks().encode(weights.reshape(-1), *_geometry(layout, body), order, layout.binary, out)
+    return used.to_bytes(LENGTH_BYTES, "little") + out[:used].tobytes()
 
-    Parameters
-    ----------
-    stream : uint8 array, one core's stream.
-    out : uint16 array [elements]; with ``binary`` it receives 0 and 1.
+
+def decode(
+    layout: KernelLayout, stream: np.ndarray, at: int, weights: np.ndarray, body: Body, order: np.ndarray, where: str
+) -> int:
+    """Read one body that starts (with its length) at byte ``at`` into ``weights``; gives the byte behind the body.
+
+    A binary body writes 1 where its mask is set.
 
     Raises
     ------
-    FormatError : the body ends before its last element, reaches beyond the stream, or has bytes left over.
+    FormatError : the body ends before its last element, reaches beyond the stream, has bytes left over, or has values
+        where the kernel has none.
     """
     if at + LENGTH_BYTES > stream.size:
         raise FormatError("a sparse stream ends before the length of its body", offset=at, where=where)
@@ -69,48 +83,79 @@ def decode(stream: np.ndarray, at: int, out: np.ndarray, binary: bool = False, w
         raise FormatError(
             f"a sparse body of {length} bytes reaches beyond its stream of {stream.size}", offset=at, where=where
         )
-    body = stream[start:end]
-    count = out.size
-    groups = -(-count // MASK_ELEMENTS)
-    if binary:
-        used = groups
-        if length >= groups:
-            bits = np.unpackbits(body[:groups], bitorder="little")
-            out[:] = bits[:count]
-            overhang = bits[count:].any()
+    source = stream[start:end]
+    source.flags.writeable = False  # one compiled form, whatever the memory is
+    used = _walks().decode(source, *_geometry(layout, body), order, layout.binary, weights.reshape(-1))
+    if used == length:
+        return end
+    if used == -2:
+        what = "has values outside its kernel"
+    elif used == -1:
+        what = "ends before its last element"
     else:
-        full = np.zeros(align(count, MASK_ELEMENTS), np.uint16)
-        used = _expander()(body, groups, full)
-        out[:] = full[:count]
-        overhang = full[count:].any()
-    if used != length or used < 0:
-        what = "does not hold all its elements" if used < 0 or used > length else f"has {length - used} bytes too many"
-        raise FormatError(f"a sparse body of {length} bytes {what} ({count} expected)", offset=at, where=where)
-    if overhang:
-        raise FormatError("a sparse body has values behind its last element", offset=at, where=where)
-    return end
+        what = f"has {length - used} bytes too many"
+    raise FormatError(f"a sparse body of {length} bytes {what}", offset=at, where=where)
+
+
+def _geometry(layout: KernelLayout, body: Body) -> tuple[int, int, int, int, int]:
+    """First weight, channels, lanes in the stream, input channels, taps of one input channel."""
+    wide = align(body.lanes, SPARSE_LANES)
+    return body.first * layout.taps, body.channels, wide, layout.cin, layout.kh * layout.kw
 
 
 @cache
-def _expander():
-    """The walk from mask to mask, compiled: the place of a mask depends on all masks before it."""
+def _walks() -> SimpleNamespace:
+    """The two walks, compiled when the first sparse kernel is met."""
     from numba import njit
 
     @njit(cache=True)
-    def expand(body, groups, out):
-        at = 0
-        size = body.size
-        for group in range(groups):
-            if at >= size:
-                return -1
-            mask = body[at]
-            at += 1
-            for bit in range(8):
-                if mask >> bit & 1:
-                    if at + 2 > size:
-                        return -1
-                    out[group * 8 + bit] = np.uint16(body[at]) | (np.uint16(body[at + 1]) << 8)
-                    at += 2
+    def encode(weights, first, channels, wide, cin, taps, order, binary, out):
+        at, bit, mask_at = 0, 8, 0
+        for c in range(cin):
+            for tap in order:
+                for lane in range(wide):
+                    if bit == 8:
+                        bit, mask_at = 0, at
+                        out[at] = 0
+                        at += 1
+                    if lane < channels and tap >= 0:
+                        value = weights[first + (lane * cin + c) * taps + tap]
+                        if value:
+                            out[mask_at] |= np.uint8(1 << bit)
+                            if not binary:
+                                out[at] = value & 0xFF
+                                out[at + 1] = value >> 8
+                                at += 2
+                    bit += 1
         return at
 
-    return expand
+    @njit(cache=True)
+    def decode(body, first, channels, wide, cin, taps, order, binary, weights):
+        at, bit, mask, size = 0, 8, 0, body.size
+        for c in range(cin):
+            for tap in order:
+                for lane in range(wide):
+                    if bit == 8:
+                        if at >= size:
+                            return -1
+                        bit, mask = 0, body[at]
+                        at += 1
+                    value = 0
+                    if mask >> bit & 1:
+                        if binary:
+                            value = 1
+                        elif at + 2 > size:
+                            return -1
+                        else:
+                            value = body[at] | body[at + 1] << 8
+                            at += 2
+                        if lane >= channels or tap < 0:
+                            return -2
+                    if lane < channels and tap >= 0:
+                        weights[first + (lane * cin + c) * taps + tap] = value
+                    bit += 1
+        if bit < 8 and mask >> bit:
+            return -2
+        return at
+
+    return SimpleNamespace(encode=encode, decode=decode)

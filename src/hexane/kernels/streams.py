@@ -10,7 +10,7 @@ import numpy as np
 
 from hexane.errors import FormatError
 from hexane.kernels import sparse
-from hexane.kernels.layout import SPARSE_LANES, KernelLayout, Pass, align
+from hexane.kernels.layout import CHUNK_ALIGN, KernelLayout, Pass, align
 
 Arrays = tuple[np.ndarray, np.ndarray | None]
 
@@ -131,84 +131,42 @@ def unpack_unicast(layout: KernelLayout, streams: np.ndarray, where: str) -> Arr
 # ---- sparse (§9.6, §9.10) ---
 
 
-def _phases(kernels: np.ndarray, layout: KernelLayout) -> np.ndarray:
-    """Kernels [..., kh, kw] as [..., position]: row phase, column phase, row, column; missing positions are zero."""
-    (sy, sx), lead = layout.stride, kernels.shape[:-2]
-    kh, kw = align(layout.kh, sy), align(layout.kw, sx)
-    even = _shared(_shared(kernels, kh, -2), kw, -1).reshape(*lead, kh // sy, sy, kw // sx, sx)
-    order = tuple(range(len(lead))) + tuple(len(lead) + axis for axis in (1, 3, 0, 2))
-    return even.transpose(order).reshape(*lead, kh * kw)
-
-
-def _from_phases(positions: np.ndarray, layout: KernelLayout, where: str) -> np.ndarray:
-    """The inverse of :func:`_phases`."""
-    (sy, sx), lead = layout.stride, positions.shape[:-1]
-    kh, kw = align(layout.kh, sy), align(layout.kw, sx)
-    split = positions.reshape(*lead, sy, sx, kh // sy, kw // sx)
-    order = tuple(range(len(lead))) + tuple(len(lead) + axis for axis in (2, 0, 3, 1))
-    even = split.transpose(order).reshape(*lead, kh, kw)
-    if even[..., layout.kh :, :].any() or even[..., layout.kw :].any():
-        raise FormatError("a sparse body has values outside its kernel", where=where)
-    return even[..., : layout.kh, : layout.kw]
-
-
 def pack_sparse(layout: KernelLayout, weights: np.ndarray, bias: np.ndarray | None, prefix: bytes) -> list[bytes]:
     """The cores' streams; their sizes depend on the zeros among the weights."""
+    order = sparse.tap_order(layout)
     chunks = []
     for core in range(layout.active):
         pieces = [prefix]
-        for block, lanes, start in _sparse_blocks(layout, core, weights, bias):
-            # [part, lane, cin, position] to [part, cin, position, lane], lanes in fours
-            cells = np.zeros((len(block), layout.cin, layout.positions, align(lanes, SPARSE_LANES)), "<u2")
-            cells[..., : block.shape[1]] = np.moveaxis(_phases(block, layout), 1, -1)
-            bodies = sparse.encode(cells.reshape(len(block), -1), layout.binary)
-            for i, body in enumerate(bodies):
-                piece = body if start is None else _shared(start[i], lanes, 0).tobytes() + body
-                if layout.groups > 1:
-                    piece += bytes(-len(piece) % 64)
-                pieces.append(piece)
+        for body in sparse.bodies(layout, core):
+            piece = sparse.encode(layout, weights, body, order)
+            if bias is not None:
+                row = bias[body.first : body.first + body.channels]
+                piece = _shared(row, body.lanes, 0).tobytes() + piece
+            pieces.append(piece + bytes(-len(piece) % CHUNK_ALIGN) if layout.groups > 1 else piece)
         chunk = b"".join(pieces)
-        chunks.append(chunk + bytes(-len(chunk) % 64))
+        chunks.append(chunk + bytes(-len(chunk) % CHUNK_ALIGN))
     return chunks
 
 
-def _sparse_blocks(layout: KernelLayout, core: int, weights: np.ndarray, bias: np.ndarray | None):
-    """The core's bodies in stream order, in runs of equal shape: ([body, lane, cin, kh, kw], lanes, bias per body)."""
-    if layout.unicast:
-        mine = slice(core, None, layout.cores)
-        yield weights[mine, None], 1, None if bias is None else bias[mine, None]
-        return
-    grouped = weights.reshape(layout.groups, layout.cout, layout.cin, layout.kh, layout.kw)
-    starts = None if bias is None else bias.reshape(layout.groups, layout.cout)
-    for step in layout.passes():
-        first = step.first + core * step.lanes
-        mine = slice(first, min(first + step.lanes, layout.cout))
-        if first < layout.cout:
-            yield grouped[:, mine], step.lanes, None if starts is None else starts[:, mine]
-
-
-def unpack_sparse(layout: KernelLayout, streams: list[np.ndarray], where: str) -> tuple[Arrays, tuple[int, ...]]:
+def unpack_sparse(layout: KernelLayout, chunks: list[np.ndarray], where: str) -> tuple[Arrays, tuple[int, ...]]:
     """The inverse of :func:`pack_sparse`, and the bytes that each core read."""
+    order = sparse.tap_order(layout)
     weights = np.empty(layout.weight_shape, np.uint16)
     bias = np.empty(layout.weight_shape[0], np.uint16) if layout.bias else None
     ends = []
-    for core, stream in enumerate(streams):
+    for core, stream in enumerate(chunks):
         at = layout.prefix
-        for block, lanes, start in _sparse_blocks(layout, core, weights, bias):
-            wide = align(lanes, SPARSE_LANES)
-            cells = np.empty((len(block), layout.cin * layout.positions * wide), np.uint16)
-            for i in range(len(block)):
-                if start is not None:
-                    if at + 2 * lanes > stream.size:
-                        raise FormatError("a sparse stream ends in its bias", offset=at, where=where)
-                    start[i] = stream[at : at + 2 * lanes].view("<u2")[: start.shape[1]]
-                    at += 2 * lanes
-                at = sparse.decode(stream, at, cells[i], layout.binary, f"{where}, core {core}")
-                if layout.groups > 1:
-                    at = align(at)
-            lanes_last = cells.reshape(len(block), layout.cin, layout.positions, wide)
-            if lanes_last[..., block.shape[1] :].any():
-                raise FormatError("a sparse body has values in lanes that do not exist", where=f"{where}, core {core}")
-            block[...] = _from_phases(np.moveaxis(lanes_last[..., : block.shape[1]], -1, 1), layout, where)
+        place = f"{where}, core {core}"
+        for body in sparse.bodies(layout, core):
+            if bias is not None:
+                behind = at + 2 * body.lanes
+                if behind > stream.size:
+                    raise FormatError("a sparse stream ends in its bias", offset=at, where=place)
+                row = stream[at:behind].view("<u2")
+                bias[body.first : body.first + body.channels] = row[: body.channels]
+                at = behind
+            at = sparse.decode(layout, stream, at, weights, body, order, place)
+            if layout.groups > 1:
+                at = align(at)
         ends.append(align(at))
     return (weights, bias), tuple(ends)
