@@ -107,6 +107,7 @@ class Layout:
             at += 1 + len(record.addresses)
         self.heads = tuple(heads)
         self.size = at
+        self.plans: dict[str, list] = {}  # what Task.fields() reads, by generation
 
     @cached_property
     def position(self) -> dict[int, int]:

@@ -6,6 +6,7 @@ they are asked for, and copies it when it is changed for the first time.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterable, Sequence
 
@@ -13,6 +14,8 @@ from hexane.errors import FormatError, UsageError
 from hexane.isa.generations import Family, family_of
 from hexane.isa.records import Heads, Layout, Record
 from hexane.isa.task import Place, Task
+
+_NOT_ZERO = re.compile(rb"[^\0]")
 
 PAGE = 0x4000
 """An H13 task never straddles a page of this many bytes."""
@@ -26,6 +29,9 @@ def decode_stream(data: bytes | bytearray | memoryview, generation: str) -> list
     data : the section from its byte 0, with the gaps between tasks (and, from H14 on, the frame in front).
     generation : ``"h13"`` .. ``"h18"``.
 
+    An H13 stream does not say where its first task ends: it ends where only zeros follow. (So a first task whose last
+    record writes 0 to address 0 and nothing else would lose that record; none does.)
+
     Raises
     ------
     FormatError : with the byte offset, where the bytes are no such stream.
@@ -35,9 +41,8 @@ def decode_stream(data: bytes | bytearray | memoryview, generation: str) -> list
     raw = bytes(data)
     if any(raw[len(raw) & ~3 :]):
         raise FormatError("the stream ends inside a word", offset=len(raw) & ~3)
-    words = memoryview(raw[: len(raw) & ~3]).cast("I")
     decode = _decode_packed if family.packed else _decode_linked
-    return decode(family, words, len(raw))
+    return decode(family, raw)
 
 
 def encode_stream(tasks: Iterable[Task], generation: str) -> bytes:
@@ -134,8 +139,7 @@ class Layouts:
 def _layout(family: Family, words: memoryview, start: int, stop: int, seen: Layouts, open_end: bool) -> Layout:
     """Walk the record heads of the task at word ``start``.
 
-    With ``open_end`` the task's size is not known: it ends behind the record of its last block, or where only zeros
-    follow up to ``stop``.
+    With ``open_end`` the task's size is not known: it ends where only zeros follow up to ``stop``.
     """
     header_words = family.header_words + family.extended(words[start + family.flags_word])
     if start + header_words > stop:
@@ -152,7 +156,6 @@ def _layout(family: Family, words: memoryview, start: int, stop: int, seen: Layo
     at = start + header_words
     heads: list[int] = []
     records: list[Record] = []
-    final = family.table.blocks[-1]
     while at < stop:
         head = words[at]
         if open_end and head == 0 and not any(words[at:stop]):
@@ -169,19 +172,23 @@ def _layout(family: Family, words: memoryview, start: int, stop: int, seen: Layo
         heads.append(head)
         records.append(record)
         at = end
-        if open_end and record.addresses[-1] == final.address + 4 * final.words - 4:
-            break
     layout = seen.last = seen.intern(family.heads, header_words, tuple(heads), records)
     return layout
 
 
-def _decode_linked(family: Family, words: memoryview, length: int) -> list[Task]:
+def _word_view(raw: bytes) -> memoryview:
+    view = memoryview(raw)[: len(raw) & ~3]
+    return view.cast("I")
+
+
+def _decode_linked(family: Family, raw: bytes) -> list[Task]:
     """H13: a list linked by NextPointer and NextSize; the first task, at byte 0, ends after its last record."""
     tasks: list[Task] = []
     seen = Layouts()
     spans: dict[int, int] = {}
     at, size = 0, 0
-    total = len(words)
+    words = _word_view(raw)
+    total, length = len(words), len(raw)
     while True:
         if at + family.header_words > total:
             raise FormatError("the stream ends inside a task header", offset=4 * at)
@@ -209,11 +216,12 @@ def _decode_linked(family: Family, words: memoryview, length: int) -> list[Task]
     return tasks
 
 
-def _decode_packed(family: Family, words: memoryview, length: int) -> list[Task]:
+def _decode_packed(family: Family, raw: bytes) -> list[Task]:
     """H14 and later: a frame of four words, then tasks on 16-byte boundaries; header word 0 has a task's size."""
     tasks: list[Task] = []
     seen = Layouts()
-    total = len(words)
+    words = _word_view(raw)
+    total, length = len(words), len(raw)
     frame_words = len(family.frame)
     if total < frame_words:
         raise FormatError(f"a stream of {length} bytes has no room for its frame of 16", offset=0)
@@ -223,8 +231,9 @@ def _decode_packed(family: Family, words: memoryview, length: int) -> list[Task]
     at = end = frame_words
     while at < total:
         size = words[at] >> 16 & 0x7FF
-        if not size and not any(words[at : at + 4]):  # a zero frame
-            at += 4
+        if not size and not any(words[at : at + 4]):  # a frame of zeros, or many
+            found = _NOT_ZERO.search(raw, 4 * at)
+            at = found.start() // 16 * 4 if found else total
             continue
         if size < family.header_words:
             raise FormatError(f"a task of {size} words; its header has {family.header_words}", offset=4 * at)

@@ -14,6 +14,7 @@ A register that a task does not write differs from one that it writes 0: the fir
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
@@ -155,10 +156,11 @@ class Task:
         return list(self._words)
 
     def to_bytes(self) -> bytes:
-        import struct
-
-        words = self.words()
-        return struct.pack(f"<{len(words)}I", *words)
+        """The words in little-endian order."""
+        if self._layout is None:
+            self._close()
+        words = self._words
+        return words.tobytes() if isinstance(words, memoryview) else struct.pack(f"<{len(words)}I", *words)
 
     def records(self) -> list[tuple[Record, list[int]]]:
         """The records in order, each with the values that it writes."""
@@ -178,16 +180,27 @@ class Task:
 
         Fields without a known meaning are listed when they are not 0, or when the word has no other field.
         """
-        table = self._family.table
+        layout = self.layout
+        plan = layout.plans.get(self.generation)
+        if plan is None:
+            plan = layout.plans[self.generation] = self._plan()
+        words = self._words
         result: dict[str, int] = {}
-        for key, value in self._values():
+        for name, at, shift, limit, always in plan:
+            bits = words[at] >> shift & limit
+            if bits or always:
+                result[name] = bits
+        return result
+
+    def _plan(self) -> list[tuple[str, int, int, int, bool]]:
+        """Name, position, shift, largest value of all fields in the order of the words, and whether a 0 is listed."""
+        table = self._family.table
+        plan = []
+        for key, at in self.layout.position.items():
             name, register = table.register(key)
             rows = register.fields
-            for row in rows:
-                bits = value >> row.low & row.limit
-                if bits or row.known or len(rows) == 1:
-                    result[f"{name}.{row.name}"] = bits
-        return result
+            plan += [(f"{name}.{r.name}", at, r.low, r.limit, r.known or len(rows) == 1) for r in rows]
+        return plan
 
     @property
     def is_canonical(self) -> bool:
