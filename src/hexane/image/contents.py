@@ -107,19 +107,19 @@ def _surfaces(container: Container, channels: dict[int, int]) -> tuple[Surface, 
     surfaces = []
     for tensor in container.all_of(TensorThread):
         address = next((named[key] for key in (tensor.name, tensor.second_name) if key in named), 0)
-        surfaces.append(_surface(tensor, address, numbers.get(address)))
+        surfaces.append(_surface(tensor, address, numbers.get(address), container.offset_of(tensor)))
     return tuple(sorted(surfaces, key=lambda s: (s.role == "output", s.address)))
 
 
-def _surface(tensor: TensorThread, address: int, channel: int | None) -> Surface:
+def _surface(tensor: TensorThread, address: int, channel: int | None, at: int) -> Surface:
     shape = (tensor.n, tensor.c, tensor.h, tensor.w)
     if min(shape) < 1:
-        raise FormatError(f"tensor {tensor.name!r} has the shape {shape}")
+        raise FormatError(f"tensor {tensor.name!r} has the shape {shape}", offset=at + 0x28)
     strides = (tensor.batch_stride, tensor.plane_stride, tensor.row_stride, tensor.element_stride)
     dtype = ELEMENT_NAMES.get(tensor.element_code, f"code{tensor.element_code}")
     role = {1: "input", 2: "output"}.get(tensor.role)
     if role is None:
-        raise FormatError(f"tensor {tensor.name!r} has role {tensor.role}; 1 is an input, 2 an output")
+        raise FormatError(f"tensor {tensor.name!r} has role {tensor.role}, neither 1 nor 2", offset=at + 0x14)
     return Surface(tensor.second_name or tensor.name, role, shape, strides, dtype, address, channel)
 
 

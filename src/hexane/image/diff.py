@@ -77,9 +77,7 @@ def _tasks(left: Image, right: Image) -> Iterator[Difference]:
             yield Difference(f"task[{i}]", a, b)
         elif left.generation == right.generation:
             yield from diff_tasks(ours[i], theirs[i], f"task[{i}]")
-    if left.text() == right.text():
-        return
-    if left.generation == right.generation and all(a == b for a, b in zip(ours, theirs)) and len(ours) == len(theirs):
+    if ours == theirs:
         for i, (mine, other) in enumerate(zip(ours, theirs)):
             yield from _value(f"task[{i}].offset", mine.offset, other.offset)
 

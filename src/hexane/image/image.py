@@ -110,7 +110,7 @@ class Image:
                 hint=f"hexane knows the tasks of {', '.join(GENERATIONS)}",
             )
         if not self.contents.text:
-            raise FormatError("the program has no task: section __TEXT,__text is empty or missing")
+            raise FormatError("section __TEXT,__text is empty or missing, so there is no task", offset=0x10)
         try:
             tasks = decode_stream(self.contents.text, self.generation)
         except FormatError as error:

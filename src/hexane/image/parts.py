@@ -373,6 +373,15 @@ class Container:
         """The first command of one kind, or None."""
         return next((command for command in self.commands if isinstance(command, kind)), None)
 
+    def offset_of(self, wanted: Command) -> int:
+        """File offset of a load command."""
+        at = Header.fixed_size()
+        for command in self.commands:
+            if command is wanted:
+                return at
+            at += command.size
+        raise ValueError("not a command of this container")
+
     def section(self, segment: str, name: str) -> Section | None:
         """The first section of that name, or None."""
         for part in self.segments:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hexane.errors import UnsupportedError
+from hexane.errors import HexaneError, UnsupportedError
 from hexane.image.anec_parts import AnecPackage
 from hexane.image.dialect import DIALECTS
 from hexane.image.layout import WRITABLE_GENERATIONS, lay_out
@@ -48,7 +48,10 @@ def _follows_the_rule(image: Image) -> bool:
     contents = image.contents
     if contents.generation not in WRITABLE_GENERATIONS or contents.dialect not in DIALECTS:
         return False
-    return _laid_out(image, as_read=True) == image.parts
+    try:
+        return _laid_out(image, as_read=True) == image.parts
+    except HexaneError:  # values that no program of ours can hold
+        return False
 
 
 def _laid_out(image: Image, as_read: bool = False) -> Container:

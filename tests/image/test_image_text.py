@@ -1,0 +1,100 @@
+"""Assembly text of whole programs: same bytes back, errors at line and column."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hexane
+from conftest import shared_params
+from hexane.errors import SyntaxProblem, UsageError
+from hexane.formats.anec import to_anec
+from hexane.image.text import assemble_image, disassemble_image
+from hexane.image.text.data import DataReader, data_lines
+from hexane.isa.assembly import assemble
+from image.hostile import small_program
+
+
+@pytest.mark.parametrize("path", shared_params("hwx/*.hwx"))
+@pytest.mark.parametrize("comments", [True, False])
+def test_real_files_come_back(path, comments) -> None:
+    image = hexane.open_image(path)
+    text = disassemble_image(image, comments)
+    assert ".container zin4" in text
+    assert "; " in text if comments else ";" not in text
+    assert assemble_image(text).rebuild() == path.read_bytes()
+
+
+@pytest.mark.parametrize("path", shared_params("hwx/*.hwx"))
+def test_packages_come_back(path) -> None:
+    package = to_anec(hexane.open_image(path))
+    assert assemble_image(disassemble_image(package)).rebuild() == package.rebuild()
+
+
+def test_parts_that_no_rule_gives_are_listed() -> None:
+    data = bytearray(small_program())
+    data[0x3000:0x3003] = b"abc"
+    data[8] = 11  # a generation whose tasks are not known
+    image = hexane.open_image(bytes(data))
+    text = disassemble_image(image)
+    assert ".container parts" in text and ".remainder 12288" in text and ".text" in text
+    assert assemble_image(text).rebuild() == bytes(data)
+
+
+def test_changes_in_the_text_arrive() -> None:
+    text = disassemble_image(hexane.open_image(small_program()))
+    changed = text.replace("Win=9", "Win=900").replace(".surface x ", ".surface renamed ")
+    image = assemble_image(changed)
+    assert image.tasks[1].Common.InDim.Win == 900
+    assert image.surface("renamed").shape == (1, 3, 4, 5)
+
+
+@given(
+    st.binary(max_size=400)
+    | st.builds(
+        lambda a, n, b: a * n + b, st.binary(min_size=2, max_size=2), st.integers(0, 300), st.binary(max_size=80)
+    )
+)
+@settings(deadline=None, max_examples=60)
+def test_data_lines(content: bytes) -> None:
+    reader = DataReader()
+    buffer = reader.start()
+    assemble("\n".join(data_lines(content)), "h13", reader.handlers())
+    assert bytes(buffer) == content
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (".container zin99", "zin99"),
+        (".surface x sideways shape=[1, 1, 1, 1]", "sideways"),
+        (".surface x input shape=[1, 1, 1]", "shape"),
+        (".surface x input", "takes shape"),
+        (".kernel 123", "takes one name"),
+        ('.kernel "0123"', "64 upper-case hex digits"),
+        ('.hex "00"', "no section is open"),
+        (".const 3", "takes nothing"),
+        (".part Nothing", "structure"),
+        (".part Header magick=3", "no field magick"),
+        (".part Header magic=0x100000000", "32 bits"),
+        (".part Section name=a", "behind a Segment"),
+        (".relocations [1]", "behind a Segment"),
+        (".scratch -1", "takes one number"),
+        (".ident paths=[1]", "texts"),
+        (".nothing", "unknown directive"),
+    ],
+)
+def test_errors_have_line_and_column(line: str, message: str) -> None:
+    with pytest.raises(SyntaxProblem, match=message) as caught:
+        assemble_image(f"; a comment\n{line}\n", "program.hxs")
+    assert caught.value.line == 2
+    assert "program.hxs:2:1" in str(caught.value)
+
+
+def test_huge_counts_are_refused() -> None:
+    for line in (".zero 1000000000000", ".half 0 count=100000000000"):
+        with pytest.raises(SyntaxProblem):
+            assemble_image(f".const\n{line}\n")
+    with pytest.raises(UsageError):
+        assemble_image(".container parts\n.file 99999999999999\n.part Header magic=1\n")
