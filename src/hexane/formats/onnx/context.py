@@ -1,0 +1,192 @@
+"""What a translator sees of its node: operands, attributes, the op set, what the file declares of the results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hexane.errors import GraphError, UnsupportedError
+from hexane.formats.onnx.operands import Folder, Operand, known, type_of
+from hexane.graph import Value
+from hexane.graph.types import TensorType
+
+if TYPE_CHECKING:
+    from hexane.formats.onnx.importer import Importer, Scope
+
+REQUIRED: Any = object()
+
+
+class Refused(UnsupportedError):
+    """One node that hexane cannot take, and why; the importer collects them."""
+
+
+class NodeContext:
+    """One node on its way into the graph.
+
+    ``c[i]`` is input i (a Value, an array, or None where it is left out), ``c.attr(name, default)`` an attribute,
+    ``c.ops.<op>(...)`` adds a MIL or host op (or computes it, when all its operands are constant).
+    """
+
+    def __init__(self, importer: Importer, scope: Scope, node: Any, version: int) -> None:
+        self.importer = importer
+        self.scope = scope
+        self.node = node
+        self.version = version
+        self.ops: Folder = importer.folder
+        self._attributes = {attribute.name: attribute for attribute in node.attribute}
+
+    @property
+    def title(self) -> str:
+        """The node as messages name it."""
+        name = self.node.name or next((output for output in self.node.output if output), "")
+        return f"{self.node.op_type} {name!r}"
+
+    # ------------------------------------------------------------------------------------------------- operands
+
+    def __len__(self) -> int:
+        return len(self.node.input)
+
+    def __getitem__(self, index: int) -> Any:
+        """Input ``index``, or None where the node leaves it out."""
+        if index >= len(self.node.input) or not self.node.input[index]:
+            return None
+        return self.scope.get(self.node.input[index], self)
+
+    def need(self, index: int) -> Operand:
+        """Input ``index``, which must be a tensor."""
+        operand = self[index]
+        if operand is None:
+            raise GraphError(f"{self.title} lacks input {index}")
+        if isinstance(operand, list):
+            raise Refused("its input is a sequence")
+        return operand
+
+    def inputs(self) -> list[Operand]:
+        """All inputs, none of which may be left out."""
+        return [self.need(index) for index in range(len(self.node.input))]
+
+    def has(self, index: int) -> bool:
+        return index < len(self.node.input) and bool(self.node.input[index])
+
+    def constant(self, index: int) -> np.ndarray | None:
+        """Input ``index`` as an array; None where it is left out; Refused where it is computed at run time."""
+        operand = self[index]
+        if operand is None or isinstance(operand, np.ndarray):
+            return operand
+        if isinstance(operand, Value) and operand.is_constant:
+            return operand.data
+        raise Refused(f"input {index} ({self.input_name(index)}) is computed at run time, and must be a constant")
+
+    def is_constant(self, index: int) -> bool:
+        """Whether input ``index`` is left out or known now."""
+        operand = self[index]
+        return operand is None or isinstance(operand, np.ndarray) or (isinstance(operand, Value) and operand.is_constant)
+
+    def ints(self, index: int) -> list[int] | None:
+        """A constant input as Python ints."""
+        array = self.constant(index)
+        return None if array is None else [int(item) for item in array.reshape(-1).tolist()]
+
+    def input_name(self, index: int) -> str:
+        return self.node.input[index]
+
+    # ----------------------------------------------------------------------------------------------- attributes
+
+    def attr(self, name: str, default: Any = None) -> Any:
+        """An attribute as int, float, str, list, array or graph; ``default`` where it is absent."""
+        attribute = self._attributes.get(name)
+        if attribute is None:
+            if default is REQUIRED:
+                raise GraphError(f"{self.title} lacks the attribute {name}")
+            return default
+        if attribute.ref_attr_name:
+            raise Refused(f"the attribute {name} refers to a function's parameter")
+        kind = attribute.type
+        if kind == attribute.FLOAT:
+            return float(attribute.f)
+        if kind == attribute.INT:
+            return int(attribute.i)
+        if kind == attribute.STRING:
+            return attribute.s.decode("utf-8", "replace")
+        if kind == attribute.TENSOR:
+            return self.importer.tensor(attribute.t)
+        if kind == attribute.GRAPH:
+            return attribute.g
+        if kind == attribute.FLOATS:
+            return [float(item) for item in attribute.floats]
+        if kind == attribute.INTS:
+            return [int(item) for item in attribute.ints]
+        if kind == attribute.STRINGS:
+            return [item.decode("utf-8", "replace") for item in attribute.strings]
+        raise Refused(f"the attribute {name} has a type that hexane does not read")
+
+    def has_attr(self, name: str) -> bool:
+        return name in self._attributes
+
+    def axes_input(self, index: int, name: str = "axes") -> list[int] | None:
+        """Axes that older op sets give as an attribute and newer ones as a constant input."""
+        if self.has_attr(name):
+            return self.attr(name)
+        return self.ints(index)
+
+    # -------------------------------------------------------------------------------------------------- results
+
+    def wants(self, index: int) -> bool:
+        """Whether the node names (and so may use) result ``index``."""
+        return index < len(self.node.output) and bool(self.node.output[index])
+
+    def declared(self, index: int = 0) -> TensorType | None:
+        """What the file or ONNX's inference says of result ``index``: None unless type and shape are known."""
+        if index >= len(self.node.output):
+            return None
+        return self.importer.declared.get(self.node.output[index])
+
+    def declared_shape(self, what: str, index: int = 0) -> tuple[int, ...]:
+        """The declared shape of a result; Refused where it depends on the run-time value of ``what``."""
+        type_ = self.declared(index)
+        if type_ is None:
+            raise Refused(f"the result's shape depends on {what}, which is computed at run time; the graph is static")
+        return type_.shape
+
+    # ------------------------------------------------------------------------------------------ small constructs
+
+    def like(self, value: Any, operand: Operand, shape: Sequence[int] = ()) -> np.ndarray:
+        """A constant of the operand's dtype."""
+        return np.full(tuple(shape), value, type_of(operand).carrier)
+
+    def reshape(self, operand: Operand, shape: Sequence[int]) -> Operand:
+        """Reshape to a known shape; nothing where it has that shape already."""
+        shape = tuple(int(extent) for extent in shape)
+        if type_of(operand).shape == shape:
+            return operand
+        if isinstance(operand, np.ndarray):
+            return operand.reshape(shape)
+        if 0 in shape:
+            # In MIL's reshape a 0 copies an extent; an empty tensor has nothing to keep but its type.
+            return np.zeros(shape, type_of(operand).carrier)
+        return self.ops.reshape(x=operand, shape=np.array(shape, np.int32))
+
+    def cast(self, operand: Operand, dtype: str) -> Operand:
+        """Conversion to a MIL dtype; nothing where it has that dtype already."""
+        return operand if type_of(operand).dtype == dtype else self.ops.cast(x=operand, dtype=dtype)
+
+    def transpose(self, operand: Operand, perm: Sequence[int]) -> Operand:
+        """Transposition; nothing where the order stays. Constants become views."""
+        perm = [int(axis) for axis in perm]
+        if perm == list(range(len(perm))):
+            return operand
+        if isinstance(operand, np.ndarray):
+            return operand.transpose(perm)
+        return self.ops.transpose(x=operand, perm=np.array(perm, np.int32))
+
+
+def axis_in(axis: int, rank: int) -> int:
+    """A non-negative axis; GraphError outside the rank."""
+    if not -rank <= axis < max(rank, 1):
+        raise GraphError(f"axis {axis} of a tensor of rank {rank}")
+    return axis % rank if rank else 0
+
+
+__all__ = ["REQUIRED", "NodeContext", "Operand", "Refused", "axis_in", "known", "type_of"]

@@ -1,0 +1,315 @@
+"""From a prepared ONNX model to a graph: node by node, collecting everything that hexane lacks before it refuses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hexane.errors import FormatError, GraphError, HexaneError, UnsupportedError
+from hexane.formats.onnx.context import NodeContext, Refused
+from hexane.formats.onnx.file import OnnxFile, check_claim, import_onnx, read_file, tensor_array
+from hexane.formats.onnx.operands import Folder, known, type_of
+from hexane.formats.onnx.prepare import Shapes, opset_versions, prepare
+from hexane.formats.onnx.registry import MAIN, domain_of, translators
+from hexane.graph import Graph, GraphBuilder, Value
+from hexane.graph.types import TensorType, dtype_name
+
+MAX_NODES = 200_000
+"""Nodes after unrolling loops; a file that asks for more is refused."""
+
+
+def load_onnx(source: str | Path | bytes | Any, shapes: Shapes | None = None) -> Graph:
+    """Read an ONNX model into a graph.
+
+    Parameters
+    ----------
+    source : path of an ``.onnx`` file (external data beside it are memory-mapped), its bytes, or a ``ModelProto``.
+    shapes : shapes by input name, extents by symbolic dimension; every open dimension must be bound.
+
+    Raises
+    ------
+    UnsupportedError : names every node that hexane cannot take, with the reason.
+    FormatError, GraphError, UsageError : the file, its types or the given shapes are wrong.
+    """
+    file = read_file(source)
+    model = prepare(file, shapes)
+    return Importer(file, model).run()
+
+
+@dataclass
+class Problem:
+    """A node that hexane cannot take."""
+
+    op: str
+    node: str
+    reason: str
+
+
+class Unknown:
+    """Stands for the results of a node that was refused."""
+
+
+UNKNOWN = Unknown()
+
+
+@dataclass
+class Scope:
+    """Values by name; an inner graph sees those of the graphs around it."""
+
+    importer: Importer
+    outer: Scope | None = None
+    values: dict[str, Any] = field(default_factory=dict)
+
+    def get(self, name: str, c: NodeContext) -> Any:
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.values:
+                value = scope.values[name]
+                if isinstance(value, Unknown):
+                    raise _Skipped
+                return value
+            scope = scope.outer
+        raise FormatError(
+            f"{c.title} takes {name!r}, which nothing before it makes",
+            where=self.importer.file.where,
+            hint="the graph is cyclic, unsorted or incomplete",
+        )
+
+
+class _Skipped(Exception):
+    """A node stands behind one that was refused."""
+
+
+class Importer:
+    """One run over one model."""
+
+    def __init__(self, file: OnnxFile, model: Any) -> None:
+        self.file = file
+        self.model = model
+        self.versions = opset_versions(model, file.where)
+        self.builder = GraphBuilder()
+        self.folder = Folder(self.builder)
+        self.problems: list[Problem] = []
+        self.declared = declared_types(model)
+        self.count = 0
+        self._labelled: set[int] = set()
+
+    def run(self) -> Graph:
+        """The whole graph, verified."""
+        graph = self.model.graph
+        scope = Scope(self)
+        outputs = [value.name for value in graph.output]
+        if len(set(outputs)) != len(outputs):
+            raise FormatError("two outputs have one name", where=self.file.where)
+        inputs = [value for value in graph.input if value.name not in self._initial_names()]
+        if len({value.name for value in inputs}) != len(inputs):
+            raise FormatError("two inputs have one name", where=self.file.where)
+        for name in [*outputs, *self.declared]:
+            if name:
+                self.builder.names.take(name)
+        for value in inputs:
+            scope.values[value.name] = self._input(value)
+        for name, array in self.file.weights.items():
+            self._initial(scope, name, array)
+        for tensor in graph.initializer:
+            self._initial(scope, tensor.name, self.tensor(tensor))
+        if graph.sparse_initializer:
+            raise UnsupportedError("sparse initializers", where=self.file.where, hint="store them dense")
+        self.translate(graph.node, scope)
+        self._report()
+        for name in outputs:
+            self._output(scope, name)
+        result = self.builder.graph
+        self._describe(result)
+        return result
+
+    # --------------------------------------------------------------------------------------------------- borders
+
+    def _initial_names(self) -> set[str]:
+        return {tensor.name for tensor in self.model.graph.initializer} | set(self.file.weights)
+
+    def _input(self, value: Any) -> Value:
+        kind = value.type.WhichOneof("value")
+        if kind != "tensor_type":
+            raise UnsupportedError(
+                f"input {value.name!r} is {'without a type' if kind is None else 'a ' + kind.removesuffix('_type')}; "
+                "hexane takes tensors only",
+                where=self.file.where,
+            )
+        type_ = tensor_type(value.type.tensor_type)
+        if type_ is None:
+            onnx = import_onnx()
+            code = value.type.tensor_type.elem_type
+            name = onnx.TensorProto.DataType.Name(code) if code in onnx.TensorProto.DataType.values() else str(code)
+            raise UnsupportedError(f"input {value.name!r} has element type {name}", where=self.file.where)
+        if value.name in self.builder.names:
+            # It is an output as well, or declared twice: inputs come first and own the name.
+            made = Value(value.name, type_)
+            return self.builder.function.add_input(made)
+        return self.builder.typed_input(value.name, type_)
+
+    def _initial(self, scope: Scope, name: str, array: np.ndarray) -> None:
+        scope.values[name] = array
+        if array.dtype.kind in "fiub":
+            self.folder.name_constant(array, name)
+
+    def tensor(self, proto: Any) -> np.ndarray:
+        """A small inline tensor's values."""
+        check_claim(proto, self.file.where)
+        onnx = import_onnx()
+        if proto.data_type == onnx.TensorProto.STRING:
+            return np.array([s.decode("utf-8", "replace") for s in proto.string_data], dtype=str).reshape(tuple(proto.dims))
+        return known(tensor_array(proto, None, self.file.where))
+
+    def _output(self, scope: Scope, name: str) -> None:
+        value = scope.values.get(name)
+        if value is None or isinstance(value, list):
+            what = "is a sequence" if isinstance(value, list) else "is made by no node"
+            raise (UnsupportedError if isinstance(value, list) else FormatError)(f"output {name!r} {what}", where=self.file.where)
+        if isinstance(value, np.ndarray):
+            value = self.folder.value(value)
+        if value.op is None or value.is_output:
+            value = self.builder.op("identity", x=value)
+        self._label(value, name)
+        self.builder.output(value)
+
+    def _label(self, value: Value, name: str) -> None:
+        """Give a fresh result the file's own name (all of which are reserved, so that no other value has it)."""
+        if value.op is not None:
+            if value.op.name == value.name:
+                value.op.name = name
+            value.name = name
+            self._labelled.add(id(value))
+
+    def _describe(self, graph: Graph) -> None:
+        model = self.model
+        graph.metadata["format"] = "onnx"
+        graph.metadata["opset"] = {domain or "ai.onnx": version for domain, version in self.versions.items()}
+        for key in ("producer_name", "producer_version", "domain", "doc_string"):
+            if getattr(model, key):
+                graph.metadata[key] = getattr(model, key)
+        for entry in model.metadata_props:
+            graph.metadata.setdefault("user", {})[entry.key] = entry.value
+
+    # ----------------------------------------------------------------------------------------------------- nodes
+
+    def translate(self, nodes: Any, scope: Scope) -> None:
+        """Translate nodes in order; what cannot be taken is noted, and what stands behind it left out."""
+        table = translators()
+        for node in nodes:
+            self.count += 1
+            if self.count > MAX_NODES:
+                raise UnsupportedError(f"more than {MAX_NODES} nodes after unrolling loops", where=self.file.where)
+            domain = domain_of(node.domain)
+            c = NodeContext(self, scope, node, self.versions.get(domain, 1))
+            translator = table.get((domain, node.op_type))
+            if translator is None:
+                self._refuse(c, "hexane has no such op", scope)
+                continue
+            try:
+                results = translator(c)
+            except _Skipped:
+                for name in node.output:
+                    scope.values[name] = UNKNOWN
+                continue
+            except Refused as error:
+                self._refuse(c, error.message, scope)
+                continue
+            except UnsupportedError as error:
+                self._refuse(c, error.message, scope)
+                continue
+            except HexaneError as error:
+                raise type_error(error, c, self.file.where) from error
+            except (ValueError, IndexError, TypeError, KeyError, OverflowError, MemoryError, AttributeError) as error:
+                raise FormatError(f"{c.title} is not well-formed ({error})", where=self.file.where) from error
+            self._bind(c, results, scope)
+
+    def _bind(self, c: NodeContext, results: Any, scope: Scope) -> None:
+        results = results if isinstance(results, tuple) else (results,)
+        for index, name in enumerate(c.node.output):
+            if not name:
+                continue
+            if index >= len(results) or results[index] is None:
+                self._refuse(c, f"its result {index} ({name}) has no translation", scope)
+                return
+            result = results[index]
+            if name in scope.values:
+                raise FormatError(f"{c.title} makes {name!r} a second time", where=self.file.where)
+            scope.values[name] = result
+            if isinstance(result, Value):
+                if scope.outer is None and result.op is not None and id(result) not in self._labelled:
+                    self._label(result, name)
+                self._check_declared(c, result, name)
+            elif isinstance(result, np.ndarray) and result.dtype.kind in "fiub" and scope.outer is None:
+                self.folder.name_constant(result, name)
+
+    def _check_declared(self, c: NodeContext, value: Value, name: str) -> None:
+        """The result must have the type that ONNX's rules give it: a translator that errs must not go unseen."""
+        declared = self.declared.get(name)
+        if declared is not None and c.scope.outer is None:
+            made = type_of(value)
+            if made.dtype != declared.dtype or (made.is_static and made.shape != declared.shape):
+                raise GraphError(f"{c.title} gives {made} where the file declares {declared}", where=self.file.where)
+
+    def _refuse(self, c: NodeContext, reason: str, scope: Scope) -> None:
+        domain = domain_of(c.node.domain)
+        op = c.node.op_type if domain == MAIN else f"{domain}.{c.node.op_type}"
+        self.problems.append(Problem(op, c.node.name or next(iter(c.node.output), ""), reason))
+        for name in c.node.output:
+            scope.values[name] = UNKNOWN
+
+    def _report(self) -> None:
+        if not self.problems:
+            return
+        lines = []
+        for problem in self.problems[:50]:
+            lines.append(f"{problem.op} (node {problem.node!r}): {problem.reason}")
+        if len(self.problems) > 50:
+            lines.append(f"and {len(self.problems) - 50} more")
+        ops = sorted({problem.op for problem in self.problems})
+        what = f"{len(self.problems)} node(s) that hexane cannot take ({', '.join(ops)}):\n    " + "\n    ".join(lines)
+        error = UnsupportedError(what, where=self.file.where)
+        error.problems = list(self.problems)  # type: ignore[attr-defined]
+        raise error
+
+
+def type_error(error: HexaneError, c: NodeContext, where: str) -> HexaneError:
+    """The same kind of error, with the node as its place."""
+    kind = type(error) if type(error) in (GraphError, FormatError) else GraphError
+    return kind(f"{c.title}: {error.message}", where=error.where or where, hint=error.hint)
+
+
+def tensor_type(tensor: Any) -> TensorType | None:
+    """A static tensor type of a ``TypeProto.Tensor``; None where type or shape are not known."""
+    onnx = import_onnx()
+    if not tensor.HasField("shape"):
+        return None
+    shape = []
+    for dim in tensor.shape.dim:
+        if not dim.HasField("dim_value"):
+            return None
+        shape.append(dim.dim_value)
+    try:
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+    except (KeyError, TypeError, ValueError):
+        return None
+    if dtype.name.startswith("bfloat") or (dtype.kind not in "fiub" and dtype.name.startswith("float")):
+        return TensorType("fp32", tuple(shape))
+    if dtype.kind == "O" or dtype.kind not in "fiub":
+        name = dtype.name
+        return TensorType("int8" if name.startswith("int") else "uint8", tuple(shape)) if "int" in name else None
+    return TensorType(dtype_name(dtype), tuple(shape))
+
+
+def declared_types(model: Any) -> dict[str, TensorType]:
+    """Static types of the main graph's values, as the file declares them or ONNX infers them."""
+    found = {}
+    for value in [*model.graph.value_info, *model.graph.output]:
+        if value.type.WhichOneof("value") == "tensor_type":
+            type_ = tensor_type(value.type.tensor_type)
+            if type_ is not None:
+                found[value.name] = type_
+    return found

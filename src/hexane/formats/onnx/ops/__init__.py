@@ -1,0 +1,1 @@
+"""Translators of ONNX ops, one file per family."""

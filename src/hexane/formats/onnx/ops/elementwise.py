@@ -1,0 +1,237 @@
+"""Element-wise arithmetic, comparison, logic, bits and casts."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hexane.errors import GraphError
+from hexane.formats.onnx.context import NodeContext, Operand, Refused, known, type_of
+from hexane.formats.onnx.registry import onnx_op
+from hexane.graph.types import DTYPES, FLOATS, dtype_name
+
+_UNARY = {
+    "Abs": "abs", "Acos": "acos", "Asin": "asin", "Atan": "atan", "Atanh": "atanh", "Ceil": "ceil", "Cos": "cos",
+    "Cosh": "cosh", "Erf": "erf", "Exp": "exp", "Floor": "floor", "Not": "logical_not", "Round": "round", "Sign": "sign",
+    "Sin": "sin", "Sinh": "sinh", "Sqrt": "sqrt", "Tan": "tan", "Tanh": "tanh",
+    "Acosh": "onnx.Acosh", "Asinh": "onnx.Asinh", "BitwiseNot": "onnx.BitwiseNot", "IsNaN": "onnx.IsNaN",
+}  # fmt: skip
+
+_BINARY = {
+    "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "real_div", "And": "logical_and", "Or": "logical_or", "Xor": "logical_xor",
+    "Equal": "equal", "Greater": "greater", "GreaterOrEqual": "greater_equal", "Less": "less", "LessOrEqual": "less_equal",
+    "BitwiseAnd": "onnx.BitwiseAnd", "BitwiseOr": "onnx.BitwiseOr", "BitwiseXor": "onnx.BitwiseXor",
+}  # fmt: skip
+
+_VARIADIC = {"Max": "maximum", "Min": "minimum", "Sum": "add"}
+
+
+@onnx_op(*_UNARY)
+def unary(c: NodeContext) -> Operand:
+    return c.ops.op(_UNARY[c.node.op_type], x=c.need(0))
+
+
+@onnx_op(*_BINARY)
+def binary(c: NodeContext) -> Operand:
+    """ONNX broadcasts as NumPy does from op set 7 on."""
+    x, y = c.need(0), c.need(1)
+    op = _BINARY[c.node.op_type]
+    if op == "equal" and "string" in (type_of(x).dtype, type_of(y).dtype):
+        if isinstance(x, np.ndarray) and isinstance(y, np.ndarray):
+            return np.equal(x, y)
+        raise Refused("it compares strings")
+    return c.ops.op(op, x=x, y=y)
+
+
+@onnx_op(*_VARIADIC)
+def variadic(c: NodeContext) -> Operand:
+    first, *rest = c.inputs()
+    for other in rest:
+        first = c.ops.op(_VARIADIC[c.node.op_type], x=first, y=other)
+    return first if rest else c.ops.identity(x=first)
+
+
+@onnx_op("Mean")
+def mean(c: NodeContext) -> Operand:
+    operands = c.inputs()
+    total = variadic_sum(c, operands)
+    return c.ops.real_div(x=total, y=c.like(len(operands), total))
+
+
+def variadic_sum(c: NodeContext, operands: list[Operand]) -> Operand:
+    total, *rest = operands
+    for other in rest:
+        total = c.ops.add(x=total, y=other)
+    return total
+
+
+@onnx_op("Neg")
+def neg(c: NodeContext) -> Operand:
+    x = c.need(0)
+    return c.ops.mul(x=x, y=c.like(-1, x))
+
+
+@onnx_op("Reciprocal")
+def reciprocal(c: NodeContext) -> Operand:
+    return c.ops.inverse(x=c.need(0), epsilon=0.0)
+
+
+@onnx_op("Log")
+def log(c: NodeContext) -> Operand:
+    return c.ops.log(x=c.need(0), epsilon=0.0)
+
+
+@onnx_op("Pow")
+def power(c: NodeContext) -> Operand:
+    x, y = c.need(0), c.need(1)
+    if type_of(x).dtype != type_of(y).dtype:
+        if isinstance(y, np.ndarray) and (type_of(x).dtype in FLOATS or (y == np.trunc(y)).all()):
+            y = c.cast(y, type_of(x).dtype)
+        else:
+            return c.ops.op("onnx.Pow", x=x, y=y)
+    return c.ops.pow(x=x, y=y)
+
+
+@onnx_op("Mod")
+def mod(c: NodeContext) -> Operand:
+    x, y = c.need(0), c.need(1)
+    if c.attr("fmod", 0):
+        return c.ops.op("onnx.Mod", x=x, y=y, fmod=True)
+    if type_of(x).dtype in FLOATS and c.version < 28:
+        raise GraphError("Mod of floats needs fmod = 1")
+    return c.ops.mod(x=x, y=y)
+
+
+@onnx_op("BitShift")
+def bit_shift(c: NodeContext) -> Operand:
+    direction = c.attr("direction", "")
+    if direction not in ("LEFT", "RIGHT"):
+        raise GraphError(f"BitShift direction {direction!r}")
+    return c.ops.op("onnx.BitShift", x=c.need(0), y=c.need(1), direction=direction)
+
+
+@onnx_op("IsInf")
+def is_inf(c: NodeContext) -> Operand:
+    positive, negative = bool(c.attr("detect_positive", 1)), bool(c.attr("detect_negative", 1))
+    return c.ops.op("onnx.IsInf", x=c.need(0), detect_positive=positive, detect_negative=negative)
+
+
+@onnx_op("Where")
+def where(c: NodeContext) -> Operand:
+    return c.ops.select(cond=c.need(0), a=c.need(1), b=c.need(2))
+
+
+@onnx_op("Identity")
+def identity(c: NodeContext) -> object:
+    return c[0]
+
+
+@onnx_op("Dropout")
+def dropout(c: NodeContext) -> object:
+    """The identity at inference; the mask, where it is asked for, is all true."""
+    x = c.need(0)
+    if c.version >= 12 and c.has(2):
+        training = c.constant(2)
+        ratio = c.constant(1)
+        if training is not None and bool(training.reshape(())) and (ratio is None or float(ratio.reshape(())) > 0):
+            raise Refused("it drops at random (training_mode)")
+    return x, np.ones(type_of(x).shape, bool) if c.wants(1) else None
+
+
+def element_type(c: NodeContext, code: int) -> str:
+    """MIL's name of an ONNX element type; Refused for strings and types below a byte."""
+    import onnx
+
+    try:
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(code)
+    except (KeyError, TypeError, ValueError):
+        raise GraphError(f"unknown element type {code}") from None
+    name = onnx.TensorProto.DataType.Name(code)
+    if name == "BFLOAT16":
+        raise Refused("it converts to bfloat16, whose rounding the graph does not carry")
+    if dtype.kind not in "fiub" or dtype.name.startswith("float8"):
+        raise Refused(f"it makes {name}")
+    return dtype_name(dtype)
+
+
+@onnx_op("Cast")
+def cast(c: NodeContext) -> Operand:
+    return _cast(c, element_type(c, c.attr("to", 0)))
+
+
+@onnx_op("CastLike")
+def cast_like(c: NodeContext) -> Operand:
+    return _cast(c, type_of(c.need(1)).dtype)
+
+
+def _cast(c: NodeContext, dtype: str) -> Operand:
+    x = c.need(0)
+    if type_of(x).dtype == "string":
+        raise Refused("it reads numbers from strings")
+    return x if type_of(x).dtype == dtype else c.ops.cast(x=x, dtype=dtype)
+
+
+@onnx_op("BitCast")
+def bit_cast(c: NodeContext) -> Operand:
+    x = c.need(0)
+    dtype = element_type(c, c.attr("to", 0))
+    source = type_of(x).dtype
+    if DTYPES[source].bits != DTYPES[dtype].bits:
+        raise GraphError(f"BitCast from {source} to {dtype} changes the width")
+    return c.ops.op("onnx.BitCast", x=x, source=source, dtype=dtype)
+
+
+@onnx_op("Constant")
+def constant(c: NodeContext) -> Operand:
+    for name, make in (
+        ("value", lambda v: v),
+        ("value_float", np.float32),
+        ("value_int", np.int64),
+        ("value_floats", lambda v: np.array(v, np.float32)),
+        ("value_ints", lambda v: np.array(v, np.int64)),
+        ("value_string", lambda v: np.array(v)),
+        ("value_strings", lambda v: np.array(v, dtype=str)),
+    ):
+        if c.has_attr(name):
+            return known(np.asarray(make(c.attr(name))))
+    raise Refused("its value is sparse, or missing")
+
+
+@onnx_op("ConstantOfShape")
+def constant_of_shape(c: NodeContext) -> Operand:
+    value = c.attr("value", np.zeros(1, np.float32)).reshape(())
+    if not c.is_constant(0):
+        return c.ops.op("onnx.Fill", x=value, shape=c.need(0), output_shape=c.declared_shape("the input"))
+    return filled(c, c.ints(0) or [], value)
+
+
+def filled(c: NodeContext, shape: list[int], value: np.ndarray) -> Operand:
+    """A constant of one value, without the memory: a broadcast view."""
+    from hexane.graph.types import TensorType
+
+    if any(extent < 0 for extent in shape):
+        raise GraphError(f"a shape {shape} with a negative extent")
+    TensorType(dtype_name(value.dtype), tuple(shape))
+    return np.broadcast_to(value, tuple(shape))
+
+
+@onnx_op("EyeLike")
+def eye_like(c: NodeContext) -> Operand:
+    x = type_of(c.need(0))
+    if x.rank != 2 or not x.is_static:
+        raise GraphError(f"EyeLike takes a matrix, not {x}")
+    dtype = element_type(c, c.attr("dtype")) if c.has_attr("dtype") else x.dtype
+    return np.eye(*x.shape, k=c.attr("k", 0), dtype=DTYPES[dtype].carrier)
+
+
+@onnx_op("Range")
+def arange(c: NodeContext) -> Operand:
+    if all(c.is_constant(i) for i in range(3)):
+        start, limit, delta = (c.constant(i).reshape(()) for i in range(3))  # type: ignore[union-attr]
+        if delta == 0:
+            raise GraphError("a range with step 0")
+        count = max(int(np.ceil((float(limit) - float(start)) / float(delta))), 0)
+        if count > 1 << 26:
+            raise GraphError(f"a range of {count} numbers")
+        return (start + np.arange(count).astype(start.dtype) * delta).astype(start.dtype)
+    x, limit, delta = (c.reshape(c.need(i), ()) for i in range(3))
+    return c.ops.op("onnx.Range", x=x, limit=limit, delta=delta, output_shape=c.declared_shape("its inputs"))

@@ -1,0 +1,61 @@
+"""Reductions along axes, and indices of extremes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hexane.formats.onnx.context import NodeContext, Operand, axis_in, type_of
+from hexane.formats.onnx.registry import onnx_op
+
+_KINDS = {
+    "ReduceSum": "sum", "ReduceMean": "mean", "ReduceMax": "max", "ReduceMin": "min", "ReduceProd": "prod", "ReduceL1": "l1_norm",
+    "ReduceL2": "l2_norm", "ReduceLogSum": "log_sum", "ReduceLogSumExp": "log_sum_exp", "ReduceSumSquare": "sum_square",
+}  # fmt: skip
+
+
+@onnx_op(*_KINDS)
+def reduce(c: NodeContext) -> Operand:
+    """Axes are an attribute or, from op set 13 (sum) and 18 (the others), an input."""
+    x, kind = c.need(0), _KINDS[c.node.op_type]
+    keep, keep_all = bool(c.attr("keepdims", 1)), bool(c.attr("noop_with_empty_axes", 0))
+    if not c.has_attr("axes") and not c.is_constant(1):
+        shape = c.declared_shape("axes")
+        return c.ops.op("onnx.Reduce", x=x, axes=c.need(1), kind=kind, keep_dims=keep, keep_all=keep_all, output_shape=shape)
+    axes = c.axes_input(1)
+    rank = len(type_of(x).shape)
+    if not axes:
+        if keep_all:
+            return _unreduced(c, x, kind)
+        axes = list(range(rank))
+    if not rank:
+        return _unreduced(c, x, kind)
+    axes = sorted(axis_in(axis, rank) for axis in axes)
+    return c.ops.op(f"reduce_{kind}", x=x, axes=np.array(axes, np.int32), keep_dims=keep)
+
+
+def _unreduced(c: NodeContext, x: Operand, kind: str) -> Operand:
+    """What is left of a reduction over no axes."""
+    if kind in ("l1_norm", "l2_norm"):
+        return c.ops.abs(x=x)
+    if kind == "sum_square":
+        return c.ops.square(x=x)
+    if kind == "log_sum":
+        return c.ops.log(x=x, epsilon=0.0)
+    return c.ops.identity(x=x)
+
+
+@onnx_op("ArgMax", "ArgMin")
+def arg_extreme(c: NodeContext) -> Operand:
+    x = c.need(0)
+    axis = axis_in(c.attr("axis", 0), len(type_of(x).shape))
+    keep = bool(c.attr("keepdims", 1))
+    op = "reduce_argmax" if c.node.op_type == "ArgMax" else "reduce_argmin"
+    if not c.attr("select_last_index", 0):
+        return _index(c, op, x, axis, keep)
+    extent = type_of(x).shape[axis]
+    first = _index(c, op, c.ops.reverse(x=x, axes=np.array([axis], np.int32)), axis, keep)
+    return c.ops.sub(x=c.like(extent - 1, first), y=first)
+
+
+def _index(c: NodeContext, op: str, x: Operand, axis: int, keep: bool) -> Operand:
+    return c.cast(c.ops.op(op, x=x, axis=axis, keep_dims=keep, output_dtype="int32"), "int64")

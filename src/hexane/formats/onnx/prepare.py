@@ -1,0 +1,240 @@
+"""Before translation: bind dimensions, infer shapes, inline functions, fold what only computes shapes.
+
+All of this is onnx's and onnxscript's own work, done on a model whose large weights have been taken out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from hexane.errors import FormatError, UnsupportedError, UsageError
+from hexane.formats.onnx.file import OnnxFile, all_graphs, import_onnx
+from hexane.formats.onnx.registry import MAIN, domain_of, translators
+
+OLDEST = 7
+"""Models of an older op set are raised to this one first."""
+
+Shapes = Mapping[str, "Sequence[int | str] | int"]
+
+_FOLD_WORTHY = {"If", "Loop", "Scan", "SequenceMap"}
+
+
+def prepare(file: OnnxFile, shapes: Shapes | None = None) -> Any:
+    """The file's model with static inputs, known functions inlined and control flow folded where it is constant."""
+    model = file.model
+    versions = opset_versions(model, file.where)
+    bind_shapes(model, shapes or {}, set(file.weights), file.where)
+    if versions.get(MAIN, OLDEST) < OLDEST:
+        model = _raise_opset(model, file.where)
+    model = infer(model, file.where)
+    if model.functions:
+        model = infer(_guard(lambda: import_onnx().inliner.inline_local_functions(model), file.where, "inlining"), file.where)
+    for _ in range(4):
+        expandable = _expandable(model)
+        if not expandable:
+            break
+        expanded = _guard(
+            lambda: import_onnx().inliner.inline_selected_functions(model, expandable, False, True), file.where, "inlining"
+        )
+        model = infer(expanded, file.where)
+    if any(node.op_type in _FOLD_WORTHY for graph in all_graphs(model.graph) for node in graph.node):
+        model = _fold(model)
+    return model
+
+
+def opset_versions(model: Any, where: str) -> dict[str, int]:
+    """Op set version by domain; UnsupportedError for one newer than the installed onnx knows."""
+    onnx = import_onnx()
+    versions = {domain_of(entry.domain): entry.version for entry in model.opset_import}
+    newest = onnx.defs.onnx_opset_version()
+    main = versions.get(MAIN, 1)
+    if main > newest:
+        raise UnsupportedError(
+            f"the model uses op set {main}; the installed onnx {onnx.__version__} knows up to {newest}",
+            where=where,
+            hint="pip install -U onnx",
+        )
+    return versions
+
+
+def bind_shapes(model: Any, shapes: Shapes, weights: set[str], where: str) -> None:
+    """Give every input a static shape. ``shapes`` holds shapes by input name and extents by symbolic name.
+
+    Declared shapes that a binding contradicts are dropped, so that inference finds the right ones.
+    """
+    initial = {tensor.name for tensor in model.graph.initializer} | weights
+    inputs = {value.name: value for value in model.graph.input if value.name not in initial}
+    symbols: dict[str, int] = {}
+    overridden = False
+    for name, wanted in shapes.items():
+        if name in inputs:
+            continue
+        if isinstance(wanted, int) or (len(wanted) == 1 and not _has_symbol(model, name) is None):
+            symbols[name] = _extent(wanted if isinstance(wanted, int) else wanted[0], name)
+        else:
+            raise UsageError(f"the model has no input {name!r}", where=where, hint=f"inputs: {', '.join(inputs) or 'none'}")
+    for name, value in inputs.items():
+        if value.type.WhichOneof("value") != "tensor_type":
+            continue
+        tensor = value.type.tensor_type
+        if name in shapes:
+            wanted = shapes[name]
+            wanted = (wanted,) if isinstance(wanted, int) else tuple(wanted)
+            if tensor.HasField("shape") and len(tensor.shape.dim) != len(wanted):
+                raise UsageError(
+                    f"input {name!r} has {len(tensor.shape.dim)} dimensions, {len(wanted)} were given", where=where
+                )
+            old = list(tensor.shape.dim)
+            for dim, extent in zip(old, wanted):
+                if dim.HasField("dim_param") and dim.dim_param:
+                    symbols.setdefault(dim.dim_param, _extent(extent, name))
+                elif dim.HasField("dim_value") and dim.dim_value > 0 and dim.dim_value != int(extent):
+                    overridden = True
+            tensor.ClearField("shape")
+            tensor.shape.SetInParent()
+            for extent in wanted:
+                tensor.shape.dim.add().dim_value = _extent(extent, name)
+    unknown = sorted(set(k for k in symbols if k in shapes) - _symbols(model))
+    if unknown:
+        raise UsageError(
+            f"the model has neither an input nor a dimension {unknown[0]!r}",
+            where=where,
+            hint=f"inputs: {', '.join(inputs) or 'none'}; dimensions: {', '.join(sorted(_symbols(model))) or 'none'}",
+        )
+    for graph in all_graphs(model.graph):
+        for value in [*graph.input, *graph.output, *graph.value_info]:
+            if value.type.WhichOneof("value") == "tensor_type":
+                for dim in value.type.tensor_type.shape.dim:
+                    if dim.dim_param in symbols:
+                        dim.dim_value = symbols[dim.dim_param]
+    open_inputs = []
+    for name, value in inputs.items():
+        if value.type.WhichOneof("value") != "tensor_type":
+            continue
+        tensor = value.type.tensor_type
+        if not tensor.HasField("shape"):
+            open_inputs.append(f"{name} [rank unknown]")
+        elif any(not dim.HasField("dim_value") or dim.dim_value < 0 for dim in tensor.shape.dim):
+            extents = ", ".join(str(d.dim_value) if d.HasField("dim_value") else d.dim_param or "?" for d in tensor.shape.dim)
+            open_inputs.append(f"{name} [{extents}]")
+    if open_inputs:
+        first = open_inputs[0].split(" ")[0]
+        raise UsageError(
+            f"the graph is static, and these inputs have open dimensions: {'; '.join(open_inputs)}",
+            where=where,
+            hint=f'bind them: shapes={{"{first}": (1, ...)}} or --shape {first}=1x...',
+        )
+    if shapes:
+        # Intermediate shapes in the file may be those of other bindings; inference knows better.
+        del model.graph.value_info[:]
+    if overridden:
+        for value in model.graph.output:
+            if value.type.WhichOneof("value") == "tensor_type":
+                value.type.tensor_type.ClearField("shape")
+
+
+def _extent(extent: Any, name: str) -> int:
+    if not isinstance(extent, int) or isinstance(extent, bool) or extent < 0:
+        raise UsageError(f"{extent!r} is no extent for {name!r}", hint="a non-negative integer is needed")
+    return extent
+
+
+def _symbols(model: Any) -> set[str]:
+    found = set()
+    for graph in all_graphs(model.graph):
+        for value in [*graph.input, *graph.output, *graph.value_info]:
+            if value.type.WhichOneof("value") == "tensor_type":
+                found |= {dim.dim_param for dim in value.type.tensor_type.shape.dim if dim.dim_param}
+    return found
+
+
+def _has_symbol(model: Any, name: str) -> bool | None:
+    return True if name in _symbols(model) else None
+
+
+def infer(model: Any, where: str) -> Any:
+    """onnx's shape inference with data propagation; inconsistent declarations are left as they stand."""
+    onnx = import_onnx()
+    try:
+        return onnx.shape_inference.infer_shapes(model, check_type=False, strict_mode=False, data_prop=True)
+    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError, UnicodeError) as error:
+        raise FormatError(f"shape inference refuses the model ({_first_line(error)})", where=where) from error
+
+
+def _guard(work: Any, where: str, what: str) -> Any:
+    try:
+        return work()
+    except (RuntimeError, ValueError, TypeError, KeyError) as error:
+        raise FormatError(f"{what} fails ({_first_line(error)})", where=where) from error
+
+
+def _raise_opset(model: Any, where: str) -> Any:
+    onnx = import_onnx()
+    import onnx.version_converter
+
+    try:
+        return onnx.version_converter.convert_version(model, OLDEST)
+    except (RuntimeError, ValueError) as error:
+        raise UnsupportedError(
+            f"the model is of an op set below {OLDEST} and onnx cannot raise it ({_first_line(error)})", where=where
+        ) from error
+
+
+def _expandable(model: Any) -> list[tuple[str, str]]:
+    """Ops without a translator that ONNX itself defines by simpler ones."""
+    onnx = import_onnx()
+    versions = opset_versions(model, "model")
+    known = translators()
+    found = set()
+    for graph in all_graphs(model.graph):
+        for node in graph.node:
+            domain = domain_of(node.domain)
+            if (domain, node.op_type) in known or (domain, node.op_type) in found:
+                continue
+            try:
+                schema = onnx.defs.get_schema(node.op_type, versions.get(domain, 1), domain)
+            except onnx.defs.SchemaError:
+                continue
+            if schema.has_function or schema.has_context_dependent_function:
+                found.add((domain, node.op_type))
+    return sorted(found)
+
+
+def _fold(model: Any) -> Any:
+    """onnxscript's constant folding, which also takes constant branches and empty loops apart.
+
+    A model that it cannot handle is left as it is: what stays open is folded or refused op by op afterwards.
+    """
+    try:
+        from onnxscript import optimizer
+    except ImportError:
+        return model
+    with _silence():
+        try:
+            return optimizer.optimize(model, num_iterations=1, onnx_shape_inference=True)
+        except Exception as error:  # its failures come in every type; translation then meets the untouched model
+            logging.getLogger(__name__).info("onnxscript did not fold the model: %s", error)
+            return model
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """Keep other packages' warnings and log lines off the user's terminal."""
+    previous = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(previous)
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0][:300] if text else type(error).__name__

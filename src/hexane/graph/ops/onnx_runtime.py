@@ -1,0 +1,316 @@
+"""Host ops whose shape-like parameter (axes, sizes, counts) arrives at run time.
+
+MIL wants such parameters as constants. Where an ONNX file computes one, or takes it as an input, but declares the shape
+of the result, the op becomes one of these: typed by the declaration, and checked against it when it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from hexane.errors import GraphError
+from hexane.graph.registry import op
+from hexane.graph.types import TensorType, eval_dtype
+
+
+def runtime_op(name: str, signature: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Declare ``onnx.<name>``: its one result has the type of ``x`` and the shape ``output_shape``, checked at run time."""
+
+    def declare(evaluate: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
+        def infer(x: TensorType, output_shape: Sequence[int], **_: Any) -> TensorType:
+            return x.with_shape(output_shape)
+
+        def checked(output_shape: Sequence[int], **arguments: Any) -> np.ndarray:
+            try:
+                result = evaluate(**arguments)
+            except (ValueError, IndexError) as error:
+                raise GraphError(f"onnx.{name}: {error}") from error
+            if result.shape != tuple(output_shape):
+                raise GraphError(
+                    f"onnx.{name} made {result.shape} where the file declares {tuple(output_shape)}",
+                    hint="the value of a shape-like input contradicts the model's declared shapes",
+                )
+            return result
+
+        checked.__doc__ = evaluate.__doc__
+        checked.__module__ = __name__
+        op(f"onnx.{name}", f"{signature} output_shape:ints", infer=infer)(checked)
+        return evaluate
+
+    return declare
+
+
+@runtime_op("Reshape", "x:A shape:ints~ allow_zero:bool=False")
+def reshape(x, shape, allow_zero):  # type: ignore[no-untyped-def]
+    """Reshape; 0 copies an extent unless ``allow_zero``, -1 is what is left."""
+    wanted = [x.shape[i] if extent == 0 and not allow_zero else extent for i, extent in enumerate(shape)]
+    return x.reshape(wanted)
+
+
+@runtime_op("Expand", "x:A shape:ints~")
+def expand(x, shape):  # type: ignore[no-untyped-def]
+    """Broadcast with a shape, in both directions."""
+    return np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(shape)))
+
+
+@runtime_op("Tile", "x:A reps:ints~")
+def tile(x, reps):  # type: ignore[no-untyped-def]
+    """Repeat ``reps[i]`` times along axis i."""
+    return np.tile(x, reps)
+
+
+@runtime_op("Squeeze", "x:A axes:ints~")
+def squeeze(x, axes):  # type: ignore[no-untyped-def]
+    """Drop axes of extent 1."""
+    return np.squeeze(x, axis=tuple(axes))
+
+
+@runtime_op("Unsqueeze", "x:A axes:ints~")
+def unsqueeze(x, axes):  # type: ignore[no-untyped-def]
+    """Insert axes of extent 1; numbers count in the result."""
+    return np.expand_dims(x, tuple(axes))
+
+
+def slice_of(shape: Sequence[int], starts: Any, ends: Any, axes: Any, steps: Any) -> tuple[slice, ...]:
+    """The Python slices that ONNX's Slice means: clamped, negative numbers counted from the end."""
+    axes = range(len(starts)) if axes is None else [a % len(shape) for a in axes]
+    steps = [1] * len(starts) if steps is None else steps
+    window = [slice(None)] * len(shape)
+    for start, end, axis, step in zip(starts, ends, axes, steps):
+        extent = shape[axis]
+        if step == 0:
+            raise GraphError("a slice with step 0")
+        start, end = (value + extent if value < 0 else value for value in (start, end))
+        if step > 0:
+            start, end = min(max(start, 0), extent), min(max(end, 0), extent)
+            window[axis] = slice(start, max(end, start), step)
+        else:
+            start, end = min(max(start, 0), extent - 1), min(max(end, -1), extent - 1)
+            window[axis] = slice(start, None if end < 0 else end, step) if start > end else slice(0, 0, 1)
+    return tuple(window)
+
+
+@runtime_op("Slice", "x:A starts:ints~ ends:ints~ axes:ints~? steps:ints~?")
+def slice_(x, starts, ends, axes, steps):  # type: ignore[no-untyped-def]
+    """Strided slices along ``axes``."""
+    return x[slice_of(x.shape, starts, ends, axes, steps)]
+
+
+def pad_array(x: np.ndarray, pads: Sequence[int], axes: Sequence[int] | None, mode: str, value: Any) -> np.ndarray:
+    """ONNX's Pad: ``pads`` all befores, then all afters; negative ones crop."""
+    axes = list(range(x.ndim)) if axes is None else [a % x.ndim for a in axes]
+    if len(pads) != 2 * len(axes):
+        raise GraphError(f"{len(pads)} pads for {len(axes)} axes")
+    before, after = [0] * x.ndim, [0] * x.ndim
+    for i, axis in enumerate(axes):
+        before[axis], after[axis] = pads[i], pads[len(axes) + i]
+    crop = tuple(slice(max(-b, 0), n - max(-a, 0)) for b, a, n in zip(before, after, x.shape))
+    widths = [(max(b, 0), max(a, 0)) for b, a in zip(before, after)]
+    if mode == "constant":
+        return np.pad(x[crop], widths, constant_values=value)
+    return np.pad(x[crop], widths, mode={"reflect": "reflect", "edge": "edge", "wrap": "wrap"}[mode])
+
+
+@runtime_op("Pad", "x:A pads:ints~ value:A? axes:ints~? mode:str='constant'")
+def pad(x, pads, value, axes, mode):  # type: ignore[no-untyped-def]
+    """Constant, reflected, repeated or wrapped borders; negative pads crop."""
+    return pad_array(x, pads, axes, mode, 0 if value is None else value.reshape(()))
+
+
+@runtime_op("Reduce", "x:N axes:ints~ kind:str keep_dims:bool=True keep_all:bool=False")
+def reduce(x, axes, kind, keep_dims, keep_all):  # type: ignore[no-untyped-def]
+    """Reductions by ``kind`` (sum, mean, max, ...); no axes mean all of them, or none with ``keep_all``."""
+    return reduce_array(x, kind, tuple(axes), keep_dims, keep_all)
+
+
+def reduce_array(x: np.ndarray, kind: str, axes: tuple[int, ...], keep: bool, keep_all: bool) -> np.ndarray:
+    """One of ONNX's reductions in the type of ``x``; empty axes reduce to the neutral element."""
+    over = axes or (() if keep_all else tuple(range(x.ndim)))
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        if kind in ("max", "min") and any(x.shape[a] == 0 for a in over):
+            limits = (-np.inf, np.inf) if x.dtype.kind == "f" else (np.iinfo(x.dtype).min, np.iinfo(x.dtype).max)
+            shape = [1 if i in {a % x.ndim for a in over} else n for i, n in enumerate(x.shape)]
+            full = np.full(shape, limits[kind == "min"], x.dtype)
+            return full if keep else np.squeeze(full, tuple(over))
+        if kind == "log_sum_exp":
+            top = np.max(x, axis=over, keepdims=True, initial=-np.inf)
+            top = np.where(np.isfinite(top), top, 0)
+            total = np.log(np.sum(np.exp(x - top), axis=over, keepdims=True)) + top
+            return (total if keep else np.squeeze(total, over)).astype(x.dtype)
+        prepared = {"l1_norm": np.abs, "l2_norm": np.square, "sum_square": np.square}.get(kind, np.asarray)(x)
+        final = {"l2_norm": np.sqrt, "log_sum": np.log}.get(kind, np.asarray)
+        function = {"max": np.max, "min": np.min, "mean": np.mean, "prod": np.prod}.get(kind, np.sum)
+        return np.asarray(final(function(prepared, axis=over, keepdims=keep))).astype(x.dtype)
+
+
+@runtime_op("CumSum", "x:N axis:int~ exclusive:bool=False reverse:bool=False")
+def cumsum(x, axis, exclusive, reverse):  # type: ignore[no-untyped-def]
+    """Running sum along an axis known at run time."""
+    y = np.flip(x, axis) if reverse else x
+    total = np.cumsum(y, axis=axis, dtype=x.dtype)
+    total = total - y if exclusive else total
+    return np.flip(total, axis) if reverse else total
+
+
+@runtime_op("CumProdAt", "x:N axis:int~ exclusive:bool=False reverse:bool=False")
+def cumprod_at(x, axis, exclusive, reverse):  # type: ignore[no-untyped-def]
+    """Running product along an axis known at run time."""
+    from hexane.graph.ops.onnx_data import cumprod
+
+    return cumprod(x, axis, exclusive, reverse)
+
+
+@runtime_op("Trilu", "x:A k:int~ upper:bool=True")
+def trilu(x, k, upper):  # type: ignore[no-untyped-def]
+    """Upper or lower triangle of the last two axes from diagonal ``k`` on."""
+    return np.triu(x, k) if upper else np.tril(x, k)
+
+
+@runtime_op("Fill", "x:A shape:ints~")
+def fill(x, shape):  # type: ignore[no-untyped-def]
+    """A tensor full of ``x`` (ONNX ConstantOfShape)."""
+    return np.full(tuple(shape), x.reshape(()))
+
+
+@runtime_op("Range", "x:N limit:N delta:N")
+def arange(x, limit, delta):  # type: ignore[no-untyped-def]
+    """``x, x + delta, ...`` up to and without ``limit``."""
+    count = max(int(np.ceil((float(limit.reshape(())) - float(x.reshape(()))) / float(delta.reshape(())))), 0)
+    return (x.reshape(()) + np.arange(count).astype(x.dtype) * delta.reshape(())).astype(x.dtype)
+
+
+@runtime_op("OneHot", "x:A indices:N depth:int~ axis:int=-1")
+def one_hot(x, indices, depth, axis):  # type: ignore[no-untyped-def]
+    """``x = [off, on]``: one-hot rows of ``depth``; indices outside -depth..depth-1 give only ``off``."""
+    axis %= indices.ndim + 1
+    rows = np.arange(depth).reshape(-1, *(1,) * (indices.ndim - axis))
+    index = np.expand_dims(np.where(indices < 0, indices + depth, indices), axis)
+    return np.where(index == rows, x[1], x[0]).astype(x.dtype)
+
+
+@runtime_op("CenterCropPad", "x:A shape:ints~ axes:ints?")
+def center_crop_pad(x, shape, axes):  # type: ignore[no-untyped-def]
+    """Crop or zero-pad round the centre; an odd surplus goes behind."""
+    for extent, axis in zip(shape, range(x.ndim) if axes is None else axes):
+        surplus = x.shape[axis] - extent
+        if surplus > 0:
+            first = surplus // 2
+            x = np.take(x, range(first, first + extent), axis=axis)
+        elif surplus < 0:
+            widths = [(0, 0)] * x.ndim
+            widths[axis] = (-surplus // 2, -surplus - (-surplus // 2))
+            x = np.pad(x, widths)
+    return x
+
+
+@runtime_op("AffineGrid", "x:T size:ints~ align_corners:bool=False")
+def affine_grid(x, size, align_corners):  # type: ignore[no-untyped-def]
+    """Sampling grids ``[N, *spatial, len(spatial)]`` from the affine maps ``x [N, d, d + 1]``."""
+    spatial = tuple(size[2:])
+    axes = []
+    for extent in spatial:
+        step = np.arange(extent, dtype=np.float64)
+        axes.append(2 * step / (extent - 1) - 1 if align_corners else (2 * step + 1) / extent - 1)
+    mesh = np.meshgrid(*axes, indexing="ij")
+    points = np.stack([*mesh[::-1], np.ones(spatial)], axis=-1)
+    return np.einsum("...k,njk->n...j", points, x.astype(np.float64)).astype(x.dtype)
+
+
+def _topk_type(x: TensorType, k: Any, output_shape: Sequence[int], **_: Any) -> tuple[TensorType, TensorType]:
+    return x.with_shape(output_shape), TensorType("int64", tuple(output_shape))
+
+
+@op("onnx.TopK", "x:N k:int~ axis:int=-1 largest:bool=True output_shape:ints", infer=_topk_type)
+def topk(x, k, axis, largest, output_shape):  # type: ignore[no-untyped-def]
+    """The ``k`` largest or smallest along an axis, sorted; equal elements in the order of their indices."""
+    if k != output_shape[axis]:
+        raise GraphError(f"onnx.TopK: the file declares {output_shape[axis]} elements, asked for {k} at run time")
+    return topk_arrays(x, k, axis, largest)
+
+
+def topk_arrays(x: np.ndarray, k: int, axis: int, largest: bool) -> tuple[np.ndarray, np.ndarray]:
+    if largest:
+        flipped = np.flip(x, axis)
+        order = x.shape[axis] - 1 - np.flip(np.argsort(flipped, axis=axis, kind="stable"), axis)
+    else:
+        order = np.argsort(x, axis=axis, kind="stable")
+    index = np.take(order, range(k), axis=axis)
+    return np.take_along_axis(x, index, axis), index.astype(np.int64)
+
+
+def _split_type(x: TensorType, axis: int, output_sizes: Sequence[int], **_: Any) -> tuple[TensorType, ...]:
+    axis %= x.rank
+    return tuple(x.with_shape((*x.shape[:axis], size, *x.shape[axis + 1 :])) for size in output_sizes)
+
+
+@op("onnx.Split", "x:A split:ints~ axis:int=0 output_sizes:ints", infer=_split_type)
+def split(x, split, axis, output_sizes):  # type: ignore[no-untyped-def]
+    """Pieces along an axis, of sizes that arrive at run time."""
+    if tuple(split) != tuple(output_sizes):
+        raise GraphError(f"onnx.Split: the file declares sizes {tuple(output_sizes)}, asked for {tuple(split)} at run time")
+    return tuple(np.split(x, np.cumsum(split)[:-1], axis=axis))
+
+
+def _image_type(x: TensorType, output_shape: Sequence[int], **_: Any) -> TensorType:
+    return x.with_shape(output_shape)
+
+
+@op(
+    "onnx.Col2ImAt",
+    "x:A image_shape:ints~ block_shape:ints~ strides:ints pad:ints dilations:ints output_shape:ints",
+    infer=_image_type,
+)
+def col2im_at(x, image_shape, block_shape, strides, pad, dilations, output_shape):  # type: ignore[no-untyped-def]
+    """``onnx.Col2Im`` with shapes that arrive at run time."""
+    from hexane.graph.ops.onnx_vision import col2im
+
+    if tuple(image_shape) != tuple(output_shape[2:]):
+        raise GraphError(f"onnx.Col2ImAt: the file declares {tuple(output_shape)}, asked for an image {tuple(image_shape)}")
+    return col2im(x, image_shape, block_shape, strides, pad, dilations)
+
+
+@op(
+    "onnx.DFTAt",
+    "x:T dft_length:int~? axis:int~=1 onesided:bool=False inverse:bool=False output_shape:ints",
+    infer=_image_type,
+)
+def dft_at(x, dft_length, axis, onesided, inverse, output_shape):  # type: ignore[no-untyped-def]
+    """``onnx.DFT`` with a length or an axis that arrives at run time."""
+    from hexane.graph.ops.onnx_signal import dft
+
+    y = dft(x, dft_length, axis, onesided, inverse)
+    if y.shape != tuple(output_shape):
+        raise GraphError(f"onnx.DFTAt made {y.shape} where the file declares {tuple(output_shape)}")
+    return y.astype(eval_dtype("fp64") if x.dtype == np.float64 else x.dtype)
+
+
+@op(
+    "onnx.STFTAt",
+    "signal:T window:T? frame_step:int~ frame_length:int~? onesided:bool=True output_shape:ints",
+    infer=lambda signal, output_shape, **_: signal.with_shape(output_shape),
+)
+def stft_at(signal, window, frame_step, frame_length, onesided, output_shape):  # type: ignore[no-untyped-def]
+    """``onnx.STFT`` with frames whose step or length arrives at run time."""
+    from hexane.graph.ops.onnx_signal import stft
+
+    y = stft(signal, window, frame_step, frame_length, onesided)
+    if y.shape != tuple(output_shape):
+        raise GraphError(f"onnx.STFTAt made {y.shape} where the file declares {tuple(output_shape)}")
+    return y
+
+
+@op(
+    "onnx.MaxUnpoolAt",
+    "x:T indices:I shape:ints~ index_shape:ints output_shape:ints",
+    infer=_image_type,
+)
+def max_unpool_at(x, indices, shape, index_shape, output_shape):  # type: ignore[no-untyped-def]
+    """``onnx.MaxUnpool`` whose output shape arrives at run time."""
+    from hexane.graph.ops.onnx_vision import max_unpool
+
+    if tuple(shape) != tuple(output_shape):
+        raise GraphError(f"onnx.MaxUnpoolAt: the file declares {tuple(output_shape)}, asked for {tuple(shape)} at run time")
+    return max_unpool(x, indices, output_shape, index_shape)
