@@ -305,3 +305,27 @@ def cast(x, dtype):  # type: ignore[no-untyped-def]
         return x.astype(target).astype(eval_dtype(dtype))
 
 
+
+
+@op("onnx.AveragePool", _POOL.format("T") + " count_include_pad:bool=False", infer=lambda count_include_pad, **p: _lp_pool_type(**p))
+def average_pool(x, kernel_sizes, strides, pad, dilations, ceil_mode, count_include_pad):  # type: ignore[no-untyped-def]
+    """Averages with dilations, or in ceiling mode; ``count_include_pad`` counts declared pads, never what ceiling adds."""
+    out = _lp_pool_type(TensorType("fp32", x.shape), kernel_sizes, strides, pad, dilations, ceil_mode).shape[2:]
+    axes = tuple(range(-len(kernel_sizes), 0))
+    total = np.sum(_windows(x.astype(np.float64), 0, kernel_sizes, strides, pad, dilations, out), axis=axes)
+    ones = np.ones((1, 1, *x.shape[2:]))
+    if count_include_pad:
+        ones = np.pad(ones, [(0, 0), (0, 0), *((pad[2 * i], pad[2 * i + 1]) for i in range(len(kernel_sizes)))], constant_values=1)
+        pad = [0] * len(pad)
+    count = np.sum(_windows(ones, 0, kernel_sizes, strides, pad, dilations, out), axis=axes)
+    return (total / count).astype(x.dtype)
+
+
+@op("onnx.Acosh", "x:T")
+def acosh(x):  # type: ignore[no-untyped-def]
+    return np.arccosh(x)
+
+
+@op("onnx.Asinh", "x:T")
+def asinh(x):  # type: ignore[no-untyped-def]
+    return np.arcsinh(x)

@@ -1,0 +1,5 @@
+"""ONNX files: read into a graph (op sets 7 to the newest)."""
+
+from hexane.formats.onnx.importer import load_onnx
+
+__all__ = ["load_onnx"]

@@ -1,0 +1,266 @@
+"""Control flow that folds away, and sequences, which exist only while a model is read.
+
+A branch on a constant is the branch taken; a branch on data becomes both branches and a ``select``. Loops and scans
+whose length is known are unrolled.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hexane.errors import GraphError
+from hexane.formats.onnx.context import NodeContext, Operand, Refused, axis_in, type_of
+from hexane.formats.onnx.ops.shape import cut, static_shape, window
+from hexane.formats.onnx.registry import onnx_op
+
+MAX_STEPS = 4096
+"""Longest loop that is unrolled."""
+
+
+def run_body(c: NodeContext, graph: Any, arguments: list[Any]) -> list[Any]:
+    """Translate an inner graph once, with its inputs bound; its outputs."""
+    from hexane.formats.onnx.importer import Scope
+
+    if len(graph.input) != len(arguments):
+        raise GraphError(f"{c.title}: its body takes {len(graph.input)} inputs, {len(arguments)} are given")
+    scope = Scope(c.importer, c.scope, {value.name: argument for value, argument in zip(graph.input, arguments)})
+    for tensor in graph.initializer:
+        scope.values[tensor.name] = c.importer.tensor(tensor)
+    c.importer.translate(graph.node, scope)
+    return [scope.get(value.name, c) for value in graph.output]
+
+
+def truth(c: NodeContext, value: Any) -> bool | None:
+    """A constant condition; None for one that depends on data."""
+    if isinstance(value, np.ndarray):
+        return bool(value.reshape(-1)[0])
+    return None
+
+
+@onnx_op("If")
+def if_(c: NodeContext) -> object:
+    condition = c.need(0)
+    known = truth(c, condition)
+    if known is not None:
+        return tuple(run_body(c, c.attr("then_branch" if known else "else_branch"), []))
+    results = []
+    for a, b in zip(run_body(c, c.attr("then_branch"), []), run_body(c, c.attr("else_branch"), [])):
+        if isinstance(a, list) or isinstance(b, list) or a is None or b is None:
+            raise Refused("its condition is computed at run time, and a branch gives something else than a tensor")
+        if type_of(a) != type_of(b):
+            raise Refused(f"its condition is computed at run time, and its branches give {type_of(a)} and {type_of(b)}")
+        results.append(c.ops.select(cond=c.reshape(condition, ()), a=a, b=b))
+    return tuple(results)
+
+
+@onnx_op("Loop")
+def loop(c: NodeContext) -> object:
+    """Unrolled: trip count and condition must be known, or turn out constant in every step."""
+    body = c.attr("body")
+    if not c.is_constant(0):
+        raise Refused("its trip count is computed at run time")
+    trips = None if c.constant(0) is None else int(c.constant(0).reshape(-1)[0])  # type: ignore[union-attr]
+    condition = True if c[1] is None else truth(c, c[1])
+    if condition is None:
+        raise Refused("its condition is computed at run time")
+    carried = [c[index] for index in range(2, len(c))]
+    scans: list[list[Operand]] = [[] for _ in range(len(body.output) - 1 - len(carried))]
+    step = 0
+    while condition and (trips is None or step < trips):
+        if step >= MAX_STEPS:
+            raise Refused(f"it runs more than {MAX_STEPS} times")
+        flag, *rest = run_body(c, body, [np.array(step, np.int64), np.array(True), *carried])
+        condition = truth(c, flag)
+        if condition is None:
+            raise Refused("its condition is computed at run time")
+        carried = rest[: len(carried)]
+        for scan, value in zip(scans, rest[len(carried) :]):
+            scan.append(value)
+        step += 1
+    if not step and scans:
+        return (*carried, *(_nothing(c, body.output[1 + len(carried) + i]) for i in range(len(scans))))
+    return (*carried, *(stacked(c, scan, 0) for scan in scans))
+
+
+def _nothing(c: NodeContext, value: Any) -> Operand:
+    """The scan output of a loop that never runs."""
+    from hexane.formats.onnx.importer import tensor_type
+
+    type_ = tensor_type(value.type.tensor_type)
+    if type_ is None:
+        raise Refused("it never runs, and its body declares no shape for its scan outputs")
+    return np.zeros((0, *type_.shape), type_.carrier)
+
+
+def stacked(c: NodeContext, parts: list[Operand], axis: int) -> Operand:
+    """Parts along a new axis."""
+    if not parts:
+        raise Refused("it runs no step")
+    axis = axis_in(axis, type_of(parts[0]).rank + 1)
+    spread = []
+    for part in parts:
+        shape = type_of(part).shape
+        spread.append(c.reshape(part, (*shape[:axis], 1, *shape[axis:])))
+    return spread[0] if len(spread) == 1 else c.ops.concat(values=tuple(spread), axis=axis, interleave=False)
+
+
+@onnx_op("Scan")
+def scan(c: NodeContext) -> object:
+    """Unrolled over the scan inputs' axis. Op set 8 has a batch axis and sequence lengths."""
+    body, count = c.attr("body"), c.attr("num_scan_inputs")
+    if c.version < 9:
+        return _batched_scan(c, body, count)
+    states = [c[index] for index in range(len(c) - count)]
+    inputs = [c.need(index) for index in range(len(c) - count, len(c))]
+    axes = c.attr("scan_input_axes", [0] * count)
+    backward = c.attr("scan_input_directions", [0] * count)
+    outs = len(body.output) - len(states)
+    out_axes = c.attr("scan_output_axes", [0] * outs)
+    out_backward = c.attr("scan_output_directions", [0] * outs)
+    states, scans = _steps(c, body, states, inputs, axes, backward, outs)
+    ordered = [parts[::-1] if flipped else parts for parts, flipped in zip(scans, out_backward)]
+    return (*states, *(stacked(c, parts, axis) for parts, axis in zip(ordered, out_axes)))
+
+
+def _steps(
+    c: NodeContext, body: Any, states: list[Any], inputs: list[Operand], axes: list[int], backward: list[int], outs: int
+) -> tuple[list[Any], list[list[Operand]]]:
+    axes = [axis_in(axis, type_of(operand).rank) for axis, operand in zip(axes, inputs)]
+    lengths = {static_shape(c, operand)[axis] for operand, axis in zip(inputs, axes)}
+    if len(lengths) != 1:
+        raise GraphError(f"scan inputs of lengths {sorted(lengths)}")
+    (length,) = lengths
+    if length > MAX_STEPS:
+        raise Refused(f"it runs {length} steps, more than {MAX_STEPS}")
+    scans: list[list[Operand]] = [[] for _ in range(outs)]
+    for step in range(length):
+        slices = []
+        for operand, axis, flipped in zip(inputs, axes, backward):
+            at = length - 1 - step if flipped else step
+            part = window(c, operand, {axis: slice(at, at + 1)})
+            shape = type_of(part).shape
+            slices.append(c.reshape(part, (*shape[:axis], *shape[axis + 1 :])))
+        results = run_body(c, body, [*states, *slices])
+        states = results[: len(states)]
+        for parts, value in zip(scans, results[len(states) :]):
+            parts.append(value)
+    return states, scans
+
+
+def _batched_scan(c: NodeContext, body: Any, count: int) -> object:
+    if c[0] is not None:
+        raise Refused("it has sequence lengths")
+    if any(c.attr("directions", [0] * count)):
+        raise Refused("it scans backwards in op set 8")
+    operands = [c.need(index) for index in range(1, len(c))]
+    states, inputs = operands[: len(operands) - count], operands[len(operands) - count :]
+    batch = static_shape(c, inputs[0])[0]
+    outs = len(body.output) - len(states)
+    rows = []
+    for row in range(batch):
+
+        def pick(operand: Operand, row: int = row) -> Operand:
+            return c.reshape(window(c, operand, {0: slice(row, row + 1)}), type_of(operand).shape[1:])
+
+        state, scans = _steps(c, body, [pick(s) for s in states], [pick(x) for x in inputs], [0] * count, [0] * count, outs)
+        rows.append([*state, *(stacked(c, parts, 0) for parts in scans)])
+    return tuple(stacked(c, list(column), 0) for column in zip(*rows))
+
+
+# ------------------------------------------------------------------------------------------ sequences and optionals
+
+
+def _sequence(c: NodeContext, index: int) -> list[Any]:
+    value = c[index]
+    if not isinstance(value, list):
+        raise GraphError(f"{c.title} takes a sequence as input {index}")
+    return value
+
+
+def _position(c: NodeContext, index: int, length: int) -> int:
+    at = c.constant(index)
+    number = int(at.reshape(-1)[0]) if at is not None else length
+    if not -length <= number <= length:
+        raise GraphError(f"position {number} of a sequence of {length}")
+    return number + length if number < 0 else number
+
+
+@onnx_op("SequenceConstruct")
+def sequence_construct(c: NodeContext) -> object:
+    return (list(c.inputs()),)
+
+
+@onnx_op("SequenceEmpty")
+def sequence_empty(c: NodeContext) -> object:
+    return ([],)
+
+
+@onnx_op("SequenceInsert")
+def sequence_insert(c: NodeContext) -> object:
+    items = _sequence(c, 0)
+    at = _position(c, 2, len(items))
+    return ([*items[:at], c.need(1), *items[at:]],)
+
+
+@onnx_op("SequenceErase")
+def sequence_erase(c: NodeContext) -> object:
+    items = _sequence(c, 0)
+    at = _position(c, 1, len(items)) if c.has(1) else len(items) - 1
+    return ([*items[:at], *items[at + 1 :]],)
+
+
+@onnx_op("SequenceAt")
+def sequence_at(c: NodeContext) -> object:
+    items = _sequence(c, 0)
+    at = _position(c, 1, len(items))
+    if at >= len(items):
+        raise GraphError(f"position {at} of a sequence of {len(items)}")
+    return items[at]
+
+
+@onnx_op("SequenceLength")
+def sequence_length(c: NodeContext) -> object:
+    return np.array(len(_sequence(c, 0)), np.int64)
+
+
+@onnx_op("ConcatFromSequence")
+def concat_from_sequence(c: NodeContext) -> object:
+    items, axis = _sequence(c, 0), c.attr("axis")
+    if c.attr("new_axis", 0):
+        return stacked(c, items, axis)
+    return c.ops.concat(values=tuple(items), axis=axis_in(axis, type_of(items[0]).rank), interleave=False)
+
+
+@onnx_op("SplitToSequence")
+def split_to_sequence(c: NodeContext) -> object:
+    x = c.need(0)
+    axis = axis_in(c.attr("axis", 0), type_of(x).rank)
+    extent = static_shape(c, x)[axis]
+    given = c.constant(1)
+    if given is None or given.ndim == 0:
+        each = 1 if given is None else int(given)
+        if each < 1:
+            raise GraphError(f"pieces of {each}")
+        sizes = [min(each, extent - at) for at in range(0, extent, each)]
+    else:
+        sizes = [int(size) for size in given]
+    parts = list(cut(c, x, axis, sizes))
+    if given is None and not c.attr("keepdims", 1):
+        shape = type_of(x).shape
+        parts = [c.reshape(part, (*shape[:axis], *shape[axis + 1 :])) for part in parts]
+    return (parts,)
+
+
+@onnx_op("Optional", "OptionalGetElement")
+def optional(c: NodeContext) -> object:
+    value = c[0]
+    if value is None:
+        raise Refused("it makes or opens an empty optional")
+    return (value,)
+
+
+@onnx_op("OptionalHasElement")
+def optional_has_element(c: NodeContext) -> object:
+    return np.array(len(c) > 0 and c[0] is not None)

@@ -1,0 +1,210 @@
+"""Quantised tensors: QDQ pairs, integer products, and quantised operators.
+
+A quantised constant stays quantised (``constexpr_affine_dequantize``), so that weights keep their bytes. Integer
+products are exact: they run in float64, whose sums of 8-bit products stay whole.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hexane.errors import GraphError
+from hexane.formats.onnx.context import NodeContext, Operand, Refused, axis_in, type_of
+from hexane.formats.onnx.ops.conv import conv_of
+from hexane.formats.onnx.ops.elementwise import element_type
+from hexane.formats.onnx.registry import onnx_op
+from hexane.graph.constants import integer_range
+from hexane.graph.types import DTYPES, INTS
+
+KEPT_ELEMENTS = 1024
+"""Quantised constants of at least so many elements stay quantised in the graph."""
+
+
+def along(c: NodeContext, operand: Operand, x_shape: tuple[int, ...], axis: int, block: int) -> Operand:
+    """A scale or zero point in a shape that broadcasts with ``x``: per tensor, per axis, or repeated by block."""
+    shape = type_of(operand).shape
+    if len(shape) == 0 or (len(shape) == 1 and shape[0] == 1 and not block):
+        return c.reshape(operand, ())
+    if block:
+        if len(shape) != len(x_shape):
+            raise GraphError(f"a blocked scale {shape} for {x_shape}")
+        if isinstance(operand, np.ndarray):
+            return np.repeat(operand, block, axis=axis).take(range(x_shape[axis]), axis=axis)
+        parts = c.reshape(operand, (*shape[: axis + 1], 1, *shape[axis + 1 :]))
+        reps = np.ones(len(shape) + 1, np.int32)
+        reps[axis + 1] = block
+        wide = c.reshape(c.ops.tile(x=parts, reps=reps), (*shape[:axis], shape[axis] * block, *shape[axis + 1 :]))
+        from hexane.formats.onnx.ops.shape import window
+
+        return window(c, wide, {axis: slice(0, x_shape[axis])})
+    if len(shape) != 1 or shape[0] != x_shape[axis]:
+        raise GraphError(f"a scale {shape} along axis {axis} of {x_shape}")
+    return c.reshape(operand, [shape[0] if i == axis else 1 for i in range(len(x_shape))])
+
+
+def quantise(c: NodeContext, x: Operand, scale: Operand, zero: Operand | None, axis: int, block: int, dtype: str) -> Operand:
+    """``saturate(round(x / scale) + zero_point)``."""
+    shape = type_of(x).shape
+    plain = isinstance(scale, np.ndarray) and (zero is None or isinstance(zero, np.ndarray)) and not block
+    floats = type_of(x).dtype in ("fp16", "fp32") and type_of(scale).dtype == type_of(x).dtype
+    if plain and dtype in ("int8", "uint8") and floats and not isinstance(x, np.ndarray):
+        extra = {} if zero is None else {"zero_point": _flat(zero)}
+        if scale.size > 1:
+            extra["axis"] = axis
+        return c.ops.quantize(input=x, scale=_flat(scale), output_dtype=dtype, **extra)
+    work = "fp64" if DTYPES[dtype].bits > 8 else "fp32"
+    divided = c.ops.real_div(x=x, y=c.cast(along(c, scale, shape, axis, block), type_of(x).dtype))
+    rounded = c.cast(c.ops.round(x=divided), work)
+    if zero is not None:
+        rounded = c.ops.add(x=rounded, y=c.cast(along(c, zero, shape, axis, block), work))
+    low, high = integer_range(dtype)
+    clipped = c.ops.minimum(x=c.ops.maximum(x=rounded, y=c.like(low, rounded)), y=c.like(high, rounded))
+    return c.cast(clipped, dtype)
+
+
+def _flat(array: np.ndarray) -> np.ndarray:
+    return array.reshape(()) if array.size == 1 else array.reshape(-1)
+
+
+def dequantise(c: NodeContext, x: Operand, scale: Operand, zero: Operand | None, axis: int, block: int, dtype: str) -> Operand:
+    """``(x - zero_point) * scale`` in ``dtype``."""
+    type_ = type_of(x)
+    plain = isinstance(scale, np.ndarray) and (zero is None or isinstance(zero, np.ndarray)) and not block
+    if plain and type_.dtype in ("int8", "uint8") and dtype in ("fp16", "fp32") and type_of(scale).dtype == dtype:
+        extra = {} if scale.size == 1 else {"axis": axis}
+        if not isinstance(x, np.ndarray):
+            extra |= {} if zero is None else {"zero_point": _flat(zero)}
+            return c.ops.dequantize(input=x, scale=_flat(scale), **extra)
+        if x.size >= KEPT_ELEMENTS and x.ndim >= 1:
+            point = np.zeros((), x.dtype) if zero is None else _flat(zero)
+            if point.ndim == 0 and scale.size > 1:
+                point = np.broadcast_to(point, (scale.size,)).copy()
+            return c.importer.builder.op(
+                "constexpr_affine_dequantize",
+                quantized_data=c.ops.value(x),
+                zero_point=point,
+                scale=_flat(scale),
+                axis=extra.get("axis", 0),
+            )
+    value = c.cast(x, "fp64" if type_.dtype in ("int32", "uint32", "int64") else "fp32")
+    if zero is not None:
+        value = c.ops.sub(x=value, y=c.cast(along(c, zero, type_.shape, axis, block), type_of(value).dtype))
+    factor = c.cast(along(c, scale, type_.shape, axis, block), type_of(value).dtype)
+    return c.cast(c.ops.mul(x=value, y=factor), dtype)
+
+
+@onnx_op("QuantizeLinear")
+def quantize_linear(c: NodeContext) -> Operand:
+    x, scale, zero = c.need(0), c.need(1), c[2]
+    if zero is not None:
+        dtype = type_of(zero).dtype
+    else:
+        dtype = element_type(c, c.attr("output_dtype")) if c.attr("output_dtype", 0) else "uint8"
+    if dtype not in INTS:
+        raise Refused(f"it quantises to {dtype}")
+    rank = type_of(x).rank
+    axis = axis_in(c.attr("axis", 1), rank) if rank > 1 else 0
+    if c.attr("precision", 0):
+        raise Refused("it asks for a precision of its own")
+    return quantise(c, x, scale, zero, axis, c.attr("block_size", 0), dtype)
+
+
+@onnx_op("DequantizeLinear")
+def dequantize_linear(c: NodeContext) -> Operand:
+    x, scale, zero = c.need(0), c.need(1), c[2]
+    if type_of(x).dtype not in INTS:
+        raise Refused(f"it dequantises {type_of(x).dtype}")
+    rank = type_of(x).rank
+    axis = axis_in(c.attr("axis", 1), rank) if rank > 1 else 0
+    dtype = element_type(c, c.attr("output_dtype")) if c.attr("output_dtype", 0) else type_of(scale).dtype
+    return dequantise(c, x, scale, zero, axis, c.attr("block_size", 0), dtype)
+
+
+@onnx_op("DynamicQuantizeLinear")
+def dynamic_quantize_linear(c: NodeContext) -> tuple[Operand, ...]:
+    """uint8 with scale and zero point from the data's own range, which includes 0."""
+    x = c.need(0)
+    zero = c.like(0, x)
+    high = c.ops.maximum(x=c.ops.reduce_max(x=x, keep_dims=False), y=zero)
+    low = c.ops.minimum(x=c.ops.reduce_min(x=x, keep_dims=False), y=zero)
+    scale = c.ops.real_div(x=c.ops.sub(x=high, y=low), y=c.like(255, x))
+    point = c.ops.round(x=c.ops.real_div(x=c.ops.sub(x=zero, y=low), y=scale))
+    point = c.ops.minimum(x=c.ops.maximum(x=point, y=zero), y=c.like(255, x))
+    shifted = c.ops.add(x=c.ops.round(x=c.ops.real_div(x=x, y=scale)), y=point)
+    y = c.ops.minimum(x=c.ops.maximum(x=shifted, y=zero), y=c.like(255, x))
+    return c.cast(y, "uint8"), scale, c.cast(point, "uint8")
+
+
+def whole(c: NodeContext, x: Operand, zero: Operand | None, shape: list[int] | None = None) -> Operand:
+    """Integers less their zero point, as float64."""
+    value = c.cast(x, "fp64")
+    if zero is None:
+        return value
+    point = c.cast(zero, "fp64")
+    if type_of(point).rank == 1 and type_of(point).shape[0] == 1:
+        point = c.reshape(point, ())
+    if shape is not None and type_of(point).rank == 1:
+        point = c.reshape(point, shape)
+    return c.ops.sub(x=value, y=point)
+
+
+@onnx_op("MatMulInteger")
+def matmul_integer(c: NodeContext) -> Operand:
+    """int32 products of 8-bit matrices; zero points per row of A, per column of B."""
+    a, b = c.need(0), c.need(1)
+    return c.cast(_integer_product(c, a, c[2], b, c[3]), "int32")
+
+
+def _integer_product(c: NodeContext, a: Operand, a_zero: Operand | None, b: Operand, b_zero: Operand | None) -> Operand:
+    rows = [-1, 1] if a_zero is None else [type_of(a_zero).shape[0] if type_of(a_zero).rank == 1 else 1, 1]
+    return c.ops.matmul(x=whole(c, a, a_zero, rows), y=whole(c, b, b_zero))
+
+
+@onnx_op("ConvInteger")
+def conv_integer(c: NodeContext) -> Operand:
+    x, weight = c.need(0), c.need(1)
+    per_channel = None if c[3] is None else [*type_of(c[3]).shape, *[1] * (type_of(weight).rank - 1)]
+    return c.cast(conv_of(c, whole(c, x, c[2]), whole(c, weight, c[3], per_channel), None), "int32")
+
+
+def requantise(c: NodeContext, total: Operand, factor: Operand, zero: Operand) -> Operand:
+    """``saturate(round(total * factor) + zero_point)`` of exact sums."""
+    dtype = type_of(zero).dtype
+    scaled = c.ops.round(x=c.ops.mul(x=total, y=c.cast(factor, "fp64")))
+    point = c.cast(zero, "fp64")
+    shifted = c.ops.add(x=scaled, y=c.reshape(point, ()) if type_of(point).shape == (1,) else point)
+    low, high = integer_range(dtype)
+    return c.cast(c.ops.minimum(x=c.ops.maximum(x=shifted, y=c.like(low, shifted)), y=c.like(high, shifted)), dtype)
+
+
+def _ratio(c: NodeContext, a: Operand, b: Operand, y: Operand) -> Operand:
+    """``a * b / y`` of scales, in float64."""
+
+    def scalar(operand: Operand) -> Operand:
+        return c.cast(c.reshape(operand, ()) if type_of(operand).shape == (1,) else operand, "fp64")
+
+    return c.ops.real_div(x=c.ops.mul(x=scalar(a), y=scalar(b)), y=scalar(y))
+
+
+@onnx_op("QLinearMatMul")
+def qlinear_matmul(c: NodeContext) -> Operand:
+    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (c.need(index) for index in range(8))
+    rank = type_of(a).rank
+    if type_of(a_scale).rank == 1 and type_of(a_scale).shape[0] > 1:
+        a_scale = c.reshape(a_scale, (*[1] * (rank - 2), type_of(a_scale).shape[0], 1))
+    total = _integer_product(c, a, a_zero, b, b_zero)
+    return requantise(c, total, _ratio(c, a_scale, b_scale, y_scale), y_zero)
+
+
+@onnx_op("QLinearConv")
+def qlinear_conv(c: NodeContext) -> Operand:
+    x, x_scale, x_zero, weight, w_scale, w_zero, y_scale, y_zero = (c.need(index) for index in range(8))
+    rank = type_of(weight).rank
+    column = [1] * (rank - 1)
+    per_channel = [*type_of(w_zero).shape, *column] if type_of(w_zero).rank == 1 else None
+    bias = None if c[8] is None else c.cast(c[8], "fp64")
+    total = conv_of(c, whole(c, x, x_zero), whole(c, weight, w_zero, per_channel), bias)
+    factor = _ratio(c, x_scale, w_scale, y_scale)
+    if type_of(factor).rank == 1:
+        factor = c.reshape(factor, (type_of(factor).shape[0], *[1] * (rank - 2)))
+    return requantise(c, total, factor, y_zero)

@@ -1,0 +1,205 @@
+"""Picking and placing elements: gather, scatter, top-k, one-hot, running sums."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from hexane.errors import GraphError
+from hexane.formats.onnx.context import NodeContext, Operand, Refused, axis_in, type_of
+from hexane.formats.onnx.ops.shape import static_shape
+from hexane.formats.onnx.registry import onnx_op
+
+
+@onnx_op("Gather")
+def gather(c: NodeContext) -> Operand:
+    x, indices = c.need(0), c.need(1)
+    axis = axis_in(c.attr("axis", 0), len(type_of(x).shape))
+    if isinstance(x, np.ndarray) and isinstance(indices, np.ndarray):
+        extent = x.shape[axis]
+        if indices.size and not -extent <= indices.min() <= indices.max() < extent:
+            raise GraphError(f"an index outside -{extent}..{extent - 1}")
+        return np.take(x, indices, axis=axis)
+    return c.ops.gather(x=x, indices=indices, axis=axis)
+
+
+@onnx_op("GatherElements")
+def gather_elements(c: NodeContext) -> Operand:
+    x, indices = c.need(0), c.need(1)
+    axis = axis_in(c.attr("axis", 0), len(type_of(x).shape))
+    return c.ops.gather_along_axis(x=x, indices=indices, axis=axis)
+
+
+@onnx_op("GatherND")
+def gather_nd(c: NodeContext) -> Operand:
+    return c.ops.gather_nd(x=c.need(0), indices=c.need(1), batch_dims=c.attr("batch_dims", 0))
+
+
+_MODES = {"none": "update", "add": "add", "mul": "mul", "max": "max", "min": "min"}
+
+
+def _mode(c: NodeContext) -> str:
+    mode = c.attr("reduction", "none")
+    if mode not in _MODES:
+        raise GraphError(f"reduction {mode!r}")
+    return _MODES[mode]
+
+
+@onnx_op("Scatter", "ScatterElements")
+def scatter_elements(c: NodeContext) -> Operand:
+    x, indices, updates = (c.need(index) for index in range(3))
+    if prod(type_of(indices).shape) == 0:
+        return c.ops.identity(x=x)
+    axis = axis_in(c.attr("axis", 0), len(type_of(x).shape))
+    if type_of(indices).shape != type_of(updates).shape:
+        raise GraphError(f"indices {type_of(indices).shape} and updates {type_of(updates).shape} differ in shape")
+    return c.ops.scatter_along_axis(data=x, indices=indices, updates=updates, axis=axis, mode=_mode(c))
+
+
+@onnx_op("ScatterND")
+def scatter_nd(c: NodeContext) -> Operand:
+    x, indices, updates = (c.need(index) for index in range(3))
+    if prod(type_of(indices).shape) == 0:
+        return c.ops.identity(x=x)
+    return c.ops.scatter_nd(data=x, indices=indices, updates=updates, mode=_mode(c))
+
+
+@onnx_op("TensorScatter")
+def tensor_scatter(c: NodeContext) -> Operand:
+    extra = {"write_indices": c.need(2)} if c.has(2) else {}
+    axis, mode = c.attr("axis", -2), c.attr("mode", "linear")
+    return c.ops.op("onnx.TensorScatter", past=c.need(0), update=c.need(1), axis=axis, mode=mode, **extra)
+
+
+@onnx_op("TopK")
+def topk(c: NodeContext) -> tuple[Operand, ...]:
+    x = c.need(0)
+    shape = static_shape(c, x)
+    axis = axis_in(c.attr("axis", -1), len(shape))
+    largest = bool(c.attr("largest", 1))
+    if not c.has_attr("k") and not c.is_constant(1):
+        k = c.reshape(c.need(1), ())
+        return c.ops.op("onnx.TopK", x=x, k=k, axis=axis, largest=largest, output_shape=c.declared_shape("k"))
+    k = c.attr("k") if c.has_attr("k") else (c.ints(1) or [0])[0]
+    if not 0 <= k <= shape[axis]:
+        raise GraphError(f"the {k} largest of {shape[axis]}")
+    if type_of(x).dtype not in ("fp16", "fp32", "int32") or k == 0:
+        out = (*shape[:axis], k, *shape[axis + 1 :])
+        return c.ops.op("onnx.TopK", x=x, k=k, axis=axis, largest=largest, output_shape=np.array(out, np.int32))
+    values, indices = c.ops.topk(x=x, k=k, axis=axis, ascending=not largest)
+    return values, c.cast(indices, "int64")
+
+
+@onnx_op("OneHot")
+def one_hot(c: NodeContext) -> Operand:
+    """``values = [off, on]``; indices count from the end where negative."""
+    indices, values = c.need(0), c.need(2)
+    axis = axis_in(c.attr("axis", -1), len(type_of(indices).shape) + 1)
+    if not c.is_constant(1):
+        depth, shape = c.cast(c.reshape(c.need(1), ()), "int64"), c.declared_shape("depth")
+    else:
+        depth = np.array(int(c.constant(1).reshape(()).item()), np.int32)  # type: ignore[union-attr]
+        old = type_of(indices).shape
+        shape = (*old[:axis], int(depth), *old[axis:])
+    return c.ops.op("onnx.OneHot", x=values, indices=indices, depth=depth, axis=axis, output_shape=np.array(shape, np.int32))
+
+
+@onnx_op("NonZero")
+def non_zero(c: NodeContext) -> Operand:
+    """Coordinates ``[rank, count]``; how many there are depends on data."""
+    x = c.need(0)
+    if isinstance(x, np.ndarray):
+        return np.array(np.nonzero(np.atleast_1d(x)), np.int64)
+    if type_of(x).dtype == "bool":
+        x = c.cast(x, "int32")
+    found = c.ops.non_zero(x=x)
+    return c.cast(c.transpose(found, (1, 0)), "int64")
+
+
+@onnx_op("CumSum", "CumProd")
+def running(c: NodeContext) -> Operand:
+    x, product = c.need(0), c.node.op_type == "CumProd"
+    exclusive, reverse = bool(c.attr("exclusive", 0)), bool(c.attr("reverse", 0))
+    shape = static_shape(c, x)
+    if not c.is_constant(1):
+        op = "onnx.CumProdAt" if product else "onnx.CumSum"
+        axis = c.reshape(c.need(1), ())
+        return c.ops.op(op, x=x, axis=axis, exclusive=exclusive, reverse=reverse, output_shape=np.array(shape, np.int32))
+    axis = axis_in((c.ints(1) or [0])[0], len(shape))
+    if product:
+        return c.ops.op("onnx.CumProd", x=x, axis=axis, exclusive=exclusive, reverse=reverse)
+    return c.ops.cumsum(x=x, axis=axis, exclusive=exclusive, reverse=reverse)
+
+
+@onnx_op("ReverseSequence")
+def reverse_sequence(c: NodeContext) -> Operand:
+    seq, batch = c.attr("time_axis", 0), c.attr("batch_axis", 1)
+    lengths = c.cast(c.need(1), "int32")
+    return c.ops.reverse_sequence(x=c.need(0), lengths=lengths, seq_axis=seq, batch_axis=batch)
+
+
+@onnx_op("Compress")
+def compress(c: NodeContext) -> Operand:
+    x, axis = c.need(0), c.attr("axis")
+    shape = static_shape(c, x)
+    if axis is not None:
+        axis = axis_in(axis, len(shape))
+    if c.is_constant(1):
+        keep = np.flatnonzero(c.constant(1)).astype(np.int32)
+        flat = c.reshape(x, (prod(shape),)) if axis is None else x
+        return c.ops.gather(x=flat, indices=keep, axis=axis or 0)
+    extra = {} if axis is None else {"axis": axis}
+    return c.ops.op("onnx.Compress", x=x, condition=c.need(1), **extra)
+
+
+@onnx_op("Unique")
+def unique(c: NodeContext) -> tuple[Operand, ...]:
+    extra = {} if c.attr("axis") is None else {"axis": c.attr("axis")}
+    return c.ops.op("onnx.Unique", x=c.need(0), sorted=bool(c.attr("sorted", 1)), **extra)
+
+
+@onnx_op("NonMaxSuppression")
+def non_max_suppression(c: NodeContext) -> Operand:
+    names = {2: "max_output_boxes_per_class", 3: "iou_threshold", 4: "score_threshold"}
+    extra = {name: c.reshape(c.need(index), (1,)) for index, name in names.items() if c.has(index)}
+    return c.ops.op(
+        "onnx.NonMaxSuppression",
+        boxes=c.need(0),
+        scores=c.need(1),
+        center_point_box=bool(c.attr("center_point_box", 0)),
+        **extra,
+    )
+
+
+@onnx_op("Det")
+def det(c: NodeContext) -> Operand:
+    return c.ops.op("onnx.Det", x=c.need(0))
+
+
+@onnx_op("Einsum")
+def einsum(c: NodeContext) -> Operand:
+    equation = c.attr("equation", "").replace(" ", "")
+    operands = c.inputs()
+    if "..." in equation:
+        equation = _without_ellipsis(equation, [len(type_of(operand).shape) for operand in operands])
+    if "->" not in equation:
+        letters = equation.replace(",", "")
+        equation += "->" + "".join(sorted(letter for letter in set(letters) if letters.count(letter) == 1))
+    return c.ops.einsum(values=tuple(operands), equation=equation)
+
+
+def _without_ellipsis(equation: str, ranks: list[int]) -> str:
+    """``...`` spelled out in letters that the equation does not use."""
+    left, arrow, right = equation.partition("->")
+    terms = left.split(",")
+    if len(terms) != len(ranks):
+        raise Refused("its equation has another number of terms than the node has inputs")
+    free = [letter for letter in "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ" if letter not in equation]
+    widths = [rank - len(term.replace("...", "")) if "..." in term else 0 for term, rank in zip(terms, ranks)]
+    dots = "".join(free[: max(widths)])
+    spelled = [term.replace("...", dots[len(dots) - width :]) for term, width in zip(terms, widths)]
+    if not arrow:
+        letters = left.replace("...", "").replace(",", "")
+        right = "..." + "".join(sorted(letter for letter in set(letters) if letters.count(letter) == 1))
+    return ",".join(spelled) + "->" + right.replace("...", dots)

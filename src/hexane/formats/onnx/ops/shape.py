@@ -1,0 +1,358 @@
+"""Shape and order: reshape, transpose, slices, padding, joining and splitting."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from math import prod
+
+import numpy as np
+
+from hexane.errors import GraphError
+from hexane.formats.onnx.context import NodeContext, Operand, Refused, axis_in, type_of
+from hexane.formats.onnx.registry import onnx_op
+from hexane.graph.ops.onnx_runtime import pad_array, slice_of
+from hexane.graph.types import FLOATS
+
+
+def static_shape(c: NodeContext, operand: Operand) -> tuple[int, ...]:
+    """The operand's shape; Refused where an extent depends on data."""
+    type_ = type_of(operand)
+    if not type_.is_static:
+        raise Refused(f"its input has a shape that depends on data ({type_}); the graph is static")
+    return type_.shape
+
+
+@onnx_op("Shape")
+def shape(c: NodeContext) -> Operand:
+    whole = static_shape(c, c.need(0))
+    return np.array(whole[slice(c.attr("start", 0), c.attr("end", None))], np.int64)
+
+
+@onnx_op("Size")
+def size(c: NodeContext) -> Operand:
+    return np.array(prod(static_shape(c, c.need(0))), np.int64)
+
+
+@onnx_op("Reshape")
+def reshape(c: NodeContext) -> Operand:
+    x = c.need(0)
+    old = static_shape(c, x)
+    if not c.is_constant(1):
+        allow = bool(c.attr("allowzero", 0))
+        return c.ops.op("onnx.Reshape", x=x, shape=c.need(1), allow_zero=allow, output_shape=c.declared_shape("the shape input"))
+    wanted = c.ints(1) or []
+    new = list(wanted)
+    if not c.attr("allowzero", 0):
+        for axis, extent in enumerate(wanted):
+            if extent == 0:
+                if axis >= len(old):
+                    raise GraphError(f"shape {wanted} copies axis {axis} of a tensor {old}")
+                new[axis] = old[axis]
+    if new.count(-1) > 1 or any(extent < -1 for extent in new):
+        raise GraphError(f"cannot reshape {old} to {wanted}")
+    if -1 in new:
+        rest = prod(extent for extent in new if extent != -1)
+        if rest == 0 or prod(old) % rest:
+            raise GraphError(f"cannot reshape {old} to {wanted}")
+        new[new.index(-1)] = prod(old) // rest
+    if prod(new) != prod(old):
+        raise GraphError(f"cannot reshape {old} to {wanted}")
+    return c.reshape(x, new)
+
+
+@onnx_op("Flatten")
+def flatten(c: NodeContext) -> Operand:
+    x = c.need(0)
+    old = static_shape(c, x)
+    axis = c.attr("axis", 1)
+    if not -len(old) <= axis <= len(old):
+        raise GraphError(f"axis {axis} of a tensor of rank {len(old)}")
+    axis = axis + len(old) if axis < 0 else axis
+    return c.reshape(x, (prod(old[:axis]), prod(old[axis:])))
+
+
+@onnx_op("Squeeze")
+def squeeze(c: NodeContext) -> Operand:
+    x = c.need(0)
+    old = type_of(x).shape
+    if not c.has_attr("axes") and not c.is_constant(1):
+        return c.ops.op("onnx.Squeeze", x=x, axes=c.need(1), output_shape=c.declared_shape("axes"))
+    axes = c.axes_input(1)
+    gone = {a for a, extent in enumerate(old) if extent == 1} if axes is None else {axis_in(a, len(old)) for a in axes}
+    if any(old[axis] != 1 for axis in gone):
+        raise GraphError(f"cannot squeeze axes {sorted(gone)} of {old}")
+    if not gone:
+        return x
+    if isinstance(x, np.ndarray):
+        return np.squeeze(x, tuple(gone))
+    return c.ops.squeeze(x=x, axes=np.array(sorted(gone), np.int32))
+
+
+@onnx_op("Unsqueeze")
+def unsqueeze(c: NodeContext) -> Operand:
+    x = c.need(0)
+    if not c.has_attr("axes") and not c.is_constant(1):
+        return c.ops.op("onnx.Unsqueeze", x=x, axes=c.need(1), output_shape=c.declared_shape("axes"))
+    axes = c.axes_input(1) or []
+    rank = len(type_of(x).shape) + len(axes)
+    places = sorted(axis_in(axis, rank) for axis in axes)
+    if len(set(places)) != len(places):
+        raise GraphError(f"axes {axes} name one place twice")
+    if not places:
+        return x
+    if isinstance(x, np.ndarray):
+        return np.expand_dims(x, tuple(places))
+    return c.ops.expand_dims(x=x, axes=np.array(places, np.int32))
+
+
+@onnx_op("Transpose")
+def transpose(c: NodeContext) -> Operand:
+    x = c.need(0)
+    rank = len(type_of(x).shape)
+    perm = c.attr("perm", list(range(rank))[::-1])
+    if sorted(perm) != list(range(rank)):
+        raise GraphError(f"perm {perm} of a tensor of rank {rank}")
+    return c.transpose(x, perm)
+
+
+@onnx_op("Concat")
+def concat(c: NodeContext) -> Operand:
+    operands = c.inputs()
+    axis = axis_in(c.attr("axis", 0), len(type_of(operands[0]).shape))
+    return join(c, operands, axis)
+
+
+def join(c: NodeContext, operands: list[Operand], axis: int) -> Operand:
+    """Concatenation that leaves out empty parts and does nothing for one."""
+    full = [operand for operand in operands if type_of(operand).shape[axis] != 0] or operands[:1]
+    if len(full) == 1:
+        return c.ops.identity(x=full[0])
+    return c.ops.concat(values=tuple(full), axis=axis, interleave=False)
+
+
+@onnx_op("Split")
+def split(c: NodeContext) -> tuple[Operand, ...]:
+    x = c.need(0)
+    old = static_shape(c, x)
+    axis = axis_in(c.attr("axis", 0), len(old))
+    count = len(c.node.output)
+    if not c.has_attr("split") and not c.is_constant(1):
+        sizes = [c.declared_shape("split", index)[axis] for index in range(count)]
+        made = c.ops.op("onnx.Split", x=x, split=c.need(1), axis=axis, output_sizes=np.array(sizes, np.int32))
+        return made if isinstance(made, tuple) else (made,)
+    wanted = c.axes_input(1, "split")
+    if wanted is None:
+        parts = c.attr("num_outputs", count)
+        each = -(-old[axis] // parts)
+        wanted = [min(each, max(old[axis] - each * i, 0)) for i in range(parts)]
+    if sum(wanted) != old[axis] or any(extent < 0 for extent in wanted):
+        raise GraphError(f"cannot split {old[axis]} into {wanted}")
+    return cut(c, x, axis, wanted)
+
+
+def cut(c: NodeContext, x: Operand, axis: int, sizes: list[int]) -> tuple[Operand, ...]:
+    """Pieces along an axis."""
+    if isinstance(x, np.ndarray):
+        return tuple(np.split(x, np.cumsum(sizes)[:-1], axis=axis))
+    if len(sizes) == 1:
+        return (c.ops.identity(x=x),)
+    if 0 in sizes:
+        edges = [0, *np.cumsum(sizes).tolist()]
+        return tuple(window(c, x, {axis: slice(a, b)}) for a, b in pairwise(edges))
+    return c.ops.split(x=x, split_sizes=np.array(sizes, np.int32), axis=axis)
+
+
+def window(c: NodeContext, x: Operand, cuts: dict[int, slice]) -> Operand:
+    """Basic slicing; ``cuts`` by axis, already clamped, negative steps allowed."""
+    old = type_of(x).shape
+    picks = tuple(cuts.get(axis, slice(None)) for axis in range(len(old)))
+    if isinstance(x, np.ndarray):
+        return x[picks]
+    extents = [len(range(*pick.indices(extent))) for pick, extent in zip(picks, old)]
+    if 0 in extents:
+        return np.zeros(extents, type_of(x).carrier)
+    if all(pick.indices(extent) == (0, extent, 1) for pick, extent in zip(picks, old)):
+        return x
+    begin, end, stride, open_end = [], [], [], []
+    for pick, extent in zip(picks, old):
+        first, last, step = pick.indices(extent)
+        begin.append(first)
+        end.append(max(last, 0))
+        stride.append(step)
+        open_end.append(last < 0)
+    if all(step == 1 for step in stride):
+        return c.ops.slice_by_size(x=x, begin=np.array(begin, np.int32), size=np.array(extents, np.int32))
+    return c.ops.slice_by_index(
+        x=x,
+        begin=np.array(begin, np.int32),
+        end=np.array(end, np.int32),
+        stride=np.array(stride, np.int32),
+        begin_mask=np.zeros(len(begin), bool),
+        end_mask=np.array(open_end),
+        squeeze_mask=np.zeros(len(begin), bool),
+    )
+
+
+@onnx_op("Slice")
+def slice_(c: NodeContext) -> Operand:
+    x = c.need(0)
+    old = static_shape(c, x)
+    if c.has_attr("starts"):
+        starts, ends, axes, steps = c.attr("starts"), c.attr("ends"), c.attr("axes"), None
+    elif all(c.is_constant(index) for index in range(1, 5)):
+        starts, ends, axes, steps = (c.ints(index) for index in range(1, 5))
+    else:
+        optional = {name: c.need(i) for i, name in ((3, "axes"), (4, "steps")) if c.has(i)}
+        shape_ = c.declared_shape("starts, ends, axes or steps")
+        return c.ops.op("onnx.Slice", x=x, starts=c.need(1), ends=c.need(2), output_shape=shape_, **optional)
+    picks = slice_of(old, starts, ends, axes, steps)
+    return window(c, x, {axis: pick for axis, pick in enumerate(picks) if pick != slice(None)})
+
+
+@onnx_op("Expand")
+def expand(c: NodeContext) -> Operand:
+    x = c.need(0)
+    if not c.is_constant(1):
+        return c.ops.op("onnx.Expand", x=x, shape=c.need(1), output_shape=c.declared_shape("the shape input"))
+    return spread(c, x, c.ints(1) or [])
+
+
+def spread(c: NodeContext, x: Operand, shape_: list[int]) -> Operand:
+    """Broadcast with a shape in both directions, as tiles (MIL has no broadcast of its own)."""
+    old = static_shape(c, x)
+    try:
+        target = np.broadcast_shapes(old, tuple(shape_))
+    except ValueError as error:
+        raise GraphError(f"{old} does not broadcast with {shape_}") from error
+    if isinstance(x, np.ndarray):
+        return np.broadcast_to(x, target)
+    if 0 in target:
+        return np.zeros(target, type_of(x).carrier)
+    old = (1,) * (len(target) - len(old)) + old
+    reps = [new // extent for new, extent in zip(target, old)]
+    x = c.reshape(x, old)
+    return x if all(rep == 1 for rep in reps) else c.ops.tile(x=x, reps=np.array(reps, np.int32))
+
+
+@onnx_op("Tile")
+def tile(c: NodeContext) -> Operand:
+    x = c.need(0)
+    if not c.is_constant(1):
+        return c.ops.op("onnx.Tile", x=x, reps=c.need(1), output_shape=c.declared_shape("repeats"))
+    reps = c.ints(1) or []
+    old = static_shape(c, x)
+    if len(reps) != len(old) or any(rep < 0 for rep in reps):
+        raise GraphError(f"repeats {reps} of a tensor {old}")
+    if isinstance(x, np.ndarray) or 0 in reps:
+        return np.tile(x, reps) if isinstance(x, np.ndarray) else np.zeros([a * b for a, b in zip(old, reps)], type_of(x).carrier)
+    return x if all(rep == 1 for rep in reps) else c.ops.tile(x=x, reps=np.array(reps, np.int32))
+
+
+_PAD_MODES = {"constant": "constant", "reflect": "reflect", "edge": "replicate"}
+
+
+@onnx_op("Pad")
+def pad(c: NodeContext) -> Operand:
+    x, mode = c.need(0), c.attr("mode", "constant")
+    old = static_shape(c, x)
+    if c.version < 11:
+        pads, axes, value = c.attr("pads", []), None, c.like(c.attr("value", 0.0), x)
+    elif c.is_constant(1) and c.is_constant(2) and c.is_constant(3):
+        pads, axes, given = c.ints(1) or [], c.ints(3), c.constant(2)
+        value = c.like(0, x) if given is None or given.size == 0 else given.reshape(())
+    else:
+        optional = {name: c.need(i) for i, name in ((2, "value"), (3, "axes")) if c.has(i)}
+        if "value" in optional:
+            optional["value"] = c.reshape(optional["value"], ())
+        return c.ops.op("onnx.Pad", x=x, pads=c.need(1), mode=mode, output_shape=c.declared_shape("pads"), **optional)
+    return padded(c, x, pads, axes, mode, value, old)
+
+
+def padded(
+    c: NodeContext, x: Operand, pads: list[int], axes: list[int] | None, mode: str, value: np.ndarray, old: tuple[int, ...]
+) -> Operand:
+    """Padding known now: MIL's ``pad`` where it says the same, slices joined for ``wrap``."""
+    if isinstance(x, np.ndarray):
+        return pad_array(x, pads, axes, mode, value)
+    chosen = list(range(len(old))) if axes is None else [axis_in(axis, len(old)) for axis in axes]
+    if len(pads) != 2 * len(chosen):
+        raise GraphError(f"{len(pads)} pads for {len(chosen)} axes")
+    before, after = [0] * len(old), [0] * len(old)
+    for i, axis in enumerate(chosen):
+        before[axis], after[axis] = pads[i], pads[len(chosen) + i]
+    crops = {a: slice(max(-before[a], 0), old[a] - max(-after[a], 0)) for a in range(len(old)) if min(before[a], after[a]) < 0}
+    x = window(c, x, crops)
+    widths = [(max(b, 0), max(a, 0)) for b, a in zip(before, after)]
+    if not any(max(pair) for pair in widths):
+        return x if crops else c.ops.identity(x=x)
+    if mode == "wrap":
+        for axis, (first, last) in enumerate(widths):
+            if first or last:
+                extent = type_of(x).shape[axis]
+                order = np.arange(-first, extent + last) % extent
+                x = c.ops.gather(x=x, indices=order.astype(np.int32), axis=axis)
+        return x
+    if mode not in _PAD_MODES:
+        raise GraphError(f"Pad has no mode {mode!r}")
+    dtype = type_of(x).dtype
+    exact = dtype in FLOATS or abs(int(value)) < 1 << 24
+    if not exact or dtype == "bool":
+        flat = [n for side in (0, 1) for n in (pair[side] for pair in widths)]
+        shape_ = [extent + sum(pair) for extent, pair in zip(type_of(x).shape, widths)]
+        return c.ops.op("onnx.Pad", x=x, pads=np.array(flat, np.int32), value=value, mode=mode, output_shape=np.array(shape_))
+    first = next(axis for axis, pair in enumerate(widths) if any(pair))
+    flat = [n for pair in widths[first:] for n in pair]
+    return c.ops.pad(x=x, pad=np.array(flat, np.int32), mode=_PAD_MODES[mode], constant_val=float(value))
+
+
+@onnx_op("DepthToSpace")
+def depth_to_space(c: NodeContext) -> Operand:
+    x, block = c.need(0), c.attr("blocksize")
+    if c.attr("mode", "DCR") == "CRD":
+        return c.ops.pixel_shuffle(x=x, upscale_factor=block)
+    return c.ops.depth_to_space(x=x, block_size=block)
+
+
+@onnx_op("SpaceToDepth")
+def space_to_depth(c: NodeContext) -> Operand:
+    x, block = c.need(0), c.attr("blocksize")
+    if c.attr("mode", "DCR") == "CRD":
+        return c.ops.pixel_unshuffle(x=x, downscale_factor=block)
+    return c.ops.space_to_depth(x=x, block_size=block)
+
+
+@onnx_op("Trilu")
+def trilu(c: NodeContext) -> Operand:
+    """One triangle of the last two axes, chosen by a constant mask."""
+    x, upper = c.need(0), bool(c.attr("upper", 1))
+    if not c.is_constant(1):
+        k = c.reshape(c.need(1), ())
+        return c.ops.op("onnx.Trilu", x=x, k=k, upper=upper, output_shape=np.array(static_shape(c, x), np.int32))
+    k = (c.ints(1) or [0])[0]
+    if isinstance(x, np.ndarray):
+        return np.triu(x, k) if upper else np.tril(x, k)
+    shape_ = static_shape(c, x)
+    if 0 in shape_:
+        return x
+    rows, columns = np.ogrid[: shape_[-2], : shape_[-1]]
+    keep = columns >= rows + k if upper else columns <= rows + k
+    return c.ops.select(cond=keep, a=x, b=c.like(0, x))
+
+
+@onnx_op("CenterCropPad")
+def center_crop_pad(c: NodeContext) -> Operand:
+    x, axes = c.need(0), c.attr("axes")
+    old = static_shape(c, x)
+    if not c.is_constant(1):
+        extra = {} if axes is None else {"axes": np.array(axes, np.int32)}
+        return c.ops.op("onnx.CenterCropPad", x=x, shape=c.need(1), output_shape=c.declared_shape("the shape input"), **extra)
+    chosen = list(range(len(old))) if axes is None else [axis_in(axis, len(old)) for axis in axes]
+    cuts, before, after = {}, [0] * len(old), [0] * len(old)
+    for extent, axis in zip(c.ints(1) or [], chosen):
+        surplus = old[axis] - extent
+        if surplus > 0:
+            cuts[axis] = slice(surplus // 2, surplus // 2 + extent)
+        else:
+            before[axis], after[axis] = -surplus // 2, -surplus - (-surplus // 2)
+    x = window(c, x, cuts)
+    return padded(c, x, before + after, None, "constant", c.like(0, x), type_of(x).shape)
