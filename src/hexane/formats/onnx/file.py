@@ -39,6 +39,9 @@ def import_onnx() -> Any:
     """The ``onnx`` package, or an error that says how to get it."""
     try:
         import onnx
+        import onnx.inliner
+        import onnx.shape_inference
+        import onnx.version_converter
     except ImportError as error:
         raise UnsupportedError(
             "reading ONNX files needs the onnx package", hint="pip install 'hexane[onnx]'"

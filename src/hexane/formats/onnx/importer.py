@@ -236,6 +236,8 @@ class Importer:
                 self._refuse(c, f"its result {index} ({name}) has no translation", scope)
                 return
             result = results[index]
+            if isinstance(result, np.generic):
+                result = np.asarray(result)
             if name in scope.values:
                 raise FormatError(f"{c.title} makes {name!r} a second time", where=self.file.where)
             scope.values[name] = result

@@ -19,6 +19,9 @@ from hexane.formats.onnx.registry import MAIN, domain_of, translators
 OLDEST = 7
 """Models of an older op set are raised to this one first."""
 
+MAX_EXPANSIONS = 8
+"""How deep ops may be defined by ops that are themselves defined by ops."""
+
 Shapes = Mapping[str, "Sequence[int | str] | int"]
 
 _FOLD_WORTHY = {"If", "Loop", "Scan", "SequenceMap"}
@@ -34,14 +37,10 @@ def prepare(file: OnnxFile, shapes: Shapes | None = None) -> Any:
     model = infer(model, file.where)
     if model.functions:
         model = infer(_guard(lambda: import_onnx().inliner.inline_local_functions(model), file.where, "inlining"), file.where)
-    for _ in range(4):
-        expandable = _expandable(model)
-        if not expandable:
+    for _ in range(MAX_EXPANSIONS):
+        if not expand_functions(model, file.where):
             break
-        expanded = _guard(
-            lambda: import_onnx().inliner.inline_selected_functions(model, expandable, False, True), file.where, "inlining"
-        )
-        model = infer(expanded, file.where)
+        model = infer(_guard(lambda: import_onnx().inliner.inline_local_functions(model), file.where, "inlining"), file.where)
     if any(node.op_type in _FOLD_WORTHY for graph in all_graphs(model.graph) for node in graph.node):
         model = _fold(model)
     return model
@@ -175,8 +174,6 @@ def _guard(work: Any, where: str, what: str) -> Any:
 
 def _raise_opset(model: Any, where: str) -> Any:
     onnx = import_onnx()
-    import onnx.version_converter
-
     try:
         return onnx.version_converter.convert_version(model, OLDEST)
     except (RuntimeError, ValueError) as error:
@@ -185,24 +182,68 @@ def _raise_opset(model: Any, where: str) -> Any:
         ) from error
 
 
-def _expandable(model: Any) -> list[tuple[str, str]]:
-    """Ops without a translator that ONNX itself defines by simpler ones."""
+def expand_functions(model: Any, where: str) -> bool:
+    """Turn ops without a translator that ONNX itself defines by simpler ones into calls of such functions.
+
+    Returns whether there were any; the calls are then inlined as the file's own functions are.
+    """
     onnx = import_onnx()
-    versions = opset_versions(model, "model")
+    versions = opset_versions(model, where)
     known = translators()
-    found = set()
+    types: dict[str, Any] = {}
+    made = 0
+    for graph in all_graphs(model.graph):
+        for value in [*graph.input, *graph.output, *graph.value_info]:
+            types[value.name] = value.type
+        for tensor in graph.initializer:
+            types[tensor.name] = onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
     for graph in all_graphs(model.graph):
         for node in graph.node:
             domain = domain_of(node.domain)
-            if (domain, node.op_type) in known or (domain, node.op_type) in found:
+            if (domain, node.op_type) in known:
                 continue
+            version = versions.get(domain, 1)
             try:
-                schema = onnx.defs.get_schema(node.op_type, versions.get(domain, 1), domain)
+                schema = onnx.defs.get_schema(node.op_type, version, domain)
             except onnx.defs.SchemaError:
                 continue
-            if schema.has_function or schema.has_context_dependent_function:
-                found.add((domain, node.op_type))
-    return sorted(found)
+            body = _definition(schema, node, version, types)
+            if body is None:
+                continue
+            present = {attribute.name for attribute in node.attribute}
+            for name, attribute in schema.attributes.items():
+                if name not in present and attribute.default_value.name:
+                    node.attribute.append(attribute.default_value)
+            function = model.functions.add()
+            function.CopyFrom(body)
+            function.domain, function.name = FUNCTION_DOMAIN, f"{node.op_type}_{made}"
+            if not function.opset_import:
+                function.opset_import.extend(model.opset_import)
+            node.domain, node.op_type = FUNCTION_DOMAIN, function.name
+            made += 1
+    if made and all(entry.domain != FUNCTION_DOMAIN for entry in model.opset_import):
+        model.opset_import.add(domain=FUNCTION_DOMAIN, version=1)
+    return bool(made)
+
+
+FUNCTION_DOMAIN = "hexane.expanded"
+
+
+def _definition(schema: Any, node: Any, version: int, types: Mapping[str, Any]) -> Any:
+    """ONNX's own definition of a node's op as a FunctionProto, or None."""
+    onnx = import_onnx()
+    if schema.has_function:
+        versions = [v for v in schema.function_opset_versions if v <= version]
+        if versions:
+            return onnx.FunctionProto.FromString(schema.get_function_with_opset_version(max(versions)))
+    if schema.has_context_dependent_function:
+        versions = [v for v in schema.context_dependent_function_opset_versions if v <= version]
+        if versions:
+            given = [types.get(name, onnx.TypeProto()).SerializeToString() for name in node.input]
+            made = schema.get_context_dependent_function_with_opset_version(max(versions), node.SerializeToString(), given)
+            function = onnx.FunctionProto.FromString(made)
+            return function if function.node else None
+    return None
 
 
 def _fold(model: Any) -> Any:

@@ -24,10 +24,13 @@ def _as_bool(x: TensorType, **_: Any) -> TensorType:
 
 @op("onnx.BitShift", "x:I y:I direction:str", infer=_broadcast)
 def bit_shift(x, y, direction):  # type: ignore[no-untyped-def]
-    """``x`` shifted by ``y`` bits; a shift by the width or more gives 0."""
+    """``x`` shifted by ``y`` bits. By the width or more: 0, or all sign bits for a signed x shifted right."""
     bits = x.dtype.itemsize * 8
     shift = np.left_shift if direction == "LEFT" else np.right_shift
-    return np.where(y < bits, shift(x, np.minimum(y, bits - 1).astype(x.dtype)), np.zeros((), x.dtype))
+    shifted = shift(x, np.minimum(y, bits - 1).astype(x.dtype))
+    if direction == "RIGHT" and x.dtype.kind == "i":
+        return shifted
+    return np.where(y < bits, shifted, np.zeros((), x.dtype))
 
 
 @op("onnx.BitwiseAnd", "x:I y:I", infer=_broadcast)
@@ -64,7 +67,7 @@ def bit_cast(x, source, dtype):  # type: ignore[no-untyped-def]
     from hexane.graph.types import DTYPES
 
     raw = np.ascontiguousarray(x.astype(DTYPES[source].carrier))
-    return raw.view(DTYPES[dtype].carrier).astype(eval_dtype(dtype))
+    return raw.view(DTYPES[dtype].carrier).astype(eval_dtype(dtype)).reshape(x.shape)
 
 
 @op("onnx.IsNaN", "x:T", infer=_as_bool)

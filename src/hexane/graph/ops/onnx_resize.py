@@ -60,7 +60,8 @@ def coordinates(mode: str, extent: int, out: int, scale: float, span: tuple[floa
     if mode == "pytorch_half_pixel":
         return (at + 0.5) / scale - 0.5 if out > 1 else np.zeros(out)
     if mode == "align_corners":
-        return at * ((extent - 1) / (out - 1)) if out > 1 else np.zeros(out)
+        # The resized length counts before it is rounded down (ONNX's own tests).
+        return at * ((extent - 1) / (scale * extent - 1)) if out > 1 else np.zeros(out)
     if mode == "asymmetric":
         return at / scale
     if mode == "tf_half_pixel_for_nn":

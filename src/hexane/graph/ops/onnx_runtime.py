@@ -120,7 +120,7 @@ def pad(x, pads, value, axes, mode):  # type: ignore[no-untyped-def]
     return pad_array(x, pads, axes, mode, 0 if value is None else value.reshape(()))
 
 
-@runtime_op("Reduce", "x:N axes:ints~ kind:str keep_dims:bool=True keep_all:bool=False")
+@runtime_op("Reduce", "x:A axes:ints~ kind:str keep_dims:bool=True keep_all:bool=False")
 def reduce(x, axes, kind, keep_dims, keep_all):  # type: ignore[no-untyped-def]
     """Reductions by ``kind`` (sum, mean, max, ...); no axes mean all of them, or none with ``keep_all``."""
     return reduce_array(x, kind, tuple(axes), keep_dims, keep_all)
@@ -131,7 +131,7 @@ def reduce_array(x: np.ndarray, kind: str, axes: tuple[int, ...], keep: bool, ke
     over = axes or (() if keep_all else tuple(range(x.ndim)))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         if kind in ("max", "min") and any(x.shape[a] == 0 for a in over):
-            limits = (-np.inf, np.inf) if x.dtype.kind == "f" else (np.iinfo(x.dtype).min, np.iinfo(x.dtype).max)
+            limits = _ends(x.dtype)
             shape = [1 if i in {a % x.ndim for a in over} else n for i, n in enumerate(x.shape)]
             full = np.full(shape, limits[kind == "min"], x.dtype)
             return full if keep else np.squeeze(full, tuple(over))
@@ -144,6 +144,13 @@ def reduce_array(x: np.ndarray, kind: str, axes: tuple[int, ...], keep: bool, ke
         final = {"l2_norm": np.sqrt, "log_sum": np.log}.get(kind, np.asarray)
         function = {"max": np.max, "min": np.min, "mean": np.mean, "prod": np.prod}.get(kind, np.sum)
         return np.asarray(final(function(prepared, axis=over, keepdims=keep))).astype(x.dtype)
+
+
+def _ends(dtype: np.dtype) -> tuple[Any, Any]:
+    """Smallest and largest value of a dtype."""
+    if dtype.kind == "f":
+        return -np.inf, np.inf
+    return (False, True) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
 
 
 @runtime_op("CumSum", "x:N axis:int~ exclusive:bool=False reverse:bool=False")

@@ -15,12 +15,19 @@ def _dft_type(x: TensorType, dft_length=None, axis=1, onesided=False, inverse=Fa
     axis = axis % x.rank
     if axis == x.rank - 1:
         raise GraphError("onnx.DFT: the last axis holds real and imaginary parts and cannot be transformed")
-    length = x.shape[axis] if dft_length is None else int(dft_length)
+    length = _length(x.shape[axis], dft_length, onesided and inverse)
     if onesided and not inverse:
         last, length = 2, length // 2 + 1
     else:
         last = 1 if onesided else 2
     return TensorType(x.dtype, (*x.shape[:axis], length, *x.shape[axis + 1 : -1], last))
+
+
+def _length(extent: int, dft_length: int | None, halved: bool) -> int:
+    """Samples of the transform; a one-sided spectrum of n bins comes from 2 (n - 1) samples unless told otherwise."""
+    if dft_length is not None:
+        return int(dft_length)
+    return 2 * (extent - 1) if halved else extent
 
 
 def _complex(x: np.ndarray) -> np.ndarray:
@@ -40,7 +47,7 @@ def dft(x, dft_length=None, axis=1, onesided=False, inverse=False):  # type: ign
     """
     axis = axis % x.ndim
     signal = _complex(x)
-    length = x.shape[axis] if dft_length is None else int(dft_length)
+    length = _length(x.shape[axis], dft_length, onesided and inverse)
     if inverse:
         if onesided:
             return np.fft.irfft(signal, length, axis=axis)[..., None].astype(x.dtype)
