@@ -82,7 +82,9 @@ class NodeContext:
     def is_constant(self, index: int) -> bool:
         """Whether input ``index`` is left out or known now."""
         operand = self[index]
-        return operand is None or isinstance(operand, np.ndarray) or (isinstance(operand, Value) and operand.is_constant)
+        return (
+            operand is None or isinstance(operand, np.ndarray) or (isinstance(operand, Value) and operand.is_constant)
+        )
 
     def ints(self, index: int) -> list[int] | None:
         """A constant input as Python ints."""

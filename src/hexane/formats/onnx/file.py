@@ -71,7 +71,9 @@ def read_file(source: str | Path | bytes | Any) -> OnnxFile:
         where = source.graph.name or "ONNX model"
         model.CopyFrom(source)
     else:
-        raise FormatError(f"cannot read an ONNX model from {type(source).__name__}", hint="give a path, bytes or a ModelProto")
+        raise FormatError(
+            f"cannot read an ONNX model from {type(source).__name__}", hint="give a path, bytes or a ModelProto"
+        )
     if not model.graph.node and not model.graph.output:
         raise FormatError("not an ONNX model: it has neither nodes nor outputs", where=where)
     file = OnnxFile(model, where=where)
@@ -189,7 +191,10 @@ def tensor_array(tensor: Any, folder: Path | None, where: str) -> np.ndarray:
         if tensor.raw_data and dtype.kind in "fiub" and dtype.itemsize * 8 == _bits(tensor.data_type):
             raw = tensor.raw_data
             if len(raw) != count * dtype.itemsize:
-                raise FormatError(f"has {len(raw)} bytes where its shape {list(tensor.dims)} needs {count * dtype.itemsize}", where=place)
+                raise FormatError(
+                    f"has {len(raw)} bytes where its shape {list(tensor.dims)} needs {count * dtype.itemsize}",
+                    where=place,
+                )
             return np.frombuffer(raw, dtype.newbyteorder("<")).reshape(tuple(tensor.dims))
         return onnx.numpy_helper.to_array(tensor)
     except HexaneError:
@@ -228,7 +233,8 @@ def _external(tensor: Any, count: int, folder: Path | None, place: str) -> np.nd
         raise FormatError(f"its data file {location!r} cannot be read ({error.strerror})", where=place) from error
     if offset < 0 or length < size or offset + size > available:
         raise FormatError(
-            f"needs {size} bytes at offset {offset} (length {length}) of {location!r}, which has {available}", where=place
+            f"needs {size} bytes at offset {offset} (length {length}) of {location!r}, which has {available}",
+            where=place,
         )
     if count == 0:
         return np.zeros(tuple(tensor.dims), dtype)
@@ -247,6 +253,8 @@ def _inside(folder: Path, location: str, place: str) -> Path:
     path = (root / location).resolve()
     if not path.is_relative_to(root) or not path.is_file():
         raise FormatError(
-            f"its data file {location!r} is not a file inside the model's folder", where=place, hint="keep data beside the model"
+            f"its data file {location!r} is not a file inside the model's folder",
+            where=place,
+            hint="keep data beside the model",
         )
     return path

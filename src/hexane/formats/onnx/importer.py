@@ -161,14 +161,18 @@ class Importer:
         check_claim(proto, self.file.where)
         onnx = import_onnx()
         if proto.data_type == onnx.TensorProto.STRING:
-            return np.array([s.decode("utf-8", "replace") for s in proto.string_data], dtype=str).reshape(tuple(proto.dims))
+            return np.array([s.decode("utf-8", "replace") for s in proto.string_data], dtype=str).reshape(
+                tuple(proto.dims)
+            )
         return known(tensor_array(proto, None, self.file.where))
 
     def _output(self, scope: Scope, name: str) -> None:
         value = scope.values.get(name)
         if value is None or isinstance(value, list):
             what = "is a sequence" if isinstance(value, list) else "is made by no node"
-            raise (UnsupportedError if isinstance(value, list) else FormatError)(f"output {name!r} {what}", where=self.file.where)
+            raise (UnsupportedError if isinstance(value, list) else FormatError)(
+                f"output {name!r} {what}", where=self.file.where
+            )
         if isinstance(value, np.ndarray):
             value = self.folder.value(value)
         if value.op is None or value.is_output:

@@ -19,7 +19,8 @@ from hexane.graph.constants import Constant
 from hexane.graph.registry import is_known, lookup, plain, result_types
 from hexane.graph.types import DTYPES, TensorType, dtype_name, eval_dtype
 
-Operand = Value | np.ndarray
+Operand = Any
+"""A ``Value`` or a NumPy array. Spelled ``Any``: what narrows it are facts such as "all operands are constant"."""
 
 FOLD_BYTES = 64 << 20
 """Constants are computed at once up to this size; beyond it the op stays in the graph, and weights stay on disk."""
@@ -83,7 +84,9 @@ class Folder:
         live = False
         for param in spec.params:
             operand = operands.get(param.name)
-            if isinstance(operand, Value) or (isinstance(operand, tuple | list) and any(isinstance(o, Value) for o in operand)):
+            if isinstance(operand, Value) or (
+                isinstance(operand, tuple | list) and any(isinstance(o, Value) for o in operand)
+            ):
                 live = True
         if not live:
             folded = self._fold(spec, operands)
@@ -107,7 +110,10 @@ class Folder:
         types = result_types(spec, inputs, 18)
         if any(not isinstance(t, TensorType) for t in types):
             return None
-        if size > self.fold_bytes or sum(t.nbytes for t in types if t.is_static) > self.fold_bytes:
+        if (
+            size > self.fold_bytes
+            or sum(t.nbytes for t in types if isinstance(t, TensorType) and t.is_static) > self.fold_bytes
+        ):
             return None
         arguments: dict[str, Any] = {}
         for param in spec.params:

@@ -36,11 +36,11 @@ def prepare(file: OnnxFile, shapes: Shapes | None = None) -> Any:
         model = _raise_opset(model, file.where)
     model = infer(model, file.where)
     if model.functions:
-        model = infer(_guard(lambda: import_onnx().inliner.inline_local_functions(model), file.where, "inlining"), file.where)
+        model = inline(model, file.where)
     for _ in range(MAX_EXPANSIONS):
         if not expand_functions(model, file.where):
             break
-        model = infer(_guard(lambda: import_onnx().inliner.inline_local_functions(model), file.where, "inlining"), file.where)
+        model = inline(model, file.where)
     if any(node.op_type in _FOLD_WORTHY for graph in all_graphs(model.graph) for node in graph.node):
         model = _fold(model)
     return model
@@ -73,10 +73,12 @@ def bind_shapes(model: Any, shapes: Shapes, weights: set[str], where: str) -> No
     for name, wanted in shapes.items():
         if name in inputs:
             continue
-        if isinstance(wanted, int) or (len(wanted) == 1 and not _has_symbol(model, name) is None):
+        if isinstance(wanted, int) or (len(wanted) == 1 and _has_symbol(model, name) is not None):
             symbols[name] = _extent(wanted if isinstance(wanted, int) else wanted[0], name)
         else:
-            raise UsageError(f"the model has no input {name!r}", where=where, hint=f"inputs: {', '.join(inputs) or 'none'}")
+            raise UsageError(
+                f"the model has no input {name!r}", where=where, hint=f"inputs: {', '.join(inputs) or 'none'}"
+            )
     for name, value in inputs.items():
         if value.type.WhichOneof("value") != "tensor_type":
             continue
@@ -98,7 +100,7 @@ def bind_shapes(model: Any, shapes: Shapes, weights: set[str], where: str) -> No
             tensor.shape.SetInParent()
             for extent in wanted:
                 tensor.shape.dim.add().dim_value = _extent(extent, name)
-    unknown = sorted(set(k for k in symbols if k in shapes) - _symbols(model))
+    unknown = sorted({name for name in symbols if name in shapes} - _symbols(model))
     if unknown:
         raise UsageError(
             f"the model has neither an input nor a dimension {unknown[0]!r}",
@@ -119,7 +121,9 @@ def bind_shapes(model: Any, shapes: Shapes, weights: set[str], where: str) -> No
         if not tensor.HasField("shape"):
             open_inputs.append(f"{name} [rank unknown]")
         elif any(not dim.HasField("dim_value") or dim.dim_value < 0 for dim in tensor.shape.dim):
-            extents = ", ".join(str(d.dim_value) if d.HasField("dim_value") else d.dim_param or "?" for d in tensor.shape.dim)
+            extents = ", ".join(
+                str(d.dim_value) if d.HasField("dim_value") else d.dim_param or "?" for d in tensor.shape.dim
+            )
             open_inputs.append(f"{name} [{extents}]")
     if open_inputs:
         first = open_inputs[0].split(" ")[0]
@@ -165,11 +169,13 @@ def infer(model: Any, where: str) -> Any:
         raise FormatError(f"shape inference refuses the model ({_first_line(error)})", where=where) from error
 
 
-def _guard(work: Any, where: str, what: str) -> Any:
+def inline(model: Any, where: str) -> Any:
+    """The model with its functions inlined and the new values' types inferred."""
     try:
-        return work()
+        inlined = import_onnx().inliner.inline_local_functions(model)
     except (RuntimeError, ValueError, TypeError, KeyError) as error:
-        raise FormatError(f"{what} fails ({_first_line(error)})", where=where) from error
+        raise FormatError(f"its functions cannot be inlined ({_first_line(error)})", where=where) from error
+    return infer(inlined, where)
 
 
 def _raise_opset(model: Any, where: str) -> Any:
@@ -240,7 +246,9 @@ def _definition(schema: Any, node: Any, version: int, types: Mapping[str, Any]) 
         versions = [v for v in schema.context_dependent_function_opset_versions if v <= version]
         if versions:
             given = [types.get(name, onnx.TypeProto()).SerializeToString() for name in node.input]
-            made = schema.get_context_dependent_function_with_opset_version(max(versions), node.SerializeToString(), given)
+            made = schema.get_context_dependent_function_with_opset_version(
+                max(versions), node.SerializeToString(), given
+            )
             function = onnx.FunctionProto.FromString(made)
             return function if function.node else None
     return None

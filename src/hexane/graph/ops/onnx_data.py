@@ -1,4 +1,4 @@
-"""Host ops on numbers and bits that MIL lacks: shifts, bitwise logic, C-like division, determinants, selections, trees."""
+"""Host ops on numbers and bits that MIL lacks: shifts, bitwise logic, determinants, selections, pooling variants."""
 
 from __future__ import annotations
 
@@ -80,16 +80,6 @@ def is_inf(x, detect_positive, detect_negative):  # type: ignore[no-untyped-def]
     return np.isinf(x) & (((x > 0) & detect_positive) | ((x < 0) & detect_negative))
 
 
-@op("onnx.Div", "x:I y:I", infer=_broadcast)
-def div(x, y):  # type: ignore[no-untyped-def]
-    """Integer division that rounds towards zero (ONNX Div), where MIL's floor_div rounds down; division by 0 gives 0."""
-    safe = np.where(y == 0, np.ones((), y.dtype), y)
-    with np.errstate(over="ignore"):
-        quotient = x // safe
-        quotient = quotient + ((x % safe != 0) & ((x < 0) != (safe < 0))).astype(x.dtype)
-    return np.where(y == 0, np.zeros((), x.dtype), quotient).astype(x.dtype)
-
-
 @op("onnx.Mod", "x:N y:N fmod:bool=False", infer=_broadcast)
 def mod(x, y, fmod):  # type: ignore[no-untyped-def]
     """Remainder with the sign of the divisor, or of the dividend with ``fmod``."""
@@ -105,7 +95,11 @@ def power(x, y):  # type: ignore[no-untyped-def]
             return np.power(x.astype(np.float64), y).astype(x.dtype)
         if x.dtype.kind in "iu":
             whole = np.power(x, np.maximum(y, 0).astype(x.dtype))
-            return whole if not (y < 0).any() else np.where(y < 0, np.power(x.astype(np.float64), y).astype(x.dtype), whole)
+            return (
+                whole
+                if not (y < 0).any()
+                else np.where(y < 0, np.power(x.astype(np.float64), y).astype(x.dtype), whole)
+            )
         return np.power(x, y.astype(x.dtype)).astype(x.dtype)
 
 
@@ -153,11 +147,16 @@ def compress(x, condition, axis):  # type: ignore[no-untyped-def]
 
 
 def _unique_type(x: TensorType, axis: int | None, **_: Any) -> tuple[TensorType, ...]:
-    index = TensorType("int64", (None,))
+    index = TensorType("int64", (None,))  # type: ignore[arg-type]
     if axis is None:
         return x.with_shape((None,)), index, TensorType("int64", (x.count,)), index
     axis %= x.rank
-    return x.with_shape((*x.shape[:axis], None, *x.shape[axis + 1 :])), index, TensorType("int64", (x.shape[axis],)), index
+    return (
+        x.with_shape((*x.shape[:axis], None, *x.shape[axis + 1 :])),
+        index,
+        TensorType("int64", (x.shape[axis],)),
+        index,
+    )
 
 
 @op("onnx.Unique", "x:A axis:int? sorted:bool=True", infer=_unique_type)
@@ -169,19 +168,25 @@ def unique(x, axis, sorted):  # type: ignore[no-untyped-def]
         order = np.argsort(first, kind="stable")
         rank = np.empty_like(order)
         rank[order] = np.arange(len(order))
-        y, first, inverse, counts = np.take(y, order, axis=0 if axis is None else axis), first[order], rank[inverse], counts[order]
+        y, first, inverse, counts = (
+            np.take(y, order, axis=0 if axis is None else axis),
+            first[order],
+            rank[inverse],
+            counts[order],
+        )
     return (y, *(a.astype(np.int64) for a in (first, inverse, counts)))
 
 
 def _nms_type(boxes: TensorType, scores: TensorType, **_: Any) -> TensorType:
     if boxes.rank != 3 or scores.rank != 3 or boxes.shape[2] != 4 or boxes.shape[1] != scores.shape[2]:
         raise GraphError(f"onnx.NonMaxSuppression: boxes {boxes.shape} do not fit scores {scores.shape}")
-    return TensorType("int64", (None, 3))
+    return TensorType("int64", (None, 3))  # type: ignore[arg-type]
 
 
 @op(
     "onnx.NonMaxSuppression",
-    "boxes:T scores:T max_output_boxes_per_class:ints~=(0,) iou_threshold:floats~=(0.0,) score_threshold:floats~? center_point_box:bool=False",
+    "boxes:T scores:T max_output_boxes_per_class:ints~=(0,) iou_threshold:floats~=(0.0,) score_threshold:floats~? "
+    "center_point_box:bool=False",
     infer=_nms_type,
 )  # fmt: skip
 def non_max_suppression(boxes, scores, max_output_boxes_per_class, iou_threshold, score_threshold, center_point_box):  # type: ignore[no-untyped-def]
@@ -206,14 +211,20 @@ def non_max_suppression(boxes, scores, max_output_boxes_per_class, iou_threshold
                 best, order = order[0], order[1:]
                 chosen.append((batch, label, int(best)))
                 kept += 1
-                overlap = np.prod(np.maximum(np.minimum(high[best], high[order]) - np.maximum(low[best], low[order]), 0), axis=1)
+                overlap = np.prod(
+                    np.maximum(np.minimum(high[best], high[order]) - np.maximum(low[best], low[order]), 0), axis=1
+                )
                 union = area[best] + area[order] - overlap
-                iou = np.divide(overlap, union, out=np.zeros_like(overlap), where=(union > 0) & (area[best] > 0) & (area[order] > 0))
+                iou = np.divide(
+                    overlap, union, out=np.zeros_like(overlap), where=(union > 0) & (area[best] > 0) & (area[order] > 0)
+                )
                 order = order[iou <= threshold]
     return np.array(chosen, np.int64).reshape(-1, 3)
 
 
-def _lp_pool_type(x: TensorType, kernel_sizes: Any, strides: Any, pad: Any, dilations: Any, ceil_mode: bool, **_: Any) -> TensorType:
+def _lp_pool_type(
+    x: TensorType, kernel_sizes: Any, strides: Any, pad: Any, dilations: Any, ceil_mode: bool, **_: Any
+) -> TensorType:
     out = []
     for i, extent in enumerate(x.shape[2:]):
         room = extent + pad[2 * i] + pad[2 * i + 1] - dilations[i] * (kernel_sizes[i] - 1) - 1
@@ -292,33 +303,21 @@ def tensor_scatter(past, update, write_indices, axis, mode):  # type: ignore[no-
     return np.moveaxis(y, 1, axis)
 
 
-def _cast_type(x: TensorType, dtype: str) -> TensorType:
-    return x.with_dtype(dtype)
-
-
-@op("onnx.Cast", "x:A dtype:str", infer=_cast_type)
-def cast(x, dtype):  # type: ignore[no-untyped-def]
-    """Conversion to a type that MIL's cast lacks (fp64, 64-bit and unsigned integers)."""
-    from hexane.graph.types import DTYPES
-
-    target = DTYPES[dtype].carrier
-    with np.errstate(all="ignore"):
-        if x.dtype.kind == "f" and target.kind == "u":
-            return x.astype(np.int64).astype(target)
-        return x.astype(target).astype(eval_dtype(dtype))
-
-
-
-
-@op("onnx.AveragePool", _POOL.format("T") + " count_include_pad:bool=False", infer=lambda count_include_pad, **p: _lp_pool_type(**p))
+@op(
+    "onnx.AveragePool",
+    _POOL.format("T") + " count_include_pad:bool=False",
+    infer=lambda count_include_pad, **p: _lp_pool_type(**p),
+)
 def average_pool(x, kernel_sizes, strides, pad, dilations, ceil_mode, count_include_pad):  # type: ignore[no-untyped-def]
-    """Averages with dilations, or in ceiling mode; ``count_include_pad`` counts declared pads, never what ceiling adds."""
+    """Averages with dilations or in ceiling mode; ``count_include_pad`` counts declared pads, not what ceiling adds."""
     out = _lp_pool_type(TensorType("fp32", x.shape), kernel_sizes, strides, pad, dilations, ceil_mode).shape[2:]
     axes = tuple(range(-len(kernel_sizes), 0))
     total = np.sum(_windows(x.astype(np.float64), 0, kernel_sizes, strides, pad, dilations, out), axis=axes)
     ones = np.ones((1, 1, *x.shape[2:]))
     if count_include_pad:
-        ones = np.pad(ones, [(0, 0), (0, 0), *((pad[2 * i], pad[2 * i + 1]) for i in range(len(kernel_sizes)))], constant_values=1)
+        ones = np.pad(
+            ones, [(0, 0), (0, 0), *((pad[2 * i], pad[2 * i + 1]) for i in range(len(kernel_sizes)))], constant_values=1
+        )
         pad = [0] * len(pad)
     count = np.sum(_windows(ones, 0, kernel_sizes, strides, pad, dilations, out), axis=axes)
     return (total / count).astype(x.dtype)

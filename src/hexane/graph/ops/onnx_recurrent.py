@@ -1,8 +1,8 @@
-"""Host ops ``onnx.RNN``, ``onnx.GRU``, ``onnx.LSTM``: recurrent layers as ONNX defines them (operator specification, opset 7 to 22).
+"""Host ops ``onnx.RNN``, ``onnx.GRU``, ``onnx.LSTM``: recurrent layers as ONNX defines them (op sets 7 to 22).
 
 Shapes with the ONNX layout 0: ``X [sequence, batch, input]``, ``W [directions, gates * hidden, input]``,
-``R [directions, gates * hidden, hidden]``, ``B [directions, 2 * gates * hidden]``, states ``[directions, batch, hidden]``,
-``Y [sequence, directions, batch, hidden]``. Layout 1 moves the batch first.
+``R [directions, gates * hidden, hidden]``, ``B [directions, 2 * gates * hidden]``,
+states ``[directions, batch, hidden]``, ``Y [sequence, directions, batch, hidden]``. Layout 1 moves the batch first.
 """
 
 from __future__ import annotations
@@ -19,7 +19,14 @@ Activation = Callable[[np.ndarray], np.ndarray]
 
 _GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 _DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
-_DEFAULT_ALPHA = {"LeakyRelu": 0.01, "ThresholdedRelu": 1.0, "HardSigmoid": 0.2, "Elu": 1.0, "ScaledTanh": 1.0, "Affine": 1.0}
+_DEFAULT_ALPHA = {
+    "LeakyRelu": 0.01,
+    "ThresholdedRelu": 1.0,
+    "HardSigmoid": 0.2,
+    "Elu": 1.0,
+    "ScaledTanh": 1.0,
+    "Affine": 1.0,
+}
 _DEFAULT_BETA = {"HardSigmoid": 0.5, "ScaledTanh": 1.0, "Affine": 0.0}
 
 
@@ -61,7 +68,9 @@ def _functions(
     per = len(_DEFAULTS[kind])
     names = [str(n) for n in names] or list(_DEFAULTS[kind]) * directions
     if len(names) != per * directions:
-        raise GraphError(f"{kind} with {directions} direction(s) needs {per * directions} activations, not {len(names)}")
+        raise GraphError(
+            f"{kind} with {directions} direction(s) needs {per * directions} activations, not {len(names)}"
+        )
     alpha, beta = [float(a) for a in alphas], [float(b) for b in betas]
     built = []
     for name in names:
@@ -73,7 +82,9 @@ def _functions(
 
 
 def _types(kind: str) -> Callable[..., tuple[TensorType, ...]]:
-    def infer(X: TensorType, W: TensorType, R: TensorType, direction: str, layout: int, **_: object) -> tuple[TensorType, ...]:
+    def infer(
+        X: TensorType, W: TensorType, R: TensorType, direction: str, layout: int, **_: object
+    ) -> tuple[TensorType, ...]:
         if (X.rank, W.rank, R.rank) != (3, 3, 3):
             raise GraphError(f"onnx.{kind} takes X, W and R of rank 3, not {X.shape}, {W.shape}, {R.shape}")
         steps, batch = (X.shape[1], X.shape[0]) if layout == 1 else X.shape[:2]
@@ -91,7 +102,10 @@ def _types(kind: str) -> Callable[..., tuple[TensorType, ...]]:
 
 
 _OPERANDS = "X:T W:T R:T B:T? sequence_lens:I? initial_h:T? "
-_COMMON = " direction:str='forward' layout:int=0 clip:float=0.0 activations:strs=() activation_alpha:floats=() activation_beta:floats=()"
+_COMMON = (
+    " direction:str='forward' layout:int=0 clip:float=0.0 activations:strs=() activation_alpha:floats=() "
+    "activation_beta:floats=()"
+)
 
 
 def _run(
@@ -171,7 +185,6 @@ def _gru_cell(R, bias, P, functions, clip, linear_before_reset):  # type: ignore
 
 def _lstm_cell(R, bias, P, functions, clip, input_forget):  # type: ignore[no-untyped-def]
     f, g, h_of = functions
-    hidden = R.shape[1]
     bias = 0 if bias is None else bias
     pi, po, pf = (0, 0, 0) if P is None else np.split(P, 3)
 

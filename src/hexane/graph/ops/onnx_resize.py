@@ -1,4 +1,4 @@
-"""Host op ``onnx.Resize``: every mode of ONNX's Resize (operator specification, opset 10 to 19) as one small matrix per axis."""
+"""Host op ``onnx.Resize``: every mode of ONNX's Resize (op sets 10 to 19) as one small matrix per axis."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ from hexane.graph.types import TensorType
 
 
 def resize_plan(
-    shape: Sequence[int], scales: Sequence[float] | None, sizes: Sequence[int] | None, axes: Sequence[int] | None, policy: str
+    shape: Sequence[int],
+    scales: Sequence[float] | None,
+    sizes: Sequence[int] | None,
+    axes: Sequence[int] | None,
+    policy: str,
 ) -> tuple[list[int], list[float]]:
     """Output extents and scale per axis, with ``axes`` spread out and ``keep_aspect_ratio_policy`` applied."""
     rank = len(shape)
@@ -93,7 +97,9 @@ def _keys(d: np.ndarray, a: float) -> np.ndarray:
     return np.where(d <= 1, near, np.where(d < 2, far, 0))
 
 
-def axis_weights(at: np.ndarray, extent: int, kind: str, scale: float, a: float, exclude: bool, antialias: bool) -> np.ndarray:
+def axis_weights(
+    at: np.ndarray, extent: int, kind: str, scale: float, a: float, exclude: bool, antialias: bool
+) -> np.ndarray:
     """Matrix ``[out, extent]`` that interpolates one axis; samples outside repeat the edge or are left out."""
     support, function = (1, _triangle) if kind == "linear" else (2, _keys)
     shrink = min(scale, 1.0) if antialias else 1.0
@@ -117,7 +123,10 @@ def axis_weights(at: np.ndarray, extent: int, kind: str, scale: float, a: float,
     "extrapolation_value:float=0.0 policy:str='stretch' output_shape:ints?",
     infer=_type,
 )
-def resize(x, scales, sizes, roi, axes, mode, coordinate_mode, nearest_mode, cubic_coeff_a, exclude_outside, antialias, extrapolation_value, policy, output_shape):  # type: ignore[no-untyped-def]  # fmt: skip
+def resize(  # type: ignore[no-untyped-def]
+    x, scales, sizes, roi, axes, mode, coordinate_mode, nearest_mode, cubic_coeff_a, exclude_outside, antialias,
+    extrapolation_value, policy, output_shape,
+):  # fmt: skip
     """Resample ``x`` along any axes: nearest, linear or cubic, with antialiasing filters and crop extrapolation."""
     out, factors = resize_plan(x.shape, scales, sizes, axes, policy)
     if output_shape is not None and tuple(out) != tuple(output_shape):

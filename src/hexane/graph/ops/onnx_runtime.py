@@ -17,7 +17,7 @@ from hexane.graph.types import TensorType, eval_dtype
 
 
 def runtime_op(name: str, signature: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Declare ``onnx.<name>``: its one result has the type of ``x`` and the shape ``output_shape``, checked at run time."""
+    """Declare ``onnx.<name>``: one result of the dtype of ``x`` and of shape ``output_shape``, checked at run time."""
 
     def declare(evaluate: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
         def infer(x: TensorType, output_shape: Sequence[int], **_: Any) -> TensorType:
@@ -111,7 +111,9 @@ def pad_array(x: np.ndarray, pads: Sequence[int], axes: Sequence[int] | None, mo
     widths = [(max(b, 0), max(a, 0)) for b, a in zip(before, after)]
     if mode == "constant":
         return np.pad(x[crop], widths, constant_values=value)
-    return np.pad(x[crop], widths, mode={"reflect": "reflect", "edge": "edge", "wrap": "wrap"}[mode])
+    if mode not in ("reflect", "edge", "wrap"):
+        raise GraphError(f"no padding mode {mode!r}")
+    return np.pad(x[crop], widths, mode=mode)  # type: ignore[call-overload]
 
 
 @runtime_op("Pad", "x:A pads:ints~ value:A? axes:ints~? mode:str='constant'")
@@ -140,10 +142,12 @@ def reduce_array(x: np.ndarray, kind: str, axes: tuple[int, ...], keep: bool, ke
             top = np.where(np.isfinite(top), top, 0)
             total = np.log(np.sum(np.exp(x - top), axis=over, keepdims=True)) + top
             return (total if keep else np.squeeze(total, over)).astype(x.dtype)
-        prepared = {"l1_norm": np.abs, "l2_norm": np.square, "sum_square": np.square}.get(kind, np.asarray)(x)
-        final = {"l2_norm": np.sqrt, "log_sum": np.log}.get(kind, np.asarray)
-        function = {"max": np.max, "min": np.min, "mean": np.mean, "prod": np.prod}.get(kind, np.sum)
-        return np.asarray(final(function(prepared, axis=over, keepdims=keep))).astype(x.dtype)
+        prepare: Callable[..., Any] = {"l1_norm": np.abs, "l2_norm": np.square, "sum_square": np.square}.get(
+            kind, np.asarray
+        )
+        final: Any = {"l2_norm": np.sqrt, "log_sum": np.log}.get(kind, np.asarray)
+        function: Any = {"max": np.max, "min": np.min, "mean": np.mean, "prod": np.prod}.get(kind, np.sum)
+        return np.asarray(final(function(prepare(x), axis=over, keepdims=keep))).astype(x.dtype)
 
 
 def _ends(dtype: np.dtype) -> tuple[Any, Any]:
@@ -257,7 +261,9 @@ def _split_type(x: TensorType, axis: int, output_sizes: Sequence[int], **_: Any)
 def split(x, split, axis, output_sizes):  # type: ignore[no-untyped-def]
     """Pieces along an axis, of sizes that arrive at run time."""
     if tuple(split) != tuple(output_sizes):
-        raise GraphError(f"onnx.Split: the file declares sizes {tuple(output_sizes)}, asked for {tuple(split)} at run time")
+        raise GraphError(
+            f"onnx.Split: the file declares sizes {tuple(output_sizes)}, asked for {tuple(split)} at run time"
+        )
     return tuple(np.split(x, np.cumsum(split)[:-1], axis=axis))
 
 
@@ -275,7 +281,9 @@ def col2im_at(x, image_shape, block_shape, strides, pad, dilations, output_shape
     from hexane.graph.ops.onnx_vision import col2im
 
     if tuple(image_shape) != tuple(output_shape[2:]):
-        raise GraphError(f"onnx.Col2ImAt: the file declares {tuple(output_shape)}, asked for an image {tuple(image_shape)}")
+        raise GraphError(
+            f"onnx.Col2ImAt: the file declares {tuple(output_shape)}, asked for an image {tuple(image_shape)}"
+        )
     return col2im(x, image_shape, block_shape, strides, pad, dilations)
 
 
@@ -319,5 +327,7 @@ def max_unpool_at(x, indices, shape, index_shape, output_shape):  # type: ignore
     from hexane.graph.ops.onnx_vision import max_unpool
 
     if tuple(shape) != tuple(output_shape):
-        raise GraphError(f"onnx.MaxUnpoolAt: the file declares {tuple(output_shape)}, asked for {tuple(shape)} at run time")
+        raise GraphError(
+            f"onnx.MaxUnpoolAt: the file declares {tuple(output_shape)}, asked for {tuple(shape)} at run time"
+        )
     return max_unpool(x, indices, output_shape, index_shape)

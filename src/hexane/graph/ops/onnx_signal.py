@@ -43,7 +43,7 @@ def _pairs(z: np.ndarray, dtype: np.dtype) -> np.ndarray:
 def dft(x, dft_length=None, axis=1, onesided=False, inverse=False):  # type: ignore[no-untyped-def]
     """Discrete Fourier transform along ``axis``; the last axis holds (real, imaginary) or only real parts.
 
-    ``onesided`` keeps length // 2 + 1 bins of a forward transform; with ``inverse`` it reads such bins and gives a real signal.
+    ``onesided`` keeps length // 2 + 1 bins of a forward transform; with ``inverse`` such bins give a real signal.
     """
     axis = axis % x.ndim
     signal = _complex(x)
@@ -79,7 +79,7 @@ def stft(signal, window=None, frame_step=1, frame_length=None, onesided=True):  
 
 
 def mel_weights(num_mel_bins: int, dft_length: int, sample_rate: int, low: float, high: float) -> np.ndarray:
-    """The matrix ``[dft_length // 2 + 1, num_mel_bins]`` that turns spectra into mel bins, float64 (MelWeightMatrix)."""
+    """The matrix ``[dft_length // 2 + 1, num_mel_bins]`` from spectra to mel bins, float64 (MelWeightMatrix)."""
     spectrum = dft_length // 2 + 1
     low_mel, high_mel = (2595 * np.log10(1 + f / 700) for f in (low, high))
     edges = np.arange(num_mel_bins + 2) * ((high_mel - low_mel) / (num_mel_bins + 2)) + low_mel
@@ -117,10 +117,13 @@ def window(size, kind, periodic, output_dtype, output_shape):  # type: ignore[no
 
 @op(
     "onnx.MelWeightMatrix",
-    "num_mel_bins:I dft_length:J sample_rate:K lower_edge_hertz:T upper_edge_hertz:U output_dtype:str='fp32' output_shape:ints",
+    "num_mel_bins:I dft_length:J sample_rate:K lower_edge_hertz:T upper_edge_hertz:U "
+    "output_dtype:str='fp32' output_shape:ints",
     infer=_made_type,
 )
-def mel_weight_matrix(num_mel_bins, dft_length, sample_rate, lower_edge_hertz, upper_edge_hertz, output_dtype, output_shape):  # type: ignore[no-untyped-def]
+def mel_weight_matrix(
+    num_mel_bins, dft_length, sample_rate, lower_edge_hertz, upper_edge_hertz, output_dtype, output_shape
+):  # type: ignore[no-untyped-def]
     """The mel matrix from sizes that arrive at run time; they must give the shape that the file declares."""
     made = (int(dft_length) // 2 + 1, int(num_mel_bins))
     if made != tuple(output_shape):

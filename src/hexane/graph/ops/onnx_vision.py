@@ -1,4 +1,4 @@
-"""Host ops that sample images: ``onnx.GridSample``, ``onnx.RoiAlign``, ``onnx.DeformConv``, ``onnx.Resize``, and kin."""
+"""Host ops that sample images: ``onnx.GridSample``, ``onnx.RoiAlign``, ``onnx.DeformConv``, and kin."""
 
 from __future__ import annotations
 
@@ -160,11 +160,12 @@ def _deform_type(x, weight, offset, bias=None, mask=None, strides=(1, 1), pad=(0
 
 @op(
     "onnx.DeformConv",
-    "x:T weight:T offset:T bias:T? mask:T? strides:ints=(1,1) pad:ints=(0,0,0,0) dilations:ints=(1,1) groups:int=1 offset_groups:int=1",
+    "x:T weight:T offset:T bias:T? mask:T? strides:ints=(1,1) pad:ints=(0,0,0,0) dilations:ints=(1,1) "
+    "groups:int=1 offset_groups:int=1",
     infer=_deform_type,
 )
 def deform_conv(x, weight, offset, bias, mask, strides, pad, dilations, groups, offset_groups):  # type: ignore[no-untyped-def]
-    """Convolution whose taps are displaced by ``offset [N, offset_groups * kh * kw * 2, oh, ow]`` and scaled by ``mask``."""
+    """Convolution with taps displaced by ``offset [N, offset_groups * kh * kw * 2, oh, ow]``, scaled by ``mask``."""
     n, c, height, width = x.shape
     cout, cin, kh, kw = weight.shape
     oh, ow = offset.shape[2:]
@@ -204,7 +205,7 @@ def _col2im_type(x, image_shape=(), block_shape=(), **_):  # type: ignore[no-unt
 
 @op("onnx.Col2Im", "x:A image_shape:ints block_shape:ints strides:ints pad:ints dilations:ints", infer=_col2im_type)
 def col2im(x, image_shape, block_shape, strides, pad, dilations):  # type: ignore[no-untyped-def]
-    """Add the columns ``x [N, C * block, positions]`` back into an image ``[N, C, *image_shape]``; pad in pairs per axis."""
+    """Add columns ``x [N, C * block, positions]`` into an image ``[N, C, *image_shape]``; pad in pairs per axis."""
     d = len(image_shape)
     steps = [
         (image_shape[i] + pad[2 * i] + pad[2 * i + 1] - dilations[i] * (block_shape[i] - 1) - 1) // strides[i] + 1
@@ -214,10 +215,13 @@ def col2im(x, image_shape, block_shape, strides, pad, dilations):  # type: ignor
         raise GraphError(f"onnx.Col2Im: {x.shape[2]} positions where the image has {int(np.prod(steps))}")
     channels = x.shape[1] // int(np.prod(block_shape))
     columns = x.reshape(x.shape[0], channels, *block_shape, *steps)
-    padded = np.zeros((x.shape[0], channels, *(image_shape[i] + pad[2 * i] + pad[2 * i + 1] for i in range(d))), x.dtype)
+    padded = np.zeros(
+        (x.shape[0], channels, *(image_shape[i] + pad[2 * i] + pad[2 * i + 1] for i in range(d))), x.dtype
+    )
     for tap in product(*map(range, block_shape)):
         window = tuple(
-            slice(tap[i] * dilations[i], tap[i] * dilations[i] + (steps[i] - 1) * strides[i] + 1, strides[i]) for i in range(d)
+            slice(tap[i] * dilations[i], tap[i] * dilations[i] + (steps[i] - 1) * strides[i] + 1, strides[i])
+            for i in range(d)
         )
         padded[(slice(None), slice(None), *window)] += columns[(slice(None), slice(None), *tap)]
     inner = tuple(slice(pad[2 * i], pad[2 * i] + image_shape[i]) for i in range(d))

@@ -164,7 +164,9 @@ def _batched_scan(c: NodeContext, body: Any, count: int) -> object:
         def pick(operand: Operand, row: int = row) -> Operand:
             return c.reshape(window(c, operand, {0: slice(row, row + 1)}), type_of(operand).shape[1:])
 
-        state, scans = _steps(c, body, [pick(s) for s in states], [pick(x) for x in inputs], [0] * count, [0] * count, outs)
+        state, scans = _steps(
+            c, body, [pick(s) for s in states], [pick(x) for x in inputs], [0] * count, [0] * count, outs
+        )
         rows.append([*state, *(stacked(c, parts, 0) for parts in scans)])
     return tuple(stacked(c, list(column), 0) for column in zip(*rows))
 

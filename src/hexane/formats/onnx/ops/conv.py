@@ -31,7 +31,9 @@ class Window:
         for axis, extent in enumerate(extents):
             room = extent + sum(self.pads[axis]) - self.reach(axis)
             if room < 0:
-                raise GraphError(f"a window of {self.reach(axis)} does not fit into {extent} with pads {self.pads[axis]}")
+                raise GraphError(
+                    f"a window of {self.reach(axis)} does not fit into {extent} with pads {self.pads[axis]}"
+                )
             steps = -(-room // self.strides[axis]) if ceil else room // self.strides[axis]
             if ceil and steps * self.strides[axis] >= extent + self.pads[axis][0]:
                 steps -= 1
@@ -74,7 +76,9 @@ def window_of(c: NodeContext, extents: tuple[int, ...], kernel: tuple[int, ...])
     elif auto in ("SAME_UPPER", "SAME_LOWER"):
         sides = []
         for i in range(rank):
-            total = max((-(-extents[i] // strides[i]) - 1) * strides[i] + (kernel[i] - 1) * dilations[i] + 1 - extents[i], 0)
+            total = max(
+                (-(-extents[i] // strides[i]) - 1) * strides[i] + (kernel[i] - 1) * dilations[i] + 1 - extents[i], 0
+            )
             small, large = total // 2, total - total // 2
             sides.append((small, large) if auto == "SAME_UPPER" else (large, small))
         pads = tuple(sides)
@@ -166,7 +170,11 @@ def _transposed_pads(c: NodeContext, extents: Any, whole: list[int], strides: An
             if total < 0:
                 sides.append((0, total - more[i]))
                 continue
-            before, after = (small, large) if auto == "SAME_UPPER" or c.attr("output_shape") and auto != "SAME_LOWER" else (large, small)
+            before, after = (
+                (small, large)
+                if auto == "SAME_UPPER" or (c.attr("output_shape") and auto != "SAME_LOWER")
+                else (large, small)
+            )
             if auto == "NOTSET":
                 before, after = large, small
             sides.append((before, after - more[i]))
@@ -293,7 +301,11 @@ def max_unpool(c: NodeContext) -> Operand:
         raise GraphError(f"output_shape {out} is smaller than {inner}")
     # The flat indices count in the pooled tensor's own shape (operator specification).
     return c.ops.op(
-        "onnx.MaxUnpool", x=x, indices=indices, output_shape=np.array(out, np.int32), index_shape=np.array(inner, np.int32)
+        "onnx.MaxUnpool",
+        x=x,
+        indices=indices,
+        output_shape=np.array(out, np.int32),
+        index_shape=np.array(inner, np.int32),
     )
 
 
@@ -310,7 +322,9 @@ def col2im(c: NodeContext) -> Operand:
     }
     if runtime:
         shape = np.array(c.declared_shape("image_shape"), np.int32)
-        return c.ops.op("onnx.Col2ImAt", x=x, image_shape=c.need(1), block_shape=c.need(2), output_shape=shape, **arguments)
+        return c.ops.op(
+            "onnx.Col2ImAt", x=x, image_shape=c.need(1), block_shape=c.need(2), output_shape=shape, **arguments
+        )
     image, block = np.array(c.ints(1), np.int32), np.array(c.ints(2), np.int32)
     return c.ops.op("onnx.Col2Im", x=x, image_shape=image, block_shape=block, **arguments)
 
@@ -332,5 +346,3 @@ def deform_conv(c: NodeContext) -> Operand:
         offset_groups=c.attr("offset_group", 1),
         **extra,
     )
-
-

@@ -10,15 +10,18 @@ from hexane.formats.onnx.registry import onnx_op
 from hexane.graph.types import DTYPES, FLOATS, dtype_name
 
 _UNARY = {
-    "Abs": "abs", "Acos": "acos", "Asin": "asin", "Atan": "atan", "Atanh": "atanh", "Ceil": "ceil", "Cos": "cos",
-    "Cosh": "cosh", "Erf": "erf", "Exp": "exp", "Floor": "floor", "Not": "logical_not", "Round": "round", "Sign": "sign",
+    "Abs": "abs", "Acos": "acos", "Asin": "asin", "Atan": "atan", "Atanh": "atanh", "Ceil": "ceil",
+    "Cos": "cos", "Cosh": "cosh", "Erf": "erf", "Exp": "exp", "Floor": "floor",
+    "Not": "logical_not", "Round": "round", "Sign": "sign",
     "Sin": "sin", "Sinh": "sinh", "Sqrt": "sqrt", "Tan": "tan", "Tanh": "tanh",
     "Acosh": "onnx.Acosh", "Asinh": "onnx.Asinh", "BitwiseNot": "onnx.BitwiseNot", "IsNaN": "onnx.IsNaN",
 }  # fmt: skip
 
 _BINARY = {
-    "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "real_div", "And": "logical_and", "Or": "logical_or", "Xor": "logical_xor",
-    "Equal": "equal", "Greater": "greater", "GreaterOrEqual": "greater_equal", "Less": "less", "LessOrEqual": "less_equal",
+    "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "real_div",
+    "And": "logical_and", "Or": "logical_or", "Xor": "logical_xor",
+    "Equal": "equal", "Greater": "greater", "GreaterOrEqual": "greater_equal",
+    "Less": "less", "LessOrEqual": "less_equal",
     "BitwiseAnd": "onnx.BitwiseAnd", "BitwiseOr": "onnx.BitwiseOr", "BitwiseXor": "onnx.BitwiseXor",
 }  # fmt: skip
 
@@ -220,7 +223,8 @@ def eye_like(c: NodeContext) -> Operand:
     if x.rank != 2 or not x.is_static:
         raise GraphError(f"EyeLike takes a matrix, not {x}")
     dtype = element_type(c, c.attr("dtype")) if c.has_attr("dtype") else x.dtype
-    return np.eye(*x.shape, k=c.attr("k", 0), dtype=DTYPES[dtype].carrier)
+    rows, columns = x.shape
+    return np.eye(rows, columns, k=c.attr("k", 0), dtype=DTYPES[dtype].carrier)
 
 
 @onnx_op("Range")

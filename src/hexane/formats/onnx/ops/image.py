@@ -58,7 +58,11 @@ def resize(c: NodeContext) -> Operand:
         elif c.constant(roi_at) is not None:
             arguments["roi"] = c.constant(roi_at).astype(np.float32)  # type: ignore[union-attr]
     if not (c.is_constant(scales_at) and c.is_constant(sizes_at)):
-        which = {"scales": c.need(scales_at)} if c.has(scales_at) and not _empty(c, scales_at) else {"sizes": c.need(sizes_at)}
+        which = (
+            {"scales": c.need(scales_at)}
+            if c.has(scales_at) and not _empty(c, scales_at)
+            else {"sizes": c.need(sizes_at)}
+        )
         shape = np.array(c.declared_shape("scales or sizes"), np.int32)
         return c.ops.op("onnx.Resize", x=x, output_shape=shape, **which, **arguments)
     scales, sizes = c.constant(scales_at), c.ints(sizes_at) or None
@@ -71,14 +75,28 @@ def _empty(c: NodeContext, index: int) -> bool:
 
 
 def resize_of(
-    c: NodeContext, x: Operand, scales: list[float] | None, sizes: list[int] | None, axes: list[int] | None, how: dict[str, Any]
+    c: NodeContext,
+    x: Operand,
+    scales: list[float] | None,
+    sizes: list[int] | None,
+    axes: list[int] | None,
+    how: dict[str, Any],
 ) -> Operand:
     """One of MIL's resizing ops where it samples at the same places, ``onnx.Resize`` where none does."""
     shape = static_shape(c, x)
     out, factors = resize_plan(shape, scales, sizes, axes, how.get("policy", "stretch"))
-    if tuple(out) == shape and all(factor == 1 for factor in factors) and how["coordinate_mode"] != "tf_crop_and_resize":
+    if (
+        tuple(out) == shape
+        and all(factor == 1 for factor in factors)
+        and how["coordinate_mode"] != "tf_crop_and_resize"
+    ):
         return c.ops.identity(x=x)
-    plane = len(shape) == 4 and tuple(out[:2]) == shape[:2] and type_of(x).dtype in ("fp16", "fp32") and not how.get("antialias")
+    plane = (
+        len(shape) == 4
+        and tuple(out[:2]) == shape[:2]
+        and type_of(x).dtype in ("fp16", "fp32")
+        and not how.get("antialias")
+    )
     exact = all(abs(factor * extent - new) < 1e-6 for factor, extent, new in zip(factors, shape, out))
     if plane and exact and not isinstance(x, np.ndarray):
         made = _mil_resize(c, x, shape, out, factors, how)

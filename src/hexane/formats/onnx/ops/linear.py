@@ -13,7 +13,7 @@ _MIL_FLOATS = ("fp16", "fp32")
 
 
 def product(c: NodeContext, x: Operand, y: Operand) -> Operand:
-    """``linear`` where the right side is a constant matrix (a transposed view, so weights stay on disk), else ``matmul``."""
+    """``linear`` where the right side is a constant matrix (a view, so that weights stay on disk), else ``matmul``."""
     left = type_of(x)
     constant = isinstance(y, np.ndarray) and y.ndim == 2 and not isinstance(x, np.ndarray)
     if constant and left.rank >= 2 and left.dtype in _MIL_FLOATS and type_of(y).dtype == left.dtype:
@@ -43,7 +43,11 @@ def gemm(c: NodeContext) -> Operand:
             weight = weight * weight.dtype.type(alpha)
         outs = weight.shape[0]
         if isinstance(bias, np.ndarray) and bias.shape in ((outs,), (1, outs), (1,), (), (1, 1)):
-            flat = np.broadcast_to(bias.reshape(-1) * bias.dtype.type(beta), (outs,)) if beta != 1 or bias.size != outs else bias.reshape(-1)
+            flat = (
+                np.broadcast_to(bias.reshape(-1) * bias.dtype.type(beta), (outs,))
+                if beta != 1 or bias.size != outs
+                else bias.reshape(-1)
+            )
             return c.ops.linear(x=a, weight=weight, bias=np.ascontiguousarray(flat))
         y = c.ops.linear(x=a, weight=weight)
     else:
@@ -92,7 +96,9 @@ def batch_normalization(c: NodeContext) -> object:
     return _affine(c, x, scale, bias, mean, variance, epsilon)
 
 
-def _affine(c: NodeContext, x: Operand, scale: Operand, bias: Operand, mean: Operand, variance: Operand, epsilon: float) -> Operand:
+def _affine(
+    c: NodeContext, x: Operand, scale: Operand, bias: Operand, mean: Operand, variance: Operand, epsilon: float
+) -> Operand:
     rank, dtype = type_of(x).rank, type_of(x).dtype
     variance = c.cast(variance, dtype)
     deviation = c.ops.sqrt(x=c.ops.add(x=variance, y=c.like(epsilon, variance)))
@@ -101,7 +107,9 @@ def _affine(c: NodeContext, x: Operand, scale: Operand, bias: Operand, mean: Ope
     return c.ops.add(x=c.ops.mul(x=away, y=factor), y=_channelwise(c, c.cast(bias, dtype), rank))
 
 
-def _training(c: NodeContext, x: Operand, scale: Operand, bias: Operand, mean: Operand, variance: Operand, epsilon: float) -> tuple:
+def _training(
+    c: NodeContext, x: Operand, scale: Operand, bias: Operand, mean: Operand, variance: Operand, epsilon: float
+) -> tuple:
     """Batch statistics, and the running ones moved towards them."""
     momentum = c.attr("momentum", 0.9)
     rank = type_of(x).rank
@@ -201,7 +209,7 @@ def lp_normalization(c: NodeContext) -> Operand:
 
 @onnx_op("LRN")
 def lrn(c: NodeContext) -> Operand:
-    """MIL's window of odd size is ONNX's; an even one reaches further behind, which padding of the squares spells out."""
+    """MIL's window of odd size is ONNX's; an even one reaches further behind."""
     x, size = c.need(0), c.attr("size")
     alpha, beta, bias = c.attr("alpha", 1e-4), c.attr("beta", 0.75), c.attr("bias", 1.0)
     if size % 2 and type_of(x).rank >= 3 and type_of(x).dtype in _MIL_FLOATS:

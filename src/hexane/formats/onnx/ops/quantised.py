@@ -6,6 +6,8 @@ products are exact: they run in float64, whose sums of 8-bit products stay whole
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from hexane.errors import GraphError
@@ -42,13 +44,15 @@ def along(c: NodeContext, operand: Operand, x_shape: tuple[int, ...], axis: int,
     return c.reshape(operand, [shape[0] if i == axis else 1 for i in range(len(x_shape))])
 
 
-def quantise(c: NodeContext, x: Operand, scale: Operand, zero: Operand | None, axis: int, block: int, dtype: str) -> Operand:
+def quantise(
+    c: NodeContext, x: Operand, scale: Operand, zero: Operand | None, axis: int, block: int, dtype: str
+) -> Operand:
     """``saturate(round(x / scale) + zero_point)``."""
     shape = type_of(x).shape
     plain = isinstance(scale, np.ndarray) and (zero is None or isinstance(zero, np.ndarray)) and not block
     floats = type_of(x).dtype in ("fp16", "fp32") and type_of(scale).dtype == type_of(x).dtype
     if plain and dtype in ("int8", "uint8") and floats and not isinstance(x, np.ndarray):
-        extra = {} if zero is None else {"zero_point": _flat(zero)}
+        extra: dict[str, Any] = {} if zero is None else {"zero_point": _flat(zero)}
         if scale.size > 1:
             extra["axis"] = axis
         return c.ops.quantize(input=x, scale=_flat(scale), output_dtype=dtype, **extra)
@@ -66,12 +70,14 @@ def _flat(array: np.ndarray) -> np.ndarray:
     return array.reshape(()) if array.size == 1 else array.reshape(-1)
 
 
-def dequantise(c: NodeContext, x: Operand, scale: Operand, zero: Operand | None, axis: int, block: int, dtype: str) -> Operand:
+def dequantise(
+    c: NodeContext, x: Operand, scale: Operand, zero: Operand | None, axis: int, block: int, dtype: str
+) -> Operand:
     """``(x - zero_point) * scale`` in ``dtype``."""
     type_ = type_of(x)
     plain = isinstance(scale, np.ndarray) and (zero is None or isinstance(zero, np.ndarray)) and not block
     if plain and type_.dtype in ("int8", "uint8") and dtype in ("fp16", "fp32") and type_of(scale).dtype == dtype:
-        extra = {} if scale.size == 1 else {"axis": axis}
+        extra: dict[str, Any] = {} if scale.size == 1 else {"axis": axis}
         if not isinstance(x, np.ndarray):
             extra |= {} if zero is None else {"zero_point": _flat(zero)}
             return c.ops.dequantize(input=x, scale=_flat(scale), **extra)

@@ -8,8 +8,9 @@ from hexane.formats.onnx.context import NodeContext, Operand, axis_in, type_of
 from hexane.formats.onnx.registry import onnx_op
 
 _KINDS = {
-    "ReduceSum": "sum", "ReduceMean": "mean", "ReduceMax": "max", "ReduceMin": "min", "ReduceProd": "prod", "ReduceL1": "l1_norm",
-    "ReduceL2": "l2_norm", "ReduceLogSum": "log_sum", "ReduceLogSumExp": "log_sum_exp", "ReduceSumSquare": "sum_square",
+    "ReduceSum": "sum", "ReduceMean": "mean", "ReduceMax": "max", "ReduceMin": "min",
+    "ReduceProd": "prod", "ReduceL1": "l1_norm", "ReduceL2": "l2_norm", "ReduceLogSum": "log_sum",
+    "ReduceLogSumExp": "log_sum_exp", "ReduceSumSquare": "sum_square",
 }  # fmt: skip
 
 
@@ -20,7 +21,9 @@ def reduce(c: NodeContext) -> Operand:
     keep, keep_all = bool(c.attr("keepdims", 1)), bool(c.attr("noop_with_empty_axes", 0))
     if not c.has_attr("axes") and not c.is_constant(1):
         shape = c.declared_shape("axes")
-        return c.ops.op("onnx.Reduce", x=x, axes=c.need(1), kind=kind, keep_dims=keep, keep_all=keep_all, output_shape=shape)
+        return c.ops.op(
+            "onnx.Reduce", x=x, axes=c.need(1), kind=kind, keep_dims=keep, keep_all=keep_all, output_shape=shape
+        )
     axes = c.axes_input(1)
     rank = len(type_of(x).shape)
     if not axes:

@@ -102,7 +102,9 @@ def one_hot(c: NodeContext) -> Operand:
         depth = np.array(int(c.constant(1).reshape(()).item()), np.int32)  # type: ignore[union-attr]
         old = type_of(indices).shape
         shape = (*old[:axis], int(depth), *old[axis:])
-    return c.ops.op("onnx.OneHot", x=values, indices=indices, depth=depth, axis=axis, output_shape=np.array(shape, np.int32))
+    return c.ops.op(
+        "onnx.OneHot", x=values, indices=indices, depth=depth, axis=axis, output_shape=np.array(shape, np.int32)
+    )
 
 
 @onnx_op("NonZero")
@@ -125,7 +127,9 @@ def running(c: NodeContext) -> Operand:
     if not c.is_constant(1):
         op = "onnx.CumProdAt" if product else "onnx.CumSum"
         axis = c.reshape(c.need(1), ())
-        return c.ops.op(op, x=x, axis=axis, exclusive=exclusive, reverse=reverse, output_shape=np.array(shape, np.int32))
+        return c.ops.op(
+            op, x=x, axis=axis, exclusive=exclusive, reverse=reverse, output_shape=np.array(shape, np.int32)
+        )
     axis = axis_in((c.ints(1) or [0])[0], len(shape))
     if product:
         return c.ops.op("onnx.CumProd", x=x, axis=axis, exclusive=exclusive, reverse=reverse)
@@ -146,7 +150,7 @@ def compress(c: NodeContext) -> Operand:
     if axis is not None:
         axis = axis_in(axis, len(shape))
     if c.is_constant(1):
-        keep = np.flatnonzero(c.constant(1)).astype(np.int32)
+        keep = np.flatnonzero(np.asarray(c.constant(1))).astype(np.int32)
         flat = c.reshape(x, (prod(shape),)) if axis is None else x
         return c.ops.gather(x=flat, indices=keep, axis=axis or 0)
     extra = {} if axis is None else {"axis": axis}

@@ -39,7 +39,9 @@ def reshape(c: NodeContext) -> Operand:
     old = static_shape(c, x)
     if not c.is_constant(1):
         allow = bool(c.attr("allowzero", 0))
-        return c.ops.op("onnx.Reshape", x=x, shape=c.need(1), allow_zero=allow, output_shape=c.declared_shape("the shape input"))
+        return c.ops.op(
+            "onnx.Reshape", x=x, shape=c.need(1), allow_zero=allow, output_shape=c.declared_shape("the shape input")
+        )
     wanted = c.ints(1) or []
     new = list(wanted)
     if not c.attr("allowzero", 0):
@@ -244,7 +246,11 @@ def tile(c: NodeContext) -> Operand:
     if len(reps) != len(old) or any(rep < 0 for rep in reps):
         raise GraphError(f"repeats {reps} of a tensor {old}")
     if isinstance(x, np.ndarray) or 0 in reps:
-        return np.tile(x, reps) if isinstance(x, np.ndarray) else np.zeros([a * b for a, b in zip(old, reps)], type_of(x).carrier)
+        return (
+            np.tile(x, reps)
+            if isinstance(x, np.ndarray)
+            else np.zeros([a * b for a, b in zip(old, reps)], type_of(x).carrier)
+        )
     return x if all(rep == 1 for rep in reps) else c.ops.tile(x=x, reps=np.array(reps, np.int32))
 
 
@@ -269,7 +275,13 @@ def pad(c: NodeContext) -> Operand:
 
 
 def padded(
-    c: NodeContext, x: Operand, pads: list[int], axes: list[int] | None, mode: str, value: np.ndarray, old: tuple[int, ...]
+    c: NodeContext,
+    x: Operand,
+    pads: list[int],
+    axes: list[int] | None,
+    mode: str,
+    value: np.ndarray,
+    old: tuple[int, ...],
 ) -> Operand:
     """Padding known now: MIL's ``pad`` where it says the same, slices joined for ``wrap``."""
     if isinstance(x, np.ndarray):
@@ -280,7 +292,11 @@ def padded(
     before, after = [0] * len(old), [0] * len(old)
     for i, axis in enumerate(chosen):
         before[axis], after[axis] = pads[i], pads[len(chosen) + i]
-    crops = {a: slice(max(-before[a], 0), old[a] - max(-after[a], 0)) for a in range(len(old)) if min(before[a], after[a]) < 0}
+    crops = {
+        a: slice(max(-before[a], 0), old[a] - max(-after[a], 0))
+        for a in range(len(old))
+        if min(before[a], after[a]) < 0
+    }
     x = window(c, x, crops)
     widths = [(max(b, 0), max(a, 0)) for b, a in zip(before, after)]
     if not any(max(pair) for pair in widths):
@@ -299,7 +315,9 @@ def padded(
     if not exact or dtype == "bool":
         flat = [n for side in (0, 1) for n in (pair[side] for pair in widths)]
         shape_ = [extent + sum(pair) for extent, pair in zip(type_of(x).shape, widths)]
-        return c.ops.op("onnx.Pad", x=x, pads=np.array(flat, np.int32), value=value, mode=mode, output_shape=np.array(shape_))
+        return c.ops.op(
+            "onnx.Pad", x=x, pads=np.array(flat, np.int32), value=value, mode=mode, output_shape=np.array(shape_)
+        )
     first = next(axis for axis, pair in enumerate(widths) if any(pair))
     flat = [n for pair in widths[first:] for n in pair]
     return c.ops.pad(x=x, pad=np.array(flat, np.int32), mode=_PAD_MODES[mode], constant_val=float(value))
@@ -345,7 +363,9 @@ def center_crop_pad(c: NodeContext) -> Operand:
     old = static_shape(c, x)
     if not c.is_constant(1):
         extra = {} if axes is None else {"axes": np.array(axes, np.int32)}
-        return c.ops.op("onnx.CenterCropPad", x=x, shape=c.need(1), output_shape=c.declared_shape("the shape input"), **extra)
+        return c.ops.op(
+            "onnx.CenterCropPad", x=x, shape=c.need(1), output_shape=c.declared_shape("the shape input"), **extra
+        )
     chosen = list(range(len(old))) if axes is None else [axis_in(axis, len(old)) for axis in axes]
     cuts, before, after = {}, [0] * len(old), [0] * len(old)
     for extent, axis in zip(c.ints(1) or [], chosen):

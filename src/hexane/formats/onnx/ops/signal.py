@@ -81,7 +81,14 @@ def window(c: NodeContext) -> Operand:
             raise GraphError(f"a window of {size} samples")
         return window_values(kind, size, periodic).astype(DTYPES[dtype].carrier)
     shape = np.array(c.declared_shape("size"), np.int32)
-    return c.ops.op("onnx.Window", size=c.reshape(c.need(0), ()), kind=kind, periodic=periodic, output_dtype=dtype, output_shape=shape)
+    return c.ops.op(
+        "onnx.Window",
+        size=c.reshape(c.need(0), ()),
+        kind=kind,
+        periodic=periodic,
+        output_dtype=dtype,
+        output_shape=shape,
+    )
 
 
 @onnx_op("MelWeightMatrix")
@@ -97,5 +104,3 @@ def mel_weight_matrix(c: NodeContext) -> Operand:
     operands = {name: c.reshape(c.need(index), ()) for index, name in enumerate(names)}
     shape = np.array(c.declared_shape("its inputs"), np.int32)
     return c.ops.op("onnx.MelWeightMatrix", output_dtype=dtype, output_shape=shape, **operands)
-
-
