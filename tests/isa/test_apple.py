@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from conftest import shared_params
+from hexane.formats.images import open_image
 from hexane.isa import Task, decode_stream, encode_stream, link
+from hexane.isa.assembly import assemble, disassemble
+from hexane.isa.kinds import ELEMENT, NE_NONLINEAR, NE_OP, PE_OP
 from isa.streams import apple_stream, apple_words
 
 H13 = shared_params("apple/h13/*.json")
@@ -32,7 +37,7 @@ def test_named_fields_hold_every_bit(generation, path):
             handle = table.handle(name)
             rebuilt[handle.key] = rebuilt.get(handle.key, 0) | value << handle.shift
             if value and not handle.field.known:
-                assert name == "TileDMASrc.Unk13840.Bit8" or name.startswith("TileDMADst.DMAConfig.Unk")
+                assert name == "TileDMASrc.Unk13840.Bit8" or re.fullmatch(r"TileDMADst\.DMAConfig\.Unk\d\d", name)
         assert {table.register(key)[0]: value for key, value in rebuilt.items()} == task.registers()
 
 
@@ -66,3 +71,50 @@ def test_link_gives_what_apple_linked(generation, path):
                 task.set(name, 0)
             task.set("Header[8].TBE", 0)
     assert encode_stream(link(tasks), generation) == data
+
+
+@pytest.mark.parametrize("path", shared_params("hwx/*.hwx"))
+def test_early_programs(path):
+    """The task streams of real files: words from fields, text and back, and links by rule."""
+    data = open_image(path).section("__TEXT", "__text")
+    tasks = decode_stream(data, "h13")
+    assert encode_stream(tasks, "h13") == data == encode_stream(link(tasks), "h13")
+    assert [Task.from_fields("h13", task.fields()) for task in tasks] == tasks
+    assert encode_stream(assemble(disassemble(tasks)).tasks, "h13") == data
+    for task in tasks:
+        unknown = {name for name, bits in task.fields().items() if bits and not task.handle(name).field.known}
+        assert unknown <= {"TileDMASrc.Unk13840.Bit8"}
+
+
+# Derived from the plists of the files: name -> (unit word, channels in and out, width, non-linearity, kernel bytes of
+# core 0, row stride of the source in memory). Surfaces are fp16, rows rounded up to 64 bytes (spec/engine-h13 §6).
+EARLY = {
+    "relu_w77": ("bypass", 1, 1, 77, "relu", None, 192),
+    "sigmoid_w77": ("bypass", 1, 1, 77, "table", 128, 192),
+    "conv_3to3": ("sum", 3, 3, 1, "none", 64, 64),
+    "gemm_512": ("sum", 512, 512, 1, "none", 512 * 512 * 2 // 16, 64),
+}
+
+
+@pytest.mark.parametrize("path", shared_params("hwx/*.hwx"))
+def test_early_fields_agree_with_their_networks(path):
+    tasks = decode_stream(open_image(path).section("__TEXT", "__text"), "h13")
+    get = tasks[0].get
+    assert {get(f"Common.{name}") for name in ("InDepth.Din", "OutDepth.Dout", "ConvCfg.Kw", "ConvCfg.Kh")} == {1}
+    assert get("Common.ChCfg.InFmt") == get("Common.ChCfg.OutFmt") == ELEMENT.value("fp16")
+    if path.stem in EARLY:
+        unit, cin, cout, width, after, kernel, row = EARLY[path.stem]
+        assert get("NE.MACCfg.OpMode") == NE_OP.value(unit)
+        assert get("NE.MACCfg.NonlinearMode") == NE_NONLINEAR.value(after)
+        assert (get("Common.Cin.Cin"), get("Common.Cout.Cout")) == (cin, cout)
+        assert get("Common.InDim.Win") == get("Common.OutDim.Wout") == width
+        assert get("TileDMASrc.RowStride.Stride") * 64 == get("TileDMADst.RowStride.RowStride") * 64 == row
+        assert get("KernelDMASrc.MasterConfig.MasterEnable") == (kernel is not None)
+        if kernel is not None:
+            assert get("KernelDMASrc.CoeffBfrSize[0].MemBfrSize") * 64 == kernel
+    elif path.stem == "sum_c64":
+        assert get("Common.TaskInfo.NID") == 0 and get("PE.Cfg.OpMode") == PE_OP.value("add")
+        assert get("PE.BiasScale.Scale") == 15360 and get("Common.Cin.Cin") == 64
+    elif path.stem == "concat_16384_16":
+        assert [task.get("Common.Cin.Cin") for task in tasks] == [16384, 16]
+        assert tasks[1].get("TileDMADst.BaseAddr.Addr") * 64 == 16384 * 64

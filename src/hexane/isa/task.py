@@ -178,7 +178,7 @@ class Task:
     def fields(self) -> dict[str, int]:
         """Dotted name to value for every field of every word written.
 
-        Fields without a known meaning are listed when they are not 0, or when the word has no other field.
+        Bits that the table does not name are listed when they are not 0, or when the word has no other field.
         """
         layout = self.layout
         plan = layout.plans.get(self.generation)
@@ -199,7 +199,8 @@ class Task:
         for key, at in self.layout.position.items():
             name, register = table.register(key)
             rows = register.fields
-            plan += [(f"{name}.{r.name}", at, r.low, r.limit, r.known or len(rows) == 1) for r in rows]
+            always = {row.name for row in register.rows} or {row.name for row in rows}
+            plan += [(f"{name}.{row.name}", at, row.low, row.limit, row.name in always) for row in rows]
         return plan
 
     @property
