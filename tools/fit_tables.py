@@ -1,4 +1,7 @@
-"""Write src/hexane/kernels/fitted.json: the tables of all functions in hexane.kernels.functions.RECIPES."""
+"""Write src/hexane/kernels/fitted.json, the tables of all functions in hexane.kernels.functions.RECIPES.
+
+Run `python -m hexane.kernels.docs` afterwards, so that docs/lookup-tables.md tells the new errors.
+"""
 
 from __future__ import annotations
 

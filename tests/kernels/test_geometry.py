@@ -95,3 +95,25 @@ def test_convolutions_that_no_stream_is_known_for():
         runtime_layout(20, 64)
     with pytest.raises(UnsupportedError):
         split_channels(conv_layout((16, 40000, 1, 1)))
+
+
+def test_what_apples_bytes_show_and_what_follows_by_analogy():
+    for shown in (
+        conv_layout((64, 64, 3, 3), bias=True),
+        conv_layout((224, 256, 3, 3)),
+        conv_layout((1024, 256, 1, 1)),
+        conv_layout((64, 1, 3, 3), groups=64, bias=True),
+        conv_layout((64, 16, 3, 3), groups=4, stride=(2, 2)),
+        conv_layout((256, 256, 3, 3), stride=(2, 2), bias=True),
+        conv_layout((1024, 1, 1, 9), groups=1024, bias=True),
+        runtime_layout(128, 64),
+    ):
+        assert shown.inferred == ()
+    for analogy in (
+        conv_layout((1000, 64, 1, 1)),
+        conv_layout((1024, 256, 1, 1), bias=True),
+        conv_layout((64, 64, 3, 3), bias=True, table=True),
+        conv_layout((64, 64, 3, 3), stride=(1, 2)),
+        conv_layout((1024, 1, 1, 9), groups=1024),
+    ):
+        assert analogy.inferred

@@ -319,3 +319,11 @@ def test_a_huge_sparse_layout_over_little_data_asks_for_no_memory():
     layout = KernelLayout(1 << 16, 1 << 14, sparse=True, stride=(2, 2))
     with pytest.raises(FormatError):
         unpack(layout, [bytes(1 << 10)] * 16)
+
+
+def test_the_kernel_of_a_comparison():
+    """§9.9: 64 pairs (+1, -1) of signed bytes behind a table; 16 chunks of 0xc0 bytes."""
+    layout = KernelLayout(64, 2, unicast=True, dtype="int8", table=True)
+    packed = pack(layout, np.tile(np.array([1, -1], np.int8), (64, 1)).reshape(64, 2, 1, 1), table=bytes(range(128)))
+    assert packed.data == (bytes(range(128)) + b"\x01\xff" * 4 + bytes(56)) * 16
+    assert set(packed.sizes) == {0xC0}

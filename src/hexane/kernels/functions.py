@@ -26,29 +26,30 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A function and the inputs on which its table has to be good."""
+    """A function, how it is written, and the inputs on which its table has to be good."""
 
+    text: str
     function: Function
     low: float = -np.inf
     high: float = np.inf
 
 
 RECIPES: dict[str, Recipe] = {
-    "acos": Recipe(np.arccos, -1.0, 1.0),
-    "asin": Recipe(np.arcsin, -1.0, 1.0),
-    "atan": Recipe(np.arctan),
-    "cos": Recipe(np.cos, -math.pi, math.pi),
-    "cosh": Recipe(np.cosh, -4.0, 4.0),
-    "elu": Recipe(lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0.0)))),
-    "erf": Recipe(_erf),
-    "gelu_sigmoid": Recipe(lambda x: x * _sigmoid(1.702 * x)),
-    "hard_swish": Recipe(lambda x: x * np.clip(x + 3, 0, 6) / 6),
-    "mish": Recipe(lambda x: x * np.tanh(np.logaddexp(0.0, x))),
-    "sin": Recipe(np.sin, -math.pi, math.pi),
-    "sinh": Recipe(np.sinh, -4.0, 4.0),
-    "softplus": Recipe(lambda x: np.logaddexp(0.0, x)),
-    "softsign": Recipe(lambda x: x / (1 + np.abs(x))),
-    "tan": Recipe(np.tan, -1.25, 1.25),
+    "acos": Recipe("acos(x)", np.arccos, -1.0, 1.0),
+    "asin": Recipe("asin(x)", np.arcsin, -1.0, 1.0),
+    "atan": Recipe("atan(x)", np.arctan),
+    "cos": Recipe("cos(x)", np.cos, -math.pi, math.pi),
+    "cosh": Recipe("cosh(x)", np.cosh, -4.0, 4.0),
+    "elu": Recipe("x, below 0 exp(x) - 1", lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0.0)))),
+    "erf": Recipe("erf(x)", _erf),
+    "gelu_sigmoid": Recipe("x * sigmoid(1.702 x)", lambda x: x * _sigmoid(1.702 * x)),
+    "hard_swish": Recipe("x * min(max(x + 3, 0), 6) / 6", lambda x: x * np.clip(x + 3, 0, 6) / 6),
+    "mish": Recipe("x * tanh(softplus(x))", lambda x: x * np.tanh(np.logaddexp(0.0, x))),
+    "sin": Recipe("sin(x)", np.sin, -math.pi, math.pi),
+    "sinh": Recipe("sinh(x)", np.sinh, -4.0, 4.0),
+    "softplus": Recipe("log(1 + exp(x))", lambda x: np.logaddexp(0.0, x)),
+    "softsign": Recipe("x / (1 + abs(x))", lambda x: x / (1 + np.abs(x))),
+    "tan": Recipe("tan(x)", np.tan, -1.25, 1.25),
 }
 
 

@@ -48,6 +48,8 @@ def layout_of(task: Task) -> KernelLayout | None:
     if get("NE.MACCfg.KernelMode"):
         cores = len(windows_of(task))
         return KernelLayout(1, 1, unicast=True, weighted=False, table=table, cores=_power_of_two(cores))
+    if get("NE.KernelCfg.GroupKernelReuse") or get("KernelDMASrc.MasterConfig.GroupKernelReuse"):
+        raise UnsupportedError("the stream of a kernel that groups share is not known", where="NE.KernelCfg")
     sparse = bool(get("NE.KernelCfg.SparseFmt"))
     if sparse and task.generation != "h13":
         raise UnsupportedError("the order of a sparse stream after H13 is not known", where="NE.KernelCfg.SparseFmt")
