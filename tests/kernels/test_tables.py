@@ -7,7 +7,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hexane.errors import FormatError, UnsupportedError, UsageError
@@ -38,6 +38,7 @@ def test_any_128_bytes_are_a_table(data):
     assert str(table)
 
 
+@settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_parts_come_back(data):
     number = st.floats(width=16, allow_nan=False)

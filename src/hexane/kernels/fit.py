@@ -218,15 +218,20 @@ def _least_largest(basis: np.ndarray, y: np.ndarray, scale: np.ndarray, rounds: 
     weight = np.full(y.size, 1.0 / y.size)
     best, least = np.zeros(basis.shape[1]), np.inf
     for _ in range(rounds):
-        root = np.sqrt(weight) * scale
-        found = np.linalg.lstsq(basis * root[:, None], y * root, rcond=None)[0]
+        weighted = basis * (weight * scale * scale)[:, None]
+        normal = weighted.T @ basis
+        try:
+            found = np.linalg.solve(normal, weighted.T @ y)
+        except np.linalg.LinAlgError:
+            found = np.linalg.lstsq(normal, weighted.T @ y, rcond=None)[0]
         residual = np.abs(basis @ found - y) * scale
         largest = float(residual.max())
         if largest < least:
             best, least = found, largest
         if largest < 1e-12:
             break
-        weight = weight * residual + 1e-300
+        weight = weight * residual
+        weight = np.maximum(weight, weight.max() * 1e-9)  # keeps flat stretches determined
         weight /= weight.sum()
     return best, least
 
