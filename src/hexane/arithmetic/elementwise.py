@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from hexane.arithmetic import planar
 from hexane.arithmetic.checks import float16_of
 from hexane.arithmetic.formats import halfwords
+from hexane.arithmetic.hypotheses import chosen
 from hexane.arithmetic.tables import lookup_plain, table_halfwords
 from hexane.errors import UsageError
 
@@ -29,11 +30,16 @@ def elementwise(op: str, a: ArrayLike, b: ArrayLike, exact: bool = False) -> np.
         np.broadcast_shapes(a.shape, b.shape)
     except ValueError as error:
         raise UsageError(f"a {a.shape} and b {b.shape} do not broadcast", where="b") from error
-    return planar.elementwise_plain(op, a, b)
+    if exact or (op == "sumsq" and chosen("planar-square") != "each-step"):
+        return planar.elementwise_plain(op, a, b)
+    from hexane.arithmetic.fast.rounding import elementwise as fast
+
+    return fast(op, halfwords(a), halfwords(b)).view(np.float16)
 
 
 @lru_cache(maxsize=64)
-def _whole_function(table: bytes) -> np.ndarray:
+def whole_function(table: bytes) -> np.ndarray:
+    """The results (uint16) for all 65536 halfwords of a table given as its 128 bytes."""
     every = np.arange(1 << 16, dtype=np.uint32).astype(np.uint16)
     return lookup_plain(np.frombuffer(table, np.uint16), every).view(np.uint16)
 
@@ -52,4 +58,4 @@ def lookup(table: ArrayLike, x: ArrayLike, exact: bool = False) -> np.ndarray:
         float16_of(x, "x")
     if exact or x.size < 1024:
         return lookup_plain(bits, x)
-    return _whole_function(bits.tobytes())[halfwords(x)].view(np.float16)
+    return whole_function(bits.tobytes())[halfwords(x)].view(np.float16)

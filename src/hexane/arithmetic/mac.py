@@ -40,6 +40,10 @@ def mac(
     if x.shape[1] != w.shape[0]:
         raise UsageError(f"x {x.shape} and w {w.shape} do not share K", where="w")
     bias, post_scale, activation = bias_of(bias, w.shape[1]), post_scale_of(post_scale), activation_of(activation)
+    if not exact:
+        from hexane.arithmetic.fast import mac as fast
+
+        return fast.mac(x, w, bias, post_scale, activation)
     start = np.broadcast_to(multiply.bias_units(bias), (x.shape[0], w.shape[1]))
     sums = multiply.accumulate(halfwords(x), halfwords(w), start)
     return multiply.finish(sums.value(), post_scale, activation)
@@ -58,6 +62,10 @@ def mac_int8(x: ArrayLike, w: ArrayLike, scale: ArrayLike, exact: bool = False) 
     factor = np.asarray(scale, np.float32)
     if factor.shape not in ((), (1,), (w.shape[1],)) or not np.isfinite(factor).all():
         raise UsageError(f"scale must be finite, a number or ({w.shape[1]},)", where="scale")
+    if not exact:
+        from hexane.arithmetic.fast import mac as fast
+
+        return fast.mac_int8(x, w, factor)
     sums = multiply.accumulate_int8(x, w)
     return multiply.finish_int8(sums.value(unit_bits=0), factor)
 

@@ -136,9 +136,25 @@ def activate(h: np.ndarray, activation: Activation) -> np.ndarray:
     return lookup_plain(activation, h)
 
 
+def scaled_exactly(value: np.ndarray, scale: np.ndarray | float) -> np.ndarray:
+    """Integers below 2^53 times float32 scales, so that rounding the result rounds the exact product.
+
+    The product may have more bits than float64 holds; where it has, the next float64 towards it stands for it, which
+    lies on the same side of every tie.
+    """
+    finite = np.isfinite(value)
+    whole = np.where(finite, value, 0.0)
+    high = np.trunc(whole / 65536.0) * 65536.0
+    a, b = high * scale, (whole - high) * scale
+    total = a + b
+    rest = b - (total - a)
+    result = np.where(rest == 0, total, np.nextafter(total, np.copysign(np.inf, rest)))
+    return np.where(finite, result, scaled(value, scale))
+
+
 def finish_int8(value: np.ndarray, scale: np.ndarray | float) -> np.ndarray:
     """From the int8 sum to fp16: one product with the scale, one rounding (spec/numerics §4)."""
-    return round_half_away(scaled(value, np.asarray(scale, np.float32).astype(np.float64)))
+    return round_half_away(scaled_exactly(value, np.asarray(scale, np.float32).astype(np.float64)))
 
 
 def multiply_inputs(x: np.ndarray, w: np.ndarray) -> np.ndarray:

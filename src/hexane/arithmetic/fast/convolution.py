@@ -1,11 +1,74 @@
-"""Whole convolutions on the fast kernels."""
+"""Whole convolutions on the fast kernels, without a copy of the input per kernel position.
+
+An image is decoded once into planes of padded rows (one set of planes per phase where the stride is not 1). Output
+position p = row * pitch + column then reads tap (ky, kx) at a fixed offset from p, so that a tile of outputs may run
+over
+row ends; what falls into the padding is computed and left out.
+"""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 
 from hexane.arithmetic import convolution as plain
-from hexane.arithmetic.multiply import Activation
+from hexane.arithmetic import multiply
+from hexane.arithmetic.fast import depthwise, matrix
+from hexane.arithmetic.fast.targets import Kernels, kernels
+from hexane.arithmetic.fast.winograd import conv2d as conv2d_winograd
+from hexane.arithmetic.formats import halfwords
+from hexane.arithmetic.multiply import Activation, Sums
+
+
+@dataclass(frozen=True)
+class Planes:
+    """Where the phases of a padded image lie, for one window; sizes in elements."""
+
+    channels: int
+    phases: tuple[int, int]
+    height: int
+    pitch: int
+
+    @property
+    def plane(self) -> int:
+        """From one plane to the next: an odd number of cache lines."""
+        return matrix.pitch_of(self.height * self.pitch)
+
+    @property
+    def size(self) -> int:
+        return self.channels * self.phases[0] * self.phases[1] * self.plane
+
+    @classmethod
+    def of(cls, channels: int, window: plain.Window) -> Planes:
+        oh, ow = window.output
+        rows = (oh - 1) * window.strides[0] + window.dilations[0] * (window.kernel[0] - 1) + 1
+        columns = (ow - 1) * window.strides[1] + window.dilations[1] * (window.kernel[1] - 1) + 1
+        phases = min(window.strides[0], rows), min(window.strides[1], columns)
+        return cls(channels, phases, -(-rows // window.strides[0]), -(-columns // window.strides[1]))
+
+    def offsets(self, window: plain.Window, first: int, count: int) -> np.ndarray:
+        """Where the terms of output 0 stand, channels first .. first + count - 1, in the engine's order."""
+        (sy, sx), (dy, dx) = window.strides, window.dilations
+        y, x = np.arange(window.kernel[0]) * dy, np.arange(window.kernel[1]) * dx
+        phase = (y % sy)[:, None] * self.phases[1] + (x % sx)[None]
+        inside = (y // sy)[:, None] * self.pitch + (x // sx)[None]
+        channel = (first + np.arange(count)) * self.phases[0] * self.phases[1]
+        return ((channel[:, None, None] + phase) * self.plane + inside).ravel().astype(np.int64)
+
+    def fill(self, image: np.ndarray, window: plain.Window, columns: matrix.Columns) -> None:
+        """Decode one image (C, H, W) of halfwords."""
+        (sy, sx), (left, top, _, _) = window.strides, window.pads
+        for py in range(self.phases[0]):
+            for px in range(self.phases[1]):
+                # The first row and column of this phase that lie inside the image, and where they go.
+                y, x = -(-max(top - py, 0) // sy), -(-max(left - px, 0) // sx)
+                source = image[:, y * sy + py - top :: sy, x * sx + px - left :: sx]
+                source = source[:, : max(self.height - y, 0), : max(self.pitch - x, 0)]
+                if source.size:
+                    base = (py * self.phases[1] + px) * self.plane + y * self.pitch + x
+                    step = self.phases[0] * self.phases[1] * self.plane
+                    matrix.decode_planes(source, columns, base, step, self.pitch)
 
 
 def conv2d(
@@ -17,7 +80,51 @@ def conv2d(
     post_scale: float,
     activation: Activation,
     winograd: bool,
+    use: Kernels | None = None,
 ) -> np.ndarray:
-    """As `hexane.arithmetic.conv2d`, arguments checked."""
-    form = plain.conv2d_winograd_plain if winograd else plain.conv2d_plain
-    return form(x, w, bias, window, groups, post_scale, activation)
+    """As `hexane.arithmetic.conv2d`, arguments checked, with the vector code of `use`."""
+    use = use or kernels()
+    finish = matrix.finish_of(post_scale, activation)
+    if finish is None:
+        form = plain.conv2d_winograd_plain if winograd else plain.conv2d_plain
+        return form(x, w, bias, window, groups, post_scale, activation)
+    if winograd:
+        return conv2d_winograd(x, w, bias, window, finish, use)
+    per_group = w.shape[0] // groups
+    if groups > 1 and per_group * w.shape[1] < use.shape.rows:
+        return depthwise.conv2d(x, w, bias, window, groups, finish)
+    channels = w.shape[1]
+    planes = Planes.of(x.shape[1], window)
+    oh, ow = window.output
+    whole = window.kernel == (1, 1) and window.strides == (1, 1) and (oh, ow) == window.input
+    bits = halfwords(w).reshape(groups, per_group, -1)
+    packed = [matrix.pack_rows(bits[g], use) for g in range(groups)]
+    start = multiply.bias_units(bias).reshape(groups, per_group)
+    out = np.empty((x.shape[0], groups, per_group, oh * ow), np.uint16)
+    columns = None
+    for n, image in enumerate(halfwords(x)):
+        if whole:
+            columns, plane = matrix.decode_matrix(image.reshape(x.shape[1], -1), use)
+            every = np.arange(x.shape[1], dtype=np.int64) * plane
+            extent, places = oh * ow, (oh * ow, oh * ow, 1)
+        else:
+            columns = matrix.empty_columns(planes.size, use)
+            planes.fill(image, window, columns)
+            matrix.finish_columns(columns, use)
+            extent, places = (oh - 1) * planes.pitch + ow, (planes.pitch, ow, oh)
+        for g in range(groups):
+            offsets = (
+                every[g * channels : (g + 1) * channels] if whole else planes.offsets(window, g * channels, channels)
+            )
+            matrix.multiply(
+                packed[g], columns, offsets, 0, extent, use,
+                row_start=start[g], out=out[n, g], window=places, finish=finish,
+            )  # fmt: skip
+    return out.reshape(x.shape[0], w.shape[0], oh, ow).view(np.float16)
+
+
+def sums(rows: matrix.Rows, columns: matrix.Columns, offsets: np.ndarray, base: int, extent: int, use: Kernels) -> Sums:
+    """Raw sums of one product, without a start value."""
+    result = Sums(np.empty((rows.count, extent), np.int32), np.empty((rows.count, extent), np.int8))
+    matrix.multiply(rows, columns, offsets, base, extent, use, raw=result.units, raw_overflow=result.overflow)
+    return result

@@ -1,0 +1,72 @@
+"""Calls from Numba code to the vector code of `vector_code.py`, by address.
+
+The address is a number at run time, so that compiled Numba code can be cached on disk and serves every instruction set.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+MAC32, MAC64, GATHER, SPLIT, HALVES = range(5)
+"""Places in `Kernels.addresses`."""
+
+
+def _call(result: Any, count: int) -> Any:
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        word = ir.IntType(64)
+        kind = ir.FunctionType(ir.VoidType() if result is types.void else word, [word] * count)
+        function = builder.inttoptr(arguments[0], kind.as_pointer())
+        value = builder.call(function, list(arguments[1:]))
+        return context.get_dummy_value() if result is types.void else value
+
+    return result(types.int64, *[types.int64] * count), generate
+
+
+@intrinsic
+def call_mac(typing, address, a, t, b, plain, n_plain, tested, n_tested, c, stride):
+    """mac32 or mac64: all pointers are addresses."""
+    return _call(types.void, 9)
+
+
+@intrinsic
+def call_gather(typing, address, source, offsets, n, packed, norms):
+    return _call(types.void, 5)
+
+
+@intrinsic
+def call_split(typing, address, a, b, first, n, plain, tested):
+    return _call(types.int64, 6)
+
+
+@intrinsic
+def call_halves(typing, address, units, out, n):
+    return _call(types.void, 3)
+
+
+def _bitcast(source: Any, result: Any, llvm_type: ir.Type) -> Any:
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        return builder.bitcast(arguments[0], llvm_type)
+
+    return result(source), generate
+
+
+@intrinsic
+def float_bits(typing, value):
+    """The int32 bit pattern of a float32."""
+    return _bitcast(types.float32, types.int32, ir.IntType(32))
+
+
+@intrinsic
+def bits_float(typing, value):
+    """The float32 of an int32 bit pattern."""
+    return _bitcast(types.int32, types.float32, ir.FloatType())
+
+
+@intrinsic
+def double_bits(typing, value):
+    """The int64 bit pattern of a float64."""
+    return _bitcast(types.float64, types.int64, ir.IntType(64))

@@ -1,0 +1,80 @@
+"""Which vector code this processor runs: chosen once at run time, forced by HEXANE_SIMD for tests and comparisons."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import lru_cache
+from threading import Lock
+
+import numpy as np
+
+from hexane.arithmetic.fast.vector_code import FUNCTIONS, Shape, build_module
+from hexane.errors import UsageError
+
+SHAPES = {
+    "avx512": Shape(lanes=16, rows=12, vectors=2, masked=True),
+    "avx2": Shape(lanes=8, rows=6, vectors=2),
+    "neon": Shape(lanes=4, rows=6, vectors=4),
+    "generic": Shape(lanes=4, rows=4, vectors=2),
+}
+"""Register tiles: accumulators, operands and broadcasts just fill the 32 (AVX2: 16) registers."""
+
+_lock = Lock()
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """Compiled vector code: its register tile and the functions' addresses in the order of `FUNCTIONS`."""
+
+    name: str
+    shape: Shape
+    addresses: np.ndarray
+    engine: object
+
+
+def best() -> str:
+    """The widest vector code that this processor runs, or the one named in HEXANE_SIMD."""
+    forced = os.environ.get("HEXANE_SIMD", "").lower()
+    if forced:
+        if forced not in SHAPES:
+            raise UsageError(f"HEXANE_SIMD={forced!r} is not known", hint=f"use {', '.join(SHAPES)}")
+        return forced
+    import llvmlite.binding as llvm
+
+    features = llvm.get_host_cpu_features()
+    if all(features.get(f) for f in ("avx512f", "avx512bw", "avx512dq", "avx512vl")):
+        return "avx512"
+    if features.get("avx2") and features.get("fma"):
+        return "avx2"
+    return "neon" if features.get("neon") else "generic"
+
+
+def _processor(name: str) -> tuple[str, str]:
+    import llvmlite.binding as llvm
+
+    if name == "avx2":
+        return "haswell", ""
+    return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+
+
+@lru_cache(maxsize=8)
+def _compiled(name: str) -> Kernels:
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    cpu, features = _processor(name)
+    target = llvm.Target.from_default_triple()
+    machine = target.create_target_machine(cpu=cpu, features=features, opt=3, jit=True)
+    module = llvm.parse_assembly(str(build_module(SHAPES[name])))
+    engine = llvm.create_mcjit_compiler(module, machine)
+    engine.finalize_object()
+    addresses = np.array([engine.get_function_address(f) for f in FUNCTIONS], np.int64)
+    return Kernels(name, SHAPES[name], addresses, engine)
+
+
+def kernels(name: str | None = None) -> Kernels:
+    """The kernels of one instruction set, by default the best one; compiled on first use, in about 0.1 s."""
+    with _lock:
+        return _compiled(name or best())

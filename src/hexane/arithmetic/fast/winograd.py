@@ -1,0 +1,119 @@
+"""The Winograd form on the fast kernels: transforms, four products over half as many columns, and their combination."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from hexane.arithmetic import convolution as plain
+from hexane.arithmetic import multiply
+from hexane.arithmetic import winograd as statement
+from hexane.arithmetic.fast import matrix
+from hexane.arithmetic.fast.depthwise import _decoded
+from hexane.arithmetic.fast.rounding import half_away
+from hexane.arithmetic.fast.targets import Kernels
+from hexane.arithmetic.fast.workers import share
+from hexane.arithmetic.formats import LIMIT, halfwords
+
+BAND_SUMS = 1 << 20
+"""Sums held at a time, of each of the four products."""
+
+
+@njit(nogil=True, cache=True)
+def _transform(x, first, last, left, top, out):
+    """Channels first .. last - 1 of one image (C, H, W): halfwords of V0..V3 to out (4, C, rows, pairs)."""
+    height, width = x.shape[1:]
+    rows, pairs = out.shape[2:]
+    line = np.empty(2 * pairs + 2, np.float64)
+    for c in range(first, last):
+        for y in range(rows):
+            row = y - top
+            line[:] = 0.0
+            if 0 <= row < height:
+                for j in range(max(0, -left), min(width, line.size - left)):
+                    line[left + j] = _decoded(x[c, row, j])
+            for t in range(pairs):
+                d0, d1, d2, d3 = line[2 * t], line[2 * t + 1], line[2 * t + 2], line[2 * t + 3]
+                out[0, c, y, t] = half_away(d0 - d2)
+                out[1, c, y, t] = half_away(d1 + d2)
+                out[2, c, y, t] = half_away(d2 - d1)
+                out[3, c, y, t] = half_away(d1 - d3)
+
+
+@njit(nogil=True, cache=True)
+def _combine(m, met, extent, start, first, last, pairs, line0, scale, relu, table, out):
+    """Outputs of channels first .. last - 1 from the four sums m (4, O, >= extent) (hypothesis ``winograd-bias``)."""
+    width = out.shape[2]
+    for o in range(first, last):
+        for column in range(extent):
+            y, t = divmod(column, pairs)
+            for parity in range(2):
+                x = 2 * t + parity
+                if x >= width:
+                    continue
+                a, b, c = (0, 1, 2) if parity == 0 else (1, 2, 3)
+                sign = 1 if parity == 0 else -1
+                total = np.int64(m[a, o, column]) + sign * np.int64(m[c, o, column]) + start[o]
+                total += sign * np.int64(m[b, o, column])
+                side = np.int64(met[a, o, column])
+                if side == 0:
+                    side = sign * np.int64(met[b, o, column])
+                if side == 0:
+                    side = sign * np.int64(met[c, o, column])
+                if side == 0 and abs(total) >= LIMIT:
+                    side = 1 if total > 0 else -1
+                value = total * 2.0**-16 * scale
+                if side != 0:
+                    value = np.inf * side * scale if scale != 0.0 else 0.0
+                h = half_away(value)
+                if relu and h >= 0x8000:
+                    h = np.uint16(0)
+                out[o, line0 + y, x] = table[h] if table.size else h
+
+
+def conv2d(
+    x: np.ndarray, w: np.ndarray, bias: np.ndarray, window: plain.Window, finish: matrix.Finish, use: Kernels
+) -> np.ndarray:
+    """A dense 3x3 or 1x3 convolution in Winograd form; shapes as `hexane.arithmetic.conv2d`."""
+    oh, ow = window.output
+    kh = window.kernel[0]
+    pairs, rows = (ow + 1) // 2, oh + kh - 1
+    outputs, channels = w.shape[:2]
+    packed = [matrix.pack_rows(halfwords(u).reshape(outputs, -1), use) for u in statement.transform_kernel(w)]
+    start = multiply.bias_units(bias)
+    table = np.empty(0, np.uint16) if finish.table is None else finish.table
+    plane = matrix.pitch_of(rows * pairs)
+    offsets = (np.arange(channels)[:, None] * plane + np.arange(kh)[None] * pairs).ravel().astype(np.int64)
+    band = max(1, min(oh, BAND_SUMS // (outputs * pairs)))
+    out = np.empty((x.shape[0], outputs, oh, ow), np.uint16)
+    v = np.empty((4, channels, rows, pairs), np.uint16)
+    m = np.empty((4, outputs, band * pairs), np.int32)
+    met = np.empty(m.shape, np.int8)
+
+    def transform(image: np.ndarray) -> list[matrix.Columns]:
+        def work(first: int, last: int) -> None:
+            _transform(image, first, last, window.pads[0], window.pads[1], v)
+
+        share(work, channels, max(1, (1 << 15) // (rows * pairs)))
+        columns = []
+        for i in range(4):
+            part = matrix.empty_columns(channels * plane, use)
+            matrix.decode_planes(v[i], part, 0, plane, pairs)
+            matrix.finish_columns(part, use)
+            columns.append(part)
+        return columns
+
+    def combine(result: np.ndarray, y: int, extent: int) -> None:
+        def work(first: int, last: int) -> None:
+            _combine(m, met, extent, start, first, last, pairs, y, finish.scale, finish.relu, table, result)
+
+        share(work, outputs, max(1, outputs // 16))
+
+    for n in range(x.shape[0]):
+        columns = transform(np.ascontiguousarray(halfwords(x)[n]))
+        for y in range(0, oh, band):
+            extent = min(band, oh - y) * pairs
+            for i in range(4):
+                matrix.multiply(packed[i], columns[i], offsets, y * pairs, extent, use, raw=m[i], raw_overflow=met[i])
+            combine(out[n], y, extent)
+    return out.view(np.float16)

@@ -1,0 +1,45 @@
+"""A few threads that share one list of tasks; compiled code releases the interpreter while it runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from itertools import count
+
+
+def thread_count() -> int:
+    """HEXANE_THREADS, or the processors that this process may use."""
+    forced = os.environ.get("HEXANE_THREADS", "")
+    if forced.isdigit() and int(forced) > 0:
+        return int(forced)
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count() or 1
+
+
+@lru_cache(maxsize=1)
+def _pool(process: int, threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, thread_name_prefix="hexane")
+
+
+def share(work: Callable[[int, int], None], total: int, grain: int = 1) -> None:
+    """Call work(first, last) for pieces of range(total), each of at most `grain`, on all threads; waits for the end."""
+    pieces = -(-total // grain)
+    threads = min(thread_count(), pieces)
+    tickets = count()
+
+    def worker() -> None:
+        while (ticket := next(tickets)) < pieces:
+            work(ticket * grain, min((ticket + 1) * grain, total))
+
+    if threads <= 1:
+        worker()
+        return
+    pool = _pool(os.getpid(), thread_count())
+    others = [pool.submit(worker) for _ in range(threads - 1)]
+    worker()
+    for other in others:
+        other.result()

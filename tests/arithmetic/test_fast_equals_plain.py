@@ -1,0 +1,219 @@
+"""The fast kernels give the bits of the plain statements, on random and on hostile inputs, for every vector code
+here."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hexane import arithmetic
+from hexane.arithmetic import formats, multiply
+from hexane.arithmetic.fast import convolution as fast_convolution
+from hexane.arithmetic.fast import mac as fast_mac
+from hexane.arithmetic.fast import rounding
+from hexane.arithmetic.fast.targets import best, kernels
+
+CODES = {"avx512": ["avx512", "avx2", "generic"], "avx2": ["avx2", "generic"], "neon": ["neon", "generic"]}.get(
+    best(), ["generic"]
+)
+
+# Ends of the range, ties, exponents around the drop, subnormals, exponent 31 (inf, NaN), both signs.
+HOSTILE = np.array(
+    [0x0000, 0x0001, 0x0040, 0x0080, 0x00C0, 0x03FF, 0x0400, 0x0C00, 0x0FFF, 0x1000, 0x1400, 0x2400, 0x2800, 0x2A00,
+     0x2BFF, 0x2C00, 0x2E00, 0x3000, 0x3400, 0x3800, 0x3BFF, 0x3C00, 0x3C01, 0x3E00, 0x5800, 0x5BFF, 0x5C00, 0x6400,
+     0x7000, 0x73FF, 0x7400, 0x77FF, 0x7800, 0x7BFF, 0x7C00, 0x7E00, 0x7FFF],
+    np.uint16,
+)  # fmt: skip
+HOSTILE = np.concatenate([HOSTILE, HOSTILE | 0x8000])
+
+KINDS = ("unit", "small", "tiny", "large", "huge", "hostile", "sparse", "integers", "any", "outlier")
+
+
+def halves(rng: np.random.Generator, shape: tuple[int, ...], kind: str) -> np.ndarray:
+    """Test data of one kind, float16."""
+    normal = rng.standard_normal(shape)
+    if kind == "hostile":
+        return rng.choice(HOSTILE, shape).view(np.float16)
+    if kind == "any":
+        return rng.integers(0, 1 << 16, shape).astype(np.uint16).view(np.float16)
+    if kind == "integers":
+        return rng.integers(-128, 128, shape).astype(np.float16)
+    if kind == "sparse":
+        return (normal * (rng.random(shape) < 0.1) * (rng.random(shape[-1:]) < 0.5)).astype(np.float16)
+    if kind == "outlier":
+        return np.where(rng.random(shape) < 0.01, normal * 3000, normal).astype(np.float16)
+    scale = {"unit": 1.0, "small": 0.03, "tiny": 2e-4, "large": 8.0, "huge": 150.0}[kind]
+    return (normal * scale).astype(np.float16)
+
+
+def same(a: np.ndarray, b: np.ndarray) -> bool:
+    return np.array_equal(a.view(np.uint16), b.view(np.uint16))
+
+
+@pytest.mark.parametrize("code", CODES)
+@given(
+    m=st.integers(1, 30), k=st.integers(1, 600), n=st.integers(1, 70), seed=st.integers(0, 1 << 30),
+    x_kind=st.sampled_from(KINDS), w_kind=st.sampled_from(KINDS), bias=st.sampled_from([None, "unit", "huge",
+    "hostile"]),
+    scale=st.sampled_from([1.0, 0.125, -3.0, 0.0, 1.4424]), relu=st.booleans(),
+)  # fmt: skip
+@settings(max_examples=60, deadline=None)
+def test_products(code, m, k, n, seed, x_kind, w_kind, bias, scale, relu):
+    rng = np.random.default_rng(seed)
+    x, w = halves(rng, (m, k), x_kind), halves(rng, (k, n), w_kind)
+    b = np.zeros(n, np.float16) if bias is None else halves(rng, (n,), bias)
+    activation = "relu" if relu else None
+    plain = arithmetic.mac(x, w, b, scale, exact=True, activation=activation)
+    assert same(fast_mac.mac(x, w, b, float(np.float16(scale)), activation, kernels(code)), plain)
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_every_single_product_of_hostile_operands(code):
+    x = HOSTILE[:, None].view(np.float16)
+    w = HOSTILE[None, :].view(np.float16)
+    zero = np.zeros(HOSTILE.size, np.float16)
+    assert same(fast_mac.mac(x, w, zero, 1.0, None, kernels(code)), arithmetic.mac(x, w, exact=True))
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_sums_at_the_edge_of_the_limit(code):
+    """Rows that reach +-32768 exactly, miss it by a unit, come back from it, or cross both ends."""
+    rows = [
+        [16384, 16384, 0, 0], [16384, 16383.99, 0, 0], [-16384, -16384, 0, 0], [16384, 16384, -16384, -16384],
+        [16384, -16384, 16384, 16380], [-16384, -16384, 16384, 16384], [32752, 15.99, 2.0**-7, 0], [32752, 16, -16, 0],
+        [30000, 3000, -60000, -30000], [-30000, -3000, 60000, 30000], [65504, -65504, 1, 1], [32752, 15.98, 2.0**-6,
+        2.0**-16],
+    ]  # fmt: skip
+    x = np.array(rows, np.float16)
+    w = np.ones((4, 3), np.float16)
+    w[:, 1] = [1, -1, 1, -1]
+    w[:, 2] = 0.5
+    bias = np.array([0, 2.0**-16, -16384], np.float16)
+    for b in (np.zeros(3, np.float16), bias):
+        plain = arithmetic.mac(x, w, b, exact=True)
+        assert np.isinf(plain).any() and np.isfinite(plain).any()
+        assert same(fast_mac.mac(x, w, b, 1.0, None, kernels(code)), plain)
+
+
+def test_cancelling_sums_keep_their_last_unit():
+    rng = np.random.default_rng(5)
+    half = halves(rng, (6, 400), "large")
+    x = np.concatenate([half, -half, np.full((6, 1), 2.0**-16, np.float16)], 1)
+    w = halves(rng, (400, 40), "unit")
+    w = np.concatenate([w, w, np.ones((1, 40), np.float16)])
+    result = arithmetic.mac(x, w)
+    assert same(result, arithmetic.mac(x, w, exact=True))
+    assert (result == np.float16(2.0**-16)).all()
+
+
+@pytest.mark.parametrize("code", CODES)
+@given(
+    seed=st.integers(0, 1 << 30), n=st.integers(1, 2), channels=st.integers(1, 5), outputs=st.integers(1, 5),
+    groups=st.sampled_from([1, 1, 2, 3]), kernel=st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    strides=st.tuples(st.integers(1, 3), st.integers(1, 3)), dilations=st.tuples(st.integers(1, 2), st.integers(1, 2)),
+    pads=st.tuples(*[st.integers(0, 3)] * 4), size=st.tuples(st.integers(7, 14), st.integers(7, 14)),
+    kinds=st.tuples(st.sampled_from(KINDS), st.sampled_from(KINDS)), relu=st.booleans(),
+)  # fmt: skip
+@settings(max_examples=40, deadline=None)
+def test_convolutions(code, seed, n, channels, outputs, groups, kernel, strides, dilations, pads, size, kinds, relu):
+    rng = np.random.default_rng(seed)
+    x = halves(rng, (n, channels * groups, *size), kinds[0])
+    w = halves(rng, (outputs * groups, channels, *kernel), kinds[1])
+    bias = halves(rng, (outputs * groups,), "unit")
+    options = {
+        "strides": strides,
+        "dilations": dilations,
+        "pads": pads,
+        "groups": groups,
+        "activation": "relu" if relu else None,
+    }
+    plain = arithmetic.conv2d(x, w, bias, exact=True, **options)
+    window = arithmetic.convolution.Window(kernel, strides, dilations, pads, size)
+    fast = fast_convolution.conv2d(x, w, bias, window, groups, 1.0, activation, False, kernels(code))
+    assert same(fast, plain)
+
+
+@given(
+    seed=st.integers(0, 1 << 30), channels=st.integers(1, 6), outputs=st.integers(1, 14), height=st.sampled_from([1,
+    3]),
+    pads=st.tuples(*[st.integers(0, 2)] * 4), size=st.tuples(st.integers(3, 9), st.integers(3, 12)),
+    kinds=st.tuples(st.sampled_from(KINDS), st.sampled_from(KINDS)), scale=st.sampled_from([1.0, 0.25]),
+)  # fmt: skip
+@settings(max_examples=60, deadline=None)
+def test_winograd_form(seed, channels, outputs, height, pads, size, kinds, scale):
+    rng = np.random.default_rng(seed)
+    x, w = halves(rng, (2, channels, *size), kinds[0]), halves(rng, (outputs, channels, height, 3), kinds[1])
+    bias = halves(rng, (outputs,), "unit")
+    options = {"pads": pads, "form": "winograd", "post_scale": scale}
+    assert same(arithmetic.conv2d(x, w, bias, **options), arithmetic.conv2d(x, w, bias, exact=True, **options))
+
+
+@pytest.mark.parametrize("op", ["add", "sub", "mul", "max", "min", "sumsq"])
+def test_elementwise(op):
+    rng = np.random.default_rng(1)
+    a, b = halves(rng, (600, 700), "any"), halves(rng, (600, 700), "any")
+    assert same(arithmetic.elementwise(op, a, b), arithmetic.elementwise(op, a, b, exact=True))
+    hostile = HOSTILE.view(np.float16)
+    for left, right in (
+        (hostile[:, None], hostile[None]),
+        (a[0], a[0]),
+        (a, b[:1]),
+        (b[:, :1], a),
+        (a[:, ::2], b[:, 1::2]),
+    ):
+        assert same(arithmetic.elementwise(op, left, right), arithmetic.elementwise(op, left, right, exact=True))
+
+
+def test_rounding_half_away():
+    rng = np.random.default_rng(2)
+    every = np.arange(1 << 16, dtype=np.uint32).astype(np.uint16).view(np.float16).astype(np.float64)
+    every = np.sort(every[np.isfinite(every)])
+    middle = (every[1:] + every[:-1]) / 2
+    values = np.concatenate([
+        every, middle, np.nextafter(middle, np.inf), np.nextafter(middle, -np.inf), rng.standard_normal(10000) * 1e5,
+        [np.inf, -np.inf, np.nan, 65519.99, 65520.0, -65520.0, 1e300, 5e-324, 2.0**-25, np.nextafter(2.0**-25, 0),
+        -0.0],
+    ])  # fmt: skip
+    plain = formats.round_half_away(values)
+    assert same(rounding.round_half_away(values), plain)
+    assert not np.signbit(plain[plain == 0]).any()
+    away = np.where(np.abs(every[1:]) > np.abs(every[:-1]), every[1:], every[:-1])
+    assert np.array_equal(formats.round_half_away(middle).astype(np.float64), away + 0.0)
+
+
+def test_tables_over_large_arrays():
+    rng = np.random.default_rng(3)
+    x = halves(rng, (80, 100), "any")
+    for name in arithmetic.FUNCTIONS:
+        table = arithmetic.function_table(name)
+        assert same(arithmetic.lookup(table, x), arithmetic.lookup(table, x, exact=True))
+
+
+@given(
+    m=st.integers(1, 9), k=st.integers(1, 3000), n=st.integers(1, 9), seed=st.integers(0, 1 << 30),
+    scale=st.sampled_from([2.0**-14, 0.0123, 1.0, 3.7e-5]),
+)  # fmt: skip
+@settings(max_examples=40, deadline=None)
+def test_int8_products(m, k, n, seed, scale):
+    rng = np.random.default_rng(seed)
+    x, w = rng.integers(-128, 128, (m, k)).astype(np.int8), rng.integers(-128, 128, (k, n)).astype(np.int8)
+    assert same(arithmetic.mac_int8(x, w, scale), arithmetic.mac_int8(x, w, scale, exact=True))
+
+
+@pytest.mark.slow
+def test_int8_overflow_comes_back_only_in_the_sum():
+    x = np.full((2, 200_000), -128, np.int8)
+    w = np.full((200_000, 1), -128, np.int8)
+    w[140_000:] = 127
+    x[1, ::2] = 127
+    assert same(arithmetic.mac_int8(x, w, 2.0**-16), arithmetic.mac_int8(x, w, 2.0**-16, exact=True))
+
+
+def test_the_scale_of_an_int8_sum_is_rounded_once():
+    """A product of a 30-bit sum and a 24-bit scale that lies just beside a tie."""
+    total, scale = np.array([float((1 << 30) - 1)]), float(np.float32(1.00000012))
+    exact = ((1 << 30) - 1) * int(scale * 2**23)
+    rounded = multiply.scaled_exactly(total, scale)[0]
+    assert abs(int(rounded * 2**23) - exact) <= 2**10
