@@ -188,12 +188,12 @@ def attention(s: int) -> float:
 
 
 def evaluate(case: dict, few: bool = False) -> list[float]:
-    """What hexane's arithmetic gives for one case: one number, or one per size; `few` leaves out the largest sizes."""
+    """What hexane's arithmetic gives for one case: one number, or one per size; `few` takes the first size only."""
     p = case["params"]
     kind, _, operation = case["kind"].partition(":")
     form = "winograd" if "winograd" in case["rule"] else "direct"
     if kind == "bandwidth":
-        return list(bandwidth(operation, p["R"][: 2 if few else None]))
+        return list(bandwidth(operation, p["R"][: 1 if few else None]))
     if kind == "norms":
         return [norms(operation, p["shape"])]
     single: dict[str, Callable[[], float]] = {

@@ -122,13 +122,8 @@ def test_convolutions(code, seed, n, channels, outputs, groups, kernel, strides,
     x = halves(rng, (n, channels * groups, *size), kinds[0])
     w = halves(rng, (outputs * groups, channels, *kernel), kinds[1])
     bias = halves(rng, (outputs * groups,), "unit")
-    options = {
-        "strides": strides,
-        "dilations": dilations,
-        "pads": pads,
-        "groups": groups,
-        "activation": "relu" if relu else None,
-    }
+    activation = "relu" if relu else None
+    options = {"strides": strides, "dilations": dilations, "pads": pads, "groups": groups, "activation": activation}
     plain = arithmetic.conv2d(x, w, bias, exact=True, **options)
     window = arithmetic.convolution.Window(kernel, strides, dilations, pads, size)
     fast = fast_convolution.conv2d(x, w, bias, window, groups, 1.0, activation, False, kernels(code))
