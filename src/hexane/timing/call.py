@@ -1,0 +1,62 @@
+"""From a task on the engine to a call of a program: floors, copies, completion (spec/performance §3)."""
+
+from __future__ import annotations
+
+from hexane.chips import Chip
+from hexane.errors import UsageError
+from hexane.timing.units import Numbers
+from hexane.timing.work import Work
+
+LINUX_FLOOR_US = {"M1": 38.5, "M1 Pro": 38.5, "M1 Max": 38.5, "M1 Ultra": 38.5, "M2": 240.0}
+"""Call floor of the open Linux driver: 38.5 us on M1 (spec/generations §2.4), 0.23 to 0.25 ms mailbox round trip on M2
+(spec/performance §3.1). SILICON, ane-linux-experiments; never fitted."""
+LINUX_TASK_US = 2.8
+"""Most that a further task costs there (spec/performance §3.1)."""
+
+INTERFACES = {
+    "task": "start to end of the task on the engine",
+    "submit": "submission to end of task, Core ML on M6",
+    "evaluate": "a synchronous call of a loaded program, surfaces filled in place",
+    "copies": "a call that copies fp16 in and converts the result to fp32",
+    "coreml": "a Core ML prediction, back to back",
+    "coreml_awake": "the same while other processes keep the CPU awake",
+    "linux": "the ioctl of the open Linux driver",
+}
+
+
+def completion_us(submit_to_end_us: float, c: Numbers) -> float:
+    """What follows the end of a task until Core ML returns, on M6 (§3.2): longer once the CPU has gone to sleep."""
+    span = max(c["complete_to_us"] - c["complete_from_us"], 1.0)
+    depth = min(max((submit_to_end_us - c["complete_from_us"]) / span, 0.0), 1.0)
+    return c["complete_short_us"] + (c["complete_long_us"] - c["complete_short_us"]) * depth
+
+
+def call_us(task_us: float, work: Work, chip: Chip, c: Numbers, interface: str, engines: int) -> float:
+    """Microseconds of one call whose layers take ``task_us``; ``interface`` is one of ``INTERFACES``."""
+    start = c["task_start_us"]
+    if interface == "task":
+        return task_us + start
+    if interface == "submit":
+        return task_us + start + c["submit_us"]
+    if interface == "evaluate":
+        return c["floor_evaluate_us"] + task_us
+    if interface == "linux":
+        further = sum(3 * layer.count if layer.unit == "runtime" else layer.count for layer in work.layers) - 1
+        return LINUX_FLOOR_US.get(chip.name, 60.0) + task_us + start + LINUX_TASK_US * max(further, 0)
+    if interface == "copies":
+        copies = work.host_in_bytes / c["host_in_gbs"] + work.host_out_bytes / c["host_out_gbs"]
+        worker = c["worker_us"] if work.worker else 0.0
+        return c["floor_copies_us"] + copies / (1e3 * c["host_factor"]) + task_us + worker
+    if interface in ("coreml", "coreml_awake"):
+        if chip.generation_name != "h19":
+            copies = (work.host_in_bytes + work.host_out_bytes) / (c["coreml_copy_gbs"] * 1e3)
+            return c["coreml_floor_us"] + copies + task_us + start
+        end = task_us + start + c["submit_us"]
+        done = c["complete_awake_us"] if interface == "coreml_awake" else completion_us(end, c)
+        return end + done + (c["two_engine_call_us"] if engines > 1 else 0.0)
+    raise UsageError(f"unknown interface {interface!r}", hint=f"one of {', '.join(INTERFACES)}")
+
+
+def overhead_us(work: Work, chip: Chip, c: Numbers, interface: str, engines: int, task_us: float) -> float:
+    """The part of a call that is not task time."""
+    return call_us(task_us, work, chip, c, interface, engines) - task_us

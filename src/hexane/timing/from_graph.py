@@ -1,0 +1,259 @@
+"""A graph as work: which ops become a pass of the engine, which ride along, which cost nothing (spec/performance §1)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+from hexane.graph import Graph, Op, Value
+from hexane.timing.patterns import rms_norms
+from hexane.timing.weights import Stored, stored_weights
+from hexane.timing.work import Layer, Work
+
+ACTIVATIONS = frozenset(
+    "relu relu6 leaky_relu clamped_relu clip prelu elu sigmoid sigmoid_hard tanh gelu silu softplus softsign "
+    "thresholded_relu scaled_tanh linear_activation batch_norm".split()
+)
+"""Ops that ride along with the pass before them (a layer includes bias and activation, §1)."""
+UNARY = ACTIVATIONS | frozenset(
+    "abs square sqrt rsqrt inverse exp exp2 log erf sign floor ceil round sin cos atan tan asin acos sinh cosh atanh "
+    "logical_not threshold clamp cumsum".split()
+)
+BINARY = frozenset(
+    "add sub mul maximum minimum real_div pow floor_div mod equal not_equal less less_equal greater greater_equal "
+    "logical_and logical_or logical_xor select where".split()
+)
+FREE = frozenset(
+    "const identity reshape squeeze expand_dims cast quantize dequantize shape flatten2d reshape_like read_state "
+    "write_state coreml_update_state concat split stack fill fill_like range_1d".split()
+)
+MOVES = frozenset(
+    "transpose slice_by_index slice_by_size pixel_shuffle pixel_unshuffle depth_to_space space_to_depth tile pad "
+    "space_to_batch batch_to_space reverse gather gather_along_axis gather_nd upsample_nearest_neighbor "
+    "upsample_bilinear resize resize_bilinear resize_nearest_neighbor crop_resize resample crop band_part".split()
+)
+POOLS = frozenset(("avg_pool", "max_pool", "l2_pool"))
+TIMED_MOVES = frozenset(("transpose", "pixel_shuffle"))
+
+
+def work_of(graph: Graph) -> Work:
+    """The program that a graph asks for, layer by layer; linear in the number of ops, no weight is loaded.
+
+    Ops that are neither priced nor free appear as ``move`` layers marked extrapolated.
+    """
+    function = graph.main
+    sources = _Sources(function.inputs)
+    layers: list[Layer] = []
+    produced_by: dict[int, int] = {}  # value -> index of the layer whose pass makes it
+    inputs_of: list[set[int]] = []
+    notes: list[str] = []
+    users: dict[int, int] = {}
+    for op in function.walk():
+        for value in op.operands():
+            users[id(value)] = users.get(id(value), 0) + 1
+
+    norms, inside_norms = rms_norms(function)
+    for op in function.walk():
+        if op in inside_norms:
+            continue
+        operands = [value for value in op.operands() if not value.is_constant and not sources.is_constant(value)]
+        if not op.outputs or not operands:
+            sources.constant(op)
+            continue
+        if op in norms:
+            operands = [norms[op]]
+        makers = {produced_by[id(v)] for v in operands if id(v) in produced_by}
+        rides = None if op in norms else _rides_along(op, operands, produced_by, users)
+        if rides is not None:
+            index = rides
+            layers[index] = _resized(layers[index], op)
+        elif op.type in FREE:
+            for value in op.outputs:
+                sources.follow(value, operands)
+                if makers:
+                    produced_by[id(value)] = max(makers)
+                users.setdefault(id(value), 0)
+            continue
+        else:
+            layer = _rms_norm(op, norms[op]) if op in norms else _layer(op, operands, users)
+            if layer.extrapolated:
+                notes.append(f"{op.describe()}: no published time of such a layer")
+            layers.append(layer)
+            inputs_of.append(makers)
+            index = len(layers) - 1
+        if any(sources.is_input(value) for value in operands):
+            layers[index] = replace(layers[index], reads_input=True)
+        for value in op.outputs:
+            produced_by[id(value)] = index
+    for value in function.outputs:
+        if id(value) in produced_by:
+            layers[produced_by[id(value)]] = replace(layers[produced_by[id(value)]], writes_output=True)
+    chain = len(layers) > 1 and all(made == {i - 1} for i, made in enumerate(inputs_of) if i > 0)
+    chain = chain and len({layer.unit == "mac" for layer in layers}) == 1
+    if chain and not any(layer.unit == "mac" for layer in layers):
+        chain = all(layer.unit in ("unary", "binary") for layer in layers)
+        if chain and all(layer.unit == "unary" for layer in layers):
+            layers = _merged_pairs(layers)
+    worker = any(layer.unit in ("sdpa", "topk") for layer in layers)
+    return Work(
+        tuple(layers),
+        host_in_bytes=2.0 * sum(prod(value.shape) for value in function.inputs),
+        host_out_bytes=2.0 * sum(prod(value.shape) for value in function.outputs),
+        chain=chain,
+        worker=worker,
+        notes=tuple(notes),
+    )
+
+
+class _Sources:
+    """Which values are program inputs, or follow from constants alone, through ops that cost nothing."""
+
+    def __init__(self, inputs: tuple[Value, ...]) -> None:
+        self._inputs = {id(value) for value in inputs}
+        self._constants: set[int] = set()
+
+    def is_input(self, value: Value) -> bool:
+        return id(value) in self._inputs
+
+    def is_constant(self, value: Value) -> bool:
+        return id(value) in self._constants
+
+    def constant(self, op: Op) -> None:
+        self._constants.update(id(value) for value in op.outputs)
+
+    def follow(self, value: Value, operands: list[Value]) -> None:
+        if any(self.is_input(operand) for operand in operands):
+            self._inputs.add(id(value))
+
+
+def _rides_along(op: Op, operands: list[Value], produced_by: dict[int, int], users: dict[int, int]) -> int | None:
+    """The layer that this op is part of: an activation, or a constant bias or scale, behind a pass that only it uses."""
+    if len(operands) != 1 or id(operands[0]) not in produced_by or users.get(id(operands[0]), 0) > 1:
+        return None
+    maker = operands[0].op
+    while maker is not None and maker.type in FREE:
+        maker = next((v.op for v in maker.operands() if not v.is_constant), None)
+    from_mac = maker is not None and maker.type in ("conv", "conv_transpose", "linear", "matmul")
+    fused = from_mac and (op.type in ACTIVATIONS or op.type in ("add", "sub", "mul"))
+    after = maker is not None and maker.type in BINARY and op.type == "relu"
+    return produced_by[id(operands[0])] if fused or after else None
+
+
+def _resized(layer: Layer, op: Op) -> Layer:
+    return replace(layer, out_bytes=2.0 * prod(op.outputs[0].shape))
+
+
+def _merged_pairs(layers: list[Layer]) -> list[Layer]:
+    """One-input ops in a row run two to a task (§7)."""
+    last = layers[-1]
+    merged = layers[: (len(layers) + 1) // 2]
+    merged[-1] = replace(merged[-1], writes_output=last.writes_output)
+    return merged
+
+
+def _layer(op: Op, operands: list[Value], weight_uses: dict[int, int]) -> Layer:
+    name = op.name or op.type
+    out = op.outputs[0]
+    in_elements = float(sum(prod(value.shape) for value in operands))
+    common = dict(name=name, op=op.type, in_bytes=2.0 * in_elements, out_bytes=2.0 * prod(out.shape))
+    if op.type in ("conv", "conv_transpose"):
+        return _conv(op, operands, common, weight_uses)
+    if op.type in ("linear", "matmul"):
+        return _linear(op, operands, common, weight_uses)
+    if op.type == "scaled_dot_product_attention":
+        query = op.arg("query").shape
+        return Layer(**common, unit="sdpa", elements=float(prod(query[:-1])))
+    elements = float(prod(operands[0].shape))
+    if op.type.startswith("reduce_arg") or op.type in ("topk", "argsort"):
+        return Layer(**common, unit="topk", elements=elements, extrapolated=elements > 65536)
+    if op.type.startswith("reduce_"):
+        return Layer(**common, unit="reduce", elements=elements)
+    if op.type == "softmax":
+        return Layer(**common, unit="softmax", elements=elements, axis=int(operands[0].shape[op.arg("axis")]))
+    if op.type == "layer_norm" and len(op.arg("axes") or ()) > 1:
+        return Layer(**common, unit="group_norm", elements=elements)
+    if op.type in ("layer_norm", "l2_norm"):
+        return Layer(**common, unit="norm", elements=elements, axis=int(operands[0].shape[-1]))
+    if op.type in ("instance_norm", "local_response_norm"):
+        return Layer(**common, unit="group_norm", elements=elements, extrapolated=True)
+    if op.type in POOLS:
+        return Layer(**common, unit="pool", elements=elements)
+    if op.type in BINARY and len(operands) > 1:
+        elements = max(elements, float(prod(out.shape)))
+        return Layer(**common, unit="binary", elements=elements, operands=len(operands))
+    if op.type in BINARY or op.type in UNARY:
+        return Layer(**common, unit="unary", elements=max(elements, float(prod(out.shape))))
+    return Layer(**common, unit="move", elements=elements, extrapolated=op.type not in TIMED_MOVES)
+
+
+def _rms_norm(op: Op, x: Value) -> Layer:
+    elements = float(prod(x.shape))
+    return Layer(op.name or op.type, "rms_norm", "norm", in_bytes=2 * elements, out_bytes=2 * elements,
+                 elements=elements, axis=int(x.shape[-1]))  # fmt: skip
+
+
+def _int8(value: Value) -> bool:
+    return value.op is not None and value.op.type == "dequantize"
+
+
+def _conv(op: Op, operands: list[Value], common: dict, weight_uses: dict[int, int]) -> Layer:
+    weight = op.arg("weight")
+    groups = op.arg("groups")
+    shape = weight.shape
+    transposed = op.type == "conv_transpose"
+    cin, cout = (shape[0], shape[1] * groups) if transposed else (shape[1] * groups, shape[0])
+    window = (1, *shape[2:]) if len(shape) == 3 else shape[2:]
+    spatial = operands[0].shape if transposed else op.outputs[0].shape
+    stored = stored_weights(weight)
+    int8 = _int8(operands[0]) and stored.format == "int8"
+    if int8:
+        common = {**common, "in_bytes": common["in_bytes"] / 2, "out_bytes": common["out_bytes"] / 2}
+    runtime = stored.runtime
+    depth = prod(window[:-2]) if len(window) > 2 else 1
+    return Layer(
+        **common,
+        unit="runtime" if runtime else "mac",
+        pixels=int(spatial[0] * prod(spatial[2:])) * depth,
+        cin=cin,
+        cout=cout,
+        kh=int(window[-2]),
+        kw=int(window[-1]),
+        stride=max(op.arg("strides") or (1,)),
+        dilation=max(op.arg("dilations") or (1,)),
+        groups=groups,
+        int8=int8,
+        extrapolated=transposed or groups > 1 or len(shape) > 4,
+        **_weight_fields(stored, weight_uses, int8),
+    )
+
+
+def _linear(op: Op, operands: list[Value], common: dict, weight_uses: dict[int, int]) -> Layer:
+    x, w = (op.arg("x"), op.arg("weight")) if op.type == "linear" else (op.arg("x"), op.arg("y"))
+    out = op.outputs[0].shape
+    transpose_x = op.type == "matmul" and op.arg("transpose_x")
+    inner = x.shape[-2] if transpose_x else x.shape[-1]
+    stored = stored_weights(w)
+    if op.type == "matmul" and stored_weights(x).runtime is False:  # a constant first operand is the kernel
+        stored = stored_weights(x)
+    pixels = int(prod(out[:-1]))
+    if stored.runtime:
+        return Layer(**common, unit="runtime", pixels=pixels, cin=inner, cout=int(out[-1]))
+    return Layer(
+        **common,
+        unit="mac",
+        pixels=pixels,
+        cin=inner,
+        cout=int(out[-1]),
+        **_weight_fields(stored, weight_uses, False),
+    )
+
+
+def _weight_fields(stored: Stored, weight_uses: dict[int, int], int8: bool) -> dict:
+    shared = stored.key is not None and weight_uses.get(stored.key, 0) > 1
+    return dict(
+        weight_bytes=stored.bytes,
+        dense_bytes=float(stored.count) * (1 if int8 else 2),
+        density=stored.density,
+        weight_format=stored.format,
+        weight_key=str(stored.key) if shared else None,
+    )

@@ -1,0 +1,88 @@
+"""The time of a program: its layers one after another, and what it shares among engines and tiles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hexane.chips import Chip
+from hexane.timing.units import Cost, Numbers, layer_cost
+from hexane.timing.work import Layer, Work
+
+TILE_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A layer with the cost of one repetition."""
+
+    layer: Layer
+    cost: Cost
+
+    @property
+    def us(self) -> float:
+        """Microseconds over all repetitions."""
+        return self.cost.us * self.layer.count
+
+
+def engines_used(work: Work, chip: Chip) -> int:
+    """Engines that one program runs on: an M6 shares large maps over both (spec/performance §4.2), others use one."""
+    if chip.generation_name != "h19" or not work.layers:
+        return 1
+    pixels = max(max(layer.pixels, layer.elements / 256) for layer in work.layers)
+    return chip.engines if pixels > 256 else 1
+
+
+def tile_count(work: Work) -> int:
+    """Tiles that a chain is cut into (spec/performance §6.3)."""
+    if not work.chain:
+        return 1
+    size = TILE_BYTES if work.layer_count > 2 else 2 * TILE_BYTES
+    return int(work.largest_tensor_bytes // size) + 1
+
+
+def time_work(
+    work: Work, chip: Chip, c: Numbers, *, engines: int | None = None, clock_mhz: float | None = None
+) -> list[Timed]:
+    """Cost of every layer on ``chip`` with constants ``c``; linear in the number of layers."""
+    used = engines_used(work, chip) if engines is None else engines
+    clock = chip.clock_mhz if clock_mhz is None else clock_mhz
+    tiles = tile_count(work)
+    seen: dict[tuple, Cost] = {}
+    timed = []
+    for layer in work.layers:
+        key = (layer.__class__, *_shape(layer))
+        cost = seen.get(key)
+        if cost is None:
+            cost = layer_cost(layer, chip, c, engines=used, clock_mhz=clock, chain=work.chain, tiles=tiles)
+            seen[key] = cost
+        timed.append(Timed(layer, cost))
+    return timed
+
+
+def _shape(layer: Layer) -> tuple:
+    """Everything of a layer that its cost depends on: all but its name, count and which weight set it has."""
+    return (
+        layer.op,
+        layer.unit,
+        layer.pixels,
+        layer.cin,
+        layer.cout,
+        layer.kh,
+        layer.kw,
+        layer.stride,
+        layer.dilation,
+        layer.groups,
+        layer.weight_bytes,
+        layer.dense_bytes,
+        layer.density,
+        layer.weight_format,
+        layer.weight_key is None,
+        layer.int8,
+        layer.in_bytes,
+        layer.out_bytes,
+        layer.elements,
+        layer.axis,
+        layer.operands,
+        layer.reads_input,
+        layer.writes_output,
+    )

@@ -1,0 +1,327 @@
+"""The graph behind a row of published measurements: columns of ``calibration.csv`` in, a network out.
+
+Weights have shapes and formats but no values: nothing here is ever evaluated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from hexane.errors import UsageError
+from hexane.graph import Constant, Graph, GraphBuilder, TensorType, Value
+
+SPARSE_DENSITY = {"s50": 0.5, "s75": 0.25, "s90": 0.1, "nm24": 0.5, "nm34": 0.25, "s68": 0.317, "s50p4": 0.5}
+"""Share of weights kept, by the row's name of a sparse format (README of the measured times)."""
+
+
+class Row:
+    """One row; numbers as numbers, empty cells as None, whether they come as text or as NaN."""
+
+    def __init__(self, data: Mapping[str, Any]) -> None:
+        self.data = data
+
+    def text(self, column: str) -> str:
+        value = self.data.get(column)
+        return "" if value is None or (isinstance(value, float) and math.isnan(value)) else str(value).strip()
+
+    def number(self, column: str) -> float | None:
+        text = self.text(column)
+        try:
+            return float(text) if text else None
+        except ValueError:
+            return None
+
+    def count(self, column: str, default: int | None = None) -> int:
+        value = self.number(column)
+        if value is None:
+            if default is None:
+                raise UsageError(f"the row has no {column}", where=self.text("id") or "row")
+            return default
+        return int(value)
+
+
+class Weights:
+    """Makes weight operands in the row's stored format; one set for all layers where the row says so."""
+
+    def __init__(self, builder: GraphBuilder, row: Row) -> None:
+        self._builder = builder
+        self._format = row.text("wfmt") or "fp16"
+        self._shared: dict[tuple, Value] | None = {} if row.text("weights") == "shared" else None
+
+    def __call__(self, *shape: int) -> Value:
+        if self._shared is not None and shape in self._shared:
+            return self._shared[shape]
+        value = self._make(shape)
+        if self._shared is not None:
+            self._shared[shape] = value
+        return value
+
+    def share(self) -> None:
+        """From here on equal shapes are one set (25 equal steps of a row that repeats one matrix)."""
+        self._shared = {}
+
+    def _make(self, shape: tuple[int, ...]) -> Value:
+        b, kind = self._builder, self._format
+        if kind in ("w8", "int8"):
+            data = blank(b, "int8", shape)
+            scale = b.const(np.float16(1.0), "fp16")
+            return b.constexpr_affine_dequantize(quantized_data=data, zero_point=np.int8(0), scale=scale, axis=0)
+        if kind == "p4":
+            lut = blank(b, "fp16", (1,) * len(shape) + (16, 1))
+            return b.op("constexpr_lut_to_dense", opset="ios18", indices=blank(b, "uint4", shape), lut=lut)
+        if kind in SPARSE_DENSITY:
+            kept = round(math.prod(shape) * SPARSE_DENSITY[kind])
+            mask = blank(b, "uint1", shape)
+            if kind.endswith("p4"):
+                indices, lut = blank(b, "uint4", (kept,)), blank(b, "fp16", (1,) * len(shape) + (16, 1))
+                _, data = b.op("constexpr_lut_to_sparse", opset="ios18", indices_mask=mask,
+                               indices_nonzero_data=indices, lut=lut)  # fmt: skip
+            else:
+                data = blank(b, "fp16", (kept,))
+            return b.op("constexpr_sparse_to_dense", opset="ios18", nonzero_data=data, mask=mask)
+        return blank(b, "fp16", shape)
+
+
+def blank(builder: GraphBuilder, dtype: str, shape: tuple[int, ...]) -> Value:
+    """A constant of a type whose values nobody will ask for (zeros, made only on demand)."""
+    type_ = TensorType(dtype, shape)
+    return builder.const(Constant(type_, load=lambda: np.zeros(type_.shape, type_.carrier)))
+
+
+def graph_of(row: Row, *, layers: int | None = None) -> Graph:
+    """The row's network in fp16; ``layers`` overrides the row's depth (slopes are read off a short chain)."""
+    b = GraphBuilder(opset="ios17")
+    depth = layers if layers is not None else row.count("layers", 1)
+    kind = row.text("kind")
+    make = _KINDS.get(kind)
+    if make is None:
+        raise UsageError(f"no network is known for rows of kind {kind!r}", where=row.text("id") or "row")
+    b.output(make(b, row, Weights(b, row), depth))
+    return b.graph
+
+
+def _activation(b: GraphBuilder, row: Row, x: Value) -> Value:
+    name = row.text("act")
+    return b.op(name, x=x) if name in ("relu", "sigmoid", "tanh", "silu") else x
+
+
+def _conv(b: GraphBuilder, row: Row, weights: Weights, depth: int) -> Value:
+    if row.number("cin") is None:  # shape not stated: the smallest layer there is
+        x = b.input("x", (1, 16, 1, 16), "fp16")
+        for _ in range(depth):
+            x = b.conv(x=x, weight=weights(16, 16, 1, 1))
+        return x
+    n, cin, cout = row.count("n", 1), row.count("cin"), row.count("cout")
+    x = b.input("x", (n, cin, row.count("h"), row.count("w")), "fp16")
+    int8 = row.text("dtype") == "int8"
+    groups, stride, dilation = row.count("groups", 1), row.count("stride", 1), row.count("dilation", 1)
+    kh, kw = row.count("kh", 1), row.count("kw", 1)
+    for _ in range(depth):
+        if int8:
+            scale = np.float16(1.0)
+            x = b.dequantize(input=b.quantize(input=x, scale=scale, output_dtype="int8"), scale=scale)
+        x = b.conv(
+            x=x,
+            weight=weights(cout, cin // groups, kh, kw),
+            strides=(stride, stride),
+            dilations=(dilation, dilation),
+            groups=groups,
+            pad_type="valid" if row.text("pad") == "valid" else "same",
+        )
+        x = _activation(b, row, x)
+        cin = cout
+    return x
+
+
+def _linear(b: GraphBuilder, row: Row, weights: Weights, depth: int) -> Value:
+    m, k, n = row.count("m", 1), row.count("k"), row.count("nn")
+    x = b.input("x", (m, k), "fp16")
+    jacobi = "acobi" in row.text("workload")
+    if jacobi:  # matrix-vector, subtract, multiply, again and again with one matrix
+        weights.share()
+        right = b.input("rhs", (m, n), "fp16")
+    for index in range(depth):
+        inner, outer = (k, n) if index % 2 == 0 or k == n else (n, k)
+        x = b.linear(x=x, weight=weights(outer, inner))
+        if jacobi:
+            x = b.mul(x=b.sub(x=right, y=x), y=b.input("d", (m, n), "fp16") if index == 0 else b.function.inputs[-1])
+    return x
+
+
+def _shape(row: Row) -> tuple[int, ...]:
+    if row.number("cin") is not None:
+        return (row.count("n", 1), row.count("cin"), row.count("h"), row.count("w"))
+    return (row.count("m"), row.count("k"))
+
+
+def _elementwise(b: GraphBuilder, row: Row, _: Weights, depth: int) -> Value:
+    x = b.input("x", _shape(row), "fp16")
+    op = row.text("op")
+    if op in ("add", "mul", "sub", "maximum", "add_same"):
+        other = x if op == "add_same" else b.input("y", _shape(row), "fp16")
+        for _ in range(depth):
+            x = b.op("add" if op == "add_same" else op, x=x, y=other)
+        return x
+    for _ in range(depth):
+        x = b.op("abs" if op == "single_input" else op, x=x, **({"mode": "EXACT"} if op == "gelu" else {}))
+    return x
+
+
+def _reduce(b: GraphBuilder, row: Row, _: Weights, depth: int) -> Value:
+    x = b.input("x", _shape(row), "fp16")
+    if row.text("op") == "mul_reduce":
+        return b.reduce_sum(x=b.mul(x=x, y=b.input("y", _shape(row), "fp16")), axes=(1,), keep_dims=True)
+    return b.reduce_sum(x=x, axes=(-1,), keep_dims=True)
+
+
+def _softmax(b: GraphBuilder, row: Row, _: Weights, depth: int) -> Value:
+    return b.softmax(x=b.input("x", _shape(row), "fp16"), axis=-1)
+
+
+def _layer_norm(b: GraphBuilder, row: Row, _: Weights, depth: int) -> Value:
+    return b.layer_norm(x=b.input("x", _shape(row), "fp16"), axes=(-1,), epsilon=1e-5)
+
+
+def _l2_norm(b: GraphBuilder, row: Row, _: Weights, depth: int) -> Value:
+    m, k = _shape(row)
+    return b.l2_norm(x=b.input("x", (m, 1, 1, k), "fp16"), epsilon=1e-6)
+
+
+def rms_norm(b: GraphBuilder, x: Value) -> Value:
+    """The form that front ends write: x * rsqrt(mean(x^2) + eps)."""
+    mean = b.reduce_mean(x=b.square(x=x), axes=(-1,), keep_dims=True)
+    return b.mul(x=x, y=b.rsqrt(x=b.add(x=mean, y=np.float16(1e-5)), epsilon=1e-6))
+
+
+def _rms_norm(b: GraphBuilder, row: Row, _: Weights, depth: int) -> Value:
+    return rms_norm(b, b.input("x", _shape(row), "fp16"))
+
+
+def _group_norm(b: GraphBuilder, row: Row, _: Weights, depth: int) -> Value:
+    n, c, h, w = _shape(row)
+    x = b.reshape(x=b.input("x", (n, c, h, w), "fp16"), shape=(n, 32, c // 32, h * w))
+    return b.reshape(x=b.layer_norm(x=x, axes=(2, 3), epsilon=1e-5), shape=(n, c, h, w))
+
+
+def _pool(b: GraphBuilder, row: Row, _: Weights, depth: int) -> Value:
+    x = b.input("x", _shape(row), "fp16")
+    return b.avg_pool(x=x, kernel_sizes=(2, 2), strides=(2, 2), pad_type="valid")
+
+
+def _shuffle(b: GraphBuilder, row: Row, _: Weights, depth: int) -> Value:
+    return b.pixel_shuffle(x=b.input("x", _shape(row), "fp16"), upscale_factor=2)
+
+
+def _topk(b: GraphBuilder, row: Row, _: Weights, depth: int) -> Value:
+    return b.reduce_argmax(x=b.input("x", _shape(row), "fp16"), axis=-1, keep_dims=True)
+
+
+def _heads(b: GraphBuilder, x: Value, rows: int, heads: int, width: int) -> Value:
+    return b.transpose(x=b.reshape(x=x, shape=(1, rows, heads, width)), perm=(0, 2, 1, 3))
+
+
+def _attend(b: GraphBuilder, q: Value, k: Value, v: Value) -> Value:
+    scores = b.mul(x=b.matmul(x=q, y=k, transpose_y=True), y=np.float16(0.125))
+    return b.matmul(x=b.softmax(x=scores, axis=-1), y=v)
+
+
+def _attention(b: GraphBuilder, row: Row, weights: Weights, depth: int) -> Value:
+    heads, rows, width = row.count("heads"), row.count("seq"), row.count("dhead")
+    model = heads * width
+    if row.text("op") == "mha":
+        x = b.input("x", (rows, model), "fp16")
+        q, k, v = (
+            _heads(b, b.linear(x=x, weight=weights(model, model)), rows, heads, width) for _ in range(3)
+        )
+        joined = b.transpose(x=_attend(b, q, k, v), perm=(0, 2, 1, 3))
+        return b.linear(x=b.reshape(x=joined, shape=(rows, model)), weight=weights(model, model))
+    q, k, v = (b.input(name, (1, heads, rows, width), "fp16") for name in "qkv")
+    if row.text("op") == "sdpa":
+        return b.op("scaled_dot_product_attention", opset="ios18", query=q, key=k, value=v)
+    return _attend(b, q, k, v)
+
+
+def _matmul(b: GraphBuilder, row: Row, _: Weights, depth: int) -> Value:
+    m, k, n = row.count("m"), row.count("k"), row.count("nn")
+    return b.matmul(x=b.input("x", (m, k), "fp16"), y=b.input("w", (k, n), "fp16"))
+
+
+def _model(b: GraphBuilder, row: Row, weights: Weights, depth: int) -> Value:
+    op = row.text("op")
+    if op in ("resnet18", "resnet50"):
+        return _resnet(b, row.count("n", 1), int(op[6:]), weights)
+    if op.startswith("decoder"):
+        return _decoder(b, row, weights, depth)
+    raise UsageError(f"no network is known for {op!r}", where=row.text("id") or "row")
+
+
+def _resnet(b: GraphBuilder, n: int, depth: int, weights: Weights) -> Value:
+    """ResNet-18 or -50 at 224 x 224 (He et al. 2015), batch norms folded."""
+
+    def conv(x: Value, cout: int, k: int, stride: int = 1) -> Value:
+        return b.conv(x=x, weight=weights(cout, x.shape[1], k, k), strides=(stride, stride), pad_type="same")
+
+    x = b.relu(x=conv(b.input("x", (n, 3, 224, 224), "fp16"), 64, 7, 2))
+    x = b.max_pool(x=x, kernel_sizes=(3, 3), strides=(2, 2), pad_type="same")
+    for stage, (repeats, width) in enumerate(zip({18: (2, 2, 2, 2), 50: (3, 4, 6, 3)}[depth], (64, 128, 256, 512))):
+        for block in range(repeats):
+            stride = 2 if stage and not block else 1
+            if depth == 18:
+                y = conv(b.relu(x=conv(x, width, 3, stride)), width, 3)
+            else:
+                y = b.relu(x=conv(b.relu(x=conv(x, width, 1)), width, 3, stride))
+                y = conv(y, 4 * width, 1)
+            if y.shape != x.shape:
+                x = conv(x, y.shape[1], 1, stride)
+            x = b.relu(x=b.add(x=x, y=y))
+    x = b.reduce_mean(x=x, axes=(2, 3), keep_dims=False)
+    return b.linear(x=x, weight=weights(1000, x.shape[1]))
+
+
+def _decoder(b: GraphBuilder, row: Row, weights: Weights, depth: int) -> Value:
+    """One decoding step: attention over cached keys, a two-matrix feed-forward, a vocabulary of 32000."""
+    batch, model, heads, keys = row.count("n", 1), row.count("k"), row.count("heads"), row.count("seq")
+    width = model // heads
+    x = b.input("x", (batch, model), "fp16")
+    for layer in range(depth):
+        y = rms_norm(b, x)
+        q, _, _ = (b.linear(x=y, weight=weights(model, model)) for _ in range(3))
+        cached = [b.input(f"{name}{layer}", (batch, heads, keys, width), "fp16") for name in "kv"]
+        y = _attend(b, b.reshape(x=q, shape=(batch, heads, 1, width)), *cached)
+        x = b.add(x=x, y=b.linear(x=b.reshape(x=y, shape=(batch, model)), weight=weights(model, model)))
+        y = b.silu(x=b.linear(x=rms_norm(b, x), weight=weights(4 * model, model)))
+        x = b.add(x=x, y=b.linear(x=y, weight=weights(model, 4 * model)))
+    return b.linear(x=x, weight=weights(32000, model))
+
+
+def _dispatch(b: GraphBuilder, row: Row, weights: Weights, depth: int) -> Value:
+    if row.text("op") == "copy":
+        return b.identity(x=b.input("x", (1, 16, 1, 16), "fp16"))
+    return _conv(b, row, weights, depth)
+
+
+_KINDS = {
+    "conv": _conv,
+    "conv_chain": _conv,
+    "linear": _linear,
+    "gemv": _linear,
+    "matmul_rt": _matmul,
+    "eltwise": _elementwise,
+    "eltwise_chain": _elementwise,
+    "reduce": _reduce,
+    "softmax": _softmax,
+    "layer_norm": _layer_norm,
+    "l2_norm": _l2_norm,
+    "rms_norm": _rms_norm,
+    "group_norm": _group_norm,
+    "pool": _pool,
+    "shuffle": _shuffle,
+    "topk": _topk,
+    "attention": _attention,
+    "model": _model,
+    "dispatch": _dispatch,
+}

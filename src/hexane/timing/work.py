@@ -1,0 +1,84 @@
+"""What an engine is asked to do, in numbers: layers, their shapes, their bytes. Every cost rule reads this and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Unit = Literal["mac", "runtime", "unary", "binary", "reduce", "softmax", "norm", "group_norm", "pool", "move", "sdpa", "topk"]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One pass of the engine: a convolution with its bias and activation, an element-wise op, a reduction ...
+
+    ``unit`` says which rule times it. ``pixels`` counts output positions over the batch (rows of a linear layer),
+    ``cin`` and ``cout`` channels over all groups, ``kh`` and ``kw`` taps. ``weight_bytes`` is what the weight stream
+    carries, ``dense_bytes`` what the weights fill in kernel memory, ``density`` the share of non-zero weights.
+    ``in_bytes`` and ``out_bytes`` are the activations at two bytes (one for int8), ``elements`` what planar units
+    count, ``axis`` the length of a reduced axis. ``reads_input`` and ``writes_output`` mark the program's edges,
+    ``weight_key`` names a weight set that several layers share. ``extrapolated`` says that nobody has published a
+    time of such a layer (spec/performance §11).
+    """
+
+    name: str
+    op: str
+    unit: Unit
+    pixels: int = 0
+    cin: int = 0
+    cout: int = 0
+    kh: int = 1
+    kw: int = 1
+    stride: int = 1
+    dilation: int = 1
+    groups: int = 1
+    weight_bytes: float = 0.0
+    dense_bytes: float = 0.0
+    density: float = 1.0
+    weight_format: str = "fp16"
+    weight_key: str | None = None
+    int8: bool = False
+    in_bytes: float = 0.0
+    out_bytes: float = 0.0
+    elements: float = 0.0
+    axis: int = 0
+    operands: int = 1
+    reads_input: bool = False
+    writes_output: bool = False
+    extrapolated: bool = False
+    count: int = 1
+
+    @property
+    def macs(self) -> float:
+        """Multiply-accumulates of the dense layer, all repetitions."""
+        if self.unit not in ("mac", "runtime"):
+            return 0.0
+        return float(self.pixels) * self.cin * self.cout * self.kh * self.kw / self.groups * self.count
+
+
+@dataclass(frozen=True)
+class Work:
+    """One program: its layers in order, and what the host hands over and takes back, in bytes of fp16.
+
+    ``chain``: every layer feeds only the next, so that tiles run through all of them without leaving the chip
+    (spec/performance §6.3). ``worker``: the front end runs such a program through a second process (§7).
+    """
+
+    layers: tuple[Layer, ...]
+    host_in_bytes: float = 0.0
+    host_out_bytes: float = 0.0
+    chain: bool = False
+    worker: bool = False
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def macs(self) -> float:
+        return sum(layer.macs for layer in self.layers)
+
+    @property
+    def layer_count(self) -> int:
+        return sum(layer.count for layer in self.layers)
+
+    @property
+    def largest_tensor_bytes(self) -> float:
+        return max((layer.in_bytes / layer.operands for layer in self.layers), default=0.0)
