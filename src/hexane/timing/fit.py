@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from hexane.timing.measured import Case, predict_case
 from hexane.timing.parameters import PARAMETERS, Parameter
+from hexane.timing.units import Numbers
 
 SCALE = 0.06
 """Log ratio at which a residual begins to count as an outlier: twice the scatter of repeated measurements (§11)."""
@@ -28,7 +29,7 @@ _STEP = 1e-4
 
 @dataclass(frozen=True)
 class Sample:
-    """One measured point: its case, the time in microseconds, who it belongs to and how far to trust it."""
+    """One measured point: its case, the number (``us`` for a time), who it belongs to and how far to trust it."""
 
     case: Case
     us: float
@@ -45,6 +46,7 @@ class Sample:
 class Fitted:
     """Logarithms of shared numbers and of chip factors, their standard errors, and the rows that speak for each."""
 
+    parameters: Sequence[Parameter]
     log: dict[tuple[str, str], float]
     error: dict[tuple[str, str], float]
     rows: dict[tuple[str, str], int]
@@ -52,19 +54,28 @@ class Fitted:
     def numbers(self, chip: str) -> dict[str, float]:
         """The constants of one chip; one that the fit never saw gets what all chips share."""
         return {
-            p.name: math.exp(self.log[(SHARED, p.name)] + self.log.get((chip, p.name), 0.0)) for p in PARAMETERS
+            p.name: math.exp(self.log[(SHARED, p.name)] + self.log.get((chip, p.name), 0.0)) for p in self.parameters
         }
 
 
-def fit(samples: Sequence[Sample], *, start: Fitted | None = None, rounds: int = 25) -> Fitted:
-    """Fit all constants to ``samples``; ``start`` only shortens the way (the minimum is the same)."""
+Model = Callable[[Case, Numbers], float]
+
+
+def fit(
+    samples: Sequence[Sample],
+    *,
+    parameters: Sequence[Parameter] = PARAMETERS,
+    model: Model = predict_case,
+    rounds: int = 25,
+) -> Fitted:
+    """Fit the constants of ``model`` to ``samples``, from the round first guesses of ``parameters``."""
     chips = sorted({sample.chip for sample in samples})
-    names = [(SHARED, p.name) for p in PARAMETERS]
-    names += [(chip, p.name) for chip in chips for p in PARAMETERS if p.chip_spread]
-    table = {p.name: p for p in PARAMETERS}
+    names = [(SHARED, p.name) for p in parameters]
+    names += [(chip, p.name) for chip in chips for p in parameters if p.chip_spread]
+    table = {p.name: p for p in parameters}
     prior = np.array([math.log(table[name].start) if owner == SHARED else 0.0 for owner, name in names])
     spread = np.array([_spread(table[name], owner) for owner, name in names])
-    x = prior.copy() if start is None else np.array([start.log.get(key, p) for key, p in zip(names, prior)])
+    x = prior.copy()
     index = {key: i for i, key in enumerate(names)}
     members: dict[str, list[int]] = defaultdict(list)
     for i, sample in enumerate(samples):
@@ -74,9 +85,9 @@ def fit(samples: Sequence[Sample], *, start: Fitted | None = None, rounds: int =
     def residuals(x: np.ndarray, chip: str) -> np.ndarray:
         c = {
             p.name: math.exp(x[index[(SHARED, p.name)]] + (x[index[(chip, p.name)]] if p.chip_spread else 0.0))
-            for p in PARAMETERS
+            for p in parameters
         }
-        return np.array([math.log(predict_case(samples[i].case, c) / samples[i].us) for i in members[chip]])
+        return np.array([math.log(model(samples[i].case, c) / samples[i].us) for i in members[chip]])
 
     def all_residuals(x: np.ndarray) -> np.ndarray:
         r = np.empty(len(samples))
@@ -123,6 +134,7 @@ def fit(samples: Sequence[Sample], *, start: Fitted | None = None, rounds: int =
     error = np.sqrt(np.clip(np.diag(np.linalg.inv(normal)), 0, None))
     touched = (np.abs(jacobian) > 1e-3).sum(axis=0)
     return Fitted(
+        parameters,
         {key: float(v) for key, v in zip(names, x)},
         {key: float(v) for key, v in zip(names, error)},
         {key: int(v) for key, v in zip(names, touched)},
@@ -163,6 +175,6 @@ def cross_validate(samples: Sequence[Sample], count: int = 40, *, seed: int = 0)
     return out
 
 
-def factor(log_ratios: Sequence[float]) -> float:
+def factor(log_ratios: Sequence[float] | np.ndarray) -> float:
     """Mean factor error: exp of the mean absolute log ratio."""
     return float(np.exp(np.mean(np.abs(log_ratios)))) if len(log_ratios) else 1.0

@@ -1,9 +1,10 @@
-"""A graph as work: which ops become a pass of the engine, which ride along, which cost nothing (spec/performance §1)."""
+"""A graph as work: which ops become a pass of the engine, ride along or cost nothing (spec/performance §1)."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from math import prod
+from typing import Any
 
 from hexane.graph import Graph, Op, Value
 from hexane.timing.patterns import rms_norms
@@ -11,26 +12,37 @@ from hexane.timing.weights import Stored, stored_weights
 from hexane.timing.work import Layer, Work
 
 ACTIVATIONS = frozenset(
-    "relu relu6 leaky_relu clamped_relu clip prelu elu sigmoid sigmoid_hard tanh gelu silu softplus softsign "
-    "thresholded_relu scaled_tanh linear_activation batch_norm".split()
+    (
+        "relu relu6 leaky_relu clamped_relu clip prelu elu sigmoid sigmoid_hard tanh gelu silu softplus "
+        "softsign thresholded_relu scaled_tanh linear_activation batch_norm"
+    ).split()
 )
 """Ops that ride along with the pass before them (a layer includes bias and activation, §1)."""
 UNARY = ACTIVATIONS | frozenset(
-    "abs square sqrt rsqrt inverse exp exp2 log erf sign floor ceil round sin cos atan tan asin acos sinh cosh atanh "
-    "logical_not threshold clamp cumsum".split()
+    (
+        "abs square sqrt rsqrt inverse exp exp2 log erf sign floor ceil round sin cos atan tan asin acos sinh "
+        "cosh atanh logical_not threshold clamp cumsum"
+    ).split()
 )
 BINARY = frozenset(
-    "add sub mul maximum minimum real_div pow floor_div mod equal not_equal less less_equal greater greater_equal "
-    "logical_and logical_or logical_xor select where".split()
+    (
+        "add sub mul maximum minimum real_div pow floor_div mod equal not_equal less less_equal greater "
+        "greater_equal logical_and logical_or logical_xor select where"
+    ).split()
 )
 FREE = frozenset(
-    "const identity reshape squeeze expand_dims cast quantize dequantize shape flatten2d reshape_like read_state "
-    "write_state coreml_update_state concat split stack fill fill_like range_1d".split()
+    (
+        "const identity reshape squeeze expand_dims cast quantize dequantize shape flatten2d reshape_like "
+        "read_state write_state coreml_update_state concat split stack fill fill_like range_1d"
+    ).split()
 )
 MOVES = frozenset(
-    "transpose slice_by_index slice_by_size pixel_shuffle pixel_unshuffle depth_to_space space_to_depth tile pad "
-    "space_to_batch batch_to_space reverse gather gather_along_axis gather_nd upsample_nearest_neighbor "
-    "upsample_bilinear resize resize_bilinear resize_nearest_neighbor crop_resize resample crop band_part".split()
+    (
+        "transpose slice_by_index slice_by_size pixel_shuffle pixel_unshuffle depth_to_space space_to_depth "
+        "tile pad space_to_batch batch_to_space reverse gather gather_along_axis gather_nd "
+        "upsample_nearest_neighbor upsample_bilinear resize resize_bilinear resize_nearest_neighbor "
+        "crop_resize resample crop band_part"
+    ).split()
 )
 POOLS = frozenset(("avg_pool", "max_pool", "l2_pool"))
 TIMED_MOVES = frozenset(("transpose", "pixel_shuffle"))
@@ -89,11 +101,10 @@ def work_of(graph: Graph) -> Work:
         if id(value) in produced_by:
             layers[produced_by[id(value)]] = replace(layers[produced_by[id(value)]], writes_output=True)
     chain = len(layers) > 1 and all(made == {i - 1} for i, made in enumerate(inputs_of) if i > 0)
-    chain = chain and len({layer.unit == "mac" for layer in layers}) == 1
-    if chain and not any(layer.unit == "mac" for layer in layers):
-        chain = all(layer.unit in ("unary", "binary") for layer in layers)
-        if chain and all(layer.unit == "unary" for layer in layers):
-            layers = _merged_pairs(layers)
+    convolutions = all(layer.unit == "mac" and layer.op != "linear" for layer in layers)
+    chain = chain and (convolutions or all(layer.unit in ("unary", "binary") for layer in layers))
+    if chain and all(layer.unit == "unary" for layer in layers):
+        layers = _merged_pairs(layers)
     worker = any(layer.unit in ("sdpa", "topk") for layer in layers)
     return Work(
         tuple(layers),
@@ -127,7 +138,7 @@ class _Sources:
 
 
 def _rides_along(op: Op, operands: list[Value], produced_by: dict[int, int], users: dict[int, int]) -> int | None:
-    """The layer that this op is part of: an activation, or a constant bias or scale, behind a pass that only it uses."""
+    """The layer that this op is part of: an activation, constant bias or scale behind a pass that only it uses."""
     if len(operands) != 1 or id(operands[0]) not in produced_by or users.get(id(operands[0]), 0) > 1:
         return None
     maker = operands[0].op
@@ -151,15 +162,15 @@ def _merged_pairs(layers: list[Layer]) -> list[Layer]:
     return merged
 
 
-def _layer(op: Op, operands: list[Value], weight_uses: dict[int, int]) -> Layer:
+def _layer(op: Op, operands: list[Value], uses: dict[int, int]) -> Layer:
     name = op.name or op.type
     out = op.outputs[0]
     in_elements = float(sum(prod(value.shape) for value in operands))
-    common = dict(name=name, op=op.type, in_bytes=2.0 * in_elements, out_bytes=2.0 * prod(out.shape))
+    common: dict[str, Any] = dict(name=name, op=op.type, in_bytes=2.0 * in_elements, out_bytes=2.0 * prod(out.shape))
     if op.type in ("conv", "conv_transpose"):
-        return _conv(op, operands, common, weight_uses)
+        return _conv(op, operands, common, uses)
     if op.type in ("linear", "matmul"):
-        return _linear(op, operands, common, weight_uses)
+        return _linear(op, operands, common, uses)
     if op.type == "scaled_dot_product_attention":
         query = op.arg("query").shape
         return Layer(**common, unit="sdpa", elements=float(prod(query[:-1])))
@@ -196,7 +207,7 @@ def _int8(value: Value) -> bool:
     return value.op is not None and value.op.type == "dequantize"
 
 
-def _conv(op: Op, operands: list[Value], common: dict, weight_uses: dict[int, int]) -> Layer:
+def _conv(op: Op, operands: list[Value], common: dict[str, Any], uses: dict[int, int]) -> Layer:
     weight = op.arg("weight")
     groups = op.arg("groups")
     shape = weight.shape
@@ -223,18 +234,18 @@ def _conv(op: Op, operands: list[Value], common: dict, weight_uses: dict[int, in
         groups=groups,
         int8=int8,
         extrapolated=transposed or groups > 1 or len(shape) > 4,
-        **_weight_fields(stored, weight_uses, int8),
+        **_weight_fields(stored, weight, uses, int8),
     )
 
 
-def _linear(op: Op, operands: list[Value], common: dict, weight_uses: dict[int, int]) -> Layer:
+def _linear(op: Op, operands: list[Value], common: dict[str, Any], uses: dict[int, int]) -> Layer:
     x, w = (op.arg("x"), op.arg("weight")) if op.type == "linear" else (op.arg("x"), op.arg("y"))
     out = op.outputs[0].shape
     transpose_x = op.type == "matmul" and op.arg("transpose_x")
     inner = x.shape[-2] if transpose_x else x.shape[-1]
     stored = stored_weights(w)
-    if op.type == "matmul" and stored_weights(x).runtime is False:  # a constant first operand is the kernel
-        stored = stored_weights(x)
+    if op.type == "matmul" and not stored_weights(x).runtime:  # a constant first operand is the kernel
+        stored, w = stored_weights(x), x
     pixels = int(prod(out[:-1]))
     if stored.runtime:
         return Layer(**common, unit="runtime", pixels=pixels, cin=inner, cout=int(out[-1]))
@@ -244,16 +255,15 @@ def _linear(op: Op, operands: list[Value], common: dict, weight_uses: dict[int, 
         pixels=pixels,
         cin=inner,
         cout=int(out[-1]),
-        **_weight_fields(stored, weight_uses, False),
+        **_weight_fields(stored, w, uses, False),
     )
 
 
-def _weight_fields(stored: Stored, weight_uses: dict[int, int], int8: bool) -> dict:
-    shared = stored.key is not None and weight_uses.get(stored.key, 0) > 1
+def _weight_fields(stored: Stored, weight: Value, uses: dict[int, int], int8: bool) -> dict[str, Any]:
     return dict(
         weight_bytes=stored.bytes,
         dense_bytes=float(stored.count) * (1 if int8 else 2),
         density=stored.density,
         weight_format=stored.format,
-        weight_key=str(stored.key) if shared else None,
+        weight_key=weight.name if uses.get(id(weight), 0) > 1 else None,
     )

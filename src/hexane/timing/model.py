@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hexane.chips import Chip
-from hexane.timing.units import Cost, Numbers, layer_cost
+from hexane.timing.units import Cost, Numbers, family, layer_cost
 from hexane.timing.work import Layer, Work
 
 TILE_BYTES = 1024 * 1024
@@ -49,13 +49,19 @@ def time_work(
     tiles = tile_count(work)
     seen: dict[tuple, Cost] = {}
     timed = []
+    before: str | None = None
     for layer in work.layers:
-        key = (layer.__class__, *_shape(layer))
+        core = "NE" if layer.unit in ("mac", "runtime") else "PE"
+        switch = c["unit_switch_us"] if family(chip) == "early" and before not in (None, core) else 0.0
+        before = core
+        key = _shape(layer)
         cost = seen.get(key)
         if cost is None:
             cost = layer_cost(layer, chip, c, engines=used, clock_mhz=clock, chain=work.chain, tiles=tiles)
             seen[key] = cost
-        timed.append(Timed(layer, cost))
+        timed.append(
+            Timed(layer, replace(cost, us=cost.us + switch, extra_us=cost.extra_us + switch) if switch else cost)
+        )
     return timed
 
 

@@ -158,7 +158,7 @@ def _shape(row: Row) -> tuple[int, ...]:
     return (row.count("m"), row.count("k"))
 
 
-def _elementwise(b: GraphBuilder, row: Row, _: Weights, depth: int) -> Value:
+def _elementwise(b: GraphBuilder, row: Row, weights: Weights, depth: int) -> Value:
     x = b.input("x", _shape(row), "fp16")
     op = row.text("op")
     if op in ("add", "mul", "sub", "maximum", "add_same"):
@@ -167,7 +167,7 @@ def _elementwise(b: GraphBuilder, row: Row, _: Weights, depth: int) -> Value:
             x = b.op("add" if op == "add_same" else op, x=x, y=other)
         return x
     for _ in range(depth):
-        x = b.op("abs" if op == "single_input" else op, x=x, **({"mode": "EXACT"} if op == "gelu" else {}))
+        x = b.gelu(x=x, mode="EXACT") if op == "gelu" else b.op("abs" if op == "single_input" else op, x=x)
     return x
 
 
@@ -234,9 +234,7 @@ def _attention(b: GraphBuilder, row: Row, weights: Weights, depth: int) -> Value
     model = heads * width
     if row.text("op") == "mha":
         x = b.input("x", (rows, model), "fp16")
-        q, k, v = (
-            _heads(b, b.linear(x=x, weight=weights(model, model)), rows, heads, width) for _ in range(3)
-        )
+        q, k, v = (_heads(b, b.linear(x=x, weight=weights(model, model)), rows, heads, width) for _ in range(3))
         joined = b.transpose(x=_attend(b, q, k, v), perm=(0, 2, 1, 3))
         return b.linear(x=b.reshape(x=joined, shape=(rows, model)), weight=weights(model, model))
     q, k, v = (b.input(name, (1, heads, rows, width), "fp16") for name in "qkv")

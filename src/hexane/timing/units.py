@@ -1,4 +1,4 @@
-"""What one layer costs on one chip: arithmetic, weight stream, activation traffic, planar work (spec/performance §4-§7)."""
+"""What one layer costs on one chip: arithmetic, weights, activations, planar work (spec/performance §4-§7)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Cost:
 
 
 def family(chip: Chip) -> str:
-    """``early`` (H11 to H14), ``middle`` (H15, H16) or ``late`` (H17 on): chips that share rates where data are thin."""
+    """``early`` (H11 to H14), ``middle`` (H15, H16) or ``late`` (H17 on): chips that share rates where data are few."""
     return {"h11": "early", "h12": "early", "h13": "early", "h14": "early", "h15": "middle", "h16": "middle"}.get(
         chip.generation_name, "late"
     )
@@ -159,8 +159,7 @@ def _runtime(layer: Layer, chip: Chip, c: Numbers, engines: int, clock_mhz: floa
     edge = layer.reads_input or layer.writes_output
     traffic = layer.in_bytes + layer.out_bytes if edge or layer.in_bytes + layer.out_bytes > L2_BYTES else 0.0
     activations = traffic / activation_rate(chip, c, engines)
-    extra = c["unit_switch_us"] if family(chip) == "early" else 0.0
-    return Cost(max(compute, activations) + extra, compute, 0.0, activations, extra, traffic)
+    return Cost(max(compute, activations), compute, 0.0, activations, 0.0, traffic)
 
 
 def planar_rate(layer: Layer, chip: Chip, c: Numbers, engines: int, chain: bool) -> float:

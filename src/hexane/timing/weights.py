@@ -10,7 +10,7 @@ from hexane.graph import Value
 
 @dataclass(frozen=True)
 class Stored:
-    """``count`` weights in ``bytes`` of stream; ``density`` is the share that is not zero; ``key`` names the constant.
+    """``count`` weights in ``bytes`` of stream; ``density`` is the share that is not zero;
 
     ``runtime``: the operand is no constant at all, but computed by the program or handed in.
     """
@@ -19,7 +19,6 @@ class Stored:
     count: int
     bytes: float
     density: float = 1.0
-    key: int | None = None
     runtime: bool = False
 
 
@@ -28,7 +27,7 @@ def stored_weights(value: Value) -> Stored:
     count = prod(value.shape)
     if value.is_constant:
         narrow = value.dtype in ("int8", "uint8")
-        return Stored("int8" if narrow else "fp16", count, count * (1.0 if narrow else 2.0), key=id(value))
+        return Stored("int8" if narrow else "fp16", count, count * (1.0 if narrow else 2.0))
     op = value.op
     if op is None:
         return Stored("fp16", count, 2.0 * count, runtime=True)
@@ -36,7 +35,7 @@ def stored_weights(value: Value) -> Stored:
         data = next(iter(op.operands()))
         if op.type == "dequantize" and not data.is_constant:
             return Stored("fp16", count, 2.0 * count, runtime=True)
-        return Stored("int8", count, count * (0.5 if data.dtype in ("int4", "uint4") else 1.0), key=id(data))
+        return Stored("int8", count, count * (0.5 if data.dtype in ("int4", "uint4") else 1.0))
     if op.type in ("constexpr_lut_to_dense", "constexpr_lut_to_sparse"):
         return _palette(op, count)
     if op.type == "constexpr_sparse_to_dense":
@@ -44,7 +43,7 @@ def stored_weights(value: Value) -> Stored:
     if op.type in ("constexpr_cast", "cast", "reshape", "transpose", "expand_dims", "squeeze", "identity"):
         source = next(iter(op.operands()))
         inner = stored_weights(source)
-        return Stored(inner.format, count, inner.bytes, inner.density, inner.key, inner.runtime)
+        return Stored(inner.format, count, inner.bytes, inner.density, inner.runtime)
     return Stored("fp16", count, 2.0 * count, runtime=True)
 
 
@@ -55,7 +54,7 @@ def _palette(op, count: int) -> Stored:
         return Stored("palette", count, count / 2)
     entries = lut.shape[-2] if len(lut.shape) > 1 else lut.shape[0]
     bits = max((int(entries) - 1).bit_length(), 1)
-    return Stored("palette", count, count * bits / 8 + 2.0 * prod(lut.shape), key=id(indices))
+    return Stored("palette", count, count * bits / 8 + 2.0 * prod(lut.shape))
 
 
 def _sparse(op, count: int) -> Stored:
@@ -68,4 +67,4 @@ def _sparse(op, count: int) -> Stored:
         width = stored_weights(data).bytes / max(kept, 1)
     elif data.dtype in ("int8", "uint8"):
         width = 1.0
-    return Stored("sparse", count, kept * width + count / 8, kept / max(count, 1), key=id(data))
+    return Stored("sparse", count, kept * width + count / 8, kept / max(count, 1))

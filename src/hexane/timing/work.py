@@ -1,11 +1,13 @@
-"""What an engine is asked to do, in numbers: layers, their shapes, their bytes. Every cost rule reads this and nothing else."""
+"""What an engine is asked to do, in numbers: layers, their shapes, their bytes. Cost rules read this and no more."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Literal
 
-Unit = Literal["mac", "runtime", "unary", "binary", "reduce", "softmax", "norm", "group_norm", "pool", "move", "sdpa", "topk"]
+Unit = Literal[
+    "mac", "runtime", "unary", "binary", "reduce", "softmax", "norm", "group_norm", "pool", "move", "sdpa", "topk"
+]
 
 
 @dataclass(frozen=True)

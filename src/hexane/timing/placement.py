@@ -1,0 +1,139 @@
+"""Where Core ML would put each op: the segmenter's cost model (spec/limits §11.2), solved exactly along the program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from hexane import chips
+from hexane.chips import Chip, Evidence
+from hexane.chips.operations import REFUSED, support
+from hexane.graph import Graph, Op
+
+ENGINE, CPU = "engine", "cpu"
+LAUNCH_US = SWITCH_US = OUTPUT_US = 125.0
+"""Launch of an engine segment, change of back end, result produced on the engine (spec/limits §11.2, APPLE)."""
+GIB = 1024**3 / 1e6  # bytes per microsecond
+MEMORY_BOUND_RATE = 100e3  # bytes per microsecond, the same on every back end: relu and element-wise ops
+
+_ENGINE_RATES = {"h13": (12e3, 68.0), "h14": (12e3, 68.0), "h15": (19.4e3, 68.0)}
+_CPU_RATES = {"h13": (729.0, 56.67), "h14": (729.0, 56.67), "h15": (754.5, 56.67)}
+_LATE_ENGINE, _LATE_CPU = (19.4e3, 68.0), (754.5, 56.67)
+
+_MEMORY_BOUND = frozenset(
+    (
+        "add sub mul real_div maximum minimum pow abs square sqrt rsqrt inverse relu relu6 leaky_relu clip "
+        "sigmoid tanh gelu silu exp exp2 log erf sign floor ceil round select equal less greater"
+    ).split()
+)
+_NOTHING = frozenset(("const reshape squeeze expand_dims identity cast").split())
+
+
+@dataclass(frozen=True)
+class Placed:
+    """One op: where Core ML would run it, and the segmenter's own estimates of both back ends, microseconds."""
+
+    name: str
+    op: str
+    place: str
+    engine_us: float | None
+    cpu_us: float
+    reason: str
+
+
+@dataclass(frozen=True)
+class Placement:
+    """All ops of a program in order, with the cost of the choice and of staying on the CPU, microseconds."""
+
+    chip: Chip
+    ops: tuple[Placed, ...]
+    total_us: float
+    cpu_only_us: float
+    evidence: Evidence
+
+    @property
+    def engine_ops(self) -> int:
+        return sum(op.place == ENGINE for op in self.ops)
+
+
+def op_cost(op: Op, chip: Chip) -> tuple[float | None, float]:
+    """The segmenter's estimate of an op on the engine (None where the engine cannot) and on the CPU, microseconds."""
+    operands = list(op.operands())
+    moved = sum(2.0 * prod(v.shape) for v in operands if len(v.shape) or not v.is_constant)
+    moved += sum(2.0 * prod(v.shape) for v in op.outputs)
+    able = support(op.type, chip).verdict != REFUSED and all(v.type.dtype in _ENGINE_DTYPES for v in op.outputs)
+    able = able and all(extent is not None for v in op.outputs for extent in v.shape)
+    if op.type in _NOTHING:
+        return (0.0 if able else None), 0.0
+    if op.type in _MEMORY_BOUND:
+        us = moved / MEMORY_BOUND_RATE
+        return (us if able else None), us
+    gflop = _flop(op) / 1e9
+    engine = _ENGINE_RATES.get(chip.generation_name, _LATE_ENGINE)
+    cpu = _CPU_RATES.get(chip.generation_name, _LATE_CPU)
+    both = [max(gflop / rate * 1e6, moved / (bandwidth * GIB)) for rate, bandwidth in (engine, cpu)]
+    return (both[0] if able else None), both[1]
+
+
+_ENGINE_DTYPES = frozenset(("fp16", "fp32", "int8", "uint8", "bool"))
+
+
+def _flop(op: Op) -> float:
+    out = prod(op.outputs[0].shape) if op.outputs else 0
+    if op.type in ("conv", "conv_transpose"):
+        weight = op.arg("weight").shape
+        pixels = prod(op.arg("x").shape[2:]) * op.arg("x").shape[0] if op.type == "conv_transpose" else out / weight[0]
+        return 2.0 * pixels * prod(weight)
+    if op.type in ("linear", "matmul"):
+        x = op.arg("x").shape
+        inner = x[-2] if op.type == "matmul" and op.arg("transpose_x") else x[-1]
+        return 2.0 * out * inner
+    return float(out)
+
+
+def place(graph: Graph, chip: str | Chip = "M1") -> Placement:
+    """Predict Core ML's placement of every op of ``graph``; linear in the number of ops.
+
+    Two running totals are kept along the program, one for each place of the latest op; a change of place pays the
+    switch, and an engine segment its launch. Branches are taken in program order, as the segmenter's greedy merge does.
+    Evidence: the constants are those of the 2026 segmenter on M4-class chips (APPLE, 440 of 482 choices reproduced by
+    them in the study); other chips are INFERRED.
+    """
+    target = chips.get(chip)
+    rows = [(op, *op_cost(op, target)) for op in graph.main.walk() if op.outputs]
+    best = {CPU: 0.0, ENGINE: float("inf")}
+    back: list[dict[str, str]] = []
+    for _, engine, cpu in rows:
+        stay, leave = best[CPU], best[ENGINE] + SWITCH_US
+        enter = best[CPU] + LAUNCH_US + (SWITCH_US if back else 0.0)
+        keep = best[ENGINE]
+        back.append({CPU: CPU if stay <= leave else ENGINE, ENGINE: ENGINE if keep <= enter else CPU})
+        best = {
+            CPU: min(stay, leave) + cpu,
+            ENGINE: min(keep, enter) + engine if engine is not None else float("inf"),
+        }
+    totals = {CPU: best[CPU], ENGINE: best[ENGINE] + OUTPUT_US}
+    here = CPU if totals[CPU] <= totals[ENGINE] else ENGINE
+    total = totals[here]
+    places: list[str] = []
+    for step in reversed(back):
+        places.append(here)
+        here = step[here]
+    places.reverse()
+    placed = tuple(
+        Placed(op.name or op.type, op.type, where, engine, cpu, _reason(op, where, engine, cpu, target))
+        for (op, engine, cpu), where in zip(rows, places)
+    )
+    known = target.generation_name in ("h16", "h19")
+    return Placement(
+        target, placed, total, sum(cpu for _, _, cpu in rows), Evidence.APPLE if known else Evidence.INFERRED
+    )
+
+
+def _reason(op: Op, where: str, engine: float | None, cpu: float, chip: Chip) -> str:
+    if engine is None:
+        remark = support(op.type, chip).remark
+        return f"the engine's compiler does not take {op.type}" + (f" ({remark})" if remark else "")
+    if where == ENGINE:
+        return f"{cpu - engine:.1f} us saved, within a segment that pays for its launch"
+    return f"the engine would save {max(cpu - engine, 0):.1f} us here, less than entering and leaving it costs"
