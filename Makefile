@@ -41,3 +41,6 @@ docs: setup
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .mypy_cache .import_linter_cache
+
+calibrate: setup
+	$(BIN)/python -m hexane.timing.calibrate $(or $(ROWS),../shared/data/perf/calibration.csv)

@@ -1,0 +1,58 @@
+"""A roofline of a network on a chip: every layer by its intensity and rate, under what the chip can do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from hexane import chips
+from hexane.chips import Chip
+from hexane.errors import UnsupportedError
+from hexane.timing import estimate
+from hexane.timing.roofline import BANDWIDTH_GBS
+
+
+def save_roofline(x: Any, chip: str | Chip, folder: Path) -> Path:
+    """Write ``roofline-<chip>.png`` into ``folder`` (made when it is missing) and return its path.
+
+    Axes are operations per byte of memory traffic and 1e9 operations per second, both logarithmic; the area of a dot
+    is the layer's share of the time. Needs matplotlib (extra ``report``): UnsupportedError without it.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise UnsupportedError("plots need matplotlib", hint="pip install 'hexane[report]'") from None
+    target = chips.get(chip)
+    result = estimate(x, target)
+    peak = 2 * target.peak_macs_per_us / target.engines * result.engines / 1e3
+    figure = Figure(figsize=(7.2, 4.6), layout="constrained")
+    axes = figure.subplots()
+    ridge = peak / BANDWIDTH_GBS
+    span = [0.05, ridge, max(4000.0, 4 * ridge)]
+    axes.plot(span, [min(peak, BANDWIDTH_GBS * i) for i in span], color="#444", linewidth=1.5)
+    colours = {"compute": "#0b7285", "weights": "#c2255c", "activations": "#e67700", "overhead": "#868e96"}
+    for kind, colour in colours.items():
+        dots = [op for op in result.ops if op.bottleneck == kind and op.macs and op.us]
+        if dots:
+            axes.scatter(
+                [2 * op.macs / max(op.dma_bytes, 1.0) for op in dots],
+                [2 * op.macs / op.us / 1e3 for op in dots],
+                [12 + 600 * op.us / max(result.engine_us, 1e-9) for op in dots],
+                color=colour,
+                alpha=0.65,
+                linewidths=0,
+                label=f"limited by {kind}",
+            )
+    axes.set(xscale="log", yscale="log", xlim=(span[0], span[-1]), ylim=(peak / 3e4, peak * 2))
+    axes.set(xlabel="operations per byte of memory traffic", ylabel="10⁹ operations per second")
+    axes.set_title(
+        f"{target.name}: {result.latency_us:.0f} µs a call, {result.engine_us:.0f} µs on the engine", loc="left"
+    )
+    axes.grid(True, which="major", color="#e9ecef", linewidth=0.6)
+    axes.spines[["top", "right"]].set_visible(False)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(frameon=False, loc="lower right", markerscale=0.6)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"roofline-{target.name.lower().replace(' ', '-')}.png"
+    figure.savefig(path, dpi=150)
+    return path

@@ -1,0 +1,86 @@
+"""The model against published measurements: every row builds its network and is met within honest bounds."""
+
+from __future__ import annotations
+
+import csv
+import math
+
+import pytest
+
+from hexane.chips.measured import provenance
+from hexane.errors import HexaneError
+from hexane.timing.fit import Sample, factor, fit, folds
+from hexane.timing.measured import case_of, compact, predict, predict_case
+
+
+@pytest.fixture(scope="session")
+def rows(shared):
+    with open(shared / "perf" / "calibration.csv", newline="") as file:
+        return [row for row in csv.DictReader(file) if row["use"] == "1"]
+
+
+@pytest.fixture(scope="session")
+def predicted(rows):
+    """Predictions of every fourth row: the sweep over all is a slow test."""
+    return [(row, predict(row)) for row in rows[::4]]
+
+
+def test_rows_are_met(predicted):
+    ratios = [math.log(us / float(row["fit_us"])) for row, us in predicted]
+    assert factor(ratios) < 1.09
+
+
+@pytest.mark.slow
+def test_all_rows_are_met_as_the_shipped_provenance_says(rows):
+    ratios = [math.log(predict(row) / float(row["fit_us"])) for row in rows]
+    assert factor(ratios) == pytest.approx(provenance()["fitted"]["mean_factor"], abs=0.002)
+
+
+def test_a_row_may_come_with_nan_for_empty_cells(rows):
+    row = {k: (float("nan") if v == "" else v) for k, v in rows[0].items()}
+    assert predict(row) == pytest.approx(predict(rows[0]))
+
+
+def test_compacting_keeps_the_time(rows):
+    row = next(r for r in rows if r["kind"] == "conv_chain" and r["layers"] == "128")
+    case = case_of(row)
+    assert len(case.work.layers) <= 3
+    assert compact(case.work) == case.work
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"chip": "M99"}, "unknown chip"),
+        ({"includes": "everything"}, "includes 'everything'"),
+        ({"kind": "teleport"}, "teleport"),
+        ({"k": "", "kind": "linear", "op": "linear", "cin": ""}, "no k"),
+    ],
+)
+def test_rows_that_make_no_sense_are_refused(rows, change, says):
+    with pytest.raises(HexaneError, match=says):
+        predict({**rows[0], **change})
+
+
+def test_folds_never_split_a_series(rows):
+    samples = [Sample(case, 1.0, r["kind"], r["series"]) for r, case in ((r, None) for r in rows[:300])]  # type: ignore[arg-type]
+    parts = folds(samples, 7)
+    assert sorted(i for part in parts for i in part) == list(range(300))
+    owners: dict[str, set[int]] = {}
+    for number, part in enumerate(parts):
+        for i in part:
+            owners.setdefault(samples[i].series, set()).add(number)
+    assert all(len(numbers) == 1 for numbers in owners.values())
+
+
+def test_a_fit_recovers_what_made_the_data(rows):
+    """Times made with known constants on the rows' own cases are fitted back to nearly no error."""
+    from hexane.timing.parameters import PARAMETERS
+
+    truth = {p.name: p.start * (1.3 if p.name in ("mac_rate_early", "weights_early_gbs") else 1.0) for p in PARAMETERS}
+    chosen = [r for r in rows if r["chip"] == "M1 Max"]
+    cases = [case_of(r) for r in chosen]
+    samples = [Sample(c, predict_case(c, truth), r["kind"], r["series"]) for c, r in zip(cases, chosen)]
+    fitted = fit(samples, rounds=12).numbers("M1 Max")
+    ratios = [math.log(predict_case(s.case, fitted) / s.us) for s in samples]
+    assert factor(ratios) < 1.01
