@@ -22,13 +22,13 @@ from hexane.image.parts import (
     LC_SYMTAB,
     LC_THREAD,
     MAGIC,
+    RELOCATION_BYTES,
     Command,
     Container,
     Header,
     IdentCommand,
     OpaqueCommand,
     ProgramThread,
-    Relocation,
     Section,
     Segment,
     StreamThread,
@@ -38,6 +38,7 @@ from hexane.image.parts import (
     SymbolTableCommand,
     Tag,
     TensorThread,
+    read_relocations,
     string_at,
 )
 from hexane.image.structure import to_text
@@ -60,7 +61,7 @@ def read_hwx(data: bytes) -> Container:
     commands = _read_commands(data, header)
     symbols = _read_symbols(data, commands)
     relocations = sum(s.relocation_count for _, c in commands if isinstance(c, Segment) for s in c.sections)
-    if relocations * Relocation.fixed_size() > len(data):
+    if relocations * RELOCATION_BYTES > len(data):
         raise FormatError(f"the sections state {relocations} relocations, more than the file can hold", offset=0x20)
     filled = tuple(_with_contents(data, c, at) if isinstance(c, Segment) else c for at, c in commands)
     _refuse_overlaps([c for c in filled if isinstance(c, Segment)])
@@ -237,11 +238,10 @@ def _with_contents(data: bytes, segment: Segment, at: int) -> Segment:
                     f"section {section.name!r} wants bytes {low:#x} to {high:#x}, outside its segment", offset=here
                 )
             content = data[low:high]
-        end = section.relocation_offset + section.relocation_count * Relocation.fixed_size()
+        end = section.relocation_offset + section.relocation_count * RELOCATION_BYTES
         if section.relocation_count and end > len(data):
             raise FormatError(f"{section.relocation_count} relocations end behind the file's end", offset=here + 0x38)
-        starts = range(section.relocation_offset, end, Relocation.fixed_size()) if section.relocation_count else ()
-        relocations = tuple(Relocation.read(data, start, "a relocation") for start in starts)
+        relocations = read_relocations(data, section.relocation_offset, section.relocation_count)
         sections.append(replace(section, content=content, relocations=relocations))
     ranges = sorted((s.offset, s.offset + len(s.content), s.name) for s in sections if s.content)
     for (_, end, name), (start, _, other) in pairwise(ranges):

@@ -17,6 +17,8 @@ from hexane.kernels import Window
 if TYPE_CHECKING:
     from hexane.image.image import Image
 
+CORES = 16
+
 PARTS = ("weights", "bias", "table")
 """What can be put into a kernel: weights OIHW, bias [O] in float16, table as 64 halfwords in uint16."""
 

@@ -17,11 +17,12 @@ from hexane.image.commands import (
 )
 from hexane.image.dialect import Dialect
 from hexane.image.ident import Ident
-from hexane.image.kernels import Kernel, kernels_of
+from hexane.image.kernels import CORES, Kernel, kernels_of
 from hexane.image.parts import (
     GENERATION_SUBTYPES,
     LC_SYMTAB,
     PAGE,
+    RELOCATION_BYTES,
     Command,
     Container,
     Header,
@@ -34,7 +35,8 @@ from hexane.image.parts import (
 from hexane.image.placement import place
 from hexane.image.surface import Surface, align
 from hexane.image.symbols import string_table_size, symbols_of
-from hexane.isa import Task, decode_stream, encode_stream
+from hexane.isa import Task, encode_stream
+from hexane.isa import place as place_tasks
 
 WRITABLE_GENERATIONS = ("h13",)
 """Generations whose tasks and container (program thread of flavor 1) are known well enough to be written."""
@@ -69,7 +71,7 @@ def lay_out(
     const = bytes(const) or EMPTY_CONST
     kernels = kernels_of(tasks)
     places = place(surfaces, len(text), len(const), scratch_bytes, dialect)
-    relocated = _relocated_words(text, generation, kernels)
+    relocated = _relocated_words(tasks, generation, kernels)
     parts = segments(places, text, const, len(relocated), dialect)
     parts = tuple(_relocate(segment, parts, relocated) for segment in parts)
     commands: tuple[Command, ...] = (
@@ -83,18 +85,15 @@ def lay_out(
     return _assemble(commands, symbols, len(relocated), places.const_offset, GENERATION_SUBTYPES[generation])
 
 
-def _relocated_words(text: bytes, generation: str, kernels: Sequence[Kernel]) -> tuple[int, ...]:
+def _relocated_words(tasks: Sequence[Task], generation: str, kernels: Sequence[Kernel]) -> tuple[int, ...]:
     """Byte offsets in the text of every word that names a place in the constant section (spec/engine-h13 §2.10)."""
-    constant = [kernel for kernel in kernels if kernel.is_constant]
-    if not constant:
-        return ()
+    offsets = place_tasks(tasks, generation)
+    keys = [tasks[0].handle(f"KernelDMASrc.CoeffBaseAddr[{core}]").key for core in range(CORES)]
     found = []
-    tasks = decode_stream(text, generation)
-    for kernel in constant:
-        task = tasks[kernel.task]
-        for chunk in kernel.chunks:
-            handle = task.handle(f"KernelDMASrc.CoeffBaseAddr[{chunk.core}]")
-            found.append((task.offset or 0) + 4 * task.layout.position[handle.key])
+    for kernel in kernels:
+        if kernel.is_constant:
+            at, position = offsets[kernel.task], tasks[kernel.task].layout.position
+            found += [at + 4 * position[keys[chunk.core]] for chunk in kernel.chunks if keys[chunk.core] in position]
     return tuple(found)
 
 
@@ -117,7 +116,7 @@ def _assemble(
     string_offset = symbol_offset + len(symbols) * Symbol.fixed_size()
     string_size = string_table_size(symbols)
     relocation_offset = align(string_offset + string_size, 8)
-    end = relocation_offset + relocations * Relocation.fixed_size()
+    end = relocation_offset + relocations * RELOCATION_BYTES
     text_offset = max(TEXT_OFFSET, align(end, PAGE))
     table = SymbolTableCommand(LC_SYMTAB, table_size, symbol_offset, len(symbols), string_offset, string_size)
     filled = tuple(

@@ -13,14 +13,13 @@ from hexane import isa
 from hexane.errors import UnsupportedError, UsageError
 from hexane.image.ident import Ident
 from hexane.image.image import Image, build_image
+from hexane.image.kernels import CORES
 from hexane.image.layout import WRITABLE_GENERATIONS
 from hexane.image.placement import CHANNELS, CONST_ALIGNMENT, CONST_CHANNEL, FIRST_SURFACE_CHANNEL
 from hexane.image.rebuild import buildable_dialect
 from hexane.image.selectors import channels_used, renumbered
 from hexane.image.surface import Surface, align
 from hexane.isa import Task
-
-CORES = 16
 
 _CONST_READERS = (
     ("Header[8].RBase0", "Header[8].RBE0", ("TileDMASrc.BaseAddr.Addr",)),

@@ -7,10 +7,12 @@ that reading and writing lose nothing. A file that Apple's compiler wrote has no
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
-from typing import ClassVar
+from itertools import chain
+from typing import ClassVar, NamedTuple
 
-from hexane.errors import FormatError
+from hexane.errors import FormatError, UsageError
 from hexane.image.structure import Structure, array, text, to_bytes, to_text, u8, u16, u32, u64
 
 MAGIC = 0xBEEFFACE
@@ -58,12 +60,11 @@ class Header(Structure):
     reserved: int = u32(0)
 
 
-@dataclass(frozen=True)
-class Relocation(Structure):
-    """One relocation of a section, 8 bytes (spec/engine-h13 §2.10)."""
+class Relocation(NamedTuple):
+    """One relocation of a section, two 32-bit words (spec/engine-h13 §2.10); a plain tuple, as there may be many."""
 
-    address: int = u32()
-    info: int = u32()
+    address: int
+    info: int
 
     @property
     def section(self) -> int:
@@ -77,6 +78,23 @@ class Relocation(Structure):
     @property
     def length_bytes(self) -> int:
         return 1 << (self.info >> 25 & 3)
+
+
+RELOCATION_BYTES = 8
+
+
+def read_relocations(data: bytes, offset: int, count: int) -> tuple[Relocation, ...]:
+    """``count`` relocations at a byte offset."""
+    words = struct.iter_unpack("<2I", data[offset : offset + RELOCATION_BYTES * count])
+    return tuple(map(Relocation._make, words))
+
+
+def pack_relocations(relocations: tuple[Relocation, ...]) -> bytes:
+    """The relocations' bytes; `UsageError` for a value beyond 32 bits."""
+    try:
+        return struct.pack(f"<{2 * len(relocations)}I", *chain.from_iterable(relocations))
+    except struct.error:
+        raise UsageError("a relocation has a value beyond 32 bits") from None
 
 
 @dataclass(frozen=True)
@@ -401,8 +419,7 @@ class Container:
         for segment in self.segments:
             for section in segment.sections:
                 _paint(canvas, section.offset, section.content)
-                packed = b"".join(relocation.pack() for relocation in section.relocations)
-                _paint(canvas, section.relocation_offset, packed)
+                _paint(canvas, section.relocation_offset, pack_relocations(section.relocations))
         table = self.first(SymbolTableCommand)
         if isinstance(table, SymbolTableCommand):
             _paint(canvas, table.symbol_offset, b"".join(symbol.pack() for symbol in self.symbols))

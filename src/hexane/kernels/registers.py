@@ -13,6 +13,7 @@ import numpy as np
 
 from hexane.errors import FormatError, UnsupportedError, UsageError
 from hexane.isa import Task
+from hexane.isa.schema import Handle
 from hexane.kernels.layout import TABLE_BYTES, KernelLayout
 from hexane.kernels.packing import Buffer, Kernel, pack, unpack
 
@@ -104,14 +105,28 @@ def windows_of(task: Task) -> list[Window]:
     found = [
         Window(
             core,
-            64 * (base + task.get(f"KernelDMASrc.CoeffBaseAddr[{core}].Addr")),
-            64 * task.get(f"KernelDMASrc.CoeffBfrSize[{core}].MemBfrSize"),
+            64 * (base + task.read(start)),
+            64 * task.read(size),
         )
-        for core in range(CORES)
-        if task.get(f"KernelDMASrc.CoeffDMAConfig[{core}].En")
+        for core, (enable, start, size) in enumerate(_stream_handles(task))
+        if task.read(enable)
     ]
     side = side_table(task)
     return found or ([side] if side else [])
+
+
+_STREAM_HANDLES: dict[str, list[tuple[Handle, Handle, Handle]]] = {}
+
+
+def _stream_handles(task: Task) -> list[tuple[Handle, Handle, Handle]]:
+    """Switch, address and size of every core's stream, resolved once per generation."""
+    found = _STREAM_HANDLES.get(task.generation)
+    if found is None:
+        fields = ("CoeffDMAConfig[{}].En", "CoeffBaseAddr[{}].Addr", "CoeffBfrSize[{}].MemBfrSize")
+        names = ([f"KernelDMASrc.{field.format(core)}" for field in fields] for core in range(CORES))
+        found = [(task.handle(a), task.handle(b), task.handle(c)) for a, b, c in names]
+        _STREAM_HANDLES[task.generation] = found
+    return found
 
 
 def side_table(task: Task) -> Window | None:

@@ -146,9 +146,9 @@ class _Reader:
         if len(directive.arguments) != 1 or not isinstance(directive.arguments[0], list) or not isinstance(info, int):
             directive.fail("takes a list of byte offsets, and info")
         for offset in directive.arguments[0]:
-            relocation = _checked(directive, lambda at=offset: Relocation(at, info))  # type: ignore[misc]
-            _checked(directive, relocation.pack)
-            section.relocations.append(relocation)
+            if not isinstance(offset, int):
+                directive.fail(f"{offset!r} is not a byte offset")
+            section.relocations.append(Relocation(offset, info))
 
     def _content(self, directive: Directive) -> None:
         _nothing(directive)
