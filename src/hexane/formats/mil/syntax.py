@@ -1,0 +1,444 @@
+"""MIL text to a syntax tree of plain records, by the grammar beside this file."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from lark import Lark, Token, Transformer
+from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken, VisitError
+
+from hexane.errors import GraphError, HexaneError, SyntaxProblem
+from hexane.formats.mil.literals import Blob, Braces, Parens, TypedValue, number, numbers
+from hexane.graph.types import BufferType, DictType, ListType, StateType, TensorType, TupleType
+
+DEPTH_LIMIT = 32
+"""Deepest nesting of lists, tuples and dictionaries; nothing real comes near."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Line and column, from 1."""
+
+    line: int
+    column: int
+
+
+@dataclass
+class Parameter:
+    """A typed name: a function's input or an op's result."""
+
+    type: Any
+    name: str
+    place: Place
+    attributes: dict[str, TypedValue]
+
+
+@dataclass
+class Operand:
+    """An argument: ``kind`` is "name", "value", "literal" or "tuple"."""
+
+    kind: str
+    content: Any
+    place: Place
+
+
+@dataclass
+class Call:
+    """``op<opset>(arguments)[attributes]``."""
+
+    type: str
+    opset: str | None
+    arguments: dict[str, Operand]
+    attributes: dict[str, TypedValue]
+    blocks: list[BlockText]
+    place: Place
+    results: list[Parameter] = field(default_factory=list)
+
+
+@dataclass
+class Body:
+    statements: list[Call]
+    outputs: list[tuple[str, Place]]
+
+
+@dataclass
+class BlockText:
+    inputs: list[Parameter]
+    body: Body
+
+
+@dataclass
+class FunctionText:
+    name: str
+    opset: str | None
+    inputs: list[Parameter]
+    attributes: dict[str, TypedValue]
+    body: Body
+    place: Place
+
+
+@dataclass
+class ProgramText:
+    version: str
+    attributes: dict[str, TypedValue]
+    functions: list[FunctionText]
+
+
+class Located(HexaneError):
+    """A mistake with its place; the reader turns it into a SyntaxProblem with the line of text."""
+
+    def __init__(self, message: str, place: Place, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.place = place
+
+
+def place_of(token: Token) -> Place:
+    return Place(token.line or 1, token.column or 1)
+
+
+_TENSOR = re.compile(r"tensor\s*<\s*(\w+)\s*,\s*\[([^\]]*)\]")
+
+
+class _Builder(Transformer):
+    """Called while the text is parsed, innermost rule first; children arrive as a list."""
+
+    def __init__(self) -> None:
+        super().__init__(visit_tokens=False)
+        self._types: dict[str, TensorType] = {}
+
+    # Types
+
+    def scalar(self, children: list) -> TensorType:
+        return TensorType(str(children[0]), ())
+
+    def tensor_token(self, children: list) -> TensorType:
+        token = children[0]
+        known = self._types.get(token)
+        if known is None:
+            match = _TENSOR.match(token)
+            assert match is not None
+            shape = tuple(None if e.strip() == "?" else int(e) for e in match[2].split(",") if e.strip())
+            known = self._types[str(token)] = self._checked(TensorType, place_of(token), match[1], shape)
+        return known
+
+    def _checked(self, make: Any, place: Place, *arguments: Any) -> Any:
+        try:
+            return make(*arguments)
+        except GraphError as error:
+            raise Located(error.message, place, error.hint) from None
+
+    def shape_token(self, children: list) -> tuple[Token, tuple]:
+        token = children[0]
+        extents = numbers(token)
+        if not all(isinstance(extent, int) and extent >= 0 for extent in extents):
+            raise Located("a shape is a list of whole numbers from 0 on", place_of(token))
+        return token, tuple(extents)
+
+    def extent(self, children: list) -> tuple[Token, int]:
+        value = number(children[0])
+        if not isinstance(value, int) or value < 0:
+            raise Located("an extent is a whole number from 0 on", place_of(children[0]))
+        return children[0], value
+
+    def unknown(self, children: list) -> tuple[None, None]:
+        return None, None
+
+    def shape(self, children: list) -> tuple[Any, tuple]:
+        token = next((token for token, _ in children if token is not None), None)
+        return token, tuple(extent for _, extent in children)
+
+    def tensor(self, children: list) -> TensorType:
+        scalar, (token, shape) = children
+        return self._checked(TensorType, place_of(token or scalar), str(scalar), shape)
+
+    def buffer(self, children: list) -> BufferType:
+        scalar, (token, shape), (_, strides), (_, factors) = children
+        return self._checked(BufferType, place_of(token or scalar), str(scalar), shape, strides, factors)
+
+    def state(self, children: list) -> StateType:
+        if not isinstance(children[0], TensorType):
+            raise GraphError("a state holds a tensor")
+        return StateType(children[0])
+
+    def list_type(self, children: list) -> ListType:
+        return ListType(children[0], children[1][1])
+
+    def tuple_type(self, children: list) -> TupleType:
+        return TupleType(tuple(children))
+
+    def dict_type(self, children: list) -> DictType:
+        return DictType(*children)
+
+    # Values
+
+    def number(self, children: list) -> Any:
+        return number(children[0])
+
+    def numbers(self, children: list) -> Any:
+        return numbers(children[0])
+
+    def string(self, children: list) -> str:
+        return unquoted(children[0])
+
+    def true(self, children: list) -> bool:
+        return True
+
+    def false(self, children: list) -> bool:
+        return False
+
+    def list_literal(self, children: list) -> Any:
+        return _deeper(children)
+
+    def braces(self, children: list) -> Braces:
+        return Braces(_deeper(children))
+
+    def parens(self, children: list) -> Parens:
+        return Parens(_deeper(children))
+
+    def literal(self, children: list) -> Any:
+        return children[0]
+
+    payload = literal
+
+    def blob(self, children: list) -> Blob:
+        found = {str(children[0]): children[1], str(children[2]): children[3]}
+        path, offset = found.get("path"), found.get("offset")
+        if path is None or offset is None:
+            raise Located("BLOBFILE takes path and offset", place_of(children[0]))
+        if not isinstance(path.payload, str) or not isinstance(offset.payload, int) or offset.payload < 0:
+            raise Located("BLOBFILE takes a string and a whole number from 0 on", place_of(children[0]))
+        return Blob(path.payload, offset.payload)
+
+    def value(self, children: list) -> TypedValue:
+        return TypedValue(children[0], children[1] if len(children) > 1 else None)
+
+    # Structure
+
+    def attribute(self, children: list) -> tuple[Token, TypedValue]:
+        return children[0], children[1]
+
+    def attributes(self, children: list) -> dict[str, TypedValue]:
+        found: dict[str, TypedValue] = {}
+        for name, value in children:
+            if name in found:
+                raise Located(f"attribute {name} is given twice", place_of(name))
+            found[str(name)] = value
+        return _Attributes(found)
+
+    def opset(self, children: list) -> _Opset:
+        return _Opset(children[0])
+
+    def parameter(self, children: list) -> Parameter:
+        attributes = children[2] if len(children) > 2 else {}
+        return Parameter(children[0], str(children[1]), place_of(children[1]), attributes)
+
+    def reference(self, children: list) -> Operand:
+        return Operand("name", str(children[0]), place_of(children[0]))
+
+    def inline(self, children: list) -> Operand:
+        return Operand("value", children[0], _NOWHERE)
+
+    def bare(self, children: list) -> Operand:
+        return Operand("literal", children[0], _NOWHERE)
+
+    def operands(self, children: list) -> Operand:
+        return Operand("tuple", children, children[0].place if children else _NOWHERE)
+
+    def argument(self, children: list) -> tuple[Token, Operand]:
+        name, operand = children
+        if operand.place is _NOWHERE:
+            operand.place = place_of(name)
+        return name, operand
+
+    def call(self, children: list) -> Call:
+        call = Call(str(children[0]), None, {}, {}, [], place_of(children[0]))
+        for child in children[1:]:
+            if isinstance(child, _Opset):
+                call.opset = str(child)
+            elif isinstance(child, _Attributes):
+                call.attributes = child
+            elif isinstance(child, _Blocks):
+                call.blocks = child
+            else:
+                name, operand = child
+                if name in call.arguments:
+                    raise Located(f"argument {name} is given twice", place_of(name))
+                call.arguments[str(name)] = operand
+        return call
+
+    def results(self, children: list) -> Any:
+        return children
+
+    def assignment(self, children: list) -> Call:
+        children[1].results = children[0]
+        return children[1]
+
+    def bare_call(self, children: list) -> Call:
+        return children[0]
+
+    def body(self, children: list) -> Body:
+        statements = [child for child in children if isinstance(child, Call)]
+        outputs = [(str(child), place_of(child)) for child in children if isinstance(child, Token)]
+        return Body(statements, outputs)
+
+    def block(self, children: list) -> BlockText:
+        return BlockText(children[:-1], children[-1])
+
+    def blocks(self, children: list) -> _Blocks:
+        return _Blocks(children)
+
+    def function(self, children: list) -> FunctionText:
+        name, body = children[0], children[-1]
+        function = FunctionText(str(name), None, [], {}, body, place_of(name))
+        for child in children[1:-1]:
+            if isinstance(child, _Opset):
+                function.opset = str(child)
+            elif isinstance(child, _Attributes):
+                function.attributes = child
+            else:
+                function.inputs.append(child)
+        return function
+
+    def start(self, children: list) -> ProgramText:
+        attributes = children[1] if isinstance(children[1], _Attributes) else {}
+        functions = [child for child in children if isinstance(child, FunctionText)]
+        return ProgramText(str(children[0]), attributes, functions)
+
+
+class _Opset(str):
+    __slots__ = ()
+
+
+class _Attributes(dict):
+    pass
+
+
+class _Blocks(list):
+    pass
+
+
+class _Deep(list):
+    depth = 1
+
+
+_NOWHERE = Place(0, 0)
+
+
+def _deeper(children: list) -> _Deep:
+    """A list that knows how deeply lists nest inside it."""
+    found = _Deep(children)
+    found.depth = 1 + max((getattr(child, "depth", 0) for child in children), default=0)
+    if found.depth > DEPTH_LIMIT:
+        raise GraphError(f"lists nest more than {DEPTH_LIMIT} deep")
+    return found
+
+
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|.)", re.DOTALL)
+
+
+def unquoted(token: str) -> str:
+    """The text of a string literal."""
+    if "\\" not in token:
+        return token[1:-1]
+
+    def character(match: re.Match[str]) -> str:
+        code = match[1]
+        if len(code) == 3:
+            return chr(int(code[1:], 16))
+        return _ESCAPES.get(code, code)
+
+    return _ESCAPE.sub(character, token[1:-1])
+
+
+def quoted(text: str) -> str:
+    """A string literal of a text."""
+    if text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
+    out = []
+    for character in text:
+        if character in '"\\':
+            out.append("\\" + character)
+        elif character in "\n\t\r\0":
+            out.append({"\n": "\\n", "\t": "\\t", "\r": "\\r", "\0": "\\0"}[character])
+        elif ord(character) < 32:
+            out.append(f"\\x{ord(character):02x}")
+        else:
+            out.append(character)
+    return '"' + "".join(out) + '"'
+
+
+@lru_cache(maxsize=1)
+def _parser() -> Lark:
+    grammar = Path(__file__).with_name("grammar.lark").read_text(encoding="utf-8")
+    return Lark(grammar, parser="lalr", lexer="contextual", transformer=_Builder(), maybe_placeholders=False)
+
+
+_READABLE = {
+    "NAME": "a name",
+    "NUMBER": "a number",
+    "STRING": "a string",
+    "SCALAR": "a type",
+    "TENSOR": "a type",
+    "NUMBERS": "a list of numbers",
+    "$END": "the end",
+    "LPAR": "(",
+    "RPAR": ")",
+    "LSQB": "[",
+    "RSQB": "]",
+    "LBRACE": "{",
+    "RBRACE": "}",
+    "COMMA": ",",
+    "SEMICOLON": ";",
+    "EQUAL": "=",
+    "LESSTHAN": "<",
+    "MORETHAN": ">",
+    "__ANON_0": "->",
+}
+
+
+def _expected(names: Any) -> str | None:
+    shown = sorted({_READABLE[name] for name in names if name in _READABLE})[:6]
+    return f"expected {' or '.join(shown)}" if shown else None
+
+
+def problem_at(text: str, name: str, message: str, line: int, column: int, hint: str | None = None) -> SyntaxProblem:
+    """A SyntaxProblem that shows the line of text; of a very long line, the part around the place."""
+    lines = text.split("\n")
+    line, column = min(max(line, 1), len(lines)), max(column, 1)
+    source = lines[line - 1].replace("\t", " ").rstrip("\r")
+    if len(source) <= 300:
+        return SyntaxProblem(message, line=line, column=column, source=source, name=name, hint=hint)
+    start = max(0, min(column - 100, len(source) - 200))
+    part = f"{message}\n    {source[start : start + 200]}\n    {' ' * (column - 1 - start)}^"
+    return SyntaxProblem(part, line=line, column=column, name=name, hint=hint)
+
+
+def parse_text(text: str, name: str = "line") -> ProgramText:
+    """The syntax tree; SyntaxProblem with line, column and caret for the first mistake."""
+    try:
+        return _parser().parse(text)  # type: ignore[return-value]
+    except UnexpectedToken as error:
+        if error.token.type == "$END":
+            last = text.rstrip().split("\n")
+            raise problem_at(text, name, "the text ends too early", len(last), len(last[-1]) + 1) from None
+        shown = str(error.token) if len(str(error.token)) <= 40 else str(error.token)[:37] + "..."
+        hint = _expected(error.accepts or error.expected)
+        raise problem_at(text, name, f"{shown!r} does not belong here", error.line, error.column, hint) from None
+    except UnexpectedCharacters as error:
+        position = error.pos_in_stream
+        shown = text[position] if position is not None and position < len(text) else "the end"
+        hint = _expected(error.allowed or ())
+        raise problem_at(text, name, f"{shown!r} does not belong here", error.line, error.column, hint) from None
+    except UnexpectedInput as error:
+        raise problem_at(text, name, "the text cannot be read", error.line, error.column) from None
+    except Located as error:
+        raise problem_at(text, name, error.message, error.place.line, error.place.column, error.hint) from None
+    except VisitError as error:
+        raise problem_at(text, name, str(error.orig_exc), 1, 1) from None
+    except GraphError as error:
+        raise problem_at(text, name, error.message, 1, 1, error.hint) from None

@@ -1,0 +1,141 @@
+"""Any network file to a graph and back: which reader and writer a path belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from hexane.errors import FormatError, GraphError, UnsupportedError, UsageError
+from hexane.graph.ir import Graph
+
+_KINDS = {
+    ".onnx": "onnx",
+    ".mil": "mil",
+    ".plist": "netplist",
+    ".mlmodel": "coreml",
+    ".mlpackage": "coreml",
+    ".mlmodelc": "coreml",
+}
+
+_REFUSED = {
+    ".hwx": ("is an engine program, not a network", "open it with hexane.open_image, or `hexane info`"),
+    ".anec": ("is an engine program, not a network", "open it with hexane.open_image, or `hexane info`"),
+    ".hexane": ("is a compiled program, not a network", "open it with hexane.load_program, or `hexane run`"),
+    ".pt": (
+        "is a PyTorch file, which holds Python code",
+        "load it with PyTorch and hand the module to hexane.from_torch",
+    ),
+    ".pth": (
+        "is a PyTorch file, which holds Python code",
+        "load it with PyTorch and hand the module to hexane.from_torch",
+    ),
+    ".pt2": (
+        "is a PyTorch file, which holds Python code",
+        "load it with PyTorch and hand the module to hexane.from_torch",
+    ),
+    ".tflite": ("is a TensorFlow Lite file", "convert it to ONNX first"),
+}
+
+
+def kind_of(path: Path) -> str:
+    """One of "onnx", "mil", "netplist", "coreml": by suffix, else by content; FormatError when neither says."""
+    if not path.exists():
+        raise FormatError("there is no such file", where=str(path))
+    suffix = path.suffix.lower()
+    if suffix in _REFUSED:
+        message, hint = _REFUSED[suffix]
+        raise UnsupportedError(message, where=str(path), hint=hint)
+    if suffix in _KINDS:
+        return _KINDS[suffix]
+    if path.is_dir():
+        for name, kind in (("Manifest.json", "coreml"), ("coremldata.bin", "coreml"), ("model.mil", "mil")):
+            if (path / name).is_file():
+                return kind
+        if (path / "net.plist").is_file():
+            return "netplist"
+        raise FormatError("the folder holds no network", where=str(path), hint="model.mil, net.plist or Manifest.json")
+    try:
+        with path.open("rb") as file:
+            head = file.read(4096)
+    except OSError as error:
+        raise FormatError(f"cannot be read: {error.strerror}", where=str(path)) from None
+    text = head.lstrip(b"\xef\xbb\xbf \t\r\n")
+    if text.startswith((b"program(", b"program (", b"//")):
+        return "mil"
+    if text.startswith((b"bplist", b"<?xml", b"<plist", b"<!DOCTYPE plist")):
+        return "netplist"
+    if head[:1] == b"\x08" and b"onnx" not in head and suffix == ".pb":
+        raise UnsupportedError("is a TensorFlow graph", where=str(path), hint="convert it to ONNX first")
+    if head[:1] == b"\x08":
+        return "onnx"
+    raise FormatError("is no network that hexane knows", where=str(path), hint=f"known: {', '.join(_KINDS)}")
+
+
+def _reader(kind: str) -> Any:
+    """The module that reads a kind; imported when it is needed, since some bring heavy libraries."""
+    return import_module(f"hexane.formats.{kind}")
+
+
+def load(
+    path: str | Path,
+    shapes: Mapping[str, Any] | None = None,
+    function: str | None = None,
+    weights: Mapping[str, Any] | None = None,
+) -> Graph:
+    """A graph from a network file: ONNX, MIL text, Core ML package, model or compiled model, or ``net.plist``.
+
+    Parameters
+    ----------
+    path : the file, or the folder of a package.
+    shapes : shapes by input name (and extents by symbolic dimension) for networks that leave them open.
+    function : which function runs, of a program with several.
+    weights : weight files by the name that is written in the network, as bytes or a path; needed where they do not lie
+        beside it.
+
+    Raises FormatError for a broken file, UnsupportedError for what hexane does not read, each with the place.
+    """
+    path = Path(path)
+    kind = kind_of(path)
+    if kind == "onnx":
+        _no_function(function, "an ONNX file")
+        return _reader("onnx").load(path, shapes=shapes, weights=weights)
+    if kind == "coreml":
+        return _with_shapes(_reader("coreml").load(path, function=function), shapes)
+    if kind == "mil":
+        text = path / "model.mil" if path.is_dir() else path
+        return _with_shapes(_reader("mil").load(text, function=function, weights=weights), shapes)
+    _no_function(function, "a net.plist")
+    text = path / "net.plist" if path.is_dir() else path
+    return _with_shapes(_reader("netplist").load(text, weights=weights), shapes)
+
+
+def _no_function(function: str | None, what: str) -> None:
+    if function not in (None, "main"):
+        raise UsageError(f"{what} has no functions", hint="leave out function")
+
+
+def _with_shapes(graph: Graph, shapes: Mapping[str, Any] | None) -> Graph:
+    """Refuse shapes that a file with fixed shapes contradicts."""
+    for name, shape in (shapes or {}).items():
+        type_ = graph.inputs.get(name)
+        if type_ is None:
+            raise UsageError(f"there is no input {name!r}", hint=f"the inputs are {', '.join(map(repr, graph.inputs))}")
+        if tuple(type_.shape) != tuple(shape):
+            raise UsageError(f"input {name!r} has the fixed shape {tuple(type_.shape)}, not {tuple(shape)}")
+    return graph
+
+
+def save(graph: Graph, path: str | Path) -> None:
+    """Write a graph: ``.mil`` (with a weight file beside it) or ``.mlpackage``."""
+    path = Path(path)
+    suffix = path.suffix.lower()
+    if not graph.functions:
+        raise GraphError("the graph has no function")
+    if suffix == ".mil":
+        _reader("mil").save(graph, path)
+    elif suffix == ".mlpackage":
+        _reader("coreml").save(graph, path)
+    else:
+        raise UnsupportedError(f"hexane writes no {suffix or 'file without a suffix'}", hint="write .mil or .mlpackage")
