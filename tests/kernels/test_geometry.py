@@ -102,6 +102,7 @@ def test_what_apples_bytes_show_and_what_follows_by_analogy():
         conv_layout((64, 64, 3, 3), bias=True),
         conv_layout((224, 256, 3, 3)),
         conv_layout((1024, 256, 1, 1)),
+        conv_layout((768, 256, 1, 1), small_source=True),
         conv_layout((64, 1, 3, 3), groups=64, bias=True),
         conv_layout((64, 16, 3, 3), groups=4, stride=(2, 2)),
         conv_layout((256, 256, 3, 3), stride=(2, 2), bias=True),
@@ -111,9 +112,17 @@ def test_what_apples_bytes_show_and_what_follows_by_analogy():
         assert shown.inferred == ()
     for analogy in (
         conv_layout((1000, 64, 1, 1)),
+        conv_layout((320 + 48, 64, 1, 1)),
         conv_layout((1024, 256, 1, 1), bias=True),
         conv_layout((64, 64, 3, 3), bias=True, table=True),
         conv_layout((64, 64, 3, 3), stride=(1, 2)),
         conv_layout((1024, 1, 1, 9), groups=1024),
     ):
         assert analogy.inferred
+
+
+def test_lanes_beyond_the_cap_make_several_passes():
+    """§9.2: 768 outputs of a small map are 512 channels with 32 lanes, then 256 with 16."""
+    layout = conv_layout((768, 4, 1, 1), small_source=True)
+    assert [(step.first, step.lanes) for step in layout.passes()] == [(0, 32), (512, 16)]
+    assert [step.lanes for step in conv_layout((768, 4, 1, 1)).passes()] == [16, 16, 16]

@@ -124,10 +124,9 @@ class KernelLayout:
             refuse("a widened kernel other than depthwise 1 x k", "use kernels up to 7 wide, or put the long axis on H")
         if self.stride != (1, 1) and not (self.sparse or self.widened):
             refuse("a dense stream with stride 2", "kernels with stride 2 are sparse streams")
-        if self.groups > 1 and len(steps := list(self.passes())) > 1:
-            uneven = self.cout % self.cores and steps[-1].lanes * self.cores > self.cout - steps[-1].first
-            if self.sparse or uneven:
-                refuse("groups of several passes with mask or with idle cores", "use one task per group")
+        full, last, rest = self._cut
+        if self.groups > 1 and full + (last > 0) > 1 and (self.sparse or rest != last * self.cores):
+            refuse("groups of several passes with mask or with idle cores", "use one task per group")
 
     # ---- shape ---------------------------------------------------------------------------------------------------
 
@@ -155,14 +154,22 @@ class KernelLayout:
     def passes(self) -> Iterator[Pass]:
         """The passes of a dense kernel, in stream order (§9.2, §8.6).
 
-        A pass holds 2^ocg lanes, the last one what remains. Apple's sections fix that up to one pass of any number of
-        lanes and several full ones; a short pass behind full ones is INFERRED.
+        A pass holds 2^ocg lanes, the last one what remains. Apple's sections show one pass of any number of lanes (14),
+        and full passes with a power of two behind them. For another remainder behind full passes §9.2 may be read as
+        powers of two as well; one pass is INFERRED from the single pass of 14.
         """
-        first, most = 0, 1 << self.ocg
-        while first < self.cout:
-            lanes = min(most, -(-(self.cout - first) // self.cores))
-            yield Pass(first, lanes)
-            first += lanes * self.cores
+        full, last, _ = self._cut
+        most = 1 << self.ocg
+        for i in range(full):
+            yield Pass(i * most * self.cores, most)
+        if last:
+            yield Pass(full * most * self.cores, last)
+
+    @property
+    def _cut(self) -> tuple[int, int, int]:
+        """How many passes are full, the lanes of the one behind them (0 where there is none), and its channels."""
+        full, rest = divmod(self.cout, self.cores << self.ocg)
+        return full, -(-rest // self.cores), rest
 
     @property
     def prefix(self) -> int:
@@ -173,7 +180,8 @@ class KernelLayout:
         """How many output channels (of one group) the core computes."""
         if self.unicast:
             return len(range(core, self.cout, self.cores))
-        return sum(min(max(self.cout - p.first - core * p.lanes, 0), p.lanes) for p in self.passes())
+        full, last, rest = self._cut
+        return (full << self.ocg) + min(max(rest - core * last, 0), last)
 
     @property
     def active(self) -> int:
@@ -197,12 +205,15 @@ class KernelLayout:
         if self.unicast:
             body = self._body_bytes(1, value) + 2 * self.bias if self.sparse else self.channel_bytes
             return align(self.prefix + self.core_channels(core) * body)
-        part, size = 0, self.element.itemsize
-        for step in self.passes():
-            if core * step.lanes + step.first < self.cout:
-                part += step.lanes * 2 * self.bias
-                part += self._body_bytes(step.lanes, value) if self.sparse else step.lanes * self.taps * size
+        full, last, rest = self._cut
+        part = full * self._pass_bytes(1 << self.ocg, value)
+        if core * last < rest:
+            part += self._pass_bytes(last, value)
         return self.prefix + self.groups * align(part) if part else 0
+
+    def _pass_bytes(self, lanes: int, value: int) -> int:
+        body = self._body_bytes(lanes, value) if self.sparse else lanes * self.taps * self.element.itemsize
+        return lanes * 2 * self.bias + body
 
     @property
     def channel_bytes(self) -> int:
@@ -224,10 +235,10 @@ class KernelLayout:
             return ()
         if not self.unicast and self.cout % self.cores and self.cout > self.cores:
             reasons.append("output channels are not a multiple of the cores")
-        steps = [] if self.unicast else list(self.passes())
-        if len(steps) > 1:
-            if steps[-1].lanes != steps[0].lanes:
-                reasons.append("a short last pass")
+        full, last, _ = (0, 1, 1) if self.unicast else self._cut
+        if full + (last > 0) > 1:
+            if last & (last - 1):
+                reasons.append("a last pass whose lanes are no power of two")
             if self.bias:
                 reasons.append("bias in front of every pass")
             if self.sparse:
@@ -242,7 +253,8 @@ class KernelLayout:
             reasons.append("a sparse stream at stride 1")
         if self.stride in ((1, 2), (2, 1)) and self.sparse:
             reasons.append("a sparse stream with stride 2 along one axis")
-        if self.sparse and not self.unicast and steps[0].lanes % SPARSE_LANES and steps[0].lanes != 1:
+        lanes = 1 << self.ocg if full else last
+        if self.sparse and lanes % SPARSE_LANES and lanes != 1:
             reasons.append("a sparse stream whose lanes are not a multiple of four")
         if self.widened and (self.kw != 9 or not self.bias):
             reasons.append("a widened kernel other than 1 x 9 with bias")
