@@ -56,6 +56,7 @@ def _read(text: bytes, generation: str, index: int, offset: int, words: int | No
         task = isa.task_from_words(list(struct.unpack_from(f"<{size}I", text, offset)), generation)
     except HexaneError as error:
         raise EmulationError(f"not a task descriptor: {error}", task=index, address=offset) from error
+    _require_blocks(task, index)
     return Registers(index, task)
 
 
@@ -80,6 +81,24 @@ def _length(text: bytes, offset: int, index: int) -> int:
 
 
 _LAST_BLOCK = 0x17800  # the tile DMA writer's record closes a task (spec/engine-h13 §4.1)
+
+
+def _require_blocks(task: isa.Task, index: int) -> None:
+    """Every block whole and in order, as in all programs; what the engine makes of less is not known (§17 (20))."""
+    records = tuple((record.base, len(record.addresses)) for record in task.layout.records)
+    if records not in _RECORDS:
+        for found, wanted in zip(records, _RECORDS[len(records) == len(_RECORDS[1])]):
+            if found != wanted:
+                raise EmulationError(
+                    f"a record of {found[1]} words for {found[0]:#x} where {wanted[1]} words for {wanted[0]:#x} belong",
+                    task=index,
+                    register="record head",
+                )
+        raise EmulationError(f"the task has {len(records)} records", task=index, register="record head")
+
+
+_BLOCKS = ((0x0, 16), (0x13800, 28), (0x4800, 18), (0x8800, 4), (0xC800, 5), (0x17800, 7))
+_RECORDS = (((0x1F800, 62), *_BLOCKS), ((0x1F800, 18), (0x1F8C8, 12), *_BLOCKS))
 
 
 def _require_numbers(r: Registers, index: int, *, last: bool) -> None:

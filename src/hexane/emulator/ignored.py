@@ -6,11 +6,17 @@ comes, or the bit stands here; docs/emulator-ignored.md is printed from it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+import numpy as np
+
+from hexane.arithmetic.multiply import bias_units
 from hexane.emulator.registers import Registers
+from hexane.emulator.strides import Extent
+from hexane.emulator.task import AXES, Surface, understand
 
 Condition = Callable[[Registers], bool]
 
@@ -53,24 +59,17 @@ def _one_operand(r: Registers) -> bool:
     return r.flag("Common.TaskInfo.NID") or r["Common.Cfg.PEKind"] in (2, 5)
 
 
-def _no_kernel(r: Registers) -> bool:
-    return not r.flag("KernelDMASrc.MasterConfig.MasterEnable")
+def _no_weights(r: Registers) -> bool:
+    return not r.flag("KernelDMASrc.MasterConfig.MasterEnable") or r.flag("NE.MACCfg.KernelMode")
 
 
-def _has_kernel(r: Registers) -> bool:
-    return not _no_kernel(r)
+def _planar(r: Registers) -> bool:
+    return not r.flag("Common.TaskInfo.NID")
 
 
-def _off_lanes(r: Registers) -> bool:
-    return True
-
-
-def _depth_1(r: Registers) -> bool:
-    return r["Common.InDepth.Din"] <= 1
-
-
-def _groups_1(r: Registers) -> bool:
-    return r["Common.GroupConvCfg.NumGroups"] <= 1
+def _unit_sum(r: Registers) -> bool:
+    passes = r.flag("NE.MACCfg.KernelMode") and r["NE.MACCfg.OpMode"] in (0, 4)
+    return passes and r["Common.GroupConvCfg.UnicastCin"] == 1 and r["NE.AccBias.AccBias"] == 0
 
 
 _PLACE = "where in L2 a streamed operand passes through; space and overlap are checked (spec/engine-h13 §12.1)"
@@ -101,7 +100,17 @@ IGNORED: tuple[Ignored, ...] = (
     Ignored("Common.Cfg.ShMax", "work-unit shape: changes speed (spec/engine-h13 §4.3.1)"),
     Ignored("Common.Cfg.AccDoubleBufEn", "accumulator buffering: changes speed"),
     Ignored("Common.DPE.Category", "class for the power estimate (spec/engine-h13 §4.3)"),
-    Ignored("Common.ConvCfg.OCGSize", "lanes per pass: no kernel to order", "task without weights", _no_kernel),
+    Ignored("Common.ConvCfg.OCGSize", "lanes per pass: no kernel to order", "task without weights", _no_weights),
+    Ignored(
+        "NE.KernelCfg.KernelFmt", "no weights to read (spec/engine-h13 §4.10)", "task without weights", _no_weights
+    ),
+    Ignored(
+        "NE.MACCfg.OpMode",
+        "a sum of one input and a copy of it are the same (hypothesis acc-bias)",
+        "single values",
+        _unit_sum,
+    ),
+    Ignored("NE.MACCfg.Bit20", "0 or 1 by compiler version (spec/engine-h13 §4.11)", "planar engine task", _planar),
     Ignored("TileDMASrc.*CacheHint*", "system cache hint"),
     Ignored("TileDMASrc.*DependencyMode", "waits for an earlier task; tasks run in order here"),
     Ignored("TileDMASrc.Unk13840.Bit8", "unknown; 1 or 0 by compiler version (spec/engine-h13 §4.4)"),
@@ -139,17 +148,78 @@ IGNORED: tuple[Ignored, ...] = (
 )
 
 
-def axis_of_size_one(r: Registers, name: str) -> bool:
-    """Whether a stride belongs to an axis that has one element only, so that nothing is ever added."""
-    groups_one, depth_one = _groups_1(r), _depth_1(r)
-    return ("Group" in name and groups_one) or ("DepthStride" in name and depth_one)
+def listed(r: Registers, name: str) -> Ignored | None:
+    """The table's entry for a field of this task; None where there is none."""
+    return next((e for e in IGNORED if fnmatchcase(name, _escape(e.pattern)) and e.when(r)), None)
 
 
-def reason(r: Registers, name: str) -> str | None:
-    """Why the field may be ignored in this task; None where it may not."""
-    for entry in IGNORED:
-        if fnmatchcase(name, _escape(entry.pattern)) and entry.when(r):
-            return entry.reason
+def reason(r: Registers, name: str, bit: int = 0) -> str | None:
+    """Why this bit of the field (counted from its register's bit 0) may be ignored in this task; None if it may not."""
+    entry = listed(r, name)
+    if entry is not None:
+        return entry.reason
+    special = (_of_single_element, _of_idle_core, _of_negative_zero, _of_less_than_a_unit, _of_factor)
+    return next((found for rule in special if (found := rule(r, name, bit)) is not None), None)
+
+
+def _of_single_element(r: Registers, name: str, bit: int) -> str | None:
+    """A stride is never added, a broadcast bit changes nothing, along an axis that has one element."""
+    task = understand(r)
+    if name.startswith("Common.PECfg."):
+        ends = {"Src1": task.source1, "Src2": task.source2, "Outp": task.result}
+        end = ends.get(name.removeprefix("Common.PECfg.")[:4])
+        if end is None:
+            return None
+        single = getattr(end.extent, AXES[bit % 4]) == 1 if "Broadcast" in name else end.extent.c == end.extent.w == 1
+        return SINGLE if single else None
+    for end, prefixes in ((task.source1, ("TileDMASrc.", "L2.Source")), (task.source2, ("TileDMASrc.Src2", "L2.Src2"))):
+        if end is not None and name.startswith(prefixes) and ("Src2" in name) == (end is task.source2):
+            return _single(name, end.stored, end.surface)
+    if name.startswith(("TileDMADst.", "L2.ConvResult")):
+        return _single(name, task.result.stored, task.result.surface)
+    return None
+
+
+def _single(name: str, stored: Extent, surface: Surface | None) -> str | None:
+    blocks = -(-stored.c // (surface.interleave if surface and "TileDMA" in name else 1))
+    sizes = {"Row": stored.h, "Plane": blocks, "Channel": blocks, "Depth": stored.d, "Group": stored.g}
+    register = name.split(".")[1].removeprefix("Src2")
+    return next((SINGLE for axis, size in sizes.items() if axis in register and size == 1), None)
+
+
+SINGLE = "the axis has one element, so a stride, a broadcast or a transposition changes nothing"
+
+
+def _of_idle_core(r: Registers, name: str, bit: int) -> str | None:
+    """Offset and size of a core whose DMA is off."""
+    match = re.fullmatch(r"KernelDMASrc\.Coeff(?:BaseAddr|BfrSize)\[(\d+)\]\..*", name)
+    if match and not r.flag(f"KernelDMASrc.CoeffDMAConfig[{match.group(1)}].En"):
+        return "the core's DMA is off, so the register is not read"
+    return None
+
+
+def _of_negative_zero(r: Registers, name: str, bit: int) -> str | None:
+    """The sign of an addend that is zero."""
+    if name in _ADDENDS and bit == 15 and r[name] & 0x7FFF == 0:
+        return "-0 is added as +0"
+    return None
+
+
+_ADDENDS = ("PE.BiasScale.Bias", "PE.PreScale.Epsilon", "NE.AccBias.AccBias")
+
+
+def _of_less_than_a_unit(r: Registers, name: str, bit: int) -> str | None:
+    """A start value of a sum is rounded to units of 2^-16 (spec/numerics §3.5)."""
+    if name != "NE.AccBias.AccBias" or _no_weights(r):
+        return None
+    before, after = (bias_units(np.array([bits], np.uint16).view(np.float16)) for bits in (r[name], r[name] ^ 1 << bit))
+    return "rounds to the same unit of the accumulator" if before == after else None
+
+
+def _of_factor(r: Registers, name: str, bit: int) -> str | None:
+    """Low bits of a float32 factor whose product is rounded to fp16."""
+    if name == "PE.FinalScale.FinalScale" and bit < 12:
+        return "changes the factor by less than half a last place of the fp16 result"
     return None
 
 

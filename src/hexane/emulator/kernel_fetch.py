@@ -22,12 +22,12 @@ def fetch(task: Task, memory: Memory) -> Kernel | None:
     and so is a shorter one.
     """
     r = task.registers
-    cores = _cores(r)
     if not r.flag("KernelDMASrc.MasterConfig.MasterEnable"):
-        _require_off(r, cores)
+        _require_off(r)
         return None
     if not r.flag("Header[9].KBE0"):
         raise r.error("the kernel DMA is on and has no channel", "Header[9].KBE0")
+    cores = _cores(r)
     _require_agreement(r)
     layout = _layout(task)
     _require_cores(task, layout, cores)
@@ -58,8 +58,17 @@ def _require_agreement(r: Registers) -> None:
         raise r.error("must agree with NE.KernelCfg.SparseFmt", "KernelDMASrc.MasterConfig.SparseFmt")
     if r.flag("NE.KernelCfg.KernelAlign") != (r["Header[9].KBase0"] != CONST):
         raise r.error("set exactly when the kernel is a tensor, not a constant", "NE.KernelCfg.KernelAlign")
-    if r.flag("NE.MACCfg.KernelMode") and (r.flag("NE.KernelCfg.SparseFmt") or r.flag("NE.MACCfg.BiasMode")):
-        raise r.error("a task without weights has no known mask or bias", "NE.MACCfg.KernelMode")
+    if r.flag("NE.MACCfg.KernelMode"):
+        for name in _OF_WEIGHTS:
+            r.one_of(name, (0,), "the task has no weights")
+
+
+_OF_WEIGHTS = (
+    "NE.KernelCfg.PalettizedEn",
+    "NE.KernelCfg.SparseFmt",
+    "NE.KernelCfg.SparseBinary",
+    "NE.MACCfg.BiasMode",
+)
 
 
 def _layout(task: Task) -> KernelLayout:
@@ -69,6 +78,9 @@ def _layout(task: Task) -> KernelLayout:
     except HexaneError as error:
         raise r.error(f"the kernel has no known layout: {error}", "NE.KernelCfg.KernelFmt") from error
     assert layout is not None  # the kernel DMA is on
+    lanes = -(-layout.cout // layout.cores)
+    if layout.weighted and not layout.unicast and layout.ocg > (lanes - 1).bit_length():
+        raise r.error(f"passes of {1 << layout.ocg} lanes, and a core has {lanes}", "Common.ConvCfg.OCGSize")
     return layout
 
 
@@ -76,9 +88,7 @@ def _cores(r: Registers) -> list[int]:
     return [core for core in range(CORES) if r.flag(f"KernelDMASrc.CoeffDMAConfig[{core}].En")]
 
 
-def _require_off(r: Registers, cores: list[int]) -> None:
-    if cores:
-        raise r.error("the core's DMA is on while the kernel DMA is off", f"KernelDMASrc.CoeffDMAConfig[{cores[0]}].En")
+def _require_off(r: Registers) -> None:
     for name in (
         "Header[9].KBE0",
         "Header[9].KBase0",
@@ -87,6 +97,8 @@ def _require_off(r: Registers, cores: list[int]) -> None:
     ):
         if r[name]:
             raise r.error("the task has no kernel DMA", name)
+    for name in _OF_WEIGHTS:
+        r.one_of(name, (0,), "the task has no kernel")
     if not r.flag("NE.MACCfg.KernelMode") or r["NE.MACCfg.NonlinearMode"] == TABLE or r.flag("NE.MACCfg.BiasMode"):
         raise r.error(
             "the task needs a kernel stream and the kernel DMA is off", "KernelDMASrc.MasterConfig.MasterEnable"

@@ -7,7 +7,7 @@ stand in `ignored`.
 
 from __future__ import annotations
 
-from hexane.emulator.ignored import reason
+from hexane.emulator.ignored import listed
 from hexane.emulator.memory import SCRATCH
 from hexane.emulator.registers import Registers
 from hexane.emulator.task import Task
@@ -135,7 +135,7 @@ def require_legal(r: Registers, *, on_ne: bool) -> None:
         if not value:
             continue
         spare = name.startswith(SPARE_WORDS) or name.rpartition(".")[2].startswith("Unk")
-        if spare and reason(r, name) is None:
+        if spare and not listed(r, name):
             raise r.error(f"value {value:#x} has no known effect; known: 0x0", name)
 
 
@@ -155,6 +155,10 @@ def require_units_agree(task: Task, scratch_writers: set[int]) -> None:
     for name, value in wanted.items():
         if r[name] != value:
             raise r.error(f"value {r[name]:#x} does not agree with the rest of the task, which says {value:#x}", name)
+    if not r.flag("Header[9].KBE0"):
+        r.one_of("Header[9].KBase0", (0,), "no kernel channel")
+        for core in range(16):
+            r.one_of(f"KernelDMASrc.CoeffDMAConfig[{core}].En", (0,), "the kernel DMA is off")
     from_scratch = r.flag("Header[9].KBE0") and r["Header[9].KBase0"] == SCRATCH
     if r.flag("Header[6].TDE") != from_scratch:
         raise r.error("the header is extended exactly when the kernel comes from scratch", "Header[6].TDE")

@@ -87,16 +87,21 @@ def _require_consistent(task: Task, window: Window) -> None:
 
 
 def _require_reach(task: Task, window: Window) -> None:
-    """Every window starts inside the padded input, and the padding is smaller than the window."""
+    """Windows cover the input: less padding than a window at either end, less than a stride left over."""
     r = task.registers
+    columns, sx = task.wout * window.columns, window.sx // window.columns
     for name, outputs, size, kernel, stride, pad in (
         ("Hout", task.hout, task.hin, window.kh, window.sy, window.top),
-        ("Wout", task.wout, task.win, window.kw, window.sx, window.left),
+        ("Wout", columns, task.win, window.kw, sx, window.left),
     ):
         if pad >= max(kernel, 2):
             raise r.error("padding as large as the window has no known effect", f"Common.ConvCfg.P{name[0].lower()}")
-        if (outputs - 1) * stride - pad >= size:
-            raise r.error(f"output {outputs - 1} lies beyond an input of {size}", f"Common.OutDim.{name}")
+        behind = (outputs - 1) * stride + kernel - pad - size
+        if not -stride < behind < max(kernel, 1):
+            raise r.error(
+                f"{outputs} outputs of a window of {kernel}, stride {stride}, padding {pad} do not fit an input of {size}",
+                f"Common.OutDim.{name}",
+            )
 
 
 def _half(r: Registers, name: str) -> float:

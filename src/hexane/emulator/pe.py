@@ -76,6 +76,8 @@ def _elementwise(task: Task, a: np.ndarray, b: np.ndarray | None) -> Computation
     r = task.registers
     op, a, b = _operands(r, a, b)
     scale, bias = _half(r, "PE.BiasScale.Scale"), _half(r, "PE.BiasScale.Bias")
+    if scale != 1.0 and bias != 0.0:
+        raise r.error("scale and bias together: their order is not known", "PE.BiasScale.Bias")
     absolute, relu = r["PE.Cfg.Cond"] == 1, r.flag("PE.Cfg.ReluEn")
     values = planar.formula(op, a, b, scale=scale, bias=bias, absolute=absolute, relu=relu)
     rests_on: tuple[str, ...] = ()
@@ -123,6 +125,10 @@ def _reduce(task: Task, a: np.ndarray, b: np.ndarray | None) -> Computation:
     if not np.isfinite(scale):
         raise r.error("a scale that is no number has no known effect", "PE.FinalScale.FinalScale")
     epsilon = _half(r, "PE.PreScale.Epsilon")
+    if nonlinear != "rsqrt":
+        r.one_of("PE.PreScale.Epsilon", (0,), "only before a reciprocal square root")
+    if mode == "max" and (scale != 1.0 or nonlinear):
+        raise r.error("a scale or non-linearity behind a maximum has no known effect", "PE.Cfg.ReduceMode")
     shape = (task.groups, task.depth, task.cin, task.hin, task.win)
     values = reduce(
         np.broadcast_to(a, shape),

@@ -312,6 +312,7 @@ _SOURCE2_FIELDS = (
     "L2.SourceCfg.Src2Dma",
     "Common.Cfg.Src2Dma",
     "L2.L2Cfg.Src2ReLU",
+    "Common.ChCfg.Src2InFmt",
     "Header[8].RBase1",
     "Header[8].RBE1",
     "TileDMASrc.Src2Fmt.FmtMode",

@@ -1,0 +1,63 @@
+"""Flip one bit of a program's text and say what becomes of the run."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hexane import isa
+from hexane.emulator import Program, emulate
+from hexane.emulator.ignored import reason
+from hexane.emulator.registers import Registers
+from hexane.errors import HexaneError
+
+CHANGED, REFUSED, IGNORED, SILENT = "output changed", "error", "on the ignore-list", "SILENT"
+
+
+@dataclass(frozen=True)
+class Flip:
+    """One bit: task, dotted name of its field, byte offset in the text, bit of that word."""
+
+    task: int
+    name: str
+    offset: int
+    bit: int
+
+
+def flips(program: Program) -> Iterator[Flip]:
+    """Every bit of every word of every task, record heads included."""
+    for index, task in enumerate(isa.decode_stream(program.text, program.generation)):
+        names = _names(task)
+        for position in range(task.layout.size):
+            for bit in range(32):
+                yield Flip(index, names.get((position, bit), "record head"), task.offset + 4 * position, bit)
+
+
+def _names(task: isa.Task) -> dict[tuple[int, int], str]:
+    """(word of the task, bit) -> dotted field name."""
+    table = task._family.table
+    names = {}
+    for key, position in task.layout.position.items():
+        register_name, register = table.register(key)
+        for field in register.fields:
+            for bit in range(field.low, field.low + field.limit.bit_length()):
+                names[position, bit] = f"{register_name}.{field.name}"
+    return names
+
+
+def outcome(program: Program, inputs: dict[str, np.ndarray], flip: Flip, normal: dict[str, np.ndarray]) -> str:
+    """What the flip does: changes an output, raises, stands on the ignore-list, or (a defect) nothing at all."""
+    text = bytearray(program.text)
+    (word,) = struct.unpack_from("<I", text, flip.offset)
+    struct.pack_into("<I", text, flip.offset, word ^ (1 << flip.bit))
+    try:
+        outputs = emulate(replace(program, text=bytes(text)), inputs)
+    except HexaneError:
+        return REFUSED
+    if any(not np.array_equal(outputs[name].view(np.uint8), normal[name].view(np.uint8)) for name in normal):
+        return CHANGED
+    task = isa.decode_stream(program.text, program.generation)[flip.task]
+    return IGNORED if reason(Registers(flip.task, task), flip.name, flip.bit) else SILENT
