@@ -102,7 +102,7 @@ IGNORED: tuple[Ignored, ...] = (
     Ignored("Common.DPE.Category", "class for the power estimate (spec/engine-h13 §4.3)"),
     Ignored("Common.ConvCfg.OCGSize", "lanes per pass: no kernel to order", "task without weights", _no_weights),
     Ignored(
-        "NE.KernelCfg.KernelFmt", "no weights to read (spec/engine-h13 §4.10)", "task without weights", _no_weights
+        "NE.KernelCfg.KernelFmt", "nothing to read (spec/engine-h13 §4.10)", "task without weights", _no_weights
     ),
     Ignored(
         "NE.MACCfg.OpMode",

@@ -99,7 +99,7 @@ def _require_reach(task: Task, window: Window) -> None:
         behind = (outputs - 1) * stride + kernel - pad - size
         if not -stride < behind < max(kernel, 1):
             raise r.error(
-                f"{outputs} outputs of a window of {kernel}, stride {stride}, padding {pad} do not fit an input of {size}",
+                f"{outputs} outputs of window {kernel}, stride {stride}, padding {pad} do not fit an input of {size}",
                 f"Common.OutDim.{name}",
             )
 
