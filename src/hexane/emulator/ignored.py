@@ -101,9 +101,7 @@ IGNORED: tuple[Ignored, ...] = (
     Ignored("Common.Cfg.AccDoubleBufEn", "accumulator buffering: changes speed"),
     Ignored("Common.DPE.Category", "class for the power estimate (spec/engine-h13 §4.3)"),
     Ignored("Common.ConvCfg.OCGSize", "lanes per pass: no kernel to order", "task without weights", _no_weights),
-    Ignored(
-        "NE.KernelCfg.KernelFmt", "nothing to read (spec/engine-h13 §4.10)", "task without weights", _no_weights
-    ),
+    Ignored("NE.KernelCfg.KernelFmt", "nothing to read (spec/engine-h13 §4.10)", "task without weights", _no_weights),
     Ignored(
         "NE.MACCfg.OpMode",
         "a sum of one input and a copy of it are the same (hypothesis acc-bias)",
