@@ -21,7 +21,7 @@ _FRONT_DOOR = {
     "parse_mil": "hexane.formats.mil",
     "from_torch": "hexane.formats.torch",
     "compile": "hexane.codegen",
-    "load_program": "hexane.runtime",
+    "load_program": "hexane.codegen",
     "check": "hexane.report",
     "estimate": "hexane.timing",
 }

@@ -1,0 +1,101 @@
+"""The duration word of a task (spec/engine-h13 §16): the longer of its DMA time and its engine time.
+
+The word is an estimate for the scheduler; execution does not need it.
+"""
+
+from __future__ import annotations
+
+from hexane.codegen.geometry import patch_count, up
+from hexane.codegen.plan import Dma, Plan
+
+DMA_BYTES_PER_US = 34130.0
+COEFFICIENTS_PER_US = 2855.0  # dense convolution: 2 coefficients per cycle at 1.43 GHz
+PE_PIXEL_TWO_NS = 8.87  # one-pixel channels, two operands
+PE_PIXEL_ONE_NS = 4.4  # the same with one operand, or with a two-row constant
+PE_GROUP_RESIDENT_NS = 2.7  # grouped reduction, per channel and group
+PE_GROUP_DMA_NS = 4.4
+NE_PIXEL_NS = 4.4  # copies and tables on one-pixel channels
+PE_ROW_NS = 16.2 / 256  # reduction of one long row, per column
+PE_FOLDED_ROW_NS = 5.4 / 256
+PE_VALUE_NS = 0.0219  # two operands, per value: 32 values per cycle
+NE_TABLE_PATCH_NS = 14.4  # table, per patch and lane: one resident 256x256 map on one core
+
+
+def _surface_bytes(dma: Dma, width: int, rows: int, channels: int) -> int:
+    """Bytes that one operand moves: whole rows of 64-byte bursts, never more than the row stride."""
+    lanes = dma.interleave
+    row = up(width * dma.element * lanes, 64)
+    if rows > 1:
+        row = min(row, dma.row) if dma.row else row
+    return -(-channels // lanes) * rows * row
+
+
+def dma_bytes(plan: Plan) -> int:
+    """Bytes that the task moves between DRAM and the engine, kernel streams included."""
+    reduced = plan.kind in (5, 6)
+    total = 0
+    channels = plan.c * plan.d * plan.groups
+    if plan.src is not None and not plan.src_staged:
+        total += _source_bytes(plan, plan.src, plan.broadcast1, channels)
+    if plan.src2 is not None:
+        total += _source_bytes(plan, plan.src2, plan.broadcast2, channels)
+    if plan.dst is not None and not plan.dst_staged:
+        width, rows, channels = plan.wout * plan.ox, plan.hout, plan.cout * plan.dout * plan.groups
+        if reduced:
+            width, rows, channels = 1, 1, plan.cout * plan.groups
+        if plan.out_trans or plan.transpose_out:
+            width, channels = channels, width
+        total += _surface_bytes(plan.dst, width, rows, channels)
+    if plan.kernel is not None:
+        total += plan.kernel.bytes_read
+    return total
+
+
+def _source_bytes(plan: Plan, dma: Dma, broadcast: int, channels: int) -> int:
+    width = 1 if broadcast & 1 else plan.w
+    rows = 1 if broadcast & 2 else plan.h
+    if broadcast & 4:
+        channels //= plan.d
+    if broadcast & 8:
+        channels //= plan.c
+    extra = plan.read_rows * _surface_bytes(dma, width, 1, channels)
+    return _surface_bytes(dma, width, rows, channels) + extra
+
+
+def engine_ns(plan: Plan) -> float:
+    """Engine time where a fit is known, else 0 (§16)."""
+    pixel = plan.w == plan.h == plan.d == 1
+    channels = plan.c * plan.groups
+    if plan.unit == "PE":
+        if plan.kind == 5 and plan.groups > 1:
+            by_dma = plan.src is not None and plan.dst is not None
+            return channels * (PE_GROUP_DMA_NS if by_dma else PE_GROUP_RESIDENT_NS)
+        if plan.kind in (5, 6) and plan.w >= 128:
+            return channels * plan.w * PE_ROW_NS
+        if plan.kind in (5, 6) and plan.h == 4 and plan.w * 4 >= 128 and plan.src is None:
+            return channels * plan.w * 4 * PE_FOLDED_ROW_NS
+        if pixel:
+            two = plan.kind in (3, 6) and not plan.transpose2
+            return channels * (PE_PIXEL_TWO_NS if two else PE_PIXEL_ONE_NS) / (2 if plan.transpose1 else 1)
+        if plan.kind in (3, 4):
+            return channels * plan.w * plan.h * PE_VALUE_NS
+        return 0.0
+    if plan.unicast:
+        time = channels * NE_PIXEL_NS if pixel and plan.mac & 7 == 4 else 0.0
+        if plan.tables and plan.src is None:
+            lanes = -(-plan.cout // (1 << plan.cores_log2))
+            patches = patch_count(plan.wout, plan.hout, plan.shape[2])
+            time = max(time, lanes * patches * NE_TABLE_PATCH_NS, channels * patches * NE_PIXEL_NS)
+        return time
+    if plan.kernel is not None and plan.kernel.data:
+        lanes = -(-plan.cout // (1 << plan.cores_log2))
+        patches = patch_count(plan.wout, plan.hout, plan.shape[2])
+        return 1000 * patches * lanes * plan.c * plan.kh * plan.kw * plan.groups / COEFFICIENTS_PER_US
+    return 0.0
+
+
+def duration_us(plan: Plan) -> int:
+    """ExeCycles of the header: whole microseconds, truncated."""
+    if plan.streams_in:
+        return 0
+    return int(max(dma_bytes(plan) / DMA_BYTES_PER_US, engine_ns(plan) / 1000))

@@ -1,0 +1,190 @@
+"""``hexane.compile``: a graph to a program (DESIGN, codegen)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from hexane.codegen.fragment import ELEMENT_BYTES, four_dimensional, tensor_of
+from hexane.codegen.host import subgraph
+from hexane.codegen.link import Linked, Linker
+from hexane.codegen.partition import Run, runs_of, units_of
+from hexane.codegen.plan import Buffer, Evidence, Space
+from hexane.codegen.program import ENGINE, HOST, Port, Program, Segment
+from hexane.codegen.recipes.registry import Context
+from hexane.errors import UnsupportedError, UsageError
+
+if TYPE_CHECKING:
+    from hexane.chips import Chip
+    from hexane.graph.ir import Graph, Op, Value
+
+GENERATION = "h13"
+FIRST_SURFACE = 4
+DIALECTS = ("default", "zin4")
+SURFACE_DTYPES = {"fp16": "float16", "bool": "uint8", "uint8": "uint8", "int8": "int8"}
+
+
+def compile(
+    graph: Graph,
+    chip: str | Chip = "M1",
+    dialect: str = "default",
+    strict: bool = False,
+    ident: Mapping[str, Any] | None = None,
+) -> Program:
+    """Compile a network for the engine.
+
+    Parameters
+    ----------
+    graph : the network; its function that runs is compiled.
+    chip : a chip of generation H13 (A14, M1 family).
+    dialect : "default" (macOS 26) or "zin4" (compiler v4.2.1): channels, container and task words of that compiler.
+    strict : refuse rules without evidence from hardware or Apple's compiler, and refuse ops that would go to the host.
+    ident : what a file carries beyond the network: ``input_path``, ``output_path``, ``kernel_names``
+        (spec/engine-h13 §2.13).
+
+    Raises
+    ------
+    UnsupportedError : a chip of another generation; with ``strict`` the first op that cannot be compiled.
+    """
+    from hexane import chips
+
+    target = chips.get(chip)
+    if target.generation.name != GENERATION:
+        raise UnsupportedError(
+            f"there is no code generation for {target.name} ({target.generation.name})",
+            hint='compile for M1, or evaluate the network with level="graph"',
+        )
+    if dialect not in DIALECTS:
+        raise UsageError(f"there is no dialect {dialect!r}", hint=f"one of {', '.join(DIALECTS)}")
+    function = graph.main
+    context = Context(dialect)
+    units = units_of(function, context, strict=strict)
+    if strict:
+        for unit in units:
+            if not unit.on_engine:
+                raise UnsupportedError(
+                    unit.reason, where=unit.ops[0].describe(), hint="without --strict the host takes it"
+                )
+    segments = []
+    for run in runs_of(function, units):
+        if run.on_engine:
+            segments.append(_engine_segment(run, graph, dialect, ident))
+        else:
+            segments.append(_host_segment(run, function.opset))
+    return Program(
+        tuple(segments),
+        tuple(_port(v) for v in function.inputs),
+        tuple(_port(v) for v in function.outputs),
+        target.name,
+        dialect,
+        graph,
+    )
+
+
+def _port(value: Value) -> Port:
+    return Port(value.name, value.shape, value.dtype)
+
+
+def surface_channels(inputs: Sequence[str], outputs: Sequence[str], *, early: bool = False) -> dict[str, int]:
+    """Channels of surfaces: by name; the early compiler numbers outputs first, then inputs as listed (§5)."""
+    names = [*outputs, *inputs] if early else sorted({*inputs, *outputs}, key=lambda name: name.encode())
+    return {name: FIRST_SURFACE + i for i, name in enumerate(names)}
+
+
+def link_run(run: Run, dialect: str) -> Linked:
+    """The tasks of an engine run."""
+    early = dialect == "zin4"
+    channels = surface_channels([v.name for v in run.inputs], [v.name for v in run.outputs], early=early)
+    values = {
+        v.name: tensor_of(Buffer(v.name, Space.SURFACE), v.shape, v.dtype)
+        for op in run.ops
+        for v in op.outputs
+        if v.dtype in ELEMENT_BYTES
+    }
+    linker = Linker(channels, values, early=early)
+    for unit in run.units:
+        assert unit.choice is not None
+        linker.add(unit.choice.fragment)
+    return linker.finish()
+
+
+def _engine_segment(run: Run, graph: Graph, dialect: str, ident: Mapping[str, Any] | None) -> Segment:
+    from hexane.image import Ident, Surface, build_image
+
+    linked = link_run(run, dialect)
+    surfaces = [
+        Surface(
+            value.name,
+            role,
+            four_dimensional(value.shape),
+            dtype=SURFACE_DTYPES[value.dtype],
+            channel=linked.channels[value.name],
+        )
+        for role, values in (("input", run.inputs), ("output", run.outputs))
+        for value in values
+    ]
+    image = build_image(
+        linked.tasks,
+        linked.const,
+        surfaces,
+        GENERATION,
+        linked.scratch_bytes,
+        dialect=dialect,
+        ident=_ident(ident, Ident),
+        procedure=procedure_name(graph, dialect),
+    )
+    recipes = dict.fromkeys(unit.reason for unit in run.units)
+    evidence = {plan.evidence for plan in linked.plans}
+    label = "INFERRED" if Evidence.INFERRED in evidence else "APPLE"
+    return Segment(
+        ENGINE,
+        f"{label}: {'; '.join(recipes)}",
+        tuple(op.describe() for op in run.ops),
+        tuple(_port(v) for v in run.inputs),
+        tuple(_port(v) for v in run.outputs),
+        image=image,
+        plans=tuple(linked.plans),
+        macs=sum(multiplications(op) for op in run.ops),
+    )
+
+
+def procedure_name(graph: Graph, dialect: str) -> str:
+    return graph.main.name if dialect == "default" else str(graph.metadata.get("network", "net"))
+
+
+def _ident(given: Mapping[str, Any] | None, kind: Any) -> Any:
+    if given is None:
+        return None
+    unknown = set(given) - {"input_path", "output_path", "kernel_names", "target", "text"}
+    if unknown:
+        raise UsageError(f"ident has no {sorted(unknown)[0]!r}", hint="input_path, output_path, kernel_names")
+    return kind(**given)
+
+
+def _host_segment(run: Run, opset: str) -> Segment:
+    reasons = {op.describe(): unit.reason for unit in run.units for op in unit.ops}
+    return Segment(
+        HOST,
+        "; ".join(dict.fromkeys(reasons.values())),
+        tuple(op.describe() for op in run.ops),
+        tuple(_port(v) for v in run.inputs),
+        tuple(_port(v) for v in run.outputs),
+        graph=subgraph(run.ops, run.inputs, run.outputs, opset),
+        reasons=reasons,
+        macs=sum(multiplications(op) for op in run.ops),
+    )
+
+
+def multiplications(op: Op) -> int:
+    """Multiply-accumulates of a convolution or product; 0 for every other op."""
+    if op.type in ("conv", "conv_transpose"):
+        weight = op.arg("weight").shape
+        map_of = op.output if op.type == "conv" else op.arg("x")
+        return prod(map_of.shape[2:]) * map_of.shape[0] * prod(weight)
+    if op.type == "linear":
+        return prod(op.output.shape) * op.arg("weight").shape[-1]
+    if op.type == "matmul":
+        shape = op.arg("x").shape
+        return prod(op.output.shape) * shape[-2 if op.arg("transpose_x") else -1]
+    return 0

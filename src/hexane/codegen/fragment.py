@@ -1,0 +1,129 @@
+"""What a recipe hands over: plans with symbolic buffers, the constants they read, the scratch they need.
+
+A fragment knows nothing of the program around it. Values of the graph are named; ``link`` decides whether a value is a
+surface or a piece of scratch, gives addresses, and settles what depends on the neighbours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hexane.codegen.geometry import up
+from hexane.codegen.plan import Buffer, Dma, Evidence, Kernel, Plan, Space
+from hexane.errors import UnsupportedError
+
+ELEMENT_BYTES = {"fp16": 2, "bool": 1, "uint8": 1, "int8": 1}
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A plain tensor in DRAM, seen as N, C, H, W: rows of 64-byte bursts, channels outermost (spec/engine-h13 §6)."""
+
+    buffer: Buffer
+    n: int
+    c: int
+    h: int
+    w: int
+    element: int = 2
+    offset: int = 0
+    row_bytes: int = 0  # 0: rounded up from the width
+
+    @property
+    def row(self) -> int:
+        return self.row_bytes or up(self.w * self.element, 64)
+
+    @property
+    def plane(self) -> int:
+        return self.row * self.h
+
+    @property
+    def batch(self) -> int:
+        return self.plane * self.c
+
+    @property
+    def bytes(self) -> int:
+        return self.batch * self.n
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        return (self.n, self.c, self.h, self.w)
+
+    def dma(self, offset: int = 0) -> Dma:
+        """The tensor as an elementwise task walks it: a batch runs as groups."""
+        return Dma(self.buffer, self.offset + offset, self.row, self.plane, self.batch, self.batch, self.element)
+
+    def matrix(self, batch: int = 0) -> Dma:
+        """Rows as channels: C = H, H = 1 (spec/engine-h13 §6, "A product reads [M,K] as C = M")."""
+        offset = self.offset + batch * self.plane
+        return Dma(self.buffer, offset, self.plane, self.row, self.plane, self.plane, self.element)
+
+
+def four_dimensional(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
+    """N, C, H, W of a declared shape: lower ranks get leading ones; rank 5 with a leading one loses it (§6)."""
+    while len(shape) > 4 and shape[0] == 1:
+        shape = shape[1:]
+    if len(shape) > 4:
+        raise UnsupportedError(f"a tensor of rank {len(shape)} has no surface of four axes")
+    padded = (1,) * (4 - len(shape)) + tuple(shape)
+    return padded  # type: ignore[return-value]
+
+
+def tensor_of(buffer: Buffer, shape: tuple[int, ...], dtype: str = "fp16") -> Tensor:
+    if dtype not in ELEMENT_BYTES:
+        raise UnsupportedError(f"the engine has no {dtype} surfaces")
+    n, c, h, w = four_dimensional(shape)
+    if min(n, c, h, w) < 1:
+        raise UnsupportedError(f"a tensor of shape {shape} has no elements")
+    if max(h, w) > 16384:
+        raise UnsupportedError(f"an extent of {max(h, w)} exceeds the engine's 16384")
+    if max(n, c) > 65536:
+        raise UnsupportedError(f"an extent of {max(n, c)} exceeds the engine's 65536")
+    return Tensor(buffer, n, c, h, w, ELEMENT_BYTES[dtype])
+
+
+@dataclass
+class Fragment:
+    """Tasks of one recipe, in order."""
+
+    plans: list[Plan] = field(default_factory=list)
+    constants: dict[str, bytes] = field(default_factory=dict)
+    scratch: dict[str, int] = field(default_factory=dict)
+
+    def add(self, plan: Plan) -> Plan:
+        self.plans.append(plan)
+        return plan
+
+    def constant(self, data: bytes) -> Buffer:
+        """Tile data of the const section."""
+        name = f"const{len(self.constants)}"
+        self.constants[name] = data
+        return Buffer(name, Space.CONST)
+
+    def workspace(self, size: int) -> Buffer:
+        """Scratch that lives as long as the fragment."""
+        name = f"scratch{len(self.scratch)}"
+        self.scratch[name] = size
+        return Buffer(name, Space.SCRATCH)
+
+    def plain_constant(self, array: np.ndarray) -> Tensor:
+        """A constant as a plain tensor with 64-byte rows (spec/engine-h13 §9.11)."""
+        values = np.ascontiguousarray(array, "<f2")
+        shape = four_dimensional(values.shape)
+        layout = Tensor(Buffer("", Space.CONST), *shape)
+        rows = np.zeros((shape[0] * shape[1] * shape[2], layout.row // 2), "<u2")
+        rows[:, : shape[3]] = values.view("<u2").reshape(-1, shape[3])
+        buffer = self.constant(rows.tobytes())
+        return Tensor(buffer, *shape)
+
+    def evidence(self, level: Evidence, note: str = "") -> None:
+        """Lower the label of every task that the recipe made so far and say why."""
+        for plan in self.plans:
+            plan.evidence = level
+            plan.note = plan.note or note
+
+
+def table_kernel(table: bytes, cores: int, name: str = "") -> Kernel:
+    """A look-up table that all cores share; its section is padded to 128 bytes per core (spec/engine-h13 §10)."""
+    return Kernel(table + bytes(128 * (cores - 1)), (0,) * cores, (128,) * cores, name=name)

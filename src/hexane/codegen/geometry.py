@@ -1,0 +1,149 @@
+"""How a task is cut for the cores: cores, lanes, work-unit shape, patches, tiles (spec/engine-h13 §4.3, §7.5)."""
+
+from __future__ import annotations
+
+L2_BYTES = 0x200000
+KERNEL_BYTES = 0x10000  # per core and task, as soon as a map has more than one patch (§7.6)
+SMALL_KERNEL_BYTES = 0x14040  # largest stream of a small-source task (§4.3, Cfg bit 2)
+PATCH_PIXELS = 128
+
+
+def up(value: int, unit: int) -> int:
+    """``value`` rounded up to a multiple of ``unit``."""
+    return -(-value // unit) * unit
+
+
+def ceil_div(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def ceil_log2(value: int) -> int:
+    return max(0, (value - 1).bit_length())
+
+
+def floor_log2(value: int) -> int:
+    return value.bit_length() - 1
+
+
+def cores_log2(channels: int) -> int:
+    """log2 of the cores that share ``channels`` outputs (§4.3.1)."""
+    return min(4, floor_log2(channels))
+
+
+def transposing_cores_log2(wout: int) -> int:
+    """The same for a transposing copy, which counts output columns."""
+    return min(4, floor_log2(max(8, wout)))
+
+
+def output_group(lanes: int, *, small: bool, transposed: bool) -> int:
+    """OCGSize: output channels per core that share one pass over the source (§4.3)."""
+    cap = 5 if small and not transposed else 4
+    return min(ceil_log2(lanes), cap)
+
+
+def patch_count(width: int, height: int, s: int) -> int:
+    return ceil_div(width, PATCH_PIXELS >> s) * ceil_div(height, 1 << s)
+
+
+def largest_shape(width: int, height: int) -> int:
+    """ShMax: the patch height (log2) that covers the output with the fewest patches, the smallest on a tie."""
+    return min(range(5), key=lambda s: (patch_count(width, height, s), s))
+
+
+def is_small_source(width: int, height: int, kernel_bytes_per_core: int) -> bool:
+    """SmallSourceMode of a task with weights in the const section (§4.3, Cfg bit 2)."""
+    return width <= 8 and height <= 8 and kernel_bytes_per_core <= SMALL_KERNEL_BYTES
+
+
+def work_shape(wout: int, hout: int, coefficients_per_core: int, moved_bytes: int) -> tuple[int, int, int]:
+    """(ShPref, ShMin, ShMax) of a task that is neither small-source, locked nor a transposing copy (§4.3.1).
+
+    The large patch is enforced when streaming all coefficients once per one-row patch costs more than moving the
+    surfaces; ``moved_bytes`` counts 0 for a side that stays in L2.
+    """
+    s = largest_shape(wout, hout)
+    one_row_patches = hout * ceil_div(wout, PATCH_PIXELS)
+    if 4.5 * one_row_patches * coefficients_per_core >= moved_bytes:
+        return (s, s, s)
+    return (0, 0, s)
+
+
+def transposing_shape(channels: int, width: int, height: int, *, interleaved: bool) -> tuple[int, int, int]:
+    """(ShPref, ShMin, ShMax) of a copy with transposed output that reads by DMA (§4.3.1)."""
+    s = largest_shape(width, height)
+    if channels <= 8 and s == 4 and width <= 128:
+        return (4, 4, 4)
+    if channels <= 8 or interleaved:
+        low = min(3, max(floor_log2(height), 7 - ceil_log2(width)))
+        return (3, low, max(3, s))
+    return (0, 0, s)
+
+
+def pe_patch(width: int, height: int, *, operands: int) -> tuple[int, int]:
+    """(PatchWidthLog2, PatchHeightLog2) of a PE task (§4.3.2)."""
+    pixels = 512 if operands == 1 else 256
+    if width <= 256:
+        wide = max(4, ceil_log2(width))
+        high = min(ceil_log2(height), floor_log2(max(1, pixels >> wide)))
+        return (wide, high)
+    if height == 1 or width % 512 == 0:
+        return (9, 0)
+    return (5, floor_log2(pixels // 32))
+
+
+def source_rows(tile: int, hin: int, hout: int, kh: int, sy: int, py: int) -> tuple[int, int]:
+    """(most source rows that one tile reads, rows that the tiles read in all)."""
+    most = total = 0
+    for top in range(0, hout, tile):
+        bottom = min(top + tile, hout)
+        first = max(0, top * sy - py)
+        last = min(hin, (bottom - 1) * sy - py + kh)
+        most = max(most, last - first)
+        total += max(0, last - first)
+    return most, total
+
+
+def tile_height(
+    hin: int,
+    hout: int,
+    kh: int,
+    sy: int,
+    source_row: int,
+    result_row: int,
+    patch_log2: int,
+    *,
+    buffer_rows: int,
+    step: int,
+    room: int = L2_BYTES,
+) -> int:
+    """Output rows per tile when source and result together exceed L2 (§7.5).
+
+    ``buffer_rows`` image rows of the result are held while a tile runs; tiles are multiples of ``step`` rows.
+    Returns 0 when not even one step fits.
+    """
+    patch = 1 << patch_log2
+    if kh <= sy and hout % patch == 0 and patch * sy * source_row + buffer_rows * result_row <= room:
+        return patch
+    room -= buffer_rows * result_row
+    if room <= 0:
+        return 0
+    rows = room // source_row
+    # 3x3 at stride 2 keeps 2T + 2 rows, stride 1 T + Kh - 1
+    tile = rows - kh + 1 if sy == 1 else (rows - max(0, kh - 1)) // sy
+    tile = min(tile, hin, hout)
+    return tile // step * step
+
+
+def joint_shape(width: int, height: int) -> int:
+    """s of an NE task and the PE task locked to it.
+
+    PE patches are max(16, 128 >> s) x 2^s; the fewest patches win, the tallest on a tie.
+
+    From the locked pairs of softmax and attention: 64x1 s = 1, 8x8, 16x16, 256x256 and 375x375 s = 4, 256x1 s = 0.
+    """
+    return min(range(5), key=lambda s: (ceil_div(width, max(16, 128 >> s)) * ceil_div(height, 1 << s), -s))
+
+
+def joint_patch(s: int) -> tuple[int, int]:
+    """PE patch of a task locked to an NE task of shape s (§4.3.1)."""
+    return (max(4, 7 - s), s)

@@ -1,0 +1,126 @@
+"""Places in L2: strides, bank-conflict pads, configuration words (spec/engine-h13 §4.6, §7.1 to §7.3)."""
+
+from __future__ import annotations
+
+from hexane.codegen.geometry import up
+from hexane.codegen.plan import Region
+
+UNIT = 16
+BANKS = 64
+
+# Which regions of the tasks before this one collides with (§4.6, "which configuration word")
+ALIAS_FIRST = 0x500030
+ALIAS_NE = 0x30
+ALIAS_NE_SOURCE = 0x10
+ALIAS_NE_RESULT = 0x20
+ALIAS_PE_SOURCE = 0x100000
+ALIAS_PE_RESULT = 0x400000
+FOLLOWS_NE = 0x4
+FOLLOWS_PE = 0x8
+
+RESIDENT = 0x100
+DMA_KEEP = 0x141
+DMA_STREAM = 0x142
+DMA_KEEP_8 = 0x101
+DMA_STREAM_8 = 0x102
+SECOND_BY_DMA = 0x1000000
+
+STAYS = 0x140
+KEPT = 0x141
+STRIPE = 0x142  # streamed out through explicit strides
+TO_NEXT = 0x143
+AUTOMATIC = 0x14A
+
+
+def channel_stride(width: int, element: int = 2) -> int:
+    """Bytes from one channel to the next when whole rows of ``width`` stand in L2 (§7.1)."""
+    return up(width * element, UNIT)
+
+
+def odd_channel_stride(width: int) -> int:
+    """Channel stride of a transposed copy that feeds a product: an odd number of 16-byte units (§7.1)."""
+    units = up(2 * width, UNIT) // UNIT
+    return (units | 1) * UNIT
+
+
+def ne_window(
+    width: int, element: int = 2, *, kw: int = 1, sx: int = 1, ox: int = 1, low: int = 0, pref: int = 0
+) -> int:
+    """Channel stride of a streamed NE source: whole rows up to 128 px, else a window (§7.1).
+
+    A transposing copy with ShPref 3 keeps ``max(32, 128 >> ShMin)`` pixels; a kernel wider than 1 adds its halo.
+    """
+    if width <= 128:
+        return channel_stride(width, element)
+    pixels = max(32, 128 >> low) if pref == 3 else 128 * sx
+    pixels += up(kw - 1, 8) * sx * ox
+    return up(min(pixels, up(width, 128)) * element, UNIT)
+
+
+def pe_window(width: int, patch_log2: int, element: int = 2) -> int:
+    """The same for a PE source: the row, or the patch's 512 or 32 pixels (§7.1)."""
+    if width <= 256:
+        return channel_stride(width, element)
+    return min(channel_stride(width, element), (1 << patch_log2) * element)
+
+
+def pe_pad(row: int, channel: int, *, reduction: bool = False, height: int = 2, kept: bool = False) -> int:
+    """Row pad in bytes of a PE source (§7.2)."""
+    if reduction and kept and height == 1:
+        return 0
+    if channel > 0x80 or (channel == 0x80 and not reduction):
+        return 0
+    bad = {0, 1} if channel == 0x80 else {0, 1, 32}
+    return next(p for p in range(4) if (row // UNIT + p) % BANKS not in bad) * UNIT
+
+
+def ne_pad(
+    row: int, height: int, shape: tuple[int, int, int], width: int, *, small: bool = False, stride: int = 1
+) -> int:
+    """Row pad in bytes of an untiled NE source (§7.2): the first rows of every candidate patch share no bank."""
+    if height == 1 and not small:
+        return 0
+    if stride == 2:
+        return 0x20 if width <= 32 else 0x30
+    pref, low, s = shape
+    if pref == low == s or small:
+        patches = [(s, s)]
+    else:
+        lowest = low if pref else 2
+        candidates = [t for t in range(lowest, s + 1) if (128 >> t) <= width] or [s]
+        patches = [(t, min(t, 3)) for t in candidates]
+    rows_in_map = max(height, 8) if small else height
+    for pad in range(BANKS):
+        r = row // UNIT + pad
+        if all(_free_of_conflicts(r, min(1 << t, rows_in_map), max(3, (16 >> t) + 1)) for _, t in patches if t > 1):
+            return pad * UNIT
+    return 0
+
+
+def _free_of_conflicts(r: int, rows: int, units: int) -> bool:
+    used: set[int] = set()
+    for i in range(rows):
+        banks = {(i * r + k) % BANKS for k in range(units)}
+        if len(banks) < units or used & banks:
+            return False
+        used |= banks
+    return True
+
+
+def second_operand_base(end: int) -> int:
+    """Base of the second operand behind the first: its bank is at least 4 (§7.3)."""
+    base = end
+    while (base // UNIT) % BANKS < 4:
+        base += UNIT
+    return base
+
+
+def dma_region(base: int, channels: int, channel: int, pad: int = 0, depth: int = 1) -> Region:
+    """Region of a source that comes by DMA: depth and group step over all channels (§7.1)."""
+    block = channels * channel
+    return Region(base, channel, depth * block + pad, block, block)
+
+
+def resident_region(base: int, channels: int, channel: int, pad: int = 0) -> Region:
+    """Region of a resident source or of a result that stays: group 0 (§7.1)."""
+    return Region(base, channel, channels * channel + pad, channels * channel, 0)

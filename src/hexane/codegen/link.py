@@ -1,0 +1,239 @@
+"""From plans to a program: addresses, channels, hints, headers, constants (spec/engine-h13 §4.1, §5, §9, §12)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hexane.codegen import emit, headers
+from hexane.codegen.fragment import Fragment, Tensor
+from hexane.codegen.geometry import up
+from hexane.codegen.l2 import ALIAS_FIRST, ALIAS_NE
+from hexane.codegen.plan import Buffer, Dma, Kernel, Plan, Space
+from hexane.errors import UnsupportedError
+from hexane.isa import Task
+from hexane.isa import link as link_tasks
+
+EMPTY_CONST = 0x4000
+SCRATCH_UNIT = 0x4000
+LAST_CHANNEL = 31
+
+
+@dataclass(frozen=True)
+class Linked:
+    """A program without its container."""
+
+    tasks: list[Task]
+    plans: list[Plan]
+    const: bytes
+    channels: dict[str, int]
+    scratch_bytes: int
+    kernels: tuple[tuple[int, Kernel], ...]  # (offset in the const section, kernel), in task order
+
+
+@dataclass
+class _Scratch:
+    """Scratch by live range: each buffer gets the lowest gap that is free from its first use to its last."""
+
+    live: list[tuple[int, int, int]] = field(default_factory=list)  # (last use, start, end)
+    top: int = 0
+
+    def place(self, first: int, last: int, size: int) -> int:
+        self.live = [entry for entry in self.live if entry[0] >= first]
+        at = 0
+        for _, start, end in sorted(self.live, key=lambda entry: entry[1]):
+            if start - at >= size:
+                break
+            at = max(at, end)
+        end = at + up(size, 64)
+        self.live.append((last, at, end))
+        self.top = max(self.top, end)
+        return at
+
+
+class Linker:
+    """Joins fragments, in order, to one program."""
+
+    def __init__(self, channels: Mapping[str, int], values: Mapping[str, Tensor], *, early: bool = False) -> None:
+        if channels and max(channels.values()) > LAST_CHANNEL:
+            raise UnsupportedError(
+                f"{len(channels)} inputs and outputs; the engine has {LAST_CHANNEL - 3} channels for them"
+            )
+        self.surfaces = dict(channels)
+        self.values = values
+        self.early = early
+        self.plans: list[Plan] = []
+        self._const = bytearray()
+        self._known: dict[bytes, int] = {}
+        self._offsets: dict[tuple[int, str], int] = {}  # fragment buffers of const and scratch
+        self._scratch_size: dict[tuple[int, str], int] = {}
+        self._home: dict[int, int] = {}  # plan id -> fragment number
+        self._fragments = 0
+        self._kernel_base: dict[int, int] = {}
+        self._kernels: list[tuple[int, Kernel]] = []
+        self._shared: dict[int, int] = {}  # kernel id -> offset
+        self._known_kernels: dict[bytes, tuple[int, int]] = {}  # data -> (fragment, offset)
+
+    # -- collecting ----------------------------------------------------------------------------------------------------
+
+    def add(self, fragment: Fragment) -> None:
+        number, start = self._fragments, len(self.plans)
+        self._fragments += 1
+        for name, size in fragment.scratch.items():
+            self._scratch_size[number, name] = size
+        for plan in fragment.plans:
+            self._home[id(plan)] = number
+            if plan.dtid is not None:
+                plan.dtid += start
+            for dma in (plan.src, plan.src2):
+                if dma is not None and dma.buffer.space is Space.CONST:
+                    key = (number, dma.buffer.name)
+                    if key not in self._offsets:
+                        self._offsets[key] = self._store(fragment.constants[dma.buffer.name])
+            if plan.kernel is not None and plan.kernel.source is None:
+                self._kernel_base[id(plan)] = self._store_kernel(plan.kernel, number)
+            self.plans.append(plan)
+
+    def _store(self, data: bytes) -> int:
+        """Offset of data in the const section; equal data are stored once (§9.11)."""
+        known = self._known.get(data)
+        if known is not None:
+            return known
+        self._const += bytes(-len(self._const) % 64)
+        at = self._known[data] = len(self._const)
+        self._const += data
+        return at
+
+    def _store_kernel(self, kernel: Kernel, number: int) -> int:
+        """The same for kernels; blocks of one op stand side by side even when their weights are equal."""
+        shared = self._shared.get(id(kernel))
+        if shared is not None:
+            return shared
+        known = self._known_kernels.get(kernel.data)
+        if known is not None and known[0] != number:
+            return known[1]
+        self._const += bytes(-len(self._const) % 64)
+        at = len(self._const)
+        self._const += kernel.data
+        self._shared[id(kernel)] = at
+        self._known_kernels.setdefault(kernel.data, (number, at))
+        self._kernels.append((at, kernel))
+        return at
+
+    # -- linking -------------------------------------------------------------------------------------------------------
+
+    def finish(self) -> Linked:
+        if not self.plans:
+            raise UnsupportedError("a program without a task cannot be linked")
+        scratch = self._place_scratch()
+        self._settle_aliases()
+        self._settle_hints()
+        tasks = []
+        for i, plan in enumerate(self.plans):
+            number = self._home[id(plan)]
+
+            def base(buffer: Buffer, number: int = number) -> int:
+                return self._base(buffer, number)
+
+            words = emit.registers(plan, base, early=self.early)
+            words["NE.KernelCfg"] |= headers.kernel_flags(self.plans, i) if not self.early else 0
+            chosen = headers.kernel_channel(plan, self._channel)
+            words.update(headers.header_words(self.plans, i, self._channel, chosen, self.early))
+            kernel_base = self._kernel_base.get(id(plan), 0)
+            if plan.kernel is not None and plan.kernel.source is not None:
+                kernel_base = base(plan.kernel.source) + plan.kernel.offset
+            emit.kernel_dma(plan, words, kernel_base, early=self.early)
+            tasks.append(emit.task(words, plan.dtid, early=self.early))
+        linked = link_tasks(tasks)
+        const = bytes(self._const) or bytes(EMPTY_CONST)
+        return Linked(linked, self.plans, const, self.surfaces, up(scratch, SCRATCH_UNIT), tuple(self._kernels))
+
+    def _channel(self, buffer: Buffer) -> int:
+        if buffer.space is Space.SURFACE:
+            return self.surfaces.get(buffer.name, Space.SCRATCH.value)
+        return buffer.space.value
+
+    def _base(self, buffer: Buffer, number: int) -> int:
+        if buffer.space is Space.SURFACE:
+            return 0 if buffer.name in self.surfaces else self._offsets[-1, buffer.name]
+        return self._offsets[number, buffer.name]
+
+    def _key(self, buffer: Buffer, number: int) -> tuple[int, str] | None:
+        """Identity of a buffer in scratch, None for surfaces and constants."""
+        if buffer.space is Space.SCRATCH:
+            return (number, buffer.name)
+        if buffer.space is Space.SURFACE and buffer.name not in self.surfaces:
+            return (-1, buffer.name)
+        return None
+
+    def _buffers(self, plan: Plan) -> list[Buffer]:
+        found = [dma.buffer for dma in (plan.src, plan.src2, plan.dst) if dma is not None]
+        if plan.kernel is not None and plan.kernel.source is not None:
+            found.append(plan.kernel.source)
+        return found
+
+    def _place_scratch(self) -> int:
+        uses: dict[tuple[int, str], list[int]] = {}
+        for i, plan in enumerate(self.plans):
+            for buffer in self._buffers(plan):
+                key = self._key(buffer, self._home[id(plan)])
+                if key is not None:
+                    uses.setdefault(key, []).append(i)
+        scratch = _Scratch()
+        for key, at in sorted(uses.items(), key=lambda item: item[1][0]):
+            size = self._scratch_size[key] if key[0] >= 0 else self.values[key[1]].bytes
+            self._offsets[key] = scratch.place(at[0], at[-1], size)
+        return scratch.top
+
+    def _settle_aliases(self) -> None:
+        """The first task collides with everything; a later one with the NE task before it (§4.6)."""
+        for plan in self.plans[1:]:
+            if plan.source_config & ALIAS_FIRST == ALIAS_FIRST:
+                plan.source_config += ALIAS_NE - ALIAS_FIRST
+            if plan.result_config & ALIAS_FIRST == ALIAS_FIRST:
+                plan.result_config += ALIAS_NE - ALIAS_FIRST
+
+    def _settle_hints(self) -> None:
+        """Cache hints by how often the same data are read, and the dependency on scratch that was written (§4.4)."""
+        readers: dict[Any, list[tuple[int, str]]] = {}
+        read_later: set[object] = set()
+        for i, plan in enumerate(self.plans):
+            number = self._home[id(plan)]
+            seen = set()
+            for side in ("src", "src2"):
+                dma: Dma | None = getattr(plan, side)
+                if dma is None or (side == "src" and plan.src_staged):
+                    continue
+                where: Any = self._key(dma.buffer, number) or (dma.buffer.space, dma.buffer.name, number)
+                if dma.buffer.space is Space.SURFACE and dma.buffer.name in self.surfaces:
+                    where = (dma.buffer.name,)
+                if dma.buffer.space is not Space.CONST:
+                    read_later.add(where)
+                key = (where, dma.offset)
+                if key not in seen:
+                    readers.setdefault(key, []).append((i, side))
+                seen.add(key)
+            if plan.kernel is not None and plan.kernel.source is not None:
+                read_later.add(self._key(plan.kernel.source, number) or (plan.kernel.source.name,))
+        for places in readers.values():
+            for rank, (i, side) in enumerate(places):
+                self._hint(self.plans[i], side, rank, len(places), self._home[id(self.plans[i])])
+        for plan in self.plans:
+            if plan.dst is not None and plan.dst_hint is None:
+                home: Any = self._key(plan.dst.buffer, self._home[id(plan)]) or (plan.dst.buffer.name,)
+                plan.dst_hint = 0x3C1 if home in read_later else 0xC1
+
+    def _hint(self, plan: Plan, side: str, rank: int, count: int, number: int) -> None:
+        dma: Dma = getattr(plan, side)
+        in_scratch = self._key(dma.buffer, number) is not None
+        if count == 1:
+            hint = 0x53901 if in_scratch else 0x33881
+        elif rank == count - 1:
+            hint = 0x13901 if in_scratch else 0x33B01
+        else:
+            hint = 0x3BB81 | (in_scratch and rank == 0) << 18
+        if side == "src":
+            plan.src_hint = hint
+        else:
+            plan.src2_hint = hint & ~1

@@ -1,0 +1,159 @@
+"""Cut a graph into runs for the engine and for the host, with a reason at every host op."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hexane.codegen.fragment import ELEMENT_BYTES
+from hexane.codegen.recipes.registry import Context
+from hexane.codegen.select import Choice, select
+from hexane.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from hexane.graph.ir import Function, Op, Value
+
+MOST_SURFACES = 28  # channels 4 to 31 (spec/engine-h13 §5)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One recipe's ops, or one op of the host with the reason why it is there."""
+
+    ops: tuple[Op, ...]
+    choice: Choice | None
+    reason: str
+
+    @property
+    def on_engine(self) -> bool:
+        return self.choice is not None
+
+
+@dataclass(frozen=True)
+class Run:
+    """Units of one kind in order, with the values that go in and come out."""
+
+    units: tuple[Unit, ...]
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+
+    @property
+    def on_engine(self) -> bool:
+        return self.units[0].on_engine
+
+    @property
+    def ops(self) -> list[Op]:
+        return [op for unit in self.units for op in unit.ops]
+
+
+def units_of(function: Function, context: Context, *, strict: bool = False) -> list[Unit]:
+    """One unit per op or fused run, at the place of its last op."""
+    taken: set[Op] = set()
+    at_last: dict[Op, Unit] = {}
+    for op in function.ops:
+        if op in taken:
+            continue
+        try:
+            choice = select(op, context, strict=strict)
+            if any(fused in taken for fused in choice.ops):
+                raise UnsupportedError("another op took a part of it")
+            unit = Unit(choice.ops, choice, choice.recipe.doc)
+        except UnsupportedError as error:
+            unit = Unit((op,), None, error.message)
+        taken.update(unit.ops)
+        at_last[unit.ops[-1]] = unit
+    return [at_last[op] for op in function.ops if op in at_last]
+
+
+def runs_of(function: Function, units: Sequence[Unit]) -> list[Run]:
+    """Units gathered into as few runs as a greedy schedule finds; the order is the graph's where there is a choice."""
+    maker: dict[Value, int] = {}
+    for i, unit in enumerate(units):
+        for op in unit.ops:
+            maker.update(dict.fromkeys(op.outputs, i))
+    waits, feeds = [0] * len(units), [[] for _ in units]  # type: list[int], list[list[int]]
+    for i, unit in enumerate(units):
+        before = {maker[v] for v in _needs(unit.ops) if v in maker} - {i}
+        waits[i] = len(before)
+        for j in before:
+            feeds[j].append(i)
+    ready: dict[bool, list[int]] = {True: [], False: []}
+    for i, unit in enumerate(units):
+        if not waits[i]:
+            heapq.heappush(ready[unit.on_engine], i)
+    groups: list[list[Unit]] = []
+    engine = bool(ready[True])
+    while ready[True] or ready[False]:
+        if not ready[engine]:
+            engine = not engine
+        group = []
+        while ready[engine]:
+            i = heapq.heappop(ready[engine])
+            group.append(units[i])
+            for j in feeds[i]:
+                waits[j] -= 1
+                if not waits[j]:
+                    heapq.heappush(ready[units[j].on_engine], j)
+        groups.append(group)
+    return [run for group in groups for run in _bounded(group, function)]
+
+
+def _needs(ops: Iterable[Op]) -> Iterable[Value]:
+    """Operands, those of inner blocks included."""
+    for op in ops:
+        yield from op.operands()
+        for block in op.blocks:
+            yield from _needs(block.ops)
+            yield from block.outputs
+
+
+def _bounded(group: list[Unit], function: Function) -> list[Run]:
+    """The group as one run, or as halves when it has more surfaces than the engine has channels."""
+    run = _close(group, function)
+    if not run.on_engine or len(run.inputs) + len(run.outputs) <= MOST_SURFACES:
+        return [run]
+    if len(group) == 1:
+        reason = (
+            f"{len(run.inputs) + len(run.outputs)} inputs and outputs; the engine has {MOST_SURFACES} channels for them"
+        )
+        return [_close([Unit((op,), None, reason)], function) for op in run.ops]
+    half = len(group) // 2
+    return _bounded(group[:half], function) + _bounded(group[half:], function)
+
+
+def _close(group: list[Unit], function: Function) -> Run:
+    inside = [op for unit in group for op in unit.ops]
+    members = set(inside)
+    made = {value for op in inside for value in op.outputs}
+    inputs = dict.fromkeys(v for v in _needs(inside) if v not in made and not v.is_constant and _outer(v, members))
+    results = set(function.outputs)
+    outputs = [
+        value
+        for op in inside
+        for value in op.outputs
+        if value in results or any(_top(user, members) is None for user in value.users)
+    ]
+    return Run(tuple(group), tuple(inputs), tuple(outputs))
+
+
+def _top(op: Op, members: set[Op]) -> Op | None:
+    """The op itself or the member that holds it in a block, None outside."""
+    current: Op | None = op
+    while current is not None:
+        if current in members:
+            return current
+        current = current.block.owner if current.block is not None else None
+    return None
+
+
+def _outer(value: Value, members: set[Op]) -> bool:
+    """Whether a value comes from outside of all blocks of the members."""
+    block = value.op.block if value.op is not None else value.block
+    owner = block.owner if block is not None else None
+    return owner is None or _top(owner, members) is None
+
+
+def fits_engine(value: Value) -> bool:
+    return value.dtype in ELEMENT_BYTES

@@ -1,0 +1,186 @@
+"""Task plans: what one task does and where its operands stand, before registers and headers are written.
+
+A recipe makes plans; ``emit`` turns each into registers and ``link`` joins them to a program. Sizes and offsets are
+bytes, extents are elements. Places follow spec/engine-h13 §6 (DRAM) and §7 (L2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class Evidence(Enum):
+    """How we know that a task means what we think (spec/engine-h13 §0)."""
+
+    SILICON = "SILICON"
+    APPLE = "APPLE"
+    INFERRED = "INFERRED"
+
+
+class Space(Enum):
+    """What a DMA offset counts from: a channel of spec/engine-h13 §5."""
+
+    CONST = 1
+    SCRATCH = 3
+    SURFACE = 4
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A run of DRAM: a surface (by tensor name), a scratch buffer or constant data (both by their own name)."""
+
+    name: str
+    space: Space
+
+
+@dataclass(frozen=True)
+class Dma:
+    """One operand in DRAM as one task walks it: ``offset`` from the buffer, strides per axis, element size."""
+
+    buffer: Buffer
+    offset: int
+    row: int
+    plane: int
+    depth: int
+    group: int
+    element: int = 2
+    interleave: int = 1
+
+    def moved(self, by: int) -> Dma:
+        """The same walk, ``by`` bytes further."""
+        return Dma(
+            self.buffer,
+            self.offset + by,
+            self.row,
+            self.plane,
+            self.depth,
+            self.group,
+            self.element,
+            self.interleave,
+        )
+
+
+@dataclass(frozen=True)
+class Region:
+    """A place in L2 as one task walks it (spec/engine-h13 §7.1); all zero behind an automatic result buffer."""
+
+    base: int = 0
+    channel: int = 0
+    row: int = 0
+    depth: int = 0
+    group: int = 0
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """The kernel streams of one task: bytes, and per enabled core its offset inside them and its size.
+
+    ``source`` is None for data of the const section. A runtime kernel (spec/engine-h13 §9.7) has no data; it names
+    the buffer that it is read from, and ``offset`` is the first core's distance from that buffer.
+    """
+
+    data: bytes
+    offsets: tuple[int, ...]
+    sizes: tuple[int, ...]
+    sparse: bool = False
+    source: Buffer | None = None
+    offset: int = 0
+    name: str | None = None
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes that the cores fetch; a table that all of them share counts once (spec/engine-h13 §16)."""
+        return sum(dict(zip(self.offsets, self.sizes)).values())
+
+
+@dataclass
+class Plan:
+    """One task. Defaults are the values of a register that the task has no use for."""
+
+    unit: str  # "NE" or "PE"
+    w: int = 1
+    h: int = 1
+    c: int = 1
+    d: int = 1
+    wout: int = 0  # 0: as the input
+    hout: int = 0
+    cout: int = 0
+    dout: int = 0
+    in_format: int = 2
+    src2_format: int = 0
+    out_format: int = 2
+    kw: int = 1
+    kh: int = 1
+    sx: int = 1
+    sy: int = 1
+    px: int = 0
+    py: int = 0
+    ox: int = 1
+    ocg: int = 0
+    groups: int = 1
+    unicast: int = 0  # input channels per output channel, 0 = dense
+    pairs: bool = False  # ElemMultMode
+    tile: int = 0  # 0: the whole output height
+    patch: tuple[int, int] = (0, 0)
+    broadcast1: int = 0
+    broadcast2: int = 0
+    transpose1: bool = False
+    transpose2: bool = False
+    transpose_out: bool = False
+    small_source: bool = False
+    kind: int = 0
+    shape: tuple[int, int, int] = (0, 0, 0)  # ShPref, ShMin, ShMax
+    cores_log2: int = 0
+    double_buffer: bool = False
+    out_trans: bool = False
+    dpe: int = 0
+    # DRAM side
+    src: Dma | None = None
+    src_hint: int = 0x33881
+    src2: Dma | None = None
+    src2_hint: int = 0x33880
+    src_staged: bool = False  # consumer of a staging pair: the walk is kept, the DMA is off
+    dst: Dma | None = None
+    dst_hint: int | None = None
+    dst_staged: bool = False
+    # L2 side
+    l2_config: int = 0
+    source_config: int = 0
+    source: Region = Region()
+    source2: Region = Region()
+    result_config: int = 0
+    result: Region = Region()
+    # planar engine
+    pe: int = 0
+    bias: int = 0
+    scale: int = 0x3C00
+    epsilon: int = 0
+    prescale: int = 0x3C00
+    final: float = 1.0
+    # neural engine
+    kernel_config: int = 0x82
+    mac: int = 0x101C00
+    acc_bias: int = 0
+    post_scale: int = 0x3C00
+    kernel: Kernel | None = None
+    # program
+    holds: bool = False  # L2 content is needed by the next task: the L2 group goes on
+    streams: bool = False  # strips go to the next task, which runs at the same time (§12.1)
+    streams_in: bool = False  # the other end of such a pair
+    dtid: int | None = None  # plan index of the task that staged this task's kernel
+    tables: tuple[str, ...] = ()
+    time_ns: float = 0.0  # engine-bound time where a rule is known (§16)
+    read_rows: int = 0  # source rows that the tiles read again
+    evidence: Evidence = Evidence.APPLE
+    op: str = ""
+    note: str = ""
+    macs: int = 0
+    extra: dict[str, int] = field(default_factory=dict)  # registers that a dialect sets apart from the rules
+
+    def __post_init__(self) -> None:
+        self.wout = self.wout or self.w
+        self.hout = self.hout or self.h
+        self.cout = self.cout or self.c
+        self.dout = self.dout or self.d
+        self.tile = self.tile or self.hout

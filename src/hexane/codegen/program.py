@@ -1,0 +1,173 @@
+"""A compiled network: engine programs and host parts in order, and how to run, save and describe it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hexane.errors import UnsupportedError, UsageError
+
+if TYPE_CHECKING:
+    from hexane.codegen.plan import Plan
+    from hexane.graph.ir import Graph
+    from hexane.image import Image
+
+ENGINE, HOST = "engine", "host"
+
+
+@dataclass(frozen=True)
+class Port:
+    """A tensor at the edge of a segment, as the graph declares it."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A run of ops on one device.
+
+    ``reason`` says why the ops are on the host, or which recipes made the engine's tasks. An engine segment has an
+    ``image`` (and, when it was compiled here, the ``plans`` of its tasks), a host segment a ``graph``.
+    """
+
+    kind: str
+    reason: str
+    ops: tuple[str, ...]
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    image: Image | None = None
+    graph: Graph | None = None
+    plans: tuple[Plan, ...] = ()
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    macs: int = 0
+
+    def run(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The segment's outputs by name; engine segments on the emulator, host segments in float32."""
+        given = {port.name: values[port.name] for port in self.inputs}
+        if self.graph is not None:
+            return self.graph.evaluate(given)
+        from hexane.emulator import emulate
+
+        assert self.image is not None
+        surfaces = {s.label: s for s in self.image.surfaces if s.role == "input"}
+        arrays = {
+            port.name: _as_surface(given[port.name], port).reshape(surfaces[port.name].shape) for port in self.inputs
+        }
+        results = emulate(self.image, arrays)
+        return {port.name: _as_declared(results[port.name], port) for port in self.outputs}
+
+
+def _as_surface(array: np.ndarray, port: Port) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        return np.ascontiguousarray(array).astype(np.float16 if port.dtype == "fp16" else np.uint8, copy=False)
+
+
+def _as_declared(array: np.ndarray, port: Port) -> np.ndarray:
+    shaped = np.asarray(array).reshape(port.shape)
+    return shaped.astype(bool) if port.dtype == "bool" else shaped
+
+
+@dataclass(frozen=True)
+class Program:
+    """What ``hexane.compile`` returns."""
+
+    segments: tuple[Segment, ...]
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    chip: str
+    dialect: str
+    graph: Graph | None = None
+
+    @property
+    def images(self) -> list[Image]:
+        """The engine programs, in the order in which they run."""
+        return [segment.image for segment in self.segments if segment.image is not None]
+
+    def run(self, inputs: Mapping[str, Any], device: str = "emulator", level: str = "engine") -> dict[str, np.ndarray]:
+        """Outputs by name, as the graph declares them.
+
+        Parameters
+        ----------
+        inputs : name -> array of the declared shape.
+        device : "emulator"; other devices belong to ``hexane.runtime``.
+        level : "engine" runs the tasks, "graph" evaluates the network with the engine's arithmetic.
+
+        Raises
+        ------
+        UsageError : a missing input or one of another shape.
+        """
+        if device != "emulator":
+            from hexane import runtime
+
+            return runtime.run(self, inputs, device=device, level=level)  # type: ignore[attr-defined]
+        if level == "graph":
+            return self._run_graph(inputs)
+        if level != "engine":
+            raise UsageError(f"there is no level {level!r}", hint="engine or graph")
+        values = self._checked(inputs)
+        for segment in self.segments:
+            values.update(segment.run(values))
+        return {port.name: values[port.name] for port in self.outputs}
+
+    def _run_graph(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        if self.graph is None:
+            raise UnsupportedError("a program without its graph has no graph level", hint="compile the network again")
+        from hexane import numerics
+
+        return numerics.evaluate(self.graph, inputs, chip=self.chip)  # type: ignore[attr-defined]
+
+    def _checked(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        values = {}
+        for port in self.inputs:
+            if port.name not in inputs:
+                raise UsageError(
+                    f"input {port.name!r} is missing", hint=f"the inputs are {', '.join(p.name for p in self.inputs)}"
+                )
+            array = np.asarray(inputs[port.name])
+            if array.shape != port.shape:
+                raise UsageError(
+                    f"input {port.name!r} has shape {array.shape}", hint=f"it is {port.shape} {port.dtype}"
+                )
+            if array.dtype.kind not in "biuf":
+                raise UsageError(f"input {port.name!r} is of dtype {array.dtype}", hint=f"it is {port.dtype}")
+            values[port.name] = array
+        unknown = set(inputs) - set(values)
+        if unknown:
+            raise UsageError(f"there is no input {sorted(unknown)[0]!r}")
+        return values
+
+    def save(self, path: str | Path) -> None:
+        """Write ``.hwx`` or ``.anec`` (a single engine segment) or ``.hexane`` (any program)."""
+        from hexane.codegen.package import save
+
+        save(self, Path(path))
+
+    def stats(self) -> dict[str, Any]:
+        """Counts: segments, tasks, operations on either side, share of multiply-accumulates, evidence, bytes."""
+        plans = [plan for segment in self.segments for plan in segment.plans]
+        macs = {kind: sum(s.macs for s in self.segments if s.kind == kind) for kind in (ENGINE, HOST)}
+        total = sum(macs.values())
+        host = [segment for segment in self.segments if segment.kind == HOST]
+        return {
+            "segments": len(self.segments),
+            "engine_segments": len(self.segments) - len(host),
+            "host_segments": len(host),
+            "tasks": sum(len(image.tasks) for image in self.images),
+            "ops": sum(len(s.ops) for s in self.segments),
+            "host_ops": dict(Counter(op.partition(" ")[0] for s in host for op in s.ops)),
+            "host_reasons": {op: reason for s in host for op, reason in s.reasons.items()},
+            "macs": total,
+            "engine_mac_share": macs[ENGINE] / total if total else 1.0,
+            "evidence": dict(Counter(plan.evidence.value for plan in plans)),
+            "const_bytes": sum(len(image.section("__TEXT", "__const")) for image in self.images),
+            "scratch_bytes": sum(image.scratch_bytes for image in self.images),
+            "surface_bytes": sum(2 * prod(port.shape) for port in (*self.inputs, *self.outputs)),
+        }

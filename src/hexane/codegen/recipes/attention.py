@@ -1,0 +1,122 @@
+"""Attention of one head on computed matrices: what is between the products stays in L2 (spec/engine-h13 §13.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hexane.codegen import l2, tasks
+from hexane.codegen.epilogue import Epilogue, match_epilogue
+from hexane.codegen.fragment import Fragment
+from hexane.codegen.geometry import L2_BYTES, ceil_log2, joint_patch, joint_shape, pe_patch, up
+from hexane.codegen.plan import Kernel, Plan, Region
+from hexane.codegen.recipes import matmul
+from hexane.codegen.recipes.linear import Rows, as_rows
+from hexane.codegen.recipes.reduce import MAXIMUM, PAD_MOST_NEGATIVE
+from hexane.codegen.recipes.registry import Context, follows, need_fp16, recipe
+from hexane.codegen.recipes.softmax import MULTIPLY, W_AXIS, row_chain
+from hexane.codegen.tasks import MAC_CONV
+from hexane.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from hexane.graph.ir import Op
+
+WRITES_AGAIN = 0x10803C1  # destination of a scratch buffer that an earlier task has read (§4.5)
+
+
+def one_head(op: Op) -> tuple[Op, ...] | None:
+    """matmul, factor, softmax over the last axis, matmul: all between them used once, all operands computed."""
+    first = match_epilogue(op)
+    if op.arg("y").is_constant or any(o.type != "mul" for o in first[1:]):
+        return None
+    soft = follows(first[-1], "softmax")
+    if soft is None or soft.arg("axis") not in (-1, len(soft.output.shape) - 1):
+        return None
+    second = follows(soft, "matmul")
+    if second is None or second.arg("x") is not soft.output or second.arg("y").is_constant:
+        return None
+    return (*first, soft, second)
+
+
+@recipe("matmul", match=one_head, rank=4)
+def attention(ops: Sequence[Op], context: Context) -> Fragment:
+    """softmax(s q k^T) v of one head: nine tasks."""
+    op, last = ops[0], ops[-1]
+    need_fp16(op.arg("x"), op.arg("y"), last.arg("y"))
+    if op.arg("transpose_x") or last.arg("transpose_x") or last.arg("transpose_y") or not op.arg("transpose_y"):
+        raise UnsupportedError("attention with other transpositions than q k^T and p v")
+    tensors = [context.tensor(v) for v in (op.arg("x"), op.arg("y"), last.arg("y"), last.output)]
+    if any(t.n * t.c != 1 for t in tensors):
+        raise UnsupportedError("attention of several heads", hint="each product runs head by head")
+    q, k, v, out = (as_rows(t) for t in tensors)
+    lanes = matmul.lanes_of(q.m)
+    if q.m % matmul.CORES or q.m < 2 * matmul.CORES or q.m > matmul.CORES * lanes or v.m % 16:
+        raise UnsupportedError(f"attention over {q.m} queries in one block")
+    made = Fragment()
+    _head(made, q, k, v, out, lanes, Epilogue.of(ops[:-2]).scale)
+    return made
+
+
+def _head(made: Fragment, q: Rows, k: Rows, v: Rows, out: Rows, lanes: int, scale: int) -> None:
+    m, n = q.m, k.m
+    line = l2.channel_stride(m)
+    channel = l2.channel_stride(n)
+    size = m * channel
+    odd = l2.odd_channel_stride(n)
+    columns = k.k * odd
+    vector = Region(0, line, line, line)
+    held = Region(line, channel, size, size)
+    if line + size + columns + n * l2.ne_window(k.k) > L2_BYTES or max(q.k, n) * lanes * 2 > matmul.KERNEL_LIMIT:
+        raise UnsupportedError(f"attention of {m} x {n} scores does not fit the engine's 2 MiB buffer")
+    staged = matmul.stage(made, q, m, q.k, lanes, turned=False, planar=True)
+    copy = made.plans[0]
+
+    turn = tasks.copy_plan(n, 1, k.k, out_trans=True)
+    turn.src = k.walk()
+    tasks.choose_shape(turn)
+    base = line + size
+    end = tasks.ne_source(turn, base + columns, alias=l2.ALIAS_NE)
+    turn.source_config |= matmul.hazard(base + columns, end, copy)
+    turned = Region(base, odd, columns, columns)
+    tasks.stays(turn, turned, alias=l2.ALIAS_NE | matmul.hazard(base, base + columns, copy))
+    turn.holds = True
+    made.add(turn)
+
+    scores = Plan("NE", w=n, c=q.k, cout=m, mac=MAC_CONV, kernel_config=matmul.RUNTIME_KERNEL, post_scale=scale)
+    scores.cores_log2, scores.ocg = ceil_log2(m // lanes), ceil_log2(lanes)
+    core_bytes = up(2 * q.k * lanes, 64)
+    cores = 1 << scores.cores_log2
+    scores.kernel = Kernel(
+        b"", tuple(i * core_bytes for i in range(cores)), (core_bytes,) * cores, source=staged.buffer
+    )
+    scores.dtid, scores.macs = 0, m * n * q.k
+    s = joint_shape(n, 1)
+    scores.shape = (s, s, s)
+    tasks.resident(scores, turned, l2.FOLLOWS_NE)
+    tasks.stays(scores, held, alias=0)
+    scores.holds = True
+    made.add(scores)
+
+    top = Plan("PE", w=n, c=m, kind=5, pe=MAXIMUM, l2_config=PAD_MOST_NEGATIVE, transpose_out=True)
+    top.patch = joint_patch(s)
+    tasks.resident(top, held, l2.FOLLOWS_NE)
+    tasks.stays(top, vector, alias=0)
+    top.holds = True
+    made.add(top)
+    row_chain(made, held, held, vector, m, n, l2.ALIAS_PE_RESULT)
+
+    weights = Plan("PE", w=n, c=m, kind=3, src2_format=2, pe=MULTIPLY, broadcast1=W_AXIS, transpose1=True)
+    row = up(2 * lanes * n, 64)
+    total = m // lanes * row
+    weights.dst = replace(staged, row=row, plane=row, depth=total, group=total)
+    if n != q.k:
+        weights.dst = replace(weights.dst, buffer=made.workspace(total))
+    else:
+        weights.dst_hint = WRITES_AGAIN
+    weights.patch = pe_patch(n, 1, operands=2)
+    tasks.resident(weights, vector, l2.FOLLOWS_PE)
+    weights.source2 = held
+    tasks.streams_out(weights, line + size, explicit=False, alias=0)
+    made.add(weights)
+    matmul.compute(made, len(made.plans) - 1, weights.dst, v, out, None, 0, m, n, lanes, 0x3C00)

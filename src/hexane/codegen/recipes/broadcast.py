@@ -1,0 +1,196 @@
+"""Tiles, casts, selection and booleans (spec/engine-h13 §13, appendix A)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hexane.codegen import l2, tasks
+from hexane.codegen.fragment import Fragment, Tensor
+from hexane.codegen.geometry import L2_BYTES, pe_patch
+from hexane.codegen.plan import Evidence, Plan, Region
+from hexane.codegen.recipes import unary
+from hexane.codegen.recipes.elementwise import OPERATIONS, RELU, broadcast, tensor_for, two_surfaces, with_relu
+from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
+from hexane.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from hexane.graph.ir import Op
+
+MULTIPLY, ADD = OPERATIONS["mul"], OPERATIONS["add"]
+
+
+@recipe("tile", match=with_relu)
+def tile(ops: Sequence[Op], context: Context) -> Fragment:
+    """tile of axes of length 1, with or without relu: one planar copy with a broadcast source."""
+    op = ops[0]
+    x = op.arg("x")
+    need_fp16(x)
+    made = Fragment()
+    out = context.tensor(ops[-1].output)
+    data = constant(x)
+    source = context.tensor(x) if data is None else made.plain_constant(np.asarray(data, np.float16))
+    bits = 0
+    for i, axis in enumerate("whc"):
+        if getattr(source, axis) != getattr(out, axis):
+            if getattr(source, axis) != 1:
+                raise UnsupportedError("a tile of an axis longer than 1", hint="write it as a concat")
+            bits |= (1, 2, 8)[i]
+    if source.n != out.n:
+        raise UnsupportedError("a tile along the batch")
+    plan = Plan("PE", w=out.w, h=out.h, c=out.c, groups=out.n, kind=2, broadcast1=bits)
+    plan.pe = RELU if len(ops) == 2 else 0
+    plan.src, plan.dst = source.dma(), out.dma()
+    plan.patch = pe_patch(plan.w, plan.h, operands=1)
+    channel = l2.channel_stride(source.w)
+    block = source.c * channel
+    plan.source = Region(0, channel, block, block, block)
+    plan.source_config = tasks.source_config(plan, tasks.STARTS, keep=True)
+    tasks.streams_out(plan, source.h * block, explicit=True)
+    if out.w <= 256:
+        wide = l2.channel_stride(out.w)
+        plan.result = Region(source.h * block, wide, out.c * wide, out.c * wide, out.c * wide)
+    made.add(plan)
+    return made
+
+
+@recipe("cast")
+def cast(ops: Sequence[Op], context: Context) -> Fragment:
+    """cast of bool or uint8 to fp16: one planar copy."""
+    (op,) = ops
+    x, y = op.arg("x"), op.output
+    if (x.dtype, y.dtype) not in (("bool", "fp16"), ("uint8", "fp16")):
+        raise UnsupportedError(f"a cast from {x.dtype} to {y.dtype}")
+    source, out = context.tensor(x), context.tensor(y)
+    made = Fragment()
+    plan = Plan("PE", w=source.w, h=source.h, c=source.c, groups=source.n, kind=2)
+    made.add(unary.pe_stream(plan, source, out))
+    return made
+
+
+@recipe("logical_not")
+def logical_not(ops: Sequence[Op], context: Context) -> Fragment:
+    """logical_not: one neural engine copy of bytes through the table x == 0."""
+    (op,) = ops
+    x, y = context.tensor(op.arg("x")), context.tensor(op.output)
+    made, plan = Fragment(), unary.copy_of(x)
+    plan.out_format = 0
+    unary.set_table(plan, "equals_zero")
+    made.add(unary.ne_stream(plan, x, y))
+    return made
+
+
+@recipe("select")
+def select(ops: Sequence[Op], context: Context) -> Fragment:
+    """select by a computed condition: two masked products and their sum."""
+    (op,) = ops
+    need_fp16(op.arg("a"), op.arg("b"))
+    if op.arg("cond").dtype != "bool":
+        raise UnsupportedError("a condition that is no bool")
+    cond = context.tensor(op.arg("cond"))
+    out = context.tensor(op.output)
+    made = Fragment()
+    a, b = (tensor_for(op.arg(name), context, made) for name in ("a", "b"))
+    plain = a.shape == b.shape == out.shape and out.n == 1 and not made.constants
+    by_row = cond.shape == (1, 1, 1, out.w) and out.c == 1 and out.h > 1
+    by_pixel = cond.shape == out.shape and out.h == out.w == 1
+    half = out.h * l2.channel_stride(out.w)
+    if plain and by_pixel:
+        _select(made, cond, (("not_zero", a), ("equals_zero", b)), out, by_row=False)
+    elif plain and by_row and 2 * half + 0x20000 < L2_BYTES:
+        _select(made, cond, (("equals_zero", b), ("not_zero", a)), out, by_row=True)
+    else:
+        _select_through_scratch(made, cond, a, b, out)
+    return made
+
+
+def _select(made: Fragment, cond: Tensor, halves: tuple, out: Tensor, *, by_row: bool) -> None:
+    """In L2 (appendix A): mask at 0, first half behind it, the kept condition behind that; then the other half.
+
+    A mask per channel is a turned vector, one per column is a row that is broadcast along H.
+    """
+    width = out.w if by_row else out.c
+    channel = l2.channel_stride(width)
+    mask = Region(0, channel, channel, channel)
+    half = Region(channel, channel, channel, channel)
+    size = out.h * channel
+    kept_base = channel + size
+    masks = []
+    for i, (table, operand) in enumerate(halves):
+        plan = unary.copy_of(cond) if by_row else tasks.copy_plan(cond.c, 1, 1, out_trans=True, element=1)
+        plan.in_format, plan.mac, plan.kernel_config = 0, 0x10000C, 0x80
+        unary.set_table(plan, table)
+        masks.append(plan)
+        if i == 0:
+            plan.src = cond.dma()
+            tasks.choose_shape(plan)
+            kept_end = tasks.ne_source(plan, kept_base, keep=True)
+            tasks.stays(plan, mask)
+            second_at, base = kept_end, channel
+        else:
+            tasks.resident(plan, replace(masks[0].source, group=0), 0)
+            tasks.stays(plan, mask, alias=l2.ALIAS_PE_SOURCE)
+            base = _apart(channel, channel + size)
+            second_at = base + size
+        plan.holds = True
+        made.add(plan)
+        product = Plan("PE", w=out.w, h=out.h, c=out.c, kind=3, src2_format=2, pe=MULTIPLY)
+        product.broadcast1 = 2 if by_row else 0
+        product.transpose1 = product.transpose_out = not by_row
+        product.src = operand.dma()
+        end = tasks.pe_source(product, second_at, alias=0)
+        product.source, product.source2, product.src, product.src2 = mask, product.source, None, product.src
+        product.source_config = l2.SECOND_BY_DMA | l2.RESIDENT | 0x40
+        if i == 0:
+            product.source_config |= l2.FOLLOWS_NE
+        else:
+            overlap = second_at < kept_end and kept_base < end
+            product.source_config |= l2.ALIAS_NE_RESULT | (l2.ALIAS_NE_SOURCE if overlap else 0)
+        tasks.stays(product, replace(half, base=base), alias=0)
+        product.holds = True
+        made.add(product)
+    total = Plan("PE", w=out.w, h=out.h, c=out.c, kind=3, src2_format=2, pe=ADD)
+    total.transpose1 = total.transpose2 = not by_row
+    total.dst = out.dma()
+    total.patch = pe_patch(out.w, out.h, operands=2)
+    regions = [channel, base]
+    first, second = (regions[1], regions[0]) if by_row else (regions[0], regions[1])
+    tasks.resident(total, replace(half, base=first), l2.ALIAS_PE_RESULT)
+    total.source2 = replace(half, base=second)
+    tasks.streams_out(total, base + size, alias=0)
+    made.add(total)
+
+
+def _apart(first: int, base: int) -> int:
+    """Base of a second PE operand: at least four banks behind the first one's (§7.3)."""
+    while (base - first) // l2.UNIT % l2.BANKS < 4:
+        base += l2.UNIT
+    return base
+
+
+def _select_through_scratch(made: Fragment, cond: Tensor, a: Tensor, b: Tensor, out: Tensor) -> None:
+    """cond * a + (not cond) * b, every step through scratch; 0 * inf is 0 in the planar engine (numerics 7)."""
+    halves = []
+    for table, operand in (("not_zero", a), ("equals_zero", b)):
+        shape = Tensor(cond.buffer, *cond.shape)
+        mask = replace(shape, buffer=made.workspace(shape.bytes))
+        plan = unary.copy_of(cond)
+        unary.set_table(plan, table)
+        made.add(unary.ne_stream(plan, cond, mask))
+        product = Tensor(made.workspace(out.bytes), *out.shape)
+        operands = combine(made, "mul", operand, mask, product)
+        halves.append(operands)
+    made.add(two_surfaces("add", halves[0], halves[1], out, False))
+    made.evidence(Evidence.INFERRED, "a selection through scratch")
+
+
+def combine(made: Fragment, word: str, a: Tensor, b: Tensor, out: Tensor) -> Tensor:
+    """out = a op b with either operand broadcast; returns out."""
+    if a.shape == b.shape == out.shape:
+        made.add(two_surfaces(word, a, b, out, False))
+    else:
+        broadcast(word, a, b, out, False, made)
+    return out

@@ -1,0 +1,396 @@
+"""Two operands in the planar engine: same shape, broadcast, constants (spec/engine-h13 §8.3, §8.4, §13)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hexane.codegen import l2, tasks
+from hexane.codegen.fragment import Fragment, Tensor, four_dimensional
+from hexane.codegen.geometry import cores_log2, largest_shape, up
+from hexane.codegen.l2 import ALIAS_NE, SECOND_BY_DMA
+from hexane.codegen.plan import Dma, Evidence, Plan, Region
+from hexane.codegen.recipes import unary
+from hexane.codegen.recipes.registry import Context, constant, follows, fp16_bits, need_fp16, recipe, scalar
+from hexane.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from hexane.graph.ir import Op, Value
+
+OPERATIONS = {"add": 0x80000, "sub": 0xC0000, "mul": 0x80004, "maximum": 0x80008, "minimum": 0x8000C}
+COMMUTATIVE = ("add", "mul", "maximum", "minimum")
+RELU = 0x20
+RELU_SECOND = 0x10  # L2Cfg bit 4
+ONE = 0x3C00
+AXES = ("w", "h", "d", "c")  # bit order of the broadcast fields
+
+
+def with_relu(op: Op) -> tuple[Op, ...] | None:
+    """The op, with a relu behind it when nothing else takes its result."""
+    relu = follows(op, "relu")
+    return (op, relu) if relu is not None else (op,)
+
+
+def planar(op: str, big: Tensor, relu: bool, **settings: int) -> Plan:
+    """A two-operand task over ``big``'s dimensions."""
+    return Plan(
+        "PE",
+        w=big.w,
+        h=big.h,
+        c=big.c,
+        groups=big.n,
+        kind=3,
+        src2_format=2,
+        pe=OPERATIONS[op] | (RELU if relu else 0),
+        **settings,  # type: ignore[arg-type]
+    )
+
+
+@recipe("add", "sub", "mul", "maximum", "minimum", match=with_relu)
+def elementwise(ops: Sequence[Op], context: Context) -> Fragment:
+    """add, sub, mul, maximum, minimum of two computed tensors, with or without relu: planar engine."""
+    op = ops[0]
+    x, y = op.arg("x"), op.arg("y")
+    need_fp16(x, y)
+    relu = len(ops) == 2
+    out = context.tensor(ops[-1].output)
+    if x.is_constant and y.is_constant:
+        raise UnsupportedError("both operands are constants", hint="fold them before compiling")
+    if x.is_constant or y.is_constant:
+        return _with_constant(op, out, relu, context)
+    a, b = context.tensor(x), context.tensor(y)
+    if a.shape == b.shape:
+        made = Fragment()
+        made.add(two_surfaces(op.type, a, b, out, relu))
+        return made
+    return broadcast(op.type, a, b, out, relu)
+
+
+def relu_residual(op: Op) -> tuple[Op, ...] | None:
+    """x + relu(x), where nothing else takes the relu."""
+    add = follows(op, "add")
+    if add is None:
+        return None
+    other = add.arg("y") if add.arg("x") is op.output else add.arg("x")
+    return (op, add) if other is op.arg("x") and add.arg("x") is not add.arg("y") else None
+
+
+@recipe("relu", match=relu_residual, rank=5)
+def add_own_relu(ops: Sequence[Op], context: Context) -> Fragment:
+    """x + relu(x): one planar task that clamps its second operand."""
+    need_fp16(ops[0].arg("x"))
+    x, out = context.tensor(ops[0].arg("x")), context.tensor(ops[1].output)
+    made = Fragment()
+    plan = made.add(two_surfaces("add", x, x, out, False))
+    plan.l2_config = RELU_SECOND
+    return made
+
+
+def two_surfaces(op: str, a: Tensor, b: Tensor, out: Tensor, relu: bool) -> Plan:
+    """Both operands by DMA: source 1 at 0, source 2 behind it, the result behind both (§7.3)."""
+    plan = planar(op, out, relu)
+    plan.src, plan.src2, plan.dst = a.dma(), b.dma(), out.dma()
+    end = tasks.pe_source(plan, 0)
+    plan.source_config |= SECOND_BY_DMA
+    same = a.buffer == b.buffer and a.offset == b.offset
+    base = end if same else l2.second_operand_base(end)
+    plan.source2 = replace(plan.source, base=base)
+    tasks.streams_out(plan, base + end)
+    tasks.fit_pe(plan)
+    return plan
+
+
+def small_copy(made: Fragment, small: Tensor) -> tuple[Plan, int]:
+    """Bring a small operand into L2 at 0; returns the copy and the end of its region (§7.3)."""
+    plan = unary.copy_of(small)
+    plan.src = small.dma()
+    tasks.choose_shape(plan)
+    channel = l2.channel_stride(small.w, 2)
+    block = small.c * channel
+    pad = l2.pe_pad(block, channel) if small.h > 1 else 0
+    row = block + pad
+    size = small.h * row
+    region = Region(0, channel, row, block, size if small.n > 1 else 0)
+    tasks.ne_source(plan, size * small.n)
+    tasks.stays(plan, region)
+    plan.holds = True
+    made.add(plan)
+    return plan, size * small.n
+
+
+def broadcast_bits(small: Tensor, big: Tensor) -> int:
+    """One bit per axis W, H, D, C along which ``small`` has size 1 and ``big`` has not."""
+    pairs = ((small.w, big.w), (small.h, big.h), (1, 1), (small.c, big.c))
+    return sum(1 << i for i, (s, b) in enumerate(pairs) if s == 1 and b > 1)
+
+
+def broadcast(op: str, a: Tensor, b: Tensor, out: Tensor, relu: bool, made: Fragment | None = None) -> Fragment:
+    """A small operand copied into L2, then the planar task that broadcasts it."""
+    if a.shape != out.shape and b.shape == out.shape and op in COMMUTATIVE:
+        a, b = b, a
+    made = Fragment() if made is None else made
+    if a.shape == out.shape:
+        copy, end = small_copy(made, b)
+        made.add(against_resident(op, a, out, copy.result, broadcast_bits(b, a), end, relu))
+        return made
+    if b.shape == out.shape:
+        return _resident_first(made, op, a, b, out, relu)
+    raise UnsupportedError("both operands are broadcast", hint="expand one of them first")
+
+
+def against_resident(op: str, big: Tensor, out: Tensor, held: Region, bits: int, base: int, relu: bool) -> Plan:
+    """Source 1 by DMA, source 2 resident in L2 and broadcast."""
+    plan = planar(op, out, relu)
+    plan.src, plan.dst, plan.broadcast2 = big.dma(), out.dma(), bits
+    end = tasks.pe_source(plan, base, alias=ALIAS_NE)
+    plan.source2 = held
+    tasks.streams_out(plan, end, alias=0)
+    tasks.fit_pe(plan)
+    return plan
+
+
+def _resident_first(made: Fragment, op: str, small: Tensor, big: Tensor, out: Tensor, relu: bool) -> Fragment:
+    """small - big: the small operand is source 1 in L2, the other comes by DMA, as in select (appendix A)."""
+    copy, end = small_copy(made, small)
+    plan = planar(op, out, relu)
+    plan.src, plan.dst, plan.broadcast1 = big.dma(), out.dma(), broadcast_bits(small, big)
+    end = tasks.pe_source(plan, end, alias=0)
+    plan.source2, plan.source = plan.source, copy.result
+    plan.src, plan.src2 = None, plan.src
+    plan.source_config = SECOND_BY_DMA | 0x160
+    tasks.streams_out(plan, end, alias=0)
+    tasks.fit_pe(plan)
+    plan.evidence, plan.note = Evidence.INFERRED, "first operand resident in a difference"
+    made.add(plan)
+    return made
+
+
+# -- constants -------------------------------------------------------------------------------------------------------
+
+
+def _with_constant(op: Op, out: Tensor, relu: bool, context: Context) -> Fragment:
+    first = op.arg("x").is_constant
+    value: Value = op.arg("y") if first else op.arg("x")
+    data = constant(op.arg("x") if first else op.arg("y"))
+    assert data is not None
+    data = np.asarray(data, np.float16)
+    x = context.tensor(value)
+    if x.shape != out.shape:
+        raise UnsupportedError("a constant that is larger than the computed operand", hint="expand the operand first")
+    if data.size == 1 and op.type not in ("maximum", "minimum"):
+        return _scalar(op.type, x, out, float(data.reshape(-1)[0]), first, relu)
+    if data.size == 1:
+        return _clamp(op.type, x, out, float(data.reshape(-1)[0]), relu)
+    axis = single_axis(data, x)
+    if axis is not None and op.type in ("add", "sub", "mul"):
+        return per_channel(op.type, x, out, data.reshape(-1), axis, first, relu)
+    made = Fragment()
+    tensor = made.plain_constant(data)
+    if tensor.shape == x.shape:
+        a, b = (tensor, x) if first else (x, tensor)
+        made.add(two_surfaces(op.type, a, b, out, relu))
+        made.evidence(Evidence.INFERRED, "second operand from the const section")
+        return made
+    if first and op.type not in COMMUTATIVE:
+        return _resident_first(made, op.type, tensor, x, out, relu)
+    copy, end = small_copy(made, tensor)
+    made.add(against_resident(op.type, x, out, copy.result, broadcast_bits(tensor, x), end, relu))
+    return made
+
+
+def _scalar(op: str, x: Tensor, out: Tensor, value: float, first: bool, relu: bool) -> Fragment:
+    """x * v, x + v, x - v: the scale or bias field of one planar task."""
+    plan = Plan("PE", w=x.w, h=x.h, c=x.c, groups=x.n, kind=2, pe=RELU if relu else 0)
+    if op == "mul":
+        plan.scale = fp16_bits(value)
+    elif op == "add":
+        plan.bias = fp16_bits(value)
+    elif not first:
+        plan.bias = fp16_bits(-value)
+    else:
+        plan.scale, plan.bias = fp16_bits(-1.0), fp16_bits(value)
+        plan.evidence, plan.note = Evidence.INFERRED, "scale and bias away from their defaults together"
+    made = Fragment()
+    made.add(unary.pe_stream(plan, x, out))
+    return made
+
+
+def _clamp(op: str, x: Tensor, out: Tensor, value: float, relu: bool) -> Fragment:
+    """maximum or minimum with a number: a derived table (§10)."""
+    if relu:
+        raise UnsupportedError("a table cannot be followed by relu in one task")
+    made, plan = Fragment(), unary.copy_of(x)
+    unary.set_table(plan, op, value)
+    made.add(unary.ne_stream(plan, x, out))
+    return made
+
+
+def single_axis(data: np.ndarray, x: Tensor) -> str | None:
+    """ "c" or "h" when the constant varies along that axis of the 4-D view only, and W is broadcast or has size 1."""
+    shape = four_dimensional(data.shape)
+    varying = [axis for axis, extent in zip("nchw", shape) if extent > 1]
+    return varying[0] if varying in (["c"], ["h"]) else None
+
+
+def per_channel(
+    op: str, x: Tensor, out: Tensor, values: np.ndarray, axis: str, first: bool, relu: bool = False
+) -> Fragment:
+    """A constant per channel: two rows, shift and scale, as the second operand of a GOC task (§8.4, §9.11)."""
+    ones, zeros = np.ones_like(values), np.zeros_like(values)
+    shift, scale, word = {
+        "add": (values, ones, 0x80000),
+        "mul": (zeros, values, 0x80000),
+        "sub": (values, -ones if first else ones, 0xC0000),
+    }[op]
+    made = Fragment()
+    copy = made.add(two_rows(made, shift, scale))
+    c, h, walk_in, walk_out = x.c, x.h, x.dma(), out.dma()
+    if axis == "h":
+        c, h, walk_in, walk_out = x.h, x.c, _rows_as_channels(walk_in), _rows_as_channels(walk_out)
+    plan = Plan("PE", w=x.w, h=h, c=c, groups=x.n, kind=4, src2_format=2, transpose2=True)
+    plan.pe = word | (RELU if relu else 0)
+    plan.src, plan.dst = walk_in, walk_out
+    end = tasks.pe_source(plan, 2 * copy.result.row, alias=ALIAS_NE)
+    channel = copy.result.channel
+    plan.source2 = Region(0, channel, copy.result.row, channel)
+    tasks.streams_out(plan, end, alias=0)
+    tasks.fit_pe(plan)
+    made.add(plan)
+    return made
+
+
+def _rows_as_channels(dma: Dma) -> Dma:
+    return replace(dma, row=dma.plane, plane=dma.row)
+
+
+def two_rows(made: Fragment, shift: np.ndarray, scale: np.ndarray) -> Plan:
+    """T0 of a per-channel constant: [2 rows][C] from the const section to L2 at 0."""
+    count = shift.size
+    stride = up(2 * count, 64)
+    rows = np.zeros((2, stride // 2), "<f2")
+    rows[0, :count], rows[1, :count] = shift, scale
+    buffer = made.constant(rows.tobytes())
+    plan = tasks.copy_plan(1, 2, count)
+    plan.src = Dma(buffer, 0, stride, 2 * stride, 2 * stride, 2 * stride)
+    tasks.choose_shape(plan)
+    channel = l2.channel_stride(count)
+    row = channel + l2.pe_pad(channel, 0x40)
+    tasks.ne_source(plan, 2 * row)
+    tasks.stays(plan, Region(0, channel, row, channel))
+    plan.holds = True
+    return plan
+
+
+@recipe("real_div")
+def real_div(ops: Sequence[Op], context: Context) -> Fragment:
+    """real_div: reciprocal table into L2, then a planar product; by a constant, a per-channel scale."""
+    (op,) = ops
+    x, y = op.arg("x"), op.arg("y")
+    need_fp16(x, y)
+    out = context.tensor(op.output)
+    data = constant(y)
+    if data is not None:
+        a = context.tensor(x)
+        if a.shape != out.shape:
+            raise UnsupportedError("a constant that is larger than the computed operand", hint="expand the operand")
+        with np.errstate(divide="ignore"):
+            inverse = (1.0 / np.asarray(data, np.float64)).astype(np.float16)
+        if inverse.size == 1:
+            return per_channel("mul", a, out, np.repeat(inverse.reshape(-1), a.c), "c", False)
+        axis = single_axis(inverse, a)
+        if axis is None:
+            raise UnsupportedError("division by a constant that varies along more than one axis")
+        return per_channel("mul", a, out, inverse.reshape(-1), axis, False)
+    if x.is_constant:
+        raise UnsupportedError("a constant numerator", hint="write it as a product with the inverse")
+    a, b = context.tensor(x), context.tensor(y)
+    if a.shape != out.shape:
+        raise UnsupportedError("the numerator is broadcast", hint="expand it first")
+    return _divide(a, b, out)
+
+
+def _divide(a: Tensor, b: Tensor, out: Tensor) -> Fragment:
+    """T0: 1/b into L2, channels along W (one packed vector per pixel column); T1: a times it (§13, appendix A)."""
+    made = Fragment()
+    plan = tasks.copy_plan(b.c, b.h, b.w, groups=b.n, out_trans=True)
+    unary.set_table(plan, "reciprocal")
+    plan.src = b.dma()
+    tasks.choose_shape(plan)
+    channel = l2.channel_stride(b.c)
+    row = b.w * channel + (l2.pe_pad(b.w * channel, channel) if b.h > 1 else 0)
+    size = b.h * row
+    region = Region(0, channel, row, b.w * channel, size if b.n > 1 else 0)
+    tasks.ne_source(plan, size * b.n)
+    tasks.stays(plan, region)
+    plan.holds = True
+    made.add(plan)
+    product = against_resident("mul", a, out, region, broadcast_bits(b, a), size * b.n, False)
+    product.transpose2 = True
+    made.add(product)
+    return made
+
+
+@recipe("pow")
+def power(ops: Sequence[Op], context: Context) -> Fragment:
+    """pow of two computed tensors: log2 table, product of pairs, exp2 table; three neural engine tasks."""
+    (op,) = ops
+    x, y = op.arg("x"), op.arg("y")
+    need_fp16(x, y)
+    number = scalar(y)
+    made = Fragment()
+    out = context.tensor(op.output)
+    if number is not None:
+        a = context.tensor(x)
+        if number == 2.0:
+            made.add(unary.pe_stream(Plan("PE", w=a.w, h=a.h, c=a.c, groups=a.n, kind=2, pe=0x10), a, out))
+            return made
+        return _scaled_power(made, a, out, number)
+    a, b = context.tensor(x), context.tensor(y)
+    if not a.shape == b.shape == out.shape or a.n > 1:
+        raise UnsupportedError("a power with broadcast or batch", hint="expand the operands first")
+    channel = l2.channel_stride(a.w)
+    block = 2 * a.c * channel
+    row = block + (l2.pe_pad(block, channel) if a.h > 1 else 0)
+    pairs = Region(0, 2 * channel, row, block)
+    size = a.h * row
+    for i, tensor in enumerate((b, a)):
+        plan = unary.copy_of(tensor)
+        plan.src = tensor.dma()
+        if tensor is a:
+            unary.set_table(plan, "log2")
+        tasks.choose_shape(plan)
+        tasks.ne_source(plan, size, alias=tasks.STARTS if i == 0 else 0)
+        tasks.stays(plan, replace(pairs, base=i * channel))
+        plan.holds = True
+        made.add(plan)
+    product = Plan("NE", w=a.w, h=a.h, c=2 * a.c, cout=a.c, unicast=2, pairs=True, mac=tasks.MAC_PRODUCT, dpe=2)
+    product.cores_log2 = cores_log2(a.c)
+    unary.set_table(product, "exp2")
+    product.dst = out.dma()
+    product.shape = (1, 1, max(1, largest_shape(a.w, a.h)))
+    tasks.resident(product, Region(0, channel, row, block), l2.ALIAS_NE_RESULT)
+    tasks.streams_out(product, size, explicit=False, alias=0)
+    made.add(product)
+    return made
+
+
+def _scaled_power(made: Fragment, x: Tensor, out: Tensor, exponent: float) -> Fragment:
+    """x to a number: log2 table into scratch, then exp2 of the number times it (PostScale)."""
+    middle = Tensor(made.workspace(x.bytes), *x.shape)
+    first = unary.copy_of(x)
+    unary.set_table(first, "log2")
+    made.add(unary.ne_stream(first, x, middle))
+    second = unary.copy_of(x)
+    second.post_scale = fp16_bits(exponent)
+    unary.set_table(second, "exp2")
+    made.add(unary.ne_stream(second, middle, out))
+    return made
+
+
+def tensor_for(value: Value, context: Context, made: Fragment) -> Tensor:
+    """An operand as DRAM tensor, constants included."""
+    data = constant(value)
+    return context.tensor(value) if data is None else made.plain_constant(np.asarray(data, np.float16))

@@ -1,0 +1,384 @@
+"""Products with constant weights: matmul and linear, folded or not, alone or two in a row (spec/engine-h13 §13.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hexane.codegen import l2, tasks
+from hexane.codegen.epilogue import Epilogue, match_epilogue
+from hexane.codegen.fragment import Fragment, Tensor
+from hexane.codegen.geometry import L2_BYTES, is_small_source, largest_shape, patch_count, up
+from hexane.codegen.plan import Buffer, Dma, Kernel, Plan, Region
+from hexane.codegen.recipes.conv import Block, channel_blocks, dense_block, place_blocks
+from hexane.codegen.recipes.registry import Context, constant, follows, fp16_bits, need_fp16, recipe
+from hexane.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from hexane.graph.ir import Op, Value
+
+FOLD = 8
+Kernels = dict[tuple[int, int], Kernel | None]
+FOLDED_KERNEL_BYTES = 0x8000
+
+
+@dataclass(frozen=True)
+class Weights:
+    """[N, K] fp16 weights and what stands behind the product. ``uniform`` is a bias equal for all outputs."""
+
+    values: np.ndarray
+    bias: np.ndarray | None
+    uniform: int
+    epilogue: Epilogue
+
+    @property
+    def n(self) -> int:
+        return self.values.shape[0]
+
+    @property
+    def k(self) -> int:
+        return self.values.shape[1]
+
+
+def folds(m: int, n: int, k: int) -> bool:
+    """Whether the rows run as M/8 x 8 pixels (§13.1)."""
+    return m % FOLD == 0 and 8 < m <= 64 and 2 * k * n // 16 >= FOLDED_KERNEL_BYTES
+
+
+def matrix_operands(op: Op) -> tuple[Value, bool, np.ndarray, np.ndarray | None] | None:
+    """(x, transpose_x, weights [N, K], bias) of a product with a constant second operand of rank 2, else None."""
+    if op.type == "linear":
+        weight, bias = constant(op.arg("weight")), op.arg("bias")
+        if weight is None or (bias is not None and not bias.is_constant):
+            return None
+        start = None if bias is None else np.asarray(bias.data, np.float16).reshape(-1)
+        return op.arg("x"), False, np.asarray(weight, np.float16), start
+    weight = constant(op.arg("y"))
+    if weight is None or op.arg("x").is_constant or prod(weight.shape[:-2]) != 1 or weight.ndim < 2:
+        return None
+    values = np.asarray(weight, np.float16).reshape(weight.shape[-2:])
+    return op.arg("x"), bool(op.arg("transpose_x")), values if op.arg("transpose_y") else values.T, None
+
+
+def with_bias(op: Op) -> tuple[Op, ...]:
+    """The product and what its task can do behind the sums."""
+    return match_epilogue(op)
+
+
+def weights_of(ops: Sequence[Op]) -> tuple[Value, bool, Weights]:
+    found = matrix_operands(ops[0])
+    if found is None:
+        raise UnsupportedError("the second operand is computed")
+    x, transposed, values, bias = found
+    need_fp16(x)
+    uniform = 0
+    if bias is not None and np.all(bias.view(np.uint16) == bias.view(np.uint16)[0]):
+        uniform, bias = fp16_bits(float(bias[0])), None
+    return x, transposed, Weights(np.ascontiguousarray(values), bias, uniform, Epilogue.of(ops))
+
+
+@recipe("matmul", "linear", match=with_bias)
+def product(ops: Sequence[Op], context: Context) -> Fragment:
+    """matmul, linear with constant weights: turned copy into L2, then 1x1 convolutions with turned result."""
+    x, transposed, weights = weights_of(ops)
+    source, out = context.tensor(x), context.tensor(ops[-1].output)
+    made = Fragment()
+    if transposed:
+        kernels: Kernels = {}
+        for b in range(source.n * source.c):
+            x_part, y_part = as_rows(source).part(b * source.h, source.h), as_rows(out).part(b * out.h, out.h)
+            _from_transposed(made, x_part, y_part, weights, kernels)
+        return made
+    x_rows, y_rows = as_rows(source), as_rows(out)
+    _by_rows(made, x_rows, y_rows, weights)
+    return made
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A matrix in DRAM: ``m`` rows of ``k`` values, ``stride`` bytes apart."""
+
+    buffer: Buffer
+    offset: int
+    m: int
+    k: int
+    stride: int
+    total: int = 0  # bytes of the tensor that the rows are a part of, 0: of the rows
+
+    def part(self, first: int, count: int) -> Rows:
+        return replace(self, offset=self.offset + first * self.stride, m=count)
+
+    def walk(self) -> Dma:
+        """Rows as channels."""
+        size = self.m * self.stride
+        total = self.total or size
+        return Dma(self.buffer, self.offset, size, self.stride, total, total)
+
+    def folded(self) -> Dma:
+        """Row 8h + c as channel c of image row h."""
+        size = self.m * self.stride
+        return Dma(self.buffer, self.offset, FOLD * self.stride, self.stride, size, size)
+
+
+def as_rows(tensor: Tensor) -> Rows:
+    """All leading axes together are the rows: planes and batches are dense."""
+    return Rows(tensor.buffer, tensor.offset, tensor.n * tensor.c * tensor.h, tensor.w, tensor.row)
+
+
+def _by_rows(made: Fragment, x: Rows, y: Rows, weights: Weights) -> None:
+    """Cut M so that x^T, its source window and a result buffer fit L2."""
+    limit = largest_rows(x.k, y.k)
+    kernels: Kernels = {}
+    for first in range(0, x.m, limit):
+        count = min(limit, x.m - first)
+        _chunk(made, x.part(first, count), y.part(first, count), weights, kernels)
+
+
+def largest_rows(k: int, n: int) -> int:
+    """Most rows of one pass: x^T [K][M] with odd channel stride and the window of the copy's source."""
+    for m in (4096, 2048, 1024, 512, 256, 128, 64, 32, 16, 8, 1):
+        window = m * l2.ne_window(k)
+        if k * l2.odd_channel_stride(m) + max(window, 2 * min(n, 128) * l2.channel_stride(min(m, 128))) <= L2_BYTES:
+            return m
+    raise UnsupportedError(f"a product over {k} values does not fit the engine's 2 MiB buffer")
+
+
+@dataclass(frozen=True)
+class Held:
+    """x^T in L2: ``m`` = h * w pixels, ``k`` channels at ``region``; what comes next stands at ``end``.
+
+    ``walk`` is the scratch image of a staging pair, ``config`` the SourceCfg of its first reader.
+    """
+
+    region: Region
+    h: int
+    w: int
+    end: int
+    walk: Dma | None
+    config: int
+    source_end: int = 0
+
+
+def turn_in(made: Fragment, x: Rows, base: int = 0) -> Held:
+    """T0: NE copy with turned output into L2, as a staging pair (§12 item 4)."""
+    plan = tasks.copy_plan(x.m, 1, x.k, out_trans=True)
+    plan.src = x.walk()
+    tasks.choose_shape(plan)
+    channel = l2.odd_channel_stride(x.m)
+    size = x.k * channel
+    held = Region(base, channel, size, size)
+    source_end = tasks.ne_source(plan, base + size)
+    row = up(2 * x.m, 64)
+    return _staged(made, plan, held, Dma(made.workspace(x.k * row), 0, row, row, x.k * row, x.k * row), source_end)
+
+
+def fold_in(made: Fragment, x: Rows, kernel_bytes: int, base: int = 0) -> Held:
+    """T0 of a folded product: rows as M/8 x 8 pixels; row pad as the product's patch asks for."""
+    h = x.m // FOLD
+    plan = tasks.copy_plan(FOLD, h, x.k, out_trans=True)
+    plan.src = x.folded()
+    tasks.choose_shape(plan)
+    region = folded_region(base, x.k, h, kernel_bytes)
+    source_end = tasks.ne_source(plan, base + h * region.row)
+    plane = 64 * h
+    walk = Dma(made.workspace(x.k * plane), 0, 64, plane, x.k * plane, x.k * plane)
+    return _staged(made, plan, region, walk, source_end)
+
+
+def folded_region(base: int, channels: int, h: int, kernel_bytes: int) -> Region:
+    """[h][channels][8 px] with the row pad of the product that reads it."""
+    s = largest_shape(FOLD, h)
+    small = is_small_source(FOLD, h, kernel_bytes)
+    channel = l2.channel_stride(FOLD)
+    block = channels * channel
+    pad = l2.ne_pad(block, h, (4, 4, 4) if small else (s, s, s), FOLD, small=small)
+    return Region(base, channel, block + pad, block)
+
+
+def _staged(made: Fragment, plan: Plan, held: Region, walk: Dma, source_end: int) -> Held:
+    tasks.stays(plan, held)
+    plan.dst, plan.dst_staged = walk, True
+    made.add(plan)
+    end = held.base + plan.hout * held.row
+    return Held(held, plan.h, plan.c, end, walk, 0x60, source_end)
+
+
+def fold_out(made: Fragment, held: Region, m: int, y: Rows) -> None:
+    """T2 of a folded product: from pixels back to rows."""
+    plan = tasks.copy_plan(m, 1, y.k)
+    plan.dst = y.walk()
+    tasks.choose_shape(plan)
+    size = m * held.channel
+    tasks.resident(plan, Region(held.base, held.channel, size, size), l2.ALIAS_NE_RESULT)
+    plan.result, plan.result_config = Region(held.base + size), l2.AUTOMATIC
+    made.add(plan)
+
+
+def blocks_for(weights: Weights, h: int, w: int, *, transposed: bool) -> list[Block]:
+    one_patch = patch_count(w, h, largest_shape(w, h)) == 1
+    return channel_blocks(
+        weights.n,
+        weights.k,
+        table=weights.epilogue.table is not None,
+        bias=weights.bias is not None,
+        one_patch=one_patch,
+        transposed=transposed,
+    )
+
+
+def block_plan(held: Held, weights: Weights, block: Block, kernels: Kernels, *, out_trans: bool) -> Plan:
+    """One block of output channels, its kernel shared between the passes over M."""
+    rows = slice(block.first, block.first + block.count)
+    bias = None if weights.bias is None else weights.bias[rows]
+    plan = dense_block(
+        weights.k, held.w, block, weights.values[rows], bias, weights.epilogue, out_trans=out_trans, height=held.h
+    )
+    plan.kernel = kernels.setdefault((block.first, block.count), plan.kernel)
+    plan.acc_bias = weights.uniform
+    return plan
+
+
+def settle(plan: Plan) -> None:
+    assert plan.kernel is not None
+    tasks.choose_shape(plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
+
+
+def products(made: Fragment, held: Held, weights: Weights, y: Rows, kernels: Kernels) -> None:
+    """T1 ...: the blocks of output channels, ascending, each to its columns of y."""
+    blocks = blocks_for(weights, held.h, held.w, transposed=True)
+    for i, block in enumerate(blocks):
+        plan = block_plan(held, weights, block, kernels, out_trans=True)
+        plan.dst = replace(y.walk(), offset=y.offset + 2 * block.first)
+        if i == 0 and held.walk is not None:
+            plan.src, plan.src_staged = held.walk, True
+        settle(plan)
+        tasks.resident(plan, held.region, held.config if i == 0 else 0)
+        plan.result, plan.result_config = Region(held.end), l2.AUTOMATIC
+        plan.holds = i < len(blocks) - 1
+        made.add(plan)
+
+
+def folded_products(made: Fragment, held: Held, weights: Weights, base: int, kernels: Kernels) -> Region:
+    """T1 of a folded product: result [h][8 px][N channels along W], which stays in L2 at ``base``."""
+    channel = l2.channel_stride(weights.n)
+    region = Region(base, channel, FOLD * channel, held.h * FOLD * channel)
+    blocks = blocks_for(weights, held.h, held.w, transposed=True)
+    for i, block in enumerate(blocks):
+        plan = block_plan(held, weights, block, kernels, out_trans=True)
+        if i == 0 and held.walk is not None:
+            plan.src, plan.src_staged = held.walk, True
+        settle(plan)
+        tasks.resident(plan, held.region, held.config if i == 0 else 0)
+        tasks.stays(plan, replace(region, base=base + 2 * block.first), alias=0)
+        plan.holds = True
+        made.add(plan)
+    return region
+
+
+def _chunk(made: Fragment, x: Rows, y: Rows, weights: Weights, kernels: Kernels) -> None:
+    if folds(x.m, weights.n, weights.k):
+        lanes = max(b.lanes for b in blocks_for(weights, x.m // FOLD, FOLD, transposed=True))
+        held = fold_in(made, x, kernel_bytes(weights, lanes))
+        region = folded_products(made, held, weights, held.end, kernels)
+        fold_out(made, region, x.m, y)
+        return
+    products(made, turn_in(made, x), weights, y, kernels)
+
+
+def kernel_bytes(weights: Weights, lanes: int) -> int:
+    head = 128 * (weights.epilogue.table is not None) + 2 * lanes * (weights.bias is not None)
+    return up(head + 2 * lanes * weights.k, 64)
+
+
+def _from_transposed(made: Fragment, x: Rows, y: Rows, weights: Weights, kernels: Kernels) -> None:
+    """x is given as [K, M]: the product reads it directly, its first block keeps it in L2 (§7.6)."""
+    size = x.m * x.stride
+    walk = Dma(x.buffer, x.offset, size, x.stride, size, size)
+    held = Held(Region(), 1, x.k, 0, None, 0)
+    plans = []
+    for block in blocks_for(weights, 1, x.k, transposed=True):
+        plan = block_plan(held, weights, block, kernels, out_trans=True)
+        plan.src = walk
+        plan.dst = replace(y.walk(), offset=y.offset + 2 * block.first)
+        settle(plan)
+        plans.append(plan)
+    place_blocks(made, plans)
+
+
+# -- two products in a row -------------------------------------------------------------------------------------------
+
+
+def feed_forward(op: Op) -> tuple[Op, ...] | None:
+    """Product, table or relu, product, where nothing else takes what is between them."""
+    first = match_epilogue(op)
+    if len(first) == 1:
+        return None
+    second = follows(first[-1], "matmul", "linear")
+    if second is None or second.arg("x") is not first[-1].output:
+        return None
+    return (*first, *match_epilogue(second))
+
+
+@recipe("matmul", "linear", match=feed_forward, rank=5)
+def two_products(ops: Sequence[Op], context: Context) -> Fragment:
+    """Product, function, product with constant weights: the hidden map stays in L2."""
+    split = next(i for i, op in enumerate(ops) if i and op.type in ("matmul", "linear"))
+    x, turned, first = weights_of(ops[:split])
+    _, turned_again, second = weights_of(ops[split:])
+    if turned or turned_again or second.k != first.n:
+        raise UnsupportedError("a transposed operand in a chain of products")
+    source, out = as_rows(context.tensor(x)), as_rows(context.tensor(ops[-1].output))
+    made = Fragment()
+    m = source.m
+    if folds(m, first.n, first.k) and folds(m, second.n, second.k):
+        _folded_chain(made, source, out, first, second)
+    else:
+        _chain(made, source, out, first, second)
+    return made
+
+
+def _fits(*sizes: int) -> None:
+    if sum(sizes) > L2_BYTES:
+        raise UnsupportedError("the map between two products does not fit the engine's 2 MiB buffer")
+
+
+def _chain(made: Fragment, x: Rows, y: Rows, first: Weights, second: Weights) -> None:
+    channel = l2.channel_stride(x.m)
+    hidden = Region(0, channel, first.n * channel, first.n * channel)
+    size = hidden.row
+    _fits(size, x.k * l2.odd_channel_stride(x.m), x.m * l2.ne_window(x.k))
+    held = turn_in(made, x, size)
+    _hidden(made, held, first, hidden)
+    again = Held(hidden, 1, x.m, size, None, l2.ALIAS_NE_RESULT)
+    products(made, again, second, y, {})
+
+
+def _folded_chain(made: Fragment, x: Rows, y: Rows, first: Weights, second: Weights) -> None:
+    h = x.m // FOLD
+    lanes = max(b.lanes for b in blocks_for(first, h, FOLD, transposed=False))
+    lanes_again = max(b.lanes for b in blocks_for(second, h, FOLD, transposed=True))
+    hidden = folded_region(0, first.n, h, kernel_bytes(second, lanes_again))
+    size = h * hidden.row
+    _fits(size, h * (x.k * 16 + 0x50), x.m * l2.ne_window(x.k))
+    held = fold_in(made, x, kernel_bytes(first, lanes), size)
+    _hidden(made, held, first, hidden)
+    again = Held(hidden, h, FOLD, size, None, l2.ALIAS_NE_RESULT)
+    region = folded_products(made, again, second, size, {})
+    fold_out(made, region, x.m, y)
+
+
+def _hidden(made: Fragment, held: Held, weights: Weights, region: Region) -> None:
+    """The first product: its blocks side by side in L2, channels as channels."""
+    for i, block in enumerate(blocks_for(weights, held.h, held.w, transposed=False)):
+        plan = block_plan(held, weights, block, {}, out_trans=False)
+        if i == 0:
+            plan.src, plan.src_staged = held.walk, True
+        settle(plan)
+        tasks.resident(plan, held.region, held.config if i == 0 else 0)
+        tasks.stays(plan, replace(region, base=region.base + block.first * region.channel), alias=0)
+        plan.holds = True
+        made.add(plan)

@@ -1,0 +1,308 @@
+"""Products of two computed tensors: one operand becomes the kernel (spec/engine-h13 §9.7, §13.2, §13.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hexane.codegen import l2, tasks
+from hexane.codegen.epilogue import Epilogue, match_epilogue
+from hexane.codegen.fragment import Fragment, Tensor
+from hexane.codegen.geometry import L2_BYTES, ceil_log2, up
+from hexane.codegen.plan import Buffer, Dma, Evidence, Kernel, Plan, Region
+from hexane.codegen.recipes.linear import Rows, as_rows, turn_in
+from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
+from hexane.codegen.tasks import MAC_CONV
+from hexane.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from hexane.graph.ir import Op
+
+CORES = 16
+RUNTIME_KERNEL = 0x10082
+KERNEL_LIMIT = 0x10000
+SCRATCH_LANES = 8
+STAGING_RESULT = 0x1000  # bytes that the automatic buffer of a PE staging copy is taken to hold, for hazards
+
+
+def lanes_of(m: int) -> int:
+    """Rows per core, which is also the interleave of the staged operand (§13.2)."""
+    share = m // CORES
+    return min(8, max(2, share & -share))
+
+
+@recipe("matmul", match=match_epilogue, rank=20)
+def runtime_product(ops: Sequence[Op], context: Context) -> Fragment:
+    """matmul of two computed tensors: x is the kernel, w the map; rows in blocks."""
+    op = ops[0]
+    x, y = op.arg("x"), op.arg("y")
+    need_fp16(x, y)
+    if x.is_constant:
+        raise UnsupportedError("a constant first operand of a product", hint="transpose both operands and the result")
+    epilogue = Epilogue.of(ops)
+    if epilogue.relu or epilogue.table_name is not None:
+        raise UnsupportedError("a table behind a product whose kernel is computed")
+    made = Fragment()
+    a, out = context.tensor(x), context.tensor(ops[-1].output)
+    data = constant(y)
+    b = context.tensor(y) if data is None else made.plain_constant(np.asarray(data, np.float16))
+    turned_x, turned_y = bool(op.arg("transpose_x")), bool(op.arg("transpose_y"))
+    pairs = _batches(a, b, out)
+    m = a.w if turned_x else a.h
+    if m % CORES or (data is not None and len(pairs) > 1):
+        if turned_x:
+            raise UnsupportedError(f"a transposed first operand with {m} rows", hint="transpose it first")
+        for i, (rx, rw, ry) in reversed(list(enumerate(pairs))):
+            _by_single_rows(made, rx, rw, ry, turned_y, epilogue, i == len(pairs) - 1)
+        return made
+    for rx, rw, ry in reversed(pairs):
+        product(made, rx, rw, ry, turned_x=turned_x, turned_y=turned_y, scale=epilogue.scale)
+    if len(pairs) > 1:
+        made.evidence(Evidence.INFERRED, "batches of a product with staged kernels")
+    return made
+
+
+def _batches(a: Tensor, b: Tensor, out: Tensor) -> list[tuple[Rows, Rows, Rows]]:
+    """Matrices of every batch, with batch broadcast."""
+    found = []
+    for n in range(out.n):
+        for c in range(out.c):
+            triple = []
+            for tensor in (a, b, out):
+                index = (n if tensor.n > 1 else 0) * tensor.c + (c if tensor.c > 1 else 0)
+                triple.append(replace(as_rows(tensor).part(index * tensor.h, tensor.h), total=tensor.batch))
+            found.append((triple[0], triple[1], triple[2]))
+    return found
+
+
+def product(made: Fragment, x: Rows, w: Rows, y: Rows, *, turned_x: bool, turned_y: bool, scale: int = 0x3C00) -> None:
+    """One matrix product with M a multiple of 16 (§13.2)."""
+    m, k = (x.k, x.m) if turned_x else (x.m, x.k)
+    if m == CORES and not turned_x:
+        _unstaged(made, x, w, y, turned_y, scale)
+        return
+    lanes = lanes_of(m)
+    if k * lanes * 2 > KERNEL_LIMIT:
+        raise UnsupportedError(f"a computed kernel over {k} values", hint="at most 4096 with 8 rows per core")
+    per_task = CORES * lanes
+    count = -(-m // per_task)
+    start = len(made.plans)
+    planar = count == 1 and not turned_x
+    staged = stage(made, x, m, k, lanes, turned=turned_x, planar=planar)
+    after = made.plans[start] if planar else None
+    held, end = None, 0
+    if turned_y and w.k * l2.odd_channel_stride(w.m) + w.m * l2.ne_window(w.k) > L2_BYTES:
+        w = _turn_through_scratch(made, w, after)
+    elif turned_y:
+        held, end = _turn_map(made, w, after_planar=after)
+    compute(made, start, staged, w, y, held, end, m, k, lanes, scale)
+
+
+def stage(made: Fragment, x: Rows, m: int, k: int, lanes: int, *, turned: bool, planar: bool) -> Dma:
+    """x to scratch with its rows interleaved ``[M/I][K][I]``: the layout of a kernel (§9.7)."""
+    line = 2 * lanes * k
+    row = up(line, 64)
+    buffer = made.workspace(m // lanes * row)
+    total = m // lanes * row
+    walk = Dma(buffer, 0, row, row, total, total, interleave=lanes)
+    if planar:
+        plan = Plan("PE", w=k, h=1, c=m, kind=2)
+        plan.src, plan.dst = x.walk(), walk
+        end = tasks.pe_source(plan, 0)
+        plan.source = replace(plan.source, row=plan.c * plan.source.channel)
+        end = plan.source.row
+        tasks.streams_out(plan, end, explicit=False)
+    else:
+        plan = tasks.copy_plan(k, 1, m, out_trans=True) if turned else tasks.copy_plan(m, 1, k)
+        plan.src, plan.dst = x.walk(), walk
+        tasks.choose_shape(plan)
+        end = tasks.ne_source(plan, 0)
+        tasks.streams_out(plan, end, explicit=False)
+    made.add(plan)
+    return walk
+
+
+def _overlap(region: tuple[int, int], other: tuple[int, int]) -> bool:
+    return region[0] < other[1] and other[0] < region[1]
+
+
+def hazard(start: int, end: int, copy: Plan) -> int:
+    """Which region of a PE staging copy a region of the next NE task overlaps (§4.6)."""
+    result = copy.result.base
+    if _overlap((start, end), (result, result + STAGING_RESULT)):
+        return l2.ALIAS_PE_RESULT
+    return l2.ALIAS_PE_SOURCE if _overlap((start, end), (copy.source.base, result)) else 0
+
+
+def _turn_map(made: Fragment, w: Rows, *, after_planar: Plan | None) -> tuple[Region, int]:
+    """w given as [N, K]: a turned copy in L2 at 0."""
+    plan = tasks.copy_plan(w.m, 1, w.k, out_trans=True)
+    plan.src = w.walk()
+    tasks.choose_shape(plan)
+    channel = l2.odd_channel_stride(w.m)
+    size = w.k * channel
+    held = Region(0, channel, size, size)
+    end = tasks.ne_source(plan, size, alias=l2.ALIAS_NE)
+    alias = l2.ALIAS_NE
+    if after_planar is not None:
+        alias = hazard(0, size, after_planar) or 0
+        # the copy's source region is checked the same way, and waits for the neural engine besides
+        found = hazard(size, end, after_planar)
+        plan.source_config |= found
+    tasks.stays(plan, held, alias=(alias | l2.ALIAS_NE) if after_planar is not None else l2.ALIAS_NE)
+    plan.holds = True
+    made.add(plan)
+    return held, size
+
+
+def _turn_through_scratch(made: Fragment, w: Rows, after_planar: Plan | None) -> Interleaved:
+    """w given as [N, K], too large for L2: turned into scratch with interleave 8 (§13.2)."""
+    if w.k % SCRATCH_LANES:
+        raise UnsupportedError(f"a transposed operand of {w.m} x {w.k} does not fit the engine's 2 MiB buffer")
+    plan = tasks.copy_plan(w.m, 1, w.k, out_trans=True)
+    row = up(2 * SCRATCH_LANES * w.m, 64)
+    total = w.k // SCRATCH_LANES * row
+    walk = Dma(made.workspace(total), 0, row, row, total, total, interleave=SCRATCH_LANES)
+    plan.src, plan.dst = w.walk(), walk
+    tasks.choose_shape(plan)
+    end = tasks.ne_source(plan, 0, alias=l2.ALIAS_NE)
+    if after_planar is not None:
+        plan.source_config |= hazard(0, end, after_planar)
+    tasks.streams_out(plan, end, explicit=False, alias=l2.ALIAS_NE)
+    plan.holds = True
+    made.add(plan)
+    return Interleaved(walk.buffer, 0, w.k, w.m, row, interleave=SCRATCH_LANES)
+
+
+@dataclass(frozen=True)
+class Interleaved(Rows):
+    """A matrix in scratch, rows interleaved by eight."""
+
+    interleave: int = SCRATCH_LANES
+
+    def walk(self) -> Dma:
+        total = self.m // self.interleave * self.stride
+        return Dma(self.buffer, self.offset, self.stride, self.stride, total, total, interleave=self.interleave)
+
+
+def compute(
+    made: Fragment,
+    start: int,
+    staged: Dma,
+    w: Rows,
+    y: Rows,
+    held: Region | None,
+    end: int,
+    m: int,
+    k: int,
+    lanes: int,
+    scale: int,
+) -> None:
+    """Blocks of rows, the highest first; a remainder runs on fewer cores."""
+    per_task = CORES * lanes
+    rest = m % per_task
+    blocks = ([(m - rest, rest)] if rest else []) + [(r, per_task) for r in range(m - rest - per_task, -1, -per_task)]
+    n = y.k
+    staging = made.plans[start]
+    core_bytes = up(2 * k * lanes, 64)
+    for i, (first, count) in enumerate(blocks):
+        plan = Plan("NE", w=n, h=1, c=k, cout=count, mac=MAC_CONV, kernel_config=RUNTIME_KERNEL, post_scale=scale)
+        plan.cores_log2 = ceil_log2(count // lanes)
+        plan.ocg = ceil_log2(lanes)
+        plan.dst = replace(y.walk(), offset=y.offset + first * y.stride)
+        cores = 1 << plan.cores_log2
+        offsets = tuple(core * core_bytes for core in range(cores))
+        plan.kernel = Kernel(
+            b"", offsets, (core_bytes,) * cores, source=staged.buffer, offset=staged.offset + first * 2 * k
+        )
+        plan.dtid = start
+        plan.macs = count * n * k
+        if held is not None:
+            tasks.choose_shape(plan)
+            tasks.resident(plan, held, l2.ALIAS_NE_RESULT if i == 0 else 0)
+            plan.result, plan.result_config = Region(end), l2.AUTOMATIC
+        elif i == 0:
+            plan.src = w.walk()
+            tasks.choose_shape(plan)
+            after = staging if staging.unit == "PE" else None
+            keep = len(blocks) > 1
+            scratch = isinstance(w, Interleaved)
+            alias = 0 if scratch else l2.ALIAS_NE
+            end = tasks.ne_source(plan, 0, keep=keep, alias=alias)
+            tasks.streams_out(plan, end, explicit=False, alias=alias)
+            if after is not None and not scratch:
+                plan.source_config |= hazard(0, end, after) and l2.ALIAS_PE_SOURCE
+                plan.result_config |= l2.ALIAS_PE_RESULT
+        else:
+            tasks.choose_shape(plan)
+            tasks.resident(plan, replace(made.plans[-1].source, group=0), 0)
+            plan.result, plan.result_config = Region(end), l2.AUTOMATIC
+        plan.holds = i < len(blocks) - 1
+        made.add(plan)
+
+
+def _surface_kernel(plan: Plan, buffer: Buffer, offset: int, cores: int, k: int, stride: int) -> None:
+    """Kernel straight from rows of a surface: one row per core (§9.7)."""
+    size = up(2 * k, 64)
+    plan.kernel_config = RUNTIME_KERNEL
+    plan.cores_log2 = ceil_log2(cores)
+    plan.kernel = Kernel(b"", tuple(c * stride for c in range(cores)), (size,) * cores, source=buffer, offset=offset)
+
+
+def _unstaged(made: Fragment, x: Rows, w: Rows, y: Rows, turned_y: bool, scale: int) -> None:
+    """M = 16: one row per core, no staging (§13.2)."""
+    n = y.k
+    plan = Plan("NE", w=n, h=1, c=x.k, cout=x.m, mac=MAC_CONV, post_scale=scale)
+    _surface_kernel(plan, x.buffer, x.offset, x.m, x.k, x.stride)
+    plan.dst = y.walk()
+    plan.macs = x.m * n * x.k
+    if turned_y:
+        held = turn_in(made, w)
+        plan.src, plan.src_staged = held.walk, True
+        tasks.choose_shape(plan)
+        tasks.resident(plan, held.region, held.config)
+        plan.result, plan.result_config = Region(held.end), l2.AUTOMATIC
+    else:
+        plan.src = w.walk()
+        tasks.choose_shape(plan)
+        end = tasks.ne_source(plan, 0)
+        tasks.streams_out(plan, end, explicit=False)
+    made.add(plan)
+
+
+def _by_single_rows(
+    made: Fragment, x: Rows, w: Rows, y: Rows, turned_y: bool, epilogue: Epilogue, first_batch: bool
+) -> None:
+    """Any M: from the end, blocks of 1, 2, 4, 8 rows for the remainder, then sixteen, one row per core (§13.3)."""
+    m, k, n = x.m, x.k, y.k
+    held, end = (None, 0)
+    if turned_y:
+        turned = turn_in(made, w)
+        held, end = turned.region, turned.end
+        walk, config = turned.walk, turned.config
+    sizes = [1 << bit for bit in range(4) if m % CORES >> bit & 1] + [CORES] * (m // CORES)
+    at = m
+    region = held
+    for i, count in enumerate(sizes):
+        at -= count
+        plan = Plan("NE", w=n, h=1, c=k, cout=count, mac=MAC_CONV, post_scale=epilogue.scale)
+        _surface_kernel(plan, x.buffer, x.offset + at * x.stride, count, k, x.stride)
+        plan.dst = replace(y.walk(), offset=y.offset + at * y.stride)
+        plan.macs = count * n * k
+        if region is None:
+            plan.src = w.walk()
+            tasks.choose_shape(plan)
+            end = tasks.ne_source(plan, 0, keep=len(sizes) > 1)
+            tasks.streams_out(plan, end, explicit=False)
+            region = replace(plan.source, group=0)
+        else:
+            if turned_y and i == 0:
+                plan.src, plan.src_staged = walk, True
+            tasks.choose_shape(plan)
+            tasks.resident(plan, region, config if turned_y and i == 0 else 0)
+            plan.result, plan.result_config = Region(end), l2.AUTOMATIC
+        plan.holds = i < len(sizes) - 1
+        made.add(plan)

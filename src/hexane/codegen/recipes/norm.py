@@ -1,0 +1,340 @@
+"""layer_norm without and with affine parameters (spec/engine-h13 §7.3, §13)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hexane.codegen import l2, tasks
+from hexane.codegen.fragment import Fragment, Tensor
+from hexane.codegen.geometry import L2_BYTES, joint_patch, pe_patch
+from hexane.codegen.plan import Evidence, Plan, Region
+from hexane.codegen.recipes import linear
+from hexane.codegen.recipes.elementwise import OPERATIONS, against_resident, broadcast_bits, small_copy, two_surfaces
+from hexane.codegen.recipes.linear import Held, Rows, as_rows
+from hexane.codegen.recipes.reduce import cube
+from hexane.codegen.recipes.registry import Context, constant, follows, fp16_bits, need_fp16, recipe
+from hexane.codegen.recipes.softmax import load, row_values
+from hexane.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from hexane.graph.ir import Op, Value
+
+CENTRED = 0x92010  # (mean - x)^2, sum, 1 / sqrt: source 1 negated, source 2, Op 4, NL 2
+SQUARES = 0x2010
+GOC_SUBTRACT = 0xC0000
+W_AXIS, C_AXIS = 1, 8
+MEAN_ROWS = 32  # tile height of the first reduction (§4.3, TileHeight)
+
+
+def variance(w: int, h: int, c: int, count: int, epsilon: int, **settings: object) -> Plan:
+    """1 / sqrt(mean((x - mean)^2) + epsilon): source 1 the mean, source 2 the data (§8.5)."""
+    plan = Plan("PE", w=w, h=h, c=c, kind=6, src2_format=2, pe=CENTRED, epsilon=epsilon, **settings)  # type: ignore[arg-type]
+    plan.final = 1.0 / count
+    return plan
+
+
+def axes_of(op: Op) -> tuple[frozenset[str], tuple[int, ...]]:
+    shape = op.arg("x").shape
+    shift = 4 - len(shape)
+    if shift < 0:
+        raise UnsupportedError(f"a layer norm of rank {len(shape)}")
+    axes = op.arg("axes")
+    chosen = sorted(a % len(shape) for a in (range(len(shape)) if axes is None else axes))
+    return frozenset("nchw"[a + shift] for a in chosen), tuple(chosen)
+
+
+@recipe("layer_norm")
+def layer_norm(ops: Sequence[Op], context: Context) -> Fragment:
+    """layer_norm: mean, deviation and scale in L2; gamma and beta as planar tasks behind it."""
+    (op,) = ops
+    need_fp16(op.arg("x"))
+    x, y = context.tensor(op.arg("x")), context.tensor(op.output)
+    axes, _ = axes_of(op)
+    if "n" in axes:
+        raise UnsupportedError("a layer norm over the batch")
+    if not axes >= frozenset("chw"):
+        axes = frozenset(a for a in axes if getattr(x, a) > 1)
+    epsilon = fp16_bits(op.arg("epsilon"))
+    gamma, beta = (_parameter(op, name) for name in ("gamma", "beta"))
+    made = Fragment()
+    steps = [(word, data) for word, data in (("mul", gamma), ("add", beta)) if data is not None]
+    target = y if not steps else Tensor(made.workspace(y.bytes), *y.shape)
+    for n in range(x.n):
+        normalise(made, _image(x, n), _image(target, n), axes, epsilon)
+    for i, (word, data) in enumerate(steps):
+        last = i == len(steps) - 1
+        result = y if last else Tensor(made.workspace(y.bytes), *y.shape)
+        _affine(made, word, target, data, result)
+        target = result
+    return made
+
+
+def _image(x: Tensor, n: int) -> Tensor:
+    return Tensor(x.buffer, 1, x.c, x.h, x.w, offset=x.offset + n * x.batch)
+
+
+def _parameter(op: Op, name: str) -> np.ndarray | None:
+    value: Value | None = op.arg(name)
+    if value is None:
+        return None
+    data = constant(value)
+    if data is None:
+        raise UnsupportedError(f"a layer norm whose {name} is computed")
+    _, chosen = axes_of(op)
+    shape = [1] * len(op.arg("x").shape)
+    for axis, extent in zip(chosen, data.shape):
+        shape[axis] = extent
+    return np.asarray(data, np.float16).reshape(shape)
+
+
+def _affine(made: Fragment, word: str, x: Tensor, data: np.ndarray, y: Tensor) -> None:
+    small = made.plain_constant(data)
+    if small.shape == x.shape:
+        made.add(two_surfaces(word, x, small, y, False))
+        return
+    copy, end = small_copy(made, small)
+    made.add(against_resident(word, x, y, copy.result, broadcast_bits(small, x), end, False))
+
+
+def normalise(made: Fragment, x: Tensor, y: Tensor, axes: frozenset[str], epsilon: int) -> None:
+    """One image over the given axes (those longer than 1)."""
+    whole = frozenset(a for a in "chw" if getattr(x, a) > 1)
+    if not axes or not whole:
+        raise UnsupportedError("a layer norm over axes of length 1")
+    if axes == frozenset("c") and x.h == x.w == 1:
+        _channels(made, x, y, epsilon)
+    elif axes >= whole:
+        _everything(made, x, y, epsilon)
+    elif axes == frozenset("w") and x.c == 1:
+        rows_as_channels(made, as_rows(x), as_rows(y), epsilon)
+    elif axes == frozenset("w") and x.h > 1:
+        _rows(made, x, y, epsilon)
+    elif axes == frozenset("w"):
+        flat = replace(as_rows(x), m=x.c)
+        rows_as_channels(made, flat, replace(as_rows(y), m=x.c), epsilon)
+    else:
+        raise UnsupportedError(f"a layer norm over {', '.join(sorted(axes))} of a map of {x.c} x {x.h} x {x.w}")
+
+
+def _everything(made: Fragment, x: Tensor, y: Tensor, epsilon: int) -> None:
+    """Over all of C, H, W: mean at 0, reciprocal deviation at 0x20, source at 0x40 (three tasks)."""
+    if x.c == x.h == 1:
+        w, h, d, walk = x.w, 1, 1, x.dma()
+    else:
+        w, h, d, walk = x.w, x.c, x.h, cube(x)
+    count = x.c * x.h * x.w
+    mean = Plan("PE", w=w, h=h, d=d, kind=5)
+    mean.final = 1.0 / count
+    mean.src = walk
+    tasks.pe_source(mean, 0x40, keep=True)
+    source = replace(mean.source, group=0)
+    end = 0x40 + h * mean.source.row
+    if max(end, 0x40 + x.h * (x.c * l2.channel_stride(x.w) + 0x20)) + 0x1000 > L2_BYTES or x.w > 256:
+        raise UnsupportedError(f"a layer norm over {count} values does not fit the engine's 2 MiB buffer")
+    mean.tile = min(h, MEAN_ROWS)
+    single = Region(0, 0x10, 0x20, 0x10)
+    tasks.stays(mean, single)
+    mean.holds = True
+    made.add(mean)
+    bits = (w > 1) | (h > 1) << 1 | (d > 1) << 2
+    spread = variance(w, h, 1, count, epsilon, d=d, broadcast1=bits)
+    spread.patch = pe_patch(w, h, operands=2)
+    tasks.resident(spread, single, l2.ALIAS_PE_RESULT)
+    spread.source2 = source
+    tasks.stays(spread, replace(single, base=0x20), alias=0)
+    spread.holds = True
+    made.add(spread)
+    scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=4, src2_format=2, pe=GOC_SUBTRACT, broadcast2=C_AXIS)
+    scale.dst = y.dma()
+    if x.c == x.h == 1:
+        scale.patch = pe_patch(w, h, operands=2)
+        tasks.resident(scale, source, l2.ALIAS_PE_RESULT)
+    else:
+        scale.src = x.dma()
+        end = tasks.pe_source(scale, 0x40, alias=l2.ALIAS_PE_RESULT)
+    scale.source2 = single
+    tasks.streams_out(scale, end, alias=0)
+    made.add(scale)
+
+
+def _channels(made: Fragment, x: Tensor, y: Tensor, epsilon: int) -> None:
+    """Over the channels of single pixels: turned into a row and back (five tasks)."""
+    line = l2.channel_stride(x.c)
+    vector = Region(0x40, line, line, line)
+    turn = Plan("PE", c=x.c, kind=2, transpose_out=True)
+    turn.src = x.dma()
+    tasks.pe_source(turn, 0x40 + line)
+    tasks.stays(turn, vector)
+    turn.holds = True
+    made.add(turn)
+    patch = (min(8, pe_patch(x.c, 1, operands=2)[0]), 0) if x.c <= 256 else (9, 0)
+    single = Region(0, 0x10, 0x20, 0x10)
+    mean = Plan("PE", w=x.c, kind=5, patch=patch)
+    mean.final = 1.0 / x.c
+    tasks.resident(mean, vector, l2.ALIAS_PE_RESULT)
+    tasks.stays(mean, single, alias=0)
+    spread = variance(x.c, 1, 1, x.c, epsilon, broadcast1=W_AXIS)
+    spread.patch = patch
+    tasks.resident(spread, single, l2.FOLLOWS_PE)
+    spread.source2 = vector
+    tasks.stays(spread, replace(single, base=0x20), alias=0)
+    scale = Plan("PE", w=x.c, kind=4, src2_format=2, pe=GOC_SUBTRACT, transpose2=True, patch=patch)
+    tasks.resident(scale, vector, l2.ALIAS_PE_RESULT)
+    scale.source2 = single
+    tasks.stays(scale, vector, alias=0)
+    for plan in (mean, spread, scale):
+        plan.holds = True
+        made.add(plan)
+    back = Plan("PE", c=x.c, kind=2, transpose1=True, patch=pe_patch(1, 1, operands=1))
+    back.dst = y.dma()
+    tasks.resident(back, vector, l2.ALIAS_PE_RESULT)
+    tasks.streams_out(back, 0x40 + line, alias=0)
+    made.add(back)
+
+
+def _rows(made: Fragment, x: Tensor, y: Tensor, epsilon: int) -> None:
+    """Over W, several rows per channel: map A at 0, B behind it, row values at 2|A| and 0 (five tasks)."""
+    channel = l2.channel_stride(x.w)
+    block = x.c * channel
+    size = x.h * (block + l2.pe_pad(block, channel))
+    if 2 * size + max(size, x.h * x.c * 16) + 0x1000 > L2_BYTES:
+        raise UnsupportedError(f"a layer norm of a map of {x.c} x {x.h} x {x.w} does not fit the engine's 2 MiB buffer")
+    held = load(made, x)
+    step = x.c * 16
+    mean = _row_mean(x, held, row_values(x, 2 * size), l2.ALIAS_NE_RESULT)
+    made.add(mean)
+    moved = replace(held, base=size)
+    minus = Plan("PE", w=x.w, h=x.h, c=x.c, kind=3, src2_format=2, pe=OPERATIONS["sub"], broadcast2=W_AXIS)
+    minus.patch = pe_patch(x.w, x.h, operands=2)
+    tasks.resident(minus, held, l2.ALIAS_PE_RESULT)
+    minus.source2 = Region(2 * size, 16, step, step)
+    tasks.stays(minus, moved, alias=0)
+    minus.holds = True
+    made.add(minus)
+    spread = _row_mean(x, moved, row_values(x, 0), l2.ALIAS_PE_RESULT)
+    spread.pe, spread.epsilon = SQUARES, epsilon
+    made.add(spread)
+    scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=3, src2_format=2, pe=OPERATIONS["mul"], broadcast2=W_AXIS)
+    scale.transpose2 = False
+    scale.dst = y.dma()
+    scale.patch = pe_patch(x.w, x.h, operands=2)
+    tasks.resident(scale, moved, l2.ALIAS_PE_RESULT)
+    scale.source2 = Region(0, 16, step, step)
+    tasks.streams_out(scale, 2 * size, alias=0)
+    made.add(scale)
+
+
+def _row_mean(x: Tensor, held: Region, result: Region, config: int) -> Plan:
+    plan = Plan("PE", w=x.w, c=x.c, groups=x.h, kind=5)
+    plan.final = 1.0 / x.w
+    block = x.c * held.channel
+    tasks.resident(plan, Region(held.base, held.channel, block, block, held.row), config)
+    plan.patch = pe_patch(x.w, 1, operands=1)
+    tasks.stays(plan, result, alias=0)
+    plan.holds = True
+    return plan
+
+
+# -- rows as channels: matrices --------------------------------------------------------------------------------------
+
+
+def _row_statistics(made: Fragment, x: Rows, base: int, epsilon: int) -> tuple[Region, Region]:
+    """Mean at 0 and reciprocal deviation behind it, both turned into rows; x is kept at ``base``."""
+    line = l2.channel_stride(x.m)
+    vector = Region(0, line, line, line)
+    mean = Plan("PE", w=x.k, c=x.m, kind=5, transpose_out=True)
+    mean.final = 1.0 / x.k
+    mean.src = x.walk()
+    tasks.pe_source(mean, base, keep=True)
+    mean.patch = (min(mean.patch[0], 8), 0)
+    tasks.stays(mean, vector)
+    mean.holds = True
+    made.add(mean)
+    source = replace(mean.source, group=0)
+    spread = variance(x.k, 1, x.m, x.k, epsilon, broadcast1=W_AXIS, transpose1=True, transpose_out=True)
+    spread.patch = pe_patch(x.k, 1, operands=2)
+    tasks.resident(spread, vector, l2.ALIAS_PE_RESULT)
+    spread.source2 = source
+    tasks.stays(spread, replace(vector, base=line), alias=0)
+    spread.holds = True
+    made.add(spread)
+    return vector, source
+
+
+def _scaled(x: Rows, source: Region, vector: Region) -> Plan:
+    plan = Plan("PE", w=x.k, c=x.m, kind=4, src2_format=2, pe=GOC_SUBTRACT, transpose2=True)
+    plan.patch = pe_patch(x.k, 1, operands=2)
+    tasks.resident(plan, source, l2.ALIAS_PE_RESULT)
+    plan.source2 = vector
+    return plan
+
+
+def rows_as_channels(made: Fragment, x: Rows, y: Rows, epsilon: int) -> None:
+    """Over the last axis of a matrix: rows as channels, cut into runs that fit L2 (three tasks)."""
+    channel = l2.channel_stride(x.k)
+    most = (L2_BYTES - 0x8000) // (channel + 64)
+    if most < 1:
+        raise UnsupportedError(f"a layer norm over rows of {x.k}")
+    start = len(made.plans)
+    for first in range(0, x.m, most):
+        part, target = x.part(first, min(most, x.m - first)), y.part(first, min(most, x.m - first))
+        base = 2 * l2.channel_stride(part.m)
+        vector, source = _row_statistics(made, part, base, epsilon)
+        scale = _scaled(part, source, vector)
+        scale.dst = target.walk()
+        tasks.streams_out(scale, base + source.row, explicit=False, alias=0)
+        made.add(scale)
+    for plan in made.plans[start:]:
+        plan.evidence, plan.note = Evidence.INFERRED, "layer norm of a projection, result by DMA"
+
+
+def projection(op: Op) -> tuple[Op, ...] | None:
+    """layer_norm whose result only a product with constant weights takes."""
+    product = follows(op, "matmul", "linear")
+    if product is None or product.arg("x") is not op.output or op.arg("gamma") or op.arg("beta"):
+        return None
+    return (op, *linear.with_bias(product))
+
+
+@recipe("layer_norm", match=projection, rank=5)
+def norm_projection(ops: Sequence[Op], context: Context) -> Fragment:
+    """layer_norm over the last axis of a matrix, then a product with constant weights: all in L2."""
+    op = ops[0]
+    need_fp16(op.arg("x"))
+    tensor = context.tensor(op.arg("x"))
+    axes, _ = axes_of(op)
+    if axes != frozenset("w") or tensor.n * tensor.c != 1 or tensor.h == 1:
+        raise UnsupportedError("a layer norm over other axes than the last of a matrix")
+    _, turned, weights = linear.weights_of(ops[1:])
+    x, y = as_rows(tensor), as_rows(context.tensor(ops[-1].output))
+    if turned or linear.folds(x.m, weights.n, weights.k):
+        raise UnsupportedError("a folded or transposed product behind a layer norm")
+    made = Fragment()
+    epsilon = fp16_bits(op.arg("epsilon"))
+    line = l2.channel_stride(x.m)
+    odd = l2.odd_channel_stride(x.m)
+    turned_at = 2 * line
+    map_at = turned_at + x.k * odd
+    channel = l2.channel_stride(x.k)
+    size = x.m * channel
+    if map_at + 2 * size + 0x1000 > L2_BYTES:
+        raise UnsupportedError("a layer norm and its product do not fit the engine's 2 MiB buffer")
+    vector, source = _row_statistics(made, x, map_at + size, epsilon)
+    scale = _scaled(x, source, vector)
+    held = Region(map_at, channel, size, size)
+    tasks.stays(scale, held, alias=0)
+    scale.holds = True
+    turn = tasks.copy_plan(x.m, 1, x.k, out_trans=True)
+    scale.patch = joint_patch(0)
+    made.add(scale)
+    tasks.resident(turn, held, l2.FOLLOWS_PE)
+    columns = Region(turned_at, odd, x.k * odd, x.k * odd)
+    tasks.stays(turn, columns, alias=0)
+    turn.holds = True
+    made.add(turn)
+    linear.products(made, Held(columns, 1, x.m, map_at, None, l2.ALIAS_NE_RESULT), weights, y, {})
+    return made

@@ -1,0 +1,293 @@
+"""Reductions: planes and rows in the planar engine, channels in the neural engine (spec/engine-h13 §8.5, §13)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from hexane.codegen import l2, tasks
+from hexane.codegen.fragment import Fragment, Tensor
+from hexane.codegen.geometry import pe_patch, up
+from hexane.codegen.plan import Dma, Plan, Region
+from hexane.codegen.recipes import unary
+from hexane.codegen.recipes.registry import Context, need_fp16, recipe
+from hexane.codegen.tasks import MAC_MAXIMUM
+from hexane.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from hexane.graph.ir import Op
+
+PAD_MOST_NEGATIVE = 4  # L2Cfg: maxima pad with the most negative number (§4.6)
+SUM, MAXIMUM = 0, 2
+FOLD_WIDTH = 128
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """What is done along the axes: PE mode, factor behind the sum, Op on the operand (square)."""
+
+    mode: int = SUM
+    mean: bool = False
+    square: bool = False
+    finish: int = 0  # NonlinearMode
+    epsilon: int = 0
+
+    @property
+    def word(self) -> int:
+        return self.mode | (4 << 2 if self.square else 0) | self.finish << 12
+
+    @property
+    def config(self) -> int:
+        return PAD_MOST_NEGATIVE if self.mode == MAXIMUM else 0
+
+    def factor(self, count: int) -> float:
+        return 1.0 / count if self.mean else 1.0
+
+
+REDUCTIONS = {
+    "reduce_sum": Reduction(),
+    "reduce_mean": Reduction(mean=True),
+    "reduce_max": Reduction(MAXIMUM),
+    "reduce_sum_square": Reduction(square=True),
+}
+
+
+def reduced_axes(op: Op) -> frozenset[str]:
+    """The axes of the 4-D view that an op reduces."""
+    shape = op.arg("x").shape
+    axes = op.arg("axes")
+    chosen = range(len(shape)) if axes is None else axes
+    shift = 4 - len(shape)
+    if shift < 0:
+        raise UnsupportedError(f"a reduction of rank {len(shape)}")
+    return frozenset("nchw"[(a % len(shape)) + shift] for a in chosen)
+
+
+def fold_row(plan: Plan, count: int) -> None:
+    """A row of 128 or more values runs as 4 x W/4 (§13, folding of long reductions)."""
+    plan.w, plan.h = count // 4, 4
+    plan.wout, plan.hout = plan.w, plan.h
+    plan.tile = 4
+
+
+def folds(width: int) -> bool:
+    return width >= FOLD_WIDTH and width % 4 == 0
+
+
+@recipe(*REDUCTIONS)
+def reduction(ops: Sequence[Op], context: Context) -> Fragment:
+    """reduce_sum, mean, max, sum_square: planar engine; a maximum over channels in the neural engine."""
+    (op,) = ops
+    need_fp16(op.arg("x"))
+    kind = REDUCTIONS[op.type]
+    x, axes = context.tensor(op.arg("x")), reduced_axes(op)
+    out = context.tensor(op.output)
+    if not op.arg("keep_dims"):
+        out = kept(out, x, axes)
+    axes = frozenset(a for a in axes if getattr(x, a) > 1)
+    made = Fragment()
+    if "n" in axes:
+        raise UnsupportedError("a reduction over the batch")
+    if not axes:
+        if kind.square:
+            raise UnsupportedError("a square sum over axes of length 1", hint="write it as a square")
+        made.add(unary.ne_stream(unary.copy_of(x), x, out))
+        return made
+    _LOWER[axes](made, x, out, kind)
+    return made
+
+
+def kept(out: Tensor, x: Tensor, axes: frozenset[str]) -> Tensor:
+    """The result seen with its reduced axes kept; only where its bytes stand the same either way."""
+    shape = [1 if a in axes else int(getattr(x, a)) for a in "nchw"]
+    view = Tensor(out.buffer, shape[0], shape[1], shape[2], shape[3], out.element)
+    if (view.shape == out.shape) or (max(view.shape) == 1 == max(out.shape)):
+        return view
+    flat = [extent for extent in shape if extent > 1]
+    dense = [extent for extent in out.shape if extent > 1]
+    # same extents in order and the same innermost extent give the same bytes
+    if flat == dense and (not flat or (view.w == out.w)):
+        return view
+    raise UnsupportedError("a reduction whose result drops axes and changes its layout", hint="keep_dims=true")
+
+
+def plane(made: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
+    """Over H and W (or one of them, where the other has size 1): one PE task."""
+    plan = Plan("PE", w=x.w, h=x.h, c=x.c, groups=x.n, kind=5, pe=kind.word, l2_config=kind.config)
+    plan.final, plan.epsilon = kind.factor(x.h * x.w), kind.epsilon
+    plan.src, plan.dst = x.dma(), out.dma()
+    if x.h == 1 and folds(x.w):
+        fold_row(plan, x.w)
+        plan.src = replace(plan.src, row=x.w // 2)
+        plan.patch = pe_patch(plan.w, plan.h, operands=1)
+        channel = l2.channel_stride(x.w)
+        plan.source = Region(0, channel, x.w // 2, x.c * channel, x.c * channel)
+        plan.source_config = tasks.source_config(plan, tasks.STARTS)
+        tasks.streams_out(plan, x.c * channel, explicit=False)
+    else:
+        end = tasks.pe_source(plan, 0)
+        tasks.streams_out(plan, end, explicit=False)
+        tasks.fit_pe(plan)
+    made.add(plan)
+
+
+def rows(made: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
+    """Over W with H > 1: rows are groups."""
+    if x.h == 1:
+        plane(made, x, out, kind)
+        return
+    for n in range(x.n):
+        plan = Plan("PE", w=x.w, c=x.c, groups=x.h, kind=5, pe=kind.word, l2_config=kind.config)
+        plan.final, plan.epsilon = kind.factor(x.w), kind.epsilon
+        plan.src = Dma(x.buffer, x.offset + n * x.batch, x.batch, x.plane, x.batch, x.row)
+        plan.dst = Dma(out.buffer, out.offset + n * out.batch, out.batch, out.plane, out.batch, out.row)
+        end = tasks.pe_source(plan, 0)
+        tasks.streams_out(plan, end, explicit=False)
+        tasks.fit_pe(plan)
+        made.add(plan)
+
+
+def channels(made: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
+    """Over C: a maximum in the neural engine; a sum over turned rows in the planar engine."""
+    if kind.mode == MAXIMUM:
+        channel_maximum(made, x, out)
+    elif x.h == x.w == 1:
+        _pixel(made, x, out, kind)
+    else:
+        _channel_sum(made, x, out, kind)
+
+
+def channel_maximum(made: Fragment, x: Tensor, out: Tensor) -> None:
+    """One NE task: U = C inputs of one output combine by maximum (OpMode 3)."""
+    for n in range(x.n):
+        plan = Plan("NE", w=x.w, h=x.h, c=x.c, cout=1, unicast=x.c, mac=MAC_MAXIMUM, l2_config=PAD_MOST_NEGATIVE)
+        plan.src, plan.dst = x.dma(n * x.batch), out.dma(n * out.batch)
+        tasks.choose_shape(plan)
+        plan.shape = (0, 0, plan.shape[2])
+        end = tasks.ne_source(plan, 0)
+        tasks.streams_out(plan, end)
+        made.add(plan)
+
+
+def _pixel(made: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
+    """Over C of one pixel: channels run along H."""
+    plan = Plan("PE", w=1, h=x.c, c=1, groups=x.n, kind=5, pe=kind.word, l2_config=kind.config)
+    plan.final, plan.epsilon = kind.factor(x.c), kind.epsilon
+    plan.src = Dma(x.buffer, x.offset, x.plane, x.plane, x.batch, x.batch)
+    plan.dst = out.dma()
+    end = tasks.pe_source(plan, 0)
+    tasks.streams_out(plan, end, explicit=False)
+    made.add(plan)
+
+
+def _channel_sum(made: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
+    """Turned copy into L2 ([H][W][C]), then a PE reduction over its rows with turned result (§13)."""
+    for n in range(x.n):
+        turn = tasks.copy_plan(x.c, x.h, x.w, out_trans=True)
+        turn.src = x.dma(n * x.batch)
+        tasks.choose_shape(turn)
+        staged = x.h == 1
+        channel = l2.odd_channel_stride(x.c) if staged else l2.channel_stride(x.c)
+        block = x.w * channel
+        row = block + (_turned_pad(block, channel) if x.h > 1 else 0)
+        size = x.h * row
+        held = Region(0, channel, row, block)
+        tasks.ne_source(turn, size)
+        tasks.stays(turn, held)
+        if staged:
+            line = up(2 * x.w, 64)
+            turn.dst = Dma(made.workspace(x.c * line), 0, line, line, x.c * line, x.c * line)
+            turn.dst_staged = True
+        turn.holds = not staged
+        made.add(turn)
+        plan = Plan("PE", w=x.c, c=x.w, groups=x.h, kind=5, pe=kind.word, transpose_out=True)
+        plan.final, plan.epsilon = kind.factor(x.c), kind.epsilon
+        if staged:
+            plan.src, plan.src_staged = turn.dst, True
+        walk = out.dma(n * out.batch)
+        plan.dst = Dma(walk.buffer, walk.offset, out.plane, out.plane, out.plane, out.row)
+        tasks.resident(plan, Region(0, channel, block, block, row if x.h > 1 else 0), l2.ALIAS_NE_RESULT)
+        if staged:
+            plan.source_config |= 0x40
+        if folds(x.c):
+            fold_row(plan, x.c)
+            plan.source = Region(0, channel, x.c // 2, block, plan.source.group)
+            plan.tile = 4
+        plan.patch = pe_patch(plan.w, plan.h, operands=1)
+        narrow = l2.channel_stride(x.w)
+        total = x.h * narrow
+        plan.result = (
+            Region(size, narrow, total, narrow, 0) if x.h > 1 else Region(size, narrow, narrow, narrow, narrow)
+        )
+        plan.result_config = l2.KEPT
+        made.add(plan)
+
+
+def _turned_pad(block: int, channel: int) -> int:
+    return 0 if channel > 0x80 else l2.pe_pad(block, 0x40)
+
+
+def everything(made: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
+    """Over C, H and W: the map seen as C = 1, H = C, D = H."""
+    if x.h == 1 or x.w == 1 or x.c == 1:
+        raise UnsupportedError("a reduction over channels and part of the plane")
+    plan = Plan("PE", w=x.w, h=x.c, c=1, d=x.h, groups=x.n, kind=5, pe=kind.word, l2_config=kind.config)
+    plan.final, plan.epsilon = kind.factor(x.c * x.h * x.w), kind.epsilon
+    plan.src = cube(x)
+    plan.dst = out.dma()
+    end = tasks.pe_source(plan, 0)
+    tasks.streams_out(plan, end, explicit=False)
+    tasks.fit_pe(plan)
+    made.add(plan)
+
+
+def cube(x: Tensor) -> Dma:
+    """A whole map as C = 1, H = C, D = H (§13, reduce over C, H, W)."""
+    return Dma(x.buffer, x.offset, x.plane, x.batch, x.row, x.batch)
+
+
+def columns(made: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
+    """Over H with W > 1: turned copy, PE reduction with columns as groups, turned copy back (§13)."""
+    if x.w == 1:
+        plane(made, x, out, kind)
+        return
+    for n in range(x.n):
+        turn = tasks.copy_plan(x.h, x.c, x.w, out_trans=True)
+        turn.src = replace(x.dma(n * x.batch), row=x.plane, plane=x.row)
+        tasks.choose_shape(turn)
+        channel = l2.channel_stride(x.h)
+        block = x.w * channel
+        size = x.c * block
+        tasks.ne_source(turn, size)
+        tasks.stays(turn, Region(0, channel, block, block))
+        turn.holds = True
+        made.add(turn)
+        plan = Plan("PE", w=x.h, c=x.c, groups=x.w, kind=5, pe=kind.word, l2_config=kind.config)
+        plan.final, plan.epsilon = kind.factor(x.h), kind.epsilon
+        tasks.resident(plan, Region(0, block, block, block, channel), l2.ALIAS_NE_RESULT)
+        plan.patch = pe_patch(plan.w, plan.h, operands=1)
+        if folds(x.h):
+            fold_row(plan, x.h)
+            plan.source = Region(0, block, x.h // 2, block, channel)
+            plan.patch = pe_patch(plan.w, plan.h, operands=1)
+        group = x.c * 16
+        tasks.stays(plan, Region(size, 16, x.w * group, group, group), alias=0)
+        plan.holds = True
+        made.add(plan)
+        back = tasks.copy_plan(x.w, x.c, 1, out_trans=True)
+        back.dst = replace(out.dma(n * out.batch), row=out.plane, plane=out.plane)
+        back.shape = tasks.transposing_shape(back.c, back.w, back.h, interleaved=False)
+        back.tile = tasks.patch_row(back)
+        tasks.resident(back, Region(size, group, 16, group), l2.ALIAS_PE_RESULT)
+        back.result, back.result_config = Region(size + x.w * group), l2.AUTOMATIC
+        made.add(back)
+
+
+_LOWER = {
+    frozenset("hw"): plane,
+    frozenset("h"): columns,
+    frozenset("w"): rows,
+    frozenset("c"): channels,
+    frozenset("chw"): everything,
+}

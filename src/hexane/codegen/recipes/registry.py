@@ -1,0 +1,126 @@
+"""Which recipe takes which ops, and the helpers that every recipe needs to look at operands.
+
+A recipe is declared by a decorator on the function that makes its tasks::
+
+    @recipe("add", "sub", evidence=Evidence.APPLE)
+    def elementwise(ops, context): ...
+
+``match`` sees the first op and returns the run of ops that the recipe takes (or None); without one, the recipe takes
+the op alone. Recipes are tried in order of ``rank``, then of declaration; the first that does not raise
+``UnsupportedError`` wins. The docstring's first line is what reports say of the recipe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hexane.codegen.fragment import Fragment, Tensor, tensor_of
+from hexane.codegen.plan import Buffer, Space
+from hexane.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from hexane.graph.ir import Op, Value
+
+Match = Callable[["Op"], "tuple[Op, ...] | None"]
+Lower = Callable[["Sequence[Op]", "Context"], Fragment]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    name: str
+    heads: tuple[str, ...]
+    match: Match
+    lower: Lower
+    rank: int
+
+    @property
+    def doc(self) -> str:
+        return (self.lower.__doc__ or "").partition("\n")[0]
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a recipe may ask of its surroundings: the dialect, and where values stand."""
+
+    dialect: str = "default"
+
+    def tensor(self, value: Value) -> Tensor:
+        """A runtime value as a plain tensor in DRAM."""
+        if value.is_constant:
+            raise UnsupportedError(f"{value.name} is a constant where the engine needs a tensor that is computed")
+        return tensor_of(Buffer(value.name, Space.SURFACE), value.shape, value.dtype)
+
+
+_BY_HEAD: dict[str, list[Recipe]] = {}
+
+
+def _alone(op: Op) -> tuple[Op, ...]:
+    return (op,)
+
+
+def recipe(*heads: str, match: Match = _alone, rank: int = 10) -> Callable[[Lower], Lower]:
+    """Declare a recipe for ops of these types; lower ranks are tried first."""
+
+    def declare(lower: Lower) -> Lower:
+        made = Recipe(lower.__name__, heads, match, lower, rank)
+        for head in heads:
+            _BY_HEAD.setdefault(head, []).append(made)
+            _BY_HEAD[head].sort(key=lambda r: r.rank)
+        return lower
+
+    return declare
+
+
+def recipes_for(head: str) -> Sequence[Recipe]:
+    return _BY_HEAD.get(head, ())
+
+
+def all_recipes() -> list[Recipe]:
+    return list(dict.fromkeys(r for rows in _BY_HEAD.values() for r in rows))
+
+
+# -- looking at operands ---------------------------------------------------------------------------------------------
+
+
+def only_user(value: Value) -> Op | None:
+    """The one op that takes the value, when nothing else does."""
+    users = value.users
+    return users[0] if len(users) == 1 and not value.is_output else None
+
+
+def follows(op: Op, *types: str) -> Op | None:
+    """The only user of the op's result, when it is one of these types."""
+    user = only_user(op.output)
+    return user if user is not None and user.type in types else None
+
+
+def constant(value: Value) -> np.ndarray | None:
+    """The values of a constant operand as fp16, None for a tensor that is computed."""
+    if not value.is_constant:
+        return None
+    return np.asarray(value.data)
+
+
+def scalar(value: Value) -> float | None:
+    """The value of a constant that is the same everywhere (also of a whole tensor of equal values)."""
+    data = constant(value)
+    if data is None or data.size == 0:
+        return None
+    first = data.reshape(-1)[0]
+    return float(first) if data.size == 1 else None
+
+
+def fp16_bits(value: float) -> int:
+    """The bits of a number as fp16."""
+    with np.errstate(over="ignore"):
+        return int(np.float16(value).view(np.uint16))
+
+
+def need_fp16(*values: Value) -> None:
+    for value in values:
+        if value.dtype != "fp16":
+            raise UnsupportedError(f"{value.name} is {value.dtype}; the engine computes in fp16")

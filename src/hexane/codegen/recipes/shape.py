@@ -1,0 +1,301 @@
+"""Moving data: transpose, slice, split, concat, reshape as strided copies (spec/engine-h13 §6, §13, §14.5 to §14.7)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import TYPE_CHECKING
+
+from hexane.codegen import tasks
+from hexane.codegen.fragment import Fragment, Tensor, four_dimensional
+from hexane.codegen.geometry import up
+from hexane.codegen.plan import Buffer, Dma, Evidence, Plan, Region
+from hexane.codegen.recipes.registry import Context, recipe
+from hexane.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from hexane.graph.ir import Op
+
+MOST_GROUPS = 8191
+AXES = 4
+
+
+@dataclass(frozen=True)
+class Walk:
+    """A tensor as four axes with byte strides, innermost last; ``strides[3]`` is the element size."""
+
+    buffer: Buffer
+    offset: int
+    extents: tuple[int, int, int, int]
+    strides: tuple[int, int, int, int]
+    total: int
+    element: int = 2
+
+    @classmethod
+    def of(cls, x: Tensor) -> Walk:
+        return cls(x.buffer, x.offset, x.shape, (x.batch, x.plane, x.row, x.element), x.batch, x.element)
+
+    def permuted(self, order: Sequence[int]) -> Walk:
+        return replace(
+            self,
+            extents=tuple(self.extents[i] for i in order),  # type: ignore[arg-type]
+            strides=tuple(self.strides[i] for i in order),  # type: ignore[arg-type]
+        )
+
+    def sliced(self, axis: int, begin: int, size: int, step: int = 1) -> Walk:
+        extents, strides = list(self.extents), list(self.strides)
+        offset = self.offset + begin * strides[axis]
+        extents[axis] = size
+        strides[axis] *= step
+        return replace(self, offset=offset, extents=tuple(extents), strides=tuple(strides))  # type: ignore[arg-type]
+
+    @property
+    def aligned(self) -> bool:
+        """Whether a DMA can walk it: W contiguous, everything else in multiples of 64 bytes."""
+        outer = [s for s, e in zip(self.strides[:3], self.extents) if e > 1]
+        return self.strides[3] == self.element and not self.offset % 64 and not any(s % 64 for s in outer)
+
+
+def _dma(walk: Walk, group: int, channel: int, row: int) -> Dma:
+    """The walk with its axes in the roles of groups, channels and rows."""
+    strides = walk.strides
+    wide = strides[group] if walk.extents[group] > 1 else walk.total
+    return Dma(walk.buffer, walk.offset, strides[row], strides[channel], wide, wide, walk.element)
+
+
+def straight(made: Fragment, source: Walk, target: Walk) -> Plan:
+    """One NE copy whose innermost axis stays innermost; axes are the target's."""
+    n, c, h, w = target.extents
+    if source.extents != target.extents:
+        raise UnsupportedError("a copy between different extents")
+    if not (source.aligned and target.aligned):
+        raise UnsupportedError("a copy to or from a column that is not a multiple of 32 pixels")
+    if n > MOST_GROUPS:
+        raise UnsupportedError(f"a batch of {n} in one copy")
+    plan = tasks.copy_plan(c, h, w, groups=n, element=source.element)
+    if source.element == 1:
+        plan.out_format = 0
+    plan.src, plan.dst = _dma(source, 0, 1, 2), _dma(target, 0, 1, 2)
+    tasks.choose_shape(plan)
+    end = tasks.ne_source(plan, 0)
+    tasks.streams_out(plan, end)
+    if n > 1:
+        plan.evidence, plan.note = Evidence.INFERRED, "a copy with groups"
+    return made.add(plan)
+
+
+def turned(made: Fragment, source: Walk, order: Sequence[int], target: Walk) -> Plan:
+    """One NE copy with turned output: the target's innermost axis is not the source's (§6, §8.2).
+
+    ``order[i]`` is the source axis that becomes axis i of the target. The source's innermost axis W and the axis that
+    takes its place run as W and C; the other two as H and groups.
+    """
+    inner = order[3]
+    rest = [axis for axis in range(4) if axis not in (3, inner)]
+    # groups: the outer one of the two others, unless it is the only one that is larger than 1
+    group, row = rest
+    if source.extents[row] == 1 and source.extents[group] > 1:
+        group, row = row, group
+    place = {axis: i for i, axis in enumerate(order)}
+    groups = source.extents[group]
+    if source.element != 2:
+        raise UnsupportedError("a turned copy of 8-bit data")
+    if groups > MOST_GROUPS:
+        raise UnsupportedError(f"{groups} groups in one copy")
+    if not (source.aligned and target.aligned):
+        raise UnsupportedError("a copy to or from a column that is not a multiple of 32 pixels")
+    plan = tasks.copy_plan(source.extents[inner], source.extents[row], source.extents[3], groups=groups, out_trans=True)
+    plan.src = _dma(source, group, inner, row)
+    plan.dst = _dma(target, place[group], place[3], place[row])
+    tasks.choose_shape(plan)
+    end = tasks.ne_source(plan, 0)
+    channel = up(2 * plan.c, 16)
+    block = plan.w * channel
+    if plan.tile == plan.hout and end + plan.h * block <= 0x200000:
+        plan.result = Region(end, channel, block, block, block)
+        plan.result_config = 0x142 | tasks.result_alias(plan)
+    else:
+        tasks.streams_out(plan, end, explicit=False)
+    if groups > 1:
+        plan.evidence, plan.note = Evidence.INFERRED, "a copy with groups"
+    return made.add(plan)
+
+
+def permute(made: Fragment, source: Walk, order: Sequence[int], target: Walk) -> None:
+    """``target`` axis i = ``source`` axis ``order[i]``; axes of one element may stand anywhere."""
+    if source.extents[order[3]] == 1 and source.extents[3] == 1:
+        order = _keep_inner(order)
+    if order[3] == 3:
+        straight(made, source.permuted(order), target)
+    else:
+        turned(made, source, order, target)
+
+
+def _keep_inner(order: Sequence[int]) -> Sequence[int]:
+    """Both innermost axes have one element: exchange them, so that no turn is needed."""
+    at = list(order).index(3)
+    fixed = list(order)
+    fixed[at], fixed[3] = fixed[3], 3
+    return fixed
+
+
+@recipe("transpose")
+def transpose(ops: Sequence[Op], context: Context) -> Fragment:
+    """transpose: one strided neural engine copy, with turned output when the last axis moves."""
+    (op,) = ops
+    x, y = context.tensor(op.arg("x")), context.tensor(op.output)
+    rank = len(op.arg("x").shape)
+    perm = [p % rank for p in op.arg("perm")]
+    if rank > AXES:
+        raise UnsupportedError(f"a transposition of rank {rank}")
+    shift = AXES - rank
+    order = [*range(shift), *(p + shift for p in perm)]
+    made = Fragment()
+    permute(made, Walk.of(x), order, Walk.of(y))
+    return made
+
+
+# -- slices ----------------------------------------------------------------------------------------------------------
+
+
+def slice_to(made: Fragment, x: Tensor, begin: Sequence[int], step: Sequence[int], y: Tensor) -> None:
+    """y = x[begin : : step] over the four axes."""
+    walk = Walk.of(x)
+    for axis in range(3):
+        walk = walk.sliced(axis, begin[axis], y.shape[axis], step[axis])
+    if step[3] == 1 and begin[3] * x.element % 64 == 0:
+        straight(made, walk.sliced(3, begin[3], y.w), Walk.of(y))
+        return
+    # columns that no DMA reaches: turn, so that they become planes, and turn back (§14.7)
+    n, c, h = y.n, y.c, y.h
+    line = up(2 * c, 64)
+    buffer = made.workspace(n * h * x.w * line)
+    plane = h * line
+    middle = Walk(buffer, 0, (n, x.w, h, c), (x.w * plane, plane, line, 2), x.w * plane)
+    turned(made, replace(walk, extents=(n, c, h, x.w)), (0, 3, 2, 1), middle)
+    turned(made, middle.sliced(1, begin[3], y.w, step[3]), (0, 3, 2, 1), Walk.of(y))
+
+
+@recipe("slice_by_size", "slice_by_index")
+def slices(ops: Sequence[Op], context: Context) -> Fragment:
+    """slice_by_size, slice_by_index: one strided copy; columns at other than multiples of 32 by turning twice."""
+    (op,) = ops
+    x, y = context.tensor(op.arg("x")), op.output
+    shape = op.arg("x").shape
+    begin, step = slice_bounds(op, shape)
+    shift = AXES - len(shape)
+    kept = tuple(len(range(b, e, s)) for (b, e), s in zip(begin, step))
+    out = replace_shape(context.tensor(y), kept)
+    made = Fragment()
+    lead = [0] * shift
+    slice_to(made, x, [*lead, *(b for b, _ in begin)], [*(1 for _ in lead), *step], out)
+    return made
+
+
+def slice_bounds(op: Op, shape: tuple[int, ...]) -> tuple[list[tuple[int, int]], list[int]]:
+    """((begin, end) per axis, step per axis) with negative indices and masks resolved."""
+    begin = op.arg("begin")
+    if not isinstance(begin, (tuple, list)):
+        raise UnsupportedError("a slice whose bounds are computed")
+    if op.type == "slice_by_size":
+        size = op.arg("size")
+        starts = [b + e if b < 0 else b for b, e in zip(begin, shape)]
+        return [(b, e if s == -1 else b + s) for b, s, e in zip(starts, size, shape)], [1] * len(shape)
+    rank = len(shape)
+    step = list(op.arg("stride") or [1] * rank)
+    if any(s < 1 for s in step):
+        raise UnsupportedError("a slice with negative steps")
+    begin_mask, end_mask = (list(op.arg(n) or [False] * rank) for n in ("begin_mask", "end_mask"))
+    squeeze = list(op.arg("squeeze_mask") or [False] * rank)
+    bounds = []
+    for axis, extent in enumerate(shape):
+        b, e = begin[axis], op.arg("end")[axis]
+        b = 0 if begin_mask[axis] else max(0, b + extent) if b < 0 else min(b, extent)
+        e = extent if end_mask[axis] else e + extent if e < 0 else min(e, extent)
+        bounds.append((b, b + 1) if squeeze[axis] else (b, e))
+    return bounds, step
+
+
+def replace_shape(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """The tensor under another shape with the same bytes: the same number of rows of the same width."""
+    n, c, h, w = four_dimensional(shape)
+    seen = Tensor(tensor.buffer, n, c, h, w, tensor.element, tensor.offset)
+    if not same_bytes(seen.shape, tensor.shape):
+        raise UnsupportedError("a result whose axes are dropped and whose layout changes")
+    return seen
+
+
+def same_bytes(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+    """Whether two 4-D shapes of as many elements stand in the same bytes: rows are dense, so the width decides."""
+    return prod(a) == prod(b) and a[3] == b[3]
+
+
+@recipe("split")
+def split(ops: Sequence[Op], context: Context) -> Fragment:
+    """split: one copy per part."""
+    (op,) = ops
+    x = context.tensor(op.arg("x"))
+    rank = len(op.arg("x").shape)
+    axis = op.arg("axis") % rank + AXES - rank
+    made, at = Fragment(), 0
+    for result in op.outputs:
+        part = context.tensor(result)
+        begin = [0] * AXES
+        begin[axis] = at
+        slice_to(made, x, begin, [1] * AXES, part)
+        at += part.shape[axis]
+    return made
+
+
+@recipe("concat")
+def concat(ops: Sequence[Op], context: Context) -> Fragment:
+    """concat: one copy per input to its place; columns at other than multiples of 32 by turning."""
+    (op,) = ops
+    if op.arg("interleave"):
+        raise UnsupportedError("an interleaved concat")
+    values = op.inputs["values"]
+    out = context.tensor(op.output)
+    rank = len(op.output.shape)
+    axis = op.arg("axis") % rank + AXES - rank
+    made = Fragment()
+    parts = [context.tensor(value) for value in values]
+    starts, at = [], 0
+    for part in parts:
+        starts.append(at)
+        at += part.shape[axis]
+    if axis < 3 or all(start * out.element % 64 == 0 for start in starts):
+        target = Walk.of(out)
+        for part, start in zip(parts, starts):
+            straight(made, Walk.of(part), target.sliced(axis, start, part.shape[axis]))
+        return made
+    n, c, h, _ = out.shape
+    line = up(2 * c, 64)
+    plane = h * line
+    middle = Walk(
+        made.workspace(n * out.w * plane), 0, (n, out.w, h, c), (out.w * plane, plane, line, 2), out.w * plane
+    )
+    for part, start in zip(parts, starts):
+        turned(made, Walk.of(part), (0, 3, 2, 1), middle.sliced(1, start, part.w))
+    turned(made, middle, (0, 3, 2, 1), Walk.of(out))
+    return made
+
+
+@recipe("reshape", "squeeze", "expand_dims", "flatten2d")
+def reshape(ops: Sequence[Op], context: Context) -> Fragment:
+    """reshape, squeeze, expand_dims: a strided copy where rows stay whole; channels of one pixel turned into a row."""
+    (op,) = ops
+    x, y = context.tensor(op.arg("x")), context.tensor(op.output)
+    made = Fragment()
+    if same_bytes(x.shape, y.shape):
+        seen = Tensor(y.buffer, *x.shape, y.element, y.offset)
+        straight(made, Walk.of(x), Walk.of(seen))
+        return made
+    source, target = _common_axes(x, y)
+    permute(made, source, (0, 1, 2, 3), target) if source.strides[3] == source.element else None
+    return made
+
+
+def _common_axes(x: Tensor, y: Tensor) -> tuple[Walk, Walk]:
+    """Both tensors cut into the same axes; UnsupportedError where a row would have to be cut inside 64 bytes."""
+    raise UnsupportedError("a reshape that cuts rows", hint="legalise writes it as transpositions where it can")

@@ -1,0 +1,139 @@
+"""One operand: tables, ReLU and copies in the neural engine; abs and square in the planar engine (§8.2, §10, §13)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hexane.codegen import tasks
+from hexane.codegen.fragment import Fragment, Tensor, table_kernel
+from hexane.codegen.plan import Plan
+from hexane.codegen.recipes.registry import Context, fp16_bits, need_fp16, recipe
+from hexane.codegen.tables import lookup_table
+from hexane.codegen.tasks import MAC_SUM, RELU, TABLE
+
+if TYPE_CHECKING:
+    from hexane.graph.ir import Op
+
+LOG2_E = 0x3DC5  # fp16 log2 e: exp(x) = 2^(x log2 e)
+LN_2 = 0x398C  # fp16 ln 2: log(x) = log2(x) ln 2
+
+
+@dataclass(frozen=True)
+class Function:
+    """A table function: its table, the factor in front of it, whether an epsilon is added first."""
+
+    table: str
+    scale: int = 0x3C00
+    epsilon: bool = False
+
+
+FUNCTIONS = {
+    "sigmoid": Function("sigmoid"),
+    "tanh": Function("tanh"),
+    "silu": Function("silu"),
+    "gelu": Function("gelu"),
+    "sqrt": Function("sqrt"),
+    "exp": Function("exp2", LOG2_E),
+    "exp2": Function("exp2"),
+    "rsqrt": Function("rsqrt", epsilon=True),
+    "inverse": Function("reciprocal", epsilon=True),
+    "log": Function("log2", epsilon=True),
+}
+
+SLOW_TABLES = ("log2", "sqrt", "rsqrt", "reciprocal")  # DebugLogEvents 0xffd (§4.2)
+
+
+def set_table(plan: Plan, name: str, *args: float) -> None:
+    """Give an NE task without weights its table: one copy that all cores share."""
+    plan.mac |= TABLE
+    plan.tables += (name,)
+    cores = 1 << plan.cores_log2
+    if plan.out_trans and plan.cout == 1:
+        cores = 1  # a table task on one channel with transposed output enables one core (§4.3.1)
+    plan.kernel = table_kernel(lookup_table(name, *args), cores, name)
+
+
+def ne_stream(plan: Plan, x: Tensor, y: Tensor, base: int = 0) -> Plan:
+    """DRAM to DRAM: source at ``base``, result right behind it."""
+    plan.src, plan.dst = x.dma(), y.dma()
+    tasks.choose_shape(plan)
+    end = tasks.ne_source(plan, base)
+    tasks.streams_out(plan, end)
+    return plan
+
+
+def copy_of(x: Tensor) -> Plan:
+    return tasks.copy_plan(x.c, x.h, x.w, groups=x.n, element=x.element)
+
+
+@recipe("relu")
+def relu(ops: Sequence[Op], context: Context) -> Fragment:
+    """relu: one neural engine copy with ReLU."""
+    (op,) = ops
+    x, y = context.tensor(op.arg("x")), context.tensor(op.output)
+    need_fp16(op.arg("x"))
+    made, plan = Fragment(), copy_of(x)
+    plan.mac |= RELU
+    made.add(ne_stream(plan, x, y))
+    return made
+
+
+@recipe(*FUNCTIONS)
+def table_function(ops: Sequence[Op], context: Context) -> Fragment:
+    """Table functions: one neural engine copy through a 33-node table; log adds a planar scale by ln 2."""
+    op = ops[0]
+    need_fp16(op.arg("x"))
+    x, y = context.tensor(op.arg("x")), context.tensor(op.output)
+    function = FUNCTIONS[op.type]
+    name = gelu_table(op) if op.type == "gelu" else function.table
+    made, plan = Fragment(), copy_of(x)
+    plan.post_scale = function.scale
+    epsilon = fp16_bits(op.arg("epsilon")) if function.epsilon else 0
+    if epsilon:
+        plan.mac, plan.acc_bias, plan.dpe = MAC_SUM, epsilon, 1
+    set_table(plan, name)
+    if op.type == "log":
+        return _log(made, plan, x, y)
+    made.add(ne_stream(plan, x, y))
+    return made
+
+
+def gelu_table(op: Op) -> str:
+    """EXACT and TANH_APPROXIMATION share one table; the other mode has one of its own (§10)."""
+    return "gelu_sigmoid" if op.arg("mode") == "SIGMOID_APPROXIMATION" else "gelu"
+
+
+def _log(made: Fragment, plan: Plan, x: Tensor, y: Tensor) -> Fragment:
+    """log2 into scratch, then times ln 2."""
+    middle = Tensor(made.workspace(x.bytes), x.n, x.c, x.h, x.w)
+    made.add(ne_stream(plan, x, middle))
+    scale = Plan("PE", w=x.w, h=x.h, c=x.c, groups=x.n, kind=2, scale=LN_2)
+    made.add(pe_stream(scale, middle, y))
+    return made
+
+
+def pe_stream(plan: Plan, x: Tensor, y: Tensor) -> Plan:
+    """DRAM to DRAM in the planar engine, one operand."""
+    plan.src, plan.dst = x.dma(), y.dma()
+    plan.in_format = 2 if x.element == 2 else 0
+    plan.out_format = 2 if y.element == 2 else 0
+    end = tasks.pe_source(plan, 0)
+    tasks.streams_out(plan, end)
+    tasks.fit_pe(plan)
+    return plan
+
+
+PLANAR = {"abs": 0x40, "square": 0x10, "identity": 0}
+
+
+@recipe(*PLANAR)
+def planar_function(ops: Sequence[Op], context: Context) -> Fragment:
+    """abs, square, identity: one planar engine task."""
+    op = ops[0]
+    need_fp16(op.arg("x"))
+    x, y = context.tensor(op.arg("x")), context.tensor(op.output)
+    made = Fragment()
+    made.add(pe_stream(Plan("PE", w=x.w, h=x.h, c=x.c, groups=x.n, kind=2, pe=PLANAR[op.type]), x, y))
+    return made

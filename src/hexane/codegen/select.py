@@ -1,0 +1,75 @@
+"""Which recipe takes which op: the first, by rank, whose tasks can be made (spec/engine-h13 §13)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from hexane.codegen.fragment import Fragment
+from hexane.codegen.plan import Evidence
+from hexane.codegen.recipes.registry import Context, Recipe, recipes_for
+from hexane.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from hexane.graph.ir import Op
+
+FAMILIES = (
+    "unary",
+    "elementwise",
+    "broadcast",
+    "conv",
+    "linear",
+    "matmul",
+    "attention",
+    "reduce",
+    "softmax",
+    "norm",
+    "shape",
+)
+"""The recipe files, loaded at the first selection. A new family adds its name here."""
+
+_ORDER = (Evidence.SILICON, Evidence.APPLE, Evidence.INFERRED)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A recipe, the ops that it covers, and the tasks that it made."""
+
+    recipe: Recipe
+    ops: tuple[Op, ...]
+    fragment: Fragment
+
+    @property
+    def evidence(self) -> Evidence:
+        """The weakest label among the tasks."""
+        return max((plan.evidence for plan in self.fragment.plans), key=_ORDER.index, default=Evidence.APPLE)
+
+
+def load_recipes() -> None:
+    for family in FAMILIES:
+        import_module(f"hexane.codegen.recipes.{family}")
+
+
+def select(op: Op, context: Context, *, strict: bool = False) -> Choice:
+    """The choice for an op; UnsupportedError with every recipe's reason when none takes it.
+
+    ``strict`` passes over recipes whose tasks rest on inference.
+    """
+    load_recipes()
+    reasons = []
+    for recipe in recipes_for(op.type):
+        ops = recipe.match(op)
+        if ops is None:
+            continue
+        try:
+            choice = Choice(recipe, ops, recipe.lower(ops, context))
+        except UnsupportedError as error:
+            reasons.append(error.message)
+            continue
+        if strict and choice.evidence is Evidence.INFERRED:
+            notes = sorted({plan.note for plan in choice.fragment.plans if plan.evidence is Evidence.INFERRED})
+            reasons.append(f"inferred only ({', '.join(notes)})")
+            continue
+        return choice
+    raise UnsupportedError("; ".join(dict.fromkeys(reasons)) or f"the engine has no {op.type}", where=op.describe())

@@ -1,0 +1,271 @@
+"""Building blocks of recipes: NE and PE tasks with their cores, work units, L2 places and configuration words.
+
+Every function takes a plan whose dimensions and DRAM walks are set and fills in what follows from them
+(spec/engine-h13 §4.3, §4.6, §7). Aliases that depend on what ran before are marked ``STARTS`` and settled by ``link``.
+"""
+
+from __future__ import annotations
+
+from hexane.codegen import l2
+from hexane.codegen.geometry import (
+    L2_BYTES,
+    ceil_div,
+    cores_log2,
+    is_small_source,
+    largest_shape,
+    pe_patch,
+    source_rows,
+    tile_height,
+    transposing_cores_log2,
+    transposing_shape,
+    up,
+    work_shape,
+)
+from hexane.codegen.l2 import ALIAS_FIRST
+from hexane.codegen.plan import Plan, Region
+from hexane.errors import UnsupportedError
+
+STARTS = ALIAS_FIRST
+MAC_COPY = 0x101C0C
+MAC_CONV = 0x101C00
+MAC_SUM = 0x101C08  # x + AccBias with unit weights
+MAC_PRODUCT = 0x101C0A
+MAC_MAXIMUM = 0x101C0B
+RELU = 0x10000
+TABLE = 0x20000
+BIAS = 0x10
+
+
+def copy_plan(c: int, h: int, w: int, *, groups: int = 1, out_trans: bool = False, element: int = 2) -> Plan:
+    """An NE bypass copy (spec/engine-h13 §8.2); eight-bit sources have BinaryPoint 0 and no kernel format."""
+    plan = Plan("NE", w=w, h=h, c=c, groups=groups, unicast=1, mac=MAC_COPY, out_trans=out_trans)
+    if element == 1:
+        plan.in_format, plan.mac, plan.kernel_config = 0, 0x10000C, 0x80
+    plan.cores_log2 = transposing_cores_log2(w) if out_trans else cores_log2(c)
+    return plan
+
+
+def lanes_of(plan: Plan) -> int:
+    return ceil_div(plan.cout, 1 << plan.cores_log2)
+
+
+def moved_bytes(plan: Plan) -> int:
+    """Bytes of the surfaces that the task moves, for the work-unit rule (§4.3.1)."""
+    total = 0
+    if plan.src is not None and not plan.src_staged:
+        total += plan.c * plan.groups * plan.h * up(plan.w * plan.src.element, 64)
+    if plan.dst is not None and not plan.dst_staged:
+        width, channels = plan.wout * plan.ox, plan.cout
+        if plan.out_trans:
+            width, channels = channels, width
+        total += channels * plan.groups * plan.hout * up(width * plan.dst.element, 64)
+    return total
+
+
+def choose_shape(plan: Plan, *, weighted: bool = False, kernel_bytes: int = 0) -> None:
+    """Work-unit shape of an NE task that is not locked to a neighbour (§4.3.1)."""
+    if weighted and is_small_source(plan.wout, plan.hout, kernel_bytes):
+        plan.small_source, plan.shape = True, (4, 4, 4)
+        return
+    by_dma = plan.src is not None and not plan.src_staged
+    if plan.out_trans and plan.unicast and by_dma:
+        interleaved = plan.dst is not None and plan.dst.interleave > 1 and not plan.dst_staged
+        plan.shape = transposing_shape(plan.c, plan.w, plan.h, interleaved=interleaved)
+        return
+    per_output = (plan.unicast or plan.c) * plan.kh * plan.kw
+    coefficients = max(2, lanes_of(plan)) * per_output * plan.groups
+    plan.shape = work_shape(plan.wout, plan.hout, coefficients, moved_bytes(plan))
+
+
+def lock_shape(plan: Plan, *, pe: Plan | None = None) -> None:
+    """Shape of an NE task locked to the patches of the task before it: fixed (§4.3.1)."""
+    s = largest_shape(plan.wout, plan.hout) if pe is None else pe.patch[1]
+    plan.shape = (s, s, s)
+
+
+def source_config(plan: Plan, alias: int, *, keep: bool = False) -> int:
+    """SourceCfg of a first operand that comes by DMA."""
+    assert plan.src is not None
+    wide = plan.src.element == 2
+    base = (l2.DMA_KEEP if keep else l2.DMA_STREAM) if wide else (l2.DMA_KEEP_8 if keep else l2.DMA_STREAM_8)
+    interleave = plan.src.interleave
+    return base & ~0xF00 | interleave << 8 | alias
+
+
+def result_alias(plan: Plan) -> int:
+    return STARTS if plan.source_config & ALIAS_FIRST == ALIAS_FIRST else 0
+
+
+def strip_bytes(plan: Plan, channel: int) -> int:
+    """Bytes of the whole result in L2 when it is not cut: one strip for streamed widths."""
+    if plan.out_trans:
+        return plan.hout * plan.wout * l2.channel_stride(plan.cout)
+    width = min(plan.wout * plan.ox, 128) if plan.wout * plan.ox > 128 else plan.wout * plan.ox
+    return plan.hout * plan.cout * l2.channel_stride(width)
+
+
+def ne_source(plan: Plan, base: int, *, keep: bool = False, alias: int = STARTS) -> int:
+    """Source of an NE task by DMA at ``base``: tile height, window, pad. Returns the end of its region (§7)."""
+    assert plan.src is not None
+    element = plan.src.element
+    if keep:
+        channel = l2.channel_stride(plan.w, element)
+    else:
+        low, pref = (plan.shape[1], plan.shape[0]) if plan.out_trans and plan.unicast else (0, 0)
+        channel = l2.ne_window(plan.w, element, kw=plan.kw, sx=plan.sx, ox=plan.ox, low=low, pref=pref)
+    row = plan.c * channel
+    rows = plan.h
+    streams = plan.dst is not None
+    result = strip_bytes(plan, channel) if streams else 0
+    pad = l2.ne_pad(row, plan.h, plan.shape, plan.w, small=plan.small_source, stride=plan.sy)
+    if plan.out_trans and plan.unicast and plan.shape[1] < plan.shape[0]:
+        pad = 0
+    if plan.h * (row + pad) + result + base > L2_BYTES and not keep and plan.hout > 1:
+        plan.tile = _tile(plan, row, base)
+        bypass = bool(plan.unicast) and plan.mac & 7 == 4
+        if not bypass or plan.tile != 1 << plan.shape[2]:
+            pad = 0
+        rows, read = source_rows(plan.tile, plan.h, plan.hout, plan.kh, plan.sy, plan.py)
+        plan.read_rows = max(0, read - plan.h)
+    elif base + plan.h * (row + pad) > L2_BYTES:
+        raise UnsupportedError(
+            f"one row of {plan.c} channels x {plan.w} pixels does not fit the engine's 2 MiB buffer"
+            if plan.h == 1
+            else f"a map of {plan.c} x {plan.h} x {plan.w} has to stay in the engine's 2 MiB buffer"
+        )
+    plan.source = l2.dma_region(base, plan.c, channel, pad)
+    plan.source_config = source_config(plan, alias, keep=keep)
+    return base + rows * (row + pad)
+
+
+def _tile(plan: Plan, row: int, base: int) -> int:
+    bypass = bool(plan.unicast) and plan.mac & 7 == 4
+    patch = 1 << plan.shape[2]
+    if plan.out_trans:
+        result_row = plan.wout * l2.channel_stride(plan.cout)
+    else:
+        result_row = plan.cout * l2.channel_stride(min(plan.wout * plan.ox, 128))
+    buffer_rows = 1 if bypass else patch if plan.unicast else 2 * patch
+    if plan.dst is None:
+        buffer_rows = 0
+    tile = tile_height(
+        plan.h,
+        plan.hout,
+        plan.kh,
+        plan.sy,
+        row,
+        result_row,
+        plan.shape[2],
+        buffer_rows=buffer_rows,
+        step=1 if bypass else patch,
+        room=L2_BYTES - base,
+    )
+    if tile <= 0:
+        raise UnsupportedError(
+            f"a tile of {plan.c} channels x {plan.w} pixels does not fit the engine's 2 MiB buffer",
+            hint="the channels of this layer must be split",
+        )
+    return tile
+
+
+def pe_source(plan: Plan, base: int, *, keep: bool = False, alias: int = STARTS, operands: int | None = None) -> int:
+    """First operand of a PE task by DMA at ``base``, with the task's patch. Returns the end of its region."""
+    assert plan.src is not None
+    reduction = plan.kind in (5, 6)
+    if operands is None:
+        operands = 1 if plan.kind in (2, 5) else 2
+    plan.patch = pe_patch(plan.w, plan.h, operands=operands)
+    element = plan.src.element
+    channel = l2.channel_stride(plan.w, element) if keep else l2.pe_window(plan.w, plan.patch[0], element)
+    block = plan.c * channel
+    row = plan.d * block
+    pad = l2.pe_pad(row, channel, reduction=reduction, height=plan.h, kept=keep)
+    group = plan.d * block
+    plan.source = Region(base, channel, row + pad, block if plan.d == 1 else channel, block if plan.d == 1 else group)
+    plan.source_config = source_config(plan, alias, keep=keep)
+    return base + plan.h * (row + pad)
+
+
+def streams_out(plan: Plan, base: int, *, explicit: bool | None = None, alias: int | None = None) -> None:
+    """Result by DMA: the automatic buffer, or explicit strides of one strip for streamed widths (§7.4)."""
+    alias = result_alias(plan) if alias is None else alias
+    assert plan.dst is not None
+    wide = plan.dst.element == 2
+    interleave = plan.dst.interleave << 8
+    fmt = 0x40 if wide else 0
+    if explicit is None:
+        explicit = plan.wout * plan.ox > 128 and (
+            plan.shape[2] > 0 if plan.unit == "NE" and not plan.out_trans else plan.unit == "PE" and plan.patch[0] == 5
+        )
+        explicit = explicit and plan.dst.interleave == 1
+        if plan.unit == "PE" and plan.wout <= 256:
+            explicit = False
+    if explicit:
+        if plan.unit == "NE":
+            block = plan.cout * 0x100
+            pad = {4: 0xA0}.get(plan.shape[2], 0x80)
+            plan.result = Region(base, 0x100, block + pad, block, block)
+        else:
+            block = plan.cout * 0x40
+            plan.result = Region(base, 0x40, block + l2.pe_pad(block, 0x40), block, block)
+        plan.result_config = interleave | fmt | 2 | alias
+    else:
+        plan.result = Region(base)
+        plan.result_config = interleave | fmt | 0xA | alias
+
+
+def stays(plan: Plan, region: Region, *, alias: int | None = None) -> None:
+    """Result that stays in L2."""
+    alias = result_alias(plan) if alias is None else alias
+    plan.result = region
+    plan.result_config = l2.STAYS | alias
+
+
+def resident(plan: Plan, region: Region, config: int) -> None:
+    """First operand that an earlier task left in L2."""
+    plan.source = region
+    plan.source_config = l2.RESIDENT | config
+
+
+def fit_pe(plan: Plan) -> None:
+    """Cut a PE task in height when its regions exceed L2: the largest tile of whole patches that fits.
+
+    Apple's choice for such maps is not known; only speed depends on it (INFERRED).
+    """
+    patch = 1 << plan.patch[1]
+    result_row = plan.result.row or plan.cout * l2.channel_stride(min(plan.wout, 1 << plan.patch[0]))
+    rows = [plan.source.row]
+    if plan.source_config & 3 == 0:
+        rows = []
+    if plan.source_config & l2.SECOND_BY_DMA:
+        rows.append(plan.source2.row)
+    if not rows:
+        return
+    low = min(plan.source.base, plan.source2.base) if plan.source_config & l2.SECOND_BY_DMA else plan.source.base
+    if low + plan.h * (sum(rows) + result_row) + 0x40 <= L2_BYTES:
+        return
+    if plan.kind in (5, 6):
+        raise UnsupportedError(
+            f"a reduction over {plan.c} x {plan.h} x {plan.w} does not fit the engine's 2 MiB buffer"
+        )
+    room = L2_BYTES - low - 0x40 - 2 * patch * result_row
+    tile = room // sum(rows) // patch * patch
+    if tile <= 0:
+        raise UnsupportedError(f"a row of {plan.c} channels x {plan.w} pixels does not fit the engine's 2 MiB buffer")
+    plan.tile = tile
+    end = low + tile * plan.source.row
+    if plan.source_config & l2.SECOND_BY_DMA:
+        base = plan.source2.base and l2.second_operand_base(end)
+        plan.source2 = Region(base, *_strides(plan.source2))
+        end = base + tile * plan.source2.row
+    plan.result = Region(end, *_strides(plan.result))
+
+
+def _strides(region: Region) -> tuple[int, int, int, int]:
+    return (region.channel, region.row, region.depth, region.group)
+
+
+def patch_row(plan: Plan) -> int:
+    """Tile height of a resident copy of one-pixel columns: one patch row (§13, reductions over H)."""
+    rows = 1 << plan.shape[2]
+    return rows if plan.hout % rows == 0 else plan.hout
