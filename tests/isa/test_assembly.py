@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 
 import pytest
 
@@ -57,6 +58,12 @@ def test_a_program_by_hand():
     assert [lane.Addr for lane in first.KernelDMASrc.CoeffBaseAddr] == [0, 9, 18, 27] + 12 * [0]
     assert first.written("PE.Cfg") and not first.written("PE.PreScale")
     assert first.get("PE.FinalScale") == 0xBFC00000
+
+
+@pytest.mark.parametrize("number", ["10.0", "0.1", "123.25", "1.5e-3", "65504.0"])
+def test_numbers_of_several_digits(number):
+    (task,) = assemble(f".generation h13\ntask t\n  PE.FinalScale FinalScale=fp32({number})").tasks
+    assert struct.pack("<I", task.PE.FinalScale.FinalScale) == struct.pack("<f", float(number))
 
 
 def test_records_of_packed_streams():

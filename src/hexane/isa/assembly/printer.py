@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from typing import Any
 
 from hexane.errors import UsageError
 from hexane.isa.describe import headline
+from hexane.isa.explain import explain
 from hexane.isa.generations import Family, family_of
 from hexane.isa.numbers import f19_bits, f19_value, fp16_bits, fp16_value, fp32_bits, fp32_value
 from hexane.isa.records import ADDRESS, Record
-from hexane.isa.schema import F19, FP16, FP32, LOG2, Field, Register, Unit, Values
+from hexane.isa.schema import F19, FP16, FP32, Field, Register, Unit, Values
 from hexane.isa.stream import next_offset
 from hexane.isa.task import Task
 
@@ -113,13 +113,16 @@ def _task(family: Family, task: Task, after: tuple[str, int, int] | None, commen
         if family.packed and i == 0:  # the size follows from the text
             shown = _fields(table.header[i], [word & ~(0x7FF << 16)])
         if shown:
-            yield _line(f"{f'Header[{i}]':<{_NAME_WIDTH}} {shown}", table.header[i].meaning if comments else "")
+            yield _line(
+                f"{f'Header[{i}]':<{_NAME_WIDTH}} {shown}",
+                explain(f"{table.generation} Header[{i}]", table.header[i], [word]) if comments else "",
+            )
     explicit = family.packed or not task.is_canonical
     block = ""
     for record, written in task.records():
         if explicit:
             slot = f" {record.slot}" if record.form == ADDRESS else ""
-            note = f"the loader adds the address of slot {record.slot / 4:g}" if slot else ""
+            note = f"offsets from slot {record.slot / 4:g} of the loader's address table" if slot else ""
             yield _line(record.form + slot, note if comments else "", 2)
         for names, register, values in _groups(family, record, written, explicit):
             if comments and (here := names[0].partition(".")[0]) != block:
@@ -140,7 +143,7 @@ def _register(names: list[str], register: Register | None, values: list[int], co
             text += piece
         yield _line(text, "")
         return
-    comment = _comment(register, values) if comments else ""
+    comment = explain(names[0], register, values) if comments else ""
     yield _line(f"{names[0]:<{_NAME_WIDTH}} {_fields(register, values)}".rstrip(), comment)
 
 
@@ -210,21 +213,3 @@ def _value(row: Field, value: int) -> str:
         return text if math.isfinite(real) and bits(real) == value and real != 0 else f"{value:#x}"
     hexadecimal = (isinstance(kind, Unit) and kind.name == "bytes") or (kind is None and row.width > 18)
     return f"{value:#x}" if hexadecimal and value > 9 else str(value)
-
-
-def _comment(register: Register, words: list[int]) -> str:
-    parts = [register.meaning] if register.meaning else []
-    for row in register.fields:
-        if isinstance(row.kind, Unit) and row.kind.scale > 1:
-            values = [(word >> row.low & row.limit) * row.kind.scale for word in words]
-            if len(set(values)) == 1:
-                parts.append(f"{values[0]} bytes")
-            else:
-                steps = {b - a for a, b in pairwise(values)}
-                more = f" in steps of {steps.pop()}" if len(steps) == 1 else ""
-                parts.append(f"{values[0]} to {values[-1]} bytes{more}")
-        elif row.kind is LOG2 and (value := words[0] >> row.low & row.limit):
-            parts.append(f"{row.name} {1 << value}")
-    if register.evidence.value == "unknown" and not register.meaning:
-        parts.append("meaning unknown")
-    return ", ".join(parts)
