@@ -56,7 +56,7 @@ def damage(random_: random.Random, data: bytes) -> bytes:
     return bytes(result)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=100)
 @given(st.data(), generations, st.randoms(use_true_random=False))
 def test_damaged_streams(data, generation, random_):
     stream = encode_stream(link(data.draw(programs(generation))), generation)
@@ -69,7 +69,7 @@ def test_arbitrary_bytes(data, generation):
     survives(data, generation)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=50)
 @given(st.data(), generations, st.randoms(use_true_random=False))
 def test_damaged_texts(data, generation, random_):
     text = disassemble(link(data.draw(programs(generation))), comments=False)
