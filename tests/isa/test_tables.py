@@ -19,6 +19,7 @@ WORDS = {
     "h16": {"KernelDMASrc": 72, "Common": 23, "TileDMASrc": 81, "L2": 41, "PE": 15, "NE": 12, "TileDMADst": 21},
     "h17": {"KernelDMASrc": 81, "Common": 23, "TileDMASrc": 83, "L2": 42, "PE": 16, "NE": 13, "TileDMADst": 23},
     "h18": {"KernelDMASrc": 83, "Common": 23, "TileDMASrc": 81, "L2": 43, "PE": 16, "NE": 13, "TileDMADst": 27},
+    "h19": {"KernelDMASrc": 83, "Common": 23, "TileDMASrc": 81, "L2": 43, "PE": 16, "NE": 14, "TileDMADst": 27},
 }
 
 
@@ -81,6 +82,8 @@ def test_unknown_fields_are_unknown_only(generation):
         ("h16", ("PE.FinalScale", 0x3C000000), {"FinalScale": 0x3C000000 >> 13}),
         ("h16", ("L2.ResultCfg", 0x50087A), {"ResultType": 2, "L2BfrMode": 2, "DMAInterleave": 8}),
         ("h17", ("Common.TaskInfo", 0x00200000), {"NID": 1}),
+        ("h19", ("NE.KernelCfg", 0x10000046), {"KernelFmt": 2, "PalettizedBits": 4, "DetectZeros": 1}),
+        ("h19", ("NE.MACCfg", 0x113C00), {"OpMode": 0, "BinaryPoint": 0x3C, "NonlinearMode": 1, "Bit20": 1}),
         ("h18", ("Common.ChCfg", 0x124), {"InFmt": 4, "Src2InFmt": 4, "OutFmt": 4}),
     ],
 )  # fmt: skip
@@ -117,6 +120,12 @@ def test_composite_values(generation, word, fields):
         ("h16", "KernelDMASrc.TableSize", 0x5614),
         ("h14", "KernelDMASrc.TableSize", 0x1A14),
         ("h18", "KernelDMASrc.Tag", 0x5648),
+        ("h19", "NE.MACCfg", 4 * 0x1242),
+        ("h19", "NE.PostScale", 4 * 0x1245),
+        ("h19", "TileDMASrc.Src2BaseAddr", 4 * 0x134C),
+        ("h19", "TileDMASrc.Fmt", 4 * 0x135C),
+        ("h19", "TileDMADst.PlaneStride", 4 * 0x1447),
+        ("h19", "KernelDMASrc.CoeffBaseAddr[1]", 4 * 0x1559),
     ],
 )
 def test_addresses(generation, name, address):
@@ -147,8 +156,8 @@ def test_old_generations_are_recognised():
     for generation, chip in (("h11", "A12"), ("h12", "A13")):
         with pytest.raises(UnsupportedError, match=rf"{generation}.*{chip}"):
             decode_stream(b"", generation)
-    with pytest.raises(UsageError, match="unknown engine generation 'h19'"):
-        Task("h19")
+    with pytest.raises(UsageError, match="unknown engine generation 'h20'"):
+        Task("h20")
 
 
 def test_names_that_do_not_exist_say_what_does():

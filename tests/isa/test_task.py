@@ -5,7 +5,19 @@ from __future__ import annotations
 import pytest
 
 from hexane.errors import FormatError, UsageError
-from hexane.isa import FieldError, Place, Task, cut, encode_stream, link, next_offset, place, task_from_words
+from hexane.isa import (
+    GENERATIONS,
+    FieldError,
+    Place,
+    Task,
+    cut,
+    encode_stream,
+    link,
+    next_offset,
+    place,
+    task_from_words,
+)
+from hexane.isa.assembly import assemble, disassemble
 from hexane.isa.records import DENSE, Record
 
 
@@ -195,3 +207,18 @@ def test_streams_that_cannot_be():
     with pytest.raises(FormatError, match="where 0 words are left"):
         task_from_words([0] * 11, "h13")
     assert link() == [] and encode_stream([], "h13") == b""
+
+
+@pytest.mark.parametrize("generation", GENERATIONS)
+def test_every_kind_of_task_has_a_headline(generation):
+    """One line for every unit, operation and kind, known or not."""
+    for unit in (0, 1):
+        for kind in range(8):
+            task = Task(generation)
+            task.set("Common.TaskInfo.NID", unit)
+            task.set("Common.Cfg.PEKind", kind)
+            task.set("NE.MACCfg.OpMode", kind)
+            task.set("PE.Cfg.OpMode", kind)
+            task.set("PE.Cfg.SecSrc", kind % 4)
+            assert repr(task).startswith(f"<Task {generation} #0 {'NE' if unit else 'PE'} ")
+            assert assemble(disassemble([task])).tasks == [task]

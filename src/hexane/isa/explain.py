@@ -5,6 +5,7 @@ A rule takes the register's fields by name and returns a phrase, or an empty one
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 
@@ -21,7 +22,8 @@ def explain(name: str, register: Register, words: list[int]) -> str:
         parts.append("meaning unknown")
     rule = _RULES.get(name)
     if rule and len(words) == 1:
-        phrase = rule({row.name: words[0] >> row.low & row.limit for row in register.fields})
+        fields = {row.name: words[0] >> row.low & row.limit for row in register.fields}
+        phrase = rule(defaultdict(int, fields))  # a generation may not have every field that a rule reads
         return phrase or ", ".join(parts)
     for row in register.fields:
         values = [word >> row.low & row.limit for word in words]

@@ -10,7 +10,7 @@ from hexane.errors import UnsupportedError, UsageError
 from hexane.isa.records import H13_HEADS, PACKED_HEADS, Heads
 from hexane.isa.schema import Table
 
-GENERATIONS = ("h13", "h14", "h15", "h16", "h17", "h18")
+GENERATIONS = ("h13", "h14", "h15", "h16", "h17", "h18", "h19")
 """Generations with a register table, oldest first."""
 
 _WITHOUT_TABLE = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hexane.isa import h14, h16, h17
 from hexane.isa.kinds import ELEMENT_3BIT
-from hexane.isa.schema import INFERRED, Block, F, Register, Table, inferred, moved, without
+from hexane.isa.schema import INFERRED, Block, F, Register, Table, moved, without
 
 COMMON = Block("Common", 0x0000, 23, h16.COMMON.meaning, (
     *without(h17.COMMON, "ChCfg", "TileOverlap", "NECfg", "Cfg"),
@@ -34,8 +34,6 @@ TILE_DMA_SRC = Block("TileDMASrc", 0x4D00, 81, h16.TILE_DMA_SRC.meaning, (
     Register(0x4D14, "Src2Event*", "source 2: event to wait for", evidence=INFERRED),
     *moved(_reader, 0x4D10, 0x4D3C, 0x4D18),
     *moved(_reader, 0x4D68, 0x4D6C, 0x4D70),
-    *(inferred(r) for r in moved(_reader, 0x4D40, 0x4D64, 0x4D48)),
-    *(inferred(r) for r in moved(_reader, 0x4D78, 0x4E04, 0x4D80)),
 ))  # fmt: skip
 
 TILE_DMA_DST = Block("TileDMADst", 0x5100, 27, h16.TILE_DMA_DST.meaning, (
@@ -57,5 +55,6 @@ TABLE = Table(
     header=h16.HEADER,
     blocks=(KERNEL_DMA, COMMON, TILE_DMA_SRC, L2, h17.PE, h17.NE, TILE_DMA_DST, h17.CACHE_DMA),
     notes="Reset values are those of H16, taken over. Bit 24 of two source registers, which ones is not known, chooses "
-    "the overflow of fp8 E4M3 (1 saturates, 0 gives NaN).",
+    "the overflow of fp8 E4M3 (1 saturates, 0 gives NaN). Where H16's metadata, compression and texture registers and "
+    "the writer's format lie here is not known.",
 )

@@ -39,7 +39,7 @@ class Task:
 
     Parameters
     ----------
-    generation : ``"h13"`` .. ``"h18"``; a new task has a header of zeros and writes no register.
+    generation : ``"h13"`` .. ``"h19"``; a new task has a header of zeros and writes no register.
 
     Attributes
     ----------
