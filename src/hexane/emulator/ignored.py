@@ -16,7 +16,7 @@ import numpy as np
 from hexane.arithmetic.multiply import bias_units
 from hexane.emulator.registers import Registers
 from hexane.emulator.strides import Extent
-from hexane.emulator.task import AXES, Surface, understand
+from hexane.emulator.task import AXES, PEKind, Surface, understand
 
 Condition = Callable[[Registers], bool]
 
@@ -168,6 +168,8 @@ def _of_single_element(r: Registers, name: str, bit: int) -> str | None:
         end = ends.get(name.removeprefix("Common.PECfg.")[:4])
         if end is None:
             return None
+        if name == "Common.PECfg.Src2Broadcast" and task.pe_kind is PEKind.SCALE_SHIFT and bit != 7:
+            return "scale and shift have one value per channel without being told (spec/engine-h13 §8.4)"
         single = getattr(end.extent, AXES[bit % 4]) == 1 if "Broadcast" in name else end.extent.c == end.extent.w == 1
         return SINGLE if single else None
     for end, prefixes in ((task.source1, ("TileDMASrc.", "L2.Source")), (task.source2, ("TileDMASrc.Src2", "L2.Src2"))):
