@@ -90,7 +90,7 @@ def test_diff_exit_status(program: Path, tmp_path: Path) -> None:
     assert different.returncode == 1
     assert different.stdout == "task[1].Common.InDim.Win  9 -> 33 (0x21)\n"
     assert json.loads(run("diff", program, other, "--json").stdout) == [
-        {"where": "task[1].Common.InDim.Win", "left": 9, "right": 33}
+        {"where": "task[1].Common.InDim.Win", "left": 9, "right": 33, "names": None}
     ]
     trouble = run("diff", program, tmp_path / "missing.hwx")
     assert trouble.returncode == 2

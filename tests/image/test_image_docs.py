@@ -9,8 +9,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from conftest import SHARED
 
+from conftest import SHARED
 from image.test_image_cli import run
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "images.md"

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from hexane.image.diff import Difference
 
 
 def register(app: typer.Typer) -> None:
@@ -30,26 +33,29 @@ def register(app: typer.Typer) -> None:
         if container:
             found = list(dict.fromkeys((*found, *diff_containers(*images))))
         if json:
-            print_json([{"where": d.where, "left": d.left, "right": d.right} for d in found])
+            print_json([{"where": d.where, "left": d.left, "right": d.right, "names": d.names} for d in found])
         else:
             for difference in found:
-                _show(difference.where, difference.left, difference.right)
+                _show(difference)
         if found:
             raise typer.Exit(1)
 
 
-def _show(where: str, left: Any, right: Any) -> None:
+def _show(difference: Difference) -> None:
     from rich.text import Text
 
     from hexane.cli.console import console, printable
 
-    line = Text(printable(where), style="bold")
+    names = difference.names or ("", "")
+    line = Text(printable(difference.where), style="bold")
     line.append("  ")
-    line.append(printable(_value(left)), style="red")
+    line.append(printable(_value(difference.left, names[0])), style="red")
     line.append(" -> ")
-    line.append(printable(_value(right)), style="green")
+    line.append(printable(_value(difference.right, names[1])), style="green")
     console().print(line)
 
 
-def _value(value: Any) -> str:
+def _value(value: Any, name: str) -> str:
+    if name:
+        return f"{value} {name}"
     return f"{value} ({value:#x})" if isinstance(value, int) and value > 9 else str(value)

@@ -11,6 +11,7 @@ import numpy as np
 from hexane.errors import UnsupportedError
 from hexane.image.image import Image
 from hexane.isa import Task
+from hexane.isa.schema import Values
 
 NOT_WRITTEN = "not written"
 MISSING = "missing"
@@ -18,11 +19,15 @@ MISSING = "missing"
 
 @dataclass(frozen=True)
 class Difference:
-    """One value that differs: where it stands, and what it is in the first and in the second program."""
+    """One value that differs: where it stands, and what it is in the first and in the second program.
+
+    ``names`` has the names of both values where the field gives its values names.
+    """
 
     where: str
     left: Any
     right: Any
+    names: tuple[str, str] | None = None
 
 
 def diff_images(left: Image, right: Image) -> list[Difference]:
@@ -92,7 +97,7 @@ def diff_tasks(left: Task, right: Task, where: str = "task") -> Iterator[Differe
         a, b = (_field(task, values, name) for task, values in ((left, ours), (right, theirs)))
         if a != b:
             count += 1
-            yield Difference(f"{where}.{name}", a, b)
+            yield Difference(f"{where}.{name}", a, b, _names(left, name, a, b))
     if not count:
         yield Difference(f"{where}.records", _record_heads(left), _record_heads(right))
 
@@ -102,6 +107,16 @@ def _field(task: Task, values: dict[str, int], name: str) -> int | str:
     if name in values:
         return values[name]
     return task.get(name) if task.written(name) else NOT_WRITTEN
+
+
+def _names(task: Task, name: str, *values: int | str) -> tuple[str, str] | None:
+    """The names of both values, where the field has any."""
+    field = task.handle(name).field
+    if field is None or not isinstance(field.kind, Values):
+        return None
+    kind = field.kind
+    first, second = ((kind.name(v) or "") if isinstance(v, int) else "" for v in values)
+    return (first, second)
 
 
 def _record_heads(task: Task) -> str:

@@ -206,6 +206,8 @@ class Image:
         """The text section with the tasks as they are now."""
         if not self.tasks_decoded and self.generation not in GENERATIONS:
             return self.contents.text
+        if not self.tasks and not decode_stream(self.contents.text, self.generation):
+            return self.contents.text  # a stream of nothing but its frame
         return encode_stream(self.tasks, self.generation)
 
     def replace(
