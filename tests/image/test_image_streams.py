@@ -103,6 +103,9 @@ def test_a_program_of_h14(path: Path) -> None:
     assert image.scratch_bytes == 0x1000
     assert image.program_thread.tags[1].value == 12
     assert assemble_image(disassemble_image(image)).rebuild() == data
+    kernels = [kernel for kernel in image.kernels if kernel.is_constant]
+    assert bool(kernels) == path.stem.startswith(("conv", "matmul"))
+    assert all(chunk.core == core for kernel in kernels for core, chunk in enumerate(kernel.chunks))
     image.tasks[0].set("Header[1].ExeCycles", 77)
     assert hexane.open_image(image.rebuild()).tasks[0].get("Header[1].ExeCycles") == 77
 

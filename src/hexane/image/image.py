@@ -14,6 +14,7 @@ from hexane.image.anec_parts import AnecPackage
 from hexane.image.contents import Contents, contents_of
 from hexane.image.dialect import dialect_named
 from hexane.image.ident import Ident
+from hexane.image.kernels import GENERATIONS as KERNEL_GENERATIONS
 from hexane.image.kernels import Kernel, kernels_of
 from hexane.image.layout import lay_out
 from hexane.image.parts import Container, ProgramThread, Relocation, Segment, StreamThread, Symbol, TensorThread
@@ -149,8 +150,8 @@ class Image:
 
     @property
     def kernels(self) -> list[Kernel]:
-        """Which constants each task streams; tasks of H14 and later name theirs through slots and give none here."""
-        return list(kernels_of(self.tasks)) if self.generation == "h13" else []
+        """Which constants each task streams, for H13 and H14; empty for other generations."""
+        return list(kernels_of(self.tasks)) if self.generation in KERNEL_GENERATIONS else []
 
     @property
     def segments(self) -> list[Segment]:

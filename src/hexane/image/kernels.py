@@ -22,6 +22,10 @@ CORES = 16
 PARTS = ("weights", "bias", "table")
 """What can be put into a kernel: weights OIHW, bias [O] in float16, table as 64 halfwords in uint16."""
 
+GENERATIONS = ("h13", "h14")
+"""Generations whose kernel DMA is known well enough."""
+
+_WORDS_PER_SLOT = 4
 _TABLE_MODE = 2  # NE.MACCfg.NonlinearMode: look-up table (spec/engine-h13 §4.8)
 
 
@@ -57,16 +61,22 @@ class Kernel:
 
 
 def kernels_of(tasks: Sequence[Task]) -> tuple[Kernel, ...]:
-    """The kernels of H13 tasks, in task order; a task whose kernel DMA is off has none."""
+    """The kernels of H13 and H14 tasks, in task order; a task whose kernel DMA is off has none."""
     found = []
     for index, task in enumerate(tasks):
         chunks = streams.windows_of(task)
         if chunks:
-            enabled = task.get("Header[9].KBE0")
-            channel = task.get("Header[9].KBase0") if enabled else CONST_CHANNEL
             kind = "table" if _is_table_only(task) else "weights"
-            found.append(Kernel(index, channel, kind, tuple(chunks)))
+            found.append(Kernel(index, _channel(task), kind, tuple(chunks)))
     return tuple(found)
+
+
+def _channel(task: Task) -> int:
+    """The channel (H14: the slot) that the kernel's offsets count from (spec/engine-h13 §4.2, spec/generations §4.4)."""
+    if task.generation == "h13":
+        return task.get("Header[9].KBase0") if task.get("Header[9].KBE0") else CONST_CHANNEL
+    slot = task.slot("KernelDMASrc.KernelBase")
+    return CONST_CHANNEL if slot is None else slot // _WORDS_PER_SLOT
 
 
 def _is_table_only(task: Task) -> bool:

@@ -76,7 +76,7 @@ def _surface(surface: Surface) -> str:
 def _constants(image: Image) -> Iterator[str]:
     """Constants cut where kernels begin, with a comment on whose they are."""
     starts: dict[int, list[tuple[Kernel, int]]] = {}
-    for kernel in image.kernels if image.generation == "h13" else []:
+    for kernel in image.kernels:
         for chunk in kernel.chunks if kernel.is_constant else ():
             starts.setdefault(chunk.offset, []).append((kernel, chunk.core))
     edges = sorted({0, *(start for start in starts if start < len(image.const)), len(image.const)})
