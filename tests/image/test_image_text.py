@@ -35,7 +35,7 @@ def test_packages_come_back(path) -> None:
 def test_parts_that_no_rule_gives_are_listed() -> None:
     data = bytearray(small_program())
     data[0x3000:0x3003] = b"abc"
-    data[8] = 11  # a generation whose tasks are not known
+    data[8] = 12  # a generation whose tasks are not known
     image = hexane.open_image(bytes(data))
     text = disassemble_image(image)
     assert ".container parts" in text and ".remainder 12288" in text and ".text" in text

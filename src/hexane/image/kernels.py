@@ -72,7 +72,7 @@ def kernels_of(tasks: Sequence[Task]) -> tuple[Kernel, ...]:
 
 
 def _channel(task: Task) -> int:
-    """The channel (H14: the slot) that the kernel's offsets count from (spec/engine-h13 §4.2, spec/generations §4.4)."""
+    """The channel (H14: slot) that the offsets count from (spec/engine-h13 §4.2, spec/generations §4.4)."""
     if task.generation == "h13":
         return task.get("Header[9].KBase0") if task.get("Header[9].KBE0") else CONST_CHANNEL
     slot = task.slot("KernelDMASrc.KernelBase")
