@@ -21,7 +21,7 @@ from hexane.isa.assembly import assemble, disassemble
 def full_task(generation: str) -> Task:
     """A task that writes every register of every block, as Apple's H13 compiler does."""
     task = Task(generation)
-    for name, _ in task._family.table.by_key.values():
+    for name, _ in task.table.by_key.values():
         if not name.startswith("Header"):
             task.set(name, 1)
     task.set("Common.TaskInfo.NID", 1)

@@ -32,7 +32,7 @@ def test_named_fields_hold_every_bit(generation, path):
     """The words of a task follow from its named fields, and no bit without a known meaning is set but these."""
     for task in decode_stream(apple_stream(path), generation):
         rebuilt = {}
-        table = task._family.table
+        table = task.table
         for name, value in task.fields().items():
             handle = table.handle(name)
             rebuilt[handle.key] = rebuilt.get(handle.key, 0) | value << handle.shift

@@ -179,7 +179,7 @@ def test_large_nonsense_is_quick_and_small(generation):
 @pytest.mark.parametrize("generation", GENERATIONS)
 def test_long_fuzz(generation):
     random_ = random.Random(generation)
-    table = Task(generation)._family.table
+    table = Task(generation).table
     survived = 0
     for _ in range(4000):
         tasks = []

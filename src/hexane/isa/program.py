@@ -92,8 +92,8 @@ def _chain(tasks: list[Task], offsets: list[int]) -> None:
 
 
 def _mark_last(tasks: list[Task]) -> None:
-    table = tasks[0]._family.table
-    flags = f"Header[{tasks[0]._family.flags_word}]"
+    table = tasks[0].table
+    flags = f"Header[{family_of(table.generation).flags_word}]"
     if "LastTask" not in table.handle(flags).register.by_name:
         return
     for i, task in enumerate(tasks):

@@ -22,7 +22,8 @@ from typing import Any, overload
 from hexane.errors import UsageError
 from hexane.isa.generations import Family, family_of
 from hexane.isa.records import ADDRESS, DENSE, Layout, Record, canonical
-from hexane.isa.schema import OUTSIDE, Block, FieldError, Handle, Register, Values
+from hexane.isa.schema import OUTSIDE, FieldError, Handle, Table, Values
+from hexane.isa.views import BlockView, HeaderView, OutsideView
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +132,11 @@ class Task:
     @property
     def generation(self) -> str:
         return self._family.table.generation
+
+    @property
+    def table(self) -> Table:
+        """The register table of the task's generation."""
+        return self._family.table
 
     @property
     def offset(self) -> int | None:
@@ -500,142 +506,3 @@ def _integer(handle: Handle, value: Any) -> int:
         return value.__index__()
     except AttributeError:
         raise FieldError(f"{handle.name} takes an integer, not {value!r}") from None
-
-
-class BlockView:
-    """``task.NE``: the registers of one block."""
-
-    __slots__ = ("_block", "_task")
-    _task: Task
-    _block: Block
-
-    def __init__(self, task: Task, block: Block) -> None:
-        object.__setattr__(self, "_task", task)
-        object.__setattr__(self, "_block", block)
-
-    def __getattr__(self, name: str) -> Any:
-        register = self._block.by_name.get(name)
-        if register is None:
-            self._task.handle(f"{self._block.name}.{name}")  # raises, with the nearest names
-            raise AttributeError(name)
-        dotted = f"{self._block.name}.{name}"
-        if register.count:
-            return ArrayView(self._task, dotted, register)
-        return RegisterView(self._task, dotted)
-
-    def __setattr__(self, name: str, value: int) -> None:
-        self._task.set(f"{self._block.name}.{name}", value)
-
-    def __dir__(self) -> list[str]:
-        return list(self._block.by_name)
-
-    def __repr__(self) -> str:
-        prefix = f"{self._block.name}."
-        return "\n".join(f"{n} = {v:#x}" for n, v in self._task.registers().items() if n.startswith(prefix))
-
-
-class ArrayView:
-    """``task.KernelDMASrc.CoeffBfrSize``: registers in a row."""
-
-    __slots__ = ("_name", "_register", "_task")
-
-    def __init__(self, task: Task, name: str, register: Register) -> None:
-        self._task, self._name, self._register = task, name, register
-
-    def _element(self, index: int) -> str:
-        if not 0 <= index < self._register.words:
-            raise FieldError(f"{self._name}[{index}]: the array has {self._register.words} elements")
-        return f"{self._name}[{index}]"
-
-    def __getitem__(self, index: int) -> RegisterView:
-        return RegisterView(self._task, self._element(index))
-
-    def __setitem__(self, index: int, value: int) -> None:
-        self._task.set(self._element(index), value)
-
-    def __len__(self) -> int:
-        return self._register.words
-
-    def __iter__(self) -> Iterator[RegisterView]:
-        return (self[i] for i in range(len(self)))
-
-
-class HeaderView:
-    """``task.Header``: the header words."""
-
-    __slots__ = ("_task",)
-
-    def __init__(self, task: Task) -> None:
-        self._task = task
-
-    def __getitem__(self, index: int) -> RegisterView:
-        self._task.handle(f"Header[{index}]")
-        return RegisterView(self._task, f"Header[{index}]")
-
-    def __setitem__(self, index: int, value: int) -> None:
-        self._task.set(f"Header[{index}]", value)
-
-    def __len__(self) -> int:
-        return self._task.layout.header_words
-
-
-class OutsideView:
-    """``task.Outside``: registers at addresses that no block has."""
-
-    __slots__ = ("_task",)
-    _task: Task
-
-    def __init__(self, task: Task) -> None:
-        object.__setattr__(self, "_task", task)
-
-    def __getattr__(self, name: str) -> RegisterView:
-        self._task.handle(f"{OUTSIDE}.{name}")
-        return RegisterView(self._task, f"{OUTSIDE}.{name}")
-
-    def __setattr__(self, name: str, value: int) -> None:
-        self._task.set(f"{OUTSIDE}.{name}", value)
-
-
-class RegisterView:
-    """``task.NE.MACCfg``: one register; its fields are attributes, ``int()`` gives the whole word."""
-
-    __slots__ = ("_name", "_task")
-    _task: Task
-    _name: str
-
-    def __init__(self, task: Task, name: str) -> None:
-        object.__setattr__(self, "_task", task)
-        object.__setattr__(self, "_name", name)
-
-    def __getattr__(self, name: str) -> int:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return self._task.read(self._task.handle(f"{self._name}.{name}"))
-
-    def __setattr__(self, name: str, value: int | str) -> None:
-        self._task.set(f"{self._name}.{name}", value)
-
-    def __int__(self) -> int:
-        return self._task.get(self._name)
-
-    __index__ = __int__
-
-    def __bool__(self) -> bool:
-        return int(self) != 0
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, RegisterView | int):
-            return int(self) == int(other)
-        return NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(int(self))
-
-    def __dir__(self) -> list[str]:
-        return list(self._task.handle(self._name).register.by_name)
-
-    def __repr__(self) -> str:
-        value = int(self)
-        rows = self._task.handle(self._name).register.fields
-        shown = " ".join(f"{r.name}={value >> r.low & r.limit:#x}" for r in rows if r.known or value >> r.low & r.limit)
-        return f"{self._name} = {value:#010x} ({shown})"
