@@ -1,8 +1,8 @@
 """Names that MIL text cannot spell, and back.
 
-A MIL name is a letter or an underscore, then letters, digits, underscores and dots (spec/mil §2.2), and no word of the
-grammar. Any other character is written as ``_0x`` + its code in hexadecimal + ``_``; so is the first letter of a word
-of the grammar, and an underscore before ``0x``. ``decode(encode(name)) == name`` for every name, and a text that
+A MIL name is a letter or an underscore, then letters, digits, underscores and dots (spec/mil §2.2), and no word that
+could begin a value. Any other character is written as ``_0x`` + its code in hexadecimal + ``_``; so is the first letter
+of such a word, and an underscore before ``0x``. ``decode(encode(name)) == name`` for every name, and a text that
 ``encode`` would not have written stays as it is.
 """
 
@@ -13,11 +13,10 @@ from functools import lru_cache
 
 from hexane.graph.types import DTYPES
 
-KEYWORDS = frozenset(
+KEYWORDS: frozenset[str] = frozenset(
     {
         *DTYPES,
-        *("program", "func", "block", "tensor", "tensor_buffer", "state", "list", "tuple", "dict", "true", "false"),
-        *("inf", "nan", "BLOBFILE", "shape", "strides", "interleave_factors"),
+        *("tensor", "tensor_buffer", "state", "list", "tuple", "dict", "true", "false", "inf", "nan"),
     }
 )
 

@@ -1,0 +1,35 @@
+"""``hexane convert``: a network from one file format to another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+
+    @app.command()
+    def convert(
+        source: Annotated[Path, typer.Argument(metavar="IN", help="A network: .onnx, .mil, .mlpackage, net.plist ...")],
+        target: Annotated[Path, typer.Argument(metavar="OUT", help="Where to write it: .mil or .mlpackage.")],
+        outputs: Annotated[
+            str | None, typer.Option(help="Cut the network at these values: names, with commas.")
+        ] = None,
+        function: Annotated[str | None, typer.Option(help="Which function, of a program with several.")] = None,
+        shape: Annotated[list[str] | None, typer.Option(help="Shape of an input: x=1x3x224x224; repeatable.")] = None,
+        as_json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
+    ) -> None:
+        """Convert a network to another file format; weights go into a file beside it."""
+        from hexane.cli.networks import network_json, open_network
+
+        graph = open_network(source, outputs=outputs, function=function, shapes=shape or ())
+        graph.save(target)
+        if as_json:
+            from hexane.cli.console import print_json
+
+            print_json({"path": str(target), **network_json(graph)})
+        else:
+            typer.echo(f"{target}: {len(graph.ops)} operations")

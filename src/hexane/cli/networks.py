@@ -1,0 +1,160 @@
+"""What commands on networks share: opening one by the command's options, and its tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hexane.errors import UsageError
+
+if TYPE_CHECKING:
+    from hexane.graph import Graph
+
+
+def parse_shapes(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
+    """``x=1x3x640x640`` options as shapes by input name; UsageError for another text."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for text in texts:
+        name, equals, extents = text.rpartition("=")
+        if not equals or not name or not re.fullmatch(r"\d+(x\d+)*", extents):
+            raise UsageError(f"--shape {text!r} is no shape", hint="write NAME=1x3x224x224")
+        shapes[name] = tuple(int(extent) for extent in extents.split("x"))
+    return shapes
+
+
+def open_network(
+    path: Path, *, outputs: str | None = None, function: str | None = None, shapes: Iterable[str] = ()
+) -> Graph:
+    """Load a network and cut it where asked."""
+    import hexane
+
+    graph = hexane.load(path, shapes=parse_shapes(shapes) or None, function=function)
+    return graph.cut([name.strip() for name in outputs.split(",")]) if outputs else graph
+
+
+def count_text(number: float) -> str:
+    """1234567 as 1.23 M."""
+    for limit, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(number) >= limit:
+            return f"{number / limit:.3g} {unit}"
+    return f"{number:g}"
+
+
+def type_text(type_: Any) -> str:
+    """``1x3x8x8 fp16``."""
+    extents = "x".join("?" if extent is None else str(extent) for extent in type_.shape) or "scalar"
+    return f"{extents} {type_.dtype}"
+
+
+def network_json(graph: Graph, *, ops: bool = False, weights: bool = False) -> dict[str, Any]:
+    """A network as data: what ``hexane show --json`` prints."""
+    from hexane.graph.summary import macs_of, summarise, weight_stats
+
+    function = graph.main
+    summary = summarise(function)
+    found: dict[str, Any] = {
+        "format": graph.metadata.get("format"),
+        "function": function.name,
+        "functions": list(graph.functions),
+        "opset": function.opset,
+        "inputs": [{"name": n, "dtype": t.dtype, "shape": list(t.shape)} for n, t in graph.inputs.items()],
+        "outputs": [{"name": n, "dtype": t.dtype, "shape": list(t.shape)} for n, t in graph.outputs.items()],
+        "ops": summary.ops,
+        "parameters": summary.parameters,
+        "parameter_bytes": summary.parameter_bytes,
+        "macs": summary.macs,
+        "kinds": summary.kinds,
+        "macs_by_kind": summary.macs_by_kind,
+        "problems": [repr(problem) for problem in graph.problems],
+    }
+    if ops:
+        found["operations"] = [
+            {
+                "type": op.type,
+                "name": op.name,
+                "outputs": [{"name": v.name, "dtype": v.dtype, "shape": list(v.type.shape)} for v in op.outputs],
+                "inputs": {p: [v.name for v in o] if isinstance(o, tuple) else o.name for p, o in op.inputs.items()},
+                "macs": macs_of(op),
+            }
+            for op in function.walk()
+        ]
+    if weights:
+        found["weights"] = [
+            {
+                "name": row.name,
+                "dtype": row.type.dtype,
+                "shape": list(row.type.shape),
+                "used_by": row.used_by,
+                "min": row.low,
+                "max": row.high,
+                "mean_abs": row.mean_abs,
+                "zeros": row.zeros,
+            }
+            for row in weight_stats(function)
+        ]
+    return found
+
+
+def print_network(graph: Graph, name: str, *, ops: bool = False, weights: bool = False) -> None:
+    """A network as tables."""
+    from hexane.cli.console import print_rows, title
+    from hexane.graph.summary import macs_of, summarise, weight_stats
+
+    function = graph.main
+    summary = summarise(function)
+    title(name)
+    rows = [["input", key, type_text(type_)] for key, type_ in graph.inputs.items()]
+    rows += [["output", key, type_text(type_)] for key, type_ in graph.outputs.items()]
+    if len(graph.functions) > 1:
+        rows.append(["functions", ", ".join(graph.functions), f"shown: {function.name}"])
+    rows += [
+        ["operations", str(summary.ops), ""],
+        ["parameters", count_text(summary.parameters), f"{count_text(summary.parameter_bytes)}B"],
+        ["MACs", count_text(summary.macs), ""],
+    ]
+    print_rows(rows)
+    title("Operations")
+    print_rows(
+        [
+            [kind, str(count), count_text(summary.macs_by_kind.get(kind, 0)) if kind in summary.macs_by_kind else ""]
+            for kind, count in summary.kinds.items()
+        ],
+        ["operation", "count", "MACs"],
+        right=(1, 2),
+    )
+    if ops:
+        title("Every operation")
+        print_rows(
+            [
+                [
+                    op.outputs[0].name if op.outputs else "",
+                    op.type,
+                    ", ".join(type_text(value.type) for value in op.outputs),
+                    count_text(macs) if (macs := macs_of(op)) else "",
+                ]
+                for op in function.walk()
+            ],
+            ["result", "operation", "type", "MACs"],
+            right=(3,),
+        )
+    if weights:
+        title("Weights")
+        print_rows(
+            [
+                [row.name, type_text(row.type), row.used_by, *_numbers(row.low, row.high, row.mean_abs, row.zeros)]
+                for row in weight_stats(function)
+            ],
+            ["weight", "type", "used by", "min", "max", "mean |w|", "zeros"],
+            right=(3, 4, 5, 6),
+        )
+    if graph.problems:
+        title("What was read past")
+        print_rows([[repr(problem)] for problem in graph.problems])
+
+
+def _numbers(low: float | None, high: float | None, mean: float | None, zeros: float | None) -> list[str]:
+    if low is None or high is None or mean is None or zeros is None:
+        return ["no data", "", "", ""]
+    return [f"{low:.4g}", f"{high:.4g}", f"{mean:.4g}", f"{100 * zeros:.1f} %"]

@@ -1,0 +1,40 @@
+"""``hexane show``: what a network is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+
+    @app.command()
+    def show(
+        model: Annotated[Path, typer.Argument(help="A network: .onnx, .mil, .mlpackage, .mlmodel, net.plist.")],
+        mil: Annotated[bool, typer.Option("--mil", help="Print the network as MIL text.")] = False,
+        ops: Annotated[bool, typer.Option("--ops", help="List every operation.")] = False,
+        weights: Annotated[bool, typer.Option("--weights", help="List every weight with its statistics.")] = False,
+        outputs: Annotated[
+            str | None, typer.Option(help="Cut the network at these values: names, with commas.")
+        ] = None,
+        function: Annotated[str | None, typer.Option(help="Which function, of a program with several.")] = None,
+        shape: Annotated[list[str] | None, typer.Option(help="Shape of an input: x=1x3x224x224; repeatable.")] = None,
+        as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    ) -> None:
+        """Show a network: inputs, outputs, operations, parameters, multiply-accumulates, weights."""
+        from hexane.cli.networks import network_json, open_network, print_network
+
+        graph = open_network(model, outputs=outputs, function=function, shapes=shape or ())
+        if mil:
+            from hexane.formats.mil import WeightCollector, to_text
+
+            typer.echo(to_text(graph, weights=WeightCollector()), nl=False)
+        elif as_json:
+            from hexane.cli.console import print_json
+
+            print_json(network_json(graph, ops=ops, weights=weights))
+        else:
+            print_network(graph, str(model), ops=ops, weights=weights)

@@ -1,0 +1,5 @@
+"""``net.plist`` networks, as the engine's compiler takes them, with their weight files."""
+
+from hexane.formats.netplist.reader import load, parse_netplist
+
+__all__ = ["load", "parse_netplist"]
