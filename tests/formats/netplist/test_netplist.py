@@ -127,9 +127,9 @@ def test_units_in_any_order_and_two_outputs():
         (network({"a": unit("Neuron", params={"Type": "Frob"})}), UnsupportedError, "Frob"),
         (network({"a": unit("Neuron", params={"Type": "ReLU", "Odd": 1})}), UnsupportedError, "Odd"),
         (
-            network({"a": unit("Conv", params={**CONV, "KernelOffset": -1}, OutputChannels=1)}),
+            network({"a": unit("Conv", params={**CONV, "KernelOffset": -1}, OutputChannels=1)}, weights=["k"]),
             FormatError,
-            "weight file",
+            "negative",
         ),
         (
             network({"a": unit("Conv", params={**CONV, "Step": [1, 2]}, OutputChannels=1)}),

@@ -42,7 +42,7 @@ def parse_netplist(
 
     Inputs and outputs keep their names and order (``probs@output`` is an output's name); an op's ``name`` is its
     layer's. The whole network stands in ``graph.metadata["network"]`` for whoever needs its strides, order or types.
-    Weight files: see ``WeightFiles``. FormatError for a broken file (cycles, missing layers, data outside a weight file),
+    Weight files: see ``WeightFiles``. FormatError for a broken file (a cycle, a missing layer, data outside a file),
     UnsupportedError for units and parameters that hexane does not read, with the unit's name.
     """
     try:
