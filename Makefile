@@ -38,6 +38,7 @@ lint: setup
 docs: setup
 	$(BIN)/python -m hexane.isa.docs docs
 	$(BIN)/python -m hexane.kernels.docs docs
+	$(BIN)/python -m hexane.emulator.docs docs
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .mypy_cache .import_linter_cache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as jsonlib
 from pathlib import Path
 from typing import Annotated
 
@@ -26,6 +25,7 @@ def register(app: typer.Typer) -> None:
         json: Annotated[bool, typer.Option("--json", help="print the report as JSON")] = False,
     ) -> None:
         """Run an engine program on the emulated engine, bit for bit."""
+        from hexane.cli.console import print_json, print_rows
         from hexane.emulator import difference, files, run
         from hexane.emulator.trace import COLUMNS
 
@@ -33,19 +33,13 @@ def register(app: typer.Typer) -> None:
         layout = "raw" if raw else "nchw"
         if other is not None:
             found = difference.first_difference(file, other, arrays, layout=layout)
-            typer.echo(jsonlib.dumps(found.to_dict()) if json else str(found))
+            print_json(found.to_dict()) if json else typer.echo(str(found))
             raise typer.Exit(0 if found.same else 1)
         result = run(file, arrays, layout=layout, sanitize=sanitize, observe=trace or json, until=until)
         if json:
-            typer.echo(jsonlib.dumps(result.report.to_dict(), indent=1))
+            print_json(result.report.to_dict())
         elif trace:
-            from rich.console import Console
-            from rich.table import Table
-
-            table = Table(*COLUMNS, box=None)
-            for row in result.report.rows():
-                table.add_row(*row)
-            Console().print(table)
+            print_rows([list(row) for row in result.report.rows()], list(COLUMNS), right=(0,))
         if output is not None:
             files.write_npz(output, result.outputs)
         if dump is not None:

@@ -51,8 +51,12 @@ def _sent(r: Registers) -> bool:
     return r["L2.ResultCfg.ResultType"] in (1, 2)
 
 
-def _strips(r: Registers) -> bool:
-    return r["L2.ResultCfg.ResultType"] == 3 or r["L2.SourceCfg.SourceType"] == 3
+def _takes_strips(r: Registers) -> bool:
+    return r["L2.SourceCfg.SourceType"] == 3
+
+
+def _gives_strips(r: Registers) -> bool:
+    return r["L2.ResultCfg.ResultType"] == 3
 
 
 def _one_operand(r: Registers) -> bool:
@@ -125,14 +129,16 @@ IGNORED: tuple[Ignored, ...] = (
         "unless PalettizedEn",
         lambda r: not r.flag("NE.KernelCfg.PalettizedEn"),
     ),
-    Ignored("L2.Source*.*", _PLACE, "source 1 streamed", _streamed1),
-    Ignored("L2.Source*.*", _PLACE, "strips of the task before", lambda r: r["L2.SourceCfg.SourceType"] == 3),
+    Ignored("L2.SourceBase.*", _PLACE, "source 1 streamed", _streamed1),
+    Ignored("L2.Source*Stride.*", _PLACE, "source 1 streamed", _streamed1),
+    Ignored("L2.SourceBase.*", _PLACE, "strips of the task before", _takes_strips),
+    Ignored("L2.Source*Stride.*", _PLACE, "strips of the task before", _takes_strips),
     Ignored("L2.Src2*.*", _PLACE, "source 2 by DMA", lambda r: not _no_dma2(r)),
     Ignored("L2.Src2*.*", "the task has one operand", "one operand", _one_operand),
     Ignored("L2.ConvResult*.*", _PLACE, "result sent by DMA", _sent),
     Ignored("L2.ResultBase.*", _PLACE, "result sent by DMA", _sent),
-    Ignored("L2.ConvResult*.*", _PLACE, "strips for the next task", _strips),
-    Ignored("L2.ResultBase.*", _PLACE, "strips for the next task", _strips),
+    Ignored("L2.ConvResult*.*", _PLACE, "strips for the next task", _gives_strips),
+    Ignored("L2.ResultBase.*", _PLACE, "strips for the next task", _gives_strips),
     Ignored("TileDMASrc.BaseAddr.*", _UNUSED, "source 1 in L2", _resident1),
     Ignored("TileDMASrc.*Stride.*", _UNUSED, "source 1 in L2", lambda r: _resident1(r) and _no_dma2(r)),
     Ignored("TileDMASrc.RowStride.*", _UNUSED, "source 1 in L2", _resident1),
@@ -156,8 +162,7 @@ def reason(r: Registers, name: str, bit: int = 0) -> str | None:
     entry = listed(r, name)
     if entry is not None:
         return entry.reason
-    special = (_of_single_element, _of_idle_core, _of_negative_zero, _of_less_than_a_unit, _of_factor)
-    return next((found for rule in special if (found := rule(r, name, bit)) is not None), None)
+    return next((found for rule in SPECIAL if (found := rule(r, name, bit)) is not None), None)
 
 
 def _of_single_element(r: Registers, name: str, bit: int) -> str | None:
@@ -221,6 +226,10 @@ def _of_factor(r: Registers, name: str, bit: int) -> str | None:
     if name == "PE.FinalScale.FinalScale" and bit < 12:
         return "changes the factor by less than half a last place of the fp16 result"
     return None
+
+
+SPECIAL = (_of_single_element, _of_idle_core, _of_negative_zero, _of_less_than_a_unit, _of_factor)
+"""Rules that need more than a field's name."""
 
 
 def _escape(pattern: str) -> str:

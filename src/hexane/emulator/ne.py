@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from hexane.arithmetic import conv2d
-from hexane.arithmetic.counters import table_ends
+from hexane.arithmetic.counters import product_losses, table_ends
 from hexane.arithmetic.formats import canonical
 from hexane.arithmetic.multiply import Activation, activate, multiply_inputs, scale_input
 from hexane.emulator.registers import Registers
@@ -209,7 +209,14 @@ def _sum(task: Task, x: np.ndarray, kernel: Kernel | None, window: Window, obser
         values = conv2d(source, weights, bias, activation=activation, **options)
         return Computation(values.reshape(shape), name + _suffix(activation), rests_on)
     before = conv2d(source, weights, bias, **options)
-    counters = {"sums overflowed": int(np.isinf(before).sum())}
+    rounded, dropped = product_losses(
+        source, weights, strides=(sy, sx), pads=(window.top, window.left), output=(task.hout, wout), groups=groups
+    )
+    counters = {
+        "products rounded": rounded,
+        "products dropped": dropped,
+        "sums overflowed": int(np.isinf(before).sum()),
+    }
     done = _activated(before, activation, name, rests_on, counters, observe)
     return Computation(done.values.reshape(shape), done.operation, rests_on, done.counters)
 
