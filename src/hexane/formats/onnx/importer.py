@@ -295,7 +295,7 @@ def tensor_type(tensor: Any) -> TensorType | None:
         return None
     shape = []
     for dim in tensor.shape.dim:
-        if not dim.HasField("dim_value"):
+        if not dim.HasField("dim_value") or dim.dim_value < 0:
             return None
         shape.append(dim.dim_value)
     try:
