@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hexane.errors import GraphError, UnsupportedError
-from hexane.formats.onnx.operands import Folder, Operand, known, type_of
+from hexane.formats.operands import Folder, Operand, known, type_of
 from hexane.graph import Value
 from hexane.graph.types import TensorType
 

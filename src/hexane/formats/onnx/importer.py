@@ -11,7 +11,7 @@ import numpy as np
 from hexane.errors import FormatError, GraphError, HexaneError, UnsupportedError
 from hexane.formats.onnx.context import NodeContext, Refused
 from hexane.formats.onnx.file import OnnxFile, check_claim, import_onnx, read_file, tensor_array
-from hexane.formats.onnx.operands import Folder, known, type_of
+from hexane.formats.operands import Folder, known, type_of
 from hexane.formats.onnx.prepare import Shapes, opset_versions, prepare
 from hexane.formats.onnx.registry import MAIN, domain_of, translators
 from hexane.graph import Graph, GraphBuilder, Value

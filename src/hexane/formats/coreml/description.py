@@ -1,0 +1,113 @@
+"""What a Core ML model says of itself: inputs and outputs as features, images, metadata."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hexane.graph.ir import Function, Graph
+from hexane.graph.types import StateType, tensor_of
+
+_COLORS = {10: "GRAYSCALE", 20: "RGB", 30: "BGR", 40: "GRAYSCALE_FLOAT16"}
+ARRAY_DTYPES = {65568: "fp32", 65600: "fp64", 131104: "int32", 65552: "fp16", 131080: "int8"}
+"""``ArrayFeatureType.ArrayDataType``."""
+_ARRAY_CODES = {name: code for code, name in ARRAY_DTYPES.items()}
+
+
+def read_description(model: Any, metadata: dict[str, Any], function: str | None = None) -> None:
+    """Metadata, image features and feature texts of a model into ``graph.metadata``."""
+    description = model.description
+    metadata["specification_version"] = model.specificationVersion
+    said = description.metadata
+    for key, text in (
+        ("author", said.author),
+        ("license", said.license),
+        ("description", said.shortDescription),
+        ("model_version", said.versionString),
+    ):
+        if text:
+            metadata[key] = text
+    if said.userDefined:
+        metadata["user"] = dict(sorted(said.userDefined.items()))
+    if description.predictedFeatureName:
+        metadata["predicted_feature"] = description.predictedFeatureName
+    images, texts = {}, {}
+    for feature in [*features(description, "input", function), *features(description, "output", function)]:
+        if feature.type.WhichOneof("Type") == "imageType":
+            image = feature.type.imageType
+            images[feature.name] = {
+                "width": image.width,
+                "height": image.height,
+                "color": _COLORS.get(image.colorSpace, str(image.colorSpace)),
+            }
+        if feature.shortDescription:
+            texts[feature.name] = feature.shortDescription
+    if images:
+        metadata["images"] = images
+    if texts:
+        metadata["features"] = texts
+
+
+def features(description: Any, kind: str, function: str | None = None) -> list[Any]:
+    """Input, output or state features; those of one function where the model has several."""
+    if description.functions:
+        wanted = function or description.defaultFunctionName
+        for entry in description.functions:
+            if entry.name == wanted:
+                return list(getattr(entry, kind))
+        return []
+    return list(getattr(description, kind))
+
+
+def feature_shape(feature: Any) -> tuple[int, ...] | None:
+    """The default shape that a feature declares: of an array, or of an image as [1, channels, height, width]."""
+    kind = feature.type.WhichOneof("Type")
+    if kind == "multiArrayType":
+        array = feature.type.multiArrayType
+        if array.shape:
+            return tuple(int(extent) for extent in array.shape)
+        return None
+    if kind == "imageType":
+        image = feature.type.imageType
+        return (1, 1 if image.colorSpace in (10, 40) else 3, image.height, image.width)
+    return None
+
+
+def write_description(model: Any, graph: Graph, spelled: Any, dtype_of: Any) -> None:
+    """Features and metadata of a graph into an empty model. ``spelled`` gives names as the program has them."""
+    metadata = graph.metadata
+    description = model.description
+    said = description.metadata
+    said.author = str(metadata.get("author", ""))
+    said.license = str(metadata.get("license", ""))
+    said.shortDescription = str(metadata.get("description", ""))
+    said.versionString = str(metadata.get("model_version", ""))
+    for key, text in metadata.get("user", {}).items():
+        said.userDefined[str(key)] = str(text)
+    if len(graph.functions) == 1:
+        _write_features(description, graph.main, graph, spelled, dtype_of)
+        return
+    for function in graph.functions.values():
+        entry = description.functions.add()
+        entry.name = spelled(function.name)
+        _write_features(entry, function, graph, spelled, dtype_of)
+    description.defaultFunctionName = spelled(graph.main.name)
+
+
+def _write_features(owner: Any, function: Function, graph: Graph, spelled: Any, dtype_of: Any) -> None:
+    for values, plain in ((function.inputs, owner.input), (function.outputs, owner.output)):
+        for value in values:
+            state = isinstance(value.type, StateType)
+            feature = (owner.state if state else plain).add()
+            feature.name = spelled(value.name)
+            feature.shortDescription = graph.metadata.get("features", {}).get(value.name, "")
+            image = graph.metadata.get("images", {}).get(value.name)
+            if image is not None and not state:
+                feature.type.imageType.width = int(image["width"])
+                feature.type.imageType.height = int(image["height"])
+                codes = {name: code for code, name in _COLORS.items()}
+                feature.type.imageType.colorSpace = codes.get(image["color"], 20)
+                continue
+            array = feature.type.stateType.arrayType if state else feature.type.multiArrayType
+            type_ = tensor_of(value.type)
+            array.dataType = _ARRAY_CODES[dtype_of(type_.dtype)]
+            array.shape.extend(extent for extent in type_.shape if extent is not None)

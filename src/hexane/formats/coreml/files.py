@@ -1,0 +1,102 @@
+"""Where a Core ML model's parts lie: ``.mlpackage`` folders, ``.mlmodel`` files, ``.mlmodelc`` folders (spec/mil §4)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hexane.errors import FormatError
+from hexane.formats.blob import BlobFile
+
+MODEL_LIMIT = 1 << 31
+"""Largest protobuf that is read: what protobuf itself can hold."""
+MANIFEST_LIMIT = 1 << 20
+
+
+def model_file(path: Path) -> Path:
+    """The protobuf of a package (through its manifest), or the ``.mlmodel`` file itself."""
+    if not path.exists():
+        raise FormatError("there is no such file or folder", where=str(path))
+    if path.is_file():
+        return path
+    manifest = _manifest(path)
+    root = manifest.get("rootModelIdentifier")
+    entries = manifest.get("itemInfoEntries")
+    if not isinstance(entries, dict) or not isinstance(root, str) or not isinstance(entries.get(root), dict):
+        raise FormatError("the manifest names no root model", where=str(path / "Manifest.json"))
+    relative = entries[root].get("path")
+    if not isinstance(relative, str) or not relative:
+        raise FormatError("the manifest's root model has no path", where=str(path / "Manifest.json"))
+    return inside(path / "Data", relative, str(path))
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    file = path / "Manifest.json"
+    try:
+        if file.stat().st_size > MANIFEST_LIMIT:
+            raise FormatError(f"a manifest of {file.stat().st_size} bytes", where=str(file))
+        manifest = json.loads(file.read_text("utf-8"))
+    except OSError as error:
+        raise FormatError(f"has no readable Manifest.json ({error.strerror})", where=str(path)) from error
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"is no JSON ({error})", where=str(file)) from error
+    if not isinstance(manifest, dict):
+        raise FormatError("is no JSON object", where=str(file))
+    return manifest
+
+
+def inside(folder: Path, relative: str, where: str) -> Path:
+    """A file below ``folder``; FormatError for one that is missing or that ``..`` or a link leads elsewhere."""
+    if "\0" in relative:
+        raise FormatError(f"{relative!r} is no path", where=where)
+    root = folder.resolve()
+    target = (root / relative).resolve()
+    if not target.is_relative_to(root):
+        raise FormatError(f"the path {relative!r} leaves the package", where=where)
+    if not target.is_file():
+        raise FormatError(f"the package has no file {relative!r}", where=where)
+    return target
+
+
+class WeightFiles:
+    """Weight files by the name that the program gives them; opened (mapped) at first use.
+
+    ``given`` maps such a name, or a file name, to bytes or a path, and comes first; else ``@model_path`` is ``folder``.
+    """
+
+    def __init__(self, folder: Path | None, given: Mapping[str, Any] | None = None) -> None:
+        self._folder = folder
+        self._given = dict(given or {})
+        self._open: dict[str, BlobFile] = {}
+
+    def file(self, name: str) -> BlobFile:
+        """The weight file; FormatError when the package has none of that name."""
+        if name not in self._open:
+            self._open[name] = self._find(name)
+        return self._open[name]
+
+    def _find(self, name: str) -> BlobFile:
+        relative = name.removeprefix("@model_path").lstrip("/\\")
+        for key in (name, relative, relative.replace("\\", "/").rsplit("/", 1)[-1]):
+            if key in self._given:
+                return BlobFile(self._given[key], name)
+        if self._folder is None:
+            raise FormatError("the weight file is not given", where=name, hint="weights={name: bytes or a path}")
+        return BlobFile(inside(self._folder, relative, name), name)
+
+
+def read_bytes(path: Path) -> bytes:
+    """A protobuf file whole, within the limit."""
+    try:
+        if path.stat().st_size > MODEL_LIMIT:
+            raise FormatError(
+                f"a protobuf of {path.stat().st_size} bytes", where=str(path), hint=f"the limit is {MODEL_LIMIT}"
+            )
+        data = path.read_bytes()
+    except OSError as error:
+        raise FormatError(f"cannot be read ({error.strerror})", where=str(path)) from error
+    if data[:4] == b"PK\x03\x04":
+        raise FormatError("is a zip archive", where=str(path), hint="unpack it first")
+    return data
