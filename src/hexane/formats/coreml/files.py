@@ -1,4 +1,4 @@
-"""Where a Core ML model's parts lie: ``.mlpackage`` folders, ``.mlmodel`` files, ``.mlmodelc`` folders (spec/mil §4)."""
+"""Where a Core ML model's parts lie: ``.mlpackage`` folders and ``.mlmodel`` files (spec/mil §4)."""
 
 from __future__ import annotations
 

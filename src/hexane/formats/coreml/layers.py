@@ -196,7 +196,10 @@ def softmax_nd(c: LayerContext) -> Operand:
 
 _UNARY = {
     name: name
-    for name in ("ceil", "floor", "sign", "round", "exp2", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "atanh", "erf")
+    for name in (
+        "ceil", "floor", "sign", "round", "exp2", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh",
+        "atanh", "erf",
+    )
 } | {"asinh": "onnx.Asinh", "acosh": "onnx.Acosh", "logicalNot": "logical_not", "copy": "identity"}  # fmt: skip
 
 
@@ -229,9 +232,9 @@ def unary(c: LayerContext) -> Operand:
 # ----------------------------------------------------------------------------------------------------- element-wise
 
 _BINARY = {
-    "addBroadcastable": "add", "subtractBroadcastable": "sub", "multiplyBroadcastable": "mul", "divideBroadcastable": "real_div",
-    "powBroadcastable": "pow", "floorDivBroadcastable": "floor_div", "modBroadcastable": "mod", "minBroadcastable": "minimum",
-    "maxBroadcastable": "maximum",
+    "addBroadcastable": "add", "subtractBroadcastable": "sub", "multiplyBroadcastable": "mul",
+    "divideBroadcastable": "real_div", "powBroadcastable": "pow", "floorDivBroadcastable": "floor_div",
+    "modBroadcastable": "mod", "minBroadcastable": "minimum", "maxBroadcastable": "maximum",
 }  # fmt: skip
 
 
@@ -411,8 +414,9 @@ def reduce(c: LayerContext) -> Operand:
 
 
 _REDUCE = {
-    "reduceL1": "l1_norm", "reduceL2": "l2_norm", "reduceMax": "max", "reduceMin": "min", "reduceSum": "sum", "reduceProd": "prod",
-    "reduceMean": "mean", "reduceLogSum": "log_sum", "reduceSumSquare": "sum_square", "reduceLogSumExp": "log_sum_exp",
+    "reduceL1": "l1_norm", "reduceL2": "l2_norm", "reduceMax": "max", "reduceMin": "min", "reduceSum": "sum",
+    "reduceProd": "prod", "reduceMean": "mean", "reduceLogSum": "log_sum", "reduceSumSquare": "sum_square",
+    "reduceLogSumExp": "log_sum_exp",
 }  # fmt: skip
 
 

@@ -13,9 +13,9 @@ from hexane.formats.mil.literals import Blob, Braces, Parens, TypedValue
 from hexane.graph.types import DictType, ListType, StateType, TensorType, TupleType, Type
 
 DTYPE_CODES: dict[str, int] = {
-    "bool": 1, "string": 2, "fp16": 10, "fp32": 11, "fp64": 12, "bf16": 13, "int8": 21, "int16": 22, "int32": 23,
-    "int64": 24, "int4": 25, "uint8": 31, "uint16": 32, "uint32": 33, "uint64": 34, "uint4": 35, "uint2": 36, "uint1": 37,
-    "uint6": 38, "uint3": 39, "fp8e4m3fn": 40, "fp8e5m2": 41,
+    "bool": 1, "string": 2, "fp16": 10, "fp32": 11, "fp64": 12, "bf16": 13, "int8": 21, "int16": 22,
+    "int32": 23, "int64": 24, "int4": 25, "uint8": 31, "uint16": 32, "uint32": 33, "uint64": 34, "uint4": 35,
+    "uint2": 36, "uint1": 37, "uint6": 38, "uint3": 39, "fp8e4m3fn": 40, "fp8e5m2": 41,
 }  # fmt: skip
 """``MILSpec.DataType``."""
 _DTYPES = {code: name for name, code in DTYPE_CODES.items()}

@@ -7,7 +7,7 @@ folding then handle a model of a few kilobytes, however many gigabytes its weigh
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,7 @@ def import_onnx() -> Any:
     return onnx
 
 
-def read_file(source: str | Path | bytes | Any) -> OnnxFile:
+def read_file(source: str | Path | bytes | Any, weights: Mapping[str, Any] | None = None) -> OnnxFile:
     """Read a model from a path, from bytes, or from a ``ModelProto`` (which is copied, never changed).
 
     Raises
@@ -77,7 +77,7 @@ def read_file(source: str | Path | bytes | Any) -> OnnxFile:
     if not model.graph.node and not model.graph.output:
         raise FormatError("not an ONNX model: it has neither nodes nor outputs", where=where)
     file = OnnxFile(model, where=where)
-    _take_weights(file, folder)
+    _take_weights(file, External(folder, dict(weights or {})))
     return file
 
 
@@ -121,7 +121,7 @@ def node_graphs(node: Any) -> Iterator[Any]:
             yield from all_graphs(graph)
 
 
-def _take_weights(file: OnnxFile, folder: Path | None) -> None:
+def _take_weights(file: OnnxFile, external: External) -> None:
     """Move large initializers of the main graph into ``file.weights``; make every other tensor inline."""
     onnx = import_onnx()
     graph = file.model.graph
@@ -135,7 +135,7 @@ def _take_weights(file: OnnxFile, folder: Path | None) -> None:
         if tensor.data_type == onnx.TensorProto.STRING:
             kept.append(tensor)
             continue
-        file.weights[tensor.name] = tensor_array(tensor, folder, file.where)
+        file.weights[tensor.name] = tensor_array(tensor, external, file.where)
         if tensor.name not in declared:
             graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
     if file.weights:
@@ -145,19 +145,19 @@ def _take_weights(file: OnnxFile, folder: Path | None) -> None:
     for owner in [*all_graphs(graph), *file.model.functions]:
         if owner is not graph and hasattr(owner, "initializer"):
             for tensor in owner.initializer:
-                _make_inline(tensor, folder, file.where)
+                _make_inline(tensor, external, file.where)
         for node in owner.node:
             for attribute in node.attribute:
                 if attribute.HasField("t"):
-                    _make_inline(attribute.t, folder, file.where)
+                    _make_inline(attribute.t, external, file.where)
                 for tensor in attribute.tensors:
-                    _make_inline(tensor, folder, file.where)
+                    _make_inline(tensor, external, file.where)
 
 
-def _make_inline(tensor: Any, folder: Path | None, where: str) -> None:
+def _make_inline(tensor: Any, external: External, where: str) -> None:
     onnx = import_onnx()
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
-        array = tensor_array(tensor, folder, where)
+        array = tensor_array(tensor, external, where)
         name = tensor.name
         tensor.CopyFrom(onnx.numpy_helper.from_array(np.ascontiguousarray(array), name))
     else:
@@ -176,7 +176,7 @@ def check_claim(tensor: Any, where: str) -> int:
     return count
 
 
-def tensor_array(tensor: Any, folder: Path | None, where: str) -> np.ndarray:
+def tensor_array(tensor: Any, external: External | None, where: str) -> np.ndarray:
     """A ``TensorProto``'s values. External data are memory-mapped, never copied.
 
     Types that NumPy lacks (bfloat16, float8, int4) come as the ``ml_dtypes`` types that onnx itself uses.
@@ -185,7 +185,7 @@ def tensor_array(tensor: Any, folder: Path | None, where: str) -> np.ndarray:
     count = check_claim(tensor, where)
     place = f"{where}: tensor {tensor.name!r}"
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
-        return _external(tensor, count, folder, place)
+        return _external(tensor, count, external or External(), place)
     try:
         dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
         if tensor.raw_data and dtype.kind in "fiub" and dtype.itemsize * 8 == _bits(tensor.data_type):
@@ -211,50 +211,78 @@ def _bits(data_type: int) -> int:
     )
 
 
-def _external(tensor: Any, count: int, folder: Path | None, place: str) -> np.ndarray:
+def _external(tensor: Any, count: int, external: External, place: str) -> np.ndarray:
     onnx = import_onnx()
-    if folder is None:
-        raise FormatError("its data are in another file, and this model was not read from a path", where=place)
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
-    path = _inside(folder, location, place)
     try:
         dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(f"unknown element type {tensor.data_type}", where=place) from error
-    packed = _bits(tensor.data_type) < 8
     size = -(-count * _bits(tensor.data_type) // 8)
+    data = external.data(location, place)
     try:
         offset, length = int(entries.get("offset", 0)), int(entries.get("length", size))
-        available = path.stat().st_size
     except ValueError as error:
         raise FormatError(f"offset or length is not a number: {entries}", where=place) from error
-    except OSError as error:
-        raise FormatError(f"its data file {location!r} cannot be read ({error.strerror})", where=place) from error
-    if offset < 0 or length < size or offset + size > available:
+    if offset < 0 or length < size or offset + size > len(data):
         raise FormatError(
-            f"needs {size} bytes at offset {offset} (length {length}) of {location!r}, which has {available}",
+            f"needs {size} bytes at offset {offset} (length {length}) of {location!r}, which has {len(data)}",
             where=place,
         )
     if count == 0:
         return np.zeros(tuple(tensor.dims), dtype)
-    if packed:
-        inline = onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
-        inline.raw_data = bytes(np.memmap(path, np.uint8, "r", offset, (size,)))
-        return onnx.numpy_helper.to_array(inline)
-    return np.memmap(path, np.uint8, "r", offset, (size,)).view(np.ndarray).view(dtype).reshape(tuple(tensor.dims))
-
-
-def _inside(folder: Path, location: str, place: str) -> Path:
-    """The data file's path, which must lie inside the model's own folder."""
-    root = folder.resolve()
-    if not location or "\0" in location:
-        raise FormatError("names no data file", where=place)
-    path = (root / location).resolve()
-    if not path.is_relative_to(root) or not path.is_file():
-        raise FormatError(
-            f"its data file {location!r} is not a file inside the model's folder",
-            where=place,
-            hint="keep data beside the model",
+    raw = data[offset : offset + size]
+    if _bits(tensor.data_type) < 8:
+        inline = onnx.TensorProto(
+            name=tensor.name, data_type=tensor.data_type, dims=tensor.dims, raw_data=raw.tobytes()
         )
-    return path
+        return onnx.numpy_helper.to_array(inline)
+    return raw.view(dtype).reshape(tuple(tensor.dims))
+
+
+@dataclass
+class External:
+    """External data files: ``given`` by location or file name, else inside ``folder``; mapped once, never copied."""
+
+    folder: Path | None = None
+    given: dict[str, Any] = field(default_factory=dict)
+    opened: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def data(self, location: str, place: str) -> np.ndarray:
+        """A data file's bytes."""
+        if location not in self.opened:
+            self.opened[location] = self._open(location, place)
+        return self.opened[location]
+
+    def _open(self, location: str, place: str) -> np.ndarray:
+        for key in (location, location.replace("\\", "/").rsplit("/", 1)[-1]):
+            if key in self.given:
+                given = self.given[key]
+                return (
+                    np.frombuffer(given, np.uint8) if not isinstance(given, str | Path) else _mapped(Path(given), place)
+                )
+        if self.folder is None:
+            raise FormatError(
+                f"its data are in {location!r}, and this model was not read from a path",
+                where=place,
+                hint="give weights",
+            )
+        root = self.folder.resolve()
+        if not location or "\0" in location:
+            raise FormatError("names no data file", where=place)
+        path = (root / location).resolve()
+        if not path.is_relative_to(root) or not path.is_file():
+            raise FormatError(
+                f"its data file {location!r} is not a file inside the model's folder",
+                where=place,
+                hint="keep data beside the model",
+            )
+        return _mapped(path, place)
+
+
+def _mapped(path: Path, place: str) -> np.ndarray:
+    try:
+        return np.memmap(path, np.uint8, "r").view(np.ndarray)
+    except (OSError, ValueError) as error:
+        raise FormatError(f"its data file {path.name!r} cannot be read ({error})", where=place) from error

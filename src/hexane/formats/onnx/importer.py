@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,9 @@ import numpy as np
 from hexane.errors import FormatError, GraphError, HexaneError, UnsupportedError
 from hexane.formats.onnx.context import NodeContext, Refused
 from hexane.formats.onnx.file import OnnxFile, check_claim, import_onnx, read_file, tensor_array
-from hexane.formats.operands import Folder, known, type_of
 from hexane.formats.onnx.prepare import Shapes, opset_versions, prepare
 from hexane.formats.onnx.registry import MAIN, domain_of, translators
+from hexane.formats.operands import Folder, known, type_of
 from hexane.graph import Graph, GraphBuilder, Value
 from hexane.graph.types import TensorType, dtype_name
 
@@ -21,20 +22,23 @@ MAX_NODES = 200_000
 """Nodes after unrolling loops; a file that asks for more is refused."""
 
 
-def load_onnx(source: str | Path | bytes | Any, shapes: Shapes | None = None) -> Graph:
+def load_onnx(
+    source: str | Path | bytes | Any, shapes: Shapes | None = None, weights: Mapping[str, Any] | None = None
+) -> Graph:
     """Read an ONNX model into a graph.
 
     Parameters
     ----------
     source : path of an ``.onnx`` file (external data beside it are memory-mapped), its bytes, or a ``ModelProto``.
     shapes : shapes by input name, extents by symbolic dimension; every open dimension must be bound.
+    weights : external data files by the location that the model names, as bytes or a path, in place of those beside it.
 
     Raises
     ------
     UnsupportedError : names every node that hexane cannot take, with the reason.
     FormatError, GraphError, UsageError : the file, its types or the given shapes are wrong.
     """
-    file = read_file(source)
+    file = read_file(source, weights)
     model = prepare(file, shapes)
     return Importer(file, model).run()
 

@@ -1,0 +1,78 @@
+"""The nine networks of onnx's light zoo with weights that mean something, and where the fetched networks lie."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+MODELS = Path(__file__).resolve().parents[2] / "models"
+
+ZOO = (
+    "bvlc_alexnet",
+    "densenet121",
+    "inception_v1",
+    "inception_v2",
+    "resnet50",
+    "shufflenet",
+    "squeezenet",
+    "vgg19",
+    "zfnet512",
+)
+
+
+def fetched(relative: str) -> Path:
+    """A file of ``make models``, or a visible skip."""
+    path = MODELS / relative
+    if not path.exists():
+        pytest.skip(f"{relative} is not fetched: run `make models`")
+    return path
+
+
+def light_model(name: str, seed: int = 0) -> Any:
+    """A light zoo network whose constant weights are replaced by seeded random ones that keep the variance.
+
+    Its stored weights are ``ConstantOfShape`` nodes (every element alike), which would hide any mistake in their order.
+    """
+    import onnx
+
+    path = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light" / f"light_{name}.onnx"
+    model = onnx.load(path)
+    rng = np.random.default_rng(seed)
+    shapes = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    roles = {}
+    for node in model.graph.node:
+        for index, value in enumerate(node.input):
+            roles.setdefault(value, (node.op_type, index))
+    # Scale and bias of densenet and inception_v2 reach Mul and Add through an Unsqueeze.
+    for node in model.graph.node:
+        if node.op_type == "Unsqueeze":
+            roles[node.input[0]] = roles[node.output[0]]
+    kept, weights = [], []
+    for node in model.graph.node:
+        if node.op_type != "ConstantOfShape":
+            kept.append(node)
+            continue
+        shape = tuple(int(extent) for extent in shapes[node.input[0]])
+        weights.append(onnx.numpy_helper.from_array(_weight(rng, shape, *roles[node.output[0]]), node.output[0]))
+    del model.graph.node[:]
+    model.graph.node.extend(kept)
+    drawn = {tensor.name for tensor in weights}
+    used = {value for node in kept for value in node.input}
+    for tensor in list(model.graph.initializer):
+        if tensor.name in used and tensor.name not in drawn and tensor.data_type == onnx.TensorProto.FLOAT:
+            array = _weight(rng, tuple(tensor.dims), *roles[tensor.name])
+            tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))
+    model.graph.initializer.extend(weights)
+    return model
+
+
+def _weight(rng: np.random.Generator, shape: tuple[int, ...], op: str, index: int) -> np.ndarray:
+    if op in ("Conv", "Gemm") and index == 1:
+        fan = int(np.prod(shape[1:]))
+        return (rng.standard_normal(shape) * np.sqrt(2 / fan)).astype(np.float32)
+    if (op == "BatchNormalization" and index in (1, 4)) or op == "Mul":
+        return rng.uniform(0.5, 1.5, shape).astype(np.float32)
+    return (rng.standard_normal(shape) * 0.1).astype(np.float32)
