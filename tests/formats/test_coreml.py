@@ -198,8 +198,9 @@ def test_weights_outside_their_file_are_refused(tmp_path: Path) -> None:
     model, save = protobuf(package)
     operations = model.mlProgram.functions["main"].block_specializations["CoreML6"].operations
     blob = next(o.attributes["val"].blobFileValue for o in operations if o.attributes["val"].HasField("blobFileValue"))
-    for name, offset in (("@model_path/weights/weight.bin", 1 << 40), ("@model_path/weights/weight.bin", 65),
-                         ("@model_path/../../../etc/passwd", 64), ("/etc/passwd", 64), ("@model_path/none.bin", 64)):  # fmt: skip
+    own = "@model_path/weights/weight.bin"
+    outside = ["@model_path/../../../other.bin", "/etc/hostname", "@model_path/none.bin"]
+    for name, offset in [(own, 1 << 40), (own, 65), *((name, 64) for name in outside)]:
         blob.fileName, blob.offset = name, offset
         save()
         with pytest.raises(FormatError):
