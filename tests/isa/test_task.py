@@ -105,6 +105,10 @@ def test_h14_sizes_follow():
     assert task.Header[0].Size == 8
     task.Common.Cin.Cin = 4
     assert task.Header[0].Size == 10 == len(task.words())
+    task.set("Header[0].Size", 99)
+    task.set("Header[0]", 7)
+    assert (task.Header[0].TID, task.Header[0].Size) == (7, 10)
+    task.Header[0].TID = 0
     task.set_address("TileDMASrc.BaseAddr", 16, 0x40)
     task.set_address("TileDMASrc.BaseAddrHigh", 16)
     assert task.Header[0].Size == 13 == len(task.words())

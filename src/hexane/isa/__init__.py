@@ -3,7 +3,7 @@
 >>> from hexane.isa import decode_stream, encode_stream, Task, link
 """
 
-from hexane.isa.generations import GENERATIONS
+from hexane.isa.generations import GENERATIONS, table_of
 from hexane.isa.program import cut, link
 from hexane.isa.schema import FieldError
 from hexane.isa.stream import decode_stream, encode_stream, next_offset, place, task_from_words
@@ -20,5 +20,6 @@ __all__ = [
     "link",
     "next_offset",
     "place",
+    "table_of",
     "task_from_words",
 ]

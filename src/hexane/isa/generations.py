@@ -63,3 +63,8 @@ def family_of(generation: str) -> Family:
     if generation in ("h14", "h15"):
         return Family(table, PACKED_HEADS, 8, 7, 3, 16, (0, 0, 0, 0) if generation == "h14" else (1, 0, 0, 0))
     return Family(table, PACKED_HEADS, 9, 8, 3, 16, (1, 0, 0, 0))
+
+
+def table_of(generation: str) -> Table:
+    """The register table of a generation: blocks, registers, fields, and ``unknown_fields()``."""
+    return family_of(generation).table

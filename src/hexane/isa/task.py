@@ -405,6 +405,8 @@ class Task:
             self._resize_header(family.header_words + 1)
             words = self._words
         words[index] = words[index] & keep | value
+        if index == 0 and self._layout is not None:
+            self._fit_size()  # whatever was written: the size is that of the records
         if index == family.flags_word:
             self._resize_header(family.header_words + family.extended(words[index]))
 
