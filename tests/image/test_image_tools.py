@@ -91,6 +91,7 @@ def test_linking_chains_surfaces_by_name() -> None:
     assert {s.label: s.role for s in joined.surfaces} == {"image": "input", "probs": "output", "last": "output"}
     written, read = joined.tasks[0].get("Header[8].WBase"), joined.tasks[1].get("Header[8].RBase0")
     assert written == read == joined.surface("probs").channel
+    assert {s.label: s.role for s in cut(joined, 1).surfaces} == {"probs": "input", "last": "output"}
 
 
 def test_linking_refuses_what_does_not_fit() -> None:

@@ -7,6 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
+FEW = 100
+"""Tasks that are listed unless all are asked for."""
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -14,6 +17,7 @@ def register(app: typer.Typer) -> None:
     @app.command()
     def info(
         file: Annotated[Path, typer.Argument(help="An engine program, .hwx or .anec.")],
+        every: Annotated[bool, typer.Option("--all", help=f"List all tasks, not only the first {FEW}.")] = False,
         json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     ) -> None:
         """Show generation, compiler, surfaces, tasks, kernels and sections of an engine program."""
@@ -25,10 +29,10 @@ def register(app: typer.Typer) -> None:
         if json:
             print_json(summary)
         else:
-            _show(summary)
+            _show(summary, None if every else FEW)
 
 
-def _show(summary: dict[str, Any]) -> None:
+def _show(summary: dict[str, Any], most: int | None) -> None:
     from hexane.cli.console import print_rows, title
 
     print_rows([[f"{name}:", value] for name, value in _facts(summary)])
@@ -58,11 +62,13 @@ def _show(summary: dict[str, Any]) -> None:
                     _dims(t["output"]),
                     _kernel(t),
                 ]
-                for t in summary["tasks"]
+                for t in summary["tasks"][:most]
             ],
             ["task", "offset", "words", "operation", "in C x H x W", "out C x H x W", "kernel"],
             (0, 1, 2),
         )
+        if most is not None and len(summary["tasks"]) > most:
+            print_rows([[f"... and {len(summary['tasks']) - most} more; --all lists them"]])
     if summary["sections"]:
         title("sections")
         print_rows(

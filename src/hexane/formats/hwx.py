@@ -231,7 +231,7 @@ def _with_contents(data: bytes, segment: Segment, at: int) -> Segment:
     for i, section in enumerate(segment.sections):
         here = at + Segment.fixed_size() + i * Section.fixed_size()
         content = b""
-        if segment.file_size:
+        if segment.file_size and (section.offset or segment.name == "__TEXT"):
             low, high = section.offset, section.offset + section.size
             if low < segment.file_offset or high > segment.file_offset + segment.file_size:
                 raise FormatError(

@@ -24,7 +24,7 @@ from hexane.image.parts import (
     Tag,
     TensorThread,
 )
-from hexane.image.placement import CONST_CHANNEL, SCRATCH_CHANNEL, Places
+from hexane.image.placement import CONST_CHANNEL, SCRATCH_CHANNEL, Places, by_role
 from hexane.image.structure import to_bytes
 from hexane.image.surface import ELEMENT_CODES, Surface, align
 
@@ -32,11 +32,6 @@ FIXED, FVMLIB = 4, 6
 TEXT_FLAGS, RELOCATED, CONST_FLAGS, INPUT_FLAGS, OUTPUT_FLAGS, ZERO_FILL = 0x28, 0x100, 0x26, 0x21, 0x23, 1
 TEXT_OFFSET = 0x4000
 """Where the text begins in the file, unless the commands and symbols need more room."""
-
-
-def by_role(surfaces: Iterable[Surface]) -> list[Surface]:
-    """Inputs, then outputs, each in the order given."""
-    return sorted(surfaces, key=lambda s: s.role == "output")
 
 
 def segments(places: Places, text: bytes, const: bytes, relocated: int, dialect: Dialect) -> tuple[Segment, ...]:

@@ -67,13 +67,17 @@ def link(*images: Image) -> Image:
 def cut(image: Image, start: int, stop: int | None = None) -> Image:
     """Tasks ``start`` to ``stop`` (exclusive; None: the one task) of a program as a program of their own.
 
-    Surfaces that no remaining task uses are left out. Constants and scratch stay whole. What an earlier task left in L2
-    or in scratch is not there any more: cut where data pass through DRAM.
+    Surfaces that no remaining task uses are left out; one that is only read is an input. Constants and scratch stay
+    whole. What an earlier task left in L2 or in scratch is not there any more: cut where data pass through DRAM.
     """
     _check(image)
     tasks = isa.cut(image.tasks, start, stop)
     used = channels_used(tasks)
-    surfaces = [s for s in image.surfaces if s.channel in used]
+    surfaces = [
+        replace(s, role="output" if "output" in used[s.channel] else "input")
+        for s in image.surfaces
+        if s.channel is not None and s.channel in used
+    ]
     return image.replace(tasks=tasks, surfaces=surfaces)
 
 

@@ -56,7 +56,7 @@ def place(surfaces: Iterable[Surface], text_size: int, const_size: int, scratch_
         scratch = BASE_ADDRESS
         placed, text = _in_a_row(ordered, scratch + scratch_size)
     else:
-        ordered = _by_role(linkable)
+        ordered = by_role(linkable)
         text, scratch = BASE_ADDRESS, BASE_ADDRESS + program_size
         placed, _ = _in_a_row(ordered, scratch + scratch_size)
     end = max([text + program_size, *(s.address + align(s.nbytes, PAGE) for s in placed)])
@@ -99,7 +99,7 @@ def _linkable(surface: Surface) -> Surface:
     return surface if surface.role == "input" else replace(surface, name=surface.label + OUTPUT_SUFFIX)
 
 
-def _by_role(surfaces: Iterable[Surface]) -> list[Surface]:
+def by_role(surfaces: Iterable[Surface]) -> list[Surface]:
     """Inputs, then outputs, each in the order given."""
     return sorted(surfaces, key=lambda s: s.role == "output")
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
 
-from hexane.image.commands import by_role
 from hexane.image.dialect import TYPE_STABS, Dialect
 from hexane.image.ident import Ident
 from hexane.image.kernels import Kernel
 from hexane.image.parts import Segment, Symbol
-from hexane.image.placement import Places
+from hexane.image.placement import Places, by_role
 from hexane.image.structure import to_bytes
 from hexane.image.surface import ELEMENT_CODES, Surface
 
