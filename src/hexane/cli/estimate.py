@@ -37,14 +37,11 @@ def estimate(
     """
     from hexane import chips
     from hexane.cli.console import print_json
-    from hexane.timing import estimate as run
+    from hexane.timing import estimates
 
     thing = _load(model, shape or [])
     targets = chips.parse_list(chip)
-    results = [
-        run(thing, target, interface=interface, batch=batch, weights=weights, resolution=resolution)
-        for target in targets
-    ]
+    results = estimates(thing, targets, interface=interface, batch=batch, weights=weights, resolution=resolution)
     if trace is not None:
         _write_trace(results[0], trace)
     if roofline is not None:

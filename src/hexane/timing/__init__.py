@@ -1,6 +1,6 @@
 """Tasks or a graph to microseconds and millijoules."""
 
-from hexane.timing.estimate import Estimate, OpEstimate, estimate
+from hexane.timing.estimate import Estimate, OpEstimate, estimate, estimates
 from hexane.timing.placement import Placement, place
 
-__all__ = ["Estimate", "OpEstimate", "Placement", "estimate", "place"]
+__all__ = ["Estimate", "OpEstimate", "Placement", "estimate", "estimates", "place"]
