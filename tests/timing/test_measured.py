@@ -77,10 +77,10 @@ def test_a_fit_recovers_what_made_the_data(rows):
     """Times made with known constants on the rows' own cases are fitted back to nearly no error."""
     from hexane.timing.parameters import PARAMETERS
 
-    truth = {p.name: p.start * (1.3 if p.name in ("mac_rate_early", "weights_early_gbs") else 1.0) for p in PARAMETERS}
+    truth = {p.name: p.start * (1.3 if p.name in ("task_start_us", "weights_gbs") else 1.0) for p in PARAMETERS}
     chosen = [r for r in rows if r["chip"] == "M1 Max"]
     cases = [case_of(r) for r in chosen]
     samples = [Sample(c, predict_case(c, truth), r["kind"], r["series"]) for c, r in zip(cases, chosen)]
-    fitted = fit(samples, rounds=12).numbers("M1 Max")
+    fitted = fit(samples, rounds=12).of(samples[0].case.chip)
     ratios = [math.log(predict_case(s.case, fitted) / s.us) for s in samples]
     assert factor(ratios) < 1.01

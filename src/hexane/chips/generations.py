@@ -55,6 +55,11 @@ class Generation:
     max_contraction: int = 32768
     evidence: Evidence = Evidence.APPLE
 
+    @property
+    def family(self) -> str:
+        """``early`` (to H14), ``middle`` (H15, H16) or ``late`` (H17 on): for shared rates."""
+        return "early" if self.feature_level <= 5 else "middle" if self.feature_level <= 7 else "late"
+
 
 def _early(name: str, version: int, subtypes: tuple[int, ...], level: int, family: int) -> Generation:
     return Generation(

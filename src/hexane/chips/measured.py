@@ -41,12 +41,14 @@ def provenance() -> dict:
 
 @cache
 def constants(chip: str | Chip) -> dict[str, Constant]:
-    """Every constant for a chip, by name: its own, else its sibling's, else what all chips share."""
+    """Every constant for a chip, by name: its own, its sibling's, its family's, or all chips'."""
     data, asked = _data(), get(chip)
     found = {
         name: Constant(name, e["value"], e["unit"], e["factor"], e["rows"], Evidence(e["evidence"]), None)
         for name, e in data["shared"].items()
     }
+    for name, e in data["families"].get(asked.generation.family, {}).items():
+        found[name] = Constant(name, e["value"], e["unit"], e["factor"], e["rows"], Evidence(e["evidence"]), None)
     donor: Chip | None = asked
     while donor is not None:
         own = data["chips"].get(donor.name)

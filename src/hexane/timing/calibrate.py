@@ -15,14 +15,14 @@ from pathlib import Path
 
 import numpy as np
 
-from hexane.chips import Evidence
+from hexane.chips import CHIPS, Evidence
 from hexane.errors import FormatError, UsageError
 from hexane.timing.energy import ENERGY_PARAMETERS, energy_of_case
 from hexane.timing.fit import SHARED, Fitted, Sample, cross_validate, factor, fit
 from hexane.timing.measured import case_of, predict_case
 from hexane.timing.roofline import roofline_us
 
-FOLDS = 40
+FOLDS = 60
 SHIPPED = Path(__file__).resolve().parents[1] / "chips" / "measured.json"
 
 
@@ -56,10 +56,10 @@ def fit_energy(rows: Sequence[dict[str, str]], samples: Sequence[Sample], times:
     measured = {id(s.case): s.us for s in samples}
 
     def model(case, c):
-        return energy_of_case(case, c, times.numbers(case.chip.name), measured[id(case)])
+        return energy_of_case(case, c, times.of(case.chip), measured[id(case)])
 
     fitted = fit(powered, parameters=ENERGY_PARAMETERS, model=model)
-    ratios = [math.log(model(s.case, fitted.numbers(s.chip)) / s.us) for s in powered]
+    ratios = [math.log(model(s.case, fitted.of(s.case.chip)) / s.us) for s in powered]
     return fitted, factor(ratios)
 
 
@@ -86,25 +86,26 @@ def errors(samples: Sequence[Sample], log_ratios: Sequence[float] | np.ndarray) 
 
 
 def document(times: Fitted, energy: Fitted, provenance: dict) -> dict:
-    """The content of ``measured.json``."""
-    shared: dict[str, dict] = {}
-    per_chip: dict[str, dict[str, dict]] = {}
+    """The content of ``measured.json``: for all chips, for families and for single chips where they have rows."""
+    content: dict = {"provenance": provenance, "shared": {}, "families": {}, "chips": {}}
+    families = {chip.name: chip.generation.family for chip in CHIPS}
     for fitted in (times, energy):
         table = {p.name: p for p in fitted.parameters}
-        for (owner, name), log in fitted.log.items():
-            parameter, rows = table[name], fitted.rows[(owner, name)]
+        for (owner, name), rows in fitted.rows.items():
+            above = () if owner == SHARED else (owner,) if owner in families.values() else (families[owner], owner)
             entry = {
-                "value": float(f"{math.exp(log + (fitted.log[(SHARED, name)] if owner != SHARED else 0)):.5g}"),
-                "unit": parameter.unit,
+                "value": float(f"{fitted.numbers(above)[name]:.5g}"),
+                "unit": table[name].unit,
                 "factor": float(f"{math.exp(min(fitted.error[(owner, name)], 1.0)):.3f}"),
                 "rows": rows,
                 "evidence": str(Evidence.SILICON if rows else Evidence.INFERRED),
             }
             if owner == SHARED:
-                shared[name] = entry
+                content["shared"][name] = entry
             elif rows:
-                per_chip.setdefault(owner, {})[name] = entry
-    return {"provenance": provenance, "shared": shared, "chips": per_chip}
+                kind = "families" if owner in families.values() else "chips"
+                content[kind].setdefault(owner, {})[name] = entry
+    return content
 
 
 def write_json(path: Path, content: dict) -> None:
@@ -122,7 +123,7 @@ def calibrate(path: Path, out: Path = SHIPPED, *, folds: int = FOLDS) -> dict:
     samples = samples_of(rows)
     times = fit(samples)
     energy, energy_factor = fit_energy(rows, samples, times)
-    inside = [math.log(predict_case(s.case, times.numbers(s.chip)) / s.us) for s in samples]
+    inside = [math.log(predict_case(s.case, times.of(s.case.chip)) / s.us) for s in samples]
     roof = [math.log(roofline_us(s.case) / s.us) for s in samples]
     held_out = cross_validate(samples, folds) if folds else np.empty(0)
     provenance = {

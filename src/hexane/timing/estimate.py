@@ -16,7 +16,6 @@ from hexane.timing.energy import energy_uj
 from hexane.timing.from_graph import work_of
 from hexane.timing.from_tasks import work_of_tasks
 from hexane.timing.model import Timed, engines_used, time_work
-from hexane.timing.units import family
 from hexane.timing.whatif import changed
 from hexane.timing.work import Work
 
@@ -163,7 +162,7 @@ def _estimate(work: Work, compiled: bool, target: Chip, interface: str) -> Estim
     engine_us = layers_us + c["task_start_us"]
     latency = call_us(layers_us, work, target, c, interface, engines)
     ops = tuple(_op(item, target, engines) for item in timed)
-    spread = _spread(ops, latency, layers_us, found, target, interface)
+    spread = _spread(ops, latency, layers_us, found, interface)
     macs = work.macs
     peak_us = macs / (target.generation.cores * target.macs_per_core_cycle * target.clock_mhz * engines)
     return Estimate(
@@ -222,18 +221,16 @@ def _spread(
     latency: float,
     layers_us: float,
     found: dict[str, Constant],
-    chip: Chip,
     interface: str,
 ) -> float:
     """One standard deviation of the latency as a factor: the model's own error and its constants'."""
     if latency <= 0:
         return 1.0
-    kin = family(chip)
     floors = {"evaluate": "floor_evaluate_us", "copies": "floor_copies_us", "coreml": "coreml_floor_us"}
     rests_on = {
-        "weights": f"weights_{kin}_gbs" if chip.name not in _own(found, "weights_factor") else "weights_factor",
-        "activations": "activations_factor",
-        "compute": "mac_rate_late" if kin == "late" else "mac_rate_early",
+        "weights": "weights_gbs",
+        "activations": "activations_gbs",
+        "compute": "mac_rate",
         "overhead": "task_start_us",
         "call": floors.get(interface, "task_start_us"),
     }
@@ -248,11 +245,6 @@ def _spread(
     unknown = sum(op.us for op in ops if op.extrapolated) / latency
     variance += (unknown * math.log(EXTRAPOLATED_FACTOR)) ** 2
     return math.exp(math.sqrt(variance))
-
-
-def _own(found: dict[str, Constant], name: str) -> tuple[str, ...]:
-    constant = found.get(name)
-    return (constant.chip,) if constant is not None and constant.chip else ()
 
 
 def _notes(work: Work, chip: Chip, found: dict[str, Constant]) -> tuple[str, ...]:

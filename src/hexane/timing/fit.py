@@ -1,21 +1,21 @@
 """Fitting the free constants to published times: robust, regularised, hierarchical over chips.
 
-The unknowns are logarithms: one number per parameter that all chips share, and for some parameters a factor per chip.
+The unknowns are logarithms: one number per parameter that all chips share, for some a factor per family or chip.
 Each has a normal prior around its round first guess (``hexane.timing.parameters``); residuals are log ratios under a
-pseudo-Huber loss, so that an outlier pulls with bounded force. Damped Gauss-Newton steps with numeric derivatives; a
-chip's factor touches only that chip's rows, so a fit costs about (parameters + chips x chip parameters / chips) passes
-over the rows.
+pseudo-Huber loss, so that an outlier pulls with bounded force. Damped Gauss-Newton steps with numeric derivatives, taken
+only along the constants that a prediction asks for.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from hexane.chips import Chip
 from hexane.timing.measured import Case, predict_case
 from hexane.timing.parameters import PARAMETERS, Parameter
 from hexane.timing.units import Numbers
@@ -44,21 +44,41 @@ class Sample:
 
 @dataclass
 class Fitted:
-    """Logarithms of shared numbers and of chip factors, their standard errors, and the rows that speak for each."""
+    """Logarithms of shared numbers, of family and of chip factors, their standard errors and the rows behind each.
+
+    Keys are (owner, parameter): the owner is ``shared``, a family or a chip.
+    """
 
     parameters: Sequence[Parameter]
     log: dict[tuple[str, str], float]
     error: dict[tuple[str, str], float]
     rows: dict[tuple[str, str], int]
 
-    def numbers(self, chip: str) -> dict[str, float]:
-        """The constants of one chip; one that the fit never saw gets what all chips share."""
+    def numbers(self, owners: Sequence[str]) -> dict[str, float]:
+        """The constants under ``owners`` (a chip and its family, see ``owners_of``); unseen ones add nothing."""
         return {
-            p.name: math.exp(self.log[(SHARED, p.name)] + self.log.get((chip, p.name), 0.0)) for p in self.parameters
+            p.name: math.exp(sum(self.log.get((owner, p.name), 0.0) for owner in (SHARED, *owners)))
+            for p in self.parameters
         }
+
+    def of(self, chip: Chip) -> dict[str, float]:
+        """The constants of one chip."""
+        return self.numbers((chip.generation.family, chip.name))
 
 
 Model = Callable[[Case, Numbers], float]
+
+
+class _Watched(dict):
+    """Constants that remember which of them were asked for."""
+
+    def __init__(self, numbers: Mapping[str, float]) -> None:
+        super().__init__(numbers)
+        self.asked: set[str] = set()
+
+    def __getitem__(self, name: str) -> float:
+        self.asked.add(name)
+        return super().__getitem__(name)
 
 
 def fit(
@@ -69,62 +89,24 @@ def fit(
     rounds: int = 25,
 ) -> Fitted:
     """Fit the constants of ``model`` to ``samples``, from the round first guesses of ``parameters``."""
-    chips = sorted({sample.chip for sample in samples})
-    names = [(SHARED, p.name) for p in parameters]
-    names += [(chip, p.name) for chip in chips for p in parameters if p.chip_spread]
-    table = {p.name: p for p in parameters}
-    prior = np.array([math.log(table[name].start) if owner == SHARED else 0.0 for owner, name in names])
-    spread = np.array([_spread(table[name], owner) for owner, name in names])
-    x = prior.copy()
-    index = {key: i for i, key in enumerate(names)}
-    members: dict[str, list[int]] = defaultdict(list)
-    for i, sample in enumerate(samples):
-        members[sample.chip].append(i)
-    weight = _weights(samples)
-
-    def residuals(x: np.ndarray, chip: str) -> np.ndarray:
-        c = {
-            p.name: math.exp(x[index[(SHARED, p.name)]] + (x[index[(chip, p.name)]] if p.chip_spread else 0.0))
-            for p in parameters
-        }
-        return np.array([math.log(model(samples[i].case, c) / samples[i].us) for i in members[chip]])
-
-    def all_residuals(x: np.ndarray) -> np.ndarray:
-        r = np.empty(len(samples))
-        for chip in chips:
-            r[members[chip]] = residuals(x, chip)
-        return r
-
-    def loss(r: np.ndarray, x: np.ndarray) -> float:
-        z = r / SCALE * weight
-        return float((2 * (np.sqrt(1 + z * z) - 1)).sum() + (((x - prior) / spread) ** 2).sum())
-
-    def derivatives(x: np.ndarray, r: np.ndarray) -> np.ndarray:
-        jacobian = np.zeros((len(samples), len(names)))
-        for j, (owner, _) in enumerate(names):
-            moved = x.copy()
-            moved[j] += _STEP
-            for chip in chips if owner == SHARED else [owner]:
-                jacobian[members[chip], j] = (residuals(moved, chip) - r[members[chip]]) / _STEP
-        return jacobian
-
-    r = all_residuals(x)
-    best, damping = loss(r, x), 1e-2
-    normal = np.eye(len(names))
-    jacobian = np.zeros((len(samples), len(names)))
+    problem = _Problem(samples, parameters, model)
+    x = problem.prior.copy()
+    r = problem.residuals(x)
+    best, damping = problem.loss(r, x), 1e-2
+    jacobian, normal = np.zeros((len(samples), len(x))), np.eye(len(x))
     for _ in range(rounds):
-        jacobian = derivatives(x, r)
-        z = r / SCALE * weight
-        w = weight / SCALE / (1 + z * z) ** 0.25
-        rows = np.vstack([jacobian * w[:, None], np.diag(1 / spread)])
-        rhs = np.concatenate([r * w, (x - prior) / spread])
+        jacobian = problem.derivatives(x, r)
+        z = r / SCALE * problem.weight
+        w = problem.weight / SCALE / (1 + z * z) ** 0.25
+        rows = np.vstack([jacobian * w[:, None], np.diag(1 / problem.spread)])
+        rhs = np.concatenate([r * w, (x - problem.prior) / problem.spread])
         normal = rows.T @ rows
         gain = 0.0
         for _ in range(6):
             step = -np.linalg.solve(normal + damping * np.diag(np.diag(normal)), rows.T @ rhs)
             trial = x + np.clip(step, -0.5, 0.5)
-            r_trial = all_residuals(trial)
-            value = loss(r_trial, trial)
+            r_trial = problem.residuals(trial)
+            value = problem.loss(r_trial, trial)
             if value < best:
                 gain, best, x, r, damping = best - value, value, trial, r_trial, damping / 4
                 break
@@ -133,16 +115,79 @@ def fit(
             break
     error = np.sqrt(np.clip(np.diag(np.linalg.inv(normal)), 0, None))
     touched = (np.abs(jacobian) > 1e-3).sum(axis=0)
+    keys = problem.keys
     return Fitted(
         parameters,
-        {key: float(v) for key, v in zip(names, x)},
-        {key: float(v) for key, v in zip(names, error)},
-        {key: int(v) for key, v in zip(names, touched)},
+        {key: float(v) for key, v in zip(keys, x)},
+        {key: float(v) for key, v in zip(keys, error)},
+        {key: int(v) for key, v in zip(keys, touched)},
     )
 
 
-def _spread(parameter: Parameter, owner: str) -> float:
-    return parameter.spread if owner == SHARED else parameter.chip_spread
+class _Problem:
+    """The least-squares problem: unknowns with their priors, residuals and their derivatives."""
+
+    def __init__(self, samples: Sequence[Sample], parameters: Sequence[Parameter], model: Model) -> None:
+        self.samples, self.parameters, self.model = samples, parameters, model
+        self.weight = _weights(samples)
+        chips = {sample.chip: sample.case.chip for sample in samples}
+        families = sorted({chip.generation.family for chip in chips.values()})
+        self.keys = [(SHARED, p.name) for p in parameters]
+        self.keys += [(family, p.name) for family in families for p in parameters if p.family_spread]
+        self.keys += [(name, p.name) for name in sorted(chips) for p in parameters if p.chip_spread]
+        table = {p.name: p for p in parameters}
+        self.prior = np.array([math.log(table[n].start) if owner == SHARED else 0.0 for owner, n in self.keys])
+        self.spread = np.array(
+            [
+                table[n].spread
+                if owner == SHARED
+                else table[n].family_spread
+                if owner in families
+                else table[n].chip_spread
+                for owner, n in self.keys
+            ]
+        )
+        index = {key: i for i, key in enumerate(self.keys)}
+        self.columns: dict[str, dict[str, list[int]]] = {}
+        for name, chip in chips.items():
+            owners = (SHARED, chip.generation.family, name)
+            self.columns[name] = {
+                p.name: [index[(owner, p.name)] for owner in owners if (owner, p.name) in index] for p in parameters
+            }
+
+    def _constants(self, x: np.ndarray) -> dict[str, dict[str, float]]:
+        return {
+            chip: {name: math.exp(sum(x[j] for j in columns)) for name, columns in table.items()}
+            for chip, table in self.columns.items()
+        }
+
+    def _residual(self, sample: Sample, c: Numbers) -> float:
+        return math.log(self.model(sample.case, c) / sample.us)
+
+    def residuals(self, x: np.ndarray) -> np.ndarray:
+        constants = self._constants(x)
+        return np.array([self._residual(sample, constants[sample.chip]) for sample in self.samples])
+
+    def loss(self, r: np.ndarray, x: np.ndarray) -> float:
+        z = r / SCALE * self.weight
+        return float((2 * (np.sqrt(1 + z * z) - 1)).sum() + (((x - self.prior) / self.spread) ** 2).sum())
+
+    def derivatives(self, x: np.ndarray, r: np.ndarray) -> np.ndarray:
+        """Only constants that a sample's prediction asks for are moved: some dozen of the sixty."""
+        constants = self._constants(x)
+        jacobian = np.zeros((len(self.samples), len(x)))
+        for i, sample in enumerate(self.samples):
+            watched = _Watched(constants[sample.chip])
+            self.model(sample.case, watched)
+            moved = dict(watched)
+            for name in watched.asked:
+                kept = moved[name]
+                moved[name] = kept * math.exp(_STEP)
+                slope = (self._residual(sample, moved) - r[i]) / _STEP
+                moved[name] = kept
+                for j in self.columns[sample.chip][name]:
+                    jacobian[i, j] = slope
+        return jacobian
 
 
 def _weights(samples: Sequence[Sample]) -> np.ndarray:
@@ -171,7 +216,7 @@ def cross_validate(samples: Sequence[Sample], count: int = 40, *, seed: int = 0)
         held = set(test)
         fitted = fit([s for i, s in enumerate(samples) if i not in held])
         for i in test:
-            out[i] = math.log(predict_case(samples[i].case, fitted.numbers(samples[i].chip)) / samples[i].us)
+            out[i] = math.log(predict_case(samples[i].case, fitted.of(samples[i].case.chip)) / samples[i].us)
     return out
 
 

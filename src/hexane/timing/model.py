@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from hexane.chips import Chip
-from hexane.timing.units import Cost, Numbers, family, layer_cost
+from hexane.timing.units import Cost, Numbers, layer_cost
 from hexane.timing.work import Layer, Work
 
 TILE_BYTES = 1024 * 1024
+SMALL_BYTES = 32 * 1024
+"""Below this a tensor is one tile, and a change between NE and PE cannot hide behind its rest. INFERRED."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +52,11 @@ def time_work(
     seen: dict[tuple, Cost] = {}
     timed = []
     before: str | None = None
+    early = chip.generation.family == "early"
     for layer in work.layers:
         core = "NE" if layer.unit in ("mac", "runtime") else "PE"
-        switch = c["unit_switch_us"] if family(chip) == "early" and before not in (None, core) else 0.0
+        small = early and max(layer.in_bytes, layer.out_bytes) <= SMALL_BYTES
+        switch = c["unit_switch_us"] if small and before not in (None, core) else 0.0
         before = core
         key = _shape(layer)
         cost = seen.get(key)

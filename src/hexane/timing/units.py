@@ -43,21 +43,14 @@ class Cost:
         return max(parts, key=lambda name: parts[name])
 
 
-def family(chip: Chip) -> str:
-    """``early`` (H11 to H14), ``middle`` (H15, H16) or ``late`` (H17 on): chips that share rates where data are few."""
-    return {"h11": "early", "h12": "early", "h13": "early", "h14": "early", "h15": "middle", "h16": "middle"}.get(
-        chip.generation_name, "late"
-    )
-
-
-def weight_rate(chip: Chip, c: Numbers) -> float:
+def weight_rate(c: Numbers) -> float:
     """Bytes per microsecond of the weight stream, one pool for all engines (§5.1)."""
-    return c[f"weights_{family(chip)}_gbs"] * c["weights_factor"] * 1e3
+    return c["weights_gbs"] * 1e3
 
 
-def activation_rate(chip: Chip, c: Numbers, engines: int) -> float:
+def activation_rate(c: Numbers, engines: int) -> float:
     """Bytes per microsecond of activation DMA (§6.2)."""
-    return c[f"activations_{family(chip)}_gbs"] * c["activations_factor"] * 1e3 * engines
+    return c["activations_gbs"] * 1e3 * engines
 
 
 def kernel_passes(layer: Layer) -> int:
@@ -93,7 +86,7 @@ def compute_us(layer: Layer, chip: Chip, c: Numbers, engines: int, clock_mhz: fl
     pixels = max(ceil(pixels / unit) * unit if pixels < 4 * unit else pixels, unit)
     taps = layer.kh * (layer.kw + 1 if is_rewritten(layer, chip) else layer.kw)
     cycles = pixels * layer.cin / layer.groups * taps * ceil(layer.cout / 16) / chip.macs_per_core_cycle
-    cycles /= c["mac_rate_late" if family(chip) == "late" else "mac_rate_early"]
+    cycles /= c["mac_rate"]
     if engines > 1 and tiles > 1:
         cycles *= ceil(tiles / engines) * engines / tiles / c["mac_rate_tiled"]
     if layer.int8:
@@ -120,7 +113,7 @@ def _weights_us(layer: Layer, chip: Chip, c: Numbers, engines: int) -> tuple[flo
         halo = c["halo_us"] if layer.kh > 1 else 0.0
     if layer.weight_key is not None and per_core <= KERNEL_BYTES:  # one set for several layers, read once
         return 0.0, 0.0, halo
-    rate = weight_rate(chip, c)
+    rate = weight_rate(c)
     wide = layer.kh * layer.kw == 1 and layer.cin >= 4096 and layer.cin & (layer.cin - 1) == 0
     if chip.generation_name == "h16" and layer.op == "conv" and wide and 32 <= layer.pixels < 256:
         rate = c["weights_power_of_two_gbs"] * 1e3
@@ -147,7 +140,7 @@ def _mac(layer: Layer, chip: Chip, c: Numbers, engines: int, clock_mhz: float, c
     compute = compute_us(layer, chip, c, engines, clock_mhz, tiles)
     weights, weight_bytes, halo = _weights_us(layer, chip, c, engines)
     traffic = _traffic(layer, engines, chain)
-    activations = traffic / activation_rate(chip, c, engines)
+    activations = traffic / activation_rate(c, engines)
     extra = halo + FURTHER_TASK_US + (c["engine_sync_us"] if engines > 1 else 0.0)
     us = max(compute, weights + activations) + extra
     return Cost(us, compute, weights, activations, extra, weight_bytes + traffic)
@@ -158,20 +151,18 @@ def _runtime(layer: Layer, chip: Chip, c: Numbers, engines: int, clock_mhz: floa
     compute /= c["runtime_rate"]
     edge = layer.reads_input or layer.writes_output
     traffic = layer.in_bytes + layer.out_bytes if edge or layer.in_bytes + layer.out_bytes > L2_BYTES else 0.0
-    activations = traffic / activation_rate(chip, c, engines)
+    activations = traffic / activation_rate(c, engines)
     return Cost(max(compute, activations), compute, 0.0, activations, 0.0, traffic)
 
 
 def planar_rate(layer: Layer, chip: Chip, c: Numbers, engines: int, chain: bool) -> float:
     """Elements per microsecond and engine (§7)."""
     short = 0 < layer.axis < chip.generation.reduce_by_transpose
-    kin = family(chip)
     if layer.unit == "softmax":
-        name = "short_softmax_rate" if short else f"softmax_{kin}_rate"
+        name = "short_softmax_rate" if short else "softmax_rate"
     elif layer.unit == "norm":
-        name = "short_norm_rate" if short else f"{layer.op if layer.op == 'rms_norm' else 'layer_norm'}_{kin}_rate"
-    elif layer.unit == "group_norm":
-        name = f"group_norm_{kin}_rate"
+        long = "rms_norm_rate" if layer.op == "rms_norm" else "layer_norm_rate"
+        name = "short_norm_rate" if short else long
     elif layer.unit == "binary":
         large = chain and layer.in_bytes > 0.65 * L2_BYTES * engines
         name = "binary_large_rate" if large and c["binary_large_rate"] < c["binary_rate"] else "binary_rate"
@@ -193,7 +184,7 @@ def _planar(layer: Layer, chip: Chip, c: Numbers, engines: int, chain: bool) -> 
         activations += max(traffic - cache, 0) / (c["planar_dram_gbs"] * 1e3 * engines)
         us = compute + activations if chain else max(compute, activations)
     else:
-        activations = traffic / activation_rate(chip, c, engines)
+        activations = traffic / activation_rate(c, engines)
         us = max(compute, activations)
     return Cost(us + extra, compute, 0.0, activations, extra, traffic)
 
