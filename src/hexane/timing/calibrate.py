@@ -18,11 +18,10 @@ import numpy as np
 from hexane.chips import CHIPS, Evidence
 from hexane.errors import FormatError, UsageError
 from hexane.timing.energy import ENERGY_PARAMETERS, energy_of_case
-from hexane.timing.fit import SHARED, Fitted, Sample, cross_validate, factor, fit
+from hexane.timing.fit import LEAVE_ONE_OUT, SHARED, Fitted, Sample, cross_validate, factor, fit
 from hexane.timing.measured import case_of, predict_case
 from hexane.timing.roofline import roofline_us
 
-FOLDS = 60
 SHIPPED = Path(__file__).resolve().parents[1] / "chips" / "measured.json"
 
 
@@ -117,7 +116,7 @@ def write_json(path: Path, content: dict) -> None:
     os.replace(name, path)
 
 
-def calibrate(path: Path, out: Path = SHIPPED, *, folds: int = FOLDS) -> dict:
+def calibrate(path: Path, out: Path = SHIPPED, *, folds: int = LEAVE_ONE_OUT) -> dict:
     """Fit everything to the rows of ``path``, cross-validate, write ``out``; returns what was written."""
     rows = read_rows(path)
     samples = samples_of(rows)
@@ -130,7 +129,12 @@ def calibrate(path: Path, out: Path = SHIPPED, *, folds: int = FOLDS) -> dict:
         "source": "public measurements named row by row in the project's calibration data; rows with use = 1",
         "method": "log residuals, pseudo-Huber loss, normal priors, chip factors (hexane.timing.fit)",
         "fitted": errors(samples, inside),
-        "cross_validated": {"folds": folds, **errors(samples, held_out)} if folds else None,
+        "cross_validated": {
+            "left_out": "one series at a time" if folds >= LEAVE_ONE_OUT else f"{folds} folds of series",
+            **errors(samples, held_out),
+        }
+        if folds
+        else None,
         "roofline": errors(samples, roof),
         "energy_mean_factor": round(energy_factor, 4),
     }
@@ -143,7 +147,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=calibrate.__doc__)
     parser.add_argument("rows", type=Path, help="calibration.csv")
     parser.add_argument("-o", "--out", type=Path, default=SHIPPED)
-    parser.add_argument("--folds", type=int, default=FOLDS, help="0 leaves the cross-validation out")
+    parser.add_argument("--folds", type=int, default=LEAVE_ONE_OUT, help="0 leaves the cross-validation out")
     args = parser.parse_args()
     result = calibrate(args.rows, args.out, folds=args.folds)
     print(json.dumps(result["provenance"], indent=1))

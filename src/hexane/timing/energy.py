@@ -8,9 +8,9 @@ from hexane.timing.parameters import Parameter
 from hexane.timing.units import Numbers
 
 ENERGY_PARAMETERS: tuple[Parameter, ...] = (
-    Parameter("energy_mac_pj", 1.0, "pJ", "one fp16 multiply-accumulate", 0.5, 0.3),
-    Parameter("energy_byte_pj", 15, "pJ", "one byte of DMA", 0.7, 0.4),
-    Parameter("idle_w", 0.7, "W", "engine awake during a call", 0.5, 0.3),
+    Parameter("energy_mac_pj", 1.0, "pJ", "one fp16 multiply-accumulate", 0.5, chip_spread=0.3),
+    Parameter("energy_byte_pj", 15, "pJ", "one byte of DMA", 0.7, chip_spread=0.4),
+    Parameter("idle_w", 0.7, "W", "engine awake during a call", 0.5, chip_spread=0.3),
 )
 INT8_SHARE = 0.75
 """int8 work needs 70 to 80 % of the energy per operation (spec/performance §9)."""

@@ -2,7 +2,7 @@
 
 The unknowns are logarithms: one number per parameter that all chips share, for some a factor per family or chip.
 Each has a normal prior around its round first guess (``hexane.timing.parameters``); residuals are log ratios under a
-pseudo-Huber loss, so that an outlier pulls with bounded force. Damped Gauss-Newton steps with numeric derivatives, taken
+pseudo-Huber loss (an outlier pulls with bounded force). Damped Gauss-Newton steps with numeric derivatives, taken
 only along the constants that a prediction asks for.
 """
 
@@ -24,6 +24,8 @@ SCALE = 0.06
 """Log ratio at which a residual begins to count as an outlier: twice the scatter of repeated measurements (§11)."""
 TRUST = {"A": 1.0, "B": 0.9, "C": 0.7}
 SHARED = "shared"
+LEAVE_ONE_OUT = 10_000
+"""Folds: more than there are series, so that each fold leaves out one."""
 _STEP = 1e-4
 
 
@@ -199,14 +201,15 @@ def _weights(samples: Sequence[Sample]) -> np.ndarray:
 
 
 def folds(samples: Sequence[Sample], count: int, seed: int = 0) -> list[list[int]]:
-    """Indices of ``count`` test sets; all rows of a series fall into the same one."""
+    """Indices of ``count`` test sets (at most one per series); all rows of a series fall into the same one."""
     series = sorted({sample.series for sample in samples})
+    count = min(count, len(series))
     np.random.default_rng(seed).shuffle(series)
     place = {name: i % count for i, name in enumerate(series)}
     return [[i for i, s in enumerate(samples) if place[s.series] == k] for k in range(count)]
 
 
-def cross_validate(samples: Sequence[Sample], count: int = 40, *, seed: int = 0) -> np.ndarray:
+def cross_validate(samples: Sequence[Sample], count: int = LEAVE_ONE_OUT, *, seed: int = 0) -> np.ndarray:
     """Log ratio of prediction over measurement for every sample, each from a fit that never saw its series.
 
     Every constant is fitted anew in each fold, from the round first guesses.
