@@ -1,0 +1,119 @@
+"""Whole emulated convolutions and matrix products against onnxruntime's float32 on the same threads.
+
+    python benchmarks/emulator.py [--threads N] [--repeat R]
+
+Each row is one program of one or more tasks, from arrays to arrays: building the program is not counted, loading its bytes
+is. The ratio is onnxruntime's time divided by the emulator's; 1.0 would be as fast as float32.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable
+
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+parser.add_argument("--repeat", type=int, default=7)
+parser.add_argument("--quick", action="store_true", help="small shapes only")
+arguments = parser.parse_args()
+os.environ["NUMBA_NUM_THREADS"] = str(arguments.threads)
+os.environ["OMP_NUM_THREADS"] = str(arguments.threads)
+
+import numpy as np  # noqa: E402
+import onnx  # noqa: E402
+import onnxruntime  # noqa: E402
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+
+import hexane  # noqa: E402
+from hexane.emulator import Program  # noqa: E402
+from hexane.graph import GraphBuilder  # noqa: E402
+
+CONVOLUTIONS = [  # channels in, out, kernel, size
+    (64, 64, 3, 64),
+    (128, 128, 3, 32),
+    (256, 256, 3, 32),
+    (256, 256, 1, 64),
+    (512, 512, 1, 32),
+    (64, 64, 1, 16),
+]
+PRODUCTS = [(256, 1024, 1024), (512, 512, 2048), (64, 256, 512)]  # M, K, N with a constant second operand
+
+
+def best(call: Callable[[], object]) -> float:
+    """Shortest of some runs, in seconds."""
+    call()
+    times = []
+    for _ in range(arguments.repeat):
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def session(node: onnx.NodeProto, x: np.ndarray, w: np.ndarray) -> Callable[[], object]:
+    """A one-node float32 model as a call."""
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(w.astype(np.float32), "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = arguments.threads
+    made = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
+    feed = {"x": x.astype(np.float32)}
+    return lambda: made.run(None, feed)
+
+
+def emulated(graph: hexane.graph.Graph, x: np.ndarray) -> tuple[Callable[[], object], int]:
+    """The compiled program as a call, and its number of tasks."""
+    images = hexane.compile(graph, chip="M1").images
+    assert len(images) == 1, "the benchmark wants one engine program"
+    data = images[0].to_bytes()
+    program = Program.of(data)
+    (name,) = (surface.label for surface in program.inputs)
+    return lambda: hexane.emulate(program, {name: x}), len(images[0].tasks)
+
+
+def row(name: str, products: int, ours: Callable[[], object], tasks: int, peer: Callable[[], object]) -> None:
+    """Measure the two in turn and print the ratio."""
+    a, b = best(ours), best(peer)
+    print(f"{name:<28} {products / 1e6:9.1f} {tasks:5d} {a * 1e3:9.2f} {b * 1e3:9.2f} {b / a:7.2f}", flush=True)
+
+
+def main() -> None:
+    """All rows."""
+    rng = np.random.default_rng(0)
+    print(f"{arguments.threads} threads")
+    print(f"{'':<28} {'MMAC':>9} {'tasks':>5} {'ours ms':>9} {'ort ms':>9} {'ratio':>7}")
+    for cin, cout, k, size in CONVOLUTIONS:
+        x = rng.standard_normal((1, cin, size, size)).astype(np.float16)
+        w = (rng.standard_normal((cout, cin, k, k)) / (cin * k * k) ** 0.5).astype(np.float16)
+        b = GraphBuilder()
+        b.output(b.conv(x=b.input("x", x.shape, "fp16"), weight=w, pad_type="same"))
+        ours, tasks = emulated(b.build() if hasattr(b, "build") else b.graph, x)
+        pads = [k // 2] * 4
+        node = helper.make_node("Conv", ["x", "w"], ["y"], pads=pads, kernel_shape=[k, k])
+        row(
+            f"conv {k}x{k} {cin}->{cout} {size}x{size}",
+            cin * cout * k * k * size * size,
+            ours,
+            tasks,
+            session(node, x, w),
+        )
+    for m, inner, n in PRODUCTS:
+        x = rng.standard_normal((m, inner)).astype(np.float16)
+        w = (rng.standard_normal((inner, n)) / inner**0.5).astype(np.float16)
+        b = GraphBuilder()
+        b.output(b.matmul(x=b.input("x", (1, m, inner), "fp16"), y=w))
+        ours, tasks = emulated(b.build() if hasattr(b, "build") else b.graph, x)
+        node = helper.make_node("MatMul", ["x", "w"], ["y"])
+        row(f"matmul {m}x{inner}x{n}", m * inner * n, ours, tasks, session(node, x, w))
+
+
+if __name__ == "__main__":
+    main()
