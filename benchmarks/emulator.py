@@ -2,8 +2,8 @@
 
     python benchmarks/emulator.py [--threads N] [--repeat R]
 
-Each row is one program of one or more tasks, from arrays to arrays: building the program is not counted, loading its bytes
-is. The ratio is onnxruntime's time divided by the emulator's; 1.0 would be as fast as float32.
+Each row is one program of one or more tasks, from arrays to arrays: building the program is not counted.
+The ratio is onnxruntime's time divided by the emulator's; 1.0 would be as fast as float32.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from collections.abc import Callable
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
 parser.add_argument("--repeat", type=int, default=7)
-parser.add_argument("--quick", action="store_true", help="small shapes only")
 arguments = parser.parse_args()
 os.environ["NUMBA_NUM_THREADS"] = str(arguments.threads)
 os.environ["OMP_NUM_THREADS"] = str(arguments.threads)
@@ -95,7 +94,7 @@ def main() -> None:
         w = (rng.standard_normal((cout, cin, k, k)) / (cin * k * k) ** 0.5).astype(np.float16)
         b = GraphBuilder()
         b.output(b.conv(x=b.input("x", x.shape, "fp16"), weight=w, pad_type="same"))
-        ours, tasks = emulated(b.build() if hasattr(b, "build") else b.graph, x)
+        ours, tasks = emulated(b.graph, x)
         pads = [k // 2] * 4
         node = helper.make_node("Conv", ["x", "w"], ["y"], pads=pads, kernel_shape=[k, k])
         row(
@@ -110,7 +109,7 @@ def main() -> None:
         w = (rng.standard_normal((inner, n)) / inner**0.5).astype(np.float16)
         b = GraphBuilder()
         b.output(b.matmul(x=b.input("x", (1, m, inner), "fp16"), y=w))
-        ours, tasks = emulated(b.build() if hasattr(b, "build") else b.graph, x)
+        ours, tasks = emulated(b.graph, x)
         node = helper.make_node("MatMul", ["x", "w"], ["y"])
         row(f"matmul {m}x{inner}x{n}", m * inner * n, ours, tasks, session(node, x, w))
 
