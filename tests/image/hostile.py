@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from hypothesis import strategies as st
 
 import hexane
 from hexane.errors import FormatError, HexaneError
+from hexane.formats.anec import to_anec
 from hexane.image import Surface, build_image
+from hexane.image.kernels import read_kernels
+from hexane.image.summary import summary_of
 from hexane.image.text import assemble_image, disassemble_image
 from hexane.isa import Task, link
 
@@ -84,6 +89,10 @@ def survives(data: bytes, text: bool = False) -> str:
     except HexaneError:
         return "not decodable"
     assert image.rebuild() == data
+    summary_of(image)
+    read_kernels(image)
+    with suppress(HexaneError):
+        to_anec(image).to_bytes()
     if text:
         try:
             written = disassemble_image(image)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hexane
 from conftest import shared_params
-from hexane.errors import SyntaxProblem, UsageError
+from hexane.errors import HexaneError, SyntaxProblem, UsageError
 from hexane.formats.anec import to_anec
 from hexane.image.text import assemble_image, disassemble_image
 from hexane.image.text.data import DataReader, data_lines
@@ -98,3 +100,35 @@ def test_huge_counts_are_refused() -> None:
             assemble_image(f".const\n{line}\n")
     with pytest.raises(UsageError):
         assemble_image(".container parts\n.file 99999999999999\n.part Header magic=1\n")
+
+
+TEXTS = [disassemble_image(hexane.open_image(small_program()), comments) for comments in (True, False)]
+TEXTS.append(disassemble_image(to_anec(hexane.open_image(small_program()))))
+EDITS = st.tuples(
+    st.integers(0, 1 << 30),
+    st.sampled_from(["delete", "insert", "repeat", "swap", "number"]),
+    st.sampled_from('0189abcxyz[]"=.,; -+()*<|\\\ud800é\0'),
+)
+
+
+@given(st.sampled_from(TEXTS), st.lists(EDITS, min_size=1, max_size=4))
+@settings(deadline=None, max_examples=60)
+def test_spoiled_texts(text: str, edits: list) -> None:
+    """A text with typing mistakes gives a program or an error of ours."""
+    lines = text.split("\n")
+    for number, kind, character in edits:
+        at = number % len(lines)
+        line = lines[at]
+        column = number // 7 % (len(line) + 1)
+        if kind == "delete":
+            lines[at] = line[:column] + line[column + 1 :]
+        elif kind == "insert":
+            lines[at] = line[:column] + character + line[column:]
+        elif kind == "repeat":
+            lines.insert(at, line)
+        elif kind == "swap":
+            lines[at], lines[number % 7] = lines[number % 7], lines[at]
+        else:
+            lines[at] = line[:column] + str(number**3) + line[column:]
+    with suppress(HexaneError):
+        assemble_image("\n".join(lines)).to_bytes()
