@@ -11,6 +11,7 @@ from hexane.isa import (
     Place,
     Task,
     cut,
+    decode_stream,
     encode_stream,
     link,
     next_offset,
@@ -188,6 +189,12 @@ def test_last_task_is_marked_from_h16_on():
 
 def test_streams_that_cannot_be():
     task = Task("h13")
+    for data in ("text", 10**12, None, [1, 2]):
+        with pytest.raises(UsageError, match="a task stream is bytes"):
+            decode_stream(data, "h13")
+    with pytest.raises(UsageError, match=r"task\[0\]: a bytes among the tasks"):
+        encode_stream([b""], "h13")
+    assert decode_stream(bytearray(encode_stream([task], "h13")), "h13") == [task]
     with pytest.raises(UsageError, match=r"task\[1\]: a task of h14 in a stream of h13"):
         encode_stream([task, Task("h14")], "h13")
     with pytest.raises(UsageError, match="among tasks of h13"):

@@ -38,7 +38,10 @@ def decode_stream(data: bytes | bytearray | memoryview, generation: str) -> list
     UnsupportedError : for H11 and H12.
     """
     family = family_of(generation)
-    raw = bytes(data)
+    try:
+        raw = data if isinstance(data, bytes) else memoryview(data).tobytes()
+    except TypeError:
+        raise UsageError(f"a task stream is bytes, not {type(data).__name__}") from None
     if any(raw[len(raw) & ~3 :]):
         raise FormatError("the stream ends inside a word", offset=len(raw) & ~3)
     decode = _decode_packed if family.packed else _decode_linked
@@ -59,6 +62,8 @@ def encode_stream(tasks: Iterable[Task], generation: str) -> bytes:
     family = family_of(generation)
     listed = list(tasks)
     for i, task in enumerate(listed):
+        if not isinstance(task, Task):
+            raise UsageError(f"a {type(task).__name__} among the tasks", where=f"task[{i}]")
         if task.generation != family.generation:
             raise UsageError(f"a task of {task.generation} in a stream of {family.generation}", where=f"task[{i}]")
     if not listed:

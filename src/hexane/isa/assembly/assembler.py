@@ -84,6 +84,7 @@ class _Draft:
     records: list[tuple[RecordLine | None, int, list[tuple[int, int]]]] = field(default_factory=list)
     waiting: list[tuple[Handle, Expression, int, str]] = field(default_factory=list)
     org: int | None = None
+    written: set[int] = field(default_factory=set)
 
     @property
     def explicit(self) -> bool:
@@ -98,6 +99,7 @@ class _Reader:
         self.line, self.source = 0, ""
         self.drafts: list[_Draft] = []
         self.labels: dict[str, int] = {}
+        self.evaluated: dict[str, list[tuple[int, int, int]]] = {}  # lines without labels: key, value, column
         self.org: int | None = None
         self.frame: tuple[int, ...] | None = None
         self.tail = 0
@@ -117,6 +119,10 @@ class _Reader:
     # -- lines ---------------------------------------------------------------------------------------------------------
 
     def take(self, line: Any) -> None:
+        known = self.evaluated.get(self.source)
+        if known is not None and self.drafts:  # programs repeat themselves
+            self.write_all(known)
+            return
         match line:
             case None:
                 return
@@ -127,9 +133,7 @@ class _Reader:
             case RecordLine():
                 self.record(line)
             case ZeroLine():
-                for path in line.paths:
-                    for handle in self.registers(path):
-                        self.write(handle.key, 0, path.column)
+                self.write_all([(h.key, 0, path.column) for path in line.paths for h in self.registers(path)])
             case RegisterLine():
                 self.register(line)
 
@@ -221,6 +225,7 @@ class _Reader:
         handles = self.registers(line.path)
         totals = [0] * len(handles)
         seen: set[str] = set()
+        waits = False
         table = self.family.table
         for name, value, column in line.fields:
             if name in seen:
@@ -235,11 +240,17 @@ class _Reader:
                 except UsageError as error:
                     raise LineProblem(error.message, column, error.hint) from None
                 if _has_label(one):
+                    waits = True
                     self.drafts[-1].waiting.append((target, one, self.line, self.source))
                 else:
                     totals[i] |= self.number(target, one) << target.shift
-        for handle, total in zip(handles, totals):
-            self.write(handle.key, total, line.path.column)
+        self.write_all([(h.key, total, line.path.column) for h, total in zip(handles, totals)], keep=not waits)
+
+    def write_all(self, writes: list[tuple[int, int, int]], keep: bool = True) -> None:
+        if keep:
+            self.evaluated[self.source] = writes
+        for key, value, column in writes:
+            self.write(key, value, column)
 
     def write(self, key: int, value: int, column: int) -> None:
         draft = self.drafts[-1]
@@ -250,8 +261,9 @@ class _Reader:
             draft.records.append((None, 0, []))
         line, _, writes = draft.records[-1]
         if line is None:
-            if any(known == key for known, _ in writes):
+            if key in draft.written:
                 raise LineProblem("the register is written twice", column, "record lines allow that")
+            draft.written.add(key)
         elif writes:
             step = key - writes[-1][0]
             if line.form == SCATTER:

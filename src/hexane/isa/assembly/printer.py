@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 from hexane.errors import UsageError
@@ -124,12 +125,21 @@ def _task(family: Family, task: Task, after: tuple[str, int, int] | None, commen
             slot = f" {record.slot}" if record.form == ADDRESS else ""
             note = f"offsets from slot {record.slot / 4:g} of the loader's address table" if slot else ""
             yield _line(record.form + slot, note if comments else "", 2)
-        for names, register, values in _groups(family, record, written, explicit):
-            if comments and (here := names[0].partition(".")[0]) != block:
+        for here, line in _record(family, record, tuple(written), comments):
+            if comments and here != block:
                 block = here
                 meaning = table.by_name[block].meaning if block in table.by_name else "registers outside every block"
                 yield f"    ; {block}: {meaning[0].lower() + meaning[1:]}"
-            yield from _register(names, register, values, comments)
+            yield line
+
+
+@lru_cache(1 << 12)
+def _record(family: Family, record: Record, written: tuple[int, ...], comments: bool) -> list[tuple[str, str]]:
+    """Lines of a record, each with its block's name. Programs repeat themselves, so the lines are kept."""
+    lines = []
+    for names, register, values in _groups(family, record, list(written)):
+        lines += [(names[0].partition(".")[0], line) for line in _register(names, register, values, comments)]
+    return lines
 
 
 def _register(names: list[str], register: Register | None, values: list[int], comments: bool) -> Iterator[str]:
@@ -148,7 +158,7 @@ def _register(names: list[str], register: Register | None, values: list[int], co
 
 
 def _groups(
-    family: Family, record: Record, written: list[int], explicit: bool
+    family: Family, record: Record, written: list[int]
 ) -> Iterator[tuple[list[str], Register | None, list[int]]]:
     """Writes of a record by line: array elements in a row together, registers written 0 together (then no register)."""
     rows: list[tuple[str, Register, list[int]]] = []
