@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hexane.codegen import emit, headers
+from hexane.codegen.dialects.zin4 import as_early
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import up
 from hexane.codegen.l2 import ALIAS_FIRST, ALIAS_NE
@@ -83,6 +84,8 @@ class Linker:
         for name, size in fragment.scratch.items():
             self._scratch_size[number, name] = size
         for plan in fragment.plans:
+            if self.early:
+                as_early(plan)
             self._home[id(plan)] = number
             if plan.dtid is not None:
                 plan.dtid += start

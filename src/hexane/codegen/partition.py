@@ -127,7 +127,8 @@ def _close(group: list[Unit], function: Function) -> Run:
     inside = [op for unit in group for op in unit.ops]
     members = set(inside)
     made = {value for op in inside for value in op.outputs}
-    inputs = dict.fromkeys(v for v in _needs(inside) if v not in made and not v.is_constant and _outer(v, members))
+    needed = dict.fromkeys(v for v in _needs(inside) if v not in made and not v.is_constant and _outer(v, members))
+    inputs = dict.fromkeys([*(v for v in function.inputs if v in needed), *needed])
     results = set(function.outputs)
     outputs = [
         value

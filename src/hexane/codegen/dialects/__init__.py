@@ -1,0 +1,1 @@
+"""What compilers of other years write otherwise."""

@@ -1,0 +1,78 @@
+"""The early compiler's files, byte for byte, from networks built by hand (the readers of plists have their own tests)."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+import hexane
+from hexane.graph import GraphBuilder
+
+
+def neuron(kind):
+    builder = GraphBuilder()
+    x = builder.input("image", (1, 1, 1, 77), "fp16")
+    builder.output(getattr(builder, kind)(x=x, name="probs"))
+    return builder.graph
+
+
+def convolution(channels, value):
+    builder = GraphBuilder()
+    x = builder.input("image", (1, channels, 1, 1), "fp16")
+    weight = np.full((channels, channels, 1, 1), value, np.float16)
+    builder.output(builder.conv(x=x, weight=weight, pad_type="valid", name="probs"))
+    return builder.graph
+
+
+def addition():
+    builder = GraphBuilder()
+    second = builder.input("image2", (1, 64, 1, 1), "fp16")
+    first = builder.input("image", (1, 64, 1, 1), "fp16")
+    builder.output(builder.add(x=first, y=second, name="probs"))
+    return builder.graph
+
+
+def joined():
+    builder = GraphBuilder()
+    narrow = builder.input("input_1", (1, 16, 1, 1), "fp16")
+    wide = builder.input("input_0", (1, 16384, 1, 1), "fp16")
+    builder.output(builder.concat(values=(wide, narrow), axis=1, name="output"))
+    return builder.graph
+
+
+NETWORKS = {
+    "relu_w77": lambda: neuron("relu"),
+    "sigmoid_w77": lambda: neuron("sigmoid"),
+    "conv_3to3": lambda: convolution(3, 2.0),
+    "conv_3to3_golden": lambda: convolution(3, 3.0),
+    "gemm_512": lambda: convolution(512, 0.0),
+    "sum_c64": addition,
+    "concat_16384_16": joined,
+}
+
+
+def identity_of(data):
+    """What the file carries beyond its network (spec/engine-h13 §2.13)."""
+    names = dict.fromkeys(m.decode() for m in re.findall(rb"\0K([0-9A-F]{64})", data))
+    paths = {option: re.search(rb"\t-" + option + rb" ([^\n\0]*)", data).group(1).decode() for option in (b"i", b"o")}
+    return {"input_path": paths[b"i"], "output_path": paths[b"o"], "kernel_names": list(names)}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_file_is_the_same(name, shared):
+    wanted = (shared / "hwx" / f"{name}.hwx").read_bytes()
+    program = hexane.compile(NETWORKS[name](), dialect="zin4", ident=identity_of(wanted))
+    assert program.images[0].to_bytes() == wanted
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_runs_on_the_emulator(name):
+    graph = NETWORKS[name]()
+    program = hexane.compile(graph, dialect="zin4")
+    rng = np.random.default_rng(3)
+    inputs = {key: rng.standard_normal(t.shape).astype(np.float16) for key, t in graph.inputs.items()}
+    made, wanted = program.run(inputs), graph.evaluate(inputs)
+    for key in wanted:
+        np.testing.assert_allclose(made[key].astype(float), wanted[key].astype(float), atol=5e-3, rtol=5e-3)
