@@ -1,4 +1,4 @@
-"""The early compiler's files, byte for byte, from networks built by hand (the readers of plists have their own tests)."""
+"""The early compiler's files, byte for byte, from networks built by hand."""
 
 from __future__ import annotations
 

@@ -132,6 +132,7 @@ class Linker:
         scratch = self._place_scratch()
         self._settle_aliases()
         self._settle_hints()
+        self._settle_kernels()
         tasks = []
         for i, plan in enumerate(self.plans):
             number = self._home[id(plan)]
@@ -226,6 +227,18 @@ class Linker:
             if plan.dst is not None and plan.dst_hint is None:
                 home: Any = self._key(plan.dst.buffer, self._home[id(plan)]) or (plan.dst.buffer.name,)
                 plan.dst_hint = 0x3C1 if home in read_later else 0xC1
+
+    def _settle_kernels(self) -> None:
+        """A kernel that an earlier task left in scratch: the header names that task (§4.2, word 10)."""
+        writers: dict[Any, int] = {}
+        for i, plan in enumerate(self.plans):
+            number = self._home[id(plan)]
+            if plan.kernel is not None and plan.kernel.source is not None and plan.dtid is None:
+                key = self._key(plan.kernel.source, number)
+                if key is not None:
+                    plan.dtid = writers[key]
+            if plan.dst is not None:
+                writers[self._key(plan.dst.buffer, number)] = i
 
     def _hint(self, plan: Plan, side: str, rank: int, count: int, number: int) -> None:
         dma: Dma = getattr(plan, side)

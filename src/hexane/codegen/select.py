@@ -59,17 +59,19 @@ def select(op: Op, context: Context, *, strict: bool = False) -> Choice:
     load_recipes()
     reasons = []
     for recipe in recipes_for(op.type):
-        ops = recipe.match(op)
-        if ops is None:
+        matched = recipe.match(op)
+        if matched is None:
             continue
-        try:
-            choice = Choice(recipe, ops, recipe.lower(ops, context))
-        except UnsupportedError as error:
-            reasons.append(error.message)
-            continue
-        if strict and choice.evidence is Evidence.INFERRED:
+        shortest = 1 if recipe.shrinks else len(matched)
+        for count in range(len(matched), shortest - 1, -1):
+            ops = matched[:count]
+            try:
+                choice = Choice(recipe, ops, recipe.lower(ops, context))
+            except UnsupportedError as error:
+                reasons.append(error.message)
+                continue
+            if not strict or choice.evidence is not Evidence.INFERRED:
+                return choice
             notes = sorted({plan.note for plan in choice.fragment.plans if plan.evidence is Evidence.INFERRED})
             reasons.append(f"inferred only ({', '.join(notes)})")
-            continue
-        return choice
     raise UnsupportedError("; ".join(dict.fromkeys(reasons)) or f"the engine has no {op.type}", where=op.describe())

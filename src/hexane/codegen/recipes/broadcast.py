@@ -13,7 +13,7 @@ from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import L2_BYTES, pe_patch
 from hexane.codegen.plan import Evidence, Plan, Region
 from hexane.codegen.recipes import unary
-from hexane.codegen.recipes.elementwise import OPERATIONS, RELU, broadcast, tensor_for, two_surfaces, with_relu
+from hexane.codegen.recipes.elementwise import OPERATIONS, RELU, combine, tensor_for, two_surfaces, widen, with_relu
 from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
 from hexane.errors import UnsupportedError
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MULTIPLY, ADD = OPERATIONS["mul"], OPERATIONS["add"]
 
 
-@recipe("tile", match=with_relu)
+@recipe("tile", match=with_relu, shrinks=True)
 def tile(ops: Sequence[Op], context: Context) -> Fragment:
     """tile of axes of length 1, with or without relu: one planar copy with a broadcast source."""
     op = ops[0]
@@ -43,17 +43,7 @@ def tile(ops: Sequence[Op], context: Context) -> Fragment:
         raise UnsupportedError("a tile along the batch")
     plan = Plan("PE", w=out.w, h=out.h, c=out.c, groups=out.n, kind=2, broadcast1=bits)
     plan.pe = RELU if len(ops) == 2 else 0
-    plan.src, plan.dst = source.dma(), out.dma()
-    plan.patch = pe_patch(plan.w, plan.h, operands=1)
-    channel = l2.channel_stride(source.w)
-    block = source.c * channel
-    plan.source = Region(0, channel, block, block, block)
-    plan.source_config = tasks.source_config(plan, tasks.STARTS, keep=True)
-    tasks.streams_out(plan, source.h * block, explicit=True)
-    if out.w <= 256:
-        wide = l2.channel_stride(out.w)
-        plan.result = Region(source.h * block, wide, out.c * wide, out.c * wide, out.c * wide)
-    made.add(plan)
+    widen(made, plan, source, out)
     return made
 
 
@@ -185,12 +175,3 @@ def _select_through_scratch(made: Fragment, cond: Tensor, a: Tensor, b: Tensor, 
         halves.append(operands)
     made.add(two_surfaces("add", halves[0], halves[1], out, False))
     made.evidence(Evidence.INFERRED, "a selection through scratch")
-
-
-def combine(made: Fragment, word: str, a: Tensor, b: Tensor, out: Tensor) -> Tensor:
-    """out = a op b with either operand broadcast; returns out."""
-    if a.shape == b.shape == out.shape:
-        made.add(two_surfaces(word, a, b, out, False))
-    else:
-        broadcast(word, a, b, out, False, made)
-    return out

@@ -101,7 +101,7 @@ def channel_blocks(cout: int, taps: int, *, table: bool, bias: bool, one_patch: 
     return blocks if transposed else blocks[::-1]
 
 
-@recipe("conv", match=match_epilogue)
+@recipe("conv", match=match_epilogue, shrinks=True)
 def convolution(ops: Sequence[Op], context: Context) -> Fragment:
     """conv: neural engine, one task or several blocks of output channels; bias, relu, table and factor in the task."""
     op = ops[0]
@@ -131,9 +131,20 @@ def window_of(op: Op) -> Window:
         raise UnsupportedError("a dilated convolution", hint="legalise expands its kernel")
     if not set(strides) <= {1, 2}:
         raise UnsupportedError(f"stride {strides}; the engine has 1 and 2")
+    _refuse_wide_padding(op, size, strides, pads)
     if max(pads) > 31 or max(size) > 29:
         raise UnsupportedError(f"a kernel of {size} with padding {pads} exceeds the fields of a task")
     return Window(size[0], size[1], strides[0], strides[1], pads[0], pads[1])
+
+
+def _refuse_wide_padding(op: Op, size: tuple[int, ...], strides: tuple[int, ...], pads: tuple[int, int]) -> None:
+    """Padding as large as the kernel has no known effect (one pixel beside a 1x1 kernel has been seen)."""
+    extents, results = (tuple(v.shape[2:]) for v in (op.arg("x"), op.output))
+    extents, results = ((1, *e) if len(e) == 1 else e for e in (extents, results))
+    for extent, result, k, s, pad in zip(extents, results, size, strides, pads):
+        behind = (result - 1) * s + k - pad - extent
+        if pad >= max(k, 2) or not -s < behind < k:
+            raise UnsupportedError("padding as large as the kernel", hint="pad in an op of its own")
 
 
 def _pads(op: Op, size: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, int]:

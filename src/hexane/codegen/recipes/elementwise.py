@@ -10,7 +10,7 @@ import numpy as np
 
 from hexane.codegen import l2, tasks
 from hexane.codegen.fragment import Fragment, Tensor, four_dimensional
-from hexane.codegen.geometry import cores_log2, largest_shape, up
+from hexane.codegen.geometry import L2_BYTES, cores_log2, largest_shape, pe_patch, up
 from hexane.codegen.l2 import ALIAS_NE, SECOND_BY_DMA
 from hexane.codegen.plan import Dma, Evidence, Plan, Region
 from hexane.codegen.recipes import unary
@@ -49,7 +49,7 @@ def planar(op: str, big: Tensor, relu: bool, **settings: int) -> Plan:
     )
 
 
-@recipe("add", "sub", "mul", "maximum", "minimum", match=with_relu)
+@recipe("add", "sub", "mul", "maximum", "minimum", match=with_relu, shrinks=True)
 def elementwise(ops: Sequence[Op], context: Context) -> Fragment:
     """add, sub, mul, maximum, minimum of two computed tensors, with or without relu: planar engine."""
     op = ops[0]
@@ -138,7 +138,40 @@ def broadcast(op: str, a: Tensor, b: Tensor, out: Tensor, relu: bool, made: Frag
         return made
     if b.shape == out.shape:
         return _resident_first(made, op, a, b, out, relu)
-    raise UnsupportedError("both operands are broadcast", hint="expand one of them first")
+    return _both_resident(made, op, a, b, out, relu)
+
+
+def _both_resident(made: Fragment, op: str, a: Tensor, b: Tensor, out: Tensor, relu: bool) -> Fragment:
+    """Both operands broadcast: the first is widened through scratch, then meets the second as usual."""
+    wide = Tensor(made.workspace(out.bytes), *out.shape)
+    widened = Plan("PE", w=out.w, h=out.h, c=out.c, groups=out.n, kind=2, broadcast1=broadcast_bits(a, out))
+    if a.n != out.n:
+        raise UnsupportedError("an operand that is broadcast along the batch")
+    widen(made, widened, a, wide)
+    return broadcast(op, wide, b, out, relu, made)
+
+
+def widen(made: Fragment, plan: Plan, source: Tensor, out: Tensor) -> None:
+    """A planar copy with a broadcast source, which stays in L2 whole (tile, §13)."""
+    plan.src, plan.dst = source.dma(), out.dma()
+    plan.patch = pe_patch(plan.w, plan.h, operands=1)
+    channel = l2.channel_stride(source.w)
+    block = source.c * channel
+    plan.source = Region(0, channel, block, block, block)
+    plan.source_config = tasks.source_config(plan, tasks.STARTS, keep=True)
+    if source.h * block > L2_BYTES // 2:
+        raise UnsupportedError("a broadcast source of more than 1 MiB")
+    tasks.streams_out(plan, source.h * block, explicit=True)
+    if out.w <= 256:
+        wide = l2.channel_stride(out.w)
+        plan.result = Region(source.h * block, wide, out.c * wide, out.c * wide, out.c * wide)
+        room = L2_BYTES - source.h * block
+        if out.h * plan.result.row > room:
+            patch = 1 << plan.patch[1]
+            plan.tile = room // plan.result.row // patch * patch
+            if plan.tile < 1:
+                raise UnsupportedError("a row of a broadcast result does not fit the engine's 2 MiB buffer")
+    made.add(plan)
 
 
 def against_resident(op: str, big: Tensor, out: Tensor, held: Region, bits: int, base: int, relu: bool) -> Plan:
@@ -179,7 +212,12 @@ def _with_constant(op: Op, out: Tensor, relu: bool, context: Context) -> Fragmen
     data = np.asarray(data, np.float16)
     x = context.tensor(value)
     if x.shape != out.shape:
-        raise UnsupportedError("a constant that is larger than the computed operand", hint="expand the operand first")
+        made = Fragment()
+        tensor = made.plain_constant(data)
+        a, b = (tensor, x) if first else (x, tensor)
+        broadcast(op.type, a, b, out, relu, made)
+        made.evidence(Evidence.INFERRED, "first operand from the const section")
+        return made
     if data.size == 1 and op.type not in ("maximum", "minimum"):
         return _scalar(op.type, x, out, float(data.reshape(-1)[0]), first, relu)
     if data.size == 1:
@@ -202,17 +240,14 @@ def _with_constant(op: Op, out: Tensor, relu: bool, context: Context) -> Fragmen
 
 
 def _scalar(op: str, x: Tensor, out: Tensor, value: float, first: bool, relu: bool) -> Fragment:
-    """x * v, x + v, x - v: the scale or bias field of one planar task."""
+    """x * v, x + v, x - v: the scale or bias field of one planar task; v - x as a per-channel constant."""
+    if op == "sub" and first:
+        return per_channel("sub", x, out, np.full(x.c, value, np.float16), "c", True, relu)
     plan = Plan("PE", w=x.w, h=x.h, c=x.c, groups=x.n, kind=2, pe=RELU if relu else 0)
     if op == "mul":
         plan.scale = fp16_bits(value)
-    elif op == "add":
-        plan.bias = fp16_bits(value)
-    elif not first:
-        plan.bias = fp16_bits(-value)
     else:
-        plan.scale, plan.bias = fp16_bits(-1.0), fp16_bits(value)
-        plan.evidence, plan.note = Evidence.INFERRED, "scale and bias away from their defaults together"
+        plan.bias = fp16_bits(value if op == "add" else -value)
     made = Fragment()
     made.add(unary.pe_stream(plan, x, out))
     return made
@@ -239,6 +274,8 @@ def per_channel(
     op: str, x: Tensor, out: Tensor, values: np.ndarray, axis: str, first: bool, relu: bool = False
 ) -> Fragment:
     """A constant per channel: two rows, shift and scale, as the second operand of a GOC task (§8.4, §9.11)."""
+    if relu:
+        raise UnsupportedError("relu behind a scale and shift")
     ones, zeros = np.ones_like(values), np.zeros_like(values)
     shift, scale, word = {
         "add": (values, ones, 0x80000),
@@ -251,7 +288,7 @@ def per_channel(
     if axis == "h":
         c, h, walk_in, walk_out = x.h, x.c, _rows_as_channels(walk_in), _rows_as_channels(walk_out)
     plan = Plan("PE", w=x.w, h=h, c=c, groups=x.n, kind=4, src2_format=2, transpose2=True)
-    plan.pe = word | (RELU if relu else 0)
+    plan.pe = word
     plan.src, plan.dst = walk_in, walk_out
     end = tasks.pe_source(plan, 2 * copy.result.row, alias=ALIAS_NE)
     channel = copy.result.channel
@@ -302,14 +339,37 @@ def real_div(ops: Sequence[Op], context: Context) -> Fragment:
             return per_channel("mul", a, out, np.repeat(inverse.reshape(-1), a.c), "c", False)
         axis = single_axis(inverse, a)
         if axis is None:
-            raise UnsupportedError("division by a constant that varies along more than one axis")
+            return _times_constant(a, inverse, out)
         return per_channel("mul", a, out, inverse.reshape(-1), axis, False)
-    if x.is_constant:
-        raise UnsupportedError("a constant numerator", hint="write it as a product with the inverse")
-    a, b = context.tensor(x), context.tensor(y)
-    if a.shape != out.shape:
-        raise UnsupportedError("the numerator is broadcast", hint="expand it first")
-    return _divide(a, b, out)
+    b = context.tensor(y)
+    numerator = constant(x)
+    if numerator is None and context.tensor(x).shape == out.shape:
+        return _divide(context.tensor(x), b, out)
+    made = Fragment()
+    inverted = Tensor(made.workspace(b.bytes), *b.shape)
+    plan = unary.copy_of(b)
+    unary.set_table(plan, "reciprocal")
+    made.add(unary.ne_stream(plan, b, inverted))
+    a = context.tensor(x) if numerator is None else made.plain_constant(np.asarray(numerator, np.float16))
+    combine(made, "mul", a, inverted, out)
+    made.evidence(Evidence.INFERRED, "a quotient whose numerator is broadcast or constant")
+    return made
+
+
+def _times_constant(a: Tensor, values: np.ndarray, out: Tensor) -> Fragment:
+    made = Fragment()
+    combine(made, "mul", a, made.plain_constant(values), out)
+    made.evidence(Evidence.INFERRED, "second operand from the const section")
+    return made
+
+
+def combine(made: Fragment, word: str, a: Tensor, b: Tensor, out: Tensor) -> Tensor:
+    """out = a op b with either operand broadcast; returns out."""
+    if a.shape == b.shape == out.shape:
+        made.add(two_surfaces(word, a, b, out, False))
+    else:
+        broadcast(word, a, b, out, False, made)
+    return out
 
 
 def _divide(a: Tensor, b: Tensor, out: Tensor) -> Fragment:

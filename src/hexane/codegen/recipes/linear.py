@@ -81,7 +81,7 @@ def weights_of(ops: Sequence[Op]) -> tuple[Value, bool, Weights]:
     return x, transposed, Weights(np.ascontiguousarray(values), bias, uniform, Epilogue.of(ops))
 
 
-@recipe("matmul", "linear", match=with_bias)
+@recipe("matmul", "linear", match=with_bias, shrinks=True)
 def product(ops: Sequence[Op], context: Context) -> Fragment:
     """matmul, linear with constant weights: turned copy into L2, then 1x1 convolutions with turned result."""
     x, transposed, weights = weights_of(ops)

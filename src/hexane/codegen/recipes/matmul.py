@@ -34,7 +34,7 @@ def lanes_of(m: int) -> int:
     return min(8, max(2, share & -share))
 
 
-@recipe("matmul", match=match_epilogue, rank=20)
+@recipe("matmul", match=match_epilogue, rank=20, shrinks=True)
 def runtime_product(ops: Sequence[Op], context: Context) -> Fragment:
     """matmul of two computed tensors: x is the kernel, w the map; rows in blocks."""
     op = ops[0]
@@ -216,7 +216,11 @@ def compute(
         cores = 1 << plan.cores_log2
         offsets = tuple(core * core_bytes for core in range(cores))
         plan.kernel = Kernel(
-            b"", offsets, (core_bytes,) * cores, source=staged.buffer, offset=staged.offset + first * 2 * k
+            b"",
+            offsets,
+            (core_bytes,) * cores,
+            source=staged.buffer,
+            offset=staged.offset + first // lanes * staged.row,
         )
         plan.dtid = start
         plan.macs = count * n * k

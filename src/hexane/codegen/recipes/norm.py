@@ -11,12 +11,13 @@ import numpy as np
 from hexane.codegen import l2, tasks
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import L2_BYTES, joint_patch, pe_patch
-from hexane.codegen.plan import Evidence, Plan, Region
+from hexane.codegen.plan import Buffer, Evidence, Plan, Region, Space
 from hexane.codegen.recipes import linear
 from hexane.codegen.recipes.elementwise import OPERATIONS, against_resident, broadcast_bits, small_copy, two_surfaces
 from hexane.codegen.recipes.linear import Held, Rows, as_rows
 from hexane.codegen.recipes.reduce import cube
 from hexane.codegen.recipes.registry import Context, constant, follows, fp16_bits, need_fp16, recipe
+from hexane.codegen.recipes.shape import Walk, permute
 from hexane.codegen.recipes.softmax import load, row_values
 from hexane.errors import UnsupportedError
 
@@ -116,12 +117,63 @@ def normalise(made: Fragment, x: Tensor, y: Tensor, axes: frozenset[str], epsilo
     elif axes == frozenset("w"):
         flat = replace(as_rows(x), m=x.c)
         rows_as_channels(made, flat, replace(as_rows(y), m=x.c), epsilon)
+    elif axes == frozenset("hw"):
+        _planes(made, x, y, epsilon)
+    elif axes == frozenset("c"):
+        _turned_channels(made, x, y, epsilon)
     else:
         raise UnsupportedError(f"a layer norm over {', '.join(sorted(axes))} of a map of {x.c} x {x.h} x {x.w}")
 
 
+def _turned_channels(made: Fragment, x: Tensor, y: Tensor, epsilon: int) -> None:
+    """Over the channels of a map: turned so that channels run along W, normalised row by row, turned back."""
+    start = len(made.plans)
+    middle = [Tensor(Buffer("", Space.SCRATCH), 1, x.h, x.w, x.c) for _ in range(2)]
+    middle = [replace(t, buffer=made.workspace(t.bytes)) for t in middle]
+    permute(made, Walk.of(x), (0, 2, 3, 1), Walk.of(middle[0]))
+    rows_as_channels(made, as_rows(middle[0]), as_rows(middle[1]), epsilon)
+    permute(made, Walk.of(middle[1]), (0, 3, 1, 2), Walk.of(y))
+    for plan in made.plans[start:]:
+        plan.evidence, plan.note = Evidence.INFERRED, "layer norm over channels through scratch"
+
+
+def _planes(made: Fragment, x: Tensor, y: Tensor, epsilon: int) -> None:
+    """Over H and W of every channel: a mean and a reciprocal deviation per channel, then scale and shift."""
+    if x.w > 256:
+        raise UnsupportedError(f"a layer norm over planes of {x.h} x {x.w}")
+    step = x.c * 16
+    values = Region(0, 16, step, step)
+    base = 2 * step
+    mean = Plan("PE", w=x.w, h=x.h, c=x.c, kind=5)
+    mean.final = 1.0 / (x.h * x.w)
+    mean.src = x.dma()
+    end = tasks.pe_source(mean, base, keep=True)
+    if end + x.h * mean.source.row > L2_BYTES:
+        raise UnsupportedError(f"a layer norm of {x.c} planes of {x.h} x {x.w} does not fit the engine's 2 MiB buffer")
+    source = replace(mean.source, group=0)
+    tasks.stays(mean, values)
+    spread = variance(x.w, x.h, x.c, x.h * x.w, epsilon, broadcast1=(x.w > 1) | (x.h > 1) << 1)
+    spread.patch = pe_patch(x.w, x.h, operands=2)
+    tasks.resident(spread, values, l2.ALIAS_PE_RESULT)
+    spread.source2 = source
+    tasks.stays(spread, replace(values, base=step), alias=0)
+    scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=4, src2_format=2, pe=GOC_SUBTRACT)
+    scale.patch = pe_patch(x.w, x.h, operands=2)
+    scale.dst = y.dma()
+    tasks.resident(scale, source, l2.ALIAS_PE_RESULT)
+    scale.source2 = values
+    tasks.streams_out(scale, end, explicit=False, alias=0)
+    mean.holds = spread.holds = True
+    for plan in (mean, spread, scale):
+        plan.evidence, plan.note = Evidence.INFERRED, "layer norm over planes"
+        made.add(plan)
+
+
 def _everything(made: Fragment, x: Tensor, y: Tensor, epsilon: int) -> None:
     """Over all of C, H, W: mean at 0, reciprocal deviation at 0x20, source at 0x40 (three tasks)."""
+    if x.c == x.h == 1 and x.w > 256:
+        rows_as_channels(made, as_rows(x), as_rows(y), epsilon)
+        return
     if x.c == x.h == 1:
         w, h, d, walk = x.w, 1, 1, x.dma()
     else:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from hexane.codegen import l2, tasks
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import pe_patch, up
-from hexane.codegen.plan import Dma, Plan, Region
+from hexane.codegen.plan import Buffer, Dma, Plan, Region, Space
 from hexane.codegen.recipes import unary
 from hexane.codegen.recipes.registry import Context, need_fp16, recipe
+from hexane.codegen.recipes.shape import relayout, same_bytes
 from hexane.codegen.tasks import MAC_MAXIMUM
 from hexane.errors import UnsupportedError
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 PAD_MOST_NEGATIVE = 4  # L2Cfg: maxima pad with the most negative number (§4.6)
 SUM, MAXIMUM = 0, 2
 FOLD_WIDTH = 128
+MINUS_ONE = 0xBC00
+ABSOLUTE = 0x40
 
 
 @dataclass(frozen=True)
@@ -71,45 +74,87 @@ def fold_row(plan: Plan, count: int) -> None:
     plan.tile = 4
 
 
-def folds(width: int) -> bool:
-    return width >= FOLD_WIDTH and width % 4 == 0
+def folds(width: int, *, by_dma: bool = False) -> bool:
+    """Whether a row runs as four: a quarter of it has to start where a stride can reach it."""
+    return width >= FOLD_WIDTH and width % (128 if by_dma else 32) == 0
 
 
 @recipe(*REDUCTIONS)
 def reduction(ops: Sequence[Op], context: Context) -> Fragment:
     """reduce_sum, mean, max, sum_square: planar engine; a maximum over channels in the neural engine."""
     (op,) = ops
-    need_fp16(op.arg("x"))
-    kind = REDUCTIONS[op.type]
-    x, axes = context.tensor(op.arg("x")), reduced_axes(op)
-    out = context.tensor(op.output)
-    if not op.arg("keep_dims"):
-        out = kept(out, x, axes)
-    axes = frozenset(a for a in axes if getattr(x, a) > 1)
     made = Fragment()
-    if "n" in axes:
-        raise UnsupportedError("a reduction over the batch")
-    if not axes:
-        if kind.square:
-            raise UnsupportedError("a square sum over axes of length 1", hint="write it as a square")
-        made.add(unary.ne_stream(unary.copy_of(x), x, out))
-        return made
-    _LOWER[axes](made, x, out, kind)
+    reduce_to(made, op, context, REDUCTIONS[op.type], context.tensor(op.arg("x")))
     return made
 
 
-def kept(out: Tensor, x: Tensor, axes: frozenset[str]) -> Tensor:
-    """The result seen with its reduced axes kept; only where its bytes stand the same either way."""
-    shape = [1 if a in axes else int(getattr(x, a)) for a in "nchw"]
-    view = Tensor(out.buffer, shape[0], shape[1], shape[2], shape[3], out.element)
-    if (view.shape == out.shape) or (max(view.shape) == 1 == max(out.shape)):
-        return view
-    flat = [extent for extent in shape if extent > 1]
-    dense = [extent for extent in out.shape if extent > 1]
-    # same extents in order and the same innermost extent give the same bytes
-    if flat == dense and (not flat or (view.w == out.w)):
-        return view
-    raise UnsupportedError("a reduction whose result drops axes and changes its layout", hint="keep_dims=true")
+def reduce_to(made: Fragment, op: Op, context: Context, kind: Reduction, x: Tensor, out: Tensor | None = None) -> None:
+    """The op's reduction of ``x`` to its result (or to ``out``, with the axes kept)."""
+    need_fp16(op.arg("x"))
+    axes = reduced_axes(op)
+    result = context.tensor(op.output)
+    shape = tuple(1 if a in axes else int(getattr(x, a)) for a in "nchw")
+    view = Tensor(result.buffer, *shape) if out is None else out
+    if out is None and not op.arg("keep_dims") and not same_bytes(shape, result.shape):
+        view = Tensor(made.workspace(view.bytes), *shape)
+    axes = frozenset(a for a in axes if getattr(x, a) > 1)
+    if "n" in axes:
+        raise UnsupportedError("a reduction over the batch")
+    if axes:
+        _LOWER[axes](made, x, view, kind) if axes in _LOWER else _in_steps(made, x, view, kind, axes)
+    elif kind.square:
+        made.add(unary.pe_stream(Plan("PE", w=x.w, h=x.h, c=x.c, groups=x.n, kind=2, pe=0x10), x, view))
+    else:
+        made.add(unary.ne_stream(unary.copy_of(x), x, view))
+    if view.buffer != result.buffer and out is None:
+        relayout(made, view, result)
+
+
+def _in_steps(made: Fragment, x: Tensor, out: Tensor, kind: Reduction, axes: frozenset[str]) -> None:
+    """Two axes that no single task takes: one after the other through scratch."""
+    first = "c" if "c" in axes else "w"
+    rest = axes - {first}
+    shape = [1 if a == first else int(getattr(x, a)) for a in "nchw"]
+    middle = Tensor(Buffer("", Space.SCRATCH), shape[0], shape[1], shape[2], shape[3])
+    middle = replace(middle, buffer=made.workspace(middle.bytes))
+    _LOWER[frozenset(first)](made, x, middle, kind)
+    _LOWER[rest](made, middle, out, replace(kind, square=False))
+
+
+@recipe("reduce_min", "reduce_l1_norm", "reduce_l2_norm")
+def composed_reduction(ops: Sequence[Op], context: Context) -> Fragment:
+    """reduce_min, l1_norm, l2_norm: a planar or table task before or behind a reduction, through scratch."""
+    (op,) = ops
+    need_fp16(op.arg("x"))
+    made, x = Fragment(), context.tensor(op.arg("x"))
+    result = context.tensor(op.output)
+    axes = reduced_axes(op)
+    shape = tuple(1 if a in axes else int(getattr(x, a)) for a in "nchw")
+    source = x
+    if op.type in ("reduce_min", "reduce_l1_norm"):
+        source = Tensor(made.workspace(x.bytes), *x.shape)
+        before = Plan("PE", w=x.w, h=x.h, c=x.c, groups=x.n, kind=2)
+        if op.type == "reduce_min":
+            before.scale = MINUS_ONE
+        else:
+            before.pe = ABSOLUTE
+        made.add(unary.pe_stream(before, x, source))
+    kind = {"reduce_min": Reduction(MAXIMUM), "reduce_l2_norm": Reduction(square=True)}.get(op.type, Reduction())
+    middle = Tensor(Buffer("", Space.SCRATCH), *shape)
+    middle = replace(middle, buffer=made.workspace(middle.bytes))
+    reduce_to(made, op, context, kind, source, middle)
+    last = middle
+    if op.type in ("reduce_min", "reduce_l2_norm"):
+        last = Tensor(made.workspace(middle.bytes), *shape)
+        if op.type == "reduce_min":
+            after = Plan("PE", w=last.w, h=last.h, c=last.c, groups=last.n, kind=2, scale=MINUS_ONE)
+            made.add(unary.pe_stream(after, middle, last))
+        else:
+            root = unary.copy_of(middle)
+            unary.set_table(root, "sqrt")
+            made.add(unary.ne_stream(root, middle, last))
+    relayout(made, last, result)
+    return made
 
 
 def plane(made: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
@@ -117,7 +162,7 @@ def plane(made: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
     plan = Plan("PE", w=x.w, h=x.h, c=x.c, groups=x.n, kind=5, pe=kind.word, l2_config=kind.config)
     plan.final, plan.epsilon = kind.factor(x.h * x.w), kind.epsilon
     plan.src, plan.dst = x.dma(), out.dma()
-    if x.h == 1 and folds(x.w):
+    if x.h == 1 and folds(x.w, by_dma=True):
         fold_row(plan, x.w)
         plan.src = replace(plan.src, row=x.w // 2)
         plan.patch = pe_patch(plan.w, plan.h, operands=1)
@@ -230,8 +275,6 @@ def _turned_pad(block: int, channel: int) -> int:
 
 def everything(made: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
     """Over C, H and W: the map seen as C = 1, H = C, D = H."""
-    if x.h == 1 or x.w == 1 or x.c == 1:
-        raise UnsupportedError("a reduction over channels and part of the plane")
     plan = Plan("PE", w=x.w, h=x.c, c=1, d=x.h, groups=x.n, kind=5, pe=kind.word, l2_config=kind.config)
     plan.final, plan.epsilon = kind.factor(x.c * x.h * x.w), kind.epsilon
     plan.src = cube(x)

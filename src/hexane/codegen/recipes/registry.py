@@ -36,6 +36,7 @@ class Recipe:
     match: Match
     lower: Lower
     rank: int
+    shrinks: bool = False  # also takes a shorter run of the ops that match
 
     @property
     def doc(self) -> str:
@@ -62,11 +63,11 @@ def _alone(op: Op) -> tuple[Op, ...]:
     return (op,)
 
 
-def recipe(*heads: str, match: Match = _alone, rank: int = 10) -> Callable[[Lower], Lower]:
+def recipe(*heads: str, match: Match = _alone, rank: int = 10, shrinks: bool = False) -> Callable[[Lower], Lower]:
     """Declare a recipe for ops of these types; lower ranks are tried first."""
 
     def declare(lower: Lower) -> Lower:
-        made = Recipe(lower.__name__, heads, match, lower, rank)
+        made = Recipe(lower.__name__, heads, match, lower, rank, shrinks)
         for head in heads:
             _BY_HEAD.setdefault(head, []).append(made)
             _BY_HEAD[head].sort(key=lambda r: r.rank)

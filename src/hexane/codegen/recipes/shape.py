@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hexane.codegen import tasks
 from hexane.codegen.fragment import Fragment, Tensor, four_dimensional
-from hexane.codegen.geometry import up
+from hexane.codegen.geometry import L2_BYTES, up
 from hexane.codegen.plan import Buffer, Dma, Evidence, Plan, Region
 from hexane.codegen.recipes.registry import Context, recipe
 from hexane.errors import UnsupportedError
@@ -283,19 +283,104 @@ def concat(ops: Sequence[Op], context: Context) -> Fragment:
 
 @recipe("reshape", "squeeze", "expand_dims", "flatten2d")
 def reshape(ops: Sequence[Op], context: Context) -> Fragment:
-    """reshape, squeeze, expand_dims: a strided copy where rows stay whole; channels of one pixel turned into a row."""
+    """reshape, squeeze, expand_dims: one copy where rows stay whole; else rows are joined, cut or turned."""
     (op,) = ops
-    x, y = context.tensor(op.arg("x")), context.tensor(op.output)
     made = Fragment()
-    if same_bytes(x.shape, y.shape):
-        seen = Tensor(y.buffer, *x.shape, y.element, y.offset)
-        straight(made, Walk.of(x), Walk.of(seen))
-        return made
-    source, target = _common_axes(x, y)
-    permute(made, source, (0, 1, 2, 3), target) if source.strides[3] == source.element else None
+    relayout(made, context.tensor(op.arg("x")), context.tensor(op.output))
     return made
 
 
-def _common_axes(x: Tensor, y: Tensor) -> tuple[Walk, Walk]:
-    """Both tensors cut into the same axes; UnsupportedError where a row would have to be cut inside 64 bytes."""
-    raise UnsupportedError("a reshape that cuts rows", hint="legalise writes it as transpositions where it can")
+def relayout(made: Fragment, x: Tensor, y: Tensor) -> None:
+    """y = the elements of x in order, under another shape."""
+    if same_bytes(x.shape, y.shape):
+        seen = replace(y, n=x.n, c=x.c, h=x.h, w=x.w)
+        straight(made, Walk.of(x), Walk.of(seen))
+        return
+    if x.element != 2:
+        raise UnsupportedError("a reshape of 8-bit data that cuts rows")
+    if x.w == 1 and y.w > 1:
+        _gather_columns(made, x, y)
+    elif y.w == 1 and x.w > 1:
+        _scatter_columns(made, x, y)
+    else:
+        _join_or_cut(made, x, y)
+
+
+def _rows_of(x: Tensor, count: int, width: int, stride: int) -> Walk:
+    """``count`` rows as channels."""
+    return Walk(x.buffer, x.offset, (1, count, 1, width), (count * stride, stride, stride, 2), count * stride)
+
+
+def _gather_columns(made: Fragment, x: Tensor, y: Tensor) -> None:
+    """Rows of one pixel become rows of ``y.w``: channels turned into a row (§6)."""
+    rows = y.n * y.c * y.h
+    source = Walk(
+        x.buffer, x.offset, (1, rows, y.w, 1), (rows * y.w * x.row, y.w * x.row, x.row, 2), rows * y.w * x.row
+    )
+    target = Walk(y.buffer, y.offset, (1, rows, 1, y.w), (rows * y.row, y.row, y.row, 2), rows * y.row)
+    turned(made, source, (0, 1, 3, 2), target)
+
+
+def _scatter_columns(made: Fragment, x: Tensor, y: Tensor) -> None:
+    """The reverse: each element gets a row of its own."""
+    rows = x.n * x.c * x.h
+    source = Walk(x.buffer, x.offset, (1, rows, 1, x.w), (rows * x.row, x.row, x.row, 2), rows * x.row)
+    total = rows * x.w * y.row
+    target = Walk(y.buffer, y.offset, (1, rows, x.w, 1), (total, x.w * y.row, y.row, 2), total)
+    turned(made, source, (0, 1, 3, 2), target)
+
+
+def _join_or_cut(made: Fragment, x: Tensor, y: Tensor) -> None:
+    """Whole rows joined or cut at multiples of 32 pixels by DMA strides, of 8 pixels by strides in L2."""
+    narrow, wide = min(x.w, y.w), max(x.w, y.w)
+    if wide % narrow:
+        raise UnsupportedError("a reshape that cuts rows", hint="the host moves the data")
+    rows, pieces = x.n * x.c * x.h * x.w // wide, wide // narrow
+    if narrow % 32 == 0:
+        parts = [_pieces(t, rows, pieces, narrow, t.w == wide) for t in (x, y)]
+        straight(made, parts[0], parts[1])
+        return
+    if narrow % 8 or rows * wide * 2 + 0x8000 > L2_BYTES:
+        raise UnsupportedError("a reshape that cuts rows", hint="the host moves the data")
+    _through_l2(made, x, y, rows, pieces, narrow)
+
+
+def _pieces(t: Tensor, rows: int, pieces: int, narrow: int, is_wide: bool) -> Walk:
+    """The tensor as [rows][pieces][narrow]."""
+    line = t.row if is_wide else t.row * pieces
+    step = 2 * narrow if is_wide else t.row
+    return Walk(t.buffer, t.offset, (1, rows, pieces, narrow), (rows * line, line, step, 2), rows * line)
+
+
+def _through_l2(made: Fragment, x: Tensor, y: Tensor, rows: int, pieces: int, narrow: int) -> None:
+    """In under one shape, out under the other: L2 strides are multiples of 16 bytes (§7.1)."""
+    wide = narrow * pieces
+    joins = x.w == narrow
+    block = 2 * wide
+
+    def walk(t: Tensor, is_wide: bool) -> tuple[int, int, Dma]:
+        if is_wide:
+            total = rows * t.row
+            return 1, wide, Dma(t.buffer, t.offset, total, t.row, total, total)
+        total = rows * pieces * t.row
+        return pieces, narrow, Dma(t.buffer, t.offset, t.row, pieces * t.row, total, total)
+
+    h, w, source = walk(x, not joins)
+    load = tasks.copy_plan(rows, h, w)
+    load.src = source
+    tasks.choose_shape(load)
+    size = rows * block
+    tasks.ne_source(load, size)
+    held = Region(0, block, 2 * w if h > 1 else size, size)
+    tasks.stays(load, held)
+    load.holds = True
+    made.add(load)
+    h, w, target = walk(y, joins)
+    store = tasks.copy_plan(rows, h, w)
+    store.dst = target
+    tasks.choose_shape(store)
+    tasks.resident(store, Region(0, block, 2 * w if h > 1 else size, size), 0x20)
+    store.result, store.result_config = Region(size), 0x14A
+    for plan in (load, store):
+        plan.evidence, plan.note = Evidence.INFERRED, "one region of L2 under two shapes"
+    made.add(store)
