@@ -205,3 +205,21 @@ def test_repr_is_one_line() -> None:
     assert "\n" not in repr(made) and "1 task" in repr(made)
     assert all("\n" not in repr(part) for part in made.segments if isinstance(part, Segment))
     assert all(isinstance(t, TensorThread) for t in made.tensor_threads)
+
+
+def test_surfaces_in_any_form() -> None:
+    """Values, mappings and other objects with the same names describe the same surface."""
+    from types import SimpleNamespace
+
+    import numpy as np
+
+    from hexane.image.surface import as_surface
+
+    wanted = Surface("x", "input", (1, 2, 3, 4), (384, 192, 64, 2), "float16")
+    assert as_surface({"name": "x", "role": "input", "shape": [1, 2, 3, 4]}) == wanted
+    assert as_surface(SimpleNamespace(name="x", role="input", shape=(1, 2, 3, 4), dtype=np.float16)) == wanted
+    assert as_surface({"name": "x", "role": "input", "shape": (1, 2, 3, 4), "dtype": np.dtype("bool")}).dtype == "uint8"
+    with pytest.raises(UsageError, match="not a surface"):
+        as_surface({"name": "x"})
+    with pytest.raises(UsageError, match="element type"):
+        as_surface({"name": "x", "role": "input", "shape": (1, 1, 1, 1), "dtype": object()})

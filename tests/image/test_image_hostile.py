@@ -14,6 +14,7 @@ from hexane.errors import FormatError, HexaneError
 from hexane.formats.anec import to_anec
 from hexane.formats.hwx import read_hwx
 from hexane.image.parts import Header, ProgramThread, Section, Segment, SymbolTableCommand
+from hexane.image.summary import summary_of
 from image.hostile import small_program, spoiled, survives
 
 MADE = [small_program("zin4"), small_program("default")]
@@ -121,16 +122,21 @@ def test_a_loop_in_the_task_list() -> None:
     image = hexane.open_image(MADE[0])
     third = image.tasks[2]
     at = image.contents.text_offset + third.offset + 4 * 7
-    looped = hexane.open_image(_with(MADE[0], at, "I", image.tasks[1].offset))
+    looped = _with(MADE[0], at, "I", image.tasks[1].offset)
     with pytest.raises(FormatError, match="loop") as caught:
-        _ = looped.tasks
+        hexane.open_image(looped)
     assert caught.value.offset == at
+    opened = hexane.open_image(looped, lenient=True)
+    assert opened.surfaces == image.surfaces and opened.to_bytes() == looped
+    assert "loop" in summary_of(opened)["tasks"][0]["problem"]
+    with pytest.raises(FormatError, match="loop"):
+        _ = opened.tasks
 
 
 def test_a_wrong_task_count() -> None:
     at = _command(MADE[0], ProgramThread) + 0x81C
     with pytest.raises(FormatError, match="states 77 tasks, its stream has 3"):
-        _ = hexane.open_image(_with(MADE[0], at, "I", 77)).tasks
+        hexane.open_image(_with(MADE[0], at, "I", 77))
 
 
 def test_symbols_that_share_one_long_name() -> None:

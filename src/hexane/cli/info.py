@@ -25,7 +25,7 @@ def register(app: typer.Typer) -> None:
         from hexane.formats.images import open_image
         from hexane.image.summary import summary_of
 
-        summary = {"file": str(file), **summary_of(open_image(file))}
+        summary = {"file": str(file), **summary_of(open_image(file, lenient=True))}
         if json:
             print_json(summary)
         else:

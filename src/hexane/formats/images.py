@@ -11,9 +11,16 @@ from hexane.formats.anec import is_anec, read_anec
 from hexane.formats.hwx import is_hwx, read_hwx
 from hexane.image import Image
 
+CHECKED_GENERATIONS = ("h13", "h14")
+"""Generations whose streams are known so well that one that does not decode is broken."""
 
-def open_image(source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> Image:
+
+def open_image(source: str | os.PathLike[str] | bytes | bytearray | memoryview, *, lenient: bool = False) -> Image:
     """An engine program from a path or from bytes, ``.hwx`` or ``.anec``; the content decides which it is.
+
+    Parameters
+    ----------
+    lenient : open a program even if its task list does not hold together; asking for its tasks then raises the error.
 
     Raises
     ------
@@ -21,14 +28,14 @@ def open_image(source: str | os.PathLike[str] | bytes | bytearray | memoryview) 
     UsageError : where the file cannot be read.
     """
     if isinstance(source, bytes | bytearray | memoryview):
-        return _image(bytes(source))
+        return _image(bytes(source), lenient)
     path = Path(source)
     try:
         data = path.read_bytes()
     except OSError as error:
         raise UsageError(f"cannot read the file ({error.strerror})", where=str(path)) from None
     try:
-        return _image(data)
+        return _image(data, lenient)
     except FormatError as error:
         raise _in_file(error, path) from None
 
@@ -76,7 +83,7 @@ def _umask() -> int:
     return mask
 
 
-def _image(data: bytes) -> Image:
+def _image(data: bytes, lenient: bool) -> Image:
     if is_hwx(data):
         image = Image(read_hwx(data), data)
     elif is_anec(data):
@@ -87,7 +94,9 @@ def _image(data: bytes) -> Image:
             offset=0,
             hint="hexane opens engine programs here; networks are for hexane.load",
         )
-    image.contents  # noqa: B018 - what the parts say must make sense before anyone relies on it
+    contents = image.contents  # what the parts say must make sense before anyone relies on it
+    if not lenient and contents.text and contents.generation in CHECKED_GENERATIONS:
+        _ = image.tasks
     return image
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
+
+import numpy as np
 
 from hexane.errors import UsageError
 
@@ -73,6 +75,15 @@ def element_bytes(dtype: str) -> int:
         ) from None
 
 
+def _name_of(dtype: Any, where: str) -> str:
+    """The name of a NumPy type."""
+    try:
+        name = np.dtype(dtype).name
+    except TypeError:
+        raise UsageError(f"{dtype!r} is not an element type", where=where) from None
+    return _ALIASES.get(name, name)
+
+
 @dataclass(frozen=True)
 class Surface:
     """One tensor in DRAM.
@@ -100,7 +111,7 @@ class Surface:
         where = f"surface {self.name!r}"
         if self.role not in ROLES:
             raise UsageError(f"the role is {self.role!r}", where=where, hint="it is 'input' or 'output'")
-        dtype = _ALIASES.get(str(self.dtype), str(self.dtype))
+        dtype = _ALIASES.get(self.dtype, self.dtype) if isinstance(self.dtype, str) else _name_of(self.dtype, where)
         shape = tuple(int(v) for v in self.shape)
         if len(shape) != 4 or min(shape) < 1:
             raise UsageError(f"the shape is {shape}", where=where, hint="four sizes N, C, H, W of 1 or more")
@@ -151,11 +162,13 @@ class Surface:
         return f"{self.role} {self.name}: {dims} {self.dtype}, strides {self.strides}, {channel}"
 
 
-def as_surface(value: Surface | Mapping[str, Any]) -> Surface:
-    """A surface from itself or from a mapping with the same names."""
+def as_surface(value: Surface | Mapping[str, Any] | Any) -> Surface:
+    """A surface from itself, from a mapping with the same names, or from an object with such attributes."""
     if isinstance(value, Surface):
         return value
+    names = [item.name for item in fields(Surface)]
     try:
-        return Surface(**value)
+        given = value if isinstance(value, Mapping) else {n: getattr(value, n) for n in names if hasattr(value, n)}
+        return Surface(**given)
     except TypeError as error:
         raise UsageError(f"not a surface: {error}", hint="give name, role, shape, dtype, strides, channel") from None
