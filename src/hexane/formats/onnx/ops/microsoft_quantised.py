@@ -1,0 +1,154 @@
+"""Quantised ops of onnxruntime's domain ``com.microsoft``: what they compute between dequantising and quantising."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hexane.errors import GraphError
+from hexane.formats.onnx.context import NodeContext, Operand, Refused, axis_in, type_of
+from hexane.formats.onnx.ops.quantised import (
+    dequantise,
+    dequantize_linear,
+    dynamic_quantize_linear,
+    quantise,
+    quantize_linear,
+    requantise,
+    whole,
+)
+from hexane.formats.onnx.registry import MICROSOFT, onnx_op
+
+onnx_op("QuantizeLinear", domain=MICROSOFT)(quantize_linear)
+onnx_op("DequantizeLinear", domain=MICROSOFT)(dequantize_linear)
+
+
+def real(c: NodeContext, first: int) -> Operand:
+    """Inputs ``first`` to ``first + 2`` (data, scale, zero point) as float32."""
+    return dequantise(c, c.need(first), c.need(first + 1), c[first + 2], 0, 0, "fp32")
+
+
+def back(c: NodeContext, y: Operand, scale_at: int) -> Operand:
+    """A float result quantised by the inputs ``scale_at`` and the one behind it."""
+    zero = c[scale_at + 1]
+    return quantise(c, y, c.need(scale_at), zero, 0, 0, "uint8" if zero is None else type_of(zero).dtype)
+
+
+@onnx_op("QLinearAdd", "QLinearMul", domain=MICROSOFT)
+def qlinear_binary(c: NodeContext) -> Operand:
+    op = "add" if c.node.op_type == "QLinearAdd" else "mul"
+    return back(c, c.ops.op(op, x=real(c, 0), y=real(c, 3)), 6)
+
+
+@onnx_op("QLinearSigmoid", "QLinearLeakyRelu", domain=MICROSOFT)
+def qlinear_activation(c: NodeContext) -> Operand:
+    x = real(c, 0)
+    y = c.ops.sigmoid(x=x) if c.node.op_type == "QLinearSigmoid" else c.ops.leaky_relu(x=x, alpha=c.attr("alpha", 0.01))
+    return back(c, y, 3)
+
+
+@onnx_op("QLinearGlobalAveragePool", domain=MICROSOFT)
+def qlinear_global_average_pool(c: NodeContext) -> Operand:
+    x = real(c, 0)
+    rank = type_of(x).rank
+    axes = range(1, rank - 1) if c.attr("channels_last", 0) else range(2, rank)
+    return back(c, c.ops.reduce_mean(x=x, axes=np.array(axes, np.int32), keep_dims=True), 3)
+
+
+@onnx_op("QLinearConcat", domain=MICROSOFT)
+def qlinear_concat(c: NodeContext) -> Operand:
+    """Inputs: result scale and zero point, then data, scale, zero point of each part."""
+    parts = [real(c, index) for index in range(2, len(c), 3)]
+    axis = axis_in(c.attr("axis"), type_of(parts[0]).rank)
+    return back(c, c.ops.concat(values=tuple(parts), axis=axis, interleave=False), 0)
+
+
+@onnx_op("QGemm", domain=MICROSOFT)
+def qgemm(c: NodeContext) -> Operand:
+    """``alpha * (A - a0) (B - b0) + C`` of exact integers, scaled; float32 where no result scale is given."""
+    a, b = c.need(0), c.need(3)
+    columns = type_of(b).shape[0 if c.attr("transB", 0) else 1]
+    point = [columns, 1] if c.attr("transB", 0) else [columns]
+    b_zero = c[5]
+    per = point if b_zero is not None and type_of(b_zero).rank == 1 and type_of(b_zero).shape[0] > 1 else None
+    total = c.ops.matmul(
+        x=whole(c, a, c[2]),
+        y=whole(c, b, b_zero, per),
+        transpose_x=bool(c.attr("transA", 0)),
+        transpose_y=bool(c.attr("transB", 0)),
+    )
+    if c.has(6):
+        total = c.ops.add(x=total, y=c.cast(c.need(6), "fp64"))
+    factor = c.ops.mul(x=c.cast(_scalar(c, 1), "fp64"), y=c.cast(_scalar(c, 4), "fp64"))
+    factor = c.ops.mul(x=factor, y=np.array(c.attr("alpha", 1.0), np.float64))
+    if not c.has(7):
+        return c.cast(c.ops.mul(x=total, y=factor), "fp32")
+    return requantise(c, total, c.ops.real_div(x=factor, y=c.cast(_scalar(c, 7), "fp64")), c.need(8))
+
+
+def _scalar(c: NodeContext, index: int) -> Operand:
+    operand = c.need(index)
+    return c.reshape(operand, ()) if type_of(operand).shape == (1,) else operand
+
+
+@onnx_op("MatMulIntegerToFloat", domain=MICROSOFT)
+def matmul_integer_to_float(c: NodeContext) -> Operand:
+    """Integer product times both scales, plus a bias."""
+    a, b, a_scale, b_scale = c.need(0), c.need(1), _scalar(c, 2), _scalar(c, 3)
+    return _scaled_product(c, a, c[4], b, c[5], c.ops.mul(x=a_scale, y=b_scale), c[6])
+
+
+@onnx_op("DynamicQuantizeMatMul", domain=MICROSOFT)
+def dynamic_quantize_matmul(c: NodeContext) -> Operand:
+    """A is quantised by its own range first."""
+    a, scale, zero = dynamic_quantize_linear(c)
+    return _scaled_product(c, a, zero, c.need(1), c[3], c.ops.mul(x=scale, y=_scalar(c, 2)), c[4])
+
+
+def _scaled_product(
+    c: NodeContext,
+    a: Operand,
+    a_zero: Operand | None,
+    b: Operand,
+    b_zero: Operand | None,
+    scale: Operand,
+    bias: Operand | None,
+) -> Operand:
+    total = c.cast(c.ops.matmul(x=whole(c, a, a_zero), y=whole(c, b, b_zero)), "fp32")
+    y = c.ops.mul(x=total, y=scale)
+    return y if bias is None else c.ops.add(x=y, y=bias)
+
+
+@onnx_op("MatMulNBits", domain=MICROSOFT)
+def matmul_nbits(c: NodeContext) -> Operand:
+    """``A B^T`` with B in blocks of 4-bit (or 8-bit) integers along its rows, one scale and zero point per block."""
+    columns, rows, bits, block = c.attr("N"), c.attr("K"), c.attr("bits", 4), c.attr("block_size")
+    packed, scales, zeros = c.constant(1), c.constant(2), c.constant(3)
+    if packed is None or scales is None or bits not in (4, 8) or c.has(4):
+        raise Refused("it has no constant weights, regrouped ones, or ones of a width other than 4 and 8 bits")
+    if not columns or not rows or not block:
+        raise GraphError("MatMulNBits needs N, K and block_size")
+    blocks = -(-rows // block)
+    values = _unpacked(packed.reshape(-1), bits, columns * blocks * block).reshape(columns, blocks, block)
+    offset: np.ndarray = np.full((columns, blocks, 1), 1 << (bits - 1), np.float32)
+    if zeros is not None:
+        if zeros.dtype.kind == "f":
+            offset = zeros.reshape(columns, blocks, 1).astype(np.float32)
+        else:
+            whole_bytes = -(-blocks * bits // 8)
+            rows_of = zeros.reshape(columns, whole_bytes)
+            offset = (
+                np.stack([_unpacked(row, bits, blocks) for row in rows_of])
+                .reshape(columns, blocks, 1)
+                .astype(np.float32)
+            )
+    weight = (values.astype(np.float32) - offset) * scales.reshape(columns, blocks, 1).astype(np.float32)
+    weight = weight.reshape(columns, blocks * block)[:, :rows].astype(type_of(c.need(0)).carrier)
+    x = c.need(0)
+    extra = {"bias": c.need(5)} if c.has(5) else {}
+    return c.ops.linear(x=x, weight=np.ascontiguousarray(weight), **extra)
+
+
+def _unpacked(raw: np.ndarray, bits: int, count: int) -> np.ndarray:
+    """4-bit numbers stand low half first."""
+    if bits == 8:
+        return raw[:count]
+    return np.stack([raw & 15, raw >> 4], axis=-1).reshape(-1)[:count]

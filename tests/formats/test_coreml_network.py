@@ -1,0 +1,230 @@
+"""Classic Core ML networks, layer by layer, against plain NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hexane
+from hexane.errors import FormatError, HexaneError, UnsupportedError
+
+pytest.importorskip("coremltools.proto", reason="coremltools is not installed")
+
+
+class Network:
+    """Builds a model file out of layers; ``exact`` chooses the newer mapping of ranks."""
+
+    def __init__(self, exact: bool = True) -> None:
+        from hexane.formats.coreml.protos import protos
+
+        self.model = protos().model.Model()
+        self.model.specificationVersion = 4 if exact else 1
+        self.network = self.model.neuralNetwork
+        self.network.arrayInputShapeMapping = int(exact)
+
+    def array(self, name: str, shape: tuple[int, ...]) -> None:
+        feature = self.model.description.input.add()
+        feature.name = name
+        feature.type.multiArrayType.shape.extend(shape)
+        feature.type.multiArrayType.dataType = 65568
+
+    def layer(self, kind: str, inputs: list[str], outputs: list[str]) -> Any:
+        layer = self.network.layers.add()
+        layer.name = f"{kind} of {outputs[0]}"
+        layer.input.extend(inputs)
+        layer.output.extend(outputs)
+        getattr(layer, kind).SetInParent()
+        return getattr(layer, kind)
+
+    def output(self, *names: str) -> None:
+        for name in names:
+            feature = self.model.description.output.add()
+            feature.name = name
+            feature.type.multiArrayType.dataType = 65568
+
+    def load(self, folder: Path) -> Any:
+        (folder / "m.mlmodel").write_bytes(self.model.SerializeToString())
+        return hexane.load(folder / "m.mlmodel")
+
+
+def fill(params: Any, array: np.ndarray) -> None:
+    params.floatValue.extend(array.reshape(-1).tolist())
+
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((2, 4, 6, 6)).astype(np.float32)
+
+
+def tiles(x: np.ndarray) -> np.ndarray:
+    """[2, 4, 6, 6] as [2, 4, 3, 2, 3, 2]: rows and columns in pairs."""
+    return x.reshape(2, 4, 3, 2, 3, 2)
+
+
+def unary(kind: str, f: Callable[[np.ndarray], np.ndarray], **fields: Any) -> Any:
+    return pytest.param(kind, fields, f, id=f"{kind}-{'-'.join(map(str, fields.values()))}")
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "f"),
+    [
+        unary("softmaxND", lambda x: np.exp(x) / np.exp(x).sum(-1, keepdims=True), axis=-1),
+        unary("softmax", lambda x: np.exp(x) / np.exp(x).sum(1, keepdims=True)),
+        unary("clip", lambda x: np.clip(x, -0.5, 0.5), minVal=-0.5, maxVal=0.5),
+        unary("unary", lambda x: np.abs(2 * x + 1), type=6, scale=2.0, shift=1.0),
+        unary("unary", lambda x: np.maximum(x, 0.25), type=7, alpha=0.25),
+        unary("unary", lambda x: x**2, type=3, alpha=2.0),
+        unary("erf", lambda x: np.vectorize(__import__("math").erf)(x)),
+        unary("floor", np.floor),
+        unary("asinh", np.arcsinh),
+        unary("add", lambda x: x + 3, alpha=3.0),
+        unary("multiply", lambda x: x * 3, alpha=3.0),
+        unary("reduce", lambda x: x.mean((2, 3), keepdims=True), mode=1, axis=1),
+        unary("reduce", lambda x: x.argmax(1, keepdims=True).astype(np.float32), mode=9, axis=2),
+        unary("reduceMax", lambda x: x.max((1, 3)), axes=[1, 3]),
+        unary("reduceSum", lambda x: x.sum(), reduceAll=True),
+        unary("reduceL2", lambda x: np.sqrt((x * x).sum(-1, keepdims=True)), axes=[-1], keepDims=True),
+        unary("argMax", lambda x: x.argmax(2).astype(np.float32), axis=2, removeDim=True),
+        unary("transpose", lambda x: x.transpose(0, 2, 3, 1), axes=[0, 2, 3, 1]),
+        unary("reshapeStatic", lambda x: x.reshape(2, 12, 12), targetShape=[2, 12, -1]),
+        unary("flattenTo2D", lambda x: x.reshape(8, 36), axis=2),
+        unary("expandDims", lambda x: x[:, None], axes=[1]),
+        unary("tile", lambda x: np.tile(x, (1, 2, 1, 1)), reps=[1, 2, 1, 1]),
+        unary("reverse", lambda x: x[:, ::-1], reverseDim=[False, True, False, False]),
+        unary("cumSum", lambda x: np.cumsum(x, 1), axis=1),
+        unary("slice", lambda x: x[:, :, 1:5:2], axis=1, startIndex=1, endIndex=5, stride=2),
+        unary("slice", lambda x: x[:, 1:4], axis=0, startIndex=1, endIndex=-1, stride=1),
+        unary("reorganizeData", lambda x: tiles(x).transpose(0, 3, 5, 1, 2, 4).reshape(2, 16, 3, 3), blockSize=2),
+        unary("upsample", lambda x: x.repeat(2, 2).repeat(3, 3), scalingFactor=[2, 3]),
+        unary("pooling", lambda x: tiles(x).max((3, 5)), type=0, kernelSize=[2, 2], stride=[2, 2]),
+        unary("pooling", lambda x: x.mean((2, 3), keepdims=True), type=1, globalPooling=True),
+        unary("mvn", lambda x: x - x.mean((1, 2, 3), keepdims=True), acrossChannels=True),
+        unary("broadcastToStatic", lambda x: np.broadcast_to(x, (3, 2, 4, 6, 6)), targetShape=[3, 2, 4, 6, 6]),
+    ],
+)  # fmt: skip
+def test_layers_of_one_input(tmp_path: Path, kind: str, fields: dict, f: Callable) -> None:
+    net = Network()
+    net.array("x", X.shape)
+    params = net.layer(kind, ["x"], ["y"])
+    for name, value in fields.items():
+        if isinstance(value, list):
+            getattr(params, name).extend(value)
+        else:
+            setattr(params, name, value)
+    if kind == "pooling":
+        params.valid.SetInParent()
+    net.output("y")
+    made = net.load(tmp_path).evaluate({"x": X})["y"]
+    np.testing.assert_allclose(made, f(X), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "f"),
+    [
+        ("addBroadcastable", np.add),
+        ("subtractBroadcastable", np.subtract),
+        ("divideBroadcastable", np.divide),
+        ("maxBroadcastable", np.maximum),
+        ("lessThan", lambda a, b: (a < b).astype(np.float32)),
+        ("batchedMatmul", np.matmul),
+        ("average", lambda a, b: (a + b) / 2),
+        ("concatND", lambda a, b: np.concatenate([a, np.broadcast_to(b, a.shape)], 0)),
+    ],
+)
+def test_layers_of_two_inputs(tmp_path: Path, kind: str, f: Callable) -> None:
+    a = RNG.standard_normal((3, 4, 4)).astype(np.float32)
+    b = RNG.standard_normal((3, 4, 4) if kind in ("batchedMatmul", "concatND") else (4, 1)).astype(np.float32)
+    net = Network()
+    net.array("a", a.shape)
+    net.array("b", b.shape)
+    net.layer(kind, ["a", "b"], ["y"])
+    net.output("y")
+    np.testing.assert_allclose(net.load(tmp_path).evaluate({"a": a, "b": b})["y"], f(a, b), rtol=1e-5, atol=1e-6)
+
+
+def test_an_old_network_with_an_image(tmp_path: Path) -> None:
+    """[batch, channels, height, width] inside, an image with scale and bias outside; weights quantised three ways."""
+    net = Network(exact=False)
+    feature = net.model.description.input.add()
+    feature.name = "image"
+    feature.type.imageType.width, feature.type.imageType.height, feature.type.imageType.colorSpace = 4, 4, 30
+    scaler = net.network.preprocessing.add()
+    scaler.featureName = "image"
+    scaler.scaler.channelScale = 1 / 128
+    scaler.scaler.redBias, scaler.scaler.greenBias, scaler.scaler.blueBias = -1.0, -0.5, 0.5
+    conv = net.layer("convolution", ["image"], ["c"])
+    conv.outputChannels, conv.kernelChannels, conv.nGroups, conv.hasBias = 2, 3, 1, True
+    conv.kernelSize.extend([1, 1])
+    conv.valid.SetInParent()
+    indices = RNG.integers(0, 16, (2, 3))
+    table = RNG.standard_normal(16).astype(np.float32)
+    conv.weights.rawValue = np.packbits((indices.reshape(-1, 1) >> np.arange(3, -1, -1) & 1).astype(np.uint8)).tobytes()
+    conv.weights.quantization.numberOfBits = 4
+    conv.weights.quantization.lookupTableQuantization.floatValue.extend(table.tolist())
+    conv.bias.float16Value = np.array([0.5, -0.25], "<f2").tobytes()
+    norm = net.layer("batchnorm", ["c"], ["n"])
+    norm.channels, norm.epsilon = 2, 1e-3
+    gamma, beta, mean, variance = (RNG.uniform(0.5, 1.5, 2).astype(np.float32) for _ in range(4))
+    for field, array in ((norm.gamma, gamma), (norm.beta, beta), (norm.mean, mean), (norm.variance, variance)):
+        fill(field, array)
+    act = net.layer("activation", ["n"], ["a"])
+    act.leakyReLU.alpha = 0.1
+    net.layer("flatten", ["a"], ["f"])
+    dense = net.layer("innerProduct", ["f"], ["y"])
+    dense.inputChannels, dense.outputChannels = 32, 5
+    codes = RNG.integers(0, 256, (5, 32))
+    scale, bias = RNG.uniform(0.01, 0.02, 5).astype(np.float32), RNG.standard_normal(5).astype(np.float32)
+    dense.weights.rawValue = codes.astype(np.uint8).tobytes()
+    dense.weights.quantization.numberOfBits = 8
+    dense.weights.quantization.linearQuantization.scale.extend(scale.tolist())
+    dense.weights.quantization.linearQuantization.bias.extend(bias.tolist())
+    net.output("y")
+    graph = net.load(tmp_path)
+    assert graph.inputs["image"].shape == (1, 3, 4, 4) and graph.outputs["y"].shape == (5, 1, 1)
+    assert graph.metadata["images"]["image"]["color"] == "BGR"
+    image = RNG.integers(0, 256, (1, 3, 4, 4)).astype(np.float32)
+    x = image / 128 + np.array([0.5, -0.5, -1.0], np.float32).reshape(1, 3, 1, 1)
+    c = np.einsum("oi,nihw->nohw", table[indices], x) + np.array([0.5, -0.25]).reshape(1, 2, 1, 1)
+    n = (c - mean.reshape(-1, 1, 1)) / np.sqrt(variance.reshape(-1, 1, 1) + 1e-3) * gamma.reshape(
+        -1, 1, 1
+    ) + beta.reshape(-1, 1, 1)
+    a = np.where(n >= 0, n, 0.1 * n)
+    y = (codes * scale[:, None] + bias[:, None]) @ a.reshape(-1)
+    np.testing.assert_allclose(graph.evaluate({"image": image})["y"].reshape(-1), y, rtol=1e-4)
+
+
+def test_every_unknown_layer_is_named(tmp_path: Path) -> None:
+    net = Network()
+    net.array("x", (2, 3))
+    net.layer("whereNonZero", ["x"], ["a"])
+    net.layer("custom", ["a"], ["y"])
+    net.output("y")
+    with pytest.raises(UnsupportedError, match=r"whereNonZero.*custom"):
+        net.load(tmp_path)
+
+
+def test_weights_of_a_wrong_size_are_refused(tmp_path: Path) -> None:
+    net = Network()
+    net.array("x", (1, 3, 4, 4))
+    conv = net.layer("convolution", ["x"], ["y"])
+    conv.outputChannels, conv.kernelChannels = 1 << 20, 1 << 20
+    conv.weights.floatValue.extend([1.0])
+    net.output("y")
+    with pytest.raises(HexaneError):
+        net.load(tmp_path)
+
+
+def test_other_kinds_of_models_are_named(tmp_path: Path) -> None:
+    from hexane.formats.coreml.protos import protos
+
+    model = protos().model.Model()
+    model.treeEnsembleRegressor.SetInParent()
+    (tmp_path / "t.mlmodel").write_bytes(model.SerializeToString())
+    with pytest.raises(UnsupportedError, match="treeEnsembleRegressor"):
+        hexane.load(tmp_path / "t.mlmodel")
+    (tmp_path / "e.mlmodel").write_bytes(b"")
+    with pytest.raises(FormatError):
+        hexane.load(tmp_path / "e.mlmodel")
