@@ -57,12 +57,14 @@ def test_read_type_and_print(path):
     again = hexane.parse_mil(text)
     assert difference(graph, again) is None
     assert again.to_mil() == text
-    for version in ("1.0", "1.3"):
-        assert difference(graph, hexane.parse_mil(graph.to_mil(version=version))) is None
+    other = "1.3" if graph.version == "1.0" else "1.0"
+    assert difference(graph, hexane.parse_mil(graph.to_mil(version=other))) is None
 
 
-def weight_count(record):
-    return sum(int(np.prod(weight["shape"], dtype=np.int64)) for weight in record["weights"])
+def size_of(record):
+    """Elements of weights, inputs and outputs."""
+    tensors = [*record["weights"], *record["inputs"], *record["outputs"]]
+    return sum(int(np.prod(tensor["shape"], dtype=np.int64)) for tensor in tensors)
 
 
 def compute(path, record):
@@ -84,7 +86,7 @@ def test_small_programs_compute(shared):
     count = 0
     for path in sorted((shared / "mil").glob("*.mil")):
         record = record_of(path)
-        if weight_count(record) < 300_000:
+        if size_of(record) < 300_000:
             compute(path, record)
             count += 1
     assert count
@@ -95,7 +97,7 @@ def test_large_programs_compute(shared):
     count = 0
     for path in sorted((shared / "mil").glob("*.mil")):
         record = record_of(path)
-        if weight_count(record) >= 300_000 and path.stem != "claim_blob_offset_128":
+        if size_of(record) >= 300_000 and path.stem != "claim_blob_offset_128":
             compute(path, record)
             count += 1
     assert count

@@ -15,8 +15,8 @@ from hexane.errors import GraphError, HexaneError, SyntaxProblem
 from hexane.formats.mil.literals import Blob, Braces, Parens, TypedValue, number, numbers
 from hexane.graph.types import BufferType, DictType, ListType, StateType, TensorType, TupleType
 
-DEPTH_LIMIT = 32
-"""Deepest nesting of lists, tuples and dictionaries; nothing real comes near."""
+DEPTH_LIMIT = 64
+"""Deepest nesting of brackets of any kind; nothing real comes near."""
 
 
 @dataclass(frozen=True)
@@ -191,13 +191,13 @@ class _Builder(Transformer):
         return False
 
     def list_literal(self, children: list) -> Any:
-        return _deeper(children)
+        return list(children)
 
     def braces(self, children: list) -> Braces:
-        return Braces(_deeper(children))
+        return Braces(children)
 
     def parens(self, children: list) -> Parens:
-        return Parens(_deeper(children))
+        return Parens(children)
 
     def literal(self, children: list) -> Any:
         return children[0]
@@ -321,20 +321,7 @@ class _Blocks(list):
     pass
 
 
-class _Deep(list):
-    depth = 1
-
-
 _NOWHERE = Place(0, 0)
-
-
-def _deeper(children: list) -> _Deep:
-    """A list that knows how deeply lists nest inside it."""
-    found = _Deep(children)
-    found.depth = 1 + max((getattr(child, "depth", 0) for child in children), default=0)
-    if found.depth > DEPTH_LIMIT:
-        raise GraphError(f"lists nest more than {DEPTH_LIMIT} deep")
-    return found
 
 
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
@@ -418,8 +405,27 @@ def problem_at(text: str, name: str, message: str, line: int, column: int, hint:
     return SyntaxProblem(part, line=line, column=column, name=name, hint=hint)
 
 
+_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*"|//[^\n]*|->|[\[({<]|[\])}>]', re.DOTALL)
+
+
+def _check_depth(text: str, name: str) -> None:
+    """SyntaxProblem where brackets nest too deeply for anything that walks the tree."""
+    depth = 0
+    for match in _BRACKET.finditer(text):
+        sign = match[0]
+        if sign in "[({<":
+            depth += 1
+            if depth > DEPTH_LIMIT:
+                line = text.count("\n", 0, match.start()) + 1
+                column = match.start() - text.rfind("\n", 0, match.start())
+                raise problem_at(text, name, f"brackets nest more than {DEPTH_LIMIT} deep", line, column)
+        elif sign in "])}>":
+            depth -= 1
+
+
 def parse_text(text: str, name: str = "line") -> ProgramText:
     """The syntax tree; SyntaxProblem with line, column and caret for the first mistake."""
+    _check_depth(text, name)
     try:
         return _parser().parse(text)  # type: ignore[return-value]
     except UnexpectedToken as error:
