@@ -14,7 +14,7 @@ from emulator import engine_numerics as engine
 
 Arrays = dict[str, np.ndarray]
 ERF = np.vectorize(__import__("math").erf, otypes=[float])
-LARGEST_EXACT = 6_000_000  # products; larger ones are sampled
+LARGEST_EXACT = 1_500_000  # products; larger ones are sampled
 
 
 def evaluate(network: dict, values: Arrays) -> Arrays:

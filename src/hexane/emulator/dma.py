@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from hexane.emulator.memory import CONST, GRANULE, TEXT, Buffer, Memory
 from hexane.emulator.registers import Registers
@@ -41,17 +42,11 @@ def write(memory: Memory, surface: Surface, values: np.ndarray, r: Registers, *,
                 f"{surface.registers}.PlaneStride.PlaneStride",
                 address=surface.base,
             )
-        view = _planar(strided(buffer.data, base, shape, strides, surface.element))
         count = shape[2] * shape[3]
-        part = values[:, :, first : first + count]
-        if surface.interleave == 1:
-            view[...] = part
-        else:
-            g, d, blocks, lanes, h, w = shape
-            target = strided(buffer.data, base, shape, strides, surface.element)
-            target[...] = part.reshape(g, d, blocks, lanes, h, w)
+        target = strided(buffer.data, base, shape, strides, surface.element)
+        target[...] = values[:, :, first : first + count].reshape(shape)
         if buffer.written is not None:
-            buffer.written[_granules(base, shape, strides, surface.element)] = True
+            _granules(buffer, base, shape, strides, surface.element)[...] = True
         first += count
 
 
@@ -106,14 +101,16 @@ def _require_inside(
     )
 
 
-def _granules(base: int, shape: tuple[int, ...], strides: tuple[int, ...], element: int) -> np.ndarray:
-    """Indices of the 64-byte granules that a strided tensor touches; only the width axis is narrower than a granule."""
-    g, d, blocks, _, h, w = shape
-    row_bytes = (w - 1) * strides[5] + shape[3] * element
-    starts = np.add.outer(np.arange(g, dtype=np.int64) * strides[0], np.arange(d, dtype=np.int64) * strides[1]).ravel()
-    starts = np.unique(np.add.outer(starts, np.arange(blocks, dtype=np.int64) * strides[2]).ravel())
-    starts = np.unique(np.add.outer(starts, np.arange(h, dtype=np.int64) * strides[4]).ravel())
-    return ((starts + base) // GRANULE)[:, None] + np.arange(-(-row_bytes // GRANULE), dtype=np.int64)
+def _granules(buffer: Buffer, base: int, shape: tuple[int, ...], strides: tuple[int, ...], element: int) -> np.ndarray:
+    """A view of the buffer's 64-byte flags under a tensor, axes (g, d, block, h, granule of the row).
+
+    Base and all strides but those along a row are multiples of 64.
+    """
+    assert buffer.written is not None
+    g, d, blocks, lanes, h, w = shape
+    row_bytes = (w - 1) * strides[5] + lanes * element
+    steps = tuple(strides[axis] // GRANULE for axis in (0, 1, 2, 4))
+    return as_strided(buffer.written[base // GRANULE :], (g, d, blocks, h, -(-row_bytes // GRANULE)), (*steps, 1))
 
 
 def _require_written(
@@ -124,12 +121,13 @@ def _require_written(
     strides: tuple[int, ...],
     r: Registers,
 ) -> None:
-    assert buffer.written is not None
-    granules = _granules(base, shape, strides, surface.element)
-    flags = buffer.written[granules]
-    if not flags.all():
-        raise r.error(
-            f"DMA reads {buffer.name} where no task has written",
-            f"{surface.registers}{'' if surface.registers.endswith('Src2') else '.'}BaseAddr.Addr",
-            address=int(granules.ravel()[np.argmin(flags.ravel())]) * GRANULE,
-        )
+    flags = _granules(buffer, base, shape, strides, surface.element)
+    if flags.all():
+        return
+    where = np.unravel_index(int(np.argmin(flags)), flags.shape)
+    steps = (strides[0], strides[1], strides[2], strides[4], GRANULE)
+    raise r.error(
+        f"DMA reads {buffer.name} where no task has written",
+        f"{surface.registers}{'' if surface.registers.endswith('Src2') else '.'}BaseAddr.Addr",
+        address=base + sum(int(i) * step for i, step in zip(where, steps)),
+    )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
@@ -49,8 +50,7 @@ class Engine:
 
     def execute(self, r: Registers, watch: Watcher | None = None) -> None:
         """Run one task."""
-        require_legal(r, on_ne=r.flag("Common.TaskInfo.NID"))
-        task = understand(r)
+        task = _understood(r)
         require_units_agree(task, self.scratch_writers)
         a = self._operand(task, task.source1)
         b = self._operand(task, task.source2) if task.source2 else None
@@ -185,6 +185,13 @@ def _bits(values: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(values).view(np.uint16)
 
 
+@lru_cache(maxsize=1024)
+def _understood(r: Registers) -> Task:
+    """A program that runs again is not read again."""
+    require_legal(r, on_ne=r.flag("Common.TaskInfo.NID"))
+    return understand(r)
+
+
 # ---- what a reader sees ---------------------------------------------------------------------------------------------
 
 
@@ -217,13 +224,12 @@ def _place(end: Operand | Result) -> str:
 
 
 def _range(values: np.ndarray) -> tuple[float, float]:
-    """Smallest and largest element, by the order of fp16 bit patterns; faster than comparing halves as numbers."""
-    bits = np.asarray(values, np.float16).view(np.int16)
-    ordered = np.where(bits < 0, np.int16(-32768) - bits, bits).astype(np.int16)
-    low, high = int(ordered.min()), int(ordered.max())
-    return _from_order(low), _from_order(high)
-
-
-def _from_order(order: int) -> float:
-    bits = order if order >= 0 else (-32768 - order) & 0xFFFF
-    return float(np.array([bits & 0xFFFF], np.uint16).view(np.float16)[0])
+    """Smallest and largest element, from bit patterns: as integers, halves of one sign are in order of magnitude."""
+    bits = np.asarray(values, np.float16).view(np.uint16)
+    signed = bits.view(np.int16)
+    low, high = bits.max(), signed.max()
+    if low < 0x8000:  # none negative
+        low = bits.min()
+    if high < 0:  # all negative
+        high = signed.min()
+    return float(low.view(np.float16)), float(high.view(np.float16))
