@@ -101,7 +101,7 @@ HEADER = (
         F("23", "KBE3", "never used"),
     )),
     Register(10, "Header*", "only when TDE is set: where a kernel in scratch comes from", (
-        F("15:0", "DTID*", "TID of the task that wrote the scratch region from which this task takes its kernel"),
+        F("15:0", "DTID", "TID of the task that wrote the scratch region from which this task takes its kernel"),
     )),
 )  # fmt: skip
 
