@@ -223,3 +223,32 @@ def test_surfaces_in_any_form() -> None:
         as_surface({"name": "x"})
     with pytest.raises(UsageError, match="element type"):
         as_surface({"name": "x", "role": "input", "shape": (1, 1, 1, 1), "dtype": object()})
+
+
+def test_kernels_of_equal_name_stay_apart() -> None:
+    """The compiler gives kernels of equal shape one name; each keeps its symbols."""
+    from hexane.image import Ident
+    from hexane.isa import Task, link
+
+    tasks = []
+    for i in range(3):
+        task = Task("h13")
+        task.set("KernelDMASrc.MasterConfig.MasterEnable", 1)
+        for core in range(2):
+            task.set(f"KernelDMASrc.CoeffDMAConfig[{core}].En", 1)
+            task.set(f"KernelDMASrc.CoeffBaseAddr[{core}].Addr", 2 * i + core)
+            task.set(f"KernelDMASrc.CoeffBfrSize[{core}].MemBfrSize", 1)
+        task.set("TileDMADst.Fmt", 1)
+        tasks.append(task)
+    same, other = "AB" * 32, "CD" * 32
+    made = hexane.build_image(
+        link(tasks),
+        bytes(384),
+        [Surface("x", "input", (1, 1, 1, 8))],
+        "h13",
+        dialect="zin4",
+        ident=Ident(kernel_names=(same, same, other)),
+    )
+    again = hexane.open_image(made.to_bytes())
+    assert again.ident.kernel_names == (same, same, other)
+    assert follows_the_rule(again)

@@ -25,7 +25,7 @@ from hexane.image.surface import ELEMENT_NAMES, Surface
 ANEC_GENERATION = "h13"
 """The generation of ``.anec`` packages (spec/engine-h13 §3)."""
 
-_KERNEL_SYMBOL = re.compile(r"K([0-9A-F]{64})(?:_ne_\d+)?")
+_KERNEL_SYMBOL = re.compile(r"K([0-9A-F]{64})(?:_ne_(\d+))?")
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,6 @@ def _of_container(container: Container) -> Contents:
     channels = _channels(thread)
     text, const = container.section("__TEXT", "__text"), container.section("__TEXT", "__const")
     identification = container.first(IdentCommand)
-    names = tuple(dict.fromkeys(m.group(1) for s in container.symbols if (m := _KERNEL_SYMBOL.fullmatch(s.name))))
     ident_text = identification.text if isinstance(identification, IdentCommand) else ""
     return Contents(
         generation=generation,
@@ -79,8 +78,24 @@ def _of_container(container: Container) -> Contents:
         surfaces=_surfaces(container, channels),
         scratch_bytes=_scratch(container, thread),
         channels=channels,
-        ident=parse_ident(ident_text, generation, names),
+        ident=parse_ident(ident_text, generation, _kernel_names(container)),
     )
+
+
+def _kernel_names(container: Container) -> tuple[str, ...]:
+    """One name per kernel, in order; different kernels may have the same name (spec/engine-h13 §2.13)."""
+    names: list[str] = []
+    last: int | None = None
+    for symbol in container.symbols:
+        match = _KERNEL_SYMBOL.fullmatch(symbol.name)
+        if match is None:
+            continue
+        name, core = match.group(1), None if match.group(2) is None else int(match.group(2))
+        continues = core is not None and last is not None and core > last and names[-1] == name
+        if not continues:
+            names.append(name)
+        last = core
+    return tuple(names)
 
 
 def _channels(thread: object) -> dict[int, int]:
