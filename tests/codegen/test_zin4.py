@@ -68,6 +68,15 @@ def test_file_is_the_same(name, shared):
 
 
 @pytest.mark.parametrize("name", NETWORKS)
+def test_file_from_its_plist(name, shared):
+    wanted = (shared / "hwx" / f"{name}.hwx").read_bytes()
+    missing = {"/tmp/zero": bytes(512 << 10)} if name == "gemm_512" else None
+    graph = hexane.load(shared / "hwx" / f"{name}.plist", weights=missing)
+    program = hexane.compile(graph, dialect="zin4", ident=identity_of(wanted))
+    assert program.images[0].to_bytes() == wanted
+
+
+@pytest.mark.parametrize("name", NETWORKS)
 def test_runs_on_the_emulator(name):
     graph = NETWORKS[name]()
     program = hexane.compile(graph, dialect="zin4")

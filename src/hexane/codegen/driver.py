@@ -150,7 +150,10 @@ def _engine_segment(run: Run, graph: Graph, dialect: str, ident: Mapping[str, An
 
 
 def procedure_name(graph: Graph, dialect: str) -> str:
-    return graph.main.name if dialect == "default" else str(graph.metadata.get("network", "net"))
+    """The function's name; of a net.plist the entry of its ``Networks`` (§2.13)."""
+    if graph.metadata.get("format") == "netplist":
+        return str(graph.metadata.get("name", "net"))
+    return graph.main.name if dialect == "default" else "net"
 
 
 def _ident(given: Mapping[str, Any] | None, kind: Any) -> Any:

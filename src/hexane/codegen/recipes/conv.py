@@ -112,7 +112,7 @@ def convolution(ops: Sequence[Op], context: Context) -> Fragment:
     epilogue = Epilogue.of(ops)
     x, y = context.tensor(op.arg("x")), context.tensor(ops[-1].output)
     weights = np.asarray(weight, np.float16)
-    start = None if bias is None else np.asarray(bias.data, np.float16).reshape(-1)
+    start = epilogue.bias if bias is None else np.asarray(bias.data, np.float16).reshape(-1)
     return lower(x, y, weights, start, window_of(op), op.arg("groups"), epilogue)
 
 

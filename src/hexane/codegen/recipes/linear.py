@@ -75,10 +75,12 @@ def weights_of(ops: Sequence[Op]) -> tuple[Value, bool, Weights]:
         raise UnsupportedError("the second operand is computed")
     x, transposed, values, bias = found
     need_fp16(x)
+    epilogue = Epilogue.of(ops)
+    bias = epilogue.bias if bias is None else bias
     uniform = 0
     if bias is not None and np.all(bias.view(np.uint16) == bias.view(np.uint16)[0]):
         uniform, bias = fp16_bits(float(bias[0])), None
-    return x, transposed, Weights(np.ascontiguousarray(values), bias, uniform, Epilogue.of(ops))
+    return x, transposed, Weights(np.ascontiguousarray(values), bias, uniform, epilogue)
 
 
 @recipe("matmul", "linear", match=with_bias, shrinks=True)

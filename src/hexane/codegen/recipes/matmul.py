@@ -43,8 +43,8 @@ def runtime_product(ops: Sequence[Op], context: Context) -> Fragment:
     if x.is_constant:
         raise UnsupportedError("a constant first operand of a product", hint="transpose both operands and the result")
     epilogue = Epilogue.of(ops)
-    if epilogue.relu or epilogue.table_name is not None:
-        raise UnsupportedError("a table behind a product whose kernel is computed")
+    if epilogue.relu or epilogue.table_name is not None or epilogue.bias is not None:
+        raise UnsupportedError("a table or bias behind a product whose kernel is computed")
     made = Fragment()
     a, out = context.tensor(x), context.tensor(ops[-1].output)
     data = constant(y)
