@@ -11,7 +11,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-MAC32, MAC64, GATHER, SPLIT, HALVES = range(5)
+MAC32, MAC64, GATHER, SPLIT, HALVES, DECODE_ROWS, DECODE_COLUMNS, THRESHOLDS, LEAST = range(9)
 """Places in `Kernels.addresses`."""
 
 
@@ -45,6 +45,26 @@ def call_split(typing, address, a, b, first, n, plain, tested):
 @intrinsic
 def call_halves(typing, address, units, out, n):
     return _call(types.void, 3)
+
+
+@intrinsic
+def call_decode_columns(typing, address, source, n, values, exponents):
+    return _call(types.void, 4)
+
+
+@intrinsic
+def call_decode_rows(typing, address, source, n, values, exponents, norms):
+    return _call(types.void, 5)
+
+
+@intrinsic
+def call_thresholds(typing, address, values, n, limits):
+    return _call(types.void, 3)
+
+
+@intrinsic
+def call_least(typing, address, exponents, n):
+    return _call(types.void, 2)
 
 
 def _bitcast(source: Any, result: Any, llvm_type: ir.Type) -> Any:

@@ -17,8 +17,9 @@ from hexane.arithmetic import multiply
 from hexane.arithmetic.fast import depthwise, matrix
 from hexane.arithmetic.fast.targets import Kernels, kernels
 from hexane.arithmetic.fast.winograd import conv2d as conv2d_winograd
+from hexane.arithmetic.fast.workspace import Workspace
 from hexane.arithmetic.formats import halfwords
-from hexane.arithmetic.multiply import Activation, Sums
+from hexane.arithmetic.multiply import Activation
 
 
 @dataclass(frozen=True)
@@ -47,16 +48,16 @@ class Planes:
         phases = min(window.strides[0], rows), min(window.strides[1], columns)
         return cls(channels, phases, -(-rows // window.strides[0]), -(-columns // window.strides[1]))
 
-    def offsets(self, window: plain.Window, first: int, count: int) -> np.ndarray:
-        """Where the terms of output 0 stand, channels first .. first + count - 1, in the engine's order."""
+    def offsets(self, window: plain.Window) -> np.ndarray:
+        """Where the terms of output 0 stand, in the engine's order: channel, kernel row, kernel column."""
         (sy, sx), (dy, dx) = window.strides, window.dilations
         y, x = np.arange(window.kernel[0]) * dy, np.arange(window.kernel[1]) * dx
         phase = (y % sy)[:, None] * self.phases[1] + (x % sx)[None]
         inside = (y // sy)[:, None] * self.pitch + (x // sx)[None]
-        channel = (first + np.arange(count)) * self.phases[0] * self.phases[1]
+        channel = np.arange(self.channels) * self.phases[0] * self.phases[1]
         return ((channel[:, None, None] + phase) * self.plane + inside).ravel().astype(np.int64)
 
-    def fill(self, image: np.ndarray, window: plain.Window, columns: matrix.Columns) -> None:
+    def fill(self, image: np.ndarray, window: plain.Window, columns: matrix.Columns, use: Kernels) -> None:
         """Decode one image (C, H, W) of halfwords."""
         (sy, sx), (left, top, _, _) = window.strides, window.pads
         for py in range(self.phases[0]):
@@ -68,7 +69,7 @@ class Planes:
                 if source.size:
                     base = (py * self.phases[1] + px) * self.plane + y * self.pitch + x
                     step = self.phases[0] * self.phases[1] * self.plane
-                    matrix.decode_planes(source, columns, base, step, self.pitch)
+                    matrix.decode_planes(source, columns, base, step, self.pitch, use)
 
 
 def conv2d(
@@ -93,38 +94,43 @@ def conv2d(
     per_group = w.shape[0] // groups
     if groups > 1 and per_group * w.shape[1] < use.shape.rows:
         return depthwise.conv2d(x, w, bias, window, groups, finish)
-    channels = w.shape[1]
-    planes = Planes.of(x.shape[1], window)
-    oh, ow = window.output
-    whole = window.kernel == (1, 1) and window.strides == (1, 1) and (oh, ow) == window.input
     bits = halfwords(w).reshape(groups, per_group, -1)
-    packed = [matrix.pack_rows(bits[g], use) for g in range(groups)]
     start = multiply.bias_units(bias).reshape(groups, per_group)
+    oh, ow = window.output
     out = np.empty((x.shape[0], groups, per_group, oh * ow), np.uint16)
-    columns = None
-    for n, image in enumerate(halfwords(x)):
-        if whole:
-            columns, plane = matrix.decode_matrix(image.reshape(x.shape[1], -1), use)
-            every = np.arange(x.shape[1], dtype=np.int64) * plane
-            extent, places = oh * ow, (oh * ow, oh * ow, 1)
-        else:
-            columns = matrix.empty_columns(planes.size, use)
-            planes.fill(image, window, columns)
-            matrix.finish_columns(columns, use)
-            extent, places = (oh - 1) * planes.pitch + ow, (planes.pitch, ow, oh)
-        for g in range(groups):
-            offsets = (
-                every[g * channels : (g + 1) * channels] if whole else planes.offsets(window, g * channels, channels)
-            )
-            matrix.multiply(
-                packed[g], columns, offsets, 0, extent, use,
-                row_start=start[g], out=out[n, g], window=places, finish=finish,
-            )  # fmt: skip
+    with Workspace() as kept:
+        packed = [matrix.pack_rows(bits[g], use, kept) for g in range(groups)]
+        for n, image in enumerate(halfwords(x)):
+            with Workspace() as space:
+                columns, terms = read_image(image, window, use, space)
+                offsets = terms.offsets.reshape(groups, -1)
+                for g in range(groups):
+                    matrix.multiply(
+                        packed[g], columns, offsets[g], 0, terms.extent, use,
+                        row_start=start[g], out=out[n, g], window=terms.places, finish=finish,
+                    )  # fmt: skip
     return out.reshape(x.shape[0], w.shape[0], oh, ow).view(np.float16)
 
 
-def sums(rows: matrix.Rows, columns: matrix.Columns, offsets: np.ndarray, base: int, extent: int, use: Kernels) -> Sums:
-    """Raw sums of one product, without a start value."""
-    result = Sums(np.empty((rows.count, extent), np.int32), np.empty((rows.count, extent), np.int8))
-    matrix.multiply(rows, columns, offsets, base, extent, use, raw=result.units, raw_overflow=result.overflow)
-    return result
+@dataclass(frozen=True)
+class Terms:
+    """Where the terms of output 0 stand, how many columns there are, and (pitch, width, height) of the outputs."""
+
+    offsets: np.ndarray
+    extent: int
+    places: tuple[int, int, int]
+
+
+def read_image(image: np.ndarray, window: plain.Window, use: Kernels, space: Workspace) -> tuple[matrix.Columns, Terms]:
+    """One image (C, H, W) of halfwords as the vector operand; a 1x1 window that moves by 1 reads it as a matrix."""
+    channels = image.shape[0]
+    oh, ow = window.output
+    if window.kernel == (1, 1) and window.strides == (1, 1) and (oh, ow) == window.input:
+        columns, pitch = matrix.decode_matrix(image.reshape(channels, -1), use, space)
+        return columns, Terms(np.arange(channels, dtype=np.int64) * pitch, oh * ow, (oh * ow, oh * ow, 1))
+    planes = Planes.of(channels, window)
+    columns = matrix.empty_columns(planes.size, use, space)
+    planes.fill(image, window, columns, use)
+    matrix.finish_columns(columns, use)
+    extent = (oh - 1) * planes.pitch + ow
+    return columns, Terms(planes.offsets(window), extent, (planes.pitch, ow, oh))

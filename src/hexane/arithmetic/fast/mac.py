@@ -8,6 +8,7 @@ from hexane.arithmetic import multiply
 from hexane.arithmetic.fast import matrix
 from hexane.arithmetic.fast.rounding import round_half_away
 from hexane.arithmetic.fast.targets import Kernels, kernels
+from hexane.arithmetic.fast.workspace import Workspace
 from hexane.arithmetic.formats import LIMIT
 from hexane.arithmetic.multiply import Activation, Sums
 
@@ -25,21 +26,24 @@ def mac(
 ) -> np.ndarray:
     """As `hexane.arithmetic.mac`, with the vector code of `use`."""
     use = use or kernels()
-    rows = matrix.pack_rows(x.view(np.uint16), use)
-    columns, pitch = matrix.decode_matrix(w.view(np.uint16), use)
-    offsets = np.arange(x.shape[1]) * pitch
     start = multiply.bias_units(bias) if bias.any() else matrix.NO_START
     finish = matrix.finish_of(post_scale, activation)
     shape = (x.shape[0], w.shape[1])
-    if finish is None:
-        sums = Sums(np.empty(shape, np.int32), np.empty(shape, np.int8))
+    with Workspace() as space:
+        rows = matrix.pack_rows(x.view(np.uint16), use, space)
+        columns, pitch = matrix.decode_matrix(w.view(np.uint16), use, space)
+        offsets = np.arange(x.shape[1]) * pitch
+        if finish is None:
+            sums = Sums(np.empty(shape, np.int32), np.empty(shape, np.int8))
+            matrix.multiply(
+                rows, columns, offsets, 0, shape[1], use, column_start=start, raw=sums.units, raw_overflow=sums.overflow
+            )
+            return multiply.finish(sums.value(), post_scale, activation)
+        out = np.empty(shape, np.uint16)
+        window = (shape[1], shape[1], 1)
         matrix.multiply(
-            rows, columns, offsets, 0, shape[1], use, column_start=start, raw=sums.units, raw_overflow=sums.overflow
+            rows, columns, offsets, 0, shape[1], use, column_start=start, out=out, window=window, finish=finish
         )
-        return multiply.finish(sums.value(), post_scale, activation)
-    out = np.empty(shape, np.uint16)
-    window = (shape[1], shape[1], 1)
-    matrix.multiply(rows, columns, offsets, 0, shape[1], use, column_start=start, out=out, window=window, finish=finish)
     return out.view(np.float16)
 
 

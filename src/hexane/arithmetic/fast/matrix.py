@@ -9,8 +9,9 @@ import numpy as np
 from hexane.arithmetic.elementwise import whole_function
 from hexane.arithmetic.fast import packing, product
 from hexane.arithmetic.fast.targets import Kernels
-from hexane.arithmetic.fast.vector_code import ALL_ZERO, DEPTH, SEGMENT
+from hexane.arithmetic.fast.vector_code import ALL_ZERO, DEPTH, ROW_PITCH, SEGMENT
 from hexane.arithmetic.fast.workers import share
+from hexane.arithmetic.fast.workspace import Workspace
 from hexane.arithmetic.hypotheses import chosen
 from hexane.arithmetic.multiply import Activation
 
@@ -26,7 +27,7 @@ NO_START = np.zeros(0, np.int64)
 
 @dataclass(frozen=True)
 class Rows:
-    """The broadcast operand, packed: float32 (panels, K, rows), smallest exponents, norms."""
+    """The broadcast operand, packed: see `packing.pack_rows`."""
 
     count: int
     values: np.ndarray
@@ -53,19 +54,22 @@ class Finish:
     table: np.ndarray | None = None
 
 
-def pack_rows(x: np.ndarray, kernels: Kernels) -> Rows:
+def pack_rows(x: np.ndarray, kernels: Kernels, space: Workspace) -> Rows:
     """Halfwords (M, K) as the broadcast operand."""
+    x = np.ascontiguousarray(x)
     m, depth = x.shape
     rows = kernels.shape.rows
     panels = -(-m // rows)
-    values = np.empty((panels, depth, rows), np.float32)
-    exponents = np.empty((panels, depth + 16), np.uint8)
+    values = space.empty((panels, -(-depth // DEPTH), rows, ROW_PITCH), np.float32)
+    exponents = space.empty((panels, depth + 16), np.uint8)
     norms = np.empty((panels, -(-depth // SEGMENT)), np.float32)
     passes = np.empty((panels, -(-depth // DEPTH)), np.uint8)
     pass_norms = np.empty(passes.shape, np.float32)
     grain = max(1, min(-(-panels // 8), (1 << 18) // (depth * rows) + 1))
     share(
-        lambda first, last: packing.pack_rows(x, first, last, rows, values, exponents, norms, passes, pass_norms),
+        lambda first, last: packing.pack_rows(
+            kernels.addresses, x, first, last, values, exponents, norms, passes, pass_norms
+        ),
         panels,
         grain,
     )
@@ -78,36 +82,40 @@ def pitch_of(width: int) -> int:
     return 16 * (lines | 1)
 
 
-def decode_matrix(x: np.ndarray, kernels: Kernels) -> tuple[Columns, int]:
+def decode_matrix(x: np.ndarray, kernels: Kernels, space: Workspace) -> tuple[Columns, int]:
     """Halfwords (K, N) as the vector operand, and its row pitch; for tiles that start at multiples of their width."""
     height, width = x.shape
     pitch, tile = pitch_of(width), kernels.shape.columns
-    values = np.empty(height * pitch + tile, np.int32)
-    exponents = np.empty(height * pitch + tile, np.uint8)
+    values = space.empty(height * pitch + tile, np.int32)
+    exponents = space.empty(height * pitch + tile, np.uint8)
     if pitch > width:
         values[: height * pitch].reshape(height, pitch)[:, width:] = 0
     values[height * pitch :] = 0
     planes = np.ascontiguousarray(x)[:, None, :]
     share(
-        lambda first, last: packing.decode_planes(planes, first, last, 0, pitch, width, tile, values, exponents),
+        lambda first, last: packing.decode_planes(
+            kernels.addresses, planes, first, last, 0, pitch, width, True, values, exponents
+        ),
         height,
         max(1, (1 << 17) // width),
     )
     return Columns(values.view(np.float32), exponents), pitch
 
 
-def empty_columns(size: int, kernels: Kernels) -> Columns:
+def empty_columns(size: int, kernels: Kernels, space: Workspace) -> Columns:
     """Room for the planes of an image, all zero; fill it with `decode_planes`, then call `finish_columns`."""
     size += kernels.shape.columns
-    return Columns(np.zeros(size, np.float32), np.full(size, ALL_ZERO, np.uint8))
+    return Columns(space.full(size, 0, np.float32), space.full(size, ALL_ZERO, np.uint8))
 
 
-def decode_planes(x: np.ndarray, columns: Columns, base: int, plane: int, pitch: int) -> None:
+def decode_planes(x: np.ndarray, columns: Columns, base: int, plane: int, pitch: int, kernels: Kernels) -> None:
     """Put halfwords (P, H, W) into the vector operand: x[p, y, j] goes to base + p * plane + y * pitch + j."""
     source = np.ascontiguousarray(x)
     values, exponents = columns.values.view(np.int32), columns.exponents
     share(
-        lambda first, last: packing.decode_planes(source, first, last, base, plane, pitch, 0, values, exponents),
+        lambda first, last: packing.decode_planes(
+            kernels.addresses, source, first, last, base, plane, pitch, False, values, exponents
+        ),
         source.shape[0],
         max(1, (1 << 16) // (source.shape[1] * source.shape[2])),
     )

@@ -5,62 +5,69 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from hexane.arithmetic.fast.call import bits_float, float_bits
+from hexane.arithmetic.fast.call import (
+    DECODE_COLUMNS,
+    DECODE_ROWS,
+    LEAST,
+    bits_float,
+    call_decode_columns,
+    call_decode_rows,
+    call_least,
+)
 from hexane.arithmetic.fast.vector_code import ALL_ZERO, DEPTH, SEGMENT
 
 
 @njit(nogil=True, cache=True)
-def pack_rows(x, first, last, rows, a, exponents, norms, passes, pass_norms):
+def pack_rows(kernels, x, first, last, a, exponents, norms, passes, pass_norms):
     """Panels first .. last - 1 of the broadcast operand.
 
-    x: uint16 halfwords (M, K), any strides. a: float32 (panels, K, rows); exponents: uint8 (panels, K + 16), the
-    smallest
-    biased exponent of the non-zero values, subnormals as 1; norms: float32 (panels, segments), the largest norm of a
-    row.
-    passes: uint8 (panels, passes of DEPTH), the least exponent of a pass, 0 where some k of it is all zero; pass_norms:
-    float32 (panels, passes).
+    x: uint16 halfwords (M, K), rows contiguous. a: float32 (panels, passes of DEPTH, rows, ROW_PITCH); exponents: uint8
+    (panels, K + 16), the smallest biased exponent of the non-zero values of the rows, subnormals as 1; norms: float32
+    (panels, segments), the largest norm of a row. passes: uint8 (panels, passes), the least exponent of a pass, 0 where
+    some k of it is all zero; pass_norms: float32 (panels, passes).
     """
     m, depth = x.shape
-    values = np.empty((rows, depth), np.float32)
-    bits = values.view(np.int32)
-    smallest = np.empty(depth, np.uint16)
+    rows = a.shape[2]
+    rest = np.zeros(SEGMENT, np.uint16)
     for panel in range(first, last):
-        smallest[:] = 0xFFFF
+        exponents[panel, :] = ALL_ZERO
         norms[panel, :] = 0
-        for r in range(rows):
-            row = panel * rows + r
-            if row >= m:
-                bits[r, :] = 0
-                continue
-            for k in range(depth):
-                h = np.int32(x[row, k])
-                magnitude = np.int32(h & 0x7FFF)
-                small = float_bits(np.float32(magnitude) * np.float32(2.0**-24))
-                normal = np.int32((magnitude << 13) + (112 << 23))
-                decoded = small if magnitude < np.int32(1024) else normal
-                bits[r, k] = np.int32(decoded | ((h & 0x8000) << 16))
-                seen = np.uint16(magnitude) if magnitude != 0 else np.uint16(0xFFFF)
-                smallest[k] = min(smallest[k], seen)
-            for s in range(norms.shape[1]):
-                total = np.float32(0)
-                for k in range(s * SEGMENT, min((s + 1) * SEGMENT, depth)):
-                    total += values[r, k] * values[r, k]
-                norms[panel, s] = max(norms[panel, s], total)
+        for c in range(a.shape[1]):
+            begin = c * DEPTH
+            whole = min(DEPTH, depth - begin) & -SEGMENT
+            over = min(DEPTH, depth - begin) - whole
+            for r in range(rows):
+                row = panel * rows + r
+                target = a[panel, c, r]
+                if row >= m:
+                    target[:] = 0
+                    continue
+                source = x.ctypes.data + 2 * (row * depth + begin)
+                values = target.ctypes.data
+                least = exponents.ctypes.data + panel * exponents.shape[1] + begin
+                bounds = norms.ctypes.data + 4 * (panel * norms.shape[1] + begin // SEGMENT)
+                call_decode_rows(kernels[DECODE_ROWS], source, whole, values, least, bounds)
+                if over:
+                    rest[over:] = 0
+                    for i in range(over):
+                        rest[i] = x[row, begin + whole + i]
+                    call_decode_rows(
+                        kernels[DECODE_ROWS],
+                        rest.ctypes.data,
+                        SEGMENT,
+                        values + 4 * whole,
+                        least + whole,
+                        bounds + 4 * (whole // SEGMENT),
+                    )
         for s in range(norms.shape[1]):
             norms[panel, s] = np.sqrt(norms[panel, s])
-        for k in range(depth):
-            for r in range(rows):
-                a[panel, k, r] = values[r, k]
-        for k in range(depth):
-            e = smallest[k] >> 10
-            exponents[panel, k] = ALL_ZERO if smallest[k] == 0xFFFF else max(e, 1)
         for c in range(passes.shape[1]):
-            least = np.uint8(255)
-            largest = np.uint8(0)
+            low = np.uint8(255)
+            high = np.uint8(0)
             for k in range(c * DEPTH, min((c + 1) * DEPTH, depth)):
-                least = min(least, exponents[panel, k])
-                largest = max(largest, exponents[panel, k])
-            passes[panel, c] = 0 if largest >= ALL_ZERO else least
+                low = min(low, exponents[panel, k])
+                high = max(high, exponents[panel, k])
+            passes[panel, c] = 0 if high >= ALL_ZERO else low
             total = np.float32(0)
             for s in range(c * (DEPTH // SEGMENT), min((c + 1) * (DEPTH // SEGMENT), norms.shape[1])):
                 total += norms[panel, s] * norms[panel, s]
@@ -68,37 +75,26 @@ def pack_rows(x, first, last, rows, a, exponents, norms, passes, pass_norms):
 
 
 @njit(nogil=True, cache=True)
-def decode_planes(x, first, last, base, plane, pitch, aligned, out, exponents):
-    """Planes first .. last - 1 of the vector operand: x[p, y, :], uint16 contiguous, goes to base + p * plane + y *
-    pitch.
+def decode_planes(kernels, x, first, last, base, plane, pitch, aligned, out, exponents):
+    """Planes first .. last - 1 of the vector operand: x[p, y, :] goes to base + p * plane + y * pitch.
 
-    out: int32 bit patterns of float32, moved one step away from zero. exponents: uint8, biased, subnormals as 1,
-    `ALL_ZERO` for zero. With `aligned` (a tile's width) every aligned-th place of a row gets the least exponent of the
-    places that follow it up to the next; otherwise `window_minimum` has to be called.
+    x: uint16, contiguous. out: int32 bit patterns of float32, moved one step away from zero. exponents: uint8, biased,
+    subnormals as 1, `ALL_ZERO` for zero. If `aligned`, tiles start at multiples of their width in a row, and the first
+    place of each gets the least exponent of the tile; otherwise `window_minimum` has to be called.
     """
     height, width = x.shape[1:]
     for p in range(first, last):
         for y in range(height):
             place = base + p * plane + y * pitch
-            row = out[place : place + width]
-            seen = exponents[place : place + width]
-            source = x[p, y]
-            for j in range(width):
-                h = np.int32(source[j])
-                magnitude = np.int32(h & 0x7FFF)
-                small = float_bits(np.float32(magnitude) * np.float32(2.0**-24))
-                normal = np.int32((magnitude << 13) + (112 << 23))
-                decoded = (small if magnitude < np.int32(1024) else normal) + 1
-                value = np.int32(decoded | ((h & 0x8000) << 16))
-                row[j] = value if magnitude != np.int32(0) else np.int32(0)
-                e = max(np.int32(magnitude >> 10), np.int32(1))
-                seen[j] = np.uint8(e) if magnitude != np.int32(0) else np.uint8(ALL_ZERO)
+            call_decode_columns(
+                kernels[DECODE_COLUMNS],
+                x[p, y].ctypes.data,
+                width,
+                out.ctypes.data + 4 * place,
+                exponents.ctypes.data + place,
+            )
             if aligned:
-                for start in range(0, width, aligned):
-                    least = np.uint8(ALL_ZERO)
-                    for j in range(start, min(start + aligned, width)):
-                        least = min(least, seen[j])
-                    seen[start] = least
+                call_least(kernels[LEAST], exponents.ctypes.data + place, width)
 
 
 def window_minimum(exponents: np.ndarray, width: int) -> np.ndarray:
@@ -108,17 +104,6 @@ def window_minimum(exponents: np.ndarray, width: int) -> np.ndarray:
         np.minimum(exponents[:-reach], exponents[reach:], out=exponents[:-reach])
         reach *= 2
     return exponents
-
-
-@njit(nogil=True, cache=True)
-def thresholds(a, t):
-    """For every broadcast value the magnitude below which the other operand is dropped (spec/numerics §11.3).
-
-    a, t: int32 bit patterns of float32 of one shape, flat. 2^(-16 - e), and 0 from exponent -2 on.
-    """
-    for i in range(a.size):
-        field = max(np.int32((a[i] >> 23) & 255), np.int32(113))
-        t[i] = np.int32((238 - field) << 23) if field <= np.int32(124) else np.int32(0)
 
 
 @njit(nogil=True, cache=True)

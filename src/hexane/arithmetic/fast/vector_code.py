@@ -13,12 +13,29 @@ drop a product in this tile and those that must be tested, one compare per vecto
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from llvmlite import ir
 
 MAGIC32 = 192.0
 MAGIC64 = 1.5 * 2.0**36
+
+SEGMENT = 16
+"""How many k share one bound of a partial sum."""
+
+DEPTH = 256
+"""k per pass: a panel of this depth stays in the first-level cache."""
+
+ROW_PITCH = DEPTH + 16
+"""From one row of a packed panel to the next: an odd number of cache lines."""
+
+DROP_SUM = 13
+"""Biased exponents (subnormals as 1) that add up to this or less drop the product: -17 = 13 - 2 * 15 (numerics
+§3.1)."""
+
+ALL_ZERO = 128
+"""Stands for the smallest exponent of operands that are all zero: no product at all."""
 
 _I32, _I64, _VOID = ir.IntType(32), ir.IntType(64), ir.VoidType()
 
@@ -90,8 +107,7 @@ class _Builder:
             phi.add_incoming(value, before)
             phis.append(phi)
         k = builder.sext(builder.load(builder.gep(indices, [i])), _I64)
-        a = builder.gep(self.a, [builder.mul(k, ir.Constant(_I64, self.rows))])
-        t = builder.gep(self.t, [builder.mul(k, ir.Constant(_I64, self.rows))])
+        a, t = builder.gep(self.a, [k]), builder.gep(self.t, [k])
         b = builder.gep(self.b, [builder.mul(k, ir.Constant(_I64, self.stride))])
         w = []
         for v in range(self.vectors):
@@ -103,8 +119,9 @@ class _Builder:
         magnitude = [builder.call(self.fabs, [value]) for value in w] if test else []
         ends = []
         for row in range(self.rows):
-            x = self.splat(builder, builder.gep(a, [ir.Constant(_I64, row)]))
-            limit = self.splat(builder, builder.gep(t, [ir.Constant(_I64, row)])) if test else None
+            place = [ir.Constant(_I64, row * ROW_PITCH)]
+            x = self.splat(builder, builder.gep(a, place))
+            limit = self.splat(builder, builder.gep(t, place)) if test else None
             for v in range(self.vectors):
                 old = phis[row * self.vectors + v]
                 if test and self.masked:
@@ -157,20 +174,6 @@ class _Builder:
             return builder.sub(builder.bitcast(value, integers), magic)
         scale = ir.Constant(self.vector, [ir.Constant(self.scalar, 65536.0)] * self.lanes)
         return builder.fptosi(builder.fmul(builder.fsub(value, self.magic), scale), integers)
-
-
-SEGMENT = 16
-"""How many k share one bound of a partial sum."""
-
-DEPTH = 256
-"""k per pass: a panel of this depth stays in the first-level cache."""
-
-DROP_SUM = 13
-"""Biased exponents (subnormals as 1) that add up to this or less drop the product: -17 = 13 - 2 * 15 (numerics
-§3.1)."""
-
-ALL_ZERO = 128
-"""Stands for the smallest exponent of operands that are all zero: no product at all."""
 
 
 def _loop(function: ir.Function, before: ir.Block, count: ir.Value, step: int) -> tuple[ir.IRBuilder, ir.PhiInstr]:
@@ -283,7 +286,7 @@ def _build_split(module: ir.Module, shape: Shape) -> None:
         bytes_, integers = ir.VectorType(byte, lanes), ir.VectorType(_I32, lanes)
         flags = ir.VectorType(ir.IntType(1), lanes)
         compress = module.declare_intrinsic(
-            f"llvm.masked.compressstore.v{lanes}i32", (), ir.FunctionType(_VOID, [integers, _I32.as_pointer(), flags])
+            "llvm.x86.avx512.mask.compress.v16i32", (), ir.FunctionType(integers, [integers, integers, flags])
         )
         count = module.declare_intrinsic("llvm.ctpop.i16", (), ir.FunctionType(ir.IntType(16), [ir.IntType(16)]))
         exponents = [builder.zext(_load(builder, _vector_pointer(builder, p, k, bytes_), 1), integers) for p in (a, b)]
@@ -303,7 +306,8 @@ def _build_split(module: ir.Module, shape: Shape) -> None:
         keeps = builder.and_(builder.and_(inside, some), builder.not_(small))
         ends = []
         for chosen, entries, used in ((keeps, plain, n_plain), (drops, tested, n_tested)):
-            builder.call(compress, [number, builder.gep(entries, [used]), chosen])
+            close = builder.call(compress, [number, number, chosen])
+            builder.store(close, _vector_pointer(builder, entries, used, integers)).align = 4
             ones = builder.call(count, [builder.bitcast(chosen, ir.IntType(16))])
             ends.append(builder.add(used, builder.zext(ones, _I64)))
     builder, end = _close(builder, i, n, lanes)
@@ -345,7 +349,150 @@ def _build_halves(module: ir.Module, shape: Shape) -> None:
     builder.ret_void()
 
 
-FUNCTIONS = ("mac32", "mac64", "gather", "split", "halves")
+def _decoded(builder: ir.IRBuilder, source: ir.Value, i: ir.Value, lanes: int, step: int) -> tuple[ir.Value, ...]:
+    """`lanes` halfwords from source[i]: their float32 bit patterns, exponent 31 as a binade, and biased exponents.
+
+    With `step`, values other than zero are moved that many float32 steps away from zero.
+    """
+    shorts, integers = ir.VectorType(ir.IntType(16), lanes), ir.VectorType(_I32, lanes)
+    floats = ir.VectorType(ir.FloatType(), lanes)
+
+    def constant(value: int) -> ir.Constant:
+        return _constant(integers, value)
+
+    half = builder.zext(_load(builder, _vector_pointer(builder, source, i, shorts), 2), integers)
+    magnitude = builder.and_(half, constant(0x7FFF))
+    normal = builder.add(builder.shl(magnitude, constant(13)), constant(112 << 23))
+    small = builder.fmul(builder.uitofp(magnitude, floats), _constant(floats, 2.0**-24))
+    is_small = builder.icmp_signed("<", magnitude, constant(1024))
+    bits = builder.select(is_small, builder.bitcast(small, integers), normal)
+    zero = builder.icmp_signed("==", magnitude, constant(0))
+    if step:
+        bits = builder.select(zero, constant(0), builder.add(bits, constant(step)))
+    bits = builder.or_(bits, builder.shl(builder.and_(half, constant(0x8000)), constant(16)))
+    exponent = builder.select(is_small, constant(1), builder.lshr(magnitude, constant(10)))
+    return bits, builder.select(zero, constant(ALL_ZERO), exponent)
+
+
+def _for(
+    builder: ir.IRBuilder, start: ir.Value, stop: ir.Value, step: int, body: Callable[[ir.IRBuilder, ir.Value], None]
+) -> ir.IRBuilder:
+    """`for i in range(start, stop, step): body(i)`, possibly empty, with a body of one block; a builder behind it."""
+    before, function = builder.block, builder.block.function
+    inside, after = function.append_basic_block(), function.append_basic_block()
+    builder.cbranch(builder.icmp_signed("<", start, stop), inside, after)
+    inner = ir.IRBuilder(inside)
+    i = inner.phi(_I64)
+    i.add_incoming(start, before)
+    body(inner, i)
+    following = inner.add(i, ir.Constant(_I64, step))
+    i.add_incoming(following, inside)
+    inner.cbranch(inner.icmp_signed("<", following, stop), inside, after)
+    return ir.IRBuilder(after)
+
+
+def _for_lanes(
+    function: ir.Function, n: ir.Value, lanes: int, body: Callable[[ir.IRBuilder, ir.Value, int], None]
+) -> None:
+    """body(i, lanes) over range(n): whole vectors first, then one by one; ends the function."""
+    builder = ir.IRBuilder(function.append_basic_block())
+    whole = builder.and_(n, ir.Constant(_I64, -lanes))
+    builder = _for(builder, ir.Constant(_I64, 0), whole, lanes, lambda b, i: body(b, i, lanes))
+    builder = _for(builder, whole, n, 1, lambda b, i: body(b, i, 1))
+    builder.ret_void()
+
+
+def _build_decode_columns(module: ir.Module, shape: Shape) -> None:
+    """decode_columns(source, n, values, exponents): n halfwords to float32, a step from zero, and exponents (uint8)."""
+    byte = ir.IntType(8)
+    arguments = [ir.IntType(16).as_pointer(), _I64, _I32.as_pointer(), byte.as_pointer()]
+    function = ir.Function(module, ir.FunctionType(_VOID, arguments), "decode_columns")
+    source, n, values, exponents = function.args
+
+    def body(builder: ir.IRBuilder, i: ir.Value, lanes: int) -> None:
+        bits, exponent = _decoded(builder, source, i, lanes, step=1)
+        builder.store(bits, _vector_pointer(builder, values, i, bits.type)).align = 4
+        bytes_ = ir.VectorType(byte, lanes)
+        place = _vector_pointer(builder, exponents, i, bytes_)
+        builder.store(builder.trunc(exponent, bytes_), place).align = 1
+
+    _for_lanes(function, n, shape.lanes, body)
+
+
+def _build_decode_rows(module: ir.Module) -> None:
+    """decode_rows(source, n, values, exponents, norms): n halfwords, whole segments, to float32.
+
+    exponents (uint8) keep the least of what stood there and what is decoded; norms (one float32 per segment) the
+    largest
+    of what stood there and the sum of squares.
+    """
+    byte, f32 = ir.IntType(8), ir.FloatType()
+    arguments = [ir.IntType(16).as_pointer(), _I64, _I32.as_pointer(), byte.as_pointer(), f32.as_pointer()]
+    function = ir.Function(module, ir.FunctionType(_VOID, arguments), "decode_rows")
+    source, n, values, exponents, norms = function.args
+    floats, bytes_ = ir.VectorType(f32, SEGMENT), ir.VectorType(byte, SEGMENT)
+    add = module.declare_intrinsic(f"llvm.vector.reduce.fadd.v{SEGMENT}f32", (), ir.FunctionType(f32, [f32, floats]))
+
+    def body(builder: ir.IRBuilder, i: ir.Value) -> None:
+        bits, exponent = _decoded(builder, source, i, SEGMENT, step=0)
+        builder.store(bits, _vector_pointer(builder, values, i, bits.type)).align = 4
+        place = _vector_pointer(builder, exponents, i, bytes_)
+        old, new = _load(builder, place, 1), builder.trunc(exponent, bytes_)
+        builder.store(builder.select(builder.icmp_unsigned("<", old, new), old, new), place).align = 1
+        number = builder.bitcast(bits, floats)
+        squares = builder.call(add, [ir.Constant(f32, 0.0), builder.fmul(number, number)], fastmath=("reassoc",))
+        norm = builder.gep(norms, [builder.lshr(i, ir.Constant(_I64, SEGMENT.bit_length() - 1))])
+        before = builder.load(norm)
+        builder.store(builder.select(builder.fcmp_ordered(">", before, squares), before, squares), norm)
+
+    builder = ir.IRBuilder(function.append_basic_block())
+    _for(builder, ir.Constant(_I64, 0), n, SEGMENT, body).ret_void()
+
+
+def _build_thresholds(module: ir.Module, shape: Shape) -> None:
+    """thresholds(values, n, limits): below which magnitude the other operand of a product with each value is dropped.
+
+    2^(-16 - e), and 0 from exponent e = -2 on, because the other operand's exponent is -14 at least (numerics §11.3).
+    """
+    pointers = _I32.as_pointer()
+    function = ir.Function(module, ir.FunctionType(_VOID, [pointers, _I64, pointers]), "thresholds")
+    values, n, limits = function.args
+
+    def body(builder: ir.IRBuilder, i: ir.Value, lanes: int) -> None:
+        integers = ir.VectorType(_I32, lanes)
+        bits = _load(builder, _vector_pointer(builder, values, i, integers), 4)
+        field = builder.and_(builder.lshr(bits, _constant(integers, 23)), _constant(integers, 255))
+        subnormal = _constant(integers, 113)
+        field = builder.select(builder.icmp_signed("<", field, subnormal), subnormal, field)
+        limit = builder.shl(builder.sub(_constant(integers, 238), field), _constant(integers, 23))
+        can_drop = builder.icmp_signed("<=", field, _constant(integers, 124))
+        limit = builder.select(can_drop, limit, _constant(integers, 0))
+        builder.store(limit, _vector_pointer(builder, limits, i, integers)).align = 4
+
+    _for_lanes(function, n, shape.lanes, body)
+
+
+def _build_least(module: ir.Module, shape: Shape) -> None:
+    """least(exponents, n): the first of every `columns` exponents (uint8) becomes the least of them; may read past
+    n."""
+    byte = ir.IntType(8)
+    bytes_ = ir.VectorType(byte, shape.columns)
+    function = ir.Function(module, ir.FunctionType(_VOID, [byte.as_pointer(), _I64]), "least")
+    exponents, n = function.args
+    across = module.declare_intrinsic(
+        f"llvm.vector.reduce.umin.v{shape.columns}i8", (), ir.FunctionType(byte, [bytes_])
+    )
+
+    def body(builder: ir.IRBuilder, i: ir.Value) -> None:
+        value = _load(builder, _vector_pointer(builder, exponents, i, bytes_), 1)
+        builder.store(builder.call(across, [value]), builder.gep(exponents, [i]))
+
+    builder = ir.IRBuilder(function.append_basic_block())
+    _for(builder, ir.Constant(_I64, 0), n, shape.columns, body).ret_void()
+
+
+FUNCTIONS = ("mac32", "mac64", "gather", "split", "halves", "decode_rows", "decode_columns", "thresholds", "least")
+"""Names of the kernels, in the order of their addresses."""
 
 
 def build_module(shape: Shape) -> ir.Module:
@@ -356,4 +503,8 @@ def build_module(shape: Shape) -> ir.Module:
     _build_gather(module, shape)
     _build_split(module, shape)
     _build_halves(module, shape)
+    _build_decode_rows(module)
+    _build_decode_columns(module, shape)
+    _build_thresholds(module, shape)
+    _build_least(module, shape)
     return module

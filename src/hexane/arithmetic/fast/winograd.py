@@ -13,6 +13,7 @@ from hexane.arithmetic.fast.depthwise import _decoded
 from hexane.arithmetic.fast.rounding import half_away
 from hexane.arithmetic.fast.targets import Kernels
 from hexane.arithmetic.fast.workers import share
+from hexane.arithmetic.fast.workspace import Workspace
 from hexane.arithmetic.formats import LIMIT, halfwords
 
 BAND_SUMS = 1 << 20
@@ -79,7 +80,6 @@ def conv2d(
     kh = window.kernel[0]
     pairs, rows = (ow + 1) // 2, oh + kh - 1
     outputs, channels = w.shape[:2]
-    packed = [matrix.pack_rows(halfwords(u).reshape(outputs, -1), use) for u in statement.transform_kernel(w)]
     start = multiply.bias_units(bias)
     table = np.empty(0, np.uint16) if finish.table is None else finish.table
     plane = matrix.pitch_of(rows * pairs)
@@ -90,15 +90,15 @@ def conv2d(
     m = np.empty((4, outputs, band * pairs), np.int32)
     met = np.empty(m.shape, np.int8)
 
-    def transform(image: np.ndarray) -> list[matrix.Columns]:
+    def transform(image: np.ndarray, space: Workspace) -> list[matrix.Columns]:
         def work(first: int, last: int) -> None:
             _transform(image, first, last, window.pads[0], window.pads[1], v)
 
         share(work, channels, max(1, (1 << 15) // (rows * pairs)))
         columns = []
         for i in range(4):
-            part = matrix.empty_columns(channels * plane, use)
-            matrix.decode_planes(v[i], part, 0, plane, pairs)
+            part = matrix.empty_columns(channels * plane, use, space)
+            matrix.decode_planes(v[i], part, 0, plane, pairs, use)
             matrix.finish_columns(part, use)
             columns.append(part)
         return columns
@@ -109,11 +109,16 @@ def conv2d(
 
         share(work, outputs, max(1, outputs // 16))
 
-    for n in range(x.shape[0]):
-        columns = transform(np.ascontiguousarray(halfwords(x)[n]))
-        for y in range(0, oh, band):
-            extent = min(band, oh - y) * pairs
-            for i in range(4):
-                matrix.multiply(packed[i], columns[i], offsets, y * pairs, extent, use, raw=m[i], raw_overflow=met[i])
-            combine(out[n], y, extent)
+    with Workspace() as kept:
+        packed = [matrix.pack_rows(halfwords(u).reshape(outputs, -1), use, kept) for u in statement.transform_kernel(w)]
+        for n in range(x.shape[0]):
+            with Workspace() as space:
+                columns = transform(np.ascontiguousarray(halfwords(x)[n]), space)
+                for y in range(0, oh, band):
+                    extent = min(band, oh - y) * pairs
+                    for i in range(4):
+                        matrix.multiply(
+                            packed[i], columns[i], offsets, y * pairs, extent, use, raw=m[i], raw_overflow=met[i]
+                        )
+                    combine(out[n], y, extent)
     return out.view(np.float16)
