@@ -11,7 +11,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-MAC32, MAC64, GATHER, SPLIT, HALVES, DECODE_ROWS, DECODE_COLUMNS, THRESHOLDS, LEAST = range(9)
+MAC32, MAC64, GATHER, SPLIT, HALVES, DECODE_ROWS, DECODE_COLUMNS, THRESHOLDS, LEAST, INTERLEAVE = range(10)
 """Places in `Kernels.addresses`."""
 
 
@@ -58,7 +58,8 @@ def call_decode_rows(typing, address, source, n, values, exponents, norms):
 
 
 @intrinsic
-def call_thresholds(typing, address, values, n, limits):
+def call_three(typing, address, first, second, third):
+    """thresholds or interleave."""
     return _call(types.void, 3)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from hexane.arithmetic.elementwise import whole_function
 from hexane.arithmetic.fast import packing, product
 from hexane.arithmetic.fast.targets import Kernels
-from hexane.arithmetic.fast.vector_code import ALL_ZERO, DEPTH, ROW_PITCH, SEGMENT
+from hexane.arithmetic.fast.vector_code import ALL_ZERO, DEPTH, SEGMENT
 from hexane.arithmetic.fast.workers import share
 from hexane.arithmetic.fast.workspace import Workspace
 from hexane.arithmetic.hypotheses import chosen
@@ -60,7 +60,7 @@ def pack_rows(x: np.ndarray, kernels: Kernels, space: Workspace) -> Rows:
     m, depth = x.shape
     rows = kernels.shape.rows
     panels = -(-m // rows)
-    values = space.empty((panels, -(-depth // DEPTH), rows, ROW_PITCH), np.float32)
+    values = space.empty((panels, depth, rows), np.float32)
     exponents = space.empty((panels, depth + 16), np.uint8)
     norms = np.empty((panels, -(-depth // SEGMENT)), np.float32)
     passes = np.empty((panels, -(-depth // DEPTH)), np.uint8)

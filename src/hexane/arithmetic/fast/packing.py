@@ -8,37 +8,40 @@ from numba import njit
 from hexane.arithmetic.fast.call import (
     DECODE_COLUMNS,
     DECODE_ROWS,
+    INTERLEAVE,
     LEAST,
     bits_float,
     call_decode_columns,
     call_decode_rows,
     call_least,
+    call_three,
 )
-from hexane.arithmetic.fast.vector_code import ALL_ZERO, DEPTH, SEGMENT
+from hexane.arithmetic.fast.vector_code import ALL_ZERO, DEPTH, ROW_PITCH, SEGMENT
 
 
 @njit(nogil=True, cache=True)
 def pack_rows(kernels, x, first, last, a, exponents, norms, passes, pass_norms):
     """Panels first .. last - 1 of the broadcast operand.
 
-    x: uint16 halfwords (M, K), rows contiguous. a: float32 (panels, passes of DEPTH, rows, ROW_PITCH); exponents: uint8
-    (panels, K + 16), the smallest biased exponent of the non-zero values of the rows, subnormals as 1; norms: float32
-    (panels, segments), the largest norm of a row. passes: uint8 (panels, passes), the least exponent of a pass, 0 where
-    some k of it is all zero; pass_norms: float32 (panels, passes).
+    x: uint16 halfwords (M, K), rows contiguous. a: float32 (panels, K, rows). exponents: uint8 (panels, K + 16), the
+    smallest biased exponent of the non-zero values of the rows, subnormals as 1. norms: float32 (panels, segments), the
+    largest norm of a row. passes: uint8 (panels, passes), the least exponent of a pass, 0 where some k of it is all
+    zero. pass_norms: float32 (panels, passes).
     """
     m, depth = x.shape
     rows = a.shape[2]
+    decoded = np.empty((rows, ROW_PITCH), np.float32)
     rest = np.zeros(SEGMENT, np.uint16)
     for panel in range(first, last):
         exponents[panel, :] = ALL_ZERO
         norms[panel, :] = 0
-        for c in range(a.shape[1]):
+        for c in range(passes.shape[1]):
             begin = c * DEPTH
             whole = min(DEPTH, depth - begin) & -SEGMENT
             over = min(DEPTH, depth - begin) - whole
             for r in range(rows):
                 row = panel * rows + r
-                target = a[panel, c, r]
+                target = decoded[r]
                 if row >= m:
                     target[:] = 0
                     continue
@@ -59,6 +62,8 @@ def pack_rows(kernels, x, first, last, a, exponents, norms, passes, pass_norms):
                         least + whole,
                         bounds + 4 * (whole // SEGMENT),
                     )
+            packed = a.ctypes.data + 4 * rows * (panel * depth + begin)
+            call_three(kernels[INTERLEAVE], decoded.ctypes.data, whole + over, packed)
         for s in range(norms.shape[1]):
             norms[panel, s] = np.sqrt(norms[panel, s])
         for c in range(passes.shape[1]):

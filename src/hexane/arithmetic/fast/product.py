@@ -26,11 +26,11 @@ from hexane.arithmetic.fast.call import (
     call_halves,
     call_mac,
     call_split,
-    call_thresholds,
+    call_three,
     double_bits,
 )
 from hexane.arithmetic.fast.packing import widen_columns, widen_rows
-from hexane.arithmetic.fast.vector_code import DEPTH, DROP_SUM, ROW_PITCH, SEGMENT
+from hexane.arithmetic.fast.vector_code import DEPTH, DROP_SUM, SEGMENT
 
 PARTIAL = np.float32(63.5)
 """Bound of a partial sum in the float32 accumulator: 64, less the rounding of products and of the bound itself."""
@@ -71,7 +71,7 @@ def half_away(v):
 def _walk(a, b, offsets, base, start, t, rows, columns, units, overflow):
     """One tile term by term, in order, with the sticky limit (spec/numerics §3.3), in float64 (§11.3).
 
-    a, t: (passes, rows, ROW_PITCH) float32 values and thresholds; b: flat float32; start: (rows, columns) int64 units.
+    a, t: (K, rows) float32 values and thresholds; b: flat float32; start: (rows, columns) int64 units.
     """
     magic = 1.5 * 2.0**36
     sums = np.empty(columns, np.float64)
@@ -83,8 +83,8 @@ def _walk(a, b, offsets, base, start, t, rows, columns, units, overflow):
             sums[j] = magic + value
             met[j] = 1 if value >= LIMIT else (-1 if value <= -LIMIT else 0)
         for k in range(offsets.size):
-            x = np.float64(a[k // DEPTH, r, k % DEPTH])
-            least = t[k // DEPTH, r, k % DEPTH]
+            x = np.float64(a[k, r])
+            least = t[k, r]
             if x == 0.0:
                 continue
             place = base + offsets[k]
@@ -161,7 +161,7 @@ def multiply(
     block_panels, block_columns = block
     m = row_start.size
     panels, depth = a.shape[0], offsets.size
-    panel_size = rows * ROW_PITCH
+    panel_size = rows * DEPTH
     pitch, width, height = window
     scale, relu = finish
     column_blocks = -(-extent // block_columns)
@@ -191,7 +191,7 @@ def multiply(
         biggest_start = max(biggest_start, abs(float(value)))
     for value in column_start:
         biggest_start = max(biggest_start, abs(float(value)))
-    whole_limits = np.empty((a.shape[1], rows, ROW_PITCH), np.float32)
+    whole_limits = np.empty((depth, rows), np.float32)
 
     for number in range(first, last):
         p0 = (number // column_blocks) * block_panels
@@ -247,7 +247,7 @@ def multiply(
                 have_wide = False
                 for p in range(p0, p1):
                     c = sums.ctypes.data + 4 * (((p - p0) * tiles_across + q) * tile)
-                    panel = a.ctypes.data + 4 * panel_size * (p * a.shape[1] + k0 // DEPTH)
+                    panel = a.ctypes.data + 4 * rows * (p * depth + k0)
                     exponents = a_exponents.ctypes.data + p * a_exponents.shape[1] + k0
                     total = a_pass_norms[p, k0 // DEPTH] * whole
                     bounds[p - p0, q] += total
@@ -262,20 +262,20 @@ def multiply(
                         worst = max(worst, a_norms[p, s0 + s] * part[s])
                     t = limits.ctypes.data + 4 * (p - p0) * panel_size
                     if listed and not have_limits[p - p0]:
-                        call_thresholds(kernels[THRESHOLDS], panel, panel_size, t)
+                        call_three(kernels[THRESHOLDS], panel, n * rows, t)
                         have_limits[p - p0] = True
                     if worst >= PARTIAL:
                         # A partial sum may leave the float32 accumulator: the float64 one, half of the columns at a
                         # time.
                         if not listed:
-                            call_thresholds(kernels[THRESHOLDS], panel, panel_size, t)
+                            call_three(kernels[THRESHOLDS], panel, n * rows, t)
                             have_limits[p - p0] = True
                         if not have_wide:
                             widen_columns(packed[: n * columns].view(np.int32), b64)
                             have_wide = True
                         widen_rows(
-                            a[p, k0 // DEPTH].reshape(panel_size),
-                            limits[(p - p0) * panel_size : (p - p0 + 1) * panel_size],
+                            a[p, k0 : k0 + n].reshape(n * rows),
+                            limits[(p - p0) * panel_size : (p - p0) * panel_size + n * rows],
                             a64,
                             t64,
                         )
@@ -352,10 +352,10 @@ def multiply(
                 place = ((p - p0) * tiles_across + q) * tile
                 risky = not bounds[p - p0, q] < SAFE
                 if risky:
-                    call_thresholds(
+                    call_three(
                         kernels[THRESHOLDS],
-                        a.ctypes.data + 4 * panel_size * p * a.shape[1],
-                        panel_size * a.shape[1],
+                        a.ctypes.data + 4 * rows * p * depth,
+                        rows * depth,
                         whole_limits.ctypes.data,
                     )
                     for r in range(rows):

@@ -28,7 +28,7 @@ DEPTH = 256
 """k per pass: a panel of this depth stays in the first-level cache."""
 
 ROW_PITCH = DEPTH + 16
-"""From one row of a packed panel to the next: an odd number of cache lines."""
+"""From one decoded row of a panel to the next: an odd number of cache lines."""
 
 DROP_SUM = 13
 """Biased exponents (subnormals as 1) that add up to this or less drop the product: -17 = 13 - 2 * 15 (numerics
@@ -107,7 +107,8 @@ class _Builder:
             phi.add_incoming(value, before)
             phis.append(phi)
         k = builder.sext(builder.load(builder.gep(indices, [i])), _I64)
-        a, t = builder.gep(self.a, [k]), builder.gep(self.t, [k])
+        first = builder.mul(k, ir.Constant(_I64, self.rows))
+        a, t = builder.gep(self.a, [first]), builder.gep(self.t, [first])
         b = builder.gep(self.b, [builder.mul(k, ir.Constant(_I64, self.stride))])
         w = []
         for v in range(self.vectors):
@@ -119,7 +120,7 @@ class _Builder:
         magnitude = [builder.call(self.fabs, [value]) for value in w] if test else []
         ends = []
         for row in range(self.rows):
-            place = [ir.Constant(_I64, row * ROW_PITCH)]
+            place = [ir.Constant(_I64, row)]
             x = self.splat(builder, builder.gep(a, place))
             limit = self.splat(builder, builder.gep(t, place)) if test else None
             for v in range(self.vectors):
@@ -402,6 +403,22 @@ def _for_lanes(
     builder.ret_void()
 
 
+def _build_interleave(module: ir.Module, shape: Shape) -> None:
+    """interleave(source, n, target): `rows` rows, ROW_PITCH apart, of n int32 each become n groups of `rows`."""
+    pointers = _I32.as_pointer()
+    function = ir.Function(module, ir.FunctionType(_VOID, [pointers, _I64, pointers]), "interleave")
+    source, n, target = function.args
+
+    def body(builder: ir.IRBuilder, k: ir.Value) -> None:
+        begin, end = builder.gep(source, [k]), builder.gep(target, [builder.mul(k, ir.Constant(_I64, shape.rows))])
+        values = [builder.load(builder.gep(begin, [ir.Constant(_I64, r * ROW_PITCH)])) for r in range(shape.rows)]
+        for r, value in enumerate(values):
+            builder.store(value, builder.gep(end, [ir.Constant(_I64, r)]))
+
+    builder = ir.IRBuilder(function.append_basic_block())
+    _for(builder, ir.Constant(_I64, 0), n, 1, body).ret_void()
+
+
 def _build_decode_columns(module: ir.Module, shape: Shape) -> None:
     """decode_columns(source, n, values, exponents): n halfwords to float32, a step from zero, and exponents (uint8)."""
     byte = ir.IntType(8)
@@ -491,7 +508,18 @@ def _build_least(module: ir.Module, shape: Shape) -> None:
     _for(builder, ir.Constant(_I64, 0), n, shape.columns, body).ret_void()
 
 
-FUNCTIONS = ("mac32", "mac64", "gather", "split", "halves", "decode_rows", "decode_columns", "thresholds", "least")
+FUNCTIONS = (
+    "mac32",
+    "mac64",
+    "gather",
+    "split",
+    "halves",
+    "decode_rows",
+    "decode_columns",
+    "thresholds",
+    "least",
+    "interleave",
+)
 """Names of the kernels, in the order of their addresses."""
 
 
@@ -507,4 +535,5 @@ def build_module(shape: Shape) -> ir.Module:
     _build_decode_columns(module, shape)
     _build_thresholds(module, shape)
     _build_least(module, shape)
+    _build_interleave(module, shape)
     return module
