@@ -38,7 +38,7 @@ def test_spoiled_files(data: bytes) -> None:
 
 @pytest.mark.slow
 @given(spoiled(ORIGINALS))
-@settings(max_examples=20_000, **CALM)
+@settings(max_examples=10_000, **CALM)
 def test_many_spoiled_files(data: bytes) -> None:
     survives(data, text=True)
 

@@ -82,6 +82,7 @@ def test_linking_moves_constants() -> None:
     assert [float(w.flat[0]) for w in weights] == [2.0, 3.0]
     assert len(joined.relocations) == 6
     assert sum(s.name.startswith("K") for s in joined.symbols) == 6
+    assert joined.ident.kernel_names == (*twos.ident.kernel_names, *threes.ident.kernel_names)
 
 
 def test_linking_chains_surfaces_by_name() -> None:

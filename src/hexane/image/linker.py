@@ -141,5 +141,7 @@ def _shifted(task: Task, shift: int) -> Task:
 
 
 def _joined_ident(images: Sequence[Image]) -> Ident:
-    names = dict.fromkeys(name for image in images for name in image.ident.kernel_names)
-    return replace(images[0].ident, kernel_names=tuple(names))
+    """The first program's identification with the kernel names of all; constants that are stored once count once."""
+    by_const = {image.const: image.ident.kernel_names for image in reversed(images)}
+    order = dict.fromkeys(image.const for image in images)
+    return replace(images[0].ident, kernel_names=tuple(name for const in order for name in by_const[const]))
