@@ -93,6 +93,11 @@ class Fragment:
 
     def add(self, plan: Plan) -> Plan:
         self.plans.append(plan)
+        reasons = list(plan.kernel.inferred) if plan.kernel is not None else []
+        if plan.unit == "NE" and not plan.unicast and not {plan.kh, plan.kw} <= {1, 3}:
+            reasons.append(f"a kernel of {plan.kh} x {plan.kw}")  # §14.4
+        if reasons:
+            plan.evidence, plan.note = Evidence.INFERRED, "; ".join(reasons)
         return plan
 
     def constant(self, data: bytes) -> Buffer:

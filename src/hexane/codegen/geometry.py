@@ -6,6 +6,7 @@ L2_BYTES = 0x200000
 KERNEL_BYTES = 0x10000  # per core and task, as soon as a map has more than one patch (§7.6)
 SMALL_KERNEL_BYTES = 0x14040  # largest stream of a small-source task (§4.3, Cfg bit 2)
 PATCH_PIXELS = 128
+PATCH_BYTES = 256  # 8-bit maps: twice as many pixels (logical_not of 64x64 has patches of 64x4)
 
 
 def up(value: int, unit: int) -> int:
@@ -41,13 +42,13 @@ def output_group(lanes: int, *, small: bool, transposed: bool) -> int:
     return min(ceil_log2(lanes), cap)
 
 
-def patch_count(width: int, height: int, s: int) -> int:
-    return ceil_div(width, PATCH_PIXELS >> s) * ceil_div(height, 1 << s)
+def patch_count(width: int, height: int, s: int, pixels: int = PATCH_PIXELS) -> int:
+    return ceil_div(width, pixels >> s) * ceil_div(height, 1 << s)
 
 
-def largest_shape(width: int, height: int) -> int:
+def largest_shape(width: int, height: int, pixels: int = PATCH_PIXELS) -> int:
     """ShMax: the patch height (log2) that covers the output with the fewest patches, the smallest on a tie."""
-    return min(range(5), key=lambda s: (patch_count(width, height, s), s))
+    return min(range(5), key=lambda s: (patch_count(width, height, s, pixels), s))
 
 
 def is_small_source(width: int, height: int, kernel_bytes_per_core: int) -> bool:
@@ -55,13 +56,15 @@ def is_small_source(width: int, height: int, kernel_bytes_per_core: int) -> bool
     return width <= 8 and height <= 8 and kernel_bytes_per_core <= SMALL_KERNEL_BYTES
 
 
-def work_shape(wout: int, hout: int, coefficients_per_core: int, moved_bytes: int) -> tuple[int, int, int]:
+def work_shape(
+    wout: int, hout: int, coefficients_per_core: int, moved_bytes: int, pixels: int = PATCH_PIXELS
+) -> tuple[int, int, int]:
     """(ShPref, ShMin, ShMax) of a task that is neither small-source, locked nor a transposing copy (§4.3.1).
 
     The large patch is enforced when streaming all coefficients once per one-row patch costs more than moving the
     surfaces; ``moved_bytes`` counts 0 for a side that stays in L2.
     """
-    s = largest_shape(wout, hout)
+    s = largest_shape(wout, hout, pixels)
     one_row_patches = hout * ceil_div(wout, PATCH_PIXELS)
     if 4.5 * one_row_patches * coefficients_per_core >= moved_bytes:
         return (s, s, s)

@@ -87,6 +87,7 @@ class Kernel:
     source: Buffer | None = None
     offset: int = 0
     name: str | None = None
+    inferred: tuple[str, ...] = ()  # what of the layout follows by analogy only
 
     @property
     def bytes_read(self) -> int:

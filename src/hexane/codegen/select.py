@@ -25,6 +25,7 @@ FAMILIES = (
     "reduce",
     "softmax",
     "norm",
+    "compare",
     "shape",
 )
 """The recipe files, loaded at the first selection. A new family adds its name here."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 from hexane.codegen import l2
 from hexane.codegen.geometry import (
     L2_BYTES,
+    PATCH_BYTES,
+    PATCH_PIXELS,
     ceil_div,
     cores_log2,
     is_small_source,
@@ -74,7 +76,8 @@ def choose_shape(plan: Plan, *, weighted: bool = False, kernel_bytes: int = 0) -
         return
     per_output = (plan.unicast or plan.c) * plan.kh * plan.kw
     coefficients = max(2, lanes_of(plan)) * per_output * plan.groups
-    plan.shape = work_shape(plan.wout, plan.hout, coefficients, moved_bytes(plan))
+    pixels = PATCH_PIXELS if plan.in_format or plan.out_format else PATCH_BYTES
+    plan.shape = work_shape(plan.wout, plan.hout, coefficients, moved_bytes(plan), pixels)
 
 
 def lock_shape(plan: Plan, *, pe: Plan | None = None) -> None:
@@ -117,7 +120,7 @@ def ne_source(plan: Plan, base: int, *, keep: bool = False, alias: int = STARTS)
     rows = plan.h
     streams = plan.dst is not None
     result = strip_bytes(plan, channel) if streams else 0
-    pad = l2.ne_pad(row, plan.h, plan.shape, plan.w, small=plan.small_source, stride=plan.sy)
+    pad = l2.ne_pad(row, plan.h, plan.shape, plan.w * element // 2, small=plan.small_source, stride=plan.sy)
     if plan.out_trans and plan.unicast and plan.shape[1] < plan.shape[0]:
         pad = 0
     if plan.h * (row + pad) + result + base > L2_BYTES and not keep and plan.hout > 1:

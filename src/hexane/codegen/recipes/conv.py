@@ -218,7 +218,7 @@ def _plan(x: Tensor, y: Tensor, n: int, window: Window, epilogue: Epilogue, *, b
 def packed(layout: KernelLayout, weights: np.ndarray, bias: np.ndarray | None, epilogue: Epilogue) -> Kernel:
     """The block's streams."""
     made = pack(layout, weights, bias=bias, table=epilogue.table)
-    return Kernel(made.data, made.offsets, made.sizes, sparse=layout.sparse)
+    return Kernel(made.data, made.offsets, made.sizes, sparse=layout.sparse, inferred=layout.inferred)
 
 
 def _dense(

@@ -1,0 +1,183 @@
+"""Comparisons and rounding: differences of pairs through step tables, fraction and integer tables (appendix A)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hexane.codegen import l2, tasks
+from hexane.codegen.fragment import Fragment, Tensor
+from hexane.codegen.geometry import L2_BYTES, cores_log2, is_small_source, pe_patch
+from hexane.codegen.plan import Evidence, Kernel, Plan, Region
+from hexane.codegen.recipes import unary
+from hexane.codegen.recipes.elementwise import OPERATIONS, combine, tensor_for
+from hexane.codegen.recipes.registry import Context, need_fp16, recipe
+from hexane.codegen.tables import lookup_table
+from hexane.errors import UnsupportedError
+from hexane.kernels import KernelLayout, pack
+
+if TYPE_CHECKING:
+    from hexane.graph.ir import Op
+
+TABLE_8BIT = 0x120000
+INT8_KERNEL = 0x81
+
+COMPARISONS = {
+    "less": ("below_zero", False),
+    "greater": ("below_zero", True),
+    "equal": ("equals_zero", False),
+    "not_equal": ("not_zero", False),
+    "greater_equal": ("below_zero", False),
+    "less_equal": ("below_zero", True),
+}
+"""Table on x - y, and whether the operands change places; the last two are the negation of the table's result."""
+NEGATED = ("greater_equal", "less_equal")
+
+
+@recipe(*COMPARISONS)
+def comparison(ops: Sequence[Op], context: Context) -> Fragment:
+    """less, greater, equal ... of two tensors: pairs in L2, their difference, a step table to bytes."""
+    (op,) = ops
+    need_fp16(op.arg("x"), op.arg("y"))
+    out = context.tensor(op.output)
+    made = Fragment()
+    x, y = (tensor_for(op.arg(name), context, made) for name in ("x", "y"))
+    if out.n > 1 or not x.shape == y.shape == out.shape:
+        x, y = (_widened(made, t, out) for t in (x, y))
+    table, swapped = COMPARISONS[op.type]
+    if swapped:
+        x, y = y, x
+    target = out
+    if op.type in NEGATED:
+        target = Tensor(made.workspace(out.bytes), *out.shape, out.element)
+    for n in range(out.n):
+        _compare(made, _image(x, n), _image(y, n), _image(target, n), table)
+    if target is not out:
+        plan = unary.copy_of(target)
+        plan.out_format = 0
+        unary.set_table(plan, "equals_zero")
+        made.add(unary.ne_stream(plan, target, out))
+    if op.type != "less" or made.constants or out.n > 1:
+        made.evidence(Evidence.INFERRED, "a comparison other than less of two tensors")
+    return made
+
+
+def _image(x: Tensor, n: int) -> Tensor:
+    return replace(x, n=1, offset=x.offset + n * x.batch)
+
+
+def _widened(made: Fragment, x: Tensor, out: Tensor) -> Tensor:
+    """The operand at the size of the result, through scratch."""
+    if x.shape == out.shape:
+        return x
+    zero = made.plain_constant(np.zeros((1, 1, 1, 1), np.float16))
+    wide = Tensor(made.workspace(2 * out.n * out.c * out.h * max(64, out.w * 2) * 2), *out.shape)
+    if x.n != out.n:
+        raise UnsupportedError("an operand that is broadcast along the batch")
+    from hexane.codegen.recipes.elementwise import broadcast_bits, widen
+
+    del zero
+    plan = Plan("PE", w=out.w, h=out.h, c=out.c, groups=out.n, kind=2, broadcast1=broadcast_bits(x, out))
+    widen(made, plan, x, wide)
+    return wide
+
+
+def _compare(made: Fragment, x: Tensor, y: Tensor, out: Tensor, table: str) -> None:
+    """T0, T1: the operands as pairs of channels in L2; T2: +1, -1 per pair and the table (appendix A, less)."""
+    channel = l2.channel_stride(x.w)
+    block = 2 * x.c * channel
+    row = block + (l2.pe_pad(block, channel) if x.h > 1 else 0)
+    size = x.h * row
+    if size + x.h * (x.c * l2.ne_window(x.w) + 0x50) + 0x1000 > L2_BYTES:
+        raise UnsupportedError(f"a comparison of {x.c} x {x.h} x {x.w} values does not fit the engine's 2 MiB buffer")
+    for i, (tensor, place) in enumerate(((y, 1), (x, 0))):
+        plan = unary.copy_of(tensor)
+        plan.src = tensor.dma()
+        tasks.choose_shape(plan)
+        tasks.ne_source(plan, size, alias=tasks.STARTS if i == 0 else 0)
+        tasks.stays(plan, Region(place * channel, 2 * channel, row, block))
+        plan.holds = True
+        made.add(plan)
+    pair = Plan("NE", w=x.w, h=x.h, c=2 * x.c, cout=x.c, unicast=2, mac=TABLE_8BIT, kernel_config=INT8_KERNEL)
+    pair.out_format = 0
+    pair.cores_log2 = cores_log2(x.c)
+    layout = KernelLayout(x.c, 2, unicast=True, cores=1 << pair.cores_log2, dtype="int8", table=True)
+    weights = np.tile(np.array([1, -1], np.int8).reshape(1, 2, 1, 1), (x.c, 1, 1, 1))
+    packed = pack(layout, weights, table=lookup_table(table))
+    pair.kernel = Kernel(packed.data, packed.offsets, packed.sizes)
+    pair.tables = (table,)
+    pair.dst = out.dma()
+    tasks.choose_shape(pair)
+    if is_small_source(x.w, x.h, 0) and x.h * x.w > 1:
+        pair.shape = (pair.shape[2],) * 3
+    tasks.resident(pair, Region(0, channel, row, block), l2.ALIAS_NE_RESULT)
+    pair.result, pair.result_config = Region(size), l2.RESIDENT | 0xA
+    made.add(pair)
+
+
+@recipe("floor", "ceil")
+def floor(ops: Sequence[Op], context: Context) -> Fragment:
+    """floor: integer part minus (fraction below zero); ceil is -floor(-x)."""
+    (op,) = ops
+    need_fp16(op.arg("x"))
+    x, out = context.tensor(op.arg("x")), context.tensor(op.output)
+    made = Fragment()
+    if op.type == "floor" and x.n == x.h == x.w == 1:
+        _floor_vector(made, x, out)
+        return made
+    source = x
+    if op.type == "ceil":
+        source = _negative(made, x, Tensor(made.workspace(x.bytes), *x.shape))
+    target = out if op.type == "floor" else Tensor(made.workspace(x.bytes), *x.shape)
+    parts = {}
+    for table, place in (("fraction", source), ("below_zero", None), ("integer", source)):
+        plan = unary.copy_of(x)
+        unary.set_table(plan, table)
+        parts[table] = Tensor(made.workspace(x.bytes), *x.shape)
+        made.add(unary.ne_stream(plan, place or parts["fraction"], parts[table]))
+    combine(made, "sub", parts["integer"], parts["below_zero"], target)
+    if op.type == "ceil":
+        _negative(made, target, out)
+    made.evidence(Evidence.INFERRED, "rounding through scratch")
+    return made
+
+
+def _negative(made: Fragment, x: Tensor, out: Tensor) -> Tensor:
+    plan = Plan("PE", w=x.w, h=x.h, c=x.c, groups=x.n, kind=2, scale=0xBC00)
+    made.add(unary.pe_stream(plan, x, out))
+    return out
+
+
+def _floor_vector(made: Fragment, x: Tensor, out: Tensor) -> None:
+    """Channels of one pixel: four tasks on vectors turned into rows (appendix A, floor)."""
+    line = l2.channel_stride(x.c)
+    first, second = (Region(base, line, line, line) for base in (0, line))
+    fraction = tasks.copy_plan(x.c, 1, 1, out_trans=True)
+    unary.set_table(fraction, "fraction")
+    fraction.src = x.dma()
+    tasks.choose_shape(fraction)
+    tasks.ne_source(fraction, 2 * line, keep=True)
+    tasks.stays(fraction, second)
+    below = tasks.copy_plan(1, 1, x.c)
+    unary.set_table(below, "below_zero")
+    tasks.choose_shape(below)
+    tasks.resident(below, second, l2.ALIAS_NE_RESULT)
+    tasks.stays(below, first, alias=0)
+    whole = tasks.copy_plan(x.c, 1, 1, out_trans=True)
+    unary.set_table(whole, "integer")
+    whole.shape = fraction.shape
+    tasks.resident(whole, replace(fraction.source, group=0), 0)
+    tasks.stays(whole, second, alias=0)
+    difference = Plan("PE", c=x.c, kind=3, src2_format=2, pe=OPERATIONS["sub"], transpose1=True, transpose2=True)
+    difference.patch = pe_patch(1, 1, operands=2)
+    difference.dst = out.dma()
+    tasks.resident(difference, second, l2.ALIAS_NE_RESULT)
+    difference.source2 = first
+    tasks.streams_out(difference, 2 * line, alias=0)
+    for plan in (fraction, below, whole):
+        plan.holds = True
+        made.add(plan)
+    made.add(difference)
