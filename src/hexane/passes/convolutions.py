@@ -1,0 +1,241 @@
+"""Convolutions within the engine's window: stride 1 or 2, no dilation, at most 7 wide and 29 tall."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hexane.graph.ops.conv import conv_geometry
+from hexane.passes.rewriting import array_of, as_dtype, is_static, sweep
+from hexane.passes.transposed import dilated
+
+if TYPE_CHECKING:
+    from hexane.graph.builder import GraphBuilder
+    from hexane.graph.ir import Function, Op, Value
+
+WIDEST = 7
+TALLEST = 29
+LONGEST_STRIDE = 2
+LARGEST_PAD = 31
+
+
+def legalise_convolutions(function: Function) -> int:
+    """Bring kernels and strides within the task's fields: zeros for dilation, channels for long strides and kernels."""
+    return sum(sweep(function, {"conv": rule}) for rule in (_raise_rank, _strides, _dilation, _swap, _tall, _wide))
+
+
+def _shape_of(op: Op) -> tuple[tuple[int, ...], tuple[int, ...], list[tuple[int, int]], tuple[int, ...]]:
+    """Strides, dilations, pads, result extents."""
+    return conv_geometry(
+        op.inputs["x"].shape,
+        op.inputs["weight"].shape,
+        op.arg("strides"),
+        op.arg("pad_type"),
+        op.arg("pad"),
+        op.arg("dilations"),
+    )
+
+
+def _plain(op: Op) -> bool:
+    x, weight = op.inputs["x"], op.inputs["weight"]
+    return weight.is_constant and is_static(x) and len(x.shape) == 4
+
+
+def _bias(op: Op) -> dict[str, Any]:
+    return {"bias": op.inputs["bias"]} if "bias" in op.inputs else {}
+
+
+def _flat(pads: Any) -> list[int]:
+    return [int(w) for pair in pads for w in pair]
+
+
+def _raise_rank(op: Op, b: GraphBuilder) -> Value | None:
+    """A convolution over [N, C, L] as one over [N, C, 1, L]."""
+    x, weight = op.inputs["x"], op.inputs["weight"]
+    if len(x.shape) != 3 or not weight.is_constant or not is_static(x):
+        return None
+    steps, spread, pads, _ = _shape_of(op)
+    made = b.conv(
+        x=b.expand_dims(x=x, axes=[2]),
+        weight=weight.data[:, :, None, :],
+        **_bias(op),
+        strides=[1, *steps],
+        dilations=[1, *spread],
+        pad_type="custom",
+        pad=[0, 0, *pads[0]],
+        groups=op.arg("groups"),
+    )
+    return b.squeeze(x=made, axes=[2])
+
+
+def _strides(op: Op, b: GraphBuilder) -> Value | None:
+    """A stride beyond 2: pixels of one stride become channels (dense), or every step-th result is kept (depthwise)."""
+    if not _plain(op):
+        return None
+    steps, spread, pads, out = _shape_of(op)
+    if max(steps) <= LONGEST_STRIDE:
+        return None
+    weight = op.inputs["weight"]
+    pointwise = weight.shape[2:] == (1, 1) and not any(map(any, pads))
+    if op.arg("groups") == 1 and steps[0] == steps[1] and not pointwise:
+        return _stride_to_channels(op, steps[0], spread, pads, out, b)
+    if pointwise:  # only every step-th pixel counts
+        kept = b.slice_by_index(
+            x=op.inputs["x"], begin=[0] * 4, end=list(op.inputs["x"].shape), stride=[1, 1, *map(int, steps)]
+        )
+        return b.conv(x=kept, weight=weight, **_bias(op), groups=op.arg("groups"))
+    part = [2 if s % 2 == 0 else 1 for s in steps]
+    # as many results as the last kept one needs
+    extents: list[int] = []
+    sides = zip(op.inputs["x"].shape[2:], weight.shape[2:], spread, steps, pads, out)
+    for extent, k, d, step, (before, _), count in sides:
+        last = (count - 1) * step + (k - 1) * d + 1
+        extents += [before, last - before - extent]
+    if min(extents) < 0:
+        extents = _flat(pads)
+    dense = b.conv(
+        x=op.inputs["x"],
+        weight=weight,
+        **_bias(op),
+        strides=part,
+        dilations=list(spread),
+        pad_type="custom",
+        pad=extents,
+        groups=op.arg("groups"),
+    )
+    begin, end = [0, 0, 0, 0], list(dense.shape)
+    jump = [1, 1, steps[0] // part[0], steps[1] // part[1]]
+    for axis in (2, 3):
+        end[axis] = (out[axis - 2] - 1) * jump[axis] + 1
+    return b.slice_by_index(x=dense, begin=begin, end=end, stride=jump)
+
+
+def _stride_to_channels(
+    op: Op, s: int, spread: tuple[int, ...], pads: list[tuple[int, int]], out: tuple[int, ...], b: GraphBuilder
+) -> Value:
+    x, weight = op.inputs["x"], dilated(array_of(op.inputs["weight"]), spread)  # type: ignore[arg-type]
+    taps = [-(-k // s) for k in weight.shape[2:]]
+    widths = []
+    crop = []
+    for extent, t, count, (before, _) in zip(x.shape[2:], taps, out, pads):
+        total = (count - 1 + t) * s
+        widths += [before, max(0, total - before - extent)]
+        crop.append(min(extent, total - before))
+    if crop != list(x.shape[2:]):
+        x = b.slice_by_size(x=x, begin=[0] * 4, size=[*x.shape[:2], *crop])
+    if any(widths):
+        x = b.pad(x=x, pad=[0, 0, 0, 0, *widths], mode="constant", constant_val=0.0)
+    folded = b.pixel_unshuffle(x=x, downscale_factor=s)
+    cout, cin = weight.shape[:2]
+    full = np.zeros((cout, cin, taps[0] * s, taps[1] * s))
+    full[:, :, : weight.shape[2], : weight.shape[3]] = weight
+    kernel = full.reshape(cout, cin, taps[0], s, taps[1], s).transpose(0, 1, 3, 5, 2, 4)
+    kernel = kernel.reshape(cout, cin * s * s, *taps)
+    return b.conv(x=folded, weight=as_dtype(kernel, op.inputs["weight"]), **_bias(op))
+
+
+def _dilation(op: Op, b: GraphBuilder) -> Value | None:
+    """Zeros between the taps: the engine has no dilation (spec/engine-h13 §14.3)."""
+    if not _plain(op):
+        return None
+    steps, spread, pads, _ = _shape_of(op)
+    size = op.inputs["weight"].shape[2:]
+    if all(d == 1 or k == 1 for d, k in zip(spread, size)):
+        return None
+    weight = as_dtype(dilated(array_of(op.inputs["weight"]), spread), op.inputs["weight"])  # type: ignore[arg-type]
+    return b.conv(
+        x=op.inputs["x"],
+        weight=weight,
+        **_bias(op),
+        strides=list(steps),
+        pad_type="custom",
+        pad=_flat(pads),
+        groups=op.arg("groups"),
+    )
+
+
+def _swap(op: Op, b: GraphBuilder) -> Value | None:
+    """A kernel wider than 7 and no taller: rows and columns change places, since height reaches 29."""
+    if not _plain(op):
+        return None
+    steps, _, pads, _ = _shape_of(op)
+    weight = op.inputs["weight"]
+    kh, kw = weight.shape[2:]
+    if kw <= WIDEST or kh > WIDEST or _native_wide(op, steps):
+        return None
+    made = b.conv(
+        x=b.transpose(x=op.inputs["x"], perm=[0, 1, 3, 2]),
+        weight=np.ascontiguousarray(weight.data.transpose(0, 1, 3, 2)),
+        **_bias(op),
+        strides=list(steps[::-1]),
+        pad_type="custom",
+        pad=_flat(pads[::-1]),
+        groups=op.arg("groups"),
+    )
+    return b.transpose(x=made, perm=[0, 1, 3, 2])
+
+
+def _native_wide(op: Op, steps: tuple[int, ...]) -> bool:
+    """The two-column form of a depthwise 1 x k up to 13 (spec/engine-h13 §9.8)."""
+    weight = op.inputs["weight"].shape
+    depthwise = op.arg("groups") == op.inputs["x"].shape[1] == weight[0]
+    known = weight[3] == 9 or "bias" in op.inputs
+    return (
+        depthwise
+        and weight[2] == 1
+        and weight[3] <= 13
+        and tuple(steps) == (1, 1)
+        and known
+        and op.arg("x").shape[0] == 1
+    )
+
+
+def _tall(op: Op, b: GraphBuilder) -> Value | None:
+    return _stacked(op, 2, TALLEST, b)
+
+
+def _wide(op: Op, b: GraphBuilder) -> Value | None:
+    if _plain(op) and _native_wide(op, _shape_of(op)[0]):
+        return None
+    return _stacked(op, 3, WIDEST, b)
+
+
+def _stacked(op: Op, axis: int, limit: int, b: GraphBuilder) -> Value | None:
+    """A longer kernel: shifted copies of the map side by side as channels, so that one accumulator still sums all."""
+    if not _plain(op) or op.arg("groups") != 1:
+        return None
+    weight = array_of(op.inputs["weight"])
+    assert weight is not None
+    k = weight.shape[axis]
+    steps, _, pads, out = _shape_of(op)
+    if k <= limit:
+        return None
+    count = -(-k // limit)
+    part = -(-k // count)
+    x, (before, _), stride = op.inputs["x"], pads[axis - 2], steps[axis - 2]
+    length = (out[axis - 2] - 1) * stride + part
+    reach = length + (count - 1) * part
+    after = max(0, reach - before - x.shape[axis])
+    if before or after:
+        widths = [0] * 8
+        widths[2 * axis], widths[2 * axis + 1] = before, after
+        x = b.pad(x=x, pad=widths, mode="constant", constant_val=0.0)
+    shifted, kernels = [], []
+    for i in range(count):
+        begin, size = [0] * 4, list(x.shape)
+        begin[axis], size[axis] = i * part, length
+        shifted.append(b.slice_by_size(x=x, begin=begin, size=size))
+        piece = np.take(weight, range(i * part, min(k, (i + 1) * part)), axis)
+        missing = [(0, 0)] * 4
+        missing[axis] = (0, part - piece.shape[axis])
+        kernels.append(np.pad(piece, missing))
+    left = [(0, 0) if i == axis - 2 else pair for i, pair in enumerate(pads)]
+    return b.conv(
+        x=b.concat(values=tuple(shifted), axis=1),
+        weight=as_dtype(np.concatenate(kernels, 1), op.inputs["weight"]),
+        **_bias(op),
+        strides=list(steps),
+        pad_type="custom",
+        pad=_flat(left),
+    )

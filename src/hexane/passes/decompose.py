@@ -1,0 +1,202 @@
+"""Ops that the engine computes in several steps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hexane.passes.rewriting import Rule, array_of, as_dtype, is_static, known, number_of, sweep
+
+if TYPE_CHECKING:
+    from hexane.graph.builder import GraphBuilder
+    from hexane.graph.ir import Function, Op, Value
+
+
+def decompose(function: Function) -> int:
+    """Write ops without a task of their own (norms, reductions, powers, stack) in ops that have one."""
+    return sweep(function, {name: _for_floats(rule) for name, rule in _RULES.items()})
+
+
+def _for_floats(rule: Rule) -> Rule:
+    """The rule for results that the engine can hold; integers stay as they are."""
+
+    def guarded(op: Op, b: GraphBuilder) -> Value | tuple[Value, ...] | None:
+        return rule(op, b) if op.outputs[0].dtype in ("fp16", "fp32") else None
+
+    return guarded
+
+
+def _local_response_norm(op: Op, b: GraphBuilder) -> Value | None:
+    """x * (k + sum of (s x)^2 over neighbouring channels)^-beta with s = sqrt(alpha / size).
+
+    The sum over a window of channels is a 1x1 convolution with a band of ones. Scaling before squaring keeps the
+    squares inside fp16 and the engine's accumulator.
+    """
+    x, size = op.inputs["x"], op.arg("size")
+    alpha, beta, k = op.arg("alpha"), op.arg("beta"), op.arg("k")
+    if len(x.shape) != 4 or alpha < 0 or k <= 0:
+        return None
+    channels = x.shape[1]
+    before = (size - 1) // 2
+    index = np.arange(channels)
+    distance = index[None, :] - index[:, None]  # input channel minus output channel
+    band = ((distance >= -before) & (distance < size - before)).astype(np.float64)
+    squares = b.square(x=b.mul(x=x, y=float(np.sqrt(alpha / size))))
+    weight = as_dtype(band.reshape(channels, channels, 1, 1), x)
+    total = b.conv(x=squares, weight=weight, bias=as_dtype(np.full(channels, k), x))
+    return b.mul(x=x, y=b.pow(x=total, y=-float(beta)))
+
+
+def _l2_norm(op: Op, b: GraphBuilder) -> Value:
+    """x / sqrt(sum of squares + epsilon) over all axes but the first ones."""
+    x = op.inputs["x"]
+    axes = list(range(max(len(x.shape) - 3, 0), len(x.shape)))
+    total = b.reduce_sum_square(x=x, axes=axes, keep_dims=True)
+    return b.mul(x=x, y=b.rsqrt(x=total, epsilon=float(op.arg("epsilon"))))
+
+
+def _pow(op: Op, b: GraphBuilder) -> Value | None:
+    """x to 1, 2, 0.5, -1 and -0.5 have ops of their own."""
+    exponent = number_of(op.inputs["y"])
+    x = op.inputs["x"]
+    if exponent is None or x.is_constant or x.shape != op.output.shape:
+        return None
+    if exponent == 1.0 and not op.output.is_output:
+        return x
+    if exponent == 2.0:
+        return b.square(x=x)
+    if exponent == 0.5:
+        return b.sqrt(x=x)
+    if exponent == 3.0:
+        return b.mul(x=b.square(x=x), y=x)
+    return None
+
+
+def _real_div(op: Op, b: GraphBuilder) -> Value | None:
+    """v / x with a constant v is v times the inverse."""
+    x, y = op.inputs["x"], op.inputs["y"]
+    if not x.is_constant or y.is_constant or x.dtype not in ("fp16", "fp32"):
+        return None
+    inverse = b.inverse(x=y, epsilon=0.0)
+    if number_of(x) == 1.0 and y.shape == op.output.shape:
+        return inverse
+    return b.mul(x=inverse, y=x)
+
+
+def _reduce_min(op: Op, b: GraphBuilder) -> Value:
+    """-max(-x): the engine reduces by sum and maximum."""
+    largest = b.reduce_max(x=b.mul(x=op.inputs["x"], y=-1.0), axes=_axes(op), keep_dims=op.arg("keep_dims"))
+    return b.mul(x=largest, y=-1.0)
+
+
+def _axes(op: Op) -> list[int]:
+    axes = op.arg("axes")
+    return list(range(len(op.inputs["x"].shape)) if axes is None else axes)
+
+
+def _reduce_l1(op: Op, b: GraphBuilder) -> Value:
+    return b.reduce_sum(x=b.abs(x=op.inputs["x"]), axes=_axes(op), keep_dims=op.arg("keep_dims"))
+
+
+def _reduce_l2(op: Op, b: GraphBuilder) -> Value:
+    total = b.reduce_sum_square(x=op.inputs["x"], axes=_axes(op), keep_dims=op.arg("keep_dims"))
+    return b.sqrt(x=total)
+
+
+def _reduce_log_sum(op: Op, b: GraphBuilder) -> Value:
+    return b.log(x=b.reduce_sum(x=op.inputs["x"], axes=_axes(op), keep_dims=op.arg("keep_dims")))
+
+
+def _reduce_log_sum_exp(op: Op, b: GraphBuilder) -> Value:
+    """log of the sum of exp(x - m), plus m, with m the maximum."""
+    x, axes = op.inputs["x"], _axes(op)
+    largest = b.reduce_max(x=x, axes=axes, keep_dims=True)
+    total = b.reduce_sum(x=b.exp(x=b.sub(x=x, y=largest)), axes=axes, keep_dims=True)
+    result = b.add(x=b.log(x=total), y=largest)
+    return result if op.arg("keep_dims") else b.reshape(x=result, shape=list(op.output.shape))
+
+
+def _stack(op: Op, b: GraphBuilder) -> Value | None:
+    """concat along a new axis."""
+    values = op.inputs["values"]
+    if not all(is_static(v) for v in values):
+        return None
+    rank = len(values[0].shape) + 1
+    axis = op.arg("axis") % rank
+    return b.concat(values=tuple(b.expand_dims(x=v, axes=[axis]) for v in values), axis=axis)
+
+
+def _reverse(op: Op, b: GraphBuilder) -> Value | None:
+    """One slice per element in the opposite order, for short axes."""
+    x, axes = op.inputs["x"], op.arg("axes")
+    if not is_static(x) or x.dtype not in ("fp16", "fp32"):
+        return None
+    rank = len(x.shape)
+    chosen = range(rank) if axes is None else [a % rank for a in axes]
+    if any(x.shape[a] > 16 for a in chosen):
+        return None
+    for axis in chosen:
+        parts = []
+        for i in reversed(range(x.shape[axis])):
+            begin, size = [0] * rank, list(x.shape)
+            begin[axis], size[axis] = i, 1
+            parts.append(b.slice_by_size(x=x, begin=begin, size=size))
+        x = b.concat(values=tuple(parts), axis=axis)
+    return x
+
+
+def _open_clip(op: Op, b: GraphBuilder) -> Value | None:
+    """clip to one open side is a maximum or a minimum."""
+    low, high = op.arg("alpha"), op.arg("beta")
+    x = op.inputs["x"]
+    if not known(low, high) or x.dtype not in ("fp16", "fp32"):
+        return None
+    if low <= -65504.0 and high < 65504.0:
+        return b.minimum(x=x, y=float(high))
+    if high >= 65504.0 and low > -65504.0:
+        return b.maximum(x=x, y=float(low))
+    return None
+
+
+def _tile(op: Op, b: GraphBuilder) -> Value | None:
+    """A tile of a longer axis is a concat of copies."""
+    x, reps = op.inputs["x"], op.arg("reps")
+    if not known(reps) or not is_static(x):
+        return None
+    if all(r == 1 or extent == 1 for r, extent in zip(reps, x.shape)):
+        return None
+    if any(r > 32 and extent > 1 for r, extent in zip(reps, x.shape)):
+        return None
+    for axis, (r, extent) in enumerate(zip(reps, x.shape)):
+        if r > 1 and extent > 1:
+            x = b.concat(values=(x,) * r, axis=axis)
+    rest = [r if extent == 1 else 1 for r, extent in zip(reps, op.inputs["x"].shape)]
+    return b.tile(x=x, reps=rest) if any(r > 1 for r in rest) else x
+
+
+def _sub_constant_first(op: Op, b: GraphBuilder) -> Value | None:
+    """v - x with v per channel is v + (-1) x: both have verified tasks."""
+    x, y = op.inputs["x"], op.inputs["y"]
+    data = array_of(x)
+    if data is None or y.is_constant or y.dtype not in ("fp16", "fp32"):
+        return None
+    return b.add(x=b.mul(x=y, y=-1.0), y=x)
+
+
+_RULES = {
+    "local_response_norm": _local_response_norm,
+    "l2_norm": _l2_norm,
+    "pow": _pow,
+    "real_div": _real_div,
+    "reduce_min": _reduce_min,
+    "reduce_l1_norm": _reduce_l1,
+    "reduce_l2_norm": _reduce_l2,
+    "reduce_log_sum": _reduce_log_sum,
+    "reduce_log_sum_exp": _reduce_log_sum_exp,
+    "stack": _stack,
+    "reverse": _reverse,
+    "sub": _sub_constant_first,
+    "clip": _open_clip,
+    "tile": _tile,
+}

@@ -1,0 +1,91 @@
+"""The order of the passes, and how they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from hexane.errors import UsageError
+from hexane.graph.rewrite import clone, remove_dead
+
+if TYPE_CHECKING:
+    from hexane.graph.ir import Function, Graph
+
+Pass = Callable[["Function"], int]
+"""Changes a function in place; returns how many ops it changed. Its docstring says what for."""
+
+OnPass = Callable[[str, "Graph", int], None]
+
+
+def available() -> dict[str, Pass]:
+    """Every pass by name, in the order in which they run."""
+    from hexane.passes import (
+        activations,
+        common,
+        convolutions,
+        decompose,
+        folding,
+        identities,
+        normalization,
+        padding,
+        pooling,
+        precision,
+        products,
+        resampling,
+        reshapes,
+        scaling,
+        transposed,
+        views,
+    )
+
+    return {
+        "fold_constants": folding.fold_constants,
+        "remove_identities": identities.remove_identities,
+        "recognise_activations": activations.recognise_activations,
+        "recognise_norms": normalization.recognise_norms,
+        "fold_norms": normalization.fold_norms,
+        "fold_scales": scaling.fold_scales,
+        "fold_padding": padding.fold_padding,
+        "decompose_activations": activations.decompose_activations,
+        "decompose": decompose.decompose,
+        "pools": pooling.legalise_pools,
+        "resampling": resampling.legalise_resampling,
+        "transposed_convolutions": transposed.legalise_transposed,
+        "products": products.legalise_products,
+        "convolutions": convolutions.legalise_convolutions,
+        "views": views.legalise_views,
+        "cancel": reshapes.cancel_moves,
+        "fold_constants_again": folding.fold_constants,
+        "common_subexpressions": common.share_common,
+        "half_precision": precision.to_half,
+        "remove_identities_again": identities.remove_identities,
+    }
+
+
+def run(graph: Graph, passes: Iterable[str] | None = None, on_pass: OnPass | None = None) -> Graph:
+    """A copy of the graph after the passes; the graph itself stays as it is.
+
+    Parameters
+    ----------
+    graph : any graph; functions are treated one by one.
+    passes : names from ``available()``, all of them in their order when None.
+    on_pass : called after each pass with its name, the graph so far and how many ops changed (``--dump-passes``).
+
+    Raises
+    ------
+    UsageError : a name that no pass has.
+    """
+    known = available()
+    names = list(known) if passes is None else list(passes)
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise UsageError(f"there is no pass {unknown[0]!r}", hint=f"there are {', '.join(known)}")
+    result = clone(graph)
+    for name in names:
+        changed = 0
+        for function in result.functions.values():
+            changed += known[name](function)
+            remove_dead(function)
+        if on_pass is not None:
+            on_pass(name, result, changed)
+    return result

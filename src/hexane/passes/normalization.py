@@ -1,0 +1,148 @@
+"""Norms: found where a network spells them out, folded where their statistics are constants."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hexane.passes.rewriting import array_of, as_dtype, number_of, only_user, operand_and_constant, sweep
+from hexane.passes.scaling import scaled
+
+if TYPE_CHECKING:
+    from hexane.graph.builder import GraphBuilder
+    from hexane.graph.ir import Function, Op, Value
+
+
+def recognise_norms(function: Function) -> int:
+    """Find layer_norm spelled out as mean, difference, mean square, root, quotient: the engine's own fused chain."""
+    return sweep(function, {"real_div": _layer_norm, "mul": _layer_norm}) + sweep(function, {"add": _affine})
+
+
+def _layer_norm(op: Op, b: GraphBuilder) -> Value | None:
+    """(x - mean) / sqrt(mean((x - mean)^2) + epsilon), or times rsqrt of the same."""
+    for left, right in (("x", "y"), ("y", "x")):
+        if op.type == "real_div" and left == "y":
+            break
+        centred, root = op.inputs[left].op, op.inputs[right].op
+        if centred is None or root is None or centred.type != "sub":
+            continue
+        wanted = "sqrt" if op.type == "real_div" else "rsqrt"
+        if root.type != wanted:
+            continue
+        found = _variance(root)
+        if found is None:
+            continue
+        variance, epsilon = found
+        x, mean = centred.inputs["x"], centred.inputs["y"].op
+        if mean is None or mean.type != "reduce_mean" or mean.inputs["x"] is not x or not mean.arg("keep_dims"):
+            continue
+        axes = _axes(mean)
+        if not _is_variance(variance, op.inputs[left], axes):
+            continue
+        return b.layer_norm(x=x, axes=axes, epsilon=epsilon)
+    return None
+
+
+def _variance(root: Op) -> tuple[Op, float] | None:
+    """(the op that makes the variance, epsilon) under a root."""
+    inner = root.inputs["x"].op
+    extra = root.arg("epsilon") if root.type == "rsqrt" else 0.0
+    if inner is None:
+        return None
+    if inner.type == "add":
+        found = operand_and_constant(inner)
+        epsilon = None if found is None else number_of(found[1])
+        if found is None or epsilon is None or found[0].op is None:
+            return None
+        return found[0].op, epsilon + (extra if extra > 1e-11 else 0.0)
+    return inner, extra
+
+
+def _axes(op: Op) -> list[int]:
+    rank = len(op.inputs["x"].shape)
+    axes = op.arg("axes")
+    return sorted(a % rank for a in (range(rank) if axes is None else axes))
+
+
+def _is_variance(op: Op, centred: Value, axes: list[int]) -> bool:
+    """mean of the square of ``centred`` over the same axes."""
+    if op.type != "reduce_mean" or not op.arg("keep_dims") or _axes(op) != axes:
+        return False
+    square = op.inputs["x"].op
+    if square is None:
+        return False
+    if square.type == "square":
+        return square.inputs["x"] is centred
+    if square.type == "mul":
+        return square.inputs["x"] is centred and square.inputs["y"] is centred
+    return square.type == "pow" and square.inputs["x"] is centred and number_of(square.inputs["y"]) == 2.0
+
+
+def _affine(op: Op, b: GraphBuilder) -> Value | None:
+    """layer_norm(x) * gamma + beta over the last axes, both constant, goes into the norm."""
+    outer = operand_and_constant(op)
+    if outer is None or outer[0].op is None or outer[0].op.type != "mul" or only_user(outer[0]) is not op:
+        return None
+    inner = operand_and_constant(outer[0].op)
+    if inner is None or inner[0].op is None or inner[0].op.type != "layer_norm":
+        return None
+    norm = inner[0].op
+    if only_user(inner[0]) is not outer[0].op or "gamma" in norm.inputs or "beta" in norm.inputs:
+        return None
+    x = norm.inputs["x"]
+    rank = len(x.shape)
+    axes = sorted(a % rank for a in norm.arg("axes"))
+    if axes != list(range(rank - len(axes), rank)):
+        return None
+    shape = tuple(x.shape[a] for a in axes)
+    gamma, beta = array_of(inner[1]), array_of(outer[1])
+    if gamma is None or beta is None or gamma.size != np.prod(shape) or beta.size != np.prod(shape):
+        return None
+    operands = dict(x=x, axes=axes, epsilon=norm.arg("epsilon"))
+    return b.layer_norm(**operands, gamma=as_dtype(gamma.reshape(shape), x), beta=as_dtype(beta.reshape(shape), x))
+
+
+def fold_norms(function: Function) -> int:
+    """Fold batch_norm into the convolution before it; elsewhere it is a factor and a summand per channel."""
+    return sweep(function, {"batch_norm": _batch_norm, "instance_norm": _instance_norm})
+
+
+def _batch_norm(op: Op, b: GraphBuilder) -> Value | None:
+    vectors = [array_of(op.inputs.get(name)) for name in ("mean", "variance", "gamma", "beta")]
+    mean, variance, gamma, beta = vectors
+    if mean is None or variance is None or (gamma is None) != ("gamma" not in op.inputs):
+        return None
+    if (beta is None) != ("beta" not in op.inputs):
+        return None
+    x = op.inputs["x"]
+    channels = x.shape[1]
+    scale = np.broadcast_to(1 / np.sqrt(variance + op.arg("epsilon")), (channels,))
+    if gamma is not None:
+        scale = scale * gamma
+    shift = -mean * scale if beta is None else beta - mean * scale
+    shift = np.broadcast_to(shift, (channels,))
+    source = x.op
+    if source is not None and source.type in ("conv", "conv_transpose") and only_user(x) is op:
+        folded = scaled(source, scale, shift, b)
+        if folded is not None:
+            return folded
+    shape = (1, channels, *(1,) * (len(x.shape) - 2))
+    product = b.mul(x=x, y=as_dtype(scale.reshape(shape), x))
+    return b.add(x=product, y=as_dtype(shift.reshape(shape), x))
+
+
+def _instance_norm(op: Op, b: GraphBuilder) -> Value | None:
+    """layer_norm over the pixels of a channel, then gamma and beta per channel."""
+    x = op.inputs["x"]
+    rank = len(x.shape)
+    gamma, beta = op.inputs.get("gamma"), op.inputs.get("beta")
+    if any(v is not None and not v.is_constant for v in (gamma, beta)):
+        return None
+    result = b.layer_norm(x=x, axes=list(range(2, rank)), epsilon=op.arg("epsilon"))
+    shape = (1, x.shape[1], *(1,) * (rank - 2))
+    if gamma is not None:
+        result = b.mul(x=result, y=as_dtype(gamma.data.reshape(shape), x))
+    if beta is not None:
+        result = b.add(x=result, y=as_dtype(beta.data.reshape(shape), x))
+    return result

@@ -1,0 +1,71 @@
+"""Padding that the next op can do itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hexane.passes.rewriting import known, sweep
+
+if TYPE_CHECKING:
+    from hexane.graph.builder import GraphBuilder
+    from hexane.graph.ir import Function, Op, Value
+
+
+def fold_padding(function: Function) -> int:
+    """Fold zero padding into the convolution or mean pool behind it: the engine refuses it alone, and pads for free."""
+    return sweep(function, {"conv": _fold, "avg_pool": _fold, "max_pool": _fold})
+
+
+def spatial_pads(op: Op) -> list[tuple[int, int]]:
+    """(before, after) per spatial axis that a convolution or pool asks for."""
+    from hexane.graph.ops.conv import conv_geometry
+    from hexane.graph.ops.pooling import pool_geometry
+
+    x = op.inputs["x"].shape
+    if op.type == "conv":
+        weight = op.inputs["weight"].shape
+        return conv_geometry(x, weight, op.arg("strides"), op.arg("pad_type"), op.arg("pad"), op.arg("dilations"))[2]
+    size = op.arg("kernel_sizes")
+    return pool_geometry(x, size, op.arg("strides"), op.arg("pad_type"), op.arg("pad"), op.arg("ceil_mode"))[1]
+
+
+def pad_of(op: Op, rank: int) -> list[tuple[int, int]] | None:
+    """(before, after) per axis of a pad op with known widths."""
+    widths = op.arg("pad")
+    if not known(widths):
+        return None
+    flat = [0] * (2 * rank - len(widths)) + list(widths)
+    return [(flat[2 * i], flat[2 * i + 1]) for i in range(rank)]
+
+
+def _fold(op: Op, b: GraphBuilder) -> Value | None:
+    x = op.inputs["x"]
+    pad = x.op
+    if pad is None or pad.type != "pad" or pad.arg("mode") != "constant":
+        return None
+    rank = len(x.shape)
+    widths = pad_of(pad, rank)
+    number = pad.arg("constant_val")
+    if widths is None or not known(number) or any(w != (0, 0) for w in widths[:2]) or min(map(min, widths)) < 0:
+        return None
+    own = spatial_pads(op)
+    if op.type == "conv" and number != 0.0:
+        return None
+    if op.type == "avg_pool" and (number != 0.0 or (op.arg("exclude_padding_from_average") and any(map(any, own)))):
+        return None
+    if op.type == "avg_pool" and (op.arg("exclude_padding_from_average") or op.arg("ceil_mode")):
+        return None
+    size = op.inputs["weight"].shape[2:] if op.type == "conv" else op.arg("kernel_sizes")
+    total = [(a + c, d + e) for (a, d), (c, e) in zip(own, widths[2:])]
+    if op.type == "max_pool":
+        harmless = number <= -65504.0 or (number <= 0.0 and _never_negative(pad.inputs["x"]))
+        if not harmless or any(max(t) >= k for t, k in zip(total, size)):
+            return None
+    operands: dict[str, Any] = {k: v for k, v in op.inputs.items() if k not in ("x", "pad", "pad_type")}
+    flat = [w for pair in total for w in pair]
+    return b.op(op.type, opset=op.opset, **operands, x=pad.inputs["x"], pad_type="custom", pad=flat)
+
+
+def _never_negative(value: Value) -> bool:
+    """Padding with 0 cannot win a maximum against such values."""
+    return value.op is not None and value.op.type in ("relu", "relu6", "sigmoid", "sigmoid_hard", "softmax", "abs")

@@ -1,0 +1,103 @@
+"""Pools as reductions and convolutions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hexane.graph.ops.pooling import pool_geometry
+from hexane.passes.rewriting import as_dtype, is_static, sweep
+
+if TYPE_CHECKING:
+    from hexane.graph.builder import GraphBuilder
+    from hexane.graph.ir import Function, Op, Value
+
+
+def legalise_pools(function: Function) -> int:
+    """Write mean pools as reductions (whole maps) or depthwise convolutions of ones: both are tasks that are known."""
+    rules = {"avg_pool": _mean, "l2_pool": _root, "max_pool": _maximum}
+    return sweep(function, dict.fromkeys(rules, _raise_rank)) + sweep(function, rules)
+
+
+def _geometry(op: Op) -> tuple[tuple[int, ...], list[tuple[int, int]], list[tuple[int, int]], tuple[int, ...]]:
+    sizes, strides = op.arg("kernel_sizes"), op.arg("strides")
+    return pool_geometry(op.inputs["x"].shape, sizes, strides, op.arg("pad_type"), op.arg("pad"), op.arg("ceil_mode"))
+
+
+def _is_global(op: Op) -> bool:
+    _, _, reach, out = _geometry(op)
+    return tuple(op.arg("kernel_sizes")) == op.inputs["x"].shape[2:] and not any(map(any, reach)) and set(out) == {1}
+
+
+def _maximum(op: Op, b: GraphBuilder) -> Value | None:
+    """A window as large as the map is a reduction."""
+    x = op.inputs["x"]
+    if not is_static(x) or len(x.shape) != 4:
+        return None
+    if _is_global(op):
+        return b.reduce_max(x=x, axes=[2, 3], keep_dims=True)
+    return None
+
+
+def _raise_rank(op: Op, b: GraphBuilder) -> Value | None:
+    """The pool over [N, C, L] as one over [N, C, 1, L]."""
+    x = op.inputs["x"]
+    if not is_static(x) or len(x.shape) != 3:
+        return None
+    steps, pads, _, _ = _geometry(op)
+    tall = b.expand_dims(x=x, axes=[2])
+    operands = {k: v for k, v in op.inputs.items() if k in ("ceil_mode", "exclude_padding_from_average")}
+    result = b.op(
+        op.type,
+        **operands,
+        x=tall,
+        kernel_sizes=[1, *op.arg("kernel_sizes")],
+        strides=[1, *steps],
+        pad_type="custom",
+        pad=[0, 0, *pads[0]],
+    )
+    return b.squeeze(x=result, axes=[2])
+
+
+def _mean(op: Op, b: GraphBuilder) -> Value | None:
+    """Sum by a depthwise convolution of ones, then 1 / count: a number, or a map where windows are cut."""
+    x = op.inputs["x"]
+    if not is_static(x) or len(x.shape) != 4:
+        return None
+    if _is_global(op):
+        return b.reduce_mean(x=x, axes=[2, 3], keep_dims=True)
+    total = _window_sum(x, op, b)
+    count = _counts(op)
+    if np.all(count == count.flat[0]):
+        return b.mul(x=total, y=float(1 / count.flat[0]))
+    return b.mul(x=total, y=as_dtype(1 / count, x))
+
+
+def _root(op: Op, b: GraphBuilder) -> Value | None:
+    x = op.inputs["x"]
+    if not is_static(x) or len(x.shape) != 4:
+        return None
+    return b.sqrt(x=_window_sum(b.square(x=x), op, b))
+
+
+def _window_sum(x: Value, op: Op, b: GraphBuilder) -> Value:
+    steps, _, reach, _ = _geometry(op)
+    channels, size = x.shape[1], op.arg("kernel_sizes")
+    ones = as_dtype(np.ones((channels, 1, *size)), x)
+    flat = [w for pair in reach for w in pair]
+    return b.conv(x=x, weight=ones, strides=list(steps), pad_type="custom", pad=flat, groups=channels)
+
+
+def _counts(op: Op) -> np.ndarray:
+    """Elements that each window's mean counts, as a map [1, 1, Hout, Wout]."""
+    steps, pads, _, out = _geometry(op)
+    excluded = op.arg("exclude_padding_from_average")
+    axes = []
+    for extent, k, stride, count, (before, after) in zip(
+        op.inputs["x"].shape[2:], op.arg("kernel_sizes"), steps, out, pads
+    ):
+        low, high = (before, before + extent) if excluded else (0, before + extent + after)
+        starts = np.arange(count) * stride
+        axes.append(np.maximum(np.minimum(starts + k, high) - np.maximum(starts, low), 1).astype(np.float64))
+    return (axes[0][:, None] * axes[1][None, :])[None, None]

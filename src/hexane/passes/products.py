@@ -1,0 +1,70 @@
+"""Linear layers on flattened maps."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING
+
+from hexane.passes.rewriting import array_of, as_dtype, is_static, only_user, sweep
+
+if TYPE_CHECKING:
+    from hexane.graph.builder import GraphBuilder
+    from hexane.graph.ir import Function, Op, Value
+
+WIDEST, TALLEST = 7, 29
+UNARY = ("relu", "relu6", "clip", "sigmoid", "tanh", "silu", "gelu", "leaky_relu", "elu", "sigmoid_hard", "softplus")
+
+
+def legalise_products(function: Function) -> int:
+    """Write a linear layer on a flattened map as a convolution that covers the map: no flattening, no long rows."""
+    rules = {"linear": _linear, "matmul": _matmul} | dict.fromkeys(UNARY, _sink)
+    return sweep(function, rules)
+
+
+def _flattened(value: Value) -> Value | None:
+    """The map [1, C, H, W] of which a vector [1, C H W] is a reshape."""
+    op = value.op
+    if op is None or op.type not in ("reshape", "squeeze", "flatten2d"):
+        return None
+    source = op.inputs["x"]
+    if not is_static(source) or len(source.shape) != 4 or source.shape[0] != 1:
+        return None
+    if value.shape[-1] != prod(source.shape) or prod(value.shape) != value.shape[-1]:
+        return None
+    return source
+
+
+def _covering(x: Value, weight: Value, data: object, bias: Value | None, op: Op, b: GraphBuilder) -> Value | None:
+    source = _flattened(x)
+    if source is None or source.shape[2] > TALLEST or source.shape[3] > WIDEST:
+        return None
+    kernel = as_dtype(data.reshape(-1, *source.shape[1:]), weight)  # type: ignore[attr-defined]
+    operands = {} if bias is None else {"bias": as_dtype(bias.data.reshape(-1), weight)}
+    made = b.conv(x=source, weight=kernel, **operands)
+    return b.reshape(x=made, shape=list(op.output.shape))
+
+
+def _linear(op: Op, b: GraphBuilder) -> Value | None:
+    data, bias = array_of(op.inputs["weight"]), op.inputs.get("bias")
+    if data is None or (bias is not None and (not bias.is_constant or bias.data.size != data.shape[0])):
+        return None
+    return _covering(op.inputs["x"], op.inputs["weight"], data, bias, op, b)
+
+
+def _matmul(op: Op, b: GraphBuilder) -> Value | None:
+    """A product with a constant matrix on the right."""
+    x, y = op.inputs["x"], op.inputs["y"]
+    data = array_of(y)
+    if data is None or data.ndim != 2 or x.is_constant or op.arg("transpose_x"):
+        return None
+    return _covering(x, y, data if op.arg("transpose_y") else data.T, None, op, b)
+
+
+def _sink(op: Op, b: GraphBuilder) -> Value | None:
+    """f(reshape(x)) = reshape(f(x)): so that the next layer sees the map again."""
+    x = op.inputs["x"]
+    source = _flattened(x)
+    if source is None or only_user(x) is not op or x.shape != op.output.shape:
+        return None
+    rest = {name: value for name, value in op.inputs.items() if name != "x"}
+    return b.reshape(x=b.op(op.type, opset=op.opset, **rest, x=source), shape=list(op.output.shape))

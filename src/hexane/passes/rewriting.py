@@ -1,0 +1,101 @@
+"""How passes rewrite: one sweep over the ops, a rule per op type, new ops right before the old one.
+
+A rule gets an op and a builder that stands in front of it, and returns the values that take the place of the op's
+results, or None when the op is fine as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hexane.graph.builder import GraphBuilder
+from hexane.graph.registry import UNKNOWN
+from hexane.graph.rewrite import replace_op
+
+if TYPE_CHECKING:
+    from hexane.graph.ir import Function, Op, Value
+
+Rule = Callable[["Op", GraphBuilder], "Value | tuple[Value, ...] | None"]
+
+
+def sweep(function: Function, rules: Mapping[str, Rule]) -> int:
+    """Apply the rule of each op's type once, in order, inner blocks included; how many ops were replaced.
+
+    One builder serves the whole sweep, so that the cost is linear in the number of ops.
+    """
+    builder = GraphBuilder(function=function, opset=function.opset)
+    count = 0
+    for op in function.walk():
+        rule = rules.get(op.type)
+        if rule is None or op.block is None:
+            continue
+        builder.block, builder.before = op.block, op
+        results = rule(op, builder)
+        if results is not None:
+            replace_op(op, results)
+            count += 1
+    return count
+
+
+def only_user(value: Value) -> Op | None:
+    """The one op that takes the value, when nothing else does and no block returns it."""
+    users = value.users
+    return users[0] if len(users) == 1 and not value.is_output else None
+
+
+def is_static(value: Value) -> bool:
+    return all(isinstance(extent, int) for extent in value.shape)
+
+
+def known(*arguments: Any) -> bool:
+    """Whether compile-time parameters are known."""
+    return not any(argument is UNKNOWN for argument in arguments)
+
+
+def array_of(value: Value | None) -> np.ndarray | None:
+    """A constant's values in float64 where they are floats, None for what is computed."""
+    if value is None or not value.is_constant:
+        return None
+    data = value.data
+    return data.astype(np.float64) if data.dtype.kind == "f" else np.asarray(data)
+
+
+def number_of(value: Value | None) -> float | None:
+    """The number that a constant holds in every element, None for anything else."""
+    data = None if value is None or not value.is_constant else value.data
+    if data is None or data.size == 0 or data.dtype.kind not in "fiu":
+        return None
+    first = data.reshape(-1)[0]
+    if data.size > 1 and not np.all(data == first):
+        return None
+    return float(first)
+
+
+def operand_and_constant(op: Op) -> tuple[Value, Value, bool] | None:
+    """(computed operand, constant, whether the constant comes first) of an op on x and y."""
+    x, y = op.inputs["x"], op.inputs["y"]
+    if y.is_constant and not x.is_constant:
+        return x, y, False
+    if x.is_constant and not y.is_constant:
+        return y, x, True
+    return None
+
+
+def as_dtype(values: np.ndarray, like: Value) -> np.ndarray:
+    """An array in the dtype of another value's data."""
+    kinds = {"fp16": np.float16, "fp32": np.float32, "fp64": np.float64}
+    with np.errstate(over="ignore"):
+        return np.ascontiguousarray(values, kinds.get(like.dtype, np.float32))
+
+
+def per_channel(values: np.ndarray, channels: int, rank: int) -> np.ndarray | None:
+    """A constant that depends on the channel axis (1) only, as a vector of ``channels`` numbers; None otherwise."""
+    shape = (1,) * (rank - values.ndim) + values.shape
+    if len(shape) != rank or any(extent != 1 for axis, extent in enumerate(shape) if axis != 1):
+        return None
+    if shape[1] not in (1, channels):
+        return None
+    return np.broadcast_to(values.reshape(-1), (channels,)).astype(np.float64)

@@ -1,0 +1,94 @@
+"""Factors and summands around convolutions and products."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hexane.passes.rewriting import array_of, as_dtype, only_user, operand_and_constant, per_channel, sweep
+
+if TYPE_CHECKING:
+    from hexane.graph.builder import GraphBuilder
+    from hexane.graph.ir import Function, Op, Value
+
+LINEAR = ("conv", "conv_transpose", "linear")
+
+
+def fold_scales(function: Function) -> int:
+    """Fold x * v, x / v, x + v, x - v by numbers or channels into the weights and bias before them."""
+    return sweep(function, dict.fromkeys(("mul", "real_div", "add", "sub"), _fold))
+
+
+def affine_of(op: Op, channels: int, rank: int, axis: int) -> tuple[np.ndarray, np.ndarray] | None:
+    """(scale, shift) per channel of an op on a computed operand and a constant; None when it is no such op."""
+    found = operand_and_constant(op)
+    if found is None:
+        return None
+    x, constant, first = found
+    data = array_of(constant)
+    if data is None or x.shape != op.output.shape or not np.all(np.isfinite(data)):
+        return None
+    vector = _along(data, channels, rank, axis)
+    if vector is None:
+        return None
+    one, zero = np.ones(channels), np.zeros(channels)
+    if op.type == "mul":
+        return vector, zero
+    if op.type == "add":
+        return one, vector
+    if op.type == "sub":
+        return (-one, vector) if first else (one, -vector)
+    if op.type == "real_div" and not first and np.all(vector):
+        return 1 / vector, zero
+    return None
+
+
+def _along(data: np.ndarray, channels: int, rank: int, axis: int) -> np.ndarray | None:
+    if axis == 1:
+        return per_channel(data, channels, rank)
+    shape = (1,) * (rank - data.ndim) + data.shape
+    if len(shape) != rank or any(extent != 1 for extent in shape[:-1]) or shape[-1] not in (1, channels):
+        return None
+    return np.broadcast_to(data.reshape(-1), (channels,)).astype(np.float64)
+
+
+def channel_axis(op: Op) -> int:
+    """Where the output channels of a linear op stand."""
+    rank = len(op.output.shape)
+    return rank - 1 if op.type == "linear" else 1
+
+
+def _fold(op: Op, b: GraphBuilder) -> Value | None:
+    found = operand_and_constant(op)
+    if found is None:
+        return None
+    source = found[0].op
+    if source is None or source.type not in LINEAR or only_user(found[0]) is not op:
+        return None
+    axis = channel_axis(source)
+    shape = source.output.shape
+    affine = affine_of(op, shape[axis], len(shape), axis)
+    return None if affine is None else scaled(source, *affine, b)
+
+
+def scaled(source: Op, scale: np.ndarray, shift: np.ndarray, b: GraphBuilder) -> Value | None:
+    """The linear op with its result multiplied by ``scale`` and moved by ``shift`` per output channel."""
+    weight, bias = array_of(source.inputs["weight"]), array_of(source.inputs.get("bias"))
+    if weight is None or (bias is None and source.inputs.get("bias") is not None):
+        return None
+    operands: dict[str, Any] = dict(source.inputs)
+    if source.type == "conv_transpose":
+        groups = source.arg("groups")
+        per_group = weight.shape[1]
+        factor = np.repeat(scale.reshape(groups, per_group), weight.shape[0] // groups, axis=0)
+        weight = weight * factor.reshape(weight.shape[0], per_group, *(1,) * (weight.ndim - 2))
+    else:
+        weight = weight * scale.reshape(-1, *(1,) * (weight.ndim - 1))
+    start = np.zeros_like(shift) if bias is None else np.broadcast_to(bias.reshape(-1), shift.shape)
+    start = start * scale + shift
+    operands["weight"] = as_dtype(weight, source.inputs["weight"])
+    if bias is not None or np.any(start):
+        operands["bias"] = as_dtype(start, source.inputs["weight"])
+    result = b.op(source.type, opset=source.opset, **operands)
+    return result
