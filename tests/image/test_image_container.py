@@ -12,7 +12,8 @@ from conftest import shared_params
 from hexane.errors import FormatError, UnsupportedError, UsageError
 from hexane.formats.hwx import read_hwx
 from hexane.image import Image, Surface
-from hexane.image.parts import Container, OpaqueCommand, ProgramThread, Segment, TensorThread
+from hexane.image.container import Container
+from hexane.image.parts import OpaqueCommand, ProgramThread, Segment, TensorThread
 from hexane.image.rebuild import follows_the_rule
 
 HWX = shared_params("hwx/*.hwx")

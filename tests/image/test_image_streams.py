@@ -13,11 +13,11 @@ import pytest
 import hexane
 from conftest import shared_params
 from hexane.image.commands import tensor_threads
+from hexane.image.container import Container
 from hexane.image.dialect import DIALECTS
 from hexane.image.parts import (
     LC_SURFACE_64,
     LC_THREAD,
-    Container,
     Header,
     ProgramThread,
     Section,

@@ -14,6 +14,7 @@ from typing import Any
 from hexane.errors import FormatError
 from hexane.formats.remainders import remainders
 from hexane.image import Image
+from hexane.image.container import Container
 from hexane.image.parts import (
     LC_IDENT,
     LC_SEGMENT,
@@ -24,7 +25,6 @@ from hexane.image.parts import (
     MAGIC,
     RELOCATION_BYTES,
     Command,
-    Container,
     Header,
     IdentCommand,
     OpaqueCommand,

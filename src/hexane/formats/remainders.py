@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hexane.image.parts import Remainder
+from hexane.image.container import Remainder
 
 RUN_GAP = 16
 """Unexplained bytes closer together than this go into one `Remainder`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hexane.image.parts import Remainder
+from hexane.image.container import Remainder
 from hexane.image.structure import Structure, array, u32, u64
 
 CHANNELS = 32

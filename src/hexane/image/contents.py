@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from hexane.errors import FormatError
 from hexane.image.anec_parts import FIRST_SURFACE, SCRATCH, TILE_BYTES, AnecPackage
+from hexane.image.container import Container
 from hexane.image.dialect import dialect_of
 from hexane.image.ident import Ident, parse_ident
 from hexane.image.parts import (
     SUBTYPE_GENERATIONS,
-    Container,
     IdentCommand,
     ProgramThread,
     StreamThread,

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hexane.errors import UsageError
-from hexane.image.parts import Container, Segment, StreamThread, SurfaceName32, SurfaceName64, TensorThread
+from hexane.image.container import Container
+from hexane.image.parts import Segment, StreamThread, SurfaceName32, SurfaceName64, TensorThread
 
 TYPE_STABS = (
     "void:t1=1",

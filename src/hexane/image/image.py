@@ -11,13 +11,21 @@ from typing import Any
 
 from hexane.errors import FormatError, UnsupportedError, UsageError
 from hexane.image.anec_parts import AnecPackage
+from hexane.image.container import Container
 from hexane.image.contents import Contents, contents_of
 from hexane.image.dialect import dialect_named
 from hexane.image.ident import Ident
 from hexane.image.kernels import GENERATIONS as KERNEL_GENERATIONS
 from hexane.image.kernels import Kernel, kernels_of
 from hexane.image.layout import lay_out
-from hexane.image.parts import Container, ProgramThread, Relocation, Segment, StreamThread, Symbol, TensorThread
+from hexane.image.parts import (
+    ProgramThread,
+    Relocation,
+    Segment,
+    StreamThread,
+    Symbol,
+    TensorThread,
+)
 from hexane.image.placement import FIRST_SURFACE_CHANNEL, in_name_order, numbered_by_name
 from hexane.image.rebuild import buildable_dialect, current_parts, with_contents
 from hexane.image.selectors import renumbered, surfaces_as_used

@@ -15,6 +15,7 @@ from hexane.image.commands import (
     surface_names,
     tensor_threads,
 )
+from hexane.image.container import Container
 from hexane.image.dialect import Dialect
 from hexane.image.ident import Ident
 from hexane.image.kernels import CORES, Kernel, kernels_of
@@ -24,7 +25,6 @@ from hexane.image.parts import (
     PAGE,
     RELOCATION_BYTES,
     Command,
-    Container,
     Header,
     Relocation,
     Section,

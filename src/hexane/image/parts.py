@@ -1,8 +1,7 @@
 """The parts of an engine program's container: a Mach-O variant with magic 0xBEEFFACE (spec/engine-h13 §2).
 
 Every structure is a frozen value with a name for each field; bytes whose meaning is not known are fields called
-``unknown_<offset>``. `Container.write` paints all parts on a zero canvas; what no part explains is a `Remainder`, so
-that reading and writing lose nothing. A file that Apple's compiler wrote has none.
+``unknown_<offset>``.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from itertools import chain
 from typing import ClassVar, NamedTuple
 
 from hexane.errors import FormatError, UsageError
-from hexane.image.structure import Structure, array, text, to_bytes, to_text, u8, u16, u32, u64
+from hexane.image.structure import Structure, array, paint, text, to_bytes, to_text, u8, u16, u32, u64
 
 MAGIC = 0xBEEFFACE
 CPU_TYPE = 0x80
@@ -361,75 +360,6 @@ class Symbol(Structure):
     name: str = ""
 
 
-@dataclass(frozen=True)
-class Remainder:
-    """Bytes of a file that no part explains, at their byte offset."""
-
-    offset: int
-    content: bytes
-
-
-@dataclass(frozen=True)
-class Container:
-    """All parts of one file, in file order; ``file_size`` in bytes."""
-
-    header: Header
-    commands: tuple[Command, ...]
-    symbols: tuple[Symbol, ...] = ()
-    file_size: int = 0
-    remainders: tuple[Remainder, ...] = ()
-
-    @property
-    def segments(self) -> tuple[Segment, ...]:
-        return self.all_of(Segment)
-
-    def all_of(self, kind: type) -> tuple:
-        """The commands of one kind, in file order."""
-        return tuple(command for command in self.commands if isinstance(command, kind))
-
-    def first(self, kind: type) -> Command | None:
-        """The first command of one kind, or None."""
-        return next((command for command in self.commands if isinstance(command, kind)), None)
-
-    def offset_of(self, wanted: Command) -> int:
-        """File offset of a load command."""
-        at = Header.fixed_size()
-        for command in self.commands:
-            if command is wanted:
-                return at
-            at += command.size
-        raise ValueError("not a command of this container")
-
-    def section(self, segment: str, name: str) -> Section | None:
-        """The first section of that name, or None."""
-        for part in self.segments:
-            for section in part.sections:
-                if part.name == segment and section.name == name:
-                    return section
-        return None
-
-    def write(self) -> bytes:
-        """The file, written from its parts."""
-        canvas = bytearray(self.file_size)
-        _paint(canvas, 0, self.header.pack())
-        at = Header.fixed_size()
-        for command in self.commands:
-            _paint(canvas, at, command.write())
-            at += command.size
-        for segment in self.segments:
-            for section in segment.sections:
-                _paint(canvas, section.offset, section.content)
-                _paint(canvas, section.relocation_offset, pack_relocations(section.relocations))
-        table = self.first(SymbolTableCommand)
-        if isinstance(table, SymbolTableCommand):
-            _paint(canvas, table.symbol_offset, b"".join(symbol.pack() for symbol in self.symbols))
-            for symbol in self.symbols:
-                _paint(canvas, table.string_offset + symbol.string_offset, to_bytes(symbol.name))
-        for rest in self.remainders:
-            _paint(canvas, rest.offset, rest.content)
-        return bytes(canvas)
-
-
 def string_at(body: bytes, offset: int, base: int, what: str) -> str:
     """The NUL-terminated string at an offset of a load command that starts at file offset ``base``."""
     if not 8 <= offset < len(body):
@@ -437,18 +367,10 @@ def string_at(body: bytes, offset: int, base: int, what: str) -> str:
     return to_text(body[offset:])
 
 
-def _paint(canvas: bytearray, offset: int, content: bytes) -> None:
-    if not content:
-        return
-    if offset + len(content) > len(canvas):
-        raise FormatError(f"a part of {len(content)} bytes does not fit the file of {len(canvas)}", offset=offset)
-    canvas[offset : offset + len(content)] = content
-
-
 def _with_strings(fixed: bytes, size: int, strings: tuple[tuple[int, str], ...]) -> bytes:
     body = bytearray(fixed.ljust(size, b"\0"))
     for offset, string in strings:
-        _paint(body, offset, to_bytes(string))
+        paint(body, offset, to_bytes(string))
     return bytes(body)
 
 
@@ -456,6 +378,6 @@ def _with_tags(body: bytes, at: int, tags: tuple[Tag, ...]) -> bytes:
     if not tags:
         return body
     out = bytearray(body)
-    _paint(out, at, len(tags).to_bytes(4, "little"))
-    _paint(out, at + 8, b"".join(tag.pack() for tag in tags))
+    paint(out, at, len(tags).to_bytes(4, "little"))
+    paint(out, at + 8, b"".join(tag.pack() for tag in tags))
     return bytes(out)

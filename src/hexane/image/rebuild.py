@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from hexane.errors import HexaneError, UnsupportedError
 from hexane.image.anec_parts import AnecPackage
+from hexane.image.container import Container
 from hexane.image.dialect import DIALECTS
 from hexane.image.layout import WRITABLE_GENERATIONS, lay_out
 from hexane.image.packages import package_of
-from hexane.image.parts import Container, Segment
+from hexane.image.parts import Segment
 from hexane.isa import decode_stream
 
 if TYPE_CHECKING:

@@ -57,6 +57,15 @@ def to_bytes(string: str) -> bytes:
     return string.encode("utf-8", "surrogateescape")
 
 
+def paint(canvas: bytearray, offset: int, content: bytes) -> None:
+    """Put bytes at an offset of a canvas; `FormatError` where they do not fit."""
+    if not content:
+        return
+    if offset + len(content) > len(canvas):
+        raise FormatError(f"a part of {len(content)} bytes does not fit the file of {len(canvas)}", offset=offset)
+    canvas[offset : offset + len(content)] = content
+
+
 class Structure:
     """Base of the frozen dataclasses that stand for bytes."""
 

@@ -8,17 +8,16 @@ from typing import Any
 
 from hexane.errors import HexaneError, SyntaxProblem, UsageError
 from hexane.image.anec_parts import AnecHeader, AnecPackage
+from hexane.image.container import Container, Remainder
 from hexane.image.dialect import DIALECTS
 from hexane.image.ident import Ident
 from hexane.image.image import Image, build_image
 from hexane.image.parts import (
     Command,
-    Container,
     Header,
     OpaqueCommand,
     ProgramThread,
     Relocation,
-    Remainder,
     Section,
     Segment,
     StreamThread,

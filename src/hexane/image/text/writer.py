@@ -7,9 +7,10 @@ from itertools import groupby, pairwise
 from typing import Any
 
 from hexane.image.anec_parts import AnecPackage
+from hexane.image.container import Container
 from hexane.image.image import Image
 from hexane.image.kernels import Kernel
-from hexane.image.parts import Container, OpaqueCommand, ProgramThread, Section, Segment, StreamThread
+from hexane.image.parts import OpaqueCommand, ProgramThread, Section, Segment, StreamThread
 from hexane.image.rebuild import current_parts, follows_the_rule
 from hexane.image.surface import Surface
 from hexane.image.text.data import data_lines
