@@ -28,6 +28,7 @@ test: setup
 	$(BIN)/python -m pytest -n $(JOBS)
 
 test-all: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[slow]'
 	$(BIN)/python -m pytest -n $(JOBS) -m 'slow or not slow'
 
 lint: setup
