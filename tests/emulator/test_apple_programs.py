@@ -13,7 +13,7 @@ from emulator import engine_numerics as numerics
 from hexane import kernels
 from hexane.emulator import run
 
-QUICK = 40_000_000
+QUICK = 100_000_000
 """Products; larger programs run in the slow suite."""
 
 TABLE_FITS = {"sigmoid": 3.4e-3, "tanh": 1.7e-3, "gelu": 6.2e-3, "silu": 1.5e-2}

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from hexane.arithmetic import conv2d
+from hexane.arithmetic import conv2d, lookup
 from hexane.arithmetic.counters import product_losses, table_ends
 from hexane.arithmetic.formats import canonical
 from hexane.arithmetic.multiply import Activation, activate, multiply_inputs, scale_input
+from hexane.emulator.pointwise import pointwise
 from hexane.emulator.registers import Registers
 from hexane.emulator.task import Task
 from hexane.emulator.trace import Computation
@@ -145,7 +146,7 @@ def _pointwise(
             rests_on += ("scalar-exponent-31",)
     if add:
         name += f" + {add:g}"
-    before = scale_input(x, scale, add)
+    before = pointwise(lambda v: scale_input(v, scale, add), x) if scale != 1.0 or add else scale_input(x, scale, add)
     return _activated(before, activation, name, rests_on, {}, observe)
 
 
@@ -159,7 +160,11 @@ def _activated(
 ) -> Computation:
     if observe and isinstance(activation, np.ndarray):
         counters = {**counters, "table ends hit": table_ends(activation, before)}
-    return Computation(activate(before, activation), name + _suffix(activation), rests_on, counters)
+    if isinstance(activation, np.ndarray):
+        after = lookup(activation, before)
+    else:
+        after = pointwise(lambda v: activate(v, activation), before) if activation else before
+    return Computation(after, name + _suffix(activation), rests_on, counters)
 
 
 def _sum(task: Task, x: np.ndarray, kernel: Kernel | None, window: Window, observe: bool) -> Computation:

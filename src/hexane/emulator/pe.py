@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from hexane.arithmetic import planar
+from hexane.arithmetic import chosen, elementwise, planar
 from hexane.arithmetic.formats import canonical
 from hexane.arithmetic.reduction import reduce
+from hexane.emulator.pointwise import pointwise
 from hexane.emulator.registers import Registers
 from hexane.emulator.task import PEKind, Task
 from hexane.emulator.trace import Computation
@@ -79,7 +80,7 @@ def _elementwise(task: Task, a: np.ndarray, b: np.ndarray | None) -> Computation
     if scale != 1.0 and bias != 0.0:
         raise r.error("scale and bias together: their order is not known", "PE.BiasScale.Bias")
     absolute, relu = r["PE.Cfg.Cond"] == 1, r.flag("PE.Cfg.ReluEn")
-    values = planar.formula(op, a, b, scale=scale, bias=bias, absolute=absolute, relu=relu)
+    values = _formula(op, a, b, scale=scale, bias=bias, absolute=absolute, relu=relu)
     rests_on: tuple[str, ...] = ()
     name = ("square" if op == "sumsq" else "copy") if b is None else op
     if b is not None and op == "sumsq":
@@ -93,6 +94,21 @@ def _elementwise(task: Task, a: np.ndarray, b: np.ndarray | None) -> Computation
     return Computation(np.broadcast_to(values, task.result.extent), name, rests_on)
 
 
+def _formula(
+    op: str, a: np.ndarray, b: np.ndarray | None, *, scale: float, bias: float, absolute: bool, relu: bool
+) -> np.ndarray:
+    """`planar.formula`, faster where the operation is rounded before anything follows: then the rest has one input."""
+    rest = scale != 1.0 or bias != 0.0 or absolute or relu
+    if (scale != 1.0 or bias != 0.0) and chosen("planar-scale") == "once":
+        return planar.formula(op, a, b, scale=scale, bias=bias, absolute=absolute, relu=relu)
+    rounded = a if b is None and op == "add" else elementwise(op, a, np.float16(0) if b is None else b)
+
+    def follow(x: np.ndarray) -> np.ndarray:
+        return planar.formula("add", x, scale=scale, bias=bias, absolute=absolute, relu=relu)
+
+    return pointwise(follow, rounded) if rest or rounded is a else rounded
+
+
 def _scale_shift(task: Task, a: np.ndarray, b: np.ndarray) -> Computation:
     """Kind 4: ``(src1 + row 0) * row 1``, one value per channel (spec/engine-h13 §8.4)."""
     r = task.registers
@@ -101,11 +117,15 @@ def _scale_shift(task: Task, a: np.ndarray, b: np.ndarray) -> Computation:
     for name, value in {"PE.Cfg.FirstSrc": 0, "PE.Cfg.Cond": 0, "L2.L2Cfg.Src2ReLU": 0, **_UNSCALED}.items():
         r.one_of(name, (value,), "never away from it in scale and shift")
     shift, scale = b[:, :, :, 0:1], b[:, :, :, 1:2]
-    values = planar.shift_scale(a, shift, scale, subtract=second == MINUS_SOURCE_2)
+    subtract = second == MINUS_SOURCE_2
+    if chosen("planar-shift-scale") == "each-step":
+        values = elementwise("mul", elementwise("sub" if subtract else "add", a, shift), scale)
+    else:
+        values = planar.shift_scale(a, shift, scale, subtract=subtract)
     if r.flag("PE.Cfg.ReluEn"):
         raise r.error("ReLU behind scale and shift has no known effect", "PE.Cfg.ReluEn")
     plain = not np.any(shift) or np.all(scale == 1)
-    name = "(x - shift) * scale" if second == MINUS_SOURCE_2 else "(x + shift) * scale"
+    name = "(x - shift) * scale" if subtract else "(x + shift) * scale"
     return Computation(np.broadcast_to(values, task.result.extent), name, () if plain else ("planar-shift-scale",))
 
 
