@@ -20,7 +20,7 @@ from hexane.graph.ir import Block, Function, Graph, Op, Value
 from hexane.graph.registry import OpSpec, Param, is_known, lookup, opset_number, result_types
 from hexane.graph.types import DTYPES, FLOATS, StateType, TensorType, Type
 
-_ATTRIBUTE_DTYPE = {"int": "int32", "bool": "bool", "str": "string"}
+_ATTRIBUTE_DTYPE = {"int": "int32", "uint": "uint32", "bool": "bool", "str": "string"}
 
 
 class Names:

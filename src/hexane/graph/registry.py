@@ -10,7 +10,7 @@ The signature names the parameters as MIL does, one word each, ``name:kind``:
 
 * an upper-case kind (``T``, ``U``) is a tensor operand; all operands of one letter share a dtype. ``T*`` is variadic
   (a tuple), ``V`` with a domain of its own is given as ``V=INTS`` to the decorator;
-* ``int float bool str`` are compile-time scalars, ``ints floats bools strs`` compile-time vectors; rules see plain
+* ``int uint float bool str`` are compile-time scalars, ``ints floats bools strs`` compile-time vectors; rules see plain
   Python values. ``number`` is a scalar that keeps its dtype (a NumPy scalar). A trailing ``~`` lets the operand be
   computed at run time (the type rule then sees ``UNKNOWN``, or the TensorType of a ``number``);
 * ``state`` is a state, ``list`` a list, ``any`` whatever comes;
@@ -26,6 +26,7 @@ import ast
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,7 @@ UNKNOWN: Any = type(
     "Unknown", (), {"__repr__": lambda self: "unknown until run time", "__bool__": lambda self: False}
 )()
 
-_SCALARS = {"int": int, "float": float, "bool": bool, "str": str}
+_SCALARS = {"int": int, "uint": int, "float": float, "bool": bool, "str": str}
 _VECTORS = {kind + "s": cast for kind, cast in _SCALARS.items()}
 _NUMBER = "number"
 _WORD = re.compile(
@@ -263,7 +264,7 @@ def plain(value: np.ndarray, kind: str, where: str) -> Any:
 
 
 def _plain_scalar(item: Any, kind: str, where: str) -> Any:
-    if kind == "int" and isinstance(item, (int, float)) and not isinstance(item, bool) and item == int(item):
+    if kind in ("int", "uint") and not isinstance(item, (bool, str)) and isfinite(item) and item == int(item):
         return int(item)
     if kind == "float" and isinstance(item, (int, float)) and not isinstance(item, bool):
         return float(item)

@@ -117,7 +117,7 @@ def _lut16_type(indices: TensorType, lut: TensorType, shape: Any) -> TensorType:
     return TensorType(lut.dtype, tuple(shape))
 
 
-@op("constexpr_lut_to_dense", "indices:S lut:A shape:ints", infer=_lut16_type, since=16, S=("uint8",))
+@op("constexpr_lut_to_dense", "indices:S lut:A shape:uints", infer=_lut16_type, since=16, S=("uint8",))
 def constexpr_lut_to_dense_16(indices: np.ndarray, lut: np.ndarray, shape: Any) -> np.ndarray:
     """lut[index] in row-major order; indices packed least significant bit first."""
     return lut[unpack_bits(indices, _lut_bits(len(lut)), prod(shape))].reshape(shape)
@@ -167,7 +167,7 @@ def _sparse16_type(nonzero_data: TensorType, mask: TensorType, shape: Any) -> Te
     return TensorType(nonzero_data.dtype, tuple(shape))
 
 
-@op("constexpr_sparse_to_dense", "nonzero_data:A mask:S shape:ints", infer=_sparse16_type, since=16, S=("uint8",))
+@op("constexpr_sparse_to_dense", "nonzero_data:A mask:S shape:uints", infer=_sparse16_type, since=16, S=("uint8",))
 def constexpr_sparse_to_dense_16(nonzero_data: np.ndarray, mask: np.ndarray, shape: Any) -> np.ndarray:
     """Data where a bit of the mask is set, in row-major order, 0 elsewhere."""
     return _filled(unpack_bits(mask, 1, prod(shape)).reshape(shape), nonzero_data)

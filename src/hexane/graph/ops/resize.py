@@ -166,7 +166,7 @@ def _resize_type(
 
 @op(
     "resize",
-    "x:N shape:ints resized_dims:int interpolation_mode:str='LINEAR' sampling_mode:str='DEFAULT'",
+    "x:N shape:ints resized_dims:uint interpolation_mode:str='LINEAR' sampling_mode:str='DEFAULT'",
     infer=_resize_type,
     since=17,
 )

@@ -167,7 +167,7 @@ def pixel_shuffle(x: np.ndarray, upscale_factor: int) -> np.ndarray:
     return x.reshape(n, c // (f * f), f, f, h, w).transpose(0, 1, 4, 2, 5, 3).reshape(n, c // (f * f), h * f, w * f)
 
 
-@op("pixel_unshuffle", "x:A downscale_factor:int", infer=_deepen, since=16)
+@op("pixel_unshuffle", "x:A downscale_factor:uint", infer=_deepen, since=16)
 def pixel_unshuffle(x: np.ndarray, downscale_factor: int) -> np.ndarray:
     """The inverse of ``pixel_shuffle``."""
     n, c, h, w = x.shape

@@ -1,0 +1,328 @@
+"""Ops against their definitions written out as loops over elements: the fast half of what the slow tests compare."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graph.ops.run_op import evaluate
+from hexane.errors import GraphError
+from hexane.graph import GraphBuilder, all_specs
+from hexane.graph.numeric import erf
+
+
+def normal(seed, *shape):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def naive_conv(x, weight, strides, pads, dilations, groups):
+    """Every product of the definition, one at a time."""
+    n, _, *extents = x.shape
+    cout, cin, *kernel = weight.shape
+    out = [
+        (e + a + b - (k - 1) * d - 1) // s + 1 for e, (a, b), k, d, s in zip(extents, pads, kernel, dilations, strides)
+    ]
+    result = np.zeros((n, cout, *out))
+    for image, o in itertools.product(range(n), range(cout)):
+        group = o // (cout // groups)
+        for place in np.ndindex(*out):
+            for c in range(cin):
+                for tap in np.ndindex(*kernel):
+                    at = [p * s + t * d - a for p, s, t, d, (a, _) in zip(place, strides, tap, dilations, pads)]
+                    if all(0 <= i < e for i, e in zip(at, extents)):
+                        result[(image, o, *place)] += float(x[(image, group * cin + c, *at)]) * weight[(o, c, *tap)]
+    return result
+
+
+@st.composite
+def conv_cases(draw):
+    dims = draw(st.integers(1, 3))
+    small = st.integers(1, 2)
+    groups = draw(st.integers(1, 3))
+    kernel = [draw(st.integers(1, 3)) for _ in range(dims)]
+    dilations = [draw(small) for _ in range(dims)]
+    strides = [draw(st.integers(1, 3)) for _ in range(dims)]
+    pads = [(draw(st.integers(0, 2)), draw(st.integers(0, 2))) for _ in range(dims)]
+    extents = [draw(st.integers((k - 1) * d + 1, 6)) if (k - 1) * d < 6 else 7 for k, d in zip(kernel, dilations)]
+    seed = draw(st.integers(0, 1000))
+    x = normal(seed, draw(small), groups * draw(small), *extents)
+    weight = normal(seed + 1, groups * draw(small), x.shape[1] // groups, *kernel)
+    return x, weight, strides, pads, dilations, groups
+
+
+@given(conv_cases())
+@settings(deadline=None, max_examples=40)
+def test_conv(case):
+    x, weight, strides, pads, dilations, groups = case
+    got = evaluate(
+        "conv",
+        x=x,
+        weight=weight,
+        strides=strides,
+        pad_type="custom",
+        pad=[p for pair in pads for p in pair],
+        dilations=dilations,
+        groups=groups,
+    )
+    np.testing.assert_allclose(got, naive_conv(*case), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("extent", "kernel", "stride"), [(5, 2, 1), (5, 2, 2), (6, 3, 2), (7, 4, 3), (4, 4, 1)])
+def test_same_padding_puts_the_odd_element_after_or_before(extent, kernel, stride):
+    x, weight = normal(0, 1, 1, extent), normal(1, 1, 1, kernel)
+    out = -(-extent // stride)
+    total = max((out - 1) * stride + kernel - extent, 0)
+    for pad_type, before in (("same", total // 2), ("same_lower", total - total // 2)):
+        got = evaluate("conv", x=x, weight=weight, strides=[stride], pad_type=pad_type)
+        wanted = naive_conv(x, weight, [stride], [(before, total - before)], [1], 1)
+        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
+
+
+@given(conv_cases())
+@settings(deadline=None, max_examples=30)
+def test_conv_transpose_is_the_gradient(case):
+    """<conv(x), y> = <x, conv_transpose(y)> for every y."""
+    x, weight, strides, pads, dilations, groups = case
+    pads = [(min(a, (k - 1) * d), min(b, (k - 1) * d)) for (a, b), k, d in zip(pads, weight.shape[2:], dilations)]
+    flat = [p for pair in pads for p in pair]
+    case = {"strides": strides, "pad_type": "custom", "pad": flat, "dilations": dilations, "groups": groups}
+    there = evaluate("conv", x=x, weight=weight, **case)
+    y = normal(7, *there.shape)
+    back = evaluate("conv_transpose", x=y, weight=weight, output_shape=x.shape, **case)
+    np.testing.assert_allclose(np.vdot(there, y), np.vdot(x, back), rtol=1e-3, atol=1e-3)
+
+
+def naive_pool(x, kernel, strides, pads, ceil, kind):
+    extents = x.shape[2:]
+    out = []
+    for e, k, s, (a, b) in zip(extents, kernel, strides, pads):
+        n = (math.ceil if ceil else math.floor)((e + a + b - k) / s) + 1
+        out.append(n - (ceil and (n - 1) * s >= e + a and a + b > 0))
+    result = np.zeros((*x.shape[:2], *out))
+    for index in np.ndindex(*result.shape):
+        inside, count = [], 0
+        for tap in np.ndindex(*kernel):
+            at = [p * s + t - a for p, s, t, (a, _) in zip(index[2:], strides, tap, pads)]
+            if all(0 <= i < e for i, e in zip(at, extents)):
+                inside.append(x[(*index[:2], *at)])
+            count += all(-a <= i < e + b for i, e, (a, b) in zip(at, extents, pads))
+        if kind == "max":
+            result[index] = max(inside, default=-np.inf)
+        elif kind == "l2":
+            result[index] = np.sqrt(sum(v * v for v in inside))
+        else:
+            result[index] = sum(inside) / max(len(inside) if kind == "inside" else count, 1)
+    return result
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_pools(seed):
+    rng = np.random.default_rng(seed)
+    dims = int(rng.integers(1, 4))
+    kernel, strides = ([int(n) for n in rng.integers(1, 4, dims)] for _ in range(2))
+    pads = [(int(rng.integers(0, k)), int(rng.integers(0, k))) for k in kernel]
+    x = normal(seed, 1, 2, *(int(n) for n in rng.integers(3, 7, dims)))
+    for ceil in (False, True):
+        case = {
+            "x": x,
+            "kernel_sizes": kernel,
+            "strides": strides,
+            "pad_type": "custom",
+            "pad": [p for pair in pads for p in pair],
+            "ceil_mode": ceil,
+        }
+        for op, kind, more in (
+            ("max_pool", "max", {}),
+            ("l2_pool", "l2", {}),
+            ("avg_pool", "all", {}),
+            ("avg_pool", "inside", {"exclude_padding_from_average": True}),
+        ):
+            wanted = naive_pool(x, kernel, strides, pads, ceil, kind)
+            np.testing.assert_allclose(evaluate(op, **case, **more), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_erf_is_exact_to_2e14():
+    x = np.concatenate([np.linspace(-7, 7, 4001), [0.0, -0.0, np.inf, -np.inf, 1e-30]])
+    wanted = np.array([math.erf(v) for v in x])
+    np.testing.assert_allclose(erf(x), wanted, rtol=0, atol=2e-14)
+    np.testing.assert_allclose(erf(x.astype(np.float32)), [math.erf(v) for v in x.astype(np.float32)], atol=2e-7)
+    assert np.isnan(erf(np.array([np.nan])))[0]
+
+
+def test_integer_arithmetic():
+    x, y = np.int32([7, -7, 7, -7, 5]), np.int32([2, 2, -2, -2, 0])
+    assert evaluate("real_div", x=x, y=y).tolist() == [3, -3, -3, 3, 0]
+    assert evaluate("floor_div", x=x, y=y).tolist() == [3, -4, -4, 3, 0]
+    assert evaluate("mod", x=x[:4], y=y[:4]).tolist() == [1, 1, -1, -1]
+    assert evaluate("pow", x=np.int32([2, -1, -1, 3, 1]), y=np.int32([5, -3, -2, -1, -9])).tolist() == [32, -1, 1, 0, 1]
+    big = np.int64([2**62 + 1, -(2**62) - 1])
+    assert evaluate("real_div", x=big, y=np.int64([3, 3])).tolist() == [(2**62 + 1) // 3, -((2**62 + 1) // 3)]
+    assert evaluate("reduce_mean", x=np.int32([-3, -4]), axes=[0]).tolist() == -3
+    assert evaluate("cast", x=np.float32([1.9, -1.9, np.nan, 3e9]), dtype="int32").tolist()[:3] == [1, -1, 0]
+    assert evaluate("cast", x=np.float32([0, 0.5, -1]), dtype="bool").tolist() == [False, True, True]
+
+
+def test_interleaved_concat():
+    got = evaluate("concat", values=(np.float32([[1, 2]]), np.float32([[3, 4]])), axis=1, interleave=True)
+    assert got.tolist() == [[1, 3, 2, 4]]
+
+
+@pytest.mark.parametrize("mode", ["add", "sub", "mul", "div", "max", "min", "update"])
+def test_scatters_apply_one_update_after_the_other(mode):
+    data, updates = np.abs(normal(0, 4, 3)) + 1, np.abs(normal(1, 5, 3)) + 1
+    indices = np.int32([1, 3, 1, 0, -1])
+    functions = {
+        "add": np.add,
+        "sub": np.subtract,
+        "mul": np.multiply,
+        "div": np.divide,
+        "max": np.maximum,
+        "min": np.minimum,
+        "update": lambda a, b: b,
+    }
+    wanted = data.copy()
+    for row, update in zip(indices, updates):
+        wanted[row] = functions[mode](wanted[row], update)
+    got = evaluate("scatter", data=data, indices=indices, updates=updates, axis=0, mode=mode)
+    np.testing.assert_allclose(got, wanted, rtol=1e-5)
+    got = evaluate("scatter_nd", data=data, indices=indices[:, None], updates=updates, mode=mode)
+    np.testing.assert_allclose(got, wanted, rtol=1e-5)
+    wide = np.repeat(indices[:, None], 3, 1)
+    got = evaluate("scatter_along_axis", data=data, indices=wide, updates=updates, axis=0, mode=mode)
+    np.testing.assert_allclose(got, wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize("bits", [1, 2, 3, 4, 6, 8])
+def test_packed_palettes(bits):
+    rng = np.random.default_rng(bits)
+    index = rng.integers(0, 1 << bits, 35).astype(np.uint8)
+    stream = "".join(f"{v:0{bits}b}"[::-1] for v in index)
+    stream += "0" * (-len(stream) % 8)
+    packed = np.array([int(stream[i : i + 8][::-1], 2) for i in range(0, len(stream), 8)], np.uint8)
+    lut = rng.standard_normal(1 << bits).astype(np.float32)
+    b = GraphBuilder(opset="ios16")
+    b.output(b.constexpr_lut_to_dense(indices=packed, lut=lut, shape=[5, 7]))
+    (got,) = b.graph.verify().evaluate({}).values()
+    np.testing.assert_array_equal(got, lut[index].reshape(5, 7))
+
+
+def test_sparse_forms_agree():
+    rng = np.random.default_rng(0)
+    mask = rng.random((4, 6)) < 0.5
+    values = rng.integers(-8, 8, int(mask.sum())).astype(np.int8)
+    scale = rng.standard_normal((2, 3)).astype(np.float32)
+    b = GraphBuilder()
+    kept, data = b.constexpr_sparse_blockwise_shift_scale(
+        data_mask=b.const(mask, "uint1"), nonzero_data=b.const(values, "int4"), scale=scale
+    )
+    dense = b.constexpr_sparse_to_dense(nonzero_data=data, mask=kept)
+    b.output(dense)
+    (got,) = b.graph.verify().evaluate({}).values()
+    wanted = np.zeros((4, 6), np.float32)
+    wanted[mask] = values
+    np.testing.assert_allclose(got, wanted * np.repeat(np.repeat(scale, 2, 0), 2, 1), rtol=1e-6)
+
+
+def test_suppression_keeps_the_best_and_drops_what_overlaps():
+    boxes = np.float32([[[1, 1, 2, 2], [1.1, 1, 2, 2], [5, 5, 2, 2], [5, 5, 2, 2]]])
+    scores = np.float32([[[0.5, 0], [0.9, 0], [0, 0.3], [0.2, 0]]])
+    case = {"boxes": boxes, "scores": scores, "iou_threshold": 0.5, "score_threshold": 0.25, "max_boxes": 3}
+    _, _, indices, count = evaluate("non_maximum_suppression", opset="ios15", **case)
+    assert indices.tolist() == [[1, 2, -1]] and count.tolist() == [2]
+    case = {**case, "score_threshold": 0.1, "per_class_suppression": True}
+    assert evaluate("non_maximum_suppression", opset="ios15", **case)[2].tolist() == [[1, 2, 3]]
+
+
+def test_crop_resize_of_a_whole_image_is_resize():
+    x = normal(0, 1, 2, 5, 7)
+    for mode in ("STRICT_ALIGN_CORNERS", "ALIGN_CORNERS", "DEFAULT", "UNALIGN_CORNERS"):
+        wanted = evaluate("resize_bilinear", x=x, target_size_height=4, target_size_width=9, sampling_mode=mode)
+        case = {"x": x, "target_height": 4, "target_width": 9, "sampling_mode": mode}
+        box = np.float32([0, 0, 4, 6]).reshape(1, 1, 4, 1, 1)
+        got = evaluate("crop_resize", opset="ios15", roi=box, **case)
+        np.testing.assert_allclose(got[0], wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_random_numbers_follow_their_seed_and_distribution():
+    case = {"shape": [10_000], "seed": 3}
+    a = evaluate("random_uniform", low=2.0, high=4.0, **case)
+    np.testing.assert_array_equal(a, evaluate("random_uniform", low=2.0, high=4.0, **case))
+    assert a.min() >= 2 and a.max() <= 4 and abs(a.mean() - 3) < 0.05
+    n = evaluate("random_normal", mean=1.0, stddev=2.0, **case)
+    assert abs(n.mean() - 1) < 0.1 and abs(n.std() - 2) < 0.1
+    assert abs(evaluate("random_bernoulli", prob=0.3, **case).mean() - 0.3) < 0.02
+    draws = evaluate("random_categorical", x=np.float32([[0.7, 0.2, 0.1]]), mode="probs", size=10_000, seed=1)
+    assert np.abs(np.bincount(draws[0].astype(int)) / 1e4 - [0.7, 0.2, 0.1]).max() < 0.02
+
+
+def test_lists():
+    b = GraphBuilder()
+    x = b.input("x", (3, 2), "fp32")
+    ls = b.make_list(init_length=3, dynamic_length=False, elem_shape=(2,), dtype="fp32")
+    ls = b.list_scatter(ls=ls, indices=np.int32([0, 1, 2]), value=x)
+    ls = b.list_write(ls=ls, index=np.int32(1), value=np.float32([7, 8]))
+    b.output(
+        b.list_gather(ls=ls, indices=np.int32([1, 2])), b.list_length(ls=ls), b.list_read(ls=ls, index=np.int32(0))
+    )
+    got = list(b.graph.verify().evaluate({"x": [[1, 2], [3, 4], [5, 6]]}).values())
+    assert [value.tolist() for value in got] == [[[7, 8], [5, 6]], 3, [1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("op", "operands"),
+    [
+        ("reshape", {"x": normal(0, 2, 3), "shape": [4, 2]}),
+        ("reshape", {"x": normal(0, 2, 3), "shape": [-1, -1]}),
+        ("transpose", {"x": normal(0, 2, 3), "perm": [0, 0]}),
+        ("concat", {"values": (normal(0, 2, 3), normal(0, 3, 2)), "axis": 0}),
+        ("split", {"x": normal(0, 2, 3), "num_splits": 2, "axis": 1}),
+        ("squeeze", {"x": normal(0, 2, 3), "axes": [0]}),
+        ("conv", {"x": normal(0, 1, 2, 3), "weight": normal(0, 1, 2, 5)}),
+        ("max_pool", {"x": normal(0, 1, 2, 3), "kernel_sizes": [5], "pad_type": "valid"}),
+        ("matmul", {"x": normal(0, 2, 3), "y": normal(0, 2, 3)}),
+        ("einsum", {"values": (normal(0, 2, 3),), "equation": "ij->ijk"}),
+        ("gather", {"x": normal(0, 2, 3), "indices": np.int32([0]), "axis": 2}),
+        ("softmax", {"x": normal(0, 2, 3), "axis": 5}),
+        ("pad", {"x": normal(0, 2, 3), "pad": [3, 0], "mode": "reflect"}),
+        ("fill", {"shape": [100_000, 100_000], "value": 1.0}),
+        ("tile", {"x": normal(0, 2, 3), "reps": [10**6, 10**6]}),
+        ("range_1d", {"start": 0, "end": 5, "step": 0}),
+        ("topk", {"x": normal(0, 2, 3), "k": 4}),
+        ("slice_by_size", {"x": normal(0, 2, 3), "begin": [0, 2], "size": [1, 2]}),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_it_is_computed(op, operands):
+    with pytest.raises(GraphError):
+        evaluate(op, **operands)
+
+
+def test_every_op_says_what_it_is():
+    from hexane.graph.registry import UNKNOWN
+
+    names = {spec.name for spec in all_specs() if not spec.is_host}
+    assert len(names) >= 170 and not UNKNOWN
+    for spec in all_specs():
+        assert spec.evaluate is not None and spec.params is not None
+
+
+def test_the_reference_needs_no_other_framework():
+    import subprocess
+    import sys
+
+    code = (
+        "import sys\n"
+        "for name in ('onnx', 'onnxruntime', 'torch', 'coremltools', 'scipy'): sys.modules[name] = None\n"
+        "import numpy as np, hexane\n"
+        "from hexane.graph import GraphBuilder\n"
+        "b = GraphBuilder(); x = b.input('x', (1, 3, 8, 8))\n"
+        "b.output(b.gelu(x=b.conv(x=x, weight=np.ones((2, 3, 3, 3), np.float32))))\n"
+        "print(b.graph.evaluate({'x': np.ones((1, 3, 8, 8))})['gelu'].shape)\n"
+        "hexane.parse_mil(b.graph.to_mil())\n"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "(1, 2, 6, 6)"
