@@ -166,3 +166,16 @@ def test_an_op_by_hand():
     op = Op("relu", {"x": x})
     with pytest.raises(GraphError, match="no value"):
         op.set_input("x", 3)
+
+
+def test_many_small_insertions_stay_fast():
+    """Every builder that goes on in a function shares its names; inserting is no walk over the graph."""
+    b = GraphBuilder()
+    y = b.input("x", (1,), "fp32")
+    for _ in range(3000):
+        y = b.relu(x=y)
+    b.output(y)
+    for op in list(b.graph.ops):
+        inserted = builder_before(op)
+        op.set_input("x", inserted.abs(x=op.inputs["x"]))
+    assert len(b.graph.verify().ops) == 6000

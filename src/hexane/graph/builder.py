@@ -17,34 +17,11 @@ import numpy as np
 from hexane.errors import GraphError
 from hexane.graph.constants import Constant, constant_from
 from hexane.graph.ir import Block, Function, Graph, Op, Value
+from hexane.graph.ir import Names as Names
 from hexane.graph.registry import OpSpec, Param, is_known, lookup, opset_number, result_types
 from hexane.graph.types import DTYPES, FLOATS, StateType, TensorType, Type
 
 _ATTRIBUTE_DTYPE = {"int": "int32", "uint": "uint32", "bool": "bool", "str": "string"}
-
-
-class Names:
-    """Hands out names that nobody has: ``add``, ``add_1``, ``add_2`` ..."""
-
-    def __init__(self, taken: Any = ()) -> None:
-        self._taken: set[str] = set(taken)
-        self._next: dict[str, int] = {}
-
-    def unique(self, base: str) -> str:
-        """``base`` itself when it is free, else with the next free number; taken from now on."""
-        name = base
-        while name in self._taken:
-            number = self._next.get(base, 1)
-            self._next[base] = number + 1
-            name = f"{base}_{number}"
-        self._taken.add(name)
-        return name
-
-    def take(self, name: str) -> None:
-        self._taken.add(name)
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._taken
 
 
 class GraphBuilder:
@@ -72,7 +49,7 @@ class GraphBuilder:
         self.block: Block = function if before is None or before.block is None else before.block
         self.before = before
         self._graph = graph
-        self.names = Names(value.name for value in function.values())
+        self.names = function.names
         self._outputs: list[Value] = list(function.outputs)
         self._blocks: list[Block] = []
 

@@ -328,17 +328,46 @@ class Block:
                 yield from block.walk()
 
 
-class Function(Block):
-    """A named block with an op set (``ios15`` .. ``ios18``) and attributes.
+class Names:
+    """Hands out names that nobody has: ``add``, ``add_1``, ``add_2`` ..."""
 
-    ``names`` gives every value of the function, constants and inner blocks included, by name.
-    """
+    def __init__(self, taken: Any = ()) -> None:
+        self._taken: set[str] = set(taken)
+        self._next: dict[str, int] = {}
+
+    def unique(self, base: str) -> str:
+        """``base`` itself when it is free, else with the next free number; taken from now on."""
+        name = base
+        while name in self._taken:
+            number = self._next.get(base, 1)
+            self._next[base] = number + 1
+            name = f"{base}_{number}"
+        self._taken.add(name)
+        return name
+
+    def take(self, name: str) -> None:
+        self._taken.add(name)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._taken
+
+
+class Function(Block):
+    """A named block with an op set (``ios15`` .. ``ios18``) and attributes."""
 
     def __init__(self, name: str, inputs: Iterable[Value] = (), *, opset: str = "ios18") -> None:
         super().__init__(inputs)
         self.name = name
         self.opset = opset
         self.attributes: dict[str, Any] = {}
+        self._names: Names | None = None
+
+    @property
+    def names(self) -> Names:
+        """The source of new names in this function; it knows every name that stood here when it was first asked."""
+        if self._names is None:
+            self._names = Names(value.name for value in self.values())
+        return self._names
 
     def values(self) -> Iterator[Value]:
         """Inputs, results and the constants in use, each once, in order of appearance."""

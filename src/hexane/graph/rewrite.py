@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from hexane.errors import GraphError, HexaneError
-from hexane.graph.builder import GraphBuilder, Names
+from hexane.graph.builder import GraphBuilder
 from hexane.graph.constants import Constant
-from hexane.graph.ir import Block, Function, Graph, Op, Value, values_of
+from hexane.graph.ir import Block, Function, Graph, Names, Op, Value, values_of
 from hexane.graph.registry import is_known, spec_of
 from hexane.graph.types import TensorType
 
@@ -34,8 +34,8 @@ def function_of(op: Op) -> Function:
 
 
 def names_of(function: Function) -> Names:
-    """A source of names that are new in the function."""
-    return Names(value.name for value in function.values())
+    """The source of names that are new in the function."""
+    return function.names
 
 
 def replace_uses(old: Value, new: Value) -> None:

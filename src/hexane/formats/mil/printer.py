@@ -12,8 +12,7 @@ from hexane.formats.blob import TYPE_CODES, BlobWriter
 from hexane.formats.mil.literals import Blob, Braces, Parens, TypedValue
 from hexane.formats.mil.names import encode
 from hexane.formats.mil.syntax import quoted
-from hexane.graph.builder import Names
-from hexane.graph.ir import Block, Function, Graph, Op, Value, values_of
+from hexane.graph.ir import Block, Function, Graph, Names, Op, Value, values_of
 from hexane.graph.registry import is_known, opset_number, spec_of
 from hexane.graph.types import DTYPES, BufferType, DictType, ListType, StateType, TensorType, TupleType
 

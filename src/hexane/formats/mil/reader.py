@@ -23,9 +23,8 @@ from hexane.formats.mil.syntax import (
     parse_text,
     problem_at,
 )
-from hexane.graph.builder import Names
 from hexane.graph.constants import BlobReference, Constant
-from hexane.graph.ir import Block, Function, Graph, Op, Problem, Value
+from hexane.graph.ir import Block, Function, Graph, Names, Op, Problem, Value
 from hexane.graph.registry import OpSpec, is_known, lookup, opset_number, result_types
 from hexane.graph.types import DTYPES, ListType, TensorType
 
