@@ -18,7 +18,7 @@ ALIGNMENT = 0x100
 MOST_TASKS = 0x10000  # per operation (spec/engine-h13 §4.2)
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=4)
 def walk(text: bytes, generation: str, *, first_words: int | None, count: int | None) -> tuple[Registers, ...]:
     """Every task in the order of the links. Programs that were walked last are remembered.
 

@@ -27,6 +27,16 @@ def fetch(task: Task, memory: Memory) -> Kernel | None:
         return None
     if not r.flag("Header[9].KBE0"):
         raise r.error("the kernel DMA is on and has no channel", "Header[9].KBE0")
+    constants = memory.channels[CONST].data.base if r["Header[9].KBase0"] == CONST else None
+    if constants is None:
+        return _read(task, memory)
+    if r.kernel is None or r.kernel[0] is not constants:  # the same task with the same constants: the same kernel
+        r.kernel = (constants, _read(task, memory))
+    return r.kernel[1]
+
+
+def _read(task: Task, memory: Memory) -> Kernel:
+    r = task.registers
     cores = _cores(r)
     _require_agreement(r)
     layout = _layout(task)

@@ -40,6 +40,11 @@ def best() -> str:
         if forced not in SHAPES:
             raise UsageError(f"HEXANE_SIMD={forced!r} is not known", hint=f"use {', '.join(SHAPES)}")
         return forced
+    return _widest()
+
+
+@lru_cache(maxsize=1)
+def _widest() -> str:
     import llvmlite.binding as llvm
 
     features = llvm.get_host_cpu_features()
