@@ -1,0 +1,189 @@
+"""A graph with the engine's arithmetic: the bits that tasks would give, without tasks, for any chip."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from hexane import chips
+from hexane.chips import Chip
+from hexane.errors import UnsupportedError, UsageError
+from hexane.graph import Graph, Op, Value
+from hexane.graph.evaluate import Evaluation, checked_input, declared
+from hexane.graph.types import TensorType, eval_dtype
+from hexane.numerics.fusion import SUMS, Epilogue, sum_run
+from hexane.numerics.rules import RULES, convolution, product
+
+MOVES = frozenset(
+    (
+        "reshape squeeze expand_dims flatten2d transpose slice_by_size slice_by_index split concat tile stack "
+        "pixel_shuffle pixel_unshuffle depth_to_space space_to_depth reverse space_to_batch batch_to_space"
+    ).split()
+)
+"""Ops that only move values: the same bits, wherever they run."""
+
+Observer = Callable[[Op, np.ndarray], None]
+
+
+def evaluate(
+    graph: Graph,
+    inputs: Mapping[str, Any],
+    chip: str | Chip = "M1",
+    *,
+    observe: Observer | None = None,
+) -> dict[str, np.ndarray]:
+    """Outputs by name, in their declared dtypes, with the arithmetic of ``chip``'s engine.
+
+    fp16 ops that the engine has are computed bit by bit (spec/numerics); chips from M5 on take dense 3x3 and 1x3
+    convolutions in Winograd form. Every other op is computed in float32 and its result rounded to its declared dtype.
+    ``observe`` is called with every op whose result is known and the result (of a fused run, the last op's). Needs no
+    code generator and no emulator; costs about what ``hexane.arithmetic`` costs for the same shapes.
+
+    Raises UsageError for a missing input or one of another shape.
+    """
+    run = EngineEvaluation(chips.get(chip), observe)
+    function = graph.main
+    unknown = set(inputs) - {value.name for value in function.inputs}
+    if unknown:
+        names = ", ".join(repr(value.name) for value in function.inputs)
+        raise UsageError(f"there is no input {sorted(unknown)[0]!r}", hint=f"the inputs are {names}")
+    for value in function.inputs:
+        given = checked_input(value, inputs.get(value.name))
+        run.environment[value] = _typed(given, value.type)
+    results = run.block(function)
+    return {
+        value.name: declared(array, value.type, f"output {value.name!r}")
+        for value, array in zip(function.outputs, results)
+    }
+
+
+def _typed(array: Any, type_: Any) -> Any:
+    if not isinstance(type_, TensorType) or type_.carrier.kind == "U":
+        return array
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.asarray(array).astype(type_.carrier, copy=False)
+
+
+class EngineEvaluation(Evaluation):
+    """The reference's walk over a graph, with values kept in their declared dtypes and the engine's rules for ops.
+
+    ``on_engine`` collects the ops that a rule took, ``on_host`` the others with the reason.
+    """
+
+    def __init__(self, chip: Chip, observe: Observer | None = None) -> None:
+        super().__init__(typed=True)
+        self.form = "winograd" if chip.winograd else "direct"
+        self.on_engine: list[Op] = []
+        self.on_host: dict[Op, str] = {}
+        self._observe = observe
+        self._fused: dict[Op, np.ndarray | None] = {}
+
+    def op(self, op: Op) -> tuple[Any, ...]:
+        if op in self._fused:
+            result = self._fused.pop(op)
+            # inside a fused run nothing but the last result exists; the others are placeholders of the right shape
+            found = np.broadcast_to(np.float16(0), op.output.shape) if result is None else result
+            return (self._seen(op, found) if result is not None else found,)
+        try:
+            results = self._on_engine(op)
+        except UnsupportedError as error:
+            self.on_host[op] = error.message
+            results = None
+        return self._reference(op) if results is None else results
+
+    def _on_engine(self, op: Op) -> tuple[Any, ...] | None:
+        if op.type in MOVES:
+            self.on_engine.append(op)
+            return Evaluation.op(_Plain(self), op)
+        if len(op.outputs) != 1 or not self._is_fp16(op):
+            self.on_host.setdefault(op, f"{op.type} on values that are not fp16")
+            return None
+        if op.type in SUMS:
+            return self._sums(op)
+        found = RULES.get(op.type)
+        if found is None:
+            self.on_host[op] = f"no rule of the engine for {op.type}"
+            return None
+        result = found(op, lambda name: self._stored(op.arg(name)))
+        self.on_engine.append(op)
+        return (self._seen(op, result),)
+
+    def _is_fp16(self, op: Op) -> bool:
+        values = [v for v in (*op.operands(), *op.outputs) if isinstance(v.type, TensorType)]
+        floats = [v.dtype for v in values if v.dtype.startswith(("fp", "bf"))]
+        return bool(floats) and all(dtype == "fp16" for dtype in floats)
+
+    def _sums(self, op: Op) -> tuple[Any, ...]:
+        run = sum_run(op)
+        epilogue = Epilogue.of(run)
+        own = op.inputs.get("bias")
+        if own is not None and not own.is_constant:
+            raise UnsupportedError("a bias that is computed")
+        if op.type == "conv":
+            weight = op.arg("weight")
+            if not weight.is_constant:
+                raise UnsupportedError("a convolution whose weights are computed")
+            result = convolution(op, self._stored(op.arg("x")), self._stored(weight), epilogue, self.form)
+        else:
+            second = op.arg("weight") if op.type == "linear" else op.arg("y")
+            result = product(op, self._stored(op.arg("x")), self._stored(second), epilogue)
+        self.on_engine.extend(run)
+        last = run[-1]
+        result = result.reshape(last.output.shape)
+        if last is op:
+            return (self._seen(op, result),)
+        for inner in run[1:-1]:
+            self._fused[inner] = None
+        self._fused[last] = result
+        return (np.broadcast_to(np.float16(0), op.output.shape),)
+
+    def _stored(self, value: Value) -> np.ndarray:
+        """A value in its declared dtype, as memory holds it."""
+        found = self.environment.get(value)
+        if found is None:
+            found = np.asarray(value.data)
+        return np.asarray(_typed(found, value.type))
+
+    def _seen(self, op: Op, result: np.ndarray) -> np.ndarray:
+        if self._observe is not None:
+            self._observe(op, result)
+        return result
+
+    def _reference(self, op: Op) -> tuple[Any, ...]:
+        """The op in float32 (or its own integer dtype), its results in their declared dtypes."""
+        results = Evaluation.op(_Widened(self), op)
+        typed = tuple(_typed(array, value.type) for array, value in zip(results, op.outputs))
+        for array in typed[:1]:
+            self._seen(op, array)
+        return typed
+
+
+class _Plain(Evaluation):
+    """The reference over another evaluation's values as they are stored."""
+
+    def __init__(self, outer: EngineEvaluation) -> None:
+        super().__init__(typed=True)
+        self._outer = outer
+        self.environment = outer.environment
+
+    def array(self, value: Value) -> Any:
+        if isinstance(value.type, TensorType) and value.type.carrier.kind != "U":
+            return self._outer._stored(value)
+        return super().array(value)
+
+
+class _Widened(Evaluation):
+    """The reference over another evaluation's values, widened to what it computes in."""
+
+    def __init__(self, outer: EngineEvaluation) -> None:
+        super().__init__(typed=False)
+        self._outer = outer
+        self.environment = outer.environment
+
+    def array(self, value: Value) -> Any:
+        found = super().array(value)
+        if isinstance(value.type, TensorType) and value.type.carrier.kind != "U":
+            return np.asarray(found).astype(eval_dtype(value.type.dtype), copy=False)
+        return found

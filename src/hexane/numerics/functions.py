@@ -1,0 +1,87 @@
+"""Functions that the engine looks up: which table, what stands in front of it (spec/engine-h13 §8.2, §10)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from hexane.errors import UnsupportedError
+from hexane.kernels import (
+    LookupTable,
+    clip_table,
+    fitted_table,
+    fraction_table,
+    integer_table,
+    is_zero_table,
+    known_table,
+    leaky_relu_table,
+    less_than_zero_table,
+    not_zero_table,
+    sign_table,
+)
+
+ONE, LOG2_E, LN_2 = 0x3C00, 0x3DC5, 0x398C
+"""fp16 bits of 1, log2 e and ln 2: exp(x) = 2^(x log2 e), log(x) = log2(x) ln 2."""
+
+
+@dataclass(frozen=True)
+class Function:
+    """A table function: its table, the fp16 factor in front of it, whether an epsilon is added first."""
+
+    table: str
+    scale: int = ONE
+    epsilon: bool = False
+
+
+FUNCTIONS = {
+    "sigmoid": Function("sigmoid"),
+    "tanh": Function("tanh"),
+    "silu": Function("silu"),
+    "gelu": Function("gelu"),
+    "sqrt": Function("sqrt"),
+    "exp": Function("exp2", LOG2_E),
+    "exp2": Function("exp2"),
+    "rsqrt": Function("rsqrt", epsilon=True),
+    "inverse": Function("reciprocal", epsilon=True),
+    "log": Function("log2", epsilon=True),
+}
+
+KNOWN = {
+    "sigmoid": "sigmoid",
+    "tanh": "tanh",
+    "gelu": "gelu",
+    "silu": "silu",
+    "exp2": "exp2",
+    "log2": "log2",
+    "sqrt": "sqrt",
+    "rsqrt": "rsqrt",
+    "reciprocal": "recip",
+}
+"""Apple's nine tables, by the name used here."""
+
+DERIVED: dict[str, Callable[..., LookupTable]] = {
+    "maximum": lambda v: clip_table(low=v),
+    "minimum": lambda v: clip_table(high=v),
+    "clip": clip_table,
+    "leaky_relu": leaky_relu_table,
+    "equals_zero": is_zero_table,
+    "not_zero": not_zero_table,
+    "below_zero": less_than_zero_table,
+    "sign": sign_table,
+    "fraction": fraction_table,
+    "integer": integer_table,
+}
+"""Tables that follow from numbers; each entry takes them."""
+
+
+@lru_cache(maxsize=256)
+def lookup_table(name: str, *args: float) -> bytes:
+    """The 128 bytes of a table: one of Apple's nine, one derived from numbers, or one fitted to a function."""
+    if name in KNOWN:
+        return known_table(KNOWN[name]).to_bytes()
+    if name in DERIVED:
+        return DERIVED[name](*args).to_bytes()
+    if args:
+        raise UnsupportedError(f"the table {name!r} takes no number")
+    return fitted_table(name).table.to_bytes()

@@ -1,0 +1,108 @@
+"""What one task does behind its sums: bias, scalar factor, ReLU or table (spec/engine-h13 §8.1, spec/limits §7).
+
+Fusing changes bits: a factor or a table that rides along meets the sum before or after one rounding less. So the rule
+that joins ops stands here once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hexane.graph import Op, Value
+from hexane.numerics.functions import FUNCTIONS, ONE, lookup_table
+
+FUSED = tuple(name for name, function in FUNCTIONS.items() if not function.epsilon)
+SUMS = ("conv", "matmul", "linear")
+
+
+def only_user(value: Value) -> Op | None:
+    """The single op that uses a value, None when there are others or the value leaves its block."""
+    users = list(value.users)
+    return users[0] if len(users) == 1 and not value.is_output else None
+
+
+def follows(op: Op, *types: str) -> Op | None:
+    """The only user of the op's result, when it is one of these types."""
+    user = only_user(op.output)
+    return user if user is not None and user.type in types else None
+
+
+def factor_of(op: Op) -> float | None:
+    """The number by which a mul multiplies, None when it is not a number."""
+    x, y = op.arg("x"), op.arg("y")
+    value = y if not x.is_constant else x
+    if not value.is_constant or value.data.size != 1:
+        return None
+    return float(np.asarray(value.data).reshape(-1)[0])
+
+
+def channel_constant(op: Op, head: Op) -> np.ndarray | None:
+    """What an add adds per output channel of ``head``, as an fp16 vector; None when it is anything else."""
+    x, y = op.arg("x"), op.arg("y")
+    if x.is_constant == y.is_constant:
+        return None
+    data = np.asarray((y if y.is_constant else x).data)
+    shape = head.output.shape
+    axis = 1 - len(shape) if head.type == "conv" else -1
+    others = [extent for i, extent in enumerate(data.shape, -data.ndim) if i != axis]
+    if any(extent != 1 for extent in others) or data.ndim < -axis or data.shape[axis] != shape[axis]:
+        return None
+    return data.astype(np.float16).reshape(-1)
+
+
+def sum_run(op: Op) -> tuple[Op, ...]:
+    """The op, then at most one bias, one scalar product and one ReLU or table, each the only user of the one before."""
+    run, last = [op], op
+    shift = follows(last, "add")
+    if shift is not None and op.inputs.get("bias") is None and channel_constant(shift, op) is not None:
+        run.append(shift)
+        last = shift
+    product = follows(last, "mul")
+    if product is not None and factor_of(product) is not None:
+        run.append(product)
+        last = product
+    function = follows(last, "relu", *FUSED)
+    if function is not None and not (function.type == "exp" and len(run) > 1):
+        run.append(function)
+    return tuple(run)
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """Bias as the start value, an fp16 factor, then nothing, ``relu`` or a table of 128 bytes."""
+
+    bias: np.ndarray | None
+    scale: float
+    activation: str | np.ndarray | None
+
+    @classmethod
+    def of(cls, run: Sequence[Op]) -> Epilogue:
+        """What the ops behind the first one ask for; a bias of the first op itself wins."""
+        scale, bias = 1.0, None
+        activation: str | np.ndarray | None = None
+        for op in run[1:]:
+            if op.type == "add":
+                bias = channel_constant(op, run[0])
+            elif op.type == "mul":
+                scale = factor_of(op) or 1.0
+            elif op.type == "relu":
+                activation = "relu"
+            else:
+                function = FUNCTIONS[op.type]
+                activation = np.frombuffer(lookup_table(table_name(op)), "<u2")
+                if function.scale != ONE:
+                    scale *= float(np.uint16(function.scale).view(np.float16))
+        own = run[0].inputs.get("bias")
+        if isinstance(own, Value) and own.is_constant:
+            bias = np.asarray(own.data).astype(np.float16).reshape(-1)
+        return cls(bias, scale, activation)
+
+
+def table_name(op: Op) -> str:
+    """The table of a table function; gelu's exact and tanh forms share one (spec/engine-h13 §10)."""
+    if op.type == "gelu" and op.arg("mode") == "SIGMOID_APPROXIMATION":
+        return "gelu_sigmoid"
+    return FUNCTIONS[op.type].table

@@ -1,0 +1,326 @@
+"""What the engine's arithmetic makes of each op, as the tasks of spec/engine-h13 §13 compute it.
+
+A rule takes fp16 arrays in the graph's own shapes and returns the result's bits. Rules say nothing of tiles, memory or
+tasks: they name the units' operations in order, with every rounding in between. ``UnsupportedError`` says that the
+engine does not do it; the caller then computes the op on the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from hexane.arithmetic import conv2d, elementwise, lookup, mac, matmul, planar
+from hexane.arithmetic.multiply import multiply_inputs, scale_input
+from hexane.arithmetic.reduction import reduce
+from hexane.errors import UnsupportedError
+from hexane.graph import Op
+from hexane.numerics.functions import FUNCTIONS, LN_2, LOG2_E, lookup_table
+from hexane.numerics.fusion import Epilogue, table_name
+from hexane.numerics.windows import window_of
+
+Arrays = Callable[[str], np.ndarray]
+Rule = Callable[[Op, Arrays], np.ndarray]
+
+RULES: dict[str, Rule] = {}
+
+
+def rule(*types: str) -> Callable[[Rule], Rule]:
+    """Declare the rule of op types."""
+
+    def declare(function: Rule) -> Rule:
+        for name in types:
+            RULES[name] = function
+        return function
+
+    return declare
+
+
+def table(name: str, *numbers: float) -> np.ndarray:
+    return np.frombuffer(lookup_table(name, *numbers), "<u2")
+
+
+def _number(bits: int) -> float:
+    return float(np.uint16(bits).view(np.float16))
+
+
+def through_table(x: np.ndarray, bits: np.ndarray, scale: float = 1.0, add: float = 0.0) -> np.ndarray:
+    """A neural engine copy: constant, factor, table (spec/engine-h13 §8.2)."""
+    return lookup(bits, scale_input(x, scale, add))
+
+
+# -- sums ------------------------------------------------------------------------------------------------------------
+
+
+def convolution(op: Op, x: np.ndarray, weight: np.ndarray, epilogue: Epilogue, form: str) -> np.ndarray:
+    """A convolution with what rides along; ``form`` is direct or winograd (spec/numerics §6)."""
+    window = window_of(op)
+    flat = x.ndim == 3
+    source = x[:, :, None] if flat else x
+    kernel = weight[:, :, None] if flat else weight
+    result = conv2d(
+        source,
+        kernel,
+        epilogue.bias,
+        strides=window.strides,
+        pads=window.pads,
+        dilations=window.dilations,
+        groups=op.arg("groups"),
+        post_scale=epilogue.scale,
+        activation=epilogue.activation,
+        form=form,
+    )
+    return result[:, :, 0] if flat else result
+
+
+def product(op: Op, x: np.ndarray, w: np.ndarray, epilogue: Epilogue) -> np.ndarray:
+    """A product with constant or computed second operand, batches broadcast."""
+    if op.type == "linear":
+        w = w.T
+    else:
+        x = np.swapaxes(x, -1, -2) if op.arg("transpose_x") else x
+        w = np.swapaxes(w, -1, -2) if op.arg("transpose_y") else w
+    if w.ndim == 2 or int(np.prod(w.shape[:-2])) == 1:
+        kernel = np.ascontiguousarray(w.reshape(w.shape[-2:]))
+        rows = np.ascontiguousarray(x).reshape(-1, x.shape[-1])
+        result = mac(rows, kernel, epilogue.bias, epilogue.scale, activation=epilogue.activation)
+        batch = np.broadcast_shapes(x.shape[:-2], w.shape[:-2]) if x.ndim > 1 else ()
+        return result.reshape(*batch, *x.shape[max(x.ndim - 2, 0) : -1], kernel.shape[1])
+    if epilogue.bias is not None:
+        raise UnsupportedError("a bias behind a product whose kernel is computed")
+    return matmul(
+        np.ascontiguousarray(x), np.ascontiguousarray(w), post_scale=epilogue.scale, activation=epilogue.activation
+    )
+
+
+# -- element by element ----------------------------------------------------------------------------------------------
+
+_WORDS = {"add": "add", "sub": "sub", "mul": "mul", "maximum": "max", "minimum": "min"}
+
+
+@rule(*_WORDS)
+def two_operands(op: Op, arrays: Arrays) -> np.ndarray:
+    """Planar engine; a single number rides in a field of the task, a clamp by a number is a table."""
+    x, y = arrays("x"), arrays("y")
+    first, second = op.arg("x"), op.arg("y")
+    if first.is_constant or second.is_constant:
+        data, value = (x, y) if first.is_constant else (y, x)
+        if data.size == 1 and value.shape == op.output.shape:
+            return _with_number(op.type, value, float(data.reshape(-1)[0]), first.is_constant)
+    return elementwise(_WORDS[op.type], x, y)
+
+
+def _with_number(word: str, x: np.ndarray, number: float, first: bool) -> np.ndarray:
+    if word in ("maximum", "minimum"):
+        return through_table(x, table(word, number))
+    if word == "sub" and first:
+        values = np.float16(number)
+        return planar.shift_scale(x, values, np.float16(-1.0), subtract=True)
+    if word == "mul":
+        return planar.formula("add", x, scale=number)
+    return planar.formula("add", x, bias=number if word == "add" else -number)
+
+
+@rule("relu")
+def relu(op: Op, arrays: Arrays) -> np.ndarray:
+    """A copy with ReLU."""
+    return planar.relu(arrays("x"))
+
+
+@rule("abs")
+def absolute(op: Op, arrays: Arrays) -> np.ndarray:
+    return planar.absolute(arrays("x"))
+
+
+@rule("square")
+def square(op: Op, arrays: Arrays) -> np.ndarray:
+    return elementwise("sumsq", arrays("x"), np.float16(0))
+
+
+@rule("identity")
+def identity(op: Op, arrays: Arrays) -> np.ndarray:
+    return planar.formula("add", arrays("x"))
+
+
+@rule(*FUNCTIONS)
+def table_function(op: Op, arrays: Arrays) -> np.ndarray:
+    """A copy through a table; log is log2 times ln 2 in the planar engine."""
+    function = FUNCTIONS[op.type]
+    epsilon = float(np.float16(op.arg("epsilon"))) if function.epsilon else 0.0
+    result = through_table(arrays("x"), table(table_name(op)), _number(function.scale), epsilon)
+    return planar.formula("add", result, scale=_number(LN_2)) if op.type == "log" else result
+
+
+@rule("real_div")
+def quotient(op: Op, arrays: Arrays) -> np.ndarray:
+    """Reciprocal table and product; a constant divisor is inverted beforehand."""
+    y = arrays("y")
+    if op.arg("y").is_constant:
+        with np.errstate(divide="ignore"):
+            inverse = (1.0 / y.astype(np.float64)).astype(np.float16)
+    else:
+        inverse = through_table(y, table("reciprocal"))
+    return elementwise("mul", arrays("x"), inverse)
+
+
+@rule("pow")
+def power(op: Op, arrays: Arrays) -> np.ndarray:
+    """Square, or log2, product and exp2."""
+    x, y = arrays("x"), arrays("y")
+    if op.arg("y").is_constant and y.size == 1:
+        number = float(y.reshape(-1)[0])
+        if number == 2.0:
+            return elementwise("sumsq", x, np.float16(0))
+        return through_table(through_table(x, table("log2")), table("exp2"), number)
+    if not x.shape == y.shape == op.output.shape:
+        raise UnsupportedError("a power with broadcast")
+    return through_table(multiply_inputs(through_table(x, table("log2")), y), table("exp2"))
+
+
+@rule("select")
+def select(op: Op, arrays: Arrays) -> np.ndarray:
+    """Two masked products and their sum."""
+    cond = arrays("cond").astype(np.float16)
+    keep = elementwise("mul", arrays("a"), lookup(table("not_zero"), cond))
+    other = elementwise("mul", arrays("b"), lookup(table("equals_zero"), cond))
+    return elementwise("add", keep, other)
+
+
+@rule("logical_not")
+def logical_not(op: Op, arrays: Arrays) -> np.ndarray:
+    return lookup(table("equals_zero"), arrays("x").astype(np.float16)) != 0
+
+
+# -- along axes ------------------------------------------------------------------------------------------------------
+
+
+def _axes(op: Op, rank: int) -> tuple[str, ...]:
+    """The axes that an op runs over, as letters of the 4-D view, those of length 1 left out."""
+    axes = op.arg("axes")
+    chosen = range(rank) if axes is None else axes
+    if rank > 4:
+        raise UnsupportedError(f"{op.type} of rank {rank}")
+    return tuple("nchw"[a % rank + 4 - rank] for a in chosen)
+
+
+def _view(x: np.ndarray) -> np.ndarray:
+    return x.reshape((1,) * (4 - x.ndim) + x.shape)
+
+
+_ORDER = {"hw": (2, 3), "h": (2,), "w": (3,), "c": (1,), "chw": (2, 1, 3)}
+"""The order in which one task reads the axes that it reduces (spec/engine-h13 §8.5, §13)."""
+
+
+def reduced(x: np.ndarray, letters: frozenset[str], *, mean: bool = False, **how) -> np.ndarray:
+    """A reduction of a 4-D view with its axes kept; sets that no single task takes go in two steps."""
+    letters = frozenset(a for a in letters if x.shape["nchw".index(a)] > 1)
+    if "n" in letters:
+        raise UnsupportedError("a reduction over the batch")
+    if not letters:
+        return elementwise("sumsq", x, np.float16(0)) if how.get("op") == "sumsq" else x
+    key = "".join(a for a in "chw" if a in letters)
+    if key not in _ORDER:
+        first = "c" if "c" in letters else "w"
+        middle = reduced(x, frozenset(first), mean=mean, **how)
+        rest = {k: v for k, v in how.items() if k != "op"}
+        return reduced(middle, letters - {first}, mean=mean, **rest)
+    axes = _ORDER[key]
+    count = int(np.prod([x.shape[a] for a in axes]))
+    scale = 1.0 / count if mean else 1.0
+    return reduce(x, axes, how.pop("mode", "sum"), scale=scale, keepdims=True, **how)
+
+
+_REDUCTIONS: dict[str, dict] = {
+    "reduce_sum": {},
+    "reduce_mean": {"mean": True},
+    "reduce_max": {"mode": "max"},
+    "reduce_sum_square": {"op": "sumsq"},
+}
+
+
+@rule(*_REDUCTIONS, "reduce_min", "reduce_l1_norm", "reduce_l2_norm")
+def reduction(op: Op, arrays: Arrays) -> np.ndarray:
+    """Planar engine; minimum, l1 and l2 norms with a planar or table task before or behind."""
+    x = arrays("x")
+    letters = frozenset(_axes(op, x.ndim))
+    view = _view(x)
+    if op.type == "reduce_min":
+        result = reduced(planar.formula("add", view, scale=-1.0), letters, mode="max")
+        result = planar.formula("add", result, scale=-1.0)
+    elif op.type == "reduce_l1_norm":
+        result = reduced(planar.absolute(view), letters)
+    elif op.type == "reduce_l2_norm":
+        result = through_table(reduced(view, letters, op="sumsq"), table("sqrt"))
+    else:
+        result = reduced(view, letters, **dict(_REDUCTIONS[op.type]))
+    return result.reshape(op.output.shape)
+
+
+@rule("softmax")
+def softmax(op: Op, arrays: Arrays) -> np.ndarray:
+    """Maximum, difference times log2 e, exp2, sum, reciprocal, product (spec/engine-h13 §13).
+
+    Over channels (and over rows of several) the neural engine sums and looks 1/x up; along W the planar engine does.
+    """
+    x = arrays("x")
+    rank = x.ndim
+    if rank > 4:
+        raise UnsupportedError(f"softmax of rank {rank}")
+    view = _view(x)
+    letter = "nchw"[op.arg("axis") % rank + 4 - rank]
+    if letter == "n":
+        raise UnsupportedError("softmax over the batch")
+    axis = "nchw".index(letter)
+    neural = letter == "c" or (letter == "h" and view.shape[2] > 1)
+    top = view.max(axis=axis, keepdims=True) if neural else reduce(view, (axis,), "max", keepdims=True)
+    scaled = planar.formula("sub", view, top, scale=_number(LOG2_E))
+    powers = lookup(table("exp2"), scaled)
+    if neural:
+        rows = np.moveaxis(powers, axis, -1)
+        ones = np.ones((rows.shape[-1], 1), np.float16)
+        flat = np.ascontiguousarray(rows).reshape(-1, rows.shape[-1])
+        share = mac(flat, ones, activation=table("reciprocal")).reshape(*rows.shape[:-1], 1)
+        share = np.moveaxis(share, -1, axis)
+    else:
+        share = reduce(powers, (axis,), "sum", nonlinear="reciprocal", keepdims=True)
+    return elementwise("mul", share, powers).reshape(x.shape)
+
+
+@rule("layer_norm")
+def layer_norm(op: Op, arrays: Arrays) -> np.ndarray:
+    """Mean, 1 / sqrt(mean of squared differences + epsilon), shift and scale; then gamma and beta."""
+    x = arrays("x")
+    letters = frozenset(_axes(op, x.ndim))
+    view = _view(x)
+    whole = frozenset(a for a in "chw" if view.shape["nchw".index(a)] > 1)
+    letters = frozenset(a for a in letters if view.shape["nchw".index(a)] > 1)
+    if "n" in letters or not letters:
+        raise UnsupportedError("a layer norm over the batch, or over axes of length 1")
+    if letters >= whole:
+        order = tuple(a for a in (2, 1, 3) if view.shape[a] > 1 and "nchw"[a] in letters)
+    elif letters in (frozenset("w"), frozenset("c"), frozenset("hw")):
+        order = tuple("nchw".index(a) for a in "chw" if a in letters)
+    else:
+        raise UnsupportedError(f"a layer norm over {', '.join(sorted(letters))}")
+    count = int(np.prod([view.shape[a] for a in order]))
+    mean = reduce(view, order, "sum", scale=1.0 / count, keepdims=True)
+    epsilon = float(np.float16(op.arg("epsilon")))
+    centred = elementwise("sub", view, mean)
+    spread = reduce(
+        centred, order, "sum", op="sumsq", scale=1.0 / count, epsilon=epsilon, nonlinear="rsqrt", keepdims=True
+    )
+    result = elementwise("mul", centred, spread).reshape(x.shape)
+    for name, word in (("gamma", "mul"), ("beta", "add")):
+        if op.inputs.get(name) is not None:
+            result = elementwise(word, result, _parameter(op, arrays(name), x.ndim))
+    return result
+
+
+def _parameter(op: Op, data: np.ndarray, rank: int) -> np.ndarray:
+    axes = op.arg("axes")
+    chosen = sorted(a % rank for a in (range(rank) if axes is None else axes))
+    shape = [1] * rank
+    for axis, extent in zip(chosen, data.shape):
+        shape[axis] = extent
+    return data.reshape(shape)

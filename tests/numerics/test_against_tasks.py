@@ -1,0 +1,142 @@
+"""The graph level gives the bits of the compiled tasks on the emulator, op by op and for decoded programs' networks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from codegen.programs import converter, graph_of, load
+from conftest import shared_params
+
+import hexane
+from hexane import numerics
+from hexane.codegen.program import ENGINE
+from hexane.graph import GraphBuilder
+
+
+def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
+
+
+def check(graph, rng, scale=1.0):
+    program = hexane.compile(graph)
+    assert all(segment.kind == ENGINE for segment in program.segments)
+    inputs = {
+        name: (rng.standard_normal(t.shape) * scale).astype(np.float16)
+        if t.dtype == "fp16"
+        else rng.integers(0, 2, t.shape).astype(t.carrier)
+        for name, t in graph.inputs.items()
+    }
+    by_tasks, by_rules = program.run(inputs), numerics.evaluate(graph, inputs)
+    for name, array in by_tasks.items():
+        assert same_bits(array, by_rules[name]), name
+
+
+UNARY = ["relu", "abs", "square", "sigmoid", "tanh", "silu", "exp", "exp2", "sqrt"]
+
+
+@pytest.mark.parametrize("op", UNARY)
+@pytest.mark.parametrize("shape", [(1, 64, 1, 1), (1, 3, 9, 17), (2, 8, 4, 4)])
+def test_one_operand(op, shape):
+    b = GraphBuilder()
+    b.output(b.op(op, x=b.input("x", shape, "fp16")))
+    check(b.graph, np.random.default_rng(1), 4.0)
+
+
+@pytest.mark.parametrize("op", ["add", "sub", "mul", "maximum", "minimum", "real_div"])
+@pytest.mark.parametrize("other", [(1, 16, 4, 8), (1, 16, 1, 1), (1, 1, 4, 8)])
+def test_two_operands(op, other):
+    b = GraphBuilder()
+    x, y = b.input("x", (1, 16, 4, 8), "fp16"), b.input("y", other, "fp16")
+    b.output(b.op(op, x=x, y=y))
+    check(b.graph, np.random.default_rng(2), 30.0)
+
+
+@pytest.mark.parametrize("op", ["add", "sub", "mul", "maximum", "minimum", "real_div", "pow"])
+@pytest.mark.parametrize("number", [2.0, 0.3, -1.5])
+def test_a_number(op, number):
+    b = GraphBuilder()
+    b.output(b.op(op, x=b.input("x", (1, 16, 4, 8), "fp16"), y=np.float16(number)))
+    check(b.graph, np.random.default_rng(3), 30.0)
+
+
+@pytest.mark.parametrize("op", ["add", "sub", "mul"])
+@pytest.mark.parametrize("first", [False, True])
+def test_a_constant_per_channel(op, first):
+    rng = np.random.default_rng(4)
+    b = GraphBuilder()
+    x, c = b.input("x", (1, 16, 4, 8), "fp16"), b.const(rng.standard_normal((1, 16, 1, 1)).astype(np.float16))
+    b.output(b.op(op, x=c if first else x, y=x if first else c))
+    check(b.graph, rng, 30.0)
+
+
+@pytest.mark.parametrize("kernel", [1, 3])
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("tail", [(), ("relu",), ("sigmoid",), ("mul", "tanh"), ("add", "relu"), ("add", "mul")])
+def test_convolution_with_what_rides_along(kernel, stride, tail):
+    rng = np.random.default_rng(5)
+    b = GraphBuilder()
+    x = b.input("x", (1, 16, 12, 10), "fp16")
+    weight = rng.standard_normal((32, 16, kernel, kernel)).astype(np.float16)
+    y = b.conv(x=x, weight=weight, strides=(stride, stride), pad_type="same")
+    for op in tail:
+        if op == "add":
+            y = b.add(x=y, y=rng.standard_normal((1, 32, 1, 1)).astype(np.float16))
+        elif op == "mul":
+            y = b.mul(x=y, y=np.float16(0.125))
+        else:
+            y = b.op(op, x=y)
+    b.output(y)
+    check(b.graph, rng)
+
+
+@pytest.mark.parametrize(("groups", "cin"), [(32, 32), (4, 32)])
+def test_grouped_convolution(groups, cin):
+    rng = np.random.default_rng(6)
+    b = GraphBuilder()
+    weight = rng.standard_normal((32, cin // groups, 3, 3)).astype(np.float16)
+    b.output(b.conv(x=b.input("x", (1, cin, 9, 9), "fp16"), weight=weight, groups=groups, pad_type="same"))
+    check(b.graph, rng)
+
+
+@pytest.mark.parametrize(("m", "k", "n"), [(1, 64, 32), (16, 64, 48), (40, 128, 64), (64, 256, 512)])
+def test_products(m, k, n):
+    rng = np.random.default_rng(7)
+    b = GraphBuilder()
+    x = b.input("x", (m, k), "fp16")
+    b.output(b.relu(x=b.linear(x=x, weight=rng.standard_normal((n, k)).astype(np.float16))))
+    check(b.graph, rng)
+    b = GraphBuilder()
+    b.output(b.matmul(x=b.input("x", (m, k), "fp16"), y=b.input("y", (k, n), "fp16")))
+    check(b.graph, rng)
+
+
+@pytest.mark.parametrize("op", ["reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_l2_norm"])
+@pytest.mark.parametrize("axes", [(1,), (2,), (3,), (2, 3), (1, 2, 3), (1, 3)])
+def test_reductions(op, axes):
+    b = GraphBuilder()
+    b.output(b.op(op, x=b.input("x", (1, 24, 6, 10), "fp16"), axes=axes, keep_dims=True))
+    check(b.graph, np.random.default_rng(8))
+
+
+@pytest.mark.parametrize("axis", [1, 2, 3])
+def test_softmax(axis):
+    b = GraphBuilder()
+    b.output(b.softmax(x=b.input("x", (1, 16, 8, 24), "fp16"), axis=axis))
+    check(b.graph, np.random.default_rng(9), 3.0)
+
+
+@pytest.mark.parametrize("axes", [(3,), (2, 3), (1, 2, 3), (1,)])
+def test_layer_norm(axes):
+    rng = np.random.default_rng(10)
+    b = GraphBuilder()
+    x = b.input("x", (1, 16, 8, 24), "fp16")
+    b.output(b.layer_norm(x=x, axes=axes, epsilon=1e-5))
+    check(b.graph, rng)
+
+
+@pytest.mark.parametrize("path", shared_params("apple/h13/*.json")[::6])
+def test_networks_of_decoded_programs(path):
+    graph = graph_of(load(path), converter(path))
+    if sum(int(np.prod(t.shape)) for t in graph.inputs.values()) > 2**19:
+        pytest.skip("a large map; the emulator's own tests run it")
+    check(graph, np.random.default_rng(11))
