@@ -26,9 +26,10 @@ def check(graph, rng, scale=1.0):
         else rng.integers(0, 2, t.shape).astype(t.carrier)
         for name, t in graph.inputs.items()
     }
-    by_tasks, by_rules = program.run(inputs), numerics.evaluate(graph, inputs)
-    for name, array in by_tasks.items():
-        assert same_bits(array, by_rules[name]), name
+    by_tasks = program.run(inputs)
+    for by_rules in (numerics.evaluate(graph, inputs), program.run(inputs, level="graph")):
+        for name, array in by_tasks.items():
+            assert same_bits(array, by_rules[name]), name
 
 
 UNARY = ["relu", "abs", "square", "sigmoid", "tanh", "silu", "exp", "exp2", "sqrt"]
@@ -134,9 +135,12 @@ def test_layer_norm(axes):
     check(b.graph, rng)
 
 
-@pytest.mark.parametrize("path", shared_params("apple/h13/*.json")[::6])
+@pytest.mark.parametrize("path", shared_params("apple/h13/*.json")[::12])
 def test_networks_of_decoded_programs(path):
-    graph = graph_of(load(path), converter(path))
-    if sum(int(np.prod(t.shape)) for t in graph.inputs.values()) > 2**19:
-        pytest.skip("a large map; the emulator's own tests run it")
-    check(graph, np.random.default_rng(11))
+    check(graph_of(load(path), converter(path)), np.random.default_rng(11))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", shared_params("apple/h13/*.json"))
+def test_networks_of_all_decoded_programs(path):
+    check(graph_of(load(path), converter(path)), np.random.default_rng(12))

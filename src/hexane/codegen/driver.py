@@ -144,6 +144,7 @@ def _engine_segment(run: Run, graph: Graph, dialect: str, ident: Mapping[str, An
         tuple(_port(v) for v in run.inputs),
         tuple(_port(v) for v in run.outputs),
         image=image,
+        source=subgraph(run.ops, run.inputs, run.outputs, graph.main.opset),
         plans=tuple(linked.plans),
         macs=sum(multiplications(op) for op in run.ops),
     )

@@ -34,8 +34,9 @@ class Port:
 class Segment:
     """A run of ops on one device.
 
-    ``reason`` says why the ops are on the host, or which recipes made the engine's tasks. An engine segment has an
-    ``image`` (and, when it was compiled here, the ``plans`` of its tasks), a host segment a ``graph``.
+    ``reason`` says why the ops are on the host, or which recipes made the engine's tasks. A host segment has a
+    ``graph``; an engine segment has an ``image`` and, when it was compiled here, the ``source`` that it was made from
+    and the ``plans`` of its tasks.
     """
 
     kind: str
@@ -45,6 +46,7 @@ class Segment:
     outputs: tuple[Port, ...]
     image: Image | None = None
     graph: Graph | None = None
+    source: Graph | None = None
     plans: tuple[Plan, ...] = ()
     reasons: Mapping[str, str] = field(default_factory=dict)
     macs: int = 0
@@ -118,11 +120,18 @@ class Program:
         return {port.name: values[port.name] for port in self.outputs}
 
     def _run_graph(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        if self.graph is None:
-            raise UnsupportedError("a program without its graph has no graph level", hint="compile the network again")
         from hexane import numerics
 
-        return numerics.evaluate(self.graph, inputs, chip=self.chip)  # type: ignore[attr-defined]
+        values = self._checked(inputs)
+        for segment in self.segments:
+            given = {port.name: values[port.name] for port in segment.inputs}
+            if segment.graph is not None:
+                values.update(segment.graph.evaluate(given))
+            elif segment.source is not None:
+                values.update(numerics.evaluate(segment.source, given, chip=self.chip))
+            else:
+                raise UnsupportedError("a loaded program has no graph level", hint="compile the network again")
+        return {port.name: values[port.name] for port in self.outputs}
 
     def _checked(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         values = {}
