@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from codegen.programs import converter, graph_of, load
-from conftest import shared_params
 
 import hexane
+from codegen.programs import converter, graph_of, load
+from conftest import shared_params
 from hexane import numerics
 from hexane.codegen.program import ENGINE
 from hexane.graph import GraphBuilder
