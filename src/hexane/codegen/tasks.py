@@ -24,7 +24,7 @@ from hexane.codegen.geometry import (
     work_shape,
 )
 from hexane.codegen.l2 import ALIAS_FIRST
-from hexane.codegen.plan import Plan, Region
+from hexane.codegen.plan import Evidence, Plan, Region
 from hexane.errors import UnsupportedError
 
 STARTS = ALIAS_FIRST
@@ -208,9 +208,12 @@ def streams_out(plan: Plan, base: int, *, explicit: bool | None = None, alias: i
             block = plan.cout * 0x100
             pad = {4: 0xA0}.get(plan.shape[2], 0x80)
             plan.result = Region(base, 0x100, block + pad, block, block)
+            if plan.tile < plan.hout or base + plan.hout * (block + pad) > L2_BYTES:
+                plan.result, explicit = Region(base), False  # only the rows of a patch are held
         else:
             block = plan.cout * 0x40
             plan.result = Region(base, 0x40, block + l2.pe_pad(block, 0x40), block, block)
+    if explicit:
         plan.result_config = interleave | fmt | 2 | alias
     else:
         plan.result = Region(base)
@@ -237,14 +240,12 @@ def fit_pe(plan: Plan) -> None:
     """
     patch = 1 << plan.patch[1]
     result_row = plan.result.row or plan.cout * l2.channel_stride(min(plan.wout, 1 << plan.patch[0]))
-    rows = [plan.source.row]
-    if plan.source_config & 3 == 0:
-        rows = []
-    if plan.source_config & l2.SECOND_BY_DMA:
-        rows.append(plan.source2.row)
+    by_dma = plan.source_config & 3 != 0
+    second = bool(plan.source_config & l2.SECOND_BY_DMA)
+    rows = [plan.source.row] * by_dma + [plan.source2.row] * second
     if not rows:
         return
-    low = min(plan.source.base, plan.source2.base) if plan.source_config & l2.SECOND_BY_DMA else plan.source.base
+    low = plan.source.base if by_dma else plan.source2.base
     if low + plan.h * (sum(rows) + result_row) + 0x40 <= L2_BYTES:
         return
     if plan.kind in (5, 6):
@@ -255,13 +256,14 @@ def fit_pe(plan: Plan) -> None:
     tile = room // sum(rows) // patch * patch
     if tile <= 0:
         raise UnsupportedError(f"a row of {plan.c} channels x {plan.w} pixels does not fit the engine's 2 MiB buffer")
-    plan.tile = tile
-    end = low + tile * plan.source.row
-    if plan.source_config & l2.SECOND_BY_DMA:
-        base = plan.source2.base and l2.second_operand_base(end)
+    plan.tile = min(tile, plan.h)
+    end = low + plan.tile * rows[0]
+    if by_dma and second:
+        base = l2.second_operand_base(end)
         plan.source2 = Region(base, *_strides(plan.source2))
-        end = base + tile * plan.source2.row
+        end = base + plan.tile * plan.source2.row
     plan.result = Region(end, *_strides(plan.result))
+    plan.evidence, plan.note = Evidence.INFERRED, "tile height of a planar task"
 
 
 def _strides(region: Region) -> tuple[int, int, int, int]:

@@ -91,7 +91,7 @@ class Engine:
 
     def _source_rows(self, task: Task, extent: Extent) -> Extent:
         """The rows of a streamed source that are in L2 at one time (spec/engine-h13 §7.4)."""
-        if task.unit == "PE" or task.tile_height >= task.hout:
+        if task.tile_height >= task.hout:
             return extent
         r = task.registers
         rows = (task.tile_height - 1) * r["Common.ConvCfg.Sy"] + r["Common.ConvCfg.Kh"]

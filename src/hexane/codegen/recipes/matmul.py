@@ -228,23 +228,24 @@ def compute(
             tasks.choose_shape(plan)
             tasks.resident(plan, held, l2.ALIAS_NE_RESULT if i == 0 else 0)
             plan.result, plan.result_config = Region(end), l2.AUTOMATIC
-        elif i == 0:
+        elif i == 0 or made.plans[-1].source_config & 3 == 2:
             plan.src = w.walk()
             tasks.choose_shape(plan)
             after = staging if staging.unit == "PE" else None
-            keep = len(blocks) > 1
+            keep = len(blocks) > 1 and k * l2.channel_stride(n) + 0x10000 <= L2_BYTES
             scratch = isinstance(w, Interleaved)
             alias = 0 if scratch else l2.ALIAS_NE
             end = tasks.ne_source(plan, 0, keep=keep, alias=alias)
             tasks.streams_out(plan, end, explicit=False, alias=alias)
-            if after is not None and not scratch:
+            if after is not None and not scratch and i == 0:
                 plan.source_config |= hazard(0, end, after) and l2.ALIAS_PE_SOURCE
                 plan.result_config |= l2.ALIAS_PE_RESULT
         else:
             tasks.choose_shape(plan)
             tasks.resident(plan, replace(made.plans[-1].source, group=0), 0)
             plan.result, plan.result_config = Region(end), l2.AUTOMATIC
-        plan.holds = i < len(blocks) - 1
+        kept = held is not None or plan.src is None or plan.source_config & 3 == 1
+        plan.holds = i < len(blocks) - 1 and kept
         made.add(plan)
 
 
@@ -299,14 +300,15 @@ def _by_single_rows(
         if region is None:
             plan.src = w.walk()
             tasks.choose_shape(plan)
-            end = tasks.ne_source(plan, 0, keep=len(sizes) > 1)
+            keep = len(sizes) > 1 and k * l2.channel_stride(n) + 0x10000 <= L2_BYTES
+            end = tasks.ne_source(plan, 0, keep=keep)
             tasks.streams_out(plan, end, explicit=False)
-            region = replace(plan.source, group=0)
+            region = replace(plan.source, group=0) if keep else None
         else:
             if turned_y and i == 0:
                 plan.src, plan.src_staged = walk, True
             tasks.choose_shape(plan)
             tasks.resident(plan, region, config if turned_y and i == 0 else 0)
             plan.result, plan.result_config = Region(end), l2.AUTOMATIC
-        plan.holds = i < len(sizes) - 1
+        plan.holds = i < len(sizes) - 1 and region is not None
         made.add(plan)

@@ -6,12 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from hexane.codegen import l2, tasks
+from hexane.codegen.epilogue import Epilogue
 from hexane.codegen.fragment import Fragment, Tensor
-from hexane.codegen.geometry import pe_patch, up
+from hexane.codegen.geometry import L2_BYTES, pe_patch, up
 from hexane.codegen.plan import Buffer, Dma, Plan, Region, Space
 from hexane.codegen.recipes import unary
-from hexane.codegen.recipes.registry import Context, need_fp16, recipe
+from hexane.codegen.recipes.conv import Window
+from hexane.codegen.recipes.conv import lower as convolve
+from hexane.codegen.recipes.registry import Context, fp16_bits, need_fp16, recipe
 from hexane.codegen.recipes.shape import relayout, same_bytes
 from hexane.codegen.tasks import MAC_MAXIMUM
 from hexane.errors import UnsupportedError
@@ -110,6 +115,11 @@ def reduce_to(made: Fragment, op: Op, context: Context, kind: Reduction, x: Tens
         relayout(made, view, result)
 
 
+def reduce_axis(made: Fragment, x: Tensor, out: Tensor, kind: Reduction, axis: str) -> None:
+    """One axis of ``x``, the others kept."""
+    _LOWER[frozenset(axis)](made, x, out, kind)
+
+
 def _in_steps(made: Fragment, x: Tensor, out: Tensor, kind: Reduction, axes: frozenset[str]) -> None:
     """Two axes that no single task takes: one after the other through scratch."""
     first = "c" if "c" in axes else "w"
@@ -158,7 +168,13 @@ def composed_reduction(ops: Sequence[Op], context: Context) -> Fragment:
 
 
 def plane(made: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
-    """Over H and W (or one of them, where the other has size 1): one PE task."""
+    """Over H and W (or one of them, where the other has size 1): one PE task, or rows first where L2 is too small."""
+    if x.h > 1 and x.w > 1 and x.h * x.c * l2.pe_window(x.w, pe_patch(x.w, x.h, operands=1)[0]) > L2_BYTES - 0x8000:
+        middle = Tensor(Buffer("", Space.SCRATCH), x.n, x.c, x.h, 1)
+        middle = replace(middle, buffer=made.workspace(middle.bytes))
+        rows(made, x, middle, kind)
+        plane(made, middle, out, replace(kind, square=False))
+        return
     plan = Plan("PE", w=x.w, h=x.h, c=x.c, groups=x.n, kind=5, pe=kind.word, l2_config=kind.config)
     plan.final, plan.epsilon = kind.factor(x.h * x.w), kind.epsilon
     plan.src, plan.dst = x.dma(), out.dma()
@@ -228,6 +244,9 @@ def _pixel(made: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
 
 def _channel_sum(made: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
     """Turned copy into L2 ([H][W][C]), then a PE reduction over its rows with turned result (§13)."""
+    if x.h * (x.w * l2.channel_stride(x.c) + 0x20) + x.c * l2.ne_window(x.w) + 0x8000 > L2_BYTES:
+        _channel_sum_as_convolution(made, x, out, kind)
+        return
     for n in range(x.n):
         turn = tasks.copy_plan(x.c, x.h, x.w, out_trans=True)
         turn.src = x.dma(n * x.batch)
@@ -267,6 +286,18 @@ def _channel_sum(made: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> Non
         )
         plan.result_config = l2.KEPT
         made.add(plan)
+
+
+def _channel_sum_as_convolution(made: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
+    """Maps that do not fit L2 turned: a 1x1 convolution with unit weights, the factor behind the sum."""
+    source = x
+    if kind.square:
+        source = Tensor(made.workspace(x.bytes), *x.shape)
+        squares = Plan("PE", w=x.w, h=x.h, c=x.c, groups=x.n, kind=2, pe=0x10)
+        made.add(unary.pe_stream(squares, x, source))
+    ones = np.ones((1, x.c, 1, 1), np.float16)
+    scale = Epilogue(scale=fp16_bits(kind.factor(x.c)))
+    made.plans.extend(convolve(source, out, ones, None, Window(1, 1, 1, 1, 0, 0), 1, scale).plans)
 
 
 def _turned_pad(block: int, channel: int) -> int:

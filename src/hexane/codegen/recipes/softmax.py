@@ -11,8 +11,8 @@ from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import L2_BYTES, joint_patch, joint_shape, largest_shape, pe_patch, up
 from hexane.codegen.plan import Dma, Evidence, Plan, Region
 from hexane.codegen.recipes import unary
-from hexane.codegen.recipes.elementwise import OPERATIONS
-from hexane.codegen.recipes.reduce import MAXIMUM, PAD_MOST_NEGATIVE, fold_row, folds
+from hexane.codegen.recipes.elementwise import OPERATIONS, combine
+from hexane.codegen.recipes.reduce import MAXIMUM, PAD_MOST_NEGATIVE, Reduction, fold_row, folds, reduce_axis
 from hexane.codegen.recipes.registry import Context, need_fp16, recipe
 from hexane.codegen.tasks import MAC_MAXIMUM, MAC_SUM
 from hexane.errors import UnsupportedError
@@ -43,9 +43,20 @@ def softmax(ops: Sequence[Op], context: Context) -> Fragment:
 
 
 def along(made: Fragment, x: Tensor, y: Tensor, axis: str) -> None:
-    """softmax of one image along one axis."""
+    """softmax of one image along one axis: in L2 where the map fits, else every step through scratch."""
     if axis == "n":
         raise UnsupportedError("softmax over the batch")
+    start = len(made.plans)
+    try:
+        _in_l2(made, x, y, axis)
+    except UnsupportedError:
+        del made.plans[start:]
+        if getattr(x, axis) == 1:
+            raise
+        _through_scratch(made, x, y, axis)
+
+
+def _in_l2(made: Fragment, x: Tensor, y: Tensor, axis: str) -> None:
     if axis == "c":
         over_channels(made, x.dma(), y.dma(), x.c, x.h, x.w)
     elif axis == "h" and x.h > 1:
@@ -63,6 +74,32 @@ def along(made: Fragment, x: Tensor, y: Tensor, axis: str) -> None:
         _rows(made, x, y)
     else:
         _streamed(made, x, y)
+
+
+def _through_scratch(made: Fragment, x: Tensor, y: Tensor, axis: str) -> None:
+    """Maximum, difference, exp2, sum, reciprocal, product: each step a program of its own."""
+
+    def fresh(like: Tensor) -> Tensor:
+        return Tensor(made.workspace(like.bytes), *like.shape)
+
+    shape = tuple(1 if a == axis else int(getattr(x, a)) for a in "nchw")
+    small = Tensor(x.buffer, *shape)
+    start = len(made.plans)
+    reduce_axis(made, x, top := fresh(small), Reduction(MAXIMUM), axis)
+    before = len(made.plans)
+    combine(made, "sub", x, top, moved := fresh(x))
+    assert made.plans[-1].kind == 3 and len(made.plans) > before
+    made.plans[-1].scale = LOG2_E
+    power = unary.copy_of(x)
+    unary.set_table(power, "exp2")
+    made.add(unary.ne_stream(power, moved, powers := fresh(x)))
+    reduce_axis(made, powers, total := fresh(small), Reduction(), axis)
+    inverse = unary.copy_of(small)
+    unary.set_table(inverse, "reciprocal")
+    made.add(unary.ne_stream(inverse, total, factor := fresh(small)))
+    combine(made, "mul", powers, factor, y)
+    for plan in made.plans[start:]:
+        plan.evidence, plan.note = Evidence.INFERRED, "softmax through scratch"
 
 
 def _map_row(x: Tensor) -> tuple[int, int]:
@@ -436,6 +473,8 @@ def _streamed(made: Fragment, x: Tensor, y: Tensor) -> None:
     scale.source_config = l2.SECOND_BY_DMA | l2.ALIAS_PE_RESULT | lanes << 8 | 0x40
     narrow = l2.pe_window(x.w, scale.patch[0])
     block = x.c * narrow
+    if base + 2 * x.h * (block + 0x20) > L2_BYTES:
+        raise UnsupportedError(f"softmax over a map of {x.c} x {x.h} x {x.w} exceeds the engine's 2 MiB buffer")
     scale.source2 = Region(base, narrow, block + l2.pe_pad(block, narrow), block, block)
     tasks.streams_out(scale, base + x.h * scale.source2.row, alias=l2.ALIAS_NE_RESULT)
     made.add(scale)

@@ -1,0 +1,67 @@
+"""Maps that the engine's 2 MiB buffer does not hold: tiles, strips, scratch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import hexane
+from hexane.graph import GraphBuilder
+
+rng = np.random.default_rng(5)
+
+
+def weights(*shape):
+    return (rng.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))).astype(np.float16)
+
+
+def conv(channels, size, out, kernel, stride=1, groups=1, pad_type="same"):
+    def build(b):
+        x = b.input("x", (1, channels, *size), "fp16")
+        w = weights(out, channels // groups, kernel, kernel)
+        return b.conv(x=x, weight=w, strides=(stride, stride), pad_type=pad_type, groups=groups, name="y")
+
+    return build
+
+
+def unary(op, *shape, **parameters):
+    return lambda b: getattr(b, op)(x=b.input("x", shape, "fp16"), name="y", **parameters)
+
+
+def binary(op, shape, other):
+    return lambda b: getattr(b, op)(x=b.input("x", shape, "fp16"), y=b.input("z", other, "fp16"), name="y")
+
+
+CASES = {
+    "conv 7x7 stride 2": conv(3, (224, 224), 16, 7, 2),
+    "conv 1x1 of 112x112": conv(64, (112, 112), 64, 1),
+    "conv 3x3 of 160x160": conv(32, (160, 160), 32, 3),
+    "conv 3x3 stride 2 of 320x320": conv(16, (320, 320), 32, 3, 2),
+    "depthwise 5x5 of 160x160": conv(48, (160, 160), 48, 5, groups=48),
+    "split conv of 28x28": conv(512, (28, 28), 512, 3),
+    "add of 256x64x64": binary("add", (1, 256, 64, 64), (1, 256, 64, 64)),
+    "mul by a channel": binary("mul", (1, 256, 64, 64), (1, 256, 1, 1)),
+    "abs of wide maps": unary("abs", 1, 32, 256, 256),
+    "mean of 256x112x112": unary("reduce_mean", 1, 256, 112, 112, axes=(2, 3), keep_dims=True),
+    "sum over 512 channels": unary("reduce_sum", 1, 512, 56, 56, axes=(1,), keep_dims=True),
+    "softmax of 8x1024x64": unary("softmax", 8, 1024, 64, axis=-1),
+    "softmax over channels of 256x256": unary("softmax", 1, 21, 256, 256, axis=1),
+    "product of 512x2048": lambda b: b.matmul(
+        x=b.input("x", (512, 2048), "fp16"), y=b.input("w", (256, 2048), "fp16"), transpose_y=True, name="y"
+    ),
+    "linear of 512x1024": lambda b: b.linear(x=b.input("x", (512, 1024), "fp16"), weight=weights(512, 1024), name="y"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_large_map(name):
+    builder = GraphBuilder()
+    builder.output(CASES[name](builder))
+    graph = builder.graph
+    program = hexane.compile(graph)
+    assert [segment.kind for segment in program.segments] == ["engine"]
+    inputs = {key: (rng.standard_normal(t.shape) * 0.5).astype(np.float16) for key, t in graph.inputs.items()}
+    made, wanted = program.run(inputs), graph.evaluate(inputs)
+    for key, reference in wanted.items():
+        np.testing.assert_allclose(made[key].astype(float), reference.astype(float), atol=0.02, rtol=0.02)
