@@ -212,8 +212,12 @@ def _sum(task: Task, x: np.ndarray, kernel: Kernel | None, window: Window, obser
     name = _name(window, unicast, ones, runtime=r.flag("NE.KernelCfg.KernelAlign"))
     if not observe:
         values = conv2d(source, weights, bias, activation=activation, **options)
+        if _has_infinity(values):  # a sum that met its limit; then the order of the terms counts
+            rests_on += ("sum-order",)
         return Computation(values.reshape(shape), name + _suffix(activation), rests_on)
     before = conv2d(source, weights, bias, **options)
+    if _has_infinity(before):
+        rests_on += ("sum-order",)
     rounded, dropped = product_losses(
         source, weights, strides=(sy, sx), pads=(window.top, window.left), output=(task.hout, wout), groups=groups
     )
@@ -224,6 +228,10 @@ def _sum(task: Task, x: np.ndarray, kernel: Kernel | None, window: Window, obser
     }
     done = _activated(before, activation, name, rests_on, counters, observe)
     return Computation(done.values.reshape(shape), done.operation, rests_on, done.counters)
+
+
+def _has_infinity(values: np.ndarray) -> bool:
+    return bool(((values.view(np.uint16) & 0x7FFF) == 0x7C00).any())
 
 
 def _weights(r: Registers, kernel: Kernel) -> tuple[np.ndarray, np.ndarray | None, tuple[str, ...]]:

@@ -5,6 +5,7 @@ Nothing is executed here. Every value whose effect is not known is an error that
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -129,15 +130,17 @@ def understand(r: Registers) -> Task:
     sizes = {name: _size(r, field) for name, field in _SIZES.items()}
     groups, cin, cout = sizes["groups"], sizes["cin"], sizes["cout"]
     data = Extent(groups, sizes["din"], cin, sizes["hin"], sizes["win"])
-    source1 = _source1(r, data, on_ne=on_ne)
+    source1 = _source1(r, data)
     source2 = _source2(r, data, pe_kind) if pe_kind in _TWO_OPERANDS else None
     if pe_kind not in _TWO_OPERANDS:
         _no_source2(r)
+    _require_holdable(r, data, "Common.InDim.Win")
     out = Extent(groups, sizes["dout"], cout, sizes["hout"], sizes["wout"])
     if on_ne:
         out = out._replace(w=out.w * r["Common.ConvCfg.Ox"])
     elif out != data:
         raise r.error(f"a planar engine task keeps its size: input {data}, output {out}", "Common.OutDim.Wout")
+    _require_holdable(r, out, "Common.OutDim.Wout")
     if pe_kind in (PEKind.REDUCE, PEKind.BINARY_REDUCE):
         out = out._replace(d=1, h=1, w=1)
     return Task(
@@ -173,6 +176,15 @@ _SIZES = {
 _TWO_OPERANDS = (PEKind.BINARY, PEKind.SCALE_SHIFT, PEKind.BINARY_REDUCE)
 
 
+MOST_ELEMENTS = 1 << 29
+"""Elements of one operand that the emulator holds; strides of 0 could ask for any number."""
+
+
+def _require_holdable(r: Registers, extent: Extent, register: str) -> None:
+    if math.prod(extent) > MOST_ELEMENTS:
+        raise r.error(f"a map of {extent} elements is more than the emulator holds", register)
+
+
 def _size(r: Registers, name: str) -> int:
     """A size of 0 hangs the engine (spec/engine-h13 §4.10)."""
     value = r[name]
@@ -190,7 +202,7 @@ def _dtype(r: Registers, name: str) -> np.dtype:
     return DTYPES[r.one_of(name, DTYPES, "number format")]
 
 
-def _source1(r: Registers, data: Extent, *, on_ne: bool) -> Operand:
+def _source1(r: Registers, data: Extent) -> Operand:
     kind = SourceType(r["L2.SourceCfg.SourceType"])
     dtype = _dtype(r, "Common.ChCfg.InFmt")
     region = Region(
