@@ -32,7 +32,7 @@ def elementwise(op: str, a: ArrayLike, b: ArrayLike, exact: bool = False) -> np.
         raise UsageError(f"a {a.shape} and b {b.shape} do not broadcast", where="b") from error
     if exact or (op == "sumsq" and chosen("planar-square") != "each-step"):
         return planar.elementwise_plain(op, a, b)
-    from hexane.arithmetic.fast.rounding import elementwise as fast
+    from hexane.arithmetic.fast.elementwise import elementwise as fast
 
     return fast(op, halfwords(a), halfwords(b)).view(np.float16)
 

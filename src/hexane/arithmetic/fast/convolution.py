@@ -102,18 +102,18 @@ def conv2d(
         packed = [matrix.pack_rows(bits[g], use, kept) for g in range(groups)]
         for n, image in enumerate(halfwords(x)):
             with Workspace() as space:
-                columns, terms = read_image(image, window, use, space)
-                offsets = terms.offsets.reshape(groups, -1)
+                columns, reading = read_image(image, window, use, space)
+                offsets = reading.offsets.reshape(groups, -1)
                 for g in range(groups):
                     matrix.multiply(
-                        packed[g], columns, offsets[g], 0, terms.extent, use,
-                        row_start=start[g], out=out[n, g], window=terms.places, finish=finish,
+                        packed[g], columns, matrix.Terms(offsets[g], 0, reading.extent), use,
+                        row_start=start[g], out=out[n, g], window=reading.places, finish=finish,
                     )  # fmt: skip
     return out.reshape(x.shape[0], w.shape[0], oh, ow).view(np.float16)
 
 
 @dataclass(frozen=True)
-class Terms:
+class Reading:
     """Where the terms of output 0 stand, how many columns there are, and (pitch, width, height) of the outputs."""
 
     offsets: np.ndarray
@@ -121,16 +121,18 @@ class Terms:
     places: tuple[int, int, int]
 
 
-def read_image(image: np.ndarray, window: plain.Window, use: Kernels, space: Workspace) -> tuple[matrix.Columns, Terms]:
+def read_image(
+    image: np.ndarray, window: plain.Window, use: Kernels, space: Workspace
+) -> tuple[matrix.Columns, Reading]:
     """One image (C, H, W) of halfwords as the vector operand; a 1x1 window that moves by 1 reads it as a matrix."""
     channels = image.shape[0]
     oh, ow = window.output
     if window.kernel == (1, 1) and window.strides == (1, 1) and (oh, ow) == window.input:
         columns, pitch = matrix.decode_matrix(image.reshape(channels, -1), use, space)
-        return columns, Terms(np.arange(channels, dtype=np.int64) * pitch, oh * ow, (oh * ow, oh * ow, 1))
+        return columns, Reading(np.arange(channels, dtype=np.int64) * pitch, oh * ow, (oh * ow, oh * ow, 1))
     planes = Planes.of(channels, window)
     columns = matrix.empty_columns(planes.size, use, space)
     planes.fill(image, window, columns, use)
     matrix.finish_columns(columns, use)
     extent = (oh - 1) * planes.pitch + ow
-    return columns, Terms(planes.offsets(window), extent, (planes.pitch, ow, oh))
+    return columns, Reading(planes.offsets(window), extent, (planes.pitch, ow, oh))

@@ -7,23 +7,12 @@ from numba import njit
 
 from hexane.arithmetic import convolution as plain
 from hexane.arithmetic import multiply
-from hexane.arithmetic.fast.call import bits_float
+from hexane.arithmetic.fast.half import half_away, multiplier_double
 from hexane.arithmetic.fast.matrix import Finish
-from hexane.arithmetic.fast.rounding import half_away
 from hexane.arithmetic.fast.workers import share
 from hexane.arithmetic.formats import halfwords
 
 MAGIC = 1.5 * 2.0**36
-
-
-@njit(nogil=True, cache=True)
-def _decoded(h):
-    """A halfword as the multiplier reads it, as float64."""
-    magnitude = np.int32(h & 0x7FFF)
-    small = np.float64(magnitude) * 2.0**-24
-    normal = np.float64(bits_float(np.int32((magnitude << 13) + (112 << 23))))
-    value = small if magnitude < np.int32(1024) else normal
-    return -value if (h & 0x8000) != 0 else value
 
 
 @njit(nogil=True, cache=True)
@@ -48,7 +37,7 @@ def _convolve(x, w, start, geometry, first, last, scale, relu, table, out):
                     source = x[n, channel + i, y]
                     line = decoded[i, y]
                     for j in range(width):
-                        line[j] = _decoded(source[j])
+                        line[j] = multiplier_double(source[j])
             for y in range(oh):
                 begin = start[o] * 2.0**-16
                 total[:] = MAGIC + begin
@@ -60,7 +49,7 @@ def _convolve(x, w, start, geometry, first, last, scale, relu, table, out):
                             continue
                         line = decoded[i, row]
                         for kx in range(kw):
-                            weight = _decoded(w[o, i, ky, kx])
+                            weight = multiplier_double(w[o, i, ky, kx])
                             if weight == 0.0:
                                 continue
                             # The smallest magnitude that is not dropped: 2^(-16 - e), subnormals count as e = -14.

@@ -32,18 +32,14 @@ def mac(
     with Workspace() as space:
         rows = matrix.pack_rows(x.view(np.uint16), use, space)
         columns, pitch = matrix.decode_matrix(w.view(np.uint16), use, space)
-        offsets = np.arange(x.shape[1]) * pitch
+        terms = matrix.Terms(np.arange(x.shape[1], dtype=np.int64) * pitch, 0, shape[1])
         if finish is None:
             sums = Sums(np.empty(shape, np.int32), np.empty(shape, np.int8))
-            matrix.multiply(
-                rows, columns, offsets, 0, shape[1], use, column_start=start, raw=sums.units, raw_overflow=sums.overflow
-            )
+            matrix.multiply(rows, columns, terms, use, column_start=start, raw=sums.units, raw_overflow=sums.overflow)
             return multiply.finish(sums.value(), post_scale, activation)
         out = np.empty(shape, np.uint16)
         window = (shape[1], shape[1], 1)
-        matrix.multiply(
-            rows, columns, offsets, 0, shape[1], use, column_start=start, out=out, window=window, finish=finish
-        )
+        matrix.multiply(rows, columns, terms, use, column_start=start, out=out, window=window, finish=finish)
     return out.view(np.float16)
 
 

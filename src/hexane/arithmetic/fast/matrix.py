@@ -8,6 +8,7 @@ import numpy as np
 
 from hexane.arithmetic.elementwise import whole_function
 from hexane.arithmetic.fast import packing, product
+from hexane.arithmetic.fast.product import Columns, Rows, Start, Target, Terms, Tiles
 from hexane.arithmetic.fast.targets import Kernels
 from hexane.arithmetic.fast.vector_code import ALL_ZERO, DEPTH, SEGMENT
 from hexane.arithmetic.fast.workers import share
@@ -15,7 +16,7 @@ from hexane.arithmetic.fast.workspace import Workspace
 from hexane.arithmetic.hypotheses import chosen
 from hexane.arithmetic.multiply import Activation
 
-BLOCK_PANELS, BLOCK_COLUMNS = 20, 256
+BLOCK_ROWS, BLOCK_COLUMNS = 240, 256
 """A block's sums, thresholds and packed rows stay in the second-level cache."""
 
 _NO_RAW = np.empty((0, 0), np.int32)
@@ -23,26 +24,6 @@ _NO_OVERFLOW = np.empty((0, 0), np.int8)
 _NO_OUT = np.empty((0, 0), np.uint16)
 _NO_TABLE = np.empty(0, np.uint16)
 NO_START = np.zeros(0, np.int64)
-
-
-@dataclass(frozen=True)
-class Rows:
-    """The broadcast operand, packed: see `packing.pack_rows`."""
-
-    count: int
-    values: np.ndarray
-    exponents: np.ndarray
-    norms: np.ndarray
-    passes: np.ndarray
-    pass_norms: np.ndarray
-
-
-@dataclass(frozen=True)
-class Columns:
-    """The vector operand: flat float32, and the least exponent within one tile's width of every place."""
-
-    values: np.ndarray
-    exponents: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -73,7 +54,7 @@ def pack_rows(x: np.ndarray, kernels: Kernels, space: Workspace) -> Rows:
         panels,
         grain,
     )
-    return Rows(m, values, exponents, norms, passes, pass_norms)
+    return Rows(values, exponents, norms, passes, pass_norms)
 
 
 def pitch_of(width: int) -> int:
@@ -129,9 +110,7 @@ def finish_columns(columns: Columns, kernels: Kernels) -> None:
 def multiply(
     rows: Rows,
     columns: Columns,
-    offsets: np.ndarray,
-    base: int,
-    extent: int,
+    terms: Terms,
     kernels: Kernels,
     *,
     row_start: np.ndarray | None = None,
@@ -142,23 +121,22 @@ def multiply(
     raw: np.ndarray = _NO_RAW,
     raw_overflow: np.ndarray = _NO_OVERFLOW,
 ) -> None:
-    """Run all blocks of one product; writes `out` (uint16) or `raw` and `raw_overflow`; see `product.multiply`."""
+    """Run all blocks of one product: writes `out`, by `window` and `finish`, or `raw` and `raw_overflow`.
+
+    See `product.Target`; window is (pitch, width, height).
+    """
     shape = kernels.shape
-    block_panels, block_columns = BLOCK_PANELS, BLOCK_COLUMNS
-    panels = rows.values.shape[0]
-    blocks = -(-panels // block_panels) * -(-extent // block_columns)
-    start = np.zeros(rows.count, np.int64) if row_start is None else row_start
+    tiles = Tiles(shape.rows, shape.columns, BLOCK_ROWS // shape.rows, BLOCK_COLUMNS // shape.columns)
+    blocks = -(-rows.values.shape[0] // tiles.panels) * -(-terms.extent // (tiles.across * tiles.columns))
+    height = raw.shape[0] if raw.size else out.shape[0]
+    start = Start(np.zeros(height, np.int64) if row_start is None else row_start, column_start)
     table = _NO_TABLE if finish.table is None else finish.table
+    target = Target(raw, raw_overflow, out, *window, finish.scale, finish.relu, table)
 
     def work(first: int, last: int) -> None:
-        product.multiply(
-            kernels.addresses, (shape.rows, shape.columns), (block_panels, block_columns), first, last,
-            rows.values, rows.exponents, rows.norms, rows.passes, rows.pass_norms, columns.values, columns.exponents,
-            offsets, base, extent,
-            start, column_start, raw, raw_overflow, out, window, (finish.scale, finish.relu), table,
-        )  # fmt: skip
+        product.multiply(kernels.addresses, tiles, first, last, rows, columns, terms, start, target)
 
-    share(work, blocks, 1)
+    share(work, blocks)
 
 
 def finish_of(post_scale: float, activation: Activation) -> Finish | None:

@@ -112,19 +112,17 @@ def window_minimum(exponents: np.ndarray, width: int) -> np.ndarray:
 
 
 @njit(nogil=True, cache=True)
-def widen_rows(a, t, a64, t64):
-    """Broadcast values and thresholds as float64."""
-    for i in range(a.size):
-        a64[i] = a[i]
-        t64[i] = t[i]
+def widen_rows(values, first, n, out):
+    """n broadcast values or thresholds from values[first] on, as float64."""
+    for i in range(n):
+        out[i] = values[first + i]
 
 
 @njit(nogil=True, cache=True)
-def widen_columns(b, b64):
-    """The vector operand as float64: the float32 step away from zero becomes a factor 1 + 2^-40 (spec/numerics §11.3).
+def widen_columns(bits, n, out):
+    """The first n values of the vector operand as float64: the step away from zero becomes a factor 1 + 2^-40.
 
-    b: int32 bit patterns.
+    bits: int32 bit patterns of float32. See spec/numerics §11.3.
     """
-    for i in range(b.size):
-        value = bits_float(np.int32(b[i] & ~0x1FFF))
-        b64[i] = np.float64(value) * (1.0 + 2.0**-40)
+    for i in range(n):
+        out[i] = np.float64(bits_float(np.int32(bits[i] & ~0x1FFF))) * (1.0 + 2.0**-40)

@@ -1,15 +1,18 @@
 """The blocked product on the vector code: which k need what, flushing, the sums at risk, and the way to fp16.
 
 Both operands are read through one picture: the broadcast operand lies packed in panels of rows (`pack_rows`); the
-vector
-operand is a flat float32 array in which term k of output column j stands at base + offsets[k] + j. A matrix is that
-with
-offsets k * pitch; an image under a stride-1 kernel with offsets channel * plane + ky * pitch + kx. So a convolution
-needs
-no copy of its input per kernel position.
+vector operand is a flat float32 array in which term k of output column j stands at base + offsets[k] + j. A matrix is
+that with offsets k * pitch, an image under a kernel with offsets channel * plane + ky * pitch + kx. So a convolution
+needs no copy of its input per kernel position.
+
+A block of tiles takes passes of `DEPTH` terms. In each pass and tile the terms of which none can be dropped run without
+a test, and the accumulators are emptied into integers before a partial sum could leave their range. Bounds (Cauchy and
+Schwarz, spec/numerics §11.9) say when; a tile whose sums could reach the limit is walked term by term.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -27,10 +30,10 @@ from hexane.arithmetic.fast.call import (
     call_mac,
     call_split,
     call_three,
-    double_bits,
 )
+from hexane.arithmetic.fast.half import half_away
 from hexane.arithmetic.fast.packing import widen_columns, widen_rows
-from hexane.arithmetic.fast.vector_code import DEPTH, DROP_SUM, SEGMENT
+from hexane.arithmetic.fast.vector_code import ALL_ZERO, DEPTH, DROP_SUM, SEGMENT
 
 PARTIAL = np.float32(63.5)
 """Bound of a partial sum in the float32 accumulator: 64, less the rounding of products and of the bound itself."""
@@ -39,6 +42,84 @@ SAFE = 32700.0
 """Bound below which no order of terms can reach 2^15 (spec/numerics §11.9); the rest pays for rounding errors."""
 
 LIMIT = 32768.0
+
+
+class Rows(NamedTuple):
+    """The broadcast operand, packed: see `packing.pack_rows`."""
+
+    values: np.ndarray
+    exponents: np.ndarray
+    norms: np.ndarray
+    passes: np.ndarray
+    pass_norms: np.ndarray
+
+
+class Columns(NamedTuple):
+    """The vector operand: flat float32, and the least exponent (uint8) within one tile's width from every place on."""
+
+    values: np.ndarray
+    exponents: np.ndarray
+
+
+class Terms(NamedTuple):
+    """Term k of column j stands at base + offsets[k] + j; columns 0 .. extent - 1 are wanted."""
+
+    offsets: np.ndarray
+    base: int
+    extent: int
+
+
+class Start(NamedTuple):
+    """Start values in units (int64): one per row, and one per column or none."""
+
+    rows: np.ndarray
+    columns: np.ndarray
+
+
+class Target(NamedTuple):
+    """Where results go.
+
+    If raw has a size, sums (int32) and the sign of their overflow (int8) go to raw and overflow (M, >= extent). Else
+    halfwords go to out (M, positions): column j is place j % pitch of output row j // pitch; `height` rows of `width`.
+    The sum is multiplied by `scale`; then ReLU, then the table of 65536 results (uint16) if it has a size.
+    """
+
+    raw: np.ndarray
+    overflow: np.ndarray
+    out: np.ndarray
+    pitch: int
+    width: int
+    height: int
+    scale: float
+    relu: bool
+    table: np.ndarray
+
+
+class Tiles(NamedTuple):
+    """Rows and columns of a tile; panels and tiles across of a block."""
+
+    rows: int
+    columns: int
+    panels: int
+    across: int
+
+
+class Scratch(NamedTuple):
+    """One thread's memory: the sums of a block, the panel of columns and the lists of terms of a pass."""
+
+    sums: np.ndarray
+    bounds: np.ndarray
+    packed: np.ndarray
+    norms: np.ndarray
+    least: np.ndarray
+    every: np.ndarray
+    plain: np.ndarray
+    tested: np.ndarray
+    limits: np.ndarray
+    have_limits: np.ndarray
+    wide_rows: np.ndarray
+    wide_limits: np.ndarray
+    wide_columns: np.ndarray
 
 
 @njit(nogil=True, cache=True)
@@ -50,46 +131,28 @@ def _aligned(size, kind):
 
 
 @njit(nogil=True, cache=True)
-def half_away(v):
-    """One float64 as a halfword, half away; no NaN, never -0."""
-    magnitude = abs(v)
-    sign = 0x8000 if v < 0 else 0
-    if magnitude >= 65520.0:
-        return np.uint16(0x7C00 | sign)
-    if magnitude < 2.0**-14:
-        scaled = magnitude * 2.0**24
-        whole = np.floor(scaled)
-        if scaled - whole >= 0.5:
-            whole += 1.0
-        code = int(whole)
-        return np.uint16(code | sign) if code else np.uint16(0)
-    bits = double_bits(magnitude) + (1 << 41)
-    return np.uint16(((bits >> 42) - (1008 << 10)) | sign)
-
-
-@njit(nogil=True, cache=True)
-def _walk(a, b, offsets, base, start, t, rows, columns, units, overflow):
+def _walk(a, t, b, terms, column, tile, start, units, overflow):
     """One tile term by term, in order, with the sticky limit (spec/numerics §3.3), in float64 (§11.3).
 
-    a, t: (K, rows) float32 values and thresholds; b: flat float32; start: (rows, columns) int64 units.
+    a, t: (K, rows) float32 values and thresholds; b: flat int32 bit patterns; start, units, overflow: one tile, flat.
     """
     magic = 1.5 * 2.0**36
+    rows, columns = tile
     sums = np.empty(columns, np.float64)
     met = np.empty(columns, np.int8)
-    bits = b.view(np.int32)
     for r in range(rows):
         for j in range(columns):
-            value = start[r, j] * 2.0**-16
+            value = start[r * columns + j] * 2.0**-16
             sums[j] = magic + value
             met[j] = 1 if value >= LIMIT else (-1 if value <= -LIMIT else 0)
-        for k in range(offsets.size):
+        for k in range(terms.offsets.size):
             x = np.float64(a[k, r])
             least = t[k, r]
             if x == 0.0:
                 continue
-            place = base + offsets[k]
+            place = terms.base + terms.offsets[k] + column
             for j in range(columns):
-                w = bits_float(np.int32(bits[place + j] & ~0x1FFF))
+                w = bits_float(np.int32(b[place + j] & ~0x1FFF))
                 y = np.float64(w) * (1.0 + 2.0**-40) if abs(w) >= least else 0.0
                 total = sums[j] + x * y
                 sums[j] = total
@@ -97,303 +160,225 @@ def _walk(a, b, offsets, base, start, t, rows, columns, units, overflow):
                 crossed = 1 if value >= LIMIT else (-1 if value <= -LIMIT else 0)
                 met[j] = crossed if met[j] == 0 else met[j]
         for j in range(columns):
-            overflow[r, j] = met[j]
-            units[r, j] = 0 if met[j] else np.int32((sums[j] - magic) * 65536.0)
+            overflow[r * columns + j] = met[j]
+            units[r * columns + j] = 0 if met[j] else np.int32((sums[j] - magic) * 65536.0)
 
 
 @njit(nogil=True, cache=True)
-def _store(halves, columns, count, column, pitch, width, height, out):
-    """Write the columns of a tile that are outputs: column j is place j % pitch of output row j // pitch."""
-    if height == 1 and column + count <= width:
-        for r in range(out.shape[0]):
-            out[r, column : column + count] = halves[r * columns : r * columns + count]
-        return
+def _scratch(tiles):
+    tile = tiles.rows * tiles.columns
+    every = np.empty(DEPTH, np.int32)
+    for k in range(DEPTH):
+        every[k] = k
+    return Scratch(
+        _aligned(tiles.panels * tiles.across * tile, np.int32),
+        np.empty((tiles.panels, tiles.across), np.float64),
+        _aligned(DEPTH * tiles.columns, np.float32),
+        np.empty(DEPTH // SEGMENT, np.float32),
+        np.empty(DEPTH + 16, np.uint8),
+        every,
+        np.empty(DEPTH + 16, np.int32),
+        np.empty(DEPTH + 16, np.int32),
+        _aligned(tiles.panels * DEPTH * tiles.rows, np.float32),
+        np.zeros(tiles.panels, np.bool_),
+        _aligned(DEPTH * tiles.rows, np.float64),
+        _aligned(DEPTH * tiles.rows, np.float64),
+        _aligned(DEPTH * tiles.columns, np.float64),
+    )
+
+
+@njit(nogil=True, cache=True)
+def _begin(start, tiles, panel, column, sums, place):
+    """The start values of one tile, and the largest of them in magnitude."""
+    largest = 0.0
+    for r in range(tiles.rows):
+        row = panel * tiles.rows + r
+        of_row = start.rows[row] if row < start.rows.size else 0
+        for j in range(tiles.columns):
+            of_column = start.columns[column + j] if column + j < start.columns.size else 0
+            sums[place + r * tiles.columns + j] = of_row + of_column
+            largest = max(largest, abs(np.float64(of_row + of_column)))
+    return largest * 2.0**-16
+
+
+@njit(nogil=True, cache=True)
+def _enter(kernels, columns, terms, place, k0, n, scratch):
+    """Bring one pass of a panel of columns into the cache; gives its norm, and its least exponent, 0 for zeros."""
+    call_gather(
+        kernels[GATHER],
+        columns.values.ctypes.data + 4 * place,
+        terms.offsets.ctypes.data + 8 * k0,
+        n,
+        scratch.packed.ctypes.data,
+        scratch.norms.ctypes.data,
+    )
+    smallest, zeros = np.uint8(255), False
+    for k in range(n):
+        e = columns.exponents[place + terms.offsets[k0 + k]]
+        scratch.least[k] = e
+        smallest = min(smallest, e)
+        zeros |= e >= ALL_ZERO
+    whole = np.float32(0)
+    for s in range(-(-n // SEGMENT)):
+        whole += scratch.norms[s]
+        scratch.norms[s] = np.sqrt(scratch.norms[s])
+    return np.sqrt(whole), np.uint8(0) if zeros else smallest
+
+
+@njit(nogil=True, cache=True)
+def _listed(kernels, mac, a, t, b, exponents, first, n, c, columns, scratch):
+    """Terms first .. first + n - 1 of a pass, each the way it needs, or not at all if it is all zero."""
+    plain, tested = scratch.plain.ctypes.data, scratch.tested.ctypes.data
+    counts = call_split(kernels[SPLIT], exponents, scratch.least.ctypes.data, first, n, plain, tested)
+    call_mac(kernels[mac], a, t, b, plain, counts & 0xFFFFFFFF, tested, counts >> 32, c, columns)
+
+
+@njit(nogil=True, cache=True)
+def _wide(kernels, values, place, panel, exponents, first, n, c, tiles, widen, scratch):
+    """Terms from `first` on of a pass of n in float64, half of the columns at a time, for large partial sums.
+
+    The rows' values stand at values[place], their thresholds in the scratch of panel `panel` of the block.
+    """
+    if widen:
+        widen_columns(scratch.packed.view(np.int32), n * tiles.columns, scratch.wide_columns)
+    widen_rows(values, place, n * tiles.rows, scratch.wide_rows)
+    widen_rows(scratch.limits, panel * DEPTH * tiles.rows, n * tiles.rows, scratch.wide_limits)
+    for half in range(2):
+        _listed(
+            kernels,
+            MAC64,
+            scratch.wide_rows.ctypes.data,
+            scratch.wide_limits.ctypes.data,
+            scratch.wide_columns.ctypes.data + 4 * tiles.columns * half,
+            exponents,
+            first,
+            n - first,
+            c + 2 * tiles.columns * half,
+            tiles.columns,
+            scratch,
+        )
+
+
+@njit(nogil=True, cache=True)
+def _store(halves, tiles, first_row, column, count, target):
+    """Write the columns of a tile that are outputs."""
     j = 0
     while j < count:
-        line, x = divmod(column + j, pitch)
-        run = min(pitch - x, count - j)
-        if line < height and x < width:
-            used = min(run, width - x)
-            for r in range(out.shape[0]):
-                for i in range(used):
-                    out[r, line * width + x + i] = halves[r * columns + j + i]
+        line = (column + j) // target.pitch
+        x = column + j - line * target.pitch
+        run = min(target.pitch - x, count - j)
+        if line < target.height:
+            for r in range(min(tiles.rows, target.out.shape[0] - first_row)):
+                for i in range(min(run, target.width - x)):
+                    target.out[first_row + r, line * target.width + x + i] = halves[r * tiles.columns + j + i]
         j += run
 
 
 @njit(nogil=True, cache=True)
-def multiply(
-    kernels,
-    shape,
-    block,
-    first,
-    last,
-    a,
-    a_exponents,
-    a_norms,
-    a_passes,
-    a_pass_norms,
-    b,
-    b_exponents,
-    offsets,
-    base,
-    extent,
-    row_start,
-    column_start,
-    raw,
-    raw_overflow,
-    out,
-    window,
-    finish,
-    table,
-):
-    """Blocks first .. last - 1 of the outputs of one product.
+def _finish(kernels, sums, overflow, risky, halves, target):
+    """The sums of a tile as halfwords: scale, half away, ReLU, table (spec/numerics §3.4, §3.5)."""
+    if target.scale == 1.0:
+        call_halves(kernels[HALVES], sums.ctypes.data, halves.ctypes.data, halves.size)
+    else:
+        for i in range(halves.size):
+            halves[i] = half_away(sums[i] * 2.0**-16 * target.scale)
+    if risky:
+        for i in range(halves.size):
+            if overflow[i]:
+                up = overflow[i] * target.scale
+                halves[i] = 0x7C00 if up > 0 else (0xFC00 if up < 0 else 0)
+    if target.relu:
+        for i in range(halves.size):
+            halves[i] = halves[i] if halves[i] < 0x8000 else 0
+    if target.table.size:
+        for i in range(halves.size):
+            halves[i] = target.table[halves[i]]
 
-    kernels: addresses. shape: rows and columns of a tile. block: row panels and columns of a block.
-    a and what follows it: from `pack_rows`. b, b_exponents: flat, decoded; b_exponents already least over a tile's
-    width.
-    offsets: int64 (K). base: where column 0 stands. extent: columns to compute, a multiple of nothing.
-    row_start, column_start: int64 units, start values; one of them holds the bias.
-    raw, raw_overflow: int32 and int8 (M, >= extent), the sums themselves, if raw has a size; else
-    out: uint16 (M, positions); window = (pitch, width, height): column j is output row j // pitch, place j % pitch.
-    finish = (scale, ReLU or not); table: uint16 of 65536, or empty.
-    """
-    rows, columns = shape
-    block_panels, block_columns = block
-    m = row_start.size
-    panels, depth = a.shape[0], offsets.size
-    panel_size = rows * DEPTH
-    pitch, width, height = window
-    scale, relu = finish
-    column_blocks = -(-extent // block_columns)
-    per_panel = DEPTH // SEGMENT
 
-    packed = _aligned(DEPTH * columns, np.float32)
-    part = np.empty(per_panel, np.float32)
-    limits = _aligned(block_panels * panel_size, np.float32)
-    have_limits = np.zeros(block_panels, np.bool_)
-    least = np.empty(DEPTH + 16, np.uint8)
-    plain = np.empty(DEPTH + 16, np.int32)
-    tested = np.empty(DEPTH + 16, np.int32)
-    every = np.arange(DEPTH).astype(np.int32)
-    tile = rows * columns
-    tiles_across = block_columns // columns
-    sums = _aligned(block_panels * tiles_across * tile, np.int32)
-    bounds = np.empty((block_panels, tiles_across), np.float64)
-    a64 = _aligned(panel_size, np.float64)
-    t64 = _aligned(panel_size, np.float64)
-    b64 = _aligned(DEPTH * columns, np.float64)
-    halves = _aligned(tile, np.uint16)
-    overflow = np.zeros((rows, columns), np.int8)
-    units = np.empty((rows, columns), np.int32)
-    start = np.empty((rows, columns), np.int64)
-    biggest_start = 0.0
-    for value in row_start:
-        biggest_start = max(biggest_start, abs(float(value)))
-    for value in column_start:
-        biggest_start = max(biggest_start, abs(float(value)))
-    whole_limits = np.empty((depth, rows), np.float32)
-
-    for number in range(first, last):
-        p0 = (number // column_blocks) * block_panels
-        p1 = min(p0 + block_panels, panels)
-        j0 = (number % column_blocks) * block_columns
-        j1 = min(j0 + block_columns, extent)
-        across = -(-(j1 - j0) // columns)
-        bounds[:] = biggest_start * 2.0**-16 + depth * 2.0**-17
+@njit(nogil=True, cache=True)
+def multiply(kernels, tiles, first, last, rows, columns, terms, start, target):
+    """Blocks first .. last - 1 of the outputs of one product; `kernels` are the addresses of the vector code."""
+    panels, depth = rows.values.shape[0], terms.offsets.size
+    tile = tiles.rows * tiles.columns
+    scratch = _scratch(tiles)
+    bounds, sums = scratch.bounds, scratch.sums
+    flat, bits = rows.values.reshape(rows.values.size), columns.values.view(np.int32)
+    halves, overflow = _aligned(tile, np.uint16), np.zeros(tile, np.int8)
+    walk_start, whole_limits = np.empty(tile, np.int64), np.empty((depth, tiles.rows), np.float32)
+    blocks_across = -(-terms.extent // (tiles.across * tiles.columns))
+    for block in range(first, last):
+        p0 = (block // blocks_across) * tiles.panels
+        p1 = min(p0 + tiles.panels, panels)
+        j0 = (block % blocks_across) * tiles.across * tiles.columns
+        across = min(tiles.across, -(-(terms.extent - j0) // tiles.columns))
         for p in range(p0, p1):
-            place = (p - p0) * tiles_across * tile
-            if biggest_start == 0:
-                sums[place : place + across * tile] = 0
-                continue
             for q in range(across):
-                for r in range(rows):
-                    row = p * rows + r
-                    line = sums[place + r * columns : place + (r + 1) * columns]
-                    line[:] = np.int32(row_start[row] if row < m else 0)
-                    column = j0 + q * columns
-                    for j in range(min(columns, column_start.size - column)):
-                        line[j] += np.int32(column_start[column + j])
-                place += tile
-
+                place = ((p - p0) * tiles.across + q) * tile
+                largest = _begin(start, tiles, p, j0 + q * tiles.columns, sums, place)
+                bounds[p - p0, q] = largest + depth * 2.0**-17
         for k0 in range(0, depth, DEPTH):
             n = min(DEPTH, depth - k0)
-            s0 = k0 // SEGMENT
-            ns = -(-n // SEGMENT)
-            have_limits[:] = False
+            scratch.have_limits[:] = False
             for q in range(across):
-                column = base + j0 + q * columns
-                call_gather(
-                    kernels[GATHER],
-                    b.ctypes.data + 4 * column,
-                    offsets.ctypes.data + 8 * k0,
-                    n,
-                    packed.ctypes.data,
-                    part.ctypes.data,
-                )
-                smallest = np.uint8(255)
-                zeros = False
-                for k in range(n):
-                    e = b_exponents[column + offsets[k0 + k]]
-                    least[k] = e
-                    smallest = min(smallest, e)
-                    zeros |= e >= 128
-                if zeros:
-                    smallest = np.uint8(0)
-                whole = np.float32(0)
-                for s in range(ns):
-                    whole += part[s]
-                    part[s] = np.sqrt(part[s])
-                whole = np.sqrt(whole)
-                have_wide = False
+                norm, smallest = _enter(kernels, columns, terms, terms.base + j0 + q * tiles.columns, k0, n, scratch)
+                widen = True
                 for p in range(p0, p1):
-                    c = sums.ctypes.data + 4 * (((p - p0) * tiles_across + q) * tile)
-                    panel = a.ctypes.data + 4 * rows * (p * depth + k0)
-                    exponents = a_exponents.ctypes.data + p * a_exponents.shape[1] + k0
-                    total = a_pass_norms[p, k0 // DEPTH] * whole
-                    bounds[p - p0, q] += total
-                    # Whether every k of this tile and pass goes the plain way: none drops, none is all zero.
-                    low = a_passes[p, k0 // DEPTH]
-                    listed = low == 0 or smallest == 0 or low + smallest <= DROP_SUM
-                    if not listed and total < PARTIAL:
-                        call_mac(kernels[MAC32], panel, 0, packed.ctypes.data, every.ctypes.data, n, 0, 0, c, columns)
+                    c = sums.ctypes.data + 4 * ((p - p0) * tiles.across + q) * tile
+                    a = rows.values.ctypes.data + 4 * tiles.rows * (p * depth + k0)
+                    t = scratch.limits.ctypes.data + 4 * tiles.rows * (p - p0) * DEPTH
+                    b = scratch.packed.ctypes.data
+                    reach = rows.pass_norms[p, k0 // DEPTH] * norm
+                    bounds[p - p0, q] += reach
+                    # Whether every term of this tile and pass goes the plain way: none drops, none is all zero.
+                    least = rows.passes[p, k0 // DEPTH]
+                    listed = least == 0 or smallest == 0 or least + smallest <= DROP_SUM
+                    if not listed and reach < PARTIAL:
+                        call_mac(kernels[MAC32], a, 0, b, scratch.every.ctypes.data, n, 0, 0, c, tiles.columns)
                         continue
-                    worst = np.float32(0)
-                    for s in range(ns):
-                        worst = max(worst, a_norms[p, s0 + s] * part[s])
-                    t = limits.ctypes.data + 4 * (p - p0) * panel_size
-                    if listed and not have_limits[p - p0]:
-                        call_three(kernels[THRESHOLDS], panel, n * rows, t)
-                        have_limits[p - p0] = True
-                    if worst >= PARTIAL:
-                        # A partial sum may leave the float32 accumulator: the float64 one, half of the columns at a
-                        # time.
-                        if not listed:
-                            call_three(kernels[THRESHOLDS], panel, n * rows, t)
-                            have_limits[p - p0] = True
-                        if not have_wide:
-                            widen_columns(packed[: n * columns].view(np.int32), b64)
-                            have_wide = True
-                        widen_rows(
-                            a[p, k0 : k0 + n].reshape(n * rows),
-                            limits[(p - p0) * panel_size : (p - p0) * panel_size + n * rows],
-                            a64,
-                            t64,
-                        )
-                        counts = call_split(
-                            kernels[SPLIT],
-                            exponents,
-                            least.ctypes.data,
-                            0,
-                            n,
-                            plain.ctypes.data,
-                            tested.ctypes.data,
-                        )
-                        for half in range(2):
-                            call_mac(
-                                kernels[MAC64],
-                                a64.ctypes.data,
-                                t64.ctypes.data,
-                                b64.ctypes.data + 4 * columns * half,
-                                plain.ctypes.data,
-                                counts & 0xFFFFFFFF,
-                                tested.ctypes.data,
-                                counts >> 32,
-                                c + 2 * columns * half,
-                                columns,
-                            )
-                        continue
-                    s = 0
-                    while s < ns:
-                        k = s * SEGMENT
-                        running = a_norms[p, s0 + s] * part[s]
+                    if not scratch.have_limits[p - p0]:
+                        call_three(kernels[THRESHOLDS], a, n * tiles.rows, t)
+                        scratch.have_limits[p - p0] = True
+                    exponents = rows.exponents.ctypes.data + p * rows.exponents.shape[1] + k0
+                    s, segments, first_segment = 0, -(-n // SEGMENT), k0 // SEGMENT
+                    while s < segments:
+                        begin = s
+                        running = rows.norms[p, first_segment + s] * scratch.norms[s]
+                        if running >= PARTIAL:
+                            break
                         s += 1
-                        while s < ns and running + a_norms[p, s0 + s] * part[s] < PARTIAL:
-                            running += a_norms[p, s0 + s] * part[s]
+                        while s < segments:
+                            running += rows.norms[p, first_segment + s] * scratch.norms[s]
+                            if running >= PARTIAL:
+                                break
                             s += 1
-                        count = min(s * SEGMENT, n) - k
-                        if listed:
-                            counts = call_split(
-                                kernels[SPLIT],
-                                exponents,
-                                least.ctypes.data,
-                                k,
-                                count,
-                                plain.ctypes.data,
-                                tested.ctypes.data,
-                            )
-                            call_mac(
-                                kernels[MAC32],
-                                panel,
-                                t,
-                                packed.ctypes.data,
-                                plain.ctypes.data,
-                                counts & 0xFFFFFFFF,
-                                tested.ctypes.data,
-                                counts >> 32,
-                                c,
-                                columns,
-                            )
-                        else:
-                            call_mac(
-                                kernels[MAC32],
-                                panel,
-                                t,
-                                packed.ctypes.data,
-                                every.ctypes.data + 4 * k,
-                                count,
-                                tested.ctypes.data,
-                                0,
-                                c,
-                                columns,
-                            )
-
+                        k = begin * SEGMENT
+                        _listed(
+                            kernels, MAC32, a, t, b, exponents, k, min(s * SEGMENT, n) - k, c, tiles.columns, scratch
+                        )
+                    if s < segments:
+                        place = tiles.rows * (p * depth + k0)
+                        _wide(kernels, flat, place, p - p0, exponents, s * SEGMENT, n, c, tiles, widen, scratch)
+                        widen = False
         for p in range(p0, p1):
             for q in range(across):
-                place = ((p - p0) * tiles_across + q) * tile
+                place = ((p - p0) * tiles.across + q) * tile
+                column = j0 + q * tiles.columns
+                own = sums[place : place + tile]
                 risky = not bounds[p - p0, q] < SAFE
                 if risky:
-                    call_three(
-                        kernels[THRESHOLDS],
-                        a.ctypes.data + 4 * rows * p * depth,
-                        rows * depth,
-                        whole_limits.ctypes.data,
-                    )
-                    for r in range(rows):
-                        row = p * rows + r
-                        for j in range(columns):
-                            column = j0 + q * columns + j
-                            start[r, j] = (row_start[row] if row < m else 0) + (
-                                column_start[column] if column < column_start.size else 0
-                            )
-                    _walk(
-                        a[p], b, offsets, base + j0 + q * columns, start, whole_limits, rows, columns, units, overflow
-                    )
-                    for r in range(rows):
-                        for j in range(columns):
-                            sums[place + r * columns + j] = units[r, j]
-                count = min(columns, extent - (j0 + q * columns))
-                if raw.size:
-                    for r in range(min(rows, m - p * rows)):
+                    a = rows.values.ctypes.data + 4 * tiles.rows * p * depth
+                    call_three(kernels[THRESHOLDS], a, depth * tiles.rows, whole_limits.ctypes.data)
+                    _begin(start, tiles, p, column, walk_start, 0)
+                    shape = (tiles.rows, tiles.columns)
+                    _walk(rows.values[p], whole_limits, bits, terms, column, shape, walk_start, own, overflow)
+                count = min(tiles.columns, terms.extent - column)
+                first_row = p * tiles.rows
+                if target.raw.size:
+                    for r in range(min(tiles.rows, target.raw.shape[0] - first_row)):
                         for j in range(count):
-                            raw[p * rows + r, j0 + q * columns + j] = sums[place + r * columns + j]
-                            raw_overflow[p * rows + r, j0 + q * columns + j] = overflow[r, j] if risky else 0
-                    continue
-                if scale == 1.0:
-                    call_halves(kernels[HALVES], sums.ctypes.data + 4 * place, halves.ctypes.data, tile)
+                            target.raw[first_row + r, column + j] = own[r * tiles.columns + j]
+                            side = overflow[r * tiles.columns + j] if risky else 0
+                            target.overflow[first_row + r, column + j] = side
                 else:
-                    for i in range(tile):
-                        halves[i] = half_away(sums[place + i] * 2.0**-16 * scale)
-                if risky:
-                    for r in range(rows):
-                        for j in range(columns):
-                            if overflow[r, j]:
-                                up = overflow[r, j] * scale
-                                halves[r * columns + j] = 0x7C00 if up > 0 else (0xFC00 if up < 0 else 0)
-                if relu:
-                    for i in range(tile):
-                        halves[i] = halves[i] if halves[i] < 0x8000 else 0
-                if table.size:
-                    for i in range(tile):
-                        halves[i] = table[halves[i]]
-                column = j0 + q * columns
-                _store(halves, columns, count, column, pitch, width, height, out[p * rows : min((p + 1) * rows, m)])
+                    _finish(kernels, own, overflow, risky, halves, target)
+                    _store(halves, tiles, first_row, column, count, target)

@@ -9,8 +9,7 @@ from hexane.arithmetic import convolution as plain
 from hexane.arithmetic import multiply
 from hexane.arithmetic import winograd as statement
 from hexane.arithmetic.fast import matrix
-from hexane.arithmetic.fast.depthwise import _decoded
-from hexane.arithmetic.fast.rounding import half_away
+from hexane.arithmetic.fast.half import half_away, multiplier_double
 from hexane.arithmetic.fast.targets import Kernels
 from hexane.arithmetic.fast.workers import share
 from hexane.arithmetic.fast.workspace import Workspace
@@ -32,7 +31,7 @@ def _transform(x, first, last, left, top, out):
             line[:] = 0.0
             if 0 <= row < height:
                 for j in range(max(0, -left), min(width, line.size - left)):
-                    line[left + j] = _decoded(x[c, row, j])
+                    line[left + j] = multiplier_double(x[c, row, j])
             for t in range(pairs):
                 d0, d1, d2, d3 = line[2 * t], line[2 * t + 1], line[2 * t + 2], line[2 * t + 3]
                 out[0, c, y, t] = half_away(d0 - d2)
@@ -116,9 +115,8 @@ def conv2d(
                 columns = transform(np.ascontiguousarray(halfwords(x)[n]), space)
                 for y in range(0, oh, band):
                     extent = min(band, oh - y) * pairs
+                    terms = matrix.Terms(offsets, y * pairs, extent)
                     for i in range(4):
-                        matrix.multiply(
-                            packed[i], columns[i], offsets, y * pairs, extent, use, raw=m[i], raw_overflow=met[i]
-                        )
+                        matrix.multiply(packed[i], columns[i], terms, use, raw=m[i], raw_overflow=met[i])
                     combine(out[n], y, extent)
     return out.view(np.float16)
