@@ -105,6 +105,8 @@ def link_run(run: Run, dialect: str) -> Linked:
     linker = Linker(channels, values, early=early)
     for unit in run.units:
         assert unit.choice is not None
+        for plan in unit.choice.fragment.plans:
+            plan.op = plan.op or unit.ops[-1].describe()
         linker.add(unit.choice.fragment)
     return linker.finish()
 
@@ -146,6 +148,8 @@ def _engine_segment(run: Run, graph: Graph, dialect: str, ident: Mapping[str, An
         image=image,
         source=subgraph(run.ops, run.inputs, run.outputs, graph.main.opset),
         plans=tuple(linked.plans),
+        reasons={op.describe(): unit.reason for unit in run.units for op in unit.ops},
+        evidence={op.describe(): unit.choice.evidence.value for unit in run.units if unit.choice for op in unit.ops},
         macs=sum(multiplications(op) for op in run.ops),
     )
 

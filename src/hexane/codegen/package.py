@@ -75,6 +75,7 @@ def _write_segment(archive: zipfile.ZipFile, index: int, segment: Segment) -> di
         "reason": segment.reason,
         "ops": list(segment.ops),
         "reasons": dict(segment.reasons),
+        "evidence": dict(segment.evidence),
         "inputs": [_port(p) for p in segment.inputs],
         "outputs": [_port(p) for p in segment.outputs],
         "macs": segment.macs,
@@ -156,6 +157,7 @@ def _read_package(archive: zipfile.ZipFile, where: str) -> Program:
                 image=image,
                 graph=graph,
                 reasons=entry["reasons"],
+                evidence=entry.get("evidence", {}),
                 macs=int(entry["macs"]),
             )
         )

@@ -36,7 +36,7 @@ class Segment:
 
     ``reason`` says why the ops are on the host, or which recipes made the engine's tasks. A host segment has a
     ``graph``; an engine segment has an ``image`` and, when it was compiled here, the ``source`` that it was made from
-    and the ``plans`` of its tasks.
+    and the ``plans`` of its tasks. ``reasons`` and ``evidence`` are per op, as ``Op.describe`` names it.
     """
 
     kind: str
@@ -49,21 +49,26 @@ class Segment:
     source: Graph | None = None
     plans: tuple[Plan, ...] = ()
     reasons: Mapping[str, str] = field(default_factory=dict)
+    evidence: Mapping[str, str] = field(default_factory=dict)
     macs: int = 0
 
     def run(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The segment's outputs by name; engine segments on the emulator, host segments in float32."""
-        given = {port.name: values[port.name] for port in self.inputs}
         if self.graph is not None:
-            return self.graph.evaluate(given)
+            return self.graph.evaluate({port.name: values[port.name] for port in self.inputs})
         from hexane.emulator import emulate
 
         assert self.image is not None
-        surfaces = {s.label: s for s in self.image.surfaces if s.role == "input"}
-        arrays = {
-            port.name: _as_surface(given[port.name], port).reshape(surfaces[port.name].shape) for port in self.inputs
-        }
-        results = emulate(self.image, arrays)
+        return self.declared(emulate(self.image, self.surfaces(values)))
+
+    def surfaces(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The inputs of an engine segment as its image's surfaces take them (four axes, fp16 or bytes)."""
+        assert self.image is not None
+        shapes = {s.label: s.shape for s in self.image.surfaces if s.role == "input"}
+        return {port.name: _as_surface(values[port.name], port).reshape(shapes[port.name]) for port in self.inputs}
+
+    def declared(self, results: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Surfaces that the engine wrote as the graph declares them."""
         return {port.name: _as_declared(results[port.name], port) for port in self.outputs}
 
 
@@ -114,7 +119,7 @@ class Program:
             return self._run_graph(inputs)
         if level != "engine":
             raise UsageError(f"there is no level {level!r}", hint="engine or graph")
-        values = self._checked(inputs)
+        values = self.checked(inputs)
         for segment in self.segments:
             values.update(segment.run(values))
         return {port.name: values[port.name] for port in self.outputs}
@@ -122,7 +127,7 @@ class Program:
     def _run_graph(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         from hexane import numerics
 
-        values = self._checked(inputs)
+        values = self.checked(inputs)
         for segment in self.segments:
             given = {port.name: values[port.name] for port in segment.inputs}
             if segment.graph is not None:
@@ -133,7 +138,8 @@ class Program:
                 raise UnsupportedError("a loaded program has no graph level", hint="compile the network again")
         return {port.name: values[port.name] for port in self.outputs}
 
-    def _checked(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    def checked(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """The inputs as arrays; UsageError for one that is missing, unknown, or of another shape or kind."""
         values = {}
         for port in self.inputs:
             if port.name not in inputs:

@@ -1,0 +1,84 @@
+"""``hexane check``: what of a network runs on the engine, what does not, and why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from hexane.report.check import CheckReport
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+
+    @app.command()
+    def check(
+        model: Annotated[Path, typer.Argument(help="A network: .onnx, .mil, .mlpackage, .mlmodel, net.plist.")],
+        chip: Annotated[str, typer.Option(help='Chips, separated by commas (M1,M4,"A17 Pro"), or all.')] = "M1",
+        shape: Annotated[list[str] | None, typer.Option(help="Shape of an input: x=1x3x224x224; repeatable.")] = None,
+        function: Annotated[str | None, typer.Option(help="Which function, of a program with several.")] = None,
+        coreml: Annotated[bool, typer.Option("--coreml", help="Where Core ML would put each op, too.")] = False,
+        host: Annotated[bool, typer.Option("--host", help="List only ops that stay on the host.")] = False,
+        json: Annotated[bool, typer.Option("--json", help="Print JSON (schema hexane-checks/1).")] = False,
+    ) -> None:
+        """Say for every op whether the engine runs it, and why. Exit status 0: all fits, 1: something does not."""
+        from hexane import chips
+        from hexane.cli.console import print_json
+        from hexane.cli.networks import open_network
+        from hexane.report import check as checked
+        from hexane.timing import place
+
+        graph = open_network(model, function=function, shapes=shape or ())
+        reports = [checked(graph, target) for target in chips.parse_list(chip)]
+        placements = [place(graph, report.chip) if coreml else None for report in reports]
+        if json:
+            entries = []
+            for report, placement in zip(reports, placements):
+                entry = report.as_dict()
+                if placement is not None:
+                    entry["coreml"] = [
+                        {"name": p.name, "op": p.op, "place": p.place, "reason": p.reason} for p in placement.ops
+                    ]
+                entries.append(entry)
+            print_json({"schema": "hexane-checks/1", "model": str(model), "reports": entries})
+        else:
+            for report in reports:
+                _show(report, host_only=host)
+            for placement in placements:
+                if placement is not None:
+                    _show_placement(placement)
+        if not all(report.fits for report in reports):
+            raise typer.Exit(1)
+
+
+def _show(report: CheckReport, *, host_only: bool) -> None:
+    from hexane.cli.console import print_rows, title
+
+    totals = report.totals
+    how = "as compiled" if report.compiled else "by the limits of its generation"
+    title(
+        f"{report.chip} ({report.generation}, {how}): {totals['engine_ops']} of {totals['ops']} ops on the engine, "
+        f"{totals['engine_mac_share']:.1%} of the multiply-accumulates"
+    )
+    rows = [
+        [row.name, row.op, row.place, row.evidence, row.reason]
+        for row in report.rows
+        if not host_only or row.place == "host"
+    ]
+    print_rows(rows, ["op", "type", "place", "evidence", "reason"])
+    if report.advice:
+        title("What would bring more onto the engine")
+        print_rows(
+            [[f"{len(item['ops'])} x {item['op']}", item["advice"]] for item in report.advice], ["ops", "change"]
+        )
+
+
+def _show_placement(placement: object) -> None:
+    from hexane.cli.console import print_rows, title
+
+    ops = placement.ops  # type: ignore[attr-defined]
+    title(f"Core ML on {placement.chip.name}: {placement.engine_ops} of {len(ops)} ops on the engine")  # type: ignore[attr-defined]
+    print_rows([[p.name, p.op, p.place, p.reason] for p in ops], ["op", "type", "place", "why"])

@@ -1,0 +1,102 @@
+"""``hexane compile``: a network to engine programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+
+    @app.command("compile")
+    def compile_(
+        model: Annotated[Path, typer.Argument(help="A network: .onnx, .mil, .mlpackage, .mlmodel, net.plist.")],
+        output: Annotated[
+            Path | None, typer.Option("-o", "--output", help="Where to write: .hwx, .anec or .hexane.")
+        ] = None,
+        chip: Annotated[str, typer.Option(help="The chip to compile for.")] = "M1",
+        dialect: Annotated[str, typer.Option(help="default (macOS 26) or zin4 (compiler v4.2.1).")] = "default",
+        strict: Annotated[
+            bool, typer.Option("--strict", help="Refuse inferred rules, and ops that would go to the host.")
+        ] = False,
+        shape: Annotated[list[str] | None, typer.Option(help="Shape of an input: x=1x3x224x224; repeatable.")] = None,
+        function: Annotated[str | None, typer.Option(help="Which function, of a program with several.")] = None,
+        dump_passes: Annotated[
+            Path | None, typer.Option(metavar="DIR", help="Write MIL after each pass, the tasks and their memory.")
+        ] = None,
+        stats: Annotated[bool, typer.Option("--stats", help="Print what the program consists of.")] = False,
+        json: Annotated[bool, typer.Option("--json", help="Print the same as JSON (schema hexane-compile/1).")] = False,
+    ) -> None:
+        """Compile a network to an engine program (or a package of several, with what runs on the host)."""
+        from time import perf_counter
+
+        import hexane
+        from hexane.cli.console import print_json
+        from hexane.cli.networks import open_network
+        from hexane.errors import UsageError
+        from hexane.runtime.files import plain_errors, require_writable
+
+        if output is None and not (stats or json or dump_passes):
+            raise UsageError("nothing to do", hint="give -o FILE, --stats or --dump-passes DIR")
+        if output is not None:
+            require_writable(output)
+        graph = open_network(model, function=function, shapes=shape or ())
+        start = perf_counter()
+        program = hexane.compile(graph, chip=chip, dialect=dialect, strict=strict)
+        seconds = perf_counter() - start
+        if dump_passes is not None:
+            from hexane.report.dump import dump
+
+            with plain_errors(dump_passes):
+                dump(graph, program, dump_passes)
+        if output is not None:
+            with plain_errors(output):
+                program.save(output)
+        found = {
+            "schema": "hexane-compile/1",
+            "model": str(model),
+            "output": str(output) if output else None,
+            "chip": program.chip,
+            "dialect": program.dialect,
+            "seconds": round(seconds, 3),
+            "segments": [{"kind": s.kind, "ops": len(s.ops), "reason": s.reason} for s in program.segments],
+            "stats": program.stats(),
+        }
+        if json:
+            print_json(found)
+        else:
+            _show(found, detail=stats)
+
+
+def _show(found: dict[str, Any], *, detail: bool) -> None:
+    from hexane.cli.console import print_rows, title
+
+    numbers = found["stats"]
+    if found["output"]:
+        typer.echo(
+            f"{found['output']}: {numbers['tasks']} tasks, {numbers['engine_mac_share']:.1%} of the "
+            f"multiply-accumulates on the engine ({found['seconds']:.2f} s)"
+        )
+    if not detail:
+        return
+    title(f"{found['model']} for {found['chip']}")
+    evidence = ", ".join(f"{count} {name}" for name, count in numbers["evidence"].items()) or "none"
+    rows: list[list[Any]] = [
+        ["segments", f"{numbers['engine_segments']} engine, {numbers['host_segments']} host"],
+        ["tasks", f"{numbers['tasks']} ({evidence})"],
+        ["ops", f"{numbers['ops']}, of which {sum(numbers['host_ops'].values())} on the host"],
+        ["multiply-accumulates", f"{numbers['macs']:,}, {numbers['engine_mac_share']:.2%} on the engine"],
+        ["constants", f"{numbers['const_bytes']:,} bytes"],
+        ["scratch", f"{numbers['scratch_bytes']:,} bytes"],
+        ["compiled in", f"{found['seconds']:.2f} s"],
+    ]
+    print_rows(rows)
+    title("Segments")
+    print_rows(
+        [[i, s["kind"], s["ops"], s["reason"]] for i, s in enumerate(found["segments"])],
+        ["", "kind", "ops", "reason"],
+        right=(0, 2),
+    )

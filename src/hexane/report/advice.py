@@ -1,0 +1,71 @@
+"""What experts write in place of an op that the engine has not, and how to answer the code generator's reasons."""
+
+from __future__ import annotations
+
+import re
+
+_INSTEAD = {
+    "cumsum": "multiply by a constant triangular matrix of ones (matmul)",
+    "reduce_prod": "for positive numbers use exp(reduce_sum(log(x)))",
+    "reduce_argmax reduce_argmin": "end the engine part at the scores and take the maximum on the host",
+    "topk argsort": "end the engine part at the scores and sort on the host",
+    "gather gather_along_axis gather_nd": "with few possible indices, multiply by a one-hot matrix; else "
+    "look up on the host and feed the rows",
+    "scatter scatter_nd scatter_along_axis": "with constant indices, concat slices or select with a constant mask",
+    "one_hot": "compare with a constant range (equal), or give the one-hot rows as an input",
+    "band_part": "multiply by a constant mask of ones and zeros",
+    "logical_and": "multiply the two 0/1 tensors, or use minimum",
+    "logical_or": "use maximum of the two 0/1 tensors",
+    "logical_xor": "use abs(a - b) of the two 0/1 tensors",
+    "mod": "write x - floor_div(x, y) * y",
+    "reverse reverse_sequence": "multiply by a constant exchange matrix (matmul)",
+    "sliding_windows": "use a convolution with a constant 0/1 kernel",
+    "range_1d fill fill_like shape": "give the values as a constant",
+    "lstm gru rnn": "unroll the steps into linear, sigmoid and tanh (states as inputs and outputs of the network)",
+    "sin cos": "give sine and cosine as an input or a constant (position encodings), or use a polynomial",
+    "tan": "write sin(x) / cos(x) where the chip has them",
+    "sinh cosh": "write (exp(x) - exp(-x)) / 2, or with + for cosh",
+    "asin acos atanh": "use a polynomial of mul and add",
+    "non_zero non_maximum_suppression": "end the engine part before it; such post-processing belongs on the host",
+    "random_normal random_bernoulli random_categorical random_uniform": "draw on the host and give it as an input",
+    "crop_resize resample affine crop": "crop with a constant slice and resize by a fixed factor",
+    "while_loop cond": "unroll the loop; compute both branches and select",
+    "einsum": "write the contraction as transpose, reshape and matmul",
+    "pad": "move the padding into the pad of the convolution behind it, or concat with constants",
+    "clip": "write maximum and minimum",
+    "layer_norm": "write the normalisation without gamma and beta, then mul and add",
+    "list_read list_write list_gather list_scatter list_length make_list": "use plain tensors of fixed shape",
+}
+
+INSTEAD = {op: text for ops, text in _INSTEAD.items() for op in ops.split()}
+
+_ANSWERS = (
+    (r"computes in fp16|is fp32|is fp64|is int\d+|dtype|no u?int\d+", "convert the operand to fp16"),
+    (r"rank \d|four axes", "reshape: merge neighbouring axes, so that at most four are left besides a batch of one"),
+    (
+        r"extent|exceeds|too (large|long|wide|high)",
+        "split along that axis (slice, compute the parts, concat) or reshape",
+    ),
+    (r"is a constant where", "fold the constant into its neighbour, or swap the operands"),
+    (r"kernel .*(wide|high|large)|window", "split the kernel or window into smaller ones whose results are combined"),
+    (r"dilat", "use a dense kernel, or space_to_batch around an undilated one"),
+    (r"stride", "use stride 1 or 2, or two such ops behind one another"),
+    (r"group", "pad the channels so that groups divide them evenly, or split into convolutions and concat"),
+    (r"pad", "pad with zeros inside the convolution, or concat with constants before it"),
+    (r"broadcast", "tile or reshape the smaller operand so that only axes of size 1 are stretched"),
+    (r"channels for them", "split the network so that each part has fewer inputs and outputs"),
+    (r"inferred only", "compile without --strict"),
+)
+
+
+def instead_of(op_type: str) -> str:
+    """What to write in place of an op."""
+    return INSTEAD.get(op_type, "write it with ops that the engine has, or end the engine part before it")
+
+
+def answer_to(reason: str, op_type: str) -> str:
+    """What to do about a reason that the code generator gave."""
+    for pattern, answer in _ANSWERS:
+        if re.search(pattern, reason):
+            return answer
+    return instead_of(op_type)

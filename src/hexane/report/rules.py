@@ -1,0 +1,296 @@
+"""What keeps an op off an engine: one small function per rule, whose docstring is the sentence that a user reads.
+
+A rule returns None where it has nothing against the op, else the words that fill its docstring. ``docs/limits.md`` is
+generated from this table. Limits are those of a generation (spec/limits §1, §3; spec/generations §1); a rule never
+speaks of the code generator, which has reasons of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hexane.chips import Chip, Evidence
+from hexane.chips.operations import BRIDGED, REFUSED, support
+from hexane.graph.types import TensorType
+from hexane.report.advice import instead_of
+
+if TYPE_CHECKING:
+    from hexane.graph import Op, Value
+
+Found = dict[str, Any] | None
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A reason against an op: ``says`` with its gaps, what to do about it, where the fact comes from."""
+
+    name: str
+    says: str
+    advice: str
+    source: str
+    evidence: Evidence
+    test: Callable[[Op, Chip], Found]
+
+
+@dataclass(frozen=True)
+class Objection:
+    """A rule that spoke against an op, in words."""
+
+    rule: str
+    reason: str
+    advice: str
+    evidence: Evidence
+
+
+RULES: list[Rule] = []
+
+
+def rule(
+    advice: str, source: str, evidence: Evidence = Evidence.APPLE
+) -> Callable[[Callable[[Op, Chip], Found]], Callable[[Op, Chip], Found]]:
+    """Declare a rule."""
+
+    def declare(test: Callable[[Op, Chip], Found]) -> Callable[[Op, Chip], Found]:
+        says = " ".join((test.__doc__ or "").split())
+        RULES.append(Rule(test.__name__, says, advice, source, evidence, test))
+        return test
+
+    return declare
+
+
+def objections(op: Op, chip: Chip) -> list[Objection]:
+    """Every rule that speaks against the op on the chip, in the order of the table."""
+    found = []
+    for entry in RULES:
+        words = entry.test(op, chip)
+        if words is None:
+            continue
+        words = {"chip": chip.name, "op": op.type, **words}
+        evidence = words.pop("evidence", entry.evidence)
+        found.append(Objection(entry.name, entry.says.format(**words), entry.advice.format(**words), evidence))
+    return found
+
+
+def _tensors(op: Op) -> list[Value]:
+    """Computed tensors that go in and come out."""
+    values = [v for v in (*op.operands(), *op.outputs) if not v.is_constant]
+    return [v for v in values if isinstance(v.type, TensorType)]
+
+
+def _constant(op: Op, param: str) -> bool:
+    operand = op.inputs.get(param)
+    return operand is None or isinstance(operand, tuple) or operand.is_constant
+
+
+@rule(
+    "write it as ops without control flow (unroll the loop, compute both branches and select), or keep it on the host",
+    "spec/limits §2.2",
+)
+def control_flow(op: Op, chip: Chip) -> Found:
+    """{op} is control flow that depends on data, and the engine runs a fixed list of tasks"""
+    return {} if op.blocks else None
+
+
+@rule("fix the shape when the model is exported or loaded (--shape NAME=1x3x224x224)", "spec/limits §9")
+def static_shape(op: Op, chip: Chip) -> Found:
+    """the shape of {value} depends on data, and every shape in an engine program is fixed"""
+    for value in _tensors(op):
+        if None in value.shape:
+            return {"value": value.name}
+    return None
+
+
+@rule("convert {value} to fp16 (or int8 with a scale); keep integer index work on the host", "spec/limits §1.3")
+def element_type(op: Op, chip: Chip) -> Found:
+    """{value} is {dtype}, and the engine computes in fp16 (8-bit integers and booleans at the edges)"""
+    for value in _tensors(op):
+        if value.dtype not in ("fp16", "fp32", "int8", "uint8", "bool"):
+            return {"value": value.name, "dtype": value.dtype}
+    return None
+
+
+@rule("reshape: merge neighbouring axes that the op treats alike, so that at most five are left", "spec/limits §1.1")
+def rank(op: Op, chip: Chip) -> Found:
+    """{value} has rank {rank}, and the engine has five axes"""
+    for value in _tensors(op):
+        if value.rank > 5:
+            return {"value": value.name, "rank": value.rank}
+    return None
+
+
+@rule("leave out the empty tensor", "spec/limits §1.2")
+def no_elements(op: Op, chip: Chip) -> Found:
+    """{value} has no elements, and an axis of size 0 is refused"""
+    for value in _tensors(op):
+        if 0 in value.shape:
+            return {"value": value.name}
+    return None
+
+
+@rule(
+    "split {value} along that axis (slice, compute the parts, concat), or reshape so that the axis is shorter",
+    "spec/limits §1.2",
+)
+def extent(op: Op, chip: Chip) -> Found:
+    """{value} has an extent of {size} along {axis}, and {chip} takes {limit}"""
+    g = chip.generation
+    limits = {"N": g.max_batch, "D": g.max_depth, "C": g.max_channels, "H": g.max_height, "W": g.max_width}
+    for value in _tensors(op):
+        axes = "NCDHW" if value.rank == 5 else "NCHW"[-value.rank :] if value.rank else ""
+        for axis, size in zip(axes, value.shape):
+            if size is not None and size > limits[axis]:
+                return {"value": value.name, "size": size, "axis": axis, "limit": limits[axis]}
+    return None
+
+
+@rule("{instead}", "spec/limits §2.2")
+def operation(op: Op, chip: Chip) -> Found:
+    """Apple's compiler has no {op} for {chip}{remark}"""
+    found = support(op.type, chip)
+    if found.verdict != REFUSED or op.blocks:
+        return None
+    remark = f" ({found.remark})" if found.remark else ""
+    return {"remark": remark, "instead": instead_of(op.type), "evidence": found.evidence}
+
+
+@rule(
+    "split the kernel into parts of at most {limit} taps whose results are added, or use a smaller one with dilation",
+    "spec/limits §3",
+)
+def kernel_width(op: Op, chip: Chip) -> Found:
+    """the kernel is {width} wide, and {chip} takes {limit}"""
+    if op.type not in ("conv", "conv_transpose") or "weight" not in op.inputs:
+        return None
+    shape = op.arg("weight").shape
+    width = shape[-1] if shape else 1
+    limit = chip.generation.kernel_width_measured or chip.generation.kernel_width_fp16[0]
+    return {"width": width, "limit": limit} if width > limit else None
+
+
+@rule("split the kernel into parts of at most {limit} rows whose results are added", "spec/limits §3")
+def kernel_height(op: Op, chip: Chip) -> Found:
+    """the kernel is {height} high, and {chip} takes {limit}"""
+    if op.type not in ("conv", "conv_transpose") or "weight" not in op.inputs or op.arg("weight").rank < 4:
+        return None
+    height, limit = op.arg("weight").shape[-2], chip.generation.kernel_height[0]
+    return {"height": height, "limit": limit} if height > limit else None
+
+
+@rule("write the convolution as two-dimensional ones, one per depth tap, and add them", "spec/limits §2.2, §14")
+def three_dimensional(op: Op, chip: Chip) -> Found:
+    """a {op} over three spatial axes has no path on {chip}"""
+    if op.type not in ("conv", "conv_transpose", "avg_pool", "max_pool") or op.arg("x").rank < 5:
+        return None
+    return None if chip.generation.feature_level >= 7 else {}
+
+
+@rule("use no more than {limit} groups", "spec/limits §1.1")
+def group_count(op: Op, chip: Chip) -> Found:
+    """{groups} groups, and {chip} counts up to {limit}"""
+    if op.type not in ("conv", "conv_transpose"):
+        return None
+    groups, limit = op.arg("groups") or 1, chip.generation.max_groups
+    return {"groups": groups, "limit": limit} if groups > limit else None
+
+
+@rule("make the weight a constant", "spec/limits §2.2, §10.3")
+def runtime_weight(op: Op, chip: Chip) -> Found:
+    """the weight of the convolution is computed, and {chip} takes constants only"""
+    if op.type not in ("conv", "conv_transpose") or _constant(op, "weight"):
+        return None
+    return None if chip.generation.feature_level >= 7 else {}
+
+
+@rule("split the sum over K: slice both operands, multiply the parts, add the products", "spec/limits §3")
+def contraction(op: Op, chip: Chip) -> Found:
+    """the product sums {length} terms, and {chip} takes {limit}"""
+    if op.type == "linear":
+        length = op.arg("x").shape[-1]
+    elif op.type == "matmul":
+        x = op.arg("x")
+        length = x.shape[-2 if op.arg("transpose_x") and x.rank > 1 else -1]
+    else:
+        return None
+    limit = min(chip.generation.max_contraction, chip.generation.max_width)
+    return {"length": length, "limit": limit} if length is not None and length > limit else None
+
+
+@rule(
+    "pool twice with smaller windows, or use reduce_mean or reduce_max when the window is the whole map",
+    "spec/limits §3",
+)
+def pool_window(op: Op, chip: Chip) -> Found:
+    """a pooling window of {window}, and {chip} takes {limit} per axis"""
+    if op.type not in ("avg_pool", "max_pool", "l2_pool"):
+        return None
+    sizes, limit = op.arg("kernel_sizes") or (), chip.generation.max_pool_window
+    return {"window": "x".join(map(str, sizes)), "limit": limit} if any(s > limit for s in sizes) else None
+
+
+@rule("split the axis and compare the winners of the parts", "spec/limits §3")
+def sorted_axis(op: Op, chip: Chip) -> Found:
+    """{op} over {length} elements, and the limit is 2048"""
+    if op.type not in ("reduce_argmax", "reduce_argmin", "topk", "argsort"):
+        return None
+    x = op.arg("x")
+    axis = op.arg("axis")
+    length = x.shape[-1 if axis is None or not isinstance(axis, int) else axis]
+    return {"length": length} if length is not None and length > 2048 else None
+
+
+@rule("ask for 5 results and drop what is too much", "spec/limits §10.2", Evidence.SILICON)
+def topk_count(op: Op, chip: Chip) -> Found:
+    """a topk of k = {k}, and k = 3 and 4 always fail"""
+    k = op.arg("k") if op.type == "topk" else None
+    return {"k": k} if k in (3, 4) else None
+
+
+@rule("make the indices constant, or multiply by a one-hot matrix", "spec/limits §2.2")
+def runtime_indices(op: Op, chip: Chip) -> Found:
+    """the {param} of {op} are computed, and the engine wants them constant"""
+    for param in ("indices", "begin", "end", "stride", "size"):
+        slices = op.type.startswith("slice_by") and param != "indices"
+        if (slices or op.type.startswith("gather")) and not _constant(op, param):
+            return {"param": param}
+    return None
+
+
+@rule("use a factor of 2, 3, 4 or 8, or two such ops behind one another", "spec/limits §10.2")
+def shuffle_factor(op: Op, chip: Chip) -> Found:
+    """a factor of {factor}, and {op} takes 2, 3, 4 and 8"""
+    names = {
+        "pixel_shuffle": "upscale_factor",
+        "pixel_unshuffle": "downscale_factor",
+        "depth_to_space": "block_size",
+        "space_to_depth": "block_size",
+    }
+    if op.type not in names:
+        return None
+    factor = op.arg(names[op.type])
+    return {"factor": factor} if factor not in (1, 2, 3, 4, 8) else None
+
+
+@rule("use fewer channels per normalisation, or a layer norm", "spec/limits §10.2")
+def response_norm_channels(op: Op, chip: Chip) -> Found:
+    """a local response norm over {channels} channels, and {chip} takes 15"""
+    if op.type != "local_response_norm" or chip.generation_name != "h13":
+        return None
+    channels = op.arg("x").shape[1]
+    return {"channels": channels} if channels is not None and channels > 15 else None
+
+
+@rule("pad with constants, or build the border from slices and a concat", "spec/limits §2.2")
+def pad_mode(op: Op, chip: Chip) -> Found:
+    """a pad of mode {mode} needs the texture engine, which {chip} has not"""
+    if op.type != "pad" or chip.generation.texture_engine:
+        return None
+    mode = op.arg("mode")
+    return {"mode": mode} if mode != "constant" else None
+
+
+def is_bridged(op: Op, chip: Chip) -> str | None:
+    """The remark on an op that Apple's compiler takes only by another route or in parts; None for others."""
+    found = support(op.type, chip)
+    return (found.remark or "taken apart into other ops") if found.verdict == BRIDGED else None

@@ -1,0 +1,97 @@
+"""Files that are there whole or not at all, and errors of the file system in one line."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hexane.errors import HexaneError, UsageError
+
+
+@contextmanager
+def plain_errors(path: Path, what: str = "cannot be written") -> Iterator[None]:
+    """OSError as UsageError with the path and, for a full disk, what to do."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, HexaneError):
+            raise
+        hint = {28: "free some space or choose another folder", 13: "choose a folder that you may write to"}
+        reason = error.strerror or str(error)
+        raise UsageError(f"{what}: {reason}", where=str(path), hint=hint.get(error.errno or 0)) from None
+
+
+def require_writable(path: Path) -> None:
+    """Refuse, before the work begins, a path whose folder does not exist or may not be written."""
+    folder = path.parent
+    if not folder.is_dir():
+        raise UsageError(f"there is no folder {folder}", where=str(path), hint="make it first")
+    if path.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        reason = "is a folder" if path.is_dir() else f"the folder {folder} may not be written"
+        raise UsageError(reason, where=str(path), hint="choose another path")
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """A file, whole or not at all."""
+    with plain_errors(path):
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+            _open_mode(name)
+            os.replace(name, path)
+        except BaseException:
+            os.unlink(name)
+            raise
+
+
+def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Arrays as .npz, whole or not at all; names that a zip cannot hold are written with underscores."""
+    with plain_errors(path):
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".npz", dir=path.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                named: dict[str, Any] = {key.replace("/", "_"): value for key, value in arrays.items()}
+                np.savez(file, **named)
+            _open_mode(name)
+            os.replace(name, path)
+        except BaseException:
+            os.unlink(name)
+            raise
+
+
+def _open_mode(name: str) -> None:
+    mask = os.umask(0)
+    os.umask(mask)
+    os.chmod(name, 0o666 & ~mask)
+
+
+@contextmanager
+def whole_folder(target: Path) -> Iterator[Path]:
+    """A folder to fill; it takes the place of ``target`` at the end, and nothing is left of it after an error.
+
+    A folder that is there already is replaced only when it is empty or a report (it has ``report.json``).
+    """
+    with plain_errors(target):
+        if target.exists() and not target.is_dir():
+            raise UsageError("is a file", where=str(target), hint="choose another folder")
+        if target.is_dir() and any(target.iterdir()) and not (target / "report.json").is_file():
+            raise UsageError("is a folder with other things in it", where=str(target), hint="choose another folder")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+        try:
+            made.chmod(0o755)
+            yield made
+            if target.is_dir():
+                shutil.rmtree(target)
+            os.replace(made, target)
+        except BaseException:
+            shutil.rmtree(made, ignore_errors=True)
+            raise

@@ -1,0 +1,118 @@
+"""``hexane check`` and ``hexane compile``: places, reasons, advice, exit status."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hexane
+from hexane import chips
+from hexane.chips import CHIPS
+from hexane.errors import UsageError
+from hexane.graph import GraphBuilder
+from hexane.report.rules import RULES, objections
+from report.networks import command, mixed, saved, small
+
+
+def test_every_op_is_on_the_engine_and_says_by_which_rule() -> None:
+    report = hexane.check(small(), chip="M1")
+    assert report.fits and report.compiled
+    assert [row.op for row in report.rows] == ["conv", "relu", "sigmoid", "add"]
+    assert all(row.place == "engine" and row.reason and row.evidence in ("SILICON", "APPLE", "INFERRED")
+               for row in report.rows)  # fmt: skip
+    assert report.totals["engine_mac_share"] == 1.0
+    assert report.advice == []
+
+
+@pytest.mark.parametrize("chip", ["M1", "M4", "A17 Pro", "m6"])
+def test_what_no_engine_has_is_on_the_host_with_advice(chip: str) -> None:
+    report = hexane.check(mixed(), chip=chip)
+    places = {row.name: row for row in report.rows}
+    assert places["c"].place == "host" and "triangular" in places["c"].advice
+    assert places["y"].place == places["out"].place == "engine"
+    assert not report.fits
+    assert report.advice[0]["ops"] == ["c"]
+
+
+def test_check_agrees_with_the_compiled_program() -> None:
+    graph = mixed()
+    program = hexane.compile(graph)
+    host = {op for segment in program.segments if segment.kind == "host" for op in segment.ops}
+    report = hexane.check(graph)
+    assert {f"{r.op} {r.name!r}" for r in report.rows if r.place == "host"} == host
+
+
+def _conv(width: int, *, extent: int = 32):
+    b = GraphBuilder()
+    x = b.input("x", (1, 1, 1, extent), "fp16")
+    b.output(b.conv(x=x, weight=np.ones((1, 1, 1, width), np.float16), strides=(1, 1), pad_type="valid",
+                    dilations=(1, 1), groups=1, name="y"))  # fmt: skip
+    return b.graph
+
+
+def test_limits_are_those_of_the_chip() -> None:
+    (op,) = _conv(14).ops
+    assert [o.rule for o in objections(op, chips.get("M1"))] == ["kernel_width"]
+    assert objections(op, chips.get("M4")) == []
+    (op,) = _conv(16).ops
+    assert [o.rule for o in objections(op, chips.get("M4"))] == ["kernel_width"]
+
+
+def test_extents_of_the_chip() -> None:
+    (op,) = _conv(3, extent=20_000).ops
+    (found,) = objections(op, chips.get("M2"))
+    assert found.rule == "extent" and "20000" in found.reason and "split x" in found.advice
+    assert objections(op, chips.get("M4")) == []
+
+
+def test_every_rule_says_something_about_every_chip_without_a_gap_left() -> None:
+    b = GraphBuilder()
+    x = b.input("x", (1, 3, 2, 2, 2, 2), "fp16")
+    b.output(b.relu(x=x, name="y"))
+    (op,) = b.graph.ops
+    for chip in CHIPS:
+        for found in objections(op, chip):
+            assert "{" not in found.reason + found.advice
+    assert all(rule.says and rule.source.startswith("spec/") for rule in RULES)
+
+
+def test_unknown_chip_names_the_near_ones() -> None:
+    with pytest.raises(UsageError, match="M4"):
+        hexane.check(small(), chip="M44")
+
+
+def test_command_exit_status_and_json(tmp_path: Path) -> None:
+    fits, open_ = saved(small(), tmp_path, "a.mil"), saved(mixed(), tmp_path, "b.mil")
+    text = command("check", fits)
+    assert "4 of 4 ops on the engine" in text
+    found = command("check", open_, "--chip", "M1,M4", "--coreml", "--json", status=1)
+    assert found["schema"] == "hexane-checks/1"
+    assert [report["chip"] for report in found["reports"]] == ["M1", "M4"]
+    assert found["reports"][1]["rows"][1]["place"] == "host" and found["reports"][0]["coreml"]
+    assert "triangular" in command("check", open_, "--host", status=1)
+
+
+def test_compile_writes_a_program_and_its_dump(tmp_path: Path) -> None:
+    model = saved(small(), tmp_path)
+    text = command("compile", model, "-o", tmp_path / "net.hwx", "--stats", "--dump-passes", tmp_path / "dump")
+    assert "100.0% of the multiply-accumulates" in text
+    assert hexane.open_image(tmp_path / "net.hwx").tasks
+    tasks = (tmp_path / "dump" / "tasks.txt").read_text()
+    assert ("NE" in tasks and "conv" in tasks) or "sigmoid" in tasks
+    assert (tmp_path / "dump" / "00-loaded.mil").read_text().startswith("program")
+    found = command("compile", saved(mixed(), tmp_path, "m.mil"), "-o", tmp_path / "net.hexane", "--json")
+    assert found["stats"]["host_segments"] == 1
+    assert len(hexane.load_program(tmp_path / "net.hexane").segments) == len(found["segments"])
+
+
+def test_compile_refuses_by_name(tmp_path: Path) -> None:
+    from hexane.errors import HexaneError
+
+    model = saved(mixed(), tmp_path)
+    with pytest.raises(HexaneError, match="cumsum"):
+        command("compile", model, "-o", tmp_path / "x.hexane", "--strict", status=None)
+    with pytest.raises(HexaneError, match="one engine program"):
+        command("compile", model, "-o", tmp_path / "x.hwx", status=None)
+    assert not list(tmp_path.glob("x.*"))
