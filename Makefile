@@ -39,6 +39,7 @@ lint: setup
 
 docs: setup
 	$(BIN)/python -m hexane.isa.docs docs
+	$(BIN)/python -m hexane.graph.docs docs
 	$(BIN)/python tools/onnx_coverage.py
 	$(BIN)/python -m hexane.kernels.docs docs
 	$(BIN)/python -m hexane.emulator.docs docs

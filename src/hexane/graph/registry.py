@@ -87,6 +87,7 @@ class OpSpec:
     dynamic: bool = False
     family: str = ""
     special: bool = False
+    about: str = ""
 
     @property
     def is_host(self) -> bool:
@@ -95,7 +96,8 @@ class OpSpec:
 
     @property
     def doc(self) -> str:
-        return (self.evaluate.__doc__ or "") if self.evaluate else ""
+        """What the op computes: the docstring of its reference, or what its table says."""
+        return self.about or (self.evaluate.__doc__ or "" if self.evaluate else "")
 
     def param(self, name: str) -> Param:
         for param in self.params:
@@ -167,11 +169,13 @@ def op(
     dynamic: bool | None = None,
     family: str = "",
     special: bool = False,
+    about: str = "",
     **domains: Iterable[str],
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Declare an op; the decorated function is its reference evaluation (arrays and Python values in, arrays out).
 
-    ``special`` ops (control flow, states) are evaluated by the evaluator itself.
+    ``special`` ops (control flow, states) get the running evaluation and the op instead. ``about`` says what the op
+    computes where the function has no docstring.
     """
 
     def declare(evaluate: Callable[..., Any]) -> Callable[..., Any]:
@@ -186,6 +190,7 @@ def op(
             dynamic if dynamic is not None else infer is None,
             family or getattr(evaluate, "__module__", "").rsplit(".", 1)[-1],
             special,
+            about,
         )
         register(spec)
         return evaluate

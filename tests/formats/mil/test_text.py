@@ -343,3 +343,49 @@ def test_a_long_program_is_read_in_one_pass():
     text = b.graph.to_mil()
     assert len(text) > 1_000_000
     assert difference(b.graph, hexane.parse_mil(text)) is None
+
+
+RARE = """program(1.5)
+[buildInfo = dict<tensor<string, []>, tensor<string, []>>({{"coremlc-version", "3505.4.1"}}),
+ tag = tuple<int32, list<string, 2>>((3, ["a", "b"]))]
+{
+    // a comment
+    func main_ane<ios17>(tensor_buffer<fp16, shape=[1, 4], strides=[32, 1], interleave_factors=[1, 1]> b,
+                         state<tensor<fp16, [1, 4]>> s [Private = bool(true)])
+        [Launch_ane_ms = fp64(0x1p-3), FlexibleShapeInformation = tuple<tuple<string, dict<string, tensor<int32, [?]>>>>
+            ((("DefaultShapes", {{"x", [1, 3]}})))] {
+        tensor<fp16, [1, 4]> x = tensor_buffer_to_tensor<ios17>(input = b)[name = string("x")];
+        tensor<int32, [2]> shape = const()[name = string("other"), val = tensor<int32, [2]>([1, 4])];
+        list<string, 2> words = const()[val = list<string, 2>(["p \\"q\\"", "r\\n"])];
+        (tensor<fp16, [1, 2]> l, tensor<fp16, [1, 2]> r) = split(axis = int32(1), num_splits = int32(2), x = x);
+        tensor<fp16, [1, 4]> y = concat(axis = int32(1), interleave = false, values = (l, r,)) ;
+        write_state(data = y, input = s);
+        tensor<fp16, [1, 4]> v = read_state(input = s)[name = string("v")];
+        tensor<fp16, []> half = const()[val = fp16(-inf)];
+        tensor<fp16, [1, 4]> w = maximum(x = v, y = half);
+        uint8 one = const()[val = uint8(1)];
+        tensor_buffer<fp16, shape=[1, 4], strides=[32, 1], interleave_factors=[1, 1]> out =
+            tensor_to_tensor_buffer<ios17>(input = w, strides = tensor<int64, [2]>([32, 1]),
+                                           interleave_factors = tensor<uint8, [2]>([[1, 1]]));
+    } -> (out, words, shape);
+    func other<ios18>(bool p) {} -> (p);
+}
+"""
+
+
+def test_rare_constructs():
+    graph = hexane.parse_mil(RARE.replace("(l, r,)", "(l, r)")).verify()
+    assert list(graph.functions) == ["main_ane", "other"] and graph.version == "1.5"
+    text = graph.to_mil()
+    again = hexane.parse_mil(text)
+    assert difference(graph, again) is None and again.to_mil() == text
+    for part in ("FlexibleShapeInformation", "Launch_ane_ms = fp64(0.125)", "tensor_buffer<fp16", "<ios17>(input = b)"):
+        assert part in text
+    assert [problem.rule for problem in graph.problems] == ["T5"]
+    state = np.zeros((1, 4), np.float16)
+    out = graph.evaluate({"b": [[1, 2, 3, 4]], "s": state})
+    assert out["out"].tolist() == [[1, 2, 3, 4]] == state.tolist()
+    assert out["words"].tolist() == ['p "q"', "r\n"] and out["shape"].tolist() == [1, 4]
+    assert graph.evaluate({"p": True}, function="other")["p"]
+    with pytest.raises(SyntaxProblem, match="does not belong"):
+        hexane.parse_mil(RARE)

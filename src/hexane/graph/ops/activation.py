@@ -10,12 +10,12 @@ from hexane.graph.ops._rules import axis_of, one_of
 from hexane.graph.registry import op
 from hexane.graph.types import TensorType
 
-op("relu", "x:N")(lambda x: np.maximum(x, x.dtype.type(0)))
-op("relu6", "x:T")(lambda x: np.minimum(np.maximum(x, 0), 6))
-op("softsign", "x:T")(lambda x: x / (1 + np.abs(x)))
-op("softplus", "x:T")(lambda x: softplus(x))
-op("sigmoid", "x:T")(lambda x: sigmoid(x))
-op("silu", "x:T")(lambda x: x * sigmoid(x))
+op("relu", "x:N", about="max(x, 0)")(lambda x: np.maximum(x, x.dtype.type(0)))
+op("relu6", "x:T", about="min(max(x, 0), 6)")(lambda x: np.minimum(np.maximum(x, 0), 6))
+op("softsign", "x:T", about="x / (1 + abs(x))")(lambda x: x / (1 + np.abs(x)))
+op("softplus", "x:T", about="ln(1 + exp(x))")(lambda x: softplus(x))
+op("sigmoid", "x:T", about="1 / (1 + exp(-x))")(lambda x: sigmoid(x))
+op("silu", "x:T", about="x sigmoid(x)")(lambda x: x * sigmoid(x))
 
 
 @op("leaky_relu", "x:T alpha:float")

@@ -11,24 +11,24 @@ from hexane.graph.registry import op
 from hexane.graph.types import TensorType
 
 _ARITHMETIC: dict[str, Any] = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "maximum": np.maximum,
-    "minimum": np.minimum,
+    "add": (np.add, "x + y"),
+    "sub": (np.subtract, "x - y"),
+    "mul": (np.multiply, "x times y"),
+    "maximum": (np.maximum, "the larger"),
+    "minimum": (np.minimum, "the smaller"),
 }
 _COMPARISONS: dict[str, Any] = {
-    "equal": np.equal,
-    "not_equal": np.not_equal,
-    "greater": np.greater,
-    "greater_equal": np.greater_equal,
-    "less": np.less,
-    "less_equal": np.less_equal,
+    "equal": (np.equal, "x = y"),
+    "not_equal": (np.not_equal, "x other than y"),
+    "greater": (np.greater, "x > y"),
+    "greater_equal": (np.greater_equal, "x >= y"),
+    "less": (np.less, "x < y"),
+    "less_equal": (np.less_equal, "x <= y"),
 }
 _LOGIC: dict[str, Any] = {
-    "logical_and": np.logical_and,
-    "logical_or": np.logical_or,
-    "logical_xor": np.logical_xor,
+    "logical_and": (np.logical_and, "both"),
+    "logical_or": (np.logical_or, "either or both"),
+    "logical_xor": (np.logical_xor, "one of them"),
 }
 
 for _table, _letter, _rule in (
@@ -36,8 +36,10 @@ for _table, _letter, _rule in (
     (_COMPARISONS, "A", bool_type),
     (_LOGIC, "B", bool_type),
 ):
-    for _name, _function in _table.items():
-        op(_name, f"x:{_letter} y:{_letter}", infer=_rule, dynamic=True)(lambda x, y, _f=_function: _f(x, y))
+    for _name, (_function, _about) in _table.items():
+        op(_name, f"x:{_letter} y:{_letter}", infer=_rule, dynamic=True, about=_about)(
+            lambda x, y, _f=_function: _f(x, y)
+        )
 
 
 @op("real_div", "x:N y:N", infer=broadcast_type, dynamic=True)

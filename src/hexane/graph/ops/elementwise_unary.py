@@ -12,34 +12,34 @@ from hexane.graph.registry import op
 from hexane.graph.types import DTYPES, TensorType, dtype_name, eval_dtype
 
 _FLOAT: dict[str, Any] = {
-    "exp": np.exp,
-    "exp2": np.exp2,
-    "sqrt": np.sqrt,
-    "sin": np.sin,
-    "cos": np.cos,
-    "tan": np.tan,
-    "sinh": np.sinh,
-    "cosh": np.cosh,
-    "tanh": np.tanh,
-    "acos": np.arccos,
-    "asin": np.arcsin,
-    "atan": np.arctan,
-    "atanh": np.arctanh,
-    "erf": erf_values,
+    "exp": (np.exp, "e to the power x"),
+    "exp2": (np.exp2, "2 to the power x"),
+    "sqrt": (np.sqrt, "square root"),
+    "sin": (np.sin, "sine"),
+    "cos": (np.cos, "cosine"),
+    "tan": (np.tan, "tangent"),
+    "sinh": (np.sinh, "hyperbolic sine"),
+    "cosh": (np.cosh, "hyperbolic cosine"),
+    "tanh": (np.tanh, "hyperbolic tangent"),
+    "acos": (np.arccos, "inverse cosine"),
+    "asin": (np.arcsin, "inverse sine"),
+    "atan": (np.arctan, "inverse tangent"),
+    "atanh": (np.arctanh, "inverse hyperbolic tangent"),
+    "erf": (erf_values, "error function"),
 }
 _NUMBER: dict[str, Any] = {
-    "abs": np.abs,
-    "sign": np.sign,
-    "square": np.square,
-    "ceil": np.ceil,
-    "floor": np.floor,
-    "round": np.rint,
+    "abs": (np.abs, "magnitude"),
+    "sign": (np.sign, "-1, 0 or 1"),
+    "square": (np.square, "x times x"),
+    "ceil": (np.ceil, "next whole number up"),
+    "floor": (np.floor, "next whole number down"),
+    "round": (np.rint, "nearest whole number, halves to even"),
 }
 
-for _table, _letter in ((_FLOAT, "T"), (_NUMBER, "N"), ({"logical_not": np.logical_not}, "B")):
-    for _name, _function in _table.items():
-        op(_name, f"x:{_letter}")(lambda x, _f=_function: _f(x))
-op("identity", "x:A", infer=lambda x: x, dynamic=True)(lambda x: x)
+for _table, _letter in ((_FLOAT, "T"), (_NUMBER, "N"), ({"logical_not": (np.logical_not, "not x")}, "B")):
+    for _name, (_function, _about) in _table.items():
+        op(_name, f"x:{_letter}", about=_about)(lambda x, _f=_function: _f(x))
+op("identity", "x:A", infer=lambda x: x, dynamic=True, about="x itself")(lambda x: x)
 
 
 @op("rsqrt", "x:T epsilon:float=1e-12")

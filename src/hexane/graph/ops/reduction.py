@@ -58,15 +58,24 @@ _REDUCTIONS: dict[str, Any] = {
     "reduce_sum_square": lambda x, axis, keepdims: np.square(x).sum(axis=axis, keepdims=keepdims, dtype=x.dtype),
 }
 
-for _name, _function in _REDUCTIONS.items():
+_ABOUT = {
+    "reduce_sum": "sum",
+    "reduce_mean": "mean; of integers rounded toward zero",
+    "reduce_max": "largest",
+    "reduce_min": "smallest",
+    "reduce_prod": "product",
+    "reduce_l1_norm": "sum of magnitudes",
+    "reduce_l2_norm": "square root of the sum of squares",
+    "reduce_log_sum": "ln of the sum",
+    "reduce_log_sum_exp": "ln of the sum of exponentials",
+    "reduce_sum_square": "sum of squares",
+}
 
-    @op(
-        _name,
-        f"x:{'A' if _name in ('reduce_max', 'reduce_min') else 'N'} axes:ints? keep_dims:bool=False",
-        infer=reduced,
-        dynamic=True,
-    )
-    def _reduce(x: np.ndarray, axes: Any, keep_dims: bool, _function: Any = _function) -> np.ndarray:
+for _name, _about in _ABOUT.items():
+    _letter = "A" if _name in ("reduce_max", "reduce_min") else "N"
+
+    @op(_name, f"x:{_letter} axes:ints? keep_dims:bool=False", infer=reduced, dynamic=True, about=_about)
+    def _reduce(x: np.ndarray, axes: Any, keep_dims: bool, _function: Any = _REDUCTIONS[_name]) -> np.ndarray:
         return _function(x, axes_of(axes, x.ndim), keep_dims)
 
 
@@ -83,5 +92,8 @@ def _arg(x: np.ndarray, axis: int, keep_dims: bool, output_dtype: str, function:
 
 
 _ARG = "x:N axis:int=-1 keep_dims:bool=False output_dtype:str='int32'@17"
-op("reduce_argmax", _ARG, infer=_arg_type, dynamic=True)(lambda **args: _arg(**args, function=np.argmax))
-op("reduce_argmin", _ARG, infer=_arg_type, dynamic=True)(lambda **args: _arg(**args, function=np.argmin))
+for _name, _choose, _about in (
+    ("reduce_argmax", np.argmax, "index of the largest, the first of equals"),
+    ("reduce_argmin", np.argmin, "index of the smallest, the first of equals"),
+):
+    op(_name, _ARG, infer=_arg_type, dynamic=True, about=_about)(lambda _f=_choose, **args: _arg(**args, function=_f))
