@@ -16,6 +16,7 @@ from hexane.graph.types import TensorType
 
 PAD_TYPES = ("valid", "same", "same_lower", "custom")
 _SCRATCH_BYTES = 32 << 20
+_CACHE_BYTES = 256 << 10
 
 
 def window_pads(
@@ -142,13 +143,19 @@ def _tap(offset: Sequence[int], steps: Sequence[int], spread: Sequence[int], out
 
 
 def _depthwise(x: np.ndarray, weight: np.ndarray, steps: Any, spread: Any, out: Sequence[int]) -> np.ndarray:
-    """One filter per channel: add the shifted input once per kernel position."""
-    result = np.zeros((*x.shape[:2], *out), x.dtype)
-    scratch = np.empty_like(result)
-    for offset in np.ndindex(*weight.shape[2:]):
-        factor = weight[(slice(None), 0, *offset)].reshape((-1,) + (1,) * len(out))
-        np.multiply(x[_tap(offset, steps, spread, out)], factor, out=scratch)
-        result += scratch
+    """One filter per channel: add the shifted input once per kernel position, a run of channels that fits a cache."""
+    batch, channels = x.shape[:2]
+    result = np.zeros((batch, channels, *out), x.dtype)
+    run = max(1, _CACHE_BYTES // max(prod(out) * x.itemsize, 1))
+    scratch = np.empty((min(run, channels), *out), x.dtype)
+    taps = [(_tap(offset, steps, spread, out), offset) for offset in np.ndindex(*weight.shape[2:])]
+    for image, start in product(range(batch), range(0, channels, run)):
+        stop = min(start + run, channels)
+        source, total, part = x[image, start:stop], result[image, start:stop], scratch[: stop - start]
+        for index, offset in taps:
+            factor = weight[(slice(start, stop), 0, *offset)].reshape((-1,) + (1,) * len(out))
+            np.multiply(source[index], factor, out=part)
+            total += part
     return result
 
 
