@@ -205,3 +205,35 @@ def test_reduction(seed, shape, largest, transposed, strides) -> None:
     got = _run(task, b"", x, source, target).reshape(groups, channels)
     exact = x.astype(np.float64)
     np.testing.assert_array_equal(got, exact.max((2, 3)) if largest else exact.sum((2, 3)))
+
+
+@few
+@given(
+    seed=seeds,
+    shape=st.tuples(st.integers(1, 2), st.integers(1, 12), st.integers(3, 9), st.integers(3, 20)),
+    k=st.sampled_from([2, 3]),
+    stride=st.sampled_from([1, 2]),
+    pad=st.integers(0, 1),
+    largest=st.booleans(),
+    strides=st.tuples(pads, pads, l2_pads),
+)
+def test_windows_without_a_kernel(seed, shape, k, stride, pad, largest, strides) -> None:
+    """Maximum and sum over a window, one channel at a time (spec/engine-h13 §14.1, §14.2); marked as a hypothesis."""
+    groups, channels, *size = shape
+    out = tuple((n + 2 * pad - k) // stride + 1 for n in size)
+    x = np.random.default_rng(seed).integers(-64, 65, shape).astype(np.float16)
+    source, target = tasks.Layout(shape, strides[0]), tasks.Layout((groups, channels, *out), strides[1])
+    task = tasks.blank("NE")
+    tasks.dimensions(task, groups, channels, *size, channels, *out)
+    tasks.put(task, {"Common.ConvCfg.Kw": k, "Common.ConvCfg.Kh": k, "Common.GroupConvCfg.UnicastEn": 1})
+    tasks.put(task, {"Common.ConvCfg.Sx": stride, "Common.ConvCfg.Sy": stride})
+    tasks.put(task, {"Common.ConvCfg.Px": pad, "Common.ConvCfg.Py": pad, "L2.L2Cfg.PaddingMode": int(largest)})
+    tasks.put(task, {"NE.MACCfg.OpMode": 3 * largest, "NE.MACCfg.KernelMode": 1})
+    source.source(task)
+    target.result(task)
+    tasks.region(task, "Source", 0, channels, size[1], strides[2])
+    got = _run(task, b"", x, source, target)
+    fill = -np.inf if largest else 0
+    padded = np.pad(x.astype(float), ((0, 0), (0, 0), (pad, pad), (pad, pad)), constant_values=fill)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (k, k), (2, 3))[:, :, ::stride, ::stride]
+    np.testing.assert_array_equal(got, (windows.max if largest else windows.sum)((4, 5)))
