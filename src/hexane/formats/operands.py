@@ -25,6 +25,12 @@ Operand = Any
 FOLD_BYTES = 64 << 20
 """Constants are computed at once up to this size; beyond it the op stays in the graph, and weights stay on disk."""
 
+SMALL_FOLD = 64 << 10
+"""Results of this size are computed whatever was computed before: shapes and masks must fold."""
+
+FOLD_BUDGET = 192 << 20
+"""All larger results together may take so much; a file of half-precision weights and casts must not fill the memory."""
+
 
 def type_of(operand: Operand) -> TensorType:
     """Type of an operand, constant or not."""
@@ -55,6 +61,7 @@ class Folder:
     def __init__(self, builder: GraphBuilder, fold_bytes: int = FOLD_BYTES) -> None:
         self.builder = builder
         self.fold_bytes = fold_bytes
+        self.budget = FOLD_BUDGET
         self._names: dict[int, tuple[np.ndarray, str]] = {}
         self._constants: dict[int, Value] = {}
 
@@ -110,11 +117,13 @@ class Folder:
         types = result_types(spec, inputs, 18)
         if any(not isinstance(t, TensorType) for t in types):
             return None
-        if (
-            size > self.fold_bytes
-            or sum(t.nbytes for t in types if isinstance(t, TensorType) and t.is_static) > self.fold_bytes
-        ):
+        made = sum(t.nbytes for t in types if isinstance(t, TensorType) and t.is_static and t.dtype != "string")
+        if size > self.fold_bytes or made > self.fold_bytes:
             return None
+        if made > SMALL_FOLD:
+            if made > self.budget:
+                return None
+            self.budget -= made
         arguments: dict[str, Any] = {}
         for param in spec.params:
             operand = inputs.get(param.name)

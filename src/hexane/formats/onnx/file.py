@@ -138,10 +138,16 @@ def _take_weights(file: OnnxFile, external: External) -> None:
         file.weights[tensor.name] = tensor_array(tensor, external, file.where)
         if tensor.name not in declared:
             graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+    stored = {tensor.name for tensor in graph.initializer if tensor.data_location != onnx.TensorProto.EXTERNAL}
     if file.weights:
         kept = [onnx.TensorProto.FromString(tensor.SerializeToString()) for tensor in kept]
         del graph.initializer[:]
         graph.initializer.extend(kept)
+    if stored & set(file.weights):
+        # A message frees what was deleted from it only together with itself.
+        fresh = onnx.ModelProto()
+        fresh.CopyFrom(file.model)
+        file.model, graph = fresh, fresh.graph
     for owner in [*all_graphs(graph), *file.model.functions]:
         if owner is not graph and hasattr(owner, "initializer"):
             for tensor in owner.initializer:

@@ -38,9 +38,16 @@ def load_onnx(
     UnsupportedError : names every node that hexane cannot take, with the reason.
     FormatError, GraphError, UsageError : the file, its types or the given shapes are wrong.
     """
-    file = read_file(source, weights)
-    model = prepare(file, shapes)
-    return Importer(file, model).run()
+    where = str(source) if isinstance(source, str | Path) else "ONNX model"
+    try:
+        file = read_file(source, weights)
+        return Importer(file, prepare(file, shapes)).run()
+    except _MALFORMED as error:
+        # A file may break any assumption, down to strings that are no text; what no step above names is said here.
+        raise FormatError(f"the model is not well-formed ({type(error).__name__}: {error})", where=where) from error
+
+
+_MALFORMED = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RuntimeError, MemoryError)
 
 
 @dataclass

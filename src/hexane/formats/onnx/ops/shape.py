@@ -10,7 +10,7 @@ import numpy as np
 from hexane.errors import GraphError
 from hexane.formats.onnx.context import NodeContext, Operand, Refused, axis_in, type_of
 from hexane.formats.onnx.registry import onnx_op
-from hexane.graph.ops.onnx_runtime import pad_array, slice_of
+from hexane.graph.ops.onnx_runtime import slice_of
 from hexane.graph.types import FLOATS
 
 
@@ -245,12 +245,8 @@ def tile(c: NodeContext) -> Operand:
     old = static_shape(c, x)
     if len(reps) != len(old) or any(rep < 0 for rep in reps):
         raise GraphError(f"repeats {reps} of a tensor {old}")
-    if isinstance(x, np.ndarray) or 0 in reps:
-        return (
-            np.tile(x, reps)
-            if isinstance(x, np.ndarray)
-            else np.zeros([a * b for a, b in zip(old, reps)], type_of(x).carrier)
-        )
+    if 0 in reps:
+        return np.zeros([a * b for a, b in zip(old, reps)], type_of(x).carrier)
     return x if all(rep == 1 for rep in reps) else c.ops.tile(x=x, reps=np.array(reps, np.int32))
 
 
@@ -284,8 +280,6 @@ def padded(
     old: tuple[int, ...],
 ) -> Operand:
     """Padding known now: MIL's ``pad`` where it says the same, slices joined for ``wrap``."""
-    if isinstance(x, np.ndarray):
-        return pad_array(x, pads, axes, mode, value)
     chosen = list(range(len(old))) if axes is None else [axis_in(axis, len(old)) for axis in axes]
     if len(pads) != 2 * len(chosen):
         raise GraphError(f"{len(pads)} pads for {len(chosen)} axes")
