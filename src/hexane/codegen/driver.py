@@ -18,6 +18,7 @@ from hexane.errors import UnsupportedError, UsageError
 if TYPE_CHECKING:
     from hexane.chips import Chip
     from hexane.graph.ir import Graph, Op, Value
+    from hexane.passes.manager import OnPass
 
 GENERATION = "h13"
 FIRST_SURFACE = 4
@@ -31,8 +32,9 @@ def compile(
     dialect: str = "default",
     strict: bool = False,
     ident: Mapping[str, Any] | None = None,
+    on_pass: OnPass | None = None,
 ) -> Program:
-    """Compile a network for the engine.
+    """Compile a network for the engine; the network itself stays as it is.
 
     Parameters
     ----------
@@ -42,12 +44,13 @@ def compile(
     strict : refuse rules without evidence from hardware or Apple's compiler, and refuse ops that would go to the host.
     ident : what a file carries beyond the network: ``input_path``, ``output_path``, ``kernel_names``
         (spec/engine-h13 §2.13).
+    on_pass : called after every pass with its name, the graph so far and how many ops it changed.
 
     Raises
     ------
     UnsupportedError : a chip of another generation; with ``strict`` the first op that cannot be compiled.
     """
-    from hexane import chips
+    from hexane import chips, passes
 
     target = chips.get(chip)
     if target.generation.name != GENERATION:
@@ -57,6 +60,8 @@ def compile(
         )
     if dialect not in DIALECTS:
         raise UsageError(f"there is no dialect {dialect!r}", hint=f"one of {', '.join(DIALECTS)}")
+    declared = graph.main
+    graph = passes.run(graph, on_pass=on_pass)
     function = graph.main
     context = Context(dialect)
     units = units_of(function, context, strict=strict)
@@ -74,8 +79,8 @@ def compile(
             segments.append(_host_segment(run, function.opset))
     return Program(
         tuple(segments),
-        tuple(_port(v) for v in function.inputs),
-        tuple(_port(v) for v in function.outputs),
+        tuple(_port(v) for v in declared.inputs),
+        tuple(_port(v) for v in declared.outputs),
         target.name,
         dialect,
         graph,

@@ -82,6 +82,12 @@ def _as_declared(array: np.ndarray, port: Port) -> np.ndarray:
     return shaped.astype(bool) if port.dtype == "bool" else shaped
 
 
+def _as_port(array: np.ndarray, port: Port) -> np.ndarray:
+    """A result in the dtype that the network declares; the engine computes fp32 values in fp16."""
+    wide = {"fp32": np.float32, "fp16": np.float16}.get(port.dtype)
+    return array if wide is None else np.asarray(array).astype(wide, copy=False)
+
+
 @dataclass(frozen=True)
 class Program:
     """What ``hexane.compile`` returns."""
@@ -122,7 +128,7 @@ class Program:
         values = self.checked(inputs)
         for segment in self.segments:
             values.update(segment.run(values))
-        return {port.name: values[port.name] for port in self.outputs}
+        return {port.name: _as_port(values[port.name], port) for port in self.outputs}
 
     def _run_graph(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         from hexane import numerics

@@ -27,6 +27,11 @@ FAMILIES = (
     "norm",
     "compare",
     "shape",
+    "activation",
+    "pooling",
+    "rearrange",
+    "regroup",
+    "padding",
 )
 """The recipe files, loaded at the first selection. A new family adds its name here."""
 

@@ -60,6 +60,14 @@ def leaky_relu_table(alpha: float) -> LookupTable:
     return two_line_table((alpha, 0.0), (1.0, 0.0))
 
 
+def limited_line_table(alpha: float, beta: float, low: float = 0.0, high: float = 1.0) -> LookupTable:
+    """alpha x + beta cut to [low, high], alpha > 0 (a hard sigmoid); the form of ``clip_table`` [INFERRED]."""
+    line = (alpha, beta)
+    lower, upper = (low - beta) / alpha, (high - beta) / alpha
+    zero = min(max(beta, low), high)
+    return two_line_table(line, line, at_zero=zero, lower=lower, below=low, upper=upper, above=high)
+
+
 def clip_table(low: float = -math.inf, high: float = math.inf) -> LookupTable:
     """x cut to [low, high].
 

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING
 
 from hexane.graph import rewrite
+from hexane.passes.rewriting import is_static
 
 if TYPE_CHECKING:
-    from hexane.graph.ir import Function
+    from hexane.graph.ir import Function, Op
+
+EXPANSION = 1 << 15
+"""A tile to at least this many elements stays: the engine repeats a small constant cheaper than it reads a large one."""
 
 
 def fold_constants(function: Function) -> int:
     """Evaluate what depends on constants only: the engine has no arithmetic on shapes, and weights must be data."""
-    return rewrite.fold_constants(function)
+    return rewrite.fold_constants(function, keep=_expands)
+
+
+def _expands(op: Op) -> bool:
+    return op.type == "tile" and is_static(op.output) and prod(op.output.shape) >= EXPANSION

@@ -28,13 +28,13 @@ def _transpose(op: Op, b: GraphBuilder) -> Value | None:
     if not known(perm) or not is_static(x) or len(perm) <= ENGINE_AXES:
         return None
     rank = len(perm)
-    order = [p % rank for p in perm if x.shape[p] != 1]
-    runs: list[list[int]] = []
-    for axis in order:
-        if runs and runs[-1][-1] == _before(axis, x.shape):
-            runs[-1].append(axis)
+    runs = [[p % rank] for p in perm if x.shape[p] != 1]
+    at = 1
+    while len(runs) > ENGINE_AXES and at < len(runs):  # rows stay whole as long as other axes can be joined
+        if runs[at - 1][-1] == _before(runs[at][0], x.shape):
+            runs[at - 1 : at + 1] = [runs[at - 1] + runs[at]]
         else:
-            runs.append([axis])
+            at += 1
     if len(runs) > ENGINE_AXES:
         return None
     by_source = sorted(runs)

@@ -1,0 +1,71 @@
+"""Activations through derived and fitted tables (spec/engine-h13 §10)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hexane.codegen.fragment import Fragment
+from hexane.codegen.plan import Evidence
+from hexane.codegen.recipes import unary
+from hexane.codegen.recipes.registry import Context, need_fp16, recipe
+from hexane.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from hexane.graph.ir import Op
+
+FITTED = ("erf", "softplus", "softsign", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh")
+LIMITED = {"sin": 3.1416, "cos": 3.1416, "tan": 1.25, "sinh": 4.0, "cosh": 4.0}
+"""Functions whose table is good on a part of the inputs only: left to the host."""
+
+
+def _through(op: Op, context: Context, table: str, *numbers: float, note: str) -> Fragment:
+    need_fp16(op.arg("x"))
+    x, y = context.tensor(op.arg("x")), context.tensor(op.output)
+    made, plan = Fragment(), unary.copy_of(x)
+    unary.set_table(plan, table, *numbers)
+    made.add(unary.ne_stream(plan, x, y))
+    if note:
+        made.evidence(Evidence.INFERRED, note)
+    return made
+
+
+@recipe("leaky_relu")
+def leaky_relu(ops: Sequence[Op], context: Context) -> Fragment:
+    """leaky_relu: one neural engine copy through Apple's derived table."""
+    (op,) = ops
+    return _through(op, context, "leaky_relu", op.arg("alpha"), note="")
+
+
+@recipe("clip")
+def clip(ops: Sequence[Op], context: Context) -> Fragment:
+    """clip: one neural engine copy through a table of two lines and two limits."""
+    (op,) = ops
+    low, high = op.arg("alpha"), op.arg("beta")
+    if not low <= high:
+        raise UnsupportedError(f"a clip from {low} to {high}")
+    return _through(op, context, "clip", low, high, note="a table with both limits")
+
+
+@recipe("sigmoid_hard")
+def sigmoid_hard(ops: Sequence[Op], context: Context) -> Fragment:
+    """sigmoid_hard: one neural engine copy through a table of one line and two limits."""
+    (op,) = ops
+    alpha, beta = op.arg("alpha"), op.arg("beta")
+    return _through(op, context, "sigmoid_hard", alpha, beta, note="a table with both limits")
+
+
+@recipe(*(name for name in FITTED if name not in LIMITED))
+def fitted(ops: Sequence[Op], context: Context) -> Fragment:
+    """erf, softplus, softsign, asin, acos, atan: one neural engine copy through a table fitted by hexane."""
+    (op,) = ops
+    return _through(op, context, op.type, note="a fitted table")
+
+
+@recipe("elu")
+def elu(ops: Sequence[Op], context: Context) -> Fragment:
+    """elu with alpha 1: one neural engine copy through a table fitted by hexane."""
+    (op,) = ops
+    if op.arg("alpha") != 1.0:
+        raise UnsupportedError("an elu whose alpha is not 1")
+    return _through(op, context, "elu", note="a fitted table")

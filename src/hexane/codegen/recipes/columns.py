@@ -1,0 +1,73 @@
+"""Maps turned so that every pixel is one line of channels: columns become planes, and a shift by pixels costs nothing.
+
+DMA reaches any row and plane but only every 32nd column (spec/engine-h13 §14). A turned copy makes columns planes, so
+that windows, interleaving and shifts along W are offsets and strides; another one turns the map back. Both are exact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hexane.codegen import l2, tasks
+from hexane.codegen.fragment import Fragment
+from hexane.codegen.geometry import up
+from hexane.codegen.plan import Evidence, Plan
+from hexane.codegen.recipes.elementwise import OPERATIONS
+from hexane.codegen.recipes.shape import Walk, _dma, straight, turned
+from hexane.errors import UnsupportedError
+
+ORDER = (0, 3, 2, 1)
+"""[n, c, h, w] to [n, w, h, c] and back."""
+
+LARGEST = 1 << 28
+
+
+def columns(made: Fragment, n: int, w: int, h: int, c: int) -> Walk:
+    """Scratch for a turned map: axes n, w, h, c; a line of channels takes whole 64-byte bursts."""
+    line = up(2 * c, 64)
+    plane = h * line
+    size = n * w * plane
+    if size > LARGEST:
+        raise UnsupportedError(f"a turned map of {n} x {w} x {h} x {c} takes more than {LARGEST >> 20} MiB of scratch")
+    return Walk(made.workspace(size), 0, (n, w, h, c), (w * plane, plane, line, 2), w * plane)
+
+
+def turn(made: Fragment, source: Walk, target: Walk) -> None:
+    """source [n, c, h, w] into target [n, w, h, c], or back."""
+    turned(made, source, ORDER, target)
+
+
+def combine(made: Fragment, op: str, a: Walk, b: Walk, out: Walk) -> Plan:
+    """a op b, both from DRAM and of the same extents, in the planar engine."""
+    n, c, h, w = out.extents
+    if not a.extents == b.extents == out.extents:
+        raise UnsupportedError("operands of different extents")
+    if not (a.aligned and b.aligned and out.aligned):
+        raise UnsupportedError("an operand that begins inside a burst of 64 bytes")
+    plan = Plan("PE", w=w, h=h, c=c, groups=n, kind=3, src2_format=2, pe=OPERATIONS[op])
+    plan.src, plan.src2, plan.dst = (_dma(walk, 0, 1, 2) for walk in (a, b, out))
+    end = tasks.pe_source(plan, 0)
+    plan.source_config |= l2.SECOND_BY_DMA
+    same = a.buffer == b.buffer and a.offset == b.offset
+    base = end if same else l2.second_operand_base(end)
+    plan.source2 = replace(plan.source, base=base)
+    tasks.streams_out(plan, base + end)
+    tasks.fit_pe(plan)
+    return made.add(plan)
+
+
+def fill(made: Fragment, target: Walk, line: Walk) -> Plan:
+    """Every line of the target from one constant line."""
+    still = replace(line, extents=target.extents, strides=(0, 0, 0, line.element), total=0)
+    plan = straight(made, still, target)
+    plan.evidence, plan.note = Evidence.INFERRED, "one line read for every row"
+    return plan
+
+
+def constant_line(made: Fragment, count: int, value: float) -> Walk:
+    """``count`` equal numbers in the const section."""
+    import numpy as np
+
+    with np.errstate(over="ignore"):
+        tensor = made.plain_constant(np.full((1, 1, 1, count), value, np.float16))
+    return Walk.of(tensor)

@@ -1,0 +1,76 @@
+"""Padding as copies into a filled map (spec/engine-h13 §14.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hexane.codegen.fragment import Fragment
+from hexane.codegen.recipes.columns import columns, constant_line, fill, turn
+from hexane.codegen.recipes.registry import Context, need_fp16, recipe
+from hexane.codegen.recipes.shape import Walk, straight
+from hexane.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from hexane.graph.ir import Op
+
+BATCH, CHANNEL, HEIGHT, WIDTH = range(4)
+COLUMN, ROW = 1, 2
+
+
+@recipe("pad")
+def pad(ops: Sequence[Op], context: Context) -> Fragment:
+    """pad: the result filled from one line, the map copied into it; columns by turning, edges and mirrors by copies."""
+    (op,) = ops
+    value = op.arg("x")
+    need_fp16(value)
+    widths = _widths(op, len(value.shape))
+    mode, number = op.arg("mode"), op.arg("constant_val")
+    x, y = context.tensor(value), context.tensor(op.output)
+    if any(min(pair) < 0 for pair in widths):
+        raise UnsupportedError("a pad that cuts")
+    made = Fragment()
+    (n0, _), (c0, _), (h0, h1), (w0, w1) = widths
+    if mode != "constant":
+        if any(map(any, widths[:2])):
+            raise UnsupportedError(f"a {mode} pad of channels")
+        turned = columns(made, x.n, y.w, y.h, x.c)
+        turn(made, Walk.of(x), turned.sliced(COLUMN, w0, x.w).sliced(ROW, h0, x.h))
+        _continue(made, turned.sliced(COLUMN, w0, x.w), ROW, h0, h1, mirror=mode == "reflect")
+        _continue(made, turned, COLUMN, w0, w1, mirror=mode == "reflect")
+        turn(made, turned, Walk.of(y))
+        return made
+    target = Walk.of(y)
+    if any(map(any, widths[:2])) or not (w0 or w1):
+        fill(made, target, constant_line(made, y.w, number))
+    kept = target.sliced(BATCH, n0, x.n).sliced(CHANNEL, c0, x.c)
+    if not (w0 or w1):
+        straight(made, Walk.of(x), kept.sliced(HEIGHT, h0, x.h))
+        return made
+    turned = columns(made, x.n, y.w, y.h, x.c)
+    fill(made, turned, constant_line(made, x.c, number))
+    turn(made, Walk.of(x), turned.sliced(COLUMN, w0, x.w).sliced(ROW, h0, x.h))
+    turn(made, turned, kept)
+    return made
+
+
+def _widths(op: Op, rank: int) -> list[tuple[int, int]]:
+    """(before, after) for N, C, H, W."""
+    flat = op.arg("pad")
+    if not isinstance(flat, tuple):
+        raise UnsupportedError("a pad whose widths are computed")
+    if rank > 4:
+        raise UnsupportedError(f"a pad of rank {rank}")
+    flat = [0] * (8 - len(flat)) + list(flat)
+    return [(flat[2 * i], flat[2 * i + 1]) for i in range(4)]
+
+
+def _continue(made: Fragment, walk: Walk, axis: int, before: int, after: int, *, mirror: bool) -> None:
+    """Rows outside the map: the edge repeated, or the rows inside mirrored at the edge."""
+    last = walk.extents[axis] - 1 - after
+    if mirror and max(before, after) > last - before:
+        raise UnsupportedError("a mirrored pad as long as the map")
+    for i in range(1, before + 1):
+        straight(made, walk.sliced(axis, before + i * mirror, 1), walk.sliced(axis, before - i, 1))
+    for i in range(1, after + 1):
+        straight(made, walk.sliced(axis, last - i * mirror, 1), walk.sliced(axis, last + i, 1))

@@ -1,0 +1,90 @@
+"""Maximum pools as maxima of shifted maps (spec/engine-h13 §14.1, composition B)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hexane.codegen.fragment import Fragment
+from hexane.codegen.recipes.columns import columns, combine, turn
+from hexane.codegen.recipes.registry import Context, need_fp16, recipe
+from hexane.codegen.recipes.shape import Walk, straight
+from hexane.errors import UnsupportedError
+from hexane.graph.ops.pooling import pool_geometry
+
+if TYPE_CHECKING:
+    from hexane.graph.ir import Op
+
+COLUMN, ROW = 1, 2
+"""Axes of a turned map."""
+
+
+@recipe("max_pool")
+def max_pool(ops: Sequence[Op], context: Context) -> Fragment:
+    """max_pool: map turned, planar maxima of shifted planes and rows, turned back; exact."""
+    (op,) = ops
+    value = op.arg("x")
+    need_fp16(value)
+    if len(value.shape) != 4:
+        raise UnsupportedError("a pool over other than two axes")
+    sizes = tuple(op.arg("kernel_sizes"))
+    steps, _, reach, out = pool_geometry(
+        value.shape, sizes, op.arg("strides"), op.arg("pad_type"), op.arg("pad"), op.arg("ceil_mode")
+    )
+    x, y = context.tensor(value), context.tensor(op.output)
+    needed = [_needed(*row) for row in zip(value.shape[2:], sizes, steps, reach, out)]
+    made = Fragment()
+    top, left = needed[0][0], needed[1][0]
+    height, width = (sum(pads) + extent for pads, extent in zip(needed, (x.h, x.w)))
+    padded = columns(made, x.n, width, height, x.c)
+    inside = padded.sliced(ROW, top, x.h).sliced(COLUMN, left, x.w)
+    turn(made, Walk.of(x), inside)
+    _extend(made, padded.sliced(COLUMN, left, x.w), ROW, *needed[0])
+    _extend(made, padded, COLUMN, *needed[1])
+    rows = _windows(made, padded, ROW, sizes[0], steps[0], out[0])
+    both = _windows(made, rows, COLUMN, sizes[1], steps[1], out[1])
+    turn(made, both, Walk.of(y))
+    return made
+
+
+def _needed(extent: int, k: int, step: int, reach: tuple[int, int], count: int) -> tuple[int, int]:
+    """Rows before and after the map that windows reach; every window must touch the map."""
+    before = reach[0]
+    after = max(0, (count - 1) * step + k - before - extent)
+    if before >= k or (count - 1) * step - before >= extent:
+        raise UnsupportedError("a window that lies in the padding altogether")
+    return before, after
+
+
+def _extend(made: Fragment, walk: Walk, axis: int, before: int, after: int) -> None:
+    """Repeat the first and last row: a repeated element of a window never changes its maximum."""
+    extent = walk.extents[axis]
+    for place, edge in [(i, before) for i in range(before)] + [
+        (extent - 1 - i, extent - 1 - after) for i in range(after)
+    ]:
+        straight(made, walk.sliced(axis, edge, 1), walk.sliced(axis, place, 1))
+
+
+def _windows(made: Fragment, walk: Walk, axis: int, k: int, step: int, count: int) -> Walk:
+    """The maximum of every window along one axis: tap by tap behind a stride, else by doubling the window."""
+    if k == 1:
+        return walk.sliced(axis, 0, count, step)
+    if step > 1:
+        result = walk.sliced(axis, 0, count, step)
+        for tap in range(1, k):
+            result = _joined(made, result, walk.sliced(axis, tap, count, step))
+        return result
+    covered = 1
+    while covered < k:
+        shift = min(covered, k - covered)
+        length = count + k - covered - shift
+        walk = _joined(made, walk.sliced(axis, 0, length), walk.sliced(axis, shift, length))
+        covered += shift
+    return walk
+
+
+def _joined(made: Fragment, a: Walk, b: Walk) -> Walk:
+    n, w, h, c = a.extents
+    out = columns(made, n, w, h, c)
+    combine(made, "maximum", a, b, out)
+    return out

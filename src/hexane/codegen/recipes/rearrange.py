@@ -1,0 +1,113 @@
+"""Pixels to channels and back, repeated pixels, channel shuffles: copies only (spec/engine-h13 §14.6 to §14.9)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hexane.codegen.fragment import Fragment, Tensor, four_dimensional
+from hexane.codegen.recipes.columns import columns, turn
+from hexane.codegen.recipes.registry import Context, follows, need_fp16, recipe
+from hexane.codegen.recipes.shape import Walk, permute, same_bytes, straight
+from hexane.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from hexane.graph.ir import Op
+
+CHANNEL, COLUMN, ROW = 1, 1, 2
+
+
+def _phases(op: Op, wide: int) -> Iterator[tuple[int, int, int, int]]:
+    """(row, column, first channel, channel step) of each pixel of a block; ``wide`` channels after the shuffle."""
+    names = {"pixel_shuffle": "upscale_factor", "pixel_unshuffle": "downscale_factor"}
+    factor = op.arg(names.get(op.type, "block_size"))
+    for i in range(factor):
+        for j in range(factor):
+            at = i * factor + j
+            yield (i, j, at, factor * factor) if op.type.startswith("pixel") else (i, j, at * wide, 1)
+
+
+@recipe("pixel_shuffle", "depth_to_space")
+def to_pixels(ops: Sequence[Op], context: Context) -> Fragment:
+    """pixel_shuffle, depth_to_space: a turned copy per pixel of a block, one turned copy back."""
+    (op,) = ops
+    need_fp16(op.arg("x"))
+    x, y = context.tensor(op.arg("x")), context.tensor(op.output)
+    made = Fragment()
+    factor = y.h // x.h
+    turned = columns(made, y.n, y.w, y.h, y.c)
+    for i, j, first, step in _phases(op, y.c):
+        place = turned.sliced(COLUMN, j, x.w, factor).sliced(ROW, i, x.h, factor)
+        turn(made, Walk.of(x).sliced(CHANNEL, first, y.c, step), place)
+    turn(made, turned, Walk.of(y))
+    return made
+
+
+@recipe("pixel_unshuffle", "space_to_depth")
+def to_channels(ops: Sequence[Op], context: Context) -> Fragment:
+    """pixel_unshuffle, space_to_depth: one turned copy, then a turned copy back per pixel of a block."""
+    (op,) = ops
+    need_fp16(op.arg("x"))
+    x, y = context.tensor(op.arg("x")), context.tensor(op.output)
+    made = Fragment()
+    factor = x.h // y.h
+    turned = columns(made, x.n, x.w, x.h, x.c)
+    turn(made, Walk.of(x), turned)
+    for i, j, first, step in _phases(op, x.c):
+        pixels = turned.sliced(COLUMN, j, y.w, factor).sliced(ROW, i, y.h, factor)
+        turn(made, pixels, Walk.of(y).sliced(CHANNEL, first, x.c, step))
+    return made
+
+
+@recipe("upsample_nearest_neighbor")
+def repeat_pixels(ops: Sequence[Op], context: Context) -> Fragment:
+    """upsample_nearest_neighbor by whole factors: a copy per repetition of columns, then of rows."""
+    (op,) = ops
+    need_fp16(op.arg("x"))
+    x, y = context.tensor(op.arg("x")), context.tensor(op.output)
+    tall, wide = y.h // x.h, y.w // x.w
+    if (x.h * tall, x.w * wide) != (y.h, y.w):
+        raise UnsupportedError(f"a map of {x.h} x {x.w} resized to {y.h} x {y.w}, which is no whole factor")
+    made = Fragment()
+    if wide == 1:
+        for i in range(tall):
+            straight(made, Walk.of(x), Walk.of(y).sliced(ROW, i, x.h, tall))
+        return made
+    turned = columns(made, x.n, y.w, x.h, x.c)
+    for j in range(wide):
+        turn(made, Walk.of(x), turned.sliced(COLUMN, j, x.w, wide))
+    for i in range(tall):
+        turn(made, turned, Walk.of(y).sliced(ROW, i, x.h, tall))
+    return made
+
+
+def _moved(op: Op) -> tuple[Op, ...] | None:
+    """reshape, transpose, reshape, where nothing else takes what is between."""
+    transpose = follows(op, "transpose")
+    last = None if transpose is None else follows(transpose, "reshape")
+    return None if transpose is None or last is None else (op, transpose, last)
+
+
+@recipe("reshape", match=_moved, rank=5)
+def shuffle(ops: Sequence[Op], context: Context) -> Fragment:
+    """reshape, transpose, reshape that keep rows whole (a channel shuffle): one strided copy."""
+    first, transpose, last = ops
+    x, y = context.tensor(first.arg("x")), context.tensor(last.output)
+    middle, moved = transpose.arg("x").shape, transpose.output.shape
+    if len(middle) > 4 or not same_bytes(four_dimensional(middle), x.shape):
+        raise UnsupportedError("a reshape that cuts rows")
+    if not same_bytes(four_dimensional(moved), y.shape):
+        raise UnsupportedError("a reshape that cuts rows")
+    rank = len(middle)
+    shift = 4 - rank
+    order = [*range(shift), *(p % rank + shift for p in transpose.arg("perm"))]
+    made = Fragment()
+    permute(made, Walk.of(_seen(x, middle)), order, Walk.of(_seen(y, moved)))
+    return made
+
+
+def _seen(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """The same rows under other outer axes."""
+    n, c, h, w = four_dimensional(shape)
+    return replace(tensor, n=n, c=c, h=h, w=w)

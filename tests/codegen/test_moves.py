@@ -1,0 +1,138 @@
+"""Ops that move, repeat or compare elements: the tasks on the emulator give exactly the reference's elements."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import hexane
+from hexane.graph import GraphBuilder
+
+
+def built(make, *shapes):
+    b = GraphBuilder()
+    values = [b.input(f"x{i}", shape, "fp16") for i, shape in enumerate(shapes)]
+    results = make(b, *values)
+    for i, value in enumerate(results if isinstance(results, tuple) else (results,)):
+        b.output(value, name=f"y{i}")
+    return b.graph
+
+
+def compiled(graph):
+    """The program, all of it on the engine."""
+    program = hexane.compile(graph)
+    host = [segment.reasons for segment in program.segments if segment.kind == "host"]
+    assert not host, host
+    return program
+
+
+def exact(make, *shapes, seed=0):
+    graph = built(make, *shapes)
+    rng = np.random.default_rng(seed)
+    given_ = {f"x{i}": rng.standard_normal(shape).astype(np.float16) for i, shape in enumerate(shapes)}
+    program = compiled(graph)
+    found, wanted = program.run(given_), graph.evaluate(given_)
+    for name, array in wanted.items():
+        np.testing.assert_array_equal(found[name], array, err_msg=name)
+    return program
+
+
+SIZES = st.integers(1, 20)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.data())
+def test_max_pool(data):
+    draw = data.draw
+    k = [draw(st.integers(1, 5)), draw(st.integers(1, 5))]
+    pad = [draw(st.integers(0, n // 2)) for n in k for _ in range(2)]
+    step = [draw(st.integers(1, 3)), draw(st.integers(1, 3))]
+    shape = (draw(st.integers(1, 2)), draw(st.integers(1, 40)), draw(st.integers(5, 30)), draw(st.integers(5, 30)))
+    ceil = draw(st.booleans())
+    for extent, size, stride, (before, after) in zip(shape[2:], k, step, (pad[:2], pad[2:])):
+        starts = range(0, extent + before + after - size + 1 + (stride - 1) * ceil, stride)
+        assume(starts[-1] - before < extent)  # a window that sees padding only has no value
+    exact(
+        lambda b, x: b.max_pool(x=x, kernel_sizes=k, strides=step, pad_type="custom", pad=pad, ceil_mode=ceil), shape
+    )
+
+
+@pytest.mark.parametrize("op", ["pixel_shuffle", "depth_to_space", "pixel_unshuffle", "space_to_depth"])
+@settings(deadline=None, max_examples=12)
+@given(factor=st.integers(2, 4), n=st.integers(1, 2), c=st.integers(1, 9), h=SIZES, w=SIZES)
+def test_shuffles(op, factor, n, c, h, w):
+    up = op in ("pixel_shuffle", "depth_to_space")
+    shape = (n, c * factor * factor, h, w) if up else (n, c, h * factor, w * factor)
+    name = {"pixel_shuffle": "upscale_factor", "pixel_unshuffle": "downscale_factor"}.get(op, "block_size")
+    exact(lambda b, x: b.op(op, x=x, **{name: factor}), shape)
+
+
+@settings(deadline=None, max_examples=20)
+@given(tall=st.integers(1, 4), wide=st.integers(1, 4), n=st.integers(1, 2), c=SIZES, h=SIZES, w=SIZES)
+def test_nearest_neighbour(tall, wide, n, c, h, w):
+    exact(
+        lambda b, x: b.upsample_nearest_neighbor(
+            x=x, scale_factor_height=float(tall), scale_factor_width=float(wide)
+        ),
+        (n, c, h, w),
+    )
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.data())
+def test_pads(data):
+    draw = data.draw
+    mode = draw(st.sampled_from(["constant", "reflect", "replicate"]))
+    widths = [draw(st.integers(0, 4)) for _ in range(4)]
+    if mode == "constant":
+        widths = [draw(st.integers(0, 1)) for _ in range(2)] + [draw(st.integers(0, 3)) for _ in range(2)] + widths
+    number = draw(st.sampled_from([0.0, -2.5])) if mode == "constant" else 0.0
+    shape = (draw(st.integers(1, 2)), draw(SIZES), draw(st.integers(5, 20)), draw(st.integers(5, 40)))
+    exact(lambda b, x: b.relu(x=b.pad(x=x, pad=widths, mode=mode, constant_val=number)), shape)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.data())
+def test_reshapes(data):
+    draw = data.draw
+    factors = [draw(st.sampled_from([1, 2, 3, 4, 5, 8])) for _ in range(5)]
+
+    def split():
+        cuts = sorted(draw(st.integers(0, 5)) for _ in range(2))
+        return [int(np.prod(part)) for part in (factors[: cuts[0]], factors[cuts[0] : cuts[1]], factors[cuts[1] :])]
+
+    before, after = [1, *split()], split()
+    if before[1:] != after:
+        exact(lambda b, x: b.relu(x=b.reshape(x=x, shape=after)), before)
+
+
+@settings(deadline=None, max_examples=15)
+@given(groups=st.integers(2, 5), per=st.integers(2, 5), h=st.integers(1, 9), w=st.integers(2, 40))
+def test_channel_shuffle_is_one_task(groups, per, h, w):
+    def make(b, x):
+        y = b.reshape(x=x, shape=[1, groups, per, h, w])
+        return b.reshape(x=b.transpose(x=y, perm=[0, 2, 1, 3, 4]), shape=[1, groups * per, h, w])
+
+    program = exact(make, (1, groups * per, h, w))
+    assert program.stats()["tasks"] == 1
+
+
+@pytest.mark.parametrize("op", ["clip", "sigmoid_hard", "leaky_relu"])
+def test_straight_tables_are_as_near_as_fp16(op):
+    parameters = {"clip": (0.0, 6.0), "sigmoid_hard": (0.2, 0.5), "leaky_relu": (0.1,)}[op]
+    names = dict(zip(("alpha", "beta"), parameters))
+    graph = built(lambda b, x: b.op(op, x=x, **names), (1, 16, 8, 33))
+    x = (np.random.default_rng(1).standard_normal((1, 16, 8, 33)) * 5).astype(np.float16)
+    found, wanted = compiled(graph).run({"x0": x})["y0"], graph.evaluate({"x0": x})["y0"]
+    np.testing.assert_allclose(found.astype(np.float32), wanted, atol=2e-3, rtol=2e-3)
+
+
+@pytest.mark.parametrize("op", ["erf", "softplus", "softsign", "asin", "acos", "atan", "elu"])
+def test_fitted_tables_are_near(op):
+    names = {"alpha": 1.0} if op == "elu" else {}
+    graph = built(lambda b, x: b.op(op, x=x, **names), (1, 16, 8, 33))
+    x = np.random.default_rng(1).uniform(-1, 1, (1, 16, 8, 33)).astype(np.float16)
+    found, wanted = compiled(graph).run({"x0": x})["y0"], graph.evaluate({"x0": x})["y0"]
+    np.testing.assert_allclose(found.astype(np.float32), wanted, atol=5e-2)
