@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from hexane.graph.ir import Function, Op
 
 EXPANSION = 1 << 15
-"""A tile to at least this many elements stays: the engine repeats a small constant cheaper than it reads a large one."""
+"""A tile to at least this many elements stays: repeating is cheaper than reading."""
 
 
 def fold_constants(function: Function) -> int:
