@@ -54,9 +54,7 @@ def test_max_pool(data):
     for extent, size, stride, (before, after) in zip(shape[2:], k, step, (pad[:2], pad[2:])):
         starts = range(0, extent + before + after - size + 1 + (stride - 1) * ceil, stride)
         assume(starts[-1] - before < extent)  # a window that sees padding only has no value
-    exact(
-        lambda b, x: b.max_pool(x=x, kernel_sizes=k, strides=step, pad_type="custom", pad=pad, ceil_mode=ceil), shape
-    )
+    exact(lambda b, x: b.max_pool(x=x, kernel_sizes=k, strides=step, pad_type="custom", pad=pad, ceil_mode=ceil), shape)
 
 
 @pytest.mark.parametrize("op", ["pixel_shuffle", "depth_to_space", "pixel_unshuffle", "space_to_depth"])
@@ -73,9 +71,7 @@ def test_shuffles(op, factor, n, c, h, w):
 @given(tall=st.integers(1, 4), wide=st.integers(1, 4), n=st.integers(1, 2), c=SIZES, h=SIZES, w=SIZES)
 def test_nearest_neighbour(tall, wide, n, c, h, w):
     exact(
-        lambda b, x: b.upsample_nearest_neighbor(
-            x=x, scale_factor_height=float(tall), scale_factor_width=float(wide)
-        ),
+        lambda b, x: b.upsample_nearest_neighbor(x=x, scale_factor_height=float(tall), scale_factor_width=float(wide)),
         (n, c, h, w),
     )
 
