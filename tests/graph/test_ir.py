@@ -179,3 +179,28 @@ def test_many_small_insertions_stay_fast():
         inserted = builder_before(op)
         op.set_input("x", inserted.abs(x=op.inputs["x"]))
     assert len(b.graph.verify().ops) == 6000
+
+
+def test_constants_give_up_the_names_of_their_parameters():
+    b = GraphBuilder()
+    x = b.input("x", (2,), "fp32")
+    total = b.add(x=x, y=1.0)
+    shifted = b.add(x=total, y=2.0)
+    b.input("axis", (1,), "fp32")
+    b.output(b.mul(x=shifted, y=3.0, name="y"))
+    graph = b.graph.verify()
+    assert list(graph.outputs) == ["y"] and list(graph.inputs) == ["x", "axis"]
+    assert sorted(value.name for value in graph.main.constants()) == ["y_1", "y_2", "y_3"]
+    assert graph.evaluate({"x": [0, 1], "axis": [0]})["y"].tolist() == [9, 12]
+
+
+def test_half_values_are_rounded_at_the_border_or_everywhere():
+    b = GraphBuilder()
+    x = b.input("x", (1,), "fp16")
+    big = b.mul(x=x, y=60000.0)
+    b.output(b.mul(x=big, y=0.25, name="y"), b.cast(x=big, dtype="fp16", name="z"))
+    graph = b.graph.verify()
+    assert graph.evaluate({"x": [4]})["y"][0] == 60000  # 240000 on the way is no fp16 value
+    assert np.isinf(graph.evaluate({"x": [4]}, typed=True)["y"][0])
+    assert np.isinf(graph.evaluate({"x": [4]})["z"][0])
+    assert graph.evaluate({"x": [2049]}, typed=True)["y"].dtype == np.float16

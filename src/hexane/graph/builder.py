@@ -80,6 +80,13 @@ class GraphBuilder:
         constant = data if isinstance(data, Constant) else constant_from(data, dtype)
         return Value(self.names.unique(name or "const"), constant.type, constant=constant)
 
+    def _operand(self, data: Any, dtype: str | None = None, *, name: str) -> Value:
+        """A constant that is called after its parameter, as long as nobody else wants that name."""
+        constant = data if isinstance(data, Constant) else constant_from(data, dtype)
+        value = Value(name, constant.type, constant=constant)
+        self.names.lend(value)
+        return value
+
     def output(self, *values: Value, name: str | None = None) -> None:
         """Declare outputs, in order; ``name`` renames a single one."""
         if name is not None:
@@ -126,7 +133,7 @@ class GraphBuilder:
         ``name`` is the first result's name (made unique); ``outputs`` overrides the inferred types (control flow).
         """
         spec = lookup(type, opset or self.function.opset)
-        inputs = wrap_operands(spec, operands, self.const)
+        inputs = wrap_operands(spec, operands, self._operand)
         operation = Op(type, inputs, opset=opset, blocks=blocks)
         try:
             if outputs is None:

@@ -329,14 +329,22 @@ class Block:
 
 
 class Names:
-    """Hands out names that nobody has: ``add``, ``add_1``, ``add_2`` ..."""
+    """Hands out names that nobody has: ``add``, ``add_1``, ``add_2`` ...
 
-    def __init__(self, taken: Any = ()) -> None:
+    A constant that got its name from the parameter it stands for (``y``, ``axis``) holds it only until somebody else
+    asks for that very name: then the constant is renamed.
+    """
+
+    def __init__(self, taken: Iterable[str] = ()) -> None:
         self._taken: set[str] = set(taken)
         self._next: dict[str, int] = {}
+        self._lent: dict[str, Value] = {}
 
     def unique(self, base: str) -> str:
         """``base`` itself when it is free, else with the next free number; taken from now on."""
+        if base in self._lent:
+            self._evict(base)
+            return base
         name = base
         while name in self._taken:
             number = self._next.get(base, 1)
@@ -345,11 +353,29 @@ class Names:
         self._taken.add(name)
         return name
 
+    def lend(self, value: Value) -> None:
+        """Give a constant a free name like its own, to be given up when somebody asks for it."""
+        base = value.name
+        while base in self._taken:
+            number = self._next.get(value.name, 1)
+            self._next[value.name] = number + 1
+            base = f"{value.name}_{number}"
+        value.name = base
+        self._taken.add(base)
+        self._lent[base] = value
+
     def take(self, name: str) -> None:
+        """Mark a name as taken."""
+        if name in self._lent:
+            self._evict(name)
         self._taken.add(name)
 
+    def _evict(self, name: str) -> None:
+        value = self._lent.pop(name)
+        self.lend(value)
+
     def __contains__(self, name: str) -> bool:
-        return name in self._taken
+        return name in self._taken and name not in self._lent
 
 
 class Function(Block):
