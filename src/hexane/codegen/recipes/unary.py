@@ -50,8 +50,8 @@ def set_table(plan: Plan, name: str, *args: float) -> None:
     plan.mac |= TABLE
     plan.tables += (name,)
     cores = 1 << plan.cores_log2
-    if plan.out_trans and plan.cout == 1:
-        cores = 1  # a table task on one channel with transposed output enables one core (§4.3.1)
+    if plan.out_trans:
+        cores = min(cores, plan.cout)  # one channel with turned output enables one core (§4.3.1)
     plan.kernel = table_kernel(lookup_table(name, *args), cores, name)
 
 
