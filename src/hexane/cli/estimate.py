@@ -123,16 +123,8 @@ def _print_placement(thing: Any, chip: Any) -> None:
 
 def _write_trace(result: Estimate, path: Path) -> None:
     import json
-    import os
-    import tempfile
 
-    from hexane.errors import UsageError
+    from hexane.formats.whole import write_whole
     from hexane.timing.trace import chrome_trace
 
-    try:
-        handle, name = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-        with os.fdopen(handle, "w") as file:
-            json.dump(chrome_trace(result), file)
-        os.replace(name, path)
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}") from None
+    write_whole(path, json.dumps(chrome_trace(result)).encode())

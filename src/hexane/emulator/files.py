@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -12,6 +10,7 @@ import numpy as np
 from hexane.emulator.engine import Engine
 from hexane.emulator.memory import SCRATCH
 from hexane.errors import FormatError, UsageError
+from hexane.formats.whole import whole_file
 
 LARGEST_INPUT = 1 << 32
 
@@ -43,17 +42,8 @@ def _read(path: Path, *, raw: bool) -> np.ndarray:
 def write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Write arrays to an .npz file, replacing it at once when all is written."""
     target = path if path.suffix == ".npz" else path.with_name(path.name + ".npz")
-    try:
-        handle, name = tempfile.mkstemp(dir=target.parent, suffix=".npz")
-    except OSError as error:
-        raise UsageError(f"cannot be written: {error.strerror or error}", where=str(target)) from error
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez(file, **dict(arrays))  # type: ignore[arg-type]
-        os.replace(name, target)
-    except BaseException:
-        os.unlink(name)
-        raise
+    with whole_file(target) as file:
+        np.savez(file, **dict(arrays))  # type: ignore[arg-type]
 
 
 def state(engine: Engine) -> dict[str, np.ndarray]:

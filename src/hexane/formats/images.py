@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 
 from hexane.errors import FormatError, UsageError
 from hexane.formats.anec import is_anec, read_anec
 from hexane.formats.hwx import is_hwx, read_hwx
+from hexane.formats.whole import write_whole
 from hexane.image import Image
 
 CHECKED_GENERATIONS = ("h13", "h14")
@@ -29,11 +29,10 @@ def open_image(source: str | os.PathLike[str] | bytes | bytearray | memoryview, 
     """
     if isinstance(source, bytes | bytearray | memoryview):
         return _image(bytes(source), lenient)
+    if not isinstance(source, str | os.PathLike):
+        raise UsageError(f"an engine program is opened from a path or from bytes, not from {type(source).__name__}")
     path = Path(source)
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"cannot read the file ({error.strerror})", where=str(path)) from None
+    data = _read(path)
     try:
         return _image(data, lenient)
     except FormatError as error:
@@ -43,11 +42,17 @@ def open_image(source: str | os.PathLike[str] | bytes | bytearray | memoryview, 
 def read_text(path: Path) -> str:
     """A text file as UTF-8; `UsageError` where it cannot be read, `FormatError` where it is no text."""
     try:
-        return path.read_bytes().decode("utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot read the file ({error.strerror})", where=str(path)) from None
+        return _read(path).decode("utf-8")
     except UnicodeDecodeError as error:
         raise FormatError("not UTF-8 text", offset=error.start, where=str(path)) from None
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"cannot read the file ({reason})", where=str(path)) from None
 
 
 def save_image(image: Image, path: Path) -> None:
@@ -56,31 +61,6 @@ def save_image(image: Image, path: Path) -> None:
     from hexane.formats.hwx import to_hwx
 
     write_whole(path, (to_anec if path.suffix.lower() == ".anec" else to_hwx)(image).rebuild())
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file through a temporary one beside it, so that it is there whole or not at all."""
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    except OSError as error:
-        raise UsageError(f"cannot write the file ({error.strerror})", where=str(path)) from None
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.chmod(name, 0o666 & ~_umask())
-        os.replace(name, path)
-    except OSError as error:
-        os.unlink(name)
-        raise UsageError(f"cannot write the file ({error.strerror})", where=str(path)) from None
-    except BaseException:
-        os.unlink(name)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _image(data: bytes, lenient: bool) -> Image:

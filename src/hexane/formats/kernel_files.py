@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 import zipfile
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from hexane.errors import FormatError, UsageError
-from hexane.formats.images import write_whole
+from hexane.formats.whole import whole_file
 from hexane.image import Image
 from hexane.image.kernels import KernelReading, read_kernels, with_kernels
 
@@ -31,9 +30,8 @@ def extract_kernels(image: Image, folder: Path) -> list[KernelReading]:
     readings = read_kernels(image)
     for reading in readings:
         if reading.value is not None:
-            buffer = io.BytesIO()
-            np.savez(buffer, **reading.arrays)  # type: ignore[arg-type]
-            write_whole(folder / file_name(reading.task), buffer.getvalue())
+            with whole_file(folder / file_name(reading.task)) as file:
+                np.savez(file, **reading.arrays)  # type: ignore[arg-type]
     return readings
 
 

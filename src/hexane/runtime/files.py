@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from hexane.errors import HexaneError, UsageError
+from hexane.formats.whole import whole_file, write_whole
 
 
 @contextmanager
@@ -40,37 +41,14 @@ def require_writable(path: Path) -> None:
 
 def write_bytes(path: Path, data: bytes) -> None:
     """A file, whole or not at all."""
-    with plain_errors(path):
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-            _open_mode(name)
-            os.replace(name, path)
-        except BaseException:
-            os.unlink(name)
-            raise
+    write_whole(path, data)
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Arrays as .npz, whole or not at all; names that a zip cannot hold are written with underscores."""
-    with plain_errors(path):
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".npz", dir=path.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                named: dict[str, Any] = {key.replace("/", "_"): value for key, value in arrays.items()}
-                np.savez(file, **named)
-            _open_mode(name)
-            os.replace(name, path)
-        except BaseException:
-            os.unlink(name)
-            raise
-
-
-def _open_mode(name: str) -> None:
-    mask = os.umask(0)
-    os.umask(mask)
-    os.chmod(name, 0o666 & ~mask)
+    named: dict[str, Any] = {key.replace("/", "_"): value for key, value in arrays.items()}
+    with whole_file(path) as file:
+        np.savez(file, **named)
 
 
 @contextmanager

@@ -6,8 +6,6 @@ import argparse
 import csv
 import json
 import math
-import os
-import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,6 +15,7 @@ import numpy as np
 
 from hexane.chips import CHIPS, Evidence
 from hexane.errors import FormatError, UsageError
+from hexane.formats.whole import write_whole
 from hexane.timing.energy import ENERGY_PARAMETERS, energy_of_case
 from hexane.timing.fit import LEAVE_ONE_OUT, SHARED, Fitted, Sample, cross_validate, factor, fit
 from hexane.timing.measured import case_of, predict_case
@@ -109,11 +108,7 @@ def document(times: Fitted, energy: Fitted, provenance: dict) -> dict:
 
 def write_json(path: Path, content: dict) -> None:
     """Whole or not at all."""
-    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-    with os.fdopen(handle, "w") as file:
-        json.dump(content, file, indent=1, sort_keys=True)
-        file.write("\n")
-    os.replace(name, path)
+    write_whole(path, (json.dumps(content, indent=1, sort_keys=True) + "\n").encode())
 
 
 def calibrate(path: Path, out: Path = SHIPPED, *, folds: int = LEAVE_ONE_OUT) -> dict:

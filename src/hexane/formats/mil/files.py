@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hexane.errors import FormatError, HexaneError
+from hexane.errors import FormatError
 from hexane.formats.mil.printer import WEIGHT_PATH, WeightCollector, to_text
 from hexane.formats.mil.reader import parse_mil
+from hexane.formats.whole import write_whole
 from hexane.graph.ir import Graph
 
 SIZE_LIMIT = 512 << 20
@@ -50,26 +49,4 @@ def save(graph: Graph, path: str | Path) -> None:
         target = path.parent / name.removeprefix("@model_path/")
         target.parent.mkdir(parents=True, exist_ok=True)
         write_whole(target, collector.writer.parts())
-    write_whole(path, [text.encode("utf-8")])
-
-
-def write_whole(path: Path, parts: Iterable[bytes]) -> None:
-    """Write a file under another name and move it into place; nothing is left behind when that fails."""
-    try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise HexaneError(f"cannot be written: {error.strerror}", where=str(path)) from None
-    try:
-        with os.fdopen(handle, "wb") as file:
-            for part in parts:
-                file.write(part)
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)
-        os.replace(temporary, path)
-    except OSError as error:
-        os.unlink(temporary)
-        raise HexaneError(f"cannot be written: {error.strerror}", where=str(path)) from None
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    write_whole(path, text.encode("utf-8"))

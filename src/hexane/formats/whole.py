@@ -1,0 +1,63 @@
+"""Files that appear under their name whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from hexane.errors import UsageError
+
+
+@contextmanager
+def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """A binary file to write; its name shows it when the block ends without an error, and not before.
+
+    A link is followed, an existing file keeps its permissions. What is no plain file (a device, a pipe) cannot be
+    replaced and is written directly.
+
+    Raises `UsageError` where the file cannot be written.
+    """
+    try:
+        name = os.fsdecode(path)
+    except TypeError:
+        raise UsageError(f"a file's name is text or a path, not {type(path).__name__}") from None
+    if not name or "\0" in name:
+        raise UsageError(f"{name!r} is no name for a file")
+    target = Path(os.path.realpath(name))
+    try:
+        if target.exists() and not (target.is_file() or target.is_dir()):
+            with open(target, "wb") as file:
+                yield file
+        else:
+            yield from _replacing(target)
+    except OSError as error:
+        raise UsageError(f"cannot write the file ({error.strerror or error})", where=name) from None
+
+
+def _replacing(target: Path) -> Iterator[BinaryIO]:
+    handle, temporary = tempfile.mkstemp(prefix=f".{target.name[:64]}.", dir=target.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+        os.chmod(temporary, target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~_umask())
+        os.replace(temporary, target)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def write_whole(path: str | os.PathLike[str], data: bytes | Iterable[bytes]) -> None:
+    """Write bytes, or pieces of them one behind the other, as `whole_file` does."""
+    with whole_file(path) as file:
+        for piece in (data,) if isinstance(data, bytes) else data:
+            file.write(piece)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
