@@ -48,16 +48,27 @@ def _names(task: isa.Task) -> dict[tuple[int, int], str]:
     return names
 
 
-def outcome(program: Program, inputs: dict[str, np.ndarray], flip: Flip, normal: dict[str, np.ndarray]) -> str:
-    """What the flip does: changes an output, raises, stands on the ignore-list, or (a defect) nothing at all."""
+Arrays = dict[str, np.ndarray]
+
+
+def outcome(program: Program, cases: list[tuple[Arrays, Arrays]], flip: Flip) -> str:
+    """What the flip does: changes an output, raises, stands on the ignore-list, or (a defect) nothing at all.
+
+    ``cases`` are inputs with the outputs that they have without the flip. A case is tried where those before it show
+    nothing: no data let a small addend and the last bits of a factor be seen at once.
+    """
     text = bytearray(program.text)
     (word,) = struct.unpack_from("<I", text, flip.offset)
     struct.pack_into("<I", text, flip.offset, word ^ (1 << flip.bit))
-    try:
-        outputs = emulate(replace(program, text=bytes(text)), inputs)
-    except HexaneError:
-        return REFUSED
-    if any(not np.array_equal(outputs[name].view(np.uint8), normal[name].view(np.uint8)) for name in normal):
-        return CHANGED
+    changed = replace(program, text=bytes(text))
     task = isa.decode_stream(program.text, program.generation)[flip.task]
-    return IGNORED if reason(Registers(flip.task, task), flip.name, flip.bit) else SILENT
+    for inputs, normal in cases:
+        try:
+            outputs = emulate(changed, inputs)
+        except HexaneError:
+            return REFUSED
+        if any(not np.array_equal(outputs[name].view(np.uint8), normal[name].view(np.uint8)) for name in normal):
+            return CHANGED
+        if reason(Registers(flip.task, task), flip.name, flip.bit):
+            return IGNORED
+    return SILENT
