@@ -79,7 +79,25 @@ def activation_of(activation: Any) -> Activation:
 
 def pair_of(value: int | tuple[int, int], name: str) -> tuple[int, int]:
     """One positive number for both axes, or (vertical, horizontal)."""
-    pair = (value, value) if isinstance(value, int | np.integer) else tuple(value)
-    if len(pair) != 2 or any(int(v) != v or v < 1 for v in pair):
-        raise UsageError(f"{name} must be one or two positive integers, got {value!r}", where=name)
-    return int(pair[0]), int(pair[1])
+    vertical, horizontal = _integers((value, value) if np.isscalar(value) else value, 2, name)
+    if vertical < 1 or horizontal < 1:
+        raise UsageError(f"{name} must be positive, got {value!r}", where=name)
+    return vertical, horizontal
+
+
+def pads_of(value: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
+    """Left, top, right, bottom; the first two not negative."""
+    left, top, right, bottom = _integers(value, 4, "pads")
+    if left < 0 or top < 0:
+        raise UsageError(f"left and top padding cannot be negative: {value}", where="pads")
+    return left, top, right, bottom
+
+
+def _integers(value: Any, count: int, name: str) -> list[int]:
+    try:
+        numbers = [int(v) for v in value]
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{name} must be {count} integers, got {value!r}", where=name) from error
+    if len(numbers) != count or numbers != list(value):
+        raise UsageError(f"{name} must be {count} integers, got {value!r}", where=name)
+    return numbers

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hexane.arithmetic import multiply, winograd
-from hexane.arithmetic.checks import activation_of, bias_of, float16_of, pair_of, post_scale_of
+from hexane.arithmetic.checks import activation_of, bias_of, float16_of, pads_of, pair_of, post_scale_of
 from hexane.arithmetic.formats import halfwords
 from hexane.arithmetic.multiply import Activation, Sums
 from hexane.errors import UsageError
@@ -92,8 +92,7 @@ def conv2d(
     post_scale : what the sum is multiplied with, held as fp16.
     activation : None, "relu", or the 64 halfwords of a look-up table.
     form : "direct" (all chips up to M4) or "winograd" (M5 and M6: used where the kernel is 3x3 or 1x3, dense, with
-    stride
-        1 and no dilation, else direct; spec/numerics §6).
+        stride 1 and no dilation, else direct; spec/numerics §6).
     exact : the plain statement instead of the fast kernel; same bits.
 
     Raises `UsageError` for wrong dtypes or shapes. Rules: spec/numerics §3 and §6.
@@ -108,14 +107,11 @@ def conv2d(
             where="w",
             hint="w must be (O, C / groups, KH, KW) with O a multiple of groups",
         )
-    left, top, right, bottom = (int(p) for p in pads)
-    if left < 0 or top < 0:
-        raise UsageError(f"left and top padding cannot be negative: {pads}", where="pads")
     window = Window(
         kernel=(w.shape[2], w.shape[3]),
         strides=pair_of(strides, "strides"),
         dilations=pair_of(dilations, "dilations"),
-        pads=(left, top, right, bottom),
+        pads=pads_of(pads),
         input=(x.shape[2], x.shape[3]),
     )
     if min(window.output) < 1:

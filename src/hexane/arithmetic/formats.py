@@ -127,12 +127,10 @@ def to_bytes(x: ArrayLike, dtype: str = "uint8") -> np.ndarray:
 
 
 def quantize(x: ArrayLike, scale: float, zero_point: int = 0, dtype: str = "int8") -> np.ndarray:
-    """Quantise: x / scale + zero_point to 8 bits.
-
-    See a planar-engine task; spec/numerics §4: its rounding was not measured.
+    """Quantise: x / scale + zero_point to 8 bits, a planar-engine task whose rounding was not measured.
 
     The quotient is taken as a product with fp16(1 / scale), rounded to fp16 like every planar result, then stored as
-    ``byte-store`` says.
+    ``byte-store`` says. See spec/numerics §4.
     """
     inverse = float(np.float16(1.0 / scale)) if scale else np.inf
     product = round_half_away(planar_value(x) * inverse)

@@ -1,7 +1,4 @@
-"""Matrix products of the multiply-accumulate unit.
-
-See spec/numerics §3, §4): the front of plain statement and fast kernel.
-"""
+"""Matrix products of the multiply-accumulate unit: the front of plain statement and fast kernel."""
 
 from __future__ import annotations
 
@@ -53,8 +50,7 @@ def mac_int8(x: ArrayLike, w: ArrayLike, scale: ArrayLike, exact: bool = False) 
     """int8 x (M, K) times int8 w (K, N), summed exactly in 32 bits, times scale, one rounding (spec/numerics §4).
 
     `scale`: a number or (N,), held as float32: input scale times weight scale. Result (M, N) float16; a sum that
-    reaches
-    2^31 is infinite.
+    reaches 2^31 is infinite.
     """
     x, w = int8_of(x, "x", 2), int8_of(w, "w", 2)
     if x.shape[1] != w.shape[0]:

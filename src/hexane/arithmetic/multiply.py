@@ -1,7 +1,6 @@
 """The multiply-accumulate unit, stated plainly (spec/numerics §3 and §4).
 
-Nothing here is fast. `mac.py` decides between this statement and the kernels of `fast/`, and tests hold the two
-together.
+Nothing here is fast. `mac.py` decides between this statement and the kernels of `fast/`; tests hold the two together.
 """
 
 from __future__ import annotations
@@ -28,9 +27,7 @@ Activation = str | np.ndarray | None
 
 @dataclass(frozen=True)
 class Sums:
-    """Accumulators: exact sums in units (int64), and where the limit was met, with the sign that it was met with.
-
-    See int8.
+    """Accumulators: exact sums in units (int64), and where the limit was met, with its sign (int8).
 
     A sum that overflowed stays overflowed whatever comes after it; its `units` mean nothing any more.
     """
@@ -125,10 +122,7 @@ def finish(value: np.ndarray, post_scale: float = 1.0, activation: Activation = 
 
 
 def activate(h: np.ndarray, activation: Activation) -> np.ndarray:
-    """ReLU or a table on fp16 values (spec/numerics §3.5 (4),.
-
-    See 5)); ReLU before or after rounding gives the same bits.
-    """
+    """ReLU or a table on fp16 values; ReLU before or after rounding gives the same bits (spec/numerics §3.5)."""
     if activation is None:
         return h
     if isinstance(activation, str):

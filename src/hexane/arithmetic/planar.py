@@ -1,7 +1,7 @@
 """The planar engine's element-wise work, stated plainly (spec/numerics §7.1, spec/engine-h13 §8.3 and §8.4).
 
-Each operation is exact and then rounded half away to fp16, over the whole range to 65504. Operands broadcast as
-NumPy's do.
+Each operation is exact and then rounded half away to fp16, over the whole range to 65504. Operands broadcast as those
+of NumPy do.
 """
 
 from __future__ import annotations
@@ -97,8 +97,7 @@ def formula(
     """One planar task of kinds 2 and 3: (a op b) * scale + bias, then |.|, then max(., 0) (spec/engine-h13 §8.3).
 
     `a`, `b`: fp16, broadcast; without `b` the second source is 0. `scale` and `bias` are held as fp16. Which of them
-    are
-    rounded by themselves is hypothesis ``planar-scale``; with scale 1 and bias 0 the result is measured.
+    are rounded by themselves is hypothesis ``planar-scale``; with scale 1 and bias 0 the result is measured.
     """
     scale, bias = float(np.float16(scale)), float(np.float16(bias))
     exact = operate(op, planar_value(a), planar_value(np.float16(0) if b is None else b))

@@ -64,8 +64,7 @@ def reduce(
     ----------
     x : fp16. The reduced axes are read in row-major order of their own order in `axes`.
     mode : "sum" or "max" (ReduceMode 0 and 2).
-    op, other : the operation before the reduction, x op other (kind 6), rounded to fp16; "sumsq" without `other` is
-    x^2.
+    op, other : the operation before the reduction, x op other (kind 6), rounded to fp16; "sumsq" alone is x^2.
     scale : FinalScale, a float32; 1/N makes a mean.
     epsilon : fp16, added after FinalScale.
     nonlinear : None, "reciprocal" or "rsqrt" of the result.

@@ -7,7 +7,6 @@ from numba import njit
 
 from hexane.arithmetic import convolution as plain
 from hexane.arithmetic import multiply
-from hexane.arithmetic import winograd as statement
 from hexane.arithmetic.fast import matrix
 from hexane.arithmetic.fast.half import half_away, multiplier_double
 from hexane.arithmetic.fast.targets import Kernels
@@ -41,34 +40,49 @@ def _transform(x, first, last, left, top, out):
 
 
 @njit(nogil=True, cache=True)
+def _transform_kernel(w, first, last, out):
+    """Output channels first .. last - 1 of a kernel (O, I, KH, 3): halfwords of U0..U3 to out (4, O, I, KH)."""
+    for o in range(first, last):
+        for i in range(w.shape[1]):
+            for ky in range(w.shape[2]):
+                g0, g1, g2 = (
+                    multiplier_double(w[o, i, ky, 0]),
+                    multiplier_double(w[o, i, ky, 1]),
+                    multiplier_double(w[o, i, ky, 2]),
+                )
+                out[0, o, i, ky] = w[o, i, ky, 0]
+                out[1, o, i, ky] = half_away((g0 + g1 + g2) / 2)
+                out[2, o, i, ky] = half_away((g0 - g1 + g2) / 2)
+                out[3, o, i, ky] = w[o, i, ky, 2]
+
+
+@njit(nogil=True, cache=True)
 def _combine(m, met, extent, start, first, last, pairs, line0, scale, relu, table, out):
     """Outputs of channels first .. last - 1 from the four sums m (4, O, >= extent) (hypothesis ``winograd-bias``)."""
     width = out.shape[2]
     for o in range(first, last):
-        for column in range(extent):
-            y, t = divmod(column, pairs)
-            for parity in range(2):
-                x = 2 * t + parity
-                if x >= width:
-                    continue
-                a, b, c = (0, 1, 2) if parity == 0 else (1, 2, 3)
-                sign = 1 if parity == 0 else -1
-                total = np.int64(m[a, o, column]) + sign * np.int64(m[c, o, column]) + start[o]
-                total += sign * np.int64(m[b, o, column])
-                side = np.int64(met[a, o, column])
-                if side == 0:
-                    side = sign * np.int64(met[b, o, column])
-                if side == 0:
-                    side = sign * np.int64(met[c, o, column])
-                if side == 0 and abs(total) >= LIMIT:
-                    side = 1 if total > 0 else -1
-                value = total * 2.0**-16 * scale
-                if side != 0:
-                    value = np.inf * side * scale if scale != 0.0 else 0.0
-                h = half_away(value)
-                if relu and h >= 0x8000:
-                    h = np.uint16(0)
-                out[o, line0 + y, x] = table[h] if table.size else h
+        for line in range(extent // pairs):
+            for t in range(pairs):
+                column = line * pairs + t
+                for parity in range(min(2, width - 2 * t)):
+                    sign = 1 - 2 * parity
+                    a, b, c = parity, parity + 1, parity + 2
+                    total = np.int64(m[a, o, column]) + sign * (np.int64(m[b, o, column]) + np.int64(m[c, o, column]))
+                    total += start[o]
+                    side = np.int64(met[a, o, column])
+                    if side == 0:
+                        side = sign * np.int64(met[b, o, column])
+                    if side == 0:
+                        side = sign * np.int64(met[c, o, column])
+                    if side == 0 and abs(total) >= LIMIT:
+                        side = 1 if total > 0 else -1
+                    value = total * 2.0**-16 * scale
+                    if side != 0:
+                        value = np.inf * side * scale if scale != 0.0 else 0.0
+                    h = half_away(value)
+                    if relu and h >= 0x8000:
+                        h = np.uint16(0)
+                    out[o, line0 + line, 2 * t + parity] = table[h] if table.size else h
 
 
 def conv2d(
@@ -108,8 +122,11 @@ def conv2d(
 
         share(work, outputs, max(1, outputs // 16))
 
+    u = np.empty((4, outputs, channels, kh), np.uint16)
+    weights = np.ascontiguousarray(halfwords(w))
+    share(lambda first, last: _transform_kernel(weights, first, last, u), outputs, max(1, outputs // 16))
     with Workspace() as kept:
-        packed = [matrix.pack_rows(halfwords(u).reshape(outputs, -1), use, kept) for u in statement.transform_kernel(w)]
+        packed = [matrix.pack_rows(u[i].reshape(outputs, -1), use, kept) for i in range(4)]
         for n in range(x.shape[0]):
             with Workspace() as space:
                 columns = transform(np.ascontiguousarray(halfwords(x)[n]), space)
