@@ -315,7 +315,15 @@ def test_mutated_text_raises_our_errors(seed):
 
 
 def test_hostile_texts_are_refused():
+    constant = SMALL.replace("[0x1p-3, 1, -0x1.8p+1, 2.5e-1]", "NUMBER")
     for text in (
+        constant.replace("NUMBER", "[0x1p99999, 1, 2, 3]"),
+        constant.replace("NUMBER", "[0x, 1, 2, 3]"),
+        constant.replace("NUMBER", "[" + "9" * 5000 + ", 1]"),
+        constant.replace("NUMBER", "9" * 5000),
+        constant.replace("NUMBER", "[" + "9" * 400 + ", 1, 2, 3]"),
+        HEAD + "func main<ios18>(tensor<fp16, [" + "9" * 5000 + "]> x) {} -> (x); }",
+        HEAD + "func main<ios18>(list<fp16, " + "9" * 5000 + "> x) {} -> (x); }",
         "",
         "program(1.3)",
         "\0" * 1000,
@@ -389,3 +397,11 @@ def test_rare_constructs():
     assert graph.evaluate({"p": True}, function="other")["p"]
     with pytest.raises(SyntaxProblem, match="does not belong"):
         hexane.parse_mil(RARE)
+
+
+@pytest.mark.parametrize("number", ["1234567890", "0x12345678", "1234.5678", "1.5e-10", "inf"])
+def test_a_long_list_that_does_not_end_well_is_refused_at_once(number):
+    """The tokens are such that no text makes the lexer try over and over."""
+    for tail in ("x", "", ",", "]]", '"'):
+        with pytest.raises(SyntaxProblem):
+            hexane.parse_mil(SMALL.replace("[0x1p-3, 1, -0x1.8p+1, 2.5e-1]", "[" + f"{number}, " * 3000 + tail))

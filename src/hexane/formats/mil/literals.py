@@ -104,8 +104,12 @@ def _numeric(items: list[Any], dtype: str) -> np.ndarray:
         raise GraphError(f"a number is needed for {dtype}")
     carrier = DTYPES[dtype].carrier
     if DTYPES[dtype].kind == "f":
+        try:
+            floats = [float(item) for item in items]
+        except OverflowError:
+            raise GraphError(f"a whole number beyond every {dtype}") from None
         with np.errstate(over="ignore"):
-            return np.array([float(item) for item in items], np.float64).astype(carrier)
+            return np.array(floats, np.float64).astype(carrier)
     low, high = integer_range(dtype)
     whole = []
     for item in items:

@@ -133,13 +133,13 @@ class _Builder(Transformer):
 
     def shape_token(self, children: list) -> tuple[Token, tuple]:
         token = children[0]
-        extents = numbers(token)
+        extents = _read(numbers, token)
         if not all(isinstance(extent, int) and extent >= 0 for extent in extents):
             raise Located("a shape is a list of whole numbers from 0 on", place_of(token))
         return token, tuple(extents)
 
     def extent(self, children: list) -> tuple[Token, int]:
-        value = number(children[0])
+        value = _read(number, children[0])
         if not isinstance(value, int) or value < 0:
             raise Located("an extent is a whole number from 0 on", place_of(children[0]))
         return children[0], value
@@ -176,10 +176,10 @@ class _Builder(Transformer):
     # Values
 
     def number(self, children: list) -> Any:
-        return number(children[0])
+        return _read(number, children[0])
 
     def numbers(self, children: list) -> Any:
-        return numbers(children[0])
+        return _read(numbers, children[0])
 
     def string(self, children: list) -> str:
         return unquoted(children[0])
@@ -307,6 +307,14 @@ class _Builder(Transformer):
         attributes = children[1] if isinstance(children[1], _Attributes) else {}
         functions = [child for child in children if isinstance(child, FunctionText)]
         return ProgramText(str(children[0]), attributes, functions)
+
+
+def _read(read: Any, token: Token) -> Any:
+    """A number's or a list's value; Located when it is none that a computer holds (``0x1p99999``, 5000 digits)."""
+    try:
+        return read(token)
+    except (ValueError, OverflowError):
+        raise Located(f"{str(token)[:40]!r} cannot be read as a number", place_of(token)) from None
 
 
 class _Opset(str):
