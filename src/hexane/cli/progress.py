@@ -1,0 +1,66 @@
+"""A progress bar with the time that is left, on a terminal; a line per stage elsewhere. Both on standard error."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import Any
+
+
+class Bar:
+    """``with Bar() as bar: bar.stage("run", 120); bar.step()``."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._quiet = quiet
+        self._terminal = sys.stderr.isatty()
+        self._rich: Any = None
+        self._task: Any = None
+        self._name = ""
+        self._start = 0.0
+
+    def __enter__(self) -> Bar:
+        if self._terminal and not self._quiet:
+            from rich.console import Console
+            from rich.progress import (
+                BarColumn,
+                MofNCompleteColumn,
+                Progress,
+                SpinnerColumn,
+                TextColumn,
+                TimeElapsedColumn,
+                TimeRemainingColumn,
+            )
+
+            self._rich = Progress(
+                SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+                TimeElapsedColumn(), TimeRemainingColumn(), console=Console(stderr=True), transient=True,
+            )  # fmt: skip
+            self._rich.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._end(kind is None)
+        if self._rich is not None:
+            self._rich.stop()
+
+    def stage(self, name: str, steps: int | None = None) -> None:
+        """Begin a stage; ``steps`` is how often ``step`` will be called, None where that is not known."""
+        self._end(True)
+        self._name, self._start = name, time.perf_counter()
+        if self._rich is not None:
+            self._task = self._rich.add_task(name, total=steps)
+
+    def step(self) -> None:
+        """One step of the stage is done."""
+        if self._rich is not None:
+            self._rich.advance(self._task)
+
+    def _end(self, good: bool) -> None:
+        if not self._name:
+            return
+        if self._rich is not None:
+            self._rich.remove_task(self._task)
+        if good and not self._quiet:
+            print(f"  {self._name}: {time.perf_counter() - self._start:.1f} s", file=sys.stderr)
+        self._name = ""

@@ -1,0 +1,161 @@
+"""``hexane run``: a network through the engine, compared with float32."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from hexane.report.session import Session
+
+PROGRAMS = (".hexane", ".hwx", ".anec")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+
+    @app.command()
+    def run(
+        model: Annotated[Path, typer.Argument(help="A network, or a compiled program (.hexane, .hwx, .anec).")],
+        inputs: Annotated[
+            list[str] | None,
+            typer.Option("--input", metavar="NAME=FILE", help="An .npy, .npz or picture; NAME= may go with one input."),
+        ] = None,
+        random: Annotated[int | None, typer.Option(metavar="SEED", help="Draw inputs that have no file.")] = None,
+        normalize: Annotated[
+            str, typer.Option(help="Of pictures: unit, raw, signed, imagenet, or M1,M2,M3/S1,S2,S3.")
+        ] = "unit",
+        shape: Annotated[list[str] | None, typer.Option(help="Shape of an input: x=1x3x224x224; repeatable.")] = None,
+        function: Annotated[str | None, typer.Option(help="Which function, of a program with several.")] = None,
+        chip: Annotated[str, typer.Option(help="The chip.")] = "M1",
+        level: Annotated[
+            str, typer.Option(help="engine: tasks on the emulator; graph: the engine's arithmetic, for any chip.")
+        ] = "engine",
+        compare: Annotated[str, typer.Option(help="auto, onnxruntime, reference or none.")] = "auto",
+        autoscale: Annotated[
+            bool, typer.Option("--autoscale", help="Scale layers by powers of two where products are lost.")
+        ] = False,
+        output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the outputs as .npz.")] = None,
+        report: Annotated[Path | None, typer.Option(metavar="DIR", help="Write the report into this folder.")] = None,
+        json: Annotated[bool, typer.Option("--json", help="Print JSON (schema hexane-run/1).")] = False,
+    ) -> None:
+        """Run a network on the emulated engine, compare with float32, and say what happened."""
+        from hexane.cli.console import print_json
+        from hexane.runtime.files import require_writable, write_arrays
+
+        for path in (output, report):
+            if path is not None and (path is output or not path.exists()):
+                require_writable(path)
+        if model.suffix.lower() in PROGRAMS:
+            _run_program(model, inputs or [], random, normalize, output, json)
+            return
+        done = _session(
+            model, inputs or [], random, normalize, shape or [], function,
+            chip=chip, level=level, compare=compare, autoscale=autoscale, insight=report is not None, quiet=json,
+        )  # fmt: skip
+        if output is not None:
+            write_arrays(output, done.outputs)
+        if report is not None:
+            from hexane.report.page import write_report
+
+            write_report(done, report)
+        if json:
+            print_json({**done.summary(), "report": str(report) if report else None})
+            return
+        _show(done)
+        if output is not None:
+            typer.echo(f"outputs: {output}")
+        if report is not None:
+            typer.echo(f"report: {report / 'index.html'}")
+
+
+def _session(
+    model: Path,
+    inputs: list[str],
+    seed: int | None,
+    normalize: str,
+    shapes: list[str],
+    function: str | None,
+    *,
+    quiet: bool,
+    **options: Any,
+) -> Session:
+    from time import perf_counter
+
+    from hexane.cli.networks import open_network
+    from hexane.cli.progress import Bar
+    from hexane.codegen import Port
+    from hexane.report.session import run_network
+    from hexane.runtime.inputs import gather
+
+    with Bar(quiet=quiet) as bar:
+        bar.stage("load")
+        start = perf_counter()
+        graph = open_network(model, function=function, shapes=shapes)
+        ports = [Port(name, type_.shape, type_.dtype) for name, type_ in graph.inputs.items()]
+        given = gather(ports, inputs, normalize=normalize, seed=seed)
+        loaded = perf_counter() - start
+        done = run_network(
+            graph, given.arrays, name=model.name, model=model, notes=given.notes, progress=bar, **options
+        )
+        done.seconds = {"load": loaded, **done.seconds}
+        return done
+
+
+def _run_program(
+    path: Path, inputs: list[str], seed: int | None, normalize: str, output: Path | None, json: bool
+) -> None:
+    import hexane
+    from hexane.cli.console import print_json
+    from hexane.cli.progress import Bar
+    from hexane.runtime.execute import execute
+    from hexane.runtime.files import write_arrays
+    from hexane.runtime.inputs import gather
+
+    program = hexane.load_program(path)
+    given = gather(program.inputs, inputs, normalize=normalize, seed=seed)
+    with Bar(quiet=json) as bar:
+        bar.stage("run on the emulated engine", sum(len(image.tasks) for image in program.images))
+        done = execute(program, given.arrays, on_task=lambda _: bar.step())
+    if output is not None:
+        write_arrays(output, done.outputs)
+    if json:
+        shapes = {name: {"shape": list(a.shape), "dtype": str(a.dtype)} for name, a in done.outputs.items()}
+        print_json({"schema": "hexane-run/1", "model": path.name, "outputs": shapes, "tasks": len(done.tasks)})
+        return
+    for note in given.notes:
+        typer.echo(note)
+    for name, array in done.outputs.items():
+        typer.echo(f"{name} {array.dtype} {array.shape}: {array.ravel()[:8]}")
+
+
+def _show(done: Session) -> None:
+    from hexane.cli.console import print_rows, title
+
+    title(f"{done.name} on {done.chip.name}, level {done.level}")
+    rows: list[list[Any]] = [["input", note] for note in done.notes]
+    if done.program is not None:
+        stats = done.program.stats()
+        rows.append(["program", f"{stats['tasks']} tasks in {stats['engine_segments']} engine segments, "
+                                f"{stats['host_segments']} host segments"])  # fmt: skip
+        rows.append(["on the engine", f"{stats['engine_mac_share']:.1%} of {stats['macs']:,} multiply-accumulates"])
+    if done.run is not None:
+        known = "measured rules only" if not done.run.hypotheses else f"hypotheses: {', '.join(done.run.hypotheses)}"
+        rows.append(["arithmetic", known])
+    if done.autoscale is not None:
+        rows.append(["autoscale", done.autoscale["text"]])
+    rows.append(["time", ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in done.seconds.items())])
+    print_rows(rows)
+    if done.agreements and done.wanted is not None:
+        title(f"Against {done.wanted.by} in float32")
+        print_rows(
+            [
+                [a.name, "x".join(map(str, a.shape)), f"{a.largest:.3g}", f"{a.mean:.3g}", f"{a.relative:.2e}",
+                 f"{a.cosine:.6f}", a.nonfinite]
+                for a in done.agreements
+            ],
+            ["output", "shape", "largest error", "mean error", "relative (rms)", "cosine", "infinities"],
+            right=(2, 3, 4, 5, 6),
+        )  # fmt: skip

@@ -1,0 +1,223 @@
+"""Where a network loses accuracy on the engine, layer by layer: what arrived, what was made here, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hexane.chips import Chip
+from hexane.errors import HexaneError
+from hexane.graph.evaluate import Evaluation
+from hexane.graph.rewrite import clone
+from hexane.graph.types import TensorType, tensor_of
+from hexane.numerics.evaluate import evaluate
+from hexane.numerics.fusion import SUMS
+from hexane.numerics.losses import operands, sum_losses, table_end_share
+
+if TYPE_CHECKING:
+    from hexane.graph import Graph, Op, Value
+
+WRONG = 0.05
+"""Relative error (root mean square) from which a layer counts as gone wrong."""
+MOST_ELEMENTS = 1 << 28
+"""A network whose values have more elements in all is examined without the float32 values of every layer."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer as the engine computes it (a fused run counts as one, under the name of its last value).
+
+    ``error`` is the relative error against the float32 network, root mean square; ``made`` the part that this layer
+    adds: against float32 on the engine's own inputs. ``largest`` is the largest absolute error, ``nonfinite`` counts
+    values that are infinite here and finite in float32. The rest is None where it does not apply:
+    see ``hexane.numerics.losses``.
+    """
+
+    name: str
+    op: str
+    part: int
+    error: float | None
+    made: float | None
+    largest: float | None
+    cosine: float | None
+    nonfinite: int
+    low: float
+    high: float
+    headroom_bits: float | None = None
+    worst_bits: float | None = None
+    dropped: float | None = None
+    table_ends: float | None = None
+    scale_bits: int = 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data; infinities as None, since JSON has none."""
+        return {k: None if isinstance(v, float) and not np.isfinite(v) else v for k, v in asdict(self).items()}
+
+
+@dataclass(frozen=True)
+class Insight:
+    """All layers in order, and the first that goes wrong (None when none does)."""
+
+    layers: tuple[Layer, ...]
+
+    @property
+    def first_wrong(self) -> Layer | None:
+        return next(
+            (row for row in self.layers if row.nonfinite or (row.error is not None and row.error > WRONG)), None
+        )
+
+    @property
+    def scaling(self) -> dict[str, int]:
+        """Layer -> bits by which its weights are to be scaled; see ``hexane.numerics.autoscale``."""
+        return {row.name: row.scale_bits for row in self.layers if row.scale_bits}
+
+
+def every_value(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """The float32 reference of every tensor of the function that runs, by name; of huge networks the outputs only."""
+    whole = clone(graph)
+    values = [v for op in whole.main.ops for v in op.outputs if isinstance(v.type, TensorType)]
+    values = [v for v in values if None not in v.shape and v.dtype != "string"]
+    if sum(prod(v.shape) for v in values) <= MOST_ELEMENTS:
+        names = {v.name for v in whole.main.outputs}
+        extra = [v for v in values if v.name not in names]
+        whole.main.set_outputs([*whole.main.outputs, *extra])
+    return {name: np.asarray(array) for name, array in whole.evaluate(inputs).items()}
+
+
+def examine(
+    parts: Sequence[tuple[str, Graph]],
+    inputs: Mapping[str, Any],
+    reference: Mapping[str, np.ndarray],
+    chip: str | Chip = "M1",
+) -> Insight:
+    """Run the parts of a compiled network with the engine's arithmetic and compare every layer.
+
+    Parameters
+    ----------
+    parts : ("engine" or "host", graph) in order, as a program's segments hold them.
+    inputs : name -> array, of the whole network.
+    reference : name -> array in float32, of ``every_value``.
+    """
+    values = dict(inputs)
+    rows: list[Layer] = []
+    for number, (kind, graph) in enumerate(parts):
+        given = {name: values[name] for name in graph.inputs}
+        if kind != "engine":
+            values.update(graph.evaluate(given))
+            continue
+        seen: dict[Value, np.ndarray] = {
+            v: np.asarray(given[v.name]).astype(tensor_of(v.type).carrier) for v in graph.main.inputs
+        }
+        order: list[Op] = []
+
+        def observe(op: Op, result: np.ndarray, seen: dict = seen, order: list = order) -> None:
+            seen[op.output] = np.array(result)
+            order.append(op)
+
+        values.update(evaluate(graph, given, chip, observe=observe))
+        for op in order:
+            rows.append(_layer(op, number, seen, reference))
+    return Insight(tuple(rows))
+
+
+def _layer(op: Op, part: int, seen: Mapping[Value, np.ndarray], reference: Mapping[str, np.ndarray]) -> Layer:
+    got = seen[op.output].astype(np.float32)
+    local = _Local(seen)
+    run, made = [op], None
+    try:
+        made = _error(got, local.float32(op.output))[0]
+        run = local.run
+    except HexaneError:
+        pass  # an op that the reference cannot compute alone has no local error
+    wanted = reference.get(op.output.name)
+    error = largest = cosine = None
+    nonfinite = 0
+    if wanted is not None and wanted.shape == got.shape and wanted.dtype.kind in "fiub":
+        wanted = wanted.astype(np.float32)
+        error, largest, cosine = _error(got, wanted)
+        nonfinite = int(np.count_nonzero(~np.isfinite(got) & np.isfinite(wanted)))
+    finite = got[np.isfinite(got)]
+    extra = _losses(run, local)
+    return Layer(
+        op.output.name, "+".join(o.type for o in reversed(run)), part, error, made, largest, cosine, nonfinite,
+        float(finite.min(initial=np.inf)) if finite.size else 0.0,
+        float(finite.max(initial=-np.inf)) if finite.size else 0.0,
+        **extra,
+    )  # fmt: skip
+
+
+def _losses(run: Iterable[Op], local: _Local) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for op in run:
+        try:
+            if op.type in SUMS:
+                x, w = (local.stored(value) for value in operands(op))
+                losses = sum_losses(op, x, w)
+                found.update(
+                    headroom_bits=losses.headroom_bits,
+                    worst_bits=losses.worst_bits,
+                    dropped=losses.dropped,
+                    scale_bits=losses.scale_bits if operands(op)[1].is_constant else 0,
+                )
+            elif not found.get("table_ends"):
+                share = table_end_share(op, local.stored(op.arg("x"))) if "x" in op.inputs else None
+                if share is not None:
+                    found["table_ends"] = share
+        except HexaneError:
+            continue
+    return found
+
+
+class _Local:
+    """Float32 values of one layer, computed from the engine's values around it; ``run`` lists the ops it took."""
+
+    def __init__(self, seen: Mapping[Value, np.ndarray]) -> None:
+        self.seen = seen
+        self.run: list[Op] = []
+        self.evaluation = Evaluation()
+
+    def float32(self, value: Value, top: bool = True) -> np.ndarray:
+        """A value from the nearest engine values behind it; the layer's own result is computed, not taken."""
+        if value.is_constant:
+            return np.asarray(value.data, np.float32)
+        if not top and value in self.seen:
+            return self.seen[value].astype(np.float32)
+        known = self.evaluation.environment
+        if value in known:
+            return known[value]
+        op = value.op
+        if op is None:
+            raise HexaneError(f"{value.name} is not known")
+        for operand in op.operands():
+            if not operand.is_constant:
+                known[operand] = self.float32(operand, False)
+        with np.errstate(all="ignore"):
+            results = self.evaluation.op(op)
+        self.run.insert(0, op)
+        for output, result in zip(op.outputs, results):
+            known[output] = np.asarray(result)
+        return known[value]
+
+    def stored(self, value: Value) -> np.ndarray:
+        """A value as the engine's memory holds it (fp16)."""
+        if value.is_constant:
+            return np.asarray(value.data, np.float16)
+        with np.errstate(over="ignore"):
+            return np.asarray(self.float32(value, False), np.float16)
+
+
+def _error(got: np.ndarray, wanted: np.ndarray) -> tuple[float, float, float]:
+    """(relative root-mean-square error, largest absolute error, cosine) over the values that are finite in both."""
+    both = np.isfinite(got) & np.isfinite(wanted)
+    a, b = got[both].astype(np.float64), wanted[both].astype(np.float64)
+    if not a.size:
+        return 0.0, 0.0, 1.0
+    size = float(np.sqrt(np.mean(b * b)))
+    off = float(np.sqrt(np.mean((a - b) ** 2)))
+    norm = float(np.linalg.norm(a) * np.linalg.norm(b))
+    relative = off / size if size else (0.0 if off == 0 else float("inf"))
+    return relative, float(np.max(np.abs(a - b))), float(a @ b / norm) if norm else float(not off)

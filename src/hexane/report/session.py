@@ -1,0 +1,202 @@
+"""The main job: a network through the engine. Load, compile, run, compare, look into every layer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from hexane import chips
+from hexane.chips import Chip
+from hexane.codegen import Program, compile
+from hexane.codegen.driver import GENERATION
+from hexane.errors import HexaneError, UsageError
+from hexane.numerics import evaluate
+from hexane.numerics.insight import Insight, every_value, examine
+from hexane.report.check import CheckReport, check, check_program
+from hexane.runtime.execute import Run, execute
+from hexane.runtime.references import Agreement, Wanted, agreement, wanted
+
+if TYPE_CHECKING:
+    from hexane.graph import Graph
+    from hexane.timing import Estimate
+
+LEVELS = ("engine", "graph")
+
+
+class Progress(Protocol):
+    """What a session tells while it works: a stage by name, with how many steps it has, and each step."""
+
+    def stage(self, name: str, steps: int | None = None) -> None: ...
+
+    def step(self) -> None: ...
+
+
+class Silent:
+    """Progress that nobody watches."""
+
+    def stage(self, name: str, steps: int | None = None) -> None:
+        pass
+
+    def step(self) -> None:
+        pass
+
+
+@dataclass
+class Session:
+    """Everything that is known of one run.
+
+    ``seconds`` per stage (load, compile, run, compare, examine). ``program`` and ``run`` are None at level "graph" of
+    a chip that hexane does not compile for. ``insight`` is None unless it was asked for.
+    """
+
+    name: str
+    chip: Chip
+    level: str
+    graph: Graph
+    inputs: dict[str, np.ndarray]
+    notes: tuple[str, ...] = ()
+    outputs: dict[str, np.ndarray] = field(default_factory=dict)
+    program: Program | None = None
+    run: Run | None = None
+    wanted: Wanted | None = None
+    agreements: list[Agreement] = field(default_factory=list)
+    placement: CheckReport | None = None
+    insight: Insight | None = None
+    estimate: Estimate | None = None
+    autoscale: dict[str, Any] | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def summary(self) -> dict[str, Any]:
+        """The run in numbers, schema ``hexane-run/1`` (docs/commands/run.md)."""
+        stats = self.program.stats() if self.program is not None else None
+        if stats is not None:
+            stats.pop("host_reasons")
+        return {
+            "schema": "hexane-run/1",
+            "model": self.name,
+            "chip": self.chip.name,
+            "level": self.level,
+            "inputs": {n: {"shape": list(a.shape), "dtype": str(a.dtype)} for n, a in self.inputs.items()},
+            "outputs": {n: {"shape": list(a.shape), "dtype": str(a.dtype)} for n, a in self.outputs.items()},
+            "notes": list(self.notes),
+            "program": stats,
+            "compared_with": self.wanted.by if self.wanted else None,
+            "agreement": [_finite(asdict(row)) for row in self.agreements],
+            "hypotheses": list(self.run.hypotheses) if self.run else None,
+            "seconds": {name: round(value, 4) for name, value in self.seconds.items()},
+            "autoscale": self.autoscale,
+        }
+
+
+def _finite(row: dict[str, Any]) -> dict[str, Any]:
+    return {k: None if isinstance(v, float) and not np.isfinite(v) else v for k, v in row.items()}
+
+
+def run_network(
+    graph: Graph,
+    inputs: Mapping[str, np.ndarray],
+    *,
+    name: str,
+    chip: str | Chip = "M1",
+    level: str = "engine",
+    model: Path | None = None,
+    compare: str = "auto",
+    insight: bool = False,
+    autoscale: bool = False,
+    notes: Sequence[str] = (),
+    progress: Progress | None = None,
+) -> Session:
+    """Take a network through the engine.
+
+    Parameters
+    ----------
+    graph, inputs : the network and its inputs, by name.
+    level : "engine" runs the compiled tasks on the emulator (chips that hexane compiles for), "graph" the engine's
+        arithmetic on the network (any chip).
+    model : the file, for onnxruntime.
+    compare : "auto", "onnxruntime", "reference" or "none".
+    insight : examine every layer, count the arithmetic's events, place every op, estimate the time.
+    autoscale : scale layers by powers of two where products are lost (``hexane.numerics.autoscale``).
+
+    Raises UnsupportedError for level "engine" on a chip without code generation, UsageError for wrong arguments.
+    """
+    show = progress or Silent()
+    target = chips.get(chip)
+    if level not in LEVELS:
+        raise UsageError(f"there is no level {level!r}", hint="engine or graph")
+    done = Session(name, target, level, graph, dict(inputs), tuple(notes))
+    compiled = target.generation_name == GENERATION
+    if level == "engine" or compiled:
+        show.stage("compile")
+        done.program = _timed(done, "compile", lambda: compile(graph, chip=target))
+    if autoscale:
+        from hexane.report.scaling import apply_autoscale
+
+        show.stage("autoscale")
+        _timed(done, "autoscale", lambda: apply_autoscale(done))
+    _run(done, show, observe=insight)
+    if compare != "none":
+        show.stage("compare")
+        done.wanted = _timed(done, "compare", lambda: wanted(compare, model, graph, done.inputs))
+        assert done.wanted is not None
+        done.agreements = [agreement(name, array, done.wanted.outputs[name]) for name, array in done.outputs.items()]
+    if insight:
+        show.stage("examine layers")
+        _timed(done, "examine", lambda: _examine(done))
+    return done
+
+
+def _timed(done: Session, stage: str, work: Callable[[], Any]) -> Any:
+    start = time.perf_counter()
+    found = work()
+    done.seconds[stage] = time.perf_counter() - start
+    return found
+
+
+def _run(done: Session, show: Progress, *, observe: bool) -> None:
+    if done.level == "engine":
+        assert done.program is not None
+        program = done.program
+        tasks = sum(len(image.tasks) for image in program.images)
+        show.stage("run on the emulated engine", tasks + sum(s.image is None for s in program.segments))
+        done.run = _timed(
+            done, "run", lambda: execute(program, done.inputs, on_task=lambda _: show.step(), observe=observe)
+        )
+        done.outputs = done.run.outputs
+        return
+    show.stage("run with the engine's arithmetic")
+    program_or_none = done.program
+    if program_or_none is not None:
+        done.outputs = _timed(done, "run", lambda: program_or_none.run(done.inputs, level="graph"))
+    else:
+        (part,) = parts_of(done)
+        done.outputs = _timed(done, "run", lambda: evaluate(part[1], done.inputs, done.chip))
+
+
+def parts_of(done: Session) -> list[tuple[str, Graph]]:
+    """The network as it is computed: a program's segments, or the whole graph in canonical form."""
+    if done.program is not None:
+        parts = [(s.kind, s.source or s.graph) for s in done.program.segments]
+        return [(kind, graph) for kind, graph in parts if graph is not None]
+    from hexane import passes
+
+    prepare = getattr(passes, "run", None)
+    return [("engine", prepare(done.graph) if prepare else done.graph)]
+
+
+def _examine(done: Session) -> None:
+    from hexane.timing import estimate
+
+    done.placement = check_program(done.graph, done.program) if done.program else check(done.graph, done.chip)
+    reference = every_value(done.graph, done.inputs)
+    done.insight = examine(parts_of(done), done.inputs, reference, done.chip)
+    try:
+        engine = done.program is not None and bool(done.program.images)
+        done.estimate = estimate(done.program if engine else done.graph, done.chip)
+    except HexaneError as error:
+        done.notes = (*done.notes, f"no estimate: {error.message}")

@@ -1,0 +1,120 @@
+"""What a network gives in float32: by onnxruntime where it can read the file, or by hexane's own reference."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hexane.errors import UnsupportedError, UsageError
+
+if TYPE_CHECKING:
+    from hexane.graph import Graph
+
+CHOICES = ("auto", "onnxruntime", "reference", "none")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Outputs by name in float32, who computed them, and in how many seconds (the faster of two runs)."""
+
+    by: str
+    outputs: dict[str, np.ndarray]
+    seconds: float
+
+
+def wanted(choice: str, model: Path | None, graph: Graph, inputs: Mapping[str, np.ndarray]) -> Wanted | None:
+    """The float32 outputs by the chosen means; None for "none". "auto" takes onnxruntime for an ONNX file."""
+    if choice not in CHOICES:
+        raise UsageError(f"--compare {choice!r} is unknown", hint=f"one of {', '.join(CHOICES)}")
+    if choice == "none":
+        return None
+    onnx = model is not None and model.suffix.lower() == ".onnx"
+    if choice == "onnxruntime" and not onnx:
+        raise UsageError(
+            "onnxruntime reads ONNX files only", where=str(model) if model else None, hint="use --compare reference"
+        )
+    if onnx and choice in ("auto", "onnxruntime"):
+        try:
+            return by_onnxruntime(model, graph, inputs)  # type: ignore[arg-type]
+        except UnsupportedError:
+            if choice == "onnxruntime":
+                raise
+    start = time.perf_counter()
+    outputs = graph.evaluate(inputs)
+    return Wanted("reference", outputs, time.perf_counter() - start)
+
+
+def by_onnxruntime(model: Path, graph: Graph, inputs: Mapping[str, np.ndarray]) -> Wanted:
+    """onnxruntime's outputs in float32; UnsupportedError where it is missing or refuses the file."""
+    try:
+        import onnxruntime
+    except ImportError:
+        raise UnsupportedError("onnxruntime is not installed", hint="pip install 'hexane[run]'") from None
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    try:
+        session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+        given = {entry.name: _typed(inputs, entry) for entry in session.get_inputs()}
+        names = [entry.name for entry in session.get_outputs()]
+        session.run(names, given)
+        start = time.perf_counter()
+        results = session.run(names, given)
+    except Exception as error:  # onnxruntime raises classes of its own that share no base
+        raise UnsupportedError(f"onnxruntime refuses it: {str(error).splitlines()[0]}", where=str(model)) from None
+    seconds = time.perf_counter() - start
+    return Wanted("onnxruntime", _renamed(dict(zip(names, results)), graph), seconds)
+
+
+def _typed(inputs: Mapping[str, np.ndarray], entry: Any) -> np.ndarray:
+    kinds = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64,
+             "tensor(int64)": np.int64, "tensor(int32)": np.int32, "tensor(uint8)": np.uint8,
+             "tensor(int8)": np.int8, "tensor(bool)": np.bool_}  # fmt: skip
+    name = entry.name
+    array = inputs[name] if name in inputs else next(iter(inputs.values()))
+    return np.asarray(array).astype(kinds.get(entry.type, array.dtype))
+
+
+def _renamed(found: dict[str, np.ndarray], graph: Graph) -> dict[str, np.ndarray]:
+    """onnxruntime's outputs under the graph's names: by name, or else by position."""
+    if set(found) == set(graph.outputs):
+        return found
+    return dict(zip(graph.outputs, found.values()))
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How near one output is to float32: over the elements that are finite in both."""
+
+    name: str
+    shape: tuple[int, ...]
+    largest: float
+    mean: float
+    relative: float
+    cosine: float
+    nonfinite: int
+    identical: bool
+
+
+def agreement(name: str, got: np.ndarray, expected: np.ndarray) -> Agreement:
+    """``largest`` and ``mean`` absolute error, ``relative`` root-mean-square error, ``cosine``, infinities made."""
+    if got.shape != expected.shape:
+        raise UsageError(f"output {name!r} has shape {got.shape}, the other one {expected.shape}")
+    a, b = got.astype(np.float64), expected.astype(np.float64)
+    both = np.isfinite(a) & np.isfinite(b)
+    nonfinite = int(np.count_nonzero(~np.isfinite(a) & np.isfinite(b)))
+    same = bool(np.array_equal(got, expected, equal_nan=got.dtype.kind == "f"))
+    a, b = a[both], b[both]
+    if not a.size:
+        return Agreement(name, got.shape, 0.0, 0.0, 0.0, 1.0, nonfinite, same)
+    off = np.abs(a - b)
+    size = float(np.sqrt(np.mean(b * b)))
+    rms = float(np.sqrt(np.mean(off**2)))
+    norm = float(np.linalg.norm(a) * np.linalg.norm(b))
+    cosine = float(a @ b / norm) if norm else float(rms == 0)
+    relative = rms / size if size else (0.0 if rms == 0 else float("inf"))
+    return Agreement(name, got.shape, float(off.max()), float(off.mean()), relative, cosine, nonfinite, same)
