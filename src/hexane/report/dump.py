@@ -25,9 +25,7 @@ def dump(graph: Graph, program: Program, folder: Path) -> None:
             count += 1
             (folder / f"{count:02d}-{name}.mil").write_text(mil_of(so_far)[0])
 
-    run = getattr(passes, "run", None)
-    if run is not None:
-        run(graph, on_pass=on_pass)
+    passes.run(graph, on_pass=on_pass)
     (folder / "tasks.txt").write_text(task_table(program))
     (folder / "memory.txt").write_text(memory_table(program))
 

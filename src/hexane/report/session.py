@@ -185,8 +185,7 @@ def parts_of(done: Session) -> list[tuple[str, Graph]]:
         return [(kind, graph) for kind, graph in parts if graph is not None]
     from hexane import passes
 
-    prepare = getattr(passes, "run", None)
-    return [("engine", prepare(done.graph) if prepare else done.graph)]
+    return [("engine", passes.run(done.graph))]
 
 
 def _examine(done: Session) -> None:

@@ -1,0 +1,85 @@
+"""Losses of sums and the errors of layers, against exact counts and plain NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hexane
+from hexane.arithmetic.counters import product_losses
+from hexane.graph import GraphBuilder
+from hexane.numerics.insight import every_value, examine
+from hexane.numerics.losses import by_term, dropped_share, sum_losses
+from report.networks import small
+
+
+def _parts(program):
+    return [(segment.kind, segment.source or segment.graph) for segment in program.segments]
+
+
+def _conv(weight: np.ndarray, extent: int = 6, groups: int = 1):
+    b = GraphBuilder()
+    x = b.input("x", (1, weight.shape[1] * groups, extent, extent), "fp16")
+    b.output(b.conv(x=x, weight=weight, strides=(1, 1), pad_type="valid", dilations=(1, 1), groups=groups, name="y"))
+    return b.graph
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**32), st.sampled_from([1, 2]), st.integers(-9, 0), st.integers(-9, 0))
+def test_dropped_products_of_a_1x1_convolution_are_counted_exactly(seed, groups, low_x, low_w) -> None:
+    rng = np.random.default_rng(seed)
+    x = (rng.standard_normal((1, 4, 6, 6)) * 2.0**low_x).astype(np.float16)
+    w = (rng.standard_normal((6, 4 // groups, 1, 1)) * 2.0**low_w).astype(np.float16)
+    (op,) = _conv(w, groups=groups).ops
+    _, dropped = product_losses(x, w, groups=groups)
+    pairs = sum(
+        np.count_nonzero(x[:, g * (4 // groups) + c]) * np.count_nonzero(w[g * 6 // groups : (g + 1) * 6 // groups, c])
+        for g in range(groups)
+        for c in range(4 // groups)
+    )
+    assert dropped_share(*by_term(op, x, w)) == (dropped / pairs if pairs else 0.0)
+
+
+def test_headroom_and_scale_of_a_layer_that_overflows() -> None:
+    w = np.full((1, 4, 1, 1), 128, np.float16)
+    (op,) = _conv(w).ops
+    x = np.full((1, 4, 6, 6), 128, np.float16)
+    losses = sum_losses(op, x, w)
+    assert losses.headroom_bits == losses.worst_bits == -1.0
+    assert losses.scale_bits == -2
+    assert sum_losses(op, x / np.float16(1024), w).scale_bits == 0
+
+
+def test_a_layer_of_tiny_weights_is_to_be_scaled_up() -> None:
+    rng = np.random.default_rng(0)
+    w = (rng.standard_normal((8, 8, 1, 1)) * 2.0**-10).astype(np.float16)
+    (op,) = _conv(w).ops
+    x = (rng.standard_normal((1, 8, 6, 6)) * 2.0**-6).astype(np.float16)
+    losses = sum_losses(op, x, w)
+    assert losses.dropped > 0.3 and losses.scale_bits > 6
+
+
+def test_layers_of_a_network() -> None:
+    graph = small()
+    program = hexane.compile(graph)
+    inputs = {"x": np.random.default_rng(0).standard_normal((1, 16, 8, 8)).astype(np.float16)}
+    insight = examine(_parts(program), inputs, every_value(graph, inputs))
+    assert [layer.name for layer in insight.layers] == ["r", "s", "out"]
+    assert [layer.op for layer in insight.layers] == ["conv+relu", "sigmoid", "add"]
+    last = program.run(inputs)["out"].astype(np.float32)
+    wanted = graph.evaluate(inputs)["out"].astype(np.float32)
+    assert np.isclose(insight.layers[-1].largest, np.max(np.abs(last - wanted)), atol=1e-3)
+    assert insight.first_wrong is None
+    assert insight.layers[0].dropped is not None and insight.layers[1].table_ends is not None
+
+
+def test_the_first_layer_that_goes_wrong_is_found() -> None:
+    w = np.full((4, 4, 1, 1), 100, np.float16)
+    graph = _conv(w)
+    program = hexane.compile(graph)
+    inputs = {"x": np.full((1, 4, 6, 6), 100, np.float16)}
+    insight = examine(_parts(program), inputs, every_value(graph, inputs))
+    assert insight.first_wrong is not None and insight.first_wrong.name == "y"
+    assert insight.first_wrong.nonfinite == 4 * 36
+    assert insight.scaling["y"] < 0
