@@ -17,6 +17,7 @@ from hexane.graph.types import TensorType
 PAD_TYPES = ("valid", "same", "same_lower", "custom")
 _SCRATCH_BYTES = 32 << 20
 _CACHE_BYTES = 256 << 10
+_ROW_LIMIT_BYTES = 4 << 30
 
 
 def window_pads(
@@ -176,6 +177,8 @@ def _dense(x: np.ndarray, weight: np.ndarray, steps: Any, spread: Any, out: Sequ
         )
         return result.reshape(batch, cout, *out)
     per_row = channels * taps * prod(out[1:]) * x.itemsize
+    if per_row > _ROW_LIMIT_BYTES:
+        raise GraphError(f"the windows of one output row take {per_row} bytes", hint="cut the image into tiles")
     rows = max(1, min(out[0], _SCRATCH_BYTES // max(per_row, 1)))
     for image, start in product(range(batch), range(0, out[0], rows)):
         count = min(rows, out[0] - start)
