@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hexane import arithmetic
-from hexane.arithmetic import formats, multiply
+from hexane.arithmetic import formats, multiply, reduction
 from hexane.arithmetic.fast import convolution as fast_convolution
 from hexane.arithmetic.fast import mac as fast_mac
 from hexane.arithmetic.fast import rounding
@@ -159,6 +159,19 @@ def test_elementwise(op):
         (a[:, ::2], b[:, 1::2]),
     ):
         assert same(arithmetic.elementwise(op, left, right), arithmetic.elementwise(op, left, right, exact=True))
+
+
+@pytest.mark.parametrize("mode", ["sum", "max"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_reductions(kind, mode):
+    rng = np.random.default_rng(4)
+    for length in (1, 3, 4, 37, 256):
+        x = halves(rng, (5, length, 9), kind)
+        options = {"axes": 1, "mode": mode, "scale": 1 / length, "epsilon": 1e-3, "nonlinear": "reciprocal"}
+        assert same(reduction.reduce(x, **options), reduction.reduce(x, exact=True, **options))
+        assert same(reduction.reduce(x, (1, 2), mode), reduction.reduce(x, (1, 2), mode, exact=True))
+    squares = reduction.reduce(x, 1, op="sumsq", other=-x[:, :1])
+    assert same(squares, reduction.reduce(x, 1, op="sumsq", other=-x[:, :1], exact=True))
 
 
 def test_rounding_half_away():

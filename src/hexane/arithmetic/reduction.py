@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hexane.arithmetic.formats import planar_value, round_half_away
+from hexane.arithmetic.elementwise import elementwise
+from hexane.arithmetic.formats import halfwords, planar_value, round_half_away
 from hexane.arithmetic.hypotheses import chosen
-from hexane.arithmetic.planar import elementwise_plain
 from hexane.errors import UsageError
 
 CUT_BITS = 12
@@ -57,6 +57,7 @@ def reduce(
     nonlinear: str | None = None,
     relu: bool = False,
     keepdims: bool = False,
+    exact: bool = False,
 ) -> np.ndarray:
     """One reduction task (kinds 5 and 6): fp16 in, fp16 out (spec/engine-h13 §8.3, §8.5).
 
@@ -68,6 +69,7 @@ def reduce(
     scale : FinalScale, a float32; 1/N makes a mean.
     epsilon : fp16, added after FinalScale.
     nonlinear : None, "reciprocal" or "rsqrt" of the result.
+    exact : the plain statement instead of the fast kernel; same bits.
 
     Exact for "max"; hypotheses ``reduction-sum`` and ``reduction-finish`` for the rest.
     """
@@ -77,8 +79,8 @@ def reduce(
         raise UsageError(f"no such function behind a reduction: {nonlinear!r}", hint="use 'reciprocal' or 'rsqrt'")
     source = np.asarray(x)
     if op is not None:
-        source = elementwise_plain(op, source, np.float16(0) if other is None else other)
-    value = planar_value(source)
+        source = elementwise(op, source, np.float16(0) if other is None else other, exact)
+    value = halfwords(source)
     chosen_axes = (axes,) if isinstance(axes, int) else tuple(axes)
     try:
         rows = np.moveaxis(value, chosen_axes, range(value.ndim - len(chosen_axes), value.ndim))
@@ -88,7 +90,12 @@ def reduce(
     rows = rows.reshape(*kept, -1)
     if rows.shape[-1] == 0:
         raise UsageError("an empty extent cannot be reduced", where="x")
-    result = rows.max(-1) if mode == "max" else _sum(rows)
+    if exact or (mode == "sum" and chosen("reduction-sum") != "groups-of-four"):
+        result = planar_value(rows).max(-1) if mode == "max" else _sum(planar_value(rows))
+    else:
+        from hexane.arithmetic.fast.reduction import reduce_rows
+
+        result = reduce_rows(rows.reshape(-1, rows.shape[-1]), mode).reshape(kept)
     if chosen("reduction-finish") == "every-step":
         result = round_half_away(result).astype(np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):

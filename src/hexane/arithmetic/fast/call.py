@@ -91,3 +91,9 @@ def bits_float(typing, value):
 def double_bits(typing, value):
     """The int64 bit pattern of a float64."""
     return _bitcast(types.float64, types.int64, ir.IntType(64))
+
+
+@intrinsic
+def bits_double(typing, value):
+    """The float64 of an int64 bit pattern."""
+    return _bitcast(types.int64, types.float64, ir.DoubleType())
