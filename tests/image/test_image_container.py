@@ -220,7 +220,7 @@ def test_surfaces_in_any_form() -> None:
     assert as_surface({"name": "x", "role": "input", "shape": [1, 2, 3, 4]}) == wanted
     assert as_surface(SimpleNamespace(name="x", role="input", shape=(1, 2, 3, 4), dtype=np.float16)) == wanted
     assert as_surface({"name": "x", "role": "input", "shape": (1, 2, 3, 4), "dtype": np.dtype("bool")}).dtype == "uint8"
-    with pytest.raises(UsageError, match="not a surface"):
+    with pytest.raises(UsageError, match="a surface without role, shape"):
         as_surface({"name": "x"})
     with pytest.raises(UsageError, match="element type"):
         as_surface({"name": "x", "role": "input", "shape": (1, 1, 1, 1), "dtype": object()})
@@ -253,3 +253,33 @@ def test_kernels_of_equal_name_stay_apart() -> None:
     again = hexane.open_image(made.to_bytes())
     assert again.ident.kernel_names == (same, same, other)
     assert follows_the_rule(again)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tasks": None}, "list of tasks"),
+        ({"tasks": ["task"]}, "a str among the tasks"),
+        ({"const": None}, "constants are bytes"),
+        ({"const": 5}, "constants are bytes"),
+        ({"scratch_bytes": 1.5}, "scratch_bytes is an integer"),
+        ({"surfaces": None}, "list of surfaces"),
+        ({"surfaces": [{"name": "x", "role": "input", "shape": "1234"}]}, "the shape is '1234'"),
+        ({"surfaces": [{"name": "x", "role": "input", "shape": (1, 1, 1, 8.5)}]}, "integers are needed"),
+        ({"surfaces": [{"name": "x", "role": "input", "shape": (1, 1, 1, 8), "channel": "5"}]}, "the channel is"),
+        ({"surfaces": [{"name": 5, "role": "input", "shape": (1, 1, 1, 8)}]}, "the name is 5"),
+        ({"surfaces": [{"name": "x", "role": "input", "shape": (1, 1, 1, 8), "stride": 2}]}, "a surface with stride"),
+    ],
+)
+def test_what_no_program_can_be_built_from(change, message) -> None:
+    from hexane.isa import Task, link
+
+    parts = {"tasks": link([Task("h13")]), "const": b"", "surfaces": [], "scratch_bytes": 0} | change
+    with pytest.raises(UsageError, match=message):
+        hexane.build_image(**parts, generation="h13")
+
+
+@pytest.mark.parametrize("source", [None, 5, [1, 2], "a\0b"])
+def test_what_no_program_can_be_opened_from(source) -> None:
+    with pytest.raises(UsageError):
+        hexane.open_image(source)

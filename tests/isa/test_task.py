@@ -195,7 +195,7 @@ def test_streams_that_cannot_be():
     with pytest.raises(UsageError, match=r"task\[0\]: a bytes among the tasks"):
         encode_stream([b""], "h13")
     assert decode_stream(bytearray(encode_stream([task], "h13")), "h13") == [task]
-    with pytest.raises(UsageError, match=r"task\[1\]: a task of h14 in a stream of h13"):
+    with pytest.raises(UsageError, match=r"task\[1\]: a task of h14 among tasks of h13"):
         encode_stream([task, Task("h14")], "h13")
     with pytest.raises(UsageError, match="among tasks of h13"):
         link([task, Task("h14")])
@@ -233,3 +233,29 @@ def test_every_kind_of_task_has_a_headline(generation):
             task.set("PE.Cfg.SecSrc", kind % 4)
             assert repr(task).startswith(f"<Task {generation} #0 {'NE' if unit else 'PE'} ")
             assert assemble(disassemble([task])).tasks == [task]
+
+
+@pytest.mark.parametrize("tasks", [None, 5, Task("h13"), ["task"], [Task("h13"), Task("h14")]])
+def test_what_is_no_list_of_tasks(tasks):
+    with pytest.raises(UsageError):
+        encode_stream(tasks, "h13")
+    with pytest.raises(UsageError):
+        link(tasks)
+
+
+@pytest.mark.parametrize("words", ["words", [0] * 9 + [1 << 32], [0.5] * 10, None])
+def test_what_are_no_words(words):
+    with pytest.raises(UsageError):
+        task_from_words(words, "h13")
+
+
+def test_views_of_words_in_a_row_are_sequences():
+    task = Task("h13")
+    task.Header[8].RBase0 = 5
+    assert [int(word) for word in task.Header] == task.words()
+    assert len(list(task.KernelDMASrc.CoeffBfrSize)) == 16
+    for index in (16, -1, "0"):
+        with pytest.raises(FieldError):
+            _ = task.KernelDMASrc.CoeffBfrSize[index]
+    with pytest.raises(FieldError, match=r"x\.\.\."):
+        task.get("x" * 100_000)

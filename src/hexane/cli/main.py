@@ -58,6 +58,9 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(0)
+    except OSError as error:  # of standard output: every file that a command names is a HexaneError's business
+        print(f"hexane: cannot write the output ({error.strerror or error})", file=sys.stderr)
+        sys.exit(2)
     except KeyboardInterrupt:
         print("hexane: interrupted", file=sys.stderr)
         sys.exit(130)

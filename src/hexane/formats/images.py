@@ -55,12 +55,13 @@ def _read(path: Path) -> bytes:
         raise UsageError(f"cannot read the file ({reason})", where=str(path)) from None
 
 
-def save_image(image: Image, path: Path) -> None:
+def save_image(image: Image, path: str | os.PathLike[str]) -> None:
     """Write a program, ``.anec`` as a package and any other name as a container; whole or not at all."""
     from hexane.formats.anec import to_anec
     from hexane.formats.hwx import to_hwx
 
-    write_whole(path, (to_anec if path.suffix.lower() == ".anec" else to_hwx)(image).rebuild())
+    package = isinstance(path, str | os.PathLike) and Path(path).suffix.lower() == ".anec"
+    write_whole(path, (to_anec if package else to_hwx)(image).rebuild())
 
 
 def _image(data: bytes, lenient: bool) -> Image:

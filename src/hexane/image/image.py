@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from hexane.errors import FormatError, UnsupportedError, UsageError
@@ -30,7 +30,7 @@ from hexane.image.placement import FIRST_SURFACE_CHANNEL, in_name_order, numbere
 from hexane.image.rebuild import buildable_dialect, current_parts, with_contents
 from hexane.image.selectors import renumbered, surfaces_as_used
 from hexane.image.surface import Surface, as_surface
-from hexane.isa import GENERATIONS, Task, decode_stream, encode_stream
+from hexane.isa import GENERATIONS, Task, decode_stream, encode_stream, task_list
 
 
 class Image:
@@ -251,7 +251,7 @@ class Image:
         old = self.surface(name)
         if ({"shape", "dtype"} & changes.keys()) and "strides" not in changes:
             changes["strides"] = None
-        new = replace(old, **changes)
+        new = as_surface({item.name: getattr(old, item.name) for item in fields(old)} | changes)
         surfaces = [new if s is old else s for s in self._surfaces]
         if not numbered_by_name(self._surfaces, self.dialect) or "channel" in changes:
             return self.replace(surfaces=surfaces)
@@ -263,7 +263,7 @@ class Image:
         """Write the program to a file, whole or not at all: ``.anec`` as a package, any other name as a container."""
         from hexane.formats.images import save_image
 
-        save_image(self, Path(path))
+        save_image(self, path)
 
     def __repr__(self) -> str:
         count = self.task_count
@@ -303,12 +303,18 @@ def build_image(
     UsageError : values that no program can hold.
     UnsupportedError : a generation whose container hexane does not write.
     """
+    if not isinstance(surfaces, Iterable):
+        raise UsageError(f"a list of surfaces is needed, not a {type(surfaces).__name__}")
+    try:
+        section, scratch = memoryview(const).tobytes(), operator.index(scratch_bytes)
+    except TypeError as error:
+        raise UsageError(f"constants are bytes and scratch_bytes is an integer ({error})") from None
     parts = lay_out(
-        list(tasks),
-        const,
+        task_list(tasks),
+        section,
         [as_surface(surface) for surface in surfaces],
         generation,
-        scratch_bytes,
+        scratch,
         dialect_named(dialect),
         ident or Ident(),
         procedure,

@@ -68,7 +68,7 @@ def lay_out(
     if not procedure or "\0" in procedure:
         raise UsageError(f"procedure name {procedure!r}")
     text = encode_stream(tasks, generation)
-    const = bytes(const) or EMPTY_CONST
+    const = const or EMPTY_CONST
     kernels = kernels_of(tasks)
     places = place(surfaces, len(text), len(const), scratch_bytes, dialect)
     relocated = _relocated_words(tasks, generation, kernels)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -84,6 +85,13 @@ def _name_of(dtype: Any, where: str) -> str:
     return _ALIASES.get(name, name)
 
 
+def _integers(values: Any, what: str, where: str) -> tuple[int, ...]:
+    try:
+        return tuple(operator.index(value) for value in values)
+    except TypeError:
+        raise UsageError(f"the {what} is {values!r}", where=where, hint="integers are needed") from None
+
+
 @dataclass(frozen=True)
 class Surface:
     """One tensor in DRAM.
@@ -112,12 +120,16 @@ class Surface:
         if self.role not in ROLES:
             raise UsageError(f"the role is {self.role!r}", where=where, hint="it is 'input' or 'output'")
         dtype = _ALIASES.get(self.dtype, self.dtype) if isinstance(self.dtype, str) else _name_of(self.dtype, where)
-        shape = tuple(int(v) for v in self.shape)
+        if not isinstance(self.name, str):
+            raise UsageError(f"the name is {self.name!r}", where=where, hint="a name is text")
+        shape = _integers(self.shape, "shape", where)
         if len(shape) != 4 or min(shape) < 1:
             raise UsageError(f"the shape is {shape}", where=where, hint="four sizes N, C, H, W of 1 or more")
-        strides = plain_strides(shape, dtype) if self.strides is None else tuple(int(v) for v in self.strides)
+        strides = plain_strides(shape, dtype) if self.strides is None else _integers(self.strides, "strides", where)
         if len(strides) != 4 or min(strides) < 0:
             raise UsageError(f"the strides are {strides}", where=where, hint="four byte counts for n, c, h, w")
+        if self.channel is not None:
+            object.__setattr__(self, "channel", _integers((self.channel,), "channel", where)[0])
         object.__setattr__(self, "dtype", dtype)
         object.__setattr__(self, "shape", shape)
         object.__setattr__(self, "strides", strides)
@@ -167,8 +179,10 @@ def as_surface(value: Surface | Mapping[str, Any] | Any) -> Surface:
     if isinstance(value, Surface):
         return value
     names = [item.name for item in fields(Surface)]
-    try:
-        given = value if isinstance(value, Mapping) else {n: getattr(value, n) for n in names if hasattr(value, n)}
-        return Surface(**given)
-    except TypeError as error:
-        raise UsageError(f"not a surface: {error}", hint="give name, role, shape, dtype, strides, channel") from None
+    given = value if isinstance(value, Mapping) else {n: getattr(value, n) for n in names if hasattr(value, n)}
+    missing = [name for name in ("name", "role", "shape") if name not in given]
+    unknown = [str(name) for name in given if name not in names]
+    if missing or unknown:
+        problem = f"without {', '.join(missing)}" if missing else f"with {', '.join(unknown)}"
+        raise UsageError(f"a surface {problem}", hint="give name, role, shape, dtype, strides, channel")
+    return Surface(**given)

@@ -6,7 +6,7 @@
 from hexane.isa.generations import GENERATIONS, table_of
 from hexane.isa.program import cut, link
 from hexane.isa.schema import FieldError
-from hexane.isa.stream import decode_stream, encode_stream, next_offset, place, task_from_words
+from hexane.isa.stream import decode_stream, encode_stream, next_offset, place, task_from_words, task_list
 from hexane.isa.task import Place, Task
 
 __all__ = [
@@ -22,4 +22,5 @@ __all__ = [
     "place",
     "table_of",
     "task_from_words",
+    "task_list",
 ]

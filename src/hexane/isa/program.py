@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from hexane.errors import UsageError
 from hexane.isa.generations import family_of
-from hexane.isa.stream import next_offset
+from hexane.isa.stream import next_offset, task_list
 from hexane.isa.task import Place, Task
 
 
@@ -23,14 +23,11 @@ def link(*programs: Iterable[Task]) -> list[Task]:
 
     Raises UsageError for tasks of several generations and for tasks that no stream can hold.
     """
-    parts = [list(program) for program in programs]
-    tasks = [task.copy() for part in parts for task in part]
+    parts = [task_list(program) for program in programs]
+    tasks = task_list(task.copy() for part in parts for task in part)
     if not tasks:
         return []
     generation = tasks[0].generation
-    for i, task in enumerate(tasks):
-        if task.generation != generation:
-            raise UsageError(f"a task of {task.generation} among tasks of {generation}", where=f"task[{i}]")
     _number(parts, tasks)
     family = family_of(generation)
     if family.packed:

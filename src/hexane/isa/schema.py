@@ -235,6 +235,8 @@ def unknown_register(address: int) -> Register:
     return Register(address, f"Unk{address:x}*", evidence=UNKNOWN)
 
 
+LONGEST_NAME = 80  # characters of a wrong name that a message repeats
+
 OUTSIDE = "Outside"  # the name under which registers outside every block appear
 
 
@@ -296,6 +298,8 @@ class Table:
 
         Raises FieldError, with the nearest names, where there is no such register or field.
         """
+        if not isinstance(name, str):
+            raise FieldError(f"a register or field has a dotted name, not {name!r}")
         found = self._handles.get(name)
         if found is None:
             found = self._handles[name] = self._resolve(name)
@@ -330,14 +334,15 @@ class Table:
                 index = int(inside.group(3) or 0)
                 if (inside.group(3) is None) == (register.count == 0) and index < register.words:
                     return register.address + 4 * index, register, inside.group(4) or ""
-        raise FieldError(f"{self.generation} has no register or field {name}", hint=self._suggest(name))
+        shown = name if len(name) <= LONGEST_NAME else name[:LONGEST_NAME] + "..."
+        raise FieldError(f"{self.generation} has no register or field {shown!r}", hint=self._suggest(name))
 
     def _suggest(self, name: str) -> str:
         from difflib import get_close_matches
 
         registers = [known for known, _ in self.by_key.values()]
         dotted = [*registers, *(f"{known}.{row.name}" for known, r in self.by_key.values() for row in r.fields)]
-        near = get_close_matches(name, dotted, 3, 0.5)
+        near = get_close_matches(name[:LONGEST_NAME], dotted, 3, 0.5)
         return f"did you mean {' or '.join(near)}?" if near else "the blocks are Header, " + ", ".join(self.by_name)
 
     def unknown_fields(self) -> Iterator[str]:

@@ -60,12 +60,7 @@ def encode_stream(tasks: Iterable[Task], generation: str) -> bytes:
         task stands.
     """
     family = family_of(generation)
-    listed = list(tasks)
-    for i, task in enumerate(listed):
-        if not isinstance(task, Task):
-            raise UsageError(f"a {type(task).__name__} among the tasks", where=f"task[{i}]")
-        if task.generation != family.generation:
-            raise UsageError(f"a task of {task.generation} in a stream of {family.generation}", where=f"task[{i}]")
+    listed = task_list(tasks, family.generation)
     if not listed:
         return b""
     offsets = place(listed, family.generation)
@@ -78,6 +73,20 @@ def encode_stream(tasks: Iterable[Task], generation: str) -> bytes:
     for at, task in zip(offsets, listed):
         result[at : at + task.size] = task.to_bytes()
     return bytes(result)
+
+
+def task_list(tasks: Iterable[Task], generation: str | None = None) -> list[Task]:
+    """The tasks as a list, all of one generation: the one given, or that of the first. Raises UsageError."""
+    if isinstance(tasks, Task) or not isinstance(tasks, Iterable):
+        raise UsageError(f"a list of tasks is needed, not a {type(tasks).__name__}")
+    listed = list(tasks)
+    for i, task in enumerate(listed):
+        if not isinstance(task, Task):
+            raise UsageError(f"a {type(task).__name__} among the tasks", where=f"task[{i}]")
+        generation = generation or task.generation
+        if task.generation != generation:
+            raise UsageError(f"a task of {task.generation} among tasks of {generation}", where=f"task[{i}]")
+    return listed
 
 
 def place(tasks: Sequence[Task], generation: str) -> list[int]:
@@ -117,7 +126,10 @@ def next_offset(end: int, size: int, generation: str) -> int:
 def task_from_words(words: Sequence[int], generation: str) -> Task:
     """One task from its words alone (header first), which must be used up by its records. Raises FormatError."""
     family = family_of(generation)
-    view = memoryview(struct.pack(f"<{len(words)}I", *words)).cast("I")
+    try:
+        view = memoryview(struct.pack(f"<{len(words)}I", *words)).cast("I")
+    except (struct.error, TypeError) as error:
+        raise UsageError(f"words are integers of 32 bits ({error})") from None
     if len(view) < family.header_words:
         raise FormatError(f"a task of {len(view)} words; its header has {family.header_words}", offset=0)
     layout = _layout(family, view, 0, len(view), Layouts(), False)

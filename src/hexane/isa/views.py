@@ -5,8 +5,9 @@ Views hold no values: each read and write goes to the task by name.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from hexane.isa.schema import OUTSIDE, Block, FieldError, Register
 
@@ -55,7 +56,7 @@ class ArrayView:
         self._task, self._name, self._register = task, name, register
 
     def _element(self, index: int) -> str:
-        if not 0 <= index < self._register.words:
+        if not isinstance(index, SupportsIndex) or not 0 <= operator.index(index) < self._register.words:
             raise FieldError(f"{self._name}[{index}]: the array has {self._register.words} elements")
         return f"{self._name}[{index}]"
 
@@ -79,6 +80,9 @@ class HeaderView:
 
     def __init__(self, task: Task) -> None:
         self._task = task
+
+    def __iter__(self) -> Iterator[RegisterView]:
+        return (self[i] for i in range(len(self)))
 
     def __getitem__(self, index: int) -> RegisterView:
         self._task.handle(f"Header[{index}]")
