@@ -134,16 +134,16 @@ def test_broken_packages(data, tmp_path):
         hexane.load_program(path)
 
 
-@pytest.mark.parametrize(
-    ("shape", "dtype"), [((1, 2, 3, 4, 5, 6), "fp16"), ((1, 20_000), "fp16"), ((4, 4), "int32"), ((4, 4), "fp32")]
-)
+@pytest.mark.parametrize(("shape", "dtype"), [((1, 20_000), "fp16"), ((4, 4), "int32"), ((1, 2, 3, 4, 5, 6), "fp16")])
 def test_what_the_engine_cannot_hold_is_on_the_host(shape, dtype):
     builder = GraphBuilder()
     x = builder.input("x", shape, dtype)
     builder.output(builder.add(x=x, y=x, name="y"))
     program = hexane.compile(builder.graph)
-    assert [s.kind for s in program.segments] == ["host"]
-    assert program.segments[0].reason
+    host = [s for s in program.segments if s.kind == "host"]
+    assert host and all(s.reason for s in host)
+    values = np.arange(np.prod(shape)).reshape(shape) % 7
+    np.testing.assert_array_equal(program.run({"x": values})["y"], 2 * values)
 
 
 def test_many_inputs_are_cut_into_programs():

@@ -299,7 +299,7 @@ def layer_norm(op: Op, arrays: Arrays) -> np.ndarray:
         raise UnsupportedError("a layer norm over the batch, or over axes of length 1")
     if letters >= whole:
         order = tuple(a for a in (2, 1, 3) if view.shape[a] > 1 and "nchw"[a] in letters)
-    elif letters in (frozenset("w"), frozenset("c"), frozenset("hw")):
+    elif letters in (frozenset("w"), frozenset("c"), frozenset("h"), frozenset("hw")):
         order = tuple("nchw".index(a) for a in "chw" if a in letters)
     else:
         raise UnsupportedError(f"a layer norm over {', '.join(sorted(letters))}")

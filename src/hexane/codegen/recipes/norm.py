@@ -117,24 +117,28 @@ def normalise(made: Fragment, x: Tensor, y: Tensor, axes: frozenset[str], epsilo
     elif axes == frozenset("w"):
         flat = replace(as_rows(x), m=x.c)
         rows_as_channels(made, flat, replace(as_rows(y), m=x.c), epsilon)
-    elif axes == frozenset("hw"):
+    elif axes == frozenset("hw") or (axes == frozenset("h") and x.w == 1):
         _planes(made, x, y, epsilon)
     elif axes == frozenset("c"):
-        _turned_channels(made, x, y, epsilon)
+        _turned(made, x, y, epsilon, (0, 2, 3, 1))
+    elif axes == frozenset("h"):
+        _turned(made, x, y, epsilon, (0, 1, 3, 2))
     else:
         raise UnsupportedError(f"a layer norm over {', '.join(sorted(axes))} of a map of {x.c} x {x.h} x {x.w}")
 
 
-def _turned_channels(made: Fragment, x: Tensor, y: Tensor, epsilon: int) -> None:
-    """Over the channels of a map: turned so that channels run along W, normalised row by row, turned back."""
+def _turned(made: Fragment, x: Tensor, y: Tensor, epsilon: int, order: tuple[int, ...]) -> None:
+    """Over C or H of a map: turned so that the axis runs along W, normalised row by row, turned back."""
     start = len(made.plans)
-    middle = [Tensor(Buffer("", Space.SCRATCH), 1, x.h, x.w, x.c) for _ in range(2)]
+    shape = [x.shape[axis] for axis in order]
+    middle = [Tensor(Buffer("", Space.SCRATCH), shape[0], shape[1], shape[2], shape[3]) for _ in range(2)]
     middle = [replace(t, buffer=made.workspace(t.bytes)) for t in middle]
-    permute(made, Walk.of(x), (0, 2, 3, 1), Walk.of(middle[0]))
+    permute(made, Walk.of(x), order, Walk.of(middle[0]))
     rows_as_channels(made, as_rows(middle[0]), as_rows(middle[1]), epsilon)
-    permute(made, Walk.of(middle[1]), (0, 3, 1, 2), Walk.of(y))
+    back = tuple(order.index(axis) for axis in range(4))
+    permute(made, Walk.of(middle[1]), back, Walk.of(y))
     for plan in made.plans[start:]:
-        plan.evidence, plan.note = Evidence.INFERRED, "layer norm over channels through scratch"
+        plan.evidence, plan.note = Evidence.INFERRED, "layer norm over another axis than W, through scratch"
 
 
 def _planes(made: Fragment, x: Tensor, y: Tensor, epsilon: int) -> None:

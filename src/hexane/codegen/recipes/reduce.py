@@ -105,6 +105,8 @@ def reduce_to(made: Fragment, op: Op, context: Context, kind: Reduction, x: Tens
     axes = frozenset(a for a in axes if getattr(x, a) > 1)
     if "n" in axes:
         raise UnsupportedError("a reduction over the batch")
+    if view.buffer != result.buffer and out is None and _flat(made, x, result, kind, axes):
+        return
     if axes:
         _LOWER[axes](made, x, view, kind) if axes in _LOWER else _in_steps(made, x, view, kind, axes)
     elif kind.square:
@@ -113,6 +115,24 @@ def reduce_to(made: Fragment, op: Op, context: Context, kind: Reduction, x: Tens
         made.add(unary.ne_stream(unary.copy_of(x), x, view))
     if view.buffer != result.buffer and out is None:
         relayout(made, view, result)
+
+
+def _flat(made: Fragment, x: Tensor, result: Tensor, kind: Reduction, axes: frozenset[str]) -> bool:
+    """Over H and W with a flat result [1, C]: one PE task with turned output (§13). False where that does not fit."""
+    if axes != frozenset("hw") or x.n > 1 or result.shape != (1, 1, 1, x.c):
+        return False
+    if x.h * x.c * l2.pe_window(x.w, pe_patch(x.w, x.h, operands=1)[0]) > L2_BYTES - 0x8000:
+        return False
+    plan = Plan("PE", w=x.w, h=x.h, c=x.c, kind=5, pe=kind.word, l2_config=kind.config, transpose_out=True)
+    plan.final = kind.factor(x.h * x.w)
+    line = result.row
+    plan.src, plan.dst = x.dma(), Dma(result.buffer, result.offset, line, line, line, line)
+    end = tasks.pe_source(plan, 0)
+    vector = up(2 * x.c, 16)
+    plan.result = Region(end, vector, vector, vector, vector)
+    plan.result_config = l2.KEPT | tasks.result_alias(plan)
+    made.add(plan)
+    return True
 
 
 def reduce_axis(made: Fragment, x: Tensor, out: Tensor, kind: Reduction, axis: str) -> None:

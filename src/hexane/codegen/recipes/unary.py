@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hexane.codegen import tasks
+from hexane.codegen import l2, tasks
 from hexane.codegen.fragment import Fragment, Tensor, table_kernel
-from hexane.codegen.plan import Plan
+from hexane.codegen.geometry import L2_BYTES, pe_patch
+from hexane.codegen.plan import Plan, Region
 from hexane.codegen.recipes.registry import Context, fp16_bits, need_fp16, recipe
 from hexane.codegen.tables import lookup_table
 from hexane.codegen.tasks import MAC_SUM, RELU, TABLE
@@ -106,10 +107,28 @@ def gelu_table(op: Op) -> str:
 
 
 def _log(made: Fragment, plan: Plan, x: Tensor, y: Tensor) -> Fragment:
-    """log2 into scratch, then times ln 2."""
+    """log2, then times ln 2: the map between them stays in L2 where it fits, else it goes through scratch."""
+    scale = Plan("PE", w=x.w, h=x.h, c=x.c, groups=x.n, kind=2, scale=LN_2)
+    channel = l2.channel_stride(x.w)
+    block = x.c * channel
+    row = block + (l2.pe_pad(block, channel) if x.h > 1 else 0)
+    size = x.h * row
+    if x.n == 1 and 2 * size + x.h * 0x50 + 0x8000 <= L2_BYTES:
+        plan.src = x.dma()
+        tasks.choose_shape(plan)
+        held = Region(0, channel, row, block)
+        end = tasks.ne_source(plan, size)
+        tasks.stays(plan, held)
+        plan.holds = True
+        made.add(plan)
+        scale.dst = y.dma()
+        scale.patch = pe_patch(x.w, x.h, operands=1)
+        tasks.resident(scale, held, l2.ALIAS_NE_RESULT)
+        tasks.streams_out(scale, end, explicit=False, alias=0)
+        made.add(scale)
+        return made
     middle = Tensor(made.workspace(x.bytes), x.n, x.c, x.h, x.w)
     made.add(ne_stream(plan, x, middle))
-    scale = Plan("PE", w=x.w, h=x.h, c=x.c, groups=x.n, kind=2, scale=LN_2)
     made.add(pe_stream(scale, middle, y))
     return made
 
