@@ -54,6 +54,8 @@ def _window(r: Registers) -> Window:
     for name in ("Common.ConvCfg.Kw", "Common.ConvCfg.Kh"):
         if r[name] == 0:
             raise r.error("size 0 hangs the engine", name)
+    if r["Common.ConvCfg.Ox"] == 2 and (r["Common.ConvCfg.Sx"] != 2 or r.flag("NE.MACCfg.KernelMode")):
+        raise r.error("two outputs per step are known for kernels with steps of two only", "Common.ConvCfg.Ox")
     return Window(
         kh=r["Common.ConvCfg.Kh"],
         kw=r["Common.ConvCfg.Kw"],

@@ -176,7 +176,7 @@ _SIZES = {
 _TWO_OPERANDS = (PEKind.BINARY, PEKind.SCALE_SHIFT, PEKind.BINARY_REDUCE)
 
 
-MOST_ELEMENTS = 1 << 29
+MOST_ELEMENTS = 1 << 27
 """Elements of one operand that the emulator holds; strides of 0 could ask for any number."""
 
 
