@@ -82,6 +82,8 @@ def run(test: Any) -> Outcome:
     graph = test.model.graph
     try:
         loaded = load(test.model.SerializeToString())
+        if loaded.problems:
+            return Outcome(test.name, "wrong", loaded.problems[0].message)
         for inputs, outputs in test.data_sets:
             made = loaded.evaluate({value.name: array(given) for value, given in zip(graph.input, inputs)})
             for value, wanted in zip(graph.output, map(array, outputs)):

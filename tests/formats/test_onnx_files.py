@@ -340,3 +340,8 @@ def test_mutated_models_never_crash(count: int) -> None:
         except HexaneError:
             outcomes["refused"] += 1
     assert min(outcomes.values()) > count // 20, outcomes
+
+
+def test_a_stale_shape_is_noted() -> None:
+    graph = load(text("g (float[2, 3] x) => (float[2, 3] y) <float[7, 7] a> { a = Relu(x) y = Exp(a) }"))
+    assert graph.outputs["y"].shape == (2, 3)

@@ -16,6 +16,7 @@ from hexane.formats.onnx.prepare import Shapes, opset_versions, prepare
 from hexane.formats.onnx.registry import MAIN, domain_of, translators
 from hexane.formats.operands import Folder, known, type_of
 from hexane.graph import Graph, GraphBuilder, Value
+from hexane.graph.ir import Problem as Remark
 from hexane.graph.types import TensorType, dtype_name
 
 MAX_NODES = 200_000
@@ -264,12 +265,18 @@ class Importer:
                 self.folder.name_constant(result, name)
 
     def _check_declared(self, c: NodeContext, value: Value, name: str) -> None:
-        """The result must have the type that ONNX's rules give it: a translator that errs must not go unseen."""
+        """The result must have the dtype that ONNX's rules give it; a shape that the file declares otherwise is noted.
+
+        Exported files often carry stale shapes, which no runtime minds.
+        """
         declared = self.declared.get(name)
-        if declared is not None and c.scope.outer is None:
-            made = type_of(value)
-            if made.dtype != declared.dtype or (made.is_static and made.shape != declared.shape):
-                raise GraphError(f"{c.title} gives {made} where the file declares {declared}", where=self.file.where)
+        if declared is None or c.scope.outer is not None:
+            return
+        made = type_of(value)
+        if made.dtype != declared.dtype:
+            raise GraphError(f"{c.title} gives {made} where the file declares {declared}", where=self.file.where)
+        if made.is_static and made.shape != declared.shape:
+            self.builder.graph.problems.append(Remark(f"{c.title} gives {made}, the file declares {declared}"))
 
     def _refuse(self, c: NodeContext, reason: str, scope: Scope) -> None:
         domain = domain_of(c.node.domain)

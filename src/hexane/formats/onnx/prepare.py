@@ -260,12 +260,16 @@ def _fold(model: Any) -> Any:
     A model that it cannot handle is left as it is: what stays open is folded or refused op by op afterwards.
     """
     try:
+        import onnx_ir
         from onnxscript import optimizer
     except ImportError:
         return model
     with _silence():
         try:
-            return optimizer.optimize(model, num_iterations=1, onnx_shape_inference=True)
+            # Folding alone: the rewriting rules of ``optimize`` need not end on a graph that is broken.
+            folded = onnx_ir.serde.deserialize_model(model)
+            optimizer.fold_constants(folded, onnx_shape_inference=True)
+            return onnx_ir.serde.serialize_model(folded)
         except Exception as error:  # its failures come in every type; translation then meets the untouched model
             logging.getLogger(__name__).info("onnxscript did not fold the model: %s", error)
             return model
