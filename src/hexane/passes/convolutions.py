@@ -22,7 +22,7 @@ LARGEST_PAD = 31
 
 def legalise_convolutions(function: Function) -> int:
     """Bring kernels and strides within the task's fields: zeros for dilation, channels for long strides and kernels."""
-    return sum(sweep(function, {"conv": rule}) for rule in (_raise_rank, _strides, _dilation, _swap, _tall, _wide))
+    return sum(sweep(function, {"conv": rule}) for rule in _RULES)
 
 
 def _shape_of(op: Op) -> tuple[tuple[int, ...], tuple[int, ...], list[tuple[int, int]], tuple[int, ...]]:
@@ -69,18 +69,71 @@ def _raise_rank(op: Op, b: GraphBuilder) -> Value | None:
     return b.squeeze(x=made, axes=[2])
 
 
-def _strides(op: Op, b: GraphBuilder) -> Value | None:
-    """A stride beyond 2: pixels of one stride become channels (dense), or every step-th result is kept (depthwise)."""
+def _square_stride(op: Op, b: GraphBuilder) -> Value | None:
+    """The same stride beyond 2 on both axes: the pixels of one stride become channels."""
+    if not _plain(op) or op.arg("groups") != 1:
+        return None
+    steps, spread, pads, out = _shape_of(op)
+    if max(steps) <= LONGEST_STRIDE or steps[0] != steps[1] or op.inputs["weight"].shape[2:] == (1, 1):
+        return None
+    return _stride_to_channels(op, steps[0], spread, pads, out, b)
+
+
+def _swap_stride(op: Op, b: GraphBuilder) -> Value | None:
+    """A stride beyond 2 along rows only: rows and columns change places, since rows fold into channels in one copy."""
+    if not _plain(op) or op.arg("groups") != 1:
+        return None
+    steps = _shape_of(op)[0]
+    if steps[1] <= LONGEST_STRIDE or steps[0] == steps[1]:
+        return None
+    return _exchanged(op, b)
+
+
+def _fold_rows(op: Op, b: GraphBuilder) -> Value | None:
+    """A stride s beyond 2 from row to row: s rows become channels, and the kernel has ceil(k / s) rows of them."""
+    if not _plain(op) or op.arg("groups") != 1:
+        return None
+    steps, spread, pads, out = _shape_of(op)
+    s = steps[0]
+    if s <= LONGEST_STRIDE or s == steps[1]:
+        return None
+    weight = dilated(array_of(op.inputs["weight"]), (spread[0], 1))  # type: ignore[arg-type]
+    cout, cin, k, kw = weight.shape
+    taps = -(-k // s)
+    rows = out[0] - 1 + taps
+    x, before = op.inputs["x"], pads[0][0]
+    used = min(x.shape[2], rows * s - before)
+    if used < x.shape[2]:
+        x = b.slice_by_size(x=x, begin=[0] * 4, size=[*x.shape[:2], used, x.shape[3]])
+    after = rows * s - before - used
+    if before or after:
+        x = b.pad(x=x, pad=[0, 0, 0, 0, before, after, 0, 0], mode="constant", constant_val=0.0)
+    n, _, _, width = x.shape
+    folded = b.transpose(x=b.reshape(x=x, shape=[n * cin, rows, s, width]), perm=[0, 2, 1, 3])
+    folded = b.reshape(x=folded, shape=[n, cin * s, rows, width])
+    full = np.zeros((cout, cin, taps * s, kw))
+    full[:, :, :k] = weight
+    kernel = full.reshape(cout, cin, taps, s, kw).transpose(0, 1, 3, 2, 4).reshape(cout, cin * s, taps, kw)
+    return b.conv(
+        x=folded,
+        weight=as_dtype(kernel, op.inputs["weight"]),
+        **_bias(op),
+        strides=[1, steps[1]],
+        dilations=[1, spread[1]],
+        pad_type="custom",
+        pad=[0, 0, *pads[1]],
+    )
+
+
+def _keep_some(op: Op, b: GraphBuilder) -> Value | None:
+    """Other strides beyond 2: every step-th pixel of a pointwise kernel, else every step-th result of a shorter one."""
     if not _plain(op):
         return None
     steps, spread, pads, out = _shape_of(op)
     if max(steps) <= LONGEST_STRIDE:
         return None
     weight = op.inputs["weight"]
-    pointwise = weight.shape[2:] == (1, 1) and not any(map(any, pads))
-    if op.arg("groups") == 1 and steps[0] == steps[1] and not pointwise:
-        return _stride_to_channels(op, steps[0], spread, pads, out, b)
-    if pointwise:  # only every step-th pixel counts
+    if weight.shape[2:] == (1, 1) and not any(map(any, pads)):
         kept = b.slice_by_index(
             x=op.inputs["x"], begin=[0] * 4, end=list(op.inputs["x"].shape), stride=[1, 1, *map(int, steps)]
         )
@@ -155,25 +208,32 @@ def _dilation(op: Op, b: GraphBuilder) -> Value | None:
     )
 
 
-def _swap(op: Op, b: GraphBuilder) -> Value | None:
-    """A kernel wider than 7 and no taller: rows and columns change places, since height reaches 29."""
-    if not _plain(op):
-        return None
-    steps, _, pads, _ = _shape_of(op)
+def _exchanged(op: Op, b: GraphBuilder) -> Value:
+    """The convolution with rows and columns exchanged before and after."""
+    steps, spread, pads, _ = _shape_of(op)
     weight = op.inputs["weight"]
-    kh, kw = weight.shape[2:]
-    if kw <= WIDEST or kh > WIDEST or _native_wide(op, steps):
-        return None
     made = b.conv(
         x=b.transpose(x=op.inputs["x"], perm=[0, 1, 3, 2]),
         weight=np.ascontiguousarray(weight.data.transpose(0, 1, 3, 2)),
         **_bias(op),
         strides=list(steps[::-1]),
+        dilations=list(spread[::-1]),
         pad_type="custom",
         pad=_flat(pads[::-1]),
         groups=op.arg("groups"),
     )
     return b.transpose(x=made, perm=[0, 1, 3, 2])
+
+
+def _swap(op: Op, b: GraphBuilder) -> Value | None:
+    """A kernel wider than 7 and no taller: rows and columns change places, since height reaches 29."""
+    if not _plain(op):
+        return None
+    steps = _shape_of(op)[0]
+    kh, kw = op.inputs["weight"].shape[2:]
+    if kw <= WIDEST or kh > WIDEST or _native_wide(op, steps):
+        return None
+    return _exchanged(op, b)
 
 
 def _native_wide(op: Op, steps: tuple[int, ...]) -> bool:
@@ -239,3 +299,16 @@ def _stacked(op: Op, axis: int, limit: int, b: GraphBuilder) -> Value | None:
         pad_type="custom",
         pad=_flat(left),
     )
+
+
+_RULES = (
+    _raise_rank,
+    _square_stride,
+    _swap_stride,
+    _fold_rows,
+    _keep_some,
+    _dilation,
+    _swap,
+    _tall,
+    _wide,
+)

@@ -34,6 +34,7 @@ def available() -> dict[str, Pass]:
         resampling,
         reshapes,
         scaling,
+        signals,
         transposed,
         views,
     )
@@ -52,6 +53,7 @@ def available() -> dict[str, Pass]:
         "resampling": resampling.legalise_resampling,
         "transposed_convolutions": transposed.legalise_transposed,
         "products": products.legalise_products,
+        "signals": signals.legalise_signals,
         "convolutions": convolutions.legalise_convolutions,
         "views": views.legalise_views,
         "cancel": reshapes.cancel_moves,

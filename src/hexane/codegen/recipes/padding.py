@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 BATCH, CHANNEL, HEIGHT, WIDTH = range(4)
 COLUMN, ROW = 1, 2
+MOST_COPIES = 32
+"""Mirrored rows and columns are copied one by one; more of them are left to the host."""
 
 
 @recipe("pad")
@@ -32,6 +34,8 @@ def pad(ops: Sequence[Op], context: Context) -> Fragment:
     made = Fragment()
     (n0, _), (c0, _), (h0, h1), (w0, w1) = widths
     if mode != "constant":
+        if sum(map(sum, widths)) > MOST_COPIES:
+            raise UnsupportedError(f"a {mode} pad of more than {MOST_COPIES} rows and columns, each of them a copy")
         if any(map(any, widths[:2])):
             raise UnsupportedError(f"a {mode} pad of channels")
         turned = columns(made, x.n, y.w, y.h, x.c)

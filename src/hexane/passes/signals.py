@@ -1,0 +1,87 @@
+"""Long kernels over one axis: signals and their filters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hexane.graph.ops.conv import conv_geometry
+from hexane.passes.rewriting import array_of, as_dtype, is_static, sweep
+
+if TYPE_CHECKING:
+    from hexane.graph.builder import GraphBuilder
+    from hexane.graph.ir import Function, Op, Value
+
+WIDEST = 7
+TALLEST = 29
+SMALLEST_BLOCK = 64
+MOST_CHANNELS = 8
+
+
+def legalise_signals(function: Function) -> int:
+    """A filter of many taps along a signal: blocks of samples become channels, so that few taps over blocks remain."""
+    return sweep(function, {"conv": _in_blocks})
+
+
+def block_length(step: int, taps: int) -> int:
+    """Samples per block: a multiple of the stride, such that at most 7 blocks lie under the kernel."""
+    block = step
+    while block < SMALLEST_BLOCK or -(-(taps + block - step) // block) > WIDEST:
+        block *= 2
+    return block
+
+
+def _in_blocks(op: Op, b: GraphBuilder) -> Value | None:
+    """y[o, t m + j] = sum over i of w[o, i] x[(t m + j) s + i]: block t of B = m s samples gives m results.
+
+    Weights of channel (o, j) over block q and sample p: w[o, q B + p - j s], zero outside the kernel.
+    """
+    x, weight = op.inputs["x"], array_of(op.inputs["weight"])
+    if weight is None or not is_static(x) or len(x.shape) != 4 or op.arg("groups") != 1:
+        return None
+    n, cin, h, _ = x.shape
+    cout, _, kh, k = weight.shape
+    steps, spread, pads, out = conv_geometry(
+        x.shape, weight.shape, op.arg("strides"), op.arg("pad_type"), op.arg("pad"), op.arg("dilations")
+    )
+    s = steps[1]
+    if h != 1 or kh != 1 or any(pads[0]) or k <= TALLEST or spread[1] != 1 or cin > MOST_CHANNELS:
+        return None
+    block = block_length(s, k)
+    per, count = block // s, out[1]
+    taps = -(-(k + block - s) // block)
+    results = -(-count // per)
+    blocks = results - 1 + taps
+    signal = _fitted(x, pads[1][0], blocks * block, b)
+    folded = b.transpose(x=b.reshape(x=signal, shape=[n, cin, blocks, block]), perm=[0, 1, 3, 2])
+    folded = b.reshape(x=folded, shape=[n, cin * block, 1, blocks])
+    kernel = np.zeros((cout, per, cin, taps * block))
+    for j in range(per):
+        kernel[:, j, :, j * s : j * s + k] = weight[:, :, 0]
+    kernel = kernel.reshape(cout, per, cin, taps, block).transpose(0, 1, 2, 4, 3)
+    kernel = kernel.reshape(cout * per, cin * block, 1, taps)
+    bias = {}
+    if "bias" in op.inputs:
+        start = array_of(op.inputs["bias"])
+        if start is None:
+            return None
+        bias = {"bias": as_dtype(np.repeat(start.reshape(-1), per), op.inputs["bias"])}
+    made = b.conv(x=folded, weight=as_dtype(kernel, op.inputs["weight"]), **bias)
+    if per > 1:
+        made = b.transpose(x=b.reshape(x=made, shape=[n, cout, per, results]), perm=[0, 1, 3, 2])
+        made = b.reshape(x=made, shape=[n, cout, 1, results * per])
+    if made.shape[3] != count:
+        made = b.slice_by_size(x=made, begin=[0] * 4, size=[n, cout, 1, count])
+    return made
+
+
+def _fitted(x: Value, before: int, length: int, b: GraphBuilder) -> Value:
+    """``before`` zeros and the signal, cut or continued with zeros to ``length`` samples."""
+    used = min(x.shape[3], length - before)
+    if used < x.shape[3]:
+        x = b.slice_by_size(x=x, begin=[0] * 4, size=[*x.shape[:3], used])
+    after = length - before - used
+    if before or after:
+        x = b.pad(x=x, pad=[0, 0, 0, 0, 0, 0, before, after], mode="constant", constant_val=0.0)
+    return x
