@@ -301,3 +301,34 @@ def test_each_pass_is_announced_and_the_output_is_the_same_each_time():
     first = passes.run(graph, on_pass=lambda name, g, n: names.append(name))
     assert names == list(passes.available())
     assert first.to_mil() == passes.run(graph).to_mil()
+
+
+def test_logarithms_of_tiny_powers_stay_in_fp32():
+    def make(b, x):
+        power = b.reduce_sum(x=b.square(x=b.conv(x=x, weight=weights(4, 4, 1, 1))), axes=[1], keep_dims=True)
+        return b.tanh(x=b.log(x=b.add(x=power, y=1e-10), epsilon=0.0))
+
+    graph = built(make, (1, 4, 5, 5))
+    after = passes.run(graph)
+    after.verify()
+    kinds = {op.type: op.output.dtype for op in after.main.ops}
+    assert kinds["log"] == kinds["add"] == kinds["square"] == "fp32" and kinds["conv"] == kinds["tanh"] == "fp16"
+    data = {"x0": np.zeros((1, 4, 5, 5), np.float32)}
+    np.testing.assert_allclose(*(next(iter(g.evaluate(data).values())) for g in (graph, after)), atol=1e-3)
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.data())
+def test_filters_along_a_signal(data):
+    draw = data.draw
+    k, step = draw(st.integers(30, 300)), draw(st.sampled_from([1, 2, 3, 8, 100, 256]))
+    pad = [0, 0, draw(st.integers(0, 40)), draw(st.integers(0, 40))]
+    cin, cout = draw(st.integers(1, 2)), draw(st.integers(1, 3))
+
+    def make(b, x):
+        return b.conv(x=x, weight=weights(cout, cin, 1, k), bias=weights(cout), strides=[1, step],
+                      pad_type="custom", pad=pad)  # fmt: skip
+
+    after = same(built(make, (draw(st.integers(1, 2)), cin, 1, k + draw(st.integers(0, 900)))))
+    (conv,) = (op for op in after.main.ops if op.type == "conv")
+    assert conv.inputs["weight"].shape[3] <= 7

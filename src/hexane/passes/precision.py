@@ -7,94 +7,136 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hexane.errors import HexaneError
-from hexane.graph.constants import Constant
+from hexane.graph.constants import Constant, constant_from
 from hexane.graph.ir import Op, Value
 from hexane.graph.registry import opset_number, opset_of, result_types, spec_of
 from hexane.graph.types import TensorType
+from hexane.passes.small import vanishing_ops
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Block, Function
 
 LARGEST = 65504.0
+SMALLEST = 2.0**-24
 
 
 def to_half(function: Function) -> int:
     """Compute fp32 values in fp16, inputs and outputs included: the engine's data are fp16.
 
-    Finite constants beyond the range become its ends (a mask of -1e9 is as good at -65504).
+    Constants beyond the range become its ends (a mask of -1e9 is as good at -65504), and one that is not zero does not
+    become zero. A logarithm of values that fp16 cannot hold stays in fp32, which is the host's.
     """
-    seen: dict[Value, Value] = {}
-    changed = 0
-    for value in function.inputs:
-        changed += _retype(value)
-    changed += _block(function, seen)
-    return changed
+    return _Halving(vanishing_ops(function)).function(function)
 
 
-def _retype(value: Value) -> bool:
-    if isinstance(value.type, TensorType) and value.type.dtype == "fp32" and not value.is_constant:
-        value.type = TensorType("fp16", value.type.shape)
-        return True
-    return False
+class _Halving:
+    """The change of one function: ``kept`` ops stay in fp32 between casts."""
 
+    def __init__(self, kept: set[Op]) -> None:
+        self.kept = kept
+        self.constants: dict[Value, Value] = {}
+        self.widened: dict[Value, Value] = {}
+        self.changed = 0
 
-def _block(block: Block, seen: dict[Value, Value]) -> int:
-    changed = 0
-    for op in block.ops:
-        for inner in op.blocks:
-            for value in inner.inputs:
-                changed += _retype(value)
-            changed += _block(inner, seen)
-        changed += _operands(op, seen)
-        if op.type == "cast" and op.arg("dtype") == "fp32":
-            op.set_input("dtype", _text("fp16", op))
-        before = [value.type for value in op.outputs]
+    def function(self, function: Function) -> int:
+        for value in function.inputs:
+            self.retype(value)
+        self.block(function)
+        return self.changed
+
+    def retype(self, value: Value) -> None:
+        if isinstance(value.type, TensorType) and value.type.dtype == "fp32" and not value.is_constant:
+            value.type = TensorType("fp16", value.type.shape)
+            self.changed += 1
+
+    def block(self, block: Block) -> None:
+        for op in block.ops:
+            for inner in op.blocks:
+                for value in inner.inputs:
+                    self.retype(value)
+                self.block(inner)
+            if op in self.kept:
+                self.keep(op)
+                continue
+            self.operands(op)
+            if op.type == "cast" and op.arg("dtype") == "fp32":
+                op.set_input("dtype", _text("fp16", op))
+            before = [value.type for value in op.outputs]
+            for value in op.outputs:
+                self.retype(value)
+            if not op.blocks and any(a != v.type for a, v in zip(before, op.outputs)):
+                _check(op, before)
+        outputs = [self.half(value) for value in block.outputs]
+        if any(a is not b for a, b in zip(outputs, block.outputs)):
+            block.set_outputs(outputs)
+
+    def keep(self, op: Op) -> None:
+        """Casts around an op that stays in fp32; between two such ops there is none."""
+        for operand in dict.fromkeys(op.operands()):
+            if operand.dtype == "fp16" and not operand.is_constant:
+                op.replace_operand(operand, self.wide(operand, op))
         for value in op.outputs:
-            _retype(value)
-        if not op.blocks and any(a != v.type for a, v in zip(before, op.outputs)):
-            _check(op, before)
-    outputs = [_half(value, seen) if value.is_constant else value for value in block.outputs]
-    if any(a is not b for a, b in zip(outputs, block.outputs)):
-        block.set_outputs(outputs)
-    return changed
+            outside = [user for user in value.users if user not in self.kept]
+            if not outside and not value.is_output:
+                continue
+            narrow = _cast(value, "fp16", op._next, op)
+            for user in outside:
+                user.replace_operand(value, narrow)
+            assert op.block is not None
+            if value.is_output:
+                value.name, narrow.name = narrow.name, value.name
+                op.block.set_outputs(narrow if v is value else v for v in op.block.outputs)
+
+    def wide(self, value: Value, before: Op) -> Value:
+        if value not in self.widened:
+            self.widened[value] = _cast(value, "fp32", before, before)
+        return self.widened[value]
+
+    def operands(self, op: Op) -> None:
+        """Constant tensor operands in fp16; numbers among the parameters stay as they are."""
+        tensors = {param.name for param in spec_of(op).params if param.is_tensor or param.kind == "number"}
+        for name, operand in list(op.inputs.items()):
+            if name not in tensors:
+                continue
+            values = operand if isinstance(operand, tuple) else (operand,)
+            new = tuple(self.half(value) for value in values)
+            if any(a is not b for a, b in zip(new, values)):
+                op.set_input(name, new if isinstance(operand, tuple) else new[0])
+                self.changed += 1
+
+    def half(self, value: Value) -> Value:
+        """The constant in fp16; other values as they are."""
+        if not value.is_constant or not isinstance(value.type, TensorType) or value.type.dtype != "fp32":
+            return value
+        if value not in self.constants:
+            type_ = TensorType("fp16", value.type.shape)
+            made = Constant(type_, half_of(value.data))
+            self.constants[value] = Value(value.name, type_, constant=made, label=value.label)
+        return self.constants[value]
+
+
+def half_of(data: np.ndarray) -> np.ndarray:
+    """fp32 as fp16, finite numbers kept finite; a lone number that is not zero is kept from becoming zero."""
+    clipped = np.where(np.isfinite(data), np.clip(data, -LARGEST, LARGEST), data).astype(np.float16)
+    if data.size == 1:
+        lost = (clipped == 0) & (data != 0)
+        clipped = np.where(lost, np.sign(data) * np.float32(SMALLEST), clipped).astype(np.float16)
+    return clipped
 
 
 def _text(text: str, op: Op) -> Value:
-    from hexane.graph.constants import constant_from
-
     constant = constant_from(text, None)
     return Value(f"{op.outputs[0].name}_dtype", constant.type, constant=constant)
 
 
-def _operands(op: Op, seen: dict[Value, Value]) -> int:
-    """Constant tensor operands in fp16; numbers among the parameters stay as they are."""
-    changed = 0
-    tensors = {param.name for param in spec_of(op).params if param.is_tensor or param.kind == "number"}
-    for name, operand in list(op.inputs.items()):
-        if name not in tensors:
-            continue
-        if isinstance(operand, tuple):
-            new = tuple(_half(value, seen) for value in operand)
-            if any(a is not b for a, b in zip(new, operand)):
-                op.set_input(name, new)
-                changed += 1
-        else:
-            value = _half(operand, seen)
-            if value is not operand:
-                op.set_input(name, value)
-                changed += 1
-    return changed
-
-
-def _half(value: Value, seen: dict[Value, Value]) -> Value:
-    if not value.is_constant or not isinstance(value.type, TensorType) or value.type.dtype != "fp32":
-        return value
-    if value not in seen:
-        data = value.data
-        finite = np.where(np.isfinite(data), np.clip(data, -LARGEST, LARGEST), data).astype(np.float16)
-        type_ = TensorType("fp16", value.type.shape)
-        seen[value] = Value(value.name, type_, constant=Constant(type_, finite), label=value.label)
-    return seen[value]
+def _cast(value: Value, dtype: str, before: Op | None, near: Op) -> Value:
+    """A cast of the value in front of an op (None: at the end of the block)."""
+    cast = Op("cast", {"x": value, "dtype": _text(dtype, near)}, name=f"{value.name}__{dtype}")
+    result = Value(f"{value.name}__{dtype}", TensorType(dtype, value.shape), op=cast)
+    cast.outputs = (result,)
+    assert near.block is not None
+    near.block.add(cast, before)
+    return result
 
 
 def _check(op: Op, before: list) -> None:  # type: ignore[type-arg]
