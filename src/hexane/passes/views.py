@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
+from hexane.passes.reshapes import RESHAPES
 from hexane.passes.rewriting import is_static, known, sweep
 
 if TYPE_CHECKING:
@@ -59,9 +60,16 @@ def _flat(shape: tuple[int, ...]) -> list[int] | None:
     return [1, prod(shape[:lead]) * shape[lead], *shape[lead + 1 :]] if len(shape) > lead + 1 else None
 
 
+def _between_reshapes(op: Op) -> bool:
+    """Whether a reshape makes an operand and reshapes alone take the result: then two more cost nothing."""
+    users = op.output.users
+    made = any(v.op is not None and v.op.type in RESHAPES for v in op.operands())
+    return made and bool(users) and not op.output.is_output and all(user.type in RESHAPES for user in users)
+
+
 def _unary(op: Op, b: GraphBuilder) -> Value | None:
     x = op.inputs["x"]
-    flat = _flat(x.shape) if is_static(x) else None
+    flat = _flat(x.shape) if is_static(x) and _between_reshapes(op) else None
     if flat is None or x.shape != op.output.shape:
         return None
     rest = {name: value for name, value in op.inputs.items() if name != "x"}
@@ -73,7 +81,7 @@ def _binary(op: Op, b: GraphBuilder) -> Value | None:
     x, y = op.inputs["x"], op.inputs["y"]
     if not is_static(x) or not is_static(y) or x.shape != op.output.shape or x.dtype not in ("fp16", "fp32"):
         return None
-    flat = _flat(x.shape)
+    flat = _flat(x.shape) if _between_reshapes(op) else None
     if flat is None or (y.shape != x.shape and prod(y.shape) != 1):
         return None
     other = b.reshape(x=y, shape=flat if y.shape == x.shape else [1, 1, 1, 1])
