@@ -68,8 +68,18 @@ def _fold(op: Op, b: GraphBuilder) -> Value | None:
         return None
     axis = channel_axis(source)
     shape = source.output.shape
+    if _rides_along(op, source, found[1]):
+        return None
     affine = affine_of(op, shape[axis], len(shape), axis)
     return None if affine is None else scaled(source, *affine, b)
+
+
+def _rides_along(op: Op, source: Op, constant: Value) -> bool:
+    """A product with one number costs the engine nothing (PostScale, spec/limits 7), unless an addition follows it."""
+    if op.type != "mul" or source.type == "conv_transpose" or any(extent != 1 for extent in constant.shape):
+        return False
+    following = only_user(op.output)
+    return following is None or following.type not in ("add", "sub", "mul", "real_div")
 
 
 def scaled(source: Op, scale: np.ndarray, shift: np.ndarray, b: GraphBuilder) -> Value | None:
