@@ -27,12 +27,12 @@ Cases = list[tuple[flips.Arrays, flips.Arrays]]
 
 
 def _load(shared: Path, name: str) -> tuple[Program, Cases]:
-    made = apple_programs.load(shared / "apple" / "h13" / f"{name}.json")
-    program = Program.of(made.image())
+    path = shared / "apple" / "h13" / f"{name}.json"
+    program = Program.of(apple_programs.load(path).image())
     cases = []
-    for size, offset in PROGRAMS[name]:
+    for seed, (size, offset) in enumerate(PROGRAMS[name]):
         inputs = {}
-        for index, (key, values) in enumerate(made.inputs.items()):
+        for index, (key, values) in enumerate(apple_programs.load(path, seed).inputs.items()):
             flat = (values.astype(np.float64) * size).ravel()
             flat[index :: 2 + index] *= -1
             if key != "z":  # a divisor stays
