@@ -44,6 +44,11 @@ docs: setup
 	$(BIN)/python -m hexane.kernels.docs docs
 	$(BIN)/python -m hexane.emulator.docs docs
 
+bench: setup
+	@for file in benchmarks/[a-z]*.py; do \
+		printf '\n== %s\n' $$file; $(BIN)/python $$file || failed="$$failed $$file"; \
+	done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
+
 models: setup
 	$(BIN)/python tools/fetch_models.py
 

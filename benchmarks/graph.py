@@ -8,13 +8,11 @@ Layers against onnxruntime on one core each way that it likes; MIL text against 
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 import hexane
+from _best import best
 from hexane.graph import Graph, GraphBuilder
 
 CONVOLUTIONS = [
@@ -27,17 +25,6 @@ CONVOLUTIONS = [
     (32, 32, 112, 3, 1, 32),
     (256, 256, 14, 3, 1, 256),
 ]
-
-
-def best(work: Callable[[], Any], rounds: int = 5) -> float:
-    """Seconds of the fastest of some rounds, after one that does not count."""
-    work()
-    times = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - start)
-    return min(times)
 
 
 def conv_pair(case: tuple[int, ...]) -> tuple[Graph, bytes]:

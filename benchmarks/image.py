@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import struct
 import sys
-import time
-from collections.abc import Callable
-from typing import Any
 
 import hexane
+from _best import best
 from hexane.image import Image, Surface, build_image, diff_images, link
 from hexane.isa import Task
 from hexane.isa import link as link_tasks
@@ -23,7 +21,7 @@ from hexane.isa import link as link_tasks
 def program() -> Image:
     """A one-task program that writes every register and streams a kernel to all sixteen cores."""
     task = Task("h13")
-    for register in task._family.table.by_key.values():
+    for register in task.table.by_key.values():
         if not register[0].startswith("Header"):
             task.set(register[0], 0)
     task.set("Header[8].RBase0", 5)
@@ -39,16 +37,6 @@ def program() -> Image:
         task.set(f"KernelDMASrc.CoeffBfrSize[{core}].MemBfrSize", 1)
     surfaces = [Surface("x", "input", (1, 64, 8, 8)), Surface("y", "output", (1, 64, 8, 8))]
     return build_image(link_tasks([task]), bytes(1024), surfaces, "h13", dialect="zin4")
-
-
-def best(work: Callable[[], Any], rounds: int = 3) -> float:
-    """Seconds of the fastest of some rounds."""
-    times = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - start)
-    return min(times)
 
 
 def decoded(data: bytes) -> Image:
@@ -74,11 +62,11 @@ def main(count: int) -> None:
         "link": lambda: link(*[one] * count),
         "diff": lambda: diff_images(image, other),
     }
-    peer = best(steps["struct.unpack (the peer)"])
+    peer = best(steps["struct.unpack (the peer)"], 3)
     print(f"{count} tasks, {len(data) / 1e6:.1f} MB")
     print(f"{'':28}{'ms':>9}{'tasks/s':>13}{'MB/s':>9}{'x peer':>9}")
     for name, work in steps.items():
-        seconds = best(work)
+        seconds = best(work, 3)
         rate = len(data) / seconds / 1e6
         print(f"{name:28}{seconds * 1e3:9.1f}{count / seconds:13,.0f}{rate:9.1f}{seconds / peer:9.2f}")
 

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import struct
 import sys
-import time
-from collections.abc import Callable
-from typing import Any
 
+from _best import best
 from hexane.isa import Task, decode_stream, encode_stream, link
 from hexane.isa.assembly import assemble, disassemble
 
@@ -26,16 +24,6 @@ def full_task(generation: str) -> Task:
             task.set(name, 1)
     task.set("Common.TaskInfo.NID", 1)
     return task
-
-
-def best(work: Callable[[], Any], rounds: int = 5) -> float:
-    """Seconds of the fastest of some rounds."""
-    times = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - start)
-    return min(times)
 
 
 def main(count: int) -> None:

@@ -8,10 +8,10 @@ A ratio of 3 means that packing takes three times as long as ``numpy.copy`` of t
 from __future__ import annotations
 
 import sys
-from time import perf_counter
 
 import numpy as np
 
+from _best import best
 from hexane.kernels import KernelLayout, pack, unpack
 
 ORDERS = {
@@ -25,15 +25,6 @@ ORDERS = {
     "sparse 3x3, stride 2": {"cin": 512, "kh": 3, "kw": 3, "sparse": True, "stride": (2, 2)},
     "sparse 3x3, stride 2, half zero": {"cin": 512, "kh": 3, "kw": 3, "sparse": True, "stride": (2, 2)},
 }
-
-
-def best(action, repeats: int = 3) -> tuple[float, object]:
-    times = []
-    for _ in range(repeats):
-        start = perf_counter()
-        result = action()
-        times.append(perf_counter() - start)
-    return min(times), result
 
 
 def layout_for(
@@ -60,11 +51,13 @@ def main() -> None:
         small = KernelLayout(**(layout.__dict__ | {"cout": 16, "groups": 1}))
         warm = pack(small, np.ones(small.weight_shape, weights.dtype), None if bias is None else bias[:16])
         unpack(small, [warm.data[at : at + size] for at, size in zip(warm.offsets, warm.sizes)])
-        copy, _ = best(weights.copy)
-        packing, packed = best(lambda: pack(layout, weights, bias))  # noqa: B023
+        copy = best(weights.copy, 3)
+        packed = pack(layout, weights, bias)
+        packing = best(lambda: pack(layout, weights, bias), 3)  # noqa: B023
         view = memoryview(packed.data)
         chunks = [view[at : at + size] for at, size in zip(packed.offsets, packed.sizes)]
-        unpacking, kernel = best(lambda: unpack(layout, chunks))  # noqa: B023
+        unpacking = best(lambda: unpack(layout, chunks), 3)  # noqa: B023
+        kernel = unpack(layout, chunks)
         if kernel.weights.tobytes() != weights.tobytes():
             raise SystemExit(f"{name}: unpacked weights differ")
         row = f"{copy * 1e3:>9.1f}{packing * 1e3:>9.1f}{packing / copy:>7.1f}"
