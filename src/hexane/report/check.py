@@ -216,7 +216,7 @@ def _as_compiled(op: Op, places: dict[str, _Place], homes: dict[str, str], chip:
             return _row(op, ENGINE, "computed when the network is compiled; no task is left of it", Evidence.APPLE)
         place = places[home]
         if place.kind == ENGINE:
-            return _row(op, ENGINE, f"folded into {place.label}", place.evidence)
+            return _row(op, ENGINE, f"computed as part of {place.label}", place.evidence)
         place = _Place(HOST, f"joined to {place.label}, which is on the host: {place.reason}", place.evidence, home)
     if place.kind == ENGINE:
         return _row(op, ENGINE, place.reason, place.evidence)

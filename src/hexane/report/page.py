@@ -1,0 +1,111 @@
+"""The report: a folder with one self-contained page, the data behind it, plots, tensors and engine programs."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hexane.errors import UnsupportedError
+from hexane.report.data import report_data
+from hexane.runtime.files import whole_folder, write_arrays
+
+if TYPE_CHECKING:
+    from hexane.report.session import Session
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A result to look at: PNG bytes with a title and a sentence below it."""
+
+    name: str
+    title: str
+    caption: str
+    png: bytes
+
+
+def write_report(
+    done: Session, folder: Path, *, title: str | None = None, pictures: Sequence[Picture] = ()
+) -> dict[str, Any]:
+    """Write the report of a session and return its data.
+
+    The folder holds ``index.html``, ``report.json``, ``inputs.npz``, ``outputs.npz``, ``segmentN.hwx`` per engine
+    segment and PNG plots. It appears whole or not at all. Needs jinja2 (extra ``report``): UnsupportedError without.
+    """
+    data = report_data(done, title=title)
+    with whole_folder(folder) as made:
+        write_arrays(made / "inputs.npz", done.inputs)
+        write_arrays(made / "outputs.npz", done.outputs)
+        if done.program is not None:
+            for number, segment in enumerate(done.program.segments):
+                if segment.image is not None:
+                    (made / f"segment{number}.hwx").write_bytes(segment.image.to_bytes())
+        for picture in pictures:
+            (made / f"{picture.name}.png").write_bytes(picture.png)
+        _plots(done, data, made)
+        data["results"] = [{"file": f"{p.name}.png", "title": p.title, "caption": p.caption} for p in pictures]
+        data["files"] = sorted(path.name for path in made.iterdir())
+        (made / "report.json").write_text(json.dumps(data, indent=1, default=str))
+        shown = [{**row, "source": _data_uri(p.png)} for row, p in zip(data["results"], pictures)]
+        (made / "index.html").write_text(render("page.html", data=data, pictures=shown))
+    return data
+
+
+def _plots(done: Session, data: Mapping[str, Any], folder: Path) -> None:
+    try:
+        from hexane.report.plots import save_errors, save_memory
+        from hexane.report.roofline import save_roofline
+
+        save_errors(data, folder / "errors.png")
+        save_memory(data, folder / "memory.png")
+        if done.estimate is not None:
+            engine = done.program is not None and bool(done.program.images)
+            save_roofline(done.program if engine else done.graph, done.chip, folder)
+    except UnsupportedError:
+        pass  # matplotlib is an extra; the page draws its own plots
+
+
+def _data_uri(png: bytes) -> str:
+    return "data:image/png;base64," + base64.b64encode(png).decode()
+
+
+def render(template: str, **values: Any) -> str:
+    """One of the templates beside this module as a page of its own: styles, script and data inside."""
+    try:
+        from jinja2 import DictLoader, Environment, StrictUndefined
+    except ImportError:
+        raise UnsupportedError("reports need jinja2", hint="pip install 'hexane[report]'") from None
+    home = files("hexane.report").joinpath("templates")
+    parts = {entry.name: entry.read_text() for entry in home.iterdir() if entry.name.endswith((".html", ".css", ".js"))}
+    environment = Environment(
+        loader=DictLoader(parts),
+        autoescape=lambda name: bool(name and name.endswith(".html")),
+        undefined=StrictUndefined,
+    )
+    environment.filters["embedded"] = embedded
+    environment.filters["share"] = lambda v: f"{v:.1%}"
+    environment.filters["short"] = short
+    return environment.get_template(template).render(**values)
+
+
+def embedded(value: Any) -> Any:
+    """JSON that may stand inside a script element, whatever names a network has."""
+    from markupsafe import Markup
+
+    text = json.dumps(value, default=str, separators=(",", ":"))
+    return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
+
+
+def short(value: Any) -> str:
+    """A number in a few digits."""
+    if value is None:
+        return "–"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if value == 0:
+        return "0"
+    return f"{value:.3g}" if 1e-3 <= abs(value) < 1e5 else f"{value:.1e}"
