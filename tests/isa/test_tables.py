@@ -9,7 +9,7 @@ import pytest
 from hexane.errors import UnsupportedError, UsageError
 from hexane.isa import GENERATIONS, FieldError, Task, decode_stream
 from hexane.isa.generations import family_of
-from hexane.isa.schema import Evidence, Unit, Values
+from hexane.isa.schema import UNKNOWN, Unit, Values
 
 # Words of every block (spec/generations §5), in the order of the tables.
 WORDS = {
@@ -57,7 +57,7 @@ def test_unknown_fields_are_unknown_only(generation):
         for register in block.registers:
             dotted = f"{block.name}.{register.name}" + (f"[{register.count}]" if register.count else "")
             for row in register.fields:
-                assert (f"{dotted}.{row.name}" in listed) == (row.evidence is Evidence.UNKNOWN)
+                assert (f"{dotted}.{row.name}" in listed) == (row.evidence is UNKNOWN)
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,15 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from hexane.chips import Evidence
 from hexane.isa.generations import GENERATIONS, family_of
-from hexane.isa.schema import Block, Evidence, Field, Register, Table, Unit, Values
+from hexane.isa.schema import UNKNOWN, Block, Field, Register, Table, Unit, Values
 
 _EVIDENCE = {
     Evidence.SILICON: "silicon",
     Evidence.APPLE: "Apple",
     Evidence.INFERRED: "inferred",
-    Evidence.UNKNOWN: "unknown",
+    UNKNOWN: "unknown",
 }
 
 _LEGEND = """\

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from itertools import pairwise
 
 from hexane.isa.kinds import CONDITION, ELEMENT, NE_NONLINEAR, NE_OP, PE_KIND, PE_NONLINEAR, PE_OP, REDUCE
-from hexane.isa.schema import LOG2, Register, Unit
+from hexane.isa.schema import LOG2, UNKNOWN, Register, Unit
 
 Fields = Mapping[str, int]
 
@@ -18,7 +18,7 @@ Fields = Mapping[str, int]
 def explain(name: str, register: Register, words: list[int]) -> str:
     """A comment for one line of assembly text: what the values come to, or at least what the register is."""
     parts = [register.meaning.partition(";")[0]] if register.meaning else []
-    if register.evidence.value == "unknown" and not register.meaning:
+    if register.evidence is UNKNOWN and not register.meaning:
         parts.append("meaning unknown")
     rule = _RULES.get(name)
     if rule and len(words) == 1:

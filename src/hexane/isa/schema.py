@@ -22,9 +22,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from functools import cached_property
 
+from hexane.chips.evidence import Evidence
 from hexane.errors import UsageError
 
 
@@ -32,16 +32,8 @@ class FieldError(UsageError, AttributeError):
     """A register or field that does not exist, or a value that does not fit; the message names it."""
 
 
-class Evidence(Enum):
-    """How a statement about the hardware is known (spec/engine-h13 §0)."""
-
-    SILICON = "silicon"  # ran on an engine somewhere, published
-    APPLE = "apple"  # Apple's compiler emits it, or Apple's tools name it
-    INFERRED = "inferred"  # deduced, not contradicted by any program seen
-    UNKNOWN = "unknown"  # nobody knows what the bits mean
-
-
-SILICON, APPLE, INFERRED, UNKNOWN = Evidence
+SILICON, APPLE, INFERRED = Evidence
+UNKNOWN = None  # the evidence of bits of which nobody knows what they mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +86,7 @@ class Field:
     low: int
     meaning: str = ""
     kind: Unit | Values | None = None
-    evidence: Evidence = APPLE
+    evidence: Evidence | None = APPLE
     from_apple: bool = True  # the name is one of Apple's debug printer for this generation
 
     @property
@@ -120,7 +112,9 @@ class Field:
         return self.evidence is not UNKNOWN
 
 
-def F(bits: str, name: str, meaning: str = "", kind: Unit | Values | None = None, evidence: Evidence = APPLE) -> Field:
+def F(
+    bits: str, name: str, meaning: str = "", kind: Unit | Values | None = None, evidence: Evidence | None = APPLE
+) -> Field:
     """One row of a register: bits, name (a star marks a name that Apple does not print), meaning, unit or values."""
     high, _, low = bits.partition(":")
     return Field(name.rstrip("*"), int(high), int(low or high), meaning, kind, evidence, not name.endswith("*"))
@@ -135,7 +129,7 @@ class Register:
     meaning: str = ""
     rows: tuple[Field, ...] = ()
     reset: int | None = None  # value when a task does not write the register, where that is known
-    evidence: Evidence = APPLE
+    evidence: Evidence | None = APPLE
 
     @cached_property
     def name(self) -> str:
