@@ -26,6 +26,7 @@ FAMILIES = (
     "softmax",
     "norm",
     "compare",
+    "quotient",
     "shape",
     "activation",
     "pooling",

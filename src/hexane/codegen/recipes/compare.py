@@ -13,7 +13,7 @@ from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import L2_BYTES, cores_log2, is_small_source, pe_patch
 from hexane.codegen.plan import Evidence, Kernel, Plan, Region
 from hexane.codegen.recipes import unary
-from hexane.codegen.recipes.elementwise import OPERATIONS, combine, tensor_for
+from hexane.codegen.recipes.elementwise import OPERATIONS, broadcast_bits, combine, tensor_for, widen
 from hexane.codegen.recipes.registry import Context, need_fp16, recipe
 from hexane.codegen.tables import lookup_table
 from hexane.errors import UnsupportedError
@@ -73,13 +73,9 @@ def _widened(made: Fragment, x: Tensor, out: Tensor) -> Tensor:
     """The operand at the size of the result, through scratch."""
     if x.shape == out.shape:
         return x
-    zero = made.plain_constant(np.zeros((1, 1, 1, 1), np.float16))
-    wide = Tensor(made.workspace(2 * out.n * out.c * out.h * max(64, out.w * 2) * 2), *out.shape)
+    wide = Tensor(made.workspace(Tensor(x.buffer, *out.shape).bytes), *out.shape)
     if x.n != out.n:
         raise UnsupportedError("an operand that is broadcast along the batch")
-    from hexane.codegen.recipes.elementwise import broadcast_bits, widen
-
-    del zero
     plan = Plan("PE", w=out.w, h=out.h, c=out.c, groups=out.n, kind=2, broadcast1=broadcast_bits(x, out))
     widen(made, plan, x, wide)
     return wide

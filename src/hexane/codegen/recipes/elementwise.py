@@ -10,11 +10,11 @@ import numpy as np
 
 from hexane.codegen import l2, tasks
 from hexane.codegen.fragment import Fragment, Tensor, four_dimensional
-from hexane.codegen.geometry import L2_BYTES, cores_log2, largest_shape, pe_patch, up
+from hexane.codegen.geometry import L2_BYTES, pe_patch, up
 from hexane.codegen.l2 import ALIAS_NE, SECOND_BY_DMA
 from hexane.codegen.plan import Dma, Evidence, Plan, Region
 from hexane.codegen.recipes import unary
-from hexane.codegen.recipes.registry import Context, constant, follows, fp16_bits, need_fp16, recipe, scalar
+from hexane.codegen.recipes.registry import Context, constant, follows, fp16_bits, need_fp16, recipe
 from hexane.errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -321,48 +321,6 @@ def two_rows(made: Fragment, shift: np.ndarray, scale: np.ndarray) -> Plan:
     return plan
 
 
-@recipe("real_div")
-def real_div(ops: Sequence[Op], context: Context) -> Fragment:
-    """real_div: reciprocal table into L2, then a planar product; by a constant, a per-channel scale."""
-    (op,) = ops
-    x, y = op.arg("x"), op.arg("y")
-    need_fp16(x, y)
-    out = context.tensor(op.output)
-    data = constant(y)
-    if data is not None:
-        a = context.tensor(x)
-        if a.shape != out.shape:
-            raise UnsupportedError("a constant that is larger than the computed operand", hint="expand the operand")
-        with np.errstate(divide="ignore"):
-            inverse = (1.0 / np.asarray(data, np.float64)).astype(np.float16)
-        if inverse.size == 1:
-            return per_channel("mul", a, out, np.repeat(inverse.reshape(-1), a.c), "c", False)
-        axis = single_axis(inverse, a)
-        if axis is None:
-            return _times_constant(a, inverse, out)
-        return per_channel("mul", a, out, inverse.reshape(-1), axis, False)
-    b = context.tensor(y)
-    numerator = constant(x)
-    if numerator is None and context.tensor(x).shape == out.shape:
-        return _divide(context.tensor(x), b, out)
-    made = Fragment()
-    inverted = Tensor(made.workspace(b.bytes), *b.shape)
-    plan = unary.copy_of(b)
-    unary.set_table(plan, "reciprocal")
-    made.add(unary.ne_stream(plan, b, inverted))
-    a = context.tensor(x) if numerator is None else made.plain_constant(np.asarray(numerator, np.float16))
-    combine(made, "mul", a, inverted, out)
-    made.evidence(Evidence.INFERRED, "a quotient whose numerator is broadcast or constant")
-    return made
-
-
-def _times_constant(a: Tensor, values: np.ndarray, out: Tensor) -> Fragment:
-    made = Fragment()
-    combine(made, "mul", a, made.plain_constant(values), out)
-    made.evidence(Evidence.INFERRED, "second operand from the const section")
-    return made
-
-
 def combine(made: Fragment, word: str, a: Tensor, b: Tensor, out: Tensor) -> Tensor:
     """out = a op b with either operand broadcast; returns out."""
     if a.shape == b.shape == out.shape:
@@ -370,84 +328,6 @@ def combine(made: Fragment, word: str, a: Tensor, b: Tensor, out: Tensor) -> Ten
     else:
         broadcast(word, a, b, out, False, made)
     return out
-
-
-def _divide(a: Tensor, b: Tensor, out: Tensor) -> Fragment:
-    """T0: 1/b into L2, channels along W (one packed vector per pixel column); T1: a times it (§13, appendix A)."""
-    made = Fragment()
-    plan = tasks.copy_plan(b.c, b.h, b.w, groups=b.n, out_trans=True)
-    unary.set_table(plan, "reciprocal")
-    plan.src = b.dma()
-    tasks.choose_shape(plan)
-    channel = l2.channel_stride(b.c)
-    row = b.w * channel + (l2.pe_pad(b.w * channel, channel) if b.h > 1 else 0)
-    size = b.h * row
-    region = Region(0, channel, row, b.w * channel, size if b.n > 1 else 0)
-    tasks.ne_source(plan, size * b.n)
-    tasks.stays(plan, region)
-    plan.holds = True
-    made.add(plan)
-    product = against_resident("mul", a, out, region, broadcast_bits(b, a), size * b.n, False)
-    product.transpose2 = True
-    made.add(product)
-    return made
-
-
-@recipe("pow")
-def power(ops: Sequence[Op], context: Context) -> Fragment:
-    """pow of two computed tensors: log2 table, product of pairs, exp2 table; three neural engine tasks."""
-    (op,) = ops
-    x, y = op.arg("x"), op.arg("y")
-    need_fp16(x, y)
-    number = scalar(y)
-    made = Fragment()
-    out = context.tensor(op.output)
-    if number is not None:
-        a = context.tensor(x)
-        if number == 2.0:
-            made.add(unary.pe_stream(Plan("PE", w=a.w, h=a.h, c=a.c, groups=a.n, kind=2, pe=0x10), a, out))
-            return made
-        return _scaled_power(made, a, out, number)
-    a, b = context.tensor(x), context.tensor(y)
-    if not a.shape == b.shape == out.shape or a.n > 1:
-        raise UnsupportedError("a power with broadcast or batch", hint="expand the operands first")
-    channel = l2.channel_stride(a.w)
-    block = 2 * a.c * channel
-    row = block + (l2.pe_pad(block, channel) if a.h > 1 else 0)
-    pairs = Region(0, 2 * channel, row, block)
-    size = a.h * row
-    for i, tensor in enumerate((b, a)):
-        plan = unary.copy_of(tensor)
-        plan.src = tensor.dma()
-        if tensor is a:
-            unary.set_table(plan, "log2")
-        tasks.choose_shape(plan)
-        tasks.ne_source(plan, size, alias=tasks.STARTS if i == 0 else 0)
-        tasks.stays(plan, replace(pairs, base=i * channel))
-        plan.holds = True
-        made.add(plan)
-    product = Plan("NE", w=a.w, h=a.h, c=2 * a.c, cout=a.c, unicast=2, pairs=True, mac=tasks.MAC_PRODUCT, dpe=2)
-    product.cores_log2 = cores_log2(a.c)
-    unary.set_table(product, "exp2")
-    product.dst = out.dma()
-    product.shape = (1, 1, max(1, largest_shape(a.w, a.h)))
-    tasks.resident(product, Region(0, channel, row, block), l2.ALIAS_NE_RESULT)
-    tasks.streams_out(product, size, explicit=False, alias=0)
-    made.add(product)
-    return made
-
-
-def _scaled_power(made: Fragment, x: Tensor, out: Tensor, exponent: float) -> Fragment:
-    """x to a number: log2 table into scratch, then exp2 of the number times it (PostScale)."""
-    middle = Tensor(made.workspace(x.bytes), *x.shape)
-    first = unary.copy_of(x)
-    unary.set_table(first, "log2")
-    made.add(unary.ne_stream(first, x, middle))
-    second = unary.copy_of(x)
-    second.post_scale = fp16_bits(exponent)
-    unary.set_table(second, "exp2")
-    made.add(unary.ne_stream(second, middle, out))
-    return made
 
 
 def tensor_for(value: Value, context: Context, made: Fragment) -> Tensor:

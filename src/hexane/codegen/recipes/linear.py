@@ -14,7 +14,7 @@ from hexane.codegen.epilogue import Epilogue, match_epilogue
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import L2_BYTES, is_small_source, largest_shape, patch_count, up
 from hexane.codegen.plan import Buffer, Dma, Kernel, Plan, Region
-from hexane.codegen.recipes.conv import Block, channel_blocks, dense_block, place_blocks
+from hexane.codegen.recipes.blocks import Block, channel_blocks, dense_block, place_blocks
 from hexane.codegen.recipes.registry import Context, constant, follows, fp16_bits, need_fp16, recipe
 from hexane.errors import UnsupportedError
 

@@ -14,7 +14,7 @@ from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import L2_BYTES, pe_patch, up
 from hexane.codegen.plan import Buffer, Dma, Plan, Region, Space
 from hexane.codegen.recipes import unary
-from hexane.codegen.recipes.conv import Window
+from hexane.codegen.recipes.blocks import Window
 from hexane.codegen.recipes.conv import lower as convolve
 from hexane.codegen.recipes.registry import Context, fp16_bits, need_fp16, recipe
 from hexane.codegen.recipes.shape import relayout, same_bytes

@@ -1,0 +1,178 @@
+"""Output channels cut into tasks, their kernels, and their common source in L2 (spec/engine-h13 §7.6, §9)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hexane.codegen import l2, tasks
+from hexane.codegen.epilogue import Epilogue
+from hexane.codegen.fragment import Fragment, Tensor
+from hexane.codegen.geometry import KERNEL_BYTES, ceil_div, ceil_log2, is_small_source, output_group, up
+from hexane.codegen.plan import Kernel, Plan, Region
+from hexane.codegen.tasks import BIAS, MAC_CONV
+from hexane.errors import UnsupportedError
+from hexane.kernels import KernelLayout, pack
+
+CORES = 16
+
+
+@dataclass(frozen=True)
+class Window:
+    """Kernel size, stride and left/top padding of a convolution."""
+
+    kh: int
+    kw: int
+    sy: int
+    sx: int
+    top: int
+    left: int
+
+
+@dataclass(frozen=True)
+class Block:
+    """Output channels of one task: ``first`` and how many, on ``cores`` cores with ``lanes`` each."""
+
+    first: int
+    count: int
+    cores_log2: int
+    lanes: int
+
+
+def lanes_per_task(lanes: int, taps: int, *, table: bool, bias: bool, one_patch: bool) -> list[int]:
+    """Lanes of each task, in ascending order of their channels; a remainder is last (§7.6)."""
+    head = 128 * table
+    per_lane = taps * 2 + 2 * bias
+    if one_patch or head + lanes * per_lane <= KERNEL_BYTES:
+        return [lanes]
+    most = (KERNEL_BYTES - head) // per_lane
+    most = most // 16 * 16 if most >= 16 else most // 2 * 2 or most
+    if most < 1:
+        raise UnsupportedError(
+            f"one output channel needs {per_lane} bytes of kernel; a core holds {KERNEL_BYTES}",
+            hint="split the input channels",
+        )
+    count = ceil_div(lanes, most)
+    return [most] * (count - 1) + [lanes - (count - 1) * most]
+
+
+def channel_blocks(cout: int, taps: int, *, table: bool, bias: bool, one_patch: bool, transposed: bool) -> list[Block]:
+    """Output channels cut into tasks, in task order (§7.6).
+
+    Normal output: the remainder first, with the highest channels, then full blocks downwards. Transposed output:
+    ascending. Channels beyond a multiple of sixteen make a block of one lane, as the early compiler does for three.
+    """
+    if cout < CORES:
+        log2 = ceil_log2(cout)
+        return [Block(0, cout, log2, 1)]
+    whole, rest = divmod(cout, CORES)
+    blocks = []
+    if transposed and rest and whole % 2:
+        # a block of columns starts at a multiple of 64 bytes: 17 to 31 channels share one task
+        whole, rest = whole - 1, rest + CORES
+    first = 0
+    for lanes in lanes_per_task(whole, taps, table=table, bias=bias, one_patch=one_patch) if whole else ():
+        blocks.append(Block(first, lanes * CORES, 4, lanes))
+        first += lanes * CORES
+    if rest > CORES:
+        log2 = min(4, (rest & -rest).bit_length() - 1)
+        blocks.append(Block(first, rest, log2, rest >> log2))
+    elif rest:
+        blocks.append(Block(first, rest, ceil_log2(rest), 1))
+    return blocks if transposed else blocks[::-1]
+
+
+def conv_plan(x: Tensor, y: Tensor, n: int, window: Window, epilogue: Epilogue, *, bias: bool) -> Plan:
+    """A convolution of image ``n``: dimensions, window, walks and what rides along."""
+    plan = Plan(
+        "NE",
+        w=x.w,
+        h=x.h,
+        c=x.c,
+        wout=y.w,
+        hout=y.h,
+        cout=y.c,
+        kw=window.kw,
+        kh=window.kh,
+        sx=window.sx,
+        sy=window.sy,
+        px=window.left,
+        py=window.top,
+        mac=MAC_CONV | (BIAS if bias else 0),
+    )
+    plan.src, plan.dst = x.dma(n * x.batch), y.dma(n * y.batch)
+    epilogue.apply(plan)
+    return plan
+
+
+def packed(layout: KernelLayout, weights: np.ndarray, bias: np.ndarray | None, epilogue: Epilogue) -> Kernel:
+    """The block's streams."""
+    made = pack(layout, weights, bias=bias, table=epilogue.table)
+    return Kernel(made.data, made.offsets, made.sizes, sparse=layout.sparse, inferred=layout.inferred)
+
+
+def place_blocks(made: Fragment, plans: list[Plan]) -> None:
+    """L2 places of the tasks that share a source: the first keeps it, unless the map is tiled or streamed (§7.6)."""
+    first = plans[0]
+    if len(plans) == 1:
+        end = tasks.ne_source(first, 0)
+        tasks.streams_out(first, end)
+        made.add(first)
+        return
+    channel = l2.channel_stride(first.w)
+    fits = first.h * first.c * channel + _result_bytes(first) <= 0x200000 and len({p.small_source for p in plans}) == 1
+    if not fits:
+        for plan in plans:
+            end = tasks.ne_source(plan, 0)
+            tasks.streams_out(plan, end)
+            made.add(plan)
+        return
+    end = tasks.ne_source(first, 0, keep=True)
+    tasks.streams_out(first, end, explicit=False)
+    first.holds = True
+    made.add(first)
+    region = replace(first.source, group=0)
+    for i, plan in enumerate(plans[1:], 1):
+        plan.src = None
+        tasks.choose_shape(plan, weighted=True, kernel_bytes=max(plan.kernel.sizes) if plan.kernel else 0)
+        tasks.resident(plan, region, 0)
+        plan.result, plan.result_config = Region(end), l2.AUTOMATIC
+        plan.holds = i < len(plans) - 1
+        made.add(plan)
+
+
+def _result_bytes(plan: Plan) -> int:
+    return plan.hout * plan.cout * l2.channel_stride(min(plan.wout, 128))
+
+
+def dense_block(
+    cin: int,
+    width: int,
+    block: Block,
+    weights: np.ndarray,
+    bias: np.ndarray | None,
+    epilogue: Epilogue,
+    *,
+    out_trans: bool,
+    height: int = 1,
+) -> Plan:
+    """A 1x1 convolution over ``height`` x ``width`` pixels whose source is already in L2."""
+    plan = Plan("NE", w=width, h=height, c=cin, cout=block.count, out_trans=out_trans)
+    plan.mac = MAC_CONV | (BIAS if bias is not None else 0)
+    plan.cores_log2 = block.cores_log2
+    plan.macs = block.count * cin * width * height
+    epilogue.apply(plan)
+    head = 128 * (epilogue.table is not None) + 2 * block.lanes * (bias is not None)
+    small = is_small_source(width, height, up(head + block.lanes * cin * 2, 64))
+    plan.ocg = output_group(block.lanes, small=small, transposed=out_trans)
+    layout = KernelLayout(
+        block.count,
+        cin,
+        cores=1 << block.cores_log2,
+        ocg=plan.ocg,
+        bias=bias is not None,
+        table=epilogue.table is not None,
+    )
+    plan.kernel = packed(layout, weights.reshape(block.count, cin, 1, 1), bias, epilogue)
+    return plan

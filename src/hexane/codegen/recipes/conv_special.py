@@ -1,0 +1,115 @@
+"""Convolutions in another form: one tall column turned to a row (§4.3), kernels wider than 7 (spec/engine-h13 §9.8)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from hexane.codegen import l2, tasks
+from hexane.codegen.epilogue import Epilogue
+from hexane.codegen.fragment import Fragment, Tensor
+from hexane.codegen.geometry import L2_BYTES, ceil_div, ceil_log2, pe_patch
+from hexane.codegen.plan import Buffer, Plan, Region, Space
+from hexane.codegen.recipes.blocks import Window, channel_blocks, conv_plan, dense_block, packed
+from hexane.errors import UnsupportedError
+from hexane.kernels import KernelLayout
+
+
+def is_tall(x: Tensor, y: Tensor, window: Window) -> bool:
+    """A pointwise convolution over one column that does not fit L2 is turned so that its rows run along W."""
+    if (window.kh, window.kw, window.sy, window.sx, window.top, window.left) != (1, 1, 1, 1, 0, 0) or x.w != 1:
+        return False
+    column = l2.channel_stride(1)
+    return x.h > 8 and x.h * (x.c + y.c) * column > L2_BYTES >= x.c * l2.odd_channel_stride(x.h) * 3 // 2
+
+
+def tall(
+    made: Fragment,
+    x: Tensor,
+    y: Tensor,
+    n: int,
+    weights: np.ndarray,
+    bias: np.ndarray | None,
+    epilogue: Epilogue,
+) -> None:
+    """Turned copy into L2, the convolution along W into scratch, turned copy back."""
+    turn = tasks.copy_plan(x.h, x.c, 1, out_trans=True)
+    turn.src = replace(x.dma(n * x.batch), row=x.plane, plane=x.row)
+    tasks.choose_shape(turn)
+    channel = l2.odd_channel_stride(x.h)
+    held = Region(0, channel, channel, channel)
+    tasks.ne_source(turn, x.c * channel)
+    tasks.stays(turn, held)
+    turn.holds = True
+    made.add(turn)
+    flat = Tensor(Buffer(f"{y.buffer.name}.flat", Space.SCRATCH), 1, y.c, 1, y.h)
+    flat = replace(flat, buffer=made.workspace(flat.bytes))
+    one_patch = y.h <= 128
+    blocks = channel_blocks(
+        y.c, x.c, table=epilogue.table is not None, bias=bias is not None, one_patch=one_patch, transposed=False
+    )
+    for i, block in enumerate(blocks):
+        part = weights[block.first : block.first + block.count]
+        start = None if bias is None else bias[block.first : block.first + block.count]
+        plan = dense_block(x.c, y.h, block, part, start, epilogue, out_trans=False)
+        plan.dst = flat.dma(block.first * flat.plane)
+        tasks.choose_shape(plan, weighted=True, kernel_bytes=max(plan.kernel.sizes) if plan.kernel else 0)
+        tasks.resident(plan, held, l2.ALIAS_NE_RESULT if i == 0 else 0)
+        plan.result, plan.result_config = Region(x.c * channel), l2.AUTOMATIC
+        plan.holds = i < len(blocks) - 1
+        made.add(plan)
+    back = tasks.copy_plan(1, y.c, y.h, out_trans=True)
+    back.src, back.dst = flat.dma(), replace(y.dma(n * y.batch), row=y.plane, plane=y.row)
+    back.src = replace(back.src, row=flat.plane, plane=flat.row)
+    tasks.choose_shape(back)
+    end = tasks.ne_source(back, 0)
+    tasks.streams_out(back, end)
+    made.add(back)
+
+
+def widened(
+    made: Fragment,
+    x: Tensor,
+    y: Tensor,
+    weights: np.ndarray,
+    bias: np.ndarray | None,
+    window: Window,
+    epilogue: Epilogue,
+) -> Fragment:
+    """A depthwise 1 x k wider than 7: two columns per step into L2, then a planar copy of the real width (§9.8)."""
+    if x.n > 1 or (bias is None and window.kw != 9):
+        raise UnsupportedError(f"a kernel {window.kw} pixels wide in a batch or without bias")
+    start = np.zeros(y.c, np.float16) if bias is None else bias
+    plan = conv_plan(x, y, 0, window, epilogue, bias=True)
+    plan.dst, plan.unicast, plan.sx, plan.ox = None, 1, 2, 2
+    plan.wout = ceil_div(y.w, 2)
+    plan.cores_log2 = min(4, ceil_log2(x.c))
+    plan.macs = y.c * window.kw * y.h * y.w
+    layout = KernelLayout(
+        y.c,
+        1,
+        1,
+        window.kw,
+        unicast=True,
+        cores=1 << plan.cores_log2,
+        stride=(1, 2),
+        widened=True,
+        bias=True,
+        table=epilogue.table is not None,
+    )
+    plan.kernel = packed(layout, weights, start, epilogue)
+    tasks.choose_shape(plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
+    channel = l2.channel_stride(2 * plan.wout)
+    held = l2.resident_region(0, y.c, channel)
+    end = tasks.ne_source(plan, y.h * held.row)
+    tasks.stays(plan, held)
+    plan.holds = True
+    made.add(plan)
+    crop = Plan("PE", w=y.w, h=y.h, c=y.c, kind=2)
+    crop.dst = y.dma()
+    crop.patch = pe_patch(y.w, y.h, operands=1) if y.w <= 256 else (8, plan.shape[2])
+    tasks.resident(crop, held, l2.FOLLOWS_NE)
+    crop.result, crop.result_config = Region(end), l2.AUTOMATIC
+    made.add(crop)
+    return made

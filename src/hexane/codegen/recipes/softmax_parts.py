@@ -1,0 +1,208 @@
+"""What the forms of softmax share, and its forms for matrices, for large maps and for maps beyond L2 (§12.1, §13)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from hexane.codegen import l2, tasks
+from hexane.codegen.fragment import Fragment, Tensor
+from hexane.codegen.geometry import L2_BYTES, joint_patch, joint_shape, pe_patch, up
+from hexane.codegen.plan import Dma, Evidence, Plan, Region
+from hexane.codegen.recipes import unary
+from hexane.codegen.recipes.elementwise import OPERATIONS, combine
+from hexane.codegen.recipes.reduce import MAXIMUM, PAD_MOST_NEGATIVE, Reduction, fold_row, folds, reduce_axis
+from hexane.errors import UnsupportedError
+
+LOG2_E = 0x3DC5
+RECIPROCAL = 0x1000  # NonlinearMode 1 behind a sum
+W_AXIS, H_AXIS, C_AXIS = 1, 2, 8
+SUBTRACT, MULTIPLY = OPERATIONS["sub"], OPERATIONS["mul"]
+BLOCK = 192  # rows that one reduction takes as channels
+
+
+def difference(x: Plan | None, w: int, h: int, c: int, **settings: object) -> Plan:
+    """(x - m) * log2 e."""
+    return Plan("PE", w=w, h=h, c=c, kind=3, src2_format=2, pe=SUBTRACT, scale=LOG2_E, **settings)  # type: ignore[arg-type]
+
+
+def lock(planar: Plan, neural: Plan) -> None:
+    """Give a PE task and the NE task that follows it patch by patch the same patch (§4.3.1)."""
+    s = joint_shape(neural.wout, neural.hout)
+    planar.patch, neural.shape = joint_patch(s), (s, s, s)
+
+
+def exponential(c: int, h: int, w: int) -> Plan:
+    plan = tasks.copy_plan(c, h, w)
+    unary.set_table(plan, "exp2")
+    return plan
+
+
+def row_values(x: Tensor, base: int) -> Region:
+    """One value per channel and row."""
+    step = x.c * 16
+    return Region(base, 16, x.h * step, step, step)
+
+
+def through_scratch(made: Fragment, x: Tensor, y: Tensor, axis: str) -> None:
+    """Maximum, difference, exp2, sum, reciprocal, product: each step a program of its own."""
+
+    def fresh(like: Tensor) -> Tensor:
+        return Tensor(made.workspace(like.bytes), *like.shape)
+
+    shape = tuple(1 if a == axis else int(getattr(x, a)) for a in "nchw")
+    small = Tensor(x.buffer, *shape)
+    start = len(made.plans)
+    reduce_axis(made, x, top := fresh(small), Reduction(MAXIMUM), axis)
+    before = len(made.plans)
+    combine(made, "sub", x, top, moved := fresh(x))
+    assert made.plans[-1].kind == 3 and len(made.plans) > before
+    made.plans[-1].scale = LOG2_E
+    power = unary.copy_of(x)
+    unary.set_table(power, "exp2")
+    made.add(unary.ne_stream(power, moved, powers := fresh(x)))
+    reduce_axis(made, powers, total := fresh(small), Reduction(), axis)
+    inverse = unary.copy_of(small)
+    unary.set_table(inverse, "reciprocal")
+    made.add(unary.ne_stream(inverse, total, factor := fresh(small)))
+    combine(made, "mul", powers, factor, y)
+    for plan in made.plans[start:]:
+        plan.evidence, plan.note = Evidence.INFERRED, "softmax through scratch"
+
+
+@dataclass(frozen=True)
+class _Block:
+    first: int
+    count: int
+
+
+def _blocks(rows: int) -> list[_Block]:
+    found = []
+    at = 0
+    while at < rows:
+        count = min(BLOCK, rows - at)
+        found.append(_Block(at, count))
+        at += count
+    return found
+
+
+def rows_as_channels(made: Fragment, x: Tensor, y: Tensor) -> None:
+    """One channel, many rows: rows become the channels of the two reductions (eight tasks at 256 x 256)."""
+    channel = l2.channel_stride(x.w)
+    size = x.h * channel
+    padded = channel + l2.pe_pad(channel, 0x40)
+    values = x.h * 16
+    if 2 * size + max(x.h * padded, size) + values + 0x1000 > L2_BYTES:
+        raise UnsupportedError(f"softmax over {x.h} rows of {x.w} does not fit the engine's 2 MiB buffer")
+    first = unary.copy_of(x)
+    first.src = x.dma()
+    tasks.choose_shape(first)
+    held = Region(0, channel, channel, size)
+    tasks.ne_source(first, size)
+    tasks.stays(first, held)
+    first.holds = True
+    made.add(first)
+    top = 2 * size + x.h * padded
+    _column_values(made, x, 0, top, MAXIMUM)
+    moved = Region(2 * size, channel, padded, channel)
+    minus = difference(None, x.w, x.h, 1, broadcast2=W_AXIS)
+    tasks.resident(minus, held, l2.ALIAS_PE_RESULT)
+    minus.source2 = Region(top, values, 16, values)
+    tasks.stays(minus, moved, alias=0)
+    minus.holds = True
+    power = exponential(1, x.h, x.w)
+    lock(minus, power)
+    made.add(minus)
+    tasks.resident(power, moved, l2.FOLLOWS_PE)
+    tasks.stays(power, replace(held, base=size), alias=0)
+    power.holds = True
+    made.add(power)
+    _column_values(made, x, size, 0, RECIPROCAL)
+    scale = Plan("PE", w=x.w, h=x.h, c=1, kind=3, src2_format=2, pe=MULTIPLY, broadcast1=W_AXIS)
+    scale.dst = y.dma()
+    scale.patch = pe_patch(x.w, x.h, operands=2)
+    tasks.resident(scale, Region(0, values, 16, values), l2.ALIAS_PE_RESULT)
+    scale.source2 = replace(held, base=size)
+    tasks.streams_out(scale, 2 * size, alias=0)
+    made.add(scale)
+
+
+def _column_values(made: Fragment, x: Tensor, base: int, target: int, word: int) -> None:
+    """Maximum or 1 / sum of every row, rows as channels, in blocks."""
+    channel = l2.channel_stride(x.w)
+    values = x.h * 16
+    for i, block in enumerate(_blocks(x.h)):
+        plan = Plan("PE", w=x.w, c=block.count, kind=5, pe=word)
+        plan.l2_config = PAD_MOST_NEGATIVE if word == MAXIMUM else 0
+        row = block.count * channel
+        if folds(x.w):
+            fold_row(plan, x.w)
+            row = x.w // 2
+        plan.patch = pe_patch(plan.w, plan.h, operands=1)
+        region = Region(base + block.first * channel, channel, row, x.h * channel)
+        tasks.resident(plan, region, l2.ALIAS_NE_RESULT if i == 0 else 0)
+        tasks.stays(plan, Region(target + block.first * 16, 16, values, values), alias=0)
+        plan.holds = True
+        made.add(plan)
+
+
+def streamed(made: Fragment, x: Tensor, y: Tensor) -> None:
+    """Maps that do not fit L2: strips between difference and table, the powers through scratch (§12.1)."""
+    lanes = next(i for i in (8, 4, 2, 1) if x.c % i == 0)
+    step = x.c * 16
+    base = x.h * step
+    row_dma = Dma(x.buffer, x.offset, x.batch, x.plane, x.batch, x.row)
+    top = Plan("PE", w=x.w, c=x.c, groups=x.h, kind=5, pe=MAXIMUM, l2_config=PAD_MOST_NEGATIVE)
+    top.src = row_dma
+    tasks.pe_source(top, base)
+    if base + x.c * l2.channel_stride(x.w) > L2_BYTES or x.w <= 256:
+        raise UnsupportedError(f"softmax over rows of {x.w} in a map of {x.c} x {x.h} x {x.w}")
+    values = row_values(x, 0)
+    tasks.stays(top, values)
+    top.holds = True
+    made.add(top)
+    minus = difference(None, x.w, x.h, x.c, broadcast2=W_AXIS)
+    power = exponential(x.c, x.h, x.w)
+    lock(minus, power)
+    block = x.c * 0x20
+    pad = l2.ne_pad(block, x.h, (0, 0, 3), 16)
+    strip = Region(base, 0x20, block + pad, block, block)
+    ring = base + x.h * strip.row
+    window = x.c * 0x40
+    source = Region(ring, 0x40, window + l2.pe_pad(window, 0x40), window, window)
+    minus.src = x.dma()
+    minus.source, minus.source_config = source, l2.DMA_STREAM | l2.ALIAS_PE_RESULT
+    minus.source2 = Region(0, 16, step, step)
+    minus.result, minus.result_config = strip, l2.TO_NEXT
+    minus.holds = minus.streams = True
+    made.add(minus)
+    line = up(2 * x.w * lanes, 64)
+    plane = line * x.h
+    total = plane * (x.c // lanes)
+    buffer = made.workspace(total)
+    power.dst = Dma(buffer, 0, line, plane, total, total, interleave=lanes)
+    power.source, power.source_config = strip, 0x103
+    end = ring + x.h * source.row
+    power.result, power.result_config = Region(end), lanes << 8 | 0x4A
+    power.streams_in = power.holds = True
+    made.add(power)
+    if end + 0x1000 > L2_BYTES:
+        raise UnsupportedError(f"softmax over a map of {x.c} x {x.h} x {x.w} exceeds the engine's 2 MiB buffer")
+    sums = Plan("PE", w=x.w, c=x.c, groups=x.h, kind=5, pe=RECIPROCAL)
+    sums.src = Dma(buffer, 0, total, plane, total, line, interleave=lanes)
+    tasks.pe_source(sums, base)
+    sums.source_config = lanes << 8 | 0x42 | l2.ALIAS_NE_SOURCE
+    tasks.stays(sums, values, alias=0)
+    sums.holds = True
+    made.add(sums)
+    scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=3, src2_format=2, pe=MULTIPLY, broadcast1=W_AXIS)
+    scale.src2, scale.dst = Dma(buffer, 0, line, plane, total, total, interleave=lanes), y.dma()
+    scale.patch = pe_patch(x.w, x.h, operands=2)
+    scale.source = Region(0, 16, step, step)
+    scale.source_config = l2.SECOND_BY_DMA | l2.ALIAS_PE_RESULT | lanes << 8 | 0x40
+    narrow = l2.pe_window(x.w, scale.patch[0])
+    block = x.c * narrow
+    if base + 2 * x.h * (block + 0x20) > L2_BYTES:
+        raise UnsupportedError(f"softmax over a map of {x.c} x {x.h} x {x.w} exceeds the engine's 2 MiB buffer")
+    scale.source2 = Region(base, narrow, block + l2.pe_pad(block, narrow), block, block)
+    tasks.streams_out(scale, base + x.h * scale.source2.row, alias=l2.ALIAS_NE_RESULT)
+    made.add(scale)
