@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hexane.emulator.memory import CONST, DRAM_LIMIT, FIRST_SURFACE, SCRATCH, TEXT, Buffer, Memory
+from hexane.emulator.memory import CONST, DRAM_LIMIT, FIRST_SURFACE, GRANULE, SCRATCH, TEXT, Buffer, Memory
 from hexane.errors import EmulationError, UnsupportedError, UsageError
 from hexane.image import Image, Surface
 
@@ -194,8 +194,8 @@ def _require_complete(surface: Surface, buffer: Buffer) -> None:
     """Every element of an output was written by some task."""
     if buffer.written is None or buffer.written.all():
         return
-    touched = np.repeat(buffer.written, 64)[: buffer.data.size]
-    missing = np.argwhere(_elements(surface, touched.view(np.uint8).copy())[..., None].view(np.uint8)[..., 0] == 0)
+    touched = np.repeat(buffer.written, GRANULE)[: buffer.data.size].astype(np.uint8)
+    missing = np.argwhere(_elements(surface, touched) == 0)
     if missing.size:
         n, c, h, w = map(int, missing[0])
         assert surface.strides is not None
