@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 import hexane
+from formats.coverage_tool import coverage_tool
 from hexane.graph import GraphBuilder
 from hexane.graph.registry import all_specs
 
 onnx = pytest.importorskip("onnx")
 
-ROOT = Path(__file__).resolve().parents[2]
-
 
 def host_cases() -> dict[str, tuple]:
     """For every host op one graph of ONNX's node tests that has it, with inputs."""
-    import importlib.util
-
-    spec = importlib.util.spec_from_file_location("onnx_coverage", ROOT / "tools" / "onnx_coverage.py")
-    assert spec is not None and spec.loader is not None
-    tool = importlib.util.module_from_spec(spec)
-    sys.modules["onnx_coverage"] = tool
-    spec.loader.exec_module(tool)
     from hexane.formats.onnx import load
+
+    tool = coverage_tool()
 
     found: dict[str, tuple] = {}
     for test in tool.all_tests():

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections import Counter
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-pytest.importorskip("onnx")
+from formats.coverage_tool import ROOT, coverage_tool
 
-ROOT = Path(__file__).resolve().parents[2]
+pytest.importorskip("onnx")
 
 
 @pytest.fixture(scope="module")
 def tool() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("onnx_coverage", ROOT / "tools" / "onnx_coverage.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["onnx_coverage"] = module
-    spec.loader.exec_module(module)
-    return module
+    return coverage_tool()
 
 
 @pytest.fixture(scope="module")
