@@ -22,7 +22,7 @@ from hexane.codegen.geometry import (
     up,
 )
 from hexane.codegen.recipes.blocks import CORES, Window, channel_blocks, conv_plan, packed, place_blocks
-from hexane.codegen.recipes.conv_special import is_tall, tall, widened
+from hexane.codegen.recipes.conv_special import is_tall, padded, pads_left_only, tall, widened
 from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
 from hexane.errors import UnsupportedError
 from hexane.kernels import KernelLayout
@@ -115,6 +115,8 @@ def lower(
         if depthwise and window.kw <= 13 and window.sx == window.sy == 1 and window.kh == 1:
             return widened(made, x, y, weights, bias, window, epilogue)
         raise UnsupportedError(f"a kernel {window.kw} pixels wide", hint="at most 7, or 13 in a depthwise 1 x k")
+    if pads_left_only(window, x, y, depthwise):
+        return padded(made, x, y, weights, bias, window, epilogue)
     for n in range(x.n):
         if groups == 1:
             _dense(made, x, y, n, weights, bias, window, epilogue)

@@ -9,11 +9,14 @@ import numpy as np
 from hexane.codegen import l2, tasks
 from hexane.codegen.epilogue import Epilogue
 from hexane.codegen.fragment import Fragment, Tensor
-from hexane.codegen.geometry import L2_BYTES, ceil_div, ceil_log2, pe_patch
-from hexane.codegen.plan import Buffer, Plan, Region, Space
+from hexane.codegen.geometry import L2_BYTES, ceil_div, ceil_log2, floor_log2, pe_patch, up
+from hexane.codegen.plan import Buffer, Dma, Plan, Region, Space
 from hexane.codegen.recipes.blocks import Window, channel_blocks, conv_plan, dense_block, packed
+from hexane.codegen.tasks import BIAS, MAC_CONV
 from hexane.errors import UnsupportedError
 from hexane.kernels import KernelLayout
+
+ONE_HOT_KERNEL = 0x8116  # fp16, one-bit palette, masks only
 
 
 def is_tall(x: Tensor, y: Tensor, window: Window) -> bool:
@@ -113,3 +116,90 @@ def widened(
     crop.result, crop.result_config = Region(end), l2.AUTOMATIC
     made.add(crop)
     return made
+
+
+def pads_left_only(window: Window, x: Tensor, y: Tensor, depthwise: bool) -> bool:
+    """A pointwise depthwise convolution with padding on the left, which is as large as its kernel."""
+    return (
+        depthwise
+        and (window.kh, window.kw, window.sy, window.sx, window.top) == (1, 1, 1, 1, 0)
+        and 0 < window.left < 7
+        and (x.h, x.w + window.left) == (y.h, y.w)
+        and x.n == 1
+        and x.c in (1, 2, 4, 8, 16)
+    )
+
+
+def padded(
+    made: Fragment,
+    x: Tensor,
+    y: Tensor,
+    weights: np.ndarray,
+    bias: np.ndarray | None,
+    window: Window,
+    epilogue: Epilogue,
+) -> Fragment:
+    """T0 shifts the map by a one-hot palettized kernel, T1 is the convolution itself (§9.10, appendix A)."""
+    shift = Plan("NE", w=x.w, h=x.h, c=x.c, wout=y.w, unicast=1, kw=window.left + 1, px=window.left, mac=MAC_CONV)
+    shift.cores_log2 = floor_log2(x.c)
+    one_hot = np.zeros((x.c, 1, 1, window.left + 1), np.float16)
+    one_hot[..., 0] = 1.0
+    layout = KernelLayout(
+        x.c, 1, 1, window.left + 1, unicast=True, cores=1 << shift.cores_log2, sparse=True, binary=True
+    )
+    shift.kernel, shift.kernel_config = packed(layout, one_hot, None, Epilogue()), ONE_HOT_KERNEL
+    shift.src = x.dma()
+    tasks.choose_shape(shift, weighted=True, kernel_bytes=max(shift.kernel.sizes))
+    plan = Plan("NE", w=y.w, h=y.h, c=x.c, unicast=1, mac=MAC_CONV | (BIAS if bias is not None else 0))
+    plan.cores_log2 = shift.cores_log2
+    epilogue.apply(plan)
+    layout = KernelLayout(
+        x.c,
+        1,
+        unicast=True,
+        cores=1 << plan.cores_log2,
+        bias=bias is not None,
+        table=epilogue.table is not None,
+    )
+    plan.kernel = packed(layout, weights, bias, epilogue)
+    plan.dst = y.dma()
+    channel = l2.channel_stride(y.w)
+    size = y.h * x.c * channel
+    if y.w <= 128 and 2 * size + 0x1000 <= L2_BYTES:
+        _shift_in_l2(made, shift, plan, y, channel, size)
+    else:
+        _shift_through_scratch(made, shift, plan, y)
+    return made
+
+
+def _shift_in_l2(made: Fragment, shift: Plan, plan: Plan, y: Tensor, channel: int, size: int) -> None:
+    held = Region(0, channel, y.c * channel, y.c * channel)
+    end = tasks.ne_source(shift, size)
+    tasks.stays(shift, held)
+    walk = Dma(made.workspace(y.bytes), 0, y.row, y.plane, y.batch, y.batch)
+    shift.dst, shift.dst_staged = walk, True
+    made.add(shift)
+    plan.src, plan.src_staged = walk, True
+    assert plan.kernel is not None and end
+    tasks.choose_shape(plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
+    tasks.resident(plan, held, l2.ALIAS_NE_RESULT | 0x40)
+    plan.result, plan.result_config = Region(size), l2.AUTOMATIC
+    made.add(plan)
+
+
+def _shift_through_scratch(made: Fragment, shift: Plan, plan: Plan, y: Tensor) -> None:
+    lanes = next(i for i in (8, 4, 2, 1) if y.c % i == 0)
+    row = up(2 * y.w * lanes, 64)
+    plane = row * y.h
+    total = plane * (y.c // lanes)
+    walk = Dma(made.workspace(total), 0, row, plane, total, total, interleave=lanes)
+    shift.dst = walk
+    end = tasks.ne_source(shift, 0)
+    tasks.streams_out(shift, end, explicit=False)
+    made.add(shift)
+    plan.src = walk
+    assert plan.kernel is not None
+    tasks.choose_shape(plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
+    end = tasks.ne_source(plan, 0)
+    tasks.streams_out(plan, end)
+    made.add(plan)
