@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
+_LONGEST = 4000
+"""Characters of a message's part; a name or number in hostile input may have millions."""
+
+
+def _bounded(text: str) -> str:
+    if len(text) <= _LONGEST:
+        return text
+    half = _LONGEST // 2
+    return f"{text[:half]} ... ({len(text) - 2 * half} more characters) ... {text[-half:]}"
+
 
 class HexaneError(Exception):
     """Anything that hexane refuses, with the place and, where there is one, the way out.
@@ -14,9 +24,9 @@ class HexaneError(Exception):
     """
 
     def __init__(self, message: str, *, where: str | None = None, hint: str | None = None) -> None:
-        self.message = message
-        self.where = where
-        self.hint = hint
+        self.message = _bounded(message)
+        self.where = where and _bounded(where)
+        self.hint = hint and _bounded(hint)
         super().__init__(self.__str__())
 
     def __str__(self) -> str:
@@ -48,6 +58,20 @@ class FormatError(HexaneError):
         super().__init__(message, where=where, hint=hint)
 
 
+_SHOWN = 160
+"""Characters of a line that a message repeats."""
+
+
+def _around(source: str, at: int) -> tuple[str, int]:
+    """The line, or the part of a long one around a position, and the position in it."""
+    if len(source) <= _SHOWN:
+        return source, at
+    start = max(0, at - _SHOWN // 2)
+    left = "..." if start else ""
+    right = "..." if start + _SHOWN < len(source) else ""
+    return f"{left}{source[start : start + _SHOWN]}{right}", at - start + len(left)
+
+
 class SyntaxProblem(HexaneError):
     """Text (assembly, MIL, a command's argument) that does not parse. ``line`` and ``column`` count from 1."""
 
@@ -66,7 +90,8 @@ class SyntaxProblem(HexaneError):
         self.source = source
         where = f"{name} {line}, column {column}" if name == "line" else f"{name}:{line}:{column}"
         if source is not None:
-            message = f"{message}\n    {source}\n    {' ' * (column - 1)}^"
+            shown, at = _around(source, column - 1)
+            message = f"{message}\n    {shown}\n    {' ' * at}^"
         super().__init__(message, where=where, hint=hint)
 
 

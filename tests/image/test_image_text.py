@@ -132,3 +132,28 @@ def test_spoiled_texts(text: str, edits: list) -> None:
             lines[at] = line[:column] + str(number**3) + line[column:]
     with suppress(HexaneError):
         assemble_image("\n".join(lines)).to_bytes()
+
+
+def test_a_mark_in_front_and_line_ends_of_windows(tmp_path) -> None:
+    from hexane.formats.images import read_text
+
+    text = ".generation h13\ntask a:\n    Common.InDim Win=3\n"
+    path = tmp_path / "a.hxs"
+    path.write_bytes(b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode())
+    assert assemble_image(read_text(path)).to_bytes() == assemble_image(text).to_bytes()
+
+
+@pytest.mark.parametrize("value", ["9" * 100_000, "0x" + "f" * 100_000, "x" * 100_000])
+def test_messages_stay_short(value) -> None:
+    with pytest.raises(SyntaxProblem) as caught:
+        assemble_image(f".generation h13\ntask a:\n    Common.InDim Win={value}\n", "a.hxs")
+    assert len(str(caught.value)) < 10_000
+    assert (caught.value.line, caught.value.column) == (3, 22)
+
+
+def test_what_does_not_hold_together_names_the_file() -> None:
+    with pytest.raises(UsageError, match=r"a\.hxs: a program needs at least one task"):
+        assemble_image("", "a.hxs")
+    surface = ".surface x input shape=[1, 1, 1, 8]\n"
+    with pytest.raises(UsageError, match=r"a\.hxs: two surfaces are called 'x'"):
+        assemble_image(f".generation h13\n{surface}{surface}task a:\n    Common.InDim Win=3\n", "a.hxs")

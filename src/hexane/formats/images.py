@@ -42,7 +42,7 @@ def open_image(source: str | os.PathLike[str] | bytes | bytearray | memoryview, 
 def read_text(path: Path) -> str:
     """A text file as UTF-8; `UsageError` where it cannot be read, `FormatError` where it is no text."""
     try:
-        return _read(path).decode("utf-8")
+        return _read(path).decode("utf-8-sig")  # some editors put a mark in front
     except UnicodeDecodeError as error:
         raise FormatError("not UTF-8 text", offset=error.start, where=str(path)) from None
 

@@ -10,7 +10,7 @@ from hexane import isa
 from hexane.errors import HexaneError, UsageError
 from hexane.image.image import Image
 
-_TASK = re.compile(r"task\[(\d+|\*)\]\.(.+)")
+_TASK = re.compile(r"task\[(\d{1,9}|\*)\]\.(.+)")
 _SURFACE = re.compile(r"surface\[([^\]]+)\]\.(\w+)")
 UNWRITTEN = "unwritten"
 """The value that takes a register out of a task, which is not the same as setting it to 0."""

@@ -213,7 +213,7 @@ class Image:
 
     def text(self) -> bytes:
         """The text section with the tasks as they are now."""
-        if not self.tasks_decoded and self.generation not in GENERATIONS:
+        if not self.tasks_decoded and (self.generation not in GENERATIONS or not self.contents.text):
             return self.contents.text
         if not self.tasks and not decode_stream(self.contents.text, self.generation):
             return self.contents.text  # a stream of nothing but its frame

@@ -45,11 +45,15 @@ def assemble_image(text: str, name: str = "line") -> Image:
     Raises
     ------
     SyntaxProblem : with line and column, for everything that is wrong with the text.
-    UsageError : for values that no program can hold together.
+    UsageError : with the file's name, for values that no program can hold together.
     """
     reader = _Reader()
     assembly = assemble(text, DEFAULT_GENERATION, reader.handlers(), name)
-    return reader.image(assembly)
+    try:
+        return reader.image(assembly)
+    except UsageError as error:
+        where = ": ".join(filter(None, ("the text" if name == "line" else name, error.where)))
+        raise UsageError(error.message, where=where, hint=error.hint) from None
 
 
 @dataclass
@@ -103,6 +107,7 @@ class _Reader:
             if name not in names or not isinstance(value, str):
                 directive.fail(f"{name} is not one of the texts {', '.join(names)}")
             self.ident[names[name]] = value
+        _checked(directive, lambda: Ident(**self.ident))
 
     def _kernel(self, directive: Directive) -> None:
         name = _text(directive)
