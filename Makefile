@@ -24,6 +24,9 @@ $(VENV)/.ready: pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	touch $@
 
+demo: setup
+	$(BIN)/python -m hexane demo
+
 test: setup
 	$(BIN)/python -m pytest -n $(JOBS)
 
@@ -53,7 +56,7 @@ models: setup
 	$(BIN)/python tools/fetch_models.py
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .mypy_cache .import_linter_cache
+	rm -rf $(VENV) out build dist .pytest_cache .ruff_cache .mypy_cache .import_linter_cache
 
 calibrate: setup
 	$(BIN)/python -m hexane.timing.calibrate $(or $(ROWS),../shared/data/perf/calibration.csv)

@@ -63,7 +63,7 @@ def test_limits_are_those_of_the_chip() -> None:
 def test_extents_of_the_chip() -> None:
     (op,) = _conv(3, extent=20_000).ops
     (found,) = objections(op, chips.get("M2"))
-    assert found.rule == "extent" and "20000" in found.reason and "split x" in found.advice
+    assert found.rule == "extent" and "20000" in found.reason and "split the tensor" in found.advice
     assert objections(op, chips.get("M4")) == []
 
 

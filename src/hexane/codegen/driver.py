@@ -14,6 +14,7 @@ from hexane.codegen.plan import Buffer, Evidence, Space
 from hexane.codegen.program import ENGINE, HOST, Port, Program, Segment
 from hexane.codegen.recipes.registry import Context
 from hexane.errors import UnsupportedError, UsageError
+from hexane.numerics.autoscale import rescaled
 
 if TYPE_CHECKING:
     from hexane.chips import Chip
@@ -33,6 +34,7 @@ def compile(
     strict: bool = False,
     ident: Mapping[str, Any] | None = None,
     on_pass: OnPass | None = None,
+    scaling: Mapping[str, int] | None = None,
 ) -> Program:
     """Compile a network for the engine; the network itself stays as it is.
 
@@ -45,6 +47,7 @@ def compile(
     ident : what a file carries beyond the network: ``input_path``, ``output_path``, ``kernel_names``
         (spec/engine-h13 §2.13).
     on_pass : called after every pass with its name, the graph so far and how many ops it changed.
+    scaling : powers of two by layer, as ``hexane.numerics.autoscale`` takes them.
 
     Raises
     ------
@@ -62,6 +65,8 @@ def compile(
         raise UsageError(f"there is no dialect {dialect!r}", hint=f"one of {', '.join(DIALECTS)}")
     declared = graph.main
     graph = passes.run(graph, on_pass=on_pass)
+    if scaling:
+        graph = rescaled(graph, scaling)
     function = graph.main
     context = Context(dialect)
     units = units_of(function, context, strict=strict)

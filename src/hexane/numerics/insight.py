@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from hexane.errors import HexaneError
 from hexane.graph.evaluate import Evaluation
 from hexane.graph.rewrite import clone
 from hexane.graph.types import TensorType, tensor_of
-from hexane.numerics.evaluate import evaluate
+from hexane.numerics.evaluate import MOVES, evaluate
 from hexane.numerics.fusion import SUMS
 from hexane.numerics.losses import operands, sum_losses, table_end_share
 
@@ -60,9 +60,10 @@ class Layer:
 
 @dataclass(frozen=True)
 class Insight:
-    """All layers in order, and the first that goes wrong (None when none does)."""
+    """All layers in order, every value at a part's edge, and the first layer that goes wrong (None when none does)."""
 
     layers: tuple[Layer, ...]
+    values: dict[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def first_wrong(self) -> Layer | None:
@@ -121,7 +122,7 @@ def examine(
         values.update(evaluate(graph, given, chip, observe=observe))
         for op in order:
             rows.append(_layer(op, number, seen, reference))
-    return Insight(tuple(rows))
+    return Insight(tuple(rows), values)
 
 
 def _layer(op: Op, part: int, seen: Mapping[Value, np.ndarray], reference: Mapping[str, np.ndarray]) -> Layer:
@@ -143,11 +144,17 @@ def _layer(op: Op, part: int, seen: Mapping[Value, np.ndarray], reference: Mappi
     finite = got[np.isfinite(got)]
     extra = _losses(run, local)
     return Layer(
-        op.output.name, "+".join(o.type for o in reversed(run)), part, error, made, largest, cosine, nonfinite,
+        op.output.name, _kinds(run), part, error, made, largest, cosine, nonfinite,
         float(finite.min(initial=np.inf)) if finite.size else 0.0,
         float(finite.max(initial=-np.inf)) if finite.size else 0.0,
         **extra,
     )  # fmt: skip
+
+
+def _kinds(run: list[Op]) -> str:
+    """What a layer computes, first op first; ops that only move values are named when there is nothing else."""
+    kinds = [op.type for op in reversed(run)]
+    return "+".join(kind for kind in kinds if kind not in MOVES) or kinds[-1]
 
 
 def _losses(run: Iterable[Op], local: _Local) -> dict[str, Any]:

@@ -28,7 +28,8 @@ TARGET = 2.0**14
 """A suggested scaling leaves a factor of two between the largest possible partial sum and the limit."""
 WORTH_SCALING = 1e-3
 """Share of dropped products from which a scaling is suggested."""
-MOST_BITS = 12
+MOST_BITS = 14
+"""The factor that takes a scaling back is an fp16 word of the task; 2^-14 is the smallest that is not subnormal."""
 
 
 @dataclass(frozen=True)

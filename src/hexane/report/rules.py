@@ -102,7 +102,7 @@ def static_shape(op: Op, chip: Chip) -> Found:
     return None
 
 
-@rule("convert {value} to fp16 (or int8 with a scale); keep integer index work on the host", "spec/limits §1.3")
+@rule("convert it to fp16 (or int8 with a scale); keep integer index work on the host", "spec/limits §1.3")
 def element_type(op: Op, chip: Chip) -> Found:
     """{value} is {dtype}, and the engine computes in fp16 (8-bit integers and booleans at the edges)"""
     for value in _tensors(op):
@@ -130,7 +130,7 @@ def no_elements(op: Op, chip: Chip) -> Found:
 
 
 @rule(
-    "split {value} along that axis (slice, compute the parts, concat), or reshape so that the axis is shorter",
+    "split the tensor along that axis (slice, compute the parts, concat), or reshape so that the axis is shorter",
     "spec/limits §1.2",
 )
 def extent(op: Op, chip: Chip) -> Found:

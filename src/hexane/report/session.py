@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from hexane import chips
+from hexane import chips, passes
 from hexane.chips import Chip
 from hexane.codegen import Program, compile
 from hexane.codegen.driver import GENERATION
@@ -50,7 +50,8 @@ class Silent:
 class Session:
     """Everything that is known of one run.
 
-    ``seconds`` per stage (load, compile, run, compare, examine). ``program`` and ``run`` are None at level "graph" of
+    ``seconds`` per stage (load, compile, run, compare, examine). ``prepared`` is the graph in canonical form where
+    there is no program. ``program`` and ``run`` are None at level "graph" of
     a chip that hexane does not compile for. ``insight`` is None unless it was asked for.
     """
 
@@ -62,6 +63,7 @@ class Session:
     notes: tuple[str, ...] = ()
     outputs: dict[str, np.ndarray] = field(default_factory=dict)
     program: Program | None = None
+    prepared: Graph | None = None
     run: Run | None = None
     wanted: Wanted | None = None
     agreements: list[Agreement] = field(default_factory=list)
@@ -135,11 +137,13 @@ def run_network(
         show.stage("compile")
         done.program = _timed(done, "compile", lambda: compile(graph, chip=target))
     if autoscale:
-        from hexane.report.scaling import apply_autoscale
+        from hexane.report.scaling import apply_autoscale, finish
 
         show.stage("autoscale")
         _timed(done, "autoscale", lambda: apply_autoscale(done))
     _run(done, show, observe=insight)
+    if autoscale:
+        finish(done)
     if compare != "none":
         show.stage("compare")
         done.wanted = _timed(done, "compare", lambda: wanted(compare, model, graph, done.inputs))
@@ -183,9 +187,9 @@ def parts_of(done: Session) -> list[tuple[str, Graph]]:
     if done.program is not None:
         parts = [(s.kind, s.source or s.graph) for s in done.program.segments]
         return [(kind, graph) for kind, graph in parts if graph is not None]
-    from hexane import passes
-
-    return [("engine", passes.run(done.graph))]
+    if done.prepared is None:
+        done.prepared = passes.run(done.graph)
+    return [("engine", done.prepared)]
 
 
 def _examine(done: Session) -> None:

@@ -1,0 +1,57 @@
+"""``--autoscale``: find the layers that lose products, compile again with these scaled, and say what it gained."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hexane.codegen import compile
+from hexane.numerics.autoscale import rescaled
+from hexane.numerics.insight import every_value, examine
+from hexane.runtime.references import agreement
+
+if TYPE_CHECKING:
+    from hexane.report.session import Session
+
+
+def apply_autoscale(done: Session) -> None:
+    """Scale the session's program (or prepared graph) by what its own inputs show, before it runs.
+
+    ``done.autoscale`` keeps the layers, and the outputs' errors before; ``finish`` adds those after.
+    """
+    from hexane.report.session import parts_of
+
+    reference = every_value(done.graph, done.inputs)
+    insight = examine(parts_of(done), done.inputs, reference, done.chip)
+    before = [agreement(name, np.asarray(insight.values[name]), reference[name]) for name in done.graph.outputs]
+    done.autoscale = {
+        "layers": insight.scaling,
+        "before": {row.name: {"largest": row.largest, "relative": row.relative} for row in before},
+        "text": "no layer loses enough to be scaled",
+    }
+    if not insight.scaling:
+        return
+    if done.program is not None:
+        done.program = compile(done.graph, chip=done.chip, scaling=insight.scaling)
+    else:
+        done.prepared = rescaled(parts_of(done)[0][1], insight.scaling)
+
+
+def finish(done: Session) -> None:
+    """Errors after the scaling, against the same float32 values, and the sentence that reports print."""
+    found: dict[str, Any] | None = done.autoscale
+    if not found or not found["layers"]:
+        return
+    reference = done.graph.evaluate(done.inputs)
+    after = [agreement(name, np.asarray(array), reference[name]) for name, array in done.outputs.items()]
+    found["after"] = {row.name: {"largest": row.largest, "relative": row.relative} for row in after}
+    bits = list(found["layers"].values())
+    gains = ", ".join(
+        f"{name} {row['relative']:.2%} to {found['after'][name]['relative']:.2%}"
+        for name, row in found["before"].items()
+    )
+    found["text"] = (
+        f"{len(bits)} layers scaled by 2^{min(bits)} to 2^{max(bits)}, exactly compensated; "
+        f"relative error before and after: {gains}"
+    )
