@@ -17,11 +17,14 @@ PROGRAMS = {
     "binary_real_div_1x64x1x1": [(1.0, 0.0)],
     "conv_probe_k1_c64_n64_s1_st1_g1_bias0_same": [(1.0, 0.0)],
     "rrmm_r2rr_m16_k64_n64_tx0_ty1": [(1.0, 0.0)],
-    "softmax_1x64x8x8": [(8.0, 0.0), (1.0, 0.0)],
+    "softmax_1x64x8x8": [(8.0, 0.0), (1.0, -4.0)],
     "layer_norm_1x64x8x8": [(0.003, 0.004), (1.0, 0.7)],
 }
 """Programs, and size and offset of the inputs to try in turn: so that small addends (bias, epsilon) can be seen, and
 the last bits of factors."""
+
+NEVER_NEGATIVE = {(5, "L2.L2Cfg.Src2ReLU"), (5, "PE.Cfg.ReluEn"), (5, "PE.Cfg.Cond")}
+"""ReLU and abs in the last task of a softmax, exp(x) * (1 / sum): no input makes a negative number there."""
 
 Cases = list[tuple[flips.Arrays, flips.Arrays]]
 
@@ -47,6 +50,8 @@ def _outcomes(program: Program, cases: Cases, chosen: list[flips.Flip]) -> Count
     counts: Counter = Counter()
     for flip in chosen:
         outcome = flips.outcome(program, cases, flip)
+        if outcome == flips.SILENT and (flip.task, flip.name) in NEVER_NEGATIVE:
+            continue
         assert outcome != flips.SILENT, f"task[{flip.task}].{flip.name}, bit {flip.bit}: no effect, and no reason why"
         counts[outcome] += 1
     return counts
