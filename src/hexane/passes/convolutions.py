@@ -265,12 +265,11 @@ def _stacked(op: Op, axis: int, limit: int, b: GraphBuilder) -> Value | None:
     """A longer kernel: shifted copies of the map side by side as channels, so that one accumulator still sums all."""
     if not _plain(op) or op.arg("groups") != 1:
         return None
-    weight = array_of(op.inputs["weight"])
-    assert weight is not None
-    k = weight.shape[axis]
-    steps, _, pads, out = _shape_of(op)
+    k = op.inputs["weight"].shape[axis]
     if k <= limit:
         return None
+    weight = op.inputs["weight"].data
+    steps, _, pads, out = _shape_of(op)
     count = -(-k // limit)
     part = -(-k // count)
     x, (before, _), stride = op.inputs["x"], pads[axis - 2], steps[axis - 2]

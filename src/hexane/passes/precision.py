@@ -117,7 +117,10 @@ class _Halving:
 
 def half_of(data: np.ndarray) -> np.ndarray:
     """fp32 as fp16, finite numbers kept finite; a lone number that is not zero is kept from becoming zero."""
-    clipped = np.where(np.isfinite(data), np.clip(data, -LARGEST, LARGEST), data).astype(np.float16)
+    if data.size and data.min() >= -LARGEST and data.max() <= LARGEST:  # False for NaN, too
+        clipped = data.astype(np.float16)
+    else:
+        clipped = np.where(np.isfinite(data), np.clip(data, -LARGEST, LARGEST), data).astype(np.float16)
     if data.size == 1:
         lost = (clipped == 0) & (data != 0)
         clipped = np.where(lost, np.sign(data) * np.float32(SMALLEST), clipped).astype(np.float16)

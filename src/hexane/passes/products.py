@@ -5,9 +5,11 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
-from hexane.passes.rewriting import array_of, as_dtype, is_static, only_user, sweep
+from hexane.passes.rewriting import as_dtype, is_static, only_user, sweep
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from hexane.graph.builder import GraphBuilder
     from hexane.graph.ir import Function, Op, Value
 
@@ -34,30 +36,29 @@ def _flattened(value: Value) -> Value | None:
     return source
 
 
-def _covering(x: Value, weight: Value, data: object, bias: Value | None, op: Op, b: GraphBuilder) -> Value | None:
+def _covering(x: Value, weight: Value, data: np.ndarray, bias: Value | None, op: Op, b: GraphBuilder) -> Value | None:
     source = _flattened(x)
     if source is None or source.shape[2] > TALLEST or source.shape[3] > WIDEST:
         return None
-    kernel = as_dtype(data.reshape(-1, *source.shape[1:]), weight)  # type: ignore[attr-defined]
+    kernel = as_dtype(data.reshape(-1, *source.shape[1:]), weight)
     operands = {} if bias is None else {"bias": as_dtype(bias.data.reshape(-1), weight)}
     made = b.conv(x=source, weight=kernel, **operands)
     return b.reshape(x=made, shape=list(op.output.shape))
 
 
 def _linear(op: Op, b: GraphBuilder) -> Value | None:
-    data, bias = array_of(op.inputs["weight"]), op.inputs.get("bias")
-    if data is None or (bias is not None and (not bias.is_constant or bias.data.size != data.shape[0])):
+    weight, bias = op.inputs["weight"], op.inputs.get("bias")
+    if not weight.is_constant or (bias is not None and (not bias.is_constant or bias.shape != weight.shape[:1])):
         return None
-    return _covering(op.inputs["x"], op.inputs["weight"], data, bias, op, b)
+    return _covering(op.inputs["x"], weight, weight.data, bias, op, b)
 
 
 def _matmul(op: Op, b: GraphBuilder) -> Value | None:
     """A product with a constant matrix on the right."""
     x, y = op.inputs["x"], op.inputs["y"]
-    data = array_of(y)
-    if data is None or data.ndim != 2 or x.is_constant or op.arg("transpose_x"):
+    if not y.is_constant or len(y.shape) != 2 or x.is_constant or op.arg("transpose_x"):
         return None
-    return _covering(x, y, data if op.arg("transpose_y") else data.T, None, op, b)
+    return _covering(x, y, y.data if op.arg("transpose_y") else y.data.T, None, op, b)
 
 
 def _sink(op: Op, b: GraphBuilder) -> Value | None:

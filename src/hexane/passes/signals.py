@@ -37,9 +37,10 @@ def _in_blocks(op: Op, b: GraphBuilder) -> Value | None:
 
     Weights of channel (o, j) over block q and sample p: w[o, q B + p - j s], zero outside the kernel.
     """
-    x, weight = op.inputs["x"], array_of(op.inputs["weight"])
-    if weight is None or not is_static(x) or len(x.shape) != 4 or op.arg("groups") != 1:
+    x, taken = op.inputs["x"], op.inputs["weight"]
+    if not taken.is_constant or not is_static(x) or len(x.shape) != 4 or op.arg("groups") != 1:
         return None
+    weight = taken.data
     n, cin, h, _ = x.shape
     cout, _, kh, k = weight.shape
     steps, spread, pads, out = conv_geometry(
