@@ -26,6 +26,7 @@ import ast
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache, lru_cache
 from math import isfinite
 from typing import Any
 
@@ -200,6 +201,7 @@ def op(
 
 def register(spec: OpSpec) -> None:
     """Add an op to the vocabulary; a second entry of the same name must begin at a later op set."""
+    lookup.cache_clear()
     versions = _SPECS.setdefault(spec.name, [])
     if any(version.since == spec.since for version in versions):
         raise ValueError(f"{spec.name} of op set {spec.since} is declared twice")
@@ -207,6 +209,7 @@ def register(spec: OpSpec) -> None:
     versions.sort(key=lambda version: version.since)
 
 
+@lru_cache(maxsize=64)
 def opset_number(opset: str) -> int:
     """15 for "ios15" and "CoreML5" and so on; GraphError for another text."""
     match = re.fullmatch(r"(?i)ios(\d+)", opset)
@@ -218,6 +221,7 @@ def opset_number(opset: str) -> int:
     raise GraphError(f"{opset!r} is no op set", hint="ios15, ios16, ios17 or ios18")
 
 
+@cache
 def lookup(name: str, opset: int | str = 18) -> OpSpec:
     """The op's entry in an op set; UnsupportedError when there is none."""
     number = opset_number(opset) if isinstance(opset, str) else opset

@@ -83,11 +83,15 @@ def run(graph: Graph, passes: Iterable[str] | None = None, on_pass: OnPass | Non
     if unknown:
         raise UsageError(f"there is no pass {unknown[0]!r}", hint=f"there are {', '.join(known)}")
     result = clone(graph)
+    for function in result.functions.values():
+        remove_dead(function)
     for name in names:
         changed = 0
         for function in result.functions.values():
-            changed += known[name](function)
-            remove_dead(function)
+            count = known[name](function)
+            if count:
+                remove_dead(function)
+            changed += count
         if on_pass is not None:
             on_pass(name, result, changed)
     return result

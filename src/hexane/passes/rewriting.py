@@ -26,12 +26,14 @@ def sweep(function: Function, rules: Mapping[str, Rule]) -> int:
 
     One builder serves the whole sweep, so that the cost is linear in the number of ops.
     """
-    builder = GraphBuilder(function=function, opset=function.opset)
+    builder: GraphBuilder | None = None
     count = 0
     for op in function.walk():
         rule = rules.get(op.type)
         if rule is None or op.block is None:
             continue
+        if builder is None:
+            builder = GraphBuilder(function=function, opset=function.opset)
         builder.block, builder.before = op.block, op
         results = rule(op, builder)
         if results is not None:
