@@ -56,6 +56,9 @@ def channel_constant(op: Op, head: Op) -> np.ndarray | None:
 def sum_run(op: Op) -> tuple[Op, ...]:
     """The op, then at most one bias, one scalar product and one ReLU or table, each the only user of the one before."""
     run, last = [op], op
+    if op.type == "matmul" and _computed_kernel(op):
+        product = follows(op, "mul")
+        return (op, product) if product is not None and factor_of(product) is not None else (op,)
     shift = follows(last, "add")
     if shift is not None and op.inputs.get("bias") is None and channel_constant(shift, op) is not None:
         run.append(shift)
@@ -68,6 +71,12 @@ def sum_run(op: Op) -> tuple[Op, ...]:
     if function is not None and not (function.type == "exp" and len(run) > 1):
         run.append(function)
     return tuple(run)
+
+
+def _computed_kernel(op: Op) -> bool:
+    """A product whose kernel is a tensor: nothing but a factor rides along (spec/engine-h13 §9.7, §13.2)."""
+    x, y = op.arg("x"), op.arg("y")
+    return x.is_constant or not y.is_constant or int(np.prod(y.shape[:-2])) != 1
 
 
 @dataclass(frozen=True)
