@@ -274,3 +274,10 @@ def test_renaming_renumbers_where_names_give_channels() -> None:
     assert renamed.tasks[0].get("Header[8].RBase0") == 5
     assert renamed.tasks[0].get("Header[8].WBase") == 4
     assert renamed.surface("y").address < renamed.surface("z").address
+
+
+def test_kernels_of_other_generations_are_not_called_none(tmp_path) -> None:
+    data = bytearray(small_program())
+    data[8] = 3  # the CPU subtype of H12
+    with pytest.raises(UnsupportedError, match="h12"):
+        read_kernels(hexane.open_image(bytes(data)))

@@ -23,11 +23,11 @@ def file_name(task: int) -> str:
 
 def extract_kernels(image: Image, folder: Path) -> list[KernelReading]:
     """Write every constant kernel that can be taken apart; the readings say which could not, and why."""
+    readings = read_kernels(image)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"cannot make the folder ({error.strerror})", where=str(folder)) from None
-    readings = read_kernels(image)
     for reading in readings:
         if reading.value is not None:
             with whole_file(folder / file_name(reading.task)) as file:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hexane import kernels as streams
-from hexane.errors import HexaneError, UsageError
+from hexane.errors import HexaneError, UnsupportedError, UsageError
 from hexane.image.placement import CONST_CHANNEL
 from hexane.isa import Task
 from hexane.kernels import Window
@@ -107,7 +107,16 @@ class KernelReading:
 
 
 def read_kernels(image: Image) -> list[KernelReading]:
-    """Every constant kernel of the program, in task order; a layout that is not known is reported, not raised."""
+    """Every constant kernel of the program, in task order; a layout that is not known is reported, not raised.
+
+    Raises `UnsupportedError` for a generation whose kernel DMA is not known, and for tasks that cannot be decoded.
+    """
+    _ = image.tasks
+    if image.generation not in GENERATIONS:
+        raise UnsupportedError(
+            f"the kernels of a {image.generation} program cannot be found",
+            hint=f"the kernel DMA of {' and '.join(GENERATIONS)} is known",
+        )
     found = []
     for kernel in image.kernels:
         if not kernel.is_constant:
