@@ -281,3 +281,13 @@ def test_kernels_of_other_generations_are_not_called_none(tmp_path) -> None:
     data[8] = 3  # the CPU subtype of H12
     with pytest.raises(UnsupportedError, match="h12"):
         read_kernels(hexane.open_image(bytes(data)))
+
+
+def test_a_stream_that_breaks_late_names_its_file(tmp_path) -> None:
+    data = bytearray(small_program())
+    data[8] = 6  # the CPU subtype of H15, whose streams are decoded when they are asked for
+    path = tmp_path / "late.hwx"
+    path.write_bytes(data)
+    image = hexane.open_image(path)
+    with pytest.raises(FormatError, match=r"late\.hwx at byte 0x4000"):
+        _ = image.tasks

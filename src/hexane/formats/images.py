@@ -34,7 +34,7 @@ def open_image(source: str | os.PathLike[str] | bytes | bytearray | memoryview, 
     path = Path(source)
     data = _read(path)
     try:
-        return _image(data, lenient)
+        return _image(data, lenient, str(path))
     except FormatError as error:
         raise _in_file(error, path) from None
 
@@ -64,11 +64,11 @@ def save_image(image: Image, path: str | os.PathLike[str]) -> None:
     write_whole(path, (to_anec if package else to_hwx)(image).rebuild())
 
 
-def _image(data: bytes, lenient: bool) -> Image:
+def _image(data: bytes, lenient: bool, origin: str | None = None) -> Image:
     if is_hwx(data):
-        image = Image(read_hwx(data), data)
+        image = Image(read_hwx(data), data, origin)
     elif is_anec(data):
-        image = Image(read_anec(data), data)
+        image = Image(read_anec(data), data, origin)
     else:
         raise FormatError(
             f"neither an .hwx nor an .anec file; it begins with {data[:8].hex() or 'nothing'}",

@@ -42,11 +42,13 @@ class Image:
     ----------
     parts : the container's parts.
     source : the bytes that the parts were read from; None for an image that was made.
+    origin : the file's name, for messages.
     """
 
-    def __init__(self, parts: Container | AnecPackage, source: bytes | None = None) -> None:
+    def __init__(self, parts: Container | AnecPackage, source: bytes | None = None, origin: str | None = None) -> None:
         self.parts = parts
         self._source = source
+        self._origin = origin
 
     @cached_property
     def contents(self) -> Contents:
@@ -124,7 +126,7 @@ class Image:
             tasks = decode_stream(self.contents.text, self.generation)
         except FormatError as error:
             offset = None if error.offset is None else self.contents.text_offset + error.offset
-            raise FormatError(error.message, offset=offset, hint=error.hint) from None
+            raise FormatError(error.message, offset=offset, where=self._origin, hint=error.hint) from None
         self._check_count(len(tasks))
         return tasks
 
