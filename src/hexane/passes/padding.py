@@ -40,6 +40,8 @@ def pad_of(op: Op, rank: int) -> list[tuple[int, int]] | None:
 
 def _fold(op: Op, b: GraphBuilder) -> Value | None:
     x = op.inputs["x"]
+    if op.type == "conv" and _too_wide(op, spatial_pads(op)):
+        return _unfold(op, b)
     pad = x.op
     if pad is None or pad.type != "pad" or pad.arg("mode") != "constant":
         return None
@@ -57,6 +59,8 @@ def _fold(op: Op, b: GraphBuilder) -> Value | None:
         return None
     size = op.inputs["weight"].shape[2:] if op.type == "conv" else op.arg("kernel_sizes")
     total = [(a + c, d + e) for (a, d), (c, e) in zip(own, widths[2:])]
+    if op.type == "conv" and _too_wide(op, total):
+        return None
     if op.type == "max_pool":
         harmless = number <= -65504.0 or (number <= 0.0 and _never_negative(pad.inputs["x"]))
         if not harmless or any(max(t) >= k for t, k in zip(total, size)):
@@ -64,6 +68,24 @@ def _fold(op: Op, b: GraphBuilder) -> Value | None:
     operands: dict[str, Any] = {k: v for k, v in op.inputs.items() if k not in ("x", "pad", "pad_type")}
     flat = [w for pair in total for w in pair]
     return b.op(op.type, opset=op.opset, **operands, x=pad.inputs["x"], pad_type="custom", pad=flat)
+
+
+def _too_wide(op: Op, pads: list[tuple[int, int]]) -> bool:
+    """Padding as large as the kernel has no known effect; one column left of a pointwise kernel has been seen."""
+    kernel = op.inputs["weight"].shape[2:]
+    sizes = [(k - 1) * d + 1 for k, d in zip(kernel, op.arg("dilations") or (1,) * len(kernel))]
+    if sizes == [1, 1] and pads == [(0, 0), (1, 0)]:
+        return False
+    return any(max(pair) >= size and max(pair) > 0 for pair, size in zip(pads, sizes))
+
+
+def _unfold(op: Op, b: GraphBuilder) -> Value:
+    """Wide padding as an op of its own."""
+    x = op.inputs["x"]
+    flat = [0, 0, 0, 0, *(int(w) for pair in spatial_pads(op) for w in pair)]
+    padded = b.pad(x=x, pad=flat, mode="constant", constant_val=0.0)
+    operands: dict[str, Any] = {k: v for k, v in op.inputs.items() if k not in ("x", "pad", "pad_type")}
+    return b.op(op.type, opset=op.opset, **operands, x=padded, pad_type="valid")
 
 
 def _never_negative(value: Value) -> bool:
