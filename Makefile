@@ -46,6 +46,7 @@ docs: setup
 	$(BIN)/python tools/onnx_coverage.py
 	$(BIN)/python -m hexane.kernels.docs docs
 	$(BIN)/python -m hexane.emulator.docs docs
+	$(BIN)/python -m hexane.timing.docs docs
 
 bench: setup
 	@for file in benchmarks/[a-z]*.py; do \
