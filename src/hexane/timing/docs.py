@@ -21,8 +21,9 @@ def page() -> str:
         "",
         "Generated from `chips/measured.json` by `make docs`; `make calibrate` makes the numbers anew.",
         "",
-        f"{facts['source'].capitalize()}. {facts['method'].capitalize()}. Held out: {held_out['left_out']}, every constant",
-        "fitted anew each time. A factor of 1.10 means: off by 10 % either way. The energy model meets the measured",
+        f"{facts['source'].capitalize()}. {facts['method'].capitalize()}.",
+        f"Held out: {held_out['left_out']}, every constant fitted anew each time.",
+        "A factor of 1.10 means: off by 10 % either way. The energy model meets the measured",
         f"engine-rail energies within a mean factor of {facts['energy_mean_factor']:.3f} (fitted, not held out).",
         "",
         "| | rows | mean factor | median | 90th percentile | mean over (chip, kind) cells |",
@@ -41,8 +42,8 @@ def page() -> str:
         "",
         "## Constants",
         "",
-        "For all chips, with a one-sigma factor of uncertainty and the rows that speak for each; then what families and",
-        "chips have of their own (early: up to H14, middle: H15 and H16, late: H17 on).",
+        "For all chips, with a one-sigma factor of uncertainty and the rows that speak for each; then what families",
+        "and chips have of their own (early: up to H14, middle: H15 and H16, late: H17 on).",
         "",
         "| constant | meaning | unit | value | factor | rows | of their own |",
         "|---|---|---|---:|---:|---:|---|",
@@ -53,8 +54,8 @@ def page() -> str:
         owners = {**data["families"], **data["chips"]}
         own = ", ".join(f"{o} {e[parameter.name]['value']:g}" for o, e in owners.items() if parameter.name in e)
         lines.append(
-            f"| `{parameter.name}` | {parameter.meaning} | {parameter.unit} | {entry['value']:g} | {entry['factor']:.2f} "
-            f"| {entry['rows']} | {own} |"
+            f"| `{parameter.name}` | {parameter.meaning} | {parameter.unit} | {entry['value']:g} "
+            f"| {entry['factor']:.2f} | {entry['rows']} | {own} |"
         )
     return "\n".join(lines) + "\n"
 

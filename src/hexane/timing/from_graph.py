@@ -248,7 +248,8 @@ def _linear(op: Op, operands: list[Value], common: dict[str, Any], uses: dict[in
         stored, w = stored_weights(x), x
     pixels = int(prod(out[:-1]))
     if stored.runtime:
-        return Layer(**common, unit="runtime", pixels=pixels, cin=inner, cout=int(out[-1]))
+        batches = int(prod(out[:-2]))
+        return Layer(**common, unit="runtime", pixels=pixels, cin=inner, cout=int(out[-1]), batches=batches)
     return Layer(
         **common,
         unit="mac",

@@ -93,6 +93,7 @@ def _shape(layer: Layer) -> tuple:
         layer.elements,
         layer.axis,
         layer.operands,
+        layer.batches,
         layer.reads_input,
         layer.writes_output,
     )

@@ -50,6 +50,9 @@ PARAMETERS: tuple[Parameter, ...] = (
     Parameter("sparse_base", 0.2, "", "time share that zero weights do not save", 0.5),
     Parameter("sparse_slope", 0.8, "", "time share per density", 0.5),
     Parameter("runtime_rate", 0.5, "", "share of the peak with two run-time operands"),
+    Parameter(
+        "runtime_task_us", 1, "us", "each matrix of a run-time product (spec/engine-h13 §13.3)", family_spread=0.3
+    ),
     Parameter("unit_switch_us", 3, "us", "change between NE and PE with small tensors, H13 and H14"),
     Parameter("engine_sync_us", 0.5, "us", "a layer that two engines share"),
     Parameter("halo_us", 2, "us", "halo rows between two engines, per layer"),

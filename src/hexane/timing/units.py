@@ -152,7 +152,8 @@ def _runtime(layer: Layer, chip: Chip, c: Numbers, engines: int, clock_mhz: floa
     edge = layer.reads_input or layer.writes_output
     traffic = layer.in_bytes + layer.out_bytes if edge or layer.in_bytes + layer.out_bytes > L2_BYTES else 0.0
     activations = traffic / activation_rate(c, engines)
-    return Cost(max(compute, activations), compute, 0.0, activations, 0.0, traffic)
+    extra = layer.batches * c["runtime_task_us"]
+    return Cost(max(compute, activations) + extra, compute, 0.0, activations, extra, traffic)
 
 
 def planar_rate(layer: Layer, chip: Chip, c: Numbers, engines: int, chain: bool) -> float:

@@ -18,7 +18,8 @@ class Layer:
     ``cin`` and ``cout`` channels over all groups, ``kh`` and ``kw`` taps. ``weight_bytes`` is what the weight stream
     carries, ``dense_bytes`` what the weights fill in kernel memory, ``density`` the share of non-zero weights.
     ``in_bytes`` and ``out_bytes`` are the activations at two bytes (one for int8), ``elements`` what planar units
-    count, ``axis`` the length of a reduced axis. ``reads_input`` and ``writes_output`` mark the program's edges,
+    count, ``axis`` the length of a reduced axis, ``batches`` the matrices of a product.
+    ``reads_input`` and ``writes_output`` mark the program's edges,
     ``weight_key`` names a weight set that several layers share. ``extrapolated`` says that nobody has published a
     time of such a layer (spec/performance §11).
     """
@@ -45,6 +46,7 @@ class Layer:
     elements: float = 0.0
     axis: int = 0
     operands: int = 1
+    batches: int = 1
     reads_input: bool = False
     writes_output: bool = False
     extrapolated: bool = False
