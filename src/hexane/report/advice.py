@@ -46,6 +46,7 @@ _ANSWERS = (
         r"extent|exceeds|too (large|long|wide|high)",
         "split along that axis (slice, compute the parts, concat) or reshape",
     ),
+    (r"does not fit .*buffer", "split the tensor (slice, compute the parts, combine), or reduce it in steps"),
     (r"is a constant where", "fold the constant into its neighbour, or swap the operands"),
     (r"kernel .*(wide|high|large)|window", "split the kernel or window into smaller ones whose results are combined"),
     (r"dilat", "use a dense kernel, or space_to_batch around an undilated one"),

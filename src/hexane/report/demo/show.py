@@ -143,5 +143,5 @@ def _shown(
 ) -> Shown:
     progress.stage("write the report")
     write: Callable[..., Any] = write_report
-    write(done, folder, title=f"{done.name}: {name}", pictures=pictures)
+    write(done, folder, title=f"{name[0].upper()}{name[1:]}", pictures=pictures)
     return Shown(name, words, agrees, str(folder / "index.html"), done, found)

@@ -124,7 +124,6 @@ def drawn(picture: np.ndarray, engine: list[Box], other: list[Box] | None = None
     for box in engine:
         corners = [v * scale for v in (box.left, box.top, box.right, box.bottom)]
         pen.rectangle(corners, outline=(11, 114, 133), width=4)
-        pen.text((corners[0] + 6, corners[1] + 4), f"{box.score:.2f}", fill=(11, 114, 133))
     for box in other or ():
         for x in (box.left, box.right):
             for y in (box.top, box.bottom):

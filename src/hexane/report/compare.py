@@ -1,0 +1,97 @@
+"""Two reports side by side: the figures, the ops whose place differs, the layers whose error differs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from hexane.errors import FormatError, UsageError
+from hexane.report.data import SCHEMA as REPORT_SCHEMA
+from hexane.report.page import render
+from hexane.runtime.files import plain_errors, whole_folder
+
+SCHEMA = "hexane-comparison/1"
+LARGEST_FILE = 1 << 30
+
+
+def read_report(folder: Path) -> dict[str, Any]:
+    """The data of a report folder (or of its ``report.json``); UsageError or FormatError for anything else."""
+    path = folder / "report.json" if folder.is_dir() else folder
+    if not path.is_file():
+        raise UsageError("there is no report", where=str(folder), hint="make one with `hexane run MODEL --report DIR`")
+    with plain_errors(path, "cannot be read"):
+        if path.stat().st_size > LARGEST_FILE:
+            raise FormatError("is too large for a report", where=str(path))
+        try:
+            data = json.loads(path.read_text())
+        except ValueError as error:
+            raise FormatError(f"is no report: {error}", where=str(path)) from None
+    if not isinstance(data, dict) or data.get("schema") != REPORT_SCHEMA:
+        found = data.get("schema") if isinstance(data, dict) else None
+        raise FormatError(f"has the schema {found!r}", where=str(path), hint=f"a report has {REPORT_SCHEMA!r}")
+    return data
+
+
+def figures(data: dict[str, Any]) -> dict[str, Any]:
+    """The numbers of a report that a reader compares, by what they are called."""
+    run, placement, estimate = data["run"], data["placement"], data["estimate"]
+    found: dict[str, Any] = {"network": run["model"], "chip": run["chip"], "level": run["level"]}
+    if placement:
+        found["ops on the engine"] = f"{placement['totals']['engine_ops']} of {placement['totals']['ops']}"
+        found["multiply-accumulates on the engine"] = f"{placement['totals']['engine_mac_share']:.2%}"
+    if run["program"]:
+        found["tasks"] = run["program"]["tasks"]
+        found["host segments"] = run["program"]["host_segments"]
+        found["constants, bytes"] = run["program"]["const_bytes"]
+    for row in run["agreement"]:
+        found[f"{row['name']}: largest error"] = _number(row["largest"])
+        found[f"{row['name']}: relative error"] = _number(row["relative"])
+    if estimate:
+        found["estimated call, µs"] = round(estimate["latency_us"], 1)
+        found["estimated energy, mJ"] = _number(estimate["energy_mj"])
+    found["layers that lose products"] = len(data["scaling"])
+    found["first layer that goes wrong"] = data["first_wrong"] or "none"
+    for stage in ("compile", "run"):
+        if stage in run["seconds"]:
+            found[f"{stage}, seconds"] = run["seconds"][stage]
+    return found
+
+
+def _number(value: float | None) -> str:
+    return "infinite" if value is None else f"{value:.3g}"
+
+
+def compare(left: dict[str, Any], right: dict[str, Any]) -> dict[str, Any]:
+    """Figures, ops that changed place, layers by how much their error changed (schema ``hexane-comparison/1``)."""
+    a, b = figures(left), figures(right)
+    names = list(dict.fromkeys((*a, *b)))
+    places = [{row["name"]: row for row in (data["placement"] or {"rows": []})["rows"]} for data in (left, right)]
+    moved = [
+        {"op": name, "type": row["op"], "left": row["place"], "right": places[1][name]["place"],
+         "reason": (row if row["place"] == "host" else places[1][name])["reason"]}
+        for name, row in places[0].items()
+        if name in places[1] and places[1][name]["place"] != row["place"]
+    ]  # fmt: skip
+    errors = [
+        {row["name"]: row["error"] for row in data["layers"] if row["error"] is not None} for data in (left, right)
+    ]
+    both = [
+        {"layer": name, "left": value, "right": errors[1][name]}
+        for name, value in errors[0].items()
+        if name in errors[1]
+    ]
+    both.sort(key=lambda row: -abs(row["left"] - row["right"]))
+    return {
+        "schema": SCHEMA,
+        "figures": [{"name": n, "left": a.get(n, "–"), "right": b.get(n, "–")} for n in names],
+        "moved": moved,
+        "layers": [row for row in both if row["left"] != row["right"]][:40],
+    }
+
+
+def write_comparison(found: dict[str, Any], titles: tuple[str, str], folder: Path) -> None:
+    """``index.html`` and ``report.json`` of a comparison, whole or not at all."""
+    with whole_folder(folder) as made:
+        (made / "report.json").write_text(json.dumps(found, indent=1))
+        (made / "index.html").write_text(render("compare.html", data=found, titles=titles))

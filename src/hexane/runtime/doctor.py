@@ -1,0 +1,128 @@
+"""What this machine has, asked in the order of spec/devices §13; everything is read, nothing is changed.
+
+No serial numbers, host names, addresses or UUIDs are read or printed.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from hexane.runtime import probe_linux, probe_macos
+from hexane.runtime.machine import Machine
+
+SCHEMA = "hexane-doctor/1"
+LIBRARIES = {
+    "numpy": "everything", "numba": "the emulator's fast kernels", "lark": "MIL text", "typer": "the commands",
+    "rich": "tables and progress", "onnx": "ONNX files", "onnxscript": "ONNX files",
+    "onnxruntime": "run --compare onnxruntime",
+    "coremltools": "Core ML packages", "torch": "hexane.from_torch", "matplotlib": "plots", "jinja2": "the report",
+    "pillow": "pictures as inputs",
+}  # fmt: skip
+NEEDED = ("numpy", "numba", "lark", "typer", "rich")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One answer: ``state`` is "yes", "no" or "note"; ``remedy`` says what to do about a "no"."""
+
+    area: str
+    question: str
+    state: str
+    answer: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """All findings, the routes to an engine that are open, and whether hexane itself is in order."""
+
+    findings: tuple[Finding, ...]
+    engine: bool
+    routes: tuple[str, ...]
+
+    @property
+    def well(self) -> bool:
+        """Whether hexane works here (on the emulator; an engine is not needed)."""
+        return all(f.state != "no" for f in self.findings if f.area == "hexane")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, schema ``hexane-doctor/1`` (docs/commands/doctor.md)."""
+        return {
+            "schema": SCHEMA,
+            "well": self.well,
+            "engine": self.engine,
+            "routes": list(self.routes),
+            "findings": [asdict(f) for f in self.findings],
+        }
+
+
+def diagnose(machine: Machine | None = None) -> Diagnosis:
+    """Ask every question. ``machine`` reads files and runs commands; tests give one of their own."""
+    here = machine or Machine()
+    findings = list(_hexane(here))
+    if here.system == "Linux":
+        engine, routes, more = probe_linux.probe(here)
+    elif here.system == "Darwin":
+        engine, routes, more = probe_macos.probe(here)
+    else:
+        engine, routes, more = False, (), [("engine", "no", f"{here.system} has no way to an Apple engine", "")]
+    findings += [Finding("engine", *row) for row in more]
+    return Diagnosis(tuple(findings), engine, (*routes, "emulator"))
+
+
+def _hexane(machine: Machine) -> Iterator[Finding]:
+    version = platform.python_version()
+    good = sys.version_info >= (3, 11)
+    yield Finding("hexane", "Python", "yes" if good else "no", version, "" if good else "install Python 3.11 or newer")
+    for name, purpose in LIBRARIES.items():
+        found = _version(name)
+        state = "yes" if found else "no" if name in NEEDED else "note"
+        remedy = "" if found else f"pip install {name}" if name in NEEDED else f"for {purpose}: pip install {name}"
+        yield Finding("hexane" if name in NEEDED else "library", name, state, found or "not installed", remedy)
+    yield Finding("machine", "processor", "note", f"{machine.processor}, {os.cpu_count()} threads")
+    yield Finding("machine", "vector instructions", "note", vector_features(machine) or "not known")
+    yield _self_test(emulator_self_test)
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def vector_features(machine: Machine) -> str:
+    """The features that the fast kernels can use, from the kernel's own list."""
+    text = machine.text("/proc/cpuinfo") or machine.run("sysctl", "-n", "machdep.cpu.features") or ""
+    words = set(text.lower().split())
+    return ", ".join(name for name in ("avx2", "fma", "f16c", "avx512f", "asimd", "asimdhp", "fphp") if name in words)
+
+
+def _self_test(test: Callable[[], bool]) -> Finding:
+    try:
+        good = test()
+    except Exception as error:  # whatever breaks here is what the user has to see
+        return Finding("hexane", "emulator self-test", "no", f"fails: {error}", "reinstall hexane and its libraries")
+    answer = "a compiled sum gives the bits that it should" if good else "gives other bits than it should"
+    return Finding("hexane", "emulator self-test", "yes" if good else "no", answer, "" if good else "report this")
+
+
+def emulator_self_test() -> bool:
+    """Compile one sum of two tensors and run it: exact in fp16, so that every bit is known."""
+    import numpy as np
+
+    from hexane.codegen import compile
+    from hexane.graph import GraphBuilder
+
+    b = GraphBuilder()
+    x, y = b.input("x", (1, 8, 4, 4), "fp16"), b.input("y", (1, 8, 4, 4), "fp16")
+    b.output(b.add(x=x, y=y, name="z"))
+    a = np.arange(128, dtype=np.float16).reshape(1, 8, 4, 4)
+    found = compile(b.graph).run({"x": a, "y": a[:, ::-1]})["z"]
+    return bool(np.array_equal(found, a + a[:, ::-1]))

@@ -1,0 +1,63 @@
+"""The machine as the probes see it: files and commands, read only; tests put another in its place."""
+
+from __future__ import annotations
+
+import os
+import platform
+import stat
+import subprocess
+from pathlib import Path
+
+TIMEOUT_S = 10
+
+
+class Machine:
+    """Files below ``root`` and the output of read-only commands."""
+
+    def __init__(self, root: str | Path = "/", system: str | None = None, processor: str | None = None) -> None:
+        self.root = Path(root)
+        self.system = system or platform.system()
+        self.processor = processor or platform.machine()
+
+    def path(self, path: str) -> Path:
+        return self.root / path.lstrip("/")
+
+    def text(self, path: str) -> str | None:
+        """A file's text, zero bytes at the ends removed; None where it cannot be read."""
+        try:
+            return self.path(path).read_bytes().decode("utf-8", "replace").strip("\0\n ")
+        except OSError:
+            return None
+
+    def names(self, path: str) -> list[str]:
+        """Names in a folder, sorted; none where there is no such folder."""
+        try:
+            return sorted(os.listdir(self.path(path)))
+        except OSError:
+            return []
+
+    def link(self, path: str) -> str | None:
+        """The last part of what a link points to."""
+        try:
+            return os.path.basename(os.readlink(self.path(path)))
+        except OSError:
+            return None
+
+    def is_device(self, path: str) -> bool:
+        """Whether a character device stands there."""
+        try:
+            return stat.S_ISCHR(os.stat(self.path(path)).st_mode)
+        except OSError:
+            return False
+
+    def may_open(self, path: str) -> bool:
+        """Whether this user may read and write it."""
+        return os.access(self.path(path), os.R_OK | os.W_OK)
+
+    def run(self, *command: str) -> str | None:
+        """Standard output of a command that reads; None where it is missing, fails or takes too long."""
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, errors="replace")
+        except (OSError, subprocess.SubprocessError):
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
