@@ -61,6 +61,8 @@ def _fold(op: Op, b: GraphBuilder) -> Value | None:
     total = [(a + c, d + e) for (a, d), (c, e) in zip(own, widths[2:])]
     if op.type == "conv" and _too_wide(op, total):
         return None
+    if op.type == "avg_pool" and any(max(t) >= k for t, k in zip(total, size)):
+        return None
     if op.type == "max_pool":
         harmless = number <= -65504.0 or (number <= 0.0 and _never_negative(pad.inputs["x"]))
         if not harmless or any(max(t) >= k for t, k in zip(total, size)):

@@ -15,6 +15,7 @@ from hexane.codegen.geometry import L2_BYTES, ceil_log2, up
 from hexane.codegen.plan import Buffer, Dma, Evidence, Kernel, Plan, Region
 from hexane.codegen.recipes.linear import Rows, as_rows, turn_in
 from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
+from hexane.codegen.recipes.shape import Walk, permute
 from hexane.codegen.tasks import MAC_CONV
 from hexane.errors import UnsupportedError
 
@@ -54,7 +55,8 @@ def runtime_product(ops: Sequence[Op], context: Context) -> Fragment:
     m = a.w if turned_x else a.h
     if m % CORES or (data is not None and len(pairs) > 1):
         if turned_x:
-            raise UnsupportedError(f"a transposed first operand with {m} rows", hint="transpose it first")
+            a = _turned_back(made, a)
+            pairs = _batches(a, b, out)
         for i, (rx, rw, ry) in reversed(list(enumerate(pairs))):
             _by_single_rows(made, rx, rw, ry, turned_y, epilogue, i == len(pairs) - 1)
         return made
@@ -63,6 +65,14 @@ def runtime_product(ops: Sequence[Op], context: Context) -> Fragment:
     if len(pairs) > 1:
         made.evidence(Evidence.INFERRED, "batches of a product with staged kernels")
     return made
+
+
+def _turned_back(made: Fragment, a: Tensor) -> Tensor:
+    """A first operand given as [K, M], as [M, K] in scratch."""
+    straight = Tensor(a.buffer, a.n, a.c, a.w, a.h)
+    straight = replace(straight, buffer=made.workspace(straight.bytes))
+    permute(made, Walk.of(a), (0, 1, 3, 2), Walk.of(straight))
+    return straight
 
 
 def _batches(a: Tensor, b: Tensor, out: Tensor) -> list[tuple[Rows, Rows, Rows]]:
