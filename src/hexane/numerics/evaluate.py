@@ -12,6 +12,8 @@ from hexane.chips import Chip
 from hexane.errors import UnsupportedError, UsageError
 from hexane.graph import Graph, Op, Value
 from hexane.graph.evaluate import Evaluation, checked_input, declared
+from hexane.graph.ir import values_of
+from hexane.graph.registry import spec_of
 from hexane.graph.types import TensorType, eval_dtype
 from hexane.numerics.fusion import SUMS, Epilogue, sum_run
 from hexane.numerics.rules import RULES, convolution, product
@@ -111,7 +113,10 @@ class EngineEvaluation(Evaluation):
         return (self._seen(op, result),)
 
     def _is_fp16(self, op: Op) -> bool:
-        values = [v for v in (*op.operands(), *op.outputs) if isinstance(v.type, TensorType)]
+        """Whether its tensors are; numbers among the parameters may be of any float type."""
+        names = [param.name for param in spec_of(op).params if param.is_tensor]
+        operands = [v for name in names if name in op.inputs for v in values_of(op.inputs[name])]
+        values = [v for v in (*operands, *op.outputs) if isinstance(v.type, TensorType)]
         floats = [v.dtype for v in values if v.dtype.startswith(("fp", "bf"))]
         return bool(floats) and all(dtype == "fp16" for dtype in floats)
 

@@ -17,6 +17,7 @@ from hexane.kernels import (
     known_table,
     leaky_relu_table,
     less_than_zero_table,
+    limited_line_table,
     not_zero_table,
     sign_table,
 )
@@ -65,6 +66,7 @@ DERIVED: dict[str, Callable[..., LookupTable]] = {
     "minimum": lambda v: clip_table(high=v),
     "clip": clip_table,
     "leaky_relu": leaky_relu_table,
+    "sigmoid_hard": limited_line_table,
     "equals_zero": is_zero_table,
     "not_zero": not_zero_table,
     "below_zero": less_than_zero_table,

@@ -152,6 +152,21 @@ def table_function(op: Op, arrays: Arrays) -> np.ndarray:
     return planar.formula("add", result, scale=_number(LN_2)) if op.type == "log" else result
 
 
+@rule("leaky_relu", "clip", "sigmoid_hard")
+def straight_function(op: Op, arrays: Arrays) -> np.ndarray:
+    """A copy through a table of straight pieces."""
+    names = ("alpha",) if op.type == "leaky_relu" else ("alpha", "beta")
+    return through_table(arrays("x"), table(op.type, *(op.arg(name) for name in names)))
+
+
+@rule("erf", "softplus", "softsign", "asin", "acos", "atan", "elu")
+def fitted_function(op: Op, arrays: Arrays) -> np.ndarray:
+    """A copy through a table fitted by hexane; elu has one for alpha 1."""
+    if op.type == "elu" and op.arg("alpha") != 1.0:
+        raise UnsupportedError("an elu whose alpha is not 1")
+    return through_table(arrays("x"), table(op.type))
+
+
 @rule("real_div")
 def quotient(op: Op, arrays: Arrays) -> np.ndarray:
     """Reciprocal table and product; a constant divisor is inverted beforehand."""
