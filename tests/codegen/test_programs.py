@@ -155,3 +155,25 @@ def test_many_inputs_are_cut_into_programs():
     assert [s.kind for s in program.segments] == ["engine", "engine"]
     for name in wanted:
         np.testing.assert_array_equal(made[name], wanted[name])
+
+
+def test_outputs_that_no_op_makes(tmp_path):
+    builder = GraphBuilder()
+    x = builder.input("x", (1, 8, 4, 32), "fp16")
+    builder.output(x, builder.relu(x=x, name="y"), builder.const(np.arange(3, dtype=np.float16), name="k"))
+    program = hexane.compile(builder.graph)
+    program.save(tmp_path / "net.hexane")
+    values = np.linspace(-1, 1, 1024).astype(np.float16).reshape(1, 8, 4, 32)
+    for made in (program.run({"x": values}), hexane.load_program(tmp_path / "net.hexane").run({"x": values})):
+        np.testing.assert_array_equal(made["x"], values)
+        np.testing.assert_array_equal(made["y"], np.maximum(values, 0))
+        np.testing.assert_array_equal(made["k"], [0, 1, 2])
+
+
+def test_shapes_that_depend_on_data_are_on_the_host():
+    builder = GraphBuilder()
+    found = builder.non_zero(x=builder.relu(x=builder.input("x", (1, 8, 4, 32), "fp16")))
+    builder.output(builder.relu(x=builder.cast(x=found, dtype="fp16"), name="y"))
+    program = hexane.compile(builder.graph)
+    assert [s.kind for s in program.segments] == ["engine", "host"]
+    assert "depends on data" in program.segments[1].reason

@@ -82,6 +82,10 @@ def compile(
             segments.append(_engine_segment(run, graph, dialect, ident))
         else:
             segments.append(_host_segment(run, function.opset))
+    given = [value for value in function.outputs if value.is_constant]
+    if given:
+        known = subgraph((), (), given, function.opset)
+        segments.append(Segment(HOST, "constants", (), (), tuple(map(_port, given)), graph=known))
     return Program(
         tuple(segments),
         tuple(_port(v) for v in declared.inputs),

@@ -62,6 +62,8 @@ class Tensor:
 
 def four_dimensional(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
     """N, C, H, W of a declared shape: lower ranks get leading ones; rank 5 with a leading one loses it (§6)."""
+    if None in shape:
+        raise UnsupportedError("a tensor whose shape depends on data")
     while len(shape) > 4 and shape[0] == 1:
         shape = shape[1:]
     if len(shape) > 4:

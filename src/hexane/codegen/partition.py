@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from hexane.graph.ir import Function, Op, Value
 
 MOST_SURFACES = 28  # channels 4 to 31 (spec/engine-h13 §5)
+MOST_CONSTANT_BYTES = 2 << 30  # of one program (limits 4)
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,8 @@ def _needs(ops: Iterable[Op]) -> Iterable[Value]:
 def _bounded(group: list[Unit], function: Function) -> list[Run]:
     """The group as one run, or as halves when it has more surfaces than the engine has channels."""
     run = _close(group, function)
-    if not run.on_engine or len(run.inputs) + len(run.outputs) <= MOST_SURFACES:
+    surfaces = len(run.inputs) + len(run.outputs)
+    if not run.on_engine or (surfaces <= MOST_SURFACES and _constant_bytes(group) <= MOST_CONSTANT_BYTES):
         return [run]
     if len(group) == 1:
         reason = (
@@ -121,6 +123,11 @@ def _bounded(group: list[Unit], function: Function) -> list[Run]:
         return [_close([Unit((op,), None, reason)], function) for op in run.ops]
     half = len(group) // 2
     return _bounded(group[:half], function) + _bounded(group[half:], function)
+
+
+def _constant_bytes(group: list[Unit]) -> int:
+    plans = [plan for unit in group if unit.choice is not None for plan in unit.choice.fragment.plans]
+    return sum(len(plan.kernel.data) for plan in plans if plan.kernel is not None)
 
 
 def _close(group: list[Unit], function: Function) -> Run:

@@ -16,6 +16,7 @@ from hexane.errors import UnsupportedError
 from hexane.kernels import KernelLayout, pack
 
 CORES = 16
+MOST_KERNEL_BYTES = 1 << 30  # of one op; programs of 402 MB and about 2 GB have been seen (limits 4)
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,8 @@ def conv_plan(x: Tensor, y: Tensor, n: int, window: Window, epilogue: Epilogue, 
 
 def packed(layout: KernelLayout, weights: np.ndarray, bias: np.ndarray | None, epilogue: Epilogue) -> Kernel:
     """The block's streams."""
+    if weights.nbytes > MOST_KERNEL_BYTES:
+        raise UnsupportedError(f"{weights.nbytes} bytes of weights in one op")
     made = pack(layout, weights, bias=bias, table=epilogue.table)
     return Kernel(made.data, made.offsets, made.sizes, sparse=layout.sparse, inferred=layout.inferred)
 
