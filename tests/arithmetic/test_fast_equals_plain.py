@@ -12,8 +12,9 @@ from hexane import arithmetic
 from hexane.arithmetic import formats, multiply, reduction
 from hexane.arithmetic.fast import convolution as fast_convolution
 from hexane.arithmetic.fast import mac as fast_mac
-from hexane.arithmetic.fast import rounding
+from hexane.arithmetic.fast import rounding, targets
 from hexane.arithmetic.fast.targets import best, kernels
+from hexane.errors import UsageError
 
 CODES = {"avx512": ["avx512", "avx2", "generic"], "avx2": ["avx2", "generic"], "neon": ["neon", "generic"]}.get(
     best(), ["generic"]
@@ -225,3 +226,11 @@ def test_the_scale_of_an_int8_sum_is_rounded_once():
     exact = ((1 << 30) - 1) * int(scale * 2**23)
     rounded = multiply.scaled_exactly(total, scale)[0]
     assert abs(int(rounded * 2**23) - exact) <= 2**10
+
+
+def test_a_vector_code_that_the_processor_lacks_is_refused(monkeypatch):
+    """Before it can end the process with an illegal instruction."""
+    monkeypatch.setattr(targets, "_has", lambda name: name == "avx2")
+    monkeypatch.setenv("HEXANE_SIMD", "avx512")
+    with pytest.raises(UsageError, match="cannot run"):
+        best()

@@ -185,6 +185,10 @@ IMAGE, KERNEL = np.ones((1, 4, 5, 5), f16), np.ones((6, 4, 3, 3), f16)
         lambda: arithmetic.mac(X, W, np.ones(4)),
         lambda: arithmetic.mac(X, W, post_scale=1e6),
         lambda: arithmetic.mac(X, W, post_scale="two"),
+        lambda: arithmetic.mac([[1.0], [1.0, 2.0]], W),
+        lambda: arithmetic.mac_int8(X.astype(np.int8), W.astype(np.int8), "two"),
+        lambda: arithmetic.mac_int8(X.astype(np.int8), W.astype(np.int8), 1j),
+        lambda: arithmetic.mac_int8(X.astype(np.int8), W.astype(np.int8), 1e300),
         lambda: arithmetic.mac(X, W, activation="gelu"),
         lambda: arithmetic.mac(X, W, activation=np.zeros(63, np.uint16)),
         lambda: arithmetic.mac_int8(X, W, 1.0),
@@ -222,6 +226,9 @@ def test_an_unknown_table_mode_and_function_are_refused():
     table = arithmetic.function_table("tanh")
     table[42] = 0x62
     with pytest.raises(UnsupportedError, match="0x62"):
+        arithmetic.lookup(table, X)
+    table[41:43] = 0x7777, 1
+    with pytest.raises(UnsupportedError, match=r"table\[41\]"):
         arithmetic.lookup(table, X)
     with pytest.raises(UnsupportedError, match="erf"):
         arithmetic.function_table("erf")

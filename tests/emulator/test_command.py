@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 from emulator import apple_programs
 from hexane.cli.main import app
-from hexane.errors import HexaneError
+from hexane.emulator import emulate
+from hexane.errors import HexaneError, UsageError
 
 
 @pytest.fixture
@@ -82,6 +83,31 @@ def test_difference(softmax, shared: Path, tmp_path: Path) -> None:
 def test_bad_input_option(softmax, option: str) -> None:
     with pytest.raises(HexaneError):
         _run(softmax[0], "--input", option)
+
+
+def test_report_of_infinities_is_json(shared: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.full((1, 64, 1, 1), 60000, np.float16))
+    given = [f"--input={name}={tmp_path / 'x.npy'}" for name in ("image", "image2")]
+    report = json.loads(_run(shared / "hwx" / "sum_c64.hwx", *given, "--json"), parse_constant=pytest.fail)
+    assert report["tasks"][0]["maximum"] == "inf"
+
+
+def test_input_given_twice(softmax) -> None:
+    file, given = softmax
+    with pytest.raises(HexaneError, match="twice"):
+        _run(file, "--input", given, "--input", given)
+
+
+def test_input_from_an_archive(softmax, tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", x=np.zeros(3, np.float16))
+    with pytest.raises(HexaneError, match=r"not a \.npy file"):
+        _run(softmax[0], "--input", f"x={tmp_path / 'x.npz'}")
+
+
+@pytest.mark.parametrize("inputs", [None, [np.zeros(77)], {"image": np.zeros(77, np.float16), 0: None}])
+def test_inputs_that_are_no_mapping_of_names(shared: Path, inputs) -> None:
+    with pytest.raises(UsageError):
+        emulate(shared / "hwx" / "relu_w77.hwx", inputs)
 
 
 def test_input_that_is_no_array(softmax, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from hexane.errors import UsageError
 
 def float16_of(x: ArrayLike, name: str, ndim: int | None = None) -> np.ndarray:
     """A float16 array with the asked number of axes and no empty axis."""
-    array = np.asarray(x)
+    array = _array_of(x, name)
     if array.dtype != np.float16:
         raise UsageError(
             f"{name} has dtype {array.dtype}, the engine computes in float16",
@@ -26,10 +26,29 @@ def float16_of(x: ArrayLike, name: str, ndim: int | None = None) -> np.ndarray:
 
 def int8_of(x: ArrayLike, name: str, ndim: int | None = None) -> np.ndarray:
     """An int8 array with the asked number of axes and no empty axis."""
-    array = np.asarray(x)
+    array = _array_of(x, name)
     if array.dtype != np.int8:
         raise UsageError(f"{name} has dtype {array.dtype}, expected int8", where=name)
     return _shaped(array, name, ndim)
+
+
+def _array_of(x: ArrayLike, name: str) -> np.ndarray:
+    try:
+        return np.asarray(x)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{name} is not an array: {error}", where=name) from error
+
+
+def scale_of(scale: ArrayLike, size: int) -> np.ndarray:
+    """The scale of int8 sums as float32: a number, or one per column."""
+    try:
+        with np.errstate(over="ignore"):
+            factor = np.asarray(scale, np.float32)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise UsageError(f"scale {scale!r} is not a number", where="scale") from error
+    if factor.shape not in ((), (1,), (size,)) or not np.isfinite(factor).all():
+        raise UsageError(f"scale must be finite as float32, a number or ({size},)", where="scale")
+    return factor
 
 
 def _shaped(array: np.ndarray, name: str, ndim: int | None) -> np.ndarray:
@@ -55,7 +74,7 @@ def post_scale_of(post_scale: float) -> float:
     try:
         with np.errstate(over="ignore"):
             scale = float(np.float16(post_scale))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise UsageError(f"post_scale {post_scale!r} is not a number", where="post_scale") from error
     if not np.isfinite(scale):
         raise UsageError(f"post_scale {post_scale} is not a finite fp16 value", where="post_scale")

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hexane.arithmetic import multiply
-from hexane.arithmetic.checks import activation_of, bias_of, float16_of, int8_of, post_scale_of
+from hexane.arithmetic.checks import activation_of, bias_of, float16_of, int8_of, post_scale_of, scale_of
 from hexane.arithmetic.formats import halfwords
 from hexane.arithmetic.multiply import Activation
 from hexane.errors import UsageError
@@ -55,9 +55,7 @@ def mac_int8(x: ArrayLike, w: ArrayLike, scale: ArrayLike, exact: bool = False) 
     x, w = int8_of(x, "x", 2), int8_of(w, "w", 2)
     if x.shape[1] != w.shape[0]:
         raise UsageError(f"x {x.shape} and w {w.shape} do not share K", where="w")
-    factor = np.asarray(scale, np.float32)
-    if factor.shape not in ((), (1,), (w.shape[1],)) or not np.isfinite(factor).all():
-        raise UsageError(f"scale must be finite, a number or ({w.shape[1]},)", where="scale")
+    factor = scale_of(scale, w.shape[1])
     if not exact:
         from hexane.arithmetic.fast import mac as fast
 

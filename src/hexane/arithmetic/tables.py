@@ -19,10 +19,20 @@ LOW_LIMIT, HIGH_LIMIT, BELOW, ABOVE, NODES, LOW_LINE, HIGH_LINE, SPACING, MODE =
 NEGATIVE_IS_ZERO, USE_MAGNITUDE, RESTORE_SIGN = 0x80, 0x40, 0x20
 """Bits 7, 6 and 5 of the mode (spec/engine-h13 §10)."""
 
+LARGEST_SPACING = 0x40
+"""The largest spacing of a table of Apple's, that of a step function (spec/engine-h13 §10)."""
+
 
 def table_halfwords(table: ArrayLike) -> np.ndarray:
     """The 64 halfwords of a table given as halfwords or as float16 of the same bits."""
-    bits = halfwords(np.asarray(table), "table")
+    bits = np.asarray(table)
+    if bits.dtype not in (np.float16, np.uint16):
+        raise UsageError(
+            f"table has dtype {bits.dtype}",
+            where="table",
+            hint="a look-up table is 64 halfwords: uint16, or float16 of the same bits",
+        )
+    bits = halfwords(bits)
     if bits.shape != (64,):
         raise UsageError(f"a look-up table has 64 halfwords, got shape {bits.shape}", where="table")
     return bits
@@ -134,6 +144,10 @@ def lookup_plain(table: ArrayLike, x: ArrayLike) -> np.ndarray:
             f"no rule is known for look-up table mode {t.mode:#04x}",
             where="table[42]",
             hint=f"known modes: {', '.join(hex(m) for m in sorted(_MODES))}",
+        )
+    if t.spacing > LARGEST_SPACING:
+        raise UnsupportedError(
+            f"nodes 2^-{t.spacing} apart", where="table[41]", hint=f"the spacing is known up to {LARGEST_SPACING}"
         )
     bits = halfwords(x)
     v = planar_value(bits)

@@ -22,6 +22,8 @@ def read_inputs(options: Iterable[str], *, raw: bool = False) -> dict[str, np.nd
         name, equals, path = option.partition("=")
         if not equals or not name or not path:
             raise UsageError(f"{option!r} is not NAME=FILE", where="--input")
+        if name in inputs:
+            raise UsageError(f"input {name!r} is given twice", where="--input")
         inputs[name] = _read(Path(path), raw=raw)
     return inputs
 
@@ -32,10 +34,11 @@ def _read(path: Path, *, raw: bool) -> np.ndarray:
             raise UsageError(f"the file has more than {LARGEST_INPUT} bytes", where=str(path))
         if raw and path.suffix != ".npy":
             return np.frombuffer(path.read_bytes(), np.uint8)
-        return np.load(path, allow_pickle=False)
+        with path.open("rb") as file:
+            return np.lib.format.read_array(file, allow_pickle=False)
     except OSError as error:
         raise UsageError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
-    except (ValueError, EOFError) as error:
+    except (ValueError, EOFError, MemoryError) as error:
         raise FormatError(f"not a .npy file: {error}", where=str(path)) from error
 
 

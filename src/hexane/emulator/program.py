@@ -144,11 +144,19 @@ def _elements(surface: Surface, data: np.ndarray) -> np.ndarray:
 def _by_label(inputs: Inputs, surfaces: tuple[Surface, ...]) -> dict[str, object]:
     """Inputs under the names of their surfaces; every input given once, and no other."""
     labels = [s.label for s in surfaces]
+    known = {s.name: s.label for s in surfaces} | {label: label for label in labels}
+    if not isinstance(inputs, Mapping):
+        raise UsageError(
+            f"inputs are a mapping of names to arrays, not {type(inputs).__name__}",
+            hint=f"the program's inputs are {', '.join(labels) or 'none'}",
+        )
     given: dict[str, object] = {}
     for name, value in inputs.items():
-        if name not in labels:
+        if name not in known:
             raise UsageError(f"the program has no input {name!r}", hint=f"its inputs are {', '.join(labels) or 'none'}")
-        given[name] = value
+        if known[name] in given:
+            raise UsageError(f"input {known[name]!r} is given twice")
+        given[known[name]] = value
     missing = [label for label in labels if label not in given]
     if missing:
         raise UsageError(f"input {missing[0]!r} is missing", hint=f"give {', '.join(labels)}")

@@ -82,6 +82,8 @@ def run(
     until : stop after the task of this index; outputs are then as far as they were written.
     watch : called after every task with (task, computation, engine).
     """
+    if not (isinstance(trace, bool) or callable(trace)):
+        raise UsageError(f"trace is True, False or a function, not {trace!r}", where="trace")
     program = Program.of(image)
     engine = Engine(
         program.memory(inputs, layout=layout),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 from dataclasses import dataclass
 from functools import lru_cache
 from threading import Lock
@@ -39,20 +40,29 @@ def best() -> str:
     if forced:
         if forced not in SHAPES:
             raise UsageError(f"HEXANE_SIMD={forced!r} is not known", hint=f"use {', '.join(SHAPES)}")
+        if forced in _NEEDED and not _has(forced):
+            raise UsageError(f"this processor cannot run HEXANE_SIMD={forced}", hint=f"it runs {_widest()}")
         return forced
     return _widest()
 
 
-@lru_cache(maxsize=1)
-def _widest() -> str:
+_NEEDED = {"avx512": ("avx512f", "avx512bw", "avx512dq", "avx512vl"), "avx2": ("avx2", "fma")}
+
+
+@lru_cache(maxsize=8)
+def _has(name: str) -> bool:
+    """Whether this processor has what a vector code is written for; every 64-bit Arm has NEON, listed or not."""
+    if name == "neon":
+        return platform.machine().lower() in ("arm64", "aarch64")
     import llvmlite.binding as llvm
 
     features = llvm.get_host_cpu_features()
-    if all(features.get(f) for f in ("avx512f", "avx512bw", "avx512dq", "avx512vl")):
-        return "avx512"
-    if features.get("avx2") and features.get("fma"):
-        return "avx2"
-    return "neon" if features.get("neon") else "generic"
+    return all(features.get(f) for f in _NEEDED.get(name, ()))
+
+
+@lru_cache(maxsize=1)
+def _widest() -> str:
+    return next(name for name in SHAPES if _has(name))
 
 
 def _processor(name: str) -> tuple[str, str]:
