@@ -41,6 +41,8 @@ CASES = {
     "split conv of 28x28": conv(512, (28, 28), 512, 3),
     "add of 256x64x64": binary("add", (1, 256, 64, 64), (1, 256, 64, 64)),
     "mul by a channel": binary("mul", (1, 256, 64, 64), (1, 256, 1, 1)),
+    "mul of 2048 channels in a row": binary("mul", (1, 2048, 1, 256), (1, 2048, 1, 256)),
+    "sigmoid of 12000 channels in a row": unary("sigmoid", 1, 12000, 1, 256),
     "abs of wide maps": unary("abs", 1, 32, 256, 256),
     "mean of 256x112x112": unary("reduce_mean", 1, 256, 112, 112, axes=(2, 3), keep_dims=True),
     "sum over 512 channels": unary("reduce_sum", 1, 512, 56, 56, axes=(1,), keep_dims=True),

@@ -6,7 +6,8 @@ surface or a piece of scratch, gives addresses, and settles what depends on the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from hexane.codegen.geometry import up
 from hexane.codegen.plan import Buffer, Dma, Evidence, Kernel, Plan, Space
 from hexane.errors import UnsupportedError
 
+MOST_EXTENT = 16384  # of H and W (limits 1.1)
 ELEMENT_BYTES = {"fp16": 2, "bool": 1, "uint8": 1, "int8": 1}
 
 
@@ -60,6 +62,18 @@ class Tensor:
         return Dma(self.buffer, offset, self.plane, self.row, self.plane, self.plane, self.element)
 
 
+def narrower_views(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """The tensors of one shape with fewer channels and more rows, byte for byte the same: rows are dense.
+
+    For ops that treat every element alike, where a row of all channels does not fit L2.
+    """
+    first = tensors[0]
+    rows = first.c * first.h
+    for channels in (64, 32, 16, 8, 4, 2, 1):
+        if channels < first.c and rows % channels == 0 and rows // channels <= MOST_EXTENT:
+            yield tuple(replace(t, c=channels, h=rows // channels) for t in tensors)
+
+
 def four_dimensional(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
     """N, C, H, W of a declared shape: lower ranks get leading ones; rank 5 with a leading one loses it (§6)."""
     if None in shape:
@@ -78,8 +92,8 @@ def tensor_of(buffer: Buffer, shape: tuple[int, ...], dtype: str = "fp16") -> Te
     n, c, h, w = four_dimensional(shape)
     if min(n, c, h, w) < 1:
         raise UnsupportedError(f"a tensor of shape {shape} has no elements")
-    if max(h, w) > 16384:
-        raise UnsupportedError(f"an extent of {max(h, w)} exceeds the engine's 16384")
+    if max(h, w) > MOST_EXTENT:
+        raise UnsupportedError(f"an extent of {max(h, w)} exceeds the engine's {MOST_EXTENT}")
     if max(n, c) > 65536:
         raise UnsupportedError(f"an extent of {max(n, c)} exceeds the engine's 65536")
     return Tensor(buffer, n, c, h, w, ELEMENT_BYTES[dtype])

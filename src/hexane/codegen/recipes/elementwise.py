@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hexane.codegen import l2, tasks
-from hexane.codegen.fragment import Fragment, Tensor, four_dimensional
+from hexane.codegen.fragment import Fragment, Tensor, four_dimensional, narrower_views
 from hexane.codegen.geometry import L2_BYTES, pe_patch, up
 from hexane.codegen.l2 import ALIAS_NE, SECOND_BY_DMA
 from hexane.codegen.plan import Dma, Evidence, Plan, Region
@@ -91,6 +91,15 @@ def add_own_relu(ops: Sequence[Op], context: Context) -> Fragment:
 
 def two_surfaces(op: str, a: Tensor, b: Tensor, out: Tensor, relu: bool) -> Plan:
     """Both operands by DMA: source 1 at 0, source 2 behind it, the result behind both (§7.3)."""
+    for first, second, result in ((a, b, out), *narrower_views(a, b, out)):
+        try:
+            return _two_surfaces(op, first, second, result, relu)
+        except UnsupportedError as error:
+            refused = error
+    raise refused
+
+
+def _two_surfaces(op: str, a: Tensor, b: Tensor, out: Tensor, relu: bool) -> Plan:
     plan = planar(op, out, relu)
     plan.src, plan.src2, plan.dst = a.dma(), b.dma(), out.dma()
     end = tasks.pe_source(plan, 0)

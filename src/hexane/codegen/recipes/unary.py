@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hexane.codegen import l2, tasks
-from hexane.codegen.fragment import Fragment, Tensor, table_kernel
+from hexane.codegen.fragment import Fragment, Tensor, narrower_views, table_kernel
 from hexane.codegen.geometry import L2_BYTES, pe_patch
 from hexane.codegen.plan import Plan, Region
 from hexane.codegen.recipes.registry import Context, fp16_bits, need_fp16, recipe
 from hexane.codegen.tables import lookup_table
 from hexane.codegen.tasks import MAC_SUM, RELU, TABLE
+from hexane.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
@@ -58,11 +59,31 @@ def set_table(plan: Plan, name: str, *args: float) -> None:
 
 def ne_stream(plan: Plan, x: Tensor, y: Tensor, base: int = 0) -> Plan:
     """DRAM to DRAM: source at ``base``, result right behind it."""
+    views = [v for v in narrower_views(x, y) if v[0].c >= 16] if x.shape == y.shape else []
+    return _first_fitting(plan, [(x, y), *views], lambda a, b: _ne_stream(plan, a, b, base))
+
+
+def _first_fitting(plan: Plan, views: Sequence[tuple[Tensor, ...]], make: Callable[..., None]) -> Plan:
+    """The plan over the first view whose rows fit L2."""
+    before = replace(plan)
+    for i, tensors in enumerate(views):
+        if i:
+            vars(plan).update(vars(before))
+            plan.c = plan.cout = tensors[0].c
+            plan.h = plan.hout = plan.tile = tensors[0].h
+        try:
+            make(*tensors)
+            return plan
+        except UnsupportedError as error:
+            refused = error
+    raise refused
+
+
+def _ne_stream(plan: Plan, x: Tensor, y: Tensor, base: int) -> None:
     plan.src, plan.dst = x.dma(), y.dma()
     tasks.choose_shape(plan)
     end = tasks.ne_source(plan, base)
     tasks.streams_out(plan, end)
-    return plan
 
 
 def copy_of(x: Tensor) -> Plan:
@@ -135,13 +156,17 @@ def _log(made: Fragment, plan: Plan, x: Tensor, y: Tensor) -> Fragment:
 
 def pe_stream(plan: Plan, x: Tensor, y: Tensor) -> Plan:
     """DRAM to DRAM in the planar engine, one operand."""
+    views = list(narrower_views(x, y)) if x.shape == y.shape else []
+    return _first_fitting(plan, [(x, y), *views], lambda a, b: _pe_stream(plan, a, b))
+
+
+def _pe_stream(plan: Plan, x: Tensor, y: Tensor) -> None:
     plan.src, plan.dst = x.dma(), y.dma()
     plan.in_format = 2 if x.element == 2 else 0
     plan.out_format = 2 if y.element == 2 else 0
     end = tasks.pe_source(plan, 0)
     tasks.streams_out(plan, end)
     tasks.fit_pe(plan)
-    return plan
 
 
 PLANAR = {"abs": 0x40, "square": 0x10, "identity": 0}
