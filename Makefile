@@ -45,6 +45,7 @@ docs: setup
 	$(BIN)/python -m hexane.graph.docs docs
 	$(BIN)/python tools/onnx_coverage.py
 	$(BIN)/python -m hexane.kernels.docs docs
+	$(BIN)/python -m hexane.passes.docs docs
 	$(BIN)/python -m hexane.emulator.docs docs
 	$(BIN)/python -m hexane.timing.docs docs
 

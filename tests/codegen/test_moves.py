@@ -132,3 +132,13 @@ def test_fitted_tables_are_near(op):
     x = np.random.default_rng(1).uniform(-1, 1, (1, 16, 8, 33)).astype(np.float16)
     found, wanted = compiled(graph).run({"x0": x})["y0"], graph.evaluate({"x0": x})["y0"]
     np.testing.assert_allclose(found.astype(np.float32), wanted, atol=5e-2)
+
+
+@pytest.mark.parametrize("shape", [(1, 96, 80, 80), (1, 64, 100, 100), (1, 130, 60, 120), (1, 16, 300, 200)])
+def test_means_of_large_maps(shape):
+    graph = built(lambda b, x: b.reduce_mean(x=x, axes=[2, 3], keep_dims=True), shape)
+    x = np.random.default_rng(3).uniform(0, 1, shape).astype(np.float16)
+    program = compiled(graph)
+    found, wanted = program.run({"x0": x})["y0"], graph.evaluate({"x0": x})["y0"]
+    np.testing.assert_allclose(found.astype(np.float32), wanted, atol=2e-3)
+    np.testing.assert_array_equal(found, program.run({"x0": x}, level="graph")["y0"])

@@ -332,3 +332,12 @@ def test_filters_along_a_signal(data):
     after = same(built(make, (draw(st.integers(1, 2)), cin, 1, k + draw(st.integers(0, 900)))))
     (conv,) = (op for op in after.main.ops if op.type == "conv")
     assert conv.inputs["weight"].shape[3] <= 7
+
+
+def test_every_pass_says_what_for_and_the_document_is_current():
+    from pathlib import Path
+
+    from hexane.passes.docs import document
+
+    assert (Path(__file__).resolve().parents[2] / "docs" / "passes.md").read_text() == document()
+    assert all((run.__doc__ or "").strip() for run in passes.available().values())

@@ -246,9 +246,11 @@ def fit_pe(plan: Plan) -> None:
     if not rows:
         return
     low = plan.source.base if by_dma else plan.source2.base
-    if low + plan.h * (sum(rows) + result_row) + 0x40 <= L2_BYTES:
+    reduction = plan.kind in (5, 6)
+    result = plan.cout * l2.UNIT if reduction else plan.h * result_row  # a reduction leaves one value per channel
+    if low + plan.h * sum(rows) + result + 0x40 <= L2_BYTES:
         return
-    if plan.kind in (5, 6):
+    if reduction:
         raise UnsupportedError(
             f"a reduction over {plan.c} x {plan.h} x {plan.w} does not fit the engine's 2 MiB buffer"
         )
