@@ -240,3 +240,18 @@ def test_select(shape, ones, seed):
     program, made, wanted = run(builder.graph, np.random.default_rng(seed))
     assert on_engine(program)
     near(made, wanted)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(
+    ("m", "k", "n", "lead"), [(64, 32, 48, ()), (7, 33, 100, ()), (100, 64, 17, (2,)), (300, 512, 64, ())]
+)
+def test_product_with_a_constant_first_operand(m, k, n, lead, turned):
+    rng = np.random.default_rng(m)
+    builder = GraphBuilder()
+    weight = (rng.standard_normal((m, k)) / np.sqrt(k)).astype(np.float16)
+    y = builder.input("x", (*lead, n, k) if turned else (*lead, k, n), "fp16")
+    builder.output(builder.relu(x=builder.matmul(x=weight, y=y, transpose_y=turned), name="y"))
+    program, made, wanted = run(builder.graph, rng)
+    assert on_engine(program)
+    near(made, wanted)

@@ -21,6 +21,7 @@ FAMILIES = (
     "conv",
     "linear",
     "matmul",
+    "constant_first",
     "attention",
     "reduce",
     "softmax",

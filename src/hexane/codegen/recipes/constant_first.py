@@ -1,0 +1,77 @@
+"""Products whose first operand is constant: 1x1 convolutions over the rows of the second (engine-h13 §6, §8.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hexane.codegen import l2, tasks
+from hexane.codegen.epilogue import Epilogue, match_epilogue
+from hexane.codegen.fragment import Fragment
+from hexane.codegen.geometry import L2_BYTES
+from hexane.codegen.plan import Evidence, Region
+from hexane.codegen.recipes.blocks import place_blocks
+from hexane.codegen.recipes.linear import Held, Kernels, Rows, Weights, as_rows, block_plan, blocks_for, settle, turn_in
+from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
+from hexane.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from hexane.graph.ir import Op
+
+
+@recipe("matmul", match=match_epilogue, rank=15, shrinks=True)
+def constant_first(ops: Sequence[Op], context: Context) -> Fragment:
+    """matmul with a constant first operand: its rows are the output channels, the result is not turned."""
+    op = ops[0]
+    weight, y = constant(op.arg("x")), op.arg("y")
+    if weight is None or y.is_constant or weight.ndim < 2 or prod(weight.shape[:-2]) != 1:
+        raise UnsupportedError("the first operand is computed")
+    need_fp16(y)
+    epilogue = Epilogue.of(ops)
+    if epilogue.bias is not None or epilogue.relu or epilogue.table_name is not None:
+        raise UnsupportedError("more than a factor behind a product with a constant first operand")
+    values = np.asarray(weight, np.float16).reshape(weight.shape[-2:])
+    weights = Weights(np.ascontiguousarray(values.T if op.arg("transpose_x") else values), None, 0, epilogue)
+    x, out = context.tensor(y), context.tensor(ops[-1].output)
+    made = Fragment()
+    kernels: Kernels = {}
+    for b in range(x.n * x.c):
+        source, target = as_rows(x).part(b * x.h, x.h), as_rows(out).part(b * out.h, out.h)
+        (_turned if op.arg("transpose_y") else _direct)(made, source, target, weights, kernels)
+    made.evidence(Evidence.INFERRED, "a product with a constant first operand")
+    return made
+
+
+def _direct(made: Fragment, x: Rows, y: Rows, weights: Weights, kernels: Kernels) -> None:
+    """x is [K, N]: its rows are the input channels."""
+    held = Held(Region(), 1, x.k, 0, None, 0)
+    plans = []
+    for block in blocks_for(weights, 1, x.k, transposed=False):
+        plan = block_plan(held, weights, block, kernels, out_trans=False)
+        plan.src = x.walk()
+        plan.dst = replace(y.walk(), offset=y.offset + block.first * y.stride)
+        settle(plan)
+        plans.append(plan)
+    place_blocks(made, plans)
+
+
+def _turned(made: Fragment, x: Rows, y: Rows, weights: Weights, kernels: Kernels) -> None:
+    """x is [N, K]: turned into L2 first."""
+    if x.k * l2.odd_channel_stride(x.m) + x.m * l2.ne_window(x.k) > L2_BYTES:
+        raise UnsupportedError(f"a transposed operand of {x.m} x {x.k} does not fit the engine's 2 MiB buffer")
+    held = turn_in(made, x)
+    blocks = blocks_for(weights, held.h, held.w, transposed=False)
+    for i, block in enumerate(blocks):
+        plan = block_plan(held, weights, block, kernels, out_trans=False)
+        plan.dst = replace(y.walk(), offset=y.offset + block.first * y.stride)
+        if i == 0:
+            plan.src, plan.src_staged = held.walk, True
+        settle(plan)
+        tasks.resident(plan, held.region, held.config if i == 0 else 0)
+        plan.result, plan.result_config = Region(held.end), l2.AUTOMATIC
+        plan.holds = i < len(blocks) - 1
+        made.add(plan)
