@@ -64,6 +64,10 @@ def main() -> None:
     except KeyboardInterrupt:
         print("hexane: interrupted", file=sys.stderr)
         sys.exit(130)
+    except SystemExit as end:
+        if end.code == 130:  # typer ends so, without a word, when it meets the interrupt first
+            print("hexane: interrupted", file=sys.stderr)
+        raise
 
 
 if __name__ == "__main__":

@@ -43,11 +43,14 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Run a network on the emulated engine, compare with float32, and say what happened."""
         from hexane.cli.console import print_json
-        from hexane.runtime.files import require_writable, write_arrays
+        from hexane.runtime.files import require_replaceable, require_writable, write_arrays
 
-        for path in (output, report):
-            if path is not None and (path is output or not path.exists()):
-                require_writable(path)
+        if output is not None:
+            require_writable(output)
+        if report is not None:
+            require_replaceable(report)
+            if not report.exists():
+                require_writable(report)
         if model.suffix.lower() in PROGRAMS:
             _run_program(model, inputs or [], random, normalize, output, json)
             return
