@@ -47,6 +47,7 @@ docs: setup
 	$(BIN)/python -m hexane.kernels.docs docs
 	$(BIN)/python -m hexane.passes.docs docs
 	$(BIN)/python -m hexane.emulator.docs docs
+	$(BIN)/python -m hexane.cli.docs docs
 	$(BIN)/python -m hexane.timing.docs docs
 
 bench: setup
