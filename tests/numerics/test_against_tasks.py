@@ -119,6 +119,49 @@ def test_reductions(op, axes):
     check(b.graph, np.random.default_rng(8))
 
 
+@pytest.mark.parametrize("op", ["less", "greater", "equal", "not_equal", "greater_equal", "less_equal"])
+def test_comparisons(op):
+    b = GraphBuilder()
+    x, y = b.input("x", (1, 16, 4, 8), "fp16"), b.input("y", (1, 16, 4, 8), "fp16")
+    b.output(b.op(op, x=x, y=y))
+    values = np.round(np.random.default_rng(21).standard_normal((2, 1, 16, 4, 8)) * 2).astype(np.float16)
+    inputs = {"x": values[0], "y": values[1]}
+    made = hexane.compile(b.graph).run(inputs)
+    for other in (numerics.evaluate(b.graph, inputs), b.graph.evaluate(inputs)):
+        assert all(same_bits(array, other[name]) for name, array in made.items())
+
+
+@pytest.mark.parametrize("op", ["floor", "ceil"])
+@pytest.mark.parametrize("shape", [(1, 64, 1, 1), (1, 3, 9, 17)])
+def test_rounding(op, shape):
+    b = GraphBuilder()
+    b.output(b.op(op, x=b.input("x", shape, "fp16")))
+    check(b.graph, np.random.default_rng(22), 20.0)
+
+
+@pytest.mark.parametrize(("kernel", "stride"), [(2, 2), (3, 2), (3, 1)])
+def test_maximum_pools(kernel, stride):
+    b = GraphBuilder()
+    x = b.input("x", (1, 16, 12, 14), "fp16")
+    b.output(b.max_pool(x=x, kernel_sizes=(kernel, kernel), strides=(stride, stride), pad_type="same"))
+    check(b.graph, np.random.default_rng(23))
+
+
+@pytest.mark.parametrize("mode", ["constant", "reflect", "replicate"])
+def test_pads(mode):
+    b = GraphBuilder()
+    x = b.input("x", (1, 8, 6, 10), "fp16")
+    b.output(b.pad(x=x, pad=(1, 2, 2, 1), mode=mode, constant_val=np.float16(0.5)))
+    check(b.graph, np.random.default_rng(24))
+
+
+@pytest.mark.parametrize("extent", [80, 112])
+def test_large_planes_are_reduced_in_one_step_or_by_rows(extent):
+    b = GraphBuilder()
+    b.output(b.reduce_mean(x=b.input("x", (1, 96, extent, extent), "fp16"), axes=(2, 3), keep_dims=True))
+    check(b.graph, np.random.default_rng(25))
+
+
 @pytest.mark.parametrize("axis", [1, 2, 3])
 def test_softmax(axis):
     b = GraphBuilder()

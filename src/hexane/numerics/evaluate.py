@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from hexane import chips
+from hexane.arithmetic.formats import canonical
 from hexane.chips import Chip
 from hexane.errors import UnsupportedError, UsageError
 from hexane.graph import Graph, Op, Value
@@ -21,6 +22,7 @@ from hexane.numerics.rules import RULES, convolution, product
 MOVES = frozenset(
     (
         "reshape squeeze expand_dims flatten2d transpose slice_by_size slice_by_index split concat tile stack "
+        "pad upsample_nearest_neighbor "
         "pixel_shuffle pixel_unshuffle depth_to_space space_to_depth reverse space_to_batch batch_to_space"
     ).split()
 )
@@ -99,6 +101,10 @@ class EngineEvaluation(Evaluation):
         if op.type in MOVES:
             self.on_engine.append(op)
             return Evaluation.op(_Plain(self), op)
+        if op.type == "max_pool" and self._is_fp16(op):
+            (largest,) = Evaluation.op(_Plain(self), op)
+            self.on_engine.append(op)
+            return (self._seen(op, canonical(np.asarray(largest, np.float16))),)
         if len(op.outputs) != 1 or not self._is_fp16(op):
             self.on_host.setdefault(op, f"{op.type} on values that are not fp16")
             return None

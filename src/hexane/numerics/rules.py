@@ -18,6 +18,7 @@ from hexane.errors import UnsupportedError
 from hexane.graph import Op
 from hexane.numerics.functions import FUNCTIONS, LN_2, LOG2_E, lookup_table
 from hexane.numerics.fusion import Epilogue, table_name
+from hexane.numerics.limits import plane_by_rows
 from hexane.numerics.windows import window_of
 
 Arrays = Callable[[str], np.ndarray]
@@ -167,6 +168,46 @@ def fitted_function(op: Op, arrays: Arrays) -> np.ndarray:
     return through_table(arrays("x"), table(op.type))
 
 
+@rule("cast")
+def cast(op: Op, arrays: Arrays) -> np.ndarray:
+    """Bytes to fp16; other casts are the host's."""
+    if op.arg("x").dtype not in ("bool", "uint8") or op.output.dtype != "fp16":
+        raise UnsupportedError(f"a cast from {op.arg('x').dtype} to {op.output.dtype}")
+    return arrays("x").astype(np.float16)
+
+
+_COMPARISONS = {
+    "less": ("below_zero", False, False),
+    "greater": ("below_zero", True, False),
+    "equal": ("equals_zero", False, False),
+    "not_equal": ("not_zero", False, False),
+    "greater_equal": ("below_zero", False, True),
+    "less_equal": ("below_zero", True, True),
+}
+
+
+@rule(*_COMPARISONS)
+def comparison(op: Op, arrays: Arrays) -> np.ndarray:
+    """x - y as a sum of two products in the neural engine, then a step table (spec/engine-h13 appendix A)."""
+    name, swapped, negated = _COMPARISONS[op.type]
+    x, y = np.broadcast_arrays(arrays("x"), arrays("y"))
+    if swapped:
+        x, y = y, x
+    pairs = np.stack([x.reshape(-1), y.reshape(-1)], 1)
+    steps = mac(pairs, np.array([[1], [-1]], np.float16), activation=table(name)).reshape(x.shape)
+    return (lookup(table("equals_zero"), steps) if negated else steps) != 0
+
+
+@rule("floor", "ceil")
+def floor(op: Op, arrays: Arrays) -> np.ndarray:
+    """Integer part minus one where the fraction is negative; ceil is -floor(-x)."""
+    x = arrays("x")
+    source = planar.formula("add", x, scale=-1.0) if op.type == "ceil" else x
+    below = through_table(through_table(source, table("fraction")), table("below_zero"))
+    result = elementwise("sub", through_table(source, table("integer")), below)
+    return planar.formula("add", result, scale=-1.0) if op.type == "ceil" else result
+
+
 @rule("real_div")
 def quotient(op: Op, arrays: Arrays) -> np.ndarray:
     """Reciprocal table and product; a constant divisor is inverted beforehand."""
@@ -235,6 +276,9 @@ def reduced(x: np.ndarray, letters: frozenset[str], *, mean: bool = False, **how
     if not letters:
         return elementwise("sumsq", x, np.float16(0)) if how.get("op") == "sumsq" else x
     key = "".join(a for a in "chw" if a in letters)
+    if key == "hw" and plane_by_rows(*x.shape[1:]):
+        middle = reduced(x, frozenset("w"), mean=mean, **how)
+        return reduced(middle, frozenset("h"), mean=mean, **{k: v for k, v in how.items() if k != "op"})
     if key not in _ORDER:
         first = "c" if "c" in letters else "w"
         middle = reduced(x, frozenset(first), mean=mean, **how)

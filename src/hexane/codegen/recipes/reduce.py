@@ -20,6 +20,7 @@ from hexane.codegen.recipes.registry import Context, fp16_bits, need_fp16, recip
 from hexane.codegen.recipes.shape import relayout, same_bytes
 from hexane.codegen.tasks import MAC_MAXIMUM
 from hexane.errors import UnsupportedError
+from hexane.numerics.limits import plane_by_rows
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
@@ -121,7 +122,7 @@ def _flat(made: Fragment, x: Tensor, result: Tensor, kind: Reduction, axes: froz
     """Over H and W with a flat result [1, C]: one PE task with turned output (§13). False where that does not fit."""
     if axes != frozenset("hw") or x.n > 1 or result.shape != (1, 1, 1, x.c):
         return False
-    if x.h * x.c * l2.pe_window(x.w, pe_patch(x.w, x.h, operands=1)[0]) > L2_BYTES - 0x8000:
+    if plane_by_rows(x.c, x.h, x.w):
         return False
     plan = Plan("PE", w=x.w, h=x.h, c=x.c, kind=5, pe=kind.word, l2_config=kind.config, transpose_out=True)
     plan.final = kind.factor(x.h * x.w)
@@ -189,7 +190,7 @@ def composed_reduction(ops: Sequence[Op], context: Context) -> Fragment:
 
 def plane(made: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
     """Over H and W (or one of them, where the other has size 1): one PE task, or rows first where L2 is too small."""
-    if x.h > 1 and x.w > 1 and x.h * x.c * l2.pe_window(x.w, pe_patch(x.w, x.h, operands=1)[0]) > L2_BYTES - 0x8000:
+    if plane_by_rows(x.c, x.h, x.w):
         middle = Tensor(Buffer("", Space.SCRATCH), x.n, x.c, x.h, 1)
         middle = replace(middle, buffer=made.workspace(middle.bytes))
         rows(made, x, middle, kind)

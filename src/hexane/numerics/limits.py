@@ -1,0 +1,17 @@
+"""Sizes at which the engine's arithmetic changes because a map does not fit its 2 MiB buffer."""
+
+from __future__ import annotations
+
+L2_BYTES = 2 * 1024 * 1024
+RESERVED = 0x8000
+"""What a task keeps beside its source: results and the second half of a double buffer."""
+
+
+def plane_by_rows(c: int, h: int, w: int) -> bool:
+    """Whether a reduction over H and W goes over W first, then over H, with a rounding between.
+
+    One task reads all rows of all channels at once; a row takes its bytes and at most 32 more in L2, or the planar
+    engine's window of 512 pixels (spec/engine-h13 §7.1).
+    """
+    row = 2 * w + 32 if w <= 256 else min(2 * w + 32, 1024)
+    return h > 1 and w > 1 and c * h * row > L2_BYTES - RESERVED
