@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -89,3 +90,48 @@ def test_convert(tmp_path):
     assert isinstance(result.exception, hexane.HexaneError)
     result = run("show", tmp_path / "n.mil", "--shape", "bad")
     assert isinstance(result.exception, UsageError)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"path": 3}, "text or a path"),
+        ({"path": None}, "text or a path"),
+        ({"path": "a" * 5000}, "cannot be read"),
+        ({"path": "a\0b.mil"}, "no such file"),
+        ({"shapes": 5}, "shapes is a int"),
+        ({"shapes": {"in/put:0": "abc"}}, "whole numbers"),
+        ({"shapes": {"in/put:0": (1, 3, 8, -8)}}, "from 0 on"),
+        ({"shapes": {"in/put:0": 5}}, "fixed shape"),
+        ({"shapes": {3: (1,)}}, "names are strings"),
+        ({"weights": b"bytes"}, "weights is a bytes"),
+        ({"weights": {"weights/net.bin": None}}, "bytes or a path"),
+        ({"weights": {1: b""}}, "names are strings"),
+    ],
+)
+def test_arguments_of_other_types_are_refused(tmp_path, arguments, message):
+    small().save(tmp_path / "net.mil")
+    with pytest.raises(hexane.HexaneError, match=message):
+        hexane.load(**{"path": tmp_path / "net.mil", **arguments})
+
+
+def test_extents_may_be_numpy_integers_and_weights_strided(tmp_path):
+    small().save(tmp_path / "net.mil")
+    data = np.frombuffer((tmp_path / "weights" / "net.bin").read_bytes(), np.uint8)
+    spread = np.repeat(data, 2)[::2]
+    shapes = {"in/put:0": np.array([1, 3, 8, 8])}
+    graph = hexane.load(str(tmp_path / "net.mil"), shapes=shapes, weights={"net.bin": memoryview(spread)})
+    assert graph.equals(small())
+
+
+def test_pipes_are_refused_at_once(tmp_path):
+    for name in ("p.onnx", "p.mil", "p.plist", "p.mlmodel", "p"):
+        os.mkfifo(tmp_path / name)
+        with pytest.raises(FormatError, match="neither a file nor a folder"):
+            hexane.load(tmp_path / name)
+
+
+@pytest.mark.parametrize("inputs", [None, [1], {1: 2, "x": 3}, {"in/put:0": [[1], [1, 2]]}, {"in/put:0": "text"}])
+def test_inputs_of_other_types_are_refused(inputs):
+    with pytest.raises(UsageError):
+        small().evaluate(inputs)

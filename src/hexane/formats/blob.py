@@ -61,7 +61,8 @@ class BlobFile:
             except (OSError, ValueError) as error:
                 raise FormatError(f"cannot be read: {error}", where=name) from None
         else:
-            self._data = memoryview(source).cast("B")
+            view = memoryview(source)
+            self._data = (view if view.c_contiguous else memoryview(view.tobytes())).cast("B")
         if len(self._data) < HEADER.size:
             raise FormatError(f"{len(self._data)} bytes are no weight file", where=name, hint="the header alone has 64")
         _, version = HEADER.unpack_from(self._data, 0)

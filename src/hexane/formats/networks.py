@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from hexane.errors import FormatError, GraphError, UnsupportedError, UsageError
+from hexane.formats.arguments import checked_shapes, given_files, path_of
 from hexane.graph.ir import Graph
 
 _KINDS = {
@@ -41,8 +43,14 @@ _REFUSED = {
 
 def kind_of(path: Path) -> str:
     """One of "onnx", "mil", "netplist", "coreml": by suffix, else by content; FormatError when neither says."""
-    if not path.exists():
-        raise FormatError("there is no such file", where=str(path))
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError) as error:
+        if isinstance(error, FileNotFoundError | ValueError):
+            raise FormatError("there is no such file", where=str(path)) from None
+        raise FormatError(f"cannot be read ({error.strerror})", where=str(path)) from None
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise FormatError("is neither a file nor a folder", where=str(path), hint="copy it into a file first")
     suffix = path.suffix.lower()
     if suffix in _REFUSED:
         message, hint = _REFUSED[suffix]
@@ -96,7 +104,9 @@ def load(
 
     Raises FormatError for a broken file, UnsupportedError for what hexane does not read, each with the place.
     """
-    path = Path(path)
+    path = path_of(path)
+    shapes = checked_shapes(shapes)
+    weights = given_files(weights)
     kind = kind_of(path)
     if kind == "onnx":
         _no_function(function, "an ONNX file")
@@ -116,20 +126,20 @@ def _no_function(function: str | None, what: str) -> None:
         raise UsageError(f"{what} has no functions", hint="leave out function")
 
 
-def _with_shapes(graph: Graph, shapes: Mapping[str, Any] | None) -> Graph:
+def _with_shapes(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> Graph:
     """Refuse shapes that a file with fixed shapes contradicts."""
-    for name, shape in (shapes or {}).items():
+    for name, shape in shapes.items():
         type_ = graph.inputs.get(name)
         if type_ is None:
             raise UsageError(f"there is no input {name!r}", hint=f"the inputs are {', '.join(map(repr, graph.inputs))}")
-        if tuple(type_.shape) != tuple(shape):
-            raise UsageError(f"input {name!r} has the fixed shape {tuple(type_.shape)}, not {tuple(shape)}")
+        if tuple(type_.shape) != shape:
+            raise UsageError(f"input {name!r} has the fixed shape {tuple(type_.shape)}, not {shape}")
     return graph
 
 
 def save(graph: Graph, path: str | Path) -> None:
     """Write a graph: ``.mil`` (with a weight file beside it) or ``.mlpackage``."""
-    path = Path(path)
+    path = path_of(path)
     suffix = path.suffix.lower()
     if not graph.functions:
         raise GraphError("the graph has no function")

@@ -38,10 +38,12 @@ def evaluate(
 
 def evaluate_function(function: Function, inputs: Mapping[str, Any], *, typed: bool = False) -> dict[str, np.ndarray]:
     """The same for one function."""
+    if not isinstance(inputs, Mapping):
+        raise UsageError(f"inputs is a {type(inputs).__name__}", hint="give a dict: input name to array")
     unknown = set(inputs) - {value.name for value in function.inputs}
     if unknown:
         names = ", ".join(repr(value.name) for value in function.inputs)
-        raise UsageError(f"there is no input {sorted(unknown)[0]!r}", hint=f"the inputs are {names}")
+        raise UsageError(f"there is no input {min(unknown, key=str)!r}", hint=f"the inputs are {names}")
     run = Evaluation(typed)
     for value in function.inputs:
         run.environment[value] = checked_input(value, inputs.get(value.name))
@@ -62,7 +64,10 @@ def checked_input(value: Value, given: Any) -> np.ndarray:
         if isinstance(value.type, StateType):
             return np.zeros(type_.shape, eval_dtype(type_.dtype))
         raise UsageError(f"input {value.name!r} is missing", hint=f"it is a {value.type}")
-    array = np.asarray(given)
+    try:
+        array = np.asarray(given)
+    except ValueError:
+        raise UsageError(f"input {value.name!r} is no array", hint=f"it is a {value.type}") from None
     if array.dtype.kind not in "biuf":
         raise UsageError(f"input {value.name!r} is of dtype {array.dtype}", hint=f"it is a {value.type}")
     if array.ndim != type_.rank or any(n is not None and n != m for n, m in zip(type_.shape, array.shape)):

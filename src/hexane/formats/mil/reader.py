@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from hexane.errors import FormatError, GraphError, HexaneError, SyntaxProblem, UnsupportedError, UsageError
+from hexane.formats.arguments import given_files
 from hexane.formats.blob import TYPE_CODES, BlobFile
 from hexane.formats.mil.literals import Blob, TypedValue, array_of, list_of
 from hexane.formats.mil.names import decode
@@ -38,7 +39,7 @@ class Weights:
     """
 
     def __init__(self, given: Mapping[str, Any] | None = None, folder: Path | None = None) -> None:
-        self._given = dict(given or {})
+        self._given = given_files(given)
         self._folder = folder
         self._open: dict[str, BlobFile | None] = {}
 

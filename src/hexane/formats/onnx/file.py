@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from hexane.errors import FormatError, HexaneError, UnsupportedError
+from hexane.formats.arguments import given_files
 
 SMALL_BYTES = 4096
 """Initializers up to this size stay in the model, where folding needs their values (shapes, axes, scales)."""
@@ -77,7 +78,7 @@ def read_file(source: str | Path | bytes | Any, weights: Mapping[str, Any] | Non
     if not model.graph.node and not model.graph.output:
         raise FormatError("not an ONNX model: it has neither nodes nor outputs", where=where)
     file = OnnxFile(model, where=where)
-    _take_weights(file, External(folder, dict(weights or {})))
+    _take_weights(file, External(folder, given_files(weights)))
     return file
 
 

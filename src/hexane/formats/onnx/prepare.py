@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hexane.errors import FormatError, UnsupportedError, UsageError
-from hexane.formats.onnx.file import OnnxFile, all_graphs, import_onnx
+from hexane.formats.arguments import checked_shapes
+from hexane.formats.onnx.file import OnnxFile, all_graphs, import_onnx, node_graphs
 from hexane.formats.onnx.registry import MAIN, domain_of, translators
 
 OLDEST = 7
@@ -21,6 +22,12 @@ OLDEST = 7
 
 MAX_EXPANSIONS = 8
 """How deep ops may be defined by ops that are themselves defined by ops."""
+
+MAX_INLINED = 1_000_000
+"""Nodes of a model whose functions are inlined; a few functions that call each other twice can claim any number."""
+
+MAX_CALL_DEPTH = 200
+"""How deep a file's functions may call each other."""
 
 Shapes = Mapping[str, "Sequence[int | str] | int"]
 
@@ -31,9 +38,10 @@ def prepare(file: OnnxFile, shapes: Shapes | None = None) -> Any:
     """The file's model with static inputs, known functions inlined and control flow folded where it is constant."""
     model = file.model
     versions = opset_versions(model, file.where)
-    bind_shapes(model, shapes or {}, set(file.weights), file.where)
+    bind_shapes(model, checked_shapes(shapes), set(file.weights), file.where)
     if versions.get(MAIN, OLDEST) < OLDEST:
         model = _raise_opset(model, file.where)
+    check_growth(model, file.where)
     model = infer(model, file.where)
     if model.functions:
         model = inline(model, file.where)
@@ -61,7 +69,7 @@ def opset_versions(model: Any, where: str) -> dict[str, int]:
     return versions
 
 
-def bind_shapes(model: Any, shapes: Shapes, weights: set[str], where: str) -> None:
+def bind_shapes(model: Any, shapes: Mapping[str, tuple[int, ...]], weights: set[str], where: str) -> None:
     """Give every input a static shape. ``shapes`` holds shapes by input name and extents by symbolic name.
 
     Declared shapes that a binding contradicts are dropped, so that inference finds the right ones.
@@ -73,8 +81,8 @@ def bind_shapes(model: Any, shapes: Shapes, weights: set[str], where: str) -> No
     for name, wanted in shapes.items():
         if name in inputs:
             continue
-        if isinstance(wanted, int) or (len(wanted) == 1 and _has_symbol(model, name) is not None):
-            symbols[name] = _extent(wanted if isinstance(wanted, int) else wanted[0], name)
+        if len(wanted) == 1 and name in _symbols(model):
+            symbols[name] = wanted[0]
         else:
             raise UsageError(
                 f"the model has no input {name!r}", where=where, hint=f"inputs: {', '.join(inputs) or 'none'}"
@@ -85,7 +93,6 @@ def bind_shapes(model: Any, shapes: Shapes, weights: set[str], where: str) -> No
         tensor = value.type.tensor_type
         if name in shapes:
             wanted = shapes[name]
-            wanted = (wanted,) if isinstance(wanted, int) else tuple(wanted)
             if tensor.HasField("shape") and len(tensor.shape.dim) != len(wanted):
                 raise UsageError(
                     f"input {name!r} has {len(tensor.shape.dim)} dimensions, {len(wanted)} were given", where=where
@@ -93,13 +100,13 @@ def bind_shapes(model: Any, shapes: Shapes, weights: set[str], where: str) -> No
             old = list(tensor.shape.dim)
             for dim, extent in zip(old, wanted):
                 if dim.HasField("dim_param") and dim.dim_param:
-                    symbols.setdefault(dim.dim_param, _extent(extent, name))
-                elif dim.HasField("dim_value") and dim.dim_value > 0 and dim.dim_value != int(extent):
+                    symbols.setdefault(dim.dim_param, extent)
+                elif dim.HasField("dim_value") and dim.dim_value > 0 and dim.dim_value != extent:
                     overridden = True
             tensor.ClearField("shape")
             tensor.shape.SetInParent()
             for extent in wanted:
-                tensor.shape.dim.add().dim_value = _extent(extent, name)
+                tensor.shape.dim.add().dim_value = extent
     unknown = sorted({name for name in symbols if name in shapes} - _symbols(model))
     if unknown:
         raise UsageError(
@@ -141,12 +148,6 @@ def bind_shapes(model: Any, shapes: Shapes, weights: set[str], where: str) -> No
                 value.type.tensor_type.ClearField("shape")
 
 
-def _extent(extent: Any, name: str) -> int:
-    if not isinstance(extent, int) or isinstance(extent, bool) or extent < 0:
-        raise UsageError(f"{extent!r} is no extent for {name!r}", hint="a non-negative integer is needed")
-    return extent
-
-
 def _symbols(model: Any) -> set[str]:
     found = set()
     for graph in all_graphs(model.graph):
@@ -156,26 +157,55 @@ def _symbols(model: Any) -> set[str]:
     return found
 
 
-def _has_symbol(model: Any, name: str) -> bool | None:
-    return True if name in _symbols(model) else None
-
-
 def infer(model: Any, where: str) -> Any:
     """onnx's shape inference with data propagation; inconsistent declarations are left as they stand."""
     onnx = import_onnx()
     try:
         return onnx.shape_inference.infer_shapes(model, check_type=False, strict_mode=False, data_prop=True)
-    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError, UnicodeError) as error:
+    except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError) as error:
         raise FormatError(f"shape inference refuses the model ({_first_line(error)})", where=where) from error
 
 
 def inline(model: Any, where: str) -> Any:
     """The model with its functions inlined and the new values' types inferred."""
+    onnx = import_onnx()
     try:
-        inlined = import_onnx().inliner.inline_local_functions(model)
-    except (RuntimeError, ValueError, TypeError, KeyError) as error:
+        inlined = onnx.inliner.inline_local_functions(model, convert_version=True)
+    except (RuntimeError, ValueError, TypeError, KeyError, onnx.checker.ValidationError) as error:
         raise FormatError(f"its functions cannot be inlined ({_first_line(error)})", where=where) from error
     return infer(inlined, where)
+
+
+def check_growth(model: Any, where: str) -> None:
+    """FormatError where functions call themselves, or each other so often that inlining would not end."""
+    functions = {(domain_of(f.domain), f.name): f for f in model.functions}
+    sizes: dict[tuple[str, str], int] = {}
+    active: set[tuple[str, str]] = set()
+
+    def size(nodes: Any) -> int:
+        total = 0
+        for node in nodes:
+            key = domain_of(node.domain), node.op_type
+            total += size_of(key) if key in functions else 1
+            for graph in node_graphs(node):
+                total += size(graph.node)
+        return total
+
+    def size_of(key: tuple[str, str]) -> int:
+        if key in active or len(active) > MAX_CALL_DEPTH:
+            raise FormatError(f"function {'.'.join(key)} calls itself, or calls nest too deeply", where=where)
+        if key not in sizes:
+            active.add(key)
+            sizes[key] = size(functions[key].node)
+            active.remove(key)
+        return sizes[key]
+
+    if (total := size(model.graph.node)) > MAX_INLINED:
+        raise FormatError(
+            f"its functions come to {total} nodes when they are inlined",
+            where=where,
+            hint=f"the limit is {MAX_INLINED}",
+        )
 
 
 def _raise_opset(model: Any, where: str) -> Any:
@@ -223,8 +253,11 @@ def expand_functions(model: Any, where: str) -> bool:
             function = model.functions.add()
             function.CopyFrom(body)
             function.domain, function.name = FUNCTION_DOMAIN, f"{node.op_type}_{made}"
-            if not function.opset_import:
-                function.opset_import.extend(model.opset_import)
+            # The body holds up to the op's next definition, though it names the version that it was written for;
+            # the inliner wants the model's.
+            others = [entry for entry in function.opset_import if domain_of(entry.domain) not in versions]
+            del function.opset_import[:]
+            function.opset_import.extend([*model.opset_import, *others])
             node.domain, node.op_type = FUNCTION_DOMAIN, function.name
             made += 1
     if made and all(entry.domain != FUNCTION_DOMAIN for entry in model.opset_import):

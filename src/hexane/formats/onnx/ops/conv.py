@@ -170,13 +170,7 @@ def _transposed_pads(c: NodeContext, extents: Any, whole: list[int], strides: An
             if total < 0:
                 sides.append((0, total - more[i]))
                 continue
-            before, after = (
-                (small, large)
-                if auto == "SAME_UPPER" or (c.attr("output_shape") and auto != "SAME_LOWER")
-                else (large, small)
-            )
-            if auto == "NOTSET":
-                before, after = large, small
+            before, after = (small, large) if auto == "SAME_UPPER" else (large, small)
             sides.append((before, after - more[i]))
         return sides
     flat = [0] * (2 * rank) if auto == "VALID" else c.attr("pads", [0] * (2 * rank))

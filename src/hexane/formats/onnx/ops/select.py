@@ -8,7 +8,7 @@ import numpy as np
 
 from hexane.errors import GraphError
 from hexane.formats.onnx.context import NodeContext, Operand, Refused, axis_in, type_of
-from hexane.formats.onnx.ops.shape import static_shape
+from hexane.formats.onnx.ops.shape import static_shape, window
 from hexane.formats.onnx.registry import onnx_op
 
 
@@ -27,7 +27,12 @@ def gather(c: NodeContext) -> Operand:
 @onnx_op("GatherElements")
 def gather_elements(c: NodeContext) -> Operand:
     x, indices = c.need(0), c.need(1)
-    axis = axis_in(c.attr("axis", 0), len(type_of(x).shape))
+    have, wanted = type_of(x).shape, type_of(indices).shape
+    axis = axis_in(c.attr("axis", 0), len(have))
+    # ONNX lets indices reach over a part of the other axes; MIL wants all of them.
+    if len(wanted) == len(have) and all(isinstance(n, int) for n in (*have, *wanted)):
+        parts = {i: slice(0, part) for i, (part, whole) in enumerate(zip(wanted, have)) if i != axis and part < whole}
+        x = window(c, x, parts) if parts else x
     return c.ops.gather_along_axis(x=x, indices=indices, axis=axis)
 
 
