@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -37,6 +38,7 @@ FAMILIES = (
 )
 """The recipe files, loaded at the first selection. A new family adds its name here."""
 
+ORDINARY = 10  # rank of recipes for single ops
 _ORDER = (Evidence.SILICON, Evidence.APPLE, Evidence.INFERRED)
 
 
@@ -60,26 +62,36 @@ def load_recipes() -> None:
 
 
 def select(op: Op, context: Context, *, strict: bool = False) -> Choice:
-    """The choice for an op; UnsupportedError with every recipe's reason when none takes it.
+    """The choice for an op: the first recipe without inferred tasks, else the first that takes it at all.
 
-    ``strict`` passes over recipes whose tasks rest on inference.
+    A recipe for a run of ops (rank below the ordinary) wins as it is: it saves whole tasks. ``strict`` refuses inferred
+    tasks. UnsupportedError with every recipe's reason when none takes the op.
     """
     load_recipes()
-    reasons = []
+    reasons: list[str] = []
+    inferred: Choice | None = None
     for recipe in recipes_for(op.type):
-        matched = recipe.match(op)
-        if matched is None:
-            continue
-        shortest = 1 if recipe.shrinks else len(matched)
-        for count in range(len(matched), shortest - 1, -1):
-            ops = matched[:count]
-            try:
-                choice = Choice(recipe, ops, recipe.lower(ops, context))
-            except UnsupportedError as error:
-                reasons.append(error.message)
-                continue
-            if not strict or choice.evidence is not Evidence.INFERRED:
+        for choice in _choices(recipe, op, context, reasons):
+            if choice.evidence is not Evidence.INFERRED or (recipe.rank < ORDINARY and not strict):
                 return choice
+            inferred = inferred or choice
+            if not strict:
+                break
             notes = sorted({plan.note for plan in choice.fragment.plans if plan.evidence is Evidence.INFERRED})
             reasons.append(f"inferred only ({', '.join(notes)})")
+    if inferred is not None and not strict:
+        return inferred
     raise UnsupportedError("; ".join(dict.fromkeys(reasons)) or f"the engine has no {op.type}", where=op.describe())
+
+
+def _choices(recipe: Recipe, op: Op, context: Context, reasons: list[str]) -> Iterator[Choice]:
+    """What the recipe makes of the run of ops that it matches, then of shorter runs where it takes them."""
+    matched = recipe.match(op)
+    if matched is None:
+        return
+    for count in range(len(matched), 0 if recipe.shrinks else len(matched) - 1, -1):
+        ops = matched[:count]
+        try:
+            yield Choice(recipe, ops, recipe.lower(ops, context))
+        except UnsupportedError as error:
+            reasons.append(error.message)
