@@ -210,6 +210,11 @@ def chosen(name: str) -> str:
     return (_overrides.get() or {}).get(name, ALL[name].default)
 
 
+def in_force() -> tuple[tuple[str, str], ...]:
+    """The choices that differ from the defaults, as something that can be compared and remembered by."""
+    return tuple(sorted((_overrides.get() or {}).items()))
+
+
 @contextmanager
 def assume(name: str, choice: str) -> Iterator[None]:
     """Swap one hypothesis for the calls inside the block.

@@ -148,7 +148,9 @@ def _pointwise(
             rests_on += ("scalar-exponent-31",)
     if add:
         name += f" + {add:g}"
-    before = pointwise(lambda v: scale_input(v, scale, add), x) if scale != 1.0 or add else scale_input(x, scale, add)
+    before = x
+    if scale != 1.0 or add:
+        before = pointwise(lambda v: scale_input(v, scale, add), x, "scale", scale, add)
     return _activated(before, activation, name, rests_on, {}, observe)
 
 
@@ -165,7 +167,7 @@ def _activated(
     if isinstance(activation, np.ndarray):
         after = lookup(activation, before)
     else:
-        after = pointwise(lambda v: activate(v, activation), before) if activation else before
+        after = pointwise(lambda v: activate(v, activation), before, "relu") if activation else before
     return Computation(after, name + _suffix(activation), rests_on, counters)
 
 

@@ -106,7 +106,8 @@ def _formula(
     def follow(x: np.ndarray) -> np.ndarray:
         return planar.formula("add", x, scale=scale, bias=bias, absolute=absolute, relu=relu)
 
-    return pointwise(follow, rounded) if rest or rounded is a else rounded
+    key = ("planar", scale, bias, absolute, relu)
+    return pointwise(follow, rounded, *key) if rest or rounded is a else rounded
 
 
 def _scale_shift(task: Task, a: np.ndarray, b: np.ndarray) -> Computation:
