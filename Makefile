@@ -21,7 +21,8 @@ setup: $(VENV)/.ready
 $(VENV)/.ready: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("hexane needs Python 3.11 or newer") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@echo 'installing hexane and its libraries into $(VENV); this takes a minute or two'
+	$(BIN)/python -m pip install --disable-pip-version-check -e '.[dev]'
 	touch $@
 
 demo: setup

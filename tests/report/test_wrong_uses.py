@@ -141,7 +141,7 @@ def test_interrupted(tmp_path: Path) -> None:
                "-o", str(tmp_path / "out.npz")]  # fmt: skip
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
     assert process.stderr is not None
-    first = process.stderr.readline()
+    first = process.stderr.read(6)
     assert "load" in first
     time.sleep(0.3)
     process.send_signal(signal.SIGINT)

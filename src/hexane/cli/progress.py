@@ -50,6 +50,8 @@ class Bar:
         self._name, self._start = name, time.perf_counter()
         if self._rich is not None:
             self._task = self._rich.add_task(name, total=steps)
+        elif not self._quiet:
+            print(f"  {name} ...", end="", file=sys.stderr, flush=True)
 
     def step(self) -> None:
         """One step of the stage is done."""
@@ -61,6 +63,9 @@ class Bar:
             return
         if self._rich is not None:
             self._rich.remove_task(self._task)
-        if good and not self._quiet:
-            print(f"  {self._name}: {time.perf_counter() - self._start:.1f} s", file=sys.stderr)
+        if not self._quiet:
+            seconds = f"{time.perf_counter() - self._start:.1f} s" if good else "stopped"
+            print(
+                f"  {self._name}: {seconds}" if self._rich is not None else f" {seconds}", file=sys.stderr, flush=True
+            )
         self._name = ""

@@ -163,7 +163,7 @@ def _losses(run: Iterable[Op], local: _Local) -> dict[str, Any]:
         try:
             if op.type in SUMS:
                 x, w = (local.stored(value) for value in operands(op))
-                losses = sum_losses(op, x, w)
+                losses = sum_losses(op, x, w, local.evaluation.environment.get(op.output))
                 found.update(
                     headroom_bits=losses.headroom_bits,
                     worst_bits=losses.worst_bits,

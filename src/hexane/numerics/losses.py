@@ -47,12 +47,13 @@ class SumLosses:
     scale_bits: int
 
 
-def sum_losses(op: Op, x: np.ndarray, w: np.ndarray) -> SumLosses:
+def sum_losses(op: Op, x: np.ndarray, w: np.ndarray, sums: np.ndarray | None = None) -> SumLosses:
     """The losses of a ``conv``, ``matmul`` or ``linear`` for operands as the engine holds them.
 
+    ``sums`` are the op's results in float32 where they are known already (bias included, which the accumulator holds).
     Products at padded borders count as if they were there, which changes the share of dropped ones by the border only.
     """
-    largest = _peak(op, x, w)
+    largest = _peak(op, x, w) if sums is None else float(np.max(np.abs(sums), initial=0.0))
     worst = _peak(op, np.abs(x), np.abs(w))
     dropped = dropped_share(*by_term(op, x, w))
     return SumLosses(_bits(largest), _bits(worst), dropped, suggested(worst, dropped, w))
