@@ -188,7 +188,8 @@ def kernel_dma(plan: Plan, words: Words, base: int, *, early: bool = False) -> N
 
 def _as_early(plan: Plan, words: Words) -> None:
     """What compiler v4.2.1 writes otherwise (§4.11)."""
-    words["TileDMASrc.GroupStride"] = words["TileDMASrc.Src2GroupStride"] = words["TileDMADst.GroupStride"] = 0
+    if plan.groups == 1:
+        words["TileDMASrc.GroupStride"] = words["TileDMASrc.Src2GroupStride"] = words["TileDMADst.GroupStride"] = 0
     if plan.unit == "PE":
         words["TileDMASrc.Unk13840"] = 0
         if plan.dst is not None:

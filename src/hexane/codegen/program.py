@@ -69,7 +69,12 @@ class Segment:
 
     def declared(self, results: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Surfaces that the engine wrote as the graph declares them."""
-        return {port.name: _as_declared(results[port.name], port) for port in self.outputs}
+        return {port.name: _as_declared(results[_label(port)], port) for port in self.outputs}
+
+
+def _label(port: Port) -> str:
+    """The surface's name: containers mark outputs with a suffix, which a net.plist has in its own names."""
+    return port.name.removesuffix("@output")
 
 
 def _as_surface(array: np.ndarray, port: Port) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hexane.codegen import l2
+from hexane.codegen.fragment import table_kernel
 from hexane.codegen.geometry import ceil_log2
 from hexane.codegen.plan import Plan, Region
 
@@ -25,6 +26,8 @@ def as_early(plan: Plan) -> None:
 def _copy(plan: Plan) -> None:
     plan.cores_log2 = min(4, ceil_log2(plan.cout))
     plan.kernel_config = 0x80
+    if plan.kernel is not None and plan.kernel.source is None:
+        plan.kernel = table_kernel(plan.kernel.data[:128], min(1 << plan.cores_log2, plan.cout), plan.kernel.name or "")
     plan.mac &= ~BINARY_POINT
     plan.shape = (1, 1 if plan.wout <= ONE_PATCH_WIDTH else 0, 1)
 

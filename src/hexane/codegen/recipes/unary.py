@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from hexane.codegen import l2, tasks
 from hexane.codegen.fragment import Fragment, Tensor, narrower_views, table_kernel
 from hexane.codegen.geometry import L2_BYTES, pe_patch
-from hexane.codegen.plan import Plan, Region
+from hexane.codegen.plan import Evidence, Plan, Region
 from hexane.codegen.recipes.registry import Context, fp16_bits, need_fp16, recipe
 from hexane.codegen.tables import lookup_table
 from hexane.codegen.tasks import MAC_SUM, RELU, TABLE
@@ -180,4 +180,17 @@ def planar_function(ops: Sequence[Op], context: Context) -> Fragment:
     x, y = context.tensor(op.arg("x")), context.tensor(op.output)
     made = Fragment()
     made.add(pe_stream(Plan("PE", w=x.w, h=x.h, c=x.c, groups=x.n, kind=2, pe=PLANAR[op.type]), x, y))
+    return made
+
+
+@recipe("sign")
+def sign(ops: Sequence[Op], context: Context) -> Fragment:
+    """sign: one neural engine copy through a step table of three constants."""
+    (op,) = ops
+    need_fp16(op.arg("x"))
+    x, y = context.tensor(op.arg("x")), context.tensor(op.output)
+    made, plan = Fragment(), copy_of(x)
+    set_table(plan, "sign")
+    made.add(ne_stream(plan, x, y))
+    made.evidence(Evidence.INFERRED, "a step table that Apple's compiler has not shown")
     return made
