@@ -142,3 +142,17 @@ def test_means_of_large_maps(shape):
     found, wanted = program.run({"x0": x})["y0"], graph.evaluate({"x0": x})["y0"]
     np.testing.assert_allclose(found.astype(np.float32), wanted, atol=2e-3)
     np.testing.assert_array_equal(found, program.run({"x0": x}, level="graph")["y0"])
+
+
+@settings(deadline=None, max_examples=15)
+@given(n=st.integers(1, 3), c=st.sampled_from([1, 3]), h=st.sampled_from([1, 4]), w=st.sampled_from([1, 5]))
+def test_tiles_of_a_batch(n, c, h, w):
+    reps = [1, *(r if extent == 1 else 1 for r, extent in zip((4, 3, 7), (c, h, w)))]
+    exact(lambda b, x: b.tile(x=x, reps=reps), (n, c, h, w))
+
+
+def test_concat_with_a_constant():
+    constant = np.arange(2 * 3 * 5, dtype=np.float16).reshape(1, 2, 3, 5)
+    for axis in (1, 3):
+        part = constant if axis == 1 else constant.reshape(1, 2, 3, 5)[:, :1].repeat(4, 1)
+        exact(lambda b, x, part=part, axis=axis: b.concat(values=(x, part, x), axis=axis), (1, 4, 3, 5))

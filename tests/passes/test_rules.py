@@ -341,3 +341,13 @@ def test_every_pass_says_what_for_and_the_document_is_current():
 
     assert (Path(__file__).resolve().parents[2] / "docs" / "passes.md").read_text() == document()
     assert all((run.__doc__ or "").strip() for run in passes.available().values())
+
+
+@pytest.mark.parametrize(
+    ("x", "y"), [((5,), (5,)), ((5,), (5, 3)), ((4, 5), (5,)), ((2, 4, 5), (5,)), ((5,), (2, 5, 3))]
+)
+def test_products_of_vectors(x, y):
+    after = same(built(lambda b, p, q: b.matmul(x=p, y=q), x, y))
+    assert all(
+        len(v.shape) > 1 for op in after.main.ops if op.type == "matmul" for v in (op.inputs["x"], op.inputs["y"])
+    )

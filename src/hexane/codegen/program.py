@@ -195,5 +195,5 @@ class Program:
             "evidence": dict(Counter(plan.evidence.value for plan in plans)),
             "const_bytes": sum(len(image.section("__TEXT", "__const")) for image in self.images),
             "scratch_bytes": sum(image.scratch_bytes for image in self.images),
-            "surface_bytes": sum(2 * prod(port.shape) for port in (*self.inputs, *self.outputs)),
+            "surface_bytes": sum(2 * prod(e or 0 for e in port.shape) for port in (*self.inputs, *self.outputs)),
         }

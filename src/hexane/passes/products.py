@@ -54,11 +54,22 @@ def _linear(op: Op, b: GraphBuilder) -> Value | None:
 
 
 def _matmul(op: Op, b: GraphBuilder) -> Value | None:
-    """A product with a constant matrix on the right."""
+    """A product with a constant matrix on the right; vectors become matrices of one row or column."""
     x, y = op.inputs["x"], op.inputs["y"]
+    if 1 in (len(x.shape), len(y.shape)):
+        return _of_vectors(op, b)
     if not y.is_constant or len(y.shape) != 2 or x.is_constant or op.arg("transpose_x"):
         return None
     return _covering(x, y, y.data if op.arg("transpose_y") else y.data.T, None, op, b)
+
+
+def _of_vectors(op: Op, b: GraphBuilder) -> Value:
+    x, y = op.inputs["x"], op.inputs["y"]
+    left = b.expand_dims(x=x, axes=[0]) if len(x.shape) == 1 else x
+    right = b.expand_dims(x=y, axes=[1]) if len(y.shape) == 1 else y
+    flags = {"transpose_x": x, "transpose_y": y}  # which mean nothing for vectors
+    rest = {name: op.inputs[name] for name, side in flags.items() if name in op.inputs and len(side.shape) > 1}
+    return b.reshape(x=b.matmul(x=left, y=right, **rest), shape=list(op.output.shape))
 
 
 def _sink(op: Op, b: GraphBuilder) -> Value | None:

@@ -166,15 +166,16 @@ def widen(made: Fragment, plan: Plan, source: Tensor, out: Tensor) -> None:
     plan.patch = pe_patch(plan.w, plan.h, operands=1)
     channel = l2.channel_stride(source.w)
     block = source.c * channel
-    plan.source = Region(0, channel, block, block, block)
+    image = source.h * block
+    plan.source = Region(0, channel, block, block, image if source.n > 1 else block)
     plan.source_config = tasks.source_config(plan, tasks.STARTS, keep=True)
-    if source.h * block > L2_BYTES // 2:
+    if source.n * image > L2_BYTES // 2:
         raise UnsupportedError("a broadcast source of more than 1 MiB")
-    tasks.streams_out(plan, source.h * block, explicit=True)
+    tasks.streams_out(plan, source.n * image, explicit=True)
     if out.w <= 256:
         wide = l2.channel_stride(out.w)
-        plan.result = Region(source.h * block, wide, out.c * wide, out.c * wide, out.c * wide)
-        room = L2_BYTES - source.h * block
+        plan.result = Region(source.n * image, wide, out.c * wide, out.c * wide, out.c * wide)
+        room = L2_BYTES - source.n * image
         if out.h * plan.result.row > room:
             patch = 1 << plan.patch[1]
             plan.tile = room // plan.result.row // patch * patch

@@ -259,7 +259,7 @@ def concat(ops: Sequence[Op], context: Context) -> Fragment:
     rank = len(op.output.shape)
     axis = op.arg("axis") % rank + AXES - rank
     made = Fragment()
-    parts = [context.tensor(value) for value in values]
+    parts = [made.plain_constant(value.data) if value.is_constant else context.tensor(value) for value in values]
     starts, at = [], 0
     for part in parts:
         starts.append(at)
