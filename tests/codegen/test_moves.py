@@ -156,3 +156,15 @@ def test_concat_with_a_constant():
     for axis in (1, 3):
         part = constant if axis == 1 else constant.reshape(1, 2, 3, 5)[:, :1].repeat(4, 1)
         exact(lambda b, x, part=part, axis=axis: b.concat(values=(x, part, x), axis=axis), (1, 4, 3, 5))
+
+
+@pytest.mark.parametrize("perm", [(0, 1, 3, 2), (0, 3, 1, 2), (3, 0, 1, 2), (1, 2, 0, 3), (2, 1, 0, 3), (3, 2, 1, 0)])
+def test_long_columns(perm):
+    """More pixels than a task's height field holds, if all of them stood in one column."""
+    graph = built(lambda b, x: b.transpose(x=b.relu(x=x), perm=perm), (15, 56, 56, 1))
+    x = np.random.default_rng(0).standard_normal((15, 56, 56, 1)).astype(np.float16)
+    np.testing.assert_array_equal(hexane.compile(graph).run({"x0": x})["y0"], graph.evaluate({"x0": x})["y0"])
+    shape = [graph.main.outputs[0].shape, (1, 1, 1, 15 * 56 * 56), (56, 15 * 56)]
+    for wanted in shape:
+        graph = built(lambda b, x, wanted=wanted: b.relu(x=b.reshape(x=b.relu(x=x), shape=wanted)), (15, 56, 56, 1))
+        np.testing.assert_array_equal(hexane.compile(graph).run({"x0": x})["y0"], graph.evaluate({"x0": x})["y0"])

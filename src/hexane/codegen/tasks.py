@@ -37,9 +37,14 @@ RELU = 0x10000
 TABLE = 0x20000
 BIAS = 0x10
 
+LONGEST = 0x7FFF  # Win, Hin: 15 bits (spec/engine-h13 §4.12)
+MOST_CHANNELS = 0x1FFFF  # Cin, Cout: 17 bits
+
 
 def copy_plan(c: int, h: int, w: int, *, groups: int = 1, out_trans: bool = False, element: int = 2) -> Plan:
     """An NE bypass copy (spec/engine-h13 §8.2); eight-bit sources have BinaryPoint 0 and no kernel format."""
+    if max(w, h) > LONGEST or c > MOST_CHANNELS:
+        raise UnsupportedError(f"a copy of {c} x {h} x {w} exceeds the fields of a task")
     plan = Plan("NE", w=w, h=h, c=c, groups=groups, unicast=1, mac=MAC_COPY, out_trans=out_trans)
     if element == 1:
         plan.in_format, plan.mac, plan.kernel_config = 0, 0x10000C, 0x80

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from hexane.graph.builder import GraphBuilder
     from hexane.graph.ir import Function, Op, Value
 
+ENGINE_AXES = 4
 RESHAPES = ("reshape", "expand_dims", "squeeze", "flatten2d")
 
 
@@ -37,7 +38,7 @@ def _transpose(op: Op, b: GraphBuilder) -> Value | None:
             return source if _replaceable(op, source) else None
         return b.transpose(x=source, perm=joined)
     long = [p for p in perm if x.shape[p] != 1]
-    if long == sorted(long):  # only axes of one element move
+    if rank > ENGINE_AXES and long == sorted(long):  # only axes of one element move
         return b.reshape(x=x, shape=list(op.output.shape))
     return None
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
-from hexane.passes.reshapes import RESHAPES
+from hexane.passes.reshapes import ENGINE_AXES, RESHAPES
 from hexane.passes.rewriting import is_static, known, sweep
 
 if TYPE_CHECKING:
     from hexane.graph.builder import GraphBuilder
     from hexane.graph.ir import Function, Op, Value
 
-ENGINE_AXES = 4
+
 UNARY = ("relu", "relu6", "clip", "sigmoid", "tanh", "silu", "gelu", "leaky_relu", "sigmoid_hard", "exp", "sqrt", "abs")
 BINARY = ("add", "sub", "mul", "maximum", "minimum")
 
