@@ -131,19 +131,41 @@ def test_convolutions(code, seed, n, channels, outputs, groups, kernel, strides,
     assert same(fast, plain)
 
 
+@pytest.mark.parametrize("code", CODES)
 @given(
     seed=st.integers(0, 1 << 30), channels=st.integers(1, 6), outputs=st.integers(1, 14), height=st.sampled_from([1,
     3]),
-    pads=st.tuples(*[st.integers(0, 2)] * 4), size=st.tuples(st.integers(3, 9), st.integers(3, 12)),
-    kinds=st.tuples(st.sampled_from(KINDS), st.sampled_from(KINDS)), scale=st.sampled_from([1.0, 0.25]),
+    pads=st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(-1, 2), st.integers(-1, 2)),
+    size=st.tuples(st.integers(4, 9), st.integers(4, 44)), activation=st.sampled_from([None, "relu", "tanh"]),
+    kinds=st.tuples(st.sampled_from(KINDS), st.sampled_from(KINDS), st.sampled_from(KINDS)),
+    scale=st.sampled_from([1.0, 1.0, 0.25]),
 )  # fmt: skip
-@settings(max_examples=60, deadline=None)
-def test_winograd_form(seed, channels, outputs, height, pads, size, kinds, scale):
+@settings(max_examples=40, deadline=None)
+def test_winograd_form(code, seed, channels, outputs, height, pads, size, activation, kinds, scale):
     rng = np.random.default_rng(seed)
     x, w = halves(rng, (2, channels, *size), kinds[0]), halves(rng, (outputs, channels, height, 3), kinds[1])
-    bias = halves(rng, (outputs,), "unit")
-    options = {"pads": pads, "form": "winograd", "post_scale": scale}
-    assert same(arithmetic.conv2d(x, w, bias, **options), arithmetic.conv2d(x, w, bias, exact=True, **options))
+    bias = halves(rng, (outputs,), kinds[2])
+    follows = arithmetic.function_table("tanh") if activation == "tanh" else activation
+    options = {"pads": pads, "form": "winograd", "post_scale": scale, "activation": follows}
+    plain = arithmetic.conv2d(x, w, bias, exact=True, **options)
+    window = arithmetic.convolution.Window((height, 3), (1, 1), (1, 1), pads, size)
+    fast = fast_convolution.conv2d(x, w, bias, window, 1, scale, follows, True, kernels(code))
+    assert same(fast, plain)
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_winograd_transforms_of_hostile_values(code):
+    """Every pair of hostile values side by side, and every kernel row of three of them."""
+    zero = np.zeros(1, np.float16)
+    pairs = np.array([[a, b, 0, b, a, 0] for a in HOSTILE for b in HOSTILE[::2]], np.uint16)
+    x, one = pairs.reshape(1, 1, HOSTILE.size, -1).view(np.float16), np.array([[[[1, 0, 0]]]], np.float16)
+    rows = np.array(np.meshgrid(HOSTILE[::3], HOSTILE[1::3], HOSTILE[2::3])).T.reshape(-1, 1, 1, 3)
+    small = np.array([[[[1, 2.0**-10, 0.5, 1]]]], np.float16)
+    for image, kernel in ((x, one), (x, one[..., ::-1]), (x, one + np.float16(1)), (small, rows.view(np.float16))):
+        bias = np.repeat(zero, kernel.shape[0])
+        plain = arithmetic.conv2d(image, kernel, bias, form="winograd", exact=True)
+        window = arithmetic.convolution.Window((1, 3), (1, 1), (1, 1), (0, 0, 0, 0), image.shape[2:])
+        assert same(fast_convolution.conv2d(image, kernel, bias, window, 1, 1.0, None, True, kernels(code)), plain)
 
 
 @pytest.mark.parametrize("op", ["add", "sub", "mul", "max", "min", "sumsq"])

@@ -12,6 +12,7 @@ from numba import types
 from numba.extending import intrinsic
 
 MAC32, MAC64, GATHER, SPLIT, HALVES, DECODE_ROWS, DECODE_COLUMNS, THRESHOLDS, LEAST, INTERLEAVE = range(10)
+WINDOW_LEAST, TRANSFORM_INPUT, TRANSFORM_KERNEL, COMBINE = range(10, 14)
 """Places in `Kernels.addresses`."""
 
 
@@ -65,7 +66,19 @@ def call_three(typing, address, first, second, third):
 
 @intrinsic
 def call_least(typing, address, exponents, n):
+    """least or window_least."""
     return _call(types.void, 2)
+
+
+@intrinsic
+def call_transform(typing, address, source, n, first, second, third, fourth):
+    """transform_input or transform_kernel."""
+    return _call(types.void, 6)
+
+
+@intrinsic
+def call_combine(typing, address, m0, m1, m2, m3, start, n, out, seen):
+    return _call(types.void, 8)
 
 
 def _bitcast(source: Any, result: Any, llvm_type: ir.Type) -> Any:

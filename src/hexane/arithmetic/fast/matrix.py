@@ -10,7 +10,7 @@ from hexane.arithmetic.elementwise import whole_function
 from hexane.arithmetic.fast import packing, product
 from hexane.arithmetic.fast.product import Columns, Rows, Start, Target, Terms, Tiles
 from hexane.arithmetic.fast.targets import Kernels
-from hexane.arithmetic.fast.vector_code import ALL_ZERO, DEPTH, SEGMENT
+from hexane.arithmetic.fast.vector_parts import ALL_ZERO, DEPTH, SEGMENT
 from hexane.arithmetic.fast.workers import share
 from hexane.arithmetic.fast.workspace import Workspace
 from hexane.arithmetic.hypotheses import chosen
@@ -104,7 +104,8 @@ def decode_planes(x: np.ndarray, columns: Columns, base: int, plane: int, pitch:
 
 def finish_columns(columns: Columns, kernels: Kernels) -> None:
     """Make every exponent the least within a tile's width, wherever a tile starts."""
-    packing.window_minimum(columns.exponents, kernels.shape.columns)
+    shape = kernels.shape
+    packing.window_minimum(kernels.addresses, columns.exponents, shape.columns, 4 * shape.lanes)
 
 
 def multiply(

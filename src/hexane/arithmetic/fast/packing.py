@@ -10,13 +10,14 @@ from hexane.arithmetic.fast.call import (
     DECODE_ROWS,
     INTERLEAVE,
     LEAST,
+    WINDOW_LEAST,
     bits_float,
     call_decode_columns,
     call_decode_rows,
     call_least,
     call_three,
 )
-from hexane.arithmetic.fast.vector_code import ALL_ZERO, DEPTH, ROW_PITCH, SEGMENT
+from hexane.arithmetic.fast.vector_parts import ALL_ZERO, DEPTH, ROW_PITCH, SEGMENT
 
 
 @njit(nogil=True, cache=True)
@@ -102,13 +103,17 @@ def decode_planes(kernels, x, first, last, base, plane, pitch, aligned, out, exp
                 call_least(kernels[LEAST], exponents.ctypes.data + place, width)
 
 
-def window_minimum(exponents: np.ndarray, width: int) -> np.ndarray:
-    """In place: every element becomes the least of itself and the `width - 1` that follow; width a power of two."""
-    reach = 1
-    while reach < width:
-        np.minimum(exponents[:-reach], exponents[reach:], out=exponents[:-reach])
-        reach *= 2
-    return exponents
+@njit(nogil=True, cache=True)
+def window_minimum(kernels, exponents, width, step):
+    """In place: exponents become the least of themselves and the `width - 1` that follow; nothing follows the end.
+
+    `step` is how many bytes the vector code takes at a time.
+    """
+    whole = max(0, exponents.size - width + 1) // step * step
+    call_least(kernels[WINDOW_LEAST], exponents.ctypes.data, whole)
+    for i in range(whole, exponents.size):
+        for j in range(i + 1, min(i + width, exponents.size)):
+            exponents[i] = min(exponents[i], exponents[j])
 
 
 @njit(nogil=True, cache=True)

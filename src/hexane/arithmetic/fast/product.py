@@ -33,7 +33,7 @@ from hexane.arithmetic.fast.call import (
 )
 from hexane.arithmetic.fast.half import half_away
 from hexane.arithmetic.fast.packing import widen_columns, widen_rows
-from hexane.arithmetic.fast.vector_code import ALL_ZERO, DEPTH, DROP_SUM, SEGMENT
+from hexane.arithmetic.fast.vector_parts import ALL_ZERO, DEPTH, DROP_SUM, SEGMENT
 
 PARTIAL = np.float32(63.5)
 """Bound of a partial sum in the float32 accumulator: 64, less the rounding of products and of the bound itself."""
@@ -377,8 +377,11 @@ def multiply(kernels, tiles, first, last, rows, columns, terms, start, target):
                     for r in range(min(tiles.rows, target.raw.shape[0] - first_row)):
                         for j in range(count):
                             target.raw[first_row + r, column + j] = own[r * tiles.columns + j]
-                            side = overflow[r * tiles.columns + j] if risky else 0
-                            target.overflow[first_row + r, column + j] = side
+                        if risky:
+                            for j in range(count):
+                                target.overflow[first_row + r, column + j] = overflow[r * tiles.columns + j]
+                        else:
+                            target.overflow[first_row + r, column : column + count] = 0
                 else:
                     _finish(kernels, own, overflow, risky, halves, target)
                     _store(halves, tiles, first_row, column, count, target)

@@ -10,7 +10,8 @@ from threading import Lock
 
 import numpy as np
 
-from hexane.arithmetic.fast.vector_code import FUNCTIONS, Shape, build_module
+from hexane.arithmetic.fast.vector_code import FUNCTIONS, build_module
+from hexane.arithmetic.fast.vector_parts import Shape
 from hexane.errors import UsageError
 
 SHAPES = {

@@ -8,8 +8,10 @@ from numba import njit
 from hexane.arithmetic import convolution as plain
 from hexane.arithmetic import multiply
 from hexane.arithmetic.fast import matrix
-from hexane.arithmetic.fast.half import half_away, multiplier_double
+from hexane.arithmetic.fast.call import COMBINE, TRANSFORM_INPUT, TRANSFORM_KERNEL, call_combine, call_transform
+from hexane.arithmetic.fast.half import half_away
 from hexane.arithmetic.fast.targets import Kernels
+from hexane.arithmetic.fast.vector_winograd import SMALL
 from hexane.arithmetic.fast.workers import share
 from hexane.arithmetic.fast.workspace import Workspace
 from hexane.arithmetic.formats import LIMIT, halfwords
@@ -17,72 +19,98 @@ from hexane.arithmetic.formats import LIMIT, halfwords
 BAND_SUMS = 1 << 20
 """Sums held at a time, of each of the four products."""
 
+GRAIN = 1 << 15
+"""Kernel rows per piece of work."""
+
 
 @njit(nogil=True, cache=True)
-def _transform(x, first, last, left, top, out):
+def _transform(kernels, x, first, last, left, top, out):
     """Channels first .. last - 1 of one image (C, H, W): halfwords of V0..V3 to out (4, C, rows, pairs)."""
     height, width = x.shape[1:]
     rows, pairs = out.shape[2:]
-    line = np.empty(2 * pairs + 2, np.float64)
+    line = np.zeros(2 * pairs + 2, np.uint16)
+    inside = max(0, min(width, line.size - left))
+    source, place, plane = line.ctypes.data, out.ctypes.data, 2 * out.shape[1] * rows * pairs
     for c in range(first, last):
         for y in range(rows):
             row = y - top
-            line[:] = 0.0
             if 0 <= row < height:
-                for j in range(max(0, -left), min(width, line.size - left)):
-                    line[left + j] = multiplier_double(x[c, row, j])
-            for t in range(pairs):
-                d0, d1, d2, d3 = line[2 * t], line[2 * t + 1], line[2 * t + 2], line[2 * t + 3]
-                out[0, c, y, t] = half_away(d0 - d2)
-                out[1, c, y, t] = half_away(d1 + d2)
-                out[2, c, y, t] = half_away(d2 - d1)
-                out[3, c, y, t] = half_away(d1 - d3)
+                line[left : left + inside] = x[c, row, :inside]
+            else:
+                line[:] = 0
+            v = place + 2 * (c * rows + y) * pairs
+            call_transform(kernels[TRANSFORM_INPUT], source, pairs, v, v + plane, v + 2 * plane, v + 3 * plane)
 
 
 @njit(nogil=True, cache=True)
-def _transform_kernel(w, first, last, out):
-    """Output channels first .. last - 1 of a kernel (O, I, KH, 3): halfwords of U0..U3 to out (4, O, I, KH)."""
-    for o in range(first, last):
-        for i in range(w.shape[1]):
-            for ky in range(w.shape[2]):
-                g0, g1, g2 = (
-                    multiplier_double(w[o, i, ky, 0]),
-                    multiplier_double(w[o, i, ky, 1]),
-                    multiplier_double(w[o, i, ky, 2]),
-                )
-                out[0, o, i, ky] = w[o, i, ky, 0]
-                out[1, o, i, ky] = half_away((g0 + g1 + g2) / 2)
-                out[2, o, i, ky] = half_away((g0 - g1 + g2) / 2)
-                out[3, o, i, ky] = w[o, i, ky, 2]
+def _transform_kernel(kernels, w, first, last, out):
+    """Rows first .. last - 1 of a kernel (O * I * KH, 3): halfwords of U0..U3 to out (4, O * I * KH)."""
+    source, u, plane = w.ctypes.data + 6 * first, out.ctypes.data + 2 * first, 2 * out.shape[1]
+    call_transform(kernels[TRANSFORM_KERNEL], source, last - first, u, u + plane, u + 2 * plane, u + 3 * plane)
 
 
 @njit(nogil=True, cache=True)
-def _combine(m, met, extent, start, first, last, pairs, line0, scale, relu, table, out):
-    """Outputs of channels first .. last - 1 from the four sums m (4, O, >= extent) (hypothesis ``winograd-bias``)."""
+def _combine_large(m, met, o, column, start, scale, line):
+    """A line of one channel where a sum is large, has met the limit, or is scaled."""
+    for t in range(line.size // 2):
+        for parity in range(2):
+            sign = 1 - 2 * parity
+            a, b, c = parity, parity + 1, parity + 2
+            total = np.int64(m[a, o, column + t]) + start
+            total += sign * (np.int64(m[b, o, column + t]) + np.int64(m[c, o, column + t]))
+            side = np.int64(met[a, o, column + t])
+            if side == 0:
+                side = sign * np.int64(met[b, o, column + t])
+            if side == 0:
+                side = sign * np.int64(met[c, o, column + t])
+            if side == 0 and abs(total) >= LIMIT:
+                side = 1 if total > 0 else -1
+            value = total * 2.0**-16 * scale
+            if side != 0:
+                value = np.inf * side * scale if scale != 0.0 else 0.0
+            line[2 * t + parity] = half_away(value)
+
+
+@njit(nogil=True, cache=True)
+def _combine(kernels, m, met, extent, start, first, last, pairs, line0, scale, relu, table, out):
+    """Outputs of channels first .. last - 1 from the four sums m (4, O, >= extent) (hypothesis ``winograd-bias``).
+
+    met is the sign of a sum that met the limit, 0 elsewhere.
+    """
     width = out.shape[2]
+    line, seen = np.empty(2 * pairs, np.uint16), np.empty(16, np.int32)
     for o in range(first, last):
-        for line in range(extent // pairs):
-            for t in range(pairs):
-                column = line * pairs + t
-                for parity in range(min(2, width - 2 * t)):
-                    sign = 1 - 2 * parity
-                    a, b, c = parity, parity + 1, parity + 2
-                    total = np.int64(m[a, o, column]) + sign * (np.int64(m[b, o, column]) + np.int64(m[c, o, column]))
-                    total += start[o]
-                    side = np.int64(met[a, o, column])
-                    if side == 0:
-                        side = sign * np.int64(met[b, o, column])
-                    if side == 0:
-                        side = sign * np.int64(met[c, o, column])
-                    if side == 0 and abs(total) >= LIMIT:
-                        side = 1 if total > 0 else -1
-                    value = total * 2.0**-16 * scale
-                    if side != 0:
-                        value = np.inf * side * scale if scale != 0.0 else 0.0
-                    h = half_away(value)
-                    if relu and h >= 0x8000:
-                        h = np.uint16(0)
-                    out[o, line0 + line, 2 * t + parity] = table[h] if table.size else h
+        mets = np.int8(0)
+        for i in range(4):
+            for side in met[i, o, :extent]:
+                mets |= side
+        small = mets == 0 and scale == 1.0 and abs(start[o]) < SMALL
+        for y in range(extent // pairs):
+            column = y * pairs
+            fits = small
+            if small:
+                seen[:] = 0
+                call_combine(
+                    kernels[COMBINE],
+                    m[0, o, column:].ctypes.data,
+                    m[1, o, column:].ctypes.data,
+                    m[2, o, column:].ctypes.data,
+                    m[3, o, column:].ctypes.data,
+                    start[o],
+                    pairs,
+                    line.ctypes.data,
+                    seen.ctypes.data,
+                )
+                fits = seen.max() < SMALL
+            if not fits:
+                _combine_large(m, met, o, column, start[o], scale, line)
+            target = out[o, line0 + y]
+            for j in range(width):
+                h = line[j]
+                target[j] = 0 if relu and h >= 0x8000 else h
+            if table.size:
+                for j in range(width):
+                    target[j] = table[target[j]]
 
 
 def conv2d(
@@ -105,7 +133,7 @@ def conv2d(
 
     def transform(image: np.ndarray, space: Workspace) -> list[matrix.Columns]:
         def work(first: int, last: int) -> None:
-            _transform(image, first, last, window.pads[0], window.pads[1], v)
+            _transform(use.addresses, image, first, last, window.pads[0], window.pads[1], v)
 
         share(work, channels, max(1, (1 << 15) // (rows * pairs)))
         columns = []
@@ -118,13 +146,15 @@ def conv2d(
 
     def combine(result: np.ndarray, y: int, extent: int) -> None:
         def work(first: int, last: int) -> None:
-            _combine(m, met, extent, start, first, last, pairs, y, finish.scale, finish.relu, table, result)
+            _combine(
+                use.addresses, m, met, extent, start, first, last, pairs, y, finish.scale, finish.relu, table, result
+            )
 
         share(work, outputs, max(1, outputs // 16))
 
     u = np.empty((4, outputs, channels, kh), np.uint16)
-    weights = np.ascontiguousarray(halfwords(w))
-    share(lambda first, last: _transform_kernel(weights, first, last, u), outputs, max(1, outputs // 16))
+    weights, flat = np.ascontiguousarray(halfwords(w)).reshape(-1, 3), u.reshape(4, -1)
+    share(lambda first, last: _transform_kernel(use.addresses, weights, first, last, flat), len(weights), GRAIN)
     with Workspace() as kept:
         packed = [matrix.pack_rows(u[i].reshape(outputs, -1), use, kept) for i in range(4)]
         for n in range(x.shape[0]):

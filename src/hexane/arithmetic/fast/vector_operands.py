@@ -1,0 +1,151 @@
+"""Operands made ready, as vector code: decoded, interleaved, with the exponents and thresholds of the drop rule."""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from hexane.arithmetic.fast.vector_parts import (
+    I32,
+    I64,
+    ROW_PITCH,
+    SEGMENT,
+    VOID,
+    Shape,
+    constant,
+    decoded,
+    for_lanes,
+    for_range,
+    load,
+    vector_pointer,
+)
+
+
+def build_interleave(module: ir.Module, shape: Shape) -> None:
+    """interleave(source, n, target): `rows` rows, ROW_PITCH apart, of n int32 each become n groups of `rows`."""
+    pointers = I32.as_pointer()
+    function = ir.Function(module, ir.FunctionType(VOID, [pointers, I64, pointers]), "interleave")
+    source, n, target = function.args
+
+    def body(builder: ir.IRBuilder, k: ir.Value) -> None:
+        begin, end = builder.gep(source, [k]), builder.gep(target, [builder.mul(k, ir.Constant(I64, shape.rows))])
+        values = [builder.load(builder.gep(begin, [ir.Constant(I64, r * ROW_PITCH)])) for r in range(shape.rows)]
+        for r, value in enumerate(values):
+            builder.store(value, builder.gep(end, [ir.Constant(I64, r)]))
+
+    builder = ir.IRBuilder(function.append_basic_block())
+    for_range(builder, ir.Constant(I64, 0), n, 1, body).ret_void()
+
+
+def build_decode_columns(module: ir.Module, shape: Shape) -> None:
+    """decode_columns(source, n, values, exponents): n halfwords to float32, a step from zero, and exponents (uint8)."""
+    byte = ir.IntType(8)
+    arguments = [ir.IntType(16).as_pointer(), I64, I32.as_pointer(), byte.as_pointer()]
+    function = ir.Function(module, ir.FunctionType(VOID, arguments), "decode_columns")
+    source, n, values, exponents = function.args
+
+    def body(builder: ir.IRBuilder, i: ir.Value, lanes: int) -> None:
+        halves = load(builder, vector_pointer(builder, source, i, ir.VectorType(ir.IntType(16), lanes)), 2)
+        bits, exponent = decoded(builder, halves, step=1)
+        builder.store(bits, vector_pointer(builder, values, i, bits.type)).align = 4
+        bytes_ = ir.VectorType(byte, lanes)
+        place = vector_pointer(builder, exponents, i, bytes_)
+        builder.store(builder.trunc(exponent, bytes_), place).align = 1
+
+    for_lanes(function, n, shape.lanes, body)
+
+
+def build_decode_rows(module: ir.Module) -> None:
+    """decode_rows(source, n, values, exponents, norms): n halfwords, whole segments, to float32.
+
+    exponents (uint8) keep the least of what stood there and what is decoded; norms (one float32 per segment) the
+    largest
+    of what stood there and the sum of squares.
+    """
+    byte, f32 = ir.IntType(8), ir.FloatType()
+    arguments = [ir.IntType(16).as_pointer(), I64, I32.as_pointer(), byte.as_pointer(), f32.as_pointer()]
+    function = ir.Function(module, ir.FunctionType(VOID, arguments), "decode_rows")
+    source, n, values, exponents, norms = function.args
+    floats, bytes_ = ir.VectorType(f32, SEGMENT), ir.VectorType(byte, SEGMENT)
+    add = module.declare_intrinsic(f"llvm.vector.reduce.fadd.v{SEGMENT}f32", (), ir.FunctionType(f32, [f32, floats]))
+
+    def body(builder: ir.IRBuilder, i: ir.Value) -> None:
+        halves = load(builder, vector_pointer(builder, source, i, ir.VectorType(ir.IntType(16), SEGMENT)), 2)
+        bits, exponent = decoded(builder, halves, step=0)
+        builder.store(bits, vector_pointer(builder, values, i, bits.type)).align = 4
+        place = vector_pointer(builder, exponents, i, bytes_)
+        old, new = load(builder, place, 1), builder.trunc(exponent, bytes_)
+        builder.store(builder.select(builder.icmp_unsigned("<", old, new), old, new), place).align = 1
+        number = builder.bitcast(bits, floats)
+        squares = builder.call(add, [ir.Constant(f32, 0.0), builder.fmul(number, number)], fastmath=("reassoc",))
+        norm = builder.gep(norms, [builder.lshr(i, ir.Constant(I64, SEGMENT.bit_length() - 1))])
+        before = builder.load(norm)
+        builder.store(builder.select(builder.fcmp_ordered(">", before, squares), before, squares), norm)
+
+    builder = ir.IRBuilder(function.append_basic_block())
+    for_range(builder, ir.Constant(I64, 0), n, SEGMENT, body).ret_void()
+
+
+def build_thresholds(module: ir.Module, shape: Shape) -> None:
+    """thresholds(values, n, limits): below which magnitude the other operand of a product with each value is dropped.
+
+    2^(-16 - e), and 0 from exponent e = -2 on, because the other operand's exponent is -14 at least (numerics §11.3).
+    """
+    pointers = I32.as_pointer()
+    function = ir.Function(module, ir.FunctionType(VOID, [pointers, I64, pointers]), "thresholds")
+    values, n, limits = function.args
+
+    def body(builder: ir.IRBuilder, i: ir.Value, lanes: int) -> None:
+        integers = ir.VectorType(I32, lanes)
+        bits = load(builder, vector_pointer(builder, values, i, integers), 4)
+        field = builder.and_(builder.lshr(bits, constant(integers, 23)), constant(integers, 255))
+        subnormal = constant(integers, 113)
+        field = builder.select(builder.icmp_signed("<", field, subnormal), subnormal, field)
+        limit = builder.shl(builder.sub(constant(integers, 238), field), constant(integers, 23))
+        can_drop = builder.icmp_signed("<=", field, constant(integers, 124))
+        limit = builder.select(can_drop, limit, constant(integers, 0))
+        builder.store(limit, vector_pointer(builder, limits, i, integers)).align = 4
+
+    for_lanes(function, n, shape.lanes, body)
+
+
+def build_least(module: ir.Module, shape: Shape) -> None:
+    """least(exponents, n): the first of every `columns` exponents (uint8) becomes the least of them; may read past
+    n."""
+    byte = ir.IntType(8)
+    bytes_ = ir.VectorType(byte, shape.columns)
+    function = ir.Function(module, ir.FunctionType(VOID, [byte.as_pointer(), I64]), "least")
+    exponents, n = function.args
+    across = module.declare_intrinsic(
+        f"llvm.vector.reduce.umin.v{shape.columns}i8", (), ir.FunctionType(byte, [bytes_])
+    )
+
+    def body(builder: ir.IRBuilder, i: ir.Value) -> None:
+        value = load(builder, vector_pointer(builder, exponents, i, bytes_), 1)
+        builder.store(builder.call(across, [value]), builder.gep(exponents, [i]))
+
+    builder = ir.IRBuilder(function.append_basic_block())
+    for_range(builder, ir.Constant(I64, 0), n, shape.columns, body).ret_void()
+
+
+def build_window_least(module: ir.Module, shape: Shape) -> None:
+    """window_least(exponents, n): each of n exponents (uint8) becomes the least of the `columns` from itself on.
+
+    Reads columns - 1 past n; n a multiple of a vector of bytes. Going forward, all that is read still stands there.
+    """
+    byte = ir.IntType(8)
+    bytes_ = ir.VectorType(byte, 4 * shape.lanes)
+    function = ir.Function(module, ir.FunctionType(VOID, [byte.as_pointer(), I64]), "window_least")
+    exponents, n = function.args
+
+    def body(builder: ir.IRBuilder, i: ir.Value) -> None:
+        values = [
+            load(builder, vector_pointer(builder, exponents, builder.add(i, ir.Constant(I64, j)), bytes_), 1)
+            for j in range(shape.columns)
+        ]
+        least = values[0]
+        for value in values[1:]:
+            least = builder.select(builder.icmp_unsigned("<", value, least), value, least)
+        builder.store(least, vector_pointer(builder, exponents, i, bytes_)).align = 1
+
+    builder = ir.IRBuilder(function.append_basic_block())
+    for_range(builder, ir.Constant(I64, 0), n, bytes_.count, body).ret_void()

@@ -1,0 +1,154 @@
+"""What the vector code is put together from: the register tile, loops, loads, and decoded halfwords."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from llvmlite import ir
+
+SEGMENT = 16
+"""How many k share one bound of a partial sum."""
+
+DEPTH = 256
+"""k per pass: a panel of this depth stays in the first-level cache."""
+
+ROW_PITCH = DEPTH + 16
+"""From one decoded row of a panel to the next: an odd number of cache lines."""
+
+DROP_SUM = 13
+"""Biased exponents (subnormals as 1) that add up to this or less drop the product: -17 = 13 - 2 * 15 (numerics
+§3.1)."""
+
+ALL_ZERO = 128
+"""Stands for the smallest exponent of operands that are all zero: no product at all."""
+
+I32, I64, VOID = ir.IntType(32), ir.IntType(64), ir.VoidType()
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A register tile: `lanes` float32 lanes in a vector, `rows` by `vectors` accumulators."""
+
+    lanes: int
+    rows: int
+    vectors: int
+    masked: bool = False
+    """Whether the processor leaves lanes of a result alone (AVX-512); else a dropped operand is made zero."""
+
+    @property
+    def columns(self) -> int:
+        return self.lanes * self.vectors
+
+
+def vector_pointer(builder: ir.IRBuilder, pointer: ir.Value, index: ir.Value, vector: ir.VectorType) -> ir.Value:
+    return builder.bitcast(builder.gep(pointer, [index]), vector.as_pointer())
+
+
+def load(builder: ir.IRBuilder, pointer: ir.Value, align: int) -> ir.Value:
+    value = builder.load(pointer)
+    value.align = align
+    return value
+
+
+def constant(vector: ir.VectorType, value: float) -> ir.Constant:
+    return ir.Constant(vector, [ir.Constant(vector.element, value)] * vector.count)
+
+
+def loop(function: ir.Function, before: ir.Block, count: ir.Value, step: int) -> tuple[ir.IRBuilder, ir.PhiInstr]:
+    """The body of `for i in range(0, count, step)`, count > 0; close it with `close`."""
+    body = function.append_basic_block()
+    ir.IRBuilder(before).branch(body)
+    builder = ir.IRBuilder(body)
+    i = builder.phi(I64)
+    i.add_incoming(ir.Constant(I64, 0), before)
+    return builder, i
+
+
+def close(builder: ir.IRBuilder, i: ir.PhiInstr, count: ir.Value, step: int) -> tuple[ir.IRBuilder, ir.Block]:
+    """Ends a loop; gives a builder behind it and the block that the loop's phis come from."""
+    end = builder.block
+    following = builder.add(i, ir.Constant(I64, step))
+    after = end.function.append_basic_block()
+    builder.cbranch(builder.icmp_signed("<", following, count), i.parent, after)
+    i.add_incoming(following, end)
+    return ir.IRBuilder(after), end
+
+
+def for_range(
+    builder: ir.IRBuilder, start: ir.Value, stop: ir.Value, step: int, body: Callable[[ir.IRBuilder, ir.Value], None]
+) -> ir.IRBuilder:
+    """`for i in range(start, stop, step): body(i)`, possibly empty, with a body of one block; a builder behind it."""
+    before, function = builder.block, builder.block.function
+    inside, after = function.append_basic_block(), function.append_basic_block()
+    builder.cbranch(builder.icmp_signed("<", start, stop), inside, after)
+    inner = ir.IRBuilder(inside)
+    i = inner.phi(I64)
+    i.add_incoming(start, before)
+    body(inner, i)
+    following = inner.add(i, ir.Constant(I64, step))
+    i.add_incoming(following, inside)
+    inner.cbranch(inner.icmp_signed("<", following, stop), inside, after)
+    return ir.IRBuilder(after)
+
+
+def for_lanes(function: ir.Function, n: ir.Value, lanes: int, body: Callable[..., None]) -> None:
+    """body(i, lanes) over range(n): whole vectors, then fours, then one by one; ends the function."""
+    builder = ir.IRBuilder(function.append_basic_block())
+    start: ir.Value = ir.Constant(I64, 0)
+    for width in sorted({lanes, 4, 1}, reverse=True):
+        stop = builder.and_(n, ir.Constant(I64, -width))
+        builder = for_range(builder, start, stop, width, partial(body, lanes=width))
+        start = stop
+    builder.ret_void()
+
+
+def decoded(builder: ir.IRBuilder, halves: ir.Value, step: int) -> tuple[ir.Value, ...]:
+    """A vector of halfwords: their float32 bit patterns, exponent 31 as a binade, and biased exponents.
+
+    With `step`, values other than zero are moved that many float32 steps away from zero.
+    """
+    lanes = halves.type.count
+    integers = ir.VectorType(I32, lanes)
+    floats = ir.VectorType(ir.FloatType(), lanes)
+
+    def every(value: int) -> ir.Constant:
+        return constant(integers, value)
+
+    half = builder.zext(halves, integers)
+    magnitude = builder.and_(half, every(0x7FFF))
+    normal = builder.add(builder.shl(magnitude, every(13)), every(112 << 23))
+    small = builder.fmul(builder.uitofp(magnitude, floats), constant(floats, 2.0**-24))
+    is_small = builder.icmp_signed("<", magnitude, every(1024))
+    bits = builder.select(is_small, builder.bitcast(small, integers), normal)
+    zero = builder.icmp_signed("==", magnitude, every(0))
+    if step:
+        bits = builder.select(zero, every(0), builder.add(bits, every(step)))
+    bits = builder.or_(bits, builder.shl(builder.and_(half, every(0x8000)), every(16)))
+    exponent = builder.select(is_small, every(1), builder.lshr(magnitude, every(10)))
+    return bits, builder.select(zero, every(ALL_ZERO), exponent)
+
+
+def units_to_halves(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
+    """A vector of sums (int32 units) below the limit as halfwords, half away (spec/numerics §3.4).
+
+    Seven low bits of a sum from 2^24 on lie below the place that decides the rounding; without them it is exact in
+    float32, where adding half a step to the bit pattern and cutting rounds half away.
+    """
+    integers, floats = value.type, ir.VectorType(ir.FloatType(), value.type.count)
+
+    def every(number: int) -> ir.Constant:
+        return constant(integers, number)
+
+    negative = builder.icmp_signed("<", value, every(0))
+    magnitude = builder.select(negative, builder.neg(value), value)
+    cut = builder.and_(magnitude, every(~127))
+    exact = builder.select(builder.icmp_signed(">=", magnitude, every(1 << 24)), cut, magnitude)
+    bits = builder.bitcast(builder.sitofp(exact, floats), integers)
+    rounded = builder.lshr(builder.add(bits, every(1 << 12)), every(13))
+    normal = builder.sub(rounded, every(128 << 10))
+    subnormal = builder.shl(magnitude, every(8))
+    half = builder.select(builder.icmp_signed("<", magnitude, every(4)), subnormal, normal)
+    signed = builder.or_(half, builder.select(negative, every(0x8000), every(0)))
+    return builder.trunc(signed, ir.VectorType(ir.IntType(16), value.type.count))
