@@ -405,3 +405,47 @@ def test_a_long_list_that_does_not_end_well_is_refused_at_once(number):
     for tail in ("x", "", ",", "]]", '"'):
         with pytest.raises(SyntaxProblem):
             hexane.parse_mil(SMALL.replace("[0x1p-3, 1, -0x1.8p+1, 2.5e-1]", "[" + f"{number}, " * 3000 + tail))
+
+
+def finely(text):
+    """The text with a comment in every constant's statement, which the terminal for whole statements does not take."""
+    return text.replace("const()", "const(//\n)")
+
+
+def test_constants_read_in_one_piece_are_those_of_the_finer_rules(shared):
+    for path in sorted((shared / "mil").glob("*.mil"))[::9]:
+        text = path.read_text()
+        whole, fine = hexane.parse_mil(text), hexane.parse_mil(finely(text))
+        assert whole.equals(fine) and whole.to_mil() == fine.to_mil()
+        assert [(p.message, p.column) for p in whole.problems] == [(p.message, p.column) for p in fine.problems]
+
+
+@pytest.mark.parametrize(
+    ("type_", "payload"),
+    [
+        ("tensor<int32, [2]>", "[1]"),
+        ("tensor<int32, [2]>", '"text"'),
+        ("tensor<int32, [2]>", "[1, 0x1p99999]"),
+        ("tensor<fp16, [99999999999, 99999999999]>", "[1]"),
+        ("fp16", "true"),
+        ("string", "3"),
+        ("tensor<fp16, [2]>", 'BLOBFILE(path = string("w"), offset = uint64(-64))'),
+        ("tensor<fp16, [2]>", 'BLOBFILE(path = string("w"), offset = uint64(1.5))'),
+    ],
+)
+def test_wrong_constants_show_the_same_place_either_way(type_, payload):
+    text = f"""program(1.3)
+{{
+    func main<ios18>(tensor<fp16, [2]> x) {{
+        {type_} c = const()[name = string("c"), val = {type_}({payload})];
+        tensor<fp16, [2]> y = relu(x = x)[name = string("y")];
+    }} -> (y);
+}}
+"""
+    found = []
+    for variant in (text, text.replace("const()[", "const() // no more\n[")):
+        with pytest.raises(SyntaxProblem) as caught:
+            hexane.parse_mil(variant)
+        line, column = caught.value.line, caught.value.column
+        found.append((caught.value.message.split("\n")[0], variant.split("\n")[line - 1][column - 1 :][:5]))
+    assert found[0] == found[1]

@@ -1,8 +1,9 @@
-"""Typed values in MIL text: what stands in attributes, and arrays of constants."""
+"""Typed values in MIL text: numbers, strings, arrays of constants."""
 
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -126,3 +127,38 @@ def list_of(payload: Any, type_: ListType) -> np.ndarray:
     assert isinstance(type_.element, TensorType)
     items = payload if isinstance(payload, list) else [payload]
     return array_of(items, TensorType(type_.element.dtype, (len(items),)))
+
+
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|.)", re.DOTALL)
+
+
+def unquoted(token: str) -> str:
+    """The text of a string literal."""
+    if "\\" not in token:
+        return token[1:-1]
+
+    def character(match: re.Match[str]) -> str:
+        code = match[1]
+        if len(code) == 3:
+            return chr(int(code[1:], 16))
+        return _ESCAPES.get(code, code)
+
+    return _ESCAPE.sub(character, token[1:-1])
+
+
+def quoted(text: str) -> str:
+    """A string literal of a text."""
+    if text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
+    out = []
+    for character in text:
+        if character in '"\\':
+            out.append("\\" + character)
+        elif character in "\n\t\r\0":
+            out.append({"\n": "\\n", "\t": "\\t", "\r": "\\r", "\0": "\\0"}[character])
+        elif ord(character) < 32:
+            out.append(f"\\x{ord(character):02x}")
+        else:
+            out.append(character)
+    return '"' + "".join(out) + '"'

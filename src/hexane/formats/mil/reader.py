@@ -13,7 +13,8 @@ from hexane.formats.arguments import given_files
 from hexane.formats.blob import TYPE_CODES, BlobFile
 from hexane.formats.mil.literals import Blob, TypedValue, array_of, list_of
 from hexane.formats.mil.names import decode
-from hexane.formats.mil.syntax import (
+from hexane.formats.mil.syntax import parse_text, problem_at
+from hexane.formats.mil.tree import (
     BlockText,
     Body,
     Call,
@@ -21,8 +22,6 @@ from hexane.formats.mil.syntax import (
     Operand,
     Parameter,
     Place,
-    parse_text,
-    problem_at,
 )
 from hexane.graph.constants import BlobReference, Constant
 from hexane.graph.ir import Block, Function, Graph, Names, Op, Problem, Value

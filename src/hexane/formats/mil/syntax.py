@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -11,96 +10,55 @@ from typing import Any
 from lark import Lark, Token, Transformer
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken, VisitError
 
-from hexane.errors import GraphError, HexaneError, SyntaxProblem
-from hexane.formats.mil.literals import Blob, Braces, Parens, TypedValue, number, numbers
+from hexane.errors import GraphError, SyntaxProblem
+from hexane.formats.mil.literals import Blob, Braces, Parens, TypedValue, number, numbers, unquoted
+from hexane.formats.mil.tree import (
+    BlockText,
+    Body,
+    Call,
+    FunctionText,
+    Located,
+    Operand,
+    Parameter,
+    Place,
+    ProgramText,
+    place_of,
+)
 from hexane.graph.types import BufferType, DictType, ListType, StateType, TensorType, TupleType
 
 DEPTH_LIMIT = 64
 """Deepest nesting of brackets of any kind; nothing real comes near."""
 
 
-@dataclass(frozen=True)
-class Place:
-    """Line and column, from 1."""
-
-    line: int
-    column: int
-
-
-@dataclass
-class Parameter:
-    """A typed name: a function's input or an op's result."""
-
-    type: Any
-    name: str
-    place: Place
-    attributes: dict[str, TypedValue]
-
-
-@dataclass
-class Operand:
-    """An argument: ``kind`` is "name", "value", "literal" or "tuple"."""
-
-    kind: str
-    content: Any
-    place: Place
-
-
-@dataclass
-class Call:
-    """``op<opset>(arguments)[attributes]``."""
-
-    type: str
-    opset: str | None
-    arguments: dict[str, Operand]
-    attributes: dict[str, TypedValue]
-    blocks: list[BlockText]
-    place: Place
-    results: list[Parameter] = field(default_factory=list)
-
-
-@dataclass
-class Body:
-    statements: list[Call]
-    outputs: list[tuple[str, Place]]
-
-
-@dataclass
-class BlockText:
-    inputs: list[Parameter]
-    body: Body
-
-
-@dataclass
-class FunctionText:
-    name: str
-    opset: str | None
-    inputs: list[Parameter]
-    attributes: dict[str, TypedValue]
-    body: Body
-    place: Place
-
-
-@dataclass
-class ProgramText:
-    version: str
-    attributes: dict[str, TypedValue]
-    functions: list[FunctionText]
-
-
-class Located(HexaneError):
-    """A mistake with its place; the reader turns it into a SyntaxProblem with the line of text."""
-
-    def __init__(self, message: str, place: Place, hint: str | None = None) -> None:
-        super().__init__(message, hint=hint)
-        self.place = place
-
-
-def place_of(token: Token) -> Place:
-    return Place(token.line or 1, token.column or 1)
-
-
 _TENSOR = re.compile(r"tensor\s*<\s*(\w+)\s*,\s*\[([^\]]*)\]")
+
+
+# What the terminal CONSTANT of the grammar has found well-formed, taken apart.
+_TYPE = r"tensor\s*<[^>]*>|\w+"
+_QUOTED = r'"(?:[^"\\]|\\.)*"'
+_CONSTANT = re.compile(
+    rf"({_TYPE})\s+([\w.]+)\s*=\s*const\s*\(\s*\)\s*\[\s*name\s*=\s*({_TYPE})\s*\(\s*({_QUOTED})\s*\)"
+    rf"\s*,\s*val\s*=\s*({_TYPE})\s*\(\s*(.*\S)\s*\)\s*\]\s*;",
+    re.DOTALL,
+)
+_BLOB = re.compile(
+    rf"BLOBFILE\s*\(\s*path\s*=\s*(?:{_TYPE})\s*\(\s*({_QUOTED})\s*\)"
+    rf"\s*,\s*offset\s*=\s*(?:{_TYPE})\s*\(\s*([^\s)]+)\s*\)\s*\)",
+    re.DOTALL,
+)
+
+
+def _place_in(token: Token, start: int) -> Place:
+    """The place of the character ``start`` of a token."""
+    line, column = token.line or 1, token.column or 1
+    lines = token.count("\n", 0, start)
+    return Place(line + lines, start - token.rfind("\n", 0, start) if lines else column + start)
+
+
+def _part(token: Token, start: int, text: str) -> Token:
+    """A part of a token as a token of its own, with its place."""
+    place = _place_in(token, start)
+    return Token(token.type, text, line=place.line, column=place.column)
 
 
 class _Builder(Transformer):
@@ -218,6 +176,44 @@ class _Builder(Transformer):
 
     # Structure
 
+    def constant(self, children: list) -> Call:
+        token = children[0]
+        match = _CONSTANT.fullmatch(token)
+        assert match is not None
+        name = Parameter(self._type_at(token, match, 1), match[2], _place_in(token, match.start(2)), {})
+        text = match[6]
+        if text[0] == '"':
+            payload: Any = unquoted(text)
+        elif text[0] == "B":
+            payload = self._blob_at(token, match.start(6), text)
+        elif text in ("true", "false"):
+            payload = text == "true"
+        else:
+            payload = _read(numbers if text[0] == "[" else number, _part(token, match.start(6), text))
+        label = TypedValue(self._type_at(token, match, 3), unquoted(match[4]))
+        attributes = {"name": label, "val": TypedValue(self._type_at(token, match, 5), payload)}
+        place = _place_in(token, token.index("const", match.end(2)))
+        return Call("const", None, {}, attributes, [], place, [name])
+
+    def _type_at(self, token: Token, match: re.Match[str], group: int) -> TensorType:
+        known = self._types.get(match[group])
+        if known is not None:
+            return known
+        part = _part(token, match.start(group), match[group])
+        if part.startswith("tensor"):
+            return self.tensor_token([part])
+        return self._types.setdefault(match[group], TensorType(match[group], ()))
+
+    def _blob_at(self, token: Token, start: int, text: str) -> Blob:
+        match = _BLOB.fullmatch(text)
+        assert match is not None
+        offset = _read(number, _part(token, start + match.start(2), match[2]))
+        if not isinstance(offset, int) or offset < 0:
+            raise Located(
+                "BLOBFILE takes a string and a whole number from 0 on", _place_in(token, start + text.index("path"))
+            )
+        return Blob(unquoted(match[1]), offset)
+
     def attribute(self, children: list) -> tuple[Token, TypedValue]:
         return children[0], children[1]
 
@@ -330,41 +326,6 @@ class _Blocks(list):
 
 
 _NOWHERE = Place(0, 0)
-
-
-_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
-_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|.)", re.DOTALL)
-
-
-def unquoted(token: str) -> str:
-    """The text of a string literal."""
-    if "\\" not in token:
-        return token[1:-1]
-
-    def character(match: re.Match[str]) -> str:
-        code = match[1]
-        if len(code) == 3:
-            return chr(int(code[1:], 16))
-        return _ESCAPES.get(code, code)
-
-    return _ESCAPE.sub(character, token[1:-1])
-
-
-def quoted(text: str) -> str:
-    """A string literal of a text."""
-    if text.isprintable() and '"' not in text and "\\" not in text:
-        return f'"{text}"'
-    out = []
-    for character in text:
-        if character in '"\\':
-            out.append("\\" + character)
-        elif character in "\n\t\r\0":
-            out.append({"\n": "\\n", "\t": "\\t", "\r": "\\r", "\0": "\\0"}[character])
-        elif ord(character) < 32:
-            out.append(f"\\x{ord(character):02x}")
-        else:
-            out.append(character)
-    return '"' + "".join(out) + '"'
 
 
 @lru_cache(maxsize=1)

@@ -1,0 +1,92 @@
+"""The syntax tree of a MIL text: plain records, each with its place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from lark import Token
+
+from hexane.errors import HexaneError
+from hexane.formats.mil.literals import TypedValue
+
+
+@dataclass(frozen=True)
+class Place:
+    """Line and column, from 1."""
+
+    line: int
+    column: int
+
+
+@dataclass
+class Parameter:
+    """A typed name: a function's input or an op's result."""
+
+    type: Any
+    name: str
+    place: Place
+    attributes: dict[str, TypedValue]
+
+
+@dataclass
+class Operand:
+    """An argument: ``kind`` is "name", "value", "literal" or "tuple"."""
+
+    kind: str
+    content: Any
+    place: Place
+
+
+@dataclass
+class Call:
+    """``op<opset>(arguments)[attributes]``."""
+
+    type: str
+    opset: str | None
+    arguments: dict[str, Operand]
+    attributes: dict[str, TypedValue]
+    blocks: list[BlockText]
+    place: Place
+    results: list[Parameter] = field(default_factory=list)
+
+
+@dataclass
+class Body:
+    statements: list[Call]
+    outputs: list[tuple[str, Place]]
+
+
+@dataclass
+class BlockText:
+    inputs: list[Parameter]
+    body: Body
+
+
+@dataclass
+class FunctionText:
+    name: str
+    opset: str | None
+    inputs: list[Parameter]
+    attributes: dict[str, TypedValue]
+    body: Body
+    place: Place
+
+
+@dataclass
+class ProgramText:
+    version: str
+    attributes: dict[str, TypedValue]
+    functions: list[FunctionText]
+
+
+class Located(HexaneError):
+    """A mistake with its place; the reader turns it into a SyntaxProblem with the line of text."""
+
+    def __init__(self, message: str, place: Place, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.place = place
+
+
+def place_of(token: Token) -> Place:
+    return Place(token.line or 1, token.column or 1)
