@@ -116,3 +116,17 @@ def test_compile_refuses_by_name(tmp_path: Path) -> None:
     with pytest.raises(HexaneError, match="one engine program"):
         command("compile", model, "-o", tmp_path / "x.hwx", status=None)
     assert not list(tmp_path.glob("x.*"))
+
+
+def test_a_sum_that_the_passes_rewrote_is_where_its_product_is() -> None:
+    b = GraphBuilder()
+    x = b.input("x", (1, 4, 20_000), "fp32")
+    cut = b.slice_by_size(x=x, begin=(0, 0, 0), size=(1, 4, 64), name="cut")
+    y = b.conv(x=cut, weight=np.ones((8, 4, 3), np.float32), strides=(1,), pad_type="valid", dilations=(1,), groups=1,
+               name="y")  # fmt: skip
+    b.output(b.cumsum(x=y, axis=2, name="out"))
+    report = hexane.check(b.graph)
+    places = {row.name: row.place for row in report.rows}
+    assert places["y"] == "engine" and places["out"] == "host"
+    program = hexane.compile(b.graph)
+    assert report.totals["engine_mac_share"] == program.stats()["engine_mac_share"] == 1.0

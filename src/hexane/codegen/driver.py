@@ -53,7 +53,7 @@ def compile(
     ------
     UnsupportedError : a chip of another generation; with ``strict`` the first op that cannot be compiled.
     """
-    from hexane import chips, passes
+    from hexane import chips
 
     target = chips.get(chip)
     if target.generation.name != GENERATION:
@@ -64,9 +64,7 @@ def compile(
     if dialect not in DIALECTS:
         raise UsageError(f"there is no dialect {dialect!r}", hint=f"one of {', '.join(DIALECTS)}")
     declared = graph.main
-    graph = passes.run(graph, on_pass=on_pass)
-    if scaling:
-        graph = rescaled(graph, scaling)
+    graph = canonical(graph, scaling=scaling, on_pass=on_pass)
     function = graph.main
     context = Context(dialect)
     units = units_of(function, context, strict=strict)
@@ -94,6 +92,18 @@ def compile(
         dialect,
         graph,
     )
+
+
+def canonical(graph: Graph, *, scaling: Mapping[str, int] | None = None, on_pass: OnPass | None = None) -> Graph:
+    """The graph after the passes; with ``scaling`` its layers are scaled right before they are rounded to fp16."""
+    from hexane import passes
+
+    if not scaling:
+        return passes.run(graph, on_pass=on_pass)
+    names = list(passes.available())
+    cut = names.index("half_precision")
+    graph = passes.run(graph, names[:cut], on_pass)
+    return passes.run(rescaled(graph, scaling), names[cut:], on_pass)
 
 
 def _port(value: Value) -> Port:

@@ -28,7 +28,9 @@ LARGEST = 32768.0
 
 
 def rescaled(graph: Graph, bits: Mapping[str, int]) -> Graph:
-    """A copy of a graph in canonical form (fp16), its layers scaled.
+    """A copy of a graph in canonical form, its layers scaled.
+
+    Best before the weights are rounded to fp16, since small ones keep more bits then.
 
     ``bits`` gives the power of two per layer, by the name of the layer's last value as ``Insight.scaling`` lists it.
     A layer is scaled by less, or not at all, where its weights, its bias or the factor would leave fp16.
@@ -85,8 +87,8 @@ def _room(value: Value) -> int:
 
 
 def _shifted(value: Value, count: int) -> Value:
-    scaled = (np.asarray(value.data, np.float32) * np.float32(2.0**count)).astype(np.float16)
-    type_ = TensorType("fp16", value.shape)
+    type_ = TensorType(value.dtype, value.shape)
+    scaled = (np.asarray(value.data, np.float32) * np.float32(2.0**count)).astype(type_.carrier)
     return Value(f"{value.name}__by_2_{count}".replace("-", "m"), type_, constant=Constant(type_, scaled))
 
 
@@ -95,8 +97,8 @@ def _multiply_behind(op: Op, factor: float) -> None:
     value = op.output
     before = Value(f"{value.name}__scaled", value.type, op=op)
     op.outputs = (before,)
-    type_ = TensorType("fp16", ())
-    number = Value(f"{value.name}__factor", type_, constant=Constant(type_, np.array(factor, np.float16)))
+    type_ = TensorType(value.dtype, ())
+    number = Value(f"{value.name}__factor", type_, constant=Constant(type_, np.array(factor, type_.carrier)))
     product = Op("mul", {"x": before, "y": number}, name=value.name)
     product.outputs = (value,)
     value.op = product

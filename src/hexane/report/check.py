@@ -12,6 +12,7 @@ from hexane import chips
 from hexane.chips import Chip, Evidence
 from hexane.codegen.driver import GENERATION
 from hexane.graph.summary import macs_of
+from hexane.numerics.fusion import SUMS
 from hexane.report.advice import answer_to
 from hexane.report.rules import Objection, is_bridged, objections
 
@@ -118,6 +119,7 @@ def check_program(graph: Graph, program: Program) -> CheckReport:
     target = chips.get(program.chip)
     places = _places(program)
     homes = _homes(graph, places)
+    homes.update(_sums_elsewhere(graph, program, places, homes))
     rows = tuple(_as_compiled(op, places, homes, target) for op in _visible(graph))
     return CheckReport(target.name, target.generation_name, True, rows)
 
@@ -205,6 +207,35 @@ def _homes(graph: Graph, places: dict[str, _Place]) -> dict[str, str]:
             if above:
                 homes[name] = above[0]
     return homes
+
+
+def _sums_elsewhere(graph: Graph, program: Program, places: dict[str, _Place], homes: dict[str, str]) -> dict[str, str]:
+    """Sums of products that the passes rewrote: the product behind the value that stands for them, by its new name."""
+    known = {value.name for op in _visible(graph) for value in op.outputs} | set(graph.inputs)
+    makers = {
+        value.name: op
+        for segment in program.segments
+        for part in (segment.source or segment.graph,)
+        if part is not None
+        for op in part.main.ops
+        for value in op.outputs
+    }
+    found = {}
+    for op in _visible(graph):
+        name = op.outputs[0].name
+        if name in places or name not in homes or not macs_of(op):
+            continue
+        waiting, seen = [homes[name]], set()
+        while waiting:
+            maker = makers.get(waiting.pop())
+            if maker is None or maker in seen:
+                continue
+            seen.add(maker)
+            if maker.type in SUMS and maker.outputs[0].name in places:
+                found[name] = maker.outputs[0].name
+                break
+            waiting += [v.name for v in maker.operands() if not v.is_constant and v.name not in known]
+    return found
 
 
 def _as_compiled(op: Op, places: dict[str, _Place], homes: dict[str, str], chip: Chip) -> Row:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -89,6 +90,8 @@ def render(template: str, **values: Any) -> str:
     environment.filters["embedded"] = embedded
     environment.filters["share"] = lambda v: f"{v:.1%}"
     environment.filters["short"] = short
+    environment.filters["brief"] = brief
+    environment.filters["briefly"] = briefly
     return environment.get_template(template).render(**values)
 
 
@@ -109,3 +112,14 @@ def short(value: Any) -> str:
     if value == 0:
         return "0"
     return f"{value:.3g}" if 1e-3 <= abs(value) < 1e5 else f"{value:.1e}"
+
+
+def brief(name: str) -> str:
+    """The end of a name that some exporter made long: the last of several joined ones, its last two parts."""
+    last = name.rpartition(";")[2]
+    return "…/" + "/".join(last.split("/")[-2:]) if len(last) > 34 and "/" in last else last
+
+
+def briefly(text: str) -> str:
+    """A sentence with its long quoted names shortened."""
+    return re.sub(r"'([^']{35,})'", lambda found: f"'{brief(found.group(1))}'", text)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hexane.codegen import compile
-from hexane.numerics.autoscale import rescaled
+from hexane.codegen.driver import canonical
 from hexane.numerics.insight import every_value, examine
 from hexane.runtime.references import agreement
 
@@ -35,7 +35,7 @@ def apply_autoscale(done: Session) -> None:
     if done.program is not None:
         done.program = compile(done.graph, chip=done.chip, scaling=insight.scaling)
     else:
-        done.prepared = rescaled(parts_of(done)[0][1], insight.scaling)
+        done.prepared = canonical(done.graph, scaling=insight.scaling)
 
 
 def finish(done: Session) -> None:

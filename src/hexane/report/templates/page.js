@@ -8,6 +8,8 @@ const css = (name) => `var(--${name})`;
 const num = (v) => v === null || v === undefined ? "–" : v === 0 ? "0" : Number.isInteger(v) ? v.toLocaleString("en") : Math.abs(v) >= 1e-3 && Math.abs(v) < 1e5 ? String(+v.toPrecision(3)) : v.toExponential(1);
 const pct = (v) => v === null || v === undefined ? "–" : v === 0 ? "0" : (100 * v >= 0.01 ? +(100 * v).toPrecision(3) : (100 * v).toExponential(1)) + " %";
 
+const brief = (name) => { const last = String(name).split(";").pop(); return last.length > 34 && last.includes("/") ? "…/" + last.split("/").slice(-2).join("/") : last; };
+const briefly = (text) => String(text).replace(/'([^']{35,})'/g, (_, name) => `'${brief(name)}'`);
 const ops = new Map((D.placement ? D.placement.rows : []).map((r) => [r.name, r]));
 const layers = new Map(D.layers.map((r) => [r.name, r]));
 const tasksOf = new Map();
@@ -16,10 +18,10 @@ D.tasks.forEach((t) => { if (!tasksOf.has(t.op)) tasksOf.set(t.op, []); tasksOf.
 function select(name) {
   const row = ops.get(name), layer = layers.get(name), tasks = tasksOf.get(name) || [];
   const box = $("#detail"); box.replaceChildren();
-  box.append(el("h3", {}, name));
+  box.append(el("h3", { title: name }, brief(name)));
   if (row) {
     box.append(el("p", {}, el("span", { class: "tag" + (row.place === "host" ? " host" : "") }, row.place), ` ${row.op} `, el("span", { class: "soft" }, row.evidence)));
-    box.append(el("p", {}, row.reason));
+    box.append(el("p", {}, briefly(row.reason)));
     if (row.advice) box.append(el("p", {}, el("b", {}, "To bring it on: "), row.advice));
   }
   const list = el("dl");
@@ -42,7 +44,8 @@ function select(name) {
 }
 
 function flow() {
-  const H = 26, L = 16, X = 16, G = D.graph, width = X + (1 + Math.max(0, ...G.map((n) => n.lane))) * L + 4;
+  const G = D.graph, lanes = 1 + Math.max(0, ...G.map((n) => n.lane)), H = 26, X = 14;
+  const L = Math.max(4, Math.min(16, (innerWidth < 760 ? 72 : 140) / lanes)), width = X + lanes * L + 6;
   const svg = sv("svg", { width, height: G.length * H }), list = el("ol");
   const at = (i) => [X + G[i].lane * L, i * H + H / 2];
   G.forEach((n, i) => {
@@ -54,8 +57,8 @@ function flow() {
   });
   G.forEach((n, i) => {
     const [x, y] = at(i), row = ops.get(n.name), host = row && row.place === "host", isIn = n.op === "input";
-    svg.append(sv("circle", { cx: x, cy: y, r: isIn ? 4 : 5, fill: isIn ? css("card") : host ? css("host") : css("engine"), stroke: isIn ? css("soft") : css("card"), "stroke-width": 2 }));
-    const item = el("li", { "data-name": n.name, class: host ? "host" : "", style: `padding-left:${width + 4}px`, tabindex: 0 }, el("i", {}, n.op), el("span", {}, n.name));
+    svg.append(sv("circle", { cx: x, cy: y, r: Math.min(isIn ? 4 : 5, Math.max(3, L * 0.45)), fill: isIn ? css("card") : host ? css("host") : css("engine"), stroke: isIn ? css("soft") : css("card"), "stroke-width": 2 }));
+    const item = el("li", { "data-name": n.name, class: host ? "host" : "", style: `padding-left:${width + 4}px`, tabindex: 0 }, el("i", {}, n.op), el("span", { title: n.name }, brief(n.name)));
     item.onclick = () => select(n.name); item.onkeydown = (e) => { if (e.key === "Enter") select(n.name); };
     list.append(item);
   });
@@ -65,9 +68,9 @@ function flow() {
 }
 
 const COLUMNS = {
-  ops: [["op", "name"], ["type", "op"], ["place", "place"], ["evidence", "evidence"], ["MACs", "macs", num], ["error", "error", pct], ["reason", "reason", null, "w"]],
-  tasks: [["task", "id", null, "n"], ["unit", "unit"], ["operation", "operation"], ["shapes", "shapes"], ["op", "op"], ["rule", "rule"], ["arithmetic", "evidence"], ["dropped", "dropped", num], ["overflow", "overflow", num], ["table ends", "ends", num]],
-  layers: [["layer", "name"], ["ops", "op"], ["error", "error", pct], ["made here", "made", pct], ["infinities", "nonfinite", num], ["largest", "largest", num], ["headroom, bits", "headroom_bits", num], ["worst case, bits", "worst_bits", num], ["dropped", "dropped", pct], ["table ends", "table_ends", pct], ["scale, bits", "scale_bits", num]],
+  ops: [["op", "name", null, "b"], ["type", "op"], ["place", "place"], ["evidence", "evidence"], ["MACs", "macs", num], ["error", "error", pct], ["reason", "reason", null, "w"]],
+  tasks: [["task", "id", null, "n"], ["unit", "unit"], ["operation", "operation"], ["shapes", "shapes"], ["op", "op", null, "b"], ["rule", "rule"], ["arithmetic", "evidence"], ["dropped", "dropped", num], ["overflow", "overflow", num], ["table ends", "ends", num]],
+  layers: [["layer", "name", null, "b"], ["ops", "op"], ["error", "error", pct], ["made here", "made", pct], ["infinities", "nonfinite", num], ["largest", "largest", num], ["headroom, bits", "headroom_bits", num], ["worst case, bits", "worst_bits", num], ["dropped", "dropped", pct], ["table ends", "table_ends", pct], ["scale, bits", "scale_bits", num]],
 };
 const ROWS = {
   ops: () => [...ops.values()].map((r) => ({ ...r, error: layers.has(r.name) ? layers.get(r.name).error : null, pick: r.name })),
@@ -83,7 +86,7 @@ function table() {
   if (state.sort) { const k = state.sort; rows.sort((a, b) => { const [x, y] = [a[k], b[k]]; if (x == null) return 1; if (y == null) return -1; return (typeof x === "number" ? x - y : String(x).localeCompare(String(y), "en", { numeric: true })) * (state.down ? -1 : 1); }); }
   const head = el("tr"), body = el("tbody");
   columns.forEach(([label, key, form, kind]) => { const th = el("th", { class: form || kind === "n" ? "n" : "", scope: "col" }, label); if (state.sort === key) th.setAttribute("aria-sort", state.down ? "descending" : "ascending"); th.onclick = () => { state.down = state.sort === key ? !state.down : Boolean(form); state.sort = key; table(); }; head.append(th); });
-  rows.forEach((r) => { const tr = el("tr"); columns.forEach(([, key, form, kind]) => { const v = form ? form(r[key]) : r[key] ?? "–"; const td = el("td", { class: (form || kind === "n" ? "n " : "") + (kind === "w" ? "w" : "") }); td.append(key === "place" ? el("span", { class: "tag" + (v === "host" ? " host" : "") }, v) : String(v)); tr.append(td); }); tr.onclick = () => { if (r.pick) { select(r.pick); $("#network").scrollIntoView(); } }; body.append(tr); });
+  rows.forEach((r) => { const tr = el("tr"); columns.forEach(([, key, form, kind]) => { const v = form ? form(r[key]) : r[key] ?? "–"; const td = el("td", { title: kind === "b" ? String(v) : "", class: (form || kind === "n" ? "n " : "") + (kind === "w" ? "w" : "") }); td.append(key === "place" ? el("span", { class: "tag" + (v === "host" ? " host" : "") }, v) : kind === "b" ? brief(v) : kind === "w" ? briefly(v) : String(v)); tr.append(td); }); tr.onclick = () => { if (r.pick) { select(r.pick); $("#network").scrollIntoView(); } }; body.append(tr); });
   $("#table").replaceChildren(el("thead", {}, head), body);
   $("#count").textContent = rows.length === all ? `${all} rows` : `${rows.length} of ${all} rows`;
 }
@@ -112,7 +115,7 @@ function memory() {
 function estimate() {
   const box = $("#estimate"); if (!box || !D.estimate) return;
   const rows = [...D.estimate.ops].sort((a, b) => b.us - a.us).slice(0, 12), most = rows.length ? rows[0].us : 1, color = { compute: css("engine"), weights: css("accent"), activations: css("host"), overhead: css("soft") };
-  rows.forEach((r) => { const i = el("i", { style: `width:${Math.max(1, 100 * r.us / most)}%;background:${color[r.bottleneck] || css("engine")}` }); const name = el("span", { title: r.name }, r.name); box.append(name, i, el("em", {}, `${num(r.us)} µs, ${r.bottleneck}`)); });
+  rows.forEach((r) => { const i = el("i", { style: `width:${Math.max(1, 100 * r.us / most)}%;background:${color[r.bottleneck] || css("engine")}` }); const name = el("span", { title: r.name }, brief(r.name)); box.append(name, i, el("em", {}, `${num(r.us)} µs, ${r.bottleneck}`)); });
 }
 flow(); errors(); memory(); estimate();
 document.querySelectorAll(".tabs button").forEach((b) => b.onclick = () => { document.querySelectorAll(".tabs button").forEach((o) => o.setAttribute("aria-selected", o === b)); state.kind = b.dataset.kind; state.sort = null; table(); });
