@@ -351,3 +351,57 @@ def test_products_of_vectors(x, y):
     assert all(
         len(v.shape) > 1 for op in after.main.ops if op.type == "matmul" for v in (op.inputs["x"], op.inputs["y"])
     )
+
+
+@pytest.mark.parametrize("mask", [None, "bool", "float"])
+def test_attention_becomes_products_and_softmax(mask):
+    def make(b, q, k, v):
+        extra = {}
+        if mask == "float":
+            extra["attn_mask"] = np.triu(np.full((5, 7), -3.0, np.float32))
+        if mask == "bool":
+            extra["attn_mask"] = np.tril(np.ones((5, 7), bool))
+        return b.scaled_dot_product_attention(query=q, key=k, value=v, **extra)
+
+    after = types_of(same(built(make, (1, 2, 5, 8), (1, 2, 7, 8), (1, 2, 7, 6))))
+    assert after.count("matmul") == 2 and "softmax" in after and "scaled_dot_product_attention" not in after
+
+
+@pytest.mark.parametrize(
+    ("equation", "x", "y"),
+    [
+        ("ij,jk->ik", (3, 4), (4, 5)),
+        ("bchw,bwhu->bchu", (2, 3, 4, 5), (2, 5, 4, 6)),
+        ("nchw,nwhu->nchu", (1, 3, 4, 5), (1, 5, 4, 6)),
+        ("bhid,bhjd->bhij", (2, 3, 4, 5), (2, 3, 6, 5)),
+        ("bij,kj->kbi", (2, 3, 4), (5, 4)),
+        ("...ij,...jk->...ik", (2, 3, 4), (2, 4, 5)),
+        ("ij,ij->", (3, 4), (3, 4)),
+        ("ij,kj->ik", (3, 1), (4, 1)),
+    ],
+)
+def test_einsum_of_two_operands(equation, x, y):
+    after = types_of(same(built(lambda b, p, q: b.einsum(values=(p, q), equation=equation), x, y)))
+    assert equation == "ij,ij->" or "einsum" not in after
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_running_sums_are_products(exclusive, reverse):
+    make = lambda b, x: b.cumsum(x=x, axis=-1, exclusive=exclusive, reverse=reverse)  # noqa: E731
+    assert types_of(same(built(make, (2, 3, 9)))) == ["linear"]
+
+
+def test_gathers_of_constant_places_are_slices():
+    def make(b, x):
+        return b.gather(x=x, indices=np.array([0, 1, 2, 7, 3, 4], np.int32), axis=1), b.gather(
+            x=x, indices=np.array(-2, np.int32), axis=2
+        )
+
+    assert "gather" not in types_of(same(built(make, (1, 8, 5, 3))))
+
+
+def test_thresholded_relu():
+    assert "thresholded_relu" not in types_of(
+        same(built(lambda b, x: b.thresholded_relu(x=x, alpha=0.3), (1, 3, 4, 5)))
+    )

@@ -184,7 +184,43 @@ def _sub_constant_first(op: Op, b: GraphBuilder) -> Value | None:
     return b.add(x=b.mul(x=y, y=-1.0), y=x)
 
 
+MOST_RUNS = 16
+"""A gather of more separate pieces stays with the host."""
+
+
+def _gather(op: Op, b: GraphBuilder) -> Value | None:
+    """Constant indices along one axis: a slice per run of neighbours, joined."""
+    x, taken = op.inputs["x"], op.inputs["indices"]
+    if not taken.is_constant or x.is_constant or not is_static(x) or op.arg("batch_dims"):
+        return None
+    rank = len(x.shape)
+    axis = op.arg("axis") % rank
+    index = taken.data.reshape(-1)
+    if index.size == 0 or index.min() < -x.shape[axis] or index.max() >= x.shape[axis]:
+        return None
+    index = np.where(index < 0, index + x.shape[axis], index)
+    runs = np.split(index, np.flatnonzero(np.diff(index) != 1) + 1)
+    if len(runs) > MOST_RUNS:
+        return None
+    parts = []
+    for run in runs:
+        begin, size = [0] * rank, list(x.shape)
+        begin[axis], size[axis] = int(run[0]), len(run)
+        parts.append(b.slice_by_size(x=x, begin=begin, size=size))
+    made = parts[0] if len(parts) == 1 else b.concat(values=tuple(parts), axis=axis)
+    return made if made.shape == op.output.shape else b.reshape(x=made, shape=list(op.output.shape))
+
+
+def _thresholded_relu(op: Op, b: GraphBuilder) -> Value:
+    """x where it is at least alpha, 0 elsewhere."""
+    x = op.inputs["x"]
+    passes = b.greater_equal(x=x, y=as_dtype(np.full((1,) * len(x.shape), op.arg("alpha")), x))
+    return b.mul(x=x, y=b.cast(x=passes, dtype=x.dtype))
+
+
 _RULES = {
+    "gather": _gather,
+    "thresholded_relu": _thresholded_relu,
     "local_response_norm": _local_response_norm,
     "l2_norm": _l2_norm,
     "pow": _pow,

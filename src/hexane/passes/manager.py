@@ -22,6 +22,7 @@ def available() -> dict[str, Pass]:
     from hexane.passes import (
         activations,
         common,
+        contractions,
         convolutions,
         decompose,
         folding,
@@ -49,6 +50,7 @@ def available() -> dict[str, Pass]:
         "fold_padding": padding.fold_padding,
         "decompose_activations": activations.decompose_activations,
         "decompose": decompose.decompose,
+        "contractions": contractions.legalise_contractions,
         "pools": pooling.legalise_pools,
         "resampling": resampling.legalise_resampling,
         "transposed_convolutions": transposed.legalise_transposed,
