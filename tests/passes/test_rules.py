@@ -385,13 +385,6 @@ def test_einsum_of_two_operands(equation, x, y):
     assert equation == "ij,ij->" or "einsum" not in after
 
 
-@pytest.mark.parametrize("exclusive", [False, True])
-@pytest.mark.parametrize("reverse", [False, True])
-def test_running_sums_are_products(exclusive, reverse):
-    make = lambda b, x: b.cumsum(x=x, axis=-1, exclusive=exclusive, reverse=reverse)  # noqa: E731
-    assert types_of(same(built(make, (2, 3, 9)))) == ["linear"]
-
-
 def test_gathers_of_constant_places_are_slices():
     def make(b, x):
         return b.gather(x=x, indices=np.array([0, 1, 2, 7, 3, 4], np.int32), axis=1), b.gather(

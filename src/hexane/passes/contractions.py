@@ -1,4 +1,4 @@
-"""Products that are written otherwise: attention, einsum, running sums."""
+"""Products that are written otherwise: attention, einsum."""
 
 from __future__ import annotations
 
@@ -17,13 +17,10 @@ if TYPE_CHECKING:
 MASKED = -30000.0
 """What a hidden score becomes: its exponential is 0 beside any other, and it stays finite in fp16."""
 
-LONGEST_SUM = 2048
-"""A running sum over more elements is not worth a matrix of ones."""
-
 
 def legalise_contractions(function: Function) -> int:
-    """Write attention, einsum of two operands and running sums as matrix products, softmax and transpositions."""
-    return sweep(function, {"scaled_dot_product_attention": _attention, "einsum": _einsum, "cumsum": _running_sum})
+    """Write attention and einsum of two operands as matrix products, softmax and transpositions."""
+    return sweep(function, {"scaled_dot_product_attention": _attention, "einsum": _einsum})
 
 
 def _for_floats(op: Op) -> bool:
@@ -76,17 +73,3 @@ def _arranged(value: Value, term: str, parts: tuple[list[str], ...], extents: di
         value = b.transpose(x=value, perm=perm)
     shape = [prod(extents[c] for c in part) for part in parts]
     return value if tuple(shape) == value.shape else b.reshape(x=value, shape=shape)
-
-
-def _running_sum(op: Op, b: GraphBuilder) -> Value | None:
-    """A product with a triangle of ones along the last axis."""
-    x = op.inputs["x"]
-    rank = len(x.shape)
-    axis = op.arg("axis") % rank
-    count = x.shape[axis]
-    if not _for_floats(op) or axis != rank - 1 or rank < 2 or not 1 < count <= LONGEST_SUM:
-        return None
-    triangle = np.tril(np.ones((count, count)), -1 if op.arg("exclusive") else 0)
-    if op.arg("reverse"):
-        triangle = triangle.T
-    return b.linear(x=x, weight=as_dtype(triangle, x))
