@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -116,3 +119,22 @@ def test_functions_that_never_end():
     ]
     with pytest.raises(hexane.HexaneError, match="nodes when they are inlined"):
         load(with_functions([*twice, function("F40", [helper.make_node("Relu", ["a"], ["b"])])]))
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="bounds the address space")
+def test_long_vectors_cost_no_memory(tmp_path):
+    """A process of 3 GB loads them; a record per element would take more."""
+    size = 500_000_000
+    extents = onnx.numpy_helper.from_array(np.array([size]), "s")
+    one = onnx.numpy_helper.from_array(np.ones(1, np.float32), "k")
+    ends = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1]), onnx.ValueInfoProto(name="y")]
+    for op in ("Expand", "Tile"):
+        nodes = [helper.make_node(op, ["k", "s"], ["q"]), helper.make_node("Add", ["x", "q"], ["y"])]
+        graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], [extents, one])
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), tmp_path / op)
+        code = (
+            "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30)); import hexane; "
+            f"assert hexane.load(sys.argv[1]).outputs['y'].shape == ({size},)"
+        )
+        made = subprocess.run([sys.executable, "-c", code, str(tmp_path / op)], capture_output=True, text=True)
+        assert made.returncode == 0, made.stderr

@@ -158,10 +158,14 @@ def _symbols(model: Any) -> set[str]:
 
 
 def infer(model: Any, where: str) -> Any:
-    """onnx's shape inference with data propagation; inconsistent declarations are left as they stand."""
+    """onnx's shape inference; inconsistent declarations are left as they stand.
+
+    Without data propagation: that keeps a record per element of every vector, up to its 10^9 elements, and what is
+    computed from shapes folds during translation anyway.
+    """
     onnx = import_onnx()
     try:
-        return onnx.shape_inference.infer_shapes(model, check_type=False, strict_mode=False, data_prop=True)
+        return onnx.shape_inference.infer_shapes(model, check_type=False, strict_mode=False, data_prop=False)
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError) as error:
         raise FormatError(f"shape inference refuses the model ({_first_line(error)})", where=where) from error
 
