@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -56,6 +57,7 @@ class Choice:
         return max((plan.evidence for plan in self.fragment.plans), key=_ORDER.index, default=Evidence.APPLE)
 
 
+@cache
 def load_recipes() -> None:
     for family in FAMILIES:
         import_module(f"hexane.codegen.recipes.{family}")

@@ -64,11 +64,19 @@ class _Halving:
             before = [value.type for value in op.outputs]
             for value in op.outputs:
                 self.retype(value)
-            if not op.blocks and any(a != v.type for a, v in zip(before, op.outputs)):
+            changed = any(a != v.type for a, v in zip(before, op.outputs))
+            if changed and not op.blocks and not self.follows_operands(op):
                 _check(op, before)
         outputs = [self.half(value) for value in block.outputs]
         if any(a is not b for a, b in zip(outputs, block.outputs)):
             block.set_outputs(outputs)
+
+    def follows_operands(self, op: Op) -> bool:
+        """Whether the result's dtype is that of fp16 operands, not of a parameter."""
+        by_name = (
+            "dtype" in op.inputs or "output_dtype" in op.inputs or "." in op.type or op.type.startswith("constexpr")
+        )
+        return not by_name and any(v.dtype == "fp16" for v in op.operands() if isinstance(v.type, TensorType))
 
     def keep(self, op: Op) -> None:
         """Casts around an op that stays in fp32; between two such ops there is none."""
