@@ -190,14 +190,17 @@ def _scratch(tiles):
 @njit(nogil=True, cache=True)
 def _begin(start, tiles, panel, column, sums, place):
     """The start values of one tile, and the largest of them in magnitude."""
-    largest = 0.0
+    largest = np.int64(0)
     for r in range(tiles.rows):
         row = panel * tiles.rows + r
-        of_row = start.rows[row] if row < start.rows.size else 0
-        for j in range(tiles.columns):
-            of_column = start.columns[column + j] if column + j < start.columns.size else 0
-            sums[place + r * tiles.columns + j] = of_row + of_column
-            largest = max(largest, abs(np.float64(of_row + of_column)))
+        of_row = start.rows[row] if row < start.rows.size else np.int64(0)
+        target = sums[place + r * tiles.columns : place + (r + 1) * tiles.columns]
+        target[:] = of_row
+        largest = max(largest, abs(of_row))
+        if start.columns.size:
+            for j in range(min(tiles.columns, start.columns.size - column)):
+                target[j] = of_row + start.columns[column + j]
+                largest = max(largest, abs(of_row + start.columns[column + j]))
     return largest * 2.0**-16
 
 
