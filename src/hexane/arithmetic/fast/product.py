@@ -229,11 +229,11 @@ def _enter(kernels, columns, terms, place, k0, n, scratch):
 
 
 @njit(nogil=True, cache=True)
-def _listed(kernels, mac, a, t, b, exponents, first, n, c, columns, scratch):
+def _listed(kernels, address, a, t, b, exponents, first, n, c, columns, scratch):
     """Terms first .. first + n - 1 of a pass, each the way it needs, or not at all if it is all zero."""
     plain, tested = scratch.plain.ctypes.data, scratch.tested.ctypes.data
     counts = call_split(kernels[SPLIT], exponents, scratch.least.ctypes.data, first, n, plain, tested)
-    call_mac(kernels[mac], a, t, b, plain, counts & 0xFFFFFFFF, tested, counts >> 32, c, columns)
+    call_mac(address, a, t, b, plain, counts & 0xFFFFFFFF, tested, counts >> 32, c, columns)
 
 
 @njit(nogil=True, cache=True)
@@ -249,9 +249,9 @@ def _wide(kernels, values, place, panel, exponents, first, n, c, tiles, widen, s
     for half in range(2):
         _listed(
             kernels,
-            MAC64,
-            scratch.wide_rows.ctypes.data,
-            scratch.wide_limits.ctypes.data,
+            kernels[MAC64],
+            np.int64(scratch.wide_rows.ctypes.data),
+            np.int64(scratch.wide_limits.ctypes.data),
             scratch.wide_columns.ctypes.data + 4 * tiles.columns * half,
             exponents,
             first,
@@ -324,12 +324,12 @@ def multiply(kernels, tiles, first, last, rows, columns, terms, start, target):
             scratch.have_limits[:] = False
             for q in range(across):
                 norm, smallest = _enter(kernels, columns, terms, terms.base + j0 + q * tiles.columns, k0, n, scratch)
-                widen = True
+                widen = n > 0  # not True: a constant would be compiled for by itself
                 for p in range(p0, p1):
                     c = sums.ctypes.data + 4 * ((p - p0) * tiles.across + q) * tile
                     a = rows.values.ctypes.data + 4 * tiles.rows * (p * depth + k0)
                     t = scratch.limits.ctypes.data + 4 * tiles.rows * (p - p0) * DEPTH
-                    b = scratch.packed.ctypes.data
+                    b = np.int64(scratch.packed.ctypes.data)
                     reach = rows.pass_norms[p, k0 // DEPTH] * norm
                     bounds[p - p0, q] += reach
                     # Whether every term of this tile and pass goes the plain way: none drops, none is all zero.
@@ -356,7 +356,17 @@ def multiply(kernels, tiles, first, last, rows, columns, terms, start, target):
                             s += 1
                         k = begin * SEGMENT
                         _listed(
-                            kernels, MAC32, a, t, b, exponents, k, min(s * SEGMENT, n) - k, c, tiles.columns, scratch
+                            kernels,
+                            kernels[MAC32],
+                            a,
+                            t,
+                            b,
+                            exponents,
+                            k,
+                            min(s * SEGMENT, n) - k,
+                            c,
+                            tiles.columns,
+                            scratch,
                         )
                     if s < segments:
                         place = tiles.rows * (p * depth + k0)

@@ -35,7 +35,8 @@ def _transform(kernels, x, first, last, left, top, out):
         for y in range(rows):
             row = y - top
             if 0 <= row < height:
-                line[left : left + inside] = x[c, row, :inside]
+                for j in range(inside):
+                    line[left + j] = x[c, row, j]
             else:
                 line[:] = 0
             v = place + 2 * (c * rows + y) * pairs
@@ -101,7 +102,8 @@ def _combine(kernels, m, met, extent, start, first, last, pairs, line0, scale, r
                     line.ctypes.data,
                     seen.ctypes.data,
                 )
-                fits = seen.max() < SMALL
+                for bits in seen:
+                    fits &= bits < SMALL
             if not fits:
                 _combine_large(m, met, o, column, start[o], scale, line)
             target = out[o, line0 + y]
