@@ -141,10 +141,12 @@ def layout_of(port: Port) -> tuple[str, int, int, int]:
     shape = port.shape[1:] if len(port.shape) == 4 and port.shape[0] == 1 else port.shape
     if len(shape) == 2:
         return "HWC", 1, shape[0], shape[1]
-    if len(shape) == 3 and shape[0] in (1, 3, 4):
-        return "CHW", shape[0], shape[1], shape[2]
-    if len(shape) == 3 and shape[2] in (1, 3, 4):
-        return "HWC", shape[2], shape[0], shape[1]
+    if len(shape) == 3:
+        for channels in (3, 1, 4):
+            if shape[0] == channels:
+                return "CHW", shape[0], shape[1], shape[2]
+            if shape[2] == channels:
+                return "HWC", shape[2], shape[0], shape[1]
     raise UsageError(f"input {port.name!r} takes no picture", hint=f"it is {_shape(port)}; give an .npy file")
 
 
