@@ -39,7 +39,7 @@ def test_normalisation_and_size(photo: Path) -> None:
     grey, _ = picture(photo, Port("x", (1, 1, 4, 6), "fp32"))
     assert grey.shape == (1, 1, 4, 6)
     for wrong in ("loud", "1,2/3", "0.5/0", "1,2,3"):
-        with pytest.raises(UsageError, match="normal|numbers"):
+        with pytest.raises(UsageError, match=r"normal|numbers"):
             normalization(wrong)
 
 
