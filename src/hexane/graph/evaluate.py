@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 
 from hexane.errors import GraphError, HexaneError, UnsupportedError, UsageError
+from hexane.graph.constants import Constant
 from hexane.graph.ir import Block, Function, Graph, Op, Value, values_of
-from hexane.graph.registry import OpSpec, plain, spec_of
-from hexane.graph.types import DTYPES, StateType, TensorType, eval_dtype, tensor_of
+from hexane.graph.registry import OpSpec, plain, result_types, spec_of
+from hexane.graph.types import DTYPES, StateType, TensorType, TooLargeError, eval_dtype, tensor_of
 
 
 def evaluate(
@@ -33,18 +34,20 @@ def evaluate(
     chosen = graph.main if function is None else graph.functions.get(function)
     if chosen is None:
         raise UsageError(f"the graph has no function {function!r}", hint=f"it has {', '.join(graph.functions)}")
-    return evaluate_function(chosen, inputs, typed=typed)
+    return evaluate_function(chosen, inputs, typed=typed, doubtful=bool(graph.problems))
 
 
-def evaluate_function(function: Function, inputs: Mapping[str, Any], *, typed: bool = False) -> dict[str, np.ndarray]:
-    """The same for one function."""
+def evaluate_function(
+    function: Function, inputs: Mapping[str, Any], *, typed: bool = False, doubtful: bool = False
+) -> dict[str, np.ndarray]:
+    """The same for one function; ``doubtful`` where declared types may contradict the ops."""
     if not isinstance(inputs, Mapping):
         raise UsageError(f"inputs is a {type(inputs).__name__}", hint="give a dict: input name to array")
     unknown = set(inputs) - {value.name for value in function.inputs}
     if unknown:
         names = ", ".join(repr(value.name) for value in function.inputs)
         raise UsageError(f"there is no input {min(unknown, key=str)!r}", hint=f"the inputs are {names}")
-    run = Evaluation(typed)
+    run = Evaluation(typed, doubtful)
     for value in function.inputs:
         run.environment[value] = checked_input(value, inputs.get(value.name))
     results = run.block(function)
@@ -96,10 +99,14 @@ def declared(array: np.ndarray, type_: Any, where: str) -> Any:
 
 
 class Evaluation:
-    """One run: the environment of values, and how each op is computed."""
+    """One run: the environment of values, and how each op is computed.
 
-    def __init__(self, typed: bool = False) -> None:
+    ``doubtful``: no declared type is trusted to bound what an op makes.
+    """
+
+    def __init__(self, typed: bool = False, doubtful: bool = False) -> None:
         self.typed = typed
+        self.doubtful = doubtful
         self.environment: dict[Value, Any] = {}
 
     def array(self, value: Value) -> Any:
@@ -143,6 +150,8 @@ class Evaluation:
             spec = spec_of(op)
             if spec.evaluate is None:
                 raise UnsupportedError(f"{op.type} has no reference evaluation")
+            if self.doubtful or any(not _is_bounded(value) for value in op.outputs):
+                self._check_size(op, spec)
             if spec.special:
                 results = spec.evaluate(self, op)
             else:
@@ -156,6 +165,31 @@ class Evaluation:
         except MemoryError:
             raise GraphError("does not fit into memory", where=op.describe()) from None
         return results if isinstance(results, tuple) else (results,)
+
+    def _check_size(self, op: Op, spec: OpSpec) -> None:
+        """TooLargeError, before anything is allocated, where an op's operands ask for too large a result."""
+        if spec.special:
+            return
+        operands: dict[str, Any] = {}
+        for param in spec.params:
+            if (operand := op.inputs.get(param.name)) is not None:
+                found = tuple(self._at_hand(value, param.is_attribute) for value in values_of(operand))
+                operands[param.name] = found if isinstance(operand, tuple) else found[0]
+        try:
+            result_types(spec, operands)
+        except TooLargeError:
+            raise
+        except HexaneError:
+            return  # the op itself says what is wrong with its operands
+
+    def _at_hand(self, value: Value, needed: bool) -> Value:
+        """A value with the shape that it has now and, where needed, its numbers."""
+        if value.constant is not None or not isinstance(value.type, TensorType):
+            return value
+        array = np.asarray(self.array(value))
+        type_ = TensorType(value.type.dtype, array.shape)
+        data = Constant(type_, array.astype(type_.carrier)) if needed else None
+        return Value(value.name, type_, constant=data)
 
     def arguments(self, op: Op, spec: OpSpec) -> dict[str, Any]:
         """An op's parameters as its evaluation takes them: arrays, tuples of arrays, Python values."""
@@ -172,6 +206,10 @@ class Evaluation:
                 arrays = [plain(np.asarray(array), param.kind, param.name) for array in arrays]
             found[param.name] = tuple(arrays) if isinstance(operand, tuple) else arrays[0]
         return found
+
+
+def _is_bounded(value: Value) -> bool:
+    return not isinstance(value.type, TensorType) or value.type.is_static
 
 
 def _last_uses(block: Block) -> dict[Op, list[Value]]:

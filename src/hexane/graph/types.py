@@ -100,6 +100,10 @@ def eval_dtype(name: str) -> np.dtype:
     return np.dtype(np.float32) if dtype.kind == "f" and dtype.bits < 64 else dtype.carrier
 
 
+class TooLargeError(GraphError):
+    """A tensor of more than ``MAX_ELEMENTS`` elements."""
+
+
 @dataclass(frozen=True)
 class TensorType:
     """A tensor's element type and shape. A scalar is a tensor of rank 0.
@@ -122,7 +126,7 @@ class TensorType:
         if any(extent < 0 for extent in known):
             raise GraphError(f"the shape {shape} has a negative extent")
         if prod(known) > MAX_ELEMENTS:
-            raise GraphError(
+            raise TooLargeError(
                 f"a tensor of shape {shape} has {prod(known)} elements", hint=f"the limit is {MAX_ELEMENTS}"
             )
 

@@ -449,3 +449,42 @@ def test_wrong_constants_show_the_same_place_either_way(type_, payload):
         line, column = caught.value.line, caught.value.column
         found.append((caught.value.message.split("\n")[0], variant.split("\n")[line - 1][column - 1 :][:5]))
     assert found[0] == found[1]
+
+
+def program(body, inputs):
+    return f"program(1.3)\n{{\n    func main<ios18>({inputs}) {{\n        {body}\n    }} -> (y);\n}}\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "inputs", "feed"),
+    [
+        (
+            'tensor<int32, [?]> y = range_1d(start = int32(0), end = k, step = int32(1))[name = string("y")];',
+            "int32 k",
+            {"k": 2_000_000_000},
+        ),
+        (
+            'tensor<fp16, [?, ?]> y = fill(shape = k, value = fp16(1))[name = string("y")];',
+            "tensor<int32, [2]> k",
+            {"k": [2_000_000, 2_000_000]},
+        ),
+        (
+            'tensor<fp16, [1, 8]> y = tile(x = k, reps = tensor<int32, [2]>([1, 1000000000]))[name = string("y")];',
+            "tensor<fp16, [1, 8]> k",
+            {"k": np.zeros((1, 8))},
+        ),
+    ],
+)
+def test_what_numbers_at_run_time_ask_for_is_bounded(body, inputs, feed):
+    graph = hexane.parse_mil(program(body, inputs))
+    with pytest.raises(HexaneError, match="the limit is"):
+        graph.evaluate(feed)
+
+
+def test_an_output_defined_twice_keeps_its_name():
+    body = 'tensor<fp16, [2]> y = add(x = x, y = x)[name = string("a")]; tensor<fp16, [2]> y = neg(x = y);'
+    body = body.replace("neg(x = y)", "mul(x = y, y = y)")
+    graph = hexane.parse_mil(program(body, "tensor<fp16, [2]> x"))
+    assert [problem.rule for problem in graph.problems] == ["T7"] and list(graph.outputs) == ["y"]
+    assert graph.evaluate({"x": [1, 2]})["y"].tolist() == [4, 16]
+    assert hexane.parse_mil(graph.to_mil()).equals(graph)

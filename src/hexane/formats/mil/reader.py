@@ -156,6 +156,21 @@ class _FunctionReader:
         if isinstance(block, Function) and len(set(outputs)) != len(outputs):
             raise self.reader.wrong("one value is returned twice", tree.outputs[-1][1])
         block.set_outputs(outputs)
+        if block is self.function:
+            self.keep_output_names([(decode(name), value) for (name, _), value in zip(tree.outputs, outputs)])
+
+    def keep_output_names(self, outputs: list[tuple[str, Value]]) -> None:
+        """A returned name that was defined twice stays the output's; the earlier value takes the other name."""
+        for name, value in outputs:
+            if value.name == name or any(
+                other.name == name for other in (*self.function.inputs, *self.function.outputs)
+            ):
+                continue
+            for other in self.function.values():
+                if other.name == name:
+                    other.name = value.name
+                    break
+            value.name = name
 
     def constant(self, call: Call, scope: dict[str, Value]) -> None:
         if len(call.results) != 1 or "val" not in call.attributes or call.arguments:
