@@ -135,3 +135,17 @@ def test_the_page_in_a_browser(browser, report: Path) -> None:
 def test_the_page_on_a_phone(browser, report: Path) -> None:
     _open(browser, report / "index.html", 390)
     assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
+    for selector in ("main", "#flow li", "#detail h3", "#table tbody tr", "#errors svg", "#memory svg"):
+        assert browser.find_element("css selector", selector).is_displayed(), selector
+
+
+def test_the_page_in_print(browser, report: Path) -> None:
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    try:
+        _open(browser, report / "index.html", 760)
+        shown = {
+            s: browser.find_element("css selector", s).is_displayed() for s in ("h1", "#table", "#errors", "#flow")
+        }
+        assert shown == {"h1": True, "#table": True, "#errors": True, "#flow": False}
+    finally:
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
