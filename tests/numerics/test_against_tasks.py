@@ -90,6 +90,17 @@ def test_convolution_with_what_rides_along(kernel, stride, tail):
     check(b.graph, rng)
 
 
+def test_a_factor_of_zero_is_a_factor():
+    rng = np.random.default_rng(20)
+    b = GraphBuilder()
+    y = b.conv(x=b.input("x", (1, 16, 6, 6), "fp16"), weight=rng.standard_normal((16, 16, 1, 1)).astype(np.float16))
+    b.output(b.mul(x=y, y=np.float16(0.0)))
+    check(b.graph, rng)
+    inputs = {"x": rng.standard_normal((1, 16, 6, 6)).astype(np.float16)}
+    (result,) = hexane.compile(b.graph).run(inputs).values()
+    assert not result.any()
+
+
 @pytest.mark.parametrize(("groups", "cin"), [(32, 32), (4, 32)])
 def test_grouped_convolution(groups, cin):
     rng = np.random.default_rng(6)

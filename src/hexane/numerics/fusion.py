@@ -96,7 +96,9 @@ class Epilogue:
             if op.type == "add":
                 bias = channel_constant(op, run[0])
             elif op.type == "mul":
-                scale = factor_of(op) or 1.0
+                factor = factor_of(op)
+                assert factor is not None  # sum_run took it for its number
+                scale = factor
             elif op.type == "relu":
                 activation = "relu"
             else:

@@ -14,10 +14,11 @@ from hexane.codegen.plan import Kernel, Plan, Region
 from hexane.codegen.recipes import matmul
 from hexane.codegen.recipes.linear import Rows, as_rows
 from hexane.codegen.recipes.reduce import MAXIMUM, PAD_MOST_NEGATIVE
-from hexane.codegen.recipes.registry import Context, follows, need_fp16, recipe
+from hexane.codegen.recipes.registry import Context, need_fp16, recipe
 from hexane.codegen.recipes.softmax import MULTIPLY, W_AXIS, row_chain
 from hexane.codegen.tasks import MAC_CONV
 from hexane.errors import UnsupportedError
+from hexane.numerics.fusion import follows
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op

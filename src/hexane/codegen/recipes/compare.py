@@ -15,9 +15,9 @@ from hexane.codegen.plan import Evidence, Kernel, Plan, Region
 from hexane.codegen.recipes import unary
 from hexane.codegen.recipes.elementwise import OPERATIONS, broadcast_bits, combine, tensor_for, widen
 from hexane.codegen.recipes.registry import Context, need_fp16, recipe
-from hexane.codegen.tables import lookup_table
 from hexane.errors import UnsupportedError
 from hexane.kernels import KernelLayout, pack
+from hexane.numerics.functions import lookup_table
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op

@@ -14,8 +14,9 @@ from hexane.codegen.geometry import L2_BYTES, pe_patch, up
 from hexane.codegen.l2 import ALIAS_NE, SECOND_BY_DMA
 from hexane.codegen.plan import Dma, Evidence, Plan, Region
 from hexane.codegen.recipes import unary
-from hexane.codegen.recipes.registry import Context, constant, follows, fp16_bits, need_fp16, recipe
+from hexane.codegen.recipes.registry import Context, constant, fp16_bits, need_fp16, recipe
 from hexane.errors import UnsupportedError
+from hexane.numerics.fusion import follows
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op, Value

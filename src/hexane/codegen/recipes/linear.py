@@ -15,8 +15,9 @@ from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import L2_BYTES, is_small_source, largest_shape, patch_count, up
 from hexane.codegen.plan import Buffer, Dma, Kernel, Plan, Region
 from hexane.codegen.recipes.blocks import Block, channel_blocks, dense_block, place_blocks
-from hexane.codegen.recipes.registry import Context, constant, follows, fp16_bits, need_fp16, recipe
+from hexane.codegen.recipes.registry import Context, constant, fp16_bits, need_fp16, recipe
 from hexane.errors import UnsupportedError
+from hexane.numerics.fusion import follows
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op, Value

@@ -16,10 +16,11 @@ from hexane.codegen.recipes import linear
 from hexane.codegen.recipes.elementwise import OPERATIONS, against_resident, broadcast_bits, small_copy, two_surfaces
 from hexane.codegen.recipes.linear import Held, Rows, as_rows
 from hexane.codegen.recipes.reduce import cube
-from hexane.codegen.recipes.registry import Context, constant, follows, fp16_bits, need_fp16, recipe
+from hexane.codegen.recipes.registry import Context, constant, fp16_bits, need_fp16, recipe
 from hexane.codegen.recipes.shape import Walk, permute
 from hexane.codegen.recipes.softmax import load, row_values
 from hexane.errors import UnsupportedError
+from hexane.numerics.fusion import follows
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op, Value

@@ -87,18 +87,6 @@ def all_recipes() -> list[Recipe]:
 # -- looking at operands ---------------------------------------------------------------------------------------------
 
 
-def only_user(value: Value) -> Op | None:
-    """The one op that takes the value, when nothing else does."""
-    users = value.users
-    return users[0] if len(users) == 1 and not value.is_output else None
-
-
-def follows(op: Op, *types: str) -> Op | None:
-    """The only user of the op's result, when it is one of these types."""
-    user = only_user(op.output)
-    return user if user is not None and user.type in types else None
-
-
 def constant(value: Value) -> np.ndarray | None:
     """The values of a constant operand as fp16, None for a tensor that is computed."""
     if not value.is_constant:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hexane.codegen import l2, tasks
@@ -11,38 +11,13 @@ from hexane.codegen.fragment import Fragment, Tensor, narrower_views, table_kern
 from hexane.codegen.geometry import L2_BYTES, pe_patch
 from hexane.codegen.plan import Evidence, Plan, Region
 from hexane.codegen.recipes.registry import Context, fp16_bits, need_fp16, recipe
-from hexane.codegen.tables import lookup_table
 from hexane.codegen.tasks import MAC_SUM, RELU, TABLE
 from hexane.errors import UnsupportedError
+from hexane.numerics.functions import FUNCTIONS, LN_2, lookup_table
+from hexane.numerics.fusion import table_name
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
-
-LOG2_E = 0x3DC5  # fp16 log2 e: exp(x) = 2^(x log2 e)
-LN_2 = 0x398C  # fp16 ln 2: log(x) = log2(x) ln 2
-
-
-@dataclass(frozen=True)
-class Function:
-    """A table function: its table, the factor in front of it, whether an epsilon is added first."""
-
-    table: str
-    scale: int = 0x3C00
-    epsilon: bool = False
-
-
-FUNCTIONS = {
-    "sigmoid": Function("sigmoid"),
-    "tanh": Function("tanh"),
-    "silu": Function("silu"),
-    "gelu": Function("gelu"),
-    "sqrt": Function("sqrt"),
-    "exp": Function("exp2", LOG2_E),
-    "exp2": Function("exp2"),
-    "rsqrt": Function("rsqrt", epsilon=True),
-    "inverse": Function("reciprocal", epsilon=True),
-    "log": Function("log2", epsilon=True),
-}
 
 SLOW_TABLES = ("log2", "sqrt", "rsqrt", "reciprocal")  # DebugLogEvents 0xffd (§4.2)
 
@@ -109,7 +84,7 @@ def table_function(ops: Sequence[Op], context: Context) -> Fragment:
     need_fp16(op.arg("x"))
     x, y = context.tensor(op.arg("x")), context.tensor(op.output)
     function = FUNCTIONS[op.type]
-    name = gelu_table(op) if op.type == "gelu" else function.table
+    name = table_name(op)
     made, plan = Fragment(), copy_of(x)
     plan.post_scale = function.scale
     epsilon = fp16_bits(op.arg("epsilon")) if function.epsilon else 0
@@ -120,11 +95,6 @@ def table_function(ops: Sequence[Op], context: Context) -> Fragment:
         return _log(made, plan, x, y)
     made.add(ne_stream(plan, x, y))
     return made
-
-
-def gelu_table(op: Op) -> str:
-    """EXACT and TANH_APPROXIMATION share one table; the other mode has one of its own (§10)."""
-    return "gelu_sigmoid" if op.arg("mode") == "SIGMOID_APPROXIMATION" else "gelu"
 
 
 def _log(made: Fragment, plan: Plan, x: Tensor, y: Tensor) -> Fragment:
