@@ -135,3 +135,11 @@ def test_pipes_are_refused_at_once(tmp_path):
 def test_inputs_of_other_types_are_refused(inputs):
     with pytest.raises(UsageError):
         small().evaluate(inputs)
+
+
+def test_shapes_of_a_compiled_model_are_checked(tmp_path):
+    small().save(tmp_path / "net.mlmodelc" / "model.mil")
+    assert hexane.load(tmp_path / "net.mlmodelc", shapes={"in/put:0": (1, 3, 8, 8)}).equals(small())
+    for shapes in ({"nothing": (1,)}, {"in/put:0": (1, 3, 9, 9)}):
+        with pytest.raises(UsageError):
+            hexane.load(tmp_path / "net.mlmodelc", shapes=shapes)

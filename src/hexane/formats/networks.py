@@ -112,7 +112,8 @@ def load(
         _no_function(function, "an ONNX file")
         return _reader("onnx").load(path, shapes=shapes, weights=weights)
     if kind == "coreml":
-        return _reader("coreml").load(path, shapes=shapes, function=function, weights=weights)
+        graph = _reader("coreml").load(path, shapes=shapes, function=function, weights=weights)
+        return _with_shapes(graph, shapes)
     if kind == "mil":
         text = path / "model.mil" if path.is_dir() else path
         return _with_shapes(_reader("mil").load(text, function=function, weights=weights), shapes)

@@ -7,16 +7,13 @@ never through a file.
 
 from __future__ import annotations
 
-import contextlib
-import io
-import logging
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from hexane.errors import UnsupportedError, UsageError
+from hexane.formats.quiet import first_line, quiet
 from hexane.graph.ir import Graph
 
 
@@ -63,7 +60,7 @@ def from_torch(
             )
     except Exception as error:  # the exporter's failures come in every type
         raise UnsupportedError(
-            f"PyTorch cannot export {type(module).__name__} ({_first_line(error)})",
+            f"PyTorch cannot export {type(module).__name__} ({first_line(error)})",
             hint="torch.export.export(module, args) says more",
         ) from error
     finally:
@@ -121,25 +118,3 @@ def _read(program: Any) -> Graph:
     graph = Importer(file, prepare(file)).run()
     graph.metadata["format"] = "torch"
     return graph
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Keep the exporter's progress, log lines and warnings off the user's terminal."""
-    previous = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with (
-            warnings.catch_warnings(),
-            contextlib.redirect_stdout(io.StringIO()),
-            contextlib.redirect_stderr(io.StringIO()),
-        ):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(previous)
-
-
-def _first_line(error: Exception) -> str:
-    text = str(error).strip()
-    return text.splitlines()[0][:300] if text else type(error).__name__

@@ -5,17 +5,15 @@ All of this is onnx's and onnxscript's own work, done on a model whose large wei
 
 from __future__ import annotations
 
-import contextlib
-import io
 import logging
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hexane.errors import FormatError, UnsupportedError, UsageError
 from hexane.formats.arguments import checked_shapes
 from hexane.formats.onnx.file import OnnxFile, all_graphs, import_onnx, node_graphs
 from hexane.formats.onnx.registry import MAIN, domain_of, translators
+from hexane.formats.quiet import first_line, quiet
 
 OLDEST = 7
 """Models of an older op set are raised to this one first."""
@@ -167,7 +165,7 @@ def infer(model: Any, where: str) -> Any:
     try:
         return onnx.shape_inference.infer_shapes(model, check_type=False, strict_mode=False, data_prop=False)
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError) as error:
-        raise FormatError(f"shape inference refuses the model ({_first_line(error)})", where=where) from error
+        raise FormatError(f"shape inference refuses the model ({first_line(error)})", where=where) from error
 
 
 def inline(model: Any, where: str) -> Any:
@@ -176,7 +174,7 @@ def inline(model: Any, where: str) -> Any:
     try:
         inlined = onnx.inliner.inline_local_functions(model, convert_version=True)
     except (RuntimeError, ValueError, TypeError, KeyError, onnx.checker.ValidationError) as error:
-        raise FormatError(f"its functions cannot be inlined ({_first_line(error)})", where=where) from error
+        raise FormatError(f"its functions cannot be inlined ({first_line(error)})", where=where) from error
     return infer(inlined, where)
 
 
@@ -218,7 +216,7 @@ def _raise_opset(model: Any, where: str) -> Any:
         return onnx.version_converter.convert_version(model, OLDEST)
     except (RuntimeError, ValueError) as error:
         raise UnsupportedError(
-            f"the model is of an op set below {OLDEST} and onnx cannot raise it ({_first_line(error)})", where=where
+            f"the model is of an op set below {OLDEST} and onnx cannot raise it ({first_line(error)})", where=where
         ) from error
 
 
@@ -301,7 +299,7 @@ def _fold(model: Any) -> Any:
         from onnxscript import optimizer
     except ImportError:
         return model
-    with _silence():
+    with quiet():
         try:
             # Folding alone: the rewriting rules of ``optimize`` need not end on a graph that is broken.
             folded = onnx_ir.serde.deserialize_model(model)
@@ -310,21 +308,3 @@ def _fold(model: Any) -> Any:
         except Exception as error:  # its failures come in every type; translation then meets the untouched model
             logging.getLogger(__name__).info("onnxscript did not fold the model: %s", error)
             return model
-
-
-@contextlib.contextmanager
-def _silence() -> Iterator[None]:
-    """Keep other packages' warnings and log lines off the user's terminal."""
-    previous = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(previous)
-
-
-def _first_line(error: Exception) -> str:
-    text = str(error).strip()
-    return text.splitlines()[0][:300] if text else type(error).__name__
