@@ -12,7 +12,7 @@ from hexane.codegen.plan import Plan
 from hexane.codegen.recipes.registry import fp16_bits
 from hexane.codegen.tasks import RELU, TABLE
 from hexane.numerics.functions import FUNCTIONS, lookup_table
-from hexane.numerics.fusion import FUSED, channel_constant, factor_of, follows, table_name
+from hexane.numerics.fusion import channel_constant, factor_of, table_name
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
@@ -36,7 +36,7 @@ class Epilogue:
                 bias = channel_constant(op, ops[0])
             elif op.type == "mul":
                 factor = factor_of(op)
-                assert factor is not None  # match_epilogue took it for its number
+                assert factor is not None  # riders took it for its number
                 scale = factor
             elif op.type == "relu":
                 relu = True
@@ -57,20 +57,3 @@ class Epilogue:
         if self.table_name is not None:
             plan.mac |= TABLE
             plan.tables += (self.table_name,)
-
-
-def match_epilogue(op: Op) -> tuple[Op, ...]:
-    """The op, then at most one bias, one scalar product and one ReLU or table, each the only user of the one before."""
-    run, last = [op], op
-    shift = follows(last, "add")
-    if shift is not None and op.inputs.get("bias") is None and channel_constant(shift, op) is not None:
-        run.append(shift)
-        last = shift
-    product = follows(last, "mul")
-    if product is not None and factor_of(product) is not None:
-        run.append(product)
-        last = product
-    function = follows(last, "relu", *FUSED)
-    if function is not None and not (function.type == "exp" and len(run) > 1):
-        run.append(function)
-    return tuple(run)

@@ -53,12 +53,9 @@ def channel_constant(op: Op, head: Op) -> np.ndarray | None:
     return data.astype(np.float16).reshape(-1)
 
 
-def sum_run(op: Op) -> tuple[Op, ...]:
+def riders(op: Op) -> tuple[Op, ...]:
     """The op, then at most one bias, one scalar product and one ReLU or table, each the only user of the one before."""
     run, last = [op], op
-    if op.type == "matmul" and _computed_kernel(op):
-        product = follows(op, "mul")
-        return (op, product) if product is not None and factor_of(product) is not None else (op,)
     shift = follows(last, "add")
     if shift is not None and op.inputs.get("bias") is None and channel_constant(shift, op) is not None:
         run.append(shift)
@@ -71,6 +68,14 @@ def sum_run(op: Op) -> tuple[Op, ...]:
     if function is not None and not (function.type == "exp" and len(run) > 1):
         run.append(function)
     return tuple(run)
+
+
+def sum_run(op: Op) -> tuple[Op, ...]:
+    """The ops that one task computes; behind a product whose kernel is computed only a factor rides."""
+    run = riders(op)
+    if op.type != "matmul" or not _computed_kernel(op):
+        return run
+    return run[:2] if len(run) > 1 and run[1].type == "mul" else run[:1]
 
 
 def _computed_kernel(op: Op) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hexane.codegen import l2, tasks
-from hexane.codegen.epilogue import Epilogue, match_epilogue
+from hexane.codegen.epilogue import Epilogue
 from hexane.codegen.fragment import Fragment
 from hexane.codegen.geometry import L2_BYTES, ceil_log2, joint_patch, joint_shape, pe_patch, up
 from hexane.codegen.plan import Kernel, Plan, Region
@@ -18,7 +18,7 @@ from hexane.codegen.recipes.registry import Context, need_fp16, recipe
 from hexane.codegen.recipes.softmax import MULTIPLY, W_AXIS, row_chain
 from hexane.codegen.tasks import MAC_CONV
 from hexane.errors import UnsupportedError
-from hexane.numerics.fusion import follows
+from hexane.numerics.fusion import follows, riders
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
@@ -28,7 +28,7 @@ WRITES_AGAIN = 0x10803C1  # destination of a scratch buffer that an earlier task
 
 def one_head(op: Op) -> tuple[Op, ...] | None:
     """matmul, factor, softmax over the last axis, matmul: all between them used once, all operands computed."""
-    first = match_epilogue(op)
+    first = riders(op)
     if op.arg("y").is_constant or any(o.type != "mul" for o in first[1:]):
         return None
     soft = follows(first[-1], "softmax")

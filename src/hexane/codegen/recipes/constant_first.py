@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hexane.codegen import l2, tasks
-from hexane.codegen.epilogue import Epilogue, match_epilogue
+from hexane.codegen.epilogue import Epilogue
 from hexane.codegen.fragment import Fragment
 from hexane.codegen.geometry import L2_BYTES
 from hexane.codegen.plan import Evidence, Region
@@ -18,12 +18,13 @@ from hexane.codegen.recipes.blocks import place_blocks
 from hexane.codegen.recipes.linear import Held, Kernels, Rows, Weights, as_rows, block_plan, blocks_for, settle, turn_in
 from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
 from hexane.errors import UnsupportedError
+from hexane.numerics.fusion import riders
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
 
 
-@recipe("matmul", match=match_epilogue, rank=15, shrinks=True)
+@recipe("matmul", match=riders, rank=15, shrinks=True)
 def constant_first(ops: Sequence[Op], context: Context) -> Fragment:
     """matmul with a constant first operand: its rows are the output channels, the result is not turned."""
     op = ops[0]

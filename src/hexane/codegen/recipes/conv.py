@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hexane.codegen import tasks
-from hexane.codegen.epilogue import Epilogue, match_epilogue
+from hexane.codegen.epilogue import Epilogue
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import (
     KERNEL_BYTES,
@@ -26,6 +26,7 @@ from hexane.codegen.recipes.conv_special import is_tall, padded, pads_left_only,
 from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
 from hexane.errors import UnsupportedError
 from hexane.kernels import KernelLayout
+from hexane.numerics.fusion import riders
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 NATIVE_KERNEL = 7  # widest kernel without the two-column rewrite (limits 3)
 
 
-@recipe("conv", match=match_epilogue, shrinks=True)
+@recipe("conv", match=riders, shrinks=True)
 def convolution(ops: Sequence[Op], context: Context) -> Fragment:
     """conv: neural engine, one task or several blocks of output channels; bias, relu, table and factor in the task."""
     op = ops[0]

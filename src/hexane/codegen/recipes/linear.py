@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hexane.codegen import l2, tasks
-from hexane.codegen.epilogue import Epilogue, match_epilogue
+from hexane.codegen.epilogue import Epilogue
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import L2_BYTES, is_small_source, largest_shape, patch_count, up
 from hexane.codegen.plan import Buffer, Dma, Kernel, Plan, Region
 from hexane.codegen.recipes.blocks import Block, channel_blocks, dense_block, place_blocks
 from hexane.codegen.recipes.registry import Context, constant, fp16_bits, need_fp16, recipe
 from hexane.errors import UnsupportedError
-from hexane.numerics.fusion import follows
+from hexane.numerics.fusion import follows, riders
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op, Value
@@ -67,7 +67,7 @@ def matrix_operands(op: Op) -> tuple[Value, bool, np.ndarray, np.ndarray | None]
 
 def with_bias(op: Op) -> tuple[Op, ...]:
     """The product and what its task can do behind the sums."""
-    return match_epilogue(op)
+    return riders(op)
 
 
 def weights_of(ops: Sequence[Op]) -> tuple[Value, bool, Weights]:
@@ -317,13 +317,13 @@ def _from_transposed(made: Fragment, x: Rows, y: Rows, weights: Weights, kernels
 
 def feed_forward(op: Op) -> tuple[Op, ...] | None:
     """Product, table or relu, product, where nothing else takes what is between them."""
-    first = match_epilogue(op)
+    first = riders(op)
     if len(first) == 1:
         return None
     second = follows(first[-1], "matmul", "linear")
     if second is None or second.arg("x") is not first[-1].output:
         return None
-    return (*first, *match_epilogue(second))
+    return (*first, *riders(second))
 
 
 @recipe("matmul", "linear", match=feed_forward, rank=5)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hexane.codegen import l2, tasks
-from hexane.codegen.epilogue import Epilogue, match_epilogue
+from hexane.codegen.epilogue import Epilogue
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import L2_BYTES, ceil_log2, up
 from hexane.codegen.plan import Buffer, Dma, Evidence, Kernel, Plan, Region
@@ -18,6 +18,7 @@ from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
 from hexane.codegen.recipes.shape import Walk, permute
 from hexane.codegen.tasks import MAC_CONV
 from hexane.errors import UnsupportedError
+from hexane.numerics.fusion import riders
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
@@ -35,7 +36,7 @@ def lanes_of(m: int) -> int:
     return min(8, max(2, share & -share))
 
 
-@recipe("matmul", match=match_epilogue, rank=20, shrinks=True)
+@recipe("matmul", match=riders, rank=20, shrinks=True)
 def runtime_product(ops: Sequence[Op], context: Context) -> Fragment:
     """matmul of two computed tensors: x is the kernel, w the map; rows in blocks."""
     op = ops[0]
