@@ -50,6 +50,7 @@ def measure(name: str, path: Path, shapes: dict | None, threads: int) -> str:
     compiled = time.perf_counter() - start
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.log_severity_level = 4
     start = time.perf_counter()
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
