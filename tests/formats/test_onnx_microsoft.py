@@ -15,6 +15,12 @@ from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 RNG = np.random.default_rng(0)
 
 
+@pytest.fixture(autouse=True)
+def _same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test draws from the start of the sequence, in whatever order and process the tests run."""
+    monkeypatch.setitem(globals(), "RNG", np.random.default_rng(0))
+
+
 def f(*shape: int, scale: float = 1.0) -> np.ndarray:
     return (RNG.standard_normal(shape) * scale).astype(np.float32)
 
