@@ -1,0 +1,8 @@
+"""Translations of classic Core ML layers, by the name of the layer's protobuf field; one file per family."""
+
+from __future__ import annotations
+
+from hexane.formats.coreml.layers import elementwise, matrices, sampling, shape  # noqa: F401 (they fill the table)
+from hexane.formats.coreml.layers.registry import LAYERS
+
+__all__ = ["LAYERS"]

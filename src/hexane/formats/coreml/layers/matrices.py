@@ -1,0 +1,135 @@
+"""Matrix products, normalisation and reductions of classic Core ML networks."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from hexane.errors import GraphError, UnsupportedError
+from hexane.formats.coreml.layers.registry import ints, layer, reshape, shape_of
+from hexane.formats.coreml.network import LayerContext
+from hexane.formats.operands import Operand
+
+
+@layer("innerProduct")
+def inner_product(c: LayerContext) -> Operand:
+    """Over the last axis; in networks of five axes, over channels, height and width as one."""
+    p, x = c.params, c[0]
+    cin, cout = int(p.inputChannels), int(p.outputChannels)
+    if p.int8DynamicQuantize:
+        raise UnsupportedError("dynamic quantisation")
+    weight = c.weight(p.weights, (cout, cin))
+    extra = {"bias": c.weight(p.bias, (cout,))} if p.hasBias else {}
+    if c.exact:
+        return c.ops.linear(x=x, weight=weight, **extra)
+    shape = shape_of(x)
+    if prod(shape[1:]) != cin:
+        raise GraphError(f"{shape} gives {prod(shape[1:])} values, the layer takes {cin}")
+    return reshape(c, c.ops.linear(x=reshape(c, x, (shape[0], cin)), weight=weight, **extra), (shape[0], cout, 1, 1))
+
+
+@layer("batchedMatmul")
+def batched_matmul(c: LayerContext) -> Operand:
+    p = c.params
+    if len(c) == 2:
+        return c.ops.matmul(x=c[0], y=c[1], transpose_x=bool(p.transposeA), transpose_y=bool(p.transposeB))
+    rows, columns = int(p.weightMatrixFirstDimension), int(p.weightMatrixSecondDimension)
+    # The stored matrix is [columns, rows]: what a product from the right takes transposed.
+    weight = c.weight(p.weights, (columns, rows))
+    extra = {"bias": c.weight(p.bias, (columns,))} if p.hasBias else {}
+    return c.ops.linear(x=c[0], weight=weight, **extra)
+
+
+@layer("embeddingND")
+def embedding_nd(c: LayerContext) -> Operand:
+    p, x = c.params, c[0]
+    table = c.weight(p.weights, (int(p.embeddingSize), int(p.vocabSize))).T
+    shape = shape_of(x)
+    indices = c.ops.cast(x=reshape(c, x, shape[:-1]), dtype="int32")
+    y = c.ops.gather(x=np.ascontiguousarray(table), indices=indices, axis=0)
+    return c.ops.add(x=y, y=c.weight(p.bias, (int(p.embeddingSize),))) if p.hasBias else y
+
+
+@layer("batchnorm")
+def batchnorm(c: LayerContext) -> Operand:
+    p, x = c.params, c[0]
+    channels = (int(p.channels),)
+    gamma, beta = c.weight(p.gamma, channels), c.weight(p.beta, channels)
+    epsilon = p.epsilon or 1e-5
+    if p.computeMeanVar and p.instanceNormalization:
+        return c.ops.instance_norm(x=x, gamma=gamma, beta=beta, epsilon=epsilon)
+    if p.computeMeanVar or p.instanceNormalization:
+        raise UnsupportedError("batch statistics")
+    mean, variance = c.weight(p.mean, channels), c.weight(p.variance, channels)
+    return c.ops.batch_norm(x=x, mean=mean, variance=variance, gamma=gamma, beta=beta, epsilon=epsilon)
+
+
+@layer("mvn")
+def mvn(c: LayerContext) -> Operand:
+    p, x = c.params, c[0]
+    first = c.channel_axis(x) + (0 if p.acrossChannels else 1)
+    axes = ints(range(first, c.rank(x)))
+    away = c.ops.sub(x=x, y=c.ops.reduce_mean(x=x, axes=axes, keep_dims=True))
+    if not p.normalizeVariance:
+        return away
+    variance = c.ops.reduce_mean(x=c.ops.square(x=away), axes=axes, keep_dims=True)
+    deviation = c.ops.add(x=c.ops.sqrt(x=variance), y=c.scalar(p.epsilon, variance))
+    return c.ops.real_div(x=away, y=deviation)
+
+
+@layer("l2normalize")
+def l2_normalize(c: LayerContext) -> Operand:
+    return c.ops.l2_norm(x=c[0], epsilon=c.params.epsilon)
+
+
+@layer("lrn")
+def lrn(c: LayerContext) -> Operand:
+    p = c.params
+    return c.ops.local_response_norm(x=c[0], size=int(p.localSize), alpha=p.alpha, beta=p.beta, k=p.k)
+
+
+@layer("layerNormalization")
+def layer_normalization(c: LayerContext) -> Operand:
+    p, x = c.params, c[0]
+    span = tuple(int(n) for n in p.normalizedShape)
+    axes = ints(range(c.rank(x) - len(span), c.rank(x)))
+    return c.ops.layer_norm(x=x, axes=axes, gamma=c.weight(p.gamma, span), beta=c.weight(p.beta, span), epsilon=p.eps)
+
+
+_AXES = ((-3, -2, -1), (-2, -1), (-3,), (-2,), (-1,))
+
+
+@layer("reduce")
+def reduce(c: LayerContext) -> Operand:
+    p, x = c.params, c[0]
+    kinds = ("sum", "mean", "prod", "log_sum", "sum_square", "l1_norm", "l2_norm", "max", "min", "argmax")
+    kind, axes = kinds[p.mode], _AXES[p.axis]
+    if kind == "argmax":
+        if len(axes) != 1:
+            raise UnsupportedError("the largest element over several axes")
+        return c.ops.cast(x=c.ops.reduce_argmax(x=x, axis=axes[0], keep_dims=True), dtype="fp32")
+    if kind == "log_sum" and p.epsilon:
+        x = c.ops.add(x=x, y=c.scalar(p.epsilon, x))
+    return c.ops.op(f"reduce_{kind}", x=x, axes=ints(axes), keep_dims=True)
+
+
+_REDUCE = {
+    "reduceL1": "l1_norm", "reduceL2": "l2_norm", "reduceMax": "max", "reduceMin": "min", "reduceSum": "sum",
+    "reduceProd": "prod", "reduceMean": "mean", "reduceLogSum": "log_sum", "reduceSumSquare": "sum_square",
+    "reduceLogSumExp": "log_sum_exp",
+}  # fmt: skip
+
+
+@layer(*_REDUCE)
+def reduce_nd(c: LayerContext) -> Operand:
+    p, x = c.params, c[0]
+    axes = range(c.rank(x)) if p.reduceAll or not p.axes else p.axes
+    return c.ops.op(f"reduce_{_REDUCE[c.kind]}", x=x, axes=ints(axes), keep_dims=bool(p.keepDims))
+
+
+@layer("argMax", "argMin")
+def arg_extreme(c: LayerContext) -> Operand:
+    p = c.params
+    op = "reduce_argmax" if c.kind == "argMax" else "reduce_argmin"
+    return c.ops.cast(x=c.ops.op(op, x=c[0], axis=int(p.axis), keep_dims=not p.removeDim), dtype="fp32")

@@ -1,0 +1,225 @@
+"""Constants, shape and order of classic Core ML networks."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from hexane.errors import GraphError, UnsupportedError
+from hexane.formats.coreml.layers.registry import borders, ints, layer, reshape, shape_of
+from hexane.formats.coreml.network import LayerContext
+from hexane.formats.operands import Operand
+
+
+@layer("loadConstant")
+def load_constant(c: LayerContext) -> Operand:
+    shape = tuple(int(n) for n in c.params.shape)
+    values = c.weight(c.params.data, shape)
+    return values if c.exact else values.reshape(1, *shape)
+
+
+@layer("loadConstantND")
+def load_constant_nd(c: LayerContext) -> Operand:
+    return c.weight(c.params.data, tuple(int(n) for n in c.params.shape))
+
+
+@layer("reshape")
+def reshape_layer(c: LayerContext) -> Operand:
+    p, x = c.params, c[0]
+    target = [int(n) for n in p.targetShape]
+    target = target if len(target) == 4 else [shape_of(x)[0], *target]
+    if p.mode == 0:
+        return reshape(c, x, target)
+    # Channels last: read height, width, channels, and write so again.
+    y = c.ops.transpose(x=x, perm=ints((0, 2, 3, 1)))
+    y = reshape(c, y, (target[0], target[2], target[3], target[1]))
+    return c.ops.transpose(x=y, perm=ints((0, 3, 1, 2)))
+
+
+@layer("flatten")
+def flatten(c: LayerContext) -> Operand:
+    x = c[0]
+    if c.params.mode == 1:
+        x = c.ops.transpose(x=x, perm=ints((0, 2, 3, 1)))
+    shape = shape_of(x)
+    return reshape(c, x, (shape[0], prod(shape[1:]), 1, 1))
+
+
+@layer("permute")
+def permute(c: LayerContext) -> Operand:
+    axes = [int(a) for a in c.params.axis]
+    if axes[0] != 0:
+        raise UnsupportedError("a permutation of the sequence axis")
+    return c.ops.transpose(x=c[0], perm=ints(axes))
+
+
+@layer("transpose")
+def transpose(c: LayerContext) -> Operand:
+    return c.ops.transpose(x=c[0], perm=ints(c.params.axes))
+
+
+@layer("concat")
+def concat(c: LayerContext) -> Operand:
+    if c.params.sequenceConcat:
+        raise UnsupportedError("concatenation of sequences")
+    return c.ops.concat(values=tuple(c.inputs()), axis=c.channel_axis(c[0]), interleave=False)
+
+
+@layer("concatND")
+def concat_nd(c: LayerContext) -> Operand:
+    return c.ops.concat(values=tuple(c.inputs()), axis=int(c.params.axis), interleave=bool(c.params.interleave))
+
+
+@layer("stack")
+def stack(c: LayerContext) -> Operand:
+    return c.ops.stack(values=tuple(c.inputs()), axis=int(c.params.axis))
+
+
+@layer("split")
+def split(c: LayerContext) -> Any:
+    return c.ops.split(x=c[0], num_splits=int(c.params.nOutputs), axis=c.channel_axis(c[0]))
+
+
+@layer("splitND")
+def split_nd(c: LayerContext) -> Any:
+    p = c.params
+    how = {"split_sizes": ints(p.splitSizes)} if p.splitSizes else {"num_splits": int(p.numSplits)}
+    return c.ops.split(x=c[0], axis=int(p.axis), **how)
+
+
+@layer("reorganizeData")
+def reorganize(c: LayerContext) -> Operand:
+    p, x = c.params, c[0]
+    block = int(p.blockSize)
+    if p.mode == 0:
+        return c.ops.space_to_depth(x=x, block_size=block)
+    if p.mode == 1:
+        return c.ops.depth_to_space(x=x, block_size=block)
+    return c.ops.pixel_shuffle(x=x, upscale_factor=block)
+
+
+@layer("slice")
+def slice_layer(c: LayerContext) -> Operand:
+    p, x = c.params, c[0]
+    axis, rank = c.channel_axis(x) + p.axis, c.rank(x)
+    begin, end, stride = [0] * rank, list(shape_of(x)), [1] * rank
+    begin[axis], end[axis], stride[axis] = int(p.startIndex), int(p.endIndex), int(p.stride) or 1
+    if p.endIndex < 0:
+        end[axis] = shape_of(x)[axis] + int(p.endIndex) + 1
+    return c.ops.slice_by_index(x=x, begin=ints(begin), end=ints(end), stride=ints(stride))
+
+
+@layer("sliceStatic")
+def slice_static(c: LayerContext) -> Operand:
+    p = c.params
+    rank = c.rank(c[0])
+    squeeze = list(p.squeezeMasks) or [False] * rank
+    return c.ops.slice_by_index(
+        x=c[0],
+        begin=ints(p.beginIds),
+        end=ints(p.endIds),
+        stride=ints(p.strides),
+        begin_mask=np.array(p.beginMasks, bool),
+        end_mask=np.array(p.endMasks, bool),
+        squeeze_mask=np.array(squeeze, bool),
+    )
+
+
+@layer("crop")
+def crop(c: LayerContext) -> Operand:
+    p, x = c.params, c[0]
+    height, width = shape_of(x)[-2:]
+    if len(c) > 1:
+        wanted = shape_of(c[1])[-2:]
+        top, left = (int(n) for n in p.offset) if p.offset else (0, 0)
+        rows, columns = (top, height - top - wanted[0]), (left, width - left - wanted[1])
+    else:
+        edges = [(int(e.startEdgeSize), int(e.endEdgeSize)) for e in p.cropAmounts.borderAmounts] or [(0, 0), (0, 0)]
+        rows, columns = edges
+    return c.ops.crop(x=x, crop_height=ints(rows), crop_width=ints(columns))
+
+
+@layer("padding")
+def padding(c: LayerContext) -> Operand:
+    p = c.params
+    kind = p.WhichOneof("PaddingType") or "constant"
+    pad = borders(c, p)
+    mode = {"constant": "constant", "reflection": "reflect", "replication": "replicate"}[kind]
+    return c.ops.pad(x=c[0], pad=pad, mode=mode, constant_val=float(p.constant.value) if kind == "constant" else 0.0)
+
+
+@layer("constantPad")
+def constant_pad(c: LayerContext) -> Operand:
+    p = c.params
+    if p.padToGivenOutputSizeMode or len(c) > 1:
+        raise UnsupportedError("padding to an output size")
+    return c.ops.pad(x=c[0], pad=ints(p.padAmounts), mode="constant", constant_val=float(p.value))
+
+
+@layer("squeeze")
+def squeeze(c: LayerContext) -> Operand:
+    p = c.params
+    return c.ops.squeeze(x=c[0]) if p.squeezeAll else c.ops.squeeze(x=c[0], axes=ints(p.axes))
+
+
+@layer("expandDims")
+def expand_dims(c: LayerContext) -> Operand:
+    return c.ops.expand_dims(x=c[0], axes=ints(c.params.axes))
+
+
+@layer("flattenTo2D")
+def flatten_to_2d(c: LayerContext) -> Operand:
+    return c.ops.flatten2d(x=c[0], axis=int(c.params.axis))
+
+
+@layer("reshapeStatic", "rankPreservingReshape")
+def reshape_static(c: LayerContext) -> Operand:
+    return reshape(c, c[0], c.params.targetShape)
+
+
+@layer("tile")
+def tile(c: LayerContext) -> Operand:
+    return c.ops.tile(x=c[0], reps=ints(c.params.reps))
+
+
+@layer("reverse")
+def reverse(c: LayerContext) -> Operand:
+    axes = [axis for axis, flag in enumerate(c.params.reverseDim) if flag]
+    return c.ops.reverse(x=c[0], axes=ints(axes)) if axes else c.ops.identity(x=c[0])
+
+
+@layer("broadcastToStatic")
+def broadcast_to(c: LayerContext) -> Operand:
+    x, target = c[0], tuple(int(n) for n in c.params.targetShape)
+    old = (1,) * (len(target) - c.rank(x)) + shape_of(x)
+    if np.broadcast_shapes(old, target) != target:
+        raise GraphError(f"{shape_of(x)} does not broadcast to {target}")
+    reps = [new // extent for new, extent in zip(target, old)]
+    return c.ops.tile(x=reshape(c, x, old), reps=ints(reps))
+
+
+@layer("fillStatic")
+def fill_static(c: LayerContext) -> Operand:
+    return np.broadcast_to(np.float32(c.params.value), tuple(int(n) for n in c.params.targetShape))
+
+
+@layer("gather")
+def gather(c: LayerContext) -> Operand:
+    return c.ops.gather(x=c[0], indices=c.ops.cast(x=c[1], dtype="int32"), axis=int(c.params.axis))
+
+
+@layer("topK")
+def topk(c: LayerContext) -> Any:
+    p = c.params
+    if len(c) > 1:
+        raise UnsupportedError("a number of elements that is computed at run time")
+    values, indices = c.ops.topk(x=c[0], k=int(p.K), axis=int(p.axis), ascending=bool(p.useBottomK))
+    return values, c.ops.cast(x=indices, dtype="fp32")
+
+
+@layer("cumSum")
+def cumsum(c: LayerContext) -> Operand:
+    p = c.params
+    return c.ops.cumsum(x=c[0], axis=int(p.axis), exclusive=bool(p.excludeFinalSum), reverse=bool(p.reverse))
