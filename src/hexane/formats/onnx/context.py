@@ -79,6 +79,13 @@ class NodeContext:
             return operand.data
         raise Refused(f"input {index} ({self.input_name(index)}) is computed at run time, and must be a constant")
 
+    def need_constant(self, index: int) -> np.ndarray:
+        """Input ``index`` as an array; it must be there, and known now."""
+        array = self.constant(index)
+        if array is None:
+            raise GraphError(f"{self.title} lacks input {index}")
+        return array
+
     def is_constant(self, index: int) -> bool:
         """Whether input ``index`` is left out or known now."""
         operand = self[index]

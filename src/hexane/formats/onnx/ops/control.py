@@ -61,7 +61,8 @@ def loop(c: NodeContext) -> object:
     body = c.attr("body")
     if not c.is_constant(0):
         raise Refused("its trip count is computed at run time")
-    trips = None if c.constant(0) is None else int(c.constant(0).reshape(-1)[0])  # type: ignore[union-attr]
+    count = c.constant(0)
+    trips = None if count is None else int(count.reshape(-1)[0])
     condition = True if c[1] is None else truth(c, c[1])
     if condition is None:
         raise Refused("its condition is computed at run time")

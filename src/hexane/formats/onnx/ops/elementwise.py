@@ -230,7 +230,7 @@ def eye_like(c: NodeContext) -> Operand:
 @onnx_op("Range")
 def arange(c: NodeContext) -> Operand:
     if all(c.is_constant(i) for i in range(3)):
-        start, limit, delta = (c.constant(i).reshape(()) for i in range(3))  # type: ignore[union-attr]
+        start, limit, delta = (c.need_constant(i).reshape(()) for i in range(3))
         if delta == 0:
             raise GraphError("a range with step 0")
         count = max(int(np.ceil((float(limit) - float(start)) / float(delta))), 0)

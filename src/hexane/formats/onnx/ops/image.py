@@ -23,7 +23,7 @@ def upsample(c: NodeContext) -> Operand:
     if c.has_attr("scales"):
         return resize_of(c, c.need(0), c.attr("scales"), None, None, arguments)
     if c.is_constant(1):
-        return resize_of(c, c.need(0), c.constant(1).reshape(-1).tolist(), None, None, arguments)  # type: ignore[union-attr]
+        return resize_of(c, c.need(0), c.need_constant(1).reshape(-1).tolist(), None, None, arguments)
     shape = np.array(c.declared_shape("scales"), np.int32)
     return c.ops.op("onnx.Resize", x=c.need(0), scales=c.need(1), output_shape=shape, **arguments)
 
@@ -55,8 +55,8 @@ def resize(c: NodeContext) -> Operand:
     if arguments["coordinate_mode"] == "tf_crop_and_resize":
         if not c.is_constant(roi_at):
             arguments["roi"] = c.need(roi_at)
-        elif c.constant(roi_at) is not None:
-            arguments["roi"] = c.constant(roi_at).astype(np.float32)  # type: ignore[union-attr]
+        elif (roi := c.constant(roi_at)) is not None:
+            arguments["roi"] = roi.astype(np.float32)
     if not (c.is_constant(scales_at) and c.is_constant(sizes_at)):
         which = (
             {"scales": c.need(scales_at)}
@@ -71,7 +71,7 @@ def resize(c: NodeContext) -> Operand:
 
 
 def _empty(c: NodeContext, index: int) -> bool:
-    return c.is_constant(index) and c.constant(index).size == 0  # type: ignore[union-attr]
+    return c.is_constant(index) and c.need_constant(index).size == 0
 
 
 def resize_of(

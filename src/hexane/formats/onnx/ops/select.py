@@ -104,7 +104,7 @@ def one_hot(c: NodeContext) -> Operand:
     if not c.is_constant(1):
         depth, shape = c.cast(c.reshape(c.need(1), ()), "int64"), c.declared_shape("depth")
     else:
-        depth = np.array(int(c.constant(1).reshape(()).item()), np.int32)  # type: ignore[union-attr]
+        depth = np.array(int(c.need_constant(1).reshape(()).item()), np.int32)
         old = type_of(indices).shape
         shape = (*old[:axis], int(depth), *old[axis:])
     return c.ops.op(

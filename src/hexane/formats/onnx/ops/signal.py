@@ -95,8 +95,8 @@ def window(c: NodeContext) -> Operand:
 def mel_weight_matrix(c: NodeContext) -> Operand:
     dtype = element_type(c, c.attr("output_datatype", 1))
     if all(c.is_constant(index) for index in range(5)):
-        bins, length, rate = (int(c.constant(index).reshape(())) for index in range(3))  # type: ignore[union-attr]
-        low, high = (float(c.constant(index).reshape(())) for index in (3, 4))  # type: ignore[union-attr]
+        bins, length, rate = (int(c.need_constant(index).reshape(())) for index in range(3))
+        low, high = (float(c.need_constant(index).reshape(())) for index in (3, 4))
         if not 0 < bins <= 1 << 16 or not 0 < length <= 1 << 20 or rate < 1:
             raise GraphError(f"{bins} bins of a transform of {length} at {rate} Hz")
         return mel_weights(bins, length, rate, low, high).astype(DTYPES[dtype].carrier)
