@@ -202,17 +202,22 @@ def _dtype(r: Registers, name: str) -> np.dtype:
     return DTYPES[r.one_of(name, DTYPES, "number format")]
 
 
+def _region(r: Registers, base: str, strides: str, dtype: np.dtype) -> Region:
+    """Where an operand or result lies in L2: its base register, and the four strides that go with it."""
+    return Region(
+        base=r.l2(f"L2.{base}Base.Addr"),
+        group=r.l2(f"L2.{strides}GroupStride.Stride"),
+        depth=r.l2(f"L2.{strides}DepthStride.Stride"),
+        channel=r.l2(f"L2.{strides}ChannelStride.Stride"),
+        row=r.l2(f"L2.{strides}RowStride.Stride"),
+        element=dtype.itemsize,
+    )
+
+
 def _source1(r: Registers, data: Extent) -> Operand:
     kind = SourceType(r["L2.SourceCfg.SourceType"])
     dtype = _dtype(r, "Common.ChCfg.InFmt")
-    region = Region(
-        base=r.l2("L2.SourceBase.Addr"),
-        group=r.l2("L2.SourceGroupStride.Stride"),
-        depth=r.l2("L2.SourceDepthStride.Stride"),
-        channel=r.l2("L2.SourceChannelStride.Stride"),
-        row=r.l2("L2.SourceRowStride.Stride"),
-        element=dtype.itemsize,
-    )
+    region = _region(r, "Source", "Source", dtype)
     surface = None
     if kind in (SourceType.KEEP, SourceType.STREAM):
         _expect(r, "TileDMASrc.DMAConfig.En", 1, "the source comes by DMA")
@@ -266,14 +271,7 @@ def _no_source1_dma(r: Registers) -> None:
 
 def _source2(r: Registers, data: Extent, kind: PEKind | None) -> Operand:
     dtype = _dtype(r, "Common.ChCfg.Src2InFmt")
-    region = Region(
-        base=r.l2("L2.Src2Base.Addr"),
-        group=r.l2("L2.Src2GroupStride.Stride"),
-        depth=r.l2("L2.Src2DepthStride.Stride"),
-        channel=r.l2("L2.Src2ChannelStride.Stride"),
-        row=r.l2("L2.Src2RowStride.Stride"),
-        element=dtype.itemsize,
-    )
+    region = _region(r, "Src2", "Src2", dtype)
     surface = None
     source1_dma = r["L2.SourceCfg.SourceType"] in (SourceType.KEEP, SourceType.STREAM)
     src2_dma = r.flag("L2.SourceCfg.Src2Dma")
@@ -370,14 +368,7 @@ def _result(r: Registers, extent: Extent, *, on_ne: bool) -> Result:
         extent=extent,
         transposed=r.flag("Common.Cfg.OutTrans") if on_ne else r.flag("Common.PECfg.OutputTranspose"),
         dtype=dtype,
-        region=Region(
-            base=r.l2("L2.ResultBase.Addr"),
-            group=r.l2("L2.ConvResultGroupStride.Stride"),
-            depth=r.l2("L2.ConvResultDepthStride.Stride"),
-            channel=r.l2("L2.ConvResultChannelStride.Stride"),
-            row=r.l2("L2.ConvResultRowStride.Stride"),
-            element=dtype.itemsize,
-        ),
+        region=_region(r, "Result", "ConvResult", dtype),
         automatic=automatic,
         surface=surface,
     )
