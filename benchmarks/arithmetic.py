@@ -36,6 +36,7 @@ for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "HEXANE_THREADS"):
 
 import numpy as np  # noqa: E402
 
+import _peer  # noqa: E402
 from hexane import arithmetic  # noqa: E402
 from hexane.arithmetic.fast import mac, rounding  # noqa: E402
 from hexane.arithmetic.fast.targets import best, kernels  # noqa: E402
@@ -107,24 +108,10 @@ def peak_ratio(call: Callable[[], np.ndarray], *tensors: np.ndarray) -> float:
 
 def session(x: np.ndarray, w: np.ndarray, stride: int, pad: int, groups: int) -> Callable[[], object]:
     """The same convolution in onnxruntime, float32."""
-    import onnxruntime
-    from onnx import TensorProto, helper, numpy_helper
+    from onnx import helper
 
     node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[pad] * 4, strides=[stride] * 2, group=groups)
-    graph = helper.make_graph(
-        [node],
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(w.astype(np.float32), "w")],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = arguments.threads
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    run = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    x32 = x.astype(np.float32)
-    return lambda: run.run(None, {"x": x32})
+    return _peer.session(node, x, w, arguments.threads)
 
 
 def convolutions() -> None:

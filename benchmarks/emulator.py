@@ -22,11 +22,10 @@ os.environ["NUMBA_NUM_THREADS"] = str(arguments.threads)
 os.environ["OMP_NUM_THREADS"] = str(arguments.threads)
 
 import numpy as np  # noqa: E402
-import onnx  # noqa: E402
-import onnxruntime  # noqa: E402
-from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+from onnx import helper  # noqa: E402
 
 import hexane  # noqa: E402
+from _peer import session  # noqa: E402
 from hexane.emulator import Program  # noqa: E402
 from hexane.graph import GraphBuilder  # noqa: E402
 
@@ -51,24 +50,6 @@ def best(call: Callable[[], object]) -> tuple[float, float]:
         wall.append(time.perf_counter() - start)
         processor.append(time.process_time() - busy)
     return min(wall), min(processor)
-
-
-def session(node: onnx.NodeProto, x: np.ndarray, w: np.ndarray) -> Callable[[], object]:
-    """A one-node float32 model as a call."""
-    graph = helper.make_graph(
-        [node],
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(w.astype(np.float32), "w")],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = arguments.threads
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    made = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
-    feed = {"x": x.astype(np.float32)}
-    return lambda: made.run(None, feed)
 
 
 def emulated(graph: hexane.graph.Graph, x: np.ndarray) -> tuple[Callable[[], object], int]:
@@ -106,7 +87,7 @@ def main() -> None:
             cin * cout * k * k * size * size,
             ours,
             tasks,
-            session(node, x, w),
+            session(node, x, w, arguments.threads),
         )
     for m, inner, n in PRODUCTS:
         x = rng.standard_normal((m, inner)).astype(np.float16)
@@ -115,7 +96,7 @@ def main() -> None:
         b.output(b.matmul(x=b.input("x", (1, m, inner), "fp16"), y=w))
         ours, tasks = emulated(b.graph, x)
         node = helper.make_node("MatMul", ["x", "w"], ["y"])
-        row(f"matmul {m}x{inner}x{n}", m * inner * n, ours, tasks, session(node, x, w))
+        row(f"matmul {m}x{inner}x{n}", m * inner * n, ours, tasks, session(node, x, w, arguments.threads))
 
 
 if __name__ == "__main__":

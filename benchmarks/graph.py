@@ -13,6 +13,7 @@ import numpy as np
 
 import hexane
 from _best import best
+from _peer import one_node
 from hexane.graph import Graph, GraphBuilder
 
 CONVOLUTIONS = [
@@ -29,7 +30,7 @@ CONVOLUTIONS = [
 
 def conv_pair(case: tuple[int, ...]) -> tuple[Graph, bytes]:
     """One convolution as a graph and as an ONNX model."""
-    from onnx import TensorProto, helper, numpy_helper
+    from onnx import helper
 
     cin, cout, extent, kernel, stride, groups = case
     weight = np.random.default_rng(0).standard_normal((cout, cin // groups, kernel, kernel)).astype(np.float32)
@@ -39,15 +40,7 @@ def conv_pair(case: tuple[int, ...]) -> tuple[Graph, bytes]:
     y = b.conv(x=x, weight=weight, strides=[stride, stride], pad_type="custom", pad=pads, groups=groups, name="y")
     b.output(y)
     node = helper.make_node("Conv", ["x", "w"], ["y"], pads=pads, strides=[stride, stride], group=groups)
-    graph = helper.make_graph(
-        [node],
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, y.shape)],
-        [numpy_helper.from_array(weight, "w")],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    return b.graph, model.SerializeToString()
+    return b.graph, one_node(node, x.shape, weight)
 
 
 def main() -> None:

@@ -17,7 +17,6 @@ import pstats
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -34,6 +33,7 @@ import numpy as np  # noqa: E402
 import onnxruntime  # noqa: E402
 
 import hexane  # noqa: E402
+from _best import best  # noqa: E402
 from formats.zoo import MODELS, ZOO, light_model  # noqa: E402
 
 HEADINGS = ("first s", "later s", "others", "ort s", "ours ms", "ort ms", "ratio")
@@ -43,16 +43,6 @@ FETCHED = (
     ("basic-pitch/nmp.onnx", {"serving_default_input_2:0": (1, 43844, 1)}),
     ("basic-pitch/nmp.mlpackage", {}),
 )
-
-
-def best(work: object) -> float:
-    """The shortest of several runs, in seconds."""
-    times = []
-    for _ in range(arguments.repeat):
-        start = time.perf_counter()
-        work()  # type: ignore[operator]
-        times.append(time.perf_counter() - start)
-    return min(times)
 
 
 def share_of_others(path: Path, shapes: dict) -> float:

@@ -18,6 +18,9 @@ from pathlib import Path
 
 import numpy as np
 
+import _peer
+from _best import best
+
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "src")]
 
@@ -26,15 +29,6 @@ REAL = {
     "rapidocr-classifier": ("rapidocr-onnxruntime/ch_ppocr_mobile_v2.0_cls_infer.onnx", {"x": (1, 3, 48, 192)}),
     "basic-pitch": ("basic-pitch/nmp.onnx", {"serving_default_input_2:0": (1, 43844, 1)}),
 }
-
-
-def best(work, repeat: int = 3) -> float:
-    times = []
-    for _ in range(repeat):
-        start = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - start)
-    return min(times)
 
 
 def measure(name: str, path: Path, shapes: dict | None, threads: int) -> str:
@@ -48,16 +42,14 @@ def measure(name: str, path: Path, shapes: dict | None, threads: int) -> str:
     start = time.perf_counter()
     program = hexane.compile(graph)
     compiled = time.perf_counter() - start
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options = _peer.options(threads)
     options.log_severity_level = 4
     start = time.perf_counter()
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     prepared = time.perf_counter() - start
     wanted = dict(zip([o.name for o in session.get_outputs()], session.run(None, inputs)))
     got = program.run(inputs)
-    engine_s, other_s = best(lambda: program.run(inputs)), best(lambda: session.run(None, inputs))
+    engine_s, other_s = best(lambda: program.run(inputs), 3), best(lambda: session.run(None, inputs), 3)
     same = all(np.array_equal(a, got[n], equal_nan=True) for n, a in program.run(inputs, level="graph").items())
     worst, cosine, tops = 0.0, 1.0, ""
     for output, array in wanted.items():

