@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hexane import arithmetic
-from hexane.arithmetic import formats, multiply, reduction
+from hexane.arithmetic import formats, multiply, planar, reduction
+from hexane.arithmetic.elementwise import Pointwise, shift_scale
 from hexane.arithmetic.fast import convolution as fast_convolution
+from hexane.arithmetic.fast import elementwise as fast_elementwise
 from hexane.arithmetic.fast import mac as fast_mac
 from hexane.arithmetic.fast import rounding, targets
 from hexane.arithmetic.fast.targets import best, kernels
@@ -127,8 +129,12 @@ def test_convolutions(code, seed, n, channels, outputs, groups, kernel, strides,
     options = {"strides": strides, "dilations": dilations, "pads": pads, "groups": groups, "activation": activation}
     plain = arithmetic.conv2d(x, w, bias, exact=True, **options)
     window = arithmetic.convolution.Window(kernel, strides, dilations, pads, size)
-    fast = fast_convolution.conv2d(x, w, bias, window, groups, 1.0, activation, False, kernels(code))
-    assert same(fast, plain)
+    ready = fast_convolution.prepare(w, bias, window, groups, 1.0, activation, False, kernels(code))
+    assert same(ready(x), plain)
+    ready.keep()
+    room = np.full((*plain.shape[:3], plain.shape[3] + 3), np.nan, np.float16)
+    assert same(np.ascontiguousarray(ready(x, room[..., :-3])), plain)  # lines with gaps between them
+    assert np.isnan(room[..., -3:]).all()
 
 
 @pytest.mark.parametrize("code", CODES)
@@ -149,7 +155,7 @@ def test_winograd_form(code, seed, channels, outputs, height, pads, size, activa
     options = {"pads": pads, "form": "winograd", "post_scale": scale, "activation": follows}
     plain = arithmetic.conv2d(x, w, bias, exact=True, **options)
     window = arithmetic.convolution.Window((height, 3), (1, 1), (1, 1), pads, size)
-    fast = fast_convolution.conv2d(x, w, bias, window, 1, scale, follows, True, kernels(code))
+    fast = fast_convolution.prepare(w, bias, window, 1, scale, follows, True, kernels(code))(x)
     assert same(fast, plain)
 
 
@@ -165,7 +171,7 @@ def test_winograd_transforms_of_hostile_values(code):
         bias = np.repeat(zero, kernel.shape[0])
         plain = arithmetic.conv2d(image, kernel, bias, form="winograd", exact=True)
         window = arithmetic.convolution.Window((1, 3), (1, 1), (1, 1), (0, 0, 0, 0), image.shape[2:])
-        assert same(fast_convolution.conv2d(image, kernel, bias, window, 1, 1.0, None, True, kernels(code)), plain)
+        assert same(fast_convolution.prepare(kernel, bias, window, 1, 1.0, None, True, kernels(code))(image), plain)
 
 
 @pytest.mark.parametrize("op", ["add", "sub", "mul", "max", "min", "sumsq"])
@@ -182,6 +188,84 @@ def test_elementwise(op):
         (a[:, ::2], b[:, 1::2]),
     ):
         assert same(arithmetic.elementwise(op, left, right), arithmetic.elementwise(op, left, right, exact=True))
+
+
+PLANAR = ("add", "sub", "mul", "max", "min", "sumsq")
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_planar_operations_on_every_halfword(code, monkeypatch):
+    """Each of the 65536 values on the left, and on the right the hostile ones, itself, its negative, others."""
+    monkeypatch.setattr(fast_elementwise, "kernels", lambda: kernels(code))
+    every = np.arange(1 << 16, dtype=np.uint32).astype(np.uint16)
+    partners = [np.full_like(every, h) for h in HOSTILE[::5]] + [every, every ^ 0x8000, every[::-1], every * 31 + 7]
+    for op in PLANAR:
+        for partner in partners:
+            a, b = every.view(np.float16), np.ascontiguousarray(partner).view(np.float16)
+            assert same(arithmetic.elementwise(op, a, b), arithmetic.elementwise(op, a, b, exact=True)), op
+
+
+@given(
+    seed=st.integers(0, 1 << 30), op=st.sampled_from(PLANAR), table=st.booleans(), kept=st.booleans(),
+    shape=st.tuples(*[st.integers(1, 4)] * 3, st.integers(1, 6), st.integers(1, 40)),
+    ones=st.tuples(*[st.sets(st.integers(0, 4), max_size=3)] * 2), turned=st.booleans(),
+    gap=st.integers(0, 3),
+)  # fmt: skip
+@settings(max_examples=80, deadline=None)
+def test_elementwise_of_strided_views(seed, op, table, kept, shape, ones, turned, gap):
+    """Operands that repeat along axes, stand turned or with gaps; a function behind; a result with gaps."""
+    rng = np.random.default_rng(seed)
+    if turned:
+        shape = (*shape[:2], shape[4], shape[3], shape[2])
+    a, b = (halves(rng, tuple(1 if i in axes else n for i, n in enumerate(shape)), "any") for axes in ones)
+    if turned:
+        a, b = a.swapaxes(2, 4), b.swapaxes(2, 4)
+    full = np.broadcast_shapes(a.shape, b.shape)
+    follow = Pointwise(lambda x: planar.formula("add", x, scale=0.3, relu=True), "test") if table else None
+    if follow and kept:
+        follow.keep()
+    plain = arithmetic.elementwise(op, a, b, exact=True, follow=follow)
+    room = np.full((*full[:4], full[4] + gap), np.nan, np.float16)
+    out = room[..., : full[4]]
+    assert same(arithmetic.elementwise(op, a, b, follow=follow), plain)
+    assert same(np.ascontiguousarray(arithmetic.elementwise(op, a, b, follow=follow, out=out)), plain)
+    assert np.isnan(room[..., full[4] :]).all()
+
+
+@pytest.mark.parametrize("subtract", [False, True])
+def test_shift_and_scale(subtract):
+    rng = np.random.default_rng(11)
+    for shape, turned in (((2, 1, 7, 24, 31), False), ((1, 1, 256, 16, 16), False), ((1, 1, 30, 9, 70), True)):
+        x = halves(rng, shape, "any")
+        x = x.swapaxes(2, 4) if turned else x
+        groups, channels = x.shape[0], x.shape[2]
+        shift, scale = (halves(rng, (groups, 1, channels, 1, 1), "any") for _ in range(2))
+        plain = shift_scale(x, shift, scale, subtract=subtract, exact=True)
+        assert same(shift_scale(x, shift, scale, subtract=subtract), plain)
+        out = np.empty((*x.shape[:4], x.shape[4] + 5), np.float16)[..., :-5]
+        assert same(np.ascontiguousarray(shift_scale(x, shift, scale, subtract=subtract, out=out)), plain)
+
+
+@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("scale", [1.0, 0.5])
+def test_sums_that_meet_the_limit_in_the_middle(code, scale):
+    """Sums that reach the limit after some hundred terms and come back, beside sums that only come near."""
+    rng = np.random.default_rng(12)
+    depth = 700
+    x = (rng.standard_normal((depth, 90)) * 300).astype(np.float16)
+    w = (rng.standard_normal((50, depth)) * 3).astype(np.float16)
+    x[200:300, ::3], x[300:400, ::3] = np.abs(x[200:300, ::3]), -np.abs(x[300:400, ::3])
+    w[::4, 200:400] = np.abs(w[::4, 200:400])
+    bias = rng.choice(np.array([0, 1, 30000, 32768, -40000], np.float16), 50)
+    image, kernel = x.reshape(1, depth, 9, 10), w.reshape(50, depth, 1, 1)
+    plain = arithmetic.conv2d(image, kernel, bias, post_scale=scale, exact=True)
+    met = np.isinf(plain).mean()
+    assert 0.05 < met < 0.95
+    window = arithmetic.convolution.Window((1, 1), (1, 1), (1, 1), (0, 0, 0, 0), (9, 10))
+    for activation in (None, "relu"):
+        plain = arithmetic.conv2d(image, kernel, bias, post_scale=scale, activation=activation, exact=True)
+        fast = fast_convolution.prepare(kernel, bias, window, 1, scale, activation, False, kernels(code))(image)
+        assert same(fast, plain)
 
 
 @pytest.mark.parametrize("mode", ["sum", "max"])
@@ -255,4 +339,4 @@ def test_a_vector_code_that_the_processor_lacks_is_refused(monkeypatch):
     monkeypatch.setattr(targets, "_has", lambda name: name == "avx2")
     monkeypatch.setenv("HEXANE_SIMD", "avx512")
     with pytest.raises(UsageError, match="cannot run"):
-        best()
+        best.__wrapped__()

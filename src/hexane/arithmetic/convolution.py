@@ -7,6 +7,7 @@ reach the limit; elsewhere the fast kernels take what order they like.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -97,13 +98,39 @@ def conv2d(
 
     Raises `UsageError` for wrong dtypes or shapes. Rules: spec/numerics §3 and §6.
     """
-    x, w = float16_of(x, "x", 4), float16_of(w, "w", 4)
+    x = float16_of(x, "x", 4)
+    ready = prepare(
+        x.shape[1:], w, bias, strides=strides, pads=pads, dilations=dilations, groups=groups,
+        post_scale=post_scale, activation=activation, form=form, exact=exact,
+    )  # fmt: skip
+    return ready(x)
+
+
+def prepare(
+    shape: tuple[int, int, int],
+    w: ArrayLike,
+    bias: ArrayLike | None = None,
+    *,
+    strides: int | tuple[int, int] = 1,
+    pads: tuple[int, int, int, int] = (0, 0, 0, 0),
+    dilations: int | tuple[int, int] = 1,
+    groups: int = 1,
+    post_scale: float = 1.0,
+    activation: Activation = None,
+    form: str = "direct",
+    exact: bool = False,
+) -> Ready:
+    """`conv2d` for inputs (N, C, H, W) of one `shape` (C, H, W), checked once; what it returns takes the input.
+
+    A weight that many inputs meet need not be made ready for each: see `Ready.keep`.
+    """
+    w = float16_of(w, "w", 4)
     activation, post_scale = activation_of(activation), post_scale_of(post_scale)
     if form not in ("direct", "winograd"):
         raise UsageError(f"no form of convolution is called {form!r}", where="form", hint="use 'direct' or 'winograd'")
-    if groups < 1 or x.shape[1] != w.shape[1] * groups or w.shape[0] % groups:
+    if groups < 1 or shape[0] != w.shape[1] * groups or w.shape[0] % groups:
         raise UsageError(
-            f"x has {x.shape[1]} channels, w is {w.shape} in {groups} groups",
+            f"x has {shape[0]} channels, w is {w.shape} in {groups} groups",
             where="w",
             hint="w must be (O, C / groups, KH, KW) with O a multiple of groups",
         )
@@ -112,18 +139,49 @@ def conv2d(
         strides=pair_of(strides, "strides"),
         dilations=pair_of(dilations, "dilations"),
         pads=pads_of(pads),
-        input=(x.shape[2], x.shape[3]),
+        input=(shape[1], shape[2]),
     )
     if min(window.output) < 1:
         raise UsageError(f"the kernel {window.kernel} does not fit the padded input {window.input}", where="w")
     bias = bias_of(bias, w.shape[0])
     use_winograd = form == "winograd" and window.winograd and groups == 1
-    plain = conv2d_winograd_plain if use_winograd else conv2d_plain
     if not exact:
         from hexane.arithmetic.fast import convolution as fast
 
-        return fast.conv2d(x, w, bias, window, groups, post_scale, activation, use_winograd)
-    return plain(x, w, bias, window, groups, post_scale, activation)
+        return fast.prepare(w, bias, window, groups, post_scale, activation, use_winograd)
+    return Plain(w, bias, window, groups, post_scale, activation, use_winograd)
+
+
+class Ready(Protocol):
+    """A convolution that waits for its input: x (N, C, H, W) float16 of the shape that it was made for."""
+
+    def __call__(self, x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        """The result (N, O, OH, OW) float16: in `out`, whose lines have no gaps, if this form can and it is given."""
+        ...
+
+    def keep(self) -> int:
+        """Make the weights ready once and for all, and give the bytes that this takes; 0 where there is no need."""
+        ...
+
+
+@dataclass(frozen=True)
+class Plain:
+    """The plain statement as something that is `Ready`."""
+
+    w: np.ndarray
+    bias: np.ndarray
+    window: Window
+    groups: int
+    post_scale: float
+    activation: Activation
+    winograd: bool
+
+    def __call__(self, x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        form = conv2d_winograd_plain if self.winograd else conv2d_plain
+        return form(x, self.w, self.bias, self.window, self.groups, self.post_scale, self.activation)
+
+    def keep(self) -> int:
+        return 0
 
 
 def conv2d_plain(

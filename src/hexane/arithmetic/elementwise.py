@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
 from functools import lru_cache
 
 import numpy as np
@@ -10,31 +12,73 @@ from numpy.typing import ArrayLike
 from hexane.arithmetic import planar
 from hexane.arithmetic.checks import float16_of
 from hexane.arithmetic.formats import halfwords
-from hexane.arithmetic.hypotheses import chosen
+from hexane.arithmetic.hypotheses import chosen, in_force
 from hexane.arithmetic.tables import lookup_plain, table_halfwords
 from hexane.errors import UsageError
 
 
-def elementwise(op: str, a: ArrayLike, b: ArrayLike, exact: bool = False) -> np.ndarray:
+def elementwise(
+    op: str,
+    a: ArrayLike,
+    b: ArrayLike,
+    exact: bool = False,
+    follow: Pointwise | None = None,
+    out: np.ndarray | None = None,
+) -> np.ndarray:
     """a op b in the planar engine: `op` in add, sub, mul, max, min, sumsq; float16, broadcast (spec/numerics §7.1).
 
     Exact, then rounded half away; NaN reads as +inf, inf - inf and 0 * inf are +0, zeros come out as +0.
+    ``follow`` is applied to the rounded result. Where it can, the fast form puts the result into ``out`` and gives
+    that: float16 of five axes, its lines without gaps.
     """
-    a, b = np.asarray(a), np.asarray(b)
+    a, b = (x if type(x) is np.ndarray else np.asarray(x) for x in (a, b))
     for name, array in (("a", a), ("b", b)):
         if array.dtype != np.float16:
             float16_of(array, name)
     if op not in planar.OPERATIONS:
         raise UsageError(f"no operation is called {op!r}", where="op", hint=f"use {', '.join(planar.OPERATIONS)}")
-    try:
-        np.broadcast_shapes(a.shape, b.shape)
-    except ValueError as error:
-        raise UsageError(f"a {a.shape} and b {b.shape} do not broadcast", where="b") from error
+    if a.shape != b.shape:
+        try:
+            np.broadcast_shapes(a.shape, b.shape)
+        except ValueError as error:
+            raise UsageError(f"a {a.shape} and b {b.shape} do not broadcast", where="b") from error
     if exact or (op == "sumsq" and chosen("planar-square") != "each-step"):
-        return planar.elementwise_plain(op, a, b)
+        values = planar.elementwise_plain(op, a, b)
+        return values if follow is None else follow(values)
+    from hexane.arithmetic.fast.elementwise import NO_TABLE
     from hexane.arithmetic.fast.elementwise import elementwise as fast
 
-    return fast(op, halfwords(a), halfwords(b)).view(np.float16)
+    table = NO_TABLE if follow is None else follow.results
+    target = None if out is None else out.view(np.uint16)
+    values = fast(op, a.view(np.uint16), b.view(np.uint16), NO_TABLE if table is None else table, target)
+    result = values.view(np.float16) if out is None else out
+    if follow is None or table is not None:
+        return result
+    return follow(result, result if result.ndim == 5 else None)
+
+
+def shift_scale(
+    x: np.ndarray,
+    shift: np.ndarray,
+    scale: np.ndarray,
+    *,
+    subtract: bool = False,
+    exact: bool = False,
+    out: np.ndarray | None = None,
+) -> np.ndarray:
+    """`planar.shift_scale` for float16 x with axes (g, d, c, h, w), shift and scale (1 or g, 1, 1 or c, 1, 1).
+
+    The fast form puts the result into ``out`` if it is given: float16, its lines without gaps.
+    """
+    if exact or chosen("planar-shift-scale") != "each-step":
+        return planar.shift_scale(x, shift, scale, subtract=subtract)
+    from hexane.arithmetic.fast.elementwise import shift_scale as fast
+
+    halves = (a.view(np.uint16) for a in (x, shift, scale))
+    if out is None:
+        return fast(*halves, subtract=subtract).view(np.float16)
+    fast(*halves, subtract=subtract, out=out.view(np.uint16))
+    return out
 
 
 @lru_cache(maxsize=64)
@@ -58,4 +102,56 @@ def lookup(table: ArrayLike, x: ArrayLike, exact: bool = False) -> np.ndarray:
         float16_of(x, "x")
     if exact or x.size < 1024:
         return lookup_plain(bits, x)
-    return whole_function(bits.tobytes())[halfwords(x)].view(np.float16)
+    from hexane.arithmetic.fast.elementwise import gather
+
+    return gather(whole_function(bits.tobytes()), halfwords(x)).view(np.float16)
+
+
+class Pointwise:
+    """A function of one fp16 value over arrays: there are 65536 values, so its results may be computed once and kept.
+
+    ``key`` names the function and its numbers: equal keys mean equal functions under the same hypotheses.
+    """
+
+    def __init__(self, function: Callable[[np.ndarray], np.ndarray], *key: Hashable) -> None:
+        self._function = function
+        self._name = (key, in_force())
+        self.results: np.ndarray | None = None
+
+    def __call__(self, x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        """The function of every element of a float16 array; where it can in ``out``, which like ``x`` has five axes."""
+        results = self.results
+        if results is None:
+            results = _tables.get(self._name)
+        if results is None:
+            if x.size < 1 << 16:  # not worth a table of its own
+                return self._function(x)
+            results = self._tabulate()
+        from hexane.arithmetic.fast.elementwise import gather
+
+        if out is None:
+            return gather(results, x.view(np.uint16)).view(np.float16)
+        gather(results, x.view(np.uint16), out.view(np.uint16))
+        return out
+
+    def keep(self) -> int:
+        """Compute the results for all 65536 values, for a function that is needed again; gives their bytes."""
+        self.results = self._tabulate()
+        return self.results.nbytes
+
+    def _tabulate(self) -> np.ndarray:
+        results = _tables.get(self._name)
+        if results is None:
+            every = np.arange(1 << 16, dtype=np.uint32).astype(np.uint16).view(np.float16)
+            results = _tables[self._name] = self._function(every).view(np.uint16)
+            if len(_tables) > MOST_TABLES:
+                _tables.popitem(last=False)
+        else:
+            _tables.move_to_end(self._name)
+        return results
+
+
+MOST_TABLES = 256
+"""Tables remembered for functions that come again under the same key: 128 KiB each."""
+
+_tables: OrderedDict[Hashable, np.ndarray] = OrderedDict()

@@ -90,27 +90,40 @@ def reduce(
     rows = rows.reshape(*kept, -1)
     if rows.shape[-1] == 0:
         raise UsageError("an empty extent cannot be reduced", where="x")
+    scale, epsilon = float(np.float32(scale)), float(np.float16(epsilon))
     if exact or (mode == "sum" and chosen("reduction-sum") != "groups-of-four"):
-        result = planar_value(rows).max(-1) if mode == "max" else _sum(planar_value(rows))
+        totals = planar_value(rows).max(-1) if mode == "max" else _sum(planar_value(rows))
     else:
         from hexane.arithmetic.fast.reduction import reduce_rows
 
-        result = reduce_rows(rows.reshape(-1, rows.shape[-1]), mode).reshape(kept)
-    if chosen("reduction-finish") == "every-step":
-        result = round_half_away(result).astype(np.float64)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        h = round_half_away(np.nan_to_num(result * float(np.float32(scale)), nan=0.0, posinf=np.inf, neginf=-np.inf))
-        if float(np.float16(epsilon)) != 0.0:
-            h = round_half_away(h.astype(np.float64) + float(np.float16(epsilon)))
-    if nonlinear == "reciprocal":
-        h = reciprocal(h)
-    elif nonlinear == "rsqrt":
-        h = reciprocal_sqrt(h)
+        totals = reduce_rows(rows.reshape(-1, rows.shape[-1]), mode).reshape(kept)
+    if exact or chosen("reduction-finish") != "after-scale":
+        h = _finish(totals, scale, epsilon, nonlinear)
+    else:
+        from hexane.arithmetic.fast.reduction import PLAIN, RECIPROCAL, RECIPROCAL_ROOT, finish
+
+        function = {None: PLAIN, "reciprocal": RECIPROCAL, "rsqrt": RECIPROCAL_ROOT}[nonlinear]
+        out = np.empty(kept, np.uint16)
+        finish(totals.ravel(), scale, epsilon, function, out.ravel())
+        h = out.view(np.float16)
     if relu:
         h = round_half_away(np.maximum(h.astype(np.float64), 0.0))
     if keepdims:
         h = np.expand_dims(h, tuple(a % value.ndim for a in chosen_axes))
     return h
+
+
+def _finish(totals: np.ndarray, scale: float, epsilon: float, nonlinear: str | None) -> np.ndarray:
+    """What follows the sum or maximum, up to the non-linearity (hypothesis ``reduction-finish``)."""
+    if chosen("reduction-finish") == "every-step":
+        totals = round_half_away(totals).astype(np.float64)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        h = round_half_away(np.nan_to_num(totals * scale, nan=0.0, posinf=np.inf, neginf=-np.inf))
+        if epsilon != 0.0:
+            h = round_half_away(h.astype(np.float64) + epsilon)
+    if nonlinear == "reciprocal":
+        return reciprocal(h)
+    return reciprocal_sqrt(h) if nonlinear == "rsqrt" else h
 
 
 def reciprocal(x: ArrayLike) -> np.ndarray:

@@ -9,10 +9,13 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 MAC32, MAC64, GATHER, SPLIT, HALVES, DECODE_ROWS, DECODE_COLUMNS, THRESHOLDS, LEAST, INTERLEAVE = range(10)
 WINDOW_LEAST, TRANSFORM_INPUT, TRANSFORM_KERNEL, COMBINE = range(10, 14)
+PLANAR_ADD, PLANAR_SUBTRACT, PLANAR_MULTIPLY, PLANAR_MAXIMUM, PLANAR_MINIMUM = range(14, 19)
+PLANAR_ADD_MULTIPLY, PLANAR_SUBTRACT_MULTIPLY, DEPTHWISE, HALVES_RELU = range(19, 23)
 """Places in `Kernels.addresses`."""
 
 
@@ -54,6 +57,24 @@ def call_decode_columns(typing, address, source, n, values, exponents):
 
 
 @intrinsic
+def call_planar(typing, address, a, b, n, out):
+    """One of the planar operations on a line."""
+    return _call(types.void, 4)
+
+
+@intrinsic
+def call_shift(typing, address, a, shift, scale, n, out):
+    """A planar shift and scale of a line."""
+    return _call(types.void, 5)
+
+
+@intrinsic
+def call_depthwise(typing, address, values, offsets, weights, limits, terms, start, units, n):
+    """All terms of n outputs of one channel."""
+    return _call(types.void, 8)
+
+
+@intrinsic
 def call_decode_rows(typing, address, source, n, values, exponents, norms):
     return _call(types.void, 5)
 
@@ -79,6 +100,72 @@ def call_transform(typing, address, source, n, first, second, third, fourth):
 @intrinsic
 def call_combine(typing, address, m0, m1, m2, m3, start, n, out, seen):
     return _call(types.void, 8)
+
+
+@intrinsic
+def copy_bytes(typing, target, source, n):
+    """n bytes from one address to another; they do not overlap."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        byte = ir.IntType(8).as_pointer()
+        to, of = (builder.inttoptr(address, byte) for address in arguments[:2])
+        cgutils.raw_memcpy(builder, to, of, arguments[2], 1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), generate
+
+
+def _element(kind: Any, llvm_type: ir.Type, *, write: bool) -> Any:
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        place = builder.inttoptr(arguments[0], llvm_type.as_pointer())
+        if not write:
+            return builder.load(place)
+        builder.store(arguments[1], place)
+        return context.get_dummy_value()
+
+    return (types.void(types.int64, kind) if write else kind(types.int64)), generate
+
+
+@intrinsic
+def float_at(typing, address):
+    """The float32 at an address."""
+    return _element(types.float32, ir.FloatType(), write=False)
+
+
+@intrinsic
+def put_float(typing, address, value):
+    """A float32 to an address."""
+    return _element(types.float32, ir.FloatType(), write=True)
+
+
+@intrinsic
+def put_double(typing, address, value):
+    """A float64 to an address."""
+    return _element(types.float64, ir.DoubleType(), write=True)
+
+
+@intrinsic
+def byte_at(typing, address):
+    """The uint8 at an address."""
+    return _element(types.uint8, ir.IntType(8), write=False)
+
+
+@intrinsic
+def put_byte(typing, address, value):
+    """A uint8 to an address."""
+    return _element(types.uint8, ir.IntType(8), write=True)
+
+
+@intrinsic
+def put_int(typing, address, value):
+    """An int32 to an address."""
+    return _element(types.int32, ir.IntType(32), write=True)
+
+
+@intrinsic
+def long_at(typing, address):
+    """The int64 at an address."""
+    return _element(types.int64, ir.IntType(64), write=False)
 
 
 def _bitcast(source: Any, result: Any, llvm_type: ir.Type) -> Any:

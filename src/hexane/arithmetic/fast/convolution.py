@@ -1,79 +1,24 @@
-"""Whole convolutions on the fast kernels, without a copy of the input per kernel position.
-
-An image is decoded once into planes of padded rows (one set of planes per phase where the stride is not 1). Output
-position p = row * pitch + column then reads tap (ky, kx) at a fixed offset from p, so that a tile of outputs may run
-over
-row ends; what falls into the padding is computed and left out.
-"""
+"""Whole convolutions on the fast kernels, without a copy of the input per kernel position (see `planes`)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from hexane.arithmetic import convolution as plain
 from hexane.arithmetic import multiply
 from hexane.arithmetic.fast import depthwise, matrix
+from hexane.arithmetic.fast.planes import Planes, pitch_of
 from hexane.arithmetic.fast.targets import Kernels, kernels
 from hexane.arithmetic.fast.winograd import conv2d as conv2d_winograd
-from hexane.arithmetic.fast.workspace import Workspace
+from hexane.arithmetic.fast.workspace import Room, Workspace
 from hexane.arithmetic.formats import halfwords
 from hexane.arithmetic.multiply import Activation
 
 
-@dataclass(frozen=True)
-class Planes:
-    """Where the phases of a padded image lie, for one window; sizes in elements."""
-
-    channels: int
-    phases: tuple[int, int]
-    height: int
-    pitch: int
-
-    @property
-    def plane(self) -> int:
-        """From one plane to the next: an odd number of cache lines."""
-        return matrix.pitch_of(self.height * self.pitch)
-
-    @property
-    def size(self) -> int:
-        return self.channels * self.phases[0] * self.phases[1] * self.plane
-
-    @classmethod
-    def of(cls, channels: int, window: plain.Window) -> Planes:
-        oh, ow = window.output
-        rows = (oh - 1) * window.strides[0] + window.dilations[0] * (window.kernel[0] - 1) + 1
-        columns = (ow - 1) * window.strides[1] + window.dilations[1] * (window.kernel[1] - 1) + 1
-        phases = min(window.strides[0], rows), min(window.strides[1], columns)
-        return cls(channels, phases, -(-rows // window.strides[0]), -(-columns // window.strides[1]))
-
-    def offsets(self, window: plain.Window) -> np.ndarray:
-        """Where the terms of output 0 stand, in the engine's order: channel, kernel row, kernel column."""
-        (sy, sx), (dy, dx) = window.strides, window.dilations
-        y, x = np.arange(window.kernel[0]) * dy, np.arange(window.kernel[1]) * dx
-        phase = (y % sy)[:, None] * self.phases[1] + (x % sx)[None]
-        inside = (y // sy)[:, None] * self.pitch + (x // sx)[None]
-        channel = np.arange(self.channels) * self.phases[0] * self.phases[1]
-        return ((channel[:, None, None] + phase) * self.plane + inside).ravel().astype(np.int64)
-
-    def fill(self, image: np.ndarray, window: plain.Window, columns: matrix.Columns, use: Kernels) -> None:
-        """Decode one image (C, H, W) of halfwords."""
-        (sy, sx), (left, top, _, _) = window.strides, window.pads
-        for py in range(self.phases[0]):
-            for px in range(self.phases[1]):
-                # The first row and column of this phase that lie inside the image, and where they go.
-                y, x = -(-max(top - py, 0) // sy), -(-max(left - px, 0) // sx)
-                source = image[:, y * sy + py - top :: sy, x * sx + px - left :: sx]
-                source = source[:, : max(self.height - y, 0), : max(self.pitch - x, 0)]
-                if source.size:
-                    base = (py * self.phases[1] + px) * self.plane + y * self.pitch + x
-                    step = self.phases[0] * self.phases[1] * self.plane
-                    matrix.decode_planes(source, columns, base, step, self.pitch, use)
-
-
-def conv2d(
-    x: np.ndarray,
+def prepare(
     w: np.ndarray,
     bias: np.ndarray,
     window: plain.Window,
@@ -82,57 +27,130 @@ def conv2d(
     activation: Activation,
     winograd: bool,
     use: Kernels | None = None,
-) -> np.ndarray:
-    """As `hexane.arithmetic.conv2d`, arguments checked, with the vector code of `use`."""
+) -> plain.Ready:
+    """As `hexane.arithmetic.convolution.prepare`, arguments checked, with the vector code of `use`."""
     use = use or kernels()
     finish = matrix.finish_of(post_scale, activation)
     if finish is None:
-        form = plain.conv2d_winograd_plain if winograd else plain.conv2d_plain
-        return form(x, w, bias, window, groups, post_scale, activation)
+        return plain.Plain(w, bias, window, groups, post_scale, activation, winograd)
     if winograd:
-        return conv2d_winograd(x, w, bias, window, finish, use)
+        return Winograd(w, bias, window, finish, use)
     per_group = w.shape[0] // groups
     if groups > 1 and per_group * w.shape[1] < use.shape.rows:
-        return depthwise.conv2d(x, w, bias, window, groups, finish)
-    bits = halfwords(w).reshape(groups, per_group, -1)
-    start = multiply.bias_units(bias).reshape(groups, per_group)
-    oh, ow = window.output
-    out = np.empty((x.shape[0], groups, per_group, oh * ow), np.uint16)
-    with Workspace() as kept:
-        packed = [matrix.pack_rows(bits[g], use, kept) for g in range(groups)]
-        for n, image in enumerate(halfwords(x)):
+        return depthwise.Depthwise(w, bias, window, groups, finish, use)
+    return Dense(w, bias, window, groups, finish, use)
+
+
+class Dense:
+    """A convolution as one product per image and group; `arithmetic.convolution.Ready`."""
+
+    def __init__(
+        self, w: np.ndarray, bias: np.ndarray, window: plain.Window, groups: int, finish: matrix.Finish, use: Kernels
+    ) -> None:
+        self.channels = (groups, w.shape[0] // groups)
+        self.rows = list(halfwords(w).reshape(*self.channels, -1))
+        self.kept: list[matrix.Product] = []
+        self.start = multiply.bias_units(bias).reshape(self.channels)
+        self.image = ImageReader.of(w.shape[1] * groups, window, use)
+        self.terms = [matrix.Terms(offsets, 0, self.image.extent) for offsets in self.image.offsets.reshape(groups, -1)]
+        self.output = window.output
+        self.finish, self.use = finish, use
+
+    def _products(self, room: Room) -> list[matrix.Product]:
+        """The product of each group, its packed weights in a room."""
+        return [
+            matrix.Product(matrix.pack_rows(rows, self.use, room), terms, self.use, row_start=start, finish=self.finish)
+            for rows, terms, start in zip(self.rows, self.terms, self.start)
+        ]
+
+    def keep(self) -> int:
+        """Pack the weights for good: about twice the bytes of the halfwords, which are let go."""
+        size = sum(rows.nbytes for rows in self.rows)
+        if self.rows:
+            self.kept, self.rows = self._products(Room()), []
+        return 2 * size
+
+    def __call__(self, x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        if self.kept:
+            return self._run(self.kept, x, out)
+        with Workspace() as space:
+            return self._run(self._products(space), x, out)
+
+    def _run(self, products: list[matrix.Product], x: np.ndarray, out: np.ndarray | None) -> np.ndarray:
+        if out is None:
+            out = np.empty((x.shape[0], self.channels[0] * self.channels[1], *self.output), np.float16)
+        target = out.view(np.uint16).reshape(x.shape[0], *self.channels, *self.output)
+        window = self.image.window_of(target.strides[3])
+        if window[2] == 1:
+            target = target.reshape(*target.shape[:3], 1, -1)
+        for n, image in enumerate(x.view(np.uint16)):
             with Workspace() as space:
-                columns, reading = read_image(image, window, use, space)
-                offsets = reading.offsets.reshape(groups, -1)
-                for g in range(groups):
-                    matrix.multiply(
-                        packed[g], columns, matrix.Terms(offsets[g], 0, reading.extent), use,
-                        row_start=start[g], out=out[n, g], window=reading.places, finish=finish,
-                    )  # fmt: skip
-    return out.reshape(x.shape[0], w.shape[0], oh, ow).view(np.float16)
+                columns = self.image.read(image, space)
+                for g, product in enumerate(products):
+                    product.into(columns, target[n, g], window)
+        return out
 
 
 @dataclass(frozen=True)
-class Reading:
-    """Where the terms of output 0 stand, how many columns there are, and (pitch, width, height) of the outputs."""
+class Winograd:
+    """A convolution in the form of M5 and M6; `arithmetic.convolution.Ready`."""
 
+    w: np.ndarray
+    bias: np.ndarray
+    window: plain.Window
+    finish: matrix.Finish
+    use: Kernels
+
+    def __call__(self, x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        return conv2d_winograd(x, self.w, self.bias, self.window, self.finish, self.use)
+
+    def keep(self) -> int:
+        return 0
+
+
+@dataclass(frozen=True)
+class ImageReader:
+    """How an image becomes the vector operand of one product.
+
+    ``offsets``: where the terms of output 0 stand; ``extent``: how many columns there are. Without ``planes`` the image
+    is read as a matrix: a 1x1 window that moves by 1.
+    """
+
+    window: plain.Window
+    planes: Planes | None
     offsets: np.ndarray
     extent: int
-    places: tuple[int, int, int]
+    use: Kernels
 
+    @classmethod
+    def of(cls, channels: int, window: plain.Window, use: Kernels) -> ImageReader:
+        oh, ow = window.output
+        if window.kernel == (1, 1) and window.strides == (1, 1) and (oh, ow) == window.input:
+            size = oh * ow
+            offsets = np.arange(channels, dtype=np.int64) * pitch_of(size)
+            return cls(window, None, offsets, size, use)
+        planes = Planes.of(channels, window)
+        extent = (oh - 1) * planes.pitch + ow
+        return cls(window, planes, planes.offsets(window), extent, use)
 
-def read_image(
-    image: np.ndarray, window: plain.Window, use: Kernels, space: Workspace
-) -> tuple[matrix.Columns, Reading]:
-    """One image (C, H, W) of halfwords as the vector operand; a 1x1 window that moves by 1 reads it as a matrix."""
-    channels = image.shape[0]
-    oh, ow = window.output
-    if window.kernel == (1, 1) and window.strides == (1, 1) and (oh, ow) == window.input:
-        columns, pitch = matrix.decode_matrix(image.reshape(channels, -1), use, space)
-        return columns, Reading(np.arange(channels, dtype=np.int64) * pitch, oh * ow, (oh * ow, oh * ow, 1))
-    planes = Planes.of(channels, window)
-    columns = matrix.empty_columns(planes.size, use, space)
-    planes.fill(image, window, columns, use)
-    matrix.finish_columns(columns, use)
-    extent = (oh - 1) * planes.pitch + ow
-    return columns, Reading(planes.offsets(window), extent, (planes.pitch, ow, oh))
+    def window_of(self, line: int) -> tuple[int, int, int]:
+        """Pitch, width and height of the outputs among the columns, for result lines that are `line` bytes apart."""
+        oh, ow = self.output
+        if self.planes is not None:
+            return self.planes.pitch, ow, oh
+        return (oh * ow, oh * ow, 1) if line == 2 * ow else (ow, ow, oh)
+
+    @cached_property
+    def output(self) -> tuple[int, int]:
+        """Height and width of the output."""
+        return self.window.output
+
+    def read(self, image: np.ndarray, space: Room) -> matrix.Columns:
+        """One image (C, H, W) of halfwords."""
+        if self.planes is None:
+            return matrix.decode_matrix(image, self.use, space)[0]
+        columns = matrix.empty_columns(self.planes.size, self.use, space)
+        for source, place, apart in self.planes.parts(image, self.window):
+            matrix.decode_planes(source, columns, place, apart, self.planes.pitch, self.use)
+        matrix.finish_columns(columns, self.use)
+        return columns

@@ -1,14 +1,29 @@
-"""Depthwise and narrow grouped convolutions: few terms per output, one output row at a time."""
+"""Depthwise and narrow grouped convolutions: few terms per output, one channel at a time."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
 from hexane.arithmetic import convolution as plain
 from hexane.arithmetic import multiply
+from hexane.arithmetic.fast.call import (
+    DECODE_COLUMNS,
+    DEPTHWISE,
+    THRESHOLDS,
+    call_decode_columns,
+    call_depthwise,
+    call_three,
+    copy_bytes,
+)
 from hexane.arithmetic.fast.half import half_away, multiplier_double
 from hexane.arithmetic.fast.matrix import Finish
+from hexane.arithmetic.fast.planes import Planes
+from hexane.arithmetic.fast.product import finish_units
+from hexane.arithmetic.fast.targets import Kernels
+from hexane.arithmetic.fast.vector_depthwise import UNROLLED
 from hexane.arithmetic.fast.workers import share
 from hexane.arithmetic.formats import halfwords
 
@@ -16,6 +31,9 @@ MAGIC, LIMIT = 1.5 * 2.0**36, 32768.0
 
 SAFE = 32700.0
 """Bound below which no sum can reach the limit, with room for rounding errors."""
+
+PARTIAL, START = 63.5, 32000 << 16
+"""Bounds of the sum of the products, and of the start value in units, for the float32 accumulator."""
 
 
 @njit(nogil=True, cache=True)
@@ -57,77 +75,224 @@ def _finish(total, met, scale, relu, table, out):
 
 
 @njit(nogil=True, cache=True)
-def _convolve(x, w, start, geometry, first, last, scale, relu, table, out):
-    """Output channels first .. last - 1 of every image: x (N, C, H, W), w (O, I, KH, KW) halfwords, out (N, O, OH, OW).
+def _exactly(x, w, start, geometry, o, n, scale, relu, table, out):
+    """Output channel o of image n in float64, a magic number above zero, so that adding rounds a product to a unit.
 
-    Sums are float64, a magic number above zero, so that adding rounds a product to a unit (spec/numerics §11.3); terms
-    in the order channel, row, column. The limit is tested after every term where the magnitudes could reach it.
+    See spec/numerics §11.3. Terms in the order channel, row, column; the limit is tested after every term where the
+    magnitudes could reach it.
     """
     sy, sx, dy, dx, left, top, per_group = geometry
-    images, _, height, width = x.shape
+    height, width = x.shape[2:]
     _, inputs, kh, kw = w.shape
     oh, ow = out.shape[2:]
     decoded = np.empty((inputs, height, width), np.float64)
     total = np.empty(ow, np.float64)
     met = np.zeros(ow, np.int8)
-    for o in range(first, last):
-        begin = start[o] * 2.0**-16
-        for n in range(images):
-            reach = abs(begin) + inputs * kh * kw * 2.0**-17
-            for i in range(inputs):
-                largest = 0.0
-                for y in range(height):
-                    source, line = x[n, (o // per_group) * inputs + i, y], decoded[i, y]
-                    for j in range(width):
-                        line[j] = multiplier_double(source[j])
-                        largest = max(largest, abs(line[j]))
-                for ky in range(kh):
-                    for kx in range(kw):
-                        reach += largest * abs(multiplier_double(w[o, i, ky, kx]))
-            risky = reach >= SAFE
-            for y in range(oh):
-                total[:] = MAGIC + begin
-                if risky:
-                    met[:] = 0
-                    _test(total, met)
-                for i in range(inputs):
-                    for ky in range(kh):
-                        row = y * sy + ky * dy - top
-                        if row < 0 or row >= height:
-                            continue
-                        for kx in range(kw):
-                            half = w[o, i, ky, kx]
-                            weight = multiplier_double(half)
-                            # The smallest magnitude that is not dropped: 2^(-16 - e), subnormals count as e = -14.
-                            exponent = max(np.int64((half >> 10) & 31), 1) - 15
-                            least = 2.0 ** (-16.0 - exponent) if exponent < -2 else 0.0
-                            shift = kx * dx - left
-                            j0 = max(0, -(shift // sx))
-                            j1 = min(ow, (width - 1 - shift) // sx + 1)
-                            if weight == 0.0 or j1 <= j0:
-                                continue
-                            values = decoded[i, row, j0 * sx + shift :]
-                            _add(total[j0:j1], values, sx, weight * (1.0 + 2.0**-40), least)
-                            if risky:
-                                _test(total[j0:j1], met[j0:j1])
-                _finish(total, met, scale, relu, table, out[n, o, y])
+    begin = start[o] * 2.0**-16
+    reach = abs(begin) + inputs * kh * kw * 2.0**-17
+    for i in range(inputs):
+        largest = 0.0
+        for y in range(height):
+            source, line = x[n, (o // per_group) * inputs + i, y], decoded[i, y]
+            for j in range(width):
+                line[j] = multiplier_double(source[j])
+                largest = max(largest, abs(line[j]))
+        for ky in range(kh):
+            for kx in range(kw):
+                reach += largest * abs(multiplier_double(w[o, i, ky, kx]))
+    risky = reach >= SAFE
+    for y in range(oh):
+        total[:] = MAGIC + begin
+        if risky:
             met[:] = 0
+            _test(total, met)
+        for i in range(inputs):
+            for ky in range(kh):
+                row = y * sy + ky * dy - top
+                if row < 0 or row >= height:
+                    continue
+                for kx in range(kw):
+                    half = w[o, i, ky, kx]
+                    weight = multiplier_double(half)
+                    # The smallest magnitude that is not dropped: 2^(-16 - e), subnormals count as e = -14.
+                    exponent = max(np.int64((half >> 10) & 31), 1) - 15
+                    least = 2.0 ** (-16.0 - exponent) if exponent < -2 else 0.0
+                    shift = kx * dx - left
+                    j0 = max(0, -(shift // sx))
+                    j1 = min(ow, (width - 1 - shift) // sx + 1)
+                    if weight == 0.0 or j1 <= j0:
+                        continue
+                    values = decoded[i, row, j0 * sx + shift :]
+                    _add(total[j0:j1], values, sx, weight * (1.0 + 2.0**-40), least)
+                    if risky:
+                        _test(total[j0:j1], met[j0:j1])
+        _finish(total, met, scale, relu, table, out[n, o, y])
 
 
-def conv2d(
-    x: np.ndarray, w: np.ndarray, bias: np.ndarray, window: plain.Window, groups: int, finish: Finish
-) -> np.ndarray:
-    """A convolution of few terms per output; shapes as `hexane.arithmetic.conv2d`."""
-    out = np.empty((x.shape[0], w.shape[0], *window.output), np.uint16)
-    source, weights = np.ascontiguousarray(halfwords(x)), np.ascontiguousarray(halfwords(w))
-    start = multiply.bias_units(bias)
-    geometry = (*window.strides, *window.dilations, window.pads[0], window.pads[1], w.shape[0] // groups)
-    table = np.empty(0, np.uint16) if finish.table is None else finish.table
-    share(
-        lambda first, last: _convolve(
-            source, weights, start, geometry, first, last, finish.scale, finish.relu, table, out
-        ),
-        w.shape[0],
-        max(1, w.shape[0] // 32),
-    )
-    return out.view(np.float16)
+class Run(NamedTuple):
+    """Where the terms of a channel's outputs stand in its planes (`planes.Planes`), and how far the outputs run."""
+
+    offsets: np.ndarray
+    phases: tuple[int, int]
+    height: int
+    pitch: int
+    plane: int
+    extent: int
+    room: int
+    """Elements that the vector code may read and write at one time."""
+
+
+@njit(nogil=True, cache=True)
+def _decode(kernels, image, geometry, run, first, values, exponents, line):
+    """One channel (H, W) into its planes, which begin at values[first]; gives its largest magnitude as a halfword."""
+    sy, sx, _, _, left, top, _ = geometry
+    height, width = image.shape
+    largest = np.uint16(0)
+    for y in range(height):
+        source = image[y]
+        for j in range(width):
+            largest = max(largest, source[j] & np.uint16(0x7FFF))
+    for py in range(run.phases[0]):
+        for px in range(run.phases[1]):
+            j0 = max(0, -((px - left) // sx))
+            count = min(run.pitch, (width - 1 + left - px) // sx + 1) - j0
+            if count <= 0:
+                continue
+            for y in range(run.height):
+                row = y * sy + py - top
+                if row < 0 or row >= height:
+                    continue
+                column = j0 * sx + px - left
+                place = first + (py * run.phases[1] + px) * run.plane + y * run.pitch + j0
+                source = image[row].ctypes.data + 2 * column
+                if sx > 1:
+                    for j in range(count):
+                        line[j] = image[row, column + j * sx]
+                    source = line.ctypes.data
+                target = values.ctypes.data + 4 * place
+                call_decode_columns(kernels[DECODE_COLUMNS], source, count, target, exponents.ctypes.data)
+    return largest
+
+
+@njit(nogil=True, cache=True)
+def _convolve(
+    kernels,
+    first,
+    last,
+    x,
+    w,
+    start,
+    geometry,
+    offsets,
+    phases,
+    height,
+    pitch,
+    plane,
+    extent,
+    room,
+    scale,
+    relu,
+    table,
+    out,
+):
+    """Output channels first .. last - 1 of every image: x (N, C, H, W), w (O, I, KH, KW) halfwords, out (N, O, OH, OW).
+
+    In float32 wherever no partial sum can leave its range.
+    """
+    run = Run(offsets, phases, height, pitch, plane, extent, room)
+    per_group = geometry[6]
+    inputs, terms = w.shape[1], w[0].size
+    oh, ow = out.shape[2:]
+    planes = run.phases[0] * run.phases[1] * run.plane
+    values = np.zeros(inputs * planes + run.room, np.float32)
+    exponents, line = np.empty(x.shape[3] + 64, np.uint8), np.empty(x.shape[3] + 1, np.uint16)
+    weights, limits = np.empty(terms, np.float32), np.empty(terms, np.float32)
+    units, halves = np.empty(run.extent + run.room, np.int32), np.empty(run.extent + run.room, np.uint16)
+    largest = np.empty(inputs, np.float64)
+    for n in range(x.shape[0]):
+        held = -1
+        for o in range(first, last):
+            group = o // per_group
+            if group != held:
+                for i in range(inputs):
+                    image = x[n, group * inputs + i]
+                    most = _decode(kernels, image, geometry, run, i * planes, values, exponents, line)
+                    largest[i] = multiplier_double(most)
+                held = group
+            reach = terms * 2.0**-17
+            each = w[o].reshape(terms)
+            for t in range(terms):
+                weight = multiplier_double(each[t])
+                weights[t] = weight
+                reach += abs(weight) * largest[t // (terms // inputs)]
+            if not (reach < PARTIAL and abs(start[o]) < START):
+                _exactly(x, w, start, geometry, o, n, scale, relu, table, out)
+                continue
+            call_three(kernels[THRESHOLDS], weights.ctypes.data, terms, limits.ctypes.data)
+            call_depthwise(
+                kernels[DEPTHWISE],
+                values.ctypes.data,
+                run.offsets.ctypes.data,
+                weights.ctypes.data,
+                limits.ctypes.data,
+                terms,
+                start[o],
+                units.ctypes.data,
+                run.extent,
+            )
+            finish_units(kernels, units, run.extent, scale, relu, table, halves)
+            place = out.ctypes.data + n * out.strides[0] + o * out.strides[1]
+            for y in range(oh):
+                copy_bytes(place + y * out.strides[2], halves.ctypes.data + 2 * y * run.pitch, 2 * ow)
+
+
+class Depthwise:
+    """A convolution of few terms per output; `arithmetic.convolution.Ready`."""
+
+    def __init__(
+        self, w: np.ndarray, bias: np.ndarray, window: plain.Window, groups: int, finish: Finish, use: Kernels
+    ) -> None:
+        self.weights = np.ascontiguousarray(halfwords(w))
+        self.start = multiply.bias_units(bias)
+        self.geometry = (*window.strides, *window.dilations, window.pads[0], window.pads[1], w.shape[0] // groups)
+        planes = Planes.of(w.shape[1], window)
+        oh, ow = window.output
+        self.run = Run(
+            planes.offsets(window),
+            planes.phases,
+            planes.height,
+            planes.pitch,
+            planes.plane,
+            (oh - 1) * planes.pitch + ow,
+            UNROLLED * use.shape.lanes,
+        )
+        self.output, self.finish, self.use = window.output, finish, use
+
+    def keep(self) -> int:
+        """Nothing to do: the weights are read as they are."""
+        return 0
+
+    def __call__(self, x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        channels = self.weights.shape[0]
+        if out is None:
+            out = np.empty((x.shape[0], channels, *self.output), np.float16)
+        target = out.view(np.uint16)
+        source = np.ascontiguousarray(halfwords(x))
+        finish = self.finish
+        table = _NO_TABLE if finish.table is None else finish.table
+
+        def work(first: int, last: int) -> None:
+            _convolve(
+                self.use.addresses, first, last, source, self.weights, self.start, self.geometry, *self.run,
+                finish.scale, finish.relu, table, target,
+            )  # fmt: skip
+
+        products = x.shape[0] * self.weights[0].size * self.run.extent
+        share(work, channels, max(1, PRODUCTS // products, -(-channels // 32)))
+        return out
+
+
+PRODUCTS = 1 << 19
+"""Products of a piece of work, to pay for waking a thread."""
+
+_NO_TABLE = np.empty(0, np.uint16)

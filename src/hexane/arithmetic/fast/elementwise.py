@@ -1,74 +1,224 @@
-"""Element-wise operations over arrays, compiled: the bits of `planar.elementwise_plain`."""
+"""Element-wise operations over arrays, compiled: the bits of `planar.elementwise_plain`.
+
+Operands are read where they lie, line by line along the last axis, so that strided views cost no copy.
+"""
 
 from __future__ import annotations
 
-import numpy as np
-from numba import njit, vectorize
+from collections.abc import Callable
 
-from hexane.arithmetic.fast.half import half_away, planar_double
-from hexane.arithmetic.fast.rounding import GRAIN
+import numpy as np
+from numba import njit, types
+
+from hexane.arithmetic.fast.call import (
+    PLANAR_ADD,
+    PLANAR_ADD_MULTIPLY,
+    PLANAR_MAXIMUM,
+    PLANAR_MINIMUM,
+    PLANAR_MULTIPLY,
+    PLANAR_SUBTRACT,
+    PLANAR_SUBTRACT_MULTIPLY,
+    call_planar,
+    call_shift,
+    copy_bytes,
+)
+from hexane.arithmetic.fast.targets import kernels
 from hexane.arithmetic.fast.workers import share
+
+GRAIN = 1 << 15
+"""Elements per piece of work: enough to pay for waking a thread."""
+
+AXES = 5
+OPERATIONS = {
+    "add": PLANAR_ADD,
+    "sub": PLANAR_SUBTRACT,
+    "mul": PLANAR_MULTIPLY,
+    "max": PLANAR_MAXIMUM,
+    "min": PLANAR_MINIMUM,
+}
+
+NO_TABLE = np.empty(0, np.uint16)
+
+_HALVES = types.Array(types.uint16, AXES, "A", readonly=True)
+_RESULT = types.Array(types.uint16, AXES, "A")
+_LINE = types.Array(types.uint16, 1, "C", readonly=True)
 
 
 @njit(nogil=True, cache=True)
-def _number(v):
-    """inf - inf and 0 * inf are +0."""
-    return v if v == v else 0.0
+def _steps(x, shape):
+    """Byte strides of an operand, 0 along axes that it repeats."""
+    return (
+        x.strides[0] if x.shape[0] == shape[0] else 0,
+        x.strides[1] if x.shape[1] == shape[1] else 0,
+        x.strides[2] if x.shape[2] == shape[2] else 0,
+        x.strides[3] if x.shape[3] == shape[3] else 0,
+        x.strides[4] if x.shape[4] == shape[4] else 0,
+    )
 
 
-_SIGNATURE = ["uint16(uint16, uint16)"]
+@njit(nogil=True, cache=True)
+def _run(shape, first, second, out):
+    """Elements of the longest run that operands and result have in common, and over how many axes it goes.
+
+    Along a run each operand moves by its last stride, or not at all; the result has no gaps.
+    """
+    n, axes = shape[4], 1
+    for axis in (3, 2, 1, 0):
+        joined = first[axis] == first[4] * n and second[axis] == second[4] * n and out[axis] == 2 * n
+        if shape[axis] != 1 and not joined:
+            break
+        n *= shape[axis]
+        axes += 1
+    return n, axes
 
 
-@vectorize(_SIGNATURE, nopython=True, cache=True)
-def _add(a, b):
-    return half_away(_number(planar_double(a) + planar_double(b)))
+@njit(nogil=True, cache=True)
+def _line(place, step, n, room, held):
+    """The address of n halfwords one after the other: `place`, or that of a room that they are copied to.
+
+    `held` is the place of what is in the room already.
+    """
+    if step == 2 or n == 1:
+        return place
+    target = room.ctypes.data
+    if place != held:
+        for i in range(n):
+            copy_bytes(target + 2 * i, place + i * step, 2)
+    return target
 
 
-@vectorize(_SIGNATURE, nopython=True, cache=True)
-def _mul(a, b):
-    return half_away(_number(planar_double(a) * planar_double(b)))
+@njit(types.void(_LINE, _HALVES, _RESULT), nogil=True, cache=True)
+def _look_up(table, x, out):
+    for g in range(out.shape[0]):
+        for d in range(out.shape[1]):
+            for c in range(out.shape[2]):
+                for h in range(out.shape[3]):
+                    for i in range(out.shape[4]):
+                        out[g, d, c, h, i] = table[x[g, d, c, h, i]]
 
 
-@vectorize(_SIGNATURE, nopython=True, cache=True)
-def _max(a, b):
-    return half_away(max(planar_double(a), planar_double(b)))
+@njit(types.void(types.int64, _HALVES, _HALVES, _LINE, _RESULT), nogil=True, cache=True)
+def _operate(operation, a, b, table, out):
+    """a op b by the vector code at an address, then the table of 65536 results if it has a size.
+
+    Axes of one element are repeated. out: all axes, its lines without gaps.
+    """
+    first, second = _steps(a, out.shape), _steps(b, out.shape)
+    n, axes = _run(out.shape, first, second, out.strides)
+    left, right = np.empty(n, np.uint16), np.empty(n, np.uint16)
+    held_left = held_right = np.int64(0)
+    for g in range(out.shape[0] if axes < 5 else 1):
+        for d in range(out.shape[1] if axes < 4 else 1):
+            for c in range(out.shape[2] if axes < 3 else 1):
+                for h in range(out.shape[3] if axes < 2 else 1):
+                    x = a.ctypes.data + g * first[0] + d * first[1] + c * first[2] + h * first[3]
+                    y = b.ctypes.data + g * second[0] + d * second[1] + c * second[2] + h * second[3]
+                    xs, ys = _line(x, first[4], n, left, held_left), _line(y, second[4], n, right, held_right)
+                    held_left, held_right = x, y
+                    place = out.ctypes.data
+                    place += g * out.strides[0] + d * out.strides[1] + c * out.strides[2] + h * out.strides[3]
+                    call_planar(operation, xs, ys, n, place)
+    if table.size:
+        _look_up(table, out, out)
 
 
-@vectorize(_SIGNATURE, nopython=True, cache=True)
-def _min(a, b):
-    return half_away(min(planar_double(a), planar_double(b)))
+@njit(types.void(types.int64, _HALVES, _HALVES, _HALVES, _RESULT), nogil=True, cache=True)
+def _shift(operation, a, shift, scale, out):
+    """(a + shift) * scale by the vector code at an address; shift and scale have one element per group and channel."""
+    height, width = out.shape[3], out.shape[4]
+    step, to = a.strides, out.strides
+    whole = step[4] == 2 and (height == 1 or step[3] == to[3] == 2 * width)
+    room = np.empty(width, np.uint16)
+    for g in range(out.shape[0]):
+        for d in range(out.shape[1]):
+            for c in range(out.shape[2]):
+                s = np.int64(shift[0 if shift.shape[0] == 1 else g, 0, 0 if shift.shape[2] == 1 else c, 0, 0])
+                f = np.int64(scale[0 if scale.shape[0] == 1 else g, 0, 0 if scale.shape[2] == 1 else c, 0, 0])
+                plane = a.ctypes.data + g * step[0] + d * step[1] + c * step[2]
+                place = out.ctypes.data + g * to[0] + d * to[1] + c * to[2]
+                if whole:
+                    call_shift(operation, plane, s, f, height * width, place)
+                    continue
+                for h in range(height):
+                    line = _line(plane + h * step[3], step[4], width, room, 0)
+                    call_shift(operation, line, s, f, width, place + h * to[3])
 
 
-def _negative(h: np.ndarray) -> np.ndarray:
-    """The halfwords with the opposite sign, NaN read as +infinity first."""
-    return np.where((h & 0x7FFF) > 0x7C00, np.uint16(0xFC00), h ^ np.uint16(0x8000))
+@njit(types.void(_LINE, _LINE, types.uint16[::1]), nogil=True, cache=True)
+def _gather(table, x, out):
+    for i in range(x.size):
+        out[i] = table[x[i]]
 
 
-def elementwise(op: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """a op b for halfwords (uint16) that broadcast; halfwords out."""
-    if op == "sub":
-        op, b = "add", _negative(b)
+def elementwise(
+    op: str, a: np.ndarray, b: np.ndarray, table: np.ndarray = NO_TABLE, out: np.ndarray | None = None
+) -> np.ndarray:
+    """a op b for halfwords (uint16) that broadcast, then a table of 65536 results; halfwords out.
+
+    The result is contiguous, or goes to `out`: five axes, its lines without gaps.
+    """
     if op == "sumsq":
         total = elementwise("add", a, b)
-        return elementwise("mul", total, total)
-    function = {"add": _add, "mul": _mul, "max": _max, "min": _min}[op]
-    shape = np.broadcast_shapes(a.shape, b.shape)
-    out = np.empty(shape, np.uint16)
-    if out.size < 2 * GRAIN:
-        with np.errstate(invalid="ignore"):
-            out[...] = function(a, b)
-        return out
-    axis = int(np.argmax([n > 1 for n in shape]))
+        return elementwise("mul", total, total, table, out)
+    operation = kernels().addresses[OPERATIONS[op]]
+    shape = a.shape if a.shape == b.shape else np.broadcast_shapes(a.shape, b.shape)
+    if len(shape) > AXES:
+        return elementwise(op, _flat(a, shape), _flat(b, shape), table).reshape(shape)
+    axes = (*(1,) * (AXES - len(shape)), *shape)
+    if out is None:
+        out = np.empty(axes, np.uint16)
+    _in_pieces(lambda x, y, z: _operate(operation, x, y, table, z), _five(a), _five(b), out)
+    return out.reshape(shape)
 
-    def part(array: np.ndarray, first: int, last: int) -> np.ndarray:
-        place = axis - (len(shape) - array.ndim)
-        if place < 0 or array.shape[place] == 1:
-            return array
-        return array[(slice(None),) * place + (slice(first, last),)]
 
-    def work(first: int, last: int) -> None:
-        with np.errstate(invalid="ignore"):
-            function(part(a, first, last), part(b, first, last), out=part(out, first, last))
+def shift_scale(
+    a: np.ndarray, shift: np.ndarray, scale: np.ndarray, *, subtract: bool, out: np.ndarray | None = None
+) -> np.ndarray:
+    """h(h(a + shift) * scale), or a - shift, for halfwords with axes (g, d, c, h, w); one shift and scale per channel.
 
-    share(work, shape[axis], max(1, GRAIN // (out.size // shape[axis])))
+    shift, scale: (1 or g, 1, 1 or c, 1, 1). The result is contiguous, or goes to `out`, its lines without gaps.
+    """
+    operation = kernels().addresses[PLANAR_SUBTRACT_MULTIPLY if subtract else PLANAR_ADD_MULTIPLY]
+    if out is None:
+        out = np.empty(a.shape, np.uint16)
+    _in_pieces(lambda *parts: _shift(operation, *parts), a, shift, scale, out)
     return out
+
+
+def gather(table: np.ndarray, x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+    """table[x]: the results of a function, given for all 65536 halfwords, for halfwords x.
+
+    The result is contiguous, or goes to `out`; then both have five axes.
+    """
+    if out is not None:
+        _in_pieces(lambda *parts: _look_up(table, *parts), x, out)
+        return out
+    source = np.ascontiguousarray(x).ravel()
+    result = np.empty(source.size, np.uint16)
+    grain = GRAIN if result.size >= 2 * GRAIN else max(1, result.size)
+    share(lambda first, last: _gather(table, source[first:last], result[first:last]), result.size, grain)
+    return result.reshape(x.shape)
+
+
+def _in_pieces(work: Callable[..., None], *arrays: np.ndarray) -> None:
+    """work(*arrays), on all threads along the first axis that the last one has; others may have one element there."""
+    out = arrays[-1]
+    if out.size < 2 * GRAIN:
+        work(*arrays)
+        return
+    axis = next(i for i, n in enumerate(out.shape) if n > 1)
+    before = (slice(None),) * axis
+
+    def piece(first: int, last: int) -> None:
+        part = (*before, slice(first, last))
+        work(*(x if x.shape[axis] == 1 else x[part] for x in arrays))
+
+    share(piece, out.shape[axis], max(1, GRAIN * out.shape[axis] // out.size))
+
+
+def _five(x: np.ndarray) -> np.ndarray:
+    return x[(None,) * (AXES - x.ndim)] if x.ndim < AXES else x
+
+
+def _flat(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    return np.ascontiguousarray(np.broadcast_to(x, shape)).ravel()

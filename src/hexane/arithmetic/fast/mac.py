@@ -31,15 +31,15 @@ def mac(
     shape = (x.shape[0], w.shape[1])
     with Workspace() as space:
         rows = matrix.pack_rows(x.view(np.uint16), use, space)
-        columns, pitch = matrix.decode_matrix(w.view(np.uint16), use, space)
+        columns, pitch = matrix.decode_matrix(w.view(np.uint16)[:, None], use, space)
         terms = matrix.Terms(np.arange(x.shape[1], dtype=np.int64) * pitch, 0, shape[1])
+        product = matrix.Product(rows, terms, use, column_start=start, finish=finish or matrix.Finish())
         if finish is None:
             sums = Sums(np.empty(shape, np.int32), np.empty(shape, np.int8))
-            matrix.multiply(rows, columns, terms, use, column_start=start, raw=sums.units, raw_overflow=sums.overflow)
+            product.sums(columns, sums.units, sums.overflow)
             return multiply.finish(sums.value(), post_scale, activation)
         out = np.empty(shape, np.uint16)
-        window = (shape[1], shape[1], 1)
-        matrix.multiply(rows, columns, terms, use, column_start=start, out=out, window=window, finish=finish)
+        product.into(columns, out[:, None], (shape[1], shape[1], 1))
     return out.view(np.float16)
 
 

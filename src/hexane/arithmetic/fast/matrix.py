@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from hexane.arithmetic.elementwise import whole_function
 from hexane.arithmetic.fast import packing, product
-from hexane.arithmetic.fast.product import Columns, Rows, Start, Target, Terms, Tiles
+from hexane.arithmetic.fast.planes import pitch_of
+from hexane.arithmetic.fast.product import Columns, Rows, Start, Terms, Tiles
 from hexane.arithmetic.fast.targets import Kernels
 from hexane.arithmetic.fast.vector_parts import ALL_ZERO, DEPTH, SEGMENT
-from hexane.arithmetic.fast.workers import share
-from hexane.arithmetic.fast.workspace import Workspace
+from hexane.arithmetic.fast.workers import grain_of, share
+from hexane.arithmetic.fast.workspace import Room
 from hexane.arithmetic.hypotheses import chosen
 from hexane.arithmetic.multiply import Activation
 
 BLOCK_ROWS, BLOCK_COLUMNS = 240, 256
 """A block's sums, thresholds and packed rows stay in the second-level cache."""
 
+PRODUCTS = 1 << 20
+"""Products of a piece of work, to pay for waking a thread."""
+
 _NO_RAW = np.empty((0, 0), np.int32)
 _NO_OVERFLOW = np.empty((0, 0), np.int8)
-_NO_OUT = np.empty((0, 0), np.uint16)
 _NO_TABLE = np.empty(0, np.uint16)
 NO_START = np.zeros(0, np.int64)
 
@@ -35,7 +39,7 @@ class Finish:
     table: np.ndarray | None = None
 
 
-def pack_rows(x: np.ndarray, kernels: Kernels, space: Workspace) -> Rows:
+def pack_rows(x: np.ndarray, kernels: Kernels, space: Room) -> Rows:
     """Halfwords (M, K) as the broadcast operand."""
     x = np.ascontiguousarray(x)
     m, depth = x.shape
@@ -57,25 +61,20 @@ def pack_rows(x: np.ndarray, kernels: Kernels, space: Workspace) -> Rows:
     return Rows(values, exponents, norms, passes, pass_norms)
 
 
-def pitch_of(width: int) -> int:
-    """A row pitch in elements that spreads rows over all cache sets: an odd number of cache lines."""
-    lines = -(-width // 16)
-    return 16 * (lines | 1)
+def decode_matrix(x: np.ndarray, kernels: Kernels, space: Room) -> tuple[Columns, int]:
+    """Halfwords (K, H, W) as the vector operand, a row for each k, and its row pitch.
 
-
-def decode_matrix(x: np.ndarray, kernels: Kernels, space: Workspace) -> tuple[Columns, int]:
-    """Halfwords (K, N) as the vector operand, and its row pitch; for tiles that start at multiples of their width."""
-    height, width = x.shape
+    For tiles that start at multiples of their width.
+    """
+    height, width = x.shape[0], x.shape[1] * x.shape[2]
     pitch, tile = pitch_of(width), kernels.shape.columns
     values = space.empty(height * pitch + tile, np.int32)
     exponents = space.empty(height * pitch + tile, np.uint8)
-    if pitch > width:
-        values[: height * pitch].reshape(height, pitch)[:, width:] = 0
     values[height * pitch :] = 0
-    planes = np.ascontiguousarray(x)[:, None, :]
+    planes = _lines(x)
     share(
         lambda first, last: packing.decode_planes(
-            kernels.addresses, planes, first, last, 0, pitch, width, True, values, exponents
+            kernels.addresses, planes, first, last, 0, pitch, x.shape[2], pitch, values, exponents
         ),
         height,
         max(1, (1 << 17) // width),
@@ -83,7 +82,12 @@ def decode_matrix(x: np.ndarray, kernels: Kernels, space: Workspace) -> tuple[Co
     return Columns(values.view(np.float32), exponents), pitch
 
 
-def empty_columns(size: int, kernels: Kernels, space: Workspace) -> Columns:
+def _lines(x: np.ndarray) -> np.ndarray:
+    """The array, or a copy if its lines have gaps."""
+    return x if x.strides[-1] == x.itemsize or x.shape[-1] == 1 else np.ascontiguousarray(x)
+
+
+def empty_columns(size: int, kernels: Kernels, space: Room) -> Columns:
     """Room for the planes of an image, all zero; fill it with `decode_planes`, then call `finish_columns`."""
     size += kernels.shape.columns
     return Columns(space.full(size, 0, np.float32), space.full(size, ALL_ZERO, np.uint8))
@@ -91,11 +95,11 @@ def empty_columns(size: int, kernels: Kernels, space: Workspace) -> Columns:
 
 def decode_planes(x: np.ndarray, columns: Columns, base: int, plane: int, pitch: int, kernels: Kernels) -> None:
     """Put halfwords (P, H, W) into the vector operand: x[p, y, j] goes to base + p * plane + y * pitch + j."""
-    source = np.ascontiguousarray(x)
+    source = _lines(x)
     values, exponents = columns.values.view(np.int32), columns.exponents
     share(
         lambda first, last: packing.decode_planes(
-            kernels.addresses, source, first, last, base, plane, pitch, False, values, exponents
+            kernels.addresses, source, first, last, base, plane, pitch, 0, values, exponents
         ),
         source.shape[0],
         max(1, (1 << 16) // (source.shape[1] * source.shape[2])),
@@ -108,36 +112,50 @@ def finish_columns(columns: Columns, kernels: Kernels) -> None:
     packing.window_minimum(kernels.addresses, columns.exponents, shape.columns, 4 * shape.lanes)
 
 
-def multiply(
-    rows: Rows,
-    columns: Columns,
-    terms: Terms,
-    kernels: Kernels,
-    *,
-    row_start: np.ndarray | None = None,
-    column_start: np.ndarray = NO_START,
-    out: np.ndarray = _NO_OUT,
-    window: tuple[int, int, int] = (1, 1, 1),
-    finish: Finish = Finish(),
-    raw: np.ndarray = _NO_RAW,
-    raw_overflow: np.ndarray = _NO_OVERFLOW,
-) -> None:
-    """Run all blocks of one product: writes `out`, by `window` and `finish`, or `raw` and `raw_overflow`.
+class Product:
+    """A product of which all is known but the vector operand and the place of the result."""
 
-    See `product.Target`; window is (pitch, width, height).
-    """
-    shape = kernels.shape
-    tiles = Tiles(shape.rows, shape.columns, BLOCK_ROWS // shape.rows, BLOCK_COLUMNS // shape.columns)
-    blocks = -(-rows.values.shape[0] // tiles.panels) * -(-terms.extent // (tiles.across * tiles.columns))
-    height = raw.shape[0] if raw.size else out.shape[0]
-    start = Start(np.zeros(height, np.int64) if row_start is None else row_start, column_start)
-    table = _NO_TABLE if finish.table is None else finish.table
-    target = Target(raw, raw_overflow, out, *window, finish.scale, finish.relu, table)
+    def __init__(
+        self,
+        rows: Rows,
+        terms: Terms,
+        kernels: Kernels,
+        *,
+        row_start: np.ndarray | None = None,
+        column_start: np.ndarray = NO_START,
+        finish: Finish = Finish(),
+    ) -> None:
+        shape = kernels.shape
+        panels, across = rows.values.shape[0], -(-terms.extent // shape.columns)
+        tiles = Tiles(
+            shape.rows,
+            shape.columns,
+            min(BLOCK_ROWS // shape.rows, panels),
+            min(BLOCK_COLUMNS // shape.columns, across),
+        )
+        self.blocks = -(-panels // tiles.panels) * -(-across // tiles.across)
+        self.grain = grain_of(self.blocks, rows.values.size * terms.extent, PRODUCTS)
+        start = Start(NO_START if row_start is None else row_start, column_start)
+        table = _NO_TABLE if finish.table is None else finish.table
+        self._addresses = kernels.addresses
+        self._operand, self._place = (*tiles, *rows), (*terms, *start)
+        self._finish = (finish.scale, finish.relu, table)
 
-    def work(first: int, last: int) -> None:
-        product.multiply(kernels.addresses, tiles, first, last, rows, columns, terms, start, target)
+    def into(self, columns: Columns, out: np.ndarray, window: tuple[int, int, int]) -> None:
+        """Results as halfwords to `out`: axes (channel, height, width), uint16, lines without gaps.
 
-    share(work, blocks)
+        window: pitch, width and height of the outputs among the columns; see `product.Target`.
+        """
+        place = (out.__array_interface__["data"][0], out.shape[0], *out.strides[:2])
+        self._run(columns, (_NO_RAW, _NO_OVERFLOW, *place, *window, *self._finish))
+
+    def sums(self, columns: Columns, raw: np.ndarray, overflow: np.ndarray) -> None:
+        """Sums (int32) and the sign of their overflow (int8), both (M, >= extent)."""
+        self._run(columns, (raw, overflow, 0, 0, 0, 0, 1, 1, 1, *self._finish))
+
+    def _run(self, columns: Columns, target: tuple[Any, ...]) -> None:
+        rest = (*self._operand, *columns, *self._place, *target)
+        share(lambda first, last: product.multiply(self._addresses, first, last, *rest), self.blocks, self.grain)
 
 
 def finish_of(post_scale: float, activation: Activation) -> Finish | None:

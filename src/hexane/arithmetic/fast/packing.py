@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+from numba import njit, types
 
 from hexane.arithmetic.fast.call import (
     DECODE_COLUMNS,
@@ -16,6 +16,9 @@ from hexane.arithmetic.fast.call import (
     call_decode_rows,
     call_least,
     call_three,
+    float_at,
+    float_bits,
+    put_double,
 )
 from hexane.arithmetic.fast.vector_parts import ALL_ZERO, DEPTH, ROW_PITCH, SEGMENT
 
@@ -80,27 +83,48 @@ def pack_rows(kernels, x, first, last, a, exponents, norms, passes, pass_norms):
             pass_norms[panel, c] = np.sqrt(total)
 
 
-@njit(nogil=True, cache=True)
-def decode_planes(kernels, x, first, last, base, plane, pitch, aligned, out, exponents):
+@njit(
+    types.void(
+        types.int64[::1],
+        types.Array(types.uint16, 3, "A", readonly=True),
+        types.int64,
+        types.int64,
+        types.int64,
+        types.int64,
+        types.int64,
+        types.int64,
+        types.int32[::1],
+        types.uint8[::1],
+    ),
+    nogil=True,
+    cache=True,
+)
+def decode_planes(kernels, x, first, last, base, plane, pitch, matrix, out, exponents):
     """Planes first .. last - 1 of the vector operand: x[p, y, :] goes to base + p * plane + y * pitch.
 
-    x: uint16, contiguous. out: int32 bit patterns of float32, moved one step away from zero. exponents: uint8, biased,
-    subnormals as 1, `ALL_ZERO` for zero. If `aligned`, tiles start at multiples of their width in a row, and the first
-    place of each gets the least exponent of the tile; otherwise `window_minimum` has to be called.
+    x: uint16, lines without gaps. out: int32 bit patterns of float32, moved one step away from zero. exponents: uint8,
+    biased, subnormals as 1, `ALL_ZERO` for zero. If `matrix` is not 0, a plane is one row of so many places, the rest
+    of which is filled with zeros, and tiles start at multiples of their width: the first place of each gets the least
+    exponent of the tile. Otherwise `window_minimum` has to be called.
     """
     height, width = x.shape[1:]
+    together = x.strides[1] == 2 * width and pitch == width
     for p in range(first, last):
-        for y in range(height):
+        for y in range(1 if together else height):
             place = base + p * plane + y * pitch
             call_decode_columns(
                 kernels[DECODE_COLUMNS],
-                x[p, y].ctypes.data,
-                width,
+                x.ctypes.data + p * x.strides[0] + y * x.strides[1],
+                height * width if together else width,
                 out.ctypes.data + 4 * place,
                 exponents.ctypes.data + place,
             )
-            if aligned:
-                call_least(kernels[LEAST], exponents.ctypes.data + place, width)
+        if matrix:
+            row = base + p * plane
+            for i in range(row + height * width, row + matrix):
+                out[i] = 0
+                exponents[i] = ALL_ZERO
+            call_least(kernels[LEAST], exponents.ctypes.data + row, height * width)
 
 
 @njit(nogil=True, cache=True)
@@ -117,17 +141,18 @@ def window_minimum(kernels, exponents, width, step):
 
 
 @njit(nogil=True, cache=True)
-def widen_rows(values, first, n, out):
-    """n broadcast values or thresholds from values[first] on, as float64."""
+def widen_rows(values, n, out):
+    """n broadcast values or thresholds as float64; both are addresses."""
     for i in range(n):
-        out[i] = values[first + i]
+        put_double(out + 8 * i, np.float64(float_at(values + 4 * i)))
 
 
 @njit(nogil=True, cache=True)
 def widen_columns(bits, n, out):
-    """The first n values of the vector operand as float64: the step away from zero becomes a factor 1 + 2^-40.
+    """n values of the vector operand as float64: the step away from zero becomes a factor 1 + 2^-40.
 
-    bits: int32 bit patterns of float32. See spec/numerics §11.3.
+    bits: address of float32, out: of float64. See spec/numerics §11.3.
     """
     for i in range(n):
-        out[i] = np.float64(bits_float(np.int32(bits[i] & ~0x1FFF))) * (1.0 + 2.0**-40)
+        pattern = float_bits(float_at(bits + 4 * i)) & ~0x1FFF
+        put_double(out + 8 * i, np.float64(bits_float(np.int32(pattern))) * (1.0 + 2.0**-40))

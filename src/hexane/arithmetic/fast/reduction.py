@@ -6,37 +6,53 @@ import numpy as np
 from numba import njit
 
 from hexane.arithmetic.fast.call import bits_double, double_bits
-from hexane.arithmetic.fast.half import planar_double
+from hexane.arithmetic.fast.half import half_away, planar_double
 from hexane.arithmetic.fast.workers import share
 
-GRAIN = 1 << 16
+GRAIN = 1 << 14
 """Elements per piece of work."""
 
 
+GROUPS = 64
+"""Groups of four terms that are added side by side."""
+
+
 @njit(nogil=True, cache=True)
-def _cut_add(a, b):
-    """a + b, both cut towards zero to multiples of 2^(e - 11), e the larger exponent (spec/numerics §7.2)."""
-    largest = max(abs(a), abs(b))
-    if largest == 0.0 or largest == np.inf:
-        total = a + b
-        return total if total == total else 0.0
-    field = double_bits(largest) >> 52
-    step, inverse = bits_double((field - 11) << 52), bits_double((2046 + 11 - field) << 52)
-    return np.trunc(a * inverse) * step + np.trunc(b * inverse) * step
+def _cut_add(a, b, n):
+    """a[:n] += b[:n], all cut towards zero to multiples of 2^(e - 11), e the larger exponent (spec/numerics §7.2)."""
+    for i in range(n):
+        largest = max(abs(a[i]), abs(b[i]))
+        usual = (largest > 0.0) & (largest < np.inf)
+        field = double_bits(largest if usual else 1.0) >> 52
+        step, inverse = bits_double((field - 11) << 52), bits_double((2046 + 11 - field) << 52)
+        total = np.trunc(a[i] * inverse) * step + np.trunc(b[i] * inverse) * step
+        total = total if usual else a[i] + b[i]
+        a[i] = total if total == total else 0.0
 
 
 @njit(nogil=True, cache=True)
 def _sum(rows, first, last, out):
     """Groups of four by `_cut_add`, the last one filled with zeros; the groups exactly."""
     length = rows.shape[1]
+    lanes = np.empty((4, GROUPS), np.float64)
+    block = np.empty(4 * GROUPS, np.float64)
     for r in range(first, last):
-        row = rows[r]
         total = 0.0
-        for k in range(0, length, 4):
-            group = planar_double(row[k])
-            for lane in range(k + 1, k + 4):
-                group = _cut_add(group, planar_double(row[lane]) if lane < length else 0.0)
-            total += group
+        for k in range(0, length, 4 * GROUPS):
+            count = min(4 * GROUPS, length - k)
+            part = rows[r, k : k + count]
+            for i in range(count):
+                block[i] = planar_double(part[i])
+            groups = -(-count // 4)
+            for i in range(count, 4 * groups):
+                block[i] = 0.0
+            for lane in range(4):
+                for i in range(groups):
+                    lanes[lane, i] = block[4 * i + lane]
+            for lane in range(1, 4):
+                _cut_add(lanes[0], lanes[lane], groups)
+            for i in range(groups):
+                total += lanes[0, i]
         out[r] = total if total == total else 0.0
 
 
@@ -57,3 +73,23 @@ def reduce_rows(rows: np.ndarray, mode: str) -> np.ndarray:
     function = _maximum if mode == "max" else _sum
     share(lambda first, last: function(rows, first, last, out), rows.shape[0], max(1, GRAIN // rows.shape[1]))
     return out
+
+
+PLAIN, RECIPROCAL, RECIPROCAL_ROOT = range(3)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def finish(totals, scale, epsilon, function, out):
+    """Totals (float64, as `reduce_rows` gives them) to halfwords: h(* scale), h(+ epsilon), h(1/x) or h(1/sqrt(x))."""
+    for i in range(totals.size):
+        value = totals[i] * scale
+        half = half_away(value if value == value else 0.0)
+        if epsilon != 0.0:
+            half = half_away(planar_double(half) + epsilon)
+        if function != PLAIN:
+            value = planar_double(half)
+            if function == RECIPROCAL:
+                half = half_away(1.0 / value)
+            else:
+                half = half_away(0.0 if value < 0.0 else 1.0 / np.sqrt(value))
+        out[i] = half

@@ -15,9 +15,9 @@ from hexane.arithmetic.fast.vector_parts import Shape
 from hexane.errors import UsageError
 
 SHAPES = {
-    "avx512": Shape(lanes=16, rows=12, vectors=2, masked=True),
-    "avx2": Shape(lanes=8, rows=6, vectors=2),
-    "neon": Shape(lanes=4, rows=6, vectors=4),
+    "avx512": Shape(lanes=16, rows=12, vectors=2, masked=True, converts=True),
+    "avx2": Shape(lanes=8, rows=6, vectors=2, converts=True),
+    "neon": Shape(lanes=4, rows=6, vectors=4, converts=True),
     "generic": Shape(lanes=4, rows=4, vectors=2),
 }
 """Register tiles: accumulators, operands and broadcasts just fill the 32 (AVX2: 16) registers."""
@@ -35,8 +35,9 @@ class Kernels:
     engine: object
 
 
+@lru_cache(maxsize=1)
 def best() -> str:
-    """The widest vector code that this processor runs, or the one named in HEXANE_SIMD."""
+    """Looked up once: the widest vector code that this processor runs, or the one named in HEXANE_SIMD."""
     forced = os.environ.get("HEXANE_SIMD", "").lower()
     if forced:
         if forced not in SHAPES:
@@ -47,7 +48,7 @@ def best() -> str:
     return _widest()
 
 
-_NEEDED = {"avx512": ("avx512f", "avx512bw", "avx512dq", "avx512vl"), "avx2": ("avx2", "fma")}
+_NEEDED = {"avx512": ("avx512f", "avx512bw", "avx512dq", "avx512vl"), "avx2": ("avx2", "fma", "f16c")}
 
 
 @lru_cache(maxsize=8)
@@ -74,7 +75,7 @@ def _processor(name: str) -> tuple[str, str]:
     return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=8)  # two threads may ask at once
 def _compiled(name: str) -> Kernels:
     import llvmlite.binding as llvm
 
@@ -92,5 +93,11 @@ def _compiled(name: str) -> Kernels:
 
 def kernels(name: str | None = None) -> Kernels:
     """The kernels of one instruction set, by default the best one; compiled on first use, in about 0.1 s."""
-    with _lock:
-        return _compiled(name or best())
+    name = name or best()
+    if name not in _ready:
+        with _lock:
+            _ready[name] = _compiled(name)
+    return _ready[name]
+
+
+_ready: dict[str, Kernels] = {}

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from hexane.arithmetic.fast import vector_operands, vector_winograd
+from hexane.arithmetic.fast import vector_depthwise, vector_operands, vector_planar, vector_winograd
 from hexane.arithmetic.fast.vector_parts import (
     ALL_ZERO,
     DROP_SUM,
@@ -258,14 +258,19 @@ def build_split(module: ir.Module, shape: Shape) -> None:
     builder.ret(builder.or_(ends[0], builder.shl(ends[1], ir.Constant(I64, 32))))
 
 
-def build_halves(module: ir.Module, shape: Shape) -> None:
-    """halves(units, out, n): sums below the limit to fp16, half away; n a multiple of the lanes."""
+def build_halves(module: ir.Module, shape: Shape, name: str, *, relu: bool) -> None:
+    """halves(units, out, n): sums below the limit to fp16, half away, 0 for those below if ``relu``.
+
+    Takes whole vectors, so that there is room for n rounded up.
+    """
     short = ir.IntType(16)
-    function = ir.Function(module, ir.FunctionType(VOID, [I32.as_pointer(), short.as_pointer(), I64]), "halves")
+    function = ir.Function(module, ir.FunctionType(VOID, [I32.as_pointer(), short.as_pointer(), I64]), name)
     units, out, n = function.args
     integers, shorts = ir.VectorType(I32, shape.lanes), ir.VectorType(short, shape.lanes)
     builder, i = loop(function, function.append_basic_block(), n, shape.lanes)
     value = load(builder, vector_pointer(builder, units, i, integers), 4)
+    if relu:
+        value = builder.select(builder.icmp_signed("<", value, constant(integers, 0)), constant(integers, 0), value)
     builder.store(units_to_halves(builder, value), vector_pointer(builder, out, i, shorts)).align = 2
     builder, _ = close(builder, i, n, shape.lanes)
     builder.ret_void()
@@ -286,6 +291,9 @@ FUNCTIONS = (
     "transform_input",
     "transform_kernel",
     "combine",
+    *vector_planar.NAMES,
+    "depthwise",
+    "halves_relu",
 )
 """Names of the kernels, in the order of their addresses."""
 
@@ -297,7 +305,8 @@ def build_module(shape: Shape) -> ir.Module:
     _Builder(module, "mac64", shape, ir.DoubleType(), MAGIC64).build()
     build_gather(module, shape)
     build_split(module, shape)
-    build_halves(module, shape)
+    build_halves(module, shape, "halves", relu=False)
+    build_halves(module, shape, "halves_relu", relu=True)
     vector_operands.build_decode_rows(module)
     vector_operands.build_decode_columns(module, shape)
     vector_operands.build_thresholds(module, shape)
@@ -307,4 +316,6 @@ def build_module(shape: Shape) -> ir.Module:
     vector_winograd.build_transform_input(module, shape)
     vector_winograd.build_transform_kernel(module, shape)
     vector_winograd.build_combine(module, shape)
+    vector_planar.build(module, shape)
+    vector_depthwise.build(module, shape)
     return module

@@ -36,6 +36,8 @@ class Shape:
     vectors: int
     masked: bool = False
     """Whether the processor leaves lanes of a result alone (AVX-512); else a dropped operand is made zero."""
+    converts: bool = False
+    """Whether the processor turns halfwords into float32 by itself."""
 
     @property
     def columns(self) -> int:

@@ -10,6 +10,7 @@ from hexane.arithmetic import multiply
 from hexane.arithmetic.fast import matrix
 from hexane.arithmetic.fast.call import COMBINE, TRANSFORM_INPUT, TRANSFORM_KERNEL, call_combine, call_transform
 from hexane.arithmetic.fast.half import half_away
+from hexane.arithmetic.fast.planes import pitch_of
 from hexane.arithmetic.fast.targets import Kernels
 from hexane.arithmetic.fast.vector_winograd import SMALL
 from hexane.arithmetic.fast.workers import share
@@ -125,7 +126,7 @@ def conv2d(
     outputs, channels = w.shape[:2]
     start = multiply.bias_units(bias)
     table = np.empty(0, np.uint16) if finish.table is None else finish.table
-    plane = matrix.pitch_of(rows * pairs)
+    plane = pitch_of(rows * pairs)
     offsets = (np.arange(channels)[:, None] * plane + np.arange(kh)[None] * pairs).ravel().astype(np.int64)
     band = max(1, min(oh, BAND_SUMS // (outputs * pairs)))
     out = np.empty((x.shape[0], outputs, oh, ow), np.uint16)
@@ -166,6 +167,6 @@ def conv2d(
                     extent = min(band, oh - y) * pairs
                     terms = matrix.Terms(offsets, y * pairs, extent)
                     for i in range(4):
-                        matrix.multiply(packed[i], columns[i], terms, use, raw=m[i], raw_overflow=met[i])
+                        matrix.Product(packed[i], terms, use).sums(columns[i], m[i], met[i])
                     combine(out[n], y, extent)
     return out.view(np.float16)

@@ -9,8 +9,9 @@ from functools import lru_cache
 from itertools import count
 
 
+@lru_cache(maxsize=1)
 def thread_count() -> int:
-    """HEXANE_THREADS, or the processors that this process may use."""
+    """HEXANE_THREADS, or the processors that this process may use; looked up once."""
     forced = os.environ.get("HEXANE_THREADS", "")
     if forced.isdigit() and int(forced) > 0:
         return int(forced)
@@ -18,6 +19,16 @@ def thread_count() -> int:
         return len(os.sched_getaffinity(0))
     except AttributeError:
         return os.cpu_count() or 1
+
+
+PIECES = 4
+"""Pieces of work per thread: enough to even out their lengths."""
+
+
+def grain_of(total: int, cost: int, enough: int) -> int:
+    """How many of `total` items make a piece of work: `enough` cost to pay for waking a thread, and not many pieces."""
+    pieces = min(cost // enough, PIECES * thread_count())
+    return -(-total // max(1, pieces))
 
 
 @lru_cache(maxsize=1)
@@ -28,6 +39,9 @@ def _pool(process: int, threads: int) -> ThreadPoolExecutor:
 def share(work: Callable[[int, int], None], total: int, grain: int = 1) -> None:
     """Call work(first, last) for pieces of range(total), each of at most `grain`, on all threads; waits for the end."""
     pieces = -(-total // grain)
+    if pieces == 1:
+        work(0, total)
+        return
     threads = min(thread_count(), pieces)
     tickets = count()
 

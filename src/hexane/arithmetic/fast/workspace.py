@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from threading import Lock
 from types import TracebackType
 from typing import Any
@@ -12,11 +13,32 @@ from numpy.typing import DTypeLike
 KEPT_BYTES = 128 << 20
 """What stays allocated between calls, at most."""
 
-_free: list[np.ndarray] = []
+_free: dict[int, list[np.ndarray]] = {}
+"""Buffers by size."""
 _lock = Lock()
+_kept = 0
 
 
-class Workspace:
+class Room:
+    """Arrays that live as long as somebody holds them."""
+
+    def empty(self, shape: int | tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
+        """An array of undefined content, at the start of a cache line."""
+        kind: np.dtype[Any] = np.dtype(dtype)
+        size = kind.itemsize * (math.prod(shape) if isinstance(shape, tuple) else shape)
+        return self._take(size)[:size].view(kind).reshape(shape)
+
+    def full(self, shape: int | tuple[int, ...], value: float, dtype: DTypeLike) -> np.ndarray:
+        """The same, filled."""
+        array = self.empty(shape, dtype)
+        array.fill(value)
+        return array
+
+    def _take(self, size: int) -> np.ndarray:
+        return _aligned(size)
+
+
+class Workspace(Room):
     """Arrays that live until the end of a `with` block."""
 
     def __init__(self) -> None:
@@ -26,33 +48,37 @@ class Workspace:
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        global _kept
         with _lock:
-            _free.extend(self._taken)
-            _free.sort(key=lambda buffer: buffer.nbytes)
-            while sum(buffer.nbytes for buffer in _free) > KEPT_BYTES:
-                _free.pop()
+            for buffer in self._taken:
+                if _kept + buffer.size > KEPT_BYTES:
+                    _free.clear()
+                    _kept = 0
+                if buffer.size <= KEPT_BYTES:
+                    _free.setdefault(buffer.size, []).append(buffer)
+                    _kept += buffer.size
         self._taken = []
 
-    def empty(self, shape: int | tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
-        """An array of undefined content, at the start of a cache line."""
-        kind: np.dtype[Any] = np.dtype(dtype)
-        size = int(np.prod(shape)) * kind.itemsize
-        buffer = self._take(size + 64)
-        skip = -buffer.ctypes.data % 64
-        return buffer[skip : skip + size].view(kind).reshape(shape)
-
-    def full(self, shape: int | tuple[int, ...], value: float, dtype: DTypeLike) -> np.ndarray:
-        """The same, filled."""
-        array = self.empty(shape, dtype)
-        array.fill(value)
-        return array
-
     def _take(self, size: int) -> np.ndarray:
+        global _kept
+        size = _rounded(size)
         with _lock:
-            for i, buffer in enumerate(_free):
-                if size <= buffer.nbytes <= 2 * size + 4096:
-                    self._taken.append(_free.pop(i))
-                    return buffer
-        buffer = np.empty(size, np.uint8)
+            same = _free.get(size)
+            buffer = same.pop() if same else None
+            _kept -= size if buffer is not None else 0
+        if buffer is None:
+            buffer = _aligned(size)
         self._taken.append(buffer)
         return buffer
+
+
+def _aligned(size: int) -> np.ndarray:
+    buffer = np.empty(size + 64, np.uint8)
+    skip = -buffer.ctypes.data % 64
+    return buffer[skip : skip + size]
+
+
+def _rounded(size: int) -> int:
+    """Up to the next of the sizes that buffers have, so that they fit again: an eighth more at most."""
+    step = max(4096, 1 << max(0, size.bit_length() - 4))
+    return -(-size // step) * step

@@ -1,0 +1,211 @@
+"""The planar engine's operations on lines of halfwords as vector code (spec/numerics §7.1).
+
+Products of halfwords are exact in float32. A sum is rounded to odd on its way to float32: its last bit is set where
+anything was lost. From there, adding half a step to the bit pattern and cutting rounds half away, as if from the exact
+result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from llvmlite import ir
+
+from hexane.arithmetic.fast.vector_parts import (
+    I32,
+    I64,
+    VOID,
+    Shape,
+    constant,
+    decoded,
+    for_lanes,
+    for_range,
+    load,
+    vector_pointer,
+)
+
+SHORT, HALF, SINGLE = ir.IntType(16), ir.HalfType(), ir.FloatType()
+MAGNITUDE, INFINITE = 0x7FFFFFFF, 0x7F800000
+
+Operation = Callable[..., ir.Value]
+
+
+def _read(builder: ir.IRBuilder, halves: ir.Value, shape: Shape) -> ir.Value:
+    """Halfwords as the planar engine reads them, float32: NaN is +infinity."""
+    lanes = halves.type.count
+    singles, integers = ir.VectorType(SINGLE, lanes), ir.VectorType(I32, lanes)
+    if shape.converts:
+        value = builder.fpext(builder.bitcast(halves, ir.VectorType(HALF, lanes)), singles)
+        unordered = builder.fcmp_unordered("uno", value, value)
+        return builder.select(unordered, constant(singles, float("inf")), value)
+    bits, _ = decoded(builder, halves, step=0)
+    half = builder.zext(halves, integers)
+    magnitude = builder.and_(half, constant(integers, 0x7FFF))
+    negative = builder.icmp_signed("==", half, constant(integers, 0xFC00))
+    sign = builder.select(negative, constant(integers, -(1 << 31)), constant(integers, 0))
+    special = builder.icmp_signed(">=", magnitude, constant(integers, 0x7C00))
+    bits = builder.select(special, builder.or_(constant(integers, INFINITE), sign), bits)
+    return builder.bitcast(bits, singles)
+
+
+def _rounded(builder: ir.IRBuilder, bits: ir.Value, negative: ir.Value) -> ir.Value:
+    """Magnitudes (bit patterns of float32) as halfwords in int32 lanes, half away.
+
+    A magnitude is an exact result, or lies on the same side of every tie. From 65520 on infinity; zero has no sign.
+    Below the normal numbers, half a step is added as a number, which is exact, and the steps are counted.
+    """
+    integers, singles = bits.type, ir.VectorType(SINGLE, bits.type.count)
+
+    def whole(number: int) -> ir.Constant:
+        return constant(integers, number)
+
+    normal = builder.sub(builder.lshr(builder.add(bits, whole(1 << 12)), whole(13)), whole(112 << 10))
+    normal = builder.select(builder.icmp_signed("<", normal, whole(0x7C00)), normal, whole(0x7C00))
+    small = builder.icmp_signed("<", bits, whole(113 << 23))
+    value = builder.bitcast(builder.select(small, bits, whole(0)), singles)
+    steps = builder.fmul(builder.fadd(value, constant(singles, 2.0**-25)), constant(singles, 2.0**24))
+    code = builder.select(small, builder.fptosi(steps, integers), normal)
+    signed = builder.and_(negative, builder.icmp_signed("!=", code, whole(0)))
+    return builder.or_(code, builder.select(signed, whole(0x8000), whole(0)))
+
+
+def _exact(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
+    """An exact result in float32, rounded; NaN (0 times infinity) is +0."""
+    integers, zero = ir.VectorType(I32, value.type.count), constant(value.type, 0.0)
+    value = builder.select(builder.fcmp_unordered("uno", value, value), zero, value)
+    bits = builder.and_(builder.bitcast(value, integers), constant(integers, MAGNITUDE))
+    return _rounded(builder, bits, builder.fcmp_ordered("<", value, zero))
+
+
+def _sum(builder: ir.IRBuilder, x: ir.Value, y: ir.Value, *, minus: bool) -> ir.Value:
+    """x + y or x - y, rounded; what float32 loses of it is known exactly (Knuth's two-sum)."""
+    integers, zero = ir.VectorType(I32, x.type.count), constant(x.type, 0.0)
+    if minus:
+        y = builder.fsub(constant(x.type, -0.0), y)
+    near = builder.fadd(x, y)
+    part = builder.fsub(near, x)
+    lost = builder.fadd(builder.fsub(x, builder.fsub(near, part)), builder.fsub(y, part))
+    near = builder.select(builder.fcmp_unordered("uno", near, near), zero, near)
+    bits = builder.bitcast(near, integers)
+    inexact = builder.fcmp_ordered("one", lost, zero)  # not so where infinities made it NaN
+    inwards = builder.icmp_signed("<", builder.xor(bits, builder.bitcast(lost, integers)), constant(integers, 0))
+    magnitude = builder.and_(bits, constant(integers, MAGNITUDE))
+    cut = builder.add(magnitude, builder.sext(builder.and_(inexact, inwards), integers))
+    odd = builder.or_(cut, builder.zext(inexact, integers))
+    return _rounded(builder, odd, builder.fcmp_ordered("<", near, zero))
+
+
+def _product(builder: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
+    return _exact(builder, builder.fmul(x, y))
+
+
+def _choice(builder: ir.IRBuilder, x: ir.Value, y: ir.Value, *, sign: str) -> ir.Value:
+    return _exact(builder, builder.select(builder.fcmp_ordered(sign, x, y), x, y))
+
+
+_OPERATIONS: dict[str, Operation] = {
+    "planar_add": partial(_sum, minus=False),
+    "planar_subtract": partial(_sum, minus=True),
+    "planar_multiply": _product,
+    "planar_maximum": partial(_choice, sign=">"),
+    "planar_minimum": partial(_choice, sign="<"),
+}
+
+_SHIFTS: dict[str, Operation] = {
+    "planar_add_multiply": _OPERATIONS["planar_add"],
+    "planar_subtract_multiply": _OPERATIONS["planar_subtract"],
+}
+
+NAMES = (*_OPERATIONS, *_SHIFTS)
+
+
+def build(module: ir.Module, shape: Shape) -> None:
+    """All operations on lines of n halfwords; ``out`` may be one of the operands.
+
+    name(a, b, n, out), and for a shift and a scale name(a, shift, scale, n, out), the two as halfwords in int64.
+    """
+    pointer = SHORT.as_pointer()
+    for name, operation in _OPERATIONS.items():
+        function = ir.Function(module, ir.FunctionType(VOID, [pointer, pointer, I64, pointer]), name)
+        _lines(function, shape, operation)
+    for name, operation in _SHIFTS.items():
+        function = ir.Function(module, ir.FunctionType(VOID, [pointer, I64, I64, I64, pointer]), name)
+        _shifted_lines(function, shape, operation)
+
+
+def _lines(function: ir.Function, shape: Shape, operation: Operation) -> None:
+    a, b, n, out = function.args
+
+    def body(builder: ir.IRBuilder, i: ir.Value, lanes: int, mask: ir.Value | None = None) -> None:
+        x, y = (_read(builder, _load(builder, p, i, lanes, mask), shape) for p in (a, b))
+        _store(builder, operation(builder, x, y), out, i, mask)
+
+    _over_line(function, n, shape, body)
+
+
+def _shifted_lines(function: ir.Function, shape: Shape, operation: Operation) -> None:
+    a, shift, scale, n, out = function.args
+
+    def body(builder: ir.IRBuilder, i: ir.Value, lanes: int, mask: ir.Value | None = None) -> None:
+        halves = ir.VectorType(SHORT, lanes)
+
+        def splat(value: ir.Value) -> ir.Value:
+            undefined = ir.Constant(halves, ir.Undefined)
+            one = builder.insert_element(undefined, builder.trunc(value, SHORT), ir.Constant(I32, 0))
+            return builder.shuffle_vector(one, undefined, ir.Constant(ir.VectorType(I32, lanes), [0] * lanes))
+
+        x = _read(builder, _load(builder, a, i, lanes, mask), shape)
+        moved = operation(builder, x, _read(builder, splat(shift), shape))
+        again = _read(builder, builder.trunc(moved, halves), shape)
+        _store(builder, _product(builder, again, _read(builder, splat(scale), shape)), out, i, mask)
+
+    _over_line(function, n, shape, body)
+
+
+def _over_line(function: ir.Function, n: ir.Value, shape: Shape, body: Callable[..., None]) -> None:
+    """body(i, lanes) over range(n); where the processor has masks, the rest of a line is one masked vector."""
+    if not shape.masked:
+        for_lanes(function, n, shape.lanes, body)
+        return
+    lanes = shape.lanes
+    builder = ir.IRBuilder(function.append_basic_block())
+    whole = builder.and_(n, ir.Constant(I64, -lanes))
+    builder = for_range(builder, ir.Constant(I64, 0), whole, lanes, partial(body, lanes=lanes))
+    numbers = ir.VectorType(I64, lanes)
+    undefined = ir.Constant(numbers, ir.Undefined)
+
+    def rest(builder: ir.IRBuilder, i: ir.Value) -> None:
+        left = builder.insert_element(undefined, builder.sub(n, i), ir.Constant(I32, 0))
+        left = builder.shuffle_vector(left, undefined, ir.Constant(ir.VectorType(I32, lanes), [0] * lanes))
+        lane = ir.Constant(numbers, [ir.Constant(I64, j) for j in range(lanes)])
+        body(builder, i, lanes, builder.icmp_signed("<", lane, left))
+
+    for_range(builder, whole, n, lanes, rest).ret_void()
+
+
+def _load(builder: ir.IRBuilder, pointer: ir.Value, i: ir.Value, lanes: int, mask: ir.Value | None) -> ir.Value:
+    halves = ir.VectorType(SHORT, lanes)
+    place = vector_pointer(builder, pointer, i, halves)
+    if mask is None:
+        return load(builder, place, 2)
+    kind = ir.FunctionType(halves, [halves.as_pointer(), I32, mask.type, halves])
+    masked = _intrinsic(builder, f"llvm.masked.load.v{lanes}i16.p0v{lanes}i16", kind)
+    return builder.call(masked, [place, ir.Constant(I32, 2), mask, constant(halves, 0)])
+
+
+def _store(builder: ir.IRBuilder, code: ir.Value, out: ir.Value, i: ir.Value, mask: ir.Value | None) -> None:
+    lanes = code.type.count
+    halves = ir.VectorType(SHORT, lanes)
+    place, values = vector_pointer(builder, out, i, halves), builder.trunc(code, halves)
+    if mask is None:
+        builder.store(values, place).align = 2
+        return
+    kind = ir.FunctionType(VOID, [halves, halves.as_pointer(), I32, mask.type])
+    masked = _intrinsic(builder, f"llvm.masked.store.v{lanes}i16.p0v{lanes}i16", kind)
+    builder.call(masked, [values, place, ir.Constant(I32, 2), mask])
+
+
+def _intrinsic(builder: ir.IRBuilder, name: str, kind: ir.FunctionType) -> ir.Function:
+    module = builder.module
+    return module.globals[name] if name in module.globals else ir.Function(module, kind, name)
