@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from functools import lru_cache
 
 from hexane import isa
 from hexane.emulator.registers import Registers
@@ -18,9 +17,8 @@ ALIGNMENT = 0x100
 MOST_TASKS = 0x10000  # per operation (spec/engine-h13 §4.2)
 
 
-@lru_cache(maxsize=4)
-def walk(text: bytes, generation: str, *, first_words: int | None, count: int | None) -> tuple[Registers, ...]:
-    """Every task in the order of the links. Programs that were walked last are remembered.
+def walk(text: bytes, generation: str, *, first_words: int | None, count: int | None) -> Iterator[Registers]:
+    """Every task in the order of the links.
 
     Parameters
     ----------
@@ -30,10 +28,6 @@ def walk(text: bytes, generation: str, *, first_words: int | None, count: int | 
 
     Raises EmulationError for a broken link, a wrong task number, or a size that does not fit the records.
     """
-    return tuple(_walk(text, generation, first_words, count))
-
-
-def _walk(text: bytes, generation: str, first_words: int | None, count: int | None) -> Iterator[Registers]:
     offset, words = 0, first_words
     for index in range(MOST_TASKS):
         r = _read(text, generation, index, offset, words)

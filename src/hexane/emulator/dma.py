@@ -11,29 +11,37 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from hexane.arithmetic.copying import copy
 from hexane.emulator.memory import CONST, GRANULE, TEXT, Buffer, Memory
 from hexane.emulator.registers import Registers
 from hexane.emulator.strides import Extent, last_byte, overlaps_itself, strided
 from hexane.emulator.task import Surface
 
+Views = list[np.ndarray]
+"""The places of a tensor in a buffer, axes (g, d, block, lane, h, w): whole blocks of channels, then the rest."""
 
-def read(memory: Memory, surface: Surface, extent: Extent, r: Registers, *, sanitize: bool = True) -> np.ndarray:
-    """The elements of a surface, axes (g, d, c, h, w), as unsigned integers; a view where the layout allows one."""
+
+def source(memory: Memory, surface: Surface, extent: Extent, r: Registers, *, sanitize: bool = True) -> Views:
+    """Where a tensor is to be read, checked."""
     buffer = _buffer(memory, surface, r, "read")
-    blocks = []
+    views = []
     for base, shape, strides in _blocks(surface, extent):
         _require_inside(buffer, surface, extent, base, shape, strides, r, "reads")
         if sanitize and buffer.written is not None:
             _require_written(buffer, surface, base, shape, strides, r)
-        blocks.append(_planar(strided(buffer.data, base, shape, strides, surface.element)))
-    return blocks[0] if len(blocks) == 1 else np.concatenate(blocks, axis=2)
+        views.append(strided(buffer.data, base, shape, strides, surface.element))
+    return views
 
 
-def write(memory: Memory, surface: Surface, values: np.ndarray, r: Registers, *, sanitize: bool = True) -> None:
-    """Store values, axes (g, d, c, h, w), unsigned integers of the surface's element size."""
+def gather(views: Views) -> np.ndarray:
+    """The elements at these places, axes (g, d, c, h, w), as unsigned integers; a view where the layout allows one."""
+    return _planar(views[0]) if len(views) == 1 else np.concatenate([_planar(view) for view in views], axis=2)
+
+
+def destination(memory: Memory, surface: Surface, extent: Extent, r: Registers, *, sanitize: bool = True) -> Views:
+    """Where a tensor is to be written, checked, and from now on taken for written."""
     buffer = _buffer(memory, surface, r, "write")
-    extent = Extent(*values.shape)
-    first = 0
+    views = []
     for base, shape, strides in _blocks(surface, extent):
         _require_inside(buffer, surface, extent, base, shape, strides, r, "writes")
         if sanitize and overlaps_itself(shape, strides, surface.element):
@@ -42,11 +50,22 @@ def write(memory: Memory, surface: Surface, values: np.ndarray, r: Registers, *,
                 f"{surface.registers}.PlaneStride.PlaneStride",
                 address=surface.base,
             )
-        count = shape[2] * shape[3]
-        target = strided(buffer.data, base, shape, strides, surface.element)
-        target[...] = values[:, :, first : first + count].reshape(shape)
+        views.append(strided(buffer.data, base, shape, strides, surface.element))
         if buffer.written is not None:
             _granules(buffer, base, shape, strides, surface.element)[...] = True
+    return views
+
+
+def scatter(views: Views, values: np.ndarray) -> None:
+    """Store values, axes (g, d, c, h, w), unsigned integers of the surface's element size."""
+    first = 0
+    for view in views:
+        count = view.shape[2] * view.shape[3]
+        part = values[:, :, first : first + count] if len(views) > 1 else values
+        if view.shape[3] == 1:
+            copy(view[:, :, :, 0], part)
+        else:
+            view[...] = part.reshape(view.shape)
         first += count
 
 

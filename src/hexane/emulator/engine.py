@@ -9,21 +9,50 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 import numpy as np
 
+from hexane.arithmetic.copying import copy
 from hexane.arithmetic.formats import from_bytes, to_bytes
 from hexane.emulator import dma, kernel_fetch, ne, pe
 from hexane.emulator.l2 import L2, Region
 from hexane.emulator.legal import require_legal, require_units_agree
-from hexane.emulator.memory import Memory
+from hexane.emulator.memory import SCRATCH, Memory
 from hexane.emulator.registers import Registers
 from hexane.emulator.strides import Extent, overlaps_itself
 from hexane.emulator.task import Operand, Result, SourceType, Task, understand
 from hexane.emulator.trace import Computation, Report, TaskReport
+from hexane.emulator.work import Work
 
 Watcher = Callable[[Task, Computation, "Engine"], None]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One task, checked against the state of the machine at its turn; run it any number of times from there.
+
+    ``direct``, if there is one, is where the result lies in the end, for computations that can put it there at once.
+    """
+
+    task: Task
+    sources: tuple[Source, ...]
+    work: Work
+    direct: np.ndarray | None
+    store: Callable[[np.ndarray], None]
+
+    def run(self) -> None:
+        """Sources, computation, result."""
+        values = self.work.compute(*[source.read() for source in self.sources], out=self.direct)
+        if values is not self.direct:
+            self.store(values)
+
+    def watched(self, *, observe: bool) -> Computation:
+        """The same, with what the numbers tell; ``observe`` counts events."""
+        operands = tuple(source.read() for source in self.sources)
+        values = self.work.compute(*operands)
+        more, counters = self.work.events(operands, values, observe)
+        self.store(values)
+        return Computation(values, self.work.operation, (*self.work.rests_on, *more), counters or {})
 
 
 @dataclass
@@ -42,52 +71,60 @@ class Engine:
     observe: bool = False
     l2: L2 = field(default_factory=L2)
     report: Report = field(default_factory=Report)
-    strips: tuple[Region, Extent, np.ndarray] | None = None
+    strips: Strips | None = None
     scratch_writers: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.l2.sanitize = self.sanitize
 
     def execute(self, r: Registers, watch: Watcher | None = None) -> None:
-        """Run one task."""
-        task = _understood(r)
-        require_units_agree(task, self.scratch_writers)
-        a = self._operand(task, task.source1)
-        b = self._operand(task, task.source2) if task.source2 else None
-        if task.unit == "NE":
-            done = ne.run(task, a, kernel_fetch.fetch(task, self.memory), observe=self.observe)
-        else:
-            done = pe.run(task, a, b)
-        self._store(task, done.values)
-        self.report.tasks.append(_describe(task, done))
+        """Run one task, and report on it."""
+        step = self.prepare(r)
+        done = step.watched(observe=self.observe)
+        self.report.tasks.append(_describe(step.task, done))
         if watch is not None:
-            watch(task, done, self)
+            watch(step.task, done, self)
+
+    def prepare(self, r: Registers) -> Step:
+        """Check a task whose turn it is, and note what it does to the state of the machine, numbers apart.
+
+        No check asks for a number, so what holds now holds whenever the same tasks run in the same order.
+        """
+        require_legal(r, on_ne=r.flag("Common.TaskInfo.NID"))
+        task = understand(r)
+        require_units_agree(task, self.scratch_writers)
+        operands = (task.source1, task.source2) if task.source2 else (task.source1,)
+        sources = tuple(self._source(task, operand) for operand in operands)
+        work = ne.prepare(task, kernel_fetch.fetch(task, self.memory)) if task.unit == "NE" else pe.prepare(task)
+        places = self._places(task)
+
+        def store(values: np.ndarray) -> None:
+            raw = _as_stored(values, task.result)
+            for place in places:
+                place.put(raw)
+
+        return Step(task, sources, work, _direct(task, sources, places), store)
 
     # ---- sources -------------------------------------------------------------------------------------------------
 
-    def _operand(self, task: Task, operand: Operand) -> np.ndarray:
-        """An operand's logical tensor as float16, axes (g, d, c, h, w), size 1 along broadcast axes."""
-        stored = self._stored(task, operand)
-        if operand.transposed:
-            stored = stored.swapaxes(2, 4)
-        if operand.dtype == np.float16:
-            return stored.view(np.float16)
-        return from_bytes(stored.view(operand.dtype))
-
-    def _stored(self, task: Task, operand: Operand) -> np.ndarray:
+    def _source(self, task: Task, operand: Operand) -> Source:
+        """What gives an operand's logical tensor as float16, axes (g, d, c, h, w), size 1 along broadcast axes."""
         r, region, extent = task.registers, operand.region, operand.stored
         if operand.kind is SourceType.RESIDENT:
-            return self.l2.read(region, extent, task=task.index, register=operand.base_register)
+            view = self.l2.read(region, extent, task=task.index, register=operand.base_register)
+            return _standing(view, operand)
         if operand.kind is SourceType.STRIPS:
-            return self._take_strips(task, operand)
+            take = self._take_strips(task, operand)
+            return Source(lambda: _decoded(_logical(take(), operand)), None)
         assert operand.surface is not None
-        values = dma.read(self.memory, operand.surface, extent, r, sanitize=self.sanitize)
+        views = dma.source(self.memory, operand.surface, extent, r, sanitize=self.sanitize)
         if operand.kind is SourceType.KEEP:
-            view = self.l2.write(region, extent, task=task.index, register=operand.base_register)
-            view[...] = values
-            return view
+            kept = self.l2.write(region, extent, task=task.index, register=operand.base_register)
+            return Source(lambda: _decoded(_logical(_copied(dma.gather(views), kept), operand)), kept)
         self._pass_through(task, region, self._source_rows(task, extent), operand.base_register)
-        return values
+        if len(views) == 1 and operand.surface.interleave == 1:
+            return _standing(dma.gather(views), operand)
+        return Source(lambda: _decoded(_logical(dma.gather(views), operand)), views[0])
 
     def _source_rows(self, task: Task, extent: Extent) -> Extent:
         """The rows of a streamed source that are in L2 at one time (spec/engine-h13 §7.4)."""
@@ -102,48 +139,51 @@ class Engine:
         if self.sanitize:
             self.l2.stream(region, region.window(extent), task=task.index, register=register)
 
-    def _take_strips(self, task: Task, operand: Operand) -> np.ndarray:
+    def _take_strips(self, task: Task, operand: Operand) -> Callable[[], np.ndarray]:
         """Type 3: the task before handed its result over strip by strip through a ring (spec/engine-h13 §12.1)."""
         if self.strips is None:
             raise task.registers.error("takes strips, and the task before hands none over", "L2.SourceCfg.SourceType")
-        region, extent, values = self.strips
-        self.strips = None
+        strips, self.strips = self.strips, None
         for name, ours, theirs in (
-            ("L2.SourceBase.Addr", operand.region.base, region.base),
-            ("L2.SourceChannelStride.Stride", operand.region.channel, region.channel),
-            ("L2.SourceRowStride.Stride", operand.region.row, region.row),
+            ("L2.SourceBase.Addr", operand.region.base, strips.region.base),
+            ("L2.SourceChannelStride.Stride", operand.region.channel, strips.region.channel),
+            ("L2.SourceRowStride.Stride", operand.region.row, strips.region.row),
         ):
             if ours != theirs:
                 raise task.registers.error(f"{ours:#x}, and the task before hands strips over at {theirs:#x}", name)
-        if extent != operand.stored:
+        if strips.extent != operand.stored:
             raise task.registers.error(
-                f"{operand.stored} elements, and the task before gives {extent}", "Common.InDim.Win"
+                f"{operand.stored} elements, and the task before gives {strips.extent}", "Common.InDim.Win"
             )
-        return values
+        return strips.values.pop
 
     # ---- result --------------------------------------------------------------------------------------------------
 
-    def _store(self, task: Task, values: np.ndarray) -> None:
+    def _places(self, task: Task) -> list[Place]:
+        """Where the result goes: L2, the next task, DRAM."""
         result = task.result
-        raw = _as_stored(values, result)
         if self.strips is not None:
             raise task.registers.error(
                 "the task before hands strips over, and this one takes none", "L2.SourceCfg.SourceType"
             )
         if result.surface is None:
-            self._store_in_l2(task, raw)
-            return
+            return [self._place_in_l2(task)]
+        places: list[Place] = []
         if result.automatic:
             self._automatic_buffer(task)
         elif self._fits_whole(task):
             view = self.l2.write(result.region, result.stored, task=task.index, register="L2.ResultBase.Addr")
-            view[...] = raw
             if result.kind is SourceType.STREAM:
                 self._pass_through(task, result.region, result.stored, "L2.ResultBase.Addr")
+            if result.kind is not SourceType.STREAM or not self.sanitize:
+                places.append(Place(lambda raw: _copied(raw, view), view))
         else:
             self._pass_through(task, result.region, self._result_rows(task), "L2.ResultBase.Addr")
-        dma.write(self.memory, result.surface, raw, task.registers, sanitize=self.sanitize)
-        self.scratch_writers |= {task.index} if result.surface.channel == 3 else set()
+        views = dma.destination(self.memory, result.surface, result.stored, task.registers, sanitize=self.sanitize)
+        plain = len(views) == 1 and result.surface.interleave == 1
+        places.append(Place(lambda raw: dma.scatter(views, raw), dma.gather(views) if plain else None))
+        self.scratch_writers |= {task.index} if result.surface.channel == SCRATCH else set()
+        return places
 
     @staticmethod
     def _fits_whole(task: Task) -> bool:
@@ -152,13 +192,14 @@ class Engine:
         apart = not overlaps_itself(stored, region.strides(), region.element)
         return region.holds(stored.w) and task.tile_height >= task.hout and apart
 
-    def _store_in_l2(self, task: Task, raw: np.ndarray) -> None:
+    def _place_in_l2(self, task: Task) -> Place:
         result = task.result
         if result.kind is SourceType.STRIPS:
             self._pass_through(task, result.region, result.stored, "L2.ResultBase.Addr")
-            self.strips = (result.region, result.stored, raw)
-            return
-        self.l2.write(result.region, result.stored, task=task.index, register="L2.ResultBase.Addr")[...] = raw
+            self.strips = Strips(result.region, result.stored, [])
+            return Place(self.strips.values.append, None)
+        view = self.l2.write(result.region, result.stored, task=task.index, register="L2.ResultBase.Addr")
+        return Place(lambda raw: _copied(raw, view), view)
 
     def _result_rows(self, task: Task) -> Extent:
         return task.result.stored._replace(h=min(task.tile_height, task.result.stored.h))
@@ -172,6 +213,65 @@ class Engine:
         self._pass_through(task, row, Extent(1, 1, 1, 1, min(stored.w, 128)), "L2.ResultBase.Addr")
 
 
+@dataclass(frozen=True)
+class Strips:
+    """A result on its way to the next task: where its ring stands, its extent, and, between the two, its elements."""
+
+    region: Region
+    extent: Extent
+    values: list[np.ndarray]
+
+
+@dataclass(frozen=True)
+class Source:
+    """What reads an operand, and the memory that it may read from for as long as the task runs."""
+
+    read: Callable[[], np.ndarray]
+    memory: np.ndarray | None
+
+
+@dataclass(frozen=True)
+class Place:
+    """What stores a result as it lies in memory, and the view that it fills, where it is one."""
+
+    put: Callable[[np.ndarray], object]
+    view: np.ndarray | None
+
+
+def _standing(stored: np.ndarray, operand: Operand) -> Source:
+    """An operand that is read where it stands."""
+    logical = _logical(stored, operand)
+    if operand.dtype == np.float16:
+        return Source(lambda: logical, stored)
+    return Source(lambda: _decoded(logical), stored)
+
+
+def _direct(task: Task, sources: tuple[Source, ...], places: list[Place]) -> np.ndarray | None:
+    """The result's only place, if its elements lie there as a unit gives them, and nothing that the task reads does."""
+    view, r = places[0].view, task.registers
+    if len(places) > 1 or view is None or view.strides[4] != 2:
+        return None
+    if task.result.dtype != np.float16 or task.result.transposed or r.flag("NE.KernelCfg.KernelAlign"):
+        return None
+    if any(s.memory is None or np.may_share_memory(s.memory, view) for s in sources):
+        return None
+    return view.view(np.float16)
+
+
+def _copied(values: np.ndarray, view: np.ndarray) -> np.ndarray:
+    copy(view, values)
+    return view
+
+
+def _logical(stored: np.ndarray, operand: Operand) -> np.ndarray:
+    """The operand's elements in its own number format, channels and width in their logical places."""
+    return (stored.swapaxes(2, 4) if operand.transposed else stored).view(operand.dtype)
+
+
+def _decoded(logical: np.ndarray) -> np.ndarray:
+    return logical if logical.dtype == np.float16 else from_bytes(logical)
+
+
 def _as_stored(values: np.ndarray, result: Result) -> np.ndarray:
     """The result's elements as they lie in memory: number format, and channels along W where it is transposed."""
     if result.dtype == np.float16:
@@ -183,13 +283,6 @@ def _as_stored(values: np.ndarray, result: Result) -> np.ndarray:
 
 def _bits(values: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(values).view(np.uint16)
-
-
-@lru_cache(maxsize=1024)
-def _understood(r: Registers) -> Task:
-    """A program that runs again is not read again."""
-    require_legal(r, on_ne=r.flag("Common.TaskInfo.NID"))
-    return understand(r)
 
 
 # ---- what a reader sees ---------------------------------------------------------------------------------------------

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
 import numpy as np
 
 from hexane.emulator.memory import CONST, Memory
@@ -15,32 +19,48 @@ TABLE_BYTES = 128
 TABLE = 2  # NE.MACCfg.NonlinearMode
 
 
-def fetch(task: Task, memory: Memory) -> Kernel | None:
-    """Read a neural core task's streams and unpack them; None when its kernel DMA is off.
+T = TypeVar("T")
 
-    A stream that is longer than what the cores consume hangs the engine (spec/engine-h13 §4.9), so it is an error here,
-    and so is a shorter one.
+
+@dataclass(frozen=True)
+class Fetched:
+    """A task's kernel: constant, or to be read anew in every run because a task or the host writes it.
+
+    ``layout`` and what ``read`` gives are None where the kernel DMA is off.
+    """
+
+    layout: KernelLayout | None
+    read: Callable[[], Kernel | None]
+    constant: bool
+
+    def when_read(self, make: Callable[[Kernel | None], T]) -> Callable[[], T]:
+        """What ``make`` makes of the kernel: once and now of a constant one, else at every call."""
+        if not self.constant:
+            return lambda: make(self.read())
+        made = make(self.read())
+        return lambda: made
+
+
+def fetch(task: Task, memory: Memory) -> Fetched:
+    """A neural core task's streams, checked.
+
+    A stream that is longer than what the cores consume hangs the engine (spec/engine-h13 §4.9), so it is an error,
+    and so is a shorter one; what is wrong inside a stream shows when it is read.
     """
     r = task.registers
     if not r.flag("KernelDMASrc.MasterConfig.MasterEnable"):
         _require_off(r)
-        return None
+        return Fetched(None, lambda: None, constant=True)
     if not r.flag("Header[9].KBE0"):
         raise r.error("the kernel DMA is on and has no channel", "Header[9].KBE0")
-    constants = memory.channels[CONST].data.base if r["Header[9].KBase0"] == CONST else None
-    if constants is None:
-        return _read(task, memory)
-    if r.kernel is None or r.kernel[0] is not constants:  # the same task with the same constants: the same kernel
-        r.kernel = (constants, _read(task, memory))
-    return r.kernel[1]
-
-
-def _read(task: Task, memory: Memory) -> Kernel:
-    r = task.registers
     cores = _cores(r)
     _require_agreement(r)
     layout = _layout(task)
     _require_cores(task, layout, cores)
+    return Fetched(layout, lambda: _read(r, layout, memory, cores), constant=r["Header[9].KBase0"] == CONST)
+
+
+def _read(r: Registers, layout: KernelLayout, memory: Memory, cores: list[int]) -> Kernel:
     chunks = [_stream(r, memory, core) for core in cores]
     if not layout.weighted:
         return _table_only(r, layout, chunks)

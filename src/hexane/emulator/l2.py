@@ -51,6 +51,12 @@ class L2:
     data: np.ndarray = field(default_factory=lambda: np.zeros(CAPACITY, np.uint8))
     shadow: np.ndarray = field(default_factory=lambda: np.zeros(CAPACITY // UNIT, np.int32))
     sanitize: bool = True
+    high: int = 0
+    """Bytes from the start that some region has reached."""
+
+    def clear(self) -> None:
+        """All bytes zero, as at the start; who may read what stays as it is."""
+        self.data[: self.high] = 0
 
     def view(self, region: Region, extent: Extent, *, task: int, register: str) -> np.ndarray:
         """The elements of a region as unsigned integers, axes (g, d, c, h, w); a view, not a copy."""
@@ -95,6 +101,7 @@ class L2:
                 register=register,
                 address=region.base,
             )
+        self.high = max(self.high, end)
 
     def require_distinct(self, region: Region, extent: Extent, *, task: int, register: str) -> None:
         """Refuse strides with which a tensor that is written would overwrite itself."""

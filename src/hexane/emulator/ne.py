@@ -5,20 +5,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from hexane.arithmetic import conv2d, lookup
+from hexane.arithmetic import convolution
+from hexane.arithmetic.convolution import Ready
 from hexane.arithmetic.counters import product_losses, table_ends
+from hexane.arithmetic.elementwise import Pointwise
 from hexane.arithmetic.formats import canonical
-from hexane.arithmetic.multiply import Activation, activate, multiply_inputs, scale_input
-from hexane.emulator.pointwise import pointwise
+from hexane.arithmetic.multiply import Activation, multiply_inputs, scale_input
+from hexane.emulator.kernel_fetch import TABLE, Fetched
 from hexane.emulator.registers import Registers
 from hexane.emulator.task import Task
-from hexane.emulator.trace import Computation
-from hexane.kernels import Kernel
+from hexane.emulator.work import Events, Operands, Work
+from hexane.kernels import Kernel, KernelLayout
 
 SUM, PRODUCT, MAXIMUM, BYPASS = 0, 2, 3, 4
 
@@ -41,13 +44,13 @@ class Window:
         return (self.kh, self.kw, self.sy, self.sx, self.top, self.left, self.columns) == (1, 1, 1, 1, 0, 0, 1)
 
 
-def run(task: Task, x: np.ndarray, kernel: Kernel | None, *, observe: bool = False) -> Computation:
-    """Execute an NE task on source 1, float16 with axes (g, d, c, h, w). ``observe`` counts events for the trace."""
+def prepare(task: Task, fetched: Fetched) -> Work:
+    """An NE task, checked and ready for source 1."""
     r = task.registers
     window = _window(r)
     _require_consistent(task, window)
     mode = r.one_of("NE.MACCfg.OpMode", tuple(_MODES), "how inputs combine")
-    return _MODES[mode](task, x, kernel, window, observe)
+    return _MODES[mode](task, fetched, window)
 
 
 def _window(r: Registers) -> Window:
@@ -120,11 +123,10 @@ def _activation(r: Registers, kernel: Kernel | None) -> Activation:
     return "relu" if mode == 1 else None
 
 
-def _suffix(activation: Activation) -> str:
-    return "" if activation is None else " + relu" if isinstance(activation, str) else " + table"
+_SUFFIXES = ("", " + relu", " + table")
 
 
-def _bypass(task: Task, x: np.ndarray, kernel: Kernel | None, window: Window, observe: bool) -> Computation:
+def _bypass(task: Task, fetched: Fetched, window: Window) -> Work:
     """OpMode 4: ``f(PostScale * in)``, one input per output."""
     r = task.registers
     if r["Common.GroupConvCfg.UnicastCin"] != 1 or not r.flag("Common.GroupConvCfg.UnicastEn"):
@@ -134,73 +136,123 @@ def _bypass(task: Task, x: np.ndarray, kernel: Kernel | None, window: Window, ob
     r.one_of("NE.MACCfg.BinaryPoint", (0x1C, 0), "fixed point")
     if r["NE.AccBias.AccBias"]:
         raise r.error("a constant in a bypass has no known effect", "NE.AccBias.AccBias")
-    return _pointwise(r, x, kernel, "copy", (), observe)
+    return _pointwise(r, fetched, "copy", ())
+
+
+def _same(x: np.ndarray) -> np.ndarray:
+    return x
 
 
 def _pointwise(
-    r: Registers, x: np.ndarray, kernel: Kernel | None, name: str, rests_on: tuple[str, ...], observe: bool
-) -> Computation:
-    """Constant, scale and non-linearity of single values (spec/numerics §3.5, §3.6)."""
-    scale, add, activation = _half(r, "NE.PostScale.PostScale"), _half(r, "NE.AccBias.AccBias"), _activation(r, kernel)
-    if scale != 1.0:
-        name += f" * {scale:g}"
-        if np.isinf(x).any() or np.isnan(x).any():
-            rests_on += ("scalar-exponent-31",)
-    if add:
-        name += f" + {add:g}"
-    before = x
-    if scale != 1.0 or add:
-        before = pointwise(lambda v: scale_input(v, scale, add), x, "scale", scale, add)
-    return _activated(before, activation, name, rests_on, {}, observe)
-
-
-def _activated(
-    before: np.ndarray,
-    activation: Activation,
+    r: Registers,
+    fetched: Fetched,
     name: str,
     rests_on: tuple[str, ...],
-    counters: dict[str, int],
-    observe: bool,
-) -> Computation:
-    if observe and isinstance(activation, np.ndarray):
-        counters = {**counters, "table ends hit": table_ends(activation, before)}
-    if isinstance(activation, np.ndarray):
-        after = lookup(activation, before)
-    else:
-        after = pointwise(lambda v: activate(v, activation), before, "relu") if activation else before
-    return Computation(after, name + _suffix(activation), rests_on, counters)
+    combine: Callable[[np.ndarray], np.ndarray] = _same,
+) -> Work:
+    """Constant, scale and non-linearity of single values (spec/numerics §3.5, §3.6), behind what ``combine`` gives."""
+    scale, add = _half(r, "NE.PostScale.PostScale"), _half(r, "NE.AccBias.AccBias")
+    suffix = _SUFFIXES[r["NE.MACCfg.NonlinearMode"]]
+
+    def follows(kernel: Kernel | None) -> Pointwise | None:
+        activation = _activation(r, kernel)
+        if scale == 1.0 and not add and activation is None:
+            return None
+        key = activation.tobytes() if isinstance(activation, np.ndarray) else activation
+        return Pointwise(lambda v: scale_input(v, scale, add, activation), "ne", scale, add, key)
+
+    follow = fetched.when_read(follows)
+
+    def compute(x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        function = follow()
+        return combine(x) if function is None else function(combine(x), out)
+
+    def keep() -> int:
+        function = follow() if fetched.constant else None
+        return 0 if function is None else function.keep()
+
+    def events(operands: Operands, values: np.ndarray, observe: bool) -> Events:
+        source, counters = combine(operands[0]), {}
+        special = scale != 1.0 and (np.isinf(source).any() or np.isnan(source).any())
+        if observe and r["NE.MACCfg.NonlinearMode"] == TABLE:
+            activation = _activation(r, fetched.read())
+            assert isinstance(activation, np.ndarray)
+            counters["table ends hit"] = table_ends(activation, scale_input(source, scale, add))
+        return Events(("scalar-exponent-31",) if special else (), counters)
+
+    name += f" * {scale:g}" * (scale != 1.0) + f" + {add:g}" * bool(add)
+    return Work(name + suffix, rests_on, compute, events, keep)
 
 
-def _sum(task: Task, x: np.ndarray, kernel: Kernel | None, window: Window, observe: bool) -> Computation:
+def _sum(task: Task, fetched: Fetched, window: Window) -> Work:
     """OpMode 0: a convolution with the kernel stream, or with a kernel of ones (KernelMode 1)."""
     r = task.registers
     unicast = r.flag("Common.GroupConvCfg.UnicastEn")
     per_output = r["Common.GroupConvCfg.UnicastCin"] if unicast else task.cin
     ones = r.flag("NE.MACCfg.KernelMode")
-    if ones and unicast and per_output == 1 and window.plain:
-        r.one_of("NE.MACCfg.BinaryPoint", (0x1C,), "fixed point")
-        return _pointwise(r, x, kernel, "pass", ("acc-bias",), observe)
     if ones:
         r.one_of("NE.MACCfg.BinaryPoint", (0x1C,), "fixed point")
-        weights = np.ones((task.groups * task.cout, per_output, window.kh, window.kw), np.float16)
-        bias = None
-        rests_on: tuple[str, ...] = () if window.plain else ("window-without-kernel",)
-    else:
-        assert kernel is not None and kernel.weights is not None  # kernel_fetch refuses a sum without a kernel
-        weights, bias, rests_on = _weights(r, kernel)
-    add, scale, activation = _half(r, "NE.AccBias.AccBias"), _half(r, "NE.PostScale.PostScale"), _activation(r, kernel)
-    if add:
-        if bias is not None:
-            raise r.error("a constant beside a bias row has no known effect", "NE.AccBias.AccBias")
-        bias, rests_on = np.full(weights.shape[0], add, np.float16), (*rests_on, "acc-bias")
-    if scale != 1.0:
-        rests_on += ("post-scale",)
-    if isinstance(activation, np.ndarray):
-        rests_on += ("table-input",)
-    batch, groups = 1, task.groups
-    if unicast:
-        batch, groups = task.groups, task.cout
-        weights, bias = weights[: task.cout], None if bias is None else bias[: task.cout]
+        if unicast and per_output == 1 and window.plain:
+            return _pointwise(r, fetched, "pass", ("acc-bias",))
+    add, scale = _half(r, "NE.AccBias.AccBias"), _half(r, "NE.PostScale.PostScale")
+    if add and r.flag("NE.MACCfg.BiasMode"):
+        raise r.error("a constant beside a bias row has no known effect", "NE.AccBias.AccBias")
+    batch, groups = (task.groups, task.cout) if unicast else (1, task.groups)
+    place = _place(task, window)
+
+    def weights(kernel: Kernel | None) -> tuple[np.ndarray, np.ndarray | None]:
+        if ones:
+            values, bias = np.ones((task.groups * task.cout, per_output, window.kh, window.kw), np.float16), None
+        else:
+            values, bias = _weights(kernel)
+        if add:
+            bias = np.full(values.shape[0], add, np.float16)
+        if unicast:
+            values, bias = values[: task.cout], None if bias is None else bias[: task.cout]
+        return values, bias
+
+    def made(kernel: Kernel | None, activation: Activation) -> Ready:
+        values, bias = weights(kernel)
+        shape = (values.shape[1] * groups, task.hin, task.win)
+        return convolution.prepare(shape, values, bias, **place, groups=groups, post_scale=scale, activation=activation)
+
+    ready = fetched.when_read(lambda kernel: made(kernel, _activation(r, kernel)))
+
+    def source(x: np.ndarray) -> np.ndarray:
+        return x[:, 0].reshape(batch, -1, task.hin, task.win)
+
+    def compute(x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        target = out[:, 0] if out is not None and len(out) == batch else None
+        values = ready()(source(x), target)
+        if out is not None and values is target:
+            return out
+        return values.reshape(task.groups, 1, task.cout, *values.shape[2:])
+
+    def events(operands: Operands, values: np.ndarray, observe: bool) -> Events:
+        """A sum that met its limit rests on the order of the terms."""
+        if not observe:
+            return Events(("sum-order",) if _has_infinity(values) else ())
+        x, kernel = source(operands[0]), fetched.read()
+        activation, before = _activation(r, kernel), made(kernel, None)(x)
+        rounded, dropped = product_losses(
+            x, weights(kernel)[0], strides=place["strides"], pads=(window.top, window.left),
+            output=before.shape[2:], groups=groups,
+        )  # fmt: skip
+        met = int(np.isinf(before).sum())
+        counters = {"products rounded": rounded, "products dropped": dropped, "sums overflowed": met}
+        if isinstance(activation, np.ndarray):
+            counters["table ends hit"] = table_ends(activation, before)
+        return Events(("sum-order",) if met else (), counters)
+
+    runtime = r.flag("NE.KernelCfg.KernelAlign")
+    suffix = _SUFFIXES[r["NE.MACCfg.NonlinearMode"]]
+    rests_on = _sum_rests_on(r, fetched.layout, window, ones=ones, add=add, scale=scale)
+    name = _name(window, unicast, ones, runtime=runtime) + suffix
+    return Work(name, rests_on, compute, events, (lambda: ready().keep()) if fetched.constant else lambda: 0)
+
+
+def _place(task: Task, window: Window) -> dict[str, Any]:
+    """Strides and pads as `hexane.arithmetic.convolution` takes them."""
     sy, sx, wout = window.sy, window.sx, task.wout
     if window.columns == 2:  # two output columns per step of two (spec/engine-h13 §9.8)
         sx, wout = 1, 2 * wout
@@ -210,44 +262,33 @@ def _sum(task: Task, x: np.ndarray, kernel: Kernel | None, window: Window, obser
         (wout - 1) * sx + window.kw - task.win - window.left,
         (task.hout - 1) * sy + window.kh - task.hin - window.top,
     )
-    source = x[:, 0].reshape(batch, -1, task.hin, task.win)
-    options: dict[str, Any] = {"strides": (sy, sx), "pads": pads, "groups": groups, "post_scale": scale}
-    shape = (task.groups, 1, task.cout, task.hout, wout)
-    name = _name(window, unicast, ones, runtime=r.flag("NE.KernelCfg.KernelAlign"))
-    if not observe:
-        values = conv2d(source, weights, bias, activation=activation, **options)
-        if _has_infinity(values):  # a sum that met its limit; then the order of the terms counts
-            rests_on += ("sum-order",)
-        return Computation(values.reshape(shape), name + _suffix(activation), rests_on)
-    before = conv2d(source, weights, bias, **options)
-    if _has_infinity(before):
-        rests_on += ("sum-order",)
-    rounded, dropped = product_losses(
-        source, weights, strides=(sy, sx), pads=(window.top, window.left), output=(task.hout, wout), groups=groups
-    )
-    counters = {
-        "products rounded": rounded,
-        "products dropped": dropped,
-        "sums overflowed": int(np.isinf(before).sum()),
-    }
-    done = _activated(before, activation, name, rests_on, counters, observe)
-    return Computation(done.values.reshape(shape), done.operation, rests_on, done.counters)
+    return {"strides": (sy, sx), "pads": pads}
+
+
+def _sum_rests_on(
+    r: Registers, layout: KernelLayout | None, window: Window, *, ones: bool, add: float, scale: float
+) -> tuple[str, ...]:
+    """The hypotheses of a sum, and what its kernel's format asks for."""
+    rests_on: tuple[str, ...] = ("window-without-kernel",) if ones and not window.plain else ()
+    if not ones:
+        fmt = layout.dtype if layout else None  # kernel_fetch refuses a sum without a kernel
+        if fmt == "uint8":
+            raise r.error("a kernel of uint8 has no known effect", "NE.KernelCfg.KernelFmt")
+        r.one_of("NE.MACCfg.BinaryPoint", (0x1C,) if fmt == "float16" else (0,), f"fixed point of a {fmt} kernel")
+        rests_on += ("int8-kernel",) if fmt == "int8" else ()
+    rests_on += ("acc-bias",) if add else ()
+    rests_on += ("post-scale",) if scale != 1.0 else ()
+    return rests_on + (("table-input",) if r["NE.MACCfg.NonlinearMode"] == TABLE else ())
 
 
 def _has_infinity(values: np.ndarray) -> bool:
     return bool(((values.view(np.uint16) & 0x7FFF) == 0x7C00).any())
 
 
-def _weights(r: Registers, kernel: Kernel) -> tuple[np.ndarray, np.ndarray | None, tuple[str, ...]]:
+def _weights(kernel: Kernel | None) -> tuple[np.ndarray, np.ndarray | None]:
     """The kernel as float16; an int8 kernel is read as if it were (hypothesis ``int8-kernel``)."""
-    assert kernel.weights is not None
-    fmt = kernel.layout.dtype
-    if fmt == "uint8":
-        raise r.error("a kernel of uint8 has no known effect", "NE.KernelCfg.KernelFmt")
-    r.one_of("NE.MACCfg.BinaryPoint", (0x1C,) if fmt == "float16" else (0,), f"fixed point of a {fmt} kernel")
-    if fmt == "int8":
-        return kernel.weights.astype(np.float16), kernel.bias, ("int8-kernel",)
-    return kernel.weights, kernel.bias, ()
+    assert kernel is not None and kernel.weights is not None  # kernel_fetch refuses a sum without a kernel
+    return kernel.weights.astype(np.float16, copy=False), kernel.bias
 
 
 def _name(window: Window, unicast: bool, ones: bool, *, runtime: bool) -> str:
@@ -256,18 +297,21 @@ def _name(window: Window, unicast: bool, ones: bool, *, runtime: bool) -> str:
     return f"{kind} {size}" + (f" /{window.sy}x{window.sx}" if (window.sy, window.sx) != (1, 1) else "")
 
 
-def _maximum(task: Task, x: np.ndarray, kernel: Kernel | None, window: Window, observe: bool) -> Computation:
+def _maximum(task: Task, fetched: Fetched, window: Window) -> Work:
     """OpMode 3: the largest of an output's inputs; what lies outside the map never wins (PaddingMode 1)."""
     r = task.registers
     r.one_of("NE.MACCfg.BinaryPoint", (0x1C,), "fixed point")
-    source = canonical(x).astype(np.float32)
-    groups, depth = source.shape[:2]
-    source = source.reshape(groups, depth, task.cout, -1, task.hin, task.win).max(3)
-    rests_on: tuple[str, ...] = ("maximum-mode",)
-    if not window.plain:
-        source = _largest_in_windows(source, task, window)
-        rests_on += ("window-without-kernel",)
-    return _pointwise(r, source.astype(np.float16), kernel, "maximum", rests_on, observe)
+
+    def largest(x: np.ndarray) -> np.ndarray:
+        source = canonical(x).astype(np.float32)
+        groups, depth = source.shape[:2]
+        source = source.reshape(groups, depth, task.cout, -1, task.hin, task.win).max(3)
+        if not window.plain:
+            source = _largest_in_windows(source, task, window)
+        return source.astype(np.float16)
+
+    rests_on = ("maximum-mode",) if window.plain else ("maximum-mode", "window-without-kernel")
+    return _pointwise(r, fetched, "maximum", rests_on, largest)
 
 
 def _largest_in_windows(source: np.ndarray, task: Task, window: Window) -> np.ndarray:
@@ -286,14 +330,13 @@ def _largest_in_windows(source: np.ndarray, task: Task, window: Window) -> np.nd
     return largest
 
 
-def _product(task: Task, x: np.ndarray, kernel: Kernel | None, window: Window, observe: bool) -> Computation:
+def _product(task: Task, fetched: Fetched, window: Window) -> Work:
     """OpMode 2: the product of two inputs (pow: log2 of the base times the exponent)."""
     r = task.registers
     if r["Common.GroupConvCfg.UnicastCin"] != 2 or not window.plain:
         raise r.error("a product of other than two inputs has no known effect", "Common.GroupConvCfg.UnicastCin")
     r.one_of("NE.MACCfg.BinaryPoint", (0x1C,), "fixed point")
-    product = multiply_inputs(x[:, :, 0::2], x[:, :, 1::2])
-    return _pointwise(r, product, kernel, "product", ("product-mode",), observe)
+    return _pointwise(r, fetched, "product", ("product-mode",), lambda x: multiply_inputs(x[:, :, 0::2], x[:, :, 1::2]))
 
 
 _MODES = {SUM: _sum, PRODUCT: _product, MAXIMUM: _maximum, BYPASS: _bypass}

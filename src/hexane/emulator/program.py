@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from hexane.emulator.chain import walk
 from hexane.emulator.memory import CONST, DRAM_LIMIT, FIRST_SURFACE, GRANULE, SCRATCH, TEXT, Buffer, Memory
+from hexane.emulator.registers import Registers
 from hexane.errors import EmulationError, UnsupportedError, UsageError
 from hexane.image import Image, Surface
 
@@ -20,12 +24,16 @@ ELEMENTS: dict[str, np.dtype] = {
 }
 Inputs = Mapping[str, object]
 
+_programs: WeakKeyDictionary[Image, Program] = WeakKeyDictionary()
+"""The program of each image as it was last, so that machines that ran it are found again."""
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class Program:
     """The bytes that the engine gets, and what the container says of the surfaces.
 
-    ``first_words`` and ``task_count`` are what the program header states; None where it states nothing.
+    ``first_words`` and ``task_count`` are what the program header states; None where it states nothing. ``idle`` is
+    where `hexane.emulator.ready` leaves the machine that ran the program.
     """
 
     generation: str
@@ -35,6 +43,7 @@ class Program:
     scratch_bytes: int = 0
     first_words: int | None = None
     task_count: int | None = None
+    idle: list[Any] = field(default_factory=list, init=False, repr=False)
 
     @classmethod
     def of(cls, source: Program | Image | str | os.PathLike[str] | bytes) -> Program:
@@ -45,16 +54,26 @@ class Program:
             from hexane.formats.images import open_image
 
             source = open_image(source)
-        changed = source.tasks_decoded
-        return cls(
+        changed = source.tasks_changed
+        text = source.text() if changed else source.contents.text
+        known = _programs.get(source)
+        if known is not None and known.text == text:  # an image's other parts do not change
+            return known
+        program = cls(
             generation=source.generation,
-            text=source.text() if changed else source.contents.text,
+            text=text,
             const=source.const,
             surfaces=tuple(source.surfaces),
             scratch_bytes=source.scratch_bytes,
             first_words=None if changed else _first_words(source),
             task_count=None if changed else source.task_count,
         )
+        _programs[source] = program
+        return program
+
+    def chain(self) -> Iterator[Registers]:
+        """The tasks in the order of their links; see `hexane.emulator.chain.walk`."""
+        return walk(self.text, self.generation, first_words=self.first_words, count=self.task_count)
 
     @property
     def inputs(self) -> tuple[Surface, ...]:
@@ -84,12 +103,20 @@ class Program:
             channel = surface.channel
             if channel is None or channel < FIRST_SURFACE or channel in memory.channels:
                 raise UsageError(f"channel {channel} is not free for a surface", where=f"surface {surface.label!r}")
+            name = f"surface {surface.label!r}"
             if surface.role == "input":
-                data = _fill(surface, given[surface.label], layout)
-                memory.channels[channel] = Buffer.filled(f"surface {surface.label!r}", data)
+                memory.channels[channel] = Buffer.filled(name, np.zeros(_size(surface), np.uint8))
+                _fill(surface, given[surface.label], layout, memory.channels[channel].data)
             else:
-                memory.channels[channel] = Buffer.undefined(f"surface {surface.label!r}", _size(surface))
+                memory.channels[channel] = Buffer.undefined(name, _size(surface))
         return memory
+
+    def fill(self, memory: Memory, inputs: Inputs, *, layout: str = "nchw") -> None:
+        """Put other inputs into a memory whose input surfaces are all zero; errors as :meth:`memory`."""
+        given = _by_label(inputs, self.inputs)
+        for surface in self.inputs:
+            assert surface.channel is not None
+            _fill(surface, given[surface.label], layout, memory.channels[surface.channel].data)
 
     def results(self, memory: Memory, *, layout: str = "nchw", sanitize: bool = True) -> dict[str, np.ndarray]:
         """The output surfaces as arrays, by name."""
@@ -163,10 +190,9 @@ def _by_label(inputs: Inputs, surfaces: tuple[Surface, ...]) -> dict[str, object
     return given
 
 
-def _fill(surface: Surface, value: object, layout: str) -> np.ndarray:
-    """The bytes of an input surface from an array (or, with ``layout="raw"``, from bytes)."""
+def _fill(surface: Surface, value: object, layout: str, data: np.ndarray) -> None:
+    """Set the bytes of an input surface from an array (or, with ``layout="raw"``, from bytes); they are zero before."""
     where = f"input {surface.label!r}"
-    data = np.zeros(_size(surface), np.uint8)
     if layout == "raw":
         raw = np.frombuffer(value, np.uint8) if isinstance(value, bytes | bytearray | memoryview) else np.asarray(value)
         if raw.dtype != np.uint8 or raw.size != data.size:
@@ -174,7 +200,7 @@ def _fill(surface: Surface, value: object, layout: str) -> np.ndarray:
                 f"raw bytes of dtype {raw.dtype} and size {raw.size}, the surface has {data.size} bytes", where=where
             )
         data[:] = raw.ravel()
-        return data
+        return
     if layout != "nchw":
         raise UsageError(f"no layout is called {layout!r}", where="layout", hint="use 'nchw' or 'raw'")
     array, dtype = np.asarray(value), _dtype(surface)
@@ -190,7 +216,6 @@ def _fill(surface: Surface, value: object, layout: str) -> np.ndarray:
         shape = "x".join(map(str, surface.shape))
         raise UsageError(f"shape {array.shape}, the surface is {shape} (N, C, H, W)", where=where)
     _elements(surface, data)[...] = array.reshape(surface.shape)
-    return data
 
 
 def _fits(shape: tuple[int, ...], surface: tuple[int, ...]) -> bool:
@@ -202,12 +227,27 @@ def _require_complete(surface: Surface, buffer: Buffer) -> None:
     """Every element of an output was written by some task."""
     if buffer.written is None or buffer.written.all():
         return
-    touched = np.repeat(buffer.written, GRANULE)[: buffer.data.size].astype(np.uint8)
-    missing = np.argwhere(_elements(surface, touched) == 0)
+    starts, ends = _rows(surface)
+    granules = np.concatenate([[0], np.cumsum(buffer.written, dtype=np.int64)])
+    first, last = starts // GRANULE, -(-ends // GRANULE)
+    missing = np.argwhere(granules[last] - granules[first] < last - first)
     if missing.size:
-        n, c, h, w = map(int, missing[0])
+        n, c, h = map(int, missing[0])
+        start, end = int(starts[n, c, h]), int(ends[n, c, h])
+        hole = start // GRANULE + int(np.argmin(buffer.written[start // GRANULE : -(-end // GRANULE)]))
         assert surface.strides is not None
-        address = n * surface.strides[0] + c * surface.strides[1] + h * surface.strides[2] + w * surface.strides[3]
+        w = max(0, -(-(hole * GRANULE - start) // surface.strides[3])) if surface.strides[3] else 0
         raise EmulationError(
-            f"no task writes element ({n}, {c}, {h}, {w}) of output {surface.label!r}", address=address
+            f"no task writes element ({n}, {c}, {h}, {w}) of output {surface.label!r}",
+            address=start + w * surface.strides[3],
         )
+
+
+def _rows(surface: Surface) -> tuple[np.ndarray, np.ndarray]:
+    """First byte of every row (n, c, h) of a surface, and one past its last."""
+    assert surface.strides is not None
+    starts = np.zeros(surface.shape[:3], np.int64)
+    for axis in range(3):
+        places = np.arange(surface.shape[axis]) * surface.strides[axis]
+        starts += places.reshape([-1 if i == axis else 1 for i in range(3)])
+    return starts, starts + (surface.shape[3] - 1) * surface.strides[3] + _dtype(surface).itemsize

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from hexane import isa
 from hexane.errors import EmulationError
-from hexane.kernels import Kernel
 
 
 class Registers:
@@ -22,7 +21,6 @@ class Registers:
         self.index = index
         self.descriptor = descriptor
         self.values = descriptor.fields()
-        self.kernel: tuple[object, Kernel] | None = None  # what kernel_fetch read last, and from which constants
 
     def __getitem__(self, name: str) -> int:
         return self.values.get(name, 0)

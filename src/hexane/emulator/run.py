@@ -9,10 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hexane.emulator.chain import walk
 from hexane.emulator.engine import Engine, Watcher
-from hexane.emulator.memory import TEXT
 from hexane.emulator.program import Inputs, Program
+from hexane.emulator.ready import machine_for
 from hexane.emulator.trace import Report, TaskReport
 from hexane.errors import UsageError
 from hexane.image import Image
@@ -59,7 +58,10 @@ def emulate(
     EmulationError : the program does something that hangs the engine, or that no rule covers; the error names
         task, register and byte address.
     """
-    return run(image, inputs, trace=trace, layout=layout, sanitize=sanitize).outputs
+    if trace:
+        return run(image, inputs, trace=trace, layout=layout, sanitize=sanitize).outputs
+    with machine_for(Program.of(image), sanitize=sanitize) as machine:
+        return machine.run(inputs, layout)
 
 
 def run(
@@ -106,9 +108,7 @@ def run(
 
 def steps(program: Program, engine: Engine, watch: Watcher | None = None) -> Iterator[int]:
     """Execute task after task; yields each task's index when it is done."""
-    text = bytes(engine.memory.channels[TEXT].data)
-    chain = walk(text, program.generation, first_words=program.first_words, count=program.task_count)
-    for registers in chain:
+    for registers in program.chain():
         engine.execute(registers, watch)
         yield registers.index
 

@@ -6,6 +6,7 @@ Every tensor that a task touches, in DRAM or in L2, is a set of elements at
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -55,16 +56,19 @@ def overlaps_itself(shape: Sequence[int], strides: Sequence[int], element: int) 
     return False
 
 
+MOST_MARKS = 1 << 30
+"""Bytes that the exact answer below may mark; no buffer that the emulator holds comes near."""
+
+
 def _all_distinct(axes: list[tuple[int, int]], element: int) -> bool:
-    """The slow, exact answer for strides that are not nested (interleaved pairs, for example)."""
-    count = 1
-    addresses = np.zeros(1, np.int64)
-    for stride, size in axes:
-        if stride == 0:
-            return False
-        count *= size
-        if count > 1 << 24:
-            return False
-        addresses = (addresses[:, None] + np.arange(size, dtype=np.int64) * stride).ravel()
-    addresses.sort()
-    return bool(np.all(np.diff(addresses) >= element)) if count > 1 else True
+    """The exact answer for strides that are not nested (interleaved pairs, for example): mark all places and count."""
+    if axes[0][0] == 0:
+        return False
+    unit = element if all(stride % element == 0 for stride, _ in axes) else 1
+    places = [(stride // unit, size) for stride, size in axes] + ([(1, element)] if unit != element else [])
+    span = sum((size - 1) * stride for stride, size in places) + 1
+    if span > MOST_MARKS:
+        return False
+    marks = np.zeros(span, np.bool_)
+    as_strided(marks, [size for _, size in places], [stride for stride, _ in places])[...] = True
+    return int(np.count_nonzero(marks)) == math.prod(size for _, size in places)

@@ -128,6 +128,7 @@ class Image:
             offset = None if error.offset is None else self.contents.text_offset + error.offset
             raise FormatError(error.message, offset=offset, where=self._origin, hint=error.hint) from None
         self._check_count(len(tasks))
+        self._decoded = tuple(tasks)
         return tasks
 
     def _check_count(self, found: int) -> None:
@@ -212,6 +213,14 @@ class Image:
     def tasks_decoded(self) -> bool:
         """Whether ``tasks`` has been asked for, so that they may differ from the parts."""
         return "tasks" in self.__dict__
+
+    @property
+    def tasks_changed(self) -> bool:
+        """Whether ``tasks`` is another list than the parts hold, or one of them was written to."""
+        if not self.tasks_decoded:
+            return False
+        same = len(self.tasks) == len(self._decoded) and all(a is b for a, b in zip(self.tasks, self._decoded))
+        return not (same and all(task.stands_in(self.contents.text) for task in self.tasks))
 
     def text(self) -> bytes:
         """The text section with the tasks as they are now."""

@@ -168,6 +168,10 @@ class Task:
         words = self._words
         return words.tobytes() if isinstance(words, memoryview) else struct.pack(f"<{len(words)}I", *words)
 
+    def stands_in(self, data: bytes) -> bool:
+        """Whether the task was decoded from this very object and has not been changed or moved since."""
+        return isinstance(self._words, memoryview) and self._words.obj is data and self.place is not None
+
     def records(self) -> list[tuple[Record, list[int]]]:
         """The records in order, each with the values that it writes."""
         layout = self.layout

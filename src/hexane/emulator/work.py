@@ -1,0 +1,48 @@
+"""What a unit does in one task, made ready before its operands are there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Events(NamedTuple):
+    """What only the numbers tell: further hypotheses that they rest on, and how often the arithmetic lost something."""
+
+    rests_on: tuple[str, ...] = ()
+    counters: dict[str, int] | None = None
+
+
+Operands = tuple[np.ndarray, ...]
+
+
+def _nothing(operands: Operands, values: np.ndarray, observe: bool) -> Events:
+    return Events()
+
+
+def _no_bytes() -> int:
+    return 0
+
+
+@dataclass(frozen=True)
+class Work:
+    """One task's computation; everything that its registers ask for has been checked.
+
+    Parameters
+    ----------
+    operation : one line for a reader.
+    rests_on : hypotheses of :mod:`hexane.arithmetic` that take part whatever the numbers are.
+    compute : from the operands, float16 with axes (g, d, c, h, w), to the result: in the array ``out`` if one is given
+        and this computation can, else in another.
+    events : from operands, result and whether to count, to what the numbers tell. For reports; costs time.
+    keep : make constants ready once and for all, for programs that run again; gives the bytes that this takes.
+    """
+
+    operation: str
+    rests_on: tuple[str, ...]
+    compute: Callable[..., np.ndarray]
+    events: Callable[[Operands, np.ndarray, bool], Events] = _nothing
+    keep: Callable[[], int] = _no_bytes

@@ -1,0 +1,140 @@
+"""A program that runs again, on the machine that it ran on before, gives what a new machine gives."""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hexane
+from hexane.arithmetic import assume, fast
+from hexane.emulator import Program, run
+from hexane.errors import EmulationError, UsageError
+from hexane.graph import GraphBuilder
+
+
+def network() -> hexane.image.Image:
+    """Convolutions, a table, a depthwise convolution, an average, element-wise operations: tasks of both units."""
+    rng = np.random.default_rng(1)
+
+    def weights(*shape: int) -> np.ndarray:
+        return (rng.standard_normal(shape) / np.prod(shape[1:]) ** 0.5).astype(np.float16)
+
+    b = GraphBuilder()
+    x = b.input("x", (1, 6, 21, 19), "fp16")
+    y = b.sigmoid(x=b.conv(x=x, weight=weights(20, 6, 3, 3), pad_type="same"))
+    z = b.conv(x=y, weight=weights(20, 1, 3, 3), pad_type="same", groups=20)
+    m = b.reduce_mean(x=z, axes=[2, 3], keep_dims=True)
+    b.output(b.add(x=b.mul(x=y, y=m), y=z))
+    (image,) = hexane.compile(b.graph).images
+    return image
+
+
+def inputs(seed: int) -> dict[str, np.ndarray]:
+    return {"x": np.random.default_rng(seed).standard_normal((1, 6, 21, 19)).astype(np.float16)}
+
+
+def fresh(image: hexane.image.Image, given: dict[str, np.ndarray], **options: str) -> np.ndarray:
+    """The only output, from a machine that nobody has used."""
+    (value,) = run(image, given, **options).outputs.values()
+    return value
+
+
+def again(source: object, given: dict[str, np.ndarray], **options: str) -> np.ndarray:
+    (value,) = hexane.emulate(source, given, **options).values()
+    return value
+
+
+def test_the_same_bits_in_every_run_and_for_every_input() -> None:
+    image = network()
+    for seed in (0, 1, 2, 0, 1):
+        np.testing.assert_array_equal(again(image, inputs(seed)), fresh(image, inputs(seed)))
+
+
+def test_the_bytes_between_rows_stay_as_on_a_new_machine() -> None:
+    image = network()
+    raw = {"x": np.random.default_rng(3).integers(0, 60, image.inputs[0].nbytes).astype(np.uint8)}
+    wanted = fresh(image, raw, layout="raw")
+    for other in (raw, {"x": raw["x"][::-1].copy()}, raw):
+        found = again(image, other, layout="raw")
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_another_hypothesis_is_not_the_machine_of_the_first() -> None:
+    image = network()
+    for _ in range(3):
+        usual = again(image, inputs(0))
+    with assume("reduction-finish", "every-step"):
+        np.testing.assert_array_equal(again(image, inputs(0)), fresh(image, inputs(0)))
+    np.testing.assert_array_equal(again(image, inputs(0)), usual)
+
+
+def test_a_changed_task_is_seen() -> None:
+    image = network()
+    before = [again(image, inputs(0)) for _ in range(3)][-1]
+    scaled = next(task for task in image.tasks if task.get("NE.PostScale.PostScale", None) == 0x3C00)
+    assert not image.tasks_changed
+    scaled.set("NE.PostScale.PostScale", 0x4000)
+    assert image.tasks_changed
+    after = again(image, inputs(0))
+    assert not np.array_equal(after, before)
+    np.testing.assert_array_equal(after, fresh(image, inputs(0)))
+
+
+def test_a_wrong_input_does_no_harm() -> None:
+    image = network()
+    wanted = [again(image, inputs(0)) for _ in range(2)][-1]
+    with pytest.raises(UsageError):
+        again(image, {"x": np.zeros((1, 6, 21, 18), np.float16)})
+    for _ in range(2):
+        np.testing.assert_array_equal(again(image, inputs(0)), wanted)
+
+
+def test_an_error_comes_in_every_run() -> None:
+    image = network()
+    image.tasks[1].set("TileDMADst.BaseAddr.Addr", 0x3FFFFF)
+    for _ in range(3):
+        with pytest.raises(EmulationError, match="TileDMADst"):
+            again(image, inputs(0))
+
+
+def test_two_threads_do_not_meet() -> None:
+    image = network()
+    wanted = {seed: fresh(image, inputs(seed)) for seed in range(4)}
+
+    def work(i: int) -> bool:
+        return np.array_equal(again(image, inputs(i % 4)), wanted[i % 4])
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(work, range(40)))
+
+
+def test_the_machine_goes_with_its_program() -> None:
+    program = Program.of(network().to_bytes())
+    for _ in range(2):
+        again(program, inputs(0))
+    machine = weakref.ref(program.idle[0])
+    assert machine() is not None
+    del program
+    gc.collect()
+    assert machine() is None
+
+
+def test_compiled_code_older_than_a_source_is_dropped(tmp_path: Path) -> None:
+    """Numba looks at the file of each function alone, not at its neighbours."""
+    source, cache = tmp_path / "kernel.py", tmp_path / "__pycache__"
+    cache.mkdir()
+    old, new = cache / "old.nbi", cache / "new.nbi"
+    for path in (old, source, new):
+        path.write_text("")
+    now = time.time()
+    for path, age in ((old, 20), (source, 10), (new, 0)):
+        os.utime(path, (now - age, now - age))
+    fast._drop_stale_code(tmp_path)
+    assert new.exists() and not old.exists()
