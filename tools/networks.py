@@ -25,11 +25,9 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
 
 import hexane  # noqa: E402
-from formats.zoo import MODELS, ZOO, light_model, sentence, sentence_encoder  # noqa: E402
+from formats.zoo import MODELS, ZOO, sentence, sentence_encoder, settled_model, zoo_inputs  # noqa: E402
 from hexane import passes  # noqa: E402
 from hexane.codegen.driver import multiplications  # noqa: E402
-from hexane.graph.evaluate import Evaluation, _last_uses, checked_input  # noqa: E402
-from hexane.graph.ir import Value  # noqa: E402
 
 RAPIDOCR = "rapidocr-onnxruntime"
 TARGET = ROOT / "docs" / "networks.md"
@@ -61,51 +59,22 @@ class Row:
     largest: float = 0.0
 
 
-def random_inputs(graph: Any, seed: int = 0) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(seed)
-    return {v.name: (0.5 * rng.standard_normal(v.shape)).astype(np.float32) for v in graph.main.inputs}
-
-
 def zoo(name: str) -> Network:
     def load() -> tuple[Any, dict[str, np.ndarray], bytes | None]:
         from hexane.formats import onnx
 
-        model = light_model(name)
-        graph = passes.run(onnx.load(model), ["fold_constants", "fold_norms", "fold_scales"])
-        inputs = random_inputs(graph)
-        with_unit_variance(graph, inputs)
-        return graph, inputs, model.SerializeToString()
+        model = settled_model(name)
+        graph = onnx.load(model)
+        return graph, zoo_inputs(graph.main.inputs), model.SerializeToString()
 
     return Network(name, load)
-
-
-def with_unit_variance(graph: Any, inputs: dict[str, np.ndarray]) -> None:
-    """Scale the weights of each layer, in order, so that its result on these inputs has variance 1."""
-    function = graph.main
-    run = Evaluation()
-    for value in function.inputs:
-        run.environment[value] = checked_input(value, inputs[value.name])
-    dying = _last_uses(function)
-    for op in function.ops:
-        results = run.op(op)
-        if op.type in ("conv", "linear"):
-            factor = np.float32(1 / max(float(results[0].std()), 1e-6))
-            for param in ("weight", "bias"):
-                old = op.inputs.get(param)
-                if old is not None:
-                    scaled = hexane.graph.GraphBuilder().const(old.data * factor)
-                    op.set_input(param, Value(old.name, old.type, constant=scaled.constant))
-            results = (results[0] * factor,)
-        run.environment.update(zip(op.outputs, results))
-        for value in dying.get(op, ()):
-            run.environment.pop(value, None)
 
 
 def file(name: str, relative: str, shapes: dict[str, tuple[int, ...]]) -> Network:
     def load() -> tuple[Any, dict[str, np.ndarray], bytes | None]:
         path = MODELS / relative
         graph = hexane.load(path, shapes=shapes)
-        return graph, random_inputs(graph), path.read_bytes()
+        return graph, zoo_inputs(graph.main.inputs), path.read_bytes()
 
     return Network(name, load)
 

@@ -107,6 +107,45 @@ def light_model(name: str, seed: int = 0) -> Any:
     return model
 
 
+def settled_model(name: str, seed: int = 0) -> Any:
+    """As `light_model`, each convolution and linear layer scaled in turn so that its result has variance 1.
+
+    So values stay in fp16 all the way, as those of a trained network do; the inputs are `zoo_inputs`.
+    """
+    import onnx
+
+    from hexane.formats import onnx as reader
+    from hexane.graph.evaluate import Evaluation, checked_input
+
+    model = light_model(name, seed)
+    function = reader.load(model).main
+    run, inputs = Evaluation(), zoo_inputs(function.inputs, seed)
+    for value in function.inputs:
+        run.environment[value] = checked_input(value, inputs[value.name])
+    factors = []
+    for op in function.ops:
+        results = run.op(op)
+        if op.type in ("conv", "linear", "matmul"):
+            factors.append(np.float32(1 / max(float(results[0].std()), 1e-6)))
+            results = (results[0] * factors[-1],)
+        run.environment.update(zip(op.outputs, results))
+    layers = [node for node in model.graph.node if node.op_type in ("Conv", "Gemm")]
+    assert len(layers) == len(factors), f"{name}: {len(layers)} layers of weights, {len(factors)} in the graph"
+    tensors = {tensor.name: tensor for tensor in model.graph.initializer}
+    shaped = {node.output[0]: node.input[0] for node in model.graph.node if node.op_type == "Reshape"}
+    for node, factor in zip(layers, factors):
+        for weight in (shaped.get(name, name) for name in node.input[1:]):
+            scaled = onnx.numpy_helper.to_array(tensors[weight]) * factor
+            tensors[weight].CopyFrom(onnx.numpy_helper.from_array(scaled, weight))
+    return model
+
+
+def zoo_inputs(values: Any, seed: int = 0) -> dict[str, np.ndarray]:
+    """Inputs of a network by name, for anything with a name and a shape: normal, standard deviation 1/2."""
+    rng = np.random.default_rng(seed)
+    return {v.name: (0.5 * rng.standard_normal(v.shape)).astype(np.float32) for v in values}
+
+
 def _weight(rng: np.random.Generator, shape: tuple[int, ...], op: str, index: int) -> np.ndarray:
     if op in ("Conv", "Gemm") and index == 1:
         fan = int(np.prod(shape[1:]))
