@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -39,6 +40,19 @@ def test_all_rows_are_met_as_the_shipped_provenance_says(rows):
 def test_a_row_may_come_with_nan_for_empty_cells(rows):
     row = {k: (float("nan") if v == "" else v) for k, v in rows[0].items()}
     assert predict(row) == pytest.approx(predict(rows[0]))
+
+
+def test_medians_are_typical_calls_and_minima_the_best(rows):
+    row = next(r for r in rows if r["includes"] == "call_copies" and r["stat"] == "min")
+    assert case_of(row).interface == "copies"
+    assert case_of({**row, "stat": "median"}).interface == "copies_typical"
+
+
+def test_the_decoder_has_the_weights_that_its_row_states(rows):
+    """100 million multiply-accumulates a token, the products with the cache not counted (the row's note)."""
+    row = next(r for r in rows if r["op"] == "decoder4" and r["wfmt"] == "fp16" and r["n"] == "1")
+    work = case_of(row).work
+    assert sum(x.weight_bytes * x.count for x in work.layers) == pytest.approx(2 * 99.9e6, rel=0.002)
 
 
 def test_compacting_keeps_the_time(rows):
@@ -83,4 +97,18 @@ def test_a_fit_recovers_what_made_the_data(rows):
     samples = [Sample(c, predict_case(c, truth), r["kind"], r["series"]) for c, r in zip(cases, chosen)]
     fitted = fit(samples, rounds=12).of(samples[0].case.chip)
     ratios = [math.log(predict_case(s.case, fitted) / s.us) for s in samples]
+    assert factor(ratios) < 1.01
+
+
+def test_a_row_that_contradicts_all_others_has_no_pull(rows):
+    """One row off by three moves no constant by a hundredth of that."""
+    from hexane.timing.parameters import PARAMETERS
+
+    truth = {p.name: p.start for p in PARAMETERS}
+    chosen = [r for r in rows if r["chip"] == "M1 Max"]
+    cases = [case_of(r) for r in chosen]
+    samples = [Sample(c, predict_case(c, truth), r["kind"], r["series"]) for c, r in zip(cases, chosen)]
+    samples[0] = replace(samples[0], us=3 * samples[0].us)
+    fitted = fit(samples, rounds=12).of(samples[0].case.chip)
+    ratios = [math.log(predict_case(s.case, fitted) / s.us) for s in samples[1:]]
     assert factor(ratios) < 1.01

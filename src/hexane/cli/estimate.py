@@ -20,7 +20,9 @@ def register(app: typer.Typer) -> None:
 def estimate(
     model: Annotated[Path, typer.Argument(help="A network (.onnx, .mil, .mlpackage, .plist) or a compiled program.")],
     chip: Annotated[str, typer.Option(help="Chips, separated by commas, or all.")] = "M1",
-    interface: Annotated[str, typer.Option(help="A call as: evaluate, copies, coreml, linux, task.")] = "evaluate",
+    interface: Annotated[
+        str, typer.Option(help="A call: evaluate, copies, copies_typical, coreml, linux or task.")
+    ] = "evaluate",
     batch: Annotated[int | None, typer.Option(help="What if: this many times the batch.")] = None,
     weights: Annotated[str | None, typer.Option(help="What if: weights as fp16, int8, int4 or sparse.")] = None,
     resolution: Annotated[float | None, typer.Option(help="What if: height and width times this factor.")] = None,

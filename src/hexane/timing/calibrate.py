@@ -17,7 +17,7 @@ from hexane.chips import CHIPS, Evidence
 from hexane.errors import FormatError, UsageError
 from hexane.formats.whole import write_whole
 from hexane.timing.energy import ENERGY_PARAMETERS, energy_of_case
-from hexane.timing.fit import LEAVE_ONE_OUT, SHARED, Fitted, Sample, cross_validate, factor, fit
+from hexane.timing.fit import HUBER, LEAVE_ONE_OUT, SHARED, Fitted, Sample, cross_validate, factor, fit
 from hexane.timing.measured import case_of, predict_case
 from hexane.timing.roofline import roofline_us
 
@@ -45,7 +45,10 @@ def samples_of(rows: Sequence[dict[str, str]]) -> list[Sample]:
 
 
 def fit_energy(rows: Sequence[dict[str, str]], samples: Sequence[Sample], times: Fitted) -> tuple[Fitted, float]:
-    """Energy constants from the rows with a measured power, and their mean factor error."""
+    """Energy constants from the rows with a measured power, and their mean factor error.
+
+    Powers repeat well and contradict each other little: pseudo-Huber is robust enough.
+    """
     powered = [
         replace(sample, us=float(row["power_ane_w"]) * sample.us)
         for row, sample in zip(rows, samples)
@@ -56,7 +59,7 @@ def fit_energy(rows: Sequence[dict[str, str]], samples: Sequence[Sample], times:
     def model(case, c):
         return energy_of_case(case, c, times.of(case.chip), measured[id(case)])
 
-    fitted = fit(powered, parameters=ENERGY_PARAMETERS, model=model)
+    fitted = fit(powered, parameters=ENERGY_PARAMETERS, model=model, shape=HUBER)
     ratios = [math.log(model(s.case, fitted.of(s.case.chip)) / s.us) for s in powered]
     return fitted, factor(ratios)
 
@@ -122,7 +125,7 @@ def calibrate(path: Path, out: Path = SHIPPED, *, folds: int = LEAVE_ONE_OUT) ->
     held_out = cross_validate(samples, folds) if folds else np.empty(0)
     provenance = {
         "source": "public measurements named row by row in the project's calibration data; rows with use = 1",
-        "method": "log residuals, pseudo-Huber loss, normal priors, chip factors (hexane.timing.fit)",
+        "method": "log residuals, Student's t, normal priors, family and chip factors (hexane.timing.fit)",
         "fitted": errors(samples, inside),
         "cross_validated": {
             "left_out": "one series at a time" if folds >= LEAVE_ONE_OUT else f"{folds} folds of series",

@@ -17,15 +17,30 @@ INTERFACES = {
     "task": "start to end of the task on the engine",
     "submit": "submission to end of task, Core ML on M6",
     "evaluate": "a synchronous call of a loaded program, surfaces filled in place",
-    "copies": "a call that copies fp16 in and converts the result to fp32",
+    "copies": "a call that copies fp16 in and converts the result to fp32, the best of many",
+    "copies_typical": "the same, the middle of many",
     "coreml": "a Core ML prediction, back to back",
     "coreml_awake": "the same while other processes keep the CPU awake",
     "linux": "the ioctl of the open Linux driver",
 }
 
 
+def sleep_us(task_us: float, c: Numbers) -> float:
+    """What a synchronous call waits longer once its CPU core has gone to sleep: the jump of §3.2, other interface."""
+    span = max(c["sleep_to_us"] - c["sleep_from_us"], 1.0)
+    return c["sleep_us"] * min(max((task_us - c["sleep_from_us"]) / span, 0.0), 1.0)
+
+
+def copies_us(work: Work, c: Numbers) -> float:
+    """Host copies of a call: fp16 in, result out and to fp32; rows that surfaces pad are copied one by one."""
+    extra = c["padded_copy"] - 1
+    into = (work.host_in_bytes + extra * work.host_in_padded) / c["host_in_gbs"]
+    out = (work.host_out_bytes + extra * work.host_out_padded) / c["host_out_gbs"]
+    return (into + out) / (1e3 * c["host_factor"])
+
+
 def completion_us(submit_to_end_us: float, c: Numbers) -> float:
-    """What follows the end of a task until Core ML returns, on M6 (§3.2): longer once the CPU has gone to sleep."""
+    """What follows the end of a task until Core ML returns (§3.2, M6): longer once the CPU has gone to sleep."""
     span = max(c["complete_to_us"] - c["complete_from_us"], 1.0)
     depth = min(max((submit_to_end_us - c["complete_from_us"]) / span, 0.0), 1.0)
     return c["complete_short_us"] + (c["complete_long_us"] - c["complete_short_us"]) * depth
@@ -39,21 +54,21 @@ def call_us(task_us: float, work: Work, chip: Chip, c: Numbers, interface: str, 
     if interface == "submit":
         return task_us + start + c["submit_us"]
     if interface == "evaluate":
-        return c["floor_evaluate_us"] + task_us
+        return c["floor_evaluate_us"] * c["call_factor"] + task_us + sleep_us(task_us, c)
     if interface == "linux":
         further = sum(3 * layer.count if layer.unit == "runtime" else layer.count for layer in work.layers) - 1
         return LINUX_FLOOR_US.get(chip.name, 60.0) + task_us + start + LINUX_TASK_US * max(further, 0)
-    if interface == "copies":
-        copies = work.host_in_bytes / c["host_in_gbs"] + work.host_out_bytes / c["host_out_gbs"]
+    if interface in ("copies", "copies_typical"):
         worker = c["worker_us"] if work.worker else 0.0
-        return c["floor_copies_us"] + copies / (1e3 * c["host_factor"]) + task_us + worker
+        typical = c["typical_us"] if interface == "copies_typical" else 0.0
+        return c["floor_copies_us"] * c["call_factor"] + copies_us(work, c) + task_us + worker + typical
     if interface in ("coreml", "coreml_awake"):
-        if chip.generation_name != "h19":
-            copies = (work.host_in_bytes + work.host_out_bytes) / (c["coreml_copy_gbs"] * 1e3)
-            return c["coreml_floor_us"] + copies + task_us + start
         end = task_us + start + c["submit_us"]
         done = c["complete_awake_us"] if interface == "coreml_awake" else completion_us(end, c)
-        return end + done + (c["two_engine_call_us"] if engines > 1 else 0.0)
+        copies = 0.0
+        if chip.generation_name != "h19":
+            copies = (work.host_in_bytes + work.host_out_bytes) / (c["coreml_copy_gbs"] * 1e3)
+        return end + done + copies + (c["two_engine_call_us"] if engines > 1 else 0.0)
     raise UsageError(f"unknown interface {interface!r}", hint=f"one of {', '.join(INTERFACES)}")
 
 

@@ -21,7 +21,7 @@ def page() -> str:
         "",
         "Generated from `chips/measured.json` by `make docs`; `make calibrate` makes the numbers anew.",
         "",
-        f"{facts['source'].capitalize()}. {facts['method'].capitalize()}.",
+        f"{_sentence(facts['source'])} {_sentence(facts['method'])}",
         f"Held out: {held_out['left_out']}, every constant fitted anew each time.",
         "A factor of 1.10 means: off by 10 % either way. The energy model meets the measured",
         f"engine-rail energies within a mean factor of {facts['energy_mean_factor']:.3f} (fitted, not held out).",
@@ -58,6 +58,10 @@ def page() -> str:
             f"| {entry['factor']:.2f} | {entry['rows']} | {own} |"
         )
     return "\n".join(lines) + "\n"
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def main() -> None:

@@ -107,6 +107,8 @@ def _joined(works: list[Work], notes: tuple[str, ...]) -> Work:
         tuple(layer for work in works for layer in work.layers),
         host_in_bytes=sum(work.host_in_bytes for work in works),
         host_out_bytes=sum(work.host_out_bytes for work in works),
+        host_in_padded=sum(work.host_in_padded for work in works),
+        host_out_padded=sum(work.host_out_padded for work in works),
         notes=notes,
     )
 
@@ -226,7 +228,8 @@ def _spread(
     """One standard deviation of the latency as a factor: the model's own error and its constants'."""
     if latency <= 0:
         return 1.0
-    floors = {"evaluate": "floor_evaluate_us", "copies": "floor_copies_us", "coreml": "coreml_floor_us"}
+    floors = {"evaluate": "floor_evaluate_us", "coreml": "complete_short_us"}
+    floors |= dict.fromkeys(("copies", "copies_typical"), "floor_copies_us")
     rests_on = {
         "weights": "weights_gbs",
         "activations": "activations_gbs",

@@ -7,6 +7,7 @@ from math import prod
 from typing import Any
 
 from hexane.graph import Graph, Op, Value
+from hexane.graph.types import StateType
 from hexane.timing.patterns import rms_norms
 from hexane.timing.weights import Stored, stored_weights
 from hexane.timing.work import Layer, Work
@@ -46,6 +47,8 @@ MOVES = frozenset(
 )
 POOLS = frozenset(("avg_pool", "max_pool", "l2_pool"))
 TIMED_MOVES = frozenset(("transpose", "pixel_shuffle"))
+SURFACE_ROW_BYTES = 64
+"""Rows of a surface begin at multiples of this (spec/engine-h13 §6)."""
 
 
 def work_of(graph: Graph) -> Work:
@@ -106,14 +109,26 @@ def work_of(graph: Graph) -> Work:
     if chain and all(layer.unit == "unary" for layer in layers):
         layers = _merged_pairs(layers)
     worker = any(layer.unit in ("sdpa", "topk") for layer in layers)
+    given = [value for value in function.inputs if not isinstance(value.type, StateType)]  # states stay where they are
     return Work(
         tuple(layers),
-        host_in_bytes=2.0 * sum(prod(value.shape) for value in function.inputs),
-        host_out_bytes=2.0 * sum(prod(value.shape) for value in function.outputs),
+        host_in_bytes=sum(_bytes(value) for value in given),
+        host_out_bytes=sum(_bytes(value) for value in function.outputs),
+        host_in_padded=sum(_bytes(value) for value in given if _has_padded_rows(value)),
+        host_out_padded=sum(_bytes(value) for value in function.outputs if _has_padded_rows(value)),
         chain=chain,
         worker=worker,
         notes=tuple(notes),
     )
+
+
+def _bytes(value: Value) -> float:
+    return 2.0 * prod(value.shape)
+
+
+def _has_padded_rows(value: Value) -> bool:
+    """Whether the rows of a surface of this shape end in padding, so that no copy of it is one run of bytes."""
+    return prod(value.shape[:-1]) > 1 and bool(2 * value.shape[-1] % SURFACE_ROW_BYTES)
 
 
 class _Sources:

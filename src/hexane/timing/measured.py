@@ -60,8 +60,10 @@ def case_of(row: Mapping[str, Any]) -> Case:
     engines = r.count("engines", 0) or engines_used(work, chip)
     if slope:
         work = replace(work, layers=(work.layers[1],))
-    clock = r.number("clock_mhz")
-    return Case(compact(work), chip, engines, clock, None if slope else INCLUDES[includes])
+    interface = None if slope else INCLUDES[includes]
+    if interface == "copies" and not r.text("stat").startswith("min"):
+        interface = "copies_typical"
+    return Case(compact(work), chip, engines, r.number("clock_mhz"), interface)
 
 
 def compact(work: Work) -> Work:

@@ -25,16 +25,21 @@ class Parameter:
 
 PARAMETERS: tuple[Parameter, ...] = (
     # the call (spec/performance §3)
-    Parameter("floor_copies_us", 100, "us", "call floor with host copies", 3.0, chip_spread=0.35),
-    Parameter("floor_evaluate_us", 100, "us", "call floor with surfaces filled in place", 3.0, chip_spread=0.35),
+    Parameter("call_factor", 1, "", "slowness of a machine's calls, whatever the interface", 0.001, chip_spread=0.3),
+    Parameter("floor_copies_us", 100, "us", "call floor with host copies", 3.0, chip_spread=0.15),
+    Parameter("floor_evaluate_us", 100, "us", "call floor with surfaces filled in place", 3.0, chip_spread=0.15),
     Parameter("host_in_gbs", 15, "GB/s", "host copies into input surfaces", 3.0, chip_spread=0.2),
     Parameter("host_out_gbs", 15, "GB/s", "host copies and conversion of results", 3.0, chip_spread=0.3),
     Parameter("host_factor", 1, "", "speed of the host that copies", 0.001, chip_spread=0.5),
+    Parameter("padded_copy", 2, "", "time of copying rows that a surface pads to 64 bytes, over plain copies", 0.5),
+    Parameter("typical_us", 10, "us", "a typical call with host copies over the best of many"),
+    Parameter("sleep_us", 50, "us", "waking a CPU core that slept while it waited (evaluate)"),
+    Parameter("sleep_from_us", 100, "us", "task length where that begins"),
+    Parameter("sleep_to_us", 200, "us", "task length where it is complete"),
     Parameter("task_start_us", 5, "us", "start of a program on the engine"),
-    Parameter("submit_us", 20, "us", "submission to start of the task (Core ML, M6)"),
-    Parameter("coreml_floor_us", 150, "us", "Core ML call floor where the M6 model does not apply"),
+    Parameter("submit_us", 20, "us", "submission to start of the task (Core ML)"),
     Parameter("coreml_copy_gbs", 15, "GB/s", "Core ML copies of inputs and outputs, chips before M6"),
-    Parameter("complete_short_us", 150, "us", "completion of a short task (Core ML, M6)"),
+    Parameter("complete_short_us", 150, "us", "completion of a short task (Core ML)"),
     Parameter("complete_long_us", 300, "us", "completion of a long task"),
     Parameter("complete_from_us", 300, "us", "task length where completion begins to lengthen"),
     Parameter("complete_to_us", 500, "us", "task length where it stops"),
@@ -42,7 +47,9 @@ PARAMETERS: tuple[Parameter, ...] = (
     Parameter("two_engine_call_us", 10, "us", "a call that uses both engines"),
     Parameter("worker_us", 20, "us", "round trip through a worker process"),
     # arithmetic (§4)
-    Parameter("mac_rate", 0.95, "", "share of the peak that dense layers reach", 0.2, family_spread=0.05),
+    Parameter(
+        "mac_rate", 0.95, "", "share of the peak that dense layers reach", 0.2, family_spread=0.05, chip_spread=0.03
+    ),
     Parameter("mac_rate_tiled", 0.95, "", "factor when tiles are shared out over two engines", 0.2),
     Parameter("int8_rate", 0.95, "", "share of the doubled rate that int8 layers reach", 0.2),
     Parameter("winograd_gain", 1.5, "", "3x3 and 1x3 kernels from H17 on", 0.3),
@@ -51,13 +58,13 @@ PARAMETERS: tuple[Parameter, ...] = (
     Parameter("sparse_slope", 0.8, "", "time share per density", 0.5),
     Parameter("runtime_rate", 0.5, "", "share of the peak with two run-time operands"),
     Parameter(
-        "runtime_task_us", 1, "us", "each matrix of a run-time product (spec/engine-h13 §13.3)", family_spread=0.3
+        "runtime_task_us", 0.5, "us", "each matrix of a run-time product (spec/engine-h13 §13.3)", family_spread=0.3
     ),
     Parameter("unit_switch_us", 3, "us", "change between NE and PE with small tensors, H13 and H14"),
     Parameter("engine_sync_us", 0.5, "us", "a layer that two engines share"),
     Parameter("halo_us", 2, "us", "halo rows between two engines, per layer"),
     # weights (§5)
-    Parameter("weights_gbs", 60, "GB/s", "weight stream", family_spread=0.4, chip_spread=0.3),
+    Parameter("weights_gbs", 60, "GB/s", "weight stream", family_spread=0.4, chip_spread=0.2),
     Parameter("weights_power_of_two_gbs", 40, "GB/s", "wide 1x1 layers of 4096, 8192 ... channels on H16"),
     Parameter("packed_stream", 1, "", "time of palette and sparse streams over their bytes' share", 0.3),
     # activations (§6)
@@ -70,8 +77,8 @@ PARAMETERS: tuple[Parameter, ...] = (
     Parameter("binary_rate", 50, "1e9/s", "two-input element-wise, per engine"),
     Parameter("binary_large_rate", 30, "1e9/s", "the same with operands beyond 1.3 MiB per engine"),
     Parameter("unary_task_us", 0.5, "us", "per one-input task"),
-    Parameter("binary_task_us", 1, "us", "per two-input task"),
-    Parameter("reduce_rate", 30, "1e9/s", "reductions"),
+    Parameter("binary_task_us", 0.5, "us", "per two-input task"),
+    Parameter("reduce_rate", 30, "1e9/s", "reductions", family_spread=0.3),
     Parameter("pool_rate", 20, "1e9/s", "pooling windows"),
     Parameter("move_rate", 20, "1e9/s", "transposes, slices, shuffles"),
     Parameter("short_norm_rate", 20, "1e9/s", "norms whose axis is below the reduce-by-transpose threshold"),
@@ -79,7 +86,7 @@ PARAMETERS: tuple[Parameter, ...] = (
     Parameter("softmax_rate", 10, "1e9/s", "softmax", family_spread=0.3),
     Parameter("layer_norm_rate", 3, "1e9/s", "layer norm", family_spread=0.5),
     Parameter("group_norm_rate", 10, "1e9/s", "group norm", family_spread=0.3),
-    Parameter("rms_norm_rate", 1, "1e9/s", "rms norm", family_spread=0.3),
+    Parameter("rms_row_us", 1, "us", "rms norm, per row beyond its elements", family_spread=0.3),
     Parameter("sdpa_row_us", 0.1, "us", "native attention, per head and query row"),
     Parameter("topk_us", 2, "us", "native arg max of a short row"),
 )

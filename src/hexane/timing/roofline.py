@@ -13,6 +13,7 @@ FLOOR_US = {
     "submit": 25.0,
     "evaluate": 100.0,
     "copies": 100.0,
+    "copies_typical": 100.0,
     "coreml": 150.0,
     "coreml_awake": 150.0,
     "linux": 40.0,

@@ -13,6 +13,10 @@ L2_BYTES = 2 * 1024 * 1024
 KERNEL_BYTES = 64 * 1024
 FURTHER_TASK_US = 0.013
 """A further task descriptor costs at most this on an M6 (spec/performance §7)."""
+PLANAR_CLOCK_MHZ = 2580.0
+"""Clock of the neural cores (M6) that the planar rates are given for."""
+PLANAR_ONLY = ("unary", "binary", "reduce", "pool", "move")
+"""Units that run on the planar engine alone; softmax and norms alternate with the neural cores (§7)."""
 PACKED = ("palette", "sparse")
 Numbers = Mapping[str, float]
 
@@ -152,24 +156,29 @@ def _runtime(layer: Layer, chip: Chip, c: Numbers, engines: int, clock_mhz: floa
     edge = layer.reads_input or layer.writes_output
     traffic = layer.in_bytes + layer.out_bytes if edge or layer.in_bytes + layer.out_bytes > L2_BYTES else 0.0
     activations = traffic / activation_rate(c, engines)
-    extra = layer.batches * c["runtime_task_us"]
-    return Cost(max(compute, activations) + extra, compute, 0.0, activations, extra, traffic)
+    extra = layer.batches * c["runtime_task_us"]  # while one matrix multiplies, the operands of the next come in
+    return Cost(max(compute + extra, activations), compute, 0.0, activations, extra, traffic)
 
 
 def planar_rate(layer: Layer, chip: Chip, c: Numbers, engines: int, chain: bool) -> float:
-    """Elements per microsecond and engine (§7)."""
+    """Elements per microsecond and engine (§7).
+
+    Work of the planar engine alone goes with its clock, which keeps a fixed share of the neural cores' (§8).
+    """
     short = 0 < layer.axis < chip.generation.reduce_by_transpose
+    planar_clock = chip.clock_mhz / PLANAR_CLOCK_MHZ
+    if layer.op == "rms_norm":
+        return 1 / (c["rms_row_us"] / layer.axis + 1 / (c["unary_rate"] * 1e3 * planar_clock))
     if layer.unit == "softmax":
         name = "short_softmax_rate" if short else "softmax_rate"
     elif layer.unit == "norm":
-        long = "rms_norm_rate" if layer.op == "rms_norm" else "layer_norm_rate"
-        name = "short_norm_rate" if short else long
+        name = "short_norm_rate" if short else "layer_norm_rate"
     elif layer.unit == "binary":
         large = chain and layer.in_bytes > 0.65 * L2_BYTES * engines
         name = "binary_large_rate" if large and c["binary_large_rate"] < c["binary_rate"] else "binary_rate"
     else:
         name = f"{layer.unit}_rate"
-    return c[name] * 1e3
+    return c[name] * 1e3 * (planar_clock if layer.unit in PLANAR_ONLY else 1.0)
 
 
 def _planar(layer: Layer, chip: Chip, c: Numbers, engines: int, chain: bool) -> Cost:

@@ -40,6 +40,8 @@ def changed(
         layers=tuple(_stored(_scaled(layer, scale), weights) for layer in work.layers),
         host_in_bytes=work.host_in_bytes * scale,
         host_out_bytes=work.host_out_bytes * scale,
+        host_in_padded=work.host_in_padded * scale,
+        host_out_padded=work.host_out_padded * scale,
     )
 
 

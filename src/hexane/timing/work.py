@@ -64,6 +64,7 @@ class Layer:
 class Work:
     """One program: its layers in order, and what the host hands over and takes back, in bytes of fp16.
 
+    ``host_in_padded`` and ``host_out_padded`` are those of them whose surfaces pad every row (engine-h13 §6).
     ``chain``: every layer feeds only the next, so that tiles run through all of them without leaving the chip
     (spec/performance §6.3). ``worker``: the front end runs such a program through a second process (§7).
     """
@@ -71,6 +72,8 @@ class Work:
     layers: tuple[Layer, ...]
     host_in_bytes: float = 0.0
     host_out_bytes: float = 0.0
+    host_in_padded: float = 0.0
+    host_out_padded: float = 0.0
     chain: bool = False
     worker: bool = False
     notes: tuple[str, ...] = field(default=())
