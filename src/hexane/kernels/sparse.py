@@ -106,9 +106,9 @@ def _geometry(layout: KernelLayout, body: Body) -> tuple[int, int, int, int, int
 @cache
 def _walks() -> SimpleNamespace:
     """The two walks, compiled when the first sparse kernel is met."""
-    from numba import njit
+    from hexane.arithmetic.fast.compiled import compiled
 
-    @njit(cache=True)
+    @compiled()
     def encode(weights, first, channels, wide, cin, taps, order, binary, out):
         at, bit, mask_at = 0, 8, 0
         for c in range(cin):
@@ -129,7 +129,7 @@ def _walks() -> SimpleNamespace:
                     bit += 1
         return at
 
-    @njit(cache=True)
+    @compiled()
     def decode(body, first, channels, wide, cin, taps, order, binary, weights):
         at, bit, mask, size = 0, 8, 0, body.size
         for c in range(cin):

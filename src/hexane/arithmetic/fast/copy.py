@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.core.typing.templates import Signature
 
 from hexane.arithmetic.fast.call import copy_bytes
+from hexane.arithmetic.fast.compiled import compiled
 from hexane.arithmetic.fast.workers import share
 
 AXES = 5
@@ -19,7 +20,7 @@ def _signature(element: types.Type) -> Signature:
     return types.void(types.Array(element, AXES, "A"), types.Array(element, AXES, "A", readonly=True))
 
 
-@njit([_signature(types.uint16), _signature(types.uint8)], nogil=True, cache=True)
+@compiled(_signature(types.uint16), _signature(types.uint8))
 def _lines(target, source):
     n, size = target.shape[4], target.itemsize
     to_steps, of_steps = target.strides, source.strides

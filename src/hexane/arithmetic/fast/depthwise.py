@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from hexane.arithmetic import convolution as plain
 from hexane.arithmetic import multiply
@@ -18,6 +17,7 @@ from hexane.arithmetic.fast.call import (
     call_three,
     copy_bytes,
 )
+from hexane.arithmetic.fast.compiled import compiled
 from hexane.arithmetic.fast.half import half_away, multiplier_double
 from hexane.arithmetic.fast.matrix import Finish
 from hexane.arithmetic.fast.planes import Planes
@@ -36,7 +36,7 @@ PARTIAL, START = 63.5, 32000 << 16
 """Bounds of the sum of the products, and of the start value in units, for the float32 accumulator."""
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _add(total, values, step, weight, least):
     """One term of every output of a row: values[i * step] * weight, dropped below `least`."""
     if step == 1:
@@ -49,7 +49,7 @@ def _add(total, values, step, weight, least):
             total[i] += value * weight if abs(value) >= least else 0.0
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _test(total, met):
     """Note the sums that are at or beyond the limit, the first time that they are."""
     for i in range(total.size):
@@ -58,7 +58,7 @@ def _test(total, met):
         met[i] = crossed if met[i] == 0 else met[i]
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _finish(total, met, scale, relu, table, out):
     for i in range(total.size):
         out[i] = half_away((total[i] - MAGIC) * scale)
@@ -74,7 +74,7 @@ def _finish(total, met, scale, relu, table, out):
             out[i] = table[out[i]]
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _exactly(x, w, start, geometry, o, n, scale, relu, table, out):
     """Output channel o of image n in float64, a magic number above zero, so that adding rounds a product to a unit.
 
@@ -142,7 +142,7 @@ class Run(NamedTuple):
     """Elements that the vector code may read and write at one time."""
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _decode(kernels, image, geometry, run, first, values, exponents, line):
     """One channel (H, W) into its planes, which begin at values[first]; gives its largest magnitude as a halfword."""
     sy, sx, _, _, left, top, _ = geometry
@@ -174,7 +174,7 @@ def _decode(kernels, image, geometry, run, first, values, exponents, line):
     return largest
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _convolve(
     kernels,
     first,

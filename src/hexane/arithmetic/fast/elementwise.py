@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
 from hexane.arithmetic.fast.call import (
     PLANAR_ADD,
@@ -22,6 +22,7 @@ from hexane.arithmetic.fast.call import (
     call_shift,
     copy_bytes,
 )
+from hexane.arithmetic.fast.compiled import compiled
 from hexane.arithmetic.fast.targets import kernels
 from hexane.arithmetic.fast.workers import share
 
@@ -44,7 +45,7 @@ _RESULT = types.Array(types.uint16, AXES, "A")
 _LINE = types.Array(types.uint16, 1, "C", readonly=True)
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _steps(x, shape):
     """Byte strides of an operand, 0 along axes that it repeats."""
     return (
@@ -56,7 +57,7 @@ def _steps(x, shape):
     )
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _run(shape, first, second, out):
     """Elements of the longest run that operands and result have in common, and over how many axes it goes.
 
@@ -72,7 +73,7 @@ def _run(shape, first, second, out):
     return n, axes
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _line(place, step, n, room, held):
     """The address of n halfwords one after the other: `place`, or that of a room that they are copied to.
 
@@ -87,7 +88,7 @@ def _line(place, step, n, room, held):
     return target
 
 
-@njit(types.void(_LINE, _HALVES, _RESULT), nogil=True, cache=True)
+@compiled(types.void(_LINE, _HALVES, _RESULT))
 def _look_up(table, x, out):
     for g in range(out.shape[0]):
         for d in range(out.shape[1]):
@@ -97,7 +98,7 @@ def _look_up(table, x, out):
                         out[g, d, c, h, i] = table[x[g, d, c, h, i]]
 
 
-@njit(types.void(types.int64, _HALVES, _HALVES, _LINE, _RESULT), nogil=True, cache=True)
+@compiled(types.void(types.int64, _HALVES, _HALVES, _LINE, _RESULT))
 def _operate(operation, a, b, table, out):
     """a op b by the vector code at an address, then the table of 65536 results if it has a size.
 
@@ -122,7 +123,7 @@ def _operate(operation, a, b, table, out):
         _look_up(table, out, out)
 
 
-@njit(types.void(types.int64, _HALVES, _HALVES, _HALVES, _RESULT), nogil=True, cache=True)
+@compiled(types.void(types.int64, _HALVES, _HALVES, _HALVES, _RESULT))
 def _shift(operation, a, shift, scale, out):
     """(a + shift) * scale by the vector code at an address; shift and scale have one element per group and channel."""
     height, width = out.shape[3], out.shape[4]
@@ -144,7 +145,7 @@ def _shift(operation, a, shift, scale, out):
                     call_shift(operation, line, s, f, width, place + h * to[3])
 
 
-@njit(types.void(_LINE, _LINE, types.uint16[::1]), nogil=True, cache=True)
+@compiled(types.void(_LINE, _LINE, types.uint16[::1]))
 def _gather(table, x, out):
     for i in range(x.size):
         out[i] = table[x[i]]

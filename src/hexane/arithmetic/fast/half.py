@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from hexane.arithmetic.fast.call import bits_float, double_bits
+from hexane.arithmetic.fast.compiled import compiled
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def half_away(v):
     """One float64 as a halfword, half away; NaN becomes +infinity, zero is +0 (spec/numerics §0, §2)."""
     magnitude = abs(v)
@@ -21,7 +21,7 @@ def half_away(v):
     return np.uint16(code | 0x8000) if v < 0 and code != 0 else np.uint16(code)
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def planar_double(h):
     """A halfword as the planar engine reads it: NaN is +infinity."""
     magnitude = np.int32(h & 0x7FFF)
@@ -32,7 +32,7 @@ def planar_double(h):
     return -value if negative else value
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def multiplier_double(h):
     """A halfword as the multiplier reads it: exponent 31 is a binade."""
     magnitude = np.int32(h & 0x7FFF)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
 from hexane.arithmetic.fast.call import (
     DECODE_COLUMNS,
@@ -20,10 +20,11 @@ from hexane.arithmetic.fast.call import (
     float_bits,
     put_double,
 )
+from hexane.arithmetic.fast.compiled import compiled
 from hexane.arithmetic.fast.vector_parts import ALL_ZERO, DEPTH, ROW_PITCH, SEGMENT
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def pack_rows(kernels, x, first, last, a, exponents, norms, passes, pass_norms):
     """Panels first .. last - 1 of the broadcast operand.
 
@@ -83,7 +84,7 @@ def pack_rows(kernels, x, first, last, a, exponents, norms, passes, pass_norms):
             pass_norms[panel, c] = np.sqrt(total)
 
 
-@njit(
+@compiled(
     types.void(
         types.int64[::1],
         types.Array(types.uint16, 3, "A", readonly=True),
@@ -95,9 +96,7 @@ def pack_rows(kernels, x, first, last, a, exponents, norms, passes, pass_norms):
         types.int64,
         types.int32[::1],
         types.uint8[::1],
-    ),
-    nogil=True,
-    cache=True,
+    )
 )
 def decode_planes(kernels, x, first, last, base, plane, pitch, matrix, out, exponents):
     """Planes first .. last - 1 of the vector operand: x[p, y, :] goes to base + p * plane + y * pitch.
@@ -127,7 +126,7 @@ def decode_planes(kernels, x, first, last, base, plane, pitch, matrix, out, expo
             call_least(kernels[LEAST], exponents.ctypes.data + row, height * width)
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def window_minimum(kernels, exponents, width, step):
     """In place: exponents become the least of themselves and the `width - 1` that follow; nothing follows the end.
 
@@ -140,14 +139,14 @@ def window_minimum(kernels, exponents, width, step):
             exponents[i] = min(exponents[i], exponents[j])
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def widen_rows(values, n, out):
     """n broadcast values or thresholds as float64; both are addresses."""
     for i in range(n):
         put_double(out + 8 * i, np.float64(float_at(values + 4 * i)))
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def widen_columns(bits, n, out):
     """n values of the vector operand as float64: the step away from zero becomes a factor 1 + 2^-40.
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from hexane.arithmetic.fast.call import (
     GATHER,
@@ -40,6 +39,7 @@ from hexane.arithmetic.fast.call import (
     put_float,
     put_int,
 )
+from hexane.arithmetic.fast.compiled import compiled
 from hexane.arithmetic.fast.half import half_away
 from hexane.arithmetic.fast.packing import widen_columns, widen_rows
 from hexane.arithmetic.fast.vector_parts import ALL_ZERO, DEPTH, DROP_SUM, SEGMENT
@@ -162,7 +162,7 @@ class At(NamedTuple):
     wide_columns: int
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _at(rows, columns, terms, scratch):
     return At(
         rows.values.ctypes.data,
@@ -186,13 +186,13 @@ def _at(rows, columns, terms, scratch):
     )
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _hold(scratch):
     """Last use of memory that is known by its addresses: before it, Numba must not let it go."""
     return scratch.bounds.size
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _aligned(size, kind):
     """A scratch array that starts at a cache line."""
     raw = np.empty(size + 64, kind)
@@ -200,7 +200,7 @@ def _aligned(size, kind):
     return raw[skip : skip + size]
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _walk(a, t, b, first, last, rows, columns, wanted, units, met):
     """Terms first .. last - 1 of a pass, in order, with the sticky limit (spec/numerics §3.3), in float64 (§11.3).
 
@@ -231,7 +231,7 @@ def _walk(a, t, b, first, last, rows, columns, wanted, units, met):
             units[r * columns + j] = np.int32((sums[j] - magic) * 65536.0)
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _scratch(tiles):
     tile = tiles.rows * tiles.columns
     every = np.empty(DEPTH, np.int32)
@@ -254,14 +254,14 @@ def _scratch(tiles):
     )
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _start_of(rows, n_rows, columns, n_columns, row, column):
     """The start value of one output, in units: rows and columns are addresses of int64 values."""
     value = long_at(rows + 8 * row) if row < n_rows else np.int64(0)
     return value + long_at(columns + 8 * column) if column < n_columns else value
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _begin(rows, n_rows, columns, n_columns, tiles, panel, column, sums):
     """The start values of one tile to the int32 at address `sums`; gives the largest of them in magnitude."""
     largest = np.int64(0)
@@ -278,7 +278,7 @@ def _begin(rows, n_rows, columns, n_columns, tiles, panel, column, sums):
     return largest * 2.0**-16
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _enter(kernels, at, place, k0, n):
     """Bring one pass of a panel of columns into the cache; gives its norm, and its least exponent, 0 for zeros."""
     call_gather(kernels[GATHER], at.columns + 4 * place, at.offsets + 8 * k0, n, at.packed, at.norms)
@@ -296,14 +296,14 @@ def _enter(kernels, at, place, k0, n):
     return np.sqrt(whole), np.uint8(0) if zeros else smallest
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _listed(kernels, address, a, t, b, exponents, first, n, c, columns, at):
     """Terms first .. first + n - 1 of a pass, each the way it needs, or not at all if it is all zero."""
     counts = call_split(kernels[SPLIT], exponents, at.least, first, n, at.plain, at.tested)
     call_mac(address, a, t, b, at.plain, counts & 0xFFFFFFFF, at.tested, counts >> 32, c, columns)
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _wide(kernels, a, t, exponents, first, last, n, c, tiles, widen, at):
     """Terms first .. last - 1 of a pass of n in float64, half of the columns at a time, for large partial sums.
 
@@ -321,7 +321,7 @@ def _wide(kernels, a, t, exponents, first, last, n, c, tiles, widen, at):
         )
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _add(kernels, at, panel, slot, k0, n, first, last, c, tiles, widen):
     """Segments first .. last - 1 of a pass of n terms from k0 on, for one tile; no sum may leave 32 bits on the way.
 
@@ -351,7 +351,7 @@ def _add(kernels, at, panel, slot, k0, n, first, last, c, tiles, widen):
     return widen
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _careful(kernels, at, flat, limits, packed, panel, place, tiles, wanted, own, met):
     """A tile whose sums may reach the limit: as always where they cannot yet, and in order where they may.
 
@@ -385,7 +385,7 @@ def _careful(kernels, at, flat, limits, packed, panel, place, tiles, wanted, own
                 s += 1
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _within(start, tiles, panel, column, own, met):
     """The start values of a tile as sums, without those that are at the limit from the first."""
     rows, columns = start.rows.ctypes.data, start.columns.ctypes.data
@@ -409,7 +409,7 @@ class Outputs(NamedTuple):
     height: int
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _store(halves, tiles, first_row, column, count, to):
     """Write the columns of a tile that are outputs; `halves` is their address."""
     rows, out = min(tiles.rows, to.channels - first_row), to.out + first_row * to.plane
@@ -426,7 +426,7 @@ def _store(halves, tiles, first_row, column, count, to):
         j += run
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def finish_units(kernels, units, n, scale, relu, table, halves):
     """n sums below the limit as halfwords: scale, half away, ReLU, table (spec/numerics §3.4, §3.5).
 
@@ -445,7 +445,7 @@ def finish_units(kernels, units, n, scale, relu, table, halves):
             halves[i] = table[halves[i]]
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _limited(overflow, target, halves):
     """The halfwords of those sums that met the limit."""
     for i in range(halves.size):
@@ -455,7 +455,7 @@ def _limited(overflow, target, halves):
             halves[i] = target.table[half] if target.table.size else half
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def multiply(
     kernels,
     first,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from hexane.arithmetic.fast.call import bits_double, double_bits
+from hexane.arithmetic.fast.compiled import compiled
 from hexane.arithmetic.fast.half import half_away, planar_double
 from hexane.arithmetic.fast.workers import share
 
@@ -17,7 +17,7 @@ GROUPS = 64
 """Groups of four terms that are added side by side."""
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _cut_add(a, b, n):
     """a[:n] += b[:n], all cut towards zero to multiples of 2^(e - 11), e the larger exponent (spec/numerics §7.2)."""
     for i in range(n):
@@ -30,7 +30,7 @@ def _cut_add(a, b, n):
         a[i] = total if total == total else 0.0
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _sum(rows, first, last, out):
     """Groups of four by `_cut_add`, the last one filled with zeros; the groups exactly."""
     length = rows.shape[1]
@@ -56,7 +56,7 @@ def _sum(rows, first, last, out):
         out[r] = total if total == total else 0.0
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _maximum(rows, first, last, out):
     for r in range(first, last):
         row = rows[r]
@@ -78,7 +78,7 @@ def reduce_rows(rows: np.ndarray, mode: str) -> np.ndarray:
 PLAIN, RECIPROCAL, RECIPROCAL_ROOT = range(3)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def finish(totals, scale, epsilon, function, out):
     """Totals (float64, as `reduce_rows` gives them) to halfwords: h(* scale), h(+ epsilon), h(1/x) or h(1/sqrt(x))."""
     for i in range(totals.size):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from hexane.arithmetic.fast.compiled import compiled
 from hexane.arithmetic.fast.half import half_away
 from hexane.arithmetic.fast.workers import share
 
@@ -12,7 +12,7 @@ GRAIN = 1 << 17
 """Elements per piece of work: enough to pay for waking a thread."""
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _round_all(values, out):
     for i in range(values.size):
         out[i] = half_away(values[i])

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from hexane.arithmetic import convolution as plain
 from hexane.arithmetic import multiply
 from hexane.arithmetic.fast import matrix
 from hexane.arithmetic.fast.call import COMBINE, TRANSFORM_INPUT, TRANSFORM_KERNEL, call_combine, call_transform
+from hexane.arithmetic.fast.compiled import compiled
 from hexane.arithmetic.fast.half import half_away
 from hexane.arithmetic.fast.planes import pitch_of
 from hexane.arithmetic.fast.targets import Kernels
@@ -24,7 +24,7 @@ GRAIN = 1 << 15
 """Kernel rows per piece of work."""
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _transform(kernels, x, first, last, left, top, out):
     """Channels first .. last - 1 of one image (C, H, W): halfwords of V0..V3 to out (4, C, rows, pairs)."""
     height, width = x.shape[1:]
@@ -44,14 +44,14 @@ def _transform(kernels, x, first, last, left, top, out):
             call_transform(kernels[TRANSFORM_INPUT], source, pairs, v, v + plane, v + 2 * plane, v + 3 * plane)
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _transform_kernel(kernels, w, first, last, out):
     """Rows first .. last - 1 of a kernel (O * I * KH, 3): halfwords of U0..U3 to out (4, O * I * KH)."""
     source, u, plane = w.ctypes.data + 6 * first, out.ctypes.data + 2 * first, 2 * out.shape[1]
     call_transform(kernels[TRANSFORM_KERNEL], source, last - first, u, u + plane, u + 2 * plane, u + 3 * plane)
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _combine_large(m, met, o, column, start, scale, line):
     """A line of one channel where a sum is large, has met the limit, or is scaled."""
     for t in range(line.size // 2):
@@ -73,7 +73,7 @@ def _combine_large(m, met, o, column, start, scale, line):
             line[2 * t + parity] = half_away(value)
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _combine(kernels, m, met, extent, start, first, last, pairs, line0, scale, relu, table, out):
     """Outputs of channels first .. last - 1 from the four sums m (4, O, >= extent) (hypothesis ``winograd-bias``).
 
