@@ -126,7 +126,7 @@ class Pointwise:
         if results is None:
             if x.size < 1 << 16:  # not worth a table of its own
                 return self._function(x)
-            results = self._tabulate()
+            results = self.tabulate()
         from hexane.arithmetic.fast.elementwise import gather
 
         if out is None:
@@ -134,12 +134,8 @@ class Pointwise:
         gather(results, x.view(np.uint16), out.view(np.uint16))
         return out
 
-    def keep(self) -> int:
-        """Compute the results for all 65536 values, for a function that is needed again; gives their bytes."""
-        self.results = self._tabulate()
-        return self.results.nbytes
-
-    def _tabulate(self) -> np.ndarray:
+    def tabulate(self) -> np.ndarray:
+        """Compute the results for all 65536 values and keep them, for a function that is needed again."""
         results = _tables.get(self._name)
         if results is None:
             every = np.arange(1 << 16, dtype=np.uint32).astype(np.uint16).view(np.float16)
@@ -148,6 +144,7 @@ class Pointwise:
                 _tables.popitem(last=False)
         else:
             _tables.move_to_end(self._name)
+        self.results = results
         return results
 
 

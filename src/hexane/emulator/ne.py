@@ -167,9 +167,10 @@ def _pointwise(
         function = follow()
         return combine(x) if function is None else function(combine(x), out)
 
-    def keep() -> int:
+    def tabulate() -> None:
         function = follow() if fetched.constant else None
-        return 0 if function is None else function.keep()
+        if function is not None:
+            function.tabulate()
 
     def events(operands: Operands, values: np.ndarray, observe: bool) -> Events:
         source, counters = combine(operands[0]), {}
@@ -181,7 +182,7 @@ def _pointwise(
         return Events(("scalar-exponent-31",) if special else (), counters)
 
     name += f" * {scale:g}" * (scale != 1.0) + f" + {add:g}" * bool(add)
-    return Work(name + suffix, rests_on, compute, events, keep)
+    return Work(name + suffix, rests_on, compute, events, tabulate=tabulate)
 
 
 def _sum(task: Task, fetched: Fetched, window: Window) -> Work:

@@ -109,8 +109,9 @@ def _elementwise(task: Task) -> Work:
             values = elementwise(op, a, b, follow=follow, out=out if whole else None)
         return values if values.shape == task.result.extent else np.broadcast_to(values, task.result.extent)
 
-    def keep() -> int:
-        return 0 if together or follow is None else follow.keep()
+    def tabulate() -> None:
+        if follow is not None and not together:
+            follow.tabulate()
 
     def events(operands: Operands, values: np.ndarray, observe: bool) -> Events:
         return Events(("scalar-exponent-31",) if scale != 1.0 and np.isinf(values).any() else ())
@@ -121,7 +122,7 @@ def _elementwise(task: Task) -> Work:
         name += f" * {scale:g}" * (scale != 1.0) + f" + {bias:g}" * (bias != 0.0)
         rests_on += ("planar-scale",)
     name += " + abs" * absolute + " + relu" * relu
-    return Work(name, rests_on, compute, events, keep)
+    return Work(name, rests_on, compute, events, tabulate=tabulate)
 
 
 _ZERO = np.zeros((1, 1, 1, 1, 1), np.float16)

@@ -1,8 +1,7 @@
 """Programs that run again: a machine kept with its tasks checked, views in place and constants made ready.
 
 A task's checks ask for registers and places, never for a number (`Engine.prepare`), so they hold for every later run of
-the same program. The first run of a program checks; from the second on, kernels too are made ready once. What a machine
-holds is let go with the program that it belongs to.
+the same program. What a machine holds is let go with the program that it belongs to.
 """
 
 from __future__ import annotations
@@ -30,46 +29,50 @@ class Ready:
         self.rules = in_force()
         self.engine: Engine | None = None
         self.steps: list[Step] = []
-        self.kept = False
+        self.runs = 0
 
     def run(self, inputs: Inputs, layout: str) -> dict[str, np.ndarray]:
         """As `hexane.emulator.emulate`."""
-        if self.engine is None:
-            return self._first(inputs, layout)
-        self._again(self.engine, inputs, layout)
-        return self.program.results(self.engine.memory, layout=layout, sanitize=False)
+        engine = self.engine
+        if engine is None:
+            engine = self._first(inputs, layout)
+        else:
+            self._again(engine, inputs, layout)
+        results = self.program.results(engine.memory, layout=layout, sanitize=self.sanitize and not self.runs)
+        self.engine, self.runs = engine, self.runs + 1
+        return results
 
-    def _first(self, inputs: Inputs, layout: str) -> dict[str, np.ndarray]:
+    def _first(self, inputs: Inputs, layout: str) -> Engine:
+        """Check each task when its turn comes, and run it; kernels are packed while there is room for them."""
         engine = Engine(self.program.memory(inputs, layout=layout), sanitize=self.sanitize)
+        room = KEPT_BYTES - _size(engine)
         for registers in self.program.chain():
             step = engine.prepare(registers)
+            if room > 0:
+                room -= step.work.keep()
             step.run()
             self.steps.append(step)
-        results = self.program.results(engine.memory, layout=layout, sanitize=self.sanitize)
-        self.engine = engine
-        return results
+        return engine
 
     def _again(self, engine: Engine, inputs: Inputs, layout: str) -> None:
         engine.l2.clear()
         for buffer in _own(engine):
             buffer.data[:] = 0
         self.program.fill(engine.memory, inputs, layout=layout)
-        if not self.kept:
-            self._keep(KEPT_BYTES - self.nbytes)
         for step in self.steps:
+            if self.runs == 1:
+                step.work.tabulate()
             step.run()
 
-    def _keep(self, room: int) -> None:
-        """Make kernels ready while there is room; the others are made ready in each run."""
-        for step in self.steps:
-            if room > 0:
-                room -= step.work.keep()
-        self.kept = True
-
     @property
-    def nbytes(self) -> int:
-        """Bytes of the machine: L2, surfaces and scratch."""
-        return 0 if self.engine is None else self.engine.l2.data.nbytes + sum(map(len, _own(self.engine)))
+    def worth_keeping(self) -> bool:
+        """Whether it has run, and is not too large to wait for the next run."""
+        return self.engine is not None and _size(self.engine) <= KEPT_BYTES
+
+
+def _size(engine: Engine) -> int:
+    """Bytes of a machine: L2, surfaces and scratch."""
+    return engine.l2.data.nbytes + sum(map(len, _own(engine)))
 
 
 def _own(engine: Engine) -> list[Buffer]:
@@ -87,5 +90,5 @@ def machine_for(program: Program, *, sanitize: bool) -> Iterator[Ready]:
     if (ready.sanitize, ready.rules) != (sanitize, in_force()):
         ready = Ready(program, sanitize)
     yield ready
-    if not program.idle and ready.nbytes <= KEPT_BYTES:
+    if not program.idle and ready.worth_keeping:
         program.idle.append(ready)

@@ -27,6 +27,10 @@ def _no_bytes() -> int:
     return 0
 
 
+def _no_function() -> None:
+    return None
+
+
 @dataclass(frozen=True)
 class Work:
     """One task's computation; everything that its registers ask for has been checked.
@@ -38,7 +42,8 @@ class Work:
     compute : from the operands, float16 with axes (g, d, c, h, w), to the result: in the array ``out`` if one is given
         and this computation can, else in another.
     events : from operands, result and whether to count, to what the numbers tell. For reports; costs time.
-    keep : make constants ready once and for all, for programs that run again; gives the bytes that this takes.
+    keep : pack the kernel once and for all and let it go as it was; gives the bytes that this takes.
+    tabulate : compute a function's results for all 65536 values, for programs that run again.
     """
 
     operation: str
@@ -46,3 +51,4 @@ class Work:
     compute: Callable[..., np.ndarray]
     events: Callable[[Operands, np.ndarray, bool], Events] = _nothing
     keep: Callable[[], int] = _no_bytes
+    tabulate: Callable[[], None] = _no_function
