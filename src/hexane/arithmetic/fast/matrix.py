@@ -13,7 +13,7 @@ from hexane.arithmetic.fast.planes import pitch_of
 from hexane.arithmetic.fast.product import Columns, Rows, Start, Terms, Tiles
 from hexane.arithmetic.fast.targets import Kernels
 from hexane.arithmetic.fast.vector_parts import ALL_ZERO, DEPTH, SEGMENT
-from hexane.arithmetic.fast.workers import grain_of, share
+from hexane.arithmetic.fast.workers import pieces_of, share
 from hexane.arithmetic.fast.workspace import Room
 from hexane.arithmetic.hypotheses import chosen
 from hexane.arithmetic.multiply import Activation
@@ -127,14 +127,18 @@ class Product:
     ) -> None:
         shape = kernels.shape
         panels, across = rows.values.shape[0], -(-terms.extent // shape.columns)
+        pieces = pieces_of(rows.values.size * terms.extent, PRODUCTS)
         tiles = Tiles(
             shape.rows,
             shape.columns,
             min(BLOCK_ROWS // shape.rows, panels),
-            min(BLOCK_COLUMNS // shape.columns, across),
+            min(BLOCK_COLUMNS // shape.columns, -(-across // pieces)),
         )
-        self.blocks = -(-panels // tiles.panels) * -(-across // tiles.across)
-        self.grain = grain_of(self.blocks, rows.values.size * terms.extent, PRODUCTS)
+        blocks_across = -(-across // tiles.across)
+        if blocks_across < pieces:  # few columns: blocks of fewer rows, at the price of reading columns again
+            tiles = tiles._replace(panels=min(tiles.panels, max(1, panels * blocks_across // pieces)))
+        self.blocks = -(-panels // tiles.panels) * blocks_across
+        self.grain = -(-self.blocks // pieces)
         start = Start(NO_START if row_start is None else row_start, column_start)
         table = _NO_TABLE if finish.table is None else finish.table
         self._addresses = kernels.addresses

@@ -25,10 +25,9 @@ PIECES = 4
 """Pieces of work per thread: enough to even out their lengths."""
 
 
-def grain_of(total: int, cost: int, enough: int) -> int:
-    """How many of `total` items make a piece of work: `enough` cost to pay for waking a thread, and not many pieces."""
-    pieces = min(cost // enough, PIECES * thread_count())
-    return -(-total // max(1, pieces))
+def pieces_of(cost: int, enough: int) -> int:
+    """In how many pieces to share work: each of `enough` cost to pay for waking a thread, and not too many."""
+    return max(1, min(cost // enough, PIECES * thread_count()))
 
 
 @lru_cache(maxsize=1)
