@@ -62,7 +62,7 @@ def measure(name: str, path: Path, shapes: dict | None, threads: int) -> str:
     prepared = time.perf_counter() - start
     wanted = dict(zip([o.name for o in session.get_outputs()], session.run(None, inputs)))
     got = program.run(inputs)
-    engine_s, other_s = best(lambda: program.run(inputs), 3), best(lambda: session.run(None, inputs), 3)
+    engine_s, other_s = best(lambda: program.run(inputs), 9), best(lambda: session.run(None, inputs), 9)
     same = all(np.array_equal(a, got[n], equal_nan=True) for n, a in program.run(inputs, level="graph").items())
     worst, cosine, tops = 0.0, 1.0, ""
     for output, array in wanted.items():

@@ -222,8 +222,12 @@ def _sum(task: Task, fetched: Fetched, window: Window) -> Work:
     def source(x: np.ndarray) -> np.ndarray:
         return x[:, 0].reshape(batch, -1, task.hin, task.win)
 
+    last: list[np.ndarray | None] = [None, None]  # where the result went, and that as images; the same in every run
+
     def compute(x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-        target = out[:, 0] if out is not None and len(out) == batch else None
+        if out is not last[0]:
+            last[:] = out, out[:, 0] if out is not None and len(out) == batch else None
+        target = last[1]
         values = ready()(source(x), target)
         if out is not None and values is target:
             return out

@@ -112,6 +112,18 @@ def finish_columns(columns: Columns, kernels: Kernels) -> None:
     packing.window_minimum(kernels.addresses, columns.exponents, shape.columns, 4 * shape.lanes)
 
 
+Place = tuple[int, ...]
+"""The numbers of a `product.Target`: address, channels, bytes per plane and per line; pitch, width and height."""
+
+
+def place_of(out: np.ndarray, window: tuple[int, int, int]) -> Place:
+    """An array as the place of a result: axes (channel, height, width), uint16, lines without gaps.
+
+    window: pitch, width and height of the outputs among the columns.
+    """
+    return (out.__array_interface__["data"][0], out.shape[0], *out.strides[:2], *window)
+
+
 class Product:
     """A product of which all is known but the vector operand and the place of the result."""
 
@@ -145,13 +157,9 @@ class Product:
         self._operand, self._place = (*tiles, *rows), (*terms, *start)
         self._finish = (finish.scale, finish.relu, table)
 
-    def into(self, columns: Columns, out: np.ndarray, window: tuple[int, int, int]) -> None:
-        """Results as halfwords to `out`: axes (channel, height, width), uint16, lines without gaps.
-
-        window: pitch, width and height of the outputs among the columns; see `product.Target`.
-        """
-        place = (out.__array_interface__["data"][0], out.shape[0], *out.strides[:2])
-        self._run(columns, (_NO_RAW, _NO_OVERFLOW, *place, *window, *self._finish))
+    def into(self, columns: Columns, place: Place) -> None:
+        """Results as halfwords to a place, which must not go away meanwhile."""
+        self._run(columns, (_NO_RAW, _NO_OVERFLOW, *place, *self._finish))
 
     def sums(self, columns: Columns, raw: np.ndarray, overflow: np.ndarray) -> None:
         """Sums (int32) and the sign of their overflow (int8), both (M, >= extent)."""

@@ -16,6 +16,9 @@ from hexane.arithmetic.fast.vector_parts import (
     for_lanes,
     for_range,
     load,
+    load_lanes,
+    over_line,
+    store_lanes,
     vector_pointer,
 )
 
@@ -43,15 +46,13 @@ def build_decode_columns(module: ir.Module, shape: Shape) -> None:
     function = ir.Function(module, ir.FunctionType(VOID, arguments), "decode_columns")
     source, n, values, exponents = function.args
 
-    def body(builder: ir.IRBuilder, i: ir.Value, lanes: int) -> None:
-        halves = load(builder, vector_pointer(builder, source, i, ir.VectorType(ir.IntType(16), lanes)), 2)
+    def body(builder: ir.IRBuilder, i: ir.Value, lanes: int, mask: ir.Value | None = None) -> None:
+        halves = load_lanes(builder, source, i, ir.VectorType(ir.IntType(16), lanes), 2, mask)
         bits, exponent = decoded(builder, halves, step=1)
-        builder.store(bits, vector_pointer(builder, values, i, bits.type)).align = 4
-        bytes_ = ir.VectorType(byte, lanes)
-        place = vector_pointer(builder, exponents, i, bytes_)
-        builder.store(builder.trunc(exponent, bytes_), place).align = 1
+        store_lanes(builder, bits, values, i, 4, mask)
+        store_lanes(builder, builder.trunc(exponent, ir.VectorType(byte, lanes)), exponents, i, 1, mask)
 
-    for_lanes(function, n, shape.lanes, body)
+    over_line(function, n, shape, body)
 
 
 def build_decode_rows(module: ir.Module) -> None:

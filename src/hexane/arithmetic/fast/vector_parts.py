@@ -106,6 +106,61 @@ def for_lanes(function: ir.Function, n: ir.Value, lanes: int, body: Callable[...
     builder.ret_void()
 
 
+def over_line(function: ir.Function, n: ir.Value, shape: Shape, body: Callable[..., None]) -> None:
+    """body(i, lanes) over range(n) as `for_lanes`; where the processor has masks, the rest of a line is one vector.
+
+    For that one body(i, lanes, mask=mask) is called, which goes with `load_lanes` and `store_lanes`.
+    """
+    if not shape.masked:
+        for_lanes(function, n, shape.lanes, body)
+        return
+    lanes = shape.lanes
+    builder = ir.IRBuilder(function.append_basic_block())
+    whole = builder.and_(n, ir.Constant(I64, -lanes))
+    builder = for_range(builder, ir.Constant(I64, 0), whole, lanes, partial(body, lanes=lanes))
+    numbers = ir.VectorType(I64, lanes)
+    undefined = ir.Constant(numbers, ir.Undefined)
+
+    def rest(builder: ir.IRBuilder, i: ir.Value) -> None:
+        left = builder.insert_element(undefined, builder.sub(n, i), ir.Constant(I32, 0))
+        left = builder.shuffle_vector(left, undefined, ir.Constant(ir.VectorType(I32, lanes), [0] * lanes))
+        lane = ir.Constant(numbers, [ir.Constant(I64, j) for j in range(lanes)])
+        body(builder, i, lanes, mask=builder.icmp_signed("<", lane, left))
+
+    for_range(builder, whole, n, lanes, rest).ret_void()
+
+
+def load_lanes(
+    builder: ir.IRBuilder, pointer: ir.Value, i: ir.Value, vector: ir.VectorType, align: int, mask: ir.Value | None
+) -> ir.Value:
+    """A vector of integers from place i on; lanes that a mask leaves out are 0 and are not touched."""
+    place = vector_pointer(builder, pointer, i, vector)
+    if mask is None:
+        return load(builder, place, align)
+    kind = ir.FunctionType(vector, [vector.as_pointer(), I32, mask.type, vector])
+    masked = _intrinsic(builder, "load", vector, kind)
+    return builder.call(masked, [place, ir.Constant(I32, align), mask, constant(vector, 0)])
+
+
+def store_lanes(
+    builder: ir.IRBuilder, value: ir.Value, pointer: ir.Value, i: ir.Value, align: int, mask: ir.Value | None
+) -> None:
+    """A vector of integers to place i on, but for the lanes that a mask leaves out."""
+    place = vector_pointer(builder, pointer, i, value.type)
+    if mask is None:
+        builder.store(value, place).align = align
+        return
+    kind = ir.FunctionType(VOID, [value.type, value.type.as_pointer(), I32, mask.type])
+    builder.call(_intrinsic(builder, "store", value.type, kind), [value, place, ir.Constant(I32, align), mask])
+
+
+def _intrinsic(builder: ir.IRBuilder, verb: str, vector: ir.VectorType, kind: ir.FunctionType) -> ir.Function:
+    lanes, width = vector.count, vector.element.width
+    name = f"llvm.masked.{verb}.v{lanes}i{width}.p0v{lanes}i{width}"
+    module = builder.module
+    return module.globals[name] if name in module.globals else ir.Function(module, kind, name)
+
+
 def decoded(builder: ir.IRBuilder, halves: ir.Value, step: int) -> tuple[ir.Value, ...]:
     """A vector of halfwords: their float32 bit patterns, exponent 31 as a binade, and biased exponents.
 

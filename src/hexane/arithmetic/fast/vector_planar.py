@@ -19,10 +19,9 @@ from hexane.arithmetic.fast.vector_parts import (
     Shape,
     constant,
     decoded,
-    for_lanes,
-    for_range,
-    load,
-    vector_pointer,
+    load_lanes,
+    over_line,
+    store_lanes,
 )
 
 SHORT, HALF, SINGLE = ir.IntType(16), ir.HalfType(), ir.FloatType()
@@ -141,7 +140,7 @@ def _lines(function: ir.Function, shape: Shape, operation: Operation) -> None:
         x, y = (_read(builder, _load(builder, p, i, lanes, mask), shape) for p in (a, b))
         _store(builder, operation(builder, x, y), out, i, mask)
 
-    _over_line(function, n, shape, body)
+    over_line(function, n, shape, body)
 
 
 def _shifted_lines(function: ir.Function, shape: Shape, operation: Operation) -> None:
@@ -160,52 +159,12 @@ def _shifted_lines(function: ir.Function, shape: Shape, operation: Operation) ->
         again = _read(builder, builder.trunc(moved, halves), shape)
         _store(builder, _product(builder, again, _read(builder, splat(scale), shape)), out, i, mask)
 
-    _over_line(function, n, shape, body)
-
-
-def _over_line(function: ir.Function, n: ir.Value, shape: Shape, body: Callable[..., None]) -> None:
-    """body(i, lanes) over range(n); where the processor has masks, the rest of a line is one masked vector."""
-    if not shape.masked:
-        for_lanes(function, n, shape.lanes, body)
-        return
-    lanes = shape.lanes
-    builder = ir.IRBuilder(function.append_basic_block())
-    whole = builder.and_(n, ir.Constant(I64, -lanes))
-    builder = for_range(builder, ir.Constant(I64, 0), whole, lanes, partial(body, lanes=lanes))
-    numbers = ir.VectorType(I64, lanes)
-    undefined = ir.Constant(numbers, ir.Undefined)
-
-    def rest(builder: ir.IRBuilder, i: ir.Value) -> None:
-        left = builder.insert_element(undefined, builder.sub(n, i), ir.Constant(I32, 0))
-        left = builder.shuffle_vector(left, undefined, ir.Constant(ir.VectorType(I32, lanes), [0] * lanes))
-        lane = ir.Constant(numbers, [ir.Constant(I64, j) for j in range(lanes)])
-        body(builder, i, lanes, builder.icmp_signed("<", lane, left))
-
-    for_range(builder, whole, n, lanes, rest).ret_void()
+    over_line(function, n, shape, body)
 
 
 def _load(builder: ir.IRBuilder, pointer: ir.Value, i: ir.Value, lanes: int, mask: ir.Value | None) -> ir.Value:
-    halves = ir.VectorType(SHORT, lanes)
-    place = vector_pointer(builder, pointer, i, halves)
-    if mask is None:
-        return load(builder, place, 2)
-    kind = ir.FunctionType(halves, [halves.as_pointer(), I32, mask.type, halves])
-    masked = _intrinsic(builder, f"llvm.masked.load.v{lanes}i16.p0v{lanes}i16", kind)
-    return builder.call(masked, [place, ir.Constant(I32, 2), mask, constant(halves, 0)])
+    return load_lanes(builder, pointer, i, ir.VectorType(SHORT, lanes), 2, mask)
 
 
 def _store(builder: ir.IRBuilder, code: ir.Value, out: ir.Value, i: ir.Value, mask: ir.Value | None) -> None:
-    lanes = code.type.count
-    halves = ir.VectorType(SHORT, lanes)
-    place, values = vector_pointer(builder, out, i, halves), builder.trunc(code, halves)
-    if mask is None:
-        builder.store(values, place).align = 2
-        return
-    kind = ir.FunctionType(VOID, [halves, halves.as_pointer(), I32, mask.type])
-    masked = _intrinsic(builder, f"llvm.masked.store.v{lanes}i16.p0v{lanes}i16", kind)
-    builder.call(masked, [values, place, ir.Constant(I32, 2), mask])
-
-
-def _intrinsic(builder: ir.IRBuilder, name: str, kind: ir.FunctionType) -> ir.Function:
-    module = builder.module
-    return module.globals[name] if name in module.globals else ir.Function(module, kind, name)
+    store_lanes(builder, builder.trunc(code, ir.VectorType(SHORT, code.type.count)), out, i, 2, mask)
