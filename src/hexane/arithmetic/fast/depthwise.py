@@ -143,15 +143,18 @@ class Run(NamedTuple):
 
 
 @compiled()
-def _decode(kernels, image, geometry, run, first, values, exponents, line):
-    """One channel (H, W) into its planes, which begin at values[first]; gives its largest magnitude as a halfword."""
+def _decode(kernels, x, n, c, geometry, run, values, exponents, line):
+    """One channel into its planes, which begin at an address; gives its largest magnitude as a halfword.
+
+    x: (N, C, H, W) halfwords; values, exponents, line: addresses of the planes, and of room for a line of each kind.
+    """
     sy, sx, _, _, left, top, _ = geometry
-    height, width = image.shape
+    height, width = x.shape[2:]
+    image = x.ctypes.data + n * x.strides[0] + c * x.strides[1]
     largest = np.uint16(0)
     for y in range(height):
-        source = image[y]
         for j in range(width):
-            largest = max(largest, source[j] & np.uint16(0x7FFF))
+            largest = max(largest, x[n, c, y, j] & np.uint16(0x7FFF))
     for py in range(run.phases[0]):
         for px in range(run.phases[1]):
             j0 = max(0, -((px - left) // sx))
@@ -163,14 +166,13 @@ def _decode(kernels, image, geometry, run, first, values, exponents, line):
                 if row < 0 or row >= height:
                     continue
                 column = j0 * sx + px - left
-                place = first + (py * run.phases[1] + px) * run.plane + y * run.pitch + j0
-                source = image[row].ctypes.data + 2 * column
+                place = (py * run.phases[1] + px) * run.plane + y * run.pitch + j0
+                source = image + 2 * (row * width + column)
                 if sx > 1:
                     for j in range(count):
-                        line[j] = image[row, column + j * sx]
-                    source = line.ctypes.data
-                target = values.ctypes.data + 4 * place
-                call_decode_columns(kernels[DECODE_COLUMNS], source, count, target, exponents.ctypes.data)
+                        copy_bytes(line + 2 * j, source + 2 * j * sx, 2)
+                    source = line
+                call_decode_columns(kernels[DECODE_COLUMNS], source, count, values + 4 * place, exponents)
     return largest
 
 
@@ -208,21 +210,23 @@ def _convolve(
     exponents, line = np.empty(x.shape[3] + 64, np.uint8), np.empty(x.shape[3] + 1, np.uint16)
     weights, limits = np.empty(terms, np.float32), np.empty(terms, np.float32)
     units, halves = np.empty(run.extent + run.room, np.int32), np.empty(run.extent + run.room, np.uint16)
-    largest = np.empty(inputs, np.float64)
+    largest, flat = np.empty(inputs, np.float64), w.reshape(w.size)
     for n in range(x.shape[0]):
         held = -1
         for o in range(first, last):
             group = o // per_group
             if group != held:
                 for i in range(inputs):
-                    image = x[n, group * inputs + i]
-                    most = _decode(kernels, image, geometry, run, i * planes, values, exponents, line)
+                    place = values.ctypes.data + 4 * i * planes
+                    channel = group * inputs + i
+                    most = _decode(
+                        kernels, x, n, channel, geometry, run, place, exponents.ctypes.data, line.ctypes.data
+                    )
                     largest[i] = multiplier_double(most)
                 held = group
             reach = terms * 2.0**-17
-            each = w[o].reshape(terms)
             for t in range(terms):
-                weight = multiplier_double(each[t])
+                weight = multiplier_double(flat[o * terms + t])
                 weights[t] = weight
                 reach += abs(weight) * largest[t // (terms // inputs)]
             if not (reach < PARTIAL and abs(start[o]) < START):
