@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
+import pickle
 import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
@@ -124,6 +126,14 @@ def test_the_machine_goes_with_its_program() -> None:
     del program
     gc.collect()
     assert machine() is None
+
+
+def test_a_copy_starts_without_machines() -> None:
+    program = Program.of(network())
+    wanted = [again(program, inputs(0)) for _ in range(2)][-1]
+    for copy in (pickle.loads(pickle.dumps(program)), deepcopy(program)):
+        assert not copy.idle
+        np.testing.assert_array_equal(again(copy, inputs(0)), wanted)
 
 
 def test_compiled_code_older_than_a_source_is_dropped(tmp_path: Path) -> None:

@@ -45,6 +45,10 @@ class Program:
     task_count: int | None = None
     idle: list[Any] = field(default_factory=list, init=False, repr=False)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy starts without machines."""
+        return {**self.__dict__, "idle": []}
+
     @classmethod
     def of(cls, source: Program | Image | str | os.PathLike[str] | bytes) -> Program:
         """The program of an image, of a file, or of a file's bytes."""
