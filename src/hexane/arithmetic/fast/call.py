@@ -15,7 +15,7 @@ from numba.extending import intrinsic
 MAC32, MAC64, GATHER, SPLIT, HALVES, DECODE_ROWS, DECODE_COLUMNS, THRESHOLDS, LEAST, INTERLEAVE = range(10)
 WINDOW_LEAST, TRANSFORM_INPUT, TRANSFORM_KERNEL, COMBINE = range(10, 14)
 PLANAR_ADD, PLANAR_SUBTRACT, PLANAR_MULTIPLY, PLANAR_MAXIMUM, PLANAR_MINIMUM = range(14, 19)
-PLANAR_ADD_MULTIPLY, PLANAR_SUBTRACT_MULTIPLY, DEPTHWISE, HALVES_RELU = range(19, 23)
+PLANAR_ADD_MULTIPLY, PLANAR_SUBTRACT_MULTIPLY, DEPTHWISE, HALVES_RELU, ROWS, ROWS_RELU = range(19, 25)
 """Places in `Kernels.addresses`."""
 
 
@@ -49,6 +49,12 @@ def call_split(typing, address, a, b, first, n, plain, tested):
 @intrinsic
 def call_halves(typing, address, units, out, n):
     return _call(types.void, 3)
+
+
+@intrinsic
+def call_rows(typing, address, units, out, rows, pitch):
+    """rows or rows_relu."""
+    return _call(types.void, 4)
 
 
 @intrinsic

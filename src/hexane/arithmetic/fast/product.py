@@ -23,6 +23,8 @@ from hexane.arithmetic.fast.call import (
     HALVES_RELU,
     MAC32,
     MAC64,
+    ROWS,
+    ROWS_RELU,
     SPLIT,
     THRESHOLDS,
     bits_float,
@@ -30,6 +32,7 @@ from hexane.arithmetic.fast.call import (
     call_gather,
     call_halves,
     call_mac,
+    call_rows,
     call_split,
     call_three,
     copy_bytes,
@@ -510,7 +513,7 @@ def multiply(
     n_rows, n_columns = start.rows.size, start.columns.size
     halves, overflow = _aligned(tile, np.uint16), np.zeros(tile, np.int8)
     plainly = scale == 1.0 and table.size == 0
-    to_halves = kernels[HALVES_RELU if relu else HALVES]
+    to_halves, to_rows = kernels[HALVES_RELU if relu else HALVES], kernels[ROWS_RELU if relu else ROWS]
     blocks_across = -(-terms.extent // (tiles.across * tiles.columns))
     for block in range(first, last):
         p0 = (block // blocks_across) * tiles.panels
@@ -554,15 +557,21 @@ def multiply(
                 first_row = p * tiles.rows
                 risky = not bounds[p - p0, q] < SAFE
                 if plainly and not risky and target.raw.size == 0:
-                    call_halves(to_halves, sums.ctypes.data + 4 * place, halves.ctypes.data, tile)
-                    _store(halves.ctypes.data, tiles, first_row, column, count, outputs)
+                    units, y = sums.ctypes.data + 4 * place, column // pitch
+                    x = column - y * pitch
+                    if count == tiles.columns and x + count <= width and y < height:  # all of it in one line
+                        where = out + first_row * plane + y * line + 2 * x
+                        call_rows(to_rows, units, where, min(tiles.rows, channels - first_row), plane)
+                    else:
+                        call_halves(to_halves, units, halves.ctypes.data, tile)
+                        _store(halves.ctypes.data, tiles, first_row, column, count, outputs)
                     continue
                 own = sums[place : place + tile]
                 if risky:
                     _within(start, tiles, p, column, own, overflow)
                     flat = rows.values.reshape(rows.values.size)
-                    bits, where = scratch.packed.view(np.int32), terms.base + column
-                    _careful(kernels, at, flat, scratch.limits, bits, p, where, tiles, count, own, overflow)
+                    bits, begin = scratch.packed.view(np.int32), terms.base + column
+                    _careful(kernels, at, flat, scratch.limits, bits, p, begin, tiles, count, own, overflow)
                 if target.raw.size:
                     for r in range(min(tiles.rows, target.raw.shape[0] - first_row)):
                         for j in range(count):

@@ -276,6 +276,27 @@ def build_halves(module: ir.Module, shape: Shape, name: str, *, relu: bool) -> N
     builder.ret_void()
 
 
+def build_rows(module: ir.Module, shape: Shape, name: str, *, relu: bool) -> None:
+    """rows(units, out, rows, pitch): the sums of a tile to fp16 as by `halves`, a row every `pitch` bytes. rows > 0."""
+    byte = ir.IntType(8)
+    function = ir.Function(module, ir.FunctionType(VOID, [I32.as_pointer(), byte.as_pointer(), I64, I64]), name)
+    units, out, rows, pitch = function.args
+    integers = ir.VectorType(I32, shape.lanes)
+    builder, r = loop(function, function.append_basic_block(), rows, 1)
+    first = builder.mul(r, ir.Constant(I64, shape.columns))
+    line = builder.gep(out, [builder.mul(r, pitch)])
+    for v in range(shape.vectors):
+        place = builder.add(first, ir.Constant(I64, v * shape.lanes))
+        value = load(builder, vector_pointer(builder, units, place, integers), 4)
+        if relu:
+            value = builder.select(builder.icmp_signed("<", value, constant(integers, 0)), constant(integers, 0), value)
+        halves = units_to_halves(builder, value)
+        target = vector_pointer(builder, line, ir.Constant(I64, 2 * v * shape.lanes), halves.type)
+        builder.store(halves, target).align = 2
+    builder, _ = close(builder, r, rows, 1)
+    builder.ret_void()
+
+
 FUNCTIONS = (
     "mac32",
     "mac64",
@@ -294,6 +315,8 @@ FUNCTIONS = (
     *vector_planar.NAMES,
     "depthwise",
     "halves_relu",
+    "rows",
+    "rows_relu",
 )
 """Names of the kernels, in the order of their addresses."""
 
@@ -307,6 +330,8 @@ def build_module(shape: Shape) -> ir.Module:
     build_split(module, shape)
     build_halves(module, shape, "halves", relu=False)
     build_halves(module, shape, "halves_relu", relu=True)
+    build_rows(module, shape, "rows", relu=False)
+    build_rows(module, shape, "rows_relu", relu=True)
     vector_operands.build_decode_rows(module)
     vector_operands.build_decode_columns(module, shape)
     vector_operands.build_thresholds(module, shape)
