@@ -51,3 +51,13 @@ def copy(target: np.ndarray, source: np.ndarray) -> None:
         _lines(target[part], source[part])
 
     share(work, target.shape[axis], max(1, GRAIN * target.shape[axis] // target.size))
+
+
+def together(x: np.ndarray) -> np.ndarray:
+    """The array if its elements stand one after the other, else a copy; uint16 or uint8, up to five axes."""
+    if x.flags.c_contiguous:
+        return x
+    result = np.empty(x.shape, x.dtype)
+    more = (None,) * (AXES - x.ndim)
+    copy(result[more], x[more])
+    return result

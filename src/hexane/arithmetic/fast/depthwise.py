@@ -18,6 +18,7 @@ from hexane.arithmetic.fast.call import (
     copy_bytes,
 )
 from hexane.arithmetic.fast.compiled import compiled
+from hexane.arithmetic.fast.copy import together
 from hexane.arithmetic.fast.half import half_away, multiplier_double
 from hexane.arithmetic.fast.matrix import Finish
 from hexane.arithmetic.fast.planes import Planes
@@ -146,7 +147,7 @@ class Run(NamedTuple):
 def _decode(kernels, x, n, c, geometry, run, values, exponents, line):
     """One channel into its planes, which begin at an address; gives its largest magnitude as a halfword.
 
-    x: (N, C, H, W) halfwords; values, exponents, line: addresses of the planes, and of room for a line of each kind.
+    x: (N, C, H, W) halfwords; values, exponents: addresses of the planes and of room for a line; line: room for one.
     """
     sy, sx, _, _, left, top, _ = geometry
     height, width = x.shape[2:]
@@ -168,10 +169,14 @@ def _decode(kernels, x, n, c, geometry, run, values, exponents, line):
                 column = j0 * sx + px - left
                 place = (py * run.phases[1] + px) * run.plane + y * run.pitch + j0
                 source = image + 2 * (row * width + column)
-                if sx > 1:
+                if sx == 2:  # by itself, because a number that is known makes vectors
                     for j in range(count):
-                        copy_bytes(line + 2 * j, source + 2 * j * sx, 2)
-                    source = line
+                        line[j] = x[n, c, row, column + 2 * j]
+                    source = line.ctypes.data
+                elif sx > 2:
+                    for j in range(count):
+                        line[j] = x[n, c, row, column + j * sx]
+                    source = line.ctypes.data
                 call_decode_columns(kernels[DECODE_COLUMNS], source, count, values + 4 * place, exponents)
     return largest
 
@@ -217,11 +222,8 @@ def _convolve(
             group = o // per_group
             if group != held:
                 for i in range(inputs):
-                    place = values.ctypes.data + 4 * i * planes
-                    channel = group * inputs + i
-                    most = _decode(
-                        kernels, x, n, channel, geometry, run, place, exponents.ctypes.data, line.ctypes.data
-                    )
+                    c, place = group * inputs + i, values.ctypes.data + 4 * i * planes
+                    most = _decode(kernels, x, n, c, geometry, run, place, exponents.ctypes.data, line)
                     largest[i] = multiplier_double(most)
                 held = group
             reach = terms * 2.0**-17
@@ -281,7 +283,7 @@ class Depthwise:
         if out is None:
             out = np.empty((x.shape[0], channels, *self.output), np.float16)
         target = out.view(np.uint16)
-        source = np.ascontiguousarray(halfwords(x))
+        source = together(x.view(np.uint16))
         finish = self.finish
         table = _NO_TABLE if finish.table is None else finish.table
 
