@@ -12,7 +12,7 @@ from hexane.arithmetic.fast.workers import share
 
 AXES = 5
 
-GRAIN = 1 << 17
+GRAIN = 1 << 18
 """Elements per piece of work: enough to pay for waking a thread."""
 
 

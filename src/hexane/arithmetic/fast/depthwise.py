@@ -298,7 +298,7 @@ class Depthwise:
         return out
 
 
-PRODUCTS = 1 << 19
+PRODUCTS = 1 << 20
 """Products of a piece of work, to pay for waking a thread."""
 
 _NO_TABLE = np.empty(0, np.uint16)

@@ -26,7 +26,7 @@ from hexane.arithmetic.fast.compiled import compiled
 from hexane.arithmetic.fast.targets import kernels
 from hexane.arithmetic.fast.workers import share
 
-GRAIN = 1 << 15
+GRAIN = 1 << 17
 """Elements per piece of work: enough to pay for waking a thread."""
 
 AXES = 5

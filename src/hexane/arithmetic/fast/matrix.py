@@ -21,7 +21,7 @@ from hexane.arithmetic.multiply import Activation
 BLOCK_ROWS, BLOCK_COLUMNS = 240, 256
 """A block's sums, thresholds and packed rows stay in the second-level cache."""
 
-PRODUCTS = 1 << 20
+PRODUCTS = 1 << 22
 """Products of a piece of work, to pay for waking a thread."""
 
 _NO_RAW = np.empty((0, 0), np.int32)
@@ -77,7 +77,7 @@ def decode_matrix(x: np.ndarray, kernels: Kernels, space: Room) -> tuple[Columns
             kernels.addresses, planes, first, last, 0, pitch, x.shape[2], pitch, values, exponents
         ),
         height,
-        max(1, (1 << 17) // width),
+        max(1, (1 << 18) // width),
     )
     return Columns(values.view(np.float32), exponents), pitch
 
@@ -102,7 +102,7 @@ def decode_planes(x: np.ndarray, columns: Columns, base: int, plane: int, pitch:
             kernels.addresses, source, first, last, base, plane, pitch, 0, values, exponents
         ),
         source.shape[0],
-        max(1, (1 << 16) // (source.shape[1] * source.shape[2])),
+        max(1, (1 << 18) // (source.shape[1] * source.shape[2])),
     )
 
 

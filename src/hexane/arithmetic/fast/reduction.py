@@ -9,7 +9,7 @@ from hexane.arithmetic.fast.compiled import compiled
 from hexane.arithmetic.fast.half import half_away, planar_double
 from hexane.arithmetic.fast.workers import share
 
-GRAIN = 1 << 14
+GRAIN = 1 << 15
 """Elements per piece of work."""
 
 
