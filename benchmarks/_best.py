@@ -16,3 +16,9 @@ def best(work: Callable[[], Any], rounds: int = 5) -> float:
         work()
         times.append(time.perf_counter() - start)
     return min(times)
+
+
+def best_of_both(one: Callable[[], object], other: Callable[[], object], repeat: int) -> tuple[float, float]:
+    """As `best` for two, in turn, so that a machine that is slow for a while is slow for both."""
+    times = [(best(one, 1), best(other, 1)) for _ in range(repeat)]
+    return min(a for a, _ in times), min(b for _, b in times)
