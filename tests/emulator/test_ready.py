@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import gc
-import os
 import pickle
-import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import hexane
-from hexane.arithmetic import assume, fast
+from hexane.arithmetic import assume
 from hexane.emulator import Program, run
 from hexane.errors import EmulationError, UsageError
 from hexane.graph import GraphBuilder
@@ -134,17 +131,3 @@ def test_a_copy_starts_without_machines() -> None:
     for copy in (pickle.loads(pickle.dumps(program)), deepcopy(program)):
         assert not copy.idle
         np.testing.assert_array_equal(again(copy, inputs(0)), wanted)
-
-
-def test_compiled_code_older_than_a_source_is_dropped(tmp_path: Path) -> None:
-    """Numba looks at the file of each function alone, not at its neighbours."""
-    source, cache = tmp_path / "kernel.py", tmp_path / "__pycache__"
-    cache.mkdir()
-    old, new = cache / "old.nbi", cache / "new.nbi"
-    for path in (old, source, new):
-        path.write_text("")
-    now = time.time()
-    for path, age in ((old, 20), (source, 10), (new, 0)):
-        os.utime(path, (now - age, now - age))
-    fast._drop_stale_code(tmp_path)
-    assert new.exists() and not old.exists()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from numba import njit
@@ -21,6 +23,7 @@ def compiled(*signatures: Any, **options: Any) -> Callable[[Callable[..., Any]],
         except RuntimeError:  # no folder for a cache
             dispatcher = njit(nogil=True, **options)(function)
         else:
+            drop_stale(Path(dispatcher._cache.cache_path), Path(function.__code__.co_filename).parent)
             _forgive(dispatcher._cache)
         for signature in signatures:
             dispatcher.compile(signature)
@@ -31,9 +34,25 @@ def compiled(*signatures: Any, **options: Any) -> Callable[[Callable[..., Any]],
     return decorate
 
 
-def _forgive(cache: Any) -> None:
+@cache
+def drop_stale(folder: Path, sources: Path) -> None:
+    """Remove remembered code that is older than any source file beside its own; once in a process.
+
+    Numba looks at the file of each function alone. But compiled functions also hold what they call and numbers from
+    their neighbours, such as the places of the vector code.
+    """
+    try:
+        newest = max(source.stat().st_mtime for source in sources.glob("*.py"))
+        for index in folder.glob("*.nbi"):
+            if index.stat().st_mtime < newest:
+                index.unlink(missing_ok=True)
+    except OSError:  # what cannot be removed was not written by this user, nor will it be
+        return
+
+
+def _forgive(remembered: Any) -> None:
     """Let what cannot be written to a cache go."""
-    save = cache.save_overload
+    save = remembered.save_overload
 
     def save_overload(signature: Any, data: Any) -> None:
         try:
@@ -41,4 +60,4 @@ def _forgive(cache: Any) -> None:
         except OSError:
             return
 
-    cache.save_overload = save_overload
+    remembered.save_overload = save_overload
