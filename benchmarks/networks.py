@@ -33,25 +33,14 @@ REAL = {
 }
 
 
-def writing() -> np.ndarray:
-    """Two lines of text, 320 x 320, as the detector takes them."""
-    from PIL import Image, ImageDraw
-
-    picture = Image.new("RGB", (320, 320), "white")
-    pen = ImageDraw.Draw(picture)
-    pen.text((30, 60), "planar engine", fill="black", font_size=32)
-    pen.text((60, 200), "neural cores", fill="navy", font_size=28)
-    return np.asarray(picture, np.float32).transpose(2, 0, 1)[None] / 127.5 - 1
-
-
 def measure(name: str, path: Path, shapes: dict | None, threads: int) -> str:
     import onnxruntime
 
     import hexane
-    from formats.zoo import zoo_inputs
+    from formats.zoo import two_lines_of_text, zoo_inputs
 
     graph = hexane.load(path, shapes=shapes)
-    inputs = {"x": writing()} if name == "rapidocr-detector" else zoo_inputs(graph.main.inputs)
+    inputs = {"x": two_lines_of_text()} if name == "rapidocr-detector" else zoo_inputs(graph.main.inputs)
     start = time.perf_counter()
     program = hexane.compile(graph)
     compiled = time.perf_counter() - start
@@ -62,7 +51,6 @@ def measure(name: str, path: Path, shapes: dict | None, threads: int) -> str:
     prepared = time.perf_counter() - start
     wanted = dict(zip([o.name for o in session.get_outputs()], session.run(None, inputs)))
     got = program.run(inputs)
-    program.run(inputs)
     engine_s, other_s = best_of_both(lambda: program.run(inputs), lambda: session.run(None, inputs), 9)
     same = all(np.array_equal(a, got[n], equal_nan=True) for n, a in program.run(inputs, level="graph").items())
     worst, cosine, tops = 0.0, 1.0, ""

@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
 
 import hexane  # noqa: E402
-from formats.zoo import MODELS, ZOO, sentence, sentence_encoder, settled_model, zoo_inputs  # noqa: E402
+from formats.zoo import MODELS, ZOO, sentence, sentence_encoder, settled_model, two_lines_of_text, zoo_inputs  # noqa: E402
 from hexane import passes  # noqa: E402
 from hexane.codegen.driver import multiplications  # noqa: E402
 
@@ -79,18 +79,11 @@ def file(name: str, relative: str, shapes: dict[str, tuple[int, ...]]) -> Networ
     return Network(name, load)
 
 
-def writing() -> tuple[Any, dict[str, np.ndarray], bytes | None]:
+def detector() -> tuple[Any, dict[str, np.ndarray], bytes | None]:
     """The text detector on two lines of text."""
-    from PIL import Image, ImageDraw
-
     path = MODELS / RAPIDOCR / "ch_PP-OCRv4_det_infer.onnx"
     graph = hexane.load(path, shapes={"x": (1, 3, 320, 320)})
-    picture = Image.new("RGB", (320, 320), "white")
-    pen = ImageDraw.Draw(picture)
-    pen.text((30, 60), "planar engine", fill="black", font_size=32)
-    pen.text((60, 200), "neural cores", fill="navy", font_size=28)
-    pixels = np.asarray(picture, np.float32).transpose(2, 0, 1)[None]
-    return graph, {"x": (pixels / 255 - 0.5) / 0.5}, path.read_bytes()
+    return graph, {"x": two_lines_of_text()}, path.read_bytes()
 
 
 def melody() -> tuple[Any, dict[str, np.ndarray], bytes | None]:
@@ -116,7 +109,7 @@ def minilm() -> tuple[Any, dict[str, np.ndarray], bytes | None]:
 
 NETWORKS = (
     *(zoo(name) for name in ZOO),
-    Network("rapidocr detector", writing),
+    Network("rapidocr detector", detector),
     file("rapidocr classifier", f"{RAPIDOCR}/ch_ppocr_mobile_v2.0_cls_infer.onnx", {"x": (1, 3, 48, 192)}),
     Network("basic-pitch", melody),
     Network("MiniLM (128 tokens)", minilm),

@@ -146,6 +146,18 @@ def zoo_inputs(values: Any, seed: int = 0) -> dict[str, np.ndarray]:
     return {v.name: (0.5 * rng.standard_normal(v.shape)).astype(np.float32) for v in values}
 
 
+def two_lines_of_text() -> np.ndarray:
+    """A picture for the text detector: float32 (1, 3, 320, 320) from -1 to 1."""
+    from PIL import Image, ImageDraw
+
+    picture = Image.new("RGB", (320, 320), "white")
+    pen = ImageDraw.Draw(picture)
+    pen.text((30, 60), "planar engine", fill="black", font_size=32)
+    pen.text((60, 200), "neural cores", fill="navy", font_size=28)
+    pixels = np.asarray(picture, np.float32).transpose(2, 0, 1)[None]
+    return (pixels / 255 - 0.5) / 0.5
+
+
 def _weight(rng: np.random.Generator, shape: tuple[int, ...], op: str, index: int) -> np.ndarray:
     if op in ("Conv", "Gemm") and index == 1:
         fan = int(np.prod(shape[1:]))

@@ -84,8 +84,11 @@ def shift_scale(
 @lru_cache(maxsize=64)
 def whole_function(table: bytes) -> np.ndarray:
     """The results (uint16) for all 65536 halfwords of a table given as its 128 bytes."""
-    every = np.arange(1 << 16, dtype=np.uint32).astype(np.uint16)
-    return lookup_plain(np.frombuffer(table, np.uint16), every).view(np.uint16)
+    return lookup_plain(np.frombuffer(table, np.uint16), _every_halfword()).view(np.uint16)
+
+
+def _every_halfword() -> np.ndarray:
+    return np.arange(1 << 16, dtype=np.uint32).astype(np.uint16)
 
 
 def lookup(table: ArrayLike, x: ArrayLike, exact: bool = False) -> np.ndarray:
@@ -138,8 +141,7 @@ class Pointwise:
         """Compute the results for all 65536 values and keep them, for a function that is needed again."""
         results = _tables.get(self._name)
         if results is None:
-            every = np.arange(1 << 16, dtype=np.uint32).astype(np.uint16).view(np.float16)
-            results = _tables[self._name] = self._function(every).view(np.uint16)
+            results = _tables[self._name] = self._function(_every_halfword().view(np.float16)).view(np.uint16)
             if len(_tables) > MOST_TABLES:
                 _tables.popitem(last=False)
         else:

@@ -8,7 +8,7 @@ from numba.core.typing.templates import Signature
 
 from hexane.arithmetic.fast.call import copy_bytes
 from hexane.arithmetic.fast.compiled import compiled
-from hexane.arithmetic.fast.workers import share
+from hexane.arithmetic.fast.workers import share_arrays
 
 AXES = 5
 
@@ -40,17 +40,7 @@ def _lines(target, source):
 
 def copy(target: np.ndarray, source: np.ndarray) -> None:
     """target[...] = source, both uint16 or uint8 of one shape with five axes; they do not overlap."""
-    if target.size < 2 * GRAIN:
-        _lines(target, source)
-        return
-    axis = next(i for i, n in enumerate(target.shape) if n > 1)
-    before = (slice(None),) * axis
-
-    def work(first: int, last: int) -> None:
-        part = (*before, slice(first, last))
-        _lines(target[part], source[part])
-
-    share(work, target.shape[axis], max(1, GRAIN * target.shape[axis] // target.size))
+    share_arrays(lambda of, to: _lines(to, of), GRAIN, source, target)
 
 
 def together(x: np.ndarray) -> np.ndarray:

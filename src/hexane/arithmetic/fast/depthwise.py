@@ -22,19 +22,16 @@ from hexane.arithmetic.fast.copy import together
 from hexane.arithmetic.fast.half import half_away, multiplier_double
 from hexane.arithmetic.fast.matrix import Finish
 from hexane.arithmetic.fast.planes import Planes
-from hexane.arithmetic.fast.product import finish_units
+from hexane.arithmetic.fast.product import LIMIT, PARTIAL, SAFE, finish_units
 from hexane.arithmetic.fast.targets import Kernels
 from hexane.arithmetic.fast.vector_depthwise import UNROLLED
-from hexane.arithmetic.fast.workers import share
+from hexane.arithmetic.fast.workers import pieces_of, share
 from hexane.arithmetic.formats import halfwords
 
-MAGIC, LIMIT = 1.5 * 2.0**36, 32768.0
+MAGIC = 1.5 * 2.0**36
 
-SAFE = 32700.0
-"""Bound below which no sum can reach the limit, with room for rounding errors."""
-
-PARTIAL, START = 63.5, 32000 << 16
-"""Bounds of the sum of the products, and of the start value in units, for the float32 accumulator."""
+START = 32000 << 16
+"""Bound of the start value in units, which with sums below `PARTIAL` stays below the limit."""
 
 
 @compiled()
@@ -272,7 +269,7 @@ class Depthwise:
             (oh - 1) * planes.pitch + ow,
             UNROLLED * use.shape.lanes,
         )
-        self.output, self.finish, self.use = window.output, finish, use
+        self.output, self.finish, self.use = window.output, finish.parts, use
 
     def keep(self) -> int:
         """Nothing to do: the weights are read as they are."""
@@ -284,21 +281,17 @@ class Depthwise:
             out = np.empty((x.shape[0], channels, *self.output), np.float16)
         target = out.view(np.uint16)
         source = together(x.view(np.uint16))
-        finish = self.finish
-        table = _NO_TABLE if finish.table is None else finish.table
 
         def work(first: int, last: int) -> None:
             _convolve(
                 self.use.addresses, first, last, source, self.weights, self.start, self.geometry, *self.run,
-                finish.scale, finish.relu, table, target,
+                *self.finish, target,
             )  # fmt: skip
 
-        products = x.shape[0] * self.weights[0].size * self.run.extent
-        share(work, channels, max(1, PRODUCTS // products, -(-channels // 32)))
+        pieces = pieces_of(x.shape[0] * self.weights.size * self.run.extent, PRODUCTS)
+        share(work, channels, -(-channels // pieces))
         return out
 
 
 PRODUCTS = 1 << 20
 """Products of a piece of work, to pay for waking a thread."""
-
-_NO_TABLE = np.empty(0, np.uint16)

@@ -5,8 +5,6 @@ Operands are read where they lie, line by line along the last axis, so that stri
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from numba import types
 
@@ -24,7 +22,7 @@ from hexane.arithmetic.fast.call import (
 )
 from hexane.arithmetic.fast.compiled import compiled
 from hexane.arithmetic.fast.targets import kernels
-from hexane.arithmetic.fast.workers import share
+from hexane.arithmetic.fast.workers import share, share_arrays
 
 GRAIN = 1 << 17
 """Elements per piece of work: enough to pay for waking a thread."""
@@ -168,7 +166,7 @@ def elementwise(
     axes = (*(1,) * (AXES - len(shape)), *shape)
     if out is None:
         out = np.empty(axes, np.uint16)
-    _in_pieces(lambda x, y, z: _operate(operation, x, y, table, z), _five(a), _five(b), out)
+    share_arrays(lambda x, y, z: _operate(operation, x, y, table, z), GRAIN, _five(a), _five(b), out)
     return out.reshape(shape)
 
 
@@ -182,7 +180,7 @@ def shift_scale(
     operation = kernels().addresses[PLANAR_SUBTRACT_MULTIPLY if subtract else PLANAR_ADD_MULTIPLY]
     if out is None:
         out = np.empty(a.shape, np.uint16)
-    _in_pieces(lambda *parts: _shift(operation, *parts), a, shift, scale, out)
+    share_arrays(lambda *parts: _shift(operation, *parts), GRAIN, a, shift, scale, out)
     return out
 
 
@@ -192,29 +190,13 @@ def gather(table: np.ndarray, x: np.ndarray, out: np.ndarray | None = None) -> n
     The result is contiguous, or goes to `out`; then both have five axes.
     """
     if out is not None:
-        _in_pieces(lambda *parts: _look_up(table, *parts), x, out)
+        share_arrays(lambda *parts: _look_up(table, *parts), GRAIN, x, out)
         return out
     source = np.ascontiguousarray(x).ravel()
     result = np.empty(source.size, np.uint16)
     grain = GRAIN if result.size >= 2 * GRAIN else max(1, result.size)
     share(lambda first, last: _gather(table, source[first:last], result[first:last]), result.size, grain)
     return result.reshape(x.shape)
-
-
-def _in_pieces(work: Callable[..., None], *arrays: np.ndarray) -> None:
-    """work(*arrays), on all threads along the first axis that the last one has; others may have one element there."""
-    out = arrays[-1]
-    if out.size < 2 * GRAIN:
-        work(*arrays)
-        return
-    axis = next(i for i, n in enumerate(out.shape) if n > 1)
-    before = (slice(None),) * axis
-
-    def piece(first: int, last: int) -> None:
-        part = (*before, slice(first, last))
-        work(*(x if x.shape[axis] == 1 else x[part] for x in arrays))
-
-    share(piece, out.shape[axis], max(1, GRAIN * out.shape[axis] // out.size))
 
 
 def _five(x: np.ndarray) -> np.ndarray:

@@ -9,6 +9,7 @@ import numpy as np
 
 from hexane.arithmetic.elementwise import whole_function
 from hexane.arithmetic.fast import packing, product
+from hexane.arithmetic.fast.elementwise import NO_TABLE
 from hexane.arithmetic.fast.planes import pitch_of
 from hexane.arithmetic.fast.product import Columns, Rows, Start, Terms, Tiles
 from hexane.arithmetic.fast.targets import Kernels
@@ -26,7 +27,6 @@ PRODUCTS = 1 << 22
 
 _NO_RAW = np.empty((0, 0), np.int32)
 _NO_OVERFLOW = np.empty((0, 0), np.int8)
-_NO_TABLE = np.empty(0, np.uint16)
 NO_START = np.zeros(0, np.int64)
 
 
@@ -37,6 +37,11 @@ class Finish:
     scale: float = 1.0
     relu: bool = False
     table: np.ndarray | None = None
+
+    @property
+    def parts(self) -> tuple[float, bool, np.ndarray]:
+        """The same as compiled code takes it: without a table, an empty one."""
+        return self.scale, self.relu, NO_TABLE if self.table is None else self.table
 
 
 def pack_rows(x: np.ndarray, kernels: Kernels, space: Room) -> Rows:
@@ -152,10 +157,9 @@ class Product:
         self.blocks = -(-panels // tiles.panels) * blocks_across
         self.grain = -(-self.blocks // pieces)
         start = Start(NO_START if row_start is None else row_start, column_start)
-        table = _NO_TABLE if finish.table is None else finish.table
         self._addresses = kernels.addresses
         self._operand, self._place = (*tiles, *rows), (*terms, *start)
-        self._finish = (finish.scale, finish.relu, table)
+        self._finish = finish.parts
 
     def into(self, columns: Columns, place: Place) -> None:
         """Results as halfwords to a place, which must not go away meanwhile."""

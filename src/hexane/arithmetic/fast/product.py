@@ -89,16 +89,11 @@ class Start(NamedTuple):
 
 
 class Target(NamedTuple):
-    """Where results go.
+    """Where halfwords go: `channels` planes that begin at the address `out` and are `plane` bytes apart.
 
-    If raw has a size, sums (int32) and the sign of their overflow (int8) go to raw and overflow (M, >= extent). Else
-    halfwords go to `channels` planes that begin at the address `out` and are `plane` bytes apart: column j is place
-    j % pitch of row j // pitch; `height` rows of `width`, `line` bytes apart.
-    The sum is multiplied by `scale`; then ReLU, then the table of 65536 results (uint16) if it has a size.
+    Column j is place j % pitch of row j // pitch; `height` rows of `width`, `line` bytes apart.
     """
 
-    raw: np.ndarray
-    overflow: np.ndarray
     out: int
     channels: int
     plane: int
@@ -106,9 +101,6 @@ class Target(NamedTuple):
     pitch: int
     width: int
     height: int
-    scale: float
-    relu: bool
-    table: np.ndarray
 
 
 class Tiles(NamedTuple):
@@ -400,18 +392,6 @@ def _within(start, tiles, panel, column, own, met):
             own[i] = 0 if met[i] else np.int32(value)
 
 
-class Outputs(NamedTuple):
-    """Where halfwords go: the numbers of a `Target`."""
-
-    out: int
-    channels: int
-    plane: int
-    line: int
-    pitch: int
-    width: int
-    height: int
-
-
 @compiled()
 def _store(halves, tiles, first_row, column, count, to):
     """Write the columns of a tile that are outputs; `halves` is their address."""
@@ -449,13 +429,13 @@ def finish_units(kernels, units, n, scale, relu, table, halves):
 
 
 @compiled()
-def _limited(overflow, target, halves):
+def _limited(overflow, scale, relu, table, halves):
     """The halfwords of those sums that met the limit."""
     for i in range(halves.size):
         if overflow[i]:
-            up = overflow[i] * target.scale
-            half = np.uint16(0x7C00 if up > 0 else (0xFC00 if up < 0 and not target.relu else 0))
-            halves[i] = target.table[half] if target.table.size else half
+            up = overflow[i] * scale
+            half = np.uint16(0x7C00 if up > 0 else (0xFC00 if up < 0 and not relu else 0))
+            halves[i] = table[half] if table.size else half
 
 
 @compiled()
@@ -494,6 +474,9 @@ def multiply(
 ):
     """Blocks first .. last - 1 of the outputs of one product; `kernels` are the addresses of the vector code.
 
+    If raw has a size, sums (int32) and the sign of their overflow (int8) go to raw and overflowed (M, >= extent). Else
+    the sum is multiplied by `scale`; then ReLU, then the table of 65536 results (uint16) if it has a size.
+
     The others are `Tiles`, `Rows`, `Columns`, `Terms`, `Start` and `Target`, one by one: Numba takes fifteen times as
     long to look at tuples of arrays as at arrays.
     """
@@ -501,8 +484,7 @@ def multiply(
     rows = Rows(values, exponents, norms, passes, pass_norms)
     columns = Columns(column_values, column_exponents)
     terms, start = Terms(offsets, base, extent), Start(row_start, column_start)
-    target = Target(raw, overflowed, out, channels, plane, line, pitch, width, height, scale, relu, table)
-    outputs = Outputs(out, channels, plane, line, pitch, width, height)
+    target = Target(out, channels, plane, line, pitch, width, height)
     panels, depth = rows.values.shape[0], terms.offsets.size
     tile = tiles.rows * tiles.columns
     scratch = _scratch(tiles)
@@ -556,7 +538,7 @@ def multiply(
                 count = min(tiles.columns, terms.extent - column)
                 first_row = p * tiles.rows
                 risky = not bounds[p - p0, q] < SAFE
-                if plainly and not risky and target.raw.size == 0:
+                if plainly and not risky and raw.size == 0:
                     units, y = sums.ctypes.data + 4 * place, column // pitch
                     x = column - y * pitch
                     if count == tiles.columns and x + count <= width and y < height:  # all of it in one line
@@ -564,7 +546,7 @@ def multiply(
                         call_rows(to_rows, units, where, min(tiles.rows, channels - first_row), plane)
                     else:
                         call_halves(to_halves, units, halves.ctypes.data, tile)
-                        _store(halves.ctypes.data, tiles, first_row, column, count, outputs)
+                        _store(halves.ctypes.data, tiles, first_row, column, count, target)
                     continue
                 own = sums[place : place + tile]
                 if risky:
@@ -572,14 +554,14 @@ def multiply(
                     flat = rows.values.reshape(rows.values.size)
                     bits, begin = scratch.packed.view(np.int32), terms.base + column
                     _careful(kernels, at, flat, scratch.limits, bits, p, begin, tiles, count, own, overflow)
-                if target.raw.size:
-                    for r in range(min(tiles.rows, target.raw.shape[0] - first_row)):
+                if raw.size:
+                    for r in range(min(tiles.rows, raw.shape[0] - first_row)):
                         for j in range(count):
-                            target.raw[first_row + r, column + j] = own[r * tiles.columns + j]
-                            target.overflow[first_row + r, column + j] = overflow[r * tiles.columns + j] if risky else 0
+                            raw[first_row + r, column + j] = own[r * tiles.columns + j]
+                            overflowed[first_row + r, column + j] = overflow[r * tiles.columns + j] if risky else 0
                 else:
-                    finish_units(kernels, own, tile, target.scale, target.relu, target.table, halves)
+                    finish_units(kernels, own, tile, scale, relu, table, halves)
                     if risky:
-                        _limited(overflow, target, halves)
-                    _store(halves.ctypes.data, tiles, first_row, column, count, outputs)
+                        _limited(overflow, scale, relu, table, halves)
+                    _store(halves.ctypes.data, tiles, first_row, column, count, target)
     _hold(scratch)

@@ -21,6 +21,7 @@ from hexane.arithmetic.fast.vector_parts import (
     DROP_SUM,
     I32,
     I64,
+    MAGIC32,
     SEGMENT,
     VOID,
     Shape,
@@ -28,11 +29,11 @@ from hexane.arithmetic.fast.vector_parts import (
     constant,
     load,
     loop,
+    splat,
     units_to_halves,
     vector_pointer,
 )
 
-MAGIC32 = 192.0
 MAGIC64 = 1.5 * 2.0**36
 
 
@@ -64,12 +65,6 @@ class _Builder:
             f"llvm.fabs.v{self.lanes}{bits}", (), ir.FunctionType(self.vector, [self.vector])
         )
 
-    def splat(self, builder: ir.IRBuilder, pointer: ir.Value) -> ir.Value:
-        value = builder.load(pointer)
-        one = builder.insert_element(ir.Constant(self.vector, ir.Undefined), value, ir.Constant(I32, 0))
-        mask = ir.Constant(ir.VectorType(I32, self.lanes), [0] * self.lanes)
-        return builder.shuffle_vector(one, ir.Constant(self.vector, ir.Undefined), mask)
-
     def loop(
         self, before: ir.Block, start: list[ir.Value], indices: ir.Value, count: ir.Value, test: bool
     ) -> tuple[ir.Block, list[ir.Value]]:
@@ -98,8 +93,8 @@ class _Builder:
         ends = []
         for row in range(self.rows):
             place = [ir.Constant(I64, row)]
-            x = self.splat(builder, builder.gep(a, place))
-            limit = self.splat(builder, builder.gep(t, place)) if test else None
+            x = splat(builder, builder.load(builder.gep(a, place)), self.lanes)
+            limit = splat(builder, builder.load(builder.gep(t, place)), self.lanes) if test else None
             for v in range(self.vectors):
                 old = phis[row * self.vectors + v]
                 if test and self.masked:
@@ -233,14 +228,8 @@ def build_split(module: ir.Module, shape: Shape) -> None:
         exponents = [builder.zext(load(builder, vector_pointer(builder, p, k, bytes_), 1), integers) for p in (a, b)]
         total = builder.add(*exponents)
         lane = ir.Constant(integers, [ir.Constant(I32, j) for j in range(lanes)])
-        spread = ir.Constant(integers, [ir.Constant(I32, 0)] * lanes)
-
-        def splat(value: ir.Value) -> ir.Value:
-            one = builder.insert_element(ir.Constant(integers, ir.Undefined), value, ir.Constant(I32, 0))
-            return builder.shuffle_vector(one, ir.Constant(integers, ir.Undefined), spread)
-
-        number = builder.add(splat(builder.trunc(k, I32)), lane)
-        inside = builder.icmp_signed("<", lane, splat(builder.trunc(builder.sub(n, i), I32)))
+        number = builder.add(splat(builder, builder.trunc(k, I32), lanes), lane)
+        inside = builder.icmp_signed("<", lane, splat(builder, builder.trunc(builder.sub(n, i), I32), lanes))
         small = builder.icmp_signed("<=", total, constant(integers, DROP_SUM))
         drops = builder.and_(inside, small)
         some = builder.icmp_signed("<", total, constant(integers, ALL_ZERO))

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from hexane.arithmetic.fast.vector_parts import I32, I64, VOID, Shape, close, constant, load, loop, vector_pointer
-
-MAGIC = 192.0
-"""At 192 the float32 step is one unit of 2^-16: adding a product rounds it to a unit, up to sums of 64."""
+from hexane.arithmetic.fast.vector_parts import (
+    I32,
+    I64,
+    MAGIC32,
+    VOID,
+    Shape,
+    close,
+    constant,
+    load,
+    loop,
+    splat,
+    vector_pointer,
+)
 
 UNROLLED = 4
 """Vectors of outputs at a time."""
@@ -28,12 +37,7 @@ def build(module: ir.Module, shape: Shape) -> None:
     values, offsets, weights, limits, terms, start, units, n = function.args
     fma = module.declare_intrinsic(f"llvm.fma.v{shape.lanes}f32", (), ir.FunctionType(vector, [vector] * 3))
     fabs = module.declare_intrinsic(f"llvm.fabs.v{shape.lanes}f32", (), ir.FunctionType(vector, [vector]))
-    magic = constant(vector, MAGIC)
-
-    def splat(builder: ir.IRBuilder, value: ir.Value, kind: ir.VectorType) -> ir.Value:
-        one = builder.insert_element(ir.Constant(kind, ir.Undefined), value, ir.Constant(I32, 0))
-        mask = ir.Constant(ir.VectorType(I32, shape.lanes), [0] * shape.lanes)
-        return builder.shuffle_vector(one, ir.Constant(kind, ir.Undefined), mask)
+    magic = constant(vector, MAGIC32)
 
     step = UNROLLED * shape.lanes
     outer, i = loop(function, function.append_basic_block(), n, step)
@@ -41,8 +45,8 @@ def build(module: ir.Module, shape: Shape) -> None:
     inner, t = loop(function, before, terms, 1)
     sums = [inner.phi(vector) for _ in range(UNROLLED)]
     place = inner.gep(values, [inner.add(load(inner, inner.gep(offsets, [t]), 8), i)])
-    weight = splat(inner, load(inner, inner.gep(weights, [t]), 4), vector)
-    limit = splat(inner, load(inner, inner.gep(limits, [t]), 4), vector)
+    weight = splat(inner, load(inner, inner.gep(weights, [t]), 4), shape.lanes)
+    limit = splat(inner, load(inner, inner.gep(limits, [t]), 4), shape.lanes)
     ends = []
     for v, total in enumerate(sums):
         x = load(inner, vector_pointer(inner, place, ir.Constant(I64, v * shape.lanes), vector), 4)
@@ -55,7 +59,7 @@ def build(module: ir.Module, shape: Shape) -> None:
     for total, value in zip(sums, ends, strict=True):
         total.add_incoming(magic, before)
         total.add_incoming(value, end)
-    begin = splat(outer, outer.trunc(start, I32), integers)
+    begin = splat(outer, outer.trunc(start, I32), shape.lanes)
     for v, value in enumerate(ends):
         bits = outer.sub(outer.bitcast(value, integers), outer.bitcast(magic, integers))
         target = vector_pointer(outer, units, outer.add(i, ir.Constant(I64, v * shape.lanes)), integers)

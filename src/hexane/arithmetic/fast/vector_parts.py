@@ -17,6 +17,9 @@ DEPTH = 256
 ROW_PITCH = DEPTH + 16
 """From one decoded row of a panel to the next: an odd number of cache lines."""
 
+MAGIC32 = 192.0
+"""At 192 the float32 step is one unit of 2^-16: adding a product rounds it to a unit, up to sums of 64."""
+
 DROP_SUM = 13
 """Biased exponents (subnormals as 1) that add up to this or less drop the product: -17 = 13 - 2 * 15 (numerics
 §3.1)."""
@@ -56,6 +59,14 @@ def load(builder: ir.IRBuilder, pointer: ir.Value, align: int) -> ir.Value:
 
 def constant(vector: ir.VectorType, value: float) -> ir.Constant:
     return ir.Constant(vector, [ir.Constant(vector.element, value)] * vector.count)
+
+
+def splat(builder: ir.IRBuilder, value: ir.Value, lanes: int) -> ir.Value:
+    """A vector of one number."""
+    vector = ir.VectorType(value.type, lanes)
+    one = builder.insert_element(ir.Constant(vector, ir.Undefined), value, ir.Constant(I32, 0))
+    spread = ir.Constant(ir.VectorType(I32, lanes), [0] * lanes)
+    return builder.shuffle_vector(one, ir.Constant(vector, ir.Undefined), spread)
 
 
 def loop(function: ir.Function, before: ir.Block, count: ir.Value, step: int) -> tuple[ir.IRBuilder, ir.PhiInstr]:
@@ -118,13 +129,10 @@ def over_line(function: ir.Function, n: ir.Value, shape: Shape, body: Callable[.
     builder = ir.IRBuilder(function.append_basic_block())
     whole = builder.and_(n, ir.Constant(I64, -lanes))
     builder = for_range(builder, ir.Constant(I64, 0), whole, lanes, partial(body, lanes=lanes))
-    numbers = ir.VectorType(I64, lanes)
-    undefined = ir.Constant(numbers, ir.Undefined)
 
     def rest(builder: ir.IRBuilder, i: ir.Value) -> None:
-        left = builder.insert_element(undefined, builder.sub(n, i), ir.Constant(I32, 0))
-        left = builder.shuffle_vector(left, undefined, ir.Constant(ir.VectorType(I32, lanes), [0] * lanes))
-        lane = ir.Constant(numbers, [ir.Constant(I64, j) for j in range(lanes)])
+        left = splat(builder, builder.sub(n, i), lanes)
+        lane = ir.Constant(left.type, [ir.Constant(I64, j) for j in range(lanes)])
         body(builder, i, lanes, mask=builder.icmp_signed("<", lane, left))
 
     for_range(builder, whole, n, lanes, rest).ret_void()
@@ -209,3 +217,24 @@ def units_to_halves(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
     half = builder.select(builder.icmp_signed("<", magnitude, every(4)), subnormal, normal)
     signed = builder.or_(half, builder.select(negative, every(0x8000), every(0)))
     return builder.trunc(signed, ir.VectorType(ir.IntType(16), value.type.count))
+
+
+def magnitudes_to_halves(builder: ir.IRBuilder, bits: ir.Value, negative: ir.Value) -> ir.Value:
+    """Magnitudes (bit patterns of float32) as halfwords in int32 lanes, half away.
+
+    A magnitude is an exact result, or lies on the same side of every tie. From 65520 on infinity; zero has no sign.
+    Below the normal numbers, half a step is added as a number, which is exact, and the steps are counted.
+    """
+    integers, singles = bits.type, ir.VectorType(ir.FloatType(), bits.type.count)
+
+    def whole(number: int) -> ir.Constant:
+        return constant(integers, number)
+
+    normal = builder.sub(builder.lshr(builder.add(bits, whole(1 << 12)), whole(13)), whole(112 << 10))
+    normal = builder.select(builder.icmp_signed("<", normal, whole(0x7C00)), normal, whole(0x7C00))
+    small = builder.icmp_signed("<", bits, whole(113 << 23))
+    value = builder.bitcast(builder.select(small, bits, whole(0)), singles)
+    steps = builder.fmul(builder.fadd(value, constant(singles, 2.0**-25)), constant(singles, 2.0**24))
+    code = builder.select(small, builder.fptosi(steps, integers), normal)
+    signed = builder.and_(negative, builder.icmp_signed("!=", code, whole(0)))
+    return builder.or_(code, builder.select(signed, whole(0x8000), whole(0)))

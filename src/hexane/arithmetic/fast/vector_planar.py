@@ -20,7 +20,9 @@ from hexane.arithmetic.fast.vector_parts import (
     constant,
     decoded,
     load_lanes,
+    magnitudes_to_halves,
     over_line,
+    splat,
     store_lanes,
 )
 
@@ -48,33 +50,12 @@ def _read(builder: ir.IRBuilder, halves: ir.Value, shape: Shape) -> ir.Value:
     return builder.bitcast(bits, singles)
 
 
-def _rounded(builder: ir.IRBuilder, bits: ir.Value, negative: ir.Value) -> ir.Value:
-    """Magnitudes (bit patterns of float32) as halfwords in int32 lanes, half away.
-
-    A magnitude is an exact result, or lies on the same side of every tie. From 65520 on infinity; zero has no sign.
-    Below the normal numbers, half a step is added as a number, which is exact, and the steps are counted.
-    """
-    integers, singles = bits.type, ir.VectorType(SINGLE, bits.type.count)
-
-    def whole(number: int) -> ir.Constant:
-        return constant(integers, number)
-
-    normal = builder.sub(builder.lshr(builder.add(bits, whole(1 << 12)), whole(13)), whole(112 << 10))
-    normal = builder.select(builder.icmp_signed("<", normal, whole(0x7C00)), normal, whole(0x7C00))
-    small = builder.icmp_signed("<", bits, whole(113 << 23))
-    value = builder.bitcast(builder.select(small, bits, whole(0)), singles)
-    steps = builder.fmul(builder.fadd(value, constant(singles, 2.0**-25)), constant(singles, 2.0**24))
-    code = builder.select(small, builder.fptosi(steps, integers), normal)
-    signed = builder.and_(negative, builder.icmp_signed("!=", code, whole(0)))
-    return builder.or_(code, builder.select(signed, whole(0x8000), whole(0)))
-
-
 def _exact(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
     """An exact result in float32, rounded; NaN (0 times infinity) is +0."""
     integers, zero = ir.VectorType(I32, value.type.count), constant(value.type, 0.0)
     value = builder.select(builder.fcmp_unordered("uno", value, value), zero, value)
     bits = builder.and_(builder.bitcast(value, integers), constant(integers, MAGNITUDE))
-    return _rounded(builder, bits, builder.fcmp_ordered("<", value, zero))
+    return magnitudes_to_halves(builder, bits, builder.fcmp_ordered("<", value, zero))
 
 
 def _sum(builder: ir.IRBuilder, x: ir.Value, y: ir.Value, *, minus: bool) -> ir.Value:
@@ -92,7 +73,7 @@ def _sum(builder: ir.IRBuilder, x: ir.Value, y: ir.Value, *, minus: bool) -> ir.
     magnitude = builder.and_(bits, constant(integers, MAGNITUDE))
     cut = builder.add(magnitude, builder.sext(builder.and_(inexact, inwards), integers))
     odd = builder.or_(cut, builder.zext(inexact, integers))
-    return _rounded(builder, odd, builder.fcmp_ordered("<", near, zero))
+    return magnitudes_to_halves(builder, odd, builder.fcmp_ordered("<", near, zero))
 
 
 def _product(builder: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
@@ -148,16 +129,13 @@ def _shifted_lines(function: ir.Function, shape: Shape, operation: Operation) ->
 
     def body(builder: ir.IRBuilder, i: ir.Value, lanes: int, mask: ir.Value | None = None) -> None:
         halves = ir.VectorType(SHORT, lanes)
-
-        def splat(value: ir.Value) -> ir.Value:
-            undefined = ir.Constant(halves, ir.Undefined)
-            one = builder.insert_element(undefined, builder.trunc(value, SHORT), ir.Constant(I32, 0))
-            return builder.shuffle_vector(one, undefined, ir.Constant(ir.VectorType(I32, lanes), [0] * lanes))
-
+        by, factor = (
+            _read(builder, splat(builder, builder.trunc(value, SHORT), lanes), shape) for value in (shift, scale)
+        )
         x = _read(builder, _load(builder, a, i, lanes, mask), shape)
-        moved = operation(builder, x, _read(builder, splat(shift), shape))
+        moved = operation(builder, x, by)
         again = _read(builder, builder.trunc(moved, halves), shape)
-        _store(builder, _product(builder, again, _read(builder, splat(scale), shape)), out, i, mask)
+        _store(builder, _product(builder, again, factor), out, i, mask)
 
     over_line(function, n, shape, body)
 

@@ -18,6 +18,8 @@ from hexane.arithmetic.fast.vector_parts import (
     decoded,
     for_lanes,
     load,
+    magnitudes_to_halves,
+    splat,
     units_to_halves,
     vector_pointer,
 )
@@ -59,14 +61,7 @@ def _half_away(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
     inwards = builder.select(negative, more, less)
     odd = builder.select(inwards, builder.sub(bits, whole(1)), bits)
     odd = builder.or_(odd, builder.zext(builder.or_(outwards, inwards), integers))
-    normal = builder.sub(builder.lshr(builder.add(odd, whole(1 << 12)), whole(13)), whole(112 << 10))
-    infinite = builder.icmp_signed(">", normal, whole(0x7C00))
-    normal = builder.select(infinite, whole(0x7C00), normal)
-    steps = builder.fmul(builder.bitcast(bits, singles), constant(singles, 2.0**24))
-    subnormal = builder.fptosi(builder.fadd(steps, constant(singles, 0.5)), integers)
-    code = builder.select(builder.icmp_signed("<", bits, whole(113 << 23)), subnormal, normal)
-    code = builder.or_(code, builder.select(negative, whole(0x8000), whole(0)))
-    return builder.trunc(code, ir.VectorType(SHORT, lanes))
+    return builder.trunc(magnitudes_to_halves(builder, odd, negative), ir.VectorType(SHORT, lanes))
 
 
 def _store(builder: ir.IRBuilder, value: ir.Value, pointer: ir.Value, i: ir.Value) -> None:
@@ -138,10 +133,7 @@ def build_combine(module: ir.Module, shape: Shape) -> None:
         for value in m:
             bits = builder.or_(bits, builder.xor(value, builder.ashr(value, constant(integers, 31))))
         builder.store(bits, place).align = 4
-        one = builder.insert_element(
-            ir.Constant(integers, ir.Undefined), builder.trunc(start, I32), ir.Constant(I32, 0)
-        )
-        begin = builder.shuffle_vector(one, ir.Constant(integers, ir.Undefined), constant(integers, 0))
+        begin = splat(builder, builder.trunc(start, I32), lanes)
         even = builder.add(begin, builder.add(m[0], builder.add(m[1], m[2])))
         odd = builder.add(begin, builder.sub(m[1], builder.add(m[2], m[3])))
         halves = [builder.zext(units_to_halves(builder, value), integers) for value in (even, odd)]

@@ -8,6 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from itertools import count
 
+import numpy as np
+
 
 @lru_cache(maxsize=1)
 def thread_count() -> int:
@@ -56,3 +58,23 @@ def share(work: Callable[[int, int], None], total: int, grain: int = 1) -> None:
     worker()
     for other in others:
         other.result()
+
+
+def share_arrays(work: Callable[..., None], grain: int, *arrays: np.ndarray) -> None:
+    """Call work(*arrays) in pieces of about `grain` elements of the last array, along the first axis that it has.
+
+    The others have as many axes, and along that one as many elements or one, which all pieces get. Fewer than two
+    pieces are one call.
+    """
+    shape, size = arrays[-1].shape, arrays[-1].size
+    if size < 2 * grain:
+        work(*arrays)
+        return
+    axis = next(i for i, n in enumerate(shape) if n > 1)
+    before = (slice(None),) * axis
+
+    def piece(first: int, last: int) -> None:
+        part = (*before, slice(first, last))
+        work(*(x if x.shape[axis] == 1 else x[part] for x in arrays))
+
+    share(piece, shape[axis], max(1, grain * shape[axis] // size))
