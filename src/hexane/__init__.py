@@ -14,7 +14,7 @@ from hexane.errors import HexaneError
 __version__ = "0.1.0"
 
 _FRONT_DOOR = {
-    "open_image": "hexane.formats.images",
+    "open_image": "hexane.image",
     "build_image": "hexane.image",
     "emulate": "hexane.emulator",
     "load": "hexane.formats.networks",

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from hexane import HexaneError
-from hexane.formats.whole import whole_file, write_whole
+from hexane.files import whole_file, write_whole
 
 
 def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path):

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 import hexane
 from hexane.errors import FormatError, HexaneError
-from hexane.formats.anec import to_anec
-from hexane.image import Surface, build_image
+from hexane.image import Surface, build_image, to_anec
 from hexane.image.kernels import read_kernels
 from hexane.image.summary import summary_of
 from hexane.image.text import assemble_image, disassemble_image

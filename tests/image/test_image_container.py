@@ -10,9 +10,9 @@ import pytest
 import hexane
 from conftest import shared_params
 from hexane.errors import FormatError, UnsupportedError, UsageError
-from hexane.formats.hwx import read_hwx
 from hexane.image import Image, Surface
 from hexane.image.container import Container
+from hexane.image.hwx import read_hwx
 from hexane.image.parts import OpaqueCommand, ProgramThread, Segment, TensorThread
 from hexane.image.rebuild import follows_the_rule
 

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 import hexane
 from conftest import SHARED
 from hexane.errors import FormatError, HexaneError
-from hexane.formats.anec import to_anec
-from hexane.formats.hwx import read_hwx
+from hexane.image import to_anec
+from hexane.image.hwx import read_hwx
 from hexane.image.parts import Header, ProgramThread, Section, Segment, SymbolTableCommand
 from hexane.image.summary import summary_of
 from image.hostile import small_program, spoiled, survives

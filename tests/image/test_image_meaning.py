@@ -9,8 +9,7 @@ import pytest
 
 import hexane
 from conftest import shared_params
-from hexane.formats.anec import to_anec
-from hexane.image import Image, cut, link
+from hexane.image import Image, cut, link, to_anec
 from hexane.image.text import assemble_image, disassemble_image
 
 

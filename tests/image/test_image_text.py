@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import hexane
 from conftest import shared_params
 from hexane.errors import HexaneError, SyntaxProblem, UsageError
-from hexane.formats.anec import to_anec
+from hexane.image import to_anec
 from hexane.image.text import assemble_image, disassemble_image
 from hexane.image.text.data import DataReader, data_lines
 from hexane.isa.assembly import assemble
@@ -135,7 +135,7 @@ def test_spoiled_texts(text: str, edits: list) -> None:
 
 
 def test_a_mark_in_front_and_line_ends_of_windows(tmp_path) -> None:
-    from hexane.formats.images import read_text
+    from hexane.image.files import read_text
 
     text = ".generation h13\ntask a:\n    Common.InDim Win=3\n"
     path = tmp_path / "a.hxs"

@@ -8,9 +8,8 @@ import pytest
 import hexane
 from conftest import SHARED, shared_params
 from hexane.errors import FormatError, UnsupportedError, UsageError
-from hexane.formats.anec import to_anec
 from hexane.formats.kernel_files import extract_kernels, replace_kernels
-from hexane.image import Surface, build_image, cut, diff_images, edited, link
+from hexane.image import Surface, build_image, cut, diff_images, edited, link, to_anec
 from hexane.image.kernels import read_kernels, with_kernels
 from hexane.image.packages import scratch_needed
 from hexane.isa import Task

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from conftest import shared_params
-from hexane.formats.images import open_image
+from hexane.image.files import open_image
 from hexane.isa import Task, decode_stream, encode_stream, link
 from hexane.isa.assembly import assemble, disassemble
 from hexane.isa.kinds import ELEMENT, NE_NONLINEAR, NE_OP, PE_OP

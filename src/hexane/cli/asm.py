@@ -17,7 +17,7 @@ def register(app: typer.Typer) -> None:
         output: Annotated[Path, typer.Option("-o", "--output", help="The file to write; .anec makes a package.")],
     ) -> None:
         """Assemble a text to an engine program."""
-        from hexane.formats.images import read_text
+        from hexane.files import read_text
         from hexane.image.text import assemble_image
 
         assemble_image(read_text(file), str(file)).save(output)

@@ -25,8 +25,8 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Compare two engine programs field by field, task by task. Exit status 0: same, 1: different, 2: trouble."""
         from hexane.cli.console import print_json
-        from hexane.formats.images import open_image
         from hexane.image.diff import diff_containers, diff_images
+        from hexane.image.files import open_image
 
         images = open_image(left), open_image(right)
         found = diff_images(*images)

@@ -21,8 +21,8 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Write an engine program as assembly text; `hexane asm` gives the same bytes again."""
         from hexane.cli.console import print_json
-        from hexane.formats.images import open_image
-        from hexane.formats.whole import write_whole
+        from hexane.files import write_whole
+        from hexane.image.files import open_image
         from hexane.image.text import disassemble_image
 
         image = open_image(file)

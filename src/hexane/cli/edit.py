@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
         output: Annotated[Path, typer.Option("-o", "--output", help="The file to write; .anec makes a package.")],
     ) -> None:
         """Change fields of an engine program by name and write it back."""
-        from hexane.formats.images import open_image
         from hexane.image.edit import edited
+        from hexane.image.files import open_image
 
         edited(open_image(file), settings).save(output)

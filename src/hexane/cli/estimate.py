@@ -126,7 +126,7 @@ def _print_placement(thing: Any, chip: Any) -> None:
 def _write_trace(result: Estimate, path: Path) -> None:
     import json
 
-    from hexane.formats.whole import write_whole
+    from hexane.files import write_whole
     from hexane.timing.trace import chrome_trace
 
     write_whole(path, json.dumps(chrome_trace(result)).encode())

@@ -22,7 +22,7 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Show generation, compiler, surfaces, tasks, kernels and sections of an engine program."""
         from hexane.cli.console import print_json
-        from hexane.formats.images import open_image
+        from hexane.image.files import open_image
         from hexane.image.summary import summary_of
 
         summary = {"file": str(file), **summary_of(open_image(file, lenient=True))}

@@ -28,8 +28,8 @@ def register(app: typer.Typer) -> None:
         """List the kernels of an engine program, write them as .npz files, or replace them."""
         from hexane.cli.console import print_json, print_rows
         from hexane.errors import UsageError
-        from hexane.formats.images import open_image
         from hexane.formats.kernel_files import extract_kernels, replace_kernels
+        from hexane.image.files import open_image
         from hexane.image.kernels import read_kernels
 
         if extract is not None and replace is not None:

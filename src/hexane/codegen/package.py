@@ -115,7 +115,7 @@ def load_program(path: str | Path) -> Program:
 
 
 def _single(place: Path) -> Program:
-    from hexane.formats.images import open_image
+    from hexane.image.files import open_image
 
     image = open_image(place)
     ports = {
@@ -133,8 +133,8 @@ def _ports(rows: list[dict[str, Any]]) -> tuple[Port, ...]:
 
 
 def _read_package(archive: zipfile.ZipFile, where: str) -> Program:
-    from hexane.formats.images import open_image
     from hexane.formats.mil import parse_mil
+    from hexane.image.files import open_image
 
     manifest = json.loads(archive.read(MANIFEST))
     if manifest.get("format") != FORMAT:

@@ -10,7 +10,7 @@ import numpy as np
 from hexane.emulator.engine import Engine
 from hexane.emulator.memory import SCRATCH
 from hexane.errors import FormatError, UsageError
-from hexane.formats.whole import whole_file
+from hexane.files import whole_file
 
 LARGEST_INPUT = 1 << 32
 

@@ -55,7 +55,7 @@ class Program:
         if isinstance(source, Program):
             return source
         if not isinstance(source, Image):
-            from hexane.formats.images import open_image
+            from hexane.image.files import open_image
 
             source = open_image(source)
         changed = source.tasks_changed

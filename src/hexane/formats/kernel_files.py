@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from hexane.errors import FormatError, UsageError
-from hexane.formats.whole import whole_file
+from hexane.files import whole_file
 from hexane.image import Image
 from hexane.image.kernels import KernelReading, read_kernels, with_kernels
 

@@ -7,9 +7,11 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from hexane.errors import FormatError, UnsupportedError, UsageError
+from hexane.files import write_whole
 from hexane.image.anec_parts import AnecPackage
 from hexane.image.container import Container
 from hexane.image.contents import Contents, contents_of
@@ -18,6 +20,7 @@ from hexane.image.ident import Ident
 from hexane.image.kernels import GENERATIONS as KERNEL_GENERATIONS
 from hexane.image.kernels import Kernel, kernels_of
 from hexane.image.layout import lay_out
+from hexane.image.packages import package_of
 from hexane.image.parts import (
     ProgramThread,
     Relocation,
@@ -272,9 +275,8 @@ class Image:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the program to a file, whole or not at all: ``.anec`` as a package, any other name as a container."""
-        from hexane.formats.images import save_image
-
-        save_image(self, path)
+        package = isinstance(path, str | os.PathLike) and Path(path).suffix.lower() == ".anec"
+        write_whole(path, (to_anec if package else to_hwx)(self).rebuild())
 
     def __repr__(self) -> str:
         count = self.task_count
@@ -331,3 +333,13 @@ def build_image(
         procedure,
     )
     return Image(parts)
+
+
+def to_hwx(image: Image) -> Image:
+    """The program in an ``.hwx`` container; a package gets a new one in the dialect ``default``."""
+    return image if isinstance(image.parts, Container) else image.replace()
+
+
+def to_anec(image: Image) -> Image:
+    """The program as a package: channels renumbered so that outputs come first, network id 0x40 in every task."""
+    return image if isinstance(image.parts, AnecPackage) else Image(package_of(image))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from hexane.errors import HexaneError, UsageError
-from hexane.formats.whole import whole_file, write_whole
+from hexane.files import whole_file, write_whole
 
 
 @contextmanager

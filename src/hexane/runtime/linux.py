@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hexane.errors import UnsupportedError, UsageError
-from hexane.formats.anec import to_anec
+from hexane.image import to_anec
 from hexane.image.anec_parts import FIRST_SURFACE, TEXT_ALIGNMENT, TILE_BYTES, AnecPackage
 from hexane.runtime.drm import CHANNELS, Border, Device, Memory
 

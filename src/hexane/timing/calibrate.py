@@ -15,7 +15,7 @@ import numpy as np
 
 from hexane.chips import CHIPS, Evidence
 from hexane.errors import FormatError, UsageError
-from hexane.formats.whole import write_whole
+from hexane.files import write_whole
 from hexane.timing.energy import ENERGY_PARAMETERS, energy_of_case
 from hexane.timing.fit import HUBER, LEAVE_ONE_OUT, SHARED, Fitted, Sample, cross_validate, factor, fit
 from hexane.timing.measured import case_of, predict_case

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from hexane.errors import FormatError
+from hexane.files import write_whole
 from hexane.formats.mil.printer import WEIGHT_PATH, WeightCollector, to_text
 from hexane.formats.mil.reader import parse_mil
-from hexane.formats.whole import write_whole
 from hexane.graph.ir import Graph
 
 SIZE_LIMIT = 512 << 20

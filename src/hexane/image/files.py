@@ -1,4 +1,4 @@
-"""Open and save engine programs of every container that hexane knows."""
+"""Open engine programs of every container that hexane knows."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 
 from hexane.errors import FormatError, UsageError
-from hexane.formats.anec import is_anec, read_anec
-from hexane.formats.hwx import is_hwx, read_hwx
-from hexane.formats.whole import write_whole
-from hexane.image import Image
+from hexane.files import read_bytes
+from hexane.image.anec import is_anec, read_anec
+from hexane.image.hwx import is_hwx, read_hwx
+from hexane.image.image import Image
 
 CHECKED_GENERATIONS = ("h13", "h14")
 """Generations whose streams are known so well that one that does not decode is broken."""
@@ -32,36 +32,11 @@ def open_image(source: str | os.PathLike[str] | bytes | bytearray | memoryview, 
     if not isinstance(source, str | os.PathLike):
         raise UsageError(f"an engine program is opened from a path or from bytes, not from {type(source).__name__}")
     path = Path(source)
-    data = _read(path)
+    data = read_bytes(path)
     try:
         return _image(data, lenient, str(path))
     except FormatError as error:
         raise _in_file(error, path) from None
-
-
-def read_text(path: Path) -> str:
-    """A text file as UTF-8; `UsageError` where it cannot be read, `FormatError` where it is no text."""
-    try:
-        return _read(path).decode("utf-8-sig")  # some editors put a mark in front
-    except UnicodeDecodeError as error:
-        raise FormatError("not UTF-8 text", offset=error.start, where=str(path)) from None
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise UsageError(f"cannot read the file ({reason})", where=str(path)) from None
-
-
-def save_image(image: Image, path: str | os.PathLike[str]) -> None:
-    """Write a program, ``.anec`` as a package and any other name as a container; whole or not at all."""
-    from hexane.formats.anec import to_anec
-    from hexane.formats.hwx import to_hwx
-
-    package = isinstance(path, str | os.PathLike) and Path(path).suffix.lower() == ".anec"
-    write_whole(path, (to_anec if package else to_hwx)(image).rebuild())
 
 
 def _image(data: bytes, lenient: bool, origin: str | None = None) -> Image:

@@ -1,4 +1,4 @@
-"""Files that appear under their name whole or not at all."""
+"""Files: read with errors in one line, written under their name whole or not at all."""
 
 from __future__ import annotations
 
@@ -9,7 +9,24 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from hexane.errors import UsageError
+from hexane.errors import FormatError, UsageError
+
+
+def read_bytes(path: Path) -> bytes:
+    """A file's bytes; `UsageError` where it cannot be read."""
+    try:
+        return path.read_bytes()
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"cannot read the file ({reason})", where=str(path)) from None
+
+
+def read_text(path: Path) -> str:
+    """A text file as UTF-8; `UsageError` where it cannot be read, `FormatError` where it is no text."""
+    try:
+        return read_bytes(path).decode("utf-8-sig")  # some editors put a mark in front
+    except UnicodeDecodeError as error:
+        raise FormatError("not UTF-8 text", offset=error.start, where=str(path)) from None
 
 
 @contextmanager

@@ -12,8 +12,6 @@ from itertools import pairwise
 from typing import Any
 
 from hexane.errors import FormatError
-from hexane.formats.remainders import remainders
-from hexane.image import Image
 from hexane.image.container import Container
 from hexane.image.parts import (
     LC_IDENT,
@@ -41,6 +39,7 @@ from hexane.image.parts import (
     read_relocations,
     string_at,
 )
+from hexane.image.remainders import remainders
 from hexane.image.structure import to_text
 
 
@@ -259,8 +258,3 @@ def _refuse_overlaps(segments: list[Segment]) -> None:
         for (_, end, name), (start, _, other) in pairwise(ranges):
             if start < end:
                 raise FormatError(f"segments {name!r} and {other!r} overlap {what}", offset=start)
-
-
-def to_hwx(image: Image) -> Image:
-    """The program in a container of this format; a package gets a new one in the dialect ``default``."""
-    return image if isinstance(image.parts, Container) else image.replace()

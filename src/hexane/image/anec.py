@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hexane.errors import FormatError
-from hexane.formats.remainders import remainders
-from hexane.image import Image
 from hexane.image.anec_parts import (
     CHANNELS,
     FIRST_SURFACE,
@@ -14,7 +12,7 @@ from hexane.image.anec_parts import (
     AnecHeader,
     AnecPackage,
 )
-from hexane.image.packages import package_of
+from hexane.image.remainders import remainders
 
 LARGEST_HEADER = 0x4000
 """A header padded beyond this is taken for another kind of file; 0x1000 and 0x800 are in use."""
@@ -52,8 +50,3 @@ def read_anec(data: bytes) -> AnecPackage:
     const = data[const_at : const_at + header.krn_size]
     package = AnecPackage(header, text, const, header_size, len(data))
     return replace(package, remainders=remainders(package.write(), data))
-
-
-def to_anec(image: Image) -> Image:
-    """The program as a package: channels renumbered so that outputs come first, network id 0x40 in every task."""
-    return image if isinstance(image.parts, AnecPackage) else Image(package_of(image))
