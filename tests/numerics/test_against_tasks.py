@@ -9,8 +9,8 @@ import hexane
 from codegen.programs import converter, graph_of, load
 from conftest import shared_params
 from hexane import numerics
-from hexane.codegen.program import ENGINE
 from hexane.graph import GraphBuilder
+from hexane.program import ENGINE
 
 
 def same_bits(a: np.ndarray, b: np.ndarray) -> bool:

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hexane.codegen import Port
 from hexane.errors import FormatError, UsageError
+from hexane.program import Port
 from hexane.runtime.inputs import gather, layout_of, normalization, picture
 
 Image = pytest.importorskip("PIL.Image")

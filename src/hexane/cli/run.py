@@ -89,7 +89,7 @@ def _session(
 
     from hexane.cli.networks import open_network
     from hexane.cli.progress import Bar
-    from hexane.codegen import Port
+    from hexane.program import Port
     from hexane.report.session import run_network
     from hexane.runtime.inputs import gather
 

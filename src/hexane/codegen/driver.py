@@ -11,10 +11,10 @@ from hexane.codegen.host import subgraph
 from hexane.codegen.link import Linked, Linker
 from hexane.codegen.partition import Run, runs_of, units_of
 from hexane.codegen.plan import Buffer, Evidence, Space
-from hexane.codegen.program import ENGINE, HOST, Port, Program, Segment
 from hexane.codegen.recipes.registry import Context
 from hexane.errors import UnsupportedError, UsageError
 from hexane.numerics.autoscale import rescaled
+from hexane.program import ENGINE, HOST, Port, Program, Segment
 
 if TYPE_CHECKING:
     from hexane.chips import Chip

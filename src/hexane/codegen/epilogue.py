@@ -11,8 +11,8 @@ import numpy as np
 from hexane.codegen.plan import Plan
 from hexane.codegen.recipes.registry import fp16_bits
 from hexane.codegen.tasks import RELU, TABLE
-from hexane.numerics.functions import FUNCTIONS, lookup_table
-from hexane.numerics.fusion import channel_constant, factor_of, table_name
+from hexane.lowering.functions import FUNCTIONS, lookup_table
+from hexane.lowering.fusion import channel_constant, factor_of, table_name
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op

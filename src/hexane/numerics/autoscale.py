@@ -17,7 +17,7 @@ from hexane.graph.constants import Constant
 from hexane.graph.ir import Op, Value
 from hexane.graph.rewrite import clone
 from hexane.graph.types import TensorType
-from hexane.numerics.fusion import SUMS, channel_constant, factor_of, sum_run
+from hexane.lowering.fusion import SUMS, channel_constant, factor_of, sum_run
 from hexane.numerics.losses import operands
 
 if TYPE_CHECKING:

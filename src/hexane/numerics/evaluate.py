@@ -16,7 +16,7 @@ from hexane.graph.evaluate import Evaluation, checked_input, declared
 from hexane.graph.ir import values_of
 from hexane.graph.registry import spec_of
 from hexane.graph.types import TensorType, eval_dtype
-from hexane.numerics.fusion import SUMS, Epilogue, sum_run
+from hexane.lowering.fusion import SUMS, Epilogue, sum_run
 from hexane.numerics.rules import RULES, convolution, product
 
 MOVES = frozenset(

@@ -14,8 +14,8 @@ from hexane.errors import HexaneError
 from hexane.graph.evaluate import Evaluation
 from hexane.graph.rewrite import clone
 from hexane.graph.types import TensorType, tensor_of
+from hexane.lowering.fusion import SUMS
 from hexane.numerics.evaluate import MOVES, evaluate
-from hexane.numerics.fusion import SUMS
 from hexane.numerics.losses import operands, sum_losses, table_end_share
 
 if TYPE_CHECKING:

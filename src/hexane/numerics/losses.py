@@ -16,7 +16,7 @@ from hexane.arithmetic.counters import table_ends
 from hexane.arithmetic.formats import decode_multiplier, halfwords
 from hexane.errors import HexaneError
 from hexane.graph.evaluate import Evaluation
-from hexane.numerics.functions import FUNCTIONS, lookup_table
+from hexane.lowering.functions import FUNCTIONS, lookup_table
 
 if TYPE_CHECKING:
     from hexane.graph import Op, Value

@@ -16,10 +16,10 @@ from hexane.arithmetic.multiply import multiply_inputs, scale_input
 from hexane.arithmetic.reduction import reduce
 from hexane.errors import UnsupportedError
 from hexane.graph import Op
-from hexane.numerics.functions import FUNCTIONS, LN_2, LOG2_E, lookup_table
-from hexane.numerics.fusion import Epilogue, table_name
-from hexane.numerics.limits import plane_by_rows
-from hexane.numerics.windows import window_of
+from hexane.lowering.functions import FUNCTIONS, LN_2, LOG2_E, lookup_table
+from hexane.lowering.fusion import Epilogue, table_name
+from hexane.lowering.limits import plane_by_rows
+from hexane.lowering.windows import window_of
 
 Arrays = Callable[[str], np.ndarray]
 Rule = Callable[[Op, Arrays], np.ndarray]

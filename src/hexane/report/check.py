@@ -12,13 +12,13 @@ from hexane import chips
 from hexane.chips import Chip, Evidence
 from hexane.codegen.driver import GENERATION
 from hexane.graph.summary import macs_of
-from hexane.numerics.fusion import SUMS
+from hexane.lowering.fusion import SUMS
 from hexane.report.advice import answer_to
 from hexane.report.rules import Objection, is_bridged, objections
 
 if TYPE_CHECKING:
-    from hexane.codegen import Program
     from hexane.graph import Graph, Op
+    from hexane.program import Program
 
 SCHEMA = "hexane-check/1"
 ENGINE, HOST = "engine", "host"

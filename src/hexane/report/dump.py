@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hexane import passes
-from hexane.codegen.package import mil_of
+from hexane.program.package import mil_of
 
 if TYPE_CHECKING:
-    from hexane.codegen import Program
     from hexane.graph import Graph
+    from hexane.program import Program
 
 
 def dump(graph: Graph, program: Program, folder: Path) -> None:

@@ -12,11 +12,12 @@ import numpy as np
 
 from hexane import chips, passes
 from hexane.chips import Chip
-from hexane.codegen import Program, compile
+from hexane.codegen import compile
 from hexane.codegen.driver import GENERATION
 from hexane.errors import HexaneError, UsageError
 from hexane.numerics import evaluate
 from hexane.numerics.insight import Insight, every_value, examine
+from hexane.program import Program
 from hexane.report.check import CheckReport, check, check_program
 from hexane.runtime.execute import Run, execute
 from hexane.runtime.references import Agreement, Wanted, agreement, wanted

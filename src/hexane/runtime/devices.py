@@ -12,7 +12,7 @@ from hexane.runtime.drm import Border
 from hexane.runtime.machine import Machine
 
 if TYPE_CHECKING:
-    from hexane.codegen import Program
+    from hexane.program import Program
 
 DEVICES = ("emulator", "linux", "virtual", "macos", "auto")
 

@@ -14,7 +14,7 @@ from hexane.emulator.l2 import UNIT
 from hexane.emulator.trace import TaskReport
 
 if TYPE_CHECKING:
-    from hexane.codegen import Program, Segment
+    from hexane.program import Program, Segment
 
 GAP_BYTES = 1024
 """Written runs of L2 that lie closer than this are one block of the memory map."""

@@ -13,7 +13,7 @@ from hexane.errors import FormatError, UnsupportedError, UsageError
 from hexane.runtime.files import plain_errors
 
 if TYPE_CHECKING:
-    from hexane.codegen import Port
+    from hexane.program import Port
 
 LARGEST_FILE = 1 << 32
 PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")

@@ -18,7 +18,7 @@ from hexane.codegen.recipes.registry import Context, need_fp16, recipe
 from hexane.codegen.recipes.softmax import MULTIPLY, W_AXIS, row_chain
 from hexane.codegen.tasks import MAC_CONV
 from hexane.errors import UnsupportedError
-from hexane.numerics.fusion import follows, riders
+from hexane.lowering.fusion import follows, riders
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op

@@ -17,7 +17,7 @@ from hexane.codegen.recipes.elementwise import OPERATIONS, broadcast_bits, combi
 from hexane.codegen.recipes.registry import Context, need_fp16, recipe
 from hexane.errors import UnsupportedError
 from hexane.kernels import KernelLayout, pack
-from hexane.numerics.functions import lookup_table
+from hexane.lowering.functions import lookup_table
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op

@@ -18,7 +18,7 @@ from hexane.codegen.recipes.blocks import place_blocks
 from hexane.codegen.recipes.linear import Held, Kernels, Rows, Weights, as_rows, block_plan, blocks_for, settle, turn_in
 from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
 from hexane.errors import UnsupportedError
-from hexane.numerics.fusion import riders
+from hexane.lowering.fusion import riders
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op

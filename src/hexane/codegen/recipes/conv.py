@@ -26,7 +26,7 @@ from hexane.codegen.recipes.conv_special import is_tall, padded, pads_left_only,
 from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
 from hexane.errors import UnsupportedError
 from hexane.kernels import KernelLayout
-from hexane.numerics.fusion import riders
+from hexane.lowering.fusion import riders
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op

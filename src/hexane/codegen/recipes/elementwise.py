@@ -16,7 +16,7 @@ from hexane.codegen.plan import Dma, Evidence, Plan, Region
 from hexane.codegen.recipes import unary
 from hexane.codegen.recipes.registry import Context, constant, fp16_bits, need_fp16, recipe
 from hexane.errors import UnsupportedError
-from hexane.numerics.fusion import follows
+from hexane.lowering.fusion import follows
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op, Value

@@ -17,7 +17,7 @@ from hexane.codegen.plan import Buffer, Dma, Kernel, Plan, Region
 from hexane.codegen.recipes.blocks import Block, channel_blocks, dense_block, place_blocks
 from hexane.codegen.recipes.registry import Context, constant, fp16_bits, need_fp16, recipe
 from hexane.errors import UnsupportedError
-from hexane.numerics.fusion import follows, riders
+from hexane.lowering.fusion import follows, riders
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op, Value

@@ -18,7 +18,7 @@ from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
 from hexane.codegen.recipes.shape import Walk, permute
 from hexane.codegen.tasks import MAC_CONV
 from hexane.errors import UnsupportedError
-from hexane.numerics.fusion import riders
+from hexane.lowering.fusion import riders
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op

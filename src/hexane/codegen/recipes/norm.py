@@ -20,7 +20,7 @@ from hexane.codegen.recipes.registry import Context, constant, fp16_bits, need_f
 from hexane.codegen.recipes.shape import Walk, permute
 from hexane.codegen.recipes.softmax import load, row_values
 from hexane.errors import UnsupportedError
-from hexane.numerics.fusion import follows
+from hexane.lowering.fusion import follows
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op, Value

@@ -11,7 +11,7 @@ from hexane.codegen.recipes.columns import columns, turn
 from hexane.codegen.recipes.registry import Context, need_fp16, recipe
 from hexane.codegen.recipes.shape import Walk, permute, same_bytes, straight
 from hexane.errors import UnsupportedError
-from hexane.numerics.fusion import follows
+from hexane.lowering.fusion import follows
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op

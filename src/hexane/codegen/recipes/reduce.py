@@ -20,7 +20,7 @@ from hexane.codegen.recipes.registry import Context, fp16_bits, need_fp16, recip
 from hexane.codegen.recipes.shape import relayout, same_bytes
 from hexane.codegen.tasks import MAC_MAXIMUM
 from hexane.errors import UnsupportedError
-from hexane.numerics.limits import plane_by_rows
+from hexane.lowering.limits import plane_by_rows
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op

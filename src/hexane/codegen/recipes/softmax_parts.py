@@ -12,7 +12,7 @@ from hexane.codegen.recipes import unary
 from hexane.codegen.recipes.elementwise import OPERATIONS, combine
 from hexane.codegen.recipes.reduce import MAXIMUM, PAD_MOST_NEGATIVE, Reduction, fold_row, folds, reduce_axis
 from hexane.errors import UnsupportedError
-from hexane.numerics.functions import LOG2_E
+from hexane.lowering.functions import LOG2_E
 
 RECIPROCAL = 0x1000  # NonlinearMode 1 behind a sum
 W_AXIS, H_AXIS, C_AXIS = 1, 2, 8

@@ -13,8 +13,8 @@ from hexane.codegen.plan import Evidence, Plan, Region
 from hexane.codegen.recipes.registry import Context, fp16_bits, need_fp16, recipe
 from hexane.codegen.tasks import MAC_SUM, RELU, TABLE
 from hexane.errors import UnsupportedError
-from hexane.numerics.functions import FUNCTIONS, LN_2, lookup_table
-from hexane.numerics.fusion import table_name
+from hexane.lowering.functions import FUNCTIONS, LN_2, lookup_table
+from hexane.lowering.fusion import table_name
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hexane.graph import Op, Value
-from hexane.numerics.functions import FUNCTIONS, ONE, lookup_table
+from hexane.lowering.functions import FUNCTIONS, ONE, lookup_table
 
 FUSED = tuple(name for name, function in FUNCTIONS.items() if not function.epsilon)
 SUMS = ("conv", "matmul", "linear")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,79 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hexane.errors import UnsupportedError, UsageError
+from hexane.program.package import save
+from hexane.program.segment import ENGINE, HOST, Port, Segment
 
 if TYPE_CHECKING:
-    from hexane.codegen.plan import Plan
     from hexane.graph.ir import Graph
     from hexane.image import Image
-
-ENGINE, HOST = "engine", "host"
-
-
-@dataclass(frozen=True)
-class Port:
-    """A tensor at the edge of a segment, as the graph declares it."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-
-
-@dataclass(frozen=True)
-class Segment:
-    """A run of ops on one device.
-
-    ``reason`` says why the ops are on the host, or which recipes made the engine's tasks. A host segment has a
-    ``graph``; an engine segment has an ``image`` and, when it was compiled here, the ``source`` that it was made from
-    and the ``plans`` of its tasks. ``reasons`` and ``evidence`` are per op, as ``Op.describe`` names it.
-    """
-
-    kind: str
-    reason: str
-    ops: tuple[str, ...]
-    inputs: tuple[Port, ...]
-    outputs: tuple[Port, ...]
-    image: Image | None = None
-    graph: Graph | None = None
-    source: Graph | None = None
-    plans: tuple[Plan, ...] = ()
-    reasons: Mapping[str, str] = field(default_factory=dict)
-    evidence: Mapping[str, str] = field(default_factory=dict)
-    macs: int = 0
-
-    def run(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The segment's outputs by name; engine segments on the emulator, host segments in float32."""
-        if self.graph is not None:
-            return self.graph.evaluate({port.name: values[port.name] for port in self.inputs})
-        from hexane.emulator import emulate
-
-        assert self.image is not None
-        return self.declared(emulate(self.image, self.surfaces(values)))
-
-    def surfaces(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The inputs of an engine segment as its image's surfaces take them (four axes, fp16 or bytes)."""
-        assert self.image is not None
-        shapes = {s.label: s.shape for s in self.image.surfaces if s.role == "input"}
-        return {port.name: _as_surface(values[port.name], port).reshape(shapes[port.name]) for port in self.inputs}
-
-    def declared(self, results: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Surfaces that the engine wrote as the graph declares them."""
-        return {port.name: _as_declared(results[_label(port)], port) for port in self.outputs}
-
-
-def _label(port: Port) -> str:
-    """The surface's name: containers mark outputs with a suffix, which a net.plist has in its own names."""
-    return port.name.removesuffix("@output")
-
-
-def _as_surface(array: np.ndarray, port: Port) -> np.ndarray:
-    with np.errstate(over="ignore"):
-        return np.ascontiguousarray(array).astype(np.float16 if port.dtype == "fp16" else np.uint8, copy=False)
-
-
-def _as_declared(array: np.ndarray, port: Port) -> np.ndarray:
-    shaped = np.asarray(array).reshape(port.shape)
-    return shaped.astype(bool) if port.dtype == "bool" else shaped
 
 
 def _as_port(array: np.ndarray, port: Port) -> np.ndarray:
@@ -172,8 +105,6 @@ class Program:
 
     def save(self, path: str | Path) -> None:
         """Write ``.hwx`` or ``.anec`` (a single engine segment) or ``.hexane`` (any program)."""
-        from hexane.codegen.package import save
-
         save(self, Path(path))
 
     def stats(self) -> dict[str, Any]:
