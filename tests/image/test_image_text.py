@@ -135,7 +135,7 @@ def test_spoiled_texts(text: str, edits: list) -> None:
 
 
 def test_a_mark_in_front_and_line_ends_of_windows(tmp_path) -> None:
-    from hexane.image.files import read_text
+    from hexane.files import read_text
 
     text = ".generation h13\ntask a:\n    Common.InDim Win=3\n"
     path = tmp_path / "a.hxs"
