@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from hexane.errors import UnsupportedError, UsageError
-from hexane.isa import GENERATIONS, FieldError, Task, decode_stream
+from hexane.isa import GENERATIONS, FieldError, Task, decode_stream, encode_stream, table_of
 from hexane.isa.generations import family_of
 from hexane.isa.schema import UNKNOWN, Unit, Values
 
@@ -172,3 +172,17 @@ def test_names_that_do_not_exist_say_what_does():
         with pytest.raises(FieldError):
             task.get(name)
     assert not hasattr(task, "Comon") and not hasattr(task.NE, "MACfg") and not hasattr(task.NE.MACCfg, "Mode")
+
+
+@pytest.mark.parametrize(
+    ("name", "generation"), [("H13", "h13"), ("h13g", "h13"), ("H16G", "h16"), ("h18g", "h19"), ("h17s", "h17")]
+)
+def test_a_generation_answers_to_the_names_of_its_targets(name, generation):
+    assert table_of(name).generation == generation
+    assert decode_stream(encode_stream([Task(name)], name), name)[0].generation == generation
+
+
+@pytest.mark.parametrize("name", ["h16x", "", "M1"])
+def test_other_names_are_refused(name):
+    with pytest.raises(UsageError):
+        table_of(name)

@@ -1,7 +1,7 @@
 """What each chip is: generation, cores, clocks, memories, limits and measured constants, each with its evidence."""
 
 from hexane.chips.evidence import Evidence, weakest
-from hexane.chips.generations import GENERATIONS, Generation, generation, generation_of_subtype
+from hexane.chips.generations import GENERATIONS, Generation, generation, generation_of_subtype, generation_of_target
 from hexane.chips.names import get, parse_list
 from hexane.chips.table import CHIPS, Chip
 
@@ -13,6 +13,7 @@ __all__ = [
     "Generation",
     "generation",
     "generation_of_subtype",
+    "generation_of_target",
     "get",
     "parse_list",
     "weakest",

@@ -134,7 +134,21 @@ GENERATIONS: tuple[Generation, ...] = (
     _later("h19", 24, (11,), 10, 7, extent=65536, resident=256 * KIB, interchange_formats=14, kernel_width_measured=15),
 )
 
+TARGETS: dict[str, tuple[str, ...]] = {
+    "h11": ("h11",),
+    "h12": ("h12",),
+    "h13": ("h13", "h13g", "t1"),
+    "h14": ("h14", "h14g", "h14c"),
+    "h15": ("h15", "h15g", "h15c"),
+    "h16": ("h16", "h16g", "h16s", "h16c"),
+    "h17": ("h17", "h17a", "h17g", "h17s", "h17c", "h17d"),
+    "h18": ("h18",),
+    "h19": ("h19", "h18g"),
+}
+"""The names that Apple's compiler takes for the engines of a generation: they share task descriptors."""
+
 _BY_NAME = {generation.name: generation for generation in GENERATIONS}
+_BY_TARGET = {target: _BY_NAME[name] for name, targets in TARGETS.items() for target in targets}
 _BY_SUBTYPE = {subtype: generation for generation in GENERATIONS for subtype in generation.cpu_subtypes}
 
 
@@ -149,3 +163,8 @@ def generation(name: str) -> Generation:
 def generation_of_subtype(subtype: int) -> Generation | None:
     """The generation whose programs carry this CPU subtype (spec/generations §1.1); None for others."""
     return _BY_SUBTYPE.get(subtype)
+
+
+def generation_of_target(target: str) -> Generation | None:
+    """The generation behind a name of Apple's compiler (``"h16g"``, any case); None for others."""
+    return _BY_TARGET.get(target.lower())

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 
+from hexane.chips import generation_of_target
 from hexane.errors import UnsupportedError, UsageError
 from hexane.isa.records import H13_HEADS, PACKED_HEADS, Heads
 from hexane.isa.schema import Table
@@ -46,10 +47,13 @@ class Family:
 
 @lru_cache
 def family_of(generation: str) -> Family:
-    """The family of a generation's name.
+    """The family of a generation's name, or of a name of Apple's compiler (``"h16g"``), in any case.
 
     Raises UnsupportedError for H11 and H12, whose task format is not published, UsageError for other names.
     """
+    known = generation_of_target(generation) if isinstance(generation, str) else None
+    if known is not None and known.name != generation:
+        return family_of(known.name)
     if generation in _WITHOUT_TABLE:
         raise UnsupportedError(
             f"{generation} tasks are {_WITHOUT_TABLE[generation]}, whose format is not known",

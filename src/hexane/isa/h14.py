@@ -97,10 +97,12 @@ KERNEL_DMA = Block("KernelDMASrc", 0x1900, 70, "Kernel DMA: one weight stream pe
     Register(0x1900, "MasterConfig*", "switch of the kernel DMA", KERNEL_MASTER),
     Register(0x1904, "AlignedCoeffSizePerCh*", "coefficients of a channel; never seen", evidence=INFERRED),
     *address_pair(0x1908, "KernelBase", "kernel section"),
-    Register(0x1918, "CoeffDMAConfig[16]*", "switch of core i", dma_lane()),
+    Register(0x1910, "GroupStride*", "next group's kernel, of runtime kernels", offset64("Stride", "in memory")),
+    Register(0x1914, "OCGStride*", "next pass of 16 cores, of runtime kernels", offset64("Stride", "in memory")),
+    Register(0x1918, "CoeffDMAConfig[16]*", "switch of core i", dma_lane(), reset=0x20),
     Register(0x1958, "CoeffBaseAddr[16]*", "where core i reads; 0 for core 0 when not written", offset64()),
     Register(0x1998, "CoeffBfrSize[16]*", "how much core i reads", offset64("MemBfrSize", "length")),
-    Register(0x19D8, "SideDMAConfig[4]*", "side channels: bias, post-scale, palette, table", dma_lane()),
+    Register(0x19D8, "SideDMAConfig[4]*", "side channels: bias, post-scale, palette, table", dma_lane(), reset=0x20),
     Register(0x19E8, "SideBaseAddr[4]*", "side channels: where they read", offset64()),
     *address_pair(0x1A00, "TableBase", "look-up table"),
     Register(0x1A14, "TableSize*", "length of the look-up table", offset64("MemBfrSize", "length")),
@@ -182,8 +184,8 @@ TILE_DMA_SRC = Block("TileDMASrc", 0x1100, 53, "Tile DMA readers: surfaces from 
     *address_pair(0x1128, "Src2BaseAddr", "source 2: first byte"),
     *(starred(_source[name].at(0x1130 + 4 * i))
       for i, name in enumerate(("Src2RowStride", "Src2PlaneStride", "Src2DepthStride", "Src2GroupStride"))),
-    Register(0x1150, "Fmt*", "elements of source 1 in memory; fp16 0x01002031", FORMAT),
-    Register(0x1154, "Src2Fmt*", "elements of source 2 in memory; fp16 0x01002031", FORMAT),
+    Register(0x1150, "Fmt*", "elements of source 1 in memory; fp16 0x01002031", FORMAT, reset=0x01000000),
+    Register(0x1154, "Src2Fmt*", "elements of source 2 in memory; fp16 0x01002031", FORMAT, reset=0x01000000),
     Register(0x1168, "PixelOffset[4]*", "never written", (F("15:0", "Offset*", "never written", evidence=INFERRED),),
              evidence=INFERRED),
     Register(0x11CC, "Spare0*", "never written", evidence=INFERRED),
@@ -192,9 +194,12 @@ TILE_DMA_SRC = Block("TileDMASrc", 0x1100, 53, "Tile DMA readers: surfaces from 
 
 L2 = Block("L2", 0x0500, 25, "The 2 MiB buffer: where source and result lie in it", (
     starred(_l2["L2Cfg"].at(0x500), reset=0),
-    starred(_l2["SourceCfg"].at(0x504)),
+    starred(_l2["SourceCfg"].at(0x504), reset=0x100).with_rows(
+        F("23", "Unk23*", "seen in the last product of a norm whose factor is a constant row", evidence=UNKNOWN),
+        F("25", "Unk25*", "seen in a mean of squares and its reader", evidence=UNKNOWN),
+    ),
     *(starred(register, reset=0) for register in moved(h13.L2, 0x4808, 0x482C, 0x508)),
-    starred(_l2["ResultCfg"].at(0x530)),
+    starred(_l2["ResultCfg"].at(0x530), reset=0x100),
     *(starred(register, reset=0) for register in moved(h13.L2, 0x4834, 0x4844, 0x534)),
 ))  # fmt: skip
 
@@ -211,8 +216,8 @@ PE = Block("PE", 0x0900, 5, "Planar engine: elementwise operations and reduction
 NE = Block("NE", 0x0D00, 5, "Neural cores: kernel format, multiply-accumulate, non-linearity", (
     starred(_ne["KernelCfg"].at(0xD00), reset=0x82),
     starred(_ne["MACCfg"].at(0xD04), reset=0x100000),
-    starred(_ne["MatrixVectorBias"].at(0xD08)),
-    starred(_ne["AccBias"].at(0xD0C)),
+    starred(_ne["MatrixVectorBias"].at(0xD08), reset=0),
+    starred(_ne["AccBias"].at(0xD0C), reset=0),
     starred(_ne["PostScale"].at(0xD10)),
 ))  # fmt: skip
 
@@ -235,13 +240,16 @@ TILE_DMA_DST = Block("TileDMADst", 0x1500, 10, "Tile DMA writer: results from L2
         F("23:16", "Tag*", "TID of the task"),
         F("24", "L2BfrMode*", "the result buffer is automatic (bit 3 of L2.ResultCfg)"),
         F("25", "BypassEOW*", "0 in all programs"),
+        F("26", "Unk26*", "seen in a second writer of scratch that was read", evidence=UNKNOWN),
+        F("27", "Unk27*", "seen in a second writer of scratch that was read", evidence=UNKNOWN),
+        F("30", "Unk30*", "seen in a second writer of scratch that was read", evidence=UNKNOWN),
     )),
     *address_pair(0x1508, "BaseAddr", "first byte"),
     *(starred(_destination[name].at(0x1510 + 4 * i))
       for i, name in enumerate(("RowStride", "PlaneStride", "DepthStride", "GroupStride"))),
-    Register(0x1520, "Fmt*", "elements in memory; fp16 0x01302031", writer_format()),
-    Register(0x1524, "Filler*", "0x0000dead, up to three times in a task; why is not known", (
-        F("31:0", "Filler*", "spare register, looks like a marker", evidence=INFERRED),
+    Register(0x1520, "Fmt*", "elements in memory; fp16 0x01302031", writer_format(), reset=0x01300000),
+    Register(0x1524, "Filler*", "0x0000dead, written so that a task does not end on a multiple of 64 bytes", (
+        F("31:0", "Filler*", "spare register", evidence=INFERRED),
     ), evidence=INFERRED),
 ))  # fmt: skip
 

@@ -93,6 +93,7 @@ COMMON = Block("Common", 0x0000, 23, "Shape of the work and how it is cut among 
     ), 0x2041),
     Register(0x30, "UnicastCfg*", "convolutions in which an output sees few inputs", (
         F("14", "UnicastEn*", "output o reads inputs o*U .. o*U+U-1 only, U = UnicastCin"),
+        F("15", "ElemMultMode*", "multiply the U inputs with each other instead of with a kernel"),
         F("31:16", "UnicastCin*", "U"),
     ), 0),
     Register(0x34, "TileCfg*", "tiles along H", (F("16:0", "TileHeight*", "output rows per L2 tile", PIXELS),)),
@@ -119,7 +120,7 @@ COMMON = Block("Common", 0x0000, 23, "Shape of the work and how it is cut among 
         F("2:0", "OCGSize*", "output channels of a core that share one pass", LOG2),
         F("3", "FatTile*", "counts as one step of ENE"),
         F("5:4", "WUStackLog2*", "stacked work units", LOG2),
-    ), 4),
+    ), 3),
     Register(0x44, "PatchCfg*", "patch of the planar engine", (
         F("3:0", "PatchWidthLog2*", "patch width", LOG2),
         F("8:4", "PatchHeightLog2*", "patch height", LOG2),
@@ -198,15 +199,15 @@ WRAP = (
 
 L2 = Block("L2", 0x4100, 41, "The 2 MiB buffer: where source and result lie in it", (
     Register(0x4100, "L2Cfg*", "what happens on the way out of L2", L2CFG, 0),
-    Register(0x4104, "SourceCfg*", "source 1", source_config()),
-    Register(0x4108, "Src2Cfg*", "source 2", source_config()),
+    Register(0x4104, "SourceCfg*", "source 1", source_config(), 0x100),
+    Register(0x4108, "Src2Cfg*", "source 2", source_config(), 0x100),
     Register(0x410C, "IndexCfg*", "index of a gather", (
         *source_config(), F("27", "Index*", "setter's name", evidence=INFERRED),
     )),
     *regions(0x4110, "Source", "source 1"),
     *regions(0x4124, "Src2", "source 2"),
     *regions(0x4138, "Index", "index", "CDG"),
-    Register(0x4148, "ResultCfg*", "result", RESULT_CFG),
+    Register(0x4148, "ResultCfg*", "result", RESULT_CFG, 0x100),
     *regions(0x414C, "Result", "result"),
     Register(0x4164, "ResultWrapCfg*", "result: circular buffer", WRAP),
     Register(0x4168, "SourceWrapCfg*", "source 1: circular buffer", WRAP),
@@ -293,12 +294,12 @@ NE = Block("NE", 0x4900, 12, "Neural cores: kernel format, multiply-accumulate, 
         F("20", "Bit20*", "1 in fp16 NE tasks; the setter counts it to a field 23:20"),
         F("23:21", "ArgSelect*", "upper bits of the setter's field 23:20", evidence=INFERRED),
         F("26", "DoubleInt8*", "two int8 products at once"),
-    )),
-    Register(0x4908, "MatrixVectorBias*", "setter's name", (F("15:0", "MatrixVectorBias*", "bias"),)),
+    ), 0x100000),
+    Register(0x4908, "MatrixVectorBias*", "setter's name", (F("15:0", "MatrixVectorBias*", "bias"),), 0),
     Register(0x490C, "AccBias*", "one addend for all outputs", (
         F("15:0", "AccBias*", "added before the table", FP16),
         F("20:16", "AccBiasShift*", "exponent"),
-    )),
+    ), 0),
     Register(0x4910, "PostScale*", "factor of the accumulator, before the table", (
         F("15:0", "PostScale*", "factor", FP16),
         F("20:16", "PostRightShift*", "negated exponent"),
@@ -400,8 +401,9 @@ TILE_DMA_SRC = Block("TileDMASrc", 0x4D00, 81, "Tile DMA readers: surfaces from 
     plain(0x4D58, "MetaSize", "source 1: metadata"),
     plain(0x4D5C, "Src2MetaConfig", "source 2: metadata"),
     plain(0x4D64, "Src2MetaSize", "source 2: metadata"),
-    Register(0x4D68, "Fmt*", "elements of source 1 in memory; fp16 0x01002031", format_fields()),
-    Register(0x4D6C, "Src2Fmt*", "elements of source 2 in memory; fp16 0x01002031", format_fields()),
+    Register(0x4D68, "Fmt*", "elements of source 1 in memory; fp16 0x01002031", format_fields(),
+             0x01000000),
+    Register(0x4D6C, "Src2Fmt*", "elements of source 2 in memory; fp16 0x01002031", format_fields(), 0x01000000),
     Register(0x4D78, "Compression*", "source 1: compressed surface", _COMPRESSION),
     plain(0x4D7C, "CompressedSize", "source 1"),
     plain(0x4D80, "CompressedSize2", "source 1"),
@@ -444,7 +446,7 @@ TILE_DMA_DST = Block("TileDMADst", 0x5100, 21, "Tile DMA writer: results from L2
     Register(0x5138, "Fmt*", "elements in memory; fp16 0x01302031", format_fields(
         F("20", "ZeroPadLast*", "presumably zeros behind a row's end", evidence=INFERRED),
         F("21", "ZeroPadFirst*", "presumably zeros before a row's start", evidence=INFERRED),
-    )),
+    ), 0x01300000),
     Register(0x5140, "Compression*", "compressed surface", _COMPRESSION),
     plain(0x5150, "PixelOffset", "setter's name"),
 ))  # fmt: skip
@@ -452,7 +454,7 @@ TILE_DMA_DST = Block("TileDMADst", 0x5100, 21, "Tile DMA writer: results from L2
 
 def side_channel(address: int, name: str, meaning: str) -> tuple[Register, ...]:
     return (
-        Register(address, f"{name}DMAConfig*", f"{meaning}: switch", h14.dma_lane(), evidence=INFERRED),
+        Register(address, f"{name}DMAConfig*", f"{meaning}: switch", h14.dma_lane(), 0x20, INFERRED),
         Register(address + 4, f"{name}Size*", f"{meaning}: length", h14.offset64("MemBfrSize", "length"),
                  evidence=INFERRED),
         *h14.address_pair(address + 8, f"{name}Base", meaning),
@@ -474,7 +476,7 @@ KERNEL_DMA = Block("KernelDMASrc", 0x5500, 72, "Kernel DMA: one weight stream pe
     Register(0x551C, "OCGStride*", "next output channel group; 256 K for runtime kernels", (
         F("31:6", "Stride*", "in memory", BYTES64),
     )),
-    Register(0x5520, "CoeffDMAConfig[16]*", "switch of core i", h14.dma_lane()),
+    Register(0x5520, "CoeffDMAConfig[16]*", "switch of core i", h14.dma_lane(), 0x20),
     Register(0x5560, "CoeffBaseAddr[16]*", "where core i reads; 0 for core 0 when not written", h14.offset64()),
     Register(0x55A0, "CoeffBfrSize[16]*", "how much core i reads", h14.offset64("MemBfrSize", "length")),
     *side_channel(0x55E0, "Bias", "bias"),

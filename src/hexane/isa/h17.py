@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hexane.isa import h16
-from hexane.isa.kinds import PE_NONLINEAR
+from hexane.isa.kinds import FIRST_SOURCE, PE_NONLINEAR, SECOND_SOURCE
 from hexane.isa.schema import INFERRED, Block, F, Register, Table, without
 
 COMMON = Block("Common", 0x0000, 23, h16.COMMON.meaning, (
@@ -24,8 +24,9 @@ PE_CFG = (
     *(row for row in h16.PE_CFG if row.high < 12),
     F("14:12", "NonlinearMode*", "of the reduced result", PE_NONLINEAR),
     F("15", "ChannelToWidth*", "setter's name", evidence=INFERRED),
-    F("19:16", "FirstSrc*", "index of operand 1", evidence=INFERRED),
-    F("23:20", "SecSrc*", "index of operand 2", evidence=INFERRED),
+    F("16", "FirstSrc*", "operand 1; the setter counts bits 19:16 as one index", FIRST_SOURCE, INFERRED),
+    F("19:18", "SecSrc*", "operand 2, as in the programs of H16 and of h18g", SECOND_SOURCE, INFERRED),
+    F("23:20", "SecondIndex*", "setter's name: index of operand 2", evidence=INFERRED),
     F("31:24", "MaxIndex*", "setter's name", evidence=INFERRED),
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hexane.isa import h14, h16, h17
 from hexane.isa.kinds import ELEMENT_3BIT
-from hexane.isa.schema import INFERRED, Block, F, Register, Table, moved, without
+from hexane.isa.schema import INFERRED, Block, F, Register, Table, inferred, moved, without
 
 COMMON = Block("Common", 0x0000, 23, h16.COMMON.meaning, (
     *without(h17.COMMON, "ChCfg", "TileOverlap", "NECfg", "Cfg"),
@@ -12,7 +12,7 @@ COMMON = Block("Common", 0x0000, 23, h16.COMMON.meaning, (
         F("2:0", "InFmt*", "source 1", ELEMENT_3BIT),
         F("5:3", "Src2InFmt*", "source 2", ELEMENT_3BIT),
         F("8:6", "OutFmt*", "result", ELEMENT_3BIT),
-    )),
+    ), 0x92),
     h16.COMMON.by_name["TileOverlap"].with_rows(F("31", "ReflectPad*", "padding mirrors the map")),
     h16.COMMON.by_name["NECfg"].with_rows(F("6", "HalfWorkUnit*", "half work unit")),
     h16.COMMON.by_name["Cfg"].without_rows("ReluType").with_rows(
@@ -41,6 +41,7 @@ TILE_DMA_DST = Block("TileDMADst", 0x5100, 27, h16.TILE_DMA_DST.meaning, (
     Register(0x5108, "Event*", "event to signal", evidence=INFERRED),
     *h14.address_pair(0x5110, "BaseAddr", "first byte"),
     *moved(h16.TILE_DMA_DST, 0x5110, 0x511C, 0x5118),
+    inferred(h16.TILE_DMA_DST.by_name["Fmt"].at(0x5140)),  # moved by 8 as everything before it
 ))  # fmt: skip
 
 KERNEL_DMA = Block("KernelDMASrc", 0x5500, 83, h16.KERNEL_DMA.meaning, (
@@ -55,6 +56,6 @@ TABLE = Table(
     header=h16.HEADER,
     blocks=(KERNEL_DMA, COMMON, TILE_DMA_SRC, L2, h17.PE, h17.NE, TILE_DMA_DST, h17.CACHE_DMA),
     notes="Reset values are those of H16, taken over. Bit 24 of two source registers, which ones is not known, chooses "
-    "the overflow of fp8 E4M3 (1 saturates, 0 gives NaN). Where H16's metadata, compression and texture registers and "
-    "the writer's format lie here is not known.",
+    "the overflow of fp8 E4M3 (1 saturates, 0 gives NaN). Where H16's metadata, compression and texture registers lie "
+    "here is not known.",
 )

@@ -24,7 +24,7 @@ COMMON = Block("Common", 0x0000, 23, h16.COMMON.meaning, (
     Register(0x40, "NECfg*", "output channel groups", (
         *(row for row in h16.COMMON.by_name["NECfg"].rows if row.name == "OCGSize"),
         F("6", "HalfWorkUnit*", "half work unit"),
-    ), 4),
+    ), 3),
 ))  # fmt: skip
 
 PE = Block("PE", 0x4500, 16, h16.PE.meaning, (

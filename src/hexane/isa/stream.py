@@ -27,7 +27,7 @@ def decode_stream(data: bytes | bytearray | memoryview, generation: str) -> list
     Parameters
     ----------
     data : the section from its byte 0, with the gaps between tasks (and, from H14 on, the frame in front).
-    generation : ``"h13"`` .. ``"h19"``.
+    generation : ``"h13"`` .. ``"h19"``, or a name of Apple's compiler (``"h16g"``); any case.
 
     An H13 stream does not say where its first task ends: it ends where only zeros follow. (So a first task whose last
     record writes 0 to address 0 and nothing else would lose that record; none does.)
