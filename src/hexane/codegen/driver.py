@@ -13,6 +13,7 @@ from hexane.codegen.partition import Run, runs_of, units_of
 from hexane.codegen.plan import Buffer, Evidence, Space
 from hexane.codegen.recipes.registry import Context
 from hexane.errors import UnsupportedError, UsageError
+from hexane.graph.types import StateType
 from hexane.numerics.autoscale import rescaled
 from hexane.program import ENGINE, HOST, Port, Program, Segment
 
@@ -86,11 +87,12 @@ def compile(
         segments.append(Segment(HOST, "constants", (), (), tuple(map(_port, given)), graph=known))
     return Program(
         tuple(segments),
-        tuple(_port(v) for v in declared.inputs),
+        tuple(_port(v) for v in declared.inputs if not isinstance(v.type, StateType)),
         tuple(_port(v) for v in declared.outputs),
         target.name,
         dialect,
         graph,
+        tuple(_port(v) for v in declared.inputs if isinstance(v.type, StateType)),
     )
 
 
