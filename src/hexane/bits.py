@@ -1,4 +1,4 @@
-"""Numbers of 1 to 8 bits side by side in bytes, the least significant bit first, as MIL files and kernel streams hold them.
+"""Numbers of 1 to 8 bits side by side in bytes, least significant bit first: in MIL files and in kernel streams.
 
 Widths that do not divide 8 straddle bytes: eight 3-bit numbers fill three bytes, four 6-bit numbers do
 (docs/reference/compressed.md).
