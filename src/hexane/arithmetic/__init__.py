@@ -4,6 +4,7 @@ from hexane.arithmetic.convolution import conv2d
 from hexane.arithmetic.elementwise import elementwise, lookup
 from hexane.arithmetic.function_tables import FUNCTIONS, LN_2, LOG2_E, function_table
 from hexane.arithmetic.hypotheses import assume, chosen
+from hexane.arithmetic.integer import mac_integer
 from hexane.arithmetic.mac import mac, mac_int8, matmul
 
 __all__ = [
@@ -18,5 +19,6 @@ __all__ = [
     "lookup",
     "mac",
     "mac_int8",
+    "mac_integer",
     "matmul",
 ]

@@ -152,11 +152,24 @@ _ALL = (
         "each-step",
     ),
     Hypothesis(
-        "int8-scale",
-        "How is a sum of int8 products scaled when the scale is not a power of two?",
-        "numerics §4",
-        {"once": "h(sum * scale), one rounding; the scale is a float32"},
-        "once",
+        "integer-scale",
+        "How is an exact sum of integer products scaled?",
+        "docs/reference/compressed.md 4 (one located dot of an M5 Pro; INFERRED for other chips)",
+        {
+            "twice": "h(h(sum) * scale), the inner rounding to eleven bits without a limit of range",
+            "once": "h(sum * scale), one rounding",
+        },
+        "twice",
+    ),
+    Hypothesis(
+        "scaled-bias",
+        "Where is a bias added when outputs have a scale of their own?",
+        "docs/reference/compressed.md 6 (bias beside scales was never seen)",
+        {
+            "with-scale": "h(h(sum) * scale + bias)",
+            "rounded-before": "h(h(h(sum) * scale) + bias)",
+        },
+        "with-scale",
     ),
     Hypothesis(
         "int8-kernel",

@@ -47,10 +47,10 @@ def mac(
 
 
 def mac_int8(x: ArrayLike, w: ArrayLike, scale: ArrayLike, exact: bool = False) -> np.ndarray:
-    """int8 x (M, K) times int8 w (K, N), summed exactly in 32 bits, times scale, one rounding (spec/numerics §4).
+    """int8 x (M, K) times int8 w (K, N), summed exactly in 32 bits, rounded, times scale, rounded again.
 
     `scale`: a number or (N,), held as float32: input scale times weight scale. Result (M, N) float16; a sum that
-    reaches 2^31 is infinite.
+    reaches 2^31 is infinite. Where it is rounded: hypothesis ``integer-scale``, docs/reference/compressed.md 4.
     """
     x, w = int8_of(x, "x", 2), int8_of(w, "w", 2)
     if x.shape[1] != w.shape[0]:

@@ -146,9 +146,25 @@ def scaled_exactly(value: np.ndarray, scale: np.ndarray | float) -> np.ndarray:
     return np.where(finite, result, scaled(value, scale))
 
 
+def relative(value: np.ndarray) -> np.ndarray:
+    """float64 rounded to eleven significant bits, ties away from zero, without a limit of range."""
+    finite = np.isfinite(value)
+    significand, exponent = np.frexp(np.where(finite, value, 0.0))
+    cells = np.ldexp(np.abs(significand), 11)
+    whole = np.floor(cells)
+    whole += cells - whole >= 0.5
+    return np.where(finite, np.copysign(np.ldexp(whole, exponent - 11), value), value)
+
+
+def scaled_sum(value: np.ndarray, scale: np.ndarray | float) -> np.ndarray:
+    """Exact sums of integer products times a scale, before the last rounding (hypothesis ``integer-scale``)."""
+    twice = chosen("integer-scale") == "twice"
+    return scaled_exactly(relative(value) if twice else value, scale)
+
+
 def finish_int8(value: np.ndarray, scale: np.ndarray | float) -> np.ndarray:
-    """From the int8 sum to fp16: one product with the scale, one rounding (spec/numerics §4)."""
-    return round_half_away(scaled_exactly(value, np.asarray(scale, np.float32).astype(np.float64)))
+    """From the int8 sum to fp16: h(h(sum) * scale) (hypothesis ``integer-scale``)."""
+    return round_half_away(scaled_sum(value, np.asarray(scale, np.float32).astype(np.float64)))
 
 
 def multiply_inputs(x: np.ndarray, w: np.ndarray) -> np.ndarray:

@@ -54,7 +54,7 @@ def mac_int8(x: np.ndarray, w: np.ndarray, scale: np.ndarray) -> np.ndarray:
             met = np.flatnonzero(np.abs(partial) >= LIMIT)
             if met.size:
                 total[i, j] = np.inf * np.sign(partial[met[0]])
-    return round_half_away(multiply.scaled_exactly(total, scale.astype(np.float64)))
+    return round_half_away(multiply.scaled_sum(total, scale.astype(np.float64)))
 
 
 def _exact_product(x: np.ndarray, w: np.ndarray) -> np.ndarray:
