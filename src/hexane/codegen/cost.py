@@ -6,6 +6,7 @@ The word is an estimate for the scheduler; execution does not need it.
 from __future__ import annotations
 
 from hexane.codegen.geometry import patch_count, up
+from hexane.codegen.operations import NeOp, PeKind
 from hexane.codegen.plan import Dma, Plan
 
 DMA_BYTES_PER_US = 34130.0
@@ -32,7 +33,7 @@ def _surface_bytes(dma: Dma, width: int, rows: int, channels: int) -> int:
 
 def dma_bytes(plan: Plan) -> int:
     """Bytes that the task moves between DRAM and the engine, kernel streams included."""
-    reduced = plan.kind in (5, 6)
+    reduced = plan.kind.reduces
     total = 0
     channels = plan.c * plan.d * plan.groups
     if plan.src is not None and not plan.src_staged:
@@ -67,21 +68,21 @@ def engine_ns(plan: Plan) -> float:
     pixel = plan.w == plan.h == plan.d == 1
     channels = plan.c * plan.groups
     if plan.unit == "PE":
-        if plan.kind == 5 and plan.groups > 1:
+        if plan.kind is PeKind.REDUCE and plan.groups > 1:
             by_dma = plan.src is not None and plan.dst is not None
             return channels * (PE_GROUP_DMA_NS if by_dma else PE_GROUP_RESIDENT_NS)
-        if plan.kind in (5, 6) and plan.w >= 128:
+        if plan.kind.reduces and plan.w >= 128:
             return channels * plan.w * PE_ROW_NS
-        if plan.kind in (5, 6) and plan.h == 4 and plan.w * 4 >= 128 and plan.src is None:
+        if plan.kind.reduces and plan.h == 4 and plan.w * 4 >= 128 and plan.src is None:
             return channels * plan.w * 4 * PE_FOLDED_ROW_NS
         if pixel:
-            two = plan.kind in (3, 6) and not plan.transpose2
+            two = plan.kind in (PeKind.BINARY, PeKind.REDUCE_BINARY) and not plan.transpose2
             return channels * (PE_PIXEL_TWO_NS if two else PE_PIXEL_ONE_NS) / (2 if plan.transpose1 else 1)
-        if plan.kind in (3, 4):
+        if plan.kind in (PeKind.BINARY, PeKind.SCALE_SHIFT):
             return channels * plan.w * plan.h * PE_VALUE_NS
         return 0.0
     if plan.unicast:
-        time = channels * NE_PIXEL_NS if pixel and plan.mac & 7 == 4 else 0.0
+        time = channels * NE_PIXEL_NS if pixel and plan.mac.op is NeOp.BYPASS else 0.0
         if plan.tables and plan.src is None:
             lanes = -(-plan.cout // (1 << plan.cores_log2))
             patches = patch_count(plan.wout, plan.hout, plan.shape[2])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +12,8 @@ from hexane.codegen.link import Linked, Linker
 from hexane.codegen.partition import Run, runs_of, units_of
 from hexane.codegen.plan import Buffer, Evidence, Space
 from hexane.codegen.recipes.registry import Context
+from hexane.codegen.targets import Target, target_of
 from hexane.errors import UnsupportedError, UsageError
-from hexane.graph.types import StateType
 from hexane.numerics.autoscale import rescaled
 from hexane.program import ENGINE, HOST, Port, Program, Segment
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from hexane.passes.manager import OnPass
 
 GENERATION = "h13"
-FIRST_SURFACE = 4
 DIALECTS = ("default", "zin4")
 SURFACE_DTYPES = {"fp16": "float16", "bool": "uint8", "uint8": "uint8", "int8": "int8"}
 
@@ -56,18 +55,14 @@ def compile(
     """
     from hexane import chips
 
-    target = chips.get(chip)
-    if target.generation.name != GENERATION:
-        raise UnsupportedError(
-            f"there is no code generation for {target.name} ({target.generation.name})",
-            hint='compile for M1, or evaluate the network with level="graph"',
-        )
+    wanted = chips.get(chip)
     if dialect not in DIALECTS:
         raise UsageError(f"there is no dialect {dialect!r}", hint=f"one of {', '.join(DIALECTS)}")
+    target = target_of(wanted, dialect)
     declared = graph.main
     graph = canonical(graph, scaling=scaling, on_pass=on_pass)
     function = graph.main
-    context = Context(dialect)
+    context = Context(target)
     units = units_of(function, context, strict=strict)
     if strict:
         for unit in units:
@@ -78,7 +73,7 @@ def compile(
     segments = []
     for run in runs_of(function, units):
         if run.on_engine:
-            segments.append(_engine_segment(run, graph, dialect, ident))
+            segments.append(_engine_segment(run, graph, target, dialect, ident))
         else:
             segments.append(_host_segment(run, function.opset))
     given = [value for value in function.outputs if value.is_constant]
@@ -87,12 +82,11 @@ def compile(
         segments.append(Segment(HOST, "constants", (), (), tuple(map(_port, given)), graph=known))
     return Program(
         tuple(segments),
-        tuple(_port(v) for v in declared.inputs if not isinstance(v.type, StateType)),
+        tuple(_port(v) for v in declared.inputs),
         tuple(_port(v) for v in declared.outputs),
-        target.name,
+        wanted.name,
         dialect,
         graph,
-        tuple(_port(v) for v in declared.inputs if isinstance(v.type, StateType)),
     )
 
 
@@ -112,23 +106,16 @@ def _port(value: Value) -> Port:
     return Port(value.name, value.shape, value.dtype)
 
 
-def surface_channels(inputs: Sequence[str], outputs: Sequence[str], *, early: bool = False) -> dict[str, int]:
-    """Channels of surfaces: by name; the early compiler numbers outputs first, then inputs as listed (§5)."""
-    names = [*outputs, *inputs] if early else sorted({*inputs, *outputs}, key=lambda name: name.encode())
-    return {name: FIRST_SURFACE + i for i, name in enumerate(names)}
-
-
-def link_run(run: Run, dialect: str) -> Linked:
+def link_run(run: Run, target: Target) -> Linked:
     """The tasks of an engine run."""
-    early = dialect == "zin4"
-    channels = surface_channels([v.name for v in run.inputs], [v.name for v in run.outputs], early=early)
+    channels = target.channels([v.name for v in run.inputs], [v.name for v in run.outputs])
     values = {
         v.name: tensor_of(Buffer(v.name, Space.SURFACE), v.shape, v.dtype)
         for op in run.ops
         for v in op.outputs
         if v.dtype in ELEMENT_BYTES
     }
-    linker = Linker(channels, values, early=early)
+    linker = Linker(target, channels, values)
     for unit in run.units:
         assert unit.choice is not None
         for plan in unit.choice.fragment.plans:
@@ -137,10 +124,10 @@ def link_run(run: Run, dialect: str) -> Linked:
     return linker.finish()
 
 
-def _engine_segment(run: Run, graph: Graph, dialect: str, ident: Mapping[str, Any] | None) -> Segment:
+def _engine_segment(run: Run, graph: Graph, target: Target, dialect: str, ident: Mapping[str, Any] | None) -> Segment:
     from hexane.image import Ident, Surface, build_image
 
-    linked = link_run(run, dialect)
+    linked = link_run(run, target)
     surfaces = [
         Surface(
             value.name,
@@ -156,7 +143,7 @@ def _engine_segment(run: Run, graph: Graph, dialect: str, ident: Mapping[str, An
         linked.tasks,
         linked.const,
         surfaces,
-        GENERATION,
+        target.generation,
         linked.scratch_bytes,
         dialect=dialect,
         ident=_ident(ident, Ident),

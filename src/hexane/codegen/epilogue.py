@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hexane.codegen.operations import NeNonlinear
 from hexane.codegen.plan import Plan
-from hexane.codegen.recipes.registry import fp16_bits
-from hexane.codegen.tasks import RELU, TABLE
+from hexane.isa.numbers import fp16_value
 from hexane.lowering.functions import FUNCTIONS, lookup_table
 from hexane.lowering.fusion import channel_constant, factor_of, table_name
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Epilogue:
-    """PostScale, then identity, ReLU or a table."""
+    """PostScale (rounded to fp16 by the encoder), then identity, ReLU or a table."""
 
     relu: bool = False
     table_name: str | None = None
-    scale: int = 0x3C00
+    scale: float = 1.0
     bias: np.ndarray | None = None
 
     @classmethod
@@ -42,9 +42,8 @@ class Epilogue:
                 relu = True
             else:
                 name = table_name(op)
-                if FUNCTIONS[op.type].scale != 0x3C00:
-                    scale *= float(np.uint16(FUNCTIONS[op.type].scale).view(np.float16))
-        return cls(relu, name, fp16_bits(scale), bias)
+                scale *= fp16_value(FUNCTIONS[op.type].scale)
+        return cls(relu, name, float(scale), bias)
 
     @property
     def table(self) -> bytes | None:
@@ -53,7 +52,7 @@ class Epilogue:
     def apply(self, plan: Plan) -> None:
         plan.post_scale = self.scale
         if self.relu:
-            plan.mac |= RELU
+            plan.mac = plan.mac.then(NeNonlinear.RELU)
         if self.table_name is not None:
-            plan.mac |= TABLE
+            plan.mac = plan.mac.then(NeNonlinear.TABLE)
             plan.tables += (self.table_name,)

@@ -1,35 +1,15 @@
-"""Places in L2: strides, bank-conflict pads, configuration words (spec/engine-h13 §4.6, §7.1 to §7.3)."""
+"""Places in L2: strides and bank-conflict pads (spec/engine-h13 §7.1 to §7.3)."""
 
 from __future__ import annotations
 
 from hexane.codegen.geometry import up
+from hexane.codegen.operations import ResultType, Writes
 from hexane.codegen.plan import Region
 
 UNIT = 16
 BANKS = 64
 
-# Which regions of the tasks before this one collides with (§4.6, "which configuration word")
-ALIAS_FIRST = 0x500030
-ALIAS_NE = 0x30
-ALIAS_NE_SOURCE = 0x10
-ALIAS_NE_RESULT = 0x20
-ALIAS_PE_SOURCE = 0x100000
-ALIAS_PE_RESULT = 0x400000
-FOLLOWS_NE = 0x4
-FOLLOWS_PE = 0x8
-
-RESIDENT = 0x100
-DMA_KEEP = 0x141
-DMA_STREAM = 0x142
-DMA_KEEP_8 = 0x101
-DMA_STREAM_8 = 0x102
-SECOND_BY_DMA = 0x1000000
-
-STAYS = 0x140
-KEPT = 0x141
-STRIPE = 0x142  # streamed out through explicit strides
-TO_NEXT = 0x143
-AUTOMATIC = 0x14A
+AUTOMATIC = Writes(ResultType.DMA_STREAM, automatic=True)
 
 
 def channel_stride(width: int, element: int = 2) -> int:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hexane.codegen import emit, headers
-from hexane.codegen.dialects.zin4 import as_early
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import up
-from hexane.codegen.l2 import ALIAS_FIRST, ALIAS_NE
+from hexane.codegen.operations import After, Hint, ReadHint, WriteHint
 from hexane.codegen.plan import Buffer, Dma, Kernel, Plan, Space
+from hexane.codegen.targets import Places, Target
 from hexane.errors import UnsupportedError
 from hexane.isa import Task
-from hexane.isa import link as link_tasks
 
 EMPTY_CONST = 0x4000
 SCRATCH_UNIT = 0x4000
-LAST_CHANNEL = 31
 
 
 @dataclass(frozen=True)
@@ -56,14 +53,10 @@ class _Scratch:
 class Linker:
     """Joins fragments, in order, to one program."""
 
-    def __init__(self, channels: Mapping[str, int], values: Mapping[str, Tensor], *, early: bool = False) -> None:
-        if channels and max(channels.values()) > LAST_CHANNEL:
-            raise UnsupportedError(
-                f"{len(channels)} inputs and outputs; the engine has {LAST_CHANNEL - 3} channels for them"
-            )
+    def __init__(self, target: Target, channels: Mapping[str, int], values: Mapping[str, Tensor]) -> None:
         self.surfaces = dict(channels)
         self.values = values
-        self.early = early
+        self.target = target
         self.plans: list[Plan] = []
         self._const = bytearray()
         self._known: dict[bytes, int] = {}
@@ -84,8 +77,7 @@ class Linker:
         for name, size in fragment.scratch.items():
             self._scratch_size[number, name] = size
         for plan in fragment.plans:
-            if self.early:
-                as_early(plan)
+            self.target.adapt(plan)
             self._home[id(plan)] = number
             if plan.dtid is not None:
                 plan.dtid += start
@@ -133,25 +125,16 @@ class Linker:
         self._settle_aliases()
         self._settle_hints()
         self._settle_kernels()
-        tasks = []
-        for i, plan in enumerate(self.plans):
-            number = self._home[id(plan)]
-
-            def base(buffer: Buffer, number: int = number) -> int:
-                return self._base(buffer, number)
-
-            words = emit.registers(plan, base, early=self.early)
-            words["NE.KernelCfg"] |= headers.kernel_flags(self.plans, i) if not self.early else 0
-            chosen = headers.kernel_channel(plan, self._channel)
-            words.update(headers.header_words(self.plans, i, self._channel, chosen, self.early))
-            kernel_base = self._kernel_base.get(id(plan), 0)
-            if plan.kernel is not None and plan.kernel.source is not None:
-                kernel_base = base(plan.kernel.source) + plan.kernel.offset
-            emit.kernel_dma(plan, words, kernel_base, early=self.early)
-            tasks.append(emit.task(words, plan.dtid, early=self.early))
-        linked = link_tasks(tasks)
+        tasks = self.target.assemble(self.plans, [self._places(plan) for plan in self.plans])
         const = bytes(self._const) or bytes(EMPTY_CONST)
-        return Linked(linked, self.plans, const, self.surfaces, up(scratch, SCRATCH_UNIT), tuple(self._kernels))
+        return Linked(tasks, self.plans, const, self.surfaces, up(scratch, SCRATCH_UNIT), tuple(self._kernels))
+
+    def _places(self, plan: Plan) -> Places:
+        number = self._home[id(plan)]
+        kernel_offset = self._kernel_base.get(id(plan), 0)
+        if plan.kernel is not None and plan.kernel.source is not None:
+            kernel_offset = self._base(plan.kernel.source, number) + plan.kernel.offset
+        return Places(lambda buffer: self._base(buffer, number), self._channel, kernel_offset)
 
     def _channel(self, buffer: Buffer) -> int:
         if buffer.space is Space.SURFACE:
@@ -193,10 +176,10 @@ class Linker:
     def _settle_aliases(self) -> None:
         """The first task collides with everything; a later one with the NE task before it (§4.6)."""
         for plan in self.plans[1:]:
-            if plan.source_config & ALIAS_FIRST == ALIAS_FIRST:
-                plan.source_config += ALIAS_NE - ALIAS_FIRST
-            if plan.result_config & ALIAS_FIRST == ALIAS_FIRST:
-                plan.result_config += ALIAS_NE - ALIAS_FIRST
+            if After.ANYTHING in plan.reads.after:
+                plan.reads = replace(plan.reads, after=plan.reads.after & ~After.ANYTHING | After.NE)
+            if After.ANYTHING in plan.writes.after:
+                plan.writes = replace(plan.writes, after=plan.writes.after & ~After.ANYTHING | After.NE)
 
     def _settle_hints(self) -> None:
         """Cache hints by how often the same data are read, and the dependency on scratch that was written (§4.4)."""
@@ -226,7 +209,7 @@ class Linker:
         for plan in self.plans:
             if plan.dst is not None and plan.dst_hint is None:
                 home: Any = self._key(plan.dst.buffer, self._home[id(plan)]) or (plan.dst.buffer.name,)
-                plan.dst_hint = 0x3C1 if home in read_later else 0xC1
+                plan.dst_hint = WriteHint.ALLOC if home in read_later else WriteHint.NOALLOC
 
     def _settle_kernels(self) -> None:
         """A kernel that an earlier task left in scratch: the header names that task (§4.2, word 10)."""
@@ -243,13 +226,14 @@ class Linker:
     def _hint(self, plan: Plan, side: str, rank: int, count: int, number: int) -> None:
         dma: Dma = getattr(plan, side)
         in_scratch = self._key(dma.buffer, number) is not None
-        if count == 1:
-            hint = 0x53901 if in_scratch else 0x33881
-        elif rank == count - 1:
-            hint = 0x13901 if in_scratch else 0x33B01
+        if rank == count - 1:
+            cache = ReadHint.DROP if in_scratch else ReadHint.DEPRI
+            hint = Hint(cache)
+            if count == 1:
+                hint = Hint(ReadHint.DROP if in_scratch else ReadHint.NOALLOC, in_scratch)
         else:
-            hint = 0x3BB81 | (in_scratch and rank == 0) << 18
+            hint = Hint(ReadHint.ALLOC, in_scratch and rank == 0)
         if side == "src":
             plan.src_hint = hint
         else:
-            plan.src2_hint = hint & ~1
+            plan.src2_hint = hint

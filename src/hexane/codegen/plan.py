@@ -1,13 +1,32 @@
-"""Task plans: what one task does and where its operands stand, before registers and headers are written.
+"""Task plans: what one task does and where its operands stand, in the field's words.
 
-A recipe makes plans; ``emit`` turns each into registers and ``link`` joins them to a program. Sizes and offsets are
-bytes, extents are elements. Places follow spec/engine-h13 §6 (DRAM) and §7 (L2).
+A recipe makes plans, ``link`` joins them to a program, and ``encode`` writes each as a task of the target's
+generation. Sizes and offsets are bytes, extents are elements, shapes of patches are logarithms to base 2.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
+
+from hexane.codegen.operations import (
+    COPY,
+    IN_L2,
+    MAC_CONV,
+    PLAIN_KERNEL,
+    STAYS,
+    UNHINTED,
+    Axes,
+    Element,
+    Hint,
+    KernelFormat,
+    Mac,
+    PeKind,
+    Planar,
+    Reads,
+    WriteHint,
+    Writes,
+)
 
 
 class Evidence(Enum):
@@ -108,9 +127,8 @@ class Plan:
     hout: int = 0
     cout: int = 0
     dout: int = 0
-    in_format: int = 2
-    src2_format: int = 0
-    out_format: int = 2
+    in_format: Element = Element.FP16
+    out_format: Element = Element.FP16
     kw: int = 1
     kh: int = 1
     sx: int = 1
@@ -124,46 +142,48 @@ class Plan:
     pairs: bool = False  # ElemMultMode
     tile: int = 0  # 0: the whole output height
     patch: tuple[int, int] = (0, 0)
-    broadcast1: int = 0
-    broadcast2: int = 0
+    broadcast1: Axes = Axes.NONE
+    broadcast2: Axes = Axes.NONE
     transpose1: bool = False
     transpose2: bool = False
     transpose_out: bool = False
     small_source: bool = False
-    kind: int = 0
+    kind: PeKind = PeKind.NE_TASK
     shape: tuple[int, int, int] = (0, 0, 0)  # ShPref, ShMin, ShMax
     cores_log2: int = 0
     double_buffer: bool = False
     out_trans: bool = False
-    dpe: int = 0
+    power_category: int = 0  # for power estimation
     # DRAM side
     src: Dma | None = None
-    src_hint: int = 0x33881
+    src_hint: Hint = UNHINTED
     src2: Dma | None = None
-    src2_hint: int = 0x33880
+    src2_hint: Hint = UNHINTED
     src_staged: bool = False  # consumer of a staging pair: the walk is kept, the DMA is off
     dst: Dma | None = None
-    dst_hint: int | None = None
+    dst_hint: WriteHint | None = None
+    rewrites: bool = False  # the destination is scratch that an earlier task of the program has read
     dst_staged: bool = False
     # L2 side
-    l2_config: int = 0
-    source_config: int = 0
+    relu_second: bool = False  # source 2 is clamped at 0 on its way out of L2
+    pad_lowest: bool = False  # padding reads as the most negative number
+    reads: Reads = IN_L2
     source: Region = Region()
     source2: Region = Region()
-    result_config: int = 0
+    writes: Writes = STAYS
     result: Region = Region()
     # planar engine
-    pe: int = 0
-    bias: int = 0
-    scale: int = 0x3C00
-    epsilon: int = 0
-    prescale: int = 0x3C00
+    pe: Planar = COPY
+    bias: float = 0.0  # this and the next three are rounded to fp16
+    scale: float = 1.0
+    epsilon: float = 0.0
+    prescale: float = 1.0
     final: float = 1.0
     # neural engine
-    kernel_config: int = 0x82
-    mac: int = 0x101C00
-    acc_bias: int = 0
-    post_scale: int = 0x3C00
+    kernel_format: KernelFormat = PLAIN_KERNEL
+    mac: Mac = MAC_CONV
+    acc_bias: float = 0.0  # rounded to fp16, as the next
+    post_scale: float = 1.0
     kernel: Kernel | None = None
     # program
     holds: bool = False  # L2 content is needed by the next task: the L2 group goes on
@@ -177,7 +197,6 @@ class Plan:
     op: str = ""
     note: str = ""
     macs: int = 0
-    extra: dict[str, int] = field(default_factory=dict)  # registers that a dialect sets apart from the rules
 
     def __post_init__(self) -> None:
         self.wout = self.wout or self.w

@@ -1,7 +1,8 @@
-"""Building blocks of recipes: NE and PE tasks with their cores, work units, L2 places and configuration words.
+"""Building blocks of recipes: NE and PE tasks with their cores, work units, and places in L2.
 
 Every function takes a plan whose dimensions and DRAM walks are set and fills in what follows from them
-(spec/engine-h13 §4.3, §4.6, §7). Aliases that depend on what ran before are marked ``STARTS`` and settled by ``link``.
+(spec/engine-h13 §4.3, §4.6, §7). What a task collides with depends on what ran before: ``STARTS`` is settled by
+``link``.
 """
 
 from __future__ import annotations
@@ -23,19 +24,23 @@ from hexane.codegen.geometry import (
     up,
     work_shape,
 )
-from hexane.codegen.l2 import ALIAS_FIRST
+from hexane.codegen.operations import (
+    MAC_COPY,
+    MAC_COPY_BYTES,
+    NO_KERNEL,
+    After,
+    Element,
+    NeOp,
+    PeKind,
+    Reads,
+    ResultType,
+    SourceType,
+    Writes,
+)
 from hexane.codegen.plan import Evidence, Plan, Region
 from hexane.errors import UnsupportedError
 
-STARTS = ALIAS_FIRST
-MAC_COPY = 0x101C0C
-MAC_CONV = 0x101C00
-MAC_SUM = 0x101C08  # x + AccBias with unit weights
-MAC_PRODUCT = 0x101C0A
-MAC_MAXIMUM = 0x101C0B
-RELU = 0x10000
-TABLE = 0x20000
-BIAS = 0x10
+STARTS = After.ANYTHING
 
 LONGEST = 0x7FFF  # Win, Hin: 15 bits (spec/engine-h13 §4.12)
 MOST_CHANNELS = 0x1FFFF  # Cin, Cout: 17 bits
@@ -47,7 +52,7 @@ def copy_plan(c: int, h: int, w: int, *, groups: int = 1, out_trans: bool = Fals
         raise UnsupportedError(f"a copy of {c} x {h} x {w} exceeds the fields of a task")
     plan = Plan("NE", w=w, h=h, c=c, groups=groups, unicast=1, mac=MAC_COPY, out_trans=out_trans)
     if element == 1:
-        plan.in_format, plan.mac, plan.kernel_config = 0, 0x10000C, 0x80
+        plan.in_format, plan.mac, plan.kernel_format = Element.UINT8, MAC_COPY_BYTES, NO_KERNEL
     plan.cores_log2 = transposing_cores_log2(w) if out_trans else cores_log2(c)
     return plan
 
@@ -81,7 +86,8 @@ def choose_shape(plan: Plan, *, weighted: bool = False, kernel_bytes: int = 0) -
         return
     per_output = (plan.unicast or plan.c) * plan.kh * plan.kw
     coefficients = max(2, lanes_of(plan)) * per_output * plan.groups
-    pixels = PATCH_PIXELS if plan.in_format or plan.out_format else PATCH_BYTES
+    narrow = plan.in_format is Element.UINT8 and plan.out_format is Element.UINT8
+    pixels = PATCH_BYTES if narrow else PATCH_PIXELS
     plan.shape = work_shape(plan.wout, plan.hout, coefficients, moved_bytes(plan), pixels)
 
 
@@ -91,17 +97,14 @@ def lock_shape(plan: Plan, *, pe: Plan | None = None) -> None:
     plan.shape = (s, s, s)
 
 
-def source_config(plan: Plan, alias: int, *, keep: bool = False) -> int:
-    """SourceCfg of a first operand that comes by DMA."""
-    assert plan.src is not None
-    wide = plan.src.element == 2
-    base = (l2.DMA_KEEP if keep else l2.DMA_STREAM) if wide else (l2.DMA_KEEP_8 if keep else l2.DMA_STREAM_8)
-    interleave = plan.src.interleave
-    return base & ~0xF00 | interleave << 8 | alias
+def by_dma(after: After, *, keep: bool = False) -> Reads:
+    """A first operand that comes by DMA, into a ring or kept whole."""
+    return Reads(SourceType.DMA_KEEP if keep else SourceType.DMA_STREAM, after)
 
 
-def result_alias(plan: Plan) -> int:
-    return STARTS if plan.source_config & ALIAS_FIRST == ALIAS_FIRST else 0
+def result_after(plan: Plan) -> After:
+    """A result collides with everything where the task's source does."""
+    return STARTS if STARTS in plan.reads.after else After.NOTHING
 
 
 def strip_bytes(plan: Plan, channel: int) -> int:
@@ -112,7 +115,7 @@ def strip_bytes(plan: Plan, channel: int) -> int:
     return plan.hout * plan.cout * l2.channel_stride(width)
 
 
-def ne_source(plan: Plan, base: int, *, keep: bool = False, alias: int = STARTS) -> int:
+def ne_source(plan: Plan, base: int, *, keep: bool = False, after: After = STARTS) -> int:
     """Source of an NE task by DMA at ``base``: tile height, window, pad. Returns the end of its region (§7)."""
     assert plan.src is not None
     element = plan.src.element
@@ -130,7 +133,7 @@ def ne_source(plan: Plan, base: int, *, keep: bool = False, alias: int = STARTS)
         pad = 0
     if plan.h * (row + pad) + result + base > L2_BYTES and not keep and plan.hout > 1:
         plan.tile = _tile(plan, row, base)
-        bypass = bool(plan.unicast) and plan.mac & 7 == 4
+        bypass = bool(plan.unicast) and plan.mac.op is NeOp.BYPASS
         if not bypass or plan.tile != 1 << plan.shape[2]:
             pad = 0
         rows, read = source_rows(plan.tile, plan.h, plan.hout, plan.kh, plan.sy, plan.py)
@@ -142,12 +145,12 @@ def ne_source(plan: Plan, base: int, *, keep: bool = False, alias: int = STARTS)
             else f"a map of {plan.c} x {plan.h} x {plan.w} has to stay in the engine's 2 MiB buffer"
         )
     plan.source = l2.dma_region(base, plan.c, channel, pad)
-    plan.source_config = source_config(plan, alias, keep=keep)
+    plan.reads = by_dma(after, keep=keep)
     return base + rows * (row + pad)
 
 
 def _tile(plan: Plan, row: int, base: int) -> int:
-    bypass = bool(plan.unicast) and plan.mac & 7 == 4
+    bypass = bool(plan.unicast) and plan.mac.op is NeOp.BYPASS
     patch = 1 << plan.shape[2]
     if plan.out_trans:
         result_row = plan.wout * l2.channel_stride(plan.cout)
@@ -176,12 +179,12 @@ def _tile(plan: Plan, row: int, base: int) -> int:
     return tile
 
 
-def pe_source(plan: Plan, base: int, *, keep: bool = False, alias: int = STARTS, operands: int | None = None) -> int:
+def pe_source(plan: Plan, base: int, *, keep: bool = False, after: After = STARTS, operands: int | None = None) -> int:
     """First operand of a PE task by DMA at ``base``, with the task's patch. Returns the end of its region."""
     assert plan.src is not None
-    reduction = plan.kind in (5, 6)
+    reduction = plan.kind.reduces
     if operands is None:
-        operands = 1 if plan.kind in (2, 5) else 2
+        operands = 1 if plan.kind in (PeKind.UNARY, PeKind.REDUCE) else 2
     plan.patch = pe_patch(plan.w, plan.h, operands=operands)
     element = plan.src.element
     channel = l2.channel_stride(plan.w, element) if keep else l2.pe_window(plan.w, plan.patch[0], element)
@@ -190,17 +193,14 @@ def pe_source(plan: Plan, base: int, *, keep: bool = False, alias: int = STARTS,
     pad = l2.pe_pad(row, channel, reduction=reduction, height=plan.h, kept=keep)
     group = plan.d * block
     plan.source = Region(base, channel, row + pad, block if plan.d == 1 else channel, block if plan.d == 1 else group)
-    plan.source_config = source_config(plan, alias, keep=keep)
+    plan.reads = by_dma(after, keep=keep)
     return base + plan.h * (row + pad)
 
 
-def streams_out(plan: Plan, base: int, *, explicit: bool | None = None, alias: int | None = None) -> None:
+def streams_out(plan: Plan, base: int, *, explicit: bool | None = None, after: After | None = None) -> None:
     """Result by DMA: the automatic buffer, or explicit strides of one strip for streamed widths (§7.4)."""
-    alias = result_alias(plan) if alias is None else alias
+    after = result_after(plan) if after is None else after
     assert plan.dst is not None
-    wide = plan.dst.element == 2
-    interleave = plan.dst.interleave << 8
-    fmt = 0x40 if wide else 0
     if explicit is None:
         explicit = plan.wout * plan.ox > 128 and (
             plan.shape[2] > 0 if plan.unit == "NE" and not plan.out_trans else plan.unit == "PE" and plan.patch[0] == 5
@@ -218,24 +218,22 @@ def streams_out(plan: Plan, base: int, *, explicit: bool | None = None, alias: i
         else:
             block = plan.cout * 0x40
             plan.result = Region(base, 0x40, block + l2.pe_pad(block, 0x40), block, block)
-    if explicit:
-        plan.result_config = interleave | fmt | 2 | alias
-    else:
+    if not explicit:
         plan.result = Region(base)
-        plan.result_config = interleave | fmt | 0xA | alias
+    plan.writes = Writes(ResultType.DMA_STREAM, automatic=not explicit, after=after)
 
 
-def stays(plan: Plan, region: Region, *, alias: int | None = None) -> None:
+def stays(plan: Plan, region: Region, *, after: After | None = None) -> None:
     """Result that stays in L2."""
-    alias = result_alias(plan) if alias is None else alias
+    after = result_after(plan) if after is None else after
     plan.result = region
-    plan.result_config = l2.STAYS | alias
+    plan.writes = Writes(after=after)
 
 
-def resident(plan: Plan, region: Region, config: int) -> None:
+def resident(plan: Plan, region: Region, after: After = After.NOTHING) -> None:
     """First operand that an earlier task left in L2."""
     plan.source = region
-    plan.source_config = l2.RESIDENT | config
+    plan.reads = Reads(after=after)
 
 
 def fit_pe(plan: Plan) -> None:
@@ -245,13 +243,13 @@ def fit_pe(plan: Plan) -> None:
     """
     patch = 1 << plan.patch[1]
     result_row = plan.result.row or plan.cout * l2.channel_stride(min(plan.wout, 1 << plan.patch[0]))
-    by_dma = plan.source_config & 3 != 0
-    second = bool(plan.source_config & l2.SECOND_BY_DMA)
-    rows = [plan.source.row] * by_dma + [plan.source2.row] * second
+    first = plan.reads.type is not SourceType.RESIDENT
+    second = plan.src2 is not None
+    rows = [plan.source.row] * first + [plan.source2.row] * second
     if not rows:
         return
-    low = plan.source.base if by_dma else plan.source2.base
-    reduction = plan.kind in (5, 6)
+    low = plan.source.base if first else plan.source2.base
+    reduction = plan.kind.reduces
     result = plan.cout * l2.UNIT if reduction else plan.h * result_row  # a reduction leaves one value per channel
     if low + plan.h * sum(rows) + result + 0x40 <= L2_BYTES:
         return
@@ -265,7 +263,7 @@ def fit_pe(plan: Plan) -> None:
         raise UnsupportedError(f"a row of {plan.c} channels x {plan.w} pixels does not fit the engine's 2 MiB buffer")
     plan.tile = min(tile, plan.h)
     end = low + plan.tile * rows[0]
-    if by_dma and second:
+    if first and second:
         base = l2.second_operand_base(end)
         plan.source2 = Region(base, *_strides(plan.source2))
         end = base + plan.tile * plan.source2.row

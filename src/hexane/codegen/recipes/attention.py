@@ -10,20 +10,17 @@ from hexane.codegen import l2, tasks
 from hexane.codegen.epilogue import Epilogue
 from hexane.codegen.fragment import Fragment
 from hexane.codegen.geometry import L2_BYTES, ceil_log2, joint_patch, joint_shape, pe_patch, up
+from hexane.codegen.operations import BINARY, MAC_CONV, MAXIMUM, RUNTIME_KERNEL, After, Axes, PeKind, WriteHint
 from hexane.codegen.plan import Kernel, Plan, Region
 from hexane.codegen.recipes import matmul
 from hexane.codegen.recipes.linear import Rows, as_rows
-from hexane.codegen.recipes.reduce import MAXIMUM, PAD_MOST_NEGATIVE
 from hexane.codegen.recipes.registry import Context, need_fp16, recipe
-from hexane.codegen.recipes.softmax import MULTIPLY, W_AXIS, row_chain
-from hexane.codegen.tasks import MAC_CONV
+from hexane.codegen.recipes.softmax import row_chain
 from hexane.errors import UnsupportedError
 from hexane.lowering.fusion import follows, riders
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
-
-WRITES_AGAIN = 0x10803C1  # destination of a scratch buffer that an earlier task has read (§4.5)
 
 
 def one_head(op: Op) -> tuple[Op, ...] | None:
@@ -59,7 +56,7 @@ def attention(ops: Sequence[Op], context: Context) -> Fragment:
     return made
 
 
-def _head(made: Fragment, q: Rows, k: Rows, v: Rows, out: Rows, lanes: int, scale: int) -> None:
+def _head(made: Fragment, q: Rows, k: Rows, v: Rows, out: Rows, lanes: int, scale: float) -> None:
     m, n = q.m, k.m
     line = l2.channel_stride(m)
     channel = l2.channel_stride(n)
@@ -77,14 +74,14 @@ def _head(made: Fragment, q: Rows, k: Rows, v: Rows, out: Rows, lanes: int, scal
     turn.src = k.walk()
     tasks.choose_shape(turn)
     base = line + size
-    end = tasks.ne_source(turn, base + columns, alias=l2.ALIAS_NE)
-    turn.source_config |= matmul.hazard(base + columns, end, copy)
+    end = tasks.ne_source(turn, base + columns, after=After.NE)
+    turn.reads = turn.reads.waiting(matmul.hazard(base + columns, end, copy))
     turned = Region(base, odd, columns, columns)
-    tasks.stays(turn, turned, alias=l2.ALIAS_NE | matmul.hazard(base, base + columns, copy))
+    tasks.stays(turn, turned, after=After.NE | matmul.hazard(base, base + columns, copy))
     turn.holds = True
     made.add(turn)
 
-    scores = Plan("NE", w=n, c=q.k, cout=m, mac=MAC_CONV, kernel_config=matmul.RUNTIME_KERNEL, post_scale=scale)
+    scores = Plan("NE", w=n, c=q.k, cout=m, mac=MAC_CONV, kernel_format=RUNTIME_KERNEL, post_scale=scale)
     scores.cores_log2, scores.ocg = ceil_log2(m // lanes), ceil_log2(lanes)
     core_bytes = up(2 * q.k * lanes, 64)
     cores = 1 << scores.cores_log2
@@ -94,30 +91,30 @@ def _head(made: Fragment, q: Rows, k: Rows, v: Rows, out: Rows, lanes: int, scal
     scores.dtid, scores.macs = 0, m * n * q.k
     s = joint_shape(n, 1)
     scores.shape = (s, s, s)
-    tasks.resident(scores, turned, l2.FOLLOWS_NE)
-    tasks.stays(scores, held, alias=0)
+    tasks.resident(scores, turned, After.FOLLOWS_NE)
+    tasks.stays(scores, held, after=After.NOTHING)
     scores.holds = True
     made.add(scores)
 
-    top = Plan("PE", w=n, c=m, kind=5, pe=MAXIMUM, l2_config=PAD_MOST_NEGATIVE, transpose_out=True)
+    top = Plan("PE", w=n, c=m, kind=PeKind.REDUCE, pe=MAXIMUM, pad_lowest=True, transpose_out=True)
     top.patch = joint_patch(s)
-    tasks.resident(top, held, l2.FOLLOWS_NE)
-    tasks.stays(top, vector, alias=0)
+    tasks.resident(top, held, After.FOLLOWS_NE)
+    tasks.stays(top, vector, after=After.NOTHING)
     top.holds = True
     made.add(top)
-    row_chain(made, held, held, vector, m, n, l2.ALIAS_PE_RESULT)
+    row_chain(made, held, held, vector, m, n, After.PE_RESULT)
 
-    weights = Plan("PE", w=n, c=m, kind=3, src2_format=2, pe=MULTIPLY, broadcast1=W_AXIS, transpose1=True)
+    weights = Plan("PE", w=n, c=m, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.W, transpose1=True)
     row = up(2 * lanes * n, 64)
     total = m // lanes * row
     weights.dst = replace(staged, row=row, plane=row, depth=total, group=total)
     if n != q.k:
         weights.dst = replace(weights.dst, buffer=made.workspace(total))
     else:
-        weights.dst_hint = WRITES_AGAIN
+        weights.dst_hint, weights.rewrites = WriteHint.ALLOC, True
     weights.patch = pe_patch(n, 1, operands=2)
-    tasks.resident(weights, vector, l2.FOLLOWS_PE)
+    tasks.resident(weights, vector, After.FOLLOWS_PE)
     weights.source2 = held
-    tasks.streams_out(weights, line + size, explicit=False, alias=0)
+    tasks.streams_out(weights, line + size, explicit=False, after=After.NOTHING)
     made.add(weights)
-    matmul.compute(made, len(made.plans) - 1, weights.dst, v, out, None, 0, m, n, lanes, 0x3C00)
+    matmul.compute(made, len(made.plans) - 1, weights.dst, v, out, None, 0, m, n, lanes, 1.0)

@@ -9,9 +9,9 @@ import numpy as np
 from hexane.codegen import l2, tasks
 from hexane.codegen.epilogue import Epilogue
 from hexane.codegen.fragment import Fragment, Tensor
-from hexane.codegen.geometry import KERNEL_BYTES, ceil_div, ceil_log2, is_small_source, output_group, up
+from hexane.codegen.geometry import KERNEL_BYTES, L2_BYTES, ceil_div, ceil_log2, is_small_source, output_group, up
+from hexane.codegen.operations import MAC_CONV
 from hexane.codegen.plan import Kernel, Plan, Region
-from hexane.codegen.tasks import BIAS, MAC_CONV
 from hexane.errors import UnsupportedError
 from hexane.kernels import KernelLayout, pack
 
@@ -100,7 +100,7 @@ def conv_plan(x: Tensor, y: Tensor, n: int, window: Window, epilogue: Epilogue, 
         sy=window.sy,
         px=window.left,
         py=window.top,
-        mac=MAC_CONV | (BIAS if bias else 0),
+        mac=MAC_CONV.biased(bias),
     )
     plan.src, plan.dst = x.dma(n * x.batch), y.dma(n * y.batch)
     epilogue.apply(plan)
@@ -124,7 +124,7 @@ def place_blocks(made: Fragment, plans: list[Plan]) -> None:
         made.add(first)
         return
     channel = l2.channel_stride(first.w)
-    fits = first.h * first.c * channel + _result_bytes(first) <= 0x200000 and len({p.small_source for p in plans}) == 1
+    fits = first.h * first.c * channel + _result_bytes(first) <= L2_BYTES and len({p.small_source for p in plans}) == 1
     if not fits:
         for plan in plans:
             end = tasks.ne_source(plan, 0)
@@ -139,8 +139,8 @@ def place_blocks(made: Fragment, plans: list[Plan]) -> None:
     for i, plan in enumerate(plans[1:], 1):
         plan.src = None
         tasks.choose_shape(plan, weighted=True, kernel_bytes=max(plan.kernel.sizes) if plan.kernel else 0)
-        tasks.resident(plan, region, 0)
-        plan.result, plan.result_config = Region(end), l2.AUTOMATIC
+        tasks.resident(plan, region)
+        plan.result, plan.writes = Region(end), l2.AUTOMATIC
         plan.holds = i < len(plans) - 1
         made.add(plan)
 
@@ -162,7 +162,7 @@ def dense_block(
 ) -> Plan:
     """A 1x1 convolution over ``height`` x ``width`` pixels whose source is already in L2."""
     plan = Plan("NE", w=width, h=height, c=cin, cout=block.count, out_trans=out_trans)
-    plan.mac = MAC_CONV | (BIAS if bias is not None else 0)
+    plan.mac = MAC_CONV.biased(bias is not None)
     plan.cores_log2 = block.cores_log2
     plan.macs = block.count * cin * width * height
     epilogue.apply(plan)

@@ -11,16 +11,15 @@ import numpy as np
 from hexane.codegen import l2, tasks
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import L2_BYTES, pe_patch
+from hexane.codegen.operations import BINARY, COPY, MAC_COPY_BYTES, NO_KERNEL, After, Axes, Element, PeKind, Reads
 from hexane.codegen.plan import Evidence, Plan, Region
 from hexane.codegen.recipes import unary
-from hexane.codegen.recipes.elementwise import OPERATIONS, RELU, combine, tensor_for, two_surfaces, widen, with_relu
+from hexane.codegen.recipes.elementwise import combine, tensor_for, two_surfaces, widen, with_relu
 from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
 from hexane.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
-
-MULTIPLY, ADD = OPERATIONS["mul"], OPERATIONS["add"]
 
 
 @recipe("tile", match=with_relu, shrinks=True)
@@ -33,16 +32,16 @@ def tile(ops: Sequence[Op], context: Context) -> Fragment:
     out = context.tensor(ops[-1].output)
     data = constant(x)
     source = context.tensor(x) if data is None else made.plain_constant(np.asarray(data, np.float16))
-    bits = 0
-    for i, axis in enumerate("whc"):
+    axes = Axes.NONE
+    for axis in "whc":
         if getattr(source, axis) != getattr(out, axis):
             if getattr(source, axis) != 1:
                 raise UnsupportedError("a tile of an axis longer than 1", hint="write it as a concat")
-            bits |= (1, 2, 8)[i]
+            axes |= Axes[axis.upper()]
     if source.n != out.n:
         raise UnsupportedError("a tile along the batch")
-    plan = Plan("PE", w=out.w, h=out.h, c=out.c, groups=out.n, kind=2, broadcast1=bits)
-    plan.pe = RELU if len(ops) == 2 else 0
+    plan = Plan("PE", w=out.w, h=out.h, c=out.c, groups=out.n, kind=PeKind.UNARY, broadcast1=axes)
+    plan.pe = COPY.with_relu(len(ops) == 2)
     widen(made, plan, source, out)
     return made
 
@@ -56,7 +55,7 @@ def cast(ops: Sequence[Op], context: Context) -> Fragment:
         raise UnsupportedError(f"a cast from {x.dtype} to {y.dtype}")
     source, out = context.tensor(x), context.tensor(y)
     made = Fragment()
-    plan = Plan("PE", w=source.w, h=source.h, c=source.c, groups=source.n, kind=2)
+    plan = Plan("PE", w=source.w, h=source.h, c=source.c, groups=source.n, kind=PeKind.UNARY)
     made.add(unary.pe_stream(plan, source, out))
     return made
 
@@ -67,7 +66,7 @@ def logical_not(ops: Sequence[Op], context: Context) -> Fragment:
     (op,) = ops
     x, y = context.tensor(op.arg("x")), context.tensor(op.output)
     made, plan = Fragment(), unary.copy_of(x)
-    plan.out_format = 0
+    plan.out_format = Element.UINT8
     unary.set_table(plan, "equals_zero")
     made.add(unary.ne_stream(plan, x, y))
     return made
@@ -111,7 +110,7 @@ def _select(made: Fragment, cond: Tensor, halves: tuple, out: Tensor, *, by_row:
     masks = []
     for i, (table, operand) in enumerate(halves):
         plan = unary.copy_of(cond) if by_row else tasks.copy_plan(cond.c, 1, 1, out_trans=True, element=1)
-        plan.in_format, plan.mac, plan.kernel_config = 0, 0x10000C, 0x80
+        plan.in_format, plan.mac, plan.kernel_format = Element.UINT8, MAC_COPY_BYTES, NO_KERNEL
         unary.set_table(plan, table)
         masks.append(plan)
         if i == 0:
@@ -121,36 +120,35 @@ def _select(made: Fragment, cond: Tensor, halves: tuple, out: Tensor, *, by_row:
             tasks.stays(plan, mask)
             second_at, base = kept_end, channel
         else:
-            tasks.resident(plan, replace(masks[0].source, group=0), 0)
-            tasks.stays(plan, mask, alias=l2.ALIAS_PE_SOURCE)
+            tasks.resident(plan, replace(masks[0].source, group=0))
+            tasks.stays(plan, mask, after=After.PE_SOURCE)
             base = _apart(channel, channel + size)
             second_at = base + size
         plan.holds = True
         made.add(plan)
-        product = Plan("PE", w=out.w, h=out.h, c=out.c, kind=3, src2_format=2, pe=MULTIPLY)
-        product.broadcast1 = 2 if by_row else 0
+        product = Plan("PE", w=out.w, h=out.h, c=out.c, kind=PeKind.BINARY, pe=BINARY["mul"])
+        product.broadcast1 = Axes.H if by_row else Axes.NONE
         product.transpose1 = product.transpose_out = not by_row
         product.src = operand.dma()
-        end = tasks.pe_source(product, second_at, alias=0)
+        end = tasks.pe_source(product, second_at, after=After.NOTHING)
         product.source, product.source2, product.src, product.src2 = mask, product.source, None, product.src
-        product.source_config = l2.SECOND_BY_DMA | l2.RESIDENT | 0x40
         if i == 0:
-            product.source_config |= l2.FOLLOWS_NE
+            product.reads = Reads(after=After.FOLLOWS_NE)
         else:
             overlap = second_at < kept_end and kept_base < end
-            product.source_config |= l2.ALIAS_NE_RESULT | (l2.ALIAS_NE_SOURCE if overlap else 0)
-        tasks.stays(product, replace(half, base=base), alias=0)
+            product.reads = Reads(after=After.NE if overlap else After.NE_RESULT)
+        tasks.stays(product, replace(half, base=base), after=After.NOTHING)
         product.holds = True
         made.add(product)
-    total = Plan("PE", w=out.w, h=out.h, c=out.c, kind=3, src2_format=2, pe=ADD)
+    total = Plan("PE", w=out.w, h=out.h, c=out.c, kind=PeKind.BINARY, pe=BINARY["add"])
     total.transpose1 = total.transpose2 = not by_row
     total.dst = out.dma()
     total.patch = pe_patch(out.w, out.h, operands=2)
     regions = [channel, base]
     first, second = (regions[1], regions[0]) if by_row else (regions[0], regions[1])
-    tasks.resident(total, replace(half, base=first), l2.ALIAS_PE_RESULT)
+    tasks.resident(total, replace(half, base=first), After.PE_RESULT)
     total.source2 = replace(half, base=second)
-    tasks.streams_out(total, base + size, alias=0)
+    tasks.streams_out(total, base + size, after=After.NOTHING)
     made.add(total)
 
 

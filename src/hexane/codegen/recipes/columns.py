@@ -11,8 +11,8 @@ from dataclasses import replace
 from hexane.codegen import l2, tasks
 from hexane.codegen.fragment import Fragment
 from hexane.codegen.geometry import up
+from hexane.codegen.operations import BINARY, PeKind
 from hexane.codegen.plan import Evidence, Plan
-from hexane.codegen.recipes.elementwise import OPERATIONS
 from hexane.codegen.recipes.shape import Walk, _dma, straight, turned
 from hexane.errors import UnsupportedError
 
@@ -44,10 +44,9 @@ def combine(made: Fragment, op: str, a: Walk, b: Walk, out: Walk) -> Plan:
         raise UnsupportedError("operands of different extents")
     if not (a.aligned and b.aligned and out.aligned):
         raise UnsupportedError("an operand that begins inside a burst of 64 bytes")
-    plan = Plan("PE", w=w, h=h, c=c, groups=n, kind=3, src2_format=2, pe=OPERATIONS[op])
+    plan = Plan("PE", w=w, h=h, c=c, groups=n, kind=PeKind.BINARY, pe=BINARY[op])
     plan.src, plan.src2, plan.dst = (_dma(walk, 0, 1, 2) for walk in (a, b, out))
     end = tasks.pe_source(plan, 0)
-    plan.source_config |= l2.SECOND_BY_DMA
     same = a.buffer == b.buffer and a.offset == b.offset
     base = end if same else l2.second_operand_base(end)
     plan.source2 = replace(plan.source, base=base)

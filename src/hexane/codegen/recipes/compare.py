@@ -11,9 +11,10 @@ import numpy as np
 from hexane.codegen import l2, tasks
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import L2_BYTES, cores_log2, is_small_source, pe_patch
+from hexane.codegen.operations import BINARY, INT8_KERNEL, MAC_BYTES, After, Element, NeNonlinear, PeKind
 from hexane.codegen.plan import Evidence, Kernel, Plan, Region
 from hexane.codegen.recipes import unary
-from hexane.codegen.recipes.elementwise import OPERATIONS, broadcast_bits, combine, tensor_for, widen
+from hexane.codegen.recipes.elementwise import broadcast_axes, combine, tensor_for, widen
 from hexane.codegen.recipes.registry import Context, need_fp16, recipe
 from hexane.errors import UnsupportedError
 from hexane.kernels import KernelLayout, pack
@@ -21,9 +22,6 @@ from hexane.lowering.functions import lookup_table
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
-
-TABLE_8BIT = 0x120000
-INT8_KERNEL = 0x81
 
 COMPARISONS = {
     "less": ("below_zero", False),
@@ -57,7 +55,7 @@ def comparison(ops: Sequence[Op], context: Context) -> Fragment:
         _compare(made, _image(x, n), _image(y, n), _image(target, n), table)
     if target is not out:
         plan = unary.copy_of(target)
-        plan.out_format = 0
+        plan.out_format = Element.UINT8
         unary.set_table(plan, "equals_zero")
         made.add(unary.ne_stream(plan, target, out))
     if op.type != "less" or made.constants or out.n > 1:
@@ -76,7 +74,7 @@ def _widened(made: Fragment, x: Tensor, out: Tensor) -> Tensor:
     wide = Tensor(made.workspace(Tensor(x.buffer, *out.shape).bytes), *out.shape)
     if x.n != out.n:
         raise UnsupportedError("an operand that is broadcast along the batch")
-    plan = Plan("PE", w=out.w, h=out.h, c=out.c, groups=out.n, kind=2, broadcast1=broadcast_bits(x, out))
+    plan = Plan("PE", w=out.w, h=out.h, c=out.c, groups=out.n, kind=PeKind.UNARY, broadcast1=broadcast_axes(x, out))
     widen(made, plan, x, wide)
     return wide
 
@@ -93,12 +91,13 @@ def _compare(made: Fragment, x: Tensor, y: Tensor, out: Tensor, table: str) -> N
         plan = unary.copy_of(tensor)
         plan.src = tensor.dma()
         tasks.choose_shape(plan)
-        tasks.ne_source(plan, size, alias=tasks.STARTS if i == 0 else 0)
+        tasks.ne_source(plan, size, after=tasks.STARTS if i == 0 else After.NOTHING)
         tasks.stays(plan, Region(place * channel, 2 * channel, row, block))
         plan.holds = True
         made.add(plan)
-    pair = Plan("NE", w=x.w, h=x.h, c=2 * x.c, cout=x.c, unicast=2, mac=TABLE_8BIT, kernel_config=INT8_KERNEL)
-    pair.out_format = 0
+    pair = Plan("NE", w=x.w, h=x.h, c=2 * x.c, cout=x.c, unicast=2, kernel_format=INT8_KERNEL)
+    pair.mac = MAC_BYTES.then(NeNonlinear.TABLE)
+    pair.out_format = Element.UINT8
     pair.cores_log2 = cores_log2(x.c)
     layout = KernelLayout(x.c, 2, unicast=True, cores=1 << pair.cores_log2, dtype="int8", table=True)
     weights = np.tile(np.array([1, -1], np.int8).reshape(1, 2, 1, 1), (x.c, 1, 1, 1))
@@ -109,8 +108,8 @@ def _compare(made: Fragment, x: Tensor, y: Tensor, out: Tensor, table: str) -> N
     tasks.choose_shape(pair)
     if is_small_source(x.w, x.h, 0) and x.h * x.w > 1:
         pair.shape = (pair.shape[2],) * 3
-    tasks.resident(pair, Region(0, channel, row, block), l2.ALIAS_NE_RESULT)
-    pair.result, pair.result_config = Region(size), l2.RESIDENT | 0xA
+    tasks.resident(pair, Region(0, channel, row, block), After.NE_RESULT)
+    pair.result, pair.writes = Region(size), l2.AUTOMATIC
     made.add(pair)
 
 
@@ -142,7 +141,7 @@ def floor(ops: Sequence[Op], context: Context) -> Fragment:
 
 
 def _negative(made: Fragment, x: Tensor, out: Tensor) -> Tensor:
-    plan = Plan("PE", w=x.w, h=x.h, c=x.c, groups=x.n, kind=2, scale=0xBC00)
+    plan = Plan("PE", w=x.w, h=x.h, c=x.c, groups=x.n, kind=PeKind.UNARY, scale=-1.0)
     made.add(unary.pe_stream(plan, x, out))
     return out
 
@@ -160,19 +159,19 @@ def _floor_vector(made: Fragment, x: Tensor, out: Tensor) -> None:
     below = tasks.copy_plan(1, 1, x.c)
     unary.set_table(below, "below_zero")
     tasks.choose_shape(below)
-    tasks.resident(below, second, l2.ALIAS_NE_RESULT)
-    tasks.stays(below, first, alias=0)
+    tasks.resident(below, second, After.NE_RESULT)
+    tasks.stays(below, first, after=After.NOTHING)
     whole = tasks.copy_plan(x.c, 1, 1, out_trans=True)
     unary.set_table(whole, "integer")
     whole.shape = fraction.shape
-    tasks.resident(whole, replace(fraction.source, group=0), 0)
-    tasks.stays(whole, second, alias=0)
-    difference = Plan("PE", c=x.c, kind=3, src2_format=2, pe=OPERATIONS["sub"], transpose1=True, transpose2=True)
+    tasks.resident(whole, replace(fraction.source, group=0))
+    tasks.stays(whole, second, after=After.NOTHING)
+    difference = Plan("PE", c=x.c, kind=PeKind.BINARY, pe=BINARY["sub"], transpose1=True, transpose2=True)
     difference.patch = pe_patch(1, 1, operands=2)
     difference.dst = out.dma()
-    tasks.resident(difference, second, l2.ALIAS_NE_RESULT)
+    tasks.resident(difference, second, After.NE_RESULT)
     difference.source2 = first
-    tasks.streams_out(difference, 2 * line, alias=0)
+    tasks.streams_out(difference, 2 * line, after=After.NOTHING)
     for plan in (fraction, below, whole):
         plan.holds = True
         made.add(plan)

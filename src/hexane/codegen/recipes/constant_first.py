@@ -13,6 +13,7 @@ from hexane.codegen import l2, tasks
 from hexane.codegen.epilogue import Epilogue
 from hexane.codegen.fragment import Fragment
 from hexane.codegen.geometry import L2_BYTES
+from hexane.codegen.operations import After
 from hexane.codegen.plan import Evidence, Region
 from hexane.codegen.recipes.blocks import place_blocks
 from hexane.codegen.recipes.linear import Held, Kernels, Rows, Weights, as_rows, block_plan, blocks_for, settle, turn_in
@@ -36,7 +37,7 @@ def constant_first(ops: Sequence[Op], context: Context) -> Fragment:
     if epilogue.bias is not None or epilogue.relu or epilogue.table_name is not None:
         raise UnsupportedError("more than a factor behind a product with a constant first operand")
     values = np.asarray(weight, np.float16).reshape(weight.shape[-2:])
-    weights = Weights(np.ascontiguousarray(values.T if op.arg("transpose_x") else values), None, 0, epilogue)
+    weights = Weights(np.ascontiguousarray(values.T if op.arg("transpose_x") else values), None, 0.0, epilogue)
     x, out = context.tensor(y), context.tensor(ops[-1].output)
     made = Fragment()
     kernels: Kernels = {}
@@ -49,7 +50,7 @@ def constant_first(ops: Sequence[Op], context: Context) -> Fragment:
 
 def _direct(made: Fragment, x: Rows, y: Rows, weights: Weights, kernels: Kernels) -> None:
     """x is [K, N]: its rows are the input channels."""
-    held = Held(Region(), 1, x.k, 0, None, 0)
+    held = Held(Region(), 1, x.k, 0, None, After.NOTHING)
     plans = []
     for block in blocks_for(weights, 1, x.k, transposed=False):
         plan = block_plan(held, weights, block, kernels, out_trans=False)
@@ -72,7 +73,7 @@ def _turned(made: Fragment, x: Rows, y: Rows, weights: Weights, kernels: Kernels
         if i == 0:
             plan.src, plan.src_staged = held.walk, True
         settle(plan)
-        tasks.resident(plan, held.region, held.config if i == 0 else 0)
-        plan.result, plan.result_config = Region(held.end), l2.AUTOMATIC
+        tasks.resident(plan, held.region, held.after if i == 0 else After.NOTHING)
+        plan.result, plan.writes = Region(held.end), l2.AUTOMATIC
         plan.holds = i < len(blocks) - 1
         made.add(plan)

@@ -21,6 +21,7 @@ from hexane.codegen.geometry import (
     patch_count,
     up,
 )
+from hexane.codegen.operations import PLAIN_KERNEL, SPARSE_KERNEL
 from hexane.codegen.recipes.blocks import CORES, Window, channel_blocks, conv_plan, packed, place_blocks
 from hexane.codegen.recipes.conv_special import is_tall, padded, pads_left_only, tall, widened
 from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
@@ -171,7 +172,7 @@ def _dense(
         )
         part = None if bias is None else bias[channels]
         plan.kernel = packed(layout, weights[channels], part, epilogue)
-        plan.kernel_config = 0x182 if sparse else 0x82
+        plan.kernel_format = SPARSE_KERNEL if sparse else PLAIN_KERNEL
         small_now = is_small_source(y.w, y.h, max(plan.kernel.sizes))
         if small_now != small:
             raise UnsupportedError("a kernel at the limit of small-source tasks")
@@ -216,7 +217,7 @@ def _unicast(
         table=epilogue.table is not None,
     )
     plan.kernel = packed(layout, weights, bias, epilogue)
-    plan.kernel_config = 0x182 if sparse else 0x82
+    plan.kernel_format = SPARSE_KERNEL if sparse else PLAIN_KERNEL
     if max(plan.kernel.sizes) > KERNEL_BYTES:
         raise UnsupportedError("a depthwise kernel of more than 64 KiB per core")
     tasks.choose_shape(plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
@@ -270,7 +271,7 @@ def _grouped(
         table=epilogue.table is not None,
     )
     plan.kernel = packed(layout, weights, bias, epilogue)
-    plan.kernel_config = 0x182 if sparse else 0x82
+    plan.kernel_format = SPARSE_KERNEL if sparse else PLAIN_KERNEL
     tasks.choose_shape(plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
     end = tasks.ne_source(plan, 0)
     tasks.streams_out(plan, end)

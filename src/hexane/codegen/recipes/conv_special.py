@@ -10,13 +10,11 @@ from hexane.codegen import l2, tasks
 from hexane.codegen.epilogue import Epilogue
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import L2_BYTES, ceil_div, ceil_log2, floor_log2, pe_patch, up
+from hexane.codegen.operations import MAC_CONV, ONE_HOT_KERNEL, After, PeKind
 from hexane.codegen.plan import Buffer, Dma, Plan, Region, Space
 from hexane.codegen.recipes.blocks import Window, channel_blocks, conv_plan, dense_block, packed
-from hexane.codegen.tasks import BIAS, MAC_CONV
 from hexane.errors import UnsupportedError
 from hexane.kernels import KernelLayout
-
-ONE_HOT_KERNEL = 0x8116  # fp16, one-bit palette, masks only
 
 
 def is_tall(x: Tensor, y: Tensor, window: Window) -> bool:
@@ -58,8 +56,8 @@ def tall(
         plan = dense_block(x.c, y.h, block, part, start, epilogue, out_trans=False)
         plan.dst = flat.dma(block.first * flat.plane)
         tasks.choose_shape(plan, weighted=True, kernel_bytes=max(plan.kernel.sizes) if plan.kernel else 0)
-        tasks.resident(plan, held, l2.ALIAS_NE_RESULT if i == 0 else 0)
-        plan.result, plan.result_config = Region(x.c * channel), l2.AUTOMATIC
+        tasks.resident(plan, held, After.NE_RESULT if i == 0 else After.NOTHING)
+        plan.result, plan.writes = Region(x.c * channel), l2.AUTOMATIC
         plan.holds = i < len(blocks) - 1
         made.add(plan)
     back = tasks.copy_plan(1, y.c, y.h, out_trans=True)
@@ -109,11 +107,11 @@ def widened(
     tasks.stays(plan, held)
     plan.holds = True
     made.add(plan)
-    crop = Plan("PE", w=y.w, h=y.h, c=y.c, kind=2)
+    crop = Plan("PE", w=y.w, h=y.h, c=y.c, kind=PeKind.UNARY)
     crop.dst = y.dma()
     crop.patch = pe_patch(y.w, y.h, operands=1) if y.w <= 256 else (8, plan.shape[2])
-    tasks.resident(crop, held, l2.FOLLOWS_NE)
-    crop.result, crop.result_config = Region(end), l2.AUTOMATIC
+    tasks.resident(crop, held, After.FOLLOWS_NE)
+    crop.result, crop.writes = Region(end), l2.AUTOMATIC
     made.add(crop)
     return made
 
@@ -147,10 +145,10 @@ def padded(
     layout = KernelLayout(
         x.c, 1, 1, window.left + 1, unicast=True, cores=1 << shift.cores_log2, sparse=True, binary=True
     )
-    shift.kernel, shift.kernel_config = packed(layout, one_hot, None, Epilogue()), ONE_HOT_KERNEL
+    shift.kernel, shift.kernel_format = packed(layout, one_hot, None, Epilogue()), ONE_HOT_KERNEL
     shift.src = x.dma()
     tasks.choose_shape(shift, weighted=True, kernel_bytes=max(shift.kernel.sizes))
-    plan = Plan("NE", w=y.w, h=y.h, c=x.c, unicast=1, mac=MAC_CONV | (BIAS if bias is not None else 0))
+    plan = Plan("NE", w=y.w, h=y.h, c=x.c, unicast=1, mac=MAC_CONV.biased(bias is not None))
     plan.cores_log2 = shift.cores_log2
     epilogue.apply(plan)
     layout = KernelLayout(
@@ -182,8 +180,8 @@ def _shift_in_l2(made: Fragment, shift: Plan, plan: Plan, y: Tensor, channel: in
     plan.src, plan.src_staged = walk, True
     assert plan.kernel is not None and end
     tasks.choose_shape(plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
-    tasks.resident(plan, held, l2.ALIAS_NE_RESULT | 0x40)
-    plan.result, plan.result_config = Region(size), l2.AUTOMATIC
+    tasks.resident(plan, held, After.NE_RESULT | After.STAGED)
+    plan.result, plan.writes = Region(size), l2.AUTOMATIC
     made.add(plan)
 
 

@@ -11,22 +11,17 @@ import numpy as np
 from hexane.codegen import l2, tasks
 from hexane.codegen.fragment import Fragment, Tensor, four_dimensional, narrower_views
 from hexane.codegen.geometry import L2_BYTES, pe_patch, up
-from hexane.codegen.l2 import ALIAS_NE, SECOND_BY_DMA
+from hexane.codegen.operations import BINARY, COPY, After, Axes, PeKind, Reads
 from hexane.codegen.plan import Dma, Evidence, Plan, Region
 from hexane.codegen.recipes import unary
-from hexane.codegen.recipes.registry import Context, constant, fp16_bits, need_fp16, recipe
+from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
 from hexane.errors import UnsupportedError
 from hexane.lowering.fusion import follows
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op, Value
 
-OPERATIONS = {"add": 0x80000, "sub": 0xC0000, "mul": 0x80004, "maximum": 0x80008, "minimum": 0x8000C}
 COMMUTATIVE = ("add", "mul", "maximum", "minimum")
-RELU = 0x20
-RELU_SECOND = 0x10  # L2Cfg bit 4
-ONE = 0x3C00
-AXES = ("w", "h", "d", "c")  # bit order of the broadcast fields
 
 
 def with_relu(op: Op) -> tuple[Op, ...] | None:
@@ -35,19 +30,10 @@ def with_relu(op: Op) -> tuple[Op, ...] | None:
     return (op, relu) if relu is not None else (op,)
 
 
-def planar(op: str, big: Tensor, relu: bool, **settings: int) -> Plan:
+def planar(op: str, big: Tensor, relu: bool) -> Plan:
     """A two-operand task over ``big``'s dimensions."""
-    return Plan(
-        "PE",
-        w=big.w,
-        h=big.h,
-        c=big.c,
-        groups=big.n,
-        kind=3,
-        src2_format=2,
-        pe=OPERATIONS[op] | (RELU if relu else 0),
-        **settings,  # type: ignore[arg-type]
-    )
+    operation = BINARY[op].with_relu(relu)
+    return Plan("PE", w=big.w, h=big.h, c=big.c, groups=big.n, kind=PeKind.BINARY, pe=operation)
 
 
 @recipe("add", "sub", "mul", "maximum", "minimum", match=with_relu, shrinks=True)
@@ -86,7 +72,7 @@ def add_own_relu(ops: Sequence[Op], context: Context) -> Fragment:
     x, out = context.tensor(ops[0].arg("x")), context.tensor(ops[1].output)
     made = Fragment()
     plan = made.add(two_surfaces("add", x, x, out, False))
-    plan.l2_config = RELU_SECOND
+    plan.relu_second = True
     return made
 
 
@@ -104,7 +90,6 @@ def _two_surfaces(op: str, a: Tensor, b: Tensor, out: Tensor, relu: bool) -> Pla
     plan = planar(op, out, relu)
     plan.src, plan.src2, plan.dst = a.dma(), b.dma(), out.dma()
     end = tasks.pe_source(plan, 0)
-    plan.source_config |= SECOND_BY_DMA
     same = a.buffer == b.buffer and a.offset == b.offset
     base = end if same else l2.second_operand_base(end)
     plan.source2 = replace(plan.source, base=base)
@@ -131,10 +116,18 @@ def small_copy(made: Fragment, small: Tensor) -> tuple[Plan, int]:
     return plan, size * small.n
 
 
-def broadcast_bits(small: Tensor, big: Tensor) -> int:
-    """One bit per axis W, H, D, C along which ``small`` has size 1 and ``big`` has not."""
-    pairs = ((small.w, big.w), (small.h, big.h), (1, 1), (small.c, big.c))
-    return sum(1 << i for i, (s, b) in enumerate(pairs) if s == 1 and b > 1)
+def broadcast_axes(small: Tensor, big: Tensor) -> Axes:
+    """The axes along which ``small`` has size 1 and ``big`` has not."""
+    return sizes_of_one((small.w, big.w), (small.h, big.h), (small.c, big.c))
+
+
+def sizes_of_one(w: tuple[int, int], h: tuple[int, int], c: tuple[int, int] = (1, 1)) -> Axes:
+    """The axes W, H, C for which a pair of extents is (1, more than 1)."""
+    found = Axes.NONE
+    for axis, (small, big) in ((Axes.W, w), (Axes.H, h), (Axes.C, c)):
+        if small == 1 and big > 1:
+            found |= axis
+    return found
 
 
 def broadcast(op: str, a: Tensor, b: Tensor, out: Tensor, relu: bool, made: Fragment | None = None) -> Fragment:
@@ -144,7 +137,7 @@ def broadcast(op: str, a: Tensor, b: Tensor, out: Tensor, relu: bool, made: Frag
     made = Fragment() if made is None else made
     if a.shape == out.shape:
         copy, end = small_copy(made, b)
-        made.add(against_resident(op, a, out, copy.result, broadcast_bits(b, a), end, relu))
+        made.add(against_resident(op, a, out, copy.result, broadcast_axes(b, a), end, relu))
         return made
     if b.shape == out.shape:
         return _resident_first(made, op, a, b, out, relu)
@@ -154,7 +147,7 @@ def broadcast(op: str, a: Tensor, b: Tensor, out: Tensor, relu: bool, made: Frag
 def _both_resident(made: Fragment, op: str, a: Tensor, b: Tensor, out: Tensor, relu: bool) -> Fragment:
     """Both operands broadcast: the first is widened through scratch, then meets the second as usual."""
     wide = Tensor(made.workspace(out.bytes), *out.shape)
-    widened = Plan("PE", w=out.w, h=out.h, c=out.c, groups=out.n, kind=2, broadcast1=broadcast_bits(a, out))
+    widened = Plan("PE", w=out.w, h=out.h, c=out.c, groups=out.n, kind=PeKind.UNARY, broadcast1=broadcast_axes(a, out))
     if a.n != out.n:
         raise UnsupportedError("an operand that is broadcast along the batch")
     widen(made, widened, a, wide)
@@ -169,7 +162,7 @@ def widen(made: Fragment, plan: Plan, source: Tensor, out: Tensor) -> None:
     block = source.c * channel
     image = source.h * block
     plan.source = Region(0, channel, block, block, image if source.n > 1 else block)
-    plan.source_config = tasks.source_config(plan, tasks.STARTS, keep=True)
+    plan.reads = tasks.by_dma(tasks.STARTS, keep=True)
     if source.n * image > L2_BYTES // 2:
         raise UnsupportedError("a broadcast source of more than 1 MiB")
     tasks.streams_out(plan, source.n * image, explicit=True)
@@ -185,13 +178,13 @@ def widen(made: Fragment, plan: Plan, source: Tensor, out: Tensor) -> None:
     made.add(plan)
 
 
-def against_resident(op: str, big: Tensor, out: Tensor, held: Region, bits: int, base: int, relu: bool) -> Plan:
+def against_resident(op: str, big: Tensor, out: Tensor, held: Region, axes: Axes, base: int, relu: bool) -> Plan:
     """Source 1 by DMA, source 2 resident in L2 and broadcast."""
     plan = planar(op, out, relu)
-    plan.src, plan.dst, plan.broadcast2 = big.dma(), out.dma(), bits
-    end = tasks.pe_source(plan, base, alias=ALIAS_NE)
+    plan.src, plan.dst, plan.broadcast2 = big.dma(), out.dma(), axes
+    end = tasks.pe_source(plan, base, after=After.NE)
     plan.source2 = held
-    tasks.streams_out(plan, end, alias=0)
+    tasks.streams_out(plan, end, after=After.NOTHING)
     tasks.fit_pe(plan)
     return plan
 
@@ -200,12 +193,12 @@ def _resident_first(made: Fragment, op: str, small: Tensor, big: Tensor, out: Te
     """small - big: the small operand is source 1 in L2, the other comes by DMA, as in select (appendix A)."""
     copy, end = small_copy(made, small)
     plan = planar(op, out, relu)
-    plan.src, plan.dst, plan.broadcast1 = big.dma(), out.dma(), broadcast_bits(small, big)
-    end = tasks.pe_source(plan, end, alias=0)
+    plan.src, plan.dst, plan.broadcast1 = big.dma(), out.dma(), broadcast_axes(small, big)
+    end = tasks.pe_source(plan, end, after=After.NOTHING)
     plan.source2, plan.source = plan.source, copy.result
     plan.src, plan.src2 = None, plan.src
-    plan.source_config = SECOND_BY_DMA | 0x160
-    tasks.streams_out(plan, end, alias=0)
+    plan.reads = Reads(after=After.NE_RESULT)
+    tasks.streams_out(plan, end, after=After.NOTHING)
     tasks.fit_pe(plan)
     plan.evidence, plan.note = Evidence.INFERRED, "first operand resident in a difference"
     made.add(plan)
@@ -246,7 +239,7 @@ def _with_constant(op: Op, out: Tensor, relu: bool, context: Context) -> Fragmen
     if first and op.type not in COMMUTATIVE:
         return _resident_first(made, op.type, tensor, x, out, relu)
     copy, end = small_copy(made, tensor)
-    made.add(against_resident(op.type, x, out, copy.result, broadcast_bits(tensor, x), end, relu))
+    made.add(against_resident(op.type, x, out, copy.result, broadcast_axes(tensor, x), end, relu))
     return made
 
 
@@ -254,11 +247,11 @@ def _scalar(op: str, x: Tensor, out: Tensor, value: float, first: bool, relu: bo
     """x * v, x + v, x - v: the scale or bias field of one planar task; v - x as a per-channel constant."""
     if op == "sub" and first:
         return per_channel("sub", x, out, np.full(x.c, value, np.float16), "c", True, relu)
-    plan = Plan("PE", w=x.w, h=x.h, c=x.c, groups=x.n, kind=2, pe=RELU if relu else 0)
+    plan = Plan("PE", w=x.w, h=x.h, c=x.c, groups=x.n, kind=PeKind.UNARY, pe=COPY.with_relu(relu))
     if op == "mul":
-        plan.scale = fp16_bits(value)
+        plan.scale = value
     else:
-        plan.bias = fp16_bits(value if op == "add" else -value)
+        plan.bias = value if op == "add" else -value
     made = Fragment()
     made.add(unary.pe_stream(plan, x, out))
     return made
@@ -288,23 +281,23 @@ def per_channel(
     if relu:
         raise UnsupportedError("relu behind a scale and shift")
     ones, zeros = np.ones_like(values), np.zeros_like(values)
-    shift, scale, word = {
-        "add": (values, ones, 0x80000),
-        "mul": (zeros, values, 0x80000),
-        "sub": (values, -ones if first else ones, 0xC0000),
+    shift, scale, operation = {
+        "add": (values, ones, "add"),
+        "mul": (zeros, values, "add"),
+        "sub": (values, -ones if first else ones, "sub"),
     }[op]
     made = Fragment()
     copy = made.add(two_rows(made, shift, scale))
     c, h, walk_in, walk_out = x.c, x.h, x.dma(), out.dma()
     if axis == "h":
         c, h, walk_in, walk_out = x.h, x.c, _rows_as_channels(walk_in), _rows_as_channels(walk_out)
-    plan = Plan("PE", w=x.w, h=h, c=c, groups=x.n, kind=4, src2_format=2, transpose2=True)
-    plan.pe = word
+    plan = Plan("PE", w=x.w, h=h, c=c, groups=x.n, kind=PeKind.SCALE_SHIFT, transpose2=True)
+    plan.pe = BINARY[operation]
     plan.src, plan.dst = walk_in, walk_out
-    end = tasks.pe_source(plan, 2 * copy.result.row, alias=ALIAS_NE)
+    end = tasks.pe_source(plan, 2 * copy.result.row, after=After.NE)
     channel = copy.result.channel
     plan.source2 = Region(0, channel, copy.result.row, channel)
-    tasks.streams_out(plan, end, alias=0)
+    tasks.streams_out(plan, end, after=After.NOTHING)
     tasks.fit_pe(plan)
     made.add(plan)
     return made

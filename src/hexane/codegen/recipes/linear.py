@@ -13,9 +13,10 @@ from hexane.codegen import l2, tasks
 from hexane.codegen.epilogue import Epilogue
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import L2_BYTES, is_small_source, largest_shape, patch_count, up
+from hexane.codegen.operations import After
 from hexane.codegen.plan import Buffer, Dma, Kernel, Plan, Region
 from hexane.codegen.recipes.blocks import Block, channel_blocks, dense_block, place_blocks
-from hexane.codegen.recipes.registry import Context, constant, fp16_bits, need_fp16, recipe
+from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
 from hexane.errors import UnsupportedError
 from hexane.lowering.fusion import follows, riders
 
@@ -33,7 +34,7 @@ class Weights:
 
     values: np.ndarray
     bias: np.ndarray | None
-    uniform: int
+    uniform: float
     epilogue: Epilogue
 
     @property
@@ -78,9 +79,9 @@ def weights_of(ops: Sequence[Op]) -> tuple[Value, bool, Weights]:
     need_fp16(x)
     epilogue = Epilogue.of(ops)
     bias = epilogue.bias if bias is None else bias
-    uniform = 0
+    uniform = 0.0
     if bias is not None and np.all(bias.view(np.uint16) == bias.view(np.uint16)[0]):
-        uniform, bias = fp16_bits(float(bias[0])), None
+        uniform, bias = float(bias[0]), None
     return x, transposed, Weights(np.ascontiguousarray(values), bias, uniform, epilogue)
 
 
@@ -154,7 +155,7 @@ def largest_rows(k: int, n: int) -> int:
 class Held:
     """x^T in L2: ``m`` = h * w pixels, ``k`` channels at ``region``; what comes next stands at ``end``.
 
-    ``walk`` is the scratch image of a staging pair, ``config`` the SourceCfg of its first reader.
+    ``walk`` is the scratch image of a staging pair, ``after`` what its first reader waits for.
     """
 
     region: Region
@@ -162,7 +163,7 @@ class Held:
     w: int
     end: int
     walk: Dma | None
-    config: int
+    after: After
     source_end: int = 0
 
 
@@ -207,7 +208,7 @@ def _staged(made: Fragment, plan: Plan, held: Region, walk: Dma, source_end: int
     plan.dst, plan.dst_staged = walk, True
     made.add(plan)
     end = held.base + plan.hout * held.row
-    return Held(held, plan.h, plan.c, end, walk, 0x60, source_end)
+    return Held(held, plan.h, plan.c, end, walk, After.NE_RESULT | After.STAGED, source_end)
 
 
 def fold_out(made: Fragment, held: Region, m: int, y: Rows) -> None:
@@ -216,8 +217,8 @@ def fold_out(made: Fragment, held: Region, m: int, y: Rows) -> None:
     plan.dst = y.walk()
     tasks.choose_shape(plan)
     size = m * held.channel
-    tasks.resident(plan, Region(held.base, held.channel, size, size), l2.ALIAS_NE_RESULT)
-    plan.result, plan.result_config = Region(held.base + size), l2.AUTOMATIC
+    tasks.resident(plan, Region(held.base, held.channel, size, size), After.NE_RESULT)
+    plan.result, plan.writes = Region(held.base + size), l2.AUTOMATIC
     made.add(plan)
 
 
@@ -259,8 +260,8 @@ def products(made: Fragment, held: Held, weights: Weights, y: Rows, kernels: Ker
         if i == 0 and held.walk is not None:
             plan.src, plan.src_staged = held.walk, True
         settle(plan)
-        tasks.resident(plan, held.region, held.config if i == 0 else 0)
-        plan.result, plan.result_config = Region(held.end), l2.AUTOMATIC
+        tasks.resident(plan, held.region, held.after if i == 0 else After.NOTHING)
+        plan.result, plan.writes = Region(held.end), l2.AUTOMATIC
         plan.holds = i < len(blocks) - 1
         made.add(plan)
 
@@ -275,8 +276,8 @@ def folded_products(made: Fragment, held: Held, weights: Weights, base: int, ker
         if i == 0 and held.walk is not None:
             plan.src, plan.src_staged = held.walk, True
         settle(plan)
-        tasks.resident(plan, held.region, held.config if i == 0 else 0)
-        tasks.stays(plan, replace(region, base=base + 2 * block.first), alias=0)
+        tasks.resident(plan, held.region, held.after if i == 0 else After.NOTHING)
+        tasks.stays(plan, replace(region, base=base + 2 * block.first), after=After.NOTHING)
         plan.holds = True
         made.add(plan)
     return region
@@ -301,7 +302,7 @@ def _from_transposed(made: Fragment, x: Rows, y: Rows, weights: Weights, kernels
     """x is given as [K, M]: the product reads it directly, its first block keeps it in L2 (§7.6)."""
     size = x.m * x.stride
     walk = Dma(x.buffer, x.offset, size, x.stride, size, size)
-    held = Held(Region(), 1, x.k, 0, None, 0)
+    held = Held(Region(), 1, x.k, 0, None, After.NOTHING)
     plans = []
     for block in blocks_for(weights, 1, x.k, transposed=True):
         plan = block_plan(held, weights, block, kernels, out_trans=True)
@@ -356,7 +357,7 @@ def _chain(made: Fragment, x: Rows, y: Rows, first: Weights, second: Weights) ->
     _fits(size, x.k * l2.odd_channel_stride(x.m), x.m * l2.ne_window(x.k))
     held = turn_in(made, x, size)
     _hidden(made, held, first, hidden)
-    again = Held(hidden, 1, x.m, size, None, l2.ALIAS_NE_RESULT)
+    again = Held(hidden, 1, x.m, size, None, After.NE_RESULT)
     products(made, again, second, y, {})
 
 
@@ -369,7 +370,7 @@ def _folded_chain(made: Fragment, x: Rows, y: Rows, first: Weights, second: Weig
     _fits(size, h * (x.k * 16 + 0x50), x.m * l2.ne_window(x.k))
     held = fold_in(made, x, kernel_bytes(first, lanes), size)
     _hidden(made, held, first, hidden)
-    again = Held(hidden, h, FOLD, size, None, l2.ALIAS_NE_RESULT)
+    again = Held(hidden, h, FOLD, size, None, After.NE_RESULT)
     region = folded_products(made, again, second, size, {})
     fold_out(made, region, x.m, y)
 
@@ -381,7 +382,7 @@ def _hidden(made: Fragment, held: Held, weights: Weights, region: Region) -> Non
         if i == 0:
             plan.src, plan.src_staged = held.walk, True
         settle(plan)
-        tasks.resident(plan, held.region, held.config if i == 0 else 0)
-        tasks.stays(plan, replace(region, base=region.base + block.first * region.channel), alias=0)
+        tasks.resident(plan, held.region, held.after if i == 0 else After.NOTHING)
+        tasks.stays(plan, replace(region, base=region.base + block.first * region.channel), after=After.NOTHING)
         plan.holds = True
         made.add(plan)

@@ -12,11 +12,11 @@ from hexane.codegen import l2, tasks
 from hexane.codegen.epilogue import Epilogue
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import L2_BYTES, ceil_log2, up
+from hexane.codegen.operations import RUNTIME_KERNEL, After, PeKind, SourceType
 from hexane.codegen.plan import Buffer, Dma, Evidence, Kernel, Plan, Region
 from hexane.codegen.recipes.linear import Rows, as_rows, turn_in
 from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
 from hexane.codegen.recipes.shape import Walk, permute
-from hexane.codegen.tasks import MAC_CONV
 from hexane.errors import UnsupportedError
 from hexane.lowering.fusion import riders
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from hexane.graph.ir import Op
 
 CORES = 16
-RUNTIME_KERNEL = 0x10082
 KERNEL_LIMIT = 0x10000
 SCRATCH_LANES = 8
 STAGING_RESULT = 0x1000  # bytes that the automatic buffer of a PE staging copy is taken to hold, for hazards
@@ -89,7 +88,7 @@ def _batches(a: Tensor, b: Tensor, out: Tensor) -> list[tuple[Rows, Rows, Rows]]
     return found
 
 
-def product(made: Fragment, x: Rows, w: Rows, y: Rows, *, turned_x: bool, turned_y: bool, scale: int = 0x3C00) -> None:
+def product(made: Fragment, x: Rows, w: Rows, y: Rows, *, turned_x: bool, turned_y: bool, scale: float = 1.0) -> None:
     """One matrix product with M a multiple of 16 (§13.2)."""
     m, k = (x.k, x.m) if turned_x else (x.m, x.k)
     if m == CORES and not turned_x:
@@ -120,7 +119,7 @@ def stage(made: Fragment, x: Rows, m: int, k: int, lanes: int, *, turned: bool, 
     total = m // lanes * row
     walk = Dma(buffer, 0, row, row, total, total, interleave=lanes)
     if planar:
-        plan = Plan("PE", w=k, h=1, c=m, kind=2)
+        plan = Plan("PE", w=k, h=1, c=m, kind=PeKind.UNARY)
         plan.src, plan.dst = x.walk(), walk
         end = tasks.pe_source(plan, 0)
         plan.source = replace(plan.source, row=plan.c * plan.source.channel)
@@ -140,12 +139,12 @@ def _overlap(region: tuple[int, int], other: tuple[int, int]) -> bool:
     return region[0] < other[1] and other[0] < region[1]
 
 
-def hazard(start: int, end: int, copy: Plan) -> int:
+def hazard(start: int, end: int, copy: Plan) -> After:
     """Which region of a PE staging copy a region of the next NE task overlaps (§4.6)."""
     result = copy.result.base
     if _overlap((start, end), (result, result + STAGING_RESULT)):
-        return l2.ALIAS_PE_RESULT
-    return l2.ALIAS_PE_SOURCE if _overlap((start, end), (copy.source.base, result)) else 0
+        return After.PE_RESULT
+    return After.PE_SOURCE if _overlap((start, end), (copy.source.base, result)) else After.NOTHING
 
 
 def _turn_map(made: Fragment, w: Rows, *, after_planar: Plan | None) -> tuple[Region, int]:
@@ -156,14 +155,14 @@ def _turn_map(made: Fragment, w: Rows, *, after_planar: Plan | None) -> tuple[Re
     channel = l2.odd_channel_stride(w.m)
     size = w.k * channel
     held = Region(0, channel, size, size)
-    end = tasks.ne_source(plan, size, alias=l2.ALIAS_NE)
-    alias = l2.ALIAS_NE
+    end = tasks.ne_source(plan, size, after=After.NE)
+    after = After.NE
     if after_planar is not None:
-        alias = hazard(0, size, after_planar) or 0
+        after = hazard(0, size, after_planar)
         # the copy's source region is checked the same way, and waits for the neural engine besides
         found = hazard(size, end, after_planar)
-        plan.source_config |= found
-    tasks.stays(plan, held, alias=(alias | l2.ALIAS_NE) if after_planar is not None else l2.ALIAS_NE)
+        plan.reads = plan.reads.waiting(found)
+    tasks.stays(plan, held, after=after | After.NE)
     plan.holds = True
     made.add(plan)
     return held, size
@@ -179,10 +178,10 @@ def _turn_through_scratch(made: Fragment, w: Rows, after_planar: Plan | None) ->
     walk = Dma(made.workspace(total), 0, row, row, total, total, interleave=SCRATCH_LANES)
     plan.src, plan.dst = w.walk(), walk
     tasks.choose_shape(plan)
-    end = tasks.ne_source(plan, 0, alias=l2.ALIAS_NE)
+    end = tasks.ne_source(plan, 0, after=After.NE)
     if after_planar is not None:
-        plan.source_config |= hazard(0, end, after_planar)
-    tasks.streams_out(plan, end, explicit=False, alias=l2.ALIAS_NE)
+        plan.reads = plan.reads.waiting(hazard(0, end, after_planar))
+    tasks.streams_out(plan, end, explicit=False, after=After.NE)
     plan.holds = True
     made.add(plan)
     return Interleaved(walk.buffer, 0, w.k, w.m, row, interleave=SCRATCH_LANES)
@@ -210,7 +209,7 @@ def compute(
     m: int,
     k: int,
     lanes: int,
-    scale: int,
+    scale: float,
 ) -> None:
     """Blocks of rows, the highest first; a remainder runs on fewer cores."""
     per_task = CORES * lanes
@@ -220,7 +219,7 @@ def compute(
     staging = made.plans[start]
     core_bytes = up(2 * k * lanes, 64)
     for i, (first, count) in enumerate(blocks):
-        plan = Plan("NE", w=n, h=1, c=k, cout=count, mac=MAC_CONV, kernel_config=RUNTIME_KERNEL, post_scale=scale)
+        plan = Plan("NE", w=n, h=1, c=k, cout=count, kernel_format=RUNTIME_KERNEL, post_scale=scale)
         plan.cores_log2 = ceil_log2(count // lanes)
         plan.ocg = ceil_log2(lanes)
         plan.dst = replace(y.walk(), offset=y.offset + first * y.stride)
@@ -237,25 +236,26 @@ def compute(
         plan.macs = count * n * k
         if held is not None:
             tasks.choose_shape(plan)
-            tasks.resident(plan, held, l2.ALIAS_NE_RESULT if i == 0 else 0)
-            plan.result, plan.result_config = Region(end), l2.AUTOMATIC
-        elif i == 0 or made.plans[-1].source_config & 3 == 2:
+            tasks.resident(plan, held, After.NE_RESULT if i == 0 else After.NOTHING)
+            plan.result, plan.writes = Region(end), l2.AUTOMATIC
+        elif i == 0 or made.plans[-1].reads.type is SourceType.DMA_STREAM:
             plan.src = w.walk()
             tasks.choose_shape(plan)
             after = staging if staging.unit == "PE" else None
             keep = len(blocks) > 1 and k * l2.channel_stride(n) + 0x10000 <= L2_BYTES
             scratch = isinstance(w, Interleaved)
-            alias = 0 if scratch else l2.ALIAS_NE
-            end = tasks.ne_source(plan, 0, keep=keep, alias=alias)
-            tasks.streams_out(plan, end, explicit=False, alias=alias)
+            waits = After.NOTHING if scratch else After.NE
+            end = tasks.ne_source(plan, 0, keep=keep, after=waits)
+            tasks.streams_out(plan, end, explicit=False, after=waits)
             if after is not None and not scratch and i == 0:
-                plan.source_config |= hazard(0, end, after) and l2.ALIAS_PE_SOURCE
-                plan.result_config |= l2.ALIAS_PE_RESULT
+                if hazard(0, end, after):
+                    plan.reads = plan.reads.waiting(After.PE_SOURCE)
+                plan.writes = plan.writes.waiting(After.PE_RESULT)
         else:
             tasks.choose_shape(plan)
-            tasks.resident(plan, replace(made.plans[-1].source, group=0), 0)
-            plan.result, plan.result_config = Region(end), l2.AUTOMATIC
-        kept = held is not None or plan.src is None or plan.source_config & 3 == 1
+            tasks.resident(plan, replace(made.plans[-1].source, group=0))
+            plan.result, plan.writes = Region(end), l2.AUTOMATIC
+        kept = held is not None or plan.src is None or plan.reads.type is SourceType.DMA_KEEP
         plan.holds = i < len(blocks) - 1 and kept
         made.add(plan)
 
@@ -263,15 +263,15 @@ def compute(
 def _surface_kernel(plan: Plan, buffer: Buffer, offset: int, cores: int, k: int, stride: int) -> None:
     """Kernel straight from rows of a surface: one row per core (§9.7)."""
     size = up(2 * k, 64)
-    plan.kernel_config = RUNTIME_KERNEL
+    plan.kernel_format = RUNTIME_KERNEL
     plan.cores_log2 = ceil_log2(cores)
     plan.kernel = Kernel(b"", tuple(c * stride for c in range(cores)), (size,) * cores, source=buffer, offset=offset)
 
 
-def _unstaged(made: Fragment, x: Rows, w: Rows, y: Rows, turned_y: bool, scale: int) -> None:
+def _unstaged(made: Fragment, x: Rows, w: Rows, y: Rows, turned_y: bool, scale: float) -> None:
     """M = 16: one row per core, no staging (§13.2)."""
     n = y.k
-    plan = Plan("NE", w=n, h=1, c=x.k, cout=x.m, mac=MAC_CONV, post_scale=scale)
+    plan = Plan("NE", w=n, h=1, c=x.k, cout=x.m, post_scale=scale)
     _surface_kernel(plan, x.buffer, x.offset, x.m, x.k, x.stride)
     plan.dst = y.walk()
     plan.macs = x.m * n * x.k
@@ -279,8 +279,8 @@ def _unstaged(made: Fragment, x: Rows, w: Rows, y: Rows, turned_y: bool, scale: 
         held = turn_in(made, w)
         plan.src, plan.src_staged = held.walk, True
         tasks.choose_shape(plan)
-        tasks.resident(plan, held.region, held.config)
-        plan.result, plan.result_config = Region(held.end), l2.AUTOMATIC
+        tasks.resident(plan, held.region, held.after)
+        plan.result, plan.writes = Region(held.end), l2.AUTOMATIC
     else:
         plan.src = w.walk()
         tasks.choose_shape(plan)
@@ -298,13 +298,13 @@ def _by_single_rows(
     if turned_y:
         turned = turn_in(made, w)
         held, end = turned.region, turned.end
-        walk, config = turned.walk, turned.config
+        walk, waits = turned.walk, turned.after
     sizes = [1 << bit for bit in range(4) if m % CORES >> bit & 1] + [CORES] * (m // CORES)
     at = m
     region = held
     for i, count in enumerate(sizes):
         at -= count
-        plan = Plan("NE", w=n, h=1, c=k, cout=count, mac=MAC_CONV, post_scale=epilogue.scale)
+        plan = Plan("NE", w=n, h=1, c=k, cout=count, post_scale=epilogue.scale)
         _surface_kernel(plan, x.buffer, x.offset + at * x.stride, count, k, x.stride)
         plan.dst = replace(y.walk(), offset=y.offset + at * y.stride)
         plan.macs = count * n * k
@@ -319,7 +319,7 @@ def _by_single_rows(
             if turned_y and i == 0:
                 plan.src, plan.src_staged = walk, True
             tasks.choose_shape(plan)
-            tasks.resident(plan, region, config if turned_y and i == 0 else 0)
-            plan.result, plan.result_config = Region(end), l2.AUTOMATIC
+            tasks.resident(plan, region, waits if turned_y and i == 0 else After.NOTHING)
+            plan.result, plan.writes = Region(end), l2.AUTOMATIC
         plan.holds = i < len(sizes) - 1 and region is not None
         made.add(plan)

@@ -11,12 +11,13 @@ import numpy as np
 from hexane.codegen import l2, tasks
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import L2_BYTES, joint_patch, pe_patch
+from hexane.codegen.operations import BINARY, After, Axes, FirstSource, PeKind, PeNonlinear, PeOp, Planar, SecondSource
 from hexane.codegen.plan import Buffer, Evidence, Plan, Region, Space
 from hexane.codegen.recipes import linear
-from hexane.codegen.recipes.elementwise import OPERATIONS, against_resident, broadcast_bits, small_copy, two_surfaces
+from hexane.codegen.recipes.elementwise import against_resident, broadcast_axes, sizes_of_one, small_copy, two_surfaces
 from hexane.codegen.recipes.linear import Held, Rows, as_rows
 from hexane.codegen.recipes.reduce import cube
-from hexane.codegen.recipes.registry import Context, constant, fp16_bits, need_fp16, recipe
+from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
 from hexane.codegen.recipes.shape import Walk, permute
 from hexane.codegen.recipes.softmax import load, row_values
 from hexane.errors import UnsupportedError
@@ -25,16 +26,15 @@ from hexane.lowering.fusion import follows
 if TYPE_CHECKING:
     from hexane.graph.ir import Op, Value
 
-CENTRED = 0x92010  # (mean - x)^2, sum, 1 / sqrt: source 1 negated, source 2, Op 4, NL 2
-SQUARES = 0x2010
-GOC_SUBTRACT = 0xC0000
-W_AXIS, C_AXIS = 1, 8
+CENTRED = Planar(PeOp.SQUARE, SecondSource.PLAIN, FirstSource.NEGATED, nonlinear=PeNonlinear.RSQRT)
+"""(mean - x)^2, sum, 1 / sqrt."""
+SQUARES = Planar(PeOp.SQUARE, nonlinear=PeNonlinear.RSQRT)
 MEAN_ROWS = 32  # tile height of the first reduction (§4.3, TileHeight)
 
 
-def variance(w: int, h: int, c: int, count: int, epsilon: int, **settings: object) -> Plan:
+def variance(w: int, h: int, c: int, count: int, epsilon: float, **settings: object) -> Plan:
     """1 / sqrt(mean((x - mean)^2) + epsilon): source 1 the mean, source 2 the data (§8.5)."""
-    plan = Plan("PE", w=w, h=h, c=c, kind=6, src2_format=2, pe=CENTRED, epsilon=epsilon, **settings)  # type: ignore[arg-type]
+    plan = Plan("PE", w=w, h=h, c=c, kind=PeKind.REDUCE_BINARY, pe=CENTRED, epsilon=epsilon, **settings)  # type: ignore[arg-type]
     plan.final = 1.0 / count
     return plan
 
@@ -60,7 +60,7 @@ def layer_norm(ops: Sequence[Op], context: Context) -> Fragment:
         raise UnsupportedError("a layer norm over the batch")
     if not axes >= frozenset("chw"):
         axes = frozenset(a for a in axes if getattr(x, a) > 1)
-    epsilon = fp16_bits(op.arg("epsilon"))
+    epsilon = op.arg("epsilon")
     gamma, beta = (_parameter(op, name) for name in ("gamma", "beta"))
     made = Fragment()
     steps = [(word, data) for word, data in (("mul", gamma), ("add", beta)) if data is not None]
@@ -99,10 +99,10 @@ def _affine(made: Fragment, word: str, x: Tensor, data: np.ndarray, y: Tensor) -
         made.add(two_surfaces(word, x, small, y, False))
         return
     copy, end = small_copy(made, small)
-    made.add(against_resident(word, x, y, copy.result, broadcast_bits(small, x), end, False))
+    made.add(against_resident(word, x, y, copy.result, broadcast_axes(small, x), end, False))
 
 
-def normalise(made: Fragment, x: Tensor, y: Tensor, axes: frozenset[str], epsilon: int) -> None:
+def normalise(made: Fragment, x: Tensor, y: Tensor, axes: frozenset[str], epsilon: float) -> None:
     """One image over the given axes (those longer than 1)."""
     whole = frozenset(a for a in "chw" if getattr(x, a) > 1)
     if not axes or not whole:
@@ -128,7 +128,7 @@ def normalise(made: Fragment, x: Tensor, y: Tensor, axes: frozenset[str], epsilo
         raise UnsupportedError(f"a layer norm over {', '.join(sorted(axes))} of a map of {x.c} x {x.h} x {x.w}")
 
 
-def _turned(made: Fragment, x: Tensor, y: Tensor, epsilon: int, order: tuple[int, ...]) -> None:
+def _turned(made: Fragment, x: Tensor, y: Tensor, epsilon: float, order: tuple[int, ...]) -> None:
     """Over C or H of a map: turned so that the axis runs along W, normalised row by row, turned back."""
     start = len(made.plans)
     shape = [x.shape[axis] for axis in order]
@@ -142,14 +142,14 @@ def _turned(made: Fragment, x: Tensor, y: Tensor, epsilon: int, order: tuple[int
         plan.evidence, plan.note = Evidence.INFERRED, "layer norm over another axis than W, through scratch"
 
 
-def _planes(made: Fragment, x: Tensor, y: Tensor, epsilon: int) -> None:
+def _planes(made: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     """Over H and W of every channel: a mean and a reciprocal deviation per channel, then scale and shift."""
     if x.w > 256:
         raise UnsupportedError(f"a layer norm over planes of {x.h} x {x.w}")
     step = x.c * 16
     values = Region(0, 16, step, step)
     base = 2 * step
-    mean = Plan("PE", w=x.w, h=x.h, c=x.c, kind=5)
+    mean = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.REDUCE)
     mean.final = 1.0 / (x.h * x.w)
     mean.src = x.dma()
     end = tasks.pe_source(mean, base, keep=True)
@@ -157,24 +157,24 @@ def _planes(made: Fragment, x: Tensor, y: Tensor, epsilon: int) -> None:
         raise UnsupportedError(f"a layer norm of {x.c} planes of {x.h} x {x.w} does not fit the engine's 2 MiB buffer")
     source = replace(mean.source, group=0)
     tasks.stays(mean, values)
-    spread = variance(x.w, x.h, x.c, x.h * x.w, epsilon, broadcast1=(x.w > 1) | (x.h > 1) << 1)
+    spread = variance(x.w, x.h, x.c, x.h * x.w, epsilon, broadcast1=sizes_of_one((1, x.w), (1, x.h)))
     spread.patch = pe_patch(x.w, x.h, operands=2)
-    tasks.resident(spread, values, l2.ALIAS_PE_RESULT)
+    tasks.resident(spread, values, After.PE_RESULT)
     spread.source2 = source
-    tasks.stays(spread, replace(values, base=step), alias=0)
-    scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=4, src2_format=2, pe=GOC_SUBTRACT)
+    tasks.stays(spread, replace(values, base=step), after=After.NOTHING)
+    scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.SCALE_SHIFT, pe=BINARY["sub"])
     scale.patch = pe_patch(x.w, x.h, operands=2)
     scale.dst = y.dma()
-    tasks.resident(scale, source, l2.ALIAS_PE_RESULT)
+    tasks.resident(scale, source, After.PE_RESULT)
     scale.source2 = values
-    tasks.streams_out(scale, end, explicit=False, alias=0)
+    tasks.streams_out(scale, end, explicit=False, after=After.NOTHING)
     mean.holds = spread.holds = True
     for plan in (mean, spread, scale):
         plan.evidence, plan.note = Evidence.INFERRED, "layer norm over planes"
         made.add(plan)
 
 
-def _everything(made: Fragment, x: Tensor, y: Tensor, epsilon: int) -> None:
+def _everything(made: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     """Over all of C, H, W: mean at 0, reciprocal deviation at 0x20, source at 0x40 (three tasks)."""
     if x.c == x.h == 1 and x.w > 256:
         rows_as_channels(made, as_rows(x), as_rows(y), epsilon)
@@ -184,7 +184,7 @@ def _everything(made: Fragment, x: Tensor, y: Tensor, epsilon: int) -> None:
     else:
         w, h, d, walk = x.w, x.c, x.h, cube(x)
     count = x.c * x.h * x.w
-    mean = Plan("PE", w=w, h=h, d=d, kind=5)
+    mean = Plan("PE", w=w, h=h, d=d, kind=PeKind.REDUCE)
     mean.final = 1.0 / count
     mean.src = walk
     tasks.pe_source(mean, 0x40, keep=True)
@@ -197,32 +197,32 @@ def _everything(made: Fragment, x: Tensor, y: Tensor, epsilon: int) -> None:
     tasks.stays(mean, single)
     mean.holds = True
     made.add(mean)
-    bits = (w > 1) | (h > 1) << 1 | (d > 1) << 2
-    spread = variance(w, h, 1, count, epsilon, d=d, broadcast1=bits)
+    axes = sizes_of_one((1, w), (1, h)) | (Axes.D if d > 1 else Axes.NONE)
+    spread = variance(w, h, 1, count, epsilon, d=d, broadcast1=axes)
     spread.patch = pe_patch(w, h, operands=2)
-    tasks.resident(spread, single, l2.ALIAS_PE_RESULT)
+    tasks.resident(spread, single, After.PE_RESULT)
     spread.source2 = source
-    tasks.stays(spread, replace(single, base=0x20), alias=0)
+    tasks.stays(spread, replace(single, base=0x20), after=After.NOTHING)
     spread.holds = True
     made.add(spread)
-    scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=4, src2_format=2, pe=GOC_SUBTRACT, broadcast2=C_AXIS)
+    scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.SCALE_SHIFT, pe=BINARY["sub"], broadcast2=Axes.C)
     scale.dst = y.dma()
     if x.c == x.h == 1:
         scale.patch = pe_patch(w, h, operands=2)
-        tasks.resident(scale, source, l2.ALIAS_PE_RESULT)
+        tasks.resident(scale, source, After.PE_RESULT)
     else:
         scale.src = x.dma()
-        end = tasks.pe_source(scale, 0x40, alias=l2.ALIAS_PE_RESULT)
+        end = tasks.pe_source(scale, 0x40, after=After.PE_RESULT)
     scale.source2 = single
-    tasks.streams_out(scale, end, alias=0)
+    tasks.streams_out(scale, end, after=After.NOTHING)
     made.add(scale)
 
 
-def _channels(made: Fragment, x: Tensor, y: Tensor, epsilon: int) -> None:
+def _channels(made: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     """Over the channels of single pixels: turned into a row and back (five tasks)."""
     line = l2.channel_stride(x.c)
     vector = Region(0x40, line, line, line)
-    turn = Plan("PE", c=x.c, kind=2, transpose_out=True)
+    turn = Plan("PE", c=x.c, kind=PeKind.UNARY, transpose_out=True)
     turn.src = x.dma()
     tasks.pe_source(turn, 0x40 + line)
     tasks.stays(turn, vector)
@@ -230,30 +230,30 @@ def _channels(made: Fragment, x: Tensor, y: Tensor, epsilon: int) -> None:
     made.add(turn)
     patch = (min(8, pe_patch(x.c, 1, operands=2)[0]), 0) if x.c <= 256 else (9, 0)
     single = Region(0, 0x10, 0x20, 0x10)
-    mean = Plan("PE", w=x.c, kind=5, patch=patch)
+    mean = Plan("PE", w=x.c, kind=PeKind.REDUCE, patch=patch)
     mean.final = 1.0 / x.c
-    tasks.resident(mean, vector, l2.ALIAS_PE_RESULT)
-    tasks.stays(mean, single, alias=0)
-    spread = variance(x.c, 1, 1, x.c, epsilon, broadcast1=W_AXIS)
+    tasks.resident(mean, vector, After.PE_RESULT)
+    tasks.stays(mean, single, after=After.NOTHING)
+    spread = variance(x.c, 1, 1, x.c, epsilon, broadcast1=Axes.W)
     spread.patch = patch
-    tasks.resident(spread, single, l2.FOLLOWS_PE)
+    tasks.resident(spread, single, After.FOLLOWS_PE)
     spread.source2 = vector
-    tasks.stays(spread, replace(single, base=0x20), alias=0)
-    scale = Plan("PE", w=x.c, kind=4, src2_format=2, pe=GOC_SUBTRACT, transpose2=True, patch=patch)
-    tasks.resident(scale, vector, l2.ALIAS_PE_RESULT)
+    tasks.stays(spread, replace(single, base=0x20), after=After.NOTHING)
+    scale = Plan("PE", w=x.c, kind=PeKind.SCALE_SHIFT, pe=BINARY["sub"], transpose2=True, patch=patch)
+    tasks.resident(scale, vector, After.PE_RESULT)
     scale.source2 = single
-    tasks.stays(scale, vector, alias=0)
+    tasks.stays(scale, vector, after=After.NOTHING)
     for plan in (mean, spread, scale):
         plan.holds = True
         made.add(plan)
-    back = Plan("PE", c=x.c, kind=2, transpose1=True, patch=pe_patch(1, 1, operands=1))
+    back = Plan("PE", c=x.c, kind=PeKind.UNARY, transpose1=True, patch=pe_patch(1, 1, operands=1))
     back.dst = y.dma()
-    tasks.resident(back, vector, l2.ALIAS_PE_RESULT)
-    tasks.streams_out(back, 0x40 + line, alias=0)
+    tasks.resident(back, vector, After.PE_RESULT)
+    tasks.streams_out(back, 0x40 + line, after=After.NOTHING)
     made.add(back)
 
 
-def _rows(made: Fragment, x: Tensor, y: Tensor, epsilon: int) -> None:
+def _rows(made: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     """Over W, several rows per channel: map A at 0, B behind it, row values at 2|A| and 0 (five tasks)."""
     channel = l2.channel_stride(x.w)
     block = x.c * channel
@@ -262,36 +262,36 @@ def _rows(made: Fragment, x: Tensor, y: Tensor, epsilon: int) -> None:
         raise UnsupportedError(f"a layer norm of a map of {x.c} x {x.h} x {x.w} does not fit the engine's 2 MiB buffer")
     held = load(made, x)
     step = x.c * 16
-    mean = _row_mean(x, held, row_values(x, 2 * size), l2.ALIAS_NE_RESULT)
+    mean = _row_mean(x, held, row_values(x, 2 * size), After.NE_RESULT)
     made.add(mean)
     moved = replace(held, base=size)
-    minus = Plan("PE", w=x.w, h=x.h, c=x.c, kind=3, src2_format=2, pe=OPERATIONS["sub"], broadcast2=W_AXIS)
+    minus = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.BINARY, pe=BINARY["sub"], broadcast2=Axes.W)
     minus.patch = pe_patch(x.w, x.h, operands=2)
-    tasks.resident(minus, held, l2.ALIAS_PE_RESULT)
+    tasks.resident(minus, held, After.PE_RESULT)
     minus.source2 = Region(2 * size, 16, step, step)
-    tasks.stays(minus, moved, alias=0)
+    tasks.stays(minus, moved, after=After.NOTHING)
     minus.holds = True
     made.add(minus)
-    spread = _row_mean(x, moved, row_values(x, 0), l2.ALIAS_PE_RESULT)
+    spread = _row_mean(x, moved, row_values(x, 0), After.PE_RESULT)
     spread.pe, spread.epsilon = SQUARES, epsilon
     made.add(spread)
-    scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=3, src2_format=2, pe=OPERATIONS["mul"], broadcast2=W_AXIS)
+    scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast2=Axes.W)
     scale.transpose2 = False
     scale.dst = y.dma()
     scale.patch = pe_patch(x.w, x.h, operands=2)
-    tasks.resident(scale, moved, l2.ALIAS_PE_RESULT)
+    tasks.resident(scale, moved, After.PE_RESULT)
     scale.source2 = Region(0, 16, step, step)
-    tasks.streams_out(scale, 2 * size, alias=0)
+    tasks.streams_out(scale, 2 * size, after=After.NOTHING)
     made.add(scale)
 
 
-def _row_mean(x: Tensor, held: Region, result: Region, config: int) -> Plan:
-    plan = Plan("PE", w=x.w, c=x.c, groups=x.h, kind=5)
+def _row_mean(x: Tensor, held: Region, result: Region, after: After) -> Plan:
+    plan = Plan("PE", w=x.w, c=x.c, groups=x.h, kind=PeKind.REDUCE)
     plan.final = 1.0 / x.w
     block = x.c * held.channel
-    tasks.resident(plan, Region(held.base, held.channel, block, block, held.row), config)
+    tasks.resident(plan, Region(held.base, held.channel, block, block, held.row), after)
     plan.patch = pe_patch(x.w, 1, operands=1)
-    tasks.stays(plan, result, alias=0)
+    tasks.stays(plan, result, after=After.NOTHING)
     plan.holds = True
     return plan
 
@@ -299,11 +299,11 @@ def _row_mean(x: Tensor, held: Region, result: Region, config: int) -> Plan:
 # -- rows as channels: matrices --------------------------------------------------------------------------------------
 
 
-def _row_statistics(made: Fragment, x: Rows, base: int, epsilon: int) -> tuple[Region, Region]:
+def _row_statistics(made: Fragment, x: Rows, base: int, epsilon: float) -> tuple[Region, Region]:
     """Mean at 0 and reciprocal deviation behind it, both turned into rows; x is kept at ``base``."""
     line = l2.channel_stride(x.m)
     vector = Region(0, line, line, line)
-    mean = Plan("PE", w=x.k, c=x.m, kind=5, transpose_out=True)
+    mean = Plan("PE", w=x.k, c=x.m, kind=PeKind.REDUCE, transpose_out=True)
     mean.final = 1.0 / x.k
     mean.src = x.walk()
     tasks.pe_source(mean, base, keep=True)
@@ -312,25 +312,25 @@ def _row_statistics(made: Fragment, x: Rows, base: int, epsilon: int) -> tuple[R
     mean.holds = True
     made.add(mean)
     source = replace(mean.source, group=0)
-    spread = variance(x.k, 1, x.m, x.k, epsilon, broadcast1=W_AXIS, transpose1=True, transpose_out=True)
+    spread = variance(x.k, 1, x.m, x.k, epsilon, broadcast1=Axes.W, transpose1=True, transpose_out=True)
     spread.patch = pe_patch(x.k, 1, operands=2)
-    tasks.resident(spread, vector, l2.ALIAS_PE_RESULT)
+    tasks.resident(spread, vector, After.PE_RESULT)
     spread.source2 = source
-    tasks.stays(spread, replace(vector, base=line), alias=0)
+    tasks.stays(spread, replace(vector, base=line), after=After.NOTHING)
     spread.holds = True
     made.add(spread)
     return vector, source
 
 
 def _scaled(x: Rows, source: Region, vector: Region) -> Plan:
-    plan = Plan("PE", w=x.k, c=x.m, kind=4, src2_format=2, pe=GOC_SUBTRACT, transpose2=True)
+    plan = Plan("PE", w=x.k, c=x.m, kind=PeKind.SCALE_SHIFT, pe=BINARY["sub"], transpose2=True)
     plan.patch = pe_patch(x.k, 1, operands=2)
-    tasks.resident(plan, source, l2.ALIAS_PE_RESULT)
+    tasks.resident(plan, source, After.PE_RESULT)
     plan.source2 = vector
     return plan
 
 
-def rows_as_channels(made: Fragment, x: Rows, y: Rows, epsilon: int) -> None:
+def rows_as_channels(made: Fragment, x: Rows, y: Rows, epsilon: float) -> None:
     """Over the last axis of a matrix: rows as channels, cut into runs that fit L2 (three tasks)."""
     channel = l2.channel_stride(x.k)
     most = (L2_BYTES - 0x8000) // (channel + 64)
@@ -343,7 +343,7 @@ def rows_as_channels(made: Fragment, x: Rows, y: Rows, epsilon: int) -> None:
         vector, source = _row_statistics(made, part, base, epsilon)
         scale = _scaled(part, source, vector)
         scale.dst = target.walk()
-        tasks.streams_out(scale, base + source.row, explicit=False, alias=0)
+        tasks.streams_out(scale, base + source.row, explicit=False, after=After.NOTHING)
         made.add(scale)
     for plan in made.plans[start:]:
         plan.evidence, plan.note = Evidence.INFERRED, "layer norm of a projection, result by DMA"
@@ -371,7 +371,7 @@ def norm_projection(ops: Sequence[Op], context: Context) -> Fragment:
     if turned or linear.folds(x.m, weights.n, weights.k):
         raise UnsupportedError("a folded or transposed product behind a layer norm")
     made = Fragment()
-    epsilon = fp16_bits(op.arg("epsilon"))
+    epsilon = op.arg("epsilon")
     line = l2.channel_stride(x.m)
     odd = l2.odd_channel_stride(x.m)
     turned_at = 2 * line
@@ -383,15 +383,15 @@ def norm_projection(ops: Sequence[Op], context: Context) -> Fragment:
     vector, source = _row_statistics(made, x, map_at + size, epsilon)
     scale = _scaled(x, source, vector)
     held = Region(map_at, channel, size, size)
-    tasks.stays(scale, held, alias=0)
+    tasks.stays(scale, held, after=After.NOTHING)
     scale.holds = True
     turn = tasks.copy_plan(x.m, 1, x.k, out_trans=True)
     scale.patch = joint_patch(0)
     made.add(scale)
-    tasks.resident(turn, held, l2.FOLLOWS_PE)
+    tasks.resident(turn, held, After.FOLLOWS_PE)
     columns = Region(turned_at, odd, x.k * odd, x.k * odd)
-    tasks.stays(turn, columns, alias=0)
+    tasks.stays(turn, columns, after=After.NOTHING)
     turn.holds = True
     made.add(turn)
-    linear.products(made, Held(columns, 1, x.m, map_at, None, l2.ALIAS_NE_RESULT), weights, y, {})
+    linear.products(made, Held(columns, 1, x.m, map_at, None, After.NE_RESULT), weights, y, {})
     return made

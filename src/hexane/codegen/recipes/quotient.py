@@ -11,16 +11,17 @@ import numpy as np
 from hexane.codegen import l2, tasks
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import cores_log2, largest_shape
+from hexane.codegen.operations import MAC_PRODUCT, SQUARE, After, PeKind
 from hexane.codegen.plan import Evidence, Plan, Region
 from hexane.codegen.recipes import unary
 from hexane.codegen.recipes.elementwise import (
     against_resident,
-    broadcast_bits,
+    broadcast_axes,
     combine,
     per_channel,
     single_axis,
 )
-from hexane.codegen.recipes.registry import Context, constant, fp16_bits, need_fp16, recipe, scalar
+from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe, scalar
 from hexane.errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def _divide(a: Tensor, b: Tensor, out: Tensor) -> Fragment:
     tasks.stays(plan, region)
     plan.holds = True
     made.add(plan)
-    product = against_resident("mul", a, out, region, broadcast_bits(b, a), size * b.n, False)
+    product = against_resident("mul", a, out, region, broadcast_axes(b, a), size * b.n, False)
     product.transpose2 = True
     made.add(product)
     return made
@@ -102,7 +103,7 @@ def power(ops: Sequence[Op], context: Context) -> Fragment:
     if number is not None:
         a = context.tensor(x)
         if number == 2.0:
-            made.add(unary.pe_stream(Plan("PE", w=a.w, h=a.h, c=a.c, groups=a.n, kind=2, pe=0x10), a, out))
+            made.add(unary.pe_stream(Plan("PE", w=a.w, h=a.h, c=a.c, groups=a.n, kind=PeKind.UNARY, pe=SQUARE), a, out))
             return made
         return _scaled_power(made, a, out, number)
     a, b = context.tensor(x), context.tensor(y)
@@ -119,17 +120,18 @@ def power(ops: Sequence[Op], context: Context) -> Fragment:
         if tensor is a:
             unary.set_table(plan, "log2")
         tasks.choose_shape(plan)
-        tasks.ne_source(plan, size, alias=tasks.STARTS if i == 0 else 0)
+        tasks.ne_source(plan, size, after=tasks.STARTS if i == 0 else After.NOTHING)
         tasks.stays(plan, replace(pairs, base=i * channel))
         plan.holds = True
         made.add(plan)
-    product = Plan("NE", w=a.w, h=a.h, c=2 * a.c, cout=a.c, unicast=2, pairs=True, mac=tasks.MAC_PRODUCT, dpe=2)
+    product = Plan("NE", w=a.w, h=a.h, c=2 * a.c, cout=a.c, unicast=2, pairs=True, mac=MAC_PRODUCT)
+    product.power_category = 2
     product.cores_log2 = cores_log2(a.c)
     unary.set_table(product, "exp2")
     product.dst = out.dma()
     product.shape = (1, 1, max(1, largest_shape(a.w, a.h)))
-    tasks.resident(product, Region(0, channel, row, block), l2.ALIAS_NE_RESULT)
-    tasks.streams_out(product, size, explicit=False, alias=0)
+    tasks.resident(product, Region(0, channel, row, block), After.NE_RESULT)
+    tasks.streams_out(product, size, explicit=False, after=After.NOTHING)
     made.add(product)
     return made
 
@@ -141,7 +143,7 @@ def _scaled_power(made: Fragment, x: Tensor, out: Tensor, exponent: float) -> Fr
     unary.set_table(first, "log2")
     made.add(unary.ne_stream(first, x, middle))
     second = unary.copy_of(x)
-    second.post_scale = fp16_bits(exponent)
+    second.post_scale = exponent
     unary.set_table(second, "exp2")
     made.add(unary.ne_stream(second, middle, out))
     return made

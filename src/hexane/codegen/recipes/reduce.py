@@ -12,43 +12,50 @@ from hexane.codegen import l2, tasks
 from hexane.codegen.epilogue import Epilogue
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import L2_BYTES, pe_patch, up
+from hexane.codegen.operations import (
+    ABSOLUTE,
+    MAC_MAXIMUM,
+    SQUARE,
+    After,
+    PeKind,
+    PeOp,
+    Planar,
+    Reduce,
+    ResultType,
+    Writes,
+)
 from hexane.codegen.plan import Buffer, Dma, Plan, Region, Space
 from hexane.codegen.recipes import unary
 from hexane.codegen.recipes.blocks import Window
 from hexane.codegen.recipes.conv import lower as convolve
-from hexane.codegen.recipes.registry import Context, fp16_bits, need_fp16, recipe
+from hexane.codegen.recipes.registry import Context, need_fp16, recipe
 from hexane.codegen.recipes.shape import relayout, same_bytes
-from hexane.codegen.tasks import MAC_MAXIMUM
 from hexane.errors import UnsupportedError
 from hexane.lowering.limits import plane_by_rows
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
 
-PAD_MOST_NEGATIVE = 4  # L2Cfg: maxima pad with the most negative number (§4.6)
-SUM, MAXIMUM = 0, 2
 FOLD_WIDTH = 128
-MINUS_ONE = 0xBC00
-ABSOLUTE = 0x40
 
 
 @dataclass(frozen=True)
 class Reduction:
-    """What is done along the axes: PE mode, factor behind the sum, Op on the operand (square)."""
+    """What is done along the axes: how values combine, the factor behind the sum, whether they are squared first."""
 
-    mode: int = SUM
+    mode: Reduce = Reduce.SUM
     mean: bool = False
     square: bool = False
-    finish: int = 0  # NonlinearMode
-    epsilon: int = 0
 
     @property
-    def word(self) -> int:
-        return self.mode | (4 << 2 if self.square else 0) | self.finish << 12
+    def operation(self) -> Planar:
+        return Planar(PeOp.SQUARE if self.square else PeOp.ADD, reduce=self.mode)
 
-    @property
-    def config(self) -> int:
-        return PAD_MOST_NEGATIVE if self.mode == MAXIMUM else 0
+    def plan(self, w: int, h: int, c: int, *, d: int = 1, groups: int = 1) -> Plan:
+        """A planar task that reduces; maxima pad with the most negative number (§4.6)."""
+        plan = Plan("PE", w=w, h=h, c=c, d=d, groups=groups, kind=PeKind.REDUCE, pe=self.operation)
+        plan.pad_lowest = self.mode is Reduce.MAX
+        return plan
 
     def factor(self, count: int) -> float:
         return 1.0 / count if self.mean else 1.0
@@ -57,7 +64,7 @@ class Reduction:
 REDUCTIONS = {
     "reduce_sum": Reduction(),
     "reduce_mean": Reduction(mean=True),
-    "reduce_max": Reduction(MAXIMUM),
+    "reduce_max": Reduction(Reduce.MAX),
     "reduce_sum_square": Reduction(square=True),
 }
 
@@ -111,7 +118,7 @@ def reduce_to(made: Fragment, op: Op, context: Context, kind: Reduction, x: Tens
     if axes:
         _LOWER[axes](made, x, view, kind) if axes in _LOWER else _in_steps(made, x, view, kind, axes)
     elif kind.square:
-        made.add(unary.pe_stream(Plan("PE", w=x.w, h=x.h, c=x.c, groups=x.n, kind=2, pe=0x10), x, view))
+        made.add(unary.pe_stream(Plan("PE", w=x.w, h=x.h, c=x.c, groups=x.n, kind=PeKind.UNARY, pe=SQUARE), x, view))
     else:
         made.add(unary.ne_stream(unary.copy_of(x), x, view))
     if view.buffer != result.buffer and out is None:
@@ -124,14 +131,15 @@ def _flat(made: Fragment, x: Tensor, result: Tensor, kind: Reduction, axes: froz
         return False
     if plane_by_rows(x.c, x.h, x.w):
         return False
-    plan = Plan("PE", w=x.w, h=x.h, c=x.c, kind=5, pe=kind.word, l2_config=kind.config, transpose_out=True)
+    plan = kind.plan(x.w, x.h, x.c)
+    plan.transpose_out = True
     plan.final = kind.factor(x.h * x.w)
     line = result.row
     plan.src, plan.dst = x.dma(), Dma(result.buffer, result.offset, line, line, line, line)
     end = tasks.pe_source(plan, 0)
     vector = up(2 * x.c, 16)
     plan.result = Region(end, vector, vector, vector, vector)
-    plan.result_config = l2.KEPT | tasks.result_alias(plan)
+    plan.writes = Writes(ResultType.DMA_KEEP, after=tasks.result_after(plan))
     made.add(plan)
     return True
 
@@ -164,13 +172,13 @@ def composed_reduction(ops: Sequence[Op], context: Context) -> Fragment:
     source = x
     if op.type in ("reduce_min", "reduce_l1_norm"):
         source = Tensor(made.workspace(x.bytes), *x.shape)
-        before = Plan("PE", w=x.w, h=x.h, c=x.c, groups=x.n, kind=2)
+        before = Plan("PE", w=x.w, h=x.h, c=x.c, groups=x.n, kind=PeKind.UNARY)
         if op.type == "reduce_min":
-            before.scale = MINUS_ONE
+            before.scale = -1.0
         else:
             before.pe = ABSOLUTE
         made.add(unary.pe_stream(before, x, source))
-    kind = {"reduce_min": Reduction(MAXIMUM), "reduce_l2_norm": Reduction(square=True)}.get(op.type, Reduction())
+    kind = {"reduce_min": Reduction(Reduce.MAX), "reduce_l2_norm": Reduction(square=True)}.get(op.type, Reduction())
     middle = Tensor(Buffer("", Space.SCRATCH), *shape)
     middle = replace(middle, buffer=made.workspace(middle.bytes))
     reduce_to(made, op, context, kind, source, middle)
@@ -178,7 +186,7 @@ def composed_reduction(ops: Sequence[Op], context: Context) -> Fragment:
     if op.type in ("reduce_min", "reduce_l2_norm"):
         last = Tensor(made.workspace(middle.bytes), *shape)
         if op.type == "reduce_min":
-            after = Plan("PE", w=last.w, h=last.h, c=last.c, groups=last.n, kind=2, scale=MINUS_ONE)
+            after = Plan("PE", w=last.w, h=last.h, c=last.c, groups=last.n, kind=PeKind.UNARY, scale=-1.0)
             made.add(unary.pe_stream(after, middle, last))
         else:
             root = unary.copy_of(middle)
@@ -196,8 +204,8 @@ def plane(made: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
         rows(made, x, middle, kind)
         plane(made, middle, out, replace(kind, square=False))
         return
-    plan = Plan("PE", w=x.w, h=x.h, c=x.c, groups=x.n, kind=5, pe=kind.word, l2_config=kind.config)
-    plan.final, plan.epsilon = kind.factor(x.h * x.w), kind.epsilon
+    plan = kind.plan(x.w, x.h, x.c, groups=x.n)
+    plan.final = kind.factor(x.h * x.w)
     plan.src, plan.dst = x.dma(), out.dma()
     if x.h == 1 and folds(x.w, by_dma=True):
         fold_row(plan, x.w)
@@ -205,7 +213,7 @@ def plane(made: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
         plan.patch = pe_patch(plan.w, plan.h, operands=1)
         channel = l2.channel_stride(x.w)
         plan.source = Region(0, channel, x.w // 2, x.c * channel, x.c * channel)
-        plan.source_config = tasks.source_config(plan, tasks.STARTS)
+        plan.reads = tasks.by_dma(tasks.STARTS)
         tasks.streams_out(plan, x.c * channel, explicit=False)
     else:
         end = tasks.pe_source(plan, 0)
@@ -220,8 +228,8 @@ def rows(made: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
         plane(made, x, out, kind)
         return
     for n in range(x.n):
-        plan = Plan("PE", w=x.w, c=x.c, groups=x.h, kind=5, pe=kind.word, l2_config=kind.config)
-        plan.final, plan.epsilon = kind.factor(x.w), kind.epsilon
+        plan = kind.plan(x.w, 1, x.c, groups=x.h)
+        plan.final = kind.factor(x.w)
         plan.src = Dma(x.buffer, x.offset + n * x.batch, x.batch, x.plane, x.batch, x.row)
         plan.dst = Dma(out.buffer, out.offset + n * out.batch, out.batch, out.plane, out.batch, out.row)
         end = tasks.pe_source(plan, 0)
@@ -232,7 +240,7 @@ def rows(made: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
 
 def channels(made: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
     """Over C: a maximum in the neural engine; a sum over turned rows in the planar engine."""
-    if kind.mode == MAXIMUM:
+    if kind.mode is Reduce.MAX:
         channel_maximum(made, x, out)
     elif x.h == x.w == 1:
         _pixel(made, x, out, kind)
@@ -243,7 +251,7 @@ def channels(made: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
 def channel_maximum(made: Fragment, x: Tensor, out: Tensor) -> None:
     """One NE task: U = C inputs of one output combine by maximum (OpMode 3)."""
     for n in range(x.n):
-        plan = Plan("NE", w=x.w, h=x.h, c=x.c, cout=1, unicast=x.c, mac=MAC_MAXIMUM, l2_config=PAD_MOST_NEGATIVE)
+        plan = Plan("NE", w=x.w, h=x.h, c=x.c, cout=1, unicast=x.c, mac=MAC_MAXIMUM, pad_lowest=True)
         plan.src, plan.dst = x.dma(n * x.batch), out.dma(n * out.batch)
         tasks.choose_shape(plan)
         plan.shape = (0, 0, plan.shape[2])
@@ -254,8 +262,8 @@ def channel_maximum(made: Fragment, x: Tensor, out: Tensor) -> None:
 
 def _pixel(made: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
     """Over C of one pixel: channels run along H."""
-    plan = Plan("PE", w=1, h=x.c, c=1, groups=x.n, kind=5, pe=kind.word, l2_config=kind.config)
-    plan.final, plan.epsilon = kind.factor(x.c), kind.epsilon
+    plan = kind.plan(1, x.c, 1, groups=x.n)
+    plan.final = kind.factor(x.c)
     plan.src = Dma(x.buffer, x.offset, x.plane, x.plane, x.batch, x.batch)
     plan.dst = out.dma()
     end = tasks.pe_source(plan, 0)
@@ -286,15 +294,15 @@ def _channel_sum(made: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> Non
             turn.dst_staged = True
         turn.holds = not staged
         made.add(turn)
-        plan = Plan("PE", w=x.c, c=x.w, groups=x.h, kind=5, pe=kind.word, transpose_out=True)
-        plan.final, plan.epsilon = kind.factor(x.c), kind.epsilon
+        plan = Plan("PE", w=x.c, c=x.w, groups=x.h, kind=PeKind.REDUCE, pe=kind.operation, transpose_out=True)
+        plan.final = kind.factor(x.c)
         if staged:
             plan.src, plan.src_staged = turn.dst, True
         walk = out.dma(n * out.batch)
         plan.dst = Dma(walk.buffer, walk.offset, out.plane, out.plane, out.plane, out.row)
-        tasks.resident(plan, Region(0, channel, block, block, row if x.h > 1 else 0), l2.ALIAS_NE_RESULT)
+        tasks.resident(plan, Region(0, channel, block, block, row if x.h > 1 else 0), After.NE_RESULT)
         if staged:
-            plan.source_config |= 0x40
+            plan.reads = plan.reads.waiting(After.STAGED)
         if folds(x.c):
             fold_row(plan, x.c)
             plan.source = Region(0, channel, x.c // 2, block, plan.source.group)
@@ -305,7 +313,7 @@ def _channel_sum(made: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> Non
         plan.result = (
             Region(size, narrow, total, narrow, 0) if x.h > 1 else Region(size, narrow, narrow, narrow, narrow)
         )
-        plan.result_config = l2.KEPT
+        plan.writes = Writes(ResultType.DMA_KEEP)
         made.add(plan)
 
 
@@ -314,10 +322,10 @@ def _channel_sum_as_convolution(made: Fragment, x: Tensor, out: Tensor, kind: Re
     source = x
     if kind.square:
         source = Tensor(made.workspace(x.bytes), *x.shape)
-        squares = Plan("PE", w=x.w, h=x.h, c=x.c, groups=x.n, kind=2, pe=0x10)
+        squares = Plan("PE", w=x.w, h=x.h, c=x.c, groups=x.n, kind=PeKind.UNARY, pe=SQUARE)
         made.add(unary.pe_stream(squares, x, source))
     ones = np.ones((1, x.c, 1, 1), np.float16)
-    scale = Epilogue(scale=fp16_bits(kind.factor(x.c)))
+    scale = Epilogue(scale=kind.factor(x.c))
     made.plans.extend(convolve(source, out, ones, None, Window(1, 1, 1, 1, 0, 0), 1, scale).plans)
 
 
@@ -327,8 +335,8 @@ def _turned_pad(block: int, channel: int) -> int:
 
 def everything(made: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
     """Over C, H and W: the map seen as C = 1, H = C, D = H."""
-    plan = Plan("PE", w=x.w, h=x.c, c=1, d=x.h, groups=x.n, kind=5, pe=kind.word, l2_config=kind.config)
-    plan.final, plan.epsilon = kind.factor(x.c * x.h * x.w), kind.epsilon
+    plan = kind.plan(x.w, x.c, 1, d=x.h, groups=x.n)
+    plan.final = kind.factor(x.c * x.h * x.w)
     plan.src = cube(x)
     plan.dst = out.dma()
     end = tasks.pe_source(plan, 0)
@@ -358,24 +366,24 @@ def columns(made: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
         tasks.stays(turn, Region(0, channel, block, block))
         turn.holds = True
         made.add(turn)
-        plan = Plan("PE", w=x.h, c=x.c, groups=x.w, kind=5, pe=kind.word, l2_config=kind.config)
-        plan.final, plan.epsilon = kind.factor(x.h), kind.epsilon
-        tasks.resident(plan, Region(0, block, block, block, channel), l2.ALIAS_NE_RESULT)
+        plan = kind.plan(x.h, 1, x.c, groups=x.w)
+        plan.final = kind.factor(x.h)
+        tasks.resident(plan, Region(0, block, block, block, channel), After.NE_RESULT)
         plan.patch = pe_patch(plan.w, plan.h, operands=1)
         if folds(x.h):
             fold_row(plan, x.h)
             plan.source = Region(0, block, x.h // 2, block, channel)
             plan.patch = pe_patch(plan.w, plan.h, operands=1)
         group = x.c * 16
-        tasks.stays(plan, Region(size, 16, x.w * group, group, group), alias=0)
+        tasks.stays(plan, Region(size, 16, x.w * group, group, group), after=After.NOTHING)
         plan.holds = True
         made.add(plan)
         back = tasks.copy_plan(x.w, x.c, 1, out_trans=True)
         back.dst = replace(out.dma(n * out.batch), row=out.plane, plane=out.plane)
         back.shape = tasks.transposing_shape(back.c, back.w, back.h, interleaved=False)
         back.tile = tasks.patch_row(back)
-        tasks.resident(back, Region(size, group, 16, group), l2.ALIAS_PE_RESULT)
-        back.result, back.result_config = Region(size + x.w * group), l2.AUTOMATIC
+        tasks.resident(back, Region(size, group, 16, group), After.PE_RESULT)
+        back.result, back.writes = Region(size + x.w * group), l2.AUTOMATIC
         made.add(back)
 
 

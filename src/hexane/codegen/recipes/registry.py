@@ -23,6 +23,7 @@ from hexane.codegen.plan import Buffer, Space
 from hexane.errors import UnsupportedError
 
 if TYPE_CHECKING:
+    from hexane.codegen.targets import Target
     from hexane.graph.ir import Op, Value
 
 Match = Callable[["Op"], "tuple[Op, ...] | None"]
@@ -45,9 +46,9 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Context:
-    """What a recipe may ask of its surroundings: the dialect, and where values stand."""
+    """What a recipe may ask of its surroundings: the target, and where values stand."""
 
-    dialect: str = "default"
+    target: Target
 
     def tensor(self, value: Value) -> Tensor:
         """A runtime value as a plain tensor in DRAM."""
@@ -103,10 +104,10 @@ def scalar(value: Value) -> float | None:
     return float(first) if data.size == 1 else None
 
 
-def fp16_bits(value: float) -> int:
-    """The bits of a number as fp16."""
+def fp16(value: float) -> float:
+    """The number rounded to fp16; too large ones are infinite."""
     with np.errstate(over="ignore"):
-        return int(np.float16(value).view(np.uint16))
+        return float(np.float16(value))
 
 
 def need_fp16(*values: Value) -> None:

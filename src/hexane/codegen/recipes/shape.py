@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING
 
-from hexane.codegen import tasks
+from hexane.codegen import l2, tasks
 from hexane.codegen.fragment import Fragment, Tensor, four_dimensional
 from hexane.codegen.geometry import L2_BYTES, up
+from hexane.codegen.operations import After, Element, ResultType, Writes
 from hexane.codegen.plan import Buffer, Dma, Evidence, Plan, Region
 from hexane.codegen.recipes.registry import Context, recipe
 from hexane.errors import UnsupportedError
@@ -75,7 +76,7 @@ def straight(made: Fragment, source: Walk, target: Walk) -> Plan:
         raise UnsupportedError(f"a batch of {n} in one copy")
     plan = tasks.copy_plan(c, h, w, groups=n, element=source.element)
     if source.element == 1:
-        plan.out_format = 0
+        plan.out_format = Element.UINT8
     plan.src, plan.dst = _dma(source, 0, 1, 2), _dma(target, 0, 1, 2)
     tasks.choose_shape(plan)
     end = tasks.ne_source(plan, 0)
@@ -112,9 +113,9 @@ def turned(made: Fragment, source: Walk, order: Sequence[int], target: Walk) -> 
     end = tasks.ne_source(plan, 0)
     channel = up(2 * plan.c, 16)
     block = plan.w * channel
-    if plan.tile == plan.hout and end + plan.h * block <= 0x200000:
+    if plan.tile == plan.hout and end + plan.h * block <= L2_BYTES:
         plan.result = Region(end, channel, block, block, block)
-        plan.result_config = 0x142 | tasks.result_alias(plan)
+        plan.writes = Writes(ResultType.DMA_STREAM, after=tasks.result_after(plan))
     else:
         tasks.streams_out(plan, end, explicit=False)
     if groups > 1:
@@ -379,8 +380,8 @@ def _through_l2(made: Fragment, x: Tensor, y: Tensor, rows: int, pieces: int, na
     store = tasks.copy_plan(rows, h, w)
     store.dst = target
     tasks.choose_shape(store)
-    tasks.resident(store, Region(0, block, 2 * w if h > 1 else size, size), 0x20)
-    store.result, store.result_config = Region(size), 0x14A
+    tasks.resident(store, Region(0, block, 2 * w if h > 1 else size, size), After.NE_RESULT)
+    store.result, store.writes = Region(size), l2.AUTOMATIC
     for plan in (load, store):
         plan.evidence, plan.note = Evidence.INFERRED, "one region of L2 under two shapes"
     made.add(store)

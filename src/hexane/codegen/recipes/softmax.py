@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING
 from hexane.codegen import l2, tasks
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import L2_BYTES, largest_shape, pe_patch, up
+from hexane.codegen.operations import BINARY, MAC_MAXIMUM, MAC_SUM, MAXIMUM, RECIPROCAL_SUM, After, Axes, PeKind, Planar
 from hexane.codegen.plan import Dma, Evidence, Plan, Region
 from hexane.codegen.recipes import unary
-from hexane.codegen.recipes.reduce import MAXIMUM, PAD_MOST_NEGATIVE, fold_row, folds
+from hexane.codegen.recipes.reduce import fold_row, folds
 from hexane.codegen.recipes.registry import Context, need_fp16, recipe
 from hexane.codegen.recipes.softmax_parts import (
-    MULTIPLY,
-    RECIPROCAL,
-    W_AXIS,
     difference,
     exponential,
     lock,
@@ -25,13 +23,10 @@ from hexane.codegen.recipes.softmax_parts import (
     streamed,
     through_scratch,
 )
-from hexane.codegen.tasks import MAC_MAXIMUM, MAC_SUM
 from hexane.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
-
-C_AXIS = 8
 
 
 @recipe("softmax")
@@ -94,18 +89,18 @@ def _fits(x: Tensor) -> bool:
     return 2 * x.h * row + max(x.h * row, x.h * x.c * 16 + 0x1000) <= L2_BYTES
 
 
-def row_reduction(made: Fragment, x: Tensor, held: Region, result: Region, word: int, config: int) -> Plan:
+def row_reduction(made: Fragment, x: Tensor, held: Region, result: Region, operation: Planar, after: After) -> Plan:
     """Maximum or sum over W with rows as groups."""
-    plan = Plan("PE", w=x.w, c=x.c, groups=x.h, kind=5, pe=word)
-    plan.l2_config = PAD_MOST_NEGATIVE if word == MAXIMUM else 0
+    plan = Plan("PE", w=x.w, c=x.c, groups=x.h, kind=PeKind.REDUCE, pe=operation)
+    plan.pad_lowest = operation is MAXIMUM
     block = x.c * held.channel
-    tasks.resident(plan, Region(held.base, held.channel, block, block, held.row), config)
+    tasks.resident(plan, Region(held.base, held.channel, block, block, held.row), after)
     plan.patch = pe_patch(plan.w, 1, operands=1)
-    if folds(x.w) and config == l2.ALIAS_NE_RESULT:
+    if folds(x.w) and after == After.NE_RESULT:
         fold_row(plan, x.w)
         plan.source = replace(plan.source, row=x.w // 2)
         plan.patch = pe_patch(plan.w, plan.h, operands=1)
-    tasks.stays(plan, result, alias=0)
+    tasks.stays(plan, result, after=After.NOTHING)
     plan.holds = True
     return made.add(plan)
 
@@ -130,27 +125,27 @@ def _rows(made: Fragment, x: Tensor, y: Tensor) -> None:
     size = x.h * held.row
     step = x.c * 16
     maximum = row_values(x, 2 * size)
-    row_reduction(made, x, held, maximum, MAXIMUM, l2.ALIAS_NE_RESULT)
+    row_reduction(made, x, held, maximum, MAXIMUM, After.NE_RESULT)
     moved = replace(held, base=size)
-    minus = difference(None, x.w, x.h, x.c, broadcast2=W_AXIS)
-    tasks.resident(minus, held, l2.ALIAS_PE_RESULT)
+    minus = difference(None, x.w, x.h, x.c, broadcast2=Axes.W)
+    tasks.resident(minus, held, After.PE_RESULT)
     minus.source2 = Region(maximum.base, 16, step, step)
-    tasks.stays(minus, moved, alias=0)
+    tasks.stays(minus, moved, after=After.NOTHING)
     minus.holds = True
     power = exponential(x.c, x.h, x.w)
     lock(minus, power)
     made.add(minus)
-    tasks.resident(power, moved, l2.FOLLOWS_PE)
-    tasks.stays(power, moved, alias=0)
+    tasks.resident(power, moved, After.FOLLOWS_PE)
+    tasks.stays(power, moved, after=After.NOTHING)
     power.holds = True
     made.add(power)
-    row_reduction(made, x, moved, row_values(x, 0), RECIPROCAL, l2.ALIAS_NE_RESULT)
-    scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=3, src2_format=2, pe=MULTIPLY, broadcast1=W_AXIS)
+    row_reduction(made, x, moved, row_values(x, 0), RECIPROCAL_SUM, After.NE_RESULT)
+    scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.W)
     scale.dst = y.dma()
     scale.patch = pe_patch(x.w, x.h, operands=2)
-    tasks.resident(scale, Region(0, 16, step, step), l2.ALIAS_PE_RESULT)
+    tasks.resident(scale, Region(0, 16, step, step), After.PE_RESULT)
     scale.source2 = moved
-    tasks.streams_out(scale, 2 * size, alias=0)
+    tasks.streams_out(scale, 2 * size, after=After.NOTHING)
     made.add(scale)
 
 
@@ -166,44 +161,44 @@ def over_channels(made: Fragment, source: Dma, target: Dma, c: int, h: int, w: i
     if base + 2 * size > L2_BYTES:
         raise UnsupportedError(f"softmax over {c} channels of {h} x {w} does not fit the engine's 2 MiB buffer")
     small = Region(0, channel, step, step)
-    first = Plan("NE", w=w, h=h, c=c, cout=1, unicast=c, mac=MAC_MAXIMUM, l2_config=PAD_MOST_NEGATIVE)
+    first = Plan("NE", w=w, h=h, c=c, cout=1, unicast=c, mac=MAC_MAXIMUM, pad_lowest=True)
     first.src = source
     s = largest_shape(w, h)
     kept = s + (w < 16)  # seen: 4x4 has 3, 8x8 has 4, 16x16 has 3 (§4.3.1 lists the first two as misfits)
     first.shape = (kept, kept, kept)
     first.source = Region(base + size, channel, row, block, block)
-    first.source_config = tasks.source_config(first, tasks.STARTS, keep=True)
+    first.reads = tasks.by_dma(tasks.STARTS, keep=True)
     tasks.stays(first, small)
     first.holds = True
     made.add(first)
     held = Region(base, channel, row, block)
-    minus = difference(None, w, h, c, broadcast2=C_AXIS)
-    tasks.resident(minus, replace(held, base=base + size), l2.ALIAS_NE)
+    minus = difference(None, w, h, c, broadcast2=Axes.C)
+    tasks.resident(minus, replace(held, base=base + size), After.NE)
     minus.source2 = small
-    tasks.stays(minus, held, alias=0)
+    tasks.stays(minus, held, after=After.NOTHING)
     minus.holds = True
     power = exponential(c, h, w)
     lock(minus, power)
     made.add(minus)
-    tasks.resident(power, held, l2.FOLLOWS_PE)
-    tasks.stays(power, held, alias=0)
+    tasks.resident(power, held, After.FOLLOWS_PE)
+    tasks.stays(power, held, after=After.NOTHING)
     power.holds = True
     made.add(power)
-    total = Plan("NE", w=w, h=h, c=c, cout=1, mac=MAC_SUM, dpe=1)
+    total = Plan("NE", w=w, h=h, c=c, cout=1, mac=MAC_SUM, power_category=1)
     unary.set_table(total, "reciprocal")
     total.shape = (s, s, s)
     if w <= 8 and h <= 8:
         total.small_source, total.shape = True, (4, 4, 4)
-    tasks.resident(total, held, l2.FOLLOWS_NE)
-    tasks.stays(total, small, alias=0)
+    tasks.resident(total, held, After.FOLLOWS_NE)
+    tasks.stays(total, small, after=After.NOTHING)
     total.holds = True
     made.add(total)
-    scale = Plan("PE", w=w, h=h, c=c, kind=3, src2_format=2, pe=MULTIPLY, broadcast1=C_AXIS)
+    scale = Plan("PE", w=w, h=h, c=c, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.C)
     scale.dst = target
     scale.patch = pe_patch(w, h, operands=2)
-    tasks.resident(scale, small, l2.ALIAS_NE_RESULT)
+    tasks.resident(scale, small, After.NE_RESULT)
     scale.source2 = held
-    tasks.streams_out(scale, base + size, alias=0)
+    tasks.streams_out(scale, base + size, after=After.NOTHING)
     made.add(scale)
 
 
@@ -212,41 +207,41 @@ def _pixels(made: Fragment, x: Tensor, y: Tensor) -> None:
     line = l2.channel_stride(x.c)
     vector = Region(0, line, line, line)
     single = x.c * 16
-    top = Plan("PE", c=x.c, kind=5, pe=MAXIMUM, l2_config=PAD_MOST_NEGATIVE, transpose_out=True)
+    top = Plan("PE", c=x.c, kind=PeKind.REDUCE, pe=MAXIMUM, pad_lowest=True, transpose_out=True)
     top.src = x.dma()
     top.patch = pe_patch(1, 1, operands=1)
     top.source = Region(2 * line, 16, single, single, single)
-    top.source_config = tasks.source_config(top, tasks.STARTS, keep=True)
+    top.reads = tasks.by_dma(tasks.STARTS, keep=True)
     tasks.stays(top, vector)
     top.holds = True
     made.add(top)
     walk = Dma(made.workspace(up(line, 64)), 0, up(line, 64), up(line, 64), up(line, 64), up(line, 64))
-    minus = difference(None, 1, 1, x.c, broadcast2=W_AXIS, transpose2=True, transpose_out=True)
+    minus = difference(None, 1, 1, x.c, broadcast2=Axes.W, transpose2=True, transpose_out=True)
     minus.patch = pe_patch(1, 1, operands=2)
     minus.dst, minus.dst_staged = walk, True
-    tasks.resident(minus, replace(top.source, group=0), l2.ALIAS_PE_RESULT)
+    tasks.resident(minus, replace(top.source, group=0), After.PE_RESULT)
     minus.source2 = vector
-    tasks.stays(minus, replace(vector, base=line), alias=0)
+    tasks.stays(minus, replace(vector, base=line), after=After.NOTHING)
     made.add(minus)
     power = exponential(1, 1, x.c)
     power.src, power.src_staged = walk, True
     tasks.choose_shape(power)
-    tasks.resident(power, replace(vector, base=line), l2.ALIAS_PE_RESULT | 0x40)
-    tasks.stays(power, vector, alias=0)
+    tasks.resident(power, replace(vector, base=line), After.PE_RESULT | After.STAGED)
+    tasks.stays(power, vector, after=After.NOTHING)
     power.holds = True
     made.add(power)
-    total = Plan("PE", c=x.c, kind=5, pe=RECIPROCAL, transpose1=True, transpose_out=True)
+    total = Plan("PE", c=x.c, kind=PeKind.REDUCE, pe=RECIPROCAL_SUM, transpose1=True, transpose_out=True)
     total.patch = pe_patch(1, 1, operands=1)
-    tasks.resident(total, vector, l2.ALIAS_NE_RESULT)
-    tasks.stays(total, replace(vector, base=line), alias=0)
+    tasks.resident(total, vector, After.NE_RESULT)
+    tasks.stays(total, replace(vector, base=line), after=After.NOTHING)
     total.holds = True
     made.add(total)
-    scale = Plan("PE", c=x.c, kind=3, src2_format=2, pe=MULTIPLY, broadcast1=W_AXIS, transpose1=True, transpose2=True)
+    scale = Plan("PE", c=x.c, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.W, transpose1=True, transpose2=True)
     scale.dst = y.dma()
     scale.patch = pe_patch(1, 1, operands=2)
-    tasks.resident(scale, replace(vector, base=line), l2.FOLLOWS_PE)
+    tasks.resident(scale, replace(vector, base=line), After.FOLLOWS_PE)
     scale.source2 = vector
-    tasks.streams_out(scale, 2 * line, alias=0)
+    tasks.streams_out(scale, 2 * line, after=After.NOTHING)
     made.add(scale)
 
 
@@ -258,43 +253,43 @@ def _one_row(made: Fragment, x: Tensor, y: Tensor) -> None:
     vector = Region(0, line, line, line)
     if line + 2 * size + 0x1000 > L2_BYTES:
         raise UnsupportedError(f"softmax over {x.c} rows of {x.w} does not fit the engine's 2 MiB buffer")
-    top = Plan("PE", w=x.w, c=x.c, kind=5, pe=MAXIMUM, l2_config=PAD_MOST_NEGATIVE, transpose_out=True)
+    top = Plan("PE", w=x.w, c=x.c, kind=PeKind.REDUCE, pe=MAXIMUM, pad_lowest=True, transpose_out=True)
     top.src = x.dma()
     top.patch = pe_patch(x.w, 1, operands=1)
     top.source = Region(line + size, channel, size, size, size)
-    top.source_config = tasks.source_config(top, tasks.STARTS, keep=True)
+    top.reads = tasks.by_dma(tasks.STARTS, keep=True)
     tasks.stays(top, vector)
     top.holds = True
     made.add(top)
     held = Region(line, channel, size, size)
-    row_chain(made, replace(held, base=line + size), held, vector, x.c, x.w, l2.ALIAS_PE_RESULT)
-    scale = Plan("PE", w=x.w, c=x.c, kind=3, src2_format=2, pe=MULTIPLY, broadcast1=W_AXIS, transpose1=True)
+    row_chain(made, replace(held, base=line + size), held, vector, x.c, x.w, After.PE_RESULT)
+    scale = Plan("PE", w=x.w, c=x.c, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.W, transpose1=True)
     scale.dst = y.dma()
     scale.patch = pe_patch(x.w, 1, operands=2)
-    tasks.resident(scale, vector, l2.FOLLOWS_PE)
+    tasks.resident(scale, vector, After.FOLLOWS_PE)
     scale.source2 = held
-    tasks.streams_out(scale, line + size, explicit=False, alias=0)
+    tasks.streams_out(scale, line + size, explicit=False, after=After.NOTHING)
     made.add(scale)
     made.evidence(Evidence.INFERRED, "attention's softmax on a map that comes by DMA")
 
 
-def row_chain(made: Fragment, x: Region, held: Region, vector: Region, c: int, w: int, config: int) -> None:
+def row_chain(made: Fragment, x: Region, held: Region, vector: Region, c: int, w: int, after: After) -> None:
     """Difference, table and sum of rows held as channels: ``x`` to ``held``, values in the turned ``vector``."""
-    minus = difference(None, w, 1, c, broadcast2=W_AXIS, transpose2=True)
-    tasks.resident(minus, x, config)
+    minus = difference(None, w, 1, c, broadcast2=Axes.W, transpose2=True)
+    tasks.resident(minus, x, after)
     minus.source2 = vector
-    tasks.stays(minus, held, alias=0)
+    tasks.stays(minus, held, after=After.NOTHING)
     minus.holds = True
     power = exponential(c, 1, w)
     lock(minus, power)
     made.add(minus)
-    tasks.resident(power, held, l2.FOLLOWS_PE)
-    tasks.stays(power, held, alias=0)
+    tasks.resident(power, held, After.FOLLOWS_PE)
+    tasks.stays(power, held, after=After.NOTHING)
     power.holds = True
     made.add(power)
-    total = Plan("PE", w=w, c=c, kind=5, pe=RECIPROCAL, transpose_out=True)
+    total = Plan("PE", w=w, c=c, kind=PeKind.REDUCE, pe=RECIPROCAL_SUM, transpose_out=True)
     total.patch = pe_patch(w, 1, operands=1)
-    tasks.resident(total, held, l2.FOLLOWS_NE | l2.ALIAS_PE_RESULT)
-    tasks.stays(total, vector, alias=0)
+    tasks.resident(total, held, After.FOLLOWS_NE | After.PE_RESULT)
+    tasks.stays(total, vector, after=After.NOTHING)
     total.holds = True
     made.add(total)

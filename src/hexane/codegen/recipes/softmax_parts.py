@@ -7,22 +7,35 @@ from dataclasses import dataclass, replace
 from hexane.codegen import l2, tasks
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import L2_BYTES, joint_patch, joint_shape, pe_patch, up
+from hexane.codegen.operations import (
+    BINARY,
+    MAXIMUM,
+    RECIPROCAL_SUM,
+    After,
+    Axes,
+    PeKind,
+    Planar,
+    Reads,
+    Reduce,
+    ResultType,
+    SourceType,
+    Writes,
+)
 from hexane.codegen.plan import Dma, Evidence, Plan, Region
 from hexane.codegen.recipes import unary
-from hexane.codegen.recipes.elementwise import OPERATIONS, combine
-from hexane.codegen.recipes.reduce import MAXIMUM, PAD_MOST_NEGATIVE, Reduction, fold_row, folds, reduce_axis
+from hexane.codegen.recipes.elementwise import combine
+from hexane.codegen.recipes.reduce import Reduction, fold_row, folds, reduce_axis
 from hexane.errors import UnsupportedError
-from hexane.lowering.functions import LOG2_E
+from hexane.isa.numbers import fp16_value
+from hexane.lowering import functions
 
-RECIPROCAL = 0x1000  # NonlinearMode 1 behind a sum
-W_AXIS, H_AXIS, C_AXIS = 1, 2, 8
-SUBTRACT, MULTIPLY = OPERATIONS["sub"], OPERATIONS["mul"]
+LOG2_E = fp16_value(functions.LOG2_E)
 BLOCK = 192  # rows that one reduction takes as channels
 
 
 def difference(x: Plan | None, w: int, h: int, c: int, **settings: object) -> Plan:
     """(x - m) * log2 e."""
-    return Plan("PE", w=w, h=h, c=c, kind=3, src2_format=2, pe=SUBTRACT, scale=LOG2_E, **settings)  # type: ignore[arg-type]
+    return Plan("PE", w=w, h=h, c=c, kind=PeKind.BINARY, pe=BINARY["sub"], scale=LOG2_E, **settings)  # type: ignore[arg-type]
 
 
 def lock(planar: Plan, neural: Plan) -> None:
@@ -52,10 +65,10 @@ def through_scratch(made: Fragment, x: Tensor, y: Tensor, axis: str) -> None:
     shape = tuple(1 if a == axis else int(getattr(x, a)) for a in "nchw")
     small = Tensor(x.buffer, *shape)
     start = len(made.plans)
-    reduce_axis(made, x, top := fresh(small), Reduction(MAXIMUM), axis)
+    reduce_axis(made, x, top := fresh(small), Reduction(Reduce.MAX), axis)
     before = len(made.plans)
     combine(made, "sub", x, top, moved := fresh(x))
-    assert made.plans[-1].kind == 3 and len(made.plans) > before
+    assert made.plans[-1].kind is PeKind.BINARY and len(made.plans) > before
     made.plans[-1].scale = LOG2_E
     power = unary.copy_of(x)
     unary.set_table(power, "exp2")
@@ -104,43 +117,43 @@ def rows_as_channels(made: Fragment, x: Tensor, y: Tensor) -> None:
     top = 2 * size + x.h * padded
     _column_values(made, x, 0, top, MAXIMUM)
     moved = Region(2 * size, channel, padded, channel)
-    minus = difference(None, x.w, x.h, 1, broadcast2=W_AXIS)
-    tasks.resident(minus, held, l2.ALIAS_PE_RESULT)
+    minus = difference(None, x.w, x.h, 1, broadcast2=Axes.W)
+    tasks.resident(minus, held, After.PE_RESULT)
     minus.source2 = Region(top, values, 16, values)
-    tasks.stays(minus, moved, alias=0)
+    tasks.stays(minus, moved, after=After.NOTHING)
     minus.holds = True
     power = exponential(1, x.h, x.w)
     lock(minus, power)
     made.add(minus)
-    tasks.resident(power, moved, l2.FOLLOWS_PE)
-    tasks.stays(power, replace(held, base=size), alias=0)
+    tasks.resident(power, moved, After.FOLLOWS_PE)
+    tasks.stays(power, replace(held, base=size), after=After.NOTHING)
     power.holds = True
     made.add(power)
-    _column_values(made, x, size, 0, RECIPROCAL)
-    scale = Plan("PE", w=x.w, h=x.h, c=1, kind=3, src2_format=2, pe=MULTIPLY, broadcast1=W_AXIS)
+    _column_values(made, x, size, 0, RECIPROCAL_SUM)
+    scale = Plan("PE", w=x.w, h=x.h, c=1, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.W)
     scale.dst = y.dma()
     scale.patch = pe_patch(x.w, x.h, operands=2)
-    tasks.resident(scale, Region(0, values, 16, values), l2.ALIAS_PE_RESULT)
+    tasks.resident(scale, Region(0, values, 16, values), After.PE_RESULT)
     scale.source2 = replace(held, base=size)
-    tasks.streams_out(scale, 2 * size, alias=0)
+    tasks.streams_out(scale, 2 * size, after=After.NOTHING)
     made.add(scale)
 
 
-def _column_values(made: Fragment, x: Tensor, base: int, target: int, word: int) -> None:
+def _column_values(made: Fragment, x: Tensor, base: int, target: int, operation: Planar) -> None:
     """Maximum or 1 / sum of every row, rows as channels, in blocks."""
     channel = l2.channel_stride(x.w)
     values = x.h * 16
     for i, block in enumerate(_blocks(x.h)):
-        plan = Plan("PE", w=x.w, c=block.count, kind=5, pe=word)
-        plan.l2_config = PAD_MOST_NEGATIVE if word == MAXIMUM else 0
+        plan = Plan("PE", w=x.w, c=block.count, kind=PeKind.REDUCE, pe=operation)
+        plan.pad_lowest = operation is MAXIMUM
         row = block.count * channel
         if folds(x.w):
             fold_row(plan, x.w)
             row = x.w // 2
         plan.patch = pe_patch(plan.w, plan.h, operands=1)
         region = Region(base + block.first * channel, channel, row, x.h * channel)
-        tasks.resident(plan, region, l2.ALIAS_NE_RESULT if i == 0 else 0)
-        tasks.stays(plan, Region(target + block.first * 16, 16, values, values), alias=0)
+        tasks.resident(plan, region, After.NE_RESULT if i == 0 else After.NOTHING)
+        tasks.stays(plan, Region(target + block.first * 16, 16, values, values), after=After.NOTHING)
         plan.holds = True
         made.add(plan)
 
@@ -151,7 +164,7 @@ def streamed(made: Fragment, x: Tensor, y: Tensor) -> None:
     step = x.c * 16
     base = x.h * step
     row_dma = Dma(x.buffer, x.offset, x.batch, x.plane, x.batch, x.row)
-    top = Plan("PE", w=x.w, c=x.c, groups=x.h, kind=5, pe=MAXIMUM, l2_config=PAD_MOST_NEGATIVE)
+    top = Plan("PE", w=x.w, c=x.c, groups=x.h, kind=PeKind.REDUCE, pe=MAXIMUM, pad_lowest=True)
     top.src = row_dma
     tasks.pe_source(top, base)
     if base + x.c * l2.channel_stride(x.w) > L2_BYTES or x.w <= 256:
@@ -160,7 +173,7 @@ def streamed(made: Fragment, x: Tensor, y: Tensor) -> None:
     tasks.stays(top, values)
     top.holds = True
     made.add(top)
-    minus = difference(None, x.w, x.h, x.c, broadcast2=W_AXIS)
+    minus = difference(None, x.w, x.h, x.c, broadcast2=Axes.W)
     power = exponential(x.c, x.h, x.w)
     lock(minus, power)
     block = x.c * 0x20
@@ -170,9 +183,9 @@ def streamed(made: Fragment, x: Tensor, y: Tensor) -> None:
     window = x.c * 0x40
     source = Region(ring, 0x40, window + l2.pe_pad(window, 0x40), window, window)
     minus.src = x.dma()
-    minus.source, minus.source_config = source, l2.DMA_STREAM | l2.ALIAS_PE_RESULT
+    minus.source, minus.reads = source, tasks.by_dma(After.PE_RESULT)
     minus.source2 = Region(0, 16, step, step)
-    minus.result, minus.result_config = strip, l2.TO_NEXT
+    minus.result, minus.writes = strip, Writes(ResultType.STRIPS)
     minus.holds = minus.streams = True
     made.add(minus)
     line = up(2 * x.w * lanes, 64)
@@ -180,29 +193,29 @@ def streamed(made: Fragment, x: Tensor, y: Tensor) -> None:
     total = plane * (x.c // lanes)
     buffer = made.workspace(total)
     power.dst = Dma(buffer, 0, line, plane, total, total, interleave=lanes)
-    power.source, power.source_config = strip, 0x103
+    power.source, power.reads = strip, Reads(SourceType.STRIPS)
     end = ring + x.h * source.row
-    power.result, power.result_config = Region(end), lanes << 8 | 0x4A
+    power.result, power.writes = Region(end), l2.AUTOMATIC
     power.streams_in = power.holds = True
     made.add(power)
     if end + 0x1000 > L2_BYTES:
         raise UnsupportedError(f"softmax over a map of {x.c} x {x.h} x {x.w} exceeds the engine's 2 MiB buffer")
-    sums = Plan("PE", w=x.w, c=x.c, groups=x.h, kind=5, pe=RECIPROCAL)
+    sums = Plan("PE", w=x.w, c=x.c, groups=x.h, kind=PeKind.REDUCE, pe=RECIPROCAL_SUM)
     sums.src = Dma(buffer, 0, total, plane, total, line, interleave=lanes)
     tasks.pe_source(sums, base)
-    sums.source_config = lanes << 8 | 0x42 | l2.ALIAS_NE_SOURCE
-    tasks.stays(sums, values, alias=0)
+    sums.reads = tasks.by_dma(After.NE_SOURCE)
+    tasks.stays(sums, values, after=After.NOTHING)
     sums.holds = True
     made.add(sums)
-    scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=3, src2_format=2, pe=MULTIPLY, broadcast1=W_AXIS)
+    scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.W)
     scale.src2, scale.dst = Dma(buffer, 0, line, plane, total, total, interleave=lanes), y.dma()
     scale.patch = pe_patch(x.w, x.h, operands=2)
     scale.source = Region(0, 16, step, step)
-    scale.source_config = l2.SECOND_BY_DMA | l2.ALIAS_PE_RESULT | lanes << 8 | 0x40
+    scale.reads = Reads(after=After.PE_RESULT)
     narrow = l2.pe_window(x.w, scale.patch[0])
     block = x.c * narrow
     if base + 2 * x.h * (block + 0x20) > L2_BYTES:
         raise UnsupportedError(f"softmax over a map of {x.c} x {x.h} x {x.w} exceeds the engine's 2 MiB buffer")
     scale.source2 = Region(base, narrow, block + l2.pe_pad(block, narrow), block, block)
-    tasks.streams_out(scale, base + x.h * scale.source2.row, alias=l2.ALIAS_NE_RESULT)
+    tasks.streams_out(scale, base + x.h * scale.source2.row, after=After.NE_RESULT)
     made.add(scale)

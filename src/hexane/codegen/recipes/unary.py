@@ -9,22 +9,21 @@ from typing import TYPE_CHECKING
 from hexane.codegen import l2, tasks
 from hexane.codegen.fragment import Fragment, Tensor, narrower_views, table_kernel
 from hexane.codegen.geometry import L2_BYTES, pe_patch
+from hexane.codegen.operations import ABSOLUTE, COPY, MAC_SUM, SQUARE, After, Element, NeNonlinear, PeKind
 from hexane.codegen.plan import Evidence, Plan, Region
-from hexane.codegen.recipes.registry import Context, fp16_bits, need_fp16, recipe
-from hexane.codegen.tasks import MAC_SUM, RELU, TABLE
+from hexane.codegen.recipes.registry import Context, fp16, need_fp16, recipe
 from hexane.errors import UnsupportedError
+from hexane.isa.numbers import fp16_value
 from hexane.lowering.functions import FUNCTIONS, LN_2, lookup_table
 from hexane.lowering.fusion import table_name
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
 
-SLOW_TABLES = ("log2", "sqrt", "rsqrt", "reciprocal")  # DebugLogEvents 0xffd (§4.2)
-
 
 def set_table(plan: Plan, name: str, *args: float) -> None:
     """Give an NE task without weights its table: one copy that all cores share."""
-    plan.mac |= TABLE
+    plan.mac = plan.mac.then(NeNonlinear.TABLE)
     plan.tables += (name,)
     cores = 1 << plan.cores_log2
     if plan.out_trans:
@@ -72,7 +71,7 @@ def relu(ops: Sequence[Op], context: Context) -> Fragment:
     x, y = context.tensor(op.arg("x")), context.tensor(op.output)
     need_fp16(op.arg("x"))
     made, plan = Fragment(), copy_of(x)
-    plan.mac |= RELU
+    plan.mac = plan.mac.then(NeNonlinear.RELU)
     made.add(ne_stream(plan, x, y))
     return made
 
@@ -86,10 +85,10 @@ def table_function(ops: Sequence[Op], context: Context) -> Fragment:
     function = FUNCTIONS[op.type]
     name = table_name(op)
     made, plan = Fragment(), copy_of(x)
-    plan.post_scale = function.scale
-    epsilon = fp16_bits(op.arg("epsilon")) if function.epsilon else 0
+    plan.post_scale = fp16_value(function.scale)
+    epsilon = fp16(op.arg("epsilon")) if function.epsilon else 0.0
     if epsilon:
-        plan.mac, plan.acc_bias, plan.dpe = MAC_SUM, epsilon, 1
+        plan.mac, plan.acc_bias, plan.power_category = MAC_SUM, epsilon, 1
     set_table(plan, name)
     if op.type == "log":
         return _log(made, plan, x, y)
@@ -99,7 +98,7 @@ def table_function(ops: Sequence[Op], context: Context) -> Fragment:
 
 def _log(made: Fragment, plan: Plan, x: Tensor, y: Tensor) -> Fragment:
     """log2, then times ln 2: the map between them stays in L2 where it fits, else it goes through scratch."""
-    scale = Plan("PE", w=x.w, h=x.h, c=x.c, groups=x.n, kind=2, scale=LN_2)
+    scale = Plan("PE", w=x.w, h=x.h, c=x.c, groups=x.n, kind=PeKind.UNARY, scale=fp16_value(LN_2))
     channel = l2.channel_stride(x.w)
     block = x.c * channel
     row = block + (l2.pe_pad(block, channel) if x.h > 1 else 0)
@@ -114,8 +113,8 @@ def _log(made: Fragment, plan: Plan, x: Tensor, y: Tensor) -> Fragment:
         made.add(plan)
         scale.dst = y.dma()
         scale.patch = pe_patch(x.w, x.h, operands=1)
-        tasks.resident(scale, held, l2.ALIAS_NE_RESULT)
-        tasks.streams_out(scale, end, explicit=False, alias=0)
+        tasks.resident(scale, held, After.NE_RESULT)
+        tasks.streams_out(scale, end, explicit=False, after=After.NOTHING)
         made.add(scale)
         return made
     middle = Tensor(made.workspace(x.bytes), x.n, x.c, x.h, x.w)
@@ -132,14 +131,14 @@ def pe_stream(plan: Plan, x: Tensor, y: Tensor) -> Plan:
 
 def _pe_stream(plan: Plan, x: Tensor, y: Tensor) -> None:
     plan.src, plan.dst = x.dma(), y.dma()
-    plan.in_format = 2 if x.element == 2 else 0
-    plan.out_format = 2 if y.element == 2 else 0
+    plan.in_format = Element.of(x.element)
+    plan.out_format = Element.of(y.element)
     end = tasks.pe_source(plan, 0)
     tasks.streams_out(plan, end)
     tasks.fit_pe(plan)
 
 
-PLANAR = {"abs": 0x40, "square": 0x10, "identity": 0}
+PLANAR = {"abs": ABSOLUTE, "square": SQUARE, "identity": COPY}
 
 
 @recipe(*PLANAR)
@@ -149,7 +148,7 @@ def planar_function(ops: Sequence[Op], context: Context) -> Fragment:
     need_fp16(op.arg("x"))
     x, y = context.tensor(op.arg("x")), context.tensor(op.output)
     made = Fragment()
-    made.add(pe_stream(Plan("PE", w=x.w, h=x.h, c=x.c, groups=x.n, kind=2, pe=PLANAR[op.type]), x, y))
+    made.add(pe_stream(Plan("PE", w=x.w, h=x.h, c=x.c, groups=x.n, kind=PeKind.UNARY, pe=PLANAR[op.type]), x, y))
     return made
 
 

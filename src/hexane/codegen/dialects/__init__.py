@@ -1,1 +1,0 @@
-"""What compilers of other years write otherwise."""

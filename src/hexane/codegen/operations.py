@@ -1,0 +1,271 @@
+"""What a task does, in the field's words: the named values of ``isa.kinds`` and the records that plans hold.
+
+A member of an enumeration is the name that the register tables give the value (``isa.kinds``); the encoder looks the
+number up in the table of the target's generation. Nothing here knows a register.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Flag, IntFlag, StrEnum, auto
+
+
+class Element(StrEnum):
+    """Format of the elements of a map or of a kernel."""
+
+    UINT8 = "uint8"
+    INT8 = "int8"
+    FP16 = "fp16"
+
+    @classmethod
+    def of(cls, element_bytes: int) -> Element:
+        """The format of a surface's elements: fp16, or bytes (bool and uint8)."""
+        return cls.FP16 if element_bytes == 2 else cls.UINT8
+
+
+class PeKind(StrEnum):
+    """What the planar engine does with its operands."""
+
+    NE_TASK = "ne_task"
+    UNARY = "unary"
+    BINARY = "binary"
+    SCALE_SHIFT = "scale_shift"
+    REDUCE = "reduce"
+    REDUCE_BINARY = "reduce_binary"
+
+    @property
+    def reduces(self) -> bool:
+        return self in (PeKind.REDUCE, PeKind.REDUCE_BINARY)
+
+
+class Axes(IntFlag):
+    """Axes along which an operand of the planar engine has size 1."""
+
+    NONE = 0
+    W = 1
+    H = 2
+    D = 4
+    C = 8
+
+
+class Reduce(StrEnum):
+    SUM = "sum"
+    MAX = "max"
+
+
+class PeOp(StrEnum):
+    ADD = "add"
+    MUL = "mul"
+    MAX = "max"
+    MIN = "min"
+    SQUARE = "sumsq"
+
+
+class Condition(StrEnum):
+    NONE = "none"
+    ABS = "abs"
+
+
+class PeNonlinear(StrEnum):
+    NONE = "none"
+    RECIPROCAL = "reciprocal"
+    RSQRT = "rsqrt"
+
+
+class FirstSource(StrEnum):
+    PLAIN = "src1"
+    NEGATED = "neg_src1"
+
+
+class SecondSource(StrEnum):
+    NONE = "none"
+    PLAIN = "src2"
+    NEGATED = "neg_src2"
+
+
+@dataclass(frozen=True)
+class Planar:
+    """The planar engine's operation: operands, what joins them, the reduction and what follows it."""
+
+    op: PeOp = PeOp.ADD
+    second: SecondSource = SecondSource.NONE
+    first: FirstSource = FirstSource.PLAIN
+    reduce: Reduce = Reduce.SUM
+    condition: Condition = Condition.NONE
+    nonlinear: PeNonlinear = PeNonlinear.NONE
+    relu: bool = False
+
+    def with_relu(self, relu: bool = True) -> Planar:
+        return replace(self, relu=relu)
+
+
+COPY = Planar()
+ABSOLUTE = Planar(condition=Condition.ABS)
+SQUARE = Planar(PeOp.SQUARE)
+MAXIMUM = Planar(reduce=Reduce.MAX)
+RECIPROCAL_SUM = Planar(nonlinear=PeNonlinear.RECIPROCAL)
+BINARY = {
+    "add": Planar(PeOp.ADD, SecondSource.PLAIN),
+    "sub": Planar(PeOp.ADD, SecondSource.NEGATED),
+    "mul": Planar(PeOp.MUL, SecondSource.PLAIN),
+    "maximum": Planar(PeOp.MAX, SecondSource.PLAIN),
+    "minimum": Planar(PeOp.MIN, SecondSource.PLAIN),
+}
+"""MIL's ops of two operands."""
+
+
+class NeOp(StrEnum):
+    """How the cores combine inputs and kernel positions."""
+
+    SUM = "sum"
+    PRODUCT = "product"
+    MAXIMUM = "maximum"
+    BYPASS = "bypass"
+
+
+class NeNonlinear(StrEnum):
+    NONE = "none"
+    RELU = "relu"
+    TABLE = "table"
+
+
+@dataclass(frozen=True)
+class Mac:
+    """The multiply-accumulate unit: ``ones`` is a kernel of ones that needs no stream, ``bias`` one per output channel.
+
+    ``binary_point`` is -4 with fp16 and 0 with 8-bit operands (and in copies of the early compiler).
+    """
+
+    op: NeOp = NeOp.SUM
+    ones: bool = False
+    bias: bool = False
+    binary_point: int = -4
+    nonlinear: NeNonlinear = NeNonlinear.NONE
+
+    def biased(self, bias: bool = True) -> Mac:
+        return replace(self, bias=bias)
+
+    def then(self, nonlinear: NeNonlinear) -> Mac:
+        return replace(self, nonlinear=nonlinear)
+
+    @property
+    def plain_copy(self) -> bool:
+        """Whether the task only moves data."""
+        return self.op is NeOp.BYPASS and self.nonlinear is NeNonlinear.NONE
+
+
+MAC_COPY = Mac(NeOp.BYPASS, ones=True)
+MAC_COPY_BYTES = Mac(NeOp.BYPASS, ones=True, binary_point=0)
+MAC_CONV = Mac()
+MAC_BYTES = Mac(binary_point=0)
+MAC_SUM = Mac(ones=True)
+"""x + AccBias with unit weights."""
+MAC_PRODUCT = Mac(NeOp.PRODUCT, ones=True)
+MAC_MAXIMUM = Mac(NeOp.MAXIMUM, ones=True)
+
+
+@dataclass(frozen=True)
+class KernelFormat:
+    """Coding of a kernel stream; ``computed`` is a kernel that an earlier task or the caller wrote."""
+
+    element: Element = Element.FP16
+    palette_bits: int = 0  # 0: no palette
+    sparse: bool = False
+    binary: bool = False  # masks only: a set bit means the palette's entry
+    computed: bool = False
+
+
+PLAIN_KERNEL = KernelFormat()
+SPARSE_KERNEL = KernelFormat(sparse=True)
+ONE_HOT_KERNEL = KernelFormat(palette_bits=1, sparse=True, binary=True)
+RUNTIME_KERNEL = KernelFormat(computed=True)
+INT8_KERNEL = KernelFormat(Element.INT8)
+NO_KERNEL = KernelFormat(Element.UINT8)
+
+
+class After(Flag):
+    """What a region of L2 has to do with the tasks before.
+
+    ``NE_SOURCE`` to ``PE_RESULT``: it touches that region of the task that the unit ran last. ``FOLLOWS_*``: the task
+    runs patch by patch behind the one before. ``STAGED``: the task before left it through a staging pair.
+    """
+
+    NOTHING = 0
+    NE_SOURCE = auto()
+    NE_RESULT = auto()
+    PE_SOURCE = auto()
+    PE_RESULT = auto()
+    FOLLOWS_NE = auto()
+    FOLLOWS_PE = auto()
+    STAGED = auto()
+    NE = NE_SOURCE | NE_RESULT
+    ANYTHING = NE_SOURCE | NE_RESULT | PE_SOURCE | PE_RESULT
+
+
+class SourceType(StrEnum):
+    """Where a task finds its first source."""
+
+    RESIDENT = "resident"
+    DMA_KEEP = "dma_keep"
+    DMA_STREAM = "dma_stream"
+    STRIPS = "strips"
+
+
+class ResultType(StrEnum):
+    """Where a task leaves its result."""
+
+    STAYS = "stays"
+    DMA_KEEP = "dma_keep"
+    DMA_STREAM = "dma_stream"
+    STRIPS = "strips"
+
+
+@dataclass(frozen=True)
+class Reads:
+    """How a task takes its first source out of L2."""
+
+    type: SourceType = SourceType.RESIDENT
+    after: After = After.NOTHING
+
+    def waiting(self, more: After) -> Reads:
+        """The same, and after that too."""
+        return replace(self, after=self.after | more)
+
+
+@dataclass(frozen=True)
+class Writes:
+    """How a task leaves its result in L2; an automatic buffer has only a base."""
+
+    type: ResultType = ResultType.STAYS
+    automatic: bool = False
+    after: After = After.NOTHING
+
+    def waiting(self, more: After) -> Writes:
+        return replace(self, after=self.after | more)
+
+
+class ReadHint(StrEnum):
+    """System cache hint of a reader."""
+
+    NOALLOC = "noalloc"
+    DROP = "drop"
+    DEPRI = "depri"
+    ALLOC = "alloc"
+
+
+class WriteHint(StrEnum):
+    """System cache hint of a writer."""
+
+    NOALLOC = "noalloc"
+    ALLOC = "alloc"
+
+
+@dataclass(frozen=True)
+class Hint:
+    """A reader's cache hint, and whether the data come from an earlier task of the program."""
+
+    cache: ReadHint = ReadHint.NOALLOC
+    after_task: bool = False
+
+
+UNHINTED, IN_L2, STAYS = Hint(), Reads(), Writes()

@@ -1,0 +1,60 @@
+"""A target: how the compiler meets one generation. A generation overrides what it does otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from hexane.chips import Generation, generation
+from hexane.codegen.plan import Buffer, Plan
+from hexane.errors import UnsupportedError
+from hexane.isa import Task
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the linker put a task's operands: a buffer's distance from its channel, its channel, its kernel's bytes."""
+
+    offset: Callable[[Buffer], int]
+    channel: Callable[[Buffer], int]
+    kernel_offset: int = 0
+
+
+class Target:
+    """One generation as the compiler sees it.
+
+    Attributes
+    ----------
+    name : the name that Apple's compiler takes (``"h13"``, ``"h16g"``).
+    generation : the register table (``hexane.isa``), and with ``limits`` the row of ``hexane.chips``.
+    """
+
+    name: str
+    generation: str
+    first_surface: int
+    last_channel: int = 31
+
+    @property
+    def limits(self) -> Generation:
+        return generation(self.generation)
+
+    @property
+    def most_surfaces(self) -> int:
+        """Inputs and outputs of one program."""
+        return self.last_channel + 1 - self.first_surface
+
+    def channels(self, inputs: Sequence[str], outputs: Sequence[str]) -> dict[str, int]:
+        """Channel (or slot) of every surface: in the order of their names (docs/reference, channels)."""
+        names = sorted({*inputs, *outputs}, key=lambda name: name.encode())
+        if len(names) > self.most_surfaces:
+            raise UnsupportedError(
+                f"{len(names)} inputs and outputs; the engine has {self.most_surfaces} channels for them"
+            )
+        return {name: self.first_surface + i for i, name in enumerate(names)}
+
+    def adapt(self, plan: Plan) -> None:
+        """Change a recipe's plan where this target always chooses otherwise."""
+
+    def assemble(self, plans: Sequence[Plan], places: Sequence[Places]) -> list[Task]:
+        """The tasks of a program, linked."""
+        raise NotImplementedError

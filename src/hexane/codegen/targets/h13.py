@@ -1,0 +1,233 @@
+"""H13 (A14, M1 family): every register of every block in every task, as Apple's compiler of macOS 26 writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from hexane.codegen import encode
+from hexane.codegen.cost import duration_us
+from hexane.codegen.encode import Fields
+from hexane.codegen.operations import NO_KERNEL, Hint, ReadHint, WriteHint
+from hexane.codegen.plan import Plan, Space
+from hexane.codegen.targets.base import Places, Target
+from hexane.isa import Task, task_from_words
+from hexane.isa import link as link_tasks
+from hexane.isa.generations import table_of
+
+CORES = 16
+SIDES = 4
+BUFFER_OFF_BYTES = 0x40  # length of a stream that is off
+
+SLOW_TABLES = ("log2", "sqrt", "rsqrt", "reciprocal")
+"""Tables whose tasks log one event less when debugging (engine-h13 4.2)."""
+
+LOG_ONLY, LOG_FIRST, LOG_MIDDLE, LOG_LAST = 0x42A, 0x408, 0x400, 0x422
+DEBUG_FIRST, DEBUG_LAST = 0x068, 0x06A
+DEBUG_PLAIN, DEBUG_SLOW, DEBUG_BUSY = 0xFFF, 0xFFD, 0x800
+
+NOT_READ_AGAIN = {
+    ReadHint.NOALLOC: ReadHint.DEPRI,
+    ReadHint.DROP: ReadHint.DROP,
+    ReadHint.DEPRI: ReadHint.DEPRI,
+    ReadHint.ALLOC: ReadHint.ALLOC,
+}
+"""CacheHintNoReuse of a reader with this hint (engine-h13 4.4)."""
+
+
+class H13(Target):
+    """Links by NextPointer, channels from 4 on."""
+
+    name = generation = "h13"
+    first_surface = 4
+
+    def assemble(self, plans: Sequence[Plan], places: Sequence[Places]) -> list[Task]:
+        made = [
+            write(self.task_fields(plans, i, place), plan.dtid is not None, self.all_lanes(plan))
+            for i, (plan, place) in enumerate(zip(plans, places))
+        ]
+        return link_tasks(made)
+
+    def all_lanes(self, plan: Plan) -> bool:
+        """Whether the task writes the kernel DMA's lanes; one without kernel data leaves them out."""
+        return plan.kernel is not None
+
+    def task_fields(self, plans: Sequence[Plan], index: int, places: Places) -> Fields:
+        """All fields of one task."""
+        plan = plans[index]
+        values = encode.fields(plan)
+        values["Common.Cfg.One"] = not (plan.src is None and plan.src2 is not None)
+        values["Common.Cfg.Src2Dma"] = plan.unit == "PE" and plan.src2 is not None
+        if plan.unit == "NE":
+            values["NE.MACCfg.Bit20"] = 1
+        _source(plan, values, places)
+        _destination(plan, values, places)
+        self.kernel_dma(plan, values, places)
+        self.unit_rest(plans, index, values)
+        self.header(plans, index, values, places)
+        return values
+
+    def unit_rest(self, plans: Sequence[Plan], index: int, values: Fields) -> None:
+        """What a PE task says to the neural cores: no kernel, and whether PE tasks stand around it (engine-h13 4.8)."""
+        values["TileDMASrc.Unk13840.Bit8"] = 1
+        if plans[index].unit == "PE":
+            encode.kernel_format(NO_KERNEL, values)
+            values["NE.MACCfg.Bit20"] = 1
+            values["NE.KernelCfg.KernelKeep"] = index + 1 < len(plans) and plans[index + 1].unit == "PE"
+            values["NE.KernelCfg.UsePrevKernel"] = index > 0 and plans[index - 1].unit == "PE"
+
+    def kernel_dma(self, plan: Plan, values: Fields, places: Places) -> None:
+        """Lanes at the kernel's place plus its offsets (engine-h13 4.9)."""
+        kernel = plan.kernel
+        count = 0 if kernel is None else len(kernel.offsets)
+        values["KernelDMASrc.MasterConfig.MasterEnable"] = kernel is not None
+        values["KernelDMASrc.MasterConfig.SparseFmt"] = kernel is not None and kernel.sparse
+        for core in range(CORES):
+            on = core < count
+            values[f"KernelDMASrc.CoeffDMAConfig[{core}].En"] = on
+            values[f"KernelDMASrc.CoeffDMAConfig[{core}].CacheHint"] = ReadHint.NOALLOC
+            if self.all_lanes(plan):
+                address = places.kernel_offset + kernel.offsets[core] if kernel is not None and on else 0
+                size = kernel.sizes[core] if kernel is not None and on else BUFFER_OFF_BYTES
+                values[f"KernelDMASrc.CoeffBaseAddr[{core}].Addr"] = address
+                values[f"KernelDMASrc.CoeffBfrSize[{core}].MemBfrSize"] = size
+        for side in range(SIDES):
+            values[f"KernelDMASrc.SideDMAConfig[{side}].CacheHint"] = ReadHint.NOALLOC
+            values[f"KernelDMASrc.SideBfrSize[{side}].MemBfrSize"] = BUFFER_OFF_BYTES
+
+    def duration(self, plan: Plan) -> int:
+        return duration_us(plan)
+
+    def log_events(self, index: int, last: int) -> int:
+        if last == 0:
+            return LOG_ONLY
+        return LOG_FIRST if index == 0 else LOG_LAST if index == last else LOG_MIDDLE
+
+    def header(self, plans: Sequence[Plan], index: int, values: Fields, places: Places) -> None:
+        """Header fields (engine-h13 4.2, 5, 12); position, size and the link to the next task are ``isa.link``'s."""
+        plan, last = plans[index], len(plans) - 1
+        values["Header[1].ExeCycles"] = self.duration(plan)
+        values["Header[2].LogEvents"] = self.log_events(index, last)
+        values["Header[4].DebugLogEvents"] = _debug_events(plan, index, last)
+        following = plans[index + 1] if index < last else None
+        ends = not plan.holds
+        planar_run = plan.unit == "PE" and following is not None and (following.unit == "PE" or plan.streams)
+        values["Header[6].DisallowAbort"] = planar_run
+        values["Header[6].SPL"] = index == 0 or not plans[index - 1].holds
+        values["Header[6].TSR"] = values["Header[6].TSE"] = ends
+        values["Header[6].SPC"], values["Header[6].DPC"] = plan.src_staged, plan.dst_staged
+        values["Header[6].TDE"] = plan.dtid is not None
+        values["Header[6].SrcLoc"] = (plan.src is not None and not plan.src_staged) or plan.src2 is not None
+        values["Header[6].DstLoc"] = plan.dst is not None and not plan.dst_staged
+        for channel, enable, dma in (
+            ("RBase0", "RBE0", plan.src),
+            ("RBase1", "RBE1", plan.src2),
+            ("WBase", "WBE", plan.dst),
+        ):
+            if dma is not None:
+                values[f"Header[8].{channel}"], values[f"Header[8].{enable}"] = places.channel(dma.buffer), 1
+        if plan.unit == "NE":
+            values["Header[8].ENE"] = plan.cores_log2 + 1
+        if plan.kernel is not None:
+            source = plan.kernel.source
+            values["Header[9].KBase0"] = Space.CONST.value if source is None else places.channel(source)
+            values["Header[9].KBE0"] = 1
+        if plan.dtid is not None:
+            values["Header[10].DTID"] = plan.dtid
+
+
+def _debug_events(plan: Plan, index: int, last: int) -> int:
+    pure_copy = plan.unit == "NE" and plan.mac.plain_copy and plan.kernel is None
+    slow = any(table in SLOW_TABLES for table in plan.tables)
+    high = 0 if pure_copy else DEBUG_SLOW if slow else DEBUG_PLAIN
+    low = DEBUG_LAST if index == last else DEBUG_FIRST if index == 0 else 0
+    return high << 12 | low | (DEBUG_BUSY if high else 0)
+
+
+def reading(values: Fields, register: str, hint: Hint | None) -> None:
+    """Cache hints of a reader; None: it is off."""
+    cache = ReadHint.NOALLOC if hint is None else hint.cache
+    values[f"{register}.CacheHint"] = cache
+    values[f"{register}.CacheHintReuse"] = ReadHint.NOALLOC if hint is None else ReadHint.ALLOC
+    values[f"{register}.CacheHintNoReuse"] = ReadHint.NOALLOC if hint is None else NOT_READ_AGAIN[cache]
+    values[f"{register}.DependencyMode"] = "earlier_task" if hint is not None and hint.after_task else "none"
+
+
+def form(values: Fields, register: str, element: int, interleave: int) -> None:
+    """Elements of a surface in memory."""
+    wide = element == 2
+    values[f"{register}.FmtMode"] = wide
+    values[f"{register}.Truncate"] = 3 * wide
+    values[f"{register}.MemFmt"] = "bits16" if wide else "bits8"
+    values[f"{register}.Interleave"] = interleave
+
+
+def _source(plan: Plan, values: Fields, places: Places) -> None:
+    first, second = plan.src, plan.src2
+    staged = plan.src_staged
+    reading(values, "TileDMASrc.DMAConfig", None if first is None or staged else plan.src_hint)
+    values["TileDMASrc.DMAConfig.En"] = not staged and (first is not None or second is not None)
+    if staged:
+        values["TileDMASrc.DMAConfig.DependencyMode"] = "earlier_task"
+    reading(values, "TileDMASrc.Src2DMAConfig", None if second is None else plan.src2_hint)
+    form(values, "TileDMASrc.Fmt", 1, 1)
+    if staged:
+        form(values, "TileDMASrc.Fmt", 2, 1)
+    elif first is not None:
+        form(values, "TileDMASrc.Fmt", first.element, first.interleave)
+    elif second is not None:
+        values["TileDMASrc.Fmt.FmtMode"], values["TileDMASrc.Fmt.Interleave"] = 1, second.interleave
+    if first is not None:
+        values["TileDMASrc.BaseAddr.Addr"] = first.offset + places.offset(first.buffer)
+        encode.strides(values, "TileDMASrc", "", first)
+    if second is not None:
+        values["TileDMASrc.Src2BaseAddr.Addr"] = second.offset + places.offset(second.buffer)
+        encode.strides(values, "TileDMASrc", "Src2", second)
+        values["TileDMASrc.Src2Fmt.Truncate"], values["TileDMASrc.Src2Fmt.MemFmt"] = 3, "bits16"
+
+
+def _destination(plan: Plan, values: Fields, places: Places) -> None:
+    dst = plan.dst
+    written = dst is not None and not plan.dst_staged
+    hint = (plan.dst_hint or WriteHint.NOALLOC) if written else WriteHint.NOALLOC
+    values["TileDMADst.DMAConfig.En"] = written
+    values["TileDMADst.DMAConfig.CacheHint"] = hint
+    values["TileDMADst.DMAConfig.L2BfrMode"] = written and plan.writes.automatic
+    values["TileDMADst.DMAConfig.Unk19"] = values["TileDMADst.DMAConfig.Unk24"] = written and plan.rewrites
+    values["TileDMADst.Fmt.Interleave"] = 1
+    if dst is None:
+        return
+    form(values, "TileDMADst.Fmt", dst.element, dst.interleave)
+    values["TileDMADst.Fmt.ZeroPadLast"] = values["TileDMADst.Fmt.ZeroPadFirst"] = 1
+    values["TileDMADst.BaseAddr.Addr"] = dst.offset + places.offset(dst.buffer)
+    encode.strides(values, "TileDMADst", "", dst)
+
+
+# -- words -------------------------------------------------------------------------------------------------------------
+
+RECORDS = ((0, 16), (0x13800, 28), (0x4800, 18), (0x8800, 4), (0xC800, 5), (0x17800, 7))
+"""Address and length of the records behind the kernel DMA's (engine-h13 4.1)."""
+WITH_LANES = ((0x1F800, 62),)
+WITHOUT_LANES = ((0x1F800, 18), (0x1F8C8, 12))
+
+
+@lru_cache(maxsize=8)
+def _template(lanes: bool, extended: bool) -> Task:
+    """A task that writes every register, in the record layout of a task with or without kernel data."""
+    words = [0] * (10 + extended)
+    if extended:
+        words[6] = 1 << 24  # TDE announces the eleventh word
+    for address, count in (*(WITH_LANES if lanes else WITHOUT_LANES), *RECORDS):
+        words += [(count - 1) << 26 | address, *([0] * count)]
+    return task_from_words(words, "h13")
+
+
+def write(values: Fields, extended: bool, lanes: bool) -> Task:
+    """The task that writes these fields."""
+    made = _template(lanes, extended).copy()
+    words = made.words()
+    position = made.layout.position
+    for key, word in encode.registers(table_of("h13"), values).items():
+        if word:
+            words[position[key]] = word
+    return Task.from_layout(made._family, made.layout, words)

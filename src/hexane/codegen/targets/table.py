@@ -1,0 +1,31 @@
+"""The targets by name."""
+
+from __future__ import annotations
+
+from hexane.chips import Chip
+from hexane.codegen.targets.base import Target
+from hexane.codegen.targets.h13 import H13
+from hexane.codegen.targets.zin4 import Early
+from hexane.errors import UnsupportedError
+
+_TARGETS: dict[str, Target] = {"h13": H13(), "zin4": Early()}
+
+
+def targets() -> list[Target]:
+    """Every target of today's compiler."""
+    return [target for name, target in _TARGETS.items() if name != "zin4"]
+
+
+def target_of(chip: Chip, dialect: str = "default") -> Target:
+    """The target that a chip's programs are compiled for.
+
+    Raises UnsupportedError for generations without code generation.
+    """
+    name = "zin4" if dialect == "zin4" else chip.generation.name
+    found = _TARGETS.get(name)
+    if found is None or found.generation != chip.generation.name:
+        raise UnsupportedError(
+            f"there is no code generation for {chip.name} ({chip.generation.name})",
+            hint='compile for M1, or evaluate the network with level="graph"',
+        )
+    return found

@@ -1,0 +1,85 @@
+"""The early compiler (v4.2.1) for H13: what it chooses and writes otherwise than today's (engine-h13 4.11)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hexane.codegen import l2
+from hexane.codegen.encode import Fields
+from hexane.codegen.fragment import table_kernel
+from hexane.codegen.geometry import ceil_log2
+from hexane.codegen.operations import NO_KERNEL, NeOp
+from hexane.codegen.plan import Plan, Region
+from hexane.codegen.targets.base import Places
+from hexane.codegen.targets.h13 import H13, LOG_LAST, LOG_MIDDLE, SIDES, form
+
+ONE_PATCH_WIDTH = 64  # ShMin of a copy is 1 up to this width [INFERRED: five programs]
+LARGEST_GROUP = 5  # OCGSize of the one task without double buffering [GUESS]
+
+
+def as_early(plan: Plan) -> None:
+    """Change a plan of the default dialect to what the early compiler writes."""
+    if plan.unit != "NE":
+        return
+    if plan.unicast and plan.mac.op is NeOp.BYPASS:
+        _copy(plan)
+    elif plan.kernel is not None:
+        _convolution(plan)
+    plan.double_buffer = plan.ocg < LARGEST_GROUP
+
+
+def _copy(plan: Plan) -> None:
+    plan.cores_log2 = min(4, ceil_log2(plan.cout))
+    plan.kernel_format = NO_KERNEL
+    if plan.kernel is not None and plan.kernel.source is None:
+        plan.kernel = table_kernel(plan.kernel.data[:128], min(1 << plan.cores_log2, plan.cout), plan.kernel.name or "")
+    plan.mac = replace(plan.mac, binary_point=0)
+    plan.shape = (1, 1 if plan.wout <= ONE_PATCH_WIDTH else 0, 1)
+
+
+def _convolution(plan: Plan) -> None:
+    """Explicit result strides behind the source."""
+    if plan.dst is None or plan.out_trans:
+        return
+    channel = l2.channel_stride(plan.wout)
+    block = plan.cout * channel
+    plan.result = Region(plan.result.base, channel, block + l2.pe_pad(block, channel), block, block)
+    plan.writes = replace(plan.writes, automatic=False)
+
+
+class Early(H13):
+    """Outputs have the first channels, all lanes are always written."""
+
+    def adapt(self, plan: Plan) -> None:
+        as_early(plan)
+
+    def channels(self, inputs: Sequence[str], outputs: Sequence[str]) -> dict[str, int]:
+        names = [*outputs, *inputs]
+        return {name: self.first_surface + i for i, name in enumerate(names)}
+
+    def all_lanes(self, plan: Plan) -> bool:
+        return True
+
+    def duration(self, plan: Plan) -> int:
+        return 0
+
+    def log_events(self, index: int, last: int) -> int:
+        return LOG_LAST if index == last else LOG_MIDDLE
+
+    def kernel_dma(self, plan: Plan, values: Fields, places: Places) -> None:
+        if plan.unit == "PE":
+            return
+        super().kernel_dma(plan, values, places)
+        for side in range(SIDES):
+            values[f"KernelDMASrc.SideBfrSize[{side}].MemBfrSize"] = 0
+
+    def unit_rest(self, plans: Sequence[Plan], index: int, values: Fields) -> None:
+        plan = plans[index]
+        values["TileDMASrc.Unk13840.Bit8"] = plan.unit == "NE"
+        if plan.groups == 1:
+            values["TileDMASrc.GroupStride.Stride"] = values["TileDMASrc.Src2GroupStride.Stride"] = 0
+            values["TileDMADst.GroupStride.GroupStride"] = 0
+        if plan.unit == "PE" and plan.dst is not None:
+            form(values, "TileDMADst.Fmt", 2, 1)
+            values["TileDMADst.Fmt.ZeroPadLast"] = values["TileDMADst.Fmt.ZeroPadFirst"] = 0
