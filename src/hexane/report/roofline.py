@@ -30,7 +30,13 @@ def save_roofline(x: Any, chip: str | Chip, folder: Path) -> Path:
     ridge = peak / BANDWIDTH_GBS
     span = [0.05, ridge, max(4000.0, 4 * ridge)]
     axes.plot(span, [min(peak, BANDWIDTH_GBS * i) for i in span], color="#444", linewidth=1.5)
-    colours = {"compute": "#0b7285", "weights": "#c2255c", "activations": "#e67700", "overhead": "#868e96"}
+    colours = {
+        "array": "#0b7285",
+        "planar engine": "#5f3dc4",
+        "weights": "#c2255c",
+        "activations": "#e67700",
+        "overhead": "#868e96",
+    }
     for kind, colour in colours.items():
         dots = [op for op in result.ops if op.bottleneck == kind and op.macs and op.us]
         if dots:

@@ -2,5 +2,6 @@
 
 from hexane.timing.estimate import Estimate, OpEstimate, estimate, estimates
 from hexane.timing.placement import Placement, place
+from hexane.timing.work import Parts
 
-__all__ = ["Estimate", "OpEstimate", "Placement", "estimate", "estimates", "place"]
+__all__ = ["Estimate", "OpEstimate", "Parts", "Placement", "estimate", "estimates", "place"]

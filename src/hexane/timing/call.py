@@ -46,32 +46,38 @@ def completion_us(submit_to_end_us: float, c: Numbers) -> float:
     return c["complete_short_us"] + (c["complete_long_us"] - c["complete_short_us"]) * depth
 
 
-def call_us(task_us: float, work: Work, chip: Chip, c: Numbers, interface: str, engines: int) -> float:
-    """Microseconds of one call whose layers take ``task_us``; ``interface`` is one of ``INTERFACES``."""
+def launch_us(task_us: float, work: Work, chip: Chip, c: Numbers, interface: str, engines: int) -> float:
+    """What a call costs besides layers (``task_us``) and host copies; ``interface`` is one of ``INTERFACES``."""
     start = c["task_start_us"]
     if interface == "task":
-        return task_us + start
+        return start
     if interface == "submit":
-        return task_us + start + c["submit_us"]
+        return start + c["submit_us"]
     if interface == "evaluate":
-        return c["floor_evaluate_us"] * c["call_factor"] + task_us + sleep_us(task_us, c)
+        return c["floor_evaluate_us"] * c["call_factor"] + sleep_us(task_us, c)
     if interface == "linux":
         further = sum(3 * layer.count if layer.unit == "runtime" else layer.count for layer in work.layers) - 1
-        return LINUX_FLOOR_US.get(chip.name, 60.0) + task_us + start + LINUX_TASK_US * max(further, 0)
+        return LINUX_FLOOR_US.get(chip.name, 60.0) + start + LINUX_TASK_US * max(further, 0)
     if interface in ("copies", "copies_typical"):
         worker = c["worker_us"] if work.worker else 0.0
         typical = c["typical_us"] if interface == "copies_typical" else 0.0
-        return c["floor_copies_us"] * c["call_factor"] + copies_us(work, c) + task_us + worker + typical
+        return c["floor_copies_us"] * c["call_factor"] + worker + typical
     if interface in ("coreml", "coreml_awake"):
-        end = task_us + start + c["submit_us"]
-        done = c["complete_awake_us"] if interface == "coreml_awake" else completion_us(end, c)
-        copies = 0.0
-        if chip.generation_name != "h19":
-            copies = (work.host_in_bytes + work.host_out_bytes) / (c["coreml_copy_gbs"] * 1e3)
-        return end + done + copies + (c["two_engine_call_us"] if engines > 1 else 0.0)
+        before = start + c["submit_us"]
+        done = c["complete_awake_us"] if interface == "coreml_awake" else completion_us(before + task_us, c)
+        return before + done + (c["two_engine_call_us"] if engines > 1 else 0.0)
     raise UsageError(f"unknown interface {interface!r}", hint=f"one of {', '.join(INTERFACES)}")
 
 
-def overhead_us(work: Work, chip: Chip, c: Numbers, interface: str, engines: int, task_us: float) -> float:
-    """The part of a call that is not task time."""
-    return call_us(task_us, work, chip, c, interface, engines) - task_us
+def host_copies_us(work: Work, chip: Chip, c: Numbers, interface: str) -> float:
+    """Host copies of a call through ``interface``: none where surfaces are filled in place."""
+    if interface in ("copies", "copies_typical"):
+        return copies_us(work, c)
+    if interface in ("coreml", "coreml_awake") and chip.generation_name != "h19":
+        return (work.host_in_bytes + work.host_out_bytes) / (c["coreml_copy_gbs"] * 1e3)
+    return 0.0
+
+
+def call_us(task_us: float, work: Work, chip: Chip, c: Numbers, interface: str, engines: int) -> float:
+    """Microseconds of one call whose layers take ``task_us``."""
+    return task_us + launch_us(task_us, work, chip, c, interface, engines) + host_copies_us(work, chip, c, interface)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -11,13 +12,12 @@ from hexane import chips
 from hexane.chips import Chip
 from hexane.chips.measured import Constant, constants, provenance
 from hexane.errors import UnsupportedError, UsageError
-from hexane.timing.call import INTERFACES, call_us
+from hexane.timing.call import INTERFACES, host_copies_us, launch_us
 from hexane.timing.energy import energy_uj
-from hexane.timing.from_graph import work_of
-from hexane.timing.from_tasks import work_of_tasks
+from hexane.timing.job import host_op_us, job_of
 from hexane.timing.model import Timed, engines_used, time_work
 from hexane.timing.whatif import changed
-from hexane.timing.work import Work
+from hexane.timing.work import HostOp, Job, Parts, Work
 
 SCHEMA = "hexane-estimate/1"
 EXTRAPOLATED_FACTOR = 1.5
@@ -47,15 +47,18 @@ class Estimate:
     """What one call costs on ``chip``.
 
     ``latency_us`` is a call through ``interface`` at the top clock, calls back to back; ``latency_range_us`` one
-    standard deviation either way; ``engine_us`` the task alone; ``single_shot_us`` the first call after a pause of
+    standard deviation either way; ``parts`` what it is made of (launches, host, copies, engine); ``basis`` what was
+    read (``hexane.timing.work.Job``); ``engine_us`` the tasks alone; ``single_shot_us`` the first call after a pause of
     100 ms; ``energy_mj`` the engine's rail, millijoules per call; ``ops`` the layers in order, ``tasks`` the same for
     compiled tasks (empty for a graph). ``notes`` say where the model extrapolates.
     """
 
     chip: str
     interface: str
+    basis: str
     latency_us: float
     latency_range_us: tuple[float, float]
+    parts: Parts
     engine_us: float
     single_shot_us: float
     energy_mj: float
@@ -75,42 +78,12 @@ class Estimate:
 
     def __str__(self) -> str:
         low, high = self.latency_range_us
+        parts = self.parts
         return (
-            f"{self.chip}: {self.latency_us:.0f} us a call ({low:.0f} to {high:.0f}), {self.engine_us:.1f} us on the "
-            f"engine, {self.energy_mj:.3f} mJ, limited by {self.bottleneck}"
+            f"{self.chip}: {self.latency_us:.0f} us ({low:.0f} to {high:.0f}): {parts.launches} x launch "
+            f"{parts.launch_us:.0f}, host {parts.host_us:.0f}, copies {parts.copies_us:.0f}, engine "
+            f"{parts.engine_us:.1f}; {self.energy_mj:.3f} mJ, limited by {self.bottleneck}"
         )
-
-
-def works_of(x: Any) -> tuple[Work, bool]:
-    """The work of a Graph, a Program or an Image, and whether it was read off compiled tasks."""
-    if isinstance(x, Work):
-        return x, False
-    if hasattr(x, "main") and hasattr(x, "functions"):
-        return work_of(x), False
-    if hasattr(x, "segments") and hasattr(x, "images"):
-        works = [work_of_tasks(image.tasks, name=f"image{i}.task") for i, image in enumerate(x.images)]
-        notes = tuple(
-            f"host segment not timed: {getattr(s, 'reason', '')}"
-            for s in x.segments
-            if getattr(s, "kind", "") == "host"
-        )
-        return _joined(works, notes), True
-    if hasattr(x, "tasks") and hasattr(x, "surfaces"):
-        return work_of_tasks(x.tasks), True
-    raise UsageError(
-        f"nothing to time in a {type(x).__name__}", hint="give a graph (hexane.load), a program or an image"
-    )
-
-
-def _joined(works: list[Work], notes: tuple[str, ...]) -> Work:
-    return Work(
-        tuple(layer for work in works for layer in work.layers),
-        host_in_bytes=sum(work.host_in_bytes for work in works),
-        host_out_bytes=sum(work.host_out_bytes for work in works),
-        host_in_padded=sum(work.host_in_padded for work in works),
-        host_out_padded=sum(work.host_out_padded for work in works),
-        notes=notes,
-    )
 
 
 def estimate(
@@ -142,48 +115,91 @@ def estimates(
     weights: str | None = None,
     resolution: float | None = None,
 ) -> list[Estimate]:
-    """``estimate`` for several chips; the network is read once, so that twenty chips cost little more than one."""
+    """``estimate`` for several chips; the network is read once per generation."""
     if interface not in INTERFACES:
         raise UsageError(f"unknown interface {interface!r}", hint=f"one of {', '.join(INTERFACES)}")
-    work, compiled = works_of(x)
-    if batch or weights or resolution:
-        work = changed(work, batch=batch, weights=weights, resolution=resolution)
-    return [_estimate(work, compiled, chips.get(chip), interface) for chip in targets]
+    jobs: dict[str, Job] = {}
+    results = []
+    for name in targets:
+        target = chips.get(name)
+        job = jobs.get(target.generation_name)
+        if job is None:
+            job = job_of(x, target)
+            if batch is not None or weights is not None or resolution is not None:
+                job = changed(job, batch=batch, weights=weights, resolution=resolution)
+            jobs[target.generation_name] = job
+        results.append(_estimate(job, target, interface))
+    return results
 
 
-def _estimate(work: Work, compiled: bool, target: Chip, interface: str) -> Estimate:
-    if compiled and target.generation_name != "h13":
+@dataclass(frozen=True)
+class _Launch:
+    """One engine program timed: its layers, and what its call takes besides."""
+
+    work: Work
+    engines: int
+    timed: list[Timed]
+    layers_us: float
+    launch_us: float
+    copies_us: float
+
+
+def _launch(work: Work, target: Chip, c: dict[str, float], interface: str) -> _Launch:
+    engines = engines_used(work, target)
+    timed = time_work(work, target, c, engines=engines)
+    us = sum(item.us for item in timed)
+    return _Launch(
+        work,
+        engines,
+        timed,
+        us,
+        launch_us(us, work, target, c, interface, engines),
+        host_copies_us(work, target, c, interface),
+    )
+
+
+def _estimate(job: Job, target: Chip, interface: str) -> Estimate:
+    if job.basis != "network" and target.generation_name != "h13":
         raise UnsupportedError(
             f"this program is compiled for H13 and does not run on {target.name}", hint="estimate the network instead"
         )
     found = constants(target)
     c = {name: constant.value for name, constant in found.items()}
-    engines = engines_used(work, target)
-    timed = time_work(work, target, c, engines=engines)
-    layers_us = sum(item.us for item in timed)
-    engine_us = layers_us + c["task_start_us"]
-    latency = call_us(layers_us, work, target, c, interface, engines)
-    ops = tuple(_op(item, target, engines) for item in timed)
-    spread = _spread(ops, latency, layers_us, found, interface)
-    macs = work.macs
+    launches = [_launch(work, target, c, interface) for work in job.launches]
+    start = c["task_start_us"] * len(launches)
+    parts = Parts(
+        launches=len(launches),
+        launch_us=sum(item.launch_us for item in launches) - start,
+        host_us=sum(host_op_us(op, target) for op in job.host),
+        copies_us=sum(item.copies_us for item in launches),
+        engine_us=sum(item.layers_us for item in launches) + start,
+    )
+    latency = parts.total_us
+    ops = tuple(_op(timed, target, item.engines) for item in launches for timed in item.timed)
+    spread = _spread(ops, parts, found, interface)
+    engines = max((item.engines for item in launches), default=1)
+    macs = sum(work.macs for work in job.launches)
     peak_us = macs / (target.generation.cores * target.macs_per_core_cycle * target.clock_mhz * engines)
+    energy = energy_uj([timed for item in launches for timed in item.timed], latency - parts.host_us, c)
     return Estimate(
         chip=target.name,
         interface=interface,
+        basis=job.basis,
         latency_us=latency,
         latency_range_us=(latency / spread, latency * spread),
-        engine_us=engine_us,
-        single_shot_us=latency + wake_us(target),
-        energy_mj=energy_uj(timed, latency, c) * 1e-3,
-        bottleneck=_bottleneck(ops, latency - layers_us),
+        parts=parts,
+        engine_us=parts.engine_us,
+        single_shot_us=latency + (wake_us(target) if launches else 0.0),
+        energy_mj=energy * 1e-3 if launches else 0.0,
+        bottleneck=_bottleneck(ops, parts),
         utilisation=min(peak_us / latency, 1.0) if latency else 0.0,
         macs=macs,
-        dma_bytes=sum(item.cost.dma_bytes * item.layer.count for item in timed),
+        dma_bytes=sum(op.dma_bytes for op in ops),
         calls_per_second=1e6 / latency if latency else 0.0,
         engines=engines,
         ops=ops,
-        tasks=ops if compiled else (),
-        notes=_notes(work, target, found),
+        tasks=() if job.basis == "network" else ops,
+        notes=_notes(job, ops, parts, target, found),
     )
 
 
@@ -211,21 +227,17 @@ def _op(item: Timed, chip: Chip, engines: int) -> OpEstimate:
     )
 
 
-def _bottleneck(ops: tuple[OpEstimate, ...], call_us: float) -> str:
-    parts = {"call overhead": call_us}
+def _bottleneck(ops: tuple[OpEstimate, ...], parts: Parts) -> str:
+    """What takes the largest part of a latency: a unit of the engine, its memory paths, the host or the calls."""
+    shares = {"launches": parts.launch_us, "host": parts.host_us, "copies": parts.copies_us}
     for op in ops:
-        parts[op.bottleneck] = parts.get(op.bottleneck, 0.0) + op.us
-    return max(parts, key=lambda name: parts[name])
+        shares[op.bottleneck] = shares.get(op.bottleneck, 0.0) + op.us
+    return max(shares, key=lambda name: shares[name])
 
 
-def _spread(
-    ops: tuple[OpEstimate, ...],
-    latency: float,
-    layers_us: float,
-    found: dict[str, Constant],
-    interface: str,
-) -> float:
+def _spread(ops: tuple[OpEstimate, ...], parts: Parts, found: dict[str, Constant], interface: str) -> float:
     """One standard deviation of the latency as a factor: the model's own error and its constants'."""
+    latency = parts.total_us
     if latency <= 0:
         return 1.0
     floors = {"evaluate": "floor_evaluate_us", "coreml": "complete_short_us"}
@@ -233,11 +245,12 @@ def _spread(
     rests_on = {
         "weights": "weights_gbs",
         "activations": "activations_gbs",
-        "compute": "mac_rate",
+        "array": "mac_rate",
+        "planar engine": "unary_rate",
         "overhead": "task_start_us",
         "call": floors.get(interface, "task_start_us"),
     }
-    share = {"call": max(latency - layers_us, 0.0)}
+    share = {"call": max(parts.launch_us + parts.copies_us, 0.0)}
     for op in ops:
         share[op.bottleneck] = share.get(op.bottleneck, 0.0) + op.us
     variance = math.log(provenance()["cross_validated"]["mean_factor"]) ** 2
@@ -245,13 +258,31 @@ def _spread(
         constant = found.get(rests_on[part])
         if constant is not None:
             variance += (us / latency * math.log(constant.factor)) ** 2
-    unknown = sum(op.us for op in ops if op.extrapolated) / latency
+    unknown = (sum(op.us for op in ops if op.extrapolated) + parts.host_us) / latency
     variance += (unknown * math.log(EXTRAPOLATED_FACTOR)) ** 2
     return math.exp(math.sqrt(variance))
 
 
-def _notes(work: Work, chip: Chip, found: dict[str, Constant]) -> tuple[str, ...]:
-    notes = list(work.notes)
+_BASIS = {
+    "network": "the network as one program of Apple's compiler, cut only where this engine refuses an op",
+    "program": "the program that hexane compiled: its tasks, its segments, its ops on the host",
+    "image": "one engine program, task by task",
+}
+
+
+def _notes(
+    job: Job, ops: tuple[OpEstimate, ...], parts: Parts, chip: Chip, found: dict[str, Constant]
+) -> tuple[str, ...]:
+    """What the estimate counts, then where it extrapolates: one line per kind of op, not one per op."""
+    notes = [f"counts {_BASIS[job.basis]}; {_counted(parts, job.host)}", *job.notes]
+    unknown: dict[str, list[OpEstimate]] = defaultdict(list)
+    for op in ops:
+        if op.extrapolated:
+            unknown[op.op].append(op)
+    for kind, members in unknown.items():
+        share = sum(op.us for op in members) / parts.total_us if parts.total_us else 0.0
+        count = f"{len(members)} {kind} layers" if len(members) > 1 else f"{kind} {members[0].name}"
+        notes.append(f"{count}, {share:.0%} of the time: nobody has published a time of such a layer")
     donors = {constant.chip for constant in found.values() if constant.chip} - {chip.name}
     if donors:
         notes.append(f"no measurements of {chip.name}: constants of {', '.join(sorted(filter(None, donors)))}")
@@ -260,3 +291,14 @@ def _notes(work: Work, chip: Chip, found: dict[str, Constant]) -> tuple[str, ...
     if chip.clock_evidence == chips.Evidence.INFERRED:
         notes.append(f"the clock of {chip.name} is inferred")
     return tuple(notes)
+
+
+def _counted(parts: Parts, host: tuple[HostOp, ...]) -> str:
+    launches = "1 launch" if parts.launches == 1 else f"{parts.launches} launches"
+    kinds = Counter(op.op for op in host).most_common(4)
+    names = ", ".join(f"{count} {kind}" if count > 1 else kind for kind, count in kinds)
+    host_part = f"host {parts.host_us:.0f} us ({names}, at Core ML's CPU rates)" if host else "nothing on the host"
+    return (
+        f"{launches} {parts.launch_us:.0f} us, {host_part}, copies {parts.copies_us:.0f} us, "
+        f"engine {parts.engine_us:.0f} us"
+    )

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-from hexane.graph import Graph, Op, Value
+from hexane.graph import Function, Graph, Op, Value
+from hexane.graph.summary import macs_of
 from hexane.graph.types import StateType
 from hexane.timing.patterns import rms_norms
 from hexane.timing.weights import Stored, stored_weights
-from hexane.timing.work import Layer, Work
+from hexane.timing.work import HostOp, Layer, Work
 
 ACTIVATIONS = frozenset(
     (
@@ -52,74 +55,162 @@ SURFACE_ROW_BYTES = 64
 
 
 def work_of(graph: Graph) -> Work:
-    """The program that a graph asks for, layer by layer; linear in the number of ops, no weight is loaded.
+    """The one program that a graph asks for, layer by layer; linear in the number of ops, no weight is loaded.
 
     Ops that are neither priced nor free appear as ``move`` layers marked extrapolated.
     """
-    function = graph.main
-    sources = _Sources(function.inputs)
-    layers: list[Layer] = []
-    produced_by: dict[int, int] = {}  # value -> index of the layer whose pass makes it
-    inputs_of: list[set[int]] = []
-    notes: list[str] = []
-    users: dict[int, int] = {}
-    for op in function.walk():
-        for value in op.operands():
-            users[id(value)] = users.get(id(value), 0) + 1
+    launches, _ = split_work_of(graph, lambda op: False)
+    return launches[0] if launches else Work(())
 
-    norms, inside_norms = rms_norms(function)
-    for op in function.walk():
-        if op in inside_norms:
-            continue
-        operands = [value for value in op.operands() if not value.is_constant and not sources.is_constant(value)]
+
+def split_work_of(graph: Graph, on_host: Callable[[Op], bool]) -> tuple[tuple[Work, ...], tuple[HostOp, ...]]:
+    """The engine programs that a graph asks for when ``on_host`` ops run on the host, and those ops.
+
+    A program ends where a layer needs what the host makes of an earlier layer; independent branches share programs.
+    """
+    walk = _Walk(graph.main, on_host)
+    for op in graph.main.walk():
+        walk.take(op)
+    return walk.launches(), tuple(walk.host)
+
+
+@dataclass
+class _Made:
+    """Layers as they are found: the layer, the layers whose results it reads, and the program that it runs in."""
+
+    layer: Layer
+    reads: set[int]
+    launch: int
+
+
+class _Walk:
+    """One pass over a function in program order."""
+
+    def __init__(self, function: Function, on_host: Callable[[Op], bool]) -> None:
+        self._function, self._on_host = function, on_host
+        self._sources = _Sources(function.inputs)
+        self._made: list[_Made] = []
+        self._produced_by: dict[int, int] = {}  # value -> index of the layer whose pass makes it
+        self._level: dict[int, int] = {}  # value -> the first program that can use it
+        self._entering: dict[int, dict[int, Value]] = defaultdict(dict)
+        self._leaving: dict[int, dict[int, Value]] = defaultdict(dict)
+        self._users: dict[int, int] = {}
+        self.host: list[HostOp] = []
+        for op in function.walk():
+            for value in op.operands():
+                self._users[id(value)] = self._users.get(id(value), 0) + 1
+        self._norms, self._inside_norms = rms_norms(function)
+
+    def take(self, op: Op) -> None:
+        """The next op: part of a layer, a layer of its own, an op of the host, or nothing at all."""
+        if op in self._inside_norms:
+            return
+        operands = [v for v in op.operands() if not v.is_constant and not self._sources.is_constant(v)]
         if not op.outputs or not operands:
-            sources.constant(op)
-            continue
-        if op in norms:
-            operands = [norms[op]]
-        makers = {produced_by[id(v)] for v in operands if id(v) in produced_by}
-        rides = None if op in norms else _rides_along(op, operands, produced_by, users)
-        if rides is not None:
-            index = rides
-            layers[index] = _resized(layers[index], op)
-        elif op.type in FREE:
-            for value in op.outputs:
-                sources.follow(value, operands)
-                if makers:
-                    produced_by[id(value)] = max(makers)
-                users.setdefault(id(value), 0)
-            continue
+            self._sources.constant(op)
+            return
+        if op in self._norms:
+            operands = [self._norms[op]]
+        level = max(self._level.get(id(v), 0) for v in operands)
+        if op.type in FREE:
+            self._pass_on(op, operands, level)
+        elif self._on_host(op):
+            self._leave_to_host(op, operands, level)
         else:
-            layer = _rms_norm(op, norms[op]) if op in norms else _layer(op, operands, users)
-            if layer.extrapolated:
-                notes.append(f"{op.describe()}: no published time of such a layer")
-            layers.append(layer)
-            inputs_of.append(makers)
-            index = len(layers) - 1
-        if any(sources.is_input(value) for value in operands):
-            layers[index] = replace(layers[index], reads_input=True)
+            self._compute(op, operands, level)
+
+    def _pass_on(self, op: Op, operands: list[Value], level: int) -> None:
+        makers = {self._produced_by[id(v)] for v in operands if id(v) in self._produced_by}
         for value in op.outputs:
-            produced_by[id(value)] = index
-    for value in function.outputs:
-        if id(value) in produced_by:
-            layers[produced_by[id(value)]] = replace(layers[produced_by[id(value)]], writes_output=True)
-    chain = len(layers) > 1 and all(made == {i - 1} for i, made in enumerate(inputs_of) if i > 0)
-    convolutions = all(layer.unit == "mac" and layer.op != "linear" for layer in layers)
-    chain = chain and (convolutions or all(layer.unit in ("unary", "binary") for layer in layers))
-    if chain and all(layer.unit == "unary" for layer in layers):
-        layers = _merged_pairs(layers)
-    worker = any(layer.unit in ("sdpa", "topk") for layer in layers)
-    given = [value for value in function.inputs if not isinstance(value.type, StateType)]  # states stay where they are
-    return Work(
-        tuple(layers),
-        host_in_bytes=sum(_bytes(value) for value in given),
-        host_out_bytes=sum(_bytes(value) for value in function.outputs),
-        host_in_padded=sum(_bytes(value) for value in given if _has_padded_rows(value)),
-        host_out_padded=sum(_bytes(value) for value in function.outputs if _has_padded_rows(value)),
-        chain=chain,
-        worker=worker,
-        notes=tuple(notes),
-    )
+            self._sources.follow(value, operands)
+            self._level[id(value)] = level
+            if makers:
+                self._produced_by[id(value)] = max(makers)
+            self._users.setdefault(id(value), 0)
+
+    def _leave_to_host(self, op: Op, operands: list[Value], level: int) -> None:
+        made_here = [v for v in operands if id(v) in self._produced_by]
+        for value in made_here:
+            self._write_out(value)
+        level = max([level, *(self._made[self._produced_by[id(v)]].launch + 1 for v in made_here)])
+        self.host.append(host_op(op))
+        for value in op.outputs:
+            self._sources.add(value)
+            self._level[id(value)] = level
+
+    def _write_out(self, value: Value) -> None:
+        made = self._made[self._produced_by[id(value)]]
+        made.layer = replace(made.layer, writes_output=True)
+        self._leaving[made.launch][id(value)] = value
+
+    def _compute(self, op: Op, operands: list[Value], level: int) -> None:
+        makers = {self._produced_by[id(v)] for v in operands if id(v) in self._produced_by}
+        level = max([level, *(self._made[i].launch for i in makers)])
+        rides = None if op in self._norms else _rides_along(op, operands, self._produced_by, self._users)
+        if rides is not None and self._made[rides].launch == level:
+            index = rides
+            self._made[index].layer = _resized(self._made[index].layer, op)
+        else:
+            layer = _rms_norm(op, self._norms[op]) if op in self._norms else _layer(op, operands, self._users)
+            self._made.append(_Made(layer, makers, level))
+            index = len(self._made) - 1
+        for value in operands:
+            maker = self._produced_by.get(id(value))
+            crosses = maker is not None and self._made[maker].launch < level
+            if crosses:
+                self._write_out(value)
+            if crosses or self._sources.is_input(value):
+                self._made[index].layer = replace(self._made[index].layer, reads_input=True)
+                self._entering[level][id(value)] = value
+        for value in op.outputs:
+            self._produced_by[id(value)] = index
+            self._level[id(value)] = level
+
+    def launches(self) -> tuple[Work, ...]:
+        """The engine programs; a single one is given every input of the function, used or not."""
+        for value in self._function.outputs:
+            if id(value) in self._produced_by:
+                self._write_out(value)
+        numbers = sorted({made.launch for made in self._made})
+        if len(numbers) == 1 and not self.host:
+            given = [value for value in self._function.inputs if not isinstance(value.type, StateType)]
+            return (self._work(numbers[0], given, list(self._function.outputs)),)
+        return tuple(
+            self._work(
+                number,
+                [v for v in self._entering[number].values() if not isinstance(v.type, StateType)],
+                list(self._leaving[number].values()),
+            )
+            for number in numbers
+        )
+
+    def _work(self, number: int, given: list[Value], results: list[Value]) -> Work:
+        indices = [i for i, made in enumerate(self._made) if made.launch == number]
+        place = {index: i for i, index in enumerate(indices)}
+        layers = [self._made[index].layer for index in indices]
+        reads = [{place[i] for i in self._made[index].reads if i in place} for index in indices]
+        chain = len(layers) > 1 and all(made == {i - 1} for i, made in enumerate(reads) if i > 0)
+        convolutions = all(layer.unit == "mac" and layer.op != "linear" for layer in layers)
+        chain = chain and (convolutions or all(layer.unit in ("unary", "binary") for layer in layers))
+        if chain and all(layer.unit == "unary" for layer in layers):
+            layers = _merged_pairs(layers)
+        return Work(
+            tuple(layers),
+            host_in_bytes=sum(_bytes(value) for value in given),
+            host_out_bytes=sum(_bytes(value) for value in results),
+            host_in_padded=sum(_bytes(value) for value in given if _has_padded_rows(value)),
+            host_out_padded=sum(_bytes(value) for value in results if _has_padded_rows(value)),
+            chain=chain,
+            worker=any(layer.unit in ("sdpa", "topk") for layer in layers),
+        )
+
+
+def host_op(op: Op) -> HostOp:
+    """What an op asks of the host: arithmetic and bytes; constants count as read."""
+    values = [*op.operands(), *op.outputs]
+    moved = sum(2.0 * prod(extent or 1 for extent in value.shape) for value in values)
+    elements = max((float(prod(extent or 1 for extent in value.shape)) for value in op.outputs), default=0.0)
+    return HostOp(op.name or op.type, op.type, max(2.0 * macs_of(op), elements), moved)
 
 
 def _bytes(value: Value) -> float:
@@ -143,6 +234,9 @@ class _Sources:
 
     def is_constant(self, value: Value) -> bool:
         return id(value) in self._constants
+
+    def add(self, value: Value) -> None:
+        self._inputs.add(id(value))
 
     def constant(self, op: Op) -> None:
         self._constants.update(id(value) for value in op.outputs)

@@ -75,6 +75,16 @@ def op_cost(op: Op, chip: Chip) -> tuple[float | None, float]:
     return (both[0] if able else None), both[1]
 
 
+def cpu_us(op_type: str, flop: float, moved: float, chip: Chip) -> float:
+    """The segmenter's estimate of an op on the CPU: arithmetic or bytes, whichever is longer, microseconds."""
+    if op_type in _NOTHING:
+        return 0.0
+    if op_type in _MEMORY_BOUND:
+        return moved / MEMORY_BOUND_RATE
+    rate, bandwidth = _CPU_RATES.get(chip.generation_name, _LATE_CPU)
+    return max(flop / rate / 1e3, moved / (bandwidth * GIB))
+
+
 _ENGINE_DTYPES = frozenset(("fp16", "fp32", "int8", "uint8", "bool"))
 
 

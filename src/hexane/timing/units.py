@@ -26,6 +26,7 @@ class Cost:
     """Times of one repetition of a layer in microseconds, and the bytes behind them.
 
     ``us`` is what the layer takes: the longer of arithmetic and DMA (they overlap inside a task), plus ``extra_us``.
+    ``unit`` names what computes: the ``array`` of the neural cores or the ``planar engine``.
     """
 
     us: float
@@ -34,12 +35,13 @@ class Cost:
     activations_us: float
     extra_us: float
     dma_bytes: float
+    unit: str = "array"
 
     @property
     def bottleneck(self) -> str:
-        """``compute``, ``weights``, ``activations`` or ``overhead``: the largest part."""
+        """The largest part: the ``unit`` that computes, ``weights``, ``activations`` or ``overhead``."""
         parts = {
-            "compute": self.compute_us,
+            self.unit: self.compute_us,
             "weights": self.weights_us,
             "activations": self.activations_us,
             "overhead": self.extra_us,
@@ -196,7 +198,7 @@ def _planar(layer: Layer, chip: Chip, c: Numbers, engines: int, chain: bool) -> 
     else:
         activations = traffic / activation_rate(c, engines)
         us = max(compute, activations)
-    return Cost(us + extra, compute, 0.0, activations, extra, traffic)
+    return Cost(us + extra, compute, 0.0, activations, extra, traffic, "planar engine")
 
 
 def layer_cost(

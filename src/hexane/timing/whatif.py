@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hexane.errors import UsageError
-from hexane.timing.work import Layer, Work
+from hexane.timing.work import Job, Layer, Work
 
 WEIGHT_FORMATS = {
     "fp16": ("fp16", 2.0, 1.0),
@@ -16,10 +16,8 @@ WEIGHT_FORMATS = {
 """Name to stored format, bytes per weight and density; ``sparse`` keeps half of the weights (spec/performance §5.1)."""
 
 
-def changed(
-    work: Work, *, batch: int | None = None, weights: str | None = None, resolution: float | None = None
-) -> Work:
-    """``work`` with its batch multiplied, its constant weights stored otherwise, or its maps scaled.
+def changed(job: Job, *, batch: int | None = None, weights: str | None = None, resolution: float | None = None) -> Job:
+    """``job`` with its batch multiplied, its constant weights stored otherwise, or its maps scaled.
 
     ``resolution`` is a factor on height and width of every map (2 doubles both); rows of linear layers and reduced
     axes scale with the same area, which is right for convolutional networks only.
@@ -35,6 +33,11 @@ def changed(
         scale *= resolution * resolution
     if weights is not None and weights not in WEIGHT_FORMATS:
         raise UsageError(f"unknown weight format {weights!r}", hint=f"one of {', '.join(WEIGHT_FORMATS)}")
+    host = tuple(replace(op, flop=op.flop * scale, bytes=op.bytes * scale) for op in job.host)
+    return replace(job, launches=tuple(_changed(work, scale, weights) for work in job.launches), host=host)
+
+
+def _changed(work: Work, scale: float, weights: str | None) -> Work:
     return replace(
         work,
         layers=tuple(_stored(_scaled(layer, scale), weights) for layer in work.layers),

@@ -89,3 +89,48 @@ class Work:
     @property
     def largest_tensor_bytes(self) -> float:
         return max((layer.in_bytes / layer.operands for layer in self.layers), default=0.0)
+
+
+@dataclass(frozen=True)
+class HostOp:
+    """An op that runs on the host between engine programs: two operations per multiply-accumulate, bytes both ways."""
+
+    name: str
+    op: str
+    flop: float
+    bytes: float
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything that one answer to "how long" counts: engine programs in the order of their calls, and host ops.
+
+    ``basis`` says what was read: a ``network`` (what Apple's compiler would make of it: one program, cut only where the
+    engine refuses an op), a ``program`` (the tasks and segments that hexane compiled) or an ``image`` (one engine
+    program, whoever compiled it).
+    """
+
+    basis: Literal["network", "program", "image"]
+    launches: tuple[Work, ...]
+    host: tuple[HostOp, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a latency is made of, microseconds; ``total_us`` is their sum.
+
+    ``launches`` counts calls of engine programs and ``launch_us`` what these calls cost whatever they compute: driver,
+    firmware, completion, waking. ``host_us`` are ops on the host, ``copies_us`` host copies into and out of the
+    programs' surfaces, ``engine_us`` the tasks on the engine, from start to end.
+    """
+
+    launches: int
+    launch_us: float
+    host_us: float
+    copies_us: float
+    engine_us: float
+
+    @property
+    def total_us(self) -> float:
+        return self.launch_us + self.host_us + self.copies_us + self.engine_us
