@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import pickle
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from hexane.arithmetic.fast.compiled import drop_stale
+from hexane.arithmetic.fast.compiled import drop_stale, is_trusted
 
 SCRIPT = """
 import resource, signal
@@ -31,7 +36,7 @@ def test_a_full_disk_stops_no_computation(limit: int, tmp_path: Path) -> None:
     command = [sys.executable, "-c", SCRIPT.format(limit=limit)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
     assert done.stdout == "[9.0, 9.0]\n", done.stderr
-    assert bool(list(tmp_path.rglob("*.nbi"))) != limit
+    assert bool(list(tmp_path.rglob("*.nbc"))) != limit
 
 
 def test_code_older_than_a_source_is_dropped(tmp_path: Path) -> None:
@@ -40,8 +45,132 @@ def test_code_older_than_a_source_is_dropped(tmp_path: Path) -> None:
     for folder in (sources, cache):
         folder.mkdir()
     now = time.time()
-    for path, age in ((cache / "old.nbi", 20), (sources / "kernel.py", 10), (cache / "new.nbi", 0)):
+    for path, age in ((cache / "old.nbc", 20), (sources / "kernel.py", 10), (cache / "new.nbc", 0)):
         path.write_text("")
         os.utime(path, (now - age, now - age))
     drop_stale(cache, sources)
-    assert [path.name for path in cache.iterdir()] == ["new.nbi"]
+    assert [path.name for path in cache.iterdir()] == ["new.nbc"]
+
+
+class Poison:
+    """What unpickles to an act: it makes a folder."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple:
+        return os.mkdir, (str(self.mark),)
+
+
+def _fresh(folder: Path) -> Any:
+    """The function of a module in a folder, as a new process would have it."""
+    is_trusted.cache_clear()
+    name = f"remembered_{next(_numbers)}"
+    spec = importlib.util.spec_from_file_location(name, folder / "double.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.double
+
+
+_numbers = count()
+
+
+@pytest.fixture
+def remembered(tmp_path: Path) -> Path:
+    """A folder with a compiled function and one entry of a cache."""
+    (tmp_path / "double.py").write_text(
+        "from hexane.arithmetic.fast.compiled import compiled\n@compiled()\ndef double(x):\n    return 2 * x\n"
+    )
+    old = time.time() - 60
+    os.utime(tmp_path / "double.py", (old, old))
+    assert _fresh(tmp_path)(4) == 8
+    assert len(_entries(tmp_path)) == 1
+    return tmp_path
+
+
+def _entries(folder: Path) -> list[Path]:
+    return [path for path in (folder / "__pycache__").iterdir() if path.suffix != ".pyc"]
+
+
+def _flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def _folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_bytes(path.read_bytes()[:-1]),
+        lambda path: path.write_bytes(path.read_bytes()[:100]),
+        lambda path: path.write_bytes(os.urandom(1000)),
+        _flip,
+        _folder,
+    ],
+    ids=["empty", "cut", "head", "noise", "bit", "folder"],
+)
+def test_a_damaged_entry_is_compiled_again(damage: Callable[[Path], None], remembered: Path) -> None:
+    (entry,) = _entries(remembered)
+    damage(entry)
+    double = _fresh(remembered)
+    assert double(4) == 8
+    assert not double.stats.cache_hits
+    if entry.is_file():
+        assert _fresh(remembered)(4) == 8 and len(_entries(remembered)) == 1
+
+
+def test_an_entry_serves_the_next_process(remembered: Path) -> None:
+    double = _fresh(remembered)
+    assert double(4) == 8
+    assert double.stats.cache_hits
+
+
+def test_code_of_another_signature_is_not_taken(remembered: Path) -> None:
+    """As two processes that write at one time could leave it."""
+    double = _fresh(remembered)
+    (whole,) = _entries(remembered)
+    assert double(0.5) == 1.0
+    (other,) = (path for path in _entries(remembered) if path != whole)
+    other.write_bytes(whole.read_bytes())
+    assert _fresh(remembered)(0.5) == 1.0
+
+
+def test_poison_is_not_unpickled(remembered: Path, tmp_path: Path) -> None:
+    (entry,) = _entries(remembered)
+    content = pickle.dumps(Poison(tmp_path / "mark"))
+    for poisoned in (content, bytes(32) + content):
+        entry.write_bytes(poisoned)
+        assert _fresh(remembered)(4) == 8
+    assert not (tmp_path / "mark").exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="folders have no owners here")
+def test_a_cache_that_everybody_may_write_is_not_used(remembered: Path) -> None:
+    (remembered / "__pycache__").chmod(0o777)
+    before = {path: path.read_bytes() for path in _entries(remembered)}
+    double = _fresh(remembered)
+    assert double(4) == 8 and double(0.5) == 1.0
+    assert {path: path.read_bytes() for path in _entries(remembered)} == before
+
+
+def test_processes_that_share_a_cache(remembered: Path) -> None:
+    """Four at one time, none of which finds anything yet."""
+    for entry in _entries(remembered):
+        entry.unlink()
+    script = (
+        "import sys; sys.path.insert(0, sys.argv[1]); from double import double; "
+        "print(double(4), double(0.5), double(1j), *sys.argv[2:] and [len(double.stats.cache_hits)])"
+    )
+    command = [sys.executable, "-c", script, str(remembered)]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    assert {process.communicate(timeout=300)[0] for process in running} == {"8 1.0 2j\n"}
+    assert len(_entries(remembered)) == 3
+    later = subprocess.run([*command, "count"], capture_output=True, text=True, timeout=300)
+    assert later.stdout == "8 1.0 2j 3\n"

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hexane import HexaneError
 from hexane.errors import FormatError, UnsupportedError, UsageError
 from hexane.kernels import KernelLayout, pack, unpack
+from hexane.kernels.layout import PALETTE_BITS
 
 CORES = (1, 2, 4, 8, 16)
 FORMATS = ("float16", "float16", "int8", "uint8")
@@ -18,7 +19,8 @@ FORMATS = ("float16", "float16", "int8", "uint8")
 @st.composite
 def layouts(draw) -> KernelLayout:
     """Any layout whose bytes are known, small enough to be quick."""
-    kind = draw(st.sampled_from(("dense", "grouped", "unicast", "sparse", "sparse unicast", "binary", "widened")))
+    kinds = ("dense", "grouped", "unicast", "sparse", "sparse unicast", "binary", "widened", "palette", "integers")
+    kind = draw(st.sampled_from(kinds))
     cores = draw(st.sampled_from(CORES))
     size = {"kh": draw(st.integers(1, 5)), "kw": draw(st.integers(1, 5))}
     table = draw(st.booleans())
@@ -27,6 +29,16 @@ def layouts(draw) -> KernelLayout:
         dtype = "float16" if bias else draw(st.sampled_from(FORMATS))
         cout, ocg = draw(st.integers(1, 70)), draw(st.integers(0, 5))
         return KernelLayout(cout, draw(st.integers(1, 9)), **size, cores=cores, ocg=ocg, dtype=dtype, bias=bias)
+    if kind in ("palette", "integers"):
+        coded = {"palette": draw(st.sampled_from(PALETTE_BITS))}
+        if kind == "integers":
+            coded = {"dtype": draw(st.sampled_from(("int8", "uint8", "e4m3")))}
+        groups, cout = draw(st.integers(1, 3)), draw(st.integers(1, 70))
+        cout = cores * draw(st.integers(1, 4)) if groups > 1 else cout
+        return KernelLayout(
+            cout, draw(st.integers(1, 9)), **size, groups=groups, cores=cores, ocg=draw(st.integers(2, 5)),
+            bias=bias, table=table, scales=draw(st.booleans()), **coded,
+        )  # fmt: skip
     if kind == "grouped":
         cout = cores * draw(st.integers(1, 5))
         groups = draw(st.integers(2, 5))
@@ -64,12 +76,17 @@ def random_kernel(layout: KernelLayout, seed: int) -> dict:
         weights[rng.random(layout.weight_shape) < 0.35] = 0
     if layout.binary:
         weights[weights != 0] = 0x4200
-    if layout.dtype == "float16":
+    if layout.palette:
+        palette = rng.integers(0, 1 << 16, 1 << layout.palette).astype("<u2").view("<f2")
+        parts = {"weights": rng.integers(0, palette.size, layout.weight_shape).astype("u1"), "palette": palette}
+    elif layout.dtype == "float16":
         parts = {"weights": weights.view("<f2")}
     else:
-        parts = {"weights": weights.astype("u1").view(layout.dtype)}
+        parts = {"weights": weights.astype("u1").view("u1" if layout.dtype == "e4m3" else layout.dtype)}
     if layout.bias:
         parts["bias"] = rng.integers(0, 1 << 16, layout.weight_shape[0]).astype("<u2").view("<f2")
+    if layout.scales:
+        parts["scales"] = rng.integers(0, 1 << 16, layout.weight_shape[0]).astype("<u2").view("<f2")
     if layout.table:
         parts["table"] = rng.bytes(128)
     return parts
@@ -85,9 +102,16 @@ def test_unpacking_what_was_packed_gives_the_same_bits(layout, seed):
     parts = random_kernel(layout, seed)
     packed = pack(layout, **parts)
     kernel = unpack(layout, chunks(packed))
-    assert kernel.weights.dtype == parts["weights"].dtype
+    stored = kernel.indices if layout.palette else kernel.weights
+    assert stored.dtype == parts["weights"].dtype
     assert kernel.weights.shape == layout.weight_shape
-    assert kernel.weights.tobytes() == parts["weights"].tobytes()
+    assert stored.tobytes() == parts["weights"].tobytes()
+    if layout.palette:
+        assert kernel.palette.tobytes() == parts["palette"].tobytes()
+        assert kernel.weights.tobytes() == parts["palette"][parts["weights"]].tobytes()
+    assert (kernel.scales is None) == (not layout.scales)
+    if layout.scales:
+        assert kernel.scales.tobytes() == parts["scales"].tobytes()
     assert (kernel.bias is None) == (not layout.bias)
     if layout.bias:
         assert kernel.bias.tobytes() == parts["bias"].tobytes()
@@ -180,7 +204,35 @@ def reference(layout: KernelLayout, weights, bias, table: bytes | None) -> list[
     return result
 
 
-@settings(max_examples=120, deadline=None)
+def compressed_reference(layout: KernelLayout, parts: dict) -> list[bytes]:
+    """The same for palettes and scales (docs/reference/compressed.md), one long number of bits for each sub-block."""
+    stored = parts["weights"].view("u1")
+    rows = [parts[name].view("<u2") for name in ("bias", "scales") if name in parts]
+    head = parts.get("table", b"")
+    if layout.palette:
+        entries = parts["palette"].tobytes()
+        head += entries + bytes(-len(entries) % 64)
+    lanes = layout.cout // layout.cores
+    result = []
+    for core in range(layout.cores):
+        chunk = head
+        for group in range(layout.groups):
+            outputs = [group * layout.cout + core * lanes + lane for lane in range(lanes)]
+            part = b"".join(int(row[o]).to_bytes(2, "little") for row in rows for o in outputs)
+            number, at = 0, 0
+            for c in range(layout.cin):
+                for y in range(layout.kh):
+                    for x in range(layout.kw):
+                        for o in outputs:
+                            number |= int(stored[o, c, y, x]) << at
+                            at += layout.palette or 8
+            part += number.to_bytes(-(-at // 8), "little")
+            chunk += part + bytes(-len(part) % 64)
+        result.append(chunk)
+    return result
+
+
+@settings(max_examples=200, deadline=None)
 @given(layouts(), st.integers(0, 2**32 - 1))
 def test_streams_follow_the_written_rules(layout, seed):
     if layout.binary or layout.widened:
@@ -188,6 +240,9 @@ def test_streams_follow_the_written_rules(layout, seed):
     if not layout.unicast and (layout.cout % layout.cores or layout.cout > layout.cores << layout.ocg):
         return  # not what the rules state for one pass
     parts = random_kernel(layout, seed)
+    if layout.compressed:
+        assert chunks(pack(layout, **parts)) == compressed_reference(layout, parts)
+        return
     expected = reference(layout, parts["weights"], parts.get("bias"), parts.get("table"))
     assert chunks(pack(layout, **parts)) == expected
 
@@ -223,6 +278,55 @@ def test_a_mask_stands_for_one_value():
     assert packed.data == b"\x00\x3c" + bytes(62) + b"\x01\x00\x00\x01" + bytes(60)
     packed = pack(layout, np.array([0, 1], "<f2").reshape(1, 1, 1, 2))
     assert packed.data[64:68] == b"\x01\x00\x00\x10"
+
+
+@pytest.mark.parametrize(
+    "cin, cout, bits, scales, size",
+    [
+        (3200, 256, 4, False, 0x6440),
+        (3200, 256, 4, True, 0x6480),
+        (1024, 256, 4, True, 0x2080),
+        (1024, 128, 4, True, 0x1080),
+        (2048, 256, 2, True, 0x2080),
+        (2048, 256 * 5, 2, True, 0xA100),
+        (2048, 256 * 7, 2, True, 0xE140),
+        (6656, 256 * 2, 2, True, 0xD080),
+    ],
+)
+def test_palette_chunks_have_the_published_sizes(cin, cout, bits, scales, size):
+    """Chunks of shipped kernels (docs/reference/compressed.md)."""
+    layout = KernelLayout(cout, cin, palette=bits, scales=scales)
+    rng = np.random.default_rng(0)
+    parts = {"scales": np.ones(cout, np.float16)} if scales else {}
+    palette = np.arange(1 << bits).astype(np.float16)
+    packed = pack(layout, rng.integers(0, 1 << bits, layout.weight_shape).astype("u1"), palette=palette, **parts)
+    assert set(packed.sizes) == {size}
+    assert packed.data[:2] == b"\0\0"
+    assert packed.data[2:4] == b"\x00\x3c"
+
+
+def test_a_palette_takes_values_and_refuses_others():
+    layout = KernelLayout(16, 4, palette=2)
+    palette = np.array([-1, 0, 0.5, 2], np.float16)
+    indices = np.random.default_rng(1).integers(0, 4, layout.weight_shape).astype("u1")
+    assert pack(layout, palette[indices], palette=palette) == pack(layout, indices, palette=palette)
+    values = palette[indices]
+    values[3, 2] = 7
+    with pytest.raises(UsageError, match="no entry of the palette"):
+        pack(layout, values, palette=palette)
+    with pytest.raises(UsageError, match="index 3"):
+        pack(layout, np.full(layout.weight_shape, 3, "u1"), palette=palette[:3])
+    with pytest.raises(UsageError, match="palette"):
+        pack(layout, indices)
+
+
+def test_cores_with_different_palettes_are_refused():
+    layout = KernelLayout(16, 8, palette=4, cores=2)
+    packed = pack(layout, np.zeros(layout.weight_shape, "u1"), palette=np.ones(16, np.float16))
+    broken = bytearray(packed.data)
+    broken[packed.offsets[1]] ^= 1
+    with pytest.raises(FormatError, match="different palettes"):
+        unpack(layout, [bytes(broken[at : at + n]) for at, n in zip(packed.offsets, packed.sizes)])
 
 
 def test_a_table_task_shares_one_table():
@@ -284,7 +388,10 @@ def test_geometry_that_no_engine_has(arguments):
     [
         {"stride": (2, 2)},
         {"groups": 2, "unicast": True},
-        {"dtype": "int8", "bias": True},
+        {"dtype": "int8", "bias": True, "unicast": True},
+        {"palette": 4, "unicast": True},
+        {"palette": 4, "sparse": True},
+        {"scales": True},
         {"widened": True, "kw": 9},
         {"binary": True},
     ],

@@ -11,7 +11,7 @@ import pytest
 import hexane
 from hexane.errors import UnsupportedError, UsageError
 from hexane.runtime import drm
-from hexane.runtime.devices import on_border
+from hexane.runtime.linux import LinuxEngine
 from hexane.runtime.virtual import PATH, VirtualDevice
 from report.networks import mixed, small
 
@@ -28,7 +28,7 @@ def test_the_virtual_engine_gives_the_emulator_s_bits() -> None:
 def test_a_program_with_a_host_part_and_nothing_left_behind() -> None:
     program, device = hexane.compile(mixed()), VirtualDevice()
     x = _inputs((1, 4, 8, 8))
-    assert np.array_equal(on_border(program, x, PATH, device)["out"], program.run(x)["out"])
+    assert np.array_equal(program.run(x, device=LinuxEngine(PATH, device))["out"], program.run(x)["out"])
     assert device.submissions == 2 and device.files == {} and device.problems == []
 
 
@@ -39,9 +39,9 @@ def test_devices_that_cannot_be() -> None:
     with pytest.raises(UsageError, match="emulator, linux"):
         program.run(_inputs(), device="tpu")
     with pytest.raises(drm.DeviceError, match="hexane doctor"):
-        on_border(program, _inputs(), "/dev/accel/accel7", VirtualDevice())
+        program.run(_inputs(), device=LinuxEngine("/dev/accel/accel7", VirtualDevice()))
     with pytest.raises(UnsupportedError, match="ABI 1"):
-        on_border(program, _inputs(), PATH, VirtualDevice(version=(2, 0, 0)))
+        program.run(_inputs(), device=LinuxEngine(PATH, VirtualDevice(version=(2, 0, 0))))
 
 
 def test_a_program_that_hangs_ends_in_a_timeout_and_wedges_the_engine() -> None:

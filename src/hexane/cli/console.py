@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -29,18 +27,10 @@ def printable(text: str) -> str:
 
 
 def print_json(value: Any) -> None:
-    """A value as JSON on standard output; bytes as hex, anything else that JSON does not know as text."""
-    default = lambda v: v.hex() if isinstance(v, bytes) else str(v)  # noqa: E731
-    typer.echo(json.dumps(_finite(value), indent=2, default=default))
+    """A value as strict JSON on standard output; bytes as hex, infinities and anything else as text."""
+    from hexane.formats.strict_json import strict_json
 
-
-def _finite(value: Any) -> Any:
-    """The same with infinities and NaN as text ("inf"): JSON has no such numbers."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
+    typer.echo(strict_json(value, indent=2))
 
 
 def print_rows(rows: list[list[Any]], head: list[str] | None = None, right: tuple[int, ...] = ()) -> None:

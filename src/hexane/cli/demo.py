@@ -51,8 +51,9 @@ def register(app: typer.Typer) -> None:
                     rows.append(["engine", f"{stats['tasks']} tasks, {share}"])
                 for row in part.session.agreements:
                     by = part.session.wanted.by if part.session.wanted else ""
-                    error = f"largest error {row.largest:.3g}, cosine {row.cosine:.6f}"
-                    rows.append([row.name, f"{error} against {by} in float32"])
+                    bad = f"{row.nonfinite} values infinite or NaN; " if row.nonfinite else ""
+                    figures = "" if row.largest is None else f"largest error {row.largest:.3g}, cosine {row.cosine:.6f}"
+                    rows.append([row.name, f"{bad}{figures} against {by} in float32"])
                 if part.session.autoscale is not None:
                     rows.append(["autoscale", part.session.autoscale["text"]])
                 seconds = part.session.seconds

@@ -124,9 +124,8 @@ def _print_placement(thing: Any, chip: Any) -> None:
 
 
 def _write_trace(result: Estimate, path: Path) -> None:
-    import json
-
     from hexane.files import write_whole
+    from hexane.formats.strict_json import strict_json
     from hexane.timing.trace import chrome_trace
 
-    write_whole(path, json.dumps(chrome_trace(result)).encode())
+    write_whole(path, strict_json(chrome_trace(result)).encode())

@@ -14,6 +14,7 @@ from hexane.codegen.plan import Buffer, Evidence, Space
 from hexane.codegen.recipes.registry import Context
 from hexane.codegen.targets import Target, target_of
 from hexane.errors import UnsupportedError, UsageError
+from hexane.graph.types import StateType
 from hexane.numerics.autoscale import rescaled
 from hexane.program import ENGINE, HOST, Port, Program, Segment
 
@@ -82,11 +83,12 @@ def compile(
         segments.append(Segment(HOST, "constants", (), (), tuple(map(_port, given)), graph=known))
     return Program(
         tuple(segments),
-        tuple(_port(v) for v in declared.inputs),
+        tuple(_port(v) for v in declared.inputs if not isinstance(v.type, StateType)),
         tuple(_port(v) for v in declared.outputs),
         wanted.name,
         dialect,
         graph,
+        tuple(_port(v) for v in declared.inputs if isinstance(v.type, StateType)),
     )
 
 

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 CORES = 16
 
-PARTS = ("weights", "bias", "table")
-"""What can be put into a kernel: weights OIHW, bias [O] in float16, table as 64 halfwords in uint16."""
+PARTS = ("weights", "indices", "palette", "scales", "bias", "table")
+"""What can be put into a kernel: weights or a palette's indices (uint8) OIHW, palette [2^bits], scales and bias [O] in
+float16, table as 64 halfwords in uint16."""
 
 GENERATIONS = ("h13", "h14")
 """Generations whose kernel DMA is known well enough."""
@@ -94,13 +95,20 @@ class KernelReading:
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
-        """The parts by name: ``weights`` OIHW, ``bias`` [O], ``table`` [64] uint16; only those that the kernel has."""
+        """The parts by name, only those that the kernel has.
+
+        ``weights`` OIHW, or ``indices`` (uint8) and ``palette``, whose entries they name; ``bias`` and ``scales`` [O],
+        ``table`` [64] uint16.
+        """
         if self.value is None:
             return {}
         table = self.value.table
         named = {
-            "weights": self.value.weights,
+            "weights": self.value.weights if self.value.indices is None else None,
             "bias": self.value.bias,
+            "scales": self.value.scales,
+            "palette": self.value.palette,
+            "indices": self.value.indices,
             "table": None if table is None else np.frombuffer(bytes(table), "<u2"),
         }
         return {name: array for name, array in named.items() if array is not None}
@@ -155,10 +163,12 @@ def with_kernels(image: Image, changes: Mapping[int, Mapping[str, np.ndarray]]) 
         changed, const = streams.replace_kernel(
             tasks[index],
             const,
-            arrays.get("weights"),
+            arrays.get("indices", arrays.get("weights")),
             arrays.get("bias"),
             None if table is None else np.ascontiguousarray(table, "<u2").tobytes(),
             where,
+            palette=arrays.get("palette"),
+            scales=arrays.get("scales"),
         )
         if changed is not tasks[index]:
             changed.place = tasks[index].place

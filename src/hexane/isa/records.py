@@ -154,6 +154,8 @@ def _plain_records(family: Heads, addresses: list[int]) -> Iterable[Record]:
         yield from (Record(DENSE, run) for run in _runs(addresses, family.longest))
         return
     # Shortest from the back: from each register either the run that starts there or all that a scatter record reaches.
+    # Where both need the same, Apple's compiler has a run as a dense record and a single register as the head of a
+    # scatter record: 323 of 323 tasks of H14, H15 and H16.
     count = len(addresses)
     cost = [0] * (count + 1)
     stop_at = [0] * count
@@ -166,7 +168,11 @@ def _plain_records(family: Heads, addresses: list[int]) -> Iterable[Record]:
         while window < count and addresses[window - 1] < addresses[window] <= addresses[at] + 64:
             window += 1
         dense, scatter = 1 + run - at + cost[run], 1 + window - at + cost[window]
-        cost[at], stop_at[at], form_at[at] = min((dense, run, DENSE), (scatter, window, SCATTER), key=lambda c: c[0])
+        alone = run == at + 1
+        if scatter < dense or (scatter == dense and alone and window > run):
+            cost[at], stop_at[at], form_at[at] = scatter, window, SCATTER
+        else:
+            cost[at], stop_at[at], form_at[at] = dense, run, DENSE
     at = 0
     while at < count:
         yield Record(form_at[at], tuple(addresses[at : stop_at[at]]))

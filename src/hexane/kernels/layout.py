@@ -26,7 +26,15 @@ SPARSE_LANES = 4
 MASK_ELEMENTS = 8
 """One mask byte of a sparse stream stands for so many elements (§9.6)."""
 
-_FORMATS: dict[str, np.dtype] = {"float16": np.dtype("<u2"), "int8": np.dtype("u1"), "uint8": np.dtype("u1")}
+PALETTE_BITS = (1, 2, 3, 4, 6, 8)
+"""Widths of a palette's indices that the formats know."""
+
+_FORMATS: dict[str, np.dtype] = {
+    "float16": np.dtype("<u2"),
+    "int8": np.dtype("u1"),
+    "uint8": np.dtype("u1"),
+    "e4m3": np.dtype("u1"),
+}
 _MOST_CHANNELS = 1 << 17
 _MOST_WEIGHTS = 1 << 31
 
@@ -56,10 +64,12 @@ class KernelLayout:
     unicast : each output channel has ``cin`` inputs of its own (depthwise: ``cin`` = 1).
     cores : neural cores that share the output channels, a power of two up to 16.
     ocg : log2 of the most lanes of a pass (register ``Common.ConvCfg.OCGSize``); of no meaning with ``unicast``.
-    dtype : "float16", "int8" or "uint8".
+    dtype : what the core multiplies with, or what the palette holds: "float16", "int8", "uint8" or "e4m3".
+    palette : bits of an index (1, 2, 3, 4, 6 or 8) of a stream of indices into a palette; 0 of a stream of values.
+    scales : one fp16 factor per output channel stands before the coefficients of its pass.
     stride : (rows, columns) as in the task's registers; orders the positions of sparse and widened kernels.
     sparse : mask-compressed (§9.6).
-    binary : sparse with masks only; a set bit stands for the one palette entry (§9.10).
+    binary : sparse with masks only; a set bit stands for the one entry of a palette of one bit (§9.10).
     bias : a bias per output channel stands before the coefficients of its pass.
     table : a 128-byte look-up table stands at the head of every core's stream.
     widened : two output columns per step, the rewrite of kernels wider than 7 (§9.8).
@@ -76,6 +86,8 @@ class KernelLayout:
     cores: int = 16
     ocg: int = 4
     dtype: str = "float16"
+    palette: int = 0
+    scales: bool = False
     stride: tuple[int, int] = (1, 1)
     sparse: bool = False
     binary: bool = False
@@ -116,12 +128,20 @@ class KernelLayout:
 
         if self.unicast and self.groups > 1:
             refuse("a unicast kernel with groups", "use one task per group")
-        if self.dtype != "float16" and (self.bias or self.sparse or self.widened):
-            refuse("an 8-bit kernel with bias, mask or widening", "use float16 weights")
-        if self.binary and (not self.sparse or self.bias or self.table):
-            refuse("a palette with bias, with a table or without a mask", "use plain float16 weights")
+        if self.dtype != "float16" and (self.sparse or self.widened or self.palette):
+            refuse("an 8-bit kernel with mask, palette or widening", "use float16 weights")
+        if self.dtype != "float16" and self.unicast and (self.bias or self.scales):
+            refuse("a depthwise 8-bit kernel with bias or scales", "use float16 weights")
+        if self.binary and (not self.sparse or self.bias or self.table or self.palette):
+            refuse("a mask of one value with bias, with a table or without a mask", "use plain float16 weights")
+        if self.palette and (self.unicast or self.sparse):
+            refuse("a palette with a mask or in a depthwise kernel", "use plain float16 weights")
+        if self.scales and (self.unicast or self.sparse or not (self.palette or self.dtype != "float16")):
+            refuse("scales of outputs in a plain, sparse or depthwise kernel", "multiply them into float16 weights")
         if self.widened and (not self.unicast or self.sparse or self.cin != 1 or self.kh != 1):
             refuse("a widened kernel other than depthwise 1 x k", "use kernels up to 7 wide, or put the long axis on H")
+        if self.palette not in (0, *PALETTE_BITS):
+            raise UsageError(f"palette = {self.palette} is none of {PALETTE_BITS}", where="KernelLayout")
         if self.stride != (1, 1) and not (self.sparse or self.widened):
             refuse("a dense stream with stride 2", "kernels with stride 2 are sparse streams")
         full, last, rest = self._cut
@@ -137,8 +157,23 @@ class KernelLayout:
 
     @property
     def element(self) -> np.dtype:
-        """The stored element as an unsigned integer, so that every bit pattern survives."""
-        return _FORMATS[self.dtype]
+        """What is packed as an unsigned integer, so that every bit pattern survives; of a palette the index."""
+        return np.dtype("u1") if self.palette else _FORMATS[self.dtype]
+
+    @property
+    def bits(self) -> int:
+        """Bits of the stream that a coefficient takes."""
+        return self.palette or 8 * self.element.itemsize
+
+    @property
+    def palette_bytes(self) -> int:
+        """Bytes of the palette: as many units of 64 as its fp16 entries fill (docs/reference/kernels.md)."""
+        return align(2 << self.palette) if self.palette else PALETTE_BYTES * self.binary
+
+    @property
+    def compressed(self) -> bool:
+        """Whether something other than one element after another stands in the stream: rows are packed by bits."""
+        return bool(self.palette or self.scales or (self.dtype != "float16" and self.bias))
 
     @property
     def taps(self) -> int:
@@ -174,7 +209,7 @@ class KernelLayout:
     @property
     def prefix(self) -> int:
         """Bytes of one core's stream before the first pass."""
-        return TABLE_BYTES * self.table + PALETTE_BYTES * self.binary
+        return TABLE_BYTES * self.table + self.palette_bytes
 
     def core_channels(self, core: int) -> int:
         """How many output channels (of one group) the core computes."""
@@ -212,8 +247,8 @@ class KernelLayout:
         return self.prefix + self.groups * align(part) if part else 0
 
     def _pass_bytes(self, lanes: int, value: int) -> int:
-        body = self._body_bytes(lanes, value) if self.sparse else lanes * self.taps * self.element.itemsize
-        return lanes * 2 * self.bias + body
+        body = self._body_bytes(lanes, value) if self.sparse else -(-lanes * self.taps * self.bits // 8)
+        return lanes * 2 * (self.bias + self.scales) + body
 
     @property
     def channel_bytes(self) -> int:
@@ -258,6 +293,19 @@ class KernelLayout:
             reasons.append("a sparse stream whose lanes are not a multiple of four")
         if self.widened and (self.kw != 9 or not self.bias):
             reasons.append("a widened kernel other than 1 x 9 with bias")
-        if self.dtype != "float16" and not self.unicast:
+        if self.dtype == "e4m3":
+            reasons.append("a kernel of E4M3 numbers")
+        elif self.dtype != "float16" and not self.unicast:
             reasons.append("an 8-bit kernel that is not unicast")
+        if self.palette:
+            if self.bias:
+                reasons.append("bias beside a palette")
+            if self.table:
+                reasons.append("a table beside a palette")
+            if self.palette in (3, 6, 8):
+                reasons.append(f"indices of {self.palette} bits")
+            if self.groups > 1:
+                reasons.append("a palette with groups")
+        if self.scales and not self.palette:
+            reasons.append("scales of outputs beside integer weights")
         return tuple(reasons)

@@ -9,11 +9,17 @@ import numpy as np
 
 from hexane.errors import FormatError, UnsupportedError, UsageError
 from hexane.kernels import streams
+from hexane.kernels.compressed import Parts, indices_of, pack_compressed, palette_head, unpack_compressed
 from hexane.kernels.layout import PALETTE_BYTES, TABLE_BYTES, KernelLayout, align
 
 Buffer = bytes | bytearray | memoryview | np.ndarray
 
-_NATIVE: dict[str, np.dtype] = {"float16": np.dtype("<f2"), "int8": np.dtype("i1"), "uint8": np.dtype("u1")}
+_NATIVE: dict[str, np.dtype] = {
+    "float16": np.dtype("<f2"),
+    "int8": np.dtype("i1"),
+    "uint8": np.dtype("u1"),
+    "e4m3": np.dtype("u1"),
+}
 _ONE = np.float16(1.0)
 
 
@@ -43,9 +49,10 @@ class PackedKernel:
 class Kernel:
     """What a task's streams hold.
 
-    ``weights`` is OIHW in the layout's format (None where the task has none), ``bias`` float16 [O] or None, ``table``
-    the 128 bytes of a look-up table or None, ``palette`` float16 [32] or None. ``consumed`` says how many bytes
-    of its stream each core reads, padding included.
+    ``weights`` is OIHW in the layout's format (None where the task has none; bits of E4M3 as uint8), ``bias`` and
+    ``scales`` float16 [O] or None, ``table`` the 128 bytes of a look-up table or None. ``palette`` holds float16 [32]
+    of a binary kernel, float16 [2^bits] of an indexed one, whose ``indices`` are uint8 OIHW and whose weights are the
+    entries that they name; else None. ``consumed`` says how many bytes of its stream each core reads, padding included.
     """
 
     layout: KernelLayout
@@ -54,6 +61,8 @@ class Kernel:
     table: bytes | None = None
     palette: np.ndarray | None = None
     consumed: tuple[int, ...] = ()
+    scales: np.ndarray | None = None
+    indices: np.ndarray | None = None
 
 
 def pack(
@@ -62,16 +71,19 @@ def pack(
     bias: np.ndarray | None = None,
     table: Buffer | None = None,
     palette: np.ndarray | None = None,
+    scales: np.ndarray | None = None,
 ) -> PackedKernel:
     """The kernel as the engine reads it.
 
     Parameters
     ----------
-    weights : array of ``layout.weight_shape`` in ``layout.dtype``; None for a layout without weights.
+    weights : array of ``layout.weight_shape`` in ``layout.dtype``; None for a layout without weights. With
+        ``layout.palette`` either the indices (uint8) or the values (float16), every one of which is in the palette.
     bias : float16 [O], with ``layout.bias``.
     table : 128 bytes (see :mod:`hexane.kernels.tables`), with ``layout.table``.
     palette : float16 [1..32], with ``layout.binary``; its first entry is the value of all weights that are not zero.
-        When it is left out, the weights' own value is taken.
+        When it is left out, the weights' own value is taken. float16 [1..2^bits] with ``layout.palette``.
+    scales : float16 [O], with ``layout.scales``.
 
     Raises
     ------
@@ -84,8 +96,12 @@ def pack(
     if not layout.weighted:
         _refuse(weights, "weights", "has none")
         _refuse(bias, "a bias", "has none")
+        _refuse(scales, "a row of scales", "has none")
         data = head + bytes(len(head) * (layout.cores - 1))
         return PackedKernel(data, (0,) * layout.cores, (len(head),) * layout.cores)
+    if layout.compressed:
+        return _packed_compressed(layout, weights, bias, head, palette, scales)
+    _refuse(scales, "a row of scales", "has none")
     values = _checked(weights, "weights", layout.weight_shape, layout.dtype).view(layout.element)
     start = None
     if layout.bias:
@@ -108,6 +124,51 @@ def pack(
         offsets = tuple(range(0, block.shape[1] * len(sizes), block.shape[1]))
         return PackedKernel(block[: len(sizes)].tobytes(), offsets, tuple(sizes))
     return _joined([block[core, :size].tobytes() for core, size in enumerate(sizes)])
+
+
+def _packed_compressed(
+    layout: KernelLayout,
+    weights: np.ndarray | None,
+    bias: np.ndarray | None,
+    head: bytes,
+    palette: np.ndarray | None,
+    scales: np.ndarray | None,
+) -> PackedKernel:
+    rows = {}
+    for name, row, wanted in (("bias", bias, layout.bias), ("scales", scales, layout.scales)):
+        if wanted:
+            rows[name] = _checked(row, name, layout.weight_shape[:1], "float16").view("<u2")
+        else:
+            _refuse(row, name, "has none")
+    if layout.palette:
+        elements, entries = _indexed(layout, weights, palette)
+        head += palette_head(entries, layout)
+    else:
+        _refuse(palette, "a palette", "has none")
+        elements = _checked(weights, "weights", layout.weight_shape, layout.dtype).view(layout.element)
+    return _joined(pack_compressed(layout, Parts(elements, rows.get("bias"), rows.get("scales")), head))
+
+
+def _indexed(
+    layout: KernelLayout, weights: np.ndarray | None, palette: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Indices and palette of a kernel that is given as indices or as values."""
+    most = 1 << layout.palette
+    if not isinstance(palette, np.ndarray) or palette.dtype != np.float16 or not 1 <= palette.size <= most:
+        raise UsageError(f"the layout needs a palette, float16 with 1 to {most} entries", where="kernel")
+    palette = np.ascontiguousarray(palette.reshape(-1))
+    if isinstance(weights, np.ndarray) and weights.dtype == np.float16:
+        values = _checked(weights, "weights", layout.weight_shape, "float16")
+        indices = indices_of(values, palette)
+        if indices is None:
+            raise UsageError(
+                "a weight is no entry of the palette", where="kernel", hint="give indices, or other values"
+            )
+        return indices, palette
+    indices = _checked(weights, "indices", layout.weight_shape, "uint8")
+    if indices.size and int(indices.max()) >= palette.size:
+        raise UsageError(f"index {int(indices.max())} of a palette of {palette.size} entries", where="kernel")
+    return indices, palette
 
 
 def unpack(layout: KernelLayout, chunks: Sequence[Buffer], where: str = "kernel") -> Kernel:
@@ -140,6 +201,8 @@ def unpack(layout: KernelLayout, chunks: Sequence[Buffer], where: str = "kernel"
         raise FormatError("the cores have different look-up tables", where=where)
     if not layout.weighted:
         return Kernel(layout, None, table=table, consumed=(align(layout.prefix),) * len(arrays))
+    if layout.compressed:
+        return _unpacked_compressed(layout, arrays, table, where)
     palette = None
     if layout.binary:
         palette = np.frombuffer(arrays[0][layout.prefix - PALETTE_BYTES : layout.prefix].tobytes(), "<f2")
@@ -161,6 +224,30 @@ def unpack(layout: KernelLayout, chunks: Sequence[Buffer], where: str = "kernel"
         table,
         palette,
         consumed,
+    )
+
+
+def _unpacked_compressed(layout: KernelLayout, arrays: list[np.ndarray], table: bytes | None, where: str) -> Kernel:
+    parts = unpack_compressed(layout, arrays)
+    palette = indices = None
+    weights = parts.elements.view(_NATIVE[layout.dtype]) if not layout.palette else None
+    if layout.palette:
+        behind = layout.prefix - layout.palette_bytes
+        head = arrays[0][behind : layout.prefix]
+        if any((array[behind : layout.prefix] != head).any() for array in arrays):
+            raise FormatError("the cores have different palettes", where=where)
+        indices = parts.elements
+        palette = np.frombuffer(head[: 2 << layout.palette].tobytes(), "<f2")
+        weights = palette[indices]
+    return Kernel(
+        layout,
+        weights,
+        None if parts.bias is None else parts.bias.view("<f2"),
+        table,
+        palette,
+        tuple(layout.core_bytes(core) for core in range(layout.active)),
+        None if parts.scales is None else parts.scales.view("<f2"),
+        indices,
     )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from hexane.errors import FormatError, UnsupportedError, UsageError
 from hexane.isa import Task
 from hexane.isa.schema import Handle
-from hexane.kernels.layout import TABLE_BYTES, KernelLayout
+from hexane.kernels.layout import PALETTE_BITS, TABLE_BYTES, KernelLayout
 from hexane.kernels.packing import Buffer, Kernel, pack, unpack
 
 CORES = 16
@@ -57,13 +57,8 @@ def layout_of(task: Task) -> KernelLayout | None:
     if get("Common.ConvCfg3d.Kd") > 1:
         raise UnsupportedError("the stream of a 3-D kernel is not known", where="Common.ConvCfg3d.Kd")
     unicast = bool(get("Common.GroupConvCfg.UnicastEn"))
-    palette = bool(get("NE.KernelCfg.PalettizedEn"))
     binary = bool(get("NE.KernelCfg.SparseBinary"))
-    if palette != binary or (palette and get("NE.KernelCfg.PalettizedBits") != 1):
-        bits = get("NE.KernelCfg.PalettizedBits")
-        raise UnsupportedError(
-            f"the stream of {bits}-bit palette indices is not known", where="NE.KernelCfg", hint="spec/engine-h13 §9.10"
-        )
+    palette = _index_bits(task, binary)
     code = get("NE.KernelCfg.KernelFmt")
     if code not in _FORMATS:
         raise UnsupportedError(f"kernel format {code} is not known", where="NE.KernelCfg.KernelFmt")
@@ -84,6 +79,8 @@ def layout_of(task: Task) -> KernelLayout | None:
         cores=1 << get("Common.Cfg.ActiveNE"),
         ocg=get("Common.ConvCfg.OCGSize" if task.generation == "h13" else "Common.OCGCfg.OCGSize"),
         dtype=_FORMATS[code],
+        palette=palette,
+        scales=bool(get("NE.MACCfg.PostScaleMode")),
         stride=stride,
         sparse=sparse,
         binary=binary,
@@ -92,6 +89,18 @@ def layout_of(task: Task) -> KernelLayout | None:
         widened=widened,
         runtime=bool(get("NE.KernelCfg.KernelAlign" if task.generation == "h13" else "Header[7].TDE")),
     )
+
+
+def _index_bits(task: Task, binary: bool) -> int:
+    """Bits of a palette index, 0 for a stream of values or of masks alone."""
+    bits = task.get("NE.KernelCfg.PalettizedBits") if task.get("NE.KernelCfg.PalettizedEn") else 0
+    if (binary and bits != 1) or bits not in (0, *PALETTE_BITS):
+        raise UnsupportedError(
+            f"the stream of {bits}-bit palette indices{' behind masks' * binary} is not known",
+            where="NE.KernelCfg.PalettizedBits",
+            hint=f"known are {', '.join(map(str, PALETTE_BITS))}, and 1 behind masks",
+        )
+    return 0 if binary else bits
 
 
 def windows_of(task: Task) -> list[Window]:
@@ -170,6 +179,8 @@ def replace_kernel(
     bias: np.ndarray | None = None,
     table: Buffer | None = None,
     where: str = "kernel",
+    palette: np.ndarray | None = None,
+    scales: np.ndarray | None = None,
 ) -> tuple[Task, bytes]:
     """The memory with other values in the task's streams; parts that are not given stay as they are.
 
@@ -188,7 +199,7 @@ def replace_kernel(
     if kernel is None:
         raise UnsupportedError("the task has no kernel to replace", where=where)
     layout, found = kernel.layout, windows_of(task)
-    values = kernel.weights if weights is None else weights
+    values = (kernel.weights if kernel.indices is None else kernel.indices) if weights is None else weights
     new_table = kernel.table if table is None else bytes(table)
     result = bytearray(memory)
     side = None if layout.table else side_table(task)
@@ -200,7 +211,8 @@ def replace_kernel(
         values,
         kernel.bias if bias is None else bias,
         new_table,
-        kernel.palette if weights is None else None,
+        kernel.palette if palette is None and (weights is None or layout.palette) else palette,
+        kernel.scales if scales is None else scales,
     )
     if not layout.weighted:
         for window in found:

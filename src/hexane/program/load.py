@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hexane.errors import FormatError
+from hexane.image import open_image
 from hexane.program.package import FORMAT, MANIFEST, WEIGHTS
 from hexane.program.program import Program
 from hexane.program.segment import ENGINE, HOST, Port, Segment
@@ -30,8 +31,6 @@ def load_program(path: str | Path) -> Program:
 
 
 def _single(place: Path) -> Program:
-    from hexane.image.files import open_image
-
     image = open_image(place)
     ports = {
         role: tuple(
@@ -49,7 +48,6 @@ def _ports(rows: list[dict[str, Any]]) -> tuple[Port, ...]:
 
 def _read_package(archive: zipfile.ZipFile, where: str) -> Program:
     from hexane.formats.mil import parse_mil
-    from hexane.image.files import open_image
 
     manifest = json.loads(archive.read(MANIFEST))
     if manifest.get("format") != FORMAT:
@@ -82,4 +80,5 @@ def _read_package(archive: zipfile.ZipFile, where: str) -> Program:
         _ports(manifest["outputs"]),
         str(manifest["chip"]),
         str(manifest["dialect"]),
+        states=_ports(manifest.get("states", [])),
     )

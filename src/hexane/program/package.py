@@ -56,6 +56,7 @@ def _write_package(program: Program, path: Path) -> None:
                 "dialect": program.dialect,
                 "inputs": [_port(p) for p in program.inputs],
                 "outputs": [_port(p) for p in program.outputs],
+                "states": [_port(p) for p in program.states],
                 "segments": entries,
             }
             _put(archive, MANIFEST, json.dumps(manifest, indent=1).encode())

@@ -11,19 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hexane.errors import UnsupportedError, UsageError
+from hexane.errors import UsageError
 from hexane.program.package import save
 from hexane.program.segment import ENGINE, HOST, Port, Segment
+from hexane.program.state import State, new_state
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Graph
     from hexane.image import Image
-
-
-def _as_port(array: np.ndarray, port: Port) -> np.ndarray:
-    """A result in the dtype that the network declares; the engine computes fp32 values in fp16."""
-    wide = {"fp32": np.float32, "fp16": np.float16}.get(port.dtype)
-    return array if wide is None else np.asarray(array).astype(wide, copy=False)
+    from hexane.program.run import Device, Session
 
 
 @dataclass(frozen=True)
@@ -36,51 +32,46 @@ class Program:
     chip: str
     dialect: str
     graph: Graph | None = None
+    states: tuple[Port, ...] = ()
 
     @property
     def images(self) -> list[Image]:
         """The engine programs, in the order in which they run."""
         return [segment.image for segment in self.segments if segment.image is not None]
 
-    def run(self, inputs: Mapping[str, Any], device: str = "emulator", level: str = "engine") -> dict[str, np.ndarray]:
+    def run(
+        self,
+        inputs: Mapping[str, Any],
+        device: str | Device = "emulator",
+        level: str = "engine",
+        state: Mapping[str, np.ndarray] | None = None,
+    ) -> dict[str, np.ndarray]:
         """Outputs by name, as the graph declares them.
 
         Parameters
         ----------
         inputs : name -> array of the declared shape.
-        device : "emulator"; other devices belong to ``hexane.runtime``.
+        device : "emulator", another name of ``hexane.runtime.DEVICES``, or a device object.
         level : "engine" runs the tasks, "graph" evaluates the network with the engine's arithmetic.
+        state : from :meth:`make_state`, changed in place; without one every call begins with zeros.
 
         Raises
         ------
         UsageError : a missing input or one of another shape.
         """
-        if device != "emulator":
-            from hexane import runtime
+        from hexane import runtime
 
-            return runtime.run(self, inputs, device=device, level=level)  # type: ignore[attr-defined]
-        if level == "graph":
-            return self._run_graph(inputs)
-        if level != "engine":
-            raise UsageError(f"there is no level {level!r}", hint="engine or graph")
-        values = self.checked(inputs)
-        for segment in self.segments:
-            values.update(segment.run(values))
-        return {port.name: _as_port(values[port.name], port) for port in self.outputs}
+        return runtime.run(self, inputs, device=device, level=level, state=state)
 
-    def _run_graph(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        from hexane import numerics
+    def on(self, device: str | Device = "emulator", level: str = "engine") -> Session:
+        """A session that keeps the program loaded: ``with program.on("linux") as session: session.run(inputs)``."""
+        from hexane import runtime
 
-        values = self.checked(inputs)
-        for segment in self.segments:
-            given = {port.name: values[port.name] for port in segment.inputs}
-            if segment.graph is not None:
-                values.update(segment.graph.evaluate(given))
-            elif segment.source is not None:
-                values.update(numerics.evaluate(segment.source, given, chip=self.chip))
-            else:
-                raise UnsupportedError("a loaded program has no graph level", hint="compile the network again")
-        return {port.name: values[port.name] for port in self.outputs}
+        return runtime.session(self, device=device, level=level)
+
+    def make_state(self) -> State:
+        """New states, all zero, for a sequence of calls: ``program.run(inputs, state=state)``."""
+        return new_state(self.states)
 
     def checked(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """The inputs as arrays; UsageError for one that is missing, unknown, or of another shape or kind."""

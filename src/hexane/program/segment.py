@@ -47,15 +47,6 @@ class Segment:
     evidence: Mapping[str, str] = field(default_factory=dict)
     macs: int = 0
 
-    def run(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The segment's outputs by name; engine segments on the emulator, host segments in float32."""
-        if self.graph is not None:
-            return self.graph.evaluate({port.name: values[port.name] for port in self.inputs})
-        from hexane.emulator import emulate
-
-        assert self.image is not None
-        return self.declared(emulate(self.image, self.surfaces(values)))
-
     def surfaces(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The inputs of an engine segment as its image's surfaces take them (four axes, fp16 or bytes)."""
         assert self.image is not None

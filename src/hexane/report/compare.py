@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hexane.errors import FormatError, UsageError
+from hexane.formats.strict_json import strict_json
 from hexane.report.data import SCHEMA as REPORT_SCHEMA
 from hexane.report.page import render
 from hexane.runtime.files import plain_errors, whole_folder
@@ -44,7 +45,10 @@ def figures(data: dict[str, Any]) -> dict[str, Any]:
         found["tasks"] = run["program"]["tasks"]
         found["host segments"] = run["program"]["host_segments"]
         found["constants, bytes"] = run["program"]["const_bytes"]
+    if run.get("verdict"):
+        found["verdict"] = run["verdict"]
     for row in run["agreement"]:
+        found[f"{row['name']}: infinite or NaN"] = row["nonfinite"]
         found[f"{row['name']}: largest error"] = _number(row["largest"])
         found[f"{row['name']}: relative error"] = _number(row["relative"])
     if estimate:
@@ -58,8 +62,8 @@ def figures(data: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _number(value: float | None) -> str:
-    return "infinite" if value is None else f"{value:.3g}"
+def _number(value: float | str | None) -> str:
+    return "nothing finite" if value is None else value if isinstance(value, str) else f"{value:.3g}"
 
 
 def compare(left: dict[str, Any], right: dict[str, Any]) -> dict[str, Any]:
@@ -93,5 +97,5 @@ def compare(left: dict[str, Any], right: dict[str, Any]) -> dict[str, Any]:
 def write_comparison(found: dict[str, Any], titles: tuple[str, str], folder: Path) -> None:
     """``index.html`` and ``report.json`` of a comparison, whole or not at all."""
     with whole_folder(folder) as made:
-        (made / "report.json").write_text(json.dumps(found, indent=1))
+        (made / "report.json").write_text(strict_json(found, indent=1))
         (made / "index.html").write_text(render("compare.html", data=found, titles=titles))

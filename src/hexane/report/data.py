@@ -39,6 +39,10 @@ def report_data(done: Session, *, title: str | None = None) -> dict[str, Any]:
 def verdict(done: Session) -> str:
     """What happened, in a sentence or two."""
     parts = []
+    if done.verdict is not None:
+        parts.append(f"{done.verdict.word.capitalize()}: {done.verdict.far}.")
+        if done.verdict.advice:
+            parts.append(f"{done.verdict.advice}.")
     if done.placement is not None:
         totals = done.placement.totals
         host = totals["host_ops"]
@@ -46,16 +50,6 @@ def verdict(done: Session) -> str:
             f"{totals['engine_mac_share']:.1%} of the multiply-accumulates run on the engine"
             + (f"; {host} of {totals['ops']} ops stay on the host." if host else ", and so does every op.")
         )
-    if done.agreements and done.wanted is not None:
-        worst = max(done.agreements, key=lambda row: row.relative)
-        if any(row.nonfinite for row in done.agreements):
-            count = sum(row.nonfinite for row in done.agreements)
-            parts.append(f"{count} values overflow that are finite in float32.")
-        else:
-            parts.append(
-                f"Against {done.wanted.by} in float32 the largest error is {worst.largest:.2g} "
-                f"({worst.relative:.2%} root mean square) in {worst.name}."
-            )
     return " ".join(parts)
 
 

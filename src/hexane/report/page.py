@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hexane.errors import UnsupportedError
+from hexane.formats.strict_json import strict_json
 from hexane.report.data import report_data
 from hexane.runtime.files import whole_folder, write_arrays
 
@@ -50,7 +50,7 @@ def write_report(
         _plots(done, data, made)
         data["results"] = [{"file": f"{p.name}.png", "title": p.title, "caption": p.caption} for p in pictures]
         data["files"] = sorted(path.name for path in made.iterdir())
-        (made / "report.json").write_text(json.dumps(data, indent=1, default=str))
+        (made / "report.json").write_text(strict_json(data, indent=1))
         shown = [{**row, "source": _data_uri(p.png)} for row, p in zip(data["results"], pictures)]
         (made / "index.html").write_text(render("page.html", data=data, pictures=shown))
     return data
@@ -99,7 +99,7 @@ def embedded(value: Any) -> Any:
     """JSON that may stand inside a script element, whatever names a network has."""
     from markupsafe import Markup
 
-    text = json.dumps(value, default=str, separators=(",", ":"))
+    text = strict_json(value, separators=(",", ":"))
     return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
 
 
@@ -107,6 +107,8 @@ def short(value: Any) -> str:
     """A number in a few digits."""
     if value is None:
         return "–"
+    if isinstance(value, str) or value != value or value in (float("inf"), float("-inf")):
+        return str(value)
     if isinstance(value, int):
         return f"{value:,}"
     if value == 0:

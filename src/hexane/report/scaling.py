@@ -9,7 +9,8 @@ import numpy as np
 from hexane.codegen import compile
 from hexane.codegen.driver import canonical
 from hexane.numerics.insight import every_value, examine
-from hexane.runtime.references import agreement
+from hexane.runtime.agreement import agreement
+from hexane.runtime.verdict import percent
 
 if TYPE_CHECKING:
     from hexane.report.session import Session
@@ -48,10 +49,14 @@ def finish(done: Session) -> None:
     found["after"] = {row.name: {"largest": row.largest, "relative": row.relative} for row in after}
     bits = list(found["layers"].values())
     gains = ", ".join(
-        f"{name} {row['relative']:.2%} to {found['after'][name]['relative']:.2%}"
+        f"{name} {_percent(row['relative'])} to {_percent(found['after'][name]['relative'])}"
         for name, row in found["before"].items()
     )
     found["text"] = (
         f"{len(bits)} layers scaled by 2^{min(bits)} to 2^{max(bits)}, exactly compensated; "
         f"relative error before and after: {gains}"
     )
+
+
+def _percent(relative: float | None) -> str:
+    return "nothing finite" if relative is None else percent(relative)

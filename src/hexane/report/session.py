@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -19,8 +19,11 @@ from hexane.numerics import evaluate
 from hexane.numerics.insight import Insight, every_value, examine
 from hexane.program import Program
 from hexane.report.check import CheckReport, check, check_program
+from hexane.runtime.agreement import Agreement, agreements, nonfinite_counts
+from hexane.runtime.answers import questions_of
 from hexane.runtime.execute import Run, execute
-from hexane.runtime.references import Agreement, Wanted, agreement, wanted
+from hexane.runtime.references import Wanted, wanted
+from hexane.runtime.verdict import Verdict, advice_for, unseen, verdict_of
 
 if TYPE_CHECKING:
     from hexane.graph import Graph
@@ -53,7 +56,7 @@ class Session:
 
     ``seconds`` per stage (load, compile, run, compare, examine). ``prepared`` is the graph in canonical form where
     there is no program. ``program`` and ``run`` are None at level "graph" of
-    a chip that hexane does not compile for. ``insight`` is None unless it was asked for.
+    a chip that hexane does not compile for. ``insight`` is None unless it was asked for, or the verdict was bad.
     """
 
     name: str
@@ -68,6 +71,7 @@ class Session:
     run: Run | None = None
     wanted: Wanted | None = None
     agreements: list[Agreement] = field(default_factory=list)
+    verdict: Verdict | None = None
     placement: CheckReport | None = None
     insight: Insight | None = None
     estimate: Estimate | None = None
@@ -85,19 +89,24 @@ class Session:
             "chip": self.chip.name,
             "level": self.level,
             "inputs": {n: {"shape": list(a.shape), "dtype": str(a.dtype)} for n, a in self.inputs.items()},
-            "outputs": {n: {"shape": list(a.shape), "dtype": str(a.dtype)} for n, a in self.outputs.items()},
+            "outputs": {name: output_facts(array) for name, array in self.outputs.items()},
+            "verdict": self.verdict.word if self.verdict else None,
+            "verdict_text": self.verdict.far if self.verdict else "not compared",
+            "advice": self.verdict.advice if self.verdict else "",
             "notes": list(self.notes),
             "program": stats,
             "compared_with": self.wanted.by if self.wanted else None,
-            "agreement": [_finite(asdict(row)) for row in self.agreements],
+            "agreement": [row.as_dict() for row in self.agreements],
             "hypotheses": list(self.run.hypotheses) if self.run else None,
             "seconds": {name: round(value, 4) for name, value in self.seconds.items()},
             "autoscale": self.autoscale,
         }
 
 
-def _finite(row: dict[str, Any]) -> dict[str, Any]:
-    return {k: None if isinstance(v, float) and not np.isfinite(v) else v for k, v in row.items()}
+def output_facts(array: np.ndarray) -> dict[str, Any]:
+    """What JSON says of one output: shape, dtype, and how many values are infinite or NaN."""
+    infinities, nans = nonfinite_counts(array)
+    return {"shape": list(array.shape), "dtype": str(array.dtype), "infinities": infinities, "nans": nans}
 
 
 def run_network(
@@ -149,7 +158,11 @@ def run_network(
         show.stage("compare")
         done.wanted = _timed(done, "compare", lambda: wanted(compare, model, graph, done.inputs))
         assert done.wanted is not None
-        done.agreements = [agreement(name, array, done.wanted.outputs[name]) for name, array in done.outputs.items()]
+        done.agreements = agreements(done.outputs, done.wanted.outputs, questions_of(graph))
+    done.verdict = verdict_of(done.agreements, done.wanted.by) if done.wanted else unseen(done.outputs)
+    if done.verdict is not None and not done.verdict.good:
+        show.stage("look for the cause")
+        _timed(done, "cause", lambda: _look_for_the_cause(done))
     if insight:
         show.stage("examine layers")
         _timed(done, "examine", lambda: _examine(done))
@@ -193,12 +206,37 @@ def parts_of(done: Session) -> list[tuple[str, Graph]]:
     return [("engine", done.prepared)]
 
 
+def _look_for_the_cause(done: Session) -> None:
+    """Complete a bad verdict with one line of what to do, from the error of every layer."""
+    assert done.verdict is not None
+    if (
+        done.wanted is not None
+        and not any(row.nonfinite for row in done.agreements)
+        and any(row.nans for row in done.agreements)
+    ):
+        line = "WRONG: float32 gives NaN as well: the fault is in the network or its inputs"
+    else:
+        found = _insight(done)
+        first = found.first_wrong
+        line = advice_for(
+            done.verdict.word, scaled=done.autoscale is not None, layers=len(found.scaling),
+            first_wrong=first.name if first else "", overflows=bool(first and first.nonfinite),
+        )  # fmt: skip
+    done.verdict = replace(done.verdict, advice=line)
+
+
+def _insight(done: Session) -> Insight:
+    if done.insight is None:
+        reference = every_value(done.graph, done.inputs)
+        done.insight = examine(parts_of(done), done.inputs, reference, done.chip)
+    return done.insight
+
+
 def _examine(done: Session) -> None:
     from hexane.timing import estimate
 
     done.placement = check_program(done.graph, done.program) if done.program else check(done.graph, done.chip)
-    reference = every_value(done.graph, done.inputs)
-    done.insight = examine(parts_of(done), done.inputs, reference, done.chip)
+    _insight(done)
     try:
         engine = done.program is not None and bool(done.program.images)
         done.estimate = estimate(done.program if engine else done.graph, done.chip)

@@ -100,6 +100,10 @@ class Device:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Unmap and free every buffer, then close the file."""
         for buffer in reversed(self.buffers):
             close = getattr(buffer.bytes, "close", None)
             if close is not None:

@@ -1,10 +1,10 @@
-"""Run a compiled program segment by segment, with a word after every task: for progress bars and reports."""
+"""Run a compiled program on the emulator with a word after every task: for progress bars and reports."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,9 +12,11 @@ import numpy as np
 from hexane.emulator import run as emulate
 from hexane.emulator.l2 import UNIT
 from hexane.emulator.trace import TaskReport
+from hexane.program.run import Device, Session
 
 if TYPE_CHECKING:
     from hexane.program import Program, Segment
+    from hexane.program.run import Values
 
 GAP_BYTES = 1024
 """Written runs of L2 that lie closer than this are one block of the memory map."""
@@ -52,10 +54,10 @@ class TaskRun:
 class Run:
     """What a run gave: the outputs, every value at a segment's edge, the tasks, and seconds per segment."""
 
-    outputs: dict[str, np.ndarray] = field(default_factory=dict)
-    values: dict[str, np.ndarray] = field(default_factory=dict)
-    tasks: list[TaskRun] = field(default_factory=list)
-    seconds: list[float] = field(default_factory=list)
+    outputs: dict[str, np.ndarray]
+    values: dict[str, np.ndarray]
+    tasks: list[TaskRun]
+    seconds: list[float]
 
     @property
     def hypotheses(self) -> tuple[str, ...]:
@@ -67,57 +69,86 @@ OnTask = Callable[[TaskRun | None], None]
 """Called after every task, and with None after a host segment."""
 
 
+class ObservedEmulator(Device):
+    """The emulator that notes every task of a program: see :func:`execute`."""
+
+    name = "emulator"
+
+    def __init__(self, program: Program, on_task: OnTask | None, observe: bool) -> None:
+        self.numbers = {id(segment): number for number, segment in enumerate(program.segments)}
+        self.on_task = on_task
+        self.observe = observe
+        self.tasks: list[TaskRun] = []
+
+    def load(self, segment: Segment) -> ObservedSegment:
+        """Any segment with an image."""
+        return ObservedSegment(self, segment)
+
+
+@dataclass(frozen=True)
+class ObservedSegment:
+    """An engine segment on the emulator, observed."""
+
+    device: ObservedEmulator
+    segment: Segment
+
+    def run(self, values: Values) -> dict[str, np.ndarray]:
+        """Outputs by name; the device learns of every task."""
+        device, segment = self.device, self.segment
+        latest: list[tuple[Block, ...]] = [()]
+        clock = [time.perf_counter()]
+
+        def watch(task: Any, _computation: Any, engine: Any) -> None:
+            latest[0] = written(engine.l2.shadow, task.index)
+
+        def trace(report: TaskReport) -> None:
+            now = time.perf_counter()
+            op = segment.plans[report.index].op if report.index < len(segment.plans) else ""
+            task = TaskRun(device.numbers[id(segment)], report.index, op, report, latest[0], now - clock[0])
+            clock[0] = now
+            device.tasks.append(task)
+            if device.on_task:
+                device.on_task(task)
+
+        assert segment.image is not None
+        result = emulate(
+            segment.image,
+            segment.surfaces(values),
+            trace=trace,
+            observe=device.observe,
+            watch=watch if device.observe else None,
+        )
+        return segment.declared(result.outputs)
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
 def execute(
-    program: Program, inputs: Mapping[str, Any], *, on_task: OnTask | None = None, observe: bool = False
+    program: Program,
+    inputs: Mapping[str, Any],
+    *,
+    on_task: OnTask | None = None,
+    observe: bool = False,
+    state: Mapping[str, np.ndarray] | None = None,
 ) -> Run:
     """Run a program on the emulated engine.
 
     Parameters
     ----------
-    inputs : as for ``Program.run``.
+    inputs, state : as for ``Program.run``.
     on_task : called after every task.
     observe : count the arithmetic's events (products dropped, sums overflowed, table ends hit) and note which bytes of
         L2 every task writes; slower.
     """
-    done = Run(values=program.checked(inputs))
-    for number, segment in enumerate(program.segments):
-        start = time.perf_counter()
-        if segment.image is None:
-            done.values.update(segment.run(done.values))
-            if on_task:
-                on_task(None)
-        else:
-            _engine(number, segment, done, on_task, observe)
-        done.seconds.append(time.perf_counter() - start)
-    done.outputs = {port.name: done.values[port.name] for port in program.outputs}
-    return done
+    device = ObservedEmulator(program, on_task, observe)
 
+    def after(_number: int, segment: Segment) -> None:
+        if on_task and segment.image is None:
+            on_task(None)
 
-def _engine(number: int, segment: Segment, done: Run, on_task: OnTask | None, observe: bool) -> None:
-    latest: list[tuple[Block, ...]] = [()]
-    clock = [time.perf_counter()]
-
-    def watch(task: Any, _computation: Any, engine: Any) -> None:
-        latest[0] = written(engine.l2.shadow, task.index)
-
-    def trace(report: TaskReport) -> None:
-        now = time.perf_counter()
-        op = segment.plans[report.index].op if report.index < len(segment.plans) else ""
-        task = TaskRun(number, report.index, op, report, latest[0], now - clock[0])
-        clock[0] = now
-        done.tasks.append(task)
-        if on_task:
-            on_task(task)
-
-    assert segment.image is not None
-    result = emulate(
-        segment.image,
-        segment.surfaces(done.values),
-        trace=trace,
-        observe=observe,
-        watch=watch if observe else None,
-    )
-    done.values.update(segment.declared(result.outputs))
+    done = Session(program, device).record(inputs, state, keep=False, on_segment=after)
+    return Run(done.outputs, done.values, device.tasks, done.seconds)
 
 
 def written(shadow: np.ndarray, task: int) -> tuple[Block, ...]:

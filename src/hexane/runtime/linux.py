@@ -10,55 +10,100 @@ import numpy as np
 from hexane.errors import UnsupportedError, UsageError
 from hexane.image import to_anec
 from hexane.image.anec_parts import FIRST_SURFACE, TEXT_ALIGNMENT, TILE_BYTES, AnecPackage
-from hexane.runtime.drm import CHANNELS, Border, Device, Memory
+from hexane.program.run import Device
+from hexane.runtime import drm
 
 if TYPE_CHECKING:
     from hexane.image import Image, Surface
+    from hexane.program import Segment
+    from hexane.program.run import Values
 
 DTYPES = {"float16": np.dtype(np.float16), "uint8": np.dtype(np.uint8), "int8": np.dtype(np.int8)}
 
 
-def run_image(
-    image: Image, inputs: Mapping[str, np.ndarray], path: str, border: Border | None = None
-) -> dict[str, np.ndarray]:
-    """Outputs by surface name. ``inputs``: name -> array in the surface's shape and dtype.
+class LinuxEngine(Device):
+    """An engine behind the open driver. ``border`` answers the calls; None asks the kernel."""
+
+    name = "linux"
+
+    def __init__(self, path: str, border: drm.Border | None = None) -> None:
+        self.path = path
+        self.border = border
+
+    def load(self, segment: Segment) -> LoadedSegment:
+        """The segment's program in buffers of the engine. DeviceError where the driver refuses."""
+        assert segment.image is not None
+        return LoadedSegment(segment, LoadedImage(segment.image, self.path, self.border))
+
+
+class LoadedSegment:
+    """An engine segment behind the driver."""
+
+    def __init__(self, segment: Segment, image: LoadedImage) -> None:
+        self.segment = segment
+        self.image = image
+
+    def run(self, values: Values) -> dict[str, np.ndarray]:
+        """Outputs by name, as the graph declares them."""
+        return self.segment.declared(self.image.run(self.segment.surfaces(values)))
+
+    def close(self) -> None:
+        """Free the buffers."""
+        self.image.close()
+
+
+class LoadedImage:
+    """A program in the engine's buffers, with an open file of its own.
 
     Raises DeviceError where the driver refuses, UnsupportedError for a program of another generation.
     """
-    package = to_anec(image).parts
-    if not isinstance(package, AnecPackage):
-        raise UnsupportedError("the program is no package for the Linux driver")
-    header = package.header
-    surfaces = sorted(image.surfaces, key=lambda s: (s.role == "input", s.channel or 0))
-    with Device(path, border) as device:
-        channels = {i: device.allocate(header.tiles[i] * TILE_BYTES) for i in range(CHANNELS) if header.tiles[i]}
-        first = device.allocate(max(header.td_size, 1))
-        const_at = -(-len(package.text) // TEXT_ALIGNMENT) * TEXT_ALIGNMENT
-        _put(channels[0], 0, package.text)
-        _put(channels[0], const_at, package.const)
-        _put(first, 0, package.text[: header.td_size])
-        for channel, surface in enumerate(surfaces, FIRST_SURFACE):
+
+    def __init__(self, image: Image, path: str, border: drm.Border | None = None) -> None:
+        package = to_anec(image).parts
+        if not isinstance(package, AnecPackage):
+            raise UnsupportedError("the program is no package for the Linux driver")
+        self.header = header = package.header
+        self.surfaces = sorted(image.surfaces, key=lambda s: (s.role == "input", s.channel or 0))
+        self.device = drm.Device(path, border)
+        try:
+            tiles = {i: header.tiles[i] * TILE_BYTES for i in range(drm.CHANNELS) if header.tiles[i]}
+            self.channels = {i: self.device.allocate(size) for i, size in tiles.items()}
+            self.first = self.device.allocate(max(header.td_size, 1))
+            _put(self.channels[0], 0, package.text)
+            _put(self.channels[0], -(-len(package.text) // TEXT_ALIGNMENT) * TEXT_ALIGNMENT, package.const)
+            _put(self.first, 0, package.text[: header.td_size])
+        except BaseException:
+            self.device.close()
+            raise
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Outputs by surface name. ``inputs``: name -> array in the surface's shape and dtype."""
+        for channel, surface in enumerate(self.surfaces, FIRST_SURFACE):
             if surface.role == "input":
-                _view(channels[channel], surface)[...] = _checked(inputs, surface)
-        device.submit(
-            text_bytes=header.tsk_size,
-            tasks=header.td_count,
-            first_bytes=header.td_size,
-            channels=channels,
-            first=first,
+                _view(self.channels[channel], surface)[...] = _checked(inputs, surface)
+        self.device.submit(
+            text_bytes=self.header.tsk_size,
+            tasks=self.header.td_count,
+            first_bytes=self.header.td_size,
+            channels=self.channels,
+            first=self.first,
         )
         return {
-            surface.label: _view(channels[channel], surface).copy()
-            for channel, surface in enumerate(surfaces, FIRST_SURFACE)
+            surface.label: _view(self.channels[channel], surface).copy()
+            for channel, surface in enumerate(self.surfaces, FIRST_SURFACE)
             if surface.role == "output"
         }
 
+    def close(self) -> None:
+        """Free the buffers and close the file."""
+        self.device.close()
 
-def _put(buffer: Memory, offset: int, data: bytes) -> None:
+
+def _put(buffer: drm.Memory, offset: int, data: bytes) -> None:
     buffer.bytes[offset : offset + len(data)] = data
 
 
-def _view(buffer: Memory, surface: Surface) -> np.ndarray:
+def _view(buffer: drm.Memory, surface: Surface) -> np.ndarray:
     dtype: Any = DTYPES[surface.dtype]
     return np.ndarray(surface.shape, dtype, buffer.bytes, 0, surface.strides)
 

@@ -84,37 +84,3 @@ def _renamed(found: dict[str, np.ndarray], graph: Graph) -> dict[str, np.ndarray
     if set(found) == set(graph.outputs):
         return found
     return dict(zip(graph.outputs, found.values()))
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """How near one output is to float32: over the elements that are finite in both."""
-
-    name: str
-    shape: tuple[int, ...]
-    largest: float
-    mean: float
-    relative: float
-    cosine: float
-    nonfinite: int
-    identical: bool
-
-
-def agreement(name: str, got: np.ndarray, expected: np.ndarray) -> Agreement:
-    """``largest`` and ``mean`` absolute error, ``relative`` root-mean-square error, ``cosine``, infinities made."""
-    if got.shape != expected.shape:
-        raise UsageError(f"output {name!r} has shape {got.shape}, the other one {expected.shape}")
-    a, b = got.astype(np.float64), expected.astype(np.float64)
-    both = np.isfinite(a) & np.isfinite(b)
-    nonfinite = int(np.count_nonzero(~np.isfinite(a) & np.isfinite(b)))
-    same = bool(np.array_equal(got, expected, equal_nan=got.dtype.kind == "f"))
-    a, b = a[both], b[both]
-    if not a.size:
-        return Agreement(name, got.shape, 0.0, 0.0, 0.0, 1.0, nonfinite, same)
-    off = np.abs(a - b)
-    size = float(np.sqrt(np.mean(b * b)))
-    rms = float(np.sqrt(np.mean(off**2)))
-    norm = float(np.linalg.norm(a) * np.linalg.norm(b))
-    cosine = float(a @ b / norm) if norm else float(rms == 0)
-    relative = rms / size if size else (0.0 if rms == 0 else float("inf"))
-    return Agreement(name, got.shape, float(off.max()), float(off.mean()), relative, cosine, nonfinite, same)

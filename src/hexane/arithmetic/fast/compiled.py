@@ -2,29 +2,42 @@
 
 from __future__ import annotations
 
+import os
+import pickle
 from collections.abc import Callable
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import llvmlite
+import numba
 from numba import njit
+
+DIGEST_BYTES = 32
 
 
 def compiled(*signatures: Any, **options: Any) -> Callable[[Callable[..., Any]], Any]:
     """A decorator: compile a function when it is first called, or at once for the signatures that it is to have.
 
     A cache on disk saves the next process the compilation, and is nothing that a computation may fail for: without a
-    folder to write to, or with a full disk, functions are compiled anew in each process.
+    folder to write to, with a full disk, or with damaged files in it, functions are compiled anew in each process.
     """
 
     def decorate(function: Callable[..., Any]) -> Any:
+        sources = Path(function.__code__.co_filename).parent
         try:
             dispatcher = njit(nogil=True, cache=True, **options)(function)
         except RuntimeError:  # no folder for a cache
             dispatcher = njit(nogil=True, **options)(function)
         else:
-            drop_stale(Path(dispatcher._cache.cache_path), Path(function.__code__.co_filename).parent)
-            _forgive(dispatcher._cache)
+            folder = Path(dispatcher._cache.cache_path)
+            if is_trusted(folder, sources):
+                drop_stale(folder, sources)
+                dispatcher._cache._cache_file = Entries(dispatcher._cache)
+                _forgive(dispatcher._cache)
+            else:
+                dispatcher = njit(nogil=True, **options)(function)
         for signature in signatures:
             dispatcher.compile(signature)
         if signatures:
@@ -32,6 +45,71 @@ def compiled(*signatures: Any, **options: Any) -> Callable[[Callable[..., Any]],
         return dispatcher
 
     return decorate
+
+
+class Entries:
+    """The compiled forms of one function on disk, a file for each; takes the place of Numba's own index and data files.
+
+    Numba's are read without a check, and two processes that write at one time can leave an index that names another
+    signature's code. Here a file's name is the digest of what the code is for, and its first bytes are the digest of
+    the rest: what does not fit, or cannot be read, is not there.
+    """
+
+    def __init__(self, cache: Any) -> None:
+        self.folder = Path(cache.cache_path)
+        self.base = cache._impl.filename_base
+        self.maker = (numba.__version__, llvmlite.__version__, cache._impl.locator.get_source_stamp())
+
+    def path(self, key: Any) -> Path:
+        """The file of a key: signature, processor and the function's bytecode."""
+        return self.folder / f"{self.base}.{sha256(repr((self.maker, key)).encode()).hexdigest()[:32]}.nbc"
+
+    def load(self, key: Any) -> Any:
+        """The code of a key, or None where there is none that is whole."""
+        path = self.path(key)
+        try:
+            stored = path.read_bytes()
+        except OSError:
+            return None
+        if sha256(path.name.encode() + stored[DIGEST_BYTES:]).digest() == stored[:DIGEST_BYTES]:
+            return pickle.loads(stored[DIGEST_BYTES:])
+        path.unlink(missing_ok=True)
+        return None
+
+    def save(self, key: Any, data: Any) -> None:
+        """Write the code of a key, whole or not at all."""
+        from numba.core.serialize import dumps
+
+        path, content = self.path(key), dumps(data)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            temporary.write_bytes(sha256(path.name.encode() + content).digest() + content)
+            os.replace(temporary, path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+    def flush(self) -> None:
+        """Remove every form of the function."""
+        for path in self.folder.glob(f"{self.base}.*.nbc"):
+            path.unlink(missing_ok=True)
+
+
+@cache
+def is_trusted(folder: Path, sources: Path) -> bool:
+    """Whether nobody else can put code into a folder: whoever can write to it, or owns it, runs what they like here.
+
+    Root, this user and the owner of the sources can do that anyway. Where nothing is known of owners, it is trusted.
+    """
+    if not hasattr(os, "geteuid"):
+        return True
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        place, source = folder.stat(), sources.stat()
+    except OSError:
+        return False
+    open_to_all = place.st_mode & 0o002 and not source.st_mode & 0o002
+    return not open_to_all and place.st_uid in (0, os.geteuid(), source.st_uid)
 
 
 @cache
@@ -43,16 +121,16 @@ def drop_stale(folder: Path, sources: Path) -> None:
     """
     try:
         newest = max(source.stat().st_mtime for source in sources.glob("*.py"))
-        for index in folder.glob("*.nbi"):
-            if index.stat().st_mtime < newest:
-                index.unlink(missing_ok=True)
+        for entry in folder.glob("*.nb[ci]"):
+            if entry.stat().st_mtime < newest:
+                entry.unlink(missing_ok=True)
     except OSError:  # what cannot be removed was not written by this user, nor will it be
         return
 
 
 def _forgive(remembered: Any) -> None:
-    """Let what cannot be written to a cache go."""
-    save = remembered.save_overload
+    """Let what cannot be written to a cache go, and compile what cannot be read from it."""
+    save, load = remembered.save_overload, remembered.load_overload
 
     def save_overload(signature: Any, data: Any) -> None:
         try:
@@ -60,4 +138,10 @@ def _forgive(remembered: Any) -> None:
         except OSError:
             return
 
-    remembered.save_overload = save_overload
+    def load_overload(signature: Any, context: Any) -> Any:
+        try:
+            return load(signature, context)
+        except Exception:  # whatever unpickling and linking stored code may raise
+            return None
+
+    remembered.save_overload, remembered.load_overload = save_overload, load_overload

@@ -88,7 +88,7 @@ class Dense:
             with Workspace() as space:
                 columns = self.image.read(image, space)
                 for product, place in zip(products, groups):
-                    product.into(columns, place)
+                    product.into(columns, place, out)
         return out
 
     def _places(self, out: np.ndarray) -> list[list[matrix.Place]]:

@@ -39,7 +39,7 @@ def mac(
             product.sums(columns, sums.units, sums.overflow)
             return multiply.finish(sums.value(), post_scale, activation)
         out = np.empty(shape, np.uint16)
-        product.into(columns, matrix.place_of(out[:, None], (shape[1], shape[1], 1)))
+        product.into(columns, matrix.place_of(out[:, None], (shape[1], shape[1], 1)), out)
     return out.view(np.float16)
 
 

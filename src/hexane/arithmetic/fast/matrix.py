@@ -161,17 +161,21 @@ class Product:
         self._operand, self._place = (*tiles, *rows), (*terms, *start)
         self._finish = finish.parts
 
-    def into(self, columns: Columns, place: Place) -> None:
-        """Results as halfwords to a place, which must not go away meanwhile."""
-        self._run(columns, (_NO_RAW, _NO_OVERFLOW, *place, *self._finish))
+    def into(self, columns: Columns, place: Place, out: np.ndarray) -> None:
+        """Results as halfwords to a place in an array, which is held until the last thread has written."""
+        self._run(columns, (_NO_RAW, _NO_OVERFLOW, *place, *self._finish), out)
 
     def sums(self, columns: Columns, raw: np.ndarray, overflow: np.ndarray) -> None:
         """Sums (int32) and the sign of their overflow (int8), both (M, >= extent)."""
         self._run(columns, (raw, overflow, 0, 0, 0, 0, 1, 1, 1, *self._finish))
 
-    def _run(self, columns: Columns, target: tuple[Any, ...]) -> None:
+    def _run(self, columns: Columns, target: tuple[Any, ...], out: np.ndarray | None = None) -> None:
         rest = (*self._operand, *columns, *self._place, *target)
-        share(lambda first, last: product.multiply(self._addresses, first, last, *rest), self.blocks, self.grain)
+
+        def work(first: int, last: int, held: np.ndarray | None = out) -> None:
+            product.multiply(self._addresses, first, last, *rest)
+
+        share(work, self.blocks, self.grain)
 
 
 def finish_of(post_scale: float, activation: Activation) -> Finish | None:

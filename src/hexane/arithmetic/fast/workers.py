@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import lru_cache
 from itertools import count
+from queue import Empty, SimpleQueue
+from threading import get_ident
 
 import numpy as np
 
@@ -37,27 +40,78 @@ def _pool(process: int, threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="hexane")
 
 
+class _Pieces:
+    """The pieces of one computation: taken one by one by every thread that helps, until there are no more.
+
+    It holds what the pieces write to. Compiled code writes to addresses, so that memory must not go away, and must
+    not serve anything else, before the last thread has left.
+    """
+
+    def __init__(self, work: Callable[[int, int], None], total: int, grain: int) -> None:
+        self.work, self.total, self.grain = work, total, grain
+        self.tickets = count()
+        self.open = True
+        self.helpers: set[int] = set()
+        self.errors: list[BaseException] = []
+        self.left: SimpleQueue[None] = SimpleQueue()
+
+    def take(self) -> None:
+        """Do pieces until there are no more to be had."""
+        while self.open and (first := next(self.tickets) * self.grain) < self.total:
+            self.work(first, min(first + self.grain, self.total))
+
+    def help(self) -> None:
+        """The same in another thread; an error is kept for the one who asked, and ends the work of all."""
+        thread = get_ident()
+        self.helpers.add(thread)  # before it looks whether there is work: who ends the work looks afterwards
+        try:
+            self.take()
+        except BaseException as error:
+            self.open = False
+            self.errors.append(error)
+        finally:
+            self.helpers.discard(thread)
+            self.left.put(None)
+
+    def settle(self) -> None:
+        """Hand out nothing more and wait until nobody works; an interrupt is raised only then."""
+        interrupt: BaseException | None = None
+        self.open = False
+        while self.helpers:
+            try:
+                with suppress(Empty):
+                    self.left.get(timeout=0.05)  # a time, because an interrupt may take the token away
+            except BaseException as error:
+                interrupt = error
+        try:
+            if interrupt is not None:
+                raise interrupt
+        finally:
+            interrupt = None  # a frame that holds its own traceback would keep the arrays
+
+
 def share(work: Callable[[int, int], None], total: int, grain: int = 1) -> None:
-    """Call work(first, last) for pieces of range(total), each of at most `grain`, on all threads; waits for the end."""
-    pieces = -(-total // grain)
-    if pieces == 1:
-        work(0, total)
-        return
-    threads = min(thread_count(), pieces)
-    tickets = count()
+    """Call work(first, last) for pieces of range(total), each of at most `grain`, on all threads; waits for the end.
 
-    def worker() -> None:
-        while (ticket := next(tickets)) < pieces:
-            work(ticket * grain, min((ticket + 1) * grain, total))
-
+    After an exception, Ctrl-C in the calling thread among them, no more pieces begin, and it is raised when the last
+    thread has finished its piece. ``work`` must hold the arrays whose addresses it writes to.
+    """
+    threads = min(thread_count(), -(-total // grain))
     if threads <= 1:
-        worker()
+        for first in range(0, total, grain):
+            work(first, min(first + grain, total))
         return
-    pool = _pool(os.getpid(), thread_count())
-    others = [pool.submit(worker) for _ in range(threads - 1)]
-    worker()
-    for other in others:
-        other.result()
+    pieces = _Pieces(work, total, grain)
+    try:
+        pool = _pool(os.getpid(), thread_count())
+        with suppress(RuntimeError):  # no further thread to be had, or the interpreter ends: fewer do it all
+            for _ in range(threads - 1):
+                pool.submit(pieces.help)
+        pieces.take()
+    finally:
+        pieces.settle()
+    if pieces.errors:
+        raise pieces.errors.pop()
 
 
 def share_arrays(work: Callable[..., None], grain: int, *arrays: np.ndarray) -> None:

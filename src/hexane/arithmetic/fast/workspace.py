@@ -49,6 +49,9 @@ class Workspace(Room):
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         global _kept
+        if kind is not None:  # nobody else gets memory that an unfinished computation wrote to
+            self._taken = []
+            return
         with _lock:
             for buffer in self._taken:
                 if _kept + buffer.size > KEPT_BYTES:

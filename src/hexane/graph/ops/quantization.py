@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from hexane.bits import unpack_bits
 from hexane.errors import GraphError, UnsupportedError
 from hexane.graph.constants import integer_range
 from hexane.graph.ops._rules import axis_of, one_of
@@ -90,15 +91,6 @@ def constexpr_affine_dequantize(
     """scale (q - zero_point), vectors along the axis."""
     shift = along(zero_point, quantized_data.ndim, axis).astype(scale.dtype)
     return (quantized_data.astype(scale.dtype) - shift) * along(scale, quantized_data.ndim, axis)
-
-
-def unpack_bits(packed: np.ndarray, bits: int, count: int) -> np.ndarray:
-    """``count`` unsigned numbers of 1 to 8 bits from bytes, least significant bit first."""
-    stream = np.unpackbits(packed.astype(np.uint8, copy=False), bitorder="little")
-    if stream.size < bits * count:
-        raise GraphError(f"{packed.size} bytes hold fewer than {count} numbers of {bits} bits")
-    weights = (1 << np.arange(bits)).astype(np.uint8)
-    return (stream[: bits * count].reshape(count, bits) * weights).sum(axis=1, dtype=np.uint8)
 
 
 def _lut_bits(size: int) -> int:

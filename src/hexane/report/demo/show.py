@@ -125,10 +125,12 @@ def _edges(folder: Path, chip: str, progress: Progress) -> Shown:
         notes=(edges.LABEL,), progress=progress,
     )  # fmt: skip
     (row,) = done.agreements
-    words = f"edges of the picture, largest error against float32 {row.largest:.2g} ({edges.LABEL})"
+    words = f"edges of the picture, largest error against float32 {row.largest or 0.0:.2g} ({edges.LABEL})"
     shown = np.asarray(done.outputs["edges"], np.float32)[0, 0]
     pictures = [Picture("edges", "Edges", f"{words}.", text.heat(shown))]
-    return _shown("edge filter", words, row.cosine > 0.999, folder, done, pictures, {}, progress)
+    return _shown(
+        "edge filter", words, (row.cosine or 0.0) > 0.999 and not row.nonfinite, folder, done, pictures, {}, progress
+    )
 
 
 def _shown(

@@ -5,8 +5,8 @@ const el = (name, attrs = {}, ...kids) => { const e = document.createElement(nam
 const NS = "http://www.w3.org/2000/svg";
 const sv = (name, attrs, text) => { const e = document.createElementNS(NS, name); for (const [k, v] of Object.entries(attrs || {})) e.setAttribute(k, v); if (text !== undefined) e.textContent = text; return e; };
 const css = (name) => `var(--${name})`;
-const num = (v) => v === null || v === undefined ? "–" : v === 0 ? "0" : Number.isInteger(v) ? v.toLocaleString("en") : Math.abs(v) >= 1e-3 && Math.abs(v) < 1e5 ? String(+v.toPrecision(3)) : v.toExponential(1);
-const pct = (v) => v === null || v === undefined ? "–" : v === 0 ? "0" : (100 * v >= 0.01 ? +(100 * v).toPrecision(3) : (100 * v).toExponential(1)) + " %";
+const num = (v) => v === null || v === undefined ? "–" : typeof v === "string" ? v : v === 0 ? "0" : Number.isInteger(v) ? v.toLocaleString("en") : Math.abs(v) >= 1e-3 && Math.abs(v) < 1e5 ? String(+v.toPrecision(3)) : v.toExponential(1);
+const pct = (v) => v === null || v === undefined ? "–" : typeof v === "string" ? v : v === 0 ? "0" : (100 * v >= 0.01 ? +(100 * v).toPrecision(3) : (100 * v).toExponential(1)) + " %";
 
 const brief = (name) => { const last = String(name).split(";").pop(); return last.length > 34 && last.includes("/") ? "…/" + last.split("/").slice(-2).join("/") : last; };
 const briefly = (text) => String(text).replace(/'([^']{35,})'/g, (_, name) => `'${brief(name)}'`);

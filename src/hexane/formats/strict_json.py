@@ -1,0 +1,31 @@
+"""JSON that every parser reads: JSON has no infinities and no NaN, so they are written as text."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+
+def strict_json(value: Any, *, indent: int | None = None, separators: tuple[str, str] | None = None) -> str:
+    """``value`` as JSON; infinities and NaN become "inf", "-inf" and "nan", bytes hexadecimal, anything else text.
+
+    Python's own writer puts bare ``Infinity`` and ``NaN`` into the file, which no browser reads.
+    """
+    return json.dumps(strict(value), indent=indent, separators=separators, default=_text, allow_nan=False)
+
+
+def strict(value: Any) -> Any:
+    """The same value with infinities and NaN as text, at any depth."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+    if isinstance(value, dict):
+        return {strict(key) if isinstance(key, float) else key: strict(item) for key, item in value.items()}
+    return [strict(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.hex()
+    item = getattr(value, "item", None)  # a NumPy scalar
+    return strict(item()) if item is not None and getattr(value, "ndim", None) == 0 else str(value)

@@ -1,0 +1,154 @@
+"""What the streams of a generation have of their own: one record of facts per generation.
+
+The facts are Apple's words (150 tasks of H14, 35 of H15, 138 of H16, compared word by word in
+``tests/isa/test_compose.py``); those of H17 and later are taken from H16 and their register tables (INFERRED).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib import import_module
+from typing import NamedTuple
+
+from hexane.errors import UnsupportedError
+
+
+class Position(NamedTuple):
+    """One value for each place that a task can have in its program."""
+
+    only: int
+    first: int
+    middle: int
+    last: int
+
+    def at(self, index: int, count: int) -> int:
+        if count == 1:
+            return self.only
+        return self.first if index == 0 else self.last if index == count - 1 else self.middle
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Names of the fields that say how large a task's work is."""
+
+    win: str
+    hin: str
+    cin: str
+    din: str
+    wout: str
+    hout: str
+    cout: str
+    dout: str
+    groups: str
+
+
+PACKED_SIZES = Sizes(
+    win="Common.InDim.Win",
+    hin="Common.InDim.Hin",
+    cin="Common.Cin.Cin",
+    din="Common.InDepth.Din",
+    wout="Common.OutDim.Wout",
+    hout="Common.OutDim.Hout",
+    cout="Common.Cout.Cout",
+    dout="Common.OutDepth.Dout",
+    groups="Common.GroupConvCfg.NumGroups",
+)
+"""H14 and H15: width and height share a register."""
+
+SINGLE_SIZES = Sizes(
+    win="Common.Win.Win",
+    hin="Common.Hin.Hin",
+    cin="Common.Cin.Cin",
+    din="Common.Din.Din",
+    wout="Common.Wout.Wout",
+    hout="Common.Hout.Hout",
+    cout="Common.Cout.Cout",
+    dout="Common.Dout.Dout",
+    groups="Common.NumGroups.NumGroups",
+)
+"""H16 and later: one register per size."""
+
+KERNEL = "KernelDMASrc.KernelBase"
+TABLE = "KernelDMASrc.TableBase"
+SOURCE = "TileDMASrc.BaseAddr"
+SECOND = "TileDMASrc.Src2BaseAddr"
+RESULT = "TileDMADst.BaseAddr"
+
+PACKETS = (
+    (KERNEL, f"{KERNEL}High"),
+    (TABLE, f"{TABLE}High"),
+    (SOURCE, f"{SOURCE}High"),
+    (SECOND, f"{SECOND}High"),
+    (RESULT, f"{RESULT}High"),
+)
+"""Address records in the order in which they stand behind all others: base and high half."""
+
+SOURCE_SWITCH = "TileDMASrc.DMAConfig"
+SECOND_SWITCH = "TileDMASrc.Src2DMAConfig"
+RESULT_SWITCH = "TileDMADst.DMAConfig"
+SWITCHES = (SOURCE_SWITCH, SECOND_SWITCH, RESULT_SWITCH)
+"""The switches of the tile DMAs in the order of their packets."""
+
+ONE_CELL = 0x20  # an idle lane or side channel: its hint alone
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How one generation's streams are written.
+
+    Attributes
+    ----------
+    sizes : names of the dimensions.
+    always : registers that every task writes, even at their reset value.
+    packets : address records in order, each the registers that it writes.
+    switch_slot : slot of the packets that hold the switches of the tile DMAs and of a runtime kernel's lanes; None
+        where records hold them.
+    data_set : DataSetId of switches.
+    log_events, debug_position : header words 2, and the low bits of word 4.
+    page_mask, flags : header words of the mask and of the flags.
+    last_flag : what the last task's flags have besides.
+    second_enable : whether the switch of source 2 has its own enable bit set.
+    core_fields : fields whose sum is the logarithm of the cores that work.
+    table_lanes : side channels that a table task tags, the table's own last.
+    filler : whether a task must not end on a multiple of 64 bytes.
+    cache : words of the CacheDMA block, which the last task writes.
+    """
+
+    sizes: Sizes
+    always: tuple[str, ...]
+    log_events: Position
+    debug_position: Position
+    page_mask: str
+    flags: str
+    packets: tuple[tuple[str, ...], ...] = PACKETS
+    switch_slot: int | None = 4
+    data_set: int = 0
+    last_flag: int = 8
+    second_enable: bool = True
+    core_fields: tuple[str, ...] = ("Common.Cfg.ActiveNE",)
+    table_lanes: tuple[str, ...] = ("KernelDMASrc.TableDMAConfig",)
+    filler: bool = False
+    cache: Mapping[str, int] = field(default_factory=dict)
+
+
+_TARGETS = {"h16g": "h16"}
+
+
+def generation_of(target: str) -> str:
+    """The register table's generation of a compiler target: ``h16g`` has the tasks of ``h16``."""
+    return _TARGETS.get(target.lower(), target.lower())
+
+
+@lru_cache
+def rules_of(target: str) -> Rules:
+    """The rules of a compiler target. Raises UnsupportedError where its streams are not known well enough to write."""
+    generation = generation_of(target)
+    if generation not in ("h14", "h15", "h16", "h17", "h18"):
+        raise UnsupportedError(
+            f"hexane does not write task streams of {target}",
+            hint="it writes those of h14 to h18; those of h13 have one layout that the encoder fills in",
+        )
+    rules: Rules = import_module(f"hexane.isa.compose.{generation}").RULES
+    return rules

@@ -1,0 +1,152 @@
+"""What a task's fields say about its operands: extents, which strides count, which bytes of L2 each covers.
+
+Which strides Apple's compiler writes follows from the extents: a stride counts where its axis has a second element. The
+same extents give the L2 pages that hold live data between tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from hexane.isa.compose.rules import RESULT, SECOND, SOURCE, Sizes
+
+CELL = 16  # bytes: L2 hands out whole cells
+PAGE_BITS = 16  # pages of 64 KiB
+
+# Axes of PECfg's broadcast fields
+ALONG_H, ALONG_D, ALONG_C = 2, 4, 8
+
+# Common.Cfg.PEKind
+SCALE_SHIFT = 4
+REDUCTIONS = (5, 6)
+TWO_OPERANDS = (3, 4, 6)
+
+STREAMED_OR_KEPT = (1, 2)  # L2.SourceCfg.SourceType and L2.ResultCfg.ResultType
+KEPT = 1
+AUTOMATIC = 2  # bit of L2.ResultCfg.L2BfrMode: only the base counts
+
+AXES = ("Row", "Channel", "Depth", "Group")
+MEMORY_NAMES = {"Row": "RowStride", "Channel": "PlaneStride", "Depth": "DepthStride", "Group": "GroupStride"}
+
+Get = Callable[[str], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Extents:
+    """How often an operand steps along each axis, and the elements of one row."""
+
+    width: int
+    row: int
+    channel: int
+    depth: int
+    group: int
+
+    def steps(self, axis: str) -> int:
+        return {"Row": self.row, "Channel": self.channel, "Depth": self.depth, "Group": self.group}[axis]
+
+
+class Shape:
+    """The operands of one task, read from its fields by ``get``; ``addresses`` names the surfaces that it reaches."""
+
+    def __init__(self, get: Get, sizes: Sizes, addresses: Mapping[str, object]):
+        self.get = get
+        self.sizes = sizes
+        self.reads_first = SOURCE in addresses
+        self.reads_second = SECOND in addresses
+        self.writes = RESULT in addresses
+        self.planar = not get("Common.TaskInfo.NID")
+        self.kind = get("Common.Cfg.PEKind") if self.planar else 0
+        self.two_operands = self.kind in TWO_OPERANDS
+
+    def source(self, second: bool) -> Extents:
+        get, sizes = self.get, self.sizes
+        broadcast, transposed = 0, 0
+        if self.planar:
+            broadcast = get("Common.PECfg.Src2Broadcast" if second else "Common.PECfg.Src1Broadcast")
+            transposed = get("Common.PECfg.Src2Transpose" if second else "Common.PECfg.Src1Transpose")
+        rows = 1 if broadcast & ALONG_H else get(sizes.hin)
+        if second and self.kind == SCALE_SHIFT:
+            rows = 2  # a row of addends and a row of factors
+        channels = 1 if broadcast & ALONG_C or transposed else get(sizes.cin)
+        depth = 1 if broadcast & ALONG_D else get(sizes.din)
+        return Extents(get(sizes.win), rows, channels, depth, get(sizes.groups))
+
+    def result(self) -> Extents:
+        get, sizes = self.get, self.sizes
+        width, rows, channels, depth = get(sizes.wout), get(sizes.hout), get(sizes.cout), get(sizes.dout)
+        if self.kind in REDUCTIONS:
+            width = rows = depth = 1
+        if not self.planar and get("Common.Cfg.OutTrans"):
+            width, channels = channels, width
+        if self.planar and get("Common.PECfg.OutputTranspose"):
+            width, channels = channels, 1
+        return Extents(width, rows, channels, depth, get(sizes.groups))
+
+    def used_strides(self) -> dict[str, bool]:
+        """Register name of every stride to whether it counts."""
+        used: dict[str, bool] = {}
+        for second, prefix, by_dma in ((False, "", self.reads_first), (True, "Src2", self.reads_second)):
+            extents = self.source(second)
+            interleave = self.get(f"TileDMASrc.{prefix}Fmt.Interleave") or 1
+            here = not second or self.two_operands
+            for axis in AXES:
+                steps = extents.steps(axis) > (interleave if axis == "Channel" else 1)
+                used[f"TileDMASrc.{prefix}{MEMORY_NAMES[axis]}"] = by_dma and steps
+                used[f"L2.{prefix or 'Source'}{axis}Stride"] = by_dma or (here and extents.steps(axis) > 1)
+        extents = self.result()
+        automatic = self.get("L2.ResultCfg.L2BfrMode") & AUTOMATIC
+        buffered = self.get("L2.ResultCfg.ResultType") in STREAMED_OR_KEPT
+        interleave = self.get("TileDMADst.Fmt.Interleave") or 1
+        for axis in AXES:
+            steps = extents.steps(axis) > (interleave if axis == "Channel" else 1)
+            used[f"TileDMADst.{MEMORY_NAMES[axis]}"] = self.writes and steps
+            used[f"L2.ConvResult{axis}Stride"] = not automatic and (buffered or extents.steps(axis) > 1)
+        return used
+
+    def span(self, side: str) -> tuple[int, int]:
+        """First byte in L2 of ``"Source"``, ``"Src2"`` or ``"Result"``, and the byte behind its last channel."""
+        get = self.get
+        extents = self.result() if side == "Result" else self.source(side == "Src2")
+        element = 2 if get(f"Common.ChCfg.{_FORMATS[side]}") == FP16 else 1
+        strides = "ConvResult" if side == "Result" else side
+        step = {axis: CELL * get(f"L2.{strides}{axis}Stride.Stride") for axis in AXES}
+        row = max(CELL, -(-extents.width * element // CELL) * CELL)
+        if extents.channel > 1:
+            row = max(row, step["Channel"])  # the last channel counts whole, also where two operands share its cells
+        base = CELL * get(f"L2.{side}Base.Addr")
+        return base, base + row + sum((extents.steps(axis) - 1) * step[axis] for axis in AXES)
+
+    def finds_in(self, first: int, end: int) -> bool:
+        """Whether a source that stands in L2 begins within these bytes."""
+        get = self.get
+        if not self.reads_first and first <= CELL * get("L2.SourceBase.Addr") < end:
+            return True
+        return self.two_operands and not self.reads_second and first <= CELL * get("L2.Src2Base.Addr") < end
+
+
+FP16 = 2
+_FORMATS = {"Source": "InFmt", "Src2": "Src2InFmt", "Result": "OutFmt"}
+
+
+def live_pages(shapes: Sequence[Shape]) -> list[int]:
+    """For each task the mask of the 64 KiB pages of L2 that hold data which it or a later task reads; 0 for the last.
+
+    Alive is a source that is kept, from its load, and a result that is not sent to memory, each until its last reader;
+    the page of the byte behind it counts too.
+    """
+    masks = [0] * len(shapes)
+    for i, shape in enumerate(shapes):
+        kept = []
+        if shape.reads_first and shape.get("L2.SourceCfg.SourceType") == KEPT:
+            kept.append(shape.span("Source"))
+        if not shape.writes:
+            kept.append(shape.span("Result"))
+        for first, end in kept:
+            last = max([i, *(k for k in range(i + 1, len(shapes)) if shapes[k].finds_in(first, end))])
+            pages = (1 << (end >> PAGE_BITS) + 1) - (1 << (first >> PAGE_BITS))
+            for k in range(i, last + 1):
+                masks[k] |= pages
+    if masks:
+        masks[-1] = 0
+    return masks

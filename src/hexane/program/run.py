@@ -1,0 +1,149 @@
+"""The one loop that runs a program: segment after segment, engine segments on a device, host segments here.
+
+A device is an object with one method for a segment, :meth:`Device.load`. The emulator is the first of them
+(``hexane.runtime.emulated``); engines behind drivers, virtual ones and the arithmetic on the graph are others. The
+loop knows none of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from hexane.program.segment import Port, Segment
+from hexane.program.state import checked_state
+
+if TYPE_CHECKING:
+    from hexane.program.program import Program
+
+Values = Mapping[str, np.ndarray]
+"""Arrays by the name of their port, as the graph declares them."""
+
+
+class Loaded(Protocol):
+    """A segment on a device, ready to run as often as needed."""
+
+    def run(self, values: Values) -> dict[str, np.ndarray]:
+        """The segment's outputs by name, as the graph declares them; ``values`` holds its inputs among others."""
+
+    def close(self) -> None:
+        """Give back what the device keeps for the segment."""
+
+
+class Device:
+    """What runs engine segments; a subclass says how."""
+
+    name = ""
+
+    def load(self, segment: Segment) -> Loaded:
+        """Put an engine segment on the device. UnsupportedError for one that the device cannot take."""
+        raise NotImplementedError
+
+    def adapted(self, program: Program) -> Program:
+        """The program as this device takes it; a device that takes whole networks gives one with other segments."""
+        return program
+
+
+@dataclass(frozen=True)
+class OnHost:
+    """A host segment: the float32 reference."""
+
+    segment: Segment
+
+    def run(self, values: Values) -> dict[str, np.ndarray]:
+        """Outputs by name; arrays of states among the inputs are changed in place."""
+        assert self.segment.graph is not None
+        return self.segment.graph.evaluate({port.name: values[port.name] for port in self.segment.inputs})
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
+@dataclass
+class Run:
+    """What a run gave: the outputs, every value at a segment's edge, and the seconds of each segment."""
+
+    outputs: dict[str, np.ndarray] = field(default_factory=dict)
+    values: dict[str, np.ndarray] = field(default_factory=dict)
+    seconds: list[float] = field(default_factory=list)
+
+
+OnSegment = Callable[[int, Segment], None]
+"""Called after every segment with its index."""
+
+
+class Session:
+    """A program on a device, kept loaded between calls.
+
+    A context manager: what the device keeps is given back at the end. Segments are loaded when they are first run.
+
+    >>> with program.on("emulator") as session:
+    ...     first, second = session.run(inputs), session.run(others)
+    """
+
+    def __init__(self, program: Program, device: Device) -> None:
+        self.device = device
+        self.program = device.adapted(program)
+        self._loaded: dict[int, Loaded] = {}
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Unload every segment, the last one first; the session may be used again and loads them anew."""
+        while self._loaded:
+            _, loaded = self._loaded.popitem()
+            loaded.close()
+
+    def run(self, inputs: Mapping[str, Any], state: Mapping[str, np.ndarray] | None = None) -> dict[str, np.ndarray]:
+        """Outputs by name, as :meth:`hexane.program.Program.run` gives them."""
+        return self.record(inputs, state).outputs
+
+    def record(
+        self,
+        inputs: Mapping[str, Any],
+        state: Mapping[str, np.ndarray] | None = None,
+        *,
+        keep: bool = True,
+        on_segment: OnSegment | None = None,
+    ) -> Run:
+        """The same with the values between segments and the time of each.
+
+        Parameters
+        ----------
+        state : from ``program.make_state()``, changed in place; None begins with zeros and forgets them.
+        keep : leave segments loaded for the next call.
+        """
+        program = self.program
+        done = Run(values={**program.checked(inputs), **checked_state(program.states, state)})
+        for number, segment in enumerate(program.segments):
+            start = time.perf_counter()
+            loaded = self._load(number, segment)
+            try:
+                done.values.update(loaded.run(done.values))
+            finally:
+                if not keep:
+                    self._loaded.pop(number).close()
+            done.seconds.append(time.perf_counter() - start)
+            if on_segment is not None:
+                on_segment(number, segment)
+        done.outputs = {port.name: _as_declared(done.values[port.name], port) for port in program.outputs}
+        return done
+
+    def _load(self, number: int, segment: Segment) -> Loaded:
+        if number not in self._loaded:
+            self._loaded[number] = OnHost(segment) if segment.graph is not None else self.device.load(segment)
+        return self._loaded[number]
+
+
+def _as_declared(array: np.ndarray, port: Port) -> np.ndarray:
+    """A result in the dtype that the network declares; the engine computes fp32 values in fp16."""
+    wide = {"fp32": np.float32, "fp16": np.float16}.get(port.dtype)
+    return array if wide is None else np.asarray(array).astype(wide, copy=False)

@@ -1,0 +1,89 @@
+"""How far one output is from what float32 gives: first what is infinite or NaN, then the errors, then the answer."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hexane.errors import UsageError
+from hexane.runtime.answers import TOP, Answer, Question, answered, looks_like_probabilities
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """One output against float32.
+
+    ``infinities`` and ``nans`` count elements of the engine's output, ``nonfinite`` those elements that are infinite or
+    NaN in one of the two and not the same in the other. ``largest`` and ``mean`` are absolute errors, ``relative`` the
+    root-mean-square error over the root mean square of float32, ``cosine`` the cosine of the angle between the two: all
+    over the elements that are finite in both, and None where there is none. ``reference_nonfinite`` counts infinities
+    and NaN of float32 itself. ``identical``: the same bits. ``answer``: the decision that the output stands for.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    infinities: int
+    nans: int
+    nonfinite: int
+    largest: float | None
+    mean: float | None
+    relative: float | None
+    cosine: float | None
+    reference_nonfinite: int
+    identical: bool
+    answer: Answer | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return asdict(self)
+
+
+def nonfinite_counts(array: np.ndarray) -> tuple[int, int]:
+    """(infinities, NaNs) of an array; (0, 0) for other than floats."""
+    if array.dtype.kind != "f":
+        return 0, 0
+    return int(np.isinf(array).sum()), int(np.isnan(array).sum())
+
+
+def agreement(name: str, got: np.ndarray, expected: np.ndarray, question: Question | None = None) -> Agreement:
+    """Compare one output with float32's; UsageError when the shapes differ."""
+    got, expected = np.asarray(got), np.asarray(expected)
+    if got.shape != expected.shape:
+        raise UsageError(f"output {name!r} has shape {got.shape}, the other one {expected.shape}")
+    if question is None and looks_like_probabilities(expected):
+        question = Question(TOP)
+    answer = answered(got, expected, question) if question is not None else None
+    infinities, nans = nonfinite_counts(got)
+    same = bool(np.array_equal(got, expected, equal_nan=got.dtype.kind == expected.dtype.kind == "f"))
+    if got.dtype.kind in "US" or expected.dtype.kind in "US":
+        return Agreement(name, got.shape, 0, 0, 0, None, None, None, None, 0, same, answer)
+    a, b = got.astype(np.float64), expected.astype(np.float64)
+    both = np.isfinite(a) & np.isfinite(b)
+    alike = (a == b) | (np.isnan(a) & np.isnan(b))
+    nonfinite = int(np.count_nonzero(~both & ~alike))
+    theirs = int(np.count_nonzero(~np.isfinite(b)))
+    figures = _errors(a[both], b[both])
+    return Agreement(name, got.shape, infinities, nans, nonfinite, *figures, theirs, same, answer)
+
+
+def _errors(a: np.ndarray, b: np.ndarray) -> tuple[float | None, float | None, float | None, float | None]:
+    """(largest, mean, relative, cosine) of finite elements."""
+    if not a.size:
+        return None, None, None, None
+    off = np.abs(a - b)
+    size, rms = float(np.sqrt(np.mean(b * b))), float(np.sqrt(np.mean(off**2)))
+    norm = float(np.linalg.norm(a) * np.linalg.norm(b))
+    cosine = float(a @ b / norm) if norm else float(rms == 0)
+    return float(off.max()), float(off.mean()), (rms / size if size else (0.0 if rms == 0 else float("inf"))), cosine
+
+
+def agreements(
+    outputs: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray], questions: Mapping[str, Question]
+) -> list[Agreement]:
+    """Every output against float32's, in order."""
+    return [agreement(name, array, expected[name], questions.get(name)) for name, array in outputs.items()]

@@ -1,0 +1,103 @@
+"""The decision that an output stands for (a class, a threshold, a number), and whether the engine decides the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hexane.graph.types import TensorType
+
+if TYPE_CHECKING:
+    from hexane.graph import Graph, Op, Value
+
+TOP, THRESHOLD, EXACT = "top-1", "threshold 0.5", "value"
+_THROUGH = frozenset("identity cast".split())
+_VIEWS = frozenset("reshape squeeze expand_dims flatten2d".split())
+_SCORES = frozenset("linear matmul conv add mul log softmax".split())
+"""Ops whose two-dimensional results are taken as scores of classes: rows of a classifier, or their logarithms."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """How an output is read: ``kind`` is "top-1" along ``axis``, "threshold 0.5" or "value" (whole numbers, text)."""
+
+    kind: str
+    axis: int = -1
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How many decisions an output holds, and in how many the engine decides otherwise than float32."""
+
+    kind: str
+    decisions: int
+    changed: int
+
+    @property
+    def share(self) -> float:
+        """The share of decisions that differ."""
+        return self.changed / self.decisions if self.decisions else 0.0
+
+
+def questions_of(graph: Graph) -> dict[str, Question]:
+    """For every output of the function that runs that is a decision: how it is read."""
+    found = {value.name: question_of(value) for value in graph.main.outputs}
+    return {name: question for name, question in found.items() if question is not None}
+
+
+def question_of(value: Value) -> Question | None:
+    """By the op that makes the output: softmax and scores by the largest, sigmoid by 0.5, whole numbers exactly."""
+    type_ = value.type
+    if not isinstance(type_, TensorType):
+        return None
+    if not type_.dtype.startswith(("fp", "bf")):
+        return Question(EXACT)
+    maker, viewed = _maker(value)
+    if maker is None:
+        return None
+    if maker.type == "classify":
+        return Question(TOP)
+    if maker.type == "softmax":
+        axis = int(maker.arg("axis"))
+        rank = len(maker.output.shape)
+        last = axis in (-1, rank - 1)
+        if not viewed:
+            return Question(TOP, axis)
+        return Question(TOP) if last and type_.shape and type_.shape[-1] == maker.output.shape[-1] else None
+    if maker.type in ("sigmoid", "sigmoid_hard"):
+        return Question(THRESHOLD)
+    scores = maker.type in _SCORES and type_.rank == 2 and (type_.shape[-1] or 0) > 1
+    return Question(TOP) if scores else None
+
+
+def _maker(value: Value) -> tuple[Op | None, bool]:
+    """The op that computes a value, behind ops that only change its type or view; and whether there was a view."""
+    viewed = False
+    while value.op is not None and value.op.type in _THROUGH | _VIEWS:
+        viewed = viewed or value.op.type in _VIEWS
+        value = value.op.arg("x")
+    return value.op, viewed
+
+
+def looks_like_probabilities(array: np.ndarray) -> bool:
+    """Whether the rows of a float array are probabilities: from 0 to 1, with the sum 1, two or more in a row."""
+    if array.dtype.kind != "f" or array.ndim < 1 or array.shape[-1] < 2 or not array.size or array.min() < 0:
+        return False
+    return bool(np.allclose(array.sum(axis=-1, dtype=np.float64), 1.0, atol=1e-3))
+
+
+def answered(got: np.ndarray, expected: np.ndarray, question: Question) -> Answer:
+    """Compare the decisions of two arrays of one shape. What float32 itself has as NaN decides nothing."""
+    if question.kind == EXACT or got.dtype.kind in "USbiu":
+        return Answer(EXACT, got.size, int(np.count_nonzero(got != expected)))
+    if not got.size:
+        return Answer(question.kind, 0, 0)
+    if question.kind == THRESHOLD:
+        known = ~np.isnan(expected)
+        return Answer(THRESHOLD, int(known.sum()), int(np.count_nonzero(((got > 0.5) != (expected > 0.5)) & known)))
+    known = ~np.isnan(expected).any(axis=question.axis)
+    lost = np.isnan(got).any(axis=question.axis)
+    other = (np.argmax(got, axis=question.axis) != np.argmax(expected, axis=question.axis)) | lost
+    return Answer(TOP, int(known.sum()), int(np.count_nonzero(other & known)))

@@ -1,0 +1,142 @@
+"""The verdict of a run: is what the engine gives the same network, how far off is it, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hexane.runtime.agreement import Agreement, nonfinite_counts
+from hexane.runtime.answers import EXACT
+
+SAME, CLOSE, CHANGED, BROKEN = "same", "close", "changed", "broken"
+WORDS = (SAME, CLOSE, CHANGED, BROKEN)
+
+ROUNDING = 2.0**-10
+"""Relative error (root mean square) up to which two outputs are the same: one unit in the last place of fp16."""
+CLOSE_ERROR = 0.05
+BROKEN_ERROR = 0.5
+"""From here on most of what an output says is error."""
+FEW = 0.01
+"""Share of an output's decisions that may differ before its answer has changed: pixels of a map lie on the edge."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """``word`` is "same", "close", "changed" or "broken", ``far`` says how far in a sentence, ``advice`` what to do.
+
+    "same": within the rounding of fp16, and the same answer. "close": within 5 %, and the same answer. "changed": the
+    answer differs (in more than 1 % of an output's decisions), or the error is larger than 5 %. "broken": infinities or
+    NaN that float32 has not, or an error of half of the output's size and more.
+    """
+
+    word: str
+    far: str
+    advice: str = ""
+
+    @property
+    def good(self) -> bool:
+        """Whether the outputs may be used."""
+        return self.word in (SAME, CLOSE)
+
+    @property
+    def text(self) -> str:
+        """Word and sentence in one line."""
+        return f"{self.word}: {self.far}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {"word": self.word, "text": self.far, "advice": self.advice}
+
+
+def word_for(row: Agreement) -> str:
+    """The verdict on one output."""
+    if row.answer is not None and row.answer.kind == EXACT:
+        return SAME if not row.answer.changed else CHANGED if row.answer.share > FEW else CLOSE
+    if row.nonfinite or row.nans:
+        return BROKEN
+    if row.relative is None:  # nothing finite to compare
+        return BROKEN if row.infinities else SAME if row.identical else CHANGED
+    if row.relative == float("inf"):  # float32 is zero throughout
+        return CLOSE if (row.largest or 0.0) <= ROUNDING else BROKEN
+    if row.relative >= BROKEN_ERROR:
+        return BROKEN
+    if row.relative > CLOSE_ERROR or (row.answer is not None and row.answer.share > FEW):
+        return CHANGED
+    return SAME if row.relative <= ROUNDING and not (row.answer and row.answer.changed) else CLOSE
+
+
+def verdict_of(rows: Sequence[Agreement], by: str) -> Verdict | None:
+    """The verdict on all outputs, without advice; ``by`` computed float32. None where nothing was compared."""
+    if not rows:
+        return None
+    worst = max(rows, key=lambda row: (WORDS.index(word_for(row)), row.nonfinite, row.relative or 0.0))
+    return Verdict(word_for(worst), _far(rows, worst, by))
+
+
+def unseen(outputs: dict[str, np.ndarray]) -> Verdict | None:
+    """The verdict where nothing was compared: "broken" for infinities or NaN in an output, else none."""
+    counts = {name: nonfinite_counts(array) for name, array in outputs.items()}
+    bad = [f"{_counts(*pair)} in {name}" for name, pair in counts.items() if any(pair)]
+    return Verdict(BROKEN, f"{', '.join(bad)}; not compared with float32") if bad else None
+
+
+def _far(rows: Sequence[Agreement], worst: Agreement, by: str) -> str:
+    parts = []
+    for row in rows:
+        if row.nonfinite:
+            own = f", which itself has {row.reference_nonfinite}" if row.reference_nonfinite else ""
+            parts.append(
+                f"{row.name} has {_counts(row.infinities, row.nans)}; {row.nonfinite} of its {_size(row)} values are "
+                f"not as in float32{own}"
+            )
+        elif row.infinities or row.nans:
+            parts.append(f"{row.name} has {_counts(row.infinities, row.nans)}, as float32 has")
+    if worst.relative is not None and not (worst.answer and worst.answer.kind == EXACT):
+        finite = worst.infinities or worst.nans
+        parts.append(
+            f"{worst.name}{' (finite values)' if finite else ''} is off by {percent(worst.relative)} (rms) against {by}"
+        )
+    for row in rows:
+        if row.answer is not None:
+            answer = row.answer
+            how = f"differs in {answer.changed} of {answer.decisions}" if answer.changed else "is the same"
+            several = "" if answer.changed or answer.decisions == 1 else f" in all {answer.decisions}"
+            parts.append(f"{answer.kind} of {row.name} {how}{several}")
+    return "; ".join(parts) or f"as {by} has it"
+
+
+def _size(row: Agreement) -> int:
+    return int(np.prod(row.shape, dtype=np.int64))
+
+
+def _counts(infinities: int, nans: int) -> str:
+    parts = [f"{infinities} infinite value{'s' if infinities > 1 else ''}"] if infinities else []
+    return " and ".join([*parts, *([f"{nans} NaN"] if nans else [])]) or "no infinite value"
+
+
+def percent(share: float) -> str:
+    """A share in per cent: 92.58 %, 0.01 %, 1.2e-05 %."""
+    if not np.isfinite(share):
+        return "without bound"
+    return f"{100 * share:.2f} %" if share == 0 or share >= 5e-5 else f"{100 * share:.1e} %"
+
+
+def advice_for(word: str, *, scaled: bool, layers: int, first_wrong: str, overflows: bool) -> str:
+    """One line of what to do; empty for a good verdict.
+
+    ``layers`` lose products that powers of two would save, ``first_wrong`` is the first layer that goes wrong,
+    ``overflows`` whether it does so by infinities; ``scaled``: ``--autoscale`` was on already.
+    """
+    if word in (SAME, CLOSE):
+        return ""
+    if layers and not scaled:
+        return f"WRONG: try --autoscale ({layers} layer{'s' if layers > 1 else ''} would be scaled by powers of two)"
+    if first_wrong and overflows:
+        tried = "; --autoscale does not cure it" if scaled else ""
+        return f"WRONG: {first_wrong!r} overflows fp16 (65504): scale its inputs down, or keep it on the host{tried}"
+    if first_wrong:
+        return f"WRONG: {first_wrong!r} is the first layer that goes wrong; --report DIR shows every layer"
+    return "WRONG: no single layer stands out; --report DIR shows every layer"

@@ -1,0 +1,166 @@
+"""The verdict of a run: what is infinite comes first, the answer counts, JSON stays JSON, the exit status says it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hexane.errors import UsageError
+from hexane.formats.strict_json import strict_json
+from hexane.graph import Graph, GraphBuilder
+from hexane.report.session import run_network
+from hexane.runtime.agreement import agreement
+from hexane.runtime.answers import EXACT, THRESHOLD, TOP, Question, question_of
+from hexane.runtime.verdict import verdict_of, word_for
+from report.networks import command, saved, small
+
+
+def _strictly(text: str) -> Any:
+    def refuse(word: str) -> None:
+        raise AssertionError(f"a bare {word}")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def overflowing() -> Graph:
+    """Products of 300 squared: finite in float32, above 65504."""
+    b = GraphBuilder()
+    x = b.input("x", (1, 16, 8, 8), "fp32")
+    y = b.conv(x=x, weight=np.full((16, 16, 1, 1), 300, np.float32), strides=(1, 1), pad_type="valid",
+               dilations=(1, 1), groups=1, name="y")  # fmt: skip
+    b.output(b.mul(x=y, y=y, name="z"))
+    return b.graph
+
+
+def tiny() -> Graph:
+    """Weights so small that the engine drops most products; powers of two save them."""
+    rng = np.random.default_rng(3)
+    b = GraphBuilder()
+    x = b.input("x", (1, 16, 8, 8), "fp32")
+    weight = (rng.standard_normal((8, 16, 1, 1)) * 2.0**-16).astype(np.float32)
+    y = b.conv(x=x, weight=weight, strides=(1, 1), pad_type="valid", dilations=(1, 1), groups=1, name="y")
+    b.output(b.mul(x=b.relu(x=y, name="r"), y=np.float32(64.0), name="out"))
+    return b.graph
+
+
+def test_infinities_are_counted_named_first_and_spoil_the_verdict(tmp_path: Path) -> None:
+    model = saved(overflowing(), tmp_path)
+    np.save(tmp_path / "x.npy", np.ones((1, 16, 8, 8), np.float32))
+    found = command("run", model, "--input", f"x={tmp_path / 'x.npy'}", "--json", status=1)
+    assert found["verdict"] == "broken"
+    assert found["outputs"]["z"]["infinities"] == 16 * 64 and found["outputs"]["z"]["nans"] == 0
+    (row,) = found["agreement"]
+    assert row["nonfinite"] == 16 * 64 and row["largest"] is None and row["cosine"] is None
+    text = command("run", model, "--input", f"x={tmp_path / 'x.npy'}", status=1)
+    first = next(line for line in text.splitlines() if line.startswith("verdict"))
+    assert "broken: z has 1024 infinite values" in first and "WRONG: " in text
+
+
+def test_a_report_of_infinities_is_strict_json_in_file_and_page(tmp_path: Path) -> None:
+    model = saved(overflowing(), tmp_path)
+    printed = command("run", model, "--random", 1, "--report", tmp_path / "r", "--json", status=1)
+    assert printed["verdict"] == "broken"
+    data = _strictly((tmp_path / "r" / "report.json").read_text())
+    assert data["run"]["verdict"] == "broken" and data["verdict"].startswith("Broken: z has")
+    page = (tmp_path / "r" / "index.html").read_text()
+    inside = page.partition('type="application/json">')[2].partition("</script>")[0]
+    assert _strictly(inside)["run"]["verdict"] == "broken"
+
+
+@pytest.mark.parametrize("value", [float("inf"), -float("inf"), float("nan"), np.float32("inf"), np.float64("nan")])
+def test_strict_json_writes_what_json_has_not_as_text(value: float) -> None:
+    text = strict_json({"a": [value, {"b": (value,)}], float(value): b"\x01"})
+    found = _strictly(text)
+    assert found["a"][0] == found["a"][1]["b"][0] == str(float(value))
+
+
+def test_the_verdict_names_autoscale_and_autoscale_cures(tmp_path: Path) -> None:
+    model = saved(tiny(), tmp_path)
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).standard_normal((1, 16, 8, 8)).astype(np.float32) / 32)
+    given = ("--input", f"x={tmp_path / 'x.npy'}")
+    found = command("run", model, *given, "--json", status=None)
+    assert found["verdict"] in ("changed", "broken") and found["advice"].startswith("WRONG: try --autoscale")
+    cured = command("run", model, *given, "--autoscale", "--json")
+    assert cured["verdict"] in ("same", "close") and cured["advice"] == ""
+
+
+def test_tolerance_sets_the_exit_status(tmp_path: Path) -> None:
+    model = saved(small(), tmp_path)
+    found = command("run", model, "--random", 1, "--json")
+    relative = found["agreement"][0]["relative"]
+    assert found["verdict"] in ("same", "close") and relative > 0
+    command("run", model, "--random", 1, "--tolerance", relative * 1.01)
+    command("run", model, "--random", 1, "--tolerance", relative * 0.99, status=1)
+    command("run", saved(overflowing(), tmp_path, "o.mil"), "--random", 1, "--tolerance", 1e9, status=1)
+
+
+@pytest.mark.parametrize(
+    "option", [("--level", "grph"), ("--compare", "foo"), ("--normalize", "foo"), ("--tolerance", -1)]
+)
+def test_a_wrong_word_is_found_before_the_work(tmp_path: Path, option: tuple) -> None:
+    with pytest.raises(UsageError, match=r"foo|grph|tolerance"):
+        command("run", tmp_path / "there-is-no-such.mil", "--random", 1, *option, status=None)
+
+
+def _row(got: Any, expected: Any, question: Question | None = None) -> str:
+    return word_for(agreement("y", np.asarray(got, np.float32), np.asarray(expected, np.float32), question))
+
+
+def test_words() -> None:
+    inf, nan = float("inf"), float("nan")
+    assert _row([1, 2], [1, 2]) == "same"
+    assert _row([1, 2.01], [1, 2]) == "close"
+    assert _row([1, 2.3], [1, 2]) == "changed"
+    assert _row([1, 9], [1, 2]) == "broken"
+    assert _row([inf, 2], [1, 2]) == _row([1, 2], [inf, 2]) == _row([-inf, 2], [inf, 2]) == "broken"
+    assert _row([nan, 2], [nan, 2]) == "broken", "NaN is no result, whoever computes it"
+    assert _row([-inf, 2], [-inf, 2]) == "same", "a mask of the network's own"
+    assert _row([inf, inf], [inf, inf]) == "broken", "nothing finite is left to compare"
+    assert _row([0, 0], [0, 0]) == "same" and _row([0.5, 0], [0, 0]) == "broken"
+    top = Question(TOP)
+    assert _row([[0.5, 0.501]], [[0.501, 0.5]], top) == "changed", "a small error, and another class"
+    assert _row([[0.4, 0.6]], [[0.401, 0.599]], top) == "close"
+    assert _row([0.4999], [0.5001], Question(THRESHOLD)) == "changed"
+    assert word_for(agreement("y", np.array([3, 900]), np.array([3, 1]), Question(EXACT))) == "changed"
+    assert word_for(agreement("y", np.array(["cat"]), np.array(["cat"]), Question(EXACT))) == "same"
+    assert word_for(agreement("y", np.array(["cat"]), np.array(["dog"]), Question(EXACT))) == "changed"
+
+
+def test_the_worst_output_decides() -> None:
+    good, bad = np.ones(4, np.float32), np.full(4, np.inf, np.float32)
+    verdict = verdict_of([agreement("a", good, good), agreement("b", bad, good)], "reference")
+    assert verdict is not None and verdict.word == "broken" and verdict.far.startswith("b has 4 infinite values")
+
+
+@pytest.mark.parametrize(
+    ("make", "kind"),
+    [
+        (lambda b, x: b.softmax(x=x, axis=-1), TOP),
+        (lambda b, x: b.sigmoid(x=x), THRESHOLD),
+        (lambda b, x: b.linear(x=x, weight=np.ones((5, 8), np.float32), bias=np.zeros(5, np.float32)), TOP),
+        (lambda b, x: b.reduce_argmax(x=x, axis=1, keep_dims=False), EXACT),
+        (lambda b, x: b.tanh(x=x), None),
+    ],
+)
+def test_which_outputs_are_answers(make: Any, kind: str | None) -> None:
+    b = GraphBuilder()
+    x = b.input("x", (2, 8), "fp32")
+    value = make(b, x)
+    b.output(value)
+    question = question_of(value)
+    assert (question.kind if question else None) == kind
+
+
+def test_a_class_that_moves_is_said() -> None:
+    """Two classes nearer to each other than fp16 can tell: float32 takes the second, the engine the first."""
+    b = GraphBuilder()
+    x = b.input("x", (1, 4), "fp32")
+    weight = np.array([[1.0, 0, 0, 0], [1.0001, 0, 0, 0]], np.float32)
+    b.output(b.linear(x=x, weight=weight, bias=np.zeros(2, np.float32), name="scores"))
+    done = run_network(b.graph, {"x": np.ones((1, 4), np.float32)}, name="two")
+    assert done.verdict is not None and done.verdict.word == "changed"
+    assert "top-1 of scores differs in 1 of 1" in done.verdict.far
