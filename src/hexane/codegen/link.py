@@ -27,7 +27,8 @@ class Linked:
     const: bytes
     channels: dict[str, int]
     scratch_bytes: int
-    kernels: tuple[tuple[int, Kernel], ...]  # (offset in the const section, kernel), in task order
+    kernels: tuple[tuple[int, Kernel], ...]  # (offset in the section that holds kernels, kernel), in task order
+    kernel_section: bytes = b""  # weights and tables where the target keeps them apart from constants
 
 
 @dataclass
@@ -59,6 +60,7 @@ class Linker:
         self.target = target
         self.plans: list[Plan] = []
         self._const = bytearray()
+        self._kernel_data = bytearray() if target.kernel_section else self._const
         self._known: dict[bytes, int] = {}
         self._offsets: dict[tuple[int, str], int] = {}  # fragment buffers of const and scratch
         self._scratch_size: dict[tuple[int, str], int] = {}
@@ -87,7 +89,7 @@ class Linker:
                     if key not in self._offsets:
                         self._offsets[key] = self._store(fragment.constants[dma.buffer.name])
             if plan.kernel is not None and plan.kernel.source is None:
-                self._kernel_base[id(plan)] = self._store_kernel(plan.kernel, number)
+                self._kernel_base[id(plan)] = self._store_kernel(plan, number)
             self.plans.append(plan)
 
     def _store(self, data: bytes) -> int:
@@ -100,19 +102,23 @@ class Linker:
         self._const += data
         return at
 
-    def _store_kernel(self, kernel: Kernel, number: int) -> int:
+    def _store_kernel(self, plan: Plan, number: int) -> int:
         """The same for kernels; blocks of one op stand side by side even when their weights are equal."""
+        kernel = plan.kernel
+        assert kernel is not None
+        data = self.target.stored(plan)
         shared = self._shared.get(id(kernel))
         if shared is not None:
             return shared
-        known = self._known_kernels.get(kernel.data)
-        if known is not None and known[0] != number:
+        known = self._known_kernels.get(data)
+        if known is not None and (known[0] != number or len(data) < len(kernel.data)):
             return known[1]
-        self._const += bytes(-len(self._const) % 64)
-        at = len(self._const)
-        self._const += kernel.data
+        section = self._kernel_data
+        section += bytes(-len(section) % 64)
+        at = len(section)
+        section += data
         self._shared[id(kernel)] = at
-        self._known_kernels.setdefault(kernel.data, (number, at))
+        self._known_kernels.setdefault(data, (number, at))
         self._kernels.append((at, kernel))
         return at
 
@@ -127,14 +133,21 @@ class Linker:
         self._settle_kernels()
         tasks = self.target.assemble(self.plans, [self._places(plan) for plan in self.plans])
         const = bytes(self._const) or bytes(EMPTY_CONST)
-        return Linked(tasks, self.plans, const, self.surfaces, up(scratch, SCRATCH_UNIT), tuple(self._kernels))
+        kernels = bytes(self._kernel_data) if self.target.kernel_section else b""
+        scratch = up(scratch, SCRATCH_UNIT)
+        return Linked(tasks, self.plans, const, self.surfaces, scratch, tuple(self._kernels), kernels)
 
     def _places(self, plan: Plan) -> Places:
         number = self._home[id(plan)]
         kernel_offset = self._kernel_base.get(id(plan), 0)
         if plan.kernel is not None and plan.kernel.source is not None:
             kernel_offset = self._base(plan.kernel.source, number) + plan.kernel.offset
-        return Places(lambda buffer: self._base(buffer, number), self._channel, kernel_offset)
+        return Places(
+            lambda buffer: self._base(buffer, number),
+            self._channel,
+            kernel_offset,
+            self.target.kernel_slot(self.surfaces),
+        )
 
     def _channel(self, buffer: Buffer) -> int:
         if buffer.space is Space.SURFACE:

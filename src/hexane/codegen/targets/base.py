@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hexane.chips import Generation, generation
-from hexane.codegen.plan import Buffer, Plan
+from hexane.codegen.plan import Buffer, Plan, Space
 from hexane.errors import UnsupportedError
 from hexane.isa import Task
 
 
 @dataclass(frozen=True)
 class Places:
-    """Where the linker put a task's operands: a buffer's distance from its channel, its channel, its kernel's bytes."""
+    """Where the linker put a task's operands: a buffer's distance from its channel, its channel, its kernel's bytes.
+
+    ``kernel_slot`` is the channel of kernels that no task wrote.
+    """
 
     offset: Callable[[Buffer], int]
     channel: Callable[[Buffer], int]
     kernel_offset: int = 0
+    kernel_slot: int = Space.CONST.value
 
 
 class Target:
@@ -27,12 +31,14 @@ class Target:
     ----------
     name : the name that Apple's compiler takes (``"h13"``, ``"h16g"``).
     generation : the register table (``hexane.isa``), and with ``limits`` the row of ``hexane.chips``.
+    kernel_section : whether weights and tables have a section of their own behind the surfaces.
     """
 
     name: str
     generation: str
     first_surface: int
     last_channel: int = 31
+    kernel_section: bool = False
 
     @property
     def limits(self) -> Generation:
@@ -51,6 +57,17 @@ class Target:
                 f"{len(names)} inputs and outputs; the engine has {self.most_surfaces} channels for them"
             )
         return {name: self.first_surface + i for i, name in enumerate(names)}
+
+    def kernel_slot(self, surfaces: Mapping[str, int]) -> int:
+        """Channel of the section that holds kernels."""
+        if not self.kernel_section:
+            return Space.CONST.value
+        return max(surfaces.values(), default=self.first_surface - 1) + 1
+
+    def stored(self, plan: Plan) -> bytes:
+        """The bytes of a plan's kernel as the program holds them."""
+        assert plan.kernel is not None
+        return plan.kernel.data
 
     def adapt(self, plan: Plan) -> None:
         """Change a recipe's plan where this target always chooses otherwise."""
