@@ -12,7 +12,7 @@ from hexane import chips
 from hexane.chips import CHIPS
 from hexane.errors import UsageError
 from hexane.graph import GraphBuilder
-from hexane.report.rules import RULES, objections
+from hexane.restrictions.objections import RULES, objections
 from report.networks import command, mixed, saved, small
 
 

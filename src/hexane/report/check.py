@@ -13,8 +13,8 @@ from hexane.chips import Chip, Evidence
 from hexane.codegen.driver import GENERATION
 from hexane.graph.summary import macs_of
 from hexane.lowering.fusion import SUMS
-from hexane.report.advice import answer_to
-from hexane.report.rules import Objection, is_bridged, objections
+from hexane.restrictions.advice import answer_to
+from hexane.restrictions.objections import Objection, is_bridged, objections
 
 if TYPE_CHECKING:
     from hexane.graph import Graph, Op

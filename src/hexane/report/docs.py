@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hexane.chips import CHIPS, GENERATIONS
 from hexane.chips.operations import _TABLE
-from hexane.report.advice import INSTEAD
-from hexane.report.rules import RULES
+from hexane.restrictions.advice import INSTEAD
+from hexane.restrictions.objections import RULES
 
 INTRO = """# Limits
 

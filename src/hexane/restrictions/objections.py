@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from hexane.chips import Chip, Evidence
 from hexane.chips.operations import BRIDGED, REFUSED, support
 from hexane.graph.types import TensorType
-from hexane.report.advice import instead_of
+from hexane.restrictions.advice import instead_of
 
 if TYPE_CHECKING:
     from hexane.graph import Op, Value

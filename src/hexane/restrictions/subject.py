@@ -1,0 +1,198 @@
+"""A MIL program as the rules see it: its syntax tree with places, and the graph with shapes beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from hexane.errors import HexaneError
+from hexane.formats.mil.literals import Blob, TypedValue
+from hexane.formats.mil.names import decode
+from hexane.formats.mil.tree import Call, FunctionText, Operand, Parameter, Place, ProgramText
+from hexane.graph.types import BufferType, TensorType
+from hexane.restrictions.reports import System
+
+if TYPE_CHECKING:
+    from hexane.formats.mil.reader import Weights
+    from hexane.graph.ir import Graph, Op, Value
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output of the function that runs. ``nbytes`` counts its packed elements."""
+
+    name: str
+    type: Any
+    place: Place
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.type.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.type.nbytes)
+
+    @property
+    def is_buffer(self) -> bool:
+        """Whether it is a ``tensor_buffer``, which carries its own strides."""
+        return isinstance(self.type, BufferType)
+
+    @property
+    def width(self) -> int:
+        """The innermost extent; 1 for a scalar."""
+        return self.shape[-1] if self.shape else 1
+
+    @property
+    def row_bytes(self) -> int:
+        return self.nbytes * self.width // max(1, self.type.count)
+
+
+@dataclass(frozen=True)
+class BlobUse:
+    """A BLOBFILE reference: path and offset as written, the type it is to hold, where it stands."""
+
+    path: str
+    offset: int
+    type: Any
+    place: Place
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A call in the text, and the op that it became."""
+
+    call: Call
+    op: Op
+
+    @property
+    def type(self) -> str:
+        return self.call.type
+
+    @property
+    def place(self) -> Place:
+        return self.call.place
+
+    @property
+    def name(self) -> str:
+        """The name of its first result."""
+        return self.call.results[0].name if self.call.results else self.call.type
+
+    def place_of(self, param: str) -> Place:
+        """Where an argument stands; the call itself where it is left out."""
+        operand = self.call.arguments.get(param)
+        return operand.place if operand is not None and operand.place.line else self.place
+
+    def value(self, param: str) -> Value | None:
+        """The operand as a value of the graph; None where it is left out or is a tuple."""
+        operand = self.op.inputs.get(param)
+        return None if operand is None or isinstance(operand, tuple) else operand
+
+    def shape(self, param: str) -> tuple[int, ...]:
+        """The operand's shape; empty where there is none."""
+        value = self.value(param)
+        return tuple(value.shape) if value is not None and isinstance(value.type, TensorType) else ()
+
+    def constant(self, param: str) -> Any:
+        """A constant parameter as a Python value, its default where it is left out; None where it is computed."""
+        try:
+            found = self.op.arg(param)
+        except HexaneError:
+            return None
+        return None if hasattr(found, "is_constant") else found
+
+    def is_computed(self, param: str) -> bool:
+        """Whether the operand is there and no constant."""
+        value = self.value(param)
+        return value is not None and not value.is_constant
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A program, the machine it is for, how it is handed over, and what is known of its surfaces and weights."""
+
+    text: str
+    tree: ProgramText
+    graph: Graph
+    system: System
+    interface: str
+    surfaces: str
+    weights: Weights | None = None
+    given: frozenset[str] = field(default_factory=frozenset)
+
+    @cached_property
+    def statements(self) -> tuple[Statement, ...]:
+        """Every call of every function, constants left out, in the order of the text."""
+        found = []
+        for function in self.tree.functions:
+            ops = self.graph.functions[decode(function.name)].ops
+            calls = [call for call in function.body.statements if call.type != "const"]
+            found += [Statement(call, op) for call, op in zip(calls, ops)]
+        return tuple(found)
+
+    def calls(self, *types: str) -> Iterator[Statement]:
+        """The statements of these op types."""
+        return (statement for statement in self.statements if statement.type in types)
+
+    @cached_property
+    def constants(self) -> tuple[Call, ...]:
+        """The ``const`` statements."""
+        return tuple(c for f in self.tree.functions for c in f.body.statements if c.type == "const")
+
+    @cached_property
+    def main(self) -> FunctionText:
+        """The function that runs."""
+        name = self.graph.main.name
+        return next(f for f in self.tree.functions if decode(f.name) == name)
+
+    @cached_property
+    def inputs(self) -> tuple[Port, ...]:
+        """The inputs of the function that runs, as declared."""
+        return tuple(Port(p.name, p.type, p.place) for p in self.main.inputs if isinstance(p.type, TensorType))
+
+    @cached_property
+    def outputs(self) -> tuple[Port, ...]:
+        """Its results, as listed."""
+        values = zip(self.main.body.outputs, self.graph.main.outputs)
+        return tuple(Port(n, v.type, place) for (n, place), v in values if isinstance(v.type, TensorType))
+
+    def is_input(self, value: Value | None) -> bool:
+        """Whether a value is an input of the function that runs."""
+        return value is not None and value in self.graph.main.inputs
+
+    @cached_property
+    def blobs(self) -> tuple[BlobUse, ...]:
+        """Every BLOBFILE reference, in the order of the text."""
+        found: list[BlobUse] = []
+
+        def look(given: TypedValue, place: Place) -> None:
+            if isinstance(given.payload, Blob):
+                found.append(BlobUse(given.payload.path, given.payload.offset, given.type, place))
+
+        def operand(item: Operand, place: Place) -> None:
+            if item.kind == "value":
+                look(item.content, item.place if item.place.line else place)
+            elif item.kind == "tuple":
+                for inner in item.content:
+                    operand(inner, place)
+
+        for function in self.tree.functions:
+            for call in function.body.statements:
+                place = call.results[0].place if call.results else call.place
+                for given in call.attributes.values():
+                    look(given, place)
+                for item in call.arguments.values():
+                    operand(item, place)
+        return tuple(found)
+
+    @cached_property
+    def header(self) -> Place:
+        """Where the program begins."""
+        before = self.text[: max(0, self.text.find("program"))]
+        return Place(before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1)
+
+    def parameter(self, name: str) -> Parameter:
+        """An input of the function that runs, by its name in the text."""
+        return next(p for p in self.main.inputs if p.name == name)
