@@ -23,6 +23,7 @@ _FRONT_DOOR = {
     "compile": "hexane.codegen",
     "load_program": "hexane.program",
     "check": "hexane.report",
+    "check_mil": "hexane.restrictions",
     "estimate": "hexane.timing",
 }
 
@@ -43,6 +44,7 @@ _ROOMS = frozenset(
         "passes",
         "program",
         "report",
+        "restrictions",
         "runtime",
         "timing",
     }

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hexane.errors import UsageError
+
 if TYPE_CHECKING:
     from hexane.report.check import CheckReport
 
@@ -22,9 +24,34 @@ def register(app: typer.Typer) -> None:
         function: Annotated[str | None, typer.Option(help="Which function, of a program with several.")] = None,
         coreml: Annotated[bool, typer.Option("--coreml", help="Where Core ML would put each op, too.")] = False,
         host: Annotated[bool, typer.Option("--host", help="List only ops that stay on the host.")] = False,
+        os: Annotated[str, typer.Option(help='The system a MIL text is for: "macOS 15", 26.3.1.')] = "",
+        interface: Annotated[str, typer.Option(help="What takes a MIL text: in-memory, client, mle5.")] = "in-memory",
+        surfaces: Annotated[str, typer.Option(help="Its surfaces: own_size, uniform_largest, unknown.")] = "own_size",
+        fix: Annotated[
+            bool, typer.Option("--fix", help="Rewrite a MIL text where a rule has a mechanical way out.")
+        ] = False,
+        output: Annotated[Path | None, typer.Option("-o", "--output", help="The file that --fix writes.")] = None,
         json: Annotated[bool, typer.Option("--json", help="Print JSON (schema hexane-checks/1).")] = False,
     ) -> None:
-        """Say for every op whether the engine runs it, and why. Exit status 0: all fits, 1: something does not."""
+        """Say for every op whether the engine runs it, and why; of a MIL text, every restriction that it breaks.
+
+        Exit status 0: all fits, 1: something does not.
+        """
+        if model.suffix == ".mil":
+            from hexane.cli.mil_text import Asked, check_text
+
+            asked = Asked(model, chip, os, interface, surfaces, json)
+            if fix:
+                asked.fix(output)
+                return
+            findings, readable = check_text(asked)
+            if not readable:
+                raise typer.Exit(1)
+        elif fix:
+            raise UsageError("--fix rewrites MIL texts", hint="give a .mil file")
+        else:
+            findings = None
+        refused = any(finding.spoils for finding in findings or ())
         from hexane import chips
         from hexane.cli.console import print_json
         from hexane.cli.networks import open_network
@@ -43,14 +70,17 @@ def register(app: typer.Typer) -> None:
                         {"name": p.name, "op": p.op, "place": p.place, "reason": p.reason} for p in placement.ops
                     ]
                 entries.append(entry)
-            print_json({"schema": "hexane-checks/1", "model": str(model), "reports": entries})
+            answer = {"schema": "hexane-checks/1", "model": str(model), "reports": entries}
+            if findings is not None:
+                answer["findings"] = [finding.as_dict() for finding in findings]
+            print_json(answer)
         else:
             for report in reports:
                 _show(report, host_only=host)
             for placement in placements:
                 if placement is not None:
                     _show_placement(placement)
-        if not all(report.fits for report in reports):
+        if refused or not all(report.fits for report in reports):
             raise typer.Exit(1)
 
 

@@ -65,8 +65,9 @@ def with_usage(text: str, name: str, command: Any) -> str:
 
 
 def write(folder: Path) -> list[Path]:
-    """Bring every page below ``folder/commands`` up to date, and the generated page of limits."""
+    """Bring every page below ``folder/commands`` up to date, and the generated pages of limits and restrictions."""
     from hexane.report.docs import limits_page
+    from hexane.restrictions.docs import restrictions_page
 
     made = []
     (folder / "commands").mkdir(parents=True, exist_ok=True)
@@ -76,7 +77,9 @@ def write(folder: Path) -> list[Path]:
         made.append(path)
     limits = folder / "limits.md"
     limits.write_text(limits_page())
-    return [*made, limits]
+    restrictions = folder / "restrictions.md"
+    restrictions.write_text(restrictions_page())
+    return [*made, limits, restrictions]
 
 
 if __name__ == "__main__":

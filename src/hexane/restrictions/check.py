@@ -82,6 +82,7 @@ def check_mil(
             interface,
             surfaces,
             Weights(plain_weights(weights), folder) if weights is not None or folder is not None else None,
+            weights is not None,
         )
         for finding in findings_of(subject):
             key = (finding.rule, finding.line, finding.column, finding.message.split("; sources disagree")[0])

@@ -34,6 +34,11 @@ class Finding:
         """Whether the program gives no result: rejected, or failing at evaluation."""
         return self.severity in REFUSALS
 
+    @property
+    def spoils(self) -> bool:
+        """Whether the program gives no result or a wrong one."""
+        return self.refuses or self.severity is Severity.WRONG
+
     def as_dict(self) -> dict[str, Any]:
         """Plain data, schema ``hexane-mil-check/1`` (docs/commands/check.md)."""
         return asdict(self) | {"severity": str(self.severity), "sources": list(self.sources), "chips": list(self.chips)}

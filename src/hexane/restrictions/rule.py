@@ -59,7 +59,8 @@ class Rule:
     contested: bool
     orion: int | None
     test: Test | None
-    fixable: bool = False
+    fixable: bool
+    module: str
 
     @property
     def effects(self) -> tuple[Severity, ...]:
@@ -87,7 +88,7 @@ def rule(id: str, remedy: str, *reports: Report, **background: Any) -> Callable[
     known = Background(reports, **background)
 
     def declare(test: Test) -> Test:
-        _add(id, test.__name__, test.__doc__, remedy, known, test)
+        _add(id, test, remedy, known, test)
         return test
 
     return declare
@@ -98,18 +99,18 @@ def runtime_rule(id: str, remedy: str, *reports: Report, **background: Any) -> C
     known = Background(reports, **background)
 
     def declare(named: Callable[[], None]) -> Rule:
-        return _add(id, named.__name__, named.__doc__, remedy, known, None)
+        return _add(id, named, remedy, known, None)
 
     return declare
 
 
-def _add(id: str, name: str, says: str | None, remedy: str, known: Background, test: Test | None) -> Rule:
+def _add(id: str, named: Callable[..., Any], remedy: str, known: Background, test: Test | None) -> Rule:
     if id in RULES:
         raise ValueError(f"two rules are called {id}")
     RULES[id] = Rule(
         id,
-        name.replace("_", " "),
-        " ".join((says or "").split()),
+        named.__name__.replace("_", " "),
+        " ".join((named.__doc__ or "").split()),
         remedy,
         known.reports,
         known.evidence,
@@ -118,5 +119,6 @@ def _add(id: str, name: str, says: str | None, remedy: str, known: Background, t
         known.orion,
         test,
         known.fixable,
+        named.__module__,
     )
     return RULES[id]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from hexane.graph.types import BufferType, TensorType
 from hexane.restrictions.reports import System
 
 if TYPE_CHECKING:
+    from hexane.formats.blob import BlobFile
     from hexane.formats.mil.reader import Weights
     from hexane.graph.ir import Graph, Op, Value
 
@@ -111,7 +112,10 @@ class Statement:
 
 @dataclass(frozen=True)
 class Subject:
-    """A program, the machine it is for, how it is handed over, and what is known of its surfaces and weights."""
+    """A program, the machine it is for, how it is handed over, and what is known of its surfaces and weights.
+
+    ``handed_over``: ``weights`` are all that the compiler would get; else a file that is not there is merely not known.
+    """
 
     text: str
     tree: ProgramText
@@ -120,7 +124,7 @@ class Subject:
     interface: str
     surfaces: str
     weights: Weights | None = None
-    given: frozenset[str] = field(default_factory=frozenset)
+    handed_over: bool = False
 
     @cached_property
     def statements(self) -> tuple[Statement, ...]:
@@ -186,6 +190,15 @@ class Subject:
                 for item in call.arguments.values():
                     operand(item, place)
         return tuple(found)
+
+    def weight_file(self, path: str) -> BlobFile | None:
+        """A weight file that can be read; None when it is not there or is none."""
+        if self.weights is None:
+            return None
+        try:
+            return self.weights.file(path)
+        except HexaneError:
+            return None
 
     @cached_property
     def header(self) -> Place:

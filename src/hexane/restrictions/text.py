@@ -64,6 +64,7 @@ _CAST = (refused("maderix issue 6", "M1"), refused("dev-erik", "M1, M2"))
     "give and take fp16, and convert on the host",
     *_CAST,
     runs("mil-hwx-compiler", "M1 Ultra", 26, note="bool to fp16, compiled for h13, not run"),
+    contested=True,
 )
 def cast_at_the_border(subject: Subject) -> Found:
     """a cast from {source} to {target} is refused on M1 and M2"""

@@ -90,9 +90,9 @@ def payload_size(subject: Subject) -> Found:
                 f"the record at {blob.offset} of {blob.path} holds {size} bytes, {blob.type} takes {blob.type.nbytes}"
             )
             yield hit(blob.place, what=what)
-    if subject.weights is None and subject.interface in DIRECT:
+    if not subject.handed_over and subject.interface in DIRECT:
         for path, blobs in _by_file(subject).items():
-            if len({blob.offset for blob in blobs}) > 1:
+            if len({blob.offset for blob in blobs}) > 1 and subject.weight_file(path) is None:
                 what = (
                     f"the sizes in the records of {path} were not looked at, because the file was not given: "
                     "macOS 15 refuses a wrong one, macOS 26 ignores it"
@@ -210,7 +210,7 @@ def inline_tensor(subject: Subject) -> Found:
 @rule("W14", "hand over every file that the text names", refused("all sources"), interfaces=INTERFACES)
 def weight_file_missing(subject: Subject) -> Found:
     """the weight file {path} is not among the weights that were handed over"""
-    if subject.weights is None:
+    if subject.weights is None or not subject.handed_over:
         return
     for path, blobs in _by_file(subject).items():
         try:

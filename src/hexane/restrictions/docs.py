@@ -1,0 +1,91 @@
+"""docs/restrictions.md, from the rules themselves."""
+
+from __future__ import annotations
+
+import re
+
+from hexane.restrictions.every import PLACES, RULES
+from hexane.restrictions.rule import INTERFACES, Rule
+
+INTRO = """# Restrictions on MIL programs
+
+Generated from the rules that `hexane check PROGRAM.mil` and `hexane.check_mil` run (`make docs`). MIL text goes to the
+engine's compiler as it is: there is no host part that could take over, and the compiler names neither a line nor an op.
+Each rule below is one published restriction, with the reports it rests on.
+
+A verdict is that of the closest reports: those on the same chip and system release, else on the same generation of the
+engine, else all. Where they contradict each other the verdict is `disputed`, and the message names both sides. A source
+that tried the very point outweighs programs that merely break the rule and were used.
+
+| severity | meaning |
+|---|---|
+| rejected | compilation fails |
+| fails | it compiles, and evaluation returns an error (or spoils the process) |
+| silently wrong | it runs, and the numbers are not those of the program |
+| slow | it runs and costs more than it has to |
+| disputed | sources contradict each other |
+
+Rules of docs/limits.md (extents, kernel sizes, operations that a chip lacks) are checked with them; their ids begin
+with `L-`. Nothing here was tried on an engine by this project.
+
+| source | what it is, where it ran |
+|---|---|
+| maderix, "issue n" | training on the engine through the private classes; M4, M5 and others; issues by its users |
+| dev-erik | fork of it with the dialect of M1 and M2 and a study of the interface; M4 Max |
+| Orion | training and inference, arXiv 2603.06728; M4 Max, macOS 15; its list of twenty restrictions |
+| Espresso | generators for language models; M3 Max, macOS 15 |
+| field guide | programs with weights read at run time; M3 Max, macOS 26.3.1 |
+| q38, ane-as | language models; M5 Max, macOS 26 |
+| mlxfast, oMLX | quantised weights; M4 Max, macOS 26 |
+| rustane | training; M3 Ultra, M2 Max |
+| libane, anedvd, iphone, DS4, ANEForge | M3; A18 Pro; A17 Pro; M5; M1 to M6 |
+| mil-hwx-compiler | what Apple's bare compiler accepts for a named chip; compiled, not run |
+| M6 study, Core ML's plan | which ops Core ML offers to the engine on M4 and M6 |
+
+Orion's list in its order: {orion}.
+"""
+
+TITLES = {
+    "text": "Text",
+    "weights": "Weights",
+    "operations": "Operations",
+    "shapes": "Shapes and surfaces",
+    "speed": "Speed",
+    "runtime": "The runtime",
+}
+_GAP = re.compile(r"\{(\w+)(?::[^}]*)?\}")
+
+
+def restrictions_page() -> str:
+    """The page as Markdown."""
+    orion = sorted((rule for rule in RULES.values() if rule.orion), key=lambda rule: rule.orion or 0)
+    lines = [INTRO.format(orion=", ".join(f"{rule.orion} {rule.id}" for rule in orion))]
+    for place in PLACES:
+        module = place.__name__
+        title = TITLES[module.rpartition(".")[2]]
+        lines += [f"## {title}", ""]
+        if title == "The runtime":
+            lines += ["No text shows these; `hexane.mil.Model` keeps them.", ""]
+        for rule in RULES.values():
+            if rule.module == module:
+                lines += _section(rule)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _section(rule: Rule) -> list[str]:
+    says = _GAP.sub(lambda match: f"*{match[1]}*", rule.says)
+    orion = f", Orion's number {rule.orion}" if rule.orion else ""
+    where = "" if set(rule.interfaces) == set(INTERFACES) else "; raw text only"
+    contested = "; disputed in any case" if rule.contested else ""
+    fix = " `--fix` does it." if rule.fixable else ""
+    lines = [
+        f"### {rule.id}: {rule.name}",
+        "",
+        f"{', '.join(map(str, rule.effects))} ({rule.evidence}{orion}{where}{contested})",
+        "",
+        f"> {says}",
+        "",
+        f"Remedy: {rule.remedy}.{fix}",
+        "",
+    ]
+    return [*lines, *(f"* {report.describe()}" for report in rule.reports), ""]
