@@ -8,8 +8,8 @@ import pytest
 from arithmetic.test_fast_equals_plain import KINDS, halves
 from hexane import arithmetic
 from hexane.arithmetic import counters
-from hexane.arithmetic.convolution import Window
 from hexane.arithmetic.formats import decode_multiplier
+from hexane.arithmetic.plain_convolution import Window
 
 
 def by_hand(x: np.ndarray, w: np.ndarray) -> tuple[int, int]:

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from hexane.arithmetic import convolution
-from hexane.arithmetic.convolution import Ready
 from hexane.arithmetic.counters import product_losses, table_ends
 from hexane.arithmetic.elementwise import Pointwise
 from hexane.arithmetic.formats import canonical
 from hexane.arithmetic.multiply import Activation, multiply_inputs, scale_input
+from hexane.arithmetic.plain_convolution import Ready
 from hexane.emulator.kernel_fetch import TABLE, Fetched
 from hexane.emulator.registers import Registers
 from hexane.emulator.task import Task

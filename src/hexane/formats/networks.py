@@ -138,6 +138,11 @@ def _with_shapes(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> Graph:
     return graph
 
 
+def to_text(graph: Graph, *, version: str | None = None, weights: Any = None) -> str:
+    """A graph as MIL text (see ``hexane.formats.mil.to_text``)."""
+    return str(_reader("mil").to_text(graph, version=version, weights=weights))
+
+
 def save(graph: Graph, path: str | Path) -> None:
     """Write a graph: ``.mil`` (with a weight file beside it) or ``.mlpackage``."""
     path = path_of(path)

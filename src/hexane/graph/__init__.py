@@ -1,12 +1,11 @@
 """The network: a static dataflow graph in the MIL vocabulary, type rules, float32 reference."""
 
 from hexane.graph import ops as _ops  # noqa: F401  declares the vocabulary
-from hexane.graph.builder import GraphBuilder
+from hexane.graph.builder import GraphBuilder, builder_before
 from hexane.graph.constants import BlobReference, Constant, constant_from
 from hexane.graph.ir import Block, Function, Graph, Names, Op, Problem, Value
 from hexane.graph.registry import UNKNOWN, OpSpec, Param, all_specs, is_known, lookup, op, spec_of
 from hexane.graph.rewrite import (
-    builder_before,
     fold_constants,
     function_of,
     names_of,

@@ -16,9 +16,10 @@ import numpy as np
 
 from hexane.errors import GraphError
 from hexane.graph.constants import Constant, constant_from
-from hexane.graph.ir import Block, Function, Graph, Op, Value
-from hexane.graph.ir import Names as Names
+from hexane.graph.ir import Graph
+from hexane.graph.parts import Block, Function, Op, Value
 from hexane.graph.registry import OpSpec, Param, is_known, lookup, opset_number, result_types
+from hexane.graph.rewrite import function_of
 from hexane.graph.types import DTYPES, FLOATS, StateType, TensorType, Type
 
 _ATTRIBUTE_DTYPE = {"int": "int32", "uint": "uint32", "bool": "bool", "str": "string"}
@@ -242,3 +243,8 @@ def _wrap(
     if dtype is not None and DTYPES[dtype].kind == "f" and isinstance(operand, (int, float)):
         operand = float(operand)
     return const(operand, dtype, name=param.name)
+
+
+def builder_before(op: Op) -> GraphBuilder:
+    """A builder whose ops go right before ``op``, with names that are new in its function."""
+    return GraphBuilder(function=function_of(op), before=op, opset=function_of(op).opset)

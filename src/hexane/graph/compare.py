@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from hexane.graph.ir import Block, Function, Graph, Value
+from hexane.graph.parts import Block, Function, Value
+
+if TYPE_CHECKING:
+    from hexane.graph.ir import Graph
 
 
 def difference(a: Graph, b: Graph) -> str | None:

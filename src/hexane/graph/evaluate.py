@@ -12,15 +12,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hexane.errors import GraphError, HexaneError, UnsupportedError, UsageError
 from hexane.graph.constants import Constant
-from hexane.graph.ir import Block, Function, Graph, Op, Value, values_of
-from hexane.graph.registry import OpSpec, plain, result_types, spec_of
+from hexane.graph.parts import Block, Function, Op, Value
+from hexane.graph.registry import OpSpec, plain, result_types, spec_of, values_of
 from hexane.graph.types import DTYPES, StateType, TensorType, TooLargeError, eval_dtype, tensor_of
+
+if TYPE_CHECKING:
+    from hexane.graph.ir import Graph
 
 
 def evaluate(

@@ -28,13 +28,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from math import isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hexane.errors import GraphError, UnsupportedError
-from hexane.graph.ir import Op, Value, values_of
 from hexane.graph.types import ANY, FLOATS, INTS, NUMBERS, ListType, StateType, TensorType, Type
+
+if TYPE_CHECKING:
+    from hexane.graph.parts import Op, Value
 
 REQUIRED: Any = type("Required", (), {"__repr__": lambda self: "required"})()
 UNKNOWN: Any = type(
@@ -284,6 +286,11 @@ def _plain_scalar(item: Any, kind: str, where: str) -> Any:
     raise GraphError(f"{where} must be {kind}, not {item!r}")
 
 
+def values_of(operand: Any) -> tuple[Value, ...]:
+    """The values of an operand, which is one value or a tuple of them."""
+    return operand if isinstance(operand, tuple) else (operand,)
+
+
 def argument(operation: Op, name: str) -> Any:
     """See ``Op.arg``."""
     spec = spec_of(operation)
@@ -311,7 +318,7 @@ def check_dtypes(spec: OpSpec, operands: Mapping[str, Any]) -> dict[str, str]:
             continue
         domain = spec.domains.get(param.group) or DOMAINS.get(param.group, ANY)
         for value in operand if isinstance(operand, tuple) else (operand,):
-            type_ = value.type if isinstance(value, Value) else value
+            type_ = value if isinstance(value, Type) else value.type
             if isinstance(type_, (StateType, ListType)):
                 raise GraphError(f"{param.name} of {spec.name} is a {type_}, not a tensor")
             if type_.dtype not in domain:

@@ -1,4 +1,4 @@
-"""What passes need: replace uses, insert and remove ops, drop dead ones, copy, cut, fold constants."""
+"""What passes need: replace uses, remove ops, drop dead ones, copy, cut, fold constants."""
 
 from __future__ import annotations
 
@@ -8,19 +8,14 @@ from typing import Any
 import numpy as np
 
 from hexane.errors import GraphError, HexaneError
-from hexane.graph.builder import GraphBuilder
 from hexane.graph.constants import Constant
-from hexane.graph.ir import Block, Function, Graph, Names, Op, Value, values_of
-from hexane.graph.registry import is_known, spec_of
+from hexane.graph.evaluate import Evaluation
+from hexane.graph.parts import Block, Function, Names, Op, Value
+from hexane.graph.registry import is_known, spec_of, values_of
 from hexane.graph.types import TensorType
 
 FOLD_LIMIT = 1 << 24
 """Largest constant, in elements, that folding makes."""
-
-
-def builder_before(op: Op) -> GraphBuilder:
-    """A builder whose ops go right before ``op``, with names that are new in its function."""
-    return GraphBuilder(function=function_of(op), before=op, opset=function_of(op).opset)
 
 
 def function_of(op: Op) -> Function:
@@ -160,8 +155,6 @@ def fold_constants(block: Block, *, limit: int = FOLD_LIMIT, keep: Callable[[Op]
     ``keep`` says which ops stay as they are (constexpr ops, say, whose packed form is worth keeping). Results of more
     than ``limit`` elements, random ops, control flow and ops that fail to evaluate stay.
     """
-    from hexane.graph.evaluate import Evaluation
-
     function = block
     while not isinstance(function, Function):
         assert function.owner is not None and function.owner.block is not None
@@ -196,17 +189,6 @@ def fold_constants(block: Block, *, limit: int = FOLD_LIMIT, keep: Callable[[Op]
         replace_op(op, tuple(folded))
         count += 1
     return count
-
-
-def clone(graph: Graph) -> Graph:
-    """See ``Graph.clone``."""
-    copy = Graph(entry=graph.entry, version=graph.version)
-    copy.attributes = dict(graph.attributes)
-    copy.metadata = dict(graph.metadata)
-    copy.problems = list(graph.problems)
-    for function in graph.functions.values():
-        copy.add_function(clone_function(function))
-    return copy
 
 
 def clone_function(function: Function, name: str | None = None) -> Function:
@@ -249,13 +231,11 @@ def _copy_ops(source: Block, target: Block, known: dict[Value, Value]) -> None:
     target.set_outputs(_copied(value, known) for value in source.outputs)
 
 
-def cut(graph: Graph, outputs: Iterable[str]) -> Graph:
-    """See ``Graph.cut``. GraphError for a name that no value has, with the nearest ones."""
+def cut_function(function: Function, outputs: Iterable[str]) -> None:
+    """See ``Graph.cut``: the function itself is cut."""
     wanted = list(outputs)
     if not wanted:
         raise GraphError("a cut needs at least one output")
-    copy = clone(graph)
-    function = copy.main
     by_name = {value.name: value for value in function.values()}
     found = []
     for name in wanted:
@@ -273,4 +253,3 @@ def cut(graph: Graph, outputs: Iterable[str]) -> Graph:
     for value in function.inputs:
         if not value.is_used:
             function.remove_input(value)
-    return copy

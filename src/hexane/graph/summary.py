@@ -10,8 +10,8 @@ from math import prod
 import numpy as np
 
 from hexane.errors import HexaneError
-from hexane.graph.ir import Function, Op, Value, values_of
-from hexane.graph.registry import is_known, spec_of
+from hexane.graph.ir import Function, Op, Value
+from hexane.graph.registry import is_known, spec_of, values_of
 from hexane.graph.types import TensorType, tensor_of
 
 SAMPLE = 1 << 20

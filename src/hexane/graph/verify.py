@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from hexane.errors import GraphError, HexaneError, UnsupportedError
-from hexane.graph.ir import Block, Function, Graph, Op, Value
+from hexane.graph.parts import Block, Function, Op, Value
 from hexane.graph.registry import opset_number, opset_of, result_types, spec_of
 from hexane.graph.types import TensorType
+
+if TYPE_CHECKING:
+    from hexane.graph.ir import Graph
 
 
 def verify(graph: Graph) -> None:

@@ -125,7 +125,8 @@ class Task:
         return self.copy()
 
     def __reduce__(self) -> tuple:
-        return (_rebuild, (self.generation, self.words(), self.place))
+        header = list(self.words()[: self.layout.header_words])
+        return (_rebuild, (self.generation, header, self.records(), self.place))
 
     # -- what it is --------------------------------------------------------------------------------------------------
 
@@ -488,10 +489,8 @@ class Task:
             words[0] = words[0] & ~(0x7FF << 16) | size << 16
 
 
-def _rebuild(generation: str, words: list[int], place: Place | None) -> Task:
-    from hexane.isa.stream import task_from_words
-
-    task = task_from_words(words, generation)
+def _rebuild(generation: str, header: list[int], records: list[Any], place: Place | None) -> Task:
+    task = Task.from_records(generation, header, records)
     task.place = place
     return task
 

@@ -15,7 +15,6 @@ import numpy as np
 
 from hexane.graph.constants import Constant
 from hexane.graph.ir import Op, Value
-from hexane.graph.rewrite import clone
 from hexane.graph.types import TensorType
 from hexane.lowering.fusion import SUMS, channel_constant, factor_of, sum_run
 from hexane.numerics.losses import operands
@@ -35,7 +34,7 @@ def rescaled(graph: Graph, bits: Mapping[str, int]) -> Graph:
     ``bits`` gives the power of two per layer, by the name of the layer's last value as ``Insight.scaling`` lists it.
     A layer is scaled by less, or not at all, where its weights, its bias or the factor would leave fp16.
     """
-    result = clone(graph)
+    result = graph.clone()
     for op in list(result.main.ops):
         if op.type not in SUMS or op.block is None or not operands(op)[1].is_constant:
             continue

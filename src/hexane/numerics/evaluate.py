@@ -13,8 +13,7 @@ from hexane.chips import Chip
 from hexane.errors import UnsupportedError, UsageError
 from hexane.graph import Graph, Op, Value
 from hexane.graph.evaluate import Evaluation, checked_input, declared
-from hexane.graph.ir import values_of
-from hexane.graph.registry import spec_of
+from hexane.graph.registry import spec_of, values_of
 from hexane.graph.types import TensorType, eval_dtype
 from hexane.lowering.fusion import SUMS, Epilogue, sum_run
 from hexane.numerics.rules import RULES, convolution, product

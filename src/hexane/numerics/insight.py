@@ -12,7 +12,6 @@ import numpy as np
 from hexane.chips import Chip
 from hexane.errors import HexaneError
 from hexane.graph.evaluate import Evaluation
-from hexane.graph.rewrite import clone
 from hexane.graph.types import TensorType, tensor_of
 from hexane.lowering.fusion import SUMS
 from hexane.numerics.evaluate import MOVES, evaluate
@@ -79,7 +78,7 @@ class Insight:
 
 def every_value(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """The float32 reference of every tensor of the function that runs, by name; of huge networks the outputs only."""
-    whole = clone(graph)
+    whole = graph.clone()
     values = [v for op in whole.main.ops for v in op.outputs if isinstance(v.type, TensorType)]
     values = [v for v in values if None not in v.shape and v.dtype != "string"]
     if sum(prod(v.shape) for v in values) <= MOST_ELEMENTS:

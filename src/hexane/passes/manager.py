@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from hexane.errors import UsageError
-from hexane.graph.rewrite import clone, remove_dead
+from hexane.graph.rewrite import remove_dead
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Function, Graph
@@ -84,7 +84,7 @@ def run(graph: Graph, passes: Iterable[str] | None = None, on_pass: OnPass | Non
     unknown = [name for name in names if name not in known]
     if unknown:
         raise UsageError(f"there is no pass {unknown[0]!r}", hint=f"there are {', '.join(known)}")
-    result = clone(graph)
+    result = graph.clone()
     for function in result.functions.values():
         remove_dead(function)
     for name in names:

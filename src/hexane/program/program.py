@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from hexane.graph.ir import Graph
     from hexane.image import Image
     from hexane.program.run import Device, Session
+    from hexane.timing import Estimate
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,12 @@ class Program:
         from hexane import runtime
 
         return runtime.session(self, device=device, level=level)
+
+    def estimate(self, chip: str | None = None) -> Estimate:
+        """Time and energy on a chip, by default the program's own (see ``hexane.timing.estimate``)."""
+        from hexane import timing
+
+        return timing.estimate(self, chip or self.chip)
 
     def make_state(self) -> State:
         """New states, all zero, for a sequence of calls: ``program.run(inputs, state=state)``."""

@@ -21,10 +21,8 @@ def apply_autoscale(done: Session) -> None:
 
     ``done.autoscale`` keeps the layers, and the outputs' errors before; ``finish`` adds those after.
     """
-    from hexane.report.session import parts_of
-
     reference = every_value(done.graph, done.inputs)
-    insight = examine(parts_of(done), done.inputs, reference, done.chip)
+    insight = examine(done.parts(), done.inputs, reference, done.chip)
     before = [agreement(name, np.asarray(insight.values[name]), reference[name]) for name in done.graph.outputs]
     done.autoscale = {
         "layers": insight.scaling,

@@ -19,6 +19,7 @@ from hexane.numerics import evaluate
 from hexane.numerics.insight import Insight, every_value, examine
 from hexane.program import Program
 from hexane.report.check import CheckReport, check, check_program
+from hexane.report.scaling import apply_autoscale, finish
 from hexane.runtime.agreement import Agreement, agreements, nonfinite_counts
 from hexane.runtime.answers import questions_of
 from hexane.runtime.execute import Run, execute
@@ -77,6 +78,15 @@ class Session:
     estimate: Estimate | None = None
     autoscale: dict[str, Any] | None = None
     seconds: dict[str, float] = field(default_factory=dict)
+
+    def parts(self) -> list[tuple[str, Graph]]:
+        """The network as it is computed: a program's segments, or the whole graph in canonical form."""
+        if self.program is not None:
+            parts = [(s.kind, s.source or s.graph) for s in self.program.segments]
+            return [(kind, graph) for kind, graph in parts if graph is not None]
+        if self.prepared is None:
+            self.prepared = passes.run(self.graph)
+        return [("engine", self.prepared)]
 
     def summary(self) -> dict[str, Any]:
         """The run in numbers, schema ``hexane-run/1`` (docs/commands/run.md)."""
@@ -147,8 +157,6 @@ def run_network(
         show.stage("compile")
         done.program = _timed(done, "compile", lambda: compile(graph, chip=target))
     if autoscale:
-        from hexane.report.scaling import apply_autoscale, finish
-
         show.stage("autoscale")
         _timed(done, "autoscale", lambda: apply_autoscale(done))
     _run(done, show, observe=insight)
@@ -192,18 +200,8 @@ def _run(done: Session, show: Progress, *, observe: bool) -> None:
     if program_or_none is not None:
         done.outputs = _timed(done, "run", lambda: program_or_none.run(done.inputs, level="graph"))
     else:
-        (part,) = parts_of(done)
+        (part,) = done.parts()
         done.outputs = _timed(done, "run", lambda: evaluate(part[1], done.inputs, done.chip))
-
-
-def parts_of(done: Session) -> list[tuple[str, Graph]]:
-    """The network as it is computed: a program's segments, or the whole graph in canonical form."""
-    if done.program is not None:
-        parts = [(s.kind, s.source or s.graph) for s in done.program.segments]
-        return [(kind, graph) for kind, graph in parts if graph is not None]
-    if done.prepared is None:
-        done.prepared = passes.run(done.graph)
-    return [("engine", done.prepared)]
 
 
 def _look_for_the_cause(done: Session) -> None:
@@ -228,7 +226,7 @@ def _look_for_the_cause(done: Session) -> None:
 def _insight(done: Session) -> Insight:
     if done.insight is None:
         reference = every_value(done.graph, done.inputs)
-        done.insight = examine(parts_of(done), done.inputs, reference, done.chip)
+        done.insight = examine(done.parts(), done.inputs, reference, done.chip)
     return done.insight
 
 

@@ -7,8 +7,8 @@ from functools import cached_property
 
 import numpy as np
 
-from hexane.arithmetic import convolution as plain
 from hexane.arithmetic import multiply
+from hexane.arithmetic import plain_convolution as plain
 from hexane.arithmetic.fast import depthwise, matrix
 from hexane.arithmetic.fast.planes import Planes, pitch_of
 from hexane.arithmetic.fast.targets import Kernels, kernels
@@ -42,7 +42,7 @@ def prepare(
 
 
 class Dense:
-    """A convolution as one product per image and group; `arithmetic.convolution.Ready`."""
+    """A convolution as one product per image and group; `arithmetic.plain_convolution.Ready`."""
 
     def __init__(
         self, w: np.ndarray, bias: np.ndarray, window: plain.Window, groups: int, finish: matrix.Finish, use: Kernels
@@ -102,7 +102,7 @@ class Dense:
 
 @dataclass(frozen=True)
 class Winograd:
-    """A convolution in the form of M5 and M6; `arithmetic.convolution.Ready`."""
+    """A convolution in the form of M5 and M6; `arithmetic.plain_convolution.Ready`."""
 
     w: np.ndarray
     bias: np.ndarray

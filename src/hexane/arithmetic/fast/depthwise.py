@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hexane.arithmetic import convolution as plain
 from hexane.arithmetic import multiply
+from hexane.arithmetic import plain_convolution as plain
 from hexane.arithmetic.fast.call import (
     DECODE_COLUMNS,
     DEPTHWISE,
@@ -250,7 +250,7 @@ def _convolve(
 
 
 class Depthwise:
-    """A convolution of few terms per output; `arithmetic.convolution.Ready`."""
+    """A convolution of few terms per output; `arithmetic.plain_convolution.Ready`."""
 
     def __init__(
         self, w: np.ndarray, bias: np.ndarray, window: plain.Window, groups: int, finish: Finish, use: Kernels

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hexane.arithmetic.convolution import Window
+from hexane.arithmetic.plain_convolution import Window
 
 
 def pitch_of(width: int) -> int:

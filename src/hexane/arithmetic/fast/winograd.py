@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from hexane.arithmetic import convolution as plain
 from hexane.arithmetic import multiply
+from hexane.arithmetic import plain_convolution as plain
 from hexane.arithmetic.fast import matrix
 from hexane.arithmetic.fast.call import COMBINE, TRANSFORM_INPUT, TRANSFORM_KERNEL, call_combine, call_transform
 from hexane.arithmetic.fast.compiled import compiled

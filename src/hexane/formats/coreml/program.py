@@ -9,9 +9,8 @@ from hexane.errors import FormatError, GraphError, HexaneError, UnsupportedError
 from hexane.formats.coreml.files import WeightFiles
 from hexane.formats.coreml.values import read_tensor, read_type, read_typed
 from hexane.formats.mil.names import decode
-from hexane.graph.builder import Names
 from hexane.graph.constants import BlobReference, Constant
-from hexane.graph.ir import Block, Function, Graph, Op, Problem, Value
+from hexane.graph.ir import Block, Function, Graph, Names, Op, Problem, Value
 from hexane.graph.registry import lookup, opset_number, result_types
 from hexane.graph.types import ListType, TensorType
 

@@ -18,8 +18,7 @@ from hexane.formats.coreml.description import ARRAY_DTYPES, write_description
 from hexane.formats.coreml.protos import protos
 from hexane.formats.coreml.values import string_value, write_tensor, write_type, write_typed
 from hexane.formats.mil.names import encode
-from hexane.graph.builder import Names
-from hexane.graph.ir import Block, Function, Graph, Op, Value
+from hexane.graph.ir import Block, Function, Graph, Names, Op, Value
 from hexane.graph.registry import is_known, opset_number, spec_of
 from hexane.graph.types import ListType, StateType, TensorType, Type, tensor_of
 

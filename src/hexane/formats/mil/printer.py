@@ -11,8 +11,8 @@ from hexane.errors import GraphError, UnsupportedError
 from hexane.formats.blob import TYPE_CODES, BlobWriter
 from hexane.formats.mil.literals import Blob, Braces, Parens, TypedValue, quoted
 from hexane.formats.mil.names import encode
-from hexane.graph.ir import Block, Function, Graph, Names, Op, Value, values_of
-from hexane.graph.registry import is_known, opset_number, spec_of
+from hexane.graph.ir import Block, Function, Graph, Names, Op, Value
+from hexane.graph.registry import is_known, opset_number, spec_of, values_of
 from hexane.graph.types import DTYPES, BufferType, DictType, ListType, StateType, TensorType, TupleType
 
 INLINE_LIMIT = 10

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from hexane.errors import GraphError
+from hexane.formats.coreml.layers.context import LayerContext
 from hexane.formats.coreml.layers.registry import layer, shape_of
-from hexane.formats.coreml.network import LayerContext
 from hexane.formats.operands import Operand
 
 

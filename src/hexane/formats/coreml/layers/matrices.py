@@ -7,8 +7,8 @@ from math import prod
 import numpy as np
 
 from hexane.errors import GraphError, UnsupportedError
+from hexane.formats.coreml.layers.context import LayerContext
 from hexane.formats.coreml.layers.registry import ints, layer, reshape, shape_of
-from hexane.formats.coreml.network import LayerContext
 from hexane.formats.operands import Operand
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hexane.formats.coreml.network import LayerContext
+from hexane.formats.coreml.layers.context import LayerContext
 from hexane.formats.operands import Operand, type_of
 
 LAYERS: dict[str, Callable[[LayerContext], Any]] = {}

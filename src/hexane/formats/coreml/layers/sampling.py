@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from hexane.errors import GraphError, UnsupportedError
+from hexane.formats.coreml.layers.context import LayerContext
 from hexane.formats.coreml.layers.registry import borders, ints, layer, shape_of
-from hexane.formats.coreml.network import LayerContext
 from hexane.formats.operands import Operand
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from hexane.errors import GraphError, UnsupportedError
+from hexane.formats.coreml.layers.context import LayerContext
 from hexane.formats.coreml.layers.registry import borders, ints, layer, reshape, shape_of
-from hexane.formats.coreml.network import LayerContext
 from hexane.formats.operands import Operand
 
 

@@ -1,0 +1,431 @@
+"""The parts of a network: values, ops, blocks and functions.
+
+Single assignment: a value is made once, by an op, as a block's input, or as a constant (which belongs to no block).
+Ops stand in a block in an order in which every operand comes first; the order is a linked list, so that inserting and
+removing cost nothing, and every value knows who uses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from hexane.errors import GraphError
+from hexane.graph.constants import Constant
+from hexane.graph.registry import argument, values_of
+from hexane.graph.types import Type, tensor_of
+
+
+class Value:
+    """One typed result: of an op (``op``), of a block's entry (``op`` None) or a constant (``constant`` set).
+
+    ``label`` is the ``name`` attribute of a MIL const, where it differs from the result name.
+    """
+
+    __slots__ = ("_uses", "attributes", "block", "constant", "label", "name", "op", "type")
+
+    def __init__(
+        self,
+        name: str,
+        type: Type,
+        *,
+        op: Op | None = None,
+        block: Block | None = None,
+        constant: Constant | None = None,
+        label: str | None = None,
+    ) -> None:
+        self.name = name
+        self.type = type
+        self.op = op
+        self.block = block
+        self.constant = constant
+        self.label = label
+        self.attributes: dict[str, Any] | None = None
+        self._uses: dict[Op | Block, int] = {}
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tensor_of(self.type).shape
+
+    @property
+    def dtype(self) -> str:
+        return self.type.dtype
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def is_constant(self) -> bool:
+        return self.constant is not None
+
+    @property
+    def data(self) -> np.ndarray:
+        """A constant's values (read-only, loaded at first use)."""
+        if self.constant is None:
+            raise GraphError(f"{self.name} is no constant")
+        return self.constant.array
+
+    @property
+    def users(self) -> list[Op]:
+        """The ops that take this value, each once, in the order in which they began to."""
+        return [user for user in self._uses if isinstance(user, Op)]
+
+    @property
+    def is_output(self) -> bool:
+        """Whether some block returns this value."""
+        return any(isinstance(user, Block) for user in self._uses)
+
+    @property
+    def is_used(self) -> bool:
+        return bool(self._uses)
+
+    def _use(self, user: Op | Block) -> None:
+        self._uses[user] = self._uses.get(user, 0) + 1
+
+    def _unuse(self, user: Op | Block) -> None:
+        left = self._uses[user] - 1
+        if left:
+            self._uses[user] = left
+        else:
+            del self._uses[user]
+
+    def __repr__(self) -> str:
+        kind = " const" if self.is_constant else ""
+        return f"<{self.name}: {self.type}{kind}>"
+
+
+class Op:
+    """One operation: ``type`` is MIL's op name (or ``onnx.*``), ``inputs`` operands by parameter name.
+
+    Change operands with ``set_input`` and ``remove_input`` only, so that the users of values stay known.
+    ``opset`` is set where the op is written with another op set than its function's.
+    """
+
+    __slots__ = ("_inputs", "_next", "_previous", "attributes", "block", "blocks", "name", "opset", "outputs", "type")
+
+    def __init__(
+        self,
+        type: str,
+        inputs: Mapping[str, Any],
+        *,
+        name: str | None = None,
+        opset: str | None = None,
+        blocks: Iterable[Block] = (),
+        attributes: dict[str, Any] | None = None,
+    ) -> None:
+        self.type = type
+        self.name = name
+        self.opset = opset
+        self.blocks: tuple[Block, ...] = tuple(blocks)
+        self.attributes: dict[str, Any] = attributes or {}
+        self.outputs: tuple[Value, ...] = ()
+        self.block: Block | None = None
+        self._inputs: dict[str, Any] = {}
+        self._previous: Op | None = None
+        self._next: Op | None = None
+        for block in self.blocks:
+            block.owner = self
+        for param, operand in inputs.items():
+            self.set_input(param, operand)
+
+    @property
+    def inputs(self) -> Mapping[str, Any]:
+        """Operands by parameter name: a Value, or a tuple of Values for a variadic parameter. Read-only view."""
+        return MappingProxyType(self._inputs)
+
+    @property
+    def output(self) -> Value:
+        """The only result; GraphError when there are none or several."""
+        if len(self.outputs) != 1:
+            raise GraphError(f"{self.describe()} has {len(self.outputs)} results")
+        return self.outputs[0]
+
+    def operands(self) -> Iterator[Value]:
+        """Every operand value, in parameter order, tuples flattened."""
+        for operand in self._inputs.values():
+            if isinstance(operand, tuple):
+                yield from operand
+            else:
+                yield operand
+
+    def set_input(self, param: str, operand: Any) -> None:
+        """Give parameter ``param`` the operand (a Value or a tuple of Values), in place of what it had."""
+        new = values_of(operand)
+        if not all(isinstance(value, Value) for value in new):
+            raise GraphError(f"{self.describe()}: operand {param} is no value", hint="use GraphBuilder to wrap arrays")
+        for value in new:
+            value._use(self)
+        old = self._inputs.get(param, ())
+        self._inputs[param] = operand
+        for value in values_of(old):
+            value._unuse(self)
+
+    def remove_input(self, param: str) -> None:
+        for value in values_of(self._inputs.pop(param)):
+            value._unuse(self)
+
+    def replace_operand(self, old: Value, new: Value) -> None:
+        """Use ``new`` wherever this op uses ``old``."""
+        for param, operand in list(self._inputs.items()):
+            if operand is old:
+                self.set_input(param, new)
+            elif isinstance(operand, tuple) and any(value is old for value in operand):
+                self.set_input(param, tuple(new if value is old else value for value in operand))
+
+    def arg(self, param: str) -> Any:
+        """A parameter as the op's rules see it: a Value (None when absent) for tensors, a Python value or default else.
+
+        ``op.arg("strides")`` is a tuple of ints, ``op.arg("pad_type")`` a string, ``op.arg("x")`` a Value.
+        """
+        return argument(self, param)
+
+    def describe(self) -> str:
+        """The op in an error message: its type and the name of its first result."""
+        name = self.outputs[0].name if self.outputs else self.name
+        return f"{self.type} {name!r}" if name else self.type
+
+    def __repr__(self) -> str:
+        operands = ", ".join(
+            f"{param}=" + (f"({', '.join(v.name for v in o)})" if isinstance(o, tuple) else o.name)
+            for param, o in self._inputs.items()
+        )
+        results = ", ".join(f"{value.name}: {value.type}" for value in self.outputs)
+        return f"<{results} = {self.type}({operands})>"
+
+
+class OpList:
+    """The ops of a block, in order: a linked list that may be changed while it is walked."""
+
+    __slots__ = ("_count", "_first", "_last")
+
+    def __init__(self) -> None:
+        self._first: Op | None = None
+        self._last: Op | None = None
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Op]:
+        op = self._first
+        while op is not None:
+            following = op._next
+            yield op
+            while following is not None and following.block is None:  # removed meanwhile; its own link still leads on
+                following = following._next
+            op = following
+
+    def __reversed__(self) -> Iterator[Op]:
+        op = self._last
+        while op is not None:
+            preceding = op._previous
+            yield op
+            op = preceding
+
+    def __getitem__(self, index: Any) -> Any:
+        return list(self)[index]
+
+    def insert(self, op: Op, before: Op | None = None) -> None:
+        """Put ``op`` before another op of the list, or at the end."""
+        previous = self._last if before is None else before._previous
+        op._previous, op._next = previous, before
+        if previous is None:
+            self._first = op
+        else:
+            previous._next = op
+        if before is None:
+            self._last = op
+        else:
+            before._previous = op
+        self._count += 1
+
+    def remove(self, op: Op) -> None:
+        if op._previous is None:
+            self._first = op._next
+        else:
+            op._previous._next = op._next
+        if op._next is None:
+            self._last = op._previous
+        else:
+            op._next._previous = op._previous
+        self._count -= 1
+
+
+class Block:
+    """A straight run of ops with inputs and outputs; the body of a function, or of a ``cond`` or ``while_loop``."""
+
+    def __init__(self, inputs: Iterable[Value] = ()) -> None:
+        self._inputs: list[Value] = []
+        self._outputs: tuple[Value, ...] = ()
+        self.ops = OpList()
+        self.owner: Op | None = None
+        for value in inputs:
+            self.add_input(value)
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        return tuple(self._inputs)
+
+    @property
+    def outputs(self) -> tuple[Value, ...]:
+        return self._outputs
+
+    def add_input(self, value: Value) -> Value:
+        value.block = self
+        self._inputs.append(value)
+        return value
+
+    def remove_input(self, value: Value) -> None:
+        """Drop an input that nothing uses any more."""
+        if value.is_used:
+            raise GraphError(f"input {value.name!r} is still in use")
+        self._inputs.remove(value)
+        value.block = None
+
+    def set_outputs(self, values: Iterable[Value]) -> None:
+        new = tuple(values)
+        for value in new:
+            value._use(self)
+        for value in self._outputs:
+            value._unuse(self)
+        self._outputs = new
+
+    def add(self, op: Op, before: Op | None = None) -> Op:
+        """Put an op into the block, before another one or at the end."""
+        if op.block is not None:
+            raise GraphError(f"{op.describe()} already stands in a block")
+        if before is not None and before.block is not self:
+            raise GraphError(f"{before.describe()} does not stand in this block")
+        op.block = self
+        self.ops.insert(op, before)
+        return op
+
+    def remove(self, op: Op) -> None:
+        """Take out an op whose results nothing uses; its operands lose a user."""
+        used = [value.name for value in op.outputs if value.is_used]
+        if used:
+            raise GraphError(f"{op.describe()} cannot go: {used[0]!r} is still in use")
+        for param in list(op.inputs):
+            op.remove_input(param)
+        self.ops.remove(op)
+        op.block = None
+
+    def walk(self) -> Iterator[Op]:
+        """Every op of the block and of the blocks inside, outer before inner."""
+        for op in self.ops:
+            yield op
+            for block in op.blocks:
+                yield from block.walk()
+
+
+class Names:
+    """Hands out names that nobody has: ``add``, ``add_1``, ``add_2`` ...
+
+    A constant that got its name from the parameter it stands for (``y``, ``axis``) holds it only until somebody else
+    asks for that very name: then the constant is renamed.
+    """
+
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self._taken: set[str] = set(taken)
+        self._next: dict[str, int] = {}
+        self._lent: dict[str, Value] = {}
+
+    def unique(self, base: str) -> str:
+        """``base`` itself when it is free, else with the next free number; taken from now on."""
+        if base in self._lent:
+            self._evict(base)
+            return base
+        name = base
+        while name in self._taken:
+            number = self._next.get(base, 1)
+            self._next[base] = number + 1
+            name = f"{base}_{number}"
+        self._taken.add(name)
+        return name
+
+    def lend(self, value: Value) -> None:
+        """Give a constant a free name like its own, to be given up when somebody asks for it."""
+        base = value.name
+        while base in self._taken:
+            number = self._next.get(value.name, 1)
+            self._next[value.name] = number + 1
+            base = f"{value.name}_{number}"
+        value.name = base
+        self._taken.add(base)
+        self._lent[base] = value
+
+    def take(self, name: str) -> None:
+        """Mark a name as taken."""
+        if name in self._lent:
+            self._evict(name)
+        self._taken.add(name)
+
+    def _evict(self, name: str) -> None:
+        value = self._lent.pop(name)
+        self.lend(value)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._taken and name not in self._lent
+
+
+class Function(Block):
+    """A named block with an op set (``ios15`` .. ``ios18``) and attributes."""
+
+    def __init__(self, name: str, inputs: Iterable[Value] = (), *, opset: str = "ios18") -> None:
+        super().__init__(inputs)
+        self.name = name
+        self.opset = opset
+        self.attributes: dict[str, Any] = {}
+        self._names: Names | None = None
+
+    @property
+    def names(self) -> Names:
+        """The source of new names in this function; it knows every name that stood here when it was first asked."""
+        if self._names is None:
+            self._names = Names(value.name for value in self.values())
+        return self._names
+
+    def values(self) -> Iterator[Value]:
+        """Inputs, results and the constants in use, each once, in order of appearance."""
+        seen: set[int] = set()
+
+        def once(values: Iterable[Value]) -> Iterator[Value]:
+            for value in values:
+                if id(value) not in seen:
+                    seen.add(id(value))
+                    yield value
+
+        yield from once(self._inputs)
+        for op in self.walk():
+            yield from once(op.operands())
+            for block in op.blocks:
+                yield from once(block.inputs)
+            yield from once(op.outputs)
+            for block in op.blocks:
+                yield from once(block.outputs)
+        yield from once(self._outputs)
+
+    def constants(self) -> Iterator[Value]:
+        """The constants in use, each once, in order of use."""
+        return (value for value in self.values() if value.is_constant)
+
+
+class Problem:
+    """Something that a file says and that hexane could read past: what, and where in the text (from 1)."""
+
+    __slots__ = ("column", "line", "message", "rule")
+
+    def __init__(self, message: str, *, rule: str = "", line: int | None = None, column: int | None = None) -> None:
+        self.message = message
+        self.rule = rule
+        self.line = line
+        self.column = column
+
+    def __repr__(self) -> str:
+        place = f"line {self.line}, column {self.column}: " if self.line is not None else ""
+        rule = f" ({self.rule})" if self.rule else ""
+        return f"{place}{self.message}{rule}"
