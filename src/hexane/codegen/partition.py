@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from hexane.codegen.fragment import ELEMENT_BYTES
 from hexane.codegen.recipes.registry import Context
 from hexane.codegen.select import Choice, select
-from hexane.errors import UnsupportedError
+from hexane.errors import GraphError, UnsupportedError
+from hexane.graph import effects
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Function, Op, Value
@@ -57,6 +58,8 @@ def units_of(function: Function, context: Context, *, strict: bool = False) -> l
         if op in taken:
             continue
         try:
+            if effects.touched(op):
+                raise UnsupportedError("states are kept by the host")
             choice = select(op, context, strict=strict)
             if any(fused in taken for fused in choice.ops):
                 raise UnsupportedError("another op took a part of it")
@@ -74,11 +77,12 @@ def runs_of(function: Function, units: Sequence[Unit]) -> list[Run]:
     for i, unit in enumerate(units):
         for op in unit.ops:
             maker.update(dict.fromkeys(op.outputs, i))
-    waits, feeds = [0] * len(units), [[] for _ in units]  # type: list[int], list[list[int]]
-    for i, unit in enumerate(units):
-        before = {maker[v] for v in _needs(unit.ops) if v in maker} - {i}
-        waits[i] = len(before)
-        for j in before:
+    before: list[set[int]] = [{maker[v] for v in _needs(unit.ops) if v in maker} - {i} for i, unit in enumerate(units)]
+    for earlier, later in effects.order([unit.ops for unit in units]):
+        before[later].add(earlier)
+    waits, feeds = [len(needed) for needed in before], [[] for _ in units]  # type: list[int], list[list[int]]
+    for i, needed in enumerate(before):
+        for j in needed:
             feeds[j].append(i)
     ready: dict[bool, list[int]] = {True: [], False: []}
     for i, unit in enumerate(units):
@@ -98,6 +102,8 @@ def runs_of(function: Function, units: Sequence[Unit]) -> list[Run]:
                 if not waits[j]:
                     heapq.heappush(ready[units[j].on_engine], j)
         groups.append(group)
+    if any(waits):
+        raise GraphError("ops wait for each other in a circle: a run of fused ops spans a change of a state")
     return [run for group in groups for run in _bounded(group, function)]
 
 

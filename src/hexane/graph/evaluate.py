@@ -27,13 +27,21 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    graph: Graph, inputs: Mapping[str, Any], *, function: str | None = None, typed: bool = False
+    graph: Graph,
+    inputs: Mapping[str, Any],
+    *,
+    function: str | None = None,
+    typed: bool = False,
+    state: Mapping[str, np.ndarray] | None = None,
 ) -> dict[str, np.ndarray]:
     """Outputs of a function by name; see the module's docstring. ``inputs`` by name, array-likes of the declared shape.
 
-    A state input may be left out (zeros) and, when given as an array, is updated in place. UsageError for a wrong
-    input, GraphError or UnsupportedError from an op with its name.
+    States are arrays in ``state`` (``program.make_state()``) or among the inputs, changed in place; one that is left
+    out begins with zeros and is forgotten. UsageError for a wrong input, GraphError or UnsupportedError from an op with
+    its name.
     """
+    if state is not None:
+        inputs = {**inputs, **state}
     chosen = graph.main if function is None else graph.functions.get(function)
     if chosen is None:
         raise UsageError(f"the graph has no function {function!r}", hint=f"it has {', '.join(graph.functions)}")
@@ -54,13 +62,20 @@ def evaluate_function(
     for value in function.inputs:
         run.environment[value] = checked_input(value, inputs.get(value.name))
     results = run.block(function)
-    for value in function.inputs:
-        if isinstance(value.type, StateType) and isinstance(inputs.get(value.name), np.ndarray):
-            inputs[value.name][...] = run.environment[value]
-    return {
+    found = {
         value.name: declared(array, value.type, f"output {value.name!r}")
         for value, array in zip(function.outputs, results)
     }
+    keep_states(run, function, inputs)
+    return found
+
+
+def keep_states(run: Evaluation, function: Function, inputs: Mapping[str, Any]) -> None:
+    """Put what the states hold after a run into the arrays that were given for them."""
+    for value in function.inputs:
+        if isinstance(value.type, StateType) and isinstance(inputs.get(value.name), np.ndarray):
+            with np.errstate(over="ignore", invalid="ignore"):
+                inputs[value.name][...] = run.environment[value]
 
 
 def checked_input(value: Value, given: Any) -> np.ndarray:
@@ -86,7 +101,9 @@ def checked_input(value: Value, given: Any) -> np.ndarray:
         if array.size and array.dtype.kind != "b" and (array.min() < carrier.min or array.max() > carrier.max):
             raise UsageError(f"input {value.name!r} has numbers outside {type_.dtype}")
     with np.errstate(over="ignore"):
-        return array.astype(type_.carrier, copy=False).astype(eval_dtype(type_.dtype), copy=False)
+        fitted = array.astype(type_.carrier, copy=False).astype(eval_dtype(type_.dtype), copy=False)
+    # What reads a state keeps what it read, while the caller's array changes.
+    return np.array(fitted) if isinstance(value.type, StateType) else fitted
 
 
 def declared(array: np.ndarray, type_: Any, where: str) -> Any:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
 from hexane.errors import GraphError
 from hexane.graph.compare import difference
 from hexane.graph.evaluate import evaluate
 from hexane.graph.parts import Block, Function, Names, Op, OpList, Problem, Value
 from hexane.graph.rewrite import clone_function, cut_function
-from hexane.graph.types import Type
+from hexane.graph.types import StateType, Type
 from hexane.graph.verify import verify
 
 __all__ = ["Block", "Function", "Graph", "Names", "Op", "OpList", "Problem", "Value"]
@@ -74,12 +76,25 @@ class Graph:
                 return value
         raise GraphError(f"there is no value {name!r}", hint="`hexane show` lists them")
 
-    def evaluate(self, inputs: Mapping[str, Any], *, function: str | None = None, typed: bool = False) -> dict:
+    def evaluate(
+        self,
+        inputs: Mapping[str, Any],
+        *,
+        function: str | None = None,
+        typed: bool = False,
+        state: Mapping[str, np.ndarray] | None = None,
+    ) -> dict:
         """The float32 reference: outputs by name as NumPy arrays in their declared dtype and shape.
 
-        See ``hexane.graph.evaluate.evaluate_function`` for how each dtype is computed.
+        ``state`` (from ``make_state``) is changed in place; without one every call begins with zeros. See
+        ``hexane.graph.evaluate.evaluate_function`` for how each dtype is computed.
         """
-        return evaluate(self, inputs, function=function, typed=typed)
+        return evaluate(self, inputs, function=function, typed=typed, state=state)
+
+    def make_state(self) -> dict[str, np.ndarray]:
+        """The states of the function that runs, all zero, for a sequence of calls of ``evaluate``."""
+        states = {value.name: value.type for value in self.main.inputs if isinstance(value.type, StateType)}
+        return {name: np.zeros(type_.shape, type_.tensor.carrier) for name, type_ in states.items()}
 
     def verify(self) -> Graph:
         """Check structure and types; GraphError names the first op that breaks a rule. Returns the graph."""

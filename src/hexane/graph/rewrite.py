@@ -9,6 +9,7 @@ import numpy as np
 
 from hexane.errors import GraphError, HexaneError
 from hexane.graph.constants import Constant
+from hexane.graph.effects import writes
 from hexane.graph.evaluate import Evaluation
 from hexane.graph.parts import Block, Function, Names, Op, Value
 from hexane.graph.registry import is_known, spec_of, values_of
@@ -81,16 +82,13 @@ def replace_op(op: Op, results: Value | Iterable[Value]) -> None:
     op.block.remove(op)
 
 
-_EFFECTS = frozenset({"write_state", "coreml_update_state"})
-
-
 def remove_dead(block: Block) -> int:
     """Drop ops whose results nobody uses (state writes stay); how many went."""
     count = 0
     for op in reversed(block.ops):
         for inner in op.blocks:
             count += remove_dead(inner)
-        if op.type in _EFFECTS or any(inner_op.type in _EFFECTS for b in op.blocks for inner_op in b.walk()):
+        if writes(op):
             continue
         if not any(value.is_used for value in op.outputs):
             _release(op)

@@ -12,7 +12,7 @@ from hexane.arithmetic.formats import canonical
 from hexane.chips import Chip
 from hexane.errors import UnsupportedError, UsageError
 from hexane.graph import Graph, Op, Value
-from hexane.graph.evaluate import Evaluation, checked_input, declared
+from hexane.graph.evaluate import Evaluation, checked_input, declared, keep_states
 from hexane.graph.registry import spec_of, values_of
 from hexane.graph.types import TensorType, eval_dtype
 from hexane.lowering.fusion import SUMS, Epilogue, sum_run
@@ -56,10 +56,12 @@ def evaluate(
         given = checked_input(value, inputs.get(value.name))
         run.environment[value] = _typed(given, value.type)
     results = run.block(function)
-    return {
+    found = {
         value.name: declared(array, value.type, f"output {value.name!r}")
         for value, array in zip(function.outputs, results)
     }
+    keep_states(run, function, inputs)
+    return found
 
 
 def _typed(array: Any, type_: Any) -> Any:

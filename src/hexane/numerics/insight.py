@@ -102,7 +102,7 @@ def examine(
     inputs : name -> array, of the whole network.
     reference : name -> array in float32, of ``every_value``.
     """
-    values = dict(inputs)
+    values = {**_states(parts), **inputs}
     rows: list[Layer] = []
     for number, (kind, graph) in enumerate(parts):
         given = {name: values[name] for name in graph.inputs}
@@ -110,7 +110,7 @@ def examine(
             values.update(graph.evaluate(given))
             continue
         seen: dict[Value, np.ndarray] = {
-            v: np.asarray(given[v.name]).astype(tensor_of(v.type).carrier) for v in graph.main.inputs
+            v: np.array(given[v.name]).astype(tensor_of(v.type).carrier) for v in graph.main.inputs
         }
         order: list[Op] = []
 
@@ -122,6 +122,14 @@ def examine(
         for op in order:
             rows.append(_layer(op, number, seen, reference))
     return Insight(tuple(rows), values)
+
+
+def _states(parts: Sequence[tuple[str, Graph]]) -> dict[str, np.ndarray]:
+    """The states of all parts, zero, as a first call finds them; the parts change them in place, one after another."""
+    found: dict[str, np.ndarray] = {}
+    for _, graph in parts:
+        found.update(graph.make_state())
+    return found
 
 
 def _layer(op: Op, part: int, seen: Mapping[Value, np.ndarray], reference: Mapping[str, np.ndarray]) -> Layer:

@@ -8,6 +8,7 @@ import numpy as np
 
 from hexane.errors import HexaneError
 from hexane.graph.constants import Constant, constant_from
+from hexane.graph.effects import touched
 from hexane.graph.ir import Op, Value
 from hexane.graph.registry import opset_number, opset_of, result_types, spec_of
 from hexane.graph.types import TensorType
@@ -55,7 +56,7 @@ class _Halving:
                 for value in inner.inputs:
                     self.retype(value)
                 self.block(inner)
-            if op in self.kept:
+            if op in self.kept or any(state.dtype == "fp32" for state in touched(op)):
                 self.keep(op)
                 continue
             self.operands(op)
@@ -137,7 +138,8 @@ def half_of(data: np.ndarray) -> np.ndarray:
 
 def _text(text: str, op: Op) -> Value:
     constant = constant_from(text, None)
-    return Value(f"{op.outputs[0].name}_dtype", constant.type, constant=constant)
+    name = op.outputs[0].name if op.outputs else f"{op.name or op.type}_{text}"
+    return Value(f"{name}_dtype", constant.type, constant=constant)
 
 
 def _cast(value: Value, dtype: str, before: Op | None, near: Op) -> Value:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from hexane.errors import GraphError, UnsupportedError
+from hexane.graph.effects import held
 from hexane.graph.ir import Block, Op
 from hexane.graph.ops._rules import axis_of
 from hexane.graph.registry import UNKNOWN, op
@@ -69,7 +70,8 @@ def _write_type(data: TensorType, input: Type) -> tuple[()]:
 @op("write_state", "data:D input:state", infer=_write_type, special=True)
 def write_state(run: Any, operation: Op) -> tuple[()]:
     """Put a value into the state."""
-    run.environment[operation.inputs["input"]] = np.array(run.array(operation.inputs["data"]))
+    state = operation.inputs["input"]
+    run.environment[state] = held(run.array(operation.inputs["data"]), state)
     return ()
 
 
@@ -81,9 +83,9 @@ def _update_state_type(state: Type, value: TensorType) -> TensorType:
 @op("coreml_update_state", "state:state value:D", infer=_update_state_type, special=True)
 def coreml_update_state(run: Any, operation: Op) -> Any:
     """Put a value into the state and read it back (coremltools' dialect)."""
-    value = np.array(run.array(operation.inputs["value"]))
-    run.environment[operation.inputs["state"]] = value
-    return value
+    state = operation.inputs["state"]
+    run.environment[state] = held(run.array(operation.inputs["value"]), state)
+    return run.environment[state]
 
 
 def _from_buffer(input: Type) -> TensorType:
