@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from hexane.codegen.choices import chosen
+
 L2_BYTES = 0x200000
 KERNEL_BYTES = 0x10000  # per core and task, as soon as a map has more than one patch (§7.6)
-SMALL_KERNEL_BYTES = 0x14040  # largest stream of a small-source task (§4.3, Cfg bit 2)
 PATCH_PIXELS = 128
 PATCH_BYTES = 256  # 8-bit maps: twice as many pixels (logical_not of 64x64 has patches of 64x4)
 
@@ -46,27 +47,36 @@ def patch_count(width: int, height: int, s: int, pixels: int = PATCH_PIXELS) -> 
     return ceil_div(width, pixels >> s) * ceil_div(height, 1 << s)
 
 
-def largest_shape(width: int, height: int, pixels: int = PATCH_PIXELS) -> int:
-    """ShMax: the patch height (log2) that covers the output with the fewest patches, the smallest on a tie."""
-    return min(range(5), key=lambda s: (patch_count(width, height, s, pixels), s))
+def largest_shape(width: int, height: int, pixels: int = PATCH_PIXELS, *, narrow: bool = False) -> int:
+    """ShMax: the patch height (log2) that covers the output with the fewest patches, the smallest on a tie.
+
+    ``narrow``: one core per channel; then some targets take no patch that is wider than a map of several rows.
+    """
+    shapes = list(range(5))
+    if narrow and chosen().narrow_copies and height > 1:
+        shapes = [s for s in shapes if pixels >> s <= width] or shapes
+    return min(shapes, key=lambda s: (patch_count(width, height, s, pixels), s))
 
 
 def is_small_source(width: int, height: int, kernel_bytes_per_core: int) -> bool:
     """SmallSourceMode of a task with weights in the const section (§4.3, Cfg bit 2)."""
-    return width <= 8 and height <= 8 and kernel_bytes_per_core <= SMALL_KERNEL_BYTES
+    choices = chosen()
+    small = width * height <= choices.small_area if choices.small_area else width <= 8 and height <= 8
+    return small and kernel_bytes_per_core <= choices.small_kernel_bytes
 
 
 def work_shape(
-    wout: int, hout: int, coefficients_per_core: int, moved_bytes: int, pixels: int = PATCH_PIXELS
+    wout: int, hout: int, coefficients_per_core: int, moved_bytes: int, pixels: int = PATCH_PIXELS, alone: bool = False
 ) -> tuple[int, int, int]:
     """(ShPref, ShMin, ShMax) of a task that is neither small-source, locked nor a transposing copy (§4.3.1).
 
     The large patch is enforced when streaming all coefficients once per one-row patch costs more than moving the
     surfaces; ``moved_bytes`` counts 0 for a side that stays in L2.
     """
-    s = largest_shape(wout, hout, pixels)
+    s = largest_shape(wout, hout, pixels, narrow=alone)
+    weight = chosen().copy_weight if alone else 4.5
     one_row_patches = hout * ceil_div(wout, PATCH_PIXELS)
-    if 4.5 * one_row_patches * coefficients_per_core >= moved_bytes:
+    if weight * one_row_patches * coefficients_per_core >= moved_bytes:
         return (s, s, s)
     return (0, 0, s)
 
@@ -74,12 +84,23 @@ def work_shape(
 def transposing_shape(channels: int, width: int, height: int, *, interleaved: bool) -> tuple[int, int, int]:
     """(ShPref, ShMin, ShMax) of a copy with transposed output that reads by DMA (§4.3.1)."""
     s = largest_shape(width, height)
+    if chosen().shared_inputs:
+        inputs = inputs_per_core(channels)
+        pref = 3 if inputs == 1 else 4 - ceil_log2(inputs)
+        if not (inputs == 1 and s == 4 and width <= 128):
+            low = min(pref, max(floor_log2(height), 7 - ceil_log2(width)))
+            return (pref, low, max(pref, s))
     if channels <= 8 and s == 4 and width <= 128:
         return (4, 4, 4)
     if channels <= 8 or interleaved:
         low = min(3, max(floor_log2(height), 7 - ceil_log2(width)))
         return (3, low, max(3, s))
     return (0, 0, s)
+
+
+def inputs_per_core(channels: int) -> int:
+    """Input channels that a core of a turned copy sees (UnicastCin)."""
+    return min(8, ceil_div(channels, 16)) if chosen().shared_inputs else 1
 
 
 def pe_patch(width: int, height: int, *, operands: int) -> tuple[int, int]:

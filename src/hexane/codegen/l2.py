@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hexane.codegen.choices import chosen
 from hexane.codegen.geometry import up
 from hexane.codegen.operations import ResultType, Writes
 from hexane.codegen.plan import Region
@@ -55,10 +56,22 @@ def pe_pad(row: int, channel: int, *, reduction: bool = False, height: int = 2, 
 
 
 def ne_pad(
-    row: int, height: int, shape: tuple[int, int, int], width: int, *, small: bool = False, stride: int = 1
+    row: int,
+    height: int,
+    shape: tuple[int, int, int],
+    width: int,
+    *,
+    small: bool = False,
+    stride: int = 1,
+    turned: bool = False,
+    alone: bool = False,
 ) -> int:
-    """Row pad in bytes of an untiled NE source (§7.2): the first rows of every candidate patch share no bank."""
-    if height == 1 and not small:
+    """Row pad in bytes of an untiled NE source (§7.2): the first rows of every candidate patch share no bank.
+
+    ``turned``: a turned copy whose cores see several inputs, its patch may be taller than its map. ``alone``: one core
+    per channel, which reads no more than its patch's own cells on some targets.
+    """
+    if height == 1 and not small and not turned:
         return 0
     if stride == 2:
         return 0x20 if width <= 32 else 0x30
@@ -69,10 +82,11 @@ def ne_pad(
         lowest = low if pref else 2
         candidates = [t for t in range(lowest, s + 1) if (128 >> t) <= width] or [s]
         patches = [(t, min(t, 3)) for t in candidates]
-    rows_in_map = max(height, 8) if small else height
+    rows_in_map = max(height, 8) if small else 1 << s if turned and height == 1 else height
+    floor = 2 if alone and chosen().narrow_copies else 3
     for pad in range(BANKS):
         r = row // UNIT + pad
-        if all(_free_of_conflicts(r, min(1 << t, rows_in_map), max(3, (16 >> t) + 1)) for _, t in patches if t > 1):
+        if all(_free_of_conflicts(r, min(1 << t, rows_in_map), max(floor, (16 >> t) + 1)) for _, t in patches if t > 1):
             return pad * UNIT
     return 0
 

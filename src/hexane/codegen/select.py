@@ -8,6 +8,7 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from hexane.codegen.choices import choosing
 from hexane.codegen.fragment import Fragment
 from hexane.codegen.plan import Evidence
 from hexane.codegen.recipes.registry import Context, Recipe, recipes_for
@@ -94,6 +95,9 @@ def _choices(recipe: Recipe, op: Op, context: Context, reasons: list[str]) -> It
     for count in range(len(matched), 0 if recipe.shrinks else len(matched) - 1, -1):
         ops = matched[:count]
         try:
-            yield Choice(recipe, ops, recipe.lower(ops, context))
+            with choosing(context.target.choices):
+                fragment = recipe.lower(ops, context)
         except UnsupportedError as error:
             reasons.append(error.message)
+            continue
+        yield Choice(recipe, ops, fragment)

@@ -8,12 +8,15 @@ Every function takes a plan whose dimensions and DRAM walks are set and fills in
 from __future__ import annotations
 
 from hexane.codegen import l2
+from hexane.codegen.choices import chosen
 from hexane.codegen.geometry import (
     L2_BYTES,
     PATCH_BYTES,
     PATCH_PIXELS,
     ceil_div,
+    ceil_log2,
     cores_log2,
+    inputs_per_core,
     is_small_source,
     largest_shape,
     pe_patch,
@@ -43,6 +46,7 @@ from hexane.errors import UnsupportedError
 STARTS = After.ANYTHING
 
 LONGEST = 0x7FFF  # Win, Hin: 15 bits (spec/engine-h13 §4.12)
+MOST_CORES_LOG2 = 4
 MOST_CHANNELS = 0x1FFFF  # Cin, Cout: 17 bits
 
 
@@ -54,6 +58,9 @@ def copy_plan(c: int, h: int, w: int, *, groups: int = 1, out_trans: bool = Fals
     if element == 1:
         plan.in_format, plan.mac, plan.kernel_format = Element.UINT8, MAC_COPY_BYTES, NO_KERNEL
     plan.cores_log2 = transposing_cores_log2(w) if out_trans else cores_log2(c)
+    if out_trans and inputs_per_core(c) > 1:
+        plan.unicast, plan.cores_log2 = inputs_per_core(c), MOST_CORES_LOG2
+        plan.ocg = ceil_log2(plan.unicast)
     return plan
 
 
@@ -77,10 +84,12 @@ def moved_bytes(plan: Plan) -> int:
 def choose_shape(plan: Plan, *, weighted: bool = False, kernel_bytes: int = 0) -> None:
     """Work-unit shape of an NE task that is not locked to a neighbour (§4.3.1)."""
     if weighted and is_small_source(plan.wout, plan.hout, kernel_bytes):
-        plan.small_source, plan.shape = True, (4, 4, 4)
+        one_by_one = plan.kw == plan.kh == 1
+        s = largest_shape(plan.wout, plan.hout) if one_by_one and chosen().small_patch else 4
+        plan.small_source, plan.shape = True, (s, s, s)
         return
     by_dma = plan.src is not None and not plan.src_staged
-    if plan.out_trans and plan.unicast and by_dma:
+    if plan.out_trans and plan.unicast and by_dma and not (chosen().shared_inputs and plan.in_format is Element.UINT8):
         interleaved = plan.dst is not None and plan.dst.interleave > 1 and not plan.dst_staged
         plan.shape = transposing_shape(plan.c, plan.w, plan.h, interleaved=interleaved)
         return
@@ -88,7 +97,8 @@ def choose_shape(plan: Plan, *, weighted: bool = False, kernel_bytes: int = 0) -
     coefficients = max(2, lanes_of(plan)) * per_output * plan.groups
     narrow = plan.in_format is Element.UINT8 and plan.out_format is Element.UINT8
     pixels = PATCH_BYTES if narrow else PATCH_PIXELS
-    plan.shape = work_shape(plan.wout, plan.hout, coefficients, moved_bytes(plan), pixels)
+    alone = plan.unicast > 0 and plan.kw == plan.kh == 1
+    plan.shape = work_shape(plan.wout, plan.hout, coefficients, moved_bytes(plan), pixels, alone=alone)
 
 
 def lock_shape(plan: Plan, *, pe: Plan | None = None) -> None:
@@ -128,7 +138,18 @@ def ne_source(plan: Plan, base: int, *, keep: bool = False, after: After = START
     rows = plan.h
     streams = plan.dst is not None
     result = strip_bytes(plan, channel) if streams else 0
-    pad = l2.ne_pad(row, plan.h, plan.shape, plan.w * element // 2, small=plan.small_source, stride=plan.sy)
+    turned = plan.out_trans and plan.unicast > 1 and plan.shape[0] == plan.shape[1] == plan.shape[2]
+    alone = plan.unicast > 0 and plan.kw == plan.kh == 1
+    pad = l2.ne_pad(
+        row,
+        plan.h,
+        plan.shape,
+        plan.w * element // 2,
+        small=plan.small_source,
+        stride=plan.sy,
+        turned=turned,
+        alone=alone,
+    )
     if plan.out_trans and plan.unicast and plan.shape[1] < plan.shape[0]:
         pad = 0
     if plan.h * (row + pad) + result + base > L2_BYTES and not keep and plan.hout > 1:

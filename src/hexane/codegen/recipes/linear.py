@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hexane.codegen import l2, tasks
+from hexane.codegen.choices import chosen
 from hexane.codegen.epilogue import Epilogue
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import L2_BYTES, is_small_source, largest_shape, patch_count, up
@@ -48,7 +49,7 @@ class Weights:
 
 def folds(m: int, n: int, k: int) -> bool:
     """Whether the rows run as M/8 x 8 pixels (§13.1)."""
-    return m % FOLD == 0 and 8 < m <= 64 and 2 * k * n // 16 >= FOLDED_KERNEL_BYTES
+    return chosen().folds_products and m % FOLD == 0 and 8 < m <= 64 and 2 * k * n // 16 >= FOLDED_KERNEL_BYTES
 
 
 def matrix_operands(op: Op) -> tuple[Value, bool, np.ndarray, np.ndarray | None] | None:

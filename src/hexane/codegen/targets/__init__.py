@@ -1,6 +1,6 @@
 """What the compiler has to know of each generation: one file each (limits, choices, spellings, headers, channels)."""
 
 from hexane.codegen.targets.base import Places, Target
-from hexane.codegen.targets.table import target_of, targets
+from hexane.codegen.targets.table import target_named, target_of, targets
 
-__all__ = ["Places", "Target", "target_of", "targets"]
+__all__ = ["Places", "Target", "target_named", "target_of", "targets"]

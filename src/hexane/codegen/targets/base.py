@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hexane.chips import Generation, generation
+from hexane.codegen.choices import Choices
 from hexane.codegen.plan import Buffer, Plan, Space
 from hexane.errors import UnsupportedError
 from hexane.isa import Task
@@ -31,6 +32,8 @@ class Target:
     ----------
     name : the name that Apple's compiler takes (``"h13"``, ``"h16g"``).
     generation : the register table (``hexane.isa``), and with ``limits`` the row of ``hexane.chips``.
+    choices : what recipes ask.
+    has_container : whether a file can hold its programs.
     kernel_section : whether weights and tables have a section of their own behind the surfaces.
     """
 
@@ -39,6 +42,8 @@ class Target:
     first_surface: int
     last_channel: int = 31
     kernel_section: bool = False
+    has_container: bool = True
+    choices: Choices = Choices()
 
     @property
     def limits(self) -> Generation:

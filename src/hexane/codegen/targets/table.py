@@ -5,15 +5,24 @@ from __future__ import annotations
 from hexane.chips import Chip
 from hexane.codegen.targets.base import Target
 from hexane.codegen.targets.h13 import H13
+from hexane.codegen.targets.h14 import H14
 from hexane.codegen.targets.zin4 import Early
 from hexane.errors import UnsupportedError
 
-_TARGETS: dict[str, Target] = {"h13": H13(), "zin4": Early()}
+_TARGETS: dict[str, Target] = {"h13": H13(), "h14": H14(), "zin4": Early()}
 
 
 def targets() -> list[Target]:
     """Every target of today's compiler."""
     return [target for name, target in _TARGETS.items() if name != "zin4"]
+
+
+def target_named(name: str) -> Target:
+    """A target by the name that Apple's compiler takes, any case. Raises UnsupportedError."""
+    found = _TARGETS.get(name.lower())
+    if found is None:
+        raise UnsupportedError(f"there is no code generation for {name!r}", hint=f"for {', '.join(_TARGETS)}")
+    return found
 
 
 def target_of(chip: Chip, dialect: str = "default") -> Target:
@@ -23,7 +32,7 @@ def target_of(chip: Chip, dialect: str = "default") -> Target:
     """
     name = "zin4" if dialect == "zin4" else chip.generation.name
     found = _TARGETS.get(name)
-    if found is None or found.generation != chip.generation.name:
+    if found is None or found.generation != chip.generation.name or not found.has_container:
         raise UnsupportedError(
             f"there is no code generation for {chip.name} ({chip.generation.name})",
             hint='compile for M1, or evaluate the network with level="graph"',

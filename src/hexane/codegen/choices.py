@@ -1,0 +1,55 @@
+"""What the compilers of the generations choose otherwise where a recipe is the same (docs/parity.md).
+
+A recipe asks ``chosen()``; ``select`` sets the target's choices around every recipe (``choosing``). The defaults are
+H13's. Every row says what it rests on: programs of Apple's compiler that have it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Choices:
+    """One generation's answers.
+
+    Attributes
+    ----------
+    small_area : largest map of a small-source task in pixels; 0: 8 x 8.
+    small_kernel_bytes : largest stream per core of a small-source task.
+    small_patch : a small-source task with a 1x1 kernel takes the patch of its map, not the tallest.
+    shared_inputs : a turned copy of more than 16 channels lets each core see several (UnicastCin), lower cores first.
+    narrow_copies : the patch of a task with one core per channel is no wider than the map.
+    copy_weight : how much streaming the coefficients of such a task weighs against moving its surfaces.
+    """
+
+    small_area: int = 0
+    small_kernel_bytes: int = 0x14040
+    small_patch: bool = False
+    shared_inputs: bool = False
+    narrow_copies: bool = False
+    copy_weight: float = 4.5
+    folds_products: bool = True
+
+
+H13_CHOICES = Choices()
+
+_CURRENT: ContextVar[Choices] = ContextVar("choices", default=H13_CHOICES)
+
+
+def chosen() -> Choices:
+    """The choices of the target that is compiled for."""
+    return _CURRENT.get()
+
+
+@contextmanager
+def choosing(choices: Choices) -> Iterator[None]:
+    """Recipes inside ask these."""
+    token = _CURRENT.set(choices)
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)

@@ -1,0 +1,42 @@
+"""H14 (A15, M2 family)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hexane.codegen.choices import Choices
+from hexane.codegen.encode import TWO_OPERANDS, Fields
+from hexane.codegen.operations import ResultType, SourceType
+from hexane.codegen.plan import Plan
+from hexane.codegen.targets.packed import Packed
+
+
+class H14(Packed):
+    name = generation = "h14"
+    first_surface = 4
+    choices = Choices(
+        small_area=64, small_patch=True, shared_inputs=True, narrow_copies=True, copy_weight=36, folds_products=False
+    )
+
+    def common(self, plan: Plan, values: Fields) -> None:
+        ocg = values.pop("Common.ConvCfg.OCGSize")
+        if plan.unit == "NE":
+            values["Common.OCGCfg.OCGSize"] = ocg
+            values["NE.MACCfg.Bit20"] = 1
+            if plan.kernel is not None:
+                values["NE.KernelCfg.KernelAlign"] = plan.kernel.source is not None or self.only_table(plan)
+        else:
+            del values["NE.AccBias.AccBias"]
+        if plan.kind not in TWO_OPERANDS:
+            del values["Common.ChCfg.Src2InFmt"]
+        if (plan.out_trans and plan.unicast > 1) or (plan.kernel is not None and plan.kernel.source is not None):
+            values["Common.Cfg.FillLowerNEFirst"] = 1
+        values["Common.Cfg.One"] = not (plan.src is None and plan.src2 is not None)
+        values["Common.Cfg.Src2Dma"] = plan.unit == "PE" and plan.src2 is not None
+
+    def l2(self, plans: Sequence[Plan], index: int, values: Fields) -> None:
+        plan = plans[index]
+        if plan.reads.type is SourceType.RESIDENT and plan.src2 is None:
+            values["L2.SourceCfg.DMAFmt"] = 0
+        if plan.unit == "PE" and plan.writes.type is ResultType.STAYS:
+            values["L2.ResultCfg.DMAFmt"] = 0

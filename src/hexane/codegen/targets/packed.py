@@ -1,0 +1,130 @@
+"""Targets of H14 and later: fields by name, written by ``isa.compose``; what the generations spell alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hexane.codegen import encode
+from hexane.codegen.cost import duration_us
+from hexane.codegen.encode import Fields
+from hexane.codegen.operations import Hint, WriteHint
+from hexane.codegen.plan import Dma, Plan
+from hexane.codegen.targets.base import Places, Target
+from hexane.codegen.targets.h13 import SLOW_TABLES, form
+from hexane.isa import Task
+from hexane.isa.compose import TaskFields, compose
+from hexane.isa.compose.rules import KERNEL, RESULT, SECOND, SOURCE, TABLE
+from hexane.isa.generations import table_of
+from hexane.isa.kinds import READ_HINT, WRITE_HINT
+
+TABLE_BYTES = 0x80
+SLOW = 0xFFD800
+
+
+class Packed(Target):
+    """Address records, resets, page masks."""
+
+    has_container = False
+
+    def assemble(self, plans: Sequence[Plan], places: Sequence[Places]) -> list[Task]:
+        return compose(self.name, [self.task_fields(plans, i, place) for i, place in enumerate(places)])
+
+    def task_fields(self, plans: Sequence[Plan], index: int, places: Places) -> TaskFields:
+        plan = plans[index]
+        values = encode.fields(plan)
+        addresses: dict[str, tuple[int, int]] = {}
+        self.common(plan, values)
+        self.l2(plans, index, values)
+        self.sources(plan, values, addresses, places)
+        self.destination(plan, values, addresses, places)
+        runtime = self.kernel(plan, values, addresses, places)
+        values["Header[1].ExeCycles"] = self.duration(plan)
+        if any(table in SLOW_TABLES for table in plan.tables):
+            values["Header[4].DebugLogEvents"] = SLOW
+        table = table_of(self.generation)
+        named = {}
+        for name, value in values.items():
+            field = table.handle(name).field
+            assert field is not None
+            named[name] = encode.bits(field, value)
+        return TaskFields(named, addresses, runtime)
+
+    def duration(self, plan: Plan) -> int:
+        return duration_us(plan)
+
+    def common(self, plan: Plan, values: Fields) -> None:
+        raise NotImplementedError
+
+    def l2(self, plans: Sequence[Plan], index: int, values: Fields) -> None:
+        raise NotImplementedError
+
+    def sources(self, plan: Plan, values: Fields, addresses: dict[str, tuple[int, int]], places: Places) -> None:
+        if plan.src is not None and not plan.src_staged:
+            self.source(plan.src, plan.src_hint, "", values)
+            addresses[SOURCE] = (self.slot(plan.src, places), plan.src.offset + places.offset(plan.src.buffer))
+        if plan.src2 is not None:
+            self.source(plan.src2, plan.src2_hint, "Src2", values)
+            addresses[SECOND] = (self.slot(plan.src2, places), plan.src2.offset + places.offset(plan.src2.buffer))
+
+    def slot(self, dma: Dma, places: Places) -> int:
+        return places.channel(dma.buffer)
+
+    def source(self, dma: Dma, hint: Hint, prefix: str, values: Fields) -> None:
+        form(values, f"TileDMASrc.{prefix}Fmt", dma.element, dma.interleave)
+        encode.strides(values, "TileDMASrc", prefix, dma)
+        values[f"TileDMASrc.{prefix}DMAConfig.CacheHint"] = self.read_hint(hint)
+        values[f"TileDMASrc.{prefix}DMAConfig.DependencyMode"] = int(hint.after_task and not prefix)
+
+    def read_hint(self, hint: Hint) -> int:
+        """System cache hint of a reader."""
+        value = READ_HINT.value(hint.cache)
+        assert value is not None
+        return value
+
+    def write_hint(self, hint: WriteHint | None) -> int:
+        value = WRITE_HINT.value(hint or WriteHint.NOALLOC)
+        assert value is not None
+        return value
+
+    def destination(self, plan: Plan, values: Fields, addresses: dict[str, tuple[int, int]], places: Places) -> None:
+        dst = plan.dst
+        if dst is None or plan.dst_staged:
+            return
+        addresses[RESULT] = (self.slot(dst, places), dst.offset + places.offset(dst.buffer))
+        form(values, "TileDMADst.Fmt", dst.element, dst.interleave)
+        values["TileDMADst.Fmt.ZeroPadLast"] = values["TileDMADst.Fmt.ZeroPadFirst"] = 1
+        encode.strides(values, "TileDMADst", "", dst)
+        values["TileDMADst.DMAConfig.CacheHint"] = self.write_hint(plan.dst_hint)
+        values["TileDMADst.DMAConfig.L2BfrMode"] = plan.writes.automatic
+
+    def kernel(self, plan: Plan, values: Fields, addresses: dict[str, tuple[int, int]], places: Places) -> bool:
+        kernel = plan.kernel
+        if kernel is None:
+            return False
+        runtime = kernel.source is not None
+        if not runtime and self.only_table(plan):
+            addresses[TABLE] = (places.kernel_slot, places.kernel_offset)
+            values["KernelDMASrc.TableSize.MemBfrSize"] = TABLE_BYTES
+            return False
+        slot = places.kernel_slot if kernel.source is None else places.channel(kernel.source)
+        addresses[KERNEL] = (slot, places.kernel_offset + kernel.offsets[0])
+        values["KernelDMASrc.MasterConfig.SparseFmt"] = kernel.sparse
+        for core, (offset, size) in enumerate(zip(kernel.offsets, kernel.sizes)):
+            values[f"KernelDMASrc.CoeffDMAConfig[{core}].En"] = 1
+            values[f"KernelDMASrc.CoeffDMAConfig[{core}].CacheHint"] = 2
+            values[f"KernelDMASrc.CoeffBaseAddr[{core}].Addr"] = offset - kernel.offsets[0]
+            values[f"KernelDMASrc.CoeffBfrSize[{core}].MemBfrSize"] = size
+        if runtime and plan.dtid is not None:
+            values[self.dtid] = plan.dtid
+        return runtime
+
+    dtid = "Header[8].DTID"
+
+    def only_table(self, plan: Plan) -> bool:
+        """Whether the kernel is a table and nothing else."""
+        return plan.mac.ones and bool(plan.tables)
+
+    def stored(self, plan: Plan) -> bytes:
+        """A table is stored once: its own channel fetches it, not the cores."""
+        data = super().stored(plan)
+        return data[:TABLE_BYTES] if self.only_table(plan) else data
