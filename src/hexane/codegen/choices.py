@@ -24,6 +24,10 @@ class Choices:
     shared_inputs : a turned copy of more than 16 channels lets each core see several (UnicastCin), lower cores first.
     narrow_copies : the patch of a task with one core per channel is no wider than the map.
     copy_weight : how much streaming the coefficients of such a task weighs against moving its surfaces.
+    folds_products : a product of 9 to 64 rows with a long kernel runs over M/8 x 8 pixels.
+    follows_closely : a task starts patch by patch behind the one before it also where a sum, a turn or a turned copy
+        comes first: softmax's product behind its sum over channels, a vector's norm, the first product of a pair.
+    turned_quotients : the reciprocals of a map are turned too, not only those of single pixels.
     """
 
     small_area: int = 0
@@ -33,6 +37,8 @@ class Choices:
     narrow_copies: bool = False
     copy_weight: float = 4.5
     folds_products: bool = True
+    follows_closely: bool = False
+    turned_quotients: bool = True
 
 
 H13_CHOICES = Choices()

@@ -83,10 +83,11 @@ def ne_pad(
         candidates = [t for t in range(lowest, s + 1) if (128 >> t) <= width] or [s]
         patches = [(t, min(t, 3)) for t in candidates]
     rows_in_map = max(height, 8) if small else 1 << s if turned and height == 1 else height
-    floor = 2 if alone and chosen().narrow_copies else 3
+    exact = alone and chosen().narrow_copies
+    reads = [(1 << t, (16 >> s) + 1 if exact else max(3, (16 >> t) + 1)) for s, t in patches if t > 1]
     for pad in range(BANKS):
         r = row // UNIT + pad
-        if all(_free_of_conflicts(r, min(1 << t, rows_in_map), max(floor, (16 >> t) + 1)) for _, t in patches if t > 1):
+        if all(_free_of_conflicts(r, min(rows, rows_in_map), units) for rows, units in reads):
             return pad * UNIT
     return 0
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hexane.codegen import l2, tasks
+from hexane.codegen.choices import chosen
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import L2_BYTES, joint_patch, pe_patch
 from hexane.codegen.operations import BINARY, After, Axes, FirstSource, PeKind, PeNonlinear, PeOp, Planar, SecondSource
@@ -143,34 +144,33 @@ def _turned(made: Fragment, x: Tensor, y: Tensor, epsilon: float, order: tuple[i
 
 
 def _planes(made: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
-    """Over H and W of every channel: a mean and a reciprocal deviation per channel, then scale and shift."""
+    """Over H and W of every channel: a mean and a reciprocal deviation per channel, turned into rows (three tasks)."""
     if x.w > 256:
         raise UnsupportedError(f"a layer norm over planes of {x.h} x {x.w}")
-    step = x.c * 16
-    values = Region(0, 16, step, step)
-    base = 2 * step
-    mean = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.REDUCE)
+    line = l2.channel_stride(x.c)
+    vector = Region(0, line, line, line)
+    mean = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.REDUCE, transpose_out=True)
     mean.final = 1.0 / (x.h * x.w)
     mean.src = x.dma()
-    end = tasks.pe_source(mean, base, keep=True)
-    if end + x.h * mean.source.row > L2_BYTES:
+    end = tasks.pe_source(mean, 2 * line, keep=True)
+    if end > L2_BYTES:
         raise UnsupportedError(f"a layer norm of {x.c} planes of {x.h} x {x.w} does not fit the engine's 2 MiB buffer")
     source = replace(mean.source, group=0)
-    tasks.stays(mean, values)
-    spread = variance(x.w, x.h, x.c, x.h * x.w, epsilon, broadcast1=sizes_of_one((1, x.w), (1, x.h)))
+    tasks.stays(mean, vector)
+    axes = sizes_of_one((1, x.w), (1, x.h))
+    spread = variance(x.w, x.h, x.c, x.h * x.w, epsilon, broadcast1=axes, transpose1=True, transpose_out=True)
     spread.patch = pe_patch(x.w, x.h, operands=2)
-    tasks.resident(spread, values, After.PE_RESULT)
+    tasks.resident(spread, vector, After.PE_RESULT)
     spread.source2 = source
-    tasks.stays(spread, replace(values, base=step), after=After.NOTHING)
-    scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.SCALE_SHIFT, pe=BINARY["sub"])
+    tasks.stays(spread, replace(vector, base=line), after=After.NOTHING)
+    scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.SCALE_SHIFT, pe=BINARY["sub"], transpose2=True)
     scale.patch = pe_patch(x.w, x.h, operands=2)
     scale.dst = y.dma()
     tasks.resident(scale, source, After.PE_RESULT)
-    scale.source2 = values
+    scale.source2 = vector
     tasks.streams_out(scale, end, explicit=False, after=After.NOTHING)
     mean.holds = spread.holds = True
     for plan in (mean, spread, scale):
-        plan.evidence, plan.note = Evidence.INFERRED, "layer norm over planes"
         made.add(plan)
 
 
@@ -232,7 +232,8 @@ def _channels(made: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     single = Region(0, 0x10, 0x20, 0x10)
     mean = Plan("PE", w=x.c, kind=PeKind.REDUCE, patch=patch)
     mean.final = 1.0 / x.c
-    tasks.resident(mean, vector, After.PE_RESULT)
+    after_turn = After.FOLLOWS_PE if chosen().follows_closely else After.PE_RESULT
+    tasks.resident(mean, vector, after_turn)
     tasks.stays(mean, single, after=After.NOTHING)
     spread = variance(x.c, 1, 1, x.c, epsilon, broadcast1=Axes.W)
     spread.patch = patch
@@ -248,7 +249,7 @@ def _channels(made: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
         made.add(plan)
     back = Plan("PE", c=x.c, kind=PeKind.UNARY, transpose1=True, patch=pe_patch(1, 1, operands=1))
     back.dst = y.dma()
-    tasks.resident(back, vector, After.PE_RESULT)
+    tasks.resident(back, vector, after_turn)
     tasks.streams_out(back, 0x40 + line, after=After.NOTHING)
     made.add(back)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hexane.codegen import l2, tasks
+from hexane.codegen.choices import chosen
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import cores_log2, largest_shape
 from hexane.codegen.operations import MAC_PRODUCT, SQUARE, After, PeKind
@@ -71,22 +72,24 @@ def _times_constant(a: Tensor, values: np.ndarray, out: Tensor) -> Fragment:
 
 
 def _divide(a: Tensor, b: Tensor, out: Tensor) -> Fragment:
-    """T0: 1/b into L2, channels along W (one packed vector per pixel column); T1: a times it (§13, appendix A)."""
+    """T0: 1/b into L2, where the target turns it one packed vector per pixel column; T1: a times it (§13, appendix A)."""
     made = Fragment()
-    plan = tasks.copy_plan(b.c, b.h, b.w, groups=b.n, out_trans=True)
+    turned = chosen().turned_quotients or b.h == b.w == 1
+    plan = tasks.copy_plan(b.c, b.h, b.w, groups=b.n, out_trans=turned)
     unary.set_table(plan, "reciprocal")
     plan.src = b.dma()
     tasks.choose_shape(plan)
-    channel = l2.channel_stride(b.c)
-    row = b.w * channel + (l2.pe_pad(b.w * channel, channel) if b.h > 1 else 0)
+    count, channel = (b.w, l2.channel_stride(b.c)) if turned else (b.c, l2.channel_stride(b.w))
+    block = count * channel
+    row = block + (l2.pe_pad(block, channel) if b.h > 1 else 0)
     size = b.h * row
-    region = Region(0, channel, row, b.w * channel, size if b.n > 1 else 0)
+    region = Region(0, channel, row, block, size if b.n > 1 else 0)
     tasks.ne_source(plan, size * b.n)
     tasks.stays(plan, region)
     plan.holds = True
     made.add(plan)
     product = against_resident("mul", a, out, region, broadcast_axes(b, a), size * b.n, False)
-    product.transpose2 = True
+    product.transpose2 = turned
     made.add(product)
     return made
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hexane.codegen import l2, tasks
+from hexane.codegen.choices import chosen
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import L2_BYTES, largest_shape, pe_patch, up
 from hexane.codegen.operations import BINARY, MAC_MAXIMUM, MAC_SUM, MAXIMUM, RECIPROCAL_SUM, After, Axes, PeKind, Planar
@@ -60,10 +61,9 @@ def along(made: Fragment, x: Tensor, y: Tensor, axis: str) -> None:
 
 def _in_l2(made: Fragment, x: Tensor, y: Tensor, axis: str) -> None:
     if axis == "c":
-        over_channels(made, x.dma(), y.dma(), x.c, x.h, x.w)
+        over_channels(made, x, y, along_h=False)
     elif axis == "h" and x.h > 1:
-        source, target = (replace(t.dma(), row=t.plane, plane=t.row) for t in (x, y))
-        over_channels(made, source, target, x.h, x.c, x.w)
+        over_channels(made, x, y, along_h=True)
     elif axis == "h" or (x.h == 1 and x.w == 1):
         if x.w > 1:
             raise UnsupportedError("softmax along an axis of length 1")
@@ -149,22 +149,24 @@ def _rows(made: Fragment, x: Tensor, y: Tensor) -> None:
     made.add(scale)
 
 
-def over_channels(made: Fragment, source: Dma, target: Dma, c: int, h: int, w: int) -> None:
-    """Along C (or H mapped to channels): maximum and sum in the neural engine, five tasks."""
+def over_channels(made: Fragment, x: Tensor, y: Tensor, *, along_h: bool) -> None:
+    """Along C, or along H with rows as channels: maximum and sum in the neural engine, five tasks."""
+    c, h, w, source = x.c, x.h, x.w, x.dma()
+    if along_h:
+        c, h, source = h, c, replace(source, row=source.plane, plane=source.row)
     channel = l2.channel_stride(w)
     block = c * channel
     row = block + l2.pe_pad(block, channel)
     step = channel + (l2.pe_pad(channel, channel) if h > 1 else 0)
-    step = channel
     base = h * step
     size = h * row
     if base + 2 * size > L2_BYTES:
         raise UnsupportedError(f"softmax over {c} channels of {h} x {w} does not fit the engine's 2 MiB buffer")
-    small = Region(0, channel, step, step)
+    small = Region(0, channel, step, channel)
     first = Plan("NE", w=w, h=h, c=c, cout=1, unicast=c, mac=MAC_MAXIMUM, pad_lowest=True)
     first.src = source
     s = largest_shape(w, h)
-    kept = s + (w < 16)  # seen: 4x4 has 3, 8x8 has 4, 16x16 has 3 (§4.3.1 lists the first two as misfits)
+    kept = min(4, s + (w < 16))  # seen: 4x4 has 3, 8x8 has 4, 16x16 has 3 (§4.3.1 lists the first two as misfits)
     first.shape = (kept, kept, kept)
     first.source = Region(base + size, channel, row, block, block)
     first.reads = tasks.by_dma(tasks.STARTS, keep=True)
@@ -188,16 +190,23 @@ def over_channels(made: Fragment, source: Dma, target: Dma, c: int, h: int, w: i
     unary.set_table(total, "reciprocal")
     total.shape = (s, s, s)
     if w <= 8 and h <= 8:
-        total.small_source, total.shape = True, (4, 4, 4)
+        s = s if chosen().small_patch else 4
+        total.small_source, total.shape = True, (s, s, s)
     tasks.resident(total, held, After.FOLLOWS_NE)
     tasks.stays(total, small, after=After.NOTHING)
     total.holds = True
     made.add(total)
-    scale = Plan("PE", w=w, h=h, c=c, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.C)
-    scale.dst = target
-    scale.patch = pe_patch(w, h, operands=2)
-    tasks.resident(scale, small, After.NE_RESULT)
+    # The product works in the orientation of the output.
+    scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.BINARY, pe=BINARY["mul"])
+    scale.broadcast1 = Axes.H if along_h else Axes.C
+    scale.dst = y.dma()
+    scale.patch = pe_patch(x.w, x.h, operands=2)
+    follows_sum = chosen().follows_closely and not along_h
+    tasks.resident(scale, small, After.NE_RESULT | After.FOLLOWS_NE if follows_sum else After.NE_RESULT)
     scale.source2 = held
+    if along_h:
+        scale.source = Region(small.base, small.row, small.channel, h * small.row)
+        scale.source2 = Region(held.base, held.row, held.channel, h * held.row)
     tasks.streams_out(scale, base + size, after=After.NOTHING)
     made.add(scale)
 

@@ -39,7 +39,7 @@ class Packed(Target):
         self.destination(plan, values, addresses, places)
         runtime = self.kernel(plan, values, addresses, places)
         values["Header[1].ExeCycles"] = self.duration(plan)
-        if any(table in SLOW_TABLES for table in plan.tables):
+        if any(table in SLOW_TABLES for table in plan.tables) and not plan.small_source:
             values["Header[4].DebugLogEvents"] = SLOW
         table = table_of(self.generation)
         named = {}
