@@ -7,9 +7,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+from hexane.codegen.driver import canonical, link_run
+from hexane.codegen.partition import runs_of, units_of
+from hexane.codegen.recipes.registry import Context
+from hexane.codegen.targets import target_named
+from hexane.errors import UnsupportedError
 from hexane.formats.mil import parse_mil
 from hexane.graph.ir import Graph
 from hexane.isa import Task, task_from_words
+from hexane.isa.compose.rules import generation_of
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -18,7 +24,8 @@ def load(path: Path) -> dict[str, Any]:
 
 def converter(path: Path) -> Any:
     """The module ``to_mil.py`` that stands beside the programs."""
-    spec = importlib.util.spec_from_file_location("to_mil", path.parents[1] / "to_mil.py")
+    folder = next(parent for parent in path.parents if (parent / "to_mil.py").exists())
+    spec = importlib.util.spec_from_file_location("to_mil", folder / "to_mil.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -32,7 +39,25 @@ def graph_of(program: dict[str, Any], to_mil: Any) -> Graph:
 
 
 def expected_tasks(program: dict[str, Any]) -> list[Task]:
-    return [task_from_words([int(w, 16) for w in task["words"]], program["generation"]) for task in program["tasks"]]
+    generation = generation_of(program["generation"])
+    return [task_from_words([int(w, 16) for w in task["words"]], generation) for task in program["tasks"]]
+
+
+def made_tasks(graph: Graph, target: str) -> list[Task]:
+    """The tasks of a network that the engine runs whole; raises HexaneError where it does not."""
+    goal = target_named(target)
+    function = canonical(graph).main
+    units = units_of(function, Context(goal), strict=False)
+    runs = runs_of(function, units)
+    reasons = [unit.reason for unit in units if not unit.on_engine]
+    if reasons or len(runs) != 1:
+        raise UnsupportedError("; ".join(reasons) or f"{len(runs)} runs")
+    return link_run(runs[0], goal).tasks
+
+
+def every_program(folder: Path, target: str) -> list[Path]:
+    """The decoded programs of a target in both places, by name."""
+    return sorted([*folder.glob(f"{target}/*.json"), *folder.glob(f"more/{target}/*.json")], key=lambda path: path.stem)
 
 
 def differences(made: list[Task], wanted: list[Task]) -> list[str]:

@@ -72,7 +72,7 @@ def _times_constant(a: Tensor, values: np.ndarray, out: Tensor) -> Fragment:
 
 
 def _divide(a: Tensor, b: Tensor, out: Tensor) -> Fragment:
-    """T0: 1/b into L2, where the target turns it one packed vector per pixel column; T1: a times it (§13, appendix A)."""
+    """T0: 1/b into L2, turned to one packed vector per pixel column; T1: a times it (§13, appendix A)."""
     made = Fragment()
     turned = chosen().turned_quotients or b.h == b.w == 1
     plan = tasks.copy_plan(b.c, b.h, b.w, groups=b.n, out_trans=turned)

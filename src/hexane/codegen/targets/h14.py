@@ -15,7 +15,14 @@ class H14(Packed):
     name = generation = "h14"
     first_surface = 4
     choices = Choices(
-        small_area=64, small_patch=True, shared_inputs=True, narrow_copies=True, copy_weight=36, folds_products=False, follows_closely=True, turned_quotients=False
+        small_area=64,
+        small_patch=True,
+        shared_inputs=True,
+        narrow_copies=True,
+        copy_weight=36,
+        folds_products=False,
+        follows_closely=True,
+        turned_quotients=False,
     )
 
     def common(self, plan: Plan, values: Fields) -> None:
