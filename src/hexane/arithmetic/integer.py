@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from hexane.arithmetic import multiply
 from hexane.arithmetic.checks import activation_of, bias_of, float16_of, scale_of
-from hexane.arithmetic.convolution import Ready, Window
+from hexane.arithmetic.convolution import Ready, Window, prepare
 from hexane.arithmetic.formats import multiplier_value, round_half_away
 from hexane.arithmetic.hypotheses import chosen
 from hexane.arithmetic.multiply import Activation
@@ -73,6 +73,30 @@ def mac_integer(
     factor = scale_of(scale, w.shape[1]).astype(np.float64)
     start, activation = bias_of(bias, w.shape[1]), activation_of(activation)
     return finish_scaled(exact_sums(multiplier_value(x), w.astype(np.float64)), factor, start, activation)
+
+
+def prepare_scaled(
+    shape: tuple[int, int, int],
+    w: np.ndarray,
+    scales: np.ndarray,
+    bias: np.ndarray | None = None,
+    *,
+    strides: tuple[int, int] = (1, 1),
+    pads: tuple[int, int, int, int] = (0, 0, 0, 0),
+    groups: int = 1,
+    activation: Activation = None,
+) -> Ready:
+    """`hexane.arithmetic.convolution.prepare` with a scale for each output behind the sums.
+
+    ``w`` (O, C / groups, KH, KW): int8 or uint8 is multiplied as integers, float16 (the entries of a palette) by the
+    multiplier's rules. ``scales`` (O,) float64, ``bias`` (O,) float16.
+    """
+    start, activation = bias_of(bias, w.shape[0]), activation_of(activation)
+    if w.dtype == np.float16:
+        inner = prepare(shape, w, strides=strides, pads=pads, groups=groups)
+        return ScaledConvolution(inner, scales, start, activation)
+    window = Window((w.shape[2], w.shape[3]), strides, (1, 1), pads, (shape[1], shape[2]))
+    return IntegerConvolution(w, scales, start, window, groups, activation)
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,6 @@ ALWAYS: dict[str, tuple[int, ...]] = {
     "NE.KernelCfg.GroupKernelReuse": (0,),
     "NE.MACCfg.PassEn": (0,),
     "NE.MACCfg.MatrixBiasEn": (0,),
-    "NE.MACCfg.PostScaleMode": (0,),
     "NE.MatrixVectorBias.MatrixVectorBias": (0,),
     "NE.AccBias.AccBiasShift": (0,),
     "NE.PostScale.PostRightShift": (0,),

@@ -15,6 +15,7 @@ from hexane.arithmetic import convolution
 from hexane.arithmetic.counters import product_losses, table_ends
 from hexane.arithmetic.elementwise import Pointwise
 from hexane.arithmetic.formats import canonical
+from hexane.arithmetic.integer import prepare_scaled
 from hexane.arithmetic.multiply import Activation, multiply_inputs, scale_input
 from hexane.arithmetic.plain_convolution import Ready
 from hexane.emulator.kernel_fetch import TABLE, Fetched
@@ -212,9 +213,16 @@ def _sum(task: Task, fetched: Fetched, window: Window) -> Work:
             values, bias = values[: task.cout], None if bias is None else bias[: task.cout]
         return values, bias
 
+    integers = fetched.layout is not None and _of_integers(fetched.layout, scale)
+
     def made(kernel: Kernel | None, activation: Activation) -> Ready:
         values, bias = weights(kernel)
         shape = (values.shape[1] * groups, task.hin, task.win)
+        if integers or (kernel is not None and kernel.scales is not None):
+            assert kernel is not None
+            scales = np.full(values.shape[0], scale) if kernel.scales is None else kernel.scales.astype(np.float64)
+            raw = kernel.weights if integers and kernel.weights is not None else values
+            return prepare_scaled(shape, raw, scales, bias, **place, groups=groups, activation=activation)
         return convolution.prepare(shape, values, bias, **place, groups=groups, post_scale=scale, activation=activation)
 
     ready = fetched.when_read(lambda kernel: made(kernel, _activation(r, kernel)))
@@ -276,14 +284,26 @@ def _sum_rests_on(
     """The hypotheses of a sum, and what its kernel's format asks for."""
     rests_on: tuple[str, ...] = ("window-without-kernel",) if ones and not window.plain else ()
     if not ones:
-        fmt = layout.dtype if layout else None  # kernel_fetch refuses a sum without a kernel
+        assert layout is not None  # kernel_fetch refuses a sum without a kernel
+        fmt = layout.dtype
         if fmt == "uint8":
             raise r.error("a kernel of uint8 has no known effect", "NE.KernelCfg.KernelFmt")
         r.one_of("NE.MACCfg.BinaryPoint", (0x1C,) if fmt == "float16" else (0,), f"fixed point of a {fmt} kernel")
-        rests_on += ("int8-kernel",) if fmt == "int8" else ()
+        if layout.scales and (add or scale != 1.0):
+            name = "NE.AccBias.AccBias" if add else "NE.PostScale.PostScale"
+            raise r.error("a constant beside a scale for each output has no known effect", name)
+        if layout.scales or _of_integers(layout, scale):
+            rests_on += ("integer-scale",) + (("scaled-bias",) if layout.bias else ())
+        elif fmt == "int8":
+            rests_on += ("int8-kernel",)
     rests_on += ("acc-bias",) if add else ()
-    rests_on += ("post-scale",) if scale != 1.0 else ()
+    rests_on += ("post-scale",) if scale != 1.0 and "integer-scale" not in rests_on else ()
     return rests_on + (("table-input",) if r["NE.MACCfg.NonlinearMode"] == TABLE else ())
+
+
+def _of_integers(layout: KernelLayout, scale: float) -> bool:
+    """Whether products are formed with integers and the sums are scaled; +1 and -1 without a scale are masks."""
+    return layout.dtype == "int8" and (layout.scales or scale != 1.0)
 
 
 def _has_infinity(values: np.ndarray) -> bool:
