@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from hexane.errors import GraphError
+from hexane.graph.coding import Coding
 from hexane.graph.types import DTYPES, TensorType, dtype_name
 
 
@@ -24,10 +25,10 @@ class Constant:
     """The value of a constant of type ``type``.
 
     Either an array, or ``load``, called at the first look; big weights stay where they are (a memory map) until then.
-    ``source`` remembers the weight file, so that printing need not copy it.
+    ``source`` remembers the weight file, so that printing need not copy it; ``coding`` how the file packs the values.
     """
 
-    __slots__ = ("_array", "_load", "source", "type")
+    __slots__ = ("_array", "_load", "coding", "source", "type")
 
     def __init__(
         self,
@@ -35,11 +36,13 @@ class Constant:
         array: np.ndarray | None = None,
         load: Callable[[], np.ndarray] | None = None,
         source: BlobReference | None = None,
+        coding: Coding | None = None,
     ) -> None:
         if array is None and load is None:
             raise GraphError("a constant needs an array or a way to load one")
         self.type = type
         self.source = source
+        self.coding = coding
         self._load = load
         self._array: np.ndarray | None = None if array is None else self._checked(array)
 

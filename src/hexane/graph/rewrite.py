@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from hexane.errors import GraphError, HexaneError
+from hexane.graph.coding import Coding, Source, codings_of
 from hexane.graph.constants import Constant
 from hexane.graph.effects import writes
 from hexane.graph.evaluate import Evaluation
@@ -169,7 +170,8 @@ def fold_constants(block: Block, *, limit: int = FOLD_LIMIT, keep: Callable[[Op]
         spec = spec_of(op)
         if spec.special or spec.family == "random" or spec.evaluate is None:
             continue
-        if any(not isinstance(v.type, TensorType) or (v.type.is_static and v.type.count > limit) for v in op.outputs):
+        most = None if op.type.startswith("constexpr_") else limit  # what a file packs is as large as it says
+        if any(not isinstance(v.type, TensorType) or _exceeds(v.type, most) for v in op.outputs):
             continue
         try:
             with np.errstate(all="ignore"):
@@ -177,16 +179,38 @@ def fold_constants(block: Block, *, limit: int = FOLD_LIMIT, keep: Callable[[Op]
         except HexaneError:
             continue
         folded = []
-        for value, array in zip(op.outputs, results):
+        for value, array, coding in zip(op.outputs, results, _codings(op)):
             assert isinstance(value.type, TensorType)
             array = np.asarray(array)
             with np.errstate(all="ignore"):
                 data = array.astype(value.type.carrier, copy=False)
-            constant = Constant(TensorType(value.dtype, data.shape), data)
+            constant = Constant(TensorType(value.dtype, data.shape), data, coding=coding)
             folded.append(Value(names.unique(value.name + "_folded"), constant.type, constant=constant))
         replace_op(op, tuple(folded))
         count += 1
     return count
+
+
+def _exceeds(type_: TensorType, limit: int | None) -> bool:
+    return limit is not None and type_.is_static and type_.count > limit
+
+
+def _codings(op: Op) -> tuple[Coding | None, ...]:
+    """How the results of an op on constants are stored."""
+
+    def constant(name: str) -> Constant | None:
+        operand = op.inputs.get(name)
+        return operand.constant if isinstance(operand, Value) else None
+
+    def array(name: str) -> np.ndarray | None:
+        found = constant(name)
+        return None if found is None else found.array
+
+    def coding(name: str) -> Coding | None:
+        found = constant(name)
+        return None if found is None else found.coding
+
+    return codings_of(Source(op.type, array, coding, tuple(value.shape for value in op.outputs)))
 
 
 def clone_function(function: Function, name: str | None = None) -> Function:
