@@ -64,7 +64,7 @@ def measure(name: str, path: Path, shapes: dict | None, threads: int) -> str:
             tops = f"top-1 {'same' if a.argmax() == b.argmax() else 'other'}, top-5 {len(five)} of 5"
     stats = program.stats()
     return (
-        f"{name:20} {stats['tasks']:5} tasks {stats['engine_mac_share']:7.2%} on engine, {stats['host_segments']} host "
+        f"{name:20} {stats['tasks']:5} tasks {stats['macs_on_engine']:7.2%} on engine, {stats['host_segments']} host "
         f"segments | compile {compiled:6.2f} s ({compiled / prepared:4.1f} x session) | run {engine_s:7.3f} s, "
         f"{engine_s / other_s:5.1f} x onnxruntime | error {worst:.2e} of the largest value, cosine {cosine:.6f} "
         f"{tops} | levels {'agree' if same else 'DIFFER'}"

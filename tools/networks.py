@@ -194,7 +194,7 @@ def document(rows: list[Row]) -> str:
         shares = ", ".join(f"{k} {100 * v / total:.0f} %" for k, v in sorted(s["evidence"].items()))
         lines.append(
             f"| {r.name} | {r.source_ops} | {s['engine_segments']} | {s['host_segments']} | {s['tasks']} "
-            f"| {r.source_macs / 1e6:.0f} M | {100 * s['engine_mac_share']:.2f} % | {shares} |"
+            f"| {r.source_macs / 1e6:.0f} M | {100 * s['macs_on_engine']:.2f} % | {shares} |"
         )
     lines.append("\n| network | passes | compile | session | ratio | constants | scratch | cosine | largest error |")
     lines.append("|---|---|---|---|---|---|---|---|---|")
@@ -236,7 +236,7 @@ def main() -> None:
         rows.append(row)
         s = row.stats
         print(
-            f"{row.name}: {row.error or ''} tasks {s.get('tasks')} engine {s.get('engine_mac_share')} "
+            f"{row.name}: {row.error or ''} tasks {s.get('tasks')} engine {s.get('macs_on_engine')} "
             f"compile {row.compile_s:.2f} s session {row.session_s} run {row.run_s:.2f} s cosine {row.cosine:.6f} "
             f"error {row.largest_error:.3g} of {row.largest:.3g}",
             flush=True,

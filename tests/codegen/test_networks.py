@@ -26,7 +26,7 @@ def check(graph, *, near=True):
     inputs = {v.name: (0.5 * rng.standard_normal(v.shape)).astype(np.float32) for v in graph.main.inputs}
     program = hexane.compile(graph)
     stats = program.stats()
-    assert stats["engine_mac_share"] >= 0.99
+    assert stats["macs_on_engine"] >= 0.99
     tasks, bits = program.run(inputs), program.run(inputs, level="graph")
     wanted = graph.evaluate(inputs)
     for name, array in tasks.items():

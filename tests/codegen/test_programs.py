@@ -51,7 +51,7 @@ def test_residual_network_is_one_engine_program():
     program, _, made, wanted = run_both(residual_network())
     assert [s.kind for s in program.segments] == ["engine"]
     np.testing.assert_allclose(made["y"].astype(float), wanted["y"].astype(float), atol=2e-3)
-    assert program.stats()["engine_mac_share"] == 1.0
+    assert program.stats()["macs_on_engine"] == 1.0
 
 
 def test_host_part_has_a_reason():

@@ -22,7 +22,7 @@ def test_every_op_is_on_the_engine_and_says_by_which_rule() -> None:
     assert [row.op for row in report.rows] == ["conv", "relu", "sigmoid", "add"]
     assert all(row.place == "engine" and row.reason and row.evidence in ("SILICON", "APPLE", "INFERRED")
                for row in report.rows)  # fmt: skip
-    assert report.totals["engine_mac_share"] == 1.0
+    assert report.totals["macs_on_engine"] == 1.0
     assert report.advice == []
 
 
@@ -129,4 +129,4 @@ def test_a_sum_that_the_passes_rewrote_is_where_its_product_is() -> None:
     places = {row.name: row.place for row in report.rows}
     assert places["y"] == "engine" and places["out"] == "host"
     program = hexane.compile(b.graph)
-    assert report.totals["engine_mac_share"] == program.stats()["engine_mac_share"] == 1.0
+    assert report.totals["macs_on_engine"] == program.stats()["macs_on_engine"] == 1.0

@@ -91,7 +91,7 @@ def _show(report: CheckReport, *, host_only: bool) -> None:
     how = "as compiled" if report.compiled else "by the limits of its generation"
     title(
         f"{report.chip} ({report.generation}, {how}): {totals['engine_ops']} of {totals['ops']} ops on the engine, "
-        f"{totals['engine_mac_share']:.1%} of the multiply-accumulates"
+        f"{totals['macs_on_engine']:.1%} of the multiply-accumulates"
     )
     rows = [
         [row.name, row.op, row.place, row.evidence, row.reason]

@@ -77,7 +77,7 @@ def _show(found: dict[str, Any], *, detail: bool) -> None:
     numbers = found["stats"]
     if found["output"]:
         typer.echo(
-            f"{found['output']}: {numbers['tasks']} tasks, {numbers['engine_mac_share']:.1%} of the "
+            f"{found['output']}: {numbers['tasks']} tasks, {numbers['macs_on_engine']:.1%} of the "
             f"multiply-accumulates on the engine ({found['seconds']:.2f} s)"
         )
     if not detail:
@@ -88,7 +88,7 @@ def _show(found: dict[str, Any], *, detail: bool) -> None:
         ["segments", f"{numbers['engine_segments']} engine, {numbers['host_segments']} host"],
         ["tasks", f"{numbers['tasks']} ({evidence})"],
         ["ops", f"{numbers['ops']}, of which {sum(numbers['host_ops'].values())} on the host"],
-        ["multiply-accumulates", f"{numbers['macs']:,}, {numbers['engine_mac_share']:.2%} on the engine"],
+        ["multiply-accumulates", f"{numbers['macs']:,}, {numbers['macs_on_engine']:.2%} on the engine"],
         ["constants", f"{numbers['const_bytes']:,} bytes"],
         ["scratch", f"{numbers['scratch_bytes']:,} bytes"],
         ["compiled in", f"{found['seconds']:.2f} s"],

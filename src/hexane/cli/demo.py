@@ -47,7 +47,7 @@ def register(app: typer.Typer) -> None:
                 rows = [["found", part.text]]
                 if part.session.program is not None:
                     stats = part.session.program.stats()
-                    share = f"{stats['engine_mac_share']:.1%} of the multiply-accumulates"
+                    share = f"{stats['macs_on_engine']:.1%} of the multiply-accumulates"
                     rows.append(["engine", f"{stats['tasks']} tasks, {share}"])
                 for row in part.session.agreements:
                     by = part.session.wanted.by if part.session.wanted else ""

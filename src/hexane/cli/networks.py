@@ -50,7 +50,8 @@ def type_text(type_: Any) -> str:
 
 def network_json(graph: Graph, *, ops: bool = False, weights: bool = False) -> dict[str, Any]:
     """A network as data: what ``hexane show --json`` prints."""
-    from hexane.graph.summary import macs_of, summarise, weight_stats
+    from hexane.graph.macs import macs_of
+    from hexane.graph.summary import summarise, weight_stats
 
     function = graph.main
     summary = summarise(function)
@@ -100,7 +101,8 @@ def network_json(graph: Graph, *, ops: bool = False, weights: bool = False) -> d
 def print_network(graph: Graph, name: str, *, ops: bool = False, weights: bool = False) -> None:
     """A network as tables."""
     from hexane.cli.console import print_rows, title
-    from hexane.graph.summary import macs_of, summarise, weight_stats
+    from hexane.graph.macs import macs_of
+    from hexane.graph.summary import summarise, weight_stats
 
     function = graph.main
     summary = summarise(function)

@@ -176,6 +176,7 @@ def _run_program(
             "outputs": {name: output_facts(array) for name, array in done.outputs.items()},
             "verdict": verdict.word if verdict else None,
             "verdict_text": verdict.far if verdict else "not compared: the file holds no float32 network",
+            "macs_on_engine": program.stats()["macs_on_engine"],
             "tasks": len(done.tasks),
         })  # fmt: skip
         return
@@ -201,7 +202,7 @@ def _show(done: Session) -> None:
         stats = done.program.stats()
         rows.append(["program", f"{stats['tasks']} tasks in {stats['engine_segments']} engine segments, "
                                 f"{stats['host_segments']} host segments"])  # fmt: skip
-        rows.append(["on the engine", f"{stats['engine_mac_share']:.1%} of {stats['macs']:,} multiply-accumulates"])
+        rows.append(["on the engine", f"{stats['macs_on_engine']:.1%} of {stats['macs']:,} multiply-accumulates"])
     if done.run is not None:
         known = "measured rules only" if not done.run.hypotheses else f"hypotheses: {', '.join(done.run.hypotheses)}"
         rows.append(["arithmetic", known])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 from hexane.codegen.fragment import ELEMENT_BYTES, four_dimensional, tensor_of
@@ -17,10 +16,11 @@ from hexane.errors import UnsupportedError, UsageError
 from hexane.graph.types import StateType
 from hexane.numerics.autoscale import rescaled
 from hexane.program import ENGINE, HOST, Port, Program, Segment
+from hexane.program.attribution import with_macs
 
 if TYPE_CHECKING:
     from hexane.chips import Chip
-    from hexane.graph.ir import Graph, Op, Value
+    from hexane.graph.ir import Graph, Value
     from hexane.passes.manager import OnPass
 
 GENERATION = "h13"
@@ -60,7 +60,7 @@ def compile(
     if dialect not in DIALECTS:
         raise UsageError(f"there is no dialect {dialect!r}", hint=f"one of {', '.join(DIALECTS)}")
     target = target_of(wanted, dialect)
-    declared = graph.main
+    given, declared = graph, graph.main
     graph = canonical(graph, scaling=scaling, on_pass=on_pass)
     function = graph.main
     context = Context(target)
@@ -77,12 +77,12 @@ def compile(
             segments.append(_engine_segment(run, graph, target, dialect, ident))
         else:
             segments.append(_host_segment(run, function.opset))
-    given = [value for value in function.outputs if value.is_constant]
-    if given:
-        known = subgraph((), (), given, function.opset)
-        segments.append(Segment(HOST, "constants", (), (), tuple(map(_port, given)), graph=known))
+    constants = [value for value in function.outputs if value.is_constant]
+    if constants:
+        known = subgraph((), (), constants, function.opset)
+        segments.append(Segment(HOST, "constants", (), (), tuple(map(_port, constants)), graph=known))
     return Program(
-        tuple(segments),
+        tuple(with_macs(given, segments)),
         tuple(_port(v) for v in declared.inputs if not isinstance(v.type, StateType)),
         tuple(_port(v) for v in declared.outputs),
         wanted.name,
@@ -165,7 +165,6 @@ def _engine_segment(run: Run, graph: Graph, target: Target, dialect: str, ident:
         plans=tuple(linked.plans),
         reasons={op.describe(): unit.reason for unit in run.units for op in unit.ops},
         evidence={op.describe(): unit.choice.evidence.value for unit in run.units if unit.choice for op in unit.ops},
-        macs=sum(multiplications(op) for op in run.ops),
     )
 
 
@@ -195,19 +194,4 @@ def _host_segment(run: Run, opset: str) -> Segment:
         tuple(_port(v) for v in run.outputs),
         graph=subgraph(run.ops, run.inputs, run.outputs, opset),
         reasons=reasons,
-        macs=sum(multiplications(op) for op in run.ops),
     )
-
-
-def multiplications(op: Op) -> int:
-    """Multiply-accumulates of a convolution or product; 0 for every other op."""
-    if op.type in ("conv", "conv_transpose"):
-        weight = op.arg("weight").shape
-        map_of = op.output if op.type == "conv" else op.arg("x")
-        return prod(map_of.shape[2:]) * map_of.shape[0] * prod(weight)
-    if op.type == "linear":
-        return prod(op.output.shape) * op.arg("weight").shape[-1]
-    if op.type == "matmul":
-        shape = op.arg("x").shape
-        return prod(op.output.shape) * shape[-2 if op.arg("transpose_x") else -1]
-    return 0

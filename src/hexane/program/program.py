@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hexane.errors import UsageError
+from hexane.program.attribution import share_on_engine
 from hexane.program.package import save
 from hexane.program.segment import ENGINE, HOST, Port, Segment
 from hexane.program.state import State, new_state
@@ -106,7 +107,10 @@ class Program:
         save(self, Path(path))
 
     def stats(self) -> dict[str, Any]:
-        """Counts: segments, tasks, operations on either side, share of multiply-accumulates, evidence, bytes."""
+        """Counts: segments, tasks, operations on either side, evidence, bytes.
+
+        ``macs`` and ``macs_on_engine`` (a share, 0 to 1) count the network as it was given, the host's ops included.
+        """
         plans = [plan for segment in self.segments for plan in segment.plans]
         macs = {kind: sum(s.macs for s in self.segments if s.kind == kind) for kind in (ENGINE, HOST)}
         total = sum(macs.values())
@@ -120,7 +124,7 @@ class Program:
             "host_ops": dict(Counter(op.partition(" ")[0] for s in host for op in s.ops)),
             "host_reasons": {op: reason for s in host for op, reason in s.reasons.items()},
             "macs": total,
-            "engine_mac_share": macs[ENGINE] / total if total else 1.0,
+            "macs_on_engine": share_on_engine(macs[ENGINE], total, sum(len(s.ops) for s in host)),
             "evidence": dict(Counter(plan.evidence.value for plan in plans)),
             "const_bytes": sum(len(image.section("__TEXT", "__const")) for image in self.images),
             "scratch_bytes": sum(image.scratch_bytes for image in self.images),

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import ast
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from hexane import chips
 from hexane.chips import Chip, Evidence
 from hexane.codegen.driver import GENERATION
-from hexane.graph.summary import macs_of
-from hexane.lowering.fusion import SUMS
+from hexane.graph.macs import macs_of
+from hexane.program import ENGINE, HOST
+from hexane.program.attribution import Place, places_of, share_on_engine, visible_ops
 from hexane.restrictions.advice import answer_to
 from hexane.restrictions.objections import Objection, is_bridged, objections
 
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from hexane.program import Program
 
 SCHEMA = "hexane-check/1"
-ENGINE, HOST = "engine", "host"
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,7 @@ class CheckReport:
             "engine_ops": len(engine),
             "host_ops": len(self.rows) - len(engine),
             "macs": macs,
-            "engine_mac_share": sum(row.macs for row in engine) / macs if macs else 1.0,
+            "macs_on_engine": share_on_engine(sum(row.macs for row in engine), macs, len(self.rows) - len(engine)),
             "host_types": dict(Counter(row.op for row in self.rows if row.place == HOST).most_common()),
             "evidence": dict(Counter(row.evidence for row in self.rows)),
         }
@@ -92,6 +90,7 @@ class CheckReport:
             "generation": self.generation,
             "compiled": self.compiled,
             "fits": self.fits,
+            "macs_on_engine": self.totals["macs_on_engine"],
             "totals": self.totals,
             "advice": self.advice,
             "rows": [asdict(row) for row in self.rows],
@@ -110,29 +109,22 @@ def check(graph: Graph, chip: str | Chip = "M1") -> CheckReport:
         from hexane.codegen import compile
 
         return check_program(graph, compile(graph, chip=target))
-    rows = tuple(_by_rules(op, target) for op in _visible(graph))
+    rows = tuple(_by_rules(op, target) for op in visible_ops(graph))
     return CheckReport(target.name, target.generation_name, False, rows)
 
 
 def check_program(graph: Graph, program: Program) -> CheckReport:
     """The same for a network that is compiled already."""
     target = chips.get(program.chip)
-    places = _places(program)
-    homes = _homes(graph, places)
-    homes.update(_sums_elsewhere(graph, program, places, homes))
-    rows = tuple(_as_compiled(op, places, homes, target) for op in _visible(graph))
+    places = places_of(graph, program.segments)
+    rows = tuple(_as_compiled(op, places.get(op.outputs[0].name), program, target) for op in visible_ops(graph))
     return CheckReport(target.name, target.generation_name, True, rows)
 
 
-def _visible(graph: Graph) -> Iterable[Op]:
-    """Ops of the function that runs that have a result; those inside blocks belong to the op that holds them."""
-    return [op for op in graph.main.ops if op.outputs]
-
-
-def _row(op: Op, place: str, reason: str, evidence: Evidence | str, advice: str = "") -> Row:
+def _row(op: Op, place: str, reason: str, evidence: Evidence | str, advice: str = "", macs: int | None = None) -> Row:
     value = op.outputs[0]
     shape = tuple(getattr(value.type, "shape", ()))
-    return Row(value.name, op.type, place, reason, str(evidence), advice, macs_of(op), shape)
+    return Row(value.name, op.type, place, reason, str(evidence), advice, macs_of(op) if macs is None else macs, shape)
 
 
 # -- by rules ----------------------------------------------------------------------------------------------------------
@@ -157,101 +149,18 @@ def _advice(found: list[Objection]) -> str:
 # -- by the compiled program -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Place:
-    kind: str
-    reason: str
-    evidence: str
-    label: str
-
-
-def _places(program: Program) -> dict[str, _Place]:
-    """Value name -> place, for every op that is left in the compiled program."""
-    places = {}
-    for segment in program.segments:
-        for described in segment.ops:
-            evidence = segment.evidence.get(described, Evidence.APPLE)
-            places[value_name(described)] = _Place(
-                segment.kind, segment.reasons.get(described, segment.reason), str(evidence), described
-            )
-    return places
-
-
-def value_name(described: str) -> str:
-    """The name in what ``Op.describe`` gives."""
-    _, _, quoted = described.partition(" ")
-    try:
-        return str(ast.literal_eval(quoted)) if quoted else described
-    except (ValueError, SyntaxError):
-        return quoted
-
-
-def _homes(graph: Graph, places: dict[str, _Place]) -> dict[str, str]:
-    """For an op that the passes took apart or folded away: the value in the compiled program that stands for it."""
-    homes: dict[str, str] = {}
-    ops = list(_visible(graph))
-    for op in reversed(ops):  # downwards first: a scale lives on in the convolution behind it
-        name = op.outputs[0].name
-        if name in places:
-            homes[name] = name
-            continue
-        for user in op.outputs[0].users:
-            home = homes.get(user.outputs[0].name) if user.outputs else None
-            if home is not None:
-                homes[name] = home
-                break
-    for op in ops:
-        name = op.outputs[0].name
-        if name not in homes:
-            above = [homes[v.name] for v in op.operands() if v.name in homes]
-            if above:
-                homes[name] = above[0]
-    return homes
-
-
-def _sums_elsewhere(graph: Graph, program: Program, places: dict[str, _Place], homes: dict[str, str]) -> dict[str, str]:
-    """Sums of products that the passes rewrote: the product behind the value that stands for them, by its new name."""
-    known = {value.name for op in _visible(graph) for value in op.outputs} | set(graph.inputs)
-    makers = {
-        value.name: op
-        for segment in program.segments
-        for part in (segment.source or segment.graph,)
-        if part is not None
-        for op in part.main.ops
-        for value in op.outputs
-    }
-    found = {}
-    for op in _visible(graph):
-        name = op.outputs[0].name
-        if name in places or name not in homes or not macs_of(op):
-            continue
-        waiting, seen = [homes[name]], set()
-        while waiting:
-            maker = makers.get(waiting.pop())
-            if maker is None or maker in seen:
-                continue
-            seen.add(maker)
-            if maker.type in SUMS and maker.outputs[0].name in places:
-                found[name] = maker.outputs[0].name
-                break
-            waiting += [v.name for v in maker.operands() if not v.is_constant and v.name not in known]
-    return found
-
-
-def _as_compiled(op: Op, places: dict[str, _Place], homes: dict[str, str], chip: Chip) -> Row:
-    name = op.outputs[0].name
-    place = places.get(name)
+def _as_compiled(op: Op, place: Place | None, program: Program, chip: Chip) -> Row:
     if place is None:
-        home = homes.get(name)
-        if home is None:
-            return _row(op, ENGINE, "computed when the network is compiled; no task is left of it", Evidence.APPLE)
-        place = places[home]
-        if place.kind == ENGINE:
-            return _row(op, ENGINE, f"computed as part of {place.label}", place.evidence)
-        place = _Place(HOST, f"joined to {place.label}, which is on the host: {place.reason}", place.evidence, home)
-    if place.kind == ENGINE:
-        return _row(op, ENGINE, place.reason, place.evidence)
+        return _row(op, ENGINE, "computed when the network is compiled; no task is left of it", Evidence.APPLE, macs=0)
+    segment = program.segments[place.segment]
+    itself = place.name == op.outputs[0].name
+    reason = segment.reasons.get(place.label, segment.reason)
+    if segment.kind == ENGINE:
+        evidence = segment.evidence.get(place.label, Evidence.APPLE)
+        return _row(op, ENGINE, reason if itself else f"computed as part of {place.label}", evidence)
+    if not itself:
+        reason = f"joined to {place.label}, which is on the host: {reason}"
     found = objections(op, chip)
-    advice = _advice(found) if found else answer_to(place.reason, op.type)
+    advice = _advice(found) if found else answer_to(reason, op.type)
     evidence = found[0].evidence if found else Evidence.INFERRED
-    return _row(op, HOST, place.reason, evidence, advice)
+    return _row(op, HOST, reason, evidence, advice)

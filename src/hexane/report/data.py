@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import hexane
-from hexane.report.check import value_name
+from hexane.program.attribution import value_name
 from hexane.report.lanes import rows_of
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def verdict(done: Session) -> str:
         totals = done.placement.totals
         host = totals["host_ops"]
         parts.append(
-            f"{totals['engine_mac_share']:.1%} of the multiply-accumulates run on the engine"
+            f"{totals['macs_on_engine']:.1%} of the multiply-accumulates run on the engine"
             + (f"; {host} of {totals['ops']} ops stay on the host." if host else ", and so does every op.")
         )
     return " ".join(parts)

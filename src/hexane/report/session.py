@@ -104,6 +104,7 @@ class Session:
             "verdict_text": self.verdict.far if self.verdict else "not compared",
             "advice": self.verdict.advice if self.verdict else "",
             "notes": list(self.notes),
+            "macs_on_engine": stats["macs_on_engine"] if stats is not None else None,
             "program": stats,
             "compared_with": self.wanted.by if self.wanted else None,
             "agreement": [row.as_dict() for row in self.agreements],

@@ -9,7 +9,7 @@ from math import prod
 from typing import Any
 
 from hexane.graph import Function, Graph, Op, Value
-from hexane.graph.summary import macs_of
+from hexane.graph.macs import macs_of
 from hexane.graph.types import StateType
 from hexane.timing.patterns import rms_norms
 from hexane.timing.weights import Stored, stored_weights

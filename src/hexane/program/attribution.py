@@ -1,0 +1,122 @@
+"""Which segment computes each op of the network as it was given: passes rename, join, take apart and fold ops.
+
+Verdicts by op and the shares of multiply-accumulates come from here, so that they count the same network.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from hexane.graph.macs import macs_of
+
+if TYPE_CHECKING:
+    from hexane.graph.ir import Graph, Op
+    from hexane.program.segment import Segment
+
+
+@dataclass(frozen=True)
+class Place:
+    """An op of the compiled program: the number of its segment, its value's name, and how errors call it."""
+
+    segment: int
+    name: str
+    label: str
+
+
+def visible_ops(graph: Graph) -> list[Op]:
+    """Ops of the function that runs that have a result; those inside blocks belong to the op that holds them."""
+    return [op for op in graph.main.ops if op.outputs]
+
+
+def places_of(graph: Graph, segments: Sequence[Segment]) -> dict[str, Place]:
+    """First result's name -> where the op is computed; ops that are computed while compiling are left out."""
+    compiled = {
+        value_name(described): Place(number, value_name(described), described)
+        for number, segment in enumerate(segments)
+        for described in segment.ops
+    }
+    stands_for = _stand_ins(graph, compiled)
+    stands_for.update(_sums_elsewhere(graph, segments, compiled, stands_for))
+    return {name: compiled[other] for name, other in stands_for.items()}
+
+
+def with_macs(graph: Graph, segments: Sequence[Segment]) -> list[Segment]:
+    """The segments with the multiply-accumulates of the network's ops that each computes."""
+    counts = [0] * len(segments)
+    places = places_of(graph, segments)
+    for op in visible_ops(graph):
+        place = places.get(op.outputs[0].name)
+        if place is not None:
+            counts[place.segment] += macs_of(op)
+    return [replace(segment, macs=count) for segment, count in zip(segments, counts)]
+
+
+def share_on_engine(engine_macs: int, macs: int, host_ops: int) -> float:
+    """Share of the multiply-accumulates on the engine, 0 to 1; of none at all, 1 where no op is left to the host."""
+    return engine_macs / macs if macs else float(not host_ops)
+
+
+def value_name(described: str) -> str:
+    """The name in what ``Op.describe`` gives."""
+    _, _, quoted = described.partition(" ")
+    try:
+        return str(ast.literal_eval(quoted)) if quoted else described
+    except (ValueError, SyntaxError):
+        return quoted
+
+
+def _stand_ins(graph: Graph, compiled: dict[str, Place]) -> dict[str, str]:
+    """For an op that the passes took apart or folded away: the value in the compiled program that stands for it."""
+    found: dict[str, str] = {}
+    ops = visible_ops(graph)
+    for op in reversed(ops):  # downwards first: a scale lives on in the convolution behind it
+        name = op.outputs[0].name
+        if name in compiled:
+            found[name] = name
+            continue
+        for user in op.outputs[0].users:
+            below = found.get(user.outputs[0].name) if user.outputs else None
+            if below is not None:
+                found[name] = below
+                break
+    for op in ops:
+        name = op.outputs[0].name
+        if name not in found:
+            above = [found[v.name] for v in op.operands() if v.name in found]
+            if above:
+                found[name] = above[0]
+    return found
+
+
+def _sums_elsewhere(
+    graph: Graph, segments: Sequence[Segment], compiled: dict[str, Place], stands_for: dict[str, str]
+) -> dict[str, str]:
+    """Sums of products that the passes rewrote: the product behind the value that stands for them, by its new name."""
+    known = {value.name for op in visible_ops(graph) for value in op.outputs} | set(graph.inputs)
+    makers = {
+        value.name: op
+        for segment in segments
+        for part in (segment.source or segment.graph,)
+        if part is not None
+        for op in part.main.ops
+        for value in op.outputs
+    }
+    found = {}
+    for op in visible_ops(graph):
+        name = op.outputs[0].name
+        if name in compiled or name not in stands_for or not macs_of(op):
+            continue
+        waiting, seen = [stands_for[name]], set()
+        while waiting:
+            maker = makers.get(waiting.pop())
+            if maker is None or maker in seen:
+                continue
+            seen.add(maker)
+            if macs_of(maker) and maker.outputs[0].name in compiled:
+                found[name] = maker.outputs[0].name
+                break
+            waiting += [v.name for v in maker.operands() if not v.is_constant and v.name not in known]
+    return found
