@@ -198,7 +198,11 @@ class Op:
 
 
 class OpList:
-    """The ops of a block, in order: a linked list that may be changed while it is walked."""
+    """The ops of a block, in order: a linked list that may be changed while it is walked.
+
+    A walk meets the ops that were there when it began and still are; what is added meanwhile it does not meet, so that
+    every walk ends, whatever a rewriting rule adds.
+    """
 
     __slots__ = ("_count", "_first", "_last")
 
@@ -211,13 +215,14 @@ class OpList:
         return self._count
 
     def __iter__(self) -> Iterator[Op]:
+        present = []
         op = self._first
         while op is not None:
-            following = op._next
-            yield op
-            while following is not None and following.block is None:  # removed meanwhile; its own link still leads on
-                following = following._next
-            op = following
+            present.append(op)
+            op = op._next
+        for op in present:
+            if op.block is not None:  # else it was removed meanwhile
+                yield op
 
     def __reversed__(self) -> Iterator[Op]:
         op = self._last

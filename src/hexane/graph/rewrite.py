@@ -167,6 +167,8 @@ def fold_constants(block: Block, *, limit: int = FOLD_LIMIT, keep: Callable[[Op]
             continue
         if not op.outputs or not all(value.is_constant for value in op.operands()):
             continue
+        if op.type == "identity" and op.output.is_output:  # it carries a constant to an output, as the result would be
+            continue
         spec = spec_of(op)
         if spec.special or spec.family == "random" or spec.evaluate is None:
             continue

@@ -16,6 +16,7 @@ import numpy as np
 
 from hexane.errors import FormatError, HexaneError, UnsupportedError
 from hexane.formats.arguments import given_files
+from hexane.formats.onnx import library
 
 SMALL_BYTES = 4096
 """Initializers up to this size stay in the model, where folding needs their values (shapes, axes, scales)."""
@@ -37,12 +38,9 @@ class OnnxFile:
 
 
 def import_onnx() -> Any:
-    """The ``onnx`` package, or an error that says how to get it."""
+    """The ``onnx`` package, or an error that says how to get it. Its C++ is called through `library` alone."""
     try:
         import onnx
-        import onnx.inliner
-        import onnx.shape_inference
-        import onnx.version_converter
     except ImportError as error:
         raise UnsupportedError(
             "reading ONNX files needs the onnx package", hint="pip install 'hexane[onnx]'"
@@ -58,6 +56,7 @@ def read_file(source: str | Path | bytes | Any, weights: Mapping[str, Any] | Non
     FormatError : not an ONNX protobuf, a tensor's data that do not fit its shape, external data outside the file or
         outside the model's folder.
     """
+    library.start()  # it gets ready while this process imports onnx
     onnx = import_onnx()
     model = onnx.ModelProto()
     folder: Path | None = None

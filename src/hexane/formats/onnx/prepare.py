@@ -11,12 +11,10 @@ from typing import Any
 
 from hexane.errors import FormatError, UnsupportedError, UsageError
 from hexane.formats.arguments import checked_shapes
+from hexane.formats.onnx import library
+from hexane.formats.onnx.child import OLDEST_OPSET
 from hexane.formats.onnx.file import OnnxFile, all_graphs, import_onnx, node_graphs
 from hexane.formats.onnx.registry import MAIN, domain_of, translators
-from hexane.formats.quiet import first_line, quiet
-
-OLDEST = 7
-"""Models of an older op set are raised to this one first."""
 
 MAX_EXPANSIONS = 8
 """How deep ops may be defined by ops that are themselves defined by ops."""
@@ -37,7 +35,7 @@ def prepare(file: OnnxFile, shapes: Shapes | None = None) -> Any:
     model = file.model
     versions = opset_versions(model, file.where)
     bind_shapes(model, checked_shapes(shapes), set(file.weights), file.where)
-    if versions.get(MAIN, OLDEST) < OLDEST:
+    if versions.get(MAIN, OLDEST_OPSET) < OLDEST_OPSET:
         model = _raise_opset(model, file.where)
     check_growth(model, file.where)
     model = infer(model, file.where)
@@ -48,7 +46,7 @@ def prepare(file: OnnxFile, shapes: Shapes | None = None) -> Any:
             break
         model = inline(model, file.where)
     if any(node.op_type in _FOLD_WORTHY for graph in all_graphs(model.graph) for node in graph.node):
-        model = _fold(model)
+        model = _fold(model, file.where)
     return model
 
 
@@ -156,26 +154,21 @@ def _symbols(model: Any) -> set[str]:
 
 
 def infer(model: Any, where: str) -> Any:
-    """onnx's shape inference; inconsistent declarations are left as they stand.
-
-    Without data propagation: that keeps a record per element of every vector, up to its 10^9 elements, and what is
-    computed from shapes folds during translation anyway.
-    """
-    onnx = import_onnx()
-    try:
-        return onnx.shape_inference.infer_shapes(model, check_type=False, strict_mode=False, data_prop=False)
-    except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError) as error:
-        raise FormatError(f"shape inference refuses the model ({first_line(error)})", where=where) from error
+    """onnx's shape inference; inconsistent declarations are left as they stand."""
+    return _asked("infer", model, FormatError, "shape inference refuses the model", where)
 
 
 def inline(model: Any, where: str) -> Any:
     """The model with its functions inlined and the new values' types inferred."""
-    onnx = import_onnx()
+    return infer(_asked("inline", model, FormatError, "its functions cannot be inlined", where), where)
+
+
+def _asked(action: str, model: Any, kind: type[FormatError | UnsupportedError], what: str, where: str) -> Any:
+    """What onnx makes of a model, in the process that it has for itself."""
     try:
-        inlined = onnx.inliner.inline_local_functions(model, convert_version=True)
-    except (RuntimeError, ValueError, TypeError, KeyError, onnx.checker.ValidationError) as error:
-        raise FormatError(f"its functions cannot be inlined ({first_line(error)})", where=where) from error
-    return infer(inlined, where)
+        return type(model).FromString(library.call(action, model.SerializeToString(), where=where))
+    except library.Refused as error:
+        raise kind(f"{what} ({error})", where=where) from None
 
 
 def check_growth(model: Any, where: str) -> None:
@@ -211,13 +204,8 @@ def check_growth(model: Any, where: str) -> None:
 
 
 def _raise_opset(model: Any, where: str) -> Any:
-    onnx = import_onnx()
-    try:
-        return onnx.version_converter.convert_version(model, OLDEST)
-    except (RuntimeError, ValueError) as error:
-        raise UnsupportedError(
-            f"the model is of an op set below {OLDEST} and onnx cannot raise it ({first_line(error)})", where=where
-        ) from error
+    what = f"the model is of an op set below {OLDEST_OPSET} and onnx cannot raise it"
+    return _asked("raise_opset", model, UnsupportedError, what, where)
 
 
 def expand_functions(model: Any, where: str) -> bool:
@@ -245,7 +233,7 @@ def expand_functions(model: Any, where: str) -> bool:
                 schema = onnx.defs.get_schema(node.op_type, version, domain)
             except onnx.defs.SchemaError:
                 continue
-            body = _definition(schema, node, version, types)
+            body = _definition(schema, node, version, types, where)
             if body is None:
                 continue
             present = {attribute.name for attribute in node.attribute}
@@ -270,41 +258,30 @@ def expand_functions(model: Any, where: str) -> bool:
 FUNCTION_DOMAIN = "hexane.expanded"
 
 
-def _definition(schema: Any, node: Any, version: int, types: Mapping[str, Any]) -> Any:
+def _definition(schema: Any, node: Any, version: int, types: Mapping[str, Any], where: str) -> Any:
     """ONNX's own definition of a node's op as a FunctionProto, or None."""
+    if not (schema.has_function or schema.has_context_dependent_function):
+        return None
     onnx = import_onnx()
-    if schema.has_function:
-        versions = [v for v in schema.function_opset_versions if v <= version]
-        if versions:
-            return onnx.FunctionProto.FromString(schema.get_function_with_opset_version(max(versions)))
-    if schema.has_context_dependent_function:
-        versions = [v for v in schema.context_dependent_function_opset_versions if v <= version]
-        if versions:
-            given = [types.get(name, onnx.TypeProto()).SerializeToString() for name in node.input]
-            made = schema.get_context_dependent_function_with_opset_version(
-                max(versions), node.SerializeToString(), given
-            )
-            function = onnx.FunctionProto.FromString(made)
-            return function if function.node else None
-    return None
+    given = [types.get(name, onnx.TypeProto()).SerializeToString() for name in node.input]
+    name, domain = node.op_type.encode(), domain_of(node.domain).encode()
+    try:
+        made = library.call(
+            "definition", name, domain, str(version).encode(), node.SerializeToString(), *given, where=where
+        )
+    except library.Refused as error:
+        raise FormatError(f"{node.op_type} {node.name!r} is not as onnx defines it ({error})", where=where) from None
+    function = onnx.FunctionProto.FromString(made)
+    return function if function.node else None
 
 
-def _fold(model: Any) -> Any:
+def _fold(model: Any, where: str) -> Any:
     """onnxscript's constant folding, which also takes constant branches and empty loops apart.
 
     A model that it cannot handle is left as it is: what stays open is folded or refused op by op afterwards.
     """
     try:
-        import onnx_ir
-        from onnxscript import optimizer
-    except ImportError:
+        return type(model).FromString(library.call("fold", model.SerializeToString(), where=where))
+    except library.Refused as error:  # translation then meets the untouched model
+        logging.getLogger(__name__).info("onnxscript did not fold the model: %s: %s", error.kind, error)
         return model
-    with quiet():
-        try:
-            # Folding alone: the rewriting rules of ``optimize`` need not end on a graph that is broken.
-            folded = onnx_ir.serde.deserialize_model(model)
-            optimizer.fold_constants(folded, onnx_shape_inference=True)
-            return onnx_ir.serde.serialize_model(folded)
-        except Exception as error:  # its failures come in every type; translation then meets the untouched model
-            logging.getLogger(__name__).info("onnxscript did not fold the model: %s", error)
-            return model
