@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hexane.codegen import l2, tasks
+from hexane.codegen.choices import chosen
 from hexane.codegen.fragment import Fragment, Tensor, four_dimensional, narrower_views
 from hexane.codegen.geometry import L2_BYTES, pe_patch, up
 from hexane.codegen.operations import BINARY, COPY, After, Axes, PeKind, Reads
 from hexane.codegen.plan import Dma, Evidence, Plan, Region
-from hexane.codegen.recipes import unary
+from hexane.codegen.recipes import direct, unary
 from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
 from hexane.errors import UnsupportedError
 from hexane.lowering.fusion import follows
@@ -131,7 +132,11 @@ def sizes_of_one(w: tuple[int, int], h: tuple[int, int], c: tuple[int, int] = (1
 
 
 def broadcast(op: str, a: Tensor, b: Tensor, out: Tensor, relu: bool, made: Fragment | None = None) -> Fragment:
-    """A small operand copied into L2, then the planar task that broadcasts it."""
+    """A small operand by its own DMA, or copied into L2 and then broadcast by the planar task."""
+    if chosen().direct_operands:
+        made = Fragment() if made is None else made
+        direct.broadcast(made, BINARY[op].with_relu(relu), a, b, out)
+        return made
     if a.shape != out.shape and b.shape == out.shape and op in COMMUTATIVE:
         a, b = b, a
     made = Fragment() if made is None else made
@@ -227,6 +232,10 @@ def _with_constant(op: Op, out: Tensor, relu: bool, context: Context) -> Fragmen
     if data.size == 1:
         return _clamp(op.type, x, out, float(data.reshape(-1)[0]), relu)
     axis = single_axis(data, x)
+    if axis is not None and op.type in ("maximum", "minimum") and chosen().direct_operands:
+        made = Fragment()
+        direct.per_channel(made, x, out, data.reshape(-1), axis, BINARY[op.type].with_relu(relu))
+        return made
     if axis is not None and op.type in ("add", "sub", "mul"):
         return per_channel(op.type, x, out, data.reshape(-1), axis, first, relu)
     made = Fragment()
@@ -235,6 +244,11 @@ def _with_constant(op: Op, out: Tensor, relu: bool, context: Context) -> Fragmen
         a, b = (tensor, x) if first else (x, tensor)
         made.add(two_surfaces(op.type, a, b, out, relu))
         made.evidence(Evidence.INFERRED, "second operand from the const section")
+        return made
+    if chosen().direct_operands:
+        a, b = (tensor, x) if first else (x, tensor)
+        direct.broadcast(made, BINARY[op.type].with_relu(relu), a, b, out)
+        made.evidence(Evidence.INFERRED, "an operand from the const section")
         return made
     if first and op.type not in COMMUTATIVE:
         return _resident_first(made, op.type, tensor, x, out, relu)
@@ -281,6 +295,17 @@ def per_channel(
     if relu:
         raise UnsupportedError("relu behind a scale and shift")
     ones, zeros = np.ones_like(values), np.zeros_like(values)
+    if chosen().direct_operands:
+        made = Fragment()
+        shift, scale = {
+            "add": (values, ones),
+            "mul": (zeros, values),
+            "sub": (values, -ones) if first else (-values, ones),
+        }[op]
+        plan = direct.scale_and_shift(made, x, out, shift, scale, axis)
+        if op == "sub" and first:
+            plan.evidence, plan.note = Evidence.INFERRED, "a constant minus a tensor"
+        return made
     shift, scale, operation = {
         "add": (values, ones, "add"),
         "mul": (zeros, values, "add"),

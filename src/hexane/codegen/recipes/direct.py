@@ -1,0 +1,114 @@
+"""Broadcast and constant operands by a DMA of their own: one planar task (H15 and later; docs/parity.md)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from hexane.codegen import l2, tasks
+from hexane.codegen.fragment import Fragment, Tensor
+from hexane.codegen.geometry import L2_BYTES, pe_patch, up
+from hexane.codegen.operations import BINARY, Axes, PeKind, Planar
+from hexane.codegen.plan import Dma, Evidence, Plan, Region
+from hexane.errors import UnsupportedError
+
+
+def broadcast(made: Fragment, operation: Planar, a: Tensor, b: Tensor, out: Tensor) -> Plan:
+    """a op b, either of which may have size 1 along any axis; source 1 at 0, source 2 behind it, the result behind both."""
+    plan = Plan("PE", w=out.w, h=out.h, c=out.c, groups=out.n, kind=PeKind.BINARY, pe=operation)
+    plan.src, plan.src2, plan.dst = _walk(a, out), _walk(b, out), out.dma()
+    plan.broadcast1, plan.broadcast2 = axes_of_one(a, out), axes_of_one(b, out)
+    plan.patch = pe_patch(out.w, out.h, operands=2)
+    plan.source, end = _region(a, 0, plan)
+    plan.source2, end = _region(b, l2.second_operand_base(end), plan)
+    plan.reads = tasks.by_dma(tasks.STARTS)
+    tasks.streams_out(plan, end)
+    result = out.h * (plan.result.row or out.c * l2.channel_stride(min(out.w, 1 << plan.patch[0])))
+    if end + result > L2_BYTES:
+        _cut(plan, (a, b))
+    if a.shape != out.shape:
+        plan.evidence, plan.note = Evidence.INFERRED, "a first operand that is broadcast"
+    return made.add(plan)
+
+
+def axes_of_one(small: Tensor, big: Tensor) -> Axes:
+    """The axes along which ``small`` has size 1 and ``big`` has not."""
+    found = Axes.NONE
+    for axis, extent, whole in ((Axes.W, small.w, big.w), (Axes.H, small.h, big.h), (Axes.C, small.c, big.c)):
+        if extent == 1 and whole > 1:
+            found |= axis
+    return found
+
+
+def _walk(x: Tensor, out: Tensor) -> Dma:
+    """The operand's walk; one sample under a batch is read again for every image."""
+    walk = x.dma()
+    return walk if x.n == out.n else replace(walk, group=0)
+
+
+def _region(x: Tensor, base: int, plan: Plan) -> tuple[Region, int]:
+    """Region of an operand in L2 and its end."""
+    channel = l2.pe_window(x.w, plan.patch[0], x.element)
+    block = x.c * channel
+    row = block + l2.pe_pad(block, channel, height=x.h)
+    return Region(base, channel, row, block, block), base + x.h * row
+
+
+def _cut(plan: Plan, operands: tuple[Tensor, Tensor]) -> None:
+    """Tiles of whole patches where regions and result exceed L2; an operand of one row is kept as it is."""
+    patch = 1 << plan.patch[1]
+    result_row = plan.result.row or plan.cout * l2.channel_stride(min(plan.wout, 1 << plan.patch[0]))
+    regions = (plan.source, plan.source2)
+    fixed = sum(region.row for region, x in zip(regions, operands) if x.h == 1)
+    moving = sum(region.row for region, x in zip(regions, operands) if x.h > 1)
+    room = L2_BYTES - fixed - 2 * patch * result_row - l2.BANKS * l2.UNIT
+    tile = room // moving // patch * patch if moving and room > 0 else 0
+    if not moving and room > 0:
+        tile = plan.h
+    if tile <= 0:
+        raise UnsupportedError(f"a row of {plan.c} channels x {plan.w} pixels does not fit the engine's 2 MiB buffer")
+    plan.tile = min(tile, plan.h)
+    end = (plan.tile if operands[0].h > 1 else 1) * plan.source.row
+    base = l2.second_operand_base(end)
+    plan.source2 = replace(plan.source2, base=base)
+    plan.result = replace(plan.result, base=base + (plan.tile if operands[1].h > 1 else 1) * plan.source2.row)
+    plan.evidence, plan.note = Evidence.INFERRED, "tile height of a planar task"
+
+
+def scale_and_shift(made: Fragment, x: Tensor, out: Tensor, shift: np.ndarray, scale: np.ndarray, axis: str) -> Plan:
+    """x times a scale and plus a shift per channel (or row): two rows of constants as the turned second operand."""
+    return _constant_rows(made, x, out, np.stack([shift, scale]), axis, PeKind.SCALE_SHIFT, BINARY["add"])
+
+
+def per_channel(made: Fragment, x: Tensor, out: Tensor, values: np.ndarray, axis: str, operation: Planar) -> Plan:
+    """x op one value per channel (or row): one row of constants as the turned second operand."""
+    return _constant_rows(made, x, out, values.reshape(1, -1), axis, PeKind.BINARY, operation)
+
+
+def _constant_rows(
+    made: Fragment, x: Tensor, out: Tensor, rows: np.ndarray, axis: str, kind: PeKind, operation: Planar
+) -> Plan:
+    c, h, walk_in, walk_out = x.c, x.h, x.dma(), out.dma()
+    if axis == "h":
+        c, h = x.h, x.c
+        walk_in, walk_out = (replace(walk, row=walk.plane, plane=walk.row) for walk in (walk_in, walk_out))
+    count = rows.shape[1]
+    stride = up(2 * count, 64)
+    data = np.zeros((rows.shape[0], stride // 2), "<f2")
+    data[:, :count] = rows
+    plan = Plan("PE", w=x.w, h=h, c=c, groups=x.n, kind=kind, pe=operation, transpose2=True)
+    whole = rows.shape[0] * stride
+    plan.src, plan.dst = walk_in, walk_out
+    plan.src2 = Dma(made.constant(data.tobytes()), 0, stride, whole, whole, 0)
+    end = tasks.pe_source(plan, 0, operands=2)
+    channel = l2.channel_stride(count)
+    row = channel + l2.pe_pad(channel, 0x40)
+    plan.source2 = Region(end, channel, row, channel, channel)
+    end += rows.shape[0] * row
+    tasks.streams_out(plan, end)
+    if end + h * (plan.result.row or c * l2.channel_stride(min(x.w, 1 << plan.patch[0]))) > L2_BYTES:
+        raise UnsupportedError(f"a map of {c} x {h} x {x.w} beside its constants does not fit the engine's 2 MiB buffer")
+    if axis == "h":
+        plan.evidence, plan.note = Evidence.INFERRED, "a constant per row"
+    return made.add(plan)
