@@ -28,6 +28,8 @@ class Choices:
     follows_closely : a task starts patch by patch behind the one before it also where a sum, a turn or a turned copy
         comes first: softmax's product behind its sum over channels, a vector's norm, the first product of a pair.
     turned_quotients : the reciprocals of a map are turned too, not only those of single pixels.
+    direct_operands : a broadcast or constant operand comes by its own DMA, in the task that uses it.
+    plain_pixel_copies : a turned copy of one row has no work units to choose.
     """
 
     small_area: int = 0
@@ -39,6 +41,8 @@ class Choices:
     folds_products: bool = True
     follows_closely: bool = False
     turned_quotients: bool = True
+    direct_operands: bool = False
+    plain_pixel_copies: bool = False
 
 
 H13_CHOICES = Choices()

@@ -39,7 +39,7 @@ def dma_bytes(plan: Plan) -> int:
     if plan.src is not None and not plan.src_staged:
         total += _source_bytes(plan, plan.src, plan.broadcast1, channels)
     if plan.src2 is not None:
-        total += _source_bytes(plan, plan.src2, plan.broadcast2, channels)
+        total += _constant_rows(plan) if plan.transpose2 else _source_bytes(plan, plan.src2, plan.broadcast2, channels)
     if plan.dst is not None and not plan.dst_staged:
         width, rows, channels = plan.wout * plan.ox, plan.hout, plan.cout * plan.dout * plan.groups
         if reduced:
@@ -50,6 +50,11 @@ def dma_bytes(plan: Plan) -> int:
     if plan.kernel is not None:
         total += plan.kernel.bytes_read
     return total
+
+
+def _constant_rows(plan: Plan) -> int:
+    """A second operand that lies with channels along W: a row of scales below the row of shifts, or one row."""
+    return (2 if plan.kind is PeKind.SCALE_SHIFT else 1) * up(plan.c * 2, 64)
 
 
 def _source_bytes(plan: Plan, dma: Dma, broadcast: int, channels: int) -> int:

@@ -84,6 +84,8 @@ def work_shape(
 def transposing_shape(channels: int, width: int, height: int, *, interleaved: bool) -> tuple[int, int, int]:
     """(ShPref, ShMin, ShMax) of a copy with transposed output that reads by DMA (§4.3.1)."""
     s = largest_shape(width, height)
+    if channels == 1 and chosen().plain_pixel_copies:
+        return (0, 0, 0)
     if chosen().shared_inputs:
         inputs = inputs_per_core(channels)
         pref = 3 if inputs == 1 else 4 - ceil_log2(inputs)

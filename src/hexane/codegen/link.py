@@ -246,6 +246,8 @@ class Linker:
                 hint = Hint(ReadHint.DROP if in_scratch else ReadHint.NOALLOC, in_scratch)
         else:
             hint = Hint(ReadHint.ALLOC, in_scratch and rank == 0)
+        if plan.unit == "PE" and plan.groups > 1 and not dma.group:
+            hint = Hint(ReadHint.ALLOC, hint.after_task)  # one sample that every image of a batch reads
         if side == "src":
             plan.src_hint = hint
         else:

@@ -108,7 +108,9 @@ def _constant_rows(
     end += rows.shape[0] * row
     tasks.streams_out(plan, end)
     if end + h * (plan.result.row or c * l2.channel_stride(min(x.w, 1 << plan.patch[0]))) > L2_BYTES:
-        raise UnsupportedError(f"a map of {c} x {h} x {x.w} beside its constants does not fit the engine's 2 MiB buffer")
+        raise UnsupportedError(
+            f"a map of {c} x {h} x {x.w} beside its constants does not fit the engine's 2 MiB buffer"
+        )
     if axis == "h":
         plan.evidence, plan.note = Evidence.INFERRED, "a constant per row"
     return made.add(plan)

@@ -114,7 +114,8 @@ def power(ops: Sequence[Op], context: Context) -> Fragment:
         raise UnsupportedError("a power with broadcast or batch", hint="expand the operands first")
     channel = l2.channel_stride(a.w)
     block = 2 * a.c * channel
-    row = block + (l2.pe_pad(block, channel) if a.h > 1 else 0)
+    largest = max(1, largest_shape(a.w, a.h, narrow=True))
+    row = block + (_pair_pad(block, a, largest) if a.h > 1 else 0)
     pairs = Region(0, 2 * channel, row, block)
     size = a.h * row
     for i, tensor in enumerate((b, a)):
@@ -132,11 +133,18 @@ def power(ops: Sequence[Op], context: Context) -> Fragment:
     product.cores_log2 = cores_log2(a.c)
     unary.set_table(product, "exp2")
     product.dst = out.dma()
-    product.shape = (1, 1, max(1, largest_shape(a.w, a.h)))
+    product.shape = (1, 1, largest)
     tasks.resident(product, Region(0, channel, row, block), After.NE_RESULT)
     tasks.streams_out(product, size, explicit=False, after=After.NOTHING)
     made.add(product)
     return made
+
+
+def _pair_pad(block: int, x: Tensor, largest: int) -> int:
+    """Row pad of two maps that lie channel by channel beside each other."""
+    if chosen().narrow_copies:
+        return l2.ne_pad(block, x.h, (1, 1, largest), x.w, alone=True)
+    return l2.pe_pad(block, l2.channel_stride(x.w))
 
 
 def _scaled_power(made: Fragment, x: Tensor, out: Tensor, exponent: float) -> Fragment:

@@ -25,6 +25,7 @@ class Packed(Target):
     """Address records, resets, page masks."""
 
     has_container = False
+    marks_slow_tables = True
 
     def assemble(self, plans: Sequence[Plan], places: Sequence[Places]) -> list[Task]:
         return compose(self.name, [self.task_fields(plans, i, place) for i, place in enumerate(places)])
@@ -39,7 +40,8 @@ class Packed(Target):
         self.destination(plan, values, addresses, places)
         runtime = self.kernel(plan, values, addresses, places)
         values["Header[1].ExeCycles"] = self.duration(plan)
-        if any(table in SLOW_TABLES for table in plan.tables) and not plan.small_source:
+        slow = any(table in SLOW_TABLES for table in plan.tables) and not plan.small_source
+        if slow and self.marks_slow_tables:
             values["Header[4].DebugLogEvents"] = SLOW
         table = table_of(self.generation)
         named = {}

@@ -6,10 +6,12 @@ from hexane.chips import Chip
 from hexane.codegen.targets.base import Target
 from hexane.codegen.targets.h13 import H13
 from hexane.codegen.targets.h14 import H14
+from hexane.codegen.targets.h15 import H15
+from hexane.codegen.targets.h16 import H16, H16G
 from hexane.codegen.targets.zin4 import Early
 from hexane.errors import UnsupportedError
 
-_TARGETS: dict[str, Target] = {"h13": H13(), "h14": H14(), "zin4": Early()}
+_TARGETS: dict[str, Target] = {"h13": H13(), "h14": H14(), "h15": H15(), "h16": H16(), "h16g": H16G(), "zin4": Early()}
 
 
 def targets() -> list[Target]:

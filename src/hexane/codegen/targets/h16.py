@@ -1,0 +1,39 @@
+"""H16 (A17 Pro; h16g: M4 family): a register for every extent, weights and tables in a section of their own."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from hexane.codegen.targets.later import Later
+
+SPELLING = MappingProxyType(
+    {
+        "Common.InDim.Win": "Common.Win.Win",
+        "Common.InDim.Hin": "Common.Hin.Hin",
+        "Common.InDepth.Din": "Common.Din.Din",
+        "Common.OutDim.Wout": "Common.Wout.Wout",
+        "Common.OutDim.Hout": "Common.Hout.Hout",
+        "Common.OutDepth.Dout": "Common.Dout.Dout",
+        "Common.ConvCfg.OCGSize": "Common.NECfg.OCGSize",
+        "Common.GroupConvCfg.NumGroups": "Common.NumGroups.NumGroups",
+        "Common.GroupConvCfg.UnicastEn": "Common.UnicastCfg.UnicastEn",
+        "Common.GroupConvCfg.UnicastCin": "Common.UnicastCfg.UnicastCin",
+        "Common.GroupConvCfg.ElemMultMode": "Common.UnicastCfg.ElemMultMode",
+    }
+)
+"""H13's names and this table's, where they differ."""
+
+
+class H16(Later):
+    name = generation = "h16"
+    kernel_section = True
+    marks_slow_tables = False
+    spelling = SPELLING
+    dtid = "Header[9].DTID"
+
+
+class H16G(H16):
+    """M4: the same words, twice H13's rate of memory."""
+
+    name = "h16g"
+    bytes_per_us = 68300.0

@@ -1,0 +1,126 @@
+"""What H15 and every later generation share: a configuration of source 2, numbers of full width, system cache hints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from hexane.codegen.choices import Choices
+from hexane.codegen.cost import dma_bytes, engine_ns
+from hexane.codegen.encode import ALIASES, TWO_OPERANDS, Fields
+from hexane.codegen.operations import After, Condition, Hint, ReadHint, SourceType, WriteHint
+from hexane.codegen.plan import Plan
+from hexane.codegen.targets.base import Places
+from hexane.codegen.targets.packed import Packed
+from hexane.errors import UnsupportedError
+
+READ_HINTS = {ReadHint.NOALLOC: 1, ReadHint.DEPRI: 6, ReadHint.ALLOC: 7, ReadHint.DROP: 2}
+WRITE_HINTS = {None: 0, WriteHint.NOALLOC: 0, WriteHint.ALLOC: 3}
+ABSOLUTE = 7  # Cond of an absolute value; 1 up to H14
+WRITER = 3  # CrH of every writer
+PE_NUMBERS = {
+    "PE.BiasScale.Bias": "PE.Bias.Bias",
+    "PE.BiasScale.Scale": "PE.Scale.Scale",
+    "PE.PreScale.Epsilon": "PE.Epsilon.Epsilon",
+    "PE.PreScale.PreScale": "PE.PreScale.PreScale",
+}
+RESULTS = After.NE_RESULT | After.PE_RESULT
+
+
+CHOICES = Choices(
+    small_area=64,
+    small_patch=True,
+    shared_inputs=True,
+    narrow_copies=True,
+    copy_weight=36,
+    folds_products=False,
+    direct_operands=True,
+    turned_quotients=False,
+    follows_closely=True,
+    plain_pixel_copies=True,
+)
+
+
+class Later(Packed):
+    """Surfaces from slot 6; a task's DMA time counts at ``bytes_per_us``."""
+
+    first_surface = 6
+    bytes_per_us = 51200.0
+    spelling: Mapping[str, str] = MappingProxyType({})
+    neutral: Mapping[str, int] = MappingProxyType({"Common.Cfg.AccDoubleBufEn": 0})
+    """Fields of H13's table that this one lacks, and the value that says nothing there."""
+
+    def common(self, plan: Plan, values: Fields) -> None:
+        if plan.kind not in TWO_OPERANDS:
+            del values["Common.ChCfg.Src2InFmt"]
+        if not plan.unicast:
+            values["Common.GroupConvCfg.UnicastCin"] = self.idle_unicast
+        if plan.unit == "NE":
+            values["NE.MACCfg.Bit20"] = 1
+            if plan.kernel is not None:
+                values["NE.KernelCfg.KernelAlign"] = plan.kernel.source is not None or self.only_table(plan)
+            if (plan.out_trans and plan.unicast > 1) or (plan.kernel is not None and plan.kernel.source is not None):
+                values["Common.Cfg.FillLowerNEFirst"] = 1
+        else:
+            del values["NE.AccBias.AccBias"], values["Common.ConvCfg.OCGSize"]
+            if plan.pe.condition is Condition.ABS:
+                values["PE.Cfg.Cond"] = ABSOLUTE
+            for name, own in PE_NUMBERS.items():
+                values[own] = values.pop(name)
+        self.spell(values)
+
+    idle_unicast = 0
+    choices = CHOICES
+
+    def spell(self, values: Fields) -> None:
+        """Names of this table; a field that it lacks must hold the neutral value."""
+        for name, value in self.neutral.items():
+            if name in values and values.pop(name) != value:
+                raise UnsupportedError(f"{self.generation} has no {name}")
+        for name, own in self.spelling.items():
+            if name in values:
+                values[own] = values.pop(name)
+
+    def l2(self, plans: Sequence[Plan], index: int, values: Fields) -> None:
+        plan = plans[index]
+        del values["L2.SourceCfg.Src2Dma"]
+        resident = plan.reads.type is SourceType.RESIDENT
+        if resident and plan.src2 is None:
+            values["L2.SourceCfg.DMAFmt"] = 0
+        second = plan.kind in TWO_OPERANDS
+        if plan.src2 is not None:
+            values["L2.Src2Cfg.SourceType"] = SourceType.DMA_STREAM
+            values["L2.Src2Cfg.DMAFmt"] = "bits16" if plan.src2.element == 2 else "bits8"
+            values["L2.Src2Cfg.DMAInterleave"] = plan.src2.interleave
+            self.aliases(values, "Src2Cfg", plan.reads.after)
+            if resident:
+                values["L2.SourceCfg.DMAFmt"], values["L2.SourceCfg.DMAInterleave"] = 0, 1
+        elif second:
+            values["L2.Src2Cfg.DMAInterleave"] = 1
+            if not resident:
+                self.aliases(values, "SourceCfg", plan.reads.after & ~RESULTS)
+            self.aliases(values, "Src2Cfg", plan.reads.after & RESULTS)
+        elif index == 0:
+            values["L2.Src2Cfg.DMAInterleave"] = 1
+            self.aliases(values, "Src2Cfg", After.ANYTHING)
+
+    def aliases(self, values: Fields, register: str, after: After) -> None:
+        for name, flag in ALIASES.items():
+            values[f"L2.{register}.{name}"] = flag in after
+
+    def read_hint(self, hint: Hint) -> int:
+        return READ_HINTS[hint.cache]
+
+    def write_hint(self, hint: WriteHint | None) -> int:
+        return WRITE_HINTS[hint]
+
+    def destination(self, plan: Plan, values: Fields, addresses: dict[str, tuple[int, int]], places: Places) -> None:
+        super().destination(plan, values, addresses, places)
+        if plan.dst is not None and not plan.dst_staged:
+            values["TileDMADst.DMAConfig.CrH"] = WRITER
+
+    def duration(self, plan: Plan) -> int:
+        if plan.streams_in:
+            return 0
+        engine = 0.0 if plan.pairs else engine_ns(plan)  # operands that are kept cost nothing
+        return int(max(dma_bytes(plan) / self.bytes_per_us, engine / 1000))
