@@ -15,7 +15,7 @@ from hexane.errors import UnsupportedError
 
 
 def broadcast(made: Fragment, operation: Planar, a: Tensor, b: Tensor, out: Tensor) -> Plan:
-    """a op b, either of which may have size 1 along any axis; source 1 at 0, source 2 behind it, the result behind both."""
+    """a op b, either with size 1 along any axis: source 1 at 0, source 2 behind it, the result behind both."""
     plan = Plan("PE", w=out.w, h=out.h, c=out.c, groups=out.n, kind=PeKind.BINARY, pe=operation)
     plan.src, plan.src2, plan.dst = _walk(a, out), _walk(b, out), out.dma()
     plan.broadcast1, plan.broadcast2 = axes_of_one(a, out), axes_of_one(b, out)
