@@ -27,8 +27,12 @@ def register(app: typer.Typer) -> None:
         ] = None,
         random: Annotated[int | None, typer.Option(metavar="SEED", help="Draw inputs that have no file.")] = None,
         normalize: Annotated[
-            str, typer.Option(help="Of pictures: unit, raw, signed, imagenet, or M1,M2,M3/S1,S2,S3.")
-        ] = "unit",
+            str | None,
+            typer.Option(
+                help="Of pictures: unit (default), raw, signed, imagenet, or M1,M2,M3/S1,S2,S3; an image "
+                "input of a Core ML model needs none."
+            ),
+        ] = None,
         shape: Annotated[list[str] | None, typer.Option(help="Shape of an input: x=1x3x224x224; repeatable.")] = None,
         function: Annotated[str | None, typer.Option(help="Which function, of a program with several.")] = None,
         chip: Annotated[str, typer.Option(help="The chip.")] = "M1",
@@ -89,7 +93,7 @@ def register(app: typer.Typer) -> None:
             raise typer.Exit(1)
 
 
-def require_choices(*, level: str, compare: str, normalize: str, tolerance: float | None) -> None:
+def require_choices(*, level: str, compare: str, normalize: str | None, tolerance: float | None) -> None:
     """Refuse a word that no option has, before any work."""
     from hexane.report.session import LEVELS
     from hexane.runtime.inputs import normalization
@@ -98,7 +102,8 @@ def require_choices(*, level: str, compare: str, normalize: str, tolerance: floa
     for option, given, known in (("level", level, LEVELS), ("compare", compare, CHOICES)):
         if given not in known:
             raise UsageError(f"--{option} {given!r} is unknown", hint=f"one of {', '.join(known)}")
-    normalization(normalize)
+    if normalize is not None:
+        normalization(normalize)
     if tolerance is not None and not tolerance >= 0:
         raise UsageError(f"--tolerance {tolerance} is no error", hint="a relative error such as 0.01")
     if tolerance is not None and compare == "none":
@@ -120,7 +125,7 @@ def _session(
     model: Path,
     inputs: list[str],
     seed: int | None,
-    normalize: str,
+    normalize: str | None,
     shapes: list[str],
     function: str | None,
     *,
@@ -131,7 +136,7 @@ def _session(
 
     from hexane.cli.networks import open_network
     from hexane.cli.progress import Bar
-    from hexane.program import Port
+    from hexane.program import input_ports
     from hexane.report.session import run_network
     from hexane.runtime.inputs import gather
 
@@ -139,8 +144,7 @@ def _session(
         bar.stage("load")
         start = perf_counter()
         graph = open_network(model, function=function, shapes=shapes)
-        ports = [Port(name, type_.shape, type_.dtype) for name, type_ in graph.inputs.items()]
-        given = gather(ports, inputs, normalize=normalize, seed=seed)
+        given = gather(input_ports(graph), inputs, normalize=normalize, seed=seed)
         loaded = perf_counter() - start
         done = run_network(
             graph, given.arrays, name=model.name, model=model, notes=given.notes, progress=bar, **options
@@ -150,7 +154,7 @@ def _session(
 
 
 def _run_program(
-    path: Path, inputs: list[str], seed: int | None, normalize: str, output: Path | None, json: bool
+    path: Path, inputs: list[str], seed: int | None, normalize: str | None, output: Path | None, json: bool
 ) -> None:
     import hexane
     from hexane.cli.console import print_json

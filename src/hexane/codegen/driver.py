@@ -15,7 +15,7 @@ from hexane.codegen.targets import Target, target_of
 from hexane.errors import UnsupportedError, UsageError
 from hexane.graph.types import StateType
 from hexane.numerics.autoscale import rescaled
-from hexane.program import ENGINE, HOST, Port, Program, Segment
+from hexane.program import ENGINE, HOST, Port, Program, Segment, input_ports
 from hexane.program.attribution import with_macs
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def compile(
     if dialect not in DIALECTS:
         raise UsageError(f"there is no dialect {dialect!r}", hint=f"one of {', '.join(DIALECTS)}")
     target = target_of(wanted, dialect)
-    given, declared = graph, graph.main
+    given, declared, inputs = graph, graph.main, input_ports(graph)
     graph = canonical(graph, scaling=scaling, on_pass=on_pass)
     function = graph.main
     context = Context(target)
@@ -83,7 +83,7 @@ def compile(
         segments.append(Segment(HOST, "constants", (), (), tuple(map(_port, constants)), graph=known))
     return Program(
         tuple(with_macs(given, segments)),
-        tuple(_port(v) for v in declared.inputs if not isinstance(v.type, StateType)),
+        inputs,
         tuple(_port(v) for v in declared.outputs),
         wanted.name,
         dialect,

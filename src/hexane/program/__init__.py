@@ -2,6 +2,6 @@
 
 from hexane.program.load import load_program
 from hexane.program.program import Program
-from hexane.program.segment import ENGINE, HOST, Port, Segment
+from hexane.program.segment import ENGINE, HOST, Port, Segment, input_ports
 
-__all__ = ["ENGINE", "HOST", "Port", "Program", "Segment", "load_program"]
+__all__ = ["ENGINE", "HOST", "Port", "Program", "Segment", "input_ports", "load_program"]

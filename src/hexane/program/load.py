@@ -43,7 +43,9 @@ def _single(place: Path) -> Program:
 
 
 def _ports(rows: list[dict[str, Any]]) -> tuple[Port, ...]:
-    return tuple(Port(str(r["name"]), tuple(int(v) for v in r["shape"]), str(r["dtype"])) for r in rows)
+    return tuple(
+        Port(str(r["name"]), tuple(int(v) for v in r["shape"]), str(r["dtype"]), str(r.get("image", ""))) for r in rows
+    )
 
 
 def _read_package(archive: zipfile.ZipFile, where: str) -> Program:

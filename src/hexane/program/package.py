@@ -39,7 +39,8 @@ def save(program: Program, path: Path) -> None:
 
 
 def _port(port: Port) -> dict[str, Any]:
-    return {"name": port.name, "shape": list(port.shape), "dtype": port.dtype}
+    row: dict[str, Any] = {"name": port.name, "shape": list(port.shape), "dtype": port.dtype}
+    return {**row, "image": port.image} if port.image else row
 
 
 def _write_package(program: Program, path: Path) -> None:

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hexane.graph.types import StateType
+
 if TYPE_CHECKING:
     from hexane.codegen.plan import Plan
-    from hexane.graph.ir import Graph
+    from hexane.graph.ir import Graph, Value
     from hexane.image import Image
 
 ENGINE, HOST = "engine", "host"
@@ -18,11 +20,31 @@ ENGINE, HOST = "engine", "host"
 
 @dataclass(frozen=True)
 class Port:
-    """A tensor at the edge of a segment, as the graph declares it."""
+    """A tensor at the edge of a segment, as the graph declares it.
+
+    ``image`` is the colour layout ("RGB", "BGR", "GRAYSCALE", "GRAYSCALE_FLOAT16") of an input that its Core ML model
+    declares as an image of pixels 0 to 255, empty for every other tensor.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
+    image: str = ""
+
+
+def port_of(value: Value, image: str = "") -> Port:
+    """A value of a graph as a port."""
+    return Port(value.name, value.shape, value.dtype, image)
+
+
+def input_ports(graph: Graph) -> tuple[Port, ...]:
+    """The inputs of the function that runs, without its states; images with the colour layout that the model names."""
+    images = graph.metadata.get("images", {})
+    return tuple(
+        port_of(value, str(images.get(value.name, {}).get("color", "")))
+        for value in graph.main.inputs
+        if not isinstance(value.type, StateType)
+    )
 
 
 @dataclass(frozen=True)

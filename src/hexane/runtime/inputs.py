@@ -9,21 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hexane.errors import FormatError, UnsupportedError, UsageError
+from hexane.errors import FormatError, UsageError
 from hexane.runtime.files import plain_errors
+from hexane.runtime.pictures import NORMALIZATIONS, PICTURES, layout_of, normalization, picture
 
 if TYPE_CHECKING:
     from hexane.program import Port
 
+__all__ = ["NORMALIZATIONS", "PICTURES", "Given", "fitted", "gather", "layout_of", "normalization", "picture"]
+
 LARGEST_FILE = 1 << 32
-PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
-NORMALIZATIONS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
-    "unit": ((0.0,), (1.0,)),
-    "raw": ((0.0,), (1 / 255,)),
-    "signed": ((0.5,), (0.5,)),
-    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
-}
-"""Name -> (mean, standard deviation) per channel, of pixels scaled to 0..1."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +33,13 @@ def gather(
     ports: Sequence[Port],
     options: Iterable[str] = (),
     *,
-    normalize: str = "unit",
+    normalize: str | None = None,
     seed: int | None = None,
 ) -> Given:
     """Every input of ``ports``, from ``NAME=FILE`` options (``FILE`` alone for a single input) or from a seed.
+
+    Pictures go through ``hexane.runtime.pictures``: an input that its model declares as an image takes the pixels as
+    the model says, every other one is normalised as ``normalize`` says ("unit" when None).
 
     ``.npy`` holds one input, ``.npz`` inputs by name, a picture is fitted to the input's shape. Inputs without a file
     are drawn from ``seed``; UsageError where neither is given, and for arrays that do not fit or hold NaN.
@@ -101,68 +99,6 @@ def drawn(port: Port, generator: np.random.Generator) -> np.ndarray:
     if port.dtype.startswith(("fp", "bf")):
         return generator.standard_normal(port.shape, dtype=np.float32)
     return generator.integers(0, 2, port.shape).astype(bool if port.dtype == "bool" else np.int64)
-
-
-def picture(path: Path, port: Port, normalize: str = "unit") -> tuple[np.ndarray, str]:
-    """A picture as an input of the port's shape, and what was done to it.
-
-    The layout follows the shape: three axes behind the batch with 1, 3 or 4 first is channels-first, with them last
-    channels-last; two axes are grey. Resized with a bilinear filter when the size differs.
-    """
-    try:
-        from PIL import Image
-    except ImportError:
-        raise UnsupportedError("pictures need pillow", hint="pip install 'hexane[run]'") from None
-    axes, channels, height, width = layout_of(port)
-    mean, deviation = normalization(normalize)
-    with plain_errors(path, "cannot be read"):
-        try:
-            with Image.open(path) as file:
-                size = file.size
-                image = file.convert({1: "L", 3: "RGB", 4: "RGBA"}[channels])
-        except (Image.UnidentifiedImageError, SyntaxError, Image.DecompressionBombError) as error:
-            raise FormatError(f"is no picture: {error}", where=str(path)) from None
-    resized = "" if size == (width, height) else f", resized from {size[0]}x{size[1]}"
-    if resized:
-        image = image.resize((width, height), Image.Resampling.BILINEAR)
-    pixels = np.asarray(image, np.float32).reshape(height, width, channels) / 255
-    if port.dtype in ("uint8", "int8", "int32"):
-        values, how = np.round(pixels * 255), "0..255"
-    else:
-        values = (pixels - np.array(mean, np.float32)) / np.array(deviation, np.float32)
-        how = normalize
-    values = values.transpose(2, 0, 1) if axes == "CHW" else values
-    note = f"{port.name}: {path.name} as {axes} {channels}x{height}x{width}{resized}, normalised {how!r}"
-    return values.reshape(port.shape), note
-
-
-def layout_of(port: Port) -> tuple[str, int, int, int]:
-    """("CHW" or "HWC", channels, height, width) of an input that takes a picture; UsageError for any other."""
-    shape = port.shape[1:] if len(port.shape) == 4 and port.shape[0] == 1 else port.shape
-    if len(shape) == 2:
-        return "HWC", 1, shape[0], shape[1]
-    if len(shape) == 3:
-        for channels in (3, 1, 4):
-            if shape[0] == channels:
-                return "CHW", shape[0], shape[1], shape[2]
-            if shape[2] == channels:
-                return "HWC", shape[2], shape[0], shape[1]
-    raise UsageError(f"input {port.name!r} takes no picture", hint=f"it is {_shape(port)}; give an .npy file")
-
-
-def normalization(text: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """(mean, deviation) of a named normalisation or of ``M1,M2,M3/S1,S2,S3`` (pixels are scaled to 0..1 first)."""
-    if text in NORMALIZATIONS:
-        return NORMALIZATIONS[text]
-    try:
-        mean, deviation = (tuple(float(v) for v in part.split(",")) for part in text.split("/"))
-    except ValueError:
-        raise UsageError(
-            f"--normalize {text!r} is no normalisation", hint=f"{', '.join(NORMALIZATIONS)}, or MEANS/DEVIATIONS"
-        ) from None
-    if len(mean) not in (1, 3, 4) or len(deviation) not in (1, 3, 4) or 0.0 in deviation:
-        raise UsageError(f"--normalize {text!r}: one or three numbers on either side of /, no deviation of 0")
-    return mean, deviation
 
 
 def _split(option: str, known: dict[str, Any]) -> tuple[str | None, Path]:

@@ -37,6 +37,12 @@ class NetworkReader:
     def run(self) -> Graph:
         """The whole graph."""
         outputs = [feature.name for feature in self.model.description.output if self.is_array(feature)]
+        probabilities = self.probabilities()
+        if probabilities in outputs:
+            outputs.remove(probabilities)
+        if probabilities is not None:
+            for name in self.classifier_names():
+                self.builder.names.take(name)
         for name in outputs:
             self.builder.names.take(name)
         for feature in self.model.description.input:
@@ -58,9 +64,50 @@ class NetworkReader:
         for feature in self.model.description.output:
             if feature.name in outputs:
                 self.output(feature)
+        if probabilities is not None:
+            self.classifier(probabilities)
         if not self.builder.function.outputs:
             raise FormatError("no output of the model is made by a layer", where=self.where)
         return self.builder.graph
+
+    def probabilities(self) -> str | None:
+        """The blob that a classifier takes its classes from: the one it names, else the last one; None otherwise."""
+        if self.model.WhichOneof("Type") != "neuralNetworkClassifier":
+            return None
+        if self.network.labelProbabilityLayerName:
+            return str(self.network.labelProbabilityLayerName)
+        made = [name for layer in self.network.layers for name in layer.output]
+        named = self.model.description.predictedProbabilitiesName
+        if named in made or not made:
+            return named or None
+        return made[-1]
+
+    def classifier_names(self) -> tuple[str, str]:
+        """What the model calls the label and the probabilities."""
+        description = self.model.description
+        return (
+            description.predictedFeatureName or "classLabel",
+            description.predictedProbabilitiesName or "classLabel_probs",
+        )
+
+    def classifier(self, blob: str) -> None:
+        """The label and the probabilities, under the names that the description gives them."""
+        network = self.network
+        kind = network.WhichOneof("ClassLabels")
+        if kind is None:
+            raise FormatError("a classifier without classes", where=self.where)
+        labels = list(getattr(network, kind).vector)
+        if blob not in self.values:
+            raise FormatError(f"the classifier takes {blob!r}, which no layer makes", where=self.where)
+        value = self.folder.value(self.values[blob])
+        if prod(value.shape) != len(labels):
+            raise FormatError(f"{prod(value.shape)} probabilities for {len(labels)} classes", where=self.where)
+        flat = self.builder.reshape(x=value, shape=np.array([len(labels)], np.int32))
+        classes = np.array(labels, np.int64 if kind == "int64ClassLabels" else np.str_)
+        label, probabilities = self.builder.op("classify", probabilities=flat, classes=classes)
+        label.name, probabilities.name = self.classifier_names()
+        self.builder.output(label, probabilities)
+        self.builder.graph.metadata["classes"] = labels
 
     def layer(self, c: LayerContext, translate: Any) -> None:
         try:

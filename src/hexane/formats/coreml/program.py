@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from hexane.errors import FormatError, GraphError, HexaneError, UnsupportedError
 from hexane.formats.coreml.files import WeightFiles
 from hexane.formats.coreml.values import read_tensor, read_type, read_typed
@@ -12,7 +14,7 @@ from hexane.formats.mil.names import decode
 from hexane.graph.constants import BlobReference, Constant
 from hexane.graph.ir import Block, Function, Graph, Names, Op, Problem, Value
 from hexane.graph.registry import lookup, opset_number, result_types
-from hexane.graph.types import ListType, TensorType
+from hexane.graph.types import DictType, ListType, TensorType
 
 MAX_OPERATIONS = 2_000_000
 
@@ -174,9 +176,21 @@ class _FunctionReader:
         blocks = [self.nested(inner, scope) for inner in operation.blocks]
         op = Op(operation.type, inputs, name=_label(operation), blocks=blocks, attributes=attributes)
         types = [read_type(output.type, place) for output in operation.outputs]
+        if operation.type == "classify" and len(types) == 2:
+            types = self.classified(op, spec, types, place)
         types = self.checked(op, spec, types, place)
         op.outputs = tuple(self.define(o.name, type_, scope, op) for o, type_ in zip(operation.outputs, types))
         block.add(op)
+
+    def classified(self, op: Op, spec: Any, types: list[Any], place: str) -> list[Any]:
+        """Label and probabilities of a classifier: the graph keeps the tensor where Core ML declares a dictionary."""
+        if not isinstance(types[1], DictType):
+            return types
+        classes = op.inputs.get("classes")
+        if not isinstance(classes, Value) or not classes.is_constant:
+            raise UnsupportedError("a classifier whose classes are computed", where=place)
+        self.graph.metadata["classes"] = [label.item() for label in np.asarray(classes.data).reshape(-1)]
+        return list(result_types(spec, op.inputs, self.number)) if spec is not None else types
 
     def operand(self, binding: Any, scope: dict[str, Value], hint: str, place: str) -> Value:
         if binding.WhichOneof("binding") == "value":

@@ -8,7 +8,7 @@ from typing import Any
 
 from hexane.errors import FormatError, UnsupportedError, UsageError
 from hexane.formats.coreml.description import feature_shape, features, read_description
-from hexane.formats.coreml.files import WeightFiles, inside, model_file, read_bytes
+from hexane.formats.coreml.files import MANIFEST_LIMIT, WeightFiles, inside, model_file, read_bytes
 from hexane.formats.coreml.program import read_program
 from hexane.formats.coreml.protos import protos
 from hexane.formats.mil.names import decode
@@ -115,4 +115,26 @@ def _compiled(path: Path, function: str | None, weights: Mapping[str, Any] | Non
         )
     graph = load(inside(path, "model.mil", str(path)), function=function, weights=weights)
     graph.metadata["format"] = "mil"
+    images = _compiled_images(path / "metadata.json")
+    if images:
+        graph.metadata["images"] = images
     return graph
+
+
+def _compiled_images(path: Path) -> dict[str, dict[str, Any]]:
+    """Image inputs as a compiled model's ``metadata.json`` describes them; none where there is no such file."""
+    import json
+
+    try:
+        if path.stat().st_size > MANIFEST_LIMIT:
+            return {}
+        said = json.loads(path.read_text("utf-8"))
+        rows = said[0]["inputSchema"] if isinstance(said, list) else said["inputSchema"]
+        found = {}
+        for row in rows:
+            if row.get("type") == "Image":
+                color = str(row.get("colorspace") or ("RGB" if row.get("isColor") == "1" else "GRAYSCALE")).upper()
+                found[str(row["name"])] = {"width": int(row["width"]), "height": int(row["height"]), "color": color}
+        return found
+    except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
+        return {}

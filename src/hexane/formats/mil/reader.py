@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from hexane.formats.mil.tree import (
 from hexane.graph.constants import BlobReference, Constant
 from hexane.graph.ir import Block, Function, Graph, Names, Op, Problem, Value
 from hexane.graph.registry import OpSpec, is_known, lookup, opset_number, result_types
-from hexane.graph.types import DTYPES, ListType, TensorType
+from hexane.graph.types import DTYPES, DictType, ListType, TensorType
 
 DEFAULT_OPSETS = {"1.0": "ios15", "1": "ios15"}
 
@@ -279,10 +280,18 @@ class _FunctionReader:
         inputs = _wrapped_variadics(spec, inputs)
         blocks = [self.nested(tree, scope) for tree in call.blocks]
         op = Op(call.type, inputs, name=self.label(call), opset=call.opset, blocks=blocks, attributes=attributes)
+        if call.type == "classify" and spec is not None and len(call.results) == 2:
+            self.classified(op, spec, call)
         op.outputs = tuple(self.define(result, scope, op) for result in call.results)
         block.add(op)
         if spec is not None:
             self.check(op, spec, call)
+
+    def classified(self, op: Op, spec: OpSpec, call: Call) -> None:
+        """A classifier's probabilities: the graph keeps the tensor where the text declares a dictionary."""
+        if isinstance(call.results[1].type, DictType):
+            types = result_types(spec, op.inputs, opset_number(call.opset or self.opset))
+            call.results[:] = [replace(result, type=type_) for result, type_ in zip(call.results, types)]
 
     def spec(self, call: Call) -> OpSpec | None:
         opset = call.opset or self.opset

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -196,14 +197,23 @@ def list_scatter(ls: list[Any], indices: np.ndarray, value: np.ndarray) -> list[
     return result
 
 
-def _classify_type(probabilities: TensorType, classes: Type) -> Type:
-    raise UnsupportedError("classify returns a label and a dictionary; hexane's graphs return tensors")
+def _classify_type(probabilities: TensorType, classes: Type) -> tuple[TensorType, TensorType]:
+    labels = classes.length if isinstance(classes, ListType) else prod(classes.shape)
+    if labels is not None and probabilities.is_static and labels != probabilities.count:
+        raise GraphError(f"{probabilities.count} probabilities for {labels} classes")
+    return TensorType(classes.dtype), probabilities
 
 
 @op("classify", "probabilities:T classes:any", infer=_classify_type)
-def classify(probabilities: np.ndarray, classes: Any) -> Any:
-    """A label and a dictionary of probabilities: read by the Core ML front end, never computed here."""
-    raise UnsupportedError("classify returns a label and a dictionary; hexane's graphs return tensors")
+def classify(probabilities: np.ndarray, classes: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The label of the largest probability, and the probabilities themselves in the order of the classes.
+
+    Core ML gives the latter as a dictionary from label to probability; a graph keeps the tensor.
+    """
+    labels = np.asarray(classes).reshape(-1)
+    if labels.size != probabilities.size:
+        raise GraphError(f"{probabilities.size} probabilities for {labels.size} classes")
+    return np.array(labels[int(np.argmax(probabilities))]), probabilities
 
 
 def _reshape_like_shape(ref_tensors: Any, begins: Any, ends: Any, end_masks: Any) -> tuple[int, ...]:
