@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import struct
 import tempfile
+import zipfile
+import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from hexane.errors import FormatError, UsageError
+from hexane.errors import FormatError, HexaneError, UsageError
 
 
 def read_bytes(path: Path) -> bytes:
@@ -27,6 +30,44 @@ def read_text(path: Path) -> str:
         return read_bytes(path).decode("utf-8-sig")  # some editors put a mark in front
     except UnicodeDecodeError as error:
         raise FormatError("not UTF-8 text", offset=error.start, where=str(path)) from None
+
+
+@contextmanager
+def archive_errors(what: str, where: str) -> Iterator[None]:
+    """Everything that the standard library raises of a damaged zip archive, as `FormatError`."""
+    try:
+        yield
+    except HexaneError:
+        raise
+    except RecursionError:
+        raise FormatError(f"{what}: it is nested too deeply", where=where) from None
+    except (
+        zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, EOFError, struct.error, UnicodeError, LookupError,
+        ValueError, TypeError, AttributeError, ArithmeticError, NotImplementedError, RuntimeError, MemoryError,
+    ) as error:  # fmt: skip
+        # NotImplementedError: a compression that zipfile lacks; RuntimeError: a password.
+        raise FormatError(f"{what} ({error or type(error).__name__})", where=where) from None
+
+
+@contextmanager
+def archive(path: Path, what: str) -> Iterator[zipfile.ZipFile]:
+    """A zip archive to read.
+
+    Raises `UsageError` where the file cannot be read, `FormatError` (``what``) where it is damaged.
+    """
+    with ExitStack() as open_files:
+        try:
+            file = open_files.enter_context(open(path, "rb"))
+        except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise UsageError(f"cannot read the file ({reason})", where=str(path)) from None
+        with archive_errors(what, str(path)):
+            try:
+                yield open_files.enter_context(zipfile.ZipFile(file))
+            except OSError as error:
+                if isinstance(error, HexaneError):
+                    raise
+                raise FormatError(f"{what} ({error.strerror or error})", where=str(path)) from None
 
 
 @contextmanager

@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
-import json
 import zipfile
+from math import prod
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from hexane.errors import FormatError
+from hexane.files import archive
 from hexane.image import open_image
-from hexane.program.package import FORMAT, MANIFEST, WEIGHTS
+from hexane.program.manifest import MANIFEST, MOST_MANIFEST_BYTES, Entry, read_manifest
+from hexane.program.package import WEIGHTS
 from hexane.program.program import Program
 from hexane.program.segment import ENGINE, HOST, Port, Segment
 
-MOST_BYTES = 8 << 30
+if TYPE_CHECKING:
+    from hexane.graph.ir import Graph
+    from hexane.image import Image
 
 
 def load_program(path: str | Path) -> Program:
-    """Read a ``.hexane`` package, or a single ``.hwx`` or ``.anec`` program."""
+    """Read a ``.hexane`` package, or a single ``.hwx`` or ``.anec`` program.
+
+    Raises
+    ------
+    UsageError : the file cannot be read.
+    FormatError : it is no such file, or says what cannot be.
+    """
     place = Path(path)
     if place.suffix in (".hwx", ".anec"):
         return _single(place)
-    try:
-        with zipfile.ZipFile(place) as archive:
-            if sum(info.file_size for info in archive.infolist()) > MOST_BYTES:
-                raise FormatError("the package is larger than any program", where=str(place))
-            return _read_package(archive, str(place))
-    except (zipfile.BadZipFile, KeyError, json.JSONDecodeError, UnicodeDecodeError, TypeError, ValueError) as error:
-        raise FormatError(f"not a hexane program: {error}", where=str(place)) from None
+    with archive(place, "not a hexane program") as package:
+        return _read_package(package, str(place))
 
 
 def _single(place: Path) -> Program:
@@ -42,45 +47,79 @@ def _single(place: Path) -> Program:
     return Program((segment,), ports["input"], ports["output"], "M1", "default")
 
 
-def _ports(rows: list[dict[str, Any]]) -> tuple[Port, ...]:
-    return tuple(
-        Port(str(r["name"]), tuple(int(v) for v in r["shape"]), str(r["dtype"]), str(r.get("image", ""))) for r in rows
+def _read_package(package: zipfile.ZipFile, where: str) -> Program:
+    packed = [info.filename for info in package.infolist() if info.compress_type != zipfile.ZIP_STORED]
+    if packed:
+        raise FormatError(f"its {packed[0]!r} is compressed", where=where, hint="packages are stored as they are")
+    if MANIFEST not in package.namelist():
+        raise FormatError(f"not a hexane program: it has no {MANIFEST}", where=where)
+    if package.getinfo(MANIFEST).file_size > MOST_MANIFEST_BYTES:
+        raise FormatError(f"its {MANIFEST} is larger than any", where=where)
+    manifest = read_manifest(package.read(MANIFEST), where)
+    return Program(
+        tuple(_segment(package, entry, f"{where}: segment {i}") for i, entry in enumerate(manifest.segments)),
+        manifest.inputs,
+        manifest.outputs,
+        manifest.chip,
+        manifest.dialect,
+        states=manifest.states,
     )
 
 
-def _read_package(archive: zipfile.ZipFile, where: str) -> Program:
+def _segment(package: zipfile.ZipFile, entry: Entry, where: str) -> Segment:
     from hexane.formats.mil import parse_mil
 
-    manifest = json.loads(archive.read(MANIFEST))
-    if manifest.get("format") != FORMAT:
-        raise FormatError(f"the package's format is {manifest.get('format')!r}, not {FORMAT!r}", where=where)
-    segments = []
-    for entry in manifest["segments"]:
-        data = archive.read(entry["file"])
-        image = graph = None
-        if entry["kind"] == HOST:
-            graph = parse_mil(data.decode(), weights={WEIGHTS: archive.read(entry["weights"])})
-        else:
-            image = open_image(data)
-        segments.append(
-            Segment(
-                entry["kind"],
-                entry["reason"],
-                tuple(entry["ops"]),
-                _ports(entry["inputs"]),
-                _ports(entry["outputs"]),
-                image=image,
-                graph=graph,
-                reasons=entry["reasons"],
-                evidence=entry.get("evidence", {}),
-                macs=int(entry["macs"]),
-            )
-        )
-    return Program(
-        tuple(segments),
-        _ports(manifest["inputs"]),
-        _ports(manifest["outputs"]),
-        str(manifest["chip"]),
-        str(manifest["dialect"]),
-        states=_ports(manifest.get("states", [])),
+    data = _part(package, entry.file, where)
+    image = graph = None
+    if entry.kind == HOST:
+        try:
+            text = data.decode()
+        except UnicodeDecodeError as error:
+            raise FormatError(f"{entry.file} is not UTF-8 text", offset=error.start, where=where) from None
+        graph = parse_mil(text, weights={WEIGHTS: _part(package, entry.weights, where)})
+        _check_graph(entry, graph, where)
+    else:
+        image = open_image(data)
+        _check_image(entry, image, where)
+    return Segment(
+        entry.kind,
+        entry.reason,
+        entry.ops,
+        entry.inputs,
+        entry.outputs,
+        image=image,
+        graph=graph,
+        reasons=entry.reasons,
+        evidence=entry.evidence,
+        macs=entry.macs,
     )
+
+
+def _part(package: zipfile.ZipFile, name: str, where: str) -> bytes:
+    if name not in package.namelist():
+        raise FormatError(f"the package has no {name!r}", where=where)
+    return package.read(name)
+
+
+def _check_graph(entry: Entry, graph: Graph, where: str) -> None:
+    """Ports of a host part are its graph's inputs and outputs."""
+    for role, ports, values in (
+        ("input", entry.inputs, graph.main.inputs),
+        ("output", entry.outputs, graph.main.outputs),
+    ):
+        shapes = {value.name: value.shape for value in values}
+        for port in ports:
+            if shapes.get(port.name) != port.shape:
+                raise FormatError(f"its {role} {port.name!r} {list(port.shape)} is none of its graph", where=where)
+
+
+def _check_image(entry: Entry, image: Image, where: str) -> None:
+    """Ports of an engine segment are surfaces of its image, with as many elements."""
+    sizes = {(s.role, s.label): prod(s.shape) for s in image.surfaces}
+    for role, ports in (("input", entry.inputs), ("output", entry.outputs)):
+        for port in ports:
+            label = port.name if role == "input" else port.name.removesuffix("@output")
+            if sizes.get((role, label)) != prod(port.shape):
+                raise FormatError(
+                    f"its {role} {port.name!r} {list(port.shape)} is no surface of its image", where=where
+                )

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hexane.errors import UsageError
+from hexane.files import whole_file
+from hexane.program.manifest import FORMAT, MANIFEST
 from hexane.program.segment import ENGINE, Port, Segment
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Graph
     from hexane.program.program import Program
 
-MANIFEST = "manifest.json"
-FORMAT = "hexane-program/1"
 WEIGHTS = "@model_path/weights/weight.bin"
 STAMP = (1980, 1, 1, 0, 0, 0)  # the same bytes for the same program
 
@@ -44,27 +42,18 @@ def _port(port: Port) -> dict[str, Any]:
 
 
 def _write_package(program: Program, path: Path) -> None:
-    handle, temporary = tempfile.mkstemp(dir=path.parent or Path("."), prefix=f".{path.name}.")
-    os.close(handle)
-    try:
-        with zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
-            entries = []
-            for i, segment in enumerate(program.segments):
-                entries.append(_write_segment(archive, i, segment))
-            manifest = {
-                "format": FORMAT,
-                "chip": program.chip,
-                "dialect": program.dialect,
-                "inputs": [_port(p) for p in program.inputs],
-                "outputs": [_port(p) for p in program.outputs],
-                "states": [_port(p) for p in program.states],
-                "segments": entries,
-            }
-            _put(archive, MANIFEST, json.dumps(manifest, indent=1).encode())
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with whole_file(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        entries = [_write_segment(archive, i, segment) for i, segment in enumerate(program.segments)]
+        manifest = {
+            "format": FORMAT,
+            "chip": program.chip,
+            "dialect": program.dialect,
+            "inputs": [_port(p) for p in program.inputs],
+            "outputs": [_port(p) for p in program.outputs],
+            "states": [_port(p) for p in program.states],
+            "segments": entries,
+        }
+        _put(archive, MANIFEST, json.dumps(manifest, indent=1).encode())
 
 
 def _put(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
