@@ -18,6 +18,7 @@ from hexane.arithmetic.checks import activation_of, bias_of, float16_of, scale_o
 from hexane.arithmetic.convolution import Ready, Window, prepare
 from hexane.arithmetic.formats import multiplier_value, round_half_away
 from hexane.arithmetic.hypotheses import chosen
+from hexane.arithmetic.mac import mac
 from hexane.arithmetic.multiply import Activation
 from hexane.errors import UsageError
 
@@ -73,6 +74,18 @@ def mac_integer(
     factor = scale_of(scale, w.shape[1]).astype(np.float64)
     start, activation = bias_of(bias, w.shape[1]), activation_of(activation)
     return finish_scaled(exact_sums(multiplier_value(x), w.astype(np.float64)), factor, start, activation)
+
+
+def mac_scaled(
+    x: np.ndarray, w: np.ndarray, scales: np.ndarray, bias: np.ndarray | None = None, activation: Activation = None
+) -> np.ndarray:
+    """float16 x (M, K) times w (K, N) with a scale (N,) behind every sum; result (M, N) float16.
+
+    ``w``: int8 or uint8 is multiplied as integers, float16 (the entries of a palette) by the multiplier's rules.
+    """
+    start, activation = bias_of(bias, w.shape[1]), activation_of(activation)
+    sums = mac(x, w).astype(np.float64) if w.dtype == np.float16 else exact_sums(multiplier_value(x), w.astype(float))
+    return finish_scaled(sums, scales.astype(np.float64), start, activation)
 
 
 def prepare_scaled(

@@ -145,6 +145,8 @@ def kernel_format(coding: KernelFormat, values: Fields) -> None:
     values["NE.KernelCfg.PalettizedBits"] = coding.palette_bits or NO_PALETTE
     values["NE.KernelCfg.SparseFmt"], values["NE.KernelCfg.SparseBinary"] = coding.sparse, coding.binary
     values["NE.KernelCfg.KernelAlign"] = coding.computed
+    if coding.scales:
+        values["NE.MACCfg.PostScaleMode"] = 1
 
 
 def half(value: float) -> float:

@@ -172,6 +172,7 @@ class KernelFormat:
     palette_bits: int = 0  # 0: no palette
     sparse: bool = False
     binary: bool = False  # masks only: a set bit means the palette's entry
+    scales: bool = False  # a factor for each output channel stands in the stream
     computed: bool = False
 
 

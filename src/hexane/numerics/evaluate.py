@@ -16,7 +16,8 @@ from hexane.graph.evaluate import Evaluation, checked_input, declared, keep_stat
 from hexane.graph.registry import spec_of, values_of
 from hexane.graph.types import TensorType, eval_dtype
 from hexane.lowering.fusion import SUMS, Epilogue, sum_run
-from hexane.numerics.rules import RULES, convolution, product
+from hexane.lowering.weights import stream_of
+from hexane.numerics.rules import RULES, convolution, product, scaled_convolution, scaled_product
 
 MOVES = frozenset(
     (
@@ -80,6 +81,7 @@ class EngineEvaluation(Evaluation):
     def __init__(self, chip: Chip, observe: Observer | None = None) -> None:
         super().__init__(typed=True)
         self.form = "winograd" if chip.winograd else "direct"
+        self.generation = chip.generation
         self.on_engine: list[Op] = []
         self.on_host: dict[Op, str] = {}
         self._observe = observe
@@ -133,14 +135,24 @@ class EngineEvaluation(Evaluation):
         own = op.inputs.get("bias")
         if own is not None and not own.is_constant:
             raise UnsupportedError("a bias that is computed")
+        stream = stream_of(op, self.generation)
+        scaled = stream is not None and stream.rounds_twice
         if op.type == "conv":
             weight = op.arg("weight")
             if not weight.is_constant:
                 raise UnsupportedError("a convolution whose weights are computed")
-            result = convolution(op, self._stored(op.arg("x")), self._stored(weight), epilogue, self.form)
+            x, kernel = self._stored(op.arg("x")), self._stored(weight)
+            if stream is not None and scaled:
+                result = scaled_convolution(op, x, kernel, stream, epilogue)
+            else:
+                result = convolution(op, x, kernel, epilogue, self.form)
         else:
             second = op.arg("weight") if op.type == "linear" else op.arg("y")
-            result = product(op, self._stored(op.arg("x")), self._stored(second), epilogue)
+            x, kernel = self._stored(op.arg("x")), self._stored(second)
+            if stream is not None and scaled:
+                result = scaled_product(op, x, kernel, stream, epilogue)
+            else:
+                result = product(op, x, kernel, epilogue)
         self.on_engine.extend(run)
         last = run[-1]
         result = result.reshape(last.output.shape)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from hexane.arithmetic import conv2d, elementwise, lookup, mac, matmul, planar
+from hexane.arithmetic.integer import mac_scaled, prepare_scaled
 from hexane.arithmetic.multiply import multiply_inputs, scale_input
 from hexane.arithmetic.reduction import reduce
 from hexane.errors import UnsupportedError
@@ -19,6 +20,7 @@ from hexane.graph import Op
 from hexane.lowering.functions import FUNCTIONS, LN_2, LOG2_E, lookup_table
 from hexane.lowering.fusion import Epilogue, table_name
 from hexane.lowering.limits import plane_by_rows
+from hexane.lowering.weights import Stream
 from hexane.lowering.windows import window_of
 
 Arrays = Callable[[str], np.ndarray]
@@ -73,6 +75,50 @@ def convolution(op: Op, x: np.ndarray, weight: np.ndarray, epilogue: Epilogue, f
         form=form,
     )
     return result[:, :, 0] if flat else result
+
+
+def scaled_convolution(op: Op, x: np.ndarray, weight: np.ndarray, stream: Stream, epilogue: Epilogue) -> np.ndarray:
+    """A convolution whose outputs have scales of their own: integers, or a palette with scales."""
+    window = window_of(op)
+    flat = x.ndim == 3
+    source = x[:, :, None] if flat else x
+    stream = stream.scaled_by(epilogue.scale)
+    kernel = _elements(stream, weight)
+    kernel = kernel[:, :, None] if flat else kernel
+    assert stream.scales is not None
+    ready = prepare_scaled(
+        source.shape[1:],
+        kernel,
+        stream.scales.astype(np.float64),
+        epilogue.bias,
+        strides=window.strides,
+        pads=window.pads,
+        activation=epilogue.activation,
+    )
+    result = ready(source)
+    return result[:, :, 0] if flat else result
+
+
+def scaled_product(op: Op, x: np.ndarray, w: np.ndarray, stream: Stream, epilogue: Epilogue) -> np.ndarray:
+    """A product with a constant second operand whose outputs have scales of their own."""
+    stream = stream.scaled_by(epilogue.scale)
+    kernel = _elements(stream, w)
+    kernel = kernel.reshape(kernel.shape[-2:])
+    if op.type == "linear" or op.arg("transpose_y"):
+        kernel = kernel.T
+    if op.type == "matmul" and op.arg("transpose_x"):
+        x = np.swapaxes(x, -1, -2)
+    assert stream.scales is not None
+    rows = np.ascontiguousarray(x).reshape(-1, x.shape[-1])
+    result = mac_scaled(rows, np.ascontiguousarray(kernel), stream.scales, epilogue.bias, epilogue.activation)
+    return result.reshape((*x.shape[:-1], result.shape[-1]))
+
+
+def _elements(stream: Stream, weight: np.ndarray) -> np.ndarray:
+    """What is multiplied: integers, or the palette's entries without their scales."""
+    if stream.stored is None:
+        return weight
+    return stream.stored if stream.entries is None else stream.entries[stream.stored]
 
 
 def product(op: Op, x: np.ndarray, w: np.ndarray, epilogue: Epilogue) -> np.ndarray:

@@ -12,8 +12,9 @@ from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import KERNEL_BYTES, L2_BYTES, ceil_div, ceil_log2, is_small_source, output_group, up
 from hexane.codegen.operations import MAC_CONV
 from hexane.codegen.plan import Kernel, Plan, Region
+from hexane.codegen.weights import Weights
 from hexane.errors import UnsupportedError
-from hexane.kernels import KernelLayout, pack
+from hexane.kernels import KernelLayout
 
 CORES = 16
 MOST_KERNEL_BYTES = 1 << 30  # of one op; programs of 402 MB and about 2 GB have been seen (limits 4)
@@ -107,11 +108,13 @@ def conv_plan(x: Tensor, y: Tensor, n: int, window: Window, epilogue: Epilogue, 
     return plan
 
 
-def packed(layout: KernelLayout, weights: np.ndarray, bias: np.ndarray | None, epilogue: Epilogue) -> Kernel:
+def packed(layout: KernelLayout, weights: np.ndarray | Weights, bias: np.ndarray | None, epilogue: Epilogue) -> Kernel:
     """The block's streams."""
     if weights.nbytes > MOST_KERNEL_BYTES:
         raise UnsupportedError(f"{weights.nbytes} bytes of weights in one op")
-    made = pack(layout, weights, bias=bias, table=epilogue.table)
+    coded = weights if isinstance(weights, Weights) else Weights(weights)
+    layout = coded.layout(layout)
+    made = coded.pack(layout, bias, epilogue.table)
     return Kernel(made.data, made.offsets, made.sizes, sparse=layout.sparse, inferred=layout.inferred)
 
 
@@ -153,7 +156,7 @@ def dense_block(
     cin: int,
     width: int,
     block: Block,
-    weights: np.ndarray,
+    weights: np.ndarray | Weights,
     bias: np.ndarray | None,
     epilogue: Epilogue,
     *,
@@ -167,7 +170,8 @@ def dense_block(
     plan.macs = block.count * cin * width * height
     epilogue.apply(plan)
     head = 128 * (epilogue.table is not None) + 2 * block.lanes * (bias is not None)
-    small = is_small_source(width, height, up(head + block.lanes * cin * 2, 64))
+    coded = weights if isinstance(weights, Weights) else Weights(weights)
+    small = is_small_source(width, height, up(head + block.lanes * coded.lane_halfwords(cin) * 2, 64))
     plan.ocg = output_group(block.lanes, small=small, transposed=out_trans)
     layout = KernelLayout(
         block.count,
@@ -177,5 +181,8 @@ def dense_block(
         bias=bias is not None,
         table=epilogue.table is not None,
     )
-    plan.kernel = packed(layout, weights.reshape(block.count, cin, 1, 1), bias, epilogue)
+    plan.kernel = packed(layout, coded.shaped(block.count, cin, 1, 1), bias, epilogue)
+    coded.mark(plan)
+    if coded.scaled:
+        plan.post_scale = 1.0  # stands in the scales
     return plan

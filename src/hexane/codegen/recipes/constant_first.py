@@ -16,8 +16,9 @@ from hexane.codegen.geometry import L2_BYTES
 from hexane.codegen.operations import After
 from hexane.codegen.plan import Evidence, Region
 from hexane.codegen.recipes.blocks import place_blocks
-from hexane.codegen.recipes.linear import Held, Kernels, Rows, Weights, as_rows, block_plan, blocks_for, settle, turn_in
+from hexane.codegen.recipes.linear import Held, Kernels, Product, Rows, as_rows, block_plan, blocks_for, settle, turn_in
 from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
+from hexane.codegen.weights import Weights
 from hexane.errors import UnsupportedError
 from hexane.lowering.fusion import riders
 
@@ -37,7 +38,8 @@ def constant_first(ops: Sequence[Op], context: Context) -> Fragment:
     if epilogue.bias is not None or epilogue.relu or epilogue.table_name is not None:
         raise UnsupportedError("more than a factor behind a product with a constant first operand")
     values = np.asarray(weight, np.float16).reshape(weight.shape[-2:])
-    weights = Weights(np.ascontiguousarray(values.T if op.arg("transpose_x") else values), None, 0.0, epilogue)
+    turned = np.ascontiguousarray(values.T if op.arg("transpose_x") else values)
+    weights = Product(Weights(turned), None, 0.0, epilogue)
     x, out = context.tensor(y), context.tensor(ops[-1].output)
     made = Fragment()
     kernels: Kernels = {}
@@ -48,7 +50,7 @@ def constant_first(ops: Sequence[Op], context: Context) -> Fragment:
     return made
 
 
-def _direct(made: Fragment, x: Rows, y: Rows, weights: Weights, kernels: Kernels) -> None:
+def _direct(made: Fragment, x: Rows, y: Rows, weights: Product, kernels: Kernels) -> None:
     """x is [K, N]: its rows are the input channels."""
     held = Held(Region(), 1, x.k, 0, None, After.NOTHING)
     plans = []
@@ -61,7 +63,7 @@ def _direct(made: Fragment, x: Rows, y: Rows, weights: Weights, kernels: Kernels
     place_blocks(made, plans)
 
 
-def _turned(made: Fragment, x: Rows, y: Rows, weights: Weights, kernels: Kernels) -> None:
+def _turned(made: Fragment, x: Rows, y: Rows, weights: Product, kernels: Kernels) -> None:
     """x is [N, K]: turned into L2 first."""
     if x.k * l2.odd_channel_stride(x.m) + x.m * l2.ne_window(x.k) > L2_BYTES:
         raise UnsupportedError(f"a transposed operand of {x.m} x {x.k} does not fit the engine's 2 MiB buffer")

@@ -22,12 +22,15 @@ from hexane.codegen.geometry import (
     up,
 )
 from hexane.codegen.operations import PLAIN_KERNEL, SPARSE_KERNEL
+from hexane.codegen.plan import Plan
 from hexane.codegen.recipes.blocks import CORES, Window, channel_blocks, conv_plan, packed, place_blocks
 from hexane.codegen.recipes.conv_special import is_tall, padded, pads_left_only, tall, widened
 from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
+from hexane.codegen.weights import Weights, weights_from
 from hexane.errors import UnsupportedError
 from hexane.kernels import KernelLayout
 from hexane.lowering.fusion import riders
+from hexane.lowering.weights import stream_of
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
@@ -45,7 +48,7 @@ def convolution(ops: Sequence[Op], context: Context) -> Fragment:
         raise UnsupportedError("a convolution whose weights are computed")
     epilogue = Epilogue.of(ops)
     x, y = context.tensor(op.arg("x")), context.tensor(ops[-1].output)
-    weights = np.asarray(weight, np.float16)
+    weights = weights_from(weight, stream_of(op, context.target.limits), epilogue.scale)
     start = epilogue.bias if bias is None else np.asarray(bias.data, np.float16).reshape(-1)
     return lower(x, y, weights, start, window_of(op), op.arg("groups"), epilogue)
 
@@ -102,15 +105,17 @@ def _pads(op: Op, size: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int,
 def lower(
     x: Tensor,
     y: Tensor,
-    weights: np.ndarray,
+    kernel: np.ndarray | Weights,
     bias: np.ndarray | None,
     window: Window,
     groups: int,
     epilogue: Epilogue,
 ) -> Fragment:
     """The convolution of a whole tensor; a batch runs image by image."""
-    cout, cin = weights.shape[0], weights.shape[1]
-    weights = weights.reshape(cout, cin, window.kh, window.kw)
+    cout, cin = kernel.shape[0], kernel.shape[1]
+    coded = kernel if isinstance(kernel, Weights) else Weights(kernel)
+    coded = coded.shaped(cout, cin, window.kh, window.kw)
+    weights = coded.values
     made = Fragment()
     depthwise = groups > 1 and cin == 1 and cout == groups
     if window.kw > NATIVE_KERNEL:
@@ -121,7 +126,7 @@ def lower(
         return padded(made, x, y, weights, bias, window, epilogue)
     for n in range(x.n):
         if groups == 1:
-            _dense(made, x, y, n, weights, bias, window, epilogue)
+            _dense(made, x, y, n, coded, bias, window, epilogue)
         elif depthwise:
             _unicast(made, x, y, n, weights, bias, window, epilogue)
         else:
@@ -134,7 +139,7 @@ def _dense(
     x: Tensor,
     y: Tensor,
     n: int,
-    weights: np.ndarray,
+    weights: Weights,
     bias: np.ndarray | None,
     window: Window,
     epilogue: Epilogue,
@@ -145,7 +150,7 @@ def _dense(
     sparse = (window.sy, window.sx) != (1, 1)
     taps = x.c * window.kh * window.kw
     one_patch = patch_count(y.w, y.h, largest_shape(y.w, y.h)) == 1
-    count = taps if not sparse else _sparse_taps(x.c, window)
+    count = _sparse_taps(x.c, window) if sparse else weights.lane_halfwords(taps)
     blocks = channel_blocks(
         y.c, count, table=epilogue.table is not None, bias=bias is not None, one_patch=one_patch, transposed=False
     )
@@ -156,29 +161,41 @@ def _dense(
         plan.cout, plan.cores_log2 = block.count, block.cores_log2
         plan.dst = y.dma(n * y.batch + block.first * y.plane)
         plan.macs = block.count * taps * y.h * y.w
-        small = is_small_source(y.w, y.h, up(block.lanes * taps * 2, 64))
-        plan.ocg = output_group(block.lanes, small=small, transposed=False)
+        own = weights.rows(block.first, block.count)
         layout = KernelLayout(
             block.count,
             x.c,
             window.kh,
             window.kw,
             cores=1 << block.cores_log2,
-            ocg=plan.ocg,
             stride=(window.sy, window.sx),
             sparse=sparse,
             bias=bias is not None,
             table=epilogue.table is not None,
         )
-        part = None if bias is None else bias[channels]
-        plan.kernel = packed(layout, weights[channels], part, epilogue)
-        plan.kernel_format = SPARSE_KERNEL if sparse else PLAIN_KERNEL
-        small_now = is_small_source(y.w, y.h, max(plan.kernel.sizes))
-        if small_now != small:
-            raise UnsupportedError("a kernel at the limit of small-source tasks")
+        _pack_block(plan, layout, own, None if bias is None else bias[channels], epilogue, block.lanes)
+        assert plan.kernel is not None
         tasks.choose_shape(plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
         plans.append(plan)
     place_blocks(made, plans)
+
+
+def _pack_block(
+    plan: Plan, layout: KernelLayout, weights: Weights, bias: np.ndarray | None, epilogue: Epilogue, lanes: int
+) -> None:
+    """The block's kernel, in the order that its size asks for: a small one lets more lanes share a pass (§4.3).
+
+    A kernel whose size crosses that limit when its order changes takes the order of large ones, which is right for any.
+    """
+    small = is_small_source(plan.wout, plan.hout, up(lanes * weights.lane_halfwords(layout.taps) * 2, 64))
+    for tried in (small, not small, False):
+        plan.ocg = output_group(lanes, small=tried, transposed=False)
+        plan.kernel = packed(replace(layout, ocg=plan.ocg), weights, bias, epilogue)
+        if is_small_source(plan.wout, plan.hout, max(plan.kernel.sizes)) == tried:
+            break
+    weights.mark(plan, sparse=layout.sparse)
+    if weights.scaled:
+        plan.post_scale = 1.0  # stands in the scales
 
 
 def _sparse_taps(cin: int, window: Window) -> int:
@@ -246,7 +263,7 @@ def _grouped(
     one_patch = patch_count(y.w, y.h, largest_shape(y.w, y.h)) == 1
     per_core = groups * up(2 * max(1, lanes) * (taps + (bias is not None)), 64)
     if not regular or cin == 1 or (per_core > KERNEL_BYTES and not one_patch) or groups > 4096:
-        _dense(made, x, y, n, _expanded(weights, groups), bias, window, epilogue)
+        _dense(made, x, y, n, Weights(_expanded(weights, groups)), bias, window, epilogue)
         return
     plan = conv_plan(x, y, n, window, epilogue, bias=bias is not None)
     plan.c, plan.cout, plan.groups = cin, cout, groups

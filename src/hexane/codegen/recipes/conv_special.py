@@ -13,6 +13,7 @@ from hexane.codegen.geometry import L2_BYTES, ceil_div, ceil_log2, floor_log2, p
 from hexane.codegen.operations import MAC_CONV, ONE_HOT_KERNEL, After, PeKind
 from hexane.codegen.plan import Buffer, Dma, Plan, Region, Space
 from hexane.codegen.recipes.blocks import Window, channel_blocks, conv_plan, dense_block, packed
+from hexane.codegen.weights import Weights
 from hexane.errors import UnsupportedError
 from hexane.kernels import KernelLayout
 
@@ -30,7 +31,7 @@ def tall(
     x: Tensor,
     y: Tensor,
     n: int,
-    weights: np.ndarray,
+    weights: Weights,
     bias: np.ndarray | None,
     epilogue: Epilogue,
 ) -> None:
@@ -48,10 +49,15 @@ def tall(
     flat = replace(flat, buffer=made.workspace(flat.bytes))
     one_patch = y.h <= 128
     blocks = channel_blocks(
-        y.c, x.c, table=epilogue.table is not None, bias=bias is not None, one_patch=one_patch, transposed=False
+        y.c,
+        weights.lane_halfwords(x.c),
+        table=epilogue.table is not None,
+        bias=bias is not None,
+        one_patch=one_patch,
+        transposed=False,
     )
     for i, block in enumerate(blocks):
-        part = weights[block.first : block.first + block.count]
+        part = weights.rows(block.first, block.count)
         start = None if bias is None else bias[block.first : block.first + block.count]
         plan = dense_block(x.c, y.h, block, part, start, epilogue, out_trans=False)
         plan.dst = flat.dma(block.first * flat.plane)

@@ -18,8 +18,11 @@ from hexane.codegen.operations import After
 from hexane.codegen.plan import Buffer, Dma, Kernel, Plan, Region
 from hexane.codegen.recipes.blocks import Block, channel_blocks, dense_block, place_blocks
 from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
+from hexane.codegen.targets.base import Target
+from hexane.codegen.weights import Weights, weights_from
 from hexane.errors import UnsupportedError
 from hexane.lowering.fusion import follows, riders
+from hexane.lowering.weights import Stream, stream_of
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op, Value
@@ -30,21 +33,21 @@ FOLDED_KERNEL_BYTES = 0x8000
 
 
 @dataclass(frozen=True)
-class Weights:
-    """[N, K] fp16 weights and what stands behind the product. ``uniform`` is a bias equal for all outputs."""
+class Product:
+    """[N, K] weights and what stands behind the product. ``uniform`` is a bias equal for all outputs."""
 
-    values: np.ndarray
+    weights: Weights
     bias: np.ndarray | None
     uniform: float
     epilogue: Epilogue
 
     @property
     def n(self) -> int:
-        return self.values.shape[0]
+        return self.weights.shape[0]
 
     @property
     def k(self) -> int:
-        return self.values.shape[1]
+        return self.weights.shape[1]
 
 
 def folds(m: int, n: int, k: int) -> bool:
@@ -72,7 +75,7 @@ def with_bias(op: Op) -> tuple[Op, ...]:
     return riders(op)
 
 
-def weights_of(ops: Sequence[Op]) -> tuple[Value, bool, Weights]:
+def weights_of(ops: Sequence[Op], target: Target) -> tuple[Value, bool, Product]:
     found = matrix_operands(ops[0])
     if found is None:
         raise UnsupportedError("the second operand is computed")
@@ -80,16 +83,27 @@ def weights_of(ops: Sequence[Op]) -> tuple[Value, bool, Weights]:
     need_fp16(x)
     epilogue = Epilogue.of(ops)
     bias = epilogue.bias if bias is None else bias
+    coded = weights_from(np.ascontiguousarray(values), _stream(ops[0], target), epilogue.scale)
     uniform = 0.0
-    if bias is not None and np.all(bias.view(np.uint16) == bias.view(np.uint16)[0]):
+    if bias is not None and not coded.scaled and np.all(bias.view(np.uint16) == bias.view(np.uint16)[0]):
         uniform, bias = float(bias[0]), None
-    return x, transposed, Weights(np.ascontiguousarray(values), bias, uniform, epilogue)
+    return x, transposed, Product(coded, bias, uniform, epilogue)
+
+
+def _stream(op: Op, target: Target) -> Stream | None:
+    """The stream of the weights as [N, K]."""
+    stream = stream_of(op, target.limits)
+    if stream is None or stream.stored is None:
+        return stream
+    stored = stream.stored.reshape(stream.stored.shape[-2:])
+    turned = op.type == "matmul" and not op.arg("transpose_y")
+    return replace(stream, stored=np.ascontiguousarray(stored.T if turned else stored))
 
 
 @recipe("matmul", "linear", match=with_bias, shrinks=True)
 def product(ops: Sequence[Op], context: Context) -> Fragment:
     """matmul, linear with constant weights: turned copy into L2, then 1x1 convolutions with turned result."""
-    x, transposed, weights = weights_of(ops)
+    x, transposed, weights = weights_of(ops, context.target)
     source, out = context.tensor(x), context.tensor(ops[-1].output)
     made = Fragment()
     if transposed:
@@ -134,7 +148,7 @@ def as_rows(tensor: Tensor) -> Rows:
     return Rows(tensor.buffer, tensor.offset, tensor.n * tensor.c * tensor.h, tensor.w, tensor.row)
 
 
-def _by_rows(made: Fragment, x: Rows, y: Rows, weights: Weights) -> None:
+def _by_rows(made: Fragment, x: Rows, y: Rows, weights: Product) -> None:
     """Cut M so that x^T, its source window and a result buffer fit L2."""
     limit = largest_rows(x.k, y.k)
     kernels: Kernels = {}
@@ -223,11 +237,11 @@ def fold_out(made: Fragment, held: Region, m: int, y: Rows) -> None:
     made.add(plan)
 
 
-def blocks_for(weights: Weights, h: int, w: int, *, transposed: bool) -> list[Block]:
+def blocks_for(weights: Product, h: int, w: int, *, transposed: bool) -> list[Block]:
     one_patch = patch_count(w, h, largest_shape(w, h)) == 1
     return channel_blocks(
         weights.n,
-        weights.k,
+        weights.weights.lane_halfwords(weights.k),
         table=weights.epilogue.table is not None,
         bias=weights.bias is not None,
         one_patch=one_patch,
@@ -235,13 +249,12 @@ def blocks_for(weights: Weights, h: int, w: int, *, transposed: bool) -> list[Bl
     )
 
 
-def block_plan(held: Held, weights: Weights, block: Block, kernels: Kernels, *, out_trans: bool) -> Plan:
+def block_plan(held: Held, weights: Product, block: Block, kernels: Kernels, *, out_trans: bool) -> Plan:
     """One block of output channels, its kernel shared between the passes over M."""
     rows = slice(block.first, block.first + block.count)
     bias = None if weights.bias is None else weights.bias[rows]
-    plan = dense_block(
-        weights.k, held.w, block, weights.values[rows], bias, weights.epilogue, out_trans=out_trans, height=held.h
-    )
+    own = weights.weights.rows(block.first, block.count)
+    plan = dense_block(weights.k, held.w, block, own, bias, weights.epilogue, out_trans=out_trans, height=held.h)
     plan.kernel = kernels.setdefault((block.first, block.count), plan.kernel)
     plan.acc_bias = weights.uniform
     return plan
@@ -252,7 +265,7 @@ def settle(plan: Plan) -> None:
     tasks.choose_shape(plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
 
 
-def products(made: Fragment, held: Held, weights: Weights, y: Rows, kernels: Kernels) -> None:
+def products(made: Fragment, held: Held, weights: Product, y: Rows, kernels: Kernels) -> None:
     """T1 ...: the blocks of output channels, ascending, each to its columns of y."""
     blocks = blocks_for(weights, held.h, held.w, transposed=True)
     for i, block in enumerate(blocks):
@@ -267,7 +280,7 @@ def products(made: Fragment, held: Held, weights: Weights, y: Rows, kernels: Ker
         made.add(plan)
 
 
-def folded_products(made: Fragment, held: Held, weights: Weights, base: int, kernels: Kernels) -> Region:
+def folded_products(made: Fragment, held: Held, weights: Product, base: int, kernels: Kernels) -> Region:
     """T1 of a folded product: result [h][8 px][N channels along W], which stays in L2 at ``base``."""
     channel = l2.channel_stride(weights.n)
     region = Region(base, channel, FOLD * channel, held.h * FOLD * channel)
@@ -284,7 +297,7 @@ def folded_products(made: Fragment, held: Held, weights: Weights, base: int, ker
     return region
 
 
-def _chunk(made: Fragment, x: Rows, y: Rows, weights: Weights, kernels: Kernels) -> None:
+def _chunk(made: Fragment, x: Rows, y: Rows, weights: Product, kernels: Kernels) -> None:
     if folds(x.m, weights.n, weights.k):
         lanes = max(b.lanes for b in blocks_for(weights, x.m // FOLD, FOLD, transposed=True))
         held = fold_in(made, x, kernel_bytes(weights, lanes))
@@ -294,12 +307,12 @@ def _chunk(made: Fragment, x: Rows, y: Rows, weights: Weights, kernels: Kernels)
     products(made, turn_in(made, x), weights, y, kernels)
 
 
-def kernel_bytes(weights: Weights, lanes: int) -> int:
+def kernel_bytes(weights: Product, lanes: int) -> int:
     head = 128 * (weights.epilogue.table is not None) + 2 * lanes * (weights.bias is not None)
-    return up(head + 2 * lanes * weights.k, 64)
+    return up(head + 2 * lanes * weights.weights.lane_halfwords(weights.k), 64)
 
 
-def _from_transposed(made: Fragment, x: Rows, y: Rows, weights: Weights, kernels: Kernels) -> None:
+def _from_transposed(made: Fragment, x: Rows, y: Rows, weights: Product, kernels: Kernels) -> None:
     """x is given as [K, M]: the product reads it directly, its first block keeps it in L2 (§7.6)."""
     size = x.m * x.stride
     walk = Dma(x.buffer, x.offset, size, x.stride, size, size)
@@ -332,8 +345,8 @@ def feed_forward(op: Op) -> tuple[Op, ...] | None:
 def two_products(ops: Sequence[Op], context: Context) -> Fragment:
     """Product, function, product with constant weights: the hidden map stays in L2."""
     split = next(i for i, op in enumerate(ops) if i and op.type in ("matmul", "linear"))
-    x, turned, first = weights_of(ops[:split])
-    _, turned_again, second = weights_of(ops[split:])
+    x, turned, first = weights_of(ops[:split], context.target)
+    _, turned_again, second = weights_of(ops[split:], context.target)
     if turned or turned_again or second.k != first.n:
         raise UnsupportedError("a transposed operand in a chain of products")
     source, out = as_rows(context.tensor(x)), as_rows(context.tensor(ops[-1].output))
@@ -351,7 +364,7 @@ def _fits(*sizes: int) -> None:
         raise UnsupportedError("the map between two products does not fit the engine's 2 MiB buffer")
 
 
-def _chain(made: Fragment, x: Rows, y: Rows, first: Weights, second: Weights) -> None:
+def _chain(made: Fragment, x: Rows, y: Rows, first: Product, second: Product) -> None:
     channel = l2.channel_stride(x.m)
     hidden = Region(0, channel, first.n * channel, first.n * channel)
     size = hidden.row
@@ -362,7 +375,7 @@ def _chain(made: Fragment, x: Rows, y: Rows, first: Weights, second: Weights) ->
     products(made, again, second, y, {})
 
 
-def _folded_chain(made: Fragment, x: Rows, y: Rows, first: Weights, second: Weights) -> None:
+def _folded_chain(made: Fragment, x: Rows, y: Rows, first: Product, second: Product) -> None:
     h = x.m // FOLD
     lanes = max(b.lanes for b in blocks_for(first, h, FOLD, transposed=False))
     lanes_again = max(b.lanes for b in blocks_for(second, h, FOLD, transposed=True))
@@ -376,7 +389,7 @@ def _folded_chain(made: Fragment, x: Rows, y: Rows, first: Weights, second: Weig
     fold_out(made, region, x.m, y)
 
 
-def _hidden(made: Fragment, held: Held, weights: Weights, region: Region) -> None:
+def _hidden(made: Fragment, held: Held, weights: Product, region: Region) -> None:
     """The first product: its blocks side by side in L2, channels as channels."""
     for i, block in enumerate(blocks_for(weights, held.h, held.w, transposed=False)):
         plan = block_plan(held, weights, block, {}, out_trans=False)

@@ -367,7 +367,7 @@ def norm_projection(ops: Sequence[Op], context: Context) -> Fragment:
     axes, _ = axes_of(op)
     if axes != frozenset("w") or tensor.n * tensor.c != 1 or tensor.h == 1:
         raise UnsupportedError("a layer norm over other axes than the last of a matrix")
-    _, turned, weights = linear.weights_of(ops[1:])
+    _, turned, weights = linear.weights_of(ops[1:], context.target)
     x, y = as_rows(tensor), as_rows(context.tensor(ops[-1].output))
     if turned or linear.folds(x.m, weights.n, weights.k):
         raise UnsupportedError("a folded or transposed product behind a layer norm")

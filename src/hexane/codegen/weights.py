@@ -1,0 +1,108 @@
+"""The weights of a task as its kernel stores them: plain fp16, or the stream that a coded constant allows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hexane.codegen.geometry import ceil_div
+from hexane.codegen.operations import Element, KernelFormat
+from hexane.codegen.plan import Plan
+from hexane.kernels import KernelLayout, PackedKernel, pack
+from hexane.lowering.weights import Stream
+
+PALETTE_HEAD = 17
+"""Halfwords of each lane's share that a palette's head and a row of scales take at most, beside the indices."""
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """fp16 values [O, ...] and, where the engine is to stream something smaller, that (in the same shape)."""
+
+    values: np.ndarray
+    stream: Stream | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.values.shape
+
+    @property
+    def nbytes(self) -> int:
+        return self.values.nbytes
+
+    @property
+    def scaled(self) -> bool:
+        """Whether every output has a factor of its own behind its sum."""
+        return self.stream is not None and self.stream.scales is not None
+
+    def rows(self, first: int, count: int) -> Weights:
+        """Some of the outputs."""
+        part = slice(first, first + count)
+        if self.stream is None:
+            return Weights(self.values[part])
+        stored, scales = self.stream.stored, self.stream.scales
+        cut = replace(
+            self.stream,
+            stored=None if stored is None else stored[part],
+            scales=None if scales is None else scales[part],
+        )
+        return Weights(self.values[part], cut)
+
+    def shaped(self, *shape: int) -> Weights:
+        """The same elements in another shape; outputs stay in front."""
+        if self.stream is None or self.stream.stored is None:
+            return Weights(self.values.reshape(shape), self.stream)
+        return Weights(self.values.reshape(shape), replace(self.stream, stored=self.stream.stored.reshape(shape)))
+
+    def scaled_by(self, factor: float) -> Weights:
+        """A number that multiplies all outputs, taken into their scales (rounded to fp16 once more)."""
+        if self.stream is None or self.stream.scales is None:
+            return self
+        return Weights(self.values, self.stream.scaled_by(factor))
+
+    def lane_halfwords(self, taps: int) -> int:
+        """About how many halfwords of a stream one output channel takes."""
+        if self.stream is None or self.stream.form == "sparse":
+            return taps
+        return ceil_div(taps * self.stream.bits, 16) + PALETTE_HEAD
+
+    def layout(self, layout: KernelLayout) -> KernelLayout:
+        """The layout of the plain kernel as this one has it."""
+        stream = self.stream
+        if stream is None:
+            return layout
+        if stream.form == "palette":
+            return replace(layout, palette=stream.bits, scales=stream.scales is not None)
+        if stream.form == "integer":
+            return replace(layout, dtype="int8", scales=stream.scales is not None)
+        return replace(layout, sparse=True)
+
+    def pack(self, layout: KernelLayout, bias: np.ndarray | None, table: bytes | None) -> PackedKernel:
+        """The streams; ``layout`` is the result of `layout`."""
+        stream = self.stream
+        if stream is None or stream.stored is None:
+            return pack(layout, self.values, bias=bias, table=table)
+        stored = np.ascontiguousarray(stream.stored).reshape(layout.weight_shape)
+        return pack(layout, stored, bias=bias, table=table, palette=stream.entries, scales=stream.scales)
+
+    def mark(self, plan: Plan, *, sparse: bool = False) -> None:
+        """What the task's registers say of the stream."""
+        stream = self.stream
+        if stream is None:
+            plan.kernel_format = KernelFormat(sparse=sparse)
+            return
+        integers = stream.form == "integer"
+        plan.kernel_format = KernelFormat(
+            Element.INT8 if integers else Element.FP16,
+            palette_bits=stream.bits if stream.form == "palette" else 0,
+            sparse=stream.form == "sparse",
+            scales=stream.scales is not None,
+        )
+        if integers:
+            plan.mac = replace(plan.mac, binary_point=0)
+
+
+def weights_from(values: np.ndarray, stream: Stream | None, factor: float) -> Weights:
+    """fp16 values and their stream; ``factor`` multiplies every sum of the task."""
+    return Weights(np.asarray(values, np.float16), stream).scaled_by(factor)
