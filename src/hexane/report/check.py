@@ -6,12 +6,13 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from hexane import chips
+from hexane import chips, passes
 from hexane.chips import Chip, Evidence
 from hexane.codegen.driver import GENERATION
 from hexane.graph.macs import macs_of
 from hexane.program import ENGINE, HOST
 from hexane.program.attribution import Place, places_of, share_on_engine, visible_ops
+from hexane.report.weight_notes import weight_notes, with_weights
 from hexane.restrictions.advice import answer_to
 from hexane.restrictions.objections import Objection, is_bridged, objections
 
@@ -27,7 +28,7 @@ class Row:
     """One op: ``place`` is "engine" or "host", ``reason`` one sentence, ``evidence`` SILICON, APPLE or INFERRED.
 
     ``advice`` says what would bring the op onto the engine, empty for ops that are there. ``macs`` counts
-    multiply-accumulates, ``shape`` is the first result's.
+    multiply-accumulates, ``shape`` is the first result's, ``weights`` says what becomes of compressed weights.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Row:
     advice: str = ""
     macs: int = 0
     shape: tuple[int | None, ...] = ()
+    weights: str = ""
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,13 @@ def check(graph: Graph, chip: str | Chip = "M1") -> CheckReport:
 
         return check_program(graph, compile(graph, chip=target))
     rows = tuple(_by_rules(op, target) for op in visible_ops(graph))
-    return CheckReport(target.name, target.generation_name, False, rows)
+    notes = weight_notes(passes.run(graph).main, target.generation) if _is_packed(graph) else {}
+    return CheckReport(target.name, target.generation_name, False, with_weights(rows, notes, by_apple=True))
+
+
+def _is_packed(graph: Graph) -> bool:
+    """Whether a network has compressed weights at all; the passes need not run for others."""
+    return any(op.type.startswith("constexpr_") or op.type == "dequantize" for op in graph.main.walk())
 
 
 def check_program(graph: Graph, program: Program) -> CheckReport:
@@ -118,7 +126,8 @@ def check_program(graph: Graph, program: Program) -> CheckReport:
     target = chips.get(program.chip)
     places = places_of(graph, program.segments)
     rows = tuple(_as_compiled(op, places.get(op.outputs[0].name), program, target) for op in visible_ops(graph))
-    return CheckReport(target.name, target.generation_name, True, rows)
+    notes = weight_notes(program.graph.main, target.generation) if program.graph is not None else {}
+    return CheckReport(target.name, target.generation_name, True, with_weights(rows, notes, by_apple=False))
 
 
 def _row(op: Op, place: str, reason: str, evidence: Evidence | str, advice: str = "", macs: int | None = None) -> Row:

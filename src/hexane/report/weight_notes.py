@@ -1,0 +1,64 @@
+"""What reports say of compressed weights: the stored form, what becomes of it, and what Apple's compiler does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from hexane.chips import Generation
+from hexane.lowering.weights import Decision, decision_of
+
+if TYPE_CHECKING:
+    from hexane.graph import Function
+    from hexane.report.check import Row
+
+_APPLE = {
+    "streams": "Apple's compiler streams it",
+    "folds": "Apple's compiler expands it",
+    "host": "Apple's compiler leaves the op to the host, on every chip: it takes tables and scales of outputs only",
+}
+
+
+@dataclass(frozen=True)
+class Note:
+    """One op's weights: ``text`` for its row, ``remedy`` what would let them stream, "" where they do."""
+
+    decision: Decision
+    text: str
+    remedy: str
+
+    @property
+    def apple_on_host(self) -> bool:
+        return self.decision.apple == "host"
+
+
+def weight_notes(function: Function, generation: Generation) -> dict[str, Note]:
+    """By the name of an op's first result; ``function`` is a network after the passes, whose constants are coded."""
+    found = {}
+    for op in function.walk():
+        decision = decision_of(op, generation)
+        if decision is None:
+            continue
+        reason = (
+            decision.reason if decision.coding.what in decision.reason else f"{decision.coding.what}: {decision.reason}"
+        )
+        remedy = "" if decision.stream is not None and not decision.remedy else decision.remedy
+        found[op.outputs[0].name] = Note(decision, f"weights: {reason}; {_APPLE[decision.apple]}", remedy)
+    return found
+
+
+def with_weights(rows: Iterable[Row], notes: dict[str, Note], *, by_apple: bool) -> tuple[Row, ...]:
+    """The rows with what their weights become; ``by_apple``: a row is Apple's compiler's placement."""
+    return tuple(_noted(row, notes.get(row.name), by_apple) for row in rows)
+
+
+def _noted(row: Row, note: Note | None, by_apple: bool) -> Row:
+    if note is None:
+        return row
+    if by_apple and note.apple_on_host and row.place == "engine":
+        return replace(
+            row, place="host", reason=f"{note.decision.coding.what}: {_APPLE['host']}", advice=note.remedy,
+            weights=note.text,
+        )  # fmt: skip
+    return replace(row, reason=f"{row.reason}; {note.text}", weights=note.text)
