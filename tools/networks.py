@@ -27,7 +27,7 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
 import hexane  # noqa: E402
 from formats.zoo import MODELS, ZOO, sentence, sentence_encoder, settled_model, two_lines_of_text, zoo_inputs  # noqa: E402
 from hexane import passes  # noqa: E402
-from hexane.codegen.driver import multiplications  # noqa: E402
+from hexane.graph.macs import macs_of  # noqa: E402
 
 RAPIDOCR = "rapidocr-onnxruntime"
 TARGET = ROOT / "docs" / "networks.md"
@@ -139,7 +139,7 @@ def measure(network: Network) -> Row:
     row.session_s = session_seconds(model)
     del model
     row.source_ops = len(graph.main.ops)
-    row.source_macs = sum(multiplications(op) for op in graph.main.ops)
+    row.source_macs = sum(macs_of(op) for op in graph.main.ops)
     start = time.perf_counter()
     passes.run(graph)
     row.passes_s = time.perf_counter() - start

@@ -48,7 +48,7 @@ def made_tasks(graph: Graph, target: str) -> list[Task]:
     goal = target_named(target)
     function = canonical(graph).main
     units = units_of(function, Context(goal), strict=False)
-    runs = runs_of(function, units)
+    runs = runs_of(function, units, goal)
     reasons = [unit.reason for unit in units if not unit.on_engine]
     if reasons or len(runs) != 1:
         raise UnsupportedError("; ".join(reasons) or f"{len(runs)} runs")

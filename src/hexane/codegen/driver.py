@@ -72,7 +72,7 @@ def compile(
                     unit.reason, where=unit.ops[0].describe(), hint="without --strict the host takes it"
                 )
     segments = []
-    for run in runs_of(function, units):
+    for run in runs_of(function, units, target):
         if run.on_engine:
             segments.append(_engine_segment(run, graph, target, dialect, ident))
         else:

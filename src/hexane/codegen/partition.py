@@ -14,9 +14,9 @@ from hexane.errors import GraphError, UnsupportedError
 from hexane.graph import effects
 
 if TYPE_CHECKING:
+    from hexane.codegen.targets import Target
     from hexane.graph.ir import Function, Op, Value
 
-MOST_SURFACES = 28  # channels 4 to 31 (spec/engine-h13 §5)
 MOST_CONSTANT_BYTES = 2 << 30  # of one program (limits 4)
 
 
@@ -71,7 +71,7 @@ def units_of(function: Function, context: Context, *, strict: bool = False) -> l
     return [at_last[op] for op in function.ops if op in at_last]
 
 
-def runs_of(function: Function, units: Sequence[Unit]) -> list[Run]:
+def runs_of(function: Function, units: Sequence[Unit], target: Target) -> list[Run]:
     """Units gathered into as few runs as a greedy schedule finds; the order is the graph's where there is a choice."""
     maker: dict[Value, int] = {}
     for i, unit in enumerate(units):
@@ -104,7 +104,7 @@ def runs_of(function: Function, units: Sequence[Unit]) -> list[Run]:
         groups.append(group)
     if any(waits):
         raise GraphError("ops wait for each other in a circle: a run of fused ops spans a change of a state")
-    return [run for group in groups for run in _bounded(group, function)]
+    return [run for group in groups for run in _bounded(group, function, target)]
 
 
 def _needs(ops: Iterable[Op]) -> Iterable[Value]:
@@ -116,19 +116,21 @@ def _needs(ops: Iterable[Op]) -> Iterable[Value]:
             yield from block.outputs
 
 
-def _bounded(group: list[Unit], function: Function) -> list[Run]:
-    """The group as one run, or as halves when it has more surfaces than the engine has channels."""
+def _bounded(group: list[Unit], function: Function, target: Target) -> list[Run]:
+    """The group as one run, or as halves when a program of the target cannot have its surfaces, tasks or constants."""
     run = _close(group, function)
     surfaces = len(run.inputs) + len(run.outputs)
-    if not run.on_engine or (surfaces <= MOST_SURFACES and _constant_bytes(group) <= MOST_CONSTANT_BYTES):
+    tasks = sum(len(unit.choice.fragment.plans) for unit in group if unit.choice is not None)
+    fits = surfaces <= target.most_surfaces and tasks <= target.most_tasks
+    if not run.on_engine or (fits and _constant_bytes(group) <= MOST_CONSTANT_BYTES):
         return [run]
     if len(group) == 1:
-        reason = (
-            f"{len(run.inputs) + len(run.outputs)} inputs and outputs; the engine has {MOST_SURFACES} channels for them"
-        )
+        reason = f"{surfaces} inputs and outputs; the engine has {target.most_surfaces} channels for them"
+        if tasks > target.most_tasks:
+            reason = f"{tasks} tasks; a program of {target.name} has room for {target.most_tasks}"
         return [_close([Unit((op,), None, reason)], function) for op in run.ops]
     half = len(group) // 2
-    return _bounded(group[:half], function) + _bounded(group[half:], function)
+    return _bounded(group[:half], function, target) + _bounded(group[half:], function, target)
 
 
 def _constant_bytes(group: list[Unit]) -> int:

@@ -68,8 +68,19 @@ def select(op: Op, context: Context, *, strict: bool = False) -> Choice:
     """The choice for an op: the first recipe without inferred tasks, else the first that takes it at all.
 
     A recipe for a run of ops (rank below the ordinary) wins as it is: it saves whole tasks. ``strict`` refuses inferred
-    tasks. UnsupportedError with every recipe's reason when none takes the op.
+    tasks, and all tasks of a recipe that no program of the target shows. UnsupportedError with every recipe's reason
+    when none takes the op.
     """
+    choice = _select(op, context, strict=strict)
+    if not context.target.shows(choice.recipe.name):
+        note = f"no program of {context.target.name} shows {choice.recipe.name}"
+        if strict:
+            raise UnsupportedError(f"inferred only ({note})", where=op.describe())
+        choice.fragment.evidence(Evidence.INFERRED, note)
+    return choice
+
+
+def _select(op: Op, context: Context, *, strict: bool) -> Choice:
     load_recipes()
     reasons: list[str] = []
     inferred: Choice | None = None

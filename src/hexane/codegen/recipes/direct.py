@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -24,9 +25,7 @@ def broadcast(made: Fragment, operation: Planar, a: Tensor, b: Tensor, out: Tens
     plan.source2, end = _region(b, l2.second_operand_base(end), plan)
     plan.reads = tasks.by_dma(tasks.STARTS)
     tasks.streams_out(plan, end)
-    result = out.h * (plan.result.row or out.c * l2.channel_stride(min(out.w, 1 << plan.patch[0])))
-    if end + result > L2_BYTES:
-        _cut(plan, (a, b))
+    _fit(plan, [(x.h > 1, 1) for x in (a, b)])
     if a.shape != out.shape:
         plan.evidence, plan.note = Evidence.INFERRED, "a first operand that is broadcast"
     return made.add(plan)
@@ -55,24 +54,28 @@ def _region(x: Tensor, base: int, plan: Plan) -> tuple[Region, int]:
     return Region(base, channel, row, block, block), base + x.h * row
 
 
-def _cut(plan: Plan, operands: tuple[Tensor, Tensor]) -> None:
-    """Tiles of whole patches where regions and result exceed L2; an operand of one row is kept as it is."""
-    patch = 1 << plan.patch[1]
+def _fit(plan: Plan, operands: Sequence[tuple[bool, int]]) -> None:
+    """Tiles of whole patches where regions and result exceed L2; an operand that no row of tiles moves is kept whole.
+
+    ``operands`` says of each whether its rows go with the tile, and how many rows it has when they do not. Apple's
+    choice for such maps is not known; only speed depends on it.
+    """
     result_row = plan.result.row or plan.cout * l2.channel_stride(min(plan.wout, 1 << plan.patch[0]))
+    if plan.result.base + plan.h * result_row <= L2_BYTES:
+        return
+    patch = 1 << plan.patch[1]
     regions = (plan.source, plan.source2)
-    fixed = sum(region.row for region, x in zip(regions, operands) if x.h == 1)
-    moving = sum(region.row for region, x in zip(regions, operands) if x.h > 1)
+    fixed = sum(rows * region.row for region, (moves, rows) in zip(regions, operands) if not moves)
+    moving = sum(region.row for region, (moves, _) in zip(regions, operands) if moves)
     room = L2_BYTES - fixed - 2 * patch * result_row - l2.BANKS * l2.UNIT
-    tile = room // moving // patch * patch if moving and room > 0 else 0
-    if not moving and room > 0:
-        tile = plan.h
+    tile = room // moving // patch * patch if moving and room > 0 else plan.h if room > 0 else 0
     if tile <= 0:
         raise UnsupportedError(f"a row of {plan.c} channels x {plan.w} pixels does not fit the engine's 2 MiB buffer")
     plan.tile = min(tile, plan.h)
-    end = (plan.tile if operands[0].h > 1 else 1) * plan.source.row
-    base = l2.second_operand_base(end)
+    sizes = [(plan.tile if moves else rows) * region.row for region, (moves, rows) in zip(regions, operands)]
+    base = l2.second_operand_base(sizes[0])
     plan.source2 = replace(plan.source2, base=base)
-    plan.result = replace(plan.result, base=base + (plan.tile if operands[1].h > 1 else 1) * plan.source2.row)
+    plan.result = replace(plan.result, base=base + sizes[1])
     plan.evidence, plan.note = Evidence.INFERRED, "tile height of a planar task"
 
 
@@ -107,10 +110,7 @@ def _constant_rows(
     plan.source2 = Region(end, channel, row, channel, channel)
     end += rows.shape[0] * row
     tasks.streams_out(plan, end)
-    if end + h * (plan.result.row or c * l2.channel_stride(min(x.w, 1 << plan.patch[0]))) > L2_BYTES:
-        raise UnsupportedError(
-            f"a map of {c} x {h} x {x.w} beside its constants does not fit the engine's 2 MiB buffer"
-        )
+    _fit(plan, [(True, 1), (False, rows.shape[0])])
     if axis == "h":
         plan.evidence, plan.note = Evidence.INFERRED, "a constant per row"
     return made.add(plan)

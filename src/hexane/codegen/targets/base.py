@@ -33,6 +33,9 @@ class Target:
     name : the name that Apple's compiler takes (``"h13"``, ``"h16g"``).
     generation : the register table (``hexane.isa``), and with ``limits`` the row of ``hexane.chips``.
     choices : what recipes ask.
+    shown : recipes of which programs by Apple's compiler for this generation are known; the tasks of all others are
+        inferred from the nearest generation. None: a recipe's own labels hold.
+    most_tasks : tasks of one program.
     has_container : whether a file can hold its programs.
     kernel_section : whether weights and tables have a section of their own behind the surfaces.
     """
@@ -41,9 +44,11 @@ class Target:
     generation: str
     first_surface: int
     last_channel: int = 31
+    most_tasks: int = 0x10000
     kernel_section: bool = False
     has_container: bool = True
     choices: Choices = Choices()
+    shown: frozenset[str] | None = None
 
     @property
     def limits(self) -> Generation:
@@ -53,6 +58,10 @@ class Target:
     def most_surfaces(self) -> int:
         """Inputs and outputs of one program."""
         return self.last_channel + 1 - self.first_surface
+
+    def shows(self, recipe: str) -> bool:
+        """Whether programs of Apple's compiler have what a recipe makes."""
+        return self.shown is None or recipe in self.shown
 
     def channels(self, inputs: Sequence[str], outputs: Sequence[str]) -> dict[str, int]:
         """Channel (or slot) of every surface: in the order of their names (docs/reference, channels)."""

@@ -14,6 +14,24 @@ from hexane.codegen.targets.packed import Packed
 class H14(Packed):
     name = generation = "h14"
     first_surface = 4
+    shown = frozenset(
+        {
+            "attention",
+            "convolution",
+            "elementwise",
+            "layer_norm",
+            "norm_projection",
+            "planar_function",
+            "product",
+            "real_div",
+            "reduction",
+            "runtime_product",
+            "select",
+            "softmax",
+            "table_function",
+            "two_products",
+        }
+    )
     choices = Choices(
         small_area=64,
         small_patch=True,

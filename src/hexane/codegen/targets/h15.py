@@ -14,6 +14,7 @@ FIVE_BITS = 0x1F  # a binary point of five bits in a field of six
 class H15(Later):
     name = generation = "h15"
     idle_unicast = 1
+    shown = frozenset({"elementwise", "power", "product", "real_div", "relu", "table_function"})
     spelling = MappingProxyType({"Common.ConvCfg.OCGSize": "Common.OCGCfg.OCGSize"})
 
     def common(self, plan: Plan, values: Fields) -> None:

@@ -27,6 +27,19 @@ SPELLING = MappingProxyType(
 class H16(Later):
     name = generation = "h16"
     kernel_section = True
+    shown = frozenset(
+        {
+            "convolution",
+            "elementwise",
+            "leaky_relu",
+            "planar_function",
+            "power",
+            "product",
+            "real_div",
+            "relu",
+            "table_function",
+        }
+    )
     marks_slow_tables = False
     spelling = SPELLING
     dtid = "Header[9].DTID"

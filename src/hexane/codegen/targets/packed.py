@@ -25,6 +25,7 @@ class Packed(Target):
     """Address records, resets, page masks."""
 
     has_container = False
+    most_tasks = 0xFF  # tags of eight bits hold a task's number plus one
     marks_slow_tables = True
 
     def assemble(self, plans: Sequence[Plan], places: Sequence[Places]) -> list[Task]:

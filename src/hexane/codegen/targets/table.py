@@ -8,10 +8,14 @@ from hexane.codegen.targets.h13 import H13
 from hexane.codegen.targets.h14 import H14
 from hexane.codegen.targets.h15 import H15
 from hexane.codegen.targets.h16 import H16, H16G
+from hexane.codegen.targets.h17 import H17, H18
 from hexane.codegen.targets.zin4 import Early
 from hexane.errors import UnsupportedError
 
-_TARGETS: dict[str, Target] = {"h13": H13(), "h14": H14(), "h15": H15(), "h16": H16(), "h16g": H16G(), "zin4": Early()}
+_TARGETS: dict[str, Target] = {
+    "zin4": Early(),
+    **{target.name: target for target in (H13(), H14(), H15(), H16(), H16G(), H17(), H18())},
+}
 
 
 def targets() -> list[Target]:
