@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hexane.emulator.l2 import CAPACITY, L2, Region
+from hexane.chips import L2_BYTES
+from hexane.emulator.l2 import L2, Region
 from hexane.emulator.strides import Extent, overlaps_itself
 from hexane.errors import EmulationError
 
@@ -62,7 +63,7 @@ def test_a_stream_leaves_nothing_defined() -> None:
 
 def test_the_last_byte_is_usable_and_no_more() -> None:
     l2 = L2()
-    region = Region(base=CAPACITY - 0x20, group=0, depth=0, channel=0x10, row=0, element=2)
+    region = Region(base=L2_BYTES - 0x20, group=0, depth=0, channel=0x10, row=0, element=2)
     l2.write(region, Extent(1, 1, 2, 1, 8), **AT)
     with pytest.raises(EmulationError, match="ends at 0x200002"):
         l2.write(region, Extent(1, 1, 2, 1, 9), **AT)

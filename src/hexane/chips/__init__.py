@@ -1,13 +1,25 @@
 """What each chip is: generation, cores, clocks, memories, limits and measured constants, each with its evidence."""
 
 from hexane.chips.evidence import Evidence, weakest
-from hexane.chips.generations import GENERATIONS, Generation, generation, generation_of_subtype, generation_of_target
+from hexane.chips.generations import (
+    CORES,
+    GENERATIONS,
+    KERNEL_BYTES_PER_CORE,
+    L2_BYTES,
+    Generation,
+    generation,
+    generation_of_subtype,
+    generation_of_target,
+)
 from hexane.chips.names import get, parse_list
 from hexane.chips.table import CHIPS, Chip
 
 __all__ = [
     "CHIPS",
+    "CORES",
     "GENERATIONS",
+    "KERNEL_BYTES_PER_CORE",
+    "L2_BYTES",
     "Chip",
     "Evidence",
     "Generation",

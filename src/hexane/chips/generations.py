@@ -10,6 +10,11 @@ from hexane.errors import UsageError
 KIB = 1024
 MIB = 1024 * KIB
 
+L2_BYTES = 2 * MIB
+KERNEL_BYTES_PER_CORE = 64 * KIB
+CORES = 16
+"""On-chip memory, kernel memory of a core, and cores of one engine: the same in every generation's table."""
+
 
 @dataclass(frozen=True)
 class Generation:
@@ -43,12 +48,12 @@ class Generation:
     square_after_reduction: bool
     random: bool
     fp8: bool
-    l2_bytes: int = 2 * MIB
+    l2_bytes: int = L2_BYTES
     l2_banks: int = 64
     l2_granule_bytes: int = 16
-    kernel_bytes_per_core: int = 64 * KIB
+    kernel_bytes_per_core: int = KERNEL_BYTES_PER_CORE
     kernel_bytes_streamed: int = 16 * MIB
-    cores: int = 16
+    cores: int = CORES
     dma_granule_bytes: int = 64
     surface_granule_bytes: int = 16 * KIB
     max_kernel_depth: int = 16

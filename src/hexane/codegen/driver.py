@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from hexane.chips import Evidence
 from hexane.codegen.fragment import ELEMENT_BYTES, four_dimensional, tensor_of
 from hexane.codegen.host import subgraph
 from hexane.codegen.link import Linked, Linker
 from hexane.codegen.partition import Run, runs_of, units_of
-from hexane.codegen.plan import Buffer, Evidence, Space
+from hexane.codegen.plan import Buffer, Space
 from hexane.codegen.recipes.registry import Context
 from hexane.codegen.targets import Target, target_of
 from hexane.errors import UnsupportedError, UsageError

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from hexane.chips import Evidence
 from hexane.codegen.geometry import up
-from hexane.codegen.plan import Buffer, Dma, Evidence, Kernel, Plan, Space
+from hexane.codegen.plan import Buffer, Dma, Kernel, Plan, Space
 from hexane.errors import UnsupportedError
 
 MOST_EXTENT = 16384  # of H and W (limits 1.1)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from hexane.chips import L2_BYTES
 from hexane.codegen.choices import chosen
 
-L2_BYTES = 0x200000
-KERNEL_BYTES = 0x10000  # per core and task, as soon as a map has more than one patch (§7.6)
 PATCH_PIXELS = 128
 PATCH_BYTES = 256  # 8-bit maps: twice as many pixels (logical_not of 64x64 has patches of 64x4)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from hexane.chips import Evidence
 from hexane.codegen.operations import (
     COPY,
     IN_L2,
@@ -27,22 +28,15 @@ from hexane.codegen.operations import (
     WriteHint,
     Writes,
 )
-
-
-class Evidence(Enum):
-    """How we know that a task means what we think (spec/engine-h13 §0)."""
-
-    SILICON = "SILICON"
-    APPLE = "APPLE"
-    INFERRED = "INFERRED"
+from hexane.isa import channels
 
 
 class Space(Enum):
     """What a DMA offset counts from: a channel of spec/engine-h13 §5."""
 
-    CONST = 1
-    SCRATCH = 3
-    SURFACE = 4
+    CONST = channels.CONST
+    SCRATCH = channels.SCRATCH
+    SURFACE = channels.FIRST_SURFACE
 
 
 @dataclass(frozen=True)

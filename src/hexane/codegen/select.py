@@ -8,9 +8,9 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from hexane.chips import Evidence
 from hexane.codegen.choices import choosing
 from hexane.codegen.fragment import Fragment
-from hexane.codegen.plan import Evidence
 from hexane.codegen.recipes.registry import Context, Recipe, recipes_for
 from hexane.errors import UnsupportedError
 
@@ -41,7 +41,6 @@ FAMILIES = (
 """The recipe files, loaded at the first selection. A new family adds its name here."""
 
 ORDINARY = 10  # rank of recipes for single ops
-_ORDER = (Evidence.SILICON, Evidence.APPLE, Evidence.INFERRED)
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ class Choice:
     @property
     def evidence(self) -> Evidence:
         """The weakest label among the tasks."""
-        return max((plan.evidence for plan in self.fragment.plans), key=_ORDER.index, default=Evidence.APPLE)
+        return max((plan.evidence for plan in self.fragment.plans), key=lambda mark: mark.rank, default=Evidence.APPLE)
 
 
 @cache

@@ -7,10 +7,10 @@ Every function takes a plan whose dimensions and DRAM walks are set and fills in
 
 from __future__ import annotations
 
+from hexane.chips import L2_BYTES, Evidence
 from hexane.codegen import l2
 from hexane.codegen.choices import chosen
 from hexane.codegen.geometry import (
-    L2_BYTES,
     PATCH_BYTES,
     PATCH_PIXELS,
     ceil_div,
@@ -40,7 +40,7 @@ from hexane.codegen.operations import (
     SourceType,
     Writes,
 )
-from hexane.codegen.plan import Evidence, Plan, Region
+from hexane.codegen.plan import Plan, Region
 from hexane.errors import UnsupportedError
 
 STARTS = After.ANYTHING

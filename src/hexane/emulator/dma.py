@@ -12,10 +12,11 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from hexane.arithmetic.copying import copy
-from hexane.emulator.memory import CONST, GRANULE, TEXT, Buffer, Memory
+from hexane.emulator.memory import GRANULE, Buffer, Memory
 from hexane.emulator.registers import Registers
 from hexane.emulator.strides import Extent, last_byte, overlaps_itself, strided
 from hexane.emulator.task import Surface
+from hexane.isa.channels import CONST, TEXT
 
 Views = list[np.ndarray]
 """The places of a tensor in a buffer, axes (g, d, block, lane, h, w): whole blocks of channels, then the rest."""

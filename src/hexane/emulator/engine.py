@@ -17,12 +17,13 @@ from hexane.arithmetic.formats import from_bytes, to_bytes
 from hexane.emulator import dma, kernel_fetch, ne, pe
 from hexane.emulator.l2 import L2, Region
 from hexane.emulator.legal import require_legal, require_units_agree
-from hexane.emulator.memory import SCRATCH, Memory
+from hexane.emulator.memory import Memory
 from hexane.emulator.registers import Registers
 from hexane.emulator.strides import Extent, overlaps_itself
 from hexane.emulator.task import Operand, Result, SourceType, Task, understand
 from hexane.emulator.trace import Computation, Report, TaskReport
 from hexane.emulator.work import Work
+from hexane.isa.channels import SCRATCH
 
 Watcher = Callable[[Task, Computation, "Engine"], None]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from hexane.emulator.engine import Engine
-from hexane.emulator.memory import SCRATCH
 from hexane.errors import FormatError, UsageError
 from hexane.files import whole_file
+from hexane.isa.channels import SCRATCH
 
 LARGEST_INPUT = 1 << 32
 

@@ -8,10 +8,11 @@ from typing import TypeVar
 
 import numpy as np
 
-from hexane.emulator.memory import CONST, Memory
+from hexane.emulator.memory import Memory
 from hexane.emulator.registers import Registers
 from hexane.emulator.task import Task
 from hexane.errors import FormatError, HexaneError
+from hexane.isa.channels import CONST
 from hexane.kernels import Kernel, KernelLayout, layout_of, unpack
 
 CORES = 16

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from hexane.chips import L2_BYTES
 from hexane.emulator.strides import Extent, last_byte, overlaps_itself, strided
 from hexane.errors import EmulationError
 
-CAPACITY = 2 << 20
 UNIT = 16  # bytes; every L2 address and stride is a multiple
 
 
@@ -48,8 +48,8 @@ class Region:
 class L2:
     """Bytes, shadow, and the sanitizer's three questions: inside, no overlap, written before."""
 
-    data: np.ndarray = field(default_factory=lambda: np.zeros(CAPACITY, np.uint8))
-    shadow: np.ndarray = field(default_factory=lambda: np.zeros(CAPACITY // UNIT, np.int32))
+    data: np.ndarray = field(default_factory=lambda: np.zeros(L2_BYTES, np.uint8))
+    shadow: np.ndarray = field(default_factory=lambda: np.zeros(L2_BYTES // UNIT, np.int32))
     sanitize: bool = True
     high: int = 0
     """Bytes from the start that some region has reached."""
@@ -94,9 +94,9 @@ class L2:
     def require_inside(self, region: Region, extent: Extent, *, task: int, register: str) -> None:
         """Refuse a region that ends beyond the buffer; without this the model could not go on, so it is always on."""
         end = last_byte(region.base, extent, region.strides(), region.element)
-        if end > CAPACITY:
+        if end > L2_BYTES:
             raise EmulationError(
-                f"region of {extent} elements ends at {end:#x} of L2, which has {CAPACITY:#x} bytes",
+                f"region of {extent} elements ends at {end:#x} of L2, which has {L2_BYTES:#x} bytes",
                 task=task,
                 register=register,
                 address=region.base,

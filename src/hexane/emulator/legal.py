@@ -7,10 +7,11 @@ stand in `ignored`.
 
 from __future__ import annotations
 
+from hexane.chips import CORES
 from hexane.emulator.ignored import listed
-from hexane.emulator.memory import SCRATCH
 from hexane.emulator.registers import Registers
 from hexane.emulator.task import Task
+from hexane.isa.channels import SCRATCH
 
 ALWAYS: dict[str, tuple[int, ...]] = {
     "Header[3].Exceptions": (0,),
@@ -156,7 +157,7 @@ def require_units_agree(task: Task, scratch_writers: set[int]) -> None:
             raise r.error(f"value {r[name]:#x} does not agree with the rest of the task, which says {value:#x}", name)
     if not r.flag("Header[9].KBE0"):
         r.one_of("Header[9].KBase0", (0,), "no kernel channel")
-        for core in range(16):
+        for core in range(CORES):
             r.one_of(f"KernelDMASrc.CoeffDMAConfig[{core}].En", (0,), "the kernel DMA is off")
     from_scratch = r.flag("Header[9].KBE0") and r["Header[9].KBase0"] == SCRATCH
     if r.flag("Header[6].TDE") != from_scratch:

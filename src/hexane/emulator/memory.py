@@ -8,8 +8,6 @@ import numpy as np
 
 from hexane.errors import EmulationError
 
-TEXT, CONST, SCRATCH, FIRST_SURFACE = 0, 1, 3, 4
-CHANNELS = 32
 GRANULE = 64  # tile and kernel DMA address DRAM in units of 64 bytes
 DRAM_LIMIT = 0xE000_0000  # all buffers of a program end below it (spec/engine-h13 §4.2)
 

@@ -11,10 +11,11 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from hexane.emulator.chain import walk
-from hexane.emulator.memory import CONST, DRAM_LIMIT, FIRST_SURFACE, GRANULE, SCRATCH, TEXT, Buffer, Memory
+from hexane.emulator.memory import DRAM_LIMIT, GRANULE, Buffer, Memory
 from hexane.emulator.registers import Registers
 from hexane.errors import EmulationError, UnsupportedError, UsageError
 from hexane.image import Image, Surface
+from hexane.isa.channels import CONST, FIRST_SURFACE, SCRATCH, TEXT
 
 GENERATIONS = ("h13",)
 ELEMENTS: dict[str, np.dtype] = {

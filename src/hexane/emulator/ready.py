@@ -13,8 +13,9 @@ import numpy as np
 
 from hexane.arithmetic.hypotheses import in_force
 from hexane.emulator.engine import Engine, Step
-from hexane.emulator.memory import FIRST_SURFACE, SCRATCH, Buffer
+from hexane.emulator.memory import Buffer
 from hexane.emulator.program import Inputs, Program
+from hexane.isa.channels import FIRST_SURFACE, SCRATCH
 
 KEPT_BYTES = 1 << 30
 """What one program may keep between runs beside its own bytes: surfaces and scratch, then kernels made ready."""

@@ -12,9 +12,9 @@ from enum import IntEnum
 import numpy as np
 
 from hexane.emulator.l2 import Region
-from hexane.emulator.memory import SCRATCH
 from hexane.emulator.registers import Registers
 from hexane.emulator.strides import Extent
+from hexane.isa.channels import SCRATCH
 
 DTYPES: dict[int, np.dtype] = {0: np.dtype(np.uint8), 1: np.dtype(np.int8), 2: np.dtype(np.float16)}
 AXES = ("w", "h", "d", "c")  # order of the broadcast bits

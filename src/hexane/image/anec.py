@@ -5,14 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hexane.errors import FormatError
-from hexane.image.anec_parts import (
-    CHANNELS,
-    FIRST_SURFACE,
-    TEXT_ALIGNMENT,
-    AnecHeader,
-    AnecPackage,
-)
+from hexane.image.anec_parts import TEXT_ALIGNMENT, AnecHeader, AnecPackage
 from hexane.image.remainders import remainders
+from hexane.isa.channels import CHANNELS, FIRST_SURFACE
 
 LARGEST_HEADER = 0x4000
 """A header padded beyond this is taken for another kind of file; 0x1000 and 0x800 are in use."""

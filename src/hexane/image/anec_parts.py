@@ -6,15 +6,12 @@ from dataclasses import dataclass
 
 from hexane.image.container import Remainder
 from hexane.image.structure import Structure, array, u32, u64
+from hexane.isa.channels import CHANNELS
 
-CHANNELS = 32
 TILE_BYTES = 0x4000
 TEXT_ALIGNMENT = 16
 HEADER_SIZES = (0x1000, 0x800)
 """Header sizes in use: hexane writes the first; a reader takes file size minus content size (spec/devices §4.5)."""
-
-FIRST_SURFACE = 4
-SCRATCH = 3
 
 
 @dataclass(frozen=True)

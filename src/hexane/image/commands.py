@@ -24,9 +24,10 @@ from hexane.image.parts import (
     Tag,
     TensorThread,
 )
-from hexane.image.placement import CONST_CHANNEL, SCRATCH_CHANNEL, Places, by_role
+from hexane.image.placement import Places, by_role
 from hexane.image.structure import to_bytes
 from hexane.image.surface import ELEMENT_CODES, Surface, align
+from hexane.isa.channels import CONST, SCRATCH
 
 FIXED, FVMLIB = 4, 6
 TEXT_FLAGS, RELOCATED, CONST_FLAGS, INPUT_FLAGS, OUTPUT_FLAGS, ZERO_FILL = 0x28, 0x100, 0x26, 0x21, 0x23, 1
@@ -95,7 +96,7 @@ def program_thread(
 ) -> ProgramThread:
     """The channel table and the task list."""
     channels = [0] * 256
-    channels[0], channels[CONST_CHANNEL], channels[SCRATCH_CHANNEL] = places.text, places.const, places.scratch
+    channels[0], channels[CONST], channels[SCRATCH] = places.text, places.const, places.scratch
     for surface in places.surfaces:
         channels[surface.channel or 0] = surface.address
     tags = (Tag(9, 8, 0),) if dialect.tagged_thread else ()

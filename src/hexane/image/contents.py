@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from hexane.errors import FormatError
-from hexane.image.anec_parts import FIRST_SURFACE, SCRATCH, TILE_BYTES, AnecPackage
+from hexane.image.anec_parts import TILE_BYTES, AnecPackage
 from hexane.image.container import Container
 from hexane.image.dialect import dialect_of
 from hexane.image.ident import Ident, parse_ident
@@ -19,8 +19,8 @@ from hexane.image.parts import (
     SurfaceName64,
     TensorThread,
 )
-from hexane.image.placement import FIRST_SURFACE_CHANNEL
 from hexane.image.surface import ELEMENT_NAMES, Surface
+from hexane.isa.channels import FIRST_SURFACE, SCRATCH
 
 ANEC_GENERATION = "h13"
 """The generation of ``.anec`` packages (spec/engine-h13 §3)."""
@@ -118,7 +118,7 @@ def _surfaces(container: Container, channels: dict[int, int]) -> tuple[Surface, 
     named = {
         command.name: command.address for kind in (SurfaceName32, SurfaceName64) for command in container.all_of(kind)
     }
-    numbers = {address: channel for channel, address in reversed(channels.items()) if channel >= FIRST_SURFACE_CHANNEL}
+    numbers = {address: channel for channel, address in reversed(channels.items()) if channel >= FIRST_SURFACE}
     surfaces = []
     for tensor in container.all_of(TensorThread):
         address = next((named[key] for key in (tensor.name, tensor.second_name) if key in named), 0)

@@ -29,11 +29,12 @@ from hexane.image.parts import (
     Symbol,
     TensorThread,
 )
-from hexane.image.placement import FIRST_SURFACE_CHANNEL, in_name_order, numbered_by_name
+from hexane.image.placement import in_name_order, numbered_by_name
 from hexane.image.rebuild import buildable_dialect, current_parts, with_contents
 from hexane.image.selectors import renumbered, surfaces_as_used
 from hexane.image.surface import Surface, as_surface
 from hexane.isa import GENERATIONS, Task, decode_stream, encode_stream, task_list
+from hexane.isa.channels import FIRST_SURFACE
 
 
 class Image:
@@ -269,7 +270,7 @@ class Image:
         surfaces = [new if s is old else s for s in self._surfaces]
         if not numbered_by_name(self._surfaces, self.dialect) or "channel" in changes:
             return self.replace(surfaces=surfaces)
-        by_name = {s.name: FIRST_SURFACE_CHANNEL + i for i, s in enumerate(in_name_order(surfaces))}
+        by_name = {s.name: FIRST_SURFACE + i for i, s in enumerate(in_name_order(surfaces))}
         tasks = renumbered(self.tasks, {s.channel: by_name[s.name] for s in surfaces if s.channel is not None})
         return self.replace(tasks=tasks, surfaces=[replace(s, channel=by_name[s.name]) for s in surfaces])
 

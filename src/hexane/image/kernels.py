@@ -10,14 +10,13 @@ import numpy as np
 
 from hexane import kernels as streams
 from hexane.errors import HexaneError, UnsupportedError, UsageError
-from hexane.image.placement import CONST_CHANNEL
 from hexane.isa import Task
+from hexane.isa.channels import CONST
 from hexane.kernels import Window
 
 if TYPE_CHECKING:
     from hexane.image.image import Image
 
-CORES = 16
 
 PARTS = ("weights", "indices", "palette", "scales", "bias", "table")
 """What can be put into a kernel: weights or a palette's indices (uint8) OIHW, palette [2^bits], scales and bias [O] in
@@ -48,7 +47,7 @@ class Kernel:
     @property
     def is_constant(self) -> bool:
         """Whether the bytes stand in the constant section, not in a runtime buffer."""
-        return self.channel == CONST_CHANNEL
+        return self.channel == CONST
 
     @property
     def spans(self) -> tuple[tuple[int, int], ...]:
@@ -75,9 +74,9 @@ def kernels_of(tasks: Sequence[Task]) -> tuple[Kernel, ...]:
 def _channel(task: Task) -> int:
     """The channel (H14: slot) that the offsets count from (spec/engine-h13 §4.2, spec/generations §4.4)."""
     if task.generation == "h13":
-        return task.get("Header[9].KBase0") if task.get("Header[9].KBE0") else CONST_CHANNEL
+        return task.get("Header[9].KBase0") if task.get("Header[9].KBE0") else CONST
     slot = task.slot("KernelDMASrc.KernelBase")
-    return CONST_CHANNEL if slot is None else slot // _WORDS_PER_SLOT
+    return CONST if slot is None else slot // _WORDS_PER_SLOT
 
 
 def _is_table_only(task: Task) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from hexane.chips import CORES
 from hexane.errors import UnsupportedError, UsageError
 from hexane.image.commands import (
     TEXT_OFFSET,
@@ -18,7 +19,7 @@ from hexane.image.commands import (
 from hexane.image.container import Container
 from hexane.image.dialect import Dialect
 from hexane.image.ident import Ident
-from hexane.image.kernels import CORES, Kernel, kernels_of
+from hexane.image.kernels import Kernel, kernels_of
 from hexane.image.parts import (
     GENERATION_SUBTYPES,
     LC_SYMTAB,

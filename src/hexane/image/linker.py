@@ -10,16 +10,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hexane import isa
+from hexane.chips import CORES
 from hexane.errors import UnsupportedError, UsageError
 from hexane.image.ident import Ident
 from hexane.image.image import Image, build_image
-from hexane.image.kernels import CORES
 from hexane.image.layout import WRITABLE_GENERATIONS
-from hexane.image.placement import CHANNELS, CONST_ALIGNMENT, CONST_CHANNEL, FIRST_SURFACE_CHANNEL
+from hexane.image.placement import CONST_ALIGNMENT
 from hexane.image.rebuild import buildable_dialect
 from hexane.image.selectors import channels_used, renumbered
 from hexane.image.surface import Surface, align
 from hexane.isa import Task
+from hexane.isa.channels import CHANNELS, CONST, FIRST_SURFACE
 
 _CONST_READERS = (
     ("Header[8].RBase0", "Header[8].RBE0", ("TileDMASrc.BaseAddr.Addr",)),
@@ -107,12 +108,10 @@ def _merged_surfaces(images: Sequence[Image]) -> dict[str, Surface]:
                 )
             if surface.role == "output":
                 merged[surface.label] = replace(known, role="output")
-    if len(merged) > CHANNELS - FIRST_SURFACE_CHANNEL:
-        raise UsageError(
-            f"{len(merged)} surfaces, and a program has {CHANNELS - FIRST_SURFACE_CHANNEL} channels for them"
-        )
+    if len(merged) > CHANNELS - FIRST_SURFACE:
+        raise UsageError(f"{len(merged)} surfaces, and a program has {CHANNELS - FIRST_SURFACE} channels for them")
     order = sorted(merged.values(), key=lambda s: s.label)
-    return {s.label: replace(s, channel=FIRST_SURFACE_CHANNEL + i) for i, s in enumerate(order)}
+    return {s.label: replace(s, channel=FIRST_SURFACE + i) for i, s in enumerate(order)}
 
 
 def _merged_constants(images: Sequence[Image]) -> tuple[bytes, list[int]]:
@@ -133,7 +132,7 @@ def _shifted(task: Task, shift: int) -> Task:
     """The task with every offset into the constant section moved by ``shift`` bytes; a multiple of 64."""
     if shift:
         for channel, enable, offsets in _CONST_READERS:
-            if task.get(enable) and task.get(channel) == CONST_CHANNEL:
+            if task.get(enable) and task.get(channel) == CONST:
                 for offset in offsets:
                     if task.written(offset):
                         task.set(offset, task.get(offset) + (shift >> 6))

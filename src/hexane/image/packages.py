@@ -6,20 +6,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from hexane.errors import UnsupportedError, UsageError
-from hexane.image.anec_parts import (
-    CHANNELS,
-    FIRST_SURFACE,
-    HEADER_SIZES,
-    SCRATCH,
-    TEXT_ALIGNMENT,
-    TILE_BYTES,
-    AnecHeader,
-    AnecPackage,
-)
+from hexane.image.anec_parts import HEADER_SIZES, TEXT_ALIGNMENT, TILE_BYTES, AnecHeader, AnecPackage
 from hexane.image.contents import ANEC_GENERATION
 from hexane.image.selectors import renumbered
 from hexane.image.surface import Surface, align
 from hexane.isa import Task, encode_stream
+from hexane.isa.channels import CHANNELS, FIRST_SURFACE, SCRATCH
 
 if TYPE_CHECKING:
     from hexane.image.image import Image

@@ -10,13 +10,10 @@ from hexane.image.dialect import DIALECTS, Dialect
 from hexane.image.parts import PAGE
 from hexane.image.structure import to_bytes
 from hexane.image.surface import ELEMENT_CODES, OUTPUT_SUFFIX, Surface, align
+from hexane.isa.channels import CHANNELS, FIRST_SURFACE
 
 BASE_ADDRESS = 0x30000000
 CONST_ALIGNMENT = 0x40
-CHANNELS = 32
-CONST_CHANNEL = 1
-SCRATCH_CHANNEL = 3
-FIRST_SURFACE_CHANNEL = 4
 
 END_OF_MEMORY = 0xE0000000
 """All buffers of a program must end at or below this address of the engine (spec/engine-h13 §4.2)."""
@@ -86,7 +83,7 @@ def numbered_by_name(surfaces: Iterable[Surface], dialect: str) -> bool:
     """Whether the dialect gives channels in the order of names, and these surfaces have them so."""
     known = DIALECTS.get(dialect)
     channels = [s.channel for s in in_name_order(surfaces)]
-    ascending = list(range(FIRST_SURFACE_CHANNEL, FIRST_SURFACE_CHANNEL + len(channels)))
+    ascending = list(range(FIRST_SURFACE, FIRST_SURFACE + len(channels)))
     return known is not None and known.surfaces_first and channels == ascending
 
 
@@ -116,17 +113,17 @@ def _with_channels(surfaces: list[Surface], dialect: Dialect) -> tuple[Surface, 
     """The surfaces with the channels that they ask for; the others take free ones by the dialect's rule."""
     taken = [s.channel for s in surfaces if s.channel is not None]
     for channel in taken:
-        if not FIRST_SURFACE_CHANNEL <= channel < CHANNELS:
-            raise UsageError(f"channel {channel} is not one of {FIRST_SURFACE_CHANNEL} to {CHANNELS - 1}")
+        if not FIRST_SURFACE <= channel < CHANNELS:
+            raise UsageError(f"channel {channel} is not one of {FIRST_SURFACE} to {CHANNELS - 1}")
         if taken.count(channel) > 1:
             raise UsageError(f"two surfaces have channel {channel}")
-    free = (channel for channel in range(FIRST_SURFACE_CHANNEL, CHANNELS) if channel not in taken)
+    free = (channel for channel in range(FIRST_SURFACE, CHANNELS) if channel not in taken)
     order = surfaces if dialect.channels_by_address else sorted(surfaces, key=lambda s: s.role == "input")
     given: dict[str, int] = {}
     for surface in order:
         number = surface.channel if surface.channel is not None else next(free, None)
         if number is None:
-            room = CHANNELS - FIRST_SURFACE_CHANNEL
+            room = CHANNELS - FIRST_SURFACE
             raise UsageError(f"{len(surfaces)} surfaces, and a program has {room} channels for them")
         given[surface.name] = number
     return tuple(replace(surface, channel=given[surface.name]) for surface in surfaces)

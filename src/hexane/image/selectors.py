@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hexane.image.placement import FIRST_SURFACE_CHANNEL
 from hexane.image.surface import Surface
 from hexane.isa import Task
+from hexane.isa.channels import FIRST_SURFACE
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def channels_used(tasks: Iterable[Task]) -> dict[int, set[str]]:
         for selector in SELECTORS:
             if task.get(selector.enable):
                 used.setdefault(task.get(selector.channel), set()).add(selector.role)
-    return {channel: roles for channel, roles in used.items() if channel >= FIRST_SURFACE_CHANNEL}
+    return {channel: roles for channel, roles in used.items() if channel >= FIRST_SURFACE}
 
 
 def renumbered(tasks: Iterable[Task], channels: Mapping[int, int]) -> list[Task]:

@@ -11,13 +11,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from hexane.chips import CORES
 from hexane.errors import FormatError, UnsupportedError, UsageError
 from hexane.isa import Task
 from hexane.isa.schema import Handle
 from hexane.kernels.layout import PALETTE_BITS, TABLE_BYTES, KernelLayout
 from hexane.kernels.packing import Buffer, Kernel, pack, unpack
-
-CORES = 16
 
 _FORMATS = {0: "uint8", 1: "int8", 2: "float16"}
 GENERATIONS = ("h13", "h14")

@@ -1,4 +1,4 @@
-"""What one task does behind its sums: bias, scalar factor, ReLU or table (spec/engine-h13 §8.1, spec/limits §7).
+"""What one task does behind its sums: bias, scalar factor, ReLU or table; and which ops run in one task for that.
 
 Fusing changes bits: a factor or a table that rides along meets the sum before or after one rounding less. So the rule
 that joins ops stands here once.
@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from hexane.graph import Op, Value
-from hexane.lowering.functions import FUNCTIONS, ONE, lookup_table
+from hexane.isa.numbers import fp16_value
+from hexane.lowering.functions import FUNCTIONS, lookup_table
 
 FUSED = tuple(name for name, function in FUNCTIONS.items() if not function.epsilon)
 SUMS = ("conv", "matmul", "linear")
@@ -86,35 +87,47 @@ def _computed_kernel(op: Op) -> bool:
 
 @dataclass(frozen=True)
 class Epilogue:
-    """Bias as the start value, an fp16 factor, then nothing, ``relu`` or a table of 128 bytes."""
+    """What follows the sums: ``bias`` (fp16, one per output channel) starts them, then an fp16 factor, then nothing,
+    ReLU or a table."""
 
-    bias: np.ndarray | None
-    scale: float
-    activation: str | np.ndarray | None
+    relu: bool = False
+    table_name: str | None = None
+    scale: float = 1.0
+    bias: np.ndarray | None = None
 
     @classmethod
     def of(cls, run: Sequence[Op]) -> Epilogue:
-        """What the ops behind the first one ask for; a bias of the first op itself wins."""
-        scale, bias = 1.0, None
-        activation: str | np.ndarray | None = None
+        """What the first op's own bias and the ops behind it ask for."""
+        own = run[0].inputs.get("bias")
+        bias = None
+        if isinstance(own, Value) and own.is_constant:
+            bias = np.asarray(own.data).astype(np.float16).reshape(-1)
+        scale, relu, name = 1.0, False, None
         for op in run[1:]:
             if op.type == "add":
                 bias = channel_constant(op, run[0])
             elif op.type == "mul":
                 factor = factor_of(op)
-                assert factor is not None  # sum_run took it for its number
+                assert factor is not None  # riders took it for its number
                 scale = factor
             elif op.type == "relu":
-                activation = "relu"
+                relu = True
             else:
-                function = FUNCTIONS[op.type]
-                activation = np.frombuffer(lookup_table(table_name(op)), "<u2")
-                if function.scale != ONE:
-                    scale *= float(np.uint16(function.scale).view(np.float16))
-        own = run[0].inputs.get("bias")
-        if isinstance(own, Value) and own.is_constant:
-            bias = np.asarray(own.data).astype(np.float16).reshape(-1)
-        return cls(bias, scale, activation)
+                name = table_name(op)
+                scale *= fp16_value(FUNCTIONS[op.type].scale)
+        return cls(relu, name, scale, bias)
+
+    @property
+    def table(self) -> bytes | None:
+        """The 128 bytes of the table."""
+        return None if self.table_name is None else lookup_table(self.table_name)
+
+    @property
+    def activation(self) -> str | np.ndarray | None:
+        """None, "relu", or the table's 64 halfwords, as ``hexane.arithmetic`` takes it."""
+        if self.relu:
+            return "relu"
+        return None if self.table is None else np.frombuffer(self.table, "<u2")
 
 
 def table_name(op: Op) -> str:

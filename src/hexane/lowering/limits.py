@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-L2_BYTES = 2 * 1024 * 1024
+from hexane.chips import L2_BYTES
+
 RESERVED = 0x8000
 """What a task keeps beside its source: results and the second half of a double buffer."""
 

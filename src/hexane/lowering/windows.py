@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hexane.chips import generation
 from hexane.errors import UnsupportedError
 from hexane.graph import Op
+from hexane.graph.ops.conv import conv_geometry
+
+_H13 = generation("h13")
+WIDEST, NATIVE_WIDTH = _H13.kernel_width_fp16
+"""The widest fp16 kernel in the two-column form, and the widest without it (docs/limits.md)."""
+TALLEST = _H13.kernel_height[0]
 
 
 @dataclass(frozen=True)
@@ -19,31 +26,17 @@ class Window:
 
 def window_of(op: Op) -> Window:
     """The window of a one- or two-dimensional ``conv``."""
-    spatial = len(op.arg("x").shape) - 2
-    if spatial not in (1, 2):
+    x, weight = op.arg("x").shape, op.arg("weight").shape
+    if len(x) not in (3, 4):
         raise UnsupportedError("a convolution over more than two axes")
-    size = op.arg("weight").shape[2:]
-    strides = tuple(op.arg("strides") or (1,) * spatial)
-    dilations = tuple(op.arg("dilations") or (1,) * spatial)
-    extents, results = op.arg("x").shape[2:], op.output.shape[2:]
-    before = _before(op, extents, size, strides, dilations)
+    strides, dilations, pads, results = conv_geometry(
+        x, weight, op.arg("strides"), op.arg("pad_type"), op.arg("pad"), op.arg("dilations")
+    )
+    before = [first for first, _ in pads]
     behind = [
         (out - 1) * s + d * (k - 1) + 1 - extent - pad
-        for out, s, d, k, extent, pad in zip(results, strides, dilations, size, extents, before)
+        for out, s, d, k, extent, pad in zip(results, strides, dilations, weight[2:], x[2:], before)
     ]
-    if spatial == 1:
+    if len(x) == 3:
         return Window((1, strides[0]), (1, dilations[0]), (before[0], 0, behind[0], 0))
     return Window((strides[0], strides[1]), (dilations[0], dilations[1]), (before[1], before[0], behind[1], behind[0]))
-
-
-def _before(op: Op, extents, size, strides, dilations) -> list[int]:
-    kind = op.arg("pad_type")
-    if kind == "valid":
-        return [0] * len(size)
-    if kind == "custom":
-        return list(op.arg("pad") or [0] * (2 * len(size)))[::2]
-    totals = [
-        max(0, (-(-extent // s) - 1) * s + d * (k - 1) + 1 - extent)
-        for extent, s, d, k in zip(extents, strides, dilations, size)
-    ]
-    return [total // 2 if kind == "same" else total - total // 2 for total in totals]

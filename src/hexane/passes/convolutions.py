@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hexane.graph.ops.conv import conv_geometry
+from hexane.lowering.windows import NATIVE_WIDTH, TALLEST, WIDEST
 from hexane.passes.rewriting import array_of, as_dtype, is_static, sweep
 from hexane.passes.transposed import dilated
 
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
     from hexane.graph.builder import GraphBuilder
     from hexane.graph.ir import Function, Op, Value
 
-WIDEST = 7
-TALLEST = 29
 LONGEST_STRIDE = 2
 LARGEST_PAD = 31
 
@@ -231,7 +230,7 @@ def _swap(op: Op, b: GraphBuilder) -> Value | None:
         return None
     steps = _shape_of(op)[0]
     kh, kw = op.inputs["weight"].shape[2:]
-    if kw <= WIDEST or kh > WIDEST or _native_wide(op, steps):
+    if kw <= NATIVE_WIDTH or kh > NATIVE_WIDTH or _native_wide(op, steps):
         return None
     return _exchanged(op, b)
 
@@ -244,7 +243,7 @@ def _native_wide(op: Op, steps: tuple[int, ...]) -> bool:
     return (
         depthwise
         and weight[2] == 1
-        and weight[3] <= 13
+        and weight[3] <= WIDEST
         and tuple(steps) == (1, 1)
         and known
         and op.arg("x").shape[0] == 1
@@ -258,7 +257,7 @@ def _tall(op: Op, b: GraphBuilder) -> Value | None:
 def _wide(op: Op, b: GraphBuilder) -> Value | None:
     if _plain(op) and _native_wide(op, _shape_of(op)[0]):
         return None
-    return _stacked(op, 3, WIDEST, b)
+    return _stacked(op, 3, NATIVE_WIDTH, b)
 
 
 def _stacked(op: Op, axis: int, limit: int, b: GraphBuilder) -> Value | None:

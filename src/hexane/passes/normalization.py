@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hexane.passes.rewriting import array_of, as_dtype, number_of, only_user, operand_and_constant, sweep
+from hexane.lowering.fusion import only_user
+from hexane.passes.rewriting import array_of, as_dtype, number_of, operand_and_constant, sweep
 from hexane.passes.scaling import scaled
 
 if TYPE_CHECKING:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
-from hexane.passes.rewriting import as_dtype, is_static, only_user, sweep
+from hexane.lowering.fusion import only_user
+from hexane.lowering.windows import NATIVE_WIDTH, TALLEST
+from hexane.passes.rewriting import as_dtype, is_static, sweep
 
 if TYPE_CHECKING:
     import numpy as np
@@ -13,7 +15,6 @@ if TYPE_CHECKING:
     from hexane.graph.builder import GraphBuilder
     from hexane.graph.ir import Function, Op, Value
 
-WIDEST, TALLEST = 7, 29
 UNARY = ("relu", "relu6", "clip", "sigmoid", "tanh", "silu", "gelu", "leaky_relu", "elu", "sigmoid_hard", "softplus")
 
 
@@ -38,7 +39,7 @@ def _flattened(value: Value) -> Value | None:
 
 def _covering(x: Value, weight: Value, data: np.ndarray, bias: Value | None, op: Op, b: GraphBuilder) -> Value | None:
     source = _flattened(x)
-    if source is None or source.shape[2] > TALLEST or source.shape[3] > WIDEST:
+    if source is None or source.shape[2] > TALLEST or source.shape[3] > NATIVE_WIDTH:
         return None
     kernel = as_dtype(data.reshape(-1, *source.shape[1:]), weight)
     operands = {} if bias is None else {"bias": as_dtype(bias.data.reshape(-1), weight)}

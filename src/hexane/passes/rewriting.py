@@ -42,12 +42,6 @@ def sweep(function: Function, rules: Mapping[str, Rule]) -> int:
     return count
 
 
-def only_user(value: Value) -> Op | None:
-    """The one op that takes the value, when nothing else does and no block returns it."""
-    users = value.users
-    return users[0] if len(users) == 1 and not value.is_output else None
-
-
 def is_static(value: Value) -> bool:
     return all(isinstance(extent, int) for extent in value.shape)
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hexane.passes.rewriting import array_of, as_dtype, only_user, operand_and_constant, per_channel, sweep
+from hexane.lowering.fusion import only_user
+from hexane.passes.rewriting import array_of, as_dtype, operand_and_constant, per_channel, sweep
 
 if TYPE_CHECKING:
     from hexane.graph.builder import GraphBuilder

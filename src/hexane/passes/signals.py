@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hexane.graph.ops.conv import conv_geometry
+from hexane.lowering.windows import NATIVE_WIDTH, TALLEST
 from hexane.passes.rewriting import array_of, as_dtype, is_static, sweep
 
 if TYPE_CHECKING:
     from hexane.graph.builder import GraphBuilder
     from hexane.graph.ir import Function, Op, Value
 
-WIDEST = 7
-TALLEST = 29
 SMALLEST_BLOCK = 64
 MOST_CHANNELS = 8
 
@@ -27,7 +26,7 @@ def legalise_signals(function: Function) -> int:
 def block_length(step: int, taps: int) -> int:
     """Samples per block: a multiple of the stride, such that at most 7 blocks lie under the kernel."""
     block = step
-    while block < SMALLEST_BLOCK or -(-(taps + block - step) // block) > WIDEST:
+    while block < SMALLEST_BLOCK or -(-(taps + block - step) // block) > NATIVE_WIDTH:
         block *= 2
     return block
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from hexane.errors import HexaneError, UnsupportedError
+from hexane.isa.channels import CHANNELS
 
 VERSION, BO_INIT, BO_FREE, SUBMIT = 0xC0406400, 0xC0186441, 0xC0086442, 0xC0986443
 VERSION_FORM, INIT_FORM, FREE_FORM, SUBMIT_FORM = "<3i4xQQQQQQ", "<IIQQ", "<II", "<QII32III"
 PAGE = 0x4000
-CHANNELS = 32
 NETWORK_ID = 0x40
 ABI_1 = (0, 1)
 """Driver majors that speak this ABI; major 2 is that of H14."""

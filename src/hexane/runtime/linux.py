@@ -9,7 +9,8 @@ import numpy as np
 
 from hexane.errors import UnsupportedError, UsageError
 from hexane.image import to_anec
-from hexane.image.anec_parts import FIRST_SURFACE, TEXT_ALIGNMENT, TILE_BYTES, AnecPackage
+from hexane.image.anec_parts import TEXT_ALIGNMENT, TILE_BYTES, AnecPackage
+from hexane.isa.channels import CHANNELS, FIRST_SURFACE
 from hexane.program.run import Device
 from hexane.runtime import drm
 
@@ -66,7 +67,7 @@ class LoadedImage:
         self.surfaces = sorted(image.surfaces, key=lambda s: (s.role == "input", s.channel or 0))
         self.device = drm.Device(path, border)
         try:
-            tiles = {i: header.tiles[i] * TILE_BYTES for i in range(drm.CHANNELS) if header.tiles[i]}
+            tiles = {i: header.tiles[i] * TILE_BYTES for i in range(CHANNELS) if header.tiles[i]}
             self.channels = {i: self.device.allocate(size) for i, size in tiles.items()}
             self.first = self.device.allocate(max(header.td_size, 1))
             _put(self.channels[0], 0, package.text)

@@ -16,12 +16,12 @@ import numpy as np
 
 from hexane.emulator.chain import walk
 from hexane.emulator.engine import Engine
-from hexane.emulator.memory import CONST, TEXT, Buffer, Memory
+from hexane.emulator.memory import Buffer, Memory
 from hexane.errors import HexaneError
+from hexane.isa.channels import CHANNELS, CONST, TEXT
 from hexane.runtime.drm import (
     BO_FREE,
     BO_INIT,
-    CHANNELS,
     FREE_FORM,
     INIT_FORM,
     NETWORK_ID,

@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
 
-from hexane.chips import Chip
+from hexane.chips import CORES, KERNEL_BYTES_PER_CORE, L2_BYTES, Chip
 from hexane.timing.work import Layer
 
-L2_BYTES = 2 * 1024 * 1024
-KERNEL_BYTES = 64 * 1024
 FURTHER_TASK_US = 0.013
 """A further task descriptor costs at most this on an M6 (spec/performance §7)."""
 PLANAR_CLOCK_MHZ = 2580.0
@@ -64,9 +62,9 @@ def kernel_passes(layer: Layer) -> int:
     width = 1 if layer.int8 else 2
     per_channel = layer.cin * layer.kh * layer.kw * width / layer.groups
     fit = 1
-    while fit < 16 and 2 * fit * per_channel <= KERNEL_BYTES:
+    while fit < 16 and 2 * fit * per_channel <= KERNEL_BYTES_PER_CORE:
         fit *= 2
-    return ceil(layer.cout / (16 * fit))
+    return ceil(layer.cout / (CORES * fit))
 
 
 def is_rewritten(layer: Layer, chip: Chip) -> bool:
@@ -91,7 +89,7 @@ def compute_us(layer: Layer, chip: Chip, c: Numbers, engines: int, clock_mhz: fl
     pixels = layer.pixels / engines
     pixels = max(ceil(pixels / unit) * unit if pixels < 4 * unit else pixels, unit)
     taps = layer.kh * (layer.kw + 1 if is_rewritten(layer, chip) else layer.kw)
-    cycles = pixels * layer.cin / layer.groups * taps * ceil(layer.cout / 16) / chip.macs_per_core_cycle
+    cycles = pixels * layer.cin / layer.groups * taps * ceil(layer.cout / CORES) / chip.macs_per_core_cycle
     cycles /= c["mac_rate"]
     if engines > 1 and tiles > 1:
         cycles *= ceil(tiles / engines) * engines / tiles / c["mac_rate_tiled"]
@@ -113,11 +111,11 @@ def _weights_us(layer: Layer, chip: Chip, c: Numbers, engines: int) -> tuple[flo
     if is_rewritten(layer, chip) and layer.density == 1:
         stored = layer.cin * layer.cout * layer.kh * (4 * layer.kw + (layer.kw + 1) / 4)
     copies, halo = 1, 0.0
-    cut_by_channel = ceil(per_core / KERNEL_BYTES) % 2 == 0 and not is_winograd(layer, chip)
+    cut_by_channel = ceil(per_core / KERNEL_BYTES_PER_CORE) % 2 == 0 and not is_winograd(layer, chip)
     if engines > 1 and not cut_by_channel:
         copies = engines
         halo = c["halo_us"] if layer.kh > 1 else 0.0
-    if layer.weight_key is not None and per_core <= KERNEL_BYTES:  # one set for several layers, read once
+    if layer.weight_key is not None and per_core <= KERNEL_BYTES_PER_CORE:  # one set for several layers, read once
         return 0.0, 0.0, halo
     rate = weight_rate(c)
     wide = layer.kh * layer.kw == 1 and layer.cin >= 4096 and layer.cin & (layer.cin - 1) == 0

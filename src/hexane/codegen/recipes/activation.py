@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from hexane.chips import Evidence
 from hexane.codegen.fragment import Fragment
-from hexane.codegen.plan import Evidence
 from hexane.codegen.recipes import unary
 from hexane.codegen.recipes.registry import Context, need_fp16, recipe
 from hexane.errors import UnsupportedError

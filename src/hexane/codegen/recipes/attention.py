@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from hexane.chips import CORES, KERNEL_BYTES_PER_CORE, L2_BYTES
 from hexane.codegen import l2, tasks
-from hexane.codegen.epilogue import Epilogue
 from hexane.codegen.fragment import Fragment
-from hexane.codegen.geometry import L2_BYTES, ceil_log2, joint_patch, joint_shape, pe_patch, up
+from hexane.codegen.geometry import ceil_log2, joint_patch, joint_shape, pe_patch, up
 from hexane.codegen.operations import BINARY, MAC_CONV, MAXIMUM, RUNTIME_KERNEL, After, Axes, PeKind, WriteHint
 from hexane.codegen.plan import Kernel, Plan, Region
 from hexane.codegen.recipes import matmul
@@ -17,7 +17,7 @@ from hexane.codegen.recipes.linear import Rows, as_rows
 from hexane.codegen.recipes.registry import Context, need_fp16, recipe
 from hexane.codegen.recipes.softmax import row_chain
 from hexane.errors import UnsupportedError
-from hexane.lowering.fusion import follows, riders
+from hexane.lowering.fusion import Epilogue, follows, riders
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
@@ -49,7 +49,7 @@ def attention(ops: Sequence[Op], context: Context) -> Fragment:
         raise UnsupportedError("attention of several heads", hint="each product runs head by head")
     q, k, v, out = (as_rows(t) for t in tensors)
     lanes = matmul.lanes_of(q.m)
-    if q.m % matmul.CORES or q.m < 2 * matmul.CORES or q.m > matmul.CORES * lanes or v.m % 16:
+    if q.m % CORES or q.m < 2 * CORES or q.m > CORES * lanes or v.m % 16:
         raise UnsupportedError(f"attention over {q.m} queries in one block")
     made = Fragment()
     _head(made, q, k, v, out, lanes, Epilogue.of(ops[:-2]).scale)
@@ -65,7 +65,7 @@ def _head(made: Fragment, q: Rows, k: Rows, v: Rows, out: Rows, lanes: int, scal
     columns = k.k * odd
     vector = Region(0, line, line, line)
     held = Region(line, channel, size, size)
-    if line + size + columns + n * l2.ne_window(k.k) > L2_BYTES or max(q.k, n) * lanes * 2 > matmul.KERNEL_LIMIT:
+    if line + size + columns + n * l2.ne_window(k.k) > L2_BYTES or max(q.k, n) * lanes * 2 > KERNEL_BYTES_PER_CORE:
         raise UnsupportedError(f"attention of {m} x {n} scores does not fit the engine's 2 MiB buffer")
     staged = matmul.stage(made, q, m, q.k, lanes, turned=False, planar=True)
     copy = made.plans[0]

@@ -6,17 +6,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from hexane.chips import CORES, KERNEL_BYTES_PER_CORE, L2_BYTES
 from hexane.codegen import l2, tasks
-from hexane.codegen.epilogue import Epilogue
+from hexane.codegen.epilogue import apply
 from hexane.codegen.fragment import Fragment, Tensor
-from hexane.codegen.geometry import KERNEL_BYTES, L2_BYTES, ceil_div, ceil_log2, is_small_source, output_group, up
+from hexane.codegen.geometry import ceil_div, ceil_log2, is_small_source, output_group, up
 from hexane.codegen.operations import MAC_CONV
 from hexane.codegen.plan import Kernel, Plan, Region
 from hexane.codegen.weights import Weights
 from hexane.errors import UnsupportedError
 from hexane.kernels import KernelLayout
+from hexane.lowering.fusion import Epilogue
 
-CORES = 16
 MOST_KERNEL_BYTES = 1 << 30  # of one op; programs of 402 MB and about 2 GB have been seen (limits 4)
 
 
@@ -46,13 +47,13 @@ def lanes_per_task(lanes: int, taps: int, *, table: bool, bias: bool, one_patch:
     """Lanes of each task, in ascending order of their channels; a remainder is last (§7.6)."""
     head = 128 * table
     per_lane = taps * 2 + 2 * bias
-    if one_patch or head + lanes * per_lane <= KERNEL_BYTES:
+    if one_patch or head + lanes * per_lane <= KERNEL_BYTES_PER_CORE:
         return [lanes]
-    most = (KERNEL_BYTES - head) // per_lane
+    most = (KERNEL_BYTES_PER_CORE - head) // per_lane
     most = most // 16 * 16 if most >= 16 else most // 2 * 2 or most
     if most < 1:
         raise UnsupportedError(
-            f"one output channel needs {per_lane} bytes of kernel; a core holds {KERNEL_BYTES}",
+            f"one output channel needs {per_lane} bytes of kernel; a core holds {KERNEL_BYTES_PER_CORE}",
             hint="split the input channels",
         )
     count = ceil_div(lanes, most)
@@ -104,7 +105,7 @@ def conv_plan(x: Tensor, y: Tensor, n: int, window: Window, epilogue: Epilogue, 
         mac=MAC_CONV.biased(bias),
     )
     plan.src, plan.dst = x.dma(n * x.batch), y.dma(n * y.batch)
-    epilogue.apply(plan)
+    apply(epilogue, plan)
     return plan
 
 
@@ -168,7 +169,7 @@ def dense_block(
     plan.mac = MAC_CONV.biased(bias is not None)
     plan.cores_log2 = block.cores_log2
     plan.macs = block.count * cin * width * height
-    epilogue.apply(plan)
+    apply(epilogue, plan)
     head = 128 * (epilogue.table is not None) + 2 * block.lanes * (bias is not None)
     coded = weights if isinstance(weights, Weights) else Weights(weights)
     small = is_small_source(width, height, up(head + block.lanes * coded.lane_halfwords(cin) * 2, 64))

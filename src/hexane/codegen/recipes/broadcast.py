@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hexane.chips import L2_BYTES, Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.fragment import Fragment, Tensor
-from hexane.codegen.geometry import L2_BYTES, pe_patch
+from hexane.codegen.geometry import pe_patch
 from hexane.codegen.operations import BINARY, COPY, MAC_COPY_BYTES, NO_KERNEL, After, Axes, Element, PeKind, Reads
-from hexane.codegen.plan import Evidence, Plan, Region
+from hexane.codegen.plan import Plan, Region
 from hexane.codegen.recipes import unary
 from hexane.codegen.recipes.elementwise import combine, tensor_for, two_surfaces, widen, with_relu
 from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.fragment import Fragment
 from hexane.codegen.geometry import up
 from hexane.codegen.operations import BINARY, PeKind
-from hexane.codegen.plan import Evidence, Plan
+from hexane.codegen.plan import Plan
 from hexane.codegen.recipes.shape import Walk, _dma, straight, turned
 from hexane.errors import UnsupportedError
 

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hexane.chips import L2_BYTES, Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.fragment import Fragment, Tensor
-from hexane.codegen.geometry import L2_BYTES, cores_log2, is_small_source, pe_patch
+from hexane.codegen.geometry import cores_log2, is_small_source, pe_patch
 from hexane.codegen.operations import BINARY, INT8_KERNEL, MAC_BYTES, After, Element, NeNonlinear, PeKind
-from hexane.codegen.plan import Evidence, Kernel, Plan, Region
+from hexane.codegen.plan import Kernel, Plan, Region
 from hexane.codegen.recipes import unary
 from hexane.codegen.recipes.elementwise import broadcast_axes, combine, tensor_for, widen
 from hexane.codegen.recipes.registry import Context, need_fp16, recipe

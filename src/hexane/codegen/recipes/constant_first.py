@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hexane.chips import L2_BYTES, Evidence
 from hexane.codegen import l2, tasks
-from hexane.codegen.epilogue import Epilogue
 from hexane.codegen.fragment import Fragment
-from hexane.codegen.geometry import L2_BYTES
 from hexane.codegen.operations import After
-from hexane.codegen.plan import Evidence, Region
+from hexane.codegen.plan import Region
 from hexane.codegen.recipes.blocks import place_blocks
 from hexane.codegen.recipes.linear import Held, Kernels, Product, Rows, as_rows, block_plan, blocks_for, settle, turn_in
 from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
 from hexane.codegen.weights import Weights
 from hexane.errors import UnsupportedError
-from hexane.lowering.fusion import riders
+from hexane.lowering.fusion import Epilogue, riders
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op

@@ -8,34 +8,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hexane.chips import CORES, KERNEL_BYTES_PER_CORE
 from hexane.codegen import tasks
-from hexane.codegen.epilogue import Epilogue
 from hexane.codegen.fragment import Fragment, Tensor
-from hexane.codegen.geometry import (
-    KERNEL_BYTES,
-    ceil_div,
-    ceil_log2,
-    is_small_source,
-    largest_shape,
-    output_group,
-    patch_count,
-    up,
-)
+from hexane.codegen.geometry import ceil_div, ceil_log2, is_small_source, largest_shape, output_group, patch_count, up
 from hexane.codegen.operations import PLAIN_KERNEL, SPARSE_KERNEL
 from hexane.codegen.plan import Plan
-from hexane.codegen.recipes.blocks import CORES, Window, channel_blocks, conv_plan, packed, place_blocks
+from hexane.codegen.recipes.blocks import Window, channel_blocks, conv_plan, packed, place_blocks
 from hexane.codegen.recipes.conv_special import is_tall, padded, pads_left_only, tall, widened
 from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
 from hexane.codegen.weights import Weights, weights_from
 from hexane.errors import UnsupportedError
 from hexane.kernels import KernelLayout
-from hexane.lowering.fusion import riders
+from hexane.lowering import windows
+from hexane.lowering.fusion import Epilogue, riders
 from hexane.lowering.weights import stream_of
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
-
-NATIVE_KERNEL = 7  # widest kernel without the two-column rewrite (limits 3)
 
 
 @recipe("conv", match=riders, shrinks=True)
@@ -55,21 +45,16 @@ def convolution(ops: Sequence[Op], context: Context) -> Fragment:
 
 def window_of(op: Op) -> Window:
     """Strides and padding as the engine takes them; UnsupportedError for what needs another form."""
-    weight = op.arg("weight").shape
-    if len(op.arg("x").shape) not in (3, 4):
-        raise UnsupportedError("a convolution over more than two axes")
-    strides, dilations = tuple(op.arg("strides") or (1,)), tuple(op.arg("dilations") or (1,))
-    size = tuple(weight[2:])
-    if len(size) == 1:
-        size, strides, dilations = (1, *size), (1, *strides[-1:]), (1, *dilations[-1:])
-    strides = strides if len(strides) == 2 else strides * 2
-    pads = _pads(op, size, strides)
+    found = windows.window_of(op)
+    strides, dilations, (left, top, _, _) = found.strides, found.dilations, found.pads
+    size = (1, 1, *op.arg("weight").shape[2:])[-2:]
+    pads = (top, left)
     if any(d != 1 for d, k in zip(dilations, size) if k > 1):
         raise UnsupportedError("a dilated convolution", hint="legalise expands its kernel")
     if not set(strides) <= {1, 2}:
         raise UnsupportedError(f"stride {strides}; the engine has 1 and 2")
     _refuse_wide_padding(op, size, strides, pads)
-    if max(pads) > 31 or max(size) > 29:
+    if max(pads) > 31 or max(size) > windows.TALLEST:
         raise UnsupportedError(f"a kernel of {size} with padding {pads} exceeds the fields of a task")
     return Window(size[0], size[1], strides[0], strides[1], pads[0], pads[1])
 
@@ -82,24 +67,6 @@ def _refuse_wide_padding(op: Op, size: tuple[int, ...], strides: tuple[int, ...]
         behind = (result - 1) * s + k - pad - extent
         if pad >= max(k, 2) or not -s < behind < k:
             raise UnsupportedError("padding as large as the kernel", hint="pad in an op of its own")
-
-
-def _pads(op: Op, size: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, int]:
-    """Top and left padding."""
-    kind = op.arg("pad_type")
-    extents = tuple(op.arg("x").shape[2:])
-    extents = (1, *extents) if len(extents) == 1 else extents
-    if kind == "valid":
-        return (0, 0)
-    if kind == "custom":
-        pad = list(op.arg("pad") or [0] * (2 * len(op.arg("x").shape[2:])))
-        pad = [0, 0, *pad] if len(pad) == 2 else pad
-        return (pad[0], pad[2])
-    result = []
-    for extent, k, s in zip(extents, size, strides):
-        total = max(0, (ceil_div(extent, s) - 1) * s + k - extent)
-        result.append(total // 2 if kind == "same" else total - total // 2)
-    return (result[0], result[1])
 
 
 def lower(
@@ -118,10 +85,13 @@ def lower(
     weights = coded.values
     made = Fragment()
     depthwise = groups > 1 and cin == 1 and cout == groups
-    if window.kw > NATIVE_KERNEL:
-        if depthwise and window.kw <= 13 and window.sx == window.sy == 1 and window.kh == 1:
+    if window.kw > windows.NATIVE_WIDTH:
+        if depthwise and window.kw <= windows.WIDEST and window.sx == window.sy == 1 and window.kh == 1:
             return widened(made, x, y, weights, bias, window, epilogue)
-        raise UnsupportedError(f"a kernel {window.kw} pixels wide", hint="at most 7, or 13 in a depthwise 1 x k")
+        raise UnsupportedError(
+            f"a kernel {window.kw} pixels wide",
+            hint=f"at most {windows.NATIVE_WIDTH}, or {windows.WIDEST} in a depthwise 1 x k",
+        )
     if pads_left_only(window, x, y, depthwise):
         return padded(made, x, y, weights, bias, window, epilogue)
     for n in range(x.n):
@@ -235,7 +205,7 @@ def _unicast(
     )
     plan.kernel = packed(layout, weights, bias, epilogue)
     plan.kernel_format = SPARSE_KERNEL if sparse else PLAIN_KERNEL
-    if max(plan.kernel.sizes) > KERNEL_BYTES:
+    if max(plan.kernel.sizes) > KERNEL_BYTES_PER_CORE:
         raise UnsupportedError("a depthwise kernel of more than 64 KiB per core")
     tasks.choose_shape(plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
     end = tasks.ne_source(plan, 0)
@@ -262,7 +232,7 @@ def _grouped(
     taps = cin * window.kh * window.kw
     one_patch = patch_count(y.w, y.h, largest_shape(y.w, y.h)) == 1
     per_core = groups * up(2 * max(1, lanes) * (taps + (bias is not None)), 64)
-    if not regular or cin == 1 or (per_core > KERNEL_BYTES and not one_patch) or groups > 4096:
+    if not regular or cin == 1 or (per_core > KERNEL_BYTES_PER_CORE and not one_patch) or groups > 4096:
         _dense(made, x, y, n, Weights(_expanded(weights, groups)), bias, window, epilogue)
         return
     plan = conv_plan(x, y, n, window, epilogue, bias=bias is not None)

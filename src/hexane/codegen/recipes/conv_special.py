@@ -6,16 +6,18 @@ from dataclasses import replace
 
 import numpy as np
 
+from hexane.chips import L2_BYTES
 from hexane.codegen import l2, tasks
-from hexane.codegen.epilogue import Epilogue
+from hexane.codegen.epilogue import apply
 from hexane.codegen.fragment import Fragment, Tensor
-from hexane.codegen.geometry import L2_BYTES, ceil_div, ceil_log2, floor_log2, pe_patch, up
+from hexane.codegen.geometry import ceil_div, ceil_log2, floor_log2, pe_patch, up
 from hexane.codegen.operations import MAC_CONV, ONE_HOT_KERNEL, After, PeKind
 from hexane.codegen.plan import Buffer, Dma, Plan, Region, Space
 from hexane.codegen.recipes.blocks import Window, channel_blocks, conv_plan, dense_block, packed
 from hexane.codegen.weights import Weights
 from hexane.errors import UnsupportedError
 from hexane.kernels import KernelLayout
+from hexane.lowering.fusion import Epilogue
 
 
 def is_tall(x: Tensor, y: Tensor, window: Window) -> bool:
@@ -156,7 +158,7 @@ def padded(
     tasks.choose_shape(shift, weighted=True, kernel_bytes=max(shift.kernel.sizes))
     plan = Plan("NE", w=y.w, h=y.h, c=x.c, unicast=1, mac=MAC_CONV.biased(bias is not None))
     plan.cores_log2 = shift.cores_log2
-    epilogue.apply(plan)
+    apply(epilogue, plan)
     layout = KernelLayout(
         x.c,
         1,

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hexane.chips import L2_BYTES, Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.choices import chosen
 from hexane.codegen.fragment import Fragment, Tensor, four_dimensional, narrower_views
-from hexane.codegen.geometry import L2_BYTES, pe_patch, up
+from hexane.codegen.geometry import pe_patch, up
 from hexane.codegen.operations import BINARY, COPY, After, Axes, PeKind, Reads
-from hexane.codegen.plan import Dma, Evidence, Plan, Region
+from hexane.codegen.plan import Dma, Plan, Region
 from hexane.codegen.recipes import direct, unary
 from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
 from hexane.errors import UnsupportedError

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hexane.chips import L2_BYTES
 from hexane.codegen import l2, tasks
 from hexane.codegen.choices import chosen
-from hexane.codegen.epilogue import Epilogue
 from hexane.codegen.fragment import Fragment, Tensor
-from hexane.codegen.geometry import L2_BYTES, is_small_source, largest_shape, patch_count, up
+from hexane.codegen.geometry import is_small_source, largest_shape, patch_count, up
 from hexane.codegen.operations import After
 from hexane.codegen.plan import Buffer, Dma, Kernel, Plan, Region
 from hexane.codegen.recipes.blocks import Block, channel_blocks, dense_block, place_blocks
@@ -21,7 +21,7 @@ from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
 from hexane.codegen.targets.base import Target
 from hexane.codegen.weights import Weights, weights_from
 from hexane.errors import UnsupportedError
-from hexane.lowering.fusion import follows, riders
+from hexane.lowering.fusion import Epilogue, follows, riders
 from hexane.lowering.weights import Stream, stream_of
 
 if TYPE_CHECKING:

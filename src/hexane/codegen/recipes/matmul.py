@@ -8,23 +8,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hexane.chips import CORES, KERNEL_BYTES_PER_CORE, L2_BYTES, Evidence
 from hexane.codegen import l2, tasks
-from hexane.codegen.epilogue import Epilogue
 from hexane.codegen.fragment import Fragment, Tensor
-from hexane.codegen.geometry import L2_BYTES, ceil_log2, up
+from hexane.codegen.geometry import ceil_log2, up
 from hexane.codegen.operations import RUNTIME_KERNEL, After, PeKind, SourceType
-from hexane.codegen.plan import Buffer, Dma, Evidence, Kernel, Plan, Region
+from hexane.codegen.plan import Buffer, Dma, Kernel, Plan, Region
 from hexane.codegen.recipes.linear import Rows, as_rows, turn_in
 from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
 from hexane.codegen.recipes.shape import Walk, permute
 from hexane.errors import UnsupportedError
-from hexane.lowering.fusion import riders
+from hexane.lowering.fusion import Epilogue, riders
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
 
-CORES = 16
-KERNEL_LIMIT = 0x10000
 SCRATCH_LANES = 8
 STAGING_RESULT = 0x1000  # bytes that the automatic buffer of a PE staging copy is taken to hold, for hazards
 
@@ -95,7 +93,7 @@ def product(made: Fragment, x: Rows, w: Rows, y: Rows, *, turned_x: bool, turned
         _unstaged(made, x, w, y, turned_y, scale)
         return
     lanes = lanes_of(m)
-    if k * lanes * 2 > KERNEL_LIMIT:
+    if k * lanes * 2 > KERNEL_BYTES_PER_CORE:
         raise UnsupportedError(f"a computed kernel over {k} values", hint="at most 4096 with 8 rows per core")
     per_task = CORES * lanes
     count = -(-m // per_task)

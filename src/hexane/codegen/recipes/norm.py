@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hexane.chips import L2_BYTES, Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.choices import chosen
 from hexane.codegen.fragment import Fragment, Tensor
-from hexane.codegen.geometry import L2_BYTES, joint_patch, pe_patch
+from hexane.codegen.geometry import joint_patch, pe_patch
 from hexane.codegen.operations import BINARY, After, Axes, FirstSource, PeKind, PeNonlinear, PeOp, Planar, SecondSource
-from hexane.codegen.plan import Buffer, Evidence, Plan, Region, Space
+from hexane.codegen.plan import Buffer, Plan, Region, Space
 from hexane.codegen.recipes import linear
 from hexane.codegen.recipes.elementwise import against_resident, broadcast_axes, sizes_of_one, small_copy, two_surfaces
 from hexane.codegen.recipes.linear import Held, Rows, as_rows

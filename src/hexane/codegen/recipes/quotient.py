@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.choices import chosen
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import cores_log2, largest_shape
 from hexane.codegen.operations import MAC_PRODUCT, SQUARE, After, PeKind
-from hexane.codegen.plan import Evidence, Plan, Region
+from hexane.codegen.plan import Plan, Region
 from hexane.codegen.recipes import unary
 from hexane.codegen.recipes.elementwise import (
     against_resident,

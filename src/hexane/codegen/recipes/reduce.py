@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hexane.chips import L2_BYTES
 from hexane.codegen import l2, tasks
-from hexane.codegen.epilogue import Epilogue
 from hexane.codegen.fragment import Fragment, Tensor
-from hexane.codegen.geometry import L2_BYTES, pe_patch, up
+from hexane.codegen.geometry import pe_patch, up
 from hexane.codegen.operations import (
     ABSOLUTE,
     MAC_MAXIMUM,
@@ -31,6 +31,7 @@ from hexane.codegen.recipes.conv import lower as convolve
 from hexane.codegen.recipes.registry import Context, need_fp16, recipe
 from hexane.codegen.recipes.shape import relayout, same_bytes
 from hexane.errors import UnsupportedError
+from hexane.lowering.fusion import Epilogue
 from hexane.lowering.limits import plane_by_rows
 
 if TYPE_CHECKING:

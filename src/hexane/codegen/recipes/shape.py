@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING
 
+from hexane.chips import L2_BYTES, Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.fragment import Fragment, Tensor, four_dimensional
-from hexane.codegen.geometry import L2_BYTES, up
+from hexane.codegen.geometry import up
 from hexane.codegen.operations import After, Element, ResultType, Writes
-from hexane.codegen.plan import Buffer, Dma, Evidence, Plan, Region
+from hexane.codegen.plan import Buffer, Dma, Plan, Region
 from hexane.codegen.recipes.registry import Context, recipe
 from hexane.errors import UnsupportedError
 

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from hexane.chips import L2_BYTES, Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.choices import chosen
 from hexane.codegen.fragment import Fragment, Tensor
-from hexane.codegen.geometry import L2_BYTES, largest_shape, pe_patch, up
+from hexane.codegen.geometry import largest_shape, pe_patch, up
 from hexane.codegen.operations import BINARY, MAC_MAXIMUM, MAC_SUM, MAXIMUM, RECIPROCAL_SUM, After, Axes, PeKind, Planar
-from hexane.codegen.plan import Dma, Evidence, Plan, Region
+from hexane.codegen.plan import Dma, Plan, Region
 from hexane.codegen.recipes import unary
 from hexane.codegen.recipes.reduce import fold_row, folds
 from hexane.codegen.recipes.registry import Context, need_fp16, recipe

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from hexane.chips import L2_BYTES, Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.fragment import Fragment, Tensor
-from hexane.codegen.geometry import L2_BYTES, joint_patch, joint_shape, pe_patch, up
+from hexane.codegen.geometry import joint_patch, joint_shape, pe_patch, up
 from hexane.codegen.operations import (
     BINARY,
     MAXIMUM,
@@ -21,7 +22,7 @@ from hexane.codegen.operations import (
     SourceType,
     Writes,
 )
-from hexane.codegen.plan import Dma, Evidence, Plan, Region
+from hexane.codegen.plan import Dma, Plan, Region
 from hexane.codegen.recipes import unary
 from hexane.codegen.recipes.elementwise import combine
 from hexane.codegen.recipes.reduce import Reduction, fold_row, folds, reduce_axis

@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from hexane.chips import L2_BYTES, Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.fragment import Fragment, Tensor, narrower_views, table_kernel
-from hexane.codegen.geometry import L2_BYTES, pe_patch
+from hexane.codegen.geometry import pe_patch
 from hexane.codegen.operations import ABSOLUTE, COPY, MAC_SUM, SQUARE, After, Element, NeNonlinear, PeKind
-from hexane.codegen.plan import Evidence, Plan, Region
+from hexane.codegen.plan import Plan, Region
 from hexane.codegen.recipes.registry import Context, fp16, need_fp16, recipe
 from hexane.errors import UnsupportedError
 from hexane.isa.numbers import fp16_value

@@ -10,6 +10,7 @@ from hexane.codegen.choices import Choices
 from hexane.codegen.plan import Buffer, Plan, Space
 from hexane.errors import UnsupportedError
 from hexane.isa import Task
+from hexane.isa.channels import CHANNELS
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Target:
     name: str
     generation: str
     first_surface: int
-    last_channel: int = 31
+    last_channel: int = CHANNELS - 1
     most_tasks: int = 0x10000
     kernel_section: bool = False
     has_container: bool = True

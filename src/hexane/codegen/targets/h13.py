@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
+from hexane.chips import CORES
 from hexane.codegen import encode
 from hexane.codegen.cost import duration_us
 from hexane.codegen.encode import Fields
@@ -13,9 +14,9 @@ from hexane.codegen.plan import Plan, Space
 from hexane.codegen.targets.base import Places, Target
 from hexane.isa import Task, task_from_words
 from hexane.isa import link as link_tasks
+from hexane.isa.channels import FIRST_SURFACE
 from hexane.isa.generations import table_of
 
-CORES = 16
 SIDES = 4
 BUFFER_OFF_BYTES = 0x40  # length of a stream that is off
 
@@ -39,7 +40,7 @@ class H13(Target):
     """Links by NextPointer, channels from 4 on."""
 
     name = generation = "h13"
-    first_surface = 4
+    first_surface = FIRST_SURFACE
 
     def assemble(self, plans: Sequence[Plan], places: Sequence[Places]) -> list[Task]:
         made = [
