@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from hexane.chips import L2_BYTES, Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.fragment import Fragment, Tensor
-from hexane.codegen.geometry import L2_BYTES, pe_patch, up
+from hexane.codegen.geometry import pe_patch, up
 from hexane.codegen.operations import BINARY, Axes, PeKind, Planar
-from hexane.codegen.plan import Dma, Evidence, Plan, Region
+from hexane.codegen.plan import Dma, Plan, Region
 from hexane.errors import UnsupportedError
 
 
