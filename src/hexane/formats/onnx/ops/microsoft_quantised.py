@@ -7,6 +7,8 @@ import numpy as np
 from hexane.errors import GraphError
 from hexane.formats.onnx.context import NodeContext, Operand, Refused, axis_in, type_of
 from hexane.formats.onnx.ops.quantised import (
+    KEPT_ELEMENTS,
+    blockwise,
     dequantise,
     dequantize_linear,
     dynamic_quantize_linear,
@@ -140,10 +142,21 @@ def matmul_nbits(c: NodeContext) -> Operand:
                 .reshape(columns, blocks, 1)
                 .astype(np.float32)
             )
-    weight = (values.astype(np.float32) - offset) * scales.reshape(columns, blocks, 1).astype(np.float32)
-    weight = weight.reshape(columns, blocks * block)[:, :rows].astype(type_of(c.need(0)).carrier)
     x = c.need(0)
     extra = {"bias": c.need(5)} if c.has(5) else {}
+    dtype = type_of(x).dtype
+    whole_points = bool((offset == np.rint(offset)).all())
+    if rows % block == 0 and whole_points and dtype in ("fp16", "fp32") and columns * rows >= KEPT_ELEMENTS:
+        stored = f"uint{bits}"
+        weight = blockwise(
+            c,
+            (values.reshape(columns, rows).astype(np.uint8), stored),
+            scales.reshape(columns, blocks).astype(type_of(x).carrier),
+            (offset.reshape(columns, blocks).astype(np.uint8), stored),
+        )
+        return c.ops.linear(x=x, weight=weight, **extra)
+    weight = (values.astype(np.float32) - offset) * scales.reshape(columns, blocks, 1).astype(np.float32)
+    weight = weight.reshape(columns, blocks * block)[:, :rows].astype(type_of(c.need(0)).carrier)
     return c.ops.linear(x=x, weight=np.ascontiguousarray(weight), **extra)
 
 

@@ -92,11 +92,58 @@ def dequantise(
                 scale=_flat(scale),
                 axis=extra.get("axis", 0),
             )
+    packed = packed_constant(c, x, scale, zero, axis, block, dtype)
+    if packed is not None:
+        return packed
     value = c.cast(x, "fp64" if type_.dtype in ("int32", "uint32", "int64") else "fp32")
     if zero is not None:
         value = c.ops.sub(x=value, y=c.cast(along(c, zero, type_.shape, axis, block), type_of(value).dtype))
     factor = c.cast(along(c, scale, type_.shape, axis, block), type_of(value).dtype)
     return c.cast(c.ops.mul(x=value, y=factor), dtype)
+
+
+def packed_constant(
+    c: NodeContext, x: Operand, scale: Operand, zero: Operand | None, axis: int, block: int, dtype: str
+) -> Operand | None:
+    """A constant of 4 or 8 bits with scales by block, by axis or one for all, kept as it is stored; None for others."""
+    if not (isinstance(x, np.ndarray) and isinstance(scale, np.ndarray)) or x.size < KEPT_ELEMENTS or x.ndim < 1:
+        return None
+    stored = type_of(x).dtype
+    if stored not in ("int4", "uint4", "int8", "uint8"):
+        return None
+    if dtype not in ("fp16", "fp32") or type_of(scale).dtype != dtype:
+        return None
+    if zero is not None and not isinstance(zero, np.ndarray):
+        return None
+    if block:
+        shape = scale.shape
+        if scale.ndim != x.ndim or x.shape[axis] != shape[axis] * block:
+            return None
+    else:
+        shape = tuple(scale.size if scale.size > 1 and at == axis else 1 for at in range(x.ndim))
+    carrier = DTYPES[stored].carrier
+    offset = None if zero is None else (_broadcast(zero, shape).astype(carrier), stored)
+    return blockwise(c, (x.astype(carrier), stored), scale.reshape(shape), offset)
+
+
+def _broadcast(zero: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    return zero.reshape(shape) if zero.size == int(np.prod(shape)) else np.broadcast_to(zero.reshape(-1), shape)
+
+
+def blockwise(
+    c: NodeContext,
+    data: tuple[np.ndarray, str],
+    scale: np.ndarray,
+    offset: tuple[np.ndarray, str] | None = None,
+) -> Operand:
+    """``constexpr_blockwise_shift_scale`` of stored integers (array and dtype), one scale and offset for each block."""
+    builder = c.importer.builder
+    extra: dict[str, Any] = {}
+    if offset is not None and offset[0].any():
+        extra["offset"] = builder.const(np.ascontiguousarray(offset[0]), offset[1])
+    return builder.op(
+        "constexpr_blockwise_shift_scale", opset="ios18", data=builder.const(*data), scale=builder.const(scale), **extra
+    )
 
 
 @onnx_op("QuantizeLinear")
