@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hexane.cli.options import Bind, Function, Shapes
 from hexane.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,8 +21,9 @@ def register(app: typer.Typer) -> None:
     def check(
         model: Annotated[Path, typer.Argument(help="A network: .onnx, .mil, .mlpackage, .mlmodel, net.plist.")],
         chip: Annotated[str, typer.Option(help='Chips, separated by commas (M1,M4,"A17 Pro"), or all.')] = "M1",
-        shape: Annotated[list[str] | None, typer.Option(help="Shape of an input: x=1x3x224x224; repeatable.")] = None,
-        function: Annotated[str | None, typer.Option(help="Which function, of a program with several.")] = None,
+        shape: Shapes = None,
+        bind: Bind = None,
+        function: Function = None,
         coreml: Annotated[bool, typer.Option("--coreml", help="Where Core ML would put each op, too.")] = False,
         host: Annotated[bool, typer.Option("--host", help="List only ops that stay on the host.")] = False,
         os: Annotated[str, typer.Option(help='The system a MIL text is for: "macOS 15", 26.3.1.')] = "",
@@ -58,7 +60,7 @@ def register(app: typer.Typer) -> None:
         from hexane.report import check as checked
         from hexane.timing import place
 
-        graph = open_network(model, function=function, shapes=shape or ())
+        graph = open_network(model, function=function, shapes=shape or (), bind=bind or ())
         reports = [checked(graph, target) for target in chips.parse_list(chip)]
         placements = [place(graph, report.chip) if coreml else None for report in reports]
         if json:

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from hexane.cli.options import Bind, Function, Shapes
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -22,8 +24,9 @@ def register(app: typer.Typer) -> None:
         strict: Annotated[
             bool, typer.Option("--strict", help="Refuse inferred rules, and ops that would go to the host.")
         ] = False,
-        shape: Annotated[list[str] | None, typer.Option(help="Shape of an input: x=1x3x224x224; repeatable.")] = None,
-        function: Annotated[str | None, typer.Option(help="Which function, of a program with several.")] = None,
+        shape: Shapes = None,
+        bind: Bind = None,
+        function: Function = None,
         dump_passes: Annotated[
             Path | None, typer.Option(metavar="DIR", help="Write MIL after each pass, the tasks and their memory.")
         ] = None,
@@ -43,7 +46,7 @@ def register(app: typer.Typer) -> None:
             raise UsageError("nothing to do", hint="give -o FILE, --stats or --dump-passes DIR")
         if output is not None:
             require_writable(output)
-        graph = open_network(model, function=function, shapes=shape or ())
+        graph = open_network(model, function=function, shapes=shape or (), bind=bind or ())
         start = perf_counter()
         program = hexane.compile(graph, chip=chip, dialect=dialect, strict=strict)
         seconds = perf_counter() - start

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from hexane.cli.options import Bind, Function, Shapes
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -18,14 +20,15 @@ def register(app: typer.Typer) -> None:
         outputs: Annotated[
             str | None, typer.Option(help="Cut the network at these values: names, with commas.")
         ] = None,
-        function: Annotated[str | None, typer.Option(help="Which function, of a program with several.")] = None,
-        shape: Annotated[list[str] | None, typer.Option(help="Shape of an input: x=1x3x224x224; repeatable.")] = None,
+        function: Function = None,
+        shape: Shapes = None,
+        bind: Bind = None,
         as_json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
     ) -> None:
         """Convert a network to another file format; weights go into a file beside it."""
         from hexane.cli.networks import network_json, open_network
 
-        graph = open_network(source, outputs=outputs, function=function, shapes=shape or ())
+        graph = open_network(source, outputs=outputs, function=function, shapes=shape or (), bind=bind or ())
         graph.save(target)
         if as_json:
             from hexane.cli.console import print_json

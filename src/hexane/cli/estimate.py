@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hexane.cli.options import Bind, Shapes
+
 if TYPE_CHECKING:
     from hexane.timing import Estimate
 
@@ -26,7 +28,8 @@ def estimate(
     batch: Annotated[int | None, typer.Option(help="What if: this many times the batch.")] = None,
     weights: Annotated[str | None, typer.Option(help="What if: weights as fp16, int8, int4 or sparse.")] = None,
     resolution: Annotated[float | None, typer.Option(help="What if: height and width times this factor.")] = None,
-    shape: Annotated[list[str] | None, typer.Option(help="Bind an input's shape: x=1x3x224x224.")] = None,
+    shape: Shapes = None,
+    bind: Bind = None,
     ops: Annotated[bool, typer.Option("--ops", help="One row per layer or task.")] = False,
     coreml: Annotated[bool, typer.Option("--coreml", help="Where Core ML would put each op.")] = False,
     trace: Annotated[Path | None, typer.Option(help="Write a timeline for chrome://tracing or Perfetto.")] = None,
@@ -41,7 +44,7 @@ def estimate(
     from hexane.cli.console import print_json
     from hexane.timing import estimates
 
-    thing = _load(model, shape or [])
+    thing = _load(model, shape or [], bind or [])
     targets = chips.parse_list(chip)
     results = estimates(thing, targets, interface=interface, batch=batch, weights=weights, resolution=resolution)
     if trace is not None:
@@ -61,15 +64,15 @@ def estimate(
         _print_placement(thing, targets[0])
 
 
-def _load(path: Path, shapes: list[str]) -> Any:
+def _load(path: Path, shapes: list[str], bind: list[str]) -> Any:
     import hexane
-    from hexane.cli.shapes import parse_shapes
+    from hexane.cli.networks import open_network
 
     if path.suffix in ENGINE_PROGRAMS:
         return hexane.open_image(path)
     if path.suffix == ".hexane":
         return hexane.load_program(path)
-    return hexane.load(path, shapes=parse_shapes(shapes))
+    return open_network(path, shapes=shapes, bind=bind)
 
 
 def _print(results: list[Estimate]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from importlib import import_module
 from pkgutil import iter_modules
@@ -54,6 +55,9 @@ def main() -> None:
         app()
     except HexaneError as error:
         print(f"hexane: {error}", file=sys.stderr)
+        again = getattr(error, "options", ())
+        if again:  # the whole command with what is known filled in
+            print(f"    hexane {shlex.join(sys.argv[1:])} {' '.join(again)}", file=sys.stderr)
         sys.exit(2)
     except BrokenPipeError:
         sys.stderr.close()

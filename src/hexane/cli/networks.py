@@ -2,36 +2,57 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hexane.errors import UsageError
+from hexane.cli.options import parse_bindings, parse_shapes
 
 if TYPE_CHECKING:
+    from hexane.formats.open_shapes import OpenShapes
     from hexane.graph import Graph
 
 
-def parse_shapes(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
-    """``x=1x3x640x640`` options as shapes by input name; UsageError for another text."""
-    shapes: dict[str, tuple[int, ...]] = {}
-    for text in texts:
-        name, equals, extents = text.rpartition("=")
-        if not equals or not name or not re.fullmatch(r"\d+(x\d+)*", extents):
-            raise UsageError(f"--shape {text!r} is no shape", hint="write NAME=1x3x224x224")
-        shapes[name] = tuple(int(extent) for extent in extents.split("x"))
-    return shapes
-
-
 def open_network(
-    path: Path, *, outputs: str | None = None, function: str | None = None, shapes: Iterable[str] = ()
+    path: Path,
+    *,
+    outputs: str | None = None,
+    function: str | None = None,
+    shapes: Iterable[str] = (),
+    bind: Iterable[str] = (),
 ) -> Graph:
-    """Load a network and cut it where asked."""
+    """Load a network by the options of a command, and cut it where asked."""
     import hexane
 
-    graph = hexane.load(path, shapes=parse_shapes(shapes) or None, function=function)
+    graph = hexane.load(path, shapes=parse_shapes(shapes) or None, function=function, bind=parse_bindings(bind) or None)
     return graph.cut([name.strip() for name in outputs.split(",")]) if outputs else graph
+
+
+def open_shapes_json(error: OpenShapes) -> dict[str, Any]:
+    """What is known of a network whose shapes are open, as data."""
+    rows = lambda named: [{"name": n, "shape": list(extents)} for n, extents in named.items()]  # noqa: E731
+    return {
+        "open": True,
+        "inputs": rows(error.inputs),
+        "outputs": rows(error.outputs),
+        "kinds": error.kinds,
+        "bind": list(error.options),
+    }
+
+
+def print_open_shapes(error: OpenShapes, name: str) -> None:
+    """The same as tables."""
+    from hexane.cli.console import print_rows, title
+    from hexane.formats.open_shapes import shape_text
+
+    title(f"{name} (open shapes)")
+    rows = [["input", key, shape_text(extents)] for key, extents in error.inputs.items()]
+    rows += [["output", key, shape_text(extents)] for key, extents in error.outputs.items()]
+    print_rows([*rows, ["bind with", " ".join(error.options), ""]])
+    if error.kinds:
+        title("Operations, as the file has them")
+        ordered = sorted(error.kinds.items(), key=lambda item: (-item[1], item[0]))
+        print_rows([[kind, str(count)] for kind, count in ordered], ["operation", "count"], right=(1,))
 
 
 def count_text(number: float) -> str:
@@ -68,6 +89,8 @@ def network_json(graph: Graph, *, ops: bool = False, weights: bool = False) -> d
         "macs": summary.macs,
         "kinds": summary.kinds,
         "macs_by_kind": summary.macs_by_kind,
+        "assumed": graph.metadata.get("assumed", []),
+        "allowed_shapes": graph.metadata.get("shapes", {}),
         "problems": [repr(problem) for problem in graph.problems],
     }
     if ops:
@@ -98,6 +121,13 @@ def network_json(graph: Graph, *, ops: bool = False, weights: bool = False) -> d
     return found
 
 
+def allowed_text(allowed: dict[str, Any]) -> str:
+    """The shapes that a flexible Core ML input allows."""
+    from hexane.formats.open_shapes import allowed_shapes_text
+
+    return allowed_shapes_text(allowed)
+
+
 def print_network(graph: Graph, name: str, *, ops: bool = False, weights: bool = False) -> None:
     """A network as tables."""
     from hexane.cli.console import print_rows, title
@@ -111,6 +141,8 @@ def print_network(graph: Graph, name: str, *, ops: bool = False, weights: bool =
     rows += [["output", key, type_text(type_)] for key, type_ in graph.outputs.items()]
     if len(graph.functions) > 1:
         rows.append(["functions", ", ".join(graph.functions), f"shown: {function.name}"])
+    rows += [["shapes", key, allowed_text(allowed)] for key, allowed in graph.metadata.get("shapes", {}).items()]
+    rows += [["taken", text, ""] for text in graph.metadata.get("assumed", ())]
     rows += [
         ["operations", str(summary.ops), ""],
         ["parameters", count_text(summary.parameters), f"{count_text(summary.parameter_bytes)}B"],

@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hexane.cli.options import Bind, Function, Shapes
 from hexane.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hexane.graph import Graph
     from hexane.report.session import Session
 
 PROGRAMS = (".hexane", ".hwx", ".anec")
@@ -33,8 +37,9 @@ def register(app: typer.Typer) -> None:
                 "input of a Core ML model needs none."
             ),
         ] = None,
-        shape: Annotated[list[str] | None, typer.Option(help="Shape of an input: x=1x3x224x224; repeatable.")] = None,
-        function: Annotated[str | None, typer.Option(help="Which function, of a program with several.")] = None,
+        shape: Shapes = None,
+        bind: Bind = None,
+        function: Function = None,
         chip: Annotated[str, typer.Option(help="The chip.")] = "M1",
         level: Annotated[
             str, typer.Option(help="engine: tasks on the emulator; graph: the engine's arithmetic, for any chip.")
@@ -55,6 +60,7 @@ def register(app: typer.Typer) -> None:
         Exit status 0: it ran, 1: the outputs are broken, or further from float32 than --tolerance allows.
         """
         from hexane.cli.console import print_json
+        from hexane.cli.networks import open_network
         from hexane.runtime.files import require_replaceable, require_writable, write_arrays
 
         require_choices(level=level, compare=compare, normalize=normalize, tolerance=tolerance)
@@ -72,7 +78,8 @@ def register(app: typer.Typer) -> None:
             _run_program(model, inputs or [], random, normalize, output, json)
             return
         done = _session(
-            model, inputs or [], random, normalize, shape or [], function,
+            model, inputs or [], random, normalize,
+            lambda: open_network(model, function=function, shapes=shape or (), bind=bind or ()),
             chip=chip, level=level, compare=compare, autoscale=autoscale, insight=report is not None, quiet=json,
         )  # fmt: skip
         if output is not None:
@@ -126,15 +133,13 @@ def _session(
     inputs: list[str],
     seed: int | None,
     normalize: str | None,
-    shapes: list[str],
-    function: str | None,
+    opened: Callable[[], Graph],
     *,
     quiet: bool,
     **options: Any,
 ) -> Session:
     from time import perf_counter
 
-    from hexane.cli.networks import open_network
     from hexane.cli.progress import Bar
     from hexane.program import input_ports
     from hexane.report.session import run_network
@@ -143,12 +148,11 @@ def _session(
     with Bar(quiet=quiet) as bar:
         bar.stage("load")
         start = perf_counter()
-        graph = open_network(model, function=function, shapes=shapes)
-        given = gather(input_ports(graph), inputs, normalize=normalize, seed=seed)
+        graph = opened()
+        given = gather(input_ports(graph), inputs, normalize=normalize, seed=seed, graph=graph)
         loaded = perf_counter() - start
-        done = run_network(
-            graph, given.arrays, name=model.name, model=model, notes=given.notes, progress=bar, **options
-        )
+        notes = (*graph.metadata.get("assumed", ()), *given.notes)
+        done = run_network(graph, given.arrays, name=model.name, model=model, notes=notes, progress=bar, **options)
         done.seconds = {"load": loaded, **done.seconds}
         return done
 

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from hexane.cli.options import Bind, Function, Shapes
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -20,14 +22,33 @@ def register(app: typer.Typer) -> None:
         outputs: Annotated[
             str | None, typer.Option(help="Cut the network at these values: names, with commas.")
         ] = None,
-        function: Annotated[str | None, typer.Option(help="Which function, of a program with several.")] = None,
-        shape: Annotated[list[str] | None, typer.Option(help="Shape of an input: x=1x3x224x224; repeatable.")] = None,
+        function: Function = None,
+        shape: Shapes = None,
+        bind: Bind = None,
         as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     ) -> None:
         """Show a network: inputs, outputs, operations, parameters, multiply-accumulates, weights."""
-        from hexane.cli.networks import network_json, open_network, print_network
+        from hexane.cli.networks import (
+            network_json,
+            open_network,
+            open_shapes_json,
+            print_network,
+            print_open_shapes,
+        )
+        from hexane.formats.open_shapes import OpenShapes
 
-        graph = open_network(model, outputs=outputs, function=function, shapes=shape or ())
+        try:
+            graph = open_network(model, outputs=outputs, function=function, shapes=shape or (), bind=bind or ())
+        except OpenShapes as error:
+            if mil or ops or weights or outputs:
+                raise
+            if as_json:
+                from hexane.cli.console import print_json
+
+                print_json(open_shapes_json(error))
+            else:
+                print_open_shapes(error, str(model))
+            return
         if mil:
             from hexane.formats.mil import WeightCollector, to_text
 

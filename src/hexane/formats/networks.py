@@ -8,9 +8,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from hexane.errors import FormatError, GraphError, UnsupportedError, UsageError
 from hexane.formats.arguments import checked_shapes, given_files, path_of
-from hexane.graph.ir import Graph
+from hexane.graph.constants import Constant
+from hexane.graph.evaluate import checked_input
+from hexane.graph.ir import Graph, Value
+from hexane.graph.rewrite import replace_uses
+from hexane.graph.types import TensorType
 
 _KINDS = {
     ".onnx": "onnx",
@@ -91,6 +97,7 @@ def load(
     shapes: Mapping[str, Any] | None = None,
     function: str | None = None,
     weights: Mapping[str, Any] | None = None,
+    bind: Mapping[str, Any] | None = None,
 ) -> Graph:
     """A graph from a network file: ONNX, MIL text, Core ML package, model or compiled model, or ``net.plist``.
 
@@ -101,6 +108,7 @@ def load(
     function : which function runs, of a program with several.
     weights : weight files by the name that is written in the network, as bytes or a path; needed where they do not lie
         beside it.
+    bind : values of inputs that become constants of the network, by input name: ``{"sr": 16000}``.
 
     Raises FormatError for a broken file, UnsupportedError for what hexane does not read, each with the place.
     """
@@ -110,7 +118,14 @@ def load(
     kind = kind_of(path)
     if kind == "onnx":
         _no_function(function, "an ONNX file")
-        return _reader("onnx").load(path, shapes=shapes, weights=weights)
+        return _reader("onnx").load(path, shapes=shapes, weights=weights, bind=bind)
+    graph = _loaded(path, kind, shapes, function, weights)
+    if bind:
+        bind_inputs(graph, bind)
+    return graph
+
+
+def _loaded(path: Path, kind: str, shapes: Any, function: str | None, weights: Any) -> Graph:
     if kind == "coreml":
         graph = _reader("coreml").load(path, shapes=shapes, function=function, weights=weights)
         return _with_shapes(graph, shapes)
@@ -120,6 +135,25 @@ def load(
     _no_function(function, "a net.plist")
     text = path / "net.plist" if path.is_dir() else path
     return _with_shapes(_reader("netplist").load(text, weights=weights), shapes)
+
+
+def bind_inputs(graph: Graph, bind: Mapping[str, Any]) -> None:
+    """Make constants of inputs of the function that runs; UsageError for a value that does not fit its input."""
+    function = graph.main
+    inputs = {value.name: value for value in function.inputs}
+    for name, given in bind.items():
+        value = inputs.get(name)
+        if value is None or not isinstance(value.type, TensorType):
+            raise UsageError(f"there is no input {name!r} to bind", hint=f"the inputs are {', '.join(inputs)}")
+        array = np.asarray(given)
+        array = np.full(value.shape, array) if not array.ndim else array
+        array = checked_input(value, array).astype(value.type.carrier)
+        constant = Value(function.names.unique(f"{name}_bound"), value.type, constant=Constant(value.type, array))
+        replace_uses(value, constant)
+        function.remove_input(value)
+        graph.metadata.setdefault("assumed", []).append(
+            f"input {name!r} is bound to {np.array2string(array, threshold=8)}"
+        )
 
 
 def _no_function(function: str | None, what: str) -> None:

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hexane.errors import FormatError, UsageError
+from hexane.runtime.drawing import drawn_inputs
 from hexane.runtime.files import plain_errors
 from hexane.runtime.pictures import NORMALIZATIONS, PICTURES, layout_of, normalization, picture
 
 if TYPE_CHECKING:
+    from hexane.graph import Graph
     from hexane.program import Port
 
 __all__ = ["NORMALIZATIONS", "PICTURES", "Given", "fitted", "gather", "layout_of", "normalization", "picture"]
@@ -35,6 +37,7 @@ def gather(
     *,
     normalize: str | None = None,
     seed: int | None = None,
+    graph: Graph | None = None,
 ) -> Given:
     """Every input of ``ports``, from ``NAME=FILE`` options (``FILE`` alone for a single input) or from a seed.
 
@@ -42,7 +45,8 @@ def gather(
     the model says, every other one is normalised as ``normalize`` says ("unit" when None).
 
     ``.npy`` holds one input, ``.npz`` inputs by name, a picture is fitted to the input's shape. Inputs without a file
-    are drawn from ``seed``; UsageError where neither is given, and for arrays that do not fit or hold NaN.
+    are drawn from ``seed`` (``hexane.runtime.drawing``; ``graph`` says what whole numbers mean). UsageError where
+    neither is given, and for arrays that do not fit or hold NaN.
     """
     by_name = {port.name: port for port in ports}
     arrays: dict[str, np.ndarray] = {}
@@ -61,7 +65,7 @@ def gather(
             arrays[name], note = picture(path, by_name[name], normalize)
             notes.append(note)
         else:
-            arrays[name] = _npy(path)
+            arrays[name] = read_array(path)
     missing = [port for port in ports if port.name not in arrays]
     if missing and seed is None:
         raise UsageError(
@@ -69,11 +73,10 @@ def gather(
             hint=f"give --input {missing[0].name}=FILE or --random SEED; it is {_shape(missing[0])}",
         )
     if missing:
-        generator = np.random.default_rng(seed)
-        for port in missing:
-            arrays[port.name] = drawn(port, generator)
-        names = ", ".join(port.name for port in missing)
-        notes.append(f"{names} drawn from a normal distribution with seed {seed}")
+        assert seed is not None
+        found, said = drawn_inputs(missing, seed, graph)
+        arrays.update(found)
+        notes += said
     return Given({port.name: fitted(arrays[port.name], port) for port in ports}, tuple(notes))
 
 
@@ -94,13 +97,6 @@ def fitted(array: np.ndarray, port: Port) -> np.ndarray:
     return array
 
 
-def drawn(port: Port, generator: np.random.Generator) -> np.ndarray:
-    """Normal numbers for a float input, zeros and ones for any other."""
-    if port.dtype.startswith(("fp", "bf")):
-        return generator.standard_normal(port.shape, dtype=np.float32)
-    return generator.integers(0, 2, port.shape).astype(bool if port.dtype == "bool" else np.int64)
-
-
 def _split(option: str, known: dict[str, Any]) -> tuple[str | None, Path]:
     """``NAME=FILE``; ``FILE`` alone where there is one input."""
     for name in known:
@@ -112,7 +108,8 @@ def _split(option: str, known: dict[str, Any]) -> tuple[str | None, Path]:
     return (next(iter(known)) if len(known) == 1 else None), Path(option)
 
 
-def _npy(path: Path) -> np.ndarray:
+def read_array(path: Path) -> np.ndarray:
+    """An array from an ``.npy`` file; FormatError or UsageError for anything else."""
     with plain_errors(path, "cannot be read"):
         if path.stat().st_size > LARGEST_FILE:
             raise UsageError(f"has more than {LARGEST_FILE} bytes", where=str(path))

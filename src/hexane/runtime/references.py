@@ -59,7 +59,11 @@ def by_onnxruntime(model: Path, graph: Graph, inputs: Mapping[str, np.ndarray]) 
     options.log_severity_level = 3
     try:
         session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
-        given = {entry.name: _typed(inputs, entry) for entry in session.get_inputs()}
+        known = {**graph.metadata.get("bound", {}), **inputs}
+        entries = session.get_inputs()
+        if len(entries) == 1 == len(known):
+            known = {entries[0].name: next(iter(known.values()))}
+        given = {entry.name: _typed(known, entry) for entry in entries}
         names = [entry.name for entry in session.get_outputs()]
         session.run(names, given)
         start = time.perf_counter()
@@ -74,9 +78,8 @@ def _typed(inputs: Mapping[str, np.ndarray], entry: Any) -> np.ndarray:
     kinds = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64,
              "tensor(int64)": np.int64, "tensor(int32)": np.int32, "tensor(uint8)": np.uint8,
              "tensor(int8)": np.int8, "tensor(bool)": np.bool_}  # fmt: skip
-    name = entry.name
-    array = inputs[name] if name in inputs else next(iter(inputs.values()))
-    return np.asarray(array).astype(kinds.get(entry.type, array.dtype))
+    array = np.asarray(inputs[entry.name])
+    return array.astype(kinds.get(entry.type, array.dtype))
 
 
 def _renamed(found: dict[str, np.ndarray], graph: Graph) -> dict[str, np.ndarray]:

@@ -30,7 +30,7 @@ def read_description(model: Any, metadata: dict[str, Any], function: str | None 
         metadata["user"] = dict(sorted(said.userDefined.items()))
     if description.predictedFeatureName:
         metadata["predicted_feature"] = description.predictedFeatureName
-    images, texts = {}, {}
+    images, texts, flexible = {}, {}, {}
     for feature in [*features(description, "input", function), *features(description, "output", function)]:
         if feature.type.WhichOneof("Type") == "imageType":
             image = feature.type.imageType
@@ -39,8 +39,13 @@ def read_description(model: Any, metadata: dict[str, Any], function: str | None 
                 "height": image.height,
                 "color": _COLORS.get(image.colorSpace, str(image.colorSpace)),
             }
+        allowed = allowed_shapes(feature)
+        if allowed is not None:
+            flexible[feature.name] = allowed
         if feature.shortDescription:
             texts[feature.name] = feature.shortDescription
+    if flexible:
+        metadata["shapes"] = flexible
     if images:
         metadata["images"] = images
     if texts:
@@ -70,6 +75,38 @@ def feature_shape(feature: Any) -> tuple[int, ...] | None:
         image = feature.type.imageType
         return (1, 1 if image.colorSpace in (10, 40) else 3, image.height, image.width)
     return None
+
+
+def allowed_shapes(feature: Any) -> dict[str, Any] | None:
+    """The shapes that a feature allows besides its default: ``enumerated``, or a ``range`` (low, high) per axis.
+
+    ``high`` is None where there is no bound. None for a feature of one shape.
+    """
+    kind = feature.type.WhichOneof("Type")
+    if kind == "multiArrayType":
+        array = feature.type.multiArrayType
+        which = array.WhichOneof("ShapeFlexibility")
+        if which == "enumeratedShapes":
+            return {"enumerated": [[int(extent) for extent in one.shape] for one in array.enumeratedShapes.shapes]}
+        if which == "shapeRange":
+            return {"range": [_bounds(size) for size in array.shapeRange.sizeRanges]}
+    if kind == "imageType":
+        image = feature.type.imageType
+        which = image.WhichOneof("SizeFlexibility")
+        channels = 1 if image.colorSpace in (10, 40) else 3
+        if which == "enumeratedSizes":
+            sizes = [[1, channels, int(size.height), int(size.width)] for size in image.enumeratedSizes.sizes]
+            return {"enumerated": sizes}
+        if which == "imageSizeRange":
+            both = (image.imageSizeRange.heightRange, image.imageSizeRange.widthRange)
+            return {"range": [[1, 1], [channels, channels], *(_bounds(size) for size in both)]}
+    return None
+
+
+def _bounds(size: Any) -> list[int | None]:
+    """(low, high) of a ``SizeRange``; an upper bound below zero, or of all ones, is none."""
+    high = int(size.upperBound)
+    return [int(size.lowerBound), None if high < 0 or high >= 1 << 31 else high]
 
 
 def write_description(model: Any, graph: Graph, spelled: Any, dtype_of: Any) -> None:

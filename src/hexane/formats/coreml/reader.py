@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from hexane.errors import FormatError, UnsupportedError, UsageError
-from hexane.formats.coreml.description import feature_shape, features, read_description
+from hexane.formats.coreml.description import allowed_shapes, feature_shape, features, read_description
 from hexane.formats.coreml.files import MANIFEST_LIMIT, WeightFiles, inside, model_file, read_bytes
 from hexane.formats.coreml.program import read_program
 from hexane.formats.coreml.protos import protos
 from hexane.formats.mil.names import decode
+from hexane.formats.open_shapes import require_allowed
 from hexane.graph.ir import Graph
 
 
@@ -80,6 +81,10 @@ def _program(
     unknown = sorted(set(shapes) - set(inputs)) if inputs else []
     if unknown:
         raise UsageError(f"there is no input {unknown[0]!r}", where=where, hint=f"the inputs are {', '.join(inputs)}")
+    for feature in features(model.description, "input", function):
+        name = decode(feature.name)
+        if name in shapes:
+            require_allowed(name, shapes[name], allowed_shapes(feature), where)
     given = {name: shape for name, shape in inputs.items() if shape is not None}
     given |= {name: tuple(shape) for name, shape in shapes.items()}
     open_only = _open_inputs(model.mlProgram)

@@ -35,6 +35,10 @@ class OnnxFile:
     model: Any
     weights: dict[str, np.ndarray] = field(default_factory=dict)
     where: str = "ONNX model"
+    assumed: list[str] = field(default_factory=list)
+    """What was bound or taken without being asked, in sentences."""
+    bound: dict[str, np.ndarray] = field(default_factory=dict)
+    """Values of inputs that were bound."""
 
 
 def import_onnx() -> Any:

@@ -24,15 +24,20 @@ MAX_NODES = 200_000
 
 
 def load_onnx(
-    source: str | Path | bytes | Any, shapes: Shapes | None = None, weights: Mapping[str, Any] | None = None
+    source: str | Path | bytes | Any,
+    shapes: Shapes | None = None,
+    weights: Mapping[str, Any] | None = None,
+    bind: Mapping[str, Any] | None = None,
 ) -> Graph:
     """Read an ONNX model into a graph.
 
     Parameters
     ----------
     source : path of an ``.onnx`` file (external data beside it are memory-mapped), its bytes, or a ``ModelProto``.
-    shapes : shapes by input name, extents by symbolic dimension; every open dimension must be bound.
+    shapes : shapes by input name, extents by symbolic dimension; every open dimension must be bound,
+        but a batch, which is 1 then.
     weights : external data files by the location that the model names, as bytes or a path, in place of those beside it.
+    bind : values of inputs that become constants of the network, by input name: a mode, a sampling rate, a length.
 
     Raises
     ------
@@ -42,7 +47,7 @@ def load_onnx(
     where = str(source) if isinstance(source, str | Path) else "ONNX model"
     try:
         file = read_file(source, weights)
-        return Importer(file, prepare(file, shapes)).run()
+        return Importer(file, prepare(file, shapes, bind)).run()
     except _MALFORMED as error:
         # A file may break any assumption, down to strings that are no text; what no step above names is said here.
         raise FormatError(f"the model is not well-formed ({type(error).__name__}: {error})", where=where) from error
@@ -207,6 +212,10 @@ class Importer:
         for key in ("producer_name", "producer_version", "domain", "doc_string"):
             if getattr(model, key):
                 graph.metadata[key] = getattr(model, key)
+        if self.file.assumed:
+            graph.metadata["assumed"] = list(self.file.assumed)
+        if self.file.bound:
+            graph.metadata["bound"] = dict(self.file.bound)
         for entry in model.metadata_props:
             graph.metadata.setdefault("user", {})[entry.key] = entry.value
 

@@ -9,9 +9,10 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hexane.errors import FormatError, UnsupportedError, UsageError
+from hexane.errors import FormatError, UnsupportedError
 from hexane.formats.arguments import checked_shapes
 from hexane.formats.onnx import library
+from hexane.formats.onnx.binding import bind_shapes, bind_values
 from hexane.formats.onnx.child import OLDEST_OPSET
 from hexane.formats.onnx.file import OnnxFile, all_graphs, import_onnx, node_graphs
 from hexane.formats.onnx.registry import MAIN, domain_of, translators
@@ -30,11 +31,12 @@ Shapes = Mapping[str, "Sequence[int | str] | int"]
 _FOLD_WORTHY = {"If", "Loop", "Scan", "SequenceMap"}
 
 
-def prepare(file: OnnxFile, shapes: Shapes | None = None) -> Any:
+def prepare(file: OnnxFile, shapes: Shapes | None = None, bind: Mapping[str, Any] | None = None) -> Any:
     """The file's model with static inputs, known functions inlined and control flow folded where it is constant."""
     model = file.model
     versions = opset_versions(model, file.where)
-    bind_shapes(model, checked_shapes(shapes), set(file.weights), file.where)
+    bind_values(file, bind or {})
+    bind_shapes(file, checked_shapes(shapes))
     if versions.get(MAIN, OLDEST_OPSET) < OLDEST_OPSET:
         model = _raise_opset(model, file.where)
     check_growth(model, file.where)
@@ -63,94 +65,6 @@ def opset_versions(model: Any, where: str) -> dict[str, int]:
             hint="pip install -U onnx",
         )
     return versions
-
-
-def bind_shapes(model: Any, shapes: Mapping[str, tuple[int, ...]], weights: set[str], where: str) -> None:
-    """Give every input a static shape. ``shapes`` holds shapes by input name and extents by symbolic name.
-
-    Declared shapes that a binding contradicts are dropped, so that inference finds the right ones.
-    """
-    initial = {tensor.name for tensor in model.graph.initializer} | weights
-    inputs = {value.name: value for value in model.graph.input if value.name not in initial}
-    symbols: dict[str, int] = {}
-    overridden = False
-    for name, wanted in shapes.items():
-        if name in inputs:
-            continue
-        if len(wanted) == 1 and name in _symbols(model):
-            symbols[name] = wanted[0]
-        else:
-            raise UsageError(
-                f"the model has no input {name!r}", where=where, hint=f"inputs: {', '.join(inputs) or 'none'}"
-            )
-    for name, value in inputs.items():
-        if value.type.WhichOneof("value") != "tensor_type":
-            continue
-        tensor = value.type.tensor_type
-        if name in shapes:
-            wanted = shapes[name]
-            if tensor.HasField("shape") and len(tensor.shape.dim) != len(wanted):
-                raise UsageError(
-                    f"input {name!r} has {len(tensor.shape.dim)} dimensions, {len(wanted)} were given", where=where
-                )
-            old = list(tensor.shape.dim)
-            for dim, extent in zip(old, wanted):
-                if dim.HasField("dim_param") and dim.dim_param:
-                    symbols.setdefault(dim.dim_param, extent)
-                elif dim.HasField("dim_value") and dim.dim_value > 0 and dim.dim_value != extent:
-                    overridden = True
-            tensor.ClearField("shape")
-            tensor.shape.SetInParent()
-            for extent in wanted:
-                tensor.shape.dim.add().dim_value = extent
-    unknown = sorted({name for name in symbols if name in shapes} - _symbols(model))
-    if unknown:
-        raise UsageError(
-            f"the model has neither an input nor a dimension {unknown[0]!r}",
-            where=where,
-            hint=f"inputs: {', '.join(inputs) or 'none'}; dimensions: {', '.join(sorted(_symbols(model))) or 'none'}",
-        )
-    for graph in all_graphs(model.graph):
-        for value in [*graph.input, *graph.output, *graph.value_info]:
-            if value.type.WhichOneof("value") == "tensor_type":
-                for dim in value.type.tensor_type.shape.dim:
-                    if dim.dim_param in symbols:
-                        dim.dim_value = symbols[dim.dim_param]
-    open_inputs = []
-    for name, value in inputs.items():
-        if value.type.WhichOneof("value") != "tensor_type":
-            continue
-        tensor = value.type.tensor_type
-        if not tensor.HasField("shape"):
-            open_inputs.append(f"{name} [rank unknown]")
-        elif any(not dim.HasField("dim_value") or dim.dim_value < 0 for dim in tensor.shape.dim):
-            extents = ", ".join(
-                str(d.dim_value) if d.HasField("dim_value") else d.dim_param or "?" for d in tensor.shape.dim
-            )
-            open_inputs.append(f"{name} [{extents}]")
-    if open_inputs:
-        first = open_inputs[0].split(" ")[0]
-        raise UsageError(
-            f"the graph is static, and these inputs have open dimensions: {'; '.join(open_inputs)}",
-            where=where,
-            hint=f'bind them: shapes={{"{first}": (1, ...)}} or --shape {first}=1x...',
-        )
-    if shapes:
-        # Intermediate shapes in the file may be those of other bindings; inference knows better.
-        del model.graph.value_info[:]
-    if overridden:
-        for value in model.graph.output:
-            if value.type.WhichOneof("value") == "tensor_type":
-                value.type.tensor_type.ClearField("shape")
-
-
-def _symbols(model: Any) -> set[str]:
-    found = set()
-    for graph in all_graphs(model.graph):
-        for value in [*graph.input, *graph.output, *graph.value_info]:
-            if value.type.WhichOneof("value") == "tensor_type":
-                found |= {dim.dim_param for dim in value.type.tensor_type.shape.dim if dim.dim_param}
-    return found
 
 
 def infer(model: Any, where: str) -> Any:

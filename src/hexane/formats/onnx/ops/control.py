@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from hexane.errors import GraphError
+from hexane.errors import GraphError, HexaneError
 from hexane.formats.onnx.context import NodeContext, Operand, Refused, axis_in, type_of
 from hexane.formats.onnx.ops.shape import cut, static_shape, window
 from hexane.formats.onnx.registry import onnx_op
+from hexane.graph.ir import Value
 
 MAX_STEPS = 4096
 """Longest loop that is unrolled."""
@@ -39,6 +40,22 @@ def truth(c: NodeContext, value: Any) -> bool | None:
     return None
 
 
+def _bindable(condition: Any) -> str:
+    """What to bind so that a condition is known: the inputs of the network that it depends on."""
+    names: dict[str, None] = {}
+    waiting, seen = [condition], set()
+    while waiting:
+        value = waiting.pop()
+        if not isinstance(value, Value) or value in seen:
+            continue
+        seen.add(value)
+        if value.op is not None:
+            waiting += value.op.operands()
+        elif not value.is_constant:
+            names[value.name] = None
+    return "; bind " + " ".join(f"--bind {name}=VALUE" for name in names) if names else ""
+
+
 @onnx_op("If")
 def if_(c: NodeContext) -> object:
     condition = c.need(0)
@@ -46,11 +63,16 @@ def if_(c: NodeContext) -> object:
     if known is not None:
         return tuple(run_body(c, c.attr("then_branch" if known else "else_branch"), []))
     results = []
-    for a, b in zip(run_body(c, c.attr("then_branch"), []), run_body(c, c.attr("else_branch"), [])):
+    why = "its condition is computed at run time"
+    try:
+        both = [run_body(c, c.attr(branch), []) for branch in ("then_branch", "else_branch")]
+    except HexaneError as error:
+        raise Refused(f"{why}, and a branch does not fit ({error.message}){_bindable(condition)}") from error
+    for a, b in zip(*both):
         if isinstance(a, list) or isinstance(b, list) or a is None or b is None:
-            raise Refused("its condition is computed at run time, and a branch gives something else than a tensor")
+            raise Refused(f"{why}, and a branch gives something else than a tensor{_bindable(condition)}")
         if type_of(a) != type_of(b):
-            raise Refused(f"its condition is computed at run time, and its branches give {type_of(a)} and {type_of(b)}")
+            raise Refused(f"{why}, and its branches give {type_of(a)} and {type_of(b)}{_bindable(condition)}")
         results.append(c.ops.select(cond=c.reshape(condition, ()), a=a, b=b))
     return tuple(results)
 

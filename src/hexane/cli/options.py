@@ -1,0 +1,62 @@
+"""Options that several commands share, and what their texts mean."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hexane.errors import UsageError
+
+Shapes = Annotated[
+    list[str] | None,
+    typer.Option("--shape", help="Shape of an input (x=1x3x224x224) or an extent by name (height=320); repeatable."),
+]
+Bind = Annotated[
+    list[str] | None,
+    typer.Option("--bind", metavar="NAME=VALUE", help="Make a constant of an input: sr=16000, or an .npy; repeatable."),
+]
+Function = Annotated[str | None, typer.Option("--function", help="Which function, of a program with several.")]
+
+
+def parse_shapes(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
+    """``x=1x3x640x640`` and ``height=320`` as shapes by name; UsageError for another text."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for text in texts:
+        name, equals, extents = text.rpartition("=")
+        if not equals or not name or not re.fullmatch(r"\d+([x,]\d+)*", extents):
+            raise UsageError(f"--shape {text!r} is no shape", hint="write NAME=1x3x224x224, or DIMENSION=320")
+        shapes[name] = tuple(int(extent) for extent in re.split("[x,]", extents))
+    return shapes
+
+
+def parse_bindings(texts: Iterable[str]) -> dict[str, Any]:
+    """``sr=16000``, ``flags=1,0,1``, ``on=true``, ``mask=mask.npy`` as values by input name."""
+    from hexane.runtime.inputs import read_array
+
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name or not value:
+            raise UsageError(f"--bind {text!r} binds nothing", hint="write NAME=VALUE, such as sr=16000")
+        if value.lower().endswith(".npy"):
+            found[name] = read_array(Path(value))
+            continue
+        numbers = [_number(part, text) for part in value.split(",")]
+        found[name] = numbers[0] if len(numbers) == 1 else numbers
+    return found
+
+
+def _number(text: str, option: str) -> int | float | bool:
+    lowered = text.strip().lower()
+    if lowered in ("true", "false"):
+        return lowered == "true"
+    for kind in (int, float):
+        try:
+            return kind(lowered)
+        except ValueError:
+            continue
+    raise UsageError(f"--bind {option!r}: {text!r} is no number", hint="a number, numbers with commas, or an .npy file")
