@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 _LONGEST = 4000
 """Characters of a message's part; a name or number in hostile input may have millions."""
 
@@ -21,7 +23,11 @@ class HexaneError(Exception):
     message : what was wrong, one sentence without a full stop.
     where : the place in the user's own terms (``file.hwx at byte 0x4000``, ``task[3].NE.MACCfg``).
     hint : what to do about it.
+
+    ``code`` says which kind of error it is, in a word that does not change with the message.
     """
+
+    code: str = "error"
 
     def __init__(self, message: str, *, where: str | None = None, hint: str | None = None) -> None:
         self.message = _bounded(message)
@@ -49,6 +55,8 @@ def _rebuild(kind: type[HexaneError], message: str, where: str | None, hint: str
 class FormatError(HexaneError):
     """A file's content is not what its format asks for. ``offset`` is the byte offset, where it is known."""
 
+    code = "format"
+
     def __init__(
         self, message: str, *, offset: int | None = None, where: str | None = None, hint: str | None = None
     ) -> None:
@@ -75,6 +83,8 @@ def _around(source: str, at: int) -> tuple[str, int]:
 class SyntaxProblem(HexaneError):
     """Text (assembly, MIL, a command's argument) that does not parse. ``line`` and ``column`` count from 1."""
 
+    code = "syntax"
+
     def __init__(
         self,
         message: str,
@@ -98,13 +108,58 @@ class SyntaxProblem(HexaneError):
 class GraphError(HexaneError):
     """A graph breaks a type, shape or structure rule of the MIL vocabulary."""
 
+    code = "graph"
+
+
+class Reason(StrEnum):
+    """Why an op or a network is not supported; advice is chosen by it, never by the words of a message.
+
+    In the order of their weight: of several refusals of one op, the first of these is the one to answer.
+    """
+
+    ELEMENT_TYPE = "element-type"  # a dtype that the engine does not compute in
+    SHAPE = "shape"  # extents that depend on data, or no elements
+    RANK = "rank"  # more axes than a task has
+    EXTENT = "extent"  # an axis, or a count of rows, that no task takes
+    MEMORY = "memory"  # more than L2, scratch or a core's kernel memory holds
+    COMPUTED = "computed-operand"  # an operand that has to be a constant
+    CONSTANT = "constant-operand"  # an operand that has to be computed
+    WINDOW = "window"
+    DILATION = "dilation"
+    STRIDE = "stride"
+    GROUPS = "groups"
+    PADDING = "padding"
+    BROADCAST = "broadcast"
+    BATCH = "batch"
+    LAYOUT = "layout"  # an order of axes or bytes that no task reads or writes
+    SURFACES = "surfaces"  # more inputs and outputs than channels
+    STATE = "state"  # something that lives between calls
+    EVIDENCE = "evidence"  # only inferred tasks, and ``strict`` refuses these
+    CHIP = "chip"  # a generation that hexane does not write for
+    OPERATION = "operation"  # the engine has no such op, or not in this form
+
 
 class UnsupportedError(HexaneError):
     """Well-formed, and not something that hexane (or the engine) can do; the message says which of the two."""
 
+    code: Reason
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        where: str | None = None,
+        hint: str | None = None,
+        code: Reason = Reason.OPERATION,
+    ) -> None:
+        self.code = code
+        super().__init__(message, where=where, hint=hint)
+
 
 class UsageError(HexaneError):
     """An argument of a call or of a command is wrong (name, dtype, shape, range)."""
+
+    code = "usage"
 
 
 class EmulationError(HexaneError):
@@ -113,6 +168,8 @@ class EmulationError(HexaneError):
     ``task`` is the task's index, ``register`` its dotted name, ``address`` a byte address in the memory named in the
     message; each is None where it does not apply.
     """
+
+    code = "emulation"
 
     def __init__(
         self,

@@ -106,7 +106,7 @@ def test_every_field_is_needed(package: Path, tmp_path: Path) -> None:
         for name in list(place):
             value = place.pop(name)
             path = _with_manifest(package, tmp_path / "less.hexane", json.dumps(manifest).encode())
-            if name in ("states", "evidence", "weights"):
+            if name in ("states", "evidence", "codes", "weights"):
                 hexane.load_program(path)
             else:
                 with pytest.raises(FormatError, match=name):

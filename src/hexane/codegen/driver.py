@@ -13,7 +13,7 @@ from hexane.codegen.partition import Run, runs_of, units_of
 from hexane.codegen.plan import Buffer, Space
 from hexane.codegen.recipes.registry import Context
 from hexane.codegen.targets import Target, target_of
-from hexane.errors import UnsupportedError, UsageError
+from hexane.errors import Reason, UnsupportedError, UsageError
 from hexane.graph.types import StateType
 from hexane.numerics.autoscale import rescaled
 from hexane.program import ENGINE, HOST, Port, Program, Segment, input_ports
@@ -70,7 +70,11 @@ def compile(
         for unit in units:
             if not unit.on_engine:
                 raise UnsupportedError(
-                    unit.reason, where=unit.ops[0].describe(), hint="without --strict the host takes it"
+                    unit.reason,
+                    where=unit.ops[0].describe(),
+                    hint="without --strict "
+                    + ("it is compiled, marked INFERRED" if unit.code == Reason.EVIDENCE else "the host takes it"),
+                    code=Reason(unit.code),
                 )
     segments = []
     for run in runs_of(function, units, target):
@@ -195,4 +199,5 @@ def _host_segment(run: Run, opset: str) -> Segment:
         tuple(_port(v) for v in run.outputs),
         graph=subgraph(run.ops, run.inputs, run.outputs, opset),
         reasons=reasons,
+        codes={op.describe(): unit.code for unit in run.units for op in unit.ops},
     )

@@ -14,7 +14,7 @@ import numpy as np
 from hexane.chips import Evidence
 from hexane.codegen.geometry import up
 from hexane.codegen.plan import Buffer, Dma, Kernel, Plan, Space
-from hexane.errors import UnsupportedError
+from hexane.errors import Reason, UnsupportedError
 
 MOST_EXTENT = 16384  # of H and W (limits 1.1)
 ELEMENT_BYTES = {"fp16": 2, "bool": 1, "uint8": 1, "int8": 1}
@@ -78,25 +78,25 @@ def narrower_views(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
 def four_dimensional(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
     """N, C, H, W of a declared shape: lower ranks get leading ones; rank 5 with a leading one loses it (§6)."""
     if None in shape:
-        raise UnsupportedError("a tensor whose shape depends on data")
+        raise UnsupportedError("a tensor whose shape depends on data", code=Reason.SHAPE)
     while len(shape) > 4 and shape[0] == 1:
         shape = shape[1:]
     if len(shape) > 4:
-        raise UnsupportedError(f"a tensor of rank {len(shape)} has no surface of four axes")
+        raise UnsupportedError(f"a tensor of rank {len(shape)} has no surface of four axes", code=Reason.RANK)
     padded = (1,) * (4 - len(shape)) + tuple(shape)
     return padded  # type: ignore[return-value]
 
 
 def tensor_of(buffer: Buffer, shape: tuple[int, ...], dtype: str = "fp16") -> Tensor:
     if dtype not in ELEMENT_BYTES:
-        raise UnsupportedError(f"the engine has no {dtype} surfaces")
+        raise UnsupportedError(f"the engine has no {dtype} surfaces", code=Reason.ELEMENT_TYPE)
     n, c, h, w = four_dimensional(shape)
     if min(n, c, h, w) < 1:
-        raise UnsupportedError(f"a tensor of shape {shape} has no elements")
+        raise UnsupportedError(f"a tensor of shape {shape} has no elements", code=Reason.SHAPE)
     if max(h, w) > MOST_EXTENT:
-        raise UnsupportedError(f"an extent of {max(h, w)} exceeds the engine's {MOST_EXTENT}")
+        raise UnsupportedError(f"an extent of {max(h, w)} exceeds the engine's {MOST_EXTENT}", code=Reason.EXTENT)
     if max(n, c) > 65536:
-        raise UnsupportedError(f"an extent of {max(n, c)} exceeds the engine's 65536")
+        raise UnsupportedError(f"an extent of {max(n, c)} exceeds the engine's 65536", code=Reason.EXTENT)
     return Tensor(buffer, n, c, h, w, ELEMENT_BYTES[dtype])
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hexane.codegen.fragment import ELEMENT_BYTES
 from hexane.codegen.recipes.registry import Context
 from hexane.codegen.select import Choice, select
-from hexane.errors import GraphError, UnsupportedError
+from hexane.errors import GraphError, Reason, UnsupportedError
 from hexane.graph import effects
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ class Unit:
     ops: tuple[Op, ...]
     choice: Choice | None
     reason: str
+    code: str = ""
 
     @property
     def on_engine(self) -> bool:
@@ -59,13 +60,13 @@ def units_of(function: Function, context: Context, *, strict: bool = False) -> l
             continue
         try:
             if effects.touched(op):
-                raise UnsupportedError("states are kept by the host")
+                raise UnsupportedError("states are kept by the host", code=Reason.STATE)
             choice = select(op, context, strict=strict)
             if any(fused in taken for fused in choice.ops):
                 raise UnsupportedError("another op took a part of it")
             unit = Unit(choice.ops, choice, choice.recipe.doc)
         except UnsupportedError as error:
-            unit = Unit((op,), None, error.message)
+            unit = Unit((op,), None, error.message, error.code)
         taken.update(unit.ops)
         at_last[unit.ops[-1]] = unit
     return [at_last[op] for op in function.ops if op in at_last]
@@ -125,10 +126,13 @@ def _bounded(group: list[Unit], function: Function, target: Target) -> list[Run]
     if not run.on_engine or (fits and _constant_bytes(group) <= MOST_CONSTANT_BYTES):
         return [run]
     if len(group) == 1:
-        reason = f"{surfaces} inputs and outputs; the engine has {target.most_surfaces} channels for them"
+        code, reason = (
+            Reason.SURFACES,
+            f"{surfaces} inputs and outputs; the engine has {target.most_surfaces} channels for them",
+        )
         if tasks > target.most_tasks:
-            reason = f"{tasks} tasks; a program of {target.name} has room for {target.most_tasks}"
-        return [_close([Unit((op,), None, reason)], function) for op in run.ops]
+            code, reason = Reason.EXTENT, f"{tasks} tasks; a program of {target.name} has room for {target.most_tasks}"
+        return [_close([Unit((op,), None, reason, code)], function) for op in run.ops]
     half = len(group) // 2
     return _bounded(group[:half], function, target) + _bounded(group[half:], function, target)
 

@@ -12,7 +12,7 @@ from hexane.chips import Evidence
 from hexane.codegen.choices import choosing
 from hexane.codegen.fragment import Fragment
 from hexane.codegen.recipes.registry import Context, Recipe, recipes_for
-from hexane.errors import UnsupportedError
+from hexane.errors import Reason, UnsupportedError
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
@@ -74,14 +74,14 @@ def select(op: Op, context: Context, *, strict: bool = False) -> Choice:
     if not context.target.shows(choice.recipe.name):
         note = f"no program of {context.target.name} shows {choice.recipe.name}"
         if strict:
-            raise UnsupportedError(f"inferred only ({note})", where=op.describe())
+            raise UnsupportedError(f"inferred only ({note})", where=op.describe(), code=Reason.EVIDENCE)
         choice.fragment.evidence(Evidence.INFERRED, note)
     return choice
 
 
 def _select(op: Op, context: Context, *, strict: bool) -> Choice:
     load_recipes()
-    reasons: list[str] = []
+    reasons: dict[str, Reason] = {}
     inferred: Choice | None = None
     for recipe in recipes_for(op.type):
         for choice in _choices(recipe, op, context, reasons):
@@ -91,13 +91,14 @@ def _select(op: Op, context: Context, *, strict: bool) -> Choice:
             if not strict:
                 break
             notes = sorted({plan.note for plan in choice.fragment.plans if plan.evidence is Evidence.INFERRED})
-            reasons.append(f"inferred only ({', '.join(notes)})")
+            reasons.setdefault(f"inferred only ({', '.join(notes)})", Reason.EVIDENCE)
     if inferred is not None and not strict:
         return inferred
-    raise UnsupportedError("; ".join(dict.fromkeys(reasons)) or f"the engine has no {op.type}", where=op.describe())
+    code = min(reasons.values(), key=list(Reason).index, default=Reason.OPERATION)
+    raise UnsupportedError("; ".join(reasons) or f"the engine has no {op.type}", where=op.describe(), code=code)
 
 
-def _choices(recipe: Recipe, op: Op, context: Context, reasons: list[str]) -> Iterator[Choice]:
+def _choices(recipe: Recipe, op: Op, context: Context, reasons: dict[str, Reason]) -> Iterator[Choice]:
     """What the recipe makes of the run of ops that it matches, then of shorter runs where it takes them."""
     matched = recipe.match(op)
     if matched is None:
@@ -108,6 +109,6 @@ def _choices(recipe: Recipe, op: Op, context: Context, reasons: list[str]) -> It
             with choosing(context.target.choices):
                 fragment = recipe.lower(ops, context)
         except UnsupportedError as error:
-            reasons.append(error.message)
+            reasons.setdefault(error.message, error.code)
             continue
         yield Choice(recipe, ops, fragment)

@@ -41,7 +41,7 @@ from hexane.codegen.operations import (
     Writes,
 )
 from hexane.codegen.plan import Plan, Region
-from hexane.errors import UnsupportedError
+from hexane.errors import Reason, UnsupportedError
 
 STARTS = After.ANYTHING
 
@@ -53,7 +53,7 @@ MOST_CHANNELS = 0x1FFFF  # Cin, Cout: 17 bits
 def copy_plan(c: int, h: int, w: int, *, groups: int = 1, out_trans: bool = False, element: int = 2) -> Plan:
     """An NE bypass copy (spec/engine-h13 §8.2); eight-bit sources have BinaryPoint 0 and no kernel format."""
     if max(w, h) > LONGEST or c > MOST_CHANNELS:
-        raise UnsupportedError(f"a copy of {c} x {h} x {w} exceeds the fields of a task")
+        raise UnsupportedError(f"a copy of {c} x {h} x {w} exceeds the fields of a task", code=Reason.EXTENT)
     plan = Plan("NE", w=w, h=h, c=c, groups=groups, unicast=1, mac=MAC_COPY, out_trans=out_trans)
     if element == 1:
         plan.in_format, plan.mac, plan.kernel_format = Element.UINT8, MAC_COPY_BYTES, NO_KERNEL
@@ -196,6 +196,7 @@ def _tile(plan: Plan, row: int, base: int) -> int:
         raise UnsupportedError(
             f"a tile of {plan.c} channels x {plan.w} pixels does not fit the engine's 2 MiB buffer",
             hint="the channels of this layer must be split",
+            code=Reason.MEMORY,
         )
     return tile
 
@@ -276,12 +277,15 @@ def fit_pe(plan: Plan) -> None:
         return
     if reduction:
         raise UnsupportedError(
-            f"a reduction over {plan.c} x {plan.h} x {plan.w} does not fit the engine's 2 MiB buffer"
+            f"a reduction over {plan.c} x {plan.h} x {plan.w} does not fit the engine's 2 MiB buffer",
+            code=Reason.MEMORY,
         )
     room = L2_BYTES - low - 0x40 - 2 * patch * result_row
     tile = room // sum(rows) // patch * patch
     if tile <= 0:
-        raise UnsupportedError(f"a row of {plan.c} channels x {plan.w} pixels does not fit the engine's 2 MiB buffer")
+        raise UnsupportedError(
+            f"a row of {plan.c} channels x {plan.w} pixels does not fit the engine's 2 MiB buffer", code=Reason.MEMORY
+        )
     plan.tile = min(tile, plan.h)
     end = low + plan.tile * rows[0]
     if first and second:

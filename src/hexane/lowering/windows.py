@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hexane.chips import generation
-from hexane.errors import UnsupportedError
+from hexane.errors import Reason, UnsupportedError
 from hexane.graph import Op
 from hexane.graph.ops.conv import conv_geometry
 
@@ -28,7 +28,7 @@ def window_of(op: Op) -> Window:
     """The window of a one- or two-dimensional ``conv``."""
     x, weight = op.arg("x").shape, op.arg("weight").shape
     if len(x) not in (3, 4):
-        raise UnsupportedError("a convolution over more than two axes")
+        raise UnsupportedError("a convolution over more than two axes", code=Reason.RANK)
     strides, dilations, pads, results = conv_geometry(
         x, weight, op.arg("strides"), op.arg("pad_type"), op.arg("pad"), op.arg("dilations")
     )

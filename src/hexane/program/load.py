@@ -91,6 +91,7 @@ def _segment(package: zipfile.ZipFile, entry: Entry, where: str) -> Segment:
         graph=graph,
         reasons=entry.reasons,
         evidence=entry.evidence,
+        codes=entry.codes,
         macs=entry.macs,
     )
 

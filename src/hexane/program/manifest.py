@@ -30,6 +30,7 @@ class Entry:
     ops: tuple[str, ...]
     reasons: Mapping[str, str]
     evidence: Mapping[str, str]
+    codes: Mapping[str, str]
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     macs: int
@@ -138,6 +139,7 @@ _ENTRY: dict[str, Read] = {
     "ops": _many(_text),
     "reasons": _texts_by_name,
     "evidence": _texts_by_name,
+    "codes": _texts_by_name,
     "inputs": _ports,
     "outputs": _ports,
     "macs": _count,
@@ -148,7 +150,7 @@ _MANIFEST: dict[str, Read] = {
     "inputs": _ports,
     "outputs": _ports,
     "states": _ports,
-    "segments": _many(lambda value: Entry(**_object(value, _ENTRY, {"weights": "", "evidence": {}}))),
+    "segments": _many(lambda value: Entry(**_object(value, _ENTRY, {"weights": "", "evidence": {}, "codes": {}}))),
 }
 
 

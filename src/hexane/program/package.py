@@ -67,6 +67,7 @@ def _write_segment(archive: zipfile.ZipFile, index: int, segment: Segment) -> di
         "ops": list(segment.ops),
         "reasons": dict(segment.reasons),
         "evidence": dict(segment.evidence),
+        "codes": dict(segment.codes),
         "inputs": [_port(p) for p in segment.inputs],
         "outputs": [_port(p) for p in segment.outputs],
         "macs": segment.macs,

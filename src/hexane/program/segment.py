@@ -53,7 +53,8 @@ class Segment:
 
     ``reason`` says why the ops are on the host, or which recipes made the engine's tasks. A host segment has a
     ``graph``; an engine segment has an ``image`` and, when it was compiled here, the ``source`` that it was made from
-    and the ``plans`` of its tasks. ``reasons`` and ``evidence`` are per op, as ``Op.describe`` names it.
+    and the ``plans`` of its tasks. ``reasons``, ``evidence`` and ``codes`` (``hexane.errors.Reason`` of host ops) are
+    per op, as ``Op.describe`` names it.
     """
 
     kind: str
@@ -67,6 +68,7 @@ class Segment:
     plans: tuple[Plan, ...] = ()
     reasons: Mapping[str, str] = field(default_factory=dict)
     evidence: Mapping[str, str] = field(default_factory=dict)
+    codes: Mapping[str, str] = field(default_factory=dict)
     macs: int = 0
 
     def surfaces(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -170,6 +170,7 @@ def _as_compiled(op: Op, place: Place | None, program: Program, chip: Chip) -> R
     if not itself:
         reason = f"joined to {place.label}, which is on the host: {reason}"
     found = objections(op, chip)
-    advice = _advice(found) if found else answer_to(reason, op.type)
+    held_back = place.label.partition(" ")[0]  # advice is for the op that the host needs, not for those joined to it
+    advice = _advice(found) if found else answer_to(segment.codes.get(place.label, ""), held_back)
     evidence = found[0].evidence if found else Evidence.INFERRED
     return _row(op, HOST, reason, evidence, advice)

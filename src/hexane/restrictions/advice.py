@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+from hexane.errors import Reason
 
 _INSTEAD = {
     "cumsum": "multiply by a constant triangular matrix of ones (matmul)",
@@ -39,24 +39,29 @@ _INSTEAD = {
 
 INSTEAD = {op: text for ops, text in _INSTEAD.items() for op in ops.split()}
 
-_ANSWERS = (
-    (r"computes in fp16|is fp32|is fp64|is int\d+|dtype|no u?int\d+", "convert the operand to fp16"),
-    (r"rank \d|four axes", "reshape: merge neighbouring axes, so that at most four are left besides a batch of one"),
-    (
-        r"extent|exceeds|too (large|long|wide|high)",
-        "split along that axis (slice, compute the parts, concat) or reshape",
-    ),
-    (r"does not fit .*buffer", "split the tensor (slice, compute the parts, combine), or reduce it in steps"),
-    (r"is a constant where", "fold the constant into its neighbour, or swap the operands"),
-    (r"kernel .*(wide|high|large)|window", "split the kernel or window into smaller ones whose results are combined"),
-    (r"dilat", "use a dense kernel, or space_to_batch around an undilated one"),
-    (r"stride", "use stride 1 or 2, or two such ops behind one another"),
-    (r"group", "pad the channels so that groups divide them evenly, or split into convolutions and concat"),
-    (r"pad", "pad with zeros inside the convolution, or concat with constants before it"),
-    (r"broadcast", "tile or reshape the smaller operand so that only axes of size 1 are stretched"),
-    (r"channels for them", "split the network so that each part has fewer inputs and outputs"),
-    (r"inferred only", "compile without --strict"),
-)
+_SPLIT = "split along that axis (slice, compute the parts, concat) or reshape"
+
+_ANSWERS = {
+    Reason.ELEMENT_TYPE: "convert the operand to fp16",
+    Reason.SHAPE: "fix the shape when the model is exported or loaded (--shape NAME=1x3x224x224)",
+    Reason.RANK: "reshape: merge neighbouring axes, so that at most four are left besides a batch of one",
+    Reason.EXTENT: _SPLIT,
+    Reason.MEMORY: "split the tensor (slice, compute the parts, combine), or reduce it in steps",
+    Reason.COMPUTED: "make that operand a constant",
+    Reason.CONSTANT: "fold the constant into its neighbour, or swap the operands",
+    Reason.WINDOW: "split the kernel or window into smaller ones whose results are combined",
+    Reason.DILATION: "use a dense kernel, or space_to_batch around an undilated one",
+    Reason.STRIDE: "use stride 1 or 2, or two such ops behind one another",
+    Reason.GROUPS: "pad the channels so that groups divide them evenly, or split into convolutions and concat",
+    Reason.PADDING: "pad with zeros inside the convolution, or concat with constants before it",
+    Reason.BROADCAST: "tile or reshape the smaller operand so that only axes of size 1 are stretched",
+    Reason.BATCH: "run the network with a batch of one, or move the batch to another axis",
+    Reason.LAYOUT: "transpose or reshape where the tensor is small, so that rows stay whole",
+    Reason.SURFACES: "split the network so that each part has fewer inputs and outputs",
+    Reason.STATE: "give the state as an input and return its new value as an output",
+    Reason.EVIDENCE: "compile without --strict",
+    Reason.CHIP: "compile for a chip that hexane writes programs for",
+}
 
 
 def instead_of(op_type: str) -> str:
@@ -64,9 +69,7 @@ def instead_of(op_type: str) -> str:
     return INSTEAD.get(op_type, "write it with ops that the engine has, or end the engine part before it")
 
 
-def answer_to(reason: str, op_type: str) -> str:
-    """What to do about a reason that the code generator gave."""
-    for pattern, answer in _ANSWERS:
-        if re.search(pattern, reason):
-            return answer
-    return instead_of(op_type)
+def answer_to(code: str, op_type: str) -> str:
+    """What to do about a refusal of the code generator: by the error's code, and by the op where it has no other."""
+    known = op_type in INSTEAD and code in (Reason.COMPUTED, Reason.BATCH, Reason.LAYOUT)
+    return instead_of(op_type) if known or code not in _ANSWERS else _ANSWERS[Reason(code)]

@@ -16,7 +16,7 @@ from hexane.codegen.recipes import matmul
 from hexane.codegen.recipes.linear import Rows, as_rows
 from hexane.codegen.recipes.registry import Context, need_fp16, recipe
 from hexane.codegen.recipes.softmax import row_chain
-from hexane.errors import UnsupportedError
+from hexane.errors import Reason, UnsupportedError
 from hexane.lowering.fusion import Epilogue, follows, riders
 
 if TYPE_CHECKING:
@@ -43,14 +43,14 @@ def attention(ops: Sequence[Op], context: Context) -> Fragment:
     op, last = ops[0], ops[-1]
     need_fp16(op.arg("x"), op.arg("y"), last.arg("y"))
     if op.arg("transpose_x") or last.arg("transpose_x") or last.arg("transpose_y") or not op.arg("transpose_y"):
-        raise UnsupportedError("attention with other transpositions than q k^T and p v")
+        raise UnsupportedError("attention with other transpositions than q k^T and p v", code=Reason.LAYOUT)
     tensors = [context.tensor(v) for v in (op.arg("x"), op.arg("y"), last.arg("y"), last.output)]
     if any(t.n * t.c != 1 for t in tensors):
-        raise UnsupportedError("attention of several heads", hint="each product runs head by head")
+        raise UnsupportedError("attention of several heads", hint="each product runs head by head", code=Reason.BATCH)
     q, k, v, out = (as_rows(t) for t in tensors)
     lanes = matmul.lanes_of(q.m)
     if q.m % CORES or q.m < 2 * CORES or q.m > CORES * lanes or v.m % 16:
-        raise UnsupportedError(f"attention over {q.m} queries in one block")
+        raise UnsupportedError(f"attention over {q.m} queries in one block", code=Reason.EXTENT)
     made = Fragment()
     _head(made, q, k, v, out, lanes, Epilogue.of(ops[:-2]).scale)
     return made
@@ -66,7 +66,9 @@ def _head(made: Fragment, q: Rows, k: Rows, v: Rows, out: Rows, lanes: int, scal
     vector = Region(0, line, line, line)
     held = Region(line, channel, size, size)
     if line + size + columns + n * l2.ne_window(k.k) > L2_BYTES or max(q.k, n) * lanes * 2 > KERNEL_BYTES_PER_CORE:
-        raise UnsupportedError(f"attention of {m} x {n} scores does not fit the engine's 2 MiB buffer")
+        raise UnsupportedError(
+            f"attention of {m} x {n} scores does not fit the engine's 2 MiB buffer", code=Reason.MEMORY
+        )
     staged = matmul.stage(made, q, m, q.k, lanes, turned=False, planar=True)
     copy = made.plans[0]
 

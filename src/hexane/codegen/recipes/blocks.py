@@ -14,7 +14,7 @@ from hexane.codegen.geometry import ceil_div, ceil_log2, is_small_source, output
 from hexane.codegen.operations import MAC_CONV
 from hexane.codegen.plan import Kernel, Plan, Region
 from hexane.codegen.weights import Weights
-from hexane.errors import UnsupportedError
+from hexane.errors import Reason, UnsupportedError
 from hexane.kernels import KernelLayout
 from hexane.lowering.fusion import Epilogue
 
@@ -55,6 +55,7 @@ def lanes_per_task(lanes: int, taps: int, *, table: bool, bias: bool, one_patch:
         raise UnsupportedError(
             f"one output channel needs {per_lane} bytes of kernel; a core holds {KERNEL_BYTES_PER_CORE}",
             hint="split the input channels",
+            code=Reason.MEMORY,
         )
     count = ceil_div(lanes, most)
     return [most] * (count - 1) + [lanes - (count - 1) * most]
@@ -112,7 +113,7 @@ def conv_plan(x: Tensor, y: Tensor, n: int, window: Window, epilogue: Epilogue, 
 def packed(layout: KernelLayout, weights: np.ndarray | Weights, bias: np.ndarray | None, epilogue: Epilogue) -> Kernel:
     """The block's streams."""
     if weights.nbytes > MOST_KERNEL_BYTES:
-        raise UnsupportedError(f"{weights.nbytes} bytes of weights in one op")
+        raise UnsupportedError(f"{weights.nbytes} bytes of weights in one op", code=Reason.MEMORY)
     coded = weights if isinstance(weights, Weights) else Weights(weights)
     layout = coded.layout(layout)
     made = coded.pack(layout, bias, epilogue.table)

@@ -17,7 +17,7 @@ from hexane.codegen.plan import Plan, Region
 from hexane.codegen.recipes import unary
 from hexane.codegen.recipes.elementwise import combine, tensor_for, two_surfaces, widen, with_relu
 from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
-from hexane.errors import UnsupportedError
+from hexane.errors import Reason, UnsupportedError
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
@@ -37,10 +37,12 @@ def tile(ops: Sequence[Op], context: Context) -> Fragment:
     for axis in "whc":
         if getattr(source, axis) != getattr(out, axis):
             if getattr(source, axis) != 1:
-                raise UnsupportedError("a tile of an axis longer than 1", hint="write it as a concat")
+                raise UnsupportedError(
+                    "a tile of an axis longer than 1", hint="write it as a concat", code=Reason.EXTENT
+                )
             axes |= Axes[axis.upper()]
     if source.n != out.n:
-        raise UnsupportedError("a tile along the batch")
+        raise UnsupportedError("a tile along the batch", code=Reason.BATCH)
     plan = Plan("PE", w=out.w, h=out.h, c=out.c, groups=out.n, kind=PeKind.UNARY, broadcast1=axes)
     plan.pe = COPY.with_relu(len(ops) == 2)
     widen(made, plan, source, out)
@@ -53,7 +55,7 @@ def cast(ops: Sequence[Op], context: Context) -> Fragment:
     (op,) = ops
     x, y = op.arg("x"), op.output
     if (x.dtype, y.dtype) not in (("bool", "fp16"), ("uint8", "fp16")):
-        raise UnsupportedError(f"a cast from {x.dtype} to {y.dtype}")
+        raise UnsupportedError(f"a cast from {x.dtype} to {y.dtype}", code=Reason.ELEMENT_TYPE)
     source, out = context.tensor(x), context.tensor(y)
     made = Fragment()
     plan = Plan("PE", w=source.w, h=source.h, c=source.c, groups=source.n, kind=PeKind.UNARY)
@@ -79,7 +81,7 @@ def select(ops: Sequence[Op], context: Context) -> Fragment:
     (op,) = ops
     need_fp16(op.arg("a"), op.arg("b"))
     if op.arg("cond").dtype != "bool":
-        raise UnsupportedError("a condition that is no bool")
+        raise UnsupportedError("a condition that is no bool", code=Reason.ELEMENT_TYPE)
     cond = context.tensor(op.arg("cond"))
     out = context.tensor(op.output)
     made = Fragment()

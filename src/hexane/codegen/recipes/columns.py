@@ -15,7 +15,7 @@ from hexane.codegen.geometry import up
 from hexane.codegen.operations import BINARY, PeKind
 from hexane.codegen.plan import Plan
 from hexane.codegen.recipes.shape import Walk, _dma, straight, turned
-from hexane.errors import UnsupportedError
+from hexane.errors import Reason, UnsupportedError
 
 ORDER = (0, 3, 2, 1)
 """[n, c, h, w] to [n, w, h, c] and back."""
@@ -29,7 +29,9 @@ def columns(made: Fragment, n: int, w: int, h: int, c: int) -> Walk:
     plane = h * line
     size = n * w * plane
     if size > LARGEST:
-        raise UnsupportedError(f"a turned map of {n} x {w} x {h} x {c} takes more than {LARGEST >> 20} MiB of scratch")
+        raise UnsupportedError(
+            f"a turned map of {n} x {w} x {h} x {c} takes more than {LARGEST >> 20} MiB of scratch", code=Reason.MEMORY
+        )
     return Walk(made.workspace(size), 0, (n, w, h, c), (w * plane, plane, line, 2), w * plane)
 
 
@@ -42,9 +44,9 @@ def combine(made: Fragment, op: str, a: Walk, b: Walk, out: Walk) -> Plan:
     """a op b, both from DRAM and of the same extents, in the planar engine."""
     n, c, h, w = out.extents
     if not a.extents == b.extents == out.extents:
-        raise UnsupportedError("operands of different extents")
+        raise UnsupportedError("operands of different extents", code=Reason.BROADCAST)
     if not (a.aligned and b.aligned and out.aligned):
-        raise UnsupportedError("an operand that begins inside a burst of 64 bytes")
+        raise UnsupportedError("an operand that begins inside a burst of 64 bytes", code=Reason.LAYOUT)
     plan = Plan("PE", w=w, h=h, c=c, groups=n, kind=PeKind.BINARY, pe=BINARY[op])
     plan.src, plan.src2, plan.dst = (_dma(walk, 0, 1, 2) for walk in (a, b, out))
     end = tasks.pe_source(plan, 0)

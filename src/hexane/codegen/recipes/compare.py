@@ -17,7 +17,7 @@ from hexane.codegen.plan import Kernel, Plan, Region
 from hexane.codegen.recipes import unary
 from hexane.codegen.recipes.elementwise import broadcast_axes, combine, tensor_for, widen
 from hexane.codegen.recipes.registry import Context, need_fp16, recipe
-from hexane.errors import UnsupportedError
+from hexane.errors import Reason, UnsupportedError
 from hexane.kernels import KernelLayout, pack
 from hexane.lowering.functions import lookup_table
 
@@ -74,7 +74,7 @@ def _widened(made: Fragment, x: Tensor, out: Tensor) -> Tensor:
         return x
     wide = Tensor(made.workspace(Tensor(x.buffer, *out.shape).bytes), *out.shape)
     if x.n != out.n:
-        raise UnsupportedError("an operand that is broadcast along the batch")
+        raise UnsupportedError("an operand that is broadcast along the batch", code=Reason.BROADCAST)
     plan = Plan("PE", w=out.w, h=out.h, c=out.c, groups=out.n, kind=PeKind.UNARY, broadcast1=broadcast_axes(x, out))
     widen(made, plan, x, wide)
     return wide
@@ -87,7 +87,9 @@ def _compare(made: Fragment, x: Tensor, y: Tensor, out: Tensor, table: str) -> N
     row = block + (l2.pe_pad(block, channel) if x.h > 1 else 0)
     size = x.h * row
     if size + x.h * (x.c * l2.ne_window(x.w) + 0x50) + 0x1000 > L2_BYTES:
-        raise UnsupportedError(f"a comparison of {x.c} x {x.h} x {x.w} values does not fit the engine's 2 MiB buffer")
+        raise UnsupportedError(
+            f"a comparison of {x.c} x {x.h} x {x.w} values does not fit the engine's 2 MiB buffer", code=Reason.MEMORY
+        )
     for i, (tensor, place) in enumerate(((y, 1), (x, 0))):
         plan = unary.copy_of(tensor)
         plan.src = tensor.dma()

@@ -18,7 +18,7 @@ from hexane.codegen.recipes.blocks import place_blocks
 from hexane.codegen.recipes.linear import Held, Kernels, Product, Rows, as_rows, block_plan, blocks_for, settle, turn_in
 from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
 from hexane.codegen.weights import Weights
-from hexane.errors import UnsupportedError
+from hexane.errors import Reason, UnsupportedError
 from hexane.lowering.fusion import Epilogue, riders
 
 if TYPE_CHECKING:
@@ -31,11 +31,13 @@ def constant_first(ops: Sequence[Op], context: Context) -> Fragment:
     op = ops[0]
     weight, y = constant(op.arg("x")), op.arg("y")
     if weight is None or y.is_constant or weight.ndim < 2 or prod(weight.shape[:-2]) != 1:
-        raise UnsupportedError("the first operand is computed")
+        raise UnsupportedError("the first operand is computed", code=Reason.COMPUTED)
     need_fp16(y)
     epilogue = Epilogue.of(ops)
     if epilogue.bias is not None or epilogue.relu or epilogue.table_name is not None:
-        raise UnsupportedError("more than a factor behind a product with a constant first operand")
+        raise UnsupportedError(
+            "more than a factor behind a product with a constant first operand", code=Reason.CONSTANT
+        )
     values = np.asarray(weight, np.float16).reshape(weight.shape[-2:])
     turned = np.ascontiguousarray(values.T if op.arg("transpose_x") else values)
     weights = Product(Weights(turned), None, 0.0, epilogue)
@@ -65,7 +67,9 @@ def _direct(made: Fragment, x: Rows, y: Rows, weights: Product, kernels: Kernels
 def _turned(made: Fragment, x: Rows, y: Rows, weights: Product, kernels: Kernels) -> None:
     """x is [N, K]: turned into L2 first."""
     if x.k * l2.odd_channel_stride(x.m) + x.m * l2.ne_window(x.k) > L2_BYTES:
-        raise UnsupportedError(f"a transposed operand of {x.m} x {x.k} does not fit the engine's 2 MiB buffer")
+        raise UnsupportedError(
+            f"a transposed operand of {x.m} x {x.k} does not fit the engine's 2 MiB buffer", code=Reason.MEMORY
+        )
     held = turn_in(made, x)
     blocks = blocks_for(weights, held.h, held.w, transposed=False)
     for i, block in enumerate(blocks):

@@ -18,7 +18,7 @@ from hexane.codegen.recipes.blocks import Window, channel_blocks, conv_plan, pac
 from hexane.codegen.recipes.conv_special import is_tall, padded, pads_left_only, tall, widened
 from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
 from hexane.codegen.weights import Weights, weights_from
-from hexane.errors import UnsupportedError
+from hexane.errors import Reason, UnsupportedError
 from hexane.kernels import KernelLayout
 from hexane.lowering import windows
 from hexane.lowering.fusion import Epilogue, riders
@@ -35,7 +35,7 @@ def convolution(ops: Sequence[Op], context: Context) -> Fragment:
     need_fp16(op.arg("x"))
     weight, bias = constant(op.arg("weight")), op.arg("bias")
     if weight is None or (bias is not None and not bias.is_constant):
-        raise UnsupportedError("a convolution whose weights are computed")
+        raise UnsupportedError("a convolution whose weights are computed", code=Reason.COMPUTED)
     epilogue = Epilogue.of(ops)
     x, y = context.tensor(op.arg("x")), context.tensor(ops[-1].output)
     weights = weights_from(weight, stream_of(op, context.target.limits), epilogue.scale)
@@ -50,12 +50,14 @@ def window_of(op: Op) -> Window:
     size = (1, 1, *op.arg("weight").shape[2:])[-2:]
     pads = (top, left)
     if any(d != 1 for d, k in zip(dilations, size) if k > 1):
-        raise UnsupportedError("a dilated convolution", hint="legalise expands its kernel")
+        raise UnsupportedError("a dilated convolution", hint="legalise expands its kernel", code=Reason.DILATION)
     if not set(strides) <= {1, 2}:
-        raise UnsupportedError(f"stride {strides}; the engine has 1 and 2")
+        raise UnsupportedError(f"stride {strides}; the engine has 1 and 2", code=Reason.STRIDE)
     _refuse_wide_padding(op, size, strides, pads)
     if max(pads) > 31 or max(size) > windows.TALLEST:
-        raise UnsupportedError(f"a kernel of {size} with padding {pads} exceeds the fields of a task")
+        raise UnsupportedError(
+            f"a kernel of {size} with padding {pads} exceeds the fields of a task", code=Reason.PADDING
+        )
     return Window(size[0], size[1], strides[0], strides[1], pads[0], pads[1])
 
 
@@ -66,7 +68,9 @@ def _refuse_wide_padding(op: Op, size: tuple[int, ...], strides: tuple[int, ...]
     for extent, result, k, s, pad in zip(extents, results, size, strides, pads):
         behind = (result - 1) * s + k - pad - extent
         if pad >= max(k, 2) or not -s < behind < k:
-            raise UnsupportedError("padding as large as the kernel", hint="pad in an op of its own")
+            raise UnsupportedError(
+                "padding as large as the kernel", hint="pad in an op of its own", code=Reason.PADDING
+            )
 
 
 def lower(
@@ -91,6 +95,7 @@ def lower(
         raise UnsupportedError(
             f"a kernel {window.kw} pixels wide",
             hint=f"at most {windows.NATIVE_WIDTH}, or {windows.WIDEST} in a depthwise 1 x k",
+            code=Reason.WINDOW,
         )
     if pads_left_only(window, x, y, depthwise):
         return padded(made, x, y, weights, bias, window, epilogue)
@@ -206,7 +211,7 @@ def _unicast(
     plan.kernel = packed(layout, weights, bias, epilogue)
     plan.kernel_format = SPARSE_KERNEL if sparse else PLAIN_KERNEL
     if max(plan.kernel.sizes) > KERNEL_BYTES_PER_CORE:
-        raise UnsupportedError("a depthwise kernel of more than 64 KiB per core")
+        raise UnsupportedError("a depthwise kernel of more than 64 KiB per core", code=Reason.MEMORY)
     tasks.choose_shape(plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
     end = tasks.ne_source(plan, 0)
     tasks.streams_out(plan, end)

@@ -15,7 +15,7 @@ from hexane.codegen.operations import MAC_CONV, ONE_HOT_KERNEL, After, PeKind
 from hexane.codegen.plan import Buffer, Dma, Plan, Region, Space
 from hexane.codegen.recipes.blocks import Window, channel_blocks, conv_plan, dense_block, packed
 from hexane.codegen.weights import Weights
-from hexane.errors import UnsupportedError
+from hexane.errors import Reason, UnsupportedError
 from hexane.kernels import KernelLayout
 from hexane.lowering.fusion import Epilogue
 
@@ -88,7 +88,7 @@ def widened(
 ) -> Fragment:
     """A depthwise 1 x k wider than 7: two columns per step into L2, then a planar copy of the real width (§9.8)."""
     if x.n > 1 or (bias is None and window.kw != 9):
-        raise UnsupportedError(f"a kernel {window.kw} pixels wide in a batch or without bias")
+        raise UnsupportedError(f"a kernel {window.kw} pixels wide in a batch or without bias", code=Reason.WINDOW)
     start = np.zeros(y.c, np.float16) if bias is None else bias
     plan = conv_plan(x, y, 0, window, epilogue, bias=True)
     plan.dst, plan.unicast, plan.sx, plan.ox = None, 1, 2, 2

@@ -13,7 +13,7 @@ from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import pe_patch, up
 from hexane.codegen.operations import BINARY, Axes, PeKind, Planar
 from hexane.codegen.plan import Dma, Plan, Region
-from hexane.errors import UnsupportedError
+from hexane.errors import Reason, UnsupportedError
 
 
 def broadcast(made: Fragment, operation: Planar, a: Tensor, b: Tensor, out: Tensor) -> Plan:
@@ -71,7 +71,9 @@ def _fit(plan: Plan, operands: Sequence[tuple[bool, int]]) -> None:
     room = L2_BYTES - fixed - 2 * patch * result_row - l2.BANKS * l2.UNIT
     tile = room // moving // patch * patch if moving and room > 0 else plan.h if room > 0 else 0
     if tile <= 0:
-        raise UnsupportedError(f"a row of {plan.c} channels x {plan.w} pixels does not fit the engine's 2 MiB buffer")
+        raise UnsupportedError(
+            f"a row of {plan.c} channels x {plan.w} pixels does not fit the engine's 2 MiB buffer", code=Reason.MEMORY
+        )
     plan.tile = min(tile, plan.h)
     sizes = [(plan.tile if moves else rows) * region.row for region, (moves, rows) in zip(regions, operands)]
     base = l2.second_operand_base(sizes[0])

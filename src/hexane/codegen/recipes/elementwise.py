@@ -17,7 +17,7 @@ from hexane.codegen.operations import BINARY, COPY, After, Axes, PeKind, Reads
 from hexane.codegen.plan import Dma, Plan, Region
 from hexane.codegen.recipes import direct, unary
 from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
-from hexane.errors import UnsupportedError
+from hexane.errors import Reason, UnsupportedError
 from hexane.lowering.fusion import follows
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def elementwise(ops: Sequence[Op], context: Context) -> Fragment:
     relu = len(ops) == 2
     out = context.tensor(ops[-1].output)
     if x.is_constant and y.is_constant:
-        raise UnsupportedError("both operands are constants", hint="fold them before compiling")
+        raise UnsupportedError("both operands are constants", hint="fold them before compiling", code=Reason.CONSTANT)
     if x.is_constant or y.is_constant:
         return _with_constant(op, out, relu, context)
     a, b = context.tensor(x), context.tensor(y)
@@ -155,7 +155,7 @@ def _both_resident(made: Fragment, op: str, a: Tensor, b: Tensor, out: Tensor, r
     wide = Tensor(made.workspace(out.bytes), *out.shape)
     widened = Plan("PE", w=out.w, h=out.h, c=out.c, groups=out.n, kind=PeKind.UNARY, broadcast1=broadcast_axes(a, out))
     if a.n != out.n:
-        raise UnsupportedError("an operand that is broadcast along the batch")
+        raise UnsupportedError("an operand that is broadcast along the batch", code=Reason.BROADCAST)
     widen(made, widened, a, wide)
     return broadcast(op, wide, b, out, relu, made)
 
@@ -170,7 +170,7 @@ def widen(made: Fragment, plan: Plan, source: Tensor, out: Tensor) -> None:
     plan.source = Region(0, channel, block, block, image if source.n > 1 else block)
     plan.reads = tasks.by_dma(tasks.STARTS, keep=True)
     if source.n * image > L2_BYTES // 2:
-        raise UnsupportedError("a broadcast source of more than 1 MiB")
+        raise UnsupportedError("a broadcast source of more than 1 MiB", code=Reason.MEMORY)
     tasks.streams_out(plan, source.n * image, explicit=True)
     if out.w <= 256:
         wide = l2.channel_stride(out.w)
@@ -180,7 +180,9 @@ def widen(made: Fragment, plan: Plan, source: Tensor, out: Tensor) -> None:
             patch = 1 << plan.patch[1]
             plan.tile = room // plan.result.row // patch * patch
             if plan.tile < 1:
-                raise UnsupportedError("a row of a broadcast result does not fit the engine's 2 MiB buffer")
+                raise UnsupportedError(
+                    "a row of a broadcast result does not fit the engine's 2 MiB buffer", code=Reason.MEMORY
+                )
     made.add(plan)
 
 

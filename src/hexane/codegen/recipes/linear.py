@@ -20,7 +20,7 @@ from hexane.codegen.recipes.blocks import Block, channel_blocks, dense_block, pl
 from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
 from hexane.codegen.targets.base import Target
 from hexane.codegen.weights import Weights, weights_from
-from hexane.errors import UnsupportedError
+from hexane.errors import Reason, UnsupportedError
 from hexane.lowering.fusion import Epilogue, follows, riders
 from hexane.lowering.weights import Stream, stream_of
 
@@ -78,7 +78,7 @@ def with_bias(op: Op) -> tuple[Op, ...]:
 def weights_of(ops: Sequence[Op], target: Target) -> tuple[Value, bool, Product]:
     found = matrix_operands(ops[0])
     if found is None:
-        raise UnsupportedError("the second operand is computed")
+        raise UnsupportedError("the second operand is computed", code=Reason.COMPUTED)
     x, transposed, values, bias = found
     need_fp16(x)
     epilogue = Epilogue.of(ops)
@@ -163,7 +163,7 @@ def largest_rows(k: int, n: int) -> int:
         window = m * l2.ne_window(k)
         if k * l2.odd_channel_stride(m) + max(window, 2 * min(n, 128) * l2.channel_stride(min(m, 128))) <= L2_BYTES:
             return m
-    raise UnsupportedError(f"a product over {k} values does not fit the engine's 2 MiB buffer")
+    raise UnsupportedError(f"a product over {k} values does not fit the engine's 2 MiB buffer", code=Reason.MEMORY)
 
 
 @dataclass(frozen=True)
@@ -348,7 +348,7 @@ def two_products(ops: Sequence[Op], context: Context) -> Fragment:
     x, turned, first = weights_of(ops[:split], context.target)
     _, turned_again, second = weights_of(ops[split:], context.target)
     if turned or turned_again or second.k != first.n:
-        raise UnsupportedError("a transposed operand in a chain of products")
+        raise UnsupportedError("a transposed operand in a chain of products", code=Reason.LAYOUT)
     source, out = as_rows(context.tensor(x)), as_rows(context.tensor(ops[-1].output))
     made = Fragment()
     m = source.m
@@ -361,7 +361,9 @@ def two_products(ops: Sequence[Op], context: Context) -> Fragment:
 
 def _fits(*sizes: int) -> None:
     if sum(sizes) > L2_BYTES:
-        raise UnsupportedError("the map between two products does not fit the engine's 2 MiB buffer")
+        raise UnsupportedError(
+            "the map between two products does not fit the engine's 2 MiB buffer", code=Reason.MEMORY
+        )
 
 
 def _chain(made: Fragment, x: Rows, y: Rows, first: Product, second: Product) -> None:

@@ -17,7 +17,7 @@ from hexane.codegen.plan import Buffer, Dma, Kernel, Plan, Region
 from hexane.codegen.recipes.linear import Rows, as_rows, turn_in
 from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
 from hexane.codegen.recipes.shape import Walk, permute
-from hexane.errors import UnsupportedError
+from hexane.errors import Reason, UnsupportedError
 from hexane.lowering.fusion import Epilogue, riders
 
 if TYPE_CHECKING:
@@ -40,10 +40,12 @@ def runtime_product(ops: Sequence[Op], context: Context) -> Fragment:
     x, y = op.arg("x"), op.arg("y")
     need_fp16(x, y)
     if x.is_constant:
-        raise UnsupportedError("a constant first operand of a product", hint="transpose both operands and the result")
+        raise UnsupportedError(
+            "a constant first operand of a product", hint="transpose both operands and the result", code=Reason.CONSTANT
+        )
     epilogue = Epilogue.of(ops)
     if epilogue.relu or epilogue.table_name is not None or epilogue.bias is not None:
-        raise UnsupportedError("a table or bias behind a product whose kernel is computed")
+        raise UnsupportedError("a table or bias behind a product whose kernel is computed", code=Reason.COMPUTED)
     made = Fragment()
     a, out = context.tensor(x), context.tensor(ops[-1].output)
     data = constant(y)
@@ -94,7 +96,9 @@ def product(made: Fragment, x: Rows, w: Rows, y: Rows, *, turned_x: bool, turned
         return
     lanes = lanes_of(m)
     if k * lanes * 2 > KERNEL_BYTES_PER_CORE:
-        raise UnsupportedError(f"a computed kernel over {k} values", hint="at most 4096 with 8 rows per core")
+        raise UnsupportedError(
+            f"a computed kernel over {k} values", hint="at most 4096 with 8 rows per core", code=Reason.EXTENT
+        )
     per_task = CORES * lanes
     count = -(-m // per_task)
     start = len(made.plans)
@@ -169,7 +173,9 @@ def _turn_map(made: Fragment, w: Rows, *, after_planar: Plan | None) -> tuple[Re
 def _turn_through_scratch(made: Fragment, w: Rows, after_planar: Plan | None) -> Interleaved:
     """w given as [N, K], too large for L2: turned into scratch with interleave 8 (§13.2)."""
     if w.k % SCRATCH_LANES:
-        raise UnsupportedError(f"a transposed operand of {w.m} x {w.k} does not fit the engine's 2 MiB buffer")
+        raise UnsupportedError(
+            f"a transposed operand of {w.m} x {w.k} does not fit the engine's 2 MiB buffer", code=Reason.MEMORY
+        )
     plan = tasks.copy_plan(w.m, 1, w.k, out_trans=True)
     row = up(2 * SCRATCH_LANES * w.m, 64)
     total = w.k // SCRATCH_LANES * row

@@ -22,7 +22,7 @@ from hexane.codegen.recipes.reduce import cube
 from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
 from hexane.codegen.recipes.shape import Walk, permute
 from hexane.codegen.recipes.softmax import load, row_values
-from hexane.errors import UnsupportedError
+from hexane.errors import Reason, UnsupportedError
 from hexane.lowering.fusion import follows
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def axes_of(op: Op) -> tuple[frozenset[str], tuple[int, ...]]:
     shape = op.arg("x").shape
     shift = 4 - len(shape)
     if shift < 0:
-        raise UnsupportedError(f"a layer norm of rank {len(shape)}")
+        raise UnsupportedError(f"a layer norm of rank {len(shape)}", code=Reason.RANK)
     axes = op.arg("axes")
     chosen = sorted(a % len(shape) for a in (range(len(shape)) if axes is None else axes))
     return frozenset("nchw"[a + shift] for a in chosen), tuple(chosen)
@@ -59,7 +59,7 @@ def layer_norm(ops: Sequence[Op], context: Context) -> Fragment:
     x, y = context.tensor(op.arg("x")), context.tensor(op.output)
     axes, _ = axes_of(op)
     if "n" in axes:
-        raise UnsupportedError("a layer norm over the batch")
+        raise UnsupportedError("a layer norm over the batch", code=Reason.BATCH)
     if not axes >= frozenset("chw"):
         axes = frozenset(a for a in axes if getattr(x, a) > 1)
     epsilon = op.arg("epsilon")
@@ -87,7 +87,7 @@ def _parameter(op: Op, name: str) -> np.ndarray | None:
         return None
     data = constant(value)
     if data is None:
-        raise UnsupportedError(f"a layer norm whose {name} is computed")
+        raise UnsupportedError(f"a layer norm whose {name} is computed", code=Reason.COMPUTED)
     _, chosen = axes_of(op)
     shape = [1] * len(op.arg("x").shape)
     for axis, extent in zip(chosen, data.shape):
@@ -108,7 +108,7 @@ def normalise(made: Fragment, x: Tensor, y: Tensor, axes: frozenset[str], epsilo
     """One image over the given axes (those longer than 1)."""
     whole = frozenset(a for a in "chw" if getattr(x, a) > 1)
     if not axes or not whole:
-        raise UnsupportedError("a layer norm over axes of length 1")
+        raise UnsupportedError("a layer norm over axes of length 1", code=Reason.EXTENT)
     if axes == frozenset("c") and x.h == x.w == 1:
         _channels(made, x, y, epsilon)
     elif axes >= whole:
@@ -127,7 +127,9 @@ def normalise(made: Fragment, x: Tensor, y: Tensor, axes: frozenset[str], epsilo
     elif axes == frozenset("h"):
         _turned(made, x, y, epsilon, (0, 1, 3, 2))
     else:
-        raise UnsupportedError(f"a layer norm over {', '.join(sorted(axes))} of a map of {x.c} x {x.h} x {x.w}")
+        raise UnsupportedError(
+            f"a layer norm over {', '.join(sorted(axes))} of a map of {x.c} x {x.h} x {x.w}", code=Reason.EXTENT
+        )
 
 
 def _turned(made: Fragment, x: Tensor, y: Tensor, epsilon: float, order: tuple[int, ...]) -> None:
@@ -147,7 +149,7 @@ def _turned(made: Fragment, x: Tensor, y: Tensor, epsilon: float, order: tuple[i
 def _planes(made: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     """Over H and W of every channel: a mean and a reciprocal deviation per channel, turned into rows (three tasks)."""
     if x.w > 256:
-        raise UnsupportedError(f"a layer norm over planes of {x.h} x {x.w}")
+        raise UnsupportedError(f"a layer norm over planes of {x.h} x {x.w}", code=Reason.EXTENT)
     line = l2.channel_stride(x.c)
     vector = Region(0, line, line, line)
     mean = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.REDUCE, transpose_out=True)
@@ -155,7 +157,9 @@ def _planes(made: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     mean.src = x.dma()
     end = tasks.pe_source(mean, 2 * line, keep=True)
     if end > L2_BYTES:
-        raise UnsupportedError(f"a layer norm of {x.c} planes of {x.h} x {x.w} does not fit the engine's 2 MiB buffer")
+        raise UnsupportedError(
+            f"a layer norm of {x.c} planes of {x.h} x {x.w} does not fit the engine's 2 MiB buffer", code=Reason.MEMORY
+        )
     source = replace(mean.source, group=0)
     tasks.stays(mean, vector)
     axes = sizes_of_one((1, x.w), (1, x.h))
@@ -192,7 +196,9 @@ def _everything(made: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     source = replace(mean.source, group=0)
     end = 0x40 + h * mean.source.row
     if max(end, 0x40 + x.h * (x.c * l2.channel_stride(x.w) + 0x20)) + 0x1000 > L2_BYTES or x.w > 256:
-        raise UnsupportedError(f"a layer norm over {count} values does not fit the engine's 2 MiB buffer")
+        raise UnsupportedError(
+            f"a layer norm over {count} values does not fit the engine's 2 MiB buffer", code=Reason.MEMORY
+        )
     mean.tile = min(h, MEAN_ROWS)
     single = Region(0, 0x10, 0x20, 0x10)
     tasks.stays(mean, single)
@@ -261,7 +267,9 @@ def _rows(made: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     block = x.c * channel
     size = x.h * (block + l2.pe_pad(block, channel))
     if 2 * size + max(size, x.h * x.c * 16) + 0x1000 > L2_BYTES:
-        raise UnsupportedError(f"a layer norm of a map of {x.c} x {x.h} x {x.w} does not fit the engine's 2 MiB buffer")
+        raise UnsupportedError(
+            f"a layer norm of a map of {x.c} x {x.h} x {x.w} does not fit the engine's 2 MiB buffer", code=Reason.MEMORY
+        )
     held = load(made, x)
     step = x.c * 16
     mean = _row_mean(x, held, row_values(x, 2 * size), After.NE_RESULT)
@@ -337,7 +345,7 @@ def rows_as_channels(made: Fragment, x: Rows, y: Rows, epsilon: float) -> None:
     channel = l2.channel_stride(x.k)
     most = (L2_BYTES - 0x8000) // (channel + 64)
     if most < 1:
-        raise UnsupportedError(f"a layer norm over rows of {x.k}")
+        raise UnsupportedError(f"a layer norm over rows of {x.k}", code=Reason.EXTENT)
     start = len(made.plans)
     for first in range(0, x.m, most):
         part, target = x.part(first, min(most, x.m - first)), y.part(first, min(most, x.m - first))
@@ -367,11 +375,11 @@ def norm_projection(ops: Sequence[Op], context: Context) -> Fragment:
     tensor = context.tensor(op.arg("x"))
     axes, _ = axes_of(op)
     if axes != frozenset("w") or tensor.n * tensor.c != 1 or tensor.h == 1:
-        raise UnsupportedError("a layer norm over other axes than the last of a matrix")
+        raise UnsupportedError("a layer norm over other axes than the last of a matrix", code=Reason.LAYOUT)
     _, turned, weights = linear.weights_of(ops[1:], context.target)
     x, y = as_rows(tensor), as_rows(context.tensor(ops[-1].output))
     if turned or linear.folds(x.m, weights.n, weights.k):
-        raise UnsupportedError("a folded or transposed product behind a layer norm")
+        raise UnsupportedError("a folded or transposed product behind a layer norm", code=Reason.LAYOUT)
     made = Fragment()
     epsilon = op.arg("epsilon")
     line = l2.channel_stride(x.m)
@@ -381,7 +389,7 @@ def norm_projection(ops: Sequence[Op], context: Context) -> Fragment:
     channel = l2.channel_stride(x.k)
     size = x.m * channel
     if map_at + 2 * size + 0x1000 > L2_BYTES:
-        raise UnsupportedError("a layer norm and its product do not fit the engine's 2 MiB buffer")
+        raise UnsupportedError("a layer norm and its product do not fit the engine's 2 MiB buffer", code=Reason.MEMORY)
     vector, source = _row_statistics(made, x, map_at + size, epsilon)
     scale = _scaled(x, source, vector)
     held = Region(map_at, channel, size, size)

@@ -9,7 +9,7 @@ from hexane.codegen.fragment import Fragment
 from hexane.codegen.recipes.columns import columns, constant_line, fill, turn
 from hexane.codegen.recipes.registry import Context, need_fp16, recipe
 from hexane.codegen.recipes.shape import Walk, straight
-from hexane.errors import UnsupportedError
+from hexane.errors import Reason, UnsupportedError
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
@@ -30,14 +30,16 @@ def pad(ops: Sequence[Op], context: Context) -> Fragment:
     mode, number = op.arg("mode"), op.arg("constant_val")
     x, y = context.tensor(value), context.tensor(op.output)
     if any(min(pair) < 0 for pair in widths):
-        raise UnsupportedError("a pad that cuts")
+        raise UnsupportedError("a pad that cuts", code=Reason.PADDING)
     made = Fragment()
     (n0, _), (c0, _), (h0, h1), (w0, w1) = widths
     if mode != "constant":
         if sum(map(sum, widths)) > MOST_COPIES:
-            raise UnsupportedError(f"a {mode} pad of more than {MOST_COPIES} rows and columns, each of them a copy")
+            raise UnsupportedError(
+                f"a {mode} pad of more than {MOST_COPIES} rows and columns, each of them a copy", code=Reason.PADDING
+            )
         if any(map(any, widths[:2])):
-            raise UnsupportedError(f"a {mode} pad of channels")
+            raise UnsupportedError(f"a {mode} pad of channels", code=Reason.PADDING)
         turned = columns(made, x.n, y.w, y.h, x.c)
         turn(made, Walk.of(x), turned.sliced(COLUMN, w0, x.w).sliced(ROW, h0, x.h))
         _continue(made, turned.sliced(COLUMN, w0, x.w), ROW, h0, h1, mirror=mode == "reflect")
@@ -62,9 +64,9 @@ def _widths(op: Op, rank: int) -> list[tuple[int, int]]:
     """(before, after) for N, C, H, W."""
     flat = op.arg("pad")
     if not isinstance(flat, tuple):
-        raise UnsupportedError("a pad whose widths are computed")
+        raise UnsupportedError("a pad whose widths are computed", code=Reason.COMPUTED)
     if rank > 4:
-        raise UnsupportedError(f"a pad of rank {rank}")
+        raise UnsupportedError(f"a pad of rank {rank}", code=Reason.RANK)
     flat = [0] * (8 - len(flat)) + list(flat)
     return [(flat[2 * i], flat[2 * i + 1]) for i in range(4)]
 
@@ -73,7 +75,7 @@ def _continue(made: Fragment, walk: Walk, axis: int, before: int, after: int, *,
     """Rows outside the map: the edge repeated, or the rows inside mirrored at the edge."""
     last = walk.extents[axis] - 1 - after
     if mirror and max(before, after) > last - before:
-        raise UnsupportedError("a mirrored pad as long as the map")
+        raise UnsupportedError("a mirrored pad as long as the map", code=Reason.PADDING)
     for i in range(1, before + 1):
         straight(made, walk.sliced(axis, before + i * mirror, 1), walk.sliced(axis, before - i, 1))
     for i in range(1, after + 1):

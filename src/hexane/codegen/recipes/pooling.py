@@ -9,7 +9,7 @@ from hexane.codegen.fragment import Fragment
 from hexane.codegen.recipes.columns import columns, combine, turn
 from hexane.codegen.recipes.registry import Context, need_fp16, recipe
 from hexane.codegen.recipes.shape import Walk, straight
-from hexane.errors import UnsupportedError
+from hexane.errors import Reason, UnsupportedError
 from hexane.graph.ops.pooling import pool_geometry
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def max_pool(ops: Sequence[Op], context: Context) -> Fragment:
     value = op.arg("x")
     need_fp16(value)
     if len(value.shape) != 4:
-        raise UnsupportedError("a pool over other than two axes")
+        raise UnsupportedError("a pool over other than two axes", code=Reason.RANK)
     sizes = tuple(op.arg("kernel_sizes"))
     steps, _, reach, out = pool_geometry(
         value.shape, sizes, op.arg("strides"), op.arg("pad_type"), op.arg("pad"), op.arg("ceil_mode")
@@ -52,7 +52,7 @@ def _needed(extent: int, k: int, step: int, reach: tuple[int, int], count: int) 
     before = reach[0]
     after = max(0, (count - 1) * step + k - before - extent)
     if before >= k or (count - 1) * step - before >= extent:
-        raise UnsupportedError("a window that lies in the padding altogether")
+        raise UnsupportedError("a window that lies in the padding altogether", code=Reason.PADDING)
     return before, after
 
 

@@ -24,7 +24,7 @@ from hexane.codegen.recipes.elementwise import (
     single_axis,
 )
 from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe, scalar
-from hexane.errors import UnsupportedError
+from hexane.errors import Reason, UnsupportedError
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
@@ -41,7 +41,9 @@ def real_div(ops: Sequence[Op], context: Context) -> Fragment:
     if data is not None:
         a = context.tensor(x)
         if a.shape != out.shape:
-            raise UnsupportedError("a constant that is larger than the computed operand", hint="expand the operand")
+            raise UnsupportedError(
+                "a constant that is larger than the computed operand", hint="expand the operand", code=Reason.CONSTANT
+            )
         with np.errstate(divide="ignore"):
             inverse = (1.0 / np.asarray(data, np.float64)).astype(np.float16)
         if inverse.size == 1:
@@ -112,7 +114,9 @@ def power(ops: Sequence[Op], context: Context) -> Fragment:
         return _scaled_power(made, a, out, number)
     a, b = context.tensor(x), context.tensor(y)
     if not a.shape == b.shape == out.shape or a.n > 1:
-        raise UnsupportedError("a power with broadcast or batch", hint="expand the operands first")
+        raise UnsupportedError(
+            "a power with broadcast or batch", hint="expand the operands first", code=Reason.BROADCAST
+        )
     channel = l2.channel_stride(a.w)
     block = 2 * a.c * channel
     largest = max(1, largest_shape(a.w, a.h, narrow=True))

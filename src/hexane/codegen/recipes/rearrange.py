@@ -10,7 +10,7 @@ from hexane.codegen.fragment import Fragment, Tensor, four_dimensional
 from hexane.codegen.recipes.columns import columns, turn
 from hexane.codegen.recipes.registry import Context, need_fp16, recipe
 from hexane.codegen.recipes.shape import Walk, permute, same_bytes, straight
-from hexane.errors import UnsupportedError
+from hexane.errors import Reason, UnsupportedError
 from hexane.lowering.fusion import follows
 
 if TYPE_CHECKING:
@@ -69,7 +69,9 @@ def repeat_pixels(ops: Sequence[Op], context: Context) -> Fragment:
     x, y = context.tensor(op.arg("x")), context.tensor(op.output)
     tall, wide = y.h // x.h, y.w // x.w
     if (x.h * tall, x.w * wide) != (y.h, y.w):
-        raise UnsupportedError(f"a map of {x.h} x {x.w} resized to {y.h} x {y.w}, which is no whole factor")
+        raise UnsupportedError(
+            f"a map of {x.h} x {x.w} resized to {y.h} x {y.w}, which is no whole factor", code=Reason.EXTENT
+        )
     made = Fragment()
     if wide == 1:
         for i in range(tall):
@@ -97,9 +99,9 @@ def shuffle(ops: Sequence[Op], context: Context) -> Fragment:
     x, y = context.tensor(first.arg("x")), context.tensor(last.output)
     middle, moved = transpose.arg("x").shape, transpose.output.shape
     if len(middle) > 4 or not same_bytes(four_dimensional(middle), x.shape):
-        raise UnsupportedError("a reshape that cuts rows")
+        raise UnsupportedError("a reshape that cuts rows", code=Reason.LAYOUT)
     if not same_bytes(four_dimensional(moved), y.shape):
-        raise UnsupportedError("a reshape that cuts rows")
+        raise UnsupportedError("a reshape that cuts rows", code=Reason.LAYOUT)
     rank = len(middle)
     shift = 4 - rank
     order = [*range(shift), *(p % rank + shift for p in transpose.arg("perm"))]

@@ -30,7 +30,7 @@ from hexane.codegen.recipes.blocks import Window
 from hexane.codegen.recipes.conv import lower as convolve
 from hexane.codegen.recipes.registry import Context, need_fp16, recipe
 from hexane.codegen.recipes.shape import relayout, same_bytes
-from hexane.errors import UnsupportedError
+from hexane.errors import Reason, UnsupportedError
 from hexane.lowering.fusion import Epilogue
 from hexane.lowering.limits import plane_by_rows
 
@@ -77,7 +77,7 @@ def reduced_axes(op: Op) -> frozenset[str]:
     chosen = range(len(shape)) if axes is None else axes
     shift = 4 - len(shape)
     if shift < 0:
-        raise UnsupportedError(f"a reduction of rank {len(shape)}")
+        raise UnsupportedError(f"a reduction of rank {len(shape)}", code=Reason.RANK)
     return frozenset("nchw"[(a % len(shape)) + shift] for a in chosen)
 
 
@@ -113,7 +113,7 @@ def reduce_to(made: Fragment, op: Op, context: Context, kind: Reduction, x: Tens
         view = Tensor(made.workspace(view.bytes), *shape)
     axes = frozenset(a for a in axes if getattr(x, a) > 1)
     if "n" in axes:
-        raise UnsupportedError("a reduction over the batch")
+        raise UnsupportedError("a reduction over the batch", code=Reason.BATCH)
     if view.buffer != result.buffer and out is None and _flat(made, x, result, kind, axes):
         return
     if axes:

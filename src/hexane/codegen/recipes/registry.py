@@ -20,7 +20,7 @@ import numpy as np
 
 from hexane.codegen.fragment import Fragment, Tensor, tensor_of
 from hexane.codegen.plan import Buffer, Space
-from hexane.errors import UnsupportedError
+from hexane.errors import Reason, UnsupportedError
 
 if TYPE_CHECKING:
     from hexane.codegen.targets import Target
@@ -53,7 +53,9 @@ class Context:
     def tensor(self, value: Value) -> Tensor:
         """A runtime value as a plain tensor in DRAM."""
         if value.is_constant:
-            raise UnsupportedError(f"{value.name} is a constant where the engine needs a tensor that is computed")
+            raise UnsupportedError(
+                f"{value.name} is a constant where the engine needs a tensor that is computed", code=Reason.CONSTANT
+            )
         return tensor_of(Buffer(value.name, Space.SURFACE), value.shape, value.dtype)
 
 
@@ -113,4 +115,6 @@ def fp16(value: float) -> float:
 def need_fp16(*values: Value) -> None:
     for value in values:
         if value.dtype != "fp16":
-            raise UnsupportedError(f"{value.name} is {value.dtype}; the engine computes in fp16")
+            raise UnsupportedError(
+                f"{value.name} is {value.dtype}; the engine computes in fp16", code=Reason.ELEMENT_TYPE
+            )

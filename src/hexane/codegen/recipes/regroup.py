@@ -11,7 +11,7 @@ from hexane.codegen.geometry import up
 from hexane.codegen.recipes.columns import LARGEST
 from hexane.codegen.recipes.registry import Context, need_fp16, recipe
 from hexane.codegen.recipes.shape import Walk, turned
-from hexane.errors import UnsupportedError
+from hexane.errors import Reason, UnsupportedError
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
@@ -29,7 +29,7 @@ def regroup(ops: Sequence[Op], context: Context) -> Fragment:
     inner = prod(x.shape[split[0] :])
     line = up(2 * outer, 64)
     if inner * line > LARGEST:
-        raise UnsupportedError(f"a reshape through more than {LARGEST >> 20} MiB of scratch")
+        raise UnsupportedError(f"a reshape through more than {LARGEST >> 20} MiB of scratch", code=Reason.MEMORY)
     buffer = made.workspace(inner * line)
     for tensor, cut, back in ((x, split[0], False), (y, split[1], True)):
         a, h, w = _padded(tensor.shape[cut:])
@@ -48,7 +48,7 @@ def _common_prefix(x: Tensor, y: Tensor) -> tuple[int, int]:
             if prod(x.shape[:i]) == prod(y.shape[:j]) and _reach(x, i) and _reach(y, j):
                 best = max(best, (i, j), key=lambda pair: (prod(x.shape[: pair[0]]), pair))
     if best == (0, 0) and (x.n > 1 or y.n > 1):
-        raise UnsupportedError("a reshape across images of a batch")
+        raise UnsupportedError("a reshape across images of a batch", code=Reason.BATCH)
     return best
 
 

@@ -14,7 +14,7 @@ from hexane.codegen.geometry import up
 from hexane.codegen.operations import After, Element, ResultType, Writes
 from hexane.codegen.plan import Buffer, Dma, Plan, Region
 from hexane.codegen.recipes.registry import Context, recipe
-from hexane.errors import UnsupportedError
+from hexane.errors import Reason, UnsupportedError
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
@@ -70,11 +70,11 @@ def straight(made: Fragment, source: Walk, target: Walk) -> Plan:
     """One NE copy whose innermost axis stays innermost; axes are the target's."""
     n, c, h, w = target.extents
     if source.extents != target.extents:
-        raise UnsupportedError("a copy between different extents")
+        raise UnsupportedError("a copy between different extents", code=Reason.BROADCAST)
     if not (source.aligned and target.aligned):
-        raise UnsupportedError("a copy to or from a column that is not a multiple of 32 pixels")
+        raise UnsupportedError("a copy to or from a column that is not a multiple of 32 pixels", code=Reason.LAYOUT)
     if n > MOST_GROUPS:
-        raise UnsupportedError(f"a batch of {n} in one copy")
+        raise UnsupportedError(f"a batch of {n} in one copy", code=Reason.BATCH)
     plan = tasks.copy_plan(c, h, w, groups=n, element=source.element)
     if source.element == 1:
         plan.out_format = Element.UINT8
@@ -102,11 +102,11 @@ def turned(made: Fragment, source: Walk, order: Sequence[int], target: Walk) -> 
     place = {axis: i for i, axis in enumerate(order)}
     groups = source.extents[group]
     if source.element != 2:
-        raise UnsupportedError("a turned copy of 8-bit data")
+        raise UnsupportedError("a turned copy of 8-bit data", code=Reason.ELEMENT_TYPE)
     if groups > MOST_GROUPS:
-        raise UnsupportedError(f"{groups} groups in one copy")
+        raise UnsupportedError(f"{groups} groups in one copy", code=Reason.EXTENT)
     if not (source.aligned and target.aligned):
-        raise UnsupportedError("a copy to or from a column that is not a multiple of 32 pixels")
+        raise UnsupportedError("a copy to or from a column that is not a multiple of 32 pixels", code=Reason.LAYOUT)
     plan = tasks.copy_plan(source.extents[inner], source.extents[row], source.extents[3], groups=groups, out_trans=True)
     plan.src = _dma(source, group, inner, row)
     plan.dst = _dma(target, place[group], place[3], place[row])
@@ -150,7 +150,7 @@ def transpose(ops: Sequence[Op], context: Context) -> Fragment:
     rank = len(op.arg("x").shape)
     perm = [p % rank for p in op.arg("perm")]
     if rank > AXES:
-        raise UnsupportedError(f"a transposition of rank {rank}")
+        raise UnsupportedError(f"a transposition of rank {rank}", code=Reason.RANK)
     shift = AXES - rank
     order = [*range(shift), *(p + shift for p in perm)]
     made = Fragment()
@@ -199,7 +199,7 @@ def slice_bounds(op: Op, shape: tuple[int, ...]) -> tuple[list[tuple[int, int]],
     """((begin, end) per axis, step per axis) with negative indices and masks resolved."""
     begin = op.arg("begin")
     if not isinstance(begin, (tuple, list)):
-        raise UnsupportedError("a slice whose bounds are computed")
+        raise UnsupportedError("a slice whose bounds are computed", code=Reason.COMPUTED)
     if op.type == "slice_by_size":
         size = op.arg("size")
         starts = [b + e if b < 0 else b for b, e in zip(begin, shape)]
@@ -207,7 +207,7 @@ def slice_bounds(op: Op, shape: tuple[int, ...]) -> tuple[list[tuple[int, int]],
     rank = len(shape)
     step = list(op.arg("stride") or [1] * rank)
     if any(s < 1 for s in step):
-        raise UnsupportedError("a slice with negative steps")
+        raise UnsupportedError("a slice with negative steps", code=Reason.LAYOUT)
     begin_mask, end_mask = (list(op.arg(n) or [False] * rank) for n in ("begin_mask", "end_mask"))
     squeeze = list(op.arg("squeeze_mask") or [False] * rank)
     bounds = []
@@ -224,7 +224,7 @@ def replace_shape(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
     n, c, h, w = four_dimensional(shape)
     seen = Tensor(tensor.buffer, n, c, h, w, tensor.element, tensor.offset)
     if not same_bytes(seen.shape, tensor.shape):
-        raise UnsupportedError("a result whose axes are dropped and whose layout changes")
+        raise UnsupportedError("a result whose axes are dropped and whose layout changes", code=Reason.LAYOUT)
     return seen
 
 
@@ -255,7 +255,7 @@ def concat(ops: Sequence[Op], context: Context) -> Fragment:
     """concat: one copy per input to its place; columns at other than multiples of 32 by turning."""
     (op,) = ops
     if op.arg("interleave"):
-        raise UnsupportedError("an interleaved concat")
+        raise UnsupportedError("an interleaved concat", code=Reason.LAYOUT)
     values = op.inputs["values"]
     out = context.tensor(op.output)
     rank = len(op.output.shape)
@@ -299,7 +299,7 @@ def relayout(made: Fragment, x: Tensor, y: Tensor) -> None:
         straight(made, Walk.of(x), Walk.of(seen))
         return
     if x.element != 2:
-        raise UnsupportedError("a reshape of 8-bit data that cuts rows")
+        raise UnsupportedError("a reshape of 8-bit data that cuts rows", code=Reason.ELEMENT_TYPE)
     if x.w == 1 and y.w > 1:
         _gather_columns(made, x, y)
     elif y.w == 1 and x.w > 1:
@@ -336,14 +336,14 @@ def _join_or_cut(made: Fragment, x: Tensor, y: Tensor) -> None:
     """Whole rows joined or cut at multiples of 32 pixels by DMA strides, of 8 pixels by strides in L2."""
     narrow, wide = min(x.w, y.w), max(x.w, y.w)
     if wide % narrow:
-        raise UnsupportedError("a reshape that cuts rows", hint="the host moves the data")
+        raise UnsupportedError("a reshape that cuts rows", hint="the host moves the data", code=Reason.LAYOUT)
     rows, pieces = x.n * x.c * x.h * x.w // wide, wide // narrow
     if narrow % 32 == 0:
         parts = [_pieces(t, rows, pieces, narrow, t.w == wide) for t in (x, y)]
         straight(made, parts[0], parts[1])
         return
     if narrow % 8 or rows * wide * 2 + 0x8000 > L2_BYTES:
-        raise UnsupportedError("a reshape that cuts rows", hint="the host moves the data")
+        raise UnsupportedError("a reshape that cuts rows", hint="the host moves the data", code=Reason.LAYOUT)
     _through_l2(made, x, y, rows, pieces, narrow)
 
 

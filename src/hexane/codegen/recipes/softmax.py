@@ -25,7 +25,7 @@ from hexane.codegen.recipes.softmax_parts import (
     streamed,
     through_scratch,
 )
-from hexane.errors import UnsupportedError
+from hexane.errors import Reason, UnsupportedError
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
@@ -49,7 +49,7 @@ def softmax(ops: Sequence[Op], context: Context) -> Fragment:
 def along(made: Fragment, x: Tensor, y: Tensor, axis: str) -> None:
     """softmax of one image along one axis: in L2 where the map fits, else every step through scratch."""
     if axis == "n":
-        raise UnsupportedError("softmax over the batch")
+        raise UnsupportedError("softmax over the batch", code=Reason.BATCH)
     start = len(made.plans)
     try:
         _in_l2(made, x, y, axis)
@@ -67,7 +67,7 @@ def _in_l2(made: Fragment, x: Tensor, y: Tensor, axis: str) -> None:
         over_channels(made, x, y, along_h=True)
     elif axis == "h" or (x.h == 1 and x.w == 1):
         if x.w > 1:
-            raise UnsupportedError("softmax along an axis of length 1")
+            raise UnsupportedError("softmax along an axis of length 1", code=Reason.EXTENT)
         _pixels(made, x, y)
     elif x.h == 1:
         _one_row(made, x, y)
@@ -162,7 +162,9 @@ def over_channels(made: Fragment, x: Tensor, y: Tensor, *, along_h: bool) -> Non
     base = h * step
     size = h * row
     if base + 2 * size > L2_BYTES:
-        raise UnsupportedError(f"softmax over {c} channels of {h} x {w} does not fit the engine's 2 MiB buffer")
+        raise UnsupportedError(
+            f"softmax over {c} channels of {h} x {w} does not fit the engine's 2 MiB buffer", code=Reason.MEMORY
+        )
     small = Region(0, channel, step, channel)
     first = Plan("NE", w=w, h=h, c=c, cout=1, unicast=c, mac=MAC_MAXIMUM, pad_lowest=True)
     first.src = source
@@ -262,7 +264,9 @@ def _one_row(made: Fragment, x: Tensor, y: Tensor) -> None:
     line = l2.channel_stride(x.c)
     vector = Region(0, line, line, line)
     if line + 2 * size + 0x1000 > L2_BYTES:
-        raise UnsupportedError(f"softmax over {x.c} rows of {x.w} does not fit the engine's 2 MiB buffer")
+        raise UnsupportedError(
+            f"softmax over {x.c} rows of {x.w} does not fit the engine's 2 MiB buffer", code=Reason.MEMORY
+        )
     top = Plan("PE", w=x.w, c=x.c, kind=PeKind.REDUCE, pe=MAXIMUM, pad_lowest=True, transpose_out=True)
     top.src = x.dma()
     top.patch = pe_patch(x.w, 1, operands=1)

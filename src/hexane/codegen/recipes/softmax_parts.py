@@ -26,7 +26,7 @@ from hexane.codegen.plan import Dma, Plan, Region
 from hexane.codegen.recipes import unary
 from hexane.codegen.recipes.elementwise import combine
 from hexane.codegen.recipes.reduce import Reduction, fold_row, folds, reduce_axis
-from hexane.errors import UnsupportedError
+from hexane.errors import Reason, UnsupportedError
 from hexane.isa.numbers import fp16_value
 from hexane.lowering import functions
 
@@ -106,7 +106,9 @@ def rows_as_channels(made: Fragment, x: Tensor, y: Tensor) -> None:
     padded = channel + l2.pe_pad(channel, 0x40)
     values = x.h * 16
     if 2 * size + max(x.h * padded, size) + values + 0x1000 > L2_BYTES:
-        raise UnsupportedError(f"softmax over {x.h} rows of {x.w} does not fit the engine's 2 MiB buffer")
+        raise UnsupportedError(
+            f"softmax over {x.h} rows of {x.w} does not fit the engine's 2 MiB buffer", code=Reason.MEMORY
+        )
     first = unary.copy_of(x)
     first.src = x.dma()
     tasks.choose_shape(first)
@@ -169,7 +171,7 @@ def streamed(made: Fragment, x: Tensor, y: Tensor) -> None:
     top.src = row_dma
     tasks.pe_source(top, base)
     if base + x.c * l2.channel_stride(x.w) > L2_BYTES or x.w <= 256:
-        raise UnsupportedError(f"softmax over rows of {x.w} in a map of {x.c} x {x.h} x {x.w}")
+        raise UnsupportedError(f"softmax over rows of {x.w} in a map of {x.c} x {x.h} x {x.w}", code=Reason.EXTENT)
     values = row_values(x, 0)
     tasks.stays(top, values)
     top.holds = True
@@ -200,7 +202,9 @@ def streamed(made: Fragment, x: Tensor, y: Tensor) -> None:
     power.streams_in = power.holds = True
     made.add(power)
     if end + 0x1000 > L2_BYTES:
-        raise UnsupportedError(f"softmax over a map of {x.c} x {x.h} x {x.w} exceeds the engine's 2 MiB buffer")
+        raise UnsupportedError(
+            f"softmax over a map of {x.c} x {x.h} x {x.w} exceeds the engine's 2 MiB buffer", code=Reason.MEMORY
+        )
     sums = Plan("PE", w=x.w, c=x.c, groups=x.h, kind=PeKind.REDUCE, pe=RECIPROCAL_SUM)
     sums.src = Dma(buffer, 0, total, plane, total, line, interleave=lanes)
     tasks.pe_source(sums, base)
@@ -216,7 +220,9 @@ def streamed(made: Fragment, x: Tensor, y: Tensor) -> None:
     narrow = l2.pe_window(x.w, scale.patch[0])
     block = x.c * narrow
     if base + 2 * x.h * (block + 0x20) > L2_BYTES:
-        raise UnsupportedError(f"softmax over a map of {x.c} x {x.h} x {x.w} exceeds the engine's 2 MiB buffer")
+        raise UnsupportedError(
+            f"softmax over a map of {x.c} x {x.h} x {x.w} exceeds the engine's 2 MiB buffer", code=Reason.MEMORY
+        )
     scale.source2 = Region(base, narrow, block + l2.pe_pad(block, narrow), block, block)
     tasks.streams_out(scale, base + x.h * scale.source2.row, after=After.NE_RESULT)
     made.add(scale)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hexane.chips import Generation, generation
 from hexane.codegen.choices import Choices
 from hexane.codegen.plan import Buffer, Plan, Space
-from hexane.errors import UnsupportedError
+from hexane.errors import Reason, UnsupportedError
 from hexane.isa import Task
 from hexane.isa.channels import CHANNELS
 
@@ -69,7 +69,8 @@ class Target:
         names = sorted({*inputs, *outputs}, key=lambda name: name.encode())
         if len(names) > self.most_surfaces:
             raise UnsupportedError(
-                f"{len(names)} inputs and outputs; the engine has {self.most_surfaces} channels for them"
+                f"{len(names)} inputs and outputs; the engine has {self.most_surfaces} channels for them",
+                code=Reason.SURFACES,
             )
         return {name: self.first_surface + i for i, name in enumerate(names)}
 

@@ -10,7 +10,7 @@ from hexane.codegen.targets.h15 import H15
 from hexane.codegen.targets.h16 import H16, H16G
 from hexane.codegen.targets.h17 import H17, H18
 from hexane.codegen.targets.zin4 import Early
-from hexane.errors import UnsupportedError
+from hexane.errors import Reason, UnsupportedError
 
 _TARGETS: dict[str, Target] = {
     "zin4": Early(),
@@ -27,7 +27,9 @@ def target_named(name: str) -> Target:
     """A target by the name that Apple's compiler takes, any case. Raises UnsupportedError."""
     found = _TARGETS.get(name.lower())
     if found is None:
-        raise UnsupportedError(f"there is no code generation for {name!r}", hint=f"for {', '.join(_TARGETS)}")
+        raise UnsupportedError(
+            f"there is no code generation for {name!r}", hint=f"for {', '.join(_TARGETS)}", code=Reason.CHIP
+        )
     return found
 
 
@@ -42,5 +44,6 @@ def target_of(chip: Chip, dialect: str = "default") -> Target:
         raise UnsupportedError(
             f"there is no code generation for {chip.name} ({chip.generation.name})",
             hint='compile for M1, or evaluate the network with level="graph"',
+            code=Reason.CHIP,
         )
     return found
