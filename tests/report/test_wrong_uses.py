@@ -67,7 +67,7 @@ def test_unknown_chip(tmp_path: Path, model: Path) -> None:
 
 
 def test_chip_without_code_generation(tmp_path: Path, model: Path) -> None:
-    line = _refused(tmp_path, "run", model, "--random", 1, "--chip", "M4", says="no code generation for M4")
+    line = _refused(tmp_path, "run", model, "--random", 1, "--chip", "A13", says="no code generation for A13")
     assert "graph" in line
 
 

@@ -43,7 +43,7 @@ def compile(
     Parameters
     ----------
     graph : the network; its function that runs is compiled.
-    chip : a chip of generation H13 (A14, M1 family).
+    chip : a chip from A14 and M1 to A19 and M5, or a name of the compiler's targets ("h14", "h16g").
     dialect : "default" (macOS 26) or "zin4" (compiler v4.2.1): channels, container and task words of that compiler.
     strict : refuse rules without evidence from hardware or Apple's compiler, and refuse ops that would go to the host.
     ident : what a file carries beyond the network: ``input_path``, ``output_path``, ``kernel_names``
@@ -155,6 +155,7 @@ def _engine_segment(run: Run, graph: Graph, target: Target, dialect: str, ident:
         dialect=dialect,
         ident=_ident(ident, Ident),
         procedure=procedure_name(graph, dialect),
+        kernels=linked.kernel_section,
     )
     recipes = dict.fromkeys(unit.reason for unit in run.units)
     evidence = {plan.evidence for plan in linked.plans}

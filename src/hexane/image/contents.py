@@ -19,6 +19,7 @@ from hexane.image.parts import (
     SurfaceName64,
     TensorThread,
 )
+from hexane.image.stream_layout import KERNEL_SECTION, KERNEL_SEGMENT
 from hexane.image.surface import ELEMENT_NAMES, Surface
 from hexane.isa.channels import FIRST_SURFACE, SCRATCH
 
@@ -39,6 +40,7 @@ class Contents:
     surfaces : inputs, then outputs, each in address order.
     scratch_bytes : size of the scratch buffer.
     channels : channel or slot number to address.
+    kernels, kernel_channel : the section of weights and tables of H16 and later, and its slot.
     """
 
     generation: str
@@ -52,6 +54,8 @@ class Contents:
     scratch_bytes: int
     channels: dict[int, int]
     ident: Ident
+    kernels: bytes = b""
+    kernel_channel: int | None = None
 
 
 def contents_of(parts: Container | AnecPackage) -> Contents:
@@ -65,6 +69,7 @@ def _of_container(container: Container) -> Contents:
     thread = container.first(ProgramThread) or container.first(StreamThread)
     channels = _channels(thread)
     text, const = container.section("__TEXT", "__text"), container.section("__TEXT", "__const")
+    kernels = container.section(KERNEL_SEGMENT, KERNEL_SECTION)
     identification = container.first(IdentCommand)
     ident_text = identification.text if isinstance(identification, IdentCommand) else ""
     return Contents(
@@ -79,6 +84,8 @@ def _of_container(container: Container) -> Contents:
         scratch_bytes=_scratch(container, thread),
         channels=channels,
         ident=parse_ident(ident_text, generation, _kernel_names(container)),
+        kernels=kernels.content if kernels else b"",
+        kernel_channel=None if kernels is None else {at: slot for slot, at in channels.items()}.get(kernels.address),
     )
 
 

@@ -116,6 +116,16 @@ class Image:
         """The constant section: kernels, tables, constant operands."""
         return self.contents.const
 
+    @property
+    def kernel_section(self) -> bytes:
+        """Weights and tables where they have a section of their own (H16 and later), else empty."""
+        return self.contents.kernels
+
+    @property
+    def kernel_channel(self) -> int | None:
+        """The slot of the section of kernels."""
+        return self.contents.kernel_channel
+
     @cached_property
     def tasks(self) -> list[Task]:
         """The task descriptors in the order in which they run."""
@@ -255,6 +265,7 @@ class Image:
             dialect=buildable_dialect(self) if dialect is None else dialect,
             ident=self.ident if ident is None else ident,
             procedure=self.procedure if procedure is None else procedure,
+            kernels=self.kernel_section,
         )
 
     def with_surface(self, name: str, /, **changes: Any) -> Image:
@@ -296,6 +307,7 @@ def build_image(
     dialect: str = "default",
     ident: Ident | None = None,
     procedure: str = "net",
+    kernels: bytes = b"",
 ) -> Image:
     """An engine program from its values; every other byte of the container follows from them (spec/engine-h13 §2).
 
@@ -306,11 +318,12 @@ def build_image(
     surfaces : `Surface` values, or mappings with the same names. Surfaces without a channel take the dialect's.
         In the dialects ``zin4`` and ``zin5`` inputs lie in memory in the order given, then outputs; in ``default``
         all surfaces lie in the order of their names.
-    generation : ``"h13"``.
+    generation : ``"h13"`` to ``"h18"``.
     scratch_bytes : size of the scratch buffer; rounded up to 16 KiB.
     dialect : whose container to write: a name of `hexane.image.DIALECTS`.
     ident : compiler identification; nothing of it changes what the engine computes.
     procedure : name of the procedure.
+    kernels : weights and tables where they have a section of their own (H16 and later), behind the last surface.
 
     Raises
     ------
@@ -332,6 +345,7 @@ def build_image(
         dialect_named(dialect),
         ident or Ident(),
         procedure,
+        bytes(kernels),
     )
     return Image(parts)
 

@@ -34,13 +34,14 @@ from hexane.image.parts import (
     SymbolTableCommand,
 )
 from hexane.image.placement import place
+from hexane.image.stream_layout import Stream, lay_out_stream
 from hexane.image.surface import Surface, align
 from hexane.image.symbols import string_table_size, symbols_of
 from hexane.isa import Task, encode_stream
 from hexane.isa import place as place_tasks
 
-WRITABLE_GENERATIONS = ("h13",)
-"""Generations whose tasks and container (program thread of flavor 1) are known well enough to be written."""
+WRITABLE_GENERATIONS = ("h13", "h14", "h15", "h16", "h17", "h18")
+"""Generations whose tasks and container are known well enough to be written."""
 
 EMPTY_CONST = bytes(PAGE)
 """The constant section of a program without constants (spec/engine-h13 §2.2)."""
@@ -55,12 +56,12 @@ def lay_out(
     dialect: Dialect,
     ident: Ident,
     procedure: str,
+    kernels: bytes = b"",
 ) -> Container:
     """All parts of the container that holds this program."""
     if generation not in WRITABLE_GENERATIONS:
         raise UnsupportedError(
             f"hexane writes engine programs for {', '.join(WRITABLE_GENERATIONS)}, not for {generation!r}",
-            hint="the container of later generations is known well enough to be read only",
         )
     if not tasks:
         raise UsageError("a program needs at least one task")
@@ -68,11 +69,14 @@ def lay_out(
         raise UsageError(f"scratch of {scratch_bytes} bytes")
     if not procedure or "\0" in procedure:
         raise UsageError(f"procedure name {procedure!r}")
-    text = encode_stream(tasks, generation)
     const = const or EMPTY_CONST
-    kernels = kernels_of(tasks)
+    if generation != "h13":
+        stream = Stream(tasks, const, kernels, tuple(surfaces), generation, scratch_bytes, procedure)
+        return lay_out_stream(stream, dialect, ident)
+    text = encode_stream(tasks, generation)
+    streams = kernels_of(tasks)
     places = place(surfaces, len(text), len(const), scratch_bytes, dialect)
-    relocated = _relocated_words(tasks, generation, kernels)
+    relocated = _relocated_words(tasks, generation, streams)
     parts = segments(places, text, const, len(relocated), dialect)
     parts = tuple(_relocate(segment, parts, relocated) for segment in parts)
     commands: tuple[Command, ...] = (
@@ -82,7 +86,7 @@ def lay_out(
         *tensor_threads(places.surfaces, dialect, procedure),
         ident_command(ident, dialect, generation),
     )
-    symbols = symbols_of(kernels, places, const, ident, parts, dialect)
+    symbols = symbols_of(streams, places, const, ident, parts, dialect)
     return _assemble(commands, symbols, len(relocated), places.const_offset, GENERATION_SUBTYPES[generation])
 
 

@@ -14,7 +14,6 @@ from hexane.chips import CORES
 from hexane.errors import UnsupportedError, UsageError
 from hexane.image.ident import Ident
 from hexane.image.image import Image, build_image
-from hexane.image.layout import WRITABLE_GENERATIONS
 from hexane.image.placement import CONST_ALIGNMENT
 from hexane.image.rebuild import buildable_dialect
 from hexane.image.selectors import channels_used, renumbered
@@ -82,11 +81,15 @@ def cut(image: Image, start: int, stop: int | None = None) -> Image:
     return image.replace(tasks=tasks, surfaces=surfaces)
 
 
+LINKABLE_GENERATIONS = ("h13",)
+"""Generations whose programs are joined: from H14 on pages, tags and slots of all tasks would change."""
+
+
 def _check(image: Image) -> None:
-    if image.generation not in WRITABLE_GENERATIONS:
+    if image.generation not in LINKABLE_GENERATIONS:
         raise UnsupportedError(
             f"programs for {image.generation} cannot be linked or cut",
-            hint=f"hexane writes programs for {', '.join(WRITABLE_GENERATIONS)}; hexane.isa.link joins task streams",
+            hint=f"hexane links programs for {', '.join(LINKABLE_GENERATIONS)}; hexane.isa.link joins task streams",
         )
 
 

@@ -67,6 +67,7 @@ def _laid_out(image: Image, as_read: bool = False) -> Container:
         DIALECTS[contents.dialect],
         contents.ident,
         contents.procedure,
+        contents.kernels,
     )
 
 

@@ -37,7 +37,6 @@ class Target:
     shown : recipes of which programs by Apple's compiler for this generation are known; the tasks of all others are
         inferred from the nearest generation. None: a recipe's own labels hold.
     most_tasks : tasks of one program.
-    has_container : whether a file can hold its programs.
     kernel_section : whether weights and tables have a section of their own behind the surfaces.
     """
 
@@ -47,7 +46,6 @@ class Target:
     last_channel: int = CHANNELS - 1
     most_tasks: int = 0x10000
     kernel_section: bool = False
-    has_container: bool = True
     choices: Choices = Choices()
     shown: frozenset[str] | None = None
 

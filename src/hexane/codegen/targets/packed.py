@@ -24,7 +24,6 @@ SLOW = 0xFFD800
 class Packed(Target):
     """Address records, resets, page masks."""
 
-    has_container = False
     most_tasks = 0xFF  # tags of eight bits hold a task's number plus one
     marks_slow_tables = True
 

@@ -38,12 +38,13 @@ def target_of(chip: Chip, dialect: str = "default") -> Target:
 
     Raises UnsupportedError for generations without code generation.
     """
-    name = "zin4" if dialect == "zin4" else chip.generation.name
-    found = _TARGETS.get(name)
-    if found is None or found.generation != chip.generation.name or not found.has_container:
+    names = ("zin4",) if dialect == "zin4" else (chip.target, chip.generation_name)
+    found = next((_TARGETS[name] for name in names if name in _TARGETS), None)
+    if found is None or found.generation != chip.generation_name:
+        known = sorted({target.generation.upper() for target in targets()})
         raise UnsupportedError(
-            f"there is no code generation for {chip.name} ({chip.generation.name})",
-            hint='compile for M1, or evaluate the network with level="graph"',
+            f"there is no code generation for {chip.name} ({chip.generation_name})",
+            hint=f'compile for a chip of {known[0]} to {known[-1]}, or evaluate the network with level="graph"',
             code=Reason.CHIP,
         )
     return found

@@ -1,0 +1,216 @@
+"""Lay out engine programs of H14 and later: slots, a stream of tasks, from H16 on a section of kernels.
+
+The thread follows programs of Apple's compiler (H14 records, H16 and H17 files). The names of the kernels' segment and
+section are hexane's own: no file of Apple's with them is known byte by byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from hexane.errors import UsageError
+from hexane.image.commands import TEXT_OFFSET, ident_command, segments, surface_names, tensor_threads
+from hexane.image.container import Container
+from hexane.image.dialect import Dialect
+from hexane.image.ident import Ident
+from hexane.image.parts import (
+    GENERATION_SUBTYPES,
+    LC_SEGMENT,
+    LC_SYMTAB,
+    LC_THREAD,
+    PAGE,
+    RELOCATION_BYTES,
+    Command,
+    Header,
+    Relocation,
+    Section,
+    Segment,
+    StreamThread,
+    Symbol,
+    SymbolTableCommand,
+    Tag,
+)
+from hexane.image.placement import Places, place
+from hexane.image.structure import to_bytes
+from hexane.image.surface import Surface, align
+from hexane.image.symbols import string_table_size, symbols_of
+from hexane.isa import Task, encode_stream
+from hexane.isa import place as place_tasks
+from hexane.isa.channels import CHANNELS, CONST, SCRATCH
+from hexane.isa.schema import FieldError
+
+KERNEL_SEGMENT, KERNEL_SECTION = "__KERN_0", "__kern_0"
+KERNEL_FLAGS = 0x26
+ADDRESS_PACKET = 1 << 24 | 3 << 25  # a relocation of a word that an address record holds
+WORDS_PER_SLOT = 4
+STREAM_KIND = 4
+LAST = 0xFFFF
+RATE_TAG, LONGEST_TAG, SCRATCH_TAG, SCRATCH_KIND_TAG = 7, 9, 2, 3
+RATE = 0x461C4000  # 10000.0 as binary32, in every program
+SCRATCH_KIND = 0x08020004
+KERNEL_REGISTERS = ("KernelDMASrc.KernelBase", "KernelDMASrc.TableBase")
+
+
+@dataclass(frozen=True)
+class Stream:
+    """What a program of slots is made of; ``kernels`` is empty where kernels stand among the constants."""
+
+    tasks: Sequence[Task]
+    const: bytes
+    kernels: bytes
+    surfaces: Sequence[Surface]
+    generation: str
+    scratch_bytes: int
+    procedure: str
+
+    @property
+    def kernel_slot(self) -> int | None:
+        """The slot behind the last surface, where there is a section of kernels."""
+        if not self.kernels:
+            return None
+        return max((surface.channel or 0 for surface in self.surfaces), default=0) + 1
+
+
+def lay_out_stream(program: Stream, dialect: Dialect, ident: Ident) -> Container:
+    """All parts of the container."""
+    text = encode_stream(program.tasks, program.generation)
+    places = place(program.surfaces, len(text), len(program.const), program.scratch_bytes, dialect)
+    program = replace(program, surfaces=places.surfaces)
+    kernel_at = align(places.text + places.program_size, PAGE)
+    slot = program.kernel_slot
+    if slot is not None and slot >= CHANNELS:
+        raise UsageError(f"{len(places.surfaces)} surfaces leave no slot for the kernels")
+    relocated = () if slot is None else _kernel_words(program, slot)
+    parts = segments(places, text, program.const, len(relocated), dialect)
+    if program.kernels:
+        parts = (*parts, _kernel_segment(kernel_at, program.kernels))
+    parts = tuple(_relocate(segment, parts, relocated) for segment in parts)
+    commands: tuple[Command, ...] = (
+        *parts,
+        *surface_names(places.surfaces, dialect),
+        _thread(program, places, len(text), kernel_at),
+        *tensor_threads(places.surfaces, dialect, program.procedure),
+        ident_command(ident, dialect, program.generation),
+    )
+    symbols = symbols_of((), places, program.const, ident, parts, dialect)
+    return _assemble(commands, symbols, len(relocated), places, GENERATION_SUBTYPES[program.generation])
+
+
+def _kernel_segment(address: int, data: bytes) -> Segment:
+    section = Section(
+        KERNEL_SECTION, KERNEL_SEGMENT, address, len(data), align=14, flags=KERNEL_FLAGS, content=bytes(data)
+    )
+    return Segment(
+        command=LC_SEGMENT,
+        size=Segment.fixed_size() + Section.fixed_size(),
+        name=KERNEL_SEGMENT,
+        address=address,
+        memory_size=align(len(data), PAGE),
+        file_offset=0,
+        file_size=0,
+        max_protection=1,
+        initial_protection=1,
+        section_count=1,
+        flags=0,
+        sections=(section,),
+    )
+
+
+def _kernel_words(program: Stream, slot: int) -> tuple[int, ...]:
+    """Byte offsets in the text of every offset into the section of kernels."""
+    found = []
+    for at, task in zip(place_tasks(program.tasks, program.generation), program.tasks):
+        for name in KERNEL_REGISTERS:
+            try:
+                key = task.handle(name).key
+            except FieldError:
+                continue
+            if task.slot(name) == slot * WORDS_PER_SLOT:
+                found.append(at + 4 * task.layout.position[key])
+    return tuple(found)
+
+
+def _relocate(segment: Segment, parts: Sequence[Segment], offsets: tuple[int, ...]) -> Segment:
+    if segment.name != "__TEXT" or not offsets:
+        return segment
+    ordinals = {section.name: i + 1 for i, section in enumerate(s for part in parts for s in part.sections)}
+    info = ADDRESS_PACKET | ordinals[KERNEL_SECTION]
+    text, *rest = segment.sections
+    relocations = tuple(Relocation(offset, info) for offset in offsets)
+    return replace(segment, sections=(replace(text, relocations=relocations), *rest))
+
+
+def _thread(program: Stream, places: Places, text_bytes: int, kernel_at: int) -> StreamThread:
+    """The slots and the task stream."""
+    slots = [0] * 256
+    named = {0: places.text, CONST: places.const, SCRATCH: places.scratch}
+    named |= {surface.channel or 0: surface.address for surface in places.surfaces}
+    if program.kernel_slot is not None:
+        named[program.kernel_slot] = kernel_at
+    for slot, address in named.items():
+        slots[2 * slot] = address
+    scratch = places.scratch_size
+    tags = [Tag(SCRATCH_TAG, 8, scratch), Tag(SCRATCH_KIND_TAG, 8, SCRATCH_KIND)] if scratch else []
+    longest = max(task.get("Header[1].ExeCycles") for task in program.tasks)
+    tags += [Tag(RATE_TAG, 8, RATE), Tag(LONGEST_TAG, 8, longest)]
+    procedure_offset = StreamThread.TAGS_AT + 8 + len(tags) * Tag.fixed_size()
+    return StreamThread(
+        command=LC_THREAD,
+        size=align(procedure_offset + len(to_bytes(program.procedure)) + 1, 8),
+        flavor=StreamThread.FLAVOR,
+        payload_words=(procedure_offset - 0x10) // 4,
+        slots=tuple(slots),
+        text_address=places.text,
+        unknown_818=0,
+        unknown_820=STREAM_KIND,
+        text_words=text_bytes // 4,
+        unknown_828=0,
+        task_count=len(program.tasks),
+        unknown_834=0,
+        unknown_838=0xFFFFFFFF,
+        unknown_83c=0xFFFFFFFF,
+        unknown_840=0,
+        unknown_844=LAST,
+        procedure_offset=procedure_offset,
+        unknown_84c=(0, 0, 0),
+        scratch_bytes=scratch,
+        record_count=0,
+        unknown_864=0,
+        unknown_868=STREAM_KIND,
+        unknown_86c=0,
+        procedure=program.procedure,
+        tags=tuple(tags),
+    )
+
+
+def _assemble(
+    commands: tuple[Command, ...], symbols: tuple[Symbol, ...], relocations: int, places: Places, subtype: int
+) -> Container:
+    """Give every table its place in the file: commands, symbols, strings, relocations, program, kernels."""
+    table_size = SymbolTableCommand.fixed_size()
+    command_bytes = sum(command.size for command in commands) + table_size
+    symbol_offset = Header.fixed_size() + command_bytes
+    string_offset = symbol_offset + len(symbols) * Symbol.fixed_size()
+    string_size = string_table_size(symbols)
+    relocation_offset = align(string_offset + string_size, 8)
+    end = relocation_offset + relocations * RELOCATION_BYTES
+    at = max(TEXT_OFFSET, align(end, PAGE))
+    table = SymbolTableCommand(LC_SYMTAB, table_size, symbol_offset, len(symbols), string_offset, string_size)
+    filled: list[Command] = []
+    for command in commands:
+        if isinstance(command, Segment) and command.name in ("__TEXT", KERNEL_SEGMENT):
+            command = _in_file(command, at, relocation_offset)
+            at += command.file_size
+        filled.append(command)
+    header = Header(cpu_subtype=subtype, command_count=len(commands) + 1, command_bytes=command_bytes)
+    return Container(header, (*filled, table), symbols, at)
+
+
+def _in_file(segment: Segment, at: int, relocation_offset: int) -> Segment:
+    """The segment with its place in the file."""
+    sections = tuple(replace(section, offset=at + section.address - segment.address) for section in segment.sections)
+    if sections[0].relocations:
+        first = replace(sections[0], relocation_offset=relocation_offset, relocation_count=len(sections[0].relocations))
+        sections = (first, *sections[1:])
+    return replace(segment, file_offset=at, file_size=segment.memory_size, sections=sections)
