@@ -164,8 +164,10 @@ def test_build_refuses_what_no_program_can_hold() -> None:
         hexane.build_image([], b"", [x], "h13")
     with pytest.raises(UsageError, match="dialect"):
         hexane.build_image(tasks, b"", [x], "h13", dialect="zin99")
-    with pytest.raises(UnsupportedError, match="h14"):
+    with pytest.raises(UsageError, match="h14"):
         hexane.build_image(tasks, b"", [x], "h14")
+    with pytest.raises(UnsupportedError, match="h19"):
+        hexane.build_image(tasks, b"", [x], "h19")
     with pytest.raises(UsageError, match="memory"):
         hexane.build_image(tasks, b"", [Surface("x", "input", (1, 1 << 16, 1 << 10, 1 << 10))], "h13")
     many = [Surface(f"s{i}", "input", (1, 1, 1, 8)) for i in range(29)]
