@@ -35,11 +35,29 @@ def sweep(function: Function, rules: Mapping[str, Rule]) -> int:
         if builder is None:
             builder = GraphBuilder(function=function, opset=function.opset)
         builder.block, builder.before = op.block, op
+        behind = op._previous
         results = rule(op, builder)
         if results is not None:
+            _hand_down_names(op, results, behind)
             replace_op(op, results)
             count += 1
     return count
+
+
+def _hand_down_names(op: Op, results: Value | tuple[Value, ...], behind: Op | None) -> None:
+    """A value that a rule made in place of another one is the same value, so it has the same name.
+
+    Reports and errors per layer find it under the network's own name. Values that were there before keep theirs, and
+    so do outputs, whose names are handed on with their uses.
+    """
+    made = set()
+    fresh = op._previous
+    while fresh is not None and fresh is not behind:
+        made.add(fresh)
+        fresh = fresh._previous
+    for old, new in zip(op.outputs, results if isinstance(results, tuple) else (results,)):
+        if new.op in made and not old.is_output and not new.is_output and new.type == old.type:
+            old.name, new.name = new.name, old.name
 
 
 def is_static(value: Value) -> bool:
