@@ -16,6 +16,8 @@ from hexane.isa import Task
 
 EMPTY_CONST = 0x4000
 SCRATCH_UNIT = 0x4000
+LONG_TASK_US = 32  # [INFERRED: 44 us have the category, 7 us have not]
+WAKES = 7
 
 
 @dataclass(frozen=True)
@@ -131,6 +133,7 @@ class Linker:
         self._settle_aliases()
         self._settle_hints()
         self._settle_kernels()
+        self._settle_power()
         tasks = self.target.assemble(self.plans, [self._places(plan) for plan in self.plans])
         const = bytes(self._const) or bytes(EMPTY_CONST)
         kernels = bytes(self._kernel_data) if self.target.kernel_section else b""
@@ -229,12 +232,26 @@ class Linker:
         writers: dict[Any, int] = {}
         for i, plan in enumerate(self.plans):
             number = self._home[id(plan)]
+            if plan.kernel is not None and plan.kernel.source is not None:
+                later = [p.kernel.source for p in self.plans[i + 1 :] if p.kernel is not None]
+                in_scratch = self._key(plan.kernel.source, number) is not None
+                again = plan.kernel.source in later
+                plan.kernel_hint = (ReadHint.DEPRI if again else ReadHint.DROP) if in_scratch else ReadHint.NOALLOC
             if plan.kernel is not None and plan.kernel.source is not None and plan.dtid is None:
                 key = self._key(plan.kernel.source, number)
                 if key is not None:
                     plan.dtid = writers[key]
             if plan.dst is not None:
                 writers[self._key(plan.dst.buffer, number)] = i
+
+    def _settle_power(self) -> None:
+        """A long task of the neural engine behind one of the planar engine has a power category of its own (§4.3)."""
+        planar = False
+        for plan in self.plans:
+            long = plan.unit == "NE" and planar and not plan.tables and not plan.power_category
+            if long and self.target.duration(plan) >= LONG_TASK_US:
+                plan.power_category = WAKES
+            planar |= plan.unit == "PE"
 
     def _hint(self, plan: Plan, side: str, rank: int, count: int, number: int) -> None:
         dma: Dma = getattr(plan, side)

@@ -24,6 +24,7 @@ from hexane.codegen.operations import (
     Mac,
     PeKind,
     Planar,
+    ReadHint,
     Reads,
     WriteHint,
     Writes,
@@ -100,12 +101,15 @@ class Kernel:
     source: Buffer | None = None
     offset: int = 0
     name: str | None = None
+    group_stride: int = 0  # bytes to the next group's kernels, of a runtime kernel that serves several
+    pass_stride: int = 0  # bytes from one pass of the cores to the next
+    total: int = 0  # bytes of one group, 0: of one pass
     inferred: tuple[str, ...] = ()  # what of the layout follows by analogy only
 
     @property
     def bytes_read(self) -> int:
         """Bytes that the cores fetch; a table that all of them share counts once (spec/engine-h13 §16)."""
-        return sum(dict(zip(self.offsets, self.sizes)).values())
+        return self.total or sum(dict(zip(self.offsets, self.sizes)).values())
 
 
 @dataclass
@@ -179,6 +183,7 @@ class Plan:
     acc_bias: float = 0.0  # rounded to fp16, as the next
     post_scale: float = 1.0
     kernel: Kernel | None = None
+    kernel_hint: ReadHint = ReadHint.NOALLOC
     # program
     holds: bool = False  # L2 content is needed by the next task: the L2 group goes on
     streams: bool = False  # strips go to the next task, which runs at the same time (§12.1)

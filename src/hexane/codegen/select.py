@@ -24,6 +24,7 @@ FAMILIES = (
     "conv",
     "linear",
     "matmul",
+    "batched",
     "constant_first",
     "attention",
     "reduce",

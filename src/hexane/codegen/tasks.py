@@ -125,6 +125,14 @@ def strip_bytes(plan: Plan, channel: int) -> int:
     return plan.hout * plan.cout * l2.channel_stride(width)
 
 
+def result_rows_bytes(plan: Plan, channel: int) -> int:
+    """Bytes of the result that L2 must hold while an untiled source runs: of a sum over channels only two patches."""
+    whole = strip_bytes(plan, channel)
+    if plan.out_trans or plan.unicast or plan.mac.op is NeOp.BYPASS:
+        return whole
+    return min(whole, (2 << plan.shape[2]) * whole // plan.hout)
+
+
 def ne_source(plan: Plan, base: int, *, keep: bool = False, after: After = STARTS) -> int:
     """Source of an NE task by DMA at ``base``: tile height, window, pad. Returns the end of its region (§7)."""
     assert plan.src is not None
@@ -137,7 +145,7 @@ def ne_source(plan: Plan, base: int, *, keep: bool = False, after: After = START
     row = plan.c * channel
     rows = plan.h
     streams = plan.dst is not None
-    result = strip_bytes(plan, channel) if streams else 0
+    result = result_rows_bytes(plan, channel) if streams else 0
     turned = plan.out_trans and plan.unicast > 1 and plan.shape[0] == plan.shape[1] == plan.shape[2]
     alone = plan.unicast > 0 and plan.kw == plan.kh == 1
     pad = l2.ne_pad(

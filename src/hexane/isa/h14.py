@@ -101,7 +101,7 @@ KERNEL_DMA = Block("KernelDMASrc", 0x1900, 70, "Kernel DMA: one weight stream pe
     Register(0x1914, "OCGStride*", "next pass of 16 cores, of runtime kernels", offset64("Stride", "in memory")),
     Register(0x1918, "CoeffDMAConfig[16]*", "switch of core i", dma_lane(), reset=0x20),
     Register(0x1958, "CoeffBaseAddr[16]*", "where core i reads; 0 for core 0 when not written", offset64()),
-    Register(0x1998, "CoeffBfrSize[16]*", "how much core i reads", offset64("MemBfrSize", "length")),
+    Register(0x1998, "CoeffBfrSize[16]*", "how much core i reads", offset64("MemBfrSize", "length"), reset=0x40),
     Register(0x19D8, "SideDMAConfig[4]*", "side channels: bias, post-scale, palette, table", dma_lane(), reset=0x20),
     Register(0x19E8, "SideBaseAddr[4]*", "side channels: where they read", offset64()),
     *address_pair(0x1A00, "TableBase", "look-up table"),

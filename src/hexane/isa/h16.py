@@ -478,7 +478,7 @@ KERNEL_DMA = Block("KernelDMASrc", 0x5500, 72, "Kernel DMA: one weight stream pe
     )),
     Register(0x5520, "CoeffDMAConfig[16]*", "switch of core i", h14.dma_lane(), 0x20),
     Register(0x5560, "CoeffBaseAddr[16]*", "where core i reads; 0 for core 0 when not written", h14.offset64()),
-    Register(0x55A0, "CoeffBfrSize[16]*", "how much core i reads", h14.offset64("MemBfrSize", "length")),
+    Register(0x55A0, "CoeffBfrSize[16]*", "how much core i reads", h14.offset64("MemBfrSize", "length"), 0x40),
     *side_channel(0x55E0, "Bias", "bias"),
     *side_channel(0x55F0, "PostScale", "post-scale"),
     *side_channel(0x5600, "Palette", "palette"),

@@ -398,7 +398,8 @@ def _hidden(made: Fragment, held: Held, weights: Product, region: Region) -> Non
         if i == 0:
             plan.src, plan.src_staged = held.walk, True
         settle(plan)
-        tasks.resident(plan, held.region, held.after if i == 0 else After.NOTHING)
+        follows = After.FOLLOWS_NE if chosen().follows_closely else held.after
+        tasks.resident(plan, held.region, follows if i == 0 else After.NOTHING)
         tasks.stays(plan, replace(region, base=region.base + block.first * region.channel), after=After.NOTHING)
         plan.holds = True
         made.add(plan)

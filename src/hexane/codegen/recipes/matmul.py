@@ -10,8 +10,9 @@ import numpy as np
 
 from hexane.chips import CORES, KERNEL_BYTES_PER_CORE, L2_BYTES, Evidence
 from hexane.codegen import l2, tasks
+from hexane.codegen.choices import chosen
 from hexane.codegen.fragment import Fragment, Tensor
-from hexane.codegen.geometry import ceil_log2, up
+from hexane.codegen.geometry import ceil_div, ceil_log2, up
 from hexane.codegen.operations import RUNTIME_KERNEL, After, PeKind, SourceType
 from hexane.codegen.plan import Buffer, Dma, Kernel, Plan, Region
 from hexane.codegen.recipes.linear import Rows, as_rows, turn_in
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from hexane.graph.ir import Op
 
 SCRATCH_LANES = 8
-STAGING_RESULT = 0x1000  # bytes that the automatic buffer of a PE staging copy is taken to hold, for hazards
+STAGING_RESULT = 0x400  # bytes that the automatic buffer of a PE staging copy is taken to hold, for hazards
 
 
 def lanes_of(m: int) -> int:
@@ -123,10 +124,7 @@ def stage(made: Fragment, x: Rows, m: int, k: int, lanes: int, *, turned: bool, 
     if planar:
         plan = Plan("PE", w=k, h=1, c=m, kind=PeKind.UNARY)
         plan.src, plan.dst = x.walk(), walk
-        end = tasks.pe_source(plan, 0)
-        plan.source = replace(plan.source, row=plan.c * plan.source.channel)
-        end = plan.source.row
-        tasks.streams_out(plan, end, explicit=False)
+        tasks.streams_out(plan, tasks.pe_source(plan, 0), explicit=False)
     else:
         plan = tasks.copy_plan(k, 1, m, out_trans=True) if turned else tasks.copy_plan(m, 1, k)
         plan.src, plan.dst = x.walk(), walk
@@ -147,6 +145,14 @@ def hazard(start: int, end: int, copy: Plan) -> After:
     if _overlap((start, end), (result, result + STAGING_RESULT)):
         return After.PE_RESULT
     return After.PE_SOURCE if _overlap((start, end), (copy.source.base, result)) else After.NOTHING
+
+
+def behind_staging(plan: Plan, end: int, copy: Plan) -> None:
+    """What a product waits for whose source stands in L2 up to ``end`` and whose result follows it."""
+    plan.reads = plan.reads.waiting(hazard(0, end, copy))
+    strip = plan.cout * l2.channel_stride(min(plan.wout, 128))
+    if hazard(end, end + strip, copy) is After.PE_RESULT:
+        plan.writes = plan.writes.waiting(After.PE_RESULT)
 
 
 def _turn_map(made: Fragment, w: Rows, *, after_planar: Plan | None) -> tuple[Region, int]:
@@ -217,6 +223,8 @@ def compute(
 ) -> None:
     """Blocks of rows, the highest first; a remainder runs on fewer cores."""
     per_task = CORES * lanes
+    if chosen().steps_kernels:
+        per_task = m
     rest = m % per_task
     blocks = ([(m - rest, rest)] if rest else []) + [(r, per_task) for r in range(m - rest - per_task, -1, -per_task)]
     n = y.k
@@ -224,7 +232,7 @@ def compute(
     core_bytes = up(2 * k * lanes, 64)
     for i, (first, count) in enumerate(blocks):
         plan = Plan("NE", w=n, h=1, c=k, cout=count, kernel_format=RUNTIME_KERNEL, post_scale=scale)
-        plan.cores_log2 = ceil_log2(count // lanes)
+        plan.cores_log2 = min(4, ceil_log2(count // lanes))
         plan.ocg = ceil_log2(lanes)
         plan.dst = replace(y.walk(), offset=y.offset + first * y.stride)
         cores = 1 << plan.cores_log2
@@ -235,6 +243,8 @@ def compute(
             (core_bytes,) * cores,
             source=staged.buffer,
             offset=staged.offset + first // lanes * staged.row,
+            pass_stride=CORES * core_bytes,
+            total=ceil_div(count, lanes) * core_bytes,
         )
         plan.dtid = start
         plan.macs = count * n * k
@@ -252,9 +262,7 @@ def compute(
             end = tasks.ne_source(plan, 0, keep=keep, after=waits)
             tasks.streams_out(plan, end, explicit=False, after=waits)
             if after is not None and not scratch and i == 0:
-                if hazard(0, end, after):
-                    plan.reads = plan.reads.waiting(After.PE_SOURCE)
-                plan.writes = plan.writes.waiting(After.PE_RESULT)
+                behind_staging(plan, end, after)
         else:
             tasks.choose_shape(plan)
             tasks.resident(plan, replace(made.plans[-1].source, group=0))
@@ -269,7 +277,14 @@ def _surface_kernel(plan: Plan, buffer: Buffer, offset: int, cores: int, k: int,
     size = up(2 * k, 64)
     plan.kernel_format = RUNTIME_KERNEL
     plan.cores_log2 = ceil_log2(cores)
-    plan.kernel = Kernel(b"", tuple(c * stride for c in range(cores)), (size,) * cores, source=buffer, offset=offset)
+    plan.kernel = Kernel(
+        b"",
+        tuple(c * stride for c in range(cores)),
+        (size,) * cores,
+        source=buffer,
+        offset=offset,
+        pass_stride=CORES * size,
+    )
 
 
 def _unstaged(made: Fragment, x: Rows, w: Rows, y: Rows, turned_y: bool, scale: float) -> None:

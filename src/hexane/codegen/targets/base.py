@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from hexane.chips import Generation, generation
 from hexane.codegen.choices import Choices
+from hexane.codegen.cost import duration_us
 from hexane.codegen.plan import Buffer, Plan, Space
 from hexane.errors import Reason, UnsupportedError
 from hexane.isa import Task
@@ -85,6 +86,10 @@ class Target:
 
     def adapt(self, plan: Plan) -> None:
         """Change a recipe's plan where this target always chooses otherwise."""
+
+    def duration(self, plan: Plan) -> int:
+        """Estimated microseconds of a task."""
+        return duration_us(plan)
 
     def assemble(self, plans: Sequence[Plan], places: Sequence[Places]) -> list[Task]:
         """The tasks of a program, linked."""

@@ -41,6 +41,7 @@ class H14(Packed):
         folds_products=False,
         follows_closely=True,
         turned_quotients=False,
+        steps_kernels=True,
     )
 
     def common(self, plan: Plan, values: Fields) -> None:
@@ -61,6 +62,7 @@ class H14(Packed):
 
     def l2(self, plans: Sequence[Plan], index: int, values: Fields) -> None:
         plan = plans[index]
+        self.nothing_to_wait_for(plans, index, values)
         if plan.reads.type is SourceType.RESIDENT and plan.src2 is None:
             values["L2.SourceCfg.DMAFmt"] = 0
         if plan.unit == "PE" and plan.writes.type is ResultType.STAYS:

@@ -50,3 +50,4 @@ class H16G(H16):
 
     name = "h16g"
     bytes_per_us = 68300.0
+    macs_per_us = 4096 * 2364.0

@@ -38,6 +38,7 @@ CHOICES = Choices(
     turned_quotients=False,
     follows_closely=True,
     plain_pixel_copies=True,
+    steps_kernels=True,
 )
 
 
@@ -46,6 +47,7 @@ class Later(Packed):
 
     first_surface = 6
     bytes_per_us = 51200.0
+    macs_per_us = 4096 * 2160.0
     spelling: Mapping[str, str] = MappingProxyType({})
     neutral: Mapping[str, int] = MappingProxyType({"Common.Cfg.AccDoubleBufEn": 0})
     """Fields of H13's table that this one lacks, and the value that says nothing there."""
@@ -84,6 +86,7 @@ class Later(Packed):
     def l2(self, plans: Sequence[Plan], index: int, values: Fields) -> None:
         plan = plans[index]
         del values["L2.SourceCfg.Src2Dma"]
+        self.nothing_to_wait_for(plans, index, values)
         resident = plan.reads.type is SourceType.RESIDENT
         if resident and plan.src2 is None:
             values["L2.SourceCfg.DMAFmt"] = 0
@@ -123,4 +126,7 @@ class Later(Packed):
         if plan.streams_in:
             return 0
         engine = 0.0 if plan.pairs else engine_ns(plan)  # operands that are kept cost nothing
+        if plan.kernel is not None and not plan.unicast and not plan.mac.ones:
+            taps = plan.c * plan.kh * plan.kw * plan.groups
+            engine = 1000 * plan.wout * plan.hout * plan.cout * taps / self.macs_per_us
         return int(max(dma_bytes(plan) / self.bytes_per_us, engine / 1000))

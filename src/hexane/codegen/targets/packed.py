@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hexane.codegen import encode
 from hexane.codegen.cost import duration_us
 from hexane.codegen.encode import Fields
-from hexane.codegen.operations import Hint, WriteHint
+from hexane.codegen.operations import Hint, ReadHint, WriteHint
 from hexane.codegen.plan import Dma, Plan
 from hexane.codegen.targets.base import Places, Target
 from hexane.codegen.targets.h13 import SLOW_TABLES, form
@@ -60,6 +60,12 @@ class Packed(Target):
     def l2(self, plans: Sequence[Plan], index: int, values: Fields) -> None:
         raise NotImplementedError
 
+    def nothing_to_wait_for(self, plans: Sequence[Plan], index: int, values: Fields) -> None:
+        """A task behind planar ones alone has no task of the neural engine to wait for."""
+        if index and all(before.unit == "PE" for before in plans[:index]):
+            for name in ("AliasConvSrc", "AliasConvRslt"):
+                values[f"L2.SourceCfg.{name}"] = values[f"L2.ResultCfg.{name}"] = 0
+
     def sources(self, plan: Plan, values: Fields, addresses: dict[str, tuple[int, int]], places: Places) -> None:
         if plan.src is not None and not plan.src_staged:
             self.source(plan.src, plan.src_hint, "", values)
@@ -79,7 +85,11 @@ class Packed(Target):
 
     def read_hint(self, hint: Hint) -> int:
         """System cache hint of a reader."""
-        value = READ_HINT.value(hint.cache)
+        return self.hint(hint.cache)
+
+    def hint(self, hint: ReadHint) -> int:
+        """The same as four bits, which is also how a kernel lane has it."""
+        value = READ_HINT.value(hint)
         assert value is not None
         return value
 
@@ -113,9 +123,11 @@ class Packed(Target):
         values["KernelDMASrc.MasterConfig.SparseFmt"] = kernel.sparse
         for core, (offset, size) in enumerate(zip(kernel.offsets, kernel.sizes)):
             values[f"KernelDMASrc.CoeffDMAConfig[{core}].En"] = 1
-            values[f"KernelDMASrc.CoeffDMAConfig[{core}].CacheHint"] = 2
+            values[f"KernelDMASrc.CoeffDMAConfig[{core}].CacheHint"] = self.hint(plan.kernel_hint)
             values[f"KernelDMASrc.CoeffBaseAddr[{core}].Addr"] = offset - kernel.offsets[0]
             values[f"KernelDMASrc.CoeffBfrSize[{core}].MemBfrSize"] = size
+        values["KernelDMASrc.GroupStride.Stride"] = kernel.group_stride
+        values["KernelDMASrc.OCGStride.Stride"] = kernel.pass_stride
         if runtime and plan.dtid is not None:
             values[self.dtid] = plan.dtid
         return runtime

@@ -1,0 +1,210 @@
+"""Products of two computed tensors where the kernel DMA steps through batches and passes: H14 and later.
+
+The first operand is staged once for all batches, eight of its rows side by side, or read from its surface as it is when
+it has no more rows than there are cores. One task takes as many batches as its kernels allow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hexane.chips import CORES, L2_BYTES, Evidence
+from hexane.codegen import l2, tasks
+from hexane.codegen.choices import chosen
+from hexane.codegen.fragment import Fragment, Tensor
+from hexane.codegen.geometry import ceil_div, ceil_log2, up
+from hexane.codegen.operations import RUNTIME_KERNEL, After, PeKind
+from hexane.codegen.plan import Dma, Kernel, Plan, Region
+from hexane.codegen.recipes.matmul import SCRATCH_LANES, behind_staging, hazard, lanes_of
+from hexane.codegen.recipes.registry import Context, need_fp16, recipe
+from hexane.errors import UnsupportedError
+from hexane.lowering.fusion import Epilogue, riders
+
+if TYPE_CHECKING:
+    from hexane.graph.ir import Op
+
+KERNELS_PER_TASK = 1 << 20
+"""Bytes of staged kernels that one task takes [INFERRED: 0xbc000 in one task, 0x113a00 in two]."""
+
+
+@recipe("matmul", match=riders, rank=15, shrinks=True)
+def batched_product(ops: Sequence[Op], context: Context) -> Fragment:
+    """matmul of two computed tensors, all batches in one task: H14 and later."""
+    op = ops[0]
+    x, y = op.arg("x"), op.arg("y")
+    need_fp16(x, y)
+    if not chosen().steps_kernels:
+        raise UnsupportedError("the kernel DMA of this generation does not step through batches")
+    if x.is_constant or y.is_constant:
+        raise UnsupportedError("a constant operand of a product in batches")
+    epilogue = Epilogue.of(ops)
+    if epilogue.relu or epilogue.table_name is not None or epilogue.bias is not None:
+        raise UnsupportedError("a table or bias behind a product whose kernel is computed")
+    a, b, out = context.tensor(x), context.tensor(y), context.tensor(ops[-1].output)
+    if not (a.n * a.c == b.n * b.c == out.n * out.c):
+        raise UnsupportedError("a product whose batches are broadcast")
+    made = Fragment()
+    _product(
+        made, _stack(a), _stack(b), _stack(out), bool(op.arg("transpose_x")), bool(op.arg("transpose_y")), epilogue
+    )
+    return made
+
+
+def _stack(tensor: Tensor) -> Tensor:
+    """All leading axes as the batch: every matrix a plane of rows."""
+    return replace(tensor, n=tensor.n * tensor.c, c=1)
+
+
+def _rows(tensor: Tensor) -> Dma:
+    """Rows as channels, one matrix per group."""
+    plane = tensor.plane
+    return Dma(tensor.buffer, tensor.offset, plane, tensor.row, plane, plane)
+
+
+def _product(
+    made: Fragment, x: Tensor, w: Tensor, y: Tensor, turned_x: bool, turned_y: bool, epilogue: Epilogue
+) -> None:
+    batch, m, k, n = x.n, y.h, (x.h if turned_x else x.w), y.w
+    if m <= CORES and not turned_x:
+        kernel = _from_surface(x, m, k)
+        staging, each, lanes = None, batch, 1
+    else:
+        lanes = SCRATCH_LANES if m % CORES else lanes_of(m)
+        staging = made.add(_stage(made, x, m, k, lanes, turned_x))
+        assert staging.dst is not None
+        kernel = _staged(staging.dst, batch, m, k, lanes)
+        each = next(
+            c for c in range(batch, 0, -1) if (batch % c == 0 and c * kernel.group_stride <= KERNELS_PER_TASK) or c == 1
+        )
+    held, end = None, 0
+    source = _rows(w)
+    if turned_y:
+        held, end = _turn(made, w, staging)
+        if held is None:
+            source = _turn_through_scratch(made, w)
+    for first in range(batch - each, -1, -each):
+        plan = Plan("NE", w=n, h=1, c=k, cout=m, groups=each, kernel_format=RUNTIME_KERNEL)
+        plan.post_scale = epilogue.scale
+        plan.ocg = ceil_log2(lanes)
+        plan.cores_log2 = min(4, ceil_log2(ceil_div(m, lanes)))
+        plan.kernel = replace(kernel, offset=kernel.offset + first * kernel.group_stride)
+        plan.dst = _rows(y).moved(first * y.plane)
+        plan.macs = each * m * n * k
+        last = first == batch - each
+        if held is not None:
+            tasks.choose_shape(plan, weighted=True, kernel_bytes=max(kernel.sizes))
+            tasks.resident(plan, replace(held, base=first * held.group), After.NE_RESULT if last else After.NOTHING)
+            plan.result, plan.writes = Region(end), l2.AUTOMATIC
+            plan.holds = first > 0
+        else:
+            _by_dma(plan, source.moved(first * source.group), kernel, staging, starts=last)
+        made.add(plan)
+    if batch > 1 and ((lanes < SCRATCH_LANES and staging is not None) or (turned_y and staging is None)):
+        made.evidence(Evidence.INFERRED, "batches of a product whose rows are few")
+
+
+def _by_dma(plan: Plan, source: Dma, kernel: Kernel, staging: Plan | None, *, starts: bool) -> None:
+    """The second operand straight from memory; ``starts``: the first product of its batches."""
+    plan.src = source
+    tasks.choose_shape(plan, weighted=True, kernel_bytes=max(kernel.sizes))
+    after = After.NOTHING
+    if starts and source.interleave == 1:
+        after = tasks.STARTS if staging is None else After.NE
+    end = tasks.ne_source(plan, 0, after=after)
+    tasks.streams_out(plan, end, explicit=False, after=after)
+    if starts and staging is not None and staging.unit == "PE":
+        behind_staging(plan, end, staging)
+
+
+def _from_surface(x: Tensor, m: int, k: int) -> Kernel:
+    """One row per core, straight from the surface."""
+    size = up(2 * k, 64)
+    cores = 1 << ceil_log2(m)
+    return Kernel(
+        b"",
+        tuple(core * x.row for core in range(cores)),
+        (size,) * cores,
+        source=x.buffer,
+        offset=x.offset,
+        group_stride=x.plane if x.n > 1 else 0,
+        pass_stride=CORES * size,
+    )
+
+
+def _stage(made: Fragment, x: Tensor, m: int, k: int, lanes: int, turned: bool) -> Plan:
+    """x to scratch as ``[batch][M / lanes][K][lanes]``: the layout of kernels."""
+    plane = up(2 * lanes * k, 64)
+    group = ceil_div(m, lanes) * plane
+    buffer = made.workspace(x.n * group)
+    walk = Dma(buffer, 0, plane, plane, group, group, interleave=lanes)
+    if turned:
+        plan = tasks.copy_plan(k, 1, m, groups=x.n, out_trans=True)
+    else:
+        plan = Plan("PE", w=k, h=1, c=m, groups=x.n, kind=PeKind.UNARY)
+    plan.src, plan.dst = _rows(x), walk
+    if turned:
+        tasks.choose_shape(plan)
+        end = tasks.ne_source(plan, 0)
+    else:
+        end = tasks.pe_source(plan, 0)
+    tasks.streams_out(plan, end, explicit=False)
+    return plan
+
+
+def _staged(walk: Dma, batch: int, m: int, k: int, lanes: int) -> Kernel:
+    size = up(2 * k * lanes, 64)
+    cores = min(CORES, ceil_div(m, lanes))
+    return Kernel(
+        b"",
+        tuple(core * size for core in range(cores)),
+        (size,) * cores,
+        source=walk.buffer,
+        offset=walk.offset,
+        group_stride=walk.group if batch > 1 else 0,
+        pass_stride=CORES * size,
+        total=ceil_div(m, lanes) * size,
+    )
+
+
+def _turn(made: Fragment, w: Tensor, staging: Plan | None) -> tuple[Region | None, int]:
+    """w given as [N, K]: turned copies in L2 at 0; None where they do not fit."""
+    n, k = w.h, w.w
+    channel = l2.channel_stride(n) if w.n > 1 else l2.odd_channel_stride(n)
+    size = k * channel
+    if w.n * size + n * l2.ne_window(k) > L2_BYTES:
+        return None, 0
+    plan = tasks.copy_plan(n, 1, k, groups=w.n, out_trans=True)
+    plan.src = _rows(w)
+    tasks.choose_shape(plan)
+    held = Region(0, channel, size, size, size if w.n > 1 else 0)
+    start = w.n * size
+    after = After.NOTHING if staging is not None else tasks.STARTS
+    end = tasks.ne_source(plan, start, after=after)
+    tasks.stays(plan, held, after=after)
+    if staging is not None and staging.unit == "PE":
+        plan.reads = plan.reads.waiting(hazard(start, end, staging))
+        plan.writes = plan.writes.waiting(hazard(0, start, staging))
+    elif staging is not None:
+        plan.reads = plan.reads.waiting(After.NE_RESULT)
+    plan.holds = True
+    made.add(plan)
+    return held, start
+
+
+def _turn_through_scratch(made: Fragment, w: Tensor) -> Dma:
+    """w given as [N, K], too large for L2: turned into scratch, eight rows side by side."""
+    n, k = w.h, w.w
+    if k % SCRATCH_LANES:
+        raise UnsupportedError(f"a transposed operand of {n} x {k} does not fit the engine's 2 MiB buffer")
+    plane = up(2 * SCRATCH_LANES * n, 64)
+    group = k // SCRATCH_LANES * plane
+    walk = Dma(made.workspace(w.n * group), 0, plane, plane, group, group, interleave=SCRATCH_LANES)
+    plan = tasks.copy_plan(n, 1, k, groups=w.n, out_trans=True)
+    plan.src, plan.dst = _rows(w), walk
+    tasks.choose_shape(plan)
+    end = tasks.ne_source(plan, 0)
+    tasks.streams_out(plan, end, explicit=False)
+    made.add(plan)
+    return walk

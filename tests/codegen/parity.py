@@ -1,0 +1,45 @@
+"""Apple's decoded programs whose words the compiler does not give, by target, each with what differs and why.
+
+They are compiled and run all the same. A program that is not named here and differs fails a test; so does one that is
+named and differs no more.
+"""
+
+from __future__ import annotations
+
+L2_CHAIN = "a chain of elementwise tasks stays in L2; ours goes through memory"
+STACKED = "few channels on a large map: stacked work units and fat tiles, whose rule is open"
+
+DIFFERENT: dict[str, dict[str, str]] = {
+    "h13": {
+        "conv_probe_k3_c256_n256_s16_st1_g1_bias0_same": "§4.3.1: work-unit shape of a block of c256 3x3 at 16x16",
+        "conv_probe_k3_c256_n256_s32_st1_g1_bias0_same": "§7.2: row pad of the kept source of c256 3x3 at 32x32",
+        "conv_probe_k3_c256_n256_s64_st1_g1_bias0_same": "§7.5: width ring and half a map of c256 3x3 at 64x64",
+        "encoder_conv_pad_c8_n8_k1x1_s1_g8_bias0_p0010_f4": "§4.3.1: work-unit shape of a one-hot padding task",
+        "encoder_slice_lastdim": "§4.3.1: work-unit shape of the crop of 749 to 375 columns",
+        "norm_layer_norm_ax3_1x64x8x8": "§7.3: the difference stands first in L2, at 128x16x16 the map does",
+        "reduce_max_axes_2_3": "§16: duration of a maximum over 8x8",
+        "reduce_probe_max_ax3_1x1x1x512": "§4.3.2, §7.1: patch and channel stride of a maximum over 1x512",
+    },
+    "h14": {
+        "env_chain_creadout_h16_s128": L2_CHAIN,
+        "garms_chain_c128": L2_CHAIN,
+        "garms_chain_c2048_gamma": L2_CHAIN,
+        "gasel_rrb_1x8x375x375": "the condition is kept and read again, results lie interleaved by eight in scratch",
+        "norm_layer_norm_ax1_1x32x4x4": "the difference is kept and turned again: six tasks instead of five",
+        "norm_layer_norm_ax1_2_3_1x8x1x64": "patch of the deviation over 8 x 64",
+    },
+    "h15": {},
+    "h16": {
+        "binary_pow_1x3x224x224": STACKED,
+        "binary_real_div_1x3x224x224": STACKED,
+    },
+    "h16g": {
+        "chain_exp_reduce_sum_s128": L2_CHAIN,
+        "chain_softmax_parts_s128": L2_CHAIN,
+        "conv_probe_k1_c32_n32_s64_st1_g1_bias0_same": STACKED,
+        "conv_probe_k1_c64_n64_s128_st1_g1_bias0_same": "row stride in L2 of half a row, which the record has alone",
+        "conv_probe_k3_c256_n256_s64_st1_g256_bias0_same": "tile height of a depthwise convolution that fills L2",
+        "conv_probe_k3_c512_n512_s64_st1_g512_bias0_same": "tile height of a depthwise convolution that fills L2",
+        "rrmm_r2rr_m256_k256_n256_tx0_ty0": "order of the surfaces, whose names are not recorded; all else is equal",
+    },
+}
