@@ -40,6 +40,7 @@ _ROOMS = frozenset(
         "isa",
         "kernels",
         "lowering",
+        "mil",
         "numerics",
         "passes",
         "program",

@@ -1,0 +1,34 @@
+"""The programming model of the private in-memory class, on any machine: MIL text, weights, compile, load, evaluate."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+_NAMES = {
+    "Chain": "hexane.mil.chain",
+    "CompileBudget": "hexane.mil.budget",
+    "Event": "hexane.runtime.queue",
+    "Model": "hexane.mil.model",
+    "NSString": "hexane.mil.quirks",
+    "Options": "hexane.mil.model",
+    "Process": "hexane.mil.process",
+    "ProcessCrash": "hexane.mil.faults",
+    "QueueClosed": "hexane.runtime.queue",
+    "QueueFull": "hexane.runtime.queue",
+    "Refused": "hexane.mil.faults",
+    "RequestQueue": "hexane.runtime.queue",
+    "RuntimeFault": "hexane.mil.faults",
+    "Surface": "hexane.mil.surfaces",
+    "resumed": "hexane.mil.budget",
+}
+
+__all__ = [*_NAMES]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _NAMES:
+        value = getattr(import_module(_NAMES[name]), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'hexane.mil' has no attribute {name!r}")

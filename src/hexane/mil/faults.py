@@ -1,0 +1,63 @@
+"""Errors of the private runtime, with its domains, codes and words; and the refusals that stand in their place.
+
+With ``quirks=True`` a model raises what the real runtime gives back: a domain, a code, a status, and no place. Without,
+it raises :class:`Refused` with the restrictions that the program breaks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hexane.errors import HexaneError
+
+if TYPE_CHECKING:
+    from hexane.restrictions import Finding
+
+COMPILER = "com.apple.appleneuralengine.compiler"
+RUNTIME = "com.apple.appleneuralengine"
+SURFACE, BAD_WIDTH, NO_RESOURCES, NO_MAPPING = 0x1D, 0x9, 0x5, 0x12
+LOAD_FAILURE, TOO_LARGE = 0x50004, 0x20004
+
+
+class RuntimeFault(HexaneError):
+    """An error as the real runtime reports it: ``domain``, ``code`` and, where it has one, ``status``."""
+
+    def __init__(self, message: str, *, domain: str, code: int, status: int | None = None, rule: str = "") -> None:
+        self.domain = domain
+        self.code = code
+        self.status = status
+        self.rule = rule
+        hint = f"rule {rule} of docs/restrictions.md" if rule else None
+        super().__init__(f"{message} (domain {domain}, code {code})", hint=hint)
+
+
+class ProcessCrash(HexaneError):
+    """What ends the real process: an Objective-C exception that nobody catches."""
+
+
+class Refused(HexaneError):
+    """A program that the restrictions refuse. ``findings`` are those that do."""
+
+    def __init__(self, findings: list[Finding], text: str) -> None:
+        self.findings = findings
+        shown = "\n".join(finding.show(text, "program") for finding in findings[:3])
+        more = f"\n({len(findings) - 3} more)" if len(findings) > 3 else ""
+        super().__init__(f"the program breaks {len(findings)} restrictions\n{shown}{more}")
+
+
+def compile_fault(detail: str = "InvalidMILProgram", rule: str = "") -> RuntimeFault:
+    """Compilation failed; the words name no line."""
+    text = "_ANECompiler : ANECCompile() FAILED"
+    return RuntimeFault(f"{text}: {detail}" if detail else text, domain=COMPILER, code=1, rule=rule)
+
+
+def inference_fault(status: int, rule: str = "") -> RuntimeFault:
+    """Evaluation failed."""
+    message = f"ANEProgramProcessRequestDirect() Failed with status={status:#x} : Program Inference error"
+    return RuntimeFault(message, domain=RUNTIME, code=8, status=status, rule=rule)
+
+
+def load_fault(status: int = LOAD_FAILURE, rule: str = "R3") -> RuntimeFault:
+    """A program could not be put on the engine."""
+    message = f"createProgramInstanceForModel: Program load failure ({status:#x})"
+    return RuntimeFault(message, domain=RUNTIME, code=8, status=status, rule=rule)

@@ -1,0 +1,84 @@
+"""What the real runtime keeps per process and per machine: counters, the cache of compiled programs, poison."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hexane.mil.budget import REAL_LIMIT
+from hexane.mil.faults import SURFACE, compile_fault, inference_fault, load_fault
+
+MOST_LOADED = 126
+"""Programs that one process was seen to hold at once on M4 Max (restriction R3; 127 on M5 Max, 238 on A17 Pro)."""
+MOST_LOADED_BYTES = 3_500_000_000
+CACHED = 256
+
+
+@dataclass
+class Process:
+    """The state that a model with ``quirks=True`` shares with the other models of its process."""
+
+    compiles: int = 0
+    loaded: int = 0
+    loaded_bytes: int = 0
+    poisoned: bool = False
+    cache: OrderedDict[str, Any] = field(default_factory=OrderedDict)
+    most_compiles: int = REAL_LIMIT
+    most_loaded: int = MOST_LOADED
+    lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def compile(self) -> None:
+        """Count a compilation; past the limit it fails without a message."""
+        with self.lock:
+            if self.compiles >= self.most_compiles:
+                raise compile_fault("", "R1")
+            self.compiles += 1
+
+    def load(self, size: int) -> None:
+        """Count a loaded program of ``size`` bytes."""
+        with self.lock:
+            if self.loaded >= self.most_loaded:
+                raise load_fault()
+            if self.loaded_bytes + size > MOST_LOADED_BYTES:
+                raise load_fault(rule="R4")
+            self.loaded += 1
+            self.loaded_bytes += size
+
+    def unload(self, size: int) -> None:
+        """Free the place of a loaded program."""
+        with self.lock:
+            self.loaded -= 1
+            self.loaded_bytes -= size
+
+    def evaluate(self) -> None:
+        """Fail as every evaluation of a spoiled process does."""
+        if self.poisoned:
+            raise inference_fault(SURFACE, "O7")
+
+    def cached(self, key: str) -> Any:
+        """A compiled program of the same text and dictionary, whatever the files held; None when there is none."""
+        with self.lock:
+            return self.cache.get(key)
+
+    def remember(self, key: str, compiled: Any) -> None:
+        """Keep a compiled program under its identifier."""
+        with self.lock:
+            self.cache[key] = compiled
+            while len(self.cache) > CACHED:
+                self.cache.popitem(last=False)
+
+
+PROCESS = Process()
+"""The process that models share unless they are given another one."""
+
+
+def identifier(text: bytes, weights: Mapping[str, bytes], options: bytes = b"") -> str:
+    """``hexStringIdentifier``: three SHA-256 in hex, of the text, the options and the dictionary of weights."""
+    digest = hashlib.sha256()
+    for path in sorted(weights):
+        digest.update(path.encode() + b"\0" + weights[path])
+    return "_".join((hashlib.sha256(text).hexdigest(), hashlib.sha256(options).hexdigest(), digest.hexdigest())).upper()

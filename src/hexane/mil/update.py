@@ -1,0 +1,244 @@
+"""Weights renewed without compiling again: the packed kernels of a compiled program are patched in place.
+
+Where a constant's elements went is found out once per program and constant, by compiling it again with numbered
+elements in the constant's place: three or four times, one digit of each element's number at a time and a check digit.
+An element that comes out as it went in was only moved, and the place it came out at is its place. A constant that is
+not only moved (folded into another, rounded to a palette, stored sparse) cannot be patched, and the program is compiled
+again; the update says so. The map is trusted only when it gives the program's own bytes from its own weights.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hexane.errors import UnsupportedError, UsageError
+from hexane.graph.constants import Constant
+from hexane.graph.ir import Graph, Value
+from hexane.graph.types import TensorType
+
+if TYPE_CHECKING:
+    from hexane.mil.executable import Executable
+    from hexane.mil.model import Model
+
+PATCHED, REPLACED, RECOMPILED, IGNORED = "patched", "replaced", "recompiled", "ignored"
+_DIGIT_BITS = 10
+_ONE = 0x3C00
+"""fp16 of 1.0; digits stand in the ten bits below."""
+_DIGITS = 1 << _DIGIT_BITS
+_FACTORS = (7, 12, 26, 34)
+"""Of the check digit: their sums are odd, so that no halfword that is the same in all compilations is an element."""
+
+
+@dataclass(frozen=True)
+class Update:
+    """How an update was done.
+
+    how : "patched" (the bytes of the engine program), "replaced" (constants of the graph, at level "graph"),
+        "recompiled" (``reason`` says why), "ignored" (with quirks: the real runtime keeps its snapshot).
+    seconds : of the update itself; ``prepared_seconds`` of finding the places, which later updates need no more.
+    elements : halfwords that were written.
+    """
+
+    how: str
+    seconds: float
+    prepared_seconds: float = 0.0
+    elements: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Where the elements of some constants stand in each segment's constant section: halfword ``at`` holds element
+    ``element`` of all of them, counted one after the other in the order of ``names``."""
+
+    names: tuple[str, ...]
+    at: tuple[np.ndarray, ...]
+    element: tuple[np.ndarray, ...]
+
+
+def update(model: Model, weights: Mapping[str, np.ndarray]) -> Update:
+    """Give constants of a compiled model other values.
+
+    Parameters
+    ----------
+    weights : the result name of each const (or its constexpr op's result at level "graph") to an array of its shape;
+        converted to its dtype.
+
+    Raises
+    ------
+    UsageError : a name that is no constant of the program, another shape, a model that is not compiled.
+    """
+    made = model.ready()
+    given = _checked(made.graph, weights)
+    if model.quirks:
+        return Update(IGNORED, 0.0, reason="the real runtime keeps the weights of compile time (restriction W8)")
+    start = time.perf_counter()
+    if made.program is None:
+        _replace(made.graph, given)
+        done = Update(REPLACED, time.perf_counter() - start, elements=sum(a.size for a in given.values()))
+    else:
+        done = _patched(model, made, given)
+    model.statistics.updates += 1
+    return done
+
+
+def _checked(graph: Graph, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    known = {value.name: value for value in graph.main.constants()}
+    given = {}
+    for name, array in weights.items():
+        if name not in known:
+            near = ", ".join(n for n, v in known.items() if v.rank > 1) or "none"
+            raise UsageError(f"there is no constant {name!r}", hint=f"the tensors among the constants are: {near}")
+        value = known[name]
+        array = np.asarray(array)
+        if array.shape != value.shape:
+            raise UsageError(f"{name!r} has shape {value.shape}, the array {array.shape}")
+        with np.errstate(over="ignore"):
+            given[name] = array.astype(value.data.dtype)
+    return given
+
+
+def _replace(graph: Graph, given: Mapping[str, np.ndarray]) -> None:
+    """Other values for constants of a graph."""
+    for value in list(graph.main.constants()):
+        if value.name in given:
+            assert isinstance(value.type, TensorType)
+            value.constant = Constant(value.type, given[value.name].copy())
+
+
+def _patched(model: Model, made: Executable, given: Mapping[str, np.ndarray]) -> Update:
+    start = time.perf_counter()
+    names = tuple(sorted(given))
+    places, reason = made.places.get(names), ""
+    if places is None:
+        try:
+            places = made.places[names] = _find(made, names)
+        except UnsupportedError as error:
+            reason = error.message
+    prepared = time.perf_counter() - start
+    start = time.perf_counter()
+    _replace(made.graph, given)
+    if places is None:
+        _compile_again(made)
+        return Update(RECOMPILED, time.perf_counter() - start, prepared, reason=reason)
+    flat = np.concatenate([given[name].astype(np.float16).reshape(-1) for name in names]).view(np.uint16)
+    written = _write(made, places, flat)
+    return Update(PATCHED, time.perf_counter() - start, prepared, written)
+
+
+def _write(made: Executable, places: Places, flat: np.ndarray) -> int:
+    """Put elements into the constant sections; how many halfwords were written."""
+    assert made.program is not None
+    consts = []
+    for segment, at, element in zip(made.program.segments, places.at, places.element):
+        assert segment.image is not None
+        const = np.frombuffer(bytearray(segment.image.const), "<u2")
+        const[at] = flat[element]
+        consts.append(const.tobytes())
+    _exchange(made, consts)
+    return sum(at.size for at in places.at)
+
+
+def _exchange(made: Executable, consts: list[bytes]) -> None:
+    """The program with other constant sections of the same sizes."""
+    assert made.program is not None
+    loaded = made.is_loaded
+    made.close()
+    segments = []
+    for segment, const in zip(made.program.segments, consts):
+        assert segment.image is not None
+        segments.append(replace(segment, image=segment.image.patched(segment.image.tasks, const)))
+    made.program = replace(made.program, segments=tuple(segments))
+    if loaded:
+        made.load()
+
+
+def _compile_again(made: Executable) -> None:
+    from hexane.codegen import compile
+
+    loaded = made.is_loaded
+    made.close()
+    made.program = compile(made.graph, chip=made.chip)
+    made.places.clear()
+    if loaded:
+        made.load()
+
+
+# -- where the elements are -------------------------------------------------------------------------------------------
+
+
+def _find(made: Executable, names: tuple[str, ...]) -> Places:
+    """The places of constants. UnsupportedError where they are not only moved."""
+    from hexane.codegen import compile
+
+    assert made.program is not None
+    values = {v.name: v for v in made.graph.main.constants()}
+    sizes = [values[name].data.size for name in names]
+    total = sum(sizes)
+    digits = max(1, -(-(total - 1).bit_length() // _DIGIT_BITS))
+    if digits > len(_FACTORS):
+        raise UnsupportedError(f"{total} elements are too many to number")
+    numbers = np.arange(total)
+    parts = [(numbers >> (_DIGIT_BITS * i)) & (_DIGITS - 1) for i in range(digits)]
+    parts.append(_check_digit(parts))
+    seen: list[list[np.ndarray]] = []
+    for part in parts:
+        probe = made.graph.clone()
+        coded = (part + _ONE).astype(np.uint16).view(np.float16)
+        pieces = np.split(coded, np.cumsum(sizes)[:-1])
+        _replace(probe, {n: p.reshape(values[n].shape).astype(values[n].data.dtype) for n, p in zip(names, pieces)})
+        program = compile(probe, chip=made.chip)
+        if [s.image is None for s in program.segments] != [False] * len(made.program.segments):
+            raise UnsupportedError("other weights make a program of other segments")
+        for old, new in zip(made.program.segments, program.segments):
+            assert old.image is not None
+            assert new.image is not None
+            if old.image.text() != new.image.text() or len(old.image.const) != len(new.image.const):
+                raise UnsupportedError("the program's tasks depend on the values of the weights")
+        seen.append([np.frombuffer(s.image.const, "<u2").astype(np.int64) - _ONE for s in program.segments if s.image])
+    at, element = [], []
+    for number in range(len(made.program.segments)):
+        places, elements = _decoded([probe[number] for probe in seen], total)
+        at.append(places)
+        element.append(elements)
+    missing = np.setdiff1d(numbers, np.concatenate(element) if element else numbers[:0])
+    if missing.size:
+        name = names[int(np.searchsorted(np.cumsum(sizes), missing[0], side="right"))]
+        raise UnsupportedError(
+            f"{missing.size} elements of {name!r} are not stored as they are: it is folded into others"
+        )
+    found = Places(names, tuple(at), tuple(element))
+    _confirm(made, found, [values[name] for name in names])
+    return found
+
+
+def _check_digit(parts: list[np.ndarray]) -> np.ndarray:
+    """A last digit that no halfword which never changes has: k = 7 k + 12 k + ... + 5 has no answer."""
+    return np.asarray(sum(f * p for f, p in zip(_FACTORS, parts)) + 5) % _DIGITS
+
+
+def _decoded(halfwords: list[np.ndarray], total: int) -> tuple[np.ndarray, np.ndarray]:
+    """Halfwords that carry an element's number, and the numbers."""
+    valid = np.ones(halfwords[0].shape, bool)
+    for words in halfwords:
+        valid &= (words >= 0) & (words < _DIGITS)
+    at = np.flatnonzero(valid)
+    digits = [words[at] for words in halfwords]
+    number = sum(d << (_DIGIT_BITS * i) for i, d in enumerate(digits[:-1]))
+    right = (_check_digit(digits[:-1]) == digits[-1]) & (number < total)
+    return at[right], np.asarray(number)[right]
+
+
+def _confirm(made: Executable, places: Places, values: list[Value]) -> None:
+    """The program's own weights, put to these places, give the program's own bytes."""
+    assert made.program is not None
+    flat = np.concatenate([value.data.astype(np.float16).reshape(-1) for value in values]).view(np.uint16)
+    for segment, at, element in zip(made.program.segments, places.at, places.element):
+        assert segment.image is not None
+        if not np.array_equal(np.frombuffer(segment.image.const, "<u2")[at], flat[element]):
+            raise UnsupportedError("the weights are not stored as they are given")

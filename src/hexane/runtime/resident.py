@@ -1,0 +1,199 @@
+"""Buffers that stay on the device between programs, and programs bound to them: no host copy between two of them.
+
+On the emulator a buffer is the very memory behind a DMA channel; the output buffer of one program is the input buffer
+of the next. What crosses the border between host and device is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from hexane.emulator.engine import Engine, Step
+from hexane.emulator.memory import CONST, SCRATCH, TEXT, Buffer, Memory
+from hexane.emulator.program import ELEMENTS
+from hexane.emulator.program import Program as Machine
+from hexane.errors import UnsupportedError, UsageError
+
+if TYPE_CHECKING:
+    from hexane.chips import Chip
+    from hexane.graph.ir import Graph
+    from hexane.image import Image, Surface
+
+
+@dataclass
+class Traffic:
+    """Copies between host and device: how often, and how many bytes."""
+
+    uploads: int = 0
+    downloads: int = 0
+    uploaded_bytes: int = 0
+    downloaded_bytes: int = 0
+
+    @property
+    def copies(self) -> int:
+        """Copies in either direction."""
+        return self.uploads + self.downloads
+
+    def up(self, nbytes: int) -> None:
+        """Count a copy to the device."""
+        self.uploads += 1
+        self.uploaded_bytes += nbytes
+
+    def down(self, nbytes: int) -> None:
+        """Count a copy from the device."""
+        self.downloads += 1
+        self.downloaded_bytes += nbytes
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a tensor lies in a buffer: shape as declared, shape and byte strides in memory, element type, bytes."""
+
+    declared: tuple[int, ...]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: np.dtype
+    nbytes: int
+
+    def fits(self, other: Layout) -> bool:
+        """Whether a buffer of this layout may stand for one of the other."""
+        return (self.shape, self.strides, self.dtype, self.nbytes) == (
+            other.shape,
+            other.strides,
+            other.dtype,
+            other.nbytes,
+        )
+
+
+class DeviceBuffer:
+    """Memory of the device; the host reads and writes copies."""
+
+    def __init__(self, layout: Layout, traffic: Traffic) -> None:
+        self.layout = layout
+        self.traffic = traffic
+        self.data = np.zeros(layout.nbytes, np.uint8)
+
+    @property
+    def elements(self) -> np.ndarray:
+        """A view of the elements where they lie; for the device, not for the host."""
+        layout = self.layout
+        return np.ndarray(layout.shape, layout.dtype, self.data.data, 0, layout.strides)
+
+    def write(self, array: np.ndarray) -> None:
+        """Copy an array of the declared shape from the host."""
+        self.traffic.up(array.nbytes)
+        self.elements[...] = np.asarray(array).reshape(self.layout.shape)
+
+    def read(self) -> np.ndarray:
+        """A copy for the host, in the declared shape."""
+        self.traffic.down(self.elements.nbytes)
+        return np.ascontiguousarray(self.elements).reshape(self.layout.declared).copy()
+
+
+Buffers = Mapping[str, DeviceBuffer]
+
+
+class Resident(Protocol):
+    """A program that runs on buffers of the device."""
+
+    inputs: dict[str, Layout]
+    outputs: dict[str, Layout]
+
+    def bind(self, buffers: Buffers) -> Callable[[], None]:
+        """A function that runs it once on these buffers, by the names of its inputs and outputs."""
+
+
+def _packed(shape: tuple[int, ...], dtype: np.dtype) -> Layout:
+    array = np.empty(shape, dtype)
+    return Layout(shape, shape, array.strides, dtype, max(1, array.nbytes))
+
+
+@dataclass
+class ResidentGraph:
+    """A network with the arithmetic of a chip; its buffers hold packed arrays."""
+
+    graph: Graph
+    chip: Chip
+    inputs: dict[str, Layout] = field(init=False)
+    outputs: dict[str, Layout] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.inputs = {v.name: _packed(tuple(v.shape), v.type.carrier) for v in self.graph.main.inputs}  # type: ignore[union-attr]
+        self.outputs = {v.name: _packed(tuple(v.shape), v.type.carrier) for v in self.graph.main.outputs}  # type: ignore[union-attr]
+
+    def bind(self, buffers: Buffers) -> Callable[[], None]:
+        """Evaluation reads the buffers in place and writes its results into them."""
+        from hexane import numerics
+
+        given = {name: buffers[name].elements for name in self.inputs}
+        places = {name: buffers[name].elements for name in self.outputs}
+
+        def run() -> None:
+            results = numerics.evaluate(self.graph, given, chip=self.chip)
+            for name, place in places.items():
+                np.copyto(place, results[name], casting="unsafe")
+
+        return run
+
+
+class ResidentImage:
+    """An engine program on the emulator; ``declared`` gives the shape of each surface as the network declares it."""
+
+    def __init__(self, image: Image, declared: Mapping[str, tuple[int, ...]]) -> None:
+        self.machine = Machine.of(image)
+        self.inputs = {s.label: _surface(s, declared[s.label]) for s in self.machine.inputs}
+        self.outputs = {s.label: _surface(s, declared[s.label]) for s in self.machine.outputs}
+
+    def bind(self, buffers: Buffers) -> Callable[[], None]:
+        """One machine on these buffers: tasks are checked at its first run and only computed from then on."""
+        engine = Engine(self._memory(buffers))
+        steps: list[Step] = []
+        runs = 0
+
+        def first() -> None:
+            for registers in self.machine.chain():
+                step = engine.prepare(registers)
+                step.work.keep()
+                step.run()
+                steps.append(step)
+
+        def again() -> None:
+            engine.l2.clear()
+            if SCRATCH in engine.memory.channels:
+                engine.memory.channels[SCRATCH].data[:] = 0
+            for step in steps:
+                if runs == 1:
+                    step.work.tabulate()
+                step.run()
+
+        def run() -> None:
+            nonlocal runs
+            again() if runs else first()
+            runs += 1
+
+        return run
+
+    def _memory(self, buffers: Buffers) -> Memory:
+        machine = self.machine
+        memory = Memory({TEXT: Buffer.constant("text", machine.text), CONST: Buffer.constant("const", machine.const)})
+        if machine.scratch_bytes:
+            memory.channels[SCRATCH] = Buffer.undefined("scratch", machine.scratch_bytes)
+        for surface in machine.surfaces:
+            assert surface.channel is not None
+            given = buffers[surface.label]
+            name = f"surface {surface.label!r}"
+            wanted = (self.inputs if surface.role == "input" else self.outputs)[surface.label]
+            if not given.layout.fits(wanted):
+                raise UsageError(f"the buffer of {name} has another layout: {given.layout}", hint=f"it is {wanted}")
+            memory.channels[surface.channel] = Buffer.filled(name, given.data)
+        return memory
+
+
+def _surface(surface: Surface, declared: tuple[int, ...]) -> Layout:
+    if surface.dtype not in ELEMENTS or surface.strides is None:
+        raise UnsupportedError(f"surface {surface.label!r} has {surface.dtype} elements")
+    return Layout(declared, surface.shape, surface.strides, ELEMENTS[surface.dtype], surface.nbytes)

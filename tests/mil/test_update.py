@@ -1,0 +1,92 @@
+"""Weights renewed in place give the bytes and numbers of a program compiled with them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.mil.test_model import FILES, GOOD, INPUT, WEIGHT
+from tests.restrictions.programs import CONV, X, blob, call, conv, program, tensor
+
+import hexane
+from hexane.errors import UsageError
+from hexane.formats.blob import blob_bytes
+from hexane.mil import Model
+
+RNG = np.random.default_rng(11)
+
+
+def fresh(*shape: int) -> np.ndarray:
+    return RNG.normal(0, 0.1, shape).astype(np.float16)
+
+
+def files(**arrays: np.ndarray) -> dict[str, bytes]:
+    return {f"@model_path/weights/{name}.bin": blob_bytes([(array, "fp16")]) for name, array in arrays.items()}
+
+
+@pytest.mark.parametrize(("chip", "how"), [("M1", "patched"), ("M4", "replaced")])
+def test_a_convolution(chip: str, how: str) -> None:
+    new = fresh(64, 64, 1, 1)
+    with Model(GOOD, FILES, chip) as model:
+        model.evaluate({"x": INPUT})
+        done = model.update({"w": new})
+        assert (done.how, done.elements) == (how, 4096)
+        got = model.evaluate({"x": INPUT})["y"]
+        again = model.update({"w": WEIGHT})
+        assert again.prepared_seconds < 0.1
+        old = model.evaluate({"x": INPUT})["y"]
+        program_now = model.program
+    with Model(GOOD, {"@model_path/weights/w.bin": blob_bytes([(new, "fp16")])}, chip) as other:
+        assert np.array_equal(got, other.evaluate({"x": INPUT})["y"])
+    with Model(GOOD, FILES, chip) as first:
+        assert np.array_equal(old, first.evaluate({"x": INPUT})["y"])
+        if program_now is not None and first.program is not None:
+            assert program_now.images[0].to_bytes() == first.program.images[0].to_bytes()
+
+
+def test_several_constants_and_wide_kernels() -> None:
+    """A 3x3 convolution with bias, a matmul by a constant and an element-wise one, patched together."""
+    wide = tensor(1, 16, 16, 16)
+    body = (
+        CONV.replace("[0, 0, 0, 0]", "[1, 1, 1, 1]").replace('"valid"', '"custom"')
+        + blob((16, 16, 3, 3), "w", "w.bin") + blob((1, 16, 1, 1), "b", "b.bin")
+        + conv("w", result="c", type_=wide) + call(wide, "y", "add", "x = c, y = b")
+    )  # fmt: skip
+    text = program(body, f"{wide} x", "y")
+    x = RNG.normal(0, 1, (1, 16, 16, 16)).astype(np.float16)
+    first = {"w": fresh(16, 16, 3, 3), "b": fresh(1, 16, 1, 1)}
+    second = {"w": fresh(16, 16, 3, 3), "b": fresh(1, 16, 1, 1)}
+    with Model(text, files(**first), "M1") as model:
+        done = model.update(second)
+        got = model.evaluate({"x": x})["y"]
+    assert done.how == "patched", done.reason
+    assert done.elements >= 16 * 16 * 9 + 16
+    with Model(text, files(**second), "M1") as other:
+        assert np.array_equal(got, other.evaluate({"x": x})["y"])
+
+
+def test_what_cannot_be_patched_is_compiled_again_and_says_so() -> None:
+    """Two constants that are multiplied with each other before anything runs."""
+    body = blob((1, 64, 1, 1), "a", "a.bin") + blob((1, 64, 1, 1), "b", "b.bin") + call(
+        tensor(1, 64, 1, 1), "ab", "mul", "x = a, y = b") + call(X, "y", "mul", "x = x, y = ab")  # fmt: skip
+    text = program(body, f"{X} x", "y")
+    first, second = {"a": fresh(1, 64, 1, 1), "b": fresh(1, 64, 1, 1)}, {"a": fresh(1, 64, 1, 1)}
+    with Model(text, files(**first), "M1") as model:
+        if model.level != "engine":
+            pytest.skip("the product is not computed at compile time")
+        done = model.update(second)
+        got = model.evaluate({"x": INPUT})["y"]
+    assert done.how == "recompiled"
+    assert done.reason
+    with Model(text, files(a=second["a"], b=first["b"]), "M1") as other:
+        assert np.array_equal(got, other.evaluate({"x": INPUT})["y"])
+
+
+def test_wrong_updates() -> None:
+    with Model(GOOD, FILES, "M1") as model:
+        with pytest.raises(UsageError, match=r"no constant 'v'.*w"):
+            model.update({"v": WEIGHT})
+        with pytest.raises(UsageError, match="shape"):
+            model.update({"w": WEIGHT[:8]})
+    with pytest.raises(UsageError, match="not compiled"):
+        Model(GOOD, FILES).update({"w": WEIGHT})
+    assert hexane.mil is not None
