@@ -20,7 +20,9 @@ LOAD_FAILURE, TOO_LARGE = 0x50004, 0x20004
 
 
 class RuntimeFault(HexaneError):
-    """An error as the real runtime reports it: ``domain``, ``code`` and, where it has one, ``status``."""
+    """An error as the real runtime reports it: ``domain``, ``code`` (a number, as in its NSError) and ``status``."""
+
+    code: int  # type: ignore[assignment]
 
     def __init__(self, message: str, *, domain: str, code: int, status: int | None = None, rule: str = "") -> None:
         self.domain = domain
@@ -34,9 +36,13 @@ class RuntimeFault(HexaneError):
 class ProcessCrash(HexaneError):
     """What ends the real process: an Objective-C exception that nobody catches."""
 
+    code = "crash"
+
 
 class Refused(HexaneError):
     """A program that the restrictions refuse. ``findings`` are those that do."""
+
+    code = "refused"
 
     def __init__(self, findings: list[Finding], text: str) -> None:
         self.findings = findings

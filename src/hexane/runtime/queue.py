@@ -30,9 +30,13 @@ _GLANCE_S = 0.05
 class QueueFull(HexaneError):
     """127 requests wait, and the caller did not want to wait for a place."""
 
+    code = "queue full"
+
 
 class QueueClosed(HexaneError):
     """The queue takes no more requests, or was closed before the request's turn."""
+
+    code = "queue closed"
 
 
 Moment = tuple[Event, int]

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from hexane.emulator.engine import Engine, Step
-from hexane.emulator.memory import CONST, SCRATCH, TEXT, Buffer, Memory
+from hexane.emulator.memory import Buffer, Memory
 from hexane.emulator.program import ELEMENTS
 from hexane.emulator.program import Program as Machine
 from hexane.errors import UnsupportedError, UsageError
+from hexane.isa.channels import CONST, SCRATCH, TEXT
 
 if TYPE_CHECKING:
     from hexane.chips import Chip
