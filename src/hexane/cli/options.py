@@ -35,7 +35,7 @@ def parse_shapes(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
 
 def parse_bindings(texts: Iterable[str]) -> dict[str, Any]:
     """``sr=16000``, ``flags=1,0,1``, ``on=true``, ``mask=mask.npy`` as values by input name."""
-    from hexane.runtime.inputs import read_array
+    from hexane.runtime.arrays import read_array
 
     found: dict[str, Any] = {}
     for text in texts:

@@ -61,7 +61,8 @@ def register(app: typer.Typer) -> None:
         """
         from hexane.cli.console import print_json
         from hexane.cli.networks import open_network
-        from hexane.runtime.files import require_replaceable, require_writable, write_arrays
+        from hexane.runtime.files import require_writable, write_arrays
+        from hexane.runtime.folders import require_replaceable
 
         require_choices(level=level, compare=compare, normalize=normalize, tolerance=tolerance)
         if output is not None:

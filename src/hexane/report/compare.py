@@ -10,7 +10,8 @@ from hexane.errors import FormatError, UsageError
 from hexane.formats.strict_json import strict_json
 from hexane.report.data import SCHEMA as REPORT_SCHEMA
 from hexane.report.page import render
-from hexane.runtime.files import plain_errors, whole_folder
+from hexane.runtime.files import plain_errors
+from hexane.runtime.folders import whole_folder
 
 SCHEMA = "hexane-comparison/1"
 LARGEST_FILE = 1 << 30
@@ -26,7 +27,7 @@ def read_report(folder: Path) -> dict[str, Any]:
             raise FormatError("is too large for a report", where=str(path))
         try:
             data = json.loads(path.read_text())
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise FormatError(f"is no report: {error}", where=str(path)) from None
     if not isinstance(data, dict) or data.get("schema") != REPORT_SCHEMA:
         found = data.get("schema") if isinstance(data, dict) else None
@@ -67,7 +68,18 @@ def _number(value: float | str | None) -> str:
 
 
 def compare(left: dict[str, Any], right: dict[str, Any]) -> dict[str, Any]:
-    """Figures, ops that changed place, layers by how much their error changed (schema ``hexane-comparison/1``)."""
+    """Figures, ops that changed place, layers by how much their error changed (schema ``hexane-comparison/1``).
+
+    FormatError for a report whose file was changed by hand or damaged.
+    """
+    try:
+        return _compared(left, right)
+    except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
+        what = f"{type(error).__name__}: {error}"
+        raise FormatError(f"a report does not hold what it should ({what})", hint="make it again") from None
+
+
+def _compared(left: dict[str, Any], right: dict[str, Any]) -> dict[str, Any]:
     a, b = figures(left), figures(right)
     names = list(dict.fromkeys((*a, *b)))
     places = [{row["name"]: row for row in (data["placement"] or {"rows": []})["rows"]} for data in (left, right)]
@@ -91,6 +103,7 @@ def compare(left: dict[str, Any], right: dict[str, Any]) -> dict[str, Any]:
         "figures": [{"name": n, "left": a.get(n, "–"), "right": b.get(n, "–")} for n in names],
         "moved": moved,
         "layers": [row for row in both if row["left"] != row["right"]][:40],
+        "files": ["index.html", "report.json"],
     }
 
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from hexane.errors import UnsupportedError
 from hexane.formats.strict_json import strict_json
 from hexane.report.data import report_data
-from hexane.runtime.files import whole_folder, write_arrays
+from hexane.runtime.files import write_arrays
+from hexane.runtime.folders import whole_folder
 
 if TYPE_CHECKING:
     from hexane.report.session import Session
@@ -49,7 +50,7 @@ def write_report(
             (made / f"{picture.name}.png").write_bytes(picture.png)
         _plots(done, data, made)
         data["results"] = [{"file": f"{p.name}.png", "title": p.title, "caption": p.caption} for p in pictures]
-        data["files"] = sorted(path.name for path in made.iterdir())
+        data["files"] = sorted({"index.html", "report.json", *(path.name for path in made.iterdir())})
         (made / "report.json").write_text(strict_json(data, indent=1))
         shown = [{**row, "source": _data_uri(p.png)} for row, p in zip(data["results"], pictures)]
         (made / "index.html").write_text(render("page.html", data=data, pictures=shown))

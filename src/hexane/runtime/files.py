@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -49,33 +47,3 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     named: dict[str, Any] = {key.replace("/", "_"): value for key, value in arrays.items()}
     with whole_file(path) as file:
         np.savez(file, **named)
-
-
-def require_replaceable(target: Path) -> None:
-    """Refuse a folder for a report that holds anything but a report."""
-    with plain_errors(target):
-        if target.exists() and not target.is_dir():
-            raise UsageError("is a file", where=str(target), hint="choose another folder")
-        if target.is_dir() and any(target.iterdir()) and not (target / "report.json").is_file():
-            raise UsageError("is a folder with other things in it", where=str(target), hint="choose another folder")
-
-
-@contextmanager
-def whole_folder(target: Path) -> Iterator[Path]:
-    """A folder to fill; it takes the place of ``target`` at the end, and nothing is left of it after an error.
-
-    A folder that is there already is replaced only when it is empty or a report (it has ``report.json``).
-    """
-    require_replaceable(target)
-    with plain_errors(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-        try:
-            made.chmod(0o755)
-            yield made
-            if target.is_dir():
-                shutil.rmtree(target)
-            os.replace(made, target)
-        except BaseException:
-            shutil.rmtree(made, ignore_errors=True)
-            raise

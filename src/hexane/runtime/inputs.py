@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hexane.errors import FormatError, UsageError
+from hexane.errors import UsageError
+from hexane.runtime.arrays import SOUNDS, TEXTS, described, npy, npz, require_fit, sound, text
 from hexane.runtime.drawing import drawn_inputs
-from hexane.runtime.files import plain_errors
 from hexane.runtime.pictures import NORMALIZATIONS, PICTURES, layout_of, normalization, picture
 
 if TYPE_CHECKING:
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from hexane.program import Port
 
 __all__ = ["NORMALIZATIONS", "PICTURES", "Given", "fitted", "gather", "layout_of", "normalization", "picture"]
-
-LARGEST_FILE = 1 << 32
 
 
 @dataclass(frozen=True)
@@ -44,33 +42,37 @@ def gather(
     Pictures go through ``hexane.runtime.pictures``: an input that its model declares as an image takes the pixels as
     the model says, every other one is normalised as ``normalize`` says ("unit" when None).
 
-    ``.npy`` holds one input, ``.npz`` inputs by name, a picture is fitted to the input's shape. Inputs without a file
-    are drawn from ``seed`` (``hexane.runtime.drawing``; ``graph`` says what whole numbers mean). UsageError where
-    neither is given, and for arrays that do not fit or hold NaN.
+    ``.npy``, ``.txt`` and ``.csv`` hold one input, ``.npz`` inputs by name; a picture is fitted to the input's shape, a
+    sound (``.wav``) to its length. Inputs without a file are drawn from ``seed`` (``hexane.runtime.drawing``; ``graph``
+    says what whole numbers mean). UsageError where neither is given, and for arrays that do not fit or hold NaN.
     """
     by_name = {port.name: port for port in ports}
     arrays: dict[str, np.ndarray] = {}
     notes: list[str] = []
     for option in options:
         name, path = _split(option, by_name)
-        if path.suffix.lower() == ".npz":
-            arrays.update(_npz(path, by_name))
+        kind = path.suffix.lower()
+        if kind == ".npz":
+            arrays.update(npz(path, by_name))
             continue
         if name is None:
             raise UsageError(
                 f"{option!r} does not say which input it is for",
                 hint=f"write NAME={path}; the inputs are {', '.join(by_name)}",
             )
-        if path.suffix.lower() in PICTURES:
+        if kind in PICTURES:
             arrays[name], note = picture(path, by_name[name], normalize)
             notes.append(note)
+        elif kind in SOUNDS:
+            arrays[name], note = sound(path, by_name[name])
+            notes.append(note)
         else:
-            arrays[name] = read_array(path)
+            arrays[name] = (text if kind in TEXTS else npy)(path, by_name[name])
     missing = [port for port in ports if port.name not in arrays]
     if missing and seed is None:
         raise UsageError(
             f"input {missing[0].name!r} is missing",
-            hint=f"give --input {missing[0].name}=FILE or --random SEED; it is {_shape(missing[0])}",
+            hint=f"give --input {missing[0].name}=FILE or --random SEED; it is {described(missing[0])}",
         )
     if missing:
         assert seed is not None
@@ -83,12 +85,8 @@ def gather(
 def fitted(array: np.ndarray, port: Port) -> np.ndarray:
     """An array in the input's shape (axes of size 1 may be missing); UsageError for another shape, or for NaN."""
     where = f"input {port.name!r}"
-    if array.dtype.kind not in "biuf":
-        raise UsageError(f"an array of dtype {array.dtype}", where=where, hint=f"it is {_shape(port)}")
-    if array.shape != port.shape:
-        if tuple(n for n in array.shape if n != 1) != tuple(n for n in port.shape if n != 1):
-            raise UsageError(f"an array of shape {array.shape}", where=where, hint=f"it is {_shape(port)}")
-        array = array.reshape(port.shape)
+    require_fit(array.shape, array.dtype, port)
+    array = array.reshape(port.shape)
     if array.dtype.kind == "f" and np.isnan(array).any():
         first = tuple(int(i) for i in np.argwhere(np.isnan(array))[0])
         raise UsageError(
@@ -106,39 +104,3 @@ def _split(option: str, known: dict[str, Any]) -> tuple[str | None, Path]:
     if equals and right and not Path(option).exists():
         raise UsageError(f"there is no input {left!r}", hint=f"the inputs are {', '.join(known)}")
     return (next(iter(known)) if len(known) == 1 else None), Path(option)
-
-
-def read_array(path: Path) -> np.ndarray:
-    """An array from an ``.npy`` file; FormatError or UsageError for anything else."""
-    with plain_errors(path, "cannot be read"):
-        if path.stat().st_size > LARGEST_FILE:
-            raise UsageError(f"has more than {LARGEST_FILE} bytes", where=str(path))
-        try:
-            found = np.load(path, allow_pickle=False)
-        except (ValueError, EOFError, SyntaxError) as error:
-            raise FormatError(f"is no .npy file: {error}", where=str(path)) from None
-    if not isinstance(found, np.ndarray):
-        raise FormatError("is no .npy file", where=str(path), hint="name it .npz")
-    return found
-
-
-def _npz(path: Path, known: dict[str, Any]) -> dict[str, np.ndarray]:
-    import zipfile
-
-    with plain_errors(path, "cannot be read"):
-        try:
-            with np.load(path, allow_pickle=False) as file:
-                arrays = {name: file[name] for name in file.files}
-        except (ValueError, EOFError, zipfile.BadZipFile, AttributeError) as error:
-            raise FormatError(f"is no .npz file: {error}", where=str(path)) from None
-    renamed = {name.replace("/", "_"): name for name in known}
-    unknown = [name for name in arrays if name not in known and name not in renamed]
-    if unknown:
-        raise UsageError(
-            f"there is no input {unknown[0]!r}", where=str(path), hint=f"the inputs are {', '.join(known)}"
-        )
-    return {name if name in known else renamed[name]: array for name, array in arrays.items()}
-
-
-def _shape(port: Port) -> str:
-    return f"{'x'.join(map(str, port.shape)) or 'a scalar'} {port.dtype}"

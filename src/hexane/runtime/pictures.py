@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hexane.errors import FormatError, UnsupportedError, UsageError
+from hexane.errors import FormatError, HexaneError, UnsupportedError, UsageError
+from hexane.formats.quiet import first_line
 from hexane.runtime.files import plain_errors
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ NORMALIZATIONS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
 }
 """Name -> (mean, standard deviation) per channel, of pixels scaled to 0..1."""
+
+MOST_PIXELS = 1 << 26
+"""Of a picture, before it is resized: four bytes for each are set aside."""
 
 _MODES = {"RGB": "RGB", "BGR": "RGB", "GRAYSCALE": "L", "GRAYSCALE_FLOAT16": "F"}
 """Colour layout of a Core ML image -> how Pillow calls pictures that coremltools takes for it."""
@@ -71,9 +75,17 @@ def _pixels(path: Path, mode: str, size: tuple[int, int]) -> tuple[np.ndarray, s
         try:
             with Image.open(path) as file:
                 before = file.size
+                if before[0] * before[1] > MOST_PIXELS:
+                    raise FormatError(f"has {before[0]}x{before[1]} pixels", where=str(path), hint="make it smaller")
                 image = file.convert(mode)
-        except (Image.UnidentifiedImageError, SyntaxError, Image.DecompressionBombError) as error:
-            raise FormatError(f"is no picture: {error}", where=str(path)) from None
+        except HexaneError:
+            raise
+        except OSError as error:
+            if error.errno is not None:  # of the file system; Pillow's own have no number
+                raise
+            raise FormatError(f"is no picture: {first_line(error)}", where=str(path)) from None
+        except Exception as error:  # Pillow's readers meet damage in every type: zlib.error, struct.error, KeyError ...
+            raise FormatError(f"is no picture: {first_line(error)}", where=str(path)) from None
     if before == size:
         return np.asarray(image, np.float32), ""
     image = image.resize(size, Image.Resampling.BILINEAR)

@@ -1,0 +1,182 @@
+"""Folders of results: there whole or not at all, and with everything in them that somebody else put there."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from hexane.errors import UsageError
+from hexane.runtime.files import plain_errors
+
+INDEX = "report.json"
+"""Every folder of results has this file: its ``schema`` says that it is one, its ``files`` what belongs to it."""
+
+ALWAYS = frozenset({INDEX, "index.html", "errors.png", "memory.png"})
+"""Files of a report that an old version did not list."""
+
+MOST_BYTES = 1 << 30
+
+
+def written_by_hexane(folder: Path) -> set[str] | None:
+    """The names in a folder of results that belong to them; None where the folder holds no results."""
+    try:
+        index = folder / INDEX
+        if index.is_symlink() or index.stat().st_size > MOST_BYTES:
+            return None
+        data = json.loads(index.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(data, dict) or not str(data.get("schema", "")).startswith("hexane-"):
+        return None
+    listed = data.get("files", [])
+    names = {name for name in listed if isinstance(name, str)} if isinstance(listed, list) else set()
+    return {name for name in names | ALWAYS if "/" not in name and os.sep not in name and name not in (".", "..")}
+
+
+def require_replaceable(target: Path) -> None:
+    """Refuse a place for a report that is a file, or a folder that holds other things and no report."""
+    with plain_errors(target):
+        if target.exists() and not target.is_dir():
+            raise UsageError("is a file", where=str(target), hint="choose another folder")
+        if target.is_dir() and any(target.iterdir()) and written_by_hexane(target) is None:
+            raise UsageError("is a folder with other things in it", where=str(target), hint="choose another folder")
+
+
+@contextmanager
+def whole_folder(target: Path) -> Iterator[Path]:
+    """A folder to fill; it takes the place of ``target`` at the end, and nothing is left of it after an error.
+
+    A folder that is there already is replaced only when it is empty or a report. Of an old report only what hexane
+    wrote goes; whatever else lies in the folder is in the new one too. Killed at any moment, the process leaves the old
+    report or the new one, under its name or (between two renamings, on systems that cannot exchange folders) beside
+    it, from where the next call takes it back.
+    """
+    target = Path(os.path.realpath(target))  # a link is followed
+    with plain_errors(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _take_back(target)
+        require_replaceable(target)
+        made = Path(tempfile.mkdtemp(prefix=_prefix(target, "new", os.getpid()), dir=target.parent))
+        try:
+            made.chmod(target.stat().st_mode & 0o777 if target.is_dir() else 0o777 & ~_umask())
+            yield made
+            if target.is_dir() and any(target.iterdir()):
+                _keep_foreign(target, made)
+                _replace(target, made)
+            else:
+                os.replace(made, target)
+        except BaseException:
+            shutil.rmtree(made, ignore_errors=True)
+            raise
+
+
+def _keep_foreign(old: Path, made: Path) -> None:
+    """Give the new folder what others put into the old one: links to the same files, which are not copied."""
+    ours = written_by_hexane(old)
+    if ours is None:
+        raise UsageError("is a folder with other things in it", where=str(old), hint="choose another folder")
+    for entry in sorted(old.iterdir()):
+        if entry.name in ours:
+            continue
+        place = made / entry.name
+        if os.path.lexists(place):
+            raise UsageError(
+                f"has a file {entry.name!r} that no report wrote, and the new one has one too",
+                where=str(old),
+                hint="move it, or choose another folder",
+            )
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.copytree(entry, place, symlinks=True, copy_function=_link)
+        else:
+            _link(str(entry), str(place))
+
+
+def _link(source: str, place: str) -> None:
+    try:
+        os.link(source, place, follow_symlinks=False)
+    except (OSError, NotImplementedError):
+        shutil.copy2(source, place, follow_symlinks=False)
+
+
+def _replace(target: Path, made: Path) -> None:
+    """Put one folder in place of another: exchanged where the system can do that, else the old one aside first."""
+    if _exchange(target, made):
+        _rescue(made, target)
+        shutil.rmtree(made)
+        return
+    aside = Path(tempfile.mkdtemp(prefix=_prefix(target, "old", os.getpid()), dir=target.parent))
+    os.replace(target, aside)
+    try:
+        os.replace(made, target)
+    except BaseException:
+        os.replace(aside, target)
+        raise
+    _rescue(aside, target)
+    shutil.rmtree(aside)
+
+
+def _rescue(old: Path, target: Path) -> None:
+    """Move what others put into the old folder in the last moment."""
+    ours = written_by_hexane(old) or set()
+    for entry in sorted(old.iterdir()):
+        if entry.name not in ours and not os.path.lexists(target / entry.name):
+            os.replace(entry, target / entry.name)
+
+
+_AT_CWD, _RENAME_EXCHANGE, _RENAME_SWAP = -100, 2, 2
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Exchange two folders in one step (renameat2 of Linux, renamex_np of macOS); False where that cannot be done."""
+    import ctypes
+
+    names = os.fsencode(one), os.fsencode(other)
+    with suppress(AttributeError, OSError, TypeError, ValueError):
+        library = ctypes.CDLL(None, use_errno=True)
+        if hasattr(library, "renameat2"):
+            return library.renameat2(_AT_CWD, names[0], _AT_CWD, names[1], _RENAME_EXCHANGE) == 0
+        return library.renamex_np(*names, _RENAME_SWAP) == 0
+    return False
+
+
+def _prefix(target: Path, role: str, process: int | str) -> str:
+    return f".{target.name[:64]}.{role}-{process}-"
+
+
+def _take_back(target: Path) -> None:
+    """Remove what killed processes left beside a folder; an old one whose place is empty gets it back."""
+    for role in ("old", "new"):
+        start = _prefix(target, role, "")[:-1]
+        for entry in sorted(target.parent.iterdir()):
+            if not entry.name.startswith(start) or entry.is_symlink() or not entry.is_dir():
+                continue
+            process = entry.name[len(start) :].partition("-")[0]
+            if not process.isdigit() or _lives(int(process)):
+                continue
+            if role == "old" and not target.exists():
+                os.replace(entry, target)
+            else:
+                shutil.rmtree(entry, ignore_errors=True)
+
+
+def _lives(process: int) -> bool:
+    if os.name == "nt":
+        return True  # asking would end it
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
