@@ -15,6 +15,14 @@ from typing import BinaryIO
 from hexane.errors import FormatError, HexaneError, UsageError
 
 
+def is_file(path: Path) -> bool:
+    """Whether there is such a file; a name that no file can have (too long, a NUL in it) is none."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
 def read_bytes(path: Path) -> bytes:
     """A file's bytes; `UsageError` where it cannot be read."""
     try:

@@ -11,7 +11,9 @@ import pytest
 
 from emulator import apple_programs
 from hexane.emulator import Program, emulate
-from hexane.errors import HexaneError
+from hexane.emulator.program import _elements
+from hexane.errors import HexaneError, UsageError
+from hexane.image import Surface
 
 PROGRAMS = [
     "binary_pow_1x64x8x8",
@@ -62,3 +64,12 @@ def test_damaged_text(name: str, shared: Path) -> None:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_much_damaged_text(name: str, shared: Path) -> None:
     assert _fuzz(shared, name, 1000) > 300
+
+
+def test_the_step_of_a_single_element_may_be_any_number() -> None:
+    """An axis of one element has no step; a damaged one was an error of NumPy's."""
+    surface = Surface("x", "input", (1, 3, 1, 1), strides=(192, 64, 64, (1 << 64) - 2))
+    elements = _elements(surface, np.arange(192, dtype=np.uint8))
+    assert elements.shape == (1, 3, 1, 1) and elements.view(np.uint16).ravel().tolist() == [0x100, 0x4140, 0x8180]
+    with pytest.raises(UsageError, match="elements in"):
+        _elements(Surface("x", "input", (1, 1 << 40, 1, 1), strides=(0, 0, 0, 0)), np.zeros(64, np.uint8))

@@ -91,6 +91,7 @@ def test_a_list_of_files_that_lies_removes_nothing_elsewhere(tmp_path: Path) -> 
     (target / "report.json").write_text(
         json.dumps({"schema": SCHEMA, "files": ["../precious", "..", 3, "/etc/passwd"]})
     )
+    (target / "plot.png").unlink()
     _write(target, "new")
     assert (tmp_path / "precious").read_text() == "mine"
 

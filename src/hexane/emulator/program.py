@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -163,6 +164,12 @@ def _elements(surface: Surface, data: np.ndarray) -> np.ndarray:
     """A view of a surface's bytes as its elements, (N, C, H, W)."""
     dtype = _dtype(surface)
     assert surface.strides is not None
+    if prod(surface.shape) > data.size:
+        raise UsageError(
+            f"{'x'.join(map(str, surface.shape))} elements in {data.size:#x} bytes",
+            where=f"surface {surface.label!r}",
+            hint="check its extents and strides",
+        )
     last = sum((n - 1) * s for n, s in zip(surface.shape, surface.strides)) + dtype.itemsize
     if last > data.size:
         raise UsageError(
@@ -170,7 +177,8 @@ def _elements(surface: Surface, data: np.ndarray) -> np.ndarray:
             where=f"surface {surface.label!r}",
             hint="check its strides",
         )
-    return np.ndarray(surface.shape, dtype, data.data, 0, surface.strides)
+    steps = tuple(s if n > 1 else 0 for n, s in zip(surface.shape, surface.strides))  # of a single one: any number
+    return np.ndarray(surface.shape, dtype, data.data, 0, steps)
 
 
 def _by_label(inputs: Inputs, surfaces: tuple[Surface, ...]) -> dict[str, object]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,23 @@ def load(
     shapes = checked_shapes(shapes)
     weights = given_files(weights)
     kind = kind_of(path)
+    with _well_formed(path):
+        return _loaded(kind, path, shapes, function, weights)
+
+
+@contextmanager
+def _well_formed(path: Path) -> Iterator[None]:
+    """A file may break any assumption that a reader makes; what no step of it names is said here."""
+    try:
+        yield
+    except (
+        TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RuntimeError, MemoryError, AssertionError,
+    ) as error:  # fmt: skip
+        what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        raise FormatError(f"the file is not well-formed ({what})", where=str(path)) from error
+
+
+def _loaded(kind: str, path: Path, shapes: Any, function: str | None, weights: Any) -> Graph:
     if kind == "onnx":
         _no_function(function, "an ONNX file")
         return _reader("onnx").load(path, shapes=shapes, weights=weights, bind=bind)

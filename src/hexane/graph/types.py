@@ -245,6 +245,9 @@ class TupleType:
 
     elements: tuple[Any, ...] = ()
 
+    def accepts(self, other: Any) -> bool:
+        return self == other
+
     def __str__(self) -> str:
         return f"tuple<{', '.join(map(str, self.elements))}>"
 
@@ -255,6 +258,9 @@ class DictType:
 
     key: Any
     value: Any
+
+    def accepts(self, other: Any) -> bool:
+        return self == other
 
     def __str__(self) -> str:
         return f"dict<{self.key}, {self.value}>"

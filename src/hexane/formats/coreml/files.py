@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hexane.errors import FormatError
+from hexane.files import is_file
 from hexane.formats.blob import BlobFile
 
 MODEL_LIMIT = 1 << 31
@@ -55,7 +56,7 @@ def inside(folder: Path, relative: str, where: str) -> Path:
     target = (root / relative).resolve()
     if not target.is_relative_to(root):
         raise FormatError(f"the path {relative!r} leaves the package", where=where)
-    if not target.is_file():
+    if not is_file(target):
         raise FormatError(f"the package has no file {relative!r}", where=where)
     return target
 

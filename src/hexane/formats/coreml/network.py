@@ -172,7 +172,7 @@ class NetworkReader:
         declared = feature_shape(feature)
         if not self.exact:
             shape = value.shape
-            plain = shape[1:] if shape[0] == 1 else shape
+            plain = shape[1:] if shape[:1] == (1,) else shape
             wanted = declared if declared is not None and prod(declared) == prod(shape) else plain
             if tuple(wanted) != shape:
                 value = self.builder.reshape(x=value, shape=np.array(wanted, np.int32))

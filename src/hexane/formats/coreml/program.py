@@ -14,7 +14,7 @@ from hexane.formats.mil.names import decode
 from hexane.graph.constants import BlobReference, Constant
 from hexane.graph.ir import Block, Function, Graph, Names, Op, Problem, Value
 from hexane.graph.registry import lookup, opset_number, result_types
-from hexane.graph.types import DictType, ListType, TensorType
+from hexane.graph.types import DictType, ListType, TensorType, Type
 
 MAX_OPERATIONS = 2_000_000
 
@@ -222,6 +222,8 @@ class _FunctionReader:
                     raise GraphError(f"a result is declared {declared} and computed as {inferred}")
             return [_closer(declared, inferred) for declared, inferred in zip(types, found)]
         except HexaneError as error:
+            if not all(isinstance(declared, Type) for declared in types):
+                raise FormatError(f"{place}: {error.message}", where=self.where) from None
             self.graph.problems.append(Problem(f"{place}: {error.message}"))
             return types
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from hexane.errors import FormatError, GraphError, HexaneError, SyntaxProblem, UnsupportedError, UsageError
+from hexane.files import is_file
 from hexane.formats.arguments import given_files
 from hexane.formats.blob import TYPE_CODES, BlobFile
 from hexane.formats.mil.literals import Blob, TypedValue, array_of, list_of
@@ -53,14 +54,14 @@ class Weights:
         for name in (path, path.removeprefix("@model_path/"), path.replace("\\", "/").rsplit("/", 1)[-1]):
             if name in self._given:
                 return BlobFile(self._given[name], path)
-        if self._folder is None:
+        if self._folder is None or "\0" in path:
             return None
         relative = path.removeprefix("@model_path").lstrip("/\\")
         root = self._folder.resolve()
         target = (root / relative).resolve()
         if not target.is_relative_to(root):
             raise FormatError("the path leaves the model's folder", where=path)
-        return BlobFile(target, path) if target.is_file() else None
+        return BlobFile(target, path) if is_file(target) else None
 
 
 def parse_mil(

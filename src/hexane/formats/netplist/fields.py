@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from hexane.errors import FormatError, UnsupportedError, UsageError
+from hexane.files import is_file
 from hexane.graph.constants import Constant
 from hexane.graph.types import TensorType
 
@@ -138,7 +139,7 @@ class WeightFiles:
             return None
         candidates = [] if path.startswith(("/", "\\")) else [self._folder / path]
         for candidate in (*candidates, self._folder / name):
-            if candidate.is_file():
+            if is_file(candidate):
                 return _bytes_of(candidate, path)
         return None
 

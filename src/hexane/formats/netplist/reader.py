@@ -120,7 +120,7 @@ class _Network:
             params = self.entry(name).inner("Params")
             if params.count("ReshapedDepth", 1) > 1 or params.count("KernelDepth", 1) > 1:
                 return 5
-            for info in params.content.get("BroadcastInfo", []):
+            for info in params.get("BroadcastInfo", list, []):
                 if isinstance(info, Mapping) and info.get("Dimension") == "Depth" and info.get("Size") != 1:
                     return 5
         return 4

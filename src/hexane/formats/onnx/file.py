@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from hexane.errors import FormatError, HexaneError, UnsupportedError
+from hexane.files import is_file
 from hexane.formats.arguments import given_files
 from hexane.formats.onnx import library
 
@@ -282,7 +283,7 @@ class External:
         if not location or "\0" in location:
             raise FormatError("names no data file", where=place)
         path = (root / location).resolve()
-        if not path.is_relative_to(root) or not path.is_file():
+        if not path.is_relative_to(root) or not is_file(path):
             raise FormatError(
                 f"its data file {location!r} is not a file inside the model's folder",
                 where=place,
