@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tokenize
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -38,7 +39,10 @@ def _read(path: Path, *, raw: bool) -> np.ndarray:
             return np.lib.format.read_array(file, allow_pickle=False)
     except OSError as error:
         raise UsageError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
-    except (ValueError, EOFError, MemoryError) as error:
+    except (
+        ValueError, EOFError, MemoryError, SyntaxError, RecursionError, TypeError, LookupError, AttributeError,
+        OverflowError, tokenize.TokenError,
+    ) as error:  # fmt: skip
         raise FormatError(f"not a .npy file: {error}", where=str(path)) from error
 
 

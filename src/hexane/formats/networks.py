@@ -117,8 +117,15 @@ def load(
     shapes = checked_shapes(shapes)
     weights = given_files(weights)
     kind = kind_of(path)
+    if kind == "onnx":
+        _no_function(function, "an ONNX file")
+        with _well_formed(path):
+            return _reader("onnx").load(path, shapes=shapes, weights=weights, bind=bind)
     with _well_formed(path):
-        return _loaded(kind, path, shapes, function, weights)
+        graph = _loaded(path, kind, shapes, function, weights)
+    if bind:
+        bind_inputs(graph, bind)
+    return graph
 
 
 @contextmanager
@@ -131,16 +138,6 @@ def _well_formed(path: Path) -> Iterator[None]:
     ) as error:  # fmt: skip
         what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         raise FormatError(f"the file is not well-formed ({what})", where=str(path)) from error
-
-
-def _loaded(kind: str, path: Path, shapes: Any, function: str | None, weights: Any) -> Graph:
-    if kind == "onnx":
-        _no_function(function, "an ONNX file")
-        return _reader("onnx").load(path, shapes=shapes, weights=weights, bind=bind)
-    graph = _loaded(path, kind, shapes, function, weights)
-    if bind:
-        bind_inputs(graph, bind)
-    return graph
 
 
 def _loaded(path: Path, kind: str, shapes: Any, function: str | None, weights: Any) -> Graph:
