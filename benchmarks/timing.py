@@ -20,7 +20,7 @@ from hexane import chips
 from hexane.graph import GraphBuilder
 from hexane.timing import estimates
 from hexane.timing.calibrate import read_rows, samples_of
-from hexane.timing.fit import Sample, cross_validate, factor
+from hexane.timing.fit import Sample, cross_validate, factor, fit
 from hexane.timing.measured import predict_case
 from hexane.timing.parameters import PARAMETERS
 from hexane.timing.roofline import roofline_us
@@ -111,7 +111,8 @@ def main() -> None:
         ),
     }
     if args.folds:
-        columns = {"cross-validated": cross_validate(samples, args.folds), **columns}
+        left_out = cross_validate(samples, fit(samples), args.folds, workers=2)
+        columns = {"cross-validated": np.array([item.log_ratio for item in left_out]), **columns}
     print(f"{len(rows)} rows, {len(PARAMETERS)} constants and chip factors")
     for name, ratios in columns.items():
         known = np.abs(ratios[np.isfinite(ratios)])

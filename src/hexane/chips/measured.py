@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 from hexane.chips.evidence import Evidence
 from hexane.chips.names import get
@@ -41,25 +43,33 @@ def provenance() -> dict:
 
 @cache
 def constants(chip: str | Chip) -> dict[str, Constant]:
-    """Every constant for a chip, by name: its own, its sibling's, its family's, or all chips'."""
-    data, asked = _data(), get(chip)
-    found = {
-        name: Constant(name, e["value"], e["unit"], e["factor"], e["rows"], Evidence(e["evidence"]), None)
-        for name, e in data["shared"].items()
-    }
-    for name, e in data["families"].get(asked.generation.family, {}).items():
-        found[name] = Constant(name, e["value"], e["unit"], e["factor"], e["rows"], Evidence(e["evidence"]), None)
-    donor: Chip | None = asked
-    while donor is not None:
-        own = data["chips"].get(donor.name)
-        if own is not None:
-            for name, e in own.items():
-                mark = Evidence(e["evidence"]) if donor is asked else Evidence.INFERRED
-                factor = e["factor"] if donor is asked else max(e["factor"], 1.15)
-                found[name] = Constant(name, e["value"], e["unit"], factor, e["rows"], mark, donor.name)
-            break
-        donor = get(donor.sibling) if donor.sibling else None
+    """Every constant for a chip, by name: its own, else its sibling's, else its family's, else all chips'."""
+    return constants_in(_data(), get(chip))
+
+
+def language() -> dict[str, Any]:
+    """The constants of language models, their scatter, and the table of published rates (``timing.language``)."""
+    return _data()["language"]
+
+
+def constants_in(data: Mapping[str, Any], asked: Chip) -> dict[str, Constant]:
+    """The same out of the content of a file like ``measured.json``."""
+    found = {name: _constant(name, entry, None) for name, entry in data["shared"].items()}
+    for name, entry in data["families"].get(asked.generation.family, {}).items():
+        found[name] = _constant(name, entry, None)
+    line = [asked]
+    while line[-1].sibling and get(line[-1].sibling) not in line:
+        line.append(get(line[-1].sibling))
+    for donor in reversed(line):
+        for name, entry in data["chips"].get(donor.name, {}).items():
+            found[name] = _constant(name, entry, donor, own=donor is asked)
     return found
+
+
+def _constant(name: str, entry: dict[str, Any], donor: Chip | None, *, own: bool = True) -> Constant:
+    mark = Evidence(entry["evidence"]) if own else Evidence.INFERRED
+    factor = entry["factor"] if own else max(entry["factor"], 1.15)
+    return Constant(name, entry["value"], entry["unit"], factor, entry["rows"], mark, donor.name if donor else None)
 
 
 @cache

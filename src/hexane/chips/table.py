@@ -79,6 +79,6 @@ CHIPS: tuple[Chip, ...] = (
     Chip("M5", "T8142", "h17", "h17", 2172.0, _TABLE, winograd=True),
     Chip("M5 Pro", "T6050", "h17s", "h17", 2364.0, _TABLE, winograd=True),
     Chip("M5 Max", "T6051", "h17s", "h17", 2364.0, _TABLE, winograd=True, sibling="M5 Pro"),
-    Chip("A19", "T8150", "h18", "h18", 2364.0, _GUESS, winograd=True, sibling="M5 Pro"),
+    Chip("A19", "T8150", "h18", "h18", 2364.0, _GUESS, winograd=True, sibling="M5 Pro", aliases=("a19 pro",)),
     Chip("M6", "T8152", "h18g", "h19", 2580.0, _TABLE, engines=2, winograd=True),
 )

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,11 +18,16 @@ from hexane.chips import CHIPS, Evidence
 from hexane.errors import FormatError, UsageError
 from hexane.files import write_whole
 from hexane.timing.energy import ENERGY_PARAMETERS, energy_of_case
-from hexane.timing.fit import HUBER, LEAVE_ONE_OUT, SHARED, Fitted, Sample, cross_validate, factor, fit
+from hexane.timing.fit import LEAVE_ONE_OUT, SHARED, Fitted, Sample, cross_validate, factor, fit
+from hexane.timing.language import head_row
+from hexane.timing.language_fit import fit_language
 from hexane.timing.measured import case_of, predict_case
+from hexane.timing.ranges import to_json
 from hexane.timing.roofline import roofline_us
+from hexane.timing.scatter import fit_scatter
 
 SHIPPED = Path(__file__).resolve().parents[1] / "chips" / "measured.json"
+ERRORS = "measured_errors.json"
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:
@@ -44,6 +50,31 @@ def samples_of(rows: Sequence[dict[str, str]]) -> list[Sample]:
     ]
 
 
+PALETTE_LAYERS = (
+    ("M5 Max", "fp16", 211), ("M5 Max", "w8", 109), ("M5 Max", "p4", 108),
+    ("M6", "fp16", 218), ("M6", "w8", 103), ("M6", "p4", 45), ("M6", "p3", 50), ("M6", "p2", 28), ("M6", "p1", 26),
+)  # fmt: skip
+"""Microseconds of one 1x1 layer, 4096 to 4096 channels, 16 pixels, by weight format. SILICON, Anemll/anemll-forge."""
+_PALETTE_LAYER = {"kind": "conv_chain", "op": "conv", "cin": "4096", "cout": "4096", "h": "1", "w": "16",
+                  "layers": "slope", "weights": "distinct", "includes": "layer_slope", "engines": "1"}  # fmt: skip
+
+
+def published_samples(folder: Path) -> list[Sample]:
+    """Samples beside ``calibration.csv``: heads of language models (``lm_head.csv``) and layers by weight format."""
+    samples = []
+    heads = folder / "lm_head.csv"
+    if heads.exists():
+        with open(heads, newline="", encoding="utf-8") as file:
+            for row in csv.DictReader(file):
+                for fmt, column in (("fp16", "fp16_ms"), ("p6", "lut6_ms")):
+                    case = case_of(head_row(row["chip"], fmt))
+                    samples.append(Sample(case, 1e3 * float(row[column]), "lm_head", f"heads/{row['chip']}", "A"))
+    for chip, fmt, us in PALETTE_LAYERS:
+        case = case_of({**_PALETTE_LAYER, "chip": chip, "wfmt": fmt})
+        samples.append(Sample(case, float(us), "format", f"formats/{chip}", "A"))
+    return samples
+
+
 def fit_energy(rows: Sequence[dict[str, str]], samples: Sequence[Sample], times: Fitted) -> tuple[Fitted, float]:
     """Energy constants from the rows with a measured power, and their mean factor error.
 
@@ -52,19 +83,19 @@ def fit_energy(rows: Sequence[dict[str, str]], samples: Sequence[Sample], times:
     powered = [
         replace(sample, us=float(row["power_ane_w"]) * sample.us)
         for row, sample in zip(rows, samples)
-        if row.get("power_ane_w") and float(row["power_ane_w"]) > 0.2 and sample.case.interface is not None
+        if row.get("power_ane_w") and float(row["power_ane_w"]) > 0.2 and sample.case.shallow is None
     ]
     measured = {id(s.case): s.us for s in samples}
 
     def model(case, c):
         return energy_of_case(case, c, times.of(case.chip), measured[id(case)])
 
-    fitted = fit(powered, parameters=ENERGY_PARAMETERS, model=model, shape=HUBER)
+    fitted = fit(powered, parameters=ENERGY_PARAMETERS, model=model, robust=False)
     ratios = [math.log(model(s.case, fitted.of(s.case.chip)) / s.us) for s in powered]
     return fitted, factor(ratios)
 
 
-def errors(samples: Sequence[Sample], log_ratios: Sequence[float] | np.ndarray) -> dict:
+def errors(samples: Sequence[Sample], log_ratios: Sequence[float] | np.ndarray) -> dict[str, Any]:
     """Mean factor, median and 90th percentile over all rows, and by chip, kind and (chip, kind) cell."""
     absolute = np.abs(log_ratios)
     groups: dict[str, dict[str, list[float]]] = {"chip": defaultdict(list), "kind": defaultdict(list)}
@@ -86,18 +117,20 @@ def errors(samples: Sequence[Sample], log_ratios: Sequence[float] | np.ndarray) 
     }
 
 
-def document(times: Fitted, energy: Fitted, provenance: dict) -> dict:
+def document(times: Fitted, energy: Fitted, provenance: dict[str, Any]) -> dict[str, Any]:
     """The content of ``measured.json``: for all chips, for families and for single chips where they have rows."""
-    content: dict = {"provenance": provenance, "shared": {}, "families": {}, "chips": {}}
+    content: dict[str, Any] = {"provenance": provenance, "shared": {}, "families": {}, "chips": {}}
     families = {chip.name: chip.generation.family for chip in CHIPS}
     for fitted in (times, energy):
         table = {p.name: p for p in fitted.parameters}
         for (owner, name), rows in fitted.rows.items():
             above = () if owner == SHARED else (owner,) if owner in families.values() else (families[owner], owner)
+            owners = (SHARED, *above)
+            error = math.sqrt(sum(fitted.error.get((one, name), 0.0) ** 2 for one in owners))
             entry = {
                 "value": float(f"{fitted.numbers(above)[name]:.5g}"),
                 "unit": table[name].unit,
-                "factor": float(f"{math.exp(min(fitted.error[(owner, name)], 1.0)):.3f}"),
+                "factor": float(f"{math.exp(min(error, 1.0)):.3f}"),
                 "rows": rows,
                 "evidence": str(Evidence.SILICON if rows else Evidence.INFERRED),
             }
@@ -109,35 +142,56 @@ def document(times: Fitted, energy: Fitted, provenance: dict) -> dict:
     return content
 
 
-def write_json(path: Path, content: dict) -> None:
+def write_json(path: Path, content: dict[str, Any], *, indent: int | None = 1) -> None:
     """Whole or not at all."""
-    write_whole(path, (json.dumps(content, indent=1, sort_keys=True) + "\n").encode())
+    write_whole(path, (json.dumps(content, indent=indent, sort_keys=True) + "\n").encode())
 
 
-def calibrate(path: Path, out: Path = SHIPPED, *, folds: int = LEAVE_ONE_OUT) -> dict:
-    """Fit everything to the rows of ``path``, cross-validate, write ``out``; returns what was written."""
+def _inside(samples: Sequence[Sample], times: Fitted) -> list[float]:
+    return [math.log(predict_case(s.case, times.of(s.case.chip)) / s.us) for s in samples]
+
+
+def calibrate(path: Path, out: Path = SHIPPED, *, folds: int = LEAVE_ONE_OUT, workers: int = 1) -> dict[str, Any]:
+    """Fit everything to the rows of ``path`` and the tables beside it, cross-validate, write ``out``; returns that.
+
+    Beside ``out`` (``measured.json``) goes ``measured_errors.json``: what the fit leaves open, and the widths of
+    ranges, both from series left out. Needs scipy (extra ``hexane[fit]``).
+    """
     rows = read_rows(path)
-    samples = samples_of(rows)
+    own = samples_of(rows)
+    samples = [*own, *published_samples(path.parent)]
     times = fit(samples)
-    energy, energy_factor = fit_energy(rows, samples, times)
-    inside = [math.log(predict_case(s.case, times.of(s.case.chip)) / s.us) for s in samples]
-    roof = [math.log(roofline_us(s.case) / s.us) for s in samples]
-    held_out = cross_validate(samples, folds) if folds else np.empty(0)
+    energy, energy_factor = fit_energy(rows, own, times)
+    left_out = cross_validate(samples, times, folds, workers=workers)
+    held_out = [item.log_ratio for item in left_out]
+    widths, covered = fit_scatter(own, left_out[: len(own)], times)
+    extra = samples[len(own) :]
     provenance = {
-        "source": "public measurements named row by row in the project's calibration data; rows with use = 1",
-        "method": "log residuals, Student's t, normal priors, family and chip factors (hexane.timing.fit)",
-        "fitted": errors(samples, inside),
+        "source": "public measurements named row by row in the project's calibration data; rows with use = 1, the "
+        "heads of language models, and layers by weight format",
+        "method": "log residuals under Cauchy's loss, normal priors as residuals, family and chip factors, "
+        "scipy.optimize.least_squares (hexane.timing.fit)",
+        "fitted": errors(own, _inside(own, times)),
         "cross_validated": {
             "left_out": "one series at a time" if folds >= LEAVE_ONE_OUT else f"{folds} folds of series",
-            **errors(samples, held_out),
+            **errors(own, held_out[: len(own)]),
+        },
+        "heads_and_formats": {
+            "fitted": errors(extra, _inside(extra, times)),
+            "cross_validated": errors(extra, held_out[len(own) :]),
         }
-        if folds
+        if extra
         else None,
-        "roofline": errors(samples, roof),
+        "coverage_of_rows_left_out": covered,
+        "roofline": errors(own, [math.log(roofline_us(s.case) / s.us) for s in own]),
         "energy_mean_factor": round(energy_factor, 4),
     }
     result = document(times, energy, provenance)
+    rates = path.parent / "llm.csv"
+    if rates.exists():
+        result["language"] = fit_language(rates, result)
     write_json(out, result)
+    write_json(out.with_name(ERRORS), to_json(widths), indent=None)
     return result
 
 
@@ -145,9 +199,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=calibrate.__doc__)
     parser.add_argument("rows", type=Path, help="calibration.csv")
     parser.add_argument("-o", "--out", type=Path, default=SHIPPED)
-    parser.add_argument("--folds", type=int, default=LEAVE_ONE_OUT, help="0 leaves the cross-validation out")
+    parser.add_argument("--folds", type=int, default=LEAVE_ONE_OUT, help="folds of series instead of one series each")
+    parser.add_argument("--workers", type=int, default=2, help="processes for the cross-validation")
     args = parser.parse_args()
-    result = calibrate(args.rows, args.out, folds=args.folds)
+    result = calibrate(args.rows, args.out, folds=args.folds, workers=args.workers)
     print(json.dumps(result["provenance"], indent=1))
 
 

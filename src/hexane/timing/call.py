@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hexane.chips import Chip
 from hexane.errors import UsageError
-from hexane.timing.units import Numbers
+from hexane.timing.units import Numbers, larger, smaller
 from hexane.timing.work import Work
 
 LINUX_FLOOR_US = {"M1": 38.5, "M1 Pro": 38.5, "M1 Max": 38.5, "M1 Ultra": 38.5, "M2": 240.0}
@@ -25,13 +27,17 @@ INTERFACES = {
 }
 
 
-def sleep_us(task_us: float, c: Numbers) -> float:
-    """What a synchronous call waits longer once its CPU core has gone to sleep: the jump of §3.2, other interface."""
-    span = max(c["sleep_to_us"] - c["sleep_from_us"], 1.0)
-    return c["sleep_us"] * min(max((task_us - c["sleep_from_us"]) / span, 0.0), 1.0)
+def ramp(us: Any, start: Any, end: Any) -> Any:
+    """0 up to ``start``, 1 from ``end`` on, a straight line between."""
+    return smaller(larger((us - start) / larger(end - start, 1.0), 0.0), 1.0)
 
 
-def copies_us(work: Work, c: Numbers) -> float:
+def sleep_us(task_us: Any, c: Numbers) -> Any:
+    """What a synchronous call waits longer once its CPU core has gone to sleep: a jump with the length of the task."""
+    return c["sleep_us"] * ramp(task_us, c["sleep_from_us"], c["sleep_to_us"])
+
+
+def copies_us(work: Work, c: Numbers) -> Any:
     """Host copies of a call: fp16 in, result out and to fp32; rows that surfaces pad are copied one by one."""
     extra = c["padded_copy"] - 1
     into = (work.host_in_bytes + extra * work.host_in_padded) / c["host_in_gbs"]
@@ -39,14 +45,19 @@ def copies_us(work: Work, c: Numbers) -> float:
     return (into + out) / (1e3 * c["host_factor"])
 
 
-def completion_us(submit_to_end_us: float, c: Numbers) -> float:
-    """What follows the end of a task until Core ML returns (§3.2, M6): longer once the CPU has gone to sleep."""
-    span = max(c["complete_to_us"] - c["complete_from_us"], 1.0)
-    depth = min(max((submit_to_end_us - c["complete_from_us"]) / span, 0.0), 1.0)
-    return c["complete_short_us"] + (c["complete_long_us"] - c["complete_short_us"]) * depth
+def completion_us(submit_to_end_us: Any, chip: Chip, c: Numbers) -> Any:
+    """What follows the end of a task until Core ML returns: longer once the CPU has gone to sleep.
+
+    Chips with two engines complete by a path of their own (measured on M6 by stages); elsewhere the wait is that of
+    every synchronous call.
+    """
+    if chip.engines > 1 and chip.generation_name == "h19":
+        deep = ramp(submit_to_end_us, c["complete_from_us"], c["complete_to_us"])
+        return c["complete_short_us"] + (c["complete_long_us"] - c["complete_short_us"]) * deep
+    return c["complete_one_us"] + sleep_us(submit_to_end_us, c)
 
 
-def launch_us(task_us: float, work: Work, chip: Chip, c: Numbers, interface: str, engines: int) -> float:
+def launch_us(task_us: Any, work: Work, chip: Chip, c: Numbers, interface: str, engines: int) -> Any:
     """What a call costs besides layers (``task_us``) and host copies; ``interface`` is one of ``INTERFACES``."""
     start = c["task_start_us"]
     if interface == "task":
@@ -64,12 +75,12 @@ def launch_us(task_us: float, work: Work, chip: Chip, c: Numbers, interface: str
         return c["floor_copies_us"] * c["call_factor"] + worker + typical
     if interface in ("coreml", "coreml_awake"):
         before = start + c["submit_us"]
-        done = c["complete_awake_us"] if interface == "coreml_awake" else completion_us(before + task_us, c)
+        done = c["complete_awake_us"] if interface == "coreml_awake" else completion_us(before + task_us, chip, c)
         return before + done + (c["two_engine_call_us"] if engines > 1 else 0.0)
     raise UsageError(f"unknown interface {interface!r}", hint=f"one of {', '.join(INTERFACES)}")
 
 
-def host_copies_us(work: Work, chip: Chip, c: Numbers, interface: str) -> float:
+def host_copies_us(work: Work, chip: Chip, c: Numbers, interface: str) -> Any:
     """Host copies of a call through ``interface``: none where surfaces are filled in place."""
     if interface in ("copies", "copies_typical"):
         return copies_us(work, c)
@@ -78,6 +89,6 @@ def host_copies_us(work: Work, chip: Chip, c: Numbers, interface: str) -> float:
     return 0.0
 
 
-def call_us(task_us: float, work: Work, chip: Chip, c: Numbers, interface: str, engines: int) -> float:
+def call_us(task_us: Any, work: Work, chip: Chip, c: Numbers, interface: str, engines: int) -> Any:
     """Microseconds of one call whose layers take ``task_us``."""
     return task_us + launch_us(task_us, work, chip, c, interface, engines) + host_copies_us(work, chip, c, interface)

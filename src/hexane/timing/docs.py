@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
+from typing import Any
 
-from hexane.chips.measured import _data, provenance
+from hexane.chips.measured import _data, language, provenance
 from hexane.timing.energy import ENERGY_PARAMETERS
+from hexane.timing.language import LANGUAGE_PARAMETERS
 from hexane.timing.parameters import PARAMETERS
+from hexane.timing.ranges import HOST_SCATTER, UNTIMED_SCATTER, shipped
 
 NAME = "timing-error.md"
 
@@ -29,7 +33,14 @@ def page() -> str:
         "| | rows | mean factor | median | 90th percentile | mean over (chip, kind) cells |",
         "|---|---:|---:|---:|---:|---:|",
     ]
-    for name, e in (("held out", held_out), ("fitted", fitted), ("plain roofline", roof)):
+    extra = facts["heads_and_formats"]
+    for name, e in (
+        ("held out", held_out),
+        ("fitted", fitted),
+        ("plain roofline", roof),
+        ("heads of language models and weight formats, held out", extra["cross_validated"]),
+        ("the same, fitted", extra["fitted"]),
+    ):
         lines.append(
             f"| {name} | {e['rows']} | {e['mean_factor']:.3f} | {e['median']:.3f} | {e['p90']:.3f} "
             f"| {e['cells_mean']:.3f} |"
@@ -38,7 +49,47 @@ def page() -> str:
         lines += ["", f"## {title}", "", "| | rows | held out | fitted | roofline |", "|---|---:|---:|---:|---:|"]
         for key, (rows, factor) in held_out[by].items():
             lines.append(f"| {key} | {rows} | {factor:.3f} | {fitted[by][key][1]:.3f} | {roof[by][key][1]:.3f} |")
+    return "\n".join([*lines, *_ranges(facts), *_constants(), *_language()]) + "\n"
+
+
+_COVERED = {
+    "known_trust": "each row with its own trust",
+    "unknown_trust": "each row as a measurement of average trust, as an estimate takes it",
+    "widths_of_other_series": "widths fitted to four fifths of the series, rows of the other fifth",
+}
+
+
+def _ranges(facts: dict[str, Any]) -> list[str]:
+    lines = [
+        "",
+        "## Ranges",
+        "",
+        "Share of the rows left out within one, two and three standard deviations (a normal distribution: 68.3, 95.4",
+        "and 99.7 %):",
+        "",
+        "| | one | two | three |",
+        "|---|---:|---:|---:|",
+    ]
+    for name, (one, two, three) in facts["coverage_of_rows_left_out"].items():
+        lines.append(f"| {_COVERED[name]} | {one:.1%} | {two:.1%} | {three:.1%} |")
+    errors = shipped()
     lines += [
+        "",
+        "What a part of a time scatters by beyond what its constants leave open, as a one-sigma factor. It counts by",
+        f"the part's share; every time scatters by {math.exp(errors.base):.3f} besides, a measurement of trust B by",
+        f"{math.exp(errors.trust['B']):.3f}, one of trust C by {math.exp(errors.trust['C']):.3f}.",
+        "",
+        "| part | factor |",
+        "|---|---:|",
+        *(f"| {part} | {math.exp(width):.3f} |" for part, width in sorted(errors.scatter.items())),
+        f"| a layer that nobody has timed (assumed) | {math.exp(UNTIMED_SCATTER):.3f} |",
+        f"| ops on the host (assumed) | {math.exp(HOST_SCATTER):.3f} |",
+    ]
+    return lines
+
+
+def _constants() -> list[str]:
+    lines = [
         "",
         "## Constants",
         "",
@@ -57,7 +108,39 @@ def page() -> str:
             f"| `{parameter.name}` | {parameter.meaning} | {parameter.unit} | {entry['value']:g} "
             f"| {entry['factor']:.2f} | {entry['rows']} | {own} |"
         )
-    return "\n".join(lines) + "\n"
+    return lines
+
+
+def _language() -> list[str]:
+    facts = language()
+    lines = [
+        "",
+        "## Language models",
+        "",
+        "`hexane.timing.language.decode_rate` beside published decoding rates. Counted are rows of trust A and B that",
+        f"ran on the engine alone, one token a step: {facts['rows']} rows, mean factor {facts['mean_factor']:.3f}",
+        f"fitted, {facts['mean_factor_left_out']:.3f} with every row of a model left out. The context is what",
+        "attention runs over: the next rung where a program has a ladder of graphs.",
+        "",
+        "| constant | meaning | unit | value | factor | rows |",
+        "|---|---|---|---:|---:|---:|",
+    ]
+    for parameter in LANGUAGE_PARAMETERS:
+        entry = facts["constants"][parameter.name]
+        lines.append(
+            f"| `{parameter.name}` | {parameter.meaning} | {parameter.unit} | {entry['value']:g} "
+            f"| {entry['factor']:.2f} | {entry['rows']} |"
+        )
+    lines += [
+        "",
+        "| chip | model | weights | context | batch | trust | measured | predicted | ratio | not counted | source |",
+        "|---|---|---|---:|---:|---|---:|---:|---:|---|---|",
+    ]
+    for chip, model, fmt, context, batch, trust, measured, predicted, why_not, source in facts["table"]:
+        numbers = f"{predicted:g} | {predicted / measured:.2f}" if predicted is not None else " | "
+        kept = f"{chip} | {model} | {fmt} | {context} | {batch} | {trust} | {measured:g}"
+        lines.append(f"| {kept} | {numbers} | {why_not} | {source} |")
+    return lines
 
 
 def _sentence(text: str) -> str:

@@ -6,22 +6,24 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from hexane import chips
 from hexane.chips import Chip
-from hexane.chips.measured import Constant, constants, provenance
+from hexane.chips.measured import Constant, constants
 from hexane.errors import UnsupportedError, UsageError
 from hexane.timing.call import INTERFACES, host_copies_us, launch_us
 from hexane.timing.energy import energy_uj
 from hexane.timing.job import host_op_us, job_of
 from hexane.timing.model import Timed, engines_used, time_work
+from hexane.timing.ranges import HOST, is_untimed, layer_parts, shipped
+from hexane.timing.sensitivity import slopes
+from hexane.timing.units import Numbers
 from hexane.timing.whatif import changed
 from hexane.timing.work import HostOp, Job, Parts, Work
 
 SCHEMA = "hexane-estimate/1"
-EXTRAPOLATED_FACTOR = 1.5
-"""Uncertainty of a layer of a kind that nobody has timed: INFERRED from the spread between unit rates."""
 
 
 @dataclass(frozen=True)
@@ -139,12 +141,12 @@ class _Launch:
     work: Work
     engines: int
     timed: list[Timed]
-    layers_us: float
-    launch_us: float
-    copies_us: float
+    layers_us: Any
+    launch_us: Any
+    copies_us: Any
 
 
-def _launch(work: Work, target: Chip, c: dict[str, float], interface: str) -> _Launch:
+def _launch(work: Work, target: Chip, c: Numbers, interface: str) -> _Launch:
     engines = engines_used(work, target)
     timed = time_work(work, target, c, engines=engines)
     us = sum(item.us for item in timed)
@@ -158,6 +160,15 @@ def _launch(work: Work, target: Chip, c: dict[str, float], interface: str) -> _L
     )
 
 
+def _launches(job: Job, target: Chip, c: Numbers, interface: str) -> list[_Launch]:
+    return [_launch(work, target, c, interface) for work in job.launches]
+
+
+def _engine_total(job: Job, target: Chip, interface: str, c: Numbers) -> Any:
+    """Microseconds of everything but the host's ops."""
+    return sum(item.layers_us + item.launch_us + item.copies_us for item in _launches(job, target, c, interface))
+
+
 def _estimate(job: Job, target: Chip, interface: str) -> Estimate:
     if job.basis != "network" and target.generation_name != "h13":
         raise UnsupportedError(
@@ -165,7 +176,7 @@ def _estimate(job: Job, target: Chip, interface: str) -> Estimate:
         )
     found = constants(target)
     c = {name: constant.value for name, constant in found.items()}
-    launches = [_launch(work, target, c, interface) for work in job.launches]
+    launches = _launches(job, target, c, interface)
     start = c["task_start_us"] * len(launches)
     parts = Parts(
         launches=len(launches),
@@ -176,7 +187,7 @@ def _estimate(job: Job, target: Chip, interface: str) -> Estimate:
     )
     latency = parts.total_us
     ops = tuple(_op(timed, target, item.engines) for item in launches for timed in item.timed)
-    spread = _spread(ops, parts, found, interface)
+    spread = math.exp(_sigma(job, launches, parts, target, c, interface))
     engines = max((item.engines for item in launches), default=1)
     macs = sum(work.macs for work in job.launches)
     peak_us = macs / (target.generation.cores * target.macs_per_core_cycle * target.clock_mhz * engines)
@@ -203,6 +214,22 @@ def _estimate(job: Job, target: Chip, interface: str) -> Estimate:
     )
 
 
+def _sigma(job: Job, launches: list[_Launch], parts: Parts, target: Chip, c: dict[str, float], interface: str) -> float:
+    """One standard deviation of the latency's logarithm (``hexane.timing.ranges``)."""
+    shares: dict[str, float] = defaultdict(float)
+    for item in launches:
+        for part, us in layer_parts(item.timed, target, item.engines).items():
+            shares[part] += us
+        shares[f"call {interface}"] += item.launch_us
+        shares["copies"] += item.copies_us
+    found: dict[str, float] = {}
+    if launches:
+        found = slopes(partial(_engine_total, job, target, interface), c)
+    share = 1 - parts.host_us / parts.total_us if parts.total_us else 0.0
+    shares[HOST] = parts.host_us
+    return shipped().sigma(target, {name: slope * share for name, slope in found.items()}, shares)
+
+
 def wake_us(chip: Chip) -> float:
     """What the first call after a pause of 100 ms costs on top: 0.5 ms on M1, 5 ms on M6 (spec/performance §8)."""
     return 5000.0 if chip.generation_name == "h19" else 500.0
@@ -223,7 +250,7 @@ def _op(item: Timed, chip: Chip, engines: int) -> OpEstimate:
         macs=layer.macs,
         dma_bytes=cost.dma_bytes * n,
         utilisation=min(layer.macs / peak / item.us, 1.0) if item.us else 0.0,
-        extrapolated=layer.extrapolated,
+        extrapolated=is_untimed(layer, chip),
     )
 
 
@@ -233,34 +260,6 @@ def _bottleneck(ops: tuple[OpEstimate, ...], parts: Parts) -> str:
     for op in ops:
         shares[op.bottleneck] = shares.get(op.bottleneck, 0.0) + op.us
     return max(shares, key=lambda name: shares[name])
-
-
-def _spread(ops: tuple[OpEstimate, ...], parts: Parts, found: dict[str, Constant], interface: str) -> float:
-    """One standard deviation of the latency as a factor: the model's own error and its constants'."""
-    latency = parts.total_us
-    if latency <= 0:
-        return 1.0
-    floors = {"evaluate": "floor_evaluate_us", "coreml": "complete_short_us"}
-    floors |= dict.fromkeys(("copies", "copies_typical"), "floor_copies_us")
-    rests_on = {
-        "weights": "weights_gbs",
-        "activations": "activations_gbs",
-        "array": "mac_rate",
-        "planar engine": "unary_rate",
-        "overhead": "task_start_us",
-        "call": floors.get(interface, "task_start_us"),
-    }
-    share = {"call": max(parts.launch_us + parts.copies_us, 0.0)}
-    for op in ops:
-        share[op.bottleneck] = share.get(op.bottleneck, 0.0) + op.us
-    variance = math.log(provenance()["cross_validated"]["mean_factor"]) ** 2
-    for part, us in share.items():
-        constant = found.get(rests_on[part])
-        if constant is not None:
-            variance += (us / latency * math.log(constant.factor)) ** 2
-    unknown = (sum(op.us for op in ops if op.extrapolated) + parts.host_us) / latency
-    variance += (unknown * math.log(EXTRAPOLATED_FACTOR)) ** 2
-    return math.exp(math.sqrt(variance))
 
 
 _BASIS = {
@@ -283,10 +282,13 @@ def _notes(
         share = sum(op.us for op in members) / parts.total_us if parts.total_us else 0.0
         count = f"{len(members)} {kind} layers" if len(members) > 1 else f"{kind} {members[0].name}"
         notes.append(f"{count}, {share:.0%} of the time: nobody has published a time of such a layer")
-    donors = {constant.chip for constant in found.values() if constant.chip} - {chip.name}
+    donors = Counter(constant.chip for constant in found.values() if constant.chip)
+    own = donors.pop(chip.name, 0)
     if donors:
-        notes.append(f"no measurements of {chip.name}: constants of {', '.join(sorted(filter(None, donors)))}")
-    elif not any(constant.chip for constant in found.values()):
+        names = ", ".join(f"{count} of {donor}" for donor, count in sorted(donors.items()))
+        own_ones = f"{own} constants of its own" if own else f"no measurements of {chip.name}"
+        notes.append(f"{own_ones}, {names}: the range counts how far chips differ")
+    elif not own:
         notes.append(f"no measurements of {chip.name} or a sibling: constants that all chips share")
     if chip.clock_evidence == chips.Evidence.INFERRED:
         notes.append(f"the clock of {chip.name} is inferred")

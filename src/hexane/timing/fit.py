@@ -1,51 +1,39 @@
 """Fitting the free constants to published times: robust, regularised, hierarchical over chips.
 
 The unknowns are logarithms: one number per parameter that all chips share, for some a factor per family or chip.
-Each has a normal prior around its round first guess (``hexane.timing.parameters``); residuals are log ratios under
-Student's t, so that rows which contradict all others lose their pull; a pseudo-Huber fit leads there. Damped
-Gauss-Newton steps with numeric derivatives, taken only along the constants that a prediction asks for.
+Each has a normal prior around its round first guess (``hexane.timing.parameters``), which counts as a residual of its
+own; the rows' residuals are log ratios under Cauchy's loss, so that rows which contradict all others lose their pull.
+``scipy.optimize.least_squares`` does the work (extra ``hexane[fit]``); estimates never load it.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from hexane.chips import Chip
+from hexane.errors import UnsupportedError
 from hexane.timing.measured import Case, predict_case
-from hexane.timing.parameters import PARAMETERS, Parameter
+from hexane.timing.parameters import PARAMETERS, SHARED, Parameter
+from hexane.timing.ranges import Errors
+from hexane.timing.sensitivity import STEP, asked, logs, slopes
 from hexane.timing.units import Numbers
 
 SCALE = 0.06
-"""Log ratio at which a residual begins to count as an outlier: twice the scatter of repeated measurements (§11)."""
-TAIL = 1.0
-"""Degrees of freedom of the residuals' distribution: the heaviest tails, Cauchy's. Repetitions scatter by 1.03 on
-average and by 1.10 at the 90th percentile (§11), and one machine's rows of equal work differ by up to 1.5."""
+"""Log ratio at which a residual begins to count as an outlier: twice the scatter of repeated measurements (1.03 on
+average, 1.10 at the 90th percentile; one machine's rows of equal work differ by up to 1.5)."""
 TRUST = {"A": 1.0, "B": 0.9, "C": 0.7}
-SHARED = "shared"
+FOLD_ENOUGH = 1e-5
+"""When a fold is fitted well enough: its constants then stand within a hundredth of their standard errors."""
 LEAVE_ONE_OUT = 10_000
 """Folds: more than there are series, so that each fold leaves out one."""
-NEAR, ENOUGH = 0.2, 0.01
-"""A step that lowers the loss (a sum of squares in units of ``SCALE``) by less ends the way there, and the fit."""
-_STEP = 1e-4
-
-
-@dataclass(frozen=True)
-class Shape:
-    """How much a residual counts, in units of ``SCALE``: its loss, and the square root of its weight in a step."""
-
-    loss: Callable[[np.ndarray], np.ndarray]
-    pull: Callable[[np.ndarray], np.ndarray]
-
-
-HUBER = Shape(lambda z: 2 * (np.sqrt(1 + z * z) - 1), lambda z: (1 + z * z) ** -0.25)
-"""Pseudo-Huber: convex in the residuals, so a fit finds its way from the first guesses."""
-STUDENT = Shape(lambda z: TAIL * np.log1p(z * z / TAIL), lambda z: (1 + z * z / TAIL) ** -0.5)
-"""Student's t: rows that contradict all others lose their pull. Where a fit ends."""
 
 
 @dataclass(frozen=True)
@@ -67,13 +55,14 @@ class Sample:
 class Fitted:
     """Logarithms of shared numbers, of family and of chip factors, their standard errors and the rows behind each.
 
-    Keys are (owner, parameter): the owner is ``shared``, a family or a chip.
+    Keys are (owner, parameter): the owner is ``shared``, a family or a chip. ``covariance`` is in the keys' order.
     """
 
     parameters: Sequence[Parameter]
     log: dict[tuple[str, str], float]
     error: dict[tuple[str, str], float]
     rows: dict[tuple[str, str], int]
+    covariance: np.ndarray
 
     def numbers(self, owners: Sequence[str]) -> dict[str, float]:
         """The constants under ``owners`` (a chip and its family, see ``owners_of``); unseen ones add nothing."""
@@ -87,19 +76,7 @@ class Fitted:
         return self.numbers((chip.generation.family, chip.name))
 
 
-Model = Callable[[Case, Numbers], float]
-
-
-class _Watched(dict):
-    """Constants that remember which of them were asked for."""
-
-    def __init__(self, numbers: Mapping[str, float]) -> None:
-        super().__init__(numbers)
-        self.asked: set[str] = set()
-
-    def __getitem__(self, name: str) -> float:
-        self.asked.add(name)
-        return super().__getitem__(name)
+Model = Callable[[Case, Numbers], Any]
 
 
 def fit(
@@ -107,119 +84,144 @@ def fit(
     *,
     parameters: Sequence[Parameter] = PARAMETERS,
     model: Model = predict_case,
-    shape: Shape = STUDENT,
-    rounds: int = 60,
+    robust: bool = True,
+    start: Fitted | None = None,
+    enough: float = 1e-8,
 ) -> Fitted:
     """Fit the constants of ``model`` to ``samples``, from the round first guesses of ``parameters``.
 
-    ``shape`` is what a residual counts at the end; the way there is pseudo-Huber, which has one lowest point.
+    ``robust``: end at Cauchy's loss, where rows that contradict all others lose their pull (else at soft L1, which
+    leads there and has one lowest point). ``start``: an earlier fit to go on from. A step that changes the loss or the
+    constants by less than the share ``enough`` is the last. UnsupportedError without scipy.
     """
     problem = _Problem(samples, parameters, model)
-    x, _, _ = _minimise(problem, problem.prior.copy(), HUBER, rounds, NEAR)
-    x, jacobian, normal = _minimise(problem, x, shape, rounds, ENOUGH)
-    error = np.sqrt(np.clip(np.diag(np.linalg.inv(normal)), 0, None))
-    touched = (np.abs(jacobian) > 1e-3).sum(axis=0)
-    keys = problem.keys
-    return Fitted(
-        parameters,
-        {key: float(v) for key, v in zip(keys, x)},
-        {key: float(v) for key, v in zip(keys, error)},
-        {key: int(v) for key, v in zip(keys, touched)},
-    )
+    if start is None:
+        x = _minimise(problem, problem.prior.copy(), _soft_l1, 1e-3 if robust else enough)
+    else:
+        x = np.array([start.log.get(key, prior) for key, prior in zip(problem.keys, problem.prior)])
+    if robust:
+        x = _minimise(problem, x, _cauchy, enough)
+    return problem.fitted(x, _cauchy if robust else _soft_l1)
 
 
-def _minimise(
-    problem: _Problem, x: np.ndarray, shape: Shape, rounds: int, enough: float
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Damped Gauss-Newton steps from ``x``: the best point, the derivatives and the normal matrix there."""
-    r = problem.residuals(x)
-    best, damping = problem.loss(r, x, shape), 1e-2
-    jacobian, normal = np.zeros((len(r), len(x))), np.eye(len(x))
-    for _ in range(rounds):
-        jacobian = problem.derivatives(x, r)
-        w = problem.weight / SCALE * shape.pull(r / SCALE * problem.weight)
-        rows = np.vstack([jacobian * w[:, None], np.diag(1 / problem.spread)])
-        rhs = np.concatenate([r * w, (x - problem.prior) / problem.spread])
-        normal = rows.T @ rows
-        gain = 0.0
-        for _ in range(6):
-            step = -np.linalg.solve(normal + damping * np.diag(np.diag(normal)), rows.T @ rhs)
-            trial = x + np.clip(step, -0.5, 0.5)
-            r_trial = problem.residuals(trial)
-            value = problem.loss(r_trial, trial, shape)
-            if value < best:
-                gain, best, x, r, damping = best - value, value, trial, r_trial, damping / 4
-                break
-            damping *= 5
-        if gain < enough:
-            break
-    return x, jacobian, normal
+Loss = Callable[[np.ndarray], np.ndarray]
+
+
+def _cauchy(z: np.ndarray) -> np.ndarray:
+    """Cauchy's loss of squared residuals and its two derivatives, as scipy asks for them."""
+    return np.array([np.log1p(z), 1 / (1 + z), -1 / (1 + z) ** 2])
+
+
+def _soft_l1(z: np.ndarray) -> np.ndarray:
+    return np.array([2 * (np.sqrt(1 + z) - 1), (1 + z) ** -0.5, -0.5 * (1 + z) ** -1.5])
+
+
+def _minimise(problem: _Problem, x: np.ndarray, loss: Loss, enough: float) -> np.ndarray:
+    """The constants of least loss: robust on the rows, plain squares on the priors."""
+    try:
+        from scipy.optimize import least_squares
+    except ImportError:
+        raise UnsupportedError("a fit needs scipy", hint="pip install 'hexane[fit]'") from None
+    rows = len(problem.samples)
+
+    def shaped(z: np.ndarray) -> np.ndarray:
+        plain = np.array([z[rows:], np.ones(len(z) - rows), np.zeros(len(z) - rows)])
+        return np.concatenate([loss(z[:rows]), plain], axis=1)
+
+    found = least_squares(
+        problem.residuals, x, jac=problem.jacobian, loss=shaped, x_scale=problem.spread, ftol=enough, xtol=enough,
+        gtol=None, max_nfev=80,
+    )  # fmt: skip
+    return found.x
 
 
 class _Problem:
-    """The least-squares problem: unknowns with their priors, residuals and their derivatives."""
+    """The least-squares problem: unknowns with their priors, residuals and their derivatives.
+
+    One pass over the rows gives both: the model takes arrays of constants, each place with another constant moved.
+    """
 
     def __init__(self, samples: Sequence[Sample], parameters: Sequence[Parameter], model: Model) -> None:
         self.samples, self.parameters, self.model = samples, parameters, model
-        self.weight = _weights(samples)
-        chips = {sample.chip: sample.case.chip for sample in samples}
-        families = sorted({chip.generation.family for chip in chips.values()})
-        self.keys = [(SHARED, p.name) for p in parameters]
-        self.keys += [(family, p.name) for family in families for p in parameters if p.family_spread]
-        self.keys += [(name, p.name) for name in sorted(chips) for p in parameters if p.chip_spread]
+        self.weight = _weights(samples) / SCALE
         table = {p.name: p for p in parameters}
+        first = {p.name: p.start for p in parameters}
+        self.asked: list[list[str]] = []
+        used: dict[tuple[str, str], int] = defaultdict(int)
+        for sample in samples:
+            names = asked(partial(model, sample.case), first)
+            self.asked.append(names)
+            for name in names:
+                for owner in owners_of(sample.case.chip, table[name]):
+                    used[(owner, name)] += 1
+        order = {p.name: i for i, p in enumerate(parameters)}
+        shared = [(SHARED, p.name) for p in parameters]
+        self.keys = shared + sorted((k for k in used if k[0] != SHARED), key=lambda k: (k[0], order[k[1]]))
+        families = {sample.case.chip.generation.family for sample in samples}
         self.prior = np.array([math.log(table[n].start) if owner == SHARED else 0.0 for owner, n in self.keys])
-        self.spread = np.array(
-            [
-                table[n].spread
-                if owner == SHARED
-                else table[n].family_spread
-                if owner in families
-                else table[n].chip_spread
-                for owner, n in self.keys
-            ]
-        )
+        self.spread = np.array([_spread(table[n], owner, families) for owner, n in self.keys])
         index = {key: i for i, key in enumerate(self.keys)}
-        self.columns: dict[str, dict[str, list[int]]] = {}
-        for name, chip in chips.items():
-            owners = (SHARED, chip.generation.family, name)
-            self.columns[name] = {
-                p.name: [index[(owner, p.name)] for owner in owners if (owner, p.name) in index] for p in parameters
-            }
-
-    def _constants(self, x: np.ndarray) -> dict[str, dict[str, float]]:
-        return {
-            chip: {name: math.exp(sum(x[j] for j in columns)) for name, columns in table.items()}
-            for chip, table in self.columns.items()
-        }
-
-    def _residual(self, sample: Sample, c: Numbers) -> float:
-        return math.log(self.model(sample.case, c) / sample.us)
+        self._columns = [
+            [[index[(owner, name)] for owner in owners_of(sample.case.chip, table[name])] for name in asked]
+            for sample, asked in zip(samples, self.asked)
+        ]
+        self._at: np.ndarray | None = None
+        self._residuals = np.empty(0)
+        self._jacobian = np.empty((0, 0))
 
     def residuals(self, x: np.ndarray) -> np.ndarray:
-        constants = self._constants(x)
-        return np.array([self._residual(sample, constants[sample.chip]) for sample in self.samples])
+        self._evaluate(x)
+        return self._residuals
 
-    def loss(self, r: np.ndarray, x: np.ndarray, shape: Shape) -> float:
-        z = r / SCALE * self.weight
-        return float(shape.loss(z).sum() + (((x - self.prior) / self.spread) ** 2).sum())
+    def jacobian(self, x: np.ndarray) -> np.ndarray:
+        self._evaluate(x)
+        return self._jacobian
 
-    def derivatives(self, x: np.ndarray, r: np.ndarray) -> np.ndarray:
-        """Only constants that a sample's prediction asks for are moved: some dozen of the sixty."""
-        constants = self._constants(x)
-        jacobian = np.zeros((len(self.samples), len(x)))
-        for i, sample in enumerate(self.samples):
-            watched = _Watched(constants[sample.chip])
-            self.model(sample.case, watched)
-            moved = dict(watched)
-            for name in watched.asked:
-                kept = moved[name]
-                moved[name] = kept * math.exp(_STEP)
-                slope = (self._residual(sample, moved) - r[i]) / _STEP
-                moved[name] = kept
-                for j in self.columns[sample.chip][name]:
-                    jacobian[i, j] = slope
-        return jacobian
+    def _evaluate(self, x: np.ndarray) -> None:
+        if self._at is not None and np.array_equal(self._at, x):
+            return
+        count = len(self.samples)
+        residuals = np.empty(count + len(x))
+        jacobian = np.zeros((count + len(x), len(x)))
+        for i, (sample, names, columns) in enumerate(zip(self.samples, self.asked, self._columns)):
+            numbers = [math.exp(sum(x[k] for k in owners)) for owners in columns]
+            found = logs(partial(self.model, sample.case), names, numbers) - math.log(sample.us)
+            residuals[i] = self.weight[i] * found[0]
+            steps = self.weight[i] / STEP * (found[1:] - found[0])
+            for slope, owners in zip(steps, columns):
+                jacobian[i, owners] = slope
+        residuals[count:] = (x - self.prior) / self.spread
+        jacobian[count:] = np.diag(1 / self.spread)
+        self._at, self._residuals, self._jacobian = x.copy(), residuals, jacobian
+
+    def fitted(self, x: np.ndarray, loss: Loss) -> Fitted:
+        """The constants with their standard errors (those of the weighted rows and the priors) and rows behind each."""
+        self._evaluate(x)
+        count = len(self.samples)
+        pull = np.concatenate([loss(self._residuals[:count] ** 2)[1], np.ones(len(x))])
+        normal = (self._jacobian * pull[:, None]).T @ self._jacobian
+        covariance = np.linalg.inv(normal)
+        error = np.sqrt(np.clip(np.diag(covariance), 0, None))
+        touched = (np.abs(self._jacobian[:count] / self.weight[:, None]) > 1e-3).sum(axis=0)
+        return Fitted(
+            self.parameters,
+            {key: float(v) for key, v in zip(self.keys, x)},
+            {key: float(v) for key, v in zip(self.keys, error)},
+            {key: int(v) for key, v in zip(self.keys, touched)},
+            covariance,
+        )
+
+
+def owners_of(chip: Chip, parameter: Parameter) -> tuple[str, ...]:
+    """Whose factors make up a constant of ``chip``: all chips', its family's, its own."""
+    family = (chip.generation.family,) if parameter.family_spread else ()
+    return (SHARED, *family, *((chip.name,) if parameter.chip_spread else ()))
+
+
+def _spread(parameter: Parameter, owner: str, families: set[str]) -> float:
+    if owner == SHARED:
+        return parameter.spread
+    return parameter.family_spread if owner in families else parameter.chip_spread
 
 
 def _weights(samples: Sequence[Sample]) -> np.ndarray:
@@ -239,17 +241,50 @@ def folds(samples: Sequence[Sample], count: int, seed: int = 0) -> list[list[int
     return [[i for i, s in enumerate(samples) if place[s.series] == k] for k in range(count)]
 
 
-def cross_validate(samples: Sequence[Sample], count: int = LEAVE_ONE_OUT, *, seed: int = 0) -> np.ndarray:
-    """Log ratio of prediction over measurement for every sample, each from a fit that never saw its series.
+@dataclass(frozen=True)
+class LeftOut:
+    """One row as fits see it that never saw its series.
 
-    Every constant is fitted anew in each fold, from the round first guesses.
+    ``log_ratio`` of prediction over measurement, ``variance`` of it that the constants' errors explain.
     """
-    out = np.empty(len(samples))
-    for test in folds(samples, count, seed):
-        held = set(test)
-        fitted = fit([s for i, s in enumerate(samples) if i not in held])
-        for i in test:
-            out[i] = math.log(predict_case(samples[i].case, fitted.of(samples[i].case.chip)) / samples[i].us)
+
+    log_ratio: float
+    variance: float
+
+
+def cross_validate(
+    samples: Sequence[Sample], whole: Fitted, count: int = LEAVE_ONE_OUT, *, seed: int = 0, workers: int = 1
+) -> list[LeftOut]:
+    """Every sample predicted by a fit that never saw its series.
+
+    Every constant is fitted anew in each fold, going on from ``whole``, the fit to all rows.
+    """
+    parts = folds(samples, count, seed)
+    out: list[LeftOut] = [LeftOut(0.0, 0.0)] * len(samples)
+    with ProcessPoolExecutor(workers, initializer=_share, initargs=(samples, whole)) as pool:
+        for test, found in zip(parts, pool.map(_left_out, parts)):
+            for i, item in zip(test, found):
+                out[i] = item
+    return out
+
+
+_shared: dict[str, Any] = {}
+
+
+def _share(samples: Sequence[Sample], whole: Fitted) -> None:
+    _shared.update(samples=samples, whole=whole)
+
+
+def _left_out(test: list[int]) -> list[LeftOut]:
+    """The rows ``test``, from a fit to all others."""
+    samples, held = _shared["samples"], set(test)
+    fitted = fit([s for i, s in enumerate(samples) if i not in held], start=_shared["whole"], enough=FOLD_ENOUGH)
+    errors = Errors({key: i for i, key in enumerate(fitted.log)}, fitted.covariance, {}, 0.0, {})
+    out = []
+    for s in (samples[i] for i in test):
+        numbers, predict = fitted.of(s.case.chip), partial(predict_case, s.case)
+        variance = errors.constants_variance(s.case.chip, slopes(predict, numbers))
+        out.append(LeftOut(math.log(predict(numbers) / s.us), variance))
     return out
 
 

@@ -159,7 +159,7 @@ class _Walk:
             crosses = maker is not None and self._made[maker].launch < level
             if crosses:
                 self._write_out(value)
-            if crosses or self._sources.is_input(value):
+            if (crosses or self._sources.is_input(value)) and id(value) not in self._entering[level]:
                 self._made[index].layer = replace(self._made[index].layer, reads_input=True)
                 self._entering[level][id(value)] = value
         for value in op.outputs:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from hexane import chips
 from hexane.chips import Chip
 from hexane.chips.measured import values
 from hexane.errors import UsageError
-from hexane.timing.call import call_us
+from hexane.timing.call import call_us, host_copies_us, launch_us
 from hexane.timing.from_graph import work_of
 from hexane.timing.model import engines_used, time_work
+from hexane.timing.ranges import layer_parts, shipped
 from hexane.timing.rows import Row, graph_of
-from hexane.timing.units import Numbers
+from hexane.timing.sensitivity import slopes
+from hexane.timing.units import Numbers, larger
 from hexane.timing.work import Layer, Work
 
 INCLUDES = {
@@ -27,21 +32,31 @@ INCLUDES = {
     "call_driver": "linux",
 }
 SLOPES = ("layer_slope", "layer_slope_call")
-_SLOPE_DEPTH = 4
+SLOPE_DEPTHS = (16, 32)
+"""Depths of the two chains behind a slope where the row does not state them."""
+_DEPTHS = re.compile(r"layers (\d+)-(\d+)")
+_CALLS = re.compile(r"\b(\d+) (?:x )?(?:dispatches|calls|programs|evaluations)\b")
+_SHORT = 4
+"""Equal layers of a chain that are built; the rest is counted."""
 
 
 @dataclass(frozen=True)
 class Case:
     """A row made ready: its work (equal layers counted, not repeated), chip, engines, clock and interface.
 
-    ``interface`` None stands for a slope: the time of one inner layer of a chain.
+    ``calls``: how many calls of the work the time holds. A slope has a ``shallow`` chain besides and is the difference
+    of the two calls over ``further`` layers.
     """
 
     work: Work
     chip: Chip
     engines: int
     clock_mhz: float | None
-    interface: str | None
+    interface: str
+    calls: int = 1
+    shallow: Work | None = None
+    further: int = 1
+    origin: str = ""
 
 
 def case_of(row: Mapping[str, Any]) -> Case:
@@ -52,18 +67,63 @@ def case_of(row: Mapping[str, Any]) -> Case:
     slope = includes in SLOPES or r.text("layers") == "slope"
     if not slope and includes not in INCLUDES:
         raise UsageError(f"no rule for a time that includes {includes!r}", where=r.text("id") or "row")
-    work = work_of(graph_of(r, layers=_SLOPE_DEPTH if slope else None))
-    stored = r.number("wbytes_layer")
-    if stored:
-        layers = tuple(replace(x, weight_bytes=stored) if x.unit == "mac" else x for x in work.layers)
-        work = replace(work, layers=layers)
-    engines = r.count("engines", 0) or engines_used(work, chip)
-    if slope:
-        work = replace(work, layers=(work.layers[1],))
-    interface = None if slope else INCLUDES[includes]
+    interface = _slope_interface(r) if slope else INCLUDES[includes]
     if interface == "copies" and not r.text("stat").startswith("min"):
         interface = "copies_typical"
-    return Case(compact(work), chip, engines, r.number("clock_mhz"), interface)
+    calls = 1 if slope else _calls(r)
+    shallow, further = None, 1
+    if slope:
+        few, many = _depths(r)
+        shallow, further = _work(r, few), many - few
+        work = _work(r, many)
+    else:
+        work = _work(r, 1 if calls > 1 else r.count("layers", 1))
+    engines = r.count("engines", 0) or engines_used(work, chip)
+    return Case(work, chip, engines, r.number("clock_mhz"), interface, calls, shallow, further, r.text("kind"))
+
+
+def _slope_interface(r: Row) -> str:
+    """What the two times behind a slope are: tasks, unless the row says calls."""
+    if r.text("includes") != "layer_slope_call":
+        return INCLUDES.get(r.text("includes"), "task")
+    return "evaluate" if "valuate" in r.text("api") else "coreml"
+
+
+def _depths(r: Row) -> tuple[int, int]:
+    found = _DEPTHS.search(r.text("note"))
+    few, many = (int(found.group(1)), int(found.group(2))) if found else SLOPE_DEPTHS
+    return (few, many) if 0 < few < many else SLOPE_DEPTHS
+
+
+def _calls(r: Row) -> int:
+    """Calls that a row's time holds: N dispatches are N calls of one small program."""
+    if r.text("kind") != "dispatch":
+        return 1
+    named = _CALLS.search(r.text("workload"))
+    if named:
+        return max(int(named.group(1)), 1)
+    return max(r.count("layers", 1), 1) if r.text("op") in ("", "copy", "dispatch", "call") else 1
+
+
+def _work(r: Row, depth: int) -> Work:
+    """The row's work; chains of equal convolutions are built short and counted to their depth."""
+    equal = r.text("kind") == "conv_chain" and depth > _SHORT and r.text("cin") == r.text("cout") != ""
+    work = compact(_stored(r, work_of(graph_of(r, layers=_SHORT if equal else depth))))
+    if not equal:
+        return work
+    if len(work.layers) == 3:
+        first, inner, last = work.layers
+        return replace(work, layers=(first, replace(inner, count=inner.count + depth - _SHORT), last))
+    return compact(_stored(r, work_of(graph_of(r, layers=depth))))
+
+
+def _stored(r: Row, work: Work) -> Work:
+    """The stored size that a row publishes stands for the one that its format implies."""
+    stored = r.number("wbytes_layer")
+    if not stored:
+        return work
+    layers = tuple(replace(x, weight_bytes=stored) if x.unit == "mac" else x for x in work.layers)
+    return replace(work, layers=layers)
 
 
 def compact(work: Work) -> Work:
@@ -78,13 +138,29 @@ def compact(work: Work) -> Work:
     return replace(work, layers=tuple(packed))
 
 
-def predict_case(case: Case, c: Numbers) -> float:
-    """Predicted microseconds of a case with the constants ``c``."""
-    timed = time_work(case.work, case.chip, c, engines=case.engines, clock_mhz=case.clock_mhz)
+def predict_case(case: Case, c: Numbers) -> Any:
+    """Predicted microseconds of a case with the constants ``c`` (an array where they are arrays)."""
+    deep = case.calls * _call(case, case.work, c)
+    if case.shallow is None:
+        return deep
+    return larger((deep - _call(case, case.shallow, c)) / case.further, 1e-3)
+
+
+def _call(case: Case, work: Work, c: Numbers) -> Any:
+    timed = time_work(work, case.chip, c, engines=case.engines, clock_mhz=case.clock_mhz)
     total = sum(item.us for item in timed)
-    if case.interface is None:
-        return total
-    return call_us(total, case.work, case.chip, c, case.interface, case.engines)
+    return call_us(total, work, case.chip, c, case.interface, case.engines)
+
+
+def case_parts(case: Case, c: Numbers) -> dict[str, float]:
+    """The parts of a case's time in microseconds, as ``hexane.timing.ranges`` names them; a slope has no call."""
+    timed = time_work(case.work, case.chip, c, engines=case.engines, clock_mhz=case.clock_mhz)
+    parts = layer_parts(timed, case.chip, case.engines)
+    if case.shallow is None:
+        layers = sum(item.us for item in timed)
+        parts[f"call {case.interface}"] = launch_us(layers, case.work, case.chip, c, case.interface, case.engines)
+        parts["copies"] = host_copies_us(case.work, case.chip, c, case.interface)
+    return dict(parts)
 
 
 def predict(row: Mapping[str, Any]) -> float:
@@ -93,4 +169,18 @@ def predict(row: Mapping[str, Any]) -> float:
     Builds the row's graph, times it with the shipped constants of the row's chip, and adds what ``includes`` says.
     """
     case = case_of(row)
-    return predict_case(case, values(case.chip))
+    return float(predict_case(case, values(case.chip)))
+
+
+def predict_range(row: Mapping[str, Any], sigmas: float = 1.0) -> tuple[float, float, float]:
+    """The predicted ``fit_us`` of a row and how far the measurement may lie from it, low and high, microseconds.
+
+    ``sigmas`` standard deviations either way, of the constants, of the model and of a measurement of the row's
+    ``trust`` (of an average one where the row says nothing).
+    """
+    case = case_of(row)
+    numbers = values(case.chip)
+    us = float(predict_case(case, numbers))
+    found = slopes(partial(predict_case, case), numbers)
+    sigma = shipped().sigma(case.chip, found, case_parts(case, numbers), Row(row).text("trust") or None)
+    return us, us * math.exp(-sigmas * sigma), us * math.exp(sigmas * sigma)

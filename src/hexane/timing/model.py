@@ -56,16 +56,17 @@ def time_work(
     for layer in work.layers:
         core = "NE" if layer.unit in ("mac", "runtime") else "PE"
         small = early and max(layer.in_bytes, layer.out_bytes) <= SMALL_BYTES
-        switch = c["unit_switch_us"] if small and before not in (None, core) else 0.0
+        switches = small and before not in (None, core)
         before = core
         key = _shape(layer)
         cost = seen.get(key)
         if cost is None:
             cost = layer_cost(layer, chip, c, engines=used, clock_mhz=clock, chain=work.chain, tiles=tiles)
             seen[key] = cost
-        timed.append(
-            Timed(layer, replace(cost, us=cost.us + switch, extra_us=cost.extra_us + switch) if switch else cost)
-        )
+        if switches:
+            switch = c["unit_switch_us"]
+            cost = replace(cost, us=cost.us + switch, extra_us=cost.extra_us + switch)
+        timed.append(Timed(layer, cost))
     return timed
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+SHARED = "shared"
+"""Owner of a number that all chips share."""
+
 
 @dataclass(frozen=True)
 class Parameter:
@@ -39,8 +42,9 @@ PARAMETERS: tuple[Parameter, ...] = (
     Parameter("task_start_us", 5, "us", "start of a program on the engine"),
     Parameter("submit_us", 20, "us", "submission to start of the task (Core ML)"),
     Parameter("coreml_copy_gbs", 15, "GB/s", "Core ML copies of inputs and outputs, chips before M6"),
-    Parameter("complete_short_us", 150, "us", "completion of a short task (Core ML)"),
-    Parameter("complete_long_us", 300, "us", "completion of a long task"),
+    Parameter("complete_one_us", 200, "us", "completion of a task (Core ML), chips with one engine"),
+    Parameter("complete_short_us", 150, "us", "completion of a short task (Core ML), chips with two engines"),
+    Parameter("complete_long_us", 300, "us", "completion of a long task there"),
     Parameter("complete_from_us", 300, "us", "task length where completion begins to lengthen"),
     Parameter("complete_to_us", 500, "us", "task length where it stops"),
     Parameter("complete_awake_us", 150, "us", "completion while other processes keep the CPU busy"),
@@ -53,7 +57,6 @@ PARAMETERS: tuple[Parameter, ...] = (
     Parameter("mac_rate_tiled", 0.95, "", "factor when tiles are shared out over two engines", 0.2),
     Parameter("int8_rate", 0.95, "", "share of the doubled rate that int8 layers reach", 0.2),
     Parameter("winograd_gain", 1.5, "", "3x3 and 1x3 kernels from H17 on", 0.3),
-    Parameter("dilation_rate", 0.7, "", "rate of dilated kernels, expanded with zeros", 0.5),
     Parameter("sparse_base", 0.2, "", "time share that zero weights do not save", 0.5),
     Parameter("sparse_slope", 0.8, "", "time share per density", 0.5),
     Parameter("runtime_rate", 0.5, "", "share of the peak with two run-time operands"),
@@ -64,9 +67,13 @@ PARAMETERS: tuple[Parameter, ...] = (
     Parameter("engine_sync_us", 0.5, "us", "a layer that two engines share"),
     Parameter("halo_us", 2, "us", "halo rows between two engines, per layer"),
     # weights (§5)
-    Parameter("weights_gbs", 60, "GB/s", "weight stream", family_spread=0.4, chip_spread=0.2),
+    Parameter("weights_gbs", 60, "GB/s", "weight stream", family_spread=0.15, chip_spread=0.25),
+    Parameter(
+        "big_chip_stream", 1.8, "", "weight stream of Pro, Max and Ultra chips from H15 on over the base chip's", 0.3
+    ),
     Parameter("weights_power_of_two_gbs", 40, "GB/s", "wide 1x1 layers of 4096, 8192 ... channels on H16"),
-    Parameter("packed_stream", 1, "", "time of palette and sparse streams over their bytes' share", 0.3),
+    Parameter("palette_stream", 1, "", "time of palette streams over their bytes' share", 0.3),
+    Parameter("sparse_stream", 1, "", "time of sparse streams over their bytes' share", 0.3),
     # activations (§6)
     Parameter("activations_gbs", 60, "GB/s", "activation DMA, per engine", family_spread=0.2, chip_spread=0.12),
     Parameter("cache_mb", 10, "MB", "element-wise data that the system cache absorbs (M6)"),

@@ -44,4 +44,7 @@ def roof_us(work: Work, chip: Chip, engines: int = 1, clock_mhz: float | None = 
 def roofline_us(case: Case) -> float:
     """The yardstick's prediction of a measured case."""
     us = roof_us(case.work, case.chip, case.engines, case.clock_mhz)
-    return max(us + (FLOOR_US[case.interface] if case.interface else 0.0), 1e-3)
+    if case.shallow is not None:
+        us = (us - roof_us(case.shallow, case.chip, case.engines, case.clock_mhz)) / case.further
+        return max(us, 1e-3)
+    return max(case.calls * (us + FLOOR_US[case.interface]), 1e-3)

@@ -6,7 +6,9 @@ Weights have shapes and formats but no values: nothing here is ever evaluated.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,8 +16,42 @@ import numpy as np
 from hexane.errors import UsageError
 from hexane.graph import Constant, Graph, GraphBuilder, TensorType, Value
 
-SPARSE_DENSITY = {"s50": 0.5, "s75": 0.25, "s90": 0.1, "nm24": 0.5, "nm34": 0.25, "s68": 0.317, "s50p4": 0.5}
-"""Share of weights kept, by the row's name of a sparse format (README of the measured times)."""
+_PALETTE = re.compile(r"(?:p|lut|pal|palette|int|w|u?int)([1-8])(?:bit)?")
+_SPARSE = re.compile(r"(?:s(\d\d)|nm(\d)(\d))(.*)")
+_MASKED = re.compile(r"\bz(?:\d\d|ch)\b")
+BINARY_OPS = ("add", "sub", "mul", "maximum", "minimum", "real_div")
+WITH_CONSTANT = ("const", "constant", "scalar")
+
+
+@dataclass(frozen=True)
+class Format:
+    """A row's name of a weight format: ``palette`` bits (0: none), ``int8``, and the share of weights kept."""
+
+    palette: int = 0
+    int8: bool = False
+    kept: float = 1.0
+
+
+def format_of(name: str) -> Format:
+    """``fp16``, ``w8``, ``p4``, ``lut6`` (palettes), ``s50`` (half zeros), ``nm24`` (2 of 4 zero), ``s50p4``, ``ch50``.
+
+    Whole zero channels (``ch``) are stored like all others; int4 with one scale per output goes through the palette
+    decoder, as far as anybody has measured.
+    """
+    sparse = _SPARSE.fullmatch(name)
+    if sparse:
+        percent, zeros, group, rest = sparse.groups()
+        kept = 1 - int(percent) / 100 if percent else 1 - int(zeros) / int(group)
+        inner = format_of(rest) if rest else Format()
+        return Format(inner.palette, inner.int8, kept if name != "s68" else 0.317)
+    if name in ("w8", "int8", "uint8"):
+        return Format(int8=True)
+    palette = _PALETTE.fullmatch(name)
+    if palette:
+        return Format(palette=int(palette.group(1)))
+    if name in ("", "fp16", "f16", "w16", "fp32") or name.startswith("ch"):
+        return Format()
+    raise UsageError(f"unknown weight format {name!r}", hint="fp16, w8, p1 to p8 (palettes), s50 (zeros), s50p4")
 
 
 class Row:
@@ -49,7 +85,7 @@ class Weights:
 
     def __init__(self, builder: GraphBuilder, row: Row) -> None:
         self._builder = builder
-        self._format = row.text("wfmt") or "fp16"
+        self._format = format_of(row.text("wfmt"))
         self._shared: dict[tuple, Value] | None = {} if row.text("weights") == "shared" else None
 
     def __call__(self, *shape: int) -> Value:
@@ -65,25 +101,32 @@ class Weights:
         self._shared = {}
 
     def _make(self, shape: tuple[int, ...]) -> Value:
-        b, kind = self._builder, self._format
-        if kind in ("w8", "int8"):
-            data = blank(b, "int8", shape)
-            scale = b.const(np.float16(1.0), "fp16")
-            return b.constexpr_affine_dequantize(quantized_data=data, zero_point=np.int8(0), scale=scale, axis=0)
-        if kind == "p4":
-            lut = blank(b, "fp16", (1,) * len(shape) + (16, 1))
-            return b.op("constexpr_lut_to_dense", opset="ios18", indices=blank(b, "uint4", shape), lut=lut)
-        if kind in SPARSE_DENSITY:
-            kept = round(math.prod(shape) * SPARSE_DENSITY[kind])
+        b, form = self._builder, self._format
+        if form.kept < 1:
+            kept = round(math.prod(shape) * form.kept)
             mask = blank(b, "uint1", shape)
-            if kind.endswith("p4"):
-                indices, lut = blank(b, "uint4", (kept,)), blank(b, "fp16", (1,) * len(shape) + (16, 1))
+            if form.palette:
+                lut = blank(b, "fp16", (1,) * len(shape) + (1 << form.palette, 1))
+                indices = blank(b, _index_type(form.palette), (kept,))
                 _, data = b.op("constexpr_lut_to_sparse", opset="ios18", indices_mask=mask,
                                indices_nonzero_data=indices, lut=lut)  # fmt: skip
             else:
-                data = blank(b, "fp16", (kept,))
+                data = blank(b, "int8" if form.int8 else "fp16", (kept,))
             return b.op("constexpr_sparse_to_dense", opset="ios18", nonzero_data=data, mask=mask)
+        if form.int8:
+            data = blank(b, "int8", shape)
+            scale = b.const(np.float16(1.0), "fp16")
+            return b.constexpr_affine_dequantize(quantized_data=data, zero_point=np.int8(0), scale=scale, axis=0)
+        if form.palette:
+            lut = blank(b, "fp16", (1,) * len(shape) + (1 << form.palette, 1))
+            indices = blank(b, _index_type(form.palette), shape)
+            return b.op("constexpr_lut_to_dense", opset="ios18", indices=indices, lut=lut)
         return blank(b, "fp16", shape)
+
+
+def _index_type(bits: int) -> str:
+    """The narrowest unsigned type of MIL that holds an index; the table's length says how many bits are stored."""
+    return f"uint{next(width for width in (1, 2, 3, 4, 6, 8) if bits <= width)}"
 
 
 def blank(builder: GraphBuilder, dtype: str, shape: tuple[int, ...]) -> Value:
@@ -93,15 +136,24 @@ def blank(builder: GraphBuilder, dtype: str, shape: tuple[int, ...]) -> Value:
 
 
 def graph_of(row: Row, *, layers: int | None = None) -> Graph:
-    """The row's network in fp16; ``layers`` overrides the row's depth (slopes are read off a short chain)."""
+    """The row's network in fp16, by its ``op`` and, where that says too little, by its ``kind``.
+
+    ``layers`` overrides the row's depth (slopes are read off a short chain).
+    """
     b = GraphBuilder(opset="ios17")
     depth = layers if layers is not None else row.count("layers", 1)
-    kind = row.text("kind")
-    make = _KINDS.get(kind)
+    kind, op = row.text("kind"), row.text("op")
+    make = _OPS.get(op) or (_elementwise if _binary_name(op) else None) or _KINDS.get(kind)
     if make is None:
         raise UsageError(f"no network is known for rows of kind {kind!r}", where=row.text("id") or "row")
     b.output(make(b, row, Weights(b, row), depth))
     return b.graph
+
+
+def _binary_name(op: str) -> tuple[str, str] | None:
+    """``add``, ``add_same``, ``mul_const``: the op and what its second operand is, or None for any other op."""
+    name, _, other = op.partition("_")
+    return (name, other) if name in BINARY_OPS and other in ("", "same", *WITH_CONSTANT) else None
 
 
 def _activation(b: GraphBuilder, row: Row, x: Value) -> Value:
@@ -120,6 +172,8 @@ def _conv(b: GraphBuilder, row: Row, weights: Weights, depth: int) -> Value:
     int8 = row.text("dtype") == "int8"
     groups, stride, dilation = row.count("groups", 1), row.count("stride", 1), row.count("dilation", 1)
     kh, kw = row.count("kh", 1), row.count("kw", 1)
+    masked = _MASKED.search(row.text("workload")) is not None  # activations multiplied by a mask after every layer
+    mask = b.input("mask", (n, cout, row.count("h"), row.count("w")), "fp16") if masked else None
     for _ in range(depth):
         if int8:
             scale = np.float16(1.0)
@@ -133,6 +187,8 @@ def _conv(b: GraphBuilder, row: Row, weights: Weights, depth: int) -> Value:
             pad_type="valid" if row.text("pad") == "valid" else "same",
         )
         x = _activation(b, row, x)
+        if mask is not None:
+            x = b.mul(x=x, y=mask)
         cin = cout
     return x
 
@@ -161,10 +217,15 @@ def _shape(row: Row) -> tuple[int, ...]:
 def _elementwise(b: GraphBuilder, row: Row, weights: Weights, depth: int) -> Value:
     x = b.input("x", _shape(row), "fp16")
     op = row.text("op")
-    if op in ("add", "mul", "sub", "maximum", "add_same"):
-        other = x if op == "add_same" else b.input("y", _shape(row), "fp16")
+    binary = _binary_name(op)
+    if binary:
+        name, second = binary
+        if second == "same":
+            other: Value | np.float16 = x
+        else:
+            other = np.float16(0.5) if second in WITH_CONSTANT else b.input("y", _shape(row), "fp16")
         for _ in range(depth):
-            x = b.op("add" if op == "add_same" else op, x=x, y=other)
+            x = b.op(name, x=x, y=other)
         return x
     for _ in range(depth):
         x = b.gelu(x=x, mode="EXACT") if op == "gelu" else b.op("abs" if op == "single_input" else op, x=x)
@@ -312,6 +373,26 @@ def _dispatch(b: GraphBuilder, row: Row, weights: Weights, depth: int) -> Value:
     return _conv(b, row, weights, depth)
 
 
+_OPS = {
+    "conv": _conv,
+    "linear": _linear,
+    "jacobi": _linear,
+    "matmul": _matmul,
+    "reduce_sum": _reduce,
+    "mul_reduce": _reduce,
+    "softmax": _softmax,
+    "layer_norm": _layer_norm,
+    "l2_norm": _l2_norm,
+    "rms_norm": _rms_norm,
+    "group_norm": _group_norm,
+    "avg_pool": _pool,
+    "pixel_shuffle": _shuffle,
+    "argmax": _topk,
+    "sdpa": _attention,
+    "sdpa_rt": _attention,
+    "mha": _attention,
+    "copy": _dispatch,
+}
 _KINDS = {
     "conv": _conv,
     "conv_chain": _conv,

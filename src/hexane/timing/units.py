@@ -1,22 +1,48 @@
-"""What one layer costs on one chip: arithmetic, weights, activations, planar work (spec/performance §4-§7)."""
+"""What one layer costs on one chip: arithmetic, weights, activations, planar work (docs/timing.md).
+
+Constants may come as numbers or as arrays of numbers: a fit moves each constant a little and gets all times at once.
+So rules choose between constants by ``larger`` and ``smaller`` and never branch on one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
+from typing import Any
 
-from hexane.chips import CORES, KERNEL_BYTES_PER_CORE, L2_BYTES, Chip
+import numpy as np
+
+from hexane.chips import CORES, L2_BYTES, Chip
+from hexane.timing.kernel import Kernel, kernel_of
 from hexane.timing.work import Layer
 
 FURTHER_TASK_US = 0.013
-"""A further task descriptor costs at most this on an M6 (spec/performance §7)."""
+"""A further task descriptor costs at most this on an M6. SILICON."""
 PLANAR_CLOCK_MHZ = 2580.0
 """Clock of the neural cores (M6) that the planar rates are given for."""
 PLANAR_ONLY = ("unary", "binary", "reduce", "pool", "move")
-"""Units that run on the planar engine alone; softmax and norms alternate with the neural cores (§7)."""
-PACKED = ("palette", "sparse")
-Numbers = Mapping[str, float]
+"""Units that run on the planar engine alone; softmax and norms alternate with the neural cores."""
+PORT_BYTES = 64
+"""What the on-chip store delivers per cycle and direction. Dense layers share it among many outputs and do not feel it;
+a depth-wise layer uses each value once. INFERRED: nobody has published a time of one."""
+PORT_CLOCK = 0.72
+"""The store's clock over the neural cores': 1.81 to 2.51 GHz on M6, 1.78 to 2.36 on M4."""
+Numbers = Mapping[str, Any]
+
+
+def larger(a: Any, b: Any) -> Any:
+    """The larger of two numbers, or of two arrays place by place."""
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return np.maximum(a, b)
+    return a if a > b else b
+
+
+def smaller(a: Any, b: Any) -> Any:
+    """The smaller of two numbers, or of two arrays place by place."""
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return np.minimum(a, b)
+    return a if a < b else b
 
 
 @dataclass(frozen=True)
@@ -47,93 +73,102 @@ class Cost:
         return max(parts, key=lambda name: parts[name])
 
 
-def weight_rate(c: Numbers) -> float:
-    """Bytes per microsecond of the weight stream, one pool for all engines (§5.1)."""
-    return c["weights_gbs"] * 1e3
+def is_big(chip: Chip) -> bool:
+    """Pro, Max and Ultra chips from H15 on, and the chip with two engines: they stream about twice a base chip's."""
+    early = chip.generation_name in ("h11", "h12", "h13", "h14")
+    big = chip.name.startswith("M") and chip.name.split()[-1] in ("Pro", "Max", "Ultra")
+    return not early and (big or chip.generation_name == "h19")
 
 
-def activation_rate(c: Numbers, engines: int) -> float:
-    """Bytes per microsecond of activation DMA (§6.2)."""
+def stream_factor(chip: Chip, c: Numbers) -> Any:
+    """What a big chip streams over a base chip of its generation."""
+    return c["big_chip_stream"] if is_big(chip) else 1.0
+
+
+def weight_rate(chip: Chip, c: Numbers) -> Any:
+    """Bytes per microsecond of the weight stream, one pool for all engines."""
+    return c["weights_gbs"] * stream_factor(chip, c) * 1e3
+
+
+def palette_bytes(stored: float, weights: float, chip: Chip) -> float:
+    """Stream of a palette: on M6 indices of 3 and 6 bits take the time of 4 and 8. SILICON, M6 only."""
+    if chip.generation_name != "h19" or not weights:
+        return stored
+    bits = 8 * stored / weights
+    return stored * next((width for width in (1, 2, 4, 8) if bits <= width * 1.05), bits) / bits
+
+
+def activation_rate(c: Numbers, engines: int) -> Any:
+    """Bytes per microsecond of activation DMA."""
     return c["activations_gbs"] * 1e3 * engines
 
 
-def kernel_passes(layer: Layer) -> int:
-    """Passes over the kernel memory: output channels that fit a core's 64 KiB at a time (§5.2)."""
-    width = 1 if layer.int8 else 2
-    per_channel = layer.cin * layer.kh * layer.kw * width / layer.groups
-    fit = 1
-    while fit < 16 and 2 * fit * per_channel <= KERNEL_BYTES_PER_CORE:
-        fit *= 2
-    return ceil(layer.cout / (CORES * fit))
-
-
-def is_rewritten(layer: Layer, chip: Chip) -> bool:
-    """Kernels 9 to 15 wide run as two shifted copies at stride 2 on H16 and later (§4.1)."""
-    return layer.kw >= 9 and chip.generation_name in ("h16", "h17", "h18", "h19")
-
-
-def is_winograd(layer: Layer, chip: Chip) -> bool:
-    """Dense fp16 3x3 and 1x3 at stride 1 from H17 on (§4.1, spec/numerics §6)."""
+def is_winograd(layer: Layer, kernel: Kernel, chip: Chip) -> bool:
+    """Dense fp16 3x3 and 1x3 at stride 1 from H17 on."""
     return (
         chip.winograd
         and (layer.kh, layer.kw) in ((3, 3), (1, 3))
         and layer.stride == layer.dilation == layer.groups == 1
-        and layer.density == 1
+        and kernel.density == 1
         and not layer.int8
     )
 
 
-def compute_us(layer: Layer, chip: Chip, c: Numbers, engines: int, clock_mhz: float, tiles: int) -> float:
-    """Array time of a convolution or linear layer (§4.1, §4.2)."""
-    unit = 32 if chip.generation_name in ("h18", "h19") else 64
+def pixel_unit(chip: Chip) -> int:
+    """Pixels (rows of a product) that the array takes at least: 64, on H18 and later 16.
+
+    A layer of one row is bound by this, whatever its weights are stored in: 4096 to 4096 channels take 108 us in int8
+    and in 4 bits alike on an M5 Max (64 rows' worth of arithmetic: 111), and 26 us in 1 bit on an M6 (16 rows': 26).
+    """
+    return 16 if chip.generation_name in ("h18", "h19") else 64
+
+
+def compute_us(layer: Layer, kernel: Kernel, chip: Chip, c: Numbers, engines: int, clock_mhz: float, tiles: int) -> Any:
+    """Array time of a convolution or linear layer."""
     pixels = layer.pixels / engines
-    pixels = max(ceil(pixels / unit) * unit if pixels < 4 * unit else pixels, unit)
-    taps = layer.kh * (layer.kw + 1 if is_rewritten(layer, chip) else layer.kw)
-    cycles = pixels * layer.cin / layer.groups * taps * ceil(layer.cout / CORES) / chip.macs_per_core_cycle
-    cycles /= c["mac_rate"]
+    unit = pixel_unit(chip)
+    pixels = max(ceil(pixels / unit) * unit if pixels < 256 else pixels, unit)
+    cycles: Any = pixels * layer.cin / layer.groups * kernel.taps * ceil(layer.cout / CORES) / chip.macs_per_core_cycle
+    cycles = cycles / c["mac_rate"]
     if engines > 1 and tiles > 1:
-        cycles *= ceil(tiles / engines) * engines / tiles / c["mac_rate_tiled"]
+        cycles = cycles * (ceil(tiles / engines) * engines / tiles) / c["mac_rate_tiled"]
     if layer.int8:
-        cycles /= 2 * c["int8_rate"]
-    if is_winograd(layer, chip):
-        cycles /= c["winograd_gain"]
-    if layer.dilation > 1:
-        cycles /= c["dilation_rate"]
-    if layer.density < 1:
-        cycles *= c["sparse_base"] + c["sparse_slope"] * layer.density
+        cycles = cycles / (2 * c["int8_rate"])
+    if is_winograd(layer, kernel, chip):
+        cycles = cycles / c["winograd_gain"]
+    if kernel.density < 1:
+        cycles = cycles * (c["sparse_base"] + c["sparse_slope"] * kernel.density)
+    if layer.groups > 1:
+        cycles = larger(cycles, max(layer.in_bytes, layer.out_bytes) / (PORT_BYTES * PORT_CLOCK * engines))
     return cycles / clock_mhz
 
 
-def _weights_us(layer: Layer, chip: Chip, c: Numbers, engines: int) -> tuple[float, float, float]:
-    """Microseconds of the weight stream, bytes, and halo time of a layer cut by rows over two engines (§4.2, §5)."""
-    per_core = layer.dense_bytes / chip.generation.cores
-    stored = layer.weight_bytes
-    if is_rewritten(layer, chip) and layer.density == 1:
-        stored = layer.cin * layer.cout * layer.kh * (4 * layer.kw + (layer.kw + 1) / 4)
+def _weights_us(layer: Layer, kernel: Kernel, chip: Chip, c: Numbers, engines: int) -> tuple[Any, float, Any]:
+    """Microseconds of the weight stream, bytes, and halo time of a layer cut by rows over two engines."""
     copies, halo = 1, 0.0
-    cut_by_channel = ceil(per_core / KERNEL_BYTES_PER_CORE) % 2 == 0 and not is_winograd(layer, chip)
+    cut_by_channel = kernel.blocks % 2 == 0 and not is_winograd(layer, kernel, chip)
     if engines > 1 and not cut_by_channel:
         copies = engines
         halo = c["halo_us"] if layer.kh > 1 else 0.0
-    if layer.weight_key is not None and per_core <= KERNEL_BYTES_PER_CORE:  # one set for several layers, read once
+    if layer.weight_key is not None and kernel.resident:  # one set for several layers, read once
         return 0.0, 0.0, halo
-    rate = weight_rate(c)
+    rate = weight_rate(chip, c)
     wide = layer.kh * layer.kw == 1 and layer.cin >= 4096 and layer.cin & (layer.cin - 1) == 0
     if chip.generation_name == "h16" and layer.op == "conv" and wide and 32 <= layer.pixels < 256:
         rate = c["weights_power_of_two_gbs"] * 1e3
-    bytes_ = stored * copies
-    us = bytes_ / rate
-    if layer.weight_format in PACKED:
-        us *= c["packed_stream"]
-    return us, bytes_, halo
+    bytes_ = kernel.stored_bytes * copies
+    if layer.weight_format == "palette":
+        bytes_ = palette_bytes(kernel.stored_bytes, kernel.weights, chip) * copies
+        return bytes_ / rate * c["palette_stream"], bytes_, halo
+    return bytes_ / rate * (c["sparse_stream"] if layer.weight_format == "sparse" else 1.0), bytes_, halo
 
 
-def _traffic(layer: Layer, engines: int, chain: bool) -> float:
-    """Activation bytes that cross to memory (§6.2); an input that L2 does not hold is read in every kernel pass."""
+def _traffic(layer: Layer, kernel: Kernel, engines: int, chain: bool) -> float:
+    """Activation bytes that cross to memory; an input that L2 does not hold is read in every kernel pass."""
     room = L2_BYTES * engines
-    passes = kernel_passes(layer) if layer.in_bytes >= 0.95 * room else 1
-    if chain and layer.int8 and engines > 1:  # quantised activations leave the chip between layers (§4.1)
-        return kernel_passes(layer) * layer.in_bytes + layer.out_bytes
+    passes = kernel.passes if layer.in_bytes >= 0.95 * room else 1
+    if chain and layer.int8 and engines > 1:  # quantised activations leave the chip between layers
+        return kernel.passes * layer.in_bytes + layer.out_bytes
     inside = not chain and not layer.reads_input and not layer.writes_output
     if inside and layer.in_bytes + layer.out_bytes > room:
         return passes * layer.in_bytes + layer.out_bytes
@@ -141,61 +176,67 @@ def _traffic(layer: Layer, engines: int, chain: bool) -> float:
 
 
 def _mac(layer: Layer, chip: Chip, c: Numbers, engines: int, clock_mhz: float, chain: bool, tiles: int) -> Cost:
-    compute = compute_us(layer, chip, c, engines, clock_mhz, tiles)
-    weights, weight_bytes, halo = _weights_us(layer, chip, c, engines)
-    traffic = _traffic(layer, engines, chain)
+    kernel = kernel_of(layer, chip)
+    compute = compute_us(layer, kernel, chip, c, engines, clock_mhz, tiles)
+    weights, weight_bytes, halo = _weights_us(layer, kernel, chip, c, engines)
+    traffic = _traffic(layer, kernel, engines, chain)
     activations = traffic / activation_rate(c, engines)
     extra = halo + FURTHER_TASK_US + (c["engine_sync_us"] if engines > 1 else 0.0)
-    us = max(compute, weights + activations) + extra
+    us = larger(compute, weights + activations) + extra
     return Cost(us, compute, weights, activations, extra, weight_bytes + traffic)
 
 
 def _runtime(layer: Layer, chip: Chip, c: Numbers, engines: int, clock_mhz: float) -> Cost:
     compute = layer.macs / layer.count / (chip.generation.cores * chip.macs_per_core_cycle * clock_mhz)
-    compute /= c["runtime_rate"]
+    compute = compute / c["runtime_rate"]
     edge = layer.reads_input or layer.writes_output
     traffic = layer.in_bytes + layer.out_bytes if edge or layer.in_bytes + layer.out_bytes > L2_BYTES else 0.0
     activations = traffic / activation_rate(c, engines)
     extra = layer.batches * c["runtime_task_us"]  # while one matrix multiplies, the operands of the next come in
-    return Cost(max(compute + extra, activations), compute, 0.0, activations, extra, traffic)
+    return Cost(larger(compute + extra, activations), compute, 0.0, activations, extra, traffic)
 
 
-def planar_rate(layer: Layer, chip: Chip, c: Numbers, engines: int, chain: bool) -> float:
-    """Elements per microsecond and engine (§7).
+def element_us(layer: Layer, chip: Chip, c: Numbers, engines: int, chain: bool) -> Any:
+    """Microseconds of one element on one engine.
 
-    Work of the planar engine alone goes with its clock, which keeps a fixed share of the neural cores' (§8).
+    Work of the planar engine alone goes with its clock, which keeps a fixed share of the neural cores'.
     """
     short = 0 < layer.axis < chip.generation.reduce_by_transpose
-    planar_clock = chip.clock_mhz / PLANAR_CLOCK_MHZ
+    planar_clock = 1e3 * chip.clock_mhz / PLANAR_CLOCK_MHZ
+    one_pass = 1 / (c["unary_rate"] * planar_clock)
     if layer.op == "rms_norm":
-        return 1 / (c["rms_row_us"] / layer.axis + 1 / (c["unary_rate"] * 1e3 * planar_clock))
+        return c["rms_row_us"] / layer.axis + one_pass
+    if layer.op == "l2_norm":  # the sum of squares, then one pass that scales
+        return 1 / (c["reduce_rate"] * planar_clock) + one_pass
     if layer.unit == "softmax":
-        name = "short_softmax_rate" if short else "softmax_rate"
-    elif layer.unit == "norm":
-        name = "short_norm_rate" if short else "layer_norm_rate"
-    elif layer.unit == "binary":
+        return 1 / (c["short_softmax_rate" if short else "softmax_rate"] * 1e3)
+    if layer.unit == "norm":
+        return 1 / (c["short_norm_rate" if short else "layer_norm_rate"] * 1e3)
+    if layer.unit == "binary":
         large = chain and layer.in_bytes > 0.65 * L2_BYTES * engines
-        name = "binary_large_rate" if large and c["binary_large_rate"] < c["binary_rate"] else "binary_rate"
-    else:
-        name = f"{layer.unit}_rate"
-    return c[name] * 1e3 * (planar_clock if layer.unit in PLANAR_ONLY else 1.0)
+        rate = smaller(c["binary_rate"], c["binary_large_rate"]) if large else c["binary_rate"]
+        return 1 / (rate * planar_clock)
+    rate = c[f"{layer.unit}_rate"]
+    return 1 / (rate * (planar_clock if layer.unit in PLANAR_ONLY else 1e3))
 
 
 def _planar(layer: Layer, chip: Chip, c: Numbers, engines: int, chain: bool) -> Cost:
-    compute = layer.elements / (planar_rate(layer, chip, c, engines, chain) * engines)
+    compute = layer.elements / engines * element_us(layer, chip, c, engines, chain)
     inside = not chain and not layer.reads_input and not layer.writes_output
     traffic = (layer.in_bytes if layer.reads_input else 0) + (layer.out_bytes if layer.writes_output else 0)
     if inside and layer.in_bytes + layer.out_bytes > L2_BYTES * engines:
         traffic = layer.in_bytes + layer.out_bytes
     extra = c["binary_task_us" if layer.unit == "binary" else "unary_task_us"]
+    if layer.op == "l2_norm":
+        extra = 2 * extra
     if chip.generation_name == "h19":
         cache = c["cache_mb"] * 1e6
-        activations = min(traffic, cache) / (c["cache_gbs"] * 1e3 * engines)
-        activations += max(traffic - cache, 0) / (c["planar_dram_gbs"] * 1e3 * engines)
-        us = compute + activations if chain else max(compute, activations)
+        activations = smaller(traffic, cache) / (c["cache_gbs"] * 1e3 * engines)
+        activations = activations + larger(traffic - cache, 0) / (c["planar_dram_gbs"] * 1e3 * engines)
+        us = compute + activations if chain else larger(compute, activations)
     else:
         activations = traffic / activation_rate(c, engines)
-        us = max(compute, activations)
+        us = larger(compute, activations)
     return Cost(us + extra, compute, 0.0, activations, extra, traffic, "planar engine")
 
 
@@ -208,7 +249,8 @@ def layer_cost(
     if layer.unit == "runtime":
         return _runtime(layer, chip, c, engines, clock_mhz)
     if layer.unit == "sdpa":
-        return Cost(layer.elements * c["sdpa_row_us"], layer.elements * c["sdpa_row_us"], 0, 0, 0, 0)
+        us = layer.elements * c["sdpa_row_us"]
+        return Cost(us, us, 0.0, 0.0, 0.0, 0.0)
     if layer.unit == "topk":
-        return Cost(c["topk_us"], c["topk_us"], 0, 0, 0, 0)
+        return Cost(c["topk_us"], c["topk_us"], 0.0, 0.0, 0.0, 0.0, "planar engine")
     return _planar(layer, chip, c, engines, chain)

@@ -1,0 +1,49 @@
+"""How much a prediction follows each constant: the slopes of its logarithm, all from one pass."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from hexane.timing.units import Numbers
+
+STEP = 1e-5
+"""Step of a constant's logarithm: slopes are one-sided differences."""
+
+
+class Watched(dict):
+    """Constants that remember which of them were asked for."""
+
+    def __init__(self, numbers: Mapping[str, float]) -> None:
+        super().__init__(numbers)
+        self.asked: set[str] = set()
+
+    def __getitem__(self, name: str) -> float:
+        self.asked.add(name)
+        return super().__getitem__(name)
+
+
+def asked(predict: Callable[[Numbers], Any], numbers: Mapping[str, float]) -> list[str]:
+    """The constants that a prediction asks for, by name."""
+    watched = Watched(numbers)
+    predict(watched)
+    return sorted(watched.asked)
+
+
+def logs(predict: Callable[[Numbers], Any], names: list[str], numbers: list[float]) -> np.ndarray:
+    """Logarithms of the prediction: first as it is, then with each constant in turn moved up by ``STEP``."""
+    c: dict[str, np.ndarray] = {}
+    for place, (name, value) in enumerate(zip(names, numbers)):
+        c[name] = np.full(len(names) + 1, value)
+        c[name][place + 1] *= math.exp(STEP)
+    return np.log(np.broadcast_to(predict(c), (len(names) + 1,)))
+
+
+def slopes(predict: Callable[[Numbers], Any], numbers: Mapping[str, float]) -> dict[str, float]:
+    """The change of a prediction's logarithm with that of each constant it asks for."""
+    names = asked(predict, numbers)
+    found = logs(predict, names, [numbers[name] for name in names])
+    return dict(zip(names, ((found[1:] - found[0]) / STEP).tolist()))
