@@ -65,10 +65,16 @@ def test_one_factor_for_the_floors_of_a_machine():
         assert more == pytest.approx(c["call_factor"] * c[floor])
 
 
-def test_core_ml_takes_one_path_on_all_chips():
-    """Without copies, equal constants give equal calls (spec/performance §3.2)."""
-    c = values("M6")
-    assert call_us(100.0, Work(()), M4, c, "coreml", 1) == call_us(100.0, Work(()), chips.get("M6"), c, "coreml", 1)
+def test_two_engines_complete_by_a_path_of_their_own():
+    """Completion on M6 lengthens up to tasks of 500 us (measured by stages); on M4, with one engine, it does not."""
+    c, work = values("M6"), Work(())
+
+    def growth(chip):
+        short, long = (call_us(us, work, chips.get(chip), c, "coreml", 1) - us for us in (250.0, 600.0))
+        return long - short
+
+    assert growth("M6") > 100
+    assert growth("M4") == pytest.approx(0)
 
 
 def test_planar_work_goes_with_the_clock():

@@ -69,7 +69,7 @@ def test_compacting_keeps_the_time(rows):
     [
         ({"chip": "M99"}, "unknown chip"),
         ({"includes": "everything"}, "includes 'everything'"),
-        ({"kind": "teleport"}, "teleport"),
+        ({"kind": "teleport", "op": ""}, "teleport"),
         ({"k": "", "kind": "linear", "op": "linear", "cin": ""}, "no k"),
     ],
 )
