@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from hexane.isa import Task, decode_stream
+from hexane.kernels import KernelLayout
 
 
 def load(path: Path) -> dict:
@@ -48,3 +49,8 @@ def constants(program: dict) -> dict[str, np.ndarray]:
     rows = program["network"]["constants"]
     weight = next((row for row in rows if row["role"] == "weight"), None)
     return {row["name"]: fill(row, weight).view("<f2").reshape(row["shape"]) for row in rows}
+
+
+def table_layout(cores: int) -> KernelLayout:
+    """The layout of a task that has a look-up table and no weights; ``cores`` read the same 128 bytes."""
+    return KernelLayout(1, 1, unicast=True, weighted=False, table=True, cores=cores)

@@ -11,15 +11,12 @@ from conftest import shared_files, shared_params
 from hexane.kernels import (
     KernelLayout,
     clip_table,
-    conv_layout,
     is_zero_table,
     known_table,
     layout_of,
     not_zero_table,
     pack,
     read_kernel,
-    split_channels,
-    table_layout,
     windows_of,
 )
 from kernels import apple
@@ -48,8 +45,8 @@ def weighted_operation(program: dict, start: int) -> dict | None:
     return None
 
 
-def network_layout(program: dict, operation: dict, first_task) -> tuple[KernelLayout, np.ndarray, np.ndarray | None]:
-    """Layout, OIHW weights and bias of an operation, from the network; the task only says which flags its maps set."""
+def operands(program: dict, operation: dict, first_task) -> tuple[np.ndarray, np.ndarray | None]:
+    """OIHW weights and bias of an operation, from the network."""
     values = apple.constants(program)
     inputs, parameters = operation["inputs"], operation["parameters"]
     name = inputs.get("weight") or inputs.get("y")
@@ -61,39 +58,39 @@ def network_layout(program: dict, operation: dict, first_task) -> tuple[KernelLa
     bias = values.get(inputs.get("bias"))
     if first_task.get("NE.AccBias.AccBias"):
         bias = None  # one value for all channels, held in a register
-    layout = conv_layout(
-        weights.shape,
-        groups=parameters.get("groups", 1),
-        stride=tuple(parameters.get("strides", (1, 1))),
-        bias=bias is not None,
-        table=first_task.get("NE.MACCfg.NonlinearMode") == 2,
-        small_source=bool(first_task.get("Common.Cfg.SmallSourceMode")),
-        transposed=bool(first_task.get("Common.Cfg.OutTrans")),
-    )
-    return layout, weights, bias
+    return weights, bias
+
+
+def blocks(layouts: list[KernelLayout], outputs: int, *, ascending: bool) -> list[tuple[KernelLayout, int]]:
+    """The layouts of one operation's tasks, each with its first output channel: the highest come first."""
+    counts = np.cumsum([layout.weight_shape[0] for layout in layouts])
+    used = int(np.searchsorted(counts, outputs)) + 1
+    assert counts[used - 1] == outputs
+    starts = [0, *counts[: used - 1]] if ascending else outputs - counts[:used]
+    return list(zip(layouts, map(int, starts)))
 
 
 def weight_section(program: dict, tasks: list) -> bytes:
-    """The section of a program whose kernels are weights: blocks in task order, layouts checked against registers."""
+    """The section of a program whose kernels are weights: registers against the network, blocks in task order."""
     section, index, position = b"", 0, 0
     weighted = [task for task in tasks if (layout := layout_of(task)) and layout.weighted and not layout.binary]
+    layouts = [layout for task in weighted if (layout := layout_of(task))]
     while (operation := weighted_operation(program, position)) is not None:
         position = program["network"]["operations"].index(operation) + 1
-        task = weighted[index]
-        layout, weights, bias = network_layout(program, operation, task)
-        transposed = bool(task.get("Common.Cfg.OutTrans"))
-        pixels = task.get("Common.OutDim.Wout") * task.get("Common.OutDim.Hout")
-        wide = bool(task.get("Common.Cfg.SmallSourceMode")) and not transposed
+        weights, bias = operands(program, operation, weighted[index])
+        stride = tuple(operation["parameters"].get("strides", (1, 1)))
         table = None
-        if layout.table:
+        if layouts[index].table:
             following = program["network"]["operations"][position]["op"]
             table = known_table(*TABLES[following]).to_bytes()
-        for block in split_channels(layout, one_patch=pixels <= 128, transposed=transposed, wide=wide):
-            task = weighted[index]
-            assert block.layout == layout_of(task)
-            mine = slice(block.first, block.first + block.layout.weight_shape[0])
-            packed = pack(block.layout, weights[mine], None if bias is None else bias[mine], table)
-            windows = windows_of(task)
+        ascending = bool(weighted[index].get("Common.Cfg.OutTrans"))
+        for layout, first in blocks(layouts[index:], len(weights), ascending=ascending):
+            assert layout.weight_shape[1:] == weights.shape[1:]
+            assert layout.bias == (bias is not None)
+            assert layout.widened or layout.stride == stride
+            mine = slice(first, first + layout.weight_shape[0])
+            packed = pack(layout, weights[mine], None if bias is None else bias[mine], table)
+            windows = windows_of(weighted[index])
             assert [window.size for window in windows] == list(packed.sizes)
             assert [window.offset for window in windows] == [len(section) + offset for offset in packed.offsets]
             section += packed.data
@@ -107,7 +104,7 @@ def padding_section(program: dict) -> bytes:
     one_hot = KernelLayout(8, 1, 1, 2, unicast=True, sparse=True, binary=True, cores=8)
     first = pack(one_hot, np.tile(np.array([1, 0], "<f2"), (8, 1)).reshape(8, 1, 1, 2))
     (weights,) = apple.constants(program).values()
-    second = pack(conv_layout(weights.shape, groups=8), weights)
+    second = pack(KernelLayout(8, 1, *weights.shape[2:], unicast=True, cores=8), weights)
     return first.data + second.data
 
 
@@ -126,7 +123,7 @@ def table_section(program: dict, tasks: list) -> bytes:
     assert len(users) == len(tables)
     section = b""
     for task, table in zip(users, tables):
-        layout = table_layout(len(windows_of(task)))
+        layout = apple.table_layout(len(windows_of(task)))
         packed = pack(layout, table=table.to_bytes())
         assert {(window.offset, window.size) for window in windows_of(task)} == {(len(section), 128)}
         section += packed.data

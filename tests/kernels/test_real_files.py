@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import hexane
-from hexane.kernels import conv_layout, known_table, pack, read_kernel, table_layout
+from hexane.kernels import KernelLayout, known_table, pack, read_kernel
+from kernels.apple import table_layout
 
 
 def section_and_tasks(shared, name):
@@ -22,7 +23,10 @@ def test_convolutions(shared, name, channels, value):
     kernel = read_kernel(task, section)
     weights = np.full((channels, channels, 1, 1), value, np.float16)
     assert np.array_equal(kernel.weights, weights)
-    layout = conv_layout(weights.shape, bias=kernel.bias is not None, dialect="early")
+    cores = min(16, 1 << (channels - 1).bit_length())
+    layout = KernelLayout(
+        channels, channels, bias=kernel.bias is not None, cores=cores, ocg=max(0, (channels // cores).bit_length() - 1)
+    )
     assert kernel.layout == layout
     packed = pack(layout, weights, kernel.bias)
     assert section[: len(packed.data)] == packed.data

@@ -19,7 +19,6 @@ from hexane.kernels import (
     read_kernel,
     replace_kernel,
     side_table,
-    table_layout,
     windows_of,
 )
 from kernels.test_streams import layouts, random_kernel
@@ -126,7 +125,7 @@ def test_a_sparse_kernel_cannot_grow_in_place():
 
 
 def test_a_shared_table_is_replaced_for_all_cores():
-    layout = table_layout(8)
+    layout = KernelLayout(1, 1, unicast=True, weighted=False, table=True, cores=8)
     packed = pack(layout, table=known_table("sigmoid").to_bytes())
     task = task_with(layout, packed, 128)
     memory = bytes(128) + packed.data

@@ -15,22 +15,12 @@ from hexane.kernels.exact_tables import (
 )
 from hexane.kernels.fit import FittedTable, fit_table, measure_table
 from hexane.kernels.functions import fitted_table
-from hexane.kernels.geometry import (
-    Block,
-    conv_layout,
-    cores_for,
-    ocg_for,
-    runtime_layout,
-    split_channels,
-    table_layout,
-)
 from hexane.kernels.layout import KernelLayout, Pass
 from hexane.kernels.packing import Kernel, PackedKernel, pack, unpack
 from hexane.kernels.registers import Window, layout_of, read_kernel, replace_kernel, side_table, windows_of
 from hexane.kernels.tables import LookupMode, LookupTable, known_table
 
 __all__ = [
-    "Block",
     "FittedTable",
     "Kernel",
     "KernelLayout",
@@ -40,8 +30,6 @@ __all__ = [
     "Pass",
     "Window",
     "clip_table",
-    "conv_layout",
-    "cores_for",
     "fit_table",
     "fitted_table",
     "fraction_table",
@@ -54,16 +42,12 @@ __all__ = [
     "limited_line_table",
     "measure_table",
     "not_zero_table",
-    "ocg_for",
     "pack",
     "read_kernel",
     "replace_kernel",
-    "runtime_layout",
     "side_table",
     "sign_table",
-    "split_channels",
     "step_table",
-    "table_layout",
     "two_line_table",
     "unpack",
     "windows_of",
