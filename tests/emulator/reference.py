@@ -93,21 +93,34 @@ def _slice(p: dict, x: np.ndarray) -> np.ndarray:
     return x[tuple(slice(b, b + n) for b, n in zip(p["begin"], p["size"]))]
 
 
+def _gelu(mode: str, x: np.ndarray) -> np.ndarray:
+    if mode == "EXACT":
+        return 0.5 * x * (1 + ERF(x / np.sqrt(2)))
+    if mode == "SIGMOID_APPROXIMATION":
+        return x / (1 + np.exp(-1.702 * x))
+    return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+
+
 _FLOAT: dict[str, Callable[..., np.ndarray]] = {
     "abs": lambda p, x: np.abs(x),
     "add": lambda p, x, y: x + y,
     "cast": lambda p, x: x,
     "conv": _conv,
-    "gelu": lambda p, x: 0.5 * x * (1 + ERF(x / np.sqrt(2))),
+    "exp": lambda p, x: np.exp(x),
+    "gelu": lambda p, x: _gelu(p.get("mode", "EXACT"), x),
     "layer_norm": _layer_norm,
+    "inverse": lambda p, x: 1 / x,
+    "leaky_relu": lambda p, x: np.where(x < 0, p["alpha"] * x, x),
     "linear": _linear,
     "matmul": _matmul,
     "maximum": lambda p, x, y: np.maximum(x, y),
+    "minimum": lambda p, x, y: np.minimum(x, y),
     "mul": lambda p, x, y: x * y,
     "pow": lambda p, x, y: x**y,
     "real_div": lambda p, x, y: x / y,
     "reduce_max": _reduce(np.max),
     "reduce_mean": _reduce(np.mean),
+    "reduce_sum": _reduce(np.sum),
     "relu": lambda p, x: np.maximum(x, 0),
     "rsqrt": lambda p, x: 1 / np.sqrt(x + p["epsilon"]),
     "select": lambda p, a, b, cond: np.where(cond != 0, a, b),
@@ -116,6 +129,7 @@ _FLOAT: dict[str, Callable[..., np.ndarray]] = {
     "slice_by_size": _slice,
     "softmax": _softmax,
     "sqrt": lambda p, x: np.sqrt(x),
+    "square": lambda p, x: x * x,
     "sub": lambda p, x, y: x - y,
     "tanh": lambda p, x: np.tanh(x),
     "tile": lambda p, x: np.tile(x, p["reps"]),
@@ -252,6 +266,7 @@ _ENGINE: dict[str, Callable] = {
     "linear": _engine_linear,
     "matmul": _engine_matmul,
     "maximum": _move(_FLOAT["maximum"]),
+    "minimum": _move(_FLOAT["minimum"]),
     "mul": _elementwise(np.multiply),
     "real_div": _real_div,
     "relu": _move(_FLOAT["relu"]),

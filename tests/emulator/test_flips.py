@@ -12,13 +12,24 @@ from emulator import apple_programs, flips
 from hexane.emulator import Program, emulate
 
 PROGRAMS = {
-    "unary_sigmoid_c64": [(1.0, 0.0)],
-    "binary_add_1x64x1x1": [(1.0, 0.0)],
-    "binary_real_div_1x64x1x1": [(1.0, 0.0)],
-    "conv_probe_k1_c64_n64_s1_st1_g1_bias0_same": [(1.0, 0.0)],
-    "rrmm_r2rr_m16_k64_n64_tx0_ty1": [(1.0, 0.0)],
-    "softmax_1x64x8x8": [(8.0, 0.0), (1.0, -4.0)],
-    "layer_norm_1x64x8x8": [(0.003, 0.004), (1.0, 0.7)],
+    "h13/unary_sigmoid_c64": [(1.0, 0.0)],
+    "h13/binary_add_1x64x1x1": [(1.0, 0.0)],
+    "h13/binary_real_div_1x64x1x1": [(1.0, 0.0)],
+    "h13/conv_probe_k1_c64_n64_s1_st1_g1_bias0_same": [(1.0, 0.0)],
+    "h13/rrmm_r2rr_m16_k64_n64_tx0_ty1": [(1.0, 0.0)],
+    "h13/softmax_1x64x8x8": [(8.0, 0.0), (1.0, -4.0)],
+    "h13/layer_norm_1x64x8x8": [(0.003, 0.004), (1.0, 0.7)],
+    "more/h14/softmax_1x64x8x8": [(8.0, 0.0), (1.0, -4.0)],
+    "more/h14/norm_layer_norm_ax1_2_3_1x64x8x8": [(0.003, 0.004), (1.0, 0.7)],
+    "more/h14/gabmm_r4_m1_k128_n128_tx0_ty0_b16": [(1.0, 0.0)],
+    "more/h14/conv_probe_k3_c64_n64_s1_st1_g1_bias0_same": [(1.0, 0.0)],
+    "more/h15/binary_real_div_1x64x1x1": [(1.0, 0.0)],
+    "more/h15/env_bcast_add_1x64x16x16_blob_1x64x1x1": [(1.0, 0.0)],
+    "more/h15/matmul_m2_k256_n256_ty1": [(1.0, 0.0)],
+    "more/h16/binary_pow_1x64x1x1": [(1.0, 0.0)],
+    "more/h16/env_bcast_add_1x64x16x16_scalar": [(1.0, 0.0)],
+    "more/h16/matmul_m1_k256_n256_ty1": [(1.0, 0.0)],
+    "more/h16g/conv_probe_k3_c64_n64_s64_st1_g64_bias0_same": [(1.0, 0.0)],
 }
 """Programs, and size and offset of the inputs to try in turn: so that small addends (bias, epsilon) can be seen, and
 the last bits of factors."""
@@ -30,8 +41,8 @@ Cases = list[tuple[flips.Arrays, flips.Arrays]]
 
 
 def _load(shared: Path, name: str) -> tuple[Program, Cases]:
-    path = shared / "apple" / "h13" / f"{name}.json"
-    program = Program.of(apple_programs.load(path).image())
+    path = shared / "apple" / f"{name}.json"
+    program = apple_programs.load(path).program()
     cases = []
     for seed, (size, offset) in enumerate(PROGRAMS[name]):
         inputs = {}
@@ -64,7 +75,7 @@ def test_sampled_bits(name: str, shared: Path) -> None:
     chosen = np.random.default_rng(0).choice(len(every), 120, replace=False)
     counts = _outcomes(program, cases, [every[i] for i in chosen])
     assert counts[flips.REFUSED] > 24
-    assert counts[flips.IGNORED] < 96
+    assert counts[flips.IGNORED] < (96 if name.startswith("h13") else 108)
 
 
 @pytest.mark.slow

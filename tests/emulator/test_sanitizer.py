@@ -229,5 +229,5 @@ def test_inputs_that_do_not_fit(shared: Path) -> None:
 
 def test_other_generations_are_refused_by_name(shared: Path) -> None:
     program = apple_programs.load(shared / "apple" / "h13" / "unary_relu_c64.json")
-    with pytest.raises(HexaneError, match="no h14 engine"):
-        emulate(replace(Program.of(program.image()), generation="h14"), program.inputs)
+    with pytest.raises(HexaneError, match="no h19 engine"):
+        emulate(replace(Program.of(program.image()), generation="h19"), program.inputs)

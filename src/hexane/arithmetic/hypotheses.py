@@ -139,7 +139,7 @@ _ALL = (
     ),
     Hypothesis(
         "reciprocal",
-        "What are 1/x and 1/sqrt(x) of the planar engine?",
+        "What are 1/x, 1/sqrt(x) and sqrt(x) of the planar engine?",
         "numerics §13 (4)",
         {"correctly-rounded": "the correctly rounded value, half away"},
         "correctly-rounded",

@@ -68,15 +68,17 @@ def reduce(
     op, other : the operation before the reduction, x op other (kind 6), rounded to fp16; "sumsq" alone is x^2.
     scale : FinalScale, a float32; 1/N makes a mean.
     epsilon : fp16, added after FinalScale.
-    nonlinear : None, "reciprocal" or "rsqrt" of the result.
+    nonlinear : None, "reciprocal", "rsqrt" or "sqrt" of the result.
     exact : the plain statement instead of the fast kernel; same bits.
 
     Exact for "max"; hypotheses ``reduction-sum`` and ``reduction-finish`` for the rest.
     """
     if mode not in ("sum", "max"):
         raise UsageError(f"no reduction is called {mode!r}", where="mode", hint="use 'sum' or 'max'")
-    if nonlinear not in (None, "reciprocal", "rsqrt"):
-        raise UsageError(f"no such function behind a reduction: {nonlinear!r}", hint="use 'reciprocal' or 'rsqrt'")
+    if nonlinear not in _FUNCTIONS:
+        raise UsageError(
+            f"no such function behind a reduction: {nonlinear!r}", hint="use 'reciprocal', 'rsqrt' or 'sqrt'"
+        )
     source = np.asarray(x)
     if op is not None:
         source = elementwise(op, source, np.float16(0) if other is None else other, exact)
@@ -100,11 +102,10 @@ def reduce(
     if exact or chosen("reduction-finish") != "after-scale":
         h = _finish(totals, scale, epsilon, nonlinear)
     else:
-        from hexane.arithmetic.fast.reduction import PLAIN, RECIPROCAL, RECIPROCAL_ROOT, finish
+        from hexane.arithmetic.fast.reduction import finish
 
-        function = {None: PLAIN, "reciprocal": RECIPROCAL, "rsqrt": RECIPROCAL_ROOT}[nonlinear]
         out = np.empty(kept, np.uint16)
-        finish(totals.ravel(), scale, epsilon, function, out.ravel())
+        finish(totals.ravel(), scale, epsilon, _FUNCTIONS.index(nonlinear), out.ravel())
         h = out.view(np.float16)
     if relu:
         h = round_half_away(np.maximum(h.astype(np.float64), 0.0))
@@ -123,7 +124,13 @@ def _finish(totals: np.ndarray, scale: float, epsilon: float, nonlinear: str | N
             h = round_half_away(h.astype(np.float64) + epsilon)
     if nonlinear == "reciprocal":
         return reciprocal(h)
+    if nonlinear == "sqrt":
+        return square_root(h)
     return reciprocal_sqrt(h) if nonlinear == "rsqrt" else h
+
+
+_FUNCTIONS = (None, "reciprocal", "rsqrt", "sqrt")
+"""What may follow, in the order of PE.Cfg.NonlinearMode and of the fast kernel's codes."""
 
 
 def reciprocal(x: ArrayLike) -> np.ndarray:
@@ -140,3 +147,8 @@ def reciprocal_sqrt(x: ArrayLike) -> np.ndarray:
     value = planar_value(x)
     with np.errstate(divide="ignore", invalid="ignore"):
         return round_half_away(np.where(value < 0, 0.0, 1.0 / np.sqrt(np.maximum(value, 0.0))))
+
+
+def square_root(x: ArrayLike) -> np.ndarray:
+    """sqrt(x), hypothesis ``reciprocal``; of a negative value +0 as in the table."""
+    return round_half_away(np.sqrt(np.maximum(planar_value(x), 0.0)))

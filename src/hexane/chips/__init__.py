@@ -12,7 +12,7 @@ from hexane.chips.generations import (
     generation_of_target,
 )
 from hexane.chips.names import get, parse_list
-from hexane.chips.table import CHIPS, Chip
+from hexane.chips.table import CHIPS, Chip, winograd_on
 
 __all__ = [
     "CHIPS",
@@ -29,4 +29,5 @@ __all__ = [
     "get",
     "parse_list",
     "weakest",
+    "winograd_on",
 ]

@@ -82,3 +82,8 @@ CHIPS: tuple[Chip, ...] = (
     Chip("A19", "T8150", "h18", "h18", 2364.0, _GUESS, winograd=True, sibling="M5 Pro", aliases=("a19 pro",)),
     Chip("M6", "T8152", "h18g", "h19", 2580.0, _TABLE, engines=2, winograd=True),
 )
+
+
+def winograd_on(generation: str) -> bool:
+    """Whether the chips of a generation compute 3x3 and 1x3 windows in Winograd form."""
+    return any(chip.winograd for chip in CHIPS if chip.generation_name == generation)

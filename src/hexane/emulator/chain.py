@@ -1,4 +1,4 @@
-"""The task manager: walk the linked list of task descriptors in memory (spec/engine-h13 §4.1, §4.2).
+"""The task manager of H13: walk the linked list of task descriptors in memory (spec/engine-h13 §4.1, §4.2).
 
 Only the text bytes count here: sizes come from NextSize, places from NextPointer, and every check is one that
 makes the real task manager stop or hang.

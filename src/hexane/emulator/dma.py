@@ -12,10 +12,10 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from hexane.arithmetic.copying import copy
+from hexane.emulator.ends import Surface
 from hexane.emulator.memory import GRANULE, Buffer, Memory
 from hexane.emulator.registers import Registers
 from hexane.emulator.strides import Extent, last_byte, overlaps_itself, strided
-from hexane.emulator.task import Surface
 from hexane.isa.channels import CONST, TEXT
 
 Views = list[np.ndarray]
@@ -71,7 +71,8 @@ def scatter(views: Views, values: np.ndarray) -> None:
 
 
 def _buffer(memory: Memory, surface: Surface, r: Registers, verb: str) -> Buffer:
-    register = "Header[8].WBase" if verb == "write" else f"Header[8].RBase{surface.registers == 'TileDMASrc.Src2':d}"
+    side = "result" if verb == "write" else "source2" if surface.registers == "TileDMASrc.Src2" else "source1"
+    register = r.channel_register(side)
     if verb == "write" and surface.channel in (TEXT, CONST):
         raise r.error(f"DMA writes to channel {surface.channel}, which holds the program itself", register)
     return memory.buffer(surface.channel, task=r.index, register=register)

@@ -15,12 +15,13 @@ import numpy as np
 from hexane.arithmetic.copying import copy
 from hexane.arithmetic.formats import from_bytes, to_bytes
 from hexane.emulator import dma, kernel_fetch, ne, pe
+from hexane.emulator.ends import Operand, Result, SourceType
 from hexane.emulator.l2 import L2, Region
 from hexane.emulator.legal import require_legal, require_units_agree
 from hexane.emulator.memory import Memory
 from hexane.emulator.registers import Registers
 from hexane.emulator.strides import Extent, overlaps_itself
-from hexane.emulator.task import Operand, Result, SourceType, Task, understand
+from hexane.emulator.task import Task, understand
 from hexane.emulator.trace import Computation, Report, TaskReport
 from hexane.emulator.work import Work
 from hexane.isa.channels import SCRATCH
@@ -96,7 +97,8 @@ class Engine:
         require_units_agree(task, self.scratch_writers)
         operands = (task.source1, task.source2) if task.source2 else (task.source1,)
         sources = tuple(self._source(task, operand) for operand in operands)
-        work = ne.prepare(task, kernel_fetch.fetch(task, self.memory)) if task.unit == "NE" else pe.prepare(task)
+        fetched = kernel_fetch.fetch(task, self.memory) if task.unit == "NE" else None
+        work = pe.prepare(task) if fetched is None else ne.prepare(task, fetched)
         places = self._places(task)
 
         def store(values: np.ndarray) -> None:
@@ -104,7 +106,8 @@ class Engine:
             for place in places:
                 place.put(raw)
 
-        return Step(task, sources, work, _direct(task, sources, places), store)
+        constant = fetched is None or fetched.constant
+        return Step(task, sources, work, _direct(task, sources, places) if constant else None, store)
 
     # ---- sources -------------------------------------------------------------------------------------------------
 
@@ -249,10 +252,10 @@ def _standing(stored: np.ndarray, operand: Operand) -> Source:
 
 def _direct(task: Task, sources: tuple[Source, ...], places: list[Place]) -> np.ndarray | None:
     """The result's only place, if its elements lie there as a unit gives them, and nothing that the task reads does."""
-    view, r = places[0].view, task.registers
+    view = places[0].view
     if len(places) > 1 or view is None or view.strides[4] != 2:
         return None
-    if task.result.dtype != np.float16 or task.result.transposed or r.flag("NE.KernelCfg.KernelAlign"):
+    if task.result.dtype != np.float16 or task.result.transposed:
         return None
     if any(s.memory is None or np.may_share_memory(s.memory, view) for s in sources):
         return None

@@ -14,9 +14,11 @@ from fnmatch import fnmatchcase
 import numpy as np
 
 from hexane.arithmetic.multiply import bias_units
+from hexane.emulator.ends import AXES, Surface
 from hexane.emulator.registers import Registers
 from hexane.emulator.strides import Extent
-from hexane.emulator.task import AXES, PEKind, Surface, understand
+from hexane.emulator.task import PEKind, understand
+from hexane.isa.roles import roles_of
 
 Condition = Callable[[Registers], bool]
 
@@ -67,6 +69,10 @@ def _no_weights(r: Registers) -> bool:
     return not r.flag("KernelDMASrc.MasterConfig.MasterEnable") or r.flag("NE.MACCfg.KernelMode")
 
 
+def _unicast(r: Registers) -> bool:
+    return r.flag("Common.GroupConvCfg.UnicastEn")
+
+
 def _planar(r: Registers) -> bool:
     return not r.flag("Common.TaskInfo.NID")
 
@@ -76,6 +82,33 @@ def _unit_sum(r: Registers) -> bool:
     return passes and r["Common.GroupConvCfg.UnicastCin"] == 1 and r["NE.AccBias.AccBias"] == 0
 
 
+def _on_h13(r: Registers) -> bool:
+    return r.linked
+
+
+def _later(r: Registers) -> bool:
+    return not r.linked
+
+
+def _crh(r: Registers) -> bool:
+    return r.generation not in ("h13", "h14")
+
+
+def _stays_later(r: Registers) -> bool:
+    return not r.linked and _resident_result(r)
+
+
+def _copies(r: Registers) -> bool:
+    return not r.linked and r["NE.MACCfg.OpMode"] == 4
+
+
+def _h16_on(r: Registers) -> bool:
+    return r.has("Common.Cfg.WUStackLog2")
+
+
+_ALIGNED = "16 K with a computed kernel and a table; effect unknown"
+_AT_A_TIME = "channels that a core takes at a time: changes speed"
+_SIDE = "side channels; H13 has these data in the core streams"
 _PLACE = "where in L2 a streamed operand passes through; space and overlap are checked (spec/engine-h13 §12.1)"
 _UNUSED = "the DMA engine is off, so the register is not read"
 
@@ -93,9 +126,31 @@ IGNORED: tuple[Ignored, ...] = (
     Ignored("KernelDMASrc.*.CrH", "effect unknown"),
     Ignored("KernelDMASrc.*.CacheHint", "system cache hint"),
     Ignored("KernelDMASrc.*.PrefetchParticipateEn", "prefetch of kernel data"),
-    Ignored("KernelDMASrc.SideDMAConfig*", "side channels; H13 has these data in the core streams"),
-    Ignored("KernelDMASrc.SideBaseAddr*", "side channels; H13 has these data in the core streams"),
-    Ignored("KernelDMASrc.SideBfrSize*", "side channels; H13 has these data in the core streams"),
+    Ignored("KernelDMASrc.SideDMAConfig*", _SIDE, "H13", _on_h13),
+    Ignored("KernelDMASrc.SideBaseAddr*", _SIDE, "H13", _on_h13),
+    Ignored("KernelDMASrc.SideBfrSize*", _SIDE, "H13", _on_h13),
+    Ignored("Header[2].LastTaskEvents", "event logging"),
+    Ignored(
+        "Header[*].PageMask", "live pages of L2, for a change of context; tasks run in order here", "H14 on", _later
+    ),
+    Ignored("*DMAConfig*.DataSetId", "which data set the system cache counts the data to", "H14 on", _later),
+    Ignored("*DMAConfig*.Tag", "number of the task; checked where the DMA is on", "its DMA is off", _later),
+    Ignored("TileDMASrc.*DependencyInterval", "waits for an earlier task; tasks run in order here"),
+    Ignored("TileDMADst.DMAConfig.CrH", "3 in all programs; effect unknown", "H15 on", _crh),
+    Ignored("TileDMADst.Filler.*", "a spare register, written for its length", "H14", _later),
+    Ignored("Common.GroupConvCfg.UnicastCin", _AT_A_TIME, "H14 on, copy", _copies),
+    Ignored("Common.Cfg.FillLowerNEFirst", "which cores work first: changes speed", "H14 on", _later),
+    Ignored("Common.Cfg.L2Barrier", "waits in L2; tasks run in order here", "H16 on", _later),
+    Ignored("Common.Cfg.ForwardBarrier", "waits in L2; tasks run in order here", "H16 on", _later),
+    Ignored("Common.Cfg.Trace", "event logging", "H16 on", _later),
+    Ignored("Common.NECfg.HalfWorkUnit", "work-unit shape: changes speed", "H18 on", _later),
+    Ignored("L2.L2Cfg.Barrier", "waits in L2; tasks run in order here", "H16 on", _later),
+    Ignored("L2.SourceCfg.Unk25", "seen in norms; effect unknown", "H14", _later),
+    Ignored("L2.ResultCfg.DMAFmt", "the DMA engine is off", "H14 on, result stays in L2", _stays_later),
+    Ignored("KernelDMASrc.SideBaseAddr[3].*", "repeats TableBase", "H14", _later),
+    Ignored("KernelDMASrc.AlignedCoeffSizePerCh.*", _ALIGNED, "H16 on", _h16_on),
+    Ignored("KernelDMASrc.Prefetch.*", "prefetch of kernel data", "H15 on", _later),
+    Ignored("CacheDMA.*", "system cache and telemetry", "H15 on", _later),
     Ignored("Common.TileCfg.TileHeight", "rows per tile: changes speed; space in L2 is checked (spec/engine-h13 §7.5)"),
     Ignored("Common.PatchCfg.*", "patch of the planar engine: changes speed (spec/engine-h13 §4.3.2)"),
     Ignored("Common.Cfg.SmallSourceMode", "work-unit choice: changes speed (spec/engine-h13 §4.3)"),
@@ -105,6 +160,7 @@ IGNORED: tuple[Ignored, ...] = (
     Ignored("Common.Cfg.AccDoubleBufEn", "accumulator buffering: changes speed"),
     Ignored("Common.DPE.Category", "class for the power estimate (spec/engine-h13 §4.3)"),
     Ignored("Common.ConvCfg.OCGSize", "lanes per pass: no kernel to order", "task without weights", _no_weights),
+    Ignored("Common.ConvCfg.OCGSize", "each output has a pass of its own", "unicast kernel", _unicast),
     Ignored("NE.KernelCfg.KernelFmt", "nothing to read (spec/engine-h13 §4.10)", "task without weights", _no_weights),
     Ignored(
         "NE.MACCfg.OpMode",
@@ -153,8 +209,36 @@ IGNORED: tuple[Ignored, ...] = (
 
 
 def listed(r: Registers, name: str) -> Ignored | None:
-    """The table's entry for a field of this task; None where there is none."""
-    return next((e for e in IGNORED if fnmatchcase(name, _escape(e.pattern)) and e.when(r)), None)
+    """The table's entry for a field of this task (or for the role that it has); None where there is none."""
+    role = r.roles.by_field.get(name, name)
+    return next((e for e in IGNORED if _matches(e, name, role) and e.when(r)), None)
+
+
+def _matches(entry: Ignored, name: str, role: str) -> bool:
+    pattern = _escape(entry.pattern)
+    return fnmatchcase(name, pattern) or fnmatchcase(role, pattern)
+
+
+EMULATED = ("h13", "h14", "h15", "h16", "h17", "h18")
+
+
+def generations_of(entry: Ignored) -> tuple[str, ...]:
+    """Generations with a field of the entry's pattern; ``H13`` and ``H14 on`` in its condition bound them."""
+    pattern, found = _escape(entry.pattern), []
+    for generation in EMULATED:
+        if entry.condition.startswith("H") and not _within(entry.condition.split(",")[0], generation):
+            continue
+        roles = roles_of(generation)
+        registers = roles.family.table.by_key.values()
+        names = {f"{name}.{row.name}" for name, register in registers for row in register.fields} | set(roles.fields)
+        if any(fnmatchcase(name, pattern) for name in names):
+            found.append(generation.upper())
+    return tuple(found)
+
+
+def _within(words: str, generation: str) -> bool:
+    first, _, on = words.partition(" ")
+    return generation.upper() >= first if on else generation.upper() == first
 
 
 def reason(r: Registers, name: str, bit: int = 0) -> str | None:
@@ -162,6 +246,7 @@ def reason(r: Registers, name: str, bit: int = 0) -> str | None:
     entry = listed(r, name)
     if entry is not None:
         return entry.reason
+    name = r.roles.by_field.get(name, name)
     return next((found for rule in SPECIAL if (found := rule(r, name, bit)) is not None), None)
 
 
@@ -193,6 +278,16 @@ def _single(name: str, stored: Extent, surface: Surface | None) -> str | None:
 
 
 SINGLE = "the axis has one element, so a stride, a broadcast or a transposition changes nothing"
+
+
+def _of_single_pass(r: Registers, name: str, bit: int) -> str | None:
+    """The distance between passes, or groups, of a computed kernel that has one of them."""
+    counts = {"OCGStride": -(-r["Common.Cout.Cout"] // (16 << r["Common.ConvCfg.OCGSize"])), "GroupStride": 0}
+    counts["GroupStride"] = r["Common.GroupConvCfg.NumGroups"]
+    register = name.removeprefix("KernelDMASrc.").removesuffix(".Stride")
+    if name.startswith("KernelDMASrc.") and counts.get(register) == 1 and r.channel("kernel") is not None:
+        return SINGLE
+    return None
 
 
 def _of_idle_core(r: Registers, name: str, bit: int) -> str | None:
@@ -228,7 +323,7 @@ def _of_factor(r: Registers, name: str, bit: int) -> str | None:
     return None
 
 
-SPECIAL = (_of_single_element, _of_idle_core, _of_negative_zero, _of_less_than_a_unit, _of_factor)
+SPECIAL = (_of_single_element, _of_single_pass, _of_idle_core, _of_negative_zero, _of_less_than_a_unit, _of_factor)
 """Rules that need more than a field's name."""
 
 

@@ -1,19 +1,19 @@
-"""The kernel DMA: which bytes each core gets, and what the neural cores make of them (spec/engine-h13 §4.9, §9)."""
+"""The kernel DMA: which bytes each core gets, and what the neural cores make of them (docs/reference/kernels.md)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
 
+from hexane.emulator.ends import require_no_channel
 from hexane.emulator.memory import Memory
 from hexane.emulator.registers import Registers
 from hexane.emulator.task import Task
 from hexane.errors import FormatError, HexaneError
-from hexane.isa.channels import CONST
-from hexane.kernels import Kernel, KernelLayout, layout_of, unpack
+from hexane.kernels import Kernel, KernelLayout, layout_of, side_table, unpack
 
 CORES = 16
 TABLE_BYTES = 128
@@ -52,16 +52,31 @@ def fetch(task: Task, memory: Memory) -> Fetched:
     if not r.flag("KernelDMASrc.MasterConfig.MasterEnable"):
         _require_off(r)
         return Fetched(None, lambda: None, constant=True)
-    if not r.flag("Header[9].KBE0"):
-        raise r.error("the kernel DMA is on and has no channel", "Header[9].KBE0")
+    channel, beside = r.channel("kernel"), r.has("KernelDMASrc.TableDMAConfig.En") and side_table(r.descriptor)
+    if channel is None and not beside:
+        raise r.error("the kernel DMA is on and has no channel", r.channel_register("kernel"))
+    constant = (
+        channel is None or not memory.buffer(channel, task=r.index, register=r.channel_register("kernel")).writable
+    )
     cores = _cores(r)
-    _require_agreement(r)
-    layout = _layout(task)
-    _require_cores(task, layout, cores)
-    return Fetched(layout, lambda: _read(r, layout, memory, cores), constant=r["Header[9].KBase0"] == CONST)
+    _require_agreement(r, aligned=not constant or bool(beside))
+    layout = _layout(task, runtime=not constant)
+    if constant:
+        for name in ("GroupStride", "OCGStride"):
+            r.expect(f"KernelDMASrc.{name}.Stride", 0, "a constant kernel is one stream per core")
+    if beside:
+        _require_beside(r, cores, layout)
+    if layout.weighted or not beside:
+        _require_cores(task, layout, cores)
+    table = _side_table(r, memory) if beside else None
+    if not r.linked and not constant:
+        return Fetched(layout, lambda: read_runtime(r, layout, memory, cores, table), constant=False)
+    return Fetched(layout, lambda: _read(r, layout, memory, cores, table), constant=constant)
 
 
-def _read(r: Registers, layout: KernelLayout, memory: Memory, cores: list[int]) -> Kernel:
+def _read(r: Registers, layout: KernelLayout, memory: Memory, cores: list[int], table: bytes | None) -> Kernel:
+    if not layout.weighted and table is not None:
+        return Kernel(layout, None, table=table)
     chunks = [_stream(r, memory, core) for core in cores]
     if not layout.weighted:
         return _table_only(r, layout, chunks)
@@ -80,15 +95,77 @@ def _read(r: Registers, layout: KernelLayout, memory: Memory, cores: list[int]) 
             )
     if layout.table:
         _require_same_tables(r, chunks)
-    return kernel
+    return kernel if table is None else replace(kernel, table=table)
 
 
-def _require_agreement(r: Registers) -> None:
+def _require_beside(r: Registers, cores: list[int], layout: KernelLayout) -> None:
+    """A table in a channel of its own is for a task that uses one."""
+    if r["NE.MACCfg.NonlinearMode"] != TABLE:
+        raise r.error("the task uses no table", "KernelDMASrc.TableDMAConfig.En")
+    if cores and not layout.weighted:
+        raise r.error("a core has a stream, and the task has no weights", f"KernelDMASrc.CoeffDMAConfig[{cores[0]}].En")
+
+
+def _side_table(r: Registers, memory: Memory) -> bytes:
+    window, channel = side_table(r.descriptor), r.channel("table")
+    register = r.channel_register("table")
+    assert window is not None  # the caller asked
+    if channel is None:
+        raise r.error("the table has no channel", register)
+    if window.size != TABLE_BYTES:
+        raise r.error(
+            f"a table of {window.size:#x} bytes, and the cores read {TABLE_BYTES:#x}",
+            "KernelDMASrc.TableSize.MemBfrSize",
+        )
+    if memory.buffer(channel, task=r.index, register=register).writable:
+        raise r.error("a table that a task could write has no known effect", register)
+    return memory.bytes(channel, window.offset, TABLE_BYTES, task=r.index, register=register).tobytes()
+
+
+def read_runtime(
+    r: Registers, layout: KernelLayout, memory: Memory, cores: list[int], table: bytes | None = None
+) -> Kernel:
+    """A kernel that a task or the host wrote, from H14 on: blocks of lanes by core, pass and group.
+
+    Block ``b`` holds the coefficients of 2^OCGSize output channels side by side; it belongs to core ``b % 16`` in pass
+    ``b // 16``. Passes and groups lie ``OCGStride`` and ``GroupStride`` bytes apart.
+    """
+    if layout.compressed or layout.bias or layout.sparse or layout.table or layout.dtype != "float16":
+        raise r.error("a computed kernel is plain fp16, without a bias row", "NE.KernelCfg.KernelFmt")
+    lanes = 1 << layout.ocg
+    size = -(-layout.taps * lanes * 2 // 64) * 64
+    values = np.zeros((layout.groups, -(-layout.cout // lanes), lanes, layout.taps), np.uint16)
+    starts = [r.addr(f"KernelDMASrc.CoeffBaseAddr[{core}].Addr") for core in cores]
+    for core in cores:
+        found = r.addr(f"KernelDMASrc.CoeffBfrSize[{core}].MemBfrSize")
+        if found != size:
+            raise r.error(
+                f"the stream has {found:#x} bytes a pass and the core consumes {size:#x}; the engine would hang",
+                f"KernelDMASrc.CoeffBfrSize[{core}].MemBfrSize",
+            )
+    channel, base = r.channel("kernel"), r.addr("KernelDMASrc.KernelBase.Addr")
+    assert channel is not None  # a runtime kernel has one
+    register = r.channel_register("kernel")
+    group_stride, pass_stride = (r.addr(f"KernelDMASrc.{name}.Stride") for name in ("GroupStride", "OCGStride"))
+    for group in range(layout.groups):
+        for block in range(values.shape[1]):
+            step, core = divmod(block, len(cores))
+            start = base + group * group_stride + step * pass_stride + starts[core]
+            raw = memory.bytes(channel, start, layout.taps * lanes * 2, task=r.index, register=register)
+            values[group, block] = raw.view(np.uint16).reshape(layout.taps, lanes).T
+    weights = values.reshape(layout.groups, -1, layout.taps)[:, : layout.cout]
+    weights = np.ascontiguousarray(weights).reshape(layout.weight_shape).view(np.float16)
+    return Kernel(layout, weights, table=table, consumed=(size,) * len(cores))
+
+
+def _require_agreement(r: Registers, *, aligned: bool) -> None:
     """The DMA and the cores are told the same of the stream."""
     if r["KernelDMASrc.MasterConfig.SparseFmt"] != r["NE.KernelCfg.SparseFmt"]:
         raise r.error("must agree with NE.KernelCfg.SparseFmt", "KernelDMASrc.MasterConfig.SparseFmt")
-    if r.flag("NE.KernelCfg.KernelAlign") != (r["Header[9].KBase0"] != CONST):
-        raise r.error("set exactly when the kernel is a tensor, not a constant", "NE.KernelCfg.KernelAlign")
+    if r.flag("NE.KernelCfg.KernelAlign") != aligned:
+        beside = "" if r.linked else ", and with a table beside the streams"
+        why = f"set exactly when the kernel is a tensor, not a constant{beside}"
+        raise r.error(why, "NE.KernelCfg.KernelAlign")
     if r.flag("NE.MACCfg.KernelMode"):
         for name in _OF_WEIGHTS:
             r.one_of(name, (0,), "the task has no weights")
@@ -102,15 +179,16 @@ _OF_WEIGHTS = (
 )
 
 
-def _layout(task: Task) -> KernelLayout:
+def _layout(task: Task, *, runtime: bool) -> KernelLayout:
     r = task.registers
     try:
-        layout = layout_of(r.descriptor)
+        layout = layout_of(r.descriptor, runtime)
     except HexaneError as error:
         raise r.error(f"the kernel has no known layout: {error}", "NE.KernelCfg.KernelFmt") from error
     assert layout is not None  # the kernel DMA is on
     lanes = -(-layout.cout // layout.cores)
-    if layout.weighted and not layout.unicast and layout.ocg > (lanes - 1).bit_length():
+    shared = r["Common.Cfg.FatTile"]  # two cores work on one tile: a pass has the lanes of both
+    if layout.weighted and not layout.unicast and layout.ocg > (lanes - 1).bit_length() + shared:
         raise r.error(f"passes of {1 << layout.ocg} lanes, and a core has {lanes}", "Common.ConvCfg.OCGSize")
     return layout
 
@@ -120,14 +198,11 @@ def _cores(r: Registers) -> list[int]:
 
 
 def _require_off(r: Registers) -> None:
-    for name in (
-        "Header[9].KBE0",
-        "Header[9].KBase0",
-        "KernelDMASrc.MasterConfig.SparseFmt",
-        "NE.KernelCfg.KernelAlign",
-    ):
-        if r[name]:
-            raise r.error("the task has no kernel DMA", name)
+    for name in ("KernelDMASrc.MasterConfig.SparseFmt", "NE.KernelCfg.KernelAlign"):
+        r.expect(name, 0, "the task has no kernel DMA")
+    for side in ("kernel", "table"):
+        if side in r.roles.channels:
+            require_no_channel(r, side, "the task has no kernel DMA")
     for name in _OF_WEIGHTS:
         r.one_of(name, (0,), "the task has no kernel")
     if not r.flag("NE.MACCfg.KernelMode") or r["NE.MACCfg.NonlinearMode"] == TABLE or r.flag("NE.MACCfg.BiasMode"):
@@ -140,6 +215,8 @@ def _require_cores(task: Task, layout: KernelLayout, cores: list[int]) -> None:
     """The enabled cores are the first ones, as many as have an output channel to compute."""
     r = task.registers
     wanted = layout.active if layout.weighted else min(1 << r["Common.Cfg.ActiveNE"], task.cout)
+    if layout.runtime and not r.linked:
+        wanted = min(CORES, -(-task.cout // (1 << layout.ocg)))
     if cores != list(range(wanted)):
         odd = min(set(range(wanted)).symmetric_difference(cores))
         raise r.error(
@@ -152,7 +229,10 @@ def _stream(r: Registers, memory: Memory, core: int) -> np.ndarray:
     size = r.addr(f"KernelDMASrc.CoeffBfrSize[{core}].MemBfrSize")
     start = r.addr(f"KernelDMASrc.CoeffBaseAddr[{core}].Addr")
     register = f"KernelDMASrc.CoeffBaseAddr[{core}].Addr"
-    return memory.bytes(r["Header[9].KBase0"], start, size, task=r.index, register=register)
+    channel = r.channel("kernel")
+    assert channel is not None  # a stream has one
+    base = r.addr("KernelDMASrc.KernelBase.Addr") if not r.linked else 0
+    return memory.bytes(channel, base + start, size, task=r.index, register=register)
 
 
 def _table_only(r: Registers, layout: KernelLayout, chunks: list[np.ndarray]) -> Kernel:

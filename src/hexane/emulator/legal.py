@@ -7,25 +7,17 @@ stand in `ignored`.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from hexane.chips import CORES
 from hexane.emulator.ignored import listed
 from hexane.emulator.registers import Registers
 from hexane.emulator.task import Task
 from hexane.isa.channels import SCRATCH
+from hexane.isa.roles import Roles, roles_of
+from hexane.isa.schema import OUTSIDE
 
 ALWAYS: dict[str, tuple[int, ...]] = {
-    "Header[3].Exceptions": (0,),
-    "Header[5].DebugExceptions": (0,),
-    "Header[6].TDSkip": (0,),
-    "Header[6].KPC": (0,),
-    "Header[6].NextPriority": (0,),
-    "Header[6].TQDis": (0,),
-    "Header[9].KBase1": (0,),
-    "Header[9].KBE1": (0,),
-    "Header[9].KBase2": (0,),
-    "Header[9].KBE2": (0,),
-    "Header[9].KBase3": (0,),
-    "Header[9].KBE3": (0,),
     "KernelDMASrc.MasterConfig.GroupKernelReuse": (0,),
     "Common.ConvCfg3d.Kd": (1,),
     "Common.ConvCfg3d.Sz": (1,),
@@ -38,13 +30,13 @@ ALWAYS: dict[str, tuple[int, ...]] = {
     "Common.TaskInfo.TaskQ": (0,),
     "Common.TaskInfo.NID": (0, 1),  # bit 20 of the word chooses the unit
     "TileDMASrc.DMAConfig.CrH": (0,),
-    "TileDMASrc.Src2DMAConfig.En": (0,),
     "TileDMASrc.Src2DMAConfig.CrH": (0,),
     "TileDMASrc.Fmt.Shift": (0,),
     "TileDMASrc.Fmt.OffsetCh": (0,),
     "TileDMASrc.Fmt.CmpVec": (0,),
     "TileDMASrc.Src2Fmt.Shift": (0,),
     "TileDMASrc.Src2Fmt.OffsetCh": (0,),
+    "TileDMASrc.Src2Fmt.CmpVec": (0,),
     "TileDMADst.DMAConfig.CrH": (0,),
     "TileDMADst.DMAConfig.BypassEOW": (0,),
     "TileDMADst.Fmt.Shift": (0,),
@@ -119,48 +111,116 @@ PE_ONLY: dict[str, tuple[int, ...]] = {
     "NE.PostScale.PostScale": (0,),
     "KernelDMASrc.MasterConfig.MasterEnable": (0,),
     "KernelDMASrc.MasterConfig.SparseFmt": (0,),
-    "PE.PreScale.PreScale": (0x3C00,),
 }
+"""On H13 a neural core task has zeros in the planar engine's registers, and the other way round; from H14 on such
+registers are not written, so that they hold their reset values: `require_legal` asks for those instead."""
 
 SPARE_WORDS = ("KernelDMASrc.AlignedCoeffSizePerCh", "TileDMASrc.Spare", "TileDMASrc.PixelOffset")
-"""Registers that are 0 in every program, by the start of their names."""
+"""Registers that are 0 in every H13 program, by the start of their names."""
+
+HEADER_H13: dict[str, tuple[int, ...]] = {
+    "Header[3].Exceptions": (0,),
+    "Header[5].DebugExceptions": (0,),
+    "Header[6].TDSkip": (0,),
+    "Header[6].KPC": (0,),
+    "Header[6].NextPriority": (0,),
+    "Header[6].TQDis": (0,),
+    "Header[9].KBase1": (0,),
+    "Header[9].KBE1": (0,),
+    "Header[9].KBase2": (0,),
+    "Header[9].KBE2": (0,),
+    "Header[9].KBase3": (0,),
+    "Header[9].KBE3": (0,),
+    "TileDMASrc.Src2DMAConfig.En": (0,),
+}
+"""Further fields of H13."""
+
+DST_CRH = (0, 3)
+"""TileDMADst.DMAConfig.CrH: 0 up to H14, 3 later."""
+
+
+@lru_cache
+def known_values(generation: str, on_ne: bool) -> dict[str, tuple[int, ...]]:
+    """Role or field to the values that a task of this unit may have there."""
+    roles = roles_of(generation)
+    linked = not roles.family.packed
+    found = {role: values for role, values in ALWAYS.items() if roles.has(role)}
+    if linked:
+        found |= HEADER_H13
+    elif roles.family.generation not in ("h13", "h14") and roles.has("TileDMADst.DMAConfig.CrH"):
+        found["TileDMADst.DMAConfig.CrH"] = DST_CRH
+    for role, values in (NE_ONLY if on_ne else PE_ONLY).items():
+        if roles.has(role):
+            found[role] = values if linked or role in _AS_ALWAYS else (roles.neutral(role),)
+    if not linked:
+        found |= {name: (value,) for name, value in _unread(roles).items()}
+    return found
+
+
+_AS_ALWAYS = ("NE.MACCfg.Bit20", "NE.KernelCfg.PalettizedBits")
+
+
+_IN_HEADER = ("Size", "TSR", "LastTask")
+
+
+def _unread(roles: Roles) -> dict[str, int]:
+    """Fields from H14 on that no rule reads, to the value that they must have: that of a task that does not write them.
+
+    `hexane.emulator.stream` asks for tags and marks, the decoder for a task's size.
+    """
+    read = set(roles.fields.values()) | {f"KernelDMASrc.MasterConfig.{n}" for n in ("LastTask", "KernelStream", "Tag")}
+    found = {}
+    for name, register in roles.family.table.by_key.values():
+        for row in register.fields:
+            if f"{name}.{row.name}" not in read and not (name.startswith("Header") and row.name in _IN_HEADER):
+                found[f"{name}.{row.name}"] = (register.reset or 0) >> row.low & row.limit
+    return found
 
 
 def require_legal(r: Registers, *, on_ne: bool) -> None:
     """Refuse every value that no program has and no rule covers."""
-    for table in (ALWAYS, NE_ONLY if on_ne else PE_ONLY):
-        for name, allowed in table.items():
+    if r.linked:
+        for name, allowed in known_values(r.generation, on_ne).items():
             r.one_of(name, allowed)
+        for name, value in r.values.items():
+            spare = name.startswith(SPARE_WORDS) or name.rpartition(".")[2].startswith("Unk")
+            if value and spare and not listed(r, name):
+                raise r.error(f"value {value:#x} has no known effect; known: 0x0", name)
+        return
+    known = known_values(r.generation, on_ne)
     for name, value in r.values.items():
-        if not value:
-            continue
-        spare = name.startswith(SPARE_WORDS) or name.rpartition(".")[2].startswith("Unk")
-        if spare and not listed(r, name):
-            raise r.error(f"value {value:#x} has no known effect; known: 0x0", name)
+        values = known.get(name)
+        if values is None and value and (name.startswith(OUTSIDE) or name.rpartition(".")[2].startswith("Unk")):
+            values = (0,)
+        if values is not None and value not in values and not listed(r, name):
+            r.one_of(name, values)
 
 
 def require_units_agree(task: Task, scratch_writers: set[int]) -> None:
     """Header and registers say the same of the same thing (spec/engine-h13 §4.2)."""
     r = task.registers
     on_ne = task.unit == "NE"
-    wanted = {
-        "Header[6].SrcLoc": r["TileDMASrc.DMAConfig.En"],
-        "Header[6].DstLoc": r["TileDMADst.DMAConfig.En"],
-        "Header[8].ENE": r["Common.Cfg.ActiveNE"] + 1 if on_ne else 0,
-        "Header[9].KBE0": r["KernelDMASrc.MasterConfig.MasterEnable"],
-    }
+    kernel = r.channel("kernel")
+    if r.linked:
+        for name, value in {
+            "Header[6].SrcLoc": r["TileDMASrc.DMAConfig.En"],
+            "Header[6].DstLoc": r["TileDMADst.DMAConfig.En"],
+            "Header[9].KBE0": r["KernelDMASrc.MasterConfig.MasterEnable"],
+        }.items():
+            r.expect_field(name, value, "as the registers say")
+        if kernel is None:
+            r.one_of("Header[9].KBase0", (0,), "no kernel channel")
+    steps = r["Common.Cfg.ActiveNE"] + r["Common.Cfg.WUStackLog2"] + r["Common.Cfg.FatTile"] + 1
+    r.expect("Task.ENE", steps if on_ne else 0, "as the registers say")
     if on_ne:
         r.one_of("Common.Cfg.ActiveNE", range(5), "log2 of the cores")
-        wanted |= {"Common.Cfg.One": 1, "Common.Cfg.Src2Dma": 0}
-    for name, value in wanted.items():
-        if r[name] != value:
-            raise r.error(f"value {r[name]:#x} does not agree with the rest of the task, which says {value:#x}", name)
-    if not r.flag("Header[9].KBE0"):
-        r.one_of("Header[9].KBase0", (0,), "no kernel channel")
+        r.expect("Common.Cfg.One", 1, "a neural core task has one source")
+        r.expect("Common.Cfg.Src2Dma", 0, "a neural core task has one source")
+    if kernel is None:
         for core in range(CORES):
             r.one_of(f"KernelDMASrc.CoeffDMAConfig[{core}].En", (0,), "the kernel DMA is off")
-    from_scratch = r.flag("Header[9].KBE0") and r["Header[9].KBase0"] == SCRATCH
-    if r.flag("Header[6].TDE") != from_scratch:
-        raise r.error("the header is extended exactly when the kernel comes from scratch", "Header[6].TDE")
-    if from_scratch and r["Header[10].DTID"] not in scratch_writers:
-        raise r.error(f"task {r['Header[10].DTID']} has not written to scratch before", "Header[10].DTID")
+    from_scratch = kernel == SCRATCH
+    if r.flag("Task.TDE") != from_scratch:
+        raise r.error("the header is extended exactly when the kernel comes from scratch", "Task.TDE")
+    if from_scratch and r["Task.DTID"] not in scratch_writers:
+        raise r.error(f"task {r['Task.DTID']} has not written to scratch before", "Task.DTID")

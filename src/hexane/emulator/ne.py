@@ -18,10 +18,12 @@ from hexane.arithmetic.formats import canonical
 from hexane.arithmetic.integer import prepare_scaled
 from hexane.arithmetic.multiply import Activation, multiply_inputs, scale_input
 from hexane.arithmetic.plain_convolution import Ready
+from hexane.chips import winograd_on
 from hexane.emulator.kernel_fetch import TABLE, Fetched
 from hexane.emulator.registers import Registers
 from hexane.emulator.task import Task
 from hexane.emulator.work import Events, Operands, Work
+from hexane.isa.roles import FP16_POINT
 from hexane.kernels import Kernel, KernelLayout
 
 SUM, PRODUCT, MAXIMUM, BYPASS = 0, 2, 3, 4
@@ -82,9 +84,11 @@ def _require_consistent(task: Task, window: Window) -> None:
     if r["L2.L2Cfg.PaddingMode"] != (r["NE.MACCfg.OpMode"] == MAXIMUM):
         raise r.error("1 in a maximum, 0 in all else", "L2.L2Cfg.PaddingMode")
     unicast, per_output = r.flag("Common.GroupConvCfg.UnicastEn"), r["Common.GroupConvCfg.UnicastCin"]
-    if unicast and task.cin != task.cout * per_output:
+    copies = not r.linked and r["NE.MACCfg.OpMode"] == BYPASS and task.cin == task.cout
+    if unicast and not copies and task.cin != task.cout * per_output:
         raise r.error(f"{task.cout} outputs of {per_output} inputs each do not use {task.cin} inputs", "Common.Cin.Cin")
-    if not unicast and (per_output != 1 or r["NE.MACCfg.OpMode"] != SUM):
+    neutral = 1 if r.linked else r.neutral("Common.GroupConvCfg.UnicastCin")
+    if not unicast and (per_output != neutral or r["NE.MACCfg.OpMode"] != SUM):
         raise r.error("has no known effect without unicast", "Common.GroupConvCfg.UnicastCin")
     if task.depth != 1 and not (window.plain and unicast):
         raise r.error("a depth has no known effect in a convolution", "Common.InDepth.Din")
@@ -130,11 +134,12 @@ _SUFFIXES = ("", " + relu", " + table")
 def _bypass(task: Task, fetched: Fetched, window: Window) -> Work:
     """OpMode 4: ``f(PostScale * in)``, one input per output."""
     r = task.registers
-    if r["Common.GroupConvCfg.UnicastCin"] != 1 or not r.flag("Common.GroupConvCfg.UnicastEn"):
+    # From H14 on a copy that transposes counts here the channels that a core takes at a time; on H13 it takes one.
+    if task.cin != task.cout or not r.flag("Common.GroupConvCfg.UnicastEn"):
         raise r.error("a bypass has one input per output", "Common.GroupConvCfg.UnicastCin")
     if not window.plain:
         raise r.error("a window in a bypass has no known effect", "Common.ConvCfg")
-    r.one_of("NE.MACCfg.BinaryPoint", (0x1C, 0), "fixed point")
+    r.one_of("NE.MACCfg.BinaryPoint", (FP16_POINT[r.generation], 0), "fixed point")
     if r["NE.AccBias.AccBias"]:
         raise r.error("a constant in a bypass has no known effect", "NE.AccBias.AccBias")
     return _pointwise(r, fetched, "copy", ())
@@ -193,7 +198,7 @@ def _sum(task: Task, fetched: Fetched, window: Window) -> Work:
     per_output = r["Common.GroupConvCfg.UnicastCin"] if unicast else task.cin
     ones = r.flag("NE.MACCfg.KernelMode")
     if ones:
-        r.one_of("NE.MACCfg.BinaryPoint", (0x1C,), "fixed point")
+        r.one_of("NE.MACCfg.BinaryPoint", (FP16_POINT[r.generation],), "fixed point")
         if unicast and per_output == 1 and window.plain:
             return _pointwise(r, fetched, "pass", ("acc-bias",))
     add, scale = _half(r, "NE.AccBias.AccBias"), _half(r, "NE.PostScale.PostScale")
@@ -201,6 +206,7 @@ def _sum(task: Task, fetched: Fetched, window: Window) -> Work:
         raise r.error("a constant beside a bias row has no known effect", "NE.AccBias.AccBias")
     batch, groups = (task.groups, task.cout) if unicast else (1, task.groups)
     place = _place(task, window)
+    form = "winograd" if _transforms(r, unicast, ones) else "direct"
 
     def weights(kernel: Kernel | None) -> tuple[np.ndarray, np.ndarray | None]:
         if ones:
@@ -223,7 +229,9 @@ def _sum(task: Task, fetched: Fetched, window: Window) -> Work:
             scales = np.full(values.shape[0], scale) if kernel.scales is None else kernel.scales.astype(np.float64)
             raw = kernel.weights if integers and kernel.weights is not None else values
             return prepare_scaled(shape, raw, scales, bias, **place, groups=groups, activation=activation)
-        return convolution.prepare(shape, values, bias, **place, groups=groups, post_scale=scale, activation=activation)
+        return convolution.prepare(
+            shape, values, bias, **place, groups=groups, post_scale=scale, activation=activation, form=form
+        )
 
     ready = fetched.when_read(lambda kernel: made(kernel, _activation(r, kernel)))
 
@@ -257,11 +265,25 @@ def _sum(task: Task, fetched: Fetched, window: Window) -> Work:
             counters["table ends hit"] = table_ends(activation, before)
         return Events(("sum-order",) if met else (), counters)
 
-    runtime = r.flag("NE.KernelCfg.KernelAlign")
+    runtime = not ones and not fetched.constant
     suffix = _SUFFIXES[r["NE.MACCfg.NonlinearMode"]]
     rests_on = _sum_rests_on(r, fetched.layout, window, ones=ones, add=add, scale=scale)
     name = _name(window, unicast, ones, runtime=runtime) + suffix
     return Work(name, rests_on, compute, events, (lambda: ready().keep()) if fetched.constant else lambda: 0)
+
+
+def _transforms(r: Registers, unicast: bool, ones: bool) -> bool:
+    """Whether the cores compute a window of three columns in Winograd form, where its shape lets them.
+
+    From H18 on a bit asks for it; H17 has no bit and does it always (measured on M5 Pro, spec/numerics §6).
+    """
+    if unicast or ones or not winograd_on(r.generation) or r["NE.KernelCfg.KernelFmt"] != FP16:
+        return False
+    return r.flag("Common.Cfg.Winograd1D") if r.has("Common.Cfg.Winograd1D") else True
+
+
+FP16 = 2
+"""NE.KernelCfg.KernelFmt of half-precision weights."""
 
 
 def _place(task: Task, window: Window) -> dict[str, Any]:
@@ -288,7 +310,8 @@ def _sum_rests_on(
         fmt = layout.dtype
         if fmt == "uint8":
             raise r.error("a kernel of uint8 has no known effect", "NE.KernelCfg.KernelFmt")
-        r.one_of("NE.MACCfg.BinaryPoint", (0x1C,) if fmt == "float16" else (0,), f"fixed point of a {fmt} kernel")
+        point = FP16_POINT[r.generation] if fmt == "float16" else 0
+        r.one_of("NE.MACCfg.BinaryPoint", (point,), f"fixed point of a {fmt} kernel")
         if layout.scales and (add or scale != 1.0):
             name = "NE.AccBias.AccBias" if add else "NE.PostScale.PostScale"
             raise r.error("a constant beside a scale for each output has no known effect", name)
@@ -325,7 +348,7 @@ def _name(window: Window, unicast: bool, ones: bool, *, runtime: bool) -> str:
 def _maximum(task: Task, fetched: Fetched, window: Window) -> Work:
     """OpMode 3: the largest of an output's inputs; what lies outside the map never wins (PaddingMode 1)."""
     r = task.registers
-    r.one_of("NE.MACCfg.BinaryPoint", (0x1C,), "fixed point")
+    r.one_of("NE.MACCfg.BinaryPoint", (FP16_POINT[r.generation],), "fixed point")
 
     def largest(x: np.ndarray) -> np.ndarray:
         source = canonical(x).astype(np.float32)
@@ -360,7 +383,7 @@ def _product(task: Task, fetched: Fetched, window: Window) -> Work:
     r = task.registers
     if r["Common.GroupConvCfg.UnicastCin"] != 2 or not window.plain:
         raise r.error("a product of other than two inputs has no known effect", "Common.GroupConvCfg.UnicastCin")
-    r.one_of("NE.MACCfg.BinaryPoint", (0x1C,), "fixed point")
+    r.one_of("NE.MACCfg.BinaryPoint", (FP16_POINT[r.generation],), "fixed point")
     return _pointwise(r, fetched, "product", ("product-mode",), lambda x: multiply_inputs(x[:, :, 0::2], x[:, :, 1::2]))
 
 

@@ -14,39 +14,42 @@ from hexane.arithmetic.reduction import reduce
 from hexane.emulator.registers import Registers
 from hexane.emulator.task import PEKind, Task
 from hexane.emulator.work import Events, Operands, Work
+from hexane.isa.roles import ABSOLUTE
 
 ADD, MUL, MAX, MIN, SUM_SQUARE = range(5)
 OPERATIONS = {ADD: "add", MUL: "mul", MAX: "max", MIN: "min", SUM_SQUARE: "sumsq"}
 NO_SOURCE, SOURCE_2, MINUS_SOURCE_2 = 0, 2, 3
-ONE_FP16, ONE_FP32 = 0x3C00, 0x3F800000
 REDUCED_AXES = (1, 3, 4)  # depth, height, width of (g, d, c, h, w)
 
 
 def prepare(task: Task) -> Work:
     """A PE task, checked and ready for its operands: size 1 along broadcast axes."""
     r = task.registers
-    r.one_of("PE.Cfg.Cond", (0, 1), "only none and abs are known")
+    r.one_of("PE.Cfg.Cond", (0, ABSOLUTE[r.generation]), "only none and abs are known")
     r.one_of("PE.Cfg.FirstSrc", (0, 1), "source 1 or its negative")
+    _require_number(r, "PE.PreScale.PreScale", 1.0, "no task has another")
     if task.pe_kind in (PEKind.REDUCE, PEKind.BINARY_REDUCE):
         return _reduce(task)
-    for name, value in _PLAIN.items():
-        r.one_of(name, (value,), "used in reductions only")
+    _require_plain(r)
     if task.pe_kind is PEKind.SCALE_SHIFT:
         return _scale_shift(task)
     return _elementwise(task)
 
 
-_PLAIN = {
-    "PE.Cfg.ReduceMode": 0,
-    "PE.Cfg.NonlinearMode": 0,
-    "PE.PreScale.Epsilon": 0,
-    "PE.FinalScale.FinalScale": ONE_FP32,
-    "L2.L2Cfg.PaddingMode": 0,
-}
+def _require_plain(r: Registers) -> None:
+    for name in ("PE.Cfg.ReduceMode", "PE.Cfg.NonlinearMode", "PE.PreScale.Epsilon", "L2.L2Cfg.PaddingMode"):
+        r.one_of(name, (0,), "used in reductions only")
+    _require_number(r, "PE.FinalScale.FinalScale", 1.0, "used in reductions only")
 
 
-def _half(r: Registers, name: str) -> float:
-    return float(np.uint16(r[name]).view(np.float16))
+def _require_number(r: Registers, name: str, value: float, meaning: str) -> None:
+    if r.number(name) != value:
+        raise r.error(f"factor {r.number(name):g} has no known effect ({meaning}); known: {value:g}", name)
+
+
+def _require_unscaled(r: Registers, meaning: str) -> None:
+    _require_number(r, "PE.BiasScale.Scale", 1.0, meaning)
+    r.one_of("PE.BiasScale.Bias", (0,), meaning)
 
 
 def _minus(x: np.ndarray) -> np.ndarray:
@@ -85,10 +88,10 @@ def _elementwise(task: Task) -> Work:
     """Kinds 2 and 3: ``(a op b) * Scale + Bias``, abs, ReLU, at the size of the output."""
     r, two = task.registers, task.source2 is not None
     op, signed = _operation(task)
-    scale, bias = _half(r, "PE.BiasScale.Scale"), _half(r, "PE.BiasScale.Bias")
+    scale, bias = r.number("PE.BiasScale.Scale"), r.number("PE.BiasScale.Bias")
     if scale != 1.0 and bias != 0.0:
         raise r.error("scale and bias together: their order is not known", "PE.BiasScale.Bias")
-    absolute, relu = r["PE.Cfg.Cond"] == 1, r.flag("PE.Cfg.ReluEn")
+    absolute, relu = r["PE.Cfg.Cond"] != 0, r.flag("PE.Cfg.ReluEn")
     options: dict[str, Any] = {"scale": scale, "bias": bias, "absolute": absolute, "relu": relu}
     scaled = scale != 1.0 or bias != 0.0
     copied = not two and op == "add"
@@ -133,8 +136,9 @@ def _scale_shift(task: Task) -> Work:
     r = task.registers
     r.one_of("PE.Cfg.OpMode", (ADD,), "scale and shift")
     second = r.one_of("PE.Cfg.SecSrc", (SOURCE_2, MINUS_SOURCE_2), "second source")
-    for name, value in {"PE.Cfg.FirstSrc": 0, "PE.Cfg.Cond": 0, "L2.L2Cfg.Src2ReLU": 0, **_UNSCALED}.items():
-        r.one_of(name, (value,), "never away from it in scale and shift")
+    for name in ("PE.Cfg.FirstSrc", "PE.Cfg.Cond", "L2.L2Cfg.Src2ReLU"):
+        r.one_of(name, (0,), "never away from it in scale and shift")
+    _require_unscaled(r, "never away from it in scale and shift")
     if r.flag("PE.Cfg.ReluEn"):
         raise r.error("ReLU behind scale and shift has no known effect", "PE.Cfg.ReluEn")
     subtract = second == MINUS_SOURCE_2
@@ -151,24 +155,25 @@ def _scale_shift(task: Task) -> Work:
     return Work("(x - shift) * scale" if subtract else "(x + shift) * scale", (), compute, events)
 
 
-_UNSCALED = {"PE.BiasScale.Scale": ONE_FP16, "PE.BiasScale.Bias": 0}
-
-
 def _reduce(task: Task) -> Work:
     """Kinds 5 and 6: over depth, height and width of every channel and group (spec/engine-h13 §8.5)."""
     r = task.registers
-    for name, value in {"PE.Cfg.Cond": 0, "PE.Cfg.ReluEn": 0, **_UNSCALED}.items():
-        r.one_of(name, (value,), "its place against a reduction is not known")
+    r.one_of("PE.Cfg.ReluEn", (0,), "its place against a reduction is not known")
+    absolute = r["PE.Cfg.Cond"] != 0
+    _require_unscaled(r, "its place against a reduction is not known")
     mode = {0: "sum", 2: "max"}[r.one_of("PE.Cfg.ReduceMode", (0, 2), "only sum and maximum are known")]
     r.one_of("L2.L2Cfg.PaddingMode", (int(mode == "max"),), "1 in a maximum, 0 in all else")
-    nonlinear = {0: None, 1: "reciprocal", 2: "rsqrt"}[r.one_of("PE.Cfg.NonlinearMode", (0, 1, 2), "non-linearity")]
+    known = (0, 1, 2) if r.linked else (0, 1, 2, 3)
+    nonlinear = (None, "reciprocal", "rsqrt", "sqrt")[r.one_of("PE.Cfg.NonlinearMode", known, "non-linearity")]
     op, signed = _operation(task)
     two = task.source2 is not None
-    scale = float(np.uint32(r["PE.FinalScale.FinalScale"]).view(np.float32))
+    if absolute and (r.linked or two or op != "add" or mode != "max"):
+        raise r.error("an absolute value here has no known effect", "PE.Cfg.Cond")
+    scale = r.number("PE.FinalScale.FinalScale")
     if not np.isfinite(scale):
         raise r.error("a scale that is no number has no known effect", "PE.FinalScale.FinalScale")
-    epsilon = _half(r, "PE.PreScale.Epsilon")
-    if nonlinear != "rsqrt":
+    epsilon = r.number("PE.PreScale.Epsilon")
+    if nonlinear not in ("rsqrt", "sqrt"):
         r.one_of("PE.PreScale.Epsilon", (0,), "only before a reciprocal square root")
     if mode == "max" and (scale != 1.0 or nonlinear):
         raise r.error("a scale or non-linearity behind a maximum has no known effect", "PE.Cfg.ReduceMode")
@@ -176,6 +181,8 @@ def _reduce(task: Task) -> Work:
 
     def compute(a: np.ndarray, b: np.ndarray | None = None, out: np.ndarray | None = None) -> np.ndarray:
         a, b = signed(a, b)
+        if absolute:
+            a = planar.absolute(a)
         return reduce(
             np.broadcast_to(a, shape),
             REDUCED_AXES,
@@ -195,7 +202,7 @@ def _reduce(task: Task) -> Work:
         rests_on += ("reduction-finish",)
     if nonlinear:
         rests_on += ("reciprocal",)
-    name = f"reduce {mode}" + (f" of {op}" if two or op != "add" else "")
+    name = f"reduce {mode}" + (f" of {op}" if two or op != "add" else " of abs" * absolute)
     name += (
         f" * {scale:g}" * (scale != 1.0) + f" + {epsilon:g}" * bool(epsilon) + (f" -> {nonlinear}" if nonlinear else "")
     )

@@ -11,14 +11,14 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from hexane.emulator.chain import walk
+from hexane.emulator import chain, stream
 from hexane.emulator.memory import DRAM_LIMIT, GRANULE, Buffer, Memory
 from hexane.emulator.registers import Registers
 from hexane.errors import EmulationError, UnsupportedError, UsageError
 from hexane.image import Image, Surface
 from hexane.isa.channels import CONST, FIRST_SURFACE, SCRATCH, TEXT
 
-GENERATIONS = ("h13",)
+GENERATIONS = ("h13", "h14", "h15", "h16", "h17", "h18")
 ELEMENTS: dict[str, np.dtype] = {
     "float16": np.dtype(np.float16),
     "uint8": np.dtype(np.uint8),
@@ -34,8 +34,9 @@ _programs: WeakKeyDictionary[Image, Program] = WeakKeyDictionary()
 class Program:
     """The bytes that the engine gets, and what the container says of the surfaces.
 
-    ``first_words`` and ``task_count`` are what the program header states; None where it states nothing. ``idle`` is
-    where `hexane.emulator.ready` leaves the machine that ran the program.
+    ``first_words`` and ``task_count`` are what the program header states; None where it states nothing. ``kernels`` is
+    the section of weights and tables that H16 and later have besides the constants, ``kernel_channel`` its slot.
+    ``idle`` is where `hexane.emulator.ready` leaves the machine that ran the program.
     """
 
     generation: str
@@ -45,6 +46,8 @@ class Program:
     scratch_bytes: int = 0
     first_words: int | None = None
     task_count: int | None = None
+    kernels: bytes = b""
+    kernel_channel: int | None = None
     idle: list[Any] = field(default_factory=list, init=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -78,8 +81,10 @@ class Program:
         return program
 
     def chain(self) -> Iterator[Registers]:
-        """The tasks in the order of their links; see `hexane.emulator.chain.walk`."""
-        return walk(self.text, self.generation, first_words=self.first_words, count=self.task_count)
+        """The tasks in the order in which they run; see `chain.walk` for H13, `stream.walk` for later ones."""
+        if self.generation != "h13":
+            return stream.walk(self.text, self.generation, count=self.task_count)
+        return chain.walk(self.text, self.generation, first_words=self.first_words, count=self.task_count)
 
     @property
     def inputs(self) -> tuple[Surface, ...]:
@@ -103,6 +108,8 @@ class Program:
                 f"the buffers need {total:#x} bytes, an engine's address space ends at {DRAM_LIMIT:#x}"
             )
         memory = Memory({TEXT: Buffer.constant("text", self.text), CONST: Buffer.constant("const", self.const)})
+        if self.kernel_channel is not None:
+            memory.channels[self.kernel_channel] = Buffer.constant("kernels", self.kernels)
         if self.scratch_bytes:
             memory.channels[SCRATCH] = Buffer.undefined("scratch", self.scratch_bytes)
         for surface in self.surfaces:

@@ -1,4 +1,4 @@
-"""A task's registers as the units see them: numbers by dotted name, with errors that know where they come from."""
+"""A task's registers as the units see them: numbers by role, with errors that know where they come from."""
 
 from __future__ import annotations
 
@@ -6,24 +6,39 @@ from collections.abc import Iterable
 
 from hexane import isa
 from hexane.errors import EmulationError
+from hexane.isa.roles import Roles, roles_of
 
 
 class Registers:
-    """Field values of one task (spec/engine-h13 §4.12), raw bits as in the stream.
+    """Values of one task by role (`hexane.isa.roles`) and by field name, raw bits as in the stream.
 
     Parameters
     ----------
     index : the task's place in the chain, from 0.
-    descriptor : the task; a field that it does not write reads 0, its reset value.
+    descriptor : the task; a field that it does not write reads as its reset value, 0 where none is known.
     """
 
     def __init__(self, index: int, descriptor: isa.Task) -> None:
         self.index = index
         self.descriptor = descriptor
-        self.values = descriptor.fields()
+        self.roles: Roles = roles_of(descriptor.generation)
+        self.values = self.roles.values(descriptor)
+
+    @property
+    def generation(self) -> str:
+        return self.descriptor.generation
+
+    @property
+    def linked(self) -> bool:
+        """H13: channels and links stand in the header, every register is written."""
+        return not self.roles.family.packed
 
     def __getitem__(self, name: str) -> int:
         return self.values.get(name, 0)
+
+    def has(self, role: str) -> bool:
+        """Whether the generation has the role at all."""
+        return role in self.roles.fields
 
     def flag(self, name: str) -> bool:
         """A one-bit field."""
@@ -37,11 +52,27 @@ class Registers:
         """An L2 address or stride field (20:4) in bytes."""
         return self[name] << 4
 
+    def number(self, role: str) -> float:
+        """The number in a field of fp16, fp32 or the upper bits of an fp32, as the generation has it."""
+        return self.roles.number(role, self[role])
+
+    def neutral(self, role: str) -> int:
+        """The value in a task that makes no use of the role: 0 on H13, the reset value from H14 on."""
+        return self.roles.neutral(role)
+
+    def channel(self, side: str) -> int | None:
+        """The channel, from H14 on the slot, behind a DMA engine; see `hexane.isa.roles.Roles.channel`."""
+        return self.roles.channel(self.descriptor, side)
+
+    def channel_register(self, side: str) -> str:
+        """The register that names the channel, for messages."""
+        return self.roles.channels[side].shown
+
     def error(
         self, message: str, register: str, *, address: int | None = None, hint: str | None = None
     ) -> EmulationError:
         """An error at one of this task's registers, for the caller to raise."""
-        return EmulationError(message, task=self.index, register=register, address=address, hint=hint)
+        return EmulationError(message, task=self.index, register=self.roles.field(register), address=address, hint=hint)
 
     def one_of(self, name: str, allowed: Iterable[int], meaning: str = "") -> int:
         """The field's value, which must be one whose effect is known."""
@@ -52,3 +83,17 @@ class Registers:
             what = f" ({meaning})" if meaning else ""
             raise self.error(f"value {value:#x} has no known effect{what}; known: {listed}", name)
         return value
+
+    def expect(self, name: str, value: int, because: str) -> None:
+        """Refuse a value that does not agree with the rest of the task; nothing to ask where the role is absent."""
+        if self.has(name) and self[name] != value:
+            raise self.error(
+                f"value {self[name]:#x} does not agree with the rest of the task ({because}: {value:#x})", name
+            )
+
+    def expect_field(self, name: str, value: int, because: str) -> None:
+        """The same for a field of this generation's own table."""
+        if self[name] != value:
+            raise self.error(
+                f"value {self[name]:#x} does not agree with the rest of the task ({because}: {value:#x})", name
+            )

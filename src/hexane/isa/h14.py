@@ -195,7 +195,7 @@ TILE_DMA_SRC = Block("TileDMASrc", 0x1100, 53, "Tile DMA readers: surfaces from 
 L2 = Block("L2", 0x0500, 25, "The 2 MiB buffer: where source and result lie in it", (
     starred(_l2["L2Cfg"].at(0x500), reset=0),
     starred(_l2["SourceCfg"].at(0x504), reset=0x100).with_rows(
-        F("23", "Unk23*", "seen in the last product of a norm whose factor is a constant row", evidence=UNKNOWN),
+        F("23", "Src2Keep*", "source 2 comes by tile DMA and is kept in L2", evidence=INFERRED),
         F("25", "Unk25*", "seen in a mean of squares and its reader", evidence=UNKNOWN),
     ),
     *(starred(register, reset=0) for register in moved(h13.L2, 0x4808, 0x482C, 0x508)),

@@ -36,7 +36,8 @@ PE_KIND = values(ne_task=0, pooling=1, unary=2, binary=3, scale_shift=4, reduce=
 REDUCE = values(sum=0, average=1, max=2, min=3)
 PE_OP = values(add=0, mul=1, max=2, min=3, sumsq=4)
 CONDITION = values(none=0, abs=1, eq=2, gt=3, ge=4, le=5, lt=6, ne=7)
-PE_NONLINEAR = values(none=0, reciprocal=1, rsqrt=2)
+PE_NONLINEAR = values(none=0, reciprocal=1, rsqrt=2, sqrt=3)
+"""What follows a reduction; sqrt is seen from H14 on."""
 FIRST_SOURCE = values(src1=0, neg_src1=1)
 SECOND_SOURCE = values(none=0, src2=2, neg_src2=3)
 

@@ -23,8 +23,8 @@ PALETTE_BYTES = 64
 """A palette at the head of a core's stream (§9.10)."""
 SPARSE_LANES = 4
 """A sparse stream holds lanes in fours; lanes that do not exist are zero (§9.6)."""
-MASK_ELEMENTS = 8
-"""One mask byte of a sparse stream stands for so many elements (§9.6)."""
+MASK_ELEMENTS = (8, 16)
+"""Elements that one mask of a sparse stream stands for: a byte on H13, two bytes from H14 on (§9.6)."""
 
 PALETTE_BITS = (1, 2, 3, 4, 6, 8)
 """Widths of a palette's indices that the formats know."""
@@ -75,6 +75,7 @@ class KernelLayout:
     widened : two output columns per step, the rewrite of kernels wider than 7 (§9.8).
     weighted : False for a task whose stream holds nothing but a table (implicit kernel of ones, copies).
     runtime : the stream is a tensor that an earlier task or the host wrote (§9.7); the same order, nothing to pack.
+    mask_elements : elements that share one mask of a sparse stream: 8 on H13, 16 from H14 on.
     """
 
     cout: int
@@ -96,6 +97,7 @@ class KernelLayout:
     widened: bool = False
     weighted: bool = True
     runtime: bool = False
+    mask_elements: int = 8
 
     def __post_init__(self) -> None:
         if self.dtype not in _FORMATS:
@@ -145,7 +147,12 @@ class KernelLayout:
         if self.stride != (1, 1) and not (self.sparse or self.widened):
             refuse("a dense stream with stride 2", "kernels with stride 2 are sparse streams")
         full, last, rest = self._cut
-        if self.groups > 1 and full + (last > 0) > 1 and (self.sparse or rest != last * self.cores):
+        if (
+            self.groups > 1
+            and not self.runtime
+            and full + (last > 0) > 1
+            and (self.sparse or rest != last * self.cores)
+        ):
             refuse("groups of several passes with mask or with idle cores", "use one task per group")
 
     # ---- shape ---------------------------------------------------------------------------------------------------
@@ -260,7 +267,7 @@ class KernelLayout:
     def _body_bytes(self, lanes: int, value: int) -> int:
         elements = self.cin * self.positions * align(lanes, SPARSE_LANES)
         values = 0 if self.binary else value * lanes * self.taps
-        return 3 + -(-elements // MASK_ELEMENTS) + values
+        return 3 + -(-elements // self.mask_elements) * (self.mask_elements // 8) + values
 
     @property
     def inferred(self) -> tuple[str, ...]:
@@ -284,6 +291,8 @@ class KernelLayout:
             reasons.append("table before bias")
         if self.table and self.groups > 1:
             reasons.append("one table before all groups")
+        if self.sparse and self.mask_elements != 8 and (self.kh, self.kw) != (1, 1):
+            reasons.append("masks of sixteen elements of a kernel other than 1 x 1")
         if self.sparse and self.stride == (1, 1) and (self.kh, self.kw) != (1, 2):
             reasons.append("a sparse stream at stride 1")
         if self.stride in ((1, 2), (2, 1)) and self.sparse:

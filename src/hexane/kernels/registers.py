@@ -1,12 +1,14 @@
 """From a task's registers to its kernel: the layout, the cores' windows, the values; and changed values back in place.
 
-Everything here follows from the registers of one task and the bytes of its kernel channel (spec/engine-h13 §4.3, §4.8,
-§4.9, §9), as the engine itself would. H14 packs dense, grouped and depthwise kernels as H13 does, has its tables in a
-side channel instead of the lanes, and orders the bytes of a sparse body otherwise (spec/generations §7.7, §13).
+Everything here follows from the registers of one task and the bytes of its kernel channel (docs/reference/kernels.md),
+as the engine itself would. From H14 on dense, grouped and depthwise kernels are packed as on H13; tables have a side
+channel and stand there once, sparse bodies have masks of sixteen elements, and a kernel that a task computes is read
+pass by pass and group by group with strides of its own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,27 +16,31 @@ import numpy as np
 from hexane.chips import CORES
 from hexane.errors import FormatError, UnsupportedError, UsageError
 from hexane.isa import Task
+from hexane.isa.roles import roles_of
 from hexane.isa.schema import Handle
 from hexane.kernels.layout import PALETTE_BITS, TABLE_BYTES, KernelLayout
 from hexane.kernels.packing import Buffer, Kernel, pack, unpack
 
 _FORMATS = {0: "uint8", 1: "int8", 2: "float16"}
-GENERATIONS = ("h13", "h14")
+GENERATIONS = ("h13", "h14", "h15", "h16", "h17", "h18")
+CONST_CHANNEL = 1
 _TABLE = 2
 """NE.MACCfg.NonlinearMode of a look-up table (§4.8)."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """What one core reads: ``size`` bytes at ``offset`` from the task's kernel channel (from its slot on H14)."""
+    """What one core reads: ``size`` bytes at ``offset`` from the task's kernel channel (from its slot, later)."""
 
     core: int
     offset: int
     size: int
 
 
-def layout_of(task: Task) -> KernelLayout | None:
+def layout_of(task: Task, runtime: bool | None = None) -> KernelLayout | None:
     """The geometry of the task's kernel, or None where its kernel DMA is off.
+
+    ``runtime`` says whether a task or the host writes the kernel; None: as the task's words tell (`is_runtime`).
 
     Raises
     ------
@@ -43,16 +49,15 @@ def layout_of(task: Task) -> KernelLayout | None:
     """
     if not _switched_on(task):
         return None
-    get = task.get
+    get = _getter(task)
     table = get("NE.MACCfg.NonlinearMode") == _TABLE
+    linked = task.generation == "h13"
     if get("NE.MACCfg.KernelMode"):
         cores = len(windows_of(task))
         return KernelLayout(1, 1, unicast=True, weighted=False, table=table, cores=_power_of_two(cores))
     if get("NE.KernelCfg.GroupKernelReuse") or get("KernelDMASrc.MasterConfig.GroupKernelReuse"):
         raise UnsupportedError("the stream of a kernel that groups share is not known", where="NE.KernelCfg")
     sparse = bool(get("NE.KernelCfg.SparseFmt"))
-    if sparse and task.generation != "h13":
-        raise UnsupportedError("the order of a sparse stream after H13 is not known", where="NE.KernelCfg.SparseFmt")
     if get("Common.ConvCfg3d.Kd") > 1:
         raise UnsupportedError("the stream of a 3-D kernel is not known", where="Common.ConvCfg3d.Kd")
     unicast = bool(get("Common.GroupConvCfg.UnicastEn"))
@@ -75,8 +80,8 @@ def layout_of(task: Task) -> KernelLayout | None:
         kw=get("Common.ConvCfg.Kw"),
         groups=get("Common.GroupConvCfg.NumGroups"),
         unicast=unicast,
-        cores=1 << get("Common.Cfg.ActiveNE"),
-        ocg=get("Common.ConvCfg.OCGSize" if task.generation == "h13" else "Common.OCGCfg.OCGSize"),
+        cores=1 << get("Common.Cfg.ActiveNE") + _fat(task),
+        ocg=get("Common.ConvCfg.OCGSize"),
         dtype=_FORMATS[code],
         palette=palette,
         scales=bool(get("NE.MACCfg.PostScaleMode")),
@@ -84,10 +89,37 @@ def layout_of(task: Task) -> KernelLayout | None:
         sparse=sparse,
         binary=binary,
         bias=bool(get("NE.MACCfg.BiasMode")),
-        table=table and task.generation == "h13",
+        table=table and (linked or side_table(task) is None),
         widened=widened,
-        runtime=bool(get("NE.KernelCfg.KernelAlign" if task.generation == "h13" else "Header[7].TDE")),
+        runtime=is_runtime(task) if runtime is None else runtime,
+        mask_elements=16 if sparse and not linked else 8,
     )
+
+
+def _getter(task: Task) -> Callable[[str], int]:
+    """The task's values by role (`hexane.isa.roles`)."""
+    handle = roles_of(task.generation).handle
+    return lambda role: task.read(handle(role))
+
+
+def _fat(task: Task) -> int:
+    """log2 of the cores that share a tile (from H16 on); each has its own outputs and its own stream."""
+    handle = roles_of(task.generation)
+    return task.read(handle.handle("Common.Cfg.FatTile")) if handle.has("Common.Cfg.FatTile") else 0
+
+
+def is_runtime(task: Task) -> bool:
+    """Whether the kernel is a tensor that a task or the host writes, as the task's words tell.
+
+    H13 has a bit for it. On H14 the kernel has another slot than the constants; later kernels have a section of their
+    own behind the surfaces, but lanes that read a tensor are switched on by an address record, as all DMA engines of
+    tensors are.
+    """
+    if task.generation == "h13":
+        return bool(task.get("NE.KernelCfg.KernelAlign"))
+    if task.generation == "h14":
+        return roles_of("h14").channel(task, "kernel") not in (None, CONST_CHANNEL)
+    return task.slot("KernelDMASrc.CoeffDMAConfig[0]") is not None
 
 
 def _index_bits(task: Task, binary: bool) -> int:
@@ -138,11 +170,13 @@ def _stream_handles(task: Task) -> list[tuple[Handle, Handle, Handle]]:
 
 
 def side_table(task: Task) -> Window | None:
-    """Where a look-up table lies that has a DMA channel of its own (H14); None where the task has none."""
-    if task.generation == "h13" or not _switched_on(task) or not task.get("KernelDMASrc.SideDMAConfig[3].En"):
+    """Where a look-up table lies that has a DMA channel of its own (from H14 on); None where the task has none."""
+    if task.generation == "h13" or not _switched_on(task):
         return None
-    size = 64 * task.get("KernelDMASrc.TableSize.MemBfrSize")
-    return Window(0, 64 * task.get("KernelDMASrc.TableBase.Addr"), size)
+    get = _getter(task)
+    if not get("KernelDMASrc.TableDMAConfig.En"):
+        return None
+    return Window(0, 64 * get("KernelDMASrc.TableBase.Addr"), 64 * get("KernelDMASrc.TableSize.MemBfrSize"))
 
 
 def read_kernel(task: Task, memory: Buffer, where: str = "kernel") -> Kernel | None:

@@ -1,4 +1,4 @@
-"""The body of a sparse stream: a mask byte for eight elements, then the elements that are not zero (§9.6).
+"""The body of a sparse stream: a mask for eight (from H14 on, sixteen) elements, then those that are not zero (§9.6).
 
 The unit skips zeros. What counts as an element's zero is its bit pattern, so -0.0 is stored. The place of every mask
 depends on all masks before it, so both directions are one walk, compiled.
@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from hexane.errors import FormatError
-from hexane.kernels.layout import MASK_ELEMENTS, SPARSE_LANES, KernelLayout, align
+from hexane.kernels.layout import SPARSE_LANES, KernelLayout, align
 
 LENGTH_BYTES = 3
 """Before every body stands its length as a little-endian number of 24 bits."""
@@ -57,9 +57,13 @@ def tap_order(layout: KernelLayout) -> np.ndarray:
 def encode(layout: KernelLayout, weights: np.ndarray, body: Body, order: np.ndarray) -> bytes:
     """One body, its length in front. ``weights``: uint16, contiguous, of the layout's shape."""
     cells = layout.cin * order.size * align(body.lanes, SPARSE_LANES)
-    masks = -(-cells // MASK_ELEMENTS)
-    out = np.empty(masks + (0 if layout.binary else 2 * body.channels * layout.taps), np.uint8)
-    used = _walks().encode(weights.reshape(-1), *_geometry(layout, body), order, layout.binary, out)
+    masks = -(-cells // layout.mask_elements)
+    out = np.empty(
+        masks * (layout.mask_elements // 8) + (0 if layout.binary else 2 * body.channels * layout.taps), np.uint8
+    )
+    used = _walks().encode(
+        weights.reshape(-1), *_geometry(layout, body), order, layout.binary, layout.mask_elements, out
+    )
     return used.to_bytes(LENGTH_BYTES, "little") + out[:used].tobytes()
 
 
@@ -85,7 +89,9 @@ def decode(
         )
     source = stream[start:end]
     source.flags.writeable = False  # one compiled form, whatever the memory is
-    used = _walks().decode(source, *_geometry(layout, body), order, layout.binary, weights.reshape(-1))
+    used = _walks().decode(
+        source, *_geometry(layout, body), order, layout.binary, layout.mask_elements, weights.reshape(-1)
+    )
     if used == length:
         return end
     if used == -2:
@@ -109,19 +115,19 @@ def _walks() -> SimpleNamespace:
     from hexane.arithmetic.fast.compiled import compiled
 
     @compiled()
-    def encode(weights, first, channels, wide, cin, taps, order, binary, out):
-        at, bit, mask_at = 0, 8, 0
+    def encode(weights, first, channels, wide, cin, taps, order, binary, width, out):
+        at, bit, mask_at = 0, width, 0
         for c in range(cin):
             for tap in order:
                 for lane in range(wide):
-                    if bit == 8:
+                    if bit == width:
                         bit, mask_at = 0, at
-                        out[at] = 0
-                        at += 1
+                        out[at : at + width // 8] = 0
+                        at += width // 8
                     if lane < channels and tap >= 0:
                         value = weights[first + (lane * cin + c) * taps + tap]
                         if value:
-                            out[mask_at] |= np.uint8(1 << bit)
+                            out[mask_at + bit // 8] |= np.uint8(1 << bit % 8)
                             if not binary:
                                 out[at] = value & 0xFF
                                 out[at + 1] = value >> 8
@@ -130,16 +136,18 @@ def _walks() -> SimpleNamespace:
         return at
 
     @compiled()
-    def decode(body, first, channels, wide, cin, taps, order, binary, weights):
-        at, bit, mask, size = 0, 8, 0, body.size
+    def decode(body, first, channels, wide, cin, taps, order, binary, width, weights):
+        at, bit, mask, size = 0, width, 0, body.size
         for c in range(cin):
             for tap in order:
                 for lane in range(wide):
-                    if bit == 8:
-                        if at >= size:
+                    if bit == width:
+                        if at + width // 8 > size:
                             return -1
-                        bit, mask = 0, body[at]
-                        at += 1
+                        bit, mask = 0, np.int64(body[at])
+                        if width == 16:
+                            mask |= np.int64(body[at + 1]) << 8
+                        at += width // 8
                     value = 0
                     if mask >> bit & 1:
                         if binary:
@@ -154,7 +162,7 @@ def _walks() -> SimpleNamespace:
                     if lane < channels and tap >= 0:
                         weights[first + (lane * cin + c) * taps + tap] = value
                     bit += 1
-        if bit < 8 and mask >> bit:
+        if bit < width and mask >> bit:
             return -2
         return at
 

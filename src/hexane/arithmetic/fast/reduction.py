@@ -75,12 +75,12 @@ def reduce_rows(rows: np.ndarray, mode: str) -> np.ndarray:
     return out
 
 
-PLAIN, RECIPROCAL, RECIPROCAL_ROOT = range(3)
+PLAIN, RECIPROCAL, RECIPROCAL_ROOT, SQUARE_ROOT = range(4)
 
 
 @compiled(error_model="numpy")
 def finish(totals, scale, epsilon, function, out):
-    """Totals (float64, as `reduce_rows` gives them) to halfwords: h(* scale), h(+ epsilon), h(1/x) or h(1/sqrt(x))."""
+    """Totals (float64, as `reduce_rows` gives them) to halfwords: h(* scale), h(+ epsilon), h(function)."""
     for i in range(totals.size):
         value = totals[i] * scale
         half = half_away(value if value == value else 0.0)
@@ -90,6 +90,8 @@ def finish(totals, scale, epsilon, function, out):
             value = planar_double(half)
             if function == RECIPROCAL:
                 half = half_away(1.0 / value)
+            elif function == SQUARE_ROOT:
+                half = half_away(0.0 if value < 0.0 else np.sqrt(value))
             else:
                 half = half_away(0.0 if value < 0.0 else 1.0 / np.sqrt(value))
         out[i] = half

@@ -1,0 +1,361 @@
+"""The ends of a task: its sources and its result, read from its registers (docs/emulator.md).
+
+What the generations do alike stands here once. They differ in where a channel is named (`Registers.channel`), in what a
+switched-off DMA leaves in its registers (0 on H13, reset values later), and in the switch of source 2: a bit of
+``L2.SourceCfg`` on H13 and H14, its own DMA configuration from H15 on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+
+from hexane.emulator.l2 import Region
+from hexane.emulator.registers import Registers
+from hexane.emulator.strides import Extent
+from hexane.isa.channels import SCRATCH
+
+DTYPES: dict[int, np.dtype] = {0: np.dtype(np.uint8), 1: np.dtype(np.int8), 2: np.dtype(np.float16)}
+AXES = ("w", "h", "d", "c")  # order of the broadcast bits
+
+
+class SourceType(IntEnum):
+    """L2.SourceCfg.SourceType (spec/engine-h13 §12.1)."""
+
+    RESIDENT = 0
+    KEEP = 1
+    STREAM = 2
+    STRIPS = 3
+
+
+@dataclass(frozen=True)
+class Surface:
+    """A tensor in DRAM as a tile DMA addresses it: channel, byte strides, interleave, element size in bytes."""
+
+    channel: int
+    base: int
+    group: int
+    depth: int
+    plane: int
+    row: int
+    interleave: int
+    element: int
+    registers: str  # prefix of the register names, for messages
+
+
+@dataclass(frozen=True)
+class Operand:
+    """One source: its logical extent (1 along broadcast axes), storage and way in."""
+
+    number: int
+    kind: SourceType
+    extent: Extent
+    transposed: bool
+    dtype: np.dtype
+    region: Region
+    surface: Surface | None
+    relu: bool = False
+
+    @property
+    def stored(self) -> Extent:
+        """The extent as it lies in memory."""
+        return self.extent.transposed() if self.transposed else self.extent
+
+    @property
+    def base_register(self) -> str:
+        """The register that places the operand in L2."""
+        return "L2.SourceBase.Addr" if self.number == 1 else "L2.Src2Base.Addr"
+
+
+@dataclass(frozen=True)
+class Result:
+    """The result: logical extent, storage in L2, and the surface that it is sent to (None: it stays in L2)."""
+
+    kind: SourceType
+    extent: Extent
+    transposed: bool
+    dtype: np.dtype
+    region: Region
+    automatic: bool
+    surface: Surface | None
+
+    @property
+    def stored(self) -> Extent:
+        """The extent as it lies in memory."""
+        return self.extent.transposed() if self.transposed else self.extent
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Sources and result of a task."""
+
+    source1: Operand
+    source2: Operand | None
+
+
+def sources(r: Registers, data: Extent, *, two: bool, rows: bool) -> Ends:
+    """Both sources; with ``rows`` source 2 is two rows, one value per channel each (a bias row and a scale row)."""
+    first = _source1(r, data)
+    if two:
+        return Ends(first, _source2(r, data, rows=rows))
+    _no_source2(r)
+    return Ends(first, None)
+
+
+def _without(data: Extent, broadcast: int) -> Extent:
+    """The extent of a source with size 1 along each axis whose broadcast bit is set."""
+    return data._replace(**{axis: 1 for bit, axis in enumerate(AXES) if broadcast >> bit & 1})
+
+
+def _dtype(r: Registers, name: str) -> np.dtype:
+    return DTYPES[r.one_of(name, DTYPES, "number format")]
+
+
+def _region(r: Registers, base: str, strides: str, dtype: np.dtype) -> Region:
+    """Where an operand or result lies in L2: its base register, and the four strides that go with it."""
+    return Region(
+        base=r.l2(f"L2.{base}Base.Addr"),
+        group=r.l2(f"L2.{strides}GroupStride.Stride"),
+        depth=r.l2(f"L2.{strides}DepthStride.Stride"),
+        channel=r.l2(f"L2.{strides}ChannelStride.Stride"),
+        row=r.l2(f"L2.{strides}RowStride.Stride"),
+        element=dtype.itemsize,
+    )
+
+
+def _channel(r: Registers, side: str, because: str) -> int:
+    """The channel behind a DMA that is on."""
+    channel = r.channel(side)
+    if channel is None:
+        raise r.error(f"names no channel ({because})", r.channel_register(side))
+    return channel
+
+
+def require_no_channel(r: Registers, side: str, because: str) -> None:
+    """A DMA that is off names no channel; on H13 its number is 0."""
+    place = r.roles.channels[side]
+    if place.enable:
+        r.expect_field(place.enable, 0, because)
+        r.expect_field(place.number, 0, because)
+    elif r.channel(side) is not None:
+        raise r.error(f"names a channel ({because})", place.base)
+
+
+def _source1(r: Registers, data: Extent) -> Operand:
+    kind = SourceType(r["L2.SourceCfg.SourceType"])
+    dtype = _dtype(r, "Common.ChCfg.InFmt")
+    region = _region(r, "Source", "Source", dtype)
+    surface = None
+    if kind in (SourceType.KEEP, SourceType.STREAM):
+        r.expect("TileDMASrc.DMAConfig.En", 1, "the source comes by DMA")
+        _format(r, "TileDMASrc.Fmt", dtype)
+        r.expect("L2.SourceCfg.DMAFmt", 1 if dtype.itemsize == 2 else 0, "format of the source")
+        surface = Surface(
+            channel=_channel(r, "source1", "the source comes by DMA"),
+            base=r.addr("TileDMASrc.BaseAddr.Addr"),
+            group=r.addr("TileDMASrc.GroupStride.Stride"),
+            depth=r.addr("TileDMASrc.DepthStride.Stride"),
+            plane=r.addr("TileDMASrc.PlaneStride.PlaneStride"),
+            row=r.addr("TileDMASrc.RowStride.Stride"),
+            interleave=_interleave(r, "TileDMASrc.Fmt.Interleave", "L2.SourceCfg.DMAInterleave"),
+            element=dtype.itemsize,
+            registers="TileDMASrc",
+        )
+    else:
+        _no_source1_dma(r)
+    broadcast = r["Common.PECfg.Src1Broadcast"]
+    return Operand(
+        number=1,
+        kind=kind,
+        extent=_without(data, broadcast),
+        transposed=r.flag("Common.PECfg.Src1Transpose"),
+        dtype=dtype,
+        region=region,
+        surface=surface,
+    )
+
+
+def _no_source1_dma(r: Registers) -> None:
+    """Source 1 is in L2: its DMA is off. On H13 the consumer of a staging pair keeps selector, strides and format
+    filled in, for the place in scratch that the tensor had before it was kept in L2 (spec/engine-h13 §12)."""
+    if r.linked and r.channel("source1") is not None:
+        r.expect_field(r.channel_register("source1"), SCRATCH, "consumer of a staging pair")
+        r.expect("TileDMASrc.DMAConfig.En", 0, "consumer of a staging pair")
+        _format(r, "TileDMASrc.Fmt", DTYPES[2])
+        r.expect("L2.SourceCfg.DMAFmt", 1, "consumer of a staging pair")
+        _interleave(r, "TileDMASrc.Fmt.Interleave", "L2.SourceCfg.DMAInterleave")
+        return
+    src2 = _src2_dma(r) is not SourceType.RESIDENT
+    shared = src2 and r.has("Common.Cfg.Src2Dma")  # one switch for both sources
+    require_no_channel(r, "source1", "no source 1 DMA")
+    r.expect("TileDMASrc.DMAConfig.En", int(shared), "on when any source comes by DMA" if shared else "source 1 in L2")
+    for name, value in (("FmtMode", int(src2 and r.linked)), ("Truncate", 0), ("MemFmt", 0)):
+        r.expect(f"TileDMASrc.Fmt.{name}", value, "no source 1 DMA")
+    r.expect("L2.SourceCfg.DMAFmt", int(shared), "16-bit when only source 2 comes by DMA")
+    if not (src2 and r.linked):
+        _interleave(r, "TileDMASrc.Fmt.Interleave", "L2.SourceCfg.DMAInterleave", (1,))
+
+
+def _source2(r: Registers, data: Extent, *, rows: bool) -> Operand:
+    dtype = _dtype(r, "Common.ChCfg.Src2InFmt")
+    region = _region(r, "Src2", "Src2", dtype)
+    surface = None
+    source1_dma = r["L2.SourceCfg.SourceType"] in (SourceType.KEEP, SourceType.STREAM)
+    kind = _src2_dma(r)
+    src2_dma = kind is not SourceType.RESIDENT
+    r.expect("Common.Cfg.Src2Dma", int(src2_dma), "as L2.SourceCfg.Src2Dma")
+    r.expect("Common.Cfg.One", int(source1_dma or not src2_dma), "0 when only source 2 comes by DMA")
+    if src2_dma:
+        if dtype.itemsize != 2:
+            raise r.error("a source 2 of 8 bits has no known DMA format", "Common.ChCfg.Src2InFmt")
+        _format(r, "TileDMASrc.Src2Fmt", dtype, low=not r.linked)
+        r.expect("L2.Src2Cfg.DMAFmt", 1, "format of source 2")
+        surface = Surface(
+            channel=_channel(r, "source2", "source 2 comes by DMA"),
+            base=r.addr("TileDMASrc.Src2BaseAddr.Addr"),
+            group=r.addr("TileDMASrc.Src2GroupStride.Stride"),
+            depth=r.addr("TileDMASrc.Src2DepthStride.Stride"),
+            plane=r.addr("TileDMASrc.Src2PlaneStride.PlaneStride"),
+            row=r.addr("TileDMASrc.Src2RowStride.Stride"),
+            interleave=_interleave2(r, source1_dma),
+            element=dtype.itemsize,
+            registers="TileDMASrc.Src2",
+        )
+    else:
+        require_no_channel(r, "source2", "no source 2 DMA")
+        _format(r, "TileDMASrc.Src2Fmt", DTYPES[0])
+        r.expect("L2.Src2Cfg.DMAFmt", 0, "no source 2 DMA")
+    extent = _without(data, r["Common.PECfg.Src2Broadcast"])
+    if rows:
+        extent = extent._replace(d=1, h=2, w=1)
+    return Operand(
+        number=2,
+        kind=kind,
+        extent=extent,
+        transposed=r.flag("Common.PECfg.Src2Transpose"),
+        dtype=dtype,
+        region=region,
+        surface=surface,
+        relu=r.flag("L2.L2Cfg.Src2ReLU"),
+    )
+
+
+def _src2_dma(r: Registers) -> SourceType:
+    """How source 2 comes: bits of source 1's configuration on H13 and H14, a configuration of its own later."""
+    if r.has("L2.Src2Cfg.SourceType"):
+        kind = SourceType(r.one_of("L2.Src2Cfg.SourceType", (0, 1, 2), "way in of source 2"))
+        r.expect("L2.SourceCfg.Src2Dma", int(kind is not SourceType.RESIDENT), "as L2.Src2Cfg.SourceType")
+        return kind
+    if r.flag("L2.SourceCfg.Src2Keep"):
+        r.expect("L2.SourceCfg.Src2Dma", 0, "source 2 is kept")
+        return SourceType.KEEP
+    return SourceType.STREAM if r.flag("L2.SourceCfg.Src2Dma") else SourceType.RESIDENT
+
+
+def _interleave2(r: Registers, source1_dma: bool) -> int:
+    """Of source 2: a field of its own from H14 on; on H13 the word of source 1 has it when source 2 comes alone."""
+    if r.has("TileDMASrc.Src2Fmt.Interleave"):
+        if r.has("L2.Src2Cfg.DMAInterleave"):
+            return _interleave(r, "TileDMASrc.Src2Fmt.Interleave", "L2.Src2Cfg.DMAInterleave")
+        return r.one_of("TileDMASrc.Src2Fmt.Interleave", INTERLEAVES, "channel interleave")
+    return 1 if source1_dma else _interleave(r, "TileDMASrc.Fmt.Interleave", "L2.SourceCfg.DMAInterleave")
+
+
+def _no_source2(r: Registers) -> None:
+    for name in _SOURCE2_FIELDS:
+        r.expect(name, r.neutral(name), "the task has one operand")
+    r.expect("Common.Cfg.One", 1, "0 when only source 2 comes by DMA")
+    require_no_channel(r, "source2", "the task has one operand")
+
+
+_SOURCE2_FIELDS = (
+    "L2.SourceCfg.Src2Dma",
+    "L2.SourceCfg.Src2Keep",
+    "Common.Cfg.Src2Dma",
+    "L2.L2Cfg.Src2ReLU",
+    "L2.Src2Cfg.SourceType",
+    "L2.Src2Cfg.DMAFmt",
+    "Common.ChCfg.Src2InFmt",
+    "TileDMASrc.Src2Fmt.FmtMode",
+    "TileDMASrc.Src2Fmt.Truncate",
+    "TileDMASrc.Src2Fmt.MemFmt",
+    "Common.PECfg.Src2Broadcast",
+    "Common.PECfg.Src2Transpose",
+)
+
+
+def result(r: Registers, extent: Extent, *, on_ne: bool) -> Result:
+    """Where the result goes."""
+    dtype = _dtype(r, "Common.ChCfg.OutFmt")
+    kind = SourceType(r["L2.ResultCfg.ResultType"])
+    automatic = r.one_of("L2.ResultCfg.L2BfrMode", (0, 2), "result buffer") == 2
+    r.expect("TileDMADst.DMAConfig.L2BfrMode", int(automatic), "as L2.ResultCfg.L2BfrMode")
+    sent = kind in (SourceType.KEEP, SourceType.STREAM)
+    if sent or r.linked:  # from H14 on a result that stays says nothing of a format
+        r.expect("L2.ResultCfg.DMAFmt", 1 if dtype.itemsize == 2 else 0, "format of the result")
+    surface = _destination(r, dtype) if sent else None
+    if not sent:
+        _no_destination(r, dtype)
+        if automatic:
+            raise r.error("a result that stays in L2 needs its own strides", "L2.ResultCfg.L2BfrMode")
+    return Result(
+        kind=kind,
+        extent=extent,
+        transposed=r.flag("Common.Cfg.OutTrans") if on_ne else r.flag("Common.PECfg.OutputTranspose"),
+        dtype=dtype,
+        region=_region(r, "Result", "ConvResult", dtype),
+        automatic=automatic,
+        surface=surface,
+    )
+
+
+def _destination(r: Registers, dtype: np.dtype) -> Surface:
+    r.expect("TileDMADst.DMAConfig.En", 1, "the result goes by DMA")
+    _format(r, "TileDMADst.Fmt", dtype)
+    return Surface(
+        channel=_channel(r, "result", "the result goes by DMA"),
+        base=r.addr("TileDMADst.BaseAddr.Addr"),
+        group=r.addr("TileDMADst.GroupStride.GroupStride"),
+        depth=r.addr("TileDMADst.DepthStride.DepthStride"),
+        plane=r.addr("TileDMADst.PlaneStride.PlaneStride"),
+        row=r.addr("TileDMADst.RowStride.RowStride"),
+        interleave=_interleave(r, "TileDMADst.Fmt.Interleave", "L2.ResultCfg.DMAInterleave"),
+        element=dtype.itemsize,
+        registers="TileDMADst",
+    )
+
+
+def _no_destination(r: Registers, dtype: np.dtype) -> None:
+    """The result stays in L2; on H13 the producer of a staging pair keeps channel and format filled in."""
+    r.expect("TileDMADst.DMAConfig.En", 0, "the result stays in L2")
+    staged = r.linked and r.channel("result") is not None
+    if staged:
+        r.expect_field(r.channel_register("result"), SCRATCH, "the result stays in L2")
+    else:
+        require_no_channel(r, "result", "the result stays in L2")
+    _format(r, "TileDMADst.Fmt", dtype if staged else DTYPES[0])
+    _interleave(r, "TileDMADst.Fmt.Interleave", "L2.ResultCfg.DMAInterleave")
+
+
+INTERLEAVES = (1, 2, 4, 8)
+
+
+def _interleave(r: Registers, name: str, mirror: str, known: tuple[int, ...] = INTERLEAVES) -> int:
+    value = r.one_of(name, known, "channel interleave")
+    r.expect(mirror, value, f"as {name}")
+    return value
+
+
+def _format(r: Registers, prefix: str, dtype: np.dtype, *, low: bool = True) -> None:
+    """FmtMode, Truncate and MemFmt say the number format; source 2 of H13 has no FmtMode (``low``)."""
+    for name, value in _FORMATS[dtype].items():
+        r.expect(f"{prefix}.{name}", value if low or name != "FmtMode" else 0, f"format {dtype}")
+
+
+_FORMATS = {
+    np.dtype(np.float16): {"FmtMode": 1, "Truncate": 3, "MemFmt": 2},
+    np.dtype(np.uint8): {"FmtMode": 0, "Truncate": 0, "MemFmt": 0},
+    np.dtype(np.int8): {"FmtMode": 0, "Truncate": 0, "MemFmt": 1},
+}

@@ -1,0 +1,73 @@
+"""The task manager of H14 and later: tasks one behind the other, no links (docs/reference/engine-later.md).
+
+A task's size stands in its own header; it starts at the next 16 bytes behind the task before. Every task starts from
+reset values: a register that it does not write does not keep what the task before wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hexane import isa
+from hexane.emulator.registers import Registers
+from hexane.errors import EmulationError, HexaneError
+
+
+def walk(text: bytes, generation: str, *, count: int | None) -> Iterator[Registers]:
+    """Every task in the order of the stream.
+
+    ``count`` is the number of tasks that the program states; None where it is not known.
+
+    Raises EmulationError for bytes that are no stream, for a wrong task number, a wrong tag, and a mark of the last
+    task that another task has or the last one lacks.
+    """
+    try:
+        tasks = isa.decode_stream(text, generation)
+    except HexaneError as error:
+        raise EmulationError(f"not a task stream: {error}") from error
+    if not tasks:
+        raise EmulationError("the stream has no task")
+    if count is not None and count != len(tasks):
+        raise EmulationError(f"the stream has {len(tasks)} tasks, the program states {count}", task=len(tasks))
+    for index, task in enumerate(tasks):
+        r = Registers(index, task)
+        _require_position(r, index, last=index == len(tasks) - 1)
+        yield r
+
+
+_MASTER = "KernelDMASrc.MasterConfig"
+
+
+def _tagged(r: Registers) -> Iterator[str]:
+    """DMA switches that carry the task's number."""
+    if r.channel("source1") is not None:  # on H14 the same switch is on for source 2 alone, without a number
+        yield "TileDMASrc.DMAConfig"
+    yield from ("TileDMASrc.Src2DMAConfig", "TileDMADst.DMAConfig")
+    if r.flag(f"{_MASTER}.MasterEnable"):
+        yield from (f"KernelDMASrc.CoeffDMAConfig[{core}]" for core in range(16))
+        yield r.roles.field("KernelDMASrc.TableDMAConfig.En").removesuffix(".En")
+
+
+def _require_position(r: Registers, index: int, *, last: bool) -> None:
+    """What a task says of its own place: number, tags, mark of the last one."""
+    if r["Task.TID"] != index:
+        raise r.error(f"task number {r['Task.TID']} at place {index} of the stream", "Task.TID")
+    flags = f"Header[{r.roles.family.flags_word}]"
+    for name in (f"{_MASTER}.LastTask", f"{flags}.LastTask"):
+        _expect_if_there(r, name, int(last))
+    if not r.flag(f"{flags}.TSR"):
+        raise r.error("0, and every task has it set", f"{flags}.TSR")
+    if r[f"{_MASTER}.KernelStream"] != r[f"{_MASTER}.MasterEnable"]:
+        raise r.error("does not agree with MasterEnable", f"{_MASTER}.KernelStream")
+    for register in _tagged(r):
+        if r.flag(f"{register}.En") and r[f"{register}.Tag"] != index:
+            raise r.error(f"tag {r[f'{register}.Tag']}, and the task is number {index}", f"{register}.Tag")
+    tag = index + 1 if r.flag(f"{_MASTER}.MasterEnable") else 0
+    if r[f"{_MASTER}.Tag"] != tag:
+        raise r.error(f"tag {r[f'{_MASTER}.Tag']}, and the task is number {index}: {tag}", f"{_MASTER}.Tag")
+
+
+def _expect_if_there(r: Registers, name: str, value: int) -> None:
+    register, _, field = name.rpartition(".")
+    if field in r.descriptor.handle(register).register.by_name and r[name] != value:
+        raise r.error(f"{r[name]}, and this is {'' if value else 'not '}the last task", name)
