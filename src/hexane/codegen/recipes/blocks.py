@@ -10,7 +10,7 @@ from hexane.chips import CORES, KERNEL_BYTES_PER_CORE, L2_BYTES
 from hexane.codegen import l2, tasks
 from hexane.codegen.epilogue import apply
 from hexane.codegen.fragment import Fragment, Tensor
-from hexane.codegen.geometry import ceil_div, ceil_log2, is_small_source, output_group, up
+from hexane.codegen.geometry import ceil_div, ceil_log2, is_small_source, largest_shape, output_group, patch_count, up
 from hexane.codegen.operations import MAC_CONV
 from hexane.codegen.plan import Kernel, Plan, Region
 from hexane.codegen.weights import Weights
@@ -43,10 +43,18 @@ class Block:
     lanes: int
 
 
-def lanes_per_task(lanes: int, taps: int, *, table: bool, bias: bool, one_patch: bool) -> list[int]:
+@dataclass(frozen=True)
+class Heads:
+    """What stands in front of the weights in each core's stream."""
+
+    table: bool
+    bias: bool
+
+
+def lanes_per_task(lanes: int, taps: int, heads: Heads, *, one_patch: bool) -> list[int]:
     """Lanes of each task, in ascending order of their channels; a remainder is last (§7.6)."""
-    head = 128 * table
-    per_lane = taps * 2 + 2 * bias
+    head = 128 * heads.table
+    per_lane = taps * 2 + 2 * heads.bias
     if one_patch or head + lanes * per_lane <= KERNEL_BYTES_PER_CORE:
         return [lanes]
     most = (KERNEL_BYTES_PER_CORE - head) // per_lane
@@ -61,7 +69,7 @@ def lanes_per_task(lanes: int, taps: int, *, table: bool, bias: bool, one_patch:
     return [most] * (count - 1) + [lanes - (count - 1) * most]
 
 
-def channel_blocks(cout: int, taps: int, *, table: bool, bias: bool, one_patch: bool, transposed: bool) -> list[Block]:
+def channel_blocks(cout: int, taps: int, heads: Heads, *, one_patch: bool, transposed: bool) -> list[Block]:
     """Output channels cut into tasks, in task order (§7.6).
 
     Normal output: the remainder first, with the highest channels, then full blocks downwards. Transposed output:
@@ -77,7 +85,7 @@ def channel_blocks(cout: int, taps: int, *, table: bool, bias: bool, one_patch: 
         # a block of columns starts at a multiple of 64 bytes: 17 to 31 channels share one task
         whole, rest = whole - 1, rest + CORES
     first = 0
-    for lanes in lanes_per_task(whole, taps, table=table, bias=bias, one_patch=one_patch) if whole else ():
+    for lanes in lanes_per_task(whole, taps, heads, one_patch=one_patch) if whole else ():
         blocks.append(Block(first, lanes * CORES, 4, lanes))
         first += lanes * CORES
     if rest > CORES:
@@ -90,27 +98,93 @@ def channel_blocks(cout: int, taps: int, *, table: bool, bias: bool, one_patch: 
     return blocks if transposed else blocks[::-1]
 
 
-def conv_plan(x: Tensor, y: Tensor, n: int, window: Window, epilogue: Epilogue, *, bias: bool) -> Plan:
-    """A convolution of image ``n``: dimensions, window, walks and what rides along."""
-    plan = Plan(
-        "NE",
-        w=x.w,
-        h=x.h,
-        c=x.c,
-        wout=y.w,
-        hout=y.h,
-        cout=y.c,
-        kw=window.kw,
-        kh=window.kh,
-        sx=window.sx,
-        sy=window.sy,
-        px=window.left,
-        py=window.top,
-        mac=MAC_CONV.biased(bias),
-    )
-    plan.src, plan.dst = x.dma(n * x.batch), y.dma(n * y.batch)
-    apply(epilogue, plan)
-    return plan
+@dataclass(frozen=True, eq=False)
+class Convolution:
+    """A convolution of a whole tensor: operands, weights [O, I, kh, kw], and what stands around the sums."""
+
+    x: Tensor
+    y: Tensor
+    weights: Weights
+    bias: np.ndarray | None
+    window: Window
+    epilogue: Epilogue
+    groups: int = 1
+
+    @property
+    def strided(self) -> bool:
+        """Strided kernels have sparse streams (§9.6)."""
+        return (self.window.sy, self.window.sx) != (1, 1)
+
+    @property
+    def one_to_one(self) -> bool:
+        """Depthwise: one input channel per output channel."""
+        cout, cin = self.weights.shape[:2]
+        return self.groups > 1 and cin == 1 and cout == self.groups
+
+    @property
+    def single_patch(self) -> bool:
+        """Whether one patch covers the result."""
+        return patch_count(self.y.w, self.y.h, largest_shape(self.y.w, self.y.h)) == 1
+
+    def layout(self, cout: int, cin: int, cores_log2: int) -> KernelLayout:
+        """The kernel's layout for this many channels; groups, unicast and output groups are the caller's."""
+        return KernelLayout(
+            cout,
+            cin,
+            self.window.kh,
+            self.window.kw,
+            cores=1 << cores_log2,
+            stride=(self.window.sy, self.window.sx),
+            sparse=self.strided,
+            bias=self.bias is not None,
+            table=self.epilogue.table is not None,
+        )
+
+    def plan(self, n: int) -> Plan:
+        """The task of image ``n``: dimensions, window, walks and the epilogue."""
+        x, y, window = self.x, self.y, self.window
+        plan = Plan("NE", w=x.w, h=x.h, c=x.c, wout=y.w, hout=y.h, cout=y.c, mac=MAC_CONV.biased(self.bias is not None))
+        plan.kw, plan.kh, plan.sx, plan.sy, plan.px, plan.py = (
+            window.kw,
+            window.kh,
+            window.sx,
+            window.sy,
+            window.left,
+            window.top,
+        )
+        plan.src, plan.dst = x.dma(n * x.batch), y.dma(n * y.batch)
+        apply(self.epilogue, plan)
+        return plan
+
+
+@dataclass(frozen=True, eq=False)
+class Product:
+    """[N, K] fp16 weights and what stands behind the product. ``uniform`` is a bias equal for all outputs."""
+
+    weights: Weights
+    bias: np.ndarray | None
+    uniform: float
+    epilogue: Epilogue
+
+    @property
+    def n(self) -> int:
+        return self.weights.shape[0]
+
+    @property
+    def k(self) -> int:
+        return self.weights.shape[1]
+
+    def rows(self, block: Block) -> Product:
+        """The outputs of one task."""
+        part = slice(block.first, block.first + block.count)
+        bias = None if self.bias is None else self.bias[part]
+        return replace(self, weights=self.weights.rows(block.first, block.count), bias=bias)
+
+    def blocks(self, *, one_patch: bool, transposed: bool) -> list[Block]:
+        """The outputs cut into tasks."""
+        halfwords = self.weights.lane_halfwords(self.k)
+        heads = Heads(self.epilogue.table is not None, self.bias is not None)
+        return channel_blocks(self.n, halfwords, heads, one_patch=one_patch, transposed=transposed)
 
 
 def packed(layout: KernelLayout, weights: np.ndarray | Weights, bias: np.ndarray | None, epilogue: Epilogue) -> Kernel:
@@ -157,25 +231,17 @@ def _result_bytes(plan: Plan) -> int:
     return plan.hout * plan.cout * l2.channel_stride(min(plan.wout, 128))
 
 
-def dense_block(
-    cin: int,
-    width: int,
-    block: Block,
-    weights: np.ndarray | Weights,
-    bias: np.ndarray | None,
-    epilogue: Epilogue,
-    *,
-    out_trans: bool,
-    height: int = 1,
-) -> Plan:
-    """A 1x1 convolution over ``height`` x ``width`` pixels whose source is already in L2."""
+def dense_block(product: Product, block: Block, width: int, *, out_trans: bool, height: int = 1) -> Plan:
+    """A 1x1 convolution over ``height`` x ``width`` pixels whose source is already in L2: one block of a product."""
+    part = product.rows(block)
+    cin, coded = part.k, part.weights
     plan = Plan("NE", w=width, h=height, c=cin, cout=block.count, out_trans=out_trans)
-    plan.mac = MAC_CONV.biased(bias is not None)
+    plan.mac = MAC_CONV.biased(part.bias is not None)
     plan.cores_log2 = block.cores_log2
     plan.macs = block.count * cin * width * height
-    apply(epilogue, plan)
-    head = 128 * (epilogue.table is not None) + 2 * block.lanes * (bias is not None)
-    coded = weights if isinstance(weights, Weights) else Weights(weights)
+    plan.acc_bias = part.uniform
+    apply(part.epilogue, plan)
+    head = 128 * (part.epilogue.table is not None) + 2 * block.lanes * (part.bias is not None)
     small = is_small_source(width, height, up(head + block.lanes * coded.lane_halfwords(cin) * 2, 64))
     plan.ocg = output_group(block.lanes, small=small, transposed=out_trans)
     layout = KernelLayout(
@@ -183,10 +249,10 @@ def dense_block(
         cin,
         cores=1 << block.cores_log2,
         ocg=plan.ocg,
-        bias=bias is not None,
-        table=epilogue.table is not None,
+        bias=part.bias is not None,
+        table=part.epilogue.table is not None,
     )
-    plan.kernel = packed(layout, coded.shaped(block.count, cin, 1, 1), bias, epilogue)
+    plan.kernel = packed(layout, coded.shaped(block.count, cin, 1, 1), part.bias, part.epilogue)
     coded.mark(plan)
     if coded.scaled:
         plan.post_scale = 1.0  # stands in the scales

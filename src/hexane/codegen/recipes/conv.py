@@ -10,22 +10,24 @@ import numpy as np
 
 from hexane.chips import CORES, KERNEL_BYTES_PER_CORE
 from hexane.codegen import tasks
-from hexane.codegen.fragment import Fragment, Tensor
-from hexane.codegen.geometry import ceil_div, ceil_log2, is_small_source, largest_shape, output_group, patch_count, up
+from hexane.codegen.fragment import Fragment
+from hexane.codegen.geometry import ceil_div, ceil_log2, is_small_source, output_group, up
 from hexane.codegen.operations import PLAIN_KERNEL, SPARSE_KERNEL
 from hexane.codegen.plan import Plan
-from hexane.codegen.recipes.blocks import Window, channel_blocks, conv_plan, packed, place_blocks
+from hexane.codegen.recipes.blocks import Block, Convolution, Heads, Window, channel_blocks, packed, place_blocks
 from hexane.codegen.recipes.conv_special import is_tall, padded, pads_left_only, tall, widened
 from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
 from hexane.codegen.weights import Weights, weights_from
 from hexane.errors import Reason, UnsupportedError
-from hexane.kernels import KernelLayout
 from hexane.lowering import windows
 from hexane.lowering.fusion import Epilogue, riders
 from hexane.lowering.weights import stream_of
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
+
+
+MOST_GROUPS = 4096  # of the group loop of one task
 
 
 @recipe("conv", match=riders, shrinks=True)
@@ -40,7 +42,7 @@ def convolution(ops: Sequence[Op], context: Context) -> Fragment:
     x, y = context.tensor(op.arg("x")), context.tensor(ops[-1].output)
     weights = weights_from(weight, stream_of(op, context.target.limits), epilogue.scale)
     start = epilogue.bias if bias is None else np.asarray(bias.data, np.float16).reshape(-1)
-    return lower(x, y, weights, start, window_of(op), op.arg("groups"), epilogue)
+    return lower(Convolution(x, y, weights, start, window_of(op), epilogue, op.arg("groups")))
 
 
 def window_of(op: Op) -> Window:
@@ -73,99 +75,69 @@ def _refuse_wide_padding(op: Op, size: tuple[int, ...], strides: tuple[int, ...]
             )
 
 
-def lower(
-    x: Tensor,
-    y: Tensor,
-    kernel: np.ndarray | Weights,
-    bias: np.ndarray | None,
-    window: Window,
-    groups: int,
-    epilogue: Epilogue,
-) -> Fragment:
+def lower(conv: Convolution) -> Fragment:
     """The convolution of a whole tensor; a batch runs image by image."""
-    cout, cin = kernel.shape[0], kernel.shape[1]
-    coded = kernel if isinstance(kernel, Weights) else Weights(kernel)
-    coded = coded.shaped(cout, cin, window.kh, window.kw)
-    weights = coded.values
+    window, weights = conv.window, conv.weights
+    conv = replace(conv, weights=weights.shaped(*weights.shape[:2], window.kh, window.kw))
     made = Fragment()
-    depthwise = groups > 1 and cin == 1 and cout == groups
     if window.kw > windows.NATIVE_WIDTH:
-        if depthwise and window.kw <= windows.WIDEST and window.sx == window.sy == 1 and window.kh == 1:
-            return widened(made, x, y, weights, bias, window, epilogue)
+        if conv.one_to_one and window.kw <= windows.WIDEST and window.sx == window.sy == 1 and window.kh == 1:
+            return widened(made, conv)
         raise UnsupportedError(
             f"a kernel {window.kw} pixels wide",
             hint=f"at most {windows.NATIVE_WIDTH}, or {windows.WIDEST} in a depthwise 1 x k",
             code=Reason.WINDOW,
         )
-    if pads_left_only(window, x, y, depthwise):
-        return padded(made, x, y, weights, bias, window, epilogue)
-    for n in range(x.n):
-        if groups == 1:
-            _dense(made, x, y, n, coded, bias, window, epilogue)
-        elif depthwise:
-            _unicast(made, x, y, n, weights, bias, window, epilogue)
+    if pads_left_only(conv):
+        return padded(made, conv)
+    for n in range(conv.x.n):
+        if conv.groups == 1:
+            _dense(made, conv, n)
+        elif conv.one_to_one:
+            _unicast(made, conv, n)
         else:
-            _grouped(made, x, y, n, weights, bias, window, groups, epilogue)
+            _grouped(made, conv, n)
     return made
 
 
-def _dense(
-    made: Fragment,
-    x: Tensor,
-    y: Tensor,
-    n: int,
-    weights: Weights,
-    bias: np.ndarray | None,
-    window: Window,
-    epilogue: Epilogue,
-) -> None:
-    if is_tall(x, y, window):
-        tall(made, x, y, n, weights, bias, epilogue)
+def _dense(made: Fragment, conv: Convolution, n: int) -> None:
+    x, y, window, weights = conv.x, conv.y, conv.window, conv.weights
+    if is_tall(conv):
+        tall(made, conv, n)
         return
-    sparse = (window.sy, window.sx) != (1, 1)
     taps = x.c * window.kh * window.kw
-    one_patch = patch_count(y.w, y.h, largest_shape(y.w, y.h)) == 1
-    count = _sparse_taps(x.c, window) if sparse else weights.lane_halfwords(taps)
-    blocks = channel_blocks(
-        y.c, count, table=epilogue.table is not None, bias=bias is not None, one_patch=one_patch, transposed=False
-    )
+    count = _sparse_taps(x.c, window) if conv.strided else weights.lane_halfwords(taps)
+    heads = Heads(conv.epilogue.table is not None, conv.bias is not None)
     plans = []
-    for block in blocks:
+    for block in channel_blocks(y.c, count, heads, one_patch=conv.single_patch, transposed=False):
         channels = slice(block.first, block.first + block.count)
-        plan = conv_plan(x, y, n, window, epilogue, bias=bias is not None)
+        plan = conv.plan(n)
         plan.cout, plan.cores_log2 = block.count, block.cores_log2
         plan.dst = y.dma(n * y.batch + block.first * y.plane)
         plan.macs = block.count * taps * y.h * y.w
-        own = weights.rows(block.first, block.count)
-        layout = KernelLayout(
-            block.count,
-            x.c,
-            window.kh,
-            window.kw,
-            cores=1 << block.cores_log2,
-            stride=(window.sy, window.sx),
-            sparse=sparse,
-            bias=bias is not None,
-            table=epilogue.table is not None,
+        part = replace(
+            conv,
+            weights=weights.rows(block.first, block.count),
+            bias=None if conv.bias is None else conv.bias[channels],
         )
-        _pack_block(plan, layout, own, None if bias is None else bias[channels], epilogue, block.lanes)
+        _pack_block(plan, part, block)
         assert plan.kernel is not None
         tasks.choose_shape(plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
         plans.append(plan)
     place_blocks(made, plans)
 
 
-def _pack_block(
-    plan: Plan, layout: KernelLayout, weights: Weights, bias: np.ndarray | None, epilogue: Epilogue, lanes: int
-) -> None:
+def _pack_block(plan: Plan, conv: Convolution, block: Block) -> None:
     """The block's kernel, in the order that its size asks for: a small one lets more lanes share a pass (§4.3).
 
     A kernel whose size crosses that limit when its order changes takes the order of large ones, which is right for any.
     """
+    weights, lanes = conv.weights, block.lanes
+    layout = conv.layout(block.count, conv.x.c, block.cores_log2)
     small = is_small_source(plan.wout, plan.hout, up(lanes * weights.lane_halfwords(layout.taps) * 2, 64))
     for tried in (small, not small, False):
         plan.ocg = output_group(lanes, small=tried, transposed=False)
-        plan.kernel = packed(replace(layout, ocg=plan.ocg), weights, bias, epilogue)
+        plan.kernel = packed(replace(layout, ocg=plan.ocg), weights, conv.bias, conv.epilogue)
         if is_small_source(plan.wout, plan.hout, max(plan.kernel.sizes)) == tried:
             break
     weights.mark(plan, sparse=layout.sparse)
@@ -180,36 +152,16 @@ def _sparse_taps(cin: int, window: Window) -> int:
     return values + ceil_div(cin * positions, 16)
 
 
-def _unicast(
-    made: Fragment,
-    x: Tensor,
-    y: Tensor,
-    n: int,
-    weights: np.ndarray,
-    bias: np.ndarray | None,
-    window: Window,
-    epilogue: Epilogue,
-) -> None:
+def _unicast(made: Fragment, conv: Convolution, n: int) -> None:
     """Depthwise: one input channel per output channel (§9.4)."""
-    plan = conv_plan(x, y, n, window, epilogue, bias=bias is not None)
+    x, y, window = conv.x, conv.y, conv.window
+    plan = conv.plan(n)
     plan.unicast = 1
-    sparse = (window.sy, window.sx) != (1, 1)
     plan.cores_log2 = min(4, ceil_log2(x.c))
     plan.macs = y.c * window.kh * window.kw * y.h * y.w
-    layout = KernelLayout(
-        y.c,
-        1,
-        window.kh,
-        window.kw,
-        unicast=True,
-        cores=1 << plan.cores_log2,
-        stride=(window.sy, window.sx),
-        sparse=sparse,
-        bias=bias is not None,
-        table=epilogue.table is not None,
-    )
-    plan.kernel = packed(layout, weights, bias, epilogue)
-    plan.kernel_format = SPARSE_KERNEL if sparse else PLAIN_KERNEL
+    layout = replace(conv.layout(y.c, 1, plan.cores_log2), unicast=True)
+    plan.kernel = packed(layout, conv.weights.values, conv.bias, conv.epilogue)
+    plan.kernel_format = SPARSE_KERNEL if conv.strided else PLAIN_KERNEL
     if max(plan.kernel.sizes) > KERNEL_BYTES_PER_CORE:
         raise UnsupportedError("a depthwise kernel of more than 64 KiB per core", code=Reason.MEMORY)
     tasks.choose_shape(plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
@@ -218,52 +170,28 @@ def _unicast(
     made.add(plan)
 
 
-def _grouped(
-    made: Fragment,
-    x: Tensor,
-    y: Tensor,
-    n: int,
-    weights: np.ndarray,
-    bias: np.ndarray | None,
-    window: Window,
-    groups: int,
-    epilogue: Epilogue,
-) -> None:
+def _grouped(made: Fragment, conv: Convolution, n: int) -> None:
     """1 < G < C: the group loop of one task (§9.5); other splits run dense, with zeros between groups."""
+    x, y, window, groups = conv.x, conv.y, conv.window, conv.groups
     cout, cin = y.c // groups, x.c // groups
     lanes = cout // CORES
     regular = cout % CORES == 0 or cout in (1, 2, 4, 8)
-    sparse = (window.sy, window.sx) != (1, 1)
     taps = cin * window.kh * window.kw
-    one_patch = patch_count(y.w, y.h, largest_shape(y.w, y.h)) == 1
-    per_core = groups * up(2 * max(1, lanes) * (taps + (bias is not None)), 64)
-    if not regular or cin == 1 or (per_core > KERNEL_BYTES_PER_CORE and not one_patch) or groups > 4096:
-        _dense(made, x, y, n, Weights(_expanded(weights, groups)), bias, window, epilogue)
+    per_core = groups * up(2 * max(1, lanes) * (taps + (conv.bias is not None)), 64)
+    if not regular or cin == 1 or (per_core > KERNEL_BYTES_PER_CORE and not conv.single_patch) or groups > MOST_GROUPS:
+        _dense(made, replace(conv, weights=Weights(_expanded(conv.weights.values, groups)), groups=1), n)
         return
-    plan = conv_plan(x, y, n, window, epilogue, bias=bias is not None)
+    plan = conv.plan(n)
     plan.c, plan.cout, plan.groups = cin, cout, groups
     plan.cores_log2 = 4 if cout >= CORES else ceil_log2(cout)
     plan.src = replace(x.dma(n * x.batch), group=cin * x.plane)
     plan.dst = replace(y.dma(n * y.batch), group=cout * y.plane)
     plan.macs = y.c * taps * y.h * y.w
     lanes = ceil_div(cout, 1 << plan.cores_log2)
-    small = is_small_source(y.w, y.h, per_core)
-    plan.ocg = output_group(lanes, small=small, transposed=False)
-    layout = KernelLayout(
-        cout,
-        cin,
-        window.kh,
-        window.kw,
-        groups=groups,
-        cores=1 << plan.cores_log2,
-        ocg=plan.ocg,
-        stride=(window.sy, window.sx),
-        sparse=sparse,
-        bias=bias is not None,
-        table=epilogue.table is not None,
-    )
-    plan.kernel = packed(layout, weights, bias, epilogue)
-    plan.kernel_format = SPARSE_KERNEL if sparse else PLAIN_KERNEL
+    plan.ocg = output_group(lanes, small=is_small_source(y.w, y.h, per_core), transposed=False)
+    layout = replace(conv.layout(cout, cin, plan.cores_log2), groups=groups, ocg=plan.ocg)
+    plan.kernel = packed(layout, conv.weights.values, conv.bias, conv.epilogue)
+    plan.kernel_format = SPARSE_KERNEL if conv.strided else PLAIN_KERNEL
     tasks.choose_shape(plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
     end = tasks.ne_source(plan, 0)
     tasks.streams_out(plan, end)

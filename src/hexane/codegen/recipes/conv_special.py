@@ -13,31 +13,24 @@ from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import ceil_div, ceil_log2, floor_log2, pe_patch, up
 from hexane.codegen.operations import MAC_CONV, ONE_HOT_KERNEL, After, PeKind
 from hexane.codegen.plan import Buffer, Dma, Plan, Region, Space
-from hexane.codegen.recipes.blocks import Window, channel_blocks, conv_plan, dense_block, packed
-from hexane.codegen.weights import Weights
+from hexane.codegen.recipes.blocks import Convolution, Product, dense_block, packed
 from hexane.errors import Reason, UnsupportedError
 from hexane.kernels import KernelLayout
 from hexane.lowering.fusion import Epilogue
 
 
-def is_tall(x: Tensor, y: Tensor, window: Window) -> bool:
+def is_tall(conv: Convolution) -> bool:
     """A pointwise convolution over one column that does not fit L2 is turned so that its rows run along W."""
+    x, y, window = conv.x, conv.y, conv.window
     if (window.kh, window.kw, window.sy, window.sx, window.top, window.left) != (1, 1, 1, 1, 0, 0) or x.w != 1:
         return False
     column = l2.channel_stride(1)
     return x.h > 8 and x.h * (x.c + y.c) * column > L2_BYTES >= x.c * l2.odd_channel_stride(x.h) * 3 // 2
 
 
-def tall(
-    made: Fragment,
-    x: Tensor,
-    y: Tensor,
-    n: int,
-    weights: Weights,
-    bias: np.ndarray | None,
-    epilogue: Epilogue,
-) -> None:
+def tall(made: Fragment, conv: Convolution, n: int) -> None:
     """Turned copy into L2, the convolution along W into scratch, turned copy back."""
+    x, y = conv.x, conv.y
     turn = tasks.copy_plan(x.h, x.c, 1, out_trans=True)
     turn.src = replace(x.dma(n * x.batch), row=x.plane, plane=x.row)
     tasks.choose_shape(turn)
@@ -50,18 +43,10 @@ def tall(
     flat = Tensor(Buffer(f"{y.buffer.name}.flat", Space.SCRATCH), 1, y.c, 1, y.h)
     flat = replace(flat, buffer=made.workspace(flat.bytes))
     one_patch = y.h <= 128
-    blocks = channel_blocks(
-        y.c,
-        weights.lane_halfwords(x.c),
-        table=epilogue.table is not None,
-        bias=bias is not None,
-        one_patch=one_patch,
-        transposed=False,
-    )
+    product = Product(conv.weights.shaped(y.c, x.c), conv.bias, 0.0, conv.epilogue)
+    blocks = product.blocks(one_patch=one_patch, transposed=False)
     for i, block in enumerate(blocks):
-        part = weights.rows(block.first, block.count)
-        start = None if bias is None else bias[block.first : block.first + block.count]
-        plan = dense_block(x.c, y.h, block, part, start, epilogue, out_trans=False)
+        plan = dense_block(product, block, y.h, out_trans=False)
         plan.dst = flat.dma(block.first * flat.plane)
         tasks.choose_shape(plan, weighted=True, kernel_bytes=max(plan.kernel.sizes) if plan.kernel else 0)
         tasks.resident(plan, held, After.NE_RESULT if i == 0 else After.NOTHING)
@@ -77,37 +62,20 @@ def tall(
     made.add(back)
 
 
-def widened(
-    made: Fragment,
-    x: Tensor,
-    y: Tensor,
-    weights: np.ndarray,
-    bias: np.ndarray | None,
-    window: Window,
-    epilogue: Epilogue,
-) -> Fragment:
+def widened(made: Fragment, conv: Convolution) -> Fragment:
     """A depthwise 1 x k wider than 7: two columns per step into L2, then a planar copy of the real width (§9.8)."""
-    if x.n > 1 or (bias is None and window.kw != 9):
+    x, y, window = conv.x, conv.y, conv.window
+    if x.n > 1 or (conv.bias is None and window.kw != 9):
         raise UnsupportedError(f"a kernel {window.kw} pixels wide in a batch or without bias", code=Reason.WINDOW)
-    start = np.zeros(y.c, np.float16) if bias is None else bias
-    plan = conv_plan(x, y, 0, window, epilogue, bias=True)
+    if conv.bias is None:
+        conv = replace(conv, bias=np.zeros(y.c, np.float16))
+    plan = conv.plan(0)
     plan.dst, plan.unicast, plan.sx, plan.ox = None, 1, 2, 2
     plan.wout = ceil_div(y.w, 2)
     plan.cores_log2 = min(4, ceil_log2(x.c))
     plan.macs = y.c * window.kw * y.h * y.w
-    layout = KernelLayout(
-        y.c,
-        1,
-        1,
-        window.kw,
-        unicast=True,
-        cores=1 << plan.cores_log2,
-        stride=(1, 2),
-        widened=True,
-        bias=True,
-        table=epilogue.table is not None,
-    )
-    plan.kernel = packed(layout, weights, start, epilogue)
+    layout = replace(conv.layout(y.c, 1, plan.cores_log2), unicast=True, stride=(1, 2), widened=True)
+    plan.kernel = packed(layout, conv.weights.values, conv.bias, conv.epilogue)
     tasks.choose_shape(plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
     channel = l2.channel_stride(2 * plan.wout)
     held = l2.resident_region(0, y.c, channel)
@@ -124,10 +92,11 @@ def widened(
     return made
 
 
-def pads_left_only(window: Window, x: Tensor, y: Tensor, depthwise: bool) -> bool:
+def pads_left_only(conv: Convolution) -> bool:
     """A pointwise depthwise convolution with padding on the left, which is as large as its kernel."""
+    x, y, window = conv.x, conv.y, conv.window
     return (
-        depthwise
+        conv.one_to_one
         and (window.kh, window.kw, window.sy, window.sx, window.top) == (1, 1, 1, 1, 0)
         and 0 < window.left < 7
         and (x.h, x.w + window.left) == (y.h, y.w)
@@ -136,16 +105,9 @@ def pads_left_only(window: Window, x: Tensor, y: Tensor, depthwise: bool) -> boo
     )
 
 
-def padded(
-    made: Fragment,
-    x: Tensor,
-    y: Tensor,
-    weights: np.ndarray,
-    bias: np.ndarray | None,
-    window: Window,
-    epilogue: Epilogue,
-) -> Fragment:
+def padded(made: Fragment, conv: Convolution) -> Fragment:
     """T0 shifts the map by a one-hot palettized kernel, T1 is the convolution itself (§9.10, appendix A)."""
+    x, y, window = conv.x, conv.y, conv.window
     shift = Plan("NE", w=x.w, h=x.h, c=x.c, wout=y.w, unicast=1, kw=window.left + 1, px=window.left, mac=MAC_CONV)
     shift.cores_log2 = floor_log2(x.c)
     one_hot = np.zeros((x.c, 1, 1, window.left + 1), np.float16)
@@ -156,18 +118,11 @@ def padded(
     shift.kernel, shift.kernel_format = packed(layout, one_hot, None, Epilogue()), ONE_HOT_KERNEL
     shift.src = x.dma()
     tasks.choose_shape(shift, weighted=True, kernel_bytes=max(shift.kernel.sizes))
-    plan = Plan("NE", w=y.w, h=y.h, c=x.c, unicast=1, mac=MAC_CONV.biased(bias is not None))
+    plan = Plan("NE", w=y.w, h=y.h, c=x.c, unicast=1, mac=MAC_CONV.biased(conv.bias is not None))
     plan.cores_log2 = shift.cores_log2
-    apply(epilogue, plan)
-    layout = KernelLayout(
-        x.c,
-        1,
-        unicast=True,
-        cores=1 << plan.cores_log2,
-        bias=bias is not None,
-        table=epilogue.table is not None,
-    )
-    plan.kernel = packed(layout, weights, bias, epilogue)
+    apply(conv.epilogue, plan)
+    layout = replace(conv.layout(x.c, 1, plan.cores_log2), unicast=True)
+    plan.kernel = packed(layout, conv.weights.values, conv.bias, conv.epilogue)
     plan.dst = y.dma()
     channel = l2.channel_stride(y.w)
     size = y.h * x.c * channel

@@ -16,10 +16,10 @@ from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import is_small_source, largest_shape, patch_count, up
 from hexane.codegen.operations import After
 from hexane.codegen.plan import Buffer, Dma, Kernel, Plan, Region
-from hexane.codegen.recipes.blocks import Block, channel_blocks, dense_block, place_blocks
+from hexane.codegen.recipes.blocks import Block, Product, dense_block, place_blocks
 from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
 from hexane.codegen.targets.base import Target
-from hexane.codegen.weights import Weights, weights_from
+from hexane.codegen.weights import weights_from
 from hexane.errors import Reason, UnsupportedError
 from hexane.lowering.fusion import Epilogue, follows, riders
 from hexane.lowering.weights import Stream, stream_of
@@ -30,24 +30,6 @@ if TYPE_CHECKING:
 FOLD = 8
 Kernels = dict[tuple[int, int], Kernel | None]
 FOLDED_KERNEL_BYTES = 0x8000
-
-
-@dataclass(frozen=True)
-class Product:
-    """[N, K] weights and what stands behind the product. ``uniform`` is a bias equal for all outputs."""
-
-    weights: Weights
-    bias: np.ndarray | None
-    uniform: float
-    epilogue: Epilogue
-
-    @property
-    def n(self) -> int:
-        return self.weights.shape[0]
-
-    @property
-    def k(self) -> int:
-        return self.weights.shape[1]
 
 
 def folds(m: int, n: int, k: int) -> bool:
@@ -239,24 +221,13 @@ def fold_out(made: Fragment, held: Region, m: int, y: Rows) -> None:
 
 def blocks_for(weights: Product, h: int, w: int, *, transposed: bool) -> list[Block]:
     one_patch = patch_count(w, h, largest_shape(w, h)) == 1
-    return channel_blocks(
-        weights.n,
-        weights.weights.lane_halfwords(weights.k),
-        table=weights.epilogue.table is not None,
-        bias=weights.bias is not None,
-        one_patch=one_patch,
-        transposed=transposed,
-    )
+    return weights.blocks(one_patch=one_patch, transposed=transposed)
 
 
 def block_plan(held: Held, weights: Product, block: Block, kernels: Kernels, *, out_trans: bool) -> Plan:
     """One block of output channels, its kernel shared between the passes over M."""
-    rows = slice(block.first, block.first + block.count)
-    bias = None if weights.bias is None else weights.bias[rows]
-    own = weights.weights.rows(block.first, block.count)
-    plan = dense_block(weights.k, held.w, block, own, bias, weights.epilogue, out_trans=out_trans, height=held.h)
+    plan = dense_block(weights, block, held.w, out_trans=out_trans, height=held.h)
     plan.kernel = kernels.setdefault((block.first, block.count), plan.kernel)
-    plan.acc_bias = weights.uniform
     return plan
 
 

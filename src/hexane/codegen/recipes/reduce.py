@@ -26,10 +26,11 @@ from hexane.codegen.operations import (
 )
 from hexane.codegen.plan import Buffer, Dma, Plan, Region, Space
 from hexane.codegen.recipes import unary
-from hexane.codegen.recipes.blocks import Window
+from hexane.codegen.recipes.blocks import Convolution, Window
 from hexane.codegen.recipes.conv import lower as convolve
 from hexane.codegen.recipes.registry import Context, need_fp16, recipe
 from hexane.codegen.recipes.shape import relayout, same_bytes
+from hexane.codegen.weights import Weights
 from hexane.errors import Reason, UnsupportedError
 from hexane.lowering.fusion import Epilogue
 from hexane.lowering.limits import plane_by_rows
@@ -327,7 +328,8 @@ def _channel_sum_as_convolution(made: Fragment, x: Tensor, out: Tensor, kind: Re
         made.add(unary.pe_stream(squares, x, source))
     ones = np.ones((1, x.c, 1, 1), np.float16)
     scale = Epilogue(scale=kind.factor(x.c))
-    made.plans.extend(convolve(source, out, ones, None, Window(1, 1, 1, 1, 0, 0), 1, scale).plans)
+    one = Convolution(source, out, Weights(ones), None, Window(1, 1, 1, 1, 0, 0), scale)
+    made.plans.extend(convolve(one).plans)
 
 
 def _turned_pad(block: int, channel: int) -> int:
