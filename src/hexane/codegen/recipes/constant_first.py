@@ -14,8 +14,8 @@ from hexane.codegen import l2, tasks
 from hexane.codegen.fragment import Fragment
 from hexane.codegen.operations import After
 from hexane.codegen.plan import Region
-from hexane.codegen.recipes.blocks import place_blocks
-from hexane.codegen.recipes.linear import Held, Kernels, Product, Rows, as_rows, block_plan, blocks_for, settle, turn_in
+from hexane.codegen.recipes.blocks import Product, place_blocks
+from hexane.codegen.recipes.linear import Held, Kernels, Rows, as_rows, block_plan, blocks_for, settle, turn_in
 from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
 from hexane.codegen.weights import Weights
 from hexane.errors import Reason, UnsupportedError
