@@ -75,7 +75,7 @@ def channel_blocks(cout: int, taps: int, heads: Heads, *, one_patch: bool, trans
     Normal output: the remainder first, with the highest channels, then full blocks downwards. Transposed output:
     ascending. Channels beyond a multiple of sixteen make a block of one lane, as the early compiler does for three.
     """
-    lanes_per_task(1, taps, table=table, bias=bias, one_patch=one_patch)  # one channel at least has to fit a core
+    lanes_per_task(1, taps, heads, one_patch=one_patch)  # one channel at least has to fit a core
     if cout < CORES:
         log2 = ceil_log2(cout)
         return [Block(0, cout, log2, 1)]
@@ -90,7 +90,7 @@ def channel_blocks(cout: int, taps: int, heads: Heads, *, one_patch: bool, trans
         first += lanes * CORES
     if rest > CORES:
         log2 = min(4, (rest & -rest).bit_length() - 1)
-        if len(lanes_per_task(rest >> log2, taps, table=table, bias=bias, one_patch=one_patch)) > 1:
+        if len(lanes_per_task(rest >> log2, taps, heads, one_patch=one_patch)) > 1:
             raise UnsupportedError(f"{rest} columns of {taps} values each in one task", code=Reason.MEMORY)
         blocks.append(Block(first, rest, log2, rest >> log2))
     elif rest:
