@@ -76,6 +76,8 @@ class Program:
             scratch_bytes=source.scratch_bytes,
             first_words=None if changed else _first_words(source),
             task_count=None if changed else source.task_count,
+            kernels=source.kernel_section,
+            kernel_channel=source.kernel_channel,
         )
         _programs[source] = program
         return program

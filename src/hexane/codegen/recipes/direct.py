@@ -104,6 +104,8 @@ def _constant_rows(
     data = np.zeros((rows.shape[0], stride // 2), "<f2")
     data[:, :count] = rows
     plan = Plan("PE", w=x.w, h=h, c=c, groups=x.n, kind=kind, pe=operation, transpose2=True)
+    if kind is PeKind.BINARY:
+        plan.broadcast2 = (Axes.W if x.w > 1 else Axes.NONE) | (Axes.H if h > 1 else Axes.NONE)
     whole = rows.shape[0] * stride
     plan.src, plan.dst = walk_in, walk_out
     plan.src2 = Dma(made.constant(data.tobytes()), 0, stride, whole, whole, 0)
