@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hexane.chips.evidence import Evidence
+from hexane.chips.generations import GENERATIONS
 from hexane.chips.table import Chip
 
 NATIVE, BRIDGED, REFUSED = "native", "bridged", "refused"
 _LETTERS = {"y": NATIVE, "b": BRIDGED, "-": REFUSED}
-_COLUMNS = {"h13": 0, "h14": 1, "h15": 2, "h16": 3, "h17": 3, "h18": 3, "h19": 3}
+_NAMES = [generation.name for generation in GENERATIONS]
+_COLUMNS = {name: min(i, 3) for i, name in enumerate(_NAMES[_NAMES.index("h13") :])}
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from hexane.emulator.memory import DRAM_LIMIT, GRANULE, Buffer, Memory
 from hexane.emulator.registers import Registers
 from hexane.errors import EmulationError, UnsupportedError, UsageError
 from hexane.image import Image, Surface
+from hexane.isa import WRITTEN
 from hexane.isa.channels import CONST, FIRST_SURFACE, SCRATCH, TEXT
 
-GENERATIONS = ("h13", "h14", "h15", "h16", "h17", "h18")
 ELEMENTS: dict[str, np.dtype] = {
     "float16": np.dtype(np.float16),
     "uint8": np.dtype(np.uint8),
@@ -98,10 +98,10 @@ class Program:
 
     def memory(self, inputs: Inputs, *, layout: str = "nchw") -> Memory:
         """Buffers behind the channels, the inputs filled in. Raises UsageError for inputs that do not fit."""
-        if self.generation not in GENERATIONS:
+        if self.generation not in WRITTEN:
             raise UnsupportedError(
                 f"the emulator has no {self.generation} engine",
-                hint=f"it runs {', '.join(GENERATIONS)} programs; other chips are computed with level='graph'",
+                hint=f"it runs {', '.join(WRITTEN)} programs; other chips are computed with level='graph'",
             )
         given = _by_label(inputs, self.inputs)
         total = sum(map(_size, self.surfaces)) + self.scratch_bytes + len(self.text) + len(self.const)

@@ -37,10 +37,9 @@ from hexane.image.placement import place
 from hexane.image.stream_layout import Stream, lay_out_stream
 from hexane.image.surface import Surface, align
 from hexane.image.symbols import string_table_size, symbols_of
-from hexane.isa import Task, encode_stream
+from hexane.isa import WRITTEN, Task, encode_stream
 from hexane.isa import place as place_tasks
 
-WRITABLE_GENERATIONS = ("h13", "h14", "h15", "h16", "h17", "h18")
 """Generations whose tasks and container are known well enough to be written."""
 
 EMPTY_CONST = bytes(PAGE)
@@ -59,9 +58,9 @@ def lay_out(
     kernels: bytes = b"",
 ) -> Container:
     """All parts of the container that holds this program."""
-    if generation not in WRITABLE_GENERATIONS:
+    if generation not in WRITTEN:
         raise UnsupportedError(
-            f"hexane writes engine programs for {', '.join(WRITABLE_GENERATIONS)}, not for {generation!r}",
+            f"hexane writes engine programs for {', '.join(WRITTEN)}, not for {generation!r}",
         )
     if not tasks:
         raise UsageError("a program needs at least one task")

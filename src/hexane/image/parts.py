@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import ClassVar, NamedTuple
 
+from hexane import chips
 from hexane.errors import FormatError, UsageError
 from hexane.image.structure import Structure, array, paint, text, to_bytes, to_text, u8, u16, u32, u64
 
@@ -21,22 +22,13 @@ HEADER_FLAGS = 0x200000
 PAGE = 0x4000
 
 SUBTYPE_GENERATIONS = {
-    0: "h11",
-    1: "h11",
     2: "t0",
-    3: "h12",
-    4: "h13",
-    5: "h14",
-    6: "h15",
-    7: "h16",
     8: "m11",
-    9: "h17",
-    10: "h18",
-    11: "h19",
     12: "v31",
     14: "v36",
     16: "v28",
     17: "m12",
+    **{subtype: generation.name for generation in chips.GENERATIONS for subtype in generation.cpu_subtypes},
 }
 """CPU subtype (header + 0x08) to generation (spec/generations §1.1)."""
 

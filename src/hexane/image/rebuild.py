@@ -9,10 +9,10 @@ from hexane.errors import HexaneError, UnsupportedError
 from hexane.image.anec_parts import AnecPackage
 from hexane.image.container import Container
 from hexane.image.dialect import DIALECTS
-from hexane.image.layout import WRITABLE_GENERATIONS, lay_out
+from hexane.image.layout import lay_out
 from hexane.image.packages import package_of
 from hexane.image.parts import Segment
-from hexane.isa import decode_stream
+from hexane.isa import WRITTEN, decode_stream
 
 if TYPE_CHECKING:
     from hexane.image.image import Image
@@ -47,7 +47,7 @@ def follows_the_rule(image: Image) -> bool:
 
 def _follows_the_rule(image: Image) -> bool:
     contents = image.contents
-    if contents.generation not in WRITABLE_GENERATIONS or contents.dialect not in DIALECTS:
+    if contents.generation not in WRITTEN or contents.dialect not in DIALECTS:
         return False
     try:
         return _laid_out(image, as_read=True) == image.parts

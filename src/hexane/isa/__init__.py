@@ -3,7 +3,7 @@
 >>> from hexane.isa import decode_stream, encode_stream, Task, link
 """
 
-from hexane.isa.generations import GENERATIONS, table_of
+from hexane.isa.generations import GENERATIONS, WRITTEN, table_of
 from hexane.isa.program import cut, link
 from hexane.isa.schema import FieldError
 from hexane.isa.stream import decode_stream, encode_stream, next_offset, place, task_from_words, task_list
@@ -11,6 +11,7 @@ from hexane.isa.task import Place, Task
 
 __all__ = [
     "GENERATIONS",
+    "WRITTEN",
     "FieldError",
     "Place",
     "Task",

@@ -5,14 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
 
+from hexane import chips
 from hexane.chips import generation_of_target
 from hexane.errors import UnsupportedError, UsageError
 from hexane.isa.records import H13_HEADS, PACKED_HEADS, Heads
 from hexane.isa.schema import Table
 
-GENERATIONS = ("h13", "h14", "h15", "h16", "h17", "h18", "h19")
-"""Generations with a register table, oldest first."""
+_HERE = Path(__file__).parent
+_TABLES = {module.name for module in iter_modules([str(_HERE)])}
+_WRITERS = {"h13", *(module.name for module in iter_modules([str(_HERE / "compose")]))}
+
+GENERATIONS = tuple(g.name for g in chips.GENERATIONS if g.name in _TABLES)
+"""Generations with a register table (``isa/hNN.py``), oldest first."""
+
+WRITTEN = tuple(name for name in GENERATIONS if name in _WRITERS)
+"""Those whose streams hexane writes and runs, too: H13, and each with rules in ``isa/compose``."""
 
 _WITHOUT_TABLE = {
     "h11": "task descriptor version 5 (A12)",

@@ -293,7 +293,8 @@ def _reset(handle: Handle) -> int:
 
 @lru_cache
 def roles_of(generation: str) -> Roles:
-    """The roles of a generation (or of a name of Apple's compiler for it)."""
+    """The roles of a generation (or of a name of Apple's compiler for it); a new one spells them as the newest here."""
     family = family_of(generation)
     channels = _SLOT_CHANNELS if family.packed else _HEADER_CHANNELS
-    return Roles(family, SPELLED[family.generation], channels)
+    newest = list(SPELLED.values())[-1]
+    return Roles(family, SPELLED.get(family.generation, newest), channels)

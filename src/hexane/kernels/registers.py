@@ -15,14 +15,13 @@ import numpy as np
 
 from hexane.chips import CORES
 from hexane.errors import FormatError, UnsupportedError, UsageError
-from hexane.isa import Task
+from hexane.isa import WRITTEN, Task
 from hexane.isa.roles import roles_of
 from hexane.isa.schema import Handle
 from hexane.kernels.layout import PALETTE_BITS, TABLE_BYTES, KernelLayout
 from hexane.kernels.packing import Buffer, Kernel, pack, unpack
 
 _FORMATS = {0: "uint8", 1: "int8", 2: "float16"}
-GENERATIONS = ("h13", "h14", "h15", "h16", "h17", "h18")
 CONST_CHANNEL = 1
 _TABLE = 2
 """NE.MACCfg.NonlinearMode of a look-up table (§4.8)."""
@@ -269,11 +268,11 @@ def replace_kernel(
 
 
 def _switched_on(task: Task) -> bool:
-    if task.generation not in GENERATIONS:
+    if task.generation not in WRITTEN:
         raise UnsupportedError(
             f"kernels of {task.generation} tasks are not read",
             where="kernel",
-            hint=f"known are {' and '.join(GENERATIONS)}",
+            hint=f"known are {' and '.join(WRITTEN)}",
         )
     return bool(task.get("KernelDMASrc.MasterConfig.MasterEnable"))
 

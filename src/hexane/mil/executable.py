@@ -81,9 +81,9 @@ def executable(graph: Graph, chip: Chip, level: str = AUTO) -> Executable:
 def _engine_program(graph: Graph, chip: Chip) -> tuple[Program | None, str]:
     """The compiled program, when all of it is on an engine that can be emulated; else None and why."""
     from hexane.codegen import compile
-    from hexane.emulator.program import GENERATIONS
+    from hexane.isa import WRITTEN
 
-    if chip.generation_name not in GENERATIONS:
+    if chip.generation_name not in WRITTEN:
         return None, f"{chip.name} ({chip.generation_name}) is not emulated task by task"
     try:
         program = compile(graph, chip=chip)

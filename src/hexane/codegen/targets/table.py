@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+
 from hexane.chips import Chip
 from hexane.codegen.targets.base import Target
-from hexane.codegen.targets.h13 import H13
-from hexane.codegen.targets.h14 import H14
-from hexane.codegen.targets.h15 import H15
-from hexane.codegen.targets.h16 import H16, H16G
-from hexane.codegen.targets.h17 import H17, H18
 from hexane.codegen.targets.zin4 import Early
 from hexane.errors import Reason, UnsupportedError
 
-_TARGETS: dict[str, Target] = {
-    "zin4": Early(),
-    **{target.name: target for target in (H13(), H14(), H15(), H16(), H16G(), H17(), H18())},
-}
+
+def _found() -> dict[str, Target]:
+    """Every target that a file of this folder declares: a class with a ``name`` of its own. Oldest first."""
+    found: dict[str, Target] = {}
+    for module in sorted(m.name for m in iter_modules([str(Path(__file__).parent)]) if m.name != "table"):
+        for thing in vars(import_module(f"hexane.codegen.targets.{module}")).values():
+            if isinstance(thing, type) and issubclass(thing, Target) and "name" in vars(thing):
+                found.setdefault(thing.name, thing())
+    return found
+
+
+_TARGETS = {"zin4": Early(), **_found()}
 
 
 def targets() -> list[Target]:

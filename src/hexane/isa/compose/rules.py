@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import NamedTuple
 
 from hexane.errors import UnsupportedError
+from hexane.isa.generations import WRITTEN
 
 
 class Position(NamedTuple):
@@ -145,10 +146,10 @@ def generation_of(target: str) -> str:
 def rules_of(target: str) -> Rules:
     """The rules of a compiler target. Raises UnsupportedError where its streams are not known well enough to write."""
     generation = generation_of(target)
-    if generation not in ("h14", "h15", "h16", "h17", "h18"):
+    if generation not in WRITTEN[1:]:
         raise UnsupportedError(
             f"hexane does not write task streams of {target}",
-            hint="it writes those of h14 to h18; those of h13 have one layout that the encoder fills in",
+            hint=f"it writes those of {WRITTEN[1]} to {WRITTEN[-1]}; h13 has one layout that the encoder fills in",
         )
     rules: Rules = import_module(f"hexane.isa.compose.{generation}").RULES
     return rules
