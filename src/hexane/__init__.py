@@ -25,6 +25,7 @@ _FRONT_DOOR = {
     "check": "hexane.report",
     "check_mil": "hexane.restrictions",
     "estimate": "hexane.timing",
+    "compress": "hexane.studies",
 }
 
 _ROOMS = frozenset(
@@ -47,6 +48,7 @@ _ROOMS = frozenset(
         "report",
         "restrictions",
         "runtime",
+        "studies",
         "timing",
     }
 )

@@ -55,6 +55,15 @@ class Coding:
 
         return replace(self, stored=of(self.stored), group=of(self.group), scale=of(self.scale), offset=of(self.offset))
 
+    def scaled(self, factor: np.ndarray) -> Coding:
+        """The coding of the constant whose values were multiplied by ``factor``, which broadcasts with them."""
+        if self.form == "sparse" or bool((factor == 1).all()):
+            return self
+        scale = factor if self.scale is None else self.scale.astype(np.float64) * factor
+        assert self.stored is not None
+        spread = np.broadcast_to(scale.astype(np.float32), self.stored.shape) if self.vector == 1 else scale
+        return replace(self, scale=spread)
+
     def scale_per_output(self, axis: int = 0) -> np.ndarray | None:
         """The scale as one number for each position along an axis; None where it changes along other axes."""
         return _along(self.scale, axis)

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hexane.graph.constants import Constant
+from hexane.graph.types import TensorType
 from hexane.lowering.fusion import only_user
 from hexane.passes.rewriting import array_of, as_dtype, operand_and_constant, per_channel, sweep
 
@@ -83,6 +85,15 @@ def _rides_along(op: Op, source: Op, constant: Value) -> bool:
     return following is None or following.type not in ("add", "sub", "mul", "real_div")
 
 
+def _recoded(b: GraphBuilder, weight: np.ndarray, source: Op, scale: np.ndarray) -> Any:
+    """The new weight with the coding of the old one, whose outputs are multiplied now."""
+    old = source.inputs["weight"].constant
+    if old is None or old.coding is None or source.type == "conv_transpose" or old.coding.vector > 1:
+        return weight
+    coding = old.coding.scaled(scale.reshape(-1, *(1,) * (weight.ndim - 1)))
+    return b.const(Constant(TensorType(source.inputs["weight"].dtype, weight.shape), weight, coding=coding))
+
+
 def scaled(source: Op, scale: np.ndarray, shift: np.ndarray, b: GraphBuilder) -> Value | None:
     """The linear op with its result multiplied by ``scale`` and moved by ``shift`` per output channel."""
     weight, bias = array_of(source.inputs["weight"]), array_of(source.inputs.get("bias"))
@@ -98,7 +109,7 @@ def scaled(source: Op, scale: np.ndarray, shift: np.ndarray, b: GraphBuilder) ->
         weight = weight * scale.reshape(-1, *(1,) * (weight.ndim - 1))
     start = np.zeros_like(shift) if bias is None else np.broadcast_to(bias.reshape(-1), shift.shape)
     start = start * scale + shift
-    operands["weight"] = as_dtype(weight, source.inputs["weight"])
+    operands["weight"] = _recoded(b, as_dtype(weight, source.inputs["weight"]), source, scale)
     if bias is not None or np.any(start):
         operands["bias"] = as_dtype(start, source.inputs["weight"])
     result = b.op(source.type, opset=source.opset, **operands)

@@ -1,0 +1,137 @@
+"""``hexane.compress``: a network with compressed weights, one format for all or one for each layer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from hexane import passes
+from hexane.errors import UnsupportedError, UsageError
+from hexane.graph import Graph, GraphBuilder, Op, Value
+from hexane.studies.encode import encoded
+from hexane.studies.formats import WeightFormat
+
+WORTH = 2048
+"""Weights of fewer elements stay: their tables and scales would weigh as much."""
+FOLDED = ("fold_constants", "remove_identities", "fold_norms", "fold_scales", "fold_constants_again")
+"""Passes that run first: what multiplies a layer's outputs belongs into its weights before they are quantised."""
+WEIGHTS = {"conv": "weight", "linear": "weight", "matmul": "y"}
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer whose weights can be compressed: its name (the op's first result), its op, its constant's shape."""
+
+    name: str
+    op: str
+    shape: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        return prod(self.shape)
+
+
+def compress(
+    graph: Graph, weights: str | WeightFormat | Mapping[str, str | WeightFormat] = "palette4", *, smallest: int = WORTH
+) -> Graph:
+    """A copy of the network whose convolutions and products store their constant weights in a format.
+
+    Parameters
+    ----------
+    graph : stays as it is. Weights that are compressed already are left alone.
+    weights : a format by name (``WeightFormat``), or one for each layer by the name of its result; layers that are
+        not named stay as they are.
+    smallest : weights of fewer elements stay.
+
+    Norms and factors behind a layer are folded into its weights first, as compiling would. The result evaluates with
+    the values that the format holds, and is written as ``constexpr`` ops of iOS 18 to ``.mil`` and ``.mlpackage``.
+    UsageError for an unknown format or layer, or a network in which nothing can be compressed.
+    """
+    copy = passes.run(graph, FOLDED)
+    ops = {op.outputs[0].name: op for op in copy.main.walk() if _weight(op, smallest) is not None}
+    chosen = _formats(ops, weights)
+    if not ops:
+        raise UsageError(
+            "no layer has constant weights to compress", hint=f"conv, linear and matmul with {smallest} weights or more"
+        )
+    made: dict[tuple[Value, str], Value] = {}
+    for name, form in chosen.items():
+        op = ops[name]
+        weight = _weight(op, smallest)
+        assert weight is not None
+        if form.kind == "fp16":
+            continue
+        key = (weight, form.name)
+        if key not in made:
+            builder = GraphBuilder(function=copy.main, before=_first(copy, op))
+            try:
+                made[key] = _as_operand(builder, op, np.asarray(weight.data), form)
+            except UnsupportedError as error:
+                raise UnsupportedError(error.message, where=op.describe(), hint=error.hint) from None
+        op.set_input(WEIGHTS[op.type], made[key])
+    return copy
+
+
+def layers_of(graph: Graph, smallest: int = WORTH) -> list[Layer]:
+    """The layers that `compress` would change, in order."""
+    found = []
+    for op in passes.run(graph, FOLDED).main.walk():
+        weight = _weight(op, smallest)
+        if weight is not None:
+            found.append(Layer(op.outputs[0].name, op.type, _outputs_first(op, weight.shape)))
+    return found
+
+
+def _formats(
+    ops: Mapping[str, Op], weights: str | WeightFormat | Mapping[str, str | WeightFormat]
+) -> dict[str, WeightFormat]:
+    def of(form: str | WeightFormat) -> WeightFormat:
+        return WeightFormat.of(form) if isinstance(form, str) else form
+
+    if isinstance(weights, (str, WeightFormat)):
+        return dict.fromkeys(ops, of(weights))
+    unknown = [name for name in weights if name not in ops]
+    if unknown:
+        raise UsageError(
+            f"no layer with weights is called {unknown[0]!r}", hint=f"there are {', '.join(list(ops)[:8])}"
+        )
+    return {name: of(form) for name, form in weights.items()}
+
+
+def _weight(op: Op, smallest: int) -> Value | None:
+    """The constant that an op multiplies with, where it is large enough and of two axes or more."""
+    value = op.inputs.get(WEIGHTS.get(op.type, ""))
+    if not isinstance(value, Value) or not value.is_constant or value.dtype not in ("fp16", "fp32"):
+        return None
+    if value.rank < 2 or prod(value.shape) < smallest or (op.type == "matmul" and value.rank != 2):
+        return None
+    return value
+
+
+def _turned(op: Op) -> bool:
+    """Whether the outputs are the last axis of an op's weights, not the first."""
+    return op.type == "matmul" and not op.arg("transpose_y")
+
+
+def _outputs_first(op: Op, shape: tuple[int, ...]) -> tuple[int, ...]:
+    return shape[::-1] if _turned(op) else shape
+
+
+def _as_operand(b: GraphBuilder, op: Op, weight: np.ndarray, form: WeightFormat) -> Value:
+    """The compressed weight in the op's own orientation."""
+    if not _turned(op):
+        return encoded(b, weight, form)
+    dense = encoded(b, np.ascontiguousarray(weight.T), form)
+    turned = b.transpose(x=dense, perm=[1, 0])
+    assert isinstance(turned, Value)
+    return turned
+
+
+def _first(graph: Graph, op: Op) -> Op:
+    """Where new ops stand: at the front of the function, so that every user comes behind."""
+    for first in graph.main.ops:
+        return first
+    return op

@@ -1,0 +1,256 @@
+"""Compressing weights: every format gives what it says, through files, the compiler and a budget."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import hexane
+from hexane.errors import UnsupportedError, UsageError
+from hexane.graph import GraphBuilder
+from hexane.studies import WeightFormat
+from hexane.studies.choose import Budget, Choice, choices_of, choose
+from hexane.studies.compress import layers_of
+from hexane.studies.encode import indices_into, palette_of
+
+RNG = np.random.default_rng(0)
+
+
+def network():
+    rng = np.random.default_rng(3)
+    b = GraphBuilder()
+    x = b.input("x", (1, 16, 8, 8), "fp32")
+    y = b.conv(x=x, weight=rng.normal(0, 0.1, (32, 16, 3, 3)).astype(np.float32), pad_type="same", name="first")
+    y = b.batch_norm(
+        x=y,
+        mean=rng.normal(0, 0.1, 32).astype(np.float32),
+        variance=rng.uniform(0.5, 2, 32).astype(np.float32),
+        gamma=rng.uniform(0.5, 2, 32).astype(np.float32),
+        beta=rng.normal(0, 0.1, 32).astype(np.float32),
+        epsilon=1e-5,
+    )
+    y = b.reshape(x=b.relu(x=y), shape=[1, 2048])
+    y = b.linear(x=y, weight=rng.normal(0, 0.02, (64, 2048)).astype(np.float32), name="second")
+    y = b.matmul(x=y, y=rng.normal(0, 0.1, (64, 48)).astype(np.float32), name="third")
+    b.output(y)
+    return b.graph
+
+
+GIVEN = {"x": np.random.default_rng(1).normal(0, 1, (1, 16, 8, 8)).astype(np.float32)}
+
+
+def error(graph) -> float:
+    wanted, found = (next(iter(g.evaluate(GIVEN).values())).astype(np.float64) for g in (network(), graph))
+    return float(np.linalg.norm(found - wanted) / np.linalg.norm(wanted))
+
+
+@pytest.mark.parametrize(
+    "form, most",
+    [
+        ("palette8", 0.03),
+        ("palette6", 0.06),
+        ("palette4", 0.2),
+        ("palette4:scales", 0.2),
+        ("palette4:16", 0.2),
+        ("palette3", 0.4),
+        ("palette2", 0.7),
+        ("palette1", 1.0),
+        ("int8", 0.02),
+        ("int8:tensor", 0.05),
+        ("int4", 0.35),
+        ("int4:16", 0.25),
+        ("sparse:0.5", 0.7),
+        ("sparse:0.25+palette6", 0.4),
+    ],
+)
+def test_every_format(form, most):
+    graph = hexane.compress(network(), form)
+    found = error(graph)
+    assert 0 < found < most
+    ops = [op.type for op in graph.main.ops]
+    assert sum(op.startswith("constexpr_") for op in ops) >= 3
+    program = hexane.compile(graph, "M1")
+    assert program.stats()["macs_on_engine"] == 1.0
+
+
+@pytest.mark.parametrize("form, share", [("palette4", 0.25), ("palette2", 0.125), ("int8:tensor", 0.5)])
+def test_what_streams_is_that_small(form, share):
+    full = sum(2 * layer.count for layer in layers_of(network()))
+    program = hexane.compile(hexane.compress(network(), form), "M1")
+    heads = 3 * 16 * 640
+    assert sum(len(image.const) for image in program.images) <= share * full + heads
+
+
+@pytest.mark.parametrize("suffix", [".mil", ".mlpackage"])
+@pytest.mark.parametrize("form", ["palette4:16", "int4:16", "sparse:0.5+palette4"])
+def test_files_hold_what_was_compressed(tmp_path, form, suffix):
+    if suffix == ".mlpackage":
+        pytest.importorskip("coremltools")
+    graph = hexane.compress(network(), form)
+    graph.save(tmp_path / f"m{suffix}")
+    read = hexane.load(tmp_path / f"m{suffix}")
+    wanted, found = (next(iter(g.evaluate(GIVEN).values())) for g in (graph, read))
+    assert wanted.tobytes() == found.tobytes()
+    assert any(op.type.startswith("constexpr_") for op in read.main.ops)
+
+
+def test_a_network_stays_as_it_is_and_layers_can_be_chosen():
+    graph = network()
+    before = graph.to_mil() if hasattr(graph, "to_mil") else str(graph)
+    names = [layer.name for layer in layers_of(graph)]
+    made = hexane.compress(graph, {names[1]: "palette4"})
+    assert (graph.to_mil() if hasattr(graph, "to_mil") else str(graph)) == before
+    assert sum(op.type.startswith("constexpr_") for op in made.main.ops) == 1
+    with pytest.raises(UsageError, match="no layer"):
+        hexane.compress(graph, {"nothing": "palette4"})
+
+
+@pytest.mark.parametrize("name", ["palette5", "int3", "sparse:2", "palette", "int8:x", "", "fp8"])
+def test_unknown_formats(name):
+    with pytest.raises(UsageError, match="no weight format"):
+        hexane.compress(network(), name)
+
+
+def test_what_cannot_be_compressed_is_said():
+    b = GraphBuilder()
+    b.output(b.relu(x=b.input("x", (1, 4), "fp32")))
+    with pytest.raises(UsageError, match="no layer has constant weights"):
+        hexane.compress(b.graph)
+    with pytest.raises(UnsupportedError, match="no multiple of 7"):
+        hexane.compress(network(), "palette4:7")
+    b = GraphBuilder()
+    x = b.input("x", (1, 64), "fp32")
+    weight = np.ones((64, 64), np.float32)
+    weight[3, 5] = np.inf
+    b.output(b.linear(x=x, weight=weight))
+    with pytest.raises(UnsupportedError, match="not finite"):
+        hexane.compress(b.graph)
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4, 6, 8])
+@pytest.mark.parametrize("kind", ["normal", "laplace", "uniform"])
+def test_palettes_are_near_the_best(bits, kind):
+    """Panter and Dite's bound for many levels, and known optima for few (normal: Max 1960)."""
+    draw = {"normal": RNG.normal, "laplace": RNG.laplace, "uniform": lambda a, b, n: RNG.uniform(-1, 1, n)}[kind]
+    values = draw(0, 1, 200_000).astype(np.float32)
+    entries = palette_of(values, bits)
+    mean = float(np.mean((entries[indices_into(values, entries)].astype(np.float64) - values) ** 2))
+    bound = {"normal": np.sqrt(3) * np.pi / 2, "laplace": 9 / 2 * 2, "uniform": 1 / 3}[kind] / 4**bits
+    known = {("normal", 1): 0.3634, ("normal", 2): 0.1175, ("normal", 4): 0.009497}.get((kind, bits), bound)
+    assert mean < (1.1 if known != bound or bits > 2 else 1.6) * known
+
+
+def test_few_values_stand_exactly():
+    values = RNG.choice(np.array([-1, 0, 0.5, 3], np.float32), 1000)
+    entries = palette_of(values, 2)
+    np.testing.assert_array_equal(entries[indices_into(values, entries)], values.astype(np.float16))
+
+
+def test_sizes_of_formats():
+    shape = (64, 32, 3, 3)
+    count = 64 * 32 * 9
+    assert WeightFormat.of("fp16").bytes_of(shape) == 2 * count
+    assert WeightFormat.of("palette4").bytes_of(shape) == count // 2 + 32
+    assert WeightFormat.of("palette4:16").bytes_of(shape) == count // 2 + 4 * 32
+    assert WeightFormat.of("int8").bytes_of(shape) == count + 128
+    assert WeightFormat.of("int4:32").bytes_of(shape) == count // 2 + 2 * 64 * 9
+    assert WeightFormat.of("sparse:0.5").bytes_of(shape) == count // 8 + count
+
+
+def choice(layer, form, size, wrong):
+    return Choice(layer, WeightFormat.of(form), size, size / 10, wrong)
+
+
+CHOICES = [
+    choice("a", "fp16", 100, 0.0),
+    choice("a", "int8", 50, 0.01),
+    choice("a", "palette4", 25, 0.3),
+    choice("b", "fp16", 100, 0.0),
+    choice("b", "int8", 50, 0.02),
+    choice("b", "palette4", 25, 0.04),
+]
+
+
+def names(found):
+    return {layer: c.form.name for layer, c in found.items()}
+
+
+def test_a_budget_takes_what_costs_least_error():
+    assert names(choose(CHOICES, Budget("bytes", 200))) == {"a": "fp16", "b": "fp16"}
+    assert names(choose(CHOICES, Budget("bytes", 80))) == {"a": "int8", "b": "palette4"}
+    assert names(choose(CHOICES, Budget("us", 8))) == {"a": "int8", "b": "palette4"}
+    assert names(choose(CHOICES, Budget("error", 0.03))) == {"a": "int8", "b": "int8"}
+    with pytest.raises(UsageError, match="still take"):
+        choose(CHOICES, Budget("bytes", 40))
+
+
+@pytest.mark.parametrize(
+    "text, kind, limit",
+    [("50%", "bytes", 500), ("2.5MB", "bytes", 2.5e6), ("0.8ms", "us", 800), ("error:1%", "error", 0.01)],
+)
+def test_budgets(text, kind, limit):
+    assert Budget.of(text, 1000) == Budget(kind, limit)
+
+
+@pytest.mark.parametrize("text", ["", "50", "error:2", "error:1ms", "-1%", "2 MB x"])
+def test_what_is_no_budget(text):
+    with pytest.raises(UsageError, match="no budget"):
+        Budget.of(text, 1000)
+
+
+def test_choices_are_measured_alone():
+    from hexane import chips
+
+    graph = network()
+    found = choices_of(graph, [WeightFormat.of("palette4"), WeightFormat.of("int8")], [GIVEN], chips.get("M1"))
+    assert len(found) == 9
+    for layer in layers_of(graph):
+        rows = {c.form.name: c for c in found if c.layer == layer.name}
+        assert rows["fp16"].error == 0 < rows["int8"].error < rows["palette4"].error < 1
+        assert rows["palette4"].bytes < rows["int8"].bytes < rows["fp16"].bytes
+
+
+def run(*arguments):
+    from hexane.cli.main import app
+
+    return CliRunner().invoke(app, ["compress", *map(str, arguments)], catch_exceptions=True)
+
+
+def test_the_command(tmp_path):
+    network().save(tmp_path / "m.mil")
+    done = run(tmp_path / "m.mil", "--weights", "palette4", "-o", tmp_path / "small.mil", "--chip", "M1,M4", "--json")
+    assert done.exit_code == 0, done.output
+    data = json.loads(done.output)
+    assert data["schema"] == "hexane-compress/1"
+    plain, small = data["rows"]
+    assert small["bytes"] < 0.3 * plain["bytes"]
+    assert plain["error"] < 1e-5 < small["error"] < 0.2
+    assert small["M1_ms"] > 0 and small["M4_ms"] > 0
+    assert any(op.type == "constexpr_lut_to_dense" for op in hexane.load(tmp_path / "small.mil").main.ops)
+
+
+def test_the_command_with_a_budget(tmp_path):
+    network().save(tmp_path / "m.mil")
+    out = tmp_path / "mixed.mil"
+    done = run(tmp_path / "m.mil", "--weights", "palette4,int8", "--budget", "40%", "-o", out, "--json")
+    assert done.exit_code == 0, done.output
+    plain, mixed = json.loads(done.output)["rows"]
+    assert mixed["bytes"] <= 0.4 * plain["bytes"]
+    assert set(mixed["layers"].values()) <= {"fp16", "palette4", "int8"}
+    assert out.exists()
+
+
+def test_wrong_uses_of_the_command(tmp_path):
+    network().save(tmp_path / "m.mil")
+    for arguments in (
+        ["--weights", "palette5"],
+        ["-o", tmp_path / "x.onnx"],
+        ["--compare", "--budget", "50%"],
+        ["--budget", "x"],
+    ):
+        done = run(tmp_path / "m.mil", *arguments)
+        assert done.exit_code != 0
+        assert isinstance(done.exception, UsageError), done.exception
