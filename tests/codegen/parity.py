@@ -25,8 +25,6 @@ DIFFERENT: dict[str, dict[str, str]] = {
         "garms_chain_c128": L2_CHAIN,
         "garms_chain_c2048_gamma": L2_CHAIN,
         "gasel_rrb_1x8x375x375": "the condition is kept and read again, results lie interleaved by eight in scratch",
-        "norm_layer_norm_ax1_1x32x4x4": "the difference is kept and turned again: six tasks instead of five",
-        "norm_layer_norm_ax1_2_3_1x8x1x64": "patch of the deviation over 8 x 64",
     },
     "h15": {},
     "h16": {

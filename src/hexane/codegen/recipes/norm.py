@@ -12,7 +12,7 @@ from hexane.chips import L2_BYTES, Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.choices import chosen
 from hexane.codegen.fragment import Fragment, Tensor
-from hexane.codegen.geometry import joint_patch, pe_patch
+from hexane.codegen.geometry import ceil_log2, joint_patch, pe_patch
 from hexane.codegen.operations import BINARY, After, Axes, FirstSource, PeKind, PeNonlinear, PeOp, Planar, SecondSource
 from hexane.codegen.plan import Buffer, Plan, Region, Space
 from hexane.codegen.recipes import linear
@@ -22,6 +22,7 @@ from hexane.codegen.recipes.reduce import cube
 from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
 from hexane.codegen.recipes.shape import Walk, permute
 from hexane.codegen.recipes.softmax import load, row_values
+from hexane.codegen.recipes.softmax_parts import lock
 from hexane.errors import Reason, UnsupportedError
 from hexane.lowering.fusion import follows
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 CENTRED = Planar(PeOp.SQUARE, SecondSource.PLAIN, FirstSource.NEGATED, nonlinear=PeNonlinear.RSQRT)
 """(mean - x)^2, sum, 1 / sqrt."""
 SQUARES = Planar(PeOp.SQUARE, nonlinear=PeNonlinear.RSQRT)
+LONGEST_ROW = 256
 MEAN_ROWS = 32  # tile height of the first reduction (§4.3, TileHeight)
 
 
@@ -39,6 +41,13 @@ def variance(w: int, h: int, c: int, count: int, epsilon: float, **settings: obj
     plan = Plan("PE", w=w, h=h, c=c, kind=PeKind.REDUCE_BINARY, pe=CENTRED, epsilon=epsilon, **settings)  # type: ignore[arg-type]
     plan.final = 1.0 / count
     return plan
+
+
+def tall_patch(w: int, h: int) -> tuple[int, int]:
+    """Patch of a deviation over a whole map: all its rows before all its columns (8 x 64 has 32 x 8)."""
+    wide, high = pe_patch(w, h, operands=2)
+    rows = min(ceil_log2(h), wide + high - 4) if w <= LONGEST_ROW else high
+    return wide + high - max(high, rows), max(high, rows)
 
 
 def axes_of(op: Op) -> tuple[frozenset[str], tuple[int, ...]]:
@@ -122,6 +131,8 @@ def normalise(made: Fragment, x: Tensor, y: Tensor, axes: frozenset[str], epsilo
         rows_as_channels(made, flat, replace(as_rows(y), m=x.c), epsilon)
     elif axes == frozenset("hw") or (axes == frozenset("h") and x.w == 1):
         _planes(made, x, y, epsilon)
+    elif axes == frozenset("c") and chosen().shared_inputs:
+        _turned_twice(made, x, y, epsilon)
     elif axes == frozenset("c"):
         _turned(made, x, y, epsilon, (0, 2, 3, 1))
     elif axes == frozenset("h"):
@@ -144,6 +155,62 @@ def _turned(made: Fragment, x: Tensor, y: Tensor, epsilon: float, order: tuple[i
     permute(made, Walk.of(middle[1]), back, Walk.of(y))
     for plan in made.plans[start:]:
         plan.evidence, plan.note = Evidence.INFERRED, "layer norm over another axis than W, through scratch"
+
+
+def _turned_twice(made: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
+    """Over the channels of a map: the map turned for its mean, the difference turned for its deviation (six tasks)."""
+    c, h, w = x.c, x.h, x.w
+    line, channel, flat = l2.channel_stride(w), l2.channel_stride(w), l2.channel_stride(c)
+    row = c * channel + l2.pe_pad(c * channel, channel)
+    turned_row = w * flat + l2.pe_pad(w * flat, flat)
+    moved_at = h * line
+    turned_at = moved_at + h * row
+    source_at = turned_at + h * turned_row
+    if source_at + h * row > L2_BYTES or w > LONGEST_ROW or c > LONGEST_ROW:
+        _turned(made, x, y, epsilon, (0, 2, 3, 1))
+        return
+    values = Region(0, line, line, line, line)
+    source = Region(source_at, channel, row, c * channel)
+    moved = replace(source, base=moved_at)
+    turned = Region(moved_at, flat, turned_row, w * flat)
+
+    load = tasks.copy_plan(c, h, w, out_trans=True)
+    load.src = x.dma()
+    tasks.choose_shape(load)
+    tasks.ne_source(load, source_at, keep=True)
+    load.source = replace(source, group=c * channel)
+    tasks.stays(load, turned)
+    mean = _column_mean(x, turned, values)
+    minus = Plan("PE", w=w, h=h, c=c, kind=PeKind.BINARY, pe=BINARY["sub"], broadcast2=Axes.C)
+    tasks.resident(minus, source, After.PE_RESULT)
+    minus.source2 = values
+    tasks.stays(minus, moved, after=After.NOTHING)
+    again = tasks.copy_plan(c, h, w, out_trans=True)
+    lock(minus, again)
+    tasks.resident(again, moved, After.FOLLOWS_PE)
+    tasks.stays(again, replace(turned, base=turned_at), after=After.NOTHING)
+    spread = _column_mean(x, replace(turned, base=turned_at), values)
+    spread.pe, spread.epsilon = SQUARES, epsilon
+    scale = Plan("PE", w=w, h=h, c=c, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast2=Axes.C)
+    scale.dst = y.dma()
+    scale.patch = pe_patch(w, h, operands=2)
+    tasks.resident(scale, moved, After.PE_RESULT)
+    scale.source2 = values
+    tasks.streams_out(scale, turned_at, explicit=False, after=After.NOTHING)
+    for plan in (load, mean, minus, again, spread):
+        plan.holds = True
+        made.add(plan)
+    made.add(scale)
+
+
+def _column_mean(x: Tensor, turned: Region, values: Region) -> Plan:
+    """Mean over the channels of a turned map, image rows as groups; one value per pixel."""
+    plan = Plan("PE", w=x.c, c=x.w, groups=x.h, kind=PeKind.REDUCE, transpose_out=True)
+    plan.final = 1.0 / x.c
+    plan.patch = pe_patch(x.c, 1, operands=1)
+    tasks.resident(plan, Region(turned.base, turned.channel, turned.depth, turned.depth, turned.row), After.NE_RESULT)
+    tasks.stays(plan, values, after=After.NOTHING)
+    return plan
 
 
 def _planes(made: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
@@ -206,7 +273,7 @@ def _everything(made: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     made.add(mean)
     axes = sizes_of_one((1, w), (1, h)) | (Axes.D if d > 1 else Axes.NONE)
     spread = variance(w, h, 1, count, epsilon, d=d, broadcast1=axes)
-    spread.patch = pe_patch(w, h, operands=2)
+    spread.patch = tall_patch(w, h)
     tasks.resident(spread, single, After.PE_RESULT)
     spread.source2 = source
     tasks.stays(spread, replace(single, base=0x20), after=After.NOTHING)
