@@ -67,6 +67,8 @@ def _product(
     made: Fragment, x: Tensor, w: Tensor, y: Tensor, turned_x: bool, turned_y: bool, epilogue: Epilogue
 ) -> None:
     batch, m, k, n = x.n, y.h, (x.h if turned_x else x.w), y.w
+    if m < CORES and ((turned_x and m < SCRATCH_LANES) or (not turned_x and m & (m - 1))):
+        raise UnsupportedError(f"{m} rows, which do not fill cores and lanes evenly")
     if m <= CORES and not turned_x:
         kernel = _from_surface(x, m, k)
         staging, each, lanes = None, batch, 1
