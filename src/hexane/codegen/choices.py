@@ -30,6 +30,7 @@ class Choices:
     turned_quotients : the reciprocals of a map are turned too, not only those of single pixels.
     direct_operands : a broadcast or constant operand comes by its own DMA, in the task that uses it.
     plain_pixel_copies : a turned copy of one row has no work units to choose.
+    mask_elements : coefficients that share one mask of a sparse stream.
     steps_kernels : the kernel DMA steps through the batches of a computed kernel and through passes of the cores.
     """
 
@@ -45,6 +46,7 @@ class Choices:
     direct_operands: bool = False
     plain_pixel_copies: bool = False
     steps_kernels: bool = False
+    mask_elements: int = 8
 
 
 H13_CHOICES = Choices()

@@ -8,6 +8,7 @@ import numpy as np
 
 from hexane.chips import CORES, KERNEL_BYTES_PER_CORE, L2_BYTES
 from hexane.codegen import l2, tasks
+from hexane.codegen.choices import chosen
 from hexane.codegen.epilogue import apply
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import ceil_div, ceil_log2, is_small_source, largest_shape, output_group, patch_count, up
@@ -192,7 +193,7 @@ def packed(layout: KernelLayout, weights: np.ndarray | Weights, bias: np.ndarray
     if weights.nbytes > MOST_KERNEL_BYTES:
         raise UnsupportedError(f"{weights.nbytes} bytes of weights in one op", code=Reason.MEMORY)
     coded = weights if isinstance(weights, Weights) else Weights(weights)
-    layout = coded.layout(layout)
+    layout = replace(coded.layout(layout), mask_elements=chosen().mask_elements)
     made = coded.pack(layout, bias, epilogue.table)
     return Kernel(made.data, made.offsets, made.sizes, sparse=layout.sparse, inferred=layout.inferred)
 

@@ -42,6 +42,7 @@ class H14(Packed):
         follows_closely=True,
         turned_quotients=False,
         steps_kernels=True,
+        mask_elements=16,
     )
 
     def common(self, plan: Plan, values: Fields) -> None:

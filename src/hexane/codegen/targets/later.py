@@ -39,6 +39,7 @@ CHOICES = Choices(
     follows_closely=True,
     plain_pixel_copies=True,
     steps_kernels=True,
+    mask_elements=16,
 )
 
 
