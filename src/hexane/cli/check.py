@@ -95,12 +95,14 @@ def _show(report: CheckReport, *, host_only: bool) -> None:
         f"{report.chip} ({report.generation}, {how}): {totals['engine_ops']} of {totals['ops']} ops on the engine, "
         f"{totals['macs_on_engine']:.1%} of the multiply-accumulates"
     )
+    ours = "writes no programs for it" if totals["hexane_ops"] is None else f"{totals['hexane_ops']} of {totals['ops']}"
+    typer.echo(f"Apple's compiler: {totals['apple_ops']} of {totals['ops']} ops on the engine; hexane: {ours}")
     rows = [
-        [row.name, row.op, row.place, row.evidence, row.reason]
+        [row.name, row.op, row.apple, row.hexane, row.evidence, row.reason]
         for row in report.rows
         if not host_only or row.place == "host"
     ]
-    print_rows(rows, ["op", "type", "place", "evidence", "reason"])
+    print_rows(rows, ["op", "type", "Apple's compiler", "hexane", "evidence", "reason"])
     if report.advice:
         title("What would bring more onto the engine")
         print_rows(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from hexane import chips, passes
 from hexane.chips import Chip, Evidence
 from hexane.codegen.driver import GENERATION
+from hexane.errors import HexaneError
 from hexane.graph.macs import macs_of
 from hexane.program import ENGINE, HOST
 from hexane.program.attribution import Place, places_of, share_on_engine, visible_ops
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from hexane.program import Program
 
 SCHEMA = "hexane-check/1"
+NONE = "none"
+FOREIGN = "onnx.Foreign"
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,9 @@ class Row:
 
     ``advice`` says what would bring the op onto the engine, empty for ops that are there. ``macs`` counts
     multiply-accumulates, ``shape`` is the first result's, ``weights`` says what becomes of compressed weights.
+    ``apple`` and ``hexane`` say where Apple's compiler would put the op, by the limits of the chip, and where it is in
+    hexane's own program ("engine", "host"; "none" where hexane writes no programs for the chip); ``place`` is hexane's
+    for chips of H13, where the report is of its program, and Apple's for the others.
     """
 
     name: str
@@ -40,6 +46,8 @@ class Row:
     macs: int = 0
     shape: tuple[int | None, ...] = ()
     weights: str = ""
+    apple: str = ""
+    hexane: str = ""
 
 
 @dataclass(frozen=True)
@@ -67,6 +75,10 @@ class CheckReport:
             "host_ops": len(self.rows) - len(engine),
             "macs": macs,
             "macs_on_engine": share_on_engine(sum(row.macs for row in engine), macs, len(self.rows) - len(engine)),
+            "apple_ops": sum(row.apple == ENGINE for row in self.rows),
+            "hexane_ops": None
+            if any(row.hexane == NONE for row in self.rows)
+            else sum(row.hexane == ENGINE for row in self.rows),
             "host_types": dict(Counter(row.op for row in self.rows if row.place == HOST).most_common()),
             "evidence": dict(Counter(row.evidence for row in self.rows)),
         }
@@ -112,6 +124,7 @@ def check(graph: Graph, chip: str | Chip = "M1") -> CheckReport:
 
         return check_program(graph, compile(graph, chip=target))
     rows = tuple(_by_rules(op, target) for op in visible_ops(graph))
+    rows = _in_columns(graph, rows, target, _compiled(graph, target))
     notes = weight_notes(passes.run(graph).main, target.generation) if _is_packed(graph) else {}
     return CheckReport(target.name, target.generation_name, False, with_weights(rows, notes, by_apple=True))
 
@@ -126,8 +139,41 @@ def check_program(graph: Graph, program: Program) -> CheckReport:
     target = chips.get(program.chip)
     places = places_of(graph, program.segments)
     rows = tuple(_as_compiled(op, places.get(op.outputs[0].name), program, target) for op in visible_ops(graph))
+    rows = _in_columns(graph, rows, target, program)
     notes = weight_notes(program.graph.main, target.generation) if program.graph is not None else {}
     return CheckReport(target.name, target.generation_name, True, with_weights(rows, notes, by_apple=False))
+
+
+def _compiled(graph: Graph, chip: Chip) -> Program | None:
+    """hexane's own program for a chip; None where it writes none."""
+    from hexane.codegen import compile
+
+    try:
+        return compile(graph, chip=chip)
+    except HexaneError:
+        return None
+
+
+def _in_columns(graph: Graph, rows: tuple[Row, ...], chip: Chip, program: Program | None) -> tuple[Row, ...]:
+    """Every row with both columns: Apple's compiler and hexane's; ops that are foreign to MIL under their own name."""
+    places = places_of(graph, program.segments) if program is not None else {}
+    found = []
+    for op, row in zip(visible_ops(graph), rows):
+        place = places.get(row.name)
+        ours = NONE if program is None else ENGINE if place is None else program.segments[place.segment].kind
+        row = replace(row, apple=HOST if objections(op, chip) else ENGINE, hexane=ours)
+        found.append(_foreign(op, row) if op.type == FOREIGN else row)
+    return tuple(found)
+
+
+def _foreign(op: Op, row: Row) -> Row:
+    """A node of an ONNX file that is no op of MIL: never on an engine."""
+    kind = str(op.arg("kind"))
+    reason = f"{kind} is no op of the engine; onnxruntime runs it on the host, and its sums are not counted"
+    quantised = "; use the form that is not quantised at run time" if "Dynamic" in kind else ""
+    advice = f"write it with ops of the standard set, or end the engine part before it{quantised}"
+    ours = HOST if row.hexane == ENGINE else row.hexane
+    return replace(row, op=kind, place=HOST, reason=reason, advice=advice, apple=HOST, hexane=ours)
 
 
 def _row(op: Op, place: str, reason: str, evidence: Evidence | str, advice: str = "", macs: int | None = None) -> Row:

@@ -71,7 +71,8 @@ def by_onnxruntime(model: Path, graph: Graph, inputs: Mapping[str, np.ndarray]) 
     except Exception as error:  # onnxruntime raises classes of its own that share no base
         raise UnsupportedError(f"onnxruntime refuses it: {str(error).splitlines()[0]}", where=str(model)) from None
     seconds = time.perf_counter() - start
-    return Wanted("onnxruntime", _renamed(dict(zip(names, results)), graph), seconds)
+    found = {name: _tensor(result) for name, result in zip(names, results)}
+    return Wanted("onnxruntime", _renamed(found, graph), seconds)
 
 
 def _typed(inputs: Mapping[str, np.ndarray], entry: Any) -> np.ndarray:
@@ -80,6 +81,13 @@ def _typed(inputs: Mapping[str, np.ndarray], entry: Any) -> np.ndarray:
              "tensor(int8)": np.int8, "tensor(bool)": np.bool_}  # fmt: skip
     array = np.asarray(inputs[entry.name])
     return array.astype(kinds.get(entry.type, array.dtype))
+
+
+def _tensor(result: Any) -> np.ndarray:
+    """A result as an array; one dictionary per row (ZipMap) as the rows of its values."""
+    if isinstance(result, list) and result and all(isinstance(row, dict) for row in result):
+        return np.array([list(row.values()) for row in result])
+    return np.asarray(result)
 
 
 def _renamed(found: dict[str, np.ndarray], graph: Graph) -> dict[str, np.ndarray]:

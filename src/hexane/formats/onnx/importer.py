@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from hexane.errors import FormatError, GraphError, HexaneError, UnsupportedError
-from hexane.formats.onnx.context import NodeContext, Refused
+from hexane.formats.onnx.context import NodeContext
 from hexane.formats.onnx.file import OnnxFile, check_claim, import_onnx, read_file, tensor_array
+from hexane.formats.onnx.foreign import keep_foreign
 from hexane.formats.onnx.prepare import Shapes, opset_versions, prepare
 from hexane.formats.onnx.registry import MAIN, domain_of, translators
 from hexane.formats.operands import Folder, known, type_of
@@ -232,7 +233,7 @@ class Importer:
             c = NodeContext(self, scope, node, self.versions.get(domain, 1))
             translator = table.get((domain, node.op_type))
             if translator is None:
-                self._refuse(c, "hexane has no such op", scope)
+                self._foreign(c, "hexane has no such op", scope, known=False)
                 continue
             try:
                 results = translator(c)
@@ -240,11 +241,8 @@ class Importer:
                 for name in node.output:
                     scope.values[name] = UNKNOWN
                 continue
-            except Refused as error:
-                self._refuse(c, error.message, scope)
-                continue
             except UnsupportedError as error:
-                self._refuse(c, error.message, scope)
+                self._foreign(c, error.message, scope, known=True)
                 continue
             except HexaneError as error:
                 raise type_error(error, c, self.file.where) from error
@@ -286,6 +284,23 @@ class Importer:
             raise GraphError(f"{c.title} gives {made} where the file declares {declared}", where=self.file.where)
         if made.is_static and made.shape != declared.shape:
             self.builder.graph.problems.append(Remark(f"{c.title} gives {made}, the file declares {declared}"))
+
+    def _foreign(self, c: NodeContext, reason: str, scope: Scope, *, known: bool) -> None:
+        """Keep a node that hexane cannot translate for the host; refuse it where nobody could run it.
+
+        An op of the standard set that hexane knows in other forms (``known``) is kept only where onnxruntime takes it.
+        """
+        try:
+            results = keep_foreign(c, self.declared, must_run=known)
+        except _Skipped:
+            for name in c.node.output:
+                scope.values[name] = UNKNOWN
+            return
+        except (HexaneError, *_MALFORMED):
+            self._refuse(c, reason, scope)
+            return
+        self.builder.graph.problems.append(Remark(f"{c.title} is a host op, run by onnxruntime: {reason}"))
+        self._bind(c, results, scope)
 
     def _refuse(self, c: NodeContext, reason: str, scope: Scope) -> None:
         domain = domain_of(c.node.domain)

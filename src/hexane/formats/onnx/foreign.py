@@ -1,0 +1,102 @@
+"""Nodes that hexane cannot translate, kept as they stand: host ops that onnxruntime runs."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import numpy as np
+
+from hexane.errors import HexaneError, UnsupportedError
+from hexane.formats.onnx.context import NodeContext
+from hexane.formats.onnx.file import import_onnx
+from hexane.formats.onnx.registry import domain_of
+from hexane.formats.operands import type_of
+from hexane.graph.ops.onnx_foreign import run_node, session_of, types_text
+from hexane.graph.types import TensorType, dtype_name
+
+MAX_BYTES = 1 << 20
+"""Largest node (attributes and inner graphs) that is kept so."""
+_ELEMENTS = {"fp32": "FLOAT", "fp16": "FLOAT16", "fp64": "DOUBLE", "int64": "INT64", "int32": "INT32", "int16": "INT16",
+             "int8": "INT8", "uint8": "UINT8", "uint16": "UINT16", "uint32": "UINT32", "uint64": "UINT64",
+             "bool": "BOOL"}  # fmt: skip
+_DTYPES = {f"tensor({onnx})": ours for ours, onnx in {
+    "fp32": "float", "fp16": "float16", "fp64": "double", "int64": "int64", "int32": "int32", "int16": "int16",
+    "int8": "int8", "uint8": "uint8", "uint16": "uint16", "uint32": "uint32", "uint64": "uint64", "bool": "bool",
+    "string": "string"}.items()}  # fmt: skip
+
+
+def keep_foreign(c: NodeContext, declared: dict[str, TensorType], *, must_run: bool) -> tuple[Any, ...]:
+    """The results of a node as a host op.
+
+    ``must_run``: only where onnxruntime takes the node. UnsupportedError where the types of its results are not known.
+    """
+    node, names = c.node, [name for name in c.node.output if name]
+    operands = [c.need(index) for index in range(len(node.input)) if node.input[index]]
+    kind = f"{node.domain}.{node.op_type}" if domain_of(node.domain) else str(node.op_type)
+    text = _single(c, operands)
+    if must_run:
+        session_of(text, kind)
+    types = _types(c, names, declared, text, kind, operands)
+    results = c.ops.op("onnx.Foreign", values=tuple(operands), kind=kind, model=text, types=types_text(types))
+    found = iter(results if isinstance(results, tuple) else (results,))
+    return tuple(next(found) if name else None for name in node.output)
+
+
+def _single(c: NodeContext, operands: list[Any]) -> str:
+    """The node as a model of its own, in text."""
+    onnx = import_onnx()
+    helper = onnx.helper
+    if any(attribute.HasField("g") or attribute.graphs for attribute in c.node.attribute):
+        raise UnsupportedError("it holds graphs of its own")
+    node = onnx.NodeProto()
+    node.CopyFrom(c.node)
+    infos, place = [], 0
+    for index, name in enumerate(c.node.input):
+        if not name:
+            continue
+        type_ = type_of(operands[place])
+        if type_.dtype not in _ELEMENTS or not type_.is_static:
+            raise UnsupportedError(f"its input {index} is a {type_}")
+        node.input[index] = f"x{place}"
+        element = getattr(onnx.TensorProto, _ELEMENTS[type_.dtype])
+        infos.append(helper.make_tensor_value_info(f"x{place}", element, type_.shape))
+        place += 1
+    outputs = [onnx.ValueInfoProto(name=name) for name in c.node.output if name]
+    versions = [helper.make_opsetid(domain, version) for domain, version in c.importer.versions.items()]
+    graph = helper.make_graph([node], "node", infos, outputs)
+    model = helper.make_model(graph, opset_imports=versions, ir_version=min(c.importer.model.ir_version or 8, 10))
+    data = model.SerializeToString()
+    if len(data) > MAX_BYTES:
+        raise UnsupportedError(f"it has {len(data)} bytes of attributes")
+    return base64.b64encode(data).decode()
+
+
+def _types(
+    c: NodeContext, names: list[str], declared: dict[str, TensorType], text: str, kind: str, operands: list[Any]
+) -> list[TensorType]:
+    """The types of the results: as the file declares them, else as onnxruntime finds them."""
+    if names and all(name in declared for name in names):
+        return [declared[name] for name in names]
+    session = session_of(text, kind)
+    found = []
+    for entry in session.get_outputs():
+        if entry.type not in _DTYPES:
+            raise UnsupportedError(f"its result {entry.name!r} is a {entry.type}, not a tensor")
+        if not all(isinstance(extent, int) for extent in entry.shape or [None]):
+            return _probed(text, kind, operands)
+        found.append(TensorType(_DTYPES[entry.type], tuple(entry.shape)))
+    return found
+
+
+def _probed(text: str, kind: str, operands: list[Any]) -> list[TensorType]:
+    """The types that the node gives for ones: ops whose shapes onnxruntime does not infer."""
+    values = tuple(
+        value if isinstance(value, np.ndarray) else np.ones(type_of(value).shape, type_of(value).carrier)
+        for value in operands
+    )
+    try:
+        made = run_node(text, kind, values)
+        return [TensorType("string" if a.dtype.kind in "UO" else dtype_name(a.dtype), a.shape) for a in made]
+    except HexaneError as error:
+        raise UnsupportedError(f"the types of its results are not known ({error.message})") from None

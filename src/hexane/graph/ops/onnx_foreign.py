@@ -1,0 +1,76 @@
+"""ONNX ops that hexane has no meaning for: the host runs them as they stand, by onnxruntime, one node at a time.
+
+The node is kept as the bytes of a model of its own; its results have the types that the file declares or that
+onnxruntime finds. A network with such an op can be checked and compiled; where onnxruntime is missing or does not know
+the op, running it says so.
+"""
+
+from __future__ import annotations
+
+import base64
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from hexane.errors import UnsupportedError
+from hexane.graph.registry import op
+from hexane.graph.types import TensorType
+
+
+def types_text(types: list[TensorType]) -> str:
+    """Result types as text: ``fp32:1,8;int64:``."""
+    return ";".join(f"{t.dtype}:{','.join(map(str, t.shape))}" for t in types)
+
+
+def _types(text: str) -> tuple[TensorType, ...]:
+    found = []
+    for part in text.split(";"):
+        dtype, _, extents = part.partition(":")
+        found.append(TensorType(dtype, tuple(int(extent) for extent in extents.split(",") if extent)))
+    return tuple(found)
+
+
+@lru_cache(maxsize=32)
+def session_of(model: str, kind: str) -> Any:
+    """onnxruntime's session for a node kept as text; UnsupportedError where it is missing or refuses the node."""
+    try:
+        import onnxruntime
+    except ImportError:
+        raise UnsupportedError(
+            f"{kind} is an op that only onnxruntime could run, which is not installed", hint="pip install 'hexane[run]'"
+        ) from None
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    try:
+        return onnxruntime.InferenceSession(base64.b64decode(model), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime raises classes of its own that share no base
+        raise UnsupportedError(f"{kind} is an op that onnxruntime refuses: {str(error).splitlines()[0]}") from None
+
+
+_CARRIERS = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64,
+             "tensor(int64)": np.int64, "tensor(int32)": np.int32, "tensor(int16)": np.int16, "tensor(int8)": np.int8,
+             "tensor(uint8)": np.uint8, "tensor(uint16)": np.uint16, "tensor(uint32)": np.uint32,
+             "tensor(uint64)": np.uint64, "tensor(bool)": np.bool_}  # fmt: skip
+
+
+def run_node(model: str, kind: str, values: tuple[Any, ...]) -> tuple[np.ndarray, ...]:
+    """The results of a node kept as text; UnsupportedError where onnxruntime cannot run it."""
+    session = session_of(model, kind)
+    entries = session.get_inputs()
+    given = {e.name: np.asarray(v).astype(_CARRIERS.get(e.type, np.asarray(v).dtype)) for e, v in zip(entries, values)}
+    try:
+        return tuple(np.asarray(array) for array in session.run(None, given))
+    except Exception as error:
+        raise UnsupportedError(f"{kind}: onnxruntime refuses to run it: {str(error).splitlines()[0]}") from None
+
+
+def _foreign_types(values: Any, kind: str, model: str, types: str) -> tuple[TensorType, ...]:
+    return _types(types)
+
+
+@op("onnx.Foreign", "values:any* kind:str model:str types:str", infer=_foreign_types)
+def foreign(values, kind, model, types):  # type: ignore[no-untyped-def]
+    """One ONNX node, ``kind``, as onnxruntime runs it; ``model`` holds it, ``types`` are those of its results."""
+    return run_node(model, kind, values)
