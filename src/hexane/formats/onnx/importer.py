@@ -111,6 +111,7 @@ class Importer:
         self.builder = GraphBuilder()
         self.folder = Folder(self.builder)
         self.problems: list[Problem] = []
+        self.foreign: list[Problem] = []
         self.declared = declared_types(model)
         self.count = 0
         self._labelled: set[int] = set()
@@ -292,26 +293,22 @@ class Importer:
         """
         try:
             results = keep_foreign(c, self.declared, must_run=known)
-        except _Skipped:
-            for name in c.node.output:
-                scope.values[name] = UNKNOWN
-            return
-        except (HexaneError, *_MALFORMED):
+        except (_Skipped, HexaneError, *_MALFORMED):
             self._refuse(c, reason, scope)
             return
+        self.foreign.append(_problem(c, reason))
         self.builder.graph.problems.append(Remark(f"{c.title} is a host op, run by onnxruntime: {reason}"))
         self._bind(c, results, scope)
 
     def _refuse(self, c: NodeContext, reason: str, scope: Scope) -> None:
-        domain = domain_of(c.node.domain)
-        op = c.node.op_type if domain == MAIN else f"{domain}.{c.node.op_type}"
-        self.problems.append(Problem(op, c.node.name or next(iter(c.node.output), ""), reason))
+        self.problems.append(_problem(c, reason))
         for name in c.node.output:
             scope.values[name] = UNKNOWN
 
     def _report(self) -> None:
         if not self.problems:
             return
+        self.problems += self.foreign
         lines = []
         for problem in self.problems[:50]:
             lines.append(f"{problem.op} (node {problem.node!r}): {problem.reason}")
@@ -322,6 +319,12 @@ class Importer:
         error = UnsupportedError(what, where=self.file.where)
         error.problems = list(self.problems)  # type: ignore[attr-defined]
         raise error
+
+
+def _problem(c: NodeContext, reason: str) -> Problem:
+    domain = domain_of(c.node.domain)
+    op = c.node.op_type if domain == MAIN else f"{domain}.{c.node.op_type}"
+    return Problem(op, c.node.name or next(iter(c.node.output), ""), reason)
 
 
 def type_error(error: HexaneError, c: NodeContext, where: str) -> HexaneError:
