@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from hexane.isa.generations import Family, family_of
-from hexane.isa.numbers import f19_value, fp16_value, fp32_value
+from hexane.isa.numbers import f19_bits, f19_value, fp16_bits, fp16_value, fp32_bits, fp32_value
 from hexane.isa.schema import F19, FP16, FP32, Field, FieldError, Handle, Unit
 from hexane.isa.task import Task
 
@@ -270,6 +270,14 @@ class Roles:
             raise FieldError(f"{role} holds no number")
         return _NUMBERS[kind](bits)
 
+    def nearest(self, role: str, value: float) -> float:
+        """The number nearest to ``value`` that the role's field can hold."""
+        row = self.handle(role).field
+        kind = row.kind if isinstance(row, Field) else None
+        if not isinstance(kind, Unit) or kind not in _BITS:
+            raise FieldError(f"{role} holds no number")
+        return _NUMBERS[kind](_BITS[kind](value))
+
     def channel(self, task: Task, side: str) -> int | None:
         """The channel (from H14 on, the slot) behind a DMA engine of the task; None where it has none.
 
@@ -284,6 +292,7 @@ class Roles:
         return None if slot is None else slot // SLOT_WORDS
 
 
+_BITS = {FP16: fp16_bits, FP32: fp32_bits, F19: f19_bits}
 _NUMBERS = {FP16: fp16_value, FP32: fp32_value, F19: f19_value}
 
 

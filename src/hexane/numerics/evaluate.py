@@ -15,9 +15,17 @@ from hexane.graph import Graph, Op, Value
 from hexane.graph.evaluate import Evaluation, checked_input, declared, keep_states
 from hexane.graph.registry import spec_of, values_of
 from hexane.graph.types import TensorType, eval_dtype
+from hexane.isa.roles import SPELLED, roles_of
 from hexane.lowering.fusion import SUMS, Epilogue, sum_run
 from hexane.lowering.weights import stream_of
-from hexane.numerics.rules import RULES, convolution, product, scaled_convolution, scaled_product
+from hexane.numerics.rules import (
+    RULES,
+    convolution,
+    planar_factors,
+    product,
+    scaled_convolution,
+    scaled_product,
+)
 
 MOVES = frozenset(
     (
@@ -72,6 +80,14 @@ def _typed(array: Any, type_: Any) -> Any:
         return np.asarray(array).astype(type_.carrier, copy=False)
 
 
+def _factor_on(generation: str) -> Callable[[float], float]:
+    """What the register of the planar engine's last factor makes of a number."""
+    if generation not in SPELLED:
+        return float
+    roles = roles_of(generation)
+    return lambda value: roles.nearest("PE.FinalScale.FinalScale", value)
+
+
 class EngineEvaluation(Evaluation):
     """The reference's walk over a graph, with values kept in their declared dtypes and the engine's rules for ops.
 
@@ -82,6 +98,7 @@ class EngineEvaluation(Evaluation):
         super().__init__(typed=True)
         self.form = "winograd" if chip.winograd else "direct"
         self.generation = chip.generation
+        self.factor = _factor_on(chip.generation_name)
         self.on_engine: list[Op] = []
         self.on_host: dict[Op, str] = {}
         self._observe = observe
@@ -117,7 +134,8 @@ class EngineEvaluation(Evaluation):
         if found is None:
             self.on_host[op] = f"no rule of the engine for {op.type}"
             return None
-        result = found(op, lambda name: self._stored(op.arg(name)))
+        with planar_factors(self.factor):
+            result = found(op, lambda name: self._stored(op.arg(name)))
         self.on_engine.append(op)
         return (self._seen(op, result),)
 

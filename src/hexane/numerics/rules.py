@@ -7,7 +7,9 @@ engine does not do it; the caller then computes the op on the host.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import numpy as np
 
@@ -42,6 +44,24 @@ def rule(*types: str) -> Callable[[Rule], Rule]:
 
 def table(name: str, *numbers: float) -> np.ndarray:
     return np.frombuffer(lookup_table(name, *numbers), "<u2")
+
+
+_FACTOR: ContextVar[Callable[[float], float]] = ContextVar("planar_factor", default=float)
+
+
+@contextmanager
+def planar_factors(rounded: Callable[[float], float]) -> Iterator[None]:
+    """Inside, factors of reductions are what the chip's register holds of them (from H15 on, 19 bits)."""
+    token = _FACTOR.set(rounded)
+    try:
+        yield
+    finally:
+        _FACTOR.reset(token)
+
+
+def _mean_of(count: int) -> float:
+    """1 / count as the register of the planar engine's last factor holds it."""
+    return _FACTOR.get()(1.0 / count)
 
 
 def _number(bits: int) -> float:
@@ -332,7 +352,7 @@ def reduced(x: np.ndarray, letters: frozenset[str], *, mean: bool = False, **how
         return reduced(middle, letters - {first}, mean=mean, **rest)
     axes = _ORDER[key]
     count = int(np.prod([x.shape[a] for a in axes]))
-    scale = 1.0 / count if mean else 1.0
+    scale = _mean_of(count) if mean else 1.0
     return reduce(x, axes, how.pop("mode", "sum"), scale=scale, keepdims=True, **how)
 
 
@@ -409,11 +429,11 @@ def layer_norm(op: Op, arrays: Arrays) -> np.ndarray:
     else:
         raise UnsupportedError(f"a layer norm over {', '.join(sorted(letters))}")
     count = int(np.prod([view.shape[a] for a in order]))
-    mean = reduce(view, order, "sum", scale=1.0 / count, keepdims=True)
+    mean = reduce(view, order, "sum", scale=_mean_of(count), keepdims=True)
     epsilon = float(np.float16(op.arg("epsilon")))
     centred = elementwise("sub", view, mean)
     spread = reduce(
-        centred, order, "sum", op="sumsq", scale=1.0 / count, epsilon=epsilon, nonlinear="rsqrt", keepdims=True
+        centred, order, "sum", op="sumsq", scale=_mean_of(count), epsilon=epsilon, nonlinear="rsqrt", keepdims=True
     )
     result = elementwise("mul", centred, spread).reshape(x.shape)
     for name, word in (("gamma", "mul"), ("beta", "add")):

@@ -116,6 +116,9 @@ def _constant_rows(
     end += rows.shape[0] * row
     tasks.streams_out(plan, end)
     _fit(plan, [(True, 1), (False, rows.shape[0])])
+    if kind is PeKind.BINARY and (x.w > 1 or h > 1):  # a bias row and a scale row are for all pixels anyway
+        plan.broadcast2 = (Axes.W if x.w > 1 else Axes.NONE) | (Axes.H if h > 1 else Axes.NONE)
+        plan.evidence, plan.note = Evidence.INFERRED, "one constant per channel of a map"
     if axis == "h":
         plan.evidence, plan.note = Evidence.INFERRED, "a constant per row"
     return made.add(plan)
