@@ -1,4 +1,4 @@
-"""What docs/contributing.md says of a new generation, tried: five files, and programs for its chip are written."""
+"""What docs/contributing.md says, tried: a new generation is five files, a new device is one."""
 
 from __future__ import annotations
 
@@ -27,6 +27,22 @@ ADDED = {
     "codegen/targets/h20.py": "from hexane.codegen.targets.h17 import H18\n\n\n"
     'class H20(H18):\n    name = generation = "h20"\n',
 }
+DEVICE = """
+from hexane.program.run import Device, OnHost, no_flavour
+from hexane.program import Segment
+
+
+class Mirror(Device):
+    name = "mirror"
+
+    def load(self, segment):
+        return OnHost(Segment("host", "", segment.ops, segment.inputs, segment.outputs, graph=segment.source))
+
+
+def open_device(flavour):
+    no_flavour(flavour)
+    return Mirror()
+"""
 PROGRAM = """
 import numpy as np, hexane
 from hexane.graph import GraphBuilder
@@ -37,10 +53,12 @@ program = hexane.compile(b.graph, chip="M7")
 program.save("net.hwx")
 image = hexane.open_image("net.hwx")
 print(image.generation, len(image.tasks), hexane.check(b.graph, "M7").fits, hexane.estimate(b.graph, "M7").chip)
+with program.on("mirror") as session:
+    print(session.run({"x": np.ones((1, 16, 8, 8), np.float16)})["y"].max())
 """
 
 
-def test_a_new_generation_is_five_files(tmp_path: Path) -> None:
+def test_a_new_generation_is_five_files_and_a_new_device_is_one(tmp_path: Path) -> None:
     package = tmp_path / "hexane"
     shutil.copytree(Path(hexane.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__", "*.nb?"))
     for name, changes in CHANGED.items():
@@ -52,6 +70,7 @@ def test_a_new_generation_is_five_files(tmp_path: Path) -> None:
         path.write_text(text, "utf-8")
     for name, text in ADDED.items():
         (package / name).write_text(text, "utf-8")
+    (package / "runtime/devices/mirror.py").write_text(DEVICE, "utf-8")
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         cwd=tmp_path,
@@ -59,4 +78,4 @@ def test_a_new_generation_is_five_files(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
     )
-    assert done.stdout.split() == ["h20", "1", "True", "M7"], done.stderr
+    assert done.stdout.split() == ["h20", "1", "True", "M7", "144.0"], done.stderr

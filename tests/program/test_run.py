@@ -10,7 +10,7 @@ from hexane.errors import UsageError
 from hexane.graph import GraphBuilder
 from hexane.program import Segment
 from hexane.program.run import Device, OnHost
-from hexane.runtime.linux import LinuxEngine
+from hexane.runtime.devices.linux import LinuxEngine
 from hexane.runtime.virtual import PATH, VirtualDevice
 from report.networks import mixed
 

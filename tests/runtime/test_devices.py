@@ -11,7 +11,7 @@ import pytest
 import hexane
 from hexane.errors import UnsupportedError, UsageError
 from hexane.runtime import drm
-from hexane.runtime.linux import LinuxEngine
+from hexane.runtime.devices.linux import LinuxEngine
 from hexane.runtime.virtual import PATH, VirtualDevice
 from report.networks import mixed, small
 

@@ -1,8 +1,8 @@
 """The one loop that runs a program: segment after segment, engine segments on a device, host segments here.
 
-A device is an object with one method for a segment, :meth:`Device.load`. The emulator is the first of them
-(``hexane.runtime.emulated``); engines behind drivers, virtual ones and the arithmetic on the graph are others. The
-loop knows none of them.
+A device is an object with one method for a segment, :meth:`Device.load`. The emulator is the first of them; engines
+behind drivers, virtual ones and the arithmetic on the graph are others (``hexane.runtime.devices``). The loop knows
+none of them.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from hexane.errors import UsageError
 from hexane.program.segment import Port, Segment
 from hexane.program.state import checked_state
 
@@ -70,6 +71,12 @@ class Run:
     outputs: dict[str, np.ndarray] = field(default_factory=dict)
     values: dict[str, np.ndarray] = field(default_factory=dict)
     seconds: list[float] = field(default_factory=list)
+
+
+def no_flavour(flavour: str) -> None:
+    """UsageError for a flavour of a device that has none."""
+    if flavour:
+        raise UsageError(f"the device has no flavour {flavour!r}", hint="leave it out")
 
 
 OnSegment = Callable[[int, Segment], None]

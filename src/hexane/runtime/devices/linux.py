@@ -11,8 +11,9 @@ from hexane.errors import UnsupportedError, UsageError
 from hexane.image import to_anec
 from hexane.image.anec_parts import TEXT_ALIGNMENT, TILE_BYTES, AnecPackage
 from hexane.isa.channels import CHANNELS, FIRST_SURFACE
-from hexane.program.run import Device
+from hexane.program.run import Device, no_flavour
 from hexane.runtime import drm
+from hexane.runtime.machine import Machine
 
 if TYPE_CHECKING:
     from hexane.image import Image, Surface
@@ -118,3 +119,22 @@ def _checked(inputs: Mapping[str, np.ndarray], surface: Surface) -> np.ndarray:
             f"input {surface.label!r} is {array.dtype} {array.shape}", hint=f"it is {surface.dtype} {surface.shape}"
         )
     return array
+
+
+def engine_path(machine: Machine) -> str | None:
+    """The device file of an engine that this user may use."""
+    if machine.system != "Linux":
+        return None
+    from hexane.runtime.probe_linux import accel_path, probe
+
+    usable, _, _ = probe(machine)
+    return accel_path(machine) if usable else None
+
+
+def open_device(flavour: str) -> Device:
+    """The first engine of this machine that may be used."""
+    no_flavour(flavour)
+    path = engine_path(Machine())
+    if path is None:
+        raise UnsupportedError("no engine that may be used", hint="`hexane doctor` says what is missing")
+    return LinuxEngine(path)

@@ -1,21 +1,26 @@
-"""Which device runs a program: the emulator, an engine under Linux, or the virtual one."""
+"""Which device runs a program. Every file of this folder is a device, by its name; a new one is a new file.
+
+A file has ``open_device(flavour)``, which gives a ``hexane.program.run.Device`` or says why there is none here. What
+stands behind the colon of ``virtual:NAME`` is the flavour, else it is empty.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hexane.errors import UnsupportedError, UsageError
+from hexane.errors import UsageError
 from hexane.program.run import Device, Session
-from hexane.runtime.emulated import Emulator, GraphArithmetic
-from hexane.runtime.machine import Machine
 
 if TYPE_CHECKING:
     from hexane.program import Program
 
 LEVELS = ("engine", "graph")
+DEVICES = tuple(module.name for module in iter_modules(__path__))
 
 
 def run(
@@ -44,8 +49,10 @@ def session(program: Program, device: str | Device = "auto", level: str = "engin
         raise UsageError(f"there is no level {level!r}", hint=" or ".join(LEVELS))
     chosen = device_named(device) if isinstance(device, str) else device
     if level == "graph":
-        if not isinstance(chosen, Emulator):
+        if chosen.name != "emulator":
             raise UsageError("level 'graph' is computed here, not on a device", hint='device="emulator"')
+        from hexane.runtime.devices.emulator import GraphArithmetic
+
         chosen = GraphArithmetic(program.chip)
     return Session(program, chosen)
 
@@ -56,65 +63,7 @@ def device_named(name: str) -> Device:
     Raises UsageError for a name that is none, UnsupportedError for a device that is not here.
     """
     kind, _, flavour = name.partition(":")
-    if kind not in _OPENERS:
+    if kind not in DEVICES:
         raise UsageError(f"there is no device {name!r}", hint=f"one of {', '.join(DEVICES)}")
-    return _OPENERS[kind](flavour)
-
-
-def _plain(open_it: Callable[[], Device]) -> Callable[[str], Device]:
-    """A device without flavours."""
-
-    def opener(flavour: str) -> Device:
-        if flavour:
-            raise UsageError(f"the device has no flavour {flavour!r}", hint="leave it out")
-        return open_it()
-
-    return opener
-
-
-def _linux() -> Device:
-    from hexane.runtime.linux import LinuxEngine
-
-    path = _engine_path(Machine())
-    if path is None:
-        raise UnsupportedError("no engine that may be used", hint="`hexane doctor` says what is missing")
-    return LinuxEngine(path)
-
-
-def _virtual() -> Device:
-    from hexane.runtime.linux import LinuxEngine
-    from hexane.runtime.virtual import PATH, VirtualDevice
-
-    return LinuxEngine(PATH, VirtualDevice())
-
-
-def _macos() -> Device:
-    raise UnsupportedError(
-        "macOS loads engine programs of its own compiler only",
-        hint="run on the emulator, or give Core ML an .mlpackage (hexane convert)",
-    )
-
-
-def _auto() -> Device:
-    return Emulator() if _engine_path(Machine()) is None else _linux()
-
-
-_OPENERS: dict[str, Callable[[str], Device]] = {
-    "emulator": _plain(Emulator),
-    "linux": _plain(_linux),
-    "virtual": _plain(_virtual),
-    "macos": _plain(_macos),
-    "auto": _plain(_auto),
-}
-
-DEVICES = tuple(_OPENERS)
-
-
-def _engine_path(machine: Machine) -> str | None:
-    """The device file of an engine that this user may use."""
-    if machine.system != "Linux":
-        return None
-    from hexane.runtime.probe_linux import accel_path, probe
-
-    usable, _, _ = probe(machine)
-    return accel_path(machine) if usable else None
+    device: Device = import_module(f"hexane.runtime.devices.{kind}").open_device(flavour)
+    return device

@@ -1,0 +1,15 @@
+"""Engines under macOS, which load programs of Apple's own compiler only."""
+
+from __future__ import annotations
+
+from hexane.errors import UnsupportedError
+from hexane.program.run import Device, no_flavour
+
+
+def open_device(flavour: str) -> Device:
+    """Always refused."""
+    no_flavour(flavour)
+    raise UnsupportedError(
+        "macOS loads engine programs of its own compiler only",
+        hint="run on the emulator, or give Core ML an .mlpackage (hexane convert)",
+    )
