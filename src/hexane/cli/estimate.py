@@ -10,6 +10,7 @@ import typer
 from hexane.cli.options import Bind, Shapes
 
 if TYPE_CHECKING:
+    from hexane.report.how_long import HowLong
     from hexane.timing import Estimate
 
 ENGINE_PROGRAMS = (".hwx", ".anec")
@@ -36,7 +37,9 @@ def estimate(
     roofline: Annotated[Path | None, typer.Option(help="Write a roofline plot per chip into this folder.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON (schema hexane-estimate/1).")] = False,
 ) -> None:
-    """Estimate time and energy of a network or a compiled program.
+    """Estimate time and energy of a network or a compiled program: one answer, with its parts.
+
+    Of a network both what Apple's compiler would reach and what hexane's own program takes, and why they differ.
 
     The model is mechanistic and calibrated on published measurements; docs/timing.md says how far to trust it.
     """
@@ -54,10 +57,13 @@ def estimate(
 
         for target in targets:
             save_roofline(thing, target, roofline)
+    changed = batch is not None or weights is not None or resolution is not None
+    both = _both(thing, results, targets, interface) if hasattr(thing, "functions") and not changed else []
     if json:
-        print_json({"schema": "hexane-estimates/1", "estimates": [result.as_dict() for result in results]})
+        answer = {"schema": "hexane-estimates/1", "estimates": [result.as_dict() for result in results]}
+        print_json({**answer, "how_long": [one.as_dict() for one in both]})
         return
-    _print(results)
+    _print(results, both, changed)
     if ops:
         _print_ops(results[0])
     if coreml:
@@ -75,26 +81,36 @@ def _load(path: Path, shapes: list[str], bind: list[str]) -> Any:
     return open_network(path, shapes=shapes, bind=bind)
 
 
-def _print(results: list[Estimate]) -> None:
-    from hexane.cli.console import print_rows
+def _both(graph: Any, results: list[Estimate], targets: list[Any], interface: str) -> list[HowLong]:
+    from hexane.report.how_long import how_long
 
-    head = ["chip", "call us", "range", "engine us", "calls/s", "mJ", "of peak", "limited by"]
-    rows = [
-        [
-            r.chip,
-            f"{r.latency_us:.1f}",
-            f"{r.latency_range_us[0]:.0f}..{r.latency_range_us[1]:.0f}",
-            f"{r.engine_us:.1f}",
-            f"{r.calls_per_second:.0f}",
-            f"{r.energy_mj:.4f}",
-            f"{r.utilisation:.1%}",
-            r.bottleneck,
-        ]
-        for r in results
-    ]
-    print_rows(rows, head, right=(1, 2, 3, 4, 5, 6))
-    for note in dict.fromkeys(f"{r.chip}: {note}" for r in results for note in r.notes):
+    return [how_long(graph, result, target, interface) for result, target in zip(results, targets)]
+
+
+def _print(results: list[Estimate], both: list[HowLong], changed: bool) -> None:
+    from hexane.cli.console import print_rows
+    from hexane.report.how_long import APPLE, HEAD, HEXANE, parts_row
+
+    rows = []
+    for number, result in enumerate(results):
+        network = result.basis == "network"
+        rows.append(parts_row(APPLE if network else HEXANE if result.basis == "program" else "the file", result))
+        program = both[number].program if both else None
+        if program is not None:
+            rows.append(parts_row(HEXANE, program))
+    for one in both:
+        typer.echo(one.answer)
+    print_rows(rows, HEAD, right=tuple(range(2, 12)))
+    if changed:
+        typer.echo("note: what-if changes apply to the network; no program was compiled for them")
+    programs = [one.program for one in both if one.program is not None]
+    notes = [f"{r.chip}, {_of(r)}: {note}" for r in [*results, *programs] for note in r.notes]
+    for note in dict.fromkeys(notes):
         typer.echo(f"note: {note}")
+
+
+def _of(result: Estimate) -> str:
+    return {"network": "Apple's compiler", "program": "hexane's program"}.get(result.basis, "the file")
 
 
 def _print_ops(result: Estimate) -> None:

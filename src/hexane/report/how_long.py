@@ -1,0 +1,84 @@
+"""One answer to "how long": what the program takes, what Apple's compiler would reach, and why they differ.
+
+Two programs can be made of one network. hexane's own has launches wherever an op stays on the host, and tasks that
+are not always those of Apple's compiler. Apple's is estimated as one program, cut only where the engine refuses an op.
+Both are counted in the same parts, so that their difference is the difference of these parts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hexane.errors import HexaneError
+from hexane.timing import estimate
+
+if TYPE_CHECKING:
+    from hexane.chips import Chip
+    from hexane.graph import Graph
+    from hexane.timing import Estimate
+
+APPLE, HEXANE = "Apple's compiler", "hexane's program"
+PARTS = (("launch_us", "launches"), ("host_us", "host"), ("copies_us", "copies"), ("engine_us", "engine"))
+
+
+@dataclass(frozen=True)
+class HowLong:
+    """A network's two estimates on one chip; ``program`` is None where there is none, ``missing`` says why."""
+
+    network: Estimate
+    program: Estimate | None
+    missing: str = ""
+
+    @property
+    def answer(self) -> str:
+        """Which number to believe, in one sentence."""
+        reach = f"Apple's compiler would reach about {self.network.latency_us:.0f} us"
+        if self.program is None:
+            return f"{self.network.chip}: {reach}; of hexane's own program nothing is known: {self.missing}"
+        takes = f"the program that hexane writes takes about {self.program.latency_us:.0f} us"
+        return f"{self.network.chip}: {takes}; {reach}{self.why}"
+
+    @property
+    def why(self) -> str:
+        """The parts that make most of the difference between the two."""
+        if self.program is None:
+            return ""
+        differences = {name: getattr(self.program.parts, key) - getattr(self.network.parts, key) for key, name in PARTS}
+        total = sum(differences.values())
+        if abs(total) < 0.1 * max(self.network.latency_us, 1e-9):
+            return ", nearly the same"
+        leading = sorted(differences.items(), key=lambda item: -abs(item[1]))
+        said = [f"{name} {us:+.0f} us" for name, us in leading if abs(us) >= 0.1 * abs(total)]
+        launches = f" ({self.program.parts.launches} launches, not {self.network.parts.launches})"
+        counts = launches if self.program.parts.launches != self.network.parts.launches else ""
+        return f". The difference: {', '.join(said)}{counts}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data: the answer, and the estimate of hexane's program or None."""
+        return {"answer": self.answer, "program": self.program.as_dict() if self.program else None}
+
+
+def how_long(graph: Graph, network: Estimate, chip: Chip, interface: str) -> HowLong:
+    """Compile a network for a chip and time the program, where hexane can do both."""
+    from hexane.codegen import compile
+
+    try:
+        return HowLong(network, estimate(compile(graph, chip=chip), chip, interface=interface))
+    except HexaneError as error:
+        return HowLong(network, None, error.message)
+
+
+def parts_row(label: str, found: Estimate) -> list[str]:
+    """An estimate as a row: who, call, range, launches, host, copies, engine, calls per second, energy, limit."""
+    parts = found.parts
+    low, high = found.latency_range_us
+    return [
+        found.chip, label, f"{found.latency_us:.1f}", f"{low:.0f}..{high:.0f}", f"{parts.launches} x",
+        f"{parts.launch_us:.1f}", f"{parts.host_us:.1f}", f"{parts.copies_us:.1f}", f"{parts.engine_us:.1f}",
+        f"{found.calls_per_second:.0f}", f"{found.energy_mj:.4f}", f"{found.utilisation:.1%}", found.bottleneck,
+    ]  # fmt: skip
+
+
+HEAD = ["chip", "as compiled by", "call us", "range", "launches", "launch us", "host us", "copies us", "engine us",
+        "calls/s", "mJ", "of peak", "limited by"]  # fmt: skip
