@@ -34,7 +34,6 @@ DIFFERENT: dict[str, dict[str, str]] = {
     "h16g": {
         "chain_exp_reduce_sum_s128": L2_CHAIN,
         "chain_softmax_parts_s128": L2_CHAIN,
-        "conv_probe_k1_c32_n32_s64_st1_g1_bias0_same": STACKED,
         "conv_probe_k1_c64_n64_s128_st1_g1_bias0_same": "row stride in L2 of half a row, which the record has alone",
         "conv_probe_k3_c256_n256_s64_st1_g256_bias0_same": "tile height of a depthwise convolution that fills L2",
         "conv_probe_k3_c512_n512_s64_st1_g512_bias0_same": "tile height of a depthwise convolution that fills L2",

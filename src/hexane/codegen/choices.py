@@ -32,6 +32,7 @@ class Choices:
     plain_pixel_copies : a turned copy of one row has no work units to choose.
     mask_elements : coefficients that share one mask of a sparse stream.
     steps_kernels : the kernel DMA steps through the batches of a computed kernel and through passes of the cores.
+    fat_tiles : a convolution of two outputs per core gives four to each pair of cores, on tiles of one patch.
     """
 
     small_area: int = 0
@@ -46,6 +47,7 @@ class Choices:
     direct_operands: bool = False
     plain_pixel_copies: bool = False
     steps_kernels: bool = False
+    fat_tiles: bool = False
     mask_elements: int = 8
 
 

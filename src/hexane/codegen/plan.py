@@ -149,6 +149,7 @@ class Plan:
     kind: PeKind = PeKind.NE_TASK
     shape: tuple[int, int, int] = (0, 0, 0)  # ShPref, ShMin, ShMax
     cores_log2: int = 0
+    fat_tile: bool = False  # two cores share a tile of twice the width and the outputs of both
     double_buffer: bool = False
     out_trans: bool = False
     power_category: int = 0  # for power estimation

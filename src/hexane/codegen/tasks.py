@@ -97,6 +97,8 @@ def choose_shape(plan: Plan, *, weighted: bool = False, kernel_bytes: int = 0) -
     coefficients = max(2, lanes_of(plan)) * per_output * plan.groups
     narrow = plan.in_format is Element.UINT8 and plan.out_format is Element.UINT8
     pixels = PATCH_BYTES if narrow else PATCH_PIXELS
+    if plan.fat_tile:
+        pixels *= 2
     alone = plan.unicast > 0 and plan.kw == plan.kh == 1
     plan.shape = work_shape(plan.wout, plan.hout, coefficients, moved_bytes(plan), pixels, alone=alone)
 
@@ -165,6 +167,10 @@ def ne_source(plan: Plan, base: int, *, keep: bool = False, after: After = START
         bypass = bool(plan.unicast) and plan.mac.op is NeOp.BYPASS
         if not bypass or plan.tile != 1 << plan.shape[2]:
             pad = 0
+        rows, read = source_rows(plan.tile, plan.h, plan.hout, plan.kh, plan.sy, plan.py)
+        plan.read_rows = max(0, read - plan.h)
+    elif plan.fat_tile:
+        plan.tile = min(plan.hout, 1 << plan.shape[2])
         rows, read = source_rows(plan.tile, plan.h, plan.hout, plan.kh, plan.sy, plan.py)
         plan.read_rows = max(0, read - plan.h)
     elif base + plan.h * (row + pad) > L2_BYTES:

@@ -10,6 +10,7 @@ import numpy as np
 
 from hexane.chips import CORES, KERNEL_BYTES_PER_CORE
 from hexane.codegen import tasks
+from hexane.codegen.choices import chosen
 from hexane.codegen.fragment import Fragment
 from hexane.codegen.geometry import ceil_div, ceil_log2, is_small_source, output_group, up
 from hexane.codegen.operations import PLAIN_KERNEL, SPARSE_KERNEL
@@ -25,6 +26,8 @@ from hexane.lowering.weights import stream_of
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
+
+PAIR = 2  # outputs per core of a convolution whose cores work in pairs
 
 
 MOST_GROUPS = 4096  # of the group loop of one task
@@ -122,6 +125,8 @@ def _dense(made: Fragment, conv: Convolution, n: int) -> None:
         )
         _pack_block(plan, part, block)
         assert plan.kernel is not None
+        if chosen().fat_tiles and block.lanes == PAIR and block.count == y.c and not conv.single_patch:
+            plan.fat_tile, plan.cores_log2, plan.ocg = True, plan.cores_log2 - 1, plan.ocg + 1
         tasks.choose_shape(plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
         plans.append(plan)
     place_blocks(made, plans)

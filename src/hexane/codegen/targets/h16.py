@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import MappingProxyType
 
-from hexane.codegen.targets.later import Later
+from hexane.codegen.encode import Fields
+from hexane.codegen.plan import Plan
+from hexane.codegen.targets.later import CHOICES, Later
 
 SPELLING = MappingProxyType(
     {
@@ -43,6 +46,12 @@ class H16(Later):
     marks_slow_tables = False
     spelling = SPELLING
     dtid = "Header[9].DTID"
+    choices = replace(CHOICES, fat_tiles=True)
+
+    def common(self, plan: Plan, values: Fields) -> None:
+        super().common(plan, values)
+        if plan.unit == "NE":
+            values["Common.NECfg.FatTile"] = plan.fat_tile
 
 
 class H16G(H16):
