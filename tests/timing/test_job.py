@@ -7,6 +7,7 @@ import pytest
 
 import hexane
 from hexane import chips
+from hexane.errors import HexaneError
 from hexane.graph import GraphBuilder
 from hexane.timing import estimate
 from hexane.timing.job import job_of
@@ -111,3 +112,14 @@ def test_notes_are_grouped_by_kind():
     notes = estimate(b.graph, "M1").notes
     assert sum("conv" in note and "published" in note for note in notes) == 1
     assert any(note.startswith("12 conv layers") for note in notes)
+
+
+def test_a_program_of_another_generation_is_timed_by_the_layers_it_was_compiled_from():
+    program = hexane.compile(cut_by_the_host(2), chip="M4")
+    result = program.estimate()
+    assert (result.chip, result.basis) == ("M4", "program")
+    assert result.parts.launches == len(program.images)
+    assert [op.op for op in result.ops] == ["conv"] * 3
+    assert result.tasks == ()
+    with pytest.raises(HexaneError, match="compiled for H16"):
+        program.estimate("M1")

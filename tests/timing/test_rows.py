@@ -56,7 +56,14 @@ def test_the_op_comes_before_the_kind():
 
 
 @pytest.mark.parametrize(
-    ("op", "unit"), [("add", "binary"), ("add_same", "binary"), ("mul_const", "unary"), ("add_scalar", "unary")]
+    ("op", "unit"),
+    [
+        ("add", "binary"),
+        ("add_same", "binary"),
+        ("mul_const", "unary"),
+        ("add_scalar", "unary"),
+        ("scalar_mul", "unary"),
+    ],
 )
 def test_element_wise_ops_with_a_constant_read_one_tensor(op, unit):
     (layer,) = case_of({**MAP, "op": op}).work.layers
@@ -116,3 +123,21 @@ def test_a_borrowed_chip_has_a_wider_range():
     rows = ({**CONV, "chip": chip, "includes": "call_copies", "stat": "min"} for chip in ("M4", "A14"))
     known, borrowed = (predict_range(row) for row in rows)
     assert borrowed[2] / borrowed[0] > 1.1 * known[2] / known[0]
+
+
+def test_what_the_text_says_of_a_constant_counts():
+    (layer,) = case_of({**MAP, "op": "add", "workload": "a + constant"}).work.layers
+    assert layer.unit == "unary"
+
+
+def test_a_layer_may_state_only_what_it_stores():
+    row = {
+        "chip": "M3 Max",
+        "kind": "gemv",
+        "op": "linear",
+        "m": "1",
+        "wbytes_layer": "13107200",
+        "includes": "call_eval",
+    }
+    (layer,) = case_of(row).work.layers
+    assert (layer.cin, layer.cout, layer.weight_bytes) == (2560, 2560, 13107200)

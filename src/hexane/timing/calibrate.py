@@ -151,6 +151,18 @@ def _inside(samples: Sequence[Sample], times: Fitted) -> list[float]:
     return [math.log(predict_case(s.case, times.of(s.case.chip)) / s.us) for s in samples]
 
 
+def _whole_networks(
+    rows: Sequence[dict[str, str]], samples: Sequence[Sample], times: Fitted, held_out: Sequence[float]
+) -> list[list[Any]]:
+    """Rows of whole networks: chip, what ran, microseconds, ratio of the fitted and of the held-out prediction."""
+    ratios = zip(rows, samples, _inside(samples, times), held_out)
+    return [
+        [s.chip, row["workload"], round(s.us, 1), round(math.exp(inside), 3), round(math.exp(held), 3)]
+        for row, s, inside, held in ratios
+        if s.kind == "model"
+    ]
+
+
 def calibrate(path: Path, out: Path = SHIPPED, *, folds: int = LEAVE_ONE_OUT, workers: int = 1) -> dict[str, Any]:
     """Fit everything to the rows of ``path`` and the tables beside it, cross-validate, write ``out``; returns that.
 
@@ -183,6 +195,7 @@ def calibrate(path: Path, out: Path = SHIPPED, *, folds: int = LEAVE_ONE_OUT, wo
         if extra
         else None,
         "coverage_of_rows_left_out": covered,
+        "whole_networks": _whole_networks(rows, own, times, held_out),
         "roofline": errors(own, [math.log(roofline_us(s.case) / s.us) for s in own]),
         "energy_mean_factor": round(energy_factor, 4),
     }

@@ -1,4 +1,4 @@
-"""From a task on the engine to a call of a program: floors, copies, completion (spec/performance §3)."""
+"""From a task on the engine to a call of a program: floors, copies, completion (docs/timing.md)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from hexane.timing.work import Work
 
 LINUX_FLOOR_US = {"M1": 38.5, "M1 Pro": 38.5, "M1 Max": 38.5, "M1 Ultra": 38.5, "M2": 240.0}
 """Call floor of the open Linux driver: 38.5 us on M1 (spec/generations §2.4), 0.23 to 0.25 ms mailbox round trip on M2
-(spec/performance §3.1). SILICON, ane-linux-experiments; never fitted."""
+(docs/timing.md). SILICON, ane-linux-experiments; never fitted."""
 LINUX_TASK_US = 2.8
-"""Most that a further task costs there (spec/performance §3.1)."""
+"""Most that a further task costs there (docs/timing.md)."""
 
 INTERFACES = {
     "task": "start to end of the task on the engine",

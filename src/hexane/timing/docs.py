@@ -49,6 +49,17 @@ def page() -> str:
         lines += ["", f"## {title}", "", "| | rows | held out | fitted | roofline |", "|---|---:|---:|---:|---:|"]
         for key, (rows, factor) in held_out[by].items():
             lines.append(f"| {key} | {rows} | {factor:.3f} | {fitted[by][key][1]:.3f} | {roof[by][key][1]:.3f} |")
+    lines += [
+        "",
+        "## Whole networks",
+        "",
+        "| chip | network | measured, us | predicted over measured, held out | fitted |",
+        "|---|---|---:|---:|---:|",
+        *(
+            f"| {chip} | {name} | {us:g} | {held:.2f} | {inside:.2f} |"
+            for chip, name, us, inside, held in facts["whole_networks"]
+        ),
+    ]
     return "\n".join([*lines, *_ranges(facts), *_constants(), *_language()]) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""Energy on the engine's own rail: linear in work, traffic and time (spec/performance §9)."""
+"""Energy on the engine's own rail: linear in work, traffic and time (docs/timing.md)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ENERGY_PARAMETERS: tuple[Parameter, ...] = (
     Parameter("idle_w", 0.7, "W", "engine awake during a call", 0.5, chip_spread=0.3),
 )
 INT8_SHARE = 0.75
-"""int8 work needs 70 to 80 % of the energy per operation (spec/performance §9)."""
+"""int8 work needs 70 to 80 % of the energy per operation (docs/timing.md)."""
 
 
 def energy_uj(timed: list[Timed], call_us: float, c: Numbers) -> float:

@@ -170,9 +170,10 @@ def _engine_total(job: Job, target: Chip, interface: str, c: Numbers) -> Any:
 
 
 def _estimate(job: Job, target: Chip, interface: str) -> Estimate:
-    if job.basis != "network" and target.generation_name != "h13":
+    if job.generation and target.generation_name != job.generation:
         raise UnsupportedError(
-            f"this program is compiled for H13 and does not run on {target.name}", hint="estimate the network instead"
+            f"this program is compiled for {job.generation.upper()} and does not run on {target.name}",
+            hint="estimate the network instead",
         )
     found = constants(target)
     c = {name: constant.value for name, constant in found.items()}
@@ -209,7 +210,7 @@ def _estimate(job: Job, target: Chip, interface: str) -> Estimate:
         calls_per_second=1e6 / latency if latency else 0.0,
         engines=engines,
         ops=ops,
-        tasks=() if job.basis == "network" else ops,
+        tasks=ops if job.by_tasks else (),
         notes=_notes(job, ops, parts, target, found),
     )
 
@@ -231,7 +232,7 @@ def _sigma(job: Job, launches: list[_Launch], parts: Parts, target: Chip, c: dic
 
 
 def wake_us(chip: Chip) -> float:
-    """What the first call after a pause of 100 ms costs on top: 0.5 ms on M1, 5 ms on M6 (spec/performance §8)."""
+    """What the first call after a pause of 100 ms costs on top: 0.5 ms on M1, 5 ms on M6 (docs/timing.md)."""
     return 5000.0 if chip.generation_name == "h19" else 500.0
 
 

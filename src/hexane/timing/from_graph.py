@@ -1,4 +1,4 @@
-"""A graph as work: which ops become a pass of the engine, ride along or cost nothing (spec/performance §1)."""
+"""A graph as work: which ops become a pass of the engine, ride along or cost nothing (docs/timing.md)."""
 
 from __future__ import annotations
 
@@ -264,7 +264,7 @@ def _resized(layer: Layer, op: Op) -> Layer:
 
 
 def _merged_pairs(layers: list[Layer]) -> list[Layer]:
-    """One-input ops in a row run two to a task (§7)."""
+    """One-input ops in a row run two to a task."""
     last = layers[-1]
     merged = layers[: (len(layers) + 1) // 2]
     merged[-1] = replace(merged[-1], writes_output=last.writes_output)

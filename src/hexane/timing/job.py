@@ -24,14 +24,42 @@ def job_of(x: Any, chip: Chip) -> Job:
         launches, host = split_work_of(x, lambda op: support(op.type, chip).verdict == REFUSED)
         return Job("network", launches, host)
     if hasattr(x, "segments") and hasattr(x, "images"):
-        works = tuple(work_of_tasks(image.tasks, name=f"image{i}.task") for i, image in enumerate(x.images))
-        graphs = [segment.graph for segment in x.segments if segment.graph is not None]
-        return Job("program", works, tuple(host_op(op) for graph in graphs for op in graph.main.walk() if op.outputs))
+        return _job_of_program(x)
     if hasattr(x, "tasks") and hasattr(x, "surfaces"):
-        return Job("image", (work_of_tasks(x.tasks),))
+        return Job("image", (work_of_tasks(x.tasks),), generation=_generation(x), by_tasks=True)
     raise UsageError(
         f"nothing to time in a {type(x).__name__}", hint="give a graph (hexane.load), a program or an image"
     )
+
+
+def _job_of_program(program: Any) -> Job:
+    """The engine programs and host ops of a Program, in order.
+
+    H13's are read off their tasks; those of other generations off the layers that each was compiled from.
+    """
+    works: list[Work] = []
+    host: list[HostOp] = []
+    by_tasks = True
+    for segment in program.segments:
+        if segment.image is None:
+            host += [host_op(op) for op in segment.graph.main.walk() if op.outputs]
+        elif segment.source is not None and _generation(segment.image) != TIMED_BY_TASKS:
+            works += split_work_of(segment.source, lambda op: False)[0]
+            by_tasks = False
+        else:
+            works.append(work_of_tasks(segment.image.tasks, name=f"image{len(works)}.task"))
+    generations = [_generation(image) for image in program.images]
+    return Job(
+        "program", tuple(works), tuple(host), generation=generations[0] if generations else "", by_tasks=by_tasks
+    )
+
+
+def _generation(image: Any) -> str:
+    return str(image.tasks[0].generation) if image.tasks else ""
+
+
+TIMED_BY_TASKS = "h13"
+"""The generation whose registers ``hexane.timing.from_tasks`` reads."""
 
 
 def host_op_us(op: HostOp, chip: Chip) -> float:

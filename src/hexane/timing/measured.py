@@ -30,6 +30,7 @@ INCLUDES = {
     "call_coreml": "coreml",
     "call_coreml_cpu_awake": "coreml_awake",
     "call_driver": "linux",
+    "call_and_host": "copies_typical",
 }
 SLOPES = ("layer_slope", "layer_slope_call")
 SLOPE_DEPTHS = (16, 32)

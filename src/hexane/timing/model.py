@@ -27,7 +27,7 @@ class Timed:
 
 
 def engines_used(work: Work, chip: Chip) -> int:
-    """Engines that one program runs on: an M6 shares large maps over both (spec/performance §4.2), others use one."""
+    """Engines that one program runs on: an M6 shares large maps over both (docs/timing.md), others use one."""
     if chip.generation_name != "h19" or not work.layers:
         return 1
     pixels = max(max(layer.pixels, layer.elements / 256) for layer in work.layers)
@@ -35,7 +35,7 @@ def engines_used(work: Work, chip: Chip) -> int:
 
 
 def tile_count(work: Work) -> int:
-    """Tiles that a chain is cut into (spec/performance §6.3)."""
+    """Tiles that a chain is cut into (docs/timing.md)."""
     if not work.chain:
         return 1
     size = TILE_BYTES if work.layer_count > 2 else 2 * TILE_BYTES

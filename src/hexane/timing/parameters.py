@@ -27,7 +27,7 @@ class Parameter:
 
 
 PARAMETERS: tuple[Parameter, ...] = (
-    # the call (spec/performance §3)
+    # the call
     Parameter("call_factor", 1, "", "slowness of a machine's calls, whatever the interface", 0.001, chip_spread=0.3),
     Parameter("floor_copies_us", 100, "us", "call floor with host copies", 3.0, chip_spread=0.15),
     Parameter("floor_evaluate_us", 100, "us", "call floor with surfaces filled in place", 3.0, chip_spread=0.15),
@@ -50,7 +50,7 @@ PARAMETERS: tuple[Parameter, ...] = (
     Parameter("complete_awake_us", 150, "us", "completion while other processes keep the CPU busy"),
     Parameter("two_engine_call_us", 10, "us", "a call that uses both engines"),
     Parameter("worker_us", 20, "us", "round trip through a worker process"),
-    # arithmetic (§4)
+    # arithmetic
     Parameter(
         "mac_rate", 0.95, "", "share of the peak that dense layers reach", 0.2, family_spread=0.05, chip_spread=0.03
     ),
@@ -60,13 +60,11 @@ PARAMETERS: tuple[Parameter, ...] = (
     Parameter("sparse_base", 0.2, "", "time share that zero weights do not save", 0.5),
     Parameter("sparse_slope", 0.8, "", "time share per density", 0.5),
     Parameter("runtime_rate", 0.5, "", "share of the peak with two run-time operands"),
-    Parameter(
-        "runtime_task_us", 0.5, "us", "each matrix of a run-time product (spec/engine-h13 §13.3)", family_spread=0.3
-    ),
+    Parameter("runtime_task_us", 0.5, "us", "each matrix of a run-time product", family_spread=0.3),
     Parameter("unit_switch_us", 3, "us", "change between NE and PE with small tensors, H13 and H14"),
     Parameter("engine_sync_us", 0.5, "us", "a layer that two engines share"),
     Parameter("halo_us", 2, "us", "halo rows between two engines, per layer"),
-    # weights (§5)
+    # weights
     Parameter("weights_gbs", 60, "GB/s", "weight stream", family_spread=0.15, chip_spread=0.25),
     Parameter(
         "big_chip_stream", 1.8, "", "weight stream of Pro, Max and Ultra chips from H15 on over the base chip's", 0.3
@@ -74,12 +72,12 @@ PARAMETERS: tuple[Parameter, ...] = (
     Parameter("weights_power_of_two_gbs", 40, "GB/s", "wide 1x1 layers of 4096, 8192 ... channels on H16"),
     Parameter("palette_stream", 1, "", "time of palette streams over their bytes' share", 0.3),
     Parameter("sparse_stream", 1, "", "time of sparse streams over their bytes' share", 0.3),
-    # activations (§6)
+    # activations
     Parameter("activations_gbs", 60, "GB/s", "activation DMA, per engine", family_spread=0.2, chip_spread=0.12),
     Parameter("cache_mb", 10, "MB", "element-wise data that the system cache absorbs (M6)"),
     Parameter("cache_gbs", 60, "GB/s", "element-wise DMA inside that cache, per engine"),
     Parameter("planar_dram_gbs", 40, "GB/s", "element-wise DMA beyond it, per engine"),
-    # planar engine and compound functions (§7)
+    # planar engine and compound functions
     Parameter("unary_rate", 50, "1e9/s", "one-input element-wise, per engine"),
     Parameter("binary_rate", 50, "1e9/s", "two-input element-wise, per engine"),
     Parameter("binary_large_rate", 30, "1e9/s", "the same with operands beyond 1.3 MiB per engine"),

@@ -19,8 +19,10 @@ from hexane.graph import Constant, Graph, GraphBuilder, TensorType, Value
 _PALETTE = re.compile(r"(?:p|lut|pal|palette|int|w|u?int)([1-8])(?:bit)?")
 _SPARSE = re.compile(r"(?:s(\d\d)|nm(\d)(\d))(.*)")
 _MASKED = re.compile(r"\bz(?:\d\d|ch)\b")
+_CONSTANT = re.compile(r"\b(?:constant|scalar)\b")
 BINARY_OPS = ("add", "sub", "mul", "maximum", "minimum", "real_div")
 WITH_CONSTANT = ("const", "constant", "scalar")
+"""Words of an op's name that make its second operand a constant."""
 
 
 @dataclass(frozen=True)
@@ -151,9 +153,13 @@ def graph_of(row: Row, *, layers: int | None = None) -> Graph:
 
 
 def _binary_name(op: str) -> tuple[str, str] | None:
-    """``add``, ``add_same``, ``mul_const``: the op and what its second operand is, or None for any other op."""
-    name, _, other = op.partition("_")
-    return (name, other) if name in BINARY_OPS and other in ("", "same", *WITH_CONSTANT) else None
+    """``add``, ``add_same``, ``mul_const``, ``scalar_add``: the op and what its second operand is; None for others."""
+    words = op.split("_")
+    name = next((word for word in words if word in BINARY_OPS), "real_div" if op.startswith("real_div") else None)
+    rest = [word for word in words if word != name and word not in ("real", "div")]
+    if name is None or not all(word in ("same", *WITH_CONSTANT) for word in rest):
+        return None
+    return name, "same" if "same" in rest else WITH_CONSTANT[0] if rest else ""
 
 
 def _activation(b: GraphBuilder, row: Row, x: Value) -> Value:
@@ -194,7 +200,8 @@ def _conv(b: GraphBuilder, row: Row, weights: Weights, depth: int) -> Value:
 
 
 def _linear(b: GraphBuilder, row: Row, weights: Weights, depth: int) -> Value:
-    m, k, n = row.count("m", 1), row.count("k"), row.count("nn")
+    side = _square_side(row)
+    m, k, n = row.count("m", 1), row.count("k", side), row.count("nn", side)
     x = b.input("x", (m, k), "fp16")
     jacobi = "acobi" in row.text("workload")
     if jacobi:  # matrix-vector, subtract, multiply, again and again with one matrix
@@ -206,6 +213,12 @@ def _linear(b: GraphBuilder, row: Row, weights: Weights, depth: int) -> Value:
         if jacobi:
             x = b.mul(x=b.sub(x=right, y=x), y=b.input("d", (m, n), "fp16") if index == 0 else b.function.inputs[-1])
     return x
+
+
+def _square_side(row: Row) -> int | None:
+    """Inputs and outputs of a layer that states no shape, only what it stores: as many of one as of the other."""
+    stored = row.number("wbytes_layer")
+    return round(math.sqrt(stored / 2)) if stored and row.number("k") is None else None
 
 
 def _shape(row: Row) -> tuple[int, ...]:
@@ -220,6 +233,8 @@ def _elementwise(b: GraphBuilder, row: Row, weights: Weights, depth: int) -> Val
     binary = _binary_name(op)
     if binary:
         name, second = binary
+        if not second and _CONSTANT.search(row.text("workload")):
+            second = WITH_CONSTANT[0]
         if second == "same":
             other: Value | np.float16 = x
         else:

@@ -35,10 +35,10 @@ def asked(predict: Callable[[Numbers], Any], numbers: Mapping[str, float]) -> li
 
 def logs(predict: Callable[[Numbers], Any], names: list[str], numbers: list[float]) -> np.ndarray:
     """Logarithms of the prediction: first as it is, then with each constant in turn moved up by ``STEP``."""
-    c: dict[str, np.ndarray] = {}
-    for place, (name, value) in enumerate(zip(names, numbers)):
-        c[name] = np.full(len(names) + 1, value)
-        c[name][place + 1] *= math.exp(STEP)
+    count = len(names)
+    moved = np.repeat(np.array(numbers)[:, None], count + 1, axis=1)
+    moved[np.arange(count), np.arange(1, count + 1)] *= math.exp(STEP)
+    c = dict(zip(names, moved))
     return np.log(np.broadcast_to(predict(c), (len(names) + 1,)))
 
 

@@ -13,7 +13,7 @@ WEIGHT_FORMATS = {
     "int4": ("palette", 0.5, 1.0),
     "sparse": ("sparse", 1.125, 0.5),
 }
-"""Name to stored format, bytes per weight and density; ``sparse`` keeps half of the weights (spec/performance §5.1)."""
+"""Name to stored format, bytes per weight and density; ``sparse`` keeps half of the weights (docs/timing.md)."""
 
 
 def changed(job: Job, *, batch: int | None = None, weights: str | None = None, resolution: float | None = None) -> Job:

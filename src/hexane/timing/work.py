@@ -21,7 +21,7 @@ class Layer:
     count, ``axis`` the length of a reduced axis, ``batches`` the matrices of a product.
     ``reads_input`` and ``writes_output`` mark the program's edges,
     ``weight_key`` names a weight set that several layers share. ``extrapolated`` says that nobody has published a
-    time of such a layer (spec/performance §11).
+    time of such a layer (docs/timing.md).
     """
 
     name: str
@@ -66,7 +66,7 @@ class Work:
 
     ``host_in_padded`` and ``host_out_padded`` are those of them whose surfaces pad every row (engine-h13 §6).
     ``chain``: every layer feeds only the next, so that tiles run through all of them without leaving the chip
-    (spec/performance §6.3). ``worker``: the front end runs such a program through a second process (§7).
+    (docs/timing.md). ``worker``: the front end runs such a program through a second process.
     """
 
     layers: tuple[Layer, ...]
@@ -107,13 +107,16 @@ class Job:
 
     ``basis`` says what was read: a ``network`` (what Apple's compiler would make of it: one program, cut only where the
     engine refuses an op), a ``program`` (the tasks and segments that hexane compiled) or an ``image`` (one engine
-    program, whoever compiled it).
+    program, whoever compiled it). ``generation`` is what it was compiled for, empty for a network; ``by_tasks`` says
+    whether layers are compiled tasks.
     """
 
     basis: Literal["network", "program", "image"]
     launches: tuple[Work, ...]
     host: tuple[HostOp, ...] = ()
     notes: tuple[str, ...] = ()
+    generation: str = ""
+    by_tasks: bool = False
 
 
 @dataclass(frozen=True)
