@@ -6,7 +6,7 @@ import pytest
 
 from hexane.errors import HexaneError
 from hexane.timing.measured import case_of, predict, predict_range
-from hexane.timing.rows import Format, format_of
+from hexane.timing.row_formats import Format, format_of
 
 CONV = {"chip": "M4", "kind": "conv_chain", "op": "conv", "cin": "256", "cout": "256", "h": "1", "w": "64",
         "layers": "8", "weights": "distinct", "includes": "call_eval", "stat": "mean"}  # fmt: skip
@@ -29,6 +29,8 @@ MAP = {"chip": "M6", "kind": "eltwise", "m": "256", "k": "1024", "includes": "ta
         ("s50p4", Format(palette=4, kept=0.5)),
         ("s75w8", Format(int8=True, kept=0.25)),
         ("ch50", Format()),
+        ("w8a16", Format(int8=True)),
+        ("p4_g32", Format(palette=4)),
     ],
 )
 def test_formats_by_name(name, form):
@@ -77,6 +79,11 @@ def test_n_dispatches_are_n_calls():
     assert predict({**one, "op": "conv", "workload": "25 dispatches"}) == pytest.approx(
         25 * predict({**one, "op": "conv"}), rel=0.02
     )
+
+
+def test_one_of_many_dispatches_is_one():
+    row = {"chip": "M4 Max", "kind": "dispatch", "op": "", "includes": "call_eval", "workload": "one of 216 dispatches"}
+    assert case_of(row).calls == 1
 
 
 def test_layers_of_one_program_are_one_call():

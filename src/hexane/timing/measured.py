@@ -36,7 +36,7 @@ SLOPES = ("layer_slope", "layer_slope_call")
 SLOPE_DEPTHS = (16, 32)
 """Depths of the two chains behind a slope where the row does not state them."""
 _DEPTHS = re.compile(r"layers (\d+)-(\d+)")
-_CALLS = re.compile(r"\b(\d+) (?:x )?(?:dispatches|calls|programs|evaluations)\b")
+_CALLS = re.compile(r"(?<!of )\b(\d+) (?:x )?(?:dispatches|calls|programs|evaluations)\b")
 _SHORT = 4
 """Equal layers of a chain that are built; the rest is counted."""
 

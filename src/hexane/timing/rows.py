@@ -8,52 +8,19 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from hexane.errors import UsageError
 from hexane.graph import Constant, Graph, GraphBuilder, TensorType, Value
+from hexane.timing.row_formats import format_of
 
-_PALETTE = re.compile(r"(?:p|lut|pal|palette|int|w|u?int)([1-8])(?:bit)?")
-_SPARSE = re.compile(r"(?:s(\d\d)|nm(\d)(\d))(.*)")
 _MASKED = re.compile(r"\bz(?:\d\d|ch)\b")
 _CONSTANT = re.compile(r"\b(?:constant|scalar)\b")
 BINARY_OPS = ("add", "sub", "mul", "maximum", "minimum", "real_div")
 WITH_CONSTANT = ("const", "constant", "scalar")
 """Words of an op's name that make its second operand a constant."""
-
-
-@dataclass(frozen=True)
-class Format:
-    """A row's name of a weight format: ``palette`` bits (0: none), ``int8``, and the share of weights kept."""
-
-    palette: int = 0
-    int8: bool = False
-    kept: float = 1.0
-
-
-def format_of(name: str) -> Format:
-    """``fp16``, ``w8``, ``p4``, ``lut6`` (palettes), ``s50`` (half zeros), ``nm24`` (2 of 4 zero), ``s50p4``, ``ch50``.
-
-    Whole zero channels (``ch``) are stored like all others; int4 with one scale per output goes through the palette
-    decoder, as far as anybody has measured.
-    """
-    sparse = _SPARSE.fullmatch(name)
-    if sparse:
-        percent, zeros, group, rest = sparse.groups()
-        kept = 1 - int(percent) / 100 if percent else 1 - int(zeros) / int(group)
-        inner = format_of(rest) if rest else Format()
-        return Format(inner.palette, inner.int8, kept if name != "s68" else 0.317)
-    if name in ("w8", "int8", "uint8"):
-        return Format(int8=True)
-    palette = _PALETTE.fullmatch(name)
-    if palette:
-        return Format(palette=int(palette.group(1)))
-    if name in ("", "fp16", "f16", "w16", "fp32") or name.startswith("ch"):
-        return Format()
-    raise UsageError(f"unknown weight format {name!r}", hint="fp16, w8, p1 to p8 (palettes), s50 (zeros), s50p4")
 
 
 class Row:
