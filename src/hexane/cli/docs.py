@@ -68,6 +68,7 @@ def write(folder: Path) -> list[Path]:
     """Bring every page below ``folder/commands`` up to date, and the generated pages of limits and restrictions."""
     from hexane.report.docs import limits_page
     from hexane.restrictions.docs import restrictions_page
+    from hexane.runtime.private import private_api_page
 
     made = []
     (folder / "commands").mkdir(parents=True, exist_ok=True)
@@ -79,7 +80,9 @@ def write(folder: Path) -> list[Path]:
     limits.write_text(limits_page())
     restrictions = folder / "restrictions.md"
     restrictions.write_text(restrictions_page())
-    return [*made, limits, restrictions]
+    private = folder / "private-api.md"
+    private.write_text(private_api_page())
+    return [*made, limits, restrictions, private]
 
 
 if __name__ == "__main__":

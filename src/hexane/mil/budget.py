@@ -14,9 +14,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from hexane.errors import UsageError
-from hexane.mil.faults import RuntimeFault, compile_fault
+from hexane.mil.faults import compile_fault
+from hexane.runtime.private.calls import COMPILES_PER_PROCESS
 
-REAL_LIMIT = 119
+REAL_LIMIT = COMPILES_PER_PROCESS
 """Compilations that one process was seen to make (restriction R1)."""
 SAFE_LIMIT = 100
 RESUME = "HEXANE_RESUME"
@@ -86,6 +87,3 @@ def restart(state: str) -> None:
 def resumed() -> str | None:
     """What ``save`` returned before the process was started again; None in a process that was not."""
     return os.environ.get(RESUME)
-
-
-__all__ = ["REAL_LIMIT", "SAFE_LIMIT", "CompileBudget", "RuntimeFault", "restart", "resumed"]

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hexane.errors import HexaneError
+from hexane.runtime.private.calls import COMPILE_FAILED, INFERENCE_FAILED, LOAD_FAILED
+from hexane.runtime.private.rows import Fault
 
 if TYPE_CHECKING:
     from hexane.restrictions import Finding
 
-COMPILER = "com.apple.appleneuralengine.compiler"
-RUNTIME = "com.apple.appleneuralengine"
 SURFACE, BAD_WIDTH, NO_RESOURCES, NO_MAPPING = 0x1D, 0x9, 0x5, 0x12
 LOAD_FAILURE, TOO_LARGE = 0x50004, 0x20004
 
@@ -53,17 +53,19 @@ class Refused(HexaneError):
 
 def compile_fault(detail: str = "InvalidMILProgram", rule: str = "") -> RuntimeFault:
     """Compilation failed; the words name no line."""
-    text = "_ANECompiler : ANECCompile() FAILED"
-    return RuntimeFault(f"{text}: {detail}" if detail else text, domain=COMPILER, code=1, rule=rule)
+    words = COMPILE_FAILED.words
+    return _fault(COMPILE_FAILED, f"{words}: {detail}" if detail else words, None, rule)
 
 
 def inference_fault(status: int, rule: str = "") -> RuntimeFault:
     """Evaluation failed."""
-    message = f"ANEProgramProcessRequestDirect() Failed with status={status:#x} : Program Inference error"
-    return RuntimeFault(message, domain=RUNTIME, code=8, status=status, rule=rule)
+    return _fault(INFERENCE_FAILED, INFERENCE_FAILED.words.replace("STATUS", f"{status:#x}"), status, rule)
 
 
 def load_fault(status: int = LOAD_FAILURE, rule: str = "R3") -> RuntimeFault:
     """A program could not be put on the engine."""
-    message = f"createProgramInstanceForModel: Program load failure ({status:#x})"
-    return RuntimeFault(message, domain=RUNTIME, code=8, status=status, rule=rule)
+    return _fault(LOAD_FAILED, LOAD_FAILED.words.replace("STATUS", f"{status:#x}"), status, rule)
+
+
+def _fault(row: Fault, words: str, status: int | None, rule: str) -> RuntimeFault:
+    return RuntimeFault(words, domain=row.domain, code=row.code, status=status, rule=rule)

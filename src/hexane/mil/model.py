@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -23,11 +24,14 @@ from hexane.mil.budget import CompileBudget
 from hexane.mil.executable import AUTO, Executable, executable
 from hexane.mil.faults import Refused
 from hexane.mil.process import PROCESS, Process, identifier
-from hexane.mil.statistics import DEFAULT_QOS, QOS, Statistics
+from hexane.mil.statistics import Statistics
 from hexane.mil.surfaces import OWN_SIZE, UNIFORM, Ports, checked
 from hexane.restrictions import Finding, check_mil
 from hexane.restrictions.check import plain_weights
 from hexane.restrictions.reports import Severity
+from hexane.restrictions.rule import IN_MEMORY
+from hexane.runtime.private import selector
+from hexane.runtime.private.calls import DEFAULT_QOS, QOS
 from hexane.runtime.queue import Moment, Request, RequestQueue
 from hexane.runtime.resident import Traffic
 
@@ -46,6 +50,8 @@ def engine_queue() -> RequestQueue:
     return RequestQueue()
 
 
+SPOKEN = 4096
+"""Selectors that a transcript holds."""
 NEW, COMPILED, LOADED = "new", "compiled", "loaded"
 
 
@@ -53,14 +59,16 @@ NEW, COMPILED, LOADED = "new", "compiled", "loaded"
 class Options:
     """How a model is handed over and run.
 
-    ``os``: the system that it is for ("macOS 15"); ``surfaces``: "uniform_largest" or "own_size"; ``level``: "auto",
-    "engine" (tasks on the emulator, or an error) or "graph" (the engine's arithmetic); ``allow``: ids of restrictions
-    to run in spite of; ``budget``: compilations of this process; ``process``: counters and cache of the real runtime
-    (quirks only); ``statistics``: estimate the time on the chip when the model is loaded; ``queue``: where
-    asynchronous evaluations wait (None: the one queue that all models share, as they share the engine).
+    ``os``: the system that it is for ("macOS 15"); ``interface``: "in-memory", "client" or "mle5"; ``surfaces``:
+    "uniform_largest" or "own_size"; ``level``: "auto", "engine" (tasks on the emulator, or an error) or "graph" (the
+    engine's arithmetic); ``allow``: ids of restrictions to run in spite of; ``budget``: compilations of this process;
+    ``process``: counters and cache of the real runtime (quirks only); ``statistics``: estimate the time on the chip
+    when the model is loaded; ``queue``: where asynchronous evaluations wait (None: the one queue that all models share,
+    as they share the engine).
     """
 
     os: str | None = None
+    interface: str = IN_MEMORY
     surfaces: str | None = None
     level: str = AUTO
     allow: tuple[str, ...] = ()
@@ -119,6 +127,9 @@ class Model:
         self.findings: list[Finding] = []
         self.statistics = Statistics()
         self.traffic = Traffic()
+        self.transcript: deque[str] = deque(maxlen=SPOKEN)
+        self._say("modelWithMILText:weights:optionsPlist:")
+        self._say("inMemoryModelWithDescriptor:")
         self._made: Executable | None = None
         self._ports: Ports | None = None
         self._lock = threading.Lock()
@@ -169,7 +180,9 @@ class Model:
         _checked_qos(qos)
         if self.state != NEW:
             return self
-        self.findings = check_mil(self.text, self.files, self.chip, self.options.os, surfaces=self.surfaces)
+        self.findings = check_mil(
+            self.text, self.files, self.chip, self.options.os, self.options.interface, self.surfaces
+        )
         (self.options.budget or BUDGET).spend()
         if self.quirks:
             self._compile_as_the_runtime()
@@ -179,6 +192,7 @@ class Model:
         graph = self.ready().graph.main
         self._ports = Ports(_tensors(graph.inputs), _tensors(graph.outputs))
         self.statistics.level = self.level
+        self._say("compileWithQoS:options:error:")
         self.statistics.count("compiles", qos)
         self.state = COMPILED
         return self
@@ -194,6 +208,7 @@ class Model:
             self._process.load(self._size)
         self.ready().load()
         self.state = LOADED
+        self._say("loadWithQoS:options:error:")
         self.statistics.count("loads", qos)
         if self.options.statistics and not self.statistics.hw_execution_ns:
             self._estimate()
@@ -252,6 +267,7 @@ class Model:
         ports = self._known_ports()
         with self._lock:
             self.statistics.seconds += time.perf_counter() - start
+            self._say("evaluateWithQoS:options:request:error:")
             self.statistics.count("evaluations", qos)
             for type_ in ports.inputs.values():
                 self.traffic.up(type_.count * type_.carrier.itemsize)
@@ -274,6 +290,7 @@ class Model:
         self.ready().close()
         if self.quirks:
             self._process.unload(self._size)
+        self._say("unloadWithQoS:error:")
         self.statistics.count("unloads", qos)
 
     def update(self, weights: Mapping[str, np.ndarray]) -> Update:
@@ -287,6 +304,10 @@ class Model:
 
     def __exit__(self, *_: object) -> None:
         self.unload()
+
+    def _say(self, name: str) -> None:
+        """Note the selector that the same step sends on a Mac; the map has to know it."""
+        self.transcript.append(selector(name).name)
 
     # -- how -----------------------------------------------------------------------------------------------------------
 

@@ -11,10 +11,8 @@ from typing import Any
 
 from hexane.mil.budget import REAL_LIMIT
 from hexane.mil.faults import SURFACE, compile_fault, inference_fault, load_fault
+from hexane.runtime.private.calls import BYTES_LOADED, PROGRAMS_LOADED
 
-MOST_LOADED = 126
-"""Programs that one process was seen to hold at once on M4 Max (restriction R3; 127 on M5 Max, 238 on A17 Pro)."""
-MOST_LOADED_BYTES = 3_500_000_000
 CACHED = 256
 
 
@@ -28,7 +26,7 @@ class Process:
     poisoned: bool = False
     cache: OrderedDict[str, Any] = field(default_factory=OrderedDict)
     most_compiles: int = REAL_LIMIT
-    most_loaded: int = MOST_LOADED
+    most_loaded: int = PROGRAMS_LOADED
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def compile(self) -> None:
@@ -43,7 +41,7 @@ class Process:
         with self.lock:
             if self.loaded >= self.most_loaded:
                 raise load_fault()
-            if self.loaded_bytes + size > MOST_LOADED_BYTES:
+            if self.loaded_bytes + size > BYTES_LOADED:
                 raise load_fault(rule="R4")
             self.loaded += 1
             self.loaded_bytes += size

@@ -5,10 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-QOS = (0, 1, 5, 9, 10, 21, 33, 47, 63)
-"""Quality-of-service values that public programs use; all take the same time (docs/private-api.md)."""
-DEFAULT_QOS = 21
-
 
 @dataclass
 class Statistics:

@@ -19,8 +19,9 @@ from typing import Any
 
 from hexane.errors import HexaneError, UsageError
 from hexane.runtime.futures import Answer, Event
+from hexane.runtime.private.calls import QUEUE_DEPTH
 
-DEPTH = 127
+DEPTH = QUEUE_DEPTH
 """Requests that may wait, as on the real runtime (docs/private-api.md)."""
 PATIENCE_S = 60.0
 """How long a request waits for a signal before it fails."""
