@@ -8,7 +8,7 @@ from tests.restrictions.programs import CONV, blob, call, conv, program, tensor,
 
 from hexane.errors import UnsupportedError, UsageError
 from hexane.formats.blob import blob_bytes
-from hexane.mil import Chain, Event, Model, RequestQueue
+from hexane.mil import Chain, Event, Model, Options, RequestQueue
 
 C = tensor(1, 32, 1, 64)
 TEXT = program(CONV + blob((32, 32, 1, 1), "w") + conv("w", type_=C), f"{C} x", "y")
@@ -20,7 +20,8 @@ def layers(count: int, chip: str) -> list[Model]:
     rng = np.random.default_rng(8)
     weights = [rng.normal(0, 0.2, (32, 32, 1, 1)).astype(np.float16) for _ in range(count)]
     files = [{"@model_path/weights/w.bin": blob_bytes([(w, "fp16")])} for w in weights]
-    return [Model(TEXT, f, chip).compile().load() for f in files]
+    options = Options(level="engine" if chip == "M1" else "graph")
+    return [Model(TEXT, f, chip, options=options).compile().load() for f in files]
 
 
 @pytest.mark.parametrize("chip", ["M1", "M4"])

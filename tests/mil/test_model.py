@@ -24,9 +24,9 @@ INPUT = np.random.default_rng(2).normal(0, 1, (1, 64, 1, 512)).astype(np.float16
 EXPECTED = np.einsum("oi,niw->now", WEIGHT[:, :, 0, 0].astype(float), INPUT[:, :, 0].astype(float))[:, :, None]
 
 
-@pytest.mark.parametrize(("chip", "level"), [("M1", "engine"), ("M4", "graph")])
-def test_a_program_runs(chip: str, level: str) -> None:
-    with Model(GOOD, FILES, chip=chip) as model:
+@pytest.mark.parametrize(("chip", "level", "asked"), [("M1", "engine", "auto"), ("M4", "graph", "graph")])
+def test_a_program_runs(chip: str, level: str, asked: str) -> None:
+    with Model(GOOD, FILES, chip=chip, options=Options(level=asked)) as model:
         got = model.evaluate({"x": INPUT})["y"]
         assert (model.level, got.dtype, got.shape) == (level, np.float16, (1, 64, 1, 512))
         assert (level == "engine") == (model.level_reason == "")

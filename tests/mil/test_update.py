@@ -10,7 +10,7 @@ from tests.restrictions.programs import CONV, X, blob, call, conv, program, tens
 import hexane
 from hexane.errors import UsageError
 from hexane.formats.blob import blob_bytes
-from hexane.mil import Model
+from hexane.mil import Model, Options
 
 RNG = np.random.default_rng(11)
 
@@ -26,7 +26,8 @@ def files(**arrays: np.ndarray) -> dict[str, bytes]:
 @pytest.mark.parametrize(("chip", "how"), [("M1", "patched"), ("M4", "replaced")])
 def test_a_convolution(chip: str, how: str) -> None:
     new = fresh(64, 64, 1, 1)
-    with Model(GOOD, FILES, chip) as model:
+    options = Options(level="engine" if how == "patched" else "graph")
+    with Model(GOOD, FILES, chip, options=options) as model:
         model.evaluate({"x": INPUT})
         done = model.update({"w": new})
         assert (done.how, done.elements) == (how, 4096)
@@ -35,9 +36,9 @@ def test_a_convolution(chip: str, how: str) -> None:
         assert again.prepared_seconds < 0.1
         old = model.evaluate({"x": INPUT})["y"]
         program_now = model.program
-    with Model(GOOD, {"@model_path/weights/w.bin": blob_bytes([(new, "fp16")])}, chip) as other:
+    with Model(GOOD, {"@model_path/weights/w.bin": blob_bytes([(new, "fp16")])}, chip, options=options) as other:
         assert np.array_equal(got, other.evaluate({"x": INPUT})["y"])
-    with Model(GOOD, FILES, chip) as first:
+    with Model(GOOD, FILES, chip, options=options) as first:
         assert np.array_equal(old, first.evaluate({"x": INPUT})["y"])
         if program_now is not None and first.program is not None:
             assert program_now.images[0].to_bytes() == first.program.images[0].to_bytes()

@@ -77,8 +77,9 @@ def _size(engine: Engine) -> int:
 
 
 def _own(engine: Engine) -> list[Buffer]:
-    """The buffers that are not the program's bytes."""
-    return [b for channel, b in engine.memory.channels.items() if channel == SCRATCH or channel >= FIRST_SURFACE]
+    """The buffers that are not the program's bytes (a section of kernels has a channel among the surfaces')."""
+    channels = engine.memory.channels.items()
+    return [b for channel, b in channels if b.writable and (channel == SCRATCH or channel >= FIRST_SURFACE)]
 
 
 @contextmanager

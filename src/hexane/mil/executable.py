@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hexane.chips import Chip
-from hexane.errors import UnsupportedError, UsageError
+from hexane.errors import EmulationError, UnsupportedError, UsageError
 from hexane.graph.ir import Graph
 
 if TYPE_CHECKING:
@@ -22,13 +23,18 @@ LEVELS = (AUTO, ENGINE, GRAPH)
 
 @dataclass(eq=False)
 class Executable:
-    """``level`` is "engine" or "graph", ``reason`` why it is not "engine"."""
+    """``level`` is "engine" or "graph", ``reason`` why it is not "engine".
+
+    ``fixed``: the level was asked for, so that what the emulator cannot run is an error; else it is evaluated with the
+    engine's arithmetic, with a warning.
+    """
 
     graph: Graph
     chip: Chip
     level: str
     reason: str = ""
     program: Program | None = None
+    fixed: bool = False
     zeros: frozenset[str] = frozenset()
     places: dict[tuple[str, ...], Any] = field(default_factory=dict, repr=False)
     _session: Session | None = field(default=None, repr=False)
@@ -51,13 +57,25 @@ class Executable:
 
     def run(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Outputs by name, in their declared dtypes."""
-        if self._session is not None:
-            results = self._session.run(values)
-        else:
+        results = self._on_engine(values) if self._session is not None else None
+        if results is None:
             from hexane import numerics
 
             results = numerics.evaluate(self.graph, values, chip=self.chip)
         return {name: np.zeros_like(a) if name in self.zeros else np.asarray(a) for name, a in results.items()}
+
+    def _on_engine(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray] | None:
+        """What the emulated engine gives; None where it cannot run the program and the level was ours to choose."""
+        assert self._session is not None
+        try:
+            return self._session.run(values)
+        except EmulationError as error:
+            if self.fixed:
+                raise
+            warnings.warn(f"evaluated with the engine's arithmetic, not task by task: {error}", stacklevel=2)
+            self.close()
+            self.level, self.reason, self.program = GRAPH, str(error), None
+            return None
 
 
 def executable(graph: Graph, chip: Chip, level: str = AUTO) -> Executable:
@@ -72,7 +90,7 @@ def executable(graph: Graph, chip: Chip, level: str = AUTO) -> Executable:
         return Executable(graph, chip, GRAPH, "asked for")
     program, reason = _engine_program(graph, chip)
     if program is not None:
-        return Executable(graph, chip, ENGINE, program=program)
+        return Executable(graph, chip, ENGINE, program=program, fixed=level == ENGINE)
     if level == ENGINE:
         raise UnsupportedError(reason, hint="level='graph' computes with the engine's arithmetic")
     return Executable(graph, chip, GRAPH, reason)

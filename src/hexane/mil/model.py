@@ -375,9 +375,15 @@ class Model:
     def _estimate(self) -> None:
         from hexane.timing import estimate
 
-        try:
-            found = estimate(self.ready().program or self.graph, self.chip)
-        except HexaneError:  # an op that the timing model does not know: no estimate is better than a wrong one
+        found = None
+        for source in (self.program, self.graph):  # the tasks of some generations have no model of their own
+            try:
+                found = estimate(source, self.chip) if source is not None else None
+            except HexaneError:
+                continue
+            if found is not None:
+                break
+        if found is None:  # an op that the timing model does not know: no estimate is better than a wrong one
             return
         self.statistics.hw_execution_ns = round(found.latency_us * 1000)
         self.statistics.estimate_range_us = found.latency_range_us

@@ -8,6 +8,7 @@ process (O7), weights that are a snapshot (W8), a cache that looks at the dictio
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -67,7 +68,7 @@ def silent(graph: Graph, made: Executable, findings: list[Finding]) -> Executabl
         made = Executable(graph, made.chip, "graph", "restriction O4")
     if wrong & {"O11", "S4"}:
         names = frozenset(value.name for value in graph.main.outputs)
-        made = Executable(graph, made.chip, made.level, made.reason, made.program, names)
+        made = replace(made, graph=graph, zeros=names)
     return made
 
 

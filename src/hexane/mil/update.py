@@ -20,6 +20,7 @@ from hexane.errors import UnsupportedError, UsageError
 from hexane.graph.constants import Constant
 from hexane.graph.ir import Graph, Value
 from hexane.graph.types import TensorType
+from hexane.image import Image, build_image
 
 if TYPE_CHECKING:
     from hexane.mil.executable import Executable
@@ -134,26 +135,46 @@ def _patched(model: Model, made: Executable, given: Mapping[str, np.ndarray]) ->
 def _write(made: Executable, places: Places, flat: np.ndarray) -> int:
     """Put elements into the constant sections; how many halfwords were written."""
     assert made.program is not None
-    consts = []
+    images = []
     for segment, at, element in zip(made.program.segments, places.at, places.element):
         assert segment.image is not None
-        const = np.frombuffer(bytearray(segment.image.const), "<u2")
-        const[at] = flat[element]
-        consts.append(const.tobytes())
-    _exchange(made, consts)
+        data = np.frombuffer(bytearray(_data(segment.image)), "<u2")
+        data[at] = flat[element]
+        images.append(_with_data(segment.image, data.tobytes()))
+    _exchange(made, images)
     return sum(at.size for at in places.at)
 
 
-def _exchange(made: Executable, consts: list[bytes]) -> None:
-    """The program with other constant sections of the same sizes."""
+def _data(image: Image) -> bytes:
+    """Constants, then the section of kernels where a generation has one."""
+    return image.const + image.kernel_section
+
+
+def _with_data(image: Image, data: bytes) -> Image:
+    """The program with other constants and kernels of the same sizes."""
+    cut = len(image.const)
+    if not image.kernel_section:
+        return image.patched(image.tasks, data)
+    return build_image(
+        image.tasks,
+        data[:cut],
+        image.surfaces,
+        image.generation,
+        image.scratch_bytes,
+        dialect=image.dialect,
+        ident=image.ident,
+        procedure=image.procedure,
+        kernels=data[cut:],
+    )
+
+
+def _exchange(made: Executable, images: list[Image]) -> None:
+    """The program with other images in its segments."""
     assert made.program is not None
     loaded = made.is_loaded
     made.close()
-    segments = []
-    for segment, const in zip(made.program.segments, consts):
-        assert segment.image is not None
-        segments.append(replace(segment, image=segment.image.patched(segment.image.tasks, const)))
-    made.program = replace(made.program, segments=tuple(segments))
+    segments = tuple(replace(s, image=image) for s, image in zip(made.program.segments, images))
+    made.program = replace(made.program, segments=segments)
     if loaded:
         made.load()
 
@@ -198,9 +219,9 @@ def _find(made: Executable, names: tuple[str, ...]) -> Places:
         for old, new in zip(made.program.segments, program.segments):
             assert old.image is not None
             assert new.image is not None
-            if old.image.text() != new.image.text() or len(old.image.const) != len(new.image.const):
+            if old.image.text() != new.image.text() or len(_data(old.image)) != len(_data(new.image)):
                 raise UnsupportedError("the program's tasks depend on the values of the weights")
-        seen.append([np.frombuffer(s.image.const, "<u2").astype(np.int64) - _ONE for s in program.segments if s.image])
+        seen.append([np.frombuffer(_data(s.image), "<u2").astype(np.int64) - _ONE for s in program.segments if s.image])
     at, element = [], []
     for number in range(len(made.program.segments)):
         places, elements = _decoded([probe[number] for probe in seen], total)
@@ -240,5 +261,5 @@ def _confirm(made: Executable, places: Places, values: list[Value]) -> None:
     flat = np.concatenate([value.data.astype(np.float16).reshape(-1) for value in values]).view(np.uint16)
     for segment, at, element in zip(made.program.segments, places.at, places.element):
         assert segment.image is not None
-        if not np.array_equal(np.frombuffer(segment.image.const, "<u2")[at], flat[element]):
+        if not np.array_equal(np.frombuffer(_data(segment.image), "<u2")[at], flat[element]):
             raise UnsupportedError("the weights are not stored as they are given")

@@ -17,7 +17,7 @@ from hexane.emulator.memory import Buffer, Memory
 from hexane.emulator.program import ELEMENTS
 from hexane.emulator.program import Program as Machine
 from hexane.errors import UnsupportedError, UsageError
-from hexane.isa.channels import CONST, SCRATCH, TEXT
+from hexane.isa.channels import SCRATCH
 
 if TYPE_CHECKING:
     from hexane.chips import Chip
@@ -180,9 +180,7 @@ class ResidentImage:
 
     def _memory(self, buffers: Buffers) -> Memory:
         machine = self.machine
-        memory = Memory({TEXT: Buffer.constant("text", machine.text), CONST: Buffer.constant("const", machine.const)})
-        if machine.scratch_bytes:
-            memory.channels[SCRATCH] = Buffer.undefined("scratch", machine.scratch_bytes)
+        memory = machine.memory({s.label: np.zeros(s.shape, ELEMENTS[s.dtype]) for s in machine.inputs})
         for surface in machine.surfaces:
             assert surface.channel is not None
             given = buffers[surface.label]
