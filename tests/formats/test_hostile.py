@@ -131,3 +131,13 @@ def test_what_no_reader_expects_is_named_with_the_file(tmp_path: Path, monkeypat
     (tmp_path / "model.mil").write_text(MIL)
     with pytest.raises(FormatError, match=r"model\.mil: the file is not well-formed \(KeyError: 'surprise'\)"):
         hexane.load(tmp_path / "model.mil")
+
+
+@pytest.mark.parametrize("space", ["\x1c", "\x1f", "\x85", "\u2003"])
+def test_odd_spaces_in_a_shape(space: str) -> None:
+    """Python counts them as spaces when it strips a text, and not when it reads a number."""
+    text = MIL.replace("[1, 4, 1, 8]> x", f"[1,{space}4, 1, 8]> x")
+    try:
+        assert hexane.parse_mil(text).main.inputs[0].shape == (1, 4, 1, 8)
+    except HexaneError:
+        pass

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from hexane.image import Image
 
 
 def register(app: typer.Typer) -> None:
@@ -15,9 +18,34 @@ def register(app: typer.Typer) -> None:
     def asm(
         file: Annotated[Path, typer.Argument(help="Assembly text, .hxs.")],
         output: Annotated[Path, typer.Option("-o", "--output", help="The file to write; .anec makes a package.")],
+        unchecked: Annotated[
+            bool, typer.Option("--unchecked", help="Write tasks also where no engine could read them.")
+        ] = False,
     ) -> None:
-        """Assemble a text to an engine program."""
+        """Assemble a text to an engine program.
+
+        Tasks that an engine could not read (blocks missing, links that lead nowhere) are refused.
+        """
         from hexane.files import read_text
         from hexane.image.text import assemble_image
 
-        assemble_image(read_text(file), str(file)).save(output)
+        image = assemble_image(read_text(file), str(file))
+        if not unchecked:
+            _require_readable(image, str(file))
+        image.save(output)
+
+
+def _require_readable(image: Image, where: str) -> None:
+    """UsageError for tasks that the emulated engine cannot walk through."""
+    from hexane.emulator import Program
+    from hexane.errors import EmulationError, UnsupportedError, UsageError
+
+    try:
+        for _ in Program.of(image.to_bytes()).chain():
+            pass
+    except EmulationError as error:
+        raise UsageError(
+            f"no engine could read the program: {error}", where=where, hint="--unchecked writes it all the same"
+        ) from None
+    except UnsupportedError:
+        return  # a generation whose tasks nothing here walks through

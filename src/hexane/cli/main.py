@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shlex
 import sys
 from importlib import import_module
 from pkgutil import iter_modules
+from typing import Any
 
 import typer
 
@@ -49,29 +52,68 @@ def _gather() -> None:
 _gather()
 
 
+_WrongLine: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+"""What typer raises of a wrong command line; the class is click's own or a copy of it."""
+
+
 def main() -> None:
-    """Run the command line; 0 is success, 1 a command's own 'no', 2 an error, 130 an interrupt."""
+    """Run the command line; 0 is success, 1 a command's own 'no', 2 an error, 130 an interrupt.
+
+    With ``--json``, an error is an object on standard output too, under ``error``.
+    """
     try:
-        app()
+        status = app(standalone_mode=False)
+        sys.stdout.flush()
+        sys.exit(status if isinstance(status, int) else 0)
     except HexaneError as error:
         print(f"hexane: {error}", file=sys.stderr)
         again = getattr(error, "options", ())
         if again:  # the whole command with what is known filled in
             print(f"    hexane {shlex.join(sys.argv[1:])} {' '.join(again)}", file=sys.stderr)
+        _say_as_json(getattr(error, "code", "error"), error.message, error.where, error.hint)
         sys.exit(2)
-    except BrokenPipeError:
-        sys.stderr.close()
+    except _WrongLine as error:  # the command line itself is wrong
+        error.show()
+        _say_as_json("usage", error.format_message())
+        sys.exit(error.exit_code)
+    except BrokenPipeError:  # who reads has seen enough
+        _let_go_of_output()
         sys.exit(0)
     except OSError as error:  # of standard output: every file that a command names is a HexaneError's business
+        _let_go_of_output()
         print(f"hexane: cannot write the output ({error.strerror or error})", file=sys.stderr)
         sys.exit(2)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):
         print("hexane: interrupted", file=sys.stderr)
         sys.exit(130)
     except SystemExit as end:
-        if end.code == 130:  # typer ends so, without a word, when it meets the interrupt first
+        if isinstance(end.__context__, BrokenPipeError):  # typer ends so when it meets the closed pipe first
+            _let_go_of_output()
+            sys.exit(0)
+        if end.code == 130:  # and so, without a word, after an interrupt
             print("hexane: interrupted", file=sys.stderr)
         raise
+
+
+def _say_as_json(code: str, message: str, where: str | None = None, hint: str | None = None) -> None:
+    """An error for the program that reads standard output, when it asked for JSON."""
+    if "--json" not in sys.argv[1:]:
+        return
+    import json
+
+    try:
+        print(json.dumps({"error": {"code": str(code), "message": message, "where": where, "hint": hint}}, indent=2))
+        sys.stdout.flush()
+    except OSError:
+        _let_go_of_output()
+
+
+def _let_go_of_output() -> None:
+    """Nothing is to be flushed into a closed pipe or a full disk when the interpreter ends."""
+    with contextlib.suppress(OSError, ValueError):
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, 1)
+        os.close(nothing)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ input knows no pixels; how they are normalised is the user's choice.
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,7 +72,8 @@ def _pixels(path: Path, mode: str, size: tuple[int, int]) -> tuple[np.ndarray, s
         from PIL import Image
     except ImportError:
         raise UnsupportedError("pictures need pillow", hint="pip install 'hexane[run]'") from None
-    with plain_errors(path, "cannot be read"):
+    with plain_errors(path, "cannot be read"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of very large pictures, which are refused here, and of odd metadata
         try:
             with Image.open(path) as file:
                 before = file.size

@@ -79,7 +79,7 @@ class _Builder(Transformer):
         if known is None:
             match = _TENSOR.match(token)
             assert match is not None
-            shape = tuple(None if e.strip() == "?" else int(e) for e in match[2].split(",") if e.strip())
+            shape = tuple(None if e == "?" else int(e) for e in map(str.strip, match[2].split(",")) if e)
             known = self._types[str(token)] = self._checked(TensorType, place_of(token), match[1], shape)
         return known
 
