@@ -1,19 +1,55 @@
 """hexane: an open toolchain for the Apple Neural Engine.
 
-The names below are the library's front door. Each is imported from its room when it is first used, so that
-``import hexane`` stays cheap.
+The names below are the public API. Each is imported when it is first used, so that ``import hexane`` stays cheap; type
+checkers and editors see plain imports.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING
 
 from hexane.errors import HexaneError
 
+if TYPE_CHECKING:
+    # isort: off
+    from hexane import arithmetic as arithmetic
+    from hexane import chips as chips
+    from hexane import cli as cli
+    from hexane import codegen as codegen
+    from hexane import emulator as emulator
+    from hexane import formats as formats
+    from hexane import graph as graph
+    from hexane import image as image
+    from hexane import isa as isa
+    from hexane import kernels as kernels
+    from hexane import lowering as lowering
+    from hexane import mil as mil
+    from hexane import numerics as numerics
+    from hexane import passes as passes
+    from hexane import program as program
+    from hexane import report as report
+    from hexane import restrictions as restrictions
+    from hexane import runtime as runtime
+    from hexane import studies as studies
+    from hexane import timing as timing
+    from hexane.codegen import compile as compile
+    from hexane.emulator import emulate as emulate
+    from hexane.formats.mil import parse_mil as parse_mil
+    from hexane.formats.networks import load as load
+    from hexane.formats.torch import from_torch as from_torch
+    from hexane.image import build_image as build_image
+    from hexane.image import open_image as open_image
+    from hexane.program import load_program as load_program
+    from hexane.report.check import check as check
+    from hexane.restrictions import check_mil as check_mil
+    from hexane.studies.compress import compress as compress
+    from hexane.timing.estimate import estimate as estimate
+    # isort: on
+
 __version__ = "0.1.0"
 
-_FRONT_DOOR = {
+_API = {
     "open_image": "hexane.image",
     "build_image": "hexane.image",
     "emulate": "hexane.emulator",
@@ -27,8 +63,9 @@ _FRONT_DOOR = {
     "estimate": "hexane.timing",
     "compress": "hexane.studies",
 }
+"""Where each name of the public API stands."""
 
-_ROOMS = frozenset(
+_PACKAGES = frozenset(
     {
         "arithmetic",
         "chips",
@@ -53,18 +90,34 @@ _ROOMS = frozenset(
     }
 )
 
-__all__ = ["HexaneError", "__version__", *_FRONT_DOOR]
+__all__ = [
+    "HexaneError",
+    "__version__",
+    "build_image",
+    "check",
+    "check_mil",
+    "compile",
+    "compress",
+    "emulate",
+    "estimate",
+    "from_torch",
+    "load",
+    "load_program",
+    "open_image",
+    "parse_mil",
+]
 
+if not TYPE_CHECKING:  # a checker that saw it would take any name for one of ours
 
-def __getattr__(name: str) -> Any:
-    if name in _FRONT_DOOR:
-        value = getattr(import_module(_FRONT_DOOR[name]), name)
-        globals()[name] = value
-        return value
-    if name in _ROOMS:
-        return import_module(f"hexane.{name}")
-    raise AttributeError(f"module 'hexane' has no attribute {name!r}")
+    def __getattr__(name: str) -> object:
+        if name in _API:
+            value = getattr(import_module(_API[name]), name)
+            globals()[name] = value
+            return value
+        if name in _PACKAGES:
+            return import_module(f"hexane.{name}")
+        raise AttributeError(f"module 'hexane' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_FRONT_DOOR, *_ROOMS})
+    return sorted({*__all__, *_PACKAGES, *(name for name in globals() if name.startswith("__"))})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import plistlib
 from pathlib import Path
 from typing import Any
@@ -137,7 +138,5 @@ def test_what_no_reader_expects_is_named_with_the_file(tmp_path: Path, monkeypat
 def test_odd_spaces_in_a_shape(space: str) -> None:
     """Python counts them as spaces when it strips a text, and not when it reads a number."""
     text = MIL.replace("[1, 4, 1, 8]> x", f"[1,{space}4, 1, 8]> x")
-    try:
+    with contextlib.suppress(HexaneError):
         assert hexane.parse_mil(text).main.inputs[0].shape == (1, 4, 1, 8)
-    except HexaneError:
-        pass

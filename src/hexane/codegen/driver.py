@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hexane.chips import Evidence
@@ -14,6 +16,7 @@ from hexane.codegen.plan import Buffer, Space
 from hexane.codegen.recipes.registry import Context
 from hexane.codegen.targets import Target, target_of
 from hexane.errors import Reason, UnsupportedError, UsageError
+from hexane.graph.ir import Graph
 from hexane.graph.types import StateType
 from hexane.numerics.autoscale import rescaled
 from hexane.program import ENGINE, HOST, Port, Program, Segment, input_ports
@@ -21,7 +24,7 @@ from hexane.program.attribution import with_macs
 
 if TYPE_CHECKING:
     from hexane.chips import Chip
-    from hexane.graph.ir import Graph, Value
+    from hexane.graph.ir import Value
     from hexane.passes.manager import OnPass
 
 GENERATION = "h13"
@@ -29,8 +32,22 @@ DIALECTS = ("default", "zin4")
 SURFACE_DTYPES = {"fp16": "float16", "bool": "uint8", "uint8": "uint8", "int8": "int8"}
 
 
+def _network(given: Any) -> Graph:
+    """A graph as it is, that of a file; UsageError for anything else."""
+    if isinstance(given, Graph):
+        return given
+    if isinstance(given, str | os.PathLike):
+        from hexane.formats.networks import load
+
+        return load(Path(given))
+    raise UsageError(
+        f"a {type(given).__name__} is no network",
+        hint="give hexane.load(path), a path, or hexane.from_torch(module, inputs)",
+    )
+
+
 def compile(
-    graph: Graph,
+    graph: Graph | str | os.PathLike[str],
     chip: str | Chip = "M1",
     dialect: str = "default",
     strict: bool = False,
@@ -42,7 +59,7 @@ def compile(
 
     Parameters
     ----------
-    graph : the network; its function that runs is compiled.
+    graph : the network, or the path of its file; its function that runs is compiled.
     chip : a chip from A14 and M1 to A19 and M5, or a name of the compiler's targets ("h14", "h16g").
     dialect : "default" (macOS 26) or "zin4" (compiler v4.2.1): channels, container and task words of that compiler.
     strict : refuse rules without evidence from hardware or Apple's compiler, and refuse ops that would go to the host.
@@ -57,6 +74,7 @@ def compile(
     """
     from hexane import chips
 
+    graph = _network(graph)
     wanted = chips.get(chip)
     if dialect not in DIALECTS:
         raise UsageError(f"there is no dialect {dialect!r}", hint=f"one of {', '.join(DIALECTS)}")

@@ -70,6 +70,10 @@ class Constant:
             array.flags.writeable = False
         return array
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """With its values: the file that they came from need not be there where they go."""
+        return _constant, (self.type, np.asarray(self.array), self.source, self.coding)
+
     def equals(self, other: Constant) -> bool:
         """Same type and same bits; two references to the same place of the same file need no look."""
         if self is other:
@@ -121,3 +125,7 @@ def integer_range(dtype: str) -> tuple[int, int]:
     """Smallest and largest value of an integer dtype, sub-byte ones included."""
     bits = DTYPES[dtype].bits
     return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if DTYPES[dtype].kind == "i" else (0, (1 << bits) - 1)
+
+
+def _constant(type: TensorType, array: np.ndarray, source: BlobReference | None, coding: Coding | None) -> Constant:
+    return Constant(type, array, source=source, coding=coding)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from hexane.errors import GraphError
 from hexane.graph.compare import difference
 from hexane.graph.evaluate import evaluate
+from hexane.graph.flat import flat, restored
 from hexane.graph.parts import Block, Function, Names, Op, OpList, Problem, Value
 from hexane.graph.rewrite import clone_function, cut_function
 from hexane.graph.types import StateType, Type
@@ -136,6 +138,23 @@ class Graph:
 
         save(self, path)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Graph:
+        """As `clone`, with attributes and metadata of its own; constant data, which nobody changes, are shared."""
+        copied = self.clone()
+        for name in ("attributes", "metadata", "problems"):
+            setattr(copied, name, copy.deepcopy(getattr(self, name), memo))
+        return copied
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        rest = {name: value for name, value in self.__dict__.items() if name != "functions"}
+        return _restored, ([flat(function) for function in self.functions.values()], rest)
+
     def __repr__(self) -> str:
         functions = ", ".join(f"{f.name}: {len(f.ops)} ops" for f in self.functions.values())
         return f"<Graph {functions}>"
+
+
+def _restored(functions: list[dict[str, Any]], rest: dict[str, Any]) -> Graph:
+    graph = Graph(map(restored, functions))
+    graph.__dict__.update(rest)
+    return graph

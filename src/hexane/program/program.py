@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from html import escape
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from hexane.timing import Estimate
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Program:
     """What ``hexane.compile`` returns."""
 
@@ -35,6 +36,25 @@ class Program:
     dialect: str
     graph: Graph | None = None
     states: tuple[Port, ...] = ()
+
+    def __repr__(self) -> str:
+        engine, tasks = len(self.images), sum(len(image.tasks) for image in self.images)
+        ports = [", ".join(f"{p.name} {list(p.shape)} {p.dtype}" for p in ps[:4]) for ps in (self.inputs, self.outputs)]
+        return (
+            f"<Program for {self.chip}: {engine} engine segments with {tasks} tasks, "
+            f"{len(self.segments) - engine} on the host; {ports[0]} -> {ports[1]}>"
+        )
+
+    def _repr_html_(self) -> str:
+        """A row per segment, for notebooks."""
+        rows = "".join(
+            f"<tr><td>{i}</td><td>{escape(s.kind)}</td><td>{len(s.image.tasks) if s.image else ''}</td>"
+            f"<td>{len(s.ops)}</td><td>{escape(s.reason[:120])}</td></tr>"
+            for i, s in enumerate(self.segments[:50])
+        )
+        more = f"<p>and {len(self.segments) - 50} more</p>" if len(self.segments) > 50 else ""
+        head = "<tr><th>segment</th><th>device</th><th>tasks</th><th>ops</th><th>why</th></tr>"
+        return f"<p>{escape(repr(self)[1:-1])}</p><table>{head}{rows}</table>{more}"
 
     @property
     def images(self) -> list[Image]:
@@ -84,12 +104,20 @@ class Program:
     def checked(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """The inputs as arrays; UsageError for one that is missing, unknown, or of another shape or kind."""
         values = {}
+        names = ", ".join(port.name for port in self.inputs)
+        if not isinstance(inputs, Mapping):
+            raise UsageError(
+                f"inputs are a mapping of names to arrays, not {type(inputs).__name__}", hint=f"the inputs are {names}"
+            )
         for port in self.inputs:
             if port.name not in inputs:
+                raise UsageError(f"input {port.name!r} is missing", hint=f"the inputs are {names}")
+            try:
+                array = np.asarray(inputs[port.name])
+            except (ValueError, TypeError, OverflowError) as error:  # ragged lists, more axes than NumPy has
                 raise UsageError(
-                    f"input {port.name!r} is missing", hint=f"the inputs are {', '.join(p.name for p in self.inputs)}"
-                )
-            array = np.asarray(inputs[port.name])
+                    f"input {port.name!r} is no array ({error})", hint=f"it is {port.shape} {port.dtype}"
+                ) from None
             if array.shape != port.shape:
                 raise UsageError(
                     f"input {port.name!r} has shape {array.shape}", hint=f"it is {port.shape} {port.dtype}"
@@ -99,7 +127,7 @@ class Program:
             values[port.name] = array
         unknown = set(inputs) - set(values)
         if unknown:
-            raise UsageError(f"there is no input {sorted(unknown)[0]!r}")
+            raise UsageError(f"there is no input {sorted(map(str, unknown))[0]!r}", hint=f"the inputs are {names}")
         return values
 
     def save(self, path: str | Path) -> None:

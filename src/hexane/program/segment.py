@@ -47,7 +47,7 @@ def input_ports(graph: Graph) -> tuple[Port, ...]:
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Segment:
     """A run of ops on one device.
 
@@ -70,6 +70,10 @@ class Segment:
     evidence: Mapping[str, str] = field(default_factory=dict)
     codes: Mapping[str, str] = field(default_factory=dict)
     macs: int = 0
+
+    def __repr__(self) -> str:
+        what = f"{len(self.image.tasks)} tasks, " if self.image is not None else ""
+        return f"<Segment on the {self.kind}: {what}{len(self.ops)} ops; {self.reason[:80]}>"
 
     def surfaces(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The inputs of an engine segment as its image's surfaces take them (four axes, fp16 or bytes)."""
