@@ -123,3 +123,12 @@ def test_a_program_of_another_generation_is_timed_by_the_layers_it_was_compiled_
     assert result.tasks == ()
     with pytest.raises(HexaneError, match="compiled for H16"):
         program.estimate("M1")
+
+
+def test_depthwise_tasks_are_no_copies():
+    """Small unicast kernels multiply; a copy is a task that bypasses the array."""
+    b = GraphBuilder()
+    x = b.input("x", (1, 64, 28, 28), "fp16")
+    b.output(b.conv(x=x, weight=np.ones((64, 1, 3, 3), np.float16), groups=64, pad_type="same"))
+    (op,) = hexane.compile(b.graph, chip="M1").estimate().ops
+    assert (op.op, op.macs, op.extrapolated) == ("NE conv", 64 * 9 * 28 * 28, True)

@@ -104,13 +104,12 @@ def _print(results: list[Estimate], both: list[HowLong], changed: bool) -> None:
     if changed:
         typer.echo("note: what-if changes apply to the network; no program was compiled for them")
     programs = [one.program for one in both if one.program is not None]
-    notes = [f"{r.chip}, {_of(r)}: {note}" for r in [*results, *programs] for note in r.notes]
-    for note in dict.fromkeys(notes):
-        typer.echo(f"note: {note}")
-
-
-def _of(result: Estimate) -> str:
-    return {"network": "Apple's compiler", "program": "hexane's program"}.get(result.basis, "the file")
+    said_of: dict[str, list[str]] = {}  # note -> chips that it holds for: one line per note, not one per chip
+    for r in [*results, *programs]:
+        for note in r.notes:
+            said_of.setdefault(note, []).append(r.chip)
+    for note, names in said_of.items():
+        typer.echo(f"note: {', '.join(dict.fromkeys(names))}: {note}")
 
 
 def _print_ops(result: Estimate) -> None:

@@ -280,15 +280,14 @@ def _notes(
         if op.extrapolated:
             unknown[op.op].append(op)
     for kind, members in unknown.items():
-        share = sum(op.us for op in members) / parts.total_us if parts.total_us else 0.0
         count = f"{len(members)} {kind} layers" if len(members) > 1 else f"{kind} {members[0].name}"
-        notes.append(f"{count}, {share:.0%} of the time: nobody has published a time of such a layer")
+        notes.append(f"{count}: nobody has published a time of such a layer")
     donors = Counter(constant.chip for constant in found.values() if constant.chip)
     own = donors.pop(chip.name, 0)
     if donors:
-        names = ", ".join(f"{count} of {donor}" for donor, count in sorted(donors.items()))
+        names = ", ".join(f"{count} constants of {donor}" for donor, count in sorted(donors.items()))
         own_ones = f"{own} constants of its own" if own else f"no measurements of {chip.name}"
-        notes.append(f"{own_ones}, {names}: the range counts how far chips differ")
+        notes.append(f"{own_ones}, {names} in their place: the range counts how far chips differ")
     elif not own:
         notes.append(f"no measurements of {chip.name} or a sibling: constants that all chips share")
     if chip.clock_evidence == chips.Evidence.INFERRED:
@@ -297,11 +296,9 @@ def _notes(
 
 
 def _counted(parts: Parts, host: tuple[HostOp, ...]) -> str:
+    """What is counted, without figures: the same words for every chip of which the same is true."""
     launches = "1 launch" if parts.launches == 1 else f"{parts.launches} launches"
     kinds = Counter(op.op for op in host).most_common(4)
     names = ", ".join(f"{count} {kind}" if count > 1 else kind for kind, count in kinds)
-    host_part = f"host {parts.host_us:.0f} us ({names}, at Core ML's CPU rates)" if host else "nothing on the host"
-    return (
-        f"{launches} {parts.launch_us:.0f} us, {host_part}, copies {parts.copies_us:.0f} us, "
-        f"engine {parts.engine_us:.0f} us"
-    )
+    on_host = f"{names} on the host, at Core ML's CPU rates" if host else "nothing on the host"
+    return f"{launches}, {on_host}"

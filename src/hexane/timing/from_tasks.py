@@ -10,6 +10,8 @@ from hexane.isa import Task
 from hexane.timing.work import Layer, Unit, Work
 
 NE_TASK = 1  # Common.TaskInfo.NID in tasks that run on the neural cores (spec/engine-h13 §1)
+BYPASS, PAIRWISE = 4, {2: "NE product", 3: "NE maximum"}
+"""NE.MACCfg.OpMode of tasks that do not sum products: copies and tables, products and maxima over channels."""
 _WIDTH = {0: 1, 1: 1, 2: 2}  # bytes by format code (spec/engine-h13 §4.3)
 _PLANAR: dict[int, Unit] = {1: "pool", 2: "unary", 3: "binary", 4: "unary", 5: "reduce", 6: "reduce"}
 
@@ -60,11 +62,14 @@ def _layer(task: Task, name: str) -> Layer:
             operands=operands,
         )
     stream = _kernel_bytes(task)
-    if get("Common.GroupConvCfg.UnicastEn") and get("Common.GroupConvCfg.UnicastCin") <= 2 and stream <= 4096:
+    operation = get("NE.MACCfg.OpMode")
+    if operation == BYPASS:
         unit: Unit = "unary" if get("NE.MACCfg.NonlinearMode") == 2 else "move"
         return Layer(
             **shared, op="NE table" if unit == "unary" else "NE copy", unit=unit, elements=out_bytes / out_width
         )
+    if operation in PAIRWISE:
+        return Layer(**shared, op=PAIRWISE[operation], unit="reduce", elements=in_bytes / in_width)
     kh, kw = max(get("Common.ConvCfg.Kh"), 1), max(get("Common.ConvCfg.Kw"), 1)
     runtime = _is_runtime(task)
     unicast = bool(get("Common.GroupConvCfg.UnicastEn"))
