@@ -114,6 +114,20 @@ def test_unknown_formats(name):
         hexane.compress(network(), name)
 
 
+@pytest.mark.parametrize("form", ["palette4:scales", "int8", "int4", "int8:tensor", "palette4", "sparse:0.5+palette4"])
+def test_outputs_that_are_zero_or_tiny_or_large(form):
+    """Channels that training let die, and channels at the end of fp16's range."""
+    weight = np.random.default_rng(8).normal(0, 1, (64, 64)).astype(np.float32)
+    weight[3], weight[7], weight[9] = 0, weight[7] * 1e-12, weight[9] * 15000
+    b = GraphBuilder()
+    b.output(b.linear(x=b.input("x", (1, 64), "fp32"), weight=weight))
+    (out,) = hexane.compress(b.graph, form).evaluate({"x": np.full((1, 64), 0.01, np.float32)}).values()
+    assert np.isfinite(out).all()
+    if not form.startswith("palette"):  # a table need not hold zero
+        assert out[0, 3] == 0
+        assert abs(out[0, 7]) < 1e-3
+
+
 def test_what_cannot_be_compressed_is_said():
     b = GraphBuilder()
     b.output(b.relu(x=b.input("x", (1, 4), "fp32")))
