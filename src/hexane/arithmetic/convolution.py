@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hexane.arithmetic.checks import activation_of, bias_of, float16_of, pads_of, pair_of, post_scale_of
+from hexane.arithmetic.hypotheses import chosen
 from hexane.arithmetic.multiply import Activation
-from hexane.arithmetic.plain_convolution import Plain, Ready, Window
+from hexane.arithmetic.plain_convolution import Grouped, Plain, Ready, Window
 from hexane.errors import UsageError
 
 
@@ -35,8 +36,8 @@ def conv2d(
     groups : C gives depthwise.
     post_scale : what the sum is multiplied with, held as fp16.
     activation : None, "relu", or the 64 halfwords of a look-up table.
-    form : "direct" (all chips up to M4) or "winograd" (M5 and M6: used where the kernel is 3x3 or 1x3, dense, with
-        stride 1 and no dilation, else direct; spec/numerics §6).
+    form : "direct" (all chips up to M4) or "winograd" (M5 and M6: used where the kernel is 3x3 or 1x3, not depthwise,
+        with stride 1 and no dilation, else direct; of groups by hypothesis ``winograd-groups``; spec/numerics §6).
     exact : the plain statement instead of the fast kernel; same bits.
 
     Raises `UsageError` for wrong dtypes or shapes. Rules: spec/numerics §3 and §6.
@@ -87,7 +88,22 @@ def prepare(
     if min(window.output) < 1:
         raise UsageError(f"the kernel {window.kernel} does not fit the padded input {window.input}", where="w")
     bias = bias_of(bias, w.shape[0])
-    use_winograd = form == "winograd" and window.winograd and groups == 1
+    use_winograd = form == "winograd" and window.winograd and not (w.shape[1] == 1 and groups == w.shape[0] > 1)
+    if use_winograd and groups > 1:
+        if chosen("winograd-groups") == "each-group":
+            each, cin = w.shape[0] // groups, w.shape[1]
+            parts = [slice(g * each, (g + 1) * each) for g in range(groups)]
+            return Grouped(
+                tuple(
+                    prepare(
+                        (cin, *shape[1:]), w[part], bias[part], strides=strides, pads=pads, dilations=dilations,
+                        post_scale=post_scale, activation=activation, form=form, exact=exact,
+                    )
+                    for part in parts
+                ),
+                cin,
+            )  # fmt: skip
+        use_winograd = False
     if not exact:
         from hexane.arithmetic.fast import convolution as fast
 

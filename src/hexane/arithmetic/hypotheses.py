@@ -210,6 +210,16 @@ _ALL = (
         {"unit-weights": "a sum with weights 1.0 in the multiply-accumulate unit and 1/k^2 as post-scale"},
         "unit-weights",
     ),
+    Hypothesis(
+        "winograd-groups",
+        "Does Winograd's form apply to each group of a grouped 3x3 kernel?",
+        "numerics §6",
+        {
+            "each-group": "yes, as to a kernel that is laid out dense with zeros between the groups",
+            "direct": "no, groups are summed directly as depthwise kernels are",
+        },
+        "each-group",
+    ),
 )
 
 ALL: Mapping[str, Hypothesis] = {h.name: h for h in _ALL}

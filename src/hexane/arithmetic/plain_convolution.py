@@ -65,6 +65,21 @@ class Window:
         return np.stack(taps, 2).reshape(x.shape[0], -1, oh * ow)
 
 
+@dataclass(frozen=True)
+class Grouped:
+    """A convolution for each group of ``channels`` input channels; `Ready`."""
+
+    parts: tuple[Ready, ...]
+    channels: int
+
+    def __call__(self, x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        groups = (x[:, g * self.channels : (g + 1) * self.channels] for g in range(len(self.parts)))
+        return np.concatenate([part(np.ascontiguousarray(group)) for part, group in zip(self.parts, groups)], axis=1)
+
+    def keep(self) -> int:
+        return sum(part.keep() for part in self.parts)
+
+
 class Ready(Protocol):
     """A convolution that waits for its input: x (N, C, H, W) float16 of the shape that it was made for."""
 

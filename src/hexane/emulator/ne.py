@@ -268,6 +268,8 @@ def _sum(task: Task, fetched: Fetched, window: Window) -> Work:
     runtime = not ones and not fetched.constant
     suffix = _SUFFIXES[r["NE.MACCfg.NonlinearMode"]]
     rests_on = _sum_rests_on(r, fetched.layout, window, ones=ones, add=add, scale=scale)
+    if form == "winograd" and window.kw == 3 and window.kh in (1, 3) and (window.sx, window.sy) == (1, 1):
+        rests_on += ("winograd-groups",) * (groups > 1) + ("winograd-bias",) * r["NE.MACCfg.BiasMode"]
     name = _name(window, unicast, ones, runtime=runtime) + suffix
     return Work(name, rests_on, compute, events, (lambda: ready().keep()) if fetched.constant else lambda: 0)
 
