@@ -175,7 +175,7 @@ class Image:
 
     @property
     def kernels(self) -> list[Kernel]:
-        """Which constants each task streams, for H13 and H14; empty for other generations."""
+        """Which constants each task streams, for H13 to H18; empty for other generations."""
         return list(kernels_of(self.tasks)) if self.generation in KERNEL_GENERATIONS else []
 
     @property
@@ -219,9 +219,9 @@ class Image:
         """
         return current_parts(self).write()
 
-    def patched(self, tasks: Sequence[Task], const: bytes) -> Image:
-        """The program with other tasks and constants of the same sizes, everything else kept as it is."""
-        return Image(with_contents(self.parts, encode_stream(tasks, self.generation), const))
+    def patched(self, tasks: Sequence[Task], const: bytes, kernels: bytes | None = None) -> Image:
+        """The program with other tasks, constants and kernels of the same sizes, everything else kept as it is."""
+        return Image(with_contents(self.parts, encode_stream(tasks, self.generation), const, kernels))
 
     @property
     def tasks_decoded(self) -> bool:

@@ -10,8 +10,9 @@ import numpy as np
 
 from hexane import kernels as streams
 from hexane.errors import HexaneError, UnsupportedError, UsageError
-from hexane.isa import Task
+from hexane.isa import WRITTEN, Task
 from hexane.isa.channels import CONST
+from hexane.isa.roles import roles_of
 from hexane.kernels import Window
 
 if TYPE_CHECKING:
@@ -22,10 +23,9 @@ PARTS = ("weights", "indices", "palette", "scales", "bias", "table")
 """What can be put into a kernel: weights or a palette's indices (uint8) OIHW, palette [2^bits], scales and bias [O] in
 float16, table as 64 halfwords in uint16."""
 
-GENERATIONS = ("h13", "h14")
+GENERATIONS = WRITTEN
 """Generations whose kernel DMA is known well enough."""
 
-_WORDS_PER_SLOT = 4
 _TABLE_MODE = 2  # NE.MACCfg.NonlinearMode: look-up table (spec/engine-h13 §4.8)
 
 
@@ -34,20 +34,22 @@ class Kernel:
     """The kernel stream of one task.
 
     task : index of the task.
-    channel : DMA channel that the offsets count from; 1 is the constant section.
+    channel : DMA channel, from H14 on slot, that the offsets count from; 1 is the constant section.
     kind : ``"table"`` where the task has only a look-up table, else ``"weights"``.
     chunks : what each enabled core reads (core, byte offset, bytes), in core order.
+    computed : a task or the host writes it.
     """
 
     task: int
     channel: int
     kind: str
     chunks: tuple[Window, ...]
+    computed: bool = False
 
     @property
     def is_constant(self) -> bool:
-        """Whether the bytes stand in the constant section, not in a runtime buffer."""
-        return self.channel == CONST
+        """Whether the bytes stand in the constants (H16 and later: in the section of kernels), not in a buffer."""
+        return not self.computed
 
     @property
     def spans(self) -> tuple[tuple[int, int], ...]:
@@ -61,22 +63,24 @@ class Kernel:
 
 
 def kernels_of(tasks: Sequence[Task]) -> tuple[Kernel, ...]:
-    """The kernels of H13 and H14 tasks, in task order; a task whose kernel DMA is off has none."""
+    """The kernels of tasks, in task order; a task whose kernel DMA is off has none."""
     found = []
     for index, task in enumerate(tasks):
         chunks = streams.windows_of(task)
         if chunks:
             kind = "table" if _is_table_only(task) else "weights"
-            found.append(Kernel(index, _channel(task), kind, tuple(chunks)))
+            channel = _channel(task)
+            linked = task.generation == "h13"
+            computed = channel != CONST if linked else kind == "weights" and streams.is_runtime(task)
+            found.append(Kernel(index, channel, kind, tuple(chunks), computed))
     return tuple(found)
 
 
 def _channel(task: Task) -> int:
-    """The channel (H14: slot) that the offsets count from (spec/engine-h13 §4.2, spec/generations §4.4)."""
-    if task.generation == "h13":
-        return task.get("Header[9].KBase0") if task.get("Header[9].KBE0") else CONST
-    slot = task.slot("KernelDMASrc.KernelBase")
-    return CONST if slot is None else slot // _WORDS_PER_SLOT
+    """The channel (H14 and later: slot) that the offsets count from; a table alone has one of its own."""
+    roles = roles_of(task.generation)
+    found = (roles.channel(task, side) for side in ("kernel", "table"))
+    return next((channel for channel in found if channel is not None), CONST)
 
 
 def _is_table_only(task: Task) -> bool:
@@ -130,12 +134,17 @@ def read_kernels(image: Image) -> list[KernelReading]:
             continue
         where = f"task[{kernel.task}]"
         try:
-            value = streams.read_kernel(image.tasks[kernel.task], image.const, where)
+            value = streams.read_kernel(image.tasks[kernel.task], _section(image, kernel), where)
         except HexaneError as error:
             found.append(KernelReading(kernel.task, None, error))
         else:
             found.append(KernelReading(kernel.task, value))
     return found
+
+
+def _section(image: Image, kernel: Kernel) -> bytes:
+    """The bytes that a constant kernel's offsets count from."""
+    return image.const if kernel.channel == CONST else image.kernel_section
 
 
 def with_kernels(image: Image, changes: Mapping[int, Mapping[str, np.ndarray]]) -> Image:
@@ -149,8 +158,9 @@ def with_kernels(image: Image, changes: Mapping[int, Mapping[str, np.ndarray]]) 
         would not fit its place.
     UnsupportedError : a kernel whose layout is not known, or that the program computes itself.
     """
-    const, tasks = image.const, list(image.tasks)
-    constant = {kernel.task for kernel in image.kernels if kernel.is_constant}
+    tasks = list(image.tasks)
+    constant = {kernel.task: kernel for kernel in image.kernels if kernel.is_constant}
+    sections = {True: image.const, False: image.kernel_section}
     for index, arrays in changes.items():
         where = f"task[{index}]"
         if index not in constant:
@@ -158,10 +168,10 @@ def with_kernels(image: Image, changes: Mapping[int, Mapping[str, np.ndarray]]) 
         unknown = sorted(set(arrays) - set(PARTS))
         if unknown:
             raise UsageError(f"a kernel has no {', '.join(unknown)}", where=where, hint=f"it has {', '.join(PARTS)}")
-        table = arrays.get("table")
-        changed, const = streams.replace_kernel(
+        table, place = arrays.get("table"), constant[index].channel == CONST
+        changed, sections[place] = streams.replace_kernel(
             tasks[index],
-            const,
+            sections[place],
             arrays.get("indices", arrays.get("weights")),
             arrays.get("bias"),
             None if table is None else np.ascontiguousarray(table, "<u2").tobytes(),
@@ -172,4 +182,4 @@ def with_kernels(image: Image, changes: Mapping[int, Mapping[str, np.ndarray]]) 
         if changed is not tasks[index]:
             changed.place = tasks[index].place
             tasks[index] = changed
-    return image.patched(tasks, const)
+    return image.patched(tasks, sections[True], sections[False])

@@ -12,6 +12,7 @@ from hexane.image.dialect import DIALECTS
 from hexane.image.layout import lay_out
 from hexane.image.packages import package_of
 from hexane.image.parts import Segment
+from hexane.image.stream_layout import KERNEL_SECTION, KERNEL_SEGMENT
 from hexane.isa import WRITTEN, decode_stream
 
 if TYPE_CHECKING:
@@ -71,20 +72,21 @@ def _laid_out(image: Image, as_read: bool = False) -> Container:
     )
 
 
-def with_contents(parts: Container | AnecPackage, text: bytes, const: bytes) -> Container | AnecPackage:
-    """The parts with another text and other constants of the same sizes."""
+def with_contents(
+    parts: Container | AnecPackage, text: bytes, const: bytes, kernels: bytes | None = None
+) -> Container | AnecPackage:
+    """The parts with another text, other constants and, where given, another section of kernels, of the same sizes."""
     if isinstance(parts, AnecPackage):
         _same_size(len(parts.text), text, "text")
         _same_size(len(parts.const), const, "const")
         return replace(parts, text=text, const=const)
-    commands = tuple(
-        _segment_with(c, {"__text": text, "__const": const}) if isinstance(c, Segment) else c for c in parts.commands
-    )
+    contents = {"__text": text, "__const": const} | ({} if kernels is None else {KERNEL_SECTION: kernels})
+    commands = tuple(_segment_with(c, contents) if isinstance(c, Segment) else c for c in parts.commands)
     return replace(parts, commands=commands)
 
 
 def _segment_with(segment: Segment, contents: dict[str, bytes]) -> Segment:
-    if segment.name != "__TEXT":
+    if segment.name not in ("__TEXT", KERNEL_SEGMENT):
         return segment
     for section in segment.sections:
         _same_size(len(section.content), contents.get(section.name, section.content), section.name)

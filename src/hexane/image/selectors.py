@@ -1,13 +1,16 @@
-"""Which channels tasks name, and how to give surfaces other channels (spec/engine-h13 §4.2 word 8 and 9, §5)."""
+"""Which channels (slots, from H14 on) tasks name, and how to give surfaces other ones (docs/images.md)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hexane.image.surface import Surface
 from hexane.isa import Task
 from hexane.isa.channels import FIRST_SURFACE
+from hexane.isa.records import ADDRESS, Record
+from hexane.isa.roles import SLOT_WORDS, roles_of
+from hexane.kernels import is_runtime
 
 
 @dataclass(frozen=True)
@@ -34,13 +37,34 @@ _FORMAT_FIELDS = {
 }
 
 
+_SIDES = {"source1": "input", "source2": "input", "result": "output", "kernel": "input"}
+_FORMATS_LATER = {
+    "source1": "TileDMASrc.Fmt.MemFmt",
+    "source2": "TileDMASrc.Src2Fmt.MemFmt",
+    "result": "TileDMADst.Fmt.MemFmt",
+}
+
+
+def _used(task: Task) -> Iterator[tuple[int, str, str | None]]:
+    """Channel (slot, from H14 on), role, and the field of the element type, for every DMA of tensors that is on."""
+    if task.generation == "h13":
+        for selector in SELECTORS:
+            if task.get(selector.enable):
+                yield task.get(selector.channel), selector.role, _FORMAT_FIELDS.get(selector.channel)
+        return
+    roles = roles_of(task.generation)
+    for side, role in _SIDES.items():
+        channel = roles.channel(task, side)
+        if channel is not None and (side != "kernel" or is_runtime(task)):
+            yield channel, role, _FORMATS_LATER.get(side)
+
+
 def channels_used(tasks: Iterable[Task]) -> dict[int, set[str]]:
     """Channels of surfaces that tasks read or write, with ``"input"`` and ``"output"`` as they are used."""
     used: dict[int, set[str]] = {}
     for task in tasks:
-        for selector in SELECTORS:
-            if task.get(selector.enable):
-                used.setdefault(task.get(selector.channel), set()).add(selector.role)
+        for channel, role, _ in _used(task):
+            used.setdefault(channel, set()).add(role)
     return {channel: roles for channel, roles in used.items() if channel >= FIRST_SURFACE}
 
 
@@ -48,14 +72,28 @@ def renumbered(tasks: Iterable[Task], channels: Mapping[int, int]) -> list[Task]
     """Copies of the tasks with other channel numbers; each task keeps its place in the stream."""
     copies = []
     for task in tasks:
-        copy = task.copy()
+        copy = task.copy() if task.generation == "h13" else _with_slots(task, channels)
         copy.place = task.place
-        for selector in SELECTORS:
+        for selector in SELECTORS if task.generation == "h13" else ():
             if copy.get(selector.enable):
                 old = copy.get(selector.channel)
                 copy.set(selector.channel, channels.get(old, old))
         copies.append(copy)
     return copies
+
+
+def _with_slots(task: Task, slots: Mapping[int, int]) -> Task:
+    """The task with other slots in the address records of its tensors and sections; DMA switches keep theirs."""
+    roles = roles_of(task.generation)
+    bases = {task.handle(place.base).key for place in roles.channels.values()}
+    records = []
+    for record, values in task.records():
+        if record.form == ADDRESS and record.base in bases:
+            slot = record.slot // SLOT_WORDS
+            record = Record(ADDRESS, record.addresses, SLOT_WORDS * slots.get(slot, slot))
+        records.append((record, values))
+    header = [task.get(f"Header[{i}]") for i in range(task.layout.header_words)]
+    return Task.from_records(task.generation, header, records)
 
 
 def surfaces_as_used(surfaces: Sequence[Surface], tasks: Sequence[Task]) -> tuple[Surface, ...]:
@@ -79,8 +117,8 @@ def _types(tasks: Iterable[Task]) -> dict[int, str]:
     """Element type of each channel, from the first DMA that moves it."""
     types: dict[int, str] = {}
     for task in tasks:
-        for selector in SELECTORS[:3]:
-            code = task.get(_FORMAT_FIELDS[selector.channel], None)
-            if task.get(selector.enable) and code in _MEMORY_FORMATS:
-                types.setdefault(task.get(selector.channel), _MEMORY_FORMATS[code])
+        for channel, _, field in _used(task):
+            code = None if field is None else task.get(field, None)
+            if code in _MEMORY_FORMATS:
+                types.setdefault(channel, _MEMORY_FORMATS[code])
     return types

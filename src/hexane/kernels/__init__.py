@@ -17,7 +17,15 @@ from hexane.kernels.fit import FittedTable, fit_table, measure_table
 from hexane.kernels.functions import fitted_table
 from hexane.kernels.layout import KernelLayout, Pass
 from hexane.kernels.packing import Kernel, PackedKernel, pack, unpack
-from hexane.kernels.registers import Window, layout_of, read_kernel, replace_kernel, side_table, windows_of
+from hexane.kernels.registers import (
+    Window,
+    is_runtime,
+    layout_of,
+    read_kernel,
+    replace_kernel,
+    side_table,
+    windows_of,
+)
 from hexane.kernels.tables import LookupMode, LookupTable, known_table
 
 __all__ = [
@@ -34,6 +42,7 @@ __all__ = [
     "fitted_table",
     "fraction_table",
     "integer_table",
+    "is_runtime",
     "is_zero_table",
     "known_table",
     "layout_of",
