@@ -19,6 +19,7 @@ A container that follows from its values needs few directives::
   kernel) and ``.ident text="..."`` are optional.
 * ``.const`` starts the constant section. ``.hex "..."`` are bytes, ``.half 0x3c00 count=8`` repeated halfwords,
   ``.zero N`` zeros.
+* ``.kernels`` starts the section of weights and tables that H16 and later have besides the constants.
 * Any other container lists its parts: ``.part Segment name=...`` and so on, one line per structure with all fields,
   in file order; data lines after a part are its content. Fields that are 0 or empty are left out.
 """

@@ -67,6 +67,7 @@ class _Reader:
     data: DataReader = field(default_factory=DataReader)
     text: bytearray | None = None
     const: bytearray = field(default_factory=bytearray)
+    kernels: bytearray = field(default_factory=bytearray)
     parts: list[_Part] = field(default_factory=list)
     remainders: list[tuple[int, bytearray]] = field(default_factory=list)
     file_size: int | None = None
@@ -83,6 +84,7 @@ class _Reader:
             self._surface,
             self._text,
             self._const,
+            self._kernels,
             self._part,
             self._relocations,
             self._content,
@@ -133,6 +135,10 @@ class _Reader:
     def _const(self, directive: Directive) -> None:
         _nothing(directive)
         self.const = self.data.start()
+
+    def _kernels(self, directive: Directive) -> None:
+        _nothing(directive)
+        self.kernels = self.data.start()
 
     def _part(self, directive: Directive) -> None:
         part = part_from(directive)
@@ -198,6 +204,7 @@ class _Reader:
                 dialect=self.container,
                 ident=ident,
                 procedure=self.procedure,
+                kernels=bytes(self.kernels),
             )
         decodable = assembly.generation in GENERATIONS and self.text is None
         text = encode_stream(assembly.tasks, assembly.generation) if decodable else bytes(self.text or b"")

@@ -17,6 +17,7 @@ from hexane.image.text.data import data_lines
 from hexane.image.text.structures import part_line
 from hexane.isa import GENERATIONS
 from hexane.isa.assembly import disassemble, format_directive
+from hexane.isa.channels import CONST
 
 EXACT = "parts"
 """The name that ``.container`` takes where every part is listed."""
@@ -33,7 +34,11 @@ def disassemble_image(image: Image, comments: bool = True) -> str:
         lines += [*disassemble(image.tasks, image.generation, comments=comments, head=False).splitlines(), ""]
     else:
         lines += [*head, "", ".text", *data_lines(image.contents.text), ""]
-    lines += [".const", *(_constants(image) if comments and by_rule else data_lines(image.const))]
+    told = comments and by_rule
+    lines += [".const", *(_constants(image, image.const, CONST) if told else data_lines(image.const))]
+    if by_rule and image.kernel_section:
+        own, channel = image.kernel_section, image.kernel_channel
+        lines += ["", ".kernels", *(_constants(image, own, channel) if told else data_lines(own))]
     return "\n".join(lines) + "\n"
 
 
@@ -74,19 +79,19 @@ def _surface(surface: Surface) -> str:
     return format_directive("surface", surface.name, surface.role, **options)
 
 
-def _constants(image: Image) -> Iterator[str]:
-    """Constants cut where kernels begin, with a comment on whose they are."""
+def _constants(image: Image, section: bytes, channel: int | None) -> Iterator[str]:
+    """The section of a channel cut where kernels begin, with a comment on whose they are."""
     starts: dict[int, list[tuple[Kernel, int]]] = {}
     for kernel in image.kernels:
-        for chunk in kernel.chunks if kernel.is_constant else ():
+        for chunk in kernel.chunks if kernel.is_constant and kernel.channel == channel else ():
             starts.setdefault(chunk.offset, []).append((kernel, chunk.core))
-    edges = sorted({0, *(start for start in starts if start < len(image.const)), len(image.const)})
+    edges = sorted({0, *(start for start in starts if start < len(section)), len(section)})
     for start, stop in pairwise(edges):
         for kernel, readers in groupby(starts.get(start, ()), key=lambda pair: pair[0]):
             cores = [core for _, core in readers]
             names = f"core {cores[0]}" if len(cores) == 1 else f"cores {cores[0]} to {cores[-1]}"
             yield f"; byte {start:#x}: {kernel.kind} of task t{kernel.task}, {names}"
-        yield from data_lines(image.const[start:stop])
+        yield from data_lines(section[start:stop])
 
 
 def _parts(image: Image, comments: bool) -> Iterator[str]:
