@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from hexane.chips import CORES, KERNEL_BYTES_PER_CORE, L2_BYTES
 from hexane.codegen import l2, tasks
+from hexane.codegen.choices import chosen
 from hexane.codegen.fragment import Fragment
-from hexane.codegen.geometry import ceil_log2, joint_patch, joint_shape, pe_patch, up
+from hexane.codegen.geometry import ceil_log2, is_small_source, joint_patch, joint_shape, largest_shape, pe_patch, up
 from hexane.codegen.operations import BINARY, MAC_CONV, MAXIMUM, RUNTIME_KERNEL, After, Axes, PeKind, WriteHint
 from hexane.codegen.plan import Kernel, Plan, Region
 from hexane.codegen.recipes import matmul
@@ -49,7 +50,8 @@ def attention(ops: Sequence[Op], context: Context) -> Fragment:
         raise UnsupportedError("attention of several heads", hint="each product runs head by head", code=Reason.BATCH)
     q, k, v, out = (as_rows(t) for t in tensors)
     lanes = matmul.lanes_of(q.m)
-    if q.m % CORES or q.m < 2 * CORES or q.m > CORES * lanes or v.m % 16:
+    one_pass = q.m <= CORES * lanes or chosen().steps_kernels
+    if q.m % CORES or q.m < 2 * CORES or not one_pass or v.m % 16:
         raise UnsupportedError(f"attention over {q.m} queries in one block", code=Reason.EXTENT)
     made = Fragment()
     _head(made, q, k, v, out, lanes, Epilogue.of(ops[:-2]).scale)
@@ -84,14 +86,21 @@ def _head(made: Fragment, q: Rows, k: Rows, v: Rows, out: Rows, lanes: int, scal
     made.add(turn)
 
     scores = Plan("NE", w=n, c=q.k, cout=m, mac=MAC_CONV, kernel_format=RUNTIME_KERNEL, post_scale=scale)
-    scores.cores_log2, scores.ocg = ceil_log2(m // lanes), ceil_log2(lanes)
+    scores.cores_log2, scores.ocg = min(4, ceil_log2(m // lanes)), ceil_log2(lanes)
     core_bytes = up(2 * q.k * lanes, 64)
     cores = 1 << scores.cores_log2
     scores.kernel = Kernel(
-        b"", tuple(i * core_bytes for i in range(cores)), (core_bytes,) * cores, source=staged.buffer
+        b"",
+        tuple(i * core_bytes for i in range(cores)),
+        (core_bytes,) * cores,
+        source=staged.buffer,
+        pass_stride=CORES * core_bytes,
+        total=m // lanes * core_bytes,
     )
     scores.dtid, scores.macs = 0, m * n * q.k
     s = joint_shape(n, 1)
+    if chosen().small_patch and is_small_source(n, 1, core_bytes):
+        scores.small_source, s = True, largest_shape(n, 1)
     scores.shape = (s, s, s)
     tasks.resident(scores, turned, After.FOLLOWS_NE)
     tasks.stays(scores, held, after=After.NOTHING)

@@ -254,7 +254,7 @@ def compute(
             plan.result, plan.writes = Region(end), l2.AUTOMATIC
         elif i == 0 or made.plans[-1].reads.type is SourceType.DMA_STREAM:
             plan.src = w.walk()
-            tasks.choose_shape(plan)
+            tasks.choose_shape(plan, weighted=chosen().small_patch, kernel_bytes=core_bytes)
             after = staging if staging.unit == "PE" else None
             keep = len(blocks) > 1 and k * l2.channel_stride(n) + 0x10000 <= L2_BYTES
             scratch = isinstance(w, Interleaved)

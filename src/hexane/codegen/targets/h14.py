@@ -8,6 +8,7 @@ from hexane.codegen.choices import Choices
 from hexane.codegen.encode import TWO_OPERANDS, Fields
 from hexane.codegen.operations import ResultType, SourceType
 from hexane.codegen.plan import Plan
+from hexane.codegen.targets.base import Places
 from hexane.codegen.targets.packed import Packed
 
 
@@ -60,6 +61,11 @@ class H14(Packed):
             values["Common.Cfg.FillLowerNEFirst"] = 1
         values["Common.Cfg.One"] = not (plan.src is None and plan.src2 is not None)
         values["Common.Cfg.Src2Dma"] = plan.unit == "PE" and plan.src2 is not None
+
+    def destination(self, plan: Plan, values: Fields, addresses: dict[str, tuple[int, int]], places: Places) -> None:
+        super().destination(plan, values, addresses, places)
+        for bit in ("Unk27", "Unk30"):  # seen in attention, whose probabilities take the place of the staged queries
+            values[f"TileDMADst.DMAConfig.{bit}"] = plan.rewrites
 
     def l2(self, plans: Sequence[Plan], index: int, values: Fields) -> None:
         plan = plans[index]

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from hexane.codegen.choices import Choices
 from hexane.codegen.cost import dma_bytes, engine_ns
 from hexane.codegen.encode import ALIASES, TWO_OPERANDS, Fields
-from hexane.codegen.operations import After, Condition, Hint, ReadHint, SourceType, WriteHint
+from hexane.codegen.operations import After, Condition, Hint, ReadHint, ResultType, SourceType, WriteHint
 from hexane.codegen.plan import Plan
 from hexane.codegen.targets.base import Places
 from hexane.codegen.targets.packed import Packed
@@ -91,6 +91,8 @@ class Later(Packed):
         resident = plan.reads.type is SourceType.RESIDENT
         if resident and plan.src2 is None:
             values["L2.SourceCfg.DMAFmt"] = 0
+        if plan.unit == "PE" and plan.writes.type is ResultType.STAYS:
+            values["L2.ResultCfg.DMAFmt"] = 0
         second = plan.kind in TWO_OPERANDS
         if plan.src2 is not None:
             values["L2.Src2Cfg.SourceType"] = SourceType.DMA_STREAM
