@@ -14,7 +14,6 @@ DIFFERENT: dict[str, dict[str, str]] = {
         "conv_probe_k3_c256_n256_s16_st1_g1_bias0_same": "§4.3.1: work-unit shape of a block of c256 3x3 at 16x16",
         "conv_probe_k3_c256_n256_s32_st1_g1_bias0_same": "§7.2: row pad of the kept source of c256 3x3 at 32x32",
         "conv_probe_k3_c256_n256_s64_st1_g1_bias0_same": "§7.5: width ring and half a map of c256 3x3 at 64x64",
-        "encoder_conv_pad_c8_n8_k1x1_s1_g8_bias0_p0010_f4": "§4.3.1: work-unit shape of a one-hot padding task",
         "encoder_slice_lastdim": "§4.3.1: work-unit shape of the crop of 749 to 375 columns",
         "norm_layer_norm_ax3_1x64x8x8": "§7.3: the difference stands first in L2, at 128x16x16 the map does",
         "reduce_max_axes_2_3": "§16: duration of a maximum over 8x8",

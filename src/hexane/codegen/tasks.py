@@ -88,6 +88,9 @@ def choose_shape(plan: Plan, *, weighted: bool = False, kernel_bytes: int = 0) -
         s = largest_shape(plan.wout, plan.hout) if one_by_one and chosen().small_patch else 4
         plan.small_source, plan.shape = True, (s, s, s)
         return
+    if plan.kernel_format.binary:
+        plan.shape = (0, 0, 0)  # a one-hot kernel of masks: patches of one row (one program, 375 x 750)
+        return
     by_dma = plan.src is not None and not plan.src_staged
     if plan.out_trans and plan.unicast and by_dma and not (chosen().shared_inputs and plan.in_format is Element.UINT8):
         interleaved = plan.dst is not None and plan.dst.interleave > 1 and not plan.dst_staged
