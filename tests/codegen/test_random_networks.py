@@ -125,6 +125,8 @@ def check(data, count):
     graph = grower.b.graph
     x = (grower.rng.standard_normal(grower.maps[0].shape) * 0.7).astype(np.float16)
     program = hexane.compile(graph)
+    host = [segment.reasons for segment in program.segments if segment.kind == "host"]
+    assert not host, host
     tasks, bits = program.run({"x": x})["y"], program.run({"x": x}, level="graph")["y"]
     np.testing.assert_array_equal(tasks, bits)
     wanted = graph.evaluate({"x": x})["y"]

@@ -42,6 +42,7 @@ def near(made, wanted, tolerance=0.02):
 
 
 def on_engine(program):
+    """Whether every op is on the engine; a fallback to the host gives the reference's values and hides a fault."""
     return all(segment.kind == "engine" for segment in program.segments)
 
 
@@ -73,7 +74,8 @@ def test_binary(shape, ones, op, constant, swap, seed):
     b = (np.abs(rng.standard_normal(small)) + 0.5).astype(np.float16) if constant else builder.input("z", small, "fp16")
     first, second = (b, a) if swap else (a, b)
     builder.output(getattr(builder, op)(x=first, y=second, name="y"))
-    _, made, wanted = run(builder.graph, rng, low=0.5 if op == "real_div" else None)
+    program, made, wanted = run(builder.graph, rng, low=0.5 if op == "real_div" else None)
+    assert on_engine(program)
     near(made, wanted)
 
 
@@ -165,7 +167,8 @@ def test_product_of_computed(m, k, n, turned, lead, seed):
 def test_reduction(shape, op, axes, keep, seed):
     builder = GraphBuilder()
     builder.output(getattr(builder, op)(x=builder.input("x", shape, "fp16"), axes=axes, keep_dims=keep, name="y"))
-    _, made, wanted = run(builder.graph, np.random.default_rng(seed))
+    program, made, wanted = run(builder.graph, np.random.default_rng(seed))
+    assert on_engine(program)
     near(made, wanted)
 
 
@@ -174,7 +177,8 @@ def test_reduction(shape, op, axes, keep, seed):
 def test_softmax(shape, axis, seed):
     builder = GraphBuilder()
     builder.output(builder.softmax(x=builder.input("x", shape, "fp16"), axis=axis, name="y"))
-    _, made, wanted = run(builder.graph, np.random.default_rng(seed))
+    program, made, wanted = run(builder.graph, np.random.default_rng(seed))
+    assert on_engine(program) or shape[axis] == 1
     near(made, wanted)
 
 
@@ -184,7 +188,8 @@ def test_layer_norm(shape, axes, seed):
     assume(np.prod([shape[a] for a in axes]) >= 8)  # few values: the variance is rounded away in float16
     builder = GraphBuilder()
     builder.output(builder.layer_norm(x=builder.input("x", shape, "fp16"), axes=axes, epsilon=1e-5, name="y"))
-    _, made, wanted = run(builder.graph, np.random.default_rng(seed))
+    program, made, wanted = run(builder.graph, np.random.default_rng(seed))
+    assert on_engine(program) or (len(axes) > 1 and shape[3] > 256)  # the planar engine's window of a row
     near(made, wanted, 0.05)
 
 
