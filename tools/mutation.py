@@ -1,0 +1,215 @@
+"""How many planted faults the compiler's tests notice: one change in a recipe or in the encoder, then the tests.
+
+    python tools/mutation.py --count 40 --seed 0
+
+A fault is a comparison, a sign, a number or a condition turned into another, or an assignment to a plan left out. Each
+runs in a process of its own against the tests of the compiler, quick ones first, until one fails. What is printed as
+unnoticed is a gap in the tests, or a change that means the same; both want a look. Words of messages, notes and
+evidence are left alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib
+import importlib.abc
+import importlib.util
+import os
+import random
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+CODEGEN = ROOT / "src/hexane/codegen"
+FILES = sorted([*CODEGEN.glob("recipes/*.py"), CODEGEN / "encode.py", CODEGEN / "tasks.py", CODEGEN / "targets/h13.py"])
+TESTS = ("test_parity.py", "test_blocks.py", "test_moves.py", "test_random_ops.py", "test_programs.py")
+PRELOADED = (
+    "numpy",
+    "pytest",
+    "hypothesis",
+    "hexane.emulator",
+    "hexane.passes",
+    "hexane.numerics",
+    "hexane.formats.mil",
+)
+LIMIT_S = 900
+
+COMPARISONS: dict[type, type] = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+}  # fmt: skip
+OPERATORS: dict[type, type] = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.FloorDiv, ast.FloorDiv: ast.Mult,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One change: the file, the line, the number of the change in the file's order, and what it says."""
+
+    path: Path
+    line: int
+    number: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.path.relative_to(ROOT / 'src/hexane')}:{self.line}: {self.text}"
+
+
+class Planter(ast.NodeTransformer):
+    """Walks a file's changes in order; carries out the one of a given number, or lists them all."""
+
+    def __init__(self, path: Path, wanted: int | None = None) -> None:
+        self.path = path
+        self.wanted = wanted
+        self.found: list[Fault] = []
+
+    def _change(self, node: ast.AST, text: str) -> bool:
+        number = len(self.found)
+        self.found.append(Fault(self.path, node.lineno, number, text))  # type: ignore[attr-defined]
+        return number == self.wanted
+
+    def _alone(self, node: Any) -> Any:
+        return node
+
+    visit_Raise = visit_JoinedStr = visit_AnnAssign = visit_Assert = visit_Import = visit_ImportFrom = _alone
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        node.body = [self.visit(statement) for statement in node.body]
+        return node
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        return node
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        self.generic_visit(node)
+        kind = type(node.ops[0])
+        if kind in COMPARISONS and self._change(node, f"{ast.unparse(node)}: {kind.__name__} turned"):
+            node.ops[0] = COMPARISONS[kind]()
+        return node
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        self.generic_visit(node)
+        kind = type(node.op)
+        if kind in OPERATORS and self._change(node, f"{ast.unparse(node)}: {kind.__name__} turned"):
+            node.op = OPERATORS[kind]()
+        return node
+
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        if type(node.value) is int and self._change(node, f"{node.value} is {node.value + 1}"):
+            return ast.copy_location(ast.Constant(node.value + 1), node)
+        if type(node.value) is bool and self._change(node, f"{node.value} is {not node.value}"):
+            return ast.copy_location(ast.Constant(not node.value), node)
+        return node
+
+    def visit_If(self, node: ast.If) -> ast.AST:
+        self.generic_visit(node)
+        if self._change(node, f"if {ast.unparse(node.test)}: condition turned"):
+            node.test = ast.copy_location(ast.UnaryOp(ast.Not(), node.test), node.test)
+        return node
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST:
+        target = node.targets[0]
+        noted = isinstance(target, ast.Attribute) and target.attr in ("evidence", "note", "op", "macs")
+        noted |= isinstance(target, ast.Tuple) and "evidence" in ast.unparse(target)
+        if noted:
+            return node
+        self.generic_visit(node)
+        if isinstance(target, ast.Attribute) and self._change(node, f"{ast.unparse(node)}: left out"):
+            return ast.copy_location(ast.Pass(), node)
+        return node
+
+
+def faults() -> Iterator[Fault]:
+    """Every change that can be planted."""
+    for path in FILES:
+        planter = Planter(path)
+        planter.visit(ast.parse(path.read_text("utf-8")))
+        yield from planter.found
+
+
+def planted(fault: Fault) -> str:
+    """The file's text with the fault in it."""
+    tree = Planter(fault.path, fault.number).visit(ast.parse(fault.path.read_text("utf-8")))
+    return ast.unparse(ast.fix_missing_locations(tree))
+
+
+class Loader(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Gives one module its changed text."""
+
+    def __init__(self, fault: Fault) -> None:
+        parts = fault.path.relative_to(ROOT / "src").with_suffix("").parts
+        self.name = ".".join(parts)
+        self.code = compile(planted(fault), str(fault.path), "exec")
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
+        return importlib.util.spec_from_loader(name, self) if name == self.name else None
+
+    def exec_module(self, module: Any) -> None:
+        exec(self.code, vars(module))
+
+
+def start(fault: Fault | None) -> int:
+    """A child process that runs the tests with the fault, or without one; its exit status is 0 where none notices."""
+    child = os.fork()
+    if child:
+        return child
+    try:
+        quiet = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(quiet, 1)
+        os.dup2(quiet, 2)
+        signal.alarm(LIMIT_S)  # a hang is noticed, too
+        if fault is not None:
+            sys.meta_path.insert(0, Loader(fault))
+        import pytest
+
+        os.chdir(ROOT)
+        options = ["-q", "-x", "-n0", "-p", "no:cacheprovider", "--hypothesis-seed=0"]
+        code = pytest.main([*options, *(f"tests/codegen/{name}" for name in TESTS)])
+        os._exit(int(code != 0))
+    except BaseException:
+        os._exit(2)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--count", type=int, default=40, help="faults to plant, drawn at random")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=2)
+    options = parser.parse_args()
+    sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "src")]
+    for name in PRELOADED:
+        importlib.import_module(name)
+    assert not any(name.startswith("hexane.codegen") for name in sys.modules), "children have to load the compiler"
+    every = list(faults())
+    waiting = random.Random(options.seed).sample(every, min(options.count, len(every)))
+    print(f"{len(every)} faults can be planted in {len(FILES)} files, {len(waiting)} are")
+    start(None)
+    if os.wait()[1]:
+        sys.exit("the tests fail without a fault: mend them first")
+    running: dict[int, tuple[Fault, float]] = {}
+    unnoticed: list[Fault] = []
+    noticed: Counter[str] = Counter()
+    while waiting or running:
+        while waiting and len(running) < options.jobs:
+            fault = waiting.pop()
+            running[start(fault)] = fault, time.monotonic()
+        child, status = os.wait()
+        fault, begun = running.pop(child)
+        caught = status != 0
+        noticed[fault.path.stem] += caught
+        if not caught:
+            unnoticed.append(fault)
+        print(f"{'noticed  ' if caught else 'UNNOTICED'} {time.monotonic() - begun:5.0f} s  {fault}", flush=True)
+    total = sum(noticed.values()) + len(unnoticed)
+    print(f"noticed {sum(noticed.values())} of {total}: {sum(noticed.values()) / total:.1%}")
+
+
+if __name__ == "__main__":
+    main()
