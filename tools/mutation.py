@@ -29,7 +29,14 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 CODEGEN = ROOT / "src/hexane/codegen"
 FILES = sorted([*CODEGEN.glob("recipes/*.py"), CODEGEN / "encode.py", CODEGEN / "tasks.py", CODEGEN / "targets/h13.py"])
-TESTS = ("test_parity.py", "test_blocks.py", "test_moves.py", "test_random_ops.py", "test_programs.py")
+TESTS = (
+    "test_parity.py",
+    "test_blocks.py",
+    "test_moves.py",
+    "test_random_ops.py",
+    "test_programs.py",
+    "test_parity_later.py",
+)
 PRELOADED = (
     "numpy",
     "pytest",
