@@ -21,6 +21,7 @@ from hexane.errors import UnsupportedError
 from hexane.graph import Op
 from hexane.lowering.functions import FUNCTIONS, LN_2, LOG2_E, lookup_table
 from hexane.lowering.fusion import Epilogue, table_name
+from hexane.lowering.groups import dense, is_loop
 from hexane.lowering.limits import plane_by_rows
 from hexane.lowering.weights import Stream
 from hexane.lowering.windows import window_of
@@ -82,6 +83,11 @@ def convolution(op: Op, x: np.ndarray, weight: np.ndarray, epilogue: Epilogue, f
     flat = x.ndim == 3
     source = x[:, :, None] if flat else x
     kernel = weight[:, :, None] if flat else weight
+    groups, (height, width) = op.arg("groups"), ((1, *op.output.shape[2:])[-2:])
+    one_to_one = weight.shape[1] == 1 and weight.shape[0] == groups
+    biased = epilogue.bias is not None
+    if groups > 1 and not one_to_one and not is_loop(kernel.shape, groups, bias=biased, width=width, height=height):
+        kernel, groups = dense(kernel, groups), 1
     result = conv2d(
         source,
         kernel,
@@ -89,7 +95,7 @@ def convolution(op: Op, x: np.ndarray, weight: np.ndarray, epilogue: Epilogue, f
         strides=window.strides,
         pads=window.pads,
         dilations=window.dilations,
-        groups=op.arg("groups"),
+        groups=groups,
         post_scale=epilogue.scale,
         activation=epilogue.activation,
         form=form,

@@ -22,15 +22,13 @@ from hexane.codegen.weights import Weights, weights_from
 from hexane.errors import Reason, UnsupportedError
 from hexane.lowering import windows
 from hexane.lowering.fusion import Epilogue, riders
+from hexane.lowering.groups import dense, is_loop
 from hexane.lowering.weights import stream_of
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
 
 PAIR = 2  # outputs per core of a convolution whose cores work in pairs
-
-
-MOST_GROUPS = 4096  # of the group loop of one task
 
 
 @recipe("conv", match=riders, shrinks=True)
@@ -180,11 +178,10 @@ def _grouped(made: Fragment, conv: Convolution, n: int) -> None:
     x, y, window, groups = conv.x, conv.y, conv.window, conv.groups
     cout, cin = y.c // groups, x.c // groups
     lanes = cout // CORES
-    regular = cout % CORES == 0 or cout in (1, 2, 4, 8)
     taps = cin * window.kh * window.kw
     per_core = groups * up(2 * max(1, lanes) * (taps + (conv.bias is not None)), 64)
-    if not regular or cin == 1 or (per_core > KERNEL_BYTES_PER_CORE and not conv.single_patch) or groups > MOST_GROUPS:
-        _dense(made, replace(conv, weights=Weights(_expanded(conv.weights.values, groups)), groups=1), n)
+    if not is_loop(conv.weights.shape, groups, bias=conv.bias is not None, width=y.w, height=y.h):
+        _dense(made, replace(conv, weights=Weights(dense(conv.weights.values, groups)), groups=1), n)
         return
     plan = conv.plan(n)
     plan.c, plan.cout, plan.groups = cin, cout, groups
@@ -201,13 +198,3 @@ def _grouped(made: Fragment, conv: Convolution, n: int) -> None:
     end = tasks.ne_source(plan, 0)
     tasks.streams_out(plan, end)
     made.add(plan)
-
-
-def _expanded(weights: np.ndarray, groups: int) -> np.ndarray:
-    """Dense weights of a grouped convolution: zero wherever a channel belongs to another group."""
-    cout, cin, kh, kw = weights.shape
-    per = cout // groups
-    dense = np.zeros((groups, per, groups, cin, kh, kw), weights.dtype)
-    for g in range(groups):
-        dense[g, :, g] = weights[g * per : (g + 1) * per]
-    return dense.reshape(cout, groups * cin, kh, kw)
