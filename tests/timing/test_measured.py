@@ -136,3 +136,21 @@ def test_two_fits_of_the_same_rows_are_the_same(rows):
     chosen = [r for r in rows if r["chip"] == "M1 Max"]
     samples = [Sample(case_of(r), float(r["fit_us"]), r["kind"], r["series"]) for r in chosen]
     assert fit(samples).log == fit(samples).log
+
+
+def test_a_second_calibration_writes_the_same_bytes(rows, tmp_path):
+    from hexane.timing.calibrate import calibrate
+
+    chosen = [row for row in rows if row["chip"] == "M4 Pro"]
+    table = tmp_path / "calibration.csv"
+    with open(table, "w", newline="") as file:
+        writer = csv.DictWriter(file, chosen[0])
+        writer.writeheader()
+        writer.writerows(chosen)
+    written = []
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        calibrate(table, tmp_path / name / "measured.json", folds=3)
+        written.append([path.read_bytes() for path in sorted((tmp_path / name).iterdir())])
+    assert written[0] == written[1]
+    assert len(written[0]) == 2
