@@ -154,3 +154,22 @@ def test_core_ml_leaves_what_the_engine_lacks():
     b.output(b.cumsum(x=b.input("x", (1, 64), "fp16"), axis=-1))
     (op,) = place(b.graph, "M4").ops
     assert op.place == "cpu" and "does not take" in op.reason
+
+
+@pytest.mark.parametrize("constant", [True, False])
+def test_an_einsum_is_the_product_that_it_amounts_to(constant):
+    def network(einsum):
+        b = GraphBuilder()
+        x = b.input("x", (1, 8, 32, 64), "fp16")
+        y = np.ones((1, 8, 64, 48), np.float16) if constant else b.input("y", (1, 8, 64, 48), "fp16")
+        if einsum:
+            b.output(b.einsum(values=[x, y], equation="nchw,ncwu->nchu"))
+        else:
+            b.output(b.matmul(x=x, y=y))
+        (layer,) = work_of(b.graph).layers
+        return layer
+
+    found, wanted = network(True), network(False)
+    assert (found.unit, found.macs, found.batches) == (wanted.unit, wanted.macs, wanted.batches)
+    assert (found.pixels, found.cin, found.cout) == (wanted.pixels, wanted.cin, wanted.cout)
+    assert not found.extrapolated

@@ -10,6 +10,7 @@ from typing import Any
 
 from hexane.graph import Function, Graph, Op, Value
 from hexane.graph.macs import macs_of
+from hexane.graph.registry import values_of
 from hexane.graph.types import StateType
 from hexane.timing.patterns import rms_norms
 from hexane.timing.weights import Stored, stored_weights
@@ -280,6 +281,8 @@ def _layer(op: Op, operands: list[Value], uses: dict[int, int]) -> Layer:
         return _conv(op, operands, common, uses)
     if op.type in ("linear", "matmul"):
         return _linear(op, operands, common, uses)
+    if op.type == "einsum" and macs_of(op):
+        return _einsum(op, common, uses)
     if op.type == "scaled_dot_product_attention":
         query = op.arg("query").shape
         return Layer(**common, unit="sdpa", elements=float(prod(query[:-1])))
@@ -367,6 +370,19 @@ def _linear(op: Op, operands: list[Value], common: dict[str, Any], uses: dict[in
         cout=int(out[-1]),
         **_weight_fields(stored, w, uses, False),
     )
+
+
+def _einsum(op: Op, common: dict[str, Any], uses: dict[int, int]) -> Layer:
+    """A sum of products as the matrix product that it is: its last axis the outputs, what is summed the inputs."""
+    out = op.outputs[0].shape
+    elements = prod(out)
+    cout = int(out[-1]) if out else 1
+    shape: dict[str, Any] = dict(pixels=elements // cout, cin=round(macs_of(op) / elements), cout=cout)
+    kernels = [(v, stored) for v in values_of(op.inputs["values"]) if not (stored := stored_weights(v)).runtime]
+    if not kernels:
+        return Layer(**common, unit="runtime", batches=prod(out[:-2]), **shape)
+    value, stored = kernels[0]
+    return Layer(**common, unit="mac", **shape, **_weight_fields(stored, value, uses, False))
 
 
 def _weight_fields(stored: Stored, weight: Value, uses: dict[int, int], int8: bool) -> dict[str, Any]:
