@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import struct
 import tempfile
+import time
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import BinaryIO
 
@@ -105,11 +109,12 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 def _replacing(target: Path) -> Iterator[BinaryIO]:
-    handle, temporary = tempfile.mkstemp(prefix=f".{target.name[:64]}.", dir=target.parent)
+    _sweep(target.parent)
+    handle, temporary = tempfile.mkstemp(prefix=_prefix(target, "new", os.getpid()), dir=target.parent)
     try:
         with os.fdopen(handle, "wb") as file:
             yield file
-        os.chmod(temporary, target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~_umask())
+        os.chmod(temporary, target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~umask())
         os.replace(temporary, target)
     except BaseException:
         os.unlink(temporary)
@@ -123,7 +128,95 @@ def write_whole(path: str | os.PathLike[str], data: bytes | Iterable[bytes]) -> 
             file.write(piece)
 
 
-def _umask() -> int:
+def umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def folder_beside(target: Path, role: str) -> Path:
+    """A new folder, from which `take_back` knows after a crash whose it was."""
+    return Path(tempfile.mkdtemp(prefix=_prefix(target, role, os.getpid()), dir=target.parent))
+
+
+def replace_folder(target: Path, made: Path) -> Path:
+    """Put ``made`` in place of the folder ``target``; where the old one is now.
+
+    Exchanged in one step where the system can do that, else the old one goes aside first: killed between the two
+    renamings, a process leaves it there, and `take_back` puts it back.
+    """
+    if _exchange(target, made):
+        return made
+    aside = folder_beside(target, "old")
+    os.replace(target, aside)
+    try:
+        os.replace(made, target)
+    except BaseException:
+        os.replace(aside, target)
+        raise
+    return aside
+
+
+_AT_CWD, _RENAME_EXCHANGE, _RENAME_SWAP = -100, 2, 2
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Exchange two folders in one step (renameat2 of Linux, renamex_np of macOS); False where that cannot be done."""
+    import ctypes
+
+    names = os.fsencode(one), os.fsencode(other)
+    with suppress(AttributeError, OSError, TypeError, ValueError):
+        library = ctypes.CDLL(None, use_errno=True)
+        if hasattr(library, "renameat2"):
+            return library.renameat2(_AT_CWD, names[0], _AT_CWD, names[1], _RENAME_EXCHANGE) == 0
+        return library.renamex_np(*names, _RENAME_SWAP) == 0
+    return False
+
+
+def _prefix(target: Path, role: str, process: int | str) -> str:
+    return f".{target.name[:64]}.{role}-{process}-"
+
+
+def take_back(target: Path) -> None:
+    """Remove what killed processes left beside a folder; an old one whose place is empty gets it back."""
+    for role in ("old", "new"):
+        start = _prefix(target, role, "")[:-1]
+        for entry in sorted(target.parent.iterdir()):
+            if not entry.name.startswith(start) or entry.is_symlink() or not entry.is_dir():
+                continue
+            process = entry.name[len(start) :].partition("-")[0]
+            if not process.isdigit() or _lives(int(process)):
+                continue
+            if role == "old" and not target.exists():
+                os.replace(entry, target)
+            else:
+                shutil.rmtree(entry, ignore_errors=True)
+
+
+def _lives(process: int) -> bool:
+    if os.name == "nt":
+        return True  # asking would end it
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True
+
+
+_LEFT = re.compile(r"\..+\.new-(\d+)-[^-]+")
+LONG_AGO = 3600.0
+"""Seconds after which a half-written file of a process that is gone is nobody's: not even another machine's."""
+
+
+@cache
+def _sweep(folder: Path) -> None:
+    """Remove what killed processes left half-written in a folder; once in a process."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            found = _LEFT.fullmatch(entry.name)
+            if found is None or not entry.is_file(follow_symlinks=False) or _lives(int(found[1])):
+                continue
+            if time.time() - entry.stat(follow_symlinks=False).st_mtime > LONG_AGO:
+                os.unlink(entry.path)

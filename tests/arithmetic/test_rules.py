@@ -232,3 +232,26 @@ def test_an_unknown_table_mode_and_function_are_refused():
         arithmetic.lookup(table, X)
     with pytest.raises(UnsupportedError, match="erf"):
         arithmetic.function_table("erf")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"pads": (1 << 40, 0, 0, 0)},
+        {"pads": (10**30,) * 4},
+        {"pads": (float("inf"), 0, 0, 0)},
+        {"pads": (30000,) * 4},
+        {"groups": "a"},
+        {"groups": None},
+        {"groups": True},
+        {"groups": 1.5},
+        {"strides": 10**20},
+        {"strides": float("inf")},
+        {"dilations": 1 << 62},
+    ],
+)
+def test_absurd_windows_are_refused(options: dict) -> None:
+    """Once an OverflowError, a TypeError, or 28 GB."""
+    x, w = np.ones((1, 2, 4, 4), np.float16), np.ones((2, 2, 3, 3), np.float16)
+    with pytest.raises(UsageError):
+        arithmetic.conv2d(x, w, **options)

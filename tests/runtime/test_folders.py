@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from hexane import files
 from hexane.errors import UsageError
-from hexane.runtime import folders
 from hexane.runtime.folders import require_replaceable, whole_folder
 
 SCHEMA = "hexane-report/1"
@@ -30,7 +30,7 @@ def _write(target: Path, version: str, names: tuple[str, ...] = ("index.html", "
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways to put one folder in place of another."""
     if request.param == "renamed":
-        monkeypatch.setattr(folders, "_exchange", lambda one, other: False)
+        monkeypatch.setattr(files, "_exchange", lambda one, other: False)
     return request.param
 
 
@@ -115,9 +115,10 @@ def test_what_killed_processes_left_goes(tmp_path: Path) -> None:
 KILLED = """
 import json, sys
 from pathlib import Path
+from hexane import files
 from hexane.runtime import folders
 if sys.argv[2] == "renamed":
-    folders._exchange = lambda one, other: False
+    files._exchange = lambda one, other: False
 print("ready", flush=True)
 for version in range(10**9):
     with folders.whole_folder(Path(sys.argv[1])) as made:
@@ -143,7 +144,7 @@ def test_killed_at_any_moment(count: int, way: str, tmp_path: Path) -> None:
         process.stdout.close()
         if way == "exchanged" and sys.platform == "linux":
             assert target.is_dir()
-        folders._take_back(target)
+        files.take_back(target)
         assert [path.name for path in tmp_path.iterdir()] == ["report"]
         assert len({(target / name).read_text() for name in "abcdefgh"}) == 1
         assert (target / "notes.md").read_text() == "mine"

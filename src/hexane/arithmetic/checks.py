@@ -115,8 +115,30 @@ def pads_of(value: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
 def _integers(value: Any, count: int, name: str) -> list[int]:
     try:
         numbers = [int(v) for v in value]
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise UsageError(f"{name} must be {count} integers, got {value!r}", where=name) from error
     if len(numbers) != count or numbers != list(value):
         raise UsageError(f"{name} must be {count} integers, got {value!r}", where=name)
+    if any(abs(number) > MOST for number in numbers):
+        raise UsageError(f"{name} is {value!r}", where=name, hint=f"at most {MOST}")
     return numbers
+
+
+MOST = 1 << 20
+"""Strides, dilations and borders; the engine's own registers end far below."""
+
+MOST_ELEMENTS = 1 << 31
+"""Of a padded input or a result."""
+
+
+def groups_of(groups: int) -> int:
+    """A whole number from 1 on."""
+    if not isinstance(groups, int | np.integer) or isinstance(groups, bool) or groups < 1:
+        raise UsageError(f"groups must be a whole number from 1 on, got {groups!r}", where="groups")
+    return int(groups)
+
+
+def require_bounded(channels: int, extents: tuple[int, int], name: str) -> None:
+    """UsageError for planes that no memory of an engine holds."""
+    if channels * extents[0] * extents[1] > MOST_ELEMENTS:
+        raise UsageError(f"{channels} planes of {extents[0]}x{extents[1]}", where=name, hint="make the borders smaller")

@@ -5,7 +5,16 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hexane.arithmetic.checks import activation_of, bias_of, float16_of, pads_of, pair_of, post_scale_of
+from hexane.arithmetic.checks import (
+    activation_of,
+    bias_of,
+    float16_of,
+    groups_of,
+    pads_of,
+    pair_of,
+    post_scale_of,
+    require_bounded,
+)
 from hexane.arithmetic.hypotheses import chosen
 from hexane.arithmetic.multiply import Activation
 from hexane.arithmetic.plain_convolution import Grouped, Plain, Ready, Window
@@ -72,7 +81,8 @@ def prepare(
     activation, post_scale = activation_of(activation), post_scale_of(post_scale)
     if form not in ("direct", "winograd"):
         raise UsageError(f"no form of convolution is called {form!r}", where="form", hint="use 'direct' or 'winograd'")
-    if groups < 1 or shape[0] != w.shape[1] * groups or w.shape[0] % groups:
+    groups = groups_of(groups)
+    if shape[0] != w.shape[1] * groups or w.shape[0] % groups:
         raise UsageError(
             f"x has {shape[0]} channels, w is {w.shape} in {groups} groups",
             where="w",
@@ -87,6 +97,9 @@ def prepare(
     )
     if min(window.output) < 1:
         raise UsageError(f"the kernel {window.kernel} does not fit the padded input {window.input}", where="w")
+    left, top, right, bottom = window.pads
+    require_bounded(shape[0], (shape[1] + top + bottom, shape[2] + left + right), "pads")
+    require_bounded(w.shape[0], window.output, "pads")
     bias = bias_of(bias, w.shape[0])
     use_winograd = form == "winograd" and window.winograd and not (w.shape[1] == 1 and groups == w.shape[0] > 1)
     if use_winograd and groups > 1:

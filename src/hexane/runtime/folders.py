@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from hexane.errors import UsageError
+from hexane.files import folder_beside, replace_folder, take_back, umask
 from hexane.runtime.files import plain_errors
 
 INDEX = "report.json"
@@ -59,11 +59,11 @@ def whole_folder(target: Path) -> Iterator[Path]:
     target = Path(os.path.realpath(target))  # a link is followed
     with plain_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        _take_back(target)
+        take_back(target)
         require_replaceable(target)
-        made = Path(tempfile.mkdtemp(prefix=_prefix(target, "new", os.getpid()), dir=target.parent))
+        made = folder_beside(target, "new")
         try:
-            made.chmod(target.stat().st_mode & 0o777 if target.is_dir() else 0o777 & ~_umask())
+            made.chmod(target.stat().st_mode & 0o777 if target.is_dir() else 0o777 & ~umask())
             yield made
             if target.is_dir() and any(target.iterdir()):
                 _keep_foreign(target, made)
@@ -104,20 +104,10 @@ def _link(source: str, place: str) -> None:
 
 
 def _replace(target: Path, made: Path) -> None:
-    """Put one folder in place of another: exchanged where the system can do that, else the old one aside first."""
-    if _exchange(target, made):
-        _rescue(made, target)
-        shutil.rmtree(made)
-        return
-    aside = Path(tempfile.mkdtemp(prefix=_prefix(target, "old", os.getpid()), dir=target.parent))
-    os.replace(target, aside)
-    try:
-        os.replace(made, target)
-    except BaseException:
-        os.replace(aside, target)
-        raise
-    _rescue(aside, target)
-    shutil.rmtree(aside)
+    """Put the new folder in place of the old one, and remove what hexane wrote into that."""
+    old = replace_folder(target, made)
+    _rescue(old, target)
+    shutil.rmtree(old)
 
 
 def _rescue(old: Path, target: Path) -> None:
@@ -126,57 +116,3 @@ def _rescue(old: Path, target: Path) -> None:
     for entry in sorted(old.iterdir()):
         if entry.name not in ours and not os.path.lexists(target / entry.name):
             os.replace(entry, target / entry.name)
-
-
-_AT_CWD, _RENAME_EXCHANGE, _RENAME_SWAP = -100, 2, 2
-
-
-def _exchange(one: Path, other: Path) -> bool:
-    """Exchange two folders in one step (renameat2 of Linux, renamex_np of macOS); False where that cannot be done."""
-    import ctypes
-
-    names = os.fsencode(one), os.fsencode(other)
-    with suppress(AttributeError, OSError, TypeError, ValueError):
-        library = ctypes.CDLL(None, use_errno=True)
-        if hasattr(library, "renameat2"):
-            return library.renameat2(_AT_CWD, names[0], _AT_CWD, names[1], _RENAME_EXCHANGE) == 0
-        return library.renamex_np(*names, _RENAME_SWAP) == 0
-    return False
-
-
-def _prefix(target: Path, role: str, process: int | str) -> str:
-    return f".{target.name[:64]}.{role}-{process}-"
-
-
-def _take_back(target: Path) -> None:
-    """Remove what killed processes left beside a folder; an old one whose place is empty gets it back."""
-    for role in ("old", "new"):
-        start = _prefix(target, role, "")[:-1]
-        for entry in sorted(target.parent.iterdir()):
-            if not entry.name.startswith(start) or entry.is_symlink() or not entry.is_dir():
-                continue
-            process = entry.name[len(start) :].partition("-")[0]
-            if not process.isdigit() or _lives(int(process)):
-                continue
-            if role == "old" and not target.exists():
-                os.replace(entry, target)
-            else:
-                shutil.rmtree(entry, ignore_errors=True)
-
-
-def _lives(process: int) -> bool:
-    if os.name == "nt":
-        return True  # asking would end it
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except (OSError, OverflowError):
-        return True
-    return True
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

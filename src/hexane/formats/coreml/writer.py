@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
 import uuid
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from hexane.errors import HexaneError, UnsupportedError
+from hexane.files import folder_beside, replace_folder, take_back
 from hexane.formats.blob import TYPE_CODES, BlobWriter
 from hexane.formats.coreml.description import ARRAY_DTYPES, write_description
 from hexane.formats.coreml.protos import protos
@@ -43,7 +43,8 @@ def save_package(graph: Graph, path: str | Path) -> None:
     model, weights = to_model(graph)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+        take_back(path)
+        temporary = folder_beside(path, "new")
     except OSError as error:
         raise HexaneError(f"cannot be written ({error.strerror})", where=str(path)) from error
     try:
@@ -79,17 +80,14 @@ def _write(folder: Path, model: bytes, weights: BlobWriter) -> None:
 
 def _replace(temporary: Path, path: Path) -> None:
     """Move the new folder into place; an older package goes only when the new one stands."""
-    if not path.exists():
+    if not path.is_dir() or not any(path.iterdir()):
+        if path.is_file():
+            path.unlink()
         os.replace(temporary, path)
         return
-    old = path.with_name(f".{path.name}.old-{uuid.uuid4().hex}")
-    os.replace(path, old)
-    try:
-        os.replace(temporary, path)
-    except OSError:
-        os.replace(old, path)
-        raise
-    shutil.rmtree(old) if old.is_dir() else old.unlink()
+    if not (path / "Manifest.json").is_file():
+        raise HexaneError("is a folder with other things in it", where=str(path), hint="choose another path")
+    shutil.rmtree(replace_folder(path, temporary))
 
 
 def to_model(graph: Graph) -> tuple[Any, BlobWriter]:
