@@ -27,6 +27,7 @@ def register(app: typer.Typer) -> None:
         from hexane.cli.progress import Bar
         from hexane.report.demo import demonstrate
         from hexane.runtime.files import plain_errors
+        from hexane.runtime.kernels import seconds_text
 
         with plain_errors(output), Bar() as bar:
             output.mkdir(parents=True, exist_ok=True)
@@ -56,8 +57,7 @@ def register(app: typer.Typer) -> None:
                     rows.append([row.name, f"{bad}{figures} against {by} in float32"])
                 if part.session.autoscale is not None:
                     rows.append(["autoscale", part.session.autoscale["text"]])
-                seconds = part.session.seconds
-                rows.append(["time", ", ".join(f"{stage} {value:.1f} s" for stage, value in seconds.items())])
+                rows.append(["time", seconds_text(part.session.seconds)])
                 rows.append(["report", part.report])
                 print_rows(rows)
         if not all(part.agrees for part in parts):

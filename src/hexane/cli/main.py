@@ -19,7 +19,7 @@ app = typer.Typer(
     name="hexane",
     help="An open toolchain for the Apple Neural Engine.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from hexane.report.session import Session
 
 PROGRAMS = (".hexane", ".hwx", ".anec")
+NOTHING = "not compared: a compiled program holds no float32 network"
 
 
 def register(app: typer.Typer) -> None:
@@ -61,7 +62,7 @@ def register(app: typer.Typer) -> None:
         """
         from hexane.cli.console import print_json
         from hexane.cli.networks import open_network
-        from hexane.runtime.files import require_writable, write_arrays
+        from hexane.runtime.files import require_makeable, require_writable, write_arrays
         from hexane.runtime.folders import require_replaceable
 
         require_choices(level=level, compare=compare, normalize=normalize, tolerance=tolerance)
@@ -69,13 +70,19 @@ def register(app: typer.Typer) -> None:
             require_writable(output)
         if report is not None:
             require_replaceable(report)
-            if not report.exists():
-                require_writable(report)
+            require_makeable(report)
         if model.suffix.lower() in PROGRAMS:
-            if tolerance is not None:
-                raise UsageError(
-                    "a compiled program has no float32 network to compare with", hint="leave out --tolerance"
-                )
+            for_networks = {
+                "--tolerance": tolerance is not None, "--report": report is not None, "--autoscale": autoscale,
+                "--level": level != "engine", "--compare": compare not in ("auto", "none"), "--shape": bool(shape),
+                "--bind": bool(bind), "--function": function is not None,
+            }  # fmt: skip
+            for option, given in for_networks.items():
+                if given:
+                    raise UsageError(
+                        f"{option} is for networks, and {model.name} is a compiled program",
+                        hint=f"leave it out, or run the network itself with {option}",
+                    )
             _run_program(model, inputs or [], random, normalize, output, json)
             return
         done = _session(
@@ -161,44 +168,83 @@ def _session(
 def _run_program(
     path: Path, inputs: list[str], seed: int | None, normalize: str | None, output: Path | None, json: bool
 ) -> None:
+    from time import perf_counter
+
     import hexane
-    from hexane.cli.console import print_json
+    from hexane.cli.console import print_json, print_rows, title
     from hexane.cli.progress import Bar
-    from hexane.report.session import output_facts
+    from hexane.report.session import array_facts, output_facts
+    from hexane.runtime.agreement import nonfinite_counts
     from hexane.runtime.execute import execute
     from hexane.runtime.files import write_arrays
     from hexane.runtime.inputs import gather
+    from hexane.runtime.kernels import kernel_seconds, seconds_text, without_kernels
     from hexane.runtime.verdict import unseen
 
+    start = perf_counter()
     program = hexane.load_program(path)
     given = gather(program.inputs, inputs, normalize=normalize, seed=seed)
-    with Bar(quiet=json) as bar:
+    seconds = {"load": perf_counter() - start}
+    with Bar(quiet=json) as bar, kernel_seconds() as compiled:
         bar.stage("run on the emulated engine", sum(len(image.tasks) for image in program.images))
+        start = perf_counter()
         done = execute(program, given.arrays, on_task=lambda _: bar.step())
+        seconds["run"] = perf_counter() - start
+    seconds = without_kernels(seconds, compiled())
     verdict = unseen(done.outputs)
+    stats = program.stats()
+    stats.pop("host_reasons")
     if output is not None:
         write_arrays(output, done.outputs)
     if json:
         print_json({
             "schema": "hexane-run/1",
             "model": path.name,
+            "chip": program.chip,
+            "level": "engine",
+            "inputs": {name: array_facts(array) for name, array in given.arrays.items()},
             "outputs": {name: output_facts(array) for name, array in done.outputs.items()},
             "verdict": verdict.word if verdict else None,
-            "verdict_text": verdict.far if verdict else "not compared: the file holds no float32 network",
-            "macs_on_engine": program.stats()["macs_on_engine"],
+            "verdict_text": verdict.far if verdict else NOTHING,
+            "notes": list(given.notes),
+            "program": stats,
+            "macs_on_engine": stats["macs_on_engine"],
             "tasks": len(done.tasks),
+            "seconds": {name: round(value, 4) for name, value in seconds.items()},
         })  # fmt: skip
-        return
-    for note in given.notes:
-        typer.echo(note)
-    for name, array in done.outputs.items():
-        typer.echo(f"{name} {array.dtype} {array.shape}: {array.ravel()[:8]}")
-    if verdict is not None:
-        typer.echo(f"verdict  {verdict.text}")
+    else:
+        title(f"{path.name} on {program.chip}, level engine")
+        rows: list[list[Any]] = [["verdict", verdict.text if verdict else NOTHING]]
+        rows += [["input", note] for note in given.notes]
+        rows.append(["program", f"{stats['tasks']} tasks in {stats['engine_segments']} engine segments, "
+                                f"{stats['host_segments']} host segments"])  # fmt: skip
+        rows.append(["time", seconds_text(seconds)])
+        print_rows(rows)
+        title("Outputs")
+        print_rows(
+            [[name, "x".join(map(str, a.shape)), a.dtype, *_range(a), *nonfinite_counts(a)]
+             for name, a in done.outputs.items()],
+            ["output", "shape", "dtype", "smallest", "largest", "infinities", "NaN"], right=(3, 4, 5, 6),
+        )  # fmt: skip
+        if output is not None:
+            typer.echo(f"outputs: {output}")
+    if verdict is not None and not verdict.good:
+        raise typer.Exit(1)
+
+
+def _range(array: Any) -> tuple[str, str]:
+    """Smallest and largest finite value."""
+    import numpy as np
+
+    if array.dtype.kind not in "fiub" or not array.size:
+        return "-", "-"
+    finite = array[np.isfinite(array)] if array.dtype.kind == "f" else array
+    return (f"{finite.min():.5g}", f"{finite.max():.5g}") if finite.size else ("-", "-")
 
 
 def _show(done: Session) -> None:
     from hexane.cli.console import print_rows, title
+    from hexane.runtime.kernels import seconds_text
 
     title(f"{done.name} on {done.chip.name}, level {done.level}")
     rows: list[list[Any]] = []
@@ -217,7 +263,7 @@ def _show(done: Session) -> None:
         rows.append(["arithmetic", known])
     if done.autoscale is not None:
         rows.append(["autoscale", done.autoscale["text"]])
-    rows.append(["time", ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in done.seconds.items())])
+    rows.append(["time", seconds_text(done.seconds)])
     print_rows(rows)
     if done.agreements and done.wanted is not None:
         title(f"Against {done.wanted.by} in float32")

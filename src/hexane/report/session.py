@@ -23,6 +23,7 @@ from hexane.report.scaling import apply_autoscale, finish
 from hexane.runtime.agreement import Agreement, agreements, nonfinite_counts
 from hexane.runtime.answers import questions_of
 from hexane.runtime.execute import Run, execute
+from hexane.runtime.kernels import kernel_seconds, without_kernels
 from hexane.runtime.references import Wanted, wanted
 from hexane.runtime.verdict import Verdict, advice_for, unseen, verdict_of
 
@@ -114,6 +115,11 @@ class Session:
         }
 
 
+def array_facts(array: np.ndarray) -> dict[str, Any]:
+    """What JSON says of an input: shape and dtype."""
+    return {"shape": list(array.shape), "dtype": str(array.dtype)}
+
+
 def output_facts(array: np.ndarray) -> dict[str, Any]:
     """What JSON says of one output: shape, dtype, and how many values are infinite or NaN."""
     infinities, nans = nonfinite_counts(array)
@@ -191,9 +197,11 @@ def _run(done: Session, show: Progress, *, observe: bool) -> None:
         program = done.program
         tasks = sum(len(image.tasks) for image in program.images)
         show.stage("run on the emulated engine", tasks + sum(s.image is None for s in program.segments))
-        done.run = _timed(
-            done, "run", lambda: execute(program, done.inputs, on_task=lambda _: show.step(), observe=observe)
-        )
+        with kernel_seconds() as compiled:
+            done.run = _timed(
+                done, "run", lambda: execute(program, done.inputs, on_task=lambda _: show.step(), observe=observe)
+            )
+        done.seconds = without_kernels(done.seconds, compiled())
         done.outputs = done.run.outputs
         return
     show.stage("run with the engine's arithmetic")

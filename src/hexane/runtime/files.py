@@ -37,6 +37,16 @@ def require_writable(path: Path) -> None:
         raise UsageError(reason, where=str(path), hint="choose another path")
 
 
+def require_makeable(target: Path) -> None:
+    """Refuse, before the work begins, a folder that cannot be made: its nearest existing parent may not be written."""
+    parent = target.absolute()
+    while not parent.exists() and parent != parent.parent:
+        parent = parent.parent
+    if parent != target.absolute() and (not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK)):
+        reason = f"{parent} is no folder" if not parent.is_dir() else f"the folder {parent} may not be written"
+        raise UsageError(reason, where=str(target), hint="choose another path")
+
+
 def write_bytes(path: Path, data: bytes) -> None:
     """A file, whole or not at all."""
     write_whole(path, data)
