@@ -76,6 +76,7 @@ def test_every_chip_has_an_answer(chip):
 def test_rates_follow_size_context_and_batch():
     rate = decode_rate("M5 Pro", 4, "fp16", 500)[0]
     assert decode_rate("M5 Pro", 4e9, "fp16", 500)[0] == rate
+    assert decode_rate("M5 Pro (a laptop)", 4, "fp16", 500)[0] == rate
     assert decode_rate("M5 Pro", 8, "fp16", 500)[0] < rate
     assert decode_rate("M5 Pro", 4, "fp16", 16384)[0] < rate
     assert decode_rate("M5 Pro", 4, "4-bit palette (mixed)", 500)[0] > rate

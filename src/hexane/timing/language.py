@@ -130,7 +130,8 @@ def decoding(chip: str | Chip, params: float, fmt: str, context: float | None, b
         raise UsageError(f"a context of {context} tokens", hint="0 or more")
     count = params * BILLION if params < 1e5 else params
     length = DEFAULT_CONTEXT if context is None else context
-    return Decoding(chips.get(chip), count, stored_as(fmt), length, batch)
+    target = chips.get(chip.split(" (")[0].rstrip("?") if isinstance(chip, str) else chip)
+    return Decoding(target, count, stored_as(fmt), length, batch)
 
 
 def decode_rate(
@@ -140,7 +141,7 @@ def decode_rate(
 
     Parameters
     ----------
-    chip : what people call it.
+    chip : what people call it; a device in brackets behind it says nothing more ("A19 Pro (iPhone 17 Pro)").
     params : weights of the model, as a count or in billions (below 100,000): 4 and 4e9 are the same model.
     fmt : how they are stored, see ``stored_as``.
     context : positions that attention runs over, the program's capacity where that is padded; 512 when not given.

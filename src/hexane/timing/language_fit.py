@@ -43,12 +43,11 @@ def read(path: Path) -> list[LanguageRow]:
 
 
 def _row(row: Mapping[str, str]) -> LanguageRow:
-    name = row["chip"].split(" (")[0].rstrip("?")
     if not row["params_b"]:
         return LanguageRow(row, None, "size not stated")
     try:
         batch = int(row["batch"] or 1)
-        work = decoding(name, float(row["params_b"]), row["quantisation"], _capacity(row), batch)
+        work = decoding(row["chip"], float(row["params_b"]), row["quantisation"], _capacity(row), batch)
     except UsageError:
         return LanguageRow(row, None, "chip or format not stated")
     if not row["placement"].startswith("ane"):
