@@ -7,7 +7,9 @@ import pytest
 
 import hexane
 from hexane.emulator import run
+from hexane.errors import UnsupportedError
 from hexane.graph import GraphBuilder
+from hexane.image import to_anec
 from hexane.image.kernels import read_kernels, with_kernels
 from hexane.image.selectors import channels_used, renumbered
 from hexane.image.text import assemble_image, disassemble_image
@@ -83,3 +85,32 @@ def test_a_report_names_what_each_task_does(target):
     operations = " | ".join(task.operation for task in report.tasks)
     assert "sub" in operations and "conv 3x3" in operations and "table" in operations
     assert {task.unit for task in report.tasks} == {"PE", "NE"}
+
+
+def test_a_package_of_h14_comes_back():
+    """ABI 2: the header of ABI 1, one output in slot 4, inputs behind it, constants at a multiple of 64."""
+    image = compiled("h14")
+    package = to_anec(image)
+    data = package.to_bytes()
+    again = hexane.open_image(data)
+    assert (again.generation, again.dialect) == ("h14", "anec")
+    assert again.to_bytes() == data == again.rebuild()
+    assert [surface.channel for surface in again.outputs] == [4]
+    assert [surface.channel for surface in again.inputs] == [5, 6]
+    header = again.parts.header
+    assert (header.td_count, header.td_size) == (len(image.tasks), image.tasks[0].size)
+    at = 0x1000 + -(-header.tsk_size // 64) * 64
+    assert data[at : at + header.krn_size] == image.const
+    assert data[0x1000:0x1010] == bytes(16)
+    names = {surface.channel: surface.label for surface in again.surfaces}
+    order = sorted((surface.channel, surface.name) for surface in image.surfaces if surface.role == "input")
+    inputs = {names[5 + i]: INPUTS[name] for i, (_, name) in enumerate(order)}
+    wanted = hexane.emulate(image, INPUTS)["y"]
+    got = hexane.emulate(again, inputs)[names[4]]
+    np.testing.assert_array_equal(got.view(np.uint16), wanted.view(np.uint16))
+
+
+@pytest.mark.parametrize("target", ["h15", "h16"])
+def test_later_packages_are_refused_by_name(target):
+    with pytest.raises(UnsupportedError, match=f"this is one for {target}"):
+        to_anec(compiled(target))

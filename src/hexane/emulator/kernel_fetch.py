@@ -1,4 +1,4 @@
-"""The kernel DMA: which bytes each core gets, and what the neural cores make of them (docs/reference/kernels.md)."""
+"""The kernel DMA: which bytes each core gets, and what the neural cores make of them (docs/emulator.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The task manager of H14 and later: tasks one behind the other, no links (docs/reference/engine-later.md).
+"""The task manager of H14 and later: tasks one behind the other, no links (docs/emulator.md).
 
 A task's size stands in its own header; it starts at the next 16 bytes behind the task before. Every task starts from
 reset values: a register that it does not write does not keep what the task before wrote.

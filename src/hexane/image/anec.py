@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hexane.errors import FormatError
-from hexane.image.anec_parts import TEXT_ALIGNMENT, AnecHeader, AnecPackage
+from hexane.image.anec_parts import CONST_ALIGNMENTS, AnecHeader, AnecPackage, generation_of_text
 from hexane.image.remainders import remainders
 from hexane.isa.channels import CHANNELS, FIRST_SURFACE
 
@@ -32,9 +32,10 @@ def read_anec(data: bytes) -> AnecPackage:
     header_size = len(data) - header.content_size
     if header_size < AnecHeader.fixed_size():
         raise FormatError(f"content of {header.content_size:#x} bytes does not fit a file of {len(data):#x}", offset=0)
-    const_at = header_size + -(-header.tsk_size // TEXT_ALIGNMENT) * TEXT_ALIGNMENT
     if header_size + header.tsk_size > len(data):
         raise FormatError(f"text of {header.tsk_size:#x} bytes ends behind the file's end", offset=0x10)
+    unit = CONST_ALIGNMENTS[generation_of_text(data[header_size : header_size + header.tsk_size])]
+    const_at = header_size + -(-header.tsk_size // unit) * unit
     if header.krn_size and const_at + header.krn_size > len(data):
         raise FormatError(f"constants of {header.krn_size:#x} bytes end behind the file's end", offset=0x18)
     if FIRST_SURFACE + header.src_count + header.dst_count > CHANNELS:

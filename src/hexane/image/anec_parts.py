@@ -1,4 +1,8 @@
-"""The parts of an ``.anec`` package, the container of the open Linux driver (spec/engine-h13 §3)."""
+"""The parts of an ``.anec`` package, the container of the open Linux drivers (docs/images.md).
+
+Packages of H13 (M1) and of H14 (M2) have the same header. A package of H14 has one output, its text is a stream behind
+a frame of 16 zero bytes, and its constants start at a multiple of 64.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +14,17 @@ from hexane.isa.channels import CHANNELS
 
 TILE_BYTES = 0x4000
 TEXT_ALIGNMENT = 16
+CONST_ALIGNMENTS = {"h13": TEXT_ALIGNMENT, "h14": 64}
+"""Generations whose programs packages hold, with the alignment of the constants behind the text."""
+FRAME = bytes(16)
+"""What a stream of H14 starts with; a task of H13 starts with its number and the network's, which is not 0."""
 HEADER_SIZES = (0x1000, 0x800)
 """Header sizes in use: hexane writes the first; a reader takes file size minus content size (spec/devices §4.5)."""
+
+
+def generation_of_text(text: bytes) -> str:
+    """The generation of a package's program."""
+    return "h14" if text[: len(FRAME)] == FRAME else "h13"
 
 
 @dataclass(frozen=True)
@@ -35,7 +48,7 @@ class AnecHeader(Structure):
 
 @dataclass(frozen=True)
 class AnecPackage:
-    """All parts of one package. Text starts at ``header_size``, const at the next multiple of 16 behind it."""
+    """All parts of one package. Text starts at ``header_size``; where const starts is `CONST_ALIGNMENTS`'s."""
 
     header: AnecHeader
     text: bytes
@@ -45,9 +58,15 @@ class AnecPackage:
     remainders: tuple[Remainder, ...] = ()
 
     @property
+    def generation(self) -> str:
+        """``"h13"`` or ``"h14"``, as the text's first bytes tell."""
+        return generation_of_text(self.text)
+
+    @property
     def const_offset(self) -> int:
         """File offset of the const bytes."""
-        return self.header_size + -(-len(self.text) // TEXT_ALIGNMENT) * TEXT_ALIGNMENT
+        unit = CONST_ALIGNMENTS[self.generation]
+        return self.header_size + -(-len(self.text) // unit) * unit
 
     def write(self) -> bytes:
         """The file, written from its parts."""

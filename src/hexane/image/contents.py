@@ -23,9 +23,6 @@ from hexane.image.stream_layout import KERNEL_SECTION, KERNEL_SEGMENT
 from hexane.image.surface import ELEMENT_NAMES, Surface
 from hexane.isa.channels import FIRST_SURFACE, SCRATCH
 
-ANEC_GENERATION = "h13"
-"""The generation of ``.anec`` packages (spec/engine-h13 §3)."""
-
 _KERNEL_SYMBOL = re.compile(r"K([0-9A-F]{64})(?:_ne_(\d+))?")
 
 
@@ -169,7 +166,7 @@ def _of_package(package: AnecPackage) -> Contents:
             )
         )
     return Contents(
-        generation=ANEC_GENERATION,
+        generation=package.generation,
         dialect="anec",
         procedure="net",
         text=package.text,

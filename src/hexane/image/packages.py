@@ -1,4 +1,4 @@
-"""An engine program as an ``.anec`` package (spec/engine-h13 §3, §15.1, spec/devices §4)."""
+"""An engine program of H13 or H14 as an ``.anec`` package (docs/images.md)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from hexane.errors import UnsupportedError, UsageError
-from hexane.image.anec_parts import HEADER_SIZES, TEXT_ALIGNMENT, TILE_BYTES, AnecHeader, AnecPackage
-from hexane.image.contents import ANEC_GENERATION
+from hexane.image.anec_parts import CONST_ALIGNMENTS, HEADER_SIZES, TILE_BYTES, AnecHeader, AnecPackage
 from hexane.image.selectors import renumbered
 from hexane.image.surface import Surface, align
 from hexane.isa import Task, encode_stream
@@ -29,13 +28,21 @@ _SCRATCH_DMAS = (
 def package_of(image: Image) -> AnecPackage:
     """The parts of a package that holds the image's program.
 
-    Channels are renumbered so that outputs come first, as the driver's library expects; every task gets network id
-    0x40; the scratch buffer is as large as the container says, or as the tasks need where that is more.
+    Channels are renumbered so that outputs come first, as the drivers' libraries expect; every task of H13 gets network
+    id 0x40; the scratch buffer is as large as the container says, or as the tasks need where that is more.
+
+    Raises UnsupportedError for other generations, and for an H14 program with several outputs: how a package says
+    where they are is not known.
     """
-    if image.generation != ANEC_GENERATION:
+    if image.generation not in CONST_ALIGNMENTS:
         raise UnsupportedError(
-            f"packages hold {ANEC_GENERATION} programs, this is one for {image.generation}",
-            hint="the Linux driver of later chips takes sections, not packages (spec/devices §5)",
+            f"packages hold {' and '.join(CONST_ALIGNMENTS)} programs, this is one for {image.generation}",
+            hint="no open driver of later chips is known; .hwx holds the program",
+        )
+    if image.generation == "h14" and len(image.outputs) != 1:
+        raise UnsupportedError(
+            f"{len(image.outputs)} outputs; how a package of H14 names several is not known",
+            hint="compile one output at a time, or write .hwx",
         )
     surfaces = sorted(image.surfaces, key=lambda s: (s.role == "input", s.channel or 0))
     for surface in surfaces:
@@ -45,10 +52,11 @@ def package_of(image: Image) -> AnecPackage:
         raise UsageError(f"{len(surfaces)} surfaces; a package has room for {CHANNELS - FIRST_SURFACE}")
     mapping = {s.channel: FIRST_SURFACE + i for i, s in enumerate(surfaces) if s.channel is not None}
     tasks = renumbered(image.tasks, mapping)
-    for task in tasks:
+    linked = image.generation == "h13"
+    for task in tasks if linked else ():
         task.set("Header[0].NID", NETWORK_ID)
     text = encode_stream(tasks, image.generation)
-    scratch = max(image.scratch_bytes, scratch_needed(tasks))
+    scratch = max(image.scratch_bytes, scratch_needed(tasks) if linked else 0)
     header = _header(text, image.const, tasks, surfaces, scratch)
     return AnecPackage(header, text, image.const, HEADER_SIZES[0], HEADER_SIZES[0] + header.content_size)
 
@@ -64,7 +72,7 @@ def scratch_needed(tasks: Iterable[Task]) -> int:
 
 
 def _header(text: bytes, const: bytes, tasks: list[Task], surfaces: list[Surface], scratch: int) -> AnecHeader:
-    program = align(len(text), TEXT_ALIGNMENT) + len(const)
+    program = align(len(text), CONST_ALIGNMENTS[tasks[0].generation]) + len(const)
     tiles = [0] * CHANNELS
     tiles[0] = -(-max(program, len(text) + 1) // TILE_BYTES)  # the driver wants a buffer larger than the text
     tiles[SCRATCH] = -(-scratch // TILE_BYTES)

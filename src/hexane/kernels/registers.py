@@ -1,6 +1,6 @@
 """From a task's registers to its kernel: the layout, the cores' windows, the values; and changed values back in place.
 
-Everything here follows from the registers of one task and the bytes of its kernel channel (docs/reference/kernels.md),
+Everything here follows from the registers of one task and the bytes of its kernel channel (docs/emulator.md),
 as the engine itself would. From H14 on dense, grouped and depthwise kernels are packed as on H13; tables have a side
 channel and stand there once, sparse bodies have masks of sixteen elements, and a kernel that a task computes is read
 pass by pass and group by group with strides of its own.
