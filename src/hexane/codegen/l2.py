@@ -51,7 +51,7 @@ def pe_pad(row: int, channel: int, *, reduction: bool = False, height: int = 2, 
         return 0
     if channel > 0x80 or (channel == 0x80 and not reduction):
         return 0
-    bad = {0, 1} if channel == 0x80 else {0, 1, 16, 32, 48}
+    bad = {0, 1} if channel == 0x80 else {0, 1, 32}
     return next(p for p in range(4) if (row // UNIT + p) % BANKS not in bad) * UNIT
 
 

@@ -162,7 +162,7 @@ def _turned_twice(made: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     c, h, w = x.c, x.h, x.w
     line, channel, flat = l2.channel_stride(w), l2.channel_stride(w), l2.channel_stride(c)
     row = c * channel + l2.pe_pad(c * channel, channel)
-    turned_row = w * flat + l2.pe_pad(w * flat, flat)
+    turned_row = w * flat + _turned_pad(w * flat, flat)
     moved_at = h * line
     turned_at = moved_at + h * row
     source_at = turned_at + h * turned_row
@@ -201,6 +201,12 @@ def _turned_twice(made: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
         plan.holds = True
         made.add(plan)
     made.add(scale)
+
+
+def _turned_pad(row: int, channel: int) -> int:
+    """Row pad of a turned copy that a planar task reads: rows of a multiple of sixteen cells take one (0x100: 0x110)."""
+    pad = l2.pe_pad(row, channel)
+    return l2.UNIT if not pad and channel <= 0x80 and row // l2.UNIT % 16 == 0 else pad
 
 
 def _column_mean(x: Tensor, turned: Region, values: Region) -> Plan:
