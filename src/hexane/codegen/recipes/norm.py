@@ -204,7 +204,7 @@ def _turned_twice(made: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
 
 
 def _turned_pad(row: int, channel: int) -> int:
-    """Row pad of a turned copy that a planar task reads: rows of a multiple of sixteen cells take one (0x100: 0x110)."""
+    """Row pad of a turned copy that a planar task reads: rows of sixteen cells take one (0x100: 0x110)."""
     pad = l2.pe_pad(row, channel)
     return l2.UNIT if not pad and channel <= 0x80 and row // l2.UNIT % 16 == 0 else pad
 

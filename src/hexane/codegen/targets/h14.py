@@ -18,6 +18,7 @@ class H14(Packed):
     shown = frozenset(
         {
             "attention",
+            "batched_product",
             "convolution",
             "elementwise",
             "layer_norm",
