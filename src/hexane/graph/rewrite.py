@@ -217,42 +217,51 @@ def _codings(op: Op) -> tuple[Coding | None, ...]:
 
 def clone_function(function: Function, name: str | None = None) -> Function:
     """A copy of a function; constant data are shared."""
-    copy = Function(name or function.name, opset=function.opset)
+    copy = function_from(function.ops, function.inputs, function.outputs, name or function.name, function.opset)
     copy.attributes = dict(function.attributes)
-    known: dict[Value, Value] = {}
-    for value in function.inputs:
-        copy.add_input(_copied(value, known))
-    _copy_ops(function, copy, known)
     return copy
+
+
+def function_from(
+    ops: Iterable[Op], inputs: Iterable[Value], outputs: Iterable[Value], name: str, opset: str
+) -> Function:
+    """A new function with copies of the ops, with these inputs and outputs; constant data are shared."""
+    made = Function(name, opset=opset)
+    known: dict[Value, Value] = {}
+    for value in inputs:
+        made.add_input(_copied(value, known))
+    _copy_ops(ops, made, known)
+    made.set_outputs(_copied(value, known) for value in outputs)
+    return made
 
 
 def _copied(value: Value, known: dict[Value, Value]) -> Value:
     if value not in known:
-        known[value] = twin = Value(value.name, value.type, constant=value.constant, label=value.label)
-        twin.attributes = dict(value.attributes) if value.attributes else None
+        known[value] = copy = Value(value.name, value.type, constant=value.constant, label=value.label)
+        copy.attributes = dict(value.attributes) if value.attributes else None
     return known[value]
 
 
-def _copy_ops(source: Block, target: Block, known: dict[Value, Value]) -> None:
-    for op in source.ops:
+def _copy_ops(ops: Iterable[Op], target: Block, known: dict[Value, Value]) -> None:
+    for op in ops:
         blocks = []
         for inner in op.blocks:
             block = Block(_copied(value, known) for value in inner.inputs)
-            _copy_ops(inner, block, known)
+            _copy_ops(inner.ops, block, known)
+            block.set_outputs(_copied(value, known) for value in inner.outputs)
             blocks.append(block)
         inputs: dict[str, Any] = {
             param: tuple(_copied(v, known) for v in operand) if isinstance(operand, tuple) else _copied(operand, known)
             for param, operand in op.inputs.items()
         }
-        twin = Op(op.type, inputs, name=op.name, opset=op.opset, blocks=blocks, attributes=dict(op.attributes))
+        copy = Op(op.type, inputs, name=op.name, opset=op.opset, blocks=blocks, attributes=dict(op.attributes))
         results = []
         for value in op.outputs:
             result = _copied(value, known)
-            result.op = twin
+            result.op = copy
             results.append(result)
-        twin.outputs = tuple(results)
-        target.add(twin)
-    target.set_outputs(_copied(value, known) for value in source.outputs)
+        copy.outputs = tuple(results)
+        target.add(copy)
 
 
 def cut_function(function: Function, outputs: Iterable[str]) -> None:

@@ -54,7 +54,7 @@ def channel_constant(op: Op, head: Op) -> np.ndarray | None:
     return data.astype(np.float16).reshape(-1)
 
 
-def riders(op: Op) -> tuple[Op, ...]:
+def fused_ops(op: Op) -> tuple[Op, ...]:
     """The op, then at most one bias, one scalar product and one ReLU or table, each the only user of the one before."""
     run, last = [op], op
     shift = follows(last, "add")
@@ -73,7 +73,7 @@ def riders(op: Op) -> tuple[Op, ...]:
 
 def sum_run(op: Op) -> tuple[Op, ...]:
     """The ops that one task computes; behind a product whose kernel is computed only a factor rides."""
-    run = riders(op)
+    run = fused_ops(op)
     if op.type != "matmul" or not _computed_kernel(op):
         return run
     return run[:2] if len(run) > 1 and run[1].type == "mul" else run[:1]
@@ -108,7 +108,7 @@ class Epilogue:
                 bias = channel_constant(op, run[0])
             elif op.type == "mul":
                 factor = factor_of(op)
-                assert factor is not None  # riders took it for its number
+                assert factor is not None  # fused_ops took it for its number
                 scale = factor
             elif op.type == "relu":
                 relu = True

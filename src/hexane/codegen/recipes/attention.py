@@ -18,7 +18,7 @@ from hexane.codegen.recipes.linear import Rows, as_rows
 from hexane.codegen.recipes.registry import Context, need_fp16, recipe
 from hexane.codegen.recipes.softmax import row_chain
 from hexane.errors import Reason, UnsupportedError
-from hexane.lowering.fusion import Epilogue, follows, riders
+from hexane.lowering.fusion import Epilogue, follows, fused_ops
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def one_head(op: Op) -> tuple[Op, ...] | None:
     """matmul, factor, softmax over the last axis, matmul: all between them used once, all operands computed."""
-    first = riders(op)
+    first = fused_ops(op)
     if op.arg("y").is_constant or any(o.type != "mul" for o in first[1:]):
         return None
     soft = follows(first[-1], "softmax")

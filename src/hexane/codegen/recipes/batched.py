@@ -20,7 +20,7 @@ from hexane.codegen.plan import Dma, Kernel, Plan, Region
 from hexane.codegen.recipes.matmul import SCRATCH_LANES, behind_staging, hazard, lanes_of
 from hexane.codegen.recipes.registry import Context, need_fp16, recipe
 from hexane.errors import UnsupportedError
-from hexane.lowering.fusion import Epilogue, riders
+from hexane.lowering.fusion import Epilogue, fused_ops
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
@@ -29,7 +29,7 @@ KERNELS_PER_TASK = 1 << 20
 """Bytes of staged kernels that one task takes [INFERRED: 0xbc000 in one task, 0x113a00 in two]."""
 
 
-@recipe("matmul", match=riders, rank=15, shrinks=True)
+@recipe("matmul", match=fused_ops, rank=15, shrinks=True)
 def batched_product(ops: Sequence[Op], context: Context) -> Fragment:
     """matmul of two computed tensors, all batches in one task: H14 and later."""
     op = ops[0]

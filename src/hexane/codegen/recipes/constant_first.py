@@ -19,13 +19,13 @@ from hexane.codegen.recipes.linear import Held, Kernels, Rows, as_rows, block_pl
 from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
 from hexane.codegen.weights import Weights
 from hexane.errors import Reason, UnsupportedError
-from hexane.lowering.fusion import Epilogue, riders
+from hexane.lowering.fusion import Epilogue, fused_ops
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
 
 
-@recipe("matmul", match=riders, rank=15, shrinks=True)
+@recipe("matmul", match=fused_ops, rank=15, shrinks=True)
 def constant_first(ops: Sequence[Op], context: Context) -> Fragment:
     """matmul with a constant first operand: its rows are the output channels, the result is not turned."""
     op = ops[0]

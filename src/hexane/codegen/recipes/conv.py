@@ -21,7 +21,7 @@ from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
 from hexane.codegen.weights import Weights, weights_from
 from hexane.errors import Reason, UnsupportedError
 from hexane.lowering import windows
-from hexane.lowering.fusion import Epilogue, riders
+from hexane.lowering.fusion import Epilogue, fused_ops
 from hexane.lowering.groups import dense, is_loop
 from hexane.lowering.weights import stream_of
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 PAIR = 2  # outputs per core of a convolution whose cores work in pairs
 
 
-@recipe("conv", match=riders, shrinks=True)
+@recipe("conv", match=fused_ops, shrinks=True)
 def convolution(ops: Sequence[Op], context: Context) -> Fragment:
     """conv: neural engine, one task or several blocks of output channels; bias, relu, table and factor in the task."""
     op = ops[0]

@@ -21,7 +21,7 @@ from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
 from hexane.codegen.targets.base import Target
 from hexane.codegen.weights import weights_from
 from hexane.errors import Reason, UnsupportedError
-from hexane.lowering.fusion import Epilogue, follows, riders
+from hexane.lowering.fusion import Epilogue, follows, fused_ops
 from hexane.lowering.weights import Stream, stream_of
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def matrix_operands(op: Op) -> tuple[Value, bool, np.ndarray, np.ndarray | None]
 
 def with_bias(op: Op) -> tuple[Op, ...]:
     """The product and what its task can do behind the sums."""
-    return riders(op)
+    return fused_ops(op)
 
 
 def weights_of(ops: Sequence[Op], target: Target) -> tuple[Value, bool, Product]:
@@ -303,13 +303,13 @@ def _from_transposed(made: Fragment, x: Rows, y: Rows, weights: Product, kernels
 
 def feed_forward(op: Op) -> tuple[Op, ...] | None:
     """Product, table or relu, product, where nothing else takes what is between them."""
-    first = riders(op)
+    first = fused_ops(op)
     if len(first) == 1:
         return None
     second = follows(first[-1], "matmul", "linear")
     if second is None or second.arg("x") is not first[-1].output:
         return None
-    return (*first, *riders(second))
+    return (*first, *fused_ops(second))
 
 
 @recipe("matmul", "linear", match=feed_forward, rank=5)

@@ -19,7 +19,7 @@ from hexane.codegen.recipes.linear import Rows, as_rows, turn_in
 from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
 from hexane.codegen.recipes.shape import Walk, permute
 from hexane.errors import Reason, UnsupportedError
-from hexane.lowering.fusion import Epilogue, riders
+from hexane.lowering.fusion import Epilogue, fused_ops
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
@@ -34,7 +34,7 @@ def lanes_of(m: int) -> int:
     return min(8, max(2, share & -share))
 
 
-@recipe("matmul", match=riders, rank=20, shrinks=True)
+@recipe("matmul", match=fused_ops, rank=20, shrinks=True)
 def runtime_product(ops: Sequence[Op], context: Context) -> Fragment:
     """matmul of two computed tensors: x is the kernel, w the map; rows in blocks."""
     op = ops[0]
