@@ -9,6 +9,12 @@ from hexane.codegen.plan import Region
 
 UNIT = 16
 BANKS = 64
+MOST_PAD = 5 * UNIT
+"""Bytes that a row pad takes at most."""
+RESULT_ROOM = 4 << 10
+"""Bytes left for an automatic result buffer."""
+RING_ROOM = 32 << 10
+"""Bytes left for the rows that a streamed source or result holds."""
 
 AUTOMATIC = Writes(ResultType.DMA_STREAM, automatic=True)
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hexane.graph.ir import Op
 
 KERNELS_PER_TASK = 1 << 20
-"""Bytes of staged kernels that one task takes [INFERRED: 0xbc000 in one task, 0x113a00 in two]."""
+"""Bytes of staged kernels that one task takes [INFERRED: 770048 in one task, 1129984 in two]."""
 
 
 @recipe("matmul", match=fused_ops, rank=15, shrinks=True)

@@ -92,7 +92,7 @@ def select(ops: Sequence[Op], context: Context) -> Fragment:
     half = out.h * l2.channel_stride(out.w)
     if plain and by_pixel:
         _select(made, cond, (("not_zero", a), ("equals_zero", b)), out, by_row=False)
-    elif plain and by_row and 2 * half + 0x20000 < L2_BYTES:
+    elif plain and by_row and 2 * half + 4 * l2.RING_ROOM < L2_BYTES:
         _select(made, cond, (("equals_zero", b), ("not_zero", a)), out, by_row=True)
     else:
         _select_through_scratch(made, cond, a, b, out)

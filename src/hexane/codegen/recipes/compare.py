@@ -86,7 +86,7 @@ def _compare(made: Fragment, x: Tensor, y: Tensor, out: Tensor, table: str) -> N
     block = 2 * x.c * channel
     row = block + (l2.pe_pad(block, channel) if x.h > 1 else 0)
     size = x.h * row
-    if size + x.h * (x.c * l2.ne_window(x.w) + 0x50) + 0x1000 > L2_BYTES:
+    if size + x.h * (x.c * l2.ne_window(x.w) + l2.MOST_PAD) + l2.RESULT_ROOM > L2_BYTES:
         raise UnsupportedError(
             f"a comparison of {x.c} x {x.h} x {x.w} values does not fit the engine's 2 MiB buffer", code=Reason.MEMORY
         )

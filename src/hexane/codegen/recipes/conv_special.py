@@ -126,7 +126,7 @@ def padded(made: Fragment, conv: Convolution) -> Fragment:
     plan.dst = y.dma()
     channel = l2.channel_stride(y.w)
     size = y.h * x.c * channel
-    if y.w <= 128 and 2 * size + 0x1000 <= L2_BYTES:
+    if y.w <= 128 and 2 * size + l2.RESULT_ROOM <= L2_BYTES:
         _shift_in_l2(made, shift, plan, y, channel, size)
     else:
         _shift_through_scratch(made, shift, plan, y)

@@ -111,7 +111,7 @@ def _constant_rows(
     plan.src2 = Dma(made.constant(data.tobytes()), 0, stride, whole, whole, 0)
     end = tasks.pe_source(plan, 0, operands=2)
     channel = l2.channel_stride(count)
-    row = channel + l2.pe_pad(channel, 0x40)
+    row = channel + l2.pe_pad(channel, 4 * l2.UNIT)
     plan.source2 = Region(end, channel, row, channel, channel)
     end += rows.shape[0] * row
     tasks.streams_out(plan, end)

@@ -346,7 +346,7 @@ def two_rows(made: Fragment, shift: np.ndarray, scale: np.ndarray) -> Plan:
     plan.src = Dma(buffer, 0, stride, 2 * stride, 2 * stride, 2 * stride)
     tasks.choose_shape(plan)
     channel = l2.channel_stride(count)
-    row = channel + l2.pe_pad(channel, 0x40)
+    row = channel + l2.pe_pad(channel, 4 * l2.UNIT)
     tasks.ne_source(plan, 2 * row)
     tasks.stays(plan, Region(0, channel, row, channel))
     plan.holds = True

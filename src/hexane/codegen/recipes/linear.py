@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 FOLD = 8
 Kernels = dict[tuple[int, int], Kernel | None]
-FOLDED_KERNEL_BYTES = 0x8000
+FOLDED_KERNEL_BYTES = 32 << 10
 
 
 def folds(m: int, n: int, k: int) -> bool:
@@ -354,7 +354,7 @@ def _folded_chain(made: Fragment, x: Rows, y: Rows, first: Product, second: Prod
     lanes_again = max(b.lanes for b in blocks_for(second, h, FOLD, transposed=True))
     hidden = folded_region(0, first.n, h, kernel_bytes(second, lanes_again))
     size = h * hidden.row
-    _fits(size, h * (x.k * 16 + 0x50), x.m * l2.ne_window(x.k))
+    _fits(size, h * (x.k * 16 + l2.MOST_PAD), x.m * l2.ne_window(x.k))
     held = fold_in(made, x, kernel_bytes(first, lanes), size)
     _hidden(made, held, first, hidden)
     again = Held(hidden, h, FOLD, size, None, After.NE_RESULT)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hexane.graph.ir import Op
 
 SCRATCH_LANES = 8
-STAGING_RESULT = 0x400  # bytes that the automatic buffer of a PE staging copy is taken to hold, for hazards
+STAGING_RESULT = 1 << 10  # bytes that the automatic buffer of a PE staging copy is taken to hold, for hazards
 
 
 def lanes_of(m: int) -> int:
@@ -256,7 +256,7 @@ def compute(
             plan.src = w.walk()
             tasks.choose_shape(plan, weighted=chosen().small_patch, kernel_bytes=core_bytes)
             after = staging if staging.unit == "PE" else None
-            keep = len(blocks) > 1 and k * l2.channel_stride(n) + 0x10000 <= L2_BYTES
+            keep = len(blocks) > 1 and k * l2.channel_stride(n) + 2 * l2.RING_ROOM <= L2_BYTES
             scratch = isinstance(w, Interleaved)
             waits = After.NOTHING if scratch else After.NE
             end = tasks.ne_source(plan, 0, keep=keep, after=waits)
@@ -330,7 +330,7 @@ def _by_single_rows(
         if region is None:
             plan.src = w.walk()
             tasks.choose_shape(plan)
-            keep = len(sizes) > 1 and k * l2.channel_stride(n) + 0x10000 <= L2_BYTES
+            keep = len(sizes) > 1 and k * l2.channel_stride(n) + 2 * l2.RING_ROOM <= L2_BYTES
             end = tasks.ne_source(plan, 0, keep=keep)
             tasks.streams_out(plan, end, explicit=False)
             region = replace(plan.source, group=0) if keep else None

@@ -253,7 +253,7 @@ def _planes(made: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
 
 
 def _everything(made: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
-    """Over all of C, H, W: mean at 0, reciprocal deviation at 0x20, source at 0x40 (three tasks)."""
+    """Over all of C, H, W: mean at 0, reciprocal deviation two units behind, source two more (three tasks)."""
     if x.c == x.h == 1 and x.w > 256:
         rows_as_channels(made, as_rows(x), as_rows(y), epsilon)
         return
@@ -265,15 +265,18 @@ def _everything(made: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     mean = Plan("PE", w=w, h=h, d=d, kind=PeKind.REDUCE)
     mean.final = 1.0 / count
     mean.src = walk
-    tasks.pe_source(mean, 0x40, keep=True)
+    tasks.pe_source(mean, 4 * l2.UNIT, keep=True)
     source = replace(mean.source, group=0)
-    end = 0x40 + h * mean.source.row
-    if max(end, 0x40 + x.h * (x.c * l2.channel_stride(x.w) + 0x20)) + 0x1000 > L2_BYTES or x.w > 256:
+    end = 4 * l2.UNIT + h * mean.source.row
+    if (
+        max(end, 4 * l2.UNIT + x.h * (x.c * l2.channel_stride(x.w) + 2 * l2.UNIT)) + l2.RESULT_ROOM > L2_BYTES
+        or x.w > 256
+    ):
         raise UnsupportedError(
             f"a layer norm over {count} values does not fit the engine's 2 MiB buffer", code=Reason.MEMORY
         )
     mean.tile = min(h, MEAN_ROWS)
-    single = Region(0, 0x10, 0x20, 0x10)
+    single = Region(0, l2.UNIT, 2 * l2.UNIT, l2.UNIT)
     tasks.stays(mean, single)
     mean.holds = True
     made.add(mean)
@@ -282,7 +285,7 @@ def _everything(made: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     spread.patch = tall_patch(w, h)
     tasks.resident(spread, single, After.PE_RESULT)
     spread.source2 = source
-    tasks.stays(spread, replace(single, base=0x20), after=After.NOTHING)
+    tasks.stays(spread, replace(single, base=2 * l2.UNIT), after=After.NOTHING)
     spread.holds = True
     made.add(spread)
     scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.SCALE_SHIFT, pe=BINARY["sub"], broadcast2=Axes.C)
@@ -292,7 +295,7 @@ def _everything(made: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
         tasks.resident(scale, source, After.PE_RESULT)
     else:
         scale.src = x.dma()
-        end = tasks.pe_source(scale, 0x40, after=After.PE_RESULT)
+        end = tasks.pe_source(scale, 4 * l2.UNIT, after=After.PE_RESULT)
     scale.source2 = single
     tasks.streams_out(scale, end, after=After.NOTHING)
     made.add(scale)
@@ -301,15 +304,15 @@ def _everything(made: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
 def _channels(made: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     """Over the channels of single pixels: turned into a row and back (five tasks)."""
     line = l2.channel_stride(x.c)
-    vector = Region(0x40, line, line, line)
+    vector = Region(4 * l2.UNIT, line, line, line)
     turn = Plan("PE", c=x.c, kind=PeKind.UNARY, transpose_out=True)
     turn.src = x.dma()
-    tasks.pe_source(turn, 0x40 + line)
+    tasks.pe_source(turn, 4 * l2.UNIT + line)
     tasks.stays(turn, vector)
     turn.holds = True
     made.add(turn)
     patch = (min(8, pe_patch(x.c, 1, operands=2)[0]), 0) if x.c <= 256 else (9, 0)
-    single = Region(0, 0x10, 0x20, 0x10)
+    single = Region(0, l2.UNIT, 2 * l2.UNIT, l2.UNIT)
     mean = Plan("PE", w=x.c, kind=PeKind.REDUCE, patch=patch)
     mean.final = 1.0 / x.c
     after_turn = After.FOLLOWS_PE if chosen().follows_closely else After.PE_RESULT
@@ -319,7 +322,7 @@ def _channels(made: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     spread.patch = patch
     tasks.resident(spread, single, After.FOLLOWS_PE)
     spread.source2 = vector
-    tasks.stays(spread, replace(single, base=0x20), after=After.NOTHING)
+    tasks.stays(spread, replace(single, base=2 * l2.UNIT), after=After.NOTHING)
     scale = Plan("PE", w=x.c, kind=PeKind.SCALE_SHIFT, pe=BINARY["sub"], transpose2=True, patch=patch)
     tasks.resident(scale, vector, After.PE_RESULT)
     scale.source2 = single
@@ -330,7 +333,7 @@ def _channels(made: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     back = Plan("PE", c=x.c, kind=PeKind.UNARY, transpose1=True, patch=pe_patch(1, 1, operands=1))
     back.dst = y.dma()
     tasks.resident(back, vector, after_turn)
-    tasks.streams_out(back, 0x40 + line, after=After.NOTHING)
+    tasks.streams_out(back, 4 * l2.UNIT + line, after=After.NOTHING)
     made.add(back)
 
 
@@ -339,7 +342,7 @@ def _rows(made: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     channel = l2.channel_stride(x.w)
     block = x.c * channel
     size = x.h * (block + l2.pe_pad(block, channel))
-    if 2 * size + max(size, x.h * x.c * 16) + 0x1000 > L2_BYTES:
+    if 2 * size + max(size, x.h * x.c * 16) + l2.RESULT_ROOM > L2_BYTES:
         raise UnsupportedError(
             f"a layer norm of a map of {x.c} x {x.h} x {x.w} does not fit the engine's 2 MiB buffer", code=Reason.MEMORY
         )
@@ -416,7 +419,7 @@ def _scaled(x: Rows, source: Region, vector: Region) -> Plan:
 def rows_as_channels(made: Fragment, x: Rows, y: Rows, epsilon: float) -> None:
     """Over the last axis of a matrix: rows as channels, cut into runs that fit L2 (three tasks)."""
     channel = l2.channel_stride(x.k)
-    most = (L2_BYTES - 0x8000) // (channel + 64)
+    most = (L2_BYTES - l2.RING_ROOM) // (channel + 64)
     if most < 1:
         raise UnsupportedError(f"a layer norm over rows of {x.k}", code=Reason.EXTENT)
     start = len(made.plans)
@@ -461,7 +464,7 @@ def norm_projection(ops: Sequence[Op], context: Context) -> Fragment:
     map_at = turned_at + x.k * odd
     channel = l2.channel_stride(x.k)
     size = x.m * channel
-    if map_at + 2 * size + 0x1000 > L2_BYTES:
+    if map_at + 2 * size + l2.RESULT_ROOM > L2_BYTES:
         raise UnsupportedError("a layer norm and its product do not fit the engine's 2 MiB buffer", code=Reason.MEMORY)
     vector, source = _row_statistics(made, x, map_at + size, epsilon)
     scale = _scaled(x, source, vector)

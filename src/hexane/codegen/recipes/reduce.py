@@ -275,7 +275,7 @@ def _pixel(made: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
 
 def _channel_sum(made: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
     """Turned copy into L2 ([H][W][C]), then a PE reduction over its rows with turned result (§13)."""
-    if x.h * (x.w * l2.channel_stride(x.c) + 0x20) + x.c * l2.ne_window(x.w) + 0x8000 > L2_BYTES:
+    if x.h * (x.w * l2.channel_stride(x.c) + 2 * l2.UNIT) + x.c * l2.ne_window(x.w) + l2.RING_ROOM > L2_BYTES:
         _channel_sum_as_convolution(made, x, out, kind)
         return
     for n in range(x.n):
@@ -333,7 +333,7 @@ def _channel_sum_as_convolution(made: Fragment, x: Tensor, out: Tensor, kind: Re
 
 
 def _turned_pad(block: int, channel: int) -> int:
-    return 0 if channel > 0x80 else l2.pe_pad(block, 0x40)
+    return 0 if channel > 8 * l2.UNIT else l2.pe_pad(block, 4 * l2.UNIT)
 
 
 def everything(made: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:

@@ -342,7 +342,7 @@ def _join_or_cut(made: Fragment, x: Tensor, y: Tensor) -> None:
         parts = [_pieces(t, rows, pieces, narrow, t.w == wide) for t in (x, y)]
         straight(made, parts[0], parts[1])
         return
-    if narrow % 8 or rows * wide * 2 + 0x8000 > L2_BYTES:
+    if narrow % 8 or rows * wide * 2 + l2.RING_ROOM > L2_BYTES:
         raise UnsupportedError("a reshape that cuts rows", hint="the host moves the data", code=Reason.LAYOUT)
     _through_l2(made, x, y, rows, pieces, narrow)
 

@@ -87,7 +87,7 @@ def _map_row(x: Tensor) -> tuple[int, int]:
 
 def _fits(x: Tensor) -> bool:
     _, row = _map_row(x)
-    return 2 * x.h * row + max(x.h * row, x.h * x.c * 16 + 0x1000) <= L2_BYTES
+    return 2 * x.h * row + max(x.h * row, x.h * x.c * 16 + l2.RESULT_ROOM) <= L2_BYTES
 
 
 def row_reduction(made: Fragment, x: Tensor, held: Region, result: Region, operation: Planar, after: After) -> Plan:
@@ -263,7 +263,7 @@ def _one_row(made: Fragment, x: Tensor, y: Tensor) -> None:
     size = x.c * channel
     line = l2.channel_stride(x.c)
     vector = Region(0, line, line, line)
-    if line + 2 * size + 0x1000 > L2_BYTES:
+    if line + 2 * size + l2.RESULT_ROOM > L2_BYTES:
         raise UnsupportedError(
             f"softmax over {x.c} rows of {x.w} does not fit the engine's 2 MiB buffer", code=Reason.MEMORY
         )

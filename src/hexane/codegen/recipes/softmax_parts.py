@@ -103,9 +103,9 @@ def rows_as_channels(made: Fragment, x: Tensor, y: Tensor) -> None:
     """One channel, many rows: rows become the channels of the two reductions (eight tasks at 256 x 256)."""
     channel = l2.channel_stride(x.w)
     size = x.h * channel
-    padded = channel + l2.pe_pad(channel, 0x40)
+    padded = channel + l2.pe_pad(channel, 4 * l2.UNIT)
     values = x.h * 16
-    if 2 * size + max(x.h * padded, size) + values + 0x1000 > L2_BYTES:
+    if 2 * size + max(x.h * padded, size) + values + l2.RESULT_ROOM > L2_BYTES:
         raise UnsupportedError(
             f"softmax over {x.h} rows of {x.w} does not fit the engine's 2 MiB buffer", code=Reason.MEMORY
         )
@@ -179,12 +179,12 @@ def streamed(made: Fragment, x: Tensor, y: Tensor) -> None:
     minus = difference(None, x.w, x.h, x.c, broadcast2=Axes.W)
     power = exponential(x.c, x.h, x.w)
     lock(minus, power)
-    block = x.c * 0x20
+    block = x.c * 2 * l2.UNIT
     pad = l2.ne_pad(block, x.h, (0, 0, 3), 16)
-    strip = Region(base, 0x20, block + pad, block, block)
+    strip = Region(base, 2 * l2.UNIT, block + pad, block, block)
     ring = base + x.h * strip.row
-    window = x.c * 0x40
-    source = Region(ring, 0x40, window + l2.pe_pad(window, 0x40), window, window)
+    window = x.c * 4 * l2.UNIT
+    source = Region(ring, 4 * l2.UNIT, window + l2.pe_pad(window, 4 * l2.UNIT), window, window)
     minus.src = x.dma()
     minus.source, minus.reads = source, tasks.by_dma(After.PE_RESULT)
     minus.source2 = Region(0, 16, step, step)
@@ -201,7 +201,7 @@ def streamed(made: Fragment, x: Tensor, y: Tensor) -> None:
     power.result, power.writes = Region(end), l2.AUTOMATIC
     power.streams_in = power.holds = True
     made.add(power)
-    if end + 0x1000 > L2_BYTES:
+    if end + l2.RESULT_ROOM > L2_BYTES:
         raise UnsupportedError(
             f"softmax over a map of {x.c} x {x.h} x {x.w} exceeds the engine's 2 MiB buffer", code=Reason.MEMORY
         )
@@ -219,7 +219,7 @@ def streamed(made: Fragment, x: Tensor, y: Tensor) -> None:
     scale.reads = Reads(after=After.PE_RESULT)
     narrow = l2.pe_window(x.w, scale.patch[0])
     block = x.c * narrow
-    if base + 2 * x.h * (block + 0x20) > L2_BYTES:
+    if base + 2 * x.h * (block + 2 * l2.UNIT) > L2_BYTES:
         raise UnsupportedError(
             f"softmax over a map of {x.c} x {x.h} x {x.w} exceeds the engine's 2 MiB buffer", code=Reason.MEMORY
         )

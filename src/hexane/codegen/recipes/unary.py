@@ -104,7 +104,7 @@ def _log(made: Fragment, plan: Plan, x: Tensor, y: Tensor) -> Fragment:
     block = x.c * channel
     row = block + (l2.pe_pad(block, channel) if x.h > 1 else 0)
     size = x.h * row
-    if x.n == 1 and 2 * size + x.h * 0x50 + 0x8000 <= L2_BYTES:
+    if x.n == 1 and 2 * size + x.h * l2.MOST_PAD + l2.RING_ROOM <= L2_BYTES:
         plan.src = x.dma()
         tasks.choose_shape(plan)
         held = Region(0, channel, row, block)
