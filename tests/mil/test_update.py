@@ -91,3 +91,32 @@ def test_wrong_updates() -> None:
     with pytest.raises(UsageError, match="not compiled"):
         Model(GOOD, FILES).update({"w": WEIGHT})
     assert hexane.mil is not None
+
+
+@pytest.mark.parametrize("total", [5, 1024, 5000, 1 << 20, (1 << 20) + 77])
+def test_numbers_come_back_from_their_codes(total: int) -> None:
+    """Every element is found, and halfwords that no weight moves are none."""
+    from hexane.mil import update
+
+    numbers = np.arange(total, dtype=np.uint32)
+    digits = max(1, -(-(total - 1).bit_length() // 10))
+    codes = [update._code(numbers, digits, i) for i in range(digits)]
+    probes = [np.concatenate([code, np.arange(1024, dtype=np.uint16)]) for code in (*codes, update._check_digit(codes))]
+    at, element = update._decoded(probes, total)
+    assert np.array_equal(at, numbers)
+    assert np.array_equal(element, numbers)
+
+
+def test_equal_matrices_patched_together() -> None:
+    """Several constants of one shape: none is taken for another, and the program keeps its form."""
+    wide = X
+    body = CONV + "".join(blob((64, 64, 1, 1), f"w{i}", f"w{i}.bin") for i in range(4))
+    body += "".join(conv(f"w{i}", result=f"c{i}", x="x" if i == 0 else f"c{i - 1}", type_=wide) for i in range(4))
+    text = program(body, f"{X} x", "c3")
+    first, second = ({f"w{i}": fresh(64, 64, 1, 1) for i in range(4)} for _ in range(2))
+    with Model(text, files(**first), "M1") as model:
+        done = model.update(second)
+        got = model.evaluate({"x": INPUT})["c3"]
+    assert (done.how, done.elements) == ("patched", 4 * 4096)
+    with Model(text, files(**second), "M1") as other:
+        assert np.array_equal(got, other.evaluate({"x": INPUT})["c3"])

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from hexane.errors import UsageError
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -14,19 +16,35 @@ def register(app: typer.Typer) -> None:
     @app.command()
     def edit(
         file: Annotated[Path, typer.Argument(help="An engine program, .hwx or .anec.")],
+        output: Annotated[Path, typer.Option("-o", "--output", help="The file to write; .anec makes a package.")],
         settings: Annotated[
-            list[str],
+            list[str] | None,
             typer.Option(
                 "--set",
                 metavar="PATH=VALUE",
                 help="task[0].Common.InDim.Win=32, surface[x].shape=1x3x8x8, surface[x].name=y, scratch_bytes=0x4000; "
                 "may be given several times.",
             ),
-        ],
-        output: Annotated[Path, typer.Option("-o", "--output", help="The file to write; .anec makes a package.")],
+        ] = None,
+        kernels: Annotated[
+            list[str] | None,
+            typer.Option(
+                "--kernel",
+                metavar="TASK.PART=FILE",
+                help="Other weights in place: task[0].weights=w.npy (OIHW, float16), .bias, .scales, .palette, "
+                ".indices, .table; may be given several times.",
+            ),
+        ] = None,
     ) -> None:
-        """Change fields of an engine program by name and write it back."""
+        """Change fields and weights of an engine program and write it back."""
+        from hexane.formats.kernel_files import read_changes
         from hexane.image.edit import edited
         from hexane.image.files import open_image
+        from hexane.image.kernels import with_kernels
 
-        edited(open_image(file), settings).save(output)
+        if not settings and not kernels:
+            raise UsageError("nothing is to be changed", hint="--set PATH=VALUE or --kernel TASK.PART=FILE")
+        image = open_image(file)
+        if kernels:
+            image = with_kernels(image, read_changes(kernels))
+        edited(image, settings or ()).save(output)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from hexane.errors import FormatError, UsageError
 from hexane.files import whole_file
 from hexane.image import Image
-from hexane.image.kernels import KernelReading, read_kernels, with_kernels
+from hexane.image.kernels import PARTS, KernelReading, read_kernels, with_kernels
 
 _NAME = re.compile(r"task_(\d+)\.npz")
 
@@ -49,6 +50,26 @@ def replace_kernels(image: Image, folder: Path) -> tuple[Image, list[int]]:
         if task not in own or not _same(own[task], arrays):
             changes[task] = arrays
     return with_kernels(image, changes), sorted(changes)
+
+
+_CHANGE = re.compile(r"task\[(\d+)\]\.(\w+)=(.+)", re.DOTALL)
+
+
+def read_changes(options: Iterable[str]) -> dict[int, dict[str, np.ndarray]]:
+    """``task[3].weights=FILE.npy`` options as changes for ``with_kernels``."""
+    changes: dict[int, dict[str, np.ndarray]] = {}
+    for option in options:
+        match = _CHANGE.fullmatch(option)
+        if match is None or match[2] not in PARTS:
+            raise UsageError(f"{option!r} is not task[N].PART=FILE", hint=f"PART is one of {', '.join(PARTS)}")
+        try:
+            array = np.load(match[3], allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            raise FormatError(f"not a readable .npy ({error})", where=match[3]) from None
+        if not isinstance(array, np.ndarray):
+            raise FormatError("holds several arrays", where=match[3], hint="one array per .npy file")
+        changes.setdefault(int(match[1]), {})[match[2]] = array
+    return changes
 
 
 def _load(path: Path) -> dict[str, np.ndarray]:

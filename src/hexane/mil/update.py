@@ -21,6 +21,8 @@ from hexane.graph.constants import Constant
 from hexane.graph.ir import Graph, Value
 from hexane.graph.types import TensorType
 from hexane.image import Image, build_image
+from hexane.image.rebuild import with_contents
+from hexane.mil.grids import Grids, grids_of
 
 if TYPE_CHECKING:
     from hexane.mil.executable import Executable
@@ -33,6 +35,10 @@ _ONE = 0x3C00
 _DIGITS = 1 << _DIGIT_BITS
 _FACTORS = (7, 12, 26, 34)
 """Of the check digit: their sums are odd, so that no halfword that is the same in all compilations is an element."""
+_MIX = ((1, 5, 11, 9), (2, 1, 7, 13), (4, 6, 1, 15), (8, 10, 12, 1))
+"""How the digits of a number make its codes. Odd on and above the diagonal and even below, so that the corner for any
+count of digits has an inverse modulo 1024; mixed, so that no constant is uniform or equal to another one: the compiler
+would store such constants in other ways."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,7 @@ class Places:
     names: tuple[str, ...]
     at: tuple[np.ndarray, ...]
     element: tuple[np.ndarray, ...]
+    grids: tuple[Grids, ...]
 
 
 def update(model: Model, weights: Mapping[str, np.ndarray]) -> Update:
@@ -136,10 +143,10 @@ def _write(made: Executable, places: Places, flat: np.ndarray) -> int:
     """Put elements into the constant sections; how many halfwords were written."""
     assert made.program is not None
     images = []
-    for segment, at, element in zip(made.program.segments, places.at, places.element):
+    for segment, grids in zip(made.program.segments, places.grids):
         assert segment.image is not None
         data = np.frombuffer(bytearray(_data(segment.image)), "<u2")
-        data[at] = flat[element]
+        grids.copy(flat, data)
         images.append(_with_data(segment.image, data.tobytes()))
     _exchange(made, images)
     return sum(at.size for at in places.at)
@@ -154,7 +161,7 @@ def _with_data(image: Image, data: bytes) -> Image:
     """The program with other constants and kernels of the same sizes."""
     cut = len(image.const)
     if not image.kernel_section:
-        return image.patched(image.tasks, data)
+        return Image(with_contents(image.parts, image.text() if image.tasks_changed else image.contents.text, data))
     return build_image(
         image.tasks,
         data[:cut],
@@ -202,15 +209,17 @@ def _find(made: Executable, names: tuple[str, ...]) -> Places:
     sizes = [values[name].data.size for name in names]
     total = sum(sizes)
     digits = max(1, -(-(total - 1).bit_length() // _DIGIT_BITS))
-    if digits > len(_FACTORS):
+    if total >= 1 << 32:
         raise UnsupportedError(f"{total} elements are too many to number")
-    numbers = np.arange(total)
-    parts = [(numbers >> (_DIGIT_BITS * i)) & (_DIGITS - 1) for i in range(digits)]
-    parts.append(_check_digit(parts))
+    numbers = np.arange(total, dtype=np.uint32)
     seen: list[list[np.ndarray]] = []
-    for part in parts:
+    for turn in range(digits + 1):
         probe = made.graph.clone()
-        coded = (part + _ONE).astype(np.uint16).view(np.float16)
+        if turn < digits:
+            part = _code(numbers, digits, turn)
+        else:
+            part = _check_digit([_code(numbers, digits, i) for i in range(digits)])
+        coded = (part + np.uint16(_ONE)).view(np.float16)
         pieces = np.split(coded, np.cumsum(sizes)[:-1])
         _replace(probe, {n: p.reshape(values[n].shape).astype(values[n].data.dtype) for n, p in zip(names, pieces)})
         program = compile(probe, chip=made.chip)
@@ -221,38 +230,75 @@ def _find(made: Executable, names: tuple[str, ...]) -> Places:
             assert new.image is not None
             if old.image.text() != new.image.text() or len(_data(old.image)) != len(_data(new.image)):
                 raise UnsupportedError("the program's tasks depend on the values of the weights")
-        seen.append([np.frombuffer(_data(s.image), "<u2").astype(np.int64) - _ONE for s in program.segments if s.image])
+        words = [np.frombuffer(_data(s.image), "<u2") for s in program.segments if s.image]
+        seen.append([each - np.uint16(_ONE) for each in words])  # what is no digit wraps round to a large number
     at, element = [], []
     for number in range(len(made.program.segments)):
-        places, elements = _decoded([probe[number] for probe in seen], total)
-        at.append(places)
-        element.append(elements)
-    missing = np.setdiff1d(numbers, np.concatenate(element) if element else numbers[:0])
+        there, which = _decoded([words[number] for words in seen], total)
+        at.append(there)
+        element.append(which)
+    found = np.zeros(total, bool)
+    for elements in element:
+        found[elements] = True
+    missing = np.flatnonzero(~found)
     if missing.size:
         name = names[int(np.searchsorted(np.cumsum(sizes), missing[0], side="right"))]
         raise UnsupportedError(
             f"{missing.size} elements of {name!r} are not stored as they are: it is folded into others"
         )
-    found = Places(names, tuple(at), tuple(element))
-    _confirm(made, found, [values[name] for name in names])
-    return found
+    places = Places(names, tuple(at), tuple(element), tuple(map(grids_of, at, element)))
+    _confirm(made, places, [values[name] for name in names])
+    return places
+
+
+def _digit(numbers: np.ndarray, place: int) -> np.ndarray:
+    """A digit of each number, as uint16."""
+    return ((numbers >> np.uint32(_DIGIT_BITS * place)) & np.uint32(_DIGITS - 1)).astype(np.uint16)
+
+
+def _code(numbers: np.ndarray, digits: int, row: int) -> np.ndarray:
+    """One code of each number: a mixture of its digits, as uint16."""
+    code = np.zeros(numbers.shape, np.uint16)
+    for place in range(digits):
+        code += np.uint16(_MIX[row][place]) * _digit(numbers, place)  # sums wrap, and their low bits are right
+    return code & np.uint16(_DIGITS - 1)
+
+
+def _unmix(digits: int) -> list[list[int]]:
+    """The inverse of the corner of the mixture, modulo 1024, by elimination; its pivots are odd."""
+    rows = [[*_MIX[i][:digits], *(int(i == j) for j in range(digits))] for i in range(digits)]
+    for i in range(digits):
+        scale = pow(rows[i][i], -1, _DIGITS)
+        rows[i] = [value * scale % _DIGITS for value in rows[i]]
+        for j in range(digits):
+            if j != i:
+                rows[j] = [(b - rows[j][i] * a) % _DIGITS for a, b in zip(rows[i], rows[j])]
+    return [row[digits:] for row in rows]
 
 
 def _check_digit(parts: list[np.ndarray]) -> np.ndarray:
     """A last digit that no halfword which never changes has: k = 7 k + 12 k + ... + 5 has no answer."""
-    return np.asarray(sum(f * p for f, p in zip(_FACTORS, parts)) + 5) % _DIGITS
+    total = np.full(parts[0].shape, 5, np.uint16)
+    for factor, part in zip(_FACTORS, parts):
+        total += np.uint16(factor) * part  # at most 34 * 1023 and more: the sum wraps, and its low bits are right
+    return total & np.uint16(_DIGITS - 1)
 
 
 def _decoded(halfwords: list[np.ndarray], total: int) -> tuple[np.ndarray, np.ndarray]:
     """Halfwords that carry an element's number, and the numbers."""
     valid = np.ones(halfwords[0].shape, bool)
     for words in halfwords:
-        valid &= (words >= 0) & (words < _DIGITS)
+        valid &= words < _DIGITS
     at = np.flatnonzero(valid)
-    digits = [words[at] for words in halfwords]
-    number = sum(d << (_DIGIT_BITS * i) for i, d in enumerate(digits[:-1]))
-    right = (_check_digit(digits[:-1]) == digits[-1]) & (number < total)
-    return at[right], np.asarray(number)[right]
+    *codes, check = [words[at] for words in halfwords]
+    number = np.zeros(at.shape, np.uint64)
+    for place, row in enumerate(_unmix(len(codes))):
+        digit = np.zeros(at.shape, np.uint16)
+        for factor, code in zip(row, codes):
+            digit += np.uint16(factor) * code
+        number |= (digit & np.uint16(_DIGITS - 1)).astype(np.uint64) << np.uint64(_DIGIT_BITS * place)
+    right = (_check_digit(codes) == check) & (number < total)
+    return at[right].astype(np.uint32), number[right].astype(np.uint32)
 
 
 def _confirm(made: Executable, places: Places, values: list[Value]) -> None:
