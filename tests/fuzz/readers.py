@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -395,8 +395,16 @@ def _resident() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def run(name: str, count: int, seed: int = 0, seconds: float = float("inf")) -> tuple[int, int]:
-    """How many inputs the reader met and how many of them it took; Failure at the first that it did not survive."""
+class Counts(NamedTuple):
+    """Inputs that a reader met, took, and refused without a reason of its own: an assumption broke, the net held."""
+
+    met: int
+    taken: int
+    netted: int
+
+
+def run(name: str, count: int, seed: int = 0, seconds: float = float("inf")) -> Counts:
+    """What came of damaged inputs; Failure at the first that the reader did not survive."""
     reader = READERS[name]
     originals = reader.originals()
     for data in originals:
@@ -406,15 +414,15 @@ def run(name: str, count: int, seed: int = 0, seconds: float = float("inf")) -> 
             if name != "onnx":  # some ops are none of hexane's
                 raise
     draw, end = random.Random(f"{name} {seed}"), time.monotonic() + seconds
-    taken = before = met = 0
+    taken = before = met = netted = 0
     for met in range(1, count + 1):
         data = damaged(originals, draw, reader.words)
         try:
             with _in_time(SLOWEST):
                 reader.read(data)
             taken += 1
-        except HexaneError:
-            pass
+        except HexaneError as error:
+            netted += "is not well-formed" in error.message
         except Exception as error:
             path = _file(f"failure-{name}-{seed}-{met}", data)
             what = error if isinstance(error, Failure) else traceback.format_exc(limit=-6)
@@ -425,7 +433,7 @@ def run(name: str, count: int, seed: int = 0, seconds: float = float("inf")) -> 
             break
     if before and _resident() - before > GROWTH:
         raise Failure(f"{name}: {(_resident() - before) >> 20} MiB more after {met} inputs of seed {seed}")
-    return met, taken
+    return Counts(met, taken, netted)
 
 
 def main() -> None:
@@ -438,11 +446,12 @@ def main() -> None:
     for name in READERS if options.name == "all" else [options.name]:
         start = time.monotonic()
         try:
-            met, taken = run(name, options.count, options.seed, options.seconds)
+            met, taken, netted = run(name, options.count, options.seed, options.seconds)
         except Failure as failure:
             print(failure, flush=True)
             continue
-        print(f"{name}: {met} inputs, {taken} taken, {time.monotonic() - start:.0f} s, seed {options.seed}", flush=True)
+        took = time.monotonic() - start
+        print(f"{name}: {met} inputs, {taken} taken, {netted} netted, {took:.0f} s, seed {options.seed}", flush=True)
 
 
 if __name__ == "__main__":

@@ -92,7 +92,7 @@ def _label(port: Port) -> str:
 
 
 def _as_surface(array: np.ndarray, port: Port) -> np.ndarray:
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         return np.ascontiguousarray(array).astype(np.float16 if port.dtype == "fp16" else np.uint8, copy=False)
 
 
