@@ -28,7 +28,11 @@ def register(app: typer.Typer) -> None:
         model: Annotated[Path, typer.Argument(help="A network, or a compiled program (.hexane, .hwx, .anec).")],
         inputs: Annotated[
             list[str] | None,
-            typer.Option("--input", metavar="NAME=FILE", help="An .npy, .npz, .txt, .wav or picture; NAME= may go with one input."),
+            typer.Option(
+                "--input",
+                metavar="NAME=FILE",
+                help="An .npy, .npz, .txt, .wav or picture; NAME= may go with one input.",
+            ),
         ] = None,
         random: Annotated[int | None, typer.Option(metavar="SEED", help="Draw inputs that have no file.")] = None,
         normalize: Annotated[

@@ -8,6 +8,8 @@ the op, running it says so.
 from __future__ import annotations
 
 import base64
+import contextlib
+import io
 from functools import lru_cache
 from typing import Any
 
@@ -44,9 +46,14 @@ def session_of(model: str, kind: str) -> Any:
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
     try:
-        return onnxruntime.InferenceSession(base64.b64decode(model), options, providers=["CPUExecutionProvider"])
+        with contextlib.redirect_stdout(io.StringIO()):  # it prints some of its errors
+            return onnxruntime.InferenceSession(base64.b64decode(model), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime raises classes of its own that share no base
-        raise UnsupportedError(f"{kind} is an op that onnxruntime refuses: {str(error).splitlines()[0]}") from None
+        raise UnsupportedError(f"{kind} is an op that onnxruntime refuses: {_first_line(error)}") from None
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 _CARRIERS = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64,
@@ -63,7 +70,7 @@ def run_node(model: str, kind: str, values: tuple[Any, ...]) -> tuple[np.ndarray
     try:
         return tuple(np.asarray(array) for array in session.run(None, given))
     except Exception as error:
-        raise UnsupportedError(f"{kind}: onnxruntime refuses to run it: {str(error).splitlines()[0]}") from None
+        raise UnsupportedError(f"{kind}: onnxruntime refuses to run it: {_first_line(error)}") from None
 
 
 def _foreign_types(values: Any, kind: str, model: str, types: str) -> tuple[TensorType, ...]:
