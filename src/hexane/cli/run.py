@@ -31,7 +31,7 @@ def register(app: typer.Typer) -> None:
             typer.Option(
                 "--input",
                 metavar="NAME=FILE",
-                help="An .npy, .npz, .txt, .wav or picture; NAME= may go with one input.",
+                help=".npy, .npz, .txt, .wav or picture; NAME= may go with one input.",
             ),
         ] = None,
         random: Annotated[int | None, typer.Option(metavar="SEED", help="Draw inputs that have no file.")] = None,
