@@ -87,8 +87,7 @@ def ne_pad(
     else:
         lowest = low if pref else 2
         candidates = [t for t in range(lowest, s + 1) if (128 >> t) <= width] or [s]
-        cap = 4 if alone and chosen().narrow_copies else 3
-        patches = [(t, min(t, cap)) for t in candidates]
+        patches = [(t, min(t, 3)) for t in candidates]
     rows_in_map = max(height, 8) if small else 1 << s if turned and height == 1 else height
     exact = alone and chosen().narrow_copies
     reads = [(1 << t, (16 >> s) + 1 if exact else max(3, (16 >> t) + 1)) for s, t in patches if t > 1]
