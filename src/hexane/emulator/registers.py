@@ -21,24 +21,19 @@ class Registers:
     def __init__(self, index: int, descriptor: isa.Task) -> None:
         self.index = index
         self.descriptor = descriptor
-        self.roles: Roles = roles_of(descriptor.generation)
-        self.values = self.roles.values(descriptor)
-
-    @property
-    def generation(self) -> str:
-        return self.descriptor.generation
-
-    @property
-    def linked(self) -> bool:
+        self.generation = descriptor.generation
+        self.roles: Roles = roles_of(self.generation)
+        self.linked = not self.roles.family.packed
         """H13: channels and links stand in the header, every register is written."""
-        return not self.roles.family.packed
+        self.values = self.roles.values(descriptor)
+        self._fields = self.roles.fields
 
     def __getitem__(self, name: str) -> int:
         return self.values.get(name, 0)
 
     def has(self, role: str) -> bool:
         """Whether the generation has the role at all."""
-        return role in self.roles.fields
+        return role in self._fields
 
     def flag(self, name: str) -> bool:
         """A one-bit field."""
@@ -86,14 +81,12 @@ class Registers:
 
     def expect(self, name: str, value: int, because: str) -> None:
         """Refuse a value that does not agree with the rest of the task; nothing to ask where the role is absent."""
-        if self.has(name) and self[name] != value:
-            raise self.error(
-                f"value {self[name]:#x} does not agree with the rest of the task ({because}: {value:#x})", name
-            )
+        if name in self._fields:
+            self.expect_field(name, value, because)
 
     def expect_field(self, name: str, value: int, because: str) -> None:
         """The same for a field of this generation's own table."""
-        if self[name] != value:
+        if self.values.get(name, 0) != value:
             raise self.error(
                 f"value {self[name]:#x} does not agree with the rest of the task ({because}: {value:#x})", name
             )

@@ -236,7 +236,7 @@ class Roles:
 
     def values(self, task: Task) -> dict[str, int]:
         """All fields that the task writes, and all roles, to their values; a role that is not 0 by its reset too."""
-        values = {**self.resets, **task.fields()}
+        values = {**self.resets, **task.fields()} if self.resets else task.fields()
         for role, field, reset in self.renamed:
             values[role] = values.get(field, reset)
         return values
