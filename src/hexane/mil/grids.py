@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-LEAST = 64
-"""Elements from which a grid pays."""
+WORTH = 256
+"""Elements that a run's grids have at least, on average, for strided copies to pay."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,21 +62,22 @@ def _grids_of_run(
     step = int(steps[0]) if columns > 1 else 1
     even = (np.diff(grid, axis=1) == step).all(axis=1) if columns > 1 else np.ones(rows, bool)
     starts = grid[:, 0]
-    # a new grid begins where a row is not even, or rows stop lying a fixed step apart
-    begin = 0
-    while begin < rows:
-        end = begin + 1
-        if even[begin]:
-            row_step = int(starts[end] - starts[begin]) if end < rows else 0
-            apart = np.flatnonzero((np.diff(starts[begin:]) != row_step) | ~even[begin + 1 :])
-            end = begin + int(apart[0]) + 1 if apart.size else rows
-            size = (end - begin) * columns
-            if size >= LEAST and row_step >= 0 and step >= 0:
-                place = int(at[first]) + begin * columns
-                table.append((place, end - begin, columns, int(starts[begin]), row_step, step))
-                begin = end
-                continue
-        rest.append(np.arange(first + begin * columns, first + end * columns))
-        begin = end
+    apart = np.diff(starts)
+    # a grid ends where a row is not even, or where rows stop lying a fixed step apart
+    ends = np.zeros(rows, bool)
+    ends[-1] = True
+    ends[:-1] |= ~even[:-1] | ~even[1:]
+    ends[1:-1] |= apart[1:] != apart[:-1]
+    lasts = np.flatnonzero(ends)
+    firsts = np.concatenate([[0], lasts[:-1] + 1])
+    if lasts.size * WORTH > whole:
+        rest.append(np.arange(first, last))
+        return
+    for begin, end in zip(firsts.tolist(), (lasts + 1).tolist()):
+        row_step = int(apart[begin]) if end - begin > 1 else 0
+        if even[begin] and row_step >= 0 and step >= 0:
+            table.append((int(at[first]) + begin * columns, end - begin, columns, int(starts[begin]), row_step, step))
+        else:
+            rest.append(np.arange(first + begin * columns, first + end * columns))
     if whole < source.size:
         rest.append(np.arange(first + whole, last))
