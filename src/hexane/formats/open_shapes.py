@@ -12,7 +12,9 @@ Extent = int | str | None
 """A known extent, the name of an open one, or None for an open one without a name."""
 
 _BATCH = re.compile(r"batch|^(n|b|bs|nb)$", re.IGNORECASE)
-_NAMELESS = re.compile(r"^(unk|dim|dynamic|dyn|axis|d)[_a-z]*\d*$|^\?$|^$", re.IGNORECASE)
+_NAMELESS = re.compile(
+    r"^((unk|unknown|dim|dyn|dynamic|axis)[_.a-z]*\d*|(p2o\.)?DynamicDimension[._]?\d*|[dsu]\d+|\?|)$", re.IGNORECASE
+)
 """Names that exporters make up."""
 
 
