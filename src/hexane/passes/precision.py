@@ -12,7 +12,7 @@ from hexane.graph.effects import touched
 from hexane.graph.ir import Op, Value
 from hexane.graph.registry import opset_number, opset_of, result_types, spec_of
 from hexane.graph.types import TensorType
-from hexane.passes.small import vanishing_ops
+from hexane.passes.small import integer_sum_ops, vanishing_ops
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Block, Function
@@ -27,7 +27,7 @@ def to_half(function: Function) -> int:
     Constants beyond the range become its ends (a mask of -1e9 is as good at -65504), and one that is not zero does not
     become zero. A logarithm of values that fp16 cannot hold stays in fp32, which is the host's.
     """
-    return _Halving(vanishing_ops(function)).function(function)
+    return _Halving(vanishing_ops(function) | integer_sum_ops(function)).function(function)
 
 
 class _Halving:
@@ -85,6 +85,8 @@ class _Halving:
             if operand.dtype == "fp16" and not operand.is_constant:
                 op.replace_operand(operand, self.wide(operand, op))
         for value in op.outputs:
+            if value.dtype != "fp32":
+                continue
             outside = [user for user in value.users if user not in self.kept]
             if not outside and not value.is_output:
                 continue

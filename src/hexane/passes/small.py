@@ -1,7 +1,8 @@
-"""Values too small for fp16 that matter all the same: those of which a logarithm is taken."""
+"""Values that fp16 cannot hold and that matter: too small before a logarithm, too large as sums of whole numbers."""
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,6 +36,56 @@ def vanishing_ops(function: Function) -> set[Op]:
         assert found is not None
         _collect(found[0], kept)
     return kept
+
+
+FEW = 1 << 14
+"""Elements of a scale or bias per channel: more are data, which stay in fp16."""
+
+SCALING = frozenset("mul real_div inverse sub add maximum minimum floor round cast reshape squeeze expand_dims".split())
+
+
+def integer_sum_ops(function: Function) -> set[Op]:
+    """The ops that turn sums of whole numbers back into floats: the cast, the factor's product, and what makes it.
+
+    Sums of 8-bit products reach millions, and their factors 1e-6: neither fits fp16, their product does.
+    """
+    kept: set[Op] = set()
+    seen: set[Op] = set()
+    for op in function.ops:
+        if op.type != "cast" or op.output.dtype != "fp32" or op.inputs["x"].dtype not in ("int32", "int64"):
+            continue
+        products = [user for user in op.output.users if user.type == "mul"]
+        if op.inputs["x"].is_constant or not products or len(products) != len(op.output.users):
+            continue
+        kept |= {op, *products}
+        waiting = [value for user in products for value in user.operands()] + list(_whole_numbers(op))
+        while waiting:
+            maker = waiting.pop().op
+            if maker is None or maker in seen or maker.type not in SCALING or not _is_small(maker):
+                continue
+            seen.add(maker)
+            if "fp32" in (maker.output.dtype, *(value.dtype for value in maker.operands())):
+                kept.add(maker)  # arithmetic on whole numbers needs no keeping, what they are made from does
+            waiting += [value for value in maker.operands() if not value.is_constant]
+    return kept
+
+
+def _whole_numbers(op: Op) -> list[Value]:
+    """The whole numbers that are added up before a cast: the sums themselves, and a bias in units of their factor."""
+    found, waiting = [], [op.inputs["x"]]
+    while waiting:
+        maker = waiting.pop().op
+        if maker is None or maker.type not in ("add", "sub", "reshape", "expand_dims", "squeeze"):
+            continue
+        values = [value for value in maker.operands() if not value.is_constant and value.dtype in ("int32", "int64")]
+        found += values
+        waiting += values
+    return found
+
+
+def _is_small(op: Op) -> bool:
+    shape = op.output.shape
+    return all(isinstance(extent, int) for extent in shape) and prod(shape) <= FEW and op.output.dtype != "fp64"
 
 
 def _is_tiny(op: Op) -> bool:
