@@ -86,14 +86,13 @@ def test_text_is_found_where_onnxruntime_finds_it() -> None:
     assert 0.02 < (found > 0.3).mean() < 0.2
 
 
-def test_open_dimensions_are_named() -> None:
+def test_an_open_batch_is_one_unless_it_is_bound() -> None:
     import hexane
 
     path = fetched("basic-pitch/nmp.onnx")
-    with pytest.raises(hexane.HexaneError, match="serving_default_input_2:0"):
-        hexane.load(path)
-    by_symbol = hexane.load(path, shapes={"unk__749": 1})
-    assert by_symbol.inputs["serving_default_input_2:0"].shape == (1, 43844, 1)
+    for shapes, batch in ((None, 1), ({"unk__749": 1}, 1), ({"unk__749": 2}, 2)):
+        graph = hexane.load(path, shapes=shapes)
+        assert graph.inputs["serving_default_input_2:0"].shape == (batch, 43844, 1)
 
 
 def test_import_loads_no_framework_but_onnx() -> None:
