@@ -30,6 +30,7 @@ class Choices:
     turned_quotients : the reciprocals of a map are turned too, not only those of single pixels.
     direct_operands : a broadcast or constant operand comes by its own DMA, in the task that uses it.
     plain_pixel_copies : a turned copy of one row has no work units to choose.
+    holds_two_patches : a sum over channels runs untiled where its source and two patches of the result fit L2.
     mask_elements : coefficients that share one mask of a sparse stream.
     steps_kernels : the kernel DMA steps through the batches of a computed kernel and through passes of the cores.
     fat_tiles : a convolution of two outputs per core gives four to each pair of cores, on tiles of one patch.
@@ -49,6 +50,7 @@ class Choices:
     steps_kernels: bool = False
     fat_tiles: bool = False
     mask_elements: int = 8
+    holds_two_patches: bool = False
 
 
 H13_CHOICES = Choices()

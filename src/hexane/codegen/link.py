@@ -245,11 +245,17 @@ class Linker:
                 writers[self._key(plan.dst.buffer, number)] = i
 
     def _settle_power(self) -> None:
-        """A long task of the neural engine behind one of the planar engine has a power category of its own (§4.3)."""
+        """Long neural tasks of a computed product, behind a planar task, have a category of their own (§4.3).
+
+        Two programs show it, of H13 and H14; long tasks of other recipes are not known to have it.
+        """
+        computed = {
+            self._home[id(plan)] for plan in self.plans if plan.kernel is not None and plan.kernel.source is not None
+        }
         planar = False
         for plan in self.plans:
-            long = plan.unit == "NE" and planar and not plan.tables and not plan.power_category
-            if long and self.target.duration(plan) >= LONG_TASK_US:
+            candidate = plan.unit == "NE" and self._home[id(plan)] in computed
+            if candidate and planar and not plan.power_category and self.target.duration(plan) >= LONG_TASK_US:
                 plan.power_category = WAKES
             planar |= plan.unit == "PE"
 

@@ -133,7 +133,7 @@ def strip_bytes(plan: Plan, channel: int) -> int:
 def result_rows_bytes(plan: Plan, channel: int) -> int:
     """Bytes of the result that L2 must hold while an untiled source runs: of a sum over channels only two patches."""
     whole = strip_bytes(plan, channel)
-    if plan.out_trans or plan.unicast or plan.mac.op is NeOp.BYPASS:
+    if not chosen().holds_two_patches or plan.out_trans or plan.unicast or plan.mac.op is NeOp.BYPASS:
         return whole
     return min(whole, (2 << plan.shape[2]) * whole // plan.hout)
 

@@ -45,6 +45,7 @@ class H14(Packed):
         turned_quotients=False,
         steps_kernels=True,
         mask_elements=16,
+        holds_two_patches=True,
     )
 
     def common(self, plan: Plan, values: Fields) -> None:

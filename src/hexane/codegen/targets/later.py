@@ -40,6 +40,7 @@ CHOICES = Choices(
     plain_pixel_copies=True,
     steps_kernels=True,
     mask_elements=16,
+    holds_two_patches=True,
 )
 
 
