@@ -157,6 +157,21 @@ def test_palettes_are_near_the_best(bits, kind):
     assert mean < (1.1 if known != bound or bits > 2 else 1.6) * known
 
 
+def test_scales_help_where_outputs_differ_and_one_is_far_out():
+    """Entries are chosen for the error behind the scale: an output with large weights does not lose to the others."""
+    rng = np.random.default_rng(2)
+    weight = (rng.normal(0, 1, (64, 256)) * np.geomspace(0.01, 1, 64)[:, None]).astype(np.float32)
+    weight[5, 7] = 40
+    graphs = {}
+    for form in ("palette4", "palette4:scales"):
+        b = GraphBuilder()
+        b.output(b.linear(x=b.input("x", (256, 256), "fp32"), weight=weight))
+        (out,) = hexane.compress(b.graph, form).evaluate({"x": np.eye(256, dtype=np.float32)}).values()
+        graphs[form] = np.linalg.norm(out.T - weight, axis=1) / np.linalg.norm(weight, axis=1)
+    assert np.median(graphs["palette4:scales"]) < np.median(graphs["palette4"])
+    assert graphs["palette4:scales"][5] < 0.1
+
+
 def test_few_values_stand_exactly():
     values = RNG.choice(np.array([-1, 0, 0.5, 3], np.float32), 1000)
     entries = palette_of(values, 2)

@@ -29,14 +29,19 @@ def encoded(b: GraphBuilder, weight: np.ndarray, form: WeightFormat) -> Value:
     return b.const(weight)
 
 
-def palette_of(values: np.ndarray, bits: int) -> np.ndarray:
+def palette_of(values: np.ndarray, bits: int, worth: np.ndarray | None = None) -> np.ndarray:
     """The 2^bits fp16 entries with the least squared error over the values, ascending; few values stand exactly.
+
+    ``worth`` broadcasts with the values: how much the squared error of each counts, 1 where it is left out.
 
     Values are counted by their fp16 bits, so the cost depends on how many different ones there are, not on how many:
     the best cut of a line of points into runs (`hexane.studies.means`). Half a second for 8 bits and 20,000 different
     values, a few milliseconds for 4 bits.
     """
-    points, counts = np.unique(values.astype(np.float16), return_counts=True)
+    points, place, counts = np.unique(values.astype(np.float16), return_inverse=True, return_counts=True)
+    if worth is not None:
+        spread = np.broadcast_to(worth, values.shape).reshape(-1).astype(np.float64)
+        counts = np.maximum(np.bincount(place.reshape(-1), spread), np.finfo(np.float32).tiny)
     most = 1 << bits
     if points.size <= most:
         centres = points.astype(np.float64)
@@ -62,7 +67,8 @@ def _palette(b: GraphBuilder, weight: np.ndarray, form: WeightFormat) -> Value:
     if weight.shape[0] % size:
         raise UnsupportedError(f"{weight.shape[0]} outputs are no multiple of {size}", hint="choose another group")
     parts = [values[first : first + size] for first in range(0, weight.shape[0], size)]
-    tables = [palette_of(part, form.bits) for part in parts]
+    worth = [None if scales is None else scales[first : first + size] ** 2 for first in range(0, len(weight), size)]
+    tables = [palette_of(part, form.bits, more) for part, more in zip(parts, worth)]
     indices = np.concatenate([indices_into(part, table) for part, table in zip(parts, tables)])
     shape = (len(tables), *(1,) * (weight.ndim - 1), 1 << form.bits, 1)
     lut = np.stack(tables).reshape(shape).astype(weight.dtype)
