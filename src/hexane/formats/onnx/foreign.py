@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,9 @@ from hexane.graph.types import TensorType, dtype_name
 
 MAX_BYTES = 1 << 20
 """Largest node (attributes and inner graphs) that is kept so."""
+RANDOM = frozenset(
+    "Bernoulli Dropout Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike".split()
+)
 _ELEMENTS = {"fp32": "FLOAT", "fp16": "FLOAT16", "fp64": "DOUBLE", "int64": "INT64", "int32": "INT32", "int16": "INT16",
              "int8": "INT8", "uint8": "UINT8", "uint16": "UINT16", "uint32": "UINT32", "uint64": "UINT64",
              "bool": "BOOL"}  # fmt: skip
@@ -29,15 +33,19 @@ _DTYPES = {f"tensor({onnx})": ours for ours, onnx in {
 def keep_foreign(c: NodeContext, declared: dict[str, TensorType], *, must_run: bool) -> tuple[Any, ...]:
     """The results of a node as a host op.
 
-    ``must_run``: only where onnxruntime takes the node. UnsupportedError where the types of its results are not known.
+    ``must_run``: an op that hexane knows in other forms, kept only where onnxruntime takes the node and says the shapes
+    of its results. UnsupportedError where the types of its results are not known, where their shapes depend on values,
+    and for random ops, whose results nobody could compare.
     """
+    if c.node.op_type in RANDOM:
+        raise UnsupportedError("its results are random")
     node, names = c.node, [name for name in c.node.output if name]
     operands = [c.need(index) for index in range(len(node.input)) if node.input[index]]
     kind = f"{node.domain}.{node.op_type}" if domain_of(node.domain) else str(node.op_type)
     text = _single(c, operands)
     if must_run:
         session_of(text, kind)
-    types = _types(c, names, declared, text, kind, operands)
+    types = _types(names, declared, text, kind, () if must_run else operands)
     results = c.ops.op("onnx.Foreign", values=tuple(operands), kind=kind, model=text, types=types_text(types))
     found = iter(results if isinstance(results, tuple) else (results,))
     return tuple(next(found) if name else None for name in node.output)
@@ -73,9 +81,9 @@ def _single(c: NodeContext, operands: list[Any]) -> str:
 
 
 def _types(
-    c: NodeContext, names: list[str], declared: dict[str, TensorType], text: str, kind: str, operands: list[Any]
+    names: list[str], declared: dict[str, TensorType], text: str, kind: str, operands: Sequence[Any]
 ) -> list[TensorType]:
-    """The types of the results: as the file declares them, else as onnxruntime finds them."""
+    """The types of the results: as the file declares them, as onnxruntime infers them, else as a trial shows them."""
     if names and all(name in declared for name in names):
         return [declared[name] for name in names]
     session = session_of(text, kind)
@@ -89,14 +97,26 @@ def _types(
     return found
 
 
-def _probed(text: str, kind: str, operands: list[Any]) -> list[TensorType]:
-    """The types that the node gives for ones: ops whose shapes onnxruntime does not infer."""
-    values = tuple(
-        value if isinstance(value, np.ndarray) else np.ones(type_of(value).shape, type_of(value).carrier)
-        for value in operands
-    )
-    try:
-        made = run_node(text, kind, values)
-        return [TensorType("string" if a.dtype.kind in "UO" else dtype_name(a.dtype), a.shape) for a in made]
-    except HexaneError as error:
-        raise UnsupportedError(f"the types of its results are not known ({error.message})") from None
+def _probed(text: str, kind: str, operands: Sequence[Any]) -> list[TensorType]:
+    """The types that the node gives for ones and for twos and threes, where both agree."""
+    if not operands:
+        raise UnsupportedError("the shapes of its results depend on values that are not constant")
+    tried = []
+    for value_of in (_ones, _twos_and_threes):
+        values = tuple(value if isinstance(value, np.ndarray) else value_of(type_of(value)) for value in operands)
+        try:
+            made = run_node(text, kind, values)
+        except HexaneError as error:
+            raise UnsupportedError(f"the types of its results are not known ({error.message})") from None
+        tried.append([TensorType("string" if a.dtype.kind in "UO" else dtype_name(a.dtype), a.shape) for a in made])
+    if tried[0] != tried[1]:
+        raise UnsupportedError("the shapes of its results depend on values that are not constant")
+    return tried[0]
+
+
+def _ones(type_: TensorType) -> np.ndarray:
+    return np.ones(type_.shape, type_.carrier)
+
+
+def _twos_and_threes(type_: TensorType) -> np.ndarray:
+    return (2 + np.arange(type_.count) % 2).reshape(type_.shape).astype(type_.carrier)

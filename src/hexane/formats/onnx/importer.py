@@ -66,6 +66,10 @@ class Problem:
     reason: str
 
 
+FOREIGN = "foreign-op"
+"""Rule of the remark on a node that onnxruntime runs on the host."""
+
+
 class Unknown:
     """Stands for the results of a node that was refused."""
 
@@ -297,7 +301,9 @@ class Importer:
             self._refuse(c, reason, scope)
             return
         self.foreign.append(_problem(c, reason))
-        self.builder.graph.problems.append(Remark(f"{c.title} is a host op, run by onnxruntime: {reason}"))
+        self.builder.graph.problems.append(
+            Remark(f"{c.title} is a host op, run by onnxruntime: {reason}", rule=FOREIGN)
+        )
         self._bind(c, results, scope)
 
     def _refuse(self, c: NodeContext, reason: str, scope: Scope) -> None:
