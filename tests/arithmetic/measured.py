@@ -50,7 +50,10 @@ def dot_int8(row: dict[str, str], exact: bool) -> np.ndarray:
 
 
 def softmax(x: np.ndarray) -> np.ndarray:
-    """As the engine's tasks (spec/engine-h13 §13): max, difference times log2 e, 2^x, 1/sum, product; last axis."""
+    """As the engine's tasks: max, difference times log2 e, 2^x, 1/sum, product; last axis.
+
+    Source: docs/reference/engine-h13.md 13.
+    """
     shifted = planar.formula("sub", x, reduction.reduce(x, -1, "max", keepdims=True), scale=LOG2_E)
     e = arithmetic.lookup(function_table("exp2"), shifted)
     return planar.elementwise_plain("mul", e, reduction.reduce(e, -1, nonlinear="reciprocal", keepdims=True))

@@ -101,7 +101,10 @@ def softmax(x: np.ndarray) -> np.ndarray:
 
 
 def layer_norm(x: np.ndarray, gamma: np.ndarray, beta: np.ndarray, epsilon: float = 1e-5) -> np.ndarray:
-    """Last axis, as the engine's tasks (spec/engine-h13 §13), then gamma and beta as one task of kind 4 each way."""
+    """Last axis, as the engine's tasks, then gamma and beta as one task of kind 4 each way.
+
+    Source: docs/reference/engine-h13.md 13.
+    """
     n = x.shape[-1]
     mean = reduction.reduce(x, -1, scale=1 / n, keepdims=True)
     centred = planar.elementwise_plain("sub", x, mean)

@@ -147,7 +147,7 @@ def test_formats():
 
 
 def test_tables_of_steps_and_parts():
-    """The derived tables of spec/engine-h13 §10: sign test, fraction, integer part, leaky relu."""
+    """The derived tables of docs/reference/engine-h13.md 10: sign test, fraction, integer part, leaky relu."""
     x = np.array([-3.75, -(2.0**-24), 0, 2.0**-24, 2.5, np.inf, -np.inf], f16)
     below = np.zeros(64, np.uint16)
     below[[0, 1, 2, 38, 41, 42]] = 0x8001, 0x0001, 0x3C00, 0x3C00, 0x40, 1

@@ -55,7 +55,7 @@ NETWORKS = {
 
 
 def identity_of(data):
-    """What the file carries beyond its network (spec/engine-h13 §2.13)."""
+    """What the file carries beyond its network (docs/reference/engine-h13.md 2.13)."""
     names = dict.fromkeys(m.decode() for m in re.findall(rb"\0K([0-9A-F]{64})", data))
     paths = {option: re.search(rb"\t-" + option + rb" ([^\n\0]*)", data).group(1).decode() for option in (b"i", b"o")}
     return {"input_path": paths[b"i"], "output_path": paths[b"o"], "kernel_names": list(names)}

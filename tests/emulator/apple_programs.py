@@ -103,7 +103,7 @@ class AppleProgram:
                 for window in windows if layout.table else ():
                     _put(sections, roles.channel(task, "kernel"), window.offset, table)
                 continue
-            if layout.binary:  # Apple's padding task: a shift by one column (spec/engine-h13 §9.10)
+            if layout.binary:  # Apple's padding task: a shift by one column (docs/reference/engine-h13.md 9.10)
                 weights = np.zeros(layout.weight_shape, np.float16)
                 weights[..., 0] = 1
                 packed = kernels.pack(layout, weights)
@@ -162,7 +162,7 @@ class AppleProgram:
         return np.ascontiguousarray(values).reshape(*values.shape, 1, 1)
 
     def _operands(self) -> Iterator[tuple[int, bytes]]:
-        """Constant operands that are read as tiles through channel 1 (spec/engine-h13 §9.11)."""
+        """Constant operands that are read as tiles through channel 1 (docs/reference/engine-h13.md 9.11)."""
         roles = roles_of(self.generation)
         if not any(roles.channel(task, side) == 1 for task in self.tasks for side in ("source1", "source2")):
             return
@@ -313,7 +313,7 @@ def _give_slots(surfaces: list[dict], tasks: list[isa.Task]) -> None:
 
 
 def _scratch(tasks: list[isa.Task]) -> int:
-    """Bytes of scratch by the rule of spec/engine-h13 §3, for programs whose record does not say."""
+    """Bytes of scratch by the rule of docs/reference/engine-h13.md 3, for programs whose record does not say."""
     roles = roles_of(tasks[0].generation)
     if tasks[0].generation != "h13":
         ends = [0]

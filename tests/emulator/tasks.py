@@ -1,4 +1,4 @@
-"""Single legal tasks from numbers: every register written, defaults as in spec/engine-h13 appendix A."""
+"""Single legal tasks from numbers: every register written, defaults as in docs/reference/engine-h13.md appendix A."""
 
 from __future__ import annotations
 

@@ -219,7 +219,10 @@ def test_reduction(seed, shape, largest, transposed, strides) -> None:
     strides=st.tuples(pads, pads, l2_pads),
 )
 def test_windows_without_a_kernel(seed, shape, k, stride, pad, largest, strides) -> None:
-    """Maximum and sum over a window, one channel at a time (spec/engine-h13 §14.1, §14.2); marked as a hypothesis."""
+    """Maximum and sum over a window, one channel at a time; marked as a hypothesis.
+
+    Source: docs/reference/engine-h13.md 14.1, 14.2.
+    """
     groups, channels, *size = shape
     out = tuple((n + 2 * pad - k) // stride + 1 for n in size)
     x = np.random.default_rng(seed).integers(-64, 65, shape).astype(np.float16)

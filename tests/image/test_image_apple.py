@@ -95,7 +95,10 @@ def test_as_text_and_back(path: Path) -> None:
 
 
 def test_scratch_sizes() -> None:
-    """The rule gives the recorded sizes; in one program it is larger, and never smaller (spec/engine-h13 §3)."""
+    """The rule gives the recorded sizes; in one program it is larger, and never smaller.
+
+    Source: docs/reference/engine-h13.md 3.
+    """
     paths = [path for path in shared_files(H13) if record(path)["program"]["scratch_bytes"] is not None]
     if not paths:
         pytest.skip(f"shared data not present: {H13}")

@@ -87,7 +87,8 @@ def test_early_programs(path):
 
 
 # Derived from the plists of the files: name -> (unit word, channels in and out, width, non-linearity, kernel bytes of
-# core 0, row stride of the source in memory). Surfaces are fp16, rows rounded up to 64 bytes (spec/engine-h13 §6).
+# core 0, row stride of the source in memory). Surfaces are fp16, rows rounded up to 64 bytes
+# (docs/reference/engine-h13.md 6).
 EARLY = {
     "relu_w77": ("bypass", 1, 1, 77, "relu", None, 192),
     "sigmoid_w77": ("bypass", 1, 1, 77, "table", 128, 192),

@@ -118,7 +118,7 @@ def test_h14_sizes_follow():
 
 
 def test_kernel_dma_has_both_forms():
-    """Without kernel data Apple writes 18 + 12 words, else one record of 62 (spec/engine-h13 §4.1)."""
+    """Without kernel data Apple writes 18 + 12 words, else one record of 62 (docs/reference/engine-h13.md 4.1)."""
     short, long = Task("h13"), Task("h13")
     for i in range(16):
         short.KernelDMASrc.CoeffDMAConfig[i] = 0x80
@@ -137,7 +137,10 @@ def test_kernel_dma_has_both_forms():
 
 
 def test_placement_of_h13():
-    """The next multiple of 0x100, or of 0x4000 where the task would straddle a page (spec/engine-h13 §4.1)."""
+    """The next multiple of 0x100, or of 0x4000 where the task would straddle a page.
+
+    Source: docs/reference/engine-h13.md 4.1.
+    """
     assert next_offset(504, 504, "h13") == 0x200
     assert next_offset(628, 504, "h13") == 0x300
     assert next_offset(0x3D00, 628, "h13") == 0x3D00

@@ -140,7 +140,7 @@ def test_a_packed_kernel_lies_as_the_registers_ask(layout, seed):
 
 
 def reference(layout: KernelLayout, weights, bias, table: bytes | None) -> list[bytes]:
-    """The rules of spec/engine-h13 §9 read word by word, element by element."""
+    """The rules of docs/reference/engine-h13.md 9 read word by word, element by element."""
     bits = weights.view(layout.element)
     start = None if bias is None else bias.view("<u2")
     size = layout.element.itemsize

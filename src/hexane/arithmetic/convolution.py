@@ -1,4 +1,4 @@
-"""Convolutions in the engine's accumulation order (spec/engine-h13 §8.1, spec/numerics §3.3, §6)."""
+"""Convolutions in the engine's accumulation order (docs/reference/engine-h13.md 8.1, spec/numerics §3.3, §6)."""
 
 from __future__ import annotations
 

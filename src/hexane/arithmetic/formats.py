@@ -101,7 +101,7 @@ def to_float32(x: ArrayLike) -> np.ndarray:
 
 
 def from_bytes(x: ArrayLike) -> np.ndarray:
-    """uint8 or int8 elements as the engine's fp16 (format codes 0 and 1, spec/engine-h13 §4.3); exact."""
+    """uint8 or int8 elements as the engine's fp16 (format codes 0 and 1, docs/reference/engine-h13.md 4.3); exact."""
     array = np.asarray(x)
     if array.dtype not in (np.uint8, np.int8):
         raise UsageError(f"expected uint8 or int8, got {array.dtype}", where="x")
@@ -109,9 +109,9 @@ def from_bytes(x: ArrayLike) -> np.ndarray:
 
 
 def to_bytes(x: ArrayLike, dtype: str = "uint8") -> np.ndarray:
-    """fp16 results stored as uint8 or int8 (spec/engine-h13 §4.3 OutFmt).
+    """fp16 results stored as uint8 or int8 (docs/reference/engine-h13.md 4.3 OutFmt).
 
-    Only 0 and 1 have been seen to be stored (comparisons, spec/engine-h13 §13); for all else the hypothesis
+    Only 0 and 1 have been seen to be stored (comparisons, docs/reference/engine-h13.md 13); for all else the hypothesis
     ``byte-store`` decides. NaN reads as +infinity.
     """
     if dtype not in ("uint8", "int8"):

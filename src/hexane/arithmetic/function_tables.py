@@ -1,4 +1,6 @@
-"""The nine tables of Apple's compiler that are known, as the engine loads them (spec/engine-h13 appendix B).
+"""The nine tables of Apple's compiler that are known, as the engine loads them.
+
+Source: docs/reference/engine-h13.md appendix B.
 
 The same bytes serve H13 and H14, and gelu's also M6. Not known: erf, sin, cos, atan, softplus, softsign, elu.
 """

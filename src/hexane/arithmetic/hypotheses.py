@@ -68,7 +68,7 @@ _ALL = (
     Hypothesis(
         "window-without-kernel",
         "What do a kernel window and the modes without a kernel stream (maximum, ones) give together?",
-        "engine-h13 §14.1, §14.2, §17 (18)",
+        "docs/reference/engine-h13.md 14.1, 14.2, 17 (18)",
         {"window": "the maximum or sum over the window, as with a kernel; padding never wins a maximum"},
         "window",
     ),
@@ -99,7 +99,7 @@ _ALL = (
     Hypothesis(
         "planar-scale",
         "How many roundings have Scale and Bias of the planar engine?",
-        "numerics §7.1, engine-h13 §8.3",
+        "numerics §7.1, docs/reference/engine-h13.md 8.3",
         {
             "each-step": "the operation, the product with Scale and the sum with Bias are rounded one by one",
             "after-operation": "the operation is rounded, then Scale and Bias together, once",
@@ -110,7 +110,7 @@ _ALL = (
     Hypothesis(
         "planar-shift-scale",
         "How many roundings has (source + shift) * scale of kind 4?",
-        "numerics §7.1, engine-h13 §8.4",
+        "numerics §7.1, docs/reference/engine-h13.md 8.4",
         {"each-step": "sum and product are rounded one by one", "once": "one rounding of the exact value"},
         "each-step",
     ),
@@ -130,7 +130,7 @@ _ALL = (
     Hypothesis(
         "reduction-finish",
         "Where is a reduction rounded before FinalScale, Epsilon and 1/x?",
-        "numerics §7.2, §13 (3), engine-h13 §8.3",
+        "numerics §7.2, §13 (3), docs/reference/engine-h13.md 8.3",
         {
             "after-scale": "h(sum * FinalScale), then h(+ Epsilon), then h(1/x) or h(1/sqrt(x))",
             "every-step": "h(sum) before FinalScale as well",
@@ -174,7 +174,7 @@ _ALL = (
     Hypothesis(
         "int8-kernel",
         "How is an fp16 source multiplied by an int8 kernel (H13, BinaryPoint 0)?",
-        "numerics §4, engine-h13 §9.9",
+        "numerics §4, docs/reference/engine-h13.md 9.9",
         {"as-fp16": "as if the weights were fp16; known exact only for weights of +-1"},
         "as-fp16",
     ),
@@ -206,7 +206,7 @@ _ALL = (
     Hypothesis(
         "average-pooling",
         "Is an average a convolution with weights or a reduction?",
-        "numerics §13 (9), engine-h13 §14.2",
+        "numerics §13 (9), docs/reference/engine-h13.md 14.2",
         {"unit-weights": "a sum with weights 1.0 in the multiply-accumulate unit and 1/k^2 as post-scale"},
         "unit-weights",
     ),

@@ -1,4 +1,4 @@
-"""The planar engine's element-wise work, stated plainly (spec/numerics §7.1, spec/engine-h13 §8.3 and §8.4).
+"""The planar engine's element-wise work, stated plainly (spec/numerics §7.1, docs/reference/engine-h13.md 8.3 and 8.4).
 
 Each operation is exact and then rounded half away to fp16, over the whole range to 65504. Operands broadcast as those
 of NumPy do.
@@ -94,7 +94,9 @@ def formula(
     absolute: bool = False,
     relu: bool = False,
 ) -> np.ndarray:
-    """One planar task of kinds 2 and 3: (a op b) * scale + bias, then |.|, then max(., 0) (spec/engine-h13 §8.3).
+    """One planar task of kinds 2 and 3: (a op b) * scale + bias, then |.|, then max(., 0).
+
+    Source: docs/reference/engine-h13.md 8.3.
 
     `a`, `b`: fp16, broadcast; without `b` the second source is 0. `scale` and `bias` are held as fp16. Which of them
     are rounded by themselves is hypothesis ``planar-scale``; with scale 1 and bias 0 the result is measured.
@@ -120,7 +122,9 @@ def formula(
 
 
 def shift_scale(x: ArrayLike, shift: ArrayLike, scale: ArrayLike, *, subtract: bool = False) -> np.ndarray:
-    """Kind 4: (x + shift) * scale, or (x - shift) * scale, per channel by broadcasting (spec/engine-h13 §8.4).
+    """Kind 4: (x + shift) * scale, or (x - shift) * scale, per channel by broadcasting.
+
+    Source: docs/reference/engine-h13.md 8.4.
 
     Rounded after each step (hypothesis ``planar-shift-scale``); measured where shift is 0 or scale is 1.
     """

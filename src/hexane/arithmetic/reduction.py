@@ -1,4 +1,4 @@
-"""Reductions of the planar engine (spec/numerics §7.2, spec/engine-h13 §8.5).
+"""Reductions of the planar engine (spec/numerics §7.2, docs/reference/engine-h13.md 8.5).
 
 Maxima are exact. The order of long sums is open: hypothesis ``reduction-sum`` holds what is assumed. Its default gives
 every published value for sums of up to 1025 terms, and no published checksum for rows of 4096.
@@ -59,7 +59,7 @@ def reduce(
     keepdims: bool = False,
     exact: bool = False,
 ) -> np.ndarray:
-    """One reduction task (kinds 5 and 6): fp16 in, fp16 out (spec/engine-h13 §8.3, §8.5).
+    """One reduction task (kinds 5 and 6): fp16 in, fp16 out (docs/reference/engine-h13.md 8.3, 8.5).
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Look-up tables of 33 nodes (spec/numerics §8, spec/engine-h13 §10), stated plainly.
+"""Look-up tables of 33 nodes (spec/numerics §8, docs/reference/engine-h13.md 10), stated plainly.
 
 A table is 64 halfwords: limits 0 and 1, results beyond them 2 and 3, nodes 4 to 36, end lines 37 to 40, spacing 41,
 mode 42. Interpolation rounds three times to fp16: the difference of two nodes, its product with the fraction, the sum.
@@ -17,10 +17,10 @@ from hexane.errors import UnsupportedError, UsageError
 LOW_LIMIT, HIGH_LIMIT, BELOW, ABOVE, NODES, LOW_LINE, HIGH_LINE, SPACING, MODE = 0, 1, 2, 3, 4, 37, 39, 41, 42
 
 NEGATIVE_IS_ZERO, USE_MAGNITUDE, RESTORE_SIGN = 0x80, 0x40, 0x20
-"""Bits 7, 6 and 5 of the mode (spec/engine-h13 §10)."""
+"""Bits 7, 6 and 5 of the mode (docs/reference/engine-h13.md 10)."""
 
 LARGEST_SPACING = 0x40
-"""The largest spacing of a table of Apple's, that of a step function (spec/engine-h13 §10)."""
+"""The largest spacing of a table of Apple's, that of a step function (docs/reference/engine-h13.md 10)."""
 
 
 def table_halfwords(table: ArrayLike) -> np.ndarray:
@@ -130,7 +130,7 @@ _MODES: dict[int, Callable[[_Table, np.ndarray], np.ndarray]] = {
 }
 
 MODES = frozenset(_MODES)
-"""The modes with a known evaluation; all that Apple's tables use (spec/engine-h13 §10)."""
+"""The modes with a known evaluation; all that Apple's tables use (docs/reference/engine-h13.md 10)."""
 
 
 def lookup_plain(table: ArrayLike, x: ArrayLike) -> np.ndarray:

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Evidence(StrEnum):
-    """Where a claim about the hardware comes from (spec/engine-h13 §0).
+    """Where a claim about the hardware comes from (docs/reference/engine-h13.md 0).
 
     ``SILICON``: observed on an engine, by the public project that the source names.
     ``APPLE``: read from what Apple's compiler or its tables contain.

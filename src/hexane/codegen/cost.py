@@ -1,4 +1,4 @@
-"""The duration word of a task (spec/engine-h13 §16): the longer of its DMA time and its engine time.
+"""The duration word of a task (docs/reference/engine-h13.md 16): the longer of its DMA time and its engine time.
 
 The word is an estimate for the scheduler; execution does not need it.
 """

@@ -64,7 +64,7 @@ def compile(
     dialect : "default" (macOS 26) or "zin4" (compiler v4.2.1): channels, container and task words of that compiler.
     strict : refuse rules without evidence from hardware or Apple's compiler, and refuse ops that would go to the host.
     ident : what a file carries beyond the network: ``input_path``, ``output_path``, ``kernel_names``
-        (spec/engine-h13 §2.13).
+        (docs/reference/engine-h13.md 2.13).
     on_pass : called after every pass with its name, the graph so far and how many ops it changed.
     scaling : powers of two by layer, as ``hexane.numerics.autoscale`` takes them.
 

@@ -22,7 +22,10 @@ ELEMENT_BYTES = {"fp16": 2, "bool": 1, "uint8": 1, "int8": 1}
 
 @dataclass(frozen=True)
 class Tensor:
-    """A plain tensor in DRAM, seen as N, C, H, W: rows of 64-byte bursts, channels outermost (spec/engine-h13 §6)."""
+    """A plain tensor in DRAM, seen as N, C, H, W: rows of 64-byte bursts, channels outermost.
+
+    Source: docs/reference/engine-h13.md 6.
+    """
 
     buffer: Buffer
     n: int
@@ -58,7 +61,7 @@ class Tensor:
         return Dma(self.buffer, self.offset + offset, self.row, self.plane, self.batch, self.batch, self.element)
 
     def matrix(self, batch: int = 0) -> Dma:
-        """Rows as channels: C = H, H = 1 (spec/engine-h13 §6, "A product reads [M,K] as C = M")."""
+        """Rows as channels: C = H, H = 1 (docs/reference/engine-h13.md 6, "A product reads [M,K] as C = M")."""
         offset = self.offset + batch * self.plane
         return Dma(self.buffer, offset, self.plane, self.row, self.plane, self.plane, self.element)
 
@@ -130,7 +133,7 @@ class Fragment:
         return Buffer(name, Space.SCRATCH)
 
     def plain_constant(self, array: np.ndarray) -> Tensor:
-        """A constant as a plain tensor with 64-byte rows (spec/engine-h13 §9.11)."""
+        """A constant as a plain tensor with 64-byte rows (docs/reference/engine-h13.md 9.11)."""
         values = np.ascontiguousarray(array, "<f2")
         shape = four_dimensional(values.shape)
         layout = Tensor(Buffer("", Space.CONST), *shape)
@@ -147,5 +150,8 @@ class Fragment:
 
 
 def table_kernel(table: bytes, cores: int, name: str = "") -> Kernel:
-    """A look-up table that all cores share; its section is padded to 128 bytes per core (spec/engine-h13 §10)."""
+    """A look-up table that all cores share; its section is padded to 128 bytes per core.
+
+    Source: docs/reference/engine-h13.md 10.
+    """
     return Kernel(table + bytes(128 * (cores - 1)), (0,) * cores, (128,) * cores, name=name)

@@ -1,4 +1,7 @@
-"""How a task is cut for the cores: cores, lanes, work-unit shape, patches, tiles (spec/engine-h13 §4.3, §7.5)."""
+"""How a task is cut for the cores: cores, lanes, work-unit shape, patches, tiles.
+
+Source: docs/reference/engine-h13.md 4.3, 7.5.
+"""
 
 from __future__ import annotations
 

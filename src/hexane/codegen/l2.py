@@ -1,4 +1,4 @@
-"""Places in L2: strides and bank-conflict pads (spec/engine-h13 §7.1 to §7.3)."""
+"""Places in L2: strides and bank-conflict pads (docs/reference/engine-h13.md 7.1 to 7.3)."""
 
 from __future__ import annotations
 

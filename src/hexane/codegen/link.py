@@ -1,4 +1,7 @@
-"""From plans to a program: addresses, channels, hints, headers, constants (spec/engine-h13 §4.1, §5, §9, §12)."""
+"""From plans to a program: addresses, channels, hints, headers, constants.
+
+Source: docs/reference/engine-h13.md 4.1, 5, 9, 12.
+"""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ from hexane.isa import channels
 
 
 class Space(Enum):
-    """What a DMA offset counts from: a channel of spec/engine-h13 §5."""
+    """What a DMA offset counts from: a channel of docs/reference/engine-h13.md 5."""
 
     CONST = channels.CONST
     SCRATCH = channels.SCRATCH
@@ -77,7 +77,10 @@ class Dma:
 
 @dataclass(frozen=True)
 class Region:
-    """A place in L2 as one task walks it (spec/engine-h13 §7.1); all zero behind an automatic result buffer."""
+    """A place in L2 as one task walks it; all zero behind an automatic result buffer.
+
+    Source: docs/reference/engine-h13.md 7.1.
+    """
 
     base: int = 0
     channel: int = 0
@@ -90,8 +93,8 @@ class Region:
 class Kernel:
     """The kernel streams of one task: bytes, and per enabled core its offset inside them and its size.
 
-    ``source`` is None for data of the const section. A runtime kernel (spec/engine-h13 §9.7) has no data; it names
-    the buffer that it is read from, and ``offset`` is the first core's distance from that buffer.
+    ``source`` is None for data of the const section. A runtime kernel (docs/reference/engine-h13.md 9.7) has no data;
+    it names the buffer that it is read from, and ``offset`` is the first core's distance from that buffer.
     """
 
     data: bytes
@@ -108,7 +111,7 @@ class Kernel:
 
     @property
     def bytes_read(self) -> int:
-        """Bytes that the cores fetch; a table that all of them share counts once (spec/engine-h13 §16)."""
+        """Bytes that the cores fetch; a table that all of them share counts once (docs/reference/engine-h13.md 16)."""
         return self.total or sum(dict(zip(self.offsets, self.sizes)).values())
 
 

@@ -1,4 +1,4 @@
-"""Which recipe takes which op: the first, by rank, whose tasks can be made (spec/engine-h13 §13)."""
+"""Which recipe takes which op: the first, by rank, whose tasks can be made (docs/reference/engine-h13.md 13)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Building blocks of recipes: NE and PE tasks with their cores, work units, and places in L2.
 
 Every function takes a plan whose dimensions and DRAM walks are set and fills in what follows from them
-(spec/engine-h13 §4.3, §4.6, §7). What a task collides with depends on what ran before: ``STARTS`` is settled by
-``link``.
+(docs/reference/engine-h13.md 4.3, 4.6, 7). What a task collides with depends on what ran before: ``STARTS`` is settled
+by ``link``.
 """
 
 from __future__ import annotations
@@ -45,13 +45,16 @@ from hexane.errors import Reason, UnsupportedError
 
 STARTS = After.ANYTHING
 
-LONGEST = 0x7FFF  # Win, Hin: 15 bits (spec/engine-h13 §4.12)
+LONGEST = 0x7FFF  # Win, Hin: 15 bits (docs/reference/engine-h13.md 4.12)
 MOST_CORES_LOG2 = 4
 MOST_CHANNELS = 0x1FFFF  # Cin, Cout: 17 bits
 
 
 def copy_plan(c: int, h: int, w: int, *, groups: int = 1, out_trans: bool = False, element: int = 2) -> Plan:
-    """An NE bypass copy (spec/engine-h13 §8.2); eight-bit sources have BinaryPoint 0 and no kernel format."""
+    """An NE bypass copy; eight-bit sources have BinaryPoint 0 and no kernel format.
+
+    Source: docs/reference/engine-h13.md 8.2.
+    """
     if max(w, h) > LONGEST or c > MOST_CHANNELS:
         raise UnsupportedError(f"a copy of {c} x {h} x {w} exceeds the fields of a task", code=Reason.EXTENT)
     plan = Plan("NE", w=w, h=h, c=c, groups=groups, unicast=1, mac=MAC_COPY, out_trans=out_trans)

@@ -1,4 +1,4 @@
-"""The task manager of H13: walk the linked list of task descriptors in memory (spec/engine-h13 §4.1, §4.2).
+"""The task manager of H13: walk the linked list of task descriptors in memory (docs/reference/engine-h13.md 4.1, 4.2).
 
 Only the text bytes count here: sizes come from NextSize, places from NextPointer, and every check is one that
 makes the real task manager stop or hang.
@@ -14,7 +14,7 @@ from hexane.emulator.registers import Registers
 from hexane.errors import EmulationError, HexaneError
 
 ALIGNMENT = 0x100
-MOST_TASKS = 0x10000  # per operation (spec/engine-h13 §4.2)
+MOST_TASKS = 0x10000  # per operation (docs/reference/engine-h13.md 4.2)
 
 
 def walk(text: bytes, generation: str, *, first_words: int | None, count: int | None) -> Iterator[Registers]:
@@ -80,7 +80,7 @@ def _length(text: bytes, offset: int, index: int) -> int:
     raise EmulationError("the task's records run out before the last block", task=index, address=offset + 4 * words)
 
 
-_LAST_BLOCK = 0x17800  # the tile DMA writer's record closes a task (spec/engine-h13 §4.1)
+_LAST_BLOCK = 0x17800  # the tile DMA writer's record closes a task (docs/reference/engine-h13.md 4.1)
 
 
 def _require_blocks(task: isa.Task, index: int) -> None:

@@ -1,4 +1,6 @@
-"""The tile DMA engines: surfaces in DRAM, five axes, any strides, interleave (spec/engine-h13 §4.4, §4.5, §8.6).
+"""The tile DMA engines: surfaces in DRAM, five axes, any strides, interleave.
+
+Source: docs/reference/engine-h13.md 4.4, 4.5, 8.6.
 
 A surface with interleave I stores channels in blocks of I: element (c, x) of a row stands at
 ``(c div I) * plane + (x * I + c mod I) * element``.

@@ -22,7 +22,7 @@ AXES = ("w", "h", "d", "c")  # order of the broadcast bits
 
 
 class SourceType(IntEnum):
-    """L2.SourceCfg.SourceType (spec/engine-h13 §12.1)."""
+    """L2.SourceCfg.SourceType (docs/reference/engine-h13.md 12.1)."""
 
     RESIDENT = 0
     KEEP = 1
@@ -179,7 +179,8 @@ def _source1(r: Registers, data: Extent) -> Operand:
 
 def _no_source1_dma(r: Registers) -> None:
     """Source 1 is in L2: its DMA is off. On H13 the consumer of a staging pair keeps selector, strides and format
-    filled in, for the place in scratch that the tensor had before it was kept in L2 (spec/engine-h13 §12)."""
+    filled in, for the place in scratch that the tensor had before it was kept in L2
+    (docs/reference/engine-h13.md 12)."""
     if r.linked and r.channel("source1") is not None:
         r.expect_field(r.channel_register("source1"), SCRATCH, "consumer of a staging pair")
         r.expect("TileDMASrc.DMAConfig.En", 0, "consumer of a staging pair")

@@ -1,8 +1,8 @@
 """The engine: memory behind channels, L2, two units; runs a chain of tasks one after the other.
 
-Tasks run to completion in the order of their links, as results are defined (spec/engine-h13 §1, §12.1). Streams and
-rings, with which the hardware overlaps a task's DMA and computation, are modelled as docs/emulator.md says: whole
-tensors in the right order, with their L2 regions checked for room and overlap and left undefined.
+Tasks run to completion in the order of their links, as results are defined (docs/reference/engine-h13.md 1, 12.1).
+Streams and rings, with which the hardware overlaps a task's DMA and computation, are modelled as docs/emulator.md says:
+whole tensors in the right order, with their L2 regions checked for room and overlap and left undefined.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class Engine:
         return Source(lambda: _decoded(_logical(dma.gather(views), operand)), views[0])
 
     def _source_rows(self, task: Task, extent: Extent) -> Extent:
-        """The rows of a streamed source that are in L2 at one time (spec/engine-h13 §7.4)."""
+        """The rows of a streamed source that are in L2 at one time (docs/reference/engine-h13.md 7.4)."""
         if task.tile_height >= task.hout:
             return extent
         r = task.registers
@@ -144,7 +144,10 @@ class Engine:
             self.l2.stream(region, region.window(extent), task=task.index, register=register)
 
     def _take_strips(self, task: Task, operand: Operand) -> Callable[[], np.ndarray]:
-        """Type 3: the task before handed its result over strip by strip through a ring (spec/engine-h13 §12.1)."""
+        """Type 3: the task before handed its result over strip by strip through a ring.
+
+        Source: docs/reference/engine-h13.md 12.1.
+        """
         if self.strips is None:
             raise task.registers.error("takes strips, and the task before hands none over", "L2.SourceCfg.SourceType")
         strips, self.strips = self.strips, None
@@ -209,7 +212,7 @@ class Engine:
         return task.result.stored._replace(h=min(task.tile_height, task.result.stored.h))
 
     def _automatic_buffer(self, task: Task) -> None:
-        """Only the base is given; the buffer holds at least a row of one patch (spec/engine-h13 §7.5)."""
+        """Only the base is given; the buffer holds at least a row of one patch (docs/reference/engine-h13.md 7.5)."""
         stored = task.result.stored
         element = task.result.region.element
         channel = -(-min(stored.w, 128) * element // 16) * 16

@@ -109,12 +109,17 @@ def _h16_on(r: Registers) -> bool:
 _ALIGNED = "16 K with a computed kernel and a table; effect unknown"
 _AT_A_TIME = "channels that a core takes at a time: changes speed"
 _SIDE = "side channels; H13 has these data in the core streams"
-_PLACE = "where in L2 a streamed operand passes through; space and overlap are checked (spec/engine-h13 §12.1)"
+_PLACE = (
+    "where in L2 a streamed operand passes through; space and overlap are checked (docs/reference/engine-h13.md 12.1)"
+)
 _UNUSED = "the DMA engine is off, so the register is not read"
 
 IGNORED: tuple[Ignored, ...] = (
-    Ignored("Header[0].NID", "network id: given by the driver when it submits the program (spec/engine-h13 §4.2)"),
-    Ignored("Header[1].ExeCycles", "estimated duration; not needed for execution (spec/engine-h13 §4.2)"),
+    Ignored(
+        "Header[0].NID",
+        "network id: given by the driver when it submits the program (docs/reference/engine-h13.md 4.2)",
+    ),
+    Ignored("Header[1].ExeCycles", "estimated duration; not needed for execution (docs/reference/engine-h13.md 4.2)"),
     Ignored("Header[2].LogEvents", "event logging"),
     Ignored("Header[4].DebugLogEvents", "event logging; no effect on results known"),
     Ignored("Header[6].DisallowAbort", "scheduling; effect on results unknown"),
@@ -151,32 +156,48 @@ IGNORED: tuple[Ignored, ...] = (
     Ignored("KernelDMASrc.AlignedCoeffSizePerCh.*", _ALIGNED, "H16 on", _h16_on),
     Ignored("KernelDMASrc.Prefetch.*", "prefetch of kernel data", "H15 on", _later),
     Ignored("CacheDMA.*", "system cache and telemetry", "H15 on", _later),
-    Ignored("Common.TileCfg.TileHeight", "rows per tile: changes speed; space in L2 is checked (spec/engine-h13 §7.5)"),
-    Ignored("Common.PatchCfg.*", "patch of the planar engine: changes speed (spec/engine-h13 §4.3.2)"),
-    Ignored("Common.Cfg.SmallSourceMode", "work-unit choice: changes speed (spec/engine-h13 §4.3)"),
-    Ignored("Common.Cfg.ShPref", "work-unit shape: changes speed (spec/engine-h13 §4.3.1)"),
-    Ignored("Common.Cfg.ShMin", "work-unit shape: changes speed (spec/engine-h13 §4.3.1)"),
-    Ignored("Common.Cfg.ShMax", "work-unit shape: changes speed (spec/engine-h13 §4.3.1)"),
+    Ignored(
+        "Common.TileCfg.TileHeight",
+        "rows per tile: changes speed; space in L2 is checked (docs/reference/engine-h13.md 7.5)",
+    ),
+    Ignored("Common.PatchCfg.*", "patch of the planar engine: changes speed (docs/reference/engine-h13.md 4.3.2)"),
+    Ignored("Common.Cfg.SmallSourceMode", "work-unit choice: changes speed (docs/reference/engine-h13.md 4.3)"),
+    Ignored("Common.Cfg.ShPref", "work-unit shape: changes speed (docs/reference/engine-h13.md 4.3.1)"),
+    Ignored("Common.Cfg.ShMin", "work-unit shape: changes speed (docs/reference/engine-h13.md 4.3.1)"),
+    Ignored("Common.Cfg.ShMax", "work-unit shape: changes speed (docs/reference/engine-h13.md 4.3.1)"),
     Ignored("Common.Cfg.AccDoubleBufEn", "accumulator buffering: changes speed"),
-    Ignored("Common.DPE.Category", "class for the power estimate (spec/engine-h13 §4.3)"),
+    Ignored("Common.DPE.Category", "class for the power estimate (docs/reference/engine-h13.md 4.3)"),
     Ignored("Common.ConvCfg.OCGSize", "lanes per pass: no kernel to order", "task without weights", _no_weights),
     Ignored("Common.ConvCfg.OCGSize", "each output has a pass of its own", "unicast kernel", _unicast),
-    Ignored("NE.KernelCfg.KernelFmt", "nothing to read (spec/engine-h13 §4.10)", "task without weights", _no_weights),
+    Ignored(
+        "NE.KernelCfg.KernelFmt",
+        "nothing to read (docs/reference/engine-h13.md 4.10)",
+        "task without weights",
+        _no_weights,
+    ),
     Ignored(
         "NE.MACCfg.OpMode",
         "a sum of one input and a copy of it are the same (hypothesis acc-bias)",
         "single values",
         _unit_sum,
     ),
-    Ignored("NE.MACCfg.Bit20", "0 or 1 by compiler version (spec/engine-h13 §4.11)", "planar engine task", _planar),
+    Ignored(
+        "NE.MACCfg.Bit20",
+        "0 or 1 by compiler version (docs/reference/engine-h13.md 4.11)",
+        "planar engine task",
+        _planar,
+    ),
     Ignored("TileDMASrc.*CacheHint*", "system cache hint"),
     Ignored("TileDMASrc.*DependencyMode", "waits for an earlier task; tasks run in order here"),
-    Ignored("TileDMASrc.Unk13840.Bit8", "unknown; 1 or 0 by compiler version (spec/engine-h13 §4.4)"),
+    Ignored("TileDMASrc.Unk13840.Bit8", "unknown; 1 or 0 by compiler version (docs/reference/engine-h13.md 4.4)"),
     Ignored("TileDMADst.DMAConfig.CacheHint", "system cache hint"),
-    Ignored("TileDMADst.DMAConfig.Unk*", "unknown dependency bits (spec/engine-h13 §4.5)"),
-    Ignored("TileDMADst.Fmt.ZeroPad*", "bytes behind the end of a row; no element lies there (spec/engine-h13 §4.5)"),
+    Ignored("TileDMADst.DMAConfig.Unk*", "unknown dependency bits (docs/reference/engine-h13.md 4.5)"),
+    Ignored(
+        "TileDMADst.Fmt.ZeroPad*",
+        "bytes behind the end of a row; no element lies there (docs/reference/engine-h13.md 4.5)",
+    ),
     Ignored("L2.*Cfg.Dependent", "follows the task before patch by patch; tasks run in order here"),
-    Ignored("L2.*Cfg.Alias*", "hazard hints; tasks run in order here (spec/engine-h13 §4.6)"),
+    Ignored("L2.*Cfg.Alias*", "hazard hints; tasks run in order here (docs/reference/engine-h13.md 4.6)"),
     Ignored("NE.KernelCfg.KernelKeep", "runs of planar engine tasks; effect unknown"),
     Ignored("NE.KernelCfg.UsePrevKernel", "runs of planar engine tasks; effect unknown"),
     Ignored(
@@ -259,7 +280,7 @@ def _of_single_element(r: Registers, name: str, bit: int) -> str | None:
         if end is None:
             return None
         if name == "Common.PECfg.Src2Broadcast" and task.pe_kind is PEKind.SCALE_SHIFT and bit != 7:
-            return "scale and shift have one value per channel without being told (spec/engine-h13 §8.4)"
+            return "scale and shift have one value per channel without being told (docs/reference/engine-h13.md 8.4)"
         single = getattr(end.extent, AXES[bit % 4]) == 1 if "Broadcast" in name else end.extent.c == end.extent.w == 1
         return SINGLE if single else None
     for end, prefixes in ((task.source1, ("TileDMASrc.", "L2.Source")), (task.source2, ("TileDMASrc.Src2", "L2.Src2"))):

@@ -45,8 +45,8 @@ class Fetched:
 def fetch(task: Task, memory: Memory) -> Fetched:
     """A neural core task's streams, checked.
 
-    A stream that is longer than what the cores consume hangs the engine (spec/engine-h13 §4.9), so it is an error,
-    and so is a shorter one; what is wrong inside a stream shows when it is read.
+    A stream that is longer than what the cores consume hangs the engine (docs/reference/engine-h13.md 4.9), so it is an
+    error, and so is a shorter one; what is wrong inside a stream shows when it is read.
     """
     r = task.registers
     if not r.flag("KernelDMASrc.MasterConfig.MasterEnable"):

@@ -1,8 +1,8 @@
-"""The 2 MiB buffer between the DMA engines and the two compute units (spec/engine-h13 §7), as real bytes.
+"""The 2 MiB buffer between the DMA engines and the two compute units (docs/reference/engine-h13.md 7), as real bytes.
 
 A shadow map with one entry per 16 bytes says who wrote there: 0 nobody, ``t + 1`` task t left data that later tasks may
 read, ``-(t + 1)`` task t streamed through (a window, ring or automatic buffer whose content is undefined afterwards,
-spec/engine-h13 §12.1).
+docs/reference/engine-h13.md 12.1).
 """
 
 from __future__ import annotations

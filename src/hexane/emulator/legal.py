@@ -1,8 +1,8 @@
 """Fields whose other values have no known effect: the one value, or few, that every decoded program has.
 
-A task with another value here is refused with the field's name; nothing is guessed (spec/engine-h13 §17 lists the
-unknowns). Fields that select something known are read in `task`, `ne` and `pe`; fields that do not touch results
-stand in `ignored`.
+A task with another value here is refused with the field's name; nothing is guessed (docs/reference/engine-h13.md 17
+lists the unknowns). Fields that select something known are read in `task`, `ne` and `pe`; fields that do not touch
+results stand in `ignored`.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ NE_ONLY: dict[str, tuple[int, ...]] = {
     "Common.PECfg.Src1Transpose": (0,),
     "Common.PECfg.Src2Transpose": (0,),
     "Common.PECfg.OutputTranspose": (0,),
-    "NE.MACCfg.Bit20": (1,),  # without it results are wrong or the engine hangs (spec/engine-h13 §4.8)
+    "NE.MACCfg.Bit20": (1,),  # without it results are wrong or the engine hangs (docs/reference/engine-h13.md 4.8)
     "PE.Cfg.ReduceMode": (0,),
     "PE.Cfg.OpMode": (0,),
     "PE.Cfg.ReluEn": (0,),
@@ -197,7 +197,7 @@ def require_legal(r: Registers, *, on_ne: bool) -> None:
 
 
 def require_units_agree(task: Task, scratch_writers: set[int]) -> None:
-    """Header and registers say the same of the same thing (spec/engine-h13 §4.2)."""
+    """Header and registers say the same of the same thing (docs/reference/engine-h13.md 4.2)."""
     r = task.registers
     on_ne = task.unit == "NE"
     kernel = r.channel("kernel")

@@ -1,4 +1,4 @@
-"""The engine's view of DRAM: one buffer behind each channel (spec/engine-h13 §5)."""
+"""The engine's view of DRAM: one buffer behind each channel (docs/reference/engine-h13.md 5)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from hexane.errors import EmulationError
 
 GRANULE = 64  # tile and kernel DMA address DRAM in units of 64 bytes
-DRAM_LIMIT = 0xE000_0000  # all buffers of a program end below it (spec/engine-h13 §4.2)
+DRAM_LIMIT = 0xE000_0000  # all buffers of a program end below it (docs/reference/engine-h13.md 4.2)
 
 
 @dataclass

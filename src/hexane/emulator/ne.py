@@ -1,4 +1,6 @@
-"""The neural cores: convolution, maximum, product, bypass; then scale and non-linearity (spec/engine-h13 §8.1, §8.2).
+"""The neural cores: convolution, maximum, product, bypass; then scale and non-linearity.
+
+Source: docs/reference/engine-h13.md 8.1, 8.2.
 
 ``out = f((combined inputs + bias + AccBias) * PostScale)``; what "combined" means is NE.MACCfg.OpMode.
 """
@@ -291,7 +293,7 @@ FP16 = 2
 def _place(task: Task, window: Window) -> dict[str, Any]:
     """Strides and pads as `hexane.arithmetic.convolution` takes them."""
     sy, sx, wout = window.sy, window.sx, task.wout
-    if window.columns == 2:  # two output columns per step of two (spec/engine-h13 §9.8)
+    if window.columns == 2:  # two output columns per step of two (docs/reference/engine-h13.md 9.8)
         sx, wout = 1, 2 * wout
     pads = (
         window.left,

@@ -1,4 +1,4 @@
-"""The planar engine: element-wise operations, scale and shift, reductions (spec/engine-h13 §8.3 to §8.5)."""
+"""The planar engine: element-wise operations, scale and shift, reductions (docs/reference/engine-h13.md 8.3 to 8.5)."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ _ZERO = np.zeros((1, 1, 1, 1, 1), np.float16)
 
 
 def _scale_shift(task: Task) -> Work:
-    """Kind 4: ``(src1 + row 0) * row 1``, one value per channel (spec/engine-h13 §8.4)."""
+    """Kind 4: ``(src1 + row 0) * row 1``, one value per channel (docs/reference/engine-h13.md 8.4)."""
     r = task.registers
     r.one_of("PE.Cfg.OpMode", (ADD,), "scale and shift")
     second = r.one_of("PE.Cfg.SecSrc", (SOURCE_2, MINUS_SOURCE_2), "second source")
@@ -156,7 +156,7 @@ def _scale_shift(task: Task) -> Work:
 
 
 def _reduce(task: Task) -> Work:
-    """Kinds 5 and 6: over depth, height and width of every channel and group (spec/engine-h13 §8.5)."""
+    """Kinds 5 and 6: over depth, height and width of every channel and group (docs/reference/engine-h13.md 8.5)."""
     r = task.registers
     r.one_of("PE.Cfg.ReluEn", (0,), "its place against a reduction is not known")
     absolute = r["PE.Cfg.Cond"] != 0

@@ -1,4 +1,7 @@
-"""An image as the loader sees it: text, constants, scratch, and one buffer per surface (spec/engine-h13 §5, §6)."""
+"""An image as the loader sees it: text, constants, scratch, and one buffer per surface.
+
+Source: docs/reference/engine-h13.md 5, 6.
+"""
 
 from __future__ import annotations
 
@@ -241,7 +244,10 @@ def _fill(surface: Surface, value: object, layout: str, data: np.ndarray) -> Non
 
 
 def _fits(shape: tuple[int, ...], surface: tuple[int, ...]) -> bool:
-    """Equal, apart from axes of size 1: a declared [M, K] is the surface [1, 1, M, K] (spec/engine-h13 §6)."""
+    """Equal, apart from axes of size 1: a declared [M, K] is the surface [1, 1, M, K].
+
+    Source: docs/reference/engine-h13.md 6.
+    """
     return tuple(n for n in shape if n != 1) == tuple(n for n in surface if n != 1)
 
 

@@ -1,7 +1,7 @@
 """Strided views of byte memories: bounds, overlap, and the view itself, for all five axes at once.
 
 Every tensor that a task touches, in DRAM or in L2, is a set of elements at
-``base + g*group + d*depth + c*channel + h*row + x*element`` (spec/engine-h13 §8.6).
+``base + g*group + d*depth + c*channel + h*row + x*element`` (docs/reference/engine-h13.md 8.6).
 """
 
 from __future__ import annotations

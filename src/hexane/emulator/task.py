@@ -15,7 +15,7 @@ from hexane.emulator.strides import Extent
 
 
 class PEKind(IntEnum):
-    """Common.Cfg.PEKind (spec/engine-h13 §4.3)."""
+    """Common.Cfg.PEKind (docs/reference/engine-h13.md 4.3)."""
 
     UNARY = 2
     BINARY = 3
@@ -112,7 +112,7 @@ def _require_holdable(r: Registers, extent: Extent, register: str) -> None:
 
 
 def _size(r: Registers, name: str) -> int:
-    """A size of 0 hangs the engine (spec/engine-h13 §4.10)."""
+    """A size of 0 hangs the engine (docs/reference/engine-h13.md 4.10)."""
     value = r[name]
     if value == 0:
         raise r.error("size 0 hangs the engine", name)

@@ -1,4 +1,7 @@
-"""``.anec`` packages, the container of the open Linux driver: bytes to parts and back (spec/engine-h13 §3)."""
+"""``.anec`` packages, the container of the open Linux driver: bytes to parts and back.
+
+Source: docs/reference/engine-h13.md 3.
+"""
 
 from __future__ import annotations
 

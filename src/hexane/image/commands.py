@@ -1,4 +1,4 @@
-"""The load commands of a program, from what lies where (spec/engine-h13 §2.3 to §2.8)."""
+"""The load commands of a program, from what lies where (docs/reference/engine-h13.md 2.3 to 2.8)."""
 
 from __future__ import annotations
 
@@ -178,5 +178,8 @@ def ident_command(ident: Ident, dialect: Dialect, generation: str) -> IdentComma
 
 
 def constant_relocations(offsets: Iterable[int], const_ordinal: int) -> tuple[Relocation, ...]:
-    """Relocations of text words against the constant section: PC-relative, 4 bytes (spec/engine-h13 §2.10)."""
+    """Relocations of text words against the constant section: PC-relative, 4 bytes.
+
+    Source: docs/reference/engine-h13.md 2.10.
+    """
     return tuple(Relocation(offset, 1 << 24 | 2 << 25 | const_ordinal) for offset in offsets)

@@ -1,4 +1,4 @@
-"""A whole file as its parts, and the file out of them (spec/engine-h13 §2).
+"""A whole file as its parts, and the file out of them (docs/reference/engine-h13.md 2).
 
 `Container.write` paints all parts on a zero canvas; what no part explains is a `Remainder`, so that reading and writing
 lose nothing. A file that Apple's compiler wrote has none.

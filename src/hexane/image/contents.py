@@ -87,7 +87,7 @@ def _of_container(container: Container) -> Contents:
 
 
 def _kernel_names(container: Container) -> tuple[str, ...]:
-    """One name per kernel, in order; different kernels may have the same name (spec/engine-h13 §2.13)."""
+    """One name per kernel, in order; different kernels may have the same name (docs/reference/engine-h13.md 2.13)."""
     names: list[str] = []
     last: int | None = None
     for symbol in container.symbols:

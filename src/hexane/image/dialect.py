@@ -1,4 +1,4 @@
-"""How the compilers differ in the containers that they write (spec/engine-h13 §2).
+"""How the compilers differ in the containers that they write (docs/reference/engine-h13.md 2).
 
 ``zin4`` is compiler v4.2.1, of which whole files are known byte for byte [APPLE]. ``default`` follows macOS 26 (v9) as
 far as it is known; what is not known there, and ``zin5`` and ``zin7`` as a whole, is [INFERRED].
@@ -37,7 +37,7 @@ TYPE_STABS = (
     "y12:t22",
     "int4:t23=r1;-8;7",
 )
-"""Type stabs in order; each compiler writes the first few (spec/engine-h13 §2.9)."""
+"""Type stabs in order; each compiler writes the first few (docs/reference/engine-h13.md 2.9)."""
 
 
 @dataclass(frozen=True)

@@ -271,8 +271,9 @@ class Image:
     def with_surface(self, name: str, /, **changes: Any) -> Image:
         """A new image with one surface renamed or reshaped (``name=``, ``shape=``, ``dtype=``, ...), laid out anew.
 
-        A new shape or type without ``strides`` gets the plain strides of spec/engine-h13 §6. Where channels follow the
-        order of the names (spec/engine-h13 §5), they do so afterwards, too, and the tasks name the new ones.
+        A new shape or type without ``strides`` gets the plain strides of docs/reference/engine-h13.md 6. Where channels
+        follow the order of the names (docs/reference/engine-h13.md 5), they do so afterwards, too, and the tasks name
+        the new ones.
         """
         old = self.surface(name)
         if ({"shape", "dtype"} & changes.keys()) and "strides" not in changes:
@@ -309,7 +310,9 @@ def build_image(
     procedure: str = "net",
     kernels: bytes = b"",
 ) -> Image:
-    """An engine program from its values; every other byte of the container follows from them (spec/engine-h13 §2).
+    """An engine program from its values; every other byte of the container follows from them.
+
+    Source: docs/reference/engine-h13.md 2.
 
     Parameters
     ----------

@@ -1,4 +1,7 @@
-"""Which constants each task's kernel DMA reads, what they hold, and how to change them (spec/engine-h13 §9)."""
+"""Which constants each task's kernel DMA reads, what they hold, and how to change them.
+
+Source: docs/reference/engine-h13.md 9.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ float16, table as 64 halfwords in uint16."""
 GENERATIONS = WRITTEN
 """Generations whose kernel DMA is known well enough."""
 
-_TABLE_MODE = 2  # NE.MACCfg.NonlinearMode: look-up table (spec/engine-h13 §4.8)
+_TABLE_MODE = 2  # NE.MACCfg.NonlinearMode: look-up table (docs/reference/engine-h13.md 4.8)
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,7 @@ def _channel(task: Task) -> int:
 
 
 def _is_table_only(task: Task) -> bool:
-    """A table task multiplies by no weights: KernelMode 1 with NonlinearMode 2 (spec/engine-h13 §4.11)."""
+    """A table task multiplies by no weights: KernelMode 1 with NonlinearMode 2 (docs/reference/engine-h13.md 4.11)."""
     return bool(task.get("NE.MACCfg.KernelMode")) and task.get("NE.MACCfg.NonlinearMode") == _TABLE_MODE
 
 

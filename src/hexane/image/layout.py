@@ -1,4 +1,7 @@
-"""Lay an engine program out from values: every byte of the container follows from them (spec/engine-h13 §2)."""
+"""Lay an engine program out from values: every byte of the container follows from them.
+
+Source: docs/reference/engine-h13.md 2.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ from hexane.isa import place as place_tasks
 """Generations whose tasks and container are known well enough to be written."""
 
 EMPTY_CONST = bytes(PAGE)
-"""The constant section of a program without constants (spec/engine-h13 §2.2)."""
+"""The constant section of a program without constants (docs/reference/engine-h13.md 2.2)."""
 
 
 def lay_out(
@@ -90,7 +93,10 @@ def lay_out(
 
 
 def _relocated_words(tasks: Sequence[Task], generation: str, kernels: Sequence[Kernel]) -> tuple[int, ...]:
-    """Byte offsets in the text of every word that names a place in the constant section (spec/engine-h13 §2.10)."""
+    """Byte offsets in the text of every word that names a place in the constant section.
+
+    Source: docs/reference/engine-h13.md 2.10.
+    """
     offsets = place_tasks(tasks, generation)
     keys = [tasks[0].handle(f"KernelDMASrc.CoeffBaseAddr[{core}]").key for core in range(CORES)]
     found = []

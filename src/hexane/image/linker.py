@@ -1,4 +1,6 @@
-"""Whole programs out of programs: link some one behind the other, cut tasks out of one (spec/engine-h13 §12).
+"""Whole programs out of programs: link some one behind the other, cut tasks out of one.
+
+Source: docs/reference/engine-h13.md 12.
 
 The tasks themselves are joined and numbered by `hexane.isa.link`; here the constants, the scratch buffer and the
 surfaces follow.

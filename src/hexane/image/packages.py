@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hexane.image.image import Image
 
 NETWORK_ID = 0x40
-"""Network id that every task must carry on Linux [HW, spec/engine-h13 §4.2]."""
+"""Network id that every task must carry on Linux [HW, docs/reference/engine-h13.md 4.2]."""
 
 _SCRATCH_DMAS = (
     ("Header[8].RBase0", "Header[8].RBE0", "TileDMASrc.BaseAddr.Addr", "TileDMASrc.DepthStride.Stride"),
@@ -62,7 +62,10 @@ def package_of(image: Image) -> AnecPackage:
 
 
 def scratch_needed(tasks: Iterable[Task]) -> int:
-    """Bytes of scratch that the tasks' DMAs reach: the largest base plus depth stride (spec/engine-h13 §3)."""
+    """Bytes of scratch that the tasks' DMAs reach: the largest base plus depth stride.
+
+    Source: docs/reference/engine-h13.md 3.
+    """
     need = 0
     for task in tasks:
         for channel, enable, base, depth in _SCRATCH_DMAS:

@@ -1,4 +1,4 @@
-"""The parts of an engine program's container: a Mach-O variant with magic 0xBEEFFACE (spec/engine-h13 §2).
+"""The parts of an engine program's container: a Mach-O variant with magic 0xBEEFFACE (docs/reference/engine-h13.md 2).
 
 Every structure is a frozen value with a name for each field; bytes whose meaning is not known are fields called
 ``unknown_<offset>``.
@@ -39,7 +39,7 @@ LC_SYMTAB, LC_THREAD, LC_SURFACE_32, LC_IDENT, LC_SEGMENT, LC_NOTE, LC_SURFACE_6
 
 @dataclass(frozen=True)
 class Header(Structure):
-    """The 32 bytes at the start (spec/engine-h13 §2.1)."""
+    """The 32 bytes at the start (docs/reference/engine-h13.md 2.1)."""
 
     magic: int = u32(MAGIC)
     cpu_type: int = u32(CPU_TYPE)
@@ -52,7 +52,10 @@ class Header(Structure):
 
 
 class Relocation(NamedTuple):
-    """One relocation of a section, two 32-bit words (spec/engine-h13 §2.10); a plain tuple, as there may be many."""
+    """One relocation of a section, two 32-bit words; a plain tuple, as there may be many.
+
+    Source: docs/reference/engine-h13.md 2.10.
+    """
 
     address: int
     info: int
@@ -90,7 +93,10 @@ def pack_relocations(relocations: tuple[Relocation, ...]) -> bytes:
 
 @dataclass(frozen=True)
 class Section(Structure):
-    """A ``section_64``; ``content`` is empty for memory that the file does not fill (spec/engine-h13 §2.4)."""
+    """A ``section_64``; ``content`` is empty for memory that the file does not fill.
+
+    Source: docs/reference/engine-h13.md 2.4.
+    """
 
     name: str = text(16)
     segment: str = text(16)
@@ -111,7 +117,7 @@ class Section(Structure):
 
 @dataclass(frozen=True)
 class Segment(Structure):
-    """``segment_command_64`` with its sections (spec/engine-h13 §2.4)."""
+    """``segment_command_64`` with its sections (docs/reference/engine-h13.md 2.4)."""
 
     command: int = u32()
     size: int = u32()
@@ -132,7 +138,7 @@ class Segment(Structure):
 
 @dataclass(frozen=True)
 class SurfaceName32(Structure):
-    """Load command 6: the name of the surface at an address, compilers 4 and 5 (spec/engine-h13 §2.5)."""
+    """Load command 6: the name of the surface at an address, compilers 4 and 5 (docs/reference/engine-h13.md 2.5)."""
 
     command: int = u32()
     size: int = u32()
@@ -147,7 +153,7 @@ class SurfaceName32(Structure):
 
 @dataclass(frozen=True)
 class SurfaceName64(Structure):
-    """Load command 0x40: the same with a 64-bit address, from compiler 7 on (spec/engine-h13 §2.5)."""
+    """Load command 0x40: the same with a 64-bit address, from compiler 7 on (docs/reference/engine-h13.md 2.5)."""
 
     command: int = u32()
     size: int = u32()
@@ -171,7 +177,10 @@ class Tag(Structure):
 
 @dataclass(frozen=True)
 class ProgramThread(Structure):
-    """LC_THREAD of flavor 1: channel table and task list of an H11 to H13 program (spec/engine-h13 §2.6)."""
+    """LC_THREAD of flavor 1: channel table and task list of an H11 to H13 program.
+
+    Source: docs/reference/engine-h13.md 2.6.
+    """
 
     FLAVOR: ClassVar[int] = 1
 
@@ -247,7 +256,10 @@ class StreamThread(Structure):
 
 @dataclass(frozen=True)
 class TensorThread(Structure):
-    """LC_THREAD of flavor 3: shape and strides of one surface (spec/engine-h13 §2.7). Strides and sizes in bytes."""
+    """LC_THREAD of flavor 3: shape and strides of one surface. Strides and sizes in bytes.
+
+    Source: docs/reference/engine-h13.md 2.7.
+    """
 
     FLAVOR: ClassVar[int] = 3
 
@@ -290,7 +302,7 @@ class TensorThread(Structure):
 
 @dataclass(frozen=True)
 class IdentCommand(Structure):
-    """Load command 8: which compiler wrote the file and with which options (spec/engine-h13 §2.8)."""
+    """Load command 8: which compiler wrote the file and with which options (docs/reference/engine-h13.md 2.8)."""
 
     command: int = u32()
     size: int = u32()
@@ -302,7 +314,7 @@ class IdentCommand(Structure):
 
 @dataclass(frozen=True)
 class SymbolTableCommand(Structure):
-    """LC_SYMTAB: where symbols and strings stand in the file (spec/engine-h13 §2.9)."""
+    """LC_SYMTAB: where symbols and strings stand in the file (docs/reference/engine-h13.md 2.9)."""
 
     command: int = u32()
     size: int = u32()
@@ -342,7 +354,7 @@ Command = (
 
 @dataclass(frozen=True)
 class Symbol(Structure):
-    """An ``nlist_64`` entry with its name (spec/engine-h13 §2.9)."""
+    """An ``nlist_64`` entry with its name (docs/reference/engine-h13.md 2.9)."""
 
     string_offset: int = u32()
     type: int = u8()

@@ -1,4 +1,7 @@
-"""Where the pieces of a program lie in memory and which channels its surfaces take (spec/engine-h13 §2.2, §5)."""
+"""Where the pieces of a program lie in memory and which channels its surfaces take.
+
+Source: docs/reference/engine-h13.md 2.2, 5.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ BASE_ADDRESS = 0x30000000
 CONST_ALIGNMENT = 0x40
 
 END_OF_MEMORY = 0xE0000000
-"""All buffers of a program must end at or below this address of the engine (spec/engine-h13 §4.2)."""
+"""All buffers of a program must end at or below this address of the engine (docs/reference/engine-h13.md 4.2)."""
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,7 @@ def _with_slots(task: Task, slots: Mapping[int, int]) -> Task:
 
 def surfaces_as_used(surfaces: Sequence[Surface], tasks: Sequence[Task]) -> tuple[Surface, ...]:
     """Surfaces of a package with role and type as the tasks use them: the header has no types, and its order of roles
-    has misled readers (spec/engine-h13 §2.6).
+    has misled readers (docs/reference/engine-h13.md 2.6).
     """
     roles = channels_used(tasks)
     types = _types(tasks)

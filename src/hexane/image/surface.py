@@ -12,10 +12,10 @@ import numpy as np
 from hexane.errors import UsageError
 
 ALIGNMENT = 64
-"""Rows start at multiples of this many bytes (spec/engine-h13 §6)."""
+"""Rows start at multiples of this many bytes (docs/reference/engine-h13.md 6)."""
 
 OUTPUT_SUFFIX = "@output"
-"""What the container appends to the names of outputs (spec/engine-h13 §2.5)."""
+"""What the container appends to the names of outputs (docs/reference/engine-h13.md 2.5)."""
 
 ROLES = ("input", "output")
 
@@ -43,7 +43,7 @@ ELEMENT_CODES = {
     "y12": 22,
     "int4": 23,
 }
-"""Element types by the number that tensor threads and type stabs give them (spec/engine-h13 §2.7, §2.9)."""
+"""Element types by the number that tensor threads and type stabs give them (docs/reference/engine-h13.md 2.7, 2.9)."""
 
 ELEMENT_NAMES = {code: name for name, code in ELEMENT_CODES.items()}
 
@@ -59,7 +59,10 @@ def align(value: int, unit: int) -> int:
 
 
 def plain_strides(shape: tuple[int, int, int, int], dtype: str) -> tuple[int, int, int, int]:
-    """Byte strides (n, c, h, w) of a plain surface: rows padded to 64 bytes, planes dense (spec/engine-h13 §6)."""
+    """Byte strides (n, c, h, w) of a plain surface: rows padded to 64 bytes, planes dense.
+
+    Source: docs/reference/engine-h13.md 6.
+    """
     _, c, h, w = shape
     size = element_bytes(dtype)
     row = align(w * size, ALIGNMENT)
@@ -101,7 +104,7 @@ class Surface:
     name : its name, as the container gives it.
     role : ``"input"`` or ``"output"``.
     shape : (N, C, H, W).
-    strides : bytes between neighbours along (n, c, h, w); None for a plain surface (spec/engine-h13 §6).
+    strides : bytes between neighbours along (n, c, h, w); None for a plain surface (docs/reference/engine-h13.md 6).
     dtype : element type: ``"float16"``, ``"uint8"``, ``"int8"``, ...
     address : virtual address in the container; it expresses identity and order only.
     channel : the DMA channel (slot, from H14 on) by which tasks name the surface; None where it has none.

@@ -1,4 +1,7 @@
-"""The symbol table of a program: kernel chunks, surfaces, type stabs, tensor stabs (spec/engine-h13 §2.9)."""
+"""The symbol table of a program: kernel chunks, surfaces, type stabs, tensor stabs.
+
+Source: docs/reference/engine-h13.md 2.9.
+"""
 
 from __future__ import annotations
 

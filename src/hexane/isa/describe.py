@@ -1,4 +1,4 @@
-"""What a task does, in a line (spec/engine-h13 §4.3, §4.7, §4.8). For people: nothing computes from it."""
+"""What a task does, in a line (docs/reference/engine-h13.md 4.3, 4.7, 4.8). For people: nothing computes from it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def headline(task: Task) -> str:
 
 
 def runs_on_ne(task: Task) -> bool:
-    """Whether the neural cores run the task; otherwise the planar engine does (spec/engine-h13 §1)."""
+    """Whether the neural cores run the task; otherwise the planar engine does (docs/reference/engine-h13.md 1)."""
     return task.get("Common.TaskInfo.NID") != 0
 
 

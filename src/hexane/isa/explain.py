@@ -1,4 +1,6 @@
-"""What a register's value means, in words for the disassembler's comments (spec/engine-h13 §4). One small rule each.
+"""What a register's value means, in words for the disassembler's comments. One small rule each.
+
+Source: docs/reference/engine-h13.md 4.
 
 A rule takes the register's fields by name and returns a phrase, or an empty one where there is nothing to add.
 """

@@ -1,4 +1,4 @@
-"""H13 (A14, M1 family): task descriptor version 7. Addresses are byte addresses (spec/engine-h13 §4)."""
+"""H13 (A14, M1 family): task descriptor version 7. Addresses are byte addresses (docs/reference/engine-h13.md 4)."""
 
 from __future__ import annotations
 

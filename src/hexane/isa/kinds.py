@@ -1,4 +1,4 @@
-"""Named field values that several generations share (spec/engine-h13 §4, spec/generations §7, §9)."""
+"""Named field values that several generations share (docs/reference/engine-h13.md 4, spec/generations §7, §9)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WRITE_HINT = values(noalloc=3, alloc=15)
 DEPENDENCY = values(none=0, earlier_task=1)
 
 SOURCE_TYPE = values(resident=0, dma_keep=1, dma_stream=2, strips=3)
-"""Where a task finds its source: in L2, or by tile DMA (spec/engine-h13 §12.1)."""
+"""Where a task finds its source: in L2, or by tile DMA (docs/reference/engine-h13.md 12.1)."""
 
 RESULT_TYPE = values(stays=0, dma_keep=1, dma_stream=2, strips=3)
 """Where a task leaves its result."""

@@ -1,4 +1,4 @@
-"""Number formats inside fields: value to bits and back (spec/engine-h13 §0, spec/generations §6)."""
+"""Number formats inside fields: value to bits and back (docs/reference/engine-h13.md 0, spec/generations §6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Programs out of tasks: set what follows from a task's position, and cut tasks out (spec/engine-h13 §4.2, §12)."""
+"""Programs out of tasks: set what follows from a task's position, and cut tasks out.
+
+Source: docs/reference/engine-h13.md 4.2, 12.
+"""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ emulator's view of a task all read the same declarations:
 
 * Bit ranges read as in the specification: ``"20:16"`` is high to low, ``"5"`` one bit.
 * A star behind a name (``"Din*"``) says that the name is not one of Apple's debug printer for this generation: it
-  comes from a later generation or was chosen (spec/engine-h13 §4.12). The star is no part of the name.
+  comes from a later generation or was chosen (docs/reference/engine-h13.md 4.12). The star is no part of the name.
 * ``"CoeffBfrSize[16]"`` declares sixteen registers in a row.
 * Bits that no field claims become fields ``UnkHIGH_LOW`` (one bit: ``UnkN``) by themselves, and words of a block that
   no register claims become registers ``UnkADDRESS``. So every bit has a name, and no unknown field is wider than the

@@ -1,4 +1,4 @@
-"""Tables that give their function exactly, without interpolation (spec/engine-h13 §10, "Derived tables").
+"""Tables that give their function exactly, without interpolation (docs/reference/engine-h13.md 10, "Derived tables").
 
 With a spacing of 2^-64 the nodes cover nothing but zero: every other input meets a limit or an end line, and a line is
 rounded once. Comparisons, clips and functions of two straight pieces are of this kind.

@@ -1,8 +1,8 @@
 """What a kernel stream looks like: the numbers that fix the place of every weight, and nothing about their values.
 
-A task's kernel is one byte stream per neural core (spec/engine-h13 §9). A core works in *passes*: in one pass it holds
-a few output channels (*lanes*) in its accumulators and reads every coefficient of those lanes. The stream is the
-passes' coefficients in the order in which the core needs them, each pass preceded by the bias of its lanes.
+A task's kernel is one byte stream per neural core (docs/reference/engine-h13.md 9). A core works in *passes*: in one
+pass it holds a few output channels (*lanes*) in its accumulators and reads every coefficient of those lanes. The stream
+is the passes' coefficients in the order in which the core needs them, each pass preceded by the bias of its lanes.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Pass:
 
 @dataclass(frozen=True)
 class KernelLayout:
-    """The geometry of one task's kernel (spec/engine-h13 §9).
+    """The geometry of one task's kernel (docs/reference/engine-h13.md 9).
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ class KernelLayout:
             self._refuse_unknown()
 
     def _refuse_unknown(self) -> None:
-        """Combinations whose bytes nobody has decoded (spec/engine-h13 §9.8, §9.10, §17)."""
+        """Combinations whose bytes nobody has decoded (docs/reference/engine-h13.md 9.8, 9.10, 17)."""
 
         def refuse(what: str, hint: str) -> None:
             raise UnsupportedError(f"the layout of {what} is not known", where="kernel", hint=hint)

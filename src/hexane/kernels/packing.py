@@ -1,4 +1,4 @@
-"""Pack a kernel into the streams of the cores, and take it out again (spec/engine-h13 §9)."""
+"""Pack a kernel into the streams of the cores, and take it out again (docs/reference/engine-h13.md 9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A look-up table as a value: limits, 33 nodes, end lines, spacing and mode of its 128 bytes (spec/engine-h13 §10)."""
+"""A look-up table as a value: limits, 33 nodes, end lines, spacing and mode of its 128 bytes.
+
+Source: docs/reference/engine-h13.md 10.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Functions that the engine looks up: which table, what stands in front of it (spec/engine-h13 §8.2, §10)."""
+"""Functions that the engine looks up: which table, what stands in front of it.
+
+Source: docs/reference/engine-h13.md 8.2, 10.
+"""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def sum_run(op: Op) -> tuple[Op, ...]:
 
 
 def _computed_kernel(op: Op) -> bool:
-    """A product whose kernel is a tensor: nothing but a factor rides along (spec/engine-h13 §9.7, §13.2)."""
+    """A product whose kernel is a tensor: nothing but a factor rides along (docs/reference/engine-h13.md 9.7, 13.2)."""
     x, y = op.arg("x"), op.arg("y")
     return x.is_constant or not y.is_constant or int(np.prod(y.shape[:-2])) != 1
 
@@ -131,7 +131,7 @@ class Epilogue:
 
 
 def table_name(op: Op) -> str:
-    """The table of a table function; gelu's exact and tanh forms share one (spec/engine-h13 §10)."""
+    """The table of a table function; gelu's exact and tanh forms share one (docs/reference/engine-h13.md 10)."""
     if op.type == "gelu" and op.arg("mode") == "SIGMOID_APPROXIMATION":
         return "gelu_sigmoid"
     return FUNCTIONS[op.type].table

@@ -12,7 +12,7 @@ def plane_by_rows(c: int, h: int, w: int) -> bool:
     """Whether a reduction over H and W goes over W first, then over H, with a rounding between.
 
     One task reads all rows of all channels at once; a row takes its bytes and at most 32 more in L2, or the planar
-    engine's window of 512 pixels (spec/engine-h13 §7.1).
+    engine's window of 512 pixels (docs/reference/engine-h13.md 7.1).
     """
     row = 2 * w + 32 if w <= 256 else min(2 * w + 32, 1024)
     return h > 1 and w > 1 and c * h * row > L2_BYTES - RESERVED

@@ -1,4 +1,4 @@
-"""What the engine's arithmetic makes of each op, as the tasks of spec/engine-h13 §13 compute it.
+"""What the engine's arithmetic makes of each op, as the tasks of docs/reference/engine-h13.md 13 compute it.
 
 A rule takes fp16 arrays in the graph's own shapes and returns the result's bits. Rules say nothing of tiles, memory or
 tasks: they name the units' operations in order, with every rounding in between. ``UnsupportedError`` says that the
@@ -70,7 +70,7 @@ def _number(bits: int) -> float:
 
 
 def through_table(x: np.ndarray, bits: np.ndarray, scale: float = 1.0, add: float = 0.0) -> np.ndarray:
-    """A neural engine copy: constant, factor, table (spec/engine-h13 §8.2)."""
+    """A neural engine copy: constant, factor, table (docs/reference/engine-h13.md 8.2)."""
     return lookup(bits, scale_input(x, scale, add))
 
 
@@ -260,7 +260,10 @@ _COMPARISONS = {
 
 @rule(*_COMPARISONS)
 def comparison(op: Op, arrays: Arrays) -> np.ndarray:
-    """x - y as a sum of two products in the neural engine, then a step table (spec/engine-h13 appendix A)."""
+    """x - y as a sum of two products in the neural engine, then a step table.
+
+    Source: docs/reference/engine-h13.md appendix A.
+    """
     name, swapped, negated = _COMPARISONS[op.type]
     x, y = np.broadcast_arrays(arrays("x"), arrays("y"))
     if swapped:
@@ -337,7 +340,7 @@ def _view(x: np.ndarray) -> np.ndarray:
 
 
 _ORDER = {"hw": (2, 3), "h": (2,), "w": (3,), "c": (1,), "chw": (2, 1, 3)}
-"""The order in which one task reads the axes that it reduces (spec/engine-h13 §8.5, §13)."""
+"""The order in which one task reads the axes that it reduces (docs/reference/engine-h13.md 8.5, 13)."""
 
 
 def reduced(x: np.ndarray, letters: frozenset[str], *, mean: bool = False, **how) -> np.ndarray:
@@ -390,7 +393,7 @@ def reduction(op: Op, arrays: Arrays) -> np.ndarray:
 
 @rule("softmax")
 def softmax(op: Op, arrays: Arrays) -> np.ndarray:
-    """Maximum, difference times log2 e, exp2, sum, reciprocal, product (spec/engine-h13 §13).
+    """Maximum, difference times log2 e, exp2, sum, reciprocal, product (docs/reference/engine-h13.md 13).
 
     Over channels (and over rows of several) the neural engine sums and looks 1/x up; along W the planar engine does.
     """

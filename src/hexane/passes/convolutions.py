@@ -188,7 +188,7 @@ def _stride_to_channels(
 
 
 def _dilation(op: Op, b: GraphBuilder) -> Value | None:
-    """Zeros between the taps: the engine has no dilation (spec/engine-h13 §14.3)."""
+    """Zeros between the taps: the engine has no dilation (docs/reference/engine-h13.md 14.3)."""
     if not _plain(op):
         return None
     steps, spread, pads, _ = _shape_of(op)
@@ -236,7 +236,7 @@ def _swap(op: Op, b: GraphBuilder) -> Value | None:
 
 
 def _native_wide(op: Op, steps: tuple[int, ...]) -> bool:
-    """The two-column form of a depthwise 1 x k up to 13 (spec/engine-h13 §9.8)."""
+    """The two-column form of a depthwise 1 x k up to 13 (docs/reference/engine-h13.md 9.8)."""
     weight = op.inputs["weight"].shape
     depthwise = op.arg("groups") == op.inputs["x"].shape[1] == weight[0]
     known = weight[3] == 9 or "bias" in op.inputs

@@ -1,8 +1,8 @@
 """Apple's own estimate of a task, the duration word of its H13 compiler: a separate model, never measured time.
 
-The word is what the scheduler is told (spec/engine-h13 §16): half of the memory's peak rate, no call, no kernel passes.
-hexane's compiler writes it by the same rule (``hexane.codegen.cost``), so that a network's estimate by Apple's rule is
-that of its compiled tasks.
+The word is what the scheduler is told (docs/reference/engine-h13.md 16): half of the memory's peak rate, no call, no
+kernel passes. hexane's compiler writes it by the same rule (``hexane.codegen.cost``), so that a network's estimate by
+Apple's rule is that of its compiled tasks.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ MOVES = frozenset(
 POOLS = frozenset(("avg_pool", "max_pool", "l2_pool"))
 TIMED_MOVES = frozenset(("transpose", "pixel_shuffle"))
 SURFACE_ROW_BYTES = 64
-"""Rows of a surface begin at multiples of this (spec/engine-h13 §6)."""
+"""Rows of a surface begin at multiples of this (docs/reference/engine-h13.md 6)."""
 
 
 def work_of(graph: Graph) -> Work:

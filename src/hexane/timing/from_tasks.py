@@ -9,10 +9,10 @@ from hexane.errors import UnsupportedError
 from hexane.isa import Task
 from hexane.timing.work import Layer, Unit, Work
 
-NE_TASK = 1  # Common.TaskInfo.NID in tasks that run on the neural cores (spec/engine-h13 §1)
+NE_TASK = 1  # Common.TaskInfo.NID in tasks that run on the neural cores (docs/reference/engine-h13.md 1)
 BYPASS, PAIRWISE = 4, {2: "NE product", 3: "NE maximum"}
 """NE.MACCfg.OpMode of tasks that do not sum products: copies and tables, products and maxima over channels."""
-_WIDTH = {0: 1, 1: 1, 2: 2}  # bytes by format code (spec/engine-h13 §4.3)
+_WIDTH = {0: 1, 1: 1, 2: 2}  # bytes by format code (docs/reference/engine-h13.md 4.3)
 _PLANAR: dict[int, Unit] = {1: "pool", 2: "unary", 3: "binary", 4: "unary", 5: "reduce", 6: "reduce"}
 
 

@@ -64,9 +64,9 @@ class Layer:
 class Work:
     """One program: its layers in order, and what the host hands over and takes back, in bytes of fp16.
 
-    ``host_in_padded`` and ``host_out_padded`` are those of them whose surfaces pad every row (engine-h13 §6).
-    ``chain``: every layer feeds only the next, so that tiles run through all of them without leaving the chip
-    (docs/timing.md). ``worker``: the front end runs such a program through a second process.
+    ``host_in_padded`` and ``host_out_padded`` are those of them whose surfaces pad every row
+    (docs/reference/engine-h13.md 6). ``chain``: every layer feeds only the next, so that tiles run through all of them
+    without leaving the chip (docs/timing.md). ``worker``: the front end runs such a program through a second process.
     """
 
     layers: tuple[Layer, ...]

@@ -1,1 +1,1 @@
-"""Recipes: from ops to tasks, one family per file (spec/engine-h13 §13)."""
+"""Recipes: from ops to tasks, one family per file (docs/reference/engine-h13.md 13)."""

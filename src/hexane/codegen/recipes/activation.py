@@ -1,4 +1,4 @@
-"""Activations through derived and fitted tables (spec/engine-h13 §10)."""
+"""Activations through derived and fitted tables (docs/reference/engine-h13.md 10)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Attention of one head on computed matrices: what is between the products stays in L2 (spec/engine-h13 §13.4)."""
+"""Attention of one head on computed matrices: what is between the products stays in L2.
+
+Source: docs/reference/engine-h13.md 13.4.
+"""
 
 from __future__ import annotations
 

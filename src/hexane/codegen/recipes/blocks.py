@@ -1,4 +1,7 @@
-"""Output channels cut into tasks, their kernels, and their common source in L2 (spec/engine-h13 §7.6, §9)."""
+"""Output channels cut into tasks, their kernels, and their common source in L2.
+
+Source: docs/reference/engine-h13.md 7.6, 9.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tiles, casts, selection and booleans (spec/engine-h13 §13, appendix A)."""
+"""Tiles, casts, selection and booleans (docs/reference/engine-h13.md 13, appendix A)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Maps turned so that every pixel is one line of channels: columns become planes, and a shift by pixels costs nothing.
 
-DMA reaches any row and plane but only every 32nd column (spec/engine-h13 §14). A turned copy makes columns planes, so
-that windows, interleaving and shifts along W are offsets and strides; another one turns the map back. Both are exact.
+DMA reaches any row and plane but only every 32nd column (docs/reference/engine-h13.md 14). A turned copy makes columns
+planes, so that windows, interleaving and shifts along W are offsets and strides; another one turns the map back. Both
+are exact.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Products whose first operand is constant: 1x1 convolutions over the rows of the second (engine-h13 §6, §8.1)."""
+"""Products whose first operand is constant: 1x1 convolutions over the rows of the second.
+
+Source: docs/reference/engine-h13.md 6, 8.1.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Convolutions: dense, depthwise, grouped, strided, with what follows them (spec/engine-h13 §7.6, §8.1, §9)."""
+"""Convolutions: dense, depthwise, grouped, strided, with what follows them.
+
+Source: docs/reference/engine-h13.md 7.6, 8.1, 9.
+"""
 
 from __future__ import annotations
 

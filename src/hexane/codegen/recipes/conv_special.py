@@ -1,4 +1,7 @@
-"""Convolutions in another form: one tall column turned to a row (§4.3), kernels wider than 7 (spec/engine-h13 §9.8)."""
+"""Convolutions in another form: one tall column turned to a row (4.3), kernels wider than 7.
+
+Source: docs/reference/engine-h13.md 9.8.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two operands in the planar engine: same shape, broadcast, constants (spec/engine-h13 §8.3, §8.4, §13)."""
+"""Two operands in the planar engine: same shape, broadcast, constants (docs/reference/engine-h13.md 8.3, 8.4, 13)."""
 
 from __future__ import annotations
 

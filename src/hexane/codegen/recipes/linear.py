@@ -1,4 +1,7 @@
-"""Products with constant weights: matmul and linear, folded or not, alone or two in a row (spec/engine-h13 §13.1)."""
+"""Products with constant weights: matmul and linear, folded or not, alone or two in a row.
+
+Source: docs/reference/engine-h13.md 13.1.
+"""
 
 from __future__ import annotations
 

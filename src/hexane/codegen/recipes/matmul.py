@@ -1,4 +1,4 @@
-"""Products of two computed tensors: one operand becomes the kernel (spec/engine-h13 §9.7, §13.2, §13.3)."""
+"""Products of two computed tensors: one operand becomes the kernel (docs/reference/engine-h13.md 9.7, 13.2, 13.3)."""
 
 from __future__ import annotations
 

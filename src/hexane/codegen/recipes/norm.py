@@ -1,4 +1,4 @@
-"""layer_norm without and with affine parameters (spec/engine-h13 §7.3, §13)."""
+"""layer_norm without and with affine parameters (docs/reference/engine-h13.md 7.3, 13)."""
 
 from __future__ import annotations
 

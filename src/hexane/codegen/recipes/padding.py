@@ -1,4 +1,4 @@
-"""Padding as copies into a filled map (spec/engine-h13 §14.5)."""
+"""Padding as copies into a filled map (docs/reference/engine-h13.md 14.5)."""
 
 from __future__ import annotations
 

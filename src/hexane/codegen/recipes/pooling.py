@@ -1,4 +1,4 @@
-"""Maximum pools as maxima of shifted maps (spec/engine-h13 §14.1, composition B)."""
+"""Maximum pools as maxima of shifted maps (docs/reference/engine-h13.md 14.1, composition B)."""
 
 from __future__ import annotations
 

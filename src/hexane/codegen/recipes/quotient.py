@@ -1,4 +1,4 @@
-"""Quotients and powers: a table task in front of a product (spec/engine-h13 §13, appendix A)."""
+"""Quotients and powers: a table task in front of a product (docs/reference/engine-h13.md 13, appendix A)."""
 
 from __future__ import annotations
 

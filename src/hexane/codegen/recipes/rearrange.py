@@ -1,4 +1,7 @@
-"""Pixels to channels and back, repeated pixels, channel shuffles: copies only (spec/engine-h13 §14.6 to §14.9)."""
+"""Pixels to channels and back, repeated pixels, channel shuffles: copies only.
+
+Source: docs/reference/engine-h13.md 14.6 to 14.9.
+"""
 
 from __future__ import annotations
 

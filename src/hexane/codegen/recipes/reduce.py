@@ -1,4 +1,7 @@
-"""Reductions: planes and rows in the planar engine, channels in the neural engine (spec/engine-h13 §8.5, §13)."""
+"""Reductions: planes and rows in the planar engine, channels in the neural engine.
+
+Source: docs/reference/engine-h13.md 8.5, 13.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reshapes that cut or join rows: elements moved by two turned copies (spec/engine-h13 §6, §8.2)."""
+"""Reshapes that cut or join rows: elements moved by two turned copies (docs/reference/engine-h13.md 6, 8.2)."""
 
 from __future__ import annotations
 

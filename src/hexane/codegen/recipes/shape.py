@@ -1,4 +1,7 @@
-"""Moving data: transpose, slice, split, concat, reshape as strided copies (spec/engine-h13 §6, §13, §14.5 to §14.7)."""
+"""Moving data: transpose, slice, split, concat, reshape as strided copies.
+
+Source: docs/reference/engine-h13.md 6, 13, 14.5 to 14.7.
+"""
 
 from __future__ import annotations
 

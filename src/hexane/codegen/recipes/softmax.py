@@ -1,4 +1,7 @@
-"""softmax: maximum, difference times log2 e, exp2 table, reciprocal of the sum, product (spec/engine-h13 §7.3, §13)."""
+"""softmax: maximum, difference times log2 e, exp2 table, reciprocal of the sum, product.
+
+Source: docs/reference/engine-h13.md 7.3, 13.
+"""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ SIDES = 4
 BUFFER_OFF_BYTES = 0x40  # length of a stream that is off
 
 SLOW_TABLES = ("log2", "sqrt", "rsqrt", "reciprocal")
-"""Tables whose tasks log one event less when debugging (engine-h13 4.2)."""
+"""Tables whose tasks log one event less when debugging (docs/reference/engine-h13.md 4.2)."""
 
 LOG_ONLY, LOG_FIRST, LOG_MIDDLE, LOG_LAST = 0x42A, 0x408, 0x400, 0x422
 DEBUG_FIRST, DEBUG_LAST = 0x068, 0x06A
@@ -33,7 +33,7 @@ NOT_READ_AGAIN = {
     ReadHint.DEPRI: ReadHint.DEPRI,
     ReadHint.ALLOC: ReadHint.ALLOC,
 }
-"""CacheHintNoReuse of a reader with this hint (engine-h13 4.4)."""
+"""CacheHintNoReuse of a reader with this hint (docs/reference/engine-h13.md 4.4)."""
 
 
 class H13(Target):
@@ -69,7 +69,10 @@ class H13(Target):
         return values
 
     def unit_rest(self, plans: Sequence[Plan], index: int, values: Fields) -> None:
-        """What a PE task says to the neural cores: no kernel, and whether PE tasks stand around it (engine-h13 4.8)."""
+        """What a PE task says to the neural cores: no kernel, and whether PE tasks stand around it.
+
+        Source: docs/reference/engine-h13.md 4.8.
+        """
         values["TileDMASrc.Unk13840.Bit8"] = 1
         if plans[index].unit == "PE":
             encode.kernel_format(NO_KERNEL, values)
@@ -78,7 +81,7 @@ class H13(Target):
             values["NE.KernelCfg.UsePrevKernel"] = index > 0 and plans[index - 1].unit == "PE"
 
     def kernel_dma(self, plan: Plan, values: Fields, places: Places) -> None:
-        """Lanes at the kernel's place plus its offsets (engine-h13 4.9)."""
+        """Lanes at the kernel's place plus its offsets (docs/reference/engine-h13.md 4.9)."""
         kernel = plan.kernel
         count = 0 if kernel is None else len(kernel.offsets)
         values["KernelDMASrc.MasterConfig.MasterEnable"] = kernel is not None
@@ -105,7 +108,10 @@ class H13(Target):
         return LOG_FIRST if index == 0 else LOG_LAST if index == last else LOG_MIDDLE
 
     def header(self, plans: Sequence[Plan], index: int, values: Fields, places: Places) -> None:
-        """Header fields (engine-h13 4.2, 5, 12); position, size and the link to the next task are ``isa.link``'s."""
+        """Header fields; position, size and the link to the next task are ``isa.link``'s.
+
+        Source: docs/reference/engine-h13.md 4.2, 5, 12.
+        """
         plan, last = plans[index], len(plans) - 1
         values["Header[1].ExeCycles"] = self.duration(plan)
         values["Header[2].LogEvents"] = self.log_events(index, last)
@@ -207,7 +213,7 @@ def _destination(plan: Plan, values: Fields, places: Places) -> None:
 # -- words -------------------------------------------------------------------------------------------------------------
 
 RECORDS = ((0, 16), (0x13800, 28), (0x4800, 18), (0x8800, 4), (0xC800, 5), (0x17800, 7))
-"""Address and length of the records behind the kernel DMA's (engine-h13 4.1)."""
+"""Address and length of the records behind the kernel DMA's (docs/reference/engine-h13.md 4.1)."""
 WITH_LANES = ((0x1F800, 62),)
 WITHOUT_LANES = ((0x1F800, 18), (0x1F8C8, 12))
 

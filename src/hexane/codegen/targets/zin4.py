@@ -1,4 +1,7 @@
-"""The early compiler (v4.2.1) for H13: what it chooses and writes otherwise than today's (engine-h13 4.11)."""
+"""The early compiler (v4.2.1) for H13: what it chooses and writes otherwise than today's.
+
+Source: docs/reference/engine-h13.md 4.11.
+"""
 
 from __future__ import annotations
 

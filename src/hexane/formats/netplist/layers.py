@@ -1,8 +1,8 @@
 """What each kind of unit computes, in MIL's operations.
 
 Tensors are N C H W, or N C D H W in a network where a depth above 1 occurs. The formulas of Conv, Neuron, GOC,
-ScaledElementWise and Concat are those of the early programs (spec/engine-h13 §4.11); the other names speak for
-themselves and no program of theirs is known.
+ScaledElementWise and Concat are those of the early programs (docs/reference/engine-h13.md 4.11); the other names speak
+for themselves and no program of theirs is known.
 """
 
 from __future__ import annotations

@@ -23,11 +23,12 @@ A file is a list of lines; ``;`` starts a comment.
 * A *value* is an expression of numbers, names of the field's values (``bypass``), ``fp16(x)``, ``fp32(x)``, ``f19(x)``,
   ``bytes(n)`` (n bytes in a field that counts 16 or 64), ``offset(label)`` and ``words(label)`` of a task.
 * *Record lines* ``dense``, ``scatter`` and ``address SLOT`` fix which record the registers below them share. Without
-  any, a task gets the records of a new task (spec/engine-h13 §4.1); with them, every register stands under one.
-* *Directives* of this language: ``.generation NAME``, ``.org OFFSET`` (where the next task starts, when not by rule),
-  ``.frame W W W W`` (words in front of the first task) and ``.tail N`` (zero bytes behind the last). A caller adds its
-  own: ``assemble(text, directives={"surface": take})`` calls ``take(directive)`` at each ``.surface`` line, with
-  arguments and options as Python values (see ``Directive``). ``format_directive`` writes such a line.
+  any, a task gets the records of a new task (docs/reference/engine-h13.md 4.1); with them, every register stands under
+  one.
+* *Directives* of this language: ``.generation NAME``, ``.org OFFSET`` (where the next task starts, when not by
+  rule), ``.frame W W W W`` (words in front of the first task) and ``.tail N`` (zero bytes behind the last). A caller
+  adds its own: ``assemble(text, directives={"surface": take})`` calls ``take(directive)`` at each ``.surface`` line,
+  with arguments and options as Python values (see ``Directive``). ``format_directive`` writes such a line.
 
 Errors are ``SyntaxProblem`` with line, column and the line with a caret.
 """
