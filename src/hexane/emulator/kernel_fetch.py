@@ -176,6 +176,7 @@ _OF_WEIGHTS = (
     "NE.KernelCfg.SparseFmt",
     "NE.KernelCfg.SparseBinary",
     "NE.MACCfg.BiasMode",
+    "NE.MACCfg.PostScaleMode",
 )
 
 

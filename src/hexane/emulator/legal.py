@@ -106,6 +106,7 @@ PE_ONLY: dict[str, tuple[int, ...]] = {
     "NE.MACCfg.KernelMode": (0,),
     "NE.MACCfg.BiasMode": (0,),
     "NE.MACCfg.BinaryPoint": (0,),
+    "NE.MACCfg.PostScaleMode": (0,),
     "NE.MACCfg.NonlinearMode": (0,),
     "NE.AccBias.AccBias": (0,),
     "NE.PostScale.PostScale": (0,),

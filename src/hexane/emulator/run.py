@@ -41,7 +41,7 @@ def emulate(
 
     Parameters
     ----------
-    image : an Image, a path, or a file's bytes. H13 programs.
+    image : an Image, a path, or a file's bytes; programs of H13 to H18.
     inputs : name -> array. Plain NCHW arrays of the surface's dtype (float16, or uint8 for booleans); axes of size 1
         may be left out. With ``layout="raw"`` the surface's bytes (uint8), padding included.
     trace : True prints one line per task to stderr; a function is called with every TaskReport.
