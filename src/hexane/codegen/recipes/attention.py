@@ -131,4 +131,4 @@ def _head(made: Fragment, q: Rows, k: Rows, v: Rows, out: Rows, lanes: int, scal
     weights.source2 = held
     tasks.streams_out(weights, line + size, explicit=False, after=After.NOTHING)
     made.add(weights)
-    matmul.compute(made, len(made.plans) - 1, weights.dst, v, out, None, 0, m, n, lanes, 1.0)
+    matmul.compute(made, matmul.ComputedProduct(len(made.plans) - 1, weights.dst, v, out, m, n, lanes))

@@ -111,7 +111,7 @@ def product(made: Fragment, x: Rows, w: Rows, y: Rows, *, turned_x: bool, turned
         w = _turn_through_scratch(made, w, after)
     elif turned_y:
         held, end = _turn_map(made, w, after_planar=after)
-    compute(made, start, staged, w, y, held, end, m, k, lanes, scale)
+    compute(made, ComputedProduct(start, staged, w, y, m, k, lanes, scale, held, end))
 
 
 def stage(made: Fragment, x: Rows, m: int, k: int, lanes: int, *, turned: bool, planar: bool) -> Dma:
@@ -208,20 +208,29 @@ class Interleaved(Rows):
         return Dma(self.buffer, self.offset, self.stride, self.stride, total, total, interleave=self.interleave)
 
 
-def compute(
-    made: Fragment,
-    start: int,
-    staged: Dma,
-    w: Rows,
-    y: Rows,
-    held: Region | None,
-    end: int,
-    m: int,
-    k: int,
-    lanes: int,
-    scale: float,
-) -> None:
+@dataclass(frozen=True)
+class ComputedProduct:
+    """[M, K] times [K, N] whose first operand lies in scratch as a kernel of ``lanes`` rows side by side.
+
+    ``start`` is the task that staged it. ``held`` is the map where it is in L2 already, ``end`` what is free behind it.
+    """
+
+    start: int
+    staged: Dma
+    w: Rows
+    y: Rows
+    m: int
+    k: int
+    lanes: int
+    scale: float = 1.0
+    held: Region | None = None
+    end: int = 0
+
+
+def compute(made: Fragment, product: ComputedProduct) -> None:
     """Blocks of rows, the highest first; a remainder runs on fewer cores."""
+    start, staged, w, y = product.start, product.staged, product.w, product.y
+    m, k, lanes, held, end = product.m, product.k, product.lanes, product.held, product.end
     per_task = CORES * lanes
     if chosen().steps_kernels:
         per_task = m
@@ -231,7 +240,8 @@ def compute(
     staging = made.plans[start]
     core_bytes = up(2 * k * lanes, 64)
     for i, (first, count) in enumerate(blocks):
-        plan = Plan("NE", w=n, h=1, c=k, cout=count, kernel_format=RUNTIME_KERNEL, post_scale=scale)
+        plan = Plan("NE", w=n, h=1, c=k, cout=count, kernel_format=RUNTIME_KERNEL)
+        plan.post_scale = product.scale
         plan.cores_log2 = min(4, ceil_log2(count // lanes))
         plan.ocg = ceil_log2(lanes)
         plan.dst = replace(y.walk(), offset=y.offset + first * y.stride)
