@@ -49,3 +49,23 @@ def test_plain_weights_say_nothing():
     x = b.input("x", (1, 32, 8, 8), "fp16")
     b.output(b.conv(x=x, weight=np.ones((4, 32, 1, 1), np.float16)))
     assert row(b.graph, "M1").weights == row(b.graph, "M6").weights == ""
+
+
+@pytest.mark.parametrize(
+    "groups, words", [((1, 1, 1, 1), "streams 4-bit indices"), ((1, 32, 1, 1), "expanded to fp16")]
+)
+def test_compile_says_what_becomes_of_compressed_weights(tmp_path, groups, words):
+    import json
+
+    from typer.testing import CliRunner
+
+    from hexane.cli.main import app
+
+    network(*groups).save(tmp_path / "m.mil")
+    arguments = ["compile", str(tmp_path / "m.mil"), "-o", str(tmp_path / "m.hwx")]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output
+    assert f"compressed weights of 1 layer: {words}" in done.output
+    found = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).output)
+    ((reason, count),) = found["weights"].items()
+    assert words in reason and count == 1

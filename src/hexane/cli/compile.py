@@ -37,9 +37,11 @@ def register(app: typer.Typer) -> None:
         from time import perf_counter
 
         import hexane
+        from hexane import chips
         from hexane.cli.console import print_json
         from hexane.cli.networks import open_network
         from hexane.errors import UsageError
+        from hexane.report.weight_notes import weights_summary
         from hexane.runtime.files import plain_errors, require_writable
 
         if output is None and not (stats or json or dump_passes):
@@ -67,6 +69,7 @@ def register(app: typer.Typer) -> None:
             "seconds": round(seconds, 3),
             "segments": [{"kind": s.kind, "ops": len(s.ops), "reason": s.reason} for s in program.segments],
             "stats": program.stats(),
+            "weights": weights_summary(program.graph.main, chips.get(program.chip).generation) if program.graph else {},
         }
         if json:
             print_json(found)
@@ -83,6 +86,8 @@ def _show(found: dict[str, Any], *, detail: bool) -> None:
             f"{found['output']}: {numbers['tasks']} tasks, {numbers['macs_on_engine']:.1%} of the "
             f"multiply-accumulates on the engine ({found['seconds']:.2f} s)"
         )
+    for reason, count in found["weights"].items():
+        typer.echo(f"compressed weights of {count} layer{'s' * (count != 1)}: {reason}")
     if not detail:
         return
     title(f"{found['model']} for {found['chip']}")

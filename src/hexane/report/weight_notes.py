@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -46,6 +47,11 @@ def weight_notes(function: Function, generation: Generation) -> dict[str, Note]:
         remedy = "" if decision.stream is not None and not decision.remedy else decision.remedy
         found[op.outputs[0].name] = Note(decision, f"weights: {reason}; {_APPLE[decision.apple]}", remedy)
     return found
+
+
+def weights_summary(function: Function, generation: Generation) -> dict[str, int]:
+    """How many layers' compressed weights become what: the decision's words and their count; empty without any."""
+    return dict(Counter(note.decision.reason for note in weight_notes(function, generation).values()).most_common())
 
 
 def with_weights(rows: Iterable[Row], notes: dict[str, Note], *, by_apple: bool) -> tuple[Row, ...]:
