@@ -205,9 +205,11 @@ def _real(field: Field, value: float) -> int:
 
 
 def registers(table: Table, values: Mapping[str, Value]) -> dict[int, int]:
-    """Register key (``isa.schema.Handle``) to its word."""
+    """Register key (``isa.schema.Handle``) to its word, words that are 0 left out."""
     words: dict[int, int] = {}
     for name, value in values.items():
+        if not value and not isinstance(value, float):
+            continue  # all words are 0 to begin with; -0.0 is not
         handle: Handle = table.handle(name)
         assert handle.field is not None
         words[handle.key] = words.get(handle.key, 0) | bits(handle.field, value) << handle.shift
