@@ -228,6 +228,7 @@ def _source2(r: Registers, data: Extent, *, rows: bool) -> Operand:
         require_no_channel(r, "source2", "no source 2 DMA")
         _format(r, "TileDMASrc.Src2Fmt", DTYPES[0])
         r.expect("L2.Src2Cfg.DMAFmt", 0, "no source 2 DMA")
+        r.expect("L2.Src2Cfg.DMAInterleave", r.neutral("L2.Src2Cfg.DMAInterleave"), "no source 2 DMA")
     extent = _without(data, r["Common.PECfg.Src2Broadcast"])
     if rows:
         extent = extent._replace(d=1, h=2, w=1)
