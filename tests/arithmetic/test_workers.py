@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -119,10 +120,15 @@ except KeyboardInterrupt:
 """
 
 
+def interruptible() -> None:
+    """A job in the background of a shell ignores SIGINT, and so would its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.skipif(os.name == "nt", reason="signals are sent another way there")
 def test_interrupts_while_waiting_are_raised_afterwards() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED],
+        [sys.executable, "-c", INTERRUPTED], preexec_fn=interruptible,
         capture_output=True, text=True, timeout=120, env={**os.environ, "HEXANE_THREADS": "4"},
     )  # fmt: skip
     assert done.stdout == "interrupted True\nTrue\n", done.stderr
@@ -158,7 +164,7 @@ print(interrupted, changed)
 def test_after_an_interrupt_no_foreign_memory_changes() -> None:
     """Before, pool threads went on and wrote into freed memory: other arrays changed, or the process died."""
     done = subprocess.run(
-        [sys.executable, "-c", FOREIGN],
+        [sys.executable, "-c", FOREIGN], preexec_fn=interruptible,
         capture_output=True, text=True, timeout=300, env={**os.environ, "HEXANE_THREADS": "4"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

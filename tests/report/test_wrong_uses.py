@@ -139,7 +139,10 @@ def test_interrupted(tmp_path: Path) -> None:
     before = sorted(tmp_path.rglob("*"))
     command = [sys.executable, "-m", "hexane", "run", str(model), "--random", "1", "--report", str(tmp_path / "r"),
                "-o", str(tmp_path / "out.npz")]  # fmt: skip
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background job ignores it
+    )  # fmt: skip
     assert process.stderr is not None
     first = process.stderr.read(6)
     assert "load" in first

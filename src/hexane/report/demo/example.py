@@ -14,7 +14,7 @@ from hexane.errors import UnsupportedError
 from hexane.graph import Graph, GraphBuilder
 
 SIDE, CLASSES = 320, 10
-FILES = ("model.onnx", "photo.jpg", "x.npy", "model.hwx", "relu.hwx", "a.hwx", "b.hwx")
+FILES = ("model.onnx", "photo.jpg", "x.npy", "model.hwx", "relu.hwx", "a.hwx", "b.hwx", "program.mil", "weights.npy")
 
 
 def make_example(folder: Path) -> list[Path]:
@@ -36,6 +36,8 @@ def make_example(folder: Path) -> list[Path]:
     compile(_relu()).save(folder / "relu.hwx")
     compile(_product(1.0)).save(folder / "a.hwx")
     compile(_product(0.5)).save(folder / "b.hwx")
+    _relu().save(folder / "program.mil")
+    np.save(folder / "weights.npy", _weight(0.5))
     return [folder / name for name in FILES]
 
 
@@ -45,8 +47,12 @@ def _relu() -> Graph:
     return b.graph
 
 
+def _weight(scale: float) -> np.ndarray:
+    return (np.random.default_rng(2).standard_normal((32, 16, 3, 3)) * scale / 12).astype(np.float16)
+
+
 def _product(scale: float) -> Graph:
-    weight = (np.random.default_rng(2).standard_normal((32, 16, 3, 3)) * scale / 12).astype(np.float16)
+    weight = _weight(scale)
     b = GraphBuilder()
     x = b.input("image", (1, 16, 32, 64), "fp16")
     y = b.conv(x=x, weight=weight, strides=(1, 1), pad_type="same", dilations=(1, 1), groups=1, name="features")
