@@ -107,9 +107,9 @@ def work(first, last):
     if first < 4:
         time.sleep(0.6)
         done.append(first)
-for delay in (0.1, 0.2, 0.3):  # all three while it waits
-    threading.Timer(delay, os.kill, (os.getpid(), signal.SIGINT)).start()
 try:
+    for delay in (0.3, 0.4, 0.5):  # all three while it waits
+        threading.Timer(delay, os.kill, (os.getpid(), signal.SIGINT)).start()
     workers.share(work, 100000)
     print("no interrupt")
 except KeyboardInterrupt:
@@ -146,8 +146,8 @@ run()
 length = time.perf_counter() - start
 interrupted = changed = 0
 for k in range(20):
-    threading.Timer(length * (0.1 + 0.04 * k), os.kill, (os.getpid(), signal.SIGINT)).start()
     try:
+        threading.Timer(length * (0.1 + 0.04 * k), os.kill, (os.getpid(), signal.SIGINT)).start()
         run()
         time.sleep(length + 1)
     except KeyboardInterrupt:
