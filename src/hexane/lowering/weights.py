@@ -202,10 +202,9 @@ def _width(entries: int, generation: Generation) -> int:
     return next(width for width in widths if width >= need)
 
 
-def _palette_evidence(scaled: bool, generation: Generation) -> Evidence:
-    """Chunks with palettes of 2 and 4 bits, with and without scales, were read out of programs for H16 (APPLE)."""
-    known = generation.feature_level >= SCALES_OF_OUTPUTS
-    return Evidence.APPLE if known else Evidence.INFERRED
+def _evidence(generation: Generation) -> Evidence:
+    """Chunks with palettes of 2 and 4 bits and scales were read out of programs for H16 (APPLE)."""
+    return Evidence.APPLE if generation.feature_level >= SCALES_OF_OUTPUTS else Evidence.INFERRED
 
 
 def _as_palette(weight: Value, coding: Coding, generation: Generation, axis: int) -> Stream | None:
@@ -258,7 +257,7 @@ def _indexed(values: np.ndarray, scales: np.ndarray | None, generation: Generati
         stored.reshape(values.shape),
         entries.view(np.float16),
         None if scales is None else scales.astype(np.float16),
-        _palette_evidence(scales is not None, generation),
+        _evidence(generation),
     )
 
 
@@ -280,14 +279,13 @@ def _as_integers(weight: Value, coding: Coding, generation: Generation, axis: in
     if scales is None or coding.stored is None or coding.stored.dtype != np.int8:
         return None
     outputs = weight.shape[axis]
-    known = generation.feature_level >= SCALES_OF_OUTPUTS
     return Stream(
         "integer",
         8,
         coding.stored,
         None,
         np.broadcast_to(scales.astype(np.float16), (outputs,)),
-        Evidence.APPLE if known else Evidence.INFERRED,
+        _evidence(generation),
     )
 
 
