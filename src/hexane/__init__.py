@@ -17,10 +17,12 @@ if TYPE_CHECKING:
     from hexane import chips as chips
     from hexane import cli as cli
     from hexane import codegen as codegen
+    from hexane import coreml as coreml
     from hexane import emulator as emulator
     from hexane import formats as formats
     from hexane import graph as graph
     from hexane import image as image
+    from hexane import integrations as integrations
     from hexane import isa as isa
     from hexane import kernels as kernels
     from hexane import lowering as lowering
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from hexane import runtime as runtime
     from hexane import studies as studies
     from hexane import timing as timing
+    from hexane import torch as torch
     from hexane.codegen import compile as compile
     from hexane.emulator import emulate as emulate
     from hexane.formats.mil import parse_mil as parse_mil
@@ -71,10 +74,12 @@ _PACKAGES = frozenset(
         "chips",
         "cli",
         "codegen",
+        "coreml",
         "emulator",
         "formats",
         "graph",
         "image",
+        "integrations",
         "isa",
         "kernels",
         "lowering",
@@ -87,6 +92,7 @@ _PACKAGES = frozenset(
         "runtime",
         "studies",
         "timing",
+        "torch",
     }
 )
 

@@ -1,0 +1,3 @@
+"""Core ML's models with the look of coremltools (``hexane.integrations.coreml``)."""
+
+from hexane.integrations.coreml import *  # noqa: F403
