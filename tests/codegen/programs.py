@@ -16,6 +16,7 @@ from hexane.formats.mil import parse_mil
 from hexane.graph.ir import Graph
 from hexane.isa import Task, task_from_words
 from hexane.isa.compose.rules import generation_of
+from hexane.lowering.transformations import active, using
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -44,15 +45,16 @@ def expected_tasks(program: dict[str, Any]) -> list[Task]:
 
 
 def made_tasks(graph: Graph, target: str) -> list[Task]:
-    """The tasks of a network that the engine runs whole; raises HexaneError where it does not."""
+    """The tasks of a network that the engine runs whole, in Apple's dialect; raises HexaneError where it does not."""
     goal = target_named(target)
-    function = canonical(graph).main
-    units = units_of(function, Context(goal), strict=False)
-    runs = runs_of(function, units, goal)
-    reasons = [unit.reason for unit in units if not unit.on_engine]
-    if reasons or len(runs) != 1:
-        raise UnsupportedError("; ".join(reasons) or f"{len(runs)} runs")
-    return link_run(runs[0], goal).tasks
+    with using(active("apple")):
+        function = canonical(graph).main
+        units = units_of(function, Context(goal), strict=False)
+        runs = runs_of(function, units, goal)
+        reasons = [unit.reason for unit in units if not unit.on_engine]
+        if reasons or len(runs) != 1:
+            raise UnsupportedError("; ".join(reasons) or f"{len(runs)} runs")
+        return link_run(runs[0], goal).tasks
 
 
 def every_program(folder: Path, target: str) -> list[Path]:

@@ -20,7 +20,12 @@ def register(app: typer.Typer) -> None:
             Path | None, typer.Option("-o", "--output", help="Where to write: .hwx, .anec or .hexane.")
         ] = None,
         chip: Annotated[str, typer.Option(help="The chip to compile for.")] = "M1",
-        dialect: Annotated[str, typer.Option(help="default (macOS 26) or zin4 (compiler v4.2.1).")] = "default",
+        dialect: Annotated[
+            str, typer.Option(help="default, apple (Apple's forms only) or zin4 (compiler v4.2.1).")
+        ] = "default",
+        without: Annotated[
+            list[str] | None, typer.Option(metavar="NAME", help="Leave out a transformation; repeatable.")
+        ] = None,
         strict: Annotated[
             bool, typer.Option("--strict", help="Refuse inferred rules, and ops that would go to the host.")
         ] = False,
@@ -50,7 +55,7 @@ def register(app: typer.Typer) -> None:
             require_writable(output)
         graph = open_network(model, function=function, shapes=shape or (), bind=bind or ())
         start = perf_counter()
-        program = hexane.compile(graph, chip=chip, dialect=dialect, strict=strict)
+        program = hexane.compile(graph, chip=chip, dialect=dialect, strict=strict, without=without or ())
         seconds = perf_counter() - start
         if dump_passes is not None:
             from hexane.report.dump import dump

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +11,15 @@ from hexane.chips import Evidence
 from hexane.codegen.fragment import ELEMENT_BYTES, four_dimensional, tensor_of
 from hexane.codegen.host import subgraph
 from hexane.codegen.link import Linked, Linker
-from hexane.codegen.partition import Run, runs_of, units_of
+from hexane.codegen.partition import Run, Unit, runs_of, units_of
 from hexane.codegen.plan import Buffer, Space
 from hexane.codegen.recipes.registry import Context
 from hexane.codegen.targets import Target, target_of
 from hexane.errors import Reason, UnsupportedError, UsageError
 from hexane.graph.ir import Graph
 from hexane.graph.types import StateType
+from hexane.image.dialect import CONTAINER_OF
+from hexane.lowering import transformations
 from hexane.numerics.autoscale import rescaled
 from hexane.program import ENGINE, HOST, Port, Program, Segment, input_ports
 from hexane.program.attribution import with_macs
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
     from hexane.passes.manager import OnPass
 
 GENERATION = "h13"
-DIALECTS = ("default", "zin4")
 SURFACE_DTYPES = {"fp16": "float16", "bool": "uint8", "uint8": "uint8", "int8": "int8"}
 
 
@@ -54,6 +55,7 @@ def compile(
     ident: Mapping[str, Any] | None = None,
     on_pass: OnPass | None = None,
     scaling: Mapping[str, int] | None = None,
+    without: Iterable[str] = (),
 ) -> Program:
     """Compile a network for the engine; the network itself stays as it is.
 
@@ -61,12 +63,14 @@ def compile(
     ----------
     graph : the network, or the path of its file; its function that runs is compiled.
     chip : a chip from A14 and M1 to A19 and M5, or a name of the compiler's targets ("h14", "h16g").
-    dialect : "default" (macOS 26) or "zin4" (compiler v4.2.1): channels, container and task words of that compiler.
+    dialect : "default" (what is predicted fastest, and Apple's form where that is as fast), "apple" (Apple's form of
+        macOS 26 wherever it is known) or "zin4" (compiler v4.2.1: its channels, container and task words).
     strict : refuse rules without evidence from hardware or Apple's compiler, and refuse ops that would go to the host.
     ident : what a file carries beyond the network: ``input_path``, ``output_path``, ``kernel_names``
         (docs/reference/engine-h13.md 2.13).
     on_pass : called after every pass with its name, the graph so far and how many ops it changed.
     scaling : powers of two by layer, as ``hexane.numerics.autoscale`` takes them.
+    without : names of transformations that are left out (docs/transformations.md).
 
     Raises
     ------
@@ -76,43 +80,48 @@ def compile(
 
     graph = _network(graph)
     wanted = chips.get(chip)
-    if dialect not in DIALECTS:
-        raise UsageError(f"there is no dialect {dialect!r}", hint=f"one of {', '.join(DIALECTS)}")
-    target = target_of(wanted, dialect)
-    given, declared, inputs = graph, graph.main, input_ports(graph)
-    graph = canonical(graph, scaling=scaling, on_pass=on_pass)
-    function = graph.main
-    context = Context(target)
-    units = units_of(function, context, strict=strict)
-    if strict:
-        for unit in units:
-            if not unit.on_engine:
-                raise UnsupportedError(
-                    unit.reason,
-                    where=unit.ops[0].describe(),
-                    hint="without --strict "
-                    + ("it is compiled, marked INFERRED" if unit.code == Reason.EVIDENCE else "the host takes it"),
-                    code=Reason(unit.code),
-                )
-    segments = []
-    for run in runs_of(function, units, target):
-        if run.on_engine:
-            segments.append(_engine_segment(run, graph, target, dialect, ident))
-        else:
-            segments.append(_host_segment(run, function.opset))
-    constants = [value for value in function.outputs if value.is_constant]
-    if constants:
-        known = subgraph((), (), constants, function.opset)
-        segments.append(Segment(HOST, "constants", (), (), tuple(map(_port, constants)), graph=known))
-    return Program(
-        tuple(with_macs(given, segments)),
-        inputs,
-        tuple(_port(v) for v in declared.outputs),
-        wanted.name,
-        dialect,
-        graph,
-        tuple(_port(v) for v in declared.inputs if isinstance(v.type, StateType)),
-    )
+    names = transformations.active(dialect, without, strict=strict)
+    with transformations.using(names):
+        target = target_of(wanted, dialect)
+        given, declared, inputs = graph, graph.main, input_ports(graph)
+        graph = canonical(graph, scaling=scaling, on_pass=on_pass)
+        function = graph.main
+        context = Context(target)
+        units = units_of(function, context, strict=strict)
+        if strict:
+            _refuse_host(units)
+        segments = []
+        for run in runs_of(function, units, target):
+            if run.on_engine:
+                segments.append(_engine_segment(run, graph, target, dialect, ident))
+            else:
+                segments.append(_host_segment(run, function.opset))
+        constants = [value for value in function.outputs if value.is_constant]
+        if constants:
+            known = subgraph((), (), constants, function.opset)
+            segments.append(Segment(HOST, "constants", (), (), tuple(map(_port, constants)), graph=known))
+        return Program(
+            tuple(with_macs(given, segments)),
+            inputs,
+            tuple(_port(v) for v in declared.outputs),
+            wanted.name,
+            dialect,
+            graph,
+            tuple(_port(v) for v in declared.inputs if isinstance(v.type, StateType)),
+        )
+
+
+def _refuse_host(units: Iterable[Unit]) -> None:
+    """``strict``: UnsupportedError for the first unit that would run on the host."""
+    for unit in units:
+        if not unit.on_engine:
+            raise UnsupportedError(
+                unit.reason,
+                where=unit.ops[0].describe(),
+                hint="without --strict "
+                + ("it is compiled, marked INFERRED" if unit.code == Reason.EVIDENCE else "the host takes it"),
+                code=Reason(unit.code),
+            )
 
 
 def canonical(graph: Graph, *, scaling: Mapping[str, int] | None = None, on_pass: OnPass | None = None) -> Graph:
@@ -120,11 +129,14 @@ def canonical(graph: Graph, *, scaling: Mapping[str, int] | None = None, on_pass
     from hexane import passes
 
     if not scaling:
-        return passes.run(graph, on_pass=on_pass)
-    names = list(passes.available())
-    cut = names.index("half_precision")
-    graph = passes.run(graph, names[:cut], on_pass)
-    return passes.run(rescaled(graph, scaling), names[cut:], on_pass)
+        graph = passes.run(graph, on_pass=on_pass)
+    else:
+        names = list(passes.available())
+        cut = names.index("half_precision")
+        graph = passes.run(graph, names[:cut], on_pass)
+        graph = passes.run(rescaled(graph, scaling), names[cut:], on_pass)
+    graph.metadata[transformations.KEY] = sorted(transformations.current())
+    return graph
 
 
 def _port(value: Value) -> Port:
@@ -153,6 +165,8 @@ def _engine_segment(run: Run, graph: Graph, target: Target, dialect: str, ident:
     from hexane.image import Ident, Surface, build_image
 
     linked = link_run(run, target)
+    source = subgraph(run.ops, run.inputs, run.outputs, graph.main.opset)
+    source.metadata[transformations.KEY] = graph.metadata[transformations.KEY]
     surfaces = [
         Surface(
             value.name,
@@ -170,7 +184,7 @@ def _engine_segment(run: Run, graph: Graph, target: Target, dialect: str, ident:
         surfaces,
         target.generation,
         linked.scratch_bytes,
-        dialect=dialect,
+        dialect=CONTAINER_OF[dialect],
         ident=_ident(ident, Ident),
         procedure=procedure_name(graph, dialect),
         kernels=linked.kernel_section,
@@ -185,7 +199,7 @@ def _engine_segment(run: Run, graph: Graph, target: Target, dialect: str, ident:
         tuple(_port(v) for v in run.inputs),
         tuple(_port(v) for v in run.outputs),
         image=image,
-        source=subgraph(run.ops, run.inputs, run.outputs, graph.main.opset),
+        source=source,
         plans=tuple(linked.plans),
         reasons={op.describe(): unit.reason for unit in run.units for op in unit.ops},
         evidence={op.describe(): unit.choice.evidence.value for unit in run.units if unit.choice for op in unit.ops},
@@ -196,7 +210,7 @@ def procedure_name(graph: Graph, dialect: str) -> str:
     """The function's name; of a net.plist the entry of its ``Networks`` (§2.13)."""
     if graph.metadata.get("format") == "netplist":
         return str(graph.metadata.get("name", "net"))
-    return graph.main.name if dialect == "default" else "net"
+    return graph.main.name if CONTAINER_OF[dialect] == "default" else "net"
 
 
 def _ident(given: Mapping[str, Any] | None, kind: Any) -> Any:

@@ -87,6 +87,9 @@ DIALECTS = {
     )
 }
 
+CONTAINER_OF = {"default": "default", "apple": "default", "zin4": "zin4"}
+"""Dialect of a compilation (``hexane.compile``) -> whose container its programs have."""
+
 
 def dialect_named(name: str) -> Dialect:
     """The dialect of that name; `UsageError` lists the others."""

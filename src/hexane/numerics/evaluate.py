@@ -16,6 +16,7 @@ from hexane.graph.evaluate import Evaluation, checked_input, declared, keep_stat
 from hexane.graph.registry import spec_of, values_of
 from hexane.graph.types import TensorType, eval_dtype
 from hexane.isa.roles import SPELLED, roles_of
+from hexane.lowering import transformations
 from hexane.lowering.fusion import SUMS, Epilogue, sum_run
 from hexane.lowering.weights import stream_of
 from hexane.numerics.rules import (
@@ -55,7 +56,11 @@ def evaluate(
 
     Raises UsageError for a missing input or one of another shape.
     """
-    run = EngineEvaluation(chips.get(chip), observe)
+    with transformations.using(transformations.carried(graph)):
+        return _evaluate(graph, inputs, EngineEvaluation(chips.get(chip), observe))
+
+
+def _evaluate(graph: Graph, inputs: Mapping[str, Any], run: EngineEvaluation) -> dict[str, np.ndarray]:
     function = graph.main
     unknown = set(inputs) - {value.name for value in function.inputs}
     if unknown:

@@ -11,7 +11,7 @@ from typing import Any
 from hexane import chips
 from hexane.errors import FormatError, HexaneError
 from hexane.graph.types import DTYPES, MAX_ELEMENTS, MAX_RANK
-from hexane.image.dialect import DIALECTS
+from hexane.image.dialect import CONTAINER_OF, DIALECTS
 from hexane.program.segment import ENGINE, HOST, Port
 
 MANIFEST = "manifest.json"
@@ -146,7 +146,7 @@ _ENTRY: dict[str, Read] = {
 }
 _MANIFEST: dict[str, Read] = {
     "chip": _chip,
-    "dialect": _one_of(DIALECTS),
+    "dialect": _one_of((*DIALECTS, *(name for name in CONTAINER_OF if name not in DIALECTS))),
     "inputs": _ports,
     "outputs": _ports,
     "states": _ports,

@@ -1,0 +1,95 @@
+"""What the default dialect does beyond Apple's forms, by name: each can be switched off.
+
+A pass, a recipe or the linker asks ``is_on("NAME")``; the compiler sets what is on around a compilation (``using``),
+and the graph that comes out of the passes carries the names, so that its evaluation follows the same rules. A new
+transformation is a row of ``TRANSFORMATIONS``. docs/transformations.md is written from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hexane.chips import Evidence
+from hexane.errors import UsageError
+
+if TYPE_CHECKING:
+    from hexane.graph import Graph
+
+KEY = "transformations"
+"""Of a graph's metadata: the names that were on when it was made canonical."""
+
+
+@dataclass(frozen=True)
+class Transformation:
+    """One thing that the compiler does to make a program faster.
+
+    Attributes
+    ----------
+    name : by which ``--without`` switches it off.
+    does : what it does, in one sentence.
+    evidence : what its tasks rest on; ``strict`` does without those that are INFERRED.
+    in_apple : whether Apple's compiler is known to do the same, so that dialect ``apple`` has it too.
+    """
+
+    name: str
+    does: str
+    evidence: Evidence
+    in_apple: bool = False
+
+
+_ROWS: tuple[Transformation, ...] = ()
+TRANSFORMATIONS: dict[str, Transformation] = {row.name: row for row in _ROWS}
+
+DIALECTS = ("default", "apple", "zin4")
+"""Whose programs are written: what is predicted fastest, Apple's of macOS 26, Apple's v4.2.1."""
+
+
+def active(dialect: str = "default", without: Iterable[str] = (), *, strict: bool = False) -> frozenset[str]:
+    """The names that are on; UsageError for a dialect or a name that does not exist."""
+    if dialect not in DIALECTS:
+        raise UsageError(f"there is no dialect {dialect!r}", hint=f"one of {', '.join(DIALECTS)}")
+    off = (without,) if isinstance(without, str) else tuple(without)
+    for name in off:
+        if name not in TRANSFORMATIONS:
+            known = ", ".join(TRANSFORMATIONS) or "none so far"
+            raise UsageError(f"there is no transformation {name!r}", hint=f"there are: {known}")
+    rows = [row for row in TRANSFORMATIONS.values() if dialect == "default" or row.in_apple]
+    if strict:
+        rows = [row for row in rows if row.evidence is not Evidence.INFERRED]
+    return frozenset(row.name for row in rows) - set(off)
+
+
+_ON: ContextVar[frozenset[str] | None] = ContextVar("transformations", default=None)
+
+
+def is_on(name: str) -> bool:
+    """Whether a transformation is to be done; all of them outside of a compilation. KeyError for an unknown name."""
+    TRANSFORMATIONS[name]
+    names = _ON.get()
+    return names is None or name in names
+
+
+@contextmanager
+def using(names: Iterable[str]) -> Iterator[None]:
+    """Just these are on inside."""
+    token = _ON.set(frozenset(names))
+    try:
+        yield
+    finally:
+        _ON.reset(token)
+
+
+def current() -> frozenset[str]:
+    """The names that are on here."""
+    names = _ON.get()
+    return frozenset(TRANSFORMATIONS) if names is None else names
+
+
+def carried(graph: Graph) -> frozenset[str]:
+    """The names that were on when a graph was made canonical; what is on here for any other graph."""
+    names = graph.metadata.get(KEY)
+    return current() if names is None else frozenset(names)
