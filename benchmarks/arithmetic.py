@@ -3,7 +3,7 @@
     python benchmarks/arithmetic.py [--threads N] [--repeat R] [--codes avx512,avx2] [--cpu] [--start]
 
 A ratio is the library's time divided by ours, both the best of runs taken in turn on the same threads; 1.0 would be as
-fast as float32. Three kinds of data, because the drop rule costs where it can strike (spec/numerics §3.1):
+fast as float32. Three kinds of data, because the drop rule costs where it can strike (docs/reference/numerics.md 3.1):
 
     typical   x of N(0, 1), w of N(0, 1/sqrt(K))
     small     x and w of N(0, 1/sqrt(K)): nearly every product has to be tested

@@ -22,7 +22,7 @@ NO_TABLE = {"erf", "sin", "softsign"}
 
 
 def covered(row: dict[str, str]) -> bool:
-    """Rows for which spec/numerics states a rule and whose operands or tables were published."""
+    """Rows for which docs/reference/numerics.md states a rule and whose operands or tables were published."""
     return row["family"] != "error_chain" and not NO_TABLE & {row["test"], row["op"]}
 
 
@@ -59,7 +59,7 @@ def test_elementwise(row, exact):
 @pytest.mark.parametrize("row", params("special_values", "reduce_sum"))
 def test_special_values_and_short_sums(row):
     if row["test"] == "eight_terms":
-        # One 257 and seven 256 (spec/numerics §7.2): 2049, which rounds away from zero.
+        # One 257 and seven 256 (docs/reference/numerics.md 7.2): 2049, which rounds away from zero.
         result = measured.UNARY["reduce_sum"](np.array([257] + [256] * 7, np.float16))
         assert float(result[0]) == float(row["expect"])
         return
@@ -98,7 +98,7 @@ def test_table_value(row):
 
 @pytest.mark.parametrize("row", params("crop_route"))
 def test_width_slice_route(row):
-    """M1 and M2 send a slice with an offset through a factor 16 (spec/numerics §7.4); later chips copy."""
+    """M1 and M2 send a slice with an offset through a factor 16 (docs/reference/numerics.md 7.4); later chips copy."""
     x = np.arange(60001, dtype=np.float64).astype(np.float16)
     sixteen = np.full(1, 16, np.float16)
     route = elementwise("mul", x, sixteen) if row["chip"] == "M1" else x

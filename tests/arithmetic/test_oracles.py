@@ -1,4 +1,5 @@
-"""Published checksums over whole outputs: where spec/numerics states a rule, hexane gives them to the printed digit."""
+"""Published checksums over whole outputs: where docs/reference/numerics.md states a rule, hexane gives them to the
+printed digit."""
 
 from __future__ import annotations
 

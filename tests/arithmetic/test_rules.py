@@ -27,7 +27,7 @@ def bits(*halfwords: int) -> np.ndarray:
     ],
 )  # fmt: skip
 def test_products_of_the_specification(x, w, units):
-    """The table of spec/numerics §3.1."""
+    """The table of docs/reference/numerics.md 3.1."""
     assert product(bits(x), bits(w)).tolist() == [units]
 
 
@@ -79,7 +79,7 @@ def test_an_overflow_is_sticky_and_has_the_sign_that_came_first():
 
 
 def test_post_scale_hypotheses_part_where_the_specification_says():
-    """spec/numerics §3.5: sum 2049 times 3 is 6148 or 6152; one unit times 0.25 is 2^-18 or 0."""
+    """docs/reference/numerics.md 3.5: sum 2049 times 3 is 6148 or 6152; one unit times 0.25 is 2^-18 or 0."""
     x, one = np.array([[2048, 1]], f16), np.ones((2, 1), f16)
     tiny = np.array([[2.0**-16, 0]], f16)
     found = {}
@@ -107,7 +107,7 @@ def test_planar_scale_hypotheses_part():
 
 def test_every_hypothesis_can_be_chosen_and_nothing_else():
     for name, hypothesis in hypotheses.ALL.items():
-        assert hypothesis.default in hypothesis.choices and hypothesis.spec
+        assert hypothesis.default in hypothesis.choices and hypothesis.source
         for choice in hypothesis.choices:
             with arithmetic.assume(name, choice):
                 assert arithmetic.chosen(name) == choice

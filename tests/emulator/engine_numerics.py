@@ -1,4 +1,5 @@
-"""The engine's arithmetic once more, from spec/numerics alone, in float64 and integers. Imports nothing from hexane.
+"""The engine's arithmetic once more, from docs/reference/numerics.md alone, in float64 and integers. Imports nothing
+from hexane.
 
 Everything here is a second opinion: written apart from hexane.arithmetic, slow, and as short as the rules are.
 """

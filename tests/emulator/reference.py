@@ -1,7 +1,7 @@
 """What the recorded networks compute, op by op, apart from hexane: NumPy only, nothing of hexane imported.
 
-`evaluate` is in float64. `engine_bits` follows spec/numerics (through engine_numerics) and is meant for networks whose
-tasks all rest on measured rules; of large products it computes a sample of the outputs and says which.
+`evaluate` is in float64. `engine_bits` follows docs/reference/numerics.md (through engine_numerics) and is meant for
+networks whose tasks all rest on measured rules; of large products it computes a sample of the outputs and says which.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ _FLOAT: dict[str, Callable[..., np.ndarray]] = {
 
 
 class NoMeasuredRule(Exception):
-    """The operation rests on an open question of spec/numerics; only float64 can judge it."""
+    """The operation rests on an open question of docs/reference/numerics.md; only float64 can judge it."""
 
 
 def engine_bits(network: dict, values: Arrays, tables: Arrays) -> dict[str, tuple[np.ndarray, np.ndarray]]:

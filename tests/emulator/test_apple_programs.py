@@ -33,7 +33,8 @@ bytes in rows of 0x2000, the whole map in one tile). The sanitizer refuses that;
 
 
 TABLE_FITS = {"sigmoid": 3.4e-3, "tanh": 1.7e-3, "gelu": 6.2e-3, "silu": 1.5e-2}
-"""Largest difference between a table and its function, from spec/numerics §8; fits are part of the tables."""
+"""Largest difference between a table and its function, from docs/reference/numerics.md 8; fits are part of the
+tables."""
 
 ULPS = {"product-mode": 3, "table-input": 4, "reduction-sum": 3}
 """How far programs that rest on a hypothesis may be from float64, in units of the last place of the largest result: a
@@ -116,7 +117,8 @@ def _pads_by_convolution(program: apple_programs.AppleProgram) -> bool:
 
 def _engine_bits(program: apple_programs.AppleProgram, values: dict) -> dict:
     if _pads_by_convolution(program):
-        # Apple pads with a convolution by a shifted 1.0, which rounds its input to units (spec/numerics §3.6)
+        # Apple pads with a convolution by a shifted 1.0, which rounds its input to units
+        # (docs/reference/numerics.md 3.6).
         x = values["x"]
         units = engine_numerics.products(x, np.ones_like(x))
         values = {**values, "x": engine_numerics.half_away(units * engine_numerics.UNIT)}

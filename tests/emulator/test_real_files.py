@@ -1,4 +1,5 @@
-"""The programs in data/hwx give what their source networks say, computed here with NumPy under spec/numerics."""
+"""The programs in data/hwx give what their source networks say, computed here with NumPy under
+docs/reference/numerics.md."""
 
 from __future__ import annotations
 

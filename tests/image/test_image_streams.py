@@ -1,5 +1,5 @@
-"""Containers of H14 and later: the program thread of flavor 4 (spec/generations §3.1). No such file is at hand, so the
-fixture writes one from parts by the published layout, around task words that Apple's compiler wrote.
+"""Containers of H14 and later: the program thread of flavor 4 (docs/reference/generations.md 3.1). No such file is
+at hand, so the fixture writes one from parts by the published layout, around task words that Apple's compiler wrote.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Registers of published streams (spec/generations §10 to §12): every one has a name, and every bit set a named field.
+"""Registers of published streams (docs/reference/generations.md 10 to 12): every one has a name, and every bit set a
+named field.
 
 The tables of H16 and later were made from lists of positions; these values come from programs.
 """

@@ -11,7 +11,7 @@ from hexane.isa import GENERATIONS, FieldError, Task, decode_stream, encode_stre
 from hexane.isa.generations import family_of
 from hexane.isa.schema import UNKNOWN, Unit, Values
 
-# Words of every block (spec/generations §5), in the order of the tables.
+# Words of every block (docs/reference/generations.md 5), in the order of the tables.
 WORDS = {
     "h13": {"KernelDMASrc": 62, "Common": 16, "TileDMASrc": 28, "L2": 18, "PE": 4, "NE": 5, "TileDMADst": 7},
     "h14": {"KernelDMASrc": 70, "Common": 19, "TileDMASrc": 53, "L2": 25, "PE": 5, "NE": 5, "TileDMADst": 10},
@@ -95,7 +95,7 @@ def test_composite_values(generation, word, fields):
 
 @pytest.mark.parametrize(
     ("generation", "name", "address"),
-    [  # spec/generations §6, where a field lives
+    [  # docs/reference/generations.md 6, where a field lives
         ("h13", "Common.TileCfg", 0x28),
         ("h14", "Common.TileCfg", 0x2C),
         ("h16", "Common.TileCfg", 0x34),

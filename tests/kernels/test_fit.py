@@ -50,7 +50,10 @@ def test_a_fit_is_at_least_as_good_as_apples_table(name, function):
 
 
 def test_measured_extremes_of_apples_tables():
-    """The largest errors that were measured on silicon come out of the same measuring (spec/numerics §8, M6)."""
+    """The largest errors that were measured on silicon come out of the same measuring.
+
+    Source: docs/reference/numerics.md 8, M6.
+    """
     error, worst = measure_table(known_table("tanh"), np.tanh)
     assert f"{error:.3e}" == "1.613e-03"
     error, worst = measure_table(known_table("silu"), lambda x: x * sigmoid(x))

@@ -75,7 +75,7 @@ def test_every_rule_says_something_about_every_chip_without_a_gap_left() -> None
     for chip in CHIPS:
         for found in objections(op, chip):
             assert "{" not in found.reason + found.advice
-    assert all(rule.says and rule.source.startswith("spec/") for rule in RULES)
+    assert all(rule.says and rule.source.startswith("docs/reference/") for rule in RULES)
 
 
 def test_unknown_chip_names_the_near_ones() -> None:

@@ -1,4 +1,7 @@
-"""Convolutions in the engine's accumulation order (docs/reference/engine-h13.md 8.1, spec/numerics §3.3, §6)."""
+"""Convolutions in the engine's accumulation order.
+
+Source: docs/reference/engine-h13.md 8.1, docs/reference/numerics.md 3.3, 6.
+"""
 
 from __future__ import annotations
 
@@ -46,10 +49,11 @@ def conv2d(
     post_scale : what the sum is multiplied with, held as fp16.
     activation : None, "relu", or the 64 halfwords of a look-up table.
     form : "direct" (all chips up to M4) or "winograd" (M5 and M6: used where the kernel is 3x3 or 1x3, not depthwise,
-        with stride 1 and no dilation, else direct; of groups by hypothesis ``winograd-groups``; spec/numerics §6).
+        with stride 1 and no dilation, else direct; of groups by hypothesis ``winograd-groups``;
+        docs/reference/numerics.md 6).
     exact : the plain statement instead of the fast kernel; same bits.
 
-    Raises `UsageError` for wrong dtypes or shapes. Rules: spec/numerics §3 and §6.
+    Raises `UsageError` for wrong dtypes or shapes. Rules: docs/reference/numerics.md 3 and 6.
     """
     x = float16_of(x, "x", 4)
     ready = prepare(

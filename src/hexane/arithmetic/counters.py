@@ -10,7 +10,10 @@ from hexane.arithmetic.tables import HIGH_LIMIT, LOW_LIMIT, MODE, USE_MAGNITUDE,
 
 
 def table_ends(table: ArrayLike, x: ArrayLike) -> int:
-    """How many inputs lie at or beyond a limit of the table, where it returns a constant (spec/numerics §8)."""
+    """How many inputs lie at or beyond a limit of the table, where it returns a constant.
+
+    Source: docs/reference/numerics.md 8.
+    """
     bits = table_halfwords(table)
     low, high = bits.view(np.float16)[[LOW_LIMIT, HIGH_LIMIT]].astype(np.float64)
     v = planar_value(x)
@@ -28,7 +31,7 @@ def product_losses(
     output: tuple[int, int] | None = None,
     groups: int = 1,
 ) -> tuple[int, int]:
-    """Of the products of a convolution: how many are rounded, and how many dropped (spec/numerics §3.1).
+    """Of the products of a convolution: how many are rounded, and how many dropped (docs/reference/numerics.md 3.1).
 
     Parameters
     ----------

@@ -25,7 +25,9 @@ def elementwise(
     follow: Pointwise | None = None,
     out: np.ndarray | None = None,
 ) -> np.ndarray:
-    """a op b in the planar engine: `op` in add, sub, mul, max, min, sumsq; float16, broadcast (spec/numerics §7.1).
+    """a op b in the planar engine: `op` in add, sub, mul, max, min, sumsq; float16, broadcast.
+
+    Source: docs/reference/numerics.md 7.1.
 
     Exact, then rounded half away; NaN reads as +inf, inf - inf and 0 * inf are +0, zeros come out as +0.
     ``follow`` is applied to the rounded result. Where it can, the fast form puts the result into ``out`` and gives
@@ -94,7 +96,7 @@ def _every_halfword() -> np.ndarray:
 def lookup(table: ArrayLike, x: ArrayLike, exact: bool = False) -> np.ndarray:
     """f(x) for float16 x of any shape, by a table of 64 halfwords (uint16, or float16 of the same bits).
 
-    See spec/numerics §8.
+    See docs/reference/numerics.md 8.
 
     The fast form evaluates the table once for all 65536 inputs and keeps that. Raises `UnsupportedError` for a mode
     that is not known.

@@ -1,4 +1,4 @@
-"""Number formats: how each unit reads a halfword, and how a value becomes one again (spec/numerics §2).
+"""Number formats: how each unit reads a halfword, and how a value becomes one again (docs/reference/numerics.md 2).
 
 The multiplier and the planar engine read the same sixteen bits differently. Everything here works on whole arrays;
 halfwords are `uint16`, their meaning as numbers is exact (`int64` significands or `float64`).
@@ -13,10 +13,10 @@ from hexane.arithmetic.hypotheses import chosen
 from hexane.errors import UsageError
 
 UNIT_BITS = 16
-"""The accumulator counts in units of 2^-16 (spec/numerics §2)."""
+"""The accumulator counts in units of 2^-16 (docs/reference/numerics.md 2)."""
 
 LIMIT = 1 << 31
-"""A sum that reaches this many units in magnitude has overflowed (spec/numerics §3.3)."""
+"""A sum that reaches this many units in magnitude has overflowed (docs/reference/numerics.md 3.3)."""
 
 
 def halfwords(x: ArrayLike, name: str = "x") -> np.ndarray:
@@ -36,7 +36,8 @@ def halfwords(x: ArrayLike, name: str = "x") -> np.ndarray:
 def decode_multiplier(bits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Halfwords as the multiplier reads them: signed significand and exponent, value = m * 2^(e - 10).
 
-    Subnormals count as exponent -14 and are not normalised; field 31 is an ordinary binade (spec/numerics §2, [HW] M6).
+    Subnormals count as exponent -14 and are not normalised; field 31 is an ordinary binade
+    (docs/reference/numerics.md 2, [HW] M6).
     """
     field = (bits >> 10) & 31
     significand = ((bits & 1023) + np.where(field > 0, 1024, 0)).astype(np.int64)
@@ -45,13 +46,16 @@ def decode_multiplier(bits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def multiplier_value(x: ArrayLike) -> np.ndarray:
-    """What the multiplier reads, as float64: infinity is 65536, NaN up to 131008 (spec/numerics §2)."""
+    """What the multiplier reads, as float64: infinity is 65536, NaN up to 131008 (docs/reference/numerics.md 2)."""
     significand, exponent = decode_multiplier(halfwords(x))
     return np.ldexp(significand.astype(np.float64), exponent - 10)
 
 
 def planar_value(x: ArrayLike) -> np.ndarray:
-    """What the planar engine reads, as float64: NaN is +infinity, the sign of zero is lost (spec/numerics §2, §7.1)."""
+    """What the planar engine reads, as float64: NaN is +infinity, the sign of zero is lost.
+
+    Source: docs/reference/numerics.md 2, 7.1.
+    """
     value = halfwords(x).view(np.float16).astype(np.float64)
     return np.where(np.isnan(value), np.inf, value) + 0.0
 
@@ -59,7 +63,7 @@ def planar_value(x: ArrayLike) -> np.ndarray:
 def round_half_away(value: ArrayLike) -> np.ndarray:
     """h(v): float64 to float16, to nearest, ties away from zero; from 65520 on infinity; never -0.
 
-    See spec/numerics §0, §2.
+    See docs/reference/numerics.md 0, 2.
 
     NaN, which no unit produces, becomes +infinity as it would be read.
     """
@@ -78,7 +82,10 @@ def round_half_away(value: ArrayLike) -> np.ndarray:
 
 
 def canonical(x: ArrayLike) -> np.ndarray:
-    """A copy through the planar engine: NaN becomes +infinity, -0 becomes +0, all else stays (spec/numerics §7.1)."""
+    """A copy through the planar engine: NaN becomes +infinity, -0 becomes +0, all else stays.
+
+    Source: docs/reference/numerics.md 7.1.
+    """
     bits = halfwords(x)
     magnitude = bits & 0x7FFF
     bits = np.where(magnitude > 0x7C00, np.uint16(0x7C00), np.where(magnitude == 0, np.uint16(0), bits))
@@ -88,8 +95,8 @@ def canonical(x: ArrayLike) -> np.ndarray:
 def from_float32(x: ArrayLike) -> np.ndarray:
     """The host's conversion on the way in: to nearest, ties to even; NaN and infinities stay what they are.
 
-    A host does this in software or with its own instructions, not the engine (data/numerics README; spec/numerics §2:
-    a signalling NaN is quietened on the way).
+    A host does this in software or with its own instructions, not the engine (data/numerics README;
+    docs/reference/numerics.md 2: a signalling NaN is quietened on the way).
     """
     with np.errstate(over="ignore", invalid="ignore"):
         return np.asarray(x, np.float32).astype(np.float16)
@@ -130,7 +137,7 @@ def quantize(x: ArrayLike, scale: float, zero_point: int = 0, dtype: str = "int8
     """Quantise: x / scale + zero_point to 8 bits, a planar-engine task whose rounding was not measured.
 
     The quotient is taken as a product with fp16(1 / scale), rounded to fp16 like every planar result, then stored as
-    ``byte-store`` says. See spec/numerics §4.
+    ``byte-store`` says. See docs/reference/numerics.md 4.
     """
     inverse = float(np.float16(1.0 / scale)) if scale else np.inf
     product = round_half_away(planar_value(x) * inverse)
@@ -138,7 +145,7 @@ def quantize(x: ArrayLike, scale: float, zero_point: int = 0, dtype: str = "int8
 
 
 def dequantize(x: ArrayLike, scale: float, zero_point: int = 0) -> np.ndarray:
-    """(x - zero_point) * scale in fp16, the scale as fp16, one rounding (spec/numerics §4, §7.1)."""
+    """(x - zero_point) * scale in fp16, the scale as fp16, one rounding (docs/reference/numerics.md 4, 7.1)."""
     array = np.asarray(x)
     if array.dtype not in (np.uint8, np.int8):
         raise UsageError(f"expected uint8 or int8, got {array.dtype}", where="x")

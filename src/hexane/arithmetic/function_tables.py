@@ -105,7 +105,7 @@ def function_table(name: str) -> np.ndarray:
 
 
 LOG2_E = float(np.uint16(0x3DC5).view(np.float16))
-"""The post-scale that makes exp of the 2^x table (spec/numerics §3.5)."""
+"""The post-scale that makes exp of the 2^x table (docs/reference/numerics.md 3.5)."""
 
 LN_2 = float(np.float16(0.6931471805599453))
-"""The planar scale that makes log of the log2 table (spec/numerics §8)."""
+"""The planar scale that makes log of the log2 table (docs/reference/numerics.md 8)."""

@@ -1,4 +1,4 @@
-"""What spec/numerics leaves open: one named hypothesis for each gap, in this one place, swappable.
+"""What docs/reference/numerics.md leaves open: one named hypothesis for each gap, in this one place, swappable.
 
 Code that rests on a gap asks ``chosen(name)`` and obeys. ``assume(name, choice)`` swaps a choice for the calls made
 inside a ``with`` block. Callers that mark results say *hypothesis (name)* for those that went through one.
@@ -16,11 +16,11 @@ from hexane.errors import UsageError
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One open question: where the spec leaves it open, what may be assumed, what is assumed."""
+    """One open question: where the reference leaves it open, what may be assumed, what is assumed."""
 
     name: str
     question: str
-    spec: str
+    source: str
     choices: Mapping[str, str]
     default: str
 
@@ -29,14 +29,14 @@ _ALL = (
     Hypothesis(
         "sum-order",
         "In which order does a running sum meet the limit of 2^15?",
-        "numerics §3.3",
+        "docs/reference/numerics.md 3.3",
         {"channels-outside": "channels in increasing order, kernel positions (row by row) inside each channel"},
         "channels-outside",
     ),
     Hypothesis(
         "post-scale",
         "How is the sum scaled, and is the limit tested before?",
-        "numerics §3.5 (2)",
+        "docs/reference/numerics.md 3.5 (2)",
         {
             "once": "h(sum * scale), one rounding; the limit is that of the sum before scaling",
             "twice": "h(h(sum) * scale)",
@@ -47,21 +47,21 @@ _ALL = (
     Hypothesis(
         "table-input",
         "Is a sum rounded to fp16 before a fused table?",
-        "numerics §3.5 (5)",
+        "docs/reference/numerics.md 3.5 (5)",
         {"rounded": "yes, after the post-scale, as measured for a task without a sum"},
         "rounded",
     ),
     Hypothesis(
         "acc-bias",
         "How is the constant AccBias added?",
-        "numerics §3.5 (3)",
+        "docs/reference/numerics.md 3.5 (3)",
         {"rounded": "h(x + constant) behind a single value; as the start value of a real sum"},
         "rounded",
     ),
     Hypothesis(
         "maximum-mode",
         "Is the NE's maximum over inputs (OpMode 3) exact?",
-        "numerics §5",
+        "docs/reference/numerics.md 5",
         {"exact": "the largest input, with all its bits"},
         "exact",
     ),
@@ -75,14 +75,14 @@ _ALL = (
     Hypothesis(
         "reduction-max",
         "Is a maximum of the planar engine exact?",
-        "numerics §7.2",
+        "docs/reference/numerics.md 7.2",
         {"exact": "the largest element, with all its bits"},
         "exact",
     ),
     Hypothesis(
         "scalar-exponent-31",
         "How does a constant multiplier (post-scale, planar scale) read an infinite operand?",
-        "numerics §8 (log(0) = -45440: the table's -inf was read as 2^16)",
+        "docs/reference/numerics.md 8 (log(0) = -45440: the table's -inf was read as 2^16)",
         {
             "binade": "as the multiplier does: 65536, so that a scale below 1 brings it back to finite values",
             "infinity": "as infinity",
@@ -92,14 +92,14 @@ _ALL = (
     Hypothesis(
         "product-mode",
         "What does the NE's product of two inputs (OpMode 2) round?",
-        "numerics §5",
+        "docs/reference/numerics.md 5",
         {"once": "the exact product, once to fp16, half away"},
         "once",
     ),
     Hypothesis(
         "planar-scale",
         "How many roundings have Scale and Bias of the planar engine?",
-        "numerics §7.1, docs/reference/engine-h13.md 8.3",
+        "docs/reference/numerics.md 7.1, docs/reference/engine-h13.md 8.3",
         {
             "each-step": "the operation, the product with Scale and the sum with Bias are rounded one by one",
             "after-operation": "the operation is rounded, then Scale and Bias together, once",
@@ -110,14 +110,14 @@ _ALL = (
     Hypothesis(
         "planar-shift-scale",
         "How many roundings has (source + shift) * scale of kind 4?",
-        "numerics §7.1, docs/reference/engine-h13.md 8.4",
+        "docs/reference/numerics.md 7.1, docs/reference/engine-h13.md 8.4",
         {"each-step": "sum and product are rounded one by one", "once": "one rounding of the exact value"},
         "each-step",
     ),
     Hypothesis(
         "reduction-sum",
         "In which order, and with which adder, does the planar engine sum?",
-        "numerics §7.2",
+        "docs/reference/numerics.md 7.2",
         {
             "groups-of-four": (
                 "contiguous groups of four, one after the other, by an adder that aligns both operands to the larger "
@@ -130,7 +130,7 @@ _ALL = (
     Hypothesis(
         "reduction-finish",
         "Where is a reduction rounded before FinalScale, Epsilon and 1/x?",
-        "numerics §7.2, §13 (3), docs/reference/engine-h13.md 8.3",
+        "docs/reference/numerics.md 7.2, 13, docs/reference/engine-h13.md 8.3",
         {
             "after-scale": "h(sum * FinalScale), then h(+ Epsilon), then h(1/x) or h(1/sqrt(x))",
             "every-step": "h(sum) before FinalScale as well",
@@ -140,14 +140,14 @@ _ALL = (
     Hypothesis(
         "reciprocal",
         "What are 1/x, 1/sqrt(x) and sqrt(x) of the planar engine?",
-        "numerics §13 (4)",
+        "docs/reference/numerics.md 13",
         {"correctly-rounded": "the correctly rounded value, half away"},
         "correctly-rounded",
     ),
     Hypothesis(
         "planar-square",
         "Is (a + b)^2 of the planar engine rounded before it is squared?",
-        "numerics §7.1",
+        "docs/reference/numerics.md 7.1",
         {"each-step": "h(h(a + b)^2)", "once": "h((a + b)^2)"},
         "each-step",
     ),
@@ -174,14 +174,14 @@ _ALL = (
     Hypothesis(
         "int8-kernel",
         "How is an fp16 source multiplied by an int8 kernel (H13, BinaryPoint 0)?",
-        "numerics §4, docs/reference/engine-h13.md 9.9",
+        "docs/reference/numerics.md 4, docs/reference/engine-h13.md 9.9",
         {"as-fp16": "as if the weights were fp16; known exact only for weights of +-1"},
         "as-fp16",
     ),
     Hypothesis(
         "winograd-bias",
         "Where does the bias enter a Winograd sum, and which sums meet the limit?",
-        "numerics §6",
+        "docs/reference/numerics.md 6",
         {
             "output-sum": (
                 "the bias is added to the combined sum; each of the four sums and the combined one meet the limit"
@@ -192,28 +192,28 @@ _ALL = (
     Hypothesis(
         "winograd-transform-overflow",
         "What becomes of a transformed input above 65504?",
-        "numerics §6",
+        "docs/reference/numerics.md 6",
         {"infinity-is-2^16": "it is stored as infinity, which the multiplier reads as 65536"},
         "infinity-is-2^16",
     ),
     Hypothesis(
         "byte-store",
         "How is an fp16 result stored as 8 bits?",
-        "numerics §4, §13 (6)",
+        "docs/reference/numerics.md 4, 13",
         {"half-away": "to nearest, ties away, saturating", "truncate": "cut towards zero, saturating"},
         "half-away",
     ),
     Hypothesis(
         "average-pooling",
         "Is an average a convolution with weights or a reduction?",
-        "numerics §13 (9), docs/reference/engine-h13.md 14.2",
+        "docs/reference/numerics.md 13, docs/reference/engine-h13.md 14.2",
         {"unit-weights": "a sum with weights 1.0 in the multiply-accumulate unit and 1/k^2 as post-scale"},
         "unit-weights",
     ),
     Hypothesis(
         "winograd-groups",
         "Does Winograd's form apply to each group of a grouped 3x3 kernel?",
-        "numerics §6",
+        "docs/reference/numerics.md 6",
         {
             "each-group": "yes, as to a kernel that is laid out dense with zeros between the groups",
             "direct": "no, groups are summed directly as depthwise kernels are",

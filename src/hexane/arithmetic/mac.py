@@ -30,8 +30,8 @@ def mac(
     exact : True for the plain statement, False for the fast kernel; the same bits.
     activation : None, "relu", or the 64 halfwords of a look-up table.
 
-    Terms are taken in increasing k, which matters only where a sum can reach 2^15 (spec/numerics §3.3). Raises
-    `UsageError` for wrong dtypes or shapes.
+    Terms are taken in increasing k, which matters only where a sum can reach 2^15 (docs/reference/numerics.md 3.3).
+    Raises `UsageError` for wrong dtypes or shapes.
     """
     x, w = float16_of(x, "x", 2), float16_of(w, "w", 2)
     if x.shape[1] != w.shape[0]:
@@ -74,7 +74,7 @@ def matmul(
 ) -> np.ndarray:
     """Product of two runtime tensors a (..., M, K) and b (..., K, N), float16, batch axes broadcast.
 
-    See spec/numerics §3.
+    See docs/reference/numerics.md 3.
     """
     a, b = float16_of(a, "a"), float16_of(b, "b")
     if a.ndim < 2 or b.ndim < 2 or a.shape[-1] != b.shape[-2]:

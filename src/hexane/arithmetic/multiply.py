@@ -1,4 +1,4 @@
-"""The multiply-accumulate unit, stated plainly (spec/numerics §3 and §4).
+"""The multiply-accumulate unit, stated plainly (docs/reference/numerics.md 3 and 4).
 
 Nothing here is fast. `mac.py` decides between this statement and the kernels of `fast/`; tests hold the two together.
 """
@@ -42,7 +42,7 @@ class Sums:
 
 
 def product(x: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """One product per pair of halfwords, broadcast, as int64 units of 2^-16 (spec/numerics §3.1)."""
+    """One product per pair of halfwords, broadcast, as int64 units of 2^-16 (docs/reference/numerics.md 3.1)."""
     mx, ex = decode_multiplier(x)
     mw, ew = decode_multiplier(w)
     exponent = ex + ew
@@ -55,12 +55,13 @@ def product(x: np.ndarray, w: np.ndarray) -> np.ndarray:
 
 
 def bias_units(bias: np.ndarray) -> np.ndarray:
-    """A bias as the accumulator's start value: the product with 1.0 (spec/numerics §3.5 (1))."""
+    """A bias as the accumulator's start value: the product with 1.0 (docs/reference/numerics.md 3.5 (1))."""
     return product(halfwords(bias, "bias"), np.array(0x3C00, np.uint16))
 
 
 class Accumulator:
-    """A running sum with the sticky limit (spec/numerics §3.2, §3.3), for a whole array of outputs at once."""
+    """A running sum with the sticky limit (docs/reference/numerics.md 3.2, 3.3), for a whole array of outputs at
+    once."""
 
     def __init__(self, start: np.ndarray) -> None:
         self.units = np.zeros_like(start, dtype=np.int64)
@@ -79,7 +80,10 @@ class Accumulator:
 
 
 def accumulate(x: np.ndarray, w: np.ndarray, start: np.ndarray) -> Sums:
-    """Sums of products of halfwords x (M, K) and w (K, N) from start (M, N), k after k (spec/numerics §3.2, §3.3)."""
+    """Sums of products of halfwords x (M, K) and w (K, N) from start (M, N), k after k.
+
+    Source: docs/reference/numerics.md 3.2, 3.3.
+    """
     accumulator = Accumulator(start)
     for k in range(x.shape[1]):
         accumulator.add(product(x[:, k, None], w[None, k, :]))
@@ -87,7 +91,7 @@ def accumulate(x: np.ndarray, w: np.ndarray, start: np.ndarray) -> Sums:
 
 
 def accumulate_int8(x: np.ndarray, w: np.ndarray) -> Sums:
-    """Sums of products of int8 x (M, K) and w (K, N), unit 1 (spec/numerics §4)."""
+    """Sums of products of int8 x (M, K) and w (K, N), unit 1 (docs/reference/numerics.md 4)."""
     accumulator = Accumulator(np.zeros((x.shape[0], w.shape[1]), np.int64))
     for k in range(x.shape[1]):
         accumulator.add(x[:, k, None].astype(np.int64) * w[None, k, :].astype(np.int64))
@@ -102,7 +106,7 @@ def scaled(value: np.ndarray, scale: np.ndarray | float) -> np.ndarray:
 
 
 def finish(value: np.ndarray, post_scale: float = 1.0, activation: Activation = None) -> np.ndarray:
-    """From the sum to the fp16 result: post-scale, then ReLU or table, half away (spec/numerics §3.4, §3.5).
+    """From the sum to the fp16 result: post-scale, then ReLU or table, half away (docs/reference/numerics.md 3.4, 3.5).
 
     `value` is float64 and exact. The scale is the fp16 value nearest to `post_scale`, as its register holds it.
     """
@@ -122,7 +126,10 @@ def finish(value: np.ndarray, post_scale: float = 1.0, activation: Activation = 
 
 
 def activate(h: np.ndarray, activation: Activation) -> np.ndarray:
-    """ReLU or a table on fp16 values; ReLU before or after rounding gives the same bits (spec/numerics §3.5)."""
+    """ReLU or a table on fp16 values; ReLU before or after rounding gives the same bits.
+
+    Source: docs/reference/numerics.md 3.5.
+    """
     if activation is None:
         return h
     if isinstance(activation, str):
@@ -168,12 +175,14 @@ def finish_int8(value: np.ndarray, scale: np.ndarray | float) -> np.ndarray:
 
 
 def multiply_inputs(x: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """OpMode 2: the product of two inputs, rounded once (hypothesis ``product-mode``, spec/numerics §5)."""
+    """OpMode 2: the product of two inputs, rounded once (hypothesis ``product-mode``, docs/reference/numerics.md 5)."""
     return round_half_away(scaled(planar_value(x), planar_value(w)))
 
 
 def scale_input(x: np.ndarray, post_scale: float = 1.0, add: float = 0.0, activation: Activation = None) -> np.ndarray:
-    """A task without a sum: OpMode 4, or the constant of AccBias added before the table (spec/numerics §3.5, §3.6).
+    """A task without a sum: OpMode 4, or the constant of AccBias added before the table.
+
+    Source: docs/reference/numerics.md 3.5, 3.6.
 
     Values pass unharmed when nothing is to be done; h(x + AccBias), then h(x * PostScale), then ReLU or table.
     """

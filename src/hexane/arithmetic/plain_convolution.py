@@ -37,7 +37,7 @@ class Window:
 
     @property
     def winograd(self) -> bool:
-        """Whether M5 and M6 compute this window in Winograd form (spec/numerics §6)."""
+        """Whether M5 and M6 compute this window in Winograd form (docs/reference/numerics.md 6)."""
         return self.kernel[1] == 3 and self.kernel[0] in (1, 3) and self.strides == (1, 1) and self.dilations == (1, 1)
 
     def padded(self, x: np.ndarray, extra_columns: int = 0) -> np.ndarray:

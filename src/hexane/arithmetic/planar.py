@@ -1,4 +1,6 @@
-"""The planar engine's element-wise work, stated plainly (spec/numerics §7.1, docs/reference/engine-h13.md 8.3 and 8.4).
+"""The planar engine's element-wise work, stated plainly.
+
+Source: docs/reference/numerics.md 7.1, docs/reference/engine-h13.md 8.3 and 8.4.
 
 Each operation is exact and then rounded half away to fp16, over the whole range to 65504. Operands broadcast as those
 of NumPy do.
@@ -17,7 +19,7 @@ from hexane.errors import UsageError
 
 
 def _number(value: np.ndarray) -> np.ndarray:
-    """inf - inf and 0 * inf are +0 (M1, spec/numerics §7.1)."""
+    """inf - inf and 0 * inf are +0 (M1, docs/reference/numerics.md 7.1)."""
     return np.where(np.isnan(value), 0.0, value)
 
 
@@ -50,7 +52,10 @@ def operate(op: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def elementwise_plain(op: str, a: ArrayLike, b: ArrayLike) -> np.ndarray:
-    """a op b for fp16 arrays: exact, then half away; NaN reads as +inf, zeros come out as +0 (spec/numerics §7.1)."""
+    """a op b for fp16 arrays: exact, then half away; NaN reads as +inf, zeros come out as +0.
+
+    Source: docs/reference/numerics.md 7.1.
+    """
     return round_half_away(operate(op, planar_value(a), planar_value(b)))
 
 
@@ -60,12 +65,12 @@ def absolute(x: ArrayLike) -> np.ndarray:
 
 
 def relu(x: ArrayLike) -> np.ndarray:
-    """max(x, 0), exact; NaN becomes +inf (spec/numerics §7.1, M1)."""
+    """max(x, 0), exact; NaN becomes +inf (docs/reference/numerics.md 7.1, M1)."""
     return round_half_away(np.maximum(planar_value(x), 0.0))
 
 
 def square(x: ArrayLike) -> np.ndarray:
-    """x * x rounded once; infinity from 256 on (spec/numerics §7.1)."""
+    """x * x rounded once; infinity from 256 on (docs/reference/numerics.md 7.1)."""
     value = planar_value(x)
     return round_half_away(value * value)
 
@@ -73,14 +78,15 @@ def square(x: ArrayLike) -> np.ndarray:
 def round_to_integer(x: ArrayLike) -> np.ndarray:
     """MIL's round as the engine does it: 0.5 away from zero is added in fp16, then the fraction is cut.
 
-    So round(1024) = 1025 and round(-2047) = -2048 (spec/numerics §7.1, [HW]).
+    So round(1024) = 1025 and round(-2047) = -2048 (docs/reference/numerics.md 7.1, [HW]).
     """
     value = planar_value(x)
     return round_half_away(np.trunc(round_half_away(value + np.copysign(0.5, value)).astype(np.float64)))
 
 
 def scale_read(x: ArrayLike) -> np.ndarray:
-    """An operand of the constant multiplier, as float64 (hypothesis ``scalar-exponent-31``, spec/numerics §8)."""
+    """An operand of the constant multiplier, as float64 (hypothesis ``scalar-exponent-31``,
+    docs/reference/numerics.md 8)."""
     return multiplier_value(x) if chosen("scalar-exponent-31") == "binade" else planar_value(x)
 
 
@@ -136,5 +142,5 @@ def shift_scale(x: ArrayLike, shift: ArrayLike, scale: ArrayLike, *, subtract: b
 
 
 def copy_bits(x: ArrayLike) -> np.ndarray:
-    """A copy that no arithmetic touches: the same halfwords (spec/numerics §3.6)."""
+    """A copy that no arithmetic touches: the same halfwords (docs/reference/numerics.md 3.6)."""
     return halfwords(x).view(np.float16).copy()

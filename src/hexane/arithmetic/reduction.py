@@ -1,4 +1,4 @@
-"""Reductions of the planar engine (spec/numerics §7.2, docs/reference/engine-h13.md 8.5).
+"""Reductions of the planar engine (docs/reference/numerics.md 7.2, docs/reference/engine-h13.md 8.5).
 
 Maxima are exact. The order of long sums is open: hypothesis ``reduction-sum`` holds what is assumed. Its default gives
 every published value for sums of up to 1025 terms, and no published checksum for rows of 4096.
@@ -15,7 +15,7 @@ from hexane.arithmetic.hypotheses import chosen
 from hexane.errors import UsageError
 
 CUT_BITS = 12
-"""The significand that the first stage's adder keeps of either operand (spec/numerics §7.2)."""
+"""The significand that the first stage's adder keeps of either operand (docs/reference/numerics.md 7.2)."""
 
 
 def cut_add(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Look-up tables of 33 nodes (spec/numerics §8, docs/reference/engine-h13.md 10), stated plainly.
+"""Look-up tables of 33 nodes (docs/reference/numerics.md 8, docs/reference/engine-h13.md 10), stated plainly.
 
 A table is 64 halfwords: limits 0 and 1, results beyond them 2 and 3, nodes 4 to 36, end lines 37 to 40, spacing 41,
 mode 42. Interpolation rounds three times to fp16: the difference of two nodes, its product with the fraction, the sum.
@@ -134,7 +134,7 @@ MODES = frozenset(_MODES)
 
 
 def lookup_plain(table: ArrayLike, x: ArrayLike) -> np.ndarray:
-    """f(x) for fp16 x by a table of 64 halfwords; fp16 result, never -0 and never NaN (spec/numerics §8).
+    """f(x) for fp16 x by a table of 64 halfwords; fp16 result, never -0 and never NaN (docs/reference/numerics.md 8).
 
     Raises `UnsupportedError` for a mode that no table of Apple's uses.
     """

@@ -1,4 +1,5 @@
-"""The one-dimensional Winograd form F(2,3) of 3x3 and 1x3 convolutions on M5 and M6 (spec/numerics §6), stated plainly.
+"""The one-dimensional Winograd form F(2,3) of 3x3 and 1x3 convolutions on M5 and M6 (docs/reference/numerics.md 6),
+stated plainly.
 
 Two neighbouring outputs of a row share four transformed inputs. The transforms are rounded once to fp16, the products
 follow the rules of the multiplier, and the four sums are combined exactly.

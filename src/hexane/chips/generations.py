@@ -1,4 +1,7 @@
-"""What a generation of the engine can hold: the table inside Apple's compiler (spec/generations §1.1, §1.4, §2)."""
+"""What a generation of the engine can hold: the table inside Apple's compiler.
+
+Source: docs/reference/generations.md 1.1, 1.4, 2.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ class Generation:
     """One engine generation. Extents are in elements, sizes in bytes; evidence APPLE unless a field says otherwise.
 
     ``kernel_width_fp16`` and its neighbours are the table's (large, small) profile pairs; ``kernel_width_measured`` is
-    what the compiler accepted when asked (spec/limits §3), None where nobody published it.
+    what the compiler accepted when asked (docs/reference/limits.md 3), None where nobody published it.
     """
 
     name: str
@@ -166,7 +169,7 @@ def generation(name: str) -> Generation:
 
 
 def generation_of_subtype(subtype: int) -> Generation | None:
-    """The generation whose programs carry this CPU subtype (spec/generations §1.1); None for others."""
+    """The generation whose programs carry this CPU subtype (docs/reference/generations.md 1.1); None for others."""
     return _BY_SUBTYPE.get(subtype)
 
 

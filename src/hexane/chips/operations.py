@@ -1,4 +1,4 @@
-"""Which MIL operations Apple's compiler takes for which generation (spec/limits §2.2), as a table."""
+"""Which MIL operations Apple's compiler takes for which generation (docs/reference/limits.md 2.2), as a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The chips that people own (spec/generations §1.2, spec/performance §2, spec/devices §2)."""
+"""The chips that people own (docs/reference/generations.md 1.2, docs/reference/performance.md 2, spec/devices §2)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ class Chip:
 
     ``target`` is the name that Apple's compiler takes, ``generation_name`` the register format behind it.
     ``clock_mhz`` is the top step of the neural cores with ``clock_evidence``; ``engines`` counts engines of 16 cores.
-    ``macs_per_core_cycle`` is 256 in fp16 on every chip measured (spec/performance §2). ``winograd``: dense 3x3 and 1x3
-    kernels at stride 1 run as a one-dimensional F(2,3) transform (spec/numerics §6). ``sibling`` names the chip whose
-    measured constants stand in where this one has none.
+    ``macs_per_core_cycle`` is 256 in fp16 on every chip measured (docs/reference/performance.md 2). ``winograd``:
+    dense 3x3 and 1x3
+    kernels at stride 1 run as a one-dimensional F(2,3) transform (docs/reference/numerics.md 6). ``sibling`` names
+    the chip whose measured constants stand in where this one has none.
     """
 
     name: str

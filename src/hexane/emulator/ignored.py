@@ -330,7 +330,7 @@ _ADDENDS = ("PE.BiasScale.Bias", "PE.PreScale.Epsilon", "NE.AccBias.AccBias")
 
 
 def _of_less_than_a_unit(r: Registers, name: str, bit: int) -> str | None:
-    """A start value of a sum is rounded to units of 2^-16 (spec/numerics §3.5)."""
+    """A start value of a sum is rounded to units of 2^-16 (docs/reference/numerics.md 3.5)."""
     if name != "NE.AccBias.AccBias" or _no_weights(r):
         return None
     before, after = (bias_units(np.array([bits], np.uint16).view(np.float16)) for bits in (r[name], r[name] ^ 1 << bit))

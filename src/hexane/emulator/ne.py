@@ -158,7 +158,8 @@ def _pointwise(
     rests_on: tuple[str, ...],
     combine: Callable[[np.ndarray], np.ndarray] = _same,
 ) -> Work:
-    """Constant, scale and non-linearity of single values (spec/numerics §3.5, §3.6), behind what ``combine`` gives."""
+    """Constant, scale and non-linearity of single values (docs/reference/numerics.md 3.5, 3.6), behind what
+    ``combine`` gives."""
     scale, add = _half(r, "NE.PostScale.PostScale"), _half(r, "NE.AccBias.AccBias")
     suffix = _SUFFIXES[r["NE.MACCfg.NonlinearMode"]]
 
@@ -279,7 +280,7 @@ def _sum(task: Task, fetched: Fetched, window: Window) -> Work:
 def _transforms(r: Registers, unicast: bool, ones: bool) -> bool:
     """Whether the cores compute a window of three columns in Winograd form, where its shape lets them.
 
-    From H18 on a bit asks for it; H17 has no bit and does it always (measured on M5 Pro, spec/numerics §6).
+    From H18 on a bit asks for it; H17 has no bit and does it always (measured on M5 Pro, docs/reference/numerics.md 6).
     """
     if unicast or ones or not winograd_on(r.generation) or r["NE.KernelCfg.KernelFmt"] != FP16:
         return False

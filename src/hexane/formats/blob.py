@@ -1,4 +1,4 @@
-"""MIL weight files, storage version 2 (spec/mil §3): read lazily, written whole.
+"""MIL weight files, storage version 2 (docs/reference/mil.md 3): read lazily, written whole.
 
 A file begins with a 64-byte header (count, version 2). Each blob is a 64-byte metadata record, found by the offset that
 the text gives, which says the element type, the size and where the payload lies; everything starts at multiples of 64.
@@ -43,7 +43,7 @@ TYPE_CODES: dict[str, int] = {
     "fp8e4m3fn": 16,
     "fp8e5m2": 17,
 }
-"""Element type codes (spec/mil §3.1)."""
+"""Element type codes (docs/reference/mil.md 3.1)."""
 _NAMES = {code: name for name, code in TYPE_CODES.items()}
 
 
@@ -97,7 +97,8 @@ class BlobFile:
     def check(self, offset: int, type_: TensorType) -> None:
         """FormatError when the record cannot hold a tensor of this type.
 
-        A wrong type code with the right size is let pass: writers put code 1 (fp16) before int8 bytes (spec/mil §3.3).
+        A wrong type code with the right size is let pass: writers put code 1 (fp16) before int8 bytes
+        (docs/reference/mil.md 3.3).
         """
         if type_.dtype not in TYPE_CODES:
             raise UnsupportedError(

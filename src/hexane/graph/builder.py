@@ -73,7 +73,7 @@ class GraphBuilder:
         return self.function.add_input(Value(name, type))
 
     def state(self, name: str, shape: Any, dtype: str = "fp16") -> Value:
-        """A state input (spec/mil §5.8)."""
+        """A state input (docs/reference/mil.md 5.8)."""
         return self.typed_input(name, StateType(TensorType(dtype, tuple(shape))))
 
     def const(self, data: Any, dtype: str | None = None, name: str | None = None) -> Value:

@@ -1,4 +1,4 @@
-"""Types of values: MIL's scalar types, tensors with a static shape, states and lists (spec/mil §2.2, §5)."""
+"""Types of values: MIL's scalar types, tensors with a static shape, states and lists (docs/reference/mil.md 2.2, 5)."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ class TensorType:
 
 @dataclass(frozen=True)
 class BufferType(TensorType):
-    """``tensor_buffer``: a tensor with a memory layout, strides in elements (spec/mil §5.9)."""
+    """``tensor_buffer``: a tensor with a memory layout, strides in elements (docs/reference/mil.md 5.9)."""
 
     strides: tuple[int, ...] = ()
     interleave_factors: tuple[int, ...] = ()
@@ -198,7 +198,7 @@ class BufferType(TensorType):
 
 @dataclass(frozen=True)
 class StateType:
-    """``state<tensor<...>>``: a tensor that lives on between calls (spec/mil §5.8)."""
+    """``state<tensor<...>>``: a tensor that lives on between calls (docs/reference/mil.md 5.8)."""
 
     tensor: TensorType
 

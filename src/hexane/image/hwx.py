@@ -1,4 +1,4 @@
-"""``.hwx`` files: bytes to parts and back (docs/reference/engine-h13.md 2, spec/generations §3).
+"""``.hwx`` files: bytes to parts and back (docs/reference/engine-h13.md 2, docs/reference/generations.md 3).
 
 Reading is strict about what could make a later step wrong or slow (sizes, overlaps, strings that run out of their
 table) and lossless about everything else: bytes that no known structure explains become a `Remainder`.

@@ -30,7 +30,7 @@ SUBTYPE_GENERATIONS = {
     17: "m12",
     **{subtype: generation.name for generation in chips.GENERATIONS for subtype in generation.cpu_subtypes},
 }
-"""CPU subtype (header + 0x08) to generation (spec/generations §1.1)."""
+"""CPU subtype (header + 0x08) to generation (docs/reference/generations.md 1.1)."""
 
 GENERATION_SUBTYPES = {name: subtype for subtype, name in SUBTYPE_GENERATIONS.items()}
 
@@ -213,7 +213,7 @@ class ProgramThread(Structure):
 
 @dataclass(frozen=True)
 class StreamThread(Structure):
-    """LC_THREAD of flavor 4: slot table and task stream from H14 on (spec/generations §3.1)."""
+    """LC_THREAD of flavor 4: slot table and task stream from H14 on (docs/reference/generations.md 3.1)."""
 
     FLAVOR: ClassVar[int] = 4
 

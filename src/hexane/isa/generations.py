@@ -1,4 +1,7 @@
-"""The generations whose tasks hexane reads, and what their streams have in common (spec/generations §1.1, §4)."""
+"""The generations whose tasks hexane reads, and what their streams have in common.
+
+Source: docs/reference/generations.md 1.1, 4.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """H14 (A15, M2 family): task descriptor version 11.
 
-Addresses are byte addresses; records hold them divided by four (spec/generations §4, §7). A register that a task does
+Addresses are byte addresses; records hold them divided by four (docs/reference/generations.md 4, 7). A register that
+a task does
 not write has its reset value when the task starts (§4.5). Registers that mean the same as on H13 have the same names.
 """
 

@@ -1,6 +1,7 @@
 """H16 (A17 Pro, M4 family): task descriptor version 17.
 
-Addresses are byte addresses; records hold them divided by four (spec/generations §4, §9). Positions come from register
+Addresses are byte addresses; records hold them divided by four (docs/reference/generations.md 4, 9). Positions come
+from register
 setters inside Apple's compiler, meanings from pairing with H13 and H14. Names of H13 are kept where the meaning is the
 same. A register that a task does not write has its reset value when the task starts (§4.5).
 """

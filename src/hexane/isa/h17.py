@@ -1,4 +1,7 @@
-"""H17 (A18, M5 family): task descriptor version 19. As H16 but for what stands here (spec/generations §10)."""
+"""H17 (A18, M5 family): task descriptor version 19. As H16 but for what stands here.
+
+Source: docs/reference/generations.md 10.
+"""
 
 from __future__ import annotations
 

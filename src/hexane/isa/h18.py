@@ -1,4 +1,4 @@
-"""H18 (A19): task descriptor version 20. As H17 but for what stands here (spec/generations §10)."""
+"""H18 (A19): task descriptor version 20. As H17 but for what stands here (docs/reference/generations.md 10)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""H19 and h18g (M6): task descriptor version 24. As H18 but for what stands here (spec/generations §11).
+"""H19 and h18g (M6): task descriptor version 24. As H18 but for what stands here (docs/reference/generations.md 11).
 
 Two published convolution streams are all that is known; block lengths are those of H18 where nothing says otherwise.
 """

@@ -1,4 +1,7 @@
-"""Named field values that several generations share (docs/reference/engine-h13.md 4, spec/generations §7, §9)."""
+"""Named field values that several generations share.
+
+Source: docs/reference/engine-h13.md 4, docs/reference/generations.md 7, 9.
+"""
 
 from __future__ import annotations
 

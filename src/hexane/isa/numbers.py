@@ -1,4 +1,7 @@
-"""Number formats inside fields: value to bits and back (docs/reference/engine-h13.md 0, spec/generations §6)."""
+"""Number formats inside fields: value to bits and back.
+
+Source: docs/reference/engine-h13.md 0, docs/reference/generations.md 6.
+"""
 
 from __future__ import annotations
 

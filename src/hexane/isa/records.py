@@ -1,6 +1,6 @@
 """Records: how a task's words name the registers that they write.
 
-Source: docs/reference/engine-h13.md 4.1, spec/generations §4.4.
+Source: docs/reference/engine-h13.md 4.1, docs/reference/generations.md 4.4.
 
 A task is a header and a list of records; a record is one head word and the values it writes. There are two families:
 

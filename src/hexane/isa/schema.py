@@ -254,7 +254,7 @@ class Table:
     """All that a generation's tasks can say: header words and register blocks."""
 
     generation: str
-    version: int  # task descriptor version of Apple's compiler (spec/generations §1.1)
+    version: int  # task descriptor version of Apple's compiler (docs/reference/generations.md 1.1)
     title: str
     header: tuple[Register, ...]
     blocks: tuple[Block, ...]

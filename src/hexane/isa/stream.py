@@ -1,6 +1,6 @@
 """Task streams: a text section to tasks and back, byte for byte.
 
-Source: docs/reference/engine-h13.md 4.1, spec/generations §4.
+Source: docs/reference/engine-h13.md 4.1, docs/reference/generations.md 4.
 
 ``decode_stream`` looks at sizes and record heads only. A task keeps a view of its bytes, takes fields out of it when
 they are asked for, and copies it when it is changed for the first time.

@@ -480,7 +480,7 @@ class Task:
         self._layout, self._words, self._open, self._slots = other._layout, other._words, {}, {}
 
     def _fit_size(self) -> None:
-        """Streams without a link say a task's size in its own header (spec/generations §4.2)."""
+        """Streams without a link say a task's size in its own header (docs/reference/generations.md 4.2)."""
         if self._family.packed:
             size = self.layout.size
             if size > 0x7FF:

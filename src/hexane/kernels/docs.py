@@ -44,7 +44,7 @@ engine's own rounding, against the exact function (`hexane.kernels.measure_table
 ## Apple's tables
 
 The same bytes serve H13, H14 and H16. The largest errors of sigmoid, tanh, gelu and silu are those that an M6 returned
-(spec/numerics §8).
+(docs/reference/numerics.md 8).
 
 """
 

@@ -1,7 +1,7 @@
 """Fit a table of 33 nodes to a function: least largest error that the format allows, measured over every input.
 
 Between nodes the engine interpolates, beyond them it follows a line up to a limit and then holds a constant
-(spec/numerics §8). For each spacing of the nodes the fit finds
+(docs/reference/numerics.md 8). For each spacing of the nodes the fit finds
 
 * the nodes that make the largest error least (Lawson's reweighted least squares on the hat functions of the nodes),
 * for each side the line and the limit at which the constant takes over, where both errors meet,

@@ -21,7 +21,7 @@ _NODES = slice(4, 4 + NODES)
 
 
 class LookupMode(IntEnum):
-    """The mode halfword of the tables that have been seen; the evaluation of each: spec/numerics §8."""
+    """The mode halfword of the tables that have been seen; the evaluation of each: docs/reference/numerics.md 8."""
 
     CENTRED = 0x01
     ODD = 0x60

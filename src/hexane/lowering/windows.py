@@ -1,4 +1,4 @@
-"""A convolution's window as the engine's arithmetic takes it: MIL's padding in numbers (spec/mil §5.3)."""
+"""A convolution's window as the engine's arithmetic takes it: MIL's padding in numbers (docs/reference/mil.md 5.3)."""
 
 from __future__ import annotations
 

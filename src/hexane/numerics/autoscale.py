@@ -1,6 +1,7 @@
 """Scale layers by powers of two: weights up before the sums, results down behind them, exactly compensated.
 
-A product whose operands are small is dropped, and a sum is kept in units of 2^-16 (spec/numerics §3.1, §3.3). Weights
+A product whose operands are small is dropped, and a sum is kept in units of 2^-16 (docs/reference/numerics.md 3.1,
+3.3). Weights
 that are larger by a power of two lose less, and the factor that takes it back rides in the same task as its scalar
 factor (docs/reference/engine-h13.md 8.1), where it costs nothing. In exact arithmetic the network stays what it was.
 """

@@ -49,7 +49,8 @@ def evaluate(
 ) -> dict[str, np.ndarray]:
     """Outputs by name, in their declared dtypes, with the arithmetic of ``chip``'s engine.
 
-    fp16 ops that the engine has are computed bit by bit (spec/numerics); chips from M5 on take dense 3x3 and 1x3
+    fp16 ops that the engine has are computed bit by bit (docs/reference/numerics.md); chips from M5 on take dense 3x3
+    and 1x3
     convolutions in Winograd form. Every other op is computed in float32 and its result rounded to its declared dtype.
     ``observe`` is called with every op whose result is known and the result (of a fused run, the last op's). Needs no
     code generator and no emulator; costs about what ``hexane.arithmetic`` costs for the same shapes.

@@ -1,7 +1,7 @@
 """What a sum of products loses on the engine: room in the accumulator, products that are dropped, table ends.
 
 The accumulator holds numbers below 2^15 in magnitude, and a product whose operands' exponents add up to less than -16
-is dropped (spec/numerics §3.1, §3.3; spec/limits §13).
+is dropped (docs/reference/numerics.md 3.1, 3.3; docs/reference/limits.md 13).
 """
 
 from __future__ import annotations

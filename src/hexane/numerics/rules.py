@@ -78,7 +78,7 @@ def through_table(x: np.ndarray, bits: np.ndarray, scale: float = 1.0, add: floa
 
 
 def convolution(op: Op, x: np.ndarray, weight: np.ndarray, epilogue: Epilogue, form: str) -> np.ndarray:
-    """A convolution with what rides along; ``form`` is direct or winograd (spec/numerics §6)."""
+    """A convolution with what rides along; ``form`` is direct or winograd (docs/reference/numerics.md 6)."""
     window = window_of(op)
     flat = x.ndim == 3
     source = x[:, :, None] if flat else x

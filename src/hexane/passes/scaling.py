@@ -78,7 +78,8 @@ def _fold(op: Op, b: GraphBuilder) -> Value | None:
 
 
 def _rides_along(op: Op, source: Op, constant: Value) -> bool:
-    """A product with one number costs the engine nothing (PostScale, spec/limits 7), unless an addition follows it."""
+    """A product with one number costs the engine nothing (PostScale, docs/reference/limits.md 7), unless an addition
+    follows it."""
     if op.type != "mul" or source.type == "conv_transpose" or any(extent != 1 for extent in constant.shape):
         return False
     following = only_user(op.output)

@@ -115,8 +115,8 @@ def check(graph: Graph, chip: str | Chip = "M1") -> CheckReport:
     """Where every op of ``graph`` runs on ``chip``, and why.
 
     For chips that hexane compiles for (H13: A14, M1 family) the rows come from the compiled program itself; for others
-    from the limits of the generation and the operations of Apple's compiler (spec/limits), each with its evidence.
-    UsageError for an unknown chip.
+    from the limits of the generation and the operations of Apple's compiler (docs/reference/limits.md), each with its
+    evidence. UsageError for an unknown chip.
     """
     target = chips.get(chip)
     if target.generation_name == GENERATION:

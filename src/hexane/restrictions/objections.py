@@ -1,8 +1,8 @@
 """What keeps an op off an engine: one small function per rule, whose docstring is the sentence that a user reads.
 
 A rule returns None where it has nothing against the op, else the words that fill its docstring. ``docs/limits.md`` is
-generated from this table. Limits are those of a generation (spec/limits §1, §3; spec/generations §1); a rule never
-speaks of the code generator, which has reasons of its own.
+generated from this table. Limits are those of a generation (docs/reference/limits.md 1, 3;
+docs/reference/generations.md 1); a rule never speaks of the code generator, which has reasons of its own.
 """
 
 from __future__ import annotations
@@ -86,14 +86,14 @@ def _constant(op: Op, param: str) -> bool:
 
 @rule(
     "write it as ops without control flow (unroll the loop, compute both branches and select), or keep it on the host",
-    "spec/limits §2.2",
+    "docs/reference/limits.md 2.2",
 )
 def control_flow(op: Op, chip: Chip) -> Found:
     """{op} is control flow that depends on data, and the engine runs a fixed list of tasks"""
     return {} if op.blocks else None
 
 
-@rule("fix the shape when the model is exported or loaded (--shape NAME=1x3x224x224)", "spec/limits §9")
+@rule("fix the shape when the model is exported or loaded (--shape NAME=1x3x224x224)", "docs/reference/limits.md 9")
 def static_shape(op: Op, chip: Chip) -> Found:
     """the shape of {value} depends on data, and every shape in an engine program is fixed"""
     for value in _tensors(op):
@@ -102,7 +102,7 @@ def static_shape(op: Op, chip: Chip) -> Found:
     return None
 
 
-@rule("convert it to fp16 (or int8 with a scale); keep integer index work on the host", "spec/limits §1.3")
+@rule("convert it to fp16 (or int8 with a scale); keep integer index work on the host", "docs/reference/limits.md 1.3")
 def element_type(op: Op, chip: Chip) -> Found:
     """{value} is {dtype}, and the engine computes in fp16 (8-bit integers and booleans at the edges)"""
     for value in _tensors(op):
@@ -111,7 +111,10 @@ def element_type(op: Op, chip: Chip) -> Found:
     return None
 
 
-@rule("reshape: merge neighbouring axes that the op treats alike, so that at most five are left", "spec/limits §1.1")
+@rule(
+    "reshape: merge neighbouring axes that the op treats alike, so that at most five are left",
+    "docs/reference/limits.md 1.1",
+)
 def rank(op: Op, chip: Chip) -> Found:
     """{value} has rank {rank}, and the engine has five axes"""
     for value in _tensors(op):
@@ -120,7 +123,7 @@ def rank(op: Op, chip: Chip) -> Found:
     return None
 
 
-@rule("leave out the empty tensor", "spec/limits §1.2")
+@rule("leave out the empty tensor", "docs/reference/limits.md 1.2")
 def no_elements(op: Op, chip: Chip) -> Found:
     """{value} has no elements, and an axis of size 0 is refused"""
     for value in _tensors(op):
@@ -131,7 +134,7 @@ def no_elements(op: Op, chip: Chip) -> Found:
 
 @rule(
     "split the tensor along that axis (slice, compute the parts, concat), or reshape so that the axis is shorter",
-    "spec/limits §1.2",
+    "docs/reference/limits.md 1.2",
 )
 def extent(op: Op, chip: Chip) -> Found:
     """{value} has an extent of {size} along {axis}, and {chip} takes {limit}"""
@@ -145,7 +148,7 @@ def extent(op: Op, chip: Chip) -> Found:
     return None
 
 
-@rule("{instead}", "spec/limits §2.2")
+@rule("{instead}", "docs/reference/limits.md 2.2")
 def operation(op: Op, chip: Chip) -> Found:
     """Apple's compiler has no {op} for {chip}{remark}"""
     found = support(op.type, chip)
@@ -157,7 +160,7 @@ def operation(op: Op, chip: Chip) -> Found:
 
 @rule(
     "split the kernel into parts of at most {limit} taps whose results are added, or use a smaller one with dilation",
-    "spec/limits §3",
+    "docs/reference/limits.md 3",
 )
 def kernel_width(op: Op, chip: Chip) -> Found:
     """the kernel is {width} wide, and {chip} takes {limit}"""
@@ -169,7 +172,7 @@ def kernel_width(op: Op, chip: Chip) -> Found:
     return {"width": width, "limit": limit} if width > limit else None
 
 
-@rule("split the kernel into parts of at most {limit} rows whose results are added", "spec/limits §3")
+@rule("split the kernel into parts of at most {limit} rows whose results are added", "docs/reference/limits.md 3")
 def kernel_height(op: Op, chip: Chip) -> Found:
     """the kernel is {height} high, and {chip} takes {limit}"""
     if op.type not in ("conv", "conv_transpose") or "weight" not in op.inputs or op.arg("weight").rank < 4:
@@ -178,7 +181,9 @@ def kernel_height(op: Op, chip: Chip) -> Found:
     return {"height": height, "limit": limit} if height > limit else None
 
 
-@rule("write the convolution as two-dimensional ones, one per depth tap, and add them", "spec/limits §2.2, §14")
+@rule(
+    "write the convolution as two-dimensional ones, one per depth tap, and add them", "docs/reference/limits.md 2.2, 14"
+)
 def three_dimensional(op: Op, chip: Chip) -> Found:
     """a {op} over three spatial axes has no path on {chip}"""
     if op.type not in ("conv", "conv_transpose", "avg_pool", "max_pool") or op.arg("x").rank < 5:
@@ -186,7 +191,7 @@ def three_dimensional(op: Op, chip: Chip) -> Found:
     return None if chip.generation.feature_level >= 7 else {}
 
 
-@rule("use no more than {limit} groups", "spec/limits §1.1")
+@rule("use no more than {limit} groups", "docs/reference/limits.md 1.1")
 def group_count(op: Op, chip: Chip) -> Found:
     """{groups} groups, and {chip} counts up to {limit}"""
     if op.type not in ("conv", "conv_transpose"):
@@ -195,7 +200,7 @@ def group_count(op: Op, chip: Chip) -> Found:
     return {"groups": groups, "limit": limit} if groups > limit else None
 
 
-@rule("make the weight a constant", "spec/limits §2.2, §10.3")
+@rule("make the weight a constant", "docs/reference/limits.md 2.2, 10.3")
 def runtime_weight(op: Op, chip: Chip) -> Found:
     """the weight of the convolution is computed, and {chip} takes constants only"""
     if op.type not in ("conv", "conv_transpose") or _constant(op, "weight"):
@@ -203,7 +208,7 @@ def runtime_weight(op: Op, chip: Chip) -> Found:
     return None if chip.generation.feature_level >= 7 else {}
 
 
-@rule("split the sum over K: slice both operands, multiply the parts, add the products", "spec/limits §3")
+@rule("split the sum over K: slice both operands, multiply the parts, add the products", "docs/reference/limits.md 3")
 def contraction(op: Op, chip: Chip) -> Found:
     """the product sums {length} terms, and {chip} takes {limit}"""
     if op.type == "linear":
@@ -219,7 +224,7 @@ def contraction(op: Op, chip: Chip) -> Found:
 
 @rule(
     "pool twice with smaller windows, or use reduce_mean or reduce_max when the window is the whole map",
-    "spec/limits §3",
+    "docs/reference/limits.md 3",
 )
 def pool_window(op: Op, chip: Chip) -> Found:
     """a pooling window of {window}, and {chip} takes {limit} per axis"""
@@ -229,7 +234,7 @@ def pool_window(op: Op, chip: Chip) -> Found:
     return {"window": "x".join(map(str, sizes)), "limit": limit} if any(s > limit for s in sizes) else None
 
 
-@rule("split the axis and compare the winners of the parts", "spec/limits §3")
+@rule("split the axis and compare the winners of the parts", "docs/reference/limits.md 3")
 def sorted_axis(op: Op, chip: Chip) -> Found:
     """{op} over {length} elements, and the limit is 2048"""
     if op.type not in ("reduce_argmax", "reduce_argmin", "topk", "argsort"):
@@ -240,14 +245,14 @@ def sorted_axis(op: Op, chip: Chip) -> Found:
     return {"length": length} if length is not None and length > 2048 else None
 
 
-@rule("ask for 5 results and drop what is too much", "spec/limits §10.2", Evidence.SILICON)
+@rule("ask for 5 results and drop what is too much", "docs/reference/limits.md 10.2", Evidence.SILICON)
 def topk_count(op: Op, chip: Chip) -> Found:
     """a topk of k = {k}, and k = 3 and 4 always fail"""
     k = op.arg("k") if op.type == "topk" else None
     return {"k": k} if k in (3, 4) else None
 
 
-@rule("make the indices constant, or multiply by a one-hot matrix", "spec/limits §2.2")
+@rule("make the indices constant, or multiply by a one-hot matrix", "docs/reference/limits.md 2.2")
 def runtime_indices(op: Op, chip: Chip) -> Found:
     """the {param} of {op} are computed, and the engine wants them constant"""
     for param in ("indices", "begin", "end", "stride", "size"):
@@ -257,7 +262,7 @@ def runtime_indices(op: Op, chip: Chip) -> Found:
     return None
 
 
-@rule("use a factor of 2, 3, 4 or 8, or two such ops behind one another", "spec/limits §10.2")
+@rule("use a factor of 2, 3, 4 or 8, or two such ops behind one another", "docs/reference/limits.md 10.2")
 def shuffle_factor(op: Op, chip: Chip) -> Found:
     """a factor of {factor}, and {op} takes 2, 3, 4 and 8"""
     names = {
@@ -272,7 +277,7 @@ def shuffle_factor(op: Op, chip: Chip) -> Found:
     return {"factor": factor} if factor not in (1, 2, 3, 4, 8) else None
 
 
-@rule("use fewer channels per normalisation, or a layer norm", "spec/limits §10.2")
+@rule("use fewer channels per normalisation, or a layer norm", "docs/reference/limits.md 10.2")
 def response_norm_channels(op: Op, chip: Chip) -> Found:
     """a local response norm over {channels} channels, and {chip} takes 15"""
     if op.type != "local_response_norm" or chip.generation_name != "h13":
@@ -281,7 +286,7 @@ def response_norm_channels(op: Op, chip: Chip) -> Found:
     return {"channels": channels} if channels is not None and channels > 15 else None
 
 
-@rule("pad with constants, or build the border from slices and a concat", "spec/limits §2.2")
+@rule("pad with constants, or build the border from slices and a concat", "docs/reference/limits.md 2.2")
 def pad_mode(op: Op, chip: Chip) -> Found:
     """a pad of mode {mode} needs the texture engine, which {chip} has not"""
     if op.type != "pad" or chip.generation.texture_engine:

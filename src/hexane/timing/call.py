@@ -10,8 +10,8 @@ from hexane.timing.units import Numbers, larger, smaller
 from hexane.timing.work import Work
 
 LINUX_FLOOR_US = {"M1": 38.5, "M1 Pro": 38.5, "M1 Max": 38.5, "M1 Ultra": 38.5, "M2": 240.0}
-"""Call floor of the open Linux driver: 38.5 us on M1 (spec/generations §2.4), 0.23 to 0.25 ms mailbox round trip on M2
-(docs/timing.md). SILICON, ane-linux-experiments; never fitted."""
+"""Call floor of the open Linux driver: 38.5 us on M1 (docs/reference/generations.md 2.4), 0.23 to 0.25 ms mailbox
+round trip on M2 (docs/timing.md). SILICON, ane-linux-experiments; never fitted."""
 LINUX_TASK_US = 2.8
 """Most that a further task costs there (docs/timing.md)."""
 

@@ -1,4 +1,5 @@
-"""Where Core ML would put each op: the segmenter's cost model (spec/limits §11.2), solved exactly along the program."""
+"""Where Core ML would put each op: the segmenter's cost model (docs/reference/limits.md 11.2), solved exactly along
+the program."""
 
 from __future__ import annotations
 
@@ -12,7 +13,10 @@ from hexane.graph import Graph, Op
 
 ENGINE, CPU = "engine", "cpu"
 LAUNCH_US = SWITCH_US = OUTPUT_US = 125.0
-"""Launch of an engine segment, change of back end, result produced on the engine (spec/limits §11.2, APPLE)."""
+"""Launch of an engine segment, change of back end, result produced on the engine.
+
+Source: docs/reference/limits.md 11.2, APPLE.
+"""
 GIB = 1024**3 / 1e6  # bytes per microsecond
 MEMORY_BOUND_RATE = 100e3  # bytes per microsecond, the same on every back end: relu and element-wise ops
 

@@ -1,4 +1,7 @@
-"""How a layer's weights are stored, read off the constant or the ``constexpr`` op that makes them (spec/limits §6)."""
+"""How a layer's weights are stored, read off the constant or the ``constexpr`` op that makes them.
+
+Source: docs/reference/limits.md 6.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ class Stored:
 
 
 def stored_weights(value: Value) -> Stored:
-    """What the engine streams for ``value``: fp16, ``int8``, ``palette`` or ``sparse`` (spec/limits §6.2)."""
+    """What the engine streams for ``value``: fp16, ``int8``, ``palette`` or ``sparse``.
+
+    Source: docs/reference/limits.md 6.2.
+    """
     count = prod(value.shape)
     if value.is_constant:
         narrow = value.dtype in ("int8", "uint8")

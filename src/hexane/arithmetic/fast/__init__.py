@@ -1,1 +1,4 @@
-"""Fast kernels that give the bits of the plain statements: Numba, vector code, all cores (spec/numerics §11)."""
+"""Fast kernels that give the bits of the plain statements: Numba, vector code, all cores.
+
+Source: docs/reference/numerics.md 11.
+"""

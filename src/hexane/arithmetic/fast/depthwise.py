@@ -76,8 +76,8 @@ def _finish(total, met, scale, relu, table, out):
 def _exactly(x, w, start, geometry, o, n, scale, relu, table, out):
     """Output channel o of image n in float64, a magic number above zero, so that adding rounds a product to a unit.
 
-    See spec/numerics §11.3. Terms in the order channel, row, column; the limit is tested after every term where the
-    magnitudes could reach it.
+    See docs/reference/numerics.md 11.3. Terms in the order channel, row, column; the limit is tested after every term
+    where the magnitudes could reach it.
     """
     sy, sx, dy, dx, left, top, per_group = geometry
     height, width = x.shape[2:]

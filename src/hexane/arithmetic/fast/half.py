@@ -10,7 +10,7 @@ from hexane.arithmetic.fast.compiled import compiled
 
 @compiled()
 def half_away(v):
-    """One float64 as a halfword, half away; NaN becomes +infinity, zero is +0 (spec/numerics §0, §2)."""
+    """One float64 as a halfword, half away; NaN becomes +infinity, zero is +0 (docs/reference/numerics.md 0, 2)."""
     magnitude = abs(v)
     bits = double_bits(magnitude) + (1 << 41)
     normal = (bits >> 42) - (1008 << 10)

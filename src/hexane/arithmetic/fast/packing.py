@@ -150,7 +150,7 @@ def widen_rows(values, n, out):
 def widen_columns(bits, n, out):
     """n values of the vector operand as float64: the step away from zero becomes a factor 1 + 2^-40.
 
-    bits: address of float32, out: of float64. See spec/numerics §11.3.
+    bits: address of float32, out: of float64. See docs/reference/numerics.md 11.3.
     """
     for i in range(n):
         pattern = float_bits(float_at(bits + 4 * i)) & ~0x1FFF

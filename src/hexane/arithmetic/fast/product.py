@@ -7,7 +7,8 @@ needs no copy of its input per kernel position.
 
 A block of tiles takes passes of `DEPTH` terms. In each pass and tile the terms of which none can be dropped run without
 a test, and the accumulators are emptied into integers before a partial sum could leave their range. Bounds (Cauchy and
-Schwarz, spec/numerics §11.9) say when. A tile whose sums could reach the limit is done again, with care: the bound is
+Schwarz, docs/reference/numerics.md 11.9) say when. A tile whose sums could reach the limit is done again, with care:
+the bound is
 asked anew before every segment, and only the segments in which a sum could get there are walked term by term.
 """
 
@@ -51,7 +52,8 @@ PARTIAL = np.float32(63.5)
 """Bound of a partial sum in the float32 accumulator: 64, less the rounding of products and of the bound itself."""
 
 SAFE = 32700.0
-"""Bound below which no order of terms can reach 2^15 (spec/numerics §11.9); the rest pays for rounding errors."""
+"""Bound below which no order of terms can reach 2^15 (docs/reference/numerics.md 11.9); the rest pays for rounding
+errors."""
 
 LIMIT = 32768.0
 
@@ -197,7 +199,8 @@ def _aligned(size, kind):
 
 @compiled()
 def _walk(a, t, b, first, last, rows, columns, wanted, units, met):
-    """Terms first .. last - 1 of a pass, in order, with the sticky limit (spec/numerics §3.3), in float64 (§11.3).
+    """Terms first .. last - 1 of a pass, in order, with the sticky limit (docs/reference/numerics.md 3.3, 11.3), in
+    float64.
 
     a, t: (terms, rows) float32 values and thresholds, flat; b: the packed columns of the pass as int32 bit patterns;
     units, met: the sums of one tile and the sign of those that met the limit, whose units are 0 from then on; only
@@ -411,7 +414,7 @@ def _store(halves, tiles, first_row, column, count, to):
 
 @compiled()
 def finish_units(kernels, units, n, scale, relu, table, halves):
-    """n sums below the limit as halfwords: scale, half away, ReLU, table (spec/numerics §3.4, §3.5).
+    """n sums below the limit as halfwords: scale, half away, ReLU, table (docs/reference/numerics.md 3.4, 3.5).
 
     n a multiple of the lanes, or room for as much.
     """

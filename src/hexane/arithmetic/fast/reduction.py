@@ -19,7 +19,10 @@ GROUPS = 64
 
 @compiled()
 def _cut_add(a, b, n):
-    """a[:n] += b[:n], all cut towards zero to multiples of 2^(e - 11), e the larger exponent (spec/numerics §7.2)."""
+    """a[:n] += b[:n], all cut towards zero to multiples of 2^(e - 11), e the larger exponent.
+
+    Source: docs/reference/numerics.md 7.2.
+    """
     for i in range(n):
         largest = max(abs(a[i]), abs(b[i]))
         usual = (largest > 0.0) & (largest < np.inf)

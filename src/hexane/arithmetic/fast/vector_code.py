@@ -1,4 +1,4 @@
-"""The inner loops as LLVM vector code, for any vector width (spec/numerics §11.3).
+"""The inner loops as LLVM vector code, for any vector width (docs/reference/numerics.md 11.3).
 
 One kernel works on a tile of `rows` by `columns` outputs and a list of k. Its accumulators are float vectors that start
 at a magic number: at 192 the float32 step is one unit of 2^-16, so that one fused multiply-add per product both rounds

@@ -1,4 +1,7 @@
-"""Few terms per output as vector code: every term of a run of outputs of one channel (spec/numerics §11.3)."""
+"""Few terms per output as vector code: every term of a run of outputs of one channel.
+
+Source: docs/reference/numerics.md 11.3.
+"""
 
 from __future__ import annotations
 

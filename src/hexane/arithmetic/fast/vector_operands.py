@@ -89,7 +89,8 @@ def build_decode_rows(module: ir.Module) -> None:
 def build_thresholds(module: ir.Module, shape: Shape) -> None:
     """thresholds(values, n, limits): below which magnitude the other operand of a product with each value is dropped.
 
-    2^(-16 - e), and 0 from exponent e = -2 on, because the other operand's exponent is -14 at least (numerics §11.3).
+    2^(-16 - e), and 0 from exponent e = -2 on, because the other operand's exponent is -14 at least:
+    docs/reference/numerics.md 11.3.
     """
     pointers = I32.as_pointer()
     function = ir.Function(module, ir.FunctionType(VOID, [pointers, I64, pointers]), "thresholds")

@@ -196,7 +196,7 @@ def decoded(builder: ir.IRBuilder, halves: ir.Value, step: int) -> tuple[ir.Valu
 
 
 def units_to_halves(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
-    """A vector of sums (int32 units) below the limit as halfwords, half away (spec/numerics §3.4).
+    """A vector of sums (int32 units) below the limit as halfwords, half away (docs/reference/numerics.md 3.4).
 
     Seven low bits of a sum from 2^24 on lie below the place that decides the rounding; without them it is exact in
     float32, where adding half a step to the bit pattern and cutting rounds half away.

@@ -1,4 +1,4 @@
-"""The planar engine's operations on lines of halfwords as vector code (spec/numerics §7.1).
+"""The planar engine's operations on lines of halfwords as vector code (docs/reference/numerics.md 7.1).
 
 Products of halfwords are exact in float32. A sum is rounded to odd on its way to float32: its last bit is set where
 anything was lost. From there, adding half a step to the bit pattern and cutting rounds half away, as if from the exact

@@ -1,4 +1,4 @@
-"""The Winograd form's transforms and combination as vector code (spec/numerics §6).
+"""The Winograd form's transforms and combination as vector code (docs/reference/numerics.md 6).
 
 A transformed value is a sum of two or three halfwords, exact in float64. On its way to fp16 it becomes a float32 that
 is rounded to odd: its last bit is set where anything was lost. From there, adding half a step to the bit pattern and

@@ -1,4 +1,4 @@
-"""MIL text: read and written, both dialects, with weight files (spec/mil §2, §3)."""
+"""MIL text: read and written, both dialects, with weight files (docs/reference/mil.md 2, 3)."""
 
 from hexane.formats.mil.files import load, save
 from hexane.formats.mil.names import decode, encode

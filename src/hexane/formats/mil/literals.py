@@ -64,7 +64,9 @@ def numbers(text: str) -> list[int | float]:
 
 
 def array_of(payload: Any, type_: TensorType) -> np.ndarray:
-    """A literal as an array of the type; nested lists and a flat one in row-major order are both right (spec/mil §2.3).
+    """A literal as an array of the type; nested lists and a flat one in row-major order are both right.
+
+    Source: docs/reference/mil.md 2.3.
 
     GraphError for a wrong count, a number outside the dtype's range, a fraction for an integer, a string for a number.
     """

@@ -1,6 +1,7 @@
 """Names that MIL text cannot spell, and back.
 
-A MIL name is a letter or an underscore, then letters, digits, underscores and dots (spec/mil §2.2), and no word that
+A MIL name is a letter or an underscore, then letters, digits, underscores and dots (docs/reference/mil.md 2.2), and
+no word that
 could begin a value. Any other character is written as ``_0x`` + its code in hexadecimal + ``_``; so is the first letter
 of such a word, and an underscore before ``0x``. ``decode(encode(name)) == name`` for every name, and a text that
 ``encode`` would not have written stays as it is.

@@ -28,7 +28,10 @@ _BUILD_INFO = {
         ("coremltools-version", "9.0"),
     ),
 }
-"""The header that every in-memory program needs (rule T2); the versions need not be the host's (spec/mil §2.1)."""
+"""The header that every in-memory program needs (rule T2); the versions need not be the host's.
+
+Source: docs/reference/mil.md 2.1.
+"""
 
 
 class WeightCollector:

@@ -67,7 +67,7 @@ class Weights:
 def parse_mil(
     text: str, weights: Mapping[str, Any] | None = None, *, name: str = "line", folder: Path | None = None
 ) -> Graph:
-    """A graph from MIL text, either dialect (spec/mil §2).
+    """A graph from MIL text, either dialect (docs/reference/mil.md 2).
 
     ``weights`` maps the path of each BLOBFILE, as written, to the file's bytes or its path; without it the graph has
     its shapes and cannot be evaluated. SyntaxProblem (line, column, caret) for text that is not well-formed, names that

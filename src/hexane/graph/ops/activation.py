@@ -1,4 +1,4 @@
-"""Activations and softmax (spec/mil §5.2)."""
+"""Activations and softmax (docs/reference/mil.md 5.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Control flow, states, lists, buffers and references (spec/mil §5.6, §5.8, §5.9)."""
+"""Control flow, states, lists, buffers and references (docs/reference/mil.md 5.6, 5.8, 5.9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Convolution and transposed convolution in one to three dimensions (spec/mil §5.3)."""
+"""Convolution and transposed convolution in one to three dimensions (docs/reference/mil.md 5.3)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def window_pads(
 ) -> list[tuple[int, int]]:
     """Padding (before, after) of each spatial axis.
 
-    ``same`` gives ceil(extent / stride) results with the odd surplus after, ``same_lower`` before (spec/mil §5.3).
+    ``same`` gives ceil(extent / stride) results with the odd surplus after, ``same_lower`` before
+    (docs/reference/mil.md 5.3).
     """
     one_of(pad_type, PAD_TYPES, "pad_type")
     rank = len(extents)

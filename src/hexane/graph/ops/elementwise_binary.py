@@ -1,4 +1,5 @@
-"""Element-wise ops of two operands, comparisons, logic, ``select`` (spec/mil §5.1); operands broadcast as in NumPy."""
+"""Element-wise ops of two operands, comparisons, logic, ``select`` (docs/reference/mil.md 5.1); operands broadcast
+as in NumPy."""
 
 from __future__ import annotations
 

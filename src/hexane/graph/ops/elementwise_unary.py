@@ -1,4 +1,4 @@
-"""Element-wise ops of one operand (spec/mil §5.1)."""
+"""Element-wise ops of one operand (docs/reference/mil.md 5.1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors made from numbers: fill, ranges, random (spec/mil §5.7, §5.8)."""
+"""Tensors made from numbers: fill, ranges, random (docs/reference/mil.md 5.7, 5.8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gather and scatter (spec/mil §5.7). Negative indices count from the end; an index outside is an error."""
+"""Gather and scatter (docs/reference/mil.md 5.7). Negative indices count from the end; an index outside is an error."""
 
 from __future__ import annotations
 

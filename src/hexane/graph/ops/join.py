@@ -1,4 +1,4 @@
-"""Joining, cutting, repeating and padding tensors (spec/mil §5.6)."""
+"""Joining, cutting, repeating and padding tensors (docs/reference/mil.md 5.6)."""
 
 from __future__ import annotations
 

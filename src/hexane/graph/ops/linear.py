@@ -1,4 +1,4 @@
-"""Matrix products, attention and einsum (spec/mil §5.3)."""
+"""Matrix products, attention and einsum (docs/reference/mil.md 5.3)."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _einsum_type(values: tuple[TensorType, ...], equation: str) -> TensorType:
 
 @op("einsum", "values:N* equation:str", infer=_einsum_type)
 def einsum(values: tuple[np.ndarray, ...], equation: str) -> np.ndarray:
-    """Einstein summation in any letters; the engine takes the patterns of spec/mil §5.3 only."""
+    """Einstein summation in any letters; the engine takes the patterns of docs/reference/mil.md 5.3 only."""
     terms, result = parse_equation(equation, [value.ndim for value in values])
     return np.einsum(",".join(terms) + "->" + result, *values, optimize=len(values) < 8)
 

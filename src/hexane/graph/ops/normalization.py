@@ -1,4 +1,4 @@
-"""Normalisations (spec/mil §5.4)."""
+"""Normalisations (docs/reference/mil.md 5.4)."""
 
 from __future__ import annotations
 

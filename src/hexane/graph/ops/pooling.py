@@ -1,4 +1,4 @@
-"""Pooling windows in one to three dimensions (spec/mil §5.5)."""
+"""Pooling windows in one to three dimensions (docs/reference/mil.md 5.5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quantised values and packed weights: exact arithmetic (spec/mil §6)."""
+"""Quantised values and packed weights: exact arithmetic (docs/reference/mil.md 6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recurrent layers (spec/mil §5.8): host ops; gates in MIL's order, states [batch, directions * H].
+"""Recurrent layers (docs/reference/mil.md 5.8): host ops; gates in MIL's order, states [batch, directions * H].
 
 With direction "reverse" the steps run from the end, and the outputs stand in the order in which they were computed.
 """

@@ -1,4 +1,4 @@
-"""Reductions along axes, and the index of the largest or smallest element (spec/mil §5.4)."""
+"""Reductions along axes, and the index of the largest or smallest element (docs/reference/mil.md 5.4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resizing the last axes: nearest neighbour and linear (spec/mil §5.5)."""
+"""Resizing the last axes: nearest neighbour and linear (docs/reference/mil.md 5.5)."""
 
 from __future__ import annotations
 

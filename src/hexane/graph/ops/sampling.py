@@ -1,4 +1,4 @@
-"""Sampling images at computed places: crop_resize, resample, affine (spec/mil §5.5)."""
+"""Sampling images at computed places: crop_resize, resample, affine (docs/reference/mil.md 5.5)."""
 
 from __future__ import annotations
 

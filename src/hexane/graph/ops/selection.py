@@ -1,4 +1,4 @@
-"""Non-maximum suppression (spec/mil §5.7)."""
+"""Non-maximum suppression (docs/reference/mil.md 5.7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ops that change a tensor's shape or the order of its elements, not their values (spec/mil §5.6)."""
+"""Ops that change a tensor's shape or the order of its elements, not their values (docs/reference/mil.md 5.6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cutting a rectangle out of a tensor (spec/mil §5.6)."""
+"""Cutting a rectangle out of a tensor (docs/reference/mil.md 5.6)."""
 
 from __future__ import annotations
 

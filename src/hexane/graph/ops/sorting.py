@@ -1,4 +1,4 @@
-"""Sorting, selection by order, and what makes index tensors (spec/mil §5.7)."""
+"""Sorting, selection by order, and what makes index tensors (docs/reference/mil.md 5.7)."""
 
 from __future__ import annotations
 
