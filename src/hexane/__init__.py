@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from hexane.program import load_program as load_program
     from hexane.report.check import check as check
     from hexane.restrictions import check_mil as check_mil
+    from hexane.runtime.devices import devices as devices
     from hexane.studies.compress import compress as compress
     from hexane.timing.estimate import estimate as estimate
     # isort: on
@@ -63,6 +64,7 @@ _API = {
     "load_program": "hexane.program",
     "check": "hexane.report",
     "check_mil": "hexane.restrictions",
+    "devices": "hexane.runtime.devices",
     "estimate": "hexane.timing",
     "compress": "hexane.studies",
 }
@@ -104,6 +106,7 @@ __all__ = [
     "check_mil",
     "compile",
     "compress",
+    "devices",
     "emulate",
     "estimate",
     "from_torch",

@@ -11,9 +11,10 @@ import pytest
 import hexane
 from hexane.errors import UnsupportedError, UsageError
 from hexane.runtime import drm
+from hexane.runtime.devices import DEVICES
 from hexane.runtime.devices.linux import LinuxEngine
 from hexane.runtime.virtual import PATH, VirtualDevice
-from report.networks import mixed, small
+from report.networks import command, mixed, small
 
 
 def _inputs(shape=(1, 16, 8, 8)) -> dict[str, np.ndarray]:
@@ -97,3 +98,33 @@ def test_the_address_space_ends() -> None:
     with drm.Device(PATH, device) as opened, pytest.raises(drm.DeviceError) as caught:
         opened.allocate(0xE000_0000)
     assert caught.value.errno == errno.ENOSPC
+
+
+def test_every_device_says_what_it_is_and_why_it_is_not_here() -> None:
+    rows = {row.name: row for row in hexane.devices()}
+    assert set(rows) == set(DEVICES) and rows["emulator"].available and rows["virtual"].available
+    assert all(row.runs for row in rows.values())
+    assert not rows["linux"].available and rows["linux"].reason
+    assert {"omarchy"} <= set(rows["virtual"].flavours)
+    assert all(row.as_dict()["available"] is row.available for row in rows.values())
+
+
+def test_flavours_are_found_by_name() -> None:
+    program = hexane.compile(small())
+    wanted = program.run(_inputs())["out"]
+    assert np.array_equal(program.run(_inputs(), device="virtual:omarchy")["out"], wanted)
+    with pytest.raises(UsageError, match="omarchy"):
+        program.run(_inputs(), device="virtual:none")
+
+
+def test_the_command_runs_on_a_device(tmp_path) -> None:
+    small().save(tmp_path / "small.mil")
+    arguments = ("run", tmp_path / "small.mil", "--random", 1, "--json", "-o")
+    here = command(*arguments, tmp_path / "here.npz")
+    there = command(*arguments, tmp_path / "there.npz", "--device", "virtual:omarchy")
+    assert (here["device"], there["device"]) == ("emulator", "virtual:omarchy")
+    assert there["verdict"] == here["verdict"] and there["hypotheses"] is None
+    with np.load(tmp_path / "here.npz") as a, np.load(tmp_path / "there.npz") as b:
+        assert np.array_equal(a["out"], b["out"])
+    with pytest.raises(UsageError, match="leave out --device"):
+        command(*arguments, tmp_path / "no.npz", "--device", "virtual", "--level", "graph")

@@ -19,6 +19,14 @@ Bind = Annotated[
     list[str] | None,
     typer.Option("--bind", metavar="NAME=VALUE", help="Make a constant of an input: sr=16000, or an .npy; repeatable."),
 ]
+OnDevice = Annotated[
+    str,
+    typer.Option(
+        "--device",
+        metavar="NAME",
+        help="emulator, linux, macos, coreml, virtual[:FLAVOUR] or auto; `hexane doctor` says which are here.",
+    ),
+]
 Function = Annotated[str | None, typer.Option("--function", help="Which function, of a program with several.")]
 
 

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hexane.cli.options import Bind, Function, Shapes
+from hexane.cli.options import Bind, Function, OnDevice, Shapes
 from hexane.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hexane.graph import Graph
+    from hexane.program.run import Device
     from hexane.report.session import Session
 
 PROGRAMS = (".hexane", ".hwx", ".anec")
@@ -45,9 +46,10 @@ def register(app: typer.Typer) -> None:
         shape: Shapes = None,
         bind: Bind = None,
         function: Function = None,
-        chip: Annotated[str, typer.Option(help="The chip.")] = "M1",
+        chip: Annotated[str | None, typer.Option(help="The chip; left out: the device's, else M1.")] = None,
+        device: OnDevice = "emulator",
         level: Annotated[
-            str, typer.Option(help="engine: tasks on the emulator; graph: the engine's arithmetic, for any chip.")
+            str, typer.Option(help="engine: tasks on the device; graph: the engine's arithmetic, for any chip.")
         ] = "engine",
         compare: Annotated[str, typer.Option(help="auto, onnxruntime, reference or none.")] = "auto",
         autoscale: Annotated[
@@ -60,7 +62,9 @@ def register(app: typer.Typer) -> None:
         report: Annotated[Path | None, typer.Option(metavar="DIR", help="Write the report into this folder.")] = None,
         json: Annotated[bool, typer.Option("--json", help="Print JSON (schema hexane-run/1).")] = False,
     ) -> None:
-        """Run a network on the emulated engine, compare with float32, and give a verdict: is it still the same network?
+        """Run a network on the emulated engine, or on --device, compare with float32, and give a verdict.
+
+        The verdict answers: is it still the same network?
 
         Exit status 0: it ran, 1: the outputs are broken, or further from float32 than --tolerance allows.
         """
@@ -69,6 +73,7 @@ def register(app: typer.Typer) -> None:
         from hexane.runtime.files import require_makeable, require_writable, write_arrays
         from hexane.runtime.folders import require_replaceable
 
+        engine = opened(device, level=level, report=report is not None)
         require_choices(level=level, compare=compare, normalize=normalize, tolerance=tolerance)
         if output is not None:
             require_writable(output)
@@ -87,12 +92,13 @@ def register(app: typer.Typer) -> None:
                         f"{option} is for networks, and {model.name} is a compiled program",
                         hint=f"leave it out, or run the network itself with {option}",
                     )
-            _run_program(model, inputs or [], random, normalize, output, json)
+            _run_program(model, inputs or [], random, normalize, output, json, engine)
             return
         done = _session(
             model, inputs or [], random, normalize,
             lambda: open_network(model, function=function, shapes=shape or (), bind=bind or ()),
-            chip=chip, level=level, compare=compare, autoscale=autoscale, insight=report is not None, quiet=json,
+            chip=chip or engine.chip or "M1", level=level, compare=compare, autoscale=autoscale,
+            insight=report is not None, quiet=json, device=engine,
         )  # fmt: skip
         if output is not None:
             write_arrays(output, done.outputs)
@@ -110,6 +116,19 @@ def register(app: typer.Typer) -> None:
                 typer.echo(f"report: {report / 'index.html'}")
         if beyond(done, tolerance):
             raise typer.Exit(1)
+
+
+def opened(name: str, *, level: str, report: bool) -> Device:
+    """The device of a name; UsageError where an option asks for what only the emulator tells."""
+    from hexane.runtime import device_named
+
+    device = device_named(name)
+    if device.name != "emulator":
+        if level != "engine":
+            raise UsageError(f"--level {level} is computed here, not on a device", hint="leave out --device or --level")
+        if report:
+            raise UsageError("--report looks into the emulator's tasks", hint="leave out --device")
+    return device
 
 
 def require_choices(*, level: str, compare: str, normalize: str | None, tolerance: float | None) -> None:
@@ -170,7 +189,13 @@ def _session(
 
 
 def _run_program(
-    path: Path, inputs: list[str], seed: int | None, normalize: str | None, output: Path | None, json: bool
+    path: Path,
+    inputs: list[str],
+    seed: int | None,
+    normalize: str | None,
+    output: Path | None,
+    json: bool,
+    device: Device,
 ) -> None:
     from time import perf_counter
 
@@ -190,9 +215,9 @@ def _run_program(
     given = gather(program.inputs, inputs, normalize=normalize, seed=seed)
     seconds = {"load": perf_counter() - start}
     with Bar(quiet=json) as bar, kernel_seconds() as compiled:
-        bar.stage("run on the emulated engine", sum(len(image.tasks) for image in program.images))
+        bar.stage(f"run on {device.title}", sum(len(image.tasks) for image in program.images))
         start = perf_counter()
-        done = execute(program, given.arrays, on_task=lambda _: bar.step())
+        done = execute(program, given.arrays, on_task=lambda _: bar.step(), device=device)
         seconds["run"] = perf_counter() - start
     seconds = without_kernels(seconds, compiled())
     verdict = unseen(done.outputs)
@@ -205,6 +230,7 @@ def _run_program(
             "schema": "hexane-run/1",
             "model": path.name,
             "chip": program.chip,
+            "device": device.title,
             "level": "engine",
             "inputs": {name: array_facts(array) for name, array in given.arrays.items()},
             "outputs": {name: output_facts(array) for name, array in done.outputs.items()},
@@ -217,7 +243,7 @@ def _run_program(
             "seconds": {name: round(value, 4) for name, value in seconds.items()},
         })  # fmt: skip
     else:
-        title(f"{path.name} on {program.chip}, level engine")
+        title(f"{path.name} for {program.chip}, on {device.title}")
         rows: list[list[Any]] = [["verdict", verdict.text if verdict else NOTHING]]
         rows += [["input", note] for note in given.notes]
         rows.append(["program", f"{stats['tasks']} tasks in {stats['engine_segments']} engine segments, "
@@ -250,7 +276,8 @@ def _show(done: Session) -> None:
     from hexane.cli.console import print_rows, title
     from hexane.runtime.kernels import seconds_text
 
-    title(f"{done.name} on {done.chip.name}, level {done.level}")
+    place = f", on {done.device}" if done.level == "engine" else ""
+    title(f"{done.name} on {done.chip.name}, level {done.level}{place}")
     rows: list[list[Any]] = []
     if done.verdict is not None:
         rows.append(["verdict", done.verdict.text])
@@ -263,8 +290,9 @@ def _show(done: Session) -> None:
                                 f"{stats['host_segments']} host segments"])  # fmt: skip
         rows.append(["on the engine", f"{stats['macs_on_engine']:.1%} of {stats['macs']:,} multiply-accumulates"])
     if done.run is not None:
-        known = "measured rules only" if not done.run.hypotheses else f"hypotheses: {', '.join(done.run.hypotheses)}"
-        rows.append(["arithmetic", known])
+        names = done.run.hypotheses
+        known = "measured rules only" if not names else f"hypotheses: {', '.join(names)}"
+        rows.append(["arithmetic", "the device's own" if names is None else known])
     if done.autoscale is not None:
         rows.append(["autoscale", done.autoscale["text"]])
     rows.append(["time", seconds_text(done.seconds)])

@@ -36,9 +36,18 @@ class Loaded(Protocol):
 
 
 class Device:
-    """What runs engine segments; a subclass says how."""
+    """What runs engine segments; a subclass says how.
+
+    ``chip`` is the chip that a network is best compiled for when nobody names one; empty where any will do.
+    """
 
     name = ""
+    chip = ""
+
+    @property
+    def title(self) -> str:
+        """What messages and reports call it."""
+        return self.name
 
     def load(self, segment: Segment) -> Loaded:
         """Put an engine segment on the device. UnsupportedError for one that the device cannot take."""

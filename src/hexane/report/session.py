@@ -29,6 +29,7 @@ from hexane.runtime.verdict import Verdict, advice_for, unseen, verdict_of
 
 if TYPE_CHECKING:
     from hexane.graph import Graph
+    from hexane.program.run import Device
     from hexane.timing import Estimate
 
 LEVELS = ("engine", "graph")
@@ -67,6 +68,7 @@ class Session:
     graph: Graph
     inputs: dict[str, np.ndarray]
     notes: tuple[str, ...] = ()
+    device: str = "emulator"
     outputs: dict[str, np.ndarray] = field(default_factory=dict)
     program: Program | None = None
     prepared: Graph | None = None
@@ -99,6 +101,7 @@ class Session:
             "model": self.name,
             "chip": self.chip.name,
             "level": self.level,
+            "device": self.device,
             "inputs": {n: {"shape": list(a.shape), "dtype": str(a.dtype)} for n, a in self.inputs.items()},
             "outputs": {name: output_facts(array) for name, array in self.outputs.items()},
             "verdict": self.verdict.word if self.verdict else None,
@@ -109,7 +112,7 @@ class Session:
             "program": stats,
             "compared_with": self.wanted.by if self.wanted else None,
             "agreement": [row.as_dict() for row in self.agreements],
-            "hypotheses": list(self.run.hypotheses) if self.run else None,
+            "hypotheses": list(self.run.hypotheses) if self.run and self.run.hypotheses is not None else None,
             "seconds": {name: round(value, 4) for name, value in self.seconds.items()},
             "autoscale": self.autoscale,
         }
@@ -139,6 +142,7 @@ def run_network(
     autoscale: bool = False,
     notes: Sequence[str] = (),
     progress: Progress | None = None,
+    device: Device | None = None,
 ) -> Session:
     """Take a network through the engine.
 
@@ -149,6 +153,7 @@ def run_network(
         arithmetic on the network (any chip).
     model : the file, for onnxruntime.
     compare : "auto", "onnxruntime", "reference" or "none".
+    device : where level "engine" runs; None is the emulator.
     insight : examine every layer, count the arithmetic's events, place every op, estimate the time.
     autoscale : scale layers by powers of two where products are lost (``hexane.numerics.autoscale``).
 
@@ -158,7 +163,7 @@ def run_network(
     target = chips.get(chip)
     if level not in LEVELS:
         raise UsageError(f"there is no level {level!r}", hint="engine or graph")
-    done = Session(name, target, level, graph, dict(inputs), tuple(notes))
+    done = Session(name, target, level, graph, dict(inputs), tuple(notes), device.title if device else "emulator")
     compiled = target.generation_name == GENERATION
     if level == "engine" or compiled:
         show.stage("compile")
@@ -166,7 +171,7 @@ def run_network(
     if autoscale:
         show.stage("autoscale")
         _timed(done, "autoscale", lambda: apply_autoscale(done))
-    _run(done, show, observe=insight)
+    _run(done, show, observe=insight, device=device)
     if autoscale:
         finish(done)
     if compare != "none":
@@ -191,16 +196,17 @@ def _timed(done: Session, stage: str, work: Callable[[], Any]) -> Any:
     return found
 
 
-def _run(done: Session, show: Progress, *, observe: bool) -> None:
+def _run(done: Session, show: Progress, *, observe: bool, device: Device | None) -> None:
     if done.level == "engine":
         assert done.program is not None
         program = done.program
         tasks = sum(len(image.tasks) for image in program.images)
-        show.stage("run on the emulated engine", tasks + sum(s.image is None for s in program.segments))
+        show.stage(f"run on {done.device}", tasks + sum(s.image is None for s in program.segments))
         with kernel_seconds() as compiled:
             done.run = _timed(
-                done, "run", lambda: execute(program, done.inputs, on_task=lambda _: show.step(), observe=observe)
-            )
+                done, "run",
+                lambda: execute(program, done.inputs, on_task=lambda _: show.step(), observe=observe, device=device),
+            )  # fmt: skip
         done.seconds = without_kernels(done.seconds, compiled())
         done.outputs = done.run.outputs
         return

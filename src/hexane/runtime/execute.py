@@ -59,9 +59,16 @@ class Run:
     tasks: list[TaskRun]
     seconds: list[float]
 
+    observed: bool = True
+
     @property
-    def hypotheses(self) -> tuple[str, ...]:
-        """Names of the arithmetic hypotheses that took part; empty when every rule used was measured."""
+    def hypotheses(self) -> tuple[str, ...] | None:
+        """Names of the arithmetic hypotheses that took part; empty when every rule used was measured.
+
+        None where the run was not observed: a device that is not the emulator tells nothing of its tasks.
+        """
+        if not self.observed:
+            return None
         return tuple(sorted({name for task in self.tasks for name in task.report.rests_on}))
 
 
@@ -131,8 +138,9 @@ def execute(
     on_task: OnTask | None = None,
     observe: bool = False,
     state: Mapping[str, np.ndarray] | None = None,
+    device: Device | None = None,
 ) -> Run:
-    """Run a program on the emulated engine.
+    """Run a program on the emulated engine, or on another device.
 
     Parameters
     ----------
@@ -140,15 +148,34 @@ def execute(
     on_task : called after every task.
     observe : count the arithmetic's events (products dropped, sums overflowed, table ends hit) and note which bytes of
         L2 every task writes; slower.
+    device : None or the emulator is observed; of any other device only the outputs and the times are known.
     """
-    device = ObservedEmulator(program, on_task, observe)
+    if device is not None and device.name != "emulator":
+        return _unobserved(program, inputs, device, state, on_task)
+    emulator = ObservedEmulator(program, on_task, observe)
 
     def after(_number: int, segment: Segment) -> None:
         if on_task and segment.image is None:
             on_task(None)
 
+    done = Session(program, emulator).record(inputs, state, keep=False, on_segment=after)
+    return Run(done.outputs, done.values, emulator.tasks, done.seconds)
+
+
+def _unobserved(
+    program: Program,
+    inputs: Mapping[str, Any],
+    device: Device,
+    state: Mapping[str, np.ndarray] | None,
+    on_task: OnTask | None,
+) -> Run:
+    def after(_number: int, segment: Segment) -> None:
+        for _ in range(len(segment.image.tasks) if segment.image is not None else 1):
+            if on_task:
+                on_task(None)
+
     done = Session(program, device).record(inputs, state, keep=False, on_segment=after)
-    return Run(done.outputs, done.values, device.tasks, done.seconds)
+    return Run(done.outputs, done.values, [], done.seconds, observed=False)
 
 
 def written(shadow: np.ndarray, task: int) -> tuple[Block, ...]:

@@ -1,7 +1,8 @@
 """Which device runs a program. Every file of this folder is a device, by its name; a new one is a new file.
 
-A file has ``open_device(flavour)``, which gives a ``hexane.program.run.Device`` or says why there is none here. What
-stands behind the colon of ``virtual:NAME`` is the flavour, else it is empty.
+A file has ``describe(machine)``, which gives a ``hexane.runtime.record.DeviceRecord`` and opens nothing, and
+``open_device(flavour)``, which gives a ``hexane.program.run.Device`` or says why there is none here. What stands behind
+the colon of ``virtual:NAME`` is the flavour, else it is empty.
 """
 
 from __future__ import annotations
@@ -15,12 +16,24 @@ import numpy as np
 
 from hexane.errors import UsageError
 from hexane.program.run import Device, Session
+from hexane.runtime.machine import Machine
+from hexane.runtime.record import DeviceRecord
 
 if TYPE_CHECKING:
     from hexane.program import Program
 
 LEVELS = ("engine", "graph")
 DEVICES = tuple(module.name for module in iter_modules(__path__))
+
+
+def devices(machine: Machine | None = None) -> tuple[DeviceRecord, ...]:
+    """Every device that hexane knows, in the order of their names: what it runs, and why it is not available here.
+
+    Reads files and asks what libraries are installed; opens no engine. ``machine`` is this one unless a test gives
+    another.
+    """
+    here = machine or Machine()
+    return tuple(import_module(f"{__name__}.{name}").describe(here) for name in DEVICES)
 
 
 def run(

@@ -6,6 +6,13 @@ from hexane.program.run import Device, no_flavour
 from hexane.runtime.devices.emulator import Emulator
 from hexane.runtime.devices.linux import LinuxEngine, engine_path
 from hexane.runtime.machine import Machine
+from hexane.runtime.record import DeviceRecord
+
+
+def describe(machine: Machine) -> DeviceRecord:
+    """Always available; says which device it would be."""
+    chosen = "emulator" if engine_path(machine) is None else "linux"
+    return DeviceRecord("auto", f"an engine where one may be used, else the emulator; here: {chosen}")
 
 
 def open_device(flavour: str) -> Device:

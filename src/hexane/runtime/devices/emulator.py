@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hexane.errors import UnsupportedError
+from hexane.isa import WRITTEN
 from hexane.program.run import Device, no_flavour
+from hexane.runtime.record import DeviceRecord
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Graph
     from hexane.program import Segment
     from hexane.program.run import Values
+    from hexane.runtime.machine import Machine
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,11 @@ class GraphArithmetic(Device):
         if segment.source is None:
             raise UnsupportedError("a loaded program has no graph level", hint="compile the network again")
         return EvaluatedSegment(segment.source, tuple(port.name for port in segment.inputs), self.chip)
+
+
+def describe(machine: Machine) -> DeviceRecord:
+    """Always available."""
+    return DeviceRecord("emulator", "engine programs in software, bit for bit", generations=tuple(WRITTEN))
 
 
 def open_device(flavour: str) -> Device:

@@ -14,6 +14,7 @@ from hexane.isa.channels import CHANNELS, FIRST_SURFACE
 from hexane.program.run import Device, no_flavour
 from hexane.runtime import drm
 from hexane.runtime.machine import Machine
+from hexane.runtime.record import DeviceRecord
 
 if TYPE_CHECKING:
     from hexane.image import Image, Surface
@@ -23,14 +24,24 @@ if TYPE_CHECKING:
 DTYPES = {"float16": np.dtype(np.float16), "uint8": np.dtype(np.uint8), "int8": np.dtype(np.int8)}
 
 
+RUNS = "engine programs behind the open Linux driver: H13 (M1 family)"
+
+
 class LinuxEngine(Device):
     """An engine behind the open driver. ``border`` answers the calls; None asks the kernel."""
 
     name = "linux"
+    chip = "M1"
 
-    def __init__(self, path: str, border: drm.Border | None = None) -> None:
+    def __init__(self, path: str, border: drm.Border | None = None, title: str = "linux") -> None:
         self.path = path
         self.border = border
+        self._title = title
+
+    @property
+    def title(self) -> str:
+        """``linux``, or which virtual device answers."""
+        return self._title
 
     def load(self, segment: Segment) -> LoadedSegment:
         """The segment's program in buffers of the engine. DeviceError where the driver refuses."""
@@ -129,6 +140,23 @@ def engine_path(machine: Machine) -> str | None:
 
     usable, _, _ = probe(machine)
     return accel_path(machine) if usable else None
+
+
+def describe(machine: Machine) -> DeviceRecord:
+    """Available where a driver has an engine that this user may open."""
+    return DeviceRecord("linux", RUNS, generations=("h13",), reason=_reason(machine))
+
+
+def _reason(machine: Machine) -> str:
+    if machine.system != "Linux":
+        return f"this machine runs {machine.system}"
+    from hexane.runtime.probe_linux import probe
+
+    usable, _, rows = probe(machine)
+    if usable:
+        return ""
+    _, _, answer, remedy = rows[-1]
+    return f"{answer}; {remedy}" if remedy else answer
 
 
 def open_device(flavour: str) -> Device:
