@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from hexane.chips import CORES
 from hexane.errors import UnsupportedError, UsageError
+from hexane.image.assemble import assemble
 from hexane.image.commands import (
-    TEXT_OFFSET,
     constant_relocations,
     ident_command,
     program_thread,
@@ -25,25 +25,17 @@ from hexane.image.ident import Ident
 from hexane.image.kernels import Kernel, kernels_of
 from hexane.image.parts import (
     GENERATION_SUBTYPES,
-    LC_SYMTAB,
     PAGE,
-    RELOCATION_BYTES,
     Command,
-    Header,
     Relocation,
-    Section,
     Segment,
-    Symbol,
-    SymbolTableCommand,
 )
 from hexane.image.placement import place
 from hexane.image.stream_layout import Stream, lay_out_stream
-from hexane.image.surface import Surface, align
-from hexane.image.symbols import string_table_size, symbols_of
+from hexane.image.surface import Surface
+from hexane.image.symbols import symbols_of
 from hexane.isa import WRITTEN, Task, encode_stream
 from hexane.isa import place as place_tasks
-
-"""Generations whose tasks and container are known well enough to be written."""
 
 EMPTY_CONST = bytes(PAGE)
 """The constant section of a program without constants (docs/reference/engine-h13.md 2.2)."""
@@ -89,7 +81,7 @@ def lay_out(
         ident_command(ident, dialect, generation),
     )
     symbols = symbols_of(streams, places, const, ident, parts, dialect)
-    return _assemble(commands, symbols, len(relocated), places.const_offset, GENERATION_SUBTYPES[generation])
+    return assemble(commands, symbols, GENERATION_SUBTYPES[generation])
 
 
 def _relocated_words(tasks: Sequence[Task], generation: str, kernels: Sequence[Kernel]) -> tuple[int, ...]:
@@ -114,39 +106,3 @@ def _relocate(segment: Segment, parts: Sequence[Segment], offsets: tuple[int, ..
     ordinal = [section for part in parts for section in part.sections].index(const) + 1
     relocations: tuple[Relocation, ...] = constant_relocations(offsets, ordinal)
     return replace(segment, sections=(replace(text, relocations=relocations), const))
-
-
-def _assemble(
-    commands: tuple[Command, ...], symbols: tuple[Symbol, ...], relocations: int, const_offset: int, subtype: int
-) -> Container:
-    """Give every table its place in the file: commands, symbols, strings, relocations, then the program."""
-    table_size = SymbolTableCommand.fixed_size()
-    command_bytes = sum(command.size for command in commands) + table_size
-    symbol_offset = Header.fixed_size() + command_bytes
-    string_offset = symbol_offset + len(symbols) * Symbol.fixed_size()
-    string_size = string_table_size(symbols)
-    relocation_offset = align(string_offset + string_size, 8)
-    end = relocation_offset + relocations * RELOCATION_BYTES
-    text_offset = max(TEXT_OFFSET, align(end, PAGE))
-    table = SymbolTableCommand(LC_SYMTAB, table_size, symbol_offset, len(symbols), string_offset, string_size)
-    filled = tuple(
-        _in_file(command, text_offset, const_offset, relocation_offset) if isinstance(command, Segment) else command
-        for command in commands
-    )
-    header = Header(cpu_subtype=subtype, command_count=len(commands) + 1, command_bytes=command_bytes)
-    program = next(c for c in filled if isinstance(c, Segment) and c.name == "__TEXT")
-    return Container(header, (*filled, table), symbols, text_offset + program.file_size)
-
-
-def _in_file(segment: Segment, text_offset: int, const_offset: int, relocation_offset: int) -> Segment:
-    """The segment with its place in the file; only ``__TEXT`` has one."""
-    if segment.name != "__TEXT":
-        return segment
-    text, const = segment.sections
-    placed: tuple[Section, ...] = (replace(text, offset=text_offset), replace(const, offset=text_offset + const_offset))
-    if text.relocations:
-        placed = (
-            replace(placed[0], relocation_offset=relocation_offset, relocation_count=len(text.relocations)),
-            placed[1],
-        )
-    return replace(segment, file_offset=text_offset, file_size=segment.memory_size, sections=placed)

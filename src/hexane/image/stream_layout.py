@@ -10,37 +10,33 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hexane.errors import UsageError
-from hexane.image.commands import TEXT_OFFSET, ident_command, segments, surface_names, tensor_threads
+from hexane.image.assemble import KERNEL_SEGMENT, assemble
+from hexane.image.commands import ident_command, segments, surface_names, tensor_threads
 from hexane.image.container import Container
 from hexane.image.dialect import Dialect
 from hexane.image.ident import Ident
 from hexane.image.parts import (
     GENERATION_SUBTYPES,
     LC_SEGMENT,
-    LC_SYMTAB,
     LC_THREAD,
     PAGE,
-    RELOCATION_BYTES,
     Command,
-    Header,
     Relocation,
     Section,
     Segment,
     StreamThread,
-    Symbol,
-    SymbolTableCommand,
     Tag,
 )
 from hexane.image.placement import Places, place
 from hexane.image.structure import to_bytes
 from hexane.image.surface import Surface, align
-from hexane.image.symbols import string_table_size, symbols_of
+from hexane.image.symbols import symbols_of
 from hexane.isa import Task, encode_stream
 from hexane.isa import place as place_tasks
 from hexane.isa.channels import CHANNELS, CONST, SCRATCH
 from hexane.isa.schema import FieldError
 
-KERNEL_SEGMENT, KERNEL_SECTION = "__KERN_0", "__kern_0"
+KERNEL_SECTION = "__kern_0"
 KERNEL_FLAGS = 0x26
 ADDRESS_PACKET = 1 << 24 | 3 << 25  # a relocation of a word that an address record holds
 WORDS_PER_SLOT = 4
@@ -94,7 +90,7 @@ def lay_out_stream(program: Stream, dialect: Dialect, ident: Ident) -> Container
         ident_command(ident, dialect, program.generation),
     )
     symbols = symbols_of((), places, program.const, ident, parts, dialect)
-    return _assemble(commands, symbols, len(relocated), places, GENERATION_SUBTYPES[program.generation])
+    return assemble(commands, symbols, GENERATION_SUBTYPES[program.generation])
 
 
 def _kernel_segment(address: int, data: bytes) -> Segment:
@@ -182,35 +178,3 @@ def _thread(program: Stream, places: Places, text_bytes: int, kernel_at: int) ->
         procedure=program.procedure,
         tags=tuple(tags),
     )
-
-
-def _assemble(
-    commands: tuple[Command, ...], symbols: tuple[Symbol, ...], relocations: int, places: Places, subtype: int
-) -> Container:
-    """Give every table its place in the file: commands, symbols, strings, relocations, program, kernels."""
-    table_size = SymbolTableCommand.fixed_size()
-    command_bytes = sum(command.size for command in commands) + table_size
-    symbol_offset = Header.fixed_size() + command_bytes
-    string_offset = symbol_offset + len(symbols) * Symbol.fixed_size()
-    string_size = string_table_size(symbols)
-    relocation_offset = align(string_offset + string_size, 8)
-    end = relocation_offset + relocations * RELOCATION_BYTES
-    at = max(TEXT_OFFSET, align(end, PAGE))
-    table = SymbolTableCommand(LC_SYMTAB, table_size, symbol_offset, len(symbols), string_offset, string_size)
-    filled: list[Command] = []
-    for command in commands:
-        if isinstance(command, Segment) and command.name in ("__TEXT", KERNEL_SEGMENT):
-            command = _in_file(command, at, relocation_offset)
-            at += command.file_size
-        filled.append(command)
-    header = Header(cpu_subtype=subtype, command_count=len(commands) + 1, command_bytes=command_bytes)
-    return Container(header, (*filled, table), symbols, at)
-
-
-def _in_file(segment: Segment, at: int, relocation_offset: int) -> Segment:
-    """The segment with its place in the file."""
-    sections = tuple(replace(section, offset=at + section.address - segment.address) for section in segment.sections)
-    if sections[0].relocations:
-        first = replace(sections[0], relocation_offset=relocation_offset, relocation_count=len(sections[0].relocations))
-        sections = (first, *sections[1:])
-    return replace(segment, file_offset=at, file_size=segment.memory_size, sections=sections)
