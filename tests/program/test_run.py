@@ -11,7 +11,8 @@ from hexane.graph import GraphBuilder
 from hexane.program import Segment
 from hexane.program.run import Device, OnHost
 from hexane.runtime.devices.linux import LinuxEngine
-from hexane.runtime.virtual import PATH, VirtualDevice
+from hexane.runtime.virtual.core import PATH
+from hexane.runtime.virtual.linked import HardenedDriver
 from report.networks import mixed
 
 
@@ -49,7 +50,7 @@ def test_a_device_is_an_object_with_one_method_for_a_segment() -> None:
 
 
 def test_a_session_keeps_the_program_loaded_and_gives_it_back() -> None:
-    program, device = hexane.compile(mixed()), VirtualDevice()
+    program, device = hexane.compile(mixed()), HardenedDriver()
     with program.on(LinuxEngine(PATH, device)) as session:
         results = [session.run(_inputs(seed))["out"] for seed in range(3)]
         assert len(device.files) == 2  # both engine segments stay loaded
@@ -59,7 +60,7 @@ def test_a_session_keeps_the_program_loaded_and_gives_it_back() -> None:
 
 
 def test_an_error_in_a_session_leaves_nothing_behind() -> None:
-    program, device = hexane.compile(mixed()), VirtualDevice()
+    program, device = hexane.compile(mixed()), HardenedDriver()
     with pytest.raises(UsageError, match="is missing"), program.on(LinuxEngine(PATH, device)) as session:
         session.run(_inputs())
         session.run({})

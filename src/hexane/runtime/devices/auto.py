@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hexane.program.run import Device, no_flavour
 from hexane.runtime.devices.emulator import Emulator
-from hexane.runtime.devices.linux import LinuxEngine, engine_path
+from hexane.runtime.devices.linux import LinuxEngine, chip_of, engine_path
 from hexane.runtime.machine import Machine
 from hexane.runtime.record import DeviceRecord
 
@@ -19,4 +19,4 @@ def open_device(flavour: str) -> Device:
     """Never refuses: the emulator is always there."""
     no_flavour(flavour)
     path = engine_path(Machine())
-    return Emulator() if path is None else LinuxEngine(path)
+    return Emulator() if path is None else LinuxEngine(path, chip=chip_of(Machine()))

@@ -1,0 +1,223 @@
+"""Virtual driver of ABI 2 (H14): buffers with one counter of handles, programs in the firmware, calls.
+
+Checks and error numbers in the driver's order: docs/reference/devices.md 5.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from hexane.errors import HexaneError
+from hexane.runtime.linux import uapi
+from hexane.runtime.linux.sections import digest
+from hexane.runtime.virtual.core import Identity, OpenFile, VirtualDevice, require
+from hexane.runtime.virtual.faults import Faults
+from hexane.runtime.virtual.firmware import Firmware, Given
+from hexane.runtime.virtual.memory import Buffer, Space, pages
+
+
+@dataclass
+class _Known:
+    digest: bytes
+    program: int
+    process: int | None = None
+
+
+class SectionedDevice(VirtualDevice):
+    """The driver of the M2 family. After one call that does not finish everything is refused until reboot."""
+
+    identity = Identity("abi2", (2, 0, 0), "Apple Neural Engine (T6021/M2)")
+    abi = 2
+    lookup = True
+    caps = False
+
+    def __init__(self, faults: Faults | None = None, *, shared: bool = False) -> None:
+        super().__init__(faults, shared=shared)
+        self.space = Space(end=1 << 40)
+        self.next_handle = 1
+        self.total = 0
+        self.objects: list[Buffer] = []
+        self.pool: list[Buffer] = []
+        self.kept: list[Buffer] = []
+        self.programs: list[_Known] = []
+        self.firmware = Firmware()
+
+    def requests(self) -> dict[int, Callable[..., None]]:
+        answers: dict[int, Callable[..., None]] = {
+            uapi.BO_INIT: self._init,
+            uapi.BO_FREE: self._free,
+            uapi.SUBMIT: self._submit,
+            uapi.PROG_LOAD: self._load,
+            uapi.PROC_CREATE: self._create,
+            uapi.EXEC: self._exec,
+        }
+        if self.lookup:
+            answers[uapi.PROG_LOOKUP] = self._lookup
+        if self.caps:
+            answers[uapi.GET_CAPS] = self._caps
+        return {**super().requests(), **{uapi.request_number(request): answer for request, answer in answers.items()}}
+
+    def alive(self) -> Iterator[Buffer]:
+        """Buffers that clients hold; what the firmware keeps and what waits in the pool is the driver's."""
+        yield from self.objects
+
+    def hung(self) -> None:
+        self.firmware.forget()
+        self.stopped = True
+
+    def attribute(self, path: str, name: str) -> str | None:
+        """Counters; this driver has no file that says that it stopped."""
+        return f"busy_ns {self.busy_ns}\njobs {self.submissions}" if name == "ane_stats" else None
+
+    def _running(self) -> None:
+        require(not self.stopped, errno.ETIMEDOUT)
+
+    # ---- buffers -----------------------------------------------------------------------------------------------------
+
+    def find(self, file: OpenFile, size: int, offset: int) -> Buffer:
+        handle = offset // uapi.PAGE
+        require(handle > 0)
+        buffer = file.handles.get(handle & 0xFFFFFFFF)
+        if buffer is None or pages(size) > buffer.size:
+            raise OSError(errno.ENOENT, "no buffer of this file")
+        return buffer
+
+    def _init(self, file: OpenFile, asked: uapi.BoInit, fault: str) -> None:
+        require(asked.pad == 0 and 0 < asked.size <= uapi.LARGEST_BUFFER_2)
+        size = pages(asked.size)
+        buffer = next((b for b in self.pool if b.size == size), None)
+        if buffer is not None:
+            self.pool.remove(buffer)
+            buffer.data[:] = bytes(size)
+        else:
+            require(self.total + size <= uapi.MOST_BUFFER_BYTES_2, errno.ENOSPC)
+            buffer = Buffer.new(size, self.space.place(size), shared=self.shared)
+            self.total += size
+        self.objects.append(buffer)
+        buffer.handles, buffer.owner = 1, file.fd
+        asked.handle, self.next_handle = self.next_handle, self.next_handle % 0xFFFFFFFF + 1
+        file.handles[asked.handle] = buffer
+        asked.offset = asked.handle * uapi.PAGE
+
+    def dropped(self, buffer: Buffer) -> None:
+        """What the firmware has seen never goes back to the system: sections stay, other buffers wait for reuse."""
+        if buffer.handles or buffer.mappings or buffer not in self.objects:
+            return
+        self.objects.remove(buffer)
+        if buffer.kept or (buffer.seen and self.stopped):
+            self.kept.append(buffer)
+        elif buffer.seen:
+            self.pool.append(buffer)
+        else:
+            self.space.release(buffer.iova)
+            self.total -= buffer.size
+            buffer.drop()
+
+    def _free(self, file: OpenFile, asked: uapi.BoFree, fault: str) -> None:
+        require(asked.pad == 0)
+        require(asked.handle in file.handles, errno.ENOENT)
+        buffer = file.handles.pop(asked.handle)
+        buffer.handles -= 1
+        self.dropped(buffer)
+
+    def _submit(self, file: OpenFile, asked: uapi.Submit, fault: str) -> None:
+        raise OSError(errno.ENOTTY, "ABI 1 is not spoken here")
+
+    def _caps(self, file: OpenFile, asked: uapi.GetCaps, fault: str) -> None:
+        require(asked.flags == 0 and asked.pad == 0)
+        asked.size, asked.abi_version, asked.chip_family = ctypes.sizeof(asked), 2, uapi.FAMILY_H14
+        asked.section_size, asked.bind_size = ctypes.sizeof(uapi.Section), ctypes.sizeof(uapi.GenericBind)
+        asked.exec_io_size = ctypes.sizeof(uapi.ExecIo)
+
+    # ---- programs ----------------------------------------------------------------------------------------------------
+
+    def _rows(self, file: OpenFile, row: Any, address: int, count: int) -> list[Any]:
+        if not count:
+            return []
+        return list((row * count).from_buffer_copy(file.user.read(address, ctypes.sizeof(row) * count)))
+
+    def _load(self, file: OpenFile, asked: uapi.ProgLoad, fault: str) -> None:
+        self._running()
+        require(asked.pad == 0 and 1 <= asked.section_count <= uapi.MOST_SECTIONS)
+        require(asked.generic_count <= uapi.MOST_BINDS)
+        rows = self._rows(file, uapi.Section, asked.sections_ptr, asked.section_count)
+        binds = self._rows(file, uapi.GenericBind, asked.generic_ptr, asked.generic_count)
+        require(all(bind.pad == 0 for bind in binds))
+        require(all(1 <= row.id <= uapi.MOST_SECTIONS for row in rows))
+        require(len({row.id for row in rows}) == len(rows))
+        sections = {row.id: self._content(file, row) for row in rows}
+        name = digest(sections)
+        known = next((p for p in self.programs if p.digest == name), None)
+        if known is None:
+            require(len(self.programs) < uapi.MOST_PROGRAMS, errno.ENOSPC)
+            for row in rows:
+                buffer = file.handles[row.bo_handle]
+                buffer.seen = buffer.kept = True
+            self._finishes(fault)
+            known = _Known(name, self._said_no(lambda: self.firmware.load(sections)))
+            self.programs.append(known)
+        asked.prog_id_out = known.program
+
+    def _content(self, file: OpenFile, row: uapi.Section) -> bytes:
+        buffer = file.handles.get(row.bo_handle)
+        if buffer is None or row.size > buffer.size or row.offset > buffer.size - row.size:
+            raise OSError(errno.EINVAL, "a section is not in its buffer")
+        return bytes(buffer.data[row.offset : row.offset + row.size])
+
+    def _create(self, file: OpenFile, asked: uapi.ProcCreate, fault: str) -> None:
+        self._running()
+        asked.proc_id_out = 0
+        known = next((p for p in self.programs if p.program == asked.prog_id), None)
+        if known is None:
+            raise OSError(errno.ENOENT, "no such program")
+        self._finishes(fault)
+        if known.process is None:
+            known.process = self._said_no(lambda: self.firmware.process(known.program))
+        asked.proc_id_out = known.process
+
+    def _lookup(self, file: OpenFile, asked: uapi.ProgLookup, fault: str) -> None:
+        require(asked.pad == 0 and asked.digest_len == uapi.DIGEST_BYTES)
+        wanted = file.user.read(asked.digest_ptr, uapi.DIGEST_BYTES)
+        self._running()
+        known = next((p for p in self.programs if p.digest == wanted), None)
+        asked.found_out, asked.prog_id_out = int(known is not None), known.program if known else 0
+
+    def _exec(self, file: OpenFile, asked: uapi.Exec, fault: str) -> None:
+        require(asked.pad == 0 and 1 <= asked.count <= uapi.MOST_BINDS and asked.priority in uapi.PRIORITIES)
+        rows = self._rows(file, uapi.ExecIo, asked.io_ptr, asked.count)
+        require(all(row.flags == 0 and row.reserved == 0 for row in rows))
+        self._running()
+        given = []
+        for row in rows:
+            buffer = file.handles.get(row.bo_handle)
+            if buffer is None or row.size > buffer.size:
+                raise OSError(errno.EINVAL, "a buffer is not this file's, or smaller than said")
+            buffer.seen = True
+            given.append(Given(row.buffer_id, row.type, row.size, buffer))
+        call = self._said_no(lambda: self.firmware.prepare(asked.prog_id, asked.proc_id, given))
+        self.finish(call, fault)
+
+    def _finishes(self, fault: str) -> None:
+        if fault == "timeout":
+            self.problems.append("a fault was asked for: the firmware does not answer")
+            self.hung()
+            raise OSError(errno.ETIMEDOUT, "the firmware did not answer")
+
+    def _said_no(self, work: Callable[[], Any]) -> Any:
+        try:
+            return work()
+        except HexaneError as error:
+            self.problems.append(str(error))
+            raise OSError(errno.EPROTO, "the firmware said no") from None
+
+
+class InTreeSectionedDevice(SectionedDevice):
+    """The port into the kernel tree: GET_CAPS, and no look-up of programs."""
+
+    identity = Identity("intree2", (2, 0, 0), "Apple Neural Engine (T6021/M2)")
+    lookup = False
+    caps = True
