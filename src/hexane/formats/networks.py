@@ -119,9 +119,9 @@ def load(
     kind = kind_of(path)
     if kind == "onnx":
         _no_function(function, "an ONNX file")
-        with _well_formed(path):
+        with well_formed(path):
             return _reader("onnx").load(path, shapes=shapes, weights=weights, bind=bind)
-    with _well_formed(path):
+    with well_formed(path):
         graph = _loaded(path, kind, shapes, function, weights)
     if bind:
         bind_inputs(graph, bind)
@@ -129,7 +129,7 @@ def load(
 
 
 @contextmanager
-def _well_formed(path: Path) -> Iterator[None]:
+def well_formed(path: str | Path) -> Iterator[None]:
     """A file may break any assumption that a reader makes; what no step of it names is said here."""
     try:
         yield

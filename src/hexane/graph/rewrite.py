@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -233,6 +233,24 @@ def function_from(
     _copy_ops(ops, made, known)
     made.set_outputs(_copied(value, known) for value in outputs)
     return made
+
+
+def inline_function(target: Function, source: Function, given: Mapping[str, Value]) -> list[Value]:
+    """Copies of the ops of ``source`` at the end of ``target``, with names that are new there; ``source``'s outputs.
+
+    ``given`` has a value of ``target`` for every input of ``source``, of the same type. Constant data are shared.
+    """
+    known: dict[Value, Value] = {value: given[value.name] for value in source.inputs}
+    theirs = set(known.values())
+    first = len(target.ops)
+    _copy_ops(source.ops, target, known)
+    outputs = [_copied(value, known) for value in source.outputs]
+    for copy in known.values():
+        if copy not in theirs:
+            copy.name = target.names.unique(copy.name)
+    for op in target.ops[first:]:
+        op.name = op.outputs[0].name if op.outputs else op.name
+    return outputs
 
 
 def _copied(value: Value, known: dict[Value, Value]) -> Value:

@@ -7,7 +7,7 @@ from typing import Any
 from hexane.graph.ir import Function, Graph
 from hexane.graph.types import StateType, tensor_of
 
-_COLORS = {10: "GRAYSCALE", 20: "RGB", 30: "BGR", 40: "GRAYSCALE_FLOAT16"}
+COLORS = {10: "GRAYSCALE", 20: "RGB", 30: "BGR", 40: "GRAYSCALE_FLOAT16"}
 ARRAY_DTYPES = {65568: "fp32", 65600: "fp64", 131104: "int32", 65552: "fp16", 131080: "int8"}
 """``ArrayFeatureType.ArrayDataType``."""
 _ARRAY_CODES = {name: code for code, name in ARRAY_DTYPES.items()}
@@ -37,7 +37,7 @@ def read_description(model: Any, metadata: dict[str, Any], function: str | None 
             images[feature.name] = {
                 "width": image.width,
                 "height": image.height,
-                "color": _COLORS.get(image.colorSpace, str(image.colorSpace)),
+                "color": COLORS.get(image.colorSpace, str(image.colorSpace)),
             }
         allowed = allowed_shapes(feature)
         if allowed is not None:
@@ -61,6 +61,11 @@ def features(description: Any, kind: str, function: str | None = None) -> list[A
                 return list(getattr(entry, kind))
         return []
     return list(getattr(description, kind))
+
+
+def predicted_features(model: Any) -> tuple[str, str]:
+    """What a classifier calls its label and its probabilities; empty where it does not say."""
+    return model.description.predictedFeatureName, model.description.predictedProbabilitiesName
 
 
 def feature_shape(feature: Any) -> tuple[int, ...] | None:
@@ -141,7 +146,7 @@ def _write_features(owner: Any, function: Function, graph: Graph, spelled: Any, 
             if image is not None and not state:
                 feature.type.imageType.width = int(image["width"])
                 feature.type.imageType.height = int(image["height"])
-                codes = {name: code for code, name in _COLORS.items()}
+                codes = {name: code for code, name in COLORS.items()}
                 feature.type.imageType.colorSpace = codes.get(image["color"], 20)
                 continue
             array = feature.type.stateType.arrayType if state else feature.type.multiArrayType

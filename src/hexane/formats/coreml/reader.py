@@ -37,31 +37,62 @@ def load_coreml(
     path = Path(path)
     if path.suffix == ".mlmodelc" or (path.is_dir() and (path / "model.mil").is_file()):
         return _compiled(path, function, weights)
-    file = model_file(path)
     where = str(path)
-    model = protos().model.Model()
-    from google.protobuf.message import DecodeError
-
-    try:
-        model.ParseFromString(read_bytes(file))
-    except (DecodeError, ValueError, RuntimeError) as error:
-        raise FormatError("not a Core ML protobuf", where=where, hint="is the file complete?") from error
-    kind = model.WhichOneof("Type")
-    if kind == "mlProgram":
-        graph = _program(model, file, where, shapes or {}, function, weights)
-    elif kind in ("neuralNetwork", "neuralNetworkClassifier", "neuralNetworkRegressor"):
-        from hexane.formats.coreml.network import read_network
-
-        graph = read_network(model, where, shapes or {})
-    elif kind is None:
-        raise FormatError("not a Core ML model: it holds no model of any kind", where=where)
-    else:
-        raise UnsupportedError(f"the model is a {kind}; hexane reads ML programs and neural networks", where=where)
+    model, file = read_message(path)
+    graph = graph_of(model, WeightFiles(file.parent, weights), where, shapes or {}, function)
     graph.metadata["format"] = "coreml"
     read_description(model, graph.metadata, function)
     if function is not None:
         select(graph, function, where)
     return graph
+
+
+def read_message(path: Path) -> tuple[Any, Path]:
+    """The ``Model`` message of a package or file, and the file that it stood in."""
+    file = model_file(path)
+    return parsed(read_bytes(file), str(path)), file
+
+
+def parsed(data: bytes, where: str) -> Any:
+    """A ``Model`` message from its bytes."""
+    model = protos().model.Model()
+    from google.protobuf.message import DecodeError
+
+    try:
+        model.ParseFromString(data)
+    except (DecodeError, ValueError, RuntimeError) as error:
+        raise FormatError("not a Core ML protobuf", where=where, hint="is the file complete?") from error
+    return model
+
+
+def graph_of(
+    model: Any,
+    files: WeightFiles,
+    where: str,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    function: str | None = None,
+) -> Graph:
+    """The network of a ``Model`` message, without what its description says beside it."""
+    kind = model.WhichOneof("Type")
+    shapes = shapes or {}
+    if kind == "mlProgram":
+        return _program(model, files, where, shapes, function)
+    if kind in ("neuralNetwork", "neuralNetworkClassifier", "neuralNetworkRegressor"):
+        from hexane.formats.coreml.network import read_network
+
+        return read_network(model, where, shapes)
+    from hexane.formats.coreml.pipeline import PIPELINES, PipelineReader
+    from hexane.formats.coreml.small_models import SMALL_MODELS
+
+    if kind in PIPELINES or kind in SMALL_MODELS:
+        reader = PipelineReader(lambda one, place, given: graph_of(one, files, place, given), where)
+        return reader.run(model, shapes)
+    if kind is None:
+        raise FormatError("not a Core ML model: it holds no model of any kind", where=where)
+    raise UnsupportedError(
+        f"the model is a {kind}; hexane reads ML programs, neural networks, pipelines and small linear models",
+        where=where,
+    )
 
 
 def select(graph: Graph, function: str, where: str) -> None:
@@ -73,7 +104,7 @@ def select(graph: Graph, function: str, where: str) -> None:
 
 
 def _program(
-    model: Any, file: Path, where: str, shapes: Mapping[str, tuple[int, ...]], function: str | None, weights: Any
+    model: Any, files: WeightFiles, where: str, shapes: Mapping[str, tuple[int, ...]], function: str | None
 ) -> Graph:
     inputs = {
         decode(feature.name): feature_shape(feature) for feature in features(model.description, "input", function)
@@ -90,7 +121,7 @@ def _program(
     open_only = _open_inputs(model.mlProgram)
     graph = read_program(
         model.mlProgram,
-        WeightFiles(file.parent, weights),
+        files,
         where,
         {name: shape for name, shape in given.items() if name in shapes or name in open_only},
     )

@@ -1,0 +1,296 @@
+"""``hexane.coreml.MLModel`` against torch and NumPy, on models that coremltools itself wrote."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hexane
+from hexane.errors import FormatError, UnsupportedError, UsageError
+
+warnings.simplefilter("ignore")
+ct = pytest.importorskip("coremltools")
+from coremltools.converters.mil import mil  # noqa: E402
+from coremltools.converters.mil.mil import Builder as mb  # noqa: E402
+from coremltools.models import datatypes  # noqa: E402
+from coremltools.models.pipeline import Pipeline, PipelineClassifier, PipelineRegressor  # noqa: E402
+from PIL import Image  # noqa: E402
+
+UNITS = ("CPU_ONLY", "ALL")
+
+
+def saved(model: Any, folder: Path) -> str:
+    path = str(folder / ("m.mlpackage" if model.is_package else "m.mlmodel"))
+    model.save(path)
+    return path
+
+
+def linear(name: str, weight: np.ndarray, out: str, to: str) -> Any:
+    program = mil.Program()
+    with mil.Function({name: mb.placeholder(shape=weight.shape[1:])}) as function:
+        function.set_outputs([mb.linear(x=function.inputs[name], weight=weight, name=out)])
+        program.add_function("main", function)
+    return ct.convert(program, convert_to=to, skip_model_load=True)
+
+
+@pytest.fixture(scope="module")
+def rng() -> np.random.Generator:
+    return np.random.default_rng(16)
+
+
+@pytest.mark.parametrize("units", UNITS)
+def test_a_program_with_flexible_shapes(units: str, tmp_path: Path, rng: np.random.Generator) -> None:
+    """One program for each size that is met, none for a size that is not."""
+
+    @mb.program(input_specs=[mb.TensorSpec(shape=(1, 2, ct.RangeDim(3, 9).symbol, 4))], opset_version=ct.target.iOS16)
+    def doubled(x: Any) -> Any:
+        return mb.relu(x=mb.add(x=x, y=x), name="y")
+
+    inputs = [ct.TensorType(name="x", shape=(1, 2, ct.RangeDim(3, 9, default=5), 4))]
+    model = hexane.coreml.MLModel(
+        saved(ct.convert(doubled, inputs=inputs, skip_model_load=True, minimum_deployment_target=ct.target.iOS16),
+              tmp_path),
+        compute_units=units,
+    )  # fmt: skip
+    assert model.report.sizes == ()
+    for height in (5, 3, 9, 3):
+        x = rng.standard_normal((1, 2, height, 4)).astype(np.float16).astype(np.float32)
+        np.testing.assert_allclose(model.predict({"x": x})["y"], np.maximum(2 * x, 0), rtol=1e-3)
+    assert [row.shapes["x"][2] for row in model.report.sizes] == [5, 3, 9]
+    assert (model.report.sizes[0].tasks > 0) == (units == "ALL")
+    with pytest.raises(UsageError, match=r"the model allows 1x2x3\.\.9x4"):
+        model.predict({"x": np.zeros((1, 2, 10, 4))})
+    with pytest.raises(UsageError, match="no input 'z'"):
+        model.predict({"z": 0})
+    with pytest.raises(UsageError, match="'x' is missing"):
+        model.predict({})
+
+
+def test_lists_tensors_and_numbers(tmp_path: Path, rng: np.random.Generator) -> None:
+    torch = pytest.importorskip("torch")
+    weight = rng.standard_normal((3, 4)).astype(np.float32)
+    model = hexane.coreml.MLModel(saved(linear("x", weight, "y", "mlprogram"), tmp_path), ct.ComputeUnit.CPU_AND_NE)
+    x = [0.5, -1, 2, 0.25]
+    for given in (x, np.array(x), np.array(x, np.float16), torch.tensor(x)):
+        found = model.predict({"x": given})["y"]
+        assert found.dtype == np.float32
+        np.testing.assert_allclose(found, weight @ np.array(x, np.float32), atol=5e-3)
+    both = model.predict([{"x": x}, {"x": np.zeros(4)}])
+    np.testing.assert_allclose(both[1]["y"], 0)
+    assert model.get_spec().description.input[0].name == "x" and model.check().fits
+    with pytest.raises(UsageError, match="has no states"):
+        model.make_state()
+    with pytest.raises(UsageError, match="keeps no states"):
+        model.predict({"x": x}, state=hexane.coreml.MLState({}))
+
+
+@pytest.mark.parametrize("units", UNITS)
+def test_states_stay_between_predictions(units: str, tmp_path: Path) -> None:
+    @mb.program(
+        input_specs=[mb.TensorSpec((1, 4), dtype=ct.converters.mil.mil.types.fp16),
+                     mb.StateTensorSpec((1, 4), dtype=ct.converters.mil.mil.types.fp16)],
+        opset_version=ct.target.iOS18,
+    )  # fmt: skip
+    def counter(x: Any, total: Any) -> Any:
+        grown = mb.add(x=mb.read_state(input=total), y=x)
+        return mb.mul(x=mb.coreml_update_state(state=total, value=grown), y=np.float16(2), name="y")
+
+    converted = ct.convert(counter, skip_model_load=True, minimum_deployment_target=ct.target.iOS18)
+    model = hexane.coreml.MLModel(saved(converted, tmp_path), compute_units=units)
+    state, other, x = model.make_state(), model.make_state(), np.full((1, 4), 0.5)
+    got = [float(model.predict({"x": x}, state=state)["y"][0, 0]) for _ in range(3)]
+    assert got == [1.0, 2.0, 3.0]
+    assert float(model.predict({"x": x}, state=other)["y"][0, 0]) == 1.0
+    (name,) = state.arrays
+    state.write_state(name, np.full((1, 4), 8.0))
+    assert float(model.predict({"x": x}, state=state)["y"][0, 0]) == 17.0 and state.read_state(name)[0, 0] == 8.5
+    with pytest.raises(UsageError, match="make_state"):
+        model.predict({"x": x})
+    with pytest.raises(UsageError, match="no state 'z'"):
+        state.read_state("z")
+
+
+def test_a_function_by_its_name(tmp_path: Path, rng: np.random.Generator) -> None:
+    weights = [rng.standard_normal((3, 4)).astype(np.float32) for _ in range(2)]
+    descriptor = ct.utils.MultiFunctionDescriptor()
+    for number, weight in enumerate(weights):
+        path = str(tmp_path / f"m{number}.mlpackage")
+        linear("x", weight, "y", "mlprogram").save(path)
+        descriptor.add_function(path, "main", f"f{number}")
+    descriptor.default_function_name = "f1"
+    ct.utils.save_multifunction(descriptor, str(tmp_path / "both.mlpackage"))
+    x = rng.standard_normal(4).astype(np.float32)
+    for name, weight in ((None, weights[1]), ("f0", weights[0]), ("f1", weights[1])):
+        model = hexane.coreml.MLModel(str(tmp_path / "both.mlpackage"), function_name=name)
+        np.testing.assert_allclose(model.predict({"x": x})["y"], weight @ x, atol=1e-2)
+    with pytest.raises(UsageError, match="no function 'f2'"):
+        hexane.coreml.MLModel(str(tmp_path / "both.mlpackage"), function_name="f2")
+
+
+@pytest.mark.parametrize("to", ["mlprogram", "neuralnetwork"])
+@pytest.mark.parametrize("units", UNITS)
+def test_a_classifier_of_pictures(to: str, units: str, tmp_path: Path, rng: np.random.Generator) -> None:
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(3)
+    net = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(),
+        torch.nn.Linear(4, 3), torch.nn.Softmax(-1),
+    ).eval()  # fmt: skip
+    image = ct.ImageType(name="image", shape=(1, 3, 8, 8), scale=1 / 127.5, bias=[-1, -0.5, -1])
+    converted = ct.convert(
+        torch.jit.trace(net, torch.rand(1, 3, 8, 8)), inputs=[image], convert_to=to, skip_model_load=True,
+        classifier_config=ct.ClassifierConfig(["cat", "dog", "owl"]),
+    )  # fmt: skip
+    model = hexane.coreml.MLModel(saved(converted, tmp_path), compute_units=units)
+    pixels = rng.integers(0, 256, (8, 8, 3), dtype=np.uint8)
+    found = model.predict({"image": Image.fromarray(pixels)})
+    scaled = pixels.astype(np.float32) / 127.5 + np.array([-1, -0.5, -1], np.float32)
+    wanted = net(torch.from_numpy(scaled.transpose(2, 0, 1)[None])).detach().numpy()[0]
+    (probabilities,) = (value for name, value in found.items() if name != "classLabel")
+    assert found["classLabel"] == ["cat", "dog", "owl"][int(wanted.argmax())]
+    assert list(probabilities) == ["cat", "dog", "owl"]
+    np.testing.assert_allclose(list(probabilities.values()), wanted, atol=4e-3)
+    with pytest.raises(UsageError, match="mode 'RGB', not 'L'"):
+        model.predict({"image": Image.new("L", (8, 8))})
+    with pytest.raises(UsageError, match="shape"):
+        model.predict({"image": Image.new("RGB", (9, 8))})
+    with pytest.raises(UsageError, match="is a picture"):
+        model.predict({"image": pixels})
+
+
+def test_pictures_come_back(tmp_path: Path, rng: np.random.Generator) -> None:
+    torch = pytest.importorskip("torch")
+
+    class Inverted(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return 255 - x
+
+    converted = ct.convert(
+        torch.jit.trace(Inverted(), torch.rand(1, 3, 4, 6)),
+        skip_model_load=True,
+        minimum_deployment_target=ct.target.iOS16,
+        inputs=[ct.ImageType(name="x", shape=(1, 3, 4, 6))],
+        outputs=[ct.ImageType(name="y", color_layout=ct.colorlayout.BGR)],
+    )
+    pixels = rng.integers(0, 256, (4, 6, 3), dtype=np.uint8)
+    found = hexane.coreml.MLModel(saved(converted, tmp_path)).predict({"x": Image.fromarray(pixels)})["y"]
+    assert found.size == (6, 4)
+    np.testing.assert_array_equal(np.asarray(found), (255 - pixels)[..., ::-1])
+
+
+@pytest.mark.parametrize("kinds", [("mlprogram", "neuralnetwork"), ("neuralnetwork", "mlprogram"), ("mlprogram",) * 2])
+def test_a_pipeline_of_networks(kinds: tuple[str, str], tmp_path: Path, rng: np.random.Generator) -> None:
+    a, b = rng.standard_normal((5, 8)).astype(np.float32), rng.standard_normal((2, 5)).astype(np.float32)
+    pipeline = ct.utils.make_pipeline(linear("x", a, "h", kinds[0]), linear("h", b, "y", kinds[1]))
+    path = saved(pipeline, tmp_path)
+    x = rng.standard_normal(8).astype(np.float32)
+    np.testing.assert_allclose(hexane.load(path).evaluate({"x": x})["y"], b @ (a @ x), atol=1e-2)
+    model = hexane.coreml.MLModel(path)
+    np.testing.assert_allclose(model.predict({"x": x})["y"], b @ (a @ x), atol=3e-2)
+    assert model.report.sizes[0].host_ops == 0
+
+
+def message(kind: str, inputs: dict[str, Any], outputs: dict[str, Any]) -> Any:
+    """A small model's message with features of these kinds: an int is an array, a type is a number."""
+    model = ct.proto.Model_pb2.Model()
+    model.specificationVersion = 4
+    for features, rows in ((inputs, model.description.input), (outputs, model.description.output)):
+        for name, size in features.items():
+            feature = rows.add()
+            feature.name = name
+            if size is float:
+                feature.type.doubleType.SetInParent()
+            else:
+                feature.type.multiArrayType.dataType = 65600
+                feature.type.multiArrayType.shape.append(size)
+    getattr(model, kind).SetInParent()
+    return model
+
+
+def test_a_pipeline_of_small_models(rng: np.random.Generator) -> None:
+    """Vectorizer, imputer, scaler, normaliser, linear regressor: scikit-learn's formulas in NumPy."""
+    vector = message("featureVectorizer", {"a": float, "b": 3}, {"v": 4})
+    for name, size in (("a", 1), ("b", 3)):
+        column = vector.featureVectorizer.inputList.add()
+        column.inputColumn, column.inputDimensions = name, size
+    imputer = message("imputer", {"v": 4}, {"i": 4})
+    imputer.imputer.imputedDoubleArray.vector.extend([1, 2, 3, 4])
+    imputer.imputer.replaceDoubleValue = float("nan")
+    scaler = message("scaler", {"i": 4}, {"s": 4})
+    scaler.scaler.shiftValue.extend([1, -1, 0.5, 0])
+    scaler.scaler.scaleValue.append(0.5)
+    normal = message("normalizer", {"s": 4}, {"n": 4})
+    normal.normalizer.normType = 2
+    regressor = message("glmRegressor", {"n": 4}, {"y": float})
+    weight = rng.standard_normal(4)
+    regressor.glmRegressor.weights.add().value.extend(weight.tolist())
+    regressor.glmRegressor.offset.append(0.25)
+    pipeline = PipelineRegressor([("a", datatypes.Double()), ("b", datatypes.Array(3))], "y")
+    for one in (vector, imputer, scaler, normal, regressor):
+        pipeline.add_model(one)
+    model = hexane.coreml.MLModel(pipeline.spec)
+    found = model.predict({"a": 2.0, "b": [0.5, float("nan"), -1]})["y"]
+    row = (np.array([2, 0.5, 3, -1]) + [1, -1, 0.5, 0]) * 0.5
+    assert isinstance(found, float)
+    assert found == pytest.approx(row / np.linalg.norm(row) @ weight + 0.25, abs=4e-3)
+
+
+@pytest.mark.parametrize(("encoding", "rows"), [(0, 1), (0, 2), (1, 3)])
+def test_a_pipeline_classifier(encoding: int, rows: int, rng: np.random.Generator) -> None:
+    glm = message("glmClassifier", {"x": 4}, {})
+    labels = [7, 8, 9][: rows + (encoding == 0)]
+    weight = rng.standard_normal((rows, 4))
+    for row in weight:
+        glm.glmClassifier.weights.add().value.extend(row.tolist())
+    glm.glmClassifier.offset.extend([0.0] * rows)
+    glm.glmClassifier.classEncoding = encoding
+    glm.glmClassifier.int64ClassLabels.vector.extend(labels)
+    outputs = [("label", datatypes.Int64()), ("p", datatypes.Dictionary(datatypes.Int64()))]
+    pipeline = PipelineClassifier(
+        [("x", datatypes.Array(4))],
+        labels,
+        [("label", datatypes.Int64()), ("p", datatypes.Dictionary(datatypes.Int64()))],
+    )
+    for part in (glm, pipeline.spec):
+        part.description.predictedFeatureName, part.description.predictedProbabilitiesName = "label", "p"
+    for feature in pipeline.spec.description.output:
+        glm.description.output.add().CopyFrom(feature)
+    pipeline.add_model(glm)
+    model = hexane.coreml.MLModel(pipeline.spec, compute_units="CPU_ONLY")
+    x = rng.standard_normal(4)
+    found = model.predict({"x": x})
+    scores = weight @ x
+    if encoding:
+        each = 1 / (1 + np.exp(-scores))
+        wanted = each / each.sum()
+    else:
+        e = np.exp(np.concatenate([[0], scores]))
+        wanted = e / e.sum()
+    assert found["label"] == labels[int(wanted.argmax())]
+    assert list(found["p"]) == labels
+    np.testing.assert_allclose(list(found["p"].values()), wanted, atol=1e-5)
+
+
+def test_pipelines_that_cannot_run_say_why() -> None:
+    tree = message("treeEnsembleRegressor", {"x": 4}, {"y": 1})
+    pipeline = Pipeline([("x", datatypes.Array(4))], [("y", datatypes.Array(1))])
+    pipeline.add_model(tree)
+    with pytest.raises(UnsupportedError, match=r"model 0 \(treeEnsembleRegressor\)"):
+        hexane.coreml.MLModel(pipeline.spec)
+    scaler = message("scaler", {"x": 4}, {"z": 4})
+    broken = Pipeline([("x", datatypes.Array(4))], [("y", datatypes.Array(1))])
+    broken.add_model(scaler)
+    with pytest.raises(FormatError, match="makes the output 'y'"):
+        hexane.coreml.MLModel(broken.spec)
+    cut = Pipeline([("w", datatypes.Array(4))], [("z", datatypes.Array(4))])
+    cut.add_model(scaler)
+    with pytest.raises(FormatError, match="takes 'x', which nothing before it makes"):
+        hexane.coreml.MLModel(cut.spec)
+    with pytest.raises(UsageError, match="compute_units"):
+        hexane.coreml.MLModel(cut.spec, compute_units="GPU")
+    with pytest.raises(UsageError, match="no Core ML model"):
+        hexane.coreml.MLModel(3)
