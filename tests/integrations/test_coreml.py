@@ -250,11 +250,7 @@ def test_a_pipeline_classifier(encoding: int, rows: int, rng: np.random.Generato
     glm.glmClassifier.classEncoding = encoding
     glm.glmClassifier.int64ClassLabels.vector.extend(labels)
     outputs = [("label", datatypes.Int64()), ("p", datatypes.Dictionary(datatypes.Int64()))]
-    pipeline = PipelineClassifier(
-        [("x", datatypes.Array(4))],
-        labels,
-        [("label", datatypes.Int64()), ("p", datatypes.Dictionary(datatypes.Int64()))],
-    )
+    pipeline = PipelineClassifier([("x", datatypes.Array(4))], labels, outputs)
     for part in (glm, pipeline.spec):
         part.description.predictedFeatureName, part.description.predictedProbabilitiesName = "label", "p"
     for feature in pipeline.spec.description.output:
