@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hexane.chips import Evidence
+from hexane.codegen import moves
 from hexane.codegen.fragment import ELEMENT_BYTES, four_dimensional, tensor_of
 from hexane.codegen.host import subgraph
 from hexane.codegen.link import Linked, Linker
@@ -152,12 +153,16 @@ def link_run(run: Run, target: Target) -> Linked:
         for v in op.outputs
         if v.dtype in ELEMENT_BYTES
     }
-    linker = Linker(target, channels, values)
+    fragments = []
     for unit in run.units:
         assert unit.choice is not None
         for plan in unit.choice.fragment.plans:
             plan.op = plan.op or unit.ops[-1].describe()
-        linker.add(unit.choice.fragment)
+        fragments.append(unit.choice.fragment)
+    moves.remove(fragments, values, (v.name for v in run.inputs), (v.name for v in run.outputs))
+    linker = Linker(target, channels, values)
+    for fragment in fragments:
+        linker.add(fragment)
     return linker.finish()
 
 

@@ -41,7 +41,19 @@ class Transformation:
     in_apple: bool = False
 
 
-_ROWS: tuple[Transformation, ...] = ()
+_ROWS: tuple[Transformation, ...] = (
+    Transformation(
+        "in-place-moves",
+        "A reshape, slice, split, padding or concatenation whose data stay in one piece has no task: the tasks around "
+        "it write and read at an offset.",
+        Evidence.SILICON,
+    ),
+    Transformation(
+        "strided-moves",
+        "One whose rows stay whole has none either: the tasks around it take other strides (part of in-place-moves).",
+        Evidence.INFERRED,
+    ),
+)
 TRANSFORMATIONS: dict[str, Transformation] = {row.name: row for row in _ROWS}
 
 DIALECTS = ("default", "apple", "zin4")

@@ -1,0 +1,326 @@
+"""Copies that need no task: what they copy is written where it is wanted, or read where it stands.
+
+A task that only copies rows from one buffer to another says that the rows of the first are those of the second. Two
+things can follow, as in the coalescing of registers:
+
+* all readers of the second read the first instead (a slice, a reshape, a part of a split), or
+* all tasks that write or read the first use the second instead (a concatenation, a map inside its padding).
+
+Either changes only where DMAs start and how far their steps are. Where the rows stand in one piece the steps stay
+(``in-place-moves``: one task per input with another base has run on hardware, docs/reference/engine-h13.md 13,
+"concat"); else they change (``strided-moves``, INFERRED).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from hexane.chips import Evidence
+from hexane.codegen.fragment import Fragment, Tensor
+from hexane.codegen.operations import Axes, PeKind, SourceType
+from hexane.codegen.plan import Buffer, Dma, Plan, Space
+from hexane.lowering.transformations import is_on
+
+BURST = 64  # every DMA starts at a burst, and steps by whole ones
+MOST_BURSTS = 1 << 21  # of a walk that is looked at burst by burst
+SIDES = ("src", "src2", "dst")
+BY_STRIDES = "a value in the place of another, by strides"
+
+Key = tuple[int, Buffer]
+"""A buffer of a program: the number of its fragment (-1 for values of the graph), and the buffer."""
+
+
+@dataclass(frozen=True)
+class Walk:
+    """What one DMA touches: where it starts, and extent and step in bytes of each axis.
+
+    Axes are groups, depth, channels, rows, bursts of a row.
+    """
+
+    start: int
+    extents: tuple[int, ...]
+    steps: tuple[int, ...]
+
+    @property
+    def end(self) -> int:
+        return self.start + BURST + sum((n - 1) * step for n, step in zip(self.extents, self.steps))
+
+    @property
+    def bursts(self) -> int:
+        return int(np.prod(self.extents))
+
+    def places(self) -> np.ndarray:
+        """Bursts counted from the buffer's start, axes as they are."""
+        at = np.array(self.start // BURST)
+        for n, step in zip(self.extents, self.steps):
+            at = np.add.outer(at, np.arange(n) * (step // BURST))
+        return at
+
+    def meets(self, other: Walk) -> bool:
+        """Whether both touch one burst."""
+        if self.end <= other.start or other.end <= self.start:
+            return False
+        if max(self.bursts, other.bursts) > MOST_BURSTS:
+            return True
+        return bool(np.intersect1d(self.places(), other.places()).size)
+
+
+def walk_of(plan: Plan, side: str) -> Walk | None:
+    """What a side of a task touches; None where its walk is not a plain one."""
+    dma: Dma = getattr(plan, side)
+    groups, depth, channels, rows, width = plan.groups, plan.d, plan.c, plan.h, plan.w
+    if side == "dst":
+        if plan.kind.reduces or plan.transpose_out:
+            return None
+        depth, channels, rows, width = plan.dout, plan.cout, plan.hout, plan.wout * plan.ox
+        if plan.out_trans:
+            channels, width = width, channels
+    else:
+        ones, turned = (plan.broadcast1, plan.transpose1) if side == "src" else (plan.broadcast2, plan.transpose2)
+        if turned or (side == "src2" and plan.kind is PeKind.SCALE_SHIFT):
+            return None
+        width, rows = 1 if ones & Axes.W else width, 1 if ones & Axes.H else rows
+        depth, channels = 1 if ones & Axes.D else depth, 1 if ones & Axes.C else channels
+    if dma.interleave != 1 or plan.src_staged or plan.dst_staged:
+        return None
+    extents = (groups, depth, channels, rows, -(-width * dma.element // BURST))
+    return Walk(dma.offset, extents, (dma.group, dma.depth, dma.plane, dma.row, BURST))
+
+
+@dataclass(frozen=True)
+class Same:
+    """Bytes of one buffer that are those of another: axes of extent and both steps."""
+
+    there: Walk
+    here: Walk
+
+    @cached_property
+    def piece(self) -> int | None:
+        """How far apart they are where both are one piece; None where they are not."""
+        axes = [axis for axis in zip(self.there.steps, self.here.steps, self.there.extents, strict=True) if axis[2] > 1]
+        reach = BURST
+        for there, here, extent in sorted(axes):
+            if there != reach or here != reach:
+                return None
+            reach *= extent
+        return self.here.start - self.there.start
+
+    @cached_property
+    def table(self) -> np.ndarray | None:
+        """Burst of the other buffer by burst from the start of ``there``, -1 where there is none; None where a burst is
+        in several places."""
+        found = np.full((self.there.end - self.there.start) // BURST, -1, np.int64)
+        found[self.there.places() - self.there.start // BURST] = self.here.places()
+        return found if np.count_nonzero(found >= 0) == self.there.bursts else None
+
+    def moved(self, plan: Plan, side: str) -> Dma | None:
+        """The side's DMA in the other buffer (its name is left), None where it reaches further or has no even steps."""
+        dma: Dma = getattr(plan, side)
+        walk = walk_of(plan, side)
+        if walk is None or walk.start < self.there.start or walk.end > self.there.end:
+            return None
+        if self.piece is not None:
+            return dma.moved(self.piece)
+        if not is_on("strided-moves") or max(walk.bursts, self.there.bursts) > MOST_BURSTS:
+            return None
+        if self.table is None:
+            return None
+        places = self.table[walk.places() - self.there.start // BURST]
+        if places.min() < 0:
+            return None
+        first = int(places.reshape(-1)[0])
+        steps = [
+            int(places[(0,) * axis + (1,)].reshape(-1)[0]) - first if extent > 1 else 0
+            for axis, extent in enumerate(walk.extents)
+        ]
+        if (walk.extents[4] > 1 and steps[4] != 1) or min(steps) < 0:
+            return None
+        even = Walk(first * BURST, walk.extents, tuple(step * BURST for step in steps))
+        if not np.array_equal(even.places(), places):
+            return None
+        group, depth, plane, row = (
+            step * BURST if extent > 1 else old for step, extent, old in zip(steps[:4], walk.extents, walk.steps)
+        )
+        return replace(dma, offset=first * BURST, row=row, plane=plane, depth=depth, group=group)
+
+
+class Program:
+    """The tasks of a run in order, and who touches which buffer."""
+
+    def __init__(self, fragments: Sequence[Fragment], values: dict[str, Tensor], surfaces: Mapping[str, bool]) -> None:
+        self.fragments = fragments
+        self.values = values
+        self.surfaces = surfaces
+        self.plans: list[Plan] = []
+        self.fragment_of: list[int] = []
+        for number, fragment in enumerate(fragments):
+            self.plans += fragment.plans
+            self.fragment_of += [number] * len(fragment.plans)
+        self.users: dict[Key, list[tuple[int, str]]] = defaultdict(list)
+        for index, plan in enumerate(self.plans):
+            for side in SIDES:
+                if getattr(plan, side) is not None:
+                    self.users[self.key(index, getattr(plan, side).buffer)].append((index, side))
+            if plan.kernel is not None and plan.kernel.source is not None:
+                self.users[self.key(index, plan.kernel.source)].append((index, "kernel"))
+        self.gone: set[int] = set()
+
+    def key(self, index: int, buffer: Buffer) -> Key:
+        return (-1 if buffer.space is Space.SURFACE else self.fragment_of[index], buffer)
+
+    def is_copy(self, index: int) -> bool:
+        """Whether a task does nothing but copy rows from DRAM to DRAM."""
+        plan = self.plans[index]
+        if plan.unit != "NE" or not plan.mac.plain_copy or plan.out_trans or plan.kernel is not None or plan.holds:
+            return False
+        if plan.post_scale != 1.0 or plan.acc_bias or plan.in_format is not plan.out_format or plan.dtid is not None:
+            return False
+        if (
+            plan.src is None
+            or plan.dst is None
+            or plan.src_staged
+            or plan.dst_staged
+            or plan.streams
+            or plan.streams_in
+        ):
+            return False
+        if index and self.plans[index - 1].holds:
+            return False
+        by_dma = plan.reads.type in (SourceType.DMA_KEEP, SourceType.DMA_STREAM)
+        return by_dma and (plan.c, plan.h, plan.w) == (plan.cout, plan.hout, plan.wout * plan.ox)
+
+    # -- one copy ----------------------------------------------------------------------------------------------------
+
+    def remove(self, index: int) -> bool:
+        """Make do without a copy if that is possible."""
+        plan = self.plans[index]
+        source, target = walk_of(plan, "src"), walk_of(plan, "dst")
+        assert plan.src is not None and plan.dst is not None
+        if source is None or target is None or Space.CONST in (plan.src.buffer.space, plan.dst.buffer.space):
+            return False
+        a, b = self.key(index, plan.src.buffer), self.key(index, plan.dst.buffer)
+        if a == b:
+            return False
+        return self._read_there(index, a, b, Same(target, source)) or self._written_here(
+            index, a, b, Same(source, target)
+        )
+
+    def _read_there(self, index: int, a: Key, b: Key, same: Same) -> bool:
+        """Readers of the copy read what it copies."""
+        if b[1].name in self.surfaces and b[0] < 0:
+            return False
+        users = [user for user in self.users[b] if user != (index, "dst")]
+        if any(side == "dst" or other < index for other, side in users):
+            return False
+        last = max((other for other, _ in users), default=index)
+        if any(side == "dst" and index < other <= last for other, side in self.users[a]):
+            return False
+        return self._redirect(index, users, b, a, same)
+
+    def _written_here(self, index: int, a: Key, b: Key, same: Same) -> bool:
+        """Writers and readers of what is copied use the copy's place."""
+        if a[1].name in self.surfaces and a[0] < 0:
+            return False
+        if self.surfaces.get(b[1].name) is False and b[0] < 0:
+            return False
+        users = [user for user in self.users[a] if user != (index, "src")]
+        if not any(side == "dst" for _, side in users):
+            return False
+        if any(side == "dst" and other > index for other, side in users):
+            return False
+        for other, side in self.users[b]:
+            if other == index:
+                continue
+            touched = None if side == "kernel" else walk_of(self.plans[other], side)
+            if (side == "dst" or other < index) and (touched is None or touched.meets(same.here)):
+                return False
+        return self._redirect(index, users, a, b, same)
+
+    def _redirect(self, index: int, users: Sequence[tuple[int, str]], old: Key, new: Key, same: Same) -> bool:
+        """Let tasks use ``new`` for ``old``, and drop the copy; False, and nothing done, where one of them cannot."""
+        moved: list[Dma | int] = []
+        for other, side in users:
+            if side == "kernel":
+                if same.piece is None or same.there.start or not self._is_whole(old, same):
+                    return False
+                moved.append(same.piece)
+                continue
+            there = same.moved(self.plans[other], side)
+            if there is None:
+                return False
+            moved.append(there)
+        if any(self.fragment_of[other] != self.fragment_of[index] for other, _ in users):
+            new = self._shared(new)
+        for (other, side), dma in zip(users, moved):
+            plan = self.plans[other]
+            if isinstance(dma, int):
+                assert plan.kernel is not None
+                plan.kernel = replace(plan.kernel, source=new[1], offset=plan.kernel.offset + dma)
+            else:
+                setattr(plan, side, replace(dma, buffer=new[1]))
+            if same.piece is None and plan.evidence is not Evidence.INFERRED:
+                plan.evidence, plan.note = Evidence.INFERRED, BY_STRIDES
+        plan = self.plans[index]
+        self.users[new] = [user for user in self.users[new] if user[0] != index] + list(users)
+        self.users.pop(old, None)
+        self.gone.add(index)
+        return True
+
+    def _is_whole(self, key: Key, same: Same) -> bool:
+        """Whether a correspondence says of a buffer's every byte where it is."""
+        size = self.values[key[1].name].bytes if key[0] < 0 else self.fragments[key[0]].scratch[key[1].name]
+        return same.there.start == 0 and same.there.end >= size
+
+    def _shared(self, key: Key) -> Key:
+        """A buffer that other fragments may use too: a workspace becomes a value of the program."""
+        number, buffer = key
+        if number < 0:
+            return key
+        name = f"{number}:{buffer.name}"
+        shared = Buffer(name, Space.SURFACE)
+        size = self.fragments[number].scratch[buffer.name]
+        self.values[name] = Tensor(shared, 1, 1, -(-size // BURST), BURST // 2)
+        for other, side in self.users[key]:
+            plan = self.plans[other]
+            if side == "kernel":
+                assert plan.kernel is not None
+                plan.kernel = replace(plan.kernel, source=shared)
+            else:
+                setattr(plan, side, replace(getattr(plan, side), buffer=shared))
+        self.users[-1, shared] = self.users.pop(key)
+        return (-1, shared)
+
+    def close(self) -> None:
+        """Take the dropped tasks out of their fragments."""
+        index = 0
+        for fragment in self.fragments:
+            kept = [i for i in range(index, index + len(fragment.plans)) if i not in self.gone]
+            place = {i - index: at for at, i in enumerate(kept)}
+            for i in kept:
+                staging = self.plans[i].dtid
+                if staging is not None:
+                    self.plans[i].dtid = place[staging]
+            index += len(fragment.plans)
+            fragment.plans = [self.plans[i] for i in kept]
+
+
+def remove(
+    fragments: Sequence[Fragment], values: dict[str, Tensor], inputs: Iterable[str], outputs: Iterable[str]
+) -> int:
+    """Take copies out of fragments, in order, where no task is needed for them; returns how many.
+
+    ``values`` gets a row for each workspace that several fragments share afterwards.
+    """
+    if not is_on("in-place-moves"):
+        return 0
+    program = Program(fragments, values, {**dict.fromkeys(inputs, False), **dict.fromkeys(outputs, True)})
+    for index in range(len(program.plans)):
+        if program.is_copy(index):
+            program.remove(index)
+    program.close()
+    return len(program.gone)
