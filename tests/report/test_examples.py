@@ -92,7 +92,12 @@ def test_a_program_runs_like_a_network(folder: Path, tmp_path: Path) -> None:
     runner = CliRunner()
     program = str(folder / "model.hwx")
     text = runner.invoke(app, ["run", program, "--input", str(folder / "x.npy"), "-o", str(tmp_path / "o.npz")]).output
-    assert "model.hwx on M1" in text and "not compared" in text and "infinities" in text and "tasks in 1" in text
+    assert (
+        "model.hwx for M1, on emulator" in text
+        and "not compared" in text
+        and "infinities" in text
+        and "tasks in 1" in text
+    )
     assert np.load(tmp_path / "o.npz")["out"].shape == (1, 32, 32, 64)
     for option in (["--report", str(tmp_path / "r")], ["--autoscale"], ["--shape", "x=1"], ["--level", "graph"]):
         result = runner.invoke(app, ["run", program, "--random", "1", *option])
