@@ -155,7 +155,7 @@ class TestBudget:
         script = tmp_path / "train.py"
         script.write_text(
             "import hexane.mil as mil\n"
-            "from hexane.mil.budget import CompileBudget\n"
+            "from hexane.runtime.private.budget import CompileBudget\n"
             "step = int(mil.resumed() or 0)\n"
             "budget = CompileBudget(limit=1, on_exhausted='reexec', save=lambda: str(step))\n"
             "while step < 2:\n"

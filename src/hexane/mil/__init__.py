@@ -7,20 +7,20 @@ from typing import Any
 
 _NAMES = {
     "Chain": "hexane.mil.chain",
-    "CompileBudget": "hexane.mil.budget",
+    "CompileBudget": "hexane.runtime.private.budget",
     "Event": "hexane.runtime.queue",
     "Model": "hexane.mil.model",
     "NSString": "hexane.mil.quirks",
     "Options": "hexane.mil.model",
     "Process": "hexane.mil.process",
-    "ProcessCrash": "hexane.mil.faults",
+    "ProcessCrash": "hexane.runtime.private.faults",
     "QueueClosed": "hexane.runtime.queue",
     "QueueFull": "hexane.runtime.queue",
-    "Refused": "hexane.mil.faults",
+    "Refused": "hexane.runtime.private.faults",
     "RequestQueue": "hexane.runtime.queue",
-    "RuntimeFault": "hexane.mil.faults",
+    "RuntimeFault": "hexane.runtime.private.faults",
     "Surface": "hexane.mil.surfaces",
-    "resumed": "hexane.mil.budget",
+    "resumed": "hexane.runtime.private.budget",
 }
 
 __all__ = [*_NAMES]

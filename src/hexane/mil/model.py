@@ -20,18 +20,22 @@ from hexane.errors import HexaneError, UnsupportedError, UsageError
 from hexane.formats.mil import parse_mil
 from hexane.graph.types import TensorType
 from hexane.mil import quirks as silence
-from hexane.mil.budget import CompileBudget
-from hexane.mil.executable import AUTO, Executable, executable
-from hexane.mil.faults import Refused
-from hexane.mil.process import PROCESS, Process, identifier
+from hexane.mil.on_mac import OnMac, compiled_on, side_of, way_of
+from hexane.mil.process import PROCESS, Process
 from hexane.mil.statistics import Statistics
 from hexane.mil.surfaces import OWN_SIZE, UNIFORM, Ports, checked
 from hexane.restrictions import Finding, check_mil
 from hexane.restrictions.check import plain_weights
 from hexane.restrictions.reports import Severity
 from hexane.restrictions.rule import IN_MEMORY
+from hexane.runtime.executable import AUTO, Executable, executable
+from hexane.runtime.macos.border import Border
+from hexane.runtime.macos.model import Way
 from hexane.runtime.private import selector
+from hexane.runtime.private.budget import CompileBudget
 from hexane.runtime.private.calls import DEFAULT_QOS, QOS
+from hexane.runtime.private.faults import Refused
+from hexane.runtime.private.identifier import identifier
 from hexane.runtime.queue import Moment, Request, RequestQueue
 from hexane.runtime.resident import Traffic
 
@@ -53,6 +57,7 @@ def engine_queue() -> RequestQueue:
 SPOKEN = 4096
 """Selectors that a transcript holds."""
 NEW, COMPILED, LOADED = "new", "compiled", "loaded"
+EMULATOR = "emulator"
 
 
 @dataclass(frozen=True)
@@ -64,7 +69,8 @@ class Options:
     engine's arithmetic); ``allow``: ids of restrictions to run in spite of; ``budget``: compilations of this process;
     ``process``: counters and cache of the real runtime (quirks only); ``statistics``: estimate the time on the chip
     when the model is loaded; ``queue``: where asynchronous evaluations wait (None: the one queue that all models share,
-    as they share the engine).
+    as they share the engine); ``in_child``: whether a device's compiler runs in a process of its own (None: on a real
+    Mac only).
     """
 
     os: str | None = None
@@ -76,6 +82,7 @@ class Options:
     process: Process | None = None
     statistics: bool = True
     queue: RequestQueue | None = None
+    in_child: bool | None = None
 
 
 class Model:
@@ -96,8 +103,10 @@ class Model:
         and a remedy; inputs are bound by name and checked. True: do what the real runtime is reported to do, with its
         error domains and codes; nobody's engine is asked, docs/restrictions.md says who reported what.
     options : see :class:`Options`.
+    device : "emulator"; "macos", the private classes of this Mac; "virtual:macos", the same calls answered by a fake of
+        them; or an object of the same interface as ``hexane.runtime.macos.border.Border``.
 
-    The device is the emulator: task by task where the program becomes one engine program for the chip (``level`` is
+    The emulator runs task by task where the program becomes one engine program for the chip (``level`` is
     "engine"), else the network with the chip's arithmetic ("graph"; ``level_reason`` says why).
     """
 
@@ -109,7 +118,10 @@ class Model:
         *,
         quirks: bool = False,
         options: Options | None = None,
+        device: str | Border = EMULATOR,
     ) -> None:
+        if quirks and device != EMULATOR:
+            raise UsageError("quirks are the emulated runtime's; a device does what it does", hint="leave one out")
         if quirks and isinstance(text, silence.NSString):
             raise silence.crash_of("T1")
         if not isinstance(text, (str, bytes, bytearray)):
@@ -119,6 +131,7 @@ class Model:
             raise silence.crash_of("W1")
         self.chip = chips.get(chip)
         self.quirks = quirks
+        self.device = device
         self.options = options or Options()
         self.surfaces = self.options.surfaces or (OWN_SIZE if quirks else UNIFORM)
         self.state = NEW
@@ -130,7 +143,7 @@ class Model:
         self.transcript: deque[str] = deque(maxlen=SPOKEN)
         self._say("modelWithMILText:weights:optionsPlist:")
         self._say("inMemoryModelWithDescriptor:")
-        self._made: Executable | None = None
+        self._made: Executable | OnMac | None = None
         self._ports: Ports | None = None
         self._lock = threading.Lock()
         self._size = sum(map(len, self.files.values()))
@@ -183,10 +196,15 @@ class Model:
         self.findings = check_mil(
             self.text, self.files, self.chip, self.options.os, self.options.interface, self.surfaces
         )
-        (self.options.budget or BUDGET).spend()
-        if self.quirks:
+        budget = self.options.budget or BUDGET
+        if self.device != EMULATOR:
+            self._refuse(Severity.REJECTED)
+            self._made = self._on_mac(budget)
+        elif self.quirks:
+            budget.spend()
             self._compile_as_the_runtime()
         else:
+            budget.spend()
             self._refuse(Severity.REJECTED)
             self._made = executable(self._parsed(), self.chip, self.options.level)
         graph = self.ready().graph.main
@@ -297,13 +315,29 @@ class Model:
         """Give constants other values without compiling again; see :func:`hexane.mil.update.update`."""
         from hexane.mil.update import update
 
+        if self.device != EMULATOR:
+            raise UnsupportedError(
+                "weights of a compiled program stay what they are on a device (restriction W8)",
+                hint="weights as inputs of matmul, or a new model",
+            )
         return update(self, weights)
 
+    def close(self) -> None:
+        """Unload; a device also gives back the program's objects and files, so that it is new again."""
+        self.unload()
+        if isinstance(self._made, OnMac):
+            self._made.discard()
+            self._made, self.state = None, NEW
+
     def __enter__(self) -> Model:
-        return self.compile().load()
+        try:
+            return self.compile().load()
+        except BaseException:
+            self.close()
+            raise
 
     def __exit__(self, *_: object) -> None:
-        self.unload()
+        self.close()
 
     def _say(self, name: str) -> None:
         """Note the selector that the same step sends on a Mac; the map has to know it."""
@@ -315,7 +349,7 @@ class Model:
     def _process(self) -> Process:
         return self.options.process or PROCESS
 
-    def ready(self) -> Executable:
+    def ready(self) -> Executable | OnMac:
         """What was compiled; UsageError before that."""
         if self._made is None:
             raise UsageError("the model is not compiled", hint="model.compile() first")
@@ -342,6 +376,12 @@ class Model:
     def _strictly(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         self._refuse(Severity.FAILS, Severity.WRONG)
         return self.ready().run(checked(self._known_ports(), inputs))
+
+    def _on_mac(self, budget: CompileBudget) -> OnMac:
+        border = side_of(self.device, self.chip, self.options.level)
+        way = way_of(self.device, border, Way(budget=budget, surfaces=self.surfaces), self.options.in_child)
+        model = compiled_on(border, self.text, self.files, way)
+        return OnMac(self._parsed(), self.chip, self.device if isinstance(self.device, str) else "macos", model)
 
     def _compile_as_the_runtime(self) -> None:
         known = self._process.cached(self.identifier)

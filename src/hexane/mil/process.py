@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hexane.mil.budget import REAL_LIMIT
-from hexane.mil.faults import SURFACE, compile_fault, inference_fault, load_fault
+from hexane.runtime.private.budget import REAL_LIMIT
 from hexane.runtime.private.calls import BYTES_LOADED, PROGRAMS_LOADED
+from hexane.runtime.private.faults import SURFACE, compile_fault, inference_fault, load_fault
 
 CACHED = 256
 
@@ -72,11 +70,3 @@ class Process:
 
 PROCESS = Process()
 """The process that models share unless they are given another one."""
-
-
-def identifier(text: bytes, weights: Mapping[str, bytes], options: bytes = b"") -> str:
-    """``hexStringIdentifier``: three SHA-256 in hex, of the text, the options and the dictionary of weights."""
-    digest = hashlib.sha256()
-    for path in sorted(weights):
-        digest.update(path.encode() + b"\0" + weights[path])
-    return "_".join((hashlib.sha256(text).hexdigest(), hashlib.sha256(options).hexdigest(), digest.hexdigest())).upper()

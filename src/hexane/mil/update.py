@@ -25,8 +25,8 @@ from hexane.image.rebuild import with_contents
 from hexane.mil.grids import Grids, grids_of
 
 if TYPE_CHECKING:
-    from hexane.mil.executable import Executable
     from hexane.mil.model import Model
+    from hexane.runtime.executable import Executable
 
 PATCHED, REPLACED, RECOMPILED, IGNORED = "patched", "replaced", "recompiled", "ignored"
 _DIGIT_BITS = 10

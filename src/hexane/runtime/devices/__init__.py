@@ -54,8 +54,9 @@ def session(program: Program, device: str | Device = "auto", level: str = "engin
     Parameters
     ----------
     device : "emulator"; "linux", an engine behind the open driver (M1 family); "virtual", the same calls answered by
-        the emulator; "auto", an engine where one may be used, else the emulator; or a device object. Host segments run
-        here in any case. "macos" is refused: macOS loads no programs but its own compiler's.
+        the emulator; "auto", an engine where one may be used, else the emulator; "macos" and "virtual:macos", which
+        take the MIL text of a program's segments, because macOS loads no programs but its own compiler's; or a device
+        object. Host segments run here in any case.
     level : "engine" runs tasks; "graph" evaluates the network with the engine's arithmetic, on no device.
     """
     if level not in LEVELS:

@@ -1,22 +1,111 @@
-"""Engines under macOS, which load programs of Apple's own compiler only."""
+"""Engines under macOS: engine segments go to the private in-memory class as MIL text, and Apple's compiler makes the
+program. An engine program of one's own is refused by the system (docs/private-api.md, "Tried and failed").
+"""
 
 from __future__ import annotations
 
-from hexane.errors import UnsupportedError
+import sys
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hexane.errors import HexaneError, UnsupportedError
 from hexane.program.run import Device, no_flavour
 from hexane.runtime.machine import Machine
+from hexane.runtime.macos.border import Border
+from hexane.runtime.macos.compiler import CompilerProcess
+from hexane.runtime.macos.model import MemoryModel, Way
+from hexane.runtime.macos.segments import SegmentText, as_given, as_text
+from hexane.runtime.macos.system import System
+from hexane.runtime.probe_macos import engine_properties
 from hexane.runtime.record import DeviceRecord
+
+if TYPE_CHECKING:
+    from hexane.program import Program, Segment
+    from hexane.program.run import Values
 
 
 def describe(machine: Machine) -> DeviceRecord:
-    """Never available so far."""
-    return DeviceRecord("macos", "nothing yet", reason="macOS loads engine programs of its own compiler only")
+    """Available on a Mac with an engine; whether its private classes are there is known when they are asked."""
+    runs = "networks compiled by hexane, each engine segment as MIL text; Apple's compiler makes the program"
+    if machine.system != "Darwin":
+        return DeviceRecord(
+            "macos", runs, reason=f"the private classes are on macOS only, and this is {machine.system}"
+        )
+    if not engine_properties(machine):
+        return DeviceRecord("macos", runs, reason="no engine in the device registry")
+    return DeviceRecord("macos", runs)
+
+
+class MacEngine(Device):
+    """The engine of a Mac through the private classes.
+
+    ``border`` answers the calls; ``way`` says where programs are compiled and staged. ``notes`` says what was out of
+    the ordinary: restrictions that a program breaks by the reports of others, a second compilation.
+    """
+
+    name = "macos"
+
+    def __init__(self, border: Border, way: Way | None = None, *, title: str = "macos") -> None:
+        self.border = border
+        self.way = way or Way()
+        self.name = title
+        self.chip = "M1"
+        self.notes: list[str] = []
+
+    def adapted(self, program: Program) -> Program:
+        """The program itself; its chip says which dialect its text is in."""
+        self.chip = program.chip
+        return program
+
+    def load(self, segment: Segment) -> MacSegment:
+        """Compile, load and bind; RuntimeFault, BorderError or UnsupportedError where that fails."""
+        written = as_text(segment, self.chip)
+        words = [f"{f.rule} ({f.severity}): {f.message}" for f in written.findings if f.spoils]
+        self.notes += words
+        model = MemoryModel(self.border, written.source, self.way)
+        try:
+            model.compile()
+            model.load()
+        except HexaneError as error:
+            for note in words[:3]:
+                error.add_note(f"the program breaks restriction {note}")
+            raise
+        self.notes += model.notes
+        return MacSegment(segment, written, model)
+
+
+class MacSegment:
+    """An engine segment on the engine of a Mac."""
+
+    def __init__(self, segment: Segment, written: SegmentText, model: MemoryModel) -> None:
+        self.segment = segment
+        self.written = written
+        self.model = model
+
+    def run(self, values: Values) -> dict[str, np.ndarray]:
+        """Outputs by name, as the graph declares them."""
+        source = self.written.source
+        given = {
+            symbol: as_given(np.asarray(values[name]).reshape(source.inputs[symbol].shape), source.inputs[symbol])
+            for name, symbol in self.written.inputs.items()
+        }
+        found = self.model.evaluate(given)
+        results = {name.removesuffix("@output"): found[symbol] for name, symbol in self.written.outputs.items()}
+        return self.segment.declared(results)
+
+    def close(self) -> None:
+        """Take the program off the engine; nothing is left behind."""
+        self.model.close()
 
 
 def open_device(flavour: str) -> Device:
-    """Always refused."""
+    """The engine of this Mac."""
     no_flavour(flavour)
-    raise UnsupportedError(
-        "macOS loads engine programs of its own compiler only",
-        hint="run on the emulator, or give Core ML an .mlpackage (hexane convert)",
-    )
+    if sys.platform != "darwin":
+        raise UnsupportedError(
+            "the private classes are on macOS only",
+            hint='device="virtual:macos" runs the same calls against a fake of them',
+        )
+    border = System()
+    return MacEngine(border, Way(compiler=CompilerProcess(border)))

@@ -20,16 +20,28 @@ LOAD_FAILURE, TOO_LARGE = 0x50004, 0x20004
 
 
 class RuntimeFault(HexaneError):
-    """An error as the real runtime reports it: ``domain``, ``code`` (a number, as in its NSError) and ``status``."""
+    """An error as the real runtime reports it: ``domain``, ``code`` (a number, as in its NSError), ``words`` and
+    ``status``."""
 
     code: int  # type: ignore[assignment]
 
-    def __init__(self, message: str, *, domain: str, code: int, status: int | None = None, rule: str = "") -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        domain: str,
+        code: int,
+        status: int | None = None,
+        rule: str = "",
+        hint: str | None = None,
+    ) -> None:
         self.domain = domain
         self.code = code
         self.status = status
         self.rule = rule
-        hint = f"rule {rule} of docs/restrictions.md" if rule else None
+        self.words = message
+        place = f"rule {rule} of docs/restrictions.md" if rule else None
+        hint = "; ".join(part for part in (hint, place) if part) or None
         super().__init__(f"{message} (domain {domain}, code {code})", hint=hint)
 
 

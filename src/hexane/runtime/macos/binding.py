@@ -1,0 +1,69 @@
+"""Which surface goes to which symbol: by the names that a loaded model gives, else in the byte order of names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from hexane.graph.types import TensorType
+from hexane.restrictions.shapes import LEAST_SURFACE_BYTES, OWN_SIZE, UNIFORM, binding_order
+from hexane.runtime.macos.border import Border
+from hexane.runtime.macos.foundation import Objects, items_of, text_of
+
+OUTPUT = "@output"
+DESCRIPTION = "ANEFModelDescription"
+INPUTS, OUTPUTS = "kANEFModelInputSymbolsArrayKey", "kANEFModelOutputSymbolsArrayKey"
+
+Tensors = Mapping[str, TensorType]
+
+
+@dataclass(frozen=True)
+class Order:
+    """Inputs and outputs as the runtime numbers them; ``known``: told by the model, not inferred from names."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    known: bool
+
+
+def order_of(border: Border, model: int, inputs: Tensors, outputs: Tensors) -> Order:
+    """The order in which a loaded model takes its surfaces.
+
+    Bound by declared order, two inputs of one size were silently exchanged (restriction S7); byte order is what the
+    reports have in common, and what counts where the model says nothing.
+    """
+    inferred = Order(tuple(binding_order(list(inputs))), tuple(binding_order(list(outputs), results=True)), known=False)
+    if not border.responds(model, "modelAttributes"):
+        return inferred
+    attributes = border.send(model, "modelAttributes")
+    told = tuple(_symbols(border, attributes, key) for key in (INPUTS, OUTPUTS)) if attributes else ((), ())
+    named = Order(told[0], tuple(name.removesuffix(OUTPUT) for name in told[1]), known=True)
+    good = sorted(named.inputs) == sorted(inputs) and sorted(named.outputs) == sorted(outputs)
+    return named if good else inferred
+
+
+def _symbols(border: Border, attributes: int, key: str) -> tuple[str, ...]:
+    with Objects(border) as made:
+        description = border.call("CFDictionaryGetValue", attributes, made.text(DESCRIPTION))
+        array = border.call("CFDictionaryGetValue", description, made.text(key)) if description else 0
+        return tuple(text_of(border, item) for item in items_of(border, array)) if array else ()
+
+
+def sizes(names: Sequence[str], tensors: Tensors, how: str) -> list[int]:
+    """Bytes to allocate for the surfaces of one side.
+
+    ``how``: "uniform_largest" makes all as large as the largest and at least 49,152 bytes (restrictions S1, S3, S6);
+    "own_size" gives each its own (S13: one M5 Max wants outputs so).
+    """
+    own = [nbytes(tensors[name]) for name in names]
+    if how == OWN_SIZE:
+        return own
+    return [max([*own, LEAST_SURFACE_BYTES])] * len(own)
+
+
+def nbytes(type_: TensorType) -> int:
+    """Bytes of a packed tensor."""
+    return type_.count * type_.carrier.itemsize
+
+
+__all__ = ["DESCRIPTION", "INPUTS", "OUTPUT", "OUTPUTS", "OWN_SIZE", "UNIFORM", "Order", "nbytes", "order_of", "sizes"]

@@ -1,0 +1,95 @@
+"""Counted objects: what is retained, released, autoreleased; use of a freed object ends the process, as it may."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from hexane.runtime.private.faults import ProcessCrash
+
+STEP = 0x40
+
+
+@dataclass
+class Thing:
+    """An object: its class, what it holds, its count, and the objects that it retains."""
+
+    kind: str
+    value: Any = None
+    count: int = 1
+    parts: tuple[int, ...] = ()
+
+
+@dataclass
+class Heap:
+    """Objects by address."""
+
+    things: dict[int, Thing] = field(default_factory=dict)
+    freed: dict[int, str] = field(default_factory=dict)
+    pools: list[list[int]] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+    at: int = 0x1_0000_0000
+
+    def new(self, kind: str, value: Any = None, parts: tuple[int, ...] = ()) -> int:
+        """An object with a count of 1; its parts are retained."""
+        for part in parts:
+            self.retain(part)
+        address = self.room(STEP)
+        self.things[address] = Thing(kind, value, 1, parts)
+        return address
+
+    def passing(self, kind: str, value: Any = None, parts: tuple[int, ...] = ()) -> int:
+        """An object that the pool releases, as methods return it."""
+        address = self.new(kind, value, parts)
+        if self.pools:
+            self.pools[-1].append(address)
+        else:
+            self.complaints.append(f"a {kind} was autoreleased with no pool in place: it leaks")
+        return address
+
+    def room(self, size: int) -> int:
+        """Addresses that nothing else has."""
+        at, self.at = self.at, self.at + -(-size // STEP) * STEP
+        return at
+
+    def thing(self, address: int, *kinds: str) -> Thing:
+        """The object; ProcessCrash for nil, a freed one, or one of another class."""
+        found = self.things.get(address)
+        if found is None:
+            what = f"a {self.freed[address]} that was released" if address in self.freed else "an address of nothing"
+            raise ProcessCrash(f"EXC_BAD_ACCESS: {what if address else 'nil'} was used")
+        if kinds and found.kind not in kinds:
+            raise ProcessCrash(f"-[{found.kind} ...]: unrecognized selector: {' or '.join(kinds)} was expected")
+        return found
+
+    def value(self, address: int, *kinds: str) -> Any:
+        """What an object holds."""
+        return self.thing(address, *kinds).value
+
+    def retain(self, address: int) -> int:
+        self.thing(address).count += 1
+        return address
+
+    def release(self, address: int) -> list[Thing]:
+        """Count down; the objects that ended by it."""
+        found = self.thing(address)
+        found.count -= 1
+        if found.count:
+            return []
+        del self.things[address]
+        self.freed[address] = found.kind
+        return [found, *(ended for part in found.parts for ended in self.release(part))]
+
+    def push(self) -> int:
+        self.pools.append([])
+        return len(self.pools)
+
+    def pop(self, token: int) -> list[Thing]:
+        """Release what the pool of this token and pools inside it hold."""
+        if not 1 <= token <= len(self.pools):
+            raise ProcessCrash("an autorelease pool was popped that is not in place")
+        ended = []
+        while len(self.pools) >= token:
+            for address in self.pools.pop():
+                ended += self.release(address)
+        return ended

@@ -1,0 +1,118 @@
+"""Engine segments as MIL text: what macOS takes in the place of engine programs.
+
+Apple's compiler makes the program, so that its tasks, and where arithmetic is open its bits, need not be ours. Ports
+are renamed so that declared order, listed order and byte order are one (restrictions S2, S7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from hexane import chips
+from hexane.errors import GraphError, HexaneError, SyntaxProblem, UnsupportedError
+from hexane.formats.mil import parse_mil
+from hexane.formats.mil.names import encode
+from hexane.formats.mil.printer import WeightCollector, to_text
+from hexane.graph.ir import Graph
+from hexane.graph.registry import opset_number
+from hexane.graph.types import TensorType
+from hexane.program.segment import Segment
+from hexane.restrictions import Finding, check_mil
+from hexane.restrictions.fixes import fixed
+from hexane.restrictions.reports import Severity
+from hexane.restrictions.shapes import UNIFORM
+from hexane.runtime.macos.model import Source
+
+OLD, NEW = "1.0", "1.3"
+OLD_GENERATIONS = ("h13", "h14")
+"""M1 and M2: one report has their compiler refuse the newer dialect (restriction T3); the older one is taken by all."""
+OLD_OPSET = "ios17"
+WORST = (Severity.REJECTED, Severity.FAILS, Severity.WRONG)
+
+
+@dataclass(frozen=True)
+class SegmentText:
+    """A segment's program, the symbol of each of its ports, and restrictions that it still breaks."""
+
+    source: Source
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+    findings: tuple[Finding, ...]
+
+
+def as_text(segment: Segment, chip: str) -> SegmentText:
+    """UnsupportedError for a segment that was read from a file: it holds tasks and no network."""
+    if segment.source is None:
+        raise UnsupportedError(
+            "macOS loads engine programs of its own compiler only, and a program from a file holds no network",
+            hint="compile the network again and run that: the device gets its MIL text",
+        )
+    graph = segment.source.clone()
+    ports = [value for value in (*graph.main.inputs, *graph.main.outputs) if isinstance(value.type, TensorType)]
+    names = {value.name for value in ports}
+    prefix = _free_prefix(graph)
+    inputs = {value.name: f"{prefix}i{number:04}" for number, value in enumerate(graph.main.inputs)}
+    outputs = {value.name: f"{prefix}o{number:04}" for number, value in enumerate(graph.main.outputs)}
+    if len(names) != len(inputs) + len(outputs):
+        raise UnsupportedError("a segment hands an input on, or lists an output twice")
+    for value in ports:
+        value.name = inputs.get(value.name) or outputs[value.name]
+    text, weights = written(graph, chips.get(chip).generation_name)
+    text, _ = fixed(text, lambda t: [f for f in _findings(t, weights, chip) if f.severity in WORST])
+    source = source_of(text, weights)
+    return SegmentText(source, inputs, outputs, tuple(_findings(text, weights, chip)))
+
+
+def _free_prefix(graph: Graph) -> str:
+    """What no name of the graph begins with."""
+    taken = {value.name for op in graph.main.walk() for value in op.outputs}
+    taken |= {value.name for value in graph.main.inputs}
+    prefix = "port_"
+    while any(name.startswith(prefix) for name in taken):
+        prefix += "_"
+    return prefix
+
+
+def written(graph: Graph, generation: str) -> tuple[str, dict[str, bytes]]:
+    """Text in the dialect that a generation's compiler takes, and its weight file."""
+    if generation in OLD_GENERATIONS and opset_number(graph.main.opset) > opset_number(OLD_OPSET):
+        old = graph.clone()
+        old.main.opset = OLD_OPSET
+        try:
+            text, weights = _printed(old, OLD)
+            parse_mil(text, weights)
+        except (GraphError, SyntaxProblem, UnsupportedError):  # an op of the newer set
+            return _printed(graph, NEW)
+        return text, weights
+    return _printed(graph, OLD if generation in OLD_GENERATIONS else NEW)
+
+
+def _printed(graph: Graph, version: str) -> tuple[str, dict[str, bytes]]:
+    collector = WeightCollector()
+    text = to_text(graph, version=version, weights=collector)
+    return text, {collector.path: b"".join(collector.writer.parts())} if len(collector.writer) else {}
+
+
+def _findings(text: str, weights: Mapping[str, bytes], chip: str) -> list[Finding]:
+    return check_mil(text, weights, chip, surfaces=UNIFORM)
+
+
+def source_of(text: str, weights: Mapping[str, bytes]) -> Source:
+    """A text with its ports; HexaneError where it does not parse."""
+    main = parse_mil(text, weights).main
+    sides = []
+    for values in (main.inputs, main.outputs):
+        tensors = {encode(value.name): value.type for value in values if isinstance(value.type, TensorType)}
+        if len(tensors) != len(values):
+            raise HexaneError("the in-memory class takes tensors only", hint="states need Core ML")
+        sides.append(tensors)
+    return Source(text.encode(), weights, *sides)
+
+
+def as_given(array: np.ndarray, type_: TensorType) -> np.ndarray:
+    """An array as a port takes it; values beyond fp16 become infinite, as the host's conversion makes them."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.ascontiguousarray(array).astype(type_.carrier, copy=False)

@@ -1,0 +1,21 @@
+"""The other side of the border by its words: ``system``, or ``fake CHIP FOLDER OPTIONS``."""
+
+from __future__ import annotations
+
+import json
+
+from hexane.errors import UsageError
+from hexane.runtime.macos.border import Border
+from hexane.runtime.macos.fake.border import FakeMac
+from hexane.runtime.macos.fake.settings import Settings
+from hexane.runtime.macos.system import System
+
+
+def open_side(words: list[str]) -> Border:
+    """The border that ``Border.again`` described."""
+    kind, *rest = words or [""]
+    if kind == "system" and not rest:
+        return System()
+    if kind == "fake" and len(rest) == 1:
+        return FakeMac(Settings(**json.loads(rest[0])))
+    raise UsageError(f"there is no border {' '.join(words)!r}", hint="system, or fake with its settings")
