@@ -128,10 +128,11 @@ class Device:
             raise
         buffer = Memory(asked.handle, rounded, mapped)
         self.buffers.append(buffer)
-        if len(mapped) < rounded:
+        found = len(mapped)
+        if found < rounded:
             self.free(buffer)
             raise DeviceError(
-                f"mapped {len(mapped):#x} bytes of a buffer of {rounded:#x}",
+                f"mapped {found:#x} bytes of a buffer of {rounded:#x}",
                 where=self.path,
                 hint="the driver does not keep its interface; report it",
             )
