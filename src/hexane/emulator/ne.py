@@ -20,6 +20,7 @@ from hexane.arithmetic.formats import canonical
 from hexane.arithmetic.integer import prepare_scaled
 from hexane.arithmetic.multiply import Activation, multiply_inputs, scale_input
 from hexane.arithmetic.plain_convolution import Ready
+from hexane.arithmetic.pooling import largest_in_windows
 from hexane.chips import winograd_on
 from hexane.emulator.kernel_fetch import TABLE, Fetched
 from hexane.emulator.registers import Registers
@@ -356,31 +357,20 @@ def _maximum(task: Task, fetched: Fetched, window: Window) -> Work:
     r.one_of("NE.MACCfg.BinaryPoint", (FP16_POINT[r.generation],), "fixed point")
 
     def largest(x: np.ndarray) -> np.ndarray:
-        source = canonical(x).astype(np.float32)
-        groups, depth = source.shape[:2]
-        source = source.reshape(groups, depth, task.cout, -1, task.hin, task.win).max(3)
-        if not window.plain:
-            source = _largest_in_windows(source, task, window)
-        return source.astype(np.float16)
+        source = x.reshape(*x.shape[:2], task.cout, -1, task.hin, task.win)
+        if source.shape[3] > 1:
+            source = canonical(source).astype(np.float32).max(3).astype(np.float16)
+        elif window.plain:
+            source = canonical(source[:, :, :, 0])
+        else:
+            source = source[:, :, :, 0]
+        if window.plain:
+            return source
+        shape = (window.kh, window.kw), (window.sy, window.sx), (window.top, window.left)
+        return largest_in_windows(source, *shape, (task.hout, task.wout))
 
     rests_on = ("maximum-mode",) if window.plain else ("maximum-mode", "window-without-kernel")
     return _pointwise(r, fetched, "maximum", rests_on, largest)
-
-
-def _largest_in_windows(source: np.ndarray, task: Task, window: Window) -> np.ndarray:
-    rows = max((task.hout - 1) * window.sy + window.kh, window.top + task.hin)
-    columns = max((task.wout - 1) * window.sx + window.kw, window.left + task.win)
-    padded = np.full((*source.shape[:3], rows, columns), -np.inf, np.float32)
-    padded[..., window.top : window.top + task.hin, window.left : window.left + task.win] = source
-    taps = (
-        padded[..., ky :: window.sy, kx :: window.sx][..., : task.hout, : task.wout]
-        for ky in range(window.kh)
-        for kx in range(window.kw)
-    )
-    largest = next(taps).copy()
-    for tap in taps:
-        np.maximum(largest, tap, out=largest)
-    return largest
 
 
 def _product(task: Task, fetched: Fetched, window: Window) -> Work:

@@ -53,6 +53,11 @@ _ROWS: tuple[Transformation, ...] = (
         "One whose rows stay whole has none either: the tasks around it take other strides (part of in-place-moves).",
         Evidence.INFERRED,
     ),
+    Transformation(
+        "native-pools",
+        "A maximum over a window is one task of the neural cores instead of maxima of shifted maps.",
+        Evidence.INFERRED,
+    ),
 )
 TRANSFORMATIONS: dict[str, Transformation] = {row.name: row for row in _ROWS}
 

@@ -10,7 +10,7 @@ from hexane.isa import Task
 from hexane.timing.work import Layer, Unit, Work
 
 NE_TASK = 1  # Common.TaskInfo.NID in tasks that run on the neural cores (docs/reference/engine-h13.md 1)
-BYPASS, PAIRWISE = 4, {2: "NE product", 3: "NE maximum"}
+BYPASS, MAXIMUM, PAIRWISE = 4, 3, {2: "NE product", 3: "NE maximum"}
 """NE.MACCfg.OpMode of tasks that do not sum products: copies and tables, products and maxima over channels."""
 _WIDTH = {0: 1, 1: 1, 2: 2}  # bytes by format code (docs/reference/engine-h13.md 4.3)
 _PLANAR: dict[int, Unit] = {1: "pool", 2: "unary", 3: "binary", 4: "unary", 5: "reduce", 6: "reduce"}
@@ -68,9 +68,11 @@ def _layer(task: Task, name: str) -> Layer:
         return Layer(
             **shared, op="NE table" if unit == "unary" else "NE copy", unit=unit, elements=out_bytes / out_width
         )
+    kh, kw = max(get("Common.ConvCfg.Kh"), 1), max(get("Common.ConvCfg.Kw"), 1)
+    if operation == MAXIMUM and kh * kw > 1:
+        return Layer(**shared, op="NE pool", unit="pool", elements=in_bytes / in_width, extrapolated=True)
     if operation in PAIRWISE:
         return Layer(**shared, op=PAIRWISE[operation], unit="reduce", elements=in_bytes / in_width)
-    kh, kw = max(get("Common.ConvCfg.Kh"), 1), max(get("Common.ConvCfg.Kw"), 1)
     runtime = _is_runtime(task)
     unicast = bool(get("Common.GroupConvCfg.UnicastEn"))
     dense = float(cin * cout * kh * kw * 2) / (groups * (cin if unicast else 1))

@@ -1,22 +1,68 @@
-"""Maximum pools as maxima of shifted maps (docs/reference/engine-h13.md 14.1, composition B)."""
+"""Maximum pools: one task of the neural cores, or maxima of shifted maps (docs/reference/engine-h13.md 14.1)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from hexane.chips import Evidence
+from hexane.codegen import tasks
 from hexane.codegen.fragment import Fragment
+from hexane.codegen.geometry import ceil_log2
+from hexane.codegen.operations import MAC_MAXIMUM
+from hexane.codegen.plan import Plan
 from hexane.codegen.recipes.columns import columns, combine, turn
 from hexane.codegen.recipes.registry import Context, need_fp16, recipe
 from hexane.codegen.recipes.shape import Walk, straight
 from hexane.errors import Reason, UnsupportedError
 from hexane.graph.ops.pooling import pool_geometry
+from hexane.lowering.transformations import is_on
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
 
 COLUMN, ROW = 1, 2
 """Axes of a turned map."""
+
+
+WIDEST, TALLEST = 8, 13
+"""Windows that the compiler of a generation with pooling takes (docs/limits.md)."""
+
+
+@recipe("max_pool", rank=5)
+def native_max_pool(ops: Sequence[Op], context: Context) -> Fragment:
+    """max_pool: one neural engine task, the largest input of a window; exact."""
+    (op,) = ops
+    if not is_on("native-pools"):
+        raise UnsupportedError("a maximum over a window in one task is switched off")
+    value = op.arg("x")
+    need_fp16(value)
+    if len(value.shape) != 4:
+        raise UnsupportedError("a pool over other than two axes", code=Reason.RANK)
+    (kh, kw), (sy, sx) = op.arg("kernel_sizes"), op.arg("strides") or (1, 1)
+    _, _, reach, out = pool_geometry(
+        value.shape, (kh, kw), op.arg("strides"), op.arg("pad_type"), op.arg("pad"), op.arg("ceil_mode")
+    )
+    if kw > WIDEST or kh > TALLEST:
+        raise UnsupportedError(f"a window of {kh} x {kw} in one task", code=Reason.WINDOW)
+    if not {sx, sy} <= {1, 2}:
+        raise UnsupportedError(f"stride {(sy, sx)}; the engine has 1 and 2", code=Reason.STRIDE)
+    for extent, count, k, step, pads in zip(value.shape[2:], out, (kh, kw), (sy, sx), reach):
+        _needed(extent, k, step, pads, count)
+        if pads[0] >= max(k, 2) or not -step < (count - 1) * step + k - pads[0] - extent < k:
+            raise UnsupportedError("a window that leaves rows or columns unread in one task", code=Reason.PADDING)
+    x, y = context.tensor(value), context.tensor(op.output)
+    made = Fragment()
+    plan = Plan("NE", w=x.w, h=x.h, c=x.c, wout=y.w, hout=y.h, groups=x.n, unicast=1, mac=MAC_MAXIMUM, pad_lowest=True)
+    plan.kw, plan.kh, plan.sx, plan.sy, plan.px, plan.py = kw, kh, sx, sy, reach[1][0], reach[0][0]
+    plan.cores_log2 = min(tasks.MOST_CORES_LOG2, ceil_log2(x.c))
+    plan.src, plan.dst = x.dma(), y.dma()
+    tasks.choose_shape(plan)
+    end = tasks.ne_source(plan, 0)
+    tasks.streams_out(plan, end)
+    made.add(plan)
+    made.evidence(Evidence.INFERRED, "a maximum over a window, which programs show over channels only")
+    return made
 
 
 @recipe("max_pool")

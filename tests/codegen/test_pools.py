@@ -1,0 +1,59 @@
+"""Pools in one task: the bits of graph level and of the composition, fewer tasks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import hexane
+from hexane.chips import Evidence
+from hexane.graph import GraphBuilder
+
+
+def pool(seed):
+    rng = np.random.default_rng(seed)
+    k = [int(n) for n in rng.integers((1, 2), 5)]
+    shape = (int(rng.integers(1, 3)), int(rng.integers(1, 40)), *(int(rng.integers(n, 24)) for n in k))
+    b = GraphBuilder()
+    x = b.input("x", shape, "fp16")
+    strides = [int(n) for n in rng.integers(1, 3, 2)]
+    kind = ["valid", "same", "custom"][seed % 3]
+    pad = [int(rng.integers(0, n)) for n in k for _ in range(2)]
+    ceil = bool(rng.integers(2)) and kind == "custom" and max(strides) > 1
+    b.output(b.max_pool(x=x, kernel_sizes=k, strides=strides, pad_type=kind, pad=pad, ceil_mode=ceil))
+    x = rng.normal(size=shape).astype(np.float16)
+    odd = x.reshape(-1)[:: max(1, x.size // 5)]
+    odd[:] = np.resize([np.nan, np.inf, -np.inf, -0.0, 2.0], odd.size)
+    return b.graph, {"x": x}
+
+
+@pytest.mark.parametrize("chip", ["M1", "M2", "M4"])
+@pytest.mark.parametrize("seed", range(12))
+def test_a_pool_is_one_task(seed, chip):
+    graph, inputs = pool(seed)
+    program, plain = hexane.compile(graph, chip), hexane.compile(graph, chip, without="native-pools")
+    (name,) = (v.name for v in graph.main.outputs)
+    wanted = program.run(inputs, level="graph")[name]
+    assert np.array_equal(program.run(inputs)[name].view(np.uint16), wanted.view(np.uint16))
+    assert np.array_equal(plain.run(inputs)[name].view(np.uint16), wanted.view(np.uint16))
+    assert [len(image.tasks) for image in program.images] == [1]
+    assert {plan.evidence for plan in program.segments[0].plans} == {Evidence.INFERRED}
+
+
+def test_what_one_task_cannot_do_is_composed():
+    for k, step in ((9, 1), (3, 3)):
+        b = GraphBuilder()
+        x = b.input("x", (1, 4, 20, 20), "fp16")
+        b.output(b.max_pool(x=x, kernel_sizes=[k, k], strides=[step, step], pad_type="valid"))
+        inputs = {"x": np.random.default_rng(k).normal(size=(1, 4, 20, 20)).astype(np.float16)}
+        program = hexane.compile(b.graph)
+        (name,) = (v.name for v in b.graph.main.outputs)
+        assert len(program.images[0].tasks) > 1
+        assert np.array_equal(program.run(inputs)[name], program.run(inputs, level="graph")[name])
+
+
+def test_strict_composes():
+    b = GraphBuilder()
+    x = b.input("x", (1, 16, 8, 8), "fp16")
+    b.output(b.max_pool(x=x, kernel_sizes=[2, 2], strides=[2, 2], pad_type="valid"))
+    assert len(hexane.compile(b.graph, strict=True).images[0].tasks) > 1
