@@ -81,9 +81,9 @@ def compile(
 
     graph = _network(graph)
     wanted = chips.get(chip)
-    names = transformations.active(dialect, without, strict=strict)
+    target = target_of(wanted, dialect)
+    names = transformations.active(dialect, without, strict=strict, generation=target.generation)
     with transformations.using(names):
-        target = target_of(wanted, dialect)
         given, declared, inputs = graph, graph.main, input_ports(graph)
         graph = canonical(graph, scaling=scaling, on_pass=on_pass)
         function = graph.main

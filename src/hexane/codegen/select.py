@@ -27,6 +27,7 @@ FAMILIES = (
     "batched",
     "constant_first",
     "attention",
+    "heads",
     "reduce",
     "softmax",
     "norm",

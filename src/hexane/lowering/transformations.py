@@ -32,6 +32,7 @@ class Transformation:
     name : by which ``--without`` switches it off.
     does : what it does, in one sentence.
     evidence : what its tasks rest on; ``strict`` does without those that are INFERRED.
+    generations : where it is done; everywhere if empty.
     in_apple : whether Apple's compiler is known to do the same, so that dialect ``apple`` has it too.
     """
 
@@ -39,6 +40,7 @@ class Transformation:
     does: str
     evidence: Evidence
     in_apple: bool = False
+    generations: tuple[str, ...] = ()
 
 
 _ROWS: tuple[Transformation, ...] = (
@@ -58,6 +60,13 @@ _ROWS: tuple[Transformation, ...] = (
         "A maximum over a window is one task of the neural cores instead of maxima of shifted maps.",
         Evidence.INFERRED,
     ),
+    Transformation(
+        "keys-as-channels",
+        "Attention of several heads is computed with keys as channels: k and v are the kernels, scores and weights of "
+        "all heads that fit stay in L2.",
+        Evidence.INFERRED,
+        generations=("h13",),
+    ),
 )
 TRANSFORMATIONS: dict[str, Transformation] = {row.name: row for row in _ROWS}
 
@@ -65,8 +74,10 @@ DIALECTS = ("default", "apple", "zin4")
 """Whose programs are written: what is predicted fastest, Apple's of macOS 26, Apple's v4.2.1."""
 
 
-def active(dialect: str = "default", without: Iterable[str] = (), *, strict: bool = False) -> frozenset[str]:
-    """The names that are on; UsageError for a dialect or a name that does not exist."""
+def active(
+    dialect: str = "default", without: Iterable[str] = (), *, strict: bool = False, generation: str = ""
+) -> frozenset[str]:
+    """The names that are on for a generation, or for any; UsageError for a dialect or a name that does not exist."""
     if dialect not in DIALECTS:
         raise UsageError(f"there is no dialect {dialect!r}", hint=f"one of {', '.join(DIALECTS)}")
     off = (without,) if isinstance(without, str) else tuple(without)
@@ -77,6 +88,8 @@ def active(dialect: str = "default", without: Iterable[str] = (), *, strict: boo
     rows = [row for row in TRANSFORMATIONS.values() if dialect == "default" or row.in_apple]
     if strict:
         rows = [row for row in rows if row.evidence is not Evidence.INFERRED]
+    if generation:
+        rows = [row for row in rows if not row.generations or generation in row.generations]
     return frozenset(row.name for row in rows) - set(off)
 
 

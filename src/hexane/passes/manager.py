@@ -21,6 +21,7 @@ def available() -> dict[str, Pass]:
     """Every pass by name, in the order in which they run."""
     from hexane.passes import (
         activations,
+        attention,
         common,
         contractions,
         convolutions,
@@ -55,6 +56,7 @@ def available() -> dict[str, Pass]:
         "resampling": resampling.legalise_resampling,
         "transposed_convolutions": transposed.legalise_transposed,
         "products": products.legalise_products,
+        "attention": attention.turn_attention,
         "signals": signals.legalise_signals,
         "convolutions": convolutions.legalise_convolutions,
         "views": views.legalise_views,

@@ -1,0 +1,389 @@
+"""Attention of several heads with keys as channels: scores and weights stay in L2 (hexane.lowering.attention).
+
+k and v go to scratch in the layout of kernels, q into L2 turned. Then, for as many heads as fit: a product per head
+whose scores stay, the softmax over channels of all of them, a product per head that sends its result [D, queries] away.
+The tasks are those of Apple's products and of its softmax over channels (docs/reference/engine-h13.md 13, 13.2, 13.4);
+their order, and a softmax whose operand and result stay in L2, are INFERRED.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from hexane.chips import L2_BYTES, Evidence
+from hexane.codegen import l2, tasks
+from hexane.codegen.choices import chosen
+from hexane.codegen.fragment import Fragment, Tensor
+from hexane.codegen.geometry import ceil_div, ceil_log2, largest_shape, pe_patch, up
+from hexane.codegen.operations import (
+    BINARY,
+    MAC_MAXIMUM,
+    MAC_SUM,
+    RUNTIME_KERNEL,
+    After,
+    Axes,
+    PeKind,
+)
+from hexane.codegen.plan import Dma, Kernel, Plan, Region
+from hexane.codegen.recipes import unary
+from hexane.codegen.recipes.registry import Context, need_fp16, recipe
+from hexane.codegen.recipes.softmax_parts import difference, exponential, lock
+from hexane.errors import Reason, UnsupportedError
+from hexane.lowering.attention import NAME, Attention, Sizes, attention_from, lanes_of, mask_of, split_heads, uses_of
+from hexane.lowering.fusion import factor_of, follows
+from hexane.lowering.transformations import is_on
+
+if TYPE_CHECKING:
+    from hexane.graph.ir import Op, Value
+
+RESIDENT = "a softmax over channels whose operand and result stay in L2"
+SEVERAL = "a copy of several heads in one task"
+
+
+def attention_of_heads(op: Op) -> tuple[Op, ...] | None:
+    """The ops of an attention with keys as channels, from the moves that split its operands into heads on."""
+    scores = list(uses_of(op))[-1]
+    if scores.type != "matmul" or not is_on(NAME):
+        return None
+    found = attention_from(scores, -2)
+    if found is None or not found.scores.arg("transpose_y") or found.scores.arg("transpose_x"):
+        if op.type != "transpose":
+            return None
+        found = _whose_values(scores)  # the moves of v lead to the second product
+        if found is None:
+            return None
+    if not found.result.arg("transpose_x") or found.result.arg("transpose_y") or len(found.result.output.shape) != 4:
+        return None
+    around = [*_operand_moves(found), *found.ops]
+    joined = follows(found.result, "reshape")
+    if joined is not None and _joins(joined):
+        around.append(joined)
+    if op not in around:
+        return None
+    place = {each: i for i, each in enumerate(op.block.ops)} if op.block is not None else {}
+    return tuple(sorted(around, key=lambda each: place[each]))
+
+
+def _whose_values(result: Op) -> Attention | None:
+    soft = result.arg("y").op
+    if soft is None or soft.type != "softmax":
+        return None
+    before = soft.arg("x").op
+    for kind in ("add", "mul"):
+        if before is not None and before.type == kind:
+            x, y = before.arg("x").op, before.arg("y").op
+            before = next((o for o in (x, y) if o is not None and o.type in ("matmul", "mul")), None)
+    if before is None or before.type != "matmul":
+        return None
+    found = attention_from(before, -2)
+    return found if found is not None and found.result is result else None
+
+
+def _operand_moves(found: Attention) -> list[Op]:
+    operands = (found.scores.arg("x"), found.scores.arg("y"), found.result.arg("x"))
+    return [move for value in operands for move in split_heads(value)]
+
+
+def _joins(op: Op) -> bool:
+    """Whether a reshape puts heads side by side: [1, H, D, S] as [.., H D, S]."""
+    _, h, d, s = op.arg("x").shape
+    return tuple(op.output.shape[-2:]) == (h * d, s) and all(extent == 1 for extent in op.output.shape[:-2])
+
+
+@recipe("matmul", "reshape", "transpose", match=attention_of_heads, rank=3)
+def heads_in_l2(ops: Sequence[Op], context: Context) -> Fragment:
+    """Attention of several heads with keys as channels, scores and weights in L2."""
+    scores = next(op for op in ops if op.type == "matmul")
+    found = attention_from(scores, -2)
+    assert found is not None  # it matched
+    q, k, v, mask = scores.arg("y"), scores.arg("x"), found.result.arg("x"), mask_of(found)
+    need_fp16(q, k, v, *([] if mask is None else [mask]))
+    if chosen().steps_kernels or q.shape[0] != 1:
+        raise UnsupportedError("heads as tasks of their own, of one image: H13 only", code=Reason.BATCH)
+    _, heads, queries, dims = q.shape
+    sizes = Sizes(heads, queries, k.shape[2], dims, 0 if mask is None else 1)
+    if not sizes.suits or (mask is not None and tuple(mask.shape) != (1, 1, sizes.keys, queries)):
+        raise UnsupportedError("heads or a mask of another form", code=Reason.EXTENT)
+    out = context.tensor(found.result.output)
+    if ops[-1].type == "reshape":
+        out = replace(out, buffer=context.tensor(ops[-1].output).buffer)
+    made = Fragment()
+    around = _Around(
+        made,
+        sizes,
+        _kernels(made, _heads(k, context), lanes_of(sizes.keys), turned=False),
+        _kernels(made, _heads(v, context), lanes_of(dims), turned=True),
+        1.0 if found.scale is None else factor_of(found.scale) or 0.0,
+        out,
+    )
+    around.turn(_heads(q, context))
+    if mask is not None:
+        held = made.plain_constant(mask.data) if mask.is_constant else context.tensor(mask)
+        around.load_mask(held)
+    for first in range(0, heads, sizes.at_once):
+        around.some(first, min(sizes.at_once, heads - first))
+    return made
+
+
+@dataclass(frozen=True)
+class Heads:
+    """[H, S, D] in DRAM: ``step`` bytes from head to head, ``row`` from token to token."""
+
+    source: Tensor
+    heads: int
+    tokens: int
+    dims: int
+    step: int
+    row: int
+
+    @property
+    def side_by_side(self) -> bool:
+        """Whether the heads of a token lie in one row."""
+        return self.step == 2 * self.dims
+
+    def walk(self) -> Dma:
+        """Tokens as channels; heads side by side are one row, others are groups."""
+        size = self.row * self.tokens
+        return Dma(
+            self.source.buffer, self.source.offset, size, self.row, size, size if self.side_by_side else self.step
+        )
+
+
+def _heads(value: Value, context: Context) -> Heads:
+    moves = split_heads(value)
+    _, heads, tokens, dims = value.shape
+    if moves:
+        rows = context.tensor(moves[0].arg("x"))
+        return Heads(rows, heads, tokens, dims, 2 * dims, rows.row)
+    tensor = context.tensor(value)
+    return Heads(tensor, heads, tokens, dims, tensor.plane, tensor.row)
+
+
+@dataclass(frozen=True)
+class _Kernels:
+    """Kernels of all heads in scratch: ``rows`` of ``length`` values, ``lanes`` rows side by side.
+
+    ``step`` bytes from one block of lanes to the next, ``head`` from head to head.
+    """
+
+    walk: Dma
+    lanes: int
+    rows: int
+    length: int
+    step: int
+    head: int
+
+    def of(self, head: int, first: int, count: int) -> Kernel:
+        cores = ceil_div(count, self.lanes)
+        size = up(2 * self.lanes * self.length, 64)
+        return Kernel(
+            b"",
+            tuple(core * self.step for core in range(cores)),
+            (size,) * cores,
+            source=self.walk.buffer,
+            offset=head * self.head + first // self.lanes * self.step,
+        )
+
+
+def _kernels(made: Fragment, x: Heads, lanes: int, *, turned: bool) -> _Kernels:
+    """Tokens (or, turned, dims) to scratch, ``lanes`` of them side by side: the layout of kernels (§9.7)."""
+    groups = 1 if x.side_by_side else x.heads
+    width = x.dims * (x.heads // groups)
+    if turned:
+        step = up(2 * lanes * x.tokens, 64)
+        head = x.dims // lanes * step
+        found = _Kernels(Dma(made.workspace(x.heads * head), 0, 0, 0, 0, 0), lanes, x.dims, x.tokens, step, head)
+        plan = tasks.copy_plan(x.tokens, 1, width, groups=groups, out_trans=True)
+        total = head * x.heads
+    else:
+        step = up(2 * lanes * x.dims * x.heads, 64)
+        head = 2 * lanes * x.dims
+        total = x.tokens // lanes * step
+        found = _Kernels(Dma(made.workspace(total), 0, 0, 0, 0, 0), lanes, x.tokens, x.dims, step, head)
+        plan = Plan("PE", w=width, h=1, c=x.tokens, groups=groups, kind=PeKind.UNARY)
+    plan.src = x.walk()
+    plan.dst = replace(
+        found.walk, row=step, plane=step, depth=total, group=total if groups == 1 else head, interleave=lanes
+    )
+    if turned:
+        tasks.choose_shape(plan)
+        end = tasks.ne_source(plan, 0)
+    else:
+        end = tasks.pe_source(plan, 0)
+    if end + l2.RESULT_ROOM > L2_BYTES:
+        raise UnsupportedError("heads whose rows do not fit the engine's 2 MiB buffer", code=Reason.MEMORY)
+    tasks.streams_out(plan, end, explicit=False)
+    made.add(plan)
+    if groups > 1:
+        plan.evidence, plan.note = Evidence.INFERRED, SEVERAL
+    return found
+
+
+class _Around:
+    """The tasks behind the staging copies, and the places in L2 that they share."""
+
+    def __init__(self, made: Fragment, sizes: Sizes, k: _Kernels, v: _Kernels, scale: float, out: Tensor) -> None:
+        self.made, self.sizes, self.k, self.v, self.scale, self.out = made, sizes, k, v, scale, out
+        n, m = sizes.keys, sizes.queries
+        self.line = l2.channel_stride(m)
+        self.odd = l2.odd_channel_stride(m)
+        block = n * self.line
+        self.row = block + l2.pe_pad(block, self.line)
+        self.small_row = self.line + l2.pe_pad(self.line, self.line)
+        count = sizes.at_once
+        self.columns = Region(0, self.odd, sizes.dims * self.odd, sizes.dims * self.odd)
+        at = sizes.heads * self.columns.row
+        self.mask = Region(at, self.line, block, block)
+        at += sizes.mask_heads * block
+        self.small = Region(at, self.line, self.small_row, self.line)
+        at += count * self.small_row
+        self.first = Region(at, self.line, self.row, block)
+        self.second = Region(at + count * self.row, self.line, self.row, block)
+        self.end = at + 2 * count * self.row
+        if self.end > L2_BYTES:
+            raise UnsupportedError("scores that do not fit the engine's 2 MiB buffer", code=Reason.MEMORY)
+        self.begun = False
+
+    def turn(self, q: Heads) -> None:
+        """The queries of all heads, turned: values as channels, queries along W."""
+        groups = 1 if q.side_by_side else q.heads
+        plan = tasks.copy_plan(q.tokens, 1, q.dims * (q.heads // groups), groups=groups, out_trans=True)
+        plan.src = q.walk()
+        tasks.choose_shape(plan)
+        size = q.heads * self.columns.row
+        end = tasks.ne_source(plan, size)
+        if end > L2_BYTES:
+            raise UnsupportedError("queries that do not fit the engine's 2 MiB buffer", code=Reason.MEMORY)
+        held = Region(0, self.odd, size, size)
+        if groups > 1:
+            held = replace(self.columns, group=self.columns.row)
+        tasks.stays(plan, held)
+        plan.holds = True
+        self.made.add(plan)
+        if groups > 1:
+            plan.evidence, plan.note = Evidence.INFERRED, SEVERAL
+
+    def load_mask(self, mask: Tensor) -> None:
+        """[1, 1, keys, queries] with keys as channels."""
+        plan = tasks.copy_plan(self.sizes.keys, 1, self.sizes.queries)
+        plan.src = mask.matrix()
+        tasks.choose_shape(plan)
+        end = tasks.ne_source(plan, self.small.base)
+        if end > L2_BYTES:
+            raise UnsupportedError("a mask that does not fit the engine's 2 MiB buffer", code=Reason.MEMORY)
+        tasks.stays(plan, self.mask)
+        plan.holds = True
+        self.made.add(plan)
+
+    def some(self, head: int, count: int) -> None:
+        """As many heads as fit."""
+        for i in range(count):
+            self._scores(head + i, replace(self.first, base=self.first.base + i * self.row))
+        held, spare = self.first, self.second
+        if self.sizes.mask_heads:
+            self._plus_mask(count)
+            held, spare = spare, held
+        self._softmax(held, spare, count)
+        for i in range(count):
+            self._result(head + i, replace(held, base=held.base + i * self.row), last=i == count - 1)
+
+    def _scores(self, head: int, region: Region) -> None:
+        sizes = self.sizes
+        columns = replace(self.columns, base=head * self.columns.row)
+        for first, rows in _blocks(sizes.keys, self.k.lanes):
+            plan = _product(self.k.of(head, first, rows), self.k.lanes, sizes.queries, sizes.dims, rows, self.scale)
+            tasks.choose_shape(plan)
+            tasks.resident(plan, columns, After.NE_RESULT if not self.begun else After.NOTHING)
+            tasks.stays(plan, replace(region, base=region.base + first * self.line), after=After.NOTHING)
+            self.begun = True
+            plan.holds = True
+            self.made.add(plan)
+
+    def _plus_mask(self, count: int) -> None:
+        sizes = self.sizes
+        plan = Plan("PE", w=sizes.queries, h=count, c=sizes.keys, kind=PeKind.BINARY, pe=BINARY["add"])
+        plan.broadcast2 = Axes.H
+        plan.patch = pe_patch(sizes.queries, count, operands=2)
+        tasks.resident(plan, self.first, After.NE_RESULT)
+        plan.source2 = replace(self.mask, row=self.mask.row)
+        tasks.stays(plan, self.second, after=After.NOTHING)
+        plan.holds = True
+        self.made.add(plan)
+
+    def _softmax(self, held: Region, spare: Region, count: int) -> None:
+        """Over channels: the neural engine's maximum and sum (docs/reference/engine-h13.md 13), back into ``held``."""
+        n, m, made = self.sizes.keys, self.sizes.queries, self.made
+        after = After.PE_RESULT if self.sizes.mask_heads else After.NE_RESULT
+        top = Plan("NE", w=m, h=count, c=n, cout=1, unicast=n, mac=MAC_MAXIMUM, pad_lowest=True)
+        s = largest_shape(m, count)
+        kept = min(4, s + (m < 16))
+        top.shape = (kept, kept, kept)
+        tasks.resident(top, held, after)
+        tasks.stays(top, self.small, after=After.NOTHING)
+        top.holds = True
+        made.add(top)
+        minus = difference(None, m, count, n, broadcast2=Axes.C)
+        tasks.resident(minus, held, After.NE)
+        minus.source2 = self.small
+        tasks.stays(minus, spare, after=After.NOTHING)
+        minus.holds = True
+        power = exponential(n, count, m)
+        lock(minus, power)
+        made.add(minus)
+        tasks.resident(power, spare, After.FOLLOWS_PE)
+        tasks.stays(power, spare, after=After.NOTHING)
+        power.holds = True
+        made.add(power)
+        total = Plan("NE", w=m, h=count, c=n, cout=1, mac=MAC_SUM, power_category=1)
+        unary.set_table(total, "reciprocal")
+        total.shape = (s, s, s)
+        if m <= 8 and count <= 8:
+            total.small_source, total.shape = True, (4, 4, 4)
+        tasks.resident(total, spare, After.FOLLOWS_NE)
+        tasks.stays(total, self.small, after=After.NOTHING)
+        total.holds = True
+        made.add(total)
+        weights = Plan("PE", w=m, h=count, c=n, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.C)
+        weights.patch = pe_patch(m, count, operands=2)
+        tasks.resident(weights, self.small, After.NE_RESULT)
+        weights.source2 = spare
+        tasks.stays(weights, held, after=After.NOTHING)
+        weights.holds = True
+        made.add(weights)
+        for plan in (top, weights):
+            plan.evidence, plan.note = Evidence.INFERRED, RESIDENT
+
+    def _result(self, head: int, region: Region, *, last: bool) -> None:
+        sizes, out = self.sizes, self.out
+        for first, rows in _blocks(sizes.dims, self.v.lanes):
+            plan = _product(self.v.of(head, first, rows), self.v.lanes, sizes.queries, sizes.keys, rows, 1.0)
+            offset = out.offset + head * out.plane + first * out.row
+            plan.dst = Dma(out.buffer, offset, out.plane, out.row, out.plane, out.plane)
+            tasks.choose_shape(plan)
+            tasks.resident(plan, region, After.PE_RESULT if first == 0 else After.NOTHING)
+            plan.result, plan.writes = Region(self.end), l2.AUTOMATIC
+            if self.end + l2.RESULT_ROOM > L2_BYTES:
+                plan.result = Region(self.small.base)  # the reciprocals have been used
+            plan.holds = not last or head + 1 < sizes.heads
+            self.made.add(plan)
+
+
+def _product(kernel: Kernel, lanes: int, w: int, c: int, rows: int, scale: float) -> Plan:
+    plan = Plan("NE", w=w, h=1, c=c, cout=rows, kernel_format=RUNTIME_KERNEL, post_scale=scale)
+    plan.kernel = kernel
+    plan.cores_log2 = min(4, ceil_log2(ceil_div(rows, lanes)))
+    plan.ocg = ceil_log2(lanes)
+    plan.macs = rows * w * c
+    return plan
+
+
+def _blocks(rows: int, lanes: int) -> list[tuple[int, int]]:
+    """(first, count): as many rows as all cores take at once, then as half of them do, and so on."""
+    found, at = [], 0
+    for cores in (16, 8, 4, 2, 1):
+        while rows - at >= cores * lanes:
+            found.append((at, cores * lanes))
+            at += cores * lanes
+    return found

@@ -1,0 +1,143 @@
+"""Attention of several heads with its keys as channels: found in a graph, and whether it fits L2.
+
+scores^T = k q^T, weights^T = softmax over keys, result^T = v^T weights^T. So k and v are the kernels, small operands,
+and what is large, the scores and weights of every head, never leaves L2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hexane.chips import CORES, KERNEL_BYTES_PER_CORE, L2_BYTES
+from hexane.lowering.fusion import factor_of, follows, only_user
+
+if TYPE_CHECKING:
+    from hexane.graph import Op, Value
+
+NAME = "keys-as-channels"
+"""The transformation (hexane.lowering.transformations)."""
+SPLIT_HEADS = (0, 2, 1, 3)
+UNIT = 16
+MOST_LANES = 8
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """``heads`` of ``queries`` x ``keys`` scores over ``dims`` values each; ``mask_heads``: 0 without a mask, 1 for one
+    that all heads share."""
+
+    heads: int
+    queries: int
+    keys: int
+    dims: int
+    mask_heads: int = 0
+
+    @property
+    def line(self) -> int:
+        """Bytes of a row of scores in L2, one value per query."""
+        return -(-2 * self.queries // UNIT) * UNIT
+
+    @property
+    def at_once(self) -> int:
+        """Heads whose scores and weights fit L2 together, beside the turned queries of all; 0: not even one."""
+        columns = self.heads * self.dims * (self.line + UNIT)
+        room = L2_BYTES - columns - self.mask_heads * self.keys * self.line
+        each = 2 * (self.keys * self.line + 4 * UNIT) + 2 * (self.line + 4 * UNIT)
+        return max(0, min(self.heads, room // each))
+
+    @property
+    def suits(self) -> bool:
+        """Whether kernels can be cut from keys and dims, and at least one head fits L2."""
+        lanes = lanes_of(self.keys), lanes_of(self.dims)
+        if self.heads < 2 or self.queries < CORES or self.dims % CORES or min(lanes) < 2:
+            return False
+        longest = max(self.dims * lanes[0], self.keys * lanes[1])
+        return self.at_once > 0 and 2 * longest <= KERNEL_BYTES_PER_CORE
+
+
+def lanes_of(rows: int) -> int:
+    """Rows of a computed kernel that a core takes side by side (docs/reference/engine-h13.md 13.2); 1: no form.
+
+    Rows that do not fill the cores evenly, of which no program is known, take what divides them.
+    """
+    if rows % CORES == 0:
+        share = rows // CORES
+        return min(MOST_LANES, max(2, share & -share))
+    return next(lanes for lanes in (8, 4, 2, 1) if rows % lanes == 0)
+
+
+@dataclass(frozen=True)
+class Attention:
+    """The ops from the first product to the second; ``mask`` is what is added to the scores."""
+
+    scores: Op
+    scale: Op | None
+    mask: Op | None
+    softmax: Op
+    result: Op
+
+    @property
+    def ops(self) -> tuple[Op, ...]:
+        return tuple(op for op in (self.scores, self.scale, self.mask, self.softmax, self.result) if op is not None)
+
+
+def attention_from(scores: Op, axis: int) -> Attention | None:
+    """The attention that begins with this product and whose softmax runs along ``axis`` (-1 or -2), or None."""
+    rank = len(scores.output.shape)
+    last, scale, mask = scores, None, None
+    product = follows(last, "mul")
+    if product is not None and factor_of(product) is not None:
+        last = scale = product
+    added = follows(last, "add")
+    if added is not None:
+        last = mask = added
+    soft = follows(last, "softmax")
+    if soft is None or soft.arg("axis") % rank != rank + axis:
+        return None
+    result = follows(soft, "matmul")
+    if result is None:
+        return None
+    return Attention(scores, scale, mask, soft, result)
+
+
+def mask_of(found: Attention) -> Value | None:
+    """What is added to the scores."""
+    if found.mask is None:
+        return None
+    before = found.scale or found.scores
+    x, y = found.mask.arg("x"), found.mask.arg("y")
+    return y if x is before.output else x
+
+
+def split_heads(value: Value) -> tuple[Op, ...]:
+    """The reshape and transpose that made heads [1, H, S, D] of rows [1, S, H D], where nothing else uses them."""
+    turn = value.op
+    if turn is None or turn.type != "transpose" or tuple(turn.arg("perm")) != SPLIT_HEADS or only_user(value) is None:
+        return ()
+    cut = turn.arg("x").op
+    if cut is None or cut.type != "reshape" or only_user(cut.output) is not turn:
+        return ()
+    rows = cut.arg("x")
+    batch, tokens, heads, dims = cut.output.shape
+    if rows.is_constant or batch != 1 or tuple(rows.shape[-2:]) != (tokens, heads * dims) or _size(rows) != tokens:
+        return ()
+    return (cut, turn)
+
+
+def _size(rows: Value) -> int:
+    size = 1
+    for extent in rows.shape[:-1]:
+        size *= extent
+    return size
+
+
+def uses_of(op: Op) -> Iterator[Op]:
+    """The op, and what follows it through moves that have one user each, up to a product."""
+    current: Op | None = op
+    while current is not None:
+        yield current
+        if current.type not in ("reshape", "transpose"):
+            return
+        current = only_user(current.output)

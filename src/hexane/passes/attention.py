@@ -1,0 +1,132 @@
+"""Attention of several heads, turned so that keys are channels (hexane.lowering.attention)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hexane.lowering.attention import NAME, Attention, Sizes, attention_from, mask_of
+from hexane.lowering.transformations import is_on
+from hexane.passes.rewriting import is_static, sweep
+
+if TYPE_CHECKING:
+    from hexane.graph.builder import GraphBuilder
+    from hexane.graph.ir import Function, Op, Value
+
+LAST_TWO = [0, 1, 3, 2]
+
+
+def turn_attention(function: Function) -> int:
+    """Write attention of several heads with keys as channels: scores^T = k q^T, softmax over keys, v^T weights^T.
+
+    What follows sees heads side by side already, and a linear layer behind them takes its rows turned.
+    """
+    if not is_on(NAME):
+        return 0
+    found = sweep(function, {"matmul": _attention})
+    if found:
+        found += sweep(function, {"reshape": _joined_heads})
+        found += sweep(function, {"linear": _of_turned_rows})
+    return found
+
+
+def _attention(op: Op, b: GraphBuilder) -> Value | None:
+    """The second product of an attention in its usual orientation."""
+    soft = op.inputs["x"].op
+    first = None if soft is None or soft.type != "softmax" else _product_behind(soft)
+    found = None if first is None else attention_from(first, -1)
+    if found is None or found.result is not op:
+        return None
+    q, k, v = found.scores.inputs["x"], found.scores.inputs["y"], op.inputs["y"]
+    mask = mask_of(found)
+    if op.arg("transpose_x") or op.arg("transpose_y") or found.scores.arg("transpose_x"):
+        return None
+    values = [q, k, v, op.output] + ([] if mask is None else [mask])
+    if any(not is_static(value) or (value is not mask and len(value.shape) != 4) for value in values):
+        return None
+    turned_k = not found.scores.arg("transpose_y")
+    keys = k.shape[-1] if turned_k else k.shape[-2]
+    sizes = Sizes(q.shape[1], q.shape[2], keys, q.shape[3], 0 if mask is None else 1)
+    heads = (1, q.shape[1])
+    if any(value.is_constant or value.shape[:2] != heads for value in (q, k, v)) or v.shape[-1] != sizes.dims:
+        return None
+    if not sizes.suits or (mask is not None and not _shared(mask, sizes)):
+        return None
+    return _turned(found, _untransposed(k, b) if turned_k else k, mask, b)
+
+
+def _shared(mask: Value, sizes: Sizes) -> bool:
+    """Whether a mask is one map of queries x keys for all heads."""
+    return len(mask.shape) == 4 and tuple(mask.shape) == (1, 1, sizes.queries, sizes.keys)
+
+
+def _product_behind(soft: Op) -> Op | None:
+    """The product whose scores a softmax takes, through a mask and a factor."""
+    value = soft.inputs["x"]
+    for kind in ("add", "mul"):
+        op = value.op
+        if op is not None and op.type == kind:
+            x, y = op.inputs["x"], op.inputs["y"]
+            value = next((v for v in (x, y) if not v.is_constant and v.op is not None and v.op.type in _SCORES), x)
+    return value.op if value.op is not None and value.op.type == "matmul" else None
+
+
+_SCORES = ("mul", "matmul")
+
+
+def _untransposed(k: Value, b: GraphBuilder) -> Value:
+    """k given as [D, keys], as [keys, D]; a transposition that made it is undone."""
+    turn = k.op
+    if turn is not None and turn.type == "transpose":
+        perm = list(turn.arg("perm"))
+        perm[-1], perm[-2] = perm[-2], perm[-1]
+        return b.transpose(x=turn.inputs["x"], perm=perm)
+    return b.transpose(x=k, perm=LAST_TWO)
+
+
+def _turned(found: Attention, k: Value, mask: Value | None, b: GraphBuilder) -> Value:
+    scores = b.matmul(x=k, y=found.scores.inputs["x"], transpose_y=True)
+    if found.scale is not None:
+        x, y = found.scale.inputs["x"], found.scale.inputs["y"]
+        scores = b.mul(x=scores, y=y if not x.is_constant else x)
+    if mask is not None:
+        scores = b.add(x=scores, y=b.transpose(x=mask, perm=LAST_TWO))
+    weights = b.softmax(x=scores, axis=-2)
+    made = b.matmul(x=found.result.inputs["y"], y=weights, transpose_x=True)
+    return b.transpose(x=made, perm=LAST_TWO)
+
+
+def _is_turn(op: Op | None, perm: tuple[int, ...]) -> bool:
+    return op is not None and op.type == "transpose" and tuple(op.arg("perm")) == perm
+
+
+def _joined_heads(op: Op, b: GraphBuilder) -> Value | None:
+    """[1, S, H D] out of heads [1, H, D, S]: one transposition of a reshape in place of two moves and a reshape."""
+    to_rows = op.inputs["x"].op
+    if not _is_turn(to_rows, (0, 2, 1, 3)):
+        return None
+    assert to_rows is not None
+    back = to_rows.inputs["x"].op
+    if not _is_turn(back, tuple(LAST_TWO)):
+        return None
+    assert back is not None
+    heads = back.inputs["x"]
+    if heads.op is None or heads.op.type != "matmul" or heads.shape[0] != 1:
+        return None
+    _, h, d, s = heads.shape
+    if tuple(op.output.shape) != (1, s, h * d):
+        return None
+    return b.transpose(x=b.reshape(x=heads, shape=[1, h * d, s]), perm=[0, 2, 1])
+
+
+def _of_turned_rows(op: Op, b: GraphBuilder) -> Value | None:
+    """A linear layer of rows that were turned takes them as they were: the product has a form for that."""
+    turn, weight = op.inputs["x"].op, op.inputs["weight"]
+    bias = op.inputs.get("bias")
+    if not _is_turn(turn, (0, 2, 1)) or not weight.is_constant or (bias is not None and not bias.is_constant):
+        return None
+    assert turn is not None
+    joined = turn.inputs["x"]
+    if joined.op is None or joined.op.type != "reshape" or joined.shape[0] != 1:
+        return None
+    made = b.matmul(x=joined, y=weight, transpose_x=True, transpose_y=True)
+    return made if bias is None else b.add(x=made, y=bias)

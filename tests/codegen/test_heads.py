@@ -1,0 +1,112 @@
+"""Attention of several heads with keys as channels: the bits of graph level, near float32, and where it is not done."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import hexane
+from hexane.graph import GraphBuilder
+
+NAME = "keys-as-channels"
+
+
+def attention(queries, keys, heads, dims, *, mask="shared", rows=True, scale=0.2, given="keys", second=None):
+    """softmax(scale q k^T + mask) v over heads, then a linear layer; ``given``: how k comes, [keys, D] or turned."""
+    b = GraphBuilder()
+
+    def operand(name, tokens, perm=(0, 2, 1, 3)):
+        if not rows:
+            return b.input(name, (1, heads, tokens, dims), "fp16")
+        x = b.input(name, (1, tokens, heads * dims), "fp16")
+        return b.transpose(x=b.reshape(x=x, shape=[1, tokens, heads, dims]), perm=list(perm))
+
+    q, v = operand("q", queries), operand("v", keys)
+    if given == "keys":
+        scores = b.matmul(x=q, y=operand("k", keys), transpose_y=True)
+    else:
+        scores = b.matmul(x=q, y=operand("k", keys, (0, 2, 3, 1)))
+    if scale:
+        scores = b.mul(x=scores, y=np.float16(scale))
+    if mask == "shared":
+        scores = b.add(x=scores, y=b.input("mask", (1, 1, queries, keys), "fp16"))
+    elif mask == "constant":
+        scores = b.add(x=scores, y=np.triu(np.full((1, 1, queries, keys), -100, np.float16), 1))
+    elif mask == "each":
+        scores = b.add(x=b.input("mask", (1, heads, queries, keys), "fp16"), y=scores)
+    weights = b.softmax(x=scores, axis=-1)
+    if second == "weights":
+        b.output(b.relu(x=weights, name="weights"))
+    made = b.matmul(x=weights, y=v)
+    joined = b.reshape(x=b.transpose(x=made, perm=[0, 2, 1, 3]), shape=[1, queries, heads * dims])
+    weight = 0.1 * np.random.default_rng(0).normal(size=(48, heads * dims))
+    bias = np.linspace(-1, 1, 48).astype(np.float16)
+    b.output(b.linear(x=joined, weight=weight.astype(np.float16), bias=bias, name="y"))
+    return b.graph
+
+
+def inputs_of(graph):
+    rng = np.random.default_rng(1)
+    return {v.name: rng.normal(size=v.shape).astype(np.float16) for v in graph.main.inputs}
+
+
+def is_turned(program):
+    return any("keys as channels" in reason for s in program.segments for reason in s.reasons.values())
+
+
+CASES = {
+    "twelve heads": dict(queries=32, keys=32, heads=12, dims=32),
+    "heads apart": dict(queries=32, keys=32, heads=4, dims=64, rows=False),
+    "no mask, no factor": dict(queries=48, keys=64, heads=3, dims=16, mask=None, scale=0),
+    "a constant mask": dict(queries=64, keys=64, heads=2, dims=32, mask="constant"),
+    "k turned": dict(queries=32, keys=64, heads=2, dims=32, given="columns"),
+    "keys that fill no core": dict(queries=33, keys=100, heads=3, dims=16),
+    "dims in two tasks": dict(queries=20, keys=48, heads=2, dims=80, mask=None),
+    "a few heads at a time": dict(queries=500, keys=500, heads=3, dims=32, mask=None),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_bits_of_graph_level(name):
+    graph = attention(**CASES[name])
+    program, inputs = hexane.compile(graph), inputs_of(graph)
+    assert is_turned(program) and [s.kind for s in program.segments] == ["engine"]
+    tasks, bits = program.run(inputs)["y"], program.run(inputs, level="graph")["y"]
+    np.testing.assert_array_equal(tasks, bits)
+    np.testing.assert_allclose(tasks, graph.evaluate(inputs)["y"], atol=0.02)
+
+
+def test_faster_and_switched_off():
+    graph = attention(**CASES["twelve heads"])
+    program = hexane.compile(graph)
+    apple, off = hexane.compile(graph, dialect="apple"), hexane.compile(graph, without=(NAME,))
+    assert not is_turned(apple) and not is_turned(off)
+    assert apple.stats()["tasks"] >= off.stats()["tasks"] > program.stats()["tasks"]
+    assert program.estimate().engine_us < 0.6 * apple.estimate().engine_us
+    inputs = inputs_of(graph)
+    np.testing.assert_array_equal(off.run(inputs)["y"], off.run(inputs, level="graph")["y"])
+
+
+def test_task_count():
+    """The mask turned; three copies, its copy and sum, two products per head, five of softmax, the product behind."""
+    program = hexane.compile(attention(**CASES["twelve heads"]))
+    assert program.stats()["tasks"] == 1 + 3 + 2 + 2 * 12 + 5 + 1
+
+
+@pytest.mark.parametrize(
+    ("case", "chip"),
+    [
+        (dict(queries=32, keys=32, heads=2, dims=32, mask="each"), "M1"),
+        (dict(queries=32, keys=32, heads=1, dims=32), "M1"),
+        (dict(queries=32, keys=33, heads=2, dims=32), "M1"),
+        (dict(queries=32, keys=32, heads=2, dims=32, second="weights"), "M1"),
+        (dict(queries=32, keys=32, heads=2, dims=32), "M2"),
+    ],
+)
+def test_not_done(case, chip):
+    graph = attention(**case)
+    program, inputs = hexane.compile(graph, chip), inputs_of(graph)
+    assert not is_turned(program)
+    tasks, bits = program.run(inputs), program.run(inputs, level="graph")
+    for output in tasks:
+        np.testing.assert_array_equal(tasks[output], bits[output])
