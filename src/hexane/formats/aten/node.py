@@ -1,0 +1,242 @@
+"""What a translator sees of its node: operands by the schema's names, the results that PyTorch itself declares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from hexane.errors import GraphError, UnsupportedError
+from hexane.formats.operands import Folder, Operand, type_of
+from hexane.graph.types import TensorType
+
+DTYPES = {
+    "float16": "fp16", "float32": "fp32", "float64": "fp64", "bfloat16": "fp32", "bool": "bool", "uint8": "uint8",
+    "int8": "int8", "int16": "int16", "int32": "int32", "int64": "int64",
+}  # fmt: skip
+"""PyTorch's element types and those of the graph; bfloat16 is carried as fp32."""
+
+Translator = Callable[["AtenNode"], Any]
+TRANSLATORS: dict[str, Translator] = {}
+"""Name of an operator with its overload (``add.Tensor``) -> its translation."""
+
+
+class Refused(UnsupportedError):
+    """One node that has no translation, and why."""
+
+
+def aten(*names: str) -> Callable[[Translator], Translator]:
+    """Register a translation under these names."""
+
+    def register(function: Translator) -> Translator:
+        for name in names:
+            assert name not in TRANSLATORS, name
+            TRANSLATORS[name] = function
+        return function
+
+    return register
+
+
+def mil_type(tensor: Any) -> TensorType:
+    """The type of a (fake) tensor of PyTorch. Refused for open extents and element types that graphs lack."""
+    name = str(tensor.dtype).removeprefix("torch.")
+    if name not in DTYPES:
+        raise Refused(f"its elements are {name}")
+    if any(not isinstance(extent, int) for extent in tensor.shape):
+        raise Refused("its shape depends on values that are known at run time only")
+    if str(tensor.layout) != "torch.strided":
+        raise Refused(f"a tensor of layout {tensor.layout}")
+    return TensorType(DTYPES[name], tuple(tensor.shape))
+
+
+class AtenNode:
+    """One call of an operator.
+
+    ``c["dim"]`` is an argument by its name in the schema (a number, a list, None, or an operand), ``c.x(name)`` an
+    operand that must be a tensor, ``c.ops.<op>(...)`` adds an op, or computes it where all operands are constants.
+    """
+
+    def __init__(self, node: Any, ops: Folder, operand: Callable[[Any], Any]) -> None:
+        self.node = node
+        self.ops = ops
+        self._operand = operand
+        schema = node.target._schema
+        self.arguments: dict[str, Any] = {}
+        for number, argument in enumerate(schema.arguments):
+            if number < len(node.args):
+                given = node.args[number]
+            elif argument.name in node.kwargs:
+                given = node.kwargs[argument.name]
+            else:
+                given = argument.default_value if argument.has_default_value() else None
+            self.arguments[argument.name] = given
+
+    def __getitem__(self, name: str) -> Any:
+        return self._operand(self.arguments[name])
+
+    def has(self, name: str) -> bool:
+        """Whether the operator has an argument of that name, and the call gives it."""
+        return self.arguments.get(name) is not None
+
+    def x(self, name: str = "self") -> Operand:
+        """A tensor operand."""
+        operand = self[name]
+        if operand is None or isinstance(operand, int | float | bool | complex | list | tuple):
+            raise Refused(f"{name} is no tensor")
+        return operand
+
+    def xs(self, name: str) -> list[Operand]:
+        """A list of tensor operands."""
+        return [self._operand(item) for item in self.arguments[name]]
+
+    def number(self, name: str, default: float | None = None) -> float:
+        """A number that is known now."""
+        value = self[name]
+        if value is None and default is not None:
+            return default
+        if isinstance(value, np.ndarray) and value.size == 1:
+            return float(value.reshape(-1)[0])
+        if not isinstance(value, int | float | bool):
+            raise Refused(f"{name} is not known before run time")
+        return float(value)
+
+    def ints(self, name: str) -> list[int]:
+        """A list of integers; Refused where one is known at run time only."""
+        given = self[name]
+        if isinstance(given, int):
+            given = [given]
+        if given is None or any(isinstance(item, bool) or not isinstance(item, int) for item in given):
+            raise Refused(f"{name} is not known before run time")
+        return [int(item) for item in given]
+
+    # -- results -------------------------------------------------------------------------------------------------------
+
+    @property
+    def results(self) -> tuple[Any, ...]:
+        """What PyTorch says of the results (fake tensors)."""
+        value = self.node.meta["val"]
+        return tuple(value) if isinstance(value, tuple | list) else (value,)
+
+    def out(self, index: int = 0) -> TensorType:
+        """The declared type of a result."""
+        return mil_type(self.results[index])
+
+    def used(self, index: int) -> bool:
+        """Whether anything takes result ``index`` of several."""
+        return any(
+            user.args[1] == index
+            for user in self.node.users
+            if getattr(user.target, "__name__", "") == "getitem" and len(user.args) == 2
+        )
+
+    # -- small constructs ----------------------------------------------------------------------------------------------
+
+    def rank(self, operand: Operand) -> int:
+        return type_of(operand).rank
+
+    def shape(self, operand: Operand) -> tuple[int, ...]:
+        return tuple(type_of(operand).shape)
+
+    def dtype(self, operand: Operand) -> str:
+        return type_of(operand).dtype
+
+    def axis(self, axis: int, rank: int) -> int:
+        if not -max(rank, 1) <= axis < max(rank, 1):
+            raise GraphError(f"axis {axis} of a tensor of rank {rank}")
+        return axis % max(rank, 1)
+
+    def axes(self, given: Any, rank: int) -> list[int]:
+        """Axes, all of them where none is given; not negative, in order."""
+        if given is None or (isinstance(given, list | tuple) and not given):
+            return list(range(rank))
+        given = [given] if isinstance(given, int) else given
+        return sorted({self.axis(int(axis), rank) for axis in given})
+
+    def like(self, value: Any, operand: Operand) -> np.ndarray:
+        """A constant scalar of the operand's dtype."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.asarray(value).astype(type_of(operand).carrier)
+
+    def full(self, value: Any, dtype: str, shape: Sequence[int] = ()) -> np.ndarray:
+        """A constant of one number."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.full(tuple(shape), value, TensorType(dtype).carrier)
+
+    def cast(self, operand: Any, dtype: str) -> Operand:
+        """Conversion; a Python number becomes a constant."""
+        if isinstance(operand, bool | int | float):
+            return self.full(operand, dtype)
+        if self.dtype(operand) == dtype:
+            return operand
+        if isinstance(operand, np.ndarray):
+            with np.errstate(over="ignore", invalid="ignore"):
+                return operand.astype(TensorType(dtype).carrier)
+        if dtype == "bool":
+            return self.ops.not_equal(x=operand, y=self.like(0, operand))
+        return self.ops.cast(x=operand, dtype=dtype)
+
+    def reshape(self, operand: Operand, shape: Sequence[int]) -> Operand:
+        shape = tuple(int(extent) for extent in shape)
+        if self.shape(operand) == shape:
+            return operand
+        if isinstance(operand, np.ndarray):
+            return operand.reshape(shape)
+        if not shape:
+            return self.ops.squeeze(x=operand, axes=np.arange(self.rank(operand), dtype=np.int32))
+        if not self.shape(operand):
+            return self.ops.expand_dims(x=operand, axes=np.arange(len(shape), dtype=np.int32))
+        return self.ops.reshape(x=operand, shape=np.array(shape, np.int32))
+
+    def transpose(self, operand: Operand, perm: Sequence[int]) -> Operand:
+        perm = [int(axis) for axis in perm]
+        if perm == list(range(len(perm))):
+            return operand
+        if isinstance(operand, np.ndarray):
+            return operand.transpose(perm)
+        return self.ops.transpose(x=operand, perm=np.array(perm, np.int32))
+
+    def swapped(self, operand: Operand) -> Operand:
+        """The last two axes exchanged."""
+        rank = self.rank(operand)
+        return self.transpose(operand, [*range(rank - 2), rank - 1, rank - 2])
+
+    def expanded(self, operand: Operand, shape: Sequence[int]) -> Operand:
+        """Broadcast to a shape."""
+        have = self.shape(operand)
+        shape = tuple(shape)
+        operand = self.reshape(operand, (1,) * (len(shape) - len(have)) + have)
+        if isinstance(operand, np.ndarray):
+            return np.broadcast_to(operand, shape)
+        reps = [want if is_ == 1 else 1 for want, is_ in zip(shape, self.shape(operand))]
+        if all(rep == 1 for rep in reps):
+            return operand
+        return self.ops.tile(x=operand, reps=np.array(reps, np.int32))
+
+    def slice(self, operand: Operand, axis: int, begin: int, end: int, step: int = 1) -> Operand:
+        """``operand[begin:end:step]`` along one axis; bounds within it."""
+        shape = self.shape(operand)
+        if begin == 0 and end >= shape[axis] and step == 1:
+            return operand
+        if isinstance(operand, np.ndarray):
+            return operand[(slice(None),) * axis + (slice(begin, end, step),)]
+        starts, ends, steps = [0] * len(shape), list(shape), [1] * len(shape)
+        starts[axis], ends[axis], steps[axis] = begin, end, step
+        plain = np.array([number != axis for number in range(len(shape))])
+        return self.ops.slice_by_index(
+            x=operand,
+            begin=np.array(starts, np.int32),
+            end=np.array(ends, np.int32),
+            stride=np.array(steps, np.int32),
+            begin_mask=plain,
+            end_mask=plain,
+            squeeze_mask=np.zeros(len(shape), bool),
+        )
+
+    def index32(self, operand: Operand, extent: int) -> Operand:
+        """Indices as the graph takes them: 32 bits, counted from the start."""
+        if isinstance(operand, np.ndarray):
+            return np.where(operand < 0, operand + extent, operand).astype(np.int32)
+        operand = self.cast(operand, "int32")
+        wrapped = self.ops.add(x=operand, y=np.int32(extent))
+        return self.ops.select(cond=self.ops.less(x=operand, y=np.int32(0)), a=wrapped, b=operand)

@@ -1,0 +1,25 @@
+"""Translations of ATen operators, one file per kind."""
+
+from hexane.formats.aten.ops import (
+    activation,
+    binary,
+    indexing,
+    normalization,
+    pooling,
+    products,
+    reduction,
+    shape,
+    unary,
+)
+
+__all__ = [
+    "activation",
+    "binary",
+    "indexing",
+    "normalization",
+    "pooling",
+    "products",
+    "reduction",
+    "shape",
+    "unary",
+]

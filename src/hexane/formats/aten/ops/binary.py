@@ -1,0 +1,232 @@
+"""Element-wise operators of two and three operands."""
+
+from __future__ import annotations
+
+from math import pi
+from typing import Any
+
+import numpy as np
+
+from hexane.formats.aten.node import DTYPES, AtenNode, Refused, Translator, aten
+from hexane.formats.aten.ops.unary import truncated
+from hexane.formats.operands import Operand
+
+
+def both(c: AtenNode, dtype: str | None = None, names: tuple[str, str] = ("self", "other")) -> tuple[Operand, Operand]:
+    """Two operands in the result's element type."""
+    dtype = dtype or c.out().dtype
+    x, y = c.cast(c[names[0]], dtype), c.cast(c[names[1]], dtype)
+    return x, y
+
+
+def compared(c: AtenNode) -> tuple[Operand, Operand]:
+    """Two operands in the type in which PyTorch compares them."""
+    import torch
+
+    def fake(name: str) -> Any:
+        given = c.arguments[name]
+        return given.meta["val"] if hasattr(given, "meta") else given
+
+    dtype = str(torch.result_type(fake("self"), fake("other"))).removeprefix("torch.")
+    if dtype not in DTYPES:
+        raise Refused(f"its elements are {dtype}")
+    return both(c, DTYPES[dtype])
+
+
+def _scaled(c: AtenNode, operand: Operand) -> Operand:
+    alpha = c.arguments.get("alpha", 1)
+    return operand if alpha == 1 else c.ops.mul(x=operand, y=c.like(alpha, operand))
+
+
+@aten("add.Tensor", "add.Scalar")
+def add(c: AtenNode) -> Operand:
+    x, y = both(c)
+    if c.out().dtype == "bool":
+        return c.ops.logical_or(x=x, y=y)
+    return c.ops.add(x=x, y=_scaled(c, y))
+
+
+@aten("sub.Tensor", "sub.Scalar")
+def sub(c: AtenNode) -> Operand:
+    x, y = both(c)
+    return c.ops.sub(x=x, y=_scaled(c, y))
+
+
+@aten("rsub.Tensor", "rsub.Scalar")
+def rsub(c: AtenNode) -> Operand:
+    x, y = both(c)
+    return c.ops.sub(x=y, y=_scaled(c, x))
+
+
+@aten("mul.Tensor", "mul.Scalar")
+def mul(c: AtenNode) -> Operand:
+    x, y = both(c)
+    return c.ops.logical_and(x=x, y=y) if c.out().dtype == "bool" else c.ops.mul(x=x, y=y)
+
+
+@aten("div.Tensor", "div.Scalar", "true_divide.Tensor")
+def div(c: AtenNode) -> Operand:
+    x, y = both(c)
+    return c.ops.real_div(x=x, y=y)
+
+
+@aten("div.Tensor_mode", "div.Scalar_mode", "floor_divide.default")
+def div_mode(c: AtenNode) -> Operand:
+    x, y = both(c)
+    mode = c.arguments.get("rounding_mode", "floor")
+    whole = not c.out().dtype.startswith("fp")
+    if whole and not isinstance(y, np.ndarray):
+        raise Refused("a division of integers by what is known at run time only (PyTorch raises for zero)")
+    if mode is None:
+        return c.ops.real_div(x=x, y=y)
+    if mode == "floor":
+        return c.ops.floor_div(x=x, y=y)
+    quotient = c.ops.real_div(x=x, y=y)
+    return quotient if whole else truncated(c, quotient)
+
+
+@aten("remainder.Tensor", "remainder.Scalar")
+def remainder(c: AtenNode) -> Operand:
+    x, y = both(c)
+    return c.ops.mod(x=x, y=y)
+
+
+@aten("fmod.Tensor", "fmod.Scalar")
+def fmod(c: AtenNode) -> Operand:
+    """The remainder with the sign of x."""
+    x, y = both(c)
+    rest = c.ops.mod(x=c.ops.abs(x=x), y=c.ops.abs(x=y))
+    return c.ops.mul(x=rest, y=c.ops.sign(x=x))
+
+
+@aten("pow.Tensor_Tensor", "pow.Tensor_Scalar", "pow.Scalar")
+def power(c: AtenNode) -> Operand:
+    dtype = c.out().dtype
+    exponent = c.arguments["exponent"]
+    if isinstance(exponent, int | float):
+        x = c.cast(c["self"], dtype)
+        if exponent == 2:
+            return c.ops.mul(x=x, y=x)
+        if exponent == 1:
+            return x
+        if exponent == 0.5 and dtype.startswith("fp"):
+            return c.ops.sqrt(x=x)
+        if exponent == 3:
+            return c.ops.mul(x=c.ops.mul(x=x, y=x), y=x)
+        if exponent == -1 and dtype.startswith("fp"):
+            return c.ops.inverse(x=x, epsilon=0.0)
+    x, y = both(c, names=("self", "exponent"))
+    return c.ops.pow(x=x, y=y)
+
+
+@aten("maximum.default")
+def maximum(c: AtenNode) -> Operand:
+    return _extreme(c, "maximum")
+
+
+@aten("minimum.default")
+def minimum(c: AtenNode) -> Operand:
+    return _extreme(c, "minimum")
+
+
+def _extreme(c: AtenNode, op: str) -> Operand:
+    x, y = both(c)
+    if c.out().dtype == "bool":
+        return c.ops.op("logical_or" if op == "maximum" else "logical_and", x=x, y=y)
+    return c.ops.op(op, x=x, y=y)
+
+
+def _comparison(op: str) -> Translator:
+    def translate(c: AtenNode) -> Operand:
+        x, y = compared(c)
+        if c.dtype(x) == "bool" and op not in ("equal", "not_equal"):
+            x, y = c.cast(x, "int32"), c.cast(y, "int32")
+        return c.ops.op(op, x=x, y=y)
+
+    return translate
+
+
+for _name, _op in {
+    "eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal",
+}.items():  # fmt: skip
+    aten(f"{_name}.Tensor", f"{_name}.Scalar")(_comparison(_op))
+
+
+def _logical(op: str) -> Translator:
+    def translate(c: AtenNode) -> Operand:
+        return c.ops.op(op, x=c.cast(c["self"], "bool"), y=c.cast(c["other"], "bool"))
+
+    return translate
+
+
+def _bitwise(op: str) -> Translator:
+    def translate(c: AtenNode) -> Operand:
+        if c.out().dtype != "bool":
+            raise Refused("bits of integers")
+        return c.ops.op(op, x=c.cast(c["self"], "bool"), y=c.cast(c["other"], "bool"))
+
+    return translate
+
+
+for _name, _op in {"and": "logical_and", "or": "logical_or", "xor": "logical_xor"}.items():
+    aten(f"logical_{_name}.default")(_logical(_op))
+    aten(f"bitwise_{_name}.Tensor", f"bitwise_{_name}.Scalar")(_bitwise(_op))
+
+
+@aten("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
+def where(c: AtenNode) -> Operand:
+    x, y = both(c)
+    condition = c.cast(c.x("condition"), "bool")
+    shape = c.out().shape
+    if c.shape(x) != shape and c.shape(y) != shape and c.shape(condition) != shape:
+        x = c.expanded(x, shape)
+    return c.ops.select(cond=condition, a=x, b=y)
+
+
+@aten("masked_fill.Scalar", "masked_fill.Tensor")
+def masked_fill(c: AtenNode) -> Operand:
+    x = c.x()
+    return c.ops.select(cond=c.x("mask"), a=c.cast(c["value"], c.dtype(x)), b=x)
+
+
+@aten("clamp.default", "clamp_min.default", "clamp_max.default", "clamp.Tensor", "clamp_min.Tensor", "clamp_max.Tensor")
+def clamp(c: AtenNode) -> Operand:
+    dtype = c.out().dtype
+    x = c.cast(c.x(), dtype)
+    low, high = (c.arguments.get(name) for name in ("min", "max"))
+    if isinstance(low, int | float) and isinstance(high, int | float) and dtype.startswith("fp") and low <= high:
+        return c.ops.clip(x=x, alpha=float(low), beta=float(high))
+    if low is not None:
+        x = c.ops.maximum(x=x, y=c.cast(c["min"], dtype))
+    if high is not None:
+        x = c.ops.minimum(x=x, y=c.cast(c["max"], dtype))
+    return x
+
+
+@aten("atan2.default")
+def atan2(c: AtenNode) -> Operand:
+    """The angle of (x, y) by the arc tangent of y / x and the quadrant."""
+    y, x = both(c)
+    zero = c.like(0, x)
+    base = c.ops.atan(x=c.ops.real_div(x=y, y=x))
+    below = c.ops.less(x=y, y=zero)
+    turn = c.ops.select(cond=below, a=c.ops.sub(x=base, y=c.like(pi, x)), b=c.ops.add(x=base, y=c.like(pi, x)))
+    angle = c.ops.select(cond=c.ops.less(x=x, y=zero), a=turn, b=base)
+    upright = c.ops.mul(x=c.ops.sign(x=y), y=c.like(pi / 2, x))
+    return c.ops.select(cond=c.ops.equal(x=x, y=zero), a=upright, b=angle)
+
+
+@aten("addcmul.default", "addcdiv.default")
+def addcmul(c: AtenNode) -> Operand:
+    dtype = c.out().dtype
+    x, a, b = (c.cast(c.x(name), dtype) for name in ("self", "tensor1", "tensor2"))
+    inner = c.ops.mul(x=a, y=b) if "addcmul" in str(c.node.target) else c.ops.real_div(x=a, y=b)
+    value = c.number("value")
+    return c.ops.add(x=x, y=inner if value == 1 else c.ops.mul(x=inner, y=c.like(value, inner)))
+
+
+@aten("lerp.Scalar", "lerp.Tensor")
+def lerp(c: AtenNode) -> Operand:
+    x, y = both(c, names=("self", "end"))
+    weight = c.cast(c["weight"], c.out().dtype)
+    return c.ops.add(x=x, y=c.ops.mul(x=c.ops.sub(x=y, y=x), y=weight))

@@ -1,0 +1,177 @@
+"""Element-wise operators of one operand."""
+
+from __future__ import annotations
+
+from math import log
+from typing import Any
+
+import numpy as np
+
+from hexane.formats.aten.node import AtenNode, Refused, Translator, aten
+from hexane.formats.operands import Operand
+
+
+def floats(c: AtenNode, name: str = "self") -> Operand:
+    """An operand in the result's float type: integers are converted first, as PyTorch does."""
+    return c.cast(c.x(name), c.out().dtype)
+
+
+def _plain(op: str, **more: Any) -> Translator:
+    return lambda c: c.ops.op(op, x=floats(c), **more)
+
+
+for _name, _op in {
+    "acos": "acos", "asin": "asin", "atan": "atan", "atanh": "atanh", "cos": "cos", "cosh": "cosh", "erf": "erf",
+    "exp": "exp", "exp2": "exp2", "sin": "sin", "sinh": "sinh", "sqrt": "sqrt", "tan": "tan", "tanh": "tanh",
+    "sigmoid": "sigmoid",
+}.items():  # fmt: skip
+    aten(f"{_name}.default")(_plain(_op))
+aten("log.default")(_plain("log", epsilon=0.0))
+aten("rsqrt.default")(_plain("rsqrt", epsilon=0.0))
+aten("reciprocal.default")(_plain("inverse", epsilon=0.0))
+
+
+@aten("abs.default")
+def absolute(c: AtenNode) -> Operand:
+    return c.ops.abs(x=c.x())
+
+
+@aten("ceil.default")
+def ceil(c: AtenNode) -> Operand:
+    return c.ops.ceil(x=c.x()) if c.out().dtype.startswith("fp") else c.x()
+
+
+@aten("floor.default")
+def floor(c: AtenNode) -> Operand:
+    return c.ops.floor(x=c.x()) if c.out().dtype.startswith("fp") else c.x()
+
+
+@aten("round.default")
+def round_(c: AtenNode) -> Operand:
+    return c.ops.round(x=c.x()) if c.out().dtype.startswith("fp") else c.x()
+
+
+@aten("trunc.default")
+def trunc(c: AtenNode) -> Operand:
+    x = c.x()
+    return truncated(c, x) if c.dtype(x).startswith("fp") else x
+
+
+def truncated(c: AtenNode, x: Operand) -> Operand:
+    """Toward zero."""
+    return c.ops.select(cond=c.ops.less(x=x, y=c.like(0, x)), a=c.ops.ceil(x=x), b=c.ops.floor(x=x))
+
+
+@aten("sign.default", "sgn.default")
+def sign(c: AtenNode) -> Operand:
+    return c.ops.sign(x=c.x())
+
+
+@aten("neg.default")
+def neg(c: AtenNode) -> Operand:
+    return c.ops.mul(x=c.x(), y=c.like(-1, c.x()))
+
+
+@aten("square.default")
+def square(c: AtenNode) -> Operand:
+    return c.ops.square(x=c.x())
+
+
+@aten("expm1.default")
+def expm1(c: AtenNode) -> Operand:
+    x = floats(c)
+    return c.ops.sub(x=c.ops.exp(x=x), y=c.like(1, x))
+
+
+@aten("log1p.default")
+def log1p(c: AtenNode) -> Operand:
+    x = floats(c)
+    return c.ops.log(x=c.ops.add(x=x, y=c.like(1, x)), epsilon=0.0)
+
+
+def _log_to(base: float) -> Translator:
+    def translate(c: AtenNode) -> Operand:
+        x = floats(c)
+        return c.ops.mul(x=c.ops.log(x=x, epsilon=0.0), y=c.like(1 / log(base), x))
+
+    return translate
+
+
+aten("log2.default")(_log_to(2.0))
+aten("log10.default")(_log_to(10.0))
+
+
+@aten("acosh.default")
+def acosh(c: AtenNode) -> Operand:
+    """ln(x + sqrt(x - 1) sqrt(x + 1)): no square, which would overflow half precision."""
+    x = floats(c)
+    one = c.like(1, x)
+    root = c.ops.mul(x=c.ops.sqrt(x=c.ops.sub(x=x, y=one)), y=c.ops.sqrt(x=c.ops.add(x=x, y=one)))
+    return c.ops.log(x=c.ops.add(x=x, y=root), epsilon=0.0)
+
+
+@aten("asinh.default")
+def asinh(c: AtenNode) -> Operand:
+    """sign(x) ln(|x| + sqrt(x x + 1)); from 128 on ln(2 |x|), which is the same in half precision."""
+    x = floats(c)
+    size = c.ops.abs(x=x)
+    small = c.ops.minimum(x=size, y=c.like(128, x))
+    root = c.ops.sqrt(x=c.ops.add(x=c.ops.mul(x=small, y=small), y=c.like(1, x)))
+    near = c.ops.log(x=c.ops.add(x=small, y=root), epsilon=0.0)
+    far = c.ops.add(x=c.ops.log(x=c.ops.maximum(x=size, y=c.like(1, x)), epsilon=0.0), y=c.like(log(2.0), x))
+    chosen = c.ops.select(cond=c.ops.greater(x=size, y=c.like(128, x)), a=far, b=near)
+    return c.ops.mul(x=chosen, y=c.ops.sign(x=x))
+
+
+@aten("isnan.default")
+def isnan(c: AtenNode) -> Operand:
+    x = c.x()
+    return c.ops.not_equal(x=x, y=x)
+
+
+@aten("isinf.default")
+def isinf(c: AtenNode) -> Operand:
+    x = c.x()
+    if not c.dtype(x).startswith("fp"):
+        return c.cast(c.ops.mul(x=x, y=c.like(0, x)), "bool")
+    return c.ops.equal(x=c.ops.abs(x=x), y=c.like(np.inf, x))
+
+
+@aten("logical_not.default")
+def logical_not(c: AtenNode) -> Operand:
+    return c.ops.logical_not(x=c.cast(c.x(), "bool"))
+
+
+@aten("bitwise_not.default")
+def bitwise_not(c: AtenNode) -> Operand:
+    x = c.x()
+    if c.dtype(x) == "bool":
+        return c.ops.logical_not(x=x)
+    if c.dtype(x).startswith("u"):
+        raise Refused("bits of unsigned integers")
+    return c.ops.sub(x=c.like(-1, x), y=x)
+
+
+@aten("_to_copy.default")
+def to_copy(c: AtenNode) -> Operand:
+    x, dtype = c.x(), c.out().dtype
+    if str(c.results[0].device) != "cpu":
+        raise Refused(f"a tensor on {c.results[0].device}")
+    return c.cast(x, dtype)
+
+
+@aten(
+    "clone.default", "alias.default", "detach.default", "detach_.default", "lift_fresh_copy.default",
+    "lift_fresh.default", "contiguous.default", "alias_copy.default", "detach_copy.default",
+)  # fmt: skip
+def same(c: AtenNode) -> Operand:
+    return c.x()
+
+
+@aten("dropout.default", "native_dropout.default")
+def dropout(c: AtenNode) -> Any:
+    name = "input" if "input" in c.arguments else "self"
+    if c["train"]:
+        raise Refused("dropout while training")
+    x = c.x(name)
+    return x if len(c.results) == 1 else (x, None)

@@ -1,0 +1,98 @@
+"""``torch.compile(backend="hexane")`` and ``hexane.torch.explain`` against torch itself."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+
+import hexane
+from hexane.errors import UsageError
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+import hexane.torch  # noqa: E402
+
+
+def network() -> torch.nn.Module:
+    torch.manual_seed(16)
+    return torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.BatchNorm2d(8), torch.nn.ReLU(),
+        torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(8, 4),
+    ).eval()  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> None:
+    torch._dynamo.reset()
+
+
+def test_a_network_runs_and_follows_its_weights(caplog: pytest.LogCaptureFixture) -> None:
+    """Weights are constants of the program until they change; with derivatives everything stays with torch."""
+    net, x = network(), torch.randn(2, 3, 16, 16)
+    compiled = torch.compile(net, backend="hexane")
+    with torch.no_grad(), hexane.torch.backend.collected() as reports:
+        torch.testing.assert_close(compiled(x), net(x), atol=5e-3, rtol=5e-3)
+        compiled(x)
+        assert len(reports) == 1 and len(reports[0].parts) == 1 and not reports[0].left
+        assert reports[0].parts[0].tasks > 0 and not reports[0].parts[0].host
+        net[5].weight.mul_(-2)
+        torch.testing.assert_close(compiled(x), net(x), atol=5e-3, rtol=5e-3)
+        assert len(reports) == 2
+    with caplog.at_level(logging.WARNING, "hexane.torch"):
+        loss = compiled(x).sum()
+    loss.backward()
+    assert net[5].weight.grad is not None and "derivatives are wanted" in caplog.text
+
+
+def test_what_stays_with_torch_is_named() -> None:
+    def mixed(x: torch.Tensor) -> torch.Tensor:
+        y = torch.relu(x @ x.T)
+        torch._dynamo.graph_break()
+        return torch.cummax(torch.sigmoid(y), 0).values + y[torch.isfinite(y).all(1)]
+
+    found = hexane.torch.explain(mixed, torch.randn(8, 8))
+    assert found.graphs >= 2 and len(found.parts) >= 2 and not found.whole
+    assert {left.operator for left in found.left} >= {"cummax.default"}
+    assert found.graph_breaks
+    assert "left to torch: cummax" in str(found)
+    assert hexane.torch.explain(network(), torch.randn(1, 3, 8, 8)).whole
+
+
+def test_types_strides_and_several_results() -> None:
+    def several(x: torch.Tensor, index: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x.transpose(0, 1) * 2
+        return y, y.to(torch.bfloat16), y.argmax(1), y.gather(1, index), (y > 0)
+
+    x, index = torch.randn(4, 6), torch.randint(0, 4, (6, 2))
+    with torch.no_grad():
+        found = torch.compile(several, backend="hexane")(x, index)
+    for one, wanted in zip(found, several(x, index)):
+        assert one.dtype == wanted.dtype
+        torch.testing.assert_close(one, wanted, atol=2e-2, rtol=1e-2)
+
+
+def test_a_buffer_that_is_written_keeps_its_value() -> None:
+    class Counter(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("total", torch.zeros(4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.total += x
+            return torch.tanh(self.total)
+
+    module, plain, x = Counter(), Counter(), torch.full((4,), 0.25)
+    compiled = torch.compile(module, backend="hexane")
+    with torch.no_grad(), hexane.torch.backend.collected() as reports:
+        for _ in range(3):
+            torch.testing.assert_close(compiled(x), plain(x), atol=2e-3, rtol=2e-3)
+    np.testing.assert_allclose(module.total, 0.75)
+    assert len(reports) == 1  # what the network writes is no weight: nothing is compiled anew
+
+
+def test_options_are_checked() -> None:
+    with pytest.raises(UsageError, match="no option 'speed'"):
+        hexane.torch.explain(network(), torch.randn(1, 3, 8, 8), speed=1)
+    with pytest.raises(UsageError, match="is no model"):
+        hexane.torch.explain(3, torch.randn(1))
