@@ -23,8 +23,8 @@ from hexane import chips  # noqa: E402
 from hexane.graph import Graph, GraphBuilder  # noqa: E402
 from hexane.numerics import evaluate  # noqa: E402
 from hexane.studies import WeightFormat  # noqa: E402
-from hexane.studies.choose import relative_error  # noqa: E402
 from hexane.studies.compress import layers_of  # noqa: E402
+from hexane.studies.trials import relative_error  # noqa: E402
 
 FORMATS = ("fp16", "palette8", "palette6", "palette4", "palette4:scales", "palette2", "int8", "int4", "sparse:0.5")
 CHIPS = ("M1", "M2", "M4", "M5 Max", "M6")

@@ -15,6 +15,7 @@ from hexane.studies import WeightFormat
 from hexane.studies.choose import Budget, Choice, choices_of, choose
 from hexane.studies.compress import layers_of
 from hexane.studies.encode import indices_into, palette_of
+from hexane.studies.trials import Trials
 
 RNG = np.random.default_rng(0)
 
@@ -234,7 +235,8 @@ def test_choices_are_measured_alone():
     from hexane import chips
 
     graph = network()
-    found = choices_of(graph, [WeightFormat.of("palette4"), WeightFormat.of("int8")], [GIVEN], chips.get("M1"))
+    chip = chips.get("M1")
+    found = choices_of(Trials(graph, [GIVEN], chip), [WeightFormat.of("palette4"), WeightFormat.of("int8")], [chip])
     assert len(found) == 9
     for layer in layers_of(graph):
         rows = {c.form.name: c for c in found if c.layer == layer.name}
@@ -256,7 +258,8 @@ def test_the_command(tmp_path):
     assert data["schema"] == "hexane-compress/1"
     plain, small = data["rows"]
     assert small["bytes"] < 0.3 * plain["bytes"]
-    assert plain["error"] < 1e-5 < small["error"] < 0.2
+    assert plain["error"] < 2e-3 < small["error"] < 0.2  # the engine's own rounding, then the palette's
+    assert small["becomes"]["M1"] == {"streams 4-bit indices": 3}
     assert small["M1_ms"] > 0 and small["M4_ms"] > 0
     assert any(op.type == "constexpr_lut_to_dense" for op in hexane.load(tmp_path / "small.mil").main.ops)
 
@@ -276,10 +279,64 @@ def test_wrong_uses_of_the_command(tmp_path):
     network().save(tmp_path / "m.mil")
     for arguments in (
         ["--weights", "palette5"],
-        ["-o", tmp_path / "x.onnx"],
+        ["-o", tmp_path / "x.tflite"],
+        ["--weights", "palette4,int8"],
         ["--compare", "--budget", "50%"],
         ["--budget", "x"],
     ):
         done = run(tmp_path / "m.mil", *arguments)
         assert done.exit_code != 0
         assert isinstance(done.exception, UsageError), done.exception
+
+
+def test_the_command_writes_onnx(tmp_path):
+    pytest.importorskip("onnx")
+    network().save(tmp_path / "m.mil")
+    done = run(tmp_path / "m.mil", "--weights", "sparse:0.5", "-o", tmp_path / "small.onnx")
+    assert done.exit_code == 0, done.output
+    assert "written as dense weights" in done.output
+    assert next(iter(hexane.load(tmp_path / "small.onnx").outputs.values())).shape == (1, 48)
+
+
+def test_the_page(tmp_path):
+    pytest.importorskip("jinja2")
+    pytest.importorskip("matplotlib")
+    network().save(tmp_path / "m.mil")
+    done = run(tmp_path / "m.mil", "--weights", "palette4,int8", "--budget", "40%", "--page", tmp_path / "page.html",
+               "--chip", "M1,M4", "--json")  # fmt: skip
+    assert done.exit_code == 0, done.output
+    page = (tmp_path / "page.html").read_text()
+    assert page.count("data:image/png;base64,") == 3  # size, M1, M4
+    assert 'src="http' not in page and "<script src" not in page
+    rows = json.loads(done.output)["rows"]
+    assert [row["weights"] for row in rows] == ["fp16", "palette4", "int8", "mixed, 40%"]
+    for layer in layers_of(network()):
+        assert layer.name in page
+    for row in rows[1:]:
+        for reasons in row["becomes"].values():
+            for reason in reasons:
+                assert reason in page
+
+
+def test_trials_begin_where_a_layer_changes():
+    """What is computed again behind one layer gives the bits of the whole network with that layer compressed."""
+    from hexane import chips, passes
+    from hexane.numerics import evaluate
+    from hexane.studies.trials import Trials, relative_error
+
+    graph, chip = network(), chips.get("M4")
+    trials = Trials(graph, [GIVEN], chip)
+    plain = evaluate(passes.run(hexane.compress(graph, "fp16")), GIVEN, chip)
+    for form in ("int8", "palette4:scales", "sparse:0.5"):
+        for layer in layers_of(graph):
+            whole = evaluate(passes.run(hexane.compress(graph, {layer.name: form})), GIVEN, chip)
+            assert trials.alone(layer.name, WeightFormat.of(form)) == relative_error(whole, plain)
+
+
+def test_what_is_compressed_already_stays_so():
+    graph = network()
+    first, second, third = (layer.name for layer in layers_of(graph))
+    made = hexane.compress(hexane.compress(graph, {first: "int8"}), {second: "palette4"})
+    kinds = [op.type for op in made.main.ops if op.type.startswith("constexpr_")]
+    assert sorted(kinds) == ["constexpr_blockwise_shift_scale", "constexpr_lut_to_dense"]
+    assert [layer.name for layer in layers_of(made)] == [third]

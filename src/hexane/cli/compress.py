@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hexane.chips import Chip
+    from hexane.cli.progress import Bar
     from hexane.graph import Graph
+    from hexane.studies.figures import Figures
 
 TRIED = "palette8,palette6,palette4,palette4:scales,palette2,int8,int4,sparse:0.5"
+WRITTEN = (".mlpackage", ".mil", ".onnx")
 
 
 def register(app: typer.Typer) -> None:
@@ -21,10 +27,11 @@ def register(app: typer.Typer) -> None:
 def compress(
     model: Annotated[Path, typer.Argument(help="A network: .onnx, .mil, .mlpackage ...")],
     weights: Annotated[
-        str, typer.Option(help="A format for all layers, or, with --budget, formats to choose from, with commas.")
+        str, typer.Option(help="A format for all layers, or, with --budget or --page, several with commas.")
     ] = "palette4",
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Where to write: .mlpackage or .mil. Without: only figures.")
+        Path | None,
+        typer.Option("--output", "-o", help="Where to write: .mlpackage, .mil or .onnx. Else only figures."),
     ] = None,
     chip: Annotated[
         str, typer.Option(help="Chips whose time is predicted, with commas; the first measures errors.")
@@ -33,6 +40,9 @@ def compress(
         str | None, typer.Option(help="Mixed formats within 50%, 2.5MB, 0.8ms (on the first chip) or error:1%.")
     ] = None,
     compare: Annotated[bool, typer.Option("--compare", help="Figures of many formats instead of one.")] = False,
+    page: Annotated[
+        Path | None, typer.Option(help="Write a page: error, size and time of each format and layer on every chip.")
+    ] = None,
     calibrate: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=FILE", help="Real input for the errors, as run takes it; repeatable. Else drawn."),
@@ -42,41 +52,93 @@ def compress(
 ) -> None:
     """Compress the weights of a network.
 
-    Error is that of the outputs with the first chip's arithmetic, size that of the weights in a file, time predicted.
+    Error is that of the outputs with the first chip's arithmetic against the float32 network, size that of the weights
+    in a file, time predicted.
     """
     from hexane import chips
-    from hexane.cli.console import print_json, print_rows
+    from hexane.cli.console import print_json
     from hexane.cli.networks import open_network
+    from hexane.cli.progress import Bar
     from hexane.errors import UsageError
+    from hexane.lowering.formats import WeightFormat
+    from hexane.studies import compress as compressed
+    from hexane.studies.choose import Budget, choose
+    from hexane.studies.compress import layers_of
+    from hexane.studies.figures import figures_of, study
+    from hexane.studies.trials import Trials
 
     if compare and (output is not None or budget is not None):
-        raise UsageError("--compare writes nothing and takes no budget")
-    if output is not None and output.suffix not in (".mil", ".mlpackage"):
-        raise UsageError(f"compressed weights are not written to {output.suffix or output}", hint=".mil or .mlpackage")
+        raise UsageError(
+            "--compare writes nothing and takes no budget", hint="--page shows all formats beside a budget"
+        )
+    if output is not None and output.suffix not in WRITTEN:
+        raise UsageError(f"compressed weights are not written to {output.suffix or output}", hint=", ".join(WRITTEN))
     targets = chips.parse_list(chip)
+    formats = (TRIED if compare and weights == "palette4" else weights).split(",")
+    if len(formats) > 1 and not (compare or budget or page):
+        raise UsageError("one format is written", hint="several formats go with --budget, --compare or --page")
+    for form in formats:
+        WeightFormat.of(form)
     graph = open_network(model, shapes=shape or ())
-    inputs = _inputs(graph, calibrate or [])
-    if budget is not None:
-        made, rows = _mixed(graph, weights.split(","), budget, inputs, targets)
-    elif compare:
-        made, rows = None, [_row(graph, form, inputs, targets) for form in ("fp16", *TRIED.split(","))]
-    else:
-        from hexane.studies import compress as compressed
+    allowed = None if budget is None else Budget.of(budget, sum(2 * layer.count for layer in layers_of(graph)))
+    trials = Trials(graph, _inputs(graph, calibrate or []), targets[0])
+    tried = list(dict.fromkeys([*TRIED.split(","), *formats])) if page is not None and len(formats) == 1 else formats
+    with Bar(quiet=json) as bar:
+        found = study(
+            trials,
+            tried if page is not None or allowed is None else (),
+            targets,
+            name=model.name,
+            by_layer=tried if page is not None or allowed is not None else (),
+            on_step=_hearing(bar),
+        )
+    made, chosen = None, None
+    if allowed is not None:
+        among = [choice for choice in found.choices if choice.form.name in ("fp16", *formats)]
+        forms = {layer: choice.form for layer, choice in choose(among, allowed).items()}
+        chosen, made = figures_of(trials, forms, targets, f"mixed, {budget}")
+        found = replace(found, rows=(*found.rows, chosen))
+    elif len(formats) == 1:
+        made = compressed(graph, formats[0])
+    notes = _write(made, output) if output is not None and made is not None else []
+    if page is not None:
+        from hexane.report.compress_page import write_page
 
-        made = compressed(graph, weights)
-        rows = [_row(graph, "fp16", inputs, targets), _row(graph, weights, inputs, targets)]
-    if output is not None and made is not None:
-        made.save(output)
+        write_page(found, page, chosen=chosen)
+    rows = [_row(row) for row in found.rows]
     if json:
-        print_json({"schema": "hexane-compress/1", "written": str(output) if output else None, "rows": rows})
+        print_json(
+            {
+                "schema": "hexane-compress/1",
+                "written": str(output) if output else None,
+                "page": str(page) if page else None,
+                "notes": notes,
+                "rows": rows,
+            }
+        )
         return
+    _print(rows, targets, notes, output, page)
+
+
+def _print(
+    rows: list[dict[str, Any]], targets: list[Chip], notes: list[str], output: Path | None, page: Path | None
+) -> None:
+    from hexane.cli.console import print_rows
+
     heads = ["weights", "bytes", "error", *(f"{target.name} ms" for target in targets)]
-    print_rows([heads, *([_cell(row[key]) for key in row if key != "layers"] for row in rows)])
+    shown = ["weights", "bytes", "error", *(f"{target.name}_ms" for target in targets)]
+    print_rows([heads, *([_cell(row[key]) for key in shown] for row in rows)])
     for row in rows:
         for layer, form in row.get("layers", {}).items():
             typer.echo(f"  {layer}: {form}")
-    if output is not None:
-        typer.echo(f"{output} written")
+    for target in targets:
+        for reason, count in rows[-1]["becomes"][target.name].items():
+            typer.echo(f"{target.name}: {count} {'layer' if count == 1 else 'layers'}: {reason}")
+    for note in notes:
+        typer.echo(f"note: {note}")
+    for path in (output, page):
+        if path is not None:
+            typer.echo(f"{path} written")
 
 
 def _cell(value: Any) -> str:
@@ -90,53 +152,32 @@ def _inputs(graph: Graph, calibrate: list[str]) -> list[dict[str, Any]]:
     return [gather(input_ports(graph), calibrate, seed=0, graph=graph).arrays]
 
 
-def _row(graph: Graph, form: str, inputs: list[dict[str, Any]], targets: list[Chip]) -> dict[str, Any]:
-    from hexane.studies import compress as compressed
-
-    return _figures(form, graph, compressed(graph, form), {}, form, inputs, targets)
-
-
-def _mixed(
-    graph: Graph, formats: list[str], budget: str, inputs: list[dict[str, Any]], targets: list[Chip]
-) -> tuple[Graph, list[dict[str, Any]]]:
-    from hexane.studies import WeightFormat
-    from hexane.studies import compress as compressed
-    from hexane.studies.choose import Budget, choices_of, choose
-    from hexane.studies.compress import layers_of
-
-    layers = layers_of(graph)
-    full = sum(2 * layer.count for layer in layers)
-    allowed = Budget.of(budget, full)
-    chosen = choose(choices_of(graph, [WeightFormat.of(name) for name in formats], inputs, targets[0]), allowed)
-    forms = {name: choice.form for name, choice in chosen.items()}
-    made = compressed(graph, forms)
-    named = {name: form.name for name, form in forms.items()}
-    row = _figures(f"mixed, {budget}", graph, made, named, forms, inputs, targets)
-    return made, [_row(graph, "fp16", inputs, targets), row]
+def _row(row: Figures) -> dict[str, Any]:
+    times = {f"{name}_ms": us / 1e3 for name, us in row.us.items()}
+    found: dict[str, Any] = {"weights": row.name, "bytes": row.bytes, "error": row.error, **times}
+    layers = {"layers": dict(row.layers)} if row.layers else {}
+    return {**found, **layers, "becomes": {name: dict(kinds) for name, kinds in row.becomes.items()}}
 
 
-def _figures(
-    name: str,
-    graph: Graph,
-    made: Graph,
-    layers: dict[str, str],
-    forms: Any,
-    inputs: list[dict[str, Any]],
-    targets: list[Chip],
-) -> dict[str, Any]:
-    """Bytes, error on the first chip, time on all of them."""
-    from hexane.numerics import evaluate
-    from hexane.studies import WeightFormat
-    from hexane.studies.choose import relative_error
-    from hexane.studies.compress import layers_of
-    from hexane.timing import estimate
+def _hearing(bar: Bar) -> Callable[[str, int, int], None]:
+    """Hears what a study is doing, and moves the bar."""
+    stage = ""
 
-    def form_of(layer: str) -> WeightFormat:
-        form = forms.get(layer, "fp16") if isinstance(forms, dict) else forms
-        return WeightFormat.of(form) if isinstance(form, str) else form
+    def hear(what: str, done: int, of: int) -> None:
+        nonlocal stage
+        if what != stage:
+            stage = what
+            bar.stage(f"measuring {what}", of)
+        bar.step()
 
-    size = sum(form_of(layer.name).bytes_of(layer.shape) for layer in layers_of(graph))
-    errors = [relative_error(evaluate(made, given, targets[0]), evaluate(graph, given, targets[0])) for given in inputs]
-    times = {f"{target.name}_ms": estimate(made, chip=target).latency_us / 1e3 for target in targets}
-    found: dict[str, Any] = {"weights": name, "bytes": size, "error": max(errors), **times}
-    return {**found, "layers": layers} if layers else found
+    return hear
+
+
+def _write(made: Graph, output: Path) -> list[str]:
+    """Write the network; what the format cannot hold and is therefore written otherwise, in sentences."""
+    if output.suffix == ".onnx":
+        from hexane.formats.onnx.writer import save
+
+        return save(made, output)
+    made.save(output)
+    return []

@@ -27,7 +27,9 @@ def estimate(
         str, typer.Option(help="A call: evaluate, copies, copies_typical, coreml, linux or task.")
     ] = "evaluate",
     batch: Annotated[int | None, typer.Option(help="What if: this many times the batch.")] = None,
-    weights: Annotated[str | None, typer.Option(help="What if: weights as fp16, int8, int4 or sparse.")] = None,
+    weights: Annotated[
+        str | None, typer.Option(help="What if: weights as palette4, int8, int4, sparse:0.5 ... (`hexane compress`).")
+    ] = None,
     resolution: Annotated[float | None, typer.Option(help="What if: height and width times this factor.")] = None,
     shape: Shapes = None,
     bind: Bind = None,

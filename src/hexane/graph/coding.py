@@ -134,7 +134,13 @@ def _integer(
             shape[axis or 0] = -1
         return np.broadcast_to(vector.reshape(shape), data.shape)
 
-    return Coding("integer", 8, data, scale=spread(scale), offset=spread(offset), what="int8 with scales")
+    bits = _integer_bits(data)
+    return Coding("integer", bits, data, scale=spread(scale), offset=spread(offset), what=f"int{bits} with scales")
+
+
+def _integer_bits(data: np.ndarray) -> int:
+    """4 where sixteen neighbouring integers hold all of them: files widen what has 4 bits."""
+    return 4 if data.size and data.min() >= -8 and data.max() <= 15 and int(data.max()) - int(data.min()) <= 15 else 8
 
 
 def _blocks(small: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray | None:
@@ -147,6 +153,16 @@ def _blocks(small: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray | No
     return np.broadcast_to(small, shape)
 
 
+def _scales(small: np.ndarray | None, shape: tuple[int, ...]) -> str:
+    """What the scales of a constant are, in words; outputs are its first axis."""
+    extents = () if small is None else small.shape
+    if all(extent == 1 for extent in extents):
+        return "one scale"
+    if extents[0] == shape[0] and all(extent == 1 for extent in extents[1:]):
+        return "a scale for each output"
+    return "scales by block"
+
+
 def _blockwise(source: Source) -> Coding | None:
     data, inner = source.array("data"), source.coding("data")
     scale = _blocks(source.array("scale"), source.shapes[0])
@@ -155,8 +171,15 @@ def _blockwise(source: Source) -> Coding | None:
         return replace(inner, scale=scale, offset=offset, what=f"{inner.what}, scales")
     if data is None or data.dtype not in (np.int8, np.uint8):
         return None
-    bits = 4 if data.size and data.min() >= -8 and data.max() <= 15 and data.max() - data.min() <= 15 else 8
-    return Coding("integer", bits, data, scale=scale, offset=offset, what=f"int{bits}, scales by block")
+    bits = _integer_bits(data)
+    return Coding(
+        "integer",
+        bits,
+        data,
+        scale=scale,
+        offset=offset,
+        what=f"int{bits}, {_scales(source.array('scale'), data.shape)}",
+    )
 
 
 def _lut_16(source: Source) -> Coding | None:
@@ -227,7 +250,12 @@ def _sparse_blockwise(source: Source) -> tuple[Coding | None, ...]:
     if mask is None or data is None or data.dtype not in (np.int8, np.uint8):
         return (None, None)
     scale, offset = (_blocks(source.array(name), mask.shape) for name in ("scale", "offset"))
-    return (None, Coding("integer", 8, data, scale=scale, offset=offset, what="int8, scales by block"))
+    return (
+        None,
+        Coding(
+            "integer", 8, data, scale=scale, offset=offset, what=f"int8, {_scales(source.array('scale'), mask.shape)}"
+        ),
+    )
 
 
 def _moved(param: str, move: Callable[[Source, np.ndarray], np.ndarray]) -> Callable[[Source], Coding | None]:
@@ -247,6 +275,19 @@ def _transposed(source: Source, array: np.ndarray) -> np.ndarray:
     return np.transpose(array, None if order is None else tuple(int(axis) for axis in order))
 
 
+def _product(source: Source) -> Coding | None:
+    """A palette times numbers that do not change along more than they have axes for: scales, as ONNX writes them."""
+    for param, other in (("x", "y"), ("y", "x")):
+        coding, factor = source.coding(param), source.array(other)
+        if coding is None or factor is None or coding.form == "sparse" or source.coding(other) is not None:
+            continue
+        shape = source.shapes[0]
+        if coding.stored is None or coding.stored.shape != shape or factor.dtype.kind != "f" or not factor.all():
+            return None
+        return coding.scaled(np.broadcast_to(factor, shape) if coding.vector == 1 else factor)
+    return None
+
+
 _MAKERS: dict[str, Callable[[Source], Coding | tuple[Coding | None, ...] | None]] = {
     "constexpr_affine_dequantize": _affine,
     "dequantize": _dequantize,
@@ -255,6 +296,7 @@ _MAKERS: dict[str, Callable[[Source], Coding | tuple[Coding | None, ...] | None]
     "constexpr_sparse_to_dense": _sparse,
     "constexpr_lut_to_sparse": _lut_to_sparse,
     "constexpr_sparse_blockwise_shift_scale": _sparse_blockwise,
+    "mul": _product,
     "constexpr_cast": _moved("source_val", lambda source, array: array),
     "cast": _moved("x", lambda source, array: array),
     "identity": _moved("x", lambda source, array: array),

@@ -147,12 +147,13 @@ class Evaluation:
         with np.errstate(all="ignore"):
             for op in block.ops:
                 for value, array in zip(op.outputs, self.op(op)):
-                    self.environment[value] = self._settled(op, value, array)
+                    self.environment[value] = self.settled(op, value, array)
                 for value in dying.get(op, ()):
                     self.environment.pop(value, None)
         return [self.array(value) for value in block.outputs]
 
-    def _settled(self, op: Op, value: Value, array: Any) -> Any:
+    def settled(self, op: Op, value: Value, array: Any) -> Any:
+        """A result as the environment holds it; GraphError where its shape is not the declared one."""
         if not isinstance(value.type, TensorType):
             return array
         type_ = value.type

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hexane.graph.ops.conv import _transpose_geometry
+from hexane.graph.ops.conv import transpose_geometry
 from hexane.passes.rewriting import array_of, as_dtype, is_static, sweep
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def _phases(op: Op, b: GraphBuilder) -> Value | None:
     bias = op.inputs.get("bias")
     if weight is None or not is_static(x) or len(x.shape) != 4 or (bias is not None and not bias.is_constant):
         return None
-    steps, spread, cuts, out = _transpose_geometry(
+    steps, spread, cuts, out = transpose_geometry(
         x.shape,
         op.inputs["weight"].shape,
         op.arg("pad"),

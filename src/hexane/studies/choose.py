@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from math import sqrt
-
-import numpy as np
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from hexane.chips import Chip
 from hexane.errors import UnsupportedError, UsageError
 from hexane.graph import Graph
-from hexane.numerics import evaluate
-from hexane.studies.compress import compress, layers_of
-from hexane.studies.formats import WeightFormat
+from hexane.lowering.formats import WeightFormat
+from hexane.studies.compress import compress, fitting
+from hexane.studies.trials import Trials
 from hexane.timing import estimate
 
 BUDGETS = "50% (of the fp16 bytes), 2.5MB, 0.8ms, error:1%"
@@ -26,7 +23,7 @@ class Choice:
     """One layer in one format: bytes in a file, predicted microseconds on the chip, error that it adds alone.
 
     ``error`` is the root of the squared difference of all outputs over that of the outputs themselves, with the chip's
-    arithmetic on both sides.
+    arithmetic on both sides. ``us`` is the time on the chip that measures, ``us_on`` that on every chip by its name.
     """
 
     layer: str
@@ -34,6 +31,7 @@ class Choice:
     bytes: int
     us: float
     error: float
+    us_on: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -58,78 +56,88 @@ class Budget:
         return cls("us" if unit in ("us", "ms") else "bytes", number * scale)
 
 
-def relative_error(found: Mapping[str, np.ndarray], wanted: Mapping[str, np.ndarray]) -> float:
-    """Of all outputs together; infinite where an output is not finite and should be."""
-    apart = size = 0.0
-    for name, want in wanted.items():
-        a, b = np.asarray(found[name], np.float64), np.asarray(want, np.float64)
-        if not np.isfinite(a[np.isfinite(b)]).all():
-            return float("inf")
-        here = np.isfinite(a) & np.isfinite(b)
-        apart, size = apart + float(((a - b)[here] ** 2).sum()), size + float((b[here] ** 2).sum())
-    return sqrt(apart / size) if size else 0.0
-
-
 def choices_of(
-    graph: Graph, formats: Sequence[WeightFormat], inputs: Sequence[Mapping[str, np.ndarray]], chip: Chip
+    trials: Trials,
+    formats: Sequence[WeightFormat],
+    chips: Sequence[Chip],
+    *,
+    on_step: Callable[[int, int], None] | None = None,
 ) -> list[Choice]:
-    """Every layer in every format, measured alone: layers x formats evaluations of the network for each input.
+    """Every layer in every format, measured alone on the first chip; times for all of them.
 
-    fp16 is always among them, with error 0. A format that a layer's shape does not allow is left out.
+    fp16 is always among them, with error 0. A format that a layer's shape does not allow is left out. ``on_step``
+    hears how many of how many measurements are done.
     """
-    layers = layers_of(graph)
-    wanted = [evaluate(graph, given, chip) for given in inputs]
-    plain = {row.name: row.us for row in estimate(compress(graph, "fp16"), chip=chip).ops}
-    found = []
-    for layer in layers:
-        fp16 = WeightFormat.of("fp16")
-        found.append(Choice(layer.name, fp16, fp16.bytes_of(layer.shape), plain.get(layer.name, 0.0), 0.0))
-    for form in formats:
-        if form.kind == "fp16":
-            continue
-        for layer in layers:
-            try:
-                tried = compress(graph, {layer.name: form})
-            except UnsupportedError:
-                continue
-            times = {row.name: row.us for row in estimate(tried, chip=chip).ops}
-            errors = [relative_error(evaluate(tried, given, chip), want) for given, want in zip(inputs, wanted)]
-            size = form.bytes_of(layer.shape)
-            found.append(Choice(layer.name, form, size, times.get(layer.name, 0.0), max(errors)))
+    tried = [form for form in formats if form.kind != "fp16"]
+    found, done = [], 0
+    for form in (WeightFormat.of("fp16"), *tried):
+        times = {chip.name: _layer_times(trials.graph, form, chip) for chip in chips}
+        for layer in trials.layers.values():
+            error: float | None = 0.0
+            if form.kind != "fp16":
+                try:
+                    error = trials.alone(layer.name, form)
+                except UnsupportedError:
+                    error = None
+                done += 1
+                if on_step is not None:
+                    on_step(done, len(trials.layers) * len(tried))
+            if error is not None:
+                us = {name: rows.get(layer.name, 0.0) for name, rows in times.items()}
+                found.append(Choice(layer.name, form, form.bytes_of(layer.shape), us[chips[0].name], error, us))
     return found
 
 
-def choose(choices: Sequence[Choice], budget: Budget) -> dict[str, Choice]:
-    """A format for each layer: from fp16 on, the step that costs least error for what it saves, until the budget holds.
+def _layer_times(graph: Graph, form: WeightFormat, chip: Chip) -> dict[str, float]:
+    """Predicted microseconds of every layer whose format this is."""
+    made = compress(graph, fitting(graph, form))
+    results = {op.name or op.outputs[0].name: op.outputs[0].name for op in made.main.walk() if op.outputs}
+    return {results.get(row.name, row.name): row.us for row in estimate(made, chip=chip).ops}
 
-    Errors of layers are taken to add up as squares. UsageError where even the smallest formats break the budget.
+
+def steps(choices: Sequence[Choice], measure: str) -> Iterator[dict[str, Choice]]:
+    """Formats of all layers, from fp16 on: each step is the one that costs least error for what it saves.
+
+    ``measure``: "bytes", "us", or a chip's name for the time there. Errors of layers are taken to add up as squares.
     """
+
+    def of(choice: Choice) -> float:
+        return float(getattr(choice, measure) if measure in ("bytes", "us") else choice.us_on[measure])
+
     by_layer: dict[str, list[Choice]] = {}
     for choice in choices:
         by_layer.setdefault(choice.layer, []).append(choice)
-    measure = "us" if budget.kind == "us" else "bytes"
     now = {layer: next(c for c in found if c.form.kind == "fp16") for layer, found in by_layer.items()}
     while True:
-        if budget.kind != "error" and sum(getattr(c, measure) for c in now.values()) <= budget.limit:
-            return now
+        yield dict(now)
         best: tuple[float, Choice] | None = None
         for layer, found in by_layer.items():
             for choice in found:
-                saved = getattr(now[layer], measure) - getattr(choice, measure)
+                saved = of(now[layer]) - of(choice)
                 if saved <= 0:
                     continue
                 price = max(choice.error**2 - now[layer].error ** 2, 0.0) / saved
                 if best is None or price < best[0]:
                     best = price, choice
         if best is None:
-            if budget.kind == "error":
-                return now
-            least = sum(getattr(c, measure) for c in now.values())
-            raise UsageError(
-                f"the smallest formats still take {least:.0f} {measure}", hint="allow more, or more formats"
-            )
-        step = dict(now)
-        step[best[1].layer] = best[1]
-        if budget.kind == "error" and sum(c.error**2 for c in step.values()) > budget.limit**2:
+            return
+        now[best[1].layer] = best[1]
+
+
+def choose(choices: Sequence[Choice], budget: Budget) -> dict[str, Choice]:
+    """A format for each layer: the first of the `steps` that keeps a budget, or the last that keeps an error.
+
+    UsageError where even the smallest formats break the budget.
+    """
+    measure = "us" if budget.kind == "us" else "bytes"
+    now: dict[str, Choice] = {}
+    for step in steps(choices, measure):
+        if budget.kind == "error" and now and sum(c.error**2 for c in step.values()) > budget.limit**2:
             return now
         now = step
+        if budget.kind != "error" and sum(getattr(c, measure) for c in now.values()) <= budget.limit:
+            return now
+    if budget.kind == "error":
+        return now
+    least = sum(getattr(c, measure) for c in now.values())
+    raise UsageError(f"the smallest formats still take {least:.0f} {measure}", hint="allow more, or more formats")

@@ -11,12 +11,13 @@ import numpy as np
 from hexane import passes
 from hexane.errors import UnsupportedError, UsageError
 from hexane.graph import Graph, GraphBuilder, Op, Value
+from hexane.graph.rewrite import fold_constants, remove_dead
+from hexane.lowering.formats import WeightFormat
 from hexane.studies.encode import encoded
-from hexane.studies.formats import WeightFormat
 
 WORTH = 2048
 """Weights of fewer elements stay: their tables and scales would weigh as much."""
-FOLDED = ("fold_constants", "remove_identities", "fold_norms", "fold_scales", "fold_constants_again")
+FOLDED = ("remove_identities", "fold_norms", "fold_scales")
 """Passes that run first: what multiplies a layer's outputs belongs into its weights before they are quantised."""
 WEIGHTS = {"conv": "weight", "linear": "weight", "matmul": "y"}
 
@@ -50,7 +51,7 @@ def compress(
     the values that the format holds, and is written as ``constexpr`` ops of iOS 18 to ``.mil`` and ``.mlpackage``.
     UsageError for an unknown format or layer, or a network in which nothing can be compressed.
     """
-    copy = passes.run(graph, FOLDED)
+    copy = _folded(graph)
     ops = {op.outputs[0].name: op for op in copy.main.walk() if _weight(op, smallest) is not None}
     chosen = _formats(ops, weights)
     if not ops:
@@ -78,11 +79,34 @@ def compress(
 def layers_of(graph: Graph, smallest: int = WORTH) -> list[Layer]:
     """The layers that `compress` would change, in order."""
     found = []
-    for op in passes.run(graph, FOLDED).main.walk():
+    for op in _folded(graph).main.walk():
         weight = _weight(op, smallest)
         if weight is not None:
             found.append(Layer(op.outputs[0].name, op.type, _outputs_first(op, weight.shape)))
     return found
+
+
+def fitting(graph: Graph, form: WeightFormat) -> dict[str, WeightFormat]:
+    """The format for every layer whose shape allows it, by the layer's name."""
+    found = {}
+    for layer in layers_of(graph):
+        try:
+            form.check(layer.shape)
+        except UnsupportedError:
+            continue
+        found[layer.name] = form
+    return found
+
+
+def _folded(graph: Graph) -> Graph:
+    """A copy after the passes that come first. What is compressed already stays so: nothing folds its ops."""
+    copy = graph.clone()
+    for names in ((), FOLDED):
+        copy = passes.run(copy, names)
+        for function in copy.functions.values():
+            fold_constants(function, keep=lambda op: op.type.startswith("constexpr_"))
+            remove_dead(function)
+    return copy
 
 
 def _formats(

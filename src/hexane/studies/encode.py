@@ -6,7 +6,7 @@ import numpy as np
 
 from hexane.errors import UnsupportedError
 from hexane.graph import GraphBuilder, Value
-from hexane.studies.formats import WeightFormat
+from hexane.lowering.formats import WeightFormat
 from hexane.studies.means import best_means
 
 OPSET = "ios18"
@@ -20,6 +20,7 @@ def encoded(b: GraphBuilder, weight: np.ndarray, form: WeightFormat) -> Value:
     """
     if not np.isfinite(weight).all():
         raise UnsupportedError("weights that are not finite cannot be compressed")
+    form.check(weight.shape)
     if form.kind == "palette":
         return _palette(b, weight, form)
     if form.kind == "integer":
@@ -64,8 +65,6 @@ def _palette(b: GraphBuilder, weight: np.ndarray, form: WeightFormat) -> Value:
         scales = _row_range(weight)
         values = weight / scales
     size = form.group or weight.shape[0]
-    if weight.shape[0] % size:
-        raise UnsupportedError(f"{weight.shape[0]} outputs are no multiple of {size}", hint="choose another group")
     parts = [values[first : first + size] for first in range(0, weight.shape[0], size)]
     worth = [None if scales is None else scales[first : first + size] ** 2 for first in range(0, len(weight), size)]
     tables = [palette_of(part, form.bits, more) for part, more in zip(parts, worth)]
@@ -90,10 +89,6 @@ def _row_range(weight: np.ndarray) -> np.ndarray:
 def _integers(b: GraphBuilder, weight: np.ndarray, form: WeightFormat) -> Value:
     limit = (1 << (form.bits - 1)) - 1
     if form.group:
-        if weight.shape[1] % form.group:
-            raise UnsupportedError(
-                f"{weight.shape[1]} inputs are no multiple of {form.group}", hint="choose another group"
-            )
         blocks = weight.reshape(weight.shape[0], -1, form.group, *weight.shape[2:])
         most = np.abs(blocks).max(axis=tuple(range(2, blocks.ndim)))
         most = most.reshape(*most.shape, *(1,) * (weight.ndim - 2))

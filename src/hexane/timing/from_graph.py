@@ -13,7 +13,7 @@ from hexane.graph.macs import macs_of
 from hexane.graph.registry import values_of
 from hexane.graph.types import StateType
 from hexane.timing.patterns import rms_norms
-from hexane.timing.weights import Stored, stored_weights
+from hexane.timing.weights import Stored, compiled_bytes, stored_weights
 from hexane.timing.work import HostOp, Layer, Work
 
 ACTIVATIONS = frozenset(
@@ -64,12 +64,15 @@ def work_of(graph: Graph) -> Work:
     return launches[0] if launches else Work(())
 
 
-def split_work_of(graph: Graph, on_host: Callable[[Op], bool]) -> tuple[tuple[Work, ...], tuple[HostOp, ...]]:
+def split_work_of(
+    graph: Graph, on_host: Callable[[Op], bool], streams: Callable[[Op], bool] | None = None
+) -> tuple[tuple[Work, ...], tuple[HostOp, ...]]:
     """The engine programs that a graph asks for when ``on_host`` ops run on the host, and those ops.
 
     A program ends where a layer needs what the host makes of an earlier layer; independent branches share programs.
+    ``streams`` says of which ops the compressed weights are streamed as such; of all where it is left out.
     """
-    walk = _Walk(graph.main, on_host)
+    walk = _Walk(graph.main, on_host, streams)
     for op in graph.main.walk():
         walk.take(op)
     return walk.launches(), tuple(walk.host)
@@ -87,8 +90,8 @@ class _Made:
 class _Walk:
     """One pass over a function in program order."""
 
-    def __init__(self, function: Function, on_host: Callable[[Op], bool]) -> None:
-        self._function, self._on_host = function, on_host
+    def __init__(self, function: Function, on_host: Callable[[Op], bool], streams: Callable[[Op], bool] | None) -> None:
+        self._function, self._on_host, self._streams = function, on_host, streams
         self._sources = _Sources(function.inputs)
         self._made: list[_Made] = []
         self._produced_by: dict[int, int] = {}  # value -> index of the layer whose pass makes it
@@ -153,6 +156,8 @@ class _Walk:
             self._made[index].layer = _resized(self._made[index].layer, op)
         else:
             layer = _rms_norm(op, self._norms[op]) if op in self._norms else _layer(op, operands, self._users)
+            if layer.weight_format != "fp16" and self._streams is not None and not self._streams(op):
+                layer = replace(layer, weight_format="fp16", weight_bytes=layer.dense_bytes, density=1.0)
             self._made.append(_Made(layer, makers, level))
             index = len(self._made) - 1
         for value in operands:
@@ -273,7 +278,7 @@ def _merged_pairs(layers: list[Layer]) -> list[Layer]:
 
 
 def _layer(op: Op, operands: list[Value], uses: dict[int, int]) -> Layer:
-    name = op.name or op.type
+    name = op.name or op.outputs[0].name
     out = op.outputs[0]
     in_elements = float(sum(prod(value.shape) for value in operands))
     common: dict[str, Any] = dict(name=name, op=op.type, in_bytes=2.0 * in_elements, out_bytes=2.0 * prod(out.shape))
@@ -327,7 +332,10 @@ def _conv(op: Op, operands: list[Value], common: dict[str, Any], uses: dict[int,
     cin, cout = (shape[0], shape[1] * groups) if transposed else (shape[1] * groups, shape[0])
     window = (1, *shape[2:]) if len(shape) == 3 else shape[2:]
     spatial = operands[0].shape if transposed else op.outputs[0].shape
+    strides, dilations = op.arg("strides") or (1,), op.arg("dilations") or (1,)
     stored = stored_weights(weight)
+    if max(*strides, *dilations) > 1 and stored.format in ("palette", "int8") and not _int8(operands[0]):
+        stored = Stored("fp16", stored.count, 2.0 * stored.count)  # these are streams of fp16, whatever a file holds
     int8 = _int8(operands[0]) and stored.format == "int8"
     if int8:
         common = {**common, "in_bytes": common["in_bytes"] / 2, "out_bytes": common["out_bytes"] / 2}
@@ -341,12 +349,12 @@ def _conv(op: Op, operands: list[Value], common: dict[str, Any], uses: dict[int,
         cout=cout,
         kh=int(window[-2]),
         kw=int(window[-1]),
-        stride=max(op.arg("strides") or (1,)),
-        dilation=max(op.arg("dilations") or (1,)),
+        stride=max(strides),
+        dilation=max(dilations),
         groups=groups,
         int8=int8,
         extrapolated=transposed or groups > 1 or len(shape) > 4,
-        **_weight_fields(stored, weight, uses, int8),
+        **_weight_fields(stored, weight, uses, int8, (cout, cin, int(window[-2]), int(window[-1]) * depth, groups)),
     )
 
 
@@ -355,7 +363,8 @@ def _linear(op: Op, operands: list[Value], common: dict[str, Any], uses: dict[in
     out = op.outputs[0].shape
     transpose_x = op.type == "matmul" and op.arg("transpose_x")
     inner = x.shape[-2] if transpose_x else x.shape[-1]
-    stored = stored_weights(w)
+    turned = op.type == "matmul" and not op.arg("transpose_y") and w.rank == 2
+    stored = stored_weights(w, 1 if turned else 0)
     if op.type == "matmul" and not stored_weights(x).runtime:  # a constant first operand is the kernel
         stored, w = stored_weights(x), x
     pixels = int(prod(out[:-1]))
@@ -368,7 +377,7 @@ def _linear(op: Op, operands: list[Value], common: dict[str, Any], uses: dict[in
         pixels=pixels,
         cin=inner,
         cout=int(out[-1]),
-        **_weight_fields(stored, w, uses, False),
+        **_weight_fields(stored, w, uses, False, (int(out[-1]), inner, 1, 1, 1)),
     )
 
 
@@ -382,12 +391,18 @@ def _einsum(op: Op, common: dict[str, Any], uses: dict[int, int]) -> Layer:
     if not kernels:
         return Layer(**common, unit="runtime", batches=prod(out[:-2]), **shape)
     value, stored = kernels[0]
-    return Layer(**common, unit="mac", **shape, **_weight_fields(stored, value, uses, False))
+    return Layer(
+        **common, unit="mac", **shape, **_weight_fields(stored, value, uses, False, (cout, shape["cin"], 1, 1, 1))
+    )
 
 
-def _weight_fields(stored: Stored, weight: Value, uses: dict[int, int], int8: bool) -> dict[str, Any]:
+def _weight_fields(
+    stored: Stored, weight: Value, uses: dict[int, int], int8: bool, kernel: tuple[int, int, int, int, int]
+) -> dict[str, Any]:
+    """``kernel``: outputs, inputs, height, width, groups."""
+    whole = stored.count == kernel[0] * kernel[1] // kernel[4] * kernel[2] * kernel[3]
     return dict(
-        weight_bytes=stored.bytes,
+        weight_bytes=compiled_bytes(stored, *kernel) if whole and kernel[3] <= 32 else stored.bytes,
         dense_bytes=float(stored.count) * (1 if int8 else 2),
         density=stored.density,
         weight_format=stored.format,

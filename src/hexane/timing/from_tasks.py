@@ -76,7 +76,7 @@ def _layer(task: Task, name: str) -> Layer:
     runtime = _is_runtime(task)
     unicast = bool(get("Common.GroupConvCfg.UnicastEn"))
     dense = float(cin * cout * kh * kw * 2) / (groups * (cin if unicast else 1))
-    sparse = bool(get("NE.KernelCfg.SparseFmt"))
+    stored = "sparse" if get("NE.KernelCfg.SparseFmt") else "palette" if get("NE.KernelCfg.PalettizedEn") else "fp16"
     return Layer(
         **shared,
         op="NE matmul" if runtime else "NE conv",
@@ -90,7 +90,7 @@ def _layer(task: Task, name: str) -> Layer:
         groups=groups * (cin // groups if unicast else 1),
         weight_bytes=float(stream),
         dense_bytes=dense,
-        weight_format="sparse" if sparse else "fp16",
+        weight_format=stored,
         extrapolated=unicast or groups > 1,
     )
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from hexane.chips import Chip
+from hexane.chips import Chip, Generation
+from hexane.chips import generation as generation_of
 from hexane.chips.operations import REFUSED, support
 from hexane.errors import UsageError
+from hexane.graph import Op
+from hexane.lowering.weights import stream_of
 from hexane.timing.from_graph import host_op, split_work_of
 from hexane.timing.from_tasks import work_of_tasks
 from hexane.timing.placement import cpu_us
+from hexane.timing.weights import on_host_for_weights
 from hexane.timing.work import HostOp, Job, Work
+
+ALONG_INPUTS = "Apple's compiler takes one table or scale for each output, not for groups of inputs"
 
 
 def job_of(x: Any, chip: Chip) -> Job:
@@ -21,8 +28,10 @@ def job_of(x: Any, chip: Chip) -> Job:
     if isinstance(x, Work):
         return Job("network", (x,))
     if hasattr(x, "main") and hasattr(x, "functions"):
-        launches, host = split_work_of(x, lambda op: support(op.type, chip).verdict == REFUSED)
-        return Job("network", launches, host)
+        left = frozenset(op for op in x.main.walk() if on_host_for_weights(op))
+        launches, host = split_work_of(x, lambda op: op in left or support(op.type, chip).verdict == REFUSED)
+        notes = (f"{len(left)} ops on the host for their weights: {ALONG_INPUTS}",) if left else ()
+        return Job("network", launches, host, notes)
     if hasattr(x, "segments") and hasattr(x, "images"):
         return _job_of_program(x)
     if hasattr(x, "tasks") and hasattr(x, "surfaces"):
@@ -44,7 +53,8 @@ def _job_of_program(program: Any) -> Job:
         if segment.image is None:
             host += [host_op(op) for op in segment.graph.main.walk() if op.outputs]
         elif segment.source is not None and _generation(segment.image) != TIMED_BY_TASKS:
-            works += split_work_of(segment.source, lambda op: False)[0]
+            streams = partial(_streams, generation_of(_generation(segment.image)))
+            works += split_work_of(segment.source, lambda op: False, streams)[0]
             by_tasks = False
         else:
             works.append(work_of_tasks(segment.image.tasks, name=f"image{len(works)}.task"))
@@ -52,6 +62,10 @@ def _job_of_program(program: Any) -> Job:
     return Job(
         "program", tuple(works), tuple(host), generation=generations[0] if generations else "", by_tasks=by_tasks
     )
+
+
+def _streams(generation: Generation, op: Op) -> bool:
+    return stream_of(op, generation) is not None
 
 
 def _generation(image: Any) -> str:

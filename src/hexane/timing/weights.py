@@ -1,21 +1,30 @@
-"""How a layer's weights are stored, read off the constant or the ``constexpr`` op that makes them.
+"""How a layer's weights are stored, and the kernel that is compiled of them (docs/reference/compressed.md).
 
-Source: docs/reference/limits.md 6.
+Read off shapes alone: the constant's coding or the ``constexpr`` ops that make it, no values.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
+from typing import Any
 
-from hexane.graph import Value
+import numpy as np
+
+from hexane.errors import HexaneError
+from hexane.graph import Op, Value
+from hexane.graph.coding import Coding
+from hexane.kernels import KernelLayout
+from hexane.lowering.weights import weight_of
 
 
 @dataclass(frozen=True)
 class Stored:
-    """``count`` weights in ``bytes`` of stream; ``density`` is the share that is not zero;
+    """``count`` weights in ``bytes`` of a file; ``density`` is the share that is not zero.
 
-    ``runtime``: the operand is no constant at all, but computed by the program or handed in.
+    ``runtime``: the operand is no constant at all, but computed by the program or handed in. ``bits`` of an index or
+    integer, ``tables`` of a palette, ``scales``: a factor for each output stands in the stream. ``along_inputs``:
+    tables or scales change along the inputs, which Apple's compiler leaves to the host.
     """
 
     format: str
@@ -23,47 +32,81 @@ class Stored:
     bytes: float
     density: float = 1.0
     runtime: bool = False
+    bits: float = 16.0
+    tables: int = 1
+    scales: bool = False
+    along_inputs: bool = False
 
 
-def stored_weights(value: Value) -> Stored:
-    """What the engine streams for ``value``: fp16, ``int8``, ``palette`` or ``sparse``.
+def stored_weights(value: Value, outputs: int = 0) -> Stored:
+    """What the engine streams for ``value``: fp16, ``int8``, ``palette`` or ``sparse`` (docs/reference/compressed.md).
 
-    Source: docs/reference/limits.md 6.2.
+    ``outputs`` is the axis of the output channels.
     """
     count = prod(value.shape)
     if value.is_constant:
+        coding = None if value.constant is None else value.constant.coding
+        if coding is not None:
+            return _coded(coding, value, outputs)
         narrow = value.dtype in ("int8", "uint8")
         return Stored("int8" if narrow else "fp16", count, count * (1.0 if narrow else 2.0))
     op = value.op
     if op is None:
         return Stored("fp16", count, 2.0 * count, runtime=True)
-    if op.type in ("dequantize", "constexpr_affine_dequantize", "constexpr_blockwise_shift_scale"):
+    if op.type in ("dequantize", "constexpr_affine_dequantize"):
         data = next(iter(op.operands()))
-        if op.type == "dequantize" and not data.is_constant:
+        if not data.is_constant:
             return Stored("fp16", count, 2.0 * count, runtime=True)
-        return Stored("int8", count, count * (0.5 if data.dtype in ("int4", "uint4") else 1.0))
+        return Stored("int8", count, 1.0 * count, bits=8, scales=_varies(op.inputs.get("scale")))
+    if op.type == "constexpr_blockwise_shift_scale":
+        return _blockwise(op, count, outputs)
     if op.type in ("constexpr_lut_to_dense", "constexpr_lut_to_sparse"):
-        return _palette(op, count)
+        return _palette(op, count, outputs)
     if op.type == "constexpr_sparse_to_dense":
         return _sparse(op, count)
     if op.type in ("constexpr_cast", "cast", "reshape", "transpose", "expand_dims", "squeeze", "identity"):
         source = next(iter(op.operands()))
-        inner = stored_weights(source)
-        return Stored(inner.format, count, inner.bytes, inner.density, inner.runtime)
+        turned = op.type == "transpose" and source.rank == 2
+        inner = stored_weights(source, 1 - outputs if turned else outputs)
+        return replace(inner, count=count)
     return Stored("fp16", count, 2.0 * count, runtime=True)
 
 
-def _palette(op, count: int) -> Stored:
-    indices = op.inputs.get("indices")
+def _varies(value: Any) -> bool:
+    return isinstance(value, Value) and prod(value.shape) > 1
+
+
+def _inner(shape: tuple[int, ...], outputs: int) -> bool:
+    """Whether a scale or a set of tables changes along another axis than that of the outputs."""
+    return any(extent > 1 for axis, extent in enumerate(shape) if axis != outputs)
+
+
+def _blockwise(op: Op, count: int, outputs: int) -> Stored:
+    scale, data = op.inputs["scale"], op.inputs["data"]
+    inside = _inner(scale.shape, outputs)
+    if data.op is not None and data.op.type.startswith("constexpr_lut"):
+        inner = stored_weights(data, outputs)
+        size = inner.bytes + 2.0 * prod(scale.shape)
+        return replace(inner, bytes=size, scales=_varies(scale), along_inputs=inside or inner.along_inputs)
+    four = data.dtype in ("int4", "uint4")
+    size = count * (0.5 if four else 1.0)
+    return Stored("palette" if four else "int8", count, size, bits=4 if four else 8, scales=_varies(scale),
+                  along_inputs=inside)  # fmt: skip
+
+
+def _palette(op: Op, count: int, outputs: int) -> Stored:
     lut = op.inputs.get("lut")
-    if indices is None or lut is None:
-        return Stored("palette", count, count / 2)
+    if lut is None:
+        return Stored("palette", count, count / 2, bits=4)
     entries = lut.shape[-2] if len(lut.shape) > 1 else lut.shape[0]
     bits = max((int(entries) - 1).bit_length(), 1)
-    return Stored("palette", count, count * bits / 8 + 2.0 * prod(lut.shape))
+    groups = lut.shape[:-2] if len(lut.shape) > 2 else ()
+    vector = lut.shape[-1] if len(lut.shape) > 2 else 1
+    return Stored("palette", count, count * bits / 8 / vector + 2.0 * prod(lut.shape), bits=bits / vector,
+                  tables=prod(groups), along_inputs=_inner(groups, outputs))  # fmt: skip
 
 
-def _sparse(op, count: int) -> Stored:
+def _sparse(op: Op, count: int) -> Stored:
     data = op.inputs.get("nonzero_data")
     if data is None:
         return Stored("sparse", count, 2.0 * count)
@@ -73,4 +116,65 @@ def _sparse(op, count: int) -> Stored:
         width = stored_weights(data).bytes / max(kept, 1)
     elif data.dtype in ("int8", "uint8"):
         width = 1.0
-    return Stored("sparse", count, kept * width + count / 8, kept / max(count, 1))
+    return Stored("sparse", count, kept * width + count / 8, kept / max(count, 1), bits=8 * width)
+
+
+def _coded(coding: Coding, value: Value, outputs: int) -> Stored:
+    """A constant that passes have folded: its coding says what the file held."""
+    count = prod(value.shape)
+
+    def inside(array: np.ndarray | None, per_output: np.ndarray | None) -> bool:
+        return array is not None and per_output is None
+
+    scales = coding.scale_per_output(outputs)
+    along = inside(coding.scale, scales) or (coding.group is not None and _changes_inside(coding.group, outputs))
+    own = scales is not None and bool((scales != scales[:1]).any())
+    if coding.masked:
+        kept = int(np.count_nonzero(value.data))
+        width = coding.bits / 8
+        return Stored("sparse", count, kept * width + count / 8, kept / max(count, 1), bits=coding.bits)
+    bits = coding.bits / coding.vector
+    entries = 0 if coding.tables is None else coding.tables.size
+    four = coding.form == "integer" and coding.bits == 4
+    return Stored(
+        "palette" if coding.form == "palette" or four else "int8",
+        count,
+        count * bits / 8 + 2.0 * entries,
+        bits=bits,
+        tables=1 if coding.tables is None else len(coding.tables),
+        scales=own,
+        along_inputs=along,
+    )
+
+
+def _changes_inside(group: np.ndarray, outputs: int) -> bool:
+    first = group[tuple(slice(None) if axis == outputs else slice(0, 1) for axis in range(group.ndim))]
+    return bool((group != first).any())
+
+
+def compiled_bytes(stored: Stored, cout: int, cin: int, kh: int, kw: int, groups: int = 1) -> float:
+    """Bytes of the kernel streams of all cores: indices or integers, palettes, scales, padding.
+
+    ``cout`` and ``cin`` count over all groups. Forms whose stream is not of palettes or integers keep their own size.
+    """
+    if stored.format not in ("palette", "int8") or stored.runtime or stored.density < 1:
+        return stored.bytes
+    width = next((bits for bits in (1, 2, 3, 4, 6, 8) if stored.bits <= bits), 8)
+    how: dict[str, Any] = {"dtype": "int8"} if stored.format == "int8" else {"palette": width}
+    try:
+        layout = KernelLayout(cout // groups, cin // groups, kh, kw, groups=groups, scales=stored.scales, **how)
+        total = sum(layout.core_bytes(core) for core in range(layout.active))
+    except HexaneError:  # a kernel that no single task holds, or whose layout is not known
+        return stored.bytes
+    more = max(stored.tables - layout.active, 0)
+    return float(total * (stored.bits / width if stored.format == "palette" else 1.0) + 64 * more)
+
+
+def on_host_for_weights(op: Op) -> bool:
+    """Whether Apple's compiler leaves an op to the host for its weights: tables or scales along the inputs."""
+    name = {"conv": "weight", "linear": "weight", "matmul": "y"}.get(op.type)
+    value = op.inputs.get(name) if name else None
+    if not isinstance(value, Value) or (value.op is None and weight_of(op) is None):
+        return False
+    turned = op.type == "matmul" and not op.arg("transpose_y")
+    return stored_weights(value, 1 if turned and value.rank == 2 else 0).along_inputs

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hexane.errors import UsageError
+from hexane.errors import UnsupportedError, UsageError
+from hexane.lowering.formats import WeightFormat
+from hexane.timing.weights import Stored, compiled_bytes
 from hexane.timing.work import Job, Layer, Work
 
-WEIGHT_FORMATS = {
-    "fp16": ("fp16", 2.0, 1.0),
-    "int8": ("int8", 1.0, 1.0),
-    "int4": ("palette", 0.5, 1.0),
-    "sparse": ("sparse", 1.125, 0.5),
-}
-"""Name to stored format, bytes per weight and density; ``sparse`` keeps half of the weights (docs/timing.md)."""
+WEIGHT_FORMATS = {"sparse": "sparse:0.5"}
+"""Short names; all others are those of `hexane.lowering.formats.WeightFormat`."""
 
 
 def changed(job: Job, *, batch: int | None = None, weights: str | None = None, resolution: float | None = None) -> Job:
@@ -31,13 +28,17 @@ def changed(job: Job, *, batch: int | None = None, weights: str | None = None, r
         if not 0 < resolution <= 64:
             raise UsageError(f"a resolution factor of {resolution}", hint="above 0, at most 64")
         scale *= resolution * resolution
-    if weights is not None and weights not in WEIGHT_FORMATS:
-        raise UsageError(f"unknown weight format {weights!r}", hint=f"one of {', '.join(WEIGHT_FORMATS)}")
+    form = None if weights is None else WeightFormat.of(WEIGHT_FORMATS.get(weights, weights))
+    if form is not None and form.kind == "integer" and form.group:
+        raise UnsupportedError(
+            f"{form.name}: scales of blocks of inputs leave the layers to the host",
+            hint="`hexane compress --weights` estimates the network with such weights; int4 has one scale per output",
+        )
     host = tuple(replace(op, flop=op.flop * scale, bytes=op.bytes * scale) for op in job.host)
-    return replace(job, launches=tuple(_changed(work, scale, weights) for work in job.launches), host=host)
+    return replace(job, launches=tuple(_changed(work, scale, form) for work in job.launches), host=host)
 
 
-def _changed(work: Work, scale: float, weights: str | None) -> Work:
+def _changed(work: Work, scale: float, weights: WeightFormat | None) -> Work:
     return replace(
         work,
         layers=tuple(_stored(_scaled(layer, scale), weights) for layer in work.layers),
@@ -60,9 +61,21 @@ def _scaled(layer: Layer, scale: float) -> Layer:
     )
 
 
-def _stored(layer: Layer, weights: str | None) -> Layer:
-    if weights is None or layer.unit != "mac" or not layer.dense_bytes:
+def _stored(layer: Layer, form: WeightFormat | None) -> Layer:
+    """Its constant weights in another format, as its kernel is compiled; strided and dilated kernels stay fp16."""
+    if form is None or layer.unit != "mac" or not layer.dense_bytes:
         return layer
-    name, width, density = WEIGHT_FORMATS[weights]
-    count = layer.dense_bytes / (1 if layer.int8 else 2)
-    return replace(layer, weight_format=name, weight_bytes=count * width, density=density)
+    count = round(layer.dense_bytes / (1 if layer.int8 else 2))
+    plain = replace(layer, weight_format="fp16", weight_bytes=2.0 * count, density=1.0)
+    if form.kind == "fp16" or (form.kind != "sparse" and (layer.stride > 1 or layer.dilation > 1)):
+        return plain
+    if form.kind == "sparse":
+        kept = count - int(count * form.sparsity)
+        return replace(
+            plain, weight_format="sparse", weight_bytes=count / 8 + kept * form.bits / 8, density=kept / max(count, 1)
+        )
+    name = "int8" if form.kind == "integer" and form.bits == 8 else "palette"
+    tables = -(-layer.cout // form.group) if form.group else 1
+    stored = Stored(name, count, count * form.bits / 8, bits=form.bits, tables=tables, scales=form.per_output)
+    size = compiled_bytes(stored, layer.cout, layer.cin, layer.kh, layer.kw, layer.groups)
+    return replace(plain, weight_format=name, weight_bytes=size)

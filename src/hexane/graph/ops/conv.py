@@ -193,7 +193,7 @@ def _dense(x: np.ndarray, weight: np.ndarray, steps: Any, spread: Any, out: Sequ
     return result.reshape(batch, cout, *out)
 
 
-def _transpose_geometry(
+def transpose_geometry(
     x: Sequence[int],
     weight: Sequence[int],
     pad: Any,
@@ -251,7 +251,7 @@ def conv_transpose_type(
         )
     cout = weight.shape[1] * groups
     channel_vector(bias, cout, "bias")
-    out = _transpose_geometry(x.shape, weight.shape, pad, output_shape, pad_type, strides, dilations)[3]
+    out = transpose_geometry(x.shape, weight.shape, pad, output_shape, pad_type, strides, dilations)[3]
     return TensorType(x.dtype, (x.shape[0], cout, *out))
 
 
@@ -272,7 +272,7 @@ def conv_transpose(
     groups: int,
 ) -> np.ndarray:
     """The gradient of ``conv``: every input element adds its multiple of the kernel [C, O/groups, *K]."""
-    steps, spread, cuts, out = _transpose_geometry(
+    steps, spread, cuts, out = transpose_geometry(
         x.shape, weight.shape, pad, output_shape, pad_type, strides, dilations
     )
     weight = weight.astype(x.dtype, copy=False)

@@ -8,6 +8,7 @@ import numpy as np
 
 from hexane.errors import GraphError
 from hexane.formats.onnx.context import NodeContext, Operand, Refused, axis_in, type_of
+from hexane.formats.onnx.ops.quantised import KEPT_ELEMENTS
 from hexane.formats.onnx.ops.shape import static_shape, window
 from hexane.formats.onnx.registry import onnx_op
 
@@ -20,8 +21,24 @@ def gather(c: NodeContext) -> Operand:
         extent = x.shape[axis]
         if indices.size and not -extent <= indices.min() <= indices.max() < extent:
             raise GraphError(f"an index outside -{extent}..{extent - 1}")
-        return np.take(x, indices, axis=axis)
+        kept = palette(c, x, indices)
+        return np.take(x, indices, axis=axis) if kept is None else kept
     return c.ops.gather(x=x, indices=indices, axis=axis)
+
+
+def palette(c: NodeContext, table: np.ndarray, indices: np.ndarray) -> Operand | None:
+    """Weights that a file holds as a table of numbers and indices into it, kept so; None for anything else."""
+    entries = table.size
+    if table.ndim != 1 or table.dtype not in (np.float16, np.float32) or not 2 <= entries <= 256:
+        return None
+    if indices.size < KEPT_ELEMENTS or indices.ndim < 2 or indices.min() < 0:
+        return None
+    bits = next(width for width in (1, 2, 3, 4, 6, 8) if entries <= 1 << width)
+    full = np.concatenate([table, np.full((1 << bits) - entries, table[-1], table.dtype)])
+    lut = full.reshape((1,) * indices.ndim + (-1, 1))
+    builder = c.importer.builder
+    stored = builder.const(indices.astype(np.uint8), f"uint{bits}")
+    return builder.op("constexpr_lut_to_dense", opset="ios18", indices=stored, lut=builder.const(lut))
 
 
 @onnx_op("GatherElements")

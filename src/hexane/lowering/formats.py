@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from math import prod
 
-from hexane.errors import UsageError
+from hexane.errors import UnsupportedError, UsageError
 from hexane.kernels.layout import PALETTE_BITS
 
 NAMES = "fp16, palette1|2|3|4|6|8, palette4:scales, palette4:16 (a table for 16 outputs), int8, int8:tensor, int4, "
@@ -48,6 +48,12 @@ class WeightFormat:
         if (found := _SPARSE.fullmatch(name)) and (found[2] is None or int(found[2]) in PALETTE_BITS):
             return cls(name, "sparse", int(found[2]) if found[2] else 16, sparsity=float(found[1]))
         raise UsageError(f"no weight format is called {name!r}", hint=f"there are {NAMES}")
+
+    def check(self, shape: tuple[int, ...]) -> None:
+        """UnsupportedError where groups do not divide a weight [outputs, inputs, ...]."""
+        axis, what = (0, "outputs") if self.kind == "palette" else (1, "inputs")
+        if self.group and shape[axis] % self.group:
+            raise UnsupportedError(f"{shape[axis]} {what} are no multiple of {self.group}", hint="choose another group")
 
     def bytes_of(self, shape: tuple[int, ...]) -> int:
         """Bytes of a weight [outputs, inputs, ...] in a file, tables and scales included."""
