@@ -276,15 +276,16 @@ def _transposed(source: Source, array: np.ndarray) -> np.ndarray:
 
 
 def _product(source: Source) -> Coding | None:
-    """A palette times numbers that do not change along more than they have axes for: scales, as ONNX writes them."""
+    """A palette times numbers: its scales, as ONNX writes them. Scales upon scales are a change of the values."""
     for param, other in (("x", "y"), ("y", "x")):
         coding, factor = source.coding(param), source.array(other)
-        if coding is None or factor is None or coding.form == "sparse" or source.coding(other) is not None:
+        if coding is None or factor is None or source.coding(other) is not None:
             continue
         shape = source.shapes[0]
-        if coding.stored is None or coding.stored.shape != shape or factor.dtype.kind != "f" or not factor.all():
+        plain = coding.form == "palette" and coding.scale is None and coding.vector == 1 and not coding.masked
+        if not plain or coding.stored is None or coding.stored.shape != shape or factor.dtype.kind != "f":
             return None
-        return coding.scaled(np.broadcast_to(factor, shape) if coding.vector == 1 else factor)
+        return replace(coding, scale=np.broadcast_to(factor, shape), what=f"{coding.what}, scales")
     return None
 
 
