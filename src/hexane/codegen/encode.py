@@ -91,7 +91,7 @@ def _l2(plan: Plan, values: Fields) -> None:
     values["L2.SourceCfg.DMAFmt"] = "bits16" if wide else "bits8"
     values["L2.SourceCfg.DMAInterleave"] = 1 if source is None else source.interleave
     values["L2.SourceCfg.Src2Dma"] = plan.src2 is not None
-    narrow_result = plan.dst is not None and plan.dst.element == 1
+    narrow_result = plan.out_format is not Element.FP16
     values["L2.ResultCfg.ResultType"] = plan.writes.type
     values["L2.ResultCfg.L2BfrMode"] = 2 * plan.writes.automatic
     values["L2.ResultCfg.DMAFmt"] = "bits8" if narrow_result else "bits16"

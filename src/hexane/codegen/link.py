@@ -5,10 +5,11 @@ Source: docs/reference/engine-h13.md 4.1, 5, 9, 12.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from hexane.codegen import residency
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import up
 from hexane.codegen.operations import After, Hint, ReadHint, WriteHint
@@ -16,6 +17,7 @@ from hexane.codegen.plan import Buffer, Dma, Kernel, Plan, Space
 from hexane.codegen.targets import Places, Target
 from hexane.errors import UnsupportedError
 from hexane.isa import Task
+from hexane.lowering import transformations
 
 EMPTY_CONST = 0x4000
 SCRATCH_UNIT = 0x4000
@@ -132,6 +134,8 @@ class Linker:
     def finish(self) -> Linked:
         if not self.plans:
             raise UnsupportedError("a program without a task cannot be linked")
+        if transformations.is_on("hand-over"):
+            self._keep_in_l2()
         scratch = self._place_scratch()
         self._settle_aliases()
         self._settle_hints()
@@ -142,6 +146,30 @@ class Linker:
         kernels = bytes(self._kernel_data) if self.target.kernel_section else b""
         scratch = up(scratch, SCRATCH_UNIT)
         return Linked(tasks, self.plans, const, self.surfaces, scratch, tuple(self._kernels), kernels)
+
+    def _keep_in_l2(self) -> None:
+        """Values that stay in L2 between tasks; what does not keeps its place in DRAM."""
+
+        def identity(buffer: Buffer, index: int) -> Hashable:
+            if buffer.space is Space.CONST:
+                return None
+            return self._key(buffer, self._home[id(self.plans[index])]) or (buffer.name,)
+
+        residency.keep_in_l2(
+            residency.Program(
+                self.plans, identity, self._stored_as, self.target, parts=transformations.is_on("l2-parts")
+            )
+        )
+
+    def _stored_as(self, key: Any) -> residency.Stored:
+        if len(key) == 2 and key[0] >= 0:
+            return residency.Stored(None, self._scratch_size[key], surface=False)
+        tensor = self.values.get(key[-1])
+        if tensor is None:
+            return residency.Stored(None, 0, surface=True)
+        n, c, h, w = tensor.shape
+        shape = (n, c, h, tensor.row, w * tensor.element)
+        return residency.Stored(shape, tensor.bytes, surface=len(key) == 1)
 
     def _places(self, plan: Plan) -> Places:
         number = self._home[id(plan)]

@@ -67,6 +67,17 @@ _ROWS: tuple[Transformation, ...] = (
         Evidence.INFERRED,
         generations=("h13",),
     ),
+    Transformation(
+        "hand-over",
+        "A tensor that fits stays in L2 from the task that makes it to the last that reads it, as in Apple's chains; "
+        "its bytes do not go to DRAM and back.",
+        Evidence.APPLE,
+    ),
+    Transformation(
+        "l2-parts",
+        "With hand-over: also tensors that several tasks write or read in parts, and results that go to DRAM and stay.",
+        Evidence.INFERRED,
+    ),
 )
 TRANSFORMATIONS: dict[str, Transformation] = {row.name: row for row in _ROWS}
 

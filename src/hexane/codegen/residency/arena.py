@@ -1,0 +1,89 @@
+"""Addresses in L2 by live range: first fit, the large and long-lived ones first.
+
+Apple's compiler names its allocator of L2 ``ffreuse``, and the order of its DRAM tensors ``sizethenliverange``
+(``hexane.image.ident``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+BANK_CYCLE = 1024
+"""Bytes after which the banks of L2 repeat: moving a region by a multiple changes no conflict."""
+
+
+@dataclass(eq=False)
+class Block:
+    """Bytes of L2 that tasks ``first`` to ``last`` need in one piece; ``base`` once it is placed."""
+
+    size: int
+    first: int
+    last: int
+    unit: int = BANK_CYCLE
+    offset: int = 0  # the base is this far from a multiple of ``unit``
+    base: int = -1
+
+    @property
+    def end(self) -> int:
+        return self.base + self.size
+
+
+@dataclass
+class Arena:
+    """L2 over the tasks ``first`` to ``last`` of a program."""
+
+    first: int
+    last: int
+    room: int
+    _at: list[list[Block]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._at = [[] for _ in range(self.first, self.last + 1)]
+
+    def live(self, index: int) -> list[Block]:
+        """What task ``index`` finds placed."""
+        return self._at[index - self.first]
+
+    def place_all(self, blocks: Iterable[Block]) -> Block | None:
+        """Give every block a base; the first one that finds no room, or None."""
+        for block in sorted(blocks, key=lambda b: (-b.size, b.first - b.last, b.first)):
+            if not self.place(block):
+                return block
+        return None
+
+    def place(self, block: Block) -> bool:
+        """The lowest gap that is free for as long as the block lives."""
+        others = {id(b): b for i in range(block.first, block.last + 1) for b in self.live(i)}
+        at = block.offset
+        for other in sorted(others.values(), key=lambda b: b.base):
+            if other.base - at >= block.size:
+                break
+            if other.end > at:
+                at = aligned(other.end, block.unit, block.offset)
+        if at + block.size > self.room:
+            return False
+        block.base = at
+        for i in range(block.first, block.last + 1):
+            self.live(i).append(block)
+        return True
+
+    def top(self, index: int) -> int:
+        """The end of the highest block that is live at a task."""
+        return max((b.end for b in self.live(index)), default=0)
+
+    def gaps(self, index: int) -> list[tuple[int, int]]:
+        """(start, end) of the free pieces at a task, upwards."""
+        found, at = [], 0
+        for block in sorted(self.live(index), key=lambda b: b.base):
+            if block.base > at:
+                found.append((at, block.base))
+            at = max(at, block.end)
+        if at < self.room:
+            found.append((at, self.room))
+        return found
+
+
+def aligned(address: int, unit: int, offset: int = 0) -> int:
+    """The lowest address from ``address`` on that lies ``offset`` behind a multiple of ``unit``."""
+    return address + (offset - address) % unit

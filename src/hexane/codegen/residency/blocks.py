@@ -1,0 +1,105 @@
+"""What a program already holds in L2: regions that tasks of one group hand over, which move only together.
+
+A *group* is a run of tasks that hand results over in L2 (docs/reference/engine-h13.md 4.2). Within it regions that
+touch are one cluster: it may stand elsewhere, as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from hexane.codegen.operations import ResultType, SourceType
+from hexane.codegen.plan import Plan
+from hexane.codegen.residency.ends import RESULT, SECOND, End, ends_of, held
+
+
+@dataclass(eq=False)
+class Cluster:
+    """Ends whose regions touch, and the bytes from the lowest base to the highest end."""
+
+    ends: list[End]
+    start: int
+    stop: int
+
+    @property
+    def first(self) -> int:
+        return min(end.index for end in self.ends)
+
+    @property
+    def last(self) -> int:
+        return max(end.index for end in self.ends)
+
+    @property
+    def kept_source(self) -> End | None:
+        """The one end that brings all its data from DRAM, if every other end reads just that region."""
+        by_dma = [end for end in self.ends if end.dma is not None]
+        if len(by_dma) != 1 or any(end.side == RESULT for end in self.ends):
+            return None
+        (kept,) = by_dma
+        same = all(
+            end.region.base == kept.region.base
+            and end.element == kept.element
+            and all(ours == theirs for ours, theirs, count in zip(end.strides, kept.strides, end.extents) if count > 1)
+            for end in self.ends
+        )
+        covers = all(ours <= theirs for end in self.ends for ours, theirs in zip(end.extents, kept.extents))
+        return kept if same and covers and kept.index == self.first else None
+
+
+@dataclass
+class Held:
+    """The ends of a program's tasks, those that stay in L2 as clusters, those that only pass through it by task."""
+
+    ends: list[list[End]]
+    clusters: list[Cluster] = field(default_factory=list)
+    cluster_of: dict[tuple[int, str], Cluster] = field(default_factory=dict)
+    by_group: dict[int, list[Cluster]] = field(default_factory=dict)
+    runs: list[tuple[int, int]] = field(default_factory=list)
+
+
+def stays_in_l2(plan: Plan, end: End) -> bool:
+    """Whether other tasks meet the end's region in L2; else it is a window, a ring or a buffer of the task alone."""
+    if end.side == RESULT:
+        return not plan.writes.automatic and plan.writes.type is not ResultType.DMA_STREAM
+    if end.side == SECOND:
+        return plan.src2 is None
+    return plan.reads.type is not SourceType.DMA_STREAM
+
+
+def groups(plans: Sequence[Plan]) -> Iterator[tuple[int, int]]:
+    """First and last index of every run of tasks that meet in L2: groups, with staging pairs and strips between."""
+    first = 0
+    for i, plan in enumerate(plans):
+        if i == len(plans) - 1 or not (plan.holds or plan.dst_staged or plan.streams):
+            yield first, i
+            first = i + 1
+
+
+def held_regions(plans: Sequence[Plan]) -> Held:
+    """What the plans hold, as recipes placed it."""
+    found = Held([list(ends_of(plan, i)) for i, plan in enumerate(plans)])
+    for first, last in groups(plans):
+        clusters: list[Cluster] = []
+        for i in range(first, last + 1):
+            for end in found.ends[i]:
+                if stays_in_l2(plans[i], end):
+                    clusters = _joined(clusters, end, held(plans[i], end))
+        found.clusters += clusters
+        found.by_group[first] = clusters
+        found.runs.append((first, last))
+    found.cluster_of = {(end.index, end.side): cluster for cluster in found.clusters for end in cluster.ends}
+    return found
+
+
+def _joined(clusters: list[Cluster], end: End, size: int) -> list[Cluster]:
+    """The clusters with one more end, and those that it touches as one."""
+    start, stop = end.region.base, end.region.base + size
+    apart = [c for c in clusters if c.stop <= start or stop <= c.start]
+    touched = [c for c in clusters if not (c.stop <= start or stop <= c.start)]
+    joined = Cluster(
+        [e for c in touched for e in c.ends] + [end],
+        min([start, *(c.start for c in touched)]),
+        max([stop, *(c.stop for c in touched)]),
+    )
+    return [*apart, joined]

@@ -1,0 +1,128 @@
+"""Where the rows of a buffer stand in L2, and a walk through DRAM as a region of it.
+
+In DRAM a tensor is a grid of rows: [image][channel][row]; in L2 it is [image][row][channel] with its own strides
+(docs/reference/engine-h13.md 6, 7.1). A walk that steps through the grid by a constant step in each axis is a region.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hexane.codegen.geometry import up
+from hexane.codegen.plan import Dma, Region
+from hexane.codegen.residency.ends import UNIT, End, Extents
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A buffer in DRAM: images of ``c`` planes of ``h`` rows; ``row_bytes`` from row to row, ``used`` of them data."""
+
+    n: int
+    c: int
+    h: int
+    row_bytes: int
+    used: int
+
+    @property
+    def plane(self) -> int:
+        return self.h * self.row_bytes
+
+    @property
+    def image(self) -> int:
+        return self.c * self.plane
+
+    def steps(self, distance: int) -> tuple[int, int, int, int]:
+        """A distance in bytes as images, channels, rows, bytes."""
+        n, rest = divmod(distance, self.image)
+        c, rest = divmod(rest, self.plane)
+        h, x = divmod(rest, self.row_bytes)
+        return n, c, h, x
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The same buffer in L2; ``pad`` bytes behind the channels of each row."""
+
+    grid: Grid
+    pad: int = 0
+
+    @property
+    def channel(self) -> int:
+        return up(self.grid.used, UNIT)
+
+    @property
+    def row(self) -> int:
+        return self.grid.c * self.channel + self.pad
+
+    @property
+    def image(self) -> int:
+        return self.grid.h * self.row
+
+    @property
+    def size(self) -> int:
+        return self.grid.n * self.image
+
+    def distance(self, steps: Sequence[int]) -> int:
+        n, c, h, x = steps
+        return n * self.image + c * self.channel + h * self.row + x
+
+    def region(self, dma: Dma, extents: Extents, element: int) -> Region | None:
+        """The region, counted from the buffer's own base, that a walk covers; None where its steps vary."""
+        if dma.interleave != 1 or dma.element != element:
+            return None
+        grid = self.grid
+        start = grid.steps(dma.offset)
+        last = list(start)
+        strides = []
+        for count, distance in zip(extents, (dma.group, dma.depth, dma.plane, dma.row)):
+            if count == 1:
+                strides.append(0)
+                continue
+            steps = grid.steps(distance)
+            stride = self.distance(steps)
+            if stride == 0 or stride % UNIT:
+                return None
+            strides.append(stride)
+            last = [at + (count - 1) * step for at, step in zip(last, steps)]
+        n, c, h, x = last
+        if n >= grid.n or c >= grid.c or h >= grid.h or x + extents.w * element > grid.used or start[3] % UNIT:
+            return None
+        group, depth, channel, row = strides
+        channel = channel or self.channel
+        row = row or extents.c * channel
+        return Region(self.distance(start), channel, row, depth or extents.c * channel, group)
+
+
+def grid_of(ends: Sequence[End], shape: tuple[int, int, int, int, int] | None, size: int) -> Grid | None:
+    """The grid behind all walks through a buffer.
+
+    Parameters
+    ----------
+    ends : the ends that read or write it.
+    shape : n, c, h, bytes from row to row, bytes of a row that are data, where the buffer is a value of the graph.
+    size : its bytes.
+    """
+    if shape is not None:
+        n, c, h, row, used = shape
+        return Grid(n, c, h, row, used)
+    steps: set[int] = set()
+    used = 0
+    for end in ends:
+        assert end.dma is not None
+        dma = end.dma
+        for count, distance in zip(end.extents, (dma.group, dma.depth, dma.plane, dma.row)):
+            if count > 1:
+                steps.add(distance)
+    if not steps:
+        row = plane = up(size, 64)
+    else:
+        row = min(steps)
+        planes = sorted(s for s in steps if s > row and s % row == 0)
+        plane = planes[0] if planes else up(size, row)
+    for end in ends:
+        assert end.dma is not None
+        used = max(used, end.dma.offset % row + end.extents.w * end.element)
+    if row % 64 or used > row or plane % row:
+        return None
+    return Grid(1, -(-size // plane), plane // row, row, used)

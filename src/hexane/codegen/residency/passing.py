@@ -1,0 +1,122 @@
+"""Operands that only pass through L2 on their way from or to DRAM: rings of tiles, windows, automatic buffers.
+
+They take what room a task finds beside the values that stay; a task that finds little runs in lower tiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from hexane.chips import Evidence
+from hexane.codegen import l2
+from hexane.codegen.geometry import source_rows, up
+from hexane.codegen.operations import NeOp, ResultType
+from hexane.codegen.plan import Plan, Region
+from hexane.codegen.residency.arena import Arena
+from hexane.codegen.residency.ends import RESULT, SECOND, SOURCE, End, held
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A task's tile height, and the base of each operand that passes through."""
+
+    tile: int
+    bases: dict[str, int]
+
+
+def least(plan: Plan, ends: Sequence[End]) -> int:
+    """Bytes that the operands take in the lowest tile."""
+    lowest = replace_tile(plan, lowest_tile(plan))
+    return sum(up(held(lowest, end), 64) for end in ends)
+
+
+def lowest_tile(plan: Plan) -> int:
+    """The least tile height that a task can run in: a row of patches, or what it has if it cannot be cut."""
+    if plan.fat_tile or plan.kind.reduces or plan.streams or plan.streams_in or plan.groups > 1:
+        return plan.tile
+    if plan.unit == "NE" and plan.mac.op is NeOp.MAXIMUM:
+        return plan.tile
+    return min(plan.tile, step(plan))
+
+
+def step(plan: Plan) -> int:
+    """Rows that tiles are multiples of."""
+    return 1 << (plan.patch[1] if plan.unit == "PE" else plan.shape[2])
+
+
+def replace_tile(plan: Plan, tile: int) -> Plan:
+    if tile == plan.tile:
+        return plan
+    made = replace(plan, tile=tile)
+    if plan.unit == "NE" and plan.writes.type is ResultType.DMA_STREAM:
+        made.writes = replace(plan.writes, automatic=True)
+    return made
+
+
+def fit(plan: Plan, ends: Sequence[End], arena: Arena, *, whole: bool = False) -> Fit | None:
+    """Bases beside what is live: sources one behind the other, the result behind them, nothing live above a buffer.
+
+    ``whole``: the result has to lie in L2 at once, so that the task cannot be cut.
+    """
+    index = ends[0].index
+    found = _bases(plan, ends, arena, index)
+    if found is not None:
+        return Fit(plan.tile, found)
+    if whole or lowest_tile(plan) == plan.tile:
+        return None
+    low, high = 1, (plan.tile - 1) // step(plan)
+    best = None
+    while low <= high:
+        middle = (low + high) // 2
+        tile = middle * step(plan)
+        found = _bases(replace_tile(plan, tile), ends, arena, index)
+        if found is None:
+            high = middle - 1
+        else:
+            best, low = Fit(tile, found), middle + 1
+    return best
+
+
+def _bases(plan: Plan, ends: Sequence[End], arena: Arena, index: int) -> dict[str, int] | None:
+    top = arena.top(index)
+    bases: dict[str, int] = {}
+    at = up(top, 64)
+    spare = [gap for gap in arena.gaps(index) if gap[1] <= top]
+    sources = [end for end in ends if end.side != RESULT]
+    sizes = {end.side: up(held(plan, end), 16) for end in ends}
+    room = arena.room - at - sum(sizes.values())
+    for end in sources:
+        size = sizes[end.side]
+        if room < 0:
+            gap = next((g for g in spare if up(g[0], 64) + size <= g[1]), None)
+            if gap is not None:
+                bases[end.side] = up(gap[0], 64)
+                spare[spare.index(gap)] = (bases[end.side] + size, gap[1])
+                room += size
+                continue
+        base = l2.second_operand_base(at) if end.side == SECOND and SOURCE in bases else at
+        bases[end.side] = base
+        at = base + size
+    if RESULT in sizes:
+        bases[RESULT] = at
+        at += sizes[RESULT]
+    return bases if at <= arena.room else None
+
+
+def settle(plan: Plan, found: Fit) -> None:
+    """Move the operands, and cut the task where it has to be."""
+    if found.tile != plan.tile:
+        plan.tile = found.tile
+        if plan.unit == "NE":
+            _, read = source_rows(plan.tile, plan.h, plan.hout, plan.kh, plan.sy, plan.py)
+            plan.read_rows = max(0, read - plan.h)
+            if plan.writes.type is ResultType.DMA_STREAM and not plan.writes.automatic:
+                plan.writes = replace(plan.writes, automatic=True)
+        plan.evidence, plan.note = Evidence.INFERRED, plan.note or "a tile height that leaves room for other values"
+    for side, base in found.bases.items():
+        region: Region = getattr(plan, "result" if side == RESULT else side)
+        moved = replace(region, base=base)
+        if side == RESULT and plan.writes.automatic:
+            moved = Region(base)
+        setattr(plan, "result" if side == RESULT else side, moved)

@@ -1,0 +1,256 @@
+"""Values that stay in L2 from the task that makes them to the tasks that read them, over a whole program.
+
+Recipes bring every operand from DRAM and send every result there. This pass rewrites their plans: where a tensor fits
+beside what else is live, its writers leave it in L2 and its readers find it there (docs/reference/engine-h13.md 7, 12).
+Which of them stay is decided by the bytes that they save for the room that they take; addresses are given by first fit,
+and a value for which none is left goes through DRAM as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+
+from hexane.chips import Evidence
+from hexane.codegen.operations import Reads, ResultType, SourceType, Writes
+from hexane.codegen.plan import Plan, Region
+from hexane.codegen.residency import hazards, passing
+from hexane.codegen.residency.arena import BANK_CYCLE, Arena, Block
+from hexane.codegen.residency.blocks import Cluster, Held, held_regions, stays_in_l2
+from hexane.codegen.residency.ends import RESULT, SECOND, End
+from hexane.codegen.residency.values import Identity, Stored, Value, values_of
+from hexane.codegen.targets import Target
+
+SPARE = 64  # bytes that placing operands at round addresses may cost each task
+
+PART_OF_IT = "a part of a tensor that stays in L2"
+BOTH_WAYS = "a result kept in L2 and sent to DRAM"
+
+
+@dataclass(frozen=True)
+class Program:
+    """The plans of a program, and what is known of the buffers that they name."""
+
+    plans: Sequence[Plan]
+    identity: Identity
+    stored: Callable[[Hashable], Stored]
+    target: Target
+    parts: bool = True
+    """Also tensors that tasks write or read in parts, and results that go to DRAM and stay."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What may stay: ``wanted`` refuses tensors by key, ``room`` takes bytes of L2 away. For tests and studies."""
+
+    wanted: Callable[[Hashable], bool] = lambda key: True
+    room: int | None = None
+
+
+EVERYTHING = Policy()
+_POLICY: ContextVar[Policy | None] = ContextVar("policy", default=None)
+
+
+@contextmanager
+def under(policy: Policy) -> Iterator[None]:
+    """Compilations inside follow this policy."""
+    token = _POLICY.set(policy)
+    try:
+        yield
+    finally:
+        _POLICY.reset(token)
+
+
+def keep_in_l2(program: Program) -> set[Hashable]:
+    """Rewrite the plans so that values stay in L2. The keys of those that stay."""
+    plans, policy = program.plans, _POLICY.get() or EVERYTHING
+    if len(plans) < 2:
+        return set()
+    room = program.target.limits.l2_bytes if policy.room is None else policy.room
+    held = held_regions(plans)
+    found = values_of(plans, held, program.identity, program.stored, program.target.choices)
+    chosen = _choose(
+        [v for v in found if policy.wanted(v.key) and (program.parts or not v.in_parts)], held, plans, room
+    )
+    stays: set[Hashable] = set()
+    moved: set[int] = set()
+    for first, last, values in _zones(chosen, held.runs):
+        zone = _Zone(first, last, plans, held, room, [run for run in held.runs if first <= run[0] <= last])
+        kept = zone.place(values)
+        stays |= {value.key for value in kept}
+        if kept:
+            moved |= set(range(first, min(last + 2, len(plans))))
+    hazards.settle(plans, moved)
+    return stays
+
+
+def _choose(found: list[Value], held: Held, plans: Sequence[Plan], room: int) -> list[Value]:
+    """Values by what they save for their room, as long as every task keeps room for the rest."""
+    free = [room - 2 * SPARE] * len(plans)
+    for i, plan in enumerate(plans):
+        ends = [end for end in held.ends[i] if not stays_in_l2(plan, end)]
+        free[i] -= passing.least(plan, ends)
+    for cluster in held.clusters:
+        for i in range(cluster.first, cluster.last + 1):
+            free[i] -= cluster.stop - cluster.start
+    chosen = []
+    for value in sorted(found, key=lambda v: (-v.worth, v.first)):
+        back = _given_back(value, held, plans)
+        need = [free[i] + back.get(i, 0) - value.size for i in range(value.first, value.last + 1)]
+        if min(need) < 0:
+            continue
+        free[value.first : value.last + 1] = need
+        chosen.append(value)
+    return chosen
+
+
+def _given_back(value: Value, held: Held, plans: Sequence[Plan]) -> dict[int, int]:
+    """Room that tasks no longer need when the value stays: its rings and buffers, its kept copies."""
+    back: dict[int, int] = {}
+    gone: set[int] = set()
+    for end in value.ends:
+        cluster = held.cluster_of.get((end.index, end.side))
+        if cluster is None:
+            back[end.index] = back.get(end.index, 0) + passing.least(plans[end.index], [end])
+        elif id(cluster) not in gone:
+            gone.add(id(cluster))
+            for i in range(cluster.first, cluster.last + 1):
+                back[i] = back.get(i, 0) + cluster.stop - cluster.start
+    return back
+
+
+def _zones(values: Sequence[Value], runs: Sequence[tuple[int, int]]) -> list[tuple[int, int, list[Value]]]:
+    """Runs of tasks, whole groups, over which some value stays."""
+    start_of, end_of = {}, {}
+    for first, last in runs:
+        for i in range(first, last + 1):
+            start_of[i], end_of[i] = first, last
+    zones: list[tuple[int, int, list[Value]]] = []
+    for value in sorted(values, key=lambda v: v.first):
+        first, last = start_of[value.first], end_of[value.last]
+        if zones and first <= zones[-1][1]:
+            before = zones.pop()
+            zones.append((before[0], max(before[1], last), [*before[2], value]))
+        else:
+            zones.append((first, last, [value]))
+    return zones
+
+
+@dataclass
+class _Zone:
+    """Tasks ``first`` to ``last``, whose L2 is given out anew."""
+
+    first: int
+    last: int
+    plans: Sequence[Plan]
+    held: Held
+    room: int
+    runs: list[tuple[int, int]]
+    blocks: dict[int, Block] = field(default_factory=dict)
+    clusters: list[tuple[Cluster, Block]] = field(default_factory=list)
+    groups: list[tuple[int, int]] = field(default_factory=list)
+    fits: dict[int, passing.Fit] = field(default_factory=dict)
+
+    def place(self, values: list[Value]) -> list[Value]:
+        """Place as many of the values as there is room for, and rewrite the plans; those that stay."""
+        values = list(values)
+        while values:
+            refused = self._try(values)
+            if refused is None:
+                self._write(values)
+                return values
+            values.remove(refused)
+        return []
+
+    def _try(self, values: list[Value]) -> Value | None:
+        """Addresses for all; else the value that has to go. Groups that no value meets stay as they are."""
+        turned = {(end.index, end.side): value for value in values for end in value.ends}
+        self.blocks = {id(v): Block(v.size, v.first, v.last, unit=64) for v in values}
+        met = [False] * (self.last + 1 - self.first)
+        for value in values:
+            for i in range(value.first, value.last + 1):
+                met[i - self.first] = True
+        self.groups = [(a, b) for a, b in self.runs if any(met[a - self.first : b + 1 - self.first])]
+        arena = Arena(self.first, self.last, self.room)
+        self.clusters = [
+            (
+                cluster,
+                Block(cluster.stop - cluster.start, cluster.first, cluster.last, offset=cluster.start % BANK_CYCLE),
+            )
+            for a, b in self.groups
+            for cluster in self.held.by_group.get(a, ())
+            if not any((e.index, e.side) in turned for e in cluster.ends)
+        ]
+        refused = arena.place_all([*self.blocks.values(), *(block for _, block in self.clusters)])
+        if refused is not None:
+            return self._least(values, *self._around(refused))
+        self.fits = {}
+        for a, b in self.groups:
+            for i in range(a, b + 1):
+                plan = self.plans[i]
+                ends = [e for e in self.held.ends[i] if not stays_in_l2(plan, e) and (i, e.side) not in turned]
+                if ends:
+                    kept = turned.get((i, RESULT))
+                    found = passing.fit(plan, ends, arena, whole=kept is not None and kept.written)
+                    if found is None:
+                        return self._least(values, a, b)
+                    self.fits[i] = found
+        return None
+
+    def _around(self, block: Block) -> tuple[int, int]:
+        """The tasks of a value's block, the whole run of a cluster's."""
+        if any(block is own for own in self.blocks.values()):
+            return block.first, block.last
+        return next((a, b) for a, b in self.groups if a <= block.first <= b)
+
+    @staticmethod
+    def _least(values: list[Value], first: int, last: int) -> Value:
+        """Of the values that are live then, the one that saves least for its room."""
+        live = [v for v in values if v.first <= last and first <= v.last]
+        return min(live, key=lambda v: (v.worth, -v.first))
+
+    def _write(self, values: Sequence[Value]) -> None:
+        for cluster, block in self.clusters:
+            for end in cluster.ends:
+                _move(self.plans[end.index], end.side, end.region.base + block.base - cluster.start)
+        for value in values:
+            base = self.blocks[id(value)].base
+            for end, region in zip(value.ends, value.regions):
+                turn(self.plans[end.index], end, replace(region, base=base + region.base), value)
+        for i, found in self.fits.items():
+            passing.settle(self.plans[i], found)
+        for value in values:
+            for i in range(value.first, value.last):
+                plan = self.plans[i]
+                plan.holds |= not plan.dst_staged  # a staging producer ends a group, its pair follows
+
+
+def _move(plan: Plan, side: str, base: int) -> None:
+    setattr(plan, side, replace(getattr(plan, side), base=base))
+
+
+def turn(plan: Plan, end: End, region: Region, value: Value) -> None:
+    """Let one operand be found in L2, or the result be left there."""
+    if end.side == RESULT:
+        plan.result = region
+        if value.written:
+            plan.writes = Writes(ResultType.DMA_KEEP, after=plan.writes.after)
+            _infer(plan, BOTH_WAYS)
+        else:
+            plan.writes = Writes(after=plan.writes.after)
+            plan.dst = plan.dst_hint = None
+    elif end.side == SECOND:
+        plan.source2, plan.src2 = region, None
+    else:
+        plan.source, plan.src = region, None
+        plan.reads = Reads(SourceType.RESIDENT, plan.reads.after)
+        if not plan.fat_tile and end.dma is not None and plan.tile < plan.hout:
+            plan.tile, plan.read_rows = plan.hout, 0
+    if end.dma is not None and not value.is_whole(end):
+        _infer(plan, PART_OF_IT)
+
+
+def _infer(plan: Plan, note: str) -> None:
+    plan.evidence, plan.note = Evidence.INFERRED, plan.note or note

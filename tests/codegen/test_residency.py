@@ -1,0 +1,173 @@
+"""Values that stay in L2: the same bits, no region over a live one, less traffic."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import hexane
+from codegen.test_random_networks import Grower
+from hexane.chips import L2_BYTES
+from hexane.codegen.operations import ResultType, SourceType
+from hexane.codegen.residency import Policy, under
+from hexane.codegen.residency.arena import Arena, Block
+from hexane.codegen.residency.ends import RESULT, SECOND, ends_of, held
+from hexane.graph import GraphBuilder
+
+lenient = [HealthCheck.too_slow, HealthCheck.data_too_large]
+
+
+def boxes_hold(plans, room=L2_BYTES):
+    """Every resident operand was left by an earlier task and nothing passed over it; every region lies inside.
+
+    Stricter than the sanitizer of the emulator: windows, rings and automatic buffers count with all that they need.
+    """
+    owner = np.zeros(L2_BYTES // 16, np.int64)  # who left the data, 0: nobody
+    for i, plan in enumerate(plans):
+        boxes = {}
+        for end in ends_of(plan, i):
+            start = end.region.base
+            stop = start + held(plan, end)
+            assert 0 <= start <= stop <= room, (i, plan.op, end.side)
+            boxes[end.side] = slice(start // 16, -(-stop // 16))
+            by_dma = end.dma is not None
+            if end.side != RESULT and not by_dma and plan.reads.type is not SourceType.STRIPS:
+                assert owner[start // 16] > 0, (i, plan.op, end.side)
+        for end in ends_of(plan, i):
+            by_dma = end.dma is not None
+            if end.side == RESULT:
+                stays = plan.writes.type in (ResultType.STAYS, ResultType.DMA_KEEP) and not plan.writes.automatic
+                owner[boxes[end.side]] = i + 1 if stays else 0
+            elif by_dma:
+                kept = end.side != SECOND and plan.reads.type is SourceType.DMA_KEEP
+                owner[boxes[end.side]] = i + 1 if kept else 0
+
+
+def engine_plans(program):
+    return [segment.plans for segment in program.segments if segment.plans]
+
+
+def check(graph, x, policy, chip="M1"):
+    with under(policy):
+        program = hexane.compile(graph, chip)
+    for plans in engine_plans(program):
+        boxes_hold(plans, max(policy.room or 0, L2_BYTES))
+    tasks, bits = program.run({"x": x})["y"], program.run({"x": x}, level="graph")["y"]
+    np.testing.assert_array_equal(tasks, bits)
+    return program
+
+
+def grown(data, count):
+    grower = Grower(data)
+    for _ in range(count):
+        grower.grow()
+    results = [grower.maps[-1], *(v for v in grower.maps[1:-1] if data.draw(st.booleans()))][:2]
+    for i, value in enumerate(results):
+        grower.b.output(grower.b.identity(x=value, name=f"y{i}" if i else "y"))
+    x = (grower.rng.standard_normal(grower.maps[0].shape) * 0.7).astype(np.float16)
+    return grower.b.graph, x
+
+
+def policy_of(data):
+    """Everything that fits, nothing, or some; in all of L2 or in a small part."""
+    seed = data.draw(st.integers(0, 2**16))
+    kind = data.draw(st.sampled_from(["on", "on", "off", "random"]))
+    room = data.draw(st.sampled_from([None, None, 16 << 10, 64 << 10]))
+    if kind == "random":
+        return Policy(lambda key: hash((seed, str(key))) % 2 == 0, room)
+    return Policy(lambda key: kind == "on", room)
+
+
+@settings(deadline=None, max_examples=25, suppress_health_check=lenient)
+@given(st.data())
+def test_random_networks(data):
+    graph, x = grown(data, data.draw(st.integers(2, 7)))
+    check(graph, x, policy_of(data))
+
+
+@pytest.mark.slow
+@settings(deadline=None, max_examples=400, suppress_health_check=lenient)
+@given(st.data(), st.sampled_from(["M1", "M1", "M2", "M3", "M4", "M5"]))
+def test_many_random_networks(data, chip):
+    graph, x = grown(data, data.draw(st.integers(2, 14)))
+    check(graph, x, policy_of(data), chip)
+
+
+def chain(*, c=32, size=28, layers=4, seed=0):
+    """Convolutions one behind the other, and a sum with the first one's result."""
+    rng = np.random.default_rng(seed)
+    builder = GraphBuilder()
+    value = builder.input("x", (1, c, size, size), "fp16")
+    made = []
+    for _ in range(layers):
+        weight = (rng.standard_normal((c, c, 3, 3)) / (3 * np.sqrt(c))).astype(np.float16)
+        value = builder.relu(x=builder.conv(x=value, weight=weight, pad_type="same"))
+        made.append(value)
+    builder.output(builder.add(x=value, y=made[0], name="y"))
+    x = rng.standard_normal((1, c, size, size)).astype(np.float16)
+    return builder.graph, x
+
+
+@pytest.mark.parametrize("chip", ["M1", "M2", "M3", "M4", "M5"])
+def test_a_chain_touches_dram_at_its_ends_only(chip):
+    graph, x = chain()
+    program = check(graph, x, Policy(), chip)
+    (plans,) = engine_plans(program)
+    assert [plan.src is not None for plan in plans] == [True, False, False, False, False]
+    assert [plan.dst is not None for plan in plans] == [False, False, False, False, True]
+    assert all(plan.src2 is None for plan in plans)
+    assert program.images[0].scratch_bytes == 0
+
+
+def test_what_can_be_switched_off():
+    graph, x = chain()
+    plain = hexane.compile(graph, without=("hand-over",))
+    kept = hexane.compile(graph)
+    assert plain.images[0].scratch_bytes > 0
+    np.testing.assert_array_equal(plain.run({"x": x})["y"], kept.run({"x": x})["y"])
+    assert kept.estimate().engine_us < plain.estimate().engine_us
+    assert all(plan.dst is not None for plan in hexane.compile(graph, dialect="apple").segments[0].plans)
+
+
+def test_a_long_stay_is_given_up_where_room_is_short():
+    graph, x = chain()
+    size = 32 * 28 * 64  # bytes of a map with its rows rounded up
+    program = check(graph, x, Policy(room=3 * size))
+    (plans,) = engine_plans(program)
+    assert any(plan.dst is not None for plan in plans[:-1])  # what the sum needs in the end
+    assert any(plan.dst is None for plan in plans[:-1])
+
+
+def test_a_result_that_is_read_again():
+    rng = np.random.default_rng(1)
+    builder = GraphBuilder()
+    x = builder.input("x", (1, 8, 12, 12), "fp16")
+    weight = rng.standard_normal((8, 8, 1, 1)).astype(np.float16)
+    first = builder.conv(x=x, weight=weight, name="early")
+    builder.output(first)
+    builder.output(builder.conv(x=first, weight=weight, name="y"))
+    inputs = {"x": rng.standard_normal((1, 8, 12, 12)).astype(np.float16)}
+    for off, evidence in ((), "INFERRED"), (("l2-parts",), "APPLE"):
+        program = hexane.compile(builder.graph, without=off)
+        (plans,) = engine_plans(program)
+        assert plans[0].dst is not None and (plans[1].src is None) == (not off)
+        assert {plan.evidence.value for plan in plans[:1]} == {evidence}
+        made, wanted = program.run(inputs), program.run(inputs, level="graph")
+        assert all(np.array_equal(made[name], wanted[name]) for name in wanted)
+
+
+@given(st.lists(st.tuples(st.integers(1, 5000), st.integers(0, 20), st.integers(0, 20)), max_size=40))
+@settings(deadline=None, max_examples=60)
+def test_addresses_never_overlap(rows):
+    blocks = [Block(size, min(a, b), max(a, b), unit=16) for size, a, b in rows]
+    arena = Arena(0, 20, 16 << 10)
+    refused = arena.place_all(blocks)
+    placed = [block for block in blocks if block.base >= 0]
+    assert refused is None or refused.base < 0
+    assert len(placed) == len(blocks) or refused is not None
+    for i, a in enumerate(placed):
+        assert a.end <= 16 << 10 and a.base % 16 == 0
+        for b in placed[:i]:
+            assert a.last < b.first or b.last < a.first or a.end <= b.base or b.end <= a.base
