@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from hexane import lowering as lowering
     from hexane import mil as mil
     from hexane import numerics as numerics
+    from hexane import onnx_backend as onnx_backend
     from hexane import passes as passes
     from hexane import program as program
     from hexane import report as report
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from hexane.formats.torch import from_torch as from_torch
     from hexane.image import build_image as build_image
     from hexane.image import open_image as open_image
+    from hexane.integrations.onnx import InferenceSession as InferenceSession
     from hexane.program import load_program as load_program
     from hexane.report.check import check as check
     from hexane.restrictions import check_mil as check_mil
@@ -60,6 +62,7 @@ _API = {
     "load": "hexane.formats.networks",
     "parse_mil": "hexane.formats.mil",
     "from_torch": "hexane.formats.torch",
+    "InferenceSession": "hexane.integrations.onnx",
     "compile": "hexane.codegen",
     "load_program": "hexane.program",
     "check": "hexane.report",
@@ -87,6 +90,7 @@ _PACKAGES = frozenset(
         "lowering",
         "mil",
         "numerics",
+        "onnx_backend",
         "passes",
         "program",
         "report",
@@ -100,6 +104,7 @@ _PACKAGES = frozenset(
 
 __all__ = [
     "HexaneError",
+    "InferenceSession",
     "__version__",
     "build_image",
     "check",

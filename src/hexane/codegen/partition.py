@@ -61,6 +61,8 @@ def units_of(function: Function, context: Context, *, strict: bool = False) -> l
         try:
             if effects.touched(op):
                 raise UnsupportedError("states are kept by the host", code=Reason.STATE)
+            if _asked_for_nan(op):
+                raise UnsupportedError("its result is asked for NaN, which the engine's functions do not give")
             choice = select(op, context, strict=strict)
             if any(fused in taken for fused in choice.ops):
                 raise UnsupportedError("another op took a part of it")
@@ -70,6 +72,18 @@ def units_of(function: Function, context: Context, *, strict: bool = False) -> l
         taken.update(unit.ops)
         at_last[unit.ops[-1]] = unit
     return [at_last[op] for op in function.ops if op in at_last]
+
+
+def _asked_for_nan(op: Op) -> bool:
+    """Whether IsNaN looks at the result, through casts too.
+
+    A row of -inf has a softmax on the engine, and none in IEEE.
+    """
+    return any(
+        user.type == "onnx.IsNaN" or (user.type == "cast" and _asked_for_nan(user))
+        for value in op.outputs
+        for user in value.users
+    )
 
 
 def runs_of(function: Function, units: Sequence[Unit], target: Target) -> list[Run]:

@@ -41,6 +41,9 @@ def comparison(ops: Sequence[Op], context: Context) -> Fragment:
     """less, greater, equal ... of two tensors: pairs in L2, their difference, a step table to bytes."""
     (op,) = ops
     need_fp16(op.arg("x"), op.arg("y"))
+    for value in (op.arg("x"), op.arg("y")):
+        if value.is_constant and not np.isfinite(value.data).all():
+            raise UnsupportedError("a comparison with infinity or NaN: infinity less infinity is no number")
     out = context.tensor(op.output)
     made = Fragment()
     x, y = (tensor_for(op.arg(name), context, made) for name in ("x", "y"))

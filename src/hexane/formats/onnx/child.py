@@ -68,6 +68,12 @@ def infer(model: bytes) -> bytes:
     return extension().shape_inference.infer_shapes(model, False, False, False)
 
 
+def check(model: bytes) -> bytes:
+    """Nothing, where onnx's checker takes the model."""
+    extension().checker.check_model(model)
+    return b""
+
+
 def inline(model: bytes) -> bytes:
     """A model with its functions inlined."""
     return extension().inliner.inline_local_functions(model, True)
@@ -108,7 +114,7 @@ def fold(model: bytes) -> bytes:
 
 
 ACTIONS: dict[str, Callable[..., bytes]] = {
-    action.__name__: action for action in (infer, inline, raise_opset, definition, fold)
+    action.__name__: action for action in (infer, check, inline, raise_opset, definition, fold)
 }
 
 

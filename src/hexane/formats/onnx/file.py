@@ -40,6 +40,8 @@ class OnnxFile:
     """What was bound or taken without being asked, in sentences."""
     bound: dict[str, np.ndarray] = field(default_factory=dict)
     """Values of inputs that were bound."""
+    declared_inputs: frozenset[str] = frozenset()
+    """The inputs that the file itself declares, those with a default among them."""
 
 
 def import_onnx() -> Any:
@@ -81,7 +83,7 @@ def read_file(source: str | Path | bytes | Any, weights: Mapping[str, Any] | Non
         )
     if not model.graph.node and not model.graph.output:
         raise FormatError("not an ONNX model: it has neither nodes nor outputs", where=where)
-    file = OnnxFile(model, where=where)
+    file = OnnxFile(model, where=where, declared_inputs=frozenset(value.name for value in model.graph.input))
     _take_weights(file, External(folder, given_files(weights)))
     return file
 

@@ -44,7 +44,9 @@ def keep_foreign(c: NodeContext, declared: dict[str, TensorType], *, must_run: b
     kind = f"{node.domain}.{node.op_type}" if domain_of(node.domain) else str(node.op_type)
     text = _single(c, operands)
     if must_run:
-        session_of(text, kind)
+        for entry in session_of(text, kind).get_outputs():
+            if entry.type not in _DTYPES:
+                raise UnsupportedError(f"its result {entry.name!r} is a {entry.type}, which onnxruntime gives as bits")
     types = _types(names, declared, text, kind, () if must_run else operands)
     results = c.ops.op("onnx.Foreign", values=tuple(operands), kind=kind, model=text, types=types_text(types))
     found = iter(results if isinstance(results, tuple) else (results,))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from hexane.errors import FormatError, GraphError, HexaneError, UnsupportedError
+from hexane.formats.onnx.backward import extend_backward
 from hexane.formats.onnx.context import NodeContext
 from hexane.formats.onnx.file import OnnxFile, check_claim, import_onnx, read_file, tensor_array
 from hexane.formats.onnx.foreign import keep_foreign
@@ -362,11 +363,12 @@ def tensor_type(tensor: Any) -> TensorType | None:
 
 
 def declared_types(model: Any) -> dict[str, TensorType]:
-    """Static types of the main graph's values, as the file declares them or ONNX infers them."""
-    found = {}
+    """Static types of the main graph's values, as the file declares them, ONNX infers them, or results ask for them."""
+    found: dict[str, TensorType] = {}
     for value in [*model.graph.value_info, *model.graph.output]:
         if value.type.WhichOneof("value") == "tensor_type":
             type_ = tensor_type(value.type.tensor_type)
             if type_ is not None:
                 found[value.name] = type_
+    extend_backward(model, found)
     return found

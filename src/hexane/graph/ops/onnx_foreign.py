@@ -66,6 +66,9 @@ def run_node(model: str, kind: str, values: tuple[Any, ...]) -> tuple[np.ndarray
     """The results of a node kept as text; UnsupportedError where onnxruntime cannot run it."""
     session = session_of(model, kind)
     entries = session.get_inputs()
+    for entry in session.get_outputs():
+        if entry.type not in _CARRIERS and entry.type != "tensor(string)":
+            raise UnsupportedError(f"{kind}: its result {entry.name!r} is a {entry.type}, no tensor of NumPy's numbers")
     given = {e.name: np.asarray(v).astype(_CARRIERS.get(e.type, np.asarray(v).dtype)) for e, v in zip(entries, values)}
     try:
         return tuple(np.asarray(array) for array in session.run(None, given))

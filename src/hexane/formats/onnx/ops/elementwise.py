@@ -130,14 +130,20 @@ def identity(c: NodeContext) -> object:
 
 @onnx_op("Dropout")
 def dropout(c: NodeContext) -> object:
-    """The identity at inference; the mask, where it is asked for, is all true."""
+    """The identity at inference; the mask, where it is asked for, is all true.
+
+    In training it draws with its seed, as ONNX's reference does; without a seed nobody could say what it gives.
+    """
     x = c.need(0)
-    if c.version >= 12 and c.has(2):
-        training = c.constant(2)
-        ratio = c.constant(1)
-        if training is not None and bool(training.reshape(())) and (ratio is None or float(ratio.reshape(())) > 0):
-            raise Refused("it drops at random (training_mode)")
-    return x, np.ones(type_of(x).shape, bool) if c.wants(1) else None
+    trains = c.version >= 12 and c.has(2) and not (c.is_constant(2) and not c.need_constant(2).reshape(()))
+    drops = not (c.has(1) and c.is_constant(1) and float(c.need_constant(1).reshape(())) == 0)
+    if not trains or not drops:
+        return x, np.ones(type_of(x).shape, bool) if c.wants(1) else None
+    if not c.has_attr("seed"):
+        raise Refused("it drops at random (training_mode), and has no seed")
+    ratio = c.reshape(c.need(1), ()) if c.has(1) else np.array(0.5, np.float32)
+    training = c.reshape(c.need(2), ())
+    return c.ops.op("onnx.Dropout", x=x, ratio=ratio, training=training, seed=int(c.attr("seed")))
 
 
 def element_type(c: NodeContext, code: int) -> str:

@@ -175,3 +175,13 @@ def affine_grid(c: NodeContext) -> Operand:
     size = c.ints(1) or []
     shape = np.array([size[0], *size[2:], len(size) - 2], np.int32)
     return c.ops.op("onnx.AffineGrid", x=theta, size=np.array(size, np.int32), align_corners=align, output_shape=shape)
+
+
+@onnx_op("ImageDecoder")
+def image_decoder(c: NodeContext) -> Operand:
+    """The size of the picture must be declared: it is known when its bytes are."""
+    layout = c.attr("pixel_format", "RGB")
+    if layout not in ("RGB", "BGR", "Grayscale"):
+        raise GraphError(f"ImageDecoder has no pixel format {layout!r}")
+    shape = np.array(c.declared_shape("the picture"), np.int32)
+    return c.ops.op("onnx.ImageDecoder", x=c.need(0), pixel_format=layout, output_shape=shape)
