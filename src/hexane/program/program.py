@@ -19,6 +19,7 @@ from hexane.program.segment import ENGINE, HOST, Port, Segment
 from hexane.program.state import State, new_state
 
 if TYPE_CHECKING:
+    from hexane.emulator.l2_map import L2Map
     from hexane.graph.ir import Graph
     from hexane.image import Image
     from hexane.program.run import Device, Session
@@ -96,6 +97,12 @@ class Program:
         from hexane import timing
 
         return timing.estimate(self, chip or self.chip)
+
+    def l2_maps(self) -> list[L2Map]:
+        """What stands in the engine's L2 while each engine program runs, task by task, read from its registers."""
+        from hexane.emulator.l2_map import l2_map
+
+        return [l2_map(image.tasks) for image in self.images]
 
     def make_state(self) -> State:
         """New states, all zero, for a sequence of calls: ``program.run(inputs, state=state)``."""

@@ -27,6 +27,7 @@ def report_data(done: Session, *, title: str | None = None) -> dict[str, Any]:
         "graph": [node.to_dict() for node in rows_of(done.graph)],
         "segments": _segments(done),
         "tasks": _tasks(done),
+        "l2": _l2(done),
         "layers": [layer.as_dict() for layer in done.insight.layers] if done.insight else [],
         "first_wrong": done.insight.first_wrong.name if done.insight and done.insight.first_wrong else None,
         "scaling": done.insight.scaling if done.insight else {},
@@ -84,6 +85,18 @@ def _tasks(done: Session) -> list[dict[str, Any]]:
         row["rule"] = plan.evidence.value if plan else None
         row["note"] = plan.note if plan else ""
         found.append(row)
+    return found
+
+
+def _l2(done: Session) -> list[dict[str, Any]]:
+    """The map of L2 of every engine segment; ``task`` is the place of its first task among all tasks."""
+    if done.run is None or done.program is None or not done.run.tasks:
+        return []
+    found, task = [], 0
+    numbers = [i for i, segment in enumerate(done.program.segments) if segment.image is not None]
+    for number, chart in zip(numbers, done.program.l2_maps()):
+        found.append({"segment": number, "task": task, **chart.as_dict()})
+        task += len(chart.in_use)
     return found
 
 

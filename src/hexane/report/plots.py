@@ -38,18 +38,22 @@ def save_errors(data: Mapping[str, Any], path: Path) -> None:
 
 
 def save_memory(data: Mapping[str, Any], path: Path) -> None:
-    """Which bytes of L2 every task writes: kept for later tasks, or streamed through."""
-    tasks = [task for task in data["tasks"] if task["l2"]]
-    if not tasks:
+    """What stands in L2 from task to task: tensors that stay for later tasks, and what streams through."""
+    if not data["l2"]:
         return
     figure = _figure()
     axes = figure.subplots()
-    for place, task in enumerate(data["tasks"]):
-        for start, end, kept in task["l2"]:
+    for chart in data["l2"]:
+        for stay in sorted(chart["stays"], key=lambda s: s["kept"]):
             axes.broken_barh(
-                [(place, 1)], (start / 1024, (end - start) / 1024), color=KEPT if kept else STREAMED, linewidth=0
+                [(chart["task"] + stay["first"], stay["last"] + 1 - stay["first"])],
+                (stay["start"] / 1024, (stay["stop"] - stay["start"]) / 1024),
+                facecolor=KEPT if stay["kept"] else STREAMED,
+                edgecolor="white",
+                linewidth=0.3 if stay["kept"] else 0,
             )
+    peak = max(chart["peak"] for chart in data["l2"])
     axes.set(xlim=(0, len(data["tasks"])), ylim=(0, L2_KIB), xlabel="task", ylabel="L2 address, KiB")
-    axes.set_title("L2 over tasks: dark is kept, light streams through", loc="left")
+    axes.set_title(f"L2 over tasks: dark stays, light streams through; at most {peak / 1024:.0f} KiB", loc="left")
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=150)
