@@ -42,9 +42,7 @@ def _parameters() -> list:
 def _image(program: apple_programs.AppleProgram) -> Image:
     if program.generation == "h13":
         return program.image()
-    sections = program.sections()
-    assert set(sections) == {1}
-    return hexane.build_image(program.tasks, sections[1], program.surfaces, "h14", program.scratch_bytes)
+    return hexane.build_image(program.tasks, program.const(), program.surfaces, "h14", program.scratch_bytes)
 
 
 @pytest.mark.parametrize("path", _parameters())

@@ -24,7 +24,7 @@ class Fake(Machine):
 
 
 def _asahi(root: Path, steps: int) -> Machine:
-    """An M1 Max under Linux on which the first ``steps`` steps of spec/devices §3 hold."""
+    """An M1 Max under Linux on which the first ``steps`` steps of docs/reference/devices.md 2 hold."""
     tree = root / "sys/firmware/devicetree/base"
     tree.mkdir(parents=True)
     (tree / "compatible").write_bytes(b"apple,j316c\0apple,t6001\0apple,arm-platform\0")

@@ -1,4 +1,7 @@
-"""The chips that people own (docs/reference/generations.md 1.2, docs/reference/performance.md 2, spec/devices §2)."""
+"""The chips that people own.
+
+Sources: docs/reference/generations.md 1.2, docs/reference/performance.md 2, docs/reference/devices.md 1.
+"""
 
 from __future__ import annotations
 

@@ -19,7 +19,10 @@ CONST_ALIGNMENTS = {"h13": TEXT_ALIGNMENT, "h14": 64}
 FRAME = bytes(16)
 """What a stream of H14 starts with; a task of H13 starts with its number and the network's, which is not 0."""
 HEADER_SIZES = (0x1000, 0x800)
-"""Header sizes in use: hexane writes the first; a reader takes file size minus content size (spec/devices §4.5)."""
+"""Header sizes in use: hexane writes the first; a reader takes file size minus content size.
+
+Source: docs/reference/devices.md 4.2.
+"""
 
 
 def generation_of_text(text: bytes) -> str:

@@ -39,10 +39,14 @@ class Device:
     """What runs engine segments; a subclass says how.
 
     ``chip`` is the chip that a network is best compiled for when nobody names one; empty where any will do.
+    ``engine`` says whether a real engine runs behind it, so that its times are measurements; ``interface`` what its
+    calls are in the timing model (``hexane.timing.call.INTERFACES``).
     """
 
     name = ""
     chip = ""
+    engine = False
+    interface = "evaluate"
 
     @property
     def title(self) -> str:
@@ -152,6 +156,14 @@ class Session:
                 on_segment(number, segment)
         done.outputs = {port.name: _as_declared(done.values[port.name], port) for port in program.outputs}
         return done
+
+    def counters(self) -> dict[str, int]:
+        """What the device counts of itself (``busy_ns``, ``jobs``), by the first loaded segment that can say."""
+        for loaded in self._loaded.values():
+            found: dict[str, int] = getattr(loaded, "counters", dict)()
+            if found:
+                return found
+        return {}
 
     def _load(self, number: int, segment: Segment) -> Loaded:
         if number not in self._loaded:

@@ -50,6 +50,15 @@ class Machine:
         except OSError:
             return False
 
+    def group(self, path: str) -> str | None:
+        """The name of the group that owns a file; None where that is not known."""
+        try:
+            import grp
+
+            return grp.getgrgid(os.stat(self.path(path)).st_gid).gr_name
+        except (ImportError, OSError, KeyError):
+            return None
+
     def may_open(self, path: str) -> bool:
         """Whether this user may read and write it."""
         return os.access(self.path(path), os.R_OK | os.W_OK)

@@ -1,4 +1,7 @@
-"""Is there an engine under Linux? The steps of spec/devices §3 in order; the first that fails names its remedy."""
+"""Is there an engine under Linux? Asked step by step; the first that fails names its remedy.
+
+Source: docs/reference/devices.md 1, 2.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,11 @@ from hexane.runtime.machine import Machine
 
 Row = tuple[str, str, str, str]  # question, state, answer, remedy
 DRIVERS = ("ane", "ane_t6021")
-RAN = {"t8103": "M1", "t6001": "M1 Max", "t6021": "M2 Max"}
-"""Chips on which a Linux driver has been seen to run programs (spec/devices §1)."""
-EXPECTED = {"t6000": "M1 Pro", "t6002": "M1 Ultra", "t8112": "M2", "t6020": "M2 Pro", "t6022": "M2 Ultra"}
+RAN = {"t8103": "M1", "t6000": "M1 Pro", "t6001": "M1 Max", "t6020": "M2 Pro", "t6021": "M2 Max"}
+"""Chips on which a Linux driver has been seen to run programs (docs/reference/devices.md 1)."""
+EXPECTED = {"t6002": "M1 Ultra", "t8112": "M2", "t6022": "M2 Ultra"}
+PAGE_BYTES = 0x4000
+FIRMWARE = "/usr/lib/firmware/apple/ane"
 TREE = "/sys/firmware/devicetree/base"
 
 
@@ -25,11 +30,14 @@ def probe(machine: Machine) -> tuple[bool, tuple[str, ...], list[Row]]:
         return False, (), rows
     known = RAN.get(soc) or EXPECTED.get(soc)
     if known is None:
-        rows.append(("Apple chip", "no", soc.upper(), "no Linux driver binds this chip's engine; use the emulator"))
+        why = (
+            "no Linux driver: on M3 and later the engine sits behind a coprocessor that nobody drives; use the emulator"
+        )
+        rows.append(("Apple chip", "no", soc.upper(), why))
         return False, (), rows
     ran = "ran" if soc in RAN else "is expected to run, and nobody has tried"
     rows.append(("Apple chip", "yes", f"{soc.upper()} ({known}); a Linux driver {ran}", ""))
-    for step in (_node, _module, _bound, _device):
+    for step in (_pages, _node, _module, _firmware, _bound, _device):
         row = step(machine)
         rows.append(row)
         if row[1] == "no":
@@ -37,13 +45,18 @@ def probe(machine: Machine) -> tuple[bool, tuple[str, ...], list[Row]]:
     path = accel_path(machine)
     assert path is not None
     if not machine.may_open(path):
-        rows.append(("permission", "no", f"{path} may not be opened", "join the group that owns it (often render)"))
+        group = machine.group(path) or "render"
+        remedy = f"join its group and log in again: sudo usermod -aG {group} $USER (docs/devices.md has a udev rule)"
+        rows.append(("permission", "no", f"{path} may not be opened by this user", remedy))
         return False, (), rows
     rows.append(("permission", "yes", f"{path} may be read and written", ""))
     wedged = machine.text(f"/sys/class/accel/{path.rpartition('/')[2]}/device/wedged")
     if wedged not in (None, "0", "N"):
         rows.append(("health", "no", "the driver says that the engine is wedged", "reboot"))
         return False, (), rows
+    stats = machine.text(f"/sys/class/accel/{path.rpartition('/')[2]}/device/ane_stats")
+    counted = f"not wedged; {', '.join(stats.split(chr(10)))}" if stats else "not wedged, as far as the driver says"
+    rows.append(("health", "yes", counted, ""))
     return True, ("linux",), rows
 
 
@@ -52,6 +65,25 @@ def soc_of(machine: Machine) -> str | None:
     text = machine.text(f"{TREE}/compatible") or ""
     found = [name for name in text.split("\0") if re.fullmatch(r"apple,t\d{4}", name)]
     return found[0].removeprefix("apple,") if found else None
+
+
+def _pages(machine: Machine) -> Row:
+    """The hardened drivers refuse kernels with other pages; the first one maps too little there."""
+    size = machine.run("getconf", "PAGESIZE")
+    if size is None or size == str(PAGE_BYTES):
+        return ("kernel pages", "yes", f"{int(size or PAGE_BYTES) // 1024} KiB" if size else "not known", "")
+    return ("kernel pages", "no", f"{size} bytes", "boot a kernel with pages of 16 KiB")
+
+
+def _firmware(machine: Machine) -> Row:
+    """The M2 family's driver loads one pinned image; the M1 family needs none."""
+    soc = soc_of(machine) or ""
+    if soc not in ("t8112", "t6020", "t6021", "t6022"):
+        return ("firmware", "yes", "none is needed on this chip", "")
+    names = machine.names(FIRMWARE)
+    if names:
+        return ("firmware", "yes", f"{FIRMWARE}/{names[0]}", "")
+    return ("firmware", "note", f"nothing in {FIRMWARE}", "where the driver is not bound: fetch it (docs/devices.md)")
 
 
 def _node(machine: Machine) -> Row:

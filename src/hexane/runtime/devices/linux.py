@@ -26,11 +26,13 @@ class LinuxEngine(Device):
     """An engine behind an open driver. ``border`` answers the calls; None asks the kernel."""
 
     name = "linux"
+    interface = "linux"
 
     def __init__(self, path: str, border: Border | None = None, *, title: str = "linux", chip: str = "M1") -> None:
         self.path = path
         self.border = border
         self.chip = chip
+        self.engine = border is None
         self._title = title
 
     @property

@@ -1,0 +1,113 @@
+"""``hexane bench``: how long a network takes on a device, beside what the timing model predicts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hexane.cli.options import Bind, Function, OnDevice, Shapes
+
+if TYPE_CHECKING:
+    from hexane.graph import Graph
+    from hexane.program import Program
+    from hexane.runtime.bench import Bench
+
+PROGRAMS = (".hexane", ".hwx", ".anec")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+
+    @app.command()
+    def bench(
+        model: Annotated[Path, typer.Argument(help="A network, or a compiled program (.hexane, .hwx, .anec).")],
+        device: OnDevice = "auto",
+        chip: Annotated[str | None, typer.Option(help="The chip; left out: the device's, else M1.")] = None,
+        calls: Annotated[int, typer.Option(metavar="N", help="Calls that are measured.")] = 50,
+        warmup: Annotated[int, typer.Option(metavar="N", help="Calls before, beside the first one.")] = 3,
+        inputs: Annotated[
+            list[str] | None, typer.Option("--input", metavar="NAME=FILE", help="As for hexane run; others are drawn.")
+        ] = None,
+        random: Annotated[int, typer.Option(metavar="SEED", help="Draw inputs that have no file.")] = 0,
+        shape: Shapes = None,
+        bind: Bind = None,
+        function: Function = None,
+        row: Annotated[
+            Path | None, typer.Option(metavar="FILE", help="Add a row in the format of the timing data to this file.")
+        ] = None,
+        json: Annotated[bool, typer.Option("--json", help="Print JSON (schema hexane-bench/1).")] = False,
+    ) -> None:
+        """Time calls of a network on a device that keeps it loaded, beside the time that the model predicts.
+
+        Only an engine's times are measurements; those of the emulator and of virtual devices are marked.
+        """
+        import hexane
+        from hexane.cli.console import print_json
+        from hexane.cli.networks import open_network
+        from hexane.cli.progress import Bar
+        from hexane.program import input_ports
+        from hexane.runtime import device_named
+        from hexane.runtime.bench import append_row, require_counts
+        from hexane.runtime.bench import bench as measure
+        from hexane.runtime.files import require_writable
+        from hexane.runtime.inputs import gather
+
+        require_counts(calls, warmup)
+        if row is not None:
+            require_writable(row)
+        engine = device_named(device)
+        with Bar(quiet=json) as bar:
+            bar.stage("load")
+            graph: Graph | None = None
+            program: Program
+            if model.suffix.lower() in PROGRAMS:
+                program = hexane.load_program(model)
+                given = gather(program.inputs, inputs or [], normalize=None, seed=random)
+            else:
+                graph = open_network(model, function=function, shapes=shape or (), bind=bind or ())
+                given = gather(input_ports(graph), inputs or [], normalize=None, seed=random, graph=graph)
+                bar.stage("compile")
+                program = hexane.compile(graph, chip=chip or engine.chip or "M1")
+            bar.stage(f"run on {engine.title}", calls)
+            found = measure(
+                program, given.arrays, engine, model=model.stem, graph=graph, calls=calls, warmup=warmup,
+                on_call=bar.step,
+            )  # fmt: skip
+        if row is not None:
+            append_row(found, row)
+        if json:
+            print_json({**found.as_dict(), "notes": list(given.notes), "row_file": str(row) if row else None})
+        else:
+            _show(found)
+            if row is not None:
+                typer.echo(f"row: {row}")
+
+
+def _show(found: Bench) -> None:
+    from statistics import median
+
+    from hexane.cli.console import print_rows, title
+    from hexane.runtime.bench import NO_ENGINE
+
+    calls, predicted = found.calls, found.predicted
+    title(f"{found.model} for {found.chip}, on {found.device}")
+    rows: list[list[Any]] = []
+    if not found.engine:
+        rows.append(["note", NO_ENGINE])
+    rows.append(["measured", f"{calls.median_us:.1f} us a call (p10 {calls.p10_us:.1f}, mean {calls.mean_us:.1f}, "
+                             f"{len(calls.us)} calls); the first, with loading, {calls.first_us:.0f}"])  # fmt: skip
+    if found.host_ops:
+        rows.append(["on the device", f"{median(calls.engine_us):.1f} us of it; {found.host_ops} ops run on the host"])
+    if calls.busy_us is not None:
+        kind = "the driver counts" if found.engine else "modelled"
+        rows.append(["engine busy", f"{calls.busy_us:.1f} us a call ({kind})"])
+    if predicted is None:
+        rows.append(["predicted", f"nothing: {found.missing}"])
+    else:
+        low, high = predicted.latency_range_us
+        rows.append(["predicted", f"{predicted.latency_us:.1f} us a call ({low:.0f} to {high:.0f}), "
+                                  f"engine {predicted.engine_us:.1f}; interface {found.interface}"])  # fmt: skip
+        rows.append(["ratio", f"{found.ratio:.3f} measured over predicted, of what ran on the device"])
+    print_rows(rows)
