@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ import hexane
 from hexane import chips, numerics
 from hexane.errors import UnsupportedError
 from hexane.graph import GraphBuilder
+from hexane.kernels import layout_of, windows_of
 from hexane.lowering.weights import decision_of
 
 RNG = np.random.default_rng(0)
@@ -167,6 +170,87 @@ def test_decisions_by_chip(form, chip, bits, scaled, apple, words):
     assert any(word in found.reason for word in words.split("|"))
     assert (None if found.stream is None else found.stream.bits) == bits
     assert (found.stream is not None and found.stream.rounds_twice) == scaled
+
+
+MASK_BYTES = int(HIT.sum()) * 2 + HIT.size // 8
+
+
+@pytest.mark.parametrize("chip", ["M1", "M2", "M3", "M4", "M5"])
+def test_masks_on_every_generation(chip):
+    """At stride 1 INFERRED from streams at stride 2: masks of eight coefficients on H13, of sixteen later."""
+    program = run_both(network("a mask"), chip)
+    (image,) = program.images
+    read = sum(window.size for task in image.tasks for window in windows_of(task))
+    assert MASK_BYTES <= read <= MASK_BYTES + 16 * (64 + 3 + 2 * 4)
+    assert "INFERRED" in [plan.evidence.value for segment in program.segments for plan in segment.plans]
+    with pytest.raises(UnsupportedError):
+        hexane.compile(network("a mask"), chip, strict=True)
+    assert any("sparse stream at stride 1" in reason for reason in layout_of(image.tasks[0]).inferred)
+
+
+def test_masked_kernels_are_not_transformed():
+    """A dense 3x3 kernel of an M5 is computed in Winograd form, one behind a mask is not: other bits, same values."""
+    masked = run_both(network("a mask"), "M5")
+    (conv,) = [op for op in masked.graph.main.ops if op.type == "conv"]
+    b = GraphBuilder()
+    x = b.input("x", (1, 32, 12, 12), "fp16")
+    y = b.conv(x=x, weight=np.array(conv.arg("weight").data), bias=np.array(conv.arg("bias").data), pad_type="same")
+    b.output(b.relu(x=y))
+    given = {"x": np.random.default_rng(2).normal(0, 1, (1, 32, 12, 12)).astype(np.float16)}
+    results = {chip: next(iter(numerics.evaluate(b.graph, given, chip).values())) for chip in ("M4", "M5")}
+    (found,) = masked.run(given).values()
+    assert found.tobytes() == results["M4"].tobytes() != results["M5"].tobytes()
+
+
+@pytest.mark.parametrize("chip", ["M1", "M4"])
+@pytest.mark.parametrize("form, words", [
+    ("one table", "palette of 4 bits"), ("a mask", "mask and fp16"),
+    ("int8, one scale", "int8 with scales|palette of 8 bits"),
+    ("int4, scales of outputs", "palette of 4 bits with scales|fp16"),
+])  # fmt: skip
+def test_kernels_are_shown_and_exported(form, words, chip, tmp_path):
+    """Values taken out of a program and put back give its bytes; the command says what the stream is."""
+    from typer.testing import CliRunner
+
+    from hexane.cli.main import app
+    from hexane.formats.kernel_files import replace_kernels
+
+    program = hexane.compile(network(form), chip)
+    program.save(tmp_path / "m.hwx")
+    done = CliRunner().invoke(app, ["kernels", str(tmp_path / "m.hwx"), "--extract", str(tmp_path / "k"), "--json"])
+    assert done.exit_code == 0, done.output
+    (row,) = json.loads(done.output)
+    assert row["form"] in words.split("|")
+    image = hexane.open_image(tmp_path / "m.hwx")
+    same, changed = replace_kernels(image, tmp_path / "k")
+    assert not changed
+    assert same.to_bytes() == image.to_bytes()
+    arrays = dict(np.load(tmp_path / "k" / "task_0000.npz"))
+    weights = arrays["palette"][arrays["indices"]] if "palette" in arrays else arrays["weights"]
+    scale = arrays.get("scales", np.ones(1, np.float16)).reshape(-1, 1, 1, 1).astype(np.float32)
+    (conv,) = [op for op in program.graph.main.ops if op.type == "conv"]
+    wanted = np.asarray(conv.arg("weight").data, np.float32)
+    np.testing.assert_allclose(weights.astype(np.float32) * scale, wanted, rtol=2e-3, atol=1e-7)
+
+
+@pytest.mark.parametrize("chip", ["M5", "A19"])
+def test_e4m3_kernels_are_read_from_h18_on_and_not_computed(chip):
+    """Code 3 of the weights' format (docs/reference/compressed.md 2): what its products are is not known."""
+    from hexane.kernels import read_kernel
+
+    image = hexane.compile(network("int8, scales of outputs"), chip).images[0]
+    section = image.kernel_section
+    plain = read_kernel(image.tasks[0], section)
+    task = image.tasks[0].copy()
+    task.set("NE.KernelCfg.KernelFmt", 3)
+    if chip == "M5":
+        with pytest.raises(UnsupportedError, match="kernel format 3"):
+            layout_of(task)
+        return
+    found = read_kernel(task, section)
+    assert found.layout.form == "e4m3 with scales"
+    assert found.weights.tobytes() == plain.weights.tobytes()
+    assert "a kernel of E4M3 numbers" in found.layout.inferred
 
 
 def test_strided_kernels_are_expanded_and_say_so():

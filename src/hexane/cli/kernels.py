@@ -48,13 +48,16 @@ def register(app: typer.Typer) -> None:
             print_json(rows)
         else:
             print_rows(
-                [[f"task {row['task']}", _text(row)] for row in rows] or [["no kernels in the constant section"]]
+                [[f"task {row['task']}", row.get("form", ""), _text(row)] for row in rows]
+                or [["no kernels in the constant section"]]
             )
 
 
 def _row(reading: Any) -> dict[str, Any]:
     parts = {name: {"shape": list(a.shape), "dtype": str(a.dtype)} for name, a in reading.arrays.items()}
-    return {"task": reading.task, "parts": parts, "problem": str(reading.problem) if reading.problem else None}
+    kernel = reading.value
+    form = {} if kernel is None else {"form": kernel.layout.form, "bytes": sum(kernel.consumed)}
+    return {"task": reading.task, **form, "parts": parts, "problem": str(reading.problem) if reading.problem else None}
 
 
 def _text(row: dict[str, Any]) -> str:

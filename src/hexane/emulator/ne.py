@@ -285,6 +285,8 @@ def _transforms(r: Registers, unicast: bool, ones: bool) -> bool:
     """
     if unicast or ones or not winograd_on(r.generation) or r["NE.KernelCfg.KernelFmt"] != FP16:
         return False
+    if r["NE.KernelCfg.SparseFmt"]:  # zeros are skipped, nothing is transformed (docs/reference/limits.md 6.4)
+        return False
     return r.flag("Common.Cfg.Winograd1D") if r.has("Common.Cfg.Winograd1D") else True
 
 
@@ -314,8 +316,8 @@ def _sum_rests_on(
     if not ones:
         assert layout is not None  # kernel_fetch refuses a sum without a kernel
         fmt = layout.dtype
-        if fmt == "uint8":
-            raise r.error("a kernel of uint8 has no known effect", "NE.KernelCfg.KernelFmt")
+        if fmt in ("uint8", "e4m3"):
+            raise r.error(f"a kernel of {fmt} has no known effect", "NE.KernelCfg.KernelFmt")
         point = FP16_POINT[r.generation] if fmt == "float16" else 0
         r.one_of("NE.MACCfg.BinaryPoint", (point,), f"fixed point of a {fmt} kernel")
         if layout.scales and (add or scale != 1.0):

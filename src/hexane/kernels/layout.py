@@ -183,6 +183,22 @@ class KernelLayout:
         return bool(self.palette or self.scales or (self.dtype != "float16" and self.bias))
 
     @property
+    def form(self) -> str:
+        """The stream in words: "fp16", "int8 with scales", "palette of 4 bits", "mask and fp16", "table" ..."""
+        if not self.weighted:
+            return "table"
+        name = {"float16": "fp16"}.get(self.dtype, self.dtype)
+        if self.binary:
+            name = "mask of one value"
+        elif self.sparse:
+            name = f"mask and {name}"
+        elif self.palette:
+            name = f"palette of {self.palette} bits"
+        elif self.runtime:
+            name = f"{name}, computed"
+        return name + " with scales" * self.scales
+
+    @property
     def taps(self) -> int:
         """Coefficients of one output channel."""
         return self.cin * self.kh * self.kw

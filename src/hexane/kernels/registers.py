@@ -22,6 +22,8 @@ from hexane.kernels.layout import PALETTE_BITS, TABLE_BYTES, KernelLayout
 from hexane.kernels.packing import Buffer, Kernel, pack, unpack
 
 _FORMATS = {0: "uint8", 1: "int8", 2: "float16"}
+_E4M3, _HAVE_E4M3 = 3, ("h18", "h19")
+"""Code of E4M3 weights and the generations that have it (docs/reference/compressed.md 2)."""
 CONST_CHANNEL = 1
 _TABLE = 2
 """NE.MACCfg.NonlinearMode of a look-up table (§4.8)."""
@@ -63,7 +65,8 @@ def layout_of(task: Task, runtime: bool | None = None) -> KernelLayout | None:
     binary = bool(get("NE.KernelCfg.SparseBinary"))
     palette = _index_bits(task, binary)
     code = get("NE.KernelCfg.KernelFmt")
-    if code not in _FORMATS:
+    known = {**_FORMATS, _E4M3: "e4m3"} if task.generation in _HAVE_E4M3 else _FORMATS
+    if code not in known:
         raise UnsupportedError(f"kernel format {code} is not known", where="NE.KernelCfg.KernelFmt")
     step = (get("Common.ConvCfg.Oy"), get("Common.ConvCfg.Ox"))
     stride = (get("Common.ConvCfg.Sy"), get("Common.ConvCfg.Sx"))
@@ -81,7 +84,7 @@ def layout_of(task: Task, runtime: bool | None = None) -> KernelLayout | None:
         unicast=unicast,
         cores=1 << get("Common.Cfg.ActiveNE") + _fat(task),
         ocg=get("Common.ConvCfg.OCGSize"),
-        dtype=_FORMATS[code],
+        dtype=known[code],
         palette=palette,
         scales=bool(get("NE.MACCfg.PostScaleMode")),
         stride=stride,

@@ -181,8 +181,7 @@ def _density(weight: Value) -> float:
 
 def _why_not(coding: Coding, generation: Generation, axis: int) -> str:
     if coding.form == "sparse":
-        later = generation.feature_level >= INTEGERS
-        return "the order of a mask at stride 1 is known of H13 alone" if later else "too few zeros for a mask to pay"
+        return "too few zeros for a mask to pay"
     if coding.scale is not None and coding.scale_per_output(axis) is None:
         return f"{coding.what}: the engine scales outputs, and these scales change along the inputs"
     if coding.scale is not None and generation.feature_level < SCALES_OF_OUTPUTS:
@@ -290,9 +289,9 @@ def _as_integers(weight: Value, coding: Coding, generation: Generation, axis: in
 
 
 def _as_mask(weight: Value, coding: Coding, generation: Generation, axis: int) -> Stream | None:
-    """A mask bit for every weight and the fp16 values that are not zero."""
-    if not coding.masked or _density(weight) >= SPARSE_WORTH or generation.feature_level >= INTEGERS:
-        return None  # the order of masks at stride 1 is known of H13 alone
+    """A mask bit for every weight and the fp16 values that are not zero; INFERRED from streams at stride 2."""
+    if not coding.masked or _density(weight) >= SPARSE_WORTH:
+        return None
     if coding.scale is not None and coding.form == "integer" and coding.scale_per_output(axis) is None:
         return None
     return Stream("sparse", 16, None, None, None, Evidence.INFERRED)

@@ -169,7 +169,8 @@ class EngineEvaluation(Evaluation):
             if stream is not None and scaled:
                 result = scaled_convolution(op, x, kernel, stream, epilogue)
             else:
-                result = convolution(op, x, kernel, epilogue, self.form)
+                masked = stream is not None and stream.form == "sparse"
+                result = convolution(op, x, kernel, epilogue, "direct" if masked else self.form)
         else:
             second = op.arg("weight") if op.type == "linear" else op.arg("y")
             x, kernel = self._stored(op.arg("x")), self._stored(second)
