@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from hexane.chips import Evidence
 from hexane.codegen.operations import NeNonlinear
 from hexane.codegen.plan import Plan
+from hexane.lowering.functions import KNOWN
 from hexane.lowering.fusion import Epilogue
 
 
@@ -15,3 +17,5 @@ def apply(epilogue: Epilogue, plan: Plan) -> None:
     if epilogue.table_name is not None:
         plan.mac = plan.mac.then(NeNonlinear.TABLE)
         plan.tables += (epilogue.table_name,)
+        if epilogue.table_name not in KNOWN or epilogue.numbers:
+            plan.evidence, plan.note = Evidence.INFERRED, "a derived or fitted table behind sums"

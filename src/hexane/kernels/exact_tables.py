@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+from hexane.errors import UsageError
 from hexane.kernels.tables import NODES, LookupMode, LookupTable
 
 NO_SPACING = 0x40
@@ -124,3 +125,30 @@ def fraction_table() -> LookupTable:
 def integer_table() -> LookupTable:
     """trunc(x); `[APPLE]`."""
     return LookupTable.build(LookupMode.INTEGER, below=-math.inf, above=math.inf, spacing_log2=5)
+
+
+def scaled_table(table: LookupTable, scale: float, shift: float) -> LookupTable:
+    """scale * f(x) + shift for the f of a centred table: every node, line and limit scaled and shifted, and rounded.
+
+    Interpolation is linear, so that nothing but these roundings is added. `UsageError` for a table of another mode,
+    which does not only interpolate, and for numbers that fp16 does not hold.
+    """
+    if (scale, shift) == (1.0, 0.0):
+        return table
+    if table.mode is not LookupMode.CENTRED or not scale or not math.isfinite(scale) or not math.isfinite(shift):
+        raise UsageError(f"a {table} with scale {scale:g} and shift {shift:g}", where="scaled_table")
+
+    def line(of: Line) -> Line:
+        return scale * of[0], scale * of[1] + shift
+
+    return LookupTable.build(
+        table.mode,
+        nodes=scale * table.nodes.astype(float) + shift,
+        spacing_log2=table.spacing_log2,
+        lower=table.lower,
+        upper=table.upper,
+        below=scale * table.below + shift,
+        above=scale * table.above + shift,
+        low_line=line(table.low_line),
+        high_line=line(table.high_line),
+    )

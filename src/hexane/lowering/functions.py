@@ -22,6 +22,7 @@ from hexane.kernels import (
     less_than_zero_table,
     limited_line_table,
     not_zero_table,
+    scaled_table,
     sign_table,
 )
 
@@ -80,13 +81,25 @@ DERIVED: dict[str, Callable[..., LookupTable]] = {
 """Tables that follow from numbers; each entry takes them."""
 
 
+SCALED = ("hard_swish", "mish", "silu", "gelu", "gelu_sigmoid", "sigmoid", "softplus")
+"""Tables that also take a scale and a shift of their results: their nodes and lines are scaled and shifted."""
+
+FITTED = ("erf", "softplus", "softsign", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh")
+LIMITED = {"sin": 3.1416, "cos": 3.1416, "tan": 1.25, "sinh": 4.0, "cosh": 4.0}
+"""Functions whose table is good on a part of the inputs only: left to the host."""
+
+
 @lru_cache(maxsize=256)
 def lookup_table(name: str, *args: float) -> bytes:
-    """The 128 bytes of a table: one of Apple's nine, one derived from numbers, or one fitted to a function."""
-    if name in KNOWN:
-        return known_table(KNOWN[name]).to_bytes()
+    """The 128 bytes of a table: one of Apple's nine, one derived from numbers, or one fitted to a function.
+
+    Numbers are those of a derived table, or scale and shift of the results (``SCALED``).
+    """
     if name in DERIVED:
         return DERIVED[name](*args).to_bytes()
+    table = known_table(KNOWN[name]) if name in KNOWN else fitted_table(name).table
     if args:
-        raise UnsupportedError(f"the table {name!r} takes no number")
-    return fitted_table(name).table.to_bytes()
+        if name not in SCALED or len(args) != 2:
+            raise UnsupportedError(f"the table {name!r} takes no number")
+        table = scaled_table(table, *args)
+    return table.to_bytes()

@@ -13,7 +13,8 @@ import numpy as np
 
 from hexane.graph import Op, Value
 from hexane.isa.numbers import fp16_value
-from hexane.lowering.functions import FUNCTIONS, lookup_table
+from hexane.lowering.functions import FITTED, FUNCTIONS, LIMITED, lookup_table
+from hexane.lowering.transformations import is_on
 
 FUSED = tuple(name for name, function in FUNCTIONS.items() if not function.epsilon)
 SUMS = ("conv", "matmul", "linear")
@@ -66,9 +67,38 @@ def fused_ops(op: Op) -> tuple[Op, ...]:
         run.append(product)
         last = product
     function = follows(last, "relu", *FUSED)
+    if function is None and is_on("table-epilogues"):
+        function = only_user(last.output)
+        if function is not None and table_call(function) is None:
+            function = None
     if function is not None and not (function.type == "exp" and len(run) > 1):
         run.append(function)
     return tuple(run)
+
+
+def table_call(op: Op) -> tuple[str, tuple[float, ...]] | None:
+    """The table that an op of one operand is, and the numbers that it takes; None for an op that is no table.
+
+    Tables with something in front of them (an epsilon, a factor) are no such op.
+    """
+    if op.type in FUSED:
+        return table_name(op), ()
+    if op.type == "engine.table":
+        return op.arg("function"), (op.arg("scale"), op.arg("shift"))
+    if op.type in ("maximum", "minimum"):
+        x, y = op.arg("x"), op.arg("y")
+        number = factor_of(op)
+        kept = (y if x.is_constant else x).shape == op.output.shape
+        return (op.type, (number,)) if number is not None and kept else None
+    if op.type == "leaky_relu":
+        return op.type, (op.arg("alpha"),)
+    if op.type == "clip":
+        return (op.type, (op.arg("alpha"), op.arg("beta"))) if op.arg("alpha") <= op.arg("beta") else None
+    if op.type == "sigmoid_hard":
+        return (op.type, (op.arg("alpha"), op.arg("beta"))) if op.arg("alpha") > 0 else None
+    if (op.type in FITTED and op.type not in LIMITED) or (op.type == "elu" and op.arg("alpha") == 1.0):
+        return op.type, ()
+    return None
 
 
 def sum_run(op: Op) -> tuple[Op, ...]:
@@ -94,6 +124,7 @@ class Epilogue:
     table_name: str | None = None
     scale: float = 1.0
     bias: np.ndarray | None = None
+    numbers: tuple[float, ...] = ()  # of the table
 
     @classmethod
     def of(cls, run: Sequence[Op]) -> Epilogue:
@@ -102,7 +133,7 @@ class Epilogue:
         bias = None
         if isinstance(own, Value) and own.is_constant:
             bias = np.asarray(own.data).astype(np.float16).reshape(-1)
-        scale, relu, name = 1.0, False, None
+        scale, relu, name, numbers = 1.0, False, None, ()  # type: float, bool, str | None, tuple[float, ...]
         for op in run[1:]:
             if op.type == "add":
                 bias = channel_constant(op, run[0])
@@ -113,14 +144,16 @@ class Epilogue:
             elif op.type == "relu":
                 relu = True
             else:
-                name = table_name(op)
-                scale *= fp16_value(FUNCTIONS[op.type].scale)
-        return cls(relu, name, scale, bias)
+                found = table_call(op)
+                assert found is not None  # fused_ops took it for its table
+                name, numbers = found
+                scale *= fp16_value(FUNCTIONS[op.type].scale) if op.type in FUNCTIONS else 1.0
+        return cls(relu, name, scale, bias, numbers)
 
     @property
     def table(self) -> bytes | None:
         """The 128 bytes of the table."""
-        return None if self.table_name is None else lookup_table(self.table_name)
+        return None if self.table_name is None else lookup_table(self.table_name, *self.numbers)
 
     @property
     def activation(self) -> str | np.ndarray | None:

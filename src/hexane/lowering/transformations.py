@@ -61,6 +61,24 @@ _ROWS: tuple[Transformation, ...] = (
         Evidence.INFERRED,
     ),
     Transformation(
+        "single-tables",
+        "Hard swish and mish are one table each, and a number by which a function's results are multiplied or moved is "
+        "in its table.",
+        Evidence.INFERRED,
+    ),
+    Transformation(
+        "table-epilogues",
+        "Every function of one table (clip, clamps, leaky ReLU, hard sigmoid, hard swish, mish, softplus ...) is in "
+        "the task of the convolution or product in front of it.",
+        Evidence.INFERRED,
+    ),
+    Transformation(
+        "affine-maps",
+        "Multiplications and additions of one number per channel, one after the other, are one depthwise 1x1 "
+        "convolution with what follows it.",
+        Evidence.APPLE,
+    ),
+    Transformation(
         "keys-as-channels",
         "Attention of several heads is computed with keys as channels: k and v are the kernels, scores and weights of "
         "all heads that fit stay in L2.",

@@ -232,6 +232,12 @@ def straight_function(op: Op, arrays: Arrays) -> np.ndarray:
     return through_table(arrays("x"), table(op.type, *(op.arg(name) for name in names)))
 
 
+@rule("engine.table")
+def scaled_function(op: Op, arrays: Arrays) -> np.ndarray:
+    """A copy through a table whose results are scaled and shifted."""
+    return through_table(arrays("x"), table(op.arg("function"), op.arg("scale"), op.arg("shift")))
+
+
 @rule("erf", "softplus", "softsign", "asin", "acos", "atan", "elu")
 def fitted_function(op: Op, arrays: Arrays) -> np.ndarray:
     """A copy through a table fitted by hexane; elu has one for alpha 1."""

@@ -37,6 +37,7 @@ def available() -> dict[str, Pass]:
         reshapes,
         scaling,
         signals,
+        single_tables,
         transposed,
         views,
     )
@@ -49,6 +50,7 @@ def available() -> dict[str, Pass]:
         "fold_norms": normalization.fold_norms,
         "fold_scales": scaling.fold_scales,
         "fold_padding": padding.fold_padding,
+        "single_tables": single_tables.single_tables,
         "decompose_activations": activations.decompose_activations,
         "decompose": decompose.decompose,
         "contractions": contractions.legalise_contractions,
@@ -60,6 +62,7 @@ def available() -> dict[str, Pass]:
         "signals": signals.legalise_signals,
         "convolutions": convolutions.legalise_convolutions,
         "views": views.legalise_views,
+        "affine_maps": single_tables.affine_maps,
         "cancel": reshapes.cancel_moves,
         "fold_constants_again": folding.fold_constants,
         "common_subexpressions": common.share_common,

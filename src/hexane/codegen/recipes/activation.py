@@ -10,13 +10,10 @@ from hexane.codegen.fragment import Fragment
 from hexane.codegen.recipes import unary
 from hexane.codegen.recipes.registry import Context, need_fp16, recipe
 from hexane.errors import UnsupportedError
+from hexane.lowering.functions import FITTED, LIMITED
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
-
-FITTED = ("erf", "softplus", "softsign", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh")
-LIMITED = {"sin": 3.1416, "cos": 3.1416, "tan": 1.25, "sinh": 4.0, "cosh": 4.0}
-"""Functions whose table is good on a part of the inputs only: left to the host."""
 
 
 def _through(op: Op, context: Context, table: str, *numbers: float, note: str) -> Fragment:
@@ -69,3 +66,11 @@ def elu(ops: Sequence[Op], context: Context) -> Fragment:
     if op.arg("alpha") != 1.0:
         raise UnsupportedError("an elu whose alpha is not 1")
     return _through(op, context, "elu", note="a fitted table")
+
+
+@recipe("engine.table")
+def engine_table(ops: Sequence[Op], context: Context) -> Fragment:
+    """engine.table (hard swish, mish, a scaled and shifted function): one neural engine copy through its table."""
+    (op,) = ops
+    numbers = (op.arg("scale"), op.arg("shift"))
+    return _through(op, context, op.arg("function"), *numbers, note="a fitted or scaled table")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from hexane.errors import GraphError
@@ -115,3 +117,25 @@ def softmax(x: np.ndarray, axis: int) -> np.ndarray:
         return x
     shifted = np.exp(x - x.max(axis=axis, keepdims=True))
     return shifted / shifted.sum(axis=axis, keepdims=True)
+
+
+_TABLES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "hard_swish": lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
+    "mish": lambda x: x * np.tanh(softplus(x)),
+    "silu": lambda x: x * sigmoid(x),
+    "gelu": lambda x: gelu(x, "EXACT"),
+    "gelu_sigmoid": lambda x: gelu(x, "SIGMOID_APPROXIMATION"),
+    "sigmoid": lambda x: sigmoid(x),
+    "softplus": lambda x: softplus(x),
+}
+
+
+def _table_type(x: TensorType, function: str, **_: float) -> TensorType:
+    one_of(function, tuple(_TABLES), "function")
+    return x
+
+
+@op("engine.table", "x:T function:str scale:float=1.0 shift:float=0.0", infer=_table_type, dynamic=True)
+def engine_table(x: np.ndarray, function: str, scale: float, shift: float) -> np.ndarray:
+    """scale f(x) + shift, which the engine looks up in one table; passes of the compiler make it."""
+    return np.asarray(_TABLES[function](x) * scale + shift, x.dtype)

@@ -1,0 +1,130 @@
+"""Functions that are one table on the engine, with the numbers around them; maps that are one depthwise convolution."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hexane.lowering.functions import SCALED
+from hexane.lowering.fusion import only_user
+from hexane.lowering.transformations import is_on
+from hexane.passes.rewriting import array_of, as_dtype, is_static, number_of, operand_and_constant, per_channel, sweep
+
+if TYPE_CHECKING:
+    from hexane.graph.builder import GraphBuilder
+    from hexane.graph.ir import Function, Op, Value
+
+FLOATS = ("fp16", "fp32")
+LINEAR = ("mul", "add", "sub", "real_div")
+LARGEST = 65504.0
+MOST_IMAGES = 8  # of a batch; convolutions run image by image
+
+
+def single_tables(function: Function) -> int:
+    """Find hard swish and mish, and put numbers that multiply a function's results, or move them, into its table."""
+    if not is_on("single-tables"):
+        return 0
+    named = sweep(function, {"mul": _named})
+    return named + sweep(function, dict.fromkeys(LINEAR, _scaled))
+
+
+def _named(op: Op, b: GraphBuilder) -> Value | None:
+    """x * sigmoid_hard(x) with slope 1/6 and shift 1/2; x * tanh(softplus(x))."""
+    for gate, other in (("x", "y"), ("y", "x")):
+        x, inner = op.inputs[other], op.inputs[gate].op
+        if inner is None or x.dtype not in FLOATS or "x" not in inner.inputs:
+            continue
+        if inner.type == "sigmoid_hard" and inner.inputs["x"] is x:
+            numbers = inner.arg("alpha"), inner.arg("beta")
+            if np.allclose(numbers, (1 / 6, 0.5), atol=1e-4):
+                return b.op("engine.table", x=x, function="hard_swish")  # type: ignore[no-any-return]
+        if inner.type == "tanh":
+            softplus = inner.inputs["x"].op
+            if softplus is not None and softplus.type == "softplus" and softplus.inputs["x"] is x:
+                return b.op("engine.table", x=x, function="mish")  # type: ignore[no-any-return]
+    return None
+
+
+def _scaled(op: Op, b: GraphBuilder) -> Value | None:
+    """A number that multiplies the results of a table, or moves them."""
+    found = operand_and_constant(op)
+    number = None if found is None else number_of(found[1])
+    if found is None or number is None or (found[2] and op.type == "real_div"):
+        return None
+    value, _, first = found
+    inner = value.op
+    if inner is None or only_user(value) is not op or value.shape != op.output.shape or value.dtype not in FLOATS:
+        return None
+    scale, shift = 1.0, 0.0
+    if inner.type == "engine.table":
+        name, scale, shift = inner.arg("function"), inner.arg("scale"), inner.arg("shift")
+    elif inner.type in SCALED and not (inner.type == "gelu" and inner.arg("mode") != "EXACT"):
+        name = inner.type
+    else:
+        return None
+    if op.type in ("mul", "real_div"):
+        factor = number if op.type == "mul" else 1 / number if number else 0.0
+        scale, shift = scale * factor, shift * factor
+    elif op.type == "add":
+        shift += number
+    else:
+        scale, shift = (-scale, number - shift) if first else (scale, shift - number)
+    if not 2.0**-8 <= abs(scale) <= 2.0**8 or abs(shift) > 2.0**8:
+        return None
+    return b.op("engine.table", x=inner.inputs["x"], function=name, scale=scale, shift=shift)  # type: ignore[no-any-return]
+
+
+# -- one number per channel --------------------------------------------------------------------------------------------
+
+
+def affine_maps(function: Function) -> int:
+    """Write products and sums with one number per channel, one behind the other, as a depthwise 1x1 convolution."""
+    return sweep(function, dict.fromkeys(LINEAR, _affine)) if is_on("affine-maps") else 0
+
+
+def _affine(op: Op, b: GraphBuilder) -> Value | None:
+    user = only_user(op.output)
+    if user is not None and _step(user, op.output) is not None:
+        return None  # the chain goes on
+    steps: list[tuple[str, np.ndarray, bool]] = []
+    value = op.output
+    while value.op is not None and (value is op.output or only_user(value) is not None):
+        found = operand_and_constant(value.op) if value.op.type in LINEAR else None
+        step = None if found is None else _step(value.op, found[0])
+        if found is None or step is None:
+            break
+        steps.append(step)
+        value = found[0]
+    kinds = {"mul" if kind in ("mul", "real_div") else "add" for kind, _, _ in steps}
+    if len(kinds) < 2 or all(numbers.size == 1 for _, numbers, _ in steps):
+        return None
+    channels = value.shape[1]
+    scale, shift = np.ones(channels), np.zeros(channels)
+    for kind, numbers, first in reversed(steps):
+        if kind == "mul":
+            scale, shift = scale * numbers, shift * numbers
+        elif kind == "real_div":
+            scale, shift = scale / numbers, shift / numbers
+        elif kind == "add":
+            shift = shift + numbers
+        else:
+            scale, shift = (-scale, numbers - shift) if first else (scale, shift - numbers)
+    if not (np.abs(scale).max() <= LARGEST and np.abs(shift).max() <= LARGEST):
+        return None
+    weight = as_dtype(scale.reshape(-1, 1, 1, 1), value)
+    return b.conv(x=value, weight=weight, bias=as_dtype(shift, value), pad_type="valid", groups=channels)
+
+
+def _step(op: Op, value: Value) -> tuple[str, np.ndarray, bool] | None:
+    """(op, numbers per channel or one, whether they come first) of an op that maps each channel of ``value`` alike."""
+    if op.type not in LINEAR or len(value.shape) != 4 or not is_static(value) or value.dtype not in FLOATS:
+        return None
+    found = operand_and_constant(op)
+    if found is None or found[0] is not value or value.shape != op.output.shape or value.shape[0] > MOST_IMAGES:
+        return None
+    data = array_of(found[1])
+    numbers = None if data is None or data.dtype.kind != "f" else per_channel(data, value.shape[1], 4)
+    if numbers is None or data is None or (op.type == "real_div" and (found[2] or not numbers.all())):
+        return None
+    return op.type, numbers[:1] if data.size == 1 else numbers, found[2]

@@ -1,0 +1,165 @@
+"""Functions of one table with the numbers around them, behind sums; maps of channels as depthwise convolutions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import hexane
+from hexane.errors import UsageError
+from hexane.graph import GraphBuilder
+from hexane.kernels import fitted_table, known_table, scaled_table
+from hexane.lowering.fusion import table_call
+
+NAMES = ("single-tables", "table-epilogues", "affine-maps")
+
+
+def hard_swish(b, x):
+    return b.mul(x=x, y=b.sigmoid_hard(x=x, alpha=1 / 6, beta=0.5))
+
+
+def mish(b, x):
+    return b.mul(x=b.tanh(x=b.softplus(x=x)), y=x)
+
+
+FUNCTIONS = {
+    "hard_swish": hard_swish,
+    "mish": mish,
+    "silu": lambda b, x: b.silu(x=x),
+    "gelu": lambda b, x: b.gelu(x=x),
+    "scaled hard_swish": lambda b, x: b.add(x=b.mul(x=1.25, y=hard_swish(b, x)), y=-0.5),
+    "moved silu": lambda b, x: b.sub(x=0.25, y=b.silu(x=x)),
+    "divided mish": lambda b, x: b.real_div(x=mish(b, x), y=2.0),
+    "relu6": lambda b, x: b.relu6(x=x),
+    "clip": lambda b, x: b.clip(x=x, alpha=-0.5, beta=0.75),
+    "maximum": lambda b, x: b.maximum(x=x, y=-0.25),
+    "minimum": lambda b, x: b.minimum(x=x, y=0.25),
+    "leaky_relu": lambda b, x: b.leaky_relu(x=x, alpha=0.1),
+    "sigmoid_hard": lambda b, x: b.sigmoid_hard(x=x, alpha=0.2, beta=0.5),
+    "softplus": lambda b, x: b.softplus(x=x),
+    "elu": lambda b, x: b.elu(x=x, alpha=1.0),
+}
+
+
+def network(function, head):
+    """A sum (or nothing) and a function behind it."""
+    rng = np.random.default_rng(len(head))
+    b = GraphBuilder()
+    if head == "linear":
+        x = b.input("x", (8, 32), "fp16")
+        y = b.linear(
+            x=x, weight=rng.normal(size=(24, 32)).astype(np.float16), bias=rng.normal(size=24).astype(np.float16)
+        )
+    else:
+        x = b.input("x", (1, 8, 7, 9), "fp16")
+        bias = rng.normal(size=16).astype(np.float16)
+        weight = rng.normal(size=(16, 8, 3, 3)).astype(np.float16)
+        y = b.conv(x=x, weight=weight, bias=bias, pad_type="same") if head == "conv" else x
+    b.output(function(b, y))
+    return b.graph, {"x": (0.4 * rng.normal(size=x.shape)).astype(np.float16)}
+
+
+def tasks(program):
+    return sum(len(image.tasks) for image in program.images)
+
+
+def results(graph, inputs, chip="M1", **switches):
+    """Engine and graph level agree; the result, the float32 reference, and how many tasks it took."""
+    program = hexane.compile(graph, chip, **switches)
+    assert not any(segment.kind == "host" for segment in program.segments)
+    (name,) = (v.name for v in graph.main.outputs)
+    found, wanted = program.run(inputs)[name], program.run(inputs, level="graph")[name]
+    assert np.array_equal(found, wanted, equal_nan=True)
+    return found.astype(np.float32), graph.evaluate(inputs)[name].astype(np.float32), tasks(program)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("head", ["conv", "nothing", "linear"])
+def test_a_function_is_one_table(head, name):
+    graph, inputs = network(FUNCTIONS[name], head)
+    found, reference, count = results(graph, inputs)
+    plain, _, before = results(graph, inputs, without=NAMES)
+    assert np.abs(found - reference).max() < 0.02 and np.abs(plain - reference).max() < 0.02
+    assert count <= before
+    if head != "linear":
+        assert count == 1
+
+
+@pytest.mark.parametrize("chip", ["M2", "M3", "M4", "M5"])
+@pytest.mark.parametrize("name", ["scaled hard_swish", "relu6", "mish"])
+def test_on_later_chips(name, chip):
+    graph, inputs = network(FUNCTIONS[name], "conv")
+    found, reference, count = results(graph, inputs, chip)
+    assert count == 1 and np.abs(found - reference).max() < 0.02
+
+
+def test_what_is_used_twice_stays():
+    b = GraphBuilder()
+    x = b.input("x", (1, 8, 5, 5), "fp16")
+    y = hard_swish(b, x)
+    b.output(b.mul(x=y, y=2.0), b.relu(x=y))
+    program = hexane.compile(b.graph)
+    inputs = {"x": np.linspace(-6, 6, 200).reshape(1, 8, 5, 5).astype(np.float16)}
+    wanted = program.run(inputs, level="graph")
+    assert all(np.array_equal(a, wanted[k]) for k, a in program.run(inputs).items())
+    assert tasks(program) == 3
+
+
+def test_scaled_tables():
+    table = known_table("silu")
+    assert scaled_table(table, 1.0, 0.0) is table
+    x = np.linspace(-9, 9, 4001).astype(np.float16)
+    moved = scaled_table(table, -1.5, 0.75)(x).astype(float)
+    assert np.abs(moved - (-1.5 * table(x).astype(float) + 0.75)).max() < 0.012
+    for numbers in ((0.0, 1.0), (np.inf, 0.0), (1.0, np.nan)):
+        with pytest.raises(UsageError):
+            scaled_table(table, *numbers)
+    with pytest.raises(UsageError):
+        scaled_table(known_table("sqrt"), 2.0, 0.0)
+    assert fitted_table("hard_swish").max_error < 0.003
+
+
+def test_what_is_a_table():
+    b = GraphBuilder()
+    x = b.input("x", (1, 4, 5, 5), "fp16")
+    assert table_call(b.maximum(x=x, y=1.0).op) == ("maximum", (1.0,))
+    assert table_call(b.maximum(x=x, y=b.relu(x=x)).op) is None
+    assert table_call(b.maximum(x=x, y=np.ones((1, 4, 1, 1), np.float16)).op) is None
+    assert table_call(b.elu(x=x, alpha=0.5).op) is None
+    assert table_call(b.op("log", x=x).op) is None
+
+
+def chain(seed):
+    """A random chain of numbers per channel, and a ReLU."""
+    rng = np.random.default_rng(seed)
+    b = GraphBuilder()
+    x = value = b.input("x", (int(rng.integers(1, 3)), int(rng.integers(1, 40)), 6, 7), "fp16")
+    for kind in rng.choice(["mul", "add", "sub", "real_div"], int(rng.integers(2, 6))):
+        numbers = np.exp(rng.normal(size=(1, x.shape[1], 1, 1)) / 4).astype(np.float16)
+        if rng.integers(4) == 0:
+            numbers = numbers.reshape(-1)[:1]
+        first = kind != "real_div" and bool(rng.integers(2))
+        value = b.op(str(kind), x=numbers, y=value) if first else b.op(str(kind), x=value, y=numbers)
+    b.output(b.relu(x=value) if seed % 2 else value)
+    return b.graph, {"x": rng.normal(size=x.shape).astype(np.float16)}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_chains_of_numbers_per_channel(seed):
+    graph, inputs = chain(seed)
+    found, reference, count = results(graph, inputs)
+    plain, _, before = results(graph, inputs, without=NAMES)
+    assert count <= before
+    assert np.abs(found - reference).max() <= np.abs(plain - reference).max() + 2**-9 * np.abs(reference).max()
+
+
+def test_a_norm_behind_a_concatenation_is_one_task():
+    rng = np.random.default_rng(0)
+    b = GraphBuilder()
+    x = b.input("x", (1, 16, 6, 6), "fp16")
+    y = b.concat(values=(b.relu(x=x), b.abs(x=x)), axis=1)
+    vectors = {name: rng.normal(size=32).astype(np.float16) for name in ("mean", "gamma", "beta")}
+    y = b.batch_norm(x=y, variance=np.abs(rng.normal(size=32)).astype(np.float16) + np.float16(1), **vectors)
+    b.output(b.relu(x=y))
+    inputs = {"x": rng.normal(size=(1, 16, 6, 6)).astype(np.float16)}
+    assert results(b.graph, inputs)[2] == 3
