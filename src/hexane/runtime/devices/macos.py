@@ -45,6 +45,8 @@ class MacEngine(Device):
     """
 
     name = "macos"
+    networks = True
+    """It takes networks: programs that hold tasks only cannot be given to it."""
 
     def __init__(self, border: Border, way: Way | None = None, *, title: str = "macos") -> None:
         self.border = border

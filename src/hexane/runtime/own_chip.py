@@ -1,0 +1,37 @@
+"""Which chip a device is: of this machine, or of what stands in its place."""
+
+from __future__ import annotations
+
+from hexane import chips
+from hexane.errors import HexaneError, UsageError
+from hexane.runtime.machine import Machine
+from hexane.runtime.probe_linux import soc_of
+
+STAND_INS = {"abi2": "M2 Max", "intree2": "M2 Max"}
+"""Virtual devices that take programs of another chip than M1."""
+
+
+def chip_of(device: str, machine: Machine | None = None) -> str:
+    """The chip of a device's name. UsageError where this machine does not say which it is."""
+    kind, _, flavour = device.partition(":")
+    if kind == "virtual":
+        return STAND_INS.get(flavour, "M1")
+    here = machine or Machine()
+    named = _named(here)
+    if named is None and kind in ("emulator", "auto"):
+        return "M1"
+    if named is None:
+        raise UsageError("this machine does not say which chip it has", hint='name it: --chip "M1 Max"')
+    return named
+
+
+def _named(machine: Machine) -> str | None:
+    brand = machine.run("sysctl", "-n", "machdep.cpu.brand_string") if machine.system == "Darwin" else None
+    for name in ((brand or "").removeprefix("Apple ").strip(), soc_of(machine) or ""):
+        if not name:
+            continue
+        try:
+            return chips.get(name).name
+        except HexaneError:
+            continue
+    return None

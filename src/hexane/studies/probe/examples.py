@@ -1,0 +1,105 @@
+"""A small network for every recipe of the compiler: what is asked of a device where a recipe rests on inference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from hexane.graph import Graph, GraphBuilder
+from hexane.graph.ir import Value
+
+MAP = (1, 32, 4, 32)
+ROWS = (1, 1, 16, 64)
+HEADS = (1, 2, 32, 32)
+
+Build = Callable[..., Value]
+
+
+def weights(*shape: int, scale: float = 0.1, seed: int = 1) -> np.ndarray:
+    """fp16 weights that are the same everywhere."""
+    return (np.random.default_rng(seed).standard_normal(shape) * scale).astype(np.float16)
+
+
+def network(build: Build, shapes: tuple[tuple[int, ...], ...], dtype: str = "fp16") -> Graph:
+    """A network with inputs x, y, ... and one output."""
+    b = GraphBuilder()
+    inputs = [b.input(name, shape, dtype) for name, shape in zip("xyz", shapes)]
+    b.output(build(b, *inputs), name="out")
+    return b.graph
+
+
+def _one(op: str, **parameters: Any) -> Build:
+    return lambda b, x, *more: b.op(op, x=x, **dict(zip(("y",), more)), **parameters)
+
+
+def _attention(b: GraphBuilder, q: Value, k: Value, v: Value) -> Value:
+    scores = b.mul(x=b.matmul(x=q, y=k, transpose_y=True), y=np.float16(0.125))
+    return b.matmul(x=b.softmax(x=scores, axis=-1), y=v)
+
+
+def _norm_projection(b: GraphBuilder, x: Value) -> Value:
+    normal = b.layer_norm(x=x, axes=[-1], epsilon=np.float16(1e-5))
+    return b.linear(x=normal, weight=weights(64, 64))
+
+
+def _two_products(b: GraphBuilder, x: Value) -> Value:
+    hidden = b.relu(x=b.linear(x=x, weight=weights(128, 64)))
+    return b.linear(x=hidden, weight=weights(64, 128, seed=2))
+
+
+def _shuffle(b: GraphBuilder, x: Value) -> Value:
+    apart = b.reshape(x=x, shape=[1, 4, 8, 4, 32])
+    return b.reshape(x=b.transpose(x=apart, perm=[0, 2, 1, 3, 4]), shape=list(MAP))
+
+
+EXAMPLES: dict[str, tuple[Build, tuple[tuple[int, ...], ...]]] = {
+    "clip": (_one("clip", alpha=np.float16(-0.5), beta=np.float16(0.75)), (MAP,)),
+    "elu": (_one("elu", alpha=np.float16(1)), (MAP,)),
+    "fitted": (_one("erf"), (MAP,)),
+    "leaky_relu": (_one("leaky_relu", alpha=np.float16(0.1)), (MAP,)),
+    "sigmoid_hard": (_one("sigmoid_hard", alpha=np.float16(0.2), beta=np.float16(0.5)), (MAP,)),
+    "attention": (_attention, ((1, 1, 32, 64), (1, 1, 32, 64), (1, 1, 32, 64))),
+    "batched_product": (_one("matmul"), (HEADS, HEADS)),
+    "cast": (lambda b, x, y: b.cast(x=b.less(x=x, y=y), dtype="fp16"), (MAP, MAP)),
+    "logical_not": (
+        lambda b, x, y: b.cast(x=b.logical_not(x=b.less(x=x, y=y)), dtype="fp16"),
+        (MAP, MAP),
+    ),
+    "select": (lambda b, x, y: b.select(cond=b.less(x=x, y=y), a=x, b=y), (MAP, MAP)),
+    "tile": (_one("tile", reps=[1, 1, 4, 1]), ((1, 32, 1, 32),)),
+    "comparison": (lambda b, x, y: b.cast(x=b.greater_equal(x=x, y=y), dtype="fp16"), (MAP, MAP)),
+    "floor": (lambda b, x: b.floor(x=b.mul(x=x, y=np.float16(4))), (MAP,)),
+    "constant_first": (lambda b, x: b.matmul(x=b.const(weights(1, 1, 16, 16)), y=x), (ROWS,)),
+    "convolution": (lambda b, x: b.conv(x=x, weight=weights(32, 32, 3, 3), pad_type="same"), (MAP,)),
+    "add_own_relu": (lambda b, x: b.add(x=x, y=b.relu(x=x)), (MAP,)),
+    "elementwise": (_one("sub"), (MAP, MAP)),
+    "product": (lambda b, x: b.linear(x=x, weight=weights(64, 64)), (ROWS,)),
+    "two_products": (_two_products, (ROWS,)),
+    "runtime_product": (_one("matmul"), ((1, 1, 32, 32), (1, 1, 32, 32))),
+    "layer_norm": (_one("layer_norm", axes=[1], epsilon=np.float16(1e-5)), (MAP,)),
+    "norm_projection": (_norm_projection, (ROWS,)),
+    "pad": (_one("pad", pad=[1, 1, 2, 2], mode="constant", constant_val=np.float16(1)), (MAP,)),
+    "max_pool": (_one("max_pool", kernel_sizes=[2, 2], strides=[2, 2], pad_type="valid"), (MAP,)),
+    "power": (lambda b, x, y: b.pow(x=b.abs(x=x), y=y), (MAP, MAP)),
+    "real_div": (_one("real_div"), (MAP, MAP)),
+    "repeat_pixels": (_one("upsample_nearest_neighbor", scale_factor_height=2, scale_factor_width=2), (MAP,)),
+    "shuffle": (_shuffle, (MAP,)),
+    "to_channels": (_one("pixel_unshuffle", downscale_factor=2), ((1, 8, 8, 64),)),
+    "to_pixels": (_one("pixel_shuffle", upscale_factor=2), (MAP,)),
+    "composed_reduction": (_one("reduce_min", axes=[1], keep_dims=True), (MAP,)),
+    "reduction": (_one("reduce_max", axes=[2, 3], keep_dims=True), (MAP,)),
+    "regroup": (_one("reshape", shape=[1, 64, 2, 32]), (MAP,)),
+    "concat": (lambda b, x, y: b.concat(values=(x, y), axis=1), (MAP, MAP)),
+    "reshape": (_one("reshape", shape=[1, 128, 1, 32]), (MAP,)),
+    "slices": (_one("slice_by_size", begin=[0, 8, 0, 0], size=[1, 16, 4, 32]), (MAP,)),
+    "split": (lambda b, x: b.sub(**dict(zip("xy", b.split(x=x, num_splits=2, axis=1)))), (MAP,)),
+    "transpose": (_one("transpose", perm=[0, 2, 1, 3]), (MAP,)),
+    "softmax": (_one("softmax", axis=1), (MAP,)),
+    "planar_function": (_one("square"), (MAP,)),
+    "relu": (_one("relu"), (MAP,)),
+    "sign": (_one("sign"), (MAP,)),
+    "table_function": (_one("sigmoid"), (MAP,)),
+}
+"""Recipe -> what builds its network, and the shapes of the inputs."""

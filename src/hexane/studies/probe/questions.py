@@ -1,0 +1,199 @@
+"""The questions: a network (and, where the compiler writes no such task, an edit of its program), its inputs, and the
+hypotheses that its bits tell apart.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+import numpy as np
+
+from hexane import chips
+from hexane.arithmetic import planar
+from hexane.arithmetic.hypotheses import ALL
+from hexane.codegen import compile
+from hexane.codegen.recipes.registry import all_recipes
+from hexane.codegen.select import load_recipes
+from hexane.errors import HexaneError, UnsupportedError
+from hexane.graph import Graph
+from hexane.image.edit import edited
+from hexane.image.kernels import read_kernels, with_kernels
+from hexane.isa import WRITTEN
+from hexane.program import Program
+from hexane.studies.probe.examples import EXAMPLES, MAP, ROWS, Build, network, weights
+
+RULE, RECIPE = "rule", "recipe"
+LONG = (1, 1, 8, 2048)
+INFERRED = "INFERRED"
+
+
+@dataclass(frozen=True)
+class Question:
+    """One program and what is asked with it.
+
+    ``asks``: hypotheses (of a rule), or the recipe. ``values``: inputs of their own, every other element.
+    ``edits``, ``table``: settings of ``hexane edit``, and a network whose table the last task gets; the program is one
+    that no compiler writes then, and only a device that takes engine programs can be asked. ``rule``: the arithmetic
+    itself, for what the emulator refuses because no program was seen to do it.
+    """
+
+    name: str
+    kind: str
+    about: str
+    asks: tuple[str, ...]
+    build: Build
+    shapes: tuple[tuple[int, ...], ...]
+    scale: float = 1.0
+    edits: tuple[str, ...] = ()
+    table: Build | None = None
+    rule: Callable[[np.ndarray], np.ndarray] | None = None
+    values: Mapping[str, float] = field(default_factory=dict)
+    dtype: str = "fp16"
+
+    def graph(self) -> Graph:
+        """The network."""
+        return network(self.build, self.shapes, self.dtype)
+
+    def inputs(self) -> dict[str, np.ndarray]:
+        """The same numbers on every machine."""
+        random = np.random.default_rng(zlib.crc32(self.name.encode()))
+        found = {}
+        for name, shape in zip("xyz", self.shapes):
+            drawn = random.standard_normal(shape) * self.scale
+            with np.errstate(over="ignore"):
+                found[name] = drawn.astype(np.float16)
+            if name in self.values:
+                found[name].reshape(-1)[::2] = self.values[name]
+        return found
+
+    def program(self, chip: str) -> Program:
+        """The compiled program. UnsupportedError where the engine does not run it whole."""
+        program = compile(self.graph(), chip=chip)
+        if len(program.segments) != 1 or program.segments[0].image is None:
+            reasons = [segment.reason for segment in program.segments if segment.image is None]
+            raise UnsupportedError(f"not one engine program on {chip}: {'; '.join(reasons) or 'several segments'}")
+        if not self.is_edited:
+            return program
+        segment = program.segments[0]
+        assert segment.image is not None
+        image = edited(segment.image, self.edits)
+        if self.table is not None:
+            other = compile(network(self.table, (MAP,)), chip=chip).images[0]
+            image = with_kernels(image, {len(image.tasks) - 1: {"table": read_kernels(other)[-1].arrays["table"]}})
+        return replace(program, segments=(replace(segment, image=image, source=None),), graph=None)
+
+    @property
+    def is_edited(self) -> bool:
+        """Whether the program is one that no compiler writes."""
+        return bool(self.edits) or self.table is not None
+
+    def digest(self) -> str:
+        """A name of network, inputs and edits: an answer is read only against the question that was asked."""
+        made = hashlib.sha256(self.graph().to_mil().encode())
+        for name, array in self.inputs().items():
+            made.update(name.encode() + array.tobytes())
+        if self.is_edited:
+            made.update(repr((self.edits, self.table and network(self.table, (MAP,)).to_mil())).encode())
+        return made.hexdigest()[:32]
+
+
+def _quantized(bias: bool) -> Build:
+    integers = np.random.default_rng(3).integers(-127, 127, (32, 32, 1, 1)).astype(np.int8)
+    scales = (np.random.default_rng(4).random(32) * 0.01 + 0.001).astype(np.float16)
+    more = {"bias": weights(32, scale=1.0)} if bias else {}
+    return lambda b, x: b.conv(
+        x=x,
+        weight=b.constexpr_affine_dequantize(quantized_data=integers, zero_point=np.int8(0), scale=scales, axis=0),
+        **more,
+    )
+
+
+def _rule(name: str, about: str, asks: str, build: Build, *shapes: tuple[int, ...], **more: object) -> Question:
+    return Question(name, RULE, about, tuple(asks.split()), build, shapes or (MAP,), **more)  # type: ignore[arg-type]
+
+
+_C = np.float16(0.37)
+RULES = (
+    _rule("post-scale", "a convolution whose sum is scaled by a constant", "post-scale",
+          lambda b, x: b.mul(x=b.conv(x=x, weight=weights(32, 32, 1, 1)), y=_C)),
+    _rule("sum-order", "sums that meet the limit of 2^15 on their way", "sum-order",
+          lambda b, x: b.conv(x=x, weight=weights(32, 32, 1, 1, scale=3)), scale=3000),
+    _rule("table-input", "a sum straight into a table", "table-input",
+          lambda b, x: b.sigmoid(x=b.conv(x=x, weight=weights(32, 32, 1, 1)))),
+    _rule("acc-bias", "a constant added before a table", "acc-bias", lambda b, x: b.inverse(x=x)),
+    _rule("maximum-mode", "a maximum over channels", "maximum-mode",
+          lambda b, x: b.reduce_max(x=x, axes=[1], keep_dims=True)),
+    _rule("reduction-max", "a maximum over rows and columns", "reduction-max",
+          lambda b, x: b.reduce_max(x=x, axes=[2, 3], keep_dims=True)),
+    _rule("product-mode", "a power of two computed tensors", "product-mode",
+          lambda b, x, y: b.pow(x=b.abs(x=x), y=y), MAP, MAP),
+    _rule("infinite-operand", "infinity times a quarter", "scalar-exponent-31 planar-scale",
+          lambda b, x: b.mul(x=x, y=np.float16(0.25)), values={"x": np.inf}),
+    _rule("sum-of-rows", "a sum along a long row", "reduction-sum",
+          lambda b, x: b.reduce_sum(x=x, axes=[3], keep_dims=True), LONG),
+    _rule("mean-of-rows", "a mean over 24 columns, which is no power of two", "reduction-finish reduction-sum",
+          lambda b, x: b.reduce_mean(x=x, axes=[3], keep_dims=True), (1, 64, 16, 24)),
+    _rule("norm-of-rows", "a layer norm along a long row",
+          "planar-shift-scale planar-square reduction-sum reduction-finish reciprocal",
+          lambda b, x: b.layer_norm(x=x, axes=[3], epsilon=np.float16(1e-5)), LONG),
+    _rule("norm-of-channels", "a layer norm over channels",
+          "planar-square planar-shift-scale reduction-sum reduction-finish reciprocal",
+          lambda b, x: b.layer_norm(x=x, axes=[1], epsilon=np.float16(1e-5))),
+    _rule("softmax-of-columns", "a softmax along columns", "planar-scale reduction-sum reduction-finish reciprocal",
+          lambda b, x: b.softmax(x=x, axis=3), scale=3),
+    _rule("integer-sums", "integer weights with a scale for each output", "integer-scale", _quantized(False)),
+    _rule("integer-sums-and-bias", "the same with a bias", "integer-scale scaled-bias", _quantized(True)),
+    _rule("int8-kernel", "a comparison: weights of +1 and -1 in 8 bits", "int8-kernel table-input",
+          lambda b, x, y: b.cast(x=b.less(x=x, y=y), dtype="fp16"), MAP, MAP),
+    _rule("byte-store", "fractions stored as 8 bits", "byte-store", lambda b, x, y: b.less(x=x, y=y), MAP, MAP,
+          scale=60, table=lambda b, x: b.clip(x=x, alpha=np.float16(0), beta=np.float16(200))),
+    _rule("average-pooling", "an average of 3 by 3", "average-pooling post-scale",
+          lambda b, x: b.avg_pool(x=x, kernel_sizes=[3, 3], strides=[1, 1], pad_type="same")),
+    _rule("matrix-product", "rows times weights, as language models have them", "sum-order",
+          lambda b, x: b.linear(x=x, weight=weights(64, 64)), ROWS),
+    _rule("scale-and-bias", "Scale and Bias in one planar task", "planar-scale",
+          lambda b, x: b.mul(x=x, y=_C), edits=("task[0].PE.BiasScale.Bias=0x39ae",),
+          rule=lambda x: planar.formula("add", x, scale=0.37, bias=float(np.uint16(0x39AE).view(np.float16)))),
+)  # fmt: skip
+NOT_ASKED = {
+    "window-without-kernel": "no program of the compiler uses a window without a kernel stream",
+    "winograd-bias": "the compiler writes no Winograd kernels",
+    "winograd-transform-overflow": "the compiler writes no Winograd kernels",
+    "winograd-groups": "the compiler writes no Winograd kernels",
+}
+"""Hypotheses without a question, and why."""
+
+
+@lru_cache(maxsize=8)
+def recipes_in_doubt(chip: str) -> tuple[Question, ...]:
+    """A question for every recipe whose example rests on inference on this chip; none for chips without programs."""
+    if chips.get(chip).generation_name not in WRITTEN:
+        return ()
+    load_recipes()
+    known = {recipe.name: recipe.doc for recipe in all_recipes()}
+    found = []
+    for name, (build, shapes) in EXAMPLES.items():
+        question = Question(f"recipe-{name}", RECIPE, known.get(name, ""), (name,), build, shapes)
+        try:
+            segment = question.program(chip).segments[0]
+        except HexaneError:
+            continue
+        if any(plan.evidence.value == INFERRED for plan in segment.plans):
+            found.append(question)
+    return tuple(found)
+
+
+def questions(chip: str) -> tuple[Question, ...]:
+    """All questions for a chip, those that go beyond what any compiler writes last."""
+    ours = [rule for rule in RULES if not rule.is_edited]
+    return (*ours, *recipes_in_doubt(chips.get(chip).name), *(rule for rule in RULES if rule.is_edited))
+
+
+def choices(hypothesis: str) -> tuple[str, ...]:
+    """What may be assumed, the default first."""
+    known = ALL[hypothesis]
+    return (known.default, *(name for name in known.choices if name != known.default))

@@ -1,0 +1,212 @@
+"""Which hypotheses a file of answers leaves standing: the emulator under every choice against it, bit by bit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from hexane import chips, numerics
+from hexane.arithmetic.hypotheses import ALL, assume
+from hexane.errors import HexaneError
+from hexane.isa import WRITTEN
+from hexane.studies.probe.answers import Answer, Answers
+from hexane.studies.probe.questions import NOT_ASKED, RECIPE, Question, choices, questions
+
+HOLDS, REFUTED, OPEN, NONE_FITS, NOT_ANSWERED = "holds", "refuted", "not told apart", "no choice fits", "not answered"
+APPLE = (
+    "Apple's compiler made the programs of these answers from networks: where a choice fits bit by bit it is "
+    "confirmed, where none fits the program's form may be another than ours"
+)
+
+Combination = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One question: the combinations of choices whose bits are the answer's, and how far off the default is."""
+
+    question: Question
+    answer: Answer | None
+    fits: tuple[Combination, ...] = ()
+    differs: int = 0
+    of: int = 0
+    why: str = ""
+
+    @property
+    def as_predicted(self) -> bool:
+        """Whether the default gives the bits."""
+        return self.answered and self.differs == 0
+
+    @property
+    def answered(self) -> bool:
+        """Whether there is something to compare."""
+        return not self.why
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What becomes of a hypothesis: ``word`` and the choices that stand; ``reason`` in a sentence."""
+
+    hypothesis: str
+    word: str
+    standing: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """All of it."""
+
+    answers: Answers
+    readings: tuple[Reading, ...]
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def good(self) -> bool:
+        """Whether nothing contradicts what hexane assumes."""
+        refuted = any(verdict.word in (REFUTED, NONE_FITS) for verdict in self.verdicts)
+        return not refuted and all(r.as_predicted for r in self.recipes if r.answered)
+
+    @property
+    def recipes(self) -> tuple[Reading, ...]:
+        """The readings of recipes that rest on inference."""
+        return tuple(reading for reading in self.readings if reading.question.kind == RECIPE)
+
+    @property
+    def note(self) -> str:
+        """What has to be said of the whole file."""
+        return APPLE if "macos" in self.answers.device or "coreml" in self.answers.device else ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, schema hexane-probe-reading/1."""
+        return {
+            "schema": "hexane-probe-reading/1",
+            "device": self.answers.device,
+            "chip": self.answers.chip,
+            "version": self.answers.version,
+            "good": self.good,
+            "note": self.note,
+            "hypotheses": [
+                {"name": v.hypothesis, "verdict": v.word, "standing": list(v.standing), "reason": v.reason}
+                for v in self.verdicts
+            ],
+            "questions": [
+                {"name": r.question.name, "kind": r.question.kind, "asks": list(r.question.asks),
+                 "as_predicted": r.as_predicted, "differs": r.differs, "of": r.of, "why": r.why,
+                 "fits": [dict(combination) for combination in r.fits]}
+                for r in self.readings
+            ],
+        }  # fmt: skip
+
+
+def read(answers: Answers) -> Report:
+    """Compare every answer with the emulator under every choice of what its question asks."""
+    given = {answer.question: answer for answer in answers.answers}
+    readings = tuple(_reading(question, given.get(question.name), answers.chip) for question in questions(answers.chip))
+    return Report(answers, readings, tuple(_verdict(name, narrowed(readings)) for name in ALL))
+
+
+def narrowed(readings: tuple[Reading, ...]) -> tuple[Reading, ...]:
+    """The readings without combinations that other questions rule out, until nothing changes.
+
+    A question that no combination is left for keeps what it had: the contradiction has to show.
+    """
+    while True:
+        standing = {name: set(_standing(name, readings)) for name in ALL}
+        changed = []
+        for reading in readings:
+            left = tuple(
+                fit for fit in reading.fits if all(choice in (standing[n] or {choice}) for n, choice in fit.items())
+            )
+            changed.append(replace(reading, fits=left or reading.fits))
+        if tuple(changed) == readings:
+            return readings
+        readings = tuple(changed)
+
+
+def _standing(name: str, readings: tuple[Reading, ...]) -> tuple[str, ...]:
+    """The choices that every question that fits at all leaves."""
+    matched = [r.fits for r in readings if r.fits and name in r.question.asks and r.question.kind != RECIPE]
+    return tuple(c for c in choices(name) if all(any(fit[name] == c for fit in fits) for fits in matched))
+
+
+def _reading(question: Question, answer: Answer | None, chip: str) -> Reading:
+    if answer is None:
+        return Reading(question, None, why="not asked")
+    if answer.error:
+        return Reading(question, answer, why=answer.error)
+    if answer.digest != question.digest():
+        return Reading(question, answer, why="another version of hexane asked another question")
+    try:
+        expected = predicted(question, chip, {})
+        fits = tuple(c for c in combinations(question) if _same(predicted(question, chip, c), answer.outputs))
+    except HexaneError as error:
+        return Reading(question, answer, why=f"cannot be predicted: {error.message.splitlines()[0]}")
+    of = sum(array.size for array in expected.values())
+    return Reading(question, answer, fits, _differing(expected, answer.outputs), of)
+
+
+def combinations(question: Question) -> Iterator[Combination]:
+    """Every choice of every hypothesis that a question asks, the defaults first; one empty one for a recipe."""
+    names = [name for name in question.asks if name in ALL]
+    for picked in product(*map(choices, names)):
+        yield dict(zip(names, picked))
+
+
+def predicted(question: Question, chip: str, assumed: Combination) -> dict[str, np.ndarray]:
+    """What the emulator gives under a combination; the chip's arithmetic where its programs are not emulated."""
+    with ExitStack() as stack:
+        for name, choice in assumed.items():
+            stack.enter_context(assume(name, choice))
+        if question.rule is not None:
+            return {"out": question.rule(question.inputs()["x"])}
+        if chips.get(chip).generation_name in WRITTEN:
+            return question.program(chip).run(question.inputs())
+        return dict(numerics.evaluate(question.graph(), question.inputs(), chip=chip))
+
+
+def _same(expected: Mapping[str, np.ndarray], found: Mapping[str, np.ndarray]) -> bool:
+    return not _differing(expected, found)
+
+
+def _differing(expected: Mapping[str, np.ndarray], found: Mapping[str, np.ndarray]) -> int:
+    """Elements whose bits differ; all of them where names, shapes or dtypes do."""
+    count = 0
+    for name, array in expected.items():
+        other = found.get(name)
+        if other is None or other.shape != array.shape or other.dtype != array.dtype:
+            count += array.size
+            continue
+        bits = np.dtype(f"u{array.dtype.itemsize}")
+        one, two = (np.ascontiguousarray(a).view(bits) for a in (array, other))
+        count += int(np.count_nonzero(one != two))
+    return count
+
+
+def _verdict(name: str, readings: tuple[Reading, ...]) -> Verdict:
+    asked = [r for r in readings if name in r.question.asks and r.question.kind != RECIPE]
+    answered = [r for r in asked if r.answered]
+    if not answered:
+        why = NOT_ASKED.get(name) or (f"{asked[0].question.name}: {asked[0].why}" if asked else "no question asks it")
+        return Verdict(name, NOT_ANSWERED, (), why)
+    matched = [r for r in answered if r.fits]
+    if not matched:
+        names = ", ".join(f"{r.question.name} ({r.differs} of {r.of} values)" for r in answered)
+        return Verdict(name, NONE_FITS, (), f"other bits than any known choice gives: {names}")
+    standing = _standing(name, readings)
+    shown = ", ".join(r.question.name for r in matched)
+    default = ALL[name].default
+    if not standing:
+        return Verdict(name, NONE_FITS, (), f"no one choice fits all of {shown}")
+    if default not in standing:
+        return Verdict(name, REFUTED, standing, f"{' or '.join(standing)} fits {shown}, {default} does not")
+    if len(standing) > 1:
+        return Verdict(name, OPEN, standing, f"{' and '.join(standing)} give the bits of {shown}")
+    missed = [r.question.name for r in answered if not r.fits]
+    but = f"; nothing fits {', '.join(missed)}" if missed else ""
+    return Verdict(name, HOLDS, standing, f"{default} gives the bits of {shown}{but}")
