@@ -21,7 +21,7 @@ from hexane.runtime.own_chip import chip_of
 from hexane.studies.probe.answers import Answer, Answers, load
 from hexane.studies.probe.ask import NOT_OURS, ask
 from hexane.studies.probe.examples import EXAMPLES
-from hexane.studies.probe.questions import NOT_ASKED, RECIPE, RULES, choices, questions
+from hexane.studies.probe.questions import NOT_ASKED, RECIPE, RULES, choices, not_asked, questions
 from hexane.studies.probe.read import HOLDS, NONE_FITS, NOT_ANSWERED, OPEN, REFUTED, predicted, read
 from report.networks import command
 
@@ -66,7 +66,8 @@ def test_the_emulator_itself_holds_everything(tmp_path: Path) -> None:
 
 def test_every_recipe_has_an_example_and_every_hypothesis_a_question_or_a_reason() -> None:
     load_recipes()
-    assert {recipe.name for recipe in all_recipes()} <= set(EXAMPLES)
+    without = {f"recipe-{recipe.name}" for recipe in all_recipes()} - {f"recipe-{name}" for name in EXAMPLES}
+    assert without <= set(not_asked()) and len(without) < 5 < len(EXAMPLES)
     asked = {name for rule in RULES for name in rule.asks}
     assert asked | set(NOT_ASKED) == set(ALL) and not asked & set(NOT_ASKED)
     assert len({q.name for q in questions("M2")}) == len(questions("M2"))

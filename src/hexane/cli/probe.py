@@ -47,12 +47,12 @@ def register(app: typer.Typer) -> None:
 
 def _list(chip: str, *, json: bool) -> None:
     from hexane.cli.console import print_json, print_rows
-    from hexane.studies.probe.questions import NOT_ASKED, questions
+    from hexane.studies.probe.questions import not_asked, questions
 
     found = questions(chip)
     if json:
         entries = [{"name": q.name, "kind": q.kind, "asks": list(q.asks), "about": q.about} for q in found]
-        print_json({"schema": "hexane-probe-questions/1", "chip": chip, "questions": entries, "not_asked": NOT_ASKED})
+        print_json({"schema": "hexane-probe-questions/1", "chip": chip, "questions": entries, "not_asked": not_asked()})
         return
     print_rows([[q.name, q.kind, ", ".join(q.asks), q.about] for q in found], ["question", "kind", "asks", "about"])
 

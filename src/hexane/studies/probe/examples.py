@@ -81,6 +81,7 @@ EXAMPLES: dict[str, tuple[Build, tuple[tuple[int, ...], ...]]] = {
     "layer_norm": (_one("layer_norm", axes=[1], epsilon=np.float16(1e-5)), (MAP,)),
     "norm_projection": (_norm_projection, (ROWS,)),
     "pad": (_one("pad", pad=[1, 1, 2, 2], mode="constant", constant_val=np.float16(1)), (MAP,)),
+    "native_max_pool": (_one("max_pool", kernel_sizes=[3, 3], strides=[2, 2], pad_type="same"), (MAP,)),
     "max_pool": (_one("max_pool", kernel_sizes=[2, 2], strides=[2, 2], pad_type="valid"), (MAP,)),
     "power": (lambda b, x, y: b.pow(x=b.abs(x=x), y=y), (MAP, MAP)),
     "real_div": (_one("real_div"), (MAP, MAP)),

@@ -153,6 +153,8 @@ RULES = (
           scale=60, table=lambda b, x: b.clip(x=x, alpha=np.float16(0), beta=np.float16(200))),
     _rule("average-pooling", "an average of 3 by 3", "average-pooling post-scale",
           lambda b, x: b.avg_pool(x=x, kernel_sizes=[3, 3], strides=[1, 1], pad_type="same")),
+    _rule("maximum-of-windows", "a maximum pool of 3 by 3", "window-without-kernel maximum-mode",
+          lambda b, x: b.max_pool(x=x, kernel_sizes=[3, 3], strides=[1, 1], pad_type="same")),
     _rule("matrix-product", "rows times weights, as language models have them", "sum-order",
           lambda b, x: b.linear(x=x, weight=weights(64, 64)), ROWS),
     _rule("scale-and-bias", "Scale and Bias in one planar task", "planar-scale",
@@ -160,7 +162,6 @@ RULES = (
           rule=lambda x: planar.formula("add", x, scale=0.37, bias=float(np.uint16(0x39AE).view(np.float16)))),
 )  # fmt: skip
 NOT_ASKED = {
-    "window-without-kernel": "no program of the compiler uses a window without a kernel stream",
     "winograd-bias": "the compiler writes no Winograd kernels",
     "winograd-transform-overflow": "the compiler writes no Winograd kernels",
     "winograd-groups": "the compiler writes no Winograd kernels",
@@ -191,6 +192,13 @@ def questions(chip: str) -> tuple[Question, ...]:
     """All questions for a chip, those that go beyond what any compiler writes last."""
     ours = [rule for rule in RULES if not rule.is_edited]
     return (*ours, *recipes_in_doubt(chips.get(chip).name), *(rule for rule in RULES if rule.is_edited))
+
+
+def not_asked() -> dict[str, str]:
+    """Hypotheses and recipes without a question, and why."""
+    load_recipes()
+    recipes = {f"recipe-{r.name}": "no example" for r in all_recipes() if r.name not in EXAMPLES}
+    return {**NOT_ASKED, **recipes}
 
 
 def choices(hypothesis: str) -> tuple[str, ...]:
