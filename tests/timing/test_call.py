@@ -7,10 +7,10 @@ import pytest
 
 from hexane import chips
 from hexane.chips.measured import values
+from hexane.cost.work import Work
 from hexane.graph import GraphBuilder
 from hexane.timing.call import call_us, copies_us, sleep_us
 from hexane.timing.from_graph import work_of
-from hexane.timing.work import Work
 
 M4 = chips.get("M4")
 
@@ -78,7 +78,7 @@ def test_two_engines_complete_by_a_path_of_their_own():
 
 
 def test_planar_work_goes_with_the_clock():
-    from hexane.timing.model import time_work
+    from hexane.cost.model import time_work
 
     work, c = _copied((1, 64, 128, 128)), {**values("M1"), "activations_gbs": 1e6}
     slow, fast = (time_work(work, chips.get(name), c)[0].cost.compute_us for name in ("M1", "M4"))

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from hexane import chips
+from hexane.cost.kernel import kernel_of
 from hexane.errors import HexaneError, UnsupportedError
 from hexane.graph import GraphBuilder
 from hexane.timing import estimate, place
 from hexane.timing.from_graph import work_of
-from hexane.timing.kernel import kernel_of
 from hexane.timing.trace import chrome_trace
 
 

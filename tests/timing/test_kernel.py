@@ -8,8 +8,8 @@ import pytest
 
 from hexane import chips
 from hexane.chips import KERNEL_BYTES_PER_CORE
-from hexane.timing.kernel import kernel_of, passes
-from hexane.timing.work import Layer
+from hexane.cost.kernel import kernel_of, passes
+from hexane.cost.work import Layer
 
 M6, M1 = chips.get("M6"), chips.get("M1")
 

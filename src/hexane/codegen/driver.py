@@ -87,7 +87,7 @@ def compile(
         given, declared, inputs = graph, graph.main, input_ports(graph)
         graph = canonical(graph, scaling=scaling, on_pass=on_pass)
         function = graph.main
-        context = Context(target)
+        context = Context(target, wanted)
         units = units_of(function, context, strict=strict)
         if strict:
             _refuse_host(units)

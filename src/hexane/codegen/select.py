@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 from hexane.chips import Evidence
 from hexane.codegen.choices import choosing
 from hexane.codegen.fragment import Fragment
+from hexane.codegen.price import price_us
 from hexane.codegen.recipes.registry import Context, Recipe, recipes_for
 from hexane.errors import Reason, UnsupportedError
+from hexane.lowering.transformations import is_on
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
@@ -42,6 +44,9 @@ FAMILIES = (
 )
 """The recipe files, loaded at the first selection. A new family adds its name here."""
 
+BY_PRICE = "priced-recipes"
+PRICED = "h13"
+"""The generation whose plans have a price (``hexane.codegen.price``)."""
 ORDINARY = 10  # rank of recipes for single ops
 
 
@@ -68,6 +73,8 @@ def load_recipes() -> None:
 def select(op: Op, context: Context, *, strict: bool = False) -> Choice:
     """The choice for an op: the first recipe without inferred tasks, else the first that takes it at all.
 
+    With ``priced-recipes`` on, an earlier recipe with inferred tasks is kept where its price is smaller.
+
     A recipe for a run of ops (rank below the ordinary) wins as it is: it saves whole tasks. ``strict`` refuses inferred
     tasks, and all tasks of a recipe that no program of the target shows. UnsupportedError with every recipe's reason
     when none takes the op.
@@ -88,6 +95,8 @@ def _select(op: Op, context: Context, *, strict: bool) -> Choice:
     for recipe in recipes_for(op.type):
         for choice in _choices(recipe, op, context, reasons):
             if choice.evidence is not Evidence.INFERRED or (recipe.rank < ORDINARY and not strict):
+                if inferred is not None and not strict and is_on(BY_PRICE):
+                    return _cheaper(inferred, choice, context)
                 return choice
             inferred = inferred or choice
             if not strict:
@@ -98,6 +107,28 @@ def _select(op: Op, context: Context, *, strict: bool) -> Choice:
         return inferred
     code = min(reasons.values(), key=list(Reason).index, default=Reason.OPERATION)
     raise UnsupportedError("; ".join(reasons) or f"the engine has no {op.type}", where=op.describe(), code=code)
+
+
+def _cheaper(inferred: Choice, shown: Choice, context: Context) -> Choice:
+    """The choice with the smaller price; that whose tasks programs of Apple's compiler show where they are equal.
+
+    What one of them covers beyond the other is priced by the choices for those ops.
+    """
+    if context.target.generation != PRICED:
+        return shown
+    first, second = (price_us(choice.fragment.plans, context.chip) for choice in (inferred, shown))
+    longer, shorter = (inferred, shown) if len(inferred.ops) >= len(shown.ops) else (shown, inferred)
+    rest = 0.0
+    for op in longer.ops[len(shorter.ops) :]:
+        try:
+            rest += price_us(_select(op, context, strict=False).fragment.plans, context.chip)
+        except UnsupportedError:
+            return longer
+    if longer is inferred:
+        second += rest
+    else:
+        first += rest
+    return shown if second <= first else inferred
 
 
 def _choices(recipe: Recipe, op: Op, context: Context, reasons: dict[str, Reason]) -> Iterator[Choice]:

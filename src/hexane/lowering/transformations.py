@@ -79,6 +79,13 @@ _ROWS: tuple[Transformation, ...] = (
         Evidence.APPLE,
     ),
     Transformation(
+        "priced-recipes",
+        "Of a recipe that rests on inference and one that programs show, the one with the smaller predicted time is "
+        "taken, not always the latter.",
+        Evidence.INFERRED,
+        generations=("h13",),
+    ),
+    Transformation(
         "keys-as-channels",
         "Attention of several heads is computed with keys as channels: k and v are the kernels, scores and weights of "
         "all heads that fit stay in L2.",

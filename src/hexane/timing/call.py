@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from hexane.chips import Chip
+from hexane.cost.units import Numbers, larger, smaller
+from hexane.cost.work import Work
 from hexane.errors import UsageError
-from hexane.timing.units import Numbers, larger, smaller
-from hexane.timing.work import Work
 
 LINUX_FLOOR_US = {"M1": 38.5, "M1 Pro": 38.5, "M1 Max": 38.5, "M1 Ultra": 38.5, "M2": 240.0}
 """Call floor of the open Linux driver: 38.5 us on M1 (docs/reference/generations.md 2.4), 0.23 to 0.25 ms mailbox

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from hexane.cost.model import Timed, time_work
+from hexane.cost.units import Numbers
 from hexane.timing.measured import Case
-from hexane.timing.model import Timed, time_work
 from hexane.timing.parameters import Parameter
-from hexane.timing.units import Numbers
 
 ENERGY_PARAMETERS: tuple[Parameter, ...] = (
     Parameter("energy_mac_pj", 1.0, "pJ", "one fp16 multiply-accumulate", 0.5, chip_spread=0.3),

@@ -12,16 +12,16 @@ from typing import Any
 from hexane import chips
 from hexane.chips import Chip
 from hexane.chips.measured import Constant, constants
+from hexane.cost.model import Timed, engines_used, time_work
+from hexane.cost.units import Numbers
+from hexane.cost.work import HostOp, Job, Parts, Work
 from hexane.errors import UnsupportedError, UsageError
 from hexane.timing.call import INTERFACES, host_copies_us, launch_us
 from hexane.timing.energy import energy_uj
 from hexane.timing.job import host_op_us, job_of
-from hexane.timing.model import Timed, engines_used, time_work
 from hexane.timing.ranges import HOST, is_untimed, layer_parts, shipped
 from hexane.timing.sensitivity import slopes
-from hexane.timing.units import Numbers
 from hexane.timing.whatif import changed
-from hexane.timing.work import HostOp, Job, Parts, Work
 
 SCHEMA = "hexane-estimate/1"
 
@@ -50,7 +50,7 @@ class Estimate:
 
     ``latency_us`` is a call through ``interface`` at the top clock, calls back to back; ``latency_range_us`` one
     standard deviation either way; ``parts`` what it is made of (launches, host, copies, engine); ``basis`` what was
-    read (``hexane.timing.work.Job``); ``engine_us`` the tasks alone; ``single_shot_us`` the first call after a pause of
+    read (``hexane.cost.work.Job``); ``engine_us`` the tasks alone; ``single_shot_us`` the first call after a pause of
     100 ms; ``energy_mj`` the engine's rail, millijoules per call; ``ops`` the layers in order, ``tasks`` the same for
     compiled tasks (empty for a graph). ``notes`` say where the model extrapolates.
     """

@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 
 from hexane.chips import Chip
+from hexane.cost.units import Numbers
 from hexane.errors import UnsupportedError
 from hexane.timing.measured import Case, predict_case
 from hexane.timing.parameters import PARAMETERS, SHARED, Parameter
 from hexane.timing.ranges import Errors
 from hexane.timing.sensitivity import STEP, asked, logs, slopes
-from hexane.timing.units import Numbers
 
 SCALE = 0.06
 """Log ratio at which a residual begins to count as an outlier: twice the scatter of repeated measurements (1.03 on

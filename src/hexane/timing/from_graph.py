@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
+from hexane.cost.work import HostOp, Layer, Work
 from hexane.graph import Function, Graph, Op, Value
 from hexane.graph.macs import macs_of
 from hexane.graph.registry import values_of
 from hexane.graph.types import StateType
 from hexane.timing.patterns import rms_norms
 from hexane.timing.weights import Stored, compiled_bytes, stored_weights
-from hexane.timing.work import HostOp, Layer, Work
 
 ACTIVATIONS = frozenset(
     (

@@ -8,6 +8,7 @@ from typing import Any
 from hexane.chips import Chip, Generation
 from hexane.chips import generation as generation_of
 from hexane.chips.operations import REFUSED, support
+from hexane.cost.work import HostOp, Job, Work
 from hexane.errors import UsageError
 from hexane.graph import Op
 from hexane.lowering.weights import stream_of
@@ -15,7 +16,6 @@ from hexane.timing.from_graph import host_op, split_work_of
 from hexane.timing.from_tasks import work_of_tasks
 from hexane.timing.placement import cpu_us
 from hexane.timing.weights import on_host_for_weights
-from hexane.timing.work import HostOp, Job, Work
 
 ALONG_INPUTS = "Apple's compiler takes one table or scale for each output, not for groups of inputs"
 

@@ -19,12 +19,12 @@ from typing import Any
 from hexane import chips
 from hexane.chips import CORES, KERNEL_BYTES_PER_CORE, Chip
 from hexane.chips.measured import language, values
+from hexane.cost.units import Numbers, larger, pixel_unit, weight_rate
 from hexane.errors import UsageError
 from hexane.timing.measured import predict_range
 from hexane.timing.parameters import Parameter
 from hexane.timing.ranges import shipped
 from hexane.timing.sensitivity import slopes
-from hexane.timing.units import Numbers, larger, pixel_unit, weight_rate
 
 LANGUAGE_PARAMETERS: tuple[Parameter, ...] = (
     Parameter("cache_gbs_llm", 20, "GB/s", "keys and values through run-time products", 0.7),

@@ -14,10 +14,10 @@ import numpy as np
 
 from hexane import chips
 from hexane.chips.measured import constants_in
+from hexane.cost.units import Numbers
 from hexane.errors import UsageError
 from hexane.timing.fit import Sample, factor, fit, folds
 from hexane.timing.language import LANGUAGE_PARAMETERS, Decoding, decoding, token_us
-from hexane.timing.units import Numbers
 
 TRUSTED = ("A", "B")
 _RUNGS = re.compile(r"ladder ([\dK/]+)")

@@ -12,15 +12,15 @@ from typing import Any
 from hexane import chips
 from hexane.chips import Chip
 from hexane.chips.measured import values
+from hexane.cost.model import engines_used, time_work
+from hexane.cost.units import Numbers, larger
+from hexane.cost.work import Layer, Work
 from hexane.errors import UsageError
 from hexane.timing.call import call_us, host_copies_us, launch_us
 from hexane.timing.from_graph import work_of
-from hexane.timing.model import engines_used, time_work
 from hexane.timing.ranges import layer_parts, shipped
 from hexane.timing.rows import Row, graph_of
 from hexane.timing.sensitivity import slopes
-from hexane.timing.units import Numbers, larger
-from hexane.timing.work import Layer, Work
 
 INCLUDES = {
     "task": "task",

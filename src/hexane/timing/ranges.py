@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from hexane.chips import Chip
-from hexane.timing.model import Timed
+from hexane.cost.model import Timed
+from hexane.cost.work import Layer
 from hexane.timing.parameters import BY_NAME, SHARED
-from hexane.timing.work import Layer
 
 UNTIMED = "untimed"
 UNTIMED_SCATTER = math.log(2)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from hexane.chips import Chip
+from hexane.cost.work import Work
 from hexane.timing.measured import Case
-from hexane.timing.work import Work
 
 BANDWIDTH_GBS = 60.0
 """Round DRAM rate of the engine's DMA on every chip."""

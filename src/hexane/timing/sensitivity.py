@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hexane.timing.units import Numbers
+from hexane.cost.units import Numbers
 
 STEP = 1e-5
 """Step of a constant's logarithm: slopes are one-sided differences."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from hexane.cost.work import Job, Layer, Work
 from hexane.errors import UnsupportedError, UsageError
 from hexane.lowering.formats import WeightFormat
 from hexane.timing.weights import Stored, compiled_bytes
-from hexane.timing.work import Job, Layer, Work
 
 WEIGHT_FORMATS = {"sparse": "sparse:0.5"}
 """Short names; all others are those of `hexane.lowering.formats.WeightFormat`."""

@@ -13,11 +13,13 @@ the op alone. Recipes are tried in order of ``rank``, then of declaration; the f
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hexane import chips
+from hexane.chips import Chip
 from hexane.codegen.fragment import Fragment, Tensor, tensor_of
 from hexane.codegen.plan import Buffer, Space
 from hexane.errors import Reason, UnsupportedError
@@ -46,9 +48,10 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Context:
-    """What a recipe may ask of its surroundings: the target, and where values stand."""
+    """What a recipe may ask of its surroundings: the target, the chip that prices are for, where values stand."""
 
     target: Target
+    chip: Chip = field(default_factory=lambda: chips.get("M1"))
 
     def tensor(self, value: Value) -> Tensor:
         """A runtime value as a plain tensor in DRAM."""

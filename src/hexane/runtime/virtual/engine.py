@@ -95,8 +95,8 @@ def modelled_ns(registers: list[Registers]) -> int:
     """Time on the engine by the model of ``hexane.timing``, for generations whose tasks it knows; 0 for others."""
     from hexane.chips import get
     from hexane.chips.measured import constants
+    from hexane.cost.model import time_work
     from hexane.timing.from_tasks import work_of_tasks
-    from hexane.timing.model import time_work
 
     tasks = [r.descriptor for r in registers]
     if not tasks or tasks[0].generation != "h13":

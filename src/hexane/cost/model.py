@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from hexane.chips import Chip
-from hexane.timing.units import Cost, Numbers, layer_cost
-from hexane.timing.work import Layer, Work
+from hexane.cost.units import FURTHER_TASK_US, Cost, Numbers, larger, layer_cost
+from hexane.cost.work import Layer, Work
 
 TILE_BYTES = 1024 * 1024
 SMALL_BYTES = 32 * 1024
@@ -45,18 +45,22 @@ def tile_count(work: Work) -> int:
 def time_work(
     work: Work, chip: Chip, c: Numbers, *, engines: int | None = None, clock_mhz: float | None = None
 ) -> list[Timed]:
-    """Cost of every layer on ``chip`` with constants ``c``; linear in the number of layers."""
+    """Cost of every layer on ``chip`` with constants ``c``; linear in the number of layers.
+
+    A task that runs patch by patch behind one of the other unit counts for what it takes longer than that one: locked
+    pairs overlap in time (docs/reference/engine-h13.md 12.1).
+    """
     used = engines_used(work, chip) if engines is None else engines
     clock = chip.clock_mhz if clock_mhz is None else clock_mhz
     tiles = tile_count(work)
     seen: dict[tuple, Cost] = {}
-    timed = []
+    timed: list[Timed] = []
     before: str | None = None
     early = chip.generation.family == "early"
     for layer in work.layers:
         core = "NE" if layer.unit in ("mac", "runtime") else "PE"
         small = early and max(layer.in_bytes, layer.out_bytes) <= SMALL_BYTES
-        switches = small and before not in (None, core)
+        switches = small and before not in (None, core) and not layer.follows
         before = core
         key = _shape(layer)
         cost = seen.get(key)
@@ -66,6 +70,8 @@ def time_work(
         if switches:
             switch = c["unit_switch_us"]
             cost = replace(cost, us=cost.us + switch, extra_us=cost.extra_us + switch)
+        if layer.follows and timed:
+            cost = replace(cost, us=larger(cost.us - timed[-1].us, FURTHER_TASK_US))
         timed.append(Timed(layer, cost))
     return timed
 

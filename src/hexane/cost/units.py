@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from hexane.chips import CORES, L2_BYTES, Chip
-from hexane.timing.kernel import Kernel, kernel_of
-from hexane.timing.work import Layer
+from hexane.cost.kernel import Kernel, kernel_of
+from hexane.cost.work import Layer
 
 FURTHER_TASK_US = 0.013
 """A further task descriptor costs at most this on an M6. SILICON."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from hexane.chips import CORES, KERNEL_BYTES_PER_CORE, Chip
-from hexane.timing.work import Layer
+from hexane.cost.work import Layer
 
 BIAS_BYTES = 2
 """A bias is one fp16 per output, and lies in the same memory."""

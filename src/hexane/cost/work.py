@@ -20,7 +20,8 @@ class Layer:
     ``in_bytes`` and ``out_bytes`` are the activations at two bytes (one for int8), ``elements`` what planar units
     count, ``axis`` the length of a reduced axis, ``batches`` the matrices of a product.
     ``reads_input`` and ``writes_output`` mark the program's edges,
-    ``weight_key`` names a weight set that several layers share. ``extrapolated`` says that nobody has published a
+    ``weight_key`` names a weight set that several layers share. ``follows``: a task that runs patch by patch behind the
+    one before it, on the other unit. ``extrapolated`` says that nobody has published a
     time of such a layer (docs/timing.md).
     """
 
@@ -50,6 +51,7 @@ class Layer:
     reads_input: bool = False
     writes_output: bool = False
     extrapolated: bool = False
+    follows: bool = False
     count: int = 1
 
     @property

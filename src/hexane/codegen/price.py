@@ -1,0 +1,86 @@
+"""The price of a plan: what an estimate of the program will say of the task that is made from it (hexane.cost).
+
+H13 only, as estimates by task are; other generations choose by rank alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from hexane.chips import Chip
+from hexane.chips.measured import constants
+from hexane.codegen.operations import After, Element, NeNonlinear, PeKind, SourceType
+from hexane.codegen.plan import Plan
+from hexane.cost.model import time_work
+from hexane.cost.task import TaskFacts, layer_of, operand_bytes
+from hexane.cost.work import Work
+from hexane.isa.kinds import PE_KIND
+
+KERNEL_UNIT = 64  # bytes; the length of a stream is counted in these
+
+
+def facts_of(plan: Plan) -> TaskFacts:
+    """What the task of this plan will be told, as far as its cost goes."""
+    neural = plan.unit == "NE"
+    staged_result = plan.dst is None or plan.dst_staged
+    kernel = plan.kernel if neural else None
+    behind = After.FOLLOWS_PE if neural else After.FOLLOWS_NE
+    other = After.FOLLOWS_NE in plan.reads.after  # which is told first where a plan has both
+    return TaskFacts(
+        operation=plan.mac.op.value if neural else "planar",
+        kind=PE_KIND.value(plan.kind) or 0,
+        win=plan.w,
+        hin=plan.h,
+        din=plan.d,
+        cin=plan.c,
+        wout=plan.wout,
+        hout=plan.hout,
+        cout=plan.cout,
+        groups=plan.groups,
+        in_width=_width(plan.in_format),
+        out_width=_width(plan.out_format),
+        kh=plan.kh,
+        kw=plan.kw,
+        stride=plan.sx,
+        read_bytes=_read_bytes(plan),
+        writes=not staged_result,
+        kernel_bytes=0 if kernel is None else sum(size // KERNEL_UNIT * KERNEL_UNIT for size in kernel.sizes),
+        computed=kernel is not None and kernel.source is not None,
+        unicast=plan.unicast > 0,
+        stored=_stored(plan) if neural else "fp16",
+        table=neural and plan.mac.nonlinear is NeNonlinear.TABLE,
+        follows=(behind in plan.reads.after and not (neural and other)) or plan.reads.type is SourceType.STRIPS,
+    )
+
+
+def _stored(plan: Plan) -> str:
+    if plan.kernel_format.sparse:
+        return "sparse"
+    return "palette" if plan.kernel_format.palette_bits else "fp16"
+
+
+def _width(element: Element) -> int:
+    return 2 if element is Element.FP16 else 1
+
+
+def _read_bytes(plan: Plan) -> float | None:
+    first, second = plan.src is not None and not plan.src_staged, plan.src2 is not None
+    if not first and not second:
+        return None
+    shape, width = (plan.w, plan.h, plan.d, plan.c, plan.groups), _width(plan.in_format)
+    total = operand_bytes(shape, int(plan.broadcast1), width) if first else 0
+    if second and plan.kind in (PeKind.BINARY, PeKind.REDUCE_BINARY):
+        total += operand_bytes(shape, int(plan.broadcast2), width)
+    return float(total)
+
+
+def price_us(plans: Sequence[Plan], chip: Chip) -> float:
+    """Microseconds of these tasks one after the other, as ``hexane.estimate`` counts them."""
+    work = Work(tuple(layer_of(facts_of(plan), "") for plan in plans))
+    return float(sum(item.us for item in time_work(work, chip, _numbers(chip))))
+
+
+@lru_cache(maxsize=32)
+def _numbers(chip: Chip) -> dict[str, float]:
+    return {name: constant.value for name, constant in constants(chip).items()}
