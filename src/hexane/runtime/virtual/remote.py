@@ -1,0 +1,227 @@
+"""A virtual engine for other processes: the same five calls over a socket, buffers as shared memory.
+
+What a process leaves behind when it ends, or is killed, is then taken back as the kernel does it. Linux only: buffers
+are passed as open files, and pointers are read out of the calling process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import mmap as memory_map
+import os
+import signal
+import socket
+import struct
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+from hexane.runtime.virtual.core import VirtualDevice
+
+_HEAD = struct.Struct("<II")
+_CREDENTIALS = struct.Struct("3i")
+LARGEST_MESSAGE = 1 << 16
+
+
+def _send(link: socket.socket, words: dict[str, Any], data: bytes = b"", fd: int = -1) -> None:
+    text = json.dumps(words).encode()
+    message = _HEAD.pack(len(text), len(data)) + text + data
+    if fd >= 0:
+        socket.send_fds(link, [message], [fd])
+    else:
+        link.sendall(message)
+
+
+def _receive(link: socket.socket, fds: int = 0) -> tuple[dict[str, Any], bytes, list[int]]:
+    """One message; EOFError when the other side is gone."""
+    message, found, _, _ = socket.recv_fds(link, _HEAD.size, fds) if fds else (link.recv(_HEAD.size), [], 0, None)
+    while message and len(message) < _HEAD.size:
+        message += _some(link, _HEAD.size - len(message))
+    if not message:
+        raise EOFError
+    first, second = _HEAD.unpack(message)
+    if max(first, second) > LARGEST_MESSAGE:
+        raise EOFError
+    rest = b""
+    while len(rest) < first + second:
+        rest += _some(link, first + second - len(rest))
+    return json.loads(rest[:first]), rest[first:], found
+
+
+def _some(link: socket.socket, size: int) -> bytes:
+    data = link.recv(size)
+    if not data:
+        raise EOFError
+    return data
+
+
+@dataclass(frozen=True)
+class Kill:
+    """End the calling process with SIGKILL at its ``nth`` call (from 1): before the call is made, or after it."""
+
+    nth: int
+    after: bool = True
+
+
+class Server:
+    """Answers the calls of other processes with one virtual device. A context manager.
+
+    Parameters
+    ----------
+    device : made with ``shared=True``.
+    path : where the socket is to be.
+    kill : which call ends its caller, for tests.
+    """
+
+    def __init__(self, device: VirtualDevice, path: str, kill: Kill | None = None) -> None:
+        self.device = device
+        self.kill = kill
+        self.calls = 0
+        self.threads: list[threading.Thread] = []
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.listener.bind(path)
+        self.listener.listen()
+        self.accepting = threading.Thread(target=self._accept, daemon=True)
+        self.accepting.start()
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(OSError):
+            self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        self.accepting.join()
+        self.wait()
+
+    def wait(self) -> None:
+        """Until every process that called is gone and what it left is taken back."""
+        for thread in self.threads:
+            thread.join()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                link, _ = self.listener.accept()
+            except OSError:
+                return
+            thread = threading.Thread(target=self._serve, args=(link,), daemon=True)
+            self.threads.append(thread)
+            thread.start()
+
+    def _serve(self, link: socket.socket) -> None:
+        raw = link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        process = _CREDENTIALS.unpack(raw)[0]
+        views: dict[int, Any] = {}
+        with link:
+            try:
+                while True:
+                    words, data, _ = _receive(link)
+                    self._answer(link, process, views, words, bytearray(data))
+            except (EOFError, OSError):
+                pass
+        self.device.end_process(process)
+
+    def _answer(
+        self, link: socket.socket, process: int, views: dict[int, Any], words: dict[str, Any], data: bytearray
+    ) -> None:
+        self.calls += 1
+        dies = self.kill is not None and self.calls == self.kill.nth
+        if dies and self.kill is not None and not self.kill.after:
+            os.kill(process, signal.SIGKILL)
+            return
+        reply: dict[str, Any] = {"errno": 0}
+        fd = -1
+        try:
+            fd = self._perform(process, views, words, data, reply)
+        except OSError as error:
+            reply["errno"] = error.errno or errno.EIO
+        if dies:
+            os.kill(process, signal.SIGKILL)
+            return
+        _send(link, reply, bytes(data), fd)
+
+    def _perform(
+        self, process: int, views: dict[int, Any], words: dict[str, Any], data: bytearray, reply: dict[str, Any]
+    ) -> int:
+        device = self.device
+        call = words["call"]
+        if call == "open":
+            reply["fd"] = device.open(words["path"], process)
+        elif call == "ioctl":
+            device.ioctl(words["fd"], words["request"], data)
+        elif call == "mmap":
+            view = device.mmap(words["fd"], words["size"], words["offset"])
+            mapping = next(m for m in device.mappings if m.view is view)
+            reply["mapping"], reply["size"] = id(mapping), len(view)
+            views[id(mapping)] = view
+            return mapping.buffer.fd
+        elif call == "munmap":
+            device.munmap(views.pop(words["mapping"]))
+        elif call == "close":
+            device.close(words["fd"])
+        elif call == "attribute":
+            reply["text"] = device.attribute(words["path"], words["name"])
+        return -1
+
+
+class RemoteMapping(memory_map.mmap):
+    """A mapping of this process, with the number that the server knows it by."""
+
+    number = 0
+
+
+class RemoteBorder:
+    """The border of a client in another process than the virtual device."""
+
+    def __init__(self, path: str) -> None:
+        self.wedged: set[str] = set()
+        self.link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.link.connect(path)
+
+    def _ask(self, fds: int = 0, data: bytes = b"", **words: Any) -> tuple[dict[str, Any], bytes, list[int]]:
+        _send(self.link, words, data)
+        try:
+            reply, back, found = _receive(self.link, fds)
+        except EOFError:
+            raise OSError(errno.ENODEV, "the virtual device is gone") from None
+        if reply["errno"]:
+            error = OSError(reply["errno"], os.strerror(reply["errno"]))
+            error.data = back  # type: ignore[attr-defined]
+            raise error
+        return reply, back, found
+
+    def open(self, path: str) -> int:
+        return int(self._ask(call="open", path=path)[0]["fd"])
+
+    def ioctl(self, fd: int, request: int, argument: Any) -> None:
+        room = memoryview(argument).cast("B")
+        try:
+            _, back, _ = self._ask(call="ioctl", fd=fd, request=request, data=bytes(room))
+        except OSError as error:
+            back = getattr(error, "data", b"")
+            room[: len(back)] = back
+            raise
+        room[:] = back
+
+    def mmap(self, fd: int, size: int, offset: int) -> Any:
+        reply, _, (found, *_) = self._ask(fds=1, call="mmap", fd=fd, size=size, offset=offset)
+        try:
+            mapping = RemoteMapping(found, reply["size"])
+        finally:
+            os.close(found)
+        mapping.number = reply["mapping"]
+        return mapping
+
+    def munmap(self, mapping: Any) -> None:
+        self._ask(call="munmap", mapping=mapping.number)
+        mapping.close()
+
+    def close(self, fd: int) -> None:
+        self._ask(call="close", fd=fd)
+
+    def attribute(self, path: str, name: str) -> str | None:
+        text = self._ask(call="attribute", path=path, name=name)[0]["text"]
+        return None if text is None else str(text)
