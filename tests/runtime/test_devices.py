@@ -114,6 +114,8 @@ def test_the_command_runs_on_a_device(tmp_path, flavour: str) -> None:
     assert there["verdict"] == here["verdict"] and there["hypotheses"] is None
     with np.load(tmp_path / "here.npz") as a, np.load(tmp_path / "there.npz") as b:
         assert np.array_equal(a["out"], b["out"])
+    report = command(*arguments[:-1], "--device", f"virtual:{flavour}", "--report", tmp_path / "report")
+    assert report["emulator_bits"] is True and (tmp_path / "report" / "index.html").exists()
     with pytest.raises(UsageError, match="leave out --device"):
         command(*arguments, tmp_path / "no.npz", "--device", "virtual", "--level", "graph")
 

@@ -73,7 +73,7 @@ def register(app: typer.Typer) -> None:
         from hexane.runtime.files import require_makeable, require_writable, write_arrays
         from hexane.runtime.folders import require_replaceable
 
-        engine = opened(device, level=level, report=report is not None)
+        engine = opened(device, level=level)
         require_choices(level=level, compare=compare, normalize=normalize, tolerance=tolerance)
         if output is not None:
             require_writable(output)
@@ -118,16 +118,13 @@ def register(app: typer.Typer) -> None:
             raise typer.Exit(1)
 
 
-def opened(name: str, *, level: str, report: bool) -> Device:
-    """The device of a name; UsageError where an option asks for what only the emulator tells."""
+def opened(name: str, *, level: str) -> Device:
+    """The device of a name; UsageError for a level that is no device's."""
     from hexane.runtime import device_named
 
     device = device_named(name)
-    if device.name != "emulator":
-        if level != "engine":
-            raise UsageError(f"--level {level} is computed here, not on a device", hint="leave out --device or --level")
-        if report:
-            raise UsageError("--report looks into the emulator's tasks", hint="leave out --device")
+    if device.name != "emulator" and level != "engine":
+        raise UsageError(f"--level {level} is computed here, not on a device", hint="leave out --device or --level")
     return device
 
 
@@ -293,6 +290,8 @@ def _show(done: Session) -> None:
         names = done.run.hypotheses
         known = "measured rules only" if not names else f"hypotheses: {', '.join(names)}"
         rows.append(["arithmetic", "the device's own" if names is None else known])
+    if done.emulator_bits is not None:
+        rows.append(["emulator", "the same bits" if done.emulator_bits else "OTHER BITS than the device"])
     if done.autoscale is not None:
         rows.append(["autoscale", done.autoscale["text"]])
     rows.append(["time", seconds_text(done.seconds)])

@@ -25,9 +25,9 @@ OURS = """
 * Long reductions, and what stands on them, rest on named hypotheses (`docs/numerics-open.md`); every report says so.
 * Shapes are fixed at load time. Control flow, integer arithmetic and what depends on data run on the host, in float32.
 * The host part of a program is hexane's float32 reference, written to be right, not fast.
-* Under Linux programs run through the open driver (M1 family; written from its source, tried on a virtual device only).
-  Under macOS own programs cannot be loaded;
-  export an `.mlpackage` with `hexane convert`.
+* Under Linux programs run through the open drivers (M1 and M2 families; written from their source, tried on virtual
+  devices only: `docs/devices.md`). M3 and later have no Linux driver: the engine sits behind a coprocessor that nobody
+  drives. Under macOS own engine programs cannot be loaded: networks go through Apple's compiler.
 * Time and energy are estimated by a model fitted to published measurements (`docs/timing.md`).
 """
 

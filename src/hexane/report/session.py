@@ -58,8 +58,9 @@ class Session:
     """Everything that is known of one run.
 
     ``seconds`` per stage (load, compile, run, compare, examine). ``prepared`` is the graph in canonical form where
-    there is no program. ``program`` and ``run`` are None at level "graph" of
-    a chip that hexane does not compile for. ``insight`` is None unless it was asked for, or the verdict was bad.
+    there is no program. ``program`` and ``run`` are None at level "graph" of a chip that hexane does not compile for.
+    ``emulator_bits`` says whether another device's outputs are the emulator's, bit for bit; known where the
+    emulator ran too (``insight``). ``insight`` is None unless it was asked for, or the verdict was bad.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Session:
     inputs: dict[str, np.ndarray]
     notes: tuple[str, ...] = ()
     device: str = "emulator"
+    emulator_bits: bool | None = None
     outputs: dict[str, np.ndarray] = field(default_factory=dict)
     program: Program | None = None
     prepared: Graph | None = None
@@ -102,6 +104,7 @@ class Session:
             "chip": self.chip.name,
             "level": self.level,
             "device": self.device,
+            "emulator_bits": self.emulator_bits,
             "inputs": {n: {"shape": list(a.shape), "dtype": str(a.dtype)} for n, a in self.inputs.items()},
             "outputs": {name: output_facts(array) for name, array in self.outputs.items()},
             "verdict": self.verdict.word if self.verdict else None,
@@ -154,7 +157,8 @@ def run_network(
     model : the file, for onnxruntime.
     compare : "auto", "onnxruntime", "reference" or "none".
     device : where level "engine" runs; None is the emulator.
-    insight : examine every layer, count the arithmetic's events, place every op, estimate the time.
+    insight : examine every layer, count the arithmetic's events, place every op, estimate the time; the emulator runs
+        the program too, where the device is another.
     autoscale : scale layers by powers of two where products are lost (``hexane.numerics.autoscale``).
 
     Raises UnsupportedError for level "engine" on a chip without code generation, UsageError for wrong arguments.
@@ -207,8 +211,15 @@ def _run(done: Session, show: Progress, *, observe: bool, device: Device | None)
                 done, "run",
                 lambda: execute(program, done.inputs, on_task=lambda _: show.step(), observe=observe, device=device),
             )  # fmt: skip
+            done.outputs = done.run.outputs
+            if observe and not done.run.observed:
+                show.stage("run on the emulator", tasks)
+                done.run = _timed(
+                    done, "emulator",
+                    lambda: execute(program, done.inputs, on_task=lambda _: show.step(), observe=True),
+                )  # fmt: skip
+                done.emulator_bits = _same_bits(done.outputs, done.run.outputs)
         done.seconds = without_kernels(done.seconds, compiled())
-        done.outputs = done.run.outputs
         return
     show.stage("run with the engine's arithmetic")
     program_or_none = done.program
@@ -217,6 +228,10 @@ def _run(done: Session, show: Progress, *, observe: bool, device: Device | None)
     else:
         (part,) = done.parts()
         done.outputs = _timed(done, "run", lambda: evaluate(part[1], done.inputs, done.chip))
+
+
+def _same_bits(found: Mapping[str, np.ndarray], wanted: Mapping[str, np.ndarray]) -> bool:
+    return found.keys() == wanted.keys() and all(found[name].tobytes() == wanted[name].tobytes() for name in wanted)
 
 
 def _look_for_the_cause(done: Session) -> None:
