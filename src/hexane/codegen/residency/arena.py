@@ -1,4 +1,4 @@
-"""Addresses in L2 by live range: first fit, the large and long-lived ones first.
+"""Addresses in L2 by live range: first fit, the large ones first.
 
 Apple's compiler names its allocator of L2 ``ffreuse``, and the order of its DRAM tensors ``sizethenliverange``
 (``hexane.image.ident``).
@@ -6,7 +6,7 @@ Apple's compiler names its allocator of L2 ``ffreuse``, and the order of its DRA
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 BANK_CYCLE = 1024
@@ -46,11 +46,16 @@ class Arena:
         return self._at[index - self.first]
 
     def place_all(self, blocks: Iterable[Block]) -> Block | None:
-        """Give every block a base; the first one that finds no room, or None."""
-        for block in sorted(blocks, key=lambda b: (-b.size, b.first - b.last, b.first)):
-            if not self.place(block):
-                return block
-        return None
+        """Give every block a base; the first one that finds no room in any of the orders, or None."""
+        blocks = list(blocks)
+        refused = None
+        for order in ORDERS:
+            self._at = [[] for _ in range(self.first, self.last + 1)]
+            failed = next((block for block in sorted(blocks, key=order) if not self.place(block)), None)
+            if failed is None:
+                return None
+            refused = refused or failed
+        return refused
 
     def place(self, block: Block) -> bool:
         """The lowest gap that is free for as long as the block lives."""
@@ -82,6 +87,12 @@ class Arena:
         if at < self.room:
             found.append((at, self.room))
         return found
+
+
+ORDERS: tuple[Callable[[Block], tuple[int, ...]], ...] = (
+    lambda b: (-b.size.bit_length(), b.first, -b.size),  # those of like size in the order of tasks: they take turns
+    lambda b: (-b.size, b.first - b.last, b.first),
+)
 
 
 def aligned(address: int, unit: int, offset: int = 0) -> int:

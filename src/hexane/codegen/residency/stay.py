@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from heapq import heapify, heappop, heappush
 
 from hexane.chips import Evidence
 from hexane.codegen.operations import Reads, ResultType, SourceType, Writes
@@ -20,11 +21,15 @@ from hexane.codegen.residency import hazards, passing
 from hexane.codegen.residency.arena import BANK_CYCLE, Arena, Block
 from hexane.codegen.residency.blocks import Cluster, Held, held_regions, stays_in_l2
 from hexane.codegen.residency.ends import RESULT, SECOND, End
-from hexane.codegen.residency.values import Identity, Stored, Value, values_of
+from hexane.codegen.residency.values import Identity, Stored, Value, shares_place, values_of
 from hexane.codegen.targets import Target
+
+Pair = tuple[Value, Value]
+"""A value, and the one that the last task to read it writes in its place."""
 
 SPARE = 64  # bytes that placing operands at round addresses may cost each task
 
+IN_PLACE = "a planar result over its own operand"
 PART_OF_IT = "a part of a tensor that stays in L2"
 BOTH_WAYS = "a result kept in L2 and sent to DRAM"
 
@@ -71,13 +76,14 @@ def keep_in_l2(program: Program) -> set[Hashable]:
     room = program.target.limits.l2_bytes if policy.room is None else policy.room
     held = held_regions(plans)
     found = values_of(plans, held, program.identity, program.stored, program.target.choices)
-    chosen = _choose(
-        [v for v in found if policy.wanted(v.key) and (program.parts or not v.in_parts)], held, plans, room
-    )
+    wanted = [v for v in found if policy.wanted(v.key) and (program.parts or not v.in_parts)]
+    chosen, pairs = _choose(wanted, held, program, room)
     stays: set[Hashable] = set()
     moved: set[int] = set()
     for first, last, values in _zones(chosen, held.runs):
-        zone = _Zone(first, last, plans, held, room, [run for run in held.runs if first <= run[0] <= last])
+        runs = [run for run in held.runs if first <= run[0] <= last]
+        mine = [pair for pair in pairs if first <= pair[0].first <= last]
+        zone = _Zone(first, last, plans, held, room, runs, mine, program.parts)
         kept = zone.place(values)
         stays |= {value.key for value in kept}
         if kept:
@@ -86,8 +92,12 @@ def keep_in_l2(program: Program) -> set[Hashable]:
     return stays
 
 
-def _choose(found: list[Value], held: Held, plans: Sequence[Plan], room: int) -> list[Value]:
-    """Values by what they save for their room, as long as every task keeps room for the rest."""
+def _choose(found: list[Value], held: Held, program: Program, room: int) -> tuple[list[Value], list[Pair]]:
+    """Values by what they save for their room, as long as every task keeps room for the rest; pairs in one place.
+
+    A value that does not fit all the time may do so in two shorter stays, or over an operand of the task that makes it.
+    """
+    plans = program.plans
     free = [room - 2 * SPARE] * len(plans)
     for i, plan in enumerate(plans):
         ends = [end for end in held.ends[i] if not stays_in_l2(plan, end)]
@@ -95,15 +105,48 @@ def _choose(found: list[Value], held: Held, plans: Sequence[Plan], room: int) ->
     for cluster in held.clusters:
         for i in range(cluster.first, cluster.last + 1):
             free[i] -= cluster.stop - cluster.start
-    chosen = []
-    for value in sorted(found, key=lambda v: (-v.worth, v.first)):
+    chosen: list[Value] = []
+    pairs: list[Pair] = []
+    ending: dict[int, list[Value]] = {}
+    made_by = {value.first: value for value in found if not value.loaded and program.parts}
+    credited: set[int] = set()
+    waiting = [(-value.worth, value.first, i, value) for i, value in enumerate(found)]
+    heapify(waiting)
+    count = len(waiting)
+    while waiting:
+        *_, value = heappop(waiting)
         back = _given_back(value, held, plans)
+        if value.first in credited:
+            back[value.first] -= _buffer(plans, held, value.first)
+        above = made_by.get(value.last)
+        if above is not None and value.last not in credited and shares_place(value, above, plans):
+            back[value.last] = back.get(value.last, 0) + _buffer(plans, held, value.last)
+        else:
+            above = None
         need = [free[i] + back.get(i, 0) - value.size for i in range(value.first, value.last + 1)]
+        under = next((v for v in ending.get(value.first, ()) if shares_place(v, value, plans)), None)
+        if min(need) < 0 and under is not None and program.parts and all(v is not under for v, _ in pairs):
+            need[0] += under.size
         if min(need) < 0:
+            for shorter in value.parted(plans, held):
+                if program.parts or not shorter.in_parts:
+                    heappush(waiting, (-shorter.worth, shorter.first, count, shorter))
+                    count += 1
             continue
+        if under is not None and need[0] > free[value.first] + back.get(value.first, 0) - value.size:
+            value = value.laid_out(under.layout)
+            pairs.append((under, value))
         free[value.first : value.last + 1] = need
+        if above is not None:
+            credited.add(value.last)
         chosen.append(value)
-    return chosen
+        ending.setdefault(value.last, []).append(value)
+    return chosen, pairs
+
+
+def _buffer(plans: Sequence[Plan], held: Held, index: int) -> int:
+    """Room of the buffer behind a task's result; none if the result is written over an operand."""
+    return passing.least(plans[index], [e for e in held.ends[index] if e.side == RESULT])
 
 
 def _given_back(value: Value, held: Held, plans: Sequence[Plan]) -> dict[int, int]:
@@ -148,6 +191,8 @@ class _Zone:
     held: Held
     room: int
     runs: list[tuple[int, int]]
+    pairs: list[Pair]
+    parts: bool
     blocks: dict[int, Block] = field(default_factory=dict)
     clusters: list[tuple[Cluster, Block]] = field(default_factory=list)
     groups: list[tuple[int, int]] = field(default_factory=list)
@@ -162,12 +207,13 @@ class _Zone:
                 self._write(values)
                 return values
             values.remove(refused)
+            values += [v for v in refused.parted(self.plans, self.held) if self.parts or not v.in_parts]
         return []
 
     def _try(self, values: list[Value]) -> Value | None:
         """Addresses for all; else the value that has to go. Groups that no value meets stay as they are."""
         turned = {(end.index, end.side): value for value in values for end in value.ends}
-        self.blocks = {id(v): Block(v.size, v.first, v.last, unit=64) for v in values}
+        self.blocks = self._blocks(values)
         met = [False] * (self.last + 1 - self.first)
         for value in values:
             for i in range(value.first, value.last + 1):
@@ -183,7 +229,8 @@ class _Zone:
             for cluster in self.held.by_group.get(a, ())
             if not any((e.index, e.side) in turned for e in cluster.ends)
         ]
-        refused = arena.place_all([*self.blocks.values(), *(block for _, block in self.clusters)])
+        distinct = {id(block): block for block in self.blocks.values()}
+        refused = arena.place_all([*distinct.values(), *(block for _, block in self.clusters)])
         if refused is not None:
             return self._least(values, *self._around(refused))
         self.fits = {}
@@ -198,6 +245,19 @@ class _Zone:
                         return self._least(values, a, b)
                     self.fits[i] = found
         return None
+
+    def _blocks(self, values: Sequence[Value]) -> dict[int, Block]:
+        """A block for each value, one for a value and that which is written over it."""
+        over = {id(after): before for before, after in self.pairs}
+        found: dict[int, Block] = {}
+        for value in sorted(values, key=lambda v: v.first):
+            before = over.get(id(value))
+            block = None if before is None else found.get(id(before))
+            if block is None:
+                block = Block(value.size, value.first, value.last, unit=64)
+            block.last = max(block.last, value.last)
+            found[id(value)] = block
+        return found
 
     def _around(self, block: Block) -> tuple[int, int]:
         """The tasks of a value's block, the whole run of a cluster's."""
@@ -217,6 +277,9 @@ class _Zone:
                 _move(self.plans[end.index], end.side, end.region.base + block.base - cluster.start)
         for value in values:
             base = self.blocks[id(value)].base
+            first = self.plans[value.first]
+            if any(value is after for _, after in self.pairs) and first.unit == "PE":
+                _infer(first, IN_PLACE)
             for end, region in zip(value.ends, value.regions):
                 turn(self.plans[end.index], end, replace(region, base=base + region.base), value)
         for i, found in self.fits.items():
@@ -243,6 +306,8 @@ def turn(plan: Plan, end: End, region: Region, value: Value) -> None:
             plan.dst = plan.dst_hint = None
     elif end.side == SECOND:
         plan.source2, plan.src2 = region, None
+    elif value.loaded and end is value.ends[0]:
+        plan.source, plan.reads = region, Reads(SourceType.DMA_KEEP, plan.reads.after)
     else:
         plan.source, plan.src = region, None
         plan.reads = Reads(SourceType.RESIDENT, plan.reads.after)
