@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +14,7 @@ from hexane.errors import UsageError
 
 if TYPE_CHECKING:
     from hexane.report.check import CheckReport
+    from hexane.runtime.core_ml.plan import Compared
 
 
 def register(app: typer.Typer) -> None:
@@ -24,7 +27,9 @@ def register(app: typer.Typer) -> None:
         shape: Shapes = None,
         bind: Bind = None,
         function: Function = None,
-        coreml: Annotated[bool, typer.Option("--coreml", help="Where Core ML would put each op, too.")] = False,
+        coreml: Annotated[
+            bool, typer.Option("--coreml", help="Where Core ML would put each op; on a Mac, beside its own plan.")
+        ] = False,
         host: Annotated[bool, typer.Option("--host", help="List only ops that stay on the host.")] = False,
         os: Annotated[str, typer.Option(help='The system a MIL text is for: "macOS 15", 26.3.1.')] = "",
         interface: Annotated[str, typer.Option(help="What takes a MIL text: in-memory, client, mle5.")] = "in-memory",
@@ -58,19 +63,24 @@ def register(app: typer.Typer) -> None:
         from hexane.cli.console import print_json
         from hexane.cli.networks import open_network
         from hexane.report import check as checked
+        from hexane.runtime.core_ml.plan import asked_here
         from hexane.timing import place
 
         graph = open_network(model, function=function, shapes=shape or (), bind=bind or ())
         reports = [checked(graph, target) for target in chips.parse_list(chip)]
         placements = [place(graph, report.chip) if coreml else None for report in reports]
+        plans = [asked_here(graph, placement) if placement is not None else None for placement in placements]
         if json:
             entries = []
-            for report, placement in zip(reports, placements):
+            for report, placement, plan in zip(reports, placements, plans):
                 entry = report.as_dict()
                 if placement is not None:
                     entry["coreml"] = [
                         {"name": p.name, "op": p.op, "place": p.place, "reason": p.reason} for p in placement.ops
                     ]
+                if plan is not None:
+                    entry["coreml_plan"] = [asdict(row) | {"agrees": row.agrees} for row in plan[0]]
+                    entry["coreml_plan_missing"] = plan[1] or None
                 entries.append(entry)
             answer = {"schema": "hexane-checks/1", "model": str(model), "reports": entries}
             if findings is not None:
@@ -79,9 +89,10 @@ def register(app: typer.Typer) -> None:
         else:
             for report in reports:
                 _show(report, host_only=host)
-            for placement in placements:
-                if placement is not None:
+            for placement, plan in zip(placements, plans):
+                if placement is not None and plan is not None:
                     _show_placement(placement)
+                    _show_plan(*plan)
         if refused or not all(report.fits for report in reports):
             raise typer.Exit(1)
 
@@ -116,3 +127,21 @@ def _show_placement(placement: object) -> None:
     ops = placement.ops  # type: ignore[attr-defined]
     title(f"Core ML on {placement.chip.name}: {placement.engine_ops} of {len(ops)} ops on the engine")  # type: ignore[attr-defined]
     print_rows([[p.name, p.op, p.place, p.reason] for p in ops], ["op", "type", "place", "why"])
+
+
+def _show_plan(rows: Sequence[Compared], missing: str) -> None:
+    from hexane.cli.console import print_rows, title
+
+    if missing:
+        typer.echo(f"predicted; Core ML itself was not asked: {missing}")
+        return
+    agree = sum(row.agrees for row in rows)
+    title(f"Core ML's own plan on this Mac: {agree} of {len(rows)} ops where they were predicted")
+    print_rows(
+        [
+            [row.name, row.op, row.predicted, row.planned, ", ".join(row.supported),
+             "-" if row.cost is None else f"{row.cost:.1%}"]
+            for row in rows
+        ],
+        ["op", "type", "predicted", "planned", "could", "share of the cost"], right=(5,),
+    )  # fmt: skip
