@@ -9,7 +9,7 @@ import numpy as np
 
 from hexane.arithmetic import multiply
 from hexane.arithmetic import plain_convolution as plain
-from hexane.arithmetic.fast import depthwise, matrix
+from hexane.arithmetic.fast import depthwise, few_pixels, matrix
 from hexane.arithmetic.fast.planes import Planes, pitch_of
 from hexane.arithmetic.fast.targets import Kernels, kernels
 from hexane.arithmetic.fast.winograd import conv2d as conv2d_winograd
@@ -38,7 +38,10 @@ def prepare(
     per_group = w.shape[0] // groups
     if groups > 1 and per_group * w.shape[1] < use.shape.rows:
         return depthwise.Depthwise(w, bias, window, groups, finish, use)
-    return Dense(w, bias, window, groups, finish, use)
+    dense = Dense(w, bias, window, groups, finish, use)
+    if few_pixels.takes(w, window, groups):
+        return few_pixels.FewPixels(dense, w, dense.start, window, finish, use)
+    return dense
 
 
 class Dense:

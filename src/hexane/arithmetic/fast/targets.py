@@ -76,7 +76,8 @@ def _processor(name: str) -> tuple[str, str]:
 
 
 @lru_cache(maxsize=8)  # two threads may ask at once
-def _compiled(name: str) -> Kernels:
+def kernels_of_shape(name: str, shape: Shape) -> Kernels:
+    """The kernels of one instruction set for a register tile; compiled on first use, in about 0.1 s."""
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
@@ -84,11 +85,11 @@ def _compiled(name: str) -> Kernels:
     cpu, features = _processor(name)
     target = llvm.Target.from_default_triple()
     machine = target.create_target_machine(cpu=cpu, features=features, opt=3, jit=True)
-    module = llvm.parse_assembly(str(build_module(SHAPES[name])))
+    module = llvm.parse_assembly(str(build_module(shape)))
     engine = llvm.create_mcjit_compiler(module, machine)
     engine.finalize_object()
     addresses = np.array([engine.get_function_address(f) for f in FUNCTIONS], np.int64)
-    return Kernels(name, SHAPES[name], addresses, engine)
+    return Kernels(name, shape, addresses, engine)
 
 
 def kernels(name: str | None = None) -> Kernels:
@@ -96,7 +97,7 @@ def kernels(name: str | None = None) -> Kernels:
     name = name or best()
     if name not in _ready:
         with _lock:
-            _ready[name] = _compiled(name)
+            _ready[name] = kernels_of_shape(name, SHAPES[name])
     return _ready[name]
 
 

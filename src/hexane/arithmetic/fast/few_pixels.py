@@ -1,0 +1,89 @@
+"""Convolutions with few output pixels (fully connected layers): the outputs are the columns of the product.
+
+A tile of the usual product holds 12 outputs by 32 pixels, most of which would be empty here. With the operands
+exchanged a vector holds outputs, and every weight is read once. A product and its rounding do not depend on which
+operand comes first, and the terms of a sum come in the same order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+
+from hexane.arithmetic import plain_convolution as plain
+from hexane.arithmetic.fast import matrix
+from hexane.arithmetic.fast.targets import Kernels, kernels_of_shape
+from hexane.arithmetic.fast.workspace import Room, Workspace
+from hexane.arithmetic.formats import halfwords
+
+MOST_PIXELS = 4
+LEAST_WEIGHTS = 1 << 14
+"""Below, packing the input costs more than the empty columns."""
+VECTORS = 8
+"""Accumulators of a tile of one row: enough to hide how long an addition takes."""
+
+
+def takes(w: np.ndarray, window: plain.Window, groups: int) -> bool:
+    """Whether a convolution is worth exchanging its operands."""
+    height, width = window.output
+    return groups == 1 and height * width <= MOST_PIXELS and w.size >= LEAST_WEIGHTS
+
+
+@lru_cache(maxsize=8)
+def _one_row(name: str) -> Kernels:
+    from hexane.arithmetic.fast.targets import SHAPES
+
+    return kernels_of_shape(name, replace(SHAPES[name], rows=1, vectors=VECTORS))
+
+
+class FewPixels:
+    """The same as another way to compute a convolution, until its weights are kept; `plain_convolution.Ready`."""
+
+    def __init__(
+        self,
+        before: plain.Ready,
+        w: np.ndarray,
+        start: np.ndarray,
+        window: plain.Window,
+        finish: matrix.Finish,
+        use: Kernels,
+    ) -> None:
+        self.before: plain.Ready | None = before
+        self.weights: np.ndarray | None = halfwords(w).reshape(w.shape[0], -1)
+        self.start, self.window, self.finish = np.ascontiguousarray(start.reshape(-1)), window, finish
+        self.name = use.name
+        self.kept: tuple[Kernels, matrix.Columns, matrix.Terms] | None = None
+
+    def keep(self) -> int:
+        """Pack the weights for good: their bytes, which are two and a half times those of the halfwords."""
+        if self.kept is None:
+            use, weights = _one_row(self.name), self.weights
+            assert weights is not None
+            outputs, depth = weights.shape
+            columns, pitch = matrix.decode_matrix(np.ascontiguousarray(weights.T)[:, None], use, Room())
+            terms = matrix.Terms(np.arange(depth, dtype=np.int64) * pitch, 0, outputs)
+            self.kept = use, columns, terms
+            self.before = self.weights = None  # another thread may still use what it took
+        return self.kept[1].values.nbytes + self.kept[1].exponents.nbytes
+
+    def __call__(self, x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        before = self.before
+        if before is not None and self.kept is None:
+            return before(x, out)
+        assert self.kept is not None
+        use, columns, terms = self.kept
+        height, width = self.window.output
+        pixels, outputs = height * width, terms.extent
+        if out is None:
+            out = np.empty((x.shape[0], outputs, height, width), np.float16)
+        taps = self.window.taps(x.view(np.uint16))  # what each output pixel sees
+        for seen, result in zip(taps, out.view(np.uint16)):
+            with Workspace() as space:
+                rows = matrix.pack_rows(seen.T, use, space)
+                ready = matrix.Product(rows, terms, use, column_start=self.start, finish=self.finish)
+                found = np.empty((pixels, 1, outputs), np.uint16)
+                ready.into(columns, matrix.place_of(found, (outputs, outputs, 1)), found)
+            result[...] = found.reshape(height, width, outputs).transpose(2, 0, 1)
+        return out
