@@ -204,13 +204,36 @@ def _real(field: Field, value: float) -> int:
     raise UnsupportedError(f"{field.name} holds no real number")
 
 
+MOST_KNOWN = 1 << 16
+"""Values that the encoder remembers for one table; addresses are many, everything else repeats from task to task."""
+
+Part = tuple[int, int]
+"""A field's register (``isa.schema.Handle.key``) and its bits in place."""
+
+_KNOWN: dict[int, tuple[Table, dict[tuple[str, Value], Part]]] = {}
+
+
 def registers(table: Table, values: Mapping[str, Value]) -> dict[int, int]:
     """Register key (``isa.schema.Handle``) to its word, words that are 0 left out."""
     words: dict[int, int] = {}
+    known = _KNOWN.setdefault(id(table), (table, {}))[1]
     for name, value in values.items():
-        if not value and not isinstance(value, float):
-            continue  # all words are 0 to begin with; -0.0 is not
-        handle: Handle = table.handle(name)
-        assert handle.field is not None
-        words[handle.key] = words.get(handle.key, 0) | bits(handle.field, value) << handle.shift
+        if isinstance(value, float):  # also 0.0: all words are 0 to begin with, -0.0 is not; and 1.0 is not the bits 1
+            key, part = _part(table, name, value)
+        elif not value:
+            continue
+        else:
+            found = known.get((name, value))
+            if found is None:
+                found = _part(table, name, value)
+                if len(known) < MOST_KNOWN:
+                    known[name, value] = found
+            key, part = found
+        words[key] = words.get(key, 0) | part
     return words
+
+
+def _part(table: Table, name: str, value: Value) -> Part:
+    handle: Handle = table.handle(name)
+    assert handle.field is not None
+    return handle.key, bits(handle.field, value) << handle.shift
