@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,7 @@ class LoadedProgram:
     def __init__(self, device: Device) -> None:
         self.device = device
         self.buffers = {}
+        self._lock = threading.Lock()
 
     def run(self, inputs: Arrays) -> dict[str, np.ndarray]:
         """Outputs by surface name, copied out. ``inputs``: name -> array in the surface's shape and dtype.
@@ -41,10 +43,11 @@ class LoadedProgram:
         Raises UsageError for inputs that do not fit, DeviceError where the driver or the engine refuses.
         """
         given = {s.label: _checked(inputs, s) for s, _ in self.buffers.values() if s.role == "input"}
-        for label, array in given.items():
-            _view(*self.buffers[label])[...] = array
-        self.call()
-        return {label: _view(s, memory).copy() for label, (s, memory) in self.buffers.items() if s.role == "output"}
+        with self._lock:  # one set of buffers: calls of several threads take turns
+            for label, array in given.items():
+                _view(*self.buffers[label])[...] = array
+            self.call()
+            return {label: _view(s, memory).copy() for label, (s, memory) in self.buffers.items() if s.role == "output"}
 
     def call(self) -> None:
         """One run on what lies in the buffers."""

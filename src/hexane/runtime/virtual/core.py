@@ -69,6 +69,7 @@ class VirtualDevice:
         self.shared = shared
         self.wedged: set[str] = set()  # the client's memory of it, as `Border` wants
         self.stopped = False  # the driver's
+        self.removed = False
         self.problems: list[str] = []
         self.leaked: list[str] = []
         self.submissions = 0
@@ -82,8 +83,8 @@ class VirtualDevice:
     def open(self, path: str, process: int = 0) -> int:
         with self.lock:
             self._enter("open")
-            if path != PATH:
-                raise OSError(errno.ENOENT, "no such device", path)
+            if path != PATH or self.removed:
+                raise OSError(errno.ENODEV if self.removed else errno.ENOENT, "no such device", path)
             fd = next(i for i in range(FIRST_FD, FIRST_FD + 0x10000) if i not in self.files)
             self.files[fd] = OpenFile(fd, process, UserMemory(process or None))
             return fd
@@ -95,6 +96,7 @@ class VirtualDevice:
             known = next((r for r in uapi.NAMES if uapi.request_number(r) == number), None)
             file = self._file(fd)
             fault = self._enter(uapi.NAMES[known] if known else f"{number:#x}")
+            require(not self.removed, errno.ENODEV)
             answer = self.requests().get(number)
             if known is None or answer is None:
                 raise OSError(errno.EINVAL, "no such request")
