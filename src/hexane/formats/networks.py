@@ -41,8 +41,8 @@ _REFUSED = {
         "load it with PyTorch and hand the module to hexane.from_torch",
     ),
     ".pt2": (
-        "is a PyTorch file, which holds Python code",
-        "load it with PyTorch and hand the module to hexane.from_torch",
+        "is an exported PyTorch program, and PyTorch unpickles Python objects from it",
+        "where you trust it: hexane.load(torch.export.load(path))",
     ),
     ".tflite": ("is a TensorFlow Lite file", "convert it to ONNX first"),
 }
@@ -104,7 +104,7 @@ def load(
 
     Parameters
     ----------
-    path : the file, or the folder of a package.
+    path : the file, or the folder of a package; also a ``torch.export.ExportedProgram`` (see ``hexane.from_torch``).
     shapes : shapes by input name (and extents by symbolic dimension) for networks that leave them open.
     function : which function runs, of a program with several.
     weights : weight files by the name that is written in the network, as bytes or a path; needed where they do not lie
@@ -113,6 +113,8 @@ def load(
 
     Raises FormatError for a broken file, UnsupportedError for what hexane does not read, each with the place.
     """
+    if type(path).__name__ == "ExportedProgram":
+        return _exported_program(path, shapes, function, weights, bind)
     path = path_of(path)
     shapes = checked_shapes(shapes)
     weights = given_files(weights)
@@ -123,6 +125,19 @@ def load(
             return _reader("onnx").load(path, shapes=shapes, weights=weights, bind=bind)
     with well_formed(path):
         graph = _loaded(path, kind, shapes, function, weights)
+    if bind:
+        bind_inputs(graph, bind)
+    return graph
+
+
+def _exported_program(program: Any, *others: Any) -> Graph:
+    """A program of ``torch.export``, whose shapes and weights are its own."""
+    from hexane.formats.torch import from_torch
+
+    shapes, function, weights, bind = others
+    if shapes or weights or function is not None:
+        raise UsageError("an exported program has its own shapes, weights and function", hint="leave them out")
+    graph = from_torch(program)
     if bind:
         bind_inputs(graph, bind)
     return graph
