@@ -1,9 +1,9 @@
 """PyTorch modules: exported by PyTorch itself, then translated operator by operator, or read as ONNX.
 
 ``torch.export`` traces the module into a graph of ATen operators, which ``hexane.formats.aten`` translates into MIL ops
-as they stand. A module with an operator that has no translation there, or with recurrent layers (ATen unrolls them, ONNX
-and MIL have them whole), goes the long way: ``torch.onnx`` (with onnxscript) writes it as ONNX. Which way a graph came,
-and why, stands in ``graph.metadata["via"]``. Weights go across as arrays, never through a file.
+as they stand. A module with an operator that has no translation there, or with recurrent layers (ATen unrolls them;
+ONNX and MIL have them whole), goes the long way: ``torch.onnx`` (with onnxscript) writes it as ONNX. Which way a graph
+came, and why, stands in ``graph.metadata["via"]``. Weights go across as arrays, never through a file.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ def prelu(c: AtenNode) -> Operand:
     return c.ops.add(x=c.ops.maximum(x=x, y=zero), y=low)
 
 
-@aten("_softmax.default", "softmax.int", "_safe_softmax.default")
+@aten("_softmax.default", "softmax.int")
 def softmax(c: AtenNode) -> Operand:
     x = c.cast(c.x(), c.out().dtype)
     if c.rank(x) == 0:

@@ -136,6 +136,26 @@ def _extreme(c: AtenNode, op: str) -> Operand:
     return c.ops.op(op, x=x, y=y)
 
 
+@aten("fmax.default", "fmin.default")
+def fmax(c: AtenNode) -> Operand:
+    """The larger (smaller) one, or the one that is a number."""
+    x, y = both(c)
+    made = c.ops.op("maximum" if "fmax" in str(c.node.target) else "minimum", x=x, y=y)
+    made = c.ops.select(cond=c.ops.not_equal(x=x, y=x), a=y, b=made)
+    return c.ops.select(cond=c.ops.not_equal(x=y, y=y), a=x, b=made)
+
+
+@aten("hypot.default")
+def hypot(c: AtenNode) -> Operand:
+    """larger sqrt(1 + (smaller / larger)^2): no square that could overflow half precision."""
+    x, y = (c.ops.abs(x=one) for one in both(c))
+    large, small = c.ops.maximum(x=x, y=y), c.ops.minimum(x=x, y=y)
+    zero = c.ops.equal(x=large, y=c.like(0, x))
+    ratio = c.ops.real_div(x=small, y=c.ops.select(cond=zero, a=c.like(1, x), b=large))
+    root = c.ops.sqrt(x=c.ops.add(x=c.ops.mul(x=ratio, y=ratio), y=c.like(1, x)))
+    return c.ops.mul(x=large, y=root)
+
+
 def _comparison(op: str) -> Translator:
     def translate(c: AtenNode) -> Operand:
         x, y = compared(c)

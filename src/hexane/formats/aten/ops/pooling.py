@@ -58,8 +58,9 @@ def max_pool_with_indices(c: AtenNode) -> tuple[Any, Any]:
 @aten("avg_pool1d.default", "avg_pool2d.default", "avg_pool3d.default")
 def avg_pool(c: AtenNode) -> Operand:
     spatial = int(str(c.node.target).partition("avg_pool")[2][0])
-    if c.arguments.get("divisor_override") is not None:
-        raise Refused("a divisor of its own")
+    divisor = c.arguments.get("divisor_override")
+    if divisor is not None and c["ceil_mode"]:
+        raise Refused("a divisor of its own together with ceil_mode")
     x = _batched(c, c.x(), spatial)
     kernel = _each(c, "kernel_size", spatial)
     strides, padding = _each(c, "stride", spatial, kernel), _each(c, "padding", spatial)
@@ -70,9 +71,30 @@ def avg_pool(c: AtenNode) -> Operand:
         pad_type="custom",
         pad=np.array([side for one in padding for side in (one, one)], np.int32),
         ceil_mode=bool(c["ceil_mode"]),
-        exclude_padding_from_average=not c["count_include_pad"],
+        exclude_padding_from_average=divisor is None and not c["count_include_pad"],
     )
+    if divisor is not None:
+        made = c.ops.mul(x=made, y=c.like(float(np.prod(kernel)) / divisor, made))
     return c.reshape(made, c.out().shape)
+
+
+@aten("adaptive_max_pool2d.default", "adaptive_max_pool3d.default", "adaptive_max_pool1d.default")
+def adaptive_max_pool(c: AtenNode) -> tuple[Any, Any]:
+    """Windows of one size; Refused where the output does not divide the input."""
+    x, out = c.x(), c.ints("output_size")
+    spatial = len(out)
+    extents = c.shape(x)[-spatial:]
+    if any(extent % one for extent, one in zip(extents, out)):
+        raise Refused("windows of different sizes")
+    kernel = np.array([extent // one for extent, one in zip(extents, out)], np.int32)
+    made = c.ops.max_pool(
+        x=_batched(c, x, spatial),
+        kernel_sizes=kernel,
+        strides=kernel,
+        pad_type="valid",
+        pad=np.zeros(2 * spatial, np.int32),
+    )
+    return c.reshape(made, c.out(0).shape), None
 
 
 @aten("_adaptive_avg_pool2d.default", "_adaptive_avg_pool3d.default", "adaptive_avg_pool1d.default")

@@ -76,6 +76,19 @@ def addmm(c: AtenNode) -> Operand:
     return c.ops.add(x=made, y=bias if beta == 1 else c.ops.mul(x=bias, y=c.like(beta, bias)))
 
 
+@aten("addbmm.default")
+def addbmm(c: AtenNode) -> Operand:
+    """``beta self + alpha`` times the sum of the products over the batch."""
+    _floats_only(c)
+    made = c.ops.matmul(x=c.x("batch1"), y=c.x("batch2"))
+    made = c.ops.reduce_sum(x=made, axes=np.array([0], np.int32), keep_dims=False)
+    alpha, beta, bias = c.number("alpha"), c.number("beta"), c.x()
+    made = made if alpha == 1 else c.ops.mul(x=made, y=c.like(alpha, made))
+    if beta == 0:
+        return made
+    return c.ops.add(x=made, y=bias if beta == 1 else c.ops.mul(x=bias, y=c.like(beta, bias)))
+
+
 @aten("convolution.default", "_convolution.default")
 def convolution(c: AtenNode) -> Operand:
     _floats_only(c)

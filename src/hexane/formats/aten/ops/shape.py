@@ -67,6 +67,14 @@ def select(c: AtenNode) -> Operand:
     return c.reshape(c.slice(x, axis, index, index + 1), c.out().shape)
 
 
+@aten("narrow_copy.default", "narrow.default")
+def narrow(c: AtenNode) -> Operand:
+    x, (start,), (length,) = c.x(), c.ints("start"), c.ints("length")
+    axis = c.axis(c["dim"], c.rank(x))
+    start += c.shape(x)[axis] if start < 0 else 0
+    return c.slice(x, axis, start, start + length)
+
+
 @aten("cat.default")
 def cat(c: AtenNode) -> Operand:
     parts = [c.cast(part, c.out().dtype) for part in c.xs("tensors") if c.shape(part) != (0,)]
@@ -87,7 +95,7 @@ def _cut(c: AtenNode, x: Operand, axis: int, sizes: list[int]) -> tuple[Operand,
     return tuple(c.slice(x, axis, begin, end) for begin, end in pairwise(starts))
 
 
-@aten("split_with_sizes.default", "split_with_sizes_copy.default", "split.Tensor", "unbind.int")
+@aten("split_with_sizes.default", "split_with_sizes_copy.default", "split.Tensor", "unbind.int", "unbind_copy.int")
 def split(c: AtenNode) -> tuple[Operand, ...]:
     x = c.x()
     axis = c.axis(c["dim"], c.rank(x))

@@ -123,6 +123,12 @@ def asinh(c: AtenNode) -> Operand:
     return c.ops.mul(x=chosen, y=c.ops.sign(x=x))
 
 
+@aten("erfc.default")
+def erfc(c: AtenNode) -> Operand:
+    x = floats(c)
+    return c.ops.sub(x=c.like(1, x), y=c.ops.erf(x=x))
+
+
 @aten("isnan.default")
 def isnan(c: AtenNode) -> Operand:
     x = c.x()
