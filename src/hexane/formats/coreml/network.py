@@ -30,7 +30,7 @@ class NetworkReader:
         self.shapes = shapes
         self.network = getattr(model, model.WhichOneof("Type"))
         self.exact = self.network.arrayInputShapeMapping == 1
-        self.builder = GraphBuilder(opset="ios15")
+        self.builder = GraphBuilder(opset="ios16")
         self.folder = Folder(self.builder)
         self.values: dict[str, Operand] = {}
 

@@ -16,6 +16,8 @@ def _concat_type(values: tuple[TensorType, ...], axis: int, interleave: bool) ->
     if not values:
         raise GraphError("concat of nothing")
     first = values[0]
+    if all(type_.rank == 0 for type_ in values) and axis in (0, -1):  # coremltools joins scalars into a vector
+        return first.with_shape((len(values),))
     where = axis_of(axis, first.rank)
     total: Any = 0
     for type_ in values:
@@ -38,7 +40,7 @@ def _concat_type(values: tuple[TensorType, ...], axis: int, interleave: bool) ->
 def concat(values: tuple[np.ndarray, ...], axis: int, interleave: bool) -> np.ndarray:
     """One after the other along the axis; interleaved: element 0 of each, then element 1 of each."""
     if not interleave:
-        return np.concatenate(values, axis=axis)
+        return np.concatenate([np.atleast_1d(value) for value in values], axis=axis)
     where = axis % values[0].ndim
     shape = list(values[0].shape)
     shape[where] *= len(values)

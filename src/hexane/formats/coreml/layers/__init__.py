@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from hexane.formats.coreml.layers import elementwise, matrices, sampling, shape  # noqa: F401 (they fill the table)
+from hexane.formats.coreml.layers import (  # noqa: F401 (they fill the table)
+    elementwise,
+    indexing,
+    matrices,
+    sampling,
+    shape,
+)
 from hexane.formats.coreml.layers.registry import LAYERS
 
 __all__ = ["LAYERS"]

@@ -103,7 +103,10 @@ def reorganize(c: LayerContext) -> Operand:
 @layer("slice")
 def slice_layer(c: LayerContext) -> Operand:
     p, x = c.params, c[0]
-    axis, rank = c.channel_axis(x) + p.axis, c.rank(x)
+    rank = c.rank(x)
+    axis = rank - 3 + p.axis  # channels, height, width: counted from behind, also where there are fewer axes
+    if axis < 0:
+        raise GraphError(f"an input of rank {rank} has no axis {('channels', 'height')[p.axis]}")
     begin, end, stride = [0] * rank, list(shape_of(x)), [1] * rank
     begin[axis], end[axis], stride[axis] = int(p.startIndex), int(p.endIndex), int(p.stride) or 1
     if p.endIndex < 0:
