@@ -25,6 +25,7 @@ FAMILIES = (
     "broadcast",
     "conv",
     "linear",
+    "siblings",
     "matmul",
     "batched",
     "constant_first",

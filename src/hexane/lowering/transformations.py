@@ -86,6 +86,11 @@ _ROWS: tuple[Transformation, ...] = (
         generations=("h13",),
     ),
     Transformation(
+        "rows-turned-once",
+        "Products of the same rows with different constant weights share one turned copy of the rows.",
+        Evidence.INFERRED,
+    ),
+    Transformation(
         "keys-as-channels",
         "Attention of several heads is computed with keys as channels: k and v are the kernels, scores and weights of "
         "all heads that fit stay in L2.",
