@@ -87,8 +87,6 @@ def register(app: typer.Typer) -> None:
 
 
 def _show(found: Bench) -> None:
-    from statistics import median
-
     from hexane.cli.console import print_rows, title
     from hexane.runtime.bench import NO_ENGINE
 
@@ -97,10 +95,10 @@ def _show(found: Bench) -> None:
     rows: list[list[Any]] = []
     if not found.engine:
         rows.append(["note", NO_ENGINE])
-    rows.append(["measured", f"{calls.median_us:.1f} us a call (p10 {calls.p10_us:.1f}, mean {calls.mean_us:.1f}, "
-                             f"{len(calls.us)} calls); the first, with loading, {calls.first_us:.0f}"])  # fmt: skip
-    if found.host_ops:
-        rows.append(["on the device", f"{median(calls.engine_us):.1f} us of it; {found.host_ops} ops run on the host"])
+    rows.append(["measured", f"{calls.median_us:.1f} us a call (mean {calls.mean_us:.1f}, {len(calls.us)} calls); the "
+                             f"first, with loading, {calls.first_us:.0f}"])  # fmt: skip
+    host = f"; {found.host_ops} ops run on the host" if found.host_ops else ""
+    rows.append(["the device's part", f"{calls.device_us:.1f} us (p10 {calls.p10_us:.1f}){host}"])
     if calls.busy_us is not None:
         kind = "the driver counts" if found.engine else "modelled"
         rows.append(["engine busy", f"{calls.busy_us:.1f} us a call ({kind})"])
@@ -108,7 +106,8 @@ def _show(found: Bench) -> None:
         rows.append(["predicted", f"nothing: {found.missing}"])
     else:
         low, high = predicted.latency_range_us
+        wait = f"; the driver waits {found.settle_us:.0f} more" if found.settle_us else ""
         rows.append(["predicted", f"{predicted.latency_us:.1f} us a call ({low:.0f} to {high:.0f}), "
-                                  f"engine {predicted.engine_us:.1f}; interface {found.interface}"])  # fmt: skip
-        rows.append(["ratio", f"{found.ratio:.3f} measured over predicted, of what ran on the device"])
+                                  f"engine {predicted.engine_us:.1f}; interface {found.interface}{wait}"])  # fmt: skip
+        rows.append(["ratio", f"{found.ratio:.3f} measured over predicted, of the device's part"])
     print_rows(rows)

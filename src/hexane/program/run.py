@@ -79,11 +79,15 @@ class OnHost:
 
 @dataclass
 class Run:
-    """What a run gave: the outputs, every value at a segment's edge, and the seconds of each segment."""
+    """What a run gave: the outputs, every value at a segment's edge, and the seconds of each segment.
+
+    ``call_seconds`` are the device's own calls, without conversions and copies, where a device tells them apart.
+    """
 
     outputs: dict[str, np.ndarray] = field(default_factory=dict)
     values: dict[str, np.ndarray] = field(default_factory=dict)
     seconds: list[float] = field(default_factory=list)
+    call_seconds: list[float] = field(default_factory=list)
 
 
 def no_flavour(flavour: str) -> None:
@@ -148,10 +152,12 @@ class Session:
             loaded = self._load(number, segment)
             try:
                 done.values.update(loaded.run(done.values))
+                called = getattr(loaded, "seconds", None)
             finally:
                 if not keep:
                     self._loaded.pop(number).close()
             done.seconds.append(time.perf_counter() - start)
+            done.call_seconds.append(done.seconds[-1] if called is None else called)
             if on_segment is not None:
                 on_segment(number, segment)
         done.outputs = {port.name: _as_declared(done.values[port.name], port) for port in program.outputs}

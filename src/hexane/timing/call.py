@@ -9,7 +9,10 @@ from hexane.cost.units import Numbers, larger, smaller
 from hexane.cost.work import Work
 from hexane.errors import UsageError
 
-LINUX_FLOOR_US = {"M1": 38.5, "M1 Pro": 38.5, "M1 Max": 38.5, "M1 Ultra": 38.5, "M2": 240.0}
+LINUX_FLOOR_US = {
+    "M1": 38.5, "M1 Pro": 38.5, "M1 Max": 38.5, "M1 Ultra": 38.5,
+    "M2": 240.0, "M2 Pro": 240.0, "M2 Max": 240.0, "M2 Ultra": 240.0,
+}  # fmt: skip
 """Call floor of the open Linux driver: 38.5 us on M1 (docs/reference/generations.md 2.4), 0.23 to 0.25 ms mailbox
 round trip on M2 (docs/timing.md). SILICON, ane-linux-experiments; never fitted."""
 LINUX_TASK_US = 2.8

@@ -60,6 +60,11 @@ class LoadedSegment:
         """Outputs by name, as the graph declares them."""
         return self.segment.declared(self.program.run(self.segment.surfaces(values)))
 
+    @property
+    def seconds(self) -> float:
+        """What the last call of the driver took."""
+        return self.program.seconds
+
     def counters(self) -> dict[str, int]:
         """What the driver counts, over all programs: ``busy_ns``, ``jobs``; empty where it does not."""
         return self.program.device.counters()
