@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from hexane.formats.torch import from_torch as from_torch
     from hexane.image import build_image as build_image
     from hexane.image import open_image as open_image
+    from hexane.integrations.jax import from_jax as from_jax
     from hexane.integrations.onnx import InferenceSession as InferenceSession
     from hexane.program import load_program as load_program
     from hexane.report.check import check as check
@@ -61,6 +62,7 @@ _API = {
     "emulate": "hexane.emulator",
     "load": "hexane.formats.networks",
     "parse_mil": "hexane.formats.mil",
+    "from_jax": "hexane.integrations.jax",
     "from_torch": "hexane.formats.torch",
     "InferenceSession": "hexane.integrations.onnx",
     "compile": "hexane.codegen",
@@ -114,6 +116,7 @@ __all__ = [
     "devices",
     "emulate",
     "estimate",
+    "from_jax",
     "from_torch",
     "load",
     "load_program",

@@ -26,6 +26,8 @@ _KINDS = {
     ".mlmodel": "coreml",
     ".mlpackage": "coreml",
     ".mlmodelc": "coreml",
+    ".mlir": "stablehlo",
+    ".stablehlo": "stablehlo",
 }
 
 _REFUSED = {
@@ -49,7 +51,7 @@ _REFUSED = {
 
 
 def kind_of(path: Path) -> str:
-    """One of "onnx", "mil", "netplist", "coreml": by suffix, else by content; FormatError when neither says."""
+    """The reader's package ("onnx", "mil" ...), by suffix, else by content; FormatError when neither says."""
     try:
         mode = path.stat().st_mode
     except (OSError, ValueError) as error:
@@ -81,6 +83,8 @@ def kind_of(path: Path) -> str:
         return "mil"
     if text.startswith((b"bplist", b"<?xml", b"<plist", b"<!DOCTYPE plist")):
         return "netplist"
+    if text.startswith((b"module", b"#loc")) or head.startswith(b"ML\xefR"):
+        return "stablehlo"
     if head[:1] == b"\x08" and b"onnx" not in head and suffix == ".pb":
         raise UnsupportedError("is a TensorFlow graph", where=str(path), hint="convert it to ONNX first")
     if head[:1] == b"\x08":
@@ -100,7 +104,7 @@ def load(
     weights: Mapping[str, Any] | None = None,
     bind: Mapping[str, Any] | None = None,
 ) -> Graph:
-    """A graph from a network file: ONNX, MIL text, Core ML package, model or compiled model, or ``net.plist``.
+    """A graph from a network file: ONNX, MIL text, Core ML package, (compiled) model, StableHLO, or ``net.plist``.
 
     Parameters
     ----------
@@ -159,6 +163,9 @@ def _loaded(path: Path, kind: str, shapes: Any, function: str | None, weights: A
     if kind == "coreml":
         graph = _reader("coreml").load(path, shapes=shapes, function=function, weights=weights)
         return _with_shapes(graph, shapes)
+    if kind == "stablehlo":
+        _no_function(function, "a StableHLO module")
+        return _with_shapes(_reader("stablehlo").load(path), shapes)
     if kind == "mil":
         text = path / "model.mil" if path.is_dir() else path
         return _with_shapes(_reader("mil").load(text, function=function, weights=weights), shapes)
