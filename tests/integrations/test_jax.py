@@ -70,7 +70,7 @@ def test_one_result_and_names_of_ones_own() -> None:
     made = same.evaluate({"a": np.float32([1, 2, 3])})
     assert {name: list(value) for name, value in made.items()} == {"a": [1, 2, 3], "result_1": [2, 3, 4]}
     with pytest.raises(UnsupportedError, match="returned twice"):
-        hexane.from_jax(lambda a: (a + 1, a + 1), np.zeros(3, np.float32))
+        hexane.from_jax(lambda a: (a, a), np.zeros(3, np.float32))
 
 
 def test_wrong_uses() -> None:
