@@ -66,10 +66,11 @@ CASES = {
 }
 
 
+@pytest.mark.parametrize("off", [(), ("heads-as-groups",), ("hand-over",)])
 @pytest.mark.parametrize("name", CASES)
-def test_bits_of_graph_level(name):
+def test_bits_of_graph_level(name, off):
     graph = attention(**CASES[name])
-    program, inputs = hexane.compile(graph), inputs_of(graph)
+    program, inputs = hexane.compile(graph, without=off), inputs_of(graph)
     assert is_turned(program) and [s.kind for s in program.segments] == ["engine"]
     tasks, bits = program.run(inputs)["y"], program.run(inputs, level="graph")["y"]
     np.testing.assert_array_equal(tasks, bits)
@@ -88,9 +89,10 @@ def test_faster_and_switched_off():
 
 
 def test_task_count():
-    """The mask turned; three copies, its copy and sum, two products per head, five of softmax, the product behind."""
-    program = hexane.compile(attention(**CASES["twelve heads"]))
-    assert program.stats()["tasks"] == 1 + 3 + 2 + 2 * 12 + 5 + 1
+    """The mask turned; three copies, its copy and sum, two products per head or in all, five of softmax, one behind."""
+    graph = attention(**CASES["twelve heads"])
+    assert hexane.compile(graph).stats()["tasks"] == 1 + 3 + 2 + 2 + 5 + 1
+    assert hexane.compile(graph, without="heads-as-groups").stats()["tasks"] == 1 + 3 + 2 + 2 * 12 + 5 + 1
 
 
 @pytest.mark.parametrize(

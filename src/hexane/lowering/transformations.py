@@ -86,6 +86,12 @@ _ROWS: tuple[Transformation, ...] = (
         generations=("h13",),
     ),
     Transformation(
+        "heads-as-groups",
+        "With keys-as-channels: one task multiplies all heads that are in L2, as groups of a computed kernel.",
+        Evidence.INFERRED,
+        generations=("h13",),
+    ),
+    Transformation(
         "rows-turned-once",
         "Products of the same rows with different constant weights share one turned copy of the rows.",
         Evidence.INFERRED,

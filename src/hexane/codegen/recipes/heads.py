@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from hexane.chips import L2_BYTES, Evidence
+from hexane.chips import CORES, KERNEL_BYTES_PER_CORE, L2_BYTES, Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.choices import chosen
 from hexane.codegen.fragment import Fragment, Tensor
@@ -38,6 +38,9 @@ from hexane.lowering.transformations import is_on
 if TYPE_CHECKING:
     from hexane.graph.ir import Op, Value
 
+GROUPS = "heads-as-groups"
+"""The transformation: one task multiplies all heads that are in L2."""
+GROUPED = "heads as groups of a computed kernel"
 RESIDENT = "a softmax over channels whose operand and result stay in L2"
 SEVERAL = "a copy of several heads in one task"
 
@@ -110,11 +113,12 @@ def heads_in_l2(ops: Sequence[Op], context: Context) -> Fragment:
     if ops[-1].type == "reshape":
         out = replace(out, buffer=context.tensor(ops[-1].output).buffer)
     made = Fragment()
+    grouped = is_on(GROUPS) and _in_one_task(sizes)
     around = _Around(
         made,
         sizes,
-        _kernels(made, _heads(k, context), lanes_of(sizes.keys), turned=False),
-        _kernels(made, _heads(v, context), lanes_of(dims), turned=True),
+        _kernels(made, _heads(k, context), lanes_of(sizes.keys), turned=False, grouped=grouped),
+        _kernels(made, _heads(v, context), lanes_of(dims), turned=True, grouped=grouped),
         1.0 if found.scale is None else factor_of(found.scale) or 0.0,
         out,
     )
@@ -175,6 +179,12 @@ class _Kernels:
     step: int
     head: int
 
+    def of_groups(self, head: int, heads: int) -> Kernel:
+        """All rows of several heads: each core's stream has its rows of one head after another (§9.5, §9.7)."""
+        cores = ceil_div(self.rows, self.lanes)
+        offsets = tuple(core * self.step for core in range(cores))
+        return Kernel(b"", offsets, (heads * self.head,) * cores, source=self.walk.buffer, offset=head * self.head)
+
     def of(self, head: int, first: int, count: int) -> Kernel:
         cores = ceil_div(count, self.lanes)
         size = up(2 * self.lanes * self.length, 64)
@@ -187,16 +197,27 @@ class _Kernels:
         )
 
 
-def _kernels(made: Fragment, x: Heads, lanes: int, *, turned: bool) -> _Kernels:
-    """Tokens (or, turned, dims) to scratch, ``lanes`` of them side by side: the layout of kernels (§9.7)."""
-    groups = 1 if x.side_by_side else x.heads
+def _in_one_task(sizes: Sizes) -> bool:
+    """Whether one task can multiply several heads: all its rows at once, streams that fit the cores."""
+    fits = sizes.keys <= CORES * lanes_of(sizes.keys) and sizes.dims <= CORES * lanes_of(sizes.dims)
+    halfwords = max(sizes.dims * lanes_of(sizes.keys), sizes.keys * lanes_of(sizes.dims))
+    even = sizes.dims % 32 == 0  # heads and their kernels begin at multiples of 64 bytes
+    return fits and even and sizes.at_once > 1 and 2 * sizes.at_once * halfwords <= KERNEL_BYTES_PER_CORE
+
+
+def _kernels(made: Fragment, x: Heads, lanes: int, *, turned: bool, grouped: bool) -> _Kernels:
+    """Tokens (or, turned, dims) to scratch, ``lanes`` of them side by side: the layout of kernels (§9.7).
+
+    ``grouped``: a core's rows of all heads one after another, else a head's rows of all cores.
+    """
+    groups = 1 if x.side_by_side and not (turned and grouped) else x.heads
     width = x.dims * (x.heads // groups)
     if turned:
-        step = up(2 * lanes * x.tokens, 64)
-        head = x.dims // lanes * step
-        found = _Kernels(Dma(made.workspace(x.heads * head), 0, 0, 0, 0, 0), lanes, x.dims, x.tokens, step, head)
+        line, blocks = up(2 * lanes * x.tokens, 64), x.dims // lanes
+        step, head = (x.heads * line, line) if grouped else (line, blocks * line)
+        total = blocks * x.heads * line
+        found = _Kernels(Dma(made.workspace(total), 0, 0, 0, 0, 0), lanes, x.dims, x.tokens, step, head)
         plan = tasks.copy_plan(x.tokens, 1, width, groups=groups, out_trans=True)
-        total = head * x.heads
     else:
         step = up(2 * lanes * x.dims * x.heads, 64)
         head = 2 * lanes * x.dims
@@ -204,6 +225,8 @@ def _kernels(made: Fragment, x: Heads, lanes: int, *, turned: bool) -> _Kernels:
         found = _Kernels(Dma(made.workspace(total), 0, 0, 0, 0, 0), lanes, x.tokens, x.dims, step, head)
         plan = Plan("PE", w=width, h=1, c=x.tokens, groups=groups, kind=PeKind.UNARY)
     plan.src = x.walk()
+    if groups > 1:
+        plan.src = replace(plan.src, group=x.step)
     plan.dst = replace(
         found.walk, row=step, plane=step, depth=total, group=total if groups == 1 else head, interleave=lanes
     )
@@ -226,6 +249,7 @@ class _Around:
 
     def __init__(self, made: Fragment, sizes: Sizes, k: _Kernels, v: _Kernels, scale: float, out: Tensor) -> None:
         self.made, self.sizes, self.k, self.v, self.scale, self.out = made, sizes, k, v, scale, out
+        self.grouped = is_on(GROUPS) and _in_one_task(sizes)
         n, m = sizes.keys, sizes.queries
         self.line = l2.channel_stride(m)
         self.odd = l2.odd_channel_stride(m)
@@ -279,15 +303,57 @@ class _Around:
 
     def some(self, head: int, count: int) -> None:
         """As many heads as fit."""
+        if self.grouped and count > 1:
+            self._grouped(head, count)
+            return
         for i in range(count):
             self._scores(head + i, replace(self.first, base=self.first.base + i * self.row))
+        held = self._weights(count)
+        for i in range(count):
+            self._result(head + i, replace(held, base=held.base + i * self.row), last=i == count - 1)
+
+    def _grouped(self, head: int, count: int) -> None:
+        """The same with one product for all heads before the softmax, and one behind it."""
+        sizes, out = self.sizes, self.out
+        scores = _product(
+            self.k.of_groups(head, count), self.k.lanes, sizes.queries, sizes.dims, sizes.keys, self.scale
+        )
+        scores.groups, scores.macs = count, count * scores.macs
+        tasks.choose_shape(scores)
+        columns = replace(self.columns, base=head * self.columns.row, group=self.columns.row)
+        tasks.resident(scores, columns, After.NE_RESULT if not self.begun else After.NOTHING)
+        tasks.stays(scores, self._by_head(self.first), after=After.NOTHING)
+        scores.holds = self.begun = True
+        self.made.add(scores)
+        held = self._weights(count)
+        plan = _product(self.v.of_groups(head, count), self.v.lanes, sizes.queries, sizes.keys, sizes.dims, 1.0)
+        plan.groups, plan.macs = count, count * plan.macs
+        plan.dst = Dma(out.buffer, out.offset + head * out.plane, out.plane, out.row, out.plane, out.plane)
+        tasks.choose_shape(plan)
+        tasks.resident(plan, self._by_head(held), After.PE_RESULT)
+        self._sends(plan)
+        plan.holds = head + count < sizes.heads
+        self.made.add(plan)
+        for each in (scores, plan):
+            each.evidence, each.note = Evidence.INFERRED, GROUPED
+
+    def _by_head(self, region: Region) -> Region:
+        """A map whose rows are heads, walked head by head."""
+        return Region(region.base, region.channel, region.depth, region.depth, region.row)
+
+    def _sends(self, plan: Plan) -> None:
+        """Result by DMA, through a buffer behind everything or where the reciprocals were."""
+        fits = self.end + l2.RESULT_ROOM <= L2_BYTES
+        plan.result, plan.writes = Region(self.end if fits else self.small.base), l2.AUTOMATIC
+
+    def _weights(self, count: int) -> Region:
+        """Mask and softmax of the scores in L2; where the weights are."""
         held, spare = self.first, self.second
         if self.sizes.mask_heads:
             self._plus_mask(count)
             held, spare = spare, held
         self._softmax(held, spare, count)
-        for i in range(count):
-            self._result(head + i, replace(held, base=held.base + i * self.row), last=i == count - 1)
+        return held
 
     def _scores(self, head: int, region: Region) -> None:
         sizes = self.sizes
@@ -363,10 +429,8 @@ class _Around:
             plan.dst = Dma(out.buffer, offset, out.plane, out.row, out.plane, out.plane)
             tasks.choose_shape(plan)
             tasks.resident(plan, region, After.PE_RESULT if first == 0 else After.NOTHING)
-            plan.result, plan.writes = Region(self.end), l2.AUTOMATIC
-            if self.end + l2.RESULT_ROOM > L2_BYTES:
-                plan.result = Region(self.small.base)  # the reciprocals have been used
-            plan.holds = not last or head + 1 < sizes.heads
+            self._sends(plan)
+            plan.holds = not last or head + 1 < sizes.heads or first + rows < sizes.dims
             self.made.add(plan)
 
 
