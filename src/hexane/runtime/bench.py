@@ -253,7 +253,7 @@ def _measure(engine: Session, inputs: Mapping[str, Any], calls: int, warmup: int
     first = (time.perf_counter_ns() - start) / 1e3
     for _ in range(warmup):
         engine.record(inputs)
-    on_device = [segment.image is not None for segment in engine.program.segments]
+    on_device = [segment.graph is None for segment in engine.program.segments]
     before = engine.counters()
     total, parts = [], []
     for _ in range(calls):

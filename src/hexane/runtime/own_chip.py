@@ -17,7 +17,7 @@ def chip_of(device: str, machine: Machine | None = None) -> str:
     if kind == "virtual":
         return STAND_INS.get(flavour, "M1")
     here = machine or Machine()
-    named = _named(here)
+    named = named_chip(here)
     if named is None and kind in ("emulator", "auto"):
         return "M1"
     if named is None:
@@ -25,7 +25,8 @@ def chip_of(device: str, machine: Machine | None = None) -> str:
     return named
 
 
-def _named(machine: Machine) -> str | None:
+def named_chip(machine: Machine) -> str | None:
+    """The chip that the system names; None where it names none that hexane knows."""
     brand = machine.run("sysctl", "-n", "machdep.cpu.brand_string") if machine.system == "Darwin" else None
     for name in ((brand or "").removeprefix("Apple ").strip(), soc_of(machine) or ""):
         if not name:

@@ -14,6 +14,7 @@ from hexane.program.run import Device
 from hexane.program.segment import ENGINE, Segment
 from hexane.runtime.core_ml.package import UNITS, Package, coremltools
 from hexane.runtime.machine import Machine
+from hexane.runtime.own_chip import named_chip
 from hexane.runtime.record import DeviceRecord
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class CoreMLDevice(Device):
     """Core ML. ``library`` is coremltools or an object of its interface; ``units`` as for :class:`Package`."""
 
     name = "coreml"
+    interface = "coreml"
     networks = True
 
     def __init__(self, units: str = "engine", library: Any = None) -> None:
@@ -94,4 +96,6 @@ def open_device(flavour: str) -> Device:
     """Core ML of this Mac; the flavour says what it may use."""
     if flavour and flavour not in UNITS:
         raise UsageError(f"Core ML has no compute units {flavour!r}", hint=f"one of {', '.join(UNITS)}")
-    return CoreMLDevice(flavour or "engine")
+    device = CoreMLDevice(flavour or "engine")
+    device.engine, device.chip = flavour not in ("cpu", "gpu"), named_chip(Machine()) or "M1"
+    return device

@@ -17,6 +17,7 @@ from hexane.runtime.macos.compiler import CompilerProcess
 from hexane.runtime.macos.model import MemoryModel, Way
 from hexane.runtime.macos.segments import SegmentText, as_given, as_text
 from hexane.runtime.macos.system import System
+from hexane.runtime.own_chip import named_chip
 from hexane.runtime.probe_macos import engine_properties
 from hexane.runtime.record import DeviceRecord
 
@@ -110,4 +111,6 @@ def open_device(flavour: str) -> Device:
             hint='device="virtual:macos" runs the same calls against a fake of them',
         )
     border = System()
-    return MacEngine(border, Way(compiler=CompilerProcess(border)))
+    device = MacEngine(border, Way(compiler=CompilerProcess(border)))
+    device.engine, device.chip = True, named_chip(Machine()) or "M1"
+    return device
