@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import plistlib
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from hexane.errors import UsageError
 from hexane.runtime.doctor import diagnose
 from hexane.runtime.machine import Machine
+from hexane.runtime.macos.fake.border import FakeMac
+from hexane.runtime.macos.trial import GOOD, in_child
 from report.networks import command
 
 
@@ -21,6 +26,12 @@ class Fake(Machine):
 
     def run(self, *command: str) -> str | None:
         return self.answers.get(" ".join(command))
+
+    def loads(self, library: str) -> bool:
+        return self.system == "Darwin"
+
+    def side(self) -> FakeMac:
+        return FakeMac()
 
 
 def _asahi(root: Path, steps: int) -> Machine:
@@ -95,15 +106,65 @@ def test_macos(tmp_path: Path) -> None:
         "ioreg -a -rc H11ANEIn -l": registry.strip(),
         "sysctl -n machdep.cpu.brand_string": "Apple M1 Max",
         "csrutil status": "System Integrity Protection status: enabled.",
+        "system_profiler SPiBridgeDataType": "Boot UUID: 1234\n      Secure Boot: Full Security\n",
     }
     found = diagnose(Fake(tmp_path, "Darwin", "arm64", answers))
     by_question = {f.question: f for f in found.findings}
-    assert found.engine and found.routes == ("coreml", "emulator")
+    there = ("macos", "coreml") if find_spec("coremltools") else ("macos",)
+    assert found.engine and found.routes == (*there, "emulator")
+    assert by_question["private classes"].state == "yes" and by_question["secure boot"].answer == "Full Security"
+    assert "entitlement" in by_question["direct route"].answer and "1234" not in str(found.as_dict())
     assert "h13g" in by_question["engine"].answer and "16 cores" in by_question["engine"].answer
     assert by_question["system integrity protection"].answer == "enabled"
     assert by_question["own engine programs"].state == "no"
     empty = diagnose(Fake(tmp_path, "Darwin", "arm64", {}))
     assert not empty.engine
+
+
+def test_macos_without_the_classes(tmp_path: Path) -> None:
+    class Other(Fake):
+        def side(self) -> FakeMac:
+            side = FakeMac()
+            side.find_class = lambda name: 0  # type: ignore[method-assign]
+            return side
+
+    registry = plistlib.dumps([{"DeviceProperties": {"ANEDevicePropertyTypeANEArchitectureTypeStr": "h16g"}}]).decode()
+    answers = {
+        "ioreg -a -rc H11ANEIn -l": registry.strip(),
+        "csrutil status": "System Integrity Protection status: unknown (Custom Configuration).\n"
+        "\tNVRAM Protections: disabled\n\tBoot-arg Restrictions: disabled",
+        "sysctl -n kern.bootargs": "amfi_get_out_of_my_way=1",
+        f"codesign -d --entitlements - {sys.executable}": "com.apple.ane.iokit-user-access",
+    }
+    found = diagnose(Other(tmp_path, "Darwin", "arm64", answers))
+    rows = {f.question: f for f in found.findings}
+    assert "macos" not in found.routes and rows["private classes"].state == "no"
+    assert "off: NVRAM Protections" in rows["system integrity protection"].answer
+    assert (
+        "off for every program" in rows["boot arguments"].answer and "csrutil enable" in rows["boot arguments"].remedy
+    )
+    assert "every script" in rows["entitlement of this Python"].answer
+    assert all(sys.executable not in f.answer for f in found.findings)
+
+
+def test_the_trial_runs_in_a_process_of_its_own(tmp_path: Path) -> None:
+    registry = plistlib.dumps([{"DeviceProperties": {"ANEDevicePropertyTypeANEArchitectureTypeStr": "h13g"}}]).decode()
+    mac = Fake(tmp_path, "Darwin", "arm64", {"ioreg -a -rc H11ANEIn -l": registry.strip()})
+    trial = diagnose(mac, attempt=True).findings[-1]
+    assert (trial.area, trial.state, trial.answer) == ("trial", "yes", GOOD)
+    assert in_child(["fake", '{"dies_at": "loadWithQoS:options:error:"}']) == (False, "the process ended with status 9")
+    assert diagnose(Fake(tmp_path, "Linux", "x86_64"), attempt=True).findings[-1].state == "note"
+
+
+def test_the_entitlement_file(tmp_path: Path) -> None:
+    file = tmp_path / "engine.plist"
+    said = command("doctor", "--entitlement", str(file))
+    assert plistlib.loads(file.read_bytes()) == {"com.apple.ane.iokit-user-access": True}
+    for words in ("codesign --force --entitlements", "amfi_get_out_of_my_way", "nothing is signed", "csrutil enable",
+                  "Permissive Security", "0xe00002e2"):  # fmt: skip
+        assert words in said
+    with pytest.raises(UsageError):
+        command("doctor", "--entitlement", str(file), "--json")
 
 
 def test_the_command() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from hexane.errors import UsageError
 
 
 def register(app: typer.Typer) -> None:
@@ -12,16 +15,29 @@ def register(app: typer.Typer) -> None:
 
     @app.command()
     def doctor(
+        attempt: Annotated[
+            bool, typer.Option("--try", help="Run one small program on the engine, 20 times, and compare its bits.")
+        ] = False,
+        entitlement: Annotated[
+            Path | None,
+            typer.Option(metavar="FILE", help="Write the entitlement file of the old direct route; say what it means."),
+        ] = None,
         json: Annotated[bool, typer.Option("--json", help="Print JSON (schema hexane-doctor/1).")] = False,
     ) -> None:
         """Say what this machine has: Python, libraries, engine, driver. Reads only; changes nothing.
 
-        Exit status 0: hexane is in order (an engine is not needed), 1: something that it needs is missing.
+        Exit status 0: hexane is in order (an engine is not needed), 1: something that it needs is missing, or --try
+        gave other bits.
         """
         from hexane.cli.console import print_json, print_rows, title
         from hexane.runtime.doctor import diagnose
 
-        found = diagnose()
+        if entitlement is not None:
+            if json or attempt:
+                raise UsageError("--entitlement stands alone", hint="hexane doctor --entitlement FILE")
+            _explain(entitlement)
+            return
+        found = diagnose(attempt=attempt)
         if json:
             print_json(found.as_dict())
         else:
@@ -36,5 +52,22 @@ def register(app: typer.Typer) -> None:
                 )
             title("programs run on")
             typer.echo(", ".join(found.routes))
-        if not found.well:
+        if not found.well or any(f.area == "trial" and f.state == "no" for f in found.findings):
             raise typer.Exit(1)
+
+
+def _explain(path: Path) -> None:
+    from hexane.runtime.entitlement import CONSEQUENCES, STEPS, WAY_BACK, write_entitlements
+    from hexane.runtime.files import require_writable
+
+    require_writable(path)
+    write_entitlements(path)
+    typer.echo(f"wrote {path}; nothing else was changed, and nothing is signed by hexane.")
+    typer.echo("\nWhat the old direct route needs (macOS 11 to 12.4; nobody reported it from 13 on):")
+    for number, step in enumerate(STEPS, 1):
+        typer.echo(f"  {number}. {step}")
+    typer.echo("\nWhat that means:")
+    for consequence in CONSEQUENCES:
+        typer.echo(f"  - {consequence}")
+    typer.echo(f"\nThe way back: {WAY_BACK}.")
+    typer.echo("--device macos and --device coreml need none of it.")

@@ -13,8 +13,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from hexane.errors import HexaneError
 from hexane.runtime import probe_linux, probe_macos
 from hexane.runtime.machine import Machine
+from hexane.runtime.macos import trial
 
 SCHEMA = "hexane-doctor/1"
 LIBRARIES = {
@@ -62,8 +64,11 @@ class Diagnosis:
         }
 
 
-def diagnose(machine: Machine | None = None) -> Diagnosis:
-    """Ask every question. ``machine`` reads files and runs commands; tests give one of their own."""
+def diagnose(machine: Machine | None = None, *, attempt: bool = False) -> Diagnosis:
+    """Ask every question. ``machine`` reads files and runs commands; tests give one of their own.
+
+    ``attempt``: run one small program on the engine, the only thing here that does not just read.
+    """
     here = machine or Machine()
     findings = list(_hexane(here))
     if here.system == "Linux":
@@ -73,6 +78,8 @@ def diagnose(machine: Machine | None = None) -> Diagnosis:
     else:
         engine, routes, more = False, (), [("engine", "no", f"{here.system} has no way to an Apple engine", "")]
     findings += [Finding("engine", *row) for row in more]
+    if attempt:
+        findings.append(_trial(here, routes))
     return Diagnosis(tuple(findings), engine, (*routes, "emulator"))
 
 
@@ -88,6 +95,28 @@ def _hexane(machine: Machine) -> Iterator[Finding]:
     yield Finding("machine", "processor", "note", f"{machine.processor}, {os.cpu_count()} threads")
     yield Finding("machine", "vector instructions", "note", vector_features(machine) or "not known")
     yield _self_test(emulator_self_test)
+
+
+def _trial(machine: Machine, routes: tuple[str, ...]) -> Finding:
+    """One small program on the first engine that may be used: on a Mac in a process of its own, which may end."""
+    if "macos" in routes:
+        good, said = trial.in_child(machine.side().again())
+    elif "linux" in routes:
+        good, said = _on_linux()
+    else:
+        return Finding("trial", "a small program", "note", "no engine here that could be tried")
+    return Finding("trial", "a small program", "yes" if good else "no", said, "" if good else "hexane verify says more")
+
+
+def _on_linux() -> tuple[bool, str]:
+    try:
+        good = emulator_self_test("linux", trial.TIMES)
+    except HexaneError as error:
+        return False, error.message
+    return (
+        good,
+        f"a sum, {trial.TIMES} times, {'with the bits that it should have' if good else 'other bits than it should'}",
+    )
 
 
 def _version(name: str) -> str | None:
@@ -113,7 +142,7 @@ def _self_test(test: Callable[[], bool]) -> Finding:
     return Finding("hexane", "emulator self-test", "yes" if good else "no", answer, "" if good else "report this")
 
 
-def emulator_self_test() -> bool:
+def emulator_self_test(device: str = "emulator", times: int = 1) -> bool:
     """Compile one sum of two tensors and run it: exact in fp16, so that every bit is known."""
     import numpy as np
 
@@ -124,5 +153,6 @@ def emulator_self_test() -> bool:
     x, y = b.input("x", (1, 8, 4, 4), "fp16"), b.input("y", (1, 8, 4, 4), "fp16")
     b.output(b.add(x=x, y=y, name="z"))
     a = np.arange(128, dtype=np.float16).reshape(1, 8, 4, 4)
-    found = compile(b.graph).run({"x": a, "y": a[:, ::-1]})["z"]
-    return bool(np.array_equal(found, a + a[:, ::-1]))
+    with compile(b.graph).on(device) as session:
+        found = [session.run({"x": a, "y": a[:, ::-1]})["z"] for _ in range(times)]
+    return all(np.array_equal(array, a + a[:, ::-1]) for array in found)

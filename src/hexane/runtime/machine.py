@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import platform
 import stat
 import subprocess
+import sys
 from pathlib import Path
+
+from hexane.runtime.macos.border import Border
+from hexane.runtime.macos.system import System
 
 TIMEOUT_S = 10
 
@@ -70,3 +75,23 @@ class Machine:
         except (OSError, subprocess.SubprocessError):
             return None
         return done.stdout.strip() if done.returncode == 0 else None
+
+    def loads(self, library: str) -> bool:
+        """Whether a library can be opened; private ones lie in the shared cache only, so no file is looked for."""
+        if sys.platform != "darwin":
+            return False
+        import ctypes
+
+        try:
+            ctypes.CDLL(library)
+        except OSError:
+            return False
+        return True
+
+    def side(self) -> Border:
+        """The border of the private classes; UnsupportedError where there are none."""
+        return System()
+
+    def has_module(self, name: str) -> bool:
+        """Whether a Python library is installed."""
+        return importlib.util.find_spec(name) is not None

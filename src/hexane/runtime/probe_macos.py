@@ -1,4 +1,4 @@
-"""What an ordinary process may read of the engine under macOS (spec/devices §7, §12), and which routes that leaves."""
+"""What an ordinary process may read of the engine under macOS, and which routes that leaves."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ import re
 import sys
 from typing import Any
 
+from hexane.errors import HexaneError
+from hexane.runtime.entitlement import AMFI_OFF, USER_ACCESS, WAY_BACK
 from hexane.runtime.machine import Machine
+from hexane.runtime.macos.border import ROOT
+from hexane.runtime.macos.model import prepared
 from hexane.runtime.probe_linux import Row
 
 FRAMEWORKS = ("AppleNeuralEngine", "ANECompiler", "ANEServices", "Espresso")
@@ -33,16 +37,48 @@ def probe(machine: Machine) -> tuple[bool, tuple[str, ...], list[Row]]:
         ("engine", "yes", f"architecture {found.get('architecture')}, {found.get('cores')} cores, "
                           f"version {found.get('version')}", "")
     )  # fmt: skip
-    loaded = [name for name in FRAMEWORKS if _loads(name)]
-    rows.append(
-        ("private frameworks", "yes" if len(loaded) == len(FRAMEWORKS) else "note", ", ".join(loaded) or "none", "")
-    )
+    private, more = _private(machine)
+    rows += more
+    core_ml, more = _core_ml(machine)
+    rows += more
     rows += _security(machine)
     rows.append(
-        ("own engine programs", "no", "macOS loads programs of its own compiler only (spec/devices §11)",
-         "run them on the emulator, or under Linux; give Core ML an .mlpackage (`hexane convert`)")
+        ("own engine programs", "no", "macOS loads programs of its own compiler only (0xe00002e2 for others)",
+         "run them on the emulator, or under Linux; a Mac takes networks: --device macos, --device coreml")
     )  # fmt: skip
-    return True, ("coreml",), rows
+    routes = [name for name, there in (("macos", private), ("coreml", core_ml)) if there]
+    return True, tuple(routes), rows
+
+
+def _private(machine: Machine) -> tuple[bool, list[Row]]:
+    """The private classes: frameworks by dlopen, classes and a selector of each; and the routes beside them."""
+    loaded = [name for name in FRAMEWORKS if machine.loads(f"{ROOT}/{name}.framework/{name}")]
+    rows: list[Row] = [
+        ("private frameworks", "yes" if len(loaded) == len(FRAMEWORKS) else "note", ", ".join(loaded) or "none", "")
+    ]
+    there = False
+    try:
+        prepared(machine.side())
+        there = True
+        rows.append(("private classes", "yes", "all four, each with the selector that makes one", ""))
+    except (HexaneError, OSError) as error:
+        words = error.message if isinstance(error, HexaneError) else str(error)
+        rows.append(("private classes", "no", words, "Core ML is the public way: --device coreml"))
+    if "Espresso" in loaded:
+        rows.append(("e5rt", "note", "Espresso is there; hexane does not use it", ""))
+    if "ANEServices" in loaded:
+        answer = f"opening asks for {USER_ACCESS}, and own programs are refused: see `hexane doctor --entitlement FILE`"
+        rows.append(("direct route", "note", answer, ""))
+    return there, rows
+
+
+def _core_ml(machine: Machine) -> tuple[bool, list[Row]]:
+    """Whether Core ML can be asked from here."""
+    if not machine.has_module("coremltools"):
+        return False, [
+            ("Core ML", "note", "coremltools is not installed", "for --device coreml: pip install coremltools")
+        ]
+    return True, [("Core ML", "yes", "through coremltools; a preference for the engine, not a promise", "")]
 
 
 def engine_properties(machine: Machine) -> dict[str, Any]:
@@ -63,29 +99,29 @@ def engine_properties(machine: Machine) -> dict[str, Any]:
     return {key: value for key, value in named.items() if value is not None}
 
 
-def _loads(name: str) -> bool:
-    """Whether a private framework can be opened; its file lies in the shared cache only, so it is never looked for."""
-    if sys.platform != "darwin":
-        return False
-    import ctypes
-
-    try:
-        ctypes.CDLL(f"/System/Library/PrivateFrameworks/{name}.framework/{name}")
-    except OSError:
-        return False
-    return True
-
-
 def _security(machine: Machine) -> list[Row]:
-    """System-integrity state, boot arguments and the entitlement of this Python, with their meaning."""
+    """System-integrity state, boot policy, boot arguments and the entitlement of this Python, with their meaning."""
+    rows: list[Row] = []
     status = machine.run("csrutil", "status") or ""
     state = re.search(r"status: (\w+)", status)
-    rows: list[Row] = [("system integrity protection", "note", state.group(1) if state else "not known", "")]
-    arguments = machine.run("sysctl", "-n", "kern.bootargs") or ""
-    amfi = "amfi_get_out_of_my_way" in arguments
-    meaning = "code-signing checks are off for every program" if amfi else "none that concern the engine"
-    rows.append(("boot arguments", "note", meaning, ""))
+    off = [name for name in ("NVRAM Protections", "Boot-arg Restrictions") if f"{name}: disabled" in status]
+    word = state.group(1) if state else "not known"
+    rows.append(("system integrity protection", "note", f"{word}{f'; off: {chr(44).join(off)}' if off else ''}", ""))
+    secure = re.search(r"Secure Boot: (.+)", machine.run("system_profiler", "SPiBridgeDataType") or "")
+    if secure:  # one line of a text that also holds an UUID
+        rows.append(("secure boot", "note", secure.group(1).strip(), ""))
+    running = machine.run("sysctl", "-n", "kern.bootargs") or ""
+    stored = machine.run("nvram", "boot-args") or ""
+    amfi = AMFI_OFF in running
+    if amfi:
+        meaning = "code-signing and entitlement checks are off for every program"
+    elif AMFI_OFF in stored:
+        meaning = "a stored argument against AMFI is filtered: checks are on"
+    else:
+        meaning = "none that concern the engine"
+    rows.append(("boot arguments", "note", meaning, f"way back: {WAY_BACK}" if amfi or AMFI_OFF in stored else ""))
     own = machine.run("codesign", "-d", "--entitlements", "-", sys.executable) or ""
-    has = "com.apple.ane.iokit-user-access" in own
-    rows.append(("entitlement of this Python", "note", "may open the engine" if has else "none for the engine", ""))
+    has = USER_ACCESS in own
+    answer = "may open the engine directly, and so may every script that it runs" if has else "none for the engine"
+    rows.append(("entitlement of this Python", "note", f"{answer}; macos and coreml need none", ""))
     return rows
