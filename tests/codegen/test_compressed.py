@@ -269,3 +269,22 @@ def test_a_dilated_kernel_becomes_a_dense_one():
     x = b.input("x", (1, 32, 12, 12), "fp16")
     b.output(b.conv(x=x, weight=FORMS["one table"](b), pad_type="same", dilations=[2, 2]))
     assert section_bytes(run_both(b.graph, "M1")) >= DENSE_BYTES
+
+
+@pytest.mark.parametrize("chip", ["M1", "M4", "M5"])
+@pytest.mark.parametrize("rows", [1, 16])
+@pytest.mark.parametrize("form", ["int8", "palette4"])
+def test_products_stream_whichever_way_their_weights_lie(form, rows, chip):
+    """matmul has its outputs in the second axis; no recipe for computed operands takes its weights as a tensor."""
+    rng = np.random.default_rng(0)
+    b = GraphBuilder()
+    x = b.input("x", (rows, 64), "fp16")
+    b.output(b.matmul(x=x, y=rng.normal(0, 0.1, (64, 96)).astype(np.float16)))
+    graph = hexane.compress(b.graph, form)
+    program = run_both(graph, chip)
+    layouts = [layout for image in program.images for task in image.tasks if (layout := layout_of(task))]
+    (op,) = [op for op in program.graph.main.ops if op.type == "matmul"]
+    decision = decision_of(op, chips.get(chip).generation)
+    assert [layout.form != "fp16" for layout in layouts] == [decision.stream is not None] * len(layouts)
+    assert not any(layout.runtime for layout in layouts)
+    assert decision.apple == ("folds" if (form, chip) == ("int8", "M1") else "streams")

@@ -35,7 +35,7 @@ MEASURED = {
     ("M6", "fp16"): 218, ("M6", "int8"): 103, ("M6", "palette4"): 45, ("M6", "palette3"): 50, ("M6", "palette2"): 28,
     ("M6", "palette1"): 26,
 }  # fmt: skip
-"""Microseconds of 4096 x 4096, 1x1, 16 pixels (docs/reference/compressed.md 5)."""
+"""Microseconds of 4096 x 4096, 1x1, 16 pixels (docs/reference/compressed.md 6)."""
 
 
 @pytest.mark.parametrize("chip, form", MEASURED)

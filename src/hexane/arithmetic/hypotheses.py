@@ -164,7 +164,7 @@ _ALL = (
     Hypothesis(
         "scaled-bias",
         "Where is a bias added when outputs have a scale of their own?",
-        "docs/reference/compressed.md 6 (bias beside scales was never seen)",
+        "docs/reference/compressed.md 7 (bias beside scales was never seen)",
         {
             "with-scale": "h(h(sum) * scale + bias)",
             "rounded-before": "h(h(h(sum) * scale) + bias)",

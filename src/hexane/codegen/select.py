@@ -35,6 +35,7 @@ FAMILIES = (
     "softmax",
     "norm",
     "compare",
+    "quantise",
     "quotient",
     "shape",
     "activation",

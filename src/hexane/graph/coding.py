@@ -154,13 +154,13 @@ def _blocks(small: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray | No
 
 
 def _scales(small: np.ndarray | None, shape: tuple[int, ...]) -> str:
-    """What the scales of a constant are, in words; outputs are its first axis."""
+    """What the scales of a constant are, in words."""
     extents = () if small is None else small.shape
-    if all(extent == 1 for extent in extents):
+    axes = [axis for axis, extent in enumerate(extents) if extent > 1]
+    if not axes:
         return "one scale"
-    if extents[0] == shape[0] and all(extent == 1 for extent in extents[1:]):
-        return "a scale for each output"
-    return "scales by block"
+    whole = len(axes) == 1 and extents[axes[0]] == shape[axes[0]]
+    return f"a scale for each place of axis {axes[0]}" if whole else "scales by block"
 
 
 def _blockwise(source: Source) -> Coding | None:

@@ -99,11 +99,12 @@ def stream_of(op: Op, generation: Generation) -> Stream | None:
 def _decided(weight: Value, op: Op, generation: Generation) -> Decision:
     assert weight.constant is not None and weight.constant.coding is not None
     coding = weight.constant.coding
-    apple, remedy = _apple(coding, generation)
+    outputs = 1 if op.type == "matmul" and not op.arg("transpose_y") else 0
+    apple, remedy = _apple(coding, generation, outputs)
     obstacle = _obstacle(op)
     if obstacle:
         return Decision(coding, None, f"expanded to fp16: {obstacle}", apple, remedy)
-    stream, reason = _streams(weight, coding, generation, 1 if op.type == "matmul" and not op.arg("transpose_y") else 0)
+    stream, reason = _streams(weight, coding, generation, outputs)
     return Decision(coding, stream, reason, apple, remedy)
 
 
@@ -123,19 +124,19 @@ def _obstacle(op: Op) -> str:
     return ""
 
 
-def _apple(coding: Coding, generation: Generation) -> tuple[str, str]:
-    """What Apple's compiler does with a form, and the change that helps."""
+def _apple(coding: Coding, generation: Generation, outputs: int) -> tuple[str, str]:
+    """What Apple's compiler does with a form, and the change that helps; ``outputs`` is the axis of the outputs."""
     level = generation.feature_level
     if coding.form == "palette":
-        if coding.scale is not None and coding.scale_per_output() is None:
+        if coding.scale is not None and coding.scale_per_output(outputs) is None:
             return "host", "scale along the outputs"
-        if coding.group is not None and not _constant_behind(coding.group):
+        if coding.group is not None and not _constant_beside(coding.group, outputs):
             return "host", "one table for each group of outputs, not of inputs"
         if coding.vector > 1 and level < 8:
             return "folds", "scalar entries"
         return "streams", ""
     if coding.form == "integer":
-        if coding.scale is not None and coding.scale_per_output() is None:
+        if coding.scale is not None and coding.scale_per_output(outputs) is None:
             return "host", "one scale for each output, not for blocks of inputs"
         if coding.offset is not None and level < SCALES_OF_OUTPUTS:
             return "folds", "symmetric integers (zero point 0)"
@@ -143,9 +144,9 @@ def _apple(coding: Coding, generation: Generation) -> tuple[str, str]:
     return "streams", ""
 
 
-def _constant_behind(group: np.ndarray) -> bool:
-    """Whether a group's number changes along the first axis only."""
-    first = group[(slice(None), *(slice(0, 1),) * (group.ndim - 1))]
+def _constant_beside(group: np.ndarray, outputs: int) -> bool:
+    """Whether a group's number changes along the axis of the outputs only."""
+    first = group[tuple(slice(None) if axis == outputs else slice(0, 1) for axis in range(group.ndim))]
     return bool((group == first).all())
 
 

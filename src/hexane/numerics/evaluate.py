@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,8 @@ from hexane.graph.registry import spec_of, values_of
 from hexane.graph.types import TensorType, eval_dtype
 from hexane.isa.roles import SPELLED, roles_of
 from hexane.lowering import transformations
-from hexane.lowering.fusion import SUMS, Epilogue, sum_run
+from hexane.lowering.eight_bit import byte_product
+from hexane.lowering.fusion import SUMS, Epilogue, only_user, sum_run
 from hexane.lowering.weights import stream_of
 from hexane.numerics.rules import (
     RULES,
@@ -109,6 +110,7 @@ class EngineEvaluation(Evaluation):
         self.on_host: dict[Op, str] = {}
         self._observe = observe
         self._fused: dict[Op, np.ndarray | None] = {}
+        self._bytes: dict[Value, np.ndarray] = {}  # of dequantised maps whose convolution sums integers
 
     def op(self, op: Op) -> tuple[Any, ...]:
         if op in self._fused:
@@ -131,6 +133,10 @@ class EngineEvaluation(Evaluation):
             (largest,) = Evaluation.op(_Plain(self), op)
             self.on_engine.append(op)
             return (self._seen(op, canonical(np.asarray(largest, np.float16))),)
+        if op.type == "dequantize":
+            user = only_user(op.output)
+            if user is not None and byte_product(user, self.generation) is not None:
+                self._bytes[op.output] = self._stored(op.inputs["input"])
         if len(op.outputs) != 1 or not self._is_fp16(op):
             self.on_host.setdefault(op, f"{op.type} on values that are not fp16")
             return None
@@ -159,6 +165,10 @@ class EngineEvaluation(Evaluation):
         own = op.inputs.get("bias")
         if own is not None and not own.is_constant:
             raise UnsupportedError("a bias that is computed")
+        eight = byte_product(op, self.generation)
+        if eight is not None:
+            x, kernel = self._bytes.pop(op.arg("x")).astype(np.float16), self._stored(op.arg("weight"))
+            return self._finished(run, scaled_convolution(op, x, kernel, eight.stream, epilogue))
         stream = stream_of(op, self.generation)
         scaled = stream is not None and stream.rounds_twice
         if op.type == "conv":
@@ -178,6 +188,11 @@ class EngineEvaluation(Evaluation):
                 result = scaled_product(op, x, kernel, stream, epilogue)
             else:
                 result = product(op, x, kernel, epilogue)
+        return self._finished(run, result)
+
+    def _finished(self, run: Sequence[Op], result: np.ndarray) -> tuple[Any, ...]:
+        """The results of a run's first op: of a fused run the last op has the values."""
+        op = run[0]
         self.on_engine.extend(run)
         last = run[-1]
         result = result.reshape(last.output.shape)

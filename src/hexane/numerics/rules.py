@@ -14,11 +14,13 @@ from contextvars import ContextVar
 import numpy as np
 
 from hexane.arithmetic import conv2d, elementwise, lookup, mac, matmul, planar
+from hexane.arithmetic.formats import from_bytes, to_bytes
 from hexane.arithmetic.integer import mac_scaled, prepare_scaled
 from hexane.arithmetic.multiply import multiply_inputs, scale_input
 from hexane.arithmetic.reduction import reduce
 from hexane.errors import UnsupportedError
 from hexane.graph import Op
+from hexane.lowering.eight_bit import affine_of
 from hexane.lowering.functions import FUNCTIONS, LN_2, LOG2_E, lookup_table
 from hexane.lowering.fusion import Epilogue, table_name
 from hexane.lowering.groups import dense, is_loop
@@ -249,7 +251,7 @@ def fitted_function(op: Op, arrays: Arrays) -> np.ndarray:
 @rule("cast")
 def cast(op: Op, arrays: Arrays) -> np.ndarray:
     """Bytes to fp16; other casts are the host's."""
-    if op.arg("x").dtype not in ("bool", "uint8") or op.output.dtype != "fp16":
+    if op.arg("x").dtype not in ("bool", "uint8", "int8") or op.output.dtype != "fp16":
         raise UnsupportedError(f"a cast from {op.arg('x').dtype} to {op.output.dtype}")
     return arrays("x").astype(np.float16)
 
@@ -464,3 +466,26 @@ def _parameter(op: Op, data: np.ndarray, rank: int) -> np.ndarray:
     for axis, extent in zip(chosen, data.shape):
         shape[axis] = extent
     return data.reshape(shape)
+
+
+# -- bytes -----------------------------------------------------------------------------------------------------------
+
+
+@rule("quantize")
+def quantise(op: Op, arrays: Arrays) -> np.ndarray:
+    """A planar factor, a planar sum where there is a zero point, stored as bytes (hypothesis ``byte-store``)."""
+    affine = affine_of(op)
+    result = planar.formula("add", arrays("input"), scale=affine.inverse)
+    if affine.zero:
+        result = planar.formula("add", result, bias=float(affine.zero))
+    return to_bytes(result, op.output.dtype)
+
+
+@rule("dequantize")
+def dequantise(op: Op, arrays: Arrays) -> np.ndarray:
+    """Bytes as fp16, less the zero point, times the scale."""
+    affine = affine_of(op)
+    result = from_bytes(arrays("input"))
+    if affine.zero:
+        result = planar.formula("add", result, bias=-float(affine.zero))
+    return planar.formula("add", result, scale=affine.scale)

@@ -33,6 +33,7 @@ def available() -> dict[str, Pass]:
         pooling,
         precision,
         products,
+        quantised,
         resampling,
         reshapes,
         scaling,
@@ -60,6 +61,7 @@ def available() -> dict[str, Pass]:
         "products": products.legalise_products,
         "attention": attention.turn_attention,
         "signals": signals.legalise_signals,
+        "quantised": quantised.legalise_quantised,
         "convolutions": convolutions.legalise_convolutions,
         "views": views.legalise_views,
         "affine_maps": single_tables.affine_maps,
@@ -68,6 +70,7 @@ def available() -> dict[str, Pass]:
         "common_subexpressions": common.share_common,
         "half_precision": precision.to_half,
         "remove_identities_again": identities.remove_identities,
+        "bytes_of_convolutions": quantised.bytes_of_convolutions,
     }
 
 

@@ -93,7 +93,8 @@ def _label(port: Port) -> str:
 
 def _as_surface(array: np.ndarray, port: Port) -> np.ndarray:
     with np.errstate(over="ignore", invalid="ignore"):
-        return np.ascontiguousarray(array).astype(np.float16 if port.dtype == "fp16" else np.uint8, copy=False)
+        stored = {"fp16": np.float16, "int8": np.int8}.get(port.dtype, np.uint8)
+        return np.ascontiguousarray(array).astype(stored, copy=False)
 
 
 def _as_declared(array: np.ndarray, port: Port) -> np.ndarray:

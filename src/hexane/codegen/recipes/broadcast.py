@@ -51,15 +51,18 @@ def tile(ops: Sequence[Op], context: Context) -> Fragment:
 
 @recipe("cast")
 def cast(ops: Sequence[Op], context: Context) -> Fragment:
-    """cast of bool or uint8 to fp16: one planar copy."""
+    """cast of bool or bytes to fp16: one planar copy."""
     (op,) = ops
     x, y = op.arg("x"), op.output
-    if (x.dtype, y.dtype) not in (("bool", "fp16"), ("uint8", "fp16")):
+    if (x.dtype, y.dtype) not in (("bool", "fp16"), ("uint8", "fp16"), ("int8", "fp16")):
         raise UnsupportedError(f"a cast from {x.dtype} to {y.dtype}", code=Reason.ELEMENT_TYPE)
     source, out = context.tensor(x), context.tensor(y)
     made = Fragment()
     plan = Plan("PE", w=source.w, h=source.h, c=source.c, groups=source.n, kind=PeKind.UNARY)
     made.add(unary.pe_stream(plan, source, out))
+    if x.dtype == "int8":
+        plan.in_format = Element.INT8
+        made.evidence(Evidence.INFERRED, "signed bytes, which no program of Apple's compiler shows")
     return made
 
 

@@ -20,6 +20,7 @@ from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
 from hexane.codegen.recipes.shape import Walk, permute
 from hexane.errors import Reason, UnsupportedError
 from hexane.lowering.fusion import Epilogue, fused_ops
+from hexane.lowering.weights import stream_of
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
@@ -40,6 +41,8 @@ def runtime_product(ops: Sequence[Op], context: Context) -> Fragment:
     op = ops[0]
     x, y = op.arg("x"), op.arg("y")
     need_fp16(x, y)
+    if y.is_constant and stream_of(op, context.target.limits) is not None:
+        raise UnsupportedError("compressed weights, which stream as a kernel", code=Reason.CONSTANT)
     if x.is_constant:
         raise UnsupportedError(
             "a constant first operand of a product", hint="transpose both operands and the result", code=Reason.CONSTANT

@@ -9,7 +9,7 @@ from hexane.chips import CORES
 from hexane.codegen import encode
 from hexane.codegen.cost import duration_us
 from hexane.codegen.encode import Fields
-from hexane.codegen.operations import NO_KERNEL, Hint, ReadHint, WriteHint
+from hexane.codegen.operations import NO_KERNEL, Element, Hint, ReadHint, WriteHint
 from hexane.codegen.plan import Plan, Space
 from hexane.codegen.targets.base import Places, Target
 from hexane.isa import Task, task_from_words
@@ -160,12 +160,12 @@ def reading(values: Fields, register: str, hint: Hint | None) -> None:
     values[f"{register}.DependencyMode"] = "earlier_task" if hint is not None and hint.after_task else "none"
 
 
-def form(values: Fields, register: str, element: int, interleave: int) -> None:
-    """Elements of a surface in memory."""
+def form(values: Fields, register: str, element: int, interleave: int, *, signed: bool = False) -> None:
+    """Elements of a surface in memory; ``signed`` bytes have a format of their own (INFERRED)."""
     wide = element == 2
     values[f"{register}.FmtMode"] = wide
     values[f"{register}.Truncate"] = 3 * wide
-    values[f"{register}.MemFmt"] = "bits16" if wide else "bits8"
+    values[f"{register}.MemFmt"] = "bits16" if wide else "signed8" if signed else "bits8"
     values[f"{register}.Interleave"] = interleave
 
 
@@ -181,7 +181,7 @@ def _source(plan: Plan, values: Fields, places: Places) -> None:
     if staged:
         form(values, "TileDMASrc.Fmt", 2, 1)
     elif first is not None:
-        form(values, "TileDMASrc.Fmt", first.element, first.interleave)
+        form(values, "TileDMASrc.Fmt", first.element, first.interleave, signed=plan.in_format is Element.INT8)
     elif second is not None:
         values["TileDMASrc.Fmt.FmtMode"], values["TileDMASrc.Fmt.Interleave"] = 1, second.interleave
     if first is not None:
@@ -204,7 +204,7 @@ def _destination(plan: Plan, values: Fields, places: Places) -> None:
     values["TileDMADst.Fmt.Interleave"] = 1
     if dst is None:
         return
-    form(values, "TileDMADst.Fmt", dst.element, dst.interleave)
+    form(values, "TileDMADst.Fmt", dst.element, dst.interleave, signed=plan.out_format is Element.INT8)
     values["TileDMADst.Fmt.ZeroPadLast"] = values["TileDMADst.Fmt.ZeroPadFirst"] = 1
     values["TileDMADst.BaseAddr.Addr"] = dst.offset + places.offset(dst.buffer)
     encode.strides(values, "TileDMADst", "", dst)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hexane.codegen import encode
 from hexane.codegen.cost import duration_us
 from hexane.codegen.encode import Fields
-from hexane.codegen.operations import Hint, ReadHint, WriteHint
+from hexane.codegen.operations import Element, Hint, ReadHint, WriteHint
 from hexane.codegen.plan import Dma, Plan
 from hexane.codegen.targets.base import Places, Target
 from hexane.codegen.targets.h13 import SLOW_TABLES, form
@@ -69,6 +69,8 @@ class Packed(Target):
     def sources(self, plan: Plan, values: Fields, addresses: dict[str, tuple[int, int]], places: Places) -> None:
         if plan.src is not None and not plan.src_staged:
             self.source(plan.src, plan.src_hint, "", values)
+            if plan.in_format is Element.INT8:
+                values["TileDMASrc.Fmt.MemFmt"] = "signed8"
             addresses[SOURCE] = (self.slot(plan.src, places), plan.src.offset + places.offset(plan.src.buffer))
         if plan.src2 is not None:
             self.source(plan.src2, plan.src2_hint, "Src2", values)
@@ -103,7 +105,7 @@ class Packed(Target):
         if dst is None or plan.dst_staged:
             return
         addresses[RESULT] = (self.slot(dst, places), dst.offset + places.offset(dst.buffer))
-        form(values, "TileDMADst.Fmt", dst.element, dst.interleave)
+        form(values, "TileDMADst.Fmt", dst.element, dst.interleave, signed=plan.out_format is Element.INT8)
         values["TileDMADst.Fmt.ZeroPadLast"] = values["TileDMADst.Fmt.ZeroPadFirst"] = 1
         encode.strides(values, "TileDMADst", "", dst)
         values["TileDMADst.DMAConfig.CacheHint"] = self.write_hint(plan.dst_hint)

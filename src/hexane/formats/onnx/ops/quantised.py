@@ -220,6 +220,17 @@ def conv_integer(c: NodeContext) -> Operand:
     return c.cast(conv_of(c, whole(c, x, c[2]), whole(c, weight, c[3], per_channel), None), "int32")
 
 
+def _as_pairs(x: Operand, weight: Operand, rest: tuple[Operand, ...]) -> bool:
+    """Whether a quantised product of a computed map is read as quantise and dequantise pairs around a product of
+    numbers: weights, scales and zero points are constants. Its sums are then those of float32, no longer exact; the
+    engine computes such pairs, and a step of the result is all that may differ."""
+    constants = (weight, *rest)
+    floats = all(
+        array.dtype == np.float32 for array in rest if isinstance(array, np.ndarray) and array.dtype.kind == "f"
+    )
+    return not isinstance(x, np.ndarray) and all(isinstance(array, np.ndarray) for array in constants) and floats
+
+
 def requantise(c: NodeContext, total: Operand, factor: Operand, zero: Operand) -> Operand:
     """``saturate(round(total * factor) + zero_point)`` of exact sums."""
     dtype = type_of(zero).dtype
@@ -243,6 +254,10 @@ def _ratio(c: NodeContext, a: Operand, b: Operand, y: Operand) -> Operand:
 def qlinear_matmul(c: NodeContext) -> Operand:
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (c.need(index) for index in range(8))
     rank = type_of(a).rank
+    if _as_pairs(a, b, (a_scale, a_zero, b_scale, b_zero, y_scale, y_zero)) and a_scale.size == 1:
+        left = dequantise(c, a, a_scale, a_zero, 0, 0, "fp32")
+        right = dequantise(c, b, b_scale, b_zero, type_of(b).rank - 1, 0, "fp32")
+        return quantise(c, c.ops.matmul(x=left, y=right), y_scale, y_zero, 0, 0, type_of(y_zero).dtype)
     if type_of(a_scale).rank == 1 and type_of(a_scale).shape[0] > 1:
         a_scale = c.reshape(a_scale, (*[1] * (rank - 2), type_of(a_scale).shape[0], 1))
     total = _integer_product(c, a, a_zero, b, b_zero)
@@ -253,6 +268,14 @@ def qlinear_matmul(c: NodeContext) -> Operand:
 def qlinear_conv(c: NodeContext) -> Operand:
     x, x_scale, x_zero, weight, w_scale, w_zero, y_scale, y_zero = (c.need(index) for index in range(8))
     rank = type_of(weight).rank
+    if _as_pairs(x, weight, (x_scale, x_zero, w_scale, w_zero, y_scale, y_zero)) and x_scale.size == 1:
+        bias = c[8]
+        if isinstance(bias, np.ndarray):
+            bias = (bias.astype(np.float64) * x_scale.reshape(-1) * w_scale.reshape(-1)).astype(np.float32)
+        if bias is None or isinstance(bias, np.ndarray):
+            source = dequantise(c, x, x_scale, x_zero, 0, 0, "fp32")
+            kernel = dequantise(c, weight, w_scale, w_zero, 0, 0, "fp32")
+            return quantise(c, conv_of(c, source, kernel, bias), y_scale, y_zero, 0, 0, type_of(y_zero).dtype)
     column = [1] * (rank - 1)
     per_channel = [*type_of(w_zero).shape, *column] if type_of(w_zero).rank == 1 else None
     bias = None if c[8] is None else c.cast(c[8], "fp64")

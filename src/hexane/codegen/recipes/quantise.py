@@ -1,0 +1,109 @@
+"""Quantising, dequantising, and convolutions of the bytes between them (docs/reference/compressed.md 4).
+
+Apple's compiler is known to do this in the planar engine and the neural cores; no program of it shows the words, so
+everything here is INFERRED.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hexane.chips import Evidence
+from hexane.codegen.fragment import Fragment, Tensor
+from hexane.codegen.operations import COPY, Element, PeKind
+from hexane.codegen.plan import Plan
+from hexane.codegen.recipes import unary
+from hexane.codegen.recipes.blocks import Convolution
+from hexane.codegen.recipes.conv import lower, window_of
+from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
+from hexane.codegen.weights import Weights
+from hexane.errors import Reason, UnsupportedError
+from hexane.lowering.eight_bit import BYTES, affine_of, byte_product
+from hexane.lowering.fusion import Epilogue, only_user, sum_run
+
+if TYPE_CHECKING:
+    from hexane.graph.ir import Op
+
+FORMATS = {"int8": Element.INT8, "uint8": Element.UINT8}
+SHOWN = "8-bit maps that no program of Apple's compiler shows"
+
+
+def _copy(x: Tensor) -> Plan:
+    return Plan("PE", w=x.w, h=x.h, c=x.c, groups=x.n, kind=PeKind.UNARY, pe=COPY)
+
+
+@recipe("quantize")
+def quantize(ops: Sequence[Op], context: Context) -> Fragment:
+    """quantize: one planar copy with a factor into bytes; a zero point is added in a second."""
+    (op,) = ops
+    need_fp16(op.arg("input"))
+    if op.output.dtype not in BYTES:
+        raise UnsupportedError(f"bytes of {op.output.dtype}", code=Reason.ELEMENT_TYPE)
+    affine = affine_of(op)
+    x, y = context.tensor(op.arg("input")), context.tensor(op.output)
+    made = Fragment()
+    first = _copy(x)
+    first.scale = affine.inverse
+    last = first
+    if affine.zero:
+        middle = Tensor(made.workspace(x.bytes), x.n, x.c, x.h, x.w)
+        made.add(unary.pe_stream(first, x, middle))
+        last = _copy(x)
+        last.bias = float(affine.zero)
+        x = middle
+    made.add(unary.pe_stream(last, x, y))
+    last.out_format = FORMATS[op.output.dtype]
+    made.evidence(Evidence.INFERRED, SHOWN)
+    return made
+
+
+@recipe("dequantize")
+def dequantize(ops: Sequence[Op], context: Context) -> Fragment:
+    """dequantize: one planar copy of bytes with a factor; a zero point is taken off in a task before."""
+    (op,) = ops
+    need_fp16(op.output)
+    dtype = op.arg("input").dtype
+    if dtype not in BYTES:
+        raise UnsupportedError(f"bytes of {dtype}", code=Reason.ELEMENT_TYPE)
+    affine = affine_of(op)
+    x, y = context.tensor(op.arg("input")), context.tensor(op.output)
+    made = Fragment()
+    first = last = _copy(x)
+    if affine.zero:
+        first.bias = -float(affine.zero)
+        middle = Tensor(made.workspace(y.bytes), y.n, y.c, y.h, y.w)
+        made.add(unary.pe_stream(first, x, middle))
+        last, x = _copy(y), middle
+    last.scale = affine.scale
+    made.add(unary.pe_stream(last, x, y))
+    first.in_format = FORMATS[dtype]
+    made.evidence(Evidence.INFERRED, SHOWN)
+    return made
+
+
+def _pair(op: Op) -> tuple[Op, ...] | None:
+    """The dequantised map's only user, a convolution, and what runs in its task."""
+    user = only_user(op.output)
+    return (op, *sum_run(user)) if user is not None and user.type == "conv" and user.arg("x") is op.output else None
+
+
+@recipe("dequantize", match=_pair, rank=4)
+def byte_convolution(ops: Sequence[Op], context: Context) -> Fragment:
+    """dequantize and conv: a convolution of bytes with int8 weights, exact sums, one scale for each output."""
+    conv = ops[1]
+    found = byte_product(conv, context.target.limits)
+    weight, bias = constant(conv.arg("weight")), conv.arg("bias")
+    if found is None or weight is None or (bias is not None and not bias.is_constant):
+        raise UnsupportedError("a convolution that computes in fp16")
+    epilogue = Epilogue.of(ops[1:])
+    start = epilogue.bias if bias is None else np.asarray(bias.data, np.float16).reshape(-1)
+    weights = Weights(np.asarray(weight, np.float16), found.stream).scaled_by(epilogue.scale)
+    x, y = context.tensor(found.bytes), context.tensor(ops[-1].output)
+    made = lower(Convolution(x, y, weights, start, window_of(conv), epilogue))
+    for plan in made.plans:
+        plan.in_format = FORMATS[found.bytes.dtype]
+    made.evidence(Evidence.INFERRED, SHOWN)
+    return made
