@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from zlib import crc32
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -15,6 +17,7 @@ from hexane.codegen.residency import Policy, under
 from hexane.codegen.residency.arena import Arena, Block
 from hexane.codegen.residency.ends import RESULT, SECOND, ends_of, held
 from hexane.graph import GraphBuilder
+from hexane.timing.traffic import traffic
 
 lenient = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
@@ -75,9 +78,10 @@ def policy_of(data):
     seed = data.draw(st.integers(0, 2**16))
     kind = data.draw(st.sampled_from(["on", "on", "off", "random"]))
     room = data.draw(st.sampled_from([None, None, 16 << 10, 64 << 10]))
+    eager = data.draw(st.booleans())
     if kind == "random":
-        return Policy(lambda key: hash((seed, str(key))) % 2 == 0, room)
-    return Policy(lambda key: kind == "on", room)
+        return Policy(lambda key: crc32(f"{seed} {key}".encode()) % 2 == 0, room, eager)
+    return Policy(lambda key: kind == "on", room, eager)
 
 
 @settings(deadline=None, max_examples=25, suppress_health_check=lenient)
@@ -156,6 +160,52 @@ def test_a_result_that_is_read_again():
         assert {plan.evidence.value for plan in plans[:1]} == {evidence}
         made, wanted = program.run(inputs), program.run(inputs, level="graph")
         assert all(np.array_equal(made[name], wanted[name]) for name in wanted)
+
+
+def large_maps(*, strides=(1, 2, 1), kernel=3, seed=3):
+    """Maps of 2.2 MB that no L2 holds beside another: convolutions, element by element work, a pool."""
+    rng = np.random.default_rng(seed)
+    builder = GraphBuilder()
+    value = builder.input("x", (1, 8, 90, 120), "fp16")
+    channels = 8
+    for stride in strides:
+        weight = (rng.standard_normal((96, channels, kernel, kernel)) / (kernel * np.sqrt(channels))).astype(np.float16)
+        value = builder.conv(x=value, weight=weight, pad_type="same", strides=[stride, stride])
+        value = builder.mul(x=value, y=builder.sigmoid(x=value))
+        channels = 96
+    value = builder.max_pool(
+        x=value, kernel_sizes=[3, 3], strides=[2, 2], pad_type="custom", pad=[1, 1, 1, 1], name="y"
+    )
+    builder.output(value)
+    return builder.graph, rng.standard_normal((1, 8, 90, 120)).astype(np.float16)
+
+
+@pytest.mark.parametrize("strides, kernel", [((1, 2), 3), ((1, 1), 1)])
+def test_large_maps_run_band_by_band(strides, kernel):
+    graph, x = large_maps(strides=strides, kernel=kernel)
+    program = check(graph, x, Policy())
+    plain = hexane.compile(graph, without=("bands",))
+    (bands,), (whole,) = engine_plans(program), engine_plans(plain)
+    assert len(bands) > len(whole) and max(p.hout for p in bands if p.kernel) < max(p.hout for p in whole if p.kernel)
+    assert {p.evidence.value for p in bands if p.hout < whole[0].hout} == {"INFERRED"}
+    assert program.estimate().engine_us < plain.estimate().engine_us
+    assert traffic(program).moved < traffic(plain).moved
+    np.testing.assert_array_equal(program.run({"x": x})["y"], plain.run({"x": x})["y"])
+    assert program.stats()["macs"] == plain.stats()["macs"]
+
+
+def test_bands_are_not_cut_where_halos_cost_more_than_traffic():
+    graph, x = large_maps(strides=(1, 1), kernel=5)
+    plain = hexane.compile(graph, without=("bands",))
+    assert len(engine_plans(hexane.compile(graph))[0]) == len(engine_plans(plain)[0])
+    cut = check(graph, x, Policy(eager=True))
+    assert cut.estimate().engine_us > plain.estimate().engine_us
+
+
+def test_bands_are_not_cut_where_everything_fits():
+    graph, x = chain()
+    (plans,) = engine_plans(check(graph, x, Policy()))
+    assert len(plans) == 5
 
 
 @given(st.lists(st.tuples(st.integers(1, 5000), st.integers(0, 20), st.integers(0, 20)), max_size=40))

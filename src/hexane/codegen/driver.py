@@ -94,7 +94,7 @@ def compile(
         segments = []
         for run in runs_of(function, units, target):
             if run.on_engine:
-                segments.append(_engine_segment(run, graph, target, dialect, ident))
+                segments.append(_engine_segment(run, graph, context, dialect, ident))
             else:
                 segments.append(_host_segment(run, function.opset))
         constants = [value for value in function.outputs if value.is_constant]
@@ -144,7 +144,7 @@ def _port(value: Value) -> Port:
     return Port(value.name, value.shape, value.dtype)
 
 
-def link_run(run: Run, target: Target) -> Linked:
+def link_run(run: Run, target: Target, chip: Chip | None = None) -> Linked:
     """The tasks of an engine run."""
     channels = target.channels([v.name for v in run.inputs], [v.name for v in run.outputs])
     values = {
@@ -160,16 +160,22 @@ def link_run(run: Run, target: Target) -> Linked:
             plan.op = plan.op or unit.ops[-1].describe()
         fragments.append(unit.choice.fragment)
     moves.remove(fragments, values, (v.name for v in run.inputs), (v.name for v in run.outputs))
-    linker = Linker(target, channels, values)
+    given = {
+        v.name: tensor_of(Buffer(v.name, Space.SURFACE), v.shape, v.dtype)
+        for v in run.inputs
+        if v.dtype in ELEMENT_BYTES
+    }
+    linker = Linker(target, channels, given | values, chip)
     for fragment in fragments:
         linker.add(fragment)
     return linker.finish()
 
 
-def _engine_segment(run: Run, graph: Graph, target: Target, dialect: str, ident: Mapping[str, Any] | None) -> Segment:
+def _engine_segment(run: Run, graph: Graph, context: Context, dialect: str, ident: Mapping[str, Any] | None) -> Segment:
     from hexane.image import Ident, Surface, build_image
 
-    linked = link_run(run, target)
+    target = context.target
+    linked = link_run(run, target, context.chip)
     source = subgraph(run.ops, run.inputs, run.outputs, graph.main.opset)
     source.metadata[transformations.KEY] = graph.metadata[transformations.KEY]
     surfaces = [
@@ -207,8 +213,21 @@ def _engine_segment(run: Run, graph: Graph, target: Target, dialect: str, ident:
         source=source,
         plans=tuple(linked.plans),
         reasons={op.describe(): unit.reason for unit in run.units for op in unit.ops},
-        evidence={op.describe(): unit.choice.evidence.value for unit in run.units if unit.choice for op in unit.ops},
+        evidence=_evidence_of(run, linked),
     )
+
+
+def _evidence_of(run: Run, linked: Linked) -> dict[str, str]:
+    """The weakest label among the tasks of each op, as they were linked."""
+    weakest: dict[str, Evidence] = {}
+    for plan in linked.plans:
+        weakest[plan.op] = max(plan.evidence, weakest.get(plan.op, plan.evidence), key=lambda mark: mark.rank)
+    return {
+        op.describe(): weakest.get(unit.ops[-1].describe(), unit.choice.evidence).value
+        for unit in run.units
+        if unit.choice
+        for op in unit.ops
+    }
 
 
 def procedure_name(graph: Graph, dialect: str) -> str:

@@ -9,11 +9,13 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from hexane.chips import Chip
 from hexane.codegen import residency
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import up
 from hexane.codegen.operations import After, Hint, ReadHint, WriteHint
 from hexane.codegen.plan import Buffer, Dma, Kernel, Plan, Space
+from hexane.codegen.price import price_us
 from hexane.codegen.targets import Places, Target
 from hexane.errors import UnsupportedError
 from hexane.isa import Task
@@ -61,7 +63,10 @@ class _Scratch:
 class Linker:
     """Joins fragments, in order, to one program."""
 
-    def __init__(self, target: Target, channels: Mapping[str, int], values: Mapping[str, Tensor]) -> None:
+    def __init__(
+        self, target: Target, channels: Mapping[str, int], values: Mapping[str, Tensor], chip: Chip | None = None
+    ) -> None:
+        self.chip = chip  # that prices are for
         self.surfaces = dict(channels)
         self.values = values
         self.target = target
@@ -76,6 +81,7 @@ class Linker:
         self._kernel_base: dict[int, int] = {}
         self._kernels: list[tuple[int, Kernel]] = []
         self._shared: dict[int, int] = {}  # kernel id -> offset
+        self._banded: dict[Any, residency.Stored] = {}  # buffers of bands
         self._known_kernels: dict[bytes, tuple[int, int]] = {}  # data -> (fragment, offset)
 
     # -- collecting ----------------------------------------------------------------------------------------------------
@@ -147,21 +153,61 @@ class Linker:
         scratch = up(scratch, SCRATCH_UNIT)
         return Linked(tasks, self.plans, const, self.surfaces, scratch, tuple(self._kernels), kernels)
 
+    def _identity(self, buffer: Buffer, plan: Plan) -> Hashable:
+        if buffer.space is Space.CONST:
+            return None
+        return self._key(buffer, self._home[id(plan)]) or (buffer.name,)
+
     def _keep_in_l2(self) -> None:
         """Values that stay in L2 between tasks; what does not keeps its place in DRAM."""
 
-        def identity(buffer: Buffer, index: int) -> Hashable:
-            if buffer.space is Space.CONST:
-                return None
-            return self._key(buffer, self._home[id(self.plans[index])]) or (buffer.name,)
-
-        residency.keep_in_l2(
-            residency.Program(
-                self.plans, identity, self._stored_as, self.target, parts=transformations.is_on("l2-parts")
+        def program() -> residency.Program:
+            return residency.Program(
+                self.plans,
+                lambda buffer, index: self._identity(buffer, self.plans[index]),
+                self._stored_as,
+                self.target,
+                parts=transformations.is_on("l2-parts"),
             )
-        )
+
+        if transformations.is_on("bands") and self.chip is not None:
+            chip = self.chip
+            price = lambda plans: price_us(plans, chip)  # noqa: E731
+            whole, cuts = program(), residency.in_bands(program(), price)
+            if cuts is not None:
+                self._take(cuts)
+                if residency.pays(program(), whole, price):
+                    self._name_again(cuts)
+                else:
+                    self.plans = list(whole.plans)
+        residency.keep_in_l2(program())
+
+    def _take(self, cuts: residency.Cuts) -> None:
+        """Plans in bands: each has the fragment and the kernel of the one that it is a part of."""
+        self._whole = self.plans  # kept, so that ids of plans stay theirs
+        for plan, origin in zip(cuts.plans, cuts.origins):
+            whole = self._whole[origin]
+            self._home[id(plan)] = self._home[id(whole)]
+            if id(whole) in self._kernel_base:
+                self._kernel_base[id(plan)] = self._kernel_base[id(whole)]
+        for part in cuts.buffers:
+            grid = part.grid
+            number: int = part.of[0]  # type: ignore[index]
+            shape = (1, grid.c, grid.h, grid.row_bytes, grid.used)
+            self._banded[number, part.buffer.name] = residency.Stored(shape, grid.image, surface=False)
+        self.plans = cuts.plans
+
+    @staticmethod
+    def _name_again(cuts: residency.Cuts) -> None:
+        """The tasks that left a kernel in scratch have other numbers where bands come before them."""
+        latest = {origin: i for i, origin in enumerate(cuts.origins)}
+        for plan in cuts.plans:
+            if plan.dtid is not None:
+                plan.dtid = latest[plan.dtid]
 
     def _stored_as(self, key: Any) -> residency.Stored:
+        if key in self._banded:
+            return self._banded[key]
         if len(key) == 2 and key[0] >= 0:
             return residency.Stored(None, self._scratch_size[key], surface=False)
         tensor = self.values.get(key[-1])
@@ -216,7 +262,7 @@ class Linker:
                     uses.setdefault(key, []).append(i)
         scratch = _Scratch()
         for key, at in sorted(uses.items(), key=lambda item: item[1][0]):
-            size = self._scratch_size[key] if key[0] >= 0 else self.values[key[1]].bytes
+            size = self._stored_as(key).size
             self._offsets[key] = scratch.place(at[0], at[-1], size)
         return scratch.top
 

@@ -114,6 +114,13 @@ _ROWS: tuple[Transformation, ...] = (
         "With hand-over: also tensors that several tasks write or read in parts, and results that go to DRAM and stay.",
         Evidence.INFERRED,
     ),
+    Transformation(
+        "bands",
+        "With hand-over: where maps do not fit L2, several tasks run some rows at a time, if the price says that less "
+        "traffic is worth more than rows computed twice.",
+        Evidence.INFERRED,
+        generations=("h13",),
+    ),
 )
 TRANSFORMATIONS: dict[str, Transformation] = {row.name: row for row in _ROWS}
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from copy import copy
 from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
 
@@ -20,6 +21,7 @@ from hexane.codegen.plan import Plan, Region
 from hexane.codegen.residency import hazards, passing
 from hexane.codegen.residency.arena import BANK_CYCLE, Arena, Block
 from hexane.codegen.residency.blocks import Cluster, Held, held_regions, stays_in_l2
+from hexane.codegen.residency.depth import EAGER_GAIN, LEAST_GAIN, Cuts, Depth, Price
 from hexane.codegen.residency.ends import RESULT, SECOND, End
 from hexane.codegen.residency.values import Identity, Stored, Value, shares_place, values_of
 from hexane.codegen.targets import Target
@@ -48,10 +50,14 @@ class Program:
 
 @dataclass(frozen=True)
 class Policy:
-    """What may stay: ``wanted`` refuses tensors by key, ``room`` takes bytes of L2 away. For tests and studies."""
+    """What may stay, for tests and studies.
+
+    ``wanted`` refuses tensors by key, ``room`` takes bytes of L2 away, ``eager`` cuts bands at almost any price.
+    """
 
     wanted: Callable[[Hashable], bool] = lambda key: True
     room: int | None = None
+    eager: bool = False
 
 
 EVERYTHING = Policy()
@@ -68,16 +74,52 @@ def under(policy: Policy) -> Iterator[None]:
         _POLICY.reset(token)
 
 
+def room_of(program: Program) -> int:
+    """Bytes of L2 that may be given out."""
+    room = (_POLICY.get() or EVERYTHING).room
+    return program.target.limits.l2_bytes if room is None else room
+
+
+def candidates(program: Program, held: Held) -> list[Value]:
+    """Every tensor that could stay and may."""
+    policy = _POLICY.get() or EVERYTHING
+    found = values_of(program.plans, held, program.identity, program.stored, program.target.choices)
+    return [v for v in found if policy.wanted(v.key) and (program.parts or not v.in_parts)]
+
+
+def in_bands(program: Program, price: Price) -> Cuts | None:
+    """The plans with runs of tasks in bands where that is cheaper than whole maps through DRAM; None if nowhere."""
+    if len(program.plans) < 2:
+        return None
+    held = held_regions(program.plans)
+    stays, _ = _choose(candidates(program, held), held, program, room_of(program))
+    gain = EAGER_GAIN if (_POLICY.get() or EVERYTHING).eager else LEAST_GAIN
+    return Depth(program.plans, program.identity, program.stored, stays, price, room_of(program), gain).cuts()
+
+
+def pays(cut: Program, whole: Program, price: Price) -> bool:
+    """Whether bands are cheaper in the end, with all that then stays in L2."""
+    return (_POLICY.get() or EVERYTHING).eager or expected(cut, price) < expected(whole, price)
+
+
+def expected(program: Program, price: Price) -> float:
+    """Price of a program if every value that is chosen to stay finds its place."""
+    held = held_regions(program.plans)
+    stays, _ = _choose(candidates(program, held), held, program, room_of(program))
+    made = [copy(plan) for plan in program.plans]
+    for value in stays:
+        for end, region in zip(value.ends, value.regions):
+            turn(made[end.index], end, region, value)
+    return price(made)
+
+
 def keep_in_l2(program: Program) -> set[Hashable]:
     """Rewrite the plans so that values stay in L2. The keys of those that stay."""
-    plans, policy = program.plans, _POLICY.get() or EVERYTHING
+    plans, room = program.plans, room_of(program)
     if len(plans) < 2:
         return set()
-    room = program.target.limits.l2_bytes if policy.room is None else policy.room
     held = held_regions(plans)
-    found = values_of(plans, held, program.identity, program.stored, program.target.choices)
-    wanted = [v for v in found if policy.wanted(v.key) and (program.parts or not v.in_parts)]
-    chosen, pairs = _choose(wanted, held, program, room)
+    chosen, pairs = _choose(candidates(program, held), held, program, room)
     stays: set[Hashable] = set()
     moved: set[int] = set()
     for first, last, values in _zones(chosen, held.runs):

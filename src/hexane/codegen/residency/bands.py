@@ -1,0 +1,229 @@
+"""Depth-first execution: a run of tasks band by band, so that what is between them fits L2.
+
+A chain of maps that are too large for L2 is computed some rows at a time through all its tasks. Each band has buffers
+of its own for what only the run needs; neighbouring bands compute the rows twice that both of them need (halos), and
+every task fetches its kernels once for each band. Whether that pays is asked of the price (``depth``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, replace
+
+from hexane.chips import Evidence
+from hexane.codegen.plan import Buffer, Dma, Plan
+from hexane.codegen.residency.ends import RESULT, SECOND, SOURCE, End, ends_of
+from hexane.codegen.residency.layout import Grid, Layout
+from hexane.codegen.residency.rows import Rows, by_rows, cut, second_moves, source_of
+
+NOTE = "rows band by band through several tasks"
+
+
+@dataclass(frozen=True)
+class BandBuffer:
+    """A part of a buffer: rows of every channel, as one band needs them."""
+
+    of: Hashable
+    buffer: Buffer
+    grid: Grid
+
+
+@dataclass
+class Banded:
+    """Plans of a run in bands, each with the index of the plan that it is a part of."""
+
+    plans: list[Plan] = field(default_factory=list)
+    origins: list[int] = field(default_factory=list)
+    buffers: list[BandBuffer] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Use:
+    """One end of a task by the rows of its buffer: local row r is buffer row ``start + r * step``.
+
+    ``grid`` is None where nothing is known of the buffer but that rows follow each other.
+    """
+
+    key: Hashable
+    grid: Grid | None
+    start: int = 0
+    step: int = 1
+
+    def rows(self, local: Rows) -> Rows:
+        """Buffer rows of local ones."""
+        return Rows(self.start + local.first * self.step, self.start + (local.end - 1) * self.step + 1)
+
+
+Uses = dict[tuple[int, str], Use]
+
+
+def use_of(end: End, key: Hashable, grid: Grid) -> Use | None:
+    """How an end walks through the rows of its buffer; None if not row by row."""
+    assert end.dma is not None
+    if grid.n > 1 or Layout(grid).region(end.dma, end.extents, end.element) is None:
+        return None
+    _, _, start, _ = grid.steps(end.dma.offset)
+    n, c, step, x = grid.steps(end.dma.row)
+    if end.extents.h == 1:
+        return Use(key, grid, start, 1)
+    if n or c or x or not step:
+        return None
+    n, c, h, x = grid.steps(end.dma.plane)
+    if end.extents.c > 1 and (n or h or x):
+        return None
+    return Use(key, grid, start, step)
+
+
+def runs(plans: Sequence[Plan]) -> list[tuple[int, int]]:
+    """First and last index of every run of tasks that can be cut by rows, of two tasks at least."""
+    found = []
+    start = None
+    for i, plan in enumerate([*plans, None]):
+        alone = plan is not None and by_rows(plan) and not (i and plans[i - 1].holds)
+        if alone and start is None:
+            start = i
+        if not alone and start is not None:
+            if i - start > 1:
+                found.append((start, i - 1))
+            start = None
+    return found
+
+
+@dataclass
+class Run:
+    """Tasks ``first`` to ``last``, and the keys of the buffers that only they touch."""
+
+    plans: Sequence[Plan]
+    first: int
+    last: int
+    uses: Uses
+    inner: set[Hashable]
+
+    def needs(self, band: int, count: int) -> tuple[dict[int, Rows], dict[Hashable, Rows]] | None:
+        """Rows of the result of every task, and of every inner buffer, that one of ``count`` bands computes."""
+        wanted: dict[Hashable, Rows] = {}
+        rows: dict[int, Rows] = {}
+        for i in range(self.last, self.first - 1, -1):
+            plan, use = self.plans[i], self.uses[i, RESULT]
+            asked = wanted.get(use.key)
+            mine = None if asked is None else _local(asked, use, plan.hout)
+            if use.key not in self.inner:
+                share = _share(plan.hout, band, count)
+                mine = share.with_(mine) if share.height else mine
+            if mine is None or mine.height < 1:
+                continue
+            rows[i] = mine
+            for side, read in ((SOURCE, source_of(plan, mine)), (SECOND, mine)):
+                if read.height < 1:
+                    return None
+                source = self.uses.get((i, side))
+                if source is not None:
+                    wanted[source.key] = source.rows(read).with_(wanted.get(source.key))
+        return rows, {key: rows for key, rows in wanted.items() if key in self.inner}
+
+    def in_bands(self, count: int, name: str) -> Banded | None:
+        """The run in ``count`` bands; None where a band has a window with no row."""
+        made = Banded()
+        for band in range(count):
+            found = self.needs(band, count)
+            if found is None:
+                return None
+            rows, inner = found
+            parts = {key: self._part(key, r, f"{name}~{band}") for key, r in inner.items()}
+            made.buffers += parts.values()
+            for i in range(self.first, self.last + 1):
+                if i in rows:
+                    plan = self._plan(i, rows[i], parts, inner)
+                    plan.evidence, plan.note = Evidence.INFERRED, plan.note or NOTE
+                    made.plans.append(plan)
+                    made.origins.append(i)
+        return made
+
+    def _part(self, key: Hashable, rows: Rows, name: str) -> BandBuffer:
+        use, dma = next(
+            (use, _walk(self.plans[i], side))
+            for (i, side), use in self.uses.items()
+            if use.key == key and self.first <= i <= self.last
+        )
+        assert use.grid is not None
+        return BandBuffer(key, Buffer(f"{dma.buffer.name}~{name}", dma.buffer.space), replace(use.grid, h=rows.height))
+
+    def _plan(self, i: int, rows: Rows, parts: dict[Hashable, BandBuffer], inner: dict[Hashable, Rows]) -> Plan:
+        plan = self.plans[i]
+
+        def moved(side: str, local: Rows) -> Dma:
+            use, dma = self.uses[i, side], _walk(plan, side)
+            if use.key not in parts:
+                return dma.moved(local.first * dma.row)
+            part = parts[use.key]
+            return _within(dma, use, local, part, inner[use.key])
+
+        src2 = plan.src2
+        if (i, SECOND) in self.uses:
+            src2 = moved(SECOND, rows)
+        return cut(plan, rows, moved(SOURCE, source_of(plan, rows)), src2, moved(RESULT, rows))
+
+
+def _walk(plan: Plan, side: str) -> Dma:
+    dma = {SOURCE: plan.src, SECOND: plan.src2, RESULT: plan.dst}[side]
+    assert dma is not None
+    return dma
+
+
+def _local(asked: Rows, use: Use, count: int) -> Rows:
+    """Rows of a result that write these rows of its buffer."""
+    first = -(-(asked.first - use.start) // use.step)
+    end = (asked.end - 1 - use.start) // use.step + 1
+    return Rows(max(0, first), min(count, end))
+
+
+def _share(height: int, band: int, count: int) -> Rows:
+    """The rows of a result that a band is there for: even numbers, but for the last."""
+    step = -(-height // count)
+    step += step % 2
+    return Rows(min(height, band * step), min(height, (band + 1) * step))
+
+
+def _within(dma: Dma, use: Use, local: Rows, part: BandBuffer, rows: Rows) -> Dma:
+    """A walk through the whole buffer as one through the rows that a band has of it."""
+    grid, before = part.grid, use.grid
+    assert before is not None
+
+    def distance(bytes_: int) -> int:
+        _, c, h, x = before.steps(bytes_)
+        return c * grid.plane + h * grid.row_bytes + x
+
+    _, c, _, x = before.steps(dma.offset)
+    at = use.start + local.first * use.step - rows.first
+    whole = grid.c * grid.plane
+    return Dma(
+        part.buffer,
+        c * grid.plane + at * grid.row_bytes + x,
+        distance(dma.row),
+        distance(dma.plane),
+        whole,
+        whole,
+        dma.element,
+        dma.interleave,
+    )
+
+
+def uses_of(
+    plans: Sequence[Plan],
+    first: int,
+    last: int,
+    identity: Callable[[Buffer, int], Hashable],
+    grids: dict[Hashable, Grid],
+) -> Uses:
+    """The uses of a run's tasks that go row by row through a known grid."""
+    found: Uses = {}
+    for i in range(first, last + 1):
+        for end in ends_of(plans[i], i):
+            if end.dma is None or (end.side == SECOND and not second_moves(plans[i])):
+                continue
+            key = identity(end.dma.buffer, i)
+            grid = grids.get(key)
+            use = Use(key, None) if grid is None else use_of(end, key, grid)
+            if use is not None and not (end.side == RESULT and use.step != 1):
+                found[i, end.side] = use
+    return found

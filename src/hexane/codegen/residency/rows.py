@@ -1,0 +1,77 @@
+"""A task over some of its rows: what it then reads, and the plan that computes just those (depth-first execution).
+
+Rows of a result need the rows of a source that their windows touch; a band in the middle of a map has no padding above
+or below. Every row comes out with the bits that it has in the whole task.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from hexane.codegen.geometry import largest_shape, pe_patch
+from hexane.codegen.operations import Axes, PeKind, ResultType, SourceType
+from hexane.codegen.plan import Dma, Plan
+
+
+class Rows(NamedTuple):
+    """Rows ``first`` up to, not with, ``end``."""
+
+    first: int
+    end: int
+
+    @property
+    def height(self) -> int:
+        return self.end - self.first
+
+    def with_(self, other: Rows | None) -> Rows:
+        """The least run with both."""
+        return self if other is None else Rows(min(self.first, other.first), max(self.end, other.end))
+
+
+def by_rows(plan: Plan) -> bool:
+    """Whether rows of the result follow from rows of the sources, all by DMA, and nothing else ties the task."""
+    if plan.holds or plan.src_staged or plan.dst_staged or plan.streams or plan.streams_in or plan.dtid is not None:
+        return False
+    if plan.src is None or plan.dst is None or plan.reads.type is not SourceType.DMA_STREAM:
+        return False
+    if plan.writes.type is not ResultType.DMA_STREAM or plan.groups > 1 or plan.d > 1 or plan.fat_tile:
+        return False
+    if plan.transpose1 or plan.transpose_out or plan.out_trans or plan.small_source or plan.broadcast1:
+        return False
+    if plan.kernel is not None and plan.kernel.source is not None:
+        return False
+    if plan.unit == "NE":
+        return not plan.pairs and not plan.kernel_format.binary
+    if plan.kind is PeKind.SCALE_SHIFT:
+        return True
+    return plan.kind in (PeKind.UNARY, PeKind.BINARY) and not plan.transpose2
+
+
+def source_of(plan: Plan, rows: Rows) -> Rows:
+    """Rows of source 1 behind rows of the result."""
+    if plan.unit == "PE":
+        return rows
+    first = max(0, rows.first * plan.sy - plan.py)
+    return Rows(first, min(plan.h, (rows.end - 1) * plan.sy - plan.py + plan.kh))
+
+
+def second_moves(plan: Plan) -> bool:
+    """Whether source 2 has rows of its own for every row of the result."""
+    return plan.kind is PeKind.BINARY and not plan.broadcast2 & Axes.H
+
+
+def cut(plan: Plan, rows: Rows, src: Dma, src2: Dma | None, dst: Dma) -> Plan:
+    """The task of these rows, whose walks are given."""
+    source = source_of(plan, rows)
+    made = replace(plan, h=source.height, hout=rows.height, tile=rows.height, src=src, src2=src2, dst=dst, read_rows=0)
+    made.macs = plan.macs * rows.height // plan.hout
+    if plan.unit == "PE":
+        made.patch = pe_patch(made.w, made.h, operands=1 if plan.kind is PeKind.UNARY else 2)
+        return made
+    made.py = max(0, plan.py - rows.first * plan.sy)
+    pref, low, s = plan.shape
+    if s:
+        s = min(s, largest_shape(plan.wout, rows.height))
+        made.shape = (s, s, s) if pref == low == plan.shape[2] else (pref, low, s)
+    return made
