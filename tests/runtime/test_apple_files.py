@@ -19,7 +19,7 @@ from hexane.runtime.virtual.core import PATH
 from runtime.drivers import driver
 
 FLAVOURS = {"h13": ("eiln", "omarchy", "intree"), "h14": ("abi2", "intree2")}
-QUICK = {"h13": 16, "h14": 12}
+QUICK = {"h13": 9, "h14": 8}
 MULTIPLICATIONS, SURFACE_BYTES = 5_000_000, 150_000
 """Larger programs run in the slow suite."""
 

@@ -96,7 +96,7 @@ def test_surfaces_of_every_kind(make: Any, flavour: str) -> None:
     assert device.submissions >= 2
 
 
-@settings(deadline=None, max_examples=12, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=6, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_random_networks(data) -> None:
     _check(data, data.draw(st.integers(1, 5)))

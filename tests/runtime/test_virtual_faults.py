@@ -80,8 +80,18 @@ def _name_of(flavour: str, fault: Fault) -> str:
     return order[fault.nth - 1] if fault.call == "*" and fault.nth <= len(order) else fault.call
 
 
-@pytest.mark.parametrize("flavour", CHIPS)
-@pytest.mark.parametrize("number", NUMBERS, ids=lambda n: errno.errorcode[n])
+def _numbers() -> list:
+    """Every number with every driver; a few of them here, all in the slow suite."""
+    quick = {("omarchy", errno.ENOSPC), ("omarchy", errno.ENODEV), ("abi2", errno.EIO), ("abi2", errno.EINVAL),
+             ("eiln", errno.ETIMEDOUT), ("intree2", errno.ENOMEM)}  # fmt: skip
+    return [
+        pytest.param(flavour, number, id=f"{flavour}-{errno.errorcode[number]}",
+                     marks=[] if (flavour, number) in quick else [pytest.mark.slow])
+        for flavour in CHIPS for number in NUMBERS
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("flavour", "number"), _numbers())
 def test_every_call_fails_once(flavour: str, number: int) -> None:
     order = _order(flavour)
     for nth, call in enumerate(order, 1):

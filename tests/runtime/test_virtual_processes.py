@@ -80,9 +80,19 @@ def _calls(flavour: str) -> int:
         return server.calls
 
 
+@pytest.mark.parametrize("flavour", ["eiln", "abi2"])
+def test_killed_at_some_calls(flavour: str) -> None:
+    _killed(flavour, range(1, _calls(flavour) + 1, 5))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("flavour", CHIPS)
 def test_killed_at_every_call(flavour: str) -> None:
-    for nth in range(1, _calls(flavour) + 1):
+    _killed(flavour, range(1, _calls(flavour) + 1))
+
+
+def _killed(flavour: str, calls: range) -> None:
+    for nth in calls:
         with _served(flavour, Kill(nth, after=nth % 2 == 0)) as (device, server, path):
             assert _child(path, CHIPS[flavour], runs=1) == -signal.SIGKILL
             server.wait()

@@ -24,7 +24,7 @@ from hexane.runtime.virtual.faults import SHORT, TIMEOUT, WEDGE, Fault
 from report.networks import small
 from runtime.drivers import CHIPS, DRIVERS, ByHand, driver
 
-QUICK = int(os.environ.get("HEXANE_SEQUENCES", "400"))
+QUICK = int(os.environ.get("HEXANE_SEQUENCES", "240"))
 REQUESTS = tuple(uapi.STRUCTURES)
 ODD = (0, 1, 2, 3, 4, 7, 0x40, 0x200, 0x3FFF, 0x4000, 0x4001, 0x40000, 0xFFFF, 0x10000, 1 << 30, (1 << 32) - 1)
 
