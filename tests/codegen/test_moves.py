@@ -173,3 +173,13 @@ def test_long_columns(perm):
         codes = {code for segment in program.segments for code in segment.codes.values()}
         assert codes == ({Reason.EXTENT} if max(wanted) > generation("h13").max_width else set())
         np.testing.assert_array_equal(program.run({"x0": x})["y0"], graph.evaluate({"x0": x})["y0"])
+
+
+@pytest.mark.parametrize("axis", [1, 2, 3, 4])
+def test_slices_of_five_axes(axis: int) -> None:
+    """A leading axis of one element is dropped from the bounds as from the shape."""
+    shape = (1, 3, 5, 4, 6)
+    begin, size = [0] * 5, list(shape)
+    begin[axis], size[axis] = 1, 2
+    exact(lambda b, x: b.slice_by_size(x=x, begin=begin, size=size), shape)
+    exact(lambda b, x: b.slice_by_size(x=b.relu(x=x), begin=begin, size=size), shape)

@@ -189,12 +189,12 @@ def slices(ops: Sequence[Op], context: Context) -> Fragment:
     x, y = context.tensor(op.arg("x")), op.output
     shape = op.arg("x").shape
     begin, step = slice_bounds(op, shape)
-    shift = AXES - len(shape)
     kept = tuple(len(range(b, e, s)) for (b, e), s in zip(begin, step))
     out = replace_shape(context.tensor(y), kept)
     made = Fragment()
-    lead = [0] * shift
-    slice_to(made, x, [*lead, *(b for b, _ in begin)], [*(1 for _ in lead), *step], out)
+    lead = [0] * (AXES - len(shape))
+    starts, steps = [*lead, *(b for b, _ in begin)], [*(1 for _ in lead), *step]
+    slice_to(made, x, starts[-AXES:], steps[-AXES:], out)  # of rank 5 the leading axis of one element is dropped
     return made
 
 

@@ -178,8 +178,12 @@ def full(c: AtenNode) -> Operand:
     return c.full(c.number("fill_value"), c.out().dtype, c.out().shape)
 
 
-@aten("zeros.default", "zeros_like.default", "new_zeros.default")
+@aten(
+    "zeros.default", "zeros_like.default", "new_zeros.default", "empty.memory_format", "empty_like.default",
+    "empty_permuted.default", "empty_strided.default", "new_empty.default", "new_empty_strided.default",
+)  # fmt: skip
 def zeros(c: AtenNode) -> Operand:
+    """Zeros; also where PyTorch leaves open what a new tensor holds."""
     return c.full(0, c.out().dtype, c.out().shape)
 
 
