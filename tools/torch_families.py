@@ -177,8 +177,9 @@ def names(only: list[str] | None = None) -> list[tuple[str, str]]:
     return [pair for pair in found if not only or pair[1] in only]
 
 
-def run(only: list[str] | None = None, say: bool = False) -> dict[str, dict[str, Any]]:
-    """ "library/family" -> row."""
+def run(only: list[str] | None = None, say: bool = False, minutes: float = 1e9) -> dict[str, dict[str, Any]]:
+    """Row by "library/family". No model is begun when the minutes are over."""
+    end = time.monotonic() + 60 * minutes
     logging.getLogger("hexane.torch").setLevel(logging.CRITICAL)
     warnings.simplefilter("ignore")
     rows = {}
