@@ -54,6 +54,30 @@ def is_turned(program):
     return any("keys as channels" in reason for s in program.segments for reason in s.reasons.values())
 
 
+def attention_of_batches():
+    """The same as PyTorch's operators spell it: products of [H, S, D] between reshapes, rows of two axes."""
+    b = GraphBuilder()
+    rng = np.random.default_rng(0)
+    x = b.input("x", (1, 64, 96), "fp16")
+    rows = b.reshape(x=x, shape=[64, 96])
+
+    def weight(n=96):
+        return (0.1 * rng.normal(size=(n, 96))).astype(np.float16)
+
+    def heads(value, perm):
+        split = b.reshape(x=value, shape=[1, 64, 3, 32])
+        turned = b.transpose(x=split, perm=perm)
+        return b.reshape(x=turned, shape=list(turned.shape[1:]))
+
+    q, k, v = (b.linear(x=rows, weight=weight()) for _ in range(3))
+    scores = b.matmul(x=heads(q, [0, 2, 1, 3]), y=heads(k, [0, 2, 3, 1]))
+    weights = b.softmax(x=b.reshape(x=scores, shape=[1, 3, 64, 64]), axis=-1)
+    made = b.matmul(x=b.reshape(x=weights, shape=[3, 64, 64]), y=heads(v, [0, 2, 1, 3]))
+    back = b.transpose(x=b.reshape(x=made, shape=[1, 3, 64, 32]), perm=[0, 2, 1, 3])
+    b.output(b.linear(x=b.reshape(x=back, shape=[64, 96]), weight=weight(48), name="y"))
+    return b.graph
+
+
 CASES = {
     "twelve heads": dict(queries=32, keys=32, heads=12, dims=32),
     "heads apart": dict(queries=32, keys=32, heads=4, dims=64, rows=False),
@@ -72,6 +96,17 @@ def test_bits_of_graph_level(name, off):
     graph = attention(**CASES[name])
     program, inputs = hexane.compile(graph, without=off), inputs_of(graph)
     assert is_turned(program) and [s.kind for s in program.segments] == ["engine"]
+    tasks, bits = program.run(inputs)["y"], program.run(inputs, level="graph")["y"]
+    np.testing.assert_array_equal(tasks, bits)
+    np.testing.assert_allclose(tasks, graph.evaluate(inputs)["y"], atol=0.02)
+
+
+def test_products_of_batches():
+    graph = attention_of_batches()
+    program, inputs = hexane.compile(graph), inputs_of(graph)
+    assert is_turned(program)
+    # the input as rows; a copy and three products, three copies, two products and five of softmax, the product behind
+    assert program.stats()["tasks"] <= 1 + 1 + 3 + 3 + 2 + 5 + 1
     tasks, bits = program.run(inputs)["y"], program.run(inputs, level="graph")["y"]
     np.testing.assert_array_equal(tasks, bits)
     np.testing.assert_allclose(tasks, graph.evaluate(inputs)["y"], atol=0.02)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hexane.graph.rewrite import remove_dead
 from hexane.lowering.attention import NAME, Attention, Sizes, attention_from, mask_of
 from hexane.lowering.transformations import is_on
 from hexane.passes.rewriting import is_static, sweep
@@ -22,11 +23,41 @@ def turn_attention(function: Function) -> int:
     """
     if not is_on(NAME):
         return 0
+    if sweep(function, {"matmul": _of_four_axes}):
+        sweep(function, {"reshape": _back_again})
+        remove_dead(function)  # what stays has one user only where it really has
     found = sweep(function, {"matmul": _attention})
     if found:
         found += sweep(function, {"reshape": _joined_heads})
         found += sweep(function, {"linear": _of_turned_rows})
     return found
+
+
+def _of_four_axes(op: Op, b: GraphBuilder) -> Value | None:
+    """A product of [H, ..] that are reshapes of [1, H, ..], as a product of those."""
+    wide = [_before_reshape(op.inputs[name]) for name in ("x", "y")]
+    if wide[0] is None or wide[1] is None or not is_static(op.output):
+        return None
+    rest = {name: value for name, value in op.inputs.items() if name not in ("x", "y")}
+    return b.reshape(x=b.matmul(x=wide[0], y=wide[1], **rest), shape=list(op.output.shape))
+
+
+def _before_reshape(value: Value) -> Value | None:
+    """[1, H, ..] of which a value [H, ..] is the reshape."""
+    op = value.op
+    if op is None or op.type not in ("reshape", "squeeze") or len(value.shape) != 3:
+        return None
+    source = op.inputs["x"]
+    return source if is_static(source) and tuple(source.shape) == (1, *value.shape) else None
+
+
+def _back_again(op: Op, _b: GraphBuilder) -> Value | None:
+    """A reshape of a reshape to the shape before both."""
+    before = op.inputs["x"].op
+    if before is None or before.type not in ("reshape", "squeeze"):
+        return None
+    source = before.inputs["x"]
+    return source if source.shape == op.output.shape and source.type == op.output.type else None
 
 
 def _attention(op: Op, b: GraphBuilder) -> Value | None:
@@ -113,20 +144,25 @@ def _joined_heads(op: Op, b: GraphBuilder) -> Value | None:
     if heads.op is None or heads.op.type != "matmul" or heads.shape[0] != 1:
         return None
     _, h, d, s = heads.shape
-    if tuple(op.output.shape) != (1, s, h * d):
+    lead = list(op.output.shape[:-2])
+    if tuple(op.output.shape[-2:]) != (s, h * d) or lead not in ([], [1]):
         return None
-    return b.transpose(x=b.reshape(x=heads, shape=[1, h * d, s]), perm=[0, 2, 1])
+    return b.transpose(x=b.reshape(x=heads, shape=[*lead, h * d, s]), perm=[0, 2, 1] if lead else [1, 0])
 
 
 def _of_turned_rows(op: Op, b: GraphBuilder) -> Value | None:
     """A linear layer of rows that were turned takes them as they were: the product has a form for that."""
     turn, weight = op.inputs["x"].op, op.inputs["weight"]
     bias = op.inputs.get("bias")
-    if not _is_turn(turn, (0, 2, 1)) or not weight.is_constant or (bias is not None and not bias.is_constant):
+    if (
+        not (_is_turn(turn, (0, 2, 1)) or _is_turn(turn, (1, 0)))
+        or not weight.is_constant
+        or (bias is not None and not bias.is_constant)
+    ):
         return None
     assert turn is not None
     joined = turn.inputs["x"]
-    if joined.op is None or joined.op.type != "reshape" or joined.shape[0] != 1:
+    if joined.op is None or joined.op.type != "reshape" or (len(joined.shape) == 3 and joined.shape[0] != 1):
         return None
     made = b.matmul(x=joined, y=weight, transpose_x=True, transpose_y=True)
     return made if bias is None else b.add(x=made, y=bias)
