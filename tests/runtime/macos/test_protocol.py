@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 import hexane
 from hexane.errors import HexaneError, UnsupportedError
 from hexane.formats.mil import parse_mil
+from hexane.graph import GraphBuilder
 from hexane.program.load import load_program
 from hexane.runtime.devices.macos import MacEngine
 from hexane.runtime.macos.border import BorderError, ErrorSlot
@@ -229,3 +231,82 @@ def test_source_of_keeps_names() -> None:
     source = source_of(difference_text("b", "a"), {})
     assert list(source.inputs) == ["b", "a"] and list(source.outputs) == ["y"]
     assert parse_mil(source.text.decode()).main.inputs[0].name == "b"
+
+
+def _tables(b, x):
+    """Functions that the compiler makes one table of its own op, with the numbers around them."""
+    swish = b.mul(x=x, y=b.sigmoid_hard(x=x, alpha=np.float16(1 / 6), beta=np.float16(0.5)))
+    mish = b.mul(x=swish, y=b.tanh(x=b.softplus(x=swish)))
+    moved = b.add(x=b.mul(x=b.sigmoid(x=mish), y=np.float16(0.37)), y=np.float16(0.25))
+    return b.real_div(x=b.silu(x=b.gelu(x=moved, mode="EXACT")), y=np.float16(3))
+
+
+def _ports() -> dict[str, tuple]:
+    """Name -> (what builds the outputs, inputs): ports of every kind that an engine segment has."""
+    map_ = (1, 8, 4, 32)
+    return {
+        "bool out": (lambda b, x, y: b.less(x=x, y=y), {"x": (map_, "fp16"), "B": (map_, "fp16")}),
+        "bytes in": (lambda b, x: b.relu(x=b.cast(x=x, dtype="fp16")), {"x": (map_, "uint8")}),
+        "float32": (lambda b, x: b.relu(x=x), {"x": (map_, "fp32")}),
+        "several": (
+            lambda b, x, y: (b.add(x=x, y=y, name="zz"), b.sub(x=x, y=y, name="Aa"), b.less(x=x, y=y, name="mm")),
+            {"x": (map_, "fp16"), "B": (map_, "fp16")},
+        ),
+        "own tables": (_tables, {"x": (map_, "fp16")}),
+        "rank 1": (lambda b, x: b.relu(x=x), {"x": ((64,), "fp16")}),
+        "rank 5": (lambda b, x: b.relu(x=x), {"x": ((1, 2, 3, 4, 32), "fp16")}),
+        "scalar": (lambda b, x: b.relu(x=x), {"x": ((), "fp16")}),
+        "odd names": (lambda b, x: b.relu(x=x, name="o/ut:0"), {"in;1": (map_, "fp16")}),
+        "taken names": (lambda b, x: b.relu(x=x, name="port_o0000"), {"port_i0000": (map_, "fp16")}),
+    }
+
+
+@pytest.mark.parametrize("kind", _ports())
+def test_ports_of_every_kind(kind: str) -> None:
+    build, inputs = _ports()[kind]
+    b = GraphBuilder()
+    made = build(b, *(b.input(name, shape, dtype) for name, (shape, dtype) in inputs.items()))
+    b.output(*(made if isinstance(made, tuple) else (made,)))
+    program = hexane.compile(b.graph)
+    random = np.random.default_rng(0)
+    dtypes = {"fp16": np.float16, "fp32": np.float32, "uint8": np.uint8}
+    given = {name: (random.random(shape) * 50).astype(dtypes[dtype]) for name, (shape, dtype) in inputs.items()}
+    wanted, found = program.run(given), program.run(given, device="virtual:macos")
+    for name, array in wanted.items():
+        assert found[name].dtype == array.dtype and np.array_equal(found[name], array)
+
+
+def test_threads_share_a_session() -> None:
+    program = hexane.compile(small())
+    inputs = [{"x": np.full((1, 16, 8, 8), k / 7, np.float16)} for k in range(4)]
+    wanted = [program.run(x)["out"] for x in inputs]
+    side, wrong = FakeMac(), []
+    with program.on(MacEngine(side)) as session:
+        session.run(inputs[0])
+
+        def work(k: int) -> None:
+            wrong.extend(k for _ in range(20) if not np.array_equal(session.run(inputs[k])["out"], wanted[k]))
+
+        threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not wrong and side.left() == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("network", ["text", "melody"])
+def test_real_networks_give_the_emulator_s_bits(network: str) -> None:
+    """The text detector and the note detector, segment by segment as MIL text."""
+    folder = Path(__file__).parents[3] / "models"
+    file, shapes = {
+        "text": ("rapidocr-onnxruntime/ch_PP-OCRv4_det_infer.onnx", {"x": (1, 3, 96, 96)}),
+        "melody": ("basic-pitch/nmp.onnx", {}),
+    }[network]
+    if not (folder / file).is_file():
+        pytest.skip("the networks are not here: make models")
+    program = hexane.compile(hexane.load(folder / file, shapes=shapes))
+    given = {p.name: np.random.default_rng(0).standard_normal(p.shape).astype(np.float32) for p in program.inputs}
+    wanted, found = program.run(given), program.run(given, device="virtual:macos")
+    assert all(wanted[name].tobytes() == found[name].tobytes() for name in wanted)

@@ -18,6 +18,7 @@ from hexane.formats.mil.names import encode
 from hexane.formats.mil.printer import WeightCollector, to_text
 from hexane.graph.ir import Graph
 from hexane.graph.registry import opset_number
+from hexane.graph.rewrite import replace_op
 from hexane.graph.types import TensorType
 from hexane.program.segment import Segment
 from hexane.restrictions import Finding, check_mil
@@ -25,6 +26,7 @@ from hexane.restrictions.fixes import fixed
 from hexane.restrictions.reports import Severity
 from hexane.restrictions.shapes import UNIFORM
 from hexane.runtime.macos.model import Source
+from hexane.runtime.macos.plain_ops import with_plain_ops
 
 OLD, NEW = "1.0", "1.3"
 OLD_GENERATIONS = ("h13", "h14")
@@ -51,6 +53,8 @@ def as_text(segment: Segment, chip: str) -> SegmentText:
             hint="compile the network again and run that: the device gets its MIL text",
         )
     graph = segment.source.clone()
+    _widen_inputs(graph)
+    with_plain_ops(graph)
     ports = [value for value in (*graph.main.inputs, *graph.main.outputs) if isinstance(value.type, TensorType)]
     names = {value.name for value in ports}
     prefix = _free_prefix(graph)
@@ -64,6 +68,23 @@ def as_text(segment: Segment, chip: str) -> SegmentText:
     text, _ = fixed(text, lambda t: [f for f in _findings(t, weights, chip) if f.severity in WORST])
     source = source_of(text, weights)
     return SegmentText(source, inputs, outputs, tuple(_findings(text, weights, chip)))
+
+
+def _widen_inputs(graph: Graph) -> None:
+    """Bytes that the program only casts to fp16 come in as fp16: the compiler is reported to refuse the cast (O12).
+
+    The host converts them, which is exact.
+    """
+    for value in graph.main.inputs:
+        casts = value.users
+        if value.dtype not in ("uint8", "int8") or value.is_output or not casts:
+            continue
+        if any(op.type != "cast" or op.output.dtype != "fp16" or op.output.is_output for op in casts):
+            continue
+        assert isinstance(value.type, TensorType)
+        value.type = value.type.with_dtype("fp16")
+        for op in casts:
+            replace_op(op, value)
 
 
 def _free_prefix(graph: Graph) -> str:
