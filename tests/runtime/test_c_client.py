@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import random
 import shutil
 import subprocess
 from pathlib import Path
@@ -20,7 +21,7 @@ from hexane.graph import Graph, GraphBuilder
 from hexane.runtime.linux import uapi
 from hexane.runtime.linux.sections import SECTION_IDS, ports_of, sections_of
 from hexane.runtime.virtual.core import PATH
-from hexane.runtime.virtual.faults import TIMEOUT, Fault
+from hexane.runtime.virtual.faults import TIMEOUT, WEDGE, Fault
 from report.networks import small
 from runtime.drivers import CHIPS, driver
 
@@ -134,7 +135,7 @@ def _run(client: Any, device: Any, image: Any, inputs: dict[str, np.ndarray], ti
     (surface,) = package.outputs
     out = ctypes.create_string_buffer(-(-surface.nbytes // uapi.PAGE) * uapi.PAGE)
     result = client.client_run(ctypes.byref(table.calls), PATH.encode(), package.parts.write(), given, out, times)
-    assert not table.views
+    assert not table.views or device.faults.happened
     return result, out.raw
 
 
@@ -210,3 +211,33 @@ def test_structures_byte_for_byte(client, which: int) -> None:
 
 def test_every_structure_is_compared() -> None:
     assert {*uapi.STRUCTURES.values(), uapi.Section, uapi.GenericBind, uapi.ExecIo} == set(PATTERNS)
+
+
+def _random_runs(client: Any, seeds: range) -> None:
+    """The C client with one random fault each time: an error number, never a crash, nothing left behind."""
+    packages = {flavour: _package("small", flavour)[1:] for flavour in CHIPS}
+    for seed in seeds:
+        rng = random.Random(seed)
+        flavour = rng.choice(list(CHIPS))
+        image, inputs, wanted = packages[flavour]
+        what = rng.choice((errno.ENOSPC, errno.ENOMEM, errno.EIO, errno.ENODEV, errno.EINVAL, TIMEOUT, WEDGE))
+        device = driver(flavour, Fault("*", rng.randrange(1, 60), what))
+        result, out = _run(client, device, image, inputs, times=rng.randrange(1, 3))
+        assert result <= 0 and not device.files
+        if result == 0 and not device.faults.happened:
+            (surface,) = image.outputs
+            found = np.ndarray(surface.shape, np.float16, bytearray(out), 0, surface.strides)
+            assert np.array_equal(found.reshape(wanted.shape), wanted)
+            assert device.left_behind() == []
+        calls_lost = {"munmap", "BO_FREE"}  # the fault was in giving back
+        if not device.stopped and flavour != "eiln" and not any(f.call in calls_lost for f in device.faults.happened):
+            assert not list(device.alive()) or device.mappings
+
+
+def test_random_faults(client) -> None:
+    _random_runs(client, range(40))
+
+
+@pytest.mark.slow
+def test_many_random_faults(client) -> None:
+    _random_runs(client, range(1000, 4000))

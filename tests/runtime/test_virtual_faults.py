@@ -15,7 +15,7 @@ from hexane.runtime.devices.linux import LinuxEngine
 from hexane.runtime.linux.border import DeviceError
 from hexane.runtime.virtual.core import PATH
 from hexane.runtime.virtual.faults import GARBAGE, SHORT, TIMEOUT, WEDGE, Fault
-from report.networks import small
+from report.networks import mixed, small
 from runtime.drivers import CHIPS, driver
 
 INPUT = np.random.default_rng(0).standard_normal((1, 16, 8, 8)).astype(np.float16)
@@ -174,3 +174,18 @@ def test_a_program_that_the_model_takes_too_long_for_times_out() -> None:
     with pytest.raises(DeviceError, match="did not finish"):
         _session(device, "omarchy")
     assert "modelled" in device.problems[0]
+
+
+@pytest.mark.parametrize("flavour", ["omarchy", "abi2"])
+def test_a_segment_that_does_not_unload_keeps_no_other_from_it(flavour: str) -> None:
+    program = hexane.compile(mixed(), chip=CHIPS[flavour])
+    device = driver(flavour, Fault("BO_FREE", 1, errno.EINVAL))
+    x = {"x": np.ones((1, 4, 8, 8), np.float16)}
+    session = program.on(LinuxEngine(PATH, device))
+    session.run(x)
+    assert len(device.files) == 2
+    with pytest.raises(DeviceError, match="does not take a buffer back"):
+        session.close()
+    assert not device.files and not device.mappings and device.left_behind() == []
+    assert np.array_equal(session.run(x)["out"], program.run(x)["out"]), "the session loads them anew"
+    session.close()

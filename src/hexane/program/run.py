@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from hexane.errors import UsageError
+from hexane.errors import HexaneError, UsageError
 from hexane.program.segment import Port, Segment
 from hexane.program.state import checked_state
 
@@ -121,10 +121,19 @@ class Session:
         self.close()
 
     def close(self) -> None:
-        """Unload every segment, the last one first; the session may be used again and loads them anew."""
+        """Unload every segment, the last one first; the session may be used again and loads them anew.
+
+        Every segment is unloaded also where one of them fails; the first failure is raised then.
+        """
+        first: HexaneError | None = None
         while self._loaded:
             _, loaded = self._loaded.popitem()
-            loaded.close()
+            try:
+                loaded.close()
+            except HexaneError as error:
+                first = first or error
+        if first is not None:
+            raise first
 
     def run(self, inputs: Mapping[str, Any], state: Mapping[str, np.ndarray] | None = None) -> dict[str, np.ndarray]:
         """Outputs by name, as :meth:`hexane.program.Program.run` gives them."""
