@@ -97,6 +97,17 @@ _ROWS: tuple[Transformation, ...] = (
         Evidence.INFERRED,
     ),
     Transformation(
+        "lifted-functions",
+        "A function of single elements behind a transposition, pixel shuffle, reshape or concatenation is applied "
+        "before it, by the task that makes its operand.",
+        Evidence.APPLE,
+    ),
+    Transformation(
+        "shuffled-weights",
+        "A shuffle of channels behind a dense convolution is in the order of its weights.",
+        Evidence.APPLE,
+    ),
+    Transformation(
         "keys-as-channels",
         "Attention of several heads is computed with keys as channels: k and v are the kernels, scores and weights of "
         "all heads that fit stay in L2.",

@@ -1,0 +1,129 @@
+"""Functions in front of moves, where the task that makes their operand takes them; shuffles of channels in weights."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hexane.graph.ops.conv import conv_geometry
+from hexane.graph.rewrite import remove_dead
+from hexane.lowering.fusion import FUSED, SUMS, only_user
+from hexane.lowering.groups import dense, is_loop
+from hexane.lowering.transformations import is_on
+from hexane.passes.rewriting import as_dtype, is_static, known, sweep
+
+if TYPE_CHECKING:
+    from hexane.graph.builder import GraphBuilder
+    from hexane.graph.ir import Function, Op, Value
+
+MOVES = (
+    "reshape squeeze expand_dims transpose pixel_shuffle pixel_unshuffle depth_to_space space_to_depth flatten2d"
+).split()
+"""Moves that keep every element, of one operand."""
+FUNCTIONS = ("relu", *FUSED, "clip", "leaky_relu", "sigmoid_hard", "engine.table")
+BEFORE_RELU = (*SUMS, "add", "sub", "mul")
+MOST_SWEEPS = 6
+
+
+def lift_functions(function: Function) -> int:
+    """Apply functions of single elements before moves, where they are part of a task and cost none."""
+    if not is_on("lifted-functions"):
+        return 0
+    total = 0
+    for _ in range(MOST_SWEEPS):
+        changed = sweep(function, dict.fromkeys(FUNCTIONS, _lifted))
+        total += changed
+        if not changed:
+            break
+        remove_dead(function)  # what was replaced still counts as a user
+    return total
+
+
+def _lifted(op: Op, b: GraphBuilder) -> Value | None:
+    moved = op.inputs["x"]
+    move = moved.op
+    if move is None or only_user(moved) is not op or moved.dtype not in ("fp16", "fp32") or not is_static(moved):
+        return None
+    if move.type in MOVES:
+        if not _ends_in_sum(move.inputs["x"], op, move):
+            return None
+        return b.op(move.type, **{**move.inputs, "x": _again(op, move.inputs["x"], b)})  # type: ignore[no-any-return]
+    if move.type != "concat" or op.type != "relu" or move.arg("interleave"):
+        return None
+    parts = move.inputs["values"]
+    if not all(_takes_relu(part, move) for part in parts):
+        return None
+    return b.concat(values=tuple(_again(op, part, b) for part in parts), axis=move.arg("axis"))
+
+
+def _again(op: Op, x: Value, b: GraphBuilder) -> Value:
+    return b.op(op.type, **{**op.inputs, "x": x})  # type: ignore[no-any-return]
+
+
+def _ends_in_sum(value: Value, op: Op, user: Op) -> bool:
+    """Whether a value that one op uses comes from a sum by way of moves only."""
+    while value.op is not None and only_user(value) is user:
+        if value.op.type in SUMS:
+            return True
+        if value.op.type not in MOVES:
+            return False
+        user, value = value.op, value.op.inputs["x"]
+    return False
+
+
+def _takes_relu(value: Value, user: Op) -> bool:
+    return value.op is not None and only_user(value) is user and value.op.type in BEFORE_RELU
+
+
+# -- shuffles of channels ----------------------------------------------------------------------------------------------
+
+
+def shuffle_weights(function: Function) -> int:
+    """Put a shuffle of a convolution's channels into the order of its weights, where it runs as one dense product."""
+    return sweep(function, {"reshape": _shuffled}) if is_on("shuffled-weights") else 0
+
+
+def _shuffled(op: Op, b: GraphBuilder) -> Value | None:
+    """reshape(transpose(reshape(conv))) that only exchanges channels, also with a function behind the convolution."""
+    turn = op.inputs["x"].op
+    if turn is None or turn.type != "transpose" or not _feeds(op.inputs["x"], op):
+        return None
+    split = turn.inputs["x"].op
+    if split is None or split.type != "reshape" or not _feeds(turn.inputs["x"], turn):
+        return None
+    source, user = split.inputs["x"], split
+    behind = source.op if source.op is not None and source.op.type in FUNCTIONS else None
+    if behind is not None and _feeds(source, split):
+        source, user = behind.inputs["x"], behind
+    conv = source.op
+    if conv is None or conv.type != "conv" or not _feeds(source, user) or not known(turn.arg("perm")):
+        return None
+    if len(source.shape) != 4 or source.shape[0] != 1 or op.output.shape != source.shape or not is_static(source):
+        return None
+    parts, perm = turn.inputs["x"].shape, [p % len(turn.arg("perm")) for p in turn.arg("perm")]
+    if parts[-2:] != source.shape[2:] or perm[-2:] != [len(perm) - 2, len(perm) - 1]:
+        return None
+    weight, bias = conv.inputs["weight"], conv.inputs.get("bias")
+    if weight.constant is None or weight.constant.coding is not None or (bias is not None and not bias.is_constant):
+        return None
+    groups, x = conv.arg("groups"), conv.inputs["x"]
+    values = np.asarray(weight.data)
+    if groups > 1:
+        *_, (height, width) = conv_geometry(
+            x.shape, weight.shape, conv.arg("strides"), conv.arg("pad_type"), conv.arg("pad"), conv.arg("dilations")
+        )
+        if values.shape[1] == 1 or is_loop(values.shape, groups, bias=bias is not None, width=width, height=height):
+            return None
+        values = dense(values, groups)
+    order = np.arange(source.shape[1]).reshape(parts[:-2]).transpose(perm[:-2]).reshape(-1)
+    given = {**conv.inputs, "weight": as_dtype(values[order], weight), "groups": 1}
+    if bias is not None:
+        given["bias"] = as_dtype(np.asarray(bias.data)[order], bias)
+    result: Value = b.op("conv", **given)
+    return result if behind is None else _again(behind, result, b)
+
+
+def _feeds(value: Value, op: Op) -> bool:
+    """Whether an op is all that uses a value."""
+    return only_user(value) is op
