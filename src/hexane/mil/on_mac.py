@@ -13,12 +13,12 @@ from hexane.errors import UsageError
 from hexane.formats.mil.names import encode
 from hexane.graph.ir import Graph
 from hexane.runtime.macos.border import Border
-from hexane.runtime.macos.compiler import CompilerProcess
+from hexane.runtime.macos.compiler import compiler_for
 from hexane.runtime.macos.fake.border import FakeMac
 from hexane.runtime.macos.fake.settings import Settings
 from hexane.runtime.macos.model import MemoryModel, Way
 from hexane.runtime.macos.segments import source_of
-from hexane.runtime.macos.system import System
+from hexane.runtime.macos.system import this_mac
 
 MACOS, VIRTUAL = "macos", "virtual:macos"
 DEVICES = ("emulator", MACOS, VIRTUAL)
@@ -68,7 +68,7 @@ def side_of(device: str | Border, chip: Chip, level: str) -> Border:
     if not isinstance(device, str):
         return device
     if device == MACOS:
-        return System()
+        return this_mac()
     if device == VIRTUAL:
         return FakeMac(Settings(chip=chip.name, level=level))
     raise UsageError(f"there is no device {device!r} for a MIL text", hint=f"one of {', '.join(DEVICES)}")
@@ -84,5 +84,5 @@ def compiled_on(border: Border, text: str, files: Mapping[str, bytes], way: Way)
 def way_of(device: str | Border, border: Border, way: Way, child: bool | None) -> Way:
     """In a child process where it is asked for, and on a real Mac unless it is not."""
     if child or (child is None and device == MACOS):
-        return Way(CompilerProcess(border), way.budget, way.surfaces, way.root)
+        return Way(compiler_for(border), way.budget, way.surfaces, way.root)
     return way

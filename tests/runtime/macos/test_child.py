@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import hexane
 from hexane.errors import UsageError
 from hexane.runtime.macos.border import BorderError
-from hexane.runtime.macos.compiler import CompilerProcess
+from hexane.runtime.macos.compiler import CompilerProcess, compiler_for
 from hexane.runtime.macos.fake.border import FakeMac
 from hexane.runtime.macos.sides import open_side
 from hexane.runtime.private.faults import RuntimeFault
-from runtime.macos.programs import difference, mac, run, staged, values
+from runtime.macos.programs import difference, difference_text, mac, run, staged, values
 
 
 def test_another_process_compiles_and_this_one_loads(tmp_path: Path) -> None:
@@ -70,6 +71,16 @@ def test_a_child_that_misbehaves(tmp_path: Path, program: str, words: str) -> No
     compiler.command = ["/no/such/program"]
     with pytest.raises(BorderError, match="no process"):
         compiler.compile(tmp_path, {}, 21)
+
+
+def test_models_of_one_side_share_a_child() -> None:
+    side, options = FakeMac(), hexane.mil.Options(in_child=True)
+    given = {name: np.ones((1, 64, 1, 64), np.float16) for name in "ab"}
+    for first, second in (("a", "b"), ("b", "a")):
+        with hexane.mil.Model(difference_text(first, second), chip="M1", device=side, options=options) as model:
+            assert not model.evaluate(given)["y"].any()
+    assert compiler_for(side).started == 1 and side.daemon.compiles == 0 and side.left() == []
+    compiler_for(side).close()
 
 
 def test_sides() -> None:

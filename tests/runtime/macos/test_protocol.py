@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import warnings
 from pathlib import Path
@@ -293,6 +294,30 @@ def test_threads_share_a_session() -> None:
         for thread in threads:
             thread.join()
     assert not wrong and side.left() == []
+
+
+def test_several_programs_at_once_and_a_session_that_nobody_closed() -> None:
+    first, second = hexane.compile(small()), hexane.compile(mixed())
+    x = {"x": np.ones((1, 16, 8, 8), np.float16)}
+    y = {"x": np.ones((1, 4, 8, 8), np.float16)}
+    side, wrong = FakeMac(), []
+    device = MacEngine(side)
+    sessions = [(first.on(device), x, first.run(x)["out"]), (second.on(device), y, second.run(y)["out"])]
+    for session, given, _ in sessions:
+        session.run(given)
+
+    def work(session, given, wanted) -> None:
+        wrong.extend(1 for _ in range(10) if not np.array_equal(session.run(given)["out"], wanted))
+
+    threads = [threading.Thread(target=work, args=one) for one in sessions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong and len(side.daemon.loaded) == 3
+    del session, sessions, threads
+    gc.collect()
+    assert side.left() == []
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ program. An engine program of one's own is refused by the system (docs/private-a
 from __future__ import annotations
 
 import sys
+import weakref
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,10 +14,10 @@ from hexane.errors import HexaneError, UnsupportedError
 from hexane.program.run import Device, no_flavour
 from hexane.runtime.machine import Machine
 from hexane.runtime.macos.border import Border
-from hexane.runtime.macos.compiler import CompilerProcess
+from hexane.runtime.macos.compiler import compiler_for
 from hexane.runtime.macos.model import MemoryModel, Way
 from hexane.runtime.macos.segments import SegmentText, as_given, as_text
-from hexane.runtime.macos.system import System
+from hexane.runtime.macos.system import this_mac
 from hexane.runtime.own_chip import named_chip
 from hexane.runtime.probe_macos import engine_properties
 from hexane.runtime.record import DeviceRecord
@@ -85,6 +86,7 @@ class MacSegment:
         self.segment = segment
         self.written = written
         self.model = model
+        weakref.finalize(self, model.close)  # a session that nobody closed leaves nothing behind either
 
     def run(self, values: Values) -> dict[str, np.ndarray]:
         """Outputs by name, as the graph declares them."""
@@ -110,7 +112,7 @@ def open_device(flavour: str) -> Device:
             "the private classes are on macOS only",
             hint='device="virtual:macos" runs the same calls against a fake of them',
         )
-    border = System()
-    device = MacEngine(border, Way(compiler=CompilerProcess(border)))
+    border = this_mac()
+    device = MacEngine(border, Way(compiler=compiler_for(border)))
     device.engine, device.chip = True, named_chip(Machine()) or "M1"
     return device

@@ -75,7 +75,7 @@ class CompilerProcess:
         if answer.get("identifier") != folder.name:
             raise BorderError(
                 "another process gives the program another identifier, so that its result would not be found",
-                hint="hexane.mil.Options(compile_in_child=False) compiles here",
+                hint="hexane.mil.Options(in_child=False) compiles here",
             )
 
     def close(self) -> None:
@@ -83,6 +83,16 @@ class CompilerProcess:
         if self._child is not None:
             child, self._child = self._child, None
             child.end()
+
+
+_COMPILERS: weakref.WeakKeyDictionary[Border, CompilerProcess] = weakref.WeakKeyDictionary()
+
+
+def compiler_for(border: Border) -> CompilerProcess:
+    """The child that compiles for everything of this process that is on one side; it ends with that side."""
+    if border not in _COMPILERS:
+        _COMPILERS[border] = CompilerProcess(border)
+    return _COMPILERS[border]
 
 
 class _Child:

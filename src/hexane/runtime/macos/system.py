@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -90,6 +91,12 @@ class System:
 
     def again(self) -> list[str]:
         return ["system"]
+
+
+@lru_cache(maxsize=1)
+def this_mac() -> System:
+    """The border of this process: one, as there is one engine. UnsupportedError off macOS."""
+    return System()
 
 
 def _argument(value: Any) -> Any:

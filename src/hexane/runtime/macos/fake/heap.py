@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from threading import get_ident
 from typing import Any
 
 from hexane.runtime.private.faults import ProcessCrash
@@ -22,11 +23,11 @@ class Thing:
 
 @dataclass
 class Heap:
-    """Objects by address."""
+    """Objects by address; pools by thread."""
 
     things: dict[int, Thing] = field(default_factory=dict)
     freed: dict[int, str] = field(default_factory=dict)
-    pools: list[list[int]] = field(default_factory=list)
+    pools: dict[int, list[list[int]]] = field(default_factory=dict)
     complaints: list[str] = field(default_factory=list)
     at: int = 0x1_0000_0000
 
@@ -41,8 +42,8 @@ class Heap:
     def passing(self, kind: str, value: Any = None, parts: tuple[int, ...] = ()) -> int:
         """An object that the pool releases, as methods return it."""
         address = self.new(kind, value, parts)
-        if self.pools:
-            self.pools[-1].append(address)
+        if self.own_pools:
+            self.own_pools[-1].append(address)
         else:
             self.complaints.append(f"a {kind} was autoreleased with no pool in place: it leaks")
         return address
@@ -80,16 +81,22 @@ class Heap:
         self.freed[address] = found.kind
         return [found, *(ended for part in found.parts for ended in self.release(part))]
 
+    @property
+    def own_pools(self) -> list[list[int]]:
+        """The pools of this thread, the innermost last."""
+        return self.pools.setdefault(get_ident(), [])
+
     def push(self) -> int:
-        self.pools.append([])
-        return len(self.pools)
+        self.own_pools.append([])
+        return len(self.own_pools)
 
     def pop(self, token: int) -> list[Thing]:
         """Release what the pool of this token and pools inside it hold."""
-        if not 1 <= token <= len(self.pools):
+        pools = self.own_pools
+        if not 1 <= token <= len(pools):
             raise ProcessCrash("an autorelease pool was popped that is not in place")
         ended = []
-        while len(self.pools) >= token:
-            for address in self.pools.pop():
+        while len(pools) >= token:
+            for address in pools.pop():
                 ended += self.release(address)
         return ended
