@@ -46,7 +46,7 @@ class Arena:
         return self._at[index - self.first]
 
     def place_all(self, blocks: Iterable[Block]) -> Block | None:
-        """Give every block a base; the first one that finds no room in any of the orders, or None."""
+        """Give every block a base, or none: then the first one that found no room, in the first of the orders."""
         blocks = list(blocks)
         refused = None
         for order in ORDERS:
@@ -55,6 +55,8 @@ class Arena:
             if failed is None:
                 return None
             refused = refused or failed
+        for block in blocks:
+            block.base = -1
         return refused
 
     def place(self, block: Block) -> bool:

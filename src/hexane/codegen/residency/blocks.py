@@ -85,11 +85,22 @@ def held_regions(plans: Sequence[Plan]) -> Held:
             for end in found.ends[i]:
                 if stays_in_l2(plans[i], end):
                     clusters = _joined(clusters, end, held(plans[i], end))
+        for cluster in clusters:
+            _check_written(cluster, plans)
         found.clusters += clusters
         found.by_group[first] = clusters
         found.runs.append((first, last))
     found.cluster_of = {(end.index, end.side): cluster for cluster in found.clusters for end in cluster.ends}
     return found
+
+
+def _check_written(cluster: Cluster, plans: Sequence[Plan]) -> None:
+    """A region that a group reads before anything is there would be lost when regions move: a recipe's mistake."""
+    if not any(end.index == cluster.first and (end.side == RESULT or end.dma is not None) for end in cluster.ends):
+        plan = plans[cluster.first]
+        raise AssertionError(
+            f"task {cluster.first} of {plan.op} reads L2 at {cluster.start} that its group does not write"
+        )
 
 
 def _joined(clusters: list[Cluster], end: End, size: int) -> list[Cluster]:
