@@ -43,6 +43,7 @@ def built_cases() -> dict[str, tuple]:
         ("onnx.Col2Im", (1, 12, 4), plane),
         ("onnx.CumProd", (2, 3), {"axis": 1, "reverse": True}),
         ("onnx.STFT", (1, 20), {"frame_step": 4, "frame_length": 8}),
+        ("engine.table", (2, 5), {"function": "mish", "scale": 0.5, "shift": -1.0}),
     ):  # fmt: skip
         b = GraphBuilder()
         x = b.input("data", shape, "fp32")

@@ -111,7 +111,7 @@ def test_edit_writes_whole_files_or_nothing(program: Path, tmp_path: Path) -> No
 def test_kernels(path: Path, tmp_path: Path) -> None:
     folder, out = tmp_path / "kernels", tmp_path / "out.hwx"
     shown = run("kernels", path, "--extract", folder)
-    assert shown.stdout == "task 0  weights float16 3x3x1x1\n"
+    assert shown.stdout == "task 0  fp16  weights float16 3x3x1x1\n"
     result = run("kernels", path, "--replace", folder, "-o", out)
     assert result.returncode == 0 and "0 of 1 kernels changed" in result.stdout
     assert out.read_bytes() == path.read_bytes()
