@@ -67,7 +67,7 @@ def test_the_emulator_itself_holds_everything(tmp_path: Path) -> None:
 def test_every_recipe_has_an_example_and_every_hypothesis_a_question_or_a_reason() -> None:
     load_recipes()
     without = {f"recipe-{recipe.name}" for recipe in all_recipes()} - {f"recipe-{name}" for name in EXAMPLES}
-    assert without <= set(not_asked()) and len(without) < 5 < len(EXAMPLES)
+    assert without <= set(not_asked()) and len(EXAMPLES) > 40
     asked = {name for rule in RULES for name in rule.asks}
     assert asked | set(NOT_ASKED) == set(ALL) and not asked & set(NOT_ASKED)
     assert len({q.name for q in questions("M2")}) == len(questions("M2"))

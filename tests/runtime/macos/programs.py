@@ -38,7 +38,7 @@ def convolution() -> Source:
     x = b.input("x", SHAPE, "fp16")
     weight = np.random.default_rng(1).standard_normal((64, 64, 1, 1)).astype(np.float16) / 8
     b.output(b.relu(x=b.conv(x=x, weight=b.const(weight), name="c"), name="y"))
-    text, weights = written(b.graph, "h13")
+    text, weights = written(b.graph, "h14")
     assert WEIGHT_PATH in weights
     return source_of(text, weights)
 

@@ -20,7 +20,7 @@ from hexane.runtime.macos.border import BorderError, ErrorSlot
 from hexane.runtime.macos.fake.border import FakeMac
 from hexane.runtime.macos.foundation import Objects
 from hexane.runtime.macos.model import MemoryModel, Way
-from hexane.runtime.macos.segments import as_text, source_of
+from hexane.runtime.macos.segments import SegmentText, as_text, source_of
 from hexane.runtime.macos.transcript import Recorder
 from hexane.runtime.private.budget import RAISE, CompileBudget
 from hexane.runtime.private.faults import ProcessCrash, RuntimeFault
@@ -206,6 +206,21 @@ def test_the_text_of_a_segment_is_of_the_chip_s_dialect() -> None:
         assert text.source.text.decode().startswith(version)
         assert not [f for f in text.findings if f.spoils and f.rule != "S4"]  # 8 columns
         assert list(text.source.inputs) == sorted(text.source.inputs)
+
+
+def test_m1_gets_a_file_for_every_constant_where_it_may() -> None:
+    def layers(count: int, chip: str) -> SegmentText:
+        b = GraphBuilder()
+        x = b.input("x", (1, 16, 4, 32), "fp16")
+        for number in range(count):
+            x = b.relu(x=b.conv(x=x, weight=np.full((16, 16, 1, 1), (number + 1) / 64, np.float16)))
+        b.output(x)
+        return as_text(hexane.compile(b.graph, chip=chip).segments[0], chip)
+
+    few, later, many = layers(3, "M1"), layers(3, "M2"), layers(20, "M1")
+    assert len(few.source.weights) == 3 and not [f for f in few.findings if f.rule == "W7"]
+    assert list(later.source.weights) == list(many.source.weights) == ["@model_path/weights/weight.bin"]
+    assert any(f.rule == "W7" for f in many.findings)
 
 
 def test_mil_model_on_the_fake() -> None:

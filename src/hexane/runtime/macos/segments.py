@@ -14,9 +14,10 @@ import numpy as np
 from hexane import chips
 from hexane.errors import GraphError, HexaneError, SyntaxProblem, UnsupportedError
 from hexane.formats.mil import parse_mil
+from hexane.formats.mil.literals import Blob
 from hexane.formats.mil.names import encode
 from hexane.formats.mil.printer import WeightCollector, to_text
-from hexane.graph.ir import Graph
+from hexane.graph.ir import Graph, Value
 from hexane.graph.registry import opset_number
 from hexane.graph.rewrite import replace_op
 from hexane.graph.types import TensorType
@@ -32,6 +33,9 @@ OLD, NEW = "1.0", "1.3"
 OLD_GENERATIONS = ("h13", "h14")
 """M1 and M2: one report has their compiler refuse the newer dialect (restriction T3); the older one is taken by all."""
 OLD_OPSET = "ios17"
+FILE_EACH = ("h13",)
+MOST_FILES = 15
+"""Weight files that every report lets through (restrictions W5, W6)."""
 WORST = (Severity.REJECTED, Severity.FAILS, Severity.WRONG)
 
 
@@ -103,15 +107,40 @@ def written(graph: Graph, generation: str) -> tuple[str, dict[str, bytes]]:
         old = graph.clone()
         old.main.opset = OLD_OPSET
         try:
-            text, weights = _printed(old, OLD)
+            text, weights = _printed(old, OLD, file_each=generation in FILE_EACH)
             parse_mil(text, weights)
         except (GraphError, SyntaxProblem, UnsupportedError):  # an op of the newer set
             return _printed(graph, NEW)
         return text, weights
-    return _printed(graph, OLD if generation in OLD_GENERATIONS else NEW)
+    version = OLD if generation in OLD_GENERATIONS else NEW
+    return _printed(graph, version, file_each=generation in FILE_EACH)
 
 
-def _printed(graph: Graph, version: str) -> tuple[str, dict[str, bytes]]:
+class FilePerConstant(WeightCollector):
+    """A weight file for every constant: M1 is reported to take one record per file (restriction W7)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.files: dict[str, bytes] = {}
+        self._known: dict[int, Blob | None] = {}
+
+    def place(self, value: Value) -> Blob | None:
+        """The only record of a file of its own; None when the constant stays in the text."""
+        key = id(value.constant)
+        if key not in self._known:
+            alone = WeightCollector(f"@model_path/weights/weight_{len(self.files):03}.bin")
+            self._known[key] = blob = alone.place(value)
+            if blob is not None:
+                self.files[alone.path] = b"".join(alone.writer.parts())
+        return self._known[key]
+
+
+def _printed(graph: Graph, version: str, *, file_each: bool = False) -> tuple[str, dict[str, bytes]]:
+    if file_each:
+        each = FilePerConstant()
+        text = to_text(graph, version=version, weights=each)
+        if len(each.files) <= MOST_FILES:
+            return text, each.files
     collector = WeightCollector()
     text = to_text(graph, version=version, weights=collector)
     return text, {collector.path: b"".join(collector.writer.parts())} if len(collector.writer) else {}

@@ -54,6 +54,10 @@ def _shuffle(b: GraphBuilder, x: Value) -> Value:
     return b.reshape(x=b.transpose(x=apart, perm=[0, 2, 1, 3, 4]), shape=list(MAP))
 
 
+def _hard_swish(b: GraphBuilder, x: Value) -> Value:
+    return b.mul(x=x, y=b.sigmoid_hard(x=x, alpha=np.float16(1 / 6), beta=np.float16(0.5)))
+
+
 EXAMPLES: dict[str, tuple[Build, tuple[tuple[int, ...], ...]]] = {
     "clip": (_one("clip", alpha=np.float16(-0.5), beta=np.float16(0.75)), (MAP,)),
     "elu": (_one("elu", alpha=np.float16(1)), (MAP,)),
@@ -102,5 +106,6 @@ EXAMPLES: dict[str, tuple[Build, tuple[tuple[int, ...], ...]]] = {
     "relu": (_one("relu"), (MAP,)),
     "sign": (_one("sign"), (MAP,)),
     "table_function": (_one("sigmoid"), (MAP,)),
+    "engine_table": (_hard_swish, (MAP,)),
 }
 """Recipe -> what builds its network, and the shapes of the inputs."""

@@ -14,6 +14,7 @@ from hexane import chips, numerics
 from hexane.arithmetic.hypotheses import ALL, assume
 from hexane.errors import HexaneError
 from hexane.isa import WRITTEN
+from hexane.program import Program
 from hexane.studies.probe.answers import Answer, Answers
 from hexane.studies.probe.questions import NOT_ASKED, RECIPE, Question, choices, questions
 
@@ -143,8 +144,9 @@ def _reading(question: Question, answer: Answer | None, chip: str) -> Reading:
     if answer.digest != question.digest():
         return Reading(question, answer, why="another version of hexane asked another question")
     try:
-        expected = predicted(question, chip, {})
-        fits = tuple(c for c in combinations(question) if _same(predicted(question, chip, c), answer.outputs))
+        program = compiled(question, chip)
+        expected = predicted(question, chip, {}, program)
+        fits = tuple(c for c in combinations(question) if _same(predicted(question, chip, c, program), answer.outputs))
     except HexaneError as error:
         return Reading(question, answer, why=f"cannot be predicted: {error.message.splitlines()[0]}")
     of = sum(array.size for array in expected.values())
@@ -158,15 +160,28 @@ def combinations(question: Question) -> Iterator[Combination]:
         yield dict(zip(names, picked))
 
 
-def predicted(question: Question, chip: str, assumed: Combination) -> dict[str, np.ndarray]:
-    """What the emulator gives under a combination; the chip's arithmetic where its programs are not emulated."""
+def compiled(question: Question, chip: str) -> Program | None:
+    """What the emulator runs for a question; None where the arithmetic answers in its place."""
+    if question.rule is not None or chips.get(chip).generation_name not in WRITTEN:
+        return None
+    return question.program(chip)
+
+
+def predicted(
+    question: Question, chip: str, assumed: Combination, program: Program | None = None
+) -> dict[str, np.ndarray]:
+    """What the emulator gives under a combination; the chip's arithmetic where its programs are not emulated.
+
+    ``program``: of :func:`compiled`, where it is asked more than once.
+    """
     with ExitStack() as stack:
         for name, choice in assumed.items():
             stack.enter_context(assume(name, choice))
         if question.rule is not None:
             return {"out": question.rule(question.inputs()["x"])}
-        if chips.get(chip).generation_name in WRITTEN:
-            return question.program(chip).run(question.inputs())
+        ready = program or compiled(question, chip)
+        if ready is not None:
+            return ready.run(question.inputs())
         return dict(numerics.evaluate(question.graph(), question.inputs(), chip=chip))
 
 
