@@ -141,7 +141,7 @@ def slots(stream: bytes) -> set[int]:
                 raise UnsupportedError(f"a record of the task at byte {at:#x} ends behind the task")
             if not head & DENSE and head & ADDRESS_RECORD:
                 if head >> 28 & 1:
-                    raise UnsupportedError(f"the task at byte {at:#x} names a slot above 63")
+                    raise UnsupportedError(f"the task at byte {at:#x} names slot 32 or above; no program was seen to")
                 if count > 1 and task[index + 2]:
                     raise UnsupportedError(f"the task at byte {at:#x} has an offset of 4 GiB or more")
                 found.add(head >> 23 & 0x3F)

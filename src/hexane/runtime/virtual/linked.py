@@ -14,6 +14,7 @@ import numpy as np
 from hexane.emulator.chain import walk
 from hexane.emulator.registers import Registers
 from hexane.errors import EmulationError
+from hexane.image.packages import NETWORK_ID
 from hexane.isa.channels import CHANNELS
 from hexane.runtime.linux import uapi
 from hexane.runtime.virtual.core import Identity, OpenFile, VirtualDevice, require
@@ -154,8 +155,8 @@ class LinkedDevice(VirtualDevice):
 def _of_the_queue(chain: Iterator[Registers]) -> Iterator[Registers]:
     for registers in chain:
         network = registers["Header[0].NID"]
-        if network != uapi.NETWORK_ID:
-            raise registers.error(f"network id {network:#x}, the queue's is {uapi.NETWORK_ID:#x}", "Header[0].NID")
+        if network != NETWORK_ID:
+            raise registers.error(f"network id {network:#x}, the queue's is {NETWORK_ID:#x}", "Header[0].NID")
         yield registers
 
 
