@@ -62,6 +62,20 @@ def test_several_programs_at_once(flavour: str) -> None:
     assert device.border.left_behind() == []
 
 
+@pytest.mark.parametrize("flavour", CHIPS)
+def test_a_session_that_nobody_closed_leaves_nothing(flavour: str) -> None:
+    import gc
+
+    program = hexane.compile(mixed(), chip=CHIPS[flavour])
+    device = import_module(f"hexane.runtime.flavours.{flavour}").open_device()
+    session = program.on(device)
+    session.run(_inputs((1, 4, 8, 8)))
+    assert device.border.files
+    del session
+    gc.collect()
+    assert device.border.left_behind() == []
+
+
 def test_a_result_is_the_caller_s() -> None:
     program = hexane.compile(small())
     with program.on("virtual:eiln") as session:

@@ -148,6 +148,9 @@ class Bench:
         notes = [] if self.engine else [NO_ENGINE]
         if self.columns is None:
             notes.append("a network that the columns cannot say")
+        decided = self.interface == "coreml"
+        if decided:
+            notes.append("Core ML decides what runs on the engine")
         if self.host_ops:
             notes.append(f"{self.host_ops} ops on the host within the call")
         values: dict[str, Any] = {
@@ -173,7 +176,7 @@ class Bench:
             "fit_us": _us(calls.device_us),
             "includes": "call_and_host" if self.host_ops else INCLUDES.get(self.interface, "call_eval"),
             "trust": "B" if self.engine else "C",
-            "use": int(self.engine and self.columns is not None and not self.host_ops),
+            "use": int(self.engine and self.columns is not None and not self.host_ops and not decided),
             "note": "; ".join(notes),
         }  # fmt: skip
         return {column: str(values.get(column, "")) for column in COLUMNS}
@@ -222,6 +225,7 @@ def bench(
     require_counts(calls, warmup)
     with session(program, device) as engine:
         measured = _measure(engine, inputs, calls, warmup, on_call)
+        on_host = sum(len(segment.ops) for segment in engine.program.segments if segment.graph is not None)
     predicted, missing = _predicted(program, device)
     source = graph if graph is not None else program.graph
     return Bench(
@@ -235,7 +239,7 @@ def bench(
         columns=columns_of(source) if source is not None else None,
         missing=missing,
         launches=len(program.images),
-        host_ops=sum(len(segment.ops) for segment in program.segments if segment.image is None),
+        host_ops=on_host,
     )
 
 

@@ -47,6 +47,7 @@ class CoreMLDevice(Device):
 
     def __init__(self, units: str = "engine", library: Any = None) -> None:
         self.units = units
+        self.engine = library is None and units in ("engine", "all")  # a wish, not a command
         self.library = library if library is not None else coremltools()
 
     @property

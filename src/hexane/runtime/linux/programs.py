@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -160,7 +161,9 @@ def load(image: Image, path: str, border: Border | None = None) -> LoadedProgram
                 f"the program is for {image.generation}, the engine behind {path} is {driver.generation} ({driver})",
                 hint=f"compile it for this chip: --chip '{chip}'",
             )
-        return Linked(device, image) if driver.abi == 1 else Sectioned(device, image)
+        program = Linked(device, image) if driver.abi == 1 else Sectioned(device, image)
+        weakref.finalize(program, _close_quietly, device)  # the first driver gives nothing back by itself
+        return program
     except BaseException:
         _close_quietly(device)
         raise
