@@ -30,8 +30,8 @@ from torch.utils import _pytree as pytree
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "torch-families.md"
-TOLERANCE = 2e-2
-"""Root mean square of the error over that of the result."""
+TOLERANCE = 5e-2
+"""Root mean square of the error over that of the result; from here on hexane itself calls a layer gone wrong."""
 KINDS = ("pass", "refused", "wrong", "crash")
 
 VISION = {

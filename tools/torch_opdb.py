@@ -190,9 +190,9 @@ def run(samples: int, only: list[str] | None = None, say: bool = False) -> dict[
     warnings.simplefilter("ignore")
 
     def late(*_: Any) -> None:
-        raise TimeoutError(f"more than {SECONDS} s")
+        raise TimeoutError(f"more than {SECONDS} s of the processor")
 
-    signal.signal(signal.SIGALRM, late)
+    signal.signal(signal.SIGPROF, late)
     rows: dict[str, list[tuple[str, str]]] = {}
     for operator in operators(only):
         torch.manual_seed(16)
@@ -203,13 +203,13 @@ def run(samples: int, only: list[str] | None = None, say: bool = False) -> dict[
             continue
         step = max(len(given) // samples, 1)
         for sample in given[::step][:samples]:
-            signal.alarm(SECONDS)
+            signal.setitimer(signal.ITIMER_PROF, SECONDS)
             try:
                 kind = run_sample(operator, sample)
             except TimeoutError as error:
                 kind = ("crash", str(error))
             finally:
-                signal.alarm(0)
+                signal.setitimer(signal.ITIMER_PROF, 0)
             if kind is not None:
                 rows.setdefault(name, []).append(kind)
                 if say and kind[0] in ("wrong", "crash"):

@@ -104,8 +104,21 @@ def _translated(program: Any, input_names: Sequence[str] | None, output_names: S
             raise UnsupportedError("control flow")
     program = program.run_decompositions(decompositions())
     signature = program.graph_signature
-    constants, inputs = {}, []
-    for spec in signature.input_specs:
+    constants, inputs = constants_of(program)
+    changed = [spec for spec in signature.output_specs if spec.kind.name not in ("USER_OUTPUT",)]
+    if changed:
+        raise UnsupportedError(f"it changes {changed[0].target!r} ({changed[0].kind.name.lower()})")
+    if input_names and len(input_names) > len(inputs):
+        raise UsageError(f"{len(input_names)} names for {len(inputs)} inputs")
+    renamed = dict(zip(inputs, input_names or ()))
+    return translate(program.graph, constants, renamed, output_names)[0]
+
+
+def constants_of(program: Any) -> tuple[dict[str, np.ndarray], list[str]]:
+    """Weights, buffers and constants of an exported program by the name of their placeholder, and its user's inputs."""
+    constants: dict[str, np.ndarray] = {}
+    inputs = []
+    for spec in program.graph_signature.input_specs:
         kind, name = spec.kind.name, getattr(spec.arg, "name", "")
         if kind in ("PARAMETER", "BUFFER", "CONSTANT_TENSOR"):
             held = program.state_dict.get(spec.target)
@@ -115,13 +128,7 @@ def _translated(program: Any, input_names: Sequence[str] | None, output_names: S
             raise UnsupportedError(f"an input of kind {kind}")
         elif type(spec.arg).__name__ == "TensorArgument":
             inputs.append(name)
-    changed = [spec for spec in signature.output_specs if spec.kind.name not in ("USER_OUTPUT",)]
-    if changed:
-        raise UnsupportedError(f"it changes {changed[0].target!r} ({changed[0].kind.name.lower()})")
-    if input_names and len(input_names) > len(inputs):
-        raise UsageError(f"{len(input_names)} names for {len(inputs)} inputs")
-    renamed = dict(zip(inputs, input_names or ()))
-    return translate(program.graph, constants, renamed, output_names)[0]
+    return constants, inputs
 
 
 def _through_onnx(

@@ -113,7 +113,9 @@ def to_torch(array: np.ndarray, like: torch.Tensor) -> torch.Tensor:
     return torch.empty_strided(tuple(like.shape), like.stride(), dtype=like.dtype).copy_(made)
 
 
-class _Known(OperatorSupportBase):
+class Supported(OperatorSupportBase):
+    """Nodes of these names."""
+
     def __init__(self, names: set[str]) -> None:
         self.names = names
 
@@ -182,7 +184,7 @@ def cut(
     left: dict[tuple[str, str], list[str]] = {}
     for name, why in refused.items():
         left.setdefault(why, []).append(name)
-    partitioner = CapabilityBasedPartitioner(module, _Known(taken), allows_single_node_partition=True)
+    partitioner = CapabilityBasedPartitioner(module, Supported(taken), allows_single_node_partition=True)
     fused = partitioner.fuse_partitions(partitioner.propose_partitions(), prefix="hexane_part_")
     for node in list(fused.graph.nodes):
         if node.op != "call_module" or not str(node.target).startswith("hexane_part_"):

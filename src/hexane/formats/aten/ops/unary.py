@@ -158,7 +158,7 @@ def bitwise_not(c: AtenNode) -> Operand:
     return c.ops.sub(x=c.like(-1, x), y=x)
 
 
-@aten("_to_copy.default")
+@aten("_to_copy.default", "dim_order_ops::_to_dim_order_copy.default")
 def to_copy(c: AtenNode) -> Operand:
     x, dtype = c.x(), c.out().dtype
     if str(c.results[0].device) != "cpu":
@@ -169,6 +169,7 @@ def to_copy(c: AtenNode) -> Operand:
 @aten(
     "clone.default", "alias.default", "detach.default", "detach_.default", "lift_fresh_copy.default",
     "lift_fresh.default", "contiguous.default", "alias_copy.default", "detach_copy.default",
+    "dim_order_ops::_clone_dim_order.default",
 )  # fmt: skip
 def same(c: AtenNode) -> Operand:
     return c.x()
