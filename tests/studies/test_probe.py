@@ -60,8 +60,8 @@ def test_the_emulator_itself_holds_everything(tmp_path: Path) -> None:
     assert {name for name, word in words.items() if word == NOT_ANSWERED} == set(NOT_ASKED)
     assert {name for name, word in words.items() if word == OPEN} == {"planar-scale", *ON_M2}
     assert all(row["as_predicted"] for row in found["questions"] if not row["why"]) and found["good"]
-    assert "holds" in command("probe", "--read", str(file))
-    assert "Recipes that rest on inference" in command("probe", "--read", str(file))
+    shown = command("probe", "--read", str(file))
+    assert "holds" in shown and "Recipes that rest on inference" in shown
 
 
 def test_every_recipe_has_an_example_and_every_hypothesis_a_question_or_a_reason() -> None:
@@ -81,7 +81,8 @@ def test_a_mac_is_asked_with_networks() -> None:
     assert by_name["byte-store"].error == NOT_OURS and not by_name["post-scale"].error
     report = read(answers)
     words = {verdict.hypothesis: verdict.word for verdict in report.verdicts}
-    assert words["post-scale"] == words["reduction-sum"] == HOLDS and "Apple's compiler" in report.note
+    assert words["post-scale"] == words["reduction-sum"] == HOLDS and "No engine" in report.note
+    assert "Apple's compiler" in replace(report, answers=replace(answers, device="macos")).note
     later = read(ask("virtual:macos", "M4", only=["sum-of-rows"]))
     assert {v.hypothesis: v.word for v in later.verdicts}["reduction-sum"] == HOLDS
 

@@ -24,6 +24,10 @@ APPLE = (
     "confirmed, where none fits the program's form may be another than ours"
 )
 
+NO_ENGINE = (
+    "No engine: these are the emulator's own answers. They show that the questions work, nothing of the hardware."
+)
+
 Combination = Mapping[str, str]
 
 
@@ -81,7 +85,9 @@ class Report:
     @property
     def note(self) -> str:
         """What has to be said of the whole file."""
-        return APPLE if "macos" in self.answers.device or "coreml" in self.answers.device else ""
+        if self.answers.device.startswith(("virtual", "emulator")):
+            return NO_ENGINE
+        return APPLE if self.answers.device.startswith(("macos", "coreml")) else ""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, schema hexane-probe-reading/1."""
