@@ -97,7 +97,7 @@ def test_a_wrong_input_does_no_harm() -> None:
 
 def test_an_error_comes_in_every_run() -> None:
     image = network()
-    image.tasks[1].set("TileDMADst.BaseAddr.Addr", 0x3FFFFF)
+    image.tasks[-1].set("TileDMADst.BaseAddr.Addr", 0x3FFFFF)
     for _ in range(3):
         with pytest.raises(EmulationError, match="TileDMADst"):
             again(image, inputs(0))

@@ -162,25 +162,29 @@ class Linker:
         """Values that stay in L2 between tasks; what does not keeps its place in DRAM."""
 
         def program() -> residency.Program:
+            plans = self.plans
             return residency.Program(
-                self.plans,
-                lambda buffer, index: self._identity(buffer, self.plans[index]),
+                plans,
+                lambda buffer, index: self._identity(buffer, plans[index]),
                 self._stored_as,
                 self.target,
                 parts=transformations.is_on("l2-parts"),
             )
 
+        whole = program()
         if transformations.is_on("bands") and self.chip is not None:
             chip = self.chip
             price = lambda plans: price_us(plans, chip)  # noqa: E731
-            whole, cuts = program(), residency.in_bands(program(), price)
+            cuts = residency.in_bands(whole, price)
             if cuts is not None:
                 self._take(cuts)
-                if residency.pays(program(), whole, price):
+                cut = program()
+                if residency.pays(cut, whole, price):
                     self._name_again(cuts)
+                    whole = cut
                 else:
                     self.plans = list(whole.plans)
-        residency.keep_in_l2(program())
+        residency.keep_in_l2(whole)
 
     def _take(self, cuts: residency.Cuts) -> None:
         """Plans in bands: each has the fragment and the kernel of the one that it is a part of."""

@@ -68,6 +68,7 @@ def layer_of(facts: TaskFacts, name: str) -> Layer:
         reads_input=f.read_bytes is not None,
         writes_output=f.writes,
         follows=f.follows,
+        placed=True,
     )
     if f.operation == "planar":
         return Layer(

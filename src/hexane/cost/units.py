@@ -169,7 +169,7 @@ def _traffic(layer: Layer, kernel: Kernel, engines: int, chain: bool) -> float:
     passes = kernel.passes if layer.in_bytes >= 0.95 * room else 1
     if chain and layer.int8 and engines > 1:  # quantised activations leave the chip between layers
         return kernel.passes * layer.in_bytes + layer.out_bytes
-    inside = not chain and not layer.reads_input and not layer.writes_output
+    inside = not (chain or layer.placed or layer.reads_input or layer.writes_output)
     if inside and layer.in_bytes + layer.out_bytes > room:
         return passes * layer.in_bytes + layer.out_bytes
     return (passes * layer.in_bytes if layer.reads_input else 0) + (layer.out_bytes if layer.writes_output else 0)
@@ -191,6 +191,8 @@ def _runtime(layer: Layer, chip: Chip, c: Numbers, engines: int, clock_mhz: floa
     compute = compute / c["runtime_rate"]
     edge = layer.reads_input or layer.writes_output
     traffic = layer.in_bytes + layer.out_bytes if edge or layer.in_bytes + layer.out_bytes > L2_BYTES else 0.0
+    if layer.placed:
+        traffic = (layer.in_bytes if layer.reads_input else 0.0) + (layer.out_bytes if layer.writes_output else 0.0)
     activations = traffic / activation_rate(c, engines)
     extra = layer.batches * c["runtime_task_us"]  # while one matrix multiplies, the operands of the next come in
     return Cost(larger(compute + extra, activations), compute, 0.0, activations, extra, traffic)
@@ -222,7 +224,7 @@ def element_us(layer: Layer, chip: Chip, c: Numbers, engines: int, chain: bool) 
 
 def _planar(layer: Layer, chip: Chip, c: Numbers, engines: int, chain: bool) -> Cost:
     compute = layer.elements / engines * element_us(layer, chip, c, engines, chain)
-    inside = not chain and not layer.reads_input and not layer.writes_output
+    inside = not (chain or layer.placed or layer.reads_input or layer.writes_output)
     traffic = (layer.in_bytes if layer.reads_input else 0) + (layer.out_bytes if layer.writes_output else 0)
     if inside and layer.in_bytes + layer.out_bytes > L2_BYTES * engines:
         traffic = layer.in_bytes + layer.out_bytes

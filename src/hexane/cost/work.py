@@ -21,8 +21,8 @@ class Layer:
     count, ``axis`` the length of a reduced axis, ``batches`` the matrices of a product.
     ``reads_input`` and ``writes_output`` mark the program's edges,
     ``weight_key`` names a weight set that several layers share. ``follows``: a task that runs patch by patch behind the
-    one before it, on the other unit. ``extrapolated`` says that nobody has published a
-    time of such a layer (docs/timing.md).
+    one before it, on the other unit. ``placed``: a task, whose registers say what it moves; of a layer of a graph only
+    the sizes are known. ``extrapolated`` says that nobody has published a time of such a layer (docs/timing.md).
     """
 
     name: str
@@ -52,6 +52,7 @@ class Layer:
     writes_output: bool = False
     extrapolated: bool = False
     follows: bool = False
+    placed: bool = False
     count: int = 1
 
     @property

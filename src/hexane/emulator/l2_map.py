@@ -64,28 +64,61 @@ class L2Map:
 
 def l2_map(tasks: Sequence[Words]) -> L2Map:
     """The map of one engine program. EmulationError for a task that the emulator does not know."""
-    owner = np.full(L2_BYTES // UNIT, -1, np.int32)
+    cells = _Cells(len(tasks))
     found: list[Stay] = []
     last: list[int] = []
     for index, words in enumerate(tasks):
         task = understand(Registers(index, words))
         for place in _read(task):
-            for number in np.unique(_units(owner, place)):
-                if number >= 0:
-                    last[number] = index
+            for number in cells.read(place, index):
+                last[number] = index
         for place, kept in _written(task):
-            _units(owner, place)[...] = len(found) if kept else -1
-            box = place.region
-            span = _span(place)
-            used = int((owner == len(found)).sum()) * UNIT if kept else span
-            found.append(Stay(box.base, box.base + span, used, index, index, kept))
+            used = cells.write(place, index, len(found) if kept else NOBODY)
+            start = place.region.base
+            found.append(Stay(start, start + _span(place), used * UNIT, index, index, kept))
             last.append(index)
     stays = tuple(Stay(s.start, s.stop, s.used, s.first, end, s.kept) for s, end in zip(found, last))
-    change = np.zeros(len(tasks) + 1, np.int64)
-    for stay in stays:
-        change[stay.first] += stay.used
-        change[stay.last + 1] -= stay.used
-    return L2Map(stays, tuple(int(n) for n in np.cumsum(change)[:-1]))
+    return L2Map(stays, cells.in_use())
+
+
+NOBODY = -1
+
+
+class _Cells:
+    """Every 16 bytes of L2: whose they are, since when, and when they were read last."""
+
+    def __init__(self, tasks: int) -> None:
+        self.owner = np.full(L2_BYTES // UNIT, NOBODY, np.int32)
+        self.since = np.zeros_like(self.owner)
+        self.seen = np.zeros_like(self.owner)
+        self.change = np.zeros(tasks + 1, np.int64)
+
+    def read(self, place: _Place, index: int) -> list[int]:
+        """Note that a task reads a region; the numbers of the stays that it finds there."""
+        _units(self.seen, place)[...] = index
+        return [int(number) for number in np.unique(_units(self.owner, place)) if number >= 0]
+
+    def write(self, place: _Place, index: int, number: int) -> int:
+        """Give a region to a stay, or for one task to nobody; how many cells that are."""
+        mark = np.zeros(len(self.owner), np.bool_)
+        _units(mark, place)[...] = True
+        (cells,) = np.nonzero(mark)
+        self._end(cells, index - 1)  # a result over its own operand counts once
+        self.change[index] += len(cells)
+        if number == NOBODY:
+            self.change[index + 1] -= len(cells)
+        self.owner[cells], self.since[cells], self.seen[cells] = number, index, index
+        return len(cells)
+
+    def _end(self, cells: np.ndarray, index: int) -> None:
+        cells = cells[self.owner[cells] != NOBODY]
+        until = np.maximum(np.minimum(self.seen[cells], index), self.since[cells] - 1)
+        np.subtract.at(self.change, until + 1, 1)
+
+    def in_use(self) -> tuple[int, ...]:
+        """Bytes in use at every task, when all have been seen."""
+        self._end(np.arange(len(self.owner)), len(self.change))
+        return tuple(int(n) * UNIT for n in np.cumsum(self.change)[:-1])
 
 
 class _Place(NamedTuple):

@@ -6,6 +6,7 @@ They take what room a task finds beside the values that stay; a task that finds 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 
 from hexane.chips import Evidence
@@ -48,7 +49,8 @@ def step(plan: Plan) -> int:
 def replace_tile(plan: Plan, tile: int) -> Plan:
     if tile == plan.tile:
         return plan
-    made = replace(plan, tile=tile)
+    made = copy(plan)
+    made.tile = tile
     if plan.unit == "NE" and plan.writes.type is ResultType.DMA_STREAM:
         made.writes = replace(plan.writes, automatic=True)
     return made

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from heapq import heapify, heappop, heappush
 
 from hexane.chips import Evidence
@@ -26,9 +27,6 @@ from hexane.codegen.residency.ends import RESULT, SECOND, End
 from hexane.codegen.residency.values import Identity, Stored, Value, shares_place, values_of
 from hexane.codegen.targets import Target
 
-Pair = tuple[Value, Value]
-"""A value, and the one that the last task to read it writes in its place."""
-
 SPARE = 64  # bytes that placing operands at round addresses may cost each task
 
 IN_PLACE = "a planar result over its own operand"
@@ -36,7 +34,11 @@ PART_OF_IT = "a part of a tensor that stays in L2"
 BOTH_WAYS = "a result kept in L2 and sent to DRAM"
 
 
-@dataclass(frozen=True)
+Pair = tuple[Value, Value]
+"""A value, and the one that the last task to read it writes in its place."""
+
+
+@dataclass(eq=False)
 class Program:
     """The plans of a program, and what is known of the buffers that they name."""
 
@@ -46,6 +48,16 @@ class Program:
     target: Target
     parts: bool = True
     """Also tensors that tasks write or read in parts, and results that go to DRAM and stay."""
+
+    @cached_property
+    def held(self) -> Held:
+        """What the plans hold in L2 as recipes placed it."""
+        return held_regions(self.plans)
+
+    @cached_property
+    def choice(self) -> tuple[list[Value], list[Pair]]:
+        """The values that shall stay, and which of them take each other's place."""
+        return _choose(candidates(self, self.held), self.held, self, room_of(self))
 
 
 @dataclass(frozen=True)
@@ -91,8 +103,7 @@ def in_bands(program: Program, price: Price) -> Cuts | None:
     """The plans with runs of tasks in bands where that is cheaper than whole maps through DRAM; None if nowhere."""
     if len(program.plans) < 2:
         return None
-    held = held_regions(program.plans)
-    stays, _ = _choose(candidates(program, held), held, program, room_of(program))
+    stays, _ = program.choice
     gain = EAGER_GAIN if (_POLICY.get() or EVERYTHING).eager else LEAST_GAIN
     return Depth(program.plans, program.identity, program.stored, stays, price, room_of(program), gain).cuts()
 
@@ -104,8 +115,7 @@ def pays(cut: Program, whole: Program, price: Price) -> bool:
 
 def expected(program: Program, price: Price) -> float:
     """Price of a program if every value that is chosen to stay finds its place."""
-    held = held_regions(program.plans)
-    stays, _ = _choose(candidates(program, held), held, program, room_of(program))
+    stays, _ = program.choice
     made = [copy(plan) for plan in program.plans]
     for value in stays:
         for end, region in zip(value.ends, value.regions):
@@ -118,8 +128,7 @@ def keep_in_l2(program: Program) -> set[Hashable]:
     plans, room = program.plans, room_of(program)
     if len(plans) < 2:
         return set()
-    held = held_regions(plans)
-    chosen, pairs = _choose(candidates(program, held), held, program, room)
+    held, (chosen, pairs) = program.held, program.choice
     stays: set[Hashable] = set()
     moved: set[int] = set()
     for first, last, values in _zones(chosen, held.runs):
