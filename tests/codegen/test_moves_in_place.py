@@ -179,3 +179,21 @@ def test_apple_copies():
     b = GraphBuilder()
     b.output(b.relu(x=fire(b, b.input("x", (1, 8, 9, 9), "fp16"), 16)))
     assert tasks(hexane.compile(b.graph, dialect="apple")) == 5
+
+
+def test_what_is_read_again_from_another_place_is_not_dropped():
+    b = GraphBuilder()
+    x = b.relu(x=b.input("x", (1, 48, 64, 64), "fp16"))
+    parts = b.op("split", x=x, split_sizes=[16, 32], axis=1)
+    b.output(b.abs(x=x), *(b.square(x=part) for part in parts))
+    program, _ = require_same(b.graph, "M1", without=("hand-over", "l2-parts"))
+    plans = program.segments[0].plans
+    assert [str(plan.src_hint.cache) for plan in plans[1:]] == ["alloc", "drop", "drop"]
+
+
+def test_a_reader_of_an_output_waits_for_it():
+    b = GraphBuilder()
+    y = b.relu(x=b.input("x", (1, 16, 64, 64), "fp16"))
+    b.output(y, b.abs(x=y))
+    program = hexane.compile(b.graph, without=("hand-over", "l2-parts"))
+    assert [plan.src_hint.after_task for plan in program.segments[0].plans] == [False, True]

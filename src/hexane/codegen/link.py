@@ -13,6 +13,7 @@ from hexane.chips import Chip
 from hexane.codegen import residency
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import up
+from hexane.codegen.moves import Walk, walk_of
 from hexane.codegen.operations import After, Hint, ReadHint, WriteHint
 from hexane.codegen.plan import Buffer, Dma, Kernel, Plan, Space
 from hexane.codegen.price import price_us
@@ -303,10 +304,44 @@ class Linker:
         for places in readers.values():
             for rank, (i, side) in enumerate(places):
                 self._hint(self.plans[i], side, rank, len(places), self._home[id(self.plans[i])])
+        self._keep_what_is_read_again()
+        self._wait_for_surfaces()
         for plan in self.plans:
             if plan.dst is not None and plan.dst_hint is None:
                 home: Any = self._key(plan.dst.buffer, self._home[id(plan)]) or (plan.dst.buffer.name,)
                 plan.dst_hint = WriteHint.ALLOC if home in read_later else WriteHint.NOALLOC
+
+    def _keep_what_is_read_again(self) -> None:
+        """A reader of scratch does not drop what a later task reads from another place on, in whole or in part."""
+        readers: dict[tuple[int, str], list[tuple[int, str, Walk | None, int]]] = {}
+        for i, plan in enumerate(self.plans):
+            for side in ("src", "src2"):
+                dma: Dma | None = getattr(plan, side)
+                key = None if dma is None else self._key(dma.buffer, self._home[id(plan)])
+                if dma is not None and key is not None and not (side == "src" and plan.src_staged):
+                    readers.setdefault(key, []).append((i, side, walk_of(plan, side), dma.offset))
+        for places in readers.values():
+            if len({offset for *_, offset in places}) == 1:
+                continue
+            for i, side, walk, offset in places:
+                hint: Hint = getattr(self.plans[i], f"{side}_hint")
+                if hint.cache is not ReadHint.DROP or walk is None:
+                    continue
+                if any(
+                    j > i and other != offset and (there is None or there.spans(walk)) for j, _, there, other in places
+                ):
+                    setattr(self.plans[i], f"{side}_hint", replace(hint, cache=ReadHint.ALLOC))
+
+    def _wait_for_surfaces(self) -> None:
+        """What is read from a surface that an earlier task wrote waits for it, as what is read from scratch."""
+        written: set[str] = set()
+        for plan in self.plans:
+            for side in ("src", "src2"):
+                dma: Dma | None = getattr(plan, side)
+                if dma is not None and dma.buffer.space is Space.SURFACE and dma.buffer.name in written:
+                    setattr(plan, f"{side}_hint", replace(getattr(plan, f"{side}_hint"), after_task=True))
+            if plan.dst is not None and plan.dst.buffer.name in self.surfaces:
+                written.add(plan.dst.buffer.name)
 
     def _settle_kernels(self) -> None:
         """A kernel that an earlier task left in scratch: the header names that task (§4.2, word 10)."""

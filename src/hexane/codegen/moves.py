@@ -61,9 +61,13 @@ class Walk:
             at = np.add.outer(at, np.arange(n) * (step // BURST))
         return at
 
+    def spans(self, other: Walk) -> bool:
+        """Whether one begins before the other ends, both ways."""
+        return self.start < other.end and other.start < self.end
+
     def meets(self, other: Walk) -> bool:
         """Whether both touch one burst."""
-        if self.end <= other.start or other.end <= self.start:
+        if not self.spans(other):
             return False
         if max(self.bursts, other.bursts) > MOST_BURSTS:
             return True
