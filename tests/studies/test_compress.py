@@ -340,3 +340,82 @@ def test_what_is_compressed_already_stays_so():
     kinds = [op.type for op in made.main.ops if op.type.startswith("constexpr_")]
     assert sorted(kinds) == ["constexpr_blockwise_shift_scale", "constexpr_lut_to_dense"]
     assert [layer.name for layer in layers_of(made)] == [third]
+
+
+def of(build, *shape, dtype="fp32"):
+    b = GraphBuilder()
+    b.output(build(b, b.input("x", shape, dtype)))
+    return b.graph
+
+
+def drawn(*shape):
+    return np.random.default_rng(5).normal(0, 0.05, shape).astype(np.float32)
+
+
+def tied(b, x):
+    table = b.const(drawn(300, 64))
+    return b.linear(x=b.relu(x=b.gather(x=table, indices=x, axis=0)), weight=table)
+
+
+def twice(b, x):
+    kernel = b.const(drawn(64, 64, 3, 3))
+    return b.conv(x=b.relu(x=b.conv(x=x, weight=kernel, pad_type="same")), weight=kernel, pad_type="same")
+
+
+def grouped(b, x):
+    y = b.conv(x=x, weight=drawn(64, 16, 3, 3), groups=4, pad_type="same")
+    return b.conv(x=y, weight=drawn(64, 1, 7, 7), groups=64, pad_type="same")
+
+
+def recurrent(b, x):
+    start = np.zeros((1, 32), np.float32)
+    parts = dict(initial_h=start, initial_c=start, weight_ih=drawn(128, 16), weight_hh=drawn(128, 32))
+    out = b.op("lstm", x=x, output_sequence=True, **parts)
+    return b.linear(x=out[0], weight=drawn(64, 32))
+
+
+MAP, WORDS = (1, 64, 8, 8), np.array([[1, 5, 299, 0]], np.int32)
+ODD = {  # network, input, how many weights are compressed
+    "one kernel for two layers": (of(twice, *MAP), drawn(*MAP), 1),
+    "groups": (of(grouped, *MAP), drawn(*MAP), 2),
+    "embeddings": (of(lambda b, x: b.gather(x=drawn(300, 64), indices=x, axis=0), 1, 4, dtype="int32"), WORDS, 1),
+    "embeddings that are a product's weights": (of(tied, 1, 4, dtype="int32"), WORDS, 1),
+    "a transposed convolution": (
+        of(lambda b, x: b.conv_transpose(x=x, weight=drawn(64, 32, 2, 2), strides=[2, 2]), *MAP), drawn(*MAP), 1
+    ),
+    "a recurrent layer": (of(recurrent, 5, 1, 16), 40 * drawn(5, 1, 16), 1),
+    "weights of zeros": (
+        of(lambda b, x: b.linear(x=x, weight=np.zeros((64, 64), np.float32)), 1, 64), drawn(1, 64), 1
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["palette4:scales", "int8", "sparse:0.5"])
+@pytest.mark.parametrize("name", ODD)
+def test_odd_networks(name, form, tmp_path):
+    """Through a file and the compiler with the same values; a shared weight is stored once."""
+    graph, x, count = ODD[name]
+    made = hexane.compress(graph, form)
+    assert len({id(op.output) for op in made.main.ops if op.type.startswith("constexpr_")}) >= count
+    last = {"palette4:scales": "constexpr_blockwise_shift_scale", "int8": "constexpr_blockwise_shift_scale",
+            "sparse:0.5": "constexpr_sparse_to_dense"}[form]  # fmt: skip
+    assert sum(op.type == last for op in made.main.ops) == count
+    made.save(tmp_path / "m.mil")
+    (wanted,), (found,), (plain,) = (
+        g.evaluate({"x": x}).values() for g in (made, hexane.load(tmp_path / "m.mil"), graph)
+    )
+    assert wanted.tobytes() == found.tobytes()
+    assert np.linalg.norm(wanted - plain) <= 0.7 * np.linalg.norm(plain)
+    (ran,) = hexane.compile(made, "M4").run({"x": x}).values()
+    np.testing.assert_allclose(ran, wanted, rtol=0, atol=0.02 * max(float(np.abs(wanted).max()), 2.0**-8))
+
+
+def test_nothing_to_compress():
+    small = of(lambda b, x: b.relu(x=x), 1, 4)
+    for form in ("palette4", "int8"):
+        with pytest.raises(UsageError, match="no layer has constant weights"):
+            hexane.compress(small, form)
+    broken = drawn(64, 64)
+    broken[3, 4] = np.nan
+    with pytest.raises(UnsupportedError, match="not finite"):
+        hexane.compress(of(lambda b, x: b.linear(x=x, weight=broken), 1, 64), "palette4")

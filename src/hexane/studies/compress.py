@@ -19,7 +19,8 @@ WORTH = 2048
 """Weights of fewer elements stay: their tables and scales would weigh as much."""
 FOLDED = ("remove_identities", "fold_norms", "fold_scales")
 """Passes that run first: what multiplies a layer's outputs belongs into its weights before they are quantised."""
-WEIGHTS = {"conv": "weight", "linear": "weight", "matmul": "y"}
+WEIGHTS = {"conv": "weight", "conv_transpose": "weight", "linear": "weight", "matmul": "y", "gather": "x"}
+"""The operand that is a layer's weights, by its op; of gather a table of embeddings, whose rows are the outputs."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Layer:
 def compress(
     graph: Graph, weights: str | WeightFormat | Mapping[str, str | WeightFormat] = "palette4", *, smallest: int = WORTH
 ) -> Graph:
-    """A copy of the network whose convolutions and products store their constant weights in a format.
+    """A copy of the network whose convolutions, products and embeddings store their constant weights in a format.
 
     Parameters
     ----------
@@ -56,16 +57,17 @@ def compress(
     chosen = _formats(ops, weights)
     if not ops:
         raise UsageError(
-            "no layer has constant weights to compress", hint=f"conv, linear and matmul with {smallest} weights or more"
+            "no layer has constant weights to compress",
+            hint=f"convolutions, products and embeddings with {smallest} weights or more",
         )
-    made: dict[tuple[Value, str], Value] = {}
+    made: dict[tuple[Value, str, bool], Value] = {}
     for name, form in chosen.items():
         op = ops[name]
         weight = _weight(op, smallest)
         assert weight is not None
         if form.kind == "fp16":
             continue
-        key = (weight, form.name)
+        key = (weight, form.name, _turned(op))
         if key not in made:
             builder = GraphBuilder(function=copy.main, before=_first(copy, op))
             try:
@@ -132,24 +134,26 @@ def _weight(op: Op, smallest: int) -> Value | None:
         return None
     if value.rank < 2 or prod(value.shape) < smallest or (op.type == "matmul" and value.rank != 2):
         return None
-    return value
+    if op.type == "gather" and (value.rank != 2 or op.arg("axis") != 0 or op.arg("indices").is_constant):
+        return None
+    return None if op.type == "conv_transpose" and op.arg("groups") != 1 else value
 
 
 def _turned(op: Op) -> bool:
-    """Whether the outputs are the last axis of an op's weights, not the first."""
-    return op.type == "matmul" and not op.arg("transpose_y")
+    """Whether the outputs are the second axis of an op's weights, not the first."""
+    return op.type == "conv_transpose" or (op.type == "matmul" and not op.arg("transpose_y"))
 
 
 def _outputs_first(op: Op, shape: tuple[int, ...]) -> tuple[int, ...]:
-    return shape[::-1] if _turned(op) else shape
+    return (shape[1], shape[0], *shape[2:]) if _turned(op) else shape
 
 
 def _as_operand(b: GraphBuilder, op: Op, weight: np.ndarray, form: WeightFormat) -> Value:
     """The compressed weight in the op's own orientation."""
     if not _turned(op):
         return encoded(b, weight, form)
-    dense = encoded(b, np.ascontiguousarray(weight.T), form)
-    turned = b.transpose(x=dense, perm=[1, 0])
+    dense = encoded(b, np.ascontiguousarray(weight.swapaxes(0, 1)), form)
+    turned = b.transpose(x=dense, perm=[1, 0, *range(2, weight.ndim)])
     assert isinstance(turned, Value)
     return turned
 

@@ -80,7 +80,7 @@ def figures_of(trials: Trials, form: Form, chips: Sequence[Chip], name: str = ""
         size,
         trials.whole(ready, prepared=True),
         {chip.name: estimate(made, chip=chip).latency_us for chip in chips},
-        {chip.name: _becomes(ready, chip) for chip in chips},
+        {chip.name: becomes_on(ready, chip) for chip in chips},
         {layer.name: forms.get(layer.name, FP16).name for layer in layers} if mixed else {},
     )
     return row, made
@@ -115,7 +115,8 @@ def study(
     return Study(name, tuple(chips), len(trials.layers), tuple(rows), tuple(choices))
 
 
-def _becomes(ready: Graph, chip: Chip) -> dict[str, int]:
+def becomes_on(ready: Graph, chip: Chip) -> dict[str, int]:
+    """What the compiler does with the weights of a network after its passes, and with how many layers'."""
     found: dict[str, int] = {}
     for op in ready.main.walk():
         decision = decision_of(op, chip.generation)
