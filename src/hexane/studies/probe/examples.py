@@ -58,6 +58,20 @@ def _hard_swish(b: GraphBuilder, x: Value) -> Value:
     return b.mul(x=x, y=b.sigmoid_hard(x=x, alpha=np.float16(1 / 6), beta=np.float16(0.5)))
 
 
+def _bytes(b: GraphBuilder, x: Value, zero: int = 0) -> Value:
+    """Quantised and dequantised, with steps of 1/32; a zero point takes tasks of its own."""
+    point = {"zero_point": np.int8(zero)} if zero else {}
+    stored = b.quantize(input=x, scale=np.float16(0.03125), output_dtype="int8", **point)
+    return b.dequantize(input=stored, scale=np.float16(0.03125), **point)
+
+
+def _byte_convolution(b: GraphBuilder, x: Value) -> Value:
+    steps = np.random.default_rng(1).integers(-127, 128, (32, 32, 3, 3)).astype(np.int8)
+    scales = np.geomspace(2.0**-9, 2.0**-6, 32).astype(np.float16).reshape(-1, 1, 1, 1)
+    kernel = b.constexpr_blockwise_shift_scale(data=steps, scale=scales)
+    return b.conv(x=_bytes(b, x), weight=kernel, pad_type="same")
+
+
 EXAMPLES: dict[str, tuple[Build, tuple[tuple[int, ...], ...]]] = {
     "clip": (_one("clip", alpha=np.float16(-0.5), beta=np.float16(0.75)), (MAP,)),
     "elu": (_one("elu", alpha=np.float16(1)), (MAP,)),
@@ -72,6 +86,9 @@ EXAMPLES: dict[str, tuple[Build, tuple[tuple[int, ...], ...]]] = {
         (MAP, MAP),
     ),
     "select": (lambda b, x, y: b.select(cond=b.less(x=x, y=y), a=x, b=y), (MAP, MAP)),
+    "quantize": (_bytes, (MAP,)),
+    "dequantize": (lambda b, x: _bytes(b, x, 5), (MAP,)),
+    "byte_convolution": (_byte_convolution, (MAP,)),
     "tile": (_one("tile", reps=[1, 1, 4, 1]), ((1, 32, 1, 32),)),
     "comparison": (lambda b, x, y: b.cast(x=b.greater_equal(x=x, y=y), dtype="fp16"), (MAP, MAP)),
     "floor": (lambda b, x: b.floor(x=b.mul(x=x, y=np.float16(4))), (MAP,)),
