@@ -12,7 +12,7 @@ from hexane.codegen import l2
 from hexane.codegen.encode import Fields
 from hexane.codegen.fragment import table_kernel
 from hexane.codegen.geometry import ceil_log2
-from hexane.codegen.operations import NO_KERNEL, NeOp
+from hexane.codegen.operations import NO_KERNEL, Element, NeOp
 from hexane.codegen.plan import Plan, Region
 from hexane.codegen.targets.base import Places
 from hexane.codegen.targets.h13 import H13, LOG_LAST, LOG_MIDDLE, SIDES, form
@@ -84,5 +84,5 @@ class Early(H13):
             values["TileDMASrc.GroupStride.Stride"] = values["TileDMASrc.Src2GroupStride.Stride"] = 0
             values["TileDMADst.GroupStride.GroupStride"] = 0
         if plan.unit == "PE" and plan.dst is not None:
-            form(values, "TileDMADst.Fmt", 2, 1)
+            form(values, "TileDMADst.Fmt", plan.dst.element, 1, signed=plan.out_format is Element.INT8)
             values["TileDMADst.Fmt.ZeroPadLast"] = values["TileDMADst.Fmt.ZeroPadFirst"] = 0
