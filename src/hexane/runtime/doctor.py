@@ -1,4 +1,4 @@
-"""What this machine has, asked in the order of spec/devices §13; everything is read, nothing is changed.
+"""What this machine has, question by question (docs/reference/devices.md 2); everything is read, nothing is changed.
 
 No serial numbers, host names, addresses or UUIDs are read or printed.
 """
