@@ -422,7 +422,6 @@ def rows_as_channels(made: Fragment, x: Rows, y: Rows, epsilon: float) -> None:
     most = (L2_BYTES - l2.RING_ROOM) // (channel + 64)
     if most < 1:
         raise UnsupportedError(f"a layer norm over rows of {x.k}", code=Reason.EXTENT)
-    start = len(made.plans)
     for first in range(0, x.m, most):
         part, target = x.part(first, min(most, x.m - first)), y.part(first, min(most, x.m - first))
         base = 2 * l2.channel_stride(part.m)
@@ -431,8 +430,8 @@ def rows_as_channels(made: Fragment, x: Rows, y: Rows, epsilon: float) -> None:
         scale.dst = target.walk()
         tasks.streams_out(scale, base + source.row, explicit=False, after=After.NOTHING)
         made.add(scale)
-    for plan in made.plans[start:]:
-        plan.evidence, plan.note = Evidence.INFERRED, "layer norm of a projection, result by DMA"
+        # the statistics are those in front of a projection, where the scaled rows stay in L2
+        scale.evidence, scale.note = Evidence.INFERRED, "layer norm of a projection, result by DMA"
 
 
 def projection(op: Op) -> tuple[Op, ...] | None:
