@@ -133,6 +133,25 @@ def test_threads_share_a_session(flavour: str) -> None:
     assert device.left_behind() == []
 
 
+def test_few_programs_stay_prepared(monkeypatch) -> None:
+    from hexane.runtime.virtual import engine
+
+    programs = [hexane.compile(make(), chip="M1") for make in (_many, _product, small)]
+    for limit, kept in ((1 << 28, 3), (1, 1)):
+        monkeypatch.setattr(engine, "PREPARED_BYTES", limit)
+        device = driver("omarchy")
+        sessions = [program.on(LinuxEngine(PATH, device)) for program in programs]
+        for session, program in zip(sessions, programs):
+            session.run(_values(program, np.random.default_rng(0)))
+        assert len(device.engine.prepared) == kept
+        for session, program in zip(sessions, programs):
+            inputs = _values(program, np.random.default_rng(1))
+            found, wanted = session.run(inputs), program.run(inputs)
+            assert all(np.array_equal(found[name], wanted[name]) for name in wanted)
+            session.close()
+        assert device.engine.prepared == [] and device.left_behind() == []
+
+
 # ---- ABI 2: sections ------------------------------------------------------------------------------------------------
 
 

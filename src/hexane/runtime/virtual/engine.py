@@ -21,7 +21,8 @@ from hexane.isa.channels import CONST, SCRATCH, TEXT
 Channels = dict[int, np.ndarray]
 LIMIT_NS = 1_000_000_000
 """A program that the model takes to run longer than this has timed out, however long the emulator took."""
-MOST_PREPARED = 8
+MOST_PREPARED, PREPARED_BYTES = 8, 1 << 28
+"""How many programs stay prepared beside the one that runs, and bytes of text and constants of all of them."""
 
 
 @dataclass
@@ -30,6 +31,10 @@ class _Prepared:
     engine: Engine
     steps: list[Step]
     modelled_ns: int
+
+    @property
+    def nbytes(self) -> int:
+        return len(self.key[0]) + len(self.key[1])
 
 
 @dataclass
@@ -77,6 +82,8 @@ class EmulatedEngine:
             steps.append(step)
         done = _Prepared(key, engine, steps, modelled)
         self.prepared = [*self.prepared[-MOST_PREPARED + 1 :], done]
+        while len(self.prepared) > 1 and sum(p.nbytes for p in self.prepared) > PREPARED_BYTES:
+            self.prepared.pop(0)
         return done
 
     def _again(self, known: _Prepared) -> None:
