@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from hexane.image import open_image as open_image
     from hexane.integrations.jax import from_jax as from_jax
     from hexane.integrations.onnx import InferenceSession as InferenceSession
+    from hexane.integrations.tinygrad import from_tinygrad as from_tinygrad
     from hexane.program import load_program as load_program
     from hexane.report.check import check as check
     from hexane.restrictions import check_mil as check_mil
@@ -63,6 +64,7 @@ _API = {
     "load": "hexane.formats.networks",
     "parse_mil": "hexane.formats.mil",
     "from_jax": "hexane.integrations.jax",
+    "from_tinygrad": "hexane.integrations.tinygrad",
     "from_torch": "hexane.formats.torch",
     "InferenceSession": "hexane.integrations.onnx",
     "compile": "hexane.codegen",
@@ -117,6 +119,7 @@ __all__ = [
     "emulate",
     "estimate",
     "from_jax",
+    "from_tinygrad",
     "from_torch",
     "load",
     "load_program",
