@@ -122,7 +122,8 @@ class MemoryModel:
 
     def compile(self, qos: int = DEFAULT_QOS) -> None:
         """Let the compiler service read the staged files; in another process where there is one for it."""
-        assert self.folder is not None
+        if self.folder is None:
+            raise BorderError("the model was closed", hint="make a new one")
         with self._or_nothing():
             if self.way.compiler is not None:
                 self.way.compiler.compile(self.folder, self.source.weights, qos)
@@ -149,6 +150,7 @@ class MemoryModel:
     def evaluate(self, values: Mapping[str, np.ndarray], qos: int = DEFAULT_QOS) -> dict[str, np.ndarray]:
         """Outputs by symbol; ``values``: arrays of the declared shapes and dtypes by symbol."""
         with self._lock:
+            self._require_loaded()
             for name, type_ in self.source.inputs.items():
                 with self.view(name) as memory:
                     memory[...] = np.asarray(values[name], type_.carrier).reshape(type_.shape)
@@ -161,16 +163,20 @@ class MemoryModel:
 
     def run(self, qos: int = DEFAULT_QOS) -> None:
         """Evaluate with what lies in the surfaces; the results lie in them."""
-        if not self.is_loaded:
-            raise BorderError("the model is not loaded", hint="compile and load it first")
+        self._require_loaded()
         self._said("evaluateWithQoS:options:request:error:", qos, self._request)
 
     @contextmanager
     def view(self, name: str, *, read_only: bool = False) -> Iterator[np.ndarray]:
         """The surface of a port as an array of its shape and dtype: the memory itself, locked for the block."""
+        self._require_loaded()
         type_ = {**self.source.inputs, **self.source.outputs}[name]
         with self._surfaces[name].bytes(read_only=read_only) as memory:
             yield memory[: binding.nbytes(type_)].view(type_.carrier).reshape(type_.shape)
+
+    def _require_loaded(self) -> None:
+        if not self.is_loaded:
+            raise BorderError("the model is not loaded", hint="compile and load it first")
 
     def unload(self, qos: int = DEFAULT_QOS) -> None:
         """Take the program off the engine; a second try where the first fails."""

@@ -53,7 +53,8 @@ class SharedSurface:
                 raise BorderError("a locked surface has no address")
             yield self.border.memory(base, self.nbytes)
         finally:
-            self._done(self.border.call("IOSurfaceUnlock", self.pointer, flags, 0), "unlocked")
+            if self.border.call("IOSurfaceUnlock", self.pointer, flags, 0):  # a lock that stays spoils every later call
+                self._done(self.border.call("IOSurfaceUnlock", self.pointer, flags, 0), "unlocked")
 
     def _done(self, result: int, what: str) -> None:
         if result:
