@@ -93,7 +93,8 @@ def transformer(name: str) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     torch.manual_seed(16)
     kind = CONFIG_MAPPING[name]
     plain = kind()
-    given = {key: value for key, value in SMALL.items() if hasattr(plain, key)}
+    made_up = {key for key in SMALL if isinstance(getattr(kind, key, None), property)}  # follows from other settings
+    given = {key: value for key, value in SMALL.items() if hasattr(plain, key) and key not in made_up}
     if name in PICTURES and isinstance(getattr(plain, "depths", None), list | tuple):
         given = {key: value for key, value in given.items() if key in ("image_size",)}
         given["depths"] = [1] * len(plain.depths)
