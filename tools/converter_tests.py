@@ -230,7 +230,7 @@ def page(rows: dict[str, tuple[str, str]], every: int, units: str) -> str:
         f" (coremltools' own floors are 0.5 and 0.05).",
         "",
         f"Tests run: {len(rows)}, "
-        + (f"every {every}th of those that pytest collects." if every > 1 else "all that pytest collects."),
+        + (f"one in {every} of those that pytest collects." if every > 1 else "all that pytest collects."),
         "",
         "| kind | tests |",
         "|---|---|",
