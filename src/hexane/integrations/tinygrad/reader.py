@@ -17,7 +17,7 @@ from hexane.integrations.tinygrad.contract import NoContraction, contraction, la
 from hexane.integrations.tinygrad.elementwise import ELEMENTWISE, FUNCTIONS
 from hexane.integrations.tinygrad.pool import pooled
 from hexane.integrations.tinygrad.types import carrier_of, dtype_of, is_weak, shape_of
-from hexane.integrations.tinygrad.views import MOVES, View, flips, move, numbers, view_of
+from hexane.integrations.tinygrad.views import MOVES, TooLarge, View, flips, move, numbers, view_of
 
 TRANSPARENT = frozenset({"COPY", "CONTIGUOUS", "CONTIGUOUS_BACKWARD", "DETACH"})
 MOST_ELEMENTS = 1 << 24
@@ -244,7 +244,10 @@ class Reader:
             return made
         name, x = u.op.name, self.value(u.src[0])
         if isinstance(x, np.ndarray):
-            return np.asarray(move(u, x))
+            try:
+                return np.asarray(move(u, x))
+            except TooLarge as error:
+                raise UnsupportedError(f"a constant of shape {u.shape} would have to be written out") from error
         self.bounded(u.shape)
         if name == "RESHAPE":
             return reshaped(self.ops, x, u.shape)

@@ -64,8 +64,19 @@ def from_tinygrad(function: Callable[..., Any], *tensors: Any, input_names: Sequ
             f"the function cannot be traced ({type(error).__name__}: {first_line(error)})",
             hint="it is called with empty tensors: their values cannot be looked at",
         ) from error
+    if looked := [name for name, place in zip(names, places) if _is_read(place)]:
+        raise UnsupportedError(
+            f"the function looks at the values of {', '.join(looked)} while it is traced",
+            hint="shapes and branches that depend on values (nonzero, item) have no place in a static graph",
+        )
     results = list(made) if isinstance(made, tuple | list) else [made]
     for result in results:
         if not isinstance(result, Tensor):
             raise UsageError(f"the function gives a {type(result).__name__}, not a tensor")
     return reader.finish([result.uop for result in results])
+
+
+def _is_read(place: Any) -> bool:
+    """Whether somebody gave an empty tensor memory, which only happens where its values are wanted."""
+    base = place.uop.base
+    return bool(base.op.name == "BUFFER" and base.buffer.is_allocated())
