@@ -57,7 +57,7 @@ def _l2_norm(op: Op, b: GraphBuilder) -> Value:
 
 
 def _pow(op: Op, b: GraphBuilder) -> Value | None:
-    """x to 1, 2, 0.5, -1 and -0.5 have ops of their own."""
+    """x to whole numbers is a product, to 0.5 a root; the others stay powers, of numbers that are not negative."""
     exponent = number_of(op.inputs["y"])
     x = op.inputs["x"]
     if exponent is None or x.is_constant or x.shape != op.output.shape:
@@ -68,9 +68,40 @@ def _pow(op: Op, b: GraphBuilder) -> Value | None:
         return b.square(x=x)
     if exponent == 0.5:
         return b.sqrt(x=x)
-    if exponent == 3.0:
-        return b.mul(x=b.square(x=x), y=x)
-    return None
+    if not float(exponent).is_integer() or exponent == 0.0 or x.dtype not in ("fp16", "fp32") or _is_abs(x):
+        return None
+    # The engine's power is 2^(y log2 x), which has no answer for a negative x; whole exponents have one.
+    count = abs(int(exponent))
+    if count <= MOST_PRODUCTS:
+        made = _product(x, count, b)
+    else:
+        made = b.pow(x=b.abs(x=x), y=array_like(float(count), x))
+        made = made if count % 2 == 0 else b.mul(x=b.sign(x=x), y=made)
+    if exponent < 0:
+        return b.inverse(x=made, epsilon=0.0)
+    return b.identity(x=x) if made is x else made
+
+
+MOST_PRODUCTS = 16
+"""Whole exponents up to here are products; beyond, a power of the magnitude with its sign."""
+
+
+def _is_abs(x: Value) -> bool:
+    return x.op is not None and x.op.type == "abs"
+
+
+def _product(x: Value, count: int, b: GraphBuilder) -> Value:
+    """x to a whole power by squares."""
+    if count == 1:
+        return x
+    half = _product(x, count // 2, b)
+    square = b.square(x=half)
+    return b.mul(x=square, y=x) if count % 2 else square
+
+
+def array_like(number: float, x: Value) -> np.ndarray:
+    """A scalar in a value's dtype."""
+    return np.array(number, x.type.carrier)  # type: ignore[union-attr]
 
 
 def _real_div(op: Op, b: GraphBuilder) -> Value | None:
