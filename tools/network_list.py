@@ -98,6 +98,13 @@ def settled(module: Any, inputs: tuple[Any, ...]) -> Any:
         module(*inputs)
     for hook in hooks:
         hook.remove()
+    for block in list(
+        module.modules()
+    ):  # batch norms into their convolutions, as exporters do: Apple's model has them so
+        norm = getattr(block, "normalization", None)
+        if isinstance(norm, torch.nn.BatchNorm2d):
+            block.convolution = torch.nn.utils.fusion.fuse_conv_bn_eval(block.convolution, norm)
+            block.normalization = None
     return module
 
 
@@ -129,12 +136,12 @@ def built(make: Callable[[Any], tuple[Any, str, dict[str, Any]]], shape: tuple[i
 
 def mobilenet(t: Any) -> tuple[Any, str, dict[str, Any]]:
     """MobileNet v2, 1000 classes."""
-    return t.MobileNetV2ForImageClassification(t.MobileNetV2Config(num_labels=1000)), "logits", {}
+    return t.MobileNetV2ForImageClassification(t.MobileNetV2Config(num_labels=1000, tf_padding=False)), "logits", {}
 
 
 def segmentation(t: Any) -> tuple[Any, str, dict[str, Any]]:
     """DeepLab v3+ on MobileNet v2, 21 classes, output stride 16."""
-    config = t.MobileNetV2Config(num_labels=21, image_size=256, output_stride=16)
+    config = t.MobileNetV2Config(num_labels=21, image_size=256, output_stride=16, tf_padding=False)
     return t.MobileNetV2ForSemanticSegmentation(config), "logits", {}
 
 

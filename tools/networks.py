@@ -161,7 +161,7 @@ def warm_up() -> None:
 
 HEAD = """# Networks
 
-Written by `python tools/networks.py`; times are of the machine that ran it, and of one run.
+Written by `python tools/networks.py`; times are of the machine that ran it, beside other work, and of one run.
 
 The zoo's weights are random, scaled so that every layer's result has variance 1; the others are the real networks.
 *Compile* is `hexane.compile`, from a loaded graph to images in memory, passes and packing of weights included;
@@ -253,7 +253,7 @@ def speed_tables(rows: list[Row]) -> list[str]:
     names = list(TRANSFORMATIONS)
     if names:
         lines.append(
-            "\nEngine time without one transformation, over that with all (networks of more than 64 MB are left out):\n"
+            "\nEngine time without one transformation, over that with all (the networks that were compiled in every way):\n"
         )
         lines.append(f"| network | {' | '.join(names)} |")
         lines.append("|---" * (len(names) + 1) + "|")
