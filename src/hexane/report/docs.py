@@ -19,8 +19,9 @@ Evidence: the table inside Apple's compiler (APPLE); for sources see `hexane.chi
 OURS = """
 ## What hexane cannot do
 
-* Code is generated, and programs are emulated, for H13 (A14 and the M1 family). Programs of H11 to H19 are read, shown,
-  changed and written back. For other chips `--level graph` computes with the engine's arithmetic on the network.
+* Code is generated, and programs are emulated, for H13 to H18 (A14 to A19, M1 to M5; `docs/parity.md` says how near to
+  Apple's). H17 and H18 rest on register tables alone: no recorded program is theirs. Programs of H11, H12 and H19
+  are read, shown, changed and written back; for M6 `--level graph` computes with its arithmetic on the network.
 * Nothing of it was run on an engine by this project. Rules carry their evidence (`docs/evidence.md`).
 * Long reductions, and what stands on them, rest on named hypotheses (`docs/numerics-open.md`); every report says so.
 * Shapes are fixed at load time. Control flow, integer arithmetic and what depends on data run on the host, in float32.
