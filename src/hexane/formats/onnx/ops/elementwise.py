@@ -169,7 +169,16 @@ def cast(c: NodeContext) -> Operand:
 
 @onnx_op("CastLike")
 def cast_like(c: NodeContext) -> Operand:
+    name = c.input_name(1)
+    graph = c.importer.model.graph
+    for value in [*graph.input, *graph.value_info]:
+        if value.name == name and value.type.tensor_type.elem_type in _NARROW:
+            raise Refused("it makes a number of 8 bits or less, which the graph carries wider")
     return _cast(c, type_of(c.need(1)).dtype)
+
+
+_NARROW = frozenset(range(17, 27))
+"""ONNX's codes of float8, float4 and whole numbers below a byte."""
 
 
 def _cast(c: NodeContext, dtype: str) -> Operand:
