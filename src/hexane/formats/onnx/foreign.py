@@ -16,6 +16,8 @@ from hexane.formats.operands import type_of
 from hexane.graph.ops.onnx_foreign import run_node, session_of, types_text
 from hexane.graph.types import TensorType, dtype_name
 
+NARROW = frozenset(range(17, 27))
+"""ONNX's codes of float8, float4 and whole numbers below a byte, which the graph carries wider."""
 MAX_BYTES = 1 << 20
 """Largest node (attributes and inner graphs) that is kept so."""
 RANDOM = frozenset(
@@ -40,6 +42,10 @@ def keep_foreign(c: NodeContext, declared: dict[str, TensorType], *, must_run: b
     if c.node.op_type in RANDOM:
         raise UnsupportedError("its results are random")
     node, names = c.node, [name for name in c.node.output if name]
+    graph = c.importer.model.graph
+    for value in [*graph.input, *graph.output, *graph.value_info]:
+        if value.name in (*names, *node.input) and value.type.tensor_type.elem_type in NARROW:
+            raise UnsupportedError(f"{value.name!r} has 8 bits or less, which onnxruntime would get as another type")
     operands = [c.need(index) for index in range(len(node.input)) if node.input[index]]
     kind = f"{node.domain}.{node.op_type}" if domain_of(node.domain) else str(node.op_type)
     text = _single(c, operands)
