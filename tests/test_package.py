@@ -6,6 +6,8 @@ import pickle
 import subprocess
 import sys
 
+import pytest
+
 import hexane
 from hexane.errors import EmulationError, FormatError
 
@@ -34,3 +36,15 @@ def test_errors_survive_pickling():
 
 def test_unknown_name_is_an_attribute_error():
     assert not hasattr(hexane, "no_such_name")
+
+
+@pytest.mark.parametrize(("name", "package"), [("torch", "torch"), ("onnx_backend", "onnx")])
+def test_a_package_that_is_not_there(name: str, package: str) -> None:
+    code = (
+        "import importlib.util as u, importlib\n"
+        f"found = u.find_spec\nu.find_spec = lambda n, *a: None if n == {package!r} else found(n, *a)\n"
+        "import hexane\n"
+        f"try:\n    hexane.{name}\nexcept hexane.HexaneError as error:\n    print(error)\n"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert f"hexane.{name} needs {package}" in said and "pip install" in said
