@@ -20,16 +20,14 @@ from hexane.codegen.geometry import ceil_div, ceil_log2, largest_shape, pe_patch
 from hexane.codegen.operations import (
     BINARY,
     MAC_MAXIMUM,
-    MAC_SUM,
     RUNTIME_KERNEL,
     After,
     Axes,
     PeKind,
 )
 from hexane.codegen.plan import Dma, Kernel, Plan, Region
-from hexane.codegen.recipes import unary
 from hexane.codegen.recipes.registry import Context, need_fp16, recipe
-from hexane.codegen.recipes.softmax_parts import difference, exponential, lock
+from hexane.codegen.recipes.softmax_parts import powers_and_reciprocals
 from hexane.errors import Reason, UnsupportedError
 from hexane.lowering.attention import NAME, Attention, Sizes, attention_from, lanes_of, mask_of, split_heads, uses_of
 from hexane.lowering.fusion import factor_of, follows
@@ -390,27 +388,7 @@ class _Around:
         tasks.stays(top, self.small, after=After.NOTHING)
         top.holds = True
         made.add(top)
-        minus = difference(None, m, count, n, broadcast2=Axes.C)
-        tasks.resident(minus, held, After.NE)
-        minus.source2 = self.small
-        tasks.stays(minus, spare, after=After.NOTHING)
-        minus.holds = True
-        power = exponential(n, count, m)
-        lock(minus, power)
-        made.add(minus)
-        tasks.resident(power, spare, After.FOLLOWS_PE)
-        tasks.stays(power, spare, after=After.NOTHING)
-        power.holds = True
-        made.add(power)
-        total = Plan("NE", w=m, h=count, c=n, cout=1, mac=MAC_SUM, power_category=1)
-        unary.set_table(total, "reciprocal")
-        total.shape = (s, s, s)
-        if m <= 8 and count <= 8:
-            total.small_source, total.shape = True, (4, 4, 4)
-        tasks.resident(total, spare, After.FOLLOWS_NE)
-        tasks.stays(total, self.small, after=After.NOTHING)
-        total.holds = True
-        made.add(total)
+        powers_and_reciprocals(made, (n, count, m), held, self.small, spare)
         weights = Plan("PE", w=m, h=count, c=n, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.C)
         weights.patch = pe_patch(m, count, operands=2)
         tasks.resident(weights, self.small, After.NE_RESULT)

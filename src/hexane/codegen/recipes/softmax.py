@@ -14,7 +14,7 @@ from hexane.codegen import l2, tasks
 from hexane.codegen.choices import chosen
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import largest_shape, pe_patch, up
-from hexane.codegen.operations import BINARY, MAC_MAXIMUM, MAC_SUM, MAXIMUM, RECIPROCAL_SUM, After, Axes, PeKind, Planar
+from hexane.codegen.operations import BINARY, MAC_MAXIMUM, MAXIMUM, RECIPROCAL_SUM, After, Axes, PeKind, Planar
 from hexane.codegen.plan import Dma, Plan, Region
 from hexane.codegen.recipes import unary
 from hexane.codegen.recipes.reduce import fold_row, folds
@@ -23,6 +23,7 @@ from hexane.codegen.recipes.softmax_parts import (
     difference,
     exponential,
     lock,
+    powers_and_reciprocals,
     row_values,
     rows_as_channels,
     streamed,
@@ -180,28 +181,7 @@ def over_channels(made: Fragment, x: Tensor, y: Tensor, *, along_h: bool) -> Non
     first.holds = True
     made.add(first)
     held = Region(base, channel, row, block)
-    minus = difference(None, w, h, c, broadcast2=Axes.C)
-    tasks.resident(minus, replace(held, base=base + size), After.NE)
-    minus.source2 = small
-    tasks.stays(minus, held, after=After.NOTHING)
-    minus.holds = True
-    power = exponential(c, h, w)
-    lock(minus, power)
-    made.add(minus)
-    tasks.resident(power, held, After.FOLLOWS_PE)
-    tasks.stays(power, held, after=After.NOTHING)
-    power.holds = True
-    made.add(power)
-    total = Plan("NE", w=w, h=h, c=c, cout=1, mac=MAC_SUM, power_category=1)
-    unary.set_table(total, "reciprocal")
-    total.shape = (s, s, s)
-    if w <= 8 and h <= 8:
-        s = s if chosen().small_patch else 4
-        total.small_source, total.shape = True, (s, s, s)
-    tasks.resident(total, held, After.FOLLOWS_NE)
-    tasks.stays(total, small, after=After.NOTHING)
-    total.holds = True
-    made.add(total)
+    powers_and_reciprocals(made, (c, h, w), replace(held, base=base + size), small, held)
     # The product works in the orientation of the output.
     scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.BINARY, pe=BINARY["mul"])
     scale.broadcast1 = Axes.H if along_h else Axes.C

@@ -6,10 +6,12 @@ from dataclasses import dataclass, replace
 
 from hexane.chips import L2_BYTES, Evidence
 from hexane.codegen import l2, tasks
+from hexane.codegen.choices import chosen
 from hexane.codegen.fragment import Fragment, Tensor
-from hexane.codegen.geometry import joint_patch, joint_shape, pe_patch, up
+from hexane.codegen.geometry import joint_patch, joint_shape, largest_shape, pe_patch, up
 from hexane.codegen.operations import (
     BINARY,
+    MAC_SUM,
     MAXIMUM,
     RECIPROCAL_SUM,
     After,
@@ -49,6 +51,35 @@ def exponential(c: int, h: int, w: int) -> Plan:
     plan = tasks.copy_plan(c, h, w)
     unary.set_table(plan, "exp2")
     return plan
+
+
+def powers_and_reciprocals(
+    made: Fragment, size: tuple[int, int, int], held: Region, small: Region, spare: Region
+) -> None:
+    """Over channels, with the maxima in ``small``: 2^((held - maximum) log2 e) to ``spare``, 1/sum to ``small``.
+
+    ``size`` is (channels, rows, columns) of the map in ``held``.
+    """
+    c, h, w = size
+    minus = difference(None, w, h, c, broadcast2=Axes.C)
+    tasks.resident(minus, held, After.NE)
+    minus.source2 = small
+    tasks.stays(minus, spare)
+    power = exponential(c, h, w)
+    lock(minus, power)
+    tasks.resident(power, spare, After.FOLLOWS_PE)
+    tasks.stays(power, spare)
+    total = Plan("NE", w=w, h=h, c=c, cout=1, mac=MAC_SUM, power_category=1)
+    unary.set_table(total, "reciprocal")
+    s = largest_shape(w, h)
+    if w <= 8 and h <= 8:
+        total.small_source, s = True, s if chosen().small_patch else 4
+    total.shape = (s, s, s)
+    tasks.resident(total, spare, After.FOLLOWS_NE)
+    tasks.stays(total, small)
+    for plan in (minus, power, total):
+        plan.holds = True
+        made.add(plan)
 
 
 def row_values(x: Tensor, base: int) -> Region:
