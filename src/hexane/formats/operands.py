@@ -7,7 +7,7 @@ becomes part of the graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,6 +53,16 @@ def known(array: Any) -> np.ndarray:
     if name.startswith(("int", "uint")):
         return array.astype(np.int8 if name.startswith("int") else np.uint8)
     raise GraphError(f"{array.dtype} is no element type of a graph")
+
+
+def transposed(ops: Folder, operand: Operand, perm: Sequence[int]) -> Operand:
+    """Transposition; nothing where the order stays. Constants become views."""
+    perm = [int(axis) for axis in perm]
+    if perm == list(range(len(perm))):
+        return operand
+    if isinstance(operand, np.ndarray):
+        return operand.transpose(perm)
+    return ops.transpose(x=operand, perm=np.array(perm, np.int32))
 
 
 class Folder:

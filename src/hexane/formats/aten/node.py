@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hexane.errors import GraphError, UnsupportedError
-from hexane.formats.operands import Folder, Operand, type_of
+from hexane.formats.operands import Folder, Operand, transposed, type_of
 from hexane.graph.types import TensorType
 
 DTYPES = {
@@ -189,12 +189,7 @@ class AtenNode:
         return self.ops.reshape(x=operand, shape=np.array(shape, np.int32))
 
     def transpose(self, operand: Operand, perm: Sequence[int]) -> Operand:
-        perm = [int(axis) for axis in perm]
-        if perm == list(range(len(perm))):
-            return operand
-        if isinstance(operand, np.ndarray):
-            return operand.transpose(perm)
-        return self.ops.transpose(x=operand, perm=np.array(perm, np.int32))
+        return transposed(self.ops, operand, perm)
 
     def swapped(self, operand: Operand) -> Operand:
         """The last two axes exchanged."""

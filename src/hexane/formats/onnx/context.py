@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hexane.errors import GraphError, UnsupportedError
-from hexane.formats.operands import Folder, Operand, known, type_of
+from hexane.formats.operands import Folder, Operand, known, transposed, type_of
 from hexane.graph import Value
 from hexane.graph.types import TensorType
 
@@ -183,12 +183,7 @@ class NodeContext:
 
     def transpose(self, operand: Operand, perm: Sequence[int]) -> Operand:
         """Transposition; nothing where the order stays. Constants become views."""
-        perm = [int(axis) for axis in perm]
-        if perm == list(range(len(perm))):
-            return operand
-        if isinstance(operand, np.ndarray):
-            return operand.transpose(perm)
-        return self.ops.transpose(x=operand, perm=np.array(perm, np.int32))
+        return transposed(self.ops, operand, perm)
 
 
 def axis_in(axis: int, rank: int) -> int:
