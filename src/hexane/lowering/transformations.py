@@ -115,6 +115,13 @@ _ROWS: tuple[Transformation, ...] = (
         generations=("h13",),
     ),
     Transformation(
+        "halved-maxima",
+        "With keys-as-channels: halves of the keys are compared by planar tasks before the cores find the maximum of "
+        "what is left, as often as that is cheaper.",
+        Evidence.INFERRED,
+        generations=("h13",),
+    ),
+    Transformation(
         "hand-over",
         "A tensor that fits stays in L2 from the task that makes it to the last that reads it, as in Apple's chains; "
         "its bytes do not go to DRAM and back.",

@@ -26,6 +26,7 @@ from hexane.codegen.operations import (
     PeKind,
 )
 from hexane.codegen.plan import Dma, Kernel, Plan, Region
+from hexane.codegen.price import price_us
 from hexane.codegen.recipes.registry import Context, need_fp16, recipe
 from hexane.codegen.recipes.softmax_parts import powers_and_reciprocals
 from hexane.errors import Reason, UnsupportedError
@@ -34,10 +35,14 @@ from hexane.lowering.fusion import factor_of, follows
 from hexane.lowering.transformations import is_on
 
 if TYPE_CHECKING:
+    from hexane.chips import Chip
     from hexane.graph.ir import Op, Value
 
 GROUPS = "heads-as-groups"
 """The transformation: one task multiplies all heads that are in L2."""
+HALVES = "halved-maxima"
+"""The transformation: halves of the keys are compared before the cores find the maximum of what is left."""
+MOST_HALVES = 4
 GROUPED = "heads as groups of a computed kernel"
 RESIDENT = "a softmax over channels whose operand and result stay in L2"
 SEVERAL = "a copy of several heads in one task"
@@ -112,14 +117,12 @@ def heads_in_l2(ops: Sequence[Op], context: Context) -> Fragment:
         out = replace(out, buffer=context.tensor(ops[-1].output).buffer)
     made = Fragment()
     grouped = is_on(GROUPS) and _in_one_task(sizes)
-    around = _Around(
-        made,
-        sizes,
+    kernels = (
         _kernels(made, _heads(k, context), lanes_of(sizes.keys), turned=False, grouped=grouped),
         _kernels(made, _heads(v, context), lanes_of(dims), turned=True, grouped=grouped),
-        1.0 if found.scale is None else factor_of(found.scale) or 0.0,
-        out,
     )
+    scale = 1.0 if found.scale is None else factor_of(found.scale) or 0.0
+    around = _Around(made, sizes, kernels, scale, out, context.chip)
     around.turn(_heads(q, context))
     if mask is not None:
         held = made.plain_constant(mask.data) if mask.is_constant else context.tensor(mask)
@@ -245,8 +248,11 @@ def _kernels(made: Fragment, x: Heads, lanes: int, *, turned: bool, grouped: boo
 class _Around:
     """The tasks behind the staging copies, and the places in L2 that they share."""
 
-    def __init__(self, made: Fragment, sizes: Sizes, k: _Kernels, v: _Kernels, scale: float, out: Tensor) -> None:
-        self.made, self.sizes, self.k, self.v, self.scale, self.out = made, sizes, k, v, scale, out
+    def __init__(
+        self, made: Fragment, sizes: Sizes, kernels: tuple[_Kernels, _Kernels], scale: float, out: Tensor, chip: Chip
+    ) -> None:
+        self.made, self.sizes, self.scale, self.out, self.chip = made, sizes, scale, out, chip
+        self.k, self.v = kernels
         self.grouped = is_on(GROUPS) and _in_one_task(sizes)
         n, m = sizes.keys, sizes.queries
         self.line = l2.channel_stride(m)
@@ -380,14 +386,8 @@ class _Around:
         """Over channels: the neural engine's maximum and sum (docs/reference/engine-h13.md 13), back into ``held``."""
         n, m, made = self.sizes.keys, self.sizes.queries, self.made
         after = After.PE_RESULT if self.sizes.mask_heads else After.NE_RESULT
-        top = Plan("NE", w=m, h=count, c=n, cout=1, unicast=n, mac=MAC_MAXIMUM, pad_lowest=True)
-        s = largest_shape(m, count)
-        kept = min(4, s + (m < 16))
-        top.shape = (kept, kept, kept)
-        tasks.resident(top, held, after)
-        tasks.stays(top, self.small, after=After.NOTHING)
-        top.holds = True
-        made.add(top)
+        for plan in self._maxima(held, spare, count, after):
+            made.add(plan)
         powers_and_reciprocals(made, (n, count, m), held, self.small, spare)
         weights = Plan("PE", w=m, h=count, c=n, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.C)
         weights.patch = pe_patch(m, count, operands=2)
@@ -396,8 +396,53 @@ class _Around:
         tasks.stays(weights, held, after=After.NOTHING)
         weights.holds = True
         made.add(weights)
-        for plan in (top, weights):
-            plan.evidence, plan.note = Evidence.INFERRED, RESIDENT
+        weights.evidence, weights.note = Evidence.INFERRED, RESIDENT
+
+    def _maxima(self, held: Region, spare: Region, count: int, after: After) -> list[Plan]:
+        """The largest score of every query: halves of the keys against each other as often as that is cheaper.
+
+        A maximum over channels takes the cores about four times as long as a planar maximum of two operands.
+        """
+        found = self._halved(held, spare, count, after, 0)
+        if not is_on(HALVES):
+            return found
+        for times in range(1, MOST_HALVES + 1):
+            if self.sizes.keys >> times < 2:
+                break
+            other = self._halved(held, spare, count, after, times)
+            if price_us(other, self.chip) < price_us(found, self.chip):
+                found = other
+        return found
+
+    def _halved(self, held: Region, spare: Region, count: int, after: After, times: int) -> list[Plan]:
+        """So many halvings through ``spare``, one behind the other, then one maximum over the channels left.
+
+        Of an odd number both halves have the one in the middle.
+        """
+        m, n, at, plans = self.sizes.queries, self.sizes.keys, 0, []
+        region = held
+        for i in range(times):
+            half = ceil_div(n, 2)
+            plan = Plan("PE", w=m, h=count, c=half, kind=PeKind.BINARY, pe=BINARY["maximum"])
+            plan.patch = pe_patch(m, count, operands=2)
+            tasks.resident(plan, region, after if i == 0 else After.PE_RESULT)
+            plan.source2 = replace(region, base=region.base + (n - half) * self.line)
+            region, n = replace(spare, base=spare.base + at * self.line), half
+            tasks.stays(plan, region, after=After.NOTHING)
+            plan.evidence, plan.note = Evidence.INFERRED, "halves of the keys compared in L2"
+            plans.append(plan)
+            at += half
+        top = Plan("NE", w=m, h=count, c=n, cout=1, unicast=n, mac=MAC_MAXIMUM, pad_lowest=True)
+        s = largest_shape(m, count)
+        kept = min(4, s + (m < 16))
+        top.shape = (kept, kept, kept)
+        tasks.resident(top, region, after if not times else After.PE_RESULT)
+        tasks.stays(top, self.small, after=After.NOTHING)
+        top.evidence, top.note = Evidence.INFERRED, RESIDENT
+        plans.append(top)
+        for plan in plans:
+            plan.holds = True
+        return plans
 
     def _result(self, head: int, region: Region, *, last: bool) -> None:
         sizes, out = self.sizes, self.out
