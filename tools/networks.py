@@ -13,15 +13,17 @@ import time
 import warnings
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests"), str(ROOT / "tools")]
+sys.path[:0] = [str(ROOT / folder) for folder in ("src", "tests", "tools", "benchmarks")]
 
 import hexane  # noqa: E402
+from _best import best_of_both  # noqa: E402
 from hexane import passes  # noqa: E402
 from hexane.chips import L2_BYTES  # noqa: E402
 from hexane.graph.macs import macs_of  # noqa: E402
@@ -29,8 +31,8 @@ from hexane.lowering.transformations import TRANSFORMATIONS  # noqa: E402
 from hexane.timing.traffic import Traffic, traffic  # noqa: E402
 from network_list import NETWORKS, Network  # noqa: E402
 
-MOST_WEIGHT_BYTES = 128 << 20
-"""Of networks whose transformations are switched off one by one: packing weights again and again takes too long."""
+ROUNDS = 4
+"""Of what is compared in turn: compilation and session, both dialects' runs and the session's."""
 TARGET = ROOT / "docs" / "networks.md"
 
 
@@ -54,38 +56,38 @@ class Row:
     source_macs: int = 0
     passes_s: float = 0.0
     compile_s: float = 0.0
-    session_s: float | None = None
-    run_s: float = 0.0
+    session_s: float = 0.0
+    run_s: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """By dialect: seconds of a run of the emulator, and of a run of onnxruntime's session beside it."""
     stats: dict[str, Any] = field(default_factory=dict)
     cosine: float = 0.0
     largest_error: float = 0.0
     largest: float = 0.0
     same_bits: bool = False
-    session_run_s: float | None = None
     model_us: float = 0.0
     """Engine time of the graph, as the calibrated model sees it compiled by Apple."""
     speeds: dict[str, Speed] = field(default_factory=dict)
 
 
-def session_seconds(model: bytes | None, inputs: dict[str, np.ndarray]) -> tuple[float | None, float | None]:
-    """Seconds of onnxruntime to create a session with all optimisations and to run it, each the second of two."""
-    if model is None:
-        return None, None
+def new_session(model: bytes) -> Any:
+    """onnxruntime's session of a model, with all optimisations."""
     import onnxruntime
 
     onnxruntime.set_default_logger_severity(4)
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
-    taken = ran = 0.0
-    for _ in range(2):
-        start = time.perf_counter()
-        session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-        taken = time.perf_counter() - start
-    for _ in range(2):
-        start = time.perf_counter()
-        session.run(None, inputs)
-        ran = time.perf_counter() - start
-    return taken, ran
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+def clock(row: Row, graph: Any, inputs: dict[str, np.ndarray], model: bytes) -> None:
+    """Seconds of compilation and of runs beside onnxruntime's, in turn; of either the shortest."""
+    row.compile_s, row.session_s = best_of_both(lambda: hexane.compile(graph), lambda: new_session(model), ROUNDS)
+    session = new_session(model)
+    for dialect in ("apple", "default"):
+        program = hexane.compile(graph, dialect=dialect)
+        for _ in range(2):  # a program that runs again makes its tables then
+            program.run(inputs)
+        row.run_s[dialect] = best_of_both(partial(program.run, inputs), partial(session.run, None, inputs), ROUNDS)
 
 
 def ways() -> dict[str, dict[str, Any]]:
@@ -108,9 +110,8 @@ def speed_of(program: Any) -> Speed:
 def predict(row: Row, graph: Any, *, every: bool = True) -> None:
     """Times and traffic of the network, compiled in both dialects; ``every``: and without each transformation."""
     row.model_us = hexane.estimate(graph).engine_us
-    small = sum(v.data.nbytes for op in graph.main.ops for v in op.operands() if v.is_constant) <= MOST_WEIGHT_BYTES
     for name, options in ways().items():
-        if name not in row.speeds and (name in ("apple", "default") or (every and small)):
+        if name not in row.speeds and (name in ("apple", "default") or every):
             row.speeds[name] = speed_of(hexane.compile(graph, **options))
 
 
@@ -126,23 +127,17 @@ def speed_line(row: Row) -> str:
 def measure(network: Network) -> Row:
     row = Row(network.name)
     graph, inputs, model = network.load()
-    row.session_s, row.session_run_s = session_seconds(model, inputs)
-    del model
     row.source_ops = len(graph.main.ops)
     row.source_macs = sum(macs_of(op) for op in graph.main.ops)
     start = time.perf_counter()
     passes.run(graph)
     row.passes_s = time.perf_counter() - start
-    start = time.perf_counter()
+    clock(row, graph, inputs, model)
+    del model
     program = hexane.compile(graph)
-    row.compile_s = time.perf_counter() - start
     row.stats = program.stats()
     wanted = graph.evaluate(inputs)
-    predict(row, graph, every=False)
     made = program.run(inputs)
-    start = time.perf_counter()
-    program.run(inputs)
-    row.run_s = time.perf_counter() - start
     a, b = (np.concatenate([d[k].astype(np.float64).ravel() for k in wanted]) for d in (wanted, made))
     row.cosine = float(a @ b / np.sqrt(max((a @ a) * (b @ b), 1e-300)))
     bits = program.run(inputs, level="graph")
@@ -161,13 +156,16 @@ def warm_up() -> None:
 
 HEAD = """# Networks
 
-Written by `python tools/networks.py`; times are of the machine that ran it, beside other work, and of one run.
+Written by `python tools/networks.py`; times are of the machine that ran it.
 
 The zoo's weights are random, scaled so that every layer's result has variance 1; the others are the real networks.
 *Compile* is `hexane.compile`, from a loaded graph to images in memory, passes and packing of weights included;
-*session* is onnxruntime creating a session with all optimisations on the same machine. *Error* compares the program on
-the emulated engine with the float32 reference of the network: cosine over all outputs, and the largest difference
-against the largest output. No engine took part.
+*session* is onnxruntime creating a session with all optimisations on the same machine, in float32 (networks that come
+from PyTorch are written as ONNX by hexane first). *Emulated* is a run of the emulator, `program.run`, of a program that
+ran before, in both dialects; *session's run* is onnxruntime's. What is compared runs in turn, in blocks with rests
+between them, on all cores, and the shortest time of each counts. *Error* compares the program on the emulated engine
+with the float32 reference of the network: cosine over all outputs, and the largest difference against the largest
+output. No engine took part.
 
 """
 
@@ -203,19 +201,19 @@ def document(rows: list[Row]) -> str:
     lines += speed_tables([r for r in rows if r.speeds])
     lines.append("\n## Compilation, emulation and error\n")
     lines.append(
-        "| network | passes | compile | session | ratio | emulated | session's run | constants | scratch | cosine"
+        "| network | passes | compile | session | ratio | emulated, apple | default | session's run | ratio, apple"
     )
-    lines[-1] += " | largest error | bits of graph level |"
-    lines.append("|---|---|---|---|---|---|---|---|---|---|---|---|")
+    lines[-1] += " | default | constants | scratch | cosine | largest error | bits of graph level |"
+    lines.append("|---" * 15 + "|")
     for r in rows:
         if not r.stats:
             continue
-        session = "-" if r.session_s is None else f"{r.session_s:.2f} s"
         bits = "the same" if r.same_bits else "DIFFERENT"
-        run = "-" if not r.session_run_s else f"{r.run_s / r.session_run_s:.1f} x {r.session_run_s:.3f} s"
-        ratio = "-" if not r.session_s else f"{r.compile_s / r.session_s:.1f}"
+        before, after = r.run_s["apple"], r.run_s["default"]
         lines.append(
-            f"| {r.name} | {r.passes_s:.2f} s | {r.compile_s:.2f} s | {session} | {ratio} | {r.run_s:.3f} s | {run} "
+            f"| {r.name} | {r.passes_s:.2f} s | {r.compile_s:.2f} s | {r.session_s:.2f} s "
+            f"| {r.compile_s / r.session_s:.1f} | {before[0] * 1e3:.1f} ms | {after[0] * 1e3:.1f} ms "
+            f"| {min(before[1], after[1]) * 1e3:.1f} ms | {before[0] / before[1]:.1f} | **{after[0] / after[1]:.1f}** "
             f"| {r.stats['const_bytes'] / 1e6:.1f} MB | {r.stats['scratch_bytes'] / 1e6:.1f} MB "
             f"| {r.cosine:.6f} | {r.largest_error:.2g} of {r.largest:.2g} | {bits} |"
         )
@@ -286,7 +284,7 @@ def main() -> None:
         s = row.stats
         print(
             f"{row.name}: {row.error or ''} tasks {s.get('tasks')} engine {s.get('macs_on_engine')} "
-            f"compile {row.compile_s:.2f} s session {row.session_s} run {row.run_s:.2f} s cosine {row.cosine:.6f} "
+            f"compile {row.compile_s:.2f} s session {row.session_s:.2f} s run {row.run_s} cosine {row.cosine:.6f} "
             f"error {row.largest_error:.3g} of {row.largest:.3g}, bits of graph level {row.same_bits}",
             flush=True,
         )

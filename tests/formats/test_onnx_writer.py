@@ -170,9 +170,11 @@ def moves(b):
     back = b.depth_to_space(x=deep, block_size=2)
     picked = b.gather(x=x, indices=np.array([[3, 0], [1, 1]], np.int32), axis=2)
     along = b.gather_along_axis(x=x, indices=np.zeros((2, 6, 8, 10), np.int32), axis=3)
+    places = b.gather_nd(x=x, indices=np.array([[[1, -1], [0, 2]], [[0, 0], [1, 5]]], np.int32))
+    within = b.op("gather_nd", opset="ios16", x=x, indices=np.array([[3, -1], [2, 0]], np.int32), batch_dims=1)
     padded = b.pad(x=x, pad=[1, 1, 2, 0], mode="reflect")
     edge = b.pad(x=x, pad=[1, 1, 2, 0], mode="replicate")
-    return [stacked, woven, shuffled, deep, back, picked, along, padded, edge], {"x": data(*MAP)}
+    return [stacked, woven, shuffled, deep, back, picked, along, places, within, padded, edge], {"x": data(*MAP)}
 
 
 def choices(b):
@@ -217,9 +219,9 @@ def test_several(build):
 def test_every_rule_is_tested():
     tried = {*ONE, *WITH, *TWO, "pow", "gelu", "conv", "conv_transpose", "linear", "matmul", "einsum", "batch_norm",
              "instance_norm", "layer_norm", "split", "stack", "concat", "pixel_shuffle", "space_to_depth",
-             "depth_to_space", "gather", "gather_along_axis", "select", "logical_and", "logical_or", "logical_xor",
-             "logical_not", "topk", "fill", "prelu", "reduce_log_sum", "scaled_dot_product_attention", "quantize",
-             "dequantize"}  # fmt: skip
+             "depth_to_space", "gather", "gather_along_axis", "gather_nd", "select", "logical_and", "logical_or",
+             "logical_xor", "logical_not", "topk", "fill", "prelu", "reduce_log_sum", "scaled_dot_product_attention",
+             "quantize", "dequantize"}  # fmt: skip
     assert {name for name in RULES if not name.startswith("constexpr_")} == tried
 
 

@@ -222,6 +222,15 @@ def gather(w: Writing, op: Op) -> None:
     w.node(kind, [w.name(first(op)), indices], op.output, axis=axis)
 
 
+@writes("gather_nd")
+def gather_nd(w: Writing, op: Op) -> None:
+    if not op.arg("indices").shape[-1]:
+        raise refused(op, "index vectors of no element")
+    batch = {} if op.inputs.get("batch_dims") is None else {"batch_dims": int(op.arg("batch_dims"))}
+    indices = w.node("Cast", [w.name(op.arg("indices"))], to=w.type_of("int64"))
+    w.node("GatherND", [w.name(first(op)), indices], op.output, **batch)
+
+
 @writes("cumsum")
 def cumsum(w: Writing, op: Op) -> None:
     axis = w.constant(np.asarray(int(op.arg("axis")), np.int64), "int64", "axis")
