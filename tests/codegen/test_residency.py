@@ -84,16 +84,20 @@ def policy_of(data):
     return Policy(lambda key: kind == "on", room, eager)
 
 
-@settings(deadline=None, max_examples=25, suppress_health_check=lenient)
-@given(st.data())
-def test_random_networks(data):
+CHIPS = ["M1", "M1", "M2", "M3", "M4", "M5", "A19"]
+"""One chip of each generation that is written."""
+
+
+@settings(deadline=None, max_examples=30, suppress_health_check=lenient)
+@given(st.data(), st.sampled_from(CHIPS))
+def test_random_networks(data, chip):
     graph, x = grown(data, data.draw(st.integers(2, 7)))
-    check(graph, x, policy_of(data))
+    check(graph, x, policy_of(data), chip)
 
 
 @pytest.mark.slow
 @settings(deadline=None, max_examples=400, suppress_health_check=lenient)
-@given(st.data(), st.sampled_from(["M1", "M1", "M2", "M3", "M4", "M5"]))
+@given(st.data(), st.sampled_from(CHIPS))
 def test_many_random_networks(data, chip):
     graph, x = grown(data, data.draw(st.integers(2, 14)))
     check(graph, x, policy_of(data), chip)

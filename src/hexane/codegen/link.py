@@ -177,7 +177,7 @@ class Linker:
             chip = self.chip
             price = lambda plans: price_us(plans, chip)  # noqa: E731
             cuts = residency.in_bands(whole, price)
-            if cuts is not None:
+            if cuts is not None and len(cuts.plans) <= self.target.most_tasks:
                 self._take(cuts)
                 cut = program()
                 if residency.pays(cut, whole, price):

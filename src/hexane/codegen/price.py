@@ -1,7 +1,4 @@
-"""The price of a plan: what an estimate of the program will say of the task that is made from it (hexane.cost).
-
-H13 only, as estimates by task are; other generations choose by rank alone.
-"""
+"""The price of a plan: what an estimate of the program will say of the task that is made from it (hexane.cost)."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from functools import lru_cache
 from hexane.chips import Chip
 from hexane.chips.measured import constants
 from hexane.codegen.operations import After, Element, NeNonlinear, PeKind, SourceType
-from hexane.codegen.plan import Plan
+from hexane.codegen.plan import Kernel, Plan
 from hexane.cost.model import time_work
 from hexane.cost.task import TaskFacts, layer_of, operand_bytes
 from hexane.cost.work import Work
@@ -20,11 +17,16 @@ from hexane.isa.kinds import PE_KIND
 KERNEL_UNIT = 64  # bytes; the length of a stream is counted in these
 
 
-def facts_of(plan: Plan) -> TaskFacts:
-    """What the task of this plan will be told, as far as its cost goes."""
+TABLE_ALONE = "h13"
+"""The generation whose cores each fetch a table that stands without weights; from H14 on a channel of its own does."""
+
+
+def facts_of(plan: Plan, generation: str = "h13") -> TaskFacts:
+    """What the task of this plan will be told on this generation, as far as its cost goes."""
     neural = plan.unit == "NE"
     staged_result = plan.dst is None or plan.dst_staged
     kernel = plan.kernel if neural else None
+    alone = plan.mac.ones and bool(plan.tables) and generation != TABLE_ALONE
     behind = After.FOLLOWS_PE if neural else After.FOLLOWS_NE
     other = After.FOLLOWS_NE in plan.reads.after  # which is told first where a plan has both
     return TaskFacts(
@@ -45,7 +47,7 @@ def facts_of(plan: Plan) -> TaskFacts:
         stride=plan.sx,
         read_bytes=_read_bytes(plan),
         writes=not staged_result,
-        kernel_bytes=0 if kernel is None else sum(size // KERNEL_UNIT * KERNEL_UNIT for size in kernel.sizes),
+        kernel_bytes=0 if kernel is None else _fetched(kernel, alone),
         computed=kernel is not None and kernel.source is not None,
         unicast=plan.unicast > 0,
         stored=_stored(plan) if neural else "fp16",
@@ -54,10 +56,19 @@ def facts_of(plan: Plan) -> TaskFacts:
     )
 
 
+def _fetched(kernel: Kernel, alone: bool) -> int:
+    """Bytes that the cores fetch; ``alone``: a table that its own channel brings."""
+    if alone and kernel.source is None:
+        return 0
+    return sum(size // KERNEL_UNIT * KERNEL_UNIT for size in kernel.sizes)
+
+
 def _stored(plan: Plan) -> str:
     if plan.kernel_format.sparse:
         return "sparse"
-    return "palette" if plan.kernel_format.palette_bits else "fp16"
+    if plan.kernel_format.palette_bits:
+        return "palette"
+    return "int8" if plan.kernel_format.element is Element.INT8 else "fp16"
 
 
 def _width(element: Element) -> int:
@@ -77,7 +88,7 @@ def _read_bytes(plan: Plan) -> float | None:
 
 def price_us(plans: Sequence[Plan], chip: Chip) -> float:
     """Microseconds of these tasks one after the other, as ``hexane.estimate`` counts them."""
-    work = Work(tuple(layer_of(facts_of(plan), "") for plan in plans))
+    work = Work(tuple(layer_of(facts_of(plan, chip.generation_name), "") for plan in plans))
     return float(sum(item.us for item in time_work(work, chip, _numbers(chip))))
 
 

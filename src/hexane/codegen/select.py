@@ -47,8 +47,6 @@ FAMILIES = (
 """The recipe files, loaded at the first selection. A new family adds its name here."""
 
 BY_PRICE = "priced-recipes"
-PRICED = "h13"
-"""The generation whose plans have a price (``hexane.codegen.price``)."""
 ORDINARY = 10  # rank of recipes for single ops
 
 
@@ -116,8 +114,6 @@ def _cheaper(inferred: Choice, shown: Choice, context: Context) -> Choice:
 
     What one of them covers beyond the other is priced by the choices for those ops.
     """
-    if context.target.generation != PRICED:
-        return shown
     first, second = (price_us(choice.fragment.plans, context.chip) for choice in (inferred, shown))
     longer, shorter = (inferred, shown) if len(inferred.ops) >= len(shown.ops) else (shown, inferred)
     rest = 0.0

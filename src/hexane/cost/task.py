@@ -26,8 +26,9 @@ class TaskFacts:
 
     ``win`` to ``cout`` are its dimensions, channels over one of ``groups``; ``read_bytes`` what its operands bring from
     memory, None where nothing comes; ``writes``: its result goes there. ``kernel_bytes`` are all kernel streams;
-    ``computed``: the kernel is an operand. ``stored``: the format of its weights. ``unicast``: every output channel has
-    its own inputs. ``follows``: it runs patch by patch behind the task before it, on the other unit.
+    ``computed``: the kernel is an operand. ``stored``: the format of its weights (fp16, int8, palette, sparse).
+    ``unicast``: every output channel has its own inputs. ``follows``: it runs patch by patch behind the task before it,
+    on the other unit.
     """
 
     operation: Operation
@@ -85,7 +86,9 @@ def layer_of(facts: TaskFacts, name: str) -> Layer:
         return Layer(**shared, op="NE pool", unit="pool", elements=in_bytes / f.in_width, extrapolated=True)
     if f.operation != "sum":
         return Layer(**shared, op=f"NE {f.operation}", unit="reduce", elements=in_bytes / f.in_width)
-    dense = float(cin * cout * f.kh * f.kw * 2) / (f.groups * (cin if f.unicast else 1))
+    bytes_summed = f.in_width == 1 and f.stored == "int8" and not f.unicast
+    count = float(cin * cout * f.kh * f.kw) / (f.groups * (cin if f.unicast else 1))
+    dense = count * (1 if bytes_summed else 2)
     return Layer(
         **shared,
         op="NE matmul" if f.computed else "NE conv",
@@ -99,9 +102,16 @@ def layer_of(facts: TaskFacts, name: str) -> Layer:
         groups=f.groups * (cin // f.groups if f.unicast else 1),
         weight_bytes=float(f.kernel_bytes),
         dense_bytes=dense,
+        density=_density(f.kernel_bytes, count) if f.stored == "sparse" else 1.0,
         weight_format=f.stored,
+        int8=bytes_summed,
         extrapolated=f.unicast or f.groups > 1,
     )
+
+
+def _density(stream: float, count: float) -> float:
+    """Share of weights that a sparse stream holds: one bit for each place, two bytes for each value."""
+    return min(1.0, max(0.0, (stream - count / 8) / (2 * count)))
 
 
 def operand_bytes(shape: tuple[int, int, int, int, int], broadcast: int, width: int) -> int:

@@ -83,7 +83,6 @@ _ROWS: tuple[Transformation, ...] = (
         "Of a recipe that rests on inference and one that programs show, the one with the smaller predicted time is "
         "taken, not always the latter.",
         Evidence.INFERRED,
-        generations=("h13",),
     ),
     Transformation(
         "heads-as-groups",
@@ -137,7 +136,6 @@ _ROWS: tuple[Transformation, ...] = (
         "With hand-over: where maps do not fit L2, several tasks run some rows at a time, if the price says that less "
         "traffic is worth more than rows computed twice.",
         Evidence.INFERRED,
-        generations=("h13",),
     ),
 )
 TRANSFORMATIONS: dict[str, Transformation] = {row.name: row for row in _ROWS}

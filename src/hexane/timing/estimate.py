@@ -99,7 +99,7 @@ def estimate(
 ) -> Estimate:
     """Time and energy of one call of ``x`` (a Graph, Program or Image) on ``chip``.
 
-    A program or image is timed task by task (H13 only), a graph layer by layer with the same unit costs. ``interface``
+    A program or image is timed task by task, a graph layer by layer with the same unit costs. ``interface``
     says what a call contains (``hexane.timing.call.INTERFACES``); ``batch``, ``weights`` and ``resolution`` change the
     work first (``hexane.timing.whatif``). Costs time linear in the number of layers. Errors: UsageError for an unknown
     chip or interface, UnsupportedError for tasks of another generation.

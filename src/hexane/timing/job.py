@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
-from hexane.chips import Chip, Generation
-from hexane.chips import generation as generation_of
+from hexane.chips import Chip
 from hexane.chips.operations import REFUSED, support
 from hexane.cost.work import HostOp, Job, Work
 from hexane.errors import UsageError
-from hexane.graph import Op
-from hexane.lowering.weights import stream_of
 from hexane.timing.from_graph import host_op, split_work_of
 from hexane.timing.from_tasks import work_of_tasks
 from hexane.timing.placement import cpu_us
@@ -42,38 +38,21 @@ def job_of(x: Any, chip: Chip) -> Job:
 
 
 def _job_of_program(program: Any) -> Job:
-    """The engine programs and host ops of a Program, in order.
-
-    H13's are read off their tasks; those of other generations off the layers that each was compiled from.
-    """
+    """The engine programs, read off their tasks, and the host ops of a Program, in order."""
     works: list[Work] = []
     host: list[HostOp] = []
-    by_tasks = True
     for segment in program.segments:
         if segment.image is None:
             host += [host_op(op) for op in segment.graph.main.walk() if op.outputs]
-        elif segment.source is not None and _generation(segment.image) != TIMED_BY_TASKS:
-            streams = partial(_streams, generation_of(_generation(segment.image)))
-            works += split_work_of(segment.source, lambda op: False, streams)[0]
-            by_tasks = False
         else:
             works.append(work_of_tasks(segment.image.tasks, name=f"image{len(works)}.task"))
     generations = [_generation(image) for image in program.images]
-    return Job(
-        "program", tuple(works), tuple(host), generation=generations[0] if generations else "", by_tasks=by_tasks
-    )
-
-
-def _streams(generation: Generation, op: Op) -> bool:
-    return stream_of(op, generation) is not None
+    generation = generations[0] if generations else ""
+    return Job("program", tuple(works), tuple(host), generation=generation, by_tasks=True)
 
 
 def _generation(image: Any) -> str:
     return str(image.tasks[0].generation) if image.tasks else ""
-
-
-TIMED_BY_TASKS = "h13"
-"""The generation whose registers ``hexane.timing.from_tasks`` reads."""
 
 
 def host_op_us(op: HostOp, chip: Chip) -> float:
