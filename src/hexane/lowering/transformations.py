@@ -96,6 +96,12 @@ _ROWS: tuple[Transformation, ...] = (
         Evidence.INFERRED,
     ),
     Transformation(
+        "layouts",
+        "Ops between transpositions work in one order of axes, so that the transpositions among them vanish, "
+        "convolutions change rows and columns, and joins within rows become joins of whole rows.",
+        Evidence.APPLE,
+    ),
+    Transformation(
         "lifted-functions",
         "A function of single elements behind a transposition, pixel shuffle, reshape or concatenation is applied "
         "before it, by the task that makes its operand.",

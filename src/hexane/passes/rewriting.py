@@ -38,13 +38,13 @@ def sweep(function: Function, rules: Mapping[str, Rule]) -> int:
         behind = op._previous
         results = rule(op, builder)
         if results is not None:
-            _hand_down_names(op, results, behind)
+            hand_down_names(op, results, behind)
             replace_op(op, results)
             count += 1
     return count
 
 
-def _hand_down_names(op: Op, results: Value | tuple[Value, ...], behind: Op | None) -> None:
+def hand_down_names(op: Op, results: Value | tuple[Value, ...], behind: Op | None) -> None:
     """A value that a rule made in place of another one is the same value, so it has the same name.
 
     Reports and errors per layer find it under the network's own name. Values that were there before keep theirs, and

@@ -1,0 +1,249 @@
+"""Which axis of one tensor is which of another: regions of ops that work in any order of axes.
+
+An op is *free* when it can take its operands and give its results with the axes in another order, all in the same one:
+element-wise ops, concatenations, slices, paddings, reductions, and convolutions as far as rows and columns go. A
+transposition between free ops is no work at all, only a name for another order. Free ops that share tensors make a
+*region*; its axes fall into classes, and an order of the classes says how each tensor of the region stands in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from hexane.graph.registry import is_known, spec_of
+from hexane.passes.reshapes import RESHAPES
+from hexane.passes.rewriting import is_static, known
+
+if TYPE_CHECKING:
+    from hexane.graph.ir import Function, Op, Value
+
+BINARY = ("add", "sub", "mul", "maximum", "minimum", "real_div", "pow")
+COMPARISONS = ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal")
+OPERANDS = dict.fromkeys((*BINARY, *COMPARISONS), ("x", "y")) | {"select": ("cond", "a", "b")}
+"""Element-wise ops of several operands, and their parameters."""
+OTHER_UNARY = ("relu", "relu6", "sigmoid", "silu", "gelu", "leaky_relu", "elu", "sigmoid_hard", "softplus", "softsign")
+UNARY = (*OTHER_UNARY, "scaled_tanh", "clamped_relu", "thresholded_relu", "linear_activation", "engine.table")
+REDUCTIONS = ("reduce_sum", "reduce_mean", "reduce_max", "reduce_min")
+CUTS = ("concat", "split", "slice_by_size", "slice_by_index", "pad")
+"""Ops that join or cut along an axis."""
+
+Label = Hashable
+Key = Hashable
+"""A tensor of a region: a value; a constant counts once for each op that takes it, so that it joins nothing."""
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The axes of a free op: a label for each axis of its tensors; equal labels are the same axis."""
+
+    operands: tuple[tuple[str, Value, tuple[Label, ...]], ...]
+    results: tuple[tuple[Label, ...], ...]
+
+
+def signature(op: Op) -> Signature | None:
+    """The axes of an op that works in any order of axes; None for all others."""
+    if op.blocks or not is_known(op.type) or not all(is_static(v) for v in (*op.outputs, *op.operands())):
+        return None
+    if all(value.is_constant for value in op.operands()):
+        return None
+    if op.type in OPERANDS:
+        return _elementwise(op, OPERANDS[op.type])
+    if op.type in UNARY or (spec_of(op).family == "elementwise_unary" and op.type != "identity"):
+        return _elementwise(op, ("x",))
+    if op.type == "transpose":
+        return _transposed(op)
+    if op.type in RESHAPES:
+        return _reshaped(op)
+    if op.type in CUTS:
+        return _cut(op)
+    if op.type in REDUCTIONS:
+        return _reduced(op)
+    return _convolved(op) if op.type == "conv" else None
+
+
+def _elementwise(op: Op, params: Sequence[str]) -> Signature | None:
+    rank = len(op.output.shape)
+    operands = []
+    for param in params:
+        value = op.inputs.get(param)
+        if value is None or len(value.shape) > rank:
+            return None
+        operands.append((param, value, tuple(range(rank - len(value.shape), rank))))
+    return Signature(tuple(operands), (tuple(range(rank)),)) if rank else None
+
+
+def _transposed(op: Op) -> Signature | None:
+    perm = op.arg("perm")
+    if not known(perm):
+        return None
+    rank = len(perm)
+    return Signature((("x", op.inputs["x"], tuple(range(rank))),), (tuple(p % rank for p in perm),))
+
+
+def _reshaped(op: Op) -> Signature | None:
+    """A reshape that only drops or adds axes of one element."""
+    x, y = op.inputs["x"], op.output
+    long = [extent for extent in x.shape if extent != 1]
+    if long != [extent for extent in y.shape if extent != 1] or not x.shape or not y.shape:
+        return None
+
+    def labels(shape: Sequence[int], side: str) -> tuple[Label, ...]:
+        at, found = 0, []
+        for axis, extent in enumerate(shape):
+            found.append((side, axis) if extent == 1 else at)
+            at += extent != 1
+        return tuple(found)
+
+    return Signature((("x", x, labels(x.shape, "x")),), (labels(y.shape, "y"),))
+
+
+def _cut(op: Op) -> Signature | None:
+    axes = tuple(range(len(op.outputs[0].shape)))
+    if op.type == "concat":
+        if op.arg("interleave"):
+            return None
+        return Signature(tuple(("values", value, axes) for value in op.inputs["values"]), (axes,))
+    if op.type == "pad" and (op.arg("mode") != "constant" or not known(op.arg("pad"), op.arg("constant_val"))):
+        return None
+    if op.type == "slice_by_size" and not known(op.arg("begin"), op.arg("size")):
+        return None
+    if op.type == "slice_by_index":
+        names = ("begin", "end", "stride", "begin_mask", "end_mask", "squeeze_mask")
+        if not known(*(op.arg(name) for name in names)) or any(op.arg("squeeze_mask") or ()):
+            return None
+    if op.type == "split" and not known(op.arg("axis"), op.arg("split_sizes"), op.arg("num_splits")):
+        return None
+    return Signature((("x", op.inputs["x"], axes),), (axes,) * len(op.outputs))
+
+
+def _reduced(op: Op) -> Signature | None:
+    rank = len(op.inputs["x"].shape)
+    if not known(op.arg("axes"), op.arg("keep_dims")):
+        return None
+    gone = reduced_axes(op)
+    left = tuple(range(rank)) if op.arg("keep_dims") else tuple(axis for axis in range(rank) if axis not in gone)
+    if len(left) != len(op.output.shape):
+        return None
+    return Signature((("x", op.inputs["x"], tuple(range(rank))),), (left,))
+
+
+def reduced_axes(op: Op) -> list[int]:
+    """The axes of a reduction, none negative."""
+    rank = len(op.inputs["x"].shape)
+    axes = op.arg("axes")
+    return list(range(rank)) if axes is None else [axis % rank for axis in axes]
+
+
+def _convolved(op: Op) -> Signature | None:
+    x, weight = op.inputs["x"], op.inputs["weight"]
+    if len(x.shape) != 4 or not weight.is_constant or weight.constant.coding is not None:
+        return None
+    names = (op.arg(name) for name in ("strides", "pad_type", "pad", "dilations", "groups"))
+    if not known(*names):
+        return None
+    return Signature((("x", x, ("n", "c", "h", "w")),), (("n", "k", "h", "w"),))
+
+
+# -- regions -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Region:
+    """Free ops that share tensors.
+
+    ``classes`` has the class of each axis of every tensor, ``extents`` the longest axis of each class. Values that are
+    ``made_outside`` or ``used_outside``, by other ops or by the caller, stand there in their declared order.
+    """
+
+    ops: list[Op] = field(default_factory=list)
+    signatures: dict[Op, Signature] = field(default_factory=dict)
+    classes: dict[Key, tuple[int, ...]] = field(default_factory=dict)
+    extents: dict[int, int] = field(default_factory=dict)
+    made_outside: list[Value] = field(default_factory=list)
+    used_outside: list[Value] = field(default_factory=list)
+
+    @property
+    def is_consistent(self) -> bool:
+        """Whether no tensor has one class twice (as in x + transpose(x))."""
+        return all(len(set(axes)) == len(axes) for axes in self.classes.values())
+
+
+def key_of(value: Value, op: Op) -> Key:
+    """Under which a tensor of an op stands in ``Region.classes``."""
+    return (value, op) if value.is_constant else value
+
+
+class _Sets:
+    """Disjoint sets."""
+
+    def __init__(self) -> None:
+        self.parents: dict[Hashable, Hashable] = {}
+
+    def find(self, item: Hashable) -> Hashable:
+        root = item
+        while (parent := self.parents.setdefault(root, root)) != root:
+            root = parent
+        while self.parents[item] != root:
+            self.parents[item], item = root, self.parents[item]
+        return root
+
+    def join(self, a: Hashable, b: Hashable) -> None:
+        self.parents[self.find(a)] = self.find(b)
+
+
+def regions(function: Function) -> list[Region]:
+    """The regions of a function that have a transposition; time near-linear in the number of ops."""
+    if not any(op.type == "transpose" for op in function.ops):
+        return []
+    signatures = {op: free for op in function.ops if (free := signature(op)) is not None}
+    members, axes = _Sets(), _Sets()
+    for op, axes_of in signatures.items():
+        tensors: list[tuple[Key, tuple[Label, ...]]] = [
+            (key_of(value, op), labels) for _, value, labels in axes_of.operands
+        ]
+        tensors += zip(op.outputs, axes_of.results)
+        first: dict[Label, tuple[Key, int]] = {}
+        for key, labels in tensors:
+            members.join(op, ("tensor", key))
+            for axis, label in enumerate(labels):
+                axes.join((key, axis), first.setdefault(label, (key, axis)))
+    found: dict[Hashable, Region] = {}
+    for op in signatures:
+        found.setdefault(members.find(op), Region()).ops.append(op)
+    wanted = [region for region in found.values() if any(op.type == "transpose" for op in region.ops)]
+    for region in wanted:
+        region.signatures = {op: signatures[op] for op in region.ops}
+        _fill(region, axes)
+    return wanted
+
+
+def _fill(region: Region, axes: _Sets) -> None:
+    numbers: dict[Hashable, int] = {}
+    tensors: dict[Key, Value] = {}
+    for op in region.ops:
+        for value in (*(value for _, value, _ in region.signatures[op].operands), *op.outputs):
+            tensors.setdefault(key_of(value, op), value)
+    for key, value in tensors.items():
+        region.classes[key] = tuple(
+            numbers.setdefault(axes.find((key, axis)), len(numbers)) for axis in range(len(value.shape))
+        )
+        for number, extent in zip(region.classes[key], value.shape):
+            region.extents[number] = max(extent, region.extents.get(number, 1))
+        if value.is_constant:
+            continue
+        if value.op not in region.signatures:
+            region.made_outside.append(value)
+        if value.is_output or any(_takes_otherwise(region, user, value) for user in value.users):
+            region.used_outside.append(value)
+
+
+def _takes_otherwise(region: Region, user: Op, value: Value) -> bool:
+    """Whether an op needs a value in its declared order."""
+    free = region.signatures.get(user)
+    return free is None or sum(value is taken for _, taken, _ in free.operands) != _count(user.operands(), value)
+
+
+def _count(values: Iterable[Value], wanted: Value) -> int:
+    return sum(value is wanted for value in values)

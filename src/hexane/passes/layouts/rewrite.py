@@ -1,0 +1,242 @@
+"""Give regions the order of axes in which least has to be moved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hexane.graph.builder import GraphBuilder
+from hexane.graph.ops.conv import conv_geometry
+from hexane.graph.rewrite import replace_op
+from hexane.lowering.transformations import is_on
+from hexane.passes.layouts.axes import OPERANDS, REDUCTIONS, Region, reduced_axes, regions
+from hexane.passes.layouts.cost import EXCHANGED, Order, conv_axes, cost
+from hexane.passes.padding import pad_of
+from hexane.passes.reshapes import RESHAPES
+from hexane.passes.rewriting import hand_down_names
+
+if TYPE_CHECKING:
+    from hexane.graph.ir import Function, Op, Value
+
+MOST_CANDIDATES = 24
+LEAST_GAIN = 0.02  # of what the region moves now
+
+
+def choose_layouts(function: Function) -> int:
+    """Give element-wise ops, cuts, reductions and convolutions between transpositions one order of axes: the
+    transpositions among them vanish, and joins and paddings within rows become ones of whole rows."""
+    if not is_on("layouts"):
+        return 0
+    total = 0
+    for region in regions(function):
+        order = best(region)
+        if order is not None:
+            total += _Rewriting(function, order).run()
+    return total
+
+
+def best(region: Region) -> Order | None:
+    """The order in which a region moves least, None where that is how it stands."""
+    if not region.is_consistent:
+        return None
+    now = cost(Order(region, None))
+    found, least = None, now * (1 - LEAST_GAIN)
+    for places in candidates(region):
+        order = Order(region, places)
+        price = cost(order)
+        if price < least:
+            found, least = order, price
+    return found
+
+
+# -- candidates --------------------------------------------------------------------------------------------------------
+
+
+def candidates(region: Region) -> Iterator[dict[int, int]]:
+    """Orders that some op of the region or around it asks for, continued over all classes."""
+    wishes = _wishes(region)
+    extents = region.extents
+    seen = set()
+    for first in wishes[:MOST_CANDIDATES]:
+        chain = [number for number in first if extents[number] > 1]
+        for wish in wishes:
+            chain = _merged(chain, [number for number in wish if extents[number] > 1])
+        rest = [number for number, extent in extents.items() if extent > 1 and number not in chain]
+        single = [number for number, extent in extents.items() if extent == 1]
+        for places in ([*single, *rest, *chain], [*single, *chain, *rest]):
+            if tuple(places) not in seen:
+                seen.add(tuple(places))
+                yield {number: at for at, number in enumerate(places)}
+
+
+def _wishes(region: Region) -> list[tuple[int, ...]]:
+    """Orders that tensors have at the region's edge and at convolutions, the largest tensors first."""
+    wishes: dict[tuple[int, ...], float] = {}
+
+    def wish(value: Value, axes: Sequence[int]) -> None:
+        wanted = tuple(region.classes[value][axis] for axis in axes)
+        wishes[wanted] = wishes.get(wanted, 0.0) + prod(value.shape)
+
+    for value in (*region.made_outside, *region.used_outside):
+        wish(value, range(len(value.shape)))
+    for op in region.ops:
+        if op.type == "conv":
+            for value in (op.inputs["x"], op.output):
+                if not value.is_constant:
+                    wish(value, (0, 1, 2, 3))
+                    wish(value, (0, 1, 3, 2))
+    return sorted(wishes, key=lambda axes: -wishes[axes])
+
+
+def _merged(chain: list[int], wish: list[int]) -> list[int]:
+    """The chain with the classes that only the wish has, where the wish has no other order for the rest."""
+    common = [number for number in wish if number in chain]
+    if not common or common != [number for number in chain if number in common]:
+        return chain
+    merged = list(chain)
+    for at, number in enumerate(wish):
+        if number in merged:
+            continue
+        before = wish[at - 1] if at else None
+        merged.insert(merged.index(before) + 1 if before is not None else merged.index(common[0]), number)
+    return merged
+
+
+# -- rewriting ---------------------------------------------------------------------------------------------------------
+
+
+class _Rewriting:
+    """The ops of a region made anew in another order of axes."""
+
+    def __init__(self, function: Function, order: Order) -> None:
+        self.order, self.region = order, order.region
+        self.builder = GraphBuilder(function=function, opset=function.opset)
+        self.stored: dict[Value, Value] = {}  # declared tensor -> tensor in memory
+
+    def run(self) -> int:
+        for op in self.region.ops:
+            b = self.builder
+            assert op.block is not None
+            b.block, b.before = op.block, op
+            behind = op._previous
+            made = self._made(op)
+            backs = []
+            for value, result in zip(op.outputs, made):
+                back = self._declared(value, result, op)
+                self.stored[back] = result
+                self.region.classes[back] = self.region.classes[value]  # it stands in for the op's result
+                backs.append(back)
+            hand_down_names(op, tuple(backs), behind)
+            replace_op(op, tuple(backs))
+        return len(self.region.ops)
+
+    def _operand(self, value: Value, op: Op) -> Value:
+        """An operand as it stands in memory."""
+        perm = self.order.perm(value, op)
+        if value.is_constant:
+            if list(perm) == sorted(perm):
+                return value
+            return self.builder.const(np.ascontiguousarray(value.data.transpose(perm)), value.dtype)
+        if value not in self.stored:
+            self.stored[value] = self._moved(value, perm)
+        return self.stored[value]
+
+    def _moved(self, value: Value, perm: Sequence[int]) -> Value:
+        """A transposition, as a reshape where only axes of one element move."""
+        if list(perm) == sorted(perm):
+            return value
+        long = [axis for axis in perm if value.shape[axis] != 1]
+        if long == sorted(long):
+            return self._shaped(value, [value.shape[axis] for axis in perm])
+        moved: Value = self.builder.transpose(x=value, perm=list(perm))
+        return moved
+
+    def _shaped(self, value: Value, shape: Sequence[int]) -> Value:
+        if list(value.shape) == list(shape):
+            return value
+        shaped: Value = self.builder.reshape(x=value, shape=list(shape))
+        return shaped
+
+    def _declared(self, value: Value, result: Value, op: Op) -> Value:
+        perm = self.order.perm(value, op)
+        return self._moved(result, [perm.index(axis) for axis in range(len(perm))])
+
+    def _made(self, op: Op) -> tuple[Value, ...]:
+        if op.type in OPERANDS:
+            return (self._elementwise(op),)
+        if op.type == "concat":
+            axis = self._place(op.output, op.arg("axis"), op)
+            values = tuple(self._operand(value, op) for value in op.inputs["values"])
+            return (self._op(op, values=values, axis=axis),)
+        if op.type == "conv":
+            return (self._conv(op),)
+        x = self._operand(op.inputs["x"], op)
+        if op.type == "transpose":
+            return (x,)  # both sides stand in one order
+        if op.type in RESHAPES:
+            return (self._shaped(x, self.order.shape(op.output, op)),)
+        if op.type == "split":
+            made = self._op(op, x=x, axis=self._place(op.inputs["x"], op.arg("axis"), op))
+            return made if isinstance(made, tuple) else (made,)
+        return (self._op(op, x=x, **self._arguments(op)),)
+
+    def _op(self, op: Op, **changed: Any) -> Any:
+        return self.builder.op(op.type, opset=op.opset, **{**op.inputs, **changed})
+
+    def _place(self, value: Value, axis: int, op: Op) -> int:
+        """Where an axis stands in memory."""
+        return self.order.perm(value, op).index(axis % len(value.shape))
+
+    def _arguments(self, op: Op) -> dict[str, Any]:
+        """Parameters by axis, in the new order."""
+        x = op.inputs["x"]
+        perm = self.order.perm(x, op)
+        if op.type == "pad":
+            widths = pad_of(op, len(perm))
+            assert widths is not None
+            return {"pad": [width for axis in perm for width in widths[axis]]}
+        if op.type in REDUCTIONS:
+            return {"axes": sorted(perm.index(axis) for axis in reduced_axes(op))}
+        if op.type in ("slice_by_size", "slice_by_index"):
+            names = [n for n in ("begin", "end", "size", "stride", "begin_mask", "end_mask") if n in op.inputs]
+            return {name: [op.arg(name)[axis] for axis in perm] for name in names if op.arg(name) is not None}
+        return {}
+
+    def _elementwise(self, op: Op) -> Value:
+        """Operands of lower rank get axes of one element where the result has more."""
+        given: dict[str, Any] = {}
+        rank = len(op.output.shape)
+        result = self.order.perm(op.output, op)
+        for param in OPERANDS[op.type]:
+            value = op.inputs[param]
+            x = self._operand(value, op)
+            if len(value.shape) != rank and value.shape:
+                full = [1] * (rank - len(value.shape)) + list(value.shape)
+                x = self._shaped(x, [full[axis] for axis in result])
+            given[param] = x
+        made: Value = self._op(op, **given)
+        return made
+
+    def _conv(self, op: Op) -> Value:
+        x, weight, y = op.inputs["x"], op.inputs["weight"], op.output
+        _, axes = conv_axes(self.order, op)
+        changed: dict[str, Any] = {"x": self._turned(self._operand(x, op), self.order.perm(x, op), axes)}
+        if axes == EXCHANGED:
+            strides, dilations, pads, _ = conv_geometry(
+                x.shape, weight.shape, op.arg("strides"), op.arg("pad_type"), op.arg("pad"), op.arg("dilations")
+            )
+            changed |= {
+                "weight": np.ascontiguousarray(weight.data.transpose(axes)),
+                "strides": [int(step) for step in strides[::-1]],
+                "dilations": [int(step) for step in dilations[::-1]],
+                "pad_type": "custom",
+                "pad": [int(width) for pair in pads[::-1] for width in pair],
+            }
+        return self._turned(self._op(op, **changed), axes, self.order.perm(y, op))
+
+    def _turned(self, value: Value, first: Sequence[int], second: Sequence[int]) -> Value:
+        """A tensor whose axes stand in one order, in another."""
+        return self._moved(value, [list(first).index(axis) for axis in second])
