@@ -17,6 +17,9 @@ NO_SPACING = 0x40
 SMALLEST = 2.0**-24
 """The smallest positive fp16; limits at plus and minus this leave only zero between them."""
 
+WITH_EXPONENT = (LookupMode.EXP2, LookupMode.RSQRT, LookupMode.RECIPROCAL)
+"""Modes whose interpolated value is multiplied by a power of two that the input's exponent gives."""
+
 Line = tuple[float, float]
 """Slope and intercept."""
 
@@ -130,11 +133,22 @@ def integer_table() -> LookupTable:
 def scaled_table(table: LookupTable, scale: float, shift: float) -> LookupTable:
     """scale * f(x) + shift for the f of a centred table: every node, line and limit scaled and shifted, and rounded.
 
-    Interpolation is linear, so that nothing but these roundings is added. `UsageError` for a table of another mode,
-    which does not only interpolate, and for numbers that fp16 does not hold.
+    Interpolation is linear, so that nothing but these roundings is added. Tables that put an exponent behind their
+    interpolation (exp2, rsqrt, reciprocal) take a power of two as scale and no shift; every step is exact then.
+    `UsageError` for other tables and numbers.
     """
     if (scale, shift) == (1.0, 0.0):
         return table
+    if table.mode in WITH_EXPONENT and shift == 0.0 and scale > 0 and math.frexp(scale)[0] == 0.5:
+        return LookupTable.build(
+            table.mode,
+            nodes=scale * table.nodes.astype(float),
+            spacing_log2=table.spacing_log2,
+            lower=table.lower,
+            upper=table.upper,
+            below=scale * table.below,
+            above=scale * table.above,
+        )
     if table.mode is not LookupMode.CENTRED or not scale or not math.isfinite(scale) or not math.isfinite(shift):
         raise UsageError(f"a {table} with scale {scale:g} and shift {shift:g}", where="scaled_table")
 

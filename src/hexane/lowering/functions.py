@@ -84,6 +84,9 @@ DERIVED: dict[str, Callable[..., LookupTable]] = {
 SCALED = ("hard_swish", "mish", "silu", "gelu", "gelu_sigmoid", "sigmoid", "softplus")
 """Tables that also take a scale and a shift of their results: their nodes and lines are scaled and shifted."""
 
+POWERS = ("exp2", "rsqrt", "reciprocal")
+"""Tables whose results take a power of two as their scale, exactly."""
+
 FITTED = ("erf", "softplus", "softsign", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh")
 LIMITED = {"sin": 3.1416, "cos": 3.1416, "tan": 1.25, "sinh": 4.0, "cosh": 4.0}
 """Functions whose table is good on a part of the inputs only: left to the host."""
@@ -99,7 +102,7 @@ def lookup_table(name: str, *args: float) -> bytes:
         return DERIVED[name](*args).to_bytes()
     table = known_table(KNOWN[name]) if name in KNOWN else fitted_table(name).table
     if args:
-        if name not in SCALED or len(args) != 2:
+        if len(args) != 2 or (name not in SCALED and (name not in POWERS or args[1]) and args != (1.0, 0.0)):
             raise UnsupportedError(f"the table {name!r} takes no number")
         table = scaled_table(table, *args)
     return table.to_bytes()

@@ -67,6 +67,12 @@ _ROWS: tuple[Transformation, ...] = (
         Evidence.INFERRED,
     ),
     Transformation(
+        "local-norms",
+        "Local response normalisation takes four tasks instead of seven: the scale of its squares is behind the "
+        "convolution in front of it, the logarithm behind the window sum, the scale of the result in a table.",
+        Evidence.INFERRED,
+    ),
+    Transformation(
         "table-epilogues",
         "Every function of one table (clip, clamps, leaky ReLU, hard sigmoid, hard swish, mish, softplus ...) is in "
         "the task of the convolution or product in front of it.",

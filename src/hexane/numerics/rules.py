@@ -236,8 +236,9 @@ def straight_function(op: Op, arrays: Arrays) -> np.ndarray:
 
 @rule("engine.table")
 def scaled_function(op: Op, arrays: Arrays) -> np.ndarray:
-    """A copy through a table whose results are scaled and shifted."""
-    return through_table(arrays("x"), table(op.arg("function"), op.arg("scale"), op.arg("shift")))
+    """A copy with a factor, through a table whose results are scaled and shifted."""
+    bits = table(op.arg("function"), op.arg("scale"), op.arg("shift"))
+    return through_table(arrays("x"), bits, float(np.float16(op.arg("factor"))))
 
 
 @rule("erf", "softplus", "softsign", "asin", "acos", "atan", "elu")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hexane.passes.local_norms import local_response_norm
 from hexane.passes.rewriting import Rule, array_of, as_dtype, is_static, known, number_of, sweep
 
 if TYPE_CHECKING:
@@ -25,27 +26,6 @@ def _for_floats(rule: Rule) -> Rule:
         return rule(op, b) if op.outputs[0].dtype in ("fp16", "fp32") else None
 
     return guarded
-
-
-def _local_response_norm(op: Op, b: GraphBuilder) -> Value | None:
-    """x * (k + sum of (s x)^2 over neighbouring channels)^-beta with s = sqrt(alpha / size).
-
-    The sum over a window of channels is a 1x1 convolution with a band of ones. Scaling before squaring keeps the
-    squares inside fp16 and the engine's accumulator.
-    """
-    x, size = op.inputs["x"], op.arg("size")
-    alpha, beta, k = op.arg("alpha"), op.arg("beta"), op.arg("k")
-    if len(x.shape) != 4 or alpha < 0 or k <= 0:
-        return None
-    channels = x.shape[1]
-    before = (size - 1) // 2
-    index = np.arange(channels)
-    distance = index[None, :] - index[:, None]  # input channel minus output channel
-    band = ((distance >= -before) & (distance < size - before)).astype(np.float64)
-    squares = b.square(x=b.mul(x=x, y=float(np.sqrt(alpha / size))))
-    weight = as_dtype(band.reshape(channels, channels, 1, 1), x)
-    total = b.conv(x=squares, weight=weight, bias=as_dtype(np.full(channels, k), x))
-    return b.mul(x=x, y=b.pow(x=total, y=-float(beta)))
 
 
 def _l2_norm(op: Op, b: GraphBuilder) -> Value:
@@ -252,7 +232,7 @@ def _thresholded_relu(op: Op, b: GraphBuilder) -> Value:
 _RULES = {
     "gather": _gather,
     "thresholded_relu": _thresholded_relu,
-    "local_response_norm": _local_response_norm,
+    "local_response_norm": local_response_norm,
     "l2_norm": _l2_norm,
     "pow": _pow,
     "real_div": _real_div,

@@ -57,8 +57,10 @@ def _scaled(op: Op, b: GraphBuilder) -> Value | None:
     if inner is None or only_user(value) is not op or value.shape != op.output.shape or value.dtype not in FLOATS:
         return None
     scale, shift = 1.0, 0.0
-    if inner.type == "engine.table":
+    front = 1.0  # multiplies the inputs
+    if inner.type == "engine.table" and inner.arg("function") in SCALED:
         name, scale, shift = inner.arg("function"), inner.arg("scale"), inner.arg("shift")
+        front = inner.arg("factor")
     elif inner.type in SCALED and not (inner.type == "gelu" and inner.arg("mode") != "EXACT"):
         name = inner.type
     else:
@@ -72,7 +74,8 @@ def _scaled(op: Op, b: GraphBuilder) -> Value | None:
         scale, shift = (-scale, number - shift) if first else (scale, shift - number)
     if not 2.0**-8 <= abs(scale) <= 2.0**8 or abs(shift) > 2.0**8:
         return None
-    return b.op("engine.table", x=inner.inputs["x"], function=name, scale=scale, shift=shift)  # type: ignore[no-any-return]
+    x = inner.inputs["x"]
+    return b.op("engine.table", x=x, function=name, scale=scale, shift=shift, factor=front)  # type: ignore[no-any-return]
 
 
 # -- one number per channel --------------------------------------------------------------------------------------------

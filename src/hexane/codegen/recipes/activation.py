@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hexane.chips import Evidence
 from hexane.codegen.fragment import Fragment
 from hexane.codegen.recipes import unary
-from hexane.codegen.recipes.registry import Context, need_fp16, recipe
+from hexane.codegen.recipes.registry import Context, fp16, need_fp16, recipe
 from hexane.errors import UnsupportedError
 from hexane.lowering.functions import FITTED, LIMITED
 
@@ -16,10 +16,11 @@ if TYPE_CHECKING:
     from hexane.graph.ir import Op
 
 
-def _through(op: Op, context: Context, table: str, *numbers: float, note: str) -> Fragment:
+def _through(op: Op, context: Context, table: str, *numbers: float, note: str, factor: float = 1.0) -> Fragment:
     need_fp16(op.arg("x"))
     x, y = context.tensor(op.arg("x")), context.tensor(op.output)
     made, plan = Fragment(), unary.copy_of(x)
+    plan.post_scale = factor
     unary.set_table(plan, table, *numbers)
     made.add(unary.ne_stream(plan, x, y))
     if note:
@@ -73,4 +74,5 @@ def engine_table(ops: Sequence[Op], context: Context) -> Fragment:
     """engine.table (hard swish, mish, a scaled and shifted function): one neural engine copy through its table."""
     (op,) = ops
     numbers = (op.arg("scale"), op.arg("shift"))
-    return _through(op, context, op.arg("function"), *numbers, note="a fitted or scaled table")
+    factor = fp16(op.arg("factor"))
+    return _through(op, context, op.arg("function"), *numbers, note="a fitted or scaled table", factor=factor)

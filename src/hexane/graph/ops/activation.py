@@ -127,6 +127,10 @@ _TABLES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "gelu_sigmoid": lambda x: gelu(x, "SIGMOID_APPROXIMATION"),
     "sigmoid": lambda x: sigmoid(x),
     "softplus": lambda x: softplus(x),
+    "log2": lambda x: np.log2(x),
+    "exp2": lambda x: np.exp2(x),
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "reciprocal": lambda x: 1 / x,
 }
 
 
@@ -135,7 +139,13 @@ def _table_type(x: TensorType, function: str, **_: float) -> TensorType:
     return x
 
 
-@op("engine.table", "x:T function:str scale:float=1.0 shift:float=0.0", infer=_table_type, dynamic=True)
-def engine_table(x: np.ndarray, function: str, scale: float, shift: float) -> np.ndarray:
-    """scale f(x) + shift, which the engine looks up in one table; passes of the compiler make it."""
-    return np.asarray(_TABLES[function](x) * scale + shift, x.dtype)
+@op(
+    "engine.table",
+    "x:T function:str scale:float=1.0 shift:float=0.0 factor:float=1.0",
+    infer=_table_type,
+    dynamic=True,
+)
+def engine_table(x: np.ndarray, function: str, scale: float, shift: float, factor: float) -> np.ndarray:
+    """scale f(factor x) + shift, which the engine looks up in one table; passes of the compiler make it."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        return np.asarray(_TABLES[function](factor * x) * scale + shift, x.dtype)

@@ -9,6 +9,8 @@ from hexane.graph.builder import GraphBuilder
 from hexane.graph.ir import Graph, Op, Value
 from hexane.graph.rewrite import function_of, replace_op
 
+LOG2_E = 1.4426950408889634
+
 
 def with_plain_ops(graph: Graph) -> None:
     """Rewrite the graph in place. UnsupportedError for an op that MIL has no form of."""
@@ -26,6 +28,9 @@ def with_plain_ops(graph: Graph) -> None:
 def _table(op: Op, b: GraphBuilder) -> Value:
     """scale f(x) + shift, in the ops from which the compiler made one table."""
     x, name = op.inputs["x"], op.arg("function")
+    factor = float(op.arg("factor"))
+    if factor != 1.0:
+        x = b.mul(x=x, y=_number(factor, x))
     if name == "hard_swish":
         result = b.mul(x=x, y=b.sigmoid_hard(x=x, alpha=_number(1 / 6, x), beta=_number(0.5, x)))
     elif name == "mish":
@@ -34,6 +39,10 @@ def _table(op: Op, b: GraphBuilder) -> Value:
         result = b.gelu(x=x, mode="SIGMOID_APPROXIMATION")
     elif name == "gelu":
         result = b.gelu(x=x, mode="EXACT")
+    elif name == "log2":
+        result = b.mul(x=b.log(x=x, epsilon=_number(0.0, x)), y=_number(LOG2_E, x))
+    elif name in ("rsqrt", "reciprocal"):
+        result = b.op("inverse" if name == "reciprocal" else name, x=x, epsilon=_number(0.0, x))
     else:
         result = b.op(name, x=x)
     scale, shift = float(op.arg("scale")), float(op.arg("shift"))
