@@ -16,7 +16,7 @@ from hexane.codegen.geometry import up
 from hexane.codegen.moves import Walk, walk_of
 from hexane.codegen.operations import After, Hint, ReadHint, WriteHint
 from hexane.codegen.plan import Buffer, Dma, Kernel, Plan, Space
-from hexane.codegen.price import price_us
+from hexane.codegen.price import prices_us
 from hexane.codegen.targets import Places, Target
 from hexane.errors import UnsupportedError
 from hexane.isa import Task
@@ -83,6 +83,7 @@ class Linker:
         self._kernels: list[tuple[int, Kernel]] = []
         self._shared: dict[int, int] = {}  # kernel id -> offset
         self._banded: dict[Any, residency.Stored] = {}  # buffers of bands
+        self._tried: list[tuple[list[Plan], list[Plan]]] = []
         self._known_kernels: dict[bytes, tuple[int, int]] = {}  # data -> (fragment, offset)
 
     # -- collecting ----------------------------------------------------------------------------------------------------
@@ -175,23 +176,25 @@ class Linker:
         whole = program()
         if transformations.is_on("bands") and self.chip is not None:
             chip = self.chip
-            price = lambda plans: price_us(plans, chip)  # noqa: E731
-            cuts = residency.in_bands(whole, price)
-            if cuts is not None and len(cuts.plans) <= self.target.most_tasks:
-                self._take(cuts)
-                cut = program()
-                if residency.pays(cut, whole, price):
-                    self._name_again(cuts)
-                    whole = cut
-                else:
-                    self.plans = list(whole.plans)
+            original = self.plans
+
+            def take(cuts: residency.Cuts) -> residency.Program:
+                self._take(cuts, original)
+                return program()
+
+            banded = residency.in_bands(whole, lambda plans: prices_us(plans, chip), take)
+            self.plans = original
+            if banded is not None:
+                whole, cuts = banded
+                self.plans = cuts.plans
+                self._name_again(cuts)
         residency.keep_in_l2(whole)
 
-    def _take(self, cuts: residency.Cuts) -> None:
+    def _take(self, cuts: residency.Cuts, original: list[Plan]) -> None:
         """Plans in bands: each has the fragment and the kernel of the one that it is a part of."""
-        self._whole = self.plans  # kept, so that ids of plans stay theirs
+        self._tried.append((original, cuts.plans))  # kept, so that ids of plans stay theirs
         for plan, origin in zip(cuts.plans, cuts.origins):
-            whole = self._whole[origin]
+            whole = original[origin]
             self._home[id(plan)] = self._home[id(whole)]
             if id(whole) in self._kernel_base:
                 self._kernel_base[id(plan)] = self._kernel_base[id(whole)]

@@ -88,8 +88,13 @@ def _read_bytes(plan: Plan) -> float | None:
 
 def price_us(plans: Sequence[Plan], chip: Chip) -> float:
     """Microseconds of these tasks one after the other, as ``hexane.estimate`` counts them."""
+    return sum(prices_us(plans, chip))
+
+
+def prices_us(plans: Sequence[Plan], chip: Chip) -> list[float]:
+    """The same of each task; what it costs to change the unit is in the task behind the change."""
     work = Work(tuple(layer_of(facts_of(plan, chip.generation_name), "") for plan in plans))
-    return float(sum(item.us for item in time_work(work, chip, _numbers(chip))))
+    return [float(item.us) for item in time_work(work, chip, _numbers(chip))]
 
 
 @lru_cache(maxsize=32)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from hexane.chips import Evidence
 from hexane.codegen.plan import Buffer, Dma, Plan
@@ -75,7 +76,7 @@ def use_of(end: End, key: Hashable, grid: Grid) -> Use | None:
 
 
 def runs(plans: Sequence[Plan]) -> list[tuple[int, int]]:
-    """First and last index of every run of tasks that can be cut by rows, of two tasks at least."""
+    """First and last index of every run of tasks that can be cut by rows, of two tasks at least; whole groups."""
     found = []
     start = None
     for i, plan in enumerate([*plans, None]):
@@ -99,16 +100,25 @@ class Run:
     uses: Uses
     inner: set[Hashable]
 
+    @cached_property
+    def lowest(self) -> int:
+        """The least height among results that tasks outside see."""
+        heights = [
+            self.plans[i].hout for i in range(self.first, self.last + 1) if self.uses[i, RESULT].key not in self.inner
+        ]
+        return min(heights, default=1)
+
     def needs(self, band: int, count: int) -> tuple[dict[int, Rows], dict[Hashable, Rows]] | None:
         """Rows of the result of every task, and of every inner buffer, that one of ``count`` bands computes."""
         wanted: dict[Hashable, Rows] = {}
         rows: dict[int, Rows] = {}
+        lowest = self.lowest
         for i in range(self.last, self.first - 1, -1):
             plan, use = self.plans[i], self.uses[i, RESULT]
             asked = wanted.get(use.key)
             mine = None if asked is None else _local(asked, use, plan.hout)
             if use.key not in self.inner:
-                share = _share(plan.hout, band, count)
+                share = _share(plan.hout, band, count, lowest)
                 mine = share.with_(mine) if share.height else mine
             if mine is None or mine.height < 1:
                 continue
@@ -171,14 +181,20 @@ def _walk(plan: Plan, side: str) -> Dma:
 
 
 def _local(asked: Rows, use: Use, count: int) -> Rows:
-    """Rows of a result that write these rows of its buffer."""
+    """Rows of a result that write into these rows of its buffer."""
     first = -(-(asked.first - use.start) // use.step)
     end = (asked.end - 1 - use.start) // use.step + 1
     return Rows(max(0, first), min(count, end))
 
 
-def _share(height: int, band: int, count: int) -> Rows:
-    """The rows of a result that a band is there for: even numbers, but for the last."""
+def _share(height: int, band: int, count: int, lowest: int) -> Rows:
+    """The rows of a result that a band is there for: even numbers, but for the last; as many times those of the lowest.
+
+    So results of different heights, one a whole multiple of the other, are cut at the same places.
+    """
+    if height > lowest and height % lowest == 0:
+        rows, times = _share(lowest, band, count, lowest), height // lowest
+        return Rows(rows.first * times, rows.end * times)
     step = -(-height // count)
     step += step % 2
     return Rows(min(height, band * step), min(height, (band + 1) * step))
@@ -224,6 +240,6 @@ def uses_of(
             key = identity(end.dma.buffer, i)
             grid = grids.get(key)
             use = Use(key, None) if grid is None else use_of(end, key, grid)
-            if use is not None and not (end.side == RESULT and use.step != 1):
+            if use is not None:
                 found[i, end.side] = use
     return found

@@ -6,15 +6,20 @@ holding one more task would cost more in halos and kernels than its maps cost on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence, Set
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import reduce
 
 from hexane.codegen.plan import Buffer, Plan
 from hexane.codegen.residency import bands, passing
+from hexane.codegen.residency.apart import apart
 from hexane.codegen.residency.bands import BandBuffer, Run, Uses
+from hexane.codegen.residency.blocks import Held
 from hexane.codegen.residency.ends import RESULT, SECOND, SOURCE, End, ends_of
 from hexane.codegen.residency.layout import Grid, Layout, grid_of
+from hexane.codegen.residency.loose import loosened
+from hexane.codegen.residency.moved import Cost, Price, cost_of, total
 from hexane.codegen.residency.rows import Rows, source_of
 from hexane.codegen.residency.values import Stored, Value
 
@@ -23,11 +28,11 @@ LONGEST = 10
 MOST_BANDS = 64
 LEAST_GAIN = 0.03
 """Share of its price that a piece in bands has to save: what stays in the end is not known before it is placed."""
+MOST_LOSS = 0.02
+"""Share of its price that a piece may lose where it moves less, as long as the program does not."""
 EAGER_GAIN = -0.9
 SPARE = 32 << 10
 """Bytes of L2 that bands leave to row pads and round addresses."""
-
-Price = Callable[[Sequence[Plan]], float]
 
 
 @dataclass
@@ -41,21 +46,23 @@ class Cuts:
 
 @dataclass(frozen=True)
 class Piece:
-    """Tasks ``first`` to ``last`` in ``count`` bands; one task as it is if there is one band."""
+    """Tasks ``first`` to ``last`` in ``count`` bands (one: a task as it is); the weighed cost that they save."""
 
     first: int
     last: int
     count: int
+    saves: float = 0.0
 
 
 @dataclass
 class Depth:
     """The search over one program.
 
-    ``stays`` are the values that stay in L2 as whole maps, with no bands; ``pinned`` keys must be in DRAM.
+    ``stays`` are the values that stay in L2 as whole maps, with no bands.
     """
 
-    plans: Sequence[Plan]
+    whole_plans: Sequence[Plan]
+    held: Held
     identity: Callable[[Buffer, int], Hashable]
     stored: Callable[[Hashable], Stored]
     stays: Sequence[Value]
@@ -64,6 +71,8 @@ class Depth:
     gain: float = LEAST_GAIN
 
     def __post_init__(self) -> None:
+        self.plans, together = loosened(self.whole_plans, self.held)
+        self.begin, self.finish = {first for first, _ in together}, {last for _, last in together}
         self.touching: dict[Hashable, list[End]] = {}
         pinned = set()
         for i, plan in enumerate(self.plans):
@@ -92,24 +101,27 @@ class Depth:
         }
         self.whole = {value.key: value for value in self.stays if not value.written and not value.loaded}
         self.free = [self.room - SPARE] * len(self.plans)
+        self.met: list[list[Value]] = [[] for _ in self.plans]
         for value in self.stays:
             for i in range(value.first, value.last + 1):
                 self.free[i] -= value.size
+            for i in {end.index for end in value.ends}:
+                self.met[i].append(value)
 
-    def cuts(self) -> Cuts | None:
-        """The program with bands where they pay; None where they do nowhere."""
-        chosen: dict[int, Piece] = {}
-        for first, last in bands.runs(self.plans):
-            chosen |= {piece.first: piece for piece in self._pieces(first, last) if piece.count > 1}
-        if not chosen:
-            return None
+    def pieces(self) -> list[Piece]:
+        """The runs of tasks that go in bands, in order."""
+        return [piece for run in bands.runs(self.plans) for piece in self._pieces(*run) if piece.count > 1]
+
+    def cut(self, pieces: Sequence[Piece]) -> Cuts:
+        """The program with these pieces in bands."""
+        chosen = {piece.first: piece for piece in pieces}
         made = Cuts([], [])
         i = 0
         while i < len(self.plans):
             piece = chosen.get(i)
             parts = None if piece is None else self._run(piece.first, piece.last).in_bands(piece.count, str(i))
             if piece is None or parts is None:
-                made.plans.append(self.plans[i])
+                made.plans.append(self.whole_plans[i])
                 made.origins.append(i)
                 i += 1
                 continue
@@ -126,14 +138,18 @@ class Depth:
         through = {use.key for place, use in mine.items() if place not in self.resident}
         if not any(self._inside(key, first, last) for key in through):
             return []
-        alone = [self.price([self._as_it_is(i)]) for i in range(first, last + 1)]
+        alone = [cost_of([self._as_it_is(i)], self.price) for i in range(first, last + 1)]
         best: list[tuple[float, Piece]] = [(0.0, Piece(first, first, 1))]
         for end in range(first, last + 1):
-            here = (best[-1][0] + alone[end - first], Piece(end, end, 1))
-            for start in range(max(first, end - LONGEST + 1), end):
-                found = self._banded(start, end, through)
-                if found is not None and best[start - first][0] + (1 + self.gain) * found[0] < here[0]:
-                    here = (best[start - first][0] + (1 + self.gain) * found[0], found[1])
+            here = (best[-1][0] + alone[end - first].weighed(), Piece(end, end, 1))
+            for start in range(max(first, end - LONGEST + 1), end if end in self.finish else first):
+                found = self._banded(start, end, through) if start in self.begin else None
+                plain = alone[start - first : end - first + 1]
+                if found is None or not self._worthwhile(found[0], plain):
+                    continue
+                cost = best[start - first][0] + found[0].weighed(self.gain if self.gain < 0 else 0.0)
+                if cost < here[0]:
+                    here = (cost, replace(found[1], saves=total(plain).weighed() - found[0].weighed()))
             best.append(here)
         pieces: list[Piece] = []
         at = last + 1
@@ -141,6 +157,13 @@ class Depth:
             pieces.append(best[at - first][1])
             at = pieces[-1].first
         return pieces[::-1]
+
+    def _worthwhile(self, banded: Cost, alone: Sequence[Cost]) -> bool:
+        """Whether a piece in bands saves time, or as much as takes no more time moves less."""
+        whole = total(alone)
+        if (1 + self.gain) * banded.us < whole.us:
+            return True
+        return banded.us <= (1 + MOST_LOSS) * whole.us and banded.weighed() < whole.weighed()
 
     def _inside(self, key: Hashable, first: int, last: int) -> bool:
         """Whether only tasks of a piece touch a buffer, and one of them writes it."""
@@ -157,8 +180,8 @@ class Depth:
         keys = {use.key for (i, _), use in self.uses.items() if first <= i <= last}
         return Run(self.plans, first, last, self.uses, {key for key in keys if self._inside(key, first, last)})
 
-    def _banded(self, first: int, last: int, through: set[Hashable]) -> tuple[float, Piece] | None:
-        """Price and piece of tasks in the fewest bands that fit; None where nothing is gained or nothing fits."""
+    def _banded(self, first: int, last: int, through: set[Hashable]) -> tuple[Cost, Piece] | None:
+        """Cost and piece of tasks in the fewest bands that fit; None where nothing is gained or nothing fits."""
         if any((i, side) not in self.uses for i in range(first, last + 1) for side in (SOURCE, RESULT)):
             return None
         begins, ends = self.uses[first, RESULT].key, self.uses[last, SOURCE].key
@@ -167,12 +190,24 @@ class Depth:
             return None
         if ends not in run.inner and (last, SECOND) not in self.uses:
             return None
+        best: tuple[Cost, Piece] | None = None
+        longer = self._live_longer(run)
+        for dropped in ([], longer) if longer else ([],):
+            found = self._fewest(run, longer, {value.key for value in dropped})
+            if found is not None:
+                cost = reduce(Cost.plus, map(self._dropping, dropped), found[0])
+                if best is None or cost.weighed() < best[0].weighed():
+                    best = cost, Piece(first, last, found[1])
+        return best
+
+    def _fewest(self, run: Run, longer: Sequence[Value], dropped: set[Hashable]) -> tuple[Cost, int] | None:
+        """The fewest bands in which a run fits, and what it then costs; ``dropped`` values go through DRAM."""
         count = 2
         while count <= MOST_BANDS:
             found = run.needs(count // 2, count)
             if found is None or not found[0]:
                 return None
-            over = self._beyond(run, *found)
+            over = self._beyond(run, *found, longer, dropped)
             if over <= 0:
                 break
             count = max(count + 1, min(2 * count, int(count * over)))
@@ -180,25 +215,43 @@ class Depth:
             return None
         if max(rows.height for rows in found[0].values()) < 2:
             return None
-        parts = [self._part(run, i, rows) for i, rows in found[0].items()]
-        return count * self.price(parts), Piece(first, last, count)
+        parts = [self._part(run, i, rows, dropped) for i, rows in found[0].items()]
+        return cost_of(parts, self.price).times(count), count
+
+    def _dropping(self, value: Value) -> Cost:
+        """What a value costs outside of a run if it does not stay: its writer sends it to DRAM."""
+        end = value.ends[0]
+        if end.side != RESULT or value.written:
+            return Cost(0.0, 0)
+        kept = self._as_it_is(end.index)
+        sent = copy(kept)
+        sent.dst = end.dma
+        before, after = cost_of([kept], self.price), cost_of([sent], self.price)
+        return Cost(after.us - before.us, after.bytes - before.bytes)
 
     def _ordered(self, run: Run) -> bool:
-        """Whether what tasks outside see is written once, before any task of the run reads it."""
-        written: dict[Hashable, int] = {}
-        read: dict[Hashable, int] = {}
-        for (i, side), use in sorted(self.uses.items()):
-            if not run.first <= i <= run.last or use.key in run.inner or use.key is None:
-                continue
-            if side == RESULT:
-                if use.key in read or use.key in written:
+        """Whether no task of the run writes over what one before it wrote or read of a buffer that stays whole."""
+        before: dict[Hashable, list[End]] = {}
+        for i in range(run.first, run.last + 1):
+            for end in ends_of(self.plans[i], i):
+                use = self.uses.get((i, end.side))
+                if use is None or use.key in run.inner or use.key is None:
+                    continue
+                others = before.setdefault(use.key, [])
+                grid = use.grid
+                if end.side == RESULT and any(grid is None or not apart(end, other, grid) for other in others):
                     return False
-                written[use.key] = i
-            else:
-                read.setdefault(use.key, i)
+                others.append(end)
         return True
 
-    def _beyond(self, run: Run, rows: dict[int, Rows], inner: dict[Hashable, Rows]) -> float:
+    def _beyond(
+        self,
+        run: Run,
+        rows: dict[int, Rows],
+        inner: dict[Hashable, Rows],
+        longer: Sequence[Value],
+        dropped: set[Hashable],
+    ) -> float:
         """What a band needs over what L2 has left for it; 0 if it fits."""
         lives: dict[Hashable, tuple[int, int]] = {}
         for i in rows:
@@ -210,20 +263,27 @@ class Depth:
         worst = 0.0
         for i, mine in rows.items():
             live = sum(sizes[key] for key, (a, b) in lives.items() if a <= i <= b)
-            plan = self._part(run, i, mine)
+            plan = self._part(run, i, mine, dropped)
             ends = [end for end in ends_of(plan, i) if end.dma is not None]
             need = live + passing.least(plan, ends)
-            back = sum(self.whole[key].size for key in lives if key in self.whole)
-            room = self.free[i] + back
+            gone = [*(self.whole[key] for key in lives if key in self.whole), *(v for v in longer if v.key in dropped)]
+            back = sum(value.size for value in gone if value.first <= i <= value.last)
+            kept = [v for v in longer if v.key not in dropped and not v.first <= i <= v.last]
+            room = self.free[i] + back - sum(v.size for v in kept)
             if need > room:
                 worst = max(worst, need / max(room, 1))
         return worst
 
+    def _live_longer(self, run: Run) -> list[Value]:
+        """Whole maps that stay and that the run reads or makes: in bands they live as long as all of the run."""
+        met = {id(v): v for i in range(run.first, run.last + 1) for v in self.met[i] if v.key not in run.inner}
+        return list(met.values())
+
     def _as_it_is(self, i: int) -> Plan:
         """The task as it will be with whole maps: operands that stay in L2 are not moved."""
-        return self._without(self.plans[i], i, set())
+        return self._without(self.whole_plans[i], i, set())
 
-    def _part(self, run: Run, i: int, rows: Rows) -> Plan:
+    def _part(self, run: Run, i: int, rows: Rows, dropped: set[Hashable]) -> Plan:
         """The task over some rows, as far as its price goes."""
         plan = copy(self.plans[i])
         if plan.unit == "NE":
@@ -231,13 +291,14 @@ class Depth:
         else:
             plan.h = rows.height
         plan.hout = plan.tile = rows.height
-        return self._without(plan, i, run.inner)
+        return self._without(plan, i, run.inner, dropped)
 
-    def _without(self, plan: Plan, i: int, inner: set[Hashable]) -> Plan:
+    def _without(self, plan: Plan, i: int, inner: set[Hashable], dropped: Set[Hashable] = frozenset()) -> Plan:
         plan = copy(plan)
         for side, name in ((SOURCE, "src"), (SECOND, "src2"), (RESULT, "dst")):
             use = self.uses.get((i, side))
-            if (i, side) in self.resident or (use is not None and use.key in inner):
+            key = None if use is None else use.key
+            if ((i, side) in self.resident and key not in dropped) or key in inner:
                 setattr(plan, name, None)
         return plan
 

@@ -118,11 +118,21 @@ def grid_of(ends: Sequence[End], shape: tuple[int, int, int, int, int] | None, s
         row = plane = up(size, 64)
     else:
         row = min(steps)
-        planes = sorted(s for s in steps if s > row and s % row == 0)
-        plane = planes[0] if planes else up(size, row)
+        planes = sorted(s for s in steps if s > row and s % row == 0) or [up(size, row)]
+        plane = min(planes, key=lambda p: (_turns(ends, row, p), p))
     for end in ends:
         assert end.dma is not None
         used = max(used, end.dma.offset % row + end.extents.w * end.element)
     if row % 64 or used > row or plane % row:
         return None
     return Grid(1, -(-size // plane), plane // row, row, used)
+
+
+def _turns(ends: Sequence[End], row: int, plane: int) -> int:
+    """How many walks do not step from row to row by rows and from channel to channel by planes of these bytes."""
+    return sum(
+        (end.extents.h > 1 and not (end.dma.row % row == 0 and 0 < end.dma.row < plane))
+        or (end.extents.c > 1 and (end.dma.plane < plane or end.dma.plane % plane != 0))
+        for end in ends
+        if end.dma is not None
+    )

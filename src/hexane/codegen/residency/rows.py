@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
+from hexane.codegen import tasks
 from hexane.codegen.geometry import largest_shape, pe_patch
 from hexane.codegen.operations import Axes, PeKind, ResultType, SourceType
 from hexane.codegen.plan import Dma, Plan
@@ -37,7 +38,9 @@ def by_rows(plan: Plan) -> bool:
         return False
     if plan.writes.type is not ResultType.DMA_STREAM or plan.groups > 1 or plan.d > 1 or plan.fat_tile:
         return False
-    if plan.transpose1 or plan.transpose_out or plan.out_trans or plan.small_source or plan.broadcast1:
+    if plan.transpose1 or plan.transpose_out or plan.small_source or plan.broadcast1:
+        return False
+    if plan.out_trans and not (plan.unicast and plan.mac.plain_copy):
         return False
     if plan.kernel is not None and plan.kernel.source is not None:
         return False
@@ -70,6 +73,11 @@ def cut(plan: Plan, rows: Rows, src: Dma, src2: Dma | None, dst: Dma) -> Plan:
         made.patch = pe_patch(made.w, made.h, operands=1 if plan.kind is PeKind.UNARY else 2)
         return made
     made.py = max(0, plan.py - rows.first * plan.sy)
+    if plan.out_trans:
+        tasks.choose_shape(made)
+        end = tasks.ne_source(made, 0, after=plan.reads.after)
+        tasks.streams_out(made, end, explicit=False, after=plan.writes.after)
+        return made
     pref, low, s = plan.shape
     if s:
         s = min(s, largest_shape(plan.wout, rows.height))

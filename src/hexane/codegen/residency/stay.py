@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from heapq import heapify, heappop, heappush
@@ -22,7 +21,6 @@ from hexane.codegen.plan import Plan, Region
 from hexane.codegen.residency import hazards, passing
 from hexane.codegen.residency.arena import BANK_CYCLE, Arena, Block
 from hexane.codegen.residency.blocks import Cluster, Held, held_regions, stays_in_l2
-from hexane.codegen.residency.depth import EAGER_GAIN, LEAST_GAIN, Cuts, Depth, Price
 from hexane.codegen.residency.ends import RESULT, SECOND, End
 from hexane.codegen.residency.values import Identity, Stored, Value, shares_place, values_of
 from hexane.codegen.targets import Target
@@ -92,35 +90,16 @@ def room_of(program: Program) -> int:
     return program.target.limits.l2_bytes if room is None else room
 
 
+def eager() -> bool:
+    """Whether bands are cut at almost any price."""
+    return (_POLICY.get() or EVERYTHING).eager
+
+
 def candidates(program: Program, held: Held) -> list[Value]:
     """Every tensor that could stay and may."""
     policy = _POLICY.get() or EVERYTHING
     found = values_of(program.plans, held, program.identity, program.stored, program.target.choices)
     return [v for v in found if policy.wanted(v.key) and (program.parts or not v.in_parts)]
-
-
-def in_bands(program: Program, price: Price) -> Cuts | None:
-    """The plans with runs of tasks in bands where that is cheaper than whole maps through DRAM; None if nowhere."""
-    if len(program.plans) < 2:
-        return None
-    stays, _ = program.choice
-    gain = EAGER_GAIN if (_POLICY.get() or EVERYTHING).eager else LEAST_GAIN
-    return Depth(program.plans, program.identity, program.stored, stays, price, room_of(program), gain).cuts()
-
-
-def pays(cut: Program, whole: Program, price: Price) -> bool:
-    """Whether bands are cheaper in the end, with all that then stays in L2."""
-    return (_POLICY.get() or EVERYTHING).eager or expected(cut, price) < expected(whole, price)
-
-
-def expected(program: Program, price: Price) -> float:
-    """Price of a program if every value that is chosen to stay finds its place."""
-    stays, _ = program.choice
-    made = [copy(plan) for plan in program.plans]
-    for value in stays:
-        for end, region in zip(value.ends, value.regions):
-            turn(made[end.index], end, region, value)
-    return price(made)
 
 
 def keep_in_l2(program: Program) -> set[Hashable]:

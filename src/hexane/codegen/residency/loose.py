@@ -1,0 +1,54 @@
+"""Tasks that share a source which the first of them keeps in L2, seen as tasks that each bring it by DMA.
+
+Recipes place such groups (docs/reference/engine-h13.md 7.6). Cut by rows each task has a walk of its own again, and the
+source that they share is one more value that may stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import replace
+
+from hexane.codegen.operations import SourceType
+from hexane.codegen.plan import Plan
+from hexane.codegen.residency.blocks import Held
+from hexane.codegen.residency.ends import SOURCE
+from hexane.codegen.tasks import STARTS, by_dma
+
+
+def loosened(plans: Sequence[Plan], held: Held) -> tuple[list[Plan], list[tuple[int, int]]]:
+    """The plans with such groups undone; the first and last index of every group and of every other task."""
+    made = list(plans)
+    for first, last in held.runs:
+        if last > first and _shares_sources_only(plans, held, first, last):
+            for cluster in held.by_group[first]:
+                kept = cluster.kept_source
+                assert kept is not None
+                for end in cluster.ends:
+                    made[end.index] = _alone(made[end.index], plans[kept.index])
+    return made, list(held.runs)
+
+
+def _shares_sources_only(plans: Sequence[Plan], held: Held, first: int, last: int) -> bool:
+    group = plans[first : last + 1]
+    if any(plan.src_staged or plan.dst_staged or plan.streams or plan.streams_in for plan in group):
+        return False
+    clusters = held.by_group[first]
+    kept = [cluster.kept_source for cluster in clusters]
+    if not clusters or any(end is None for end in kept):
+        return False
+    return all(
+        end.side == SOURCE and whole is not None and end.extents == whole.extents and not plans[end.index].small_source
+        for cluster, whole in zip(clusters, kept)
+        for end in cluster.ends
+    )
+
+
+def _alone(plan: Plan, keeper: Plan) -> Plan:
+    made = copy(plan)
+    made.src, made.src_hint, made.holds = keeper.src, keeper.src_hint, False
+    made.reads = by_dma(STARTS)
+    made.writes = replace(plan.writes, after=plan.writes.after | STARTS)
+    assert made.reads.type is SourceType.DMA_STREAM
+    return made

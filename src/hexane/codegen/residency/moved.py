@@ -1,0 +1,60 @@
+"""Bytes that tasks move to and from memory: elements, not the bursts that carry them (as ``hexane.timing.traffic``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
+from typing import NamedTuple
+
+from hexane.codegen.plan import Plan
+from hexane.codegen.residency.ends import SOURCE, elements, ends_of
+
+Price = Callable[[Sequence[Plan]], Sequence[float]]
+"""Predicted microseconds of each of some tasks, one after the other."""
+
+US_PER_BYTE = 1 / 400_000
+"""What a byte that need not move is worth beside time, about an eighth of what it takes alone. INFERRED: it costs
+energy, and room that other programs have on the same memory; so of plans that take the same time the leaner one is
+made."""
+
+
+class Cost(NamedTuple):
+    """Predicted microseconds, and bytes to and from memory."""
+
+    us: float
+    bytes: int
+
+    def weighed(self, gain: float = 0.0) -> float:
+        """One number: time, with a margin ``gain`` of it, and bytes for what they are worth."""
+        return (1 + gain) * self.us + US_PER_BYTE * self.bytes
+
+    def plus(self, other: Cost) -> Cost:
+        return Cost(self.us + other.us, self.bytes + other.bytes)
+
+    def times(self, count: int) -> Cost:
+        return Cost(self.us * count, self.bytes * count)
+
+
+def cost_of(plans: Sequence[Plan], price: Price) -> Cost:
+    return Cost(sum(price(plans)), sum(map(moved_bytes, plans)))
+
+
+def costs_of(plans: Sequence[Plan], price: Price) -> list[Cost]:
+    """Of each task."""
+    return [Cost(us, moved_bytes(plan)) for us, plan in zip(price(plans), plans)]
+
+
+def total(costs: Iterable[Cost]) -> Cost:
+    return reduce(Cost.plus, costs, Cost(0.0, 0))
+
+
+def moved_bytes(plan: Plan) -> int:
+    """Operands by DMA, the result if it is sent to memory, kernel streams; rows that tiles share count twice."""
+    total = sum(plan.kernel.sizes) if plan.kernel is not None else 0
+    for end in ends_of(plan, 0):
+        if end.dma is not None:
+            total += elements(end) * end.element
+            if end.side == SOURCE and plan.unit == "NE" and plan.tile < plan.hout:
+                again = (-(-plan.hout // plan.tile) - 1) * max(0, plan.kh - plan.sy)
+                total += again * elements(end) // end.extents.h * end.element
+    return total
