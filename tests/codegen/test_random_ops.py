@@ -277,3 +277,15 @@ def test_product_with_a_constant_first_operand(m, k, n, lead, turned):
     program, made, wanted = run(builder.graph, rng)
     assert on_engine(program)
     near(made, wanted)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, 3, 4])
+@pytest.mark.parametrize("shape", [(1, 5, 21, 5, 1), (1, 1, 3, 21, 10)])
+def test_softmax_of_five_axes(shape, axis):
+    """A leading axis of one element is no axis of the surface: not the last one instead."""
+    rng, builder = np.random.default_rng(axis), GraphBuilder()
+    builder.output(builder.softmax(x=builder.input("x", shape, "fp16"), axis=axis, name="y"))
+    program, made, wanted = run(builder.graph, rng)
+    near(made, wanted, 0.005)
+    inputs = {"x": rng.standard_normal(shape).astype(np.float16)}
+    np.testing.assert_array_equal(program.run(inputs)["y"], program.run(inputs, level="graph")["y"])

@@ -45,7 +45,7 @@ CASES = {
     "div": (lambda b, x, y: b.real_div(x=x, y=y, name="y"), MAP, MAP),
     "div1": (lambda b, x, y: b.real_div(x=x, y=y, name="y"), (1, 256, 1, 1), (1, 256, 1, 1)),
     "divbc": (lambda b, x, y: b.real_div(x=x, y=y, name="y"), MAP, PIXEL),
-    "pow": (lambda b, x, y: b.pow(x=x, y=y, name="y"), MAP, MAP),
+    "pow": (lambda b, x, y: b.pow(x=b.abs(x=x), y=y, name="y"), MAP, MAP),
     "conv3": (
         lambda b, x: b.conv(x=x, weight=weights(32, 16, 3, 3), bias=weights(32), pad_type="same", name="y"),
         (1, 16, 20, 20),

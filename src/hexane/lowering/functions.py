@@ -24,6 +24,7 @@ from hexane.kernels import (
     not_zero_table,
     scaled_table,
     sign_table,
+    step_table,
 )
 
 ONE, LOG2_E, LN_2 = 0x3C00, 0x3DC5, 0x398C
@@ -74,6 +75,9 @@ DERIVED: dict[str, Callable[..., LookupTable]] = {
     "equals_zero": is_zero_table,
     "not_zero": not_zero_table,
     "below_zero": less_than_zero_table,
+    "above_zero": lambda: step_table(0.0, 0.0, 1.0),
+    "up_to_zero": lambda: step_table(1.0, 1.0, 0.0),
+    "from_zero": lambda: step_table(0.0, 1.0, 1.0),
     "sign": sign_table,
     "fraction": fraction_table,
     "integer": integer_table,

@@ -79,6 +79,18 @@ _ROWS: tuple[Transformation, ...] = (
         Evidence.INFERRED,
     ),
     Transformation(
+        "planar-comparisons",
+        "less, greater, equal ... are a difference of the planar engine and one step table, right for all numbers; "
+        "Apple's sums of pairs take numbers closer than 2^-17 for equal and are wrong from 32768 on.",
+        Evidence.INFERRED,
+    ),
+    Transformation(
+        "guarded-powers",
+        "A power of two computed tensors whose base may be negative is the host's: the engine's is 2^(y log2 x), which "
+        "has no answer there. Apple's compiler takes it all the same.",
+        Evidence.APPLE,
+    ),
+    Transformation(
         "affine-maps",
         "Multiplications and additions of one number per channel, one after the other, are one depthwise 1x1 "
         "convolution with what follows it.",

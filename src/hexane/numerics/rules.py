@@ -20,11 +20,14 @@ from hexane.arithmetic.multiply import multiply_inputs, scale_input
 from hexane.arithmetic.reduction import reduce
 from hexane.errors import UnsupportedError
 from hexane.graph import Op
+from hexane.lowering.comparisons import STEPS, sided
 from hexane.lowering.eight_bit import affine_of
 from hexane.lowering.functions import FUNCTIONS, LN_2, LOG2_E, lookup_table
 from hexane.lowering.fusion import Epilogue, table_name
 from hexane.lowering.groups import dense, is_loop
 from hexane.lowering.limits import plane_by_rows
+from hexane.lowering.powers import check_power
+from hexane.lowering.transformations import is_on
 from hexane.lowering.weights import Stream
 from hexane.lowering.windows import window_of
 
@@ -273,6 +276,8 @@ def comparison(op: Op, arrays: Arrays) -> np.ndarray:
 
     Source: docs/reference/engine-h13.md appendix A.
     """
+    if is_on("planar-comparisons"):
+        return _by_difference(op, arrays)
     name, swapped, negated = _COMPARISONS[op.type]
     x, y = np.broadcast_arrays(arrays("x"), arrays("y"))
     if swapped:
@@ -280,6 +285,17 @@ def comparison(op: Op, arrays: Arrays) -> np.ndarray:
     pairs = np.stack([x.reshape(-1), y.reshape(-1)], 1)
     steps = mac(pairs, np.array([[1], [-1]], np.float16), activation=table(name)).reshape(x.shape)
     return (lookup(table("equals_zero"), steps) if negated else steps) != 0
+
+
+def _by_difference(op: Op, arrays: Arrays) -> np.ndarray:
+    """x - y in the planar engine, then a step table; a number is the planar engine's bias."""
+    word, first, second = sided(op)
+    x, y = (arrays("x"), arrays("y")) if first is op.arg("x") else (arrays("y"), arrays("x"))
+    if second.is_constant and y.size == 1 and x.shape == op.output.shape:
+        difference = planar.formula("add", x, bias=-float(y.reshape(-1)[0]))
+    else:
+        difference = elementwise("sub", x, y)
+    return lookup(table(STEPS[word]), difference) != 0
 
 
 @rule("floor", "ceil")
@@ -307,6 +323,7 @@ def quotient(op: Op, arrays: Arrays) -> np.ndarray:
 @rule("pow")
 def power(op: Op, arrays: Arrays) -> np.ndarray:
     """Square, or log2, product and exp2."""
+    check_power(op)
     x, y = arrays("x"), arrays("y")
     if op.arg("y").is_constant and y.size == 1:
         number = float(y.reshape(-1)[0])
@@ -408,10 +425,11 @@ def softmax(op: Op, arrays: Arrays) -> np.ndarray:
     """
     x = arrays("x")
     rank = x.ndim
-    if rank > 4:
+    axis = op.arg("axis") % rank + 4 - rank
+    if axis < 0 or any(extent > 1 for extent in x.shape[:-4]):
         raise UnsupportedError(f"softmax of rank {rank}")
-    view = _view(x)
-    letter = "nchw"[op.arg("axis") % rank + 4 - rank]
+    view = x.reshape(((1,) * 4 + x.shape)[-4:])  # leading axes of one element are dropped
+    letter = "nchw"[axis]
     if letter == "n":
         raise UnsupportedError("softmax over the batch")
     axis = "nchw".index(letter)

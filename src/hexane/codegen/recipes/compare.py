@@ -16,10 +16,12 @@ from hexane.codegen.operations import BINARY, INT8_KERNEL, MAC_BYTES, After, Ele
 from hexane.codegen.plan import Kernel, Plan, Region
 from hexane.codegen.recipes import unary
 from hexane.codegen.recipes.elementwise import broadcast_axes, combine, tensor_for, widen
-from hexane.codegen.recipes.registry import Context, need_fp16, recipe
+from hexane.codegen.recipes.registry import Context, need_fp16, recipe, scalar
 from hexane.errors import Reason, UnsupportedError
 from hexane.kernels import KernelLayout, pack
+from hexane.lowering.comparisons import STEPS, sided
 from hexane.lowering.functions import lookup_table
+from hexane.lowering.transformations import is_on
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
@@ -38,7 +40,7 @@ NEGATED = ("greater_equal", "less_equal")
 
 @recipe(*COMPARISONS)
 def comparison(ops: Sequence[Op], context: Context) -> Fragment:
-    """less, greater, equal ... of two tensors: pairs in L2, their difference, a step table to bytes."""
+    """less, greater, equal ... of two tensors: their difference, a step table to bytes; Apple's form by pairs in L2."""
     (op,) = ops
     need_fp16(op.arg("x"), op.arg("y"))
     for value in (op.arg("x"), op.arg("y")):
@@ -46,6 +48,9 @@ def comparison(ops: Sequence[Op], context: Context) -> Fragment:
             raise UnsupportedError("a comparison with infinity or NaN: infinity less infinity is no number")
     out = context.tensor(op.output)
     made = Fragment()
+    if is_on("planar-comparisons"):
+        _of_difference(made, op, out, context)
+        return made
     x, y = (tensor_for(op.arg(name), context, made) for name in ("x", "y"))
     if out.n > 1 or not x.shape == y.shape == out.shape:
         x, y = (_widened(made, t, out) for t in (x, y))
@@ -65,6 +70,24 @@ def comparison(ops: Sequence[Op], context: Context) -> Fragment:
     if op.type != "less" or made.constants or out.n > 1:
         made.evidence(Evidence.INFERRED, "a comparison other than less of two tensors")
     return made
+
+
+def _of_difference(made: Fragment, op: Op, out: Tensor, context: Context) -> None:
+    """x - y in the planar engine, which is zero for equal operands only, then a step table to bytes."""
+    word, x, y = sided(op)
+    difference = Tensor(made.workspace(2 * out.bytes), *out.shape)
+    number = scalar(y)
+    if number is not None and context.tensor(x).shape == out.shape:
+        plan = Plan("PE", w=out.w, h=out.h, c=out.c, groups=out.n, kind=PeKind.UNARY, bias=-number)
+        made.add(unary.pe_stream(plan, context.tensor(x), difference))
+    else:
+        first, second = (tensor_for(value, context, made) for value in (x, y))
+        combine(made, "sub", first, second, difference)
+    plan = unary.copy_of(difference)
+    plan.out_format = Element.UINT8
+    unary.set_table(plan, STEPS[word])
+    made.add(unary.ne_stream(plan, difference, out))
+    made.evidence(Evidence.INFERRED, "a comparison as a planar difference and a step table")
 
 
 def _image(x: Tensor, n: int) -> Tensor:

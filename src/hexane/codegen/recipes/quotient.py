@@ -25,6 +25,7 @@ from hexane.codegen.recipes.elementwise import (
 )
 from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe, scalar
 from hexane.errors import Reason, UnsupportedError
+from hexane.lowering.powers import check_power
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
@@ -103,6 +104,7 @@ def power(ops: Sequence[Op], context: Context) -> Fragment:
     (op,) = ops
     x, y = op.arg("x"), op.arg("y")
     need_fp16(x, y)
+    check_power(op)
     number = scalar(y)
     made = Fragment()
     out = context.tensor(op.output)

@@ -42,7 +42,10 @@ def softmax(ops: Sequence[Op], context: Context) -> Fragment:
     need_fp16(op.arg("x"))
     x, y = context.tensor(op.arg("x")), context.tensor(op.output)
     rank = len(op.arg("x").shape)
-    axis = "nchw"[op.arg("axis") % rank + 4 - rank]
+    index = op.arg("axis") % rank + 4 - rank
+    if index < 0:  # a leading axis of one element, which the surface does not have
+        raise UnsupportedError("softmax along an axis of length 1", code=Reason.EXTENT)
+    axis = "nchw"[index]
     made = Fragment()
     for n in range(x.n):
         one = lambda t: Tensor(t.buffer, 1, t.c, t.h, t.w, offset=t.offset + n * t.batch)  # noqa: B023, E731
