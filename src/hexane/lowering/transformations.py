@@ -25,7 +25,7 @@ KEY = "transformations"
 
 @dataclass(frozen=True)
 class Transformation:
-    """One thing that the compiler does to make a program faster.
+    """One thing that the default dialect does: to make a program faster, or to make it right.
 
     Attributes
     ----------
@@ -34,6 +34,7 @@ class Transformation:
     evidence : what its tasks rest on; ``strict`` does without those that are INFERRED.
     generations : where it is done; everywhere if empty.
     in_apple : whether Apple's compiler is known to do the same, so that dialect ``apple`` has it too.
+    for_truth : whether it is there for right answers, not for time.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Transformation:
     evidence: Evidence
     in_apple: bool = False
     generations: tuple[str, ...] = ()
+    for_truth: bool = False
 
 
 _ROWS: tuple[Transformation, ...] = (
@@ -83,12 +85,14 @@ _ROWS: tuple[Transformation, ...] = (
         "less, greater, equal ... are a difference of the planar engine and one step table, right for all numbers; "
         "Apple's sums of pairs take numbers closer than 2^-17 for equal and are wrong from 32768 on.",
         Evidence.INFERRED,
+        for_truth=True,
     ),
     Transformation(
         "guarded-powers",
         "A power of two computed tensors whose base may be negative is the host's: the engine's is 2^(y log2 x), which "
         "has no answer there. Apple's compiler takes it all the same.",
         Evidence.APPLE,
+        for_truth=True,
     ),
     Transformation(
         "affine-maps",
