@@ -33,6 +33,7 @@ class Choices:
     holds_two_patches : a sum over channels runs untiled where its source and two patches of the result fit L2.
     mask_elements : coefficients that share one mask of a sparse stream.
     steps_kernels : the kernel DMA steps through the batches of a computed kernel and through passes of the cores.
+    alone_side_by_side : source 2 may come alone with several channels side by side; H14 has no known word for that.
     fat_tiles : a convolution of two outputs per core gives four to each pair of cores, on tiles of one patch.
     """
 
@@ -51,6 +52,7 @@ class Choices:
     fat_tiles: bool = False
     mask_elements: int = 8
     holds_two_patches: bool = False
+    alone_side_by_side: bool = True
 
 
 H13_CHOICES = Choices()

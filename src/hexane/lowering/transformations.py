@@ -110,7 +110,6 @@ _ROWS: tuple[Transformation, ...] = (
         "heads-as-groups",
         "With keys-as-channels: one task multiplies all heads that are in L2, as groups of a computed kernel.",
         Evidence.INFERRED,
-        generations=("h13",),
     ),
     Transformation(
         "rows-turned-once",
@@ -139,14 +138,12 @@ _ROWS: tuple[Transformation, ...] = (
         "Attention of several heads is computed with keys as channels: k and v are the kernels, scores and weights of "
         "all heads that fit stay in L2.",
         Evidence.INFERRED,
-        generations=("h13",),
     ),
     Transformation(
         "halved-maxima",
         "With keys-as-channels: halves of the keys are compared by planar tasks before the cores find the maximum of "
         "what is left, as often as that is cheaper.",
         Evidence.INFERRED,
-        generations=("h13",),
     ),
     Transformation(
         "hand-over",

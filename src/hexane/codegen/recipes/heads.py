@@ -27,6 +27,7 @@ from hexane.codegen.operations import (
 )
 from hexane.codegen.plan import Dma, Kernel, Plan, Region
 from hexane.codegen.price import price_us
+from hexane.codegen.recipes.batched import KERNELS_PER_TASK
 from hexane.codegen.recipes.registry import Context, need_fp16, recipe
 from hexane.codegen.recipes.softmax_parts import powers_and_reciprocals
 from hexane.errors import Reason, UnsupportedError
@@ -106,8 +107,8 @@ def heads_in_l2(ops: Sequence[Op], context: Context) -> Fragment:
     assert found is not None  # it matched
     q, k, v, mask = scores.arg("y"), scores.arg("x"), found.result.arg("x"), mask_of(found)
     need_fp16(q, k, v, *([] if mask is None else [mask]))
-    if chosen().steps_kernels or q.shape[0] != 1:
-        raise UnsupportedError("heads as tasks of their own, of one image: H13 only", code=Reason.BATCH)
+    if q.shape[0] != 1:
+        raise UnsupportedError("heads of several images", code=Reason.BATCH)
     _, heads, queries, dims = q.shape
     sizes = Sizes(heads, queries, k.shape[2], dims, 0 if mask is None else 1)
     if not sizes.suits or (mask is not None and tuple(mask.shape) != (1, 1, sizes.keys, queries)):
@@ -116,7 +117,7 @@ def heads_in_l2(ops: Sequence[Op], context: Context) -> Fragment:
     if ops[-1].type == "reshape":
         out = replace(out, buffer=context.tensor(ops[-1].output).buffer)
     made = Fragment()
-    grouped = is_on(GROUPS) and _in_one_task(sizes)
+    grouped = is_on(GROUPS) and _in_one_task(sizes) and not chosen().steps_kernels
     kernels = (
         _kernels(made, _heads(k, context), lanes_of(sizes.keys), turned=False, grouped=grouped),
         _kernels(made, _heads(v, context), lanes_of(dims), turned=True, grouped=grouped),
@@ -181,7 +182,15 @@ class _Kernels:
     head: int
 
     def of_groups(self, head: int, heads: int) -> Kernel:
-        """All rows of several heads: each core's stream has its rows of one head after another (§9.5, §9.7)."""
+        """All rows of several heads: each core's stream has its rows of one head after another (§9.5, §9.7).
+
+        From H14 on the kernel DMA steps from head to head, and through as many passes as a head's rows take.
+        """
+        if chosen().steps_kernels:
+            blocks = ceil_div(self.rows, self.lanes)
+            kernel = self.of(head, 0, min(self.rows, CORES * self.lanes))
+            steps, total = CORES * self.step, blocks * kernel.sizes[0]
+            return replace(kernel, group_stride=self.head, pass_stride=steps, total=total)
         cores = ceil_div(self.rows, self.lanes)
         offsets = tuple(core * self.step for core in range(cores))
         return Kernel(b"", offsets, (heads * self.head,) * cores, source=self.walk.buffer, offset=head * self.head)
@@ -199,7 +208,12 @@ class _Kernels:
 
 
 def _in_one_task(sizes: Sizes) -> bool:
-    """Whether one task can multiply several heads: all its rows at once, streams that fit the cores."""
+    """Whether one task can multiply several heads: all its rows at once, streams that fit the cores.
+
+    From H14 on rows may take several passes.
+    """
+    if chosen().steps_kernels:
+        return 2 * sizes.at_once * sizes.keys * sizes.dims <= KERNELS_PER_TASK
     fits = sizes.keys <= CORES * lanes_of(sizes.keys) and sizes.dims <= CORES * lanes_of(sizes.dims)
     halfwords = max(sizes.dims * lanes_of(sizes.keys), sizes.keys * lanes_of(sizes.dims))
     even = sizes.dims % 32 == 0  # heads and their kernels begin at multiples of 64 bytes
@@ -209,7 +223,8 @@ def _in_one_task(sizes: Sizes) -> bool:
 def _kernels(made: Fragment, x: Heads, lanes: int, *, turned: bool, grouped: bool) -> _Kernels:
     """Tokens (or, turned, dims) to scratch, ``lanes`` of them side by side: the layout of kernels (§9.7).
 
-    ``grouped``: a core's rows of all heads one after another, else a head's rows of all cores.
+    ``grouped``: a core's rows of all heads one after another, as one task of H13 reads them; else a head's rows of all
+    cores.
     """
     groups = 1 if x.side_by_side and not (turned and grouped) else x.heads
     width = x.dims * (x.heads // groups)
@@ -307,7 +322,7 @@ class _Around:
 
     def some(self, head: int, count: int) -> None:
         """As many heads as fit."""
-        if self.grouped and count > 1:
+        if self.grouped and (count > 1 or chosen().steps_kernels):
             self._grouped(head, count)
             return
         for i in range(count):

@@ -194,7 +194,7 @@ def _column_values(made: Fragment, x: Tensor, base: int, target: int, operation:
 
 def streamed(made: Fragment, x: Tensor, y: Tensor) -> None:
     """Maps that do not fit L2: strips between difference and table, the powers through scratch (§12.1)."""
-    lanes = next(i for i in (8, 4, 2, 1) if x.c % i == 0)
+    lanes = next(i for i in (8, 4, 2, 1) if x.c % i == 0) if chosen().alone_side_by_side else 1
     step = x.c * 16
     base = x.h * step
     row_dma = Dma(x.buffer, x.offset, x.batch, x.plane, x.batch, x.row)

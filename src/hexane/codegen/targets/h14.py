@@ -46,6 +46,7 @@ class H14(Packed):
         steps_kernels=True,
         mask_elements=16,
         holds_two_patches=True,
+        alone_side_by_side=False,
     )
 
     def common(self, plan: Plan, values: Fields) -> None:
