@@ -58,6 +58,11 @@ _ROWS: tuple[Transformation, ...] = (
         Evidence.INFERRED,
     ),
     Transformation(
+        "border-fills",
+        "Padding fills what lies around the map, not the whole result before the map is copied into it.",
+        Evidence.INFERRED,
+    ),
+    Transformation(
         "native-pools",
         "A maximum over a window is one task of the neural cores instead of maxima of shifted maps.",
         Evidence.INFERRED,

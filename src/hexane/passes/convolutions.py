@@ -273,17 +273,9 @@ def _stacked(op: Op, axis: int, limit: int, b: GraphBuilder) -> Value | None:
     part = -(-k // count)
     x, (before, _), stride = op.inputs["x"], pads[axis - 2], steps[axis - 2]
     length = (out[axis - 2] - 1) * stride + part
-    reach = length + (count - 1) * part
-    after = max(0, reach - before - x.shape[axis])
-    if before or after:
-        widths = [0] * 8
-        widths[2 * axis], widths[2 * axis + 1] = before, after
-        x = b.pad(x=x, pad=widths, mode="constant", constant_val=0.0)
     shifted, kernels = [], []
     for i in range(count):
-        begin, size = [0] * 4, list(x.shape)
-        begin[axis], size[axis] = i * part, length
-        shifted.append(b.slice_by_size(x=x, begin=begin, size=size))
+        shifted.append(_window(x, axis, i * part - before, length, b))
         piece = np.take(weight, range(i * part, min(k, (i + 1) * part)), axis)
         missing = [(0, 0)] * 4
         missing[axis] = (0, part - piece.shape[axis])
@@ -297,6 +289,22 @@ def _stacked(op: Op, axis: int, limit: int, b: GraphBuilder) -> Value | None:
         pad_type="custom",
         pad=_flat(left),
     )
+
+
+def _window(x: Value, axis: int, begin: int, length: int, b: GraphBuilder) -> Value:
+    """``length`` rows or columns of a map from ``begin`` on, zeros where it has none."""
+    extent = x.shape[axis]
+    first, last = min(max(begin, 0), extent - 1), max(min(begin + length, extent), 1)
+    if (first, last) != (0, extent):
+        start, size = [0] * 4, list(x.shape)
+        start[axis], size[axis] = first, last - first
+        x = b.slice_by_size(x=x, begin=start, size=size)
+    before, after = max(0, -begin), max(0, begin + length - extent)
+    if before or after:
+        widths = [0] * 8
+        widths[2 * axis], widths[2 * axis + 1] = before, after
+        x = b.pad(x=x, pad=widths, mode="constant", constant_val=0.0)
+    return x
 
 
 _RULES = (

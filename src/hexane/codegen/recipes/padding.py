@@ -10,11 +10,12 @@ from hexane.codegen.recipes.columns import columns, constant_line, fill, turn
 from hexane.codegen.recipes.registry import Context, need_fp16, recipe
 from hexane.codegen.recipes.shape import Walk, straight
 from hexane.errors import Reason, UnsupportedError
+from hexane.lowering.transformations import is_on
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
 
-BATCH, CHANNEL, HEIGHT, WIDTH = range(4)
+HEIGHT, WIDTH = 2, 3
 COLUMN, ROW = 1, 2
 MOST_COPIES = 32
 """Mirrored rows and columns are copied one by one; more of them are left to the host."""
@@ -32,7 +33,7 @@ def pad(ops: Sequence[Op], context: Context) -> Fragment:
     if any(min(pair) < 0 for pair in widths):
         raise UnsupportedError("a pad that cuts", code=Reason.PADDING)
     made = Fragment()
-    (n0, _), (c0, _), (h0, h1), (w0, w1) = widths
+    (h0, h1), (w0, w1) = widths[HEIGHT], widths[WIDTH]
     if mode != "constant":
         if sum(map(sum, widths)) > MOST_COPIES:
             raise UnsupportedError(
@@ -46,18 +47,32 @@ def pad(ops: Sequence[Op], context: Context) -> Fragment:
         _continue(made, turned, COLUMN, w0, w1, mirror=mode == "reflect")
         turn(made, turned, Walk.of(y))
         return made
-    target = Walk.of(y)
-    if any(map(any, widths[:2])) or not (w0 or w1):
-        fill(made, target, constant_line(made, y.w, number))
-    kept = target.sliced(BATCH, n0, x.n).sliced(CHANNEL, c0, x.c)
     if not (w0 or w1):
-        straight(made, Walk.of(x), kept.sliced(HEIGHT, h0, x.h))
+        kept = _surrounded(made, Walk.of(y), widths[:3], number)
+        straight(made, Walk.of(x), kept)
         return made
+    kept = _surrounded(made, Walk.of(y), widths[:2], number)
     turned = columns(made, x.n, y.w, y.h, x.c)
-    fill(made, turned, constant_line(made, x.c, number))
-    turn(made, Walk.of(x), turned.sliced(COLUMN, w0, x.w).sliced(ROW, h0, x.h))
+    turn(made, Walk.of(x), _surrounded(made, turned, [(0, 0), widths[WIDTH], widths[HEIGHT]], number))
     turn(made, turned, kept)
     return made
+
+
+def _surrounded(made: Fragment, walk: Walk, widths: Sequence[tuple[int, int]], number: float) -> Walk:
+    """Fill the slabs before and behind a map along its outer axes; what is left of the walk for the map itself."""
+    if not any(map(any, widths)):
+        return walk
+    line = constant_line(made, walk.extents[3], number)
+    whole = not is_on("border-fills")
+    if whole:
+        fill(made, walk, line)
+    for axis, (before, after) in enumerate(widths):
+        extent = walk.extents[axis]
+        for begin, count in ((0, before), (extent - after, after)):
+            if count and not whole:
+                fill(made, walk.sliced(axis, begin, count), line)
+        walk = walk.sliced(axis, before, extent - before - after)
+    return walk
 
 
 def _widths(op: Op, rank: int) -> list[tuple[int, int]]:

@@ -1,0 +1,63 @@
+"""Padding: the map in its frame, exact, and the frame alone is filled."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import hexane
+from hexane.graph import GraphBuilder
+
+FRAMES = {
+    "rows": ([0, 0, 0, 0, 3, 5, 0, 0], 0.0),
+    "one side": ([0, 0, 0, 0, 0, 9, 0, 0], -1.5),
+    "channels": ([0, 0, 2, 1, 0, 0, 0, 0], 0.25),
+    "batch": ([1, 1, 0, 0, 0, 0, 0, 0], 0.0),
+    "all outer axes": ([0, 2, 1, 0, 4, 1, 0, 0], 2.0),
+    "columns": ([0, 0, 0, 0, 0, 0, 7, 2], 0.5),
+    "rows and columns": ([0, 0, 0, 0, 2, 3, 1, 40], 0.0),
+    "everything": ([1, 0, 0, 2, 3, 0, 0, 5], -3.0),
+}
+
+
+@pytest.mark.parametrize("name", FRAMES)
+@pytest.mark.parametrize("chip", ["M1", "M4"])
+def test_a_frame(name, chip):
+    widths, number = FRAMES[name]
+    b = GraphBuilder()
+    x = b.relu(x=b.input("x", (2, 3, 12, 40), "fp16"))
+    b.output(b.pad(x=x, pad=widths, mode="constant", constant_val=number))
+    program = hexane.compile(b.graph, chip)
+    assert [segment.kind for segment in program.segments] == ["engine"]
+    data = np.random.default_rng(1).normal(size=(2, 3, 12, 40)).astype(np.float16)
+    pairs = [(widths[i], widths[i + 1]) for i in range(0, 8, 2)]
+    wanted = np.pad(np.maximum(data, 0), pairs, constant_values=np.float16(number))
+    for made in (program, hexane.compile(b.graph, chip, without=("border-fills",))):
+        (result,) = made.run({"x": data}).values()
+        assert np.array_equal(result, wanted)
+
+
+def test_a_large_map_in_a_thin_frame_costs_no_fill():
+    b = GraphBuilder()
+    x = b.relu(x=b.input("x", (1, 16, 100, 120), "fp16"))
+    b.output(b.pad(x=x, pad=[0, 0, 0, 0, 1, 1, 0, 0], mode="constant", constant_val=0.0))
+    now, before = (hexane.estimate(hexane.compile(b.graph, without=off)).engine_us for off in ((), ("border-fills",)))
+    assert now < 0.7 * before
+
+
+def test_parts_of_a_long_kernel_are_cut_out_of_the_map():
+    """A kernel of 64 rows: its parts see the map through windows with their own zeros; no frame around all of it."""
+    rng = np.random.default_rng(2)
+    b = GraphBuilder()
+    x = b.input("x", (1, 4, 90, 20), "fp16")
+    weight = (rng.normal(size=(4, 4, 64, 3)) / 30).astype(np.float16)
+    b.output(b.conv(x=x, weight=weight, pad_type="custom", pad=[31, 32, 1, 1]))
+    data = {"x": rng.normal(size=(1, 4, 90, 20)).astype(np.float16)}
+    program = hexane.compile(b.graph)
+    (made,), (bits,), (wanted,) = (
+        d.values() for d in (program.run(data), program.run(data, level="graph"), b.graph.evaluate(data))
+    )
+    assert np.array_equal(made, bits)
+    assert np.abs(made - wanted).max() < 2e-2 * np.abs(wanted).max()
+    pads = [op for op in program.graph.main.ops if op.type == "pad"]
+    assert all(op.inputs["x"].shape[2] <= 90 and op.output.shape[2] == 111 for op in pads)
