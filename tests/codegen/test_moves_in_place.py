@@ -197,3 +197,21 @@ def test_a_reader_of_an_output_waits_for_it():
     b.output(y, b.abs(x=y))
     program = hexane.compile(b.graph, without=("hand-over", "l2-parts"))
     assert [plan.src_hint.after_task for plan in program.segments[0].plans] == [False, True]
+
+
+@pytest.mark.parametrize("chip", ["M2", "M5"])
+def test_copies_that_vanish_do_not_fill_a_program(chip):
+    """Fourteen stages of ten convolutions side by side: 280 tasks with the copies of concat, more than 255."""
+    rng = np.random.default_rng(0)
+    b = GraphBuilder()
+    value = b.input("x", (1, 20, 4, 4), "fp16")
+    for _ in range(14):
+        weights = (0.3 * rng.standard_normal((10, 2, 20, 1, 1))).astype(np.float16)
+        value = b.concat(values=[b.conv(x=value, weight=w) for w in weights], axis=1)
+    b.output(b.relu(x=value, name="y"))
+    program = hexane.compile(b.graph, chip)
+    assert [segment.kind for segment in program.segments] == ["engine"]
+    assert program.stats()["tasks"] < 150
+    assert len(hexane.compile(b.graph, chip, without=("in-place-moves",)).segments) > 1
+    x = rng.standard_normal((1, 20, 4, 4)).astype(np.float16)
+    np.testing.assert_array_equal(program.run({"x": x})["y"], program.run({"x": x}, level="graph")["y"])

@@ -147,12 +147,7 @@ def _port(value: Value) -> Port:
 def link_run(run: Run, target: Target, chip: Chip | None = None) -> Linked:
     """The tasks of an engine run."""
     channels = target.channels([v.name for v in run.inputs], [v.name for v in run.outputs])
-    values = {
-        v.name: tensor_of(Buffer(v.name, Space.SURFACE), v.shape, v.dtype)
-        for op in run.ops
-        for v in op.outputs
-        if v.dtype in ELEMENT_BYTES
-    }
+    values = run.tensors()
     fragments = []
     for unit in run.units:
         assert unit.choice is not None

@@ -7,6 +7,7 @@ surface or a piece of scratch, gives addresses, and settles what depends on the 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -119,6 +120,10 @@ class Fragment:
         if reasons:
             plan.evidence, plan.note = Evidence.INFERRED, "; ".join(reasons)
         return plan
+
+    def copied(self) -> Fragment:
+        """The same with plans of its own, to try changes on."""
+        return Fragment([copy(plan) for plan in self.plans], self.constants, dict(self.scratch))
 
     def constant(self, data: bytes) -> Buffer:
         """Tile data of the const section."""

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hexane.codegen.fragment import ELEMENT_BYTES
+from hexane.codegen import moves
+from hexane.codegen.fragment import ELEMENT_BYTES, Tensor, tensor_of
+from hexane.codegen.plan import Buffer, Space
 from hexane.codegen.recipes.registry import Context
 from hexane.codegen.select import Choice, select
 from hexane.errors import GraphError, Reason, UnsupportedError
@@ -49,6 +51,17 @@ class Run:
     @property
     def ops(self) -> list[Op]:
         return [op for unit in self.units for op in unit.ops]
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What the run's ops make, each as a plain tensor in DRAM."""
+        made = (value for op in self.ops for value in op.outputs)
+        return {v.name: tensor_of(Buffer(v.name, Space.SURFACE), v.shape, v.dtype) for v in made if fits_engine(v)}
+
+    def tasks_left(self) -> int:
+        """Tasks of an engine's run when copies that need none are gone (``moves``); nothing is changed."""
+        fragments = [unit.choice.fragment.copied() for unit in self.units if unit.choice is not None]
+        moves.remove(fragments, self.tensors(), (v.name for v in self.inputs), (v.name for v in self.outputs))
+        return sum(len(fragment.plans) for fragment in fragments)
 
 
 def units_of(function: Function, context: Context, *, strict: bool = False) -> list[Unit]:
@@ -136,6 +149,8 @@ def _bounded(group: list[Unit], function: Function, target: Target) -> list[Run]
     run = _close(group, function)
     surfaces = len(run.inputs) + len(run.outputs)
     tasks = sum(len(unit.choice.fragment.plans) for unit in group if unit.choice is not None)
+    if tasks > target.most_tasks:
+        tasks = run.tasks_left()
     fits = surfaces <= target.most_surfaces and tasks <= target.most_tasks
     if not run.on_engine or (fits and _constant_bytes(group) <= MOST_CONSTANT_BYTES):
         return [run]
