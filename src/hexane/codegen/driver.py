@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hexane.chips import Evidence
-from hexane.codegen import moves
+from hexane.codegen import moves, planar_copies
 from hexane.codegen.fragment import ELEMENT_BYTES, four_dimensional, tensor_of
 from hexane.codegen.host import subgraph
 from hexane.codegen.link import Linked, Linker
@@ -155,6 +155,8 @@ def link_run(run: Run, target: Target, chip: Chip | None = None) -> Linked:
             plan.op = plan.op or unit.ops[-1].describe()
         fragments.append(unit.choice.fragment)
     moves.remove(fragments, values, (v.name for v in run.inputs), (v.name for v in run.outputs))
+    if chip is not None:
+        planar_copies.replace(fragments, values, chip)
     given = {
         v.name: tensor_of(Buffer(v.name, Space.SURFACE), v.shape, v.dtype)
         for v in run.inputs

@@ -58,6 +58,12 @@ _ROWS: tuple[Transformation, ...] = (
         Evidence.INFERRED,
     ),
     Transformation(
+        "planar-copies",
+        "Copies that are left are made by the planar engine where that is predicted faster and keeps every bit: of "
+        "results that have neither -0 nor NaN.",
+        Evidence.INFERRED,
+    ),
+    Transformation(
         "border-fills",
         "Padding fills what lies around the map, not the whole result before the map is copied into it.",
         Evidence.INFERRED,
@@ -125,6 +131,11 @@ _ROWS: tuple[Transformation, ...] = (
         "layouts",
         "Ops between transpositions work in one order of axes, so that the transpositions among them vanish, "
         "convolutions change rows and columns, and joins within rows become joins of whole rows.",
+        Evidence.APPLE,
+    ),
+    Transformation(
+        "early-cuts",
+        "Slices of joins and paddings are taken from their operands, so that what is cut away is not joined.",
         Evidence.APPLE,
     ),
     Transformation(

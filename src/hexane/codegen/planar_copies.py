@@ -1,0 +1,91 @@
+"""Copies by the planar engine where that is predicted faster than by the cores.
+
+A planar task gives +0 for -0 and infinity for NaN, a copy by the cores keeps every bit (docs/reference/engine-h13.md
+8.2, 11). So the planar engine copies only what has neither: results of planar tasks and of sums, and copies of those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from hexane.chips import Chip, Evidence
+from hexane.codegen import tasks
+from hexane.codegen.fragment import Fragment, Tensor
+from hexane.codegen.moves import Key, Program
+from hexane.codegen.operations import Element, NeNonlinear, NeOp, PeKind
+from hexane.codegen.plan import Plan, Space
+from hexane.codegen.price import price_us
+from hexane.errors import UnsupportedError
+from hexane.lowering.transformations import is_on
+
+NOTE = "a copy by the planar engine"
+MINUS_ZERO = 0x8000
+INFINITY = 0x7C00
+
+
+def replace(fragments: Sequence[Fragment], values: dict[str, Tensor], chip: Chip) -> int:
+    """Put planar copies in place of copies by the cores where their price is smaller; how many."""
+    if not is_on("planar-copies"):
+        return 0
+    program = Program(fragments, values, {})
+    written: set[Key] = set()
+    dirty: set[Key] = set()
+    count = 0
+    for index, plan in enumerate(program.plans):
+        clean = _is_clean(program, index, written - dirty)
+        if clean and program.is_copy(index):
+            made = _planar(plan)
+            if made is not None and price_us([made], chip) < price_us([plan], chip):
+                _put(program, index, made)
+                count += 1
+        if plan.dst is not None:
+            key = program.key(index, plan.dst.buffer)
+            written.add(key)
+            if not clean:
+                dirty.add(key)
+    return count
+
+
+def _is_clean(program: Program, index: int, clean: set[Key]) -> bool:
+    """Whether a task's result has neither -0 nor NaN, whatever the network's inputs are."""
+    plan = program.plans[index]
+    if plan.out_format is not Element.FP16 or plan.in_format is not Element.FP16:
+        return False
+    if plan.unit == "PE":
+        return True
+    if plan.mac.nonlinear is NeNonlinear.TABLE or plan.post_scale != 1.0:
+        return False
+    if plan.mac.op is NeOp.SUM:
+        return True
+    if plan.mac.op is not NeOp.BYPASS or plan.acc_bias or plan.src is None:
+        return False
+    if plan.src.buffer.space is Space.CONST:
+        return _is_plain(program.fragments[program.fragment_of[index]].constants, plan.src.buffer.name)
+    return program.key(index, plan.src.buffer) in clean
+
+
+def _is_plain(constants: Mapping[str, bytes], name: str) -> bool:
+    bits = np.frombuffer(constants[name], "<u2")
+    return not np.any((bits == MINUS_ZERO) | (bits & 0x7FFF > INFINITY))
+
+
+def _planar(plan: Plan) -> Plan | None:
+    """The same copy by the planar engine; None where no task of it fits."""
+    made = Plan("PE", w=plan.w, h=plan.h, c=plan.c, groups=plan.groups, kind=PeKind.UNARY)
+    made.src, made.dst, made.op = plan.src, plan.dst, plan.op
+    try:
+        tasks.streams_out(made, tasks.pe_source(made, 0))
+        tasks.fit_pe(made)
+    except UnsupportedError:
+        return None
+    made.evidence, made.note = Evidence.INFERRED, NOTE
+    return made
+
+
+def _put(program: Program, index: int, plan: Plan) -> None:
+    number = program.fragment_of[index]
+    first = program.fragment_of.index(number)
+    program.fragments[number].plans[index - first] = plan
+    program.plans[index] = plan
