@@ -16,6 +16,7 @@ from hexane.codegen.operations import ResultType, SourceType
 from hexane.codegen.residency import Policy, under
 from hexane.codegen.residency.arena import Arena, Block
 from hexane.codegen.residency.ends import RESULT, SECOND, ends_of, held
+from hexane.codegen.residency.pairs import LOCKED, NOTE
 from hexane.graph import GraphBuilder
 from hexane.timing.traffic import traffic
 
@@ -48,6 +49,27 @@ def boxes_hold(plans, room=L2_BYTES):
                 owner[boxes[end.side]] = i + 1 if kept else 0
 
 
+def pairs_hold(plans):
+    """What a locked task writes or brings does not touch what the task in front of it still reads or writes."""
+    for i, plan in enumerate(plans[1:], 1):
+        before = plans[i - 1]
+        if not plan.reads.after & LOCKED or before.unit == plan.unit or plan.note != NOTE:
+            continue
+        read = [_box(before, end) for end in ends_of(before, i - 1) if end.side != RESULT]
+        made = next(_box(before, end) for end in ends_of(before, i - 1) if end.side == RESULT)
+        assert plan.source == before.result and before.writes.type is ResultType.STAYS
+        for end in ends_of(plan, i):
+            box = _box(plan, end)
+            if end.side == RESULT or end.passes:
+                assert not any(box[0] < b and a < box[1] for a, b in read), (i, plan.op, end.side)
+            if end.side == SECOND or (end.side == RESULT and plan.result != before.result):
+                assert box[1] <= made[0] or made[1] <= box[0], (i, plan.op, end.side)
+
+
+def _box(plan, end):
+    return end.region.base, end.region.base + held(plan, end)
+
+
 def engine_plans(program):
     return [segment.plans for segment in program.segments if segment.plans]
 
@@ -57,6 +79,7 @@ def check(graph, x, policy, chip="M1"):
         program = hexane.compile(graph, chip)
     for plans in engine_plans(program):
         boxes_hold(plans, max(policy.room or 0, L2_BYTES))
+        pairs_hold(plans)
     tasks, bits = program.run({"x": x})["y"], program.run({"x": x}, level="graph")["y"]
     np.testing.assert_array_equal(tasks, bits)
     return program

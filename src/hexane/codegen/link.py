@@ -171,6 +171,7 @@ class Linker:
                 self._stored_as,
                 self.target,
                 parts=transformations.is_on("l2-parts"),
+                locks=transformations.is_on("locked-pairs") and self.chip is not None,
             )
 
         whole = program()
@@ -189,6 +190,9 @@ class Linker:
                 self.plans = cuts.plans
                 self._name_again(cuts)
         residency.keep_in_l2(whole)
+        if transformations.is_on("locked-pairs") and self.chip is not None:
+            chip = self.chip
+            residency.lock_pairs(self.plans, lambda plans: price_us(plans, chip))
 
     def _take(self, cuts: residency.Cuts, original: list[Plan]) -> None:
         """Plans in bands: each has the fragment and the kernel of the one that it is a part of."""

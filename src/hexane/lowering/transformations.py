@@ -173,6 +173,13 @@ _ROWS: tuple[Transformation, ...] = (
         Evidence.INFERRED,
     ),
     Transformation(
+        "locked-pairs",
+        "With hand-over: a task of one unit that goes element by element through the map that a task of the other unit "
+        "leaves in L2 runs behind it patch by patch, not after it.",
+        Evidence.INFERRED,
+        generations=("h13",),
+    ),
+    Transformation(
         "bands",
         "With hand-over: where maps do not fit L2, several tasks run some rows at a time, if the price says that less "
         "traffic is worth more than rows computed twice.",

@@ -22,10 +22,13 @@ from hexane.codegen.residency import hazards, passing
 from hexane.codegen.residency.arena import BANK_CYCLE, Arena, Block
 from hexane.codegen.residency.blocks import Cluster, Held, held_regions, stays_in_l2
 from hexane.codegen.residency.ends import RESULT, SECOND, End
+from hexane.codegen.residency.pairs import could_lock
 from hexane.codegen.residency.values import Identity, Stored, Value, shares_place, values_of
 from hexane.codegen.targets import Target
 
 SPARE = 64  # bytes that placing operands at round addresses may cost each task
+
+MOST_TRIES = 4  # at room for locked pairs, before they go without
 
 IN_PLACE = "a planar result over its own operand"
 PART_OF_IT = "a part of a tensor that stays in L2"
@@ -46,6 +49,8 @@ class Program:
     target: Target
     parts: bool = True
     """Also tensors that tasks write or read in parts, and results that go to DRAM and stay."""
+    locks: bool = False
+    """Whether tasks of both units will be locked to each other where they can (``pairs``)."""
 
     @cached_property
     def held(self) -> Held:
@@ -113,7 +118,7 @@ def keep_in_l2(program: Program) -> set[Hashable]:
     for first, last, values in _zones(chosen, held.runs):
         runs = [run for run in held.runs if first <= run[0] <= last]
         mine = [pair for pair in pairs if first <= pair[0].first <= last]
-        zone = _Zone(first, last, plans, held, room, runs, mine, program.parts)
+        zone = _Zone(first, last, plans, held, room, runs, mine, program.parts, program.locks)
         kept = zone.place(values)
         stays |= {value.key for value in kept}
         if kept:
@@ -223,6 +228,7 @@ class _Zone:
     runs: list[tuple[int, int]]
     pairs: list[Pair]
     parts: bool
+    locks: bool
     blocks: dict[int, Block] = field(default_factory=dict)
     clusters: list[tuple[Cluster, Block]] = field(default_factory=list)
     groups: list[tuple[int, int]] = field(default_factory=list)
@@ -232,7 +238,14 @@ class _Zone:
         """Place as many of the values as there is room for, and rewrite the plans; those that stay."""
         values = list(values)
         while values:
-            refused = self._try(values)
+            leaders = self._leaders(values) if self.locks else set()
+            for _ in range(MOST_TRIES):
+                refused = self._try(values, leaders)
+                if refused is None or not leaders:
+                    break
+                leaders = {i for i in leaders if not refused.first - 1 <= i <= refused.last}
+            else:
+                refused = self._try(values, set())
             if refused is None:
                 self._write(values)
                 return values
@@ -240,10 +253,22 @@ class _Zone:
             values += [v for v in refused.parted(self.plans, self.held) if self.parts or not v.in_parts]
         return []
 
-    def _try(self, values: list[Value]) -> Value | None:
+    def _leaders(self, values: Sequence[Value]) -> set[int]:
+        """Tasks behind which the next one may run patch by patch, if what they read outlives them."""
+        found = set()
+        for value in values:
+            first, after = value.ends[0], [end for end in value.ends if end.index == value.first + 1]
+            whole = first.side == RESULT and not value.written and value.is_whole(first)
+            if whole and after and could_lock(self.plans[value.first], self.plans[value.first + 1]):
+                found.add(value.first)
+        return found
+
+    def _try(self, values: list[Value], leaders: set[int]) -> Value | None:
         """Addresses for all; else the value that has to go. Groups that no value meets stay as they are."""
         turned = {(end.index, end.side): value for value in values for end in value.ends}
         self.blocks = self._blocks(values)
+        for block in {id(block): block for block in self.blocks.values()}.values():
+            block.last += block.last in leaders and block.last < self.last
         met = [False] * (self.last + 1 - self.first)
         for value in values:
             for i in range(value.first, value.last + 1):

@@ -1,0 +1,156 @@
+"""Locked pairs: a task of one unit that runs patch by patch behind the task of the other unit that makes its operand.
+
+While the neural cores make a map, the planar engine can already work on the patches that are done, and the other way
+round (docs/reference/engine-h13.md 12.1, ``Dependent``). Apple's programs show planar tasks behind tables, depthwise
+convolutions and products, tables behind planar tasks, and a sum behind a table. Here every task that goes element by
+element through a map that the task before it leaves in L2 is locked to it, and a dense sum over channels alone too.
+A convolution takes part if its kernels are all in the cores at once. How much of such a pair overlaps is INFERRED.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import replace
+
+from hexane.chips import Evidence
+from hexane.codegen.geometry import joint_patch, joint_shape
+from hexane.codegen.operations import UNHINTED, After, NeOp, PeKind, PeOp, ResultType, SecondSource, SourceType
+from hexane.codegen.plan import Plan
+from hexane.codegen.residency.ends import RESULT, SOURCE, End, ends_of, held
+from hexane.codegen.residency.hazards import FLAGS, meets, touched
+from hexane.cost.kernel import passes
+
+NOTE = "patch by patch behind the task before it"
+FOLLOWS = {"NE": After.FOLLOWS_NE, "PE": After.FOLLOWS_PE}
+"""By the unit that leads."""
+LOCKED = After.FOLLOWS_NE | After.FOLLOWS_PE
+ELEMENTWISE = (PeKind.UNARY, PeKind.BINARY, PeKind.SCALE_SHIFT)
+
+
+def lock_pairs(plans: Sequence[Plan], price: Callable[[Sequence[Plan]], float]) -> int:
+    """Lock every pair that can be and gains by it, first come first served; how many were locked."""
+    count = 0
+    free = True  # whether the task before leads or follows in no pair
+    for i in range(1, len(plans)):
+        leader, follower = plans[i - 1], plans[i]
+        taken = bool(follower.reads.after & LOCKED)
+        if free and not taken and (i + 1 == len(plans) or not plans[i + 1].reads.after & LOCKED):
+            made = _locked(leader, follower, i)
+            if made is not None and price(made) < price((leader, follower)):
+                _take(leader, made[0])
+                _take(follower, made[1])
+                count += 1
+                free = False
+                continue
+        free = not taken
+    return count
+
+
+def _take(plan: Plan, made: Plan) -> None:
+    vars(plan).update(vars(made))
+
+
+def _locked(leader: Plan, follower: Plan, index: int) -> tuple[Plan, Plan] | None:
+    """Both plans as a pair, None where they are none."""
+    if not could_lock(leader, follower) or leader.tile < leader.hout or follower.tile < follower.hout:
+        return None
+    if leader.writes.type is not ResultType.STAYS:
+        return None
+    first, second = copy(leader), copy(follower)
+    if not _hands_over(first, second) and not (_exchange(second) and _hands_over(first, second)):
+        return None
+    s = joint_shape(leader.wout, leader.hout)
+    for plan in (first, second):
+        if plan.unit == "PE":
+            plan.patch = joint_patch(s)
+        else:
+            plan.shape = (s, s, s)
+    second.reads = replace(second.reads, after=second.reads.after & ~FLAGS[leader.unit][1] | FOLLOWS[leader.unit])
+    before, after = _passing(leader, index - 1) + _passing(follower, index), _passing(first, 0) + _passing(second, 0)
+    if after > before or second.reads.after & After.ANYTHING or not _apart(first, second, index):
+        return None
+    second.evidence, second.note = Evidence.INFERRED, second.note or NOTE
+    return first, second
+
+
+def could_lock(leader: Plan, follower: Plan) -> bool:
+    """Whether two tasks may be a pair, should the map between them stay in L2."""
+    return leader.unit != follower.unit and _leads(leader) and _can_follow(follower)
+
+
+def _leads(plan: Plan) -> bool:
+    """Whether the result is a whole map that is made patch by patch."""
+    if plan.dst_staged or plan.groups > 1:
+        return False
+    if plan.unit == "PE":
+        return plan.kind in ELEMENTWISE and not (plan.transpose1 or plan.transpose2 or plan.transpose_out)
+    return not (plan.out_trans or plan.small_source or plan.fat_tile or plan.ox > 1) and _in_one_pass(plan)
+
+
+def _can_follow(plan: Plan) -> bool:
+    """Whether each patch of the result needs that patch of the first operand alone."""
+    if plan.src_staged or plan.groups > 1:
+        return False
+    if plan.unit == "PE":
+        turned = plan.transpose1 or plan.transpose2 or plan.transpose_out
+        return plan.kind in ELEMENTWISE and not turned and not plan.broadcast1
+    if plan.out_trans or plan.small_source or plan.fat_tile or plan.ox > 1 or plan.pairs:
+        return False
+    alone = plan.kw == plan.kh == plan.sx == plan.sy == 1 and not (plan.px or plan.py)
+    computed = plan.kernel is not None and plan.kernel.source is not None
+    return alone and plan.mac.op in (NeOp.BYPASS, NeOp.SUM) and not computed and _in_one_pass(plan)
+
+
+def _in_one_pass(plan: Plan) -> bool:
+    """Whether the cores hold all kernels at once, so that a patch is done for all channels before the next one."""
+    if plan.mac.op is not NeOp.SUM or plan.unicast or plan.mac.ones:
+        return True
+    return passes(2.0 * plan.c * plan.kh * plan.kw, plan.cout) == 1
+
+
+def _hands_over(leader: Plan, follower: Plan) -> bool:
+    """Whether the follower's first operand is the leader's result, all of it."""
+    if follower.reads.type is not SourceType.RESIDENT:
+        return False
+    made = next(end for end in ends_of(leader, 0) if end.side == RESULT)
+    read = next(end for end in ends_of(follower, 1) if end.side == SOURCE)
+    return made.extents == read.extents and made.element == read.element and made.region == read.region
+
+
+def _exchange(plan: Plan) -> bool:
+    """Let the operands of a sum, product, maximum or minimum change places; False for other tasks."""
+    if plan.kind is not PeKind.BINARY or plan.pe.second is not SecondSource.PLAIN or plan.pe.op is PeOp.SQUARE:
+        return False
+    if plan.src2 is not None or plan.relu_second or plan.reads.type is SourceType.DMA_KEEP:
+        return False
+    plan.source, plan.source2 = plan.source2, plan.source
+    plan.broadcast1, plan.broadcast2 = plan.broadcast2, plan.broadcast1
+    if plan.reads.type is SourceType.DMA_STREAM:
+        plan.src2, plan.src2_hint = plan.src, plan.src_hint
+        plan.src, plan.src_hint = None, UNHINTED
+    plan.reads = replace(plan.reads, type=SourceType.RESIDENT)
+    return True
+
+
+def _passing(plan: Plan, index: int) -> int:
+    """Bytes of the windows, rings and buffers of a task, some of which go by its patch."""
+    return sum(held(plan, end) for end in ends_of(plan, index) if end.passes)
+
+
+def _apart(leader: Plan, follower: Plan, index: int) -> bool:
+    """Whether both may run at once: nothing but the map between them is written by one and touched by the other."""
+    before = touched(leader, index - 1)
+    written = touched(follower, index).result
+    others = [end for end in ends_of(follower, index) if end.side not in (SOURCE, RESULT)]
+    for end in others:
+        box = _box(follower, end)
+        if meets(box, [before.result]) or (end.passes and meets(box, before.sources)):
+            return False
+    if meets(written, before.sources):
+        return False
+    return not meets(written, [before.result]) or follower.result == leader.result
+
+
+def _box(plan: Plan, end: End) -> tuple[int, int]:
+    return end.region.base, end.region.base + held(plan, end)
