@@ -16,7 +16,7 @@ from hexane.codegen.geometry import up
 from hexane.codegen.moves import Walk, walk_of
 from hexane.codegen.operations import After, Hint, ReadHint, WriteHint
 from hexane.codegen.plan import Buffer, Dma, Kernel, Plan, Space
-from hexane.codegen.price import prices_us
+from hexane.codegen.price import price_us, prices_us
 from hexane.codegen.targets import Places, Target
 from hexane.errors import UnsupportedError
 from hexane.isa import Task
