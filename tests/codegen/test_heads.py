@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import hexane
+from codegen.test_residency import boxes_hold, engine_plans
 from hexane.graph import GraphBuilder
 
 NAME = "keys-as-channels"
@@ -122,6 +125,29 @@ def test_later_generations_head_by_head(chip):
     np.testing.assert_array_equal(program.run(inputs)["y"], program.run(inputs, level="graph")["y"])
 
 
+@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data())
+def test_random_attention(data):
+    """Any sizes, any generation, transformations left out: the bits of graph level, nothing over a live value."""
+    case = dict(
+        queries=data.draw(st.sampled_from([16, 33, 40, 64, 77, 130])),
+        keys=data.draw(st.sampled_from([32, 36, 64, 80, 100, 196])),
+        heads=data.draw(st.sampled_from([2, 3, 5, 12])),
+        dims=data.draw(st.sampled_from([16, 32, 48, 64, 80])),
+        mask=data.draw(st.sampled_from(["shared", None, "constant"])),
+        rows=data.draw(st.booleans()),
+    )
+    if case["rows"]:
+        case["given"] = data.draw(st.sampled_from(["keys", "columns"]))
+    chip = data.draw(st.sampled_from(["M1", "M2", "M3", "M4", "M5", "A19"]))
+    off = data.draw(st.sampled_from([(), (), ("heads-as-groups",), ("hand-over",), ("l2-parts",), ("bands",)]))
+    graph = attention(**case)
+    program, inputs = hexane.compile(graph, chip, without=off), inputs_of(graph)
+    for plans in engine_plans(program):
+        boxes_hold(plans)
+    np.testing.assert_array_equal(program.run(inputs)["y"], program.run(inputs, level="graph")["y"])
+
+
 def test_products_of_batches():
     graph = attention_of_batches()
     program, inputs = hexane.compile(graph), inputs_of(graph)
@@ -156,6 +182,7 @@ def test_task_count():
     [
         dict(queries=32, keys=32, heads=2, dims=32, mask="each"),
         dict(queries=32, keys=32, heads=1, dims=32),
+        dict(queries=16, keys=64, heads=3, dims=64),  # few queries: k and v as kernels cost more
         dict(queries=32, keys=33, heads=2, dims=32),
         dict(queries=32, keys=32, heads=2, dims=32, second="weights"),
     ],

@@ -21,6 +21,9 @@ NAME = "keys-as-channels"
 SPLIT_HEADS = (0, 2, 1, 3)
 UNIT = 16
 MOST_LANES = 8
+FEW_QUERIES = 32
+"""With fewer, and heads of twice as many values, k and v as kernels cost more than scores in DRAM: by price, on every
+chip. Heads that are no multiple of this are slower still in the other orientation."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,8 @@ class Sizes:
         """Whether kernels can be cut from keys and dims, and at least one head fits L2."""
         lanes = lanes_of(self.keys), lanes_of(self.dims)
         if self.heads < 2 or self.queries < CORES or self.dims % CORES or min(lanes) < 2:
+            return False
+        if self.queries < FEW_QUERIES and self.dims >= 2 * FEW_QUERIES and self.dims % FEW_QUERIES == 0:
             return False
         longest = max(self.dims * lanes[0], self.keys * lanes[1])
         return self.at_once > 0 and 2 * longest <= KERNEL_BYTES_PER_CORE
