@@ -139,6 +139,12 @@ _ROWS: tuple[Transformation, ...] = (
         Evidence.APPLE,
     ),
     Transformation(
+        "signal-frames",
+        "A long filter with a short step along a signal is one of few taps over windows of the signal, where less is "
+        "moved and fetched than with blocks of results.",
+        Evidence.INFERRED,
+    ),
+    Transformation(
         "lifted-functions",
         "A function of single elements behind a transposition, pixel shuffle, reshape or concatenation is applied "
         "before it, by the task that makes its operand.",

@@ -11,7 +11,7 @@ from hexane.graph.rewrite import remove_dead
 from hexane.lowering.fusion import FUSED, SUMS, only_user
 from hexane.lowering.groups import dense, is_loop
 from hexane.lowering.transformations import is_on
-from hexane.passes.rewriting import as_dtype, is_static, known, sweep
+from hexane.passes.rewriting import as_dtype, is_static, known, operand_and_constant, sweep
 
 if TYPE_CHECKING:
     from hexane.graph.builder import GraphBuilder
@@ -32,7 +32,7 @@ def lift_functions(function: Function) -> int:
         return 0
     total = 0
     for _ in range(MOST_SWEEPS):
-        changed = sweep(function, dict.fromkeys(FUNCTIONS, _lifted))
+        changed = sweep(function, dict.fromkeys(FUNCTIONS, _lifted) | {"mul": _lifted_factor})
         total += changed
         if not changed:
             break
@@ -55,6 +55,23 @@ def _lifted(op: Op, b: GraphBuilder) -> Value | None:
     if not all(_takes_relu(part, move) for part in parts):
         return None
     return b.concat(values=tuple(_again(op, part, b) for part in parts), axis=move.arg("axis"))
+
+
+def _lifted_factor(op: Op, b: GraphBuilder) -> Value | None:
+    """A product with one number behind moves of a sum, which takes it as its scale."""
+    found = operand_and_constant(op)
+    if found is None or found[1].data.size != 1:
+        return None
+    moved, number, _ = found
+    move = moved.op
+    if move is None or move.type not in MOVES or only_user(moved) is not op or not is_static(moved):
+        return None
+    if moved.dtype not in ("fp16", "fp32") or op.output.shape != moved.shape:
+        return None
+    if not _ends_in_sum(move.inputs["x"], op, move):
+        return None
+    scaled = b.mul(x=move.inputs["x"], y=number.data.reshape(()))
+    return b.op(move.type, **{**move.inputs, "x": scaled})  # type: ignore[no-any-return]
 
 
 def _again(op: Op, x: Value, b: GraphBuilder) -> Value:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hexane.graph.ops.conv import conv_geometry
+from hexane.lowering.transformations import is_on
 from hexane.lowering.windows import NATIVE_WIDTH, TALLEST
 from hexane.passes.rewriting import array_of, as_dtype, is_static, sweep
 
@@ -53,6 +55,11 @@ def _in_blocks(op: Op, b: GraphBuilder) -> Value | None:
     taps = -(-(k + block - s) // block)
     results = -(-count // per)
     blocks = results - 1 + taps
+    frames = _Frames.of(s, k, count)
+    moved = cin * (block * blocks + (2 * cout * count if per > 1 else 0))
+    fetched = cout * per * cin * block * taps
+    if n == 1 and is_on("signal-frames") and frames.cost(cin, cout) < moved + fetched:
+        return frames.convolution(op, pads[1][0], b)
     signal = _fitted(x, pads[1][0], blocks * block, b)
     folded = b.transpose(x=b.reshape(x=signal, shape=[n, cin, blocks, block]), perm=[0, 1, 3, 2])
     folded = b.reshape(x=folded, shape=[n, cin * block, 1, blocks])
@@ -74,6 +81,56 @@ def _in_blocks(op: Op, b: GraphBuilder) -> Value | None:
     if made.shape[3] != count:
         made = b.slice_by_size(x=made, begin=[0] * 4, size=[n, cout, 1, count])
     return made
+
+
+@dataclass(frozen=True)
+class _Frames:
+    """A convolution of step ``s`` and ``k`` taps as one of few taps over windows of the signal.
+
+    The signal is cut in rows of s samples; a window begins at every ``width``-th row, and each of its s columns is a
+    channel. So tap i = (width a + q) s + p is tap q of channel (a, p), and there is one column for each result.
+    """
+
+    step: int
+    taps: int
+    count: int
+    width: int  # taps that are left
+    windows: int
+
+    @classmethod
+    def of(cls, step: int, taps: int, count: int) -> _Frames:
+        rows = -(-taps // step)
+        width = min(range(1, NATIVE_WIDTH + 1), key=lambda w: (-(-rows // w) * w + rows // w, -w))
+        return cls(step, taps, count, width, -(-rows // width))
+
+    @property
+    def length(self) -> int:
+        """Columns of a window."""
+        return self.count + self.width - 1
+
+    @property
+    def rows(self) -> int:
+        return (self.windows - 1) * self.width + self.length
+
+    def cost(self, cin: int, cout: int) -> int:
+        """Elements moved and fetched: the signal twice, its windows, the weights."""
+        windows = cin * self.windows * self.step
+        return 2 * cin * self.rows * self.step + windows * self.length + cout * windows * self.width
+
+    def convolution(self, op: Op, before: int, b: GraphBuilder) -> Value:
+        weight = op.inputs["weight"].data
+        cout, cin, _, k = weight.shape
+        g, s, width = self.windows, self.step, self.width
+        signal = _fitted(op.inputs["x"], before, self.rows * s, b)
+        rows = b.reshape(x=signal, shape=[cin, self.rows, s])
+        windows = b.transpose(x=b.sliding_windows(x=rows, axis=1, size=self.length, stride=width), perm=[0, 1, 3, 2])
+        source = b.reshape(x=windows, shape=[1, cin * g * s, 1, self.length])
+        kernel = np.zeros((cout, cin, g * width * s))
+        kernel[:, :, :k] = weight[:, :, 0]
+        kernel = kernel.reshape(cout, cin, g, width, s).transpose(0, 1, 2, 4, 3).reshape(cout, cin * g * s, 1, width)
+        bias = {"bias": op.inputs["bias"]} if "bias" in op.inputs else {}
+        made: Value = b.conv(x=source, weight=as_dtype(kernel, op.inputs["weight"]), **bias)
+        return made
 
 
 def _fitted(x: Value, before: int, length: int, b: GraphBuilder) -> Value:

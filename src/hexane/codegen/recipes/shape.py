@@ -253,6 +253,36 @@ def split(ops: Sequence[Op], context: Context) -> Fragment:
     return made
 
 
+@recipe("sliding_windows")
+def sliding_windows(ops: Sequence[Op], context: Context) -> Fragment:
+    """sliding_windows: one copy whose source walks through the windows, which overlap."""
+    (op,) = ops
+    value = op.arg("x")
+    x, y = context.tensor(value), context.tensor(op.output)
+    axis, step = op.arg("axis") % len(value.shape), op.arg("stride")
+    lead = len(value.shape) - AXES
+    if lead > 0:
+        raise UnsupportedError(f"windows of rank {len(value.shape)}", code=Reason.RANK)
+    strides = [x.batch, x.plane, x.row, x.element][-lead:]
+    strides[axis : axis + 1] = [step * strides[axis], strides[axis]]
+    extents = list(op.output.shape)
+    while len(extents) > AXES and extents[0] == 1:
+        extents, strides = extents[1:], strides[1:]
+    fill = AXES - len(extents)
+    source = Walk(
+        x.buffer,
+        x.offset,
+        (1,) * fill + tuple(extents),  # type: ignore[arg-type]
+        (x.bytes,) * fill + tuple(strides),  # type: ignore[arg-type]
+        x.bytes,
+        x.element,
+    )
+    made = Fragment()
+    straight(made, source, Walk.of(y))
+    made.evidence(Evidence.INFERRED, "windows that overlap")
+    return made
+
+
 @recipe("concat")
 def concat(ops: Sequence[Op], context: Context) -> Fragment:
     """concat: one copy per input to its place; columns at other than multiples of 32 by turning."""
