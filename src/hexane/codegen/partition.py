@@ -88,12 +88,14 @@ def units_of(function: Function, context: Context, *, strict: bool = False) -> l
 
 
 def _asked_for_nan(op: Op) -> bool:
-    """Whether IsNaN looks at the result, through casts too.
+    """Whether IsNaN, or a comparison of the result with itself, looks at the result, through casts too.
 
     A row of -inf has a softmax on the engine, and none in IEEE.
     """
     return any(
-        user.type == "onnx.IsNaN" or (user.type == "cast" and _asked_for_nan(user))
+        user.type == "onnx.IsNaN"
+        or (user.type in ("equal", "not_equal") and user.inputs["x"] is user.inputs["y"])
+        or (user.type == "cast" and _asked_for_nan(user))
         for value in op.outputs
         for user in value.users
     )

@@ -8,7 +8,12 @@ closer than 2^-17 are equal, and a number from 32768 on is not equal to itself.
 
 from __future__ import annotations
 
+from math import isfinite, isnan
 from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hexane.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op, Value
@@ -26,7 +31,40 @@ STEPS = {
 MIRRORED = {"less": "greater", "less_equal": "greater_equal", "greater": "less", "greater_equal": "less_equal"}
 
 
+LARGEST = 65504.0
+_INFINITE = {
+    ("less", 1): ("less_equal", LARGEST),
+    ("less_equal", -1): ("less", -LARGEST),
+    ("greater", -1): ("greater_equal", -LARGEST),
+    ("greater_equal", 1): ("greater", LARGEST),
+    ("equal", 1): ("greater", LARGEST),
+    ("equal", -1): ("less", -LARGEST),
+    ("not_equal", 1): ("less_equal", LARGEST),
+    ("not_equal", -1): ("greater_equal", -LARGEST),
+}
+
+
+def with_number(word: str, number: float) -> tuple[str, float]:
+    """A comparison of fp16 with a number as one with a finite number: equal to inf is greater than 65504.
+
+    UnsupportedError for NaN, and where the answer is always the same (x <= inf).
+    """
+    if isfinite(number):
+        return word, number
+    found = None if isnan(number) else _INFINITE.get((word, 1 if number > 0 else -1))
+    if found is None:
+        raise UnsupportedError(f"{word} {number:g}: the answer does not depend on x, or there is none")
+    return found
+
+
 def sided(op: Op) -> tuple[str, Value, Value]:
-    """(comparison, x, y) with a constant as y: 3 < x is x > 3."""
+    """(comparison, x, y) with a constant as y: 3 < x is x > 3.
+
+    UnsupportedError where NaN decides: x == x, or a constant that holds NaN.
+    """
     x, y = op.arg("x"), op.arg("y")
+    if x is y and op.type in ("equal", "not_equal"):
+        raise UnsupportedError("x compared with itself asks for NaN, which the engine does not have")
+    if any(v.is_constant and np.isnan(v.data).any() for v in (x, y)):
+        raise UnsupportedError("a comparison with NaN")
     return (MIRRORED.get(op.type, op.type), y, x) if x.is_constant and not y.is_constant else (op.type, x, y)

@@ -20,7 +20,7 @@ from hexane.arithmetic.multiply import multiply_inputs, scale_input
 from hexane.arithmetic.reduction import reduce
 from hexane.errors import UnsupportedError
 from hexane.graph import Op
-from hexane.lowering.comparisons import STEPS, sided
+from hexane.lowering.comparisons import STEPS, sided, with_number
 from hexane.lowering.eight_bit import affine_of
 from hexane.lowering.functions import FUNCTIONS, LN_2, LOG2_E, lookup_table
 from hexane.lowering.fusion import Epilogue, table_name
@@ -291,8 +291,11 @@ def _by_difference(op: Op, arrays: Arrays) -> np.ndarray:
     """x - y in the planar engine, then a step table; a number is the planar engine's bias."""
     word, first, second = sided(op)
     x, y = (arrays("x"), arrays("y")) if first is op.arg("x") else (arrays("y"), arrays("x"))
+    if second.is_constant and y.size == 1:
+        word, number = with_number(word, float(y.reshape(-1)[0]))
+        y = np.full(y.shape, number, np.float16)
     if second.is_constant and y.size == 1 and x.shape == op.output.shape:
-        difference = planar.formula("add", x, bias=-float(y.reshape(-1)[0]))
+        difference = planar.formula("add", x, bias=-number)
     else:
         difference = elementwise("sub", x, y)
     return lookup(table(STEPS[word]), difference) != 0

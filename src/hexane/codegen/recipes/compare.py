@@ -19,7 +19,7 @@ from hexane.codegen.recipes.elementwise import broadcast_axes, combine, tensor_f
 from hexane.codegen.recipes.registry import Context, need_fp16, recipe, scalar
 from hexane.errors import Reason, UnsupportedError
 from hexane.kernels import KernelLayout, pack
-from hexane.lowering.comparisons import STEPS, sided
+from hexane.lowering.comparisons import STEPS, sided, with_number
 from hexane.lowering.functions import lookup_table
 from hexane.lowering.transformations import is_on
 
@@ -43,14 +43,14 @@ def comparison(ops: Sequence[Op], context: Context) -> Fragment:
     """less, greater, equal ... of two tensors: their difference, a step table to bytes; Apple's form by pairs in L2."""
     (op,) = ops
     need_fp16(op.arg("x"), op.arg("y"))
-    for value in (op.arg("x"), op.arg("y")):
-        if value.is_constant and not np.isfinite(value.data).all():
-            raise UnsupportedError("a comparison with infinity or NaN: infinity less infinity is no number")
     out = context.tensor(op.output)
     made = Fragment()
     if is_on("planar-comparisons"):
         _of_difference(made, op, out, context)
         return made
+    for value in (op.arg("x"), op.arg("y")):
+        if value.is_constant and not np.isfinite(value.data).all():
+            raise UnsupportedError("a comparison with infinity or NaN: infinity less infinity is no number")
     x, y = (tensor_for(op.arg(name), context, made) for name in ("x", "y"))
     if out.n > 1 or not x.shape == y.shape == out.shape:
         x, y = (_widened(made, t, out) for t in (x, y))
@@ -77,6 +77,8 @@ def _of_difference(made: Fragment, op: Op, out: Tensor, context: Context) -> Non
     word, x, y = sided(op)
     difference = Tensor(made.workspace(2 * out.bytes), *out.shape)
     number = scalar(y)
+    if number is not None:
+        word, number = with_number(word, number)
     if number is not None and context.tensor(x).shape == out.shape:
         plan = Plan("PE", w=out.w, h=out.h, c=out.c, groups=out.n, kind=PeKind.UNARY, bias=-number)
         made.add(unary.pe_stream(plan, context.tensor(x), difference))
