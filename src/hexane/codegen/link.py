@@ -175,7 +175,8 @@ class Linker:
             )
 
         whole = program()
-        if transformations.is_on("bands") and self.chip is not None:
+        by_price, bands = transformations.is_on("l2-by-price"), transformations.is_on("bands")
+        if (by_price or bands) and self.chip is not None:
             chip = self.chip
             original = self.plans
 
@@ -183,12 +184,15 @@ class Linker:
                 self._take(cuts, original)
                 return program()
 
-            banded = residency.in_bands(whole, lambda plans: prices_us(plans, chip), take)
+            price = lambda plans: prices_us(plans, chip)  # noqa: E731
+            tries = residency.TRIES if by_price else 0
+            found = residency.cheapest(whole, price, take if bands else None, tries=tries)
             self.plans = original
-            if banded is not None:
-                whole, cuts = banded
-                self.plans = cuts.plans
-                self._name_again(cuts)
+            if found is not None:
+                whole = found.program
+            if found is not None and found.cuts is not None:
+                self.plans = found.cuts.plans
+                self._name_again(found.cuts)
         residency.keep_in_l2(whole)
         if transformations.is_on("locked-pairs") and self.chip is not None:
             chip = self.chip

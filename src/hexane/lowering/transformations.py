@@ -186,6 +186,12 @@ _ROWS: tuple[Transformation, ...] = (
         generations=("h13",),
     ),
     Transformation(
+        "l2-by-price",
+        "With hand-over: tensors that move most stay in L2 before those that save more for their room, where the price "
+        "of the whole program says so.",
+        Evidence.INFERRED,
+    ),
+    Transformation(
         "bands",
         "With hand-over: where maps do not fit L2, several tasks run some rows at a time, if the price says that less "
         "traffic is worth more than rows computed twice.",

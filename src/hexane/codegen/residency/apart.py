@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from hexane.codegen.residency.ends import End
+from hexane.codegen.plan import Dma
+from hexane.codegen.residency.ends import Extents
 from hexane.codegen.residency.layout import Grid
 
 
@@ -26,21 +27,18 @@ class Steps(NamedTuple):
         return self.step == other.step > 1 and (self.start - other.start) % self.step != 0
 
 
-def apart(a: End, b: End, grid: Grid) -> bool:
-    """Whether two ends touch different bytes for certain."""
-    ours, theirs = _axes(a, grid), _axes(b, grid)
-    return ours is not None and theirs is not None and any(x.misses(y) for x, y in zip(ours, theirs))
+Places = tuple[Steps, ...]
+"""Images, channels, rows and bytes of a grid that a walk touches."""
 
 
-def _axes(end: End, grid: Grid) -> tuple[Steps, ...] | None:
-    """Images, channels, rows and bytes that a walk touches; None where an axis is no step along one of them."""
-    dma = end.dma
+def places_of(dma: Dma | None, extents: Extents, element: int, grid: Grid) -> Places | None:
+    """What a walk touches; None where an axis of it is no step along one axis of the grid."""
     if dma is None or dma.interleave != 1:
         return None
     start = grid.steps(dma.offset)
     found = [Steps(at) for at in start]
-    found[3] = Steps(start[3], 1, end.extents.w * end.element)
-    for count, distance in zip(end.extents, (dma.group, dma.depth, dma.plane, dma.row)):
+    found[3] = Steps(start[3], 1, extents.w * element)
+    for count, distance in zip(extents, (dma.group, dma.depth, dma.plane, dma.row)):
         if count == 1:
             continue
         steps = grid.steps(distance)
@@ -49,3 +47,15 @@ def _axes(end: End, grid: Grid) -> tuple[Steps, ...] | None:
             return None
         found[along[0]] = Steps(start[along[0]], steps[along[0]], count)
     return tuple(found)
+
+
+def are_apart(ours: Places | None, theirs: Places | None) -> bool:
+    """Whether two walks touch different bytes for certain."""
+    return ours is not None and theirs is not None and any(x.misses(y) for x, y in zip(ours, theirs))
+
+
+def covers(ours: Places | None, theirs: Places | None) -> bool:
+    """Whether one walk for certain touches all that the other does."""
+    if ours is None or theirs is None:
+        return False
+    return all((x.step == 1 or x == y) and x.start <= y.start and y.last <= x.last for x, y in zip(ours, theirs))

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+ATTEMPTS = 12
+"""How often an order is tried, each time with the block first that found no room."""
+
 BANK_CYCLE = 1024
 """Bytes after which the banks of L2 repeat: moving a region by a multiple changes no conflict."""
 
@@ -31,11 +34,12 @@ class Block:
 
 @dataclass
 class Arena:
-    """L2 over the tasks ``first`` to ``last`` of a program."""
+    """L2 over the tasks ``first`` to ``last`` of a program; ``above`` of a task: bytes that stay free at the end."""
 
     first: int
     last: int
     room: int
+    above: dict[int, int] = field(default_factory=dict)
     _at: list[list[Block]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -46,18 +50,32 @@ class Arena:
         return self._at[index - self.first]
 
     def place_all(self, blocks: Iterable[Block]) -> Block | None:
-        """Give every block a base, or none: then the first one that found no room, in the first of the orders."""
+        """Give every block a base, or none: then the first one that found no room, in the first of the orders.
+
+        A block that finds none is placed before all others in the next attempt.
+        """
         blocks = list(blocks)
         refused = None
         for order in ORDERS:
-            self._at = [[] for _ in range(self.first, self.last + 1)]
-            failed = next((block for block in sorted(blocks, key=order) if not self.place(block)), None)
-            if failed is None:
-                return None
-            refused = refused or failed
+            queue = sorted(blocks, key=order)
+            for _ in range(ATTEMPTS):
+                self._at = [[] for _ in range(self.first, self.last + 1)]
+                failed = next((block for block in queue if not self.place(block)), None)
+                if failed is None:
+                    return None
+                refused = refused or failed
+                if queue[0] is failed:
+                    break
+                queue.remove(failed)
+                queue.insert(0, failed)
         for block in blocks:
             block.base = -1
         return refused
+
+    def forget(self, blocks: Iterable[Block]) -> None:
+        """Take the room of blocks that last one task back; they keep their bases."""
+        for block in blocks:
+            self.live(block.first).remove(block)
 
     def place(self, block: Block) -> bool:
         """The lowest gap that is free for as long as the block lives."""
@@ -68,7 +86,7 @@ class Arena:
                 break
             if other.end > at:
                 at = aligned(other.end, block.unit, block.offset)
-        if at + block.size > self.room:
+        if at + block.size > self.room - max(self.above.get(i, 0) for i in range(block.first, block.last + 1)):
             return False
         block.base = at
         for i in range(block.first, block.last + 1):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from hexane.chips import Evidence
+from hexane.codegen.operations import Axes, PeKind
 from hexane.codegen.plan import Buffer, Dma, Plan
 from hexane.codegen.residency.ends import RESULT, SECOND, SOURCE, End, ends_of
 from hexane.codegen.residency.layout import Grid, Layout
@@ -80,7 +81,7 @@ def runs(plans: Sequence[Plan]) -> list[tuple[int, int]]:
     found = []
     start = None
     for i, plan in enumerate([*plans, None]):
-        alone = plan is not None and by_rows(plan) and not (i and plans[i - 1].holds)
+        alone = plan is not None and by_rows(plan) and (not (i and plans[i - 1].holds) or ends_group(plans, i))
         if alone and start is None:
             start = i
         if not alone and start is not None:
@@ -88,6 +89,13 @@ def runs(plans: Sequence[Plan]) -> list[tuple[int, int]]:
                 found.append((start, i - 1))
             start = None
     return found
+
+
+def ends_group(plans: Sequence[Plan], i: int) -> bool:
+    """Whether a task is the last of its group and finds there no rows, only a number for each channel."""
+    plan = plans[i]
+    alike = plan.kind is PeKind.SCALE_SHIFT or (plan.kind is PeKind.BINARY and bool(plan.broadcast2 & Axes.H))
+    return i > 0 and plans[i - 1].holds and not plan.holds and plan.src2 is None and alike
 
 
 @dataclass

@@ -14,8 +14,8 @@ from hexane.codegen import l2
 from hexane.codegen.geometry import source_rows, up
 from hexane.codegen.operations import NeOp, ResultType
 from hexane.codegen.plan import Plan, Region
-from hexane.codegen.residency.arena import Arena
-from hexane.codegen.residency.ends import RESULT, SECOND, SOURCE, End, held
+from hexane.codegen.residency.arena import Arena, Block
+from hexane.codegen.residency.ends import RESULT, SECOND, SOURCE, UNIT, End, held
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,36 @@ class Fit:
 
 def least(plan: Plan, ends: Sequence[End]) -> int:
     """Bytes that the operands take in the lowest tile."""
-    lowest = replace_tile(plan, lowest_tile(plan))
-    return sum(up(held(lowest, end), 64) for end in ends)
+    made = lowest(plan)
+    return sum(bytes_of(made, end) for end in ends)
+
+
+def lowest(plan: Plan) -> Plan:
+    """The task in its lowest tile."""
+    return replace_tile(plan, lowest_tile(plan))
+
+
+def bytes_of(plan: Plan, end: End) -> int:
+    """Bytes that an operand takes in the task's tile, rounded up."""
+    return up(held(plan, end), 64)
+
+
+def reserved(plan: Plan, ends: Sequence[End], *, whole: bool) -> tuple[list[tuple[str, Block]], int]:
+    """Blocks for the sources in the lowest tile, by side, and the bytes above all that is live for the result.
+
+    ``whole``: the result has to lie in L2 at once, so that the task cannot be cut.
+    """
+    made = plan if whole else lowest(plan)
+    found, above = [], 0
+    for end in ends:
+        size = up(held(made, end), UNIT)
+        if end.side == RESULT:
+            above = up(size, 64) + UNIT
+        elif end.side == SECOND:
+            found.append((end.side, Block(size, end.index, end.index, offset=l2.second_operand_base(0))))
+        else:
+            found.append((end.side, Block(size, end.index, end.index, unit=64)))
+    return found, above
 
 
 def lowest_tile(plan: Plan) -> int:
@@ -78,6 +106,14 @@ def fit(plan: Plan, ends: Sequence[End], arena: Arena, *, whole: bool = False) -
         else:
             best, low = Fit(tile, found), middle + 1
     return best
+
+
+def last_resort(plan: Plan, ends: Sequence[End], sources: Sequence[tuple[str, Block]], arena: Arena) -> Fit:
+    """The lowest tile, at the places that were kept for it."""
+    bases = {side: block.base for side, block in sources}
+    if any(end.side == RESULT for end in ends):
+        bases[RESULT] = up(max([arena.top(ends[0].index), *(block.end for _, block in sources)]), UNIT)
+    return Fit(lowest_tile(plan), bases)
 
 
 def _bases(plan: Plan, ends: Sequence[End], arena: Arena, index: int) -> dict[str, int] | None:

@@ -2,56 +2,105 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from copy import copy
+from dataclasses import dataclass
 
 from hexane.codegen.choices import choosing
-from hexane.codegen.residency.depth import EAGER_GAIN, LEAST_GAIN, Cuts, Depth, Piece
+from hexane.codegen.residency.choice import Program, eager, room_of
+from hexane.codegen.residency.depth import EAGER_GAIN, LEAST_GAIN, MOST_LOSS, Cuts, Depth, Piece
+from hexane.codegen.residency.ends import elements
+from hexane.codegen.residency.ground import Ground
 from hexane.codegen.residency.moved import Cost, Price, costs_of, total
-from hexane.codegen.residency.stay import Program, eager, room_of, turn
+from hexane.codegen.residency.stay import turn
 
 ROUNDS = 3
 """How often bands are tried with fewer pieces."""
+TRIES = 6
+"""Tensors of which it is tried whether they should rather stay."""
+LEAST_SHARE = 0.01
+"""Of all bytes moved: what a tensor has to move to be tried."""
 
 
-def in_bands(program: Program, price: Price, take: Callable[[Cuts], Program]) -> tuple[Program, Cuts] | None:
-    """The program with runs of tasks in bands where that is cheaper than whole maps through DRAM; None if nowhere.
+@dataclass(frozen=True)
+class Form:
+    """One way to write a program, what it is expected to cost, and the bands that it has."""
 
-    ``take`` makes a program of cut plans. What then stays in L2 is not known before they are cut: pieces that lose in
-    the end are left whole, and so is everything if the program would be slower.
+    program: Program
+    cost: Cost
+    cuts: Cuts | None = None
+
+
+def cheapest(
+    program: Program, price: Price, take: Callable[[Cuts], Program] | None, *, tries: int = TRIES
+) -> Form | None:
+    """The form of a program that costs least; None where it is as it is.
+
+    ``take`` makes a program of cut plans; without it nothing is cut. At most ``tries`` tensors are tried: tensors that go through DRAM are tried one after the other, those that move most first: what would the program cost
+    if this one stayed, others made room, and tasks went in bands where it left them too little?
     """
     if len(program.plans) < 2:
         return None
-    at_any_price = eager()
-    stays, _ = program.choice
     with choosing(program.target.choices):
-        depth = Depth(
-            program.plans,
-            program.held,
-            program.identity,
-            program.stored,
-            stays,
-            price,
-            room_of(program),
-            EAGER_GAIN if at_any_price else LEAST_GAIN,
-        )
-        pieces = depth.pieces()
-        whole = expected(program, price) if pieces else []
-        for _ in range(ROUNDS):
-            if not pieces:
-                return None
-            cuts = depth.cut(pieces)
-            if len(cuts.plans) > program.target.most_tasks:
-                pieces = _fewer(pieces, len(cuts.plans) - program.target.most_tasks)
-                continue
-            cut = take(cuts)
-            if at_any_price:
-                return cut, cuts
-            better = winning(pieces, cuts, expected(cut, price), whole)
-            if better == pieces:
-                return cut, cuts
-            pieces = better
-    return None
+        ground = Ground(program.plans, program.held, program.identity, program.stored, price)
+        plain = expected(program, price)
+        slowest, best = total(plain).us, _form(program, ground, take, plain)
+        tried: set[Hashable] = set()
+        while not eager() and len(tried) < tries:
+            key = next((key for key in _detours(best, program, price) if key not in tried), None)
+            if key is None:
+                break
+            tried.add(key)
+            other = _try(program.preferring(best.program.first | {key}), ground, take)
+            most = min(slowest, (1 + MOST_LOSS) * best.cost.us)
+            if other.cost.us <= most and other.cost.weighed() < best.cost.weighed():
+                best = other
+    return best
+
+
+def _detours(form: Form, program: Program, price: Price) -> list[Hashable]:
+    """Tensors that fit L2 and go through DRAM in a form, those first that move most; not those that move little."""
+    moved: dict[Hashable, int] = {}
+    stays = {(end.index, end.side) for value in form.program.choice[0] for end in value.ends[value.loaded :]}
+    for i, ends in enumerate(form.program.held.ends):
+        for end in ends:
+            if end.dma is not None and (i, end.side) not in stays:
+                key = form.program.identity(end.dma.buffer, i)
+                moved[key] = moved.get(key, 0) + elements(end) * end.element
+    could = {value.key for value in program.candidates if value.size < room_of(program)} - form.program.first
+    least = form.cost.bytes * LEAST_SHARE
+    return sorted((key for key in could if moved.get(key, 0) > least), key=lambda key: -moved[key])
+
+
+def _try(program: Program, ground: Ground, take: Callable[[Cuts], Program] | None) -> Form:
+    return _form(program, ground, take, expected(program, ground.price))
+
+
+def _form(program: Program, ground: Ground, take: Callable[[Cuts], Program] | None, plain: list[Cost]) -> Form:
+    """A program with runs of tasks in bands where that is cheaper than whole maps through DRAM.
+
+    What then stays in L2 is not known before the plans are cut: pieces that lose in the end are left whole, and so is
+    everything if the program would be slower.
+    """
+    price = ground.price
+    whole = Form(program, total(plain))
+    gain = EAGER_GAIN if eager() else LEAST_GAIN
+    depth = Depth(ground, program.intent, room_of(program), gain, program.first)
+    pieces = depth.pieces() if take is not None else []
+    for _ in range(ROUNDS):
+        if not pieces or take is None:
+            break
+        cuts = depth.cut(pieces)
+        if len(cuts.plans) > program.target.most_tasks:
+            pieces = _fewer(pieces, len(cuts.plans) - program.target.most_tasks)
+            continue
+        cut = take(cuts).preferring(program.first)
+        costs = expected(cut, price)
+        better = pieces if eager() else winning(pieces, cuts, costs, plain)
+        if better == pieces:
+            return Form(cut, total(costs), cuts)
+        pieces = better
+    return whole
 
 
 def _fewer(pieces: list[Piece], over: int) -> list[Piece]:

@@ -8,103 +8,25 @@ and a value for which none is left goes through DRAM as before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from heapq import heapify, heappop, heappush
 
 from hexane.chips import Evidence
 from hexane.codegen.operations import Reads, ResultType, SourceType, Writes
 from hexane.codegen.plan import Plan, Region
 from hexane.codegen.residency import hazards, passing
 from hexane.codegen.residency.arena import BANK_CYCLE, Arena, Block
-from hexane.codegen.residency.blocks import Cluster, Held, held_regions, stays_in_l2
+from hexane.codegen.residency.blocks import Cluster, Held, stays_in_l2
+from hexane.codegen.residency.choice import Pair, Program, room_of
 from hexane.codegen.residency.ends import RESULT, SECOND, End
 from hexane.codegen.residency.pairs import could_lock
-from hexane.codegen.residency.values import Identity, Stored, Value, shares_place, values_of
-from hexane.codegen.targets import Target
-
-SPARE = 64  # bytes that placing operands at round addresses may cost each task
+from hexane.codegen.residency.values import Value
 
 MOST_TRIES = 4  # at room for locked pairs, before they go without
 
 IN_PLACE = "a planar result over its own operand"
 PART_OF_IT = "a part of a tensor that stays in L2"
 BOTH_WAYS = "a result kept in L2 and sent to DRAM"
-
-
-Pair = tuple[Value, Value]
-"""A value, and the one that the last task to read it writes in its place."""
-
-
-@dataclass(eq=False)
-class Program:
-    """The plans of a program, and what is known of the buffers that they name."""
-
-    plans: Sequence[Plan]
-    identity: Identity
-    stored: Callable[[Hashable], Stored]
-    target: Target
-    parts: bool = True
-    """Also tensors that tasks write or read in parts, and results that go to DRAM and stay."""
-    locks: bool = False
-    """Whether tasks of both units will be locked to each other where they can (``pairs``)."""
-
-    @cached_property
-    def held(self) -> Held:
-        """What the plans hold in L2 as recipes placed it."""
-        return held_regions(self.plans)
-
-    @cached_property
-    def choice(self) -> tuple[list[Value], list[Pair]]:
-        """The values that shall stay, and which of them take each other's place."""
-        return _choose(candidates(self, self.held), self.held, self, room_of(self))
-
-
-@dataclass(frozen=True)
-class Policy:
-    """What may stay, for tests and studies.
-
-    ``wanted`` refuses tensors by key, ``room`` takes bytes of L2 away, ``eager`` cuts bands at almost any price.
-    """
-
-    wanted: Callable[[Hashable], bool] = lambda key: True
-    room: int | None = None
-    eager: bool = False
-
-
-EVERYTHING = Policy()
-_POLICY: ContextVar[Policy | None] = ContextVar("policy", default=None)
-
-
-@contextmanager
-def under(policy: Policy) -> Iterator[None]:
-    """Compilations inside follow this policy."""
-    token = _POLICY.set(policy)
-    try:
-        yield
-    finally:
-        _POLICY.reset(token)
-
-
-def room_of(program: Program) -> int:
-    """Bytes of L2 that may be given out."""
-    room = (_POLICY.get() or EVERYTHING).room
-    return program.target.limits.l2_bytes if room is None else room
-
-
-def eager() -> bool:
-    """Whether bands are cut at almost any price."""
-    return (_POLICY.get() or EVERYTHING).eager
-
-
-def candidates(program: Program, held: Held) -> list[Value]:
-    """Every tensor that could stay and may."""
-    policy = _POLICY.get() or EVERYTHING
-    found = values_of(program.plans, held, program.identity, program.stored, program.target.choices)
-    return [v for v in found if policy.wanted(v.key) and (program.parts or not v.in_parts)]
 
 
 def keep_in_l2(program: Program) -> set[Hashable]:
@@ -118,85 +40,13 @@ def keep_in_l2(program: Program) -> set[Hashable]:
     for first, last, values in _zones(chosen, held.runs):
         runs = [run for run in held.runs if first <= run[0] <= last]
         mine = [pair for pair in pairs if first <= pair[0].first <= last]
-        zone = _Zone(first, last, plans, held, room, runs, mine, program.parts, program.locks)
+        zone = _Zone(first, last, plans, held, room, runs, mine, program)
         kept = zone.place(values)
         stays |= {value.key for value in kept}
         if kept:
             moved |= set(range(first, min(last + 2, len(plans))))
     hazards.settle(plans, moved)
     return stays
-
-
-def _choose(found: list[Value], held: Held, program: Program, room: int) -> tuple[list[Value], list[Pair]]:
-    """Values by what they save for their room, as long as every task keeps room for the rest; pairs in one place.
-
-    A value that does not fit all the time may do so in two shorter stays, or over an operand of the task that makes it.
-    """
-    plans = program.plans
-    free = [room - 2 * SPARE] * len(plans)
-    for i, plan in enumerate(plans):
-        ends = [end for end in held.ends[i] if not stays_in_l2(plan, end)]
-        free[i] -= passing.least(plan, ends)
-    for cluster in held.clusters:
-        for i in range(cluster.first, cluster.last + 1):
-            free[i] -= cluster.stop - cluster.start
-    chosen: list[Value] = []
-    pairs: list[Pair] = []
-    ending: dict[int, list[Value]] = {}
-    made_by = {value.first: value for value in found if not value.loaded and program.parts}
-    credited: set[int] = set()
-    waiting = [(-value.worth, value.first, i, value) for i, value in enumerate(found)]
-    heapify(waiting)
-    count = len(waiting)
-    while waiting:
-        *_, value = heappop(waiting)
-        back = _given_back(value, held, plans)
-        if value.first in credited:
-            back[value.first] -= _buffer(plans, held, value.first)
-        above = made_by.get(value.last)
-        if above is not None and value.last not in credited and shares_place(value, above, plans):
-            back[value.last] = back.get(value.last, 0) + _buffer(plans, held, value.last)
-        else:
-            above = None
-        need = [free[i] + back.get(i, 0) - value.size for i in range(value.first, value.last + 1)]
-        under = next((v for v in ending.get(value.first, ()) if shares_place(v, value, plans)), None)
-        if min(need) < 0 and under is not None and program.parts and all(v is not under for v, _ in pairs):
-            need[0] += under.size
-        if min(need) < 0:
-            for shorter in value.parted(plans, held):
-                if program.parts or not shorter.in_parts:
-                    heappush(waiting, (-shorter.worth, shorter.first, count, shorter))
-                    count += 1
-            continue
-        if under is not None and need[0] > free[value.first] + back.get(value.first, 0) - value.size:
-            value = value.laid_out(under.layout)
-            pairs.append((under, value))
-        free[value.first : value.last + 1] = need
-        if above is not None:
-            credited.add(value.last)
-        chosen.append(value)
-        ending.setdefault(value.last, []).append(value)
-    return chosen, pairs
-
-
-def _buffer(plans: Sequence[Plan], held: Held, index: int) -> int:
-    """Room of the buffer behind a task's result; none if the result is written over an operand."""
-    return passing.least(plans[index], [e for e in held.ends[index] if e.side == RESULT])
-
-
-def _given_back(value: Value, held: Held, plans: Sequence[Plan]) -> dict[int, int]:
-    """Room that tasks no longer need when the value stays: its rings and buffers, its kept copies."""
-    back: dict[int, int] = {}
-    gone: set[int] = set()
-    for end in value.ends:
-        cluster = held.cluster_of.get((end.index, end.side))
-        if cluster is None:
-            back[end.index] = back.get(end.index, 0) + passing.least(plans[end.index], [end])
-        elif id(cluster) not in gone:
-            gone.add(id(cluster))
-            for i in range(cluster.first, cluster.last + 1):
-                back[i] = back.get(i, 0) + cluster.stop - cluster.start
-    return back
 
 
 def _zones(values: Sequence[Value], runs: Sequence[tuple[int, int]]) -> list[tuple[int, int, list[Value]]]:
@@ -227,8 +77,7 @@ class _Zone:
     room: int
     runs: list[tuple[int, int]]
     pairs: list[Pair]
-    parts: bool
-    locks: bool
+    program: Program
     blocks: dict[int, Block] = field(default_factory=dict)
     clusters: list[tuple[Cluster, Block]] = field(default_factory=list)
     groups: list[tuple[int, int]] = field(default_factory=list)
@@ -238,7 +87,7 @@ class _Zone:
         """Place as many of the values as there is room for, and rewrite the plans; those that stay."""
         values = list(values)
         while values:
-            leaders = self._leaders(values) if self.locks else set()
+            leaders = self._leaders(values) if self.program.locks else set()
             for _ in range(MOST_TRIES):
                 refused = self._try(values, leaders)
                 if refused is None or not leaders:
@@ -250,7 +99,7 @@ class _Zone:
                 self._write(values)
                 return values
             values.remove(refused)
-            values += [v for v in refused.parted(self.plans, self.held) if self.parts or not v.in_parts]
+            values += [v for v in refused.parted(self.plans, self.held) if self.program.parts or not v.in_parts]
         return []
 
     def _leaders(self, values: Sequence[Value]) -> set[int]:
@@ -284,22 +133,33 @@ class _Zone:
             for cluster in self.held.by_group.get(a, ())
             if not any((e.index, e.side) in turned for e in cluster.ends)
         ]
+        passing_by = self._passing(turned, arena)
         distinct = {id(block): block for block in self.blocks.values()}
-        refused = arena.place_all([*distinct.values(), *(block for _, block in self.clusters)])
+        sources = [block for _, _, row in passing_by.values() for _, block in row]
+        refused = arena.place_all([*distinct.values(), *(block for _, block in self.clusters), *sources])
         if refused is not None:
             return self._least(values, *self._around(refused))
+        arena.forget(sources)
         self.fits = {}
-        for a, b in self.groups:
-            for i in range(a, b + 1):
-                plan = self.plans[i]
-                ends = [e for e in self.held.ends[i] if not stays_in_l2(plan, e) and (i, e.side) not in turned]
-                if ends:
-                    kept = turned.get((i, RESULT))
-                    found = passing.fit(plan, ends, arena, whole=kept is not None and kept.written)
-                    if found is None:
-                        return self._least(values, a, b)
-                    self.fits[i] = found
+        for i, (ends, whole, row) in passing_by.items():
+            found = passing.fit(self.plans[i], ends, arena, whole=whole)
+            self.fits[i] = found or passing.last_resort(self.plans[i], ends, row, arena)
         return None
+
+    def _passing(
+        self, turned: dict[tuple[int, str], Value], arena: Arena
+    ) -> dict[int, tuple[list[End], bool, list[tuple[str, Block]]]]:
+        """Of each task the ends that only pass through, whether it has to stay whole, and room for its sources."""
+        found = {}
+        for i in (i for a, b in self.groups for i in range(a, b + 1)):
+            plan = self.plans[i]
+            ends = [e for e in self.held.ends[i] if not stays_in_l2(plan, e) and (i, e.side) not in turned]
+            if ends:
+                kept = turned.get((i, RESULT))
+                whole = kept is not None and kept.written
+                sources, arena.above[i] = passing.reserved(plan, ends, whole=whole)
+                found[i] = ends, whole, sources
+        return found
 
     def _blocks(self, values: Sequence[Value]) -> dict[int, Block]:
         """A block for each value, one for a value and that which is written over it."""
@@ -315,16 +175,15 @@ class _Zone:
         return found
 
     def _around(self, block: Block) -> tuple[int, int]:
-        """The tasks of a value's block, the whole run of a cluster's."""
+        """The tasks of a value's block, the whole run of a cluster's or of what passes through."""
         if any(block is own for own in self.blocks.values()):
             return block.first, block.last
         return next((a, b) for a, b in self.groups if a <= block.first <= b)
 
-    @staticmethod
-    def _least(values: list[Value], first: int, last: int) -> Value:
-        """Of the values that are live then, the one that saves least for its room."""
+    def _least(self, values: list[Value], first: int, last: int) -> Value:
+        """Of the values that are live then, the one that saves least for its room; those that come first at last."""
         live = [v for v in values if v.first <= last and first <= v.last]
-        return min(live, key=lambda v: (v.worth, -v.first))
+        return min(live, key=lambda v: (v.key in self.program.first, v.worth, -v.first))
 
     def _write(self, values: Sequence[Value]) -> None:
         for cluster, block in self.clusters:
@@ -332,9 +191,10 @@ class _Zone:
                 _move(self.plans[end.index], end.side, end.region.base + block.base - cluster.start)
         for value in values:
             base = self.blocks[id(value)].base
-            first = self.plans[value.first]
-            if any(value is after for _, after in self.pairs) and first.unit == "PE":
-                _infer(first, IN_PLACE)
+            if any(value is after for _, after in self.pairs):
+                for end in value.ends:
+                    if end.side == RESULT and self.plans[end.index].unit == "PE":
+                        _infer(self.plans[end.index], IN_PLACE)
             for end, region in zip(value.ends, value.regions):
                 turn(self.plans[end.index], end, replace(region, base=base + region.base), value)
         for i, found in self.fits.items():

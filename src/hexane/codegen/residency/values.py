@@ -10,6 +10,7 @@ from hexane.codegen import l2
 from hexane.codegen.choices import Choices, choosing
 from hexane.codegen.operations import PeKind, SourceType
 from hexane.codegen.plan import Buffer, Dma, Plan, Region
+from hexane.codegen.residency.apart import Places, are_apart, covers, places_of
 from hexane.codegen.residency.blocks import Held
 from hexane.codegen.residency.ends import RESULT, SOURCE, End, elements
 from hexane.codegen.residency.layout import Layout, grid_of
@@ -61,6 +62,12 @@ class Value:
         return [region for region in found if region is not None]
 
     @cached_property
+    def places(self) -> list[Places | None]:
+        """What of the tensor each end covers."""
+        grid = self.layout.grid
+        return [places_of(walk, end.extents, end.element, grid) for walk, end in zip(self.walks, self.ends)]
+
+    @cached_property
     def saved(self) -> int:
         """Bytes that do not cross to DRAM and back."""
         ends = [end for end in self.ends[self.loaded :] if end.dma is not None]
@@ -86,56 +93,78 @@ class Value:
         """The same in another layout of the same grid."""
         return Value(self.key, layout, self.ends, self.walks, self.written, self.loaded)
 
-    def parted(self, plans: Sequence[Plan], held: Held) -> list[Value]:
-        """Two shorter stays instead: the first half of the readers, and the others from the first of them on."""
-        readers = sorted({end.index for end in self.ends if end.side != RESULT and end.index > self.first})
-        if len(readers) < 2:
-            return []
-        cut = readers[(len(readers) - 1) // 2]
+    def parted(self, plans: Sequence[Plan], held: Held, full: tuple[int, int] | None = None) -> list[Value]:
+        """Shorter stays instead: up to tasks that have no room for it, and from the first reader behind them on.
+
+        ``full`` are the first and the last of these tasks; the middle of the readers where nothing is known of them.
+        """
+        if full is None:
+            readers = sorted({end.index for end in self.ends if end.side != RESULT and end.index > self.first})
+            if len(readers) < 2:
+                return []
+            cut = readers[(len(readers) - 1) // 2]
+            full = cut + 1, cut
+        return [part for part in (self._until(full[0], plans, held), self._from(full[1], plans, held)) if part]
+
+    def _until(self, index: int, plans: Sequence[Plan], held: Held) -> Value | None:
+        """The stay up to the last end before a task; what is written goes to DRAM too."""
+        rows = [(end, walk) for end, walk in zip(self.ends, self.walks) if end.index < index]
+        if len({end.index for end, _ in rows}) < 2 or self._cuts_cluster(rows[-1][0].index, held):
+            return None
+        written = any(end.side == RESULT for end, _ in rows)
+        if written and not all(_may_turn(plans[end.index], end, held, True) for end, _ in rows):
+            return None
+        ends, walks = (list(column) for column in zip(*rows))
+        return Value(self.key, self.layout, ends, walks, written, self.loaded)
+
+    def _from(self, index: int, plans: Sequence[Plan], held: Held) -> Value | None:
+        """The stay from the first reader behind a task on that brings all that is there by then."""
+        place = next((p for p, end in enumerate(self.ends) if end.index > index and can_load(p, plans, self)), None)
+        if place is None or self._cuts_cluster(self.ends[max(place - 1, 0)].index, held):
+            return None
+        return Value(self.key, self.layout, self.ends[place:], self.walks[place:], written=False, loaded=True)
+
+    def _cuts_cluster(self, last: int, held: Held) -> bool:
+        """Whether tasks on both sides of the end of ``last`` share a place that a recipe gave."""
         clusters = [held.cluster_of.get((end.index, end.side)) for end in self.ends]
-        if any(cluster is not None and cluster.first <= cut < cluster.last for cluster in clusters):
-            return []
-        rows = list(zip(self.ends, self.walks))
-        early = [row for row in rows if row[0].index <= cut]
-        late = [row for row in rows if row[0].index > cut]
-        found = []
-        if self.loaded or all(_may_turn(plans[e.index], e, held, True) for e, _ in early):
-            ends, walks = (list(column) for column in zip(*early))
-            found.append(Value(self.key, self.layout, ends, walks, self.written or not self.loaded, self.loaded))
-        ends, walks = (list(column) for column in zip(*late))
-        if can_load(ends, plans, self):
-            found.append(Value(self.key, self.layout, ends, walks, written=False, loaded=True))
-        return found
+        return any(cluster is not None and cluster.first <= last < cluster.last for cluster in clusters)
 
 
-def can_load(ends: Sequence[End], plans: Sequence[Plan], value: Value) -> bool:
-    """Whether the first end brings the whole tensor from DRAM, so that those behind it find it in L2."""
-    first, plan = ends[0], plans[ends[0].index]
-    alone = all(end.index > first.index or end is first for end in ends)
-    return (
-        len({end.index for end in ends}) > 1
-        and alone
-        and first.side == SOURCE
-        and first.dma is not None
-        and value.is_whole(first)
-        and plan.tile >= plan.hout
-        and all(end.side != RESULT for end in ends)
-    )
+def can_load(place: int, plans: Sequence[Plan], value: Value) -> bool:
+    """Whether an end brings all of the tensor that is in DRAM by then, so that those behind it find it in L2."""
+    first, later = value.ends[place], value.ends[place + 1 :]
+    if first.side != SOURCE or first.dma is None or plans[first.index].tile < plans[first.index].hout:
+        return False
+    if not later or any(end.index == first.index for end in later) or later[-1].index == first.index:
+        return False
+    written = [i for i, end in enumerate(value.ends[:place]) if end.side == RESULT or (value.loaded and i == 0)]
+    if value.is_whole(first):
+        return all(end.side != RESULT for end in later)
+    return bool(written) and not value.written and all(covers(value.places[place], value.places[i]) for i in written)
 
 
 def shares_place(before: Value, after: Value, plans: Sequence[Plan]) -> bool:
-    """Whether the task that reads ``before`` for the last time may write ``after`` over it, element by element."""
-    index = after.first
-    if before.last != index or before.first == index or before.layout.grid != after.layout.grid:
+    """Whether the tasks that write ``after`` may write it over ``before``: row by row, or element by element.
+
+    What ``before`` has at a place is not read any more when the place is written, or by just the task that writes it.
+    """
+    if before.layout.grid != after.layout.grid or after.loaded or after.written or before.first >= after.first:
         return False
-    if after.loaded or after.written or not in_place(plans[index]):
-        return False
-    result = after.ends[0]
-    if result.side != RESULT or not after.is_whole(result) or sum(e.side == RESULT for e in after.ends) != 1:
-        return False
-    wanted = after.laid_out(before.layout).regions[0]
-    met = [(e, r) for e, r in zip(before.ends, before.regions) if e.index == index]
-    return all(e.extents == result.extents and _same_places(r, wanted, e) for e, r in met)
+    over = after.laid_out(before.layout)
+    met = False
+    for i, result in enumerate(after.ends):
+        if result.side != RESULT:
+            continue
+        for j, end in enumerate(before.ends):
+            if end.index < result.index:
+                continue
+            if end.index == result.index and end.extents == result.extents and in_place(plans[result.index]):
+                if not _same_places(before.regions[j], over.regions[i], end):
+                    return False
+                met = True
+            elif not are_apart(before.places[j], after.places[i]):
+                return False
+    return met
 
 
 def _same_places(a: Region, b: Region, end: End) -> bool:
@@ -194,7 +223,7 @@ def _value(key: Hashable, ends: list[End], plans: Sequence[Plan], held: Held, ab
     rows.sort(key=lambda row: (row[0].index, row[0].side == RESULT))
     kept, walks = (list(column) for column in zip(*rows))
     value = Value(key, layout, kept, walks, written, loaded=not produced)
-    return value if produced or can_load(kept, plans, value) else None
+    return value if produced or can_load(0, plans, value) else None
 
 
 def _followers(end: End, held: Held) -> list[End]:

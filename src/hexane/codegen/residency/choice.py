@@ -1,0 +1,226 @@
+"""Which values shall stay in L2: those that save most for their room, and those that a search puts before them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from functools import cached_property
+from heapq import heapify, heappop, heappush
+
+from hexane.codegen.plan import Plan
+from hexane.codegen.residency import passing
+from hexane.codegen.residency.blocks import Held, held_regions, stays_in_l2
+from hexane.codegen.residency.ends import RESULT
+from hexane.codegen.residency.values import Identity, Stored, Value, shares_place, values_of
+from hexane.codegen.targets import Target
+
+SPARE = 64  # bytes that placing operands at round addresses may cost each task
+LEFT = 256 << 10
+"""Bytes of L2 that a tensor must leave for bands of the tasks that run beside it."""
+
+Pair = tuple[Value, Value]
+"""A value, and the one that the last task to read it writes in its place."""
+
+
+@dataclass(eq=False)
+class Program:
+    """The plans of a program, and what is known of the buffers that they name."""
+
+    plans: Sequence[Plan]
+    identity: Identity
+    stored: Callable[[Hashable], Stored]
+    target: Target
+    parts: bool = True
+    """Also tensors that tasks write or read in parts, and results that go to DRAM and stay."""
+    locks: bool = False
+    """Whether tasks of both units will be locked to each other where they can (``pairs``)."""
+    first: frozenset[Hashable] = frozenset()
+    """Tensors that are placed before all others, whatever they save."""
+
+    @cached_property
+    def held(self) -> Held:
+        """What the plans hold in L2 as recipes placed it."""
+        return held_regions(self.plans)
+
+    @cached_property
+    def least(self) -> dict[tuple[int, str], int]:
+        """Bytes of each operand that passes through L2, in the lowest tile of its task."""
+        found = {}
+        for i, ends in enumerate(self.held.ends):
+            lowest = passing.lowest(self.plans[i])
+            for end in ends:
+                found[i, end.side] = passing.bytes_of(lowest, end)
+        return found
+
+    @cached_property
+    def candidates(self) -> list[Value]:
+        """Every tensor that could stay and may."""
+        policy = _POLICY.get() or EVERYTHING
+        found = values_of(self.plans, self.held, self.identity, self.stored, self.target.choices)
+        return [v for v in found if policy.wanted(v.key) and (self.parts or not v.in_parts)]
+
+    @cached_property
+    def choice(self) -> tuple[list[Value], list[Pair]]:
+        """The values that shall stay, and which of them take each other's place."""
+        return choose(self, room_of(self))
+
+    @cached_property
+    def intent(self) -> tuple[list[Value], list[Pair]]:
+        """The same if tasks that find no room beside the first tensors go in bands."""
+        return choose(self, room_of(self), hopeful=True) if self.first else self.choice
+
+    def preferring(self, keys: frozenset[Hashable]) -> Program:
+        """The same program, where these tensors are placed before all others."""
+        made = replace(self, first=keys)
+        for name in ("held", "candidates", "least"):
+            if name in vars(self):
+                vars(made)[name] = vars(self)[name]
+        return made
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What may stay, for tests and studies.
+
+    ``wanted`` refuses tensors by key, ``room`` takes bytes of L2 away, ``eager`` cuts bands at almost any price.
+    """
+
+    wanted: Callable[[Hashable], bool] = lambda key: True
+    room: int | None = None
+    eager: bool = False
+
+
+EVERYTHING = Policy()
+_POLICY: ContextVar[Policy | None] = ContextVar("policy", default=None)
+
+
+@contextmanager
+def under(policy: Policy) -> Iterator[None]:
+    """Compilations inside follow this policy."""
+    token = _POLICY.set(policy)
+    try:
+        yield
+    finally:
+        _POLICY.reset(token)
+
+
+def room_of(program: Program) -> int:
+    """Bytes of L2 that may be given out."""
+    room = (_POLICY.get() or EVERYTHING).room
+    return program.target.limits.l2_bytes if room is None else room
+
+
+def eager() -> bool:
+    """Whether bands are cut at almost any price."""
+    return (_POLICY.get() or EVERYTHING).eager
+
+
+def choose(program: Program, room: int, *, hopeful: bool = False) -> tuple[list[Value], list[Pair]]:
+    """Values by what they save for their room, as long as every task keeps room for the rest; pairs in one place.
+
+    A value that does not fit all the time may do so in two shorter stays, or over an operand of the task that makes it.
+    ``hopeful``: the values that come first are taken where they fit by themselves.
+    """
+    plans, held, found = program.plans, program.held, program.candidates
+    free = [room - 2 * SPARE] * len(plans)
+    for i, plan in enumerate(plans):
+        free[i] -= sum(program.least[i, end.side] for end in held.ends[i] if not stays_in_l2(plan, end))
+    for cluster in held.clusters:
+        for i in range(cluster.first, cluster.last + 1):
+            free[i] -= cluster.stop - cluster.start
+    chosen: list[Value] = []
+    pairs: list[Pair] = []
+    readers: dict[int, list[Value]] = {}  # of what is chosen, by task
+    writers: dict[int, list[Value]] = {}
+    made_by = {value.first: value for value in found if not value.loaded and program.parts}
+    credited: set[int] = set()
+    waiting = [(value.key not in program.first, -value.worth, value.first, i, value) for i, value in enumerate(found)]
+    heapify(waiting)
+    count = len(waiting)
+    while waiting:
+        later, *_, value = heappop(waiting)
+        back = _given_back(value, program)
+        if value.first in credited:
+            back[value.first] -= program.least.get((value.first, RESULT), 0)
+        above = None if value.last in writers else made_by.get(value.last)
+        if above is not None and value.last not in credited and _takes_place(value, above, plans):
+            back[value.last] = back.get(value.last, 0) + program.least.get((value.last, RESULT), 0)
+        else:
+            above = None
+        need = [free[i] + back.get(i, 0) - value.size for i in range(value.first, value.last + 1)]
+        pair = None
+        if min(need) < 0 and program.parts:
+            pair = _pair(value, readers, writers, pairs, plans)
+            if pair is not None:
+                under, over = pair
+                chosen_is_over = any(over is v for v in chosen)
+                value = under if chosen_is_over else over
+                need = [free[i] + back.get(i, 0) - value.size for i in range(value.first, value.last + 1)]
+                for i in range(over.first, min(under.last, value.last) + 1):
+                    need[i - value.first] += value.size
+        hoped = hopeful and not later and value.size <= room - LEFT
+        if min(need) < 0 and not hoped:
+            for shorter in value.parted(plans, held, _full(value, need)):
+                if program.parts or not shorter.in_parts:
+                    heappush(waiting, (later, -shorter.worth, shorter.first, count, shorter))
+                    count += 1
+            continue
+        if pair is not None:
+            pairs.append(pair)
+        free[value.first : value.last + 1] = need
+        if above is not None:
+            credited.add(value.last)
+        chosen.append(value)
+        for end in value.ends:
+            (writers if end.side == RESULT else readers).setdefault(end.index, []).append(value)
+    return chosen, pairs
+
+
+def _full(value: Value, need: Sequence[int]) -> tuple[int, int]:
+    """The first and the last of the first tasks in a row that have no room for a value."""
+    first = next(i for i, room in enumerate(need) if room < 0)
+    last = next((i for i in range(first, len(need)) if need[i] >= 0), len(need)) - 1
+    return value.first + first, value.first + last
+
+
+def _takes_place(before: Value, after: Value, plans: Sequence[Plan]) -> bool:
+    """Whether the one task that makes ``after`` is the last to read ``before``, and may write over it."""
+    alone = sum(end.side == RESULT for end in after.ends) == 1
+    return alone and before.last == after.first and shares_place(before, after, plans)
+
+
+def _pair(
+    value: Value,
+    readers: dict[int, list[Value]],
+    writers: dict[int, list[Value]],
+    pairs: Sequence[Pair],
+    plans: Sequence[Plan],
+) -> Pair | None:
+    """The value over one that is chosen already, or one that is chosen over the value; as laid out there."""
+    for under in readers.get(value.first, ()):
+        if all(v is not under for v, _ in pairs) and shares_place(under, value, plans):
+            return under, value.laid_out(under.layout)
+    for i in sorted({end.index for end in value.ends if end.side != RESULT}):
+        for over in writers.get(i, ()):
+            if over.first == i and all(v is not over for _, v in pairs):
+                below = value.laid_out(over.layout) if value.layout.grid == over.layout.grid else value
+                if shares_place(below, over, plans):
+                    return below, over
+    return None
+
+
+def _given_back(value: Value, program: Program) -> dict[int, int]:
+    """Room that tasks no longer need when the value stays: its rings and buffers, its kept copies."""
+    back: dict[int, int] = {}
+    gone: set[int] = set()
+    for end in value.ends:
+        cluster = program.held.cluster_of.get((end.index, end.side))
+        if cluster is None:
+            back[end.index] = back.get(end.index, 0) + program.least[end.index, end.side]
+        elif id(cluster) not in gone:
+            gone.add(id(cluster))
+            for i in range(cluster.first, cluster.last + 1):
+                back[i] = back.get(i, 0) + cluster.stop - cluster.start
+    return back

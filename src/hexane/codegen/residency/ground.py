@@ -1,0 +1,193 @@
+"""What the search for bands knows of a program whatever stays in L2: how its tasks walk, and which runs can be cut.
+
+It is found once; every form that is tried (``search``) asks for the same runs, rows and prices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from hexane.codegen.plan import Buffer, Plan
+from hexane.codegen.residency import bands
+from hexane.codegen.residency.apart import Places, are_apart, places_of
+from hexane.codegen.residency.bands import Run, Uses, ends_group
+from hexane.codegen.residency.blocks import Held
+from hexane.codegen.residency.ends import RESULT, SECOND, SOURCE, End, ends_of
+from hexane.codegen.residency.layout import Grid, Layout, grid_of
+from hexane.codegen.residency.loose import loosened
+from hexane.codegen.residency.moved import Cost, Price, cost_of
+from hexane.codegen.residency.rows import Rows, source_of
+from hexane.codegen.residency.values import Stored
+
+WALKS = {SOURCE: "src", SECOND: "src2", RESULT: "dst"}
+"""Side of a task -> the field of a plan that says how it is walked in DRAM."""
+
+Lives = dict[Hashable, tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Band:
+    """One band of a run: each task over its rows, the sizes of its buffers in L2, and when they live."""
+
+    parts: dict[int, Plan]
+    sizes: dict[Hashable, int]
+    lives: Lives
+    lowest: int
+
+
+@dataclass(eq=False)
+class Ground:
+    """The tasks of a program, with the walks that can be cut by rows."""
+
+    whole_plans: Sequence[Plan]
+    held: Held
+    identity: Callable[[Buffer, int], Hashable]
+    stored: Callable[[Hashable], Stored]
+    price: Price
+    known: dict[Hashable, object] = field(default_factory=dict)
+    """What a search has found, by all that it depends on."""
+
+    def __post_init__(self) -> None:
+        self.plans, together = loosened(self.whole_plans, self.held)
+        self.opens = {first for first, _ in together}
+        self.begin = self.opens | {last for _, last in together if ends_group(self.plans, last)}
+        self.finish = {last for _, last in together}
+        self.runs = bands.runs(self.plans)
+        self._runs: dict[tuple[int, int], Run | None] = {}
+        self._bands: dict[tuple[int, int, int], Band | None] = {}
+        self._costs: dict[tuple[object, ...], Cost] = {}
+
+    @cached_property
+    def touching(self) -> dict[Hashable, list[End]]:
+        """Of every buffer the ends that use it in DRAM, in order; not of those that tasks read as kernels."""
+        found: dict[Hashable, list[End]] = {}
+        pinned: set[Hashable] = {None}
+        for i, plan in enumerate(self.plans):
+            if plan.kernel is not None and plan.kernel.source is not None:
+                pinned.add(self.identity(plan.kernel.source, i))
+            for dma in (plan.src, plan.src2, plan.dst):
+                if dma is not None and (plan.src_staged or plan.dst_staged):
+                    pinned.add(self.identity(dma.buffer, i))
+            for end in ends_of(plan, i):
+                if end.dma is not None:
+                    found.setdefault(self.identity(end.dma.buffer, i), []).append(end)
+        return {key: ends for key, ends in found.items() if key not in pinned}
+
+    @cached_property
+    def grids(self) -> dict[Hashable, Grid]:
+        found = {}
+        for key, ends in self.touching.items():
+            about = self.stored(key)
+            grid = grid_of(ends, about.shape, about.size) if about.size or about.shape else None
+            if grid is not None:
+                found[key] = grid
+        return found
+
+    @cached_property
+    def uses(self) -> Uses:
+        """The ends that go row by row."""
+        found: Uses = {}
+        for first, last in self.runs:
+            found |= bands.uses_of(self.plans, first, last, self.identity, self.grids)
+        return found
+
+    @cached_property
+    def spans(self) -> dict[Hashable, tuple[int, int]]:
+        """First and last task of each buffer that a run may have for itself: made by a task, by rows everywhere."""
+        return {
+            key: (ends[0].index, ends[-1].index)
+            for key, ends in self.touching.items()
+            if key in self.grids
+            and ends[0].side == RESULT
+            and not self.stored(key).surface
+            and all((end.index, end.side) in self.uses for end in ends)
+        }
+
+    @cached_property
+    def _places(self) -> dict[tuple[int, str], Places | None]:
+        return {
+            (end.index, end.side): places_of(end.dma, end.extents, end.element, self.grids[key])
+            for key, ends in self.touching.items()
+            if key in self.grids
+            for end in ends
+        }
+
+    def run(self, first: int, last: int) -> Run | None:
+        """Tasks that could go in bands together; None where they cannot, or where nothing joins them."""
+        if (first, last) not in self._runs:
+            self._runs[first, last] = self._run(first, last)
+        return self._runs[first, last]
+
+    def _run(self, first: int, last: int) -> Run | None:
+        uses = self.uses
+        if any((i, SOURCE) not in uses or (i, RESULT) not in uses for i in range(first, last + 1)):
+            return None
+        begins, ends = self.spans.get(uses[first, RESULT].key), self.spans.get(uses[last, SOURCE].key)
+        if begins is None or begins[0] < first or begins[1] > last:
+            return None
+        if (ends is None or ends[0] < first or ends[1] > last) and (last, SECOND) not in uses:
+            return None
+        sides = [(i, side) for i in range(first, last + 1) for side in WALKS if (i, side) in uses]
+        inner = {uses[place].key for place in sides if self._within(uses[place].key, first, last)}
+        run = Run(self.plans, first, last, uses, inner)
+        return run if self._ordered(run, sides) else None
+
+    def _within(self, key: Hashable, first: int, last: int) -> bool:
+        span = self.spans.get(key)
+        return span is not None and first <= span[0] and span[1] <= last
+
+    def _ordered(self, run: Run, sides: Sequence[tuple[int, str]]) -> bool:
+        """Whether no task of the run writes over what one before it wrote or read of a buffer that stays whole."""
+        before: dict[Hashable, list[tuple[int, str]]] = {}
+        for place in sides:
+            key = self.uses[place].key
+            if key in run.inner or key is None:
+                continue
+            others = before.setdefault(key, [])
+            mine = self._places.get(place)
+            if place[1] == RESULT and any(not are_apart(mine, self._places.get(other)) for other in others):
+                return False
+            others.append(place)
+        return True
+
+    def band(self, run: Run, count: int) -> Band | None:
+        """A band in the middle of ``count``; None where one has a window with no row."""
+        at = run.first, run.last, count
+        if at not in self._bands:
+            found = run.needs(count // 2, count)
+            self._bands[at] = None if found is None or not found[0] else self._band(run, *found)
+        return self._bands[at]
+
+    def _band(self, run: Run, rows: dict[int, Rows], inner: dict[Hashable, Rows]) -> Band:
+        lives: Lives = {}
+        grids: dict[Hashable, Grid] = {}
+        for i in rows:
+            for side in WALKS:
+                use = self.uses.get((i, side))
+                if use is not None and use.key in inner and use.grid is not None:
+                    grids[use.key] = use.grid
+                    first, last = lives.get(use.key, (i, i))
+                    lives[use.key] = min(i, first), max(i, last)
+        sizes = {key: Layout(_of_height(grids[key], r.height)).size for key, r in inner.items()}
+        parts = {i: self._part(i, mine) for i, mine in rows.items()}
+        return Band(parts, sizes, lives, max(r.height for r in rows.values()))
+
+    def _part(self, i: int, rows: Rows) -> Plan:
+        """The task over some rows, as far as its price goes."""
+        plan = copy(self.plans[i])
+        plan.h = source_of(plan, rows).height if plan.unit == "NE" else rows.height
+        plan.hout = plan.tile = rows.height
+        return plan
+
+    def cost(self, plans: Sequence[Plan], names: tuple[object, ...]) -> Cost:
+        """The cost of some tasks; ``names`` tell them from all others."""
+        if names not in self._costs:
+            self._costs[names] = cost_of(plans, self.price)
+        return self._costs[names]
+
+
+def _of_height(grid: Grid, height: int) -> Grid:
+    return Grid(grid.n, grid.c, height, grid.row_bytes, grid.used)
