@@ -229,6 +229,84 @@ def test_bands_are_not_cut_where_halos_cost_more_than_traffic():
     assert cut.estimate().engine_us > plain.estimate().engine_us
 
 
+def excited(*, size=80, channels=96, seed=5):
+    """x * s + x of a map of 1.2 MB, and the sum with an upsampled one: neither has room for a second map beside it."""
+    rng = np.random.default_rng(seed)
+    builder = GraphBuilder()
+    x = builder.input("x", (1, 12, size, size), "fp16")
+
+    def conv(value, cout, stride=1):
+        weight = (rng.standard_normal((cout, value.shape[1], 1, 1)) / np.sqrt(value.shape[1])).astype(np.float16)
+        return builder.conv(x=value, weight=weight, strides=[stride, stride])
+
+    value = conv(x, channels)
+    mean = builder.reduce_mean(x=value, axes=[2, 3], keep_dims=True)
+    value = builder.add(x=value, y=builder.mul(x=value, y=builder.sigmoid(x=conv(mean, channels))))
+    half = conv(x, channels, stride=2)
+    twice = builder.upsample_nearest_neighbor(x=half, scale_factor_height=2.0, scale_factor_width=2.0)
+    value = builder.add(x=value, y=twice)
+    builder.output(builder.relu(x=conv(value, 8), name="y"))
+    return builder.graph, (rng.standard_normal((1, 12, size, size)) * 0.5).astype(np.float16)
+
+
+def test_a_large_map_stays_where_others_make_room():
+    graph, x = excited()
+    program = check(graph, x, Policy())
+    plain = hexane.compile(graph, without=("l2-by-price", "bands"))
+    assert traffic(program).moved < 0.4 * traffic(plain).moved
+    assert program.estimate().engine_us < plain.estimate().engine_us
+    (plans,) = engine_plans(program)
+    assert any(plan.op.startswith("add") and plan.result.base == plan.source.base and plan.hout < 80 for plan in plans)
+
+
+def test_pixels_are_shuffled_band_by_band():
+    rng = np.random.default_rng(6)
+    builder = GraphBuilder()
+    value = builder.input("x", (1, 24, 80, 80), "fp16")
+    weight = (rng.standard_normal((96, 24, 1, 1)) / 5).astype(np.float16)
+    value = builder.pixel_shuffle(x=builder.conv(x=value, weight=weight), upscale_factor=2)
+    weight = (rng.standard_normal((4, 24, 1, 1)) / 5).astype(np.float16)
+    builder.output(builder.conv(x=value, weight=weight, name="y"))
+    x = rng.standard_normal((1, 24, 80, 80)).astype(np.float16)
+    plain = check(builder.graph, x, Policy())  # as fast, so that nothing is cut; beside other gains it would be
+    program = check(builder.graph, x, Policy(eager=True))
+    assert max(plan.hout for plan in engine_plans(program)[0] if plan.out_trans) < 160
+    assert traffic(program).moved < 0.6 * traffic(plain).moved
+
+
+def test_convolutions_that_share_their_source_go_in_bands():
+    rng = np.random.default_rng(7)
+    builder = GraphBuilder()
+    x = builder.input("x", (1, 144, 64, 64), "fp16")
+    depthwise = (rng.standard_normal((144, 1, 3, 3)) / 3).astype(np.float16)
+    value = builder.conv(x=builder.relu(x=x), weight=depthwise, groups=144, pad_type="same")
+    weight = (rng.standard_normal((24, 144, 1, 1)) / 12).astype(np.float16)  # two tasks, of 16 and of 8 channels
+    builder.output(builder.conv(x=value, weight=weight, name="y"))
+    given_x = rng.standard_normal((1, 144, 64, 64)).astype(np.float16)
+    program = check(builder.graph, given_x, Policy())
+    (plans,) = engine_plans(program)
+    assert sum(plan.cout in (8, 16) and plan.hout < 64 for plan in plans) >= 4
+    assert traffic(program).ratio < 1.05
+
+
+def test_a_growing_map_is_brought_back_once():
+    """Channels are added to a map that has no room while they are made: it stays from its next reader on."""
+    rng = np.random.default_rng(8)
+    builder = GraphBuilder()
+    value = builder.input("x", (1, 64, 56, 56), "fp16")
+    for _ in range(4):
+        c = value.shape[1]
+        weight = (rng.standard_normal((96, c, 1, 1)) / np.sqrt(c)).astype(np.float16)
+        made = builder.conv(x=builder.relu(x=value), weight=weight)
+        weight = (rng.standard_normal((32, 96, 3, 3)) / 29).astype(np.float16)
+        value = builder.concat(values=(value, builder.conv(x=made, weight=weight, pad_type="same")), axis=1)
+    builder.output(builder.max_pool(x=value, kernel_sizes=[2, 2], strides=[2, 2], pad_type="valid", name="y"))
+    x = rng.standard_normal((1, 64, 56, 56)).astype(np.float16)
+    check(builder.graph, x, Policy())
+    for room in (1 << 20, 1536 << 10):
+        check(builder.graph, x, Policy(room=room))
+
+
 def test_bands_are_not_cut_where_everything_fits():
     graph, x = chain()
     (plans,) = engine_plans(check(graph, x, Policy()))

@@ -83,7 +83,7 @@ class Linker:
         self._kernels: list[tuple[int, Kernel]] = []
         self._shared: dict[int, int] = {}  # kernel id -> offset
         self._banded: dict[Any, residency.Stored] = {}  # buffers of bands
-        self._tried: list[tuple[list[Plan], list[Plan]]] = []
+        self._tried: list[list[Plan]] = []
         self._known_kernels: dict[bytes, tuple[int, int]] = {}  # data -> (fragment, offset)
 
     # -- collecting ----------------------------------------------------------------------------------------------------
@@ -162,56 +162,43 @@ class Linker:
 
     def _keep_in_l2(self) -> None:
         """Values that stay in L2 between tasks; what does not keeps its place in DRAM."""
-
-        def program() -> residency.Program:
-            plans = self.plans
-            return residency.Program(
-                plans,
-                lambda buffer, index: self._identity(buffer, plans[index]),
-                self._stored_as,
-                self.target,
-                parts=transformations.is_on("l2-parts"),
-                locks=transformations.is_on("locked-pairs") and self.chip is not None,
-            )
-
-        whole = program()
+        whole = self._program(self.plans, {})
         by_price, bands = transformations.is_on("l2-by-price"), transformations.is_on("bands")
         if (by_price or bands) and self.chip is not None:
             chip = self.chip
-            original = self.plans
-
-            def take(cuts: residency.Cuts) -> residency.Program:
-                self._take(cuts, original)
-                return program()
-
             price = lambda plans: prices_us(plans, chip)  # noqa: E731
             tries = residency.TRIES if by_price else 0
-            found = residency.cheapest(whole, price, take if bands else None, tries=tries)
-            self.plans = original
+            found = residency.cheapest(whole, price, self._take if bands else None, tries=tries)
             if found is not None:
                 whole = found.program
             if found is not None and found.cuts is not None:
-                self.plans = found.cuts.plans
                 self._name_again(found.cuts)
+                self._banded = _stored_bands(found.cuts)
+                self.plans = found.cuts.plans
         residency.keep_in_l2(whole)
         if transformations.is_on("locked-pairs") and self.chip is not None:
             chip = self.chip
             residency.lock_pairs(self.plans, lambda plans: price_us(plans, chip))
 
-    def _take(self, cuts: residency.Cuts, original: list[Plan]) -> None:
-        """Plans in bands: each has the fragment and the kernel of the one that it is a part of."""
-        self._tried.append((original, cuts.plans))  # kept, so that ids of plans stay theirs
+    def _program(self, plans: list[Plan], banded: dict[Any, residency.Stored]) -> residency.Program:
+        return residency.Program(
+            plans,
+            lambda buffer, index: self._identity(buffer, plans[index]),
+            lambda key: banded.get(key) or self._stored_as(key),
+            self.target,
+            parts=transformations.is_on("l2-parts"),
+            locks=transformations.is_on("locked-pairs") and self.chip is not None,
+        )
+
+    def _take(self, cuts: residency.Cuts) -> residency.Program:
+        """Plans in bands as a program: each has the fragment and the kernel of the one that it is a part of."""
+        self._tried.append(cuts.plans)  # kept, so that ids of plans stay theirs
         for plan, origin in zip(cuts.plans, cuts.origins):
-            whole = original[origin]
+            whole = self.plans[origin]
             self._home[id(plan)] = self._home[id(whole)]
             if id(whole) in self._kernel_base:
                 self._kernel_base[id(plan)] = self._kernel_base[id(whole)]
-        for part in cuts.buffers:
-            grid = part.grid
-            number: int = part.of[0]  # type: ignore[index]
-            shape = (1, grid.c, grid.h, grid.row_bytes, grid.used)
-            self._banded[number, part.buffer.name] = residency.Stored(shape, grid.image, surface=False)
-        self.plans = cuts.plans
+        return self._program(cuts.plans, _stored_bands(cuts))
 
     @staticmethod
     def _name_again(cuts: residency.Cuts) -> None:
@@ -402,3 +389,14 @@ class Linker:
             plan.src_hint = hint
         else:
             plan.src2_hint = hint
+
+
+def _stored_bands(cuts: residency.Cuts) -> dict[Any, residency.Stored]:
+    """What is known of the buffers of bands, by fragment and name."""
+    found: dict[Any, residency.Stored] = {}
+    for part in cuts.buffers:
+        grid = part.grid
+        number: int = part.of[0]  # type: ignore[index]
+        shape = (1, grid.c, grid.h, grid.row_bytes, grid.used)
+        found[number, part.buffer.name] = residency.Stored(shape, grid.image, surface=False)
+    return found

@@ -65,7 +65,7 @@ class Depth:
     firm: Set[Hashable] = frozenset()
 
     def __post_init__(self) -> None:
-        stays, pairs = self.intent
+        stays, self.pairs = self.intent
         self.uses = self.ground.uses
         self.resident: dict[tuple[int, str], Hashable] = {
             (end.index, end.side): value.key
@@ -81,8 +81,8 @@ class Depth:
                 self.free[i] -= value.size
             for i in {end.index for end in value.ends}:
                 self.met[i].append(value)
-        self.under = {id(after): before for before, after in pairs}
-        for before, after in pairs:
+        self.under = {id(after): before for before, after in self.pairs}
+        for before, after in self.pairs:
             for i in range(after.first, before.last + 1):
                 self.free[i] += after.size
 
@@ -230,12 +230,18 @@ class Depth:
             live = sum(band.sizes[key] for key, (a, b) in band.lives.items() if a <= i <= b)
             plan = _without(part, self._off(i, run.inner, dropped))
             need = live + passing.least(plan, [end for end in ends_of(plan, i) if end.dma is not None])
-            back = sum(value.size for value in gone if value.first <= i <= value.last)
+            back = sum(value.size for value in gone if value.first <= i <= value.last) - self._shared(gone, i)
             kept = [v for v in longer if v.key not in dropped and not v.first <= i <= v.last]
             room = self.free[i] + back - sum(v.size for v in kept)
             if need > room:
                 worst = max(worst, need / max(room, 1))
         return worst
+
+    def _shared(self, gone: Sequence[Value], i: int) -> int:
+        """Bytes at a task that two values have in one place, one of which is gone."""
+        ids = {id(value) for value in gone}
+        mine = (pair for pair in self.pairs if id(pair[0]) in ids or id(pair[1]) in ids)
+        return sum(after.size for before, after in mine if after.first <= i <= before.last)
 
     def _live_longer(self, run: Run) -> list[Value]:
         """Whole maps that stay and that the run reads or makes: in bands they live as long as all of the run."""

@@ -36,8 +36,9 @@ def cheapest(
 ) -> Form | None:
     """The form of a program that costs least; None where it is as it is.
 
-    ``take`` makes a program of cut plans; without it nothing is cut. At most ``tries`` tensors are tried: tensors that go through DRAM are tried one after the other, those that move most first: what would the program cost
-    if this one stayed, others made room, and tasks went in bands where it left them too little?
+    ``take`` makes a program of cut plans; without it nothing is cut. At most ``tries`` tensors that go through DRAM are
+    tried, one after the other, those first that move most: what would the program cost if this one stayed, others made
+    room, and tasks went in bands where it left them too little?
     """
     if len(program.plans) < 2:
         return None
