@@ -62,6 +62,8 @@ def share_on_engine(engine_macs: int, macs: int, host_ops: int) -> float:
 def value_name(described: str) -> str:
     """The name in what ``Op.describe`` gives."""
     _, _, quoted = described.partition(" ")
+    if quoted[:1] == quoted[-1:] == "'" and "\\" not in quoted:
+        return quoted[1:-1]  # plain, as nearly all are
     try:
         return str(ast.literal_eval(quoted)) if quoted else described
     except (ValueError, SyntaxError):

@@ -1,11 +1,16 @@
-"""What an order of axes costs a region: elements that copies move, counted once for each copy."""
+"""What an order of axes costs a region: elements that copies move, counted once for each copy.
+
+Everything that the cost depends on is read from the ops once (``terms``): numbers, no ops. Pricing an order is then
+arithmetic on a few hundred small tuples, since a region has many ops of one kind and shape.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from hexane.graph.ops.conv import conv_geometry
 from hexane.lowering.windows import NATIVE_WIDTH, TALLEST
@@ -23,7 +28,29 @@ TURNS = 2
 WASTE = 0.25
 """Of a copy for each element by which rows are filled up to 64 bytes."""
 LONGEST_STRIDE = 2
-CHANNELS, ROWS = 1, 2
+
+Shape = tuple[int, ...]
+Axes = tuple[int, ...]
+Kind = Literal["edge", "turn", "view", "stored", "cut", "channels", "conv"]
+PLAIN, EXCHANGED = (0, 1, 2, 3), (0, 1, 3, 2)
+
+
+@dataclass(frozen=True)
+class Term:
+    """One thing that may cost something: tensors by their declared shapes and the classes of their axes.
+
+    ``edge``: a tensor that others want in its declared order. ``turn``: a transposition, which costs in the network's
+    own order only (``axes`` is its perm). ``view``: a reshape from the first tensor to the second. ``stored``: a result
+    with rows to fill up. ``cut``: a join or cut along ``axes`` off the grid. ``channels``: a reduction over ``axes``.
+    ``conv``: a convolution from the first to the second, whose rows and columns may change places if ``axes`` says so.
+    """
+
+    kind: Kind
+    shape: Shape
+    classes: Axes
+    axes: Axes = ()
+    other: Shape = ()
+    other_classes: Axes = ()
 
 
 @dataclass(frozen=True)
@@ -33,17 +60,19 @@ class Order:
     region: Region
     places: Mapping[int, int] | None
 
-    def perm(self, value: Value, op: Op) -> tuple[int, ...]:
+    def perm(self, value: Value, op: Op) -> Axes:
         """Axis ``perm[i]`` of the declared tensor is axis i of the tensor in memory."""
-        axes = self.region.classes[key_of(value, op)]
-        if self.places is None:
-            return tuple(range(len(axes)))
-        places = self.places
-        return tuple(sorted(range(len(axes)), key=lambda axis: places[axes[axis]]))
+        return _perm(self.region.classes[key_of(value, op)], self.places)
 
     def shape(self, value: Value, op: Op) -> list[int]:
         """The shape in memory."""
         return [value.shape[axis] for axis in self.perm(value, op)]
+
+
+def _perm(classes: Axes, places: Mapping[int, int] | None) -> Axes:
+    if places is None:
+        return tuple(range(len(classes)))
+    return tuple(sorted(range(len(classes)), key=lambda axis: places[classes[axis]]))
 
 
 def move(shape: Sequence[int], perm: Sequence[int]) -> float:
@@ -53,87 +82,68 @@ def move(shape: Sequence[int], perm: Sequence[int]) -> float:
     return 0.0 if stays else float(prod(shape))
 
 
-def cost(order: Order) -> float:
-    """Elements moved in a region."""
-    region, total = order.region, 0.0
-    for value in region.made_outside:
-        total += move(value.shape, order.perm(value, _user(region, value)))
-    for value in region.used_outside:
-        total += move(value.shape, order.perm(value, _user(region, value)))
-    for op in region.ops:
-        total += conv_axes(order, op)[0] if op.type == "conv" else _of_op(order, op)
-    return total
-
-
-def _user(region: Region, value: Value) -> Op:
-    """An op of the region at a value: computed values stand under their own name, so any will do."""
-    return value.op if value.op in region.signatures else region.ops[0]
-
-
-def _of_op(order: Order, op: Op) -> float:
-    if op.type == "transpose":
-        turn = [axis % len(op.arg("perm")) for axis in op.arg("perm")]
-        return move(op.inputs["x"].shape, turn) if order.places is None else 0.0
-    if op.type in RESHAPES:
-        source, target = order.shape(op.inputs["x"], op), order.shape(op.output, op)
-        return 0.0 if source[-1] == target[-1] else float(prod(target))
-    total = 0.0
-    for value in op.outputs:
-        shape = order.shape(value, op)
-        rows = prod(shape[:-1])
-        total += WASTE * rows * (-shape[-1] % GRID)
-        if _cuts_rows(order, op, value):
-            total += TURNS * prod(shape)
-    if op.type in REDUCTIONS:
-        x = op.inputs["x"]
-        perm = order.perm(x, op)
-        channel = len(perm) - 3
-        if channel >= 0 and x.shape[perm[channel]] > 1 and perm[channel] in reduced_axes(op):
-            total += prod(x.shape)
-    return total
-
-
-def _cuts_rows(order: Order, op: Op, value: Value) -> bool:
-    """Whether an op joins or cuts within rows, at a place that no DMA reaches."""
-    last = order.perm(value, op)[-1]
-    rank = len(value.shape)
-    if op.type == "concat":
-        if op.arg("axis") % rank != last:
-            return False
-        return any(part.shape[last] % GRID for part in op.inputs["values"][:-1])
-    if op.type == "pad":
-        widths = pad_of(op, rank)
-        return widths is not None and widths[last] != (0, 0)
-    if op.type == "split":
-        return op.arg("axis") % rank == last and any(part.shape[last] % GRID for part in op.outputs[:-1])
-    if op.type in ("slice_by_size", "slice_by_index"):
-        begin, extent = op.arg("begin")[last], op.inputs["x"].shape[last]
-        if value.shape[last] == extent:
-            return False
-        if op.type == "slice_by_index" and (op.arg("begin_mask") or [False] * rank)[last]:
-            begin = 0
-        step = (op.arg("stride") or [1] * rank)[last] if op.type == "slice_by_index" else 1
-        return bool(begin % extent % GRID or step != 1)
-    return False
-
-
-PLAIN, EXCHANGED = (0, 1, 2, 3), (0, 1, 3, 2)
-
-
-def conv_axes(order: Order, op: Op) -> tuple[float, tuple[int, ...]]:
-    """How a convolution stands in an order: elements moved around it, and its axes, exchanged or not."""
-    x, y = op.inputs["x"], op.output
-    if order.places is None:
-        return 0.0, PLAIN
-    ways = [PLAIN, EXCHANGED] if _allows_exchange(op) else [PLAIN]
-    prices = [sum(move_between(value.shape, order.perm(value, op), axes) for value in (x, y)) for axes in ways]
-    least = min(prices)
-    return least, ways[prices.index(least)]
-
-
 def move_between(shape: Sequence[int], first: Sequence[int], second: Sequence[int]) -> float:
     """Elements moved from one order of a tensor's axes to another."""
-    return move([shape[axis] for axis in first], [list(first).index(axis) for axis in second])
+    return move([shape[axis] for axis in first], [first.index(axis) for axis in second])
+
+
+# -- terms -------------------------------------------------------------------------------------------------------------
+
+
+def terms(region: Region) -> Counter[Term]:
+    """What a region's cost depends on, equal terms counted."""
+    found: Counter[Term] = Counter()
+    for value in (*region.made_outside, *region.used_outside):
+        found[Term("edge", tuple(value.shape), region.classes[value])] += 1
+    for op in region.ops:
+        for term in _of_op(region, op):
+            found[term] += 1
+    return found
+
+
+def _of_op(region: Region, op: Op) -> list[Term]:
+    def tensor(value: Value) -> tuple[Shape, Axes]:
+        return tuple(value.shape), region.classes[key_of(value, op)]
+
+    if op.type == "transpose":
+        perm = op.arg("perm")
+        return [Term("turn", *tensor(op.inputs["x"]), tuple(axis % len(perm) for axis in perm))]
+    if op.type in RESHAPES:
+        return [Term("view", *tensor(op.inputs["x"]), (), *tensor(op.output))]
+    if op.type == "conv":
+        free = (1,) if _allows_exchange(op) else ()
+        return [Term("conv", *tensor(op.inputs["x"]), free, *tensor(op.output))]
+    found = []
+    for value in op.outputs:
+        found.append(Term("stored", *tensor(value)))
+        off_grid = tuple(axis for axis in range(len(value.shape)) if _cuts(op, value, axis))
+        if off_grid:
+            found.append(Term("cut", *tensor(value), off_grid))
+    if op.type in REDUCTIONS:
+        found.append(Term("channels", *tensor(op.inputs["x"]), tuple(reduced_axes(op))))
+    return found
+
+
+def _cuts(op: Op, value: Value, axis: int) -> bool:
+    """Whether an op joins or cuts along an axis at a place that no DMA reaches within rows."""
+    rank = len(value.shape)
+    if op.type == "concat":
+        return op.arg("axis") % rank == axis and any(part.shape[axis] % GRID for part in op.inputs["values"][:-1])
+    if op.type == "pad":
+        widths = pad_of(op, rank)
+        return widths is not None and widths[axis] != (0, 0)
+    if op.type == "split":
+        return op.arg("axis") % rank == axis and any(part.shape[axis] % GRID for part in op.outputs[:-1])
+    if op.type in ("slice_by_size", "slice_by_index"):
+        begin, extent = op.arg("begin")[axis], op.inputs["x"].shape[axis]
+        if value.shape[axis] == extent:
+            return False
+        if op.type == "slice_by_size":
+            return bool(begin % extent % GRID)
+        if (op.arg("begin_mask") or [False] * rank)[axis]:
+            begin = 0
+        return bool(begin % extent % GRID or (op.arg("stride") or [1] * rank)[axis] != 1)
+    return False
 
 
 def _allows_exchange(op: Op) -> bool:
@@ -149,3 +159,75 @@ def _allows_exchange(op: Op) -> bool:
     )
     height, width = weight.shape[2:]
     return height <= NATIVE_WIDTH and width <= TALLEST and max(strides) <= LONGEST_STRIDE and tuple(dilations) == (1, 1)
+
+
+# -- prices ------------------------------------------------------------------------------------------------------------
+
+
+def cost(counted: Mapping[Term, int], places: Mapping[int, int] | None, most: float = float("inf")) -> float:
+    """Elements moved in a region in an order; any number above ``most`` where it is more than that."""
+    total = 0.0
+    for term, count in counted.items():
+        total += count * _PRICES[term.kind](term, places)
+        if total > most:
+            break
+    return total
+
+
+def _edge(term: Term, places: Mapping[int, int] | None) -> float:
+    return move(term.shape, _perm(term.classes, places))
+
+
+def _turn(term: Term, places: Mapping[int, int] | None) -> float:
+    return move(term.shape, term.axes) if places is None else 0.0
+
+
+def _view(term: Term, places: Mapping[int, int] | None) -> float:
+    first, second = _perm(term.classes, places), _perm(term.other_classes, places)
+    return 0.0 if term.shape[first[-1]] == term.other[second[-1]] else float(prod(term.other))
+
+
+def _stored(term: Term, places: Mapping[int, int] | None) -> float:
+    row = term.shape[_perm(term.classes, places)[-1]]
+    return WASTE * (prod(term.shape) // max(row, 1)) * (-row % GRID)
+
+
+def _cut(term: Term, places: Mapping[int, int] | None) -> float:
+    return TURNS * float(prod(term.shape)) if _perm(term.classes, places)[-1] in term.axes else 0.0
+
+
+def _channels(term: Term, places: Mapping[int, int] | None) -> float:
+    perm = _perm(term.classes, places)
+    if len(perm) < 3 or term.shape[perm[-3]] == 1 or perm[-3] not in term.axes:
+        return 0.0
+    return float(prod(term.shape))
+
+
+def _conv(term: Term, places: Mapping[int, int] | None) -> float:
+    return 0.0 if places is None else _conv_axes(term, places)[0]
+
+
+_PRICES = {
+    "edge": _edge,
+    "turn": _turn,
+    "view": _view,
+    "stored": _stored,
+    "cut": _cut,
+    "channels": _channels,
+    "conv": _conv,
+}
+
+
+def _conv_axes(term: Term, places: Mapping[int, int]) -> tuple[float, Axes]:
+    stands = [(term.shape, _perm(term.classes, places)), (term.other, _perm(term.other_classes, places))]
+    ways = (PLAIN, EXCHANGED) if term.axes else (PLAIN,)
+    prices = [sum(move_between(shape, perm, axes) for shape, perm in stands) for axes in ways]
+    least = min(prices)
+    return least, ways[prices.index(least)]
+
+
+def conv_axes(order: Order, op: Op) -> Axes:
+    """The axes in which a convolution stands in an order: rows and columns exchanged or not."""
+    assert order.places is not None
+    (term,) = _of_op(order.region, op)
+    return _conv_axes(term, order.places)[1]

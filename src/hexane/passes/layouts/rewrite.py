@@ -13,7 +13,7 @@ from hexane.graph.ops.conv import conv_geometry
 from hexane.graph.rewrite import replace_op
 from hexane.lowering.transformations import is_on
 from hexane.passes.layouts.axes import OPERANDS, REDUCTIONS, Region, reduced_axes, regions
-from hexane.passes.layouts.cost import EXCHANGED, Order, conv_axes, cost
+from hexane.passes.layouts.cost import EXCHANGED, Order, conv_axes, cost, terms
 from hexane.passes.padding import pad_of
 from hexane.passes.reshapes import RESHAPES
 from hexane.passes.rewriting import hand_down_names
@@ -42,14 +42,13 @@ def best(region: Region) -> Order | None:
     """The order in which a region moves least, None where that is how it stands."""
     if not region.is_consistent:
         return None
-    now = cost(Order(region, None))
-    found, least = None, now * (1 - LEAST_GAIN)
+    counted = terms(region)
+    found, least = None, cost(counted, None) * (1 - LEAST_GAIN)
     for places in candidates(region):
-        order = Order(region, places)
-        price = cost(order)
+        price = cost(counted, places, least)
         if price < least:
-            found, least = order, price
-    return found
+            found, least = places, price
+    return None if found is None else Order(region, found)
 
 
 # -- candidates --------------------------------------------------------------------------------------------------------
@@ -222,7 +221,7 @@ class _Rewriting:
 
     def _conv(self, op: Op) -> Value:
         x, weight, y = op.inputs["x"], op.inputs["weight"], op.output
-        _, axes = conv_axes(self.order, op)
+        axes = conv_axes(self.order, op)
         changed: dict[str, Any] = {"x": self._turned(self._operand(x, op), self.order.perm(x, op), axes)}
         if axes == EXCHANGED:
             strides, dilations, pads, _ = conv_geometry(
