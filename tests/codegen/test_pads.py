@@ -61,3 +61,37 @@ def test_parts_of_a_long_kernel_are_cut_out_of_the_map():
     assert np.abs(made - wanted).max() < 2e-2 * np.abs(wanted).max()
     pads = [op for op in program.graph.main.ops if op.type == "pad"]
     assert all(op.inputs["x"].shape[2] <= 90 and op.output.shape[2] == 111 for op in pads)
+
+
+CONTINUED = {
+    "a signal": ((1, 1, 1, 500), [0, 0, 0, 0, 0, 0, 128, 128], "reflect"),
+    "not a power of two": ((1, 1, 1, 300), [0, 0, 0, 0, 0, 0, 100, 37], "reflect"),
+    "nearly as long as the map": ((1, 3, 1, 90), [0, 0, 0, 0, 0, 0, 89, 70], "reflect"),
+    "rows and columns": ((1, 2, 40, 48), [0, 0, 0, 0, 17, 9, 12, 33], "reflect"),
+    "few rows": ((1, 5, 12, 40), [0, 0, 0, 0, 2, 1, 0, 0], "reflect"),
+    "a batch": ((2, 3, 12, 20), [0, 0, 0, 0, 3, 3, 2, 2], "reflect"),
+    "edges": ((1, 2, 20, 30), [0, 0, 0, 0, 40, 3, 5, 70], "replicate"),
+    "edges of a batch": ((3, 2, 9, 10), [0, 0, 0, 0, 4, 1, 2, 3], "replicate"),
+}
+
+
+@pytest.mark.parametrize("name", CONTINUED)
+@pytest.mark.parametrize("chip", ["M1", "M4"])
+def test_continued_beyond_the_edge(name, chip):
+    shape, widths, mode = CONTINUED[name]
+    b = GraphBuilder()
+    b.output(b.pad(x=b.input("x", shape, "fp16"), pad=widths, mode=mode, constant_val=0.0))
+    program = hexane.compile(b.graph, chip)
+    assert [segment.kind for segment in program.segments] == ["engine"]
+    data = np.random.default_rng(1).normal(size=shape).astype(np.float16)
+    data.reshape(-1)[3] = -0.0
+    pairs = [(widths[i], widths[i + 1]) for i in range(0, 8, 2)]
+    wanted = np.pad(data, pairs, mode={"replicate": "edge"}.get(mode, mode))
+    (result,) = program.run({"x": data}).values()
+    assert np.array_equal(result.view(np.uint16), wanted.view(np.uint16))
+
+
+def test_a_long_mirror_takes_a_copy_for_each_bit():
+    b = GraphBuilder()
+    b.output(b.pad(x=b.input("x", (1, 1, 1, 5000), "fp16"), pad=[0] * 6 + [1024, 1024], mode="reflect"))
+    assert sum(len(image.tasks) for image in hexane.compile(b.graph).images) <= 2 * 2 * 10 + 4

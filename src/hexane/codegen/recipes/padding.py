@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from hexane.chips import Evidence
 from hexane.codegen.fragment import Fragment
 from hexane.codegen.recipes.columns import columns, constant_line, fill, turn
+from hexane.codegen.recipes.mirror import reverse
 from hexane.codegen.recipes.registry import Context, need_fp16, recipe
 from hexane.codegen.recipes.shape import Walk, straight
 from hexane.errors import Reason, UnsupportedError
@@ -17,8 +19,6 @@ if TYPE_CHECKING:
 
 HEIGHT, WIDTH = 2, 3
 COLUMN, ROW = 1, 2
-MOST_COPIES = 32
-"""Mirrored rows and columns are copied one by one; more of them are left to the host."""
 
 
 @recipe("pad")
@@ -35,10 +35,6 @@ def pad(ops: Sequence[Op], context: Context) -> Fragment:
     made = Fragment()
     (h0, h1), (w0, w1) = widths[HEIGHT], widths[WIDTH]
     if mode != "constant":
-        if sum(map(sum, widths)) > MOST_COPIES:
-            raise UnsupportedError(
-                f"a {mode} pad of more than {MOST_COPIES} rows and columns, each of them a copy", code=Reason.PADDING
-            )
         if any(map(any, widths[:2])):
             raise UnsupportedError(f"a {mode} pad of channels", code=Reason.PADDING)
         turned = columns(made, x.n, y.w, y.h, x.c)
@@ -91,7 +87,20 @@ def _continue(made: Fragment, walk: Walk, axis: int, before: int, after: int, *,
     last = walk.extents[axis] - 1 - after
     if mirror and max(before, after) > last - before:
         raise UnsupportedError("a mirrored pad as long as the map", code=Reason.PADDING)
-    for i in range(1, before + 1):
-        straight(made, walk.sliced(axis, before + i * mirror, 1), walk.sliced(axis, before - i, 1))
-    for i in range(1, after + 1):
-        straight(made, walk.sliced(axis, last - i * mirror, 1), walk.sliced(axis, last + i, 1))
+    inside = walk.sliced(axis, before, last + 1 - before)
+    free = [i for i in (0, COLUMN, ROW) if i != axis and walk.extents[i] == 1]
+    if mirror and before == after and len(free) == 2:  # both ends at once
+        apart = inside.extents[axis] - 2 - before
+        ends = inside.sliced(axis, 0, before + 2).doubled(free[0], apart * walk.strides[axis])
+        both = walk.sliced(axis, 0, before).doubled(free[0], (last + 1) * walk.strides[axis])
+        reverse(made, ends, axis, 1, both)
+        return
+    for edge, count, target in ((0, before, 0), (last - before, after, last + 1)):
+        if not count:
+            continue
+        outside = walk.sliced(axis, target, count)
+        if mirror:
+            reverse(made, inside, axis, 1 if target == 0 else edge - count, outside)
+        else:
+            plan = straight(made, inside.sliced(axis, edge, count, 0), outside)
+            plan.evidence, plan.note = Evidence.INFERRED, "one line read for every row"

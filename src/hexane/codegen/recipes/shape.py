@@ -55,6 +55,12 @@ class Walk:
         strides[axis] *= step
         return replace(self, offset=offset, extents=tuple(extents), strides=tuple(strides))  # type: ignore[arg-type]
 
+    def doubled(self, axis: int, apart: int) -> Walk:
+        """The walk and the same ``apart`` bytes further, side by side along an axis of one element."""
+        extents, strides = list(self.extents), list(self.strides)
+        extents[axis], strides[axis] = 2, apart
+        return replace(self, extents=tuple(extents), strides=tuple(strides))  # type: ignore[arg-type]
+
     @property
     def aligned(self) -> bool:
         """Whether a DMA can walk it: W contiguous, everything else in multiples of 64 bytes."""

@@ -112,7 +112,7 @@ def grid_of(ends: Sequence[End], shape: tuple[int, int, int, int, int] | None, s
         assert end.dma is not None
         dma = end.dma
         for count, distance in zip(end.extents, (dma.group, dma.depth, dma.plane, dma.row)):
-            if count > 1:
+            if count > 1 and distance:  # none: one line that is read again and again
                 steps.add(distance)
     if not steps:
         row = plane = up(size, 64)
