@@ -66,15 +66,19 @@ def copies(program):
     return [plan for s in program.segments for plan in s.plans if plan.note == "a copy by the planar engine"]
 
 
-def test_what_is_known_to_have_no_minus_zero_is_copied_so():
+@pytest.mark.parametrize("chip", ["M1", "M4"])
+def test_what_is_known_to_have_no_minus_zero_is_copied_so(chip):
+    """On M4 both copies of a map in DRAM take the time of its bytes; in L2 the planar one is faster."""
     b = GraphBuilder()
     x = b.input("x", (1, 8, 60, 48), "fp16")
     for y in (b.add(x=x, y=x), b.tanh(x=x)):
         part = b.slice_by_size(x=y, begin=[0, 0, 5, 0], size=[1, 8, 50, 48])
         b.output(b.concat(values=(part, part), axis=1), y)
-    program = hexane.compile(b.graph)
+    program = hexane.compile(b.graph, chip)
     assert {plan.op.split()[0] for plan in copies(program)} == {"concat"} and 1 <= len(copies(program)) <= 2
-    plain = hexane.compile(b.graph, without=("planar-copies",))
+    plain = hexane.compile(b.graph, chip, without=("planar-copies",))
     assert not copies(plain)
-    assert hexane.estimate(program).engine_us < hexane.estimate(plain).engine_us
-    assert not copies(hexane.compile(b.graph, strict=True)) and not copies(hexane.compile(b.graph, dialect="apple"))
+    assert hexane.estimate(program, chip).engine_us < hexane.estimate(plain, chip).engine_us
+    assert not copies(hexane.compile(b.graph, chip, dialect="apple"))
+    if chip == "M1":
+        assert not copies(hexane.compile(b.graph, strict=True))
