@@ -151,3 +151,9 @@ def test_interrupted(tmp_path: Path) -> None:
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130 and "interrupted" in errors and "Traceback" not in errors, errors
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_transformation_that_does_not_exist(tmp_path: Path, model: Path) -> None:
+    for command in (("run", model, "--random", 1), ("compile", model, "--stats")):
+        _refused(tmp_path, *command, "--without", "bandz", says="did you mean bands")
+        _refused(tmp_path, *command, "--dialect", "Apple", says="one of default, apple, zin4")

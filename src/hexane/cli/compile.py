@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hexane.cli.options import Bind, Function, Shapes
+from hexane.cli.options import Bind, Dialect, Function, Shapes, Without
 
 
 def register(app: typer.Typer) -> None:
@@ -20,12 +20,8 @@ def register(app: typer.Typer) -> None:
             Path | None, typer.Option("-o", "--output", help="Where to write: .hwx, .anec or .hexane.")
         ] = None,
         chip: Annotated[str, typer.Option(help="The chip to compile for.")] = "M1",
-        dialect: Annotated[
-            str, typer.Option(help="default, apple (Apple's forms only) or zin4 (compiler v4.2.1).")
-        ] = "default",
-        without: Annotated[
-            list[str] | None, typer.Option(metavar="NAME", help="Leave out a transformation; repeatable.")
-        ] = None,
+        dialect: Dialect = "default",
+        without: Without = None,
         strict: Annotated[
             bool, typer.Option("--strict", help="Refuse inferred rules, and ops that would go to the host.")
         ] = False,

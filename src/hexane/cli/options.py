@@ -27,6 +27,13 @@ OnDevice = Annotated[
         help="emulator, linux, macos, coreml, virtual[:FLAVOUR] or auto; `hexane doctor` says which are here.",
     ),
 ]
+Dialect = Annotated[
+    str, typer.Option("--dialect", help="default, apple (Apple's forms only) or zin4 (compiler v4.2.1).")
+]
+Without = Annotated[
+    list[str] | None,
+    typer.Option("--without", metavar="NAME", help="Leave out a transformation; repeatable (docs/transformations.md)."),
+]
 Function = Annotated[str | None, typer.Option("--function", help="Which function, of a program with several.")]
 
 

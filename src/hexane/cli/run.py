@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hexane.cli.options import Bind, Function, OnDevice, Shapes
+from hexane.cli.options import Bind, Dialect, Function, OnDevice, Shapes, Without
 from hexane.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from hexane.graph import Graph
     from hexane.program.run import Device
@@ -51,6 +51,8 @@ def register(app: typer.Typer) -> None:
         level: Annotated[
             str, typer.Option(help="engine: tasks on the device; graph: the engine's arithmetic, for any chip.")
         ] = "engine",
+        dialect: Dialect = "default",
+        without: Without = None,
         compare: Annotated[str, typer.Option(help="auto, onnxruntime, reference or none.")] = "auto",
         autoscale: Annotated[
             bool, typer.Option("--autoscale", help="Scale layers by powers of two where products are lost.")
@@ -70,10 +72,12 @@ def register(app: typer.Typer) -> None:
         """
         from hexane.cli.console import print_json
         from hexane.cli.networks import open_network
+        from hexane.report.session import Form
         from hexane.runtime.files import require_makeable, require_writable, write_arrays
         from hexane.runtime.folders import require_replaceable
 
         engine = opened(device, level=level)
+        require_form(dialect, without or ())
         require_choices(level=level, compare=compare, normalize=normalize, tolerance=tolerance)
         if output is not None:
             require_writable(output)
@@ -84,7 +88,8 @@ def register(app: typer.Typer) -> None:
             for_networks = {
                 "--tolerance": tolerance is not None, "--report": report is not None, "--autoscale": autoscale,
                 "--level": level != "engine", "--compare": compare not in ("auto", "none"), "--shape": bool(shape),
-                "--bind": bool(bind), "--function": function is not None,
+                "--bind": bool(bind), "--function": function is not None, "--dialect": dialect != "default",
+                "--without": bool(without),
             }  # fmt: skip
             for option, given in for_networks.items():
                 if given:
@@ -98,7 +103,7 @@ def register(app: typer.Typer) -> None:
             model, inputs or [], random, normalize,
             lambda: open_network(model, function=function, shapes=shape or (), bind=bind or ()),
             chip=chip or engine.chip or "M1", level=level, compare=compare, autoscale=autoscale,
-            insight=report is not None, quiet=json, device=engine,
+            insight=report is not None, quiet=json, device=engine, form=Form(dialect, tuple(without or ())),
         )  # fmt: skip
         if output is not None:
             write_arrays(output, done.outputs)
@@ -126,6 +131,13 @@ def opened(name: str, *, level: str) -> Device:
     if device.name != "emulator" and level != "engine":
         raise UsageError(f"--level {level} is computed here, not on a device", hint="leave out --device or --level")
     return device
+
+
+def require_form(dialect: str, without: Iterable[str]) -> None:
+    """Refuse a dialect or a transformation that does not exist, before any work."""
+    from hexane.lowering.transformations import active
+
+    active(dialect, without)
 
 
 def require_choices(*, level: str, compare: str, normalize: str | None, tolerance: float | None) -> None:
@@ -274,7 +286,7 @@ def _show(done: Session) -> None:
     from hexane.runtime.kernels import seconds_text
 
     place = f", on {done.device}" if done.level == "engine" else ""
-    title(f"{done.name} on {done.chip.name}, level {done.level}{place}")
+    title(f"{done.name} on {done.chip.name}, level {done.level}{place}{done.form}")
     rows: list[list[Any]] = []
     if done.verdict is not None:
         rows.append(["verdict", done.verdict.text])

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from hexane.chips import Evidence
@@ -213,8 +214,9 @@ def active(
     off = (without,) if isinstance(without, str) else tuple(without)
     for name in off:
         if name not in TRANSFORMATIONS:
-            known = ", ".join(TRANSFORMATIONS) or "none so far"
-            raise UsageError(f"there is no transformation {name!r}", hint=f"there are: {known}")
+            close = get_close_matches(name, TRANSFORMATIONS, n=3)
+            hint = f"did you mean {' or '.join(close)}?" if close else f"there are: {', '.join(TRANSFORMATIONS)}"
+            raise UsageError(f"there is no transformation {name!r}", hint=hint)
     rows = [row for row in TRANSFORMATIONS.values() if dialect == "default" or row.in_apple]
     if strict:
         rows = [row for row in rows if row.evidence is not Evidence.INFERRED]

@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hexane.codegen import compile
-from hexane.codegen.driver import canonical
 from hexane.numerics.insight import every_value, examine
 from hexane.runtime.agreement import agreement
 from hexane.runtime.verdict import percent
@@ -32,9 +30,9 @@ def apply_autoscale(done: Session) -> None:
     if not insight.scaling:
         return
     if done.program is not None:
-        done.program = compile(done.graph, chip=done.chip, scaling=insight.scaling)
+        done.program = done.form.compiled(done.graph, done.chip, insight.scaling)
     else:
-        done.prepared = canonical(done.graph, scaling=insight.scaling)
+        done.prepared = done.form.canonical(done.graph, done.chip, insight.scaling)
 
 
 def finish(done: Session) -> None:

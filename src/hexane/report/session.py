@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from hexane import chips, passes
+from hexane import chips
 from hexane.chips import Chip
 from hexane.codegen import compile
-from hexane.codegen.driver import GENERATION
-from hexane.errors import HexaneError, UsageError
+from hexane.codegen.driver import canonical
+from hexane.codegen.targets import target_of
+from hexane.errors import HexaneError, UnsupportedError, UsageError
+from hexane.lowering.transformations import active, using
 from hexane.numerics import evaluate
 from hexane.numerics.insight import Insight, every_value, examine
 from hexane.program import Program
@@ -53,6 +55,27 @@ class Silent:
         pass
 
 
+@dataclass(frozen=True)
+class Form:
+    """How a network is compiled: the dialect, and the transformations that are left out."""
+
+    dialect: str = "default"
+    without: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """What is said of a form that is not the usual one; empty for that."""
+        dialect = f", dialect {self.dialect}" if self.dialect != "default" else ""
+        return dialect + (f", without {', '.join(self.without)}" if self.without else "")
+
+    def compiled(self, graph: Graph, chip: Chip, scaling: Mapping[str, int] | None = None) -> Program:
+        return compile(graph, chip=chip, dialect=self.dialect, without=self.without, scaling=scaling)
+
+    def canonical(self, graph: Graph, chip: Chip, scaling: Mapping[str, int] | None = None) -> Graph:
+        """The graph in canonical form, for a chip that no program is written for."""
+        with using(active(self.dialect, self.without, generation=chip.generation_name)):
+            return canonical(graph, scaling=scaling)
+
+
 @dataclass
 class Session:
     """Everything that is known of one run.
@@ -70,6 +93,7 @@ class Session:
     inputs: dict[str, np.ndarray]
     notes: tuple[str, ...] = ()
     device: str = "emulator"
+    form: Form = Form()
     emulator_bits: bool | None = None
     outputs: dict[str, np.ndarray] = field(default_factory=dict)
     program: Program | None = None
@@ -90,7 +114,7 @@ class Session:
             parts = [(s.kind, s.source or s.graph) for s in self.program.segments]
             return [(kind, graph) for kind, graph in parts if graph is not None]
         if self.prepared is None:
-            self.prepared = passes.run(self.graph)
+            self.prepared = self.form.canonical(self.graph, self.chip)
         return [("engine", self.prepared)]
 
     def summary(self) -> dict[str, Any]:
@@ -102,6 +126,8 @@ class Session:
             "schema": "hexane-run/1",
             "model": self.name,
             "chip": self.chip.name,
+            "dialect": self.form.dialect,
+            "without": list(self.form.without),
             "level": self.level,
             "device": self.device,
             "emulator_bits": self.emulator_bits,
@@ -146,6 +172,7 @@ def run_network(
     notes: Sequence[str] = (),
     progress: Progress | None = None,
     device: Device | None = None,
+    form: Form = Form(),
 ) -> Session:
     """Take a network through the engine.
 
@@ -160,6 +187,7 @@ def run_network(
     insight : examine every layer, count the arithmetic's events, place every op, estimate the time; the emulator runs
         the program too, where the device is another.
     autoscale : scale layers by powers of two where products are lost (``hexane.numerics.autoscale``).
+    form : the dialect, and what is left out.
 
     Raises UnsupportedError for level "engine" on a chip without code generation, UsageError for wrong arguments.
     """
@@ -167,11 +195,10 @@ def run_network(
     target = chips.get(chip)
     if level not in LEVELS:
         raise UsageError(f"there is no level {level!r}", hint="engine or graph")
-    done = Session(name, target, level, graph, dict(inputs), tuple(notes), device.title if device else "emulator")
-    compiled = target.generation_name == GENERATION
-    if level == "engine" or compiled:
+    done = Session(name, target, level, graph, dict(inputs), tuple(notes), device.title if device else "emulator", form)
+    if level == "engine" or _is_written_for(target, form):
         show.stage("compile")
-        done.program = _timed(done, "compile", lambda: compile(graph, chip=target))
+        done.program = _timed(done, "compile", lambda: form.compiled(graph, target))
     if autoscale:
         show.stage("autoscale")
         _timed(done, "autoscale", lambda: apply_autoscale(done))
@@ -191,6 +218,14 @@ def run_network(
         show.stage("examine layers")
         _timed(done, "examine", lambda: _examine(done))
     return done
+
+
+def _is_written_for(chip: Chip, form: Form) -> bool:
+    try:
+        target_of(chip, form.dialect)
+    except UnsupportedError:
+        return False
+    return True
 
 
 def _timed(done: Session, stage: str, work: Callable[[], Any]) -> Any:
