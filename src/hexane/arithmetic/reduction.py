@@ -75,7 +75,7 @@ def reduce(
     """
     if mode not in ("sum", "max"):
         raise UsageError(f"no reduction is called {mode!r}", where="mode", hint="use 'sum' or 'max'")
-    if nonlinear not in _FUNCTIONS:
+    if nonlinear not in FUNCTIONS:
         raise UsageError(
             f"no such function behind a reduction: {nonlinear!r}", hint="use 'reciprocal', 'rsqrt' or 'sqrt'"
         )
@@ -105,7 +105,7 @@ def reduce(
         from hexane.arithmetic.fast.reduction import finish
 
         out = np.empty(kept, np.uint16)
-        finish(totals.ravel(), scale, epsilon, _FUNCTIONS.index(nonlinear), out.ravel())
+        finish(totals.ravel(), scale, epsilon, FUNCTIONS.index(nonlinear), out.ravel())
         h = out.view(np.float16)
     if relu:
         h = round_half_away(np.maximum(h.astype(np.float64), 0.0))
@@ -129,7 +129,7 @@ def _finish(totals: np.ndarray, scale: float, epsilon: float, nonlinear: str | N
     return reciprocal_sqrt(h) if nonlinear == "rsqrt" else h
 
 
-_FUNCTIONS = (None, "reciprocal", "rsqrt", "sqrt")
+FUNCTIONS = (None, "reciprocal", "rsqrt", "sqrt")
 """What may follow, in the order of PE.Cfg.NonlinearMode and of the fast kernel's codes."""
 
 

@@ -7,8 +7,9 @@ whole tensors in the right order, with their L2 regions checked for room and ove
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,6 +27,9 @@ from hexane.emulator.trace import Computation, Report, TaskReport
 from hexane.emulator.work import Work
 from hexane.isa.channels import SCRATCH
 
+if TYPE_CHECKING:
+    from hexane.arithmetic.fast.jobs import Job
+
 Watcher = Callable[[Task, Computation, "Engine"], None]
 
 
@@ -39,8 +43,38 @@ class Step:
     task: Task
     sources: tuple[Source, ...]
     work: Work
+    places: tuple[Place, ...]
     direct: np.ndarray | None
-    store: Callable[[np.ndarray], None]
+
+    def store(self, values: np.ndarray) -> None:
+        """Put a result where it belongs."""
+        raw = _as_stored(values, self.task.result)
+        for place in self.places:
+            place.put(raw)
+
+    def jobs(self) -> list[Job] | None:
+        """The same as jobs of compiled code, for a step that has run before; None where one of its parts is none."""
+        from hexane.arithmetic.fast.planar_job import copied
+
+        result = self.task.result
+        views = [place.view for place in self.places]
+        if result.dtype != np.float16 or any(view is None for view in views):
+            return None
+        targets = [view.swapaxes(2, 4) if result.transposed else view for view in views if view is not None]
+        operands: list[np.ndarray] = []
+        made: list[Job] = []
+        for source in self.sources:
+            if source.stands is None or source.stands.dtype != np.float16 or source.memory is None:
+                return None
+            if any(np.may_share_memory(source.memory, target) for target in targets):
+                return None
+            operands.append(source.stands)
+            if source.load is not None:
+                if np.may_share_memory(*source.load):
+                    return None
+                made.append(copied(*source.load))
+        job = self.work.job(tuple(operands), targets[0])
+        return None if job is None else [*made, job, *(copied(targets[0], target) for target in targets[1:])]
 
     def run(self) -> None:
         """Sources, computation, result."""
@@ -100,14 +134,8 @@ class Engine:
         fetched = kernel_fetch.fetch(task, self.memory) if task.unit == "NE" else None
         work = pe.prepare(task) if fetched is None else ne.prepare(task, fetched)
         places = self._places(task)
-
-        def store(values: np.ndarray) -> None:
-            raw = _as_stored(values, task.result)
-            for place in places:
-                place.put(raw)
-
         constant = fetched is None or fetched.constant
-        return Step(task, sources, work, _direct(task, sources, places) if constant else None, store)
+        return Step(task, sources, work, tuple(places), _direct(task, sources, places) if constant else None)
 
     # ---- sources -------------------------------------------------------------------------------------------------
 
@@ -124,7 +152,9 @@ class Engine:
         views = dma.source(self.memory, operand.surface, extent, r, sanitize=self.sanitize)
         if operand.kind is SourceType.KEEP:
             kept = self.l2.write(region, extent, task=task.index, register=operand.base_register)
-            return Source(lambda: _decoded(_logical(_copied(dma.gather(views), kept), operand)), kept)
+            plain = len(views) == 1 and operand.surface.interleave == 1
+            stands, load = (_logical(kept, operand), (dma.gather(views), kept)) if plain else (None, None)
+            return Source(lambda: _decoded(_logical(_copied(dma.gather(views), kept), operand)), kept, stands, load)
         self._pass_through(task, region, self._source_rows(task, extent), operand.base_register)
         if len(views) == 1 and operand.surface.interleave == 1:
             return _standing(dma.gather(views), operand)
@@ -231,10 +261,16 @@ class Strips:
 
 @dataclass(frozen=True)
 class Source:
-    """What reads an operand, and the memory that it may read from for as long as the task runs."""
+    """What reads an operand, and the memory that it may read from for as long as the task runs.
+
+    ``stands``, if the operand lies in memory as it is read, is where; ``load`` is what is copied there first, and to
+    what.
+    """
 
     read: Callable[[], np.ndarray]
     memory: np.ndarray | None
+    stands: np.ndarray | None = None
+    load: tuple[np.ndarray, np.ndarray] | None = None
 
 
 @dataclass(frozen=True)
@@ -249,11 +285,11 @@ def _standing(stored: np.ndarray, operand: Operand) -> Source:
     """An operand that is read where it stands."""
     logical = _logical(stored, operand)
     if operand.dtype == np.float16:
-        return Source(lambda: logical, stored)
+        return Source(lambda: logical, stored, logical)
     return Source(lambda: _decoded(logical), stored)
 
 
-def _direct(task: Task, sources: tuple[Source, ...], places: list[Place]) -> np.ndarray | None:
+def _direct(task: Task, sources: tuple[Source, ...], places: Sequence[Place]) -> np.ndarray | None:
     """The result's only place, if its elements lie there as a unit gives them, and nothing that the task reads does."""
     view = places[0].view
     if len(places) > 1 or view is None or view.strides[4] != 2:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,6 +28,9 @@ from hexane.emulator.task import Task
 from hexane.emulator.work import Events, Operands, Work
 from hexane.isa.roles import FP16_POINT
 from hexane.kernels import Kernel, KernelLayout
+
+if TYPE_CHECKING:
+    from hexane.arithmetic.fast.jobs import Job
 
 SUM, PRODUCT, MAXIMUM, BYPASS = 0, 2, 3, 4
 
@@ -148,6 +151,9 @@ def _bypass(task: Task, fetched: Fetched, window: Window) -> Work:
     return _pointwise(r, fetched, "copy", ())
 
 
+Combined = Callable[[np.ndarray, np.ndarray | None, np.ndarray], "Job | None"]
+
+
 def _same(x: np.ndarray) -> np.ndarray:
     return x
 
@@ -158,9 +164,10 @@ def _pointwise(
     name: str,
     rests_on: tuple[str, ...],
     combine: Callable[[np.ndarray], np.ndarray] = _same,
+    combined: Combined | None = None,
 ) -> Work:
     """Constant, scale and non-linearity of single values (docs/reference/numerics.md 3.5, 3.6), behind what
-    ``combine`` gives."""
+    ``combine`` gives; ``combined`` is both as a job, of halfwords, with a table of the function's results or none."""
     scale, add = _half(r, "NE.PostScale.PostScale"), _half(r, "NE.AccBias.AccBias")
     suffix = _SUFFIXES[r["NE.MACCfg.NonlinearMode"]]
 
@@ -191,8 +198,24 @@ def _pointwise(
             counters["table ends hit"] = table_ends(activation, scale_input(source, scale, add))
         return Events(("scalar-exponent-31",) if special else (), counters)
 
+    def job(operands: Operands, target: np.ndarray) -> Job | None:
+        from hexane.arithmetic.fast import planar_job
+
+        x, out = operands[0].view(np.uint16), target.view(np.uint16)
+        if not fetched.constant or (combine is not _same and combined is None):
+            return None
+        function = follow()
+        if combined is not None:
+            lacks = function is not None and function.results is None
+            return None if lacks else combined(x, None if function is None else function.results, out)
+        if x.shape != out.shape:
+            return None
+        if function is None:
+            return planar_job.copied(x, out)
+        return None if function.results is None else planar_job.look_up(function.results, x, out)
+
     name += f" * {scale:g}" * (scale != 1.0) + f" + {add:g}" * bool(add)
-    return Work(name + suffix, rests_on, compute, events, tabulate=tabulate)
+    return Work(name + suffix, rests_on, compute, events, tabulate=tabulate, job=job)
 
 
 def _sum(task: Task, fetched: Fetched, window: Window) -> Work:
@@ -269,13 +292,21 @@ def _sum(task: Task, fetched: Fetched, window: Window) -> Work:
             counters["table ends hit"] = table_ends(activation, before)
         return Events(("sum-order",) if met else (), counters)
 
+    def job(operands: Operands, target: np.ndarray) -> Job | None:
+        make = getattr(ready(), "job", None) if fetched.constant else None
+        if make is None:
+            return None
+        x, out = operands[0].view(np.uint16)[:, 0], target.view(np.uint16)[:, 0]
+        made: Job | None = make(x[:, None], out[:, :, None]) if unicast else make(x[None], out[None])
+        return made
+
     runtime = not ones and not fetched.constant
     suffix = _SUFFIXES[r["NE.MACCfg.NonlinearMode"]]
     rests_on = _sum_rests_on(r, fetched.layout, window, ones=ones, add=add, scale=scale)
     if form == "winograd" and window.kw == 3 and window.kh in (1, 3) and (window.sx, window.sy) == (1, 1):
         rests_on += ("winograd-groups",) * (groups > 1) + ("winograd-bias",) * r["NE.MACCfg.BiasMode"]
     name = _name(window, unicast, ones, runtime=runtime) + suffix
-    return Work(name, rests_on, compute, events, (lambda: ready().keep()) if fetched.constant else lambda: 0)
+    return Work(name, rests_on, compute, events, (lambda: ready().keep()) if fetched.constant else lambda: 0, job=job)
 
 
 def _transforms(r: Registers, unicast: bool, ones: bool) -> bool:
@@ -371,8 +402,16 @@ def _maximum(task: Task, fetched: Fetched, window: Window) -> Work:
         shape = (window.kh, window.kw), (window.sy, window.sx), (window.top, window.left)
         return largest_in_windows(source, *shape, (task.hout, task.wout))
 
+    def as_job(x: np.ndarray, table: np.ndarray | None, out: np.ndarray) -> Job | None:
+        from hexane.arithmetic.fast import windows_job
+
+        if x.shape[2:] != (task.cout, task.hin, task.win) or out.shape[:3] != x.shape[:3]:
+            return None
+        shape = (window.kh, window.kw), (window.sy, window.sx), (window.top, window.left)
+        return windows_job.job(x, *shape, table, out)
+
     rests_on = ("maximum-mode",) if window.plain else ("maximum-mode", "window-without-kernel")
-    return _pointwise(r, fetched, "maximum", rests_on, largest)
+    return _pointwise(r, fetched, "maximum", rests_on, largest, as_job)
 
 
 def _product(task: Task, fetched: Fetched, window: Window) -> Work:

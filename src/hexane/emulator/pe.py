@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hexane.arithmetic import chosen, elementwise, planar
 from hexane.arithmetic.elementwise import Pointwise, shift_scale
 from hexane.arithmetic.formats import canonical
-from hexane.arithmetic.reduction import reduce
+from hexane.arithmetic.reduction import FUNCTIONS, reduce
 from hexane.emulator.registers import Registers
 from hexane.emulator.task import PEKind, Task
 from hexane.emulator.work import Events, Operands, Work
 from hexane.isa.roles import ABSOLUTE
+
+if TYPE_CHECKING:
+    from hexane.arithmetic.fast.jobs import Job
 
 ADD, MUL, MAX, MIN, SUM_SQUARE = range(5)
 OPERATIONS = {ADD: "add", MUL: "mul", MAX: "max", MIN: "min", SUM_SQUARE: "sumsq"}
@@ -60,8 +63,8 @@ def _minus(x: np.ndarray) -> np.ndarray:
 Signs = Callable[[np.ndarray, np.ndarray | None], tuple[np.ndarray, np.ndarray | None]]
 
 
-def _operation(task: Task) -> tuple[str, Signs]:
-    """The operation, and what gives its operands the selected signs."""
+def _operation(task: Task) -> tuple[str, Signs, bool]:
+    """The operation, what gives its operands the selected signs, and whether they are taken as they are."""
     r, two = task.registers, task.source2 is not None
     op = OPERATIONS[r.one_of("PE.Cfg.OpMode", OPERATIONS, "operation")]
     second = r.one_of("PE.Cfg.SecSrc", (SOURCE_2, MINUS_SOURCE_2) if two else (NO_SOURCE,), "second source")
@@ -81,13 +84,13 @@ def _operation(task: Task) -> tuple[str, Signs]:
             b = _minus(b)
         return a, b
 
-    return "sub" if subtract else op, signed
+    return "sub" if subtract else op, signed, not (first_minus or relu or second_minus)
 
 
 def _elementwise(task: Task) -> Work:
     """Kinds 2 and 3: ``(a op b) * Scale + Bias``, abs, ReLU, at the size of the output."""
     r, two = task.registers, task.source2 is not None
-    op, signed = _operation(task)
+    op, signed, plain = _operation(task)
     scale, bias = r.number("PE.BiasScale.Scale"), r.number("PE.BiasScale.Bias")
     if scale != 1.0 and bias != 0.0:
         raise r.error("scale and bias together: their order is not known", "PE.BiasScale.Bias")
@@ -116,6 +119,21 @@ def _elementwise(task: Task) -> Work:
         if follow is not None and not together:
             follow.tabulate()
 
+    def job(operands: Operands, target: np.ndarray) -> Job | None:
+        from hexane.arithmetic.fast import planar_job
+
+        only_relu = relu and not (scaled or absolute or copied)
+        table = None if follow is None or only_relu else follow.results
+        if not plain or together or (follow is not None and table is None and not only_relu):
+            return None
+        a, *b = (x.view(np.uint16) for x in operands)
+        if copied and table is not None:
+            return planar_job.look_up(table, a, target.view(np.uint16)) if a.shape == target.shape else None
+        second = b[0] if b else _ZERO.view(np.uint16)
+        if target.shape not in (a.shape, second.shape):
+            return None
+        return planar_job.operate(op, a, second, table, target.view(np.uint16), relu=only_relu)
+
     def events(operands: Operands, values: np.ndarray, observe: bool) -> Events:
         return Events(("scalar-exponent-31",) if scale != 1.0 and np.isinf(values).any() else ())
 
@@ -125,7 +143,7 @@ def _elementwise(task: Task) -> Work:
         name += f" * {scale:g}" * (scale != 1.0) + f" + {bias:g}" * (bias != 0.0)
         rests_on += ("planar-scale",)
     name += " + abs" * absolute + " + relu" * relu
-    return Work(name, rests_on, compute, events, tabulate=tabulate)
+    return Work(name, rests_on, compute, events, tabulate=tabulate, job=job)
 
 
 _ZERO = np.zeros((1, 1, 1, 1, 1), np.float16)
@@ -164,8 +182,8 @@ def _reduce(task: Task) -> Work:
     mode = {0: "sum", 2: "max"}[r.one_of("PE.Cfg.ReduceMode", (0, 2), "only sum and maximum are known")]
     r.one_of("L2.L2Cfg.PaddingMode", (int(mode == "max"),), "1 in a maximum, 0 in all else")
     known = (0, 1, 2) if r.linked else (0, 1, 2, 3)
-    nonlinear = (None, "reciprocal", "rsqrt", "sqrt")[r.one_of("PE.Cfg.NonlinearMode", known, "non-linearity")]
-    op, signed = _operation(task)
+    nonlinear = FUNCTIONS[r.one_of("PE.Cfg.NonlinearMode", known, "non-linearity")]
+    op, signed, plain = _operation(task)
     two = task.source2 is not None
     if absolute and (r.linked or two or op != "add" or mode != "max"):
         raise r.error("an absolute value here has no known effect", "PE.Cfg.Cond")
@@ -195,6 +213,18 @@ def _reduce(task: Task) -> Work:
             keepdims=True,
         )
 
+    def job(operands: Operands, target: np.ndarray) -> Job | None:
+        from hexane.arithmetic.fast import planar_job
+
+        rules = (
+            mode == "max" or chosen("reduction-sum") == "groups-of-four",
+            chosen("reduction-finish") == "after-scale",
+        )
+        if not plain or absolute or two or op != "add" or not all(rules):
+            return None
+        x = np.broadcast_to(operands[0].view(np.uint16), shape)
+        return planar_job.reduce(x, mode == "max", scale, epsilon, FUNCTIONS.index(nonlinear), target.view(np.uint16))
+
     rests_on: tuple[str, ...] = ("reduction-sum",) if mode == "sum" else ("reduction-max",)
     if op == "sumsq":
         rests_on += ("planar-square",)
@@ -206,4 +236,4 @@ def _reduce(task: Task) -> Work:
     name += (
         f" * {scale:g}" * (scale != 1.0) + f" + {epsilon:g}" * bool(epsilon) + (f" -> {nonlinear}" if nonlinear else "")
     )
-    return Work(name, rests_on, compute)
+    return Work(name, rests_on, compute, job=job)

@@ -1,13 +1,15 @@
 """Programs that run again: a machine kept with its tasks checked, views in place and constants made ready.
 
 A task's checks ask for registers and places, never for a number (`Engine.prepare`), so they hold for every later run of
-the same program. What a machine holds is let go with the program that it belongs to.
+the same program. From the third run on, steps in a row that compiled code knows are one call (`arithmetic.fast.jobs`).
+What a machine holds is let go with the program that it belongs to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,6 +18,9 @@ from hexane.emulator.engine import Engine, Step
 from hexane.emulator.memory import Buffer
 from hexane.emulator.program import Inputs, Program
 from hexane.isa.channels import FIRST_SURFACE, SCRATCH
+
+if TYPE_CHECKING:
+    from hexane.arithmetic.fast.jobs import Job, Span
 
 KEPT_BYTES = 1 << 30
 """What one program may keep between runs beside its own bytes: surfaces and scratch, then kernels made ready."""
@@ -30,6 +35,7 @@ class Ready:
         self.rules = in_force()
         self.engine: Engine | None = None
         self.steps: list[Step] = []
+        self.plan: list[Span | Step] | None = None
         self.runs = 0
 
     def run(self, inputs: Inputs, layout: str) -> dict[str, np.ndarray]:
@@ -60,15 +66,37 @@ class Ready:
         for buffer in _own(engine):
             buffer.data[:] = 0
         self.program.fill(engine.memory, inputs, layout=layout)
-        for step in self.steps:
-            if self.runs == 1:
+        if self.runs == 1:
+            for step in self.steps:
                 step.work.tabulate()
-            step.run()
+                step.run()
+            return
+        if self.plan is None:
+            self.plan = planned(self.steps)
+        for part in self.plan:
+            part.run()
 
     @property
     def worth_keeping(self) -> bool:
         """Whether it has run, and is not too large to wait for the next run."""
         return self.engine is not None and _size(self.engine) <= KEPT_BYTES
+
+
+def planned(steps: Iterable[Step]) -> list[Span | Step]:
+    """What does the same as the steps: those that can be jobs in spans that compiled code runs, the others as they
+    are."""
+    from hexane.arithmetic.fast.jobs import Span
+
+    plan: list[Span | Step] = []
+    jobs: list[Job] = []
+    for step in steps:
+        mine = step.jobs()
+        if mine is not None:
+            jobs += mine
+            continue
+        plan += [Span(jobs), step] if jobs else [step]
+        jobs = []
+    return [*plan, Span(jobs)] if jobs else plan
 
 
 def _size(engine: Engine) -> int:

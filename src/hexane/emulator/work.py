@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from hexane.arithmetic.fast.jobs import Job
 
 
 class Events(NamedTuple):
@@ -31,6 +34,10 @@ def _no_function() -> None:
     return None
 
 
+def _no_job(operands: Operands, target: np.ndarray) -> Job | None:
+    return None
+
+
 @dataclass(frozen=True)
 class Work:
     """One task's computation; everything that its registers ask for has been checked.
@@ -44,6 +51,8 @@ class Work:
     events : from operands, result and whether to count, to what the numbers tell. For reports; costs time.
     keep : pack the kernel once and for all and let it go as it was; gives the bytes that this takes.
     tabulate : compute a function's results for all 65536 values, for programs that run again.
+    job : the same computation from operands that stand where they are to a place for the result, axes (g, d, c, h, w),
+        float16 both, as compiled code takes it; None where it cannot. After ``keep`` and ``tabulate``.
     """
 
     operation: str
@@ -52,3 +61,4 @@ class Work:
     events: Callable[[Operands, np.ndarray, bool], Events] = _nothing
     keep: Callable[[], int] = _no_bytes
     tabulate: Callable[[], None] = _no_function
+    job: Callable[[Operands, np.ndarray], Job | None] = _no_job

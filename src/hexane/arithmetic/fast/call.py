@@ -109,6 +109,58 @@ def call_combine(typing, address, m0, m1, m2, m3, start, n, out, seen):
 
 
 @intrinsic
+def call_body(typing, address, record, phase, first, last, room):
+    """Units first .. last - 1 of one phase of a job (`jobs`), by a compiled callback."""
+    return _call(types.void, 5)
+
+
+@intrinsic
+def pointer(typing, address):
+    """An address as what `numba.carray` takes."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        return builder.inttoptr(arguments[0], cgutils.voidptr_t)
+
+    return types.voidptr(types.int64), generate
+
+
+def _word(builder: ir.IRBuilder, address: ir.Value) -> ir.Value:
+    return builder.inttoptr(address, ir.IntType(64).as_pointer())
+
+
+@intrinsic
+def take_ticket(typing, address):
+    """The int64 at an address, which becomes one more for the next who asks, on whatever thread."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        one = ir.Constant(ir.IntType(64), 1)
+        return builder.atomic_rmw("add", _word(builder, arguments[0]), one, "seq_cst")
+
+    return types.int64(types.int64), generate
+
+
+@intrinsic
+def look(typing, address):
+    """The int64 at an address that other threads change."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        return builder.load_atomic(_word(builder, arguments[0]), "seq_cst", 8)
+
+    return types.int64(types.int64), generate
+
+
+@intrinsic
+def show(typing, address, value):
+    """An int64 to an address where other threads look."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        builder.store_atomic(arguments[1], _word(builder, arguments[0]), "seq_cst", 8)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
+
+
+@intrinsic
 def copy_bytes(typing, target, source, n):
     """n bytes from one address to another; they do not overlap."""
 

@@ -12,7 +12,9 @@ from typing import Any
 
 import llvmlite
 import numba
-from numba import njit
+from numba import njit, types
+from numba.core.caching import NullCache
+from numba.core.ccallback import CFunc
 
 DIGEST_BYTES = 32
 
@@ -31,12 +33,7 @@ def compiled(*signatures: Any, **options: Any) -> Callable[[Callable[..., Any]],
         except RuntimeError:  # no folder for a cache
             dispatcher = njit(nogil=True, **options)(function)
         else:
-            folder = Path(dispatcher._cache.cache_path)
-            if is_trusted(folder, sources):
-                drop_stale(folder, sources)
-                dispatcher._cache._cache_file = Entries(dispatcher._cache)
-                _forgive(dispatcher._cache)
-            else:
+            if not _remember(dispatcher._cache, sources):
                 dispatcher = njit(nogil=True, **options)(function)
         for signature in signatures:
             dispatcher.compile(signature)
@@ -45,6 +42,39 @@ def compiled(*signatures: Any, **options: Any) -> Callable[[Callable[..., Any]],
         return dispatcher
 
     return decorate
+
+
+def callback(function: Callable[..., None]) -> int:
+    """The address of a function of five int64, compiled now or remembered; for `call.call_body`.
+
+    An exception in it is printed and goes no further.
+    """
+    made: Any = CFunc(function, ((types.int64,) * 5, types.void), locals={}, options={"error_model": "numpy"})
+    try:
+        made.enable_caching()
+    except RuntimeError:  # no folder for a cache
+        pass
+    else:
+        if not _remember(made._cache, Path(function.__code__.co_filename).parent):
+            made._cache = NullCache()
+    made.compile()
+    _callbacks.append(made)
+    return int(made.address)
+
+
+_callbacks: list[Any] = []
+"""What is compiled stays."""
+
+
+def _remember(cache: Any, sources: Path) -> bool:
+    """Keep code in our own form of Numba's cache; False where its folder is not to be trusted."""
+    folder = Path(cache.cache_path)
+    if not is_trusted(folder, sources):
+        return False
+    drop_stale(folder, sources)
+    cache._cache_file = Entries(cache)
+    _forgive(cache)
+    return True
 
 
 class Entries:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -9,8 +10,10 @@ import numpy as np
 
 from hexane.arithmetic import multiply
 from hexane.arithmetic import plain_convolution as plain
-from hexane.arithmetic.fast import depthwise, few_pixels, matrix
+from hexane.arithmetic.fast import dense_job, depthwise, few_pixels, matrix, zero_blocks
+from hexane.arithmetic.fast.jobs import Job
 from hexane.arithmetic.fast.planes import Planes, pitch_of
+from hexane.arithmetic.fast.product import Rows
 from hexane.arithmetic.fast.targets import Kernels, kernels
 from hexane.arithmetic.fast.winograd import conv2d as conv2d_winograd
 from hexane.arithmetic.fast.workspace import Room, Workspace
@@ -40,7 +43,7 @@ def prepare(
         return depthwise.Depthwise(w, bias, window, groups, finish, use)
     dense = Dense(w, bias, window, groups, finish, use)
     if few_pixels.takes(w, window, groups):
-        return few_pixels.FewPixels(dense, w, dense.start, window, finish, use)
+        return few_pixels.FewPixels(dense, w, multiply.bias_units(bias), window, finish, use)
     return dense
 
 
@@ -50,35 +53,64 @@ class Dense:
     def __init__(
         self, w: np.ndarray, bias: np.ndarray, window: plain.Window, groups: int, finish: matrix.Finish, use: Kernels
     ) -> None:
-        self.channels = (groups, w.shape[0] // groups)
-        self.rows = list(halfwords(w).reshape(*self.channels, -1))
-        self.kept: list[matrix.Product] = []
-        self.start = multiply.bias_units(bias).reshape(self.channels)
         self.image = ImageReader.of(w.shape[1] * groups, window, use)
-        self.terms = [matrix.Terms(offsets, 0, self.image.extent) for offsets in self.image.offsets.reshape(groups, -1)]
+        weights, start, offsets = halfwords(w), multiply.bias_units(bias), self.image.offsets.reshape(groups, -1)
+        self.given = groups
+        self.blocks = zero_blocks.blocks_of(weights.reshape(len(w), -1), use.shape.rows) if groups == 1 else None
+        if self.blocks is None:
+            self.channels = (groups, w.shape[0] // groups)
+            self.rows = list(weights.reshape(*self.channels, -1))
+            self.start, self.offsets = start.reshape(self.channels), np.ascontiguousarray(offsets)
+        else:
+            self.channels = (self.blocks.number, w.shape[0] // self.blocks.number)
+            parts = self.blocks.outputs(weights.reshape(len(w), -1))
+            self.rows = [part[:, terms] for part, terms in zip(parts, self.blocks.terms)]
+            self.start = np.ascontiguousarray(self.blocks.outputs(start))
+            self.offsets = offsets[0][self.blocks.terms]
+        self.kept: list[matrix.Product] = []
+        self.terms = [matrix.Terms(places, 0, self.image.extent) for places in self.offsets]
         self.output = window.output
-        self.finish, self.use = finish, use
+        self.window, self.finish, self.use = window, finish, use
+        self.whole: Rows | None = None
         self.last: tuple[np.ndarray | None, list[list[matrix.Place]]] = None, []
 
-    def _products(self, room: Room) -> list[matrix.Product]:
-        """The product of each group, its packed weights in a room."""
+    def _products(self, packed: Iterable[Rows]) -> list[matrix.Product]:
+        """The product of each group, of its packed weights."""
         return [
-            matrix.Product(matrix.pack_rows(rows, self.use, room), terms, self.use, row_start=start, finish=self.finish)
-            for rows, terms, start in zip(self.rows, self.terms, self.start)
+            matrix.Product(rows, terms, self.use, row_start=start, finish=self.finish)
+            for rows, terms, start in zip(packed, self.terms, self.start)
         ]
+
+    def _packed(self, room: Room) -> list[Rows]:
+        """The weights of each group, packed in a room."""
+        return [matrix.pack_rows(rows, self.use, room) for rows in self.rows]
 
     def keep(self) -> int:
         """Pack the weights for good: about twice the bytes of the halfwords, which are let go."""
         size = sum(rows.nbytes for rows in self.rows)
         if self.rows:
-            self.kept, self.rows = self._products(Room()), []
+            whole = dense_job.stacked(self._packed(Room()))
+            each = whole.values.shape[0] // self.channels[0]
+            groups = [Rows(*(a[g * each : (g + 1) * each] for a in whole)) for g in range(self.channels[0])]
+            self.whole, self.kept, self.rows = whole, self._products(groups), []
         return 2 * size
+
+    def job(self, x: np.ndarray, out: np.ndarray) -> Job | None:
+        """The same as a job, if the weights are kept: x (images, groups, channels, H, W) halfwords, in whatever groups,
+        out (images, groups, outputs of a group, OH, OW)."""
+        given = (self.given, self.channels[0] * self.channels[1] // self.given, *self.output)
+        if self.whole is None or out.shape[1:] != given or x.shape[3:] != self.window.input:
+            return None
+        if self.blocks is not None:
+            out = self.blocks.outputs(out[:, 0].swapaxes(0, 1)).transpose(2, 0, 1, 3, 4)
+        planes = self.image.planes
+        return dense_job.job(x, out, self.whole, self.start, self.offsets, self.window, planes, self.finish, self.use)
 
     def __call__(self, x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         if self.kept:
             return self._run(self.kept, x, out)
         with Workspace() as space:
-            return self._run(self._products(space), x, out)
+            return self._run(self._products(self._packed(space)), x, out)
 
     def _run(self, products: list[matrix.Product], x: np.ndarray, out: np.ndarray | None) -> np.ndarray:
         if out is None:
@@ -96,7 +128,11 @@ class Dense:
 
     def _places(self, out: np.ndarray) -> list[list[matrix.Place]]:
         """Where the results of each image and group go."""
-        target = out.view(np.uint16).reshape(-1, *self.channels, *self.output)
+        target = out.view(np.uint16)
+        if self.blocks is None:
+            target = target.reshape(-1, *self.channels, *self.output)
+        else:
+            target = self.blocks.outputs(target.swapaxes(0, 1)).transpose(2, 0, 1, 3, 4)
         window = self.image.window_of(target.strides[3])
         if window[2] == 1:
             target = target.reshape(*target.shape[:3], 1, -1)

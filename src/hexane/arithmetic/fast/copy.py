@@ -21,7 +21,8 @@ def _signature(element: types.Type) -> Signature:
 
 
 @compiled(_signature(types.uint16), _signature(types.uint8))
-def _lines(target, source):
+def lines(target, source):
+    """Line by line."""
     n, size = target.shape[4], target.itemsize
     to_steps, of_steps = target.strides, source.strides
     together = n == 1 or (to_steps[4] == size and of_steps[4] == size)
@@ -40,7 +41,7 @@ def _lines(target, source):
 
 def copy(target: np.ndarray, source: np.ndarray) -> None:
     """target[...] = source, both uint16 or uint8 of one shape with five axes; they do not overlap."""
-    share_arrays(lambda of, to: _lines(to, of), GRAIN, source, target)
+    share_arrays(lambda of, to: lines(to, of), GRAIN, source, target)
 
 
 def together(x: np.ndarray) -> np.ndarray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numba import carray
 
 from hexane.arithmetic import multiply
 from hexane.arithmetic import plain_convolution as plain
@@ -12,14 +13,31 @@ from hexane.arithmetic.fast.call import (
     DECODE_COLUMNS,
     DEPTHWISE,
     THRESHOLDS,
+    bits_double,
     call_decode_columns,
     call_depthwise,
     call_three,
     copy_bytes,
+    pointer,
 )
 from hexane.arithmetic.fast.compiled import compiled
 from hexane.arithmetic.fast.copy import together
 from hexane.arithmetic.fast.half import half_away, multiplier_double
+from hexane.arithmetic.fast.jobs import (
+    MORE,
+    NOTHING,
+    SOURCE,
+    TARGET,
+    Job,
+    Phase,
+    array_numbers,
+    halves_of,
+    joined,
+    kernels_of,
+    numbers_at,
+    record_of,
+    table_of,
+)
 from hexane.arithmetic.fast.matrix import Finish
 from hexane.arithmetic.fast.planes import Planes
 from hexane.arithmetic.fast.product import LIMIT, PARTIAL, SAFE, finish_units
@@ -144,15 +162,17 @@ class Run(NamedTuple):
 def _decode(kernels, x, n, c, geometry, run, values, exponents, line):
     """One channel into its planes, which begin at an address; gives its largest magnitude as a halfword.
 
-    x: (N, C, H, W) halfwords; values, exponents: addresses of the planes and of room for a line; line: room for one.
+    x: (N, C, H, W) halfwords, lines without gaps; values, exponents: addresses of the planes and of room for a line;
+    line: room for one.
     """
     sy, sx, _, _, left, top, _ = geometry
     height, width = x.shape[2:]
     image = x.ctypes.data + n * x.strides[0] + c * x.strides[1]
     largest = np.uint16(0)
     for y in range(height):
+        whole = carray(pointer(image + y * x.strides[2]), (width,), np.uint16)
         for j in range(width):
-            largest = max(largest, x[n, c, y, j] & np.uint16(0x7FFF))
+            largest = max(largest, np.uint16(whole[j] & np.uint16(0x7FFF)))
     for py in range(run.phases[0]):
         for px in range(run.phases[1]):
             j0 = max(0, -((px - left) // sx))
@@ -165,14 +185,15 @@ def _decode(kernels, x, n, c, geometry, run, values, exponents, line):
                     continue
                 column = j0 * sx + px - left
                 place = (py * run.phases[1] + px) * run.plane + y * run.pitch + j0
-                source = image + 2 * (row * width + column)
+                source = image + row * x.strides[2] + 2 * column
+                whole = carray(pointer(source), (width - column,), np.uint16)
                 if sx == 2:  # by itself, because a number that is known makes vectors
                     for j in range(count):
-                        line[j] = x[n, c, row, column + 2 * j]
+                        line[j] = whole[2 * j]
                     source = line.ctypes.data
                 elif sx > 2:
                     for j in range(count):
-                        line[j] = x[n, c, row, column + j * sx]
+                        line[j] = whole[j * sx]
                     source = line.ctypes.data
                 call_decode_columns(kernels[DECODE_COLUMNS], source, count, values + 4 * place, exponents)
     return largest
@@ -269,11 +290,35 @@ class Depthwise:
             (oh - 1) * planes.pitch + ow,
             UNROLLED * use.shape.lanes,
         )
-        self.output, self.finish, self.use = window.output, finish.parts, use
+        self.input, self.output, self.finish, self.use = window.input, window.output, finish.parts, use
 
     def keep(self) -> int:
         """Nothing to do: the weights are read as they are."""
         return 0
+
+    def job(self, x: np.ndarray, out: np.ndarray) -> Job | None:
+        """The same as a job: x (images, groups, channels, H, W) halfwords, in whatever groups, out (images, groups,
+        outputs of a group, OH, OW)."""
+        source, target = (joined(a) for a in (x, out))
+        if source is None or target is None or out.shape[3:] != self.output or x.shape[3:] != self.input:
+            return None
+        if any(a.strides[3] != 2 and a.shape[3] > 1 for a in (source, target)):
+            return None
+        sy, sx, dy, dx, left, top, per_group = self.geometry
+        scale, relu, table = self.finish
+        offsets, phases, height, pitch, plane, extent, room = self.run
+        record = record_of(
+            self.use.addresses, *array_numbers(source[None]), *NOTHING, *array_numbers(target[None]),
+            self.weights.__array_interface__["data"][0], *self.weights.shape,
+            self.start.__array_interface__["data"][0], offsets.__array_interface__["data"][0],
+            height, pitch, plane, extent, room, sy, sx, dy, dx, left, top, per_group, *phases,
+            int(np.float64(scale).view(np.int64)), relu, table.__array_interface__["data"][0], table.size,
+        )  # fmt: skip
+        outputs = self.weights.shape[0]
+        cost = source.shape[0] * self.weights[0].size * extent / PRODUCTS_PER_NS
+        return Job(
+            body, record, (Phase(outputs, cost),), held=(x, out, self.weights, self.start, offsets, table, self.use)
+        )
 
     def __call__(self, x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         channels = self.weights.shape[0]
@@ -292,6 +337,42 @@ class Depthwise:
         share(work, channels, -(-channels // pieces))
         return out
 
+
+(WEIGHTS, OUTPUTS, INPUTS, KERNEL_Y, KERNEL_X, START_AT, OFFSETS, HEIGHT, PITCH, PLANE, EXTENT, ROOM,
+ STRIDE_Y, STRIDE_X, DILATION_Y, DILATION_X, LEFT, TOP, PER_GROUP, PHASES_Y, PHASES_X, SCALE, RELU,
+ TABLE) = range(MORE, MORE + 24)  # fmt: skip
+"""Places in a record; ``TABLE`` is followed by the table's size."""
+
+
+def body(record, phase, first, last, room):
+    """Output channels first .. last - 1 of a job: one phase."""
+    n = numbers_at(record)
+    outputs, inputs, kh, kw = n[OUTPUTS], n[INPUTS], n[KERNEL_Y], n[KERNEL_X]
+    x, out = halves_of(n, SOURCE), halves_of(n, TARGET)
+    geometry = (n[STRIDE_Y], n[STRIDE_X], n[DILATION_Y], n[DILATION_X], n[LEFT], n[TOP], n[PER_GROUP])
+    _convolve(
+        kernels_of(n),
+        first,
+        last,
+        x[0],
+        carray(pointer(n[WEIGHTS]), (outputs, inputs, kh, kw), np.uint16),
+        carray(pointer(n[START_AT]), (outputs,), np.int64),
+        geometry,
+        carray(pointer(n[OFFSETS]), (inputs * kh * kw,), np.int64),
+        (n[PHASES_Y], n[PHASES_X]),
+        n[HEIGHT],
+        n[PITCH],
+        n[PLANE],
+        n[EXTENT],
+        n[ROOM],
+        bits_double(n[SCALE]),
+        n[RELU] != 0,
+        table_of(n, TABLE),
+        out[0],
+    )
+
+
+PRODUCTS_PER_NS = 2.0
 
 PRODUCTS = 1 << 20
 """Products of a piece of work, to pay for waking a thread."""

@@ -87,7 +87,7 @@ def _line(place, step, n, room, held):
 
 
 @compiled(types.void(_LINE, _HALVES, _RESULT))
-def _look_up(table, x, out):
+def look_up(table, x, out):
     for g in range(out.shape[0]):
         for d in range(out.shape[1]):
             for c in range(out.shape[2]):
@@ -97,7 +97,7 @@ def _look_up(table, x, out):
 
 
 @compiled(types.void(types.int64, _HALVES, _HALVES, _LINE, _RESULT))
-def _operate(operation, a, b, table, out):
+def operate(operation, a, b, table, out):
     """a op b by the vector code at an address, then the table of 65536 results if it has a size.
 
     Axes of one element are repeated. out: all axes, its lines without gaps.
@@ -118,7 +118,7 @@ def _operate(operation, a, b, table, out):
                     place += g * out.strides[0] + d * out.strides[1] + c * out.strides[2] + h * out.strides[3]
                     call_planar(operation, xs, ys, n, place)
     if table.size:
-        _look_up(table, out, out)
+        look_up(table, out, out)
 
 
 @compiled(types.void(types.int64, _HALVES, _HALVES, _HALVES, _RESULT))
@@ -166,7 +166,7 @@ def elementwise(
     axes = (*(1,) * (AXES - len(shape)), *shape)
     if out is None:
         out = np.empty(axes, np.uint16)
-    share_arrays(lambda x, y, z: _operate(operation, x, y, table, z), GRAIN, _five(a), _five(b), out)
+    share_arrays(lambda x, y, z: operate(operation, x, y, table, z), GRAIN, _five(a), _five(b), out)
     return out.reshape(shape)
 
 
@@ -190,7 +190,7 @@ def gather(table: np.ndarray, x: np.ndarray, out: np.ndarray | None = None) -> n
     The result is contiguous, or goes to `out`; then both have five axes.
     """
     if out is not None:
-        share_arrays(lambda *parts: _look_up(table, *parts), GRAIN, x, out)
+        share_arrays(lambda *parts: look_up(table, *parts), GRAIN, x, out)
         return out
     source = np.ascontiguousarray(x).ravel()
     result = np.empty(source.size, np.uint16)

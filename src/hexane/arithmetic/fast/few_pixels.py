@@ -13,7 +13,8 @@ from functools import lru_cache
 import numpy as np
 
 from hexane.arithmetic import plain_convolution as plain
-from hexane.arithmetic.fast import matrix
+from hexane.arithmetic.fast import few_pixels_job, matrix
+from hexane.arithmetic.fast.jobs import Job
 from hexane.arithmetic.fast.targets import Kernels, kernels_of_shape
 from hexane.arithmetic.fast.workspace import Room, Workspace
 from hexane.arithmetic.formats import halfwords
@@ -67,6 +68,18 @@ class FewPixels:
             self.kept = use, columns, terms
             self.before = self.weights = None  # another thread may still use what it took
         return self.kept[1].values.nbytes + self.kept[1].exponents.nbytes
+
+    def job(self, x: np.ndarray, out: np.ndarray) -> Job | None:
+        """The same as a job, if the weights are kept and the window is one pixel: x (1, groups, channels, H, W)
+        halfwords, in whatever groups, out (1, 1, outputs, H, W)."""
+        window = self.window
+        simple = window.kernel == (1, 1) and window.strides == (1, 1) and not any(window.pads)
+        if self.kept is None or not simple or x.shape[0] != 1 or x.shape[3:] != window.input:
+            return None
+        use, columns, terms = self.kept
+        if out.shape != (1, 1, terms.extent, *window.output):
+            return None
+        return few_pixels_job.job(x, out, columns, terms, self.start, self.finish, use)
 
     def __call__(self, x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         before = self.before

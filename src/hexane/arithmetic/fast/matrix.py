@@ -129,6 +129,21 @@ def place_of(out: np.ndarray, window: tuple[int, int, int]) -> Place:
     return (out.__array_interface__["data"][0], out.shape[0], *out.strides[:2], *window)
 
 
+def blocks_of(kernels: Kernels, panels: int, extent: int, pieces: int) -> tuple[Tiles, int]:
+    """The blocks of a product and their number, for work in so many pieces."""
+    shape, across = kernels.shape, -(-extent // kernels.shape.columns)
+    tiles = Tiles(
+        shape.rows,
+        shape.columns,
+        min(BLOCK_ROWS // shape.rows, panels),
+        min(BLOCK_COLUMNS // shape.columns, -(-across // pieces)),
+    )
+    blocks_across = -(-across // tiles.across)
+    if blocks_across < pieces:  # few columns: blocks of fewer rows, at the price of reading columns again
+        tiles = tiles._replace(panels=min(tiles.panels, max(1, panels * blocks_across // pieces)))
+    return tiles, -(-panels // tiles.panels) * blocks_across
+
+
 class Product:
     """A product of which all is known but the vector operand and the place of the result."""
 
@@ -142,19 +157,8 @@ class Product:
         column_start: np.ndarray = NO_START,
         finish: Finish = Finish(),
     ) -> None:
-        shape = kernels.shape
-        panels, across = rows.values.shape[0], -(-terms.extent // shape.columns)
         pieces = pieces_of(rows.values.size * terms.extent, PRODUCTS)
-        tiles = Tiles(
-            shape.rows,
-            shape.columns,
-            min(BLOCK_ROWS // shape.rows, panels),
-            min(BLOCK_COLUMNS // shape.columns, -(-across // pieces)),
-        )
-        blocks_across = -(-across // tiles.across)
-        if blocks_across < pieces:  # few columns: blocks of fewer rows, at the price of reading columns again
-            tiles = tiles._replace(panels=min(tiles.panels, max(1, panels * blocks_across // pieces)))
-        self.blocks = -(-panels // tiles.panels) * blocks_across
+        tiles, self.blocks = blocks_of(kernels, rows.values.shape[0], terms.extent, pieces)
         self.grain = -(-self.blocks // pieces)
         start = Start(NO_START if row_start is None else row_start, column_start)
         self._addresses = kernels.addresses

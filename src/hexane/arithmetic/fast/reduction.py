@@ -34,13 +34,13 @@ def _cut_add(a, b, n):
 
 
 @compiled()
-def _sum(rows, first, last, out):
+def total(rows, first, last, out):
     """Groups of four by `_cut_add`, the last one filled with zeros; the groups exactly."""
     length = rows.shape[1]
     lanes = np.empty((4, GROUPS), np.float64)
     block = np.empty(4 * GROUPS, np.float64)
     for r in range(first, last):
-        total = 0.0
+        whole = 0.0
         for k in range(0, length, 4 * GROUPS):
             count = min(4 * GROUPS, length - k)
             part = rows[r, k : k + count]
@@ -55,12 +55,13 @@ def _sum(rows, first, last, out):
             for lane in range(1, 4):
                 _cut_add(lanes[0], lanes[lane], groups)
             for i in range(groups):
-                total += lanes[0, i]
-        out[r] = total if total == total else 0.0
+                whole += lanes[0, i]
+        out[r] = whole if whole == whole else 0.0
 
 
 @compiled()
-def _maximum(rows, first, last, out):
+def maximum(rows, first, last, out):
+    """The largest of each row."""
     for r in range(first, last):
         row = rows[r]
         largest = planar_double(row[0])
@@ -73,7 +74,7 @@ def reduce_rows(rows: np.ndarray, mode: str) -> np.ndarray:
     """Sum or maximum (float64, not rounded) of each row of halfwords (R, K)."""
     rows = np.ascontiguousarray(rows)
     out = np.empty(rows.shape[0], np.float64)
-    function = _maximum if mode == "max" else _sum
+    function = maximum if mode == "max" else total
     share(lambda first, last: function(rows, first, last, out), rows.shape[0], max(1, GRAIN // rows.shape[1]))
     return out
 

@@ -36,7 +36,8 @@ def pieces_of(cost: int, enough: int) -> int:
 
 
 @lru_cache(maxsize=1)
-def _pool(process: int, threads: int) -> ThreadPoolExecutor:
+def pool(process: int, threads: int) -> ThreadPoolExecutor:
+    """The threads of this process."""
     return ThreadPoolExecutor(threads, thread_name_prefix="hexane")
 
 
@@ -103,10 +104,10 @@ def share(work: Callable[[int, int], None], total: int, grain: int = 1) -> None:
         return
     pieces = _Pieces(work, total, grain)
     try:
-        pool = _pool(os.getpid(), thread_count())
+        threads_of_all = pool(os.getpid(), thread_count())
         with suppress(RuntimeError):  # no further thread to be had, or the interpreter ends: fewer do it all
             for _ in range(threads - 1):
-                pool.submit(pieces.help)
+                threads_of_all.submit(pieces.help)
         pieces.take()
     finally:
         pieces.settle()
