@@ -87,6 +87,12 @@ _ROWS: tuple[Transformation, ...] = (
         Evidence.INFERRED,
     ),
     Transformation(
+        "gathered-strides",
+        "Pixels of an even stride beyond 2 become channels through a convolution of stride 2 with ones, not by copies; "
+        "inputs are rounded to 2^-16 there, as products are in any sum.",
+        Evidence.APPLE,
+    ),
+    Transformation(
         "table-epilogues",
         "Every function of one table (clip, clamps, leaky ReLU, hard sigmoid, hard swish, mish, softplus ...) is in "
         "the task of the convolution or product in front of it.",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hexane.graph.ops.conv import conv_geometry
+from hexane.lowering.transformations import is_on
 from hexane.lowering.windows import NATIVE_WIDTH, TALLEST, WIDEST
 from hexane.passes.rewriting import array_of, as_dtype, is_static, sweep
 from hexane.passes.transposed import dilated
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 LONGEST_STRIDE = 2
 LARGEST_PAD = 31
+MOST_GATHERED = 64
+"""Input channels up to which a sum that gathers pixels takes less time than copies (docs/timing.md: rates of M1)."""
+MOST_HALVINGS = 4
 
 
 def legalise_convolutions(function: Function) -> int:
@@ -66,6 +70,58 @@ def _raise_rank(op: Op, b: GraphBuilder) -> Value | None:
         groups=op.arg("groups"),
     )
     return b.squeeze(x=made, axes=[2])
+
+
+def _halve_stride(op: Op, b: GraphBuilder) -> Value | None:
+    """An even stride beyond 2 as half of it over four times the channels, which a convolution of stride 2 gathers.
+
+    Its kernel holds a one in each place: no copy, and the map never leaves L2. What is gathered is rounded to 2^-16 as
+    the sums behind it are (docs/reference/numerics.md 3.1).
+    """
+    if not is_on("gathered-strides") or not _plain(op) or op.arg("groups") != 1:
+        return None
+    steps, spread, pads, out = _shape_of(op)
+    x, weight = op.inputs["x"], op.inputs["weight"]
+    if max(steps) <= LONGEST_STRIDE or any(step % 2 for step in steps) or max(spread) > 1 or x.shape[0] > 1:
+        return None
+    if x.shape[1] > MOST_GATHERED or weight.constant is None or weight.constant.coding is not None:
+        return None
+    taps = [-(-k // 2) for k in weight.shape[2:]]
+    first, second, used = [], [], []
+    for extent, t, step, count, (before, _) in zip(x.shape[2:], taps, steps, out, pads):
+        shift = before % 2
+        length = (count - 1) * (step // 2) + t
+        used.append(min(extent, 2 * (length - before // 2) - shift))
+        cells = -(-(used[-1] + shift) // 2)
+        after = length - before // 2 - cells
+        if used[-1] < 1 or before // 2 >= max(t, 2) or after >= t:
+            return None
+        first += [shift, 2 * cells - used[-1] - shift]
+        second += [before // 2, after]
+    if used != list(x.shape[2:]):
+        x = b.slice_by_size(x=x, begin=[0] * 4, size=[*x.shape[:2], *used])
+    cout, cin = weight.shape[:2]
+    gather = np.zeros((cin, 4, cin, 4))
+    for c in range(cin):
+        gather[c, :, c] = np.eye(4)
+    full = np.zeros((cout, cin, 2 * taps[0], 2 * taps[1]))
+    full[:, :, : weight.shape[2], : weight.shape[3]] = array_of(weight)
+    kernel = full.reshape(cout, cin, taps[0], 2, taps[1], 2).transpose(0, 1, 3, 5, 2, 4)
+    cells_of = b.conv(
+        x=x,
+        weight=as_dtype(gather.reshape(4 * cin, cin, 2, 2), weight),
+        strides=[2, 2],
+        pad_type="custom",
+        pad=first,
+    )
+    return b.conv(
+        x=cells_of,
+        weight=as_dtype(kernel.reshape(cout, 4 * cin, *taps), weight),
+        **_bias(op),
+        strides=[step // 2 for step in steps],
+        pad_type="custom",
+        pad=second,
+    )
 
 
 def _square_stride(op: Op, b: GraphBuilder) -> Value | None:
@@ -309,6 +365,7 @@ def _window(x: Value, axis: int, begin: int, length: int, b: GraphBuilder) -> Va
 
 _RULES = (
     _raise_rank,
+    *(_halve_stride,) * MOST_HALVINGS,
     _square_stride,
     _swap_stride,
     _fold_rows,

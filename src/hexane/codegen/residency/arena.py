@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import product
 
 ATTEMPTS = 12
 """How often an order is tried, each time with the block first that found no room."""
@@ -41,6 +42,7 @@ class Arena:
     room: int
     above: dict[int, int] = field(default_factory=dict)
     _at: list[list[Block]] = field(default_factory=list)
+    _grain: int = 1
 
     def __post_init__(self) -> None:
         self._at = [[] for _ in range(self.first, self.last + 1)]
@@ -56,7 +58,7 @@ class Arena:
         """
         blocks = list(blocks)
         refused = None
-        for order in ORDERS:
+        for self._grain, order in product(GRAINS, ORDERS):
             queue = sorted(blocks, key=order)
             for _ in range(ATTEMPTS):
                 self._at = [[] for _ in range(self.first, self.last + 1)]
@@ -85,7 +87,7 @@ class Arena:
             if other.base - at >= block.size:
                 break
             if other.end > at:
-                at = aligned(other.end, block.unit, block.offset)
+                at = aligned(aligned(other.end, self._grain), block.unit, block.offset)
         if at + block.size > self.room - max(self.above.get(i, 0) for i in range(block.first, block.last + 1)):
             return False
         block.base = at
@@ -113,6 +115,10 @@ ORDERS: tuple[Callable[[Block], tuple[int, ...]], ...] = (
     lambda b: (-b.size.bit_length(), b.first, -b.size),  # those of like size in the order of tasks: they take turns
     lambda b: (-b.size, b.first - b.last, b.first),
 )
+
+
+GRAINS = (1, 8192)
+"""What blocks end at multiples of: maps of one shape differ by their row pads, and take turns in slots of one size."""
 
 
 def aligned(address: int, unit: int, offset: int = 0) -> int:

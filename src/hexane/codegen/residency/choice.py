@@ -13,6 +13,7 @@ from hexane.codegen.plan import Plan
 from hexane.codegen.residency import passing
 from hexane.codegen.residency.blocks import Held, held_regions, stays_in_l2
 from hexane.codegen.residency.ends import RESULT
+from hexane.codegen.residency.pairs import could_lock
 from hexane.codegen.residency.values import Identity, Stored, Value, shares_place, values_of
 from hexane.codegen.targets import Target
 
@@ -151,7 +152,7 @@ def choose(program: Program, room: int, *, hopeful: bool = False) -> tuple[list[
             above = None
         need = [free[i] + back.get(i, 0) - value.size for i in range(value.first, value.last + 1)]
         pair = None
-        if min(need) < 0 and program.parts:
+        if program.parts and (min(need) < 0 or (program.locks and _leads(value, plans))):
             pair = _pair(value, readers, writers, pairs, plans)
             if pair is not None:
                 under, over = pair
@@ -189,6 +190,12 @@ def _takes_place(before: Value, after: Value, plans: Sequence[Plan]) -> bool:
     """Whether the one task that makes ``after`` is the last to read ``before``, and may write over it."""
     alone = sum(end.side == RESULT for end in after.ends) == 1
     return alone and before.last == after.first and shares_place(before, after, plans)
+
+
+def _leads(value: Value, plans: Sequence[Plan]) -> bool:
+    """Whether the next task may be locked to the one that makes the value, over an operand that need not outlive it."""
+    at = value.first
+    return value.ends[0].side == RESULT and at + 1 < len(plans) and could_lock(plans[at], plans[at + 1])
 
 
 def _pair(

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from hexane.codegen import l2
 from hexane.codegen.choices import Choices, choosing
-from hexane.codegen.operations import PeKind, SourceType
+from hexane.codegen.operations import NeOp, PeKind, SourceType
 from hexane.codegen.plan import Buffer, Dma, Plan, Region
 from hexane.codegen.residency.apart import Places, are_apart, covers, places_of
 from hexane.codegen.residency.blocks import Held
@@ -277,4 +277,5 @@ def in_place(plan: Plan) -> bool:
         return False
     if plan.unit == "PE":
         return plan.kind in (PeKind.UNARY, PeKind.BINARY, PeKind.SCALE_SHIFT)
-    return plan.unicast == 1 and plan.kernel is None and plan.kw == plan.kh == plan.sx == plan.sy == 1
+    table = plan.kernel is None or plan.mac.op is NeOp.BYPASS
+    return plan.unicast == 1 and table and plan.kw == plan.kh == plan.sx == plan.sy == 1
