@@ -16,6 +16,8 @@ from hexane.emulator.registers import Registers
 from hexane.emulator.strides import last_byte
 from hexane.emulator.task import Task as Understood
 from hexane.emulator.task import understand
+from hexane.isa.channels import CONST
+from hexane.isa.roles import roles_of
 
 if TYPE_CHECKING:
     from hexane.image import Image
@@ -118,4 +120,7 @@ def _kernel(r: Registers, task: Understood) -> int:
 
 def _compulsory(image: Image) -> int:
     surfaces = sum(prod(s.shape) * (2 if s.dtype == "float16" else 1) for s in image.surfaces)
-    return surfaces + len(image.const) + len(image.kernel_section)
+    roles = [(roles_of(task.generation), task) for task in image.tasks]
+    named = {found.channel(task, side) for found, task in roles for side in found.channels}
+    const = len(image.const) if CONST in named else 0  # a program without constants has an empty page
+    return surfaces + const + len(image.kernel_section)
