@@ -175,7 +175,7 @@ class Linker:
                 self._name_again(found.cuts)
                 self._banded = _stored_bands(found.cuts)
                 self.plans = found.cuts.plans
-        residency.keep_in_l2(whole)
+        residency.explain(whole, self.plans, residency.keep_in_l2(whole))
         if transformations.is_on("locked-pairs") and self.chip is not None:
             chip = self.chip
             residency.lock_pairs(self.plans, lambda plans: price_us(plans, chip))

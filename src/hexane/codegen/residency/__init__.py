@@ -2,9 +2,24 @@
 
 from hexane.codegen.residency.choice import Policy, Program, under
 from hexane.codegen.residency.depth import Cuts
+from hexane.codegen.residency.detours import Cause, Detour, explain, explained
 from hexane.codegen.residency.pairs import lock_pairs
 from hexane.codegen.residency.search import TRIES, cheapest
 from hexane.codegen.residency.stay import keep_in_l2
 from hexane.codegen.residency.values import Stored
 
-__all__ = ["TRIES", "Cuts", "Policy", "Program", "Stored", "cheapest", "keep_in_l2", "lock_pairs", "under"]
+__all__ = [
+    "TRIES",
+    "Cause",
+    "Cuts",
+    "Detour",
+    "Policy",
+    "Program",
+    "Stored",
+    "cheapest",
+    "explain",
+    "explained",
+    "keep_in_l2",
+    "lock_pairs",
+    "under",
+]

@@ -56,10 +56,15 @@ class Program:
         return found
 
     @cached_property
+    def tensors(self) -> dict[Hashable, Value | str]:
+        """Every tensor that tasks move: as a value that could stay, or why it could not."""
+        return values_of(self.plans, self.held, self.identity, self.stored, self.target.choices)
+
+    @cached_property
     def candidates(self) -> list[Value]:
         """Every tensor that could stay and may."""
         policy = _POLICY.get() or EVERYTHING
-        found = values_of(self.plans, self.held, self.identity, self.stored, self.target.choices)
+        found = (value for value in self.tensors.values() if isinstance(value, Value))
         return [v for v in found if policy.wanted(v.key) and (self.parts or not v.in_parts)]
 
     @cached_property
@@ -75,7 +80,7 @@ class Program:
     def preferring(self, keys: frozenset[Hashable]) -> Program:
         """The same program, where these tensors are placed before all others."""
         made = replace(self, first=keys)
-        for name in ("held", "candidates", "least"):
+        for name in ("held", "tensors", "candidates", "least"):
             if name in vars(self):
                 vars(made)[name] = vars(self)[name]
         return made

@@ -8,7 +8,7 @@ and a value for which none is left goes through DRAM as before.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from hexane.chips import Evidence
@@ -29,20 +29,20 @@ PART_OF_IT = "a part of a tensor that stays in L2"
 BOTH_WAYS = "a result kept in L2 and sent to DRAM"
 
 
-def keep_in_l2(program: Program) -> set[Hashable]:
-    """Rewrite the plans so that values stay in L2. The keys of those that stay."""
+def keep_in_l2(program: Program) -> list[Value]:
+    """Rewrite the plans so that values stay in L2; those that stay."""
     plans, room = program.plans, room_of(program)
     if len(plans) < 2:
-        return set()
+        return []
     held, (chosen, pairs) = program.held, program.choice
-    stays: set[Hashable] = set()
+    stays: list[Value] = []
     moved: set[int] = set()
     for first, last, values in _zones(chosen, held.runs):
         runs = [run for run in held.runs if first <= run[0] <= last]
         mine = [pair for pair in pairs if first <= pair[0].first <= last]
         zone = _Zone(first, last, plans, held, room, runs, mine, program)
         kept = zone.place(values)
-        stays |= {value.key for value in kept}
+        stays += kept
         if kept:
             moved |= set(range(first, min(last + 2, len(plans))))
     hazards.settle(plans, moved)

@@ -172,58 +172,65 @@ def _same_places(a: Region, b: Region, end: End) -> bool:
     return a.base == b.base and all(x == y for x, y, count in pairs if count > 1)
 
 
+KERNEL = "a task reads it as its kernel"
+STAGED = "a pair of tasks stages it"
+ONCE = "only one task uses it"
+ROWS = "its tasks do not see it as rows of one length"
+STEPS = "a task walks through it in steps that are no region of L2"
+PLACED = "a recipe has its own place for it, or sends it to DRAM tile by tile"
+BACK = "no task brings all of it from DRAM"
+
+
 def values_of(
     plans: Sequence[Plan],
     held: Held,
     identity: Identity,
     stored: Callable[[Hashable], Stored],
     choices: Choices,
-) -> list[Value]:
-    """Every tensor that could stay, and the shorter stays of the same, the longest first."""
+) -> dict[Hashable, Value | str]:
+    """Every tensor that tasks move: as a value that could stay, or why it could not."""
     uses: dict[Hashable, list[End]] = {}
-    pinned: set[Hashable] = set()
+    pinned: dict[Hashable, str] = {}
     for i, plan in enumerate(plans):
         if plan.kernel is not None and plan.kernel.source is not None:
-            pinned.add(identity(plan.kernel.source, i))
+            pinned[identity(plan.kernel.source, i)] = KERNEL
         for dma, staged in ((plan.src, plan.src_staged), (plan.dst, plan.dst_staged)):
             if dma is not None and staged:
-                pinned.add(identity(dma.buffer, i))
+                pinned.setdefault(identity(dma.buffer, i), STAGED)
         for end in held.ends[i]:
             if end.dma is not None:
                 uses.setdefault(identity(end.dma.buffer, i), []).append(end)
-    found: list[Value] = []
     with choosing(choices):
-        for key, ends in uses.items():
-            if key is not None and key not in pinned and len(ends) > 1:
-                value = _value(key, ends, plans, held, stored(key))
-                if value is not None:
-                    found.append(value)
-    return found
+        return {
+            key: pinned.get(key) or _value(key, ends, plans, held, stored(key))
+            for key, ends in uses.items()
+            if key is not None
+        }
 
 
-def _value(key: Hashable, ends: list[End], plans: Sequence[Plan], held: Held, about: Stored) -> Value | None:
+def _value(key: Hashable, ends: list[End], plans: Sequence[Plan], held: Held, about: Stored) -> Value | str:
     produced = ends[0].side == RESULT
     written = about.surface and produced
-    if (about.shape is None and about.surface and not produced and not about.size) or all(
-        end.side == RESULT for end in ends
-    ):
-        return None
-    grid = grid_of(ends, about.shape, about.size)
+    if len(ends) < 2 or all(end.side == RESULT for end in ends):
+        return ONCE
+    grid = None
+    if about.shape is not None or produced or not about.surface or about.size:
+        grid = grid_of(ends, about.shape, about.size)
     if grid is None:
-        return None
+        return ROWS
     plain = Layout(grid)
     if any(_region(plain, end) is None for end in ends):
-        return None
+        return STEPS
     if any(not _may_turn(plans[end.index], end, held, written) for end in ends):
-        return None
+        return PLACED
     layout = Layout(grid, _pad(plain, ends, plans))
     rows = [(other, end.dma) for end in ends for other in _followers(end, held) if end.dma is not None]
     if any(layout.region(walk, end.extents, end.element) is None for end, walk in rows):
-        return None
+        return STEPS
     rows.sort(key=lambda row: (row[0].index, row[0].side == RESULT))
     kept, walks = (list(column) for column in zip(*rows))
     value = Value(key, layout, kept, walks, written, loaded=not produced)
-    return value if produced or can_load(0, plans, value) else None
+    return value if produced or can_load(0, plans, value) else BACK
 
 
 def _followers(end: End, held: Held) -> list[End]:

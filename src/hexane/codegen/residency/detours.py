@@ -1,0 +1,186 @@
+"""What a program moves beyond the least, tensor by tensor, and why it did not stay in L2.
+
+The least is inputs and outputs once, constants and weights once (``hexane.timing.traffic``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from hexane.codegen.plan import Plan, Space
+from hexane.codegen.residency.blocks import stays_in_l2
+from hexane.codegen.residency.choice import SPARE, Program, room_of
+from hexane.codegen.residency.ends import RESULT, SOURCE, End, elements, ends_of
+from hexane.codegen.residency.values import Value
+
+
+class Cause(StrEnum):
+    """Why bytes move that need not."""
+
+    SIZE = "larger than L2"
+    ROOM = "no room beside others"
+    ADDRESS = "no address free"
+    FORM = "form cannot stay"
+    KERNELS = "kernels again"
+    CONSTANTS = "constants again"
+
+
+@dataclass(frozen=True)
+class Detour:
+    """Bytes of one tensor that cross to memory or back beyond the least.
+
+    ``name`` is the value of the graph, or the op whose scratch it is. ``why`` says more where the form is the cause.
+    """
+
+    name: str
+    written: int
+    read: int
+    cause: Cause
+    why: str = ""
+
+    @property
+    def bytes(self) -> int:
+        return self.written + self.read
+
+
+@dataclass
+class _Count:
+    """What is counted of one tensor."""
+
+    name: str
+    written: int = 0
+    read: int = 0
+    causes: list[tuple[Cause, str]] = field(default_factory=list)
+
+
+_FOUND: ContextVar[list[tuple[Detour, ...]] | None] = ContextVar("detours", default=None)
+
+
+@contextmanager
+def explained() -> Iterator[list[tuple[Detour, ...]]]:
+    """The detours of every engine program that is linked inside, in order."""
+    found: list[tuple[Detour, ...]] = []
+    token = _FOUND.set(found)
+    try:
+        yield found
+    finally:
+        _FOUND.reset(token)
+
+
+def explain(program: Program, plans: Sequence[Plan], kept: Sequence[Value]) -> None:
+    """Note the detours of linked plans if somebody wants to know."""
+    found = _FOUND.get()
+    if found is not None:
+        found.append(detours(program, plans, kept))
+
+
+def detours(program: Program, plans: Sequence[Plan], kept: Sequence[Value]) -> tuple[Detour, ...]:
+    """The detours of linked plans, the largest first; ``kept`` is what stays of ``program``'s tensors."""
+    found = [*_tensors(program, plans, kept), *_again(plans)]
+    return tuple(sorted((detour for detour in found if detour.bytes > 0), key=lambda d: -d.bytes))
+
+
+def _tensors(program: Program, plans: Sequence[Plan], kept: Sequence[Value]) -> list[Detour]:
+    counts: dict[Hashable, _Count] = {}
+    stay = {value.key for value in kept}
+    for i, plan in enumerate(plans):
+        for end in ends_of(plan, i):
+            if end.dma is None or end.dma.buffer.space is Space.CONST:
+                continue
+            key = program.identity(end.dma.buffer, i)
+            count = _count(counts, key, plan)
+            if end.side == RESULT:
+                count.written += elements(end) * end.element
+            else:
+                count.read += elements(end) * end.element + _twice(plan, end)
+            count.causes.append(_cause(program, key, key in stay))
+        if plan.kernel is not None and plan.kernel.source is not None:
+            key = program.identity(plan.kernel.source, i)
+            count = _count(counts, key, plan)
+            count.read += sum(plan.kernel.sizes)
+            count.causes.append((Cause.FORM, "a task reads it as its kernel"))
+    made = []
+    for key, count in counts.items():
+        about = program.stored(key)
+        written, read = count.written, count.read
+        if about.surface:
+            written, read = _beyond(program, key, written, read)
+        cause, why = max(set(count.causes), key=count.causes.count)
+        made.append(Detour(count.name, written, read, cause, why))
+    return made
+
+
+def _count(counts: dict[Hashable, _Count], key: Hashable, plan: Plan) -> _Count:
+    """The count of a buffer; bands of one tensor are counted together."""
+    name = str(key[-1]) if isinstance(key, tuple) else str(key)
+    base = name.partition("~")[0]
+    place = (*key[:-1], base) if isinstance(key, tuple) else base
+    if place not in counts:
+        scratch = isinstance(key, tuple) and len(key) == 2 and key[0] >= 0
+        counts[place] = _Count(f"scratch of {plan.op}" if scratch else base)
+    return counts[place]
+
+
+def _cause(program: Program, key: Hashable, stays: bool) -> tuple[Cause, str]:
+    value = program.tensors.get(key)
+    if isinstance(value, str) or value is None:
+        return Cause.FORM, value or "its rows come band by band"
+    if not _fits_alone(program, value):
+        return Cause.SIZE, ""
+    chosen = {other.key for other in program.choice[0]}
+    return (Cause.ROOM, "") if stays or key not in chosen else (Cause.ADDRESS, "")
+
+
+def _fits_alone(program: Program, value: Value) -> bool:
+    """Whether the value has room beside the other operands of its own tasks, in their lowest tiles."""
+    mine = {(end.index, end.side) for end in value.ends}
+    for i in {end.index for end in value.ends}:
+        plan = program.plans[i]
+        passing = [end for end in program.held.ends[i] if (i, end.side) not in mine and not stays_in_l2(plan, end)]
+        if value.size + sum(program.least[i, end.side] for end in passing) + 2 * SPARE > room_of(program):
+            return False
+    return True
+
+
+def _beyond(program: Program, key: Hashable, written: int, read: int) -> tuple[int, int]:
+    """Bytes beyond one writing of an output, or one reading of an input."""
+    about = program.stored(key)
+    if about.shape is None:
+        return 0, read if written else 0
+    n, c, h, _, used = about.shape
+    once = n * c * h * used
+    return (max(0, written - once), read) if written else (0, max(0, read - once))
+
+
+def _twice(plan: Plan, end: End) -> int:
+    """Rows that two tiles of a task read."""
+    if end.side != SOURCE or plan.unit != "NE" or plan.tile >= plan.hout:
+        return 0
+    tiles = -(-plan.hout // plan.tile)
+    return (tiles - 1) * max(0, plan.kh - plan.sy) * elements(end) // end.extents.h * end.element
+
+
+def _again(plans: Sequence[Plan]) -> list[Detour]:
+    """Kernels and constants that are fetched more than once."""
+    kernels, constants = 0, 0
+    seen: set[tuple[int, ...]] = set()
+    rows: set[tuple[str, int]] = set()
+    for i, plan in enumerate(plans):
+        kernel = plan.kernel
+        if kernel is not None and kernel.source is None:
+            at = (id(kernel),)
+            kernels += sum(dict(zip(kernel.offsets, kernel.sizes)).values()) if at in seen else 0
+            seen.add(at)
+        for end in ends_of(plan, i):
+            if end.dma is not None and end.dma.buffer.space is Space.CONST:
+                row = (plan.op + end.dma.buffer.name, end.dma.offset)
+                constants += elements(end) * end.element if row in rows else 0
+                rows.add(row)
+    return [
+        Detour("kernels", 0, kernels, Cause.KERNELS),
+        Detour("constants", 0, constants, Cause.CONSTANTS),
+    ]
