@@ -26,6 +26,7 @@ import hexane  # noqa: E402
 from _best import best_of_both  # noqa: E402
 from hexane import passes  # noqa: E402
 from hexane.chips import L2_BYTES  # noqa: E402
+from hexane.codegen.residency import Cause, Detour, explained  # noqa: E402
 from hexane.graph.macs import macs_of  # noqa: E402
 from hexane.lowering.transformations import TRANSFORMATIONS  # noqa: E402
 from hexane.timing.traffic import Traffic, traffic  # noqa: E402
@@ -34,6 +35,9 @@ from network_list import NETWORKS, Network  # noqa: E402
 ROUNDS = 4
 """Of what is compared in turn: compilation and session, both dialects' runs and the session's."""
 TARGET = ROOT / "docs" / "networks.md"
+MOST_RATIO = 1.5
+"""Of bytes moved over the compulsory ones: above it the tensors are listed."""
+MOST_NAMES = 4
 FOR_TIME = [row.name for row in TRANSFORMATIONS.values() if not row.for_truth]
 """What is switched off one by one."""
 
@@ -69,6 +73,8 @@ class Row:
     model_us: float = 0.0
     """Engine time of the graph, as the calibrated model sees it compiled by Apple."""
     speeds: dict[str, Speed] = field(default_factory=dict)
+    detours: list[Detour] = field(default_factory=list)
+    """What the default dialect moves beyond the least, the largest first."""
 
 
 def new_session(model: bytes) -> Any:
@@ -114,7 +120,10 @@ def predict(row: Row, graph: Any, *, every: bool = True) -> None:
     row.model_us = hexane.estimate(graph).engine_us
     for name, options in ways().items():
         if name not in row.speeds and (name in ("apple", "default") or every):
-            row.speeds[name] = speed_of(hexane.compile(graph, **options))
+            with explained() as found:
+                row.speeds[name] = speed_of(hexane.compile(graph, **options))
+            if name == "default":
+                row.detours = sorted((d for program in found for d in program), key=lambda d: -d.bytes)
 
 
 def speed_line(row: Row) -> str:
@@ -234,6 +243,42 @@ def document(rows: list[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
+DETOURS_HEAD = f"""
+## Bytes beyond the least
+
+What the default dialect moves beyond the compulsory bytes, by cause, in MB: tensors *larger than L2* beside the other
+operands of their tasks; tensors for which there is *no room beside others* that save more, or *no address free*; those
+whose *form cannot stay* (a task reads them as its kernel, or walks through them in steps that are no region of L2);
+*kernels* and *constants* that bands fetch again. The compiler says so itself (`hexane.codegen.residency.explained`). Of
+networks that move more than {MOST_RATIO} times the least, the tensors that move most are listed.
+"""
+
+
+def detour_tables(rows: list[Row]) -> list[str]:
+    """Bytes beyond the compulsory ones by cause, and the tensors behind them."""
+    causes = list(Cause)
+    lines = [DETOURS_HEAD, f"| network | least | moved | {' | '.join(causes)} |", "|---" * (len(causes) + 3) + "|"]
+    for r in rows:
+        moved = r.speeds["default"].traffic
+        by_cause = {cause: sum(d.bytes for d in r.detours if d.cause is cause) for cause in causes}
+        cells = [f"{by_cause[cause] / 1e6:.2f}" if by_cause[cause] else "" for cause in causes]
+        lines.append(f"| {r.name} | {moved.compulsory / 1e6:.2f} | {moved.moved / 1e6:.2f} | {' | '.join(cells)} |")
+    lines.append("")
+    for r in rows:
+        if r.speeds["default"].traffic.ratio <= MOST_RATIO:
+            continue
+        lines.append(f"* **{r.name}**:")
+        kinds: dict[tuple[str, str], list[Detour]] = {}
+        for d in r.detours:
+            kinds.setdefault((d.cause.value, d.why), []).append(d)
+        for (cause, why), these in sorted(kinds.items(), key=lambda row: -sum(d.bytes for d in row[1])):
+            size = sum(d.bytes for d in these) / 1e6
+            names = ", ".join(f"`{d.name}` {d.bytes / 1e6:.2f}" for d in these[:MOST_NAMES])
+            more = f" and {len(these) - MOST_NAMES} more" if len(these) > MOST_NAMES else ""
+            lines.append(f"  * {size:.2f} MB, {cause}{f' ({why})' if why else ''}: {names}{more}")
+    return lines
+
+
 def speed_tables(rows: list[Row]) -> list[str]:
     """Predicted times, traffic, L2 and evidence; then each transformation's part."""
     lines = [SPEED_HEAD]
@@ -250,6 +295,7 @@ def speed_tables(rows: list[Row]) -> list[str]:
             f"**{after.engine_us / r.model_us:.2f}** | {before.traffic.ratio:.2f} | {after.traffic.ratio:.2f} "
             f"| {100 * after.traffic.l2_end / L2_BYTES:.0f} % | {before.inferred:.0%} | {after.inferred:.0%} |"
         )
+    lines += detour_tables(rows)
     names = FOR_TIME
     if names:
         lines.append(

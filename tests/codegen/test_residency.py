@@ -13,13 +13,14 @@ import hexane
 from codegen.test_random_networks import Grower
 from hexane.chips import L2_BYTES
 from hexane.codegen.operations import ResultType, SourceType
-from hexane.codegen.residency import Policy, under
+from hexane.codegen.residency import Cause, Policy, explained, under
 from hexane.codegen.residency.arena import Arena, Block
 from hexane.codegen.residency.ends import RESULT, SECOND, ends_of, held
 from hexane.codegen.residency.pairs import LOCKED, NOTE
 from hexane.graph import GraphBuilder
 from hexane.timing.traffic import traffic
 
+EVERYTHING = Policy()
 lenient = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 
@@ -169,6 +170,35 @@ def test_a_long_stay_is_given_up_where_room_is_short():
     (plans,) = engine_plans(program)
     assert any(plan.dst is not None for plan in plans[:-1])  # what the sum needs in the end
     assert any(plan.dst is None for plan in plans[:-1])
+
+
+def why(graph, policy=EVERYTHING, **options):
+    """Bytes beyond the least by cause, all of which have one."""
+    with under(policy), explained() as found:
+        program = hexane.compile(graph, **options)
+    moved = traffic(program)
+    (rows,) = found
+    assert abs(sum(row.bytes for row in rows) - (moved.moved - moved.compulsory)) <= 1024  # sections are padded
+    causes: dict[Cause, int] = {}
+    for row in rows:
+        causes[row.cause] = causes.get(row.cause, 0) + row.bytes
+    return causes
+
+
+def test_every_byte_beyond_the_least_has_a_cause():
+    graph, _ = chain()
+    size = 32 * 28 * 28 * 2
+    assert why(graph) == {}
+    short = why(graph, Policy(room=3 * 32 * 28 * 64))
+    assert list(short) == [Cause.ROOM] and short[Cause.ROOM] >= 2 * size
+    assert list(why(graph, Policy(room=size))) == [Cause.SIZE]
+    large, _ = large_maps()
+    assert set(why(large, without=("bands", "l2-by-price"))) <= {Cause.SIZE, Cause.ROOM}
+    assert set(why(large)) <= {Cause.SIZE, Cause.ROOM, Cause.KERNELS, Cause.FORM}
+    builder = GraphBuilder()
+    x, y = (builder.input(name, (1, 1, 64, 128), "fp16") for name in "xy")
+    builder.output(builder.matmul(x=x, y=builder.tanh(x=y), transpose_y=True, name="z"))
+    assert set(why(builder.graph)) == {Cause.FORM}
 
 
 def test_a_result_that_is_read_again():
