@@ -95,3 +95,75 @@ def test_a_factor_behind_moves_of_a_convolution():
     b.output(b.mul(x=y, y=np.full((1, 1, 1, 1), -0.5, np.float16)))
     order = [op.type for op in run(b.graph).graph.main.ops]
     assert order.index("mul") == order.index("conv") + 1
+
+
+# -- chains along one signal -------------------------------------------------------------------------------------------
+
+
+def random_chain(rng, x, b):
+    """Cuts and paddings of a signal [1, 1, L]."""
+    for _ in range(int(rng.integers(1, 5))):
+        length = x.shape[-1]
+        if rng.random() < 0.5:
+            begin = int(rng.integers(0, min(length, 100)))
+            size = int(rng.integers(max(1, length - begin - 90), length - begin + 1))
+            x = b.slice_by_size(x=x, begin=[0, 0, begin], size=[1, 1, size])
+        else:
+            mode = str(rng.choice(["constant", "constant", "reflect", "replicate"]))
+            most = length - 1 if mode == "reflect" else 140
+            widths = [int(w) for w in rng.integers(0, min(most, 140) + 1, 2)]
+            x = b.pad(x=x, pad=widths, mode=mode, constant_val=float(rng.choice([0.0, 0.5])))
+        if rng.random() < 0.3:
+            x = b.reshape(x=x, shape=[1, 1, 1, x.shape[-1]])
+            x = b.squeeze(x=x, axes=[0])
+    return x
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_random_chains(seed):
+    """From rows or columns of rows, through one or two chains, to rows again."""
+    rng = np.random.default_rng(seed)
+    rows, width = int(rng.integers(2, 40)), int(rng.integers(8, 70))
+    b = GraphBuilder()
+    x = b.relu(x=b.input("x", (1, 1, rows, width), "fp16"))
+    if rng.random() < 0.5:
+        x = b.transpose(x=x, perm=[0, 1, 3, 2])
+    flat = b.reshape(x=x, shape=[1, 1, rows * width])
+    for _ in range(int(rng.integers(1, 3))):
+        y = random_chain(rng, flat, b)
+        length = y.shape[-1]
+        parts = [n for n in range(1, 50) if length % n == 0]
+        n = int(rng.choice(parts))
+        y = b.reshape(x=y, shape=[1, 1, n, length // n])
+        if rng.random() < 0.5:
+            y = b.transpose(x=y, perm=[0, 1, 3, 2])
+        b.output(b.abs(x=y))
+    program = run(b.graph)
+    assert [segment.kind for segment in program.segments] == ["engine"]
+
+
+@pytest.mark.parametrize("chip", ["M1", "M4"])
+def test_a_signal_longer_than_a_tensor(chip):
+    """40,000 samples exist between tasks only; the network's own surfaces are rows."""
+    b = GraphBuilder()
+    x = b.relu(x=b.input("x", (1, 1, 625, 64), "fp16"))
+    flat = b.reshape(x=x, shape=[1, 1, 40000])
+    padded = b.pad(x=flat, pad=[127, 1], mode="reflect", constant_val=0.0)
+    b.output(b.reshape(x=padded, shape=[1, 1, 627, 64]))
+    cut = b.slice_by_size(x=flat, begin=[0, 0, 3], size=[1, 1, 39936])
+    b.output(b.reshape(x=cut, shape=[1, 1, 624, 64]))
+    program = run(b.graph, chip)
+    assert [segment.kind for segment in program.segments] == ["engine"]
+    assert "host" in [segment.kind for segment in run(b.graph, chip, without=("signal-lines",)).segments]
+
+
+def test_a_chain_is_one_copy_there_and_one_back():
+    b = GraphBuilder()
+    x = b.input("x", (1, 1, 50, 32), "fp16")
+    y = b.pad(x=b.reshape(x=x, shape=[1, 1, 1600]), pad=[7, 9], mode="constant", constant_val=0.0)
+    y = b.pad(x=b.slice_by_size(x=y, begin=[0, 0, 1], size=[1, 1, 1590]), pad=[1, 9], mode="constant", constant_val=0.0)
+    b.output(b.reshape(x=y, shape=[1, 1, 25, 64]))
+    program, plain = (hexane.compile(b.graph, without=without) for without in ((), ("signal-lines",)))
+    assert sum(len(image.tasks) for image in program.images) == 6
+    assert sum(len(image.tasks) for image in plain.images) > 6
+    assert hexane.estimate(program).engine_us < hexane.estimate(plain).engine_us

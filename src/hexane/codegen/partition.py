@@ -53,9 +53,22 @@ class Run:
         return [op for unit in self.units for op in unit.ops]
 
     def tensors(self) -> dict[str, Tensor]:
-        """What the run's ops make, each as a plain tensor in DRAM."""
-        made = (value for op in self.ops for value in op.outputs)
-        return {v.name: tensor_of(Buffer(v.name, Space.SURFACE), v.shape, v.dtype) for v in made if fits_engine(v)}
+        """What the run's ops make, each as a plain tensor in DRAM.
+
+        What only the tasks of one unit see need not be a tensor: a signal may be longer than one within its chain.
+        """
+        found = {}
+        for unit in self.units:
+            for op in unit.ops:
+                for value in op.outputs:
+                    if not fits_engine(value):
+                        continue
+                    try:
+                        found[value.name] = tensor_of(Buffer(value.name, Space.SURFACE), value.shape, value.dtype)
+                    except UnsupportedError:
+                        if op is unit.ops[-1] or any(user not in unit.ops for user in value.users):
+                            raise
+        return found
 
     def tasks_left(self) -> int:
         """Tasks of an engine's run when copies that need none are gone (``moves``); nothing is changed."""

@@ -43,6 +43,7 @@ FAMILIES = (
     "rearrange",
     "regroup",
     "padding",
+    "lines",
 )
 """The recipe files, loaded at the first selection. A new family adds its name here."""
 

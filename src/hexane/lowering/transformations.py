@@ -152,6 +152,12 @@ _ROWS: tuple[Transformation, ...] = (
         Evidence.INFERRED,
     ),
     Transformation(
+        "signal-lines",
+        "A chain of cuts, paddings and reshapes along one signal is one turned copy there and one back, with a line in "
+        "memory for every sample; the signal may be longer than a tensor's axes.",
+        Evidence.INFERRED,
+    ),
+    Transformation(
         "lifted-functions",
         "A function of single elements behind a transposition, pixel shuffle, reshape or concatenation is applied "
         "before it, by the task that makes its operand.",

@@ -79,6 +79,7 @@ def available() -> dict[str, Pass]:
         "common_subexpressions": common.share_common,
         "half_precision": precision.to_half,
         "remove_identities_again": identities.remove_identities,
+        "own_chains": signals.own_chains,
         "bytes_of_convolutions": quantised.bytes_of_convolutions,
     }
 

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hexane.graph.builder import builder_before
 from hexane.graph.ops.conv import conv_geometry
+from hexane.lowering.signals import is_flat, pad_of_signal, slice_of_signal, swaps_rows
 from hexane.lowering.transformations import is_on
 from hexane.lowering.windows import NATIVE_WIDTH, TALLEST
 from hexane.passes.rewriting import array_of, as_dtype, is_static, sweep
@@ -142,3 +144,40 @@ def _fitted(x: Value, before: int, length: int, b: GraphBuilder) -> Value:
     if before or after:
         x = b.pad(x=x, pad=[0, 0, 0, 0, 0, 0, before, after], mode="constant", constant_val=0.0)
     return x
+
+
+# -- chains ------------------------------------------------------------------------------------------------------------
+
+LINKS = ("reshape", "expand_dims", "squeeze", "flatten2d", "slice_by_size", "pad", "transpose")
+
+
+def own_chains(function: Function) -> int:
+    """Give each chain of cuts and paddings of a signal its own beginning, so that it is one piece of work."""
+    if not is_on("signal-lines"):
+        return 0
+    builder: GraphBuilder | None = None
+    count = 0
+    for op in reversed(function.ops):
+        if op.block is None or op.type not in LINKS or op.blocks or op.output.is_output or not _in_chain(op):
+            continue
+        users = list(dict.fromkeys(op.output.users))
+        if len(users) < 2 or not all(_goes_on(user) for user in users):
+            continue
+        if builder is None:
+            builder = builder_before(op)
+        builder.block, builder.before = op.block, op
+        for user in users[1:]:
+            user.replace_operand(op.output, builder.op(op.type, opset=op.opset, **op.inputs))
+            count += 1
+    return count
+
+
+def _in_chain(op: Op) -> bool:
+    return is_flat(op.output) or swaps_rows(op)
+
+
+def _goes_on(op: Op) -> bool:
+    """Whether an op takes a signal on: cut, padded or regrouped."""
+    if op.type in ("slice_by_size", "pad"):
+        return slice_of_signal(op) is not None or pad_of_signal(op) is not None
+    return op.type in LINKS

@@ -39,8 +39,8 @@ def pad(ops: Sequence[Op], context: Context) -> Fragment:
             raise UnsupportedError(f"a {mode} pad of channels", code=Reason.PADDING)
         turned = columns(made, x.n, y.w, y.h, x.c)
         turn(made, Walk.of(x), turned.sliced(COLUMN, w0, x.w).sliced(ROW, h0, x.h))
-        _continue(made, turned.sliced(COLUMN, w0, x.w), ROW, h0, h1, mirror=mode == "reflect")
-        _continue(made, turned, COLUMN, w0, w1, mirror=mode == "reflect")
+        continue_lines(made, turned.sliced(COLUMN, w0, x.w), ROW, h0, h1, mirror=mode == "reflect")
+        continue_lines(made, turned, COLUMN, w0, w1, mirror=mode == "reflect")
         turn(made, turned, Walk.of(y))
         return made
     if not (w0 or w1):
@@ -82,7 +82,7 @@ def _widths(op: Op, rank: int) -> list[tuple[int, int]]:
     return [(flat[2 * i], flat[2 * i + 1]) for i in range(4)]
 
 
-def _continue(made: Fragment, walk: Walk, axis: int, before: int, after: int, *, mirror: bool) -> None:
+def continue_lines(made: Fragment, walk: Walk, axis: int, before: int, after: int, *, mirror: bool) -> None:
     """Rows outside the map: the edge repeated, or the rows inside mirrored at the edge."""
     last = walk.extents[axis] - 1 - after
     if mirror and max(before, after) > last - before:
