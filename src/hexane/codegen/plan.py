@@ -31,6 +31,9 @@ from hexane.codegen.operations import (
 )
 from hexane.isa import channels
 
+OWN_DMA = "a broadcast operand by its own DMA"
+"""The note of a planar task of H13 whose second operand is so; found in L2, it is as in Apple's chains."""
+
 
 class Space(Enum):
     """What a DMA offset counts from: a channel of docs/reference/engine-h13.md 5."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 NAME = "keys-as-channels"
 """The transformation (hexane.lowering.transformations)."""
 SPLIT_HEADS = (0, 2, 1, 3)
+LAST_TWO = (0, 1, 3, 2)
 UNIT = 16
 MOST_LANES = 8
 FEW_QUERIES = 32
@@ -129,6 +130,21 @@ def split_heads(value: Value) -> tuple[Op, ...]:
     if rows.is_constant or batch != 1 or tuple(rows.shape[-2:]) != (tokens, heads * dims) or _size(rows) != tokens:
         return ()
     return (cut, turn)
+
+
+def turned_heads(value: Value) -> Op | None:
+    """The transpose that made heads [1, H, S, D] of [1, H, D, S], where nothing else uses them."""
+    turn = value.op
+    if turn is None or turn.type != "transpose" or tuple(turn.arg("perm")) != LAST_TWO or only_user(value) is None:
+        return None
+    x = turn.arg("x")
+    return turn if len(x.shape) == 4 and x.shape[0] == 1 and not x.is_constant else None
+
+
+def moves_of(value: Value) -> tuple[Op, ...]:
+    """The moves that made the heads of an operand and that attention does without."""
+    turn = turned_heads(value)
+    return split_heads(value) if turn is None else (turn,)
 
 
 def _size(rows: Value) -> int:

@@ -83,6 +83,8 @@ def table_call(op: Op) -> tuple[str, tuple[float, ...]] | None:
     """
     if op.type in FUSED:
         return table_name(op), ()
+    if op.type in ("rsqrt", "inverse") and not np.float16(op.arg("epsilon")):
+        return table_name(op), ()
     if op.type == "engine.table":
         return (op.arg("function"), (op.arg("scale"), op.arg("shift"))) if op.arg("factor") == 1.0 else None
     if op.type in ("maximum", "minimum"):

@@ -169,10 +169,29 @@ _ROWS: tuple[Transformation, ...] = (
         Evidence.APPLE,
     ),
     Transformation(
+        "features-as-channels",
+        "Layers of tokens run with features as channels and tokens along W: linear layers are 1x1 convolutions, means "
+        "over features products with ones, and nothing is turned between them.",
+        Evidence.INFERRED,
+        generations=("h13",),
+    ),
+    Transformation(
+        "attention-biases",
+        "The bias of keys, which softmax does not see, is left out; that of values goes into the linear layer behind.",
+        Evidence.INFERRED,
+    ),
+    Transformation(
         "keys-as-channels",
         "Attention of several heads is computed with keys as channels: k and v are the kernels, scores and weights of "
         "all heads that fit stay in L2.",
         Evidence.INFERRED,
+    ),
+    Transformation(
+        "direct-operands",
+        "A computed operand that is broadcast is read by the planar task itself, as on later generations, not from a "
+        "copy in L2.",
+        Evidence.INFERRED,
+        generations=("h13",),
     ),
     Transformation(
         "halved-maxima",

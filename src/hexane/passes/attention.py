@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hexane.graph.rewrite import remove_dead
 from hexane.lowering.attention import NAME, Attention, Sizes, attention_from, mask_of
+from hexane.lowering.fusion import only_user
 from hexane.lowering.transformations import is_on
 from hexane.passes.rewriting import is_static, sweep
 
@@ -23,14 +25,55 @@ def turn_attention(function: Function) -> int:
     """
     if not is_on(NAME):
         return 0
-    if sweep(function, {"matmul": _of_four_axes}):
-        sweep(function, {"reshape": _back_again})
-        remove_dead(function)  # what stays has one user only where it really has
+    square_up(function)
     found = sweep(function, {"matmul": _attention})
     if found:
         found += sweep(function, {"reshape": _joined_heads})
         found += sweep(function, {"linear": _of_turned_rows})
     return found
+
+
+def square_up(function: Function) -> None:
+    """Products of [H, ..] between reshapes, as products of four axes."""
+    if is_on(NAME) and sweep(function, {"matmul": _of_four_axes}):
+        sweep(function, {"reshape": _back_again})
+        remove_dead(function)  # what stays has one user only where it really has
+
+
+@dataclass(frozen=True)
+class Operands:
+    """Around the attentions that will be turned: ``columns`` can be given turned already, ``kept`` are the moves
+    between a product and k, whose rows attention wants, ``results`` come turned."""
+
+    columns: frozenset[Value]
+    kept: frozenset[Op]
+    results: frozenset[Value]
+
+
+def operands_of_attention(function: Function) -> Operands:
+    """The operands and results of the attentions of a function that ``turn_attention`` takes."""
+    columns, kept, results = set(), set(), set()
+    for op in function.ops if is_on(NAME) else ():
+        found = _in_usual_form(op) if op.type == "matmul" else None
+        if found is None:
+            continue
+        columns |= {found.scores.inputs["x"], op.inputs["y"]}
+        results.add(op.output)
+        kept |= _moves_behind_product(found.scores.inputs["y"])
+    return Operands(frozenset(columns), frozenset(kept), frozenset(results))
+
+
+def _moves_behind_product(value: Value) -> set[Op]:
+    """The moves that make a value of the rows of a linear layer, where nothing else uses them."""
+    moves: set[Op] = set()
+    while value.op is not None and only_user(value) is not None:
+        if value.op.type in ("linear", "matmul"):
+            return moves
+        if value.op.type not in ("reshape", "transpose", "squeeze", "expand_dims"):
+            break
+        moves.add(value.op)
+        value = value.op.inputs["x"]
+    return set()
 
 
 def _of_four_axes(op: Op, b: GraphBuilder) -> Value | None:
@@ -62,6 +105,16 @@ def _back_again(op: Op, _b: GraphBuilder) -> Value | None:
 
 def _attention(op: Op, b: GraphBuilder) -> Value | None:
     """The second product of an attention in its usual orientation."""
+    found = _in_usual_form(op)
+    if found is None:
+        return None
+    k = found.scores.inputs["y"]
+    turned_k = not found.scores.arg("transpose_y")
+    return _turned(found, _untransposed(k, b) if turned_k else k, mask_of(found), b)
+
+
+def _in_usual_form(op: Op) -> Attention | None:
+    """The attention whose second product this is, if it can be turned."""
     soft = op.inputs["x"].op
     first = None if soft is None or soft.type != "softmax" else _product_behind(soft)
     found = None if first is None else attention_from(first, -1)
@@ -82,7 +135,7 @@ def _attention(op: Op, b: GraphBuilder) -> Value | None:
         return None
     if not sizes.suits or (mask is not None and not _shared(mask, sizes)):
         return None
-    return _turned(found, _untransposed(k, b) if turned_k else k, mask, b)
+    return found
 
 
 def _shared(mask: Value, sizes: Sizes) -> bool:

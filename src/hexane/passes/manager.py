@@ -22,6 +22,8 @@ def available() -> dict[str, Pass]:
     from hexane.passes import (
         activations,
         attention,
+        attention_biases,
+        columns,
         common,
         contractions,
         convolutions,
@@ -64,6 +66,8 @@ def available() -> dict[str, Pass]:
         "resampling": resampling.legalise_resampling,
         "transposed_convolutions": transposed.legalise_transposed,
         "products": products.legalise_products,
+        "attention_biases": attention_biases.drop_biases,
+        "features_as_channels": columns.features_as_channels,
         "attention": attention.turn_attention,
         "signals": signals.legalise_signals,
         "quantised": quantised.legalise_quantised,

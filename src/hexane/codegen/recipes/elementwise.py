@@ -14,15 +14,18 @@ from hexane.codegen.choices import chosen
 from hexane.codegen.fragment import Fragment, Tensor, four_dimensional, narrower_views
 from hexane.codegen.geometry import pe_patch, up
 from hexane.codegen.operations import BINARY, COPY, After, Axes, PeKind, Reads
-from hexane.codegen.plan import Dma, Plan, Region
+from hexane.codegen.plan import OWN_DMA, Dma, Plan, Region
 from hexane.codegen.recipes import direct, unary
 from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
 from hexane.errors import Reason, UnsupportedError
 from hexane.lowering.fusion import follows
+from hexane.lowering.transformations import is_on
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op, Value
 
+DIRECT = "direct-operands"
+"""The transformation: a broadcast operand is read where it stands, not from a copy."""
 COMMUTATIVE = ("add", "mul", "maximum", "minimum")
 
 
@@ -134,13 +137,16 @@ def sizes_of_one(w: tuple[int, int], h: tuple[int, int], c: tuple[int, int] = (1
 
 def broadcast(op: str, a: Tensor, b: Tensor, out: Tensor, relu: bool, made: Fragment | None = None) -> Fragment:
     """A small operand by its own DMA, or copied into L2 and then broadcast by the planar task."""
+    made = Fragment() if made is None else made
     if chosen().direct_operands:
-        made = Fragment() if made is None else made
         direct.broadcast(made, BINARY[op].with_relu(relu), a, b, out)
         return made
     if a.shape != out.shape and b.shape == out.shape and op in COMMUTATIVE:
         a, b = b, a
-    made = Fragment() if made is None else made
+    if a.shape == out.shape and is_on(DIRECT):
+        plan = direct.broadcast(made, BINARY[op].with_relu(relu), a, b, out)
+        plan.evidence, plan.note = Evidence.INFERRED, OWN_DMA
+        return made
     if a.shape == out.shape:
         copy, end = small_copy(made, b)
         made.add(against_resident(op, a, out, copy.result, broadcast_axes(b, a), end, relu))

@@ -2,8 +2,8 @@
 
 k and v go to scratch in the layout of kernels, q into L2 turned. Then, for as many heads as fit: a product per head
 whose scores stay, the softmax over channels of all of them, a product per head that sends its result [D, queries] away.
-The tasks are those of Apple's products and of its softmax over channels (docs/reference/engine-h13.md 13, 13.2, 13.4);
-their order, and a softmax whose operand and result stay in L2, are INFERRED.
+The tasks are those of Apple's products and of its softmax over channels (docs/reference/engine-h13.md 13, 13.2, 13.4),
+and hand over in L2 as Apple's chains do; that several heads are in one task is INFERRED.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hexane.chips import CORES, KERNEL_BYTES_PER_CORE, L2_BYTES, Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.choices import chosen
 from hexane.codegen.fragment import Fragment, Tensor
-from hexane.codegen.geometry import ceil_div, ceil_log2, largest_shape, pe_patch, up
+from hexane.codegen.geometry import ceil_div, ceil_log2, largest_shape, pe_patch
 from hexane.codegen.operations import (
     BINARY,
     MAC_MAXIMUM,
@@ -28,25 +28,26 @@ from hexane.codegen.operations import (
 from hexane.codegen.plan import Dma, Kernel, Plan, Region
 from hexane.codegen.price import price_us
 from hexane.codegen.recipes.batched import KERNELS_PER_TASK
+from hexane.codegen.recipes.head_operands import SEVERAL, Heads, Kernels, heads_of, of_dims, of_tokens
 from hexane.codegen.recipes.registry import Context, need_fp16, recipe
 from hexane.codegen.recipes.softmax_parts import powers_and_reciprocals
 from hexane.errors import Reason, UnsupportedError
-from hexane.lowering.attention import NAME, Attention, Sizes, attention_from, lanes_of, mask_of, split_heads, uses_of
+from hexane.lowering.attention import NAME, Attention, Sizes, attention_from, lanes_of, mask_of, moves_of, uses_of
 from hexane.lowering.fusion import factor_of, follows
 from hexane.lowering.transformations import is_on
 
 if TYPE_CHECKING:
     from hexane.chips import Chip
-    from hexane.graph.ir import Op, Value
+    from hexane.graph.ir import Op
 
 GROUPS = "heads-as-groups"
 """The transformation: one task multiplies all heads that are in L2."""
 HALVES = "halved-maxima"
 """The transformation: halves of the keys are compared before the cores find the maximum of what is left."""
 MOST_HALVES = 4
+WORTH_A_HALVING = 0.95
+"""Of the time for the maxima, at most so much is left by one more task."""
 GROUPED = "heads as groups of a computed kernel"
-RESIDENT = "a softmax over channels whose operand and result stay in L2"
-SEVERAL = "a copy of several heads in one task"
 
 
 def attention_of_heads(op: Op) -> tuple[Op, ...] | None:
@@ -90,7 +91,7 @@ def _whose_values(result: Op) -> Attention | None:
 
 def _operand_moves(found: Attention) -> list[Op]:
     operands = (found.scores.arg("x"), found.scores.arg("y"), found.result.arg("x"))
-    return [move for value in operands for move in split_heads(value)]
+    return [move for value in operands for move in moves_of(value)]
 
 
 def _joins(op: Op) -> bool:
@@ -117,94 +118,21 @@ def heads_in_l2(ops: Sequence[Op], context: Context) -> Fragment:
     if ops[-1].type == "reshape":
         out = replace(out, buffer=context.tensor(ops[-1].output).buffer)
     made = Fragment()
-    grouped = is_on(GROUPS) and _in_one_task(sizes) and not chosen().steps_kernels
-    kernels = (
-        _kernels(made, _heads(k, context), lanes_of(sizes.keys), turned=False, grouped=grouped),
-        _kernels(made, _heads(v, context), lanes_of(dims), turned=True, grouped=grouped),
+    grouped = is_on(GROUPS) and _in_one_task(sizes)
+    operands = _Operands(
+        heads_of(q, context),
+        of_tokens(made, heads_of(k, context), lanes_of(sizes.keys)),
+        of_dims(made, heads_of(v, context), lanes_of(dims), grouped=grouped and not chosen().steps_kernels),
+        1.0 if found.scale is None else factor_of(found.scale) or 0.0,
     )
-    scale = 1.0 if found.scale is None else factor_of(found.scale) or 0.0
-    around = _Around(made, sizes, kernels, scale, out, context.chip)
-    around.turn(_heads(q, context))
+    around = _Around(made, sizes, operands, out, context.chip)
+    around.turn()
     if mask is not None:
         held = made.plain_constant(mask.data) if mask.is_constant else context.tensor(mask)
         around.load_mask(held)
     for first in range(0, heads, sizes.at_once):
         around.some(first, min(sizes.at_once, heads - first))
     return made
-
-
-@dataclass(frozen=True)
-class Heads:
-    """[H, S, D] in DRAM: ``step`` bytes from head to head, ``row`` from token to token."""
-
-    source: Tensor
-    heads: int
-    tokens: int
-    dims: int
-    step: int
-    row: int
-
-    @property
-    def side_by_side(self) -> bool:
-        """Whether the heads of a token lie in one row."""
-        return self.step == 2 * self.dims
-
-    def walk(self) -> Dma:
-        """Tokens as channels; heads side by side are one row, others are groups."""
-        size = self.row * self.tokens
-        return Dma(
-            self.source.buffer, self.source.offset, size, self.row, size, size if self.side_by_side else self.step
-        )
-
-
-def _heads(value: Value, context: Context) -> Heads:
-    moves = split_heads(value)
-    _, heads, tokens, dims = value.shape
-    if moves:
-        rows = context.tensor(moves[0].arg("x"))
-        return Heads(rows, heads, tokens, dims, 2 * dims, rows.row)
-    tensor = context.tensor(value)
-    return Heads(tensor, heads, tokens, dims, tensor.plane, tensor.row)
-
-
-@dataclass(frozen=True)
-class _Kernels:
-    """Kernels of all heads in scratch: ``rows`` of ``length`` values, ``lanes`` rows side by side.
-
-    ``step`` bytes from one block of lanes to the next, ``head`` from head to head.
-    """
-
-    walk: Dma
-    lanes: int
-    rows: int
-    length: int
-    step: int
-    head: int
-
-    def of_groups(self, head: int, heads: int) -> Kernel:
-        """All rows of several heads: each core's stream has its rows of one head after another (§9.5, §9.7).
-
-        From H14 on the kernel DMA steps from head to head, and through as many passes as a head's rows take.
-        """
-        if chosen().steps_kernels:
-            blocks = ceil_div(self.rows, self.lanes)
-            kernel = self.of(head, 0, min(self.rows, CORES * self.lanes))
-            steps, total = CORES * self.step, blocks * kernel.sizes[0]
-            return replace(kernel, group_stride=self.head, pass_stride=steps, total=total)
-        cores = ceil_div(self.rows, self.lanes)
-        offsets = tuple(core * self.step for core in range(cores))
-        return Kernel(b"", offsets, (heads * self.head,) * cores, source=self.walk.buffer, offset=head * self.head)
-
-    def of(self, head: int, first: int, count: int) -> Kernel:
-        cores = ceil_div(count, self.lanes)
-        size = up(2 * self.lanes * self.length, 64)
-        return Kernel(
-            b"",
-            tuple(core * self.step for core in range(cores)),
-            (size,) * cores,
-            source=self.walk.buffer,
-            offset=head * self.head + first // self.lanes * self.step,
-        )
 
 
 def _in_one_task(sizes: Sizes) -> bool:
@@ -220,54 +148,22 @@ def _in_one_task(sizes: Sizes) -> bool:
     return fits and even and sizes.at_once > 1 and 2 * sizes.at_once * halfwords <= KERNEL_BYTES_PER_CORE
 
 
-def _kernels(made: Fragment, x: Heads, lanes: int, *, turned: bool, grouped: bool) -> _Kernels:
-    """Tokens (or, turned, dims) to scratch, ``lanes`` of them side by side: the layout of kernels (§9.7).
+@dataclass(frozen=True)
+class _Operands:
+    """The queries of all heads, the kernels, and the factor of the scores."""
 
-    ``grouped``: a core's rows of all heads one after another, as one task of H13 reads them; else a head's rows of all
-    cores.
-    """
-    groups = 1 if x.side_by_side and not (turned and grouped) else x.heads
-    width = x.dims * (x.heads // groups)
-    if turned:
-        line, blocks = up(2 * lanes * x.tokens, 64), x.dims // lanes
-        step, head = (x.heads * line, line) if grouped else (line, blocks * line)
-        total = blocks * x.heads * line
-        found = _Kernels(Dma(made.workspace(total), 0, 0, 0, 0, 0), lanes, x.dims, x.tokens, step, head)
-        plan = tasks.copy_plan(x.tokens, 1, width, groups=groups, out_trans=True)
-    else:
-        step = up(2 * lanes * x.dims * x.heads, 64)
-        head = 2 * lanes * x.dims
-        total = x.tokens // lanes * step
-        found = _Kernels(Dma(made.workspace(total), 0, 0, 0, 0, 0), lanes, x.tokens, x.dims, step, head)
-        plan = Plan("PE", w=width, h=1, c=x.tokens, groups=groups, kind=PeKind.UNARY)
-    plan.src = x.walk()
-    if groups > 1:
-        plan.src = replace(plan.src, group=x.step)
-    plan.dst = replace(
-        found.walk, row=step, plane=step, depth=total, group=total if groups == 1 else head, interleave=lanes
-    )
-    if turned:
-        tasks.choose_shape(plan)
-        end = tasks.ne_source(plan, 0)
-    else:
-        end = tasks.pe_source(plan, 0)
-    if end + l2.RESULT_ROOM > L2_BYTES:
-        raise UnsupportedError("heads whose rows do not fit the engine's 2 MiB buffer", code=Reason.MEMORY)
-    tasks.streams_out(plan, end, explicit=False)
-    made.add(plan)
-    if groups > 1:
-        plan.evidence, plan.note = Evidence.INFERRED, SEVERAL
-    return found
+    q: Heads
+    k: Kernels
+    v: Kernels
+    scale: float
 
 
 class _Around:
     """The tasks behind the staging copies, and the places in L2 that they share."""
 
-    def __init__(
-        self, made: Fragment, sizes: Sizes, kernels: tuple[_Kernels, _Kernels], scale: float, out: Tensor, chip: Chip
-    ) -> None:
-        self.made, self.sizes, self.scale, self.out, self.chip = made, sizes, scale, out, chip
-        self.k, self.v = kernels
+    def __init__(self, made: Fragment, sizes: Sizes, operands: _Operands, out: Tensor, chip: Chip) -> None:
+        self.made, self.sizes, self.out, self.chip = made, sizes, out, chip
+        self.q, self.k, self.v, self.scale = operands.q, operands.k, operands.v, operands.scale
         self.grouped = is_on(GROUPS) and _in_one_task(sizes)
         n, m = sizes.keys, sizes.queries
         self.line = l2.channel_stride(m)
@@ -277,7 +173,7 @@ class _Around:
         self.small_row = self.line + l2.pe_pad(self.line, self.line)
         count = sizes.at_once
         self.columns = Region(0, self.odd, sizes.dims * self.odd, sizes.dims * self.odd)
-        at = sizes.heads * self.columns.row
+        at = 0 if self.q.columns else sizes.heads * self.columns.row
         self.mask = Region(at, self.line, block, block)
         at += sizes.mask_heads * block
         self.small = Region(at, self.line, self.small_row, self.line)
@@ -289,11 +185,14 @@ class _Around:
             raise UnsupportedError("scores that do not fit the engine's 2 MiB buffer", code=Reason.MEMORY)
         self.begun = False
 
-    def turn(self, q: Heads) -> None:
+    def turn(self) -> None:
         """The queries of all heads, turned: values as channels, queries along W."""
+        q = self.q
+        if q.columns:
+            return
         groups = 1 if q.side_by_side else q.heads
         plan = tasks.copy_plan(q.tokens, 1, q.dims * (q.heads // groups), groups=groups, out_trans=True)
-        plan.src = q.walk()
+        plan.src = q.walk(groups)
         tasks.choose_shape(plan)
         size = q.heads * self.columns.row
         end = tasks.ne_source(plan, size)
@@ -339,8 +238,7 @@ class _Around:
         )
         scores.groups, scores.macs = count, count * scores.macs
         tasks.choose_shape(scores)
-        columns = replace(self.columns, base=head * self.columns.row, group=self.columns.row)
-        tasks.resident(scores, columns, After.NE_RESULT if not self.begun else After.NOTHING)
+        self._of_queries(scores, head)
         tasks.stays(scores, self._by_head(self.first), after=After.NOTHING)
         scores.holds = self.begun = True
         self.made.add(scores)
@@ -355,6 +253,17 @@ class _Around:
         self.made.add(plan)
         for each in (scores, plan):
             each.evidence, each.note = Evidence.INFERRED, GROUPED
+
+    def _of_queries(self, plan: Plan, head: int) -> None:
+        """The queries of one head or, one group each, of several: turned in L2, or given so."""
+        if self.q.columns:
+            plan.src = self.q.walk(max(2, plan.groups), head)
+            tasks.ne_source(plan, self.end)
+            return
+        columns = replace(self.columns, base=head * self.columns.row)
+        if plan.groups > 1:
+            columns = replace(columns, group=self.columns.row)
+        tasks.resident(plan, columns, After.NE_RESULT if not self.begun else After.NOTHING)
 
     def _by_head(self, region: Region) -> Region:
         """A map whose rows are heads, walked head by head."""
@@ -376,11 +285,10 @@ class _Around:
 
     def _scores(self, head: int, region: Region) -> None:
         sizes = self.sizes
-        columns = replace(self.columns, base=head * self.columns.row)
         for first, rows in _blocks(sizes.keys, self.k.lanes):
             plan = _product(self.k.of(head, first, rows), self.k.lanes, sizes.queries, sizes.dims, rows, self.scale)
             tasks.choose_shape(plan)
-            tasks.resident(plan, columns, After.NE_RESULT if not self.begun else After.NOTHING)
+            self._of_queries(plan, head)
             tasks.stays(plan, replace(region, base=region.base + first * self.line), after=After.NOTHING)
             self.begun = True
             plan.holds = True
@@ -411,7 +319,6 @@ class _Around:
         tasks.stays(weights, held, after=After.NOTHING)
         weights.holds = True
         made.add(weights)
-        weights.evidence, weights.note = Evidence.INFERRED, RESIDENT
 
     def _maxima(self, held: Region, spare: Region, count: int, after: After) -> list[Plan]:
         """The largest score of every query: halves of the keys against each other as often as that is cheaper.
@@ -425,7 +332,7 @@ class _Around:
             if self.sizes.keys >> times < 2:
                 break
             other = self._halved(held, spare, count, after, times)
-            if price_us(other, self.chip) < price_us(found, self.chip):
+            if price_us(other, self.chip) < WORTH_A_HALVING * price_us(found, self.chip):
                 found = other
         return found
 
@@ -453,7 +360,6 @@ class _Around:
         top.shape = (kept, kept, kept)
         tasks.resident(top, region, after if not times else After.PE_RESULT)
         tasks.stays(top, self.small, after=After.NOTHING)
-        top.evidence, top.note = Evidence.INFERRED, RESIDENT
         plans.append(top)
         for plan in plans:
             plan.holds = True

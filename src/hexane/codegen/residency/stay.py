@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from hexane.chips import Evidence
 from hexane.codegen.operations import Reads, ResultType, SourceType, Writes
-from hexane.codegen.plan import Plan, Region
+from hexane.codegen.plan import OWN_DMA, Plan, Region
 from hexane.codegen.residency import hazards, passing
 from hexane.codegen.residency.arena import BANK_CYCLE, Arena, Block
 from hexane.codegen.residency.blocks import Cluster, Held, stays_in_l2
@@ -221,6 +221,9 @@ def turn(plan: Plan, end: End, region: Region, value: Value) -> None:
             plan.dst = plan.dst_hint = None
     elif end.side == SECOND:
         plan.source2, plan.src2 = region, None
+        if plan.note.startswith(OWN_DMA):
+            plan.note = plan.note.removeprefix(OWN_DMA).removeprefix("; ")
+            plan.evidence = Evidence.INFERRED if plan.note else Evidence.APPLE
     elif value.loaded and end is value.ends[0]:
         plan.source, plan.reads = region, Reads(SourceType.DMA_KEEP, plan.reads.after)
     else:
@@ -233,4 +236,5 @@ def turn(plan: Plan, end: End, region: Region, value: Value) -> None:
 
 
 def _infer(plan: Plan, note: str) -> None:
-    plan.evidence, plan.note = Evidence.INFERRED, plan.note or note
+    plan.evidence = Evidence.INFERRED
+    plan.note = f"{OWN_DMA}; {note}" if plan.note == OWN_DMA else plan.note or note

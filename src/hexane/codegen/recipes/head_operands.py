@@ -1,0 +1,152 @@
+"""Operands of attention with keys as channels: how heads stand in DRAM, and the copies that make kernels of k and v.
+
+Source: docs/reference/engine-h13.md 9.5, 9.7.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from hexane.chips import CORES, L2_BYTES, Evidence
+from hexane.codegen import l2, tasks
+from hexane.codegen.choices import chosen
+from hexane.codegen.fragment import Fragment, Tensor
+from hexane.codegen.geometry import ceil_div, up
+from hexane.codegen.operations import PeKind
+from hexane.codegen.plan import Dma, Kernel, Plan
+from hexane.codegen.recipes.registry import Context
+from hexane.errors import Reason, UnsupportedError
+from hexane.lowering.attention import split_heads, turned_heads
+
+if TYPE_CHECKING:
+    from hexane.graph.ir import Value
+
+SEVERAL = "a copy of several heads in one task"
+
+
+@dataclass(frozen=True)
+class Heads:
+    """[H, S, D] in DRAM: ``step`` bytes from head to head, ``row`` from token to token.
+
+    ``columns``: [H, D, S], and ``row`` is from one of the dims to the next.
+    """
+
+    source: Tensor
+    heads: int
+    tokens: int
+    dims: int
+    step: int
+    row: int
+    columns: bool = False
+
+    @property
+    def side_by_side(self) -> bool:
+        """Whether the heads of a token lie in one row."""
+        return self.step == 2 * self.dims and not self.columns
+
+    def walk(self, groups: int, head: int = 0) -> Dma:
+        """Tokens (or dims) as channels; ``groups`` heads, or one for all that lie side by side or follow each other."""
+        lines = self.dims * (self.heads if groups == 1 else 1) if self.columns else self.tokens
+        size = self.row * lines
+        group = self.step if groups > 1 else size
+        return Dma(self.source.buffer, self.source.offset + head * self.step, size, self.row, size, group)
+
+
+def heads_of(value: Value, context: Context) -> Heads:
+    """Where the heads of an operand [1, H, S, D] stand: before the moves that made it, if attention does them."""
+    _, heads, tokens, dims = value.shape
+    moves, turn = split_heads(value), turned_heads(value)
+    if moves:
+        rows = context.tensor(moves[0].arg("x"))
+        return Heads(rows, heads, tokens, dims, 2 * dims, rows.row)
+    tensor = context.tensor(value if turn is None else turn.arg("x"))
+    return Heads(tensor, heads, tokens, dims, tensor.plane, tensor.row, turn is not None)
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """Kernels of all heads in scratch: ``rows`` of ``length`` values, ``lanes`` rows side by side.
+
+    ``step`` bytes from one block of lanes to the next, ``head`` from head to head.
+    """
+
+    walk: Dma
+    lanes: int
+    rows: int
+    length: int
+    step: int
+    head: int
+
+    def of_groups(self, head: int, heads: int) -> Kernel:
+        """All rows of several heads: each core's stream has its rows of one head after another (§9.5, §9.7).
+
+        From H14 on the kernel DMA steps from head to head, and through as many passes as a head's rows take.
+        """
+        if chosen().steps_kernels:
+            blocks = ceil_div(self.rows, self.lanes)
+            kernel = self.of(head, 0, min(self.rows, CORES * self.lanes))
+            steps, total = CORES * self.step, blocks * kernel.sizes[0]
+            return replace(kernel, group_stride=self.head, pass_stride=steps, total=total)
+        cores = ceil_div(self.rows, self.lanes)
+        offsets = tuple(core * self.step for core in range(cores))
+        return Kernel(b"", offsets, (heads * self.head,) * cores, source=self.walk.buffer, offset=head * self.head)
+
+    def of(self, head: int, first: int, count: int) -> Kernel:
+        """``count`` rows of one head, from ``first`` on."""
+        cores = ceil_div(count, self.lanes)
+        size = up(2 * self.lanes * self.length, 64)
+        return Kernel(
+            b"",
+            tuple(core * self.step for core in range(cores)),
+            (size,) * cores,
+            source=self.walk.buffer,
+            offset=head * self.head + first // self.lanes * self.step,
+        )
+
+
+def of_tokens(made: Fragment, x: Heads, lanes: int) -> Kernels:
+    """Rows are tokens: a block of ``lanes`` tokens holds all heads, one after another."""
+    step, head = up(2 * lanes * x.dims * x.heads, 64), 2 * lanes * x.dims
+    total = x.tokens // lanes * step
+    found = Kernels(Dma(made.workspace(total), 0, 0, 0, 0, 0), lanes, x.tokens, x.dims, step, head)
+    groups = 1 if x.side_by_side or x.columns else x.heads
+    _fill(made, x, found, groups, total, turned=x.columns)
+    return found
+
+
+def of_dims(made: Fragment, x: Heads, lanes: int, *, grouped: bool) -> Kernels:
+    """Rows are dims. ``grouped``: a core's rows of all heads one after another, as one task of H13 reads them; else a
+    head's rows of all cores.
+    """
+    line, blocks = up(2 * lanes * x.tokens, 64), x.dims // lanes
+    step, head = (x.heads * line, line) if grouped else (line, blocks * line)
+    total = blocks * x.heads * line
+    found = Kernels(Dma(made.workspace(total), 0, 0, 0, 0, 0), lanes, x.dims, x.tokens, step, head)
+    groups = 1 if (x.side_by_side or x.columns) and not grouped else x.heads
+    _fill(made, x, found, groups, total, turned=not x.columns)
+    return found
+
+
+def _fill(made: Fragment, x: Heads, found: Kernels, groups: int, total: int, *, turned: bool) -> None:
+    """The copy: channels of ``x`` side by side in lanes, or (``turned``) what lies along W."""
+    each = x.heads // groups
+    channels, width = (x.dims * each, x.tokens) if x.columns else (x.tokens, x.dims * each)
+    if turned:
+        plan = tasks.copy_plan(channels, 1, width, groups=groups, out_trans=True)
+    else:
+        plan = Plan("PE", w=width, h=1, c=channels, groups=groups, kind=PeKind.UNARY)
+    plan.src = x.walk(groups)
+    group = total if groups == 1 else found.head
+    plan.dst = replace(found.walk, row=found.step, plane=found.step, depth=total, group=group, interleave=found.lanes)
+    if turned:
+        tasks.choose_shape(plan)
+        end = tasks.ne_source(plan, 0)
+    else:
+        end = tasks.pe_source(plan, 0)
+    if end + l2.RESULT_ROOM > L2_BYTES:
+        raise UnsupportedError("heads whose rows do not fit the engine's 2 MiB buffer", code=Reason.MEMORY)
+    tasks.streams_out(plan, end, explicit=False)
+    made.add(plan)
+    if groups > 1:
+        plan.evidence, plan.note = Evidence.INFERRED, SEVERAL

@@ -1,0 +1,118 @@
+"""Biases of k and v that attention does without.
+
+A bias of k adds q . bias to all scores of a query, and softmax does not see that. Weights add up to 1, so a bias of v
+passes through: it goes into the bias of the linear layer behind.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hexane.lowering.attention import attention_from
+from hexane.lowering.fusion import only_user
+from hexane.lowering.transformations import is_on
+from hexane.passes.attention import square_up
+from hexane.passes.rewriting import array_of, as_dtype, is_static, known, sweep
+
+if TYPE_CHECKING:
+    from hexane.graph.builder import GraphBuilder
+    from hexane.graph.ir import Function, Op, Value
+
+NAME = "attention-biases"
+MOVES = ("reshape", "transpose", "squeeze", "expand_dims")
+
+
+def drop_biases(function: Function) -> int:
+    """Leave out the biases of keys, and add those of values behind attention."""
+    if not is_on(NAME):
+        return 0
+    square_up(function)
+    keys: set[Op] = set()
+    values: dict[Op, tuple[Op, np.ndarray]] = {}
+    for op in function.walk():
+        found = attention_from(op, -1) if op.type == "matmul" else None
+        if found is None or not is_static(op.output) or found.scores.arg("transpose_x"):
+            continue
+        k = _layer_behind(found.scores.inputs["y"])
+        if k is not None:
+            keys.add(k[0])
+        v = _layer_behind(found.result.inputs["y"])
+        plain = not (found.result.arg("transpose_x") or found.result.arg("transpose_y"))
+        after = None if v is None or not plain else _layer_after(found.result, *v)
+        if v is not None and after is not None:
+            values[v[0]] = after
+    into: dict[Op, np.ndarray] = {}
+    for layer, bias in values.values():
+        into[layer] = into.get(layer, 0) + bias
+
+    def rewritten(op: Op, b: GraphBuilder) -> Value | None:
+        if op not in keys and op not in values and op not in into:
+            return None
+        own = array_of(op.inputs.get("bias"))
+        left = None if op in keys or op in values else own
+        if op in into:
+            weight = array_of(op.inputs["weight"])
+            assert weight is not None  # _layer_after asked
+            moved = weight @ into[op]
+            left = moved if left is None else left + moved
+        operands = {} if left is None else {"bias": as_dtype(left, op.inputs["weight"])}
+        return b.linear(x=op.inputs["x"], weight=op.inputs["weight"], **operands)  # type: ignore[no-any-return]
+
+    return sweep(function, {"linear": rewritten})
+
+
+def _layer_behind(value: Value) -> tuple[Op, list[Op]] | None:
+    """The linear layer whose rows, moved only, are a value, and the moves in order."""
+    moves: list[Op] = []
+    while value.op is not None and only_user(value) is not None and is_static(value):
+        op = value.op
+        if op.type == "linear":
+            return (op, moves[::-1]) if _has_bias(op) else None
+        if op.type not in MOVES or (op.type == "transpose" and not known(op.arg("perm"))):
+            return None
+        moves.append(op)
+        value = op.inputs["x"]
+    return None
+
+
+def _has_bias(op: Op) -> bool:
+    bias = op.inputs.get("bias")
+    return bias is not None and bias.is_constant and _is_plain(op)
+
+
+def _is_plain(op: Op) -> bool:
+    constant = op.inputs["weight"].constant
+    return constant is not None and constant.coding is None
+
+
+def _layer_after(result: Op, layer: Op, moves: list[Op]) -> tuple[Op, np.ndarray] | None:
+    """The linear layer that takes the moved result of attention, and v's bias in the order of its features."""
+    features = layer.output.shape[-1]
+    order = np.broadcast_to(np.arange(features), layer.output.shape)
+    for move in moves:
+        order = _moved(order, move)
+    if (order != order[..., :1, :]).any():
+        return None  # a row of v is not the features of one token
+    order = np.broadcast_to(order[..., :1, :], result.output.shape)
+    value = result.output
+    while True:
+        user = only_user(value)
+        if user is None or not is_static(user.output):
+            return None
+        if user.type == "linear":
+            break
+        if user.type not in MOVES or (user.type == "transpose" and not known(user.arg("perm"))):
+            return None
+        order, value = _moved(order, user), user.output
+    rows = order.reshape(-1, order.shape[-1])
+    bias = array_of(layer.inputs["bias"])
+    own = user.inputs.get("bias")
+    if (rows != rows[0]).any() or bias is None or not _is_plain(user) or (own is not None and not own.is_constant):
+        return None
+    return user, bias.reshape(-1)[rows[0]]
+
+
+def _moved(order: np.ndarray, move: Op) -> np.ndarray:
+    return order.transpose(move.arg("perm")) if move.type == "transpose" else order.reshape(move.output.shape)
