@@ -158,6 +158,12 @@ _ROWS: tuple[Transformation, ...] = (
         Evidence.INFERRED,
     ),
     Transformation(
+        "rows-as-channels",
+        "A convolution of few outputs whose kernel is too tall for the engine gives several rows at once, as channels: "
+        "no core is idle, and the kernel is as many times shorter.",
+        Evidence.APPLE,
+    ),
+    Transformation(
         "lifted-functions",
         "A function of single elements behind a transposition, pixel shuffle, reshape or concatenation is applied "
         "before it, by the task that makes its operand.",

@@ -10,6 +10,7 @@ from hexane.graph.ops.conv import conv_geometry
 from hexane.lowering.transformations import is_on
 from hexane.lowering.windows import NATIVE_WIDTH, TALLEST, WIDEST
 from hexane.passes.rewriting import array_of, as_dtype, is_static, sweep
+from hexane.passes.rows import instead_of_parts
 from hexane.passes.transposed import dilated
 
 if TYPE_CHECKING:
@@ -307,7 +308,8 @@ def _native_wide(op: Op, steps: tuple[int, ...]) -> bool:
 
 
 def _tall(op: Op, b: GraphBuilder) -> Value | None:
-    return _stacked(op, 2, TALLEST, b)
+    found = instead_of_parts(op, b) if _plain(op) else None
+    return found if found is not None else _stacked(op, 2, TALLEST, b)
 
 
 def _wide(op: Op, b: GraphBuilder) -> Value | None:
