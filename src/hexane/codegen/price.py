@@ -11,7 +11,7 @@ from hexane.codegen.operations import After, Element, NeNonlinear, PeKind, Sourc
 from hexane.codegen.plan import Kernel, Plan
 from hexane.cost.model import time_work
 from hexane.cost.task import TaskFacts, layer_of, operand_bytes
-from hexane.cost.work import Work
+from hexane.cost.work import Layer, Work
 from hexane.isa.kinds import PE_KIND
 
 KERNEL_UNIT = 64  # bytes; the length of a stream is counted in these
@@ -95,6 +95,33 @@ def prices_us(plans: Sequence[Plan], chip: Chip) -> list[float]:
     """The same of each task; what it costs to change the unit is in the task behind the change."""
     work = Work(tuple(layer_of(facts_of(plan, chip.generation_name), "") for plan in plans))
     return [float(item.us) for item in time_work(work, chip, _numbers(chip))]
+
+
+def sum_us(chip: Chip, pixels: int, channels: tuple[int, int], window: tuple[int, int, int], share: float) -> float:
+    """Microseconds of one dense convolution with fp16 weights, operand and result in L2.
+
+    ``channels`` are inputs and outputs, ``window`` height, width and stride, ``share`` that of weights other than zero:
+    the streams of strided kernels leave zeros out.
+    """
+    (cin, cout), (kh, kw, stride) = channels, window
+    weights = float(2 * cin * cout * kh * kw)
+    sparse = stride > 1
+    layer = Layer(
+        "",
+        "NE conv",
+        "mac",
+        pixels=pixels,
+        cin=cin,
+        cout=cout,
+        kh=kh,
+        kw=kw,
+        stride=stride,
+        weight_bytes=weights * (share + 1 / 16) if sparse else weights,
+        dense_bytes=weights,
+        weight_format="sparse" if sparse else "fp16",
+        placed=True,
+    )
+    return float(time_work(Work((layer,)), chip, _numbers(chip))[0].us)
 
 
 @lru_cache(maxsize=32)

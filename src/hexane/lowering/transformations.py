@@ -93,6 +93,12 @@ _ROWS: tuple[Transformation, ...] = (
         Evidence.APPLE,
     ),
     Transformation(
+        "split-groups",
+        "A convolution whose groups are no loop of one task runs as several sums of neighbouring groups, as many as "
+        "take the least time, not as one with zeros between all groups.",
+        Evidence.INFERRED,
+    ),
+    Transformation(
         "table-epilogues",
         "Every function of one table (clip, clamps, leaky ReLU, hard sigmoid, hard swish, mish, softplus ...) is in "
         "the task of the convolution or product in front of it.",

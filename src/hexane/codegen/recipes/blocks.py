@@ -113,6 +113,8 @@ class Convolution:
     window: Window
     epilogue: Epilogue
     groups: int = 1
+    parts: int = 1
+    """Sums of neighbouring groups that run as tasks of their own, where groups are no loop of one task."""
 
     @property
     def strided(self) -> bool:

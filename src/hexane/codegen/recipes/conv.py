@@ -19,13 +19,14 @@ from hexane.codegen.geometry import ceil_div, ceil_log2, is_small_source, output
 from hexane.codegen.operations import PLAIN_KERNEL, SPARSE_KERNEL
 from hexane.codegen.plan import Plan
 from hexane.codegen.recipes.blocks import Block, Convolution, Heads, Window, channel_blocks, packed, place_blocks
+from hexane.codegen.recipes.conv_groups import neighbours, parts_of, walks_of_parts
 from hexane.codegen.recipes.conv_special import is_tall, padded, pads_left_only, tall, widened
 from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
-from hexane.codegen.weights import Weights, weights_from
+from hexane.codegen.weights import weights_from
 from hexane.errors import Reason, UnsupportedError
 from hexane.lowering import windows
 from hexane.lowering.fusion import Epilogue, fused_ops
-from hexane.lowering.groups import dense, is_loop
+from hexane.lowering.groups import is_loop
 from hexane.lowering.weights import stream_of
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ def convolution(ops: Sequence[Op], context: Context) -> Fragment:
     x, y = context.tensor(op.arg("x")), context.tensor(ops[-1].output)
     weights = weights_from(weight, stream_of(op, context.target.limits), epilogue.scale)
     start = epilogue.bias if bias is None else np.asarray(bias.data, np.float16).reshape(-1)
-    return lower(Convolution(x, y, weights, start, window_of(op), epilogue, op.arg("groups")))
+    conv = Convolution(x, y, weights, start, window_of(op), epilogue, op.arg("groups"))
+    return lower(replace(conv, parts=parts_of(conv, context.chip)))
 
 
 def window_of(op: Op) -> Window:
@@ -177,14 +179,17 @@ def _unicast(made: Fragment, conv: Convolution, n: int) -> None:
 
 
 def _grouped(made: Fragment, conv: Convolution, n: int) -> None:
-    """1 < G < C: the group loop of one task (§9.5); other splits run dense, with zeros between groups."""
+    """1 < G < C: the group loop of one task (§9.5); others run dense, with zeros between groups, in parts."""
     x, y, window, groups = conv.x, conv.y, conv.window, conv.groups
     cout, cin = y.c // groups, x.c // groups
     lanes = cout // CORES
     taps = cin * window.kh * window.kw
     per_core = groups * up(2 * max(1, lanes) * (taps + (conv.bias is not None)), 64)
     if not is_loop(conv.weights.shape, groups, bias=conv.bias is not None, width=y.w, height=y.h):
-        _dense(made, replace(conv, weights=Weights(dense(conv.weights.values, groups)), groups=1), n)
+        for part in neighbours(conv, n):
+            before = len(made.plans)
+            _dense(made, part, 0)
+            walks_of_parts(made.plans[before:], conv)
         return
     plan = conv.plan(n)
     plan.c, plan.cout, plan.groups = cin, cout, groups
