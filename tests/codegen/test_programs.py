@@ -177,3 +177,18 @@ def test_shapes_that_depend_on_data_are_on_the_host():
     program = hexane.compile(builder.graph)
     assert [s.kind for s in program.segments] == ["engine", "host"]
     assert "depends on data" in program.segments[1].reason
+
+
+def test_a_long_network_is_cut_where_little_crosses():
+    """280 convolutions are too many tasks for one program of M2; one of them has two channels, all others sixteen."""
+    rng = np.random.default_rng(0)
+    b = GraphBuilder()
+    value = b.input("x", (1, 16, 4, 4), "fp16")
+    for i in range(280):
+        kernel = weights(rng, 2 if i == 50 else 16, value.shape[1], 1, 1)
+        value = b.conv(x=value, weight=kernel, name="narrow" if i == 50 else f"wide{i}")
+    b.output(b.relu(x=value, name="y"))
+    first, second = hexane.compile(b.graph, "M2").segments
+    assert [port.name for port in first.outputs] == [port.name for port in second.inputs] == ["narrow"]
+    assert max(len(first.image.tasks), len(second.image.tasks)) <= 255
+    assert len(hexane.compile(b.graph).segments) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import ceil, prod
 from typing import TYPE_CHECKING
 
 from hexane.codegen import moves
@@ -177,8 +178,36 @@ def _bounded(group: list[Unit], function: Function, target: Target) -> list[Run]
         if tasks > target.most_tasks:
             code, reason = Reason.EXTENT, f"{tasks} tasks; a program of {target.name} has room for {target.most_tasks}"
         return [_close([Unit((op,), None, reason, code)], function) for op in run.ops]
-    half = len(group) // 2
-    return _bounded(group[:half], function, target) + _bounded(group[half:], function, target)
+    at = _cut(group, tasks, target.most_tasks) if tasks > target.most_tasks else len(group) // 2
+    return _bounded(group[:at], function, target) + _bounded(group[at:], function, target)
+
+
+SPARE = 0.95
+"""Of a program's tasks that a cut counts on: which copies vanish on either side is known only behind it."""
+
+
+def _cut(group: list[Unit], tasks: int, most: int) -> int:
+    """Units of the first part where a group of too many ``tasks`` is cut: where the fewest bytes cross, among the cuts
+    that need no more programs; the middle if there is none."""
+    made = [len(unit.choice.fragment.plans) if unit.choice is not None else 0 for unit in group]
+    scale = tasks / max(sum(made), 1)
+    programs = ceil(tasks / most)
+    left_most, right_most = (SPARE * most * count for count in (programs // 2, programs - programs // 2))
+    last = {value: i for i, unit in enumerate(group) for value in _needs(unit.ops)}
+    crossing, ends = 0, [0] * (len(group) + 1)
+    best, middle = None, len(group) // 2
+    before = 0.0
+    for at, unit in enumerate(group[:-1], 1):
+        before += made[at - 1] * scale
+        for value in (value for op in unit.ops for value in op.outputs):
+            if last.get(value, 0) >= at and fits_engine(value):
+                size = prod(value.shape) * ELEMENT_BYTES[value.dtype]
+                crossing += size
+                ends[last[value]] += size
+        crossing -= ends[at - 1]  # what this unit was the last to read
+        if before <= left_most and tasks - before <= right_most:
+            best = min(best or (crossing, abs(at - middle), at), (crossing, abs(at - middle), at))
+    return middle if best is None else best[2]
 
 
 def _constant_bytes(group: list[Unit]) -> int:
