@@ -18,6 +18,10 @@ from hexane.errors import UnsupportedError
 if TYPE_CHECKING:
     from hexane.graph.ir import Op, Value
 
+_MOVES = frozenset(
+    "identity cast reshape squeeze expand_dims transpose slice_by_size slice_by_index split tile reverse abs".split()
+)
+
 STEPS = {
     "less": "below_zero",
     "less_equal": "up_to_zero",
@@ -60,11 +64,21 @@ def with_number(word: str, number: float) -> tuple[str, float]:
 def sided(op: Op) -> tuple[str, Value, Value]:
     """(comparison, x, y) with a constant as y: 3 < x is x > 3.
 
-    UnsupportedError where NaN decides: x == x, or a constant that holds NaN.
+    UnsupportedError where NaN decides: x == x, a constant that holds NaN, or infinity beside what the caller gives, who
+    may give NaN. What the engine computes never is NaN.
     """
     x, y = op.arg("x"), op.arg("y")
     if x is y and op.type in ("equal", "not_equal"):
         raise UnsupportedError("x compared with itself asks for NaN, which the engine does not have")
     if any(v.is_constant and np.isnan(v.data).any() for v in (x, y)):
         raise UnsupportedError("a comparison with NaN")
+    if any(v.is_constant and np.isinf(v.data).any() for v in (x, y)) and (_is_given(x) or _is_given(y)):
+        raise UnsupportedError("an input compared with infinity: the engine reads NaN as infinity")
     return (MIRRORED.get(op.type, op.type), y, x) if x.is_constant and not y.is_constant else (op.type, x, y)
+
+
+def _is_given(value: Value) -> bool:
+    """Whether a value is the caller's, through moves and abs."""
+    while value.op is not None and value.op.type in _MOVES:
+        value = value.op.inputs["x"]
+    return value.op is None and not value.is_constant
