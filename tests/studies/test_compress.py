@@ -410,6 +410,23 @@ def test_odd_networks(name, form, tmp_path):
     np.testing.assert_allclose(ran, wanted, rtol=0, atol=0.02 * max(float(np.abs(wanted).max()), 2.0**-8))
 
 
+def test_networks_of_small_layers():
+    """Layers of fewer than 2,048 weights stay beside larger ones; where all are small they are compressed."""
+    b = GraphBuilder()
+    x = b.conv(x=b.input("x", (1, 3, 8, 8), "fp32"), weight=drawn(4, 3, 3, 3), pad_type="same")
+    b.output(x)
+    assert [layer.count for layer in layers_of(b.graph)] == [108]
+    made = hexane.compress(b.graph, "palette4")
+    assert any(op.type.startswith("constexpr_") for op in made.main.walk())
+    values = np.random.default_rng(0).standard_normal((1, 3, 8, 8)).astype(np.float32)
+    (plain,), (found,) = b.graph.evaluate({"x": values}).values(), made.evaluate({"x": values}).values()
+    assert 0 < np.linalg.norm(found - plain) < 0.3 * np.linalg.norm(plain)
+    b.output(b.conv(x=x, weight=drawn(64, 4, 3, 3)))
+    assert [layer.count for layer in layers_of(b.graph)] == [64 * 4 * 9]
+    with pytest.raises(UsageError, match="no layer has constant weights"):
+        hexane.compress(b.graph, "palette4", smallest=4096)
+
+
 def test_nothing_to_compress():
     small = of(lambda b, x: b.relu(x=x), 1, 4)
     for form in ("palette4", "int8"):

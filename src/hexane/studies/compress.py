@@ -16,7 +16,7 @@ from hexane.lowering.formats import WeightFormat
 from hexane.studies.encode import encoded
 
 WORTH = 2048
-"""Weights of fewer elements stay: their tables and scales would weigh as much."""
+"""Weights of fewer elements stay, where others have as many: their tables and scales would weigh as much."""
 FOLDED = ("remove_identities", "fold_norms", "fold_scales")
 """Passes that run first: what multiplies a layer's outputs belongs into its weights before they are quantised."""
 WEIGHTS = {"conv": "weight", "conv_transpose": "weight", "linear": "weight", "matmul": "y", "gather": "x"}
@@ -37,7 +37,10 @@ class Layer:
 
 
 def compress(
-    graph: Graph, weights: str | WeightFormat | Mapping[str, str | WeightFormat] = "palette4", *, smallest: int = WORTH
+    graph: Graph,
+    weights: str | WeightFormat | Mapping[str, str | WeightFormat] = "palette4",
+    *,
+    smallest: int | None = None,
 ) -> Graph:
     """A copy of the network whose convolutions, products and embeddings store their constant weights in a format.
 
@@ -46,19 +49,20 @@ def compress(
     graph : stays as it is. Weights that are compressed already are left alone.
     weights : a format by name (``WeightFormat``), or one for each layer by the name of its result; layers that are
         not named stay as they are.
-    smallest : weights of fewer elements stay.
+    smallest : weights of fewer elements stay; by default 2048, or 1 where no layer has as many.
 
     Norms and factors behind a layer are folded into its weights first, as compiling would. The result evaluates with
     the values that the format holds, and is written as ``constexpr`` ops of iOS 18 to ``.mil`` and ``.mlpackage``.
     UsageError for an unknown format or layer, or a network in which nothing can be compressed.
     """
     copy = _folded(graph)
+    smallest = _least(copy, smallest)
     ops = {op.outputs[0].name: op for op in copy.main.walk() if _weight(op, smallest) is not None}
     chosen = _formats(ops, weights)
     if not ops:
         raise UsageError(
             "no layer has constant weights to compress",
-            hint=f"convolutions, products and embeddings with {smallest} weights or more",
+            hint=f"convolutions, products and embeddings of {smallest} weights or more",
         )
     made: dict[tuple[Value, str, bool], Value] = {}
     for name, form in chosen.items():
@@ -78,10 +82,12 @@ def compress(
     return copy
 
 
-def layers_of(graph: Graph, smallest: int = WORTH) -> list[Layer]:
+def layers_of(graph: Graph, smallest: int | None = None) -> list[Layer]:
     """The layers that `compress` would change, in order."""
     found = []
-    for op in _folded(graph).main.walk():
+    folded = _folded(graph)
+    smallest = _least(folded, smallest)
+    for op in folded.main.walk():
         weight = _weight(op, smallest)
         if weight is not None:
             found.append(Layer(op.outputs[0].name, op.type, _outputs_first(op, weight.shape)))
@@ -125,6 +131,13 @@ def _formats(
             f"no layer with weights is called {unknown[0]!r}", hint=f"there are {', '.join(list(ops)[:8])}"
         )
     return {name: of(form) for name, form in weights.items()}
+
+
+def _least(graph: Graph, smallest: int | None) -> int:
+    """How many elements weights must have: as asked, or what suits the network."""
+    if smallest is not None:
+        return smallest
+    return WORTH if any(_weight(op, WORTH) is not None for op in graph.main.walk()) else 1
 
 
 def _weight(op: Op, smallest: int) -> Value | None:
