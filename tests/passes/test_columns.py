@@ -185,6 +185,20 @@ def test_nothing_is_turned_inside():
     assert not any(op.type == "conv" for op in apple.graph.main.ops)
 
 
+def test_rows_of_many_channels():
+    """2048 features of 512 tokens: no row of all channels fits L2, so planar tasks see them as rows of fewer."""
+    m = Block("fp16")
+    x = m.input("x", 1, 512, 2048)
+    graph = m.output(m.b.identity(x=m.linear(m.b.relu(x=m.linear(m.rms_norm(x), 64)), 64), name="y"))
+    program = hexane.compile(graph)
+    assert any(op.type == "conv" for op in program.graph.main.ops)
+    assert [s.kind for s in program.segments] == ["engine"]
+    inputs = inputs_of(graph)
+    tasks, bits = program.run(inputs)["y"], program.run(inputs, level="graph")["y"]
+    np.testing.assert_array_equal(tasks, bits)
+    np.testing.assert_allclose(tasks, graph.evaluate(inputs)["y"], atol=0.05)
+
+
 def test_not_where_it_costs_more():
     """One layer between an input and a result would be turned twice; for small maps the units change too often."""
     small = hexane.compile(encoder("fp16", tokens=32, features=64, heads=2))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hexane.chips import L2_BYTES
 from hexane.graph.builder import GraphBuilder
 from hexane.graph.rewrite import remove_dead, replace_op, replace_uses
 from hexane.lowering.transformations import is_on
@@ -26,6 +27,8 @@ CHANGES = {"layer_norm": 3, "reduce_mean": 2}
 """How often more the units change in the turned form of an op."""
 CHANGE, SMALL = 30_000, 16_384
 """A change of unit in the time of copied elements, and the size up to which it costs (docs/timing.md)."""
+LARGE, PASSES = L2_BYTES // 4, 2.6
+"""Elements from which on a map and its squares do not fit L2, and what a norm of one costs more: passes over memory."""
 
 
 def features_as_channels(function: Function) -> int:
@@ -98,6 +101,7 @@ def _pays(part: list[Op], seen: Seen) -> bool:
             count = _count(op.inputs["x"])
             saved += count // 2 if op.type == "layer_norm" else 0
             border += CHANGES[op.type] * CHANGE if count <= SMALL else 0
+            border += int(PASSES * count) if op.type == "layer_norm" and count > LARGE else 0
         for value in seen.ops[op]:
             if value.op not in inside and value not in entering and not seen.is_turned_already(value):
                 entering.add(value)

@@ -136,8 +136,27 @@ def sizes_of_one(w: tuple[int, int], h: tuple[int, int], c: tuple[int, int] = (1
 
 
 def broadcast(op: str, a: Tensor, b: Tensor, out: Tensor, relu: bool, made: Fragment | None = None) -> Fragment:
-    """A small operand by its own DMA, or copied into L2 and then broadcast by the planar task."""
+    """A small operand by its own DMA, or copied into L2 and then broadcast by the planar task.
+
+    A row of all channels that does not fit L2 is seen as more rows of fewer, where the small operand is one row.
+    """
     made = Fragment() if made is None else made
+    start = len(made.plans)
+    views = [(a, b, out)]
+    if a.shape == out.shape and b.c == b.h == 1:
+        views += [(first, b, result) for first, result in narrower_views(a, out)]
+    elif b.shape == out.shape and a.c == a.h == 1:
+        views += [(a, second, result) for second, result in narrower_views(b, out)]
+    for first, second, result in views:
+        try:
+            return _broadcast(op, first, second, result, relu, made)
+        except UnsupportedError as error:
+            refused = error
+            del made.plans[start:]
+    raise refused
+
+
+def _broadcast(op: str, a: Tensor, b: Tensor, out: Tensor, relu: bool, made: Fragment) -> Fragment:
     if chosen().direct_operands:
         direct.broadcast(made, BINARY[op].with_relu(relu), a, b, out)
         return made
