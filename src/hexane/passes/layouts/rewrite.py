@@ -13,7 +13,7 @@ from hexane.graph.ops.conv import conv_geometry
 from hexane.graph.rewrite import replace_op
 from hexane.lowering.transformations import is_on
 from hexane.passes.layouts.axes import OPERANDS, REDUCTIONS, Region, reduced_axes, regions
-from hexane.passes.layouts.cost import EXCHANGED, Order, conv_axes, cost, terms
+from hexane.passes.layouts.cost import EXCHANGED, PLAIN, Order, conv_axes, cost, terms
 from hexane.passes.padding import pad_of
 from hexane.passes.reshapes import RESHAPES
 from hexane.passes.rewriting import hand_down_names
@@ -40,7 +40,7 @@ def choose_layouts(function: Function) -> int:
 
 def best(region: Region) -> Order | None:
     """The order in which a region moves least, None where that is how it stands."""
-    if not region.is_consistent:
+    if len(region.ops) == 1 or not region.is_consistent:
         return None
     counted = terms(region)
     found, least = None, cost(counted, None) * (1 - LEAST_GAIN)
@@ -107,6 +107,10 @@ def _merged(chain: list[int], wish: list[int]) -> list[int]:
 # -- rewriting ---------------------------------------------------------------------------------------------------------
 
 
+def _each(operand: Any) -> tuple[Value, ...]:
+    return operand if isinstance(operand, tuple) else (operand,)
+
+
 class _Rewriting:
     """The ops of a region made anew in another order of axes."""
 
@@ -116,7 +120,11 @@ class _Rewriting:
         self.stored: dict[Value, Value] = {}  # declared tensor -> tensor in memory
 
     def run(self) -> int:
+        changed = 0
         for op in self.region.ops:
+            if self._stays(op):
+                continue
+            changed += 1
             b = self.builder
             assert op.block is not None
             b.block, b.before = op.block, op
@@ -130,7 +138,16 @@ class _Rewriting:
                 backs.append(back)
             hand_down_names(op, tuple(backs), behind)
             replace_op(op, tuple(backs))
-        return len(self.region.ops)
+        return changed
+
+    def _stays(self, op: Op) -> bool:
+        """Whether all tensors of an op stand in their declared order: then it is fine as it is."""
+        taken = [operand for param, _, _ in self.region.signatures[op].operands for operand in _each(op.inputs[param])]
+        for value in (*taken, *op.outputs):
+            perm = self.order.perm(value, op)
+            if list(perm) != sorted(perm) or self.stored.get(value, value) is not value:
+                return False
+        return op.type != "conv" or conv_axes(self.order, op) == PLAIN
 
     def _operand(self, value: Value, op: Op) -> Value:
         """An operand as it stands in memory."""
