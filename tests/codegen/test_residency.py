@@ -357,3 +357,26 @@ def test_addresses_never_overlap(rows):
         assert a.end <= 16 << 10 and a.base % 16 == 0
         for b in placed[:i]:
             assert a.last < b.first or b.last < a.first or a.end <= b.base or b.end <= a.base
+
+
+def gate_before_convolutions():
+    """A map times one number per channel, which the product finds in L2, and convolutions behind it."""
+    rng = np.random.default_rng(2)
+    b = GraphBuilder()
+    x = b.input("x", (1, 2, 6, 15), "fp16")
+    mean = b.reduce_mean(x=x, axes=[2, 3], keep_dims=True)
+    gate = b.sigmoid(x=b.conv(x=mean, weight=rng.standard_normal((2, 2, 1, 1)).astype(np.float16)))
+    y = b.mul(x=x, y=gate)
+    for cout in (37, 37):
+        weight = (rng.standard_normal((cout, y.shape[1], 3, 3)) / 6).astype(np.float16)
+        y = b.conv(x=y, weight=weight, pad_type="same")
+    b.output(b.identity(x=y, name="y"))
+    return b.graph, rng.standard_normal((1, 2, 6, 15)).astype(np.float16)
+
+
+@pytest.mark.parametrize("chip", ["M1", "M2", "M4"])
+@pytest.mark.parametrize("wanted", [lambda key: False, lambda key: True])
+def test_what_a_group_holds_outlives_the_bands_of_its_last_task(chip, wanted):
+    """Each band of the product reads the gate that stands in L2: other tasks of the bands must leave it there."""
+    graph, x = gate_before_convolutions()
+    check(graph, x, Policy(wanted, None, True), chip)

@@ -94,6 +94,18 @@ def held_regions(plans: Sequence[Plan]) -> Held:
     return found
 
 
+def is_torn(plans: Sequence[Plan], found: Held, first: int) -> bool:
+    """Whether tasks that came between those of a group pass over what it holds: bands of its last task do."""
+    for cluster in found.by_group.get(first, ()):
+        own = {end.index for end in cluster.ends}
+        for i in range(cluster.first, cluster.last + 1):
+            for end in () if i in own else found.ends[i]:
+                start = end.region.base
+                if start < cluster.stop and cluster.start < start + held(plans[i], end):
+                    return True
+    return False
+
+
 def _check_written(cluster: Cluster, plans: Sequence[Plan]) -> None:
     """A region that a group reads before anything is there would be lost when regions move: a recipe's mistake."""
     if not any(end.index == cluster.first and (end.side == RESULT or end.dma is not None) for end in cluster.ends):

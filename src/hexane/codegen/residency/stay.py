@@ -16,11 +16,12 @@ from hexane.codegen.operations import Reads, ResultType, SourceType, Writes
 from hexane.codegen.plan import OWN_DMA, Plan, Region
 from hexane.codegen.residency import hazards, passing
 from hexane.codegen.residency.arena import BANK_CYCLE, Arena, Block
-from hexane.codegen.residency.blocks import Cluster, Held, stays_in_l2
+from hexane.codegen.residency.blocks import Cluster, Held, is_torn, stays_in_l2
 from hexane.codegen.residency.choice import Pair, Program, room_of
 from hexane.codegen.residency.ends import RESULT, SECOND, End
 from hexane.codegen.residency.pairs import could_lock
 from hexane.codegen.residency.values import Value
+from hexane.errors import Reason, UnsupportedError
 
 MOST_TRIES = 4  # at room for locked pairs, before they go without
 
@@ -37,13 +38,21 @@ def keep_in_l2(program: Program) -> list[Value]:
     held, (chosen, pairs) = program.held, program.choice
     stays: list[Value] = []
     moved: set[int] = set()
-    for first, last, values in _zones(chosen, held.runs):
+    torn = {run for run in held.runs if is_torn(plans, held, run[0])}
+
+    def zone_of(first: int, last: int) -> _Zone:
         runs = [run for run in held.runs if first <= run[0] <= last]
         mine = [pair for pair in pairs if first <= pair[0].first <= last]
-        zone = _Zone(first, last, plans, held, room, runs, mine, program)
-        kept = zone.place(values)
+        return _Zone(first, last, plans, held, room, runs, mine, program, torn)
+
+    for first, last, values in _zones(chosen, held.runs):
+        kept = zone_of(first, last).place(values)
         stays += kept
         if kept:
+            moved |= set(range(first, min(last + 2, len(plans))))
+    for first, last in sorted(torn):
+        if first not in moved or last not in moved:
+            zone_of(first, last).place_groups()
             moved |= set(range(first, min(last + 2, len(plans))))
     hazards.settle(plans, moved)
     return stays
@@ -78,6 +87,8 @@ class _Zone:
     runs: list[tuple[int, int]]
     pairs: list[Pair]
     program: Program
+    torn: set[tuple[int, int]] = field(default_factory=set)
+    """Groups that have to be placed anew, whatever stays."""
     blocks: dict[int, Block] = field(default_factory=dict)
     clusters: list[tuple[Cluster, Block]] = field(default_factory=list)
     groups: list[tuple[int, int]] = field(default_factory=list)
@@ -102,6 +113,11 @@ class _Zone:
             values += [v for v in refused.parted(self.plans, self.held) if self.program.parts or not v.in_parts]
         return []
 
+    def place_groups(self) -> None:
+        """Place what the groups hold, where no value stays; UnsupportedError where even that has no room."""
+        self._try([], set())
+        self._write([])
+
     def _leaders(self, values: Sequence[Value]) -> set[int]:
         """Tasks behind which the next one may run patch by patch, if what they read outlives them."""
         found = set()
@@ -122,7 +138,9 @@ class _Zone:
         for value in values:
             for i in range(value.first, value.last + 1):
                 met[i - self.first] = True
-        self.groups = [(a, b) for a, b in self.runs if any(met[a - self.first : b + 1 - self.first])]
+        self.groups = [
+            (a, b) for a, b in self.runs if (a, b) in self.torn or any(met[a - self.first : b + 1 - self.first])
+        ]
         arena = Arena(self.first, self.last, self.room)
         self.clusters = [
             (
@@ -137,6 +155,8 @@ class _Zone:
         distinct = {id(block): block for block in self.blocks.values()}
         sources = [block for _, _, row in passing_by.values() for _, block in row]
         refused = arena.place_all([*distinct.values(), *(block for _, block in self.clusters), *sources])
+        if refused is not None and not values:
+            raise UnsupportedError("bands of a task whose operand stands in L2 find no room", code=Reason.MEMORY)
         if refused is not None:
             return self._least(values, *self._around(refused))
         arena.forget(sources)
@@ -182,7 +202,7 @@ class _Zone:
 
     def _least(self, values: list[Value], first: int, last: int) -> Value:
         """Of the values that are live then, the one that saves least for its room; those that come first at last."""
-        live = [v for v in values if v.first <= last and first <= v.last]
+        live = [v for v in values if v.first <= last and first <= v.last] or values
         return min(live, key=lambda v: (v.key in self.program.first, v.worth, -v.first))
 
     def _write(self, values: Sequence[Value]) -> None:
