@@ -75,6 +75,12 @@ _ROWS: tuple[Transformation, ...] = (
         Evidence.INFERRED,
     ),
     Transformation(
+        "rows-first-pools",
+        "A maximum over windows with a stride is two or more tasks where that is predicted to be faster: planar maxima "
+        "of rows, then windows of one row. The rate of pools is known within 44 % only.",
+        Evidence.INFERRED,
+    ),
+    Transformation(
         "single-tables",
         "Hard swish and mish are one table each, and a number by which a function's results are multiplied or moved is "
         "in its table. Faster and less exact: hard swish in a table errs by up to 2.9e-3, where four tasks round fp16.",

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hexane.chips import Evidence
-from hexane.codegen import tasks
-from hexane.codegen.fragment import Fragment
+from hexane.chips import L2_BYTES, Evidence
+from hexane.codegen import l2, tasks
+from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import ceil_log2
 from hexane.codegen.operations import MAC_MAXIMUM
 from hexane.codegen.plan import Plan
+from hexane.codegen.price import price_us
+from hexane.codegen.recipes.blocks import Window
 from hexane.codegen.recipes.columns import columns, combine, turn
 from hexane.codegen.recipes.registry import Context, need_fp16, recipe
 from hexane.codegen.recipes.shape import Walk, straight
@@ -23,7 +26,12 @@ if TYPE_CHECKING:
 
 COLUMN, ROW = 1, 2
 """Axes of a turned map."""
-
+ROWS = 2
+"""Axis of a plain one."""
+LEAST_GAIN = 0.85
+"""Of rows first over all at once: the rate of pools rests on few measurements (docs/timing.md)."""
+MOST_BYTES = L2_BYTES - (64 << 10)
+"""Of a map and the maxima of its rows, which stand in L2 side by side."""
 
 WIDEST, TALLEST = 8, 13
 """Windows that the compiler of a generation with pooling takes (docs/limits.md)."""
@@ -52,9 +60,28 @@ def native_max_pool(ops: Sequence[Op], context: Context) -> Fragment:
         if pads[0] >= max(k, 2) or not -step < (count - 1) * step + k - pads[0] - extent < k:
             raise UnsupportedError("a window that leaves rows or columns unread in one task", code=Reason.PADDING)
     x, y = context.tensor(value), context.tensor(op.output)
+    window = Window(kh, kw, sy, sx, reach[0][0], reach[1][0])
+    made = _windows_at_once(x, y, window)
+    inside = not reach[0][0] and (y.h - 1) * sy + kh <= x.h
+    held = x.n * x.c * l2.channel_stride(x.w) * (x.h + y.h)
+    if is_on("rows-first-pools") and inside and kh > 1 and sy > 1 and held <= MOST_BYTES:
+        other, given = _rows_first(x, y, window), value.op is None
+        if _computing(other, context, given) < LEAST_GAIN * _computing(made, context, given):
+            return other
+    return made
+
+
+def _windows_at_once(x: Tensor, y: Tensor, window: Window) -> Fragment:
     made = Fragment()
     plan = Plan("NE", w=x.w, h=x.h, c=x.c, wout=y.w, hout=y.h, groups=x.n, unicast=1, mac=MAC_MAXIMUM, pad_lowest=True)
-    plan.kw, plan.kh, plan.sx, plan.sy, plan.px, plan.py = kw, kh, sx, sy, reach[1][0], reach[0][0]
+    plan.kw, plan.kh, plan.sx, plan.sy, plan.px, plan.py = (
+        window.kw,
+        window.kh,
+        window.sx,
+        window.sy,
+        window.left,
+        window.top,
+    )
     plan.cores_log2 = min(tasks.MOST_CORES_LOG2, ceil_log2(x.c))
     plan.src, plan.dst = x.dma(), y.dma()
     tasks.choose_shape(plan)
@@ -63,6 +90,28 @@ def native_max_pool(ops: Sequence[Op], context: Context) -> Fragment:
     made.add(plan)
     made.evidence(Evidence.INFERRED, "a maximum over a window, which programs show over channels only")
     return made
+
+
+def _rows_first(x: Tensor, y: Tensor, window: Window) -> Fragment:
+    """Planar maxima of the rows of every window, which lie ``sy`` rows apart, then windows of one row."""
+    made = Fragment()
+    rows = Walk.of(x)
+    least = rows.sliced(ROWS, 0, y.h, window.sy)
+    for tap in range(1, window.kh):
+        held = Tensor(made.workspace(x.n * x.c * y.h * x.row), x.n, x.c, y.h, x.w)
+        combine(made, "maximum", least, rows.sliced(ROWS, tap, y.h, window.sy), Walk.of(held))
+        least = Walk.of(held)
+    last = _windows_at_once(held, y, replace(window, kh=1, sy=1, top=0))
+    made.plans += last.plans
+    made.evidence(Evidence.INFERRED, "a maximum over the rows of windows, then over their columns")
+    return made
+
+
+def _computing(made: Fragment, context: Context, given: bool) -> float:
+    """Price of the tasks with all operands in L2, but for a map that is given in DRAM."""
+    if given:
+        return price_us(made.plans, context.chip)
+    return price_us([replace(plan, src=None, src2=None, dst=None) for plan in made.plans], context.chip)
 
 
 @recipe("max_pool")

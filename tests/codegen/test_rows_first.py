@@ -1,0 +1,82 @@
+"""Maximum pools with planar maxima of rows first: the results of one task, and only where the price is smaller."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import hexane
+from hexane.graph import GraphBuilder
+
+
+def network(shape, sizes, strides, pad=(0, 0, 0, 0), *, ceil_mode=False, inside=True):
+    b = GraphBuilder()
+    x = b.input("x", shape, "fp16")
+    settings = dict(kernel_sizes=sizes, strides=strides, pad_type="custom", pad=list(pad), ceil_mode=ceil_mode)
+    b.output(b.max_pool(x=b.abs(x=x) if inside else x, **settings))
+    return b.graph
+
+
+def pooled(x, sizes, strides):
+    """Windows without padding, in NumPy."""
+    view = np.lib.stride_tricks.sliding_window_view(x, sizes, (2, 3))
+    return view[:, :, :: strides[0], :: strides[1]].max((-1, -2))
+
+
+@pytest.mark.parametrize(
+    "shape, sizes, strides",
+    [
+        ((1, 128, 54, 56), (2, 2), (2, 2)),
+        ((1, 48, 99, 99), (3, 3), (2, 2)),
+        ((1, 128, 63, 63), (3, 3), (2, 2)),
+        ((2, 96, 40, 62), (2, 2), (2, 2)),
+        ((1, 256, 33, 40), (3, 2), (2, 1)),
+    ],
+)
+def test_the_same_results(shape, sizes, strides):
+    graph = network(shape, sizes, strides)
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=shape).astype(np.float16)
+    x[rng.random(shape) < 0.02] = np.inf
+    x[rng.random(shape) < 0.02] = -np.inf
+    x[rng.random(shape) < 0.02] = -0.0
+    x[rng.random(shape) < 0.02] = 6e-8
+    program, plain = hexane.compile(graph), hexane.compile(graph, without=("rows-first-pools",))
+    assert program.stats()["tasks"] > plain.stats()["tasks"]
+    results = [
+        p.run({"x": x}, level=level) for p, level in ((program, "engine"), (program, "graph"), (plain, "engine"))
+    ]
+    for result in results:
+        np.testing.assert_array_equal(next(iter(result.values())), pooled(np.abs(x), sizes, strides))
+    assert hexane.estimate(program).engine_us < hexane.estimate(plain).engine_us
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ((1, 128, 55, 55), (3, 3), (1, 1)),
+        ((1, 16, 8, 8), (2, 2), (2, 2)),
+        ((1, 128, 55, 55), (3, 3), (2, 2), (1, 1, 1, 1)),
+        ((1, 128, 56, 56), (3, 3), (2, 2), (0, 1, 0, 1)),
+        ((1, 128, 256, 256), (2, 2), (2, 2)),
+        ((1, 128, 56, 56), (1, 2), (1, 2)),
+    ],
+    ids=str,
+)
+def test_one_task_elsewhere(given):
+    """No stride, a small map, rows of padding, a map beyond L2, windows of one row."""
+    program, plain = hexane.compile(network(*given)), hexane.compile(network(*given), without=("rows-first-pools",))
+    assert program.stats()["tasks"] == plain.stats()["tasks"]
+
+
+def test_a_map_that_is_given_is_read_once():
+    graph = network((1, 48, 111, 111), (3, 3), (2, 2), inside=False)
+    assert hexane.compile(graph).stats()["tasks"] == 1
+
+
+def test_strict_and_apple_do_without():
+    graph = network((1, 128, 54, 56), (2, 2), (2, 2))
+    for options in ({"strict": True}, {"dialect": "apple"}):
+        with_it = hexane.compile(graph, **options)
+        without = hexane.compile(graph, **options, without=("rows-first-pools",))
+        assert with_it.stats()["tasks"] == without.stats()["tasks"]
