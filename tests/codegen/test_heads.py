@@ -88,6 +88,7 @@ CASES = {
     "a constant mask": dict(queries=64, keys=64, heads=2, dims=32, mask="constant"),
     "k turned": dict(queries=32, keys=64, heads=2, dims=32, given="columns"),
     "keys that fill no core": dict(queries=33, keys=100, heads=3, dims=16),
+    "keys for 13 cores": dict(queries=32, keys=104, heads=3, dims=32),
     "dims in two tasks": dict(queries=20, keys=48, heads=2, dims=80, mask=None),
     "a few heads at a time": dict(queries=500, keys=500, heads=3, dims=32, mask=None),
 }
@@ -223,3 +224,27 @@ def test_maxima_of_halves(mask_value):
     assert known.mean() > 0.3  # NaN spoils the queries that it hides keys of
     known[:, 2] = False  # where all keys are hidden fp16 has lost the scores behind the mask
     np.testing.assert_allclose(tasks[known], wanted[known], atol=0.02)
+
+
+@pytest.mark.parametrize("given", ["keys", "columns"])
+@pytest.mark.parametrize("mask", [None, "shared", "constant"])
+@pytest.mark.parametrize("rows", [True, False])
+def test_odd_keys(mask, given, rows):
+    """Keys of zeros behind the last one, which a mask hides: their weights are 0, also of a row hidden whole."""
+    if given == "columns" and not rows:
+        pytest.skip("k is given as it is")
+    graph = attention(64, 77, 4, 32, mask=mask, given=given, rows=rows)
+    program, plain = hexane.compile(graph), hexane.compile(graph, without="padded-keys")
+    assert is_turned(program) and not is_turned(plain) and [s.kind for s in program.segments] == ["engine"]
+    assert program.estimate().engine_us < plain.estimate().engine_us
+    inputs = inputs_of(graph)
+    if mask == "shared":
+        inputs["mask"][0, 0, 3] = -65504
+        inputs["mask"][0, 0, 5, 1:] = -np.inf
+    tasks, bits = program.run(inputs)["y"], program.run(inputs, level="graph")["y"]
+    np.testing.assert_array_equal(tasks, bits)
+    wanted = graph.evaluate(inputs)["y"]
+    if mask == "shared":  # fp16 has lost the scores behind the mask: all keys count alike
+        wanted[0, 3] = tasks[0, 3]
+        np.testing.assert_allclose(tasks[0, 3], plain.run(inputs)["y"][0, 3], atol=0.02)
+    np.testing.assert_allclose(tasks, wanted, atol=0.02)

@@ -137,6 +137,7 @@ NETWORKS = {
     "before the norm": lambda dtype: encoder(dtype),
     "behind the norm": lambda dtype: encoder(dtype, pre=False, layers=2),
     "rows of two axes": lambda dtype: encoder(dtype, batch=()),
+    "odd tokens": lambda dtype: encoder(dtype, tokens=101),
     "head size 80": lambda dtype: encoder(dtype, features=320, heads=4, tokens=66),
     "two images": lambda dtype: encoder(dtype, batch=(2,), tokens=64),
     "decoder": decoder,

@@ -199,6 +199,12 @@ _ROWS: tuple[Transformation, ...] = (
         Evidence.INFERRED,
     ),
     Transformation(
+        "padded-keys",
+        "With keys-as-channels: attention over an odd number of keys gets keys of zeros that a mask hides.",
+        Evidence.INFERRED,
+        generations=("h13",),
+    ),
+    Transformation(
         "keys-as-channels",
         "Attention of several heads is computed with keys as channels: k and v are the kernels, scores and weights of "
         "all heads that fit stay in L2.",

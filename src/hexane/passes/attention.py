@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -54,7 +55,7 @@ def operands_of_attention(function: Function) -> Operands:
     """The operands and results of the attentions of a function that ``turn_attention`` takes."""
     columns, kept, results = set(), set(), set()
     for op in function.ops if is_on(NAME) else ():
-        found = _in_usual_form(op) if op.type == "matmul" else None
+        found = usual_form(op) if op.type == "matmul" else None
         if found is None:
             continue
         columns |= {found.scores.inputs["x"], op.inputs["y"]}
@@ -69,7 +70,7 @@ def _moves_behind_product(value: Value) -> set[Op]:
     while value.op is not None and only_user(value) is not None:
         if value.op.type in ("linear", "matmul"):
             return moves
-        if value.op.type not in ("reshape", "transpose", "squeeze", "expand_dims"):
+        if value.op.type not in ("reshape", "transpose", "squeeze", "expand_dims", "pad"):
             break
         moves.add(value.op)
         value = value.op.inputs["x"]
@@ -105,7 +106,7 @@ def _back_again(op: Op, _b: GraphBuilder) -> Value | None:
 
 def _attention(op: Op, b: GraphBuilder) -> Value | None:
     """The second product of an attention in its usual orientation."""
-    found = _in_usual_form(op)
+    found = usual_form(op)
     if found is None:
         return None
     k = found.scores.inputs["y"]
@@ -113,8 +114,8 @@ def _attention(op: Op, b: GraphBuilder) -> Value | None:
     return _turned(found, _untransposed(k, b) if turned_k else k, mask_of(found), b)
 
 
-def _in_usual_form(op: Op) -> Attention | None:
-    """The attention whose second product this is, if it can be turned."""
+def usual_form(op: Op, suits: Callable[[Sizes], bool] = lambda sizes: sizes.suits) -> Attention | None:
+    """The attention of one image whose second product this is, if its sizes suit: those that can be turned."""
     soft = op.inputs["x"].op
     first = None if soft is None or soft.type != "softmax" else _product_behind(soft)
     found = None if first is None else attention_from(first, -1)
@@ -133,7 +134,7 @@ def _in_usual_form(op: Op) -> Attention | None:
     heads = (1, q.shape[1])
     if any(value.is_constant or value.shape[:2] != heads for value in (q, k, v)) or v.shape[-1] != sizes.dims:
         return None
-    if not sizes.suits or (mask is not None and not _shared(mask, sizes)):
+    if not suits(sizes) or (mask is not None and not _shared(mask, sizes)):
         return None
     return found
 

@@ -253,6 +253,15 @@ def _pieces(op: Op, seen: Seen) -> Relation | None:
     return dict.fromkeys(values, kind)
 
 
+def _pad(op: Op, seen: Seen) -> Relation | None:
+    """Tokens behind the last one."""
+    x, out = op.inputs["x"], op.output
+    kind, pad = _kind_of(seen, x, out), op.arg("pad")
+    if kind is None or kind is Kind.SPLIT or not known(pad) or op.arg("mode") != "constant":
+        return None
+    return {x: kind, out: kind} if x.shape[:-2] == out.shape[:-2] and x.shape[-1] == out.shape[-1] else None
+
+
 def _tile(op: Op, seen: Seen) -> Relation | None:
     x, reps = op.inputs["x"], op.arg("reps")
     kind = _kind_of(seen, x, op.output)
@@ -281,6 +290,7 @@ _RELATIONS: Mapping[str, Callable[[Op, Seen], Relation | None]] = {
     "concat": _pieces,
     "split": _pieces,
     "tile": _tile,
+    "pad": _pad,
 }
 
 
@@ -348,6 +358,11 @@ class Writer:
             return (self._binary(op),)
         if op.type in _RESHAPES or op.type == "transpose":
             return (self._move(op),)
+        if op.type == "pad":
+            pad = [int(n) for n in op.arg("pad")[-4:-2]] if len(op.arg("pad")) > 2 else [0, 0]
+            value = float(op.arg("constant_val"))
+            x = self.operand(op.inputs["x"])
+            return (self.b.pad(x=x, pad=pad, mode="constant", constant_val=value),)
         if op.type in ("concat", "split", "slice_by_size"):
             return self._part(op)
         return (self._again(op),)

@@ -142,7 +142,8 @@ def _in_one_task(sizes: Sizes) -> bool:
     """
     if chosen().steps_kernels:
         return 2 * sizes.at_once * sizes.keys * sizes.dims <= KERNELS_PER_TASK
-    fits = sizes.keys <= CORES * lanes_of(sizes.keys) and sizes.dims <= CORES * lanes_of(sizes.dims)
+    cores = [rows // lanes_of(rows) for rows in (sizes.keys, sizes.dims)]
+    fits = all(count <= CORES and count.bit_count() == 1 for count in cores)  # each core has as many rows
     halfwords = max(sizes.dims * lanes_of(sizes.keys), sizes.keys * lanes_of(sizes.dims))
     even = sizes.dims % 32 == 0  # heads and their kernels begin at multiples of 64 bytes
     return fits and even and sizes.at_once > 1 and 2 * sizes.at_once * halfwords <= KERNEL_BYTES_PER_CORE

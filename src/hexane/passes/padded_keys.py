@@ -1,0 +1,87 @@
+"""Attention over an odd number of keys, of which no kernels can be cut: keys that nobody sees are added.
+
+Rows of zeros are added to k and v, and a mask hides them: their weights are exactly 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hexane.lowering.attention import NAME as KEYS
+from hexane.lowering.attention import Attention, Sizes, mask_of
+from hexane.lowering.fusion import only_user
+from hexane.lowering.transformations import is_on
+from hexane.passes.attention import square_up, usual_form
+from hexane.passes.rewriting import as_dtype, known, sweep
+
+if TYPE_CHECKING:
+    from hexane.graph.builder import GraphBuilder
+    from hexane.graph.ir import Function, Op, Value
+
+NAME = "padded-keys"
+STEP = 8
+"""Keys are added up to a multiple of this: cores then take eight rows of a kernel side by side."""
+
+FEW_SCORES = 16_384
+"""Below this nothing is gained: changes of unit take the time (docs/timing.md)."""
+
+
+def pad_keys(function: Function) -> int:
+    """Add keys that a mask hides to attention over an odd number of them, so that it can have keys as channels."""
+    if not (is_on(NAME) and is_on(KEYS)):
+        return 0
+    square_up(function)
+    return sweep(function, {"matmul": _padded})
+
+
+def _wider(sizes: Sizes) -> Sizes:
+    return replace(sizes, keys=-(-sizes.keys // STEP) * STEP, mask_heads=1)
+
+
+def _suits_padded(sizes: Sizes) -> bool:
+    scores = sizes.heads * sizes.queries * sizes.keys
+    return sizes.keys % 2 == 1 and scores >= FEW_SCORES and not sizes.suits and _wider(sizes).suits
+
+
+def _padded(op: Op, b: GraphBuilder) -> Value | None:
+    found = usual_form(op, _suits_padded)
+    if found is None:
+        return None
+    q, k, v = found.scores.inputs["x"], found.scores.inputs["y"], op.inputs["y"]
+    queries, keys = found.scores.output.shape[-2:]
+    more = -keys % STEP
+    turned = not found.scores.arg("transpose_y")
+    scores = b.matmul(x=q, y=_more_tokens(k, more, -1 if turned else -2, b), transpose_y=not turned)
+    if found.scale is not None:
+        x, y = found.scale.inputs["x"], found.scale.inputs["y"]
+        scores = b.mul(x=scores, y=y if not x.is_constant else x)
+    scores = b.add(x=scores, y=_mask(found, (queries, keys), more, b))
+    weights = b.softmax(x=scores, axis=-1)
+    return b.matmul(x=weights, y=_more_tokens(v, more, -2, b))  # type: ignore[no-any-return]
+
+
+def _mask(found: Attention, shape: tuple[int, int], more: int, b: GraphBuilder) -> Value:
+    mask = mask_of(found)
+    if mask is not None and not mask.is_constant:
+        return b.pad(x=mask, pad=[0, more], mode="constant", constant_val=-np.inf)  # type: ignore[no-any-return]
+    data = np.zeros((1, 1, *shape)) if mask is None else np.asarray(mask.data)
+    hidden = np.full((*data.shape[:-1], more), -np.inf)
+    return b.const(as_dtype(np.concatenate([data, hidden], axis=-1), found.scores.output))
+
+
+def _more_tokens(value: Value, more: int, axis: int, b: GraphBuilder) -> Value:
+    """Heads with rows of zeros behind their tokens; rows that only moves lead from get them before the moves."""
+    turn = value.op
+    cut = None if turn is None or turn.type != "transpose" or only_user(value) is None else turn.inputs["x"].op
+    if turn is not None and cut is not None and cut.type == "reshape" and only_user(cut.output) is turn:
+        rows, (images, tokens, heads, dims) = cut.inputs["x"], cut.output.shape
+        whole = images == 1 and tuple(rows.shape[-2:]) == (tokens, heads * dims) and known(turn.arg("perm"))
+        if whole and len(rows.shape) <= 3 and list(turn.arg("perm")).index(1) == 4 + axis:
+            longer = b.pad(x=rows, pad=[0, more, 0, 0], mode="constant", constant_val=0.0)
+            split = b.reshape(x=longer, shape=[1, tokens + more, heads, dims])
+            return b.transpose(x=split, perm=list(turn.arg("perm")))  # type: ignore[no-any-return]
+    pad = [0, more] if axis == -1 else [0, more, 0, 0]
+    return b.pad(x=value, pad=pad, mode="constant", constant_val=0.0)  # type: ignore[no-any-return]
