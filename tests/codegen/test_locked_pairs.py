@@ -88,6 +88,20 @@ def test_pairs(function):
         assert not locked(other)
 
 
+@pytest.mark.parametrize("chip", ["M2", "M3", "M4", "A19"])
+def test_later_generations(chip):
+    """The operand that is followed is source 1, whose word says so on every generation."""
+    for function in (residual, exchanged, table_and_product, squares_and_sum):
+        graph, inputs = build(function)
+        program, plain = hexane.compile(graph, chip), hexane.compile(graph, chip, without=("locked-pairs",))
+        checked(program, inputs)
+        assert hexane.estimate(program, chip).engine_us <= hexane.estimate(plain, chip).engine_us
+        registers = [task.get("L2.SourceCfg.Dependent") for task in program.segments[0].image.tasks]
+        assert sum(map(bool, registers)) == locked(program)
+        if function is residual:
+            assert locked(program)
+
+
 @pytest.mark.parametrize("function", [difference, many_outputs, window])
 def test_no_pairs_where_a_patch_is_not_enough(function):
     graph, inputs = build(function)

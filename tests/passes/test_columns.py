@@ -160,10 +160,11 @@ def test_the_same_numbers(name):
     np.testing.assert_allclose(made.evaluate(inputs)["y"], graph.evaluate(inputs)["y"], atol=5e-3)
 
 
+@pytest.mark.parametrize("chip", ["M1", "M2", "M5"])
 @pytest.mark.parametrize("name", NETWORKS)
-def test_bits_of_graph_level(name):
+def test_bits_of_graph_level(name, chip):
     graph = NETWORKS[name]("fp16")
-    program, plain = hexane.compile(graph), hexane.compile(graph, without=NAME)
+    program, plain = hexane.compile(graph, chip), hexane.compile(graph, chip, without=NAME)
     assert [s.kind for s in program.segments] == ["engine"]
     inputs = inputs_of(graph)
     wanted = graph.evaluate(inputs)["y"].astype(np.float64)

@@ -191,7 +191,6 @@ _ROWS: tuple[Transformation, ...] = (
         "Layers of tokens run with features as channels and tokens along W: linear layers are 1x1 convolutions, means "
         "over features products with ones, and nothing is turned between them.",
         Evidence.INFERRED,
-        generations=("h13",),
     ),
     Transformation(
         "attention-biases",
@@ -215,7 +214,7 @@ _ROWS: tuple[Transformation, ...] = (
         "A computed operand that is broadcast is read by the planar task itself, as on later generations, not from a "
         "copy in L2.",
         Evidence.INFERRED,
-        generations=("h13",),
+        generations=("h13", "h14"),
     ),
     Transformation(
         "halved-maxima",
@@ -239,7 +238,6 @@ _ROWS: tuple[Transformation, ...] = (
         "With hand-over: a task of one unit that goes element by element through the map that a task of the other unit "
         "leaves in L2 runs behind it patch by patch, not after it.",
         Evidence.INFERRED,
-        generations=("h13",),
     ),
     Transformation(
         "l2-by-price",

@@ -17,7 +17,7 @@ from hexane.isa.roles import roles_of
 
 NE_TASK = 1  # Common.TaskInfo.NID in tasks that run on the neural cores (docs/reference/engine-h13.md 1)
 TABLE = 2  # NE.MACCfg.NonlinearMode
-FOLLOWS_NE, FOLLOWS_PE = 1, 2  # L2.SourceCfg.Dependent
+FOLLOWS_NE, FOLLOWS_PE = 1, 2  # L2.SourceCfg.Dependent; from H15 on source 2 has its own
 STRIPS = 3  # L2.SourceCfg.SourceType
 FIRST_COMPUTED = 3
 """Kernels from scratch (channel 3) or from a surface (4 on) are operands; from H14 on surfaces begin later."""
@@ -80,7 +80,7 @@ def facts_of(task: Task) -> TaskFacts:
         unicast=bool(get("Common.GroupConvCfg.UnicastEn")),
         stored=_stored(values) if neural else "fp16",
         table=get("NE.MACCfg.NonlinearMode") == TABLE and neural,
-        follows=get("L2.SourceCfg.Dependent") == (FOLLOWS_PE if neural else FOLLOWS_NE)
+        follows=(FOLLOWS_PE if neural else FOLLOWS_NE) in (get("L2.SourceCfg.Dependent"), get("L2.Src2Cfg.Dependent"))
         or get("L2.SourceCfg.SourceType") == STRIPS,
     )
 
