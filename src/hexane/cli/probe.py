@@ -52,7 +52,8 @@ def _list(chip: str, *, json: bool) -> None:
     found = questions(chip)
     if json:
         entries = [{"name": q.name, "kind": q.kind, "asks": list(q.asks), "about": q.about} for q in found]
-        print_json({"schema": "hexane-probe-questions/1", "chip": chip, "questions": entries, "not_asked": not_asked()})
+        silent = not_asked(chip)
+        print_json({"schema": "hexane-probe-questions/1", "chip": chip, "questions": entries, "not_asked": silent})
         return
     print_rows([[q.name, q.kind, ", ".join(q.asks), q.about] for q in found], ["question", "kind", "asks", "about"])
 

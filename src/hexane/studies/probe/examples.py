@@ -72,6 +72,24 @@ def _byte_convolution(b: GraphBuilder, x: Value) -> Value:
     return b.conv(x=_bytes(b, x), weight=kernel, pad_type="same")
 
 
+def _heads(b: GraphBuilder, q: Value, k: Value, v: Value) -> Value:
+    scores = b.mul(x=b.matmul(x=q, y=k, transpose_y=True), y=np.float16(0.1875))
+    return b.matmul(x=b.softmax(x=scores, axis=-1), y=v)
+
+
+def _same_rows(b: GraphBuilder, x: Value) -> Value:
+    """Three products of the same rows, as the projections of an attention are."""
+    one, two, three = (b.linear(x=x, weight=weights(64, 64, seed=seed)) for seed in (1, 2, 3))
+    return b.add(x=b.mul(x=one, y=two), y=three)
+
+
+def _signal(b: GraphBuilder, x: Value) -> Value:
+    """A signal that is cut at an odd sample, continued with zeros, and written in rows."""
+    kept = b.slice_by_size(x=x, begin=[0, 0, 0, 3], size=[1, 1, 1, 1017])
+    longer = b.pad(x=kept, pad=[0, 0, 0, 0, 0, 0, 0, 7], mode="constant", constant_val=np.float16(0))
+    return b.reshape(x=longer, shape=[1, 1, 16, 64])
+
+
 EXAMPLES: dict[str, tuple[Build, tuple[tuple[int, ...], ...]]] = {
     "clip": (_one("clip", alpha=np.float16(-0.5), beta=np.float16(0.75)), (MAP,)),
     "elu": (_one("elu", alpha=np.float16(1)), (MAP,)),
@@ -79,6 +97,10 @@ EXAMPLES: dict[str, tuple[Build, tuple[tuple[int, ...], ...]]] = {
     "leaky_relu": (_one("leaky_relu", alpha=np.float16(0.1)), (MAP,)),
     "sigmoid_hard": (_one("sigmoid_hard", alpha=np.float16(0.2), beta=np.float16(0.5)), (MAP,)),
     "attention": (_attention, ((1, 1, 32, 64), (1, 1, 32, 64), (1, 1, 32, 64))),
+    "heads_in_l2": (_heads, ((1, 4, 64, 32),) * 3),
+    "products_of_same_rows": (_same_rows, (ROWS,)),
+    "signal_lines": (_signal, ((1, 1, 1, 1088),)),
+    "sliding_windows": (_one("sliding_windows", axis=2, size=4, stride=2), ((1, 1, 16, 64),)),
     "batched_product": (_one("matmul"), (HEADS, HEADS)),
     "cast": (lambda b, x, y: b.cast(x=b.less(x=x, y=y), dtype="fp16"), (MAP, MAP)),
     "logical_not": (

@@ -38,7 +38,8 @@ class Question:
     ``asks``: hypotheses (of a rule), or the recipe. ``values``: inputs of their own, every other element.
     ``edits``, ``table``: settings of ``hexane edit``, and a network whose table the last task gets; the program is one
     that no compiler writes then, and only a device that takes engine programs can be asked. ``rule``: the arithmetic
-    itself, for what the emulator refuses because no program was seen to do it.
+    itself, for what the emulator refuses because no program was seen to do it. ``dialect``: "apple" where the default
+    one has another form than what is asked about. ``winograd``: of chips that have Winograd's form only.
     """
 
     name: str
@@ -53,6 +54,8 @@ class Question:
     rule: Callable[[np.ndarray], np.ndarray] | None = None
     values: Mapping[str, float] = field(default_factory=dict)
     dtype: str = "fp16"
+    dialect: str = "default"
+    winograd: bool = False
 
     def graph(self) -> Graph:
         """The network."""
@@ -72,7 +75,7 @@ class Question:
 
     def program(self, chip: str) -> Program:
         """The compiled program. UnsupportedError where the engine does not run it whole."""
-        program = compile(self.graph(), chip=chip)
+        program = compile(self.graph(), chip=chip, dialect=self.dialect)
         if len(program.segments) != 1 or program.segments[0].image is None:
             reasons = [segment.reason for segment in program.segments if segment.image is None]
             raise UnsupportedError(f"not one engine program on {chip}: {'; '.join(reasons) or 'several segments'}")
@@ -148,25 +151,27 @@ RULES = (
     _rule("integer-sums", "integer weights with a scale for each output", "integer-scale", _quantized(False)),
     _rule("integer-sums-and-bias", "the same with a bias", "integer-scale scaled-bias", _quantized(True)),
     _rule("int8-kernel", "a comparison: weights of +1 and -1 in 8 bits", "int8-kernel table-input",
-          lambda b, x, y: b.cast(x=b.less(x=x, y=y), dtype="fp16"), MAP, MAP),
+          lambda b, x, y: b.cast(x=b.less(x=x, y=y), dtype="fp16"), MAP, MAP, dialect="apple"),
     _rule("byte-store", "fractions stored as 8 bits", "byte-store", lambda b, x, y: b.less(x=x, y=y), MAP, MAP,
-          scale=60, table=lambda b, x: b.clip(x=x, alpha=np.float16(0), beta=np.float16(200))),
+          scale=60, dialect="apple", table=lambda b, x: b.clip(x=x, alpha=np.float16(0), beta=np.float16(200))),
     _rule("average-pooling", "an average of 3 by 3", "average-pooling post-scale",
           lambda b, x: b.avg_pool(x=x, kernel_sizes=[3, 3], strides=[1, 1], pad_type="same")),
     _rule("maximum-of-windows", "a maximum pool of 3 by 3", "window-without-kernel maximum-mode",
           lambda b, x: b.max_pool(x=x, kernel_sizes=[3, 3], strides=[1, 1], pad_type="same")),
     _rule("matrix-product", "rows times weights, as language models have them", "sum-order",
           lambda b, x: b.linear(x=x, weight=weights(64, 64)), ROWS),
+    _rule("winograd-sums", "a convolution of 3 by 3 with a bias, in Winograd's form", "winograd-bias",
+          lambda b, x: b.conv(x=x, weight=weights(32, 32, 3, 3), bias=weights(32, scale=1.0), pad_type="same"),
+          winograd=True),
+    _rule("winograd-large-inputs", "the same of inputs whose differences leave fp16", "winograd-transform-overflow",
+          lambda b, x: b.conv(x=x, weight=weights(32, 32, 3, 3, scale=3e-4), pad_type="same"),
+          scale=2e4, winograd=True),
+    _rule("winograd-of-groups", "a convolution of 3 by 3 in two groups", "winograd-groups",
+          lambda b, x: b.conv(x=x, weight=weights(32, 16, 3, 3), groups=2, pad_type="same"), winograd=True),
     _rule("scale-and-bias", "Scale and Bias in one planar task", "planar-scale",
           lambda b, x: b.mul(x=x, y=_C), edits=("task[0].PE.BiasScale.Bias=0x39ae",),
           rule=lambda x: planar.formula("add", x, scale=0.37, bias=float(np.uint16(0x39AE).view(np.float16)))),
 )  # fmt: skip
-NOT_ASKED = {
-    "winograd-bias": "the compiler writes no Winograd kernels",
-    "winograd-transform-overflow": "the compiler writes no Winograd kernels",
-    "winograd-groups": "the compiler writes no Winograd kernels",
-}
-"""Hypotheses without a question, and why."""
 
 
 @lru_cache(maxsize=8)
@@ -190,15 +195,21 @@ def recipes_in_doubt(chip: str) -> tuple[Question, ...]:
 
 def questions(chip: str) -> tuple[Question, ...]:
     """All questions for a chip, those that go beyond what any compiler writes last."""
-    ours = [rule for rule in RULES if not rule.is_edited]
-    return (*ours, *recipes_in_doubt(chips.get(chip).name), *(rule for rule in RULES if rule.is_edited))
+    known = chips.get(chip)
+    rules = [rule for rule in RULES if known.winograd or not rule.winograd]
+    ours = [rule for rule in rules if not rule.is_edited]
+    return (*ours, *recipes_in_doubt(known.name), *(rule for rule in rules if rule.is_edited))
 
 
-def not_asked() -> dict[str, str]:
-    """Hypotheses and recipes without a question, and why."""
+def not_asked(chip: str = "M1") -> dict[str, str]:
+    """Hypotheses and recipes without a question for a chip, and why."""
     load_recipes()
+    asked = {name for question in questions(chip) for name in question.asks}
+    known = {name for question in RULES for name in question.asks}
+    ours = chips.get(chip).name
+    why = {name: f"{ours} has no Winograd form; M5 and A19 are asked" for name in sorted(known - asked) if name in ALL}
     recipes = {f"recipe-{r.name}": "no example" for r in all_recipes() if r.name not in EXAMPLES}
-    return {**NOT_ASKED, **recipes}
+    return {**why, **recipes}
 
 
 def choices(hypothesis: str) -> tuple[str, ...]:

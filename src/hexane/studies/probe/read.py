@@ -16,7 +16,7 @@ from hexane.errors import HexaneError
 from hexane.isa import WRITTEN
 from hexane.program import Program
 from hexane.studies.probe.answers import Answer, Answers
-from hexane.studies.probe.questions import NOT_ASKED, RECIPE, Question, choices, questions
+from hexane.studies.probe.questions import RECIPE, Question, choices, not_asked, questions
 
 HOLDS, REFUTED, OPEN, NONE_FITS, NOT_ANSWERED = "holds", "refuted", "not told apart", "no choice fits", "not answered"
 APPLE = (
@@ -115,7 +115,8 @@ def read(answers: Answers) -> Report:
     """Compare every answer with the emulator under every choice of what its question asks."""
     given = {answer.question: answer for answer in answers.answers}
     readings = tuple(_reading(question, given.get(question.name), answers.chip) for question in questions(answers.chip))
-    return Report(answers, readings, tuple(_verdict(name, narrowed(readings)) for name in ALL))
+    narrow, silent = narrowed(readings), not_asked(answers.chip)
+    return Report(answers, readings, tuple(_verdict(name, narrow, silent) for name in ALL))
 
 
 def narrowed(readings: tuple[Reading, ...]) -> tuple[Reading, ...]:
@@ -209,11 +210,11 @@ def _differing(expected: Mapping[str, np.ndarray], found: Mapping[str, np.ndarra
     return count
 
 
-def _verdict(name: str, readings: tuple[Reading, ...]) -> Verdict:
+def _verdict(name: str, readings: tuple[Reading, ...], silent: Mapping[str, str]) -> Verdict:
     asked = [r for r in readings if name in r.question.asks and r.question.kind != RECIPE]
     answered = [r for r in asked if r.answered]
     if not answered:
-        why = NOT_ASKED.get(name) or (f"{asked[0].question.name}: {asked[0].why}" if asked else "no question asks it")
+        why = silent.get(name) or (f"{asked[0].question.name}: {asked[0].why}" if asked else "no question asks it")
         return Verdict(name, NOT_ANSWERED, (), why)
     matched = [r for r in answered if r.fits]
     if not matched:
