@@ -332,9 +332,11 @@ def test_a_growing_map_is_brought_back_once():
         value = builder.concat(values=(value, builder.conv(x=made, weight=weight, pad_type="same")), axis=1)
     builder.output(builder.max_pool(x=value, kernel_sizes=[2, 2], strides=[2, 2], pad_type="valid", name="y"))
     x = rng.standard_normal((1, 64, 56, 56)).astype(np.float16)
-    check(builder.graph, x, Policy())
-    for room in (1 << 20, 1536 << 10):
-        check(builder.graph, x, Policy(room=room))
+    for room in (None, 1536 << 10, 1152 << 10, 1 << 20):
+        program = check(builder.graph, x, Policy(room=room))
+        if room == 1152 << 10:
+            (plans,) = engine_plans(program)
+            assert any(plan.reads.type is SourceType.DMA_KEEP for plan in plans)
 
 
 def test_bands_are_not_cut_where_everything_fits():

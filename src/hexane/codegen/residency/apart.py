@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from hexane.codegen.plan import Dma
@@ -26,6 +27,8 @@ class Steps(NamedTuple):
             return True
         return self.step == other.step > 1 and (self.start - other.start) % self.step != 0
 
+
+ROW = 2
 
 Places = tuple[Steps, ...]
 """Images, channels, rows and bytes of a grid that a walk touches."""
@@ -54,8 +57,19 @@ def are_apart(ours: Places | None, theirs: Places | None) -> bool:
     return ours is not None and theirs is not None and any(x.misses(y) for x, y in zip(ours, theirs))
 
 
-def covers(ours: Places | None, theirs: Places | None) -> bool:
-    """Whether one walk for certain touches all that the other does."""
-    if ours is None or theirs is None:
+def covers(ours: Sequence[Places | None], theirs: Places | None) -> bool:
+    """Whether some walks together for certain touch all that another one does: rows after rows of the same channels."""
+    if theirs is None:
         return False
-    return all((x.step == 1 or x == y) and x.start <= y.start and y.last <= x.last for x, y in zip(ours, theirs))
+    upto = theirs[ROW].start
+    for mine in sorted((places for places in ours if places is not None), key=lambda places: places[ROW].start):
+        others = (axis for axis in range(4) if axis != ROW)
+        if all(_holds(mine[axis], theirs[axis]) for axis in others) and _holds(mine[ROW], Steps(upto)):
+            upto = mine[ROW].last + 1
+    return upto > theirs[ROW].last
+
+
+def _holds(ours: Steps, theirs: Steps) -> bool:
+    if ours == theirs:
+        return True
+    return (ours.step == 1 or ours.many == 1) and ours.start <= theirs.start and theirs.last <= ours.last

@@ -39,6 +39,8 @@ class Program:
     """Whether tasks of both units will be locked to each other where they can (``pairs``)."""
     first: frozenset[Hashable] = frozenset()
     """Tensors that are placed before all others, whatever they save."""
+    late: frozenset[Hashable] = frozenset()
+    """Those of them that go to DRAM where they are begun, and stay from their first readers on."""
 
     @cached_property
     def held(self) -> Held:
@@ -77,9 +79,14 @@ class Program:
         """The same if tasks that find no room beside the first tensors go in bands."""
         return choose(self, room_of(self), hopeful=True) if self.first else self.choice
 
-    def preferring(self, keys: frozenset[Hashable]) -> Program:
-        """The same program, where these tensors are placed before all others."""
-        made = replace(self, first=keys)
+    def grows(self, key: Hashable) -> bool:
+        """Whether tasks still write to a tensor when others have read of it."""
+        value = self.tensors.get(key)
+        return isinstance(value, Value) and value.grows
+
+    def preferring(self, keys: frozenset[Hashable], late: frozenset[Hashable] = frozenset()) -> Program:
+        """The same program, where these tensors are placed before all others, some of them late."""
+        made = replace(self, first=keys, late=late)
         for name in ("held", "tensors", "candidates", "least"):
             if name in vars(self):
                 vars(made)[name] = vars(self)[name]
@@ -147,6 +154,8 @@ def choose(program: Program, room: int, *, hopeful: bool = False) -> tuple[list[
     count = len(waiting)
     while waiting:
         later, *_, value = heappop(waiting)
+        if hopeful and value.key in program.late and not value.loaded:
+            value = value.begun(plans, held) or value
         back = _given_back(value, program)
         if value.first in credited:
             back[value.first] -= program.least.get((value.first, RESULT), 0)

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 
 from hexane.codegen.plan import Plan
-from hexane.codegen.residency import bands, passing
+from hexane.codegen.residency import bands
 from hexane.codegen.residency.bands import BandBuffer, Run
-from hexane.codegen.residency.ends import RESULT, ends_of
+from hexane.codegen.residency.ends import RESULT
 from hexane.codegen.residency.ground import WALKS, Band, Ground
 from hexane.codegen.residency.moved import Cost, total
 from hexane.codegen.residency.values import Value
@@ -71,7 +71,7 @@ class Depth:
             (end.index, end.side): value.key
             for value in stays
             for place, end in enumerate(value.ends)
-            if not (value.written and end.side == RESULT) and not (value.loaded and place == 0)
+            if not (value.written and end.side == RESULT) and place not in value.loaders
         }
         self.whole = {value.key: value for value in stays if not value.written and not value.loaded}
         self.free = [self.room - SPARE] * len(self.ground.plans)
@@ -211,7 +211,7 @@ class Depth:
         """What a value costs outside of a run if it does not stay: there it is sent to DRAM and read from it."""
         more = Cost(0.0, 0)
         for place, end in enumerate(value.ends):
-            known = (value.written and end.side == RESULT) or (value.loaded and place == 0)
+            known = (value.written and end.side == RESULT) or place in value.loaders
             if run.first <= end.index <= run.last or known or end.dma is None:
                 continue
             off = self._off(end.index, frozenset(), frozenset())
@@ -226,10 +226,10 @@ class Depth:
         worst = 0.0
         gone = [self.whole[key] for key in band.lives if key in self.whole]
         gone += [value for value in longer if value.key in dropped]
-        for i, part in band.parts.items():
+        for i in band.parts:
             live = sum(band.sizes[key] for key, (a, b) in band.lives.items() if a <= i <= b)
-            plan = _without(part, self._off(i, run.inner, dropped))
-            need = live + passing.least(plan, [end for end in ends_of(plan, i) if end.dma is not None])
+            off = self._off(i, run.inner, dropped)
+            need = live + sum(bytes_ for bytes_, is_off in zip(band.least[i], off) if not is_off)
             back = sum(value.size for value in gone if value.first <= i <= value.last) - self._shared(gone, i)
             kept = [v for v in longer if v.key not in dropped and not v.first <= i <= v.last]
             room = self.free[i] + back - sum(v.size for v in kept)

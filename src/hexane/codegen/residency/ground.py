@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from hexane.codegen.plan import Buffer, Plan
-from hexane.codegen.residency import bands
+from hexane.codegen.residency import bands, passing
 from hexane.codegen.residency.apart import Places, are_apart, places_of
 from hexane.codegen.residency.bands import Run, Uses, ends_group
 from hexane.codegen.residency.blocks import Held
@@ -30,11 +30,15 @@ Lives = dict[Hashable, tuple[int, int]]
 
 @dataclass(frozen=True)
 class Band:
-    """One band of a run: each task over its rows, the sizes of its buffers in L2, and when they live."""
+    """One band of a run: each task over its rows, the sizes of its buffers in L2, and when they live.
+
+    ``least``: bytes of L2 that each operand takes while it passes through, in the lowest tile.
+    """
 
     parts: dict[int, Plan]
     sizes: dict[Hashable, int]
     lives: Lives
+    least: dict[int, tuple[int, int, int]]
     lowest: int
 
 
@@ -173,7 +177,8 @@ class Ground:
                     lives[use.key] = min(i, first), max(i, last)
         sizes = {key: Layout(_of_height(grids[key], r.height)).size for key, r in inner.items()}
         parts = {i: self._part(i, mine) for i, mine in rows.items()}
-        return Band(parts, sizes, lives, max(r.height for r in rows.values()))
+        least = {i: _least(plan, i) for i, plan in parts.items()}
+        return Band(parts, sizes, lives, least, max(r.height for r in rows.values()))
 
     def _part(self, i: int, rows: Rows) -> Plan:
         """The task over some rows, as far as its price goes."""
@@ -187,6 +192,13 @@ class Ground:
         if names not in self._costs:
             self._costs[names] = cost_of(plans, self.price)
         return self._costs[names]
+
+
+def _least(plan: Plan, i: int) -> tuple[int, int, int]:
+    """Of the source, the second source and the result, where they go to DRAM or come from there."""
+    lowest = passing.lowest(plan)
+    found = {end.side: passing.bytes_of(lowest, end) for end in ends_of(plan, i) if end.dma is not None}
+    return found.get(SOURCE, 0), found.get(SECOND, 0), found.get(RESULT, 0)
 
 
 def _of_height(grid: Grid, height: int) -> Grid:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from hexane.codegen.geometry import up
 from hexane.codegen.plan import Dma, Region
@@ -24,11 +25,11 @@ class Grid:
     row_bytes: int
     used: int
 
-    @property
+    @cached_property
     def plane(self) -> int:
         return self.h * self.row_bytes
 
-    @property
+    @cached_property
     def image(self) -> int:
         return self.c * self.plane
 
@@ -47,19 +48,19 @@ class Layout:
     grid: Grid
     pad: int = 0
 
-    @property
+    @cached_property
     def channel(self) -> int:
         return up(self.grid.used, UNIT)
 
-    @property
+    @cached_property
     def row(self) -> int:
         return self.grid.c * self.channel + self.pad
 
-    @property
+    @cached_property
     def image(self) -> int:
         return self.grid.h * self.row
 
-    @property
+    @cached_property
     def size(self) -> int:
         return self.grid.n * self.image
 

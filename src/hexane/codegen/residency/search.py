@@ -18,6 +18,8 @@ ROUNDS = 3
 """How often bands are tried with fewer pieces."""
 TRIES = 6
 """Tensors of which it is tried whether they should rather stay."""
+PATIENCE = 2
+"""How many tensors are tried in vain, one after the other."""
 LEAST_SHARE = 0.01
 """Of all bytes moved: what a tensor has to move to be tried."""
 
@@ -44,25 +46,34 @@ def cheapest(
         return None
     with choosing(program.target.choices):
         ground = Ground(program.plans, program.held, program.identity, program.stored, price)
-        plain = expected(program, price)
-        slowest, best = total(plain).us, _form(program, ground, take, plain)
-        tried: set[Hashable] = set()
-        while not eager() and len(tried) < tries:
-            key = next((key for key in _detours(best, program, price) if key not in tried), None)
-            if key is None:
+        slowest, best = total(expected(program, price)).us, _form(program, ground, take)
+        tried: set[tuple[Hashable, bool]] = set()
+        in_vain = 0
+        for _ in range(0 if eager() else tries):
+            keys = ((key, late) for key in _detours(best, program, price) for late in (False, True))
+            at = next((at for at in keys if at not in tried and (not at[1] or program.grows(at[0]))), None)
+            if at is None or in_vain == PATIENCE:
                 break
-            tried.add(key)
-            other = _try(program.preferring(best.program.first | {key}), ground, take)
+            tried.add(at)
+            first, late = best.program.first | {at[0]}, best.program.late | ({at[0]} if at[1] else set())
             most = min(slowest, (1 + MOST_LOSS) * best.cost.us)
+            other = _form(program.preferring(first, late), ground, take, most)
             if other.cost.us <= most and other.cost.weighed() < best.cost.weighed():
-                best = other
+                best, in_vain = other, 0
+            else:
+                in_vain += 1
     return best
 
 
 def _detours(form: Form, program: Program, price: Price) -> list[Hashable]:
     """Tensors that fit L2 and go through DRAM in a form, those first that move most; not those that move little."""
     moved: dict[Hashable, int] = {}
-    stays = {(end.index, end.side) for value in form.program.choice[0] for end in value.ends[value.loaded :]}
+    stays = {
+        (end.index, end.side)
+        for value in form.program.choice[0]
+        for place, end in enumerate(value.ends)
+        if place not in value.loaders
+    }
     for i, ends in enumerate(form.program.held.ends):
         for end in ends:
             if end.dma is not None and (i, end.side) not in stays:
@@ -73,18 +84,14 @@ def _detours(form: Form, program: Program, price: Price) -> list[Hashable]:
     return sorted((key for key in could if moved.get(key, 0) > least), key=lambda key: -moved[key])
 
 
-def _try(program: Program, ground: Ground, take: Callable[[Cuts], Program] | None) -> Form:
-    return _form(program, ground, take, expected(program, ground.price))
-
-
-def _form(program: Program, ground: Ground, take: Callable[[Cuts], Program] | None, plain: list[Cost]) -> Form:
+def _form(program: Program, ground: Ground, take: Callable[[Cuts], Program] | None, most: float = 0.0) -> Form:
     """A program with runs of tasks in bands where that is cheaper than whole maps through DRAM.
 
     What then stays in L2 is not known before the plans are cut: pieces that lose in the end are left whole, and so is
-    everything if the program would be slower.
+    everything if the program would be slower. A program that takes no more than ``most`` us is left as it is: pieces
+    that lose may be what lets the first tensors stay.
     """
     price = ground.price
-    whole = Form(program, total(plain))
     gain = EAGER_GAIN if eager() else LEAST_GAIN
     depth = Depth(ground, program.intent, room_of(program), gain, program.first)
     pieces = depth.pieces() if take is not None else []
@@ -95,13 +102,15 @@ def _form(program: Program, ground: Ground, take: Callable[[Cuts], Program] | No
         if len(cuts.plans) > program.target.most_tasks:
             pieces = _fewer(pieces, len(cuts.plans) - program.target.most_tasks)
             continue
-        cut = take(cuts).preferring(program.first)
+        cut = take(cuts).preferring(program.first, program.late)
         costs = expected(cut, price)
-        better = pieces if eager() else winning(pieces, cuts, costs, plain)
+        if eager() or total(costs).us <= most:
+            return Form(cut, total(costs), cuts)
+        better = winning(pieces, cuts, costs, expected(program, price))
         if better == pieces:
             return Form(cut, total(costs), cuts)
         pieces = better
-    return whole
+    return Form(program, total(expected(program, price)))
 
 
 def _fewer(pieces: list[Piece], over: int) -> list[Piece]:
@@ -141,9 +150,11 @@ def winning(pieces: list[Piece], cuts: Cuts, cut: list[Cost], whole: list[Cost])
 
 def expected(program: Program, price: Price) -> list[Cost]:
     """Cost of each task if every value that is chosen to stay finds its place."""
-    stays, _ = program.choice
-    made = [copy(plan) for plan in program.plans]
-    for value in stays:
-        for end, region in zip(value.ends, value.regions):
-            turn(made[end.index], end, region, value)
-    return costs_of(made, price)
+    if "expected" not in vars(program):
+        made = [copy(plan) for plan in program.plans]
+        for value in program.choice[0]:
+            for end, region in zip(value.ends, value.regions):
+                turn(made[end.index], end, region, value)
+        vars(program)["expected"] = costs_of(made, price)
+    found: list[Cost] = vars(program)["expected"]
+    return found

@@ -244,7 +244,7 @@ def turn(plan: Plan, end: End, region: Region, value: Value) -> None:
         if plan.note.startswith(OWN_DMA):
             plan.note = plan.note.removeprefix(OWN_DMA).removeprefix("; ")
             plan.evidence = Evidence.INFERRED if plan.note else Evidence.APPLE
-    elif value.loaded and end is value.ends[0]:
+    elif any(end is value.ends[place] for place in value.loaders):
         plan.source, plan.reads = region, Reads(SourceType.DMA_KEEP, plan.reads.after)
     else:
         plan.source, plan.src = region, None

@@ -33,7 +33,7 @@ class Value:
     """A tensor that could stay in L2 while tasks ``first`` to ``last`` run.
 
     ``ends`` are those that would use L2, in task order, ``walks`` what each of them covers in DRAM. ``written``: the
-    bytes go to DRAM too. ``loaded``: they come from there, with the first of the ends.
+    bytes go to DRAM too. ``loaded``: so many of its readers, the first ones, bring it from there.
     """
 
     key: Hashable
@@ -41,7 +41,7 @@ class Value:
     ends: list[End]
     walks: list[Dma]
     written: bool
-    loaded: bool = False
+    loaded: int = 0
 
     @property
     def first(self) -> int:
@@ -70,8 +70,13 @@ class Value:
     @cached_property
     def saved(self) -> int:
         """Bytes that do not cross to DRAM and back."""
-        ends = [end for end in self.ends[self.loaded :] if end.dma is not None]
+        ends = [end for place, end in enumerate(self.ends) if end.dma is not None and place not in self.loaders]
         return sum(elements(end) * end.element for end in ends if not (self.written and end.side == RESULT))
+
+    @cached_property
+    def loaders(self) -> frozenset[int]:
+        """Which of the ends bring it from DRAM."""
+        return frozenset([place for place, end in enumerate(self.ends) if end.side != RESULT][: self.loaded])
 
     def is_whole(self, end: End) -> bool:
         """Whether an end covers the whole tensor."""
@@ -106,10 +111,20 @@ class Value:
             full = cut + 1, cut
         return [part for part in (self._until(full[0], plans, held), self._from(full[1], plans, held)) if part]
 
+    @cached_property
+    def grows(self) -> bool:
+        """Whether tasks still write to it when others have read of it."""
+        sides = [end.side == RESULT for end in self.ends]
+        return False in sides and True in sides[sides.index(False) :]
+
+    def begun(self, plans: Sequence[Plan], held: Held) -> Value | None:
+        """The stay from its first readers on, of a tensor that grows."""
+        return self._from(self.first, plans, held) if self.grows else None
+
     def _until(self, index: int, plans: Sequence[Plan], held: Held) -> Value | None:
         """The stay up to the last end before a task; what is written goes to DRAM too."""
         rows = [(end, walk) for end, walk in zip(self.ends, self.walks) if end.index < index]
-        if len({end.index for end, _ in rows}) < 2 or self._cuts_cluster(rows[-1][0].index, held):
+        if sum(end.side != RESULT for end, _ in rows) <= self.loaded or self._cuts_cluster(rows[-1][0].index, held):
             return None
         written = any(end.side == RESULT for end, _ in rows)
         if written and not all(_may_turn(plans[end.index], end, held, True) for end, _ in rows):
@@ -118,11 +133,14 @@ class Value:
         return Value(self.key, self.layout, ends, walks, written, self.loaded)
 
     def _from(self, index: int, plans: Sequence[Plan], held: Held) -> Value | None:
-        """The stay from the first reader behind a task on that brings all that is there by then."""
-        place = next((p for p, end in enumerate(self.ends) if end.index > index and can_load(p, plans, self)), None)
-        if place is None or self._cuts_cluster(self.ends[max(place - 1, 0)].index, held):
-            return None
-        return Value(self.key, self.layout, self.ends[place:], self.walks[place:], written=False, loaded=True)
+        """The stay from the first reader behind a task on that brings what is there by then, or its first rows."""
+        for place, end in enumerate(self.ends):
+            count = loads(place, plans, self) if end.index > index and end.side == SOURCE else 0
+            if count:
+                if self._cuts_cluster(self.ends[max(place - 1, 0)].index, held):
+                    return None
+                return Value(self.key, self.layout, self.ends[place:], self.walks[place:], written=False, loaded=count)
+        return None
 
     def _cuts_cluster(self, last: int, held: Held) -> bool:
         """Whether tasks on both sides of the end of ``last`` share a place that a recipe gave."""
@@ -130,17 +148,43 @@ class Value:
         return any(cluster is not None and cluster.first <= last < cluster.last for cluster in clusters)
 
 
-def can_load(place: int, plans: Sequence[Plan], value: Value) -> bool:
-    """Whether an end brings all of the tensor that is in DRAM by then, so that those behind it find it in L2."""
+def loads(place: int, plans: Sequence[Plan], value: Value) -> int:
+    """How many readers from an end on bring all of the tensor that is in DRAM by then; 0 if they do not.
+
+    What is written meanwhile stays in L2 alone: no reader may bring it, or bring older data over it.
+    """
+    before = [value.places[i] for i, e in enumerate(value.ends[:place]) if e.side == RESULT or i in value.loaders]
+    if not before or value.written:
+        return int(_loads_alone(place, plans, value))
+    brought: list[Places | None] = []
+    made: list[Places | None] = []
+    for i in range(place, len(value.ends)):
+        end, mine = value.ends[i], value.places[i]
+        if end.side == RESULT:
+            if not all(are_apart(mine, other) for other in before):
+                return 0
+            made.append(mine)
+            continue
+        alone = sum(other.index == end.index for other in value.ends) == 1
+        if not alone or not _can_bring(end, plans) or not all(are_apart(mine, other) for other in made):
+            return 0
+        brought.append(mine)
+        if all(covers(brought, other) for other in before):
+            return len(brought) if any(later.side != RESULT for later in value.ends[i + 1 :]) else 0
+    return 0
+
+
+def _loads_alone(place: int, plans: Sequence[Plan], value: Value) -> bool:
+    """Whether a reader brings the whole tensor, which nobody writes then."""
     first, later = value.ends[place], value.ends[place + 1 :]
-    if first.side != SOURCE or first.dma is None or plans[first.index].tile < plans[first.index].hout:
+    if not later or any(end.side == RESULT or end.index == first.index for end in later):
         return False
-    if not later or any(end.index == first.index for end in later) or later[-1].index == first.index:
-        return False
-    written = [i for i, end in enumerate(value.ends[:place]) if end.side == RESULT or (value.loaded and i == 0)]
-    if value.is_whole(first):
-        return all(end.side != RESULT for end in later)
-    return bool(written) and not value.written and all(covers(value.places[place], value.places[i]) for i in written)
+    return _can_bring(first, plans) and value.is_whole(first)
+
+
+def _can_bring(end: End, plans: Sequence[Plan]) -> bool:
+    plan = plans[end.index]
+    return end.side == SOURCE and end.dma is not None and plan.tile >= plan.hout
 
 
 def shares_place(before: Value, after: Value, plans: Sequence[Plan]) -> bool:
@@ -229,8 +273,8 @@ def _value(key: Hashable, ends: list[End], plans: Sequence[Plan], held: Held, ab
         return STEPS
     rows.sort(key=lambda row: (row[0].index, row[0].side == RESULT))
     kept, walks = (list(column) for column in zip(*rows))
-    value = Value(key, layout, kept, walks, written, loaded=not produced)
-    return value if produced or can_load(0, plans, value) else BACK
+    value = Value(key, layout, kept, walks, written, loaded=int(not produced))
+    return value if produced or _loads_alone(0, plans, value) else BACK
 
 
 def _followers(end: End, held: Held) -> list[End]:
