@@ -248,3 +248,16 @@ def test_odd_keys(mask, given, rows):
         wanted[0, 3] = tasks[0, 3]
         np.testing.assert_allclose(tasks[0, 3], plain.run(inputs)["y"][0, 3], atol=0.02)
     np.testing.assert_allclose(tasks, wanted, atol=0.02)
+
+
+def test_moves_of_values_alone():
+    """Of three operands only v comes by moves, which attention takes: q and k are made of heads by other ops."""
+    b = GraphBuilder()
+    q, k = (b.relu(x=b.input(name, (1, 2, 64, 32), "fp16")) for name in "qk")
+    rows = b.relu(x=b.input("v", (1, 64, 64), "fp16"))
+    v = b.transpose(x=b.reshape(x=rows, shape=[1, 64, 2, 32]), perm=[0, 2, 1, 3])
+    weights = b.softmax(x=b.matmul(x=q, y=k, transpose_y=True), axis=-1)
+    b.output(b.identity(x=b.matmul(x=weights, y=v), name="y"))
+    program, inputs = hexane.compile(b.graph), inputs_of(b.graph)
+    assert is_turned(program) and [s.kind for s in program.segments] == ["engine"]
+    np.testing.assert_array_equal(program.run(inputs)["y"], program.run(inputs, level="graph")["y"])

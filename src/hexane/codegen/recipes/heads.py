@@ -57,7 +57,7 @@ def attention_of_heads(op: Op) -> tuple[Op, ...] | None:
         return None
     found = attention_from(scores, -2)
     if found is None or not found.scores.arg("transpose_y") or found.scores.arg("transpose_x"):
-        if op.type != "transpose":
+        if op.type not in ("reshape", "transpose"):
             return None
         found = _whose_values(scores)  # the moves of v lead to the second product
         if found is None:
