@@ -88,7 +88,7 @@ CASES = {
     "a constant mask": dict(queries=64, keys=64, heads=2, dims=32, mask="constant"),
     "k turned": dict(queries=32, keys=64, heads=2, dims=32, given="columns"),
     "keys that fill no core": dict(queries=33, keys=100, heads=3, dims=16),
-    "keys for 13 cores": dict(queries=32, keys=104, heads=3, dims=32),
+    "keys for 13 cores": dict(queries=128, keys=104, heads=4, dims=32),
     "dims in two tasks": dict(queries=20, keys=48, heads=2, dims=80, mask=None),
     "a few heads at a time": dict(queries=500, keys=500, heads=3, dims=32, mask=None),
 }
