@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,10 +12,14 @@ from codegen import test_heads
 from codegen.programs import converter, every_program, expected_tasks, graph_of, load
 from hexane import chips
 from hexane.chips.measured import constants
-from hexane.codegen.price import facts_of, price_us
+from hexane.codegen.operations import NeOp
+from hexane.codegen.price import facts_of, price_us, sum_us
 from hexane.cost.model import time_work
+from hexane.cost.task import layer_of
+from hexane.cost.work import Work
 from hexane.errors import HexaneError
 from hexane.formats import onnx
+from hexane.graph import GraphBuilder
 from hexane.timing.from_tasks import facts_of as facts_of_task
 from hexane.timing.from_tasks import work_of_tasks
 
@@ -102,3 +108,56 @@ def test_a_pair_overlaps():
     alone = [price_us([plan], chips.get("M1")) for plan in plans[at - 1 : at + 1]]
     both = price_us(plans[at - 1 : at + 1], chips.get("M1"))
     assert max(alone) <= both < 0.8 * np.sum(alone)
+
+
+# -- choices that the price leaves to Apple's rules --------------------------------------------------------------------
+
+
+def convolutions():
+    """Plans of dense, strided and grouped convolutions, whole and in blocks of outputs, in L2 and in tiles."""
+    rng = np.random.default_rng(0)
+    b = GraphBuilder()
+    x = b.input("x", (1, 32, 96, 96), "fp16")
+    y = x
+    for cout, k, stride, groups in [(64, 3, 1, 1), (96, 3, 2, 1), (520, 3, 1, 1), (520, 1, 1, 4), (128, 5, 2, 1)]:
+        cin = y.shape[1]
+        weight = (rng.normal(size=(cout, cin // groups, k, k)) / (cin * k * k) ** 0.5).astype(np.float16)
+        y = b.relu(x=b.conv(x=y, weight=weight, strides=[stride, stride], pad_type="same", groups=groups))
+    b.output(y)
+    return [plan for plan in hexane.compile(b.graph).segments[0].plans if plan.mac.op is NeOp.SUM]
+
+
+def test_tiles_patches_and_output_groups_cost_the_same():
+    """No register that the model reads: what Apple's compiler takes stays, at equal cost."""
+    chip = chips.get("M1")
+    for plan in convolutions():
+        price = price_us([plan], chip)
+        for given in ({"tile": 4}, {"ocg": plan.ocg ^ 1}, {"shape": (0, 0, 0)}, {"cores_log2": 2}, {"fat_tile": True}):
+            assert price_us([replace(plan, **given)], chip) == price
+
+
+@pytest.mark.parametrize("cin, cout, k", [(64, 64, 3), (512, 512, 3), (256, 1000, 1), (24, 40, 5)])
+@pytest.mark.parametrize("pixels", [1, 49, 196, 3136])
+def test_more_blocks_of_outputs_never_cost_less(pixels, cin, cout, k):
+    """So that as few blocks as the cores' kernel memory allows are the cheapest."""
+    chip = chips.get("M1")
+    whole = sum_us(chip, pixels, (cin, cout), (k, k, 1), 1.0)
+    for parts in (2, 4, 8):
+        assert parts * sum_us(chip, pixels, (cin, -(-cout // parts)), (k, k, 1), 1.0) >= whole
+
+
+@pytest.mark.parametrize("rows", [1, 4, 16])
+@pytest.mark.parametrize("k, n", [(4096, 4096), (9216, 4096), (1024, 1000), (384, 1536)])
+def test_weights_as_the_map_cost_more_than_as_the_kernel(rows, k, n):
+    """The swapped product of a fully connected layer reads as many bytes, and kernels that are computed run slower."""
+    chip = chips.get("M1")
+    facts = facts_of(convolutions()[0])
+    common = dict(hin=1, din=1, hout=1, kh=1, kw=1, stride=1, groups=1, writes=False, follows=False, stored="fp16")
+    plain = dict(win=rows, wout=rows, cin=k, cout=n, read_bytes=None, kernel_bytes=2 * k * n, computed=False)
+    swapped = dict(win=n, wout=n, cin=k, cout=rows, read_bytes=2.0 * k * n, kernel_bytes=2 * rows * k, computed=True)
+    numbers = {name: constant.value for name, constant in constants(chip).items()}
+    first, second = (
+        time_work(Work((layer_of(replace(facts, **common, **given), ""),)), chip, numbers)[0].us
+        for given in (plain, swapped)
+    )
+    assert first <= second
