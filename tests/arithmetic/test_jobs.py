@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 
 from hexane.arithmetic import convolution, elementwise, function_table
-from hexane.arithmetic.fast import jobs, planar_job, windows_job
+from hexane.arithmetic.elementwise import whole_function
+from hexane.arithmetic.fast import jobs, matrix, planar_job, windows_job
 from hexane.arithmetic.pooling import largest_in_windows
 from hexane.arithmetic.reduction import reduce
+from hexane.kernels.exact_tables import clip_table
 
 RNG = np.random.default_rng(5)
+RELU6 = np.frombuffer(clip_table(0.0, 6.0).to_bytes(), np.uint16)
 
 
 @pytest.fixture(params=[False, True], ids=["whole", "in pieces"])
@@ -63,12 +66,12 @@ CONVOLUTIONS = [  # channels in and out, groups, kernel, strides, pads, map
 
 @pytest.mark.parametrize("gaps", [False, True])
 @pytest.mark.parametrize("shape", CONVOLUTIONS, ids=str)
-@pytest.mark.parametrize("scale, activation", [(1.0, None), (1.0, "relu"), (0.37, "table")])
+@pytest.mark.parametrize("scale, activation", [(1.0, None), (1.0, "relu"), (0.37, "tanh"), (1.0, "relu6")])
 def test_convolution(pieces, shape, gaps, scale, activation):
     cin, cout, groups, kernel, strides, pads, size = shape
     x = values(2, cin, *size)
     w, bias = values(cout, cin // groups, *kernel) / np.float16(kernel[0] * cin**0.5), values(cout)
-    table = function_table("tanh") if activation == "table" else activation
+    table = {"tanh": function_table("tanh"), "relu6": RELU6}.get(activation, activation)
     ready = convolution.prepare(
         x.shape[1:], w, bias, strides=strides, pads=pads, groups=groups, post_scale=scale, activation=table
     )
@@ -108,6 +111,20 @@ def test_blocks_of_zeros(pieces, count, outputs, woven):
         out = spread(np.zeros_like(wanted[0]), gaps).view(np.uint16)
         ran(ready.job(x.view(np.uint16)[None], out[None, None]))
         np.testing.assert_array_equal(out, wanted[0].view(np.uint16))
+
+
+@pytest.mark.parametrize("groups", [1, 16])
+def test_a_table_that_is_a_relu_with_a_bound(groups):
+    x, w = values(1, 16, 8, 8) * np.float16(8), values(16, 16 // groups, 3, 3) * np.float16(4)
+    x[0, 3], bias = 1000, values(16)
+    for scale in (1.0, 0.37):
+        options = {"pads": (1, 1, 1, 1), "groups": groups, "post_scale": scale, "activation": RELU6}
+        ready = convolution.prepare(x.shape[1:], w, bias, **options)
+        np.testing.assert_array_equal(ready(x), convolution.prepare(x.shape[1:], w, bias, **options, exact=True)(x))
+        np.testing.assert_array_equal(ready(x).max(), np.float16(6))
+    capped = [matrix.capped(matrix.Finish(table=whole_function(t.tobytes()))) for t in (RELU6, function_table("tanh"))]
+    assert [finish.parts[2].size for finish in capped] == [1, 1 << 16]
+    assert capped[0].relu and not capped[1].relu
 
 
 def test_sums_that_meet_the_limit(pieces):

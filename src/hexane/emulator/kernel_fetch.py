@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TypeVar
 
 import numpy as np
@@ -71,13 +72,17 @@ def fetch(task: Task, memory: Memory) -> Fetched:
     table = _side_table(r, memory) if beside else None
     if not r.linked and not constant:
         return Fetched(layout, lambda: read_runtime(r, layout, memory, cores, table), constant=False)
-    return Fetched(layout, lambda: _read(r, layout, memory, cores, table), constant=constant)
-
-
-def _read(r: Registers, layout: KernelLayout, memory: Memory, cores: list[int], table: bytes | None) -> Kernel:
     if not layout.weighted and table is not None:
-        return Kernel(layout, None, table=table)
-    chunks = [_stream(r, memory, core) for core in cores]
+        return Fetched(layout, lambda: Kernel(layout, None, table=table), constant=constant)
+
+    @cache  # views, checked when the task runs first
+    def chunks() -> list[np.ndarray]:
+        return [_stream(r, memory, core) for core in cores]
+
+    return Fetched(layout, lambda: _read(r, layout, chunks(), table), constant=constant)
+
+
+def _read(r: Registers, layout: KernelLayout, chunks: list[np.ndarray], table: bytes | None) -> Kernel:
     if not layout.weighted:
         return _table_only(r, layout, chunks)
     try:

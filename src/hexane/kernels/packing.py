@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -185,13 +186,13 @@ def unpack(layout: KernelLayout, chunks: Sequence[Buffer], where: str = "kernel"
     FormatError : a stream is too short, or holds what no kernel of this layout can be.
     """
     arrays = [np.frombuffer(chunk, np.uint8) for chunk in chunks]
-    if len(arrays) < (layout.active if layout.weighted else 1):
+    active, most_sizes, least_sizes = _sizes(layout)
+    if len(arrays) < (active if layout.weighted else 1):
         raise FormatError(
-            f"{len(arrays)} cores have a stream, the layout needs {layout.active}", where=where, hint=f"{layout}"
+            f"{len(arrays)} cores have a stream, the layout needs {active}", where=where, hint=f"{layout}"
         )
-    arrays = arrays[: layout.active]
-    for core, array in enumerate(arrays):
-        least = layout.least_bytes(core)
+    arrays = arrays[:active]
+    for core, (array, least) in enumerate(zip(arrays, least_sizes)):
         if array.size < least:
             raise FormatError(
                 f"core {core} has a stream of {array.size} bytes and reads {least}", where=where, offset=array.size
@@ -211,7 +212,7 @@ def unpack(layout: KernelLayout, chunks: Sequence[Buffer], where: str = "kernel"
         if palette is not None:
             weights *= palette[:1].view(np.uint16)
     else:
-        consumed = tuple(layout.core_bytes(core) for core in range(layout.active))
+        consumed = most_sizes
         block = _stacked(layout, arrays)
         if layout.unicast:
             weights, bias = streams.unpack_unicast(layout, block, where)
@@ -252,6 +253,13 @@ def _unpacked_compressed(layout: KernelLayout, arrays: list[np.ndarray], table: 
 
 
 # ---- parts ---
+
+
+@lru_cache(maxsize=4096)
+def _sizes(layout: KernelLayout) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+    """How many cores are active, and of each the bytes of its stream, and the fewest of a sparse one."""
+    cores = range(layout.active)
+    return layout.active, tuple(map(layout.core_bytes, cores)), tuple(map(layout.least_bytes, cores))
 
 
 def _room(layout: KernelLayout) -> int:

@@ -38,7 +38,7 @@ def prepare(
         return plain.Plain(w, bias, window, groups, post_scale, activation, winograd)
     if winograd:
         return Winograd(w, bias, window, finish, use)
-    per_group = w.shape[0] // groups
+    finish, per_group = matrix.capped(finish), w.shape[0] // groups
     if groups > 1 and per_group * w.shape[1] < use.shape.rows:
         return depthwise.Depthwise(w, bias, window, groups, finish, use)
     dense = Dense(w, bias, window, groups, finish, use)

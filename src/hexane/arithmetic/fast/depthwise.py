@@ -85,7 +85,10 @@ def _finish(total, met, scale, relu, table, out):
     if relu:
         for i in range(total.size):
             out[i] = out[i] if out[i] < 0x8000 else 0
-    if table.size:
+    if table.size == 1:
+        for i in range(total.size):
+            out[i] = min(out[i], table[0])
+    elif table.size:
         for i in range(total.size):
             out[i] = table[out[i]]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,10 @@ NO_START = np.zeros(0, np.int64)
 
 @dataclass(frozen=True)
 class Finish:
-    """What follows the sum, for whole arrays: scale, ReLU, and a table's 65536 results or none."""
+    """What follows the sum, for whole arrays: scale, ReLU, and a table's 65536 results or none.
+
+    A table of one value is what nothing may exceed, behind a ReLU.
+    """
 
     scale: float = 1.0
     relu: bool = False
@@ -180,6 +183,20 @@ class Product:
             product.multiply(self._addresses, first, last, *rest)
 
         share(work, self.blocks, self.grain)
+
+
+def capped(finish: Finish) -> Finish:
+    """The same without a look at a table, where that is a ReLU with an upper bound."""
+    if finish.table is None or finish.table.size == 1:
+        return finish
+    largest = finish.table[INFINITY]
+    positive, negative = finish.table[: INFINITY + 1], finish.table[SIGN : SIGN + INFINITY + 1]
+    if negative.any() or not np.array_equal(positive, np.minimum(np.arange(INFINITY + 1), largest)):
+        return finish
+    return replace(finish, relu=True, table=finish.table[INFINITY : INFINITY + 1])
+
+
+INFINITY, SIGN = 0x7C00, 0x8000
 
 
 def finish_of(post_scale: float, activation: Activation) -> Finish | None:

@@ -416,6 +416,8 @@ def _store(halves, tiles, first_row, column, count, to):
 def finish_units(kernels, units, n, scale, relu, table, halves):
     """n sums below the limit as halfwords: scale, half away, ReLU, table (docs/reference/numerics.md 3.4, 3.5).
 
+    A table of one value is what nothing may exceed, behind a ReLU.
+
     n a multiple of the lanes, or room for as much.
     """
     if scale == 1.0:
@@ -426,7 +428,11 @@ def finish_units(kernels, units, n, scale, relu, table, halves):
         if relu:
             for i in range(n):
                 halves[i] = halves[i] if halves[i] < 0x8000 else 0
-    if table.size:
+    if table.size == 1:
+        cap = table[0]
+        for i in range(n):
+            halves[i] = min(halves[i], cap)
+    elif table.size:
         for i in range(n):
             halves[i] = table[halves[i]]
 
@@ -438,7 +444,10 @@ def _limited(overflow, scale, relu, table, halves):
         if overflow[i]:
             up = overflow[i] * scale
             half = np.uint16(0x7C00 if up > 0 else (0xFC00 if up < 0 and not relu else 0))
-            halves[i] = table[half] if table.size else half
+            if table.size == 1:
+                halves[i] = min(half, table[0])
+            else:
+                halves[i] = table[half] if table.size else half
 
 
 @compiled()
@@ -478,7 +487,8 @@ def multiply(
     """Blocks first .. last - 1 of the outputs of one product; `kernels` are the addresses of the vector code.
 
     If raw has a size, sums (int32) and the sign of their overflow (int8) go to raw and overflowed (M, >= extent). Else
-    the sum is multiplied by `scale`; then ReLU, then the table of 65536 results (uint16) if it has a size.
+    the sum is multiplied by `scale`; then ReLU, then the table of 65536 results (uint16) if it has a size, or of the
+    largest result.
 
     The others are `Tiles`, `Rows`, `Columns`, `Terms`, `Start` and `Target`, one by one: Numba takes fifteen times as
     long to look at tuples of arrays as at arrays.
