@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -113,6 +114,7 @@ def test_a_pair_overlaps():
 # -- choices that the price leaves to Apple's rules --------------------------------------------------------------------
 
 
+@cache
 def convolutions():
     """Plans of dense, strided and grouped convolutions, whole and in blocks of outputs, in L2 and in tiles."""
     rng = np.random.default_rng(0)
