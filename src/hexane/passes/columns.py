@@ -148,6 +148,12 @@ def _rewrite(function: Function, chosen: set[Op], seen: Seen) -> None:
                 if value in seen.ops[op]:
                     writer.twins[value] = made
             results = [_wanted(value, made, op, writer) for value, made in zip(op.outputs, twins)]
+            for value, made, plain in zip(op.outputs, twins, results):
+                if plain is None or value not in seen.kinds:
+                    continue
+                seen.kinds.setdefault(plain, seen.kinds[value])  # it takes the value's place for chosen users too
+                if value in seen.ops[op]:
+                    writer.twins.setdefault(plain, made)
         wanted = tuple(made for made in results if made is not None)
         if len(wanted) == len(results):
             hand_down_names(op, wanted, behind)
