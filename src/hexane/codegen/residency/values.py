@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 
 from hexane.codegen import l2
 from hexane.codegen.choices import Choices, choosing
@@ -134,8 +136,9 @@ class Value:
 
     def _from(self, index: int, plans: Sequence[Plan], held: Held) -> Value | None:
         """The stay from the first reader behind a task on that brings what is there by then, or its first rows."""
-        for place, end in enumerate(self.ends):
-            count = loads(place, plans, self) if end.index > index and end.side == SOURCE else 0
+        readers = (place for place, end in enumerate(self.ends) if end.index > index and end.side == SOURCE)
+        for place in islice(readers, MOST_BEGINS):
+            count = loads(place, plans, self)
             if count:
                 if self._cuts_cluster(self.ends[max(place - 1, 0)].index, held):
                     return None
@@ -148,6 +151,12 @@ class Value:
         return any(cluster is not None and cluster.first <= last < cluster.last for cluster in clusters)
 
 
+MOST_BEGINS = 3
+"""Readers that are asked whether a stay can begin with them."""
+MOST_LOADERS = 64
+"""Readers that bring a tensor together: as many as a run has bands."""
+
+
 def loads(place: int, plans: Sequence[Plan], value: Value) -> int:
     """How many readers from an end on bring all of the tensor that is in DRAM by then; 0 if they do not.
 
@@ -156,6 +165,7 @@ def loads(place: int, plans: Sequence[Plan], value: Value) -> int:
     before = [value.places[i] for i, e in enumerate(value.ends[:place]) if e.side == RESULT or i in value.loaders]
     if not before or value.written:
         return int(_loads_alone(place, plans, value))
+    times = Counter(end.index for end in value.ends)
     brought: list[Places | None] = []
     made: list[Places | None] = []
     for i in range(place, len(value.ends)):
@@ -165,8 +175,12 @@ def loads(place: int, plans: Sequence[Plan], value: Value) -> int:
                 return 0
             made.append(mine)
             continue
-        alone = sum(other.index == end.index for other in value.ends) == 1
-        if not alone or not _can_bring(end, plans) or not all(are_apart(mine, other) for other in made):
+        if (
+            len(brought) == MOST_LOADERS
+            or times[end.index] > 1
+            or not _can_bring(end, plans)
+            or not all(are_apart(mine, other) for other in made)
+        ):
             return 0
         brought.append(mine)
         if all(covers(brought, other) for other in before):
