@@ -26,7 +26,7 @@ MOST_SWEEPS = 4
 CHANGES = {"layer_norm": 3, "reduce_mean": 2}
 """How often more the units change in the turned form of an op."""
 CHANGE, SMALL = 30_000, 16_384
-"""A change of unit in the time of copied elements, and the size up to which it costs (docs/timing.md)."""
+"""A change of unit in the time of copied elements, and the size up to which it costs (``unit_switch_us``)."""
 LARGE, PASSES = L2_BYTES // 4, 2.6
 """Elements from which on a map and its squares do not fit L2, and what a norm of one costs more: passes over memory."""
 

@@ -26,7 +26,7 @@ STEP = 8
 """Keys are added up to a multiple of this: cores then take eight rows of a kernel side by side."""
 
 FEW_SCORES = 16_384
-"""Below this nothing is gained: changes of unit take the time (docs/timing.md)."""
+"""Below this nothing is gained: changes of unit take the time (``unit_switch_us``)."""
 
 
 def pad_keys(function: Function) -> int:
