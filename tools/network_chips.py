@@ -36,7 +36,8 @@ GAINS = (
     "MobileNet v2",
     "Llama block (128 tokens)",
 )
-"""Networks whose transformations are switched off one by one."""
+GAIN_CHIPS = ("M1", "M2", "M4")
+"""Networks whose transformations are switched off one by one, and the chips."""
 TARGET = ROOT / "docs" / "network-chips.md"
 
 
@@ -83,7 +84,7 @@ def measure(network: Network) -> dict[str, Column]:
         tasks, bits = program.run(inputs), program.run(inputs, level="graph")
         same = all(np.array_equal(tasks[k], bits[k], equal_nan=True) for k in tasks)
         found[chip] = Column(hexane.estimate(graph, chip).engine_us, apple, way_of(program, chip), same)
-        if network.name in GAINS:
+        if network.name in GAINS and chip in GAIN_CHIPS:
             names = active(generation=hexane.chips.get(chip).generation_name)
             for name in names:
                 less = hexane.compile(graph, chip, without=(name,))
@@ -129,7 +130,8 @@ def document(found: dict[str, dict[str, Column]]) -> str:
     )
     lines += table("Share of INFERRED tasks", CHIPS, rows(lambda c: f"{c.default.inferred:.0%}"))
     lines += bits_of(found)
-    lines += gains({name: columns for name, columns in found.items() if name in GAINS})
+    if set(GAINS) <= set(found) and all(found[name][GAIN_CHIPS[0]].without for name in GAINS):
+        lines += gains({name: found[name] for name in GAINS})
     return "\n".join(lines) + "\n"
 
 
@@ -153,7 +155,7 @@ def gains(found: dict[str, dict[str, Column]]) -> list[str]:
     """For each transformation and chip, the network that gains most by it."""
     rows: dict[str, dict[str, str]] = {name: {} for name in TRANSFORMATIONS}
     for name, cells in rows.items():
-        for chip in CHIPS:
+        for chip in GAIN_CHIPS:
             factors = {
                 network: columns[chip].without[name] / columns[chip].default.engine_us
                 for network, columns in found.items()
@@ -165,7 +167,7 @@ def gains(found: dict[str, dict[str, Column]]) -> list[str]:
                 shown = f"{factors[best]:.2f} {best.split()[-1] if best.startswith('rapid') else best.split()[0]}"
                 cells[chip] = "1.00" if max(factors.values()) < 1.005 else shown
                 cells[chip] += f" (least {lost:.2f})" if lost < 0.995 else ""
-    lines = table("Without one transformation over with all: the network that gains most", CHIPS, rows)
+    lines = table("Without one transformation over with all: the network that gains most", GAIN_CHIPS, rows)
     note = f"Of {', '.join(found)}. Empty: not done on that generation. *Least*: a network that it costs time.\n"
     return [lines[0], note, *lines[1:]]
 
