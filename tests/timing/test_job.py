@@ -93,6 +93,13 @@ def test_a_compiled_program_counts_its_own_launches_and_host_ops():
     assert "3 launches" in result.notes[0] and "2 cumsum" in result.notes[0]
 
 
+def test_a_program_is_timed_on_its_own_chip_unless_told():
+    program = hexane.compile(cut_by_the_host(1), chip="M4")
+    assert hexane.estimate(program) == program.estimate() == hexane.estimate(program, "M4")
+    with pytest.raises(HexaneError):
+        hexane.estimate(program, "M1")
+
+
 def test_the_array_and_the_planar_engine_are_told_apart():
     b = GraphBuilder()
     x = b.input("x", (1, 512, 32, 32), "fp16")

@@ -90,21 +90,22 @@ class Estimate:
 
 def estimate(
     x: Any,
-    chip: str | Chip = "M1",
+    chip: str | Chip | None = None,
     *,
     interface: str = "evaluate",
     batch: int | None = None,
     weights: str | None = None,
     resolution: float | None = None,
 ) -> Estimate:
-    """Time and energy of one call of ``x`` (a Graph, Program or Image) on ``chip``.
+    """Time and energy of one call of ``x`` (a Graph, Program or Image) on ``chip`` (a program's own, else M1).
 
     A program or image is timed task by task, a graph layer by layer with the same unit costs. ``interface``
     says what a call contains (``hexane.timing.call.INTERFACES``); ``batch``, ``weights`` and ``resolution`` change the
     work first (``hexane.timing.whatif``). Costs time linear in the number of layers. Errors: UsageError for an unknown
     chip or interface, UnsupportedError for tasks of another generation.
     """
-    (result,) = estimates(x, [chip], interface=interface, batch=batch, weights=weights, resolution=resolution)
+    target: str | Chip = chip or getattr(x, "chip", None) or "M1"
+    (result,) = estimates(x, [target], interface=interface, batch=batch, weights=weights, resolution=resolution)
     return result
 
 
