@@ -339,13 +339,11 @@ def main() -> None:
             f"error {row.largest_error:.3g} of {row.largest:.3g}, bits of graph level {row.same_bits}",
             flush=True,
         )
-        if row.speeds:
-            print("  " + speed_line(row), flush=True)
         if not given:
             TARGET.write_text(document(rows))
         gc.collect()
     for network, row in zip(chosen, rows):
-        if row.speeds:
+        if not row.error:
             predict(row, network.load()[0])
             print("  " + speed_line(row), flush=True)
         if not given:
