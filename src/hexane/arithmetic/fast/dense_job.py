@@ -25,12 +25,15 @@ from hexane.arithmetic.fast.jobs import (
     TARGET,
     Job,
     Phase,
+    address_of,
     array_numbers,
+    double_number,
     halves_of,
     kernels_of,
     numbers_at,
     pieces_for,
     record_of,
+    table_numbers,
     table_of,
 )
 from hexane.arithmetic.fast.packing import window_minimum
@@ -239,15 +242,14 @@ def job(
     cost = panels * use.shape.rows * depth * extent / PRODUCTS_PER_NS
     tiles, blocks = matrix.blocks_of(use, panels, extent, -(-pieces_for(cost * images * groups) // (images * groups)))
     table = finish.parts[2]
-    tables = (table.__array_interface__["data"][0], table.size)
-    addresses = (a.__array_interface__["data"][0] for a in rows)
+    addresses = map(address_of, rows)
     record = record_of(
         use.addresses, *array_numbers(x), *NOTHING, *array_numbers(out),
         planes is not None, *window.strides, window.pads[1], window.pads[0], *phases, lines, pitch, plane, size,
         tile, 4 * use.shape.lanes, groups, blocks, tiles.rows, tiles.panels, tiles.across,
         panels, depth, rows.norms.shape[1], rows.passes.shape[1], *addresses,
-        offsets.__array_interface__["data"][0], extent, start.__array_interface__["data"][0], per_group, *place,
-        int(np.float64(finish.scale).view(np.int64)), finish.relu, *tables,
+        address_of(offsets), extent, address_of(start), per_group, *place,
+        double_number(finish.scale), finish.relu, *table_numbers(table),
     )  # fmt: skip
     units = channels if images == 1 else images
     phases_ = (

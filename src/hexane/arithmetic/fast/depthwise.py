@@ -30,12 +30,15 @@ from hexane.arithmetic.fast.jobs import (
     TARGET,
     Job,
     Phase,
+    address_of,
     array_numbers,
+    double_number,
     halves_of,
     joined,
     kernels_of,
     numbers_at,
     record_of,
+    table_numbers,
     table_of,
 )
 from hexane.arithmetic.fast.matrix import Finish
@@ -312,10 +315,9 @@ class Depthwise:
         offsets, phases, height, pitch, plane, extent, room = self.run
         record = record_of(
             self.use.addresses, *array_numbers(source[None]), *NOTHING, *array_numbers(target[None]),
-            self.weights.__array_interface__["data"][0], *self.weights.shape,
-            self.start.__array_interface__["data"][0], offsets.__array_interface__["data"][0],
+            address_of(self.weights), *self.weights.shape, address_of(self.start), address_of(offsets),
             height, pitch, plane, extent, room, sy, sx, dy, dx, left, top, per_group, *phases,
-            int(np.float64(scale).view(np.int64)), relu, table.__array_interface__["data"][0], table.size,
+            double_number(scale), relu, *table_numbers(table),
         )  # fmt: skip
         outputs = self.weights.shape[0]
         cost = source.shape[0] * self.weights[0].size * extent / PRODUCTS_PER_NS

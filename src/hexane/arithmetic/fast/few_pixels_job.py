@@ -15,12 +15,15 @@ from hexane.arithmetic.fast.jobs import (
     TARGET,
     Job,
     Phase,
+    address_of,
     array_numbers,
+    double_number,
     halves_of,
     kernels_of,
     numbers_at,
     pieces_for,
     record_of,
+    table_numbers,
     table_of,
 )
 from hexane.arithmetic.fast.packing import pack_rows
@@ -157,13 +160,13 @@ def job(
     tiles, blocks = matrix.blocks_of(use, pixels, outputs, pieces_for(cost))
     table = finish.parts[2]
     arrays = (columns.values, columns.exponents, terms.offsets, start, table)
-    weights, exponents, offsets, begin, results = (a.__array_interface__["data"][0] for a in arrays)
+    weights, exponents, offsets, begin = map(address_of, arrays[:4])
     segments, passes = -(-depth // SEGMENT), -(-depth // PASS)
     record = record_of(
         use.addresses, *array_numbers(x), *NOTHING, *array_numbers(out),
         pixels, depth, outputs, blocks, tiles.columns, tiles.panels, tiles.across, segments, passes,
         weights, exponents, columns.values.size, offsets, begin,
-        int(np.float64(finish.scale).view(np.int64)), finish.relu, results, table.size,
+        double_number(finish.scale), finish.relu, *table_numbers(table),
     )  # fmt: skip
     room = pixels * (2 * depth + 2 * outputs + 4 * depth + depth + 16 + 4 * segments + passes + 4 * passes) + 8 * 64
     return Job(body, record, (Phase(1, 0.0), Phase(blocks, cost / blocks), Phase(1, 0.0)), room, (x, out, arrays, use))

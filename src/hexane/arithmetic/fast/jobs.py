@@ -1,10 +1,10 @@
 """Prepared computations that compiled code runs one after the other, on all threads, without a look at Python.
 
 A job is a record of numbers (int64): what to compute, where its operands and its result stand, and its phases. What
-fills and reads records stands beside each computation (`dense_job`, `depthwise_job`, `planar_job`); `Span` runs a list
-of them. A phase is done when all of its units are; the units of a phase do not depend on each other, and large phases
-are shared between threads in pieces. Every thread takes the next piece when it is free, so one that is held up by other
-work on the machine holds up no more than its piece.
+fills and reads records stands beside each computation (`dense_job`, `few_pixels_job`, `planar_job`, `windows_job`,
+`depthwise`); `Span` runs a list of them. A phase is done when all of its units are; the units of a phase do not depend
+on each other, and large phases are shared between threads in pieces. Every thread takes the next piece when it is free,
+so one that is held up by other work on the machine holds up no more than its piece.
 """
 
 from __future__ import annotations
@@ -70,14 +70,30 @@ class Job:
     first: bytes | None = None
 
 
+def address_of(x: np.ndarray) -> int:
+    """Where an array's first element stands."""
+    address: int = x.__array_interface__["data"][0]
+    return address
+
+
 def array_numbers(x: np.ndarray) -> tuple[int, ...]:
     """An array of halfwords with five axes: its address, extents and strides."""
-    return (x.__array_interface__["data"][0], *x.shape, *x.strides)
+    return (address_of(x), *x.shape, *x.strides)
+
+
+def table_numbers(table: np.ndarray | None) -> tuple[int, int]:
+    """What `table_of` reads: the address and the size of a table, or of none."""
+    return (0, 0) if table is None else (address_of(table), table.size)
+
+
+def double_number(value: float) -> int:
+    """The bits of a float64, for `call.bits_double`."""
+    return int(np.float64(value).view(np.int64))
 
 
 def record_of(kernels: np.ndarray, *numbers: int) -> np.ndarray:
     """A record: the vector code's addresses, then what `SOURCE`, `OTHER`, `TARGET` and `MORE` say."""
-    return np.array([kernels.__array_interface__["data"][0], *numbers], np.int64)
+    return np.array([address_of(kernels), *numbers], np.int64)
 
 
 def joined(x: np.ndarray) -> np.ndarray | None:
@@ -120,22 +136,30 @@ def table_of(numbers, at):
 
 
 @compiled()
+def _share(phases, i, at, room):
+    """Pieces of phase i, until all are taken; what is taken and what is done is counted beside `at`."""
+    body, record, phase, units, grain = phases[i, 0], phases[i, 1], phases[i, 2], phases[i, 3], phases[i, 4]
+    pieces = -(-units // grain)
+    taken = take_ticket(at + 8 * (1 + i))
+    while taken < pieces:
+        call_body(body, record, phase, taken * grain, min(units, (taken + 1) * grain), room)
+        take_ticket(at + 8 * (1 + phases.shape[0] + i))
+        taken = take_ticket(at + 8 * (1 + i))
+    return pieces
+
+
+@compiled()
 def _lead(phases, control, room):
     """Every phase in order, with whoever helps; phases: (count, 5): body, record, phase, units, units of a piece."""
     count = phases.shape[0]
     at = control.ctypes.data
     for i in range(count):
-        body, record, phase, units, grain = phases[i, 0], phases[i, 1], phases[i, 2], phases[i, 3], phases[i, 4]
-        if grain >= units:
-            call_body(body, record, phase, 0, units, room)
+        units = phases[i, 3]
+        if phases[i, 4] >= units:
+            call_body(phases[i, 0], phases[i, 1], phases[i, 2], 0, units, room)
             continue
-        pieces = -(-units // grain)
         show(at, i)
-        taken = take_ticket(at + 8 * (1 + i))
-        while taken < pieces:
-            call_body(body, record, phase, taken * grain, min(units, (taken + 1) * grain), room)
-            take_ticket(at + 8 * (1 + count + i))
-            taken = take_ticket(at + 8 * (1 + i))
+        pieces = _share(phases, i, at, room)
         while look(at + 8 * (1 + count + i)) < pieces:
             pass
     show(at, count)
@@ -154,18 +178,12 @@ def _help(phases, control, room, patience):
         if i <= done:
             looked += 1
             continue
-        body, record, phase, units, grain = phases[i, 0], phases[i, 1], phases[i, 2], phases[i, 3], phases[i, 4]
-        pieces = -(-units // grain)
-        taken = take_ticket(at + 8 * (1 + i))
-        while taken < pieces:
-            call_body(body, record, phase, taken * grain, min(units, (taken + 1) * grain), room)
-            take_ticket(at + 8 * (1 + count + i))
-            taken = take_ticket(at + 8 * (1 + i))
+        _share(phases, i, at, room)
         done, looked = i, 0
 
 
 @cache
-def _address(body: Callable[..., None]) -> int:
+def _callback(body: Callable[..., None]) -> int:
     return callback(body)
 
 
@@ -178,7 +196,7 @@ class Span:
         rows: list[tuple[int, ...]] = []
         before: bytes | None = None
         for job in jobs:
-            where = _address(job.body), job.record.__array_interface__["data"][0]
+            where = _callback(job.body), address_of(job.record)
             phases = [(*where, i, phase.units, _grain(phase)) for i, phase in enumerate(job.phases)]
             rows += phases[1:] if job.first is not None and job.first == before else phases
             before = job.first
@@ -192,7 +210,7 @@ class Span:
         control[0], control[1:] = -1, 0
         with Workspace() as space:
             room = space.empty(self.room + 64, np.uint8)
-            address = room.__array_interface__["data"][0]
+            address = address_of(room)
             helpers: list[Future[None]] = []
             if self.shared:
                 with suppress(RuntimeError):  # no further thread to be had, or the interpreter ends
@@ -207,7 +225,7 @@ class Span:
                         helper.result()
 
     def _help(self, room: np.ndarray) -> None:
-        _help(self.phases, self.control, room.__array_interface__["data"][0], PATIENCE)
+        _help(self.phases, self.control, address_of(room), PATIENCE)
 
 
 def pieces_for(cost: float) -> int:

@@ -21,10 +21,12 @@ from hexane.arithmetic.fast.jobs import (
     Job,
     Phase,
     array_numbers,
+    double_number,
     halves_of,
     kernels_of,
     numbers_at,
     record_of,
+    table_numbers,
     table_of,
 )
 from hexane.arithmetic.fast.targets import kernels
@@ -138,7 +140,7 @@ def operate(
     if op not in elementwise.OPERATIONS or (out.strides[4] != 2 and out.shape[4] > 1):
         return None
     addresses, axis = kernels().addresses, _axis(out)
-    where, size = _table(table)
+    where, size = table_numbers(table)
     record = record_of(
         addresses, *array_numbers(a), *array_numbers(b), *array_numbers(out), elementwise.OPERATIONS[op], axis, where,
         size, relu,
@@ -150,7 +152,9 @@ def operate(
 def look_up(table: np.ndarray, x: np.ndarray, out: np.ndarray) -> Job:
     """The results of a function, given for all 65536 halfwords."""
     axis = _axis(out)
-    record = record_of(kernels().addresses, *array_numbers(x), *NOTHING, *array_numbers(out), 0, axis, *_table(table))
+    record = record_of(
+        kernels().addresses, *array_numbers(x), *NOTHING, *array_numbers(out), 0, axis, *table_numbers(table)
+    )
     return _job(look_up_body, record, out, axis, LOOKUPS_PER_NS, (x, table))
 
 
@@ -165,7 +169,7 @@ def reduce(x: np.ndarray, maximum: bool, scale: float, epsilon: float, function:
     """Sums or maxima over depth, height and width: out (g, 1, c, 1, 1); what follows as `reduction.finish` says."""
     record = record_of(
         kernels().addresses, *array_numbers(x), *NOTHING, *array_numbers(out), maximum,
-        *(int(np.float64(v).view(np.int64)) for v in (scale, epsilon)), function,
+        double_number(scale), double_number(epsilon), function,
     )  # fmt: skip
     rows = x.shape[0] * x.shape[2]
     return Job(reduce_body, record, (Phase(rows, x.size / rows / TERMS_PER_NS),), held=(x, out))
@@ -174,10 +178,6 @@ def reduce(x: np.ndarray, maximum: bool, scale: float, epsilon: float, function:
 def _axis(out: np.ndarray) -> int:
     """Along which axis work is shared."""
     return next((i for i, n in enumerate(out.shape[: AXES - 1]) if n > 1), 0)
-
-
-def _table(table: np.ndarray | None) -> tuple[int, int]:
-    return (0, 0) if table is None else (table.__array_interface__["data"][0], table.size)
 
 
 def _job(

@@ -18,6 +18,7 @@ from hexane.arithmetic.fast.jobs import (
     halves_of,
     numbers_at,
     record_of,
+    table_numbers,
     table_of,
 )
 from hexane.arithmetic.fast.targets import kernels
@@ -115,9 +116,15 @@ def job(
     gaps."""
     if any(a.strides[4] != 2 and a.shape[4] > 1 for a in (x, out)) or strides[1] not in (1, 2):
         return None
-    tables = (0, 0) if table is None else (table.__array_interface__["data"][0], table.size)
     record = record_of(
-        kernels().addresses, *array_numbers(x), *NOTHING, *array_numbers(out), *window, *strides, *pads, *tables
+        kernels().addresses,
+        *array_numbers(x),
+        *NOTHING,
+        *array_numbers(out),
+        *window,
+        *strides,
+        *pads,
+        *table_numbers(table),
     )
     maps = int(np.prod(out.shape[:3]))
     cost = x.size / maps * window[0] / strides[0] / ELEMENTS_PER_NS
