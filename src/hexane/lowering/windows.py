@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hexane.chips import generation
 from hexane.errors import Reason, UnsupportedError
 from hexane.graph import Op
-from hexane.graph.ops.conv import conv_geometry
+from hexane.graph.ops.conv import geometry_of
 
 _H13 = generation("h13")
 WIDEST, NATIVE_WIDTH = _H13.kernel_width_fp16
@@ -29,9 +29,7 @@ def window_of(op: Op) -> Window:
     x, weight = op.arg("x").shape, op.arg("weight").shape
     if len(x) not in (3, 4):
         raise UnsupportedError("a convolution over more than two axes", code=Reason.RANK)
-    strides, dilations, pads, results = conv_geometry(
-        x, weight, op.arg("strides"), op.arg("pad_type"), op.arg("pad"), op.arg("dilations")
-    )
+    strides, dilations, pads, results = geometry_of(op)
     before = [first for first, _ in pads]
     behind = [
         (out - 1) * s + d * (k - 1) + 1 - extent - pad

@@ -62,10 +62,15 @@ class Seen:
 
 def _swaps_last(op: Op) -> bool:
     rank = len(op.output.shape)
-    return [p % rank for p in op.arg("perm")] == [*range(rank - 2), rank - 1, rank - 2]
+    return [p % rank for p in op.arg("perm")] == _last_two_swapped(rank)
 
 
-def _images(shape: tuple[int, ...]) -> int:
+def _last_two_swapped(rank: int) -> list[int]:
+    return [*range(rank - 2), rank - 1, rank - 2]
+
+
+def images_of(shape: tuple[int, ...]) -> int:
+    """How many images of [tokens, features] stand in a shape."""
     return prod(shape[:-2])
 
 
@@ -130,7 +135,7 @@ def _reduction(op: Op, seen: Seen) -> Relation | None:
     x = op.inputs["x"]
     if _over(op, -1) and op.arg("keep_dims") and op.type == "reduce_mean" and x.shape[-1] > 1 and _is_square(x):
         return {x: Kind.ROWS, op.output: Kind.ROWS}
-    if _over(op, -2) and seen.kinds.get(x) is Kind.ROWS and _images(x.shape) == 1:
+    if _over(op, -2) and seen.kinds.get(x) is Kind.ROWS and images_of(x.shape) == 1:
         return {x: Kind.ROWS}
     return None
 
@@ -187,7 +192,7 @@ def _turned_constant(value: Value, kind: Kind, shape: tuple[int, ...]) -> np.nda
         return data.transpose(0, 2, 3, 1)
     if kind is Kind.HEADS:
         return np.swapaxes(data, -1, -2)
-    if _images(data.shape) not in (1, _images(shape)):
+    if images_of(data.shape) not in (1, images_of(shape)):
         return None
     return data.reshape(-1, *data.shape[-2:]).transpose(2, 0, 1)[None]
 
@@ -199,7 +204,7 @@ def _reshape(op: Op, seen: Seen) -> Relation | None:
         kind = before or after
         return None if kind in (None, Kind.SPLIT) else {x: kind, out: kind}
     for (rows, _), (split, _), forwards in (((x, out), (out, x), True), ((out, x), (x, out), False)):
-        if len(split.shape) != 4 or _images(rows.shape) != 1 or split.shape[0] != 1:
+        if len(split.shape) != 4 or images_of(rows.shape) != 1 or split.shape[0] != 1:
             continue
         tokens, heads, dims = split.shape[1:]
         if rows.shape[-2:] != (tokens, heads * dims):
@@ -224,7 +229,7 @@ def _transpose(op: Op, seen: Seen) -> Relation | None:
             return {x: Kind.HEADS, out: Kind.SPLIT}
     if perm == (0, 2, 3, 1) and before is Kind.SPLIT:
         return {x: Kind.SPLIT}
-    if _swaps_last(op) and before is not None and before is not Kind.SPLIT and _images(x.shape) == 1:
+    if _swaps_last(op) and before is not None and before is not Kind.SPLIT and images_of(x.shape) == 1:
         return {x: before}
     return None
 
@@ -302,10 +307,10 @@ def turned(value: Value, kind: Kind, b: GraphBuilder) -> Value:
     shape, rank = value.shape, len(value.shape)
     if kind is Kind.SPLIT:
         return b.transpose(x=value, perm=[0, 2, 3, 1])  # type: ignore[no-any-return]
-    swapped = [*range(rank - 2), rank - 1, rank - 2]
+    swapped = _last_two_swapped(rank)
     if kind is Kind.HEADS:
         return b.transpose(x=value, perm=swapped)  # type: ignore[no-any-return]
-    tokens, features, images = shape[-2], shape[-1], _images(shape)
+    tokens, features, images = shape[-2], shape[-1], images_of(shape)
     made = value
     if images > 1:
         made = b.transpose(x=b.reshape(x=value, shape=[images, tokens, features]), perm=[2, 0, 1])
@@ -319,10 +324,10 @@ def back(value: Value, twin: Value, kind: Kind, b: GraphBuilder) -> Value:
     shape, rank = value.shape, len(value.shape)
     if kind is Kind.SPLIT:
         return b.transpose(x=twin, perm=[0, 3, 1, 2])  # type: ignore[no-any-return]
-    swapped = [*range(rank - 2), rank - 1, rank - 2]
+    swapped = _last_two_swapped(rank)
     if kind is Kind.HEADS:
         return b.transpose(x=twin, perm=swapped)  # type: ignore[no-any-return]
-    tokens, features, images = shape[-2], shape[-1], _images(shape)
+    tokens, features, images = shape[-2], shape[-1], images_of(shape)
     if images > 1:
         made = b.transpose(x=b.reshape(x=twin, shape=[features, images, tokens]), perm=[1, 2, 0])
         return b.reshape(x=made, shape=list(shape))  # type: ignore[no-any-return]
@@ -529,7 +534,7 @@ class Writer:
             x, begin, size = op.inputs["x"], list(op.arg("begin")), list(op.output.shape)
             if kind is Kind.ROWS:
                 begin = [0, begin[-1], 0, begin[-2]]
-                size = [1, size[-1], _images(x.shape), size[-2]]
+                size = [1, size[-1], images_of(x.shape), size[-2]]
             else:
                 begin[-2:], size[-2:] = begin[:-3:-1], size[:-3:-1]
             return (self.b.slice_by_size(x=self.operand(x), begin=begin, size=size),)

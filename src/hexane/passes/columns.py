@@ -7,6 +7,7 @@ a part only where the copies at its border are smaller than those that it saves.
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING
 
 from hexane.chips import L2_BYTES
@@ -14,7 +15,7 @@ from hexane.graph.builder import GraphBuilder
 from hexane.graph.rewrite import remove_dead, replace_op, replace_uses
 from hexane.lowering.transformations import is_on
 from hexane.passes.attention import operands_of_attention, square_up
-from hexane.passes.column_ops import Seen, Writer, back, relation
+from hexane.passes.column_ops import Seen, Writer, back, images_of, relation
 from hexane.passes.rewriting import hand_down_names
 
 if TYPE_CHECKING:
@@ -125,10 +126,7 @@ def _leaves(value: Value, inside: set[Op], seen: Seen) -> bool:
 
 
 def _count(value: Value) -> int:
-    count = 1
-    for extent in value.shape:
-        count *= extent
-    return count if value.shape[-1] != 1 else 0
+    return prod(value.shape) if value.shape[-1] != 1 else 0
 
 
 def _rewrite(function: Function, chosen: set[Op], seen: Seen) -> None:
@@ -140,7 +138,7 @@ def _rewrite(function: Function, chosen: set[Op], seen: Seen) -> None:
         b.block, b.before = function, op
         behind = op._previous
         alone = not any(user in chosen for user in op.outputs[0].users)
-        if alone and op.type in SUMS and _images(op) == 1:
+        if alone and op.type in SUMS and images_of(op.output.shape) == 1:
             results: list[Value | None] = [writer.rows(op)]
         else:
             twins = writer.results(op)
@@ -162,13 +160,6 @@ def _rewrite(function: Function, chosen: set[Op], seen: Seen) -> None:
         for value, plain in zip(op.outputs, results):  # some pieces of a split go on turned, others do not
             if plain is not None:
                 replace_uses(value, plain)
-
-
-def _images(op: Op) -> int:
-    count = 1
-    for extent in op.output.shape[:-2]:
-        count *= extent
-    return count
 
 
 def _wanted(value: Value, made: Value, op: Op, writer: Writer) -> Value | None:

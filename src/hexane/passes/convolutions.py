@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hexane.graph.ops.conv import conv_geometry
+from hexane.graph.ops.conv import geometry_of
 from hexane.lowering.transformations import is_on
 from hexane.lowering.windows import NATIVE_WIDTH, TALLEST, WIDEST
 from hexane.passes.rewriting import array_of, as_dtype, is_static, sweep
@@ -29,18 +29,6 @@ def legalise_convolutions(function: Function) -> int:
     return sum(sweep(function, {"conv": rule}) for rule in _RULES)
 
 
-def _shape_of(op: Op) -> tuple[tuple[int, ...], tuple[int, ...], list[tuple[int, int]], tuple[int, ...]]:
-    """Strides, dilations, pads, result extents."""
-    return conv_geometry(
-        op.inputs["x"].shape,
-        op.inputs["weight"].shape,
-        op.arg("strides"),
-        op.arg("pad_type"),
-        op.arg("pad"),
-        op.arg("dilations"),
-    )
-
-
 def _plain(op: Op) -> bool:
     x, weight = op.inputs["x"], op.inputs["weight"]
     return weight.is_constant and is_static(x) and len(x.shape) == 4
@@ -59,7 +47,7 @@ def _raise_rank(op: Op, b: GraphBuilder) -> Value | None:
     x, weight = op.inputs["x"], op.inputs["weight"]
     if len(x.shape) != 3 or not weight.is_constant or not is_static(x):
         return None
-    steps, spread, pads, _ = _shape_of(op)
+    steps, spread, pads, _ = geometry_of(op)
     made = b.conv(
         x=b.expand_dims(x=x, axes=[2]),
         weight=weight.data[:, :, None, :],
@@ -81,7 +69,7 @@ def _halve_stride(op: Op, b: GraphBuilder) -> Value | None:
     """
     if not is_on("gathered-strides") or not _plain(op) or op.arg("groups") != 1:
         return None
-    steps, spread, pads, out = _shape_of(op)
+    steps, spread, pads, out = geometry_of(op)
     x, weight = op.inputs["x"], op.inputs["weight"]
     if max(steps) <= LONGEST_STRIDE or any(step % 2 for step in steps) or max(spread) > 1 or x.shape[0] > 1:
         return None
@@ -129,7 +117,7 @@ def _square_stride(op: Op, b: GraphBuilder) -> Value | None:
     """The same stride beyond 2 on both axes: the pixels of one stride become channels."""
     if not _plain(op) or op.arg("groups") != 1:
         return None
-    steps, spread, pads, out = _shape_of(op)
+    steps, spread, pads, out = geometry_of(op)
     if max(steps) <= LONGEST_STRIDE or steps[0] != steps[1] or op.inputs["weight"].shape[2:] == (1, 1):
         return None
     return _stride_to_channels(op, steps[0], spread, pads, out, b)
@@ -139,7 +127,7 @@ def _swap_stride(op: Op, b: GraphBuilder) -> Value | None:
     """A stride beyond 2 along rows only: rows and columns change places, since rows fold into channels in one copy."""
     if not _plain(op) or op.arg("groups") != 1:
         return None
-    steps = _shape_of(op)[0]
+    steps = geometry_of(op)[0]
     if steps[1] <= LONGEST_STRIDE or steps[0] == steps[1]:
         return None
     return _exchanged(op, b)
@@ -149,7 +137,7 @@ def _fold_rows(op: Op, b: GraphBuilder) -> Value | None:
     """A stride s beyond 2 from row to row: s rows become channels, and the kernel has ceil(k / s) rows of them."""
     if not _plain(op) or op.arg("groups") != 1:
         return None
-    steps, spread, pads, out = _shape_of(op)
+    steps, spread, pads, out = geometry_of(op)
     s = steps[0]
     if s <= LONGEST_STRIDE or s == steps[1]:
         return None
@@ -185,7 +173,7 @@ def _keep_some(op: Op, b: GraphBuilder) -> Value | None:
     """Other strides beyond 2: every step-th pixel of a pointwise kernel, else every step-th result of a shorter one."""
     if not _plain(op):
         return None
-    steps, spread, pads, out = _shape_of(op)
+    steps, spread, pads, out = geometry_of(op)
     if max(steps) <= LONGEST_STRIDE:
         return None
     weight = op.inputs["weight"]
@@ -248,7 +236,7 @@ def _dilation(op: Op, b: GraphBuilder) -> Value | None:
     """Zeros between the taps: the engine has no dilation (docs/reference/engine-h13.md 14.3)."""
     if not _plain(op):
         return None
-    steps, spread, pads, _ = _shape_of(op)
+    steps, spread, pads, _ = geometry_of(op)
     size = op.inputs["weight"].shape[2:]
     if all(d == 1 or k == 1 for d, k in zip(spread, size)):
         return None
@@ -266,7 +254,7 @@ def _dilation(op: Op, b: GraphBuilder) -> Value | None:
 
 def _exchanged(op: Op, b: GraphBuilder) -> Value:
     """The convolution with rows and columns exchanged before and after."""
-    steps, spread, pads, _ = _shape_of(op)
+    steps, spread, pads, _ = geometry_of(op)
     weight = op.inputs["weight"]
     made = b.conv(
         x=b.transpose(x=op.inputs["x"], perm=[0, 1, 3, 2]),
@@ -285,7 +273,7 @@ def _swap(op: Op, b: GraphBuilder) -> Value | None:
     """A kernel wider than 7 and no taller: rows and columns change places, since height reaches 29."""
     if not _plain(op):
         return None
-    steps = _shape_of(op)[0]
+    steps = geometry_of(op)[0]
     kh, kw = op.inputs["weight"].shape[2:]
     if kw <= NATIVE_WIDTH or kh > NATIVE_WIDTH or _native_wide(op, steps):
         return None
@@ -313,7 +301,7 @@ def _tall(op: Op, b: GraphBuilder) -> Value | None:
 
 
 def _wide(op: Op, b: GraphBuilder) -> Value | None:
-    if _plain(op) and _native_wide(op, _shape_of(op)[0]):
+    if _plain(op) and _native_wide(op, geometry_of(op)[0]):
         return None
     return _stacked(op, 3, NATIVE_WIDTH, b)
 
@@ -326,7 +314,7 @@ def _stacked(op: Op, axis: int, limit: int, b: GraphBuilder) -> Value | None:
     if k <= limit:
         return None
     weight = op.inputs["weight"].data
-    steps, _, pads, out = _shape_of(op)
+    steps, _, pads, out = geometry_of(op)
     count = -(-k // limit)
     part = -(-k // count)
     x, (before, _), stride = op.inputs["x"], pads[axis - 2], steps[axis - 2]

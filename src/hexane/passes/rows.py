@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hexane.chips import CORES
-from hexane.graph.ops.conv import conv_geometry
+from hexane.graph.ops.conv import geometry_of
 from hexane.lowering.fusion import only_user
 from hexane.lowering.transformations import is_on
 from hexane.lowering.windows import TALLEST
@@ -48,9 +48,7 @@ class Geometry:
             return None
         if x.shape[0] != 1 or op.arg("groups") != 1:
             return None
-        steps, spread, pads, out = conv_geometry(
-            x.shape, weight.shape, op.arg("strides"), op.arg("pad_type"), op.arg("pad"), op.arg("dilations")
-        )
+        steps, spread, pads, out = geometry_of(op)
         if tuple(steps) != (1, 1) or tuple(spread) != (1, 1) or x.shape[2] % r or out[0] % r:
             return None
         sides = (int(pads[1][0]), int(pads[1][1]))

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hexane.graph.builder import builder_before
-from hexane.graph.ops.conv import conv_geometry
-from hexane.lowering.signals import is_flat, pad_of_signal, slice_of_signal, swaps_rows
+from hexane.graph.ops.conv import geometry_of
+from hexane.lowering.signals import RESHAPES, is_flat, pad_of_signal, slice_of_signal, swaps_rows
 from hexane.lowering.transformations import is_on
 from hexane.lowering.windows import NATIVE_WIDTH, TALLEST
 from hexane.passes.rewriting import array_of, as_dtype, is_static, sweep
@@ -46,9 +46,7 @@ def _in_blocks(op: Op, b: GraphBuilder) -> Value | None:
     weight = taken.data
     n, cin, h, _ = x.shape
     cout, _, kh, k = weight.shape
-    steps, spread, pads, out = conv_geometry(
-        x.shape, weight.shape, op.arg("strides"), op.arg("pad_type"), op.arg("pad"), op.arg("dilations")
-    )
+    steps, spread, pads, out = geometry_of(op)
     s = steps[1]
     if h != 1 or kh != 1 or any(pads[0]) or k <= TALLEST or spread[1] != 1 or cin > MOST_CHANNELS:
         return None
@@ -148,7 +146,7 @@ def _fitted(x: Value, before: int, length: int, b: GraphBuilder) -> Value:
 
 # -- chains ------------------------------------------------------------------------------------------------------------
 
-LINKS = ("reshape", "expand_dims", "squeeze", "flatten2d", "slice_by_size", "pad", "transpose")
+LINKS = (*RESHAPES, "slice_by_size", "pad", "transpose")
 
 
 def own_chains(function: Function) -> int:

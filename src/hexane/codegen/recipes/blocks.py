@@ -36,6 +36,11 @@ class Window:
     top: int
     left: int
 
+    def set_on(self, plan: Plan) -> None:
+        """Make it the window of a plan."""
+        plan.kw, plan.kh, plan.sx, plan.sy = self.kw, self.kh, self.sx, self.sy
+        plan.px, plan.py = self.left, self.top
+
 
 @dataclass(frozen=True)
 class Block:
@@ -150,14 +155,7 @@ class Convolution:
         """The task of image ``n``: dimensions, window, walks and the epilogue."""
         x, y, window = self.x, self.y, self.window
         plan = Plan("NE", w=x.w, h=x.h, c=x.c, wout=y.w, hout=y.h, cout=y.c, mac=MAC_CONV.biased(self.bias is not None))
-        plan.kw, plan.kh, plan.sx, plan.sy, plan.px, plan.py = (
-            window.kw,
-            window.kh,
-            window.sx,
-            window.sy,
-            window.left,
-            window.top,
-        )
+        window.set_on(plan)
         plan.src, plan.dst = x.dma(n * x.batch), y.dma(n * y.batch)
         apply(self.epilogue, plan)
         return plan

@@ -8,7 +8,7 @@ be longer than any axis of a tensor.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ from hexane.codegen.recipes.registry import Context, need_fp16, recipe
 from hexane.codegen.recipes.shape import Walk, turned
 from hexane.errors import Reason, UnsupportedError
 from hexane.lowering.fusion import only_user
-from hexane.lowering.signals import is_flat, pad_of_signal, rows_of, slice_of_signal, swaps_rows
+from hexane.lowering.signals import RESHAPES, is_flat, pad_of_signal, rows_of, slice_of_signal, swaps_rows
 from hexane.lowering.transformations import is_on
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 LINE = 64
 COLUMNS = 32
 LINES = 1  # the axis of a walk along which lines stand
-RESHAPES = ("reshape", "expand_dims", "squeeze", "flatten2d")
 
 
 @dataclass
@@ -115,31 +114,32 @@ def signal_lines(ops: Sequence[Op], context: Context) -> Fragment:
     plain, target = _rows(x, lines.sliced(LINES, -first, length), chain.head)
     turned(made, plain, (0, 1, 3, 2), target)
     low, high = 0, length
-    for op in chain.body:
-        cut = slice_of_signal(op)
-        if cut is not None:
-            low, high = low + cut[0], low + cut[0] + cut[1]
-            continue
-        before, after = pad_of_signal(op)  # type: ignore[misc]
-        low, high = low - before, high + after
-        _pad(made, op, lines.sliced(LINES, low - first, high - low), before, after)
+    for op, (begin, end) in _bounds(chain):
+        if op.type == "pad":
+            _pad(made, op, lines.sliced(LINES, begin - first, end - begin), low - begin, end - high)
+        low, high = begin, end
     plain, source = _rows(y, lines.sliced(LINES, low - first, high - low), chain.tail)
     turned(made, source, (0, 1, 3, 2), plain)
     made.evidence(Evidence.INFERRED, "a line for every sample of a signal")
     return made
 
 
-def _reach(chain: Chain) -> tuple[int, int]:
-    """The first line and the end of the last, counted from the signal's first sample."""
+def _bounds(chain: Chain) -> Iterator[tuple[Op, tuple[int, int]]]:
+    """Each cut and padding with the first line and the end of its result, counted from the signal's first sample."""
     low, high = 0, prod(chain.x.shape)
-    first, last = low, high
     for op in chain.body:
-        cut = slice_of_signal(op)
+        cut, widths = slice_of_signal(op), pad_of_signal(op)
         if cut is not None:
             low, high = low + cut[0], low + cut[0] + cut[1]
-        else:
-            before, after = pad_of_signal(op)  # type: ignore[misc]
-            low, high = low - before, high + after
+        elif widths is not None:
+            low, high = low - widths[0], high + widths[1]
+        yield op, (low, high)
+
+
+def _reach(chain: Chain) -> tuple[int, int]:
+    """The first line and the end of the last of all that stands on the way."""
+    first, last = 0, prod(chain.x.shape)
+    for _, (low, high) in _bounds(chain):
         first, last = min(first, low), max(last, high)
     return first, last
 

@@ -74,14 +74,7 @@ def native_max_pool(ops: Sequence[Op], context: Context) -> Fragment:
 def _windows_at_once(x: Tensor, y: Tensor, window: Window) -> Fragment:
     made = Fragment()
     plan = Plan("NE", w=x.w, h=x.h, c=x.c, wout=y.w, hout=y.h, groups=x.n, unicast=1, mac=MAC_MAXIMUM, pad_lowest=True)
-    plan.kw, plan.kh, plan.sx, plan.sy, plan.px, plan.py = (
-        window.kw,
-        window.kh,
-        window.sx,
-        window.sy,
-        window.left,
-        window.top,
-    )
+    window.set_on(plan)
     plan.cores_log2 = min(tasks.MOST_CORES_LOG2, ceil_log2(x.c))
     plan.src, plan.dst = x.dma(), y.dma()
     tasks.choose_shape(plan)

@@ -9,7 +9,7 @@ import numpy as np
 from hexane.formats.onnx.write_elements import first
 from hexane.formats.onnx.writing import Writing, refused, writes
 from hexane.graph import Op, Value
-from hexane.graph.ops.conv import conv_geometry, transpose_geometry
+from hexane.graph.ops.conv import geometry_of, transpose_geometry
 from hexane.graph.ops.pooling import pool_geometry
 
 
@@ -20,8 +20,7 @@ def _flat(pads: list[tuple[int, int]]) -> list[int]:
 @writes("conv")
 def conv(w: Writing, op: Op) -> None:
     x, weight, bias = first(op), op.arg("weight"), op.arg("bias")
-    given = (op.arg(name) for name in ("strides", "pad_type", "pad", "dilations"))
-    strides, dilations, pads, _ = conv_geometry(x.shape, weight.shape, *given)
+    strides, dilations, pads, _ = geometry_of(op)
     source = w.name(x)
     if min(min(pair) for pair in pads) < 0:
         cut = w.integers([0, 0, *(min(b, 0) for b, _ in pads), 0, 0, *(min(a, 0) for _, a in pads)])

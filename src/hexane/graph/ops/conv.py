@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import product
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from hexane.errors import GraphError
 from hexane.graph.ops._rules import channel_vector, one_of, per_axis, positive, rank_between
 from hexane.graph.registry import op
 from hexane.graph.types import TensorType
+
+if TYPE_CHECKING:
+    from hexane.graph.ir import Op
 
 PAD_TYPES = ("valid", "same", "same_lower", "custom")
 _SCRATCH_BYTES = 32 << 20
@@ -70,6 +73,12 @@ def conv_geometry(
             raise GraphError(f"a window of {(k - 1) * dilation + 1} does not fit into {extent + before + after}")
         out.append(room // stride + 1)
     return steps, spread, pads, tuple(out)
+
+
+def geometry_of(op: Op) -> tuple[tuple[int, ...], tuple[int, ...], list[tuple[int, int]], tuple[int, ...]]:
+    """``conv_geometry`` of a ``conv``, by its arguments."""
+    given = (op.arg(name) for name in ("strides", "pad_type", "pad", "dilations"))
+    return conv_geometry(op.inputs["x"].shape, op.inputs["weight"].shape, *given)
 
 
 def conv_type(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Literal
 
-from hexane.graph.ops.conv import conv_geometry
+from hexane.graph.ops.conv import geometry_of
 from hexane.lowering.windows import NATIVE_WIDTH, TALLEST
 from hexane.passes.layouts.axes import REDUCTIONS, Region, key_of, reduced_axes
 from hexane.passes.padding import pad_of
@@ -149,14 +149,7 @@ def _cuts(op: Op, value: Value, axis: int) -> bool:
 def _allows_exchange(op: Op) -> bool:
     """Whether the convolution is within the engine's window the other way round too."""
     weight = op.inputs["weight"]
-    strides, dilations, _, _ = conv_geometry(
-        op.inputs["x"].shape,
-        weight.shape,
-        op.arg("strides"),
-        op.arg("pad_type"),
-        op.arg("pad"),
-        op.arg("dilations"),
-    )
+    strides, dilations, _, _ = geometry_of(op)
     height, width = weight.shape[2:]
     return height <= NATIVE_WIDTH and width <= TALLEST and max(strides) <= LONGEST_STRIDE and tuple(dilations) == (1, 1)
 

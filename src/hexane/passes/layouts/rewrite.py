@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hexane.graph.builder import GraphBuilder
-from hexane.graph.ops.conv import conv_geometry
+from hexane.graph.ops.conv import geometry_of
 from hexane.graph.rewrite import replace_op
 from hexane.lowering.transformations import is_on
 from hexane.passes.layouts.axes import OPERANDS, REDUCTIONS, Region, reduced_axes, regions
@@ -241,9 +241,7 @@ class _Rewriting:
         axes = conv_axes(self.order, op)
         changed: dict[str, Any] = {"x": self._turned(self._operand(x, op), self.order.perm(x, op), axes)}
         if axes == EXCHANGED:
-            strides, dilations, pads, _ = conv_geometry(
-                x.shape, weight.shape, op.arg("strides"), op.arg("pad_type"), op.arg("pad"), op.arg("dilations")
-            )
+            strides, dilations, pads, _ = geometry_of(op)
             changed |= {
                 "weight": np.ascontiguousarray(weight.data.transpose(axes)),
                 "strides": [int(step) for step in strides[::-1]],
