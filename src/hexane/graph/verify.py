@@ -39,7 +39,7 @@ def _verify_function(function: Function) -> None:
         raise GraphError("one value is returned twice", where=f"function {function.name!r}")
 
 
-def _verify_block(block: Block, defined: set[Value], claim) -> None:  # type: ignore[no-untyped-def]
+def _verify_block(block: Block, defined: set[Value], claim) -> None:
     for op in block.ops:
         if op.block is not block:
             raise GraphError(f"{op.describe()} stands in a block that it does not know")

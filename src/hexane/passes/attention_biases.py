@@ -58,7 +58,7 @@ def drop_biases(function: Function) -> int:
             moved = weight @ into[op]
             left = moved if left is None else left + moved
         operands = {} if left is None else {"bias": as_dtype(left, op.inputs["weight"])}
-        return b.linear(x=op.inputs["x"], weight=op.inputs["weight"], **operands)  # type: ignore[no-any-return]
+        return b.linear(x=op.inputs["x"], weight=op.inputs["weight"], **operands)
 
     return sweep(function, {"linear": rewritten})
 

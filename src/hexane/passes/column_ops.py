@@ -306,34 +306,34 @@ def turned(value: Value, kind: Kind, b: GraphBuilder) -> Value:
     """A value as it is seen turned."""
     shape, rank = value.shape, len(value.shape)
     if kind is Kind.SPLIT:
-        return b.transpose(x=value, perm=[0, 2, 3, 1])  # type: ignore[no-any-return]
+        return b.transpose(x=value, perm=[0, 2, 3, 1])
     swapped = _last_two_swapped(rank)
     if kind is Kind.HEADS:
-        return b.transpose(x=value, perm=swapped)  # type: ignore[no-any-return]
+        return b.transpose(x=value, perm=swapped)
     tokens, features, images = shape[-2], shape[-1], images_of(shape)
     made = value
     if images > 1:
         made = b.transpose(x=b.reshape(x=value, shape=[images, tokens, features]), perm=[2, 0, 1])
     elif features > 1:
         made = b.transpose(x=value, perm=swapped)
-    return b.reshape(x=made, shape=[1, features, images, tokens])  # type: ignore[no-any-return]
+    return b.reshape(x=made, shape=[1, features, images, tokens])
 
 
 def back(value: Value, twin: Value, kind: Kind, b: GraphBuilder) -> Value:
     """The value itself from how it is seen turned."""
     shape, rank = value.shape, len(value.shape)
     if kind is Kind.SPLIT:
-        return b.transpose(x=twin, perm=[0, 3, 1, 2])  # type: ignore[no-any-return]
+        return b.transpose(x=twin, perm=[0, 3, 1, 2])
     swapped = _last_two_swapped(rank)
     if kind is Kind.HEADS:
-        return b.transpose(x=twin, perm=swapped)  # type: ignore[no-any-return]
+        return b.transpose(x=twin, perm=swapped)
     tokens, features, images = shape[-2], shape[-1], images_of(shape)
     if images > 1:
         made = b.transpose(x=b.reshape(x=twin, shape=[features, images, tokens]), perm=[1, 2, 0])
-        return b.reshape(x=made, shape=list(shape))  # type: ignore[no-any-return]
+        return b.reshape(x=made, shape=list(shape))
     if features == 1:
-        return b.reshape(x=twin, shape=list(shape))  # type: ignore[no-any-return]
-    return b.transpose(x=b.reshape(x=twin, shape=[*shape[:-2], features, tokens]), perm=swapped)  # type: ignore[no-any-return]
+        return b.reshape(x=twin, shape=list(shape))
+    return b.transpose(x=b.reshape(x=twin, shape=[*shape[:-2], features, tokens]), perm=swapped)
 
 
 class Writer:
@@ -374,7 +374,7 @@ class Writer:
 
     def _again(self, op: Op) -> Value:
         """The same op on the turned operand."""
-        return self.b.op(op.type, opset=op.opset, **{**op.inputs, "x": self.operand(op.inputs["x"])})  # type: ignore[no-any-return]
+        return self.b.op(op.type, opset=op.opset, **{**op.inputs, "x": self.operand(op.inputs["x"])})
 
     def parameters(self, op: Op) -> tuple[Value, np.ndarray, np.ndarray | None]:
         """(constant, weights [N, K], bias) with what a norm in front left to them."""
@@ -394,7 +394,7 @@ class Writer:
         weight, values, bias = self.parameters(op)
         kernel = as_dtype(values[:, :, None, None], weight)
         operands = {} if bias is None else {"bias": as_dtype(bias, weight)}
-        return self.b.conv(x=self.operand(op.inputs["x"]), weight=kernel, **operands)  # type: ignore[no-any-return]
+        return self.b.conv(x=self.operand(op.inputs["x"]), weight=kernel, **operands)
 
     def rows(self, op: Op) -> Value:
         """A product whose result nobody wants turned: the task turns it as it writes."""
@@ -404,7 +404,7 @@ class Writer:
         made = self.b.matmul(x=flat, y=as_dtype(values, weight), transpose_x=True, transpose_y=True)
         if bias is not None:
             made = self.b.add(x=made, y=as_dtype(bias, weight))
-        return made if made.shape == out.shape else self.b.reshape(x=made, shape=list(out.shape))  # type: ignore[no-any-return]
+        return made if made.shape == out.shape else self.b.reshape(x=made, shape=list(out.shape))
 
     def _norm(self, op: Op) -> Value:
         b, x = self.b, self.operand(op.inputs["x"])
@@ -415,13 +415,13 @@ class Writer:
         scale = np.ones(features) if gamma is None else gamma.reshape(-1)
         shift = np.zeros(features) if beta is None else beta.reshape(-1)
         if self._folded(op, scale, shift):
-            return made  # type: ignore[no-any-return]
+            return made
         if gamma is not None and beta is not None and is_on("affine-maps"):
             weight = as_dtype(scale.reshape(-1, 1, 1, 1), x)
-            return b.conv(x=made, weight=weight, bias=as_dtype(shift, x), groups=features)  # type: ignore[no-any-return]
+            return b.conv(x=made, weight=weight, bias=as_dtype(shift, x), groups=features)
         if gamma is not None:
             made = b.mul(x=made, y=as_dtype(scale.reshape(1, -1, 1, 1), x))
-        return made if beta is None else b.add(x=made, y=as_dtype(shift.reshape(1, -1, 1, 1), x))  # type: ignore[no-any-return]
+        return made if beta is None else b.add(x=made, y=as_dtype(shift.reshape(1, -1, 1, 1), x))
 
     def _folded(self, op: Op, scale: np.ndarray, shift: np.ndarray) -> bool:
         """Leave a factor and a summand per feature to the weights of the products behind, if only products are."""
@@ -453,7 +453,7 @@ class Writer:
         b, x = self.b, self.operand(op.inputs["x"])
         if not _over(op, -1):
             made = b.op(op.type, x=x, axes=[3], keep_dims=True)
-            return b.reshape(x=made, shape=list(op.output.shape))  # type: ignore[no-any-return]
+            return b.reshape(x=made, shape=list(op.output.shape))
         root = self._root_behind(op)
         if root is not None:
             added, last = root
@@ -510,14 +510,14 @@ class Writer:
                 values[name] = as_dtype(constant, value).reshape(constant.shape)
             else:
                 values[name] = self.operand(value)
-        return self.b.op(op.type, opset=op.opset, **values)  # type: ignore[no-any-return]
+        return self.b.op(op.type, opset=op.opset, **values)
 
     def _move(self, op: Op) -> Value:
         x, out, kinds = op.inputs["x"], op.output, self.seen.kinds
         twin, kind = self.operand(x), kinds[x]
         after = kinds.get(out) if out in self.seen.ops[op] else None
         if after is None:  # a transposition that undoes the turning
-            return twin if twin.shape == out.shape else self.b.reshape(x=twin, shape=list(out.shape))  # type: ignore[no-any-return]
+            return twin if twin.shape == out.shape else self.b.reshape(x=twin, shape=list(out.shape))
         if op.type == "transpose" or kind is after is Kind.ROWS:
             return twin
         if kind is after:
@@ -526,7 +526,7 @@ class Writer:
             shape = [1, *out.shape[2:], out.shape[1]]
         else:
             shape = [1, out.shape[-1], 1, out.shape[-2]]
-        return self.b.reshape(x=twin, shape=shape)  # type: ignore[no-any-return]
+        return self.b.reshape(x=twin, shape=shape)
 
     def _part(self, op: Op) -> tuple[Value, ...]:
         kind, rank = self.seen.kinds[op.outputs[0]], len(op.outputs[0].shape)

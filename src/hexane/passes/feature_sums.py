@@ -67,7 +67,7 @@ def inverse_root(x: Value, extra: float, b: GraphBuilder) -> Value:
 def _sum(x: Value, weight: float, start: float, factor: float, b: GraphBuilder) -> Value:
     kernel = as_dtype(np.full((1, x.shape[1], 1, 1), weight), x)
     operands = {"bias": as_dtype(np.array([start]), x)} if np.float16(start) else {}
-    return b.mul(x=b.conv(x=x, weight=kernel, **operands), y=as_dtype(np.array(factor), x).reshape(()))  # type: ignore[no-any-return]
+    return b.mul(x=b.conv(x=x, weight=kernel, **operands), y=as_dtype(np.array(factor), x).reshape(()))
 
 
 def _numbers(exponent: int, channels: int, correction: float) -> tuple[float, float]:

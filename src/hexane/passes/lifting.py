@@ -48,7 +48,7 @@ def _lifted(op: Op, b: GraphBuilder) -> Value | None:
     if move.type in MOVES:
         if not _ends_in_sum(move.inputs["x"], op, move):
             return None
-        return b.op(move.type, **{**move.inputs, "x": _again(op, move.inputs["x"], b)})  # type: ignore[no-any-return]
+        return b.op(move.type, **{**move.inputs, "x": _again(op, move.inputs["x"], b)})
     if move.type != "concat" or op.type != "relu" or move.arg("interleave"):
         return None
     parts = move.inputs["values"]
@@ -71,11 +71,11 @@ def _lifted_factor(op: Op, b: GraphBuilder) -> Value | None:
     if not _ends_in_sum(move.inputs["x"], op, move):
         return None
     scaled = b.mul(x=move.inputs["x"], y=number.data.reshape(()))
-    return b.op(move.type, **{**move.inputs, "x": scaled})  # type: ignore[no-any-return]
+    return b.op(move.type, **{**move.inputs, "x": scaled})
 
 
 def _again(op: Op, x: Value, b: GraphBuilder) -> Value:
-    return b.op(op.type, **{**op.inputs, "x": x})  # type: ignore[no-any-return]
+    return b.op(op.type, **{**op.inputs, "x": x})
 
 
 def _ends_in_sum(value: Value, op: Op, user: Op) -> bool:

@@ -60,13 +60,13 @@ def _padded(op: Op, b: GraphBuilder) -> Value | None:
         scores = b.mul(x=scores, y=y if not x.is_constant else x)
     scores = b.add(x=scores, y=_mask(found, (queries, keys), more, b))
     weights = b.softmax(x=scores, axis=-1)
-    return b.matmul(x=weights, y=_more_tokens(v, more, -2, b))  # type: ignore[no-any-return]
+    return b.matmul(x=weights, y=_more_tokens(v, more, -2, b))
 
 
 def _mask(found: Attention, shape: tuple[int, int], more: int, b: GraphBuilder) -> Value:
     mask = mask_of(found)
     if mask is not None and not mask.is_constant:
-        return b.pad(x=mask, pad=[0, more], mode="constant", constant_val=-np.inf)  # type: ignore[no-any-return]
+        return b.pad(x=mask, pad=[0, more], mode="constant", constant_val=-np.inf)
     data = np.zeros((1, 1, *shape)) if mask is None else np.asarray(mask.data)
     hidden = np.full((*data.shape[:-1], more), -np.inf)
     return b.const(as_dtype(np.concatenate([data, hidden], axis=-1), found.scores.output))
@@ -82,6 +82,6 @@ def _more_tokens(value: Value, more: int, axis: int, b: GraphBuilder) -> Value:
         if whole and len(rows.shape) <= 3 and list(turn.arg("perm")).index(1) == 4 + axis:
             longer = b.pad(x=rows, pad=[0, more, 0, 0], mode="constant", constant_val=0.0)
             split = b.reshape(x=longer, shape=[1, tokens + more, heads, dims])
-            return b.transpose(x=split, perm=list(turn.arg("perm")))  # type: ignore[no-any-return]
+            return b.transpose(x=split, perm=list(turn.arg("perm")))
     pad = [0, more] if axis == -1 else [0, more, 0, 0]
-    return b.pad(x=value, pad=pad, mode="constant", constant_val=0.0)  # type: ignore[no-any-return]
+    return b.pad(x=value, pad=pad, mode="constant", constant_val=0.0)

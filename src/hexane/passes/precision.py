@@ -154,7 +154,7 @@ def _cast(value: Value, dtype: str, before: Op | None, near: Op) -> Value:
     return result
 
 
-def _check(op: Op, before: list) -> None:  # type: ignore[type-arg]
+def _check(op: Op, before: list) -> None:
     """Where the op's own rule still says fp32 (a result dtype that is a parameter), a cast to fp16 follows it."""
     try:
         ruled = result_types(spec_of(op), dict(op.inputs), opset_number(opset_of(op)))

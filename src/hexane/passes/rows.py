@@ -44,7 +44,7 @@ class Geometry:
     def of(cls, op: Op, r: int) -> Geometry | None:
         """None where the convolution has no such form."""
         x, weight = op.inputs["x"], op.inputs["weight"]
-        if not weight.is_constant or weight.constant.coding is not None or not is_static(x) or len(x.shape) != 4:  # type: ignore[union-attr]
+        if not weight.is_constant or weight.constant.coding is not None or not is_static(x) or len(x.shape) != 4:
             return None
         if x.shape[0] != 1 or op.arg("groups") != 1:
             return None

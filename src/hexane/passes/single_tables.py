@@ -38,11 +38,11 @@ def _named(op: Op, b: GraphBuilder) -> Value | None:
         if inner.type == "sigmoid_hard" and inner.inputs["x"] is x:
             numbers = inner.arg("alpha"), inner.arg("beta")
             if np.allclose(numbers, (1 / 6, 0.5), atol=1e-4):
-                return b.op("engine.table", x=x, function="hard_swish")  # type: ignore[no-any-return]
+                return b.op("engine.table", x=x, function="hard_swish")
         if inner.type == "tanh":
             softplus = inner.inputs["x"].op
             if softplus is not None and softplus.type == "softplus" and softplus.inputs["x"] is x:
-                return b.op("engine.table", x=x, function="mish")  # type: ignore[no-any-return]
+                return b.op("engine.table", x=x, function="mish")
     return None
 
 
@@ -75,7 +75,7 @@ def _scaled(op: Op, b: GraphBuilder) -> Value | None:
     if not 2.0**-8 <= abs(scale) <= 2.0**8 or abs(shift) > 2.0**8:
         return None
     x = inner.inputs["x"]
-    return b.op("engine.table", x=x, function=name, scale=scale, shift=shift, factor=front)  # type: ignore[no-any-return]
+    return b.op("engine.table", x=x, function=name, scale=scale, shift=shift, factor=front)
 
 
 # -- one number per channel --------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ class _Spent:
         """A listener of Numba's events that adds to ``seconds``."""
         outer, depth, start = self, [0], [0.0]
 
-        class Listener(event.Listener):  # type: ignore[misc, name-defined]
+        class Listener(event.Listener):
             def on_start(self, _: Any) -> None:
                 if not depth[0]:
                     start[0] = perf_counter()

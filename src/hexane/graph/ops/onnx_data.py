@@ -23,7 +23,7 @@ def _as_bool(x: TensorType, **_: Any) -> TensorType:
 
 
 @op("onnx.BitShift", "x:I y:I direction:str", infer=_broadcast)
-def bit_shift(x, y, direction):  # type: ignore[no-untyped-def]
+def bit_shift(x, y, direction):
     """``x`` shifted by ``y`` bits. By the width or more: 0, or all sign bits for a signed x shifted right."""
     bits = x.dtype.itemsize * 8
     shift = np.left_shift if direction == "LEFT" else np.right_shift
@@ -34,22 +34,22 @@ def bit_shift(x, y, direction):  # type: ignore[no-untyped-def]
 
 
 @op("onnx.BitwiseAnd", "x:I y:I", infer=_broadcast)
-def bitwise_and(x, y):  # type: ignore[no-untyped-def]
+def bitwise_and(x, y):
     return x & y
 
 
 @op("onnx.BitwiseOr", "x:I y:I", infer=_broadcast)
-def bitwise_or(x, y):  # type: ignore[no-untyped-def]
+def bitwise_or(x, y):
     return x | y
 
 
 @op("onnx.BitwiseXor", "x:I y:I", infer=_broadcast)
-def bitwise_xor(x, y):  # type: ignore[no-untyped-def]
+def bitwise_xor(x, y):
     return x ^ y
 
 
 @op("onnx.BitwiseNot", "x:I")
-def bitwise_not(x):  # type: ignore[no-untyped-def]
+def bitwise_not(x):
     return ~x
 
 
@@ -62,7 +62,7 @@ def _bitcast_type(x: TensorType, dtype: str, **_: Any) -> TensorType:
 
 
 @op("onnx.BitCast", "x:A source:str dtype:str", infer=_bitcast_type)
-def bit_cast(x, source, dtype):  # type: ignore[no-untyped-def]
+def bit_cast(x, source, dtype):
     """The same bits read as another type. ``source`` is x's dtype, which the reference carries wider for fp16."""
     from hexane.graph.types import DTYPES
 
@@ -71,24 +71,24 @@ def bit_cast(x, source, dtype):  # type: ignore[no-untyped-def]
 
 
 @op("onnx.IsNaN", "x:T", infer=_as_bool)
-def is_nan(x):  # type: ignore[no-untyped-def]
+def is_nan(x):
     return np.isnan(x)
 
 
 @op("onnx.IsInf", "x:T detect_positive:bool=True detect_negative:bool=True", infer=_as_bool)
-def is_inf(x, detect_positive, detect_negative):  # type: ignore[no-untyped-def]
+def is_inf(x, detect_positive, detect_negative):
     return np.isinf(x) & (((x > 0) & detect_positive) | ((x < 0) & detect_negative))
 
 
 @op("onnx.Mod", "x:N y:N fmod:bool=False", infer=_broadcast)
-def mod(x, y, fmod):  # type: ignore[no-untyped-def]
+def mod(x, y, fmod):
     """Remainder with the sign of the divisor, or of the dividend with ``fmod``."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return (np.fmod if fmod else np.mod)(x, y)
 
 
 @op("onnx.Pow", "x:N y:M", infer=_broadcast)
-def power(x, y):  # type: ignore[no-untyped-def]
+def power(x, y):
     """``x ** y`` in the type of x, whatever the exponent's type (ONNX Pow)."""
     with np.errstate(all="ignore"):
         if x.dtype.kind in "iu" and y.dtype.kind == "f":
@@ -110,12 +110,12 @@ def _det_type(x: TensorType) -> TensorType:
 
 
 @op("onnx.Det", "x:T", infer=_det_type)
-def det(x):  # type: ignore[no-untyped-def]
+def det(x):
     return np.linalg.det(x).astype(x.dtype)
 
 
 @op("onnx.CumProd", "x:N axis:int=0 exclusive:bool=False reverse:bool=False")
-def cumprod(x, axis, exclusive, reverse):  # type: ignore[no-untyped-def]
+def cumprod(x, axis, exclusive, reverse):
     """Running product along an axis; ``exclusive`` starts from 1 and leaves out the element itself."""
     y = np.flip(x, axis) if reverse else x
     y = np.cumprod(y, axis=axis, dtype=x.dtype)
@@ -126,7 +126,7 @@ def cumprod(x, axis, exclusive, reverse):  # type: ignore[no-untyped-def]
 
 
 @op("onnx.Hardmax", "x:T axis:int=-1")
-def hardmax(x, axis):  # type: ignore[no-untyped-def]
+def hardmax(x, axis):
     """1 at the first maximum along an axis, 0 elsewhere."""
     y = np.zeros_like(x)
     np.put_along_axis(y, np.expand_dims(np.argmax(x, axis=axis), axis), 1, axis)
@@ -141,7 +141,7 @@ def _compress_type(x: TensorType, condition: TensorType, axis: int | None) -> Te
 
 
 @op("onnx.Compress", "x:A condition:B axis:int?", infer=_compress_type)
-def compress(x, condition, axis):  # type: ignore[no-untyped-def]
+def compress(x, condition, axis):
     """Keep the slices (or the elements) at which ``condition`` holds; the extent depends on data."""
     return np.compress(condition, x, axis=axis)
 
@@ -160,7 +160,7 @@ def _unique_type(x: TensorType, axis: int | None, **_: Any) -> tuple[TensorType,
 
 
 @op("onnx.Unique", "x:A axis:int? sorted:bool=True", infer=_unique_type)
-def unique(x, axis, sorted):  # type: ignore[no-untyped-def]
+def unique(x, axis, sorted):
     """Distinct elements or slices, where each first occurs, what each input maps to, and how often each occurs."""
     y, first, inverse, counts = np.unique(x, return_index=True, return_inverse=True, return_counts=True, axis=axis)
     inverse = inverse.reshape(-1)
@@ -189,7 +189,7 @@ def _nms_type(boxes: TensorType, scores: TensorType, **_: Any) -> TensorType:
     "center_point_box:bool=False",
     infer=_nms_type,
 )  # fmt: skip
-def non_max_suppression(boxes, scores, max_output_boxes_per_class, iou_threshold, score_threshold, center_point_box):  # type: ignore[no-untyped-def]
+def non_max_suppression(boxes, scores, max_output_boxes_per_class, iou_threshold, score_threshold, center_point_box):
     """Per batch and class, greedily the best boxes that overlap no better one: rows (batch, class, box)."""
     limit, threshold = int(max_output_boxes_per_class[0]), float(iou_threshold[0])
     chosen = []
@@ -254,7 +254,7 @@ _POOL = "x:{} kernel_sizes:ints strides:ints pad:ints dilations:ints ceil_mode:b
 
 
 @op("onnx.LpPool", _POOL.format("T") + " p:int=2", infer=_lp_pool_type)
-def lp_pool(x, kernel_sizes, strides, pad, dilations, ceil_mode, p):  # type: ignore[no-untyped-def]
+def lp_pool(x, kernel_sizes, strides, pad, dilations, ceil_mode, p):
     """``(sum |x|^p)^(1/p)`` over each window."""
     out = _lp_pool_type(TensorType("fp32", x.shape), kernel_sizes, strides, pad, dilations, ceil_mode).shape[2:]
     windows = _windows(np.abs(x), 0, kernel_sizes, strides, pad, dilations, out)
@@ -269,7 +269,7 @@ def _max_pool_type(x: TensorType, **p: Any) -> tuple[TensorType, TensorType]:
 
 
 @op("onnx.MaxPool", _POOL.format("N") + " column_major:bool=False", infer=_max_pool_type)
-def max_pool_indices(x, kernel_sizes, strides, pad, dilations, ceil_mode, column_major):  # type: ignore[no-untyped-def]
+def max_pool_indices(x, kernel_sizes, strides, pad, dilations, ceil_mode, column_major):
     """Max pooling with dilations that also gives each maximum's flat index in the input."""
     n, c, *extents = x.shape
     out = _lp_pool_type(TensorType("fp32", x.shape), kernel_sizes, strides, pad, dilations, ceil_mode).shape[2:]
@@ -288,7 +288,7 @@ def max_pool_indices(x, kernel_sizes, strides, pad, dilations, ceil_mode, column
 
 
 @op("onnx.TensorScatter", "past:A update:A write_indices:I? axis:int=-2 mode:str='linear'")
-def tensor_scatter(past, update, write_indices, axis, mode):  # type: ignore[no-untyped-def]
+def tensor_scatter(past, update, write_indices, axis, mode):
     """Write ``update`` into a cache along ``axis``, from a start of its own per batch row; ``circular`` wraps round."""
     axis %= past.ndim
     length, extent = update.shape[axis], past.shape[axis]
@@ -308,7 +308,7 @@ def tensor_scatter(past, update, write_indices, axis, mode):  # type: ignore[no-
     _POOL.format("T") + " count_include_pad:bool=False",
     infer=lambda count_include_pad, **p: _lp_pool_type(**p),
 )
-def average_pool(x, kernel_sizes, strides, pad, dilations, ceil_mode, count_include_pad):  # type: ignore[no-untyped-def]
+def average_pool(x, kernel_sizes, strides, pad, dilations, ceil_mode, count_include_pad):
     """Averages with dilations or in ceiling mode; ``count_include_pad`` counts declared pads, not what ceiling adds."""
     out = _lp_pool_type(TensorType("fp32", x.shape), kernel_sizes, strides, pad, dilations, ceil_mode).shape[2:]
     axes = tuple(range(-len(kernel_sizes), 0))
@@ -324,10 +324,10 @@ def average_pool(x, kernel_sizes, strides, pad, dilations, ceil_mode, count_incl
 
 
 @op("onnx.Acosh", "x:T")
-def acosh(x):  # type: ignore[no-untyped-def]
+def acosh(x):
     return np.arccosh(x)
 
 
 @op("onnx.Asinh", "x:T")
-def asinh(x):  # type: ignore[no-untyped-def]
+def asinh(x):
     return np.arcsinh(x)

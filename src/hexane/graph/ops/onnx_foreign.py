@@ -81,6 +81,6 @@ def _foreign_types(values: Any, kind: str, model: str, types: str) -> tuple[Tens
 
 
 @op("onnx.Foreign", "values:any* kind:str model:str types:str", infer=_foreign_types)
-def foreign(values, kind, model, types):  # type: ignore[no-untyped-def]
+def foreign(values, kind, model, types):
     """One ONNX node, ``kind``, as onnxruntime runs it; ``model`` holds it, ``types`` are those of its results."""
     return run_node(model, kind, values)

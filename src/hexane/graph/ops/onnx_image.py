@@ -22,7 +22,7 @@ def _picture_type(x: TensorType, output_shape: Sequence[int], **_: Any) -> Tenso
 
 
 @op("onnx.ImageDecoder", "x:I pixel_format:str output_shape:ints", infer=_picture_type)
-def image_decoder(x, pixel_format, output_shape):  # type: ignore[no-untyped-def]
+def image_decoder(x, pixel_format, output_shape):
     """The bytes of a picture to height x width x channels of uint8; "RGB", "BGR" or "Grayscale"."""
     try:
         from PIL import Image

@@ -155,22 +155,22 @@ def _clipped(x: np.ndarray, clip: float) -> np.ndarray:
     return np.clip(x, -clip, clip) if clip > 0 else x
 
 
-def _rnn_cell(R, bias, P, functions, clip, flag):  # type: ignore[no-untyped-def]
+def _rnn_cell(R, bias, P, functions, clip, flag):
     (f,) = functions
     bias = 0 if bias is None else bias
 
-    def step(gates, state):  # type: ignore[no-untyped-def]
+    def step(gates, state):
         return [f(_clipped(gates + state[0] @ R.T + bias, clip))]
 
     return step
 
 
-def _gru_cell(R, bias, P, functions, clip, linear_before_reset):  # type: ignore[no-untyped-def]
+def _gru_cell(R, bias, P, functions, clip, linear_before_reset):
     f, g = functions
     hidden = R.shape[1]
     bias = np.zeros(3 * hidden, R.dtype) if bias is None else bias
 
-    def step(gates, state):  # type: ignore[no-untyped-def]
+    def step(gates, state):
         (h,) = state
         inner = h @ R[: 2 * hidden].T + bias[: 2 * hidden]
         z = f(_clipped(gates[:, :hidden] + inner[:, :hidden], clip))
@@ -183,12 +183,12 @@ def _gru_cell(R, bias, P, functions, clip, linear_before_reset):  # type: ignore
     return step
 
 
-def _lstm_cell(R, bias, P, functions, clip, input_forget):  # type: ignore[no-untyped-def]
+def _lstm_cell(R, bias, P, functions, clip, input_forget):
     f, g, h_of = functions
     bias = 0 if bias is None else bias
     pi, po, pf = (0, 0, 0) if P is None else np.split(P, 3)
 
-    def step(gates, state):  # type: ignore[no-untyped-def]
+    def step(gates, state):
         h, c = state
         i, o, fg, cell = np.split(gates + h @ R.T + bias, 4, axis=1)
         i = f(_clipped(i + pi * c, clip))
@@ -204,18 +204,18 @@ _CELLS = {"RNN": _rnn_cell, "GRU": _gru_cell, "LSTM": _lstm_cell}
 
 
 @op("onnx.RNN", _OPERANDS + _COMMON, infer=_types("RNN"))
-def rnn(X, W, R, B, sequence_lens, initial_h, **p):  # type: ignore[no-untyped-def]
+def rnn(X, W, R, B, sequence_lens, initial_h, **p):
     """``H = f(X W^T + Wb + H R^T + Rb)``."""
     return _run("RNN", X, W, R, B, sequence_lens, [initial_h], None, flag=0, **p)
 
 
 @op("onnx.GRU", _OPERANDS + "linear_before_reset:int=0" + _COMMON, infer=_types("GRU"))
-def gru(X, W, R, B, sequence_lens, initial_h, linear_before_reset, **p):  # type: ignore[no-untyped-def]
+def gru(X, W, R, B, sequence_lens, initial_h, linear_before_reset, **p):
     """Gates in ONNX's order z, r, h; ``H = (1 - z) * h + z * H``."""
     return _run("GRU", X, W, R, B, sequence_lens, [initial_h], None, flag=linear_before_reset, **p)
 
 
 @op("onnx.LSTM", _OPERANDS + "initial_c:T? P:T? input_forget:int=0" + _COMMON, infer=_types("LSTM"))
-def lstm(X, W, R, B, sequence_lens, initial_h, initial_c, P, input_forget, **p):  # type: ignore[no-untyped-def]
+def lstm(X, W, R, B, sequence_lens, initial_h, initial_c, P, input_forget, **p):
     """Gates in ONNX's order i, o, f, c; peepholes ``P`` in the order i, o, f."""
     return _run("LSTM", X, W, R, B, sequence_lens, [initial_h, initial_c], P, flag=input_forget, **p)

@@ -123,7 +123,7 @@ def axis_weights(
     "extrapolation_value:float=0.0 policy:str='stretch' output_shape:ints?",
     infer=_type,
 )
-def resize(  # type: ignore[no-untyped-def]
+def resize(
     x, scales, sizes, roi, axes, mode, coordinate_mode, nearest_mode, cubic_coeff_a, exclude_outside, antialias,
     extrapolation_value, policy, output_shape,
 ):  # fmt: skip

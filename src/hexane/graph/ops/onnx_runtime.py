@@ -44,32 +44,32 @@ def runtime_op(name: str, signature: str) -> Callable[[Callable[..., Any]], Call
 
 
 @runtime_op("Reshape", "x:A shape:ints~ allow_zero:bool=False")
-def reshape(x, shape, allow_zero):  # type: ignore[no-untyped-def]
+def reshape(x, shape, allow_zero):
     """Reshape; 0 copies an extent unless ``allow_zero``, -1 is what is left."""
     wanted = [x.shape[i] if extent == 0 and not allow_zero else extent for i, extent in enumerate(shape)]
     return x.reshape(wanted)
 
 
 @runtime_op("Expand", "x:A shape:ints~")
-def expand(x, shape):  # type: ignore[no-untyped-def]
+def expand(x, shape):
     """Broadcast with a shape, in both directions."""
     return np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(shape)))
 
 
 @runtime_op("Tile", "x:A reps:ints~")
-def tile(x, reps):  # type: ignore[no-untyped-def]
+def tile(x, reps):
     """Repeat ``reps[i]`` times along axis i."""
     return np.tile(x, reps)
 
 
 @runtime_op("Squeeze", "x:A axes:ints~")
-def squeeze(x, axes):  # type: ignore[no-untyped-def]
+def squeeze(x, axes):
     """Drop axes of extent 1."""
     return np.squeeze(x, axis=tuple(axes))
 
 
 @runtime_op("Unsqueeze", "x:A axes:ints~")
-def unsqueeze(x, axes):  # type: ignore[no-untyped-def]
+def unsqueeze(x, axes):
     """Insert axes of extent 1; numbers count in the result."""
     return np.expand_dims(x, tuple(axes))
 
@@ -94,7 +94,7 @@ def slice_of(shape: Sequence[int], starts: Any, ends: Any, axes: Any, steps: Any
 
 
 @runtime_op("Slice", "x:A starts:ints~ ends:ints~ axes:ints~? steps:ints~?")
-def slice_(x, starts, ends, axes, steps):  # type: ignore[no-untyped-def]
+def slice_(x, starts, ends, axes, steps):
     """Strided slices along ``axes``."""
     return x[slice_of(x.shape, starts, ends, axes, steps)]
 
@@ -117,13 +117,13 @@ def pad_array(x: np.ndarray, pads: Sequence[int], axes: Sequence[int] | None, mo
 
 
 @runtime_op("Pad", "x:A pads:ints~ value:A? axes:ints~? mode:str='constant'")
-def pad(x, pads, value, axes, mode):  # type: ignore[no-untyped-def]
+def pad(x, pads, value, axes, mode):
     """Constant, reflected, repeated or wrapped borders; negative pads crop."""
     return pad_array(x, pads, axes, mode, 0 if value is None else value.reshape(()))
 
 
 @runtime_op("Reduce", "x:A axes:ints~ kind:str keep_dims:bool=True keep_all:bool=False")
-def reduce(x, axes, kind, keep_dims, keep_all):  # type: ignore[no-untyped-def]
+def reduce(x, axes, kind, keep_dims, keep_all):
     """Reductions by ``kind`` (sum, mean, max, ...); no axes mean all of them, or none with ``keep_all``."""
     return reduce_array(x, kind, tuple(axes), keep_dims, keep_all)
 
@@ -158,7 +158,7 @@ def _ends(dtype: np.dtype) -> tuple[Any, Any]:
 
 
 @runtime_op("CumSum", "x:N axis:int~ exclusive:bool=False reverse:bool=False")
-def cumsum(x, axis, exclusive, reverse):  # type: ignore[no-untyped-def]
+def cumsum(x, axis, exclusive, reverse):
     """Running sum along an axis known at run time."""
     y = np.flip(x, axis) if reverse else x
     total = np.cumsum(y, axis=axis, dtype=x.dtype)
@@ -167,7 +167,7 @@ def cumsum(x, axis, exclusive, reverse):  # type: ignore[no-untyped-def]
 
 
 @runtime_op("CumProdAt", "x:N axis:int~ exclusive:bool=False reverse:bool=False")
-def cumprod_at(x, axis, exclusive, reverse):  # type: ignore[no-untyped-def]
+def cumprod_at(x, axis, exclusive, reverse):
     """Running product along an axis known at run time."""
     from hexane.graph.ops.onnx_data import cumprod
 
@@ -175,26 +175,26 @@ def cumprod_at(x, axis, exclusive, reverse):  # type: ignore[no-untyped-def]
 
 
 @runtime_op("Trilu", "x:A k:int~ upper:bool=True")
-def trilu(x, k, upper):  # type: ignore[no-untyped-def]
+def trilu(x, k, upper):
     """Upper or lower triangle of the last two axes from diagonal ``k`` on."""
     return np.triu(x, k) if upper else np.tril(x, k)
 
 
 @runtime_op("Fill", "x:A shape:ints~")
-def fill(x, shape):  # type: ignore[no-untyped-def]
+def fill(x, shape):
     """A tensor full of ``x`` (ONNX ConstantOfShape)."""
     return np.full(tuple(shape), x.reshape(()))
 
 
 @runtime_op("Range", "x:N limit:N delta:N")
-def arange(x, limit, delta):  # type: ignore[no-untyped-def]
+def arange(x, limit, delta):
     """``x, x + delta, ...`` up to and without ``limit``."""
     count = max(int(np.ceil((float(limit.reshape(())) - float(x.reshape(()))) / float(delta.reshape(())))), 0)
     return (x.reshape(()) + np.arange(count).astype(x.dtype) * delta.reshape(())).astype(x.dtype)
 
 
 @runtime_op("OneHot", "x:A indices:N depth:int~ axis:int=-1")
-def one_hot(x, indices, depth, axis):  # type: ignore[no-untyped-def]
+def one_hot(x, indices, depth, axis):
     """``x = [off, on]``: one-hot rows of ``depth``; indices outside -depth..depth-1 give only ``off``."""
     axis %= indices.ndim + 1
     rows = np.arange(depth).reshape(-1, *(1,) * (indices.ndim - axis))
@@ -203,7 +203,7 @@ def one_hot(x, indices, depth, axis):  # type: ignore[no-untyped-def]
 
 
 @runtime_op("CenterCropPad", "x:A shape:ints~ axes:ints?")
-def center_crop_pad(x, shape, axes):  # type: ignore[no-untyped-def]
+def center_crop_pad(x, shape, axes):
     """Crop or zero-pad round the centre; an odd surplus goes behind."""
     for extent, axis in zip(shape, range(x.ndim) if axes is None else axes):
         surplus = x.shape[axis] - extent
@@ -218,7 +218,7 @@ def center_crop_pad(x, shape, axes):  # type: ignore[no-untyped-def]
 
 
 @runtime_op("AffineGrid", "x:T size:ints~ align_corners:bool=False")
-def affine_grid(x, size, align_corners):  # type: ignore[no-untyped-def]
+def affine_grid(x, size, align_corners):
     """Sampling grids ``[N, *spatial, len(spatial)]`` from the affine maps ``x [N, d, d + 1]``."""
     spatial = tuple(size[2:])
     axes = []
@@ -235,7 +235,7 @@ def _topk_type(x: TensorType, k: Any, output_shape: Sequence[int], **_: Any) -> 
 
 
 @op("onnx.TopK", "x:N k:int~ axis:int=-1 largest:bool=True output_shape:ints", infer=_topk_type)
-def topk(x, k, axis, largest, output_shape):  # type: ignore[no-untyped-def]
+def topk(x, k, axis, largest, output_shape):
     """The ``k`` largest or smallest along an axis, sorted; equal elements in the order of their indices."""
     if k != output_shape[axis]:
         raise GraphError(f"onnx.TopK: the file declares {output_shape[axis]} elements, asked for {k} at run time")
@@ -258,7 +258,7 @@ def _split_type(x: TensorType, axis: int, output_sizes: Sequence[int], **_: Any)
 
 
 @op("onnx.Split", "x:A split:ints~ axis:int=0 output_sizes:ints", infer=_split_type)
-def split(x, split, axis, output_sizes):  # type: ignore[no-untyped-def]
+def split(x, split, axis, output_sizes):
     """Pieces along an axis, of sizes that arrive at run time."""
     if tuple(split) != tuple(output_sizes):
         raise GraphError(
@@ -276,7 +276,7 @@ def _image_type(x: TensorType, output_shape: Sequence[int], **_: Any) -> TensorT
     "x:A image_shape:ints~ block_shape:ints~ strides:ints pad:ints dilations:ints output_shape:ints",
     infer=_image_type,
 )
-def col2im_at(x, image_shape, block_shape, strides, pad, dilations, output_shape):  # type: ignore[no-untyped-def]
+def col2im_at(x, image_shape, block_shape, strides, pad, dilations, output_shape):
     """``onnx.Col2Im`` with shapes that arrive at run time."""
     from hexane.graph.ops.onnx_vision import col2im
 
@@ -292,7 +292,7 @@ def col2im_at(x, image_shape, block_shape, strides, pad, dilations, output_shape
     "x:T dft_length:int~? axis:int~=1 onesided:bool=False inverse:bool=False output_shape:ints",
     infer=_image_type,
 )
-def dft_at(x, dft_length, axis, onesided, inverse, output_shape):  # type: ignore[no-untyped-def]
+def dft_at(x, dft_length, axis, onesided, inverse, output_shape):
     """``onnx.DFT`` with a length or an axis that arrives at run time."""
     from hexane.graph.ops.onnx_signal import dft
 
@@ -307,7 +307,7 @@ def dft_at(x, dft_length, axis, onesided, inverse, output_shape):  # type: ignor
     "signal:T window:T? frame_step:int~ frame_length:int~? onesided:bool=True output_shape:ints",
     infer=lambda signal, output_shape, **_: signal.with_shape(output_shape),
 )
-def stft_at(signal, window, frame_step, frame_length, onesided, output_shape):  # type: ignore[no-untyped-def]
+def stft_at(signal, window, frame_step, frame_length, onesided, output_shape):
     """``onnx.STFT`` with frames whose step or length arrives at run time."""
     from hexane.graph.ops.onnx_signal import stft
 
@@ -322,7 +322,7 @@ def stft_at(signal, window, frame_step, frame_length, onesided, output_shape):  
     "x:T indices:I shape:ints~ index_shape:ints output_shape:ints",
     infer=_image_type,
 )
-def max_unpool_at(x, indices, shape, index_shape, output_shape):  # type: ignore[no-untyped-def]
+def max_unpool_at(x, indices, shape, index_shape, output_shape):
     """``onnx.MaxUnpool`` whose output shape arrives at run time."""
     from hexane.graph.ops.onnx_vision import max_unpool
 

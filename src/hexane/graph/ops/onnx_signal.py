@@ -9,7 +9,7 @@ from hexane.graph.registry import op
 from hexane.graph.types import TensorType, eval_dtype
 
 
-def _dft_type(x: TensorType, dft_length=None, axis=1, onesided=False, inverse=False, **_):  # type: ignore[no-untyped-def]
+def _dft_type(x: TensorType, dft_length=None, axis=1, onesided=False, inverse=False, **_):
     if x.rank < 2 or x.shape[-1] not in (1, 2):
         raise GraphError(f"onnx.DFT takes a last axis of 1 (real) or 2 (complex), not {x.shape}")
     axis = axis % x.rank
@@ -40,7 +40,7 @@ def _pairs(z: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 @op("onnx.DFT", "x:T dft_length:int? axis:int=1 onesided:bool=False inverse:bool=False", infer=_dft_type)
-def dft(x, dft_length=None, axis=1, onesided=False, inverse=False):  # type: ignore[no-untyped-def]
+def dft(x, dft_length=None, axis=1, onesided=False, inverse=False):
     """Discrete Fourier transform along ``axis``; the last axis holds (real, imaginary) or only real parts.
 
     ``onesided`` keeps length // 2 + 1 bins of a forward transform; with ``inverse`` such bins give a real signal.
@@ -58,7 +58,7 @@ def dft(x, dft_length=None, axis=1, onesided=False, inverse=False):  # type: ign
     return _pairs(spectrum, x.dtype)
 
 
-def _stft_type(signal: TensorType, window=None, frame_step=1, frame_length=None, onesided=True, **_):  # type: ignore[no-untyped-def]
+def _stft_type(signal: TensorType, window=None, frame_step=1, frame_length=None, onesided=True, **_):
     size = int(frame_length) if frame_length is not None else window.shape[0]
     if signal.rank not in (2, 3) or size < 1 or frame_step < 1 or signal.shape[1] < size:
         raise GraphError(f"onnx.STFT cannot cut frames of {size} at step {frame_step} from {signal.shape}")
@@ -67,7 +67,7 @@ def _stft_type(signal: TensorType, window=None, frame_step=1, frame_length=None,
 
 
 @op("onnx.STFT", "signal:T window:T? frame_step:int frame_length:int? onesided:bool=True", infer=_stft_type)
-def stft(signal, window=None, frame_step=1, frame_length=None, onesided=True):  # type: ignore[no-untyped-def]
+def stft(signal, window=None, frame_step=1, frame_length=None, onesided=True):
     """Short-time Fourier transform of ``signal [batch, length(, 1 or 2)]``: ``[batch, frames, bins, 2]``."""
     z = _complex(signal if signal.ndim == 3 else signal[..., None])
     size = int(frame_length) if frame_length is not None else len(window)
@@ -103,12 +103,12 @@ def window_values(kind: str, size: int, periodic: bool) -> np.ndarray:
     return a0 - a1 * np.cos(angle) + a2 * np.cos(2 * angle)
 
 
-def _made_type(*_, output_dtype="fp32", output_shape=None, **__):  # type: ignore[no-untyped-def]
+def _made_type(*_, output_dtype="fp32", output_shape=None, **__):
     return TensorType(output_dtype, tuple(output_shape))
 
 
 @op("onnx.Window", "size:I kind:str periodic:bool=True output_dtype:str='fp32' output_shape:ints", infer=_made_type)
-def window(size, kind, periodic, output_dtype, output_shape):  # type: ignore[no-untyped-def]
+def window(size, kind, periodic, output_dtype, output_shape):
     """A window whose size arrives at run time; it must be the size that the file declares."""
     if int(size) != output_shape[0]:
         raise GraphError(f"onnx.Window: the file declares {output_shape[0]} samples, asked for {int(size)} at run time")
@@ -123,7 +123,7 @@ def window(size, kind, periodic, output_dtype, output_shape):  # type: ignore[no
 )
 def mel_weight_matrix(
     num_mel_bins, dft_length, sample_rate, lower_edge_hertz, upper_edge_hertz, output_dtype, output_shape
-):  # type: ignore[no-untyped-def]
+):
     """The mel matrix from sizes that arrive at run time; they must give the shape that the file declares."""
     made = (int(dft_length) // 2 + 1, int(num_mel_bins))
     if made != tuple(output_shape):

@@ -15,7 +15,7 @@ def _with_mask(x: TensorType, **_: Any) -> tuple[TensorType, TensorType]:
 
 
 @op("onnx.Dropout", "x:T ratio:M training:B seed:int", infer=_with_mask)
-def dropout(x, ratio, training, seed):  # type: ignore[no-untyped-def]
+def dropout(x, ratio, training, seed):
     """x and a mask of True; where ``training`` holds, elements are zeroed with probability ``ratio``, others scaled.
 
     The draws are those of ONNX's reference: NumPy's Mersenne Twister, uniform, kept from ``ratio`` on.

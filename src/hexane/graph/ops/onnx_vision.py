@@ -61,7 +61,7 @@ def _gather_pixels(x: np.ndarray, index: list[np.ndarray], padding: str, align: 
     "x:A grid:T mode:str='linear' padding_mode:str='zeros' align_corners:bool=False",
     infer=_grid_type,
 )
-def grid_sample(x, grid, mode, padding_mode, align_corners):  # type: ignore[no-untyped-def]
+def grid_sample(x, grid, mode, padding_mode, align_corners):
     """Sample ``x [N, C, *D]`` at ``grid [N, *O, len(D)]`` in -1..1, innermost axis first: ``[N, C, *O]``."""
     spatial = x.shape[2:]
     points = grid.reshape(grid.shape[0], -1, len(spatial)).astype(np.float64)
@@ -95,7 +95,7 @@ def grid_sample(x, grid, mode, padding_mode, align_corners):  # type: ignore[no-
 # ------------------------------------------------------------------------------------------------------ RoiAlign
 
 
-def _roi_type(x: TensorType, rois: TensorType, batch_indices: TensorType, output_height=1, output_width=1, **_):  # type: ignore[no-untyped-def]
+def _roi_type(x: TensorType, rois: TensorType, batch_indices: TensorType, output_height=1, output_width=1, **_):
     if x.rank != 4 or rois.rank != 2 or rois.shape[1] != 4:
         raise GraphError(f"onnx.RoiAlign takes x of rank 4 and rois [n, 4], not {x.shape} and {rois.shape}")
     return TensorType(x.dtype, (rois.shape[0], x.shape[1], int(output_height), int(output_width)))
@@ -107,7 +107,7 @@ def _roi_type(x: TensorType, rois: TensorType, batch_indices: TensorType, output
     "spatial_scale:float=1.0 half_pixel:bool=True",
     infer=_roi_type,
 )
-def roi_align(x, rois, batch_indices, mode, output_height, output_width, sampling_ratio, spatial_scale, half_pixel):  # type: ignore[no-untyped-def]
+def roi_align(x, rois, batch_indices, mode, output_height, output_width, sampling_ratio, spatial_scale, half_pixel):
     """Bilinear samples in each cell of each region, averaged (or their weighted maximum): ``[n, C, height, width]``."""
     height, width = x.shape[2:]
     out = np.zeros((len(rois), x.shape[1], output_height, output_width), np.float64)
@@ -148,7 +148,7 @@ def _edge_weights(at: np.ndarray, extent: int) -> tuple[np.ndarray, np.ndarray]:
 # ---------------------------------------------------------------------------------------------------- DeformConv
 
 
-def _deform_type(x, weight, offset, bias=None, mask=None, strides=(1, 1), pad=(0, 0, 0, 0), dilations=(1, 1), **_):  # type: ignore[no-untyped-def]
+def _deform_type(x, weight, offset, bias=None, mask=None, strides=(1, 1), pad=(0, 0, 0, 0), dilations=(1, 1), **_):
     if x.rank != 4 or weight.rank != 4:
         raise GraphError(f"onnx.DeformConv takes two spatial axes, not x {x.shape} and weight {weight.shape}")
     out = [
@@ -164,7 +164,7 @@ def _deform_type(x, weight, offset, bias=None, mask=None, strides=(1, 1), pad=(0
     "groups:int=1 offset_groups:int=1",
     infer=_deform_type,
 )
-def deform_conv(x, weight, offset, bias, mask, strides, pad, dilations, groups, offset_groups):  # type: ignore[no-untyped-def]
+def deform_conv(x, weight, offset, bias, mask, strides, pad, dilations, groups, offset_groups):
     """Convolution with taps displaced by ``offset [N, offset_groups * kh * kw * 2, oh, ow]``, scaled by ``mask``."""
     n, c, height, width = x.shape
     cout, cin, kh, kw = weight.shape
@@ -196,7 +196,7 @@ def deform_conv(x, weight, offset, bias, mask, strides, pad, dilations, groups, 
 # -------------------------------------------------------------------------------------------------- col2im, unpool
 
 
-def _col2im_type(x, image_shape=(), block_shape=(), **_):  # type: ignore[no-untyped-def]
+def _col2im_type(x, image_shape=(), block_shape=(), **_):
     block = int(np.prod(block_shape))
     if x.rank != 3 or x.shape[1] % block:
         raise GraphError(f"onnx.Col2Im: columns {x.shape} do not fit blocks {tuple(block_shape)}")
@@ -204,7 +204,7 @@ def _col2im_type(x, image_shape=(), block_shape=(), **_):  # type: ignore[no-unt
 
 
 @op("onnx.Col2Im", "x:A image_shape:ints block_shape:ints strides:ints pad:ints dilations:ints", infer=_col2im_type)
-def col2im(x, image_shape, block_shape, strides, pad, dilations):  # type: ignore[no-untyped-def]
+def col2im(x, image_shape, block_shape, strides, pad, dilations):
     """Add columns ``x [N, C * block, positions]`` into an image ``[N, C, *image_shape]``; pad in pairs per axis."""
     d = len(image_shape)
     steps = [
@@ -228,12 +228,12 @@ def col2im(x, image_shape, block_shape, strides, pad, dilations):  # type: ignor
     return padded[(slice(None), slice(None), *inner)]
 
 
-def _unpool_type(x, indices, output_shape=(), **_):  # type: ignore[no-untyped-def]
+def _unpool_type(x, indices, output_shape=(), **_):
     return TensorType(x.dtype, tuple(output_shape))
 
 
 @op("onnx.MaxUnpool", "x:T indices:I output_shape:ints index_shape:ints", infer=_unpool_type)
-def max_unpool(x, indices, output_shape, index_shape):  # type: ignore[no-untyped-def]
+def max_unpool(x, indices, output_shape, index_shape):
     """Put each value at its flat index in a zero tensor ``index_shape``, in the corner of ``output_shape``."""
     flat = np.zeros(int(np.prod(index_shape)), x.dtype)
     if indices.size and (indices.min() < 0 or indices.max() >= flat.size):

@@ -86,7 +86,7 @@ class DataReader:
         self._buffer(directive, size).extend(bytes(size))
 
 
-def _only(directive: Directive, kind: type, options: frozenset | set = frozenset()):  # type: ignore[no-untyped-def]
+def _only(directive: Directive, kind: type, options: frozenset | set = frozenset()):
     """The directive's one argument, of one type."""
     unknown = set(directive.options) - set(options)
     if unknown or len(directive.arguments) != 1 or not isinstance(directive.arguments[0], kind):

@@ -217,7 +217,7 @@ def _value(row: Field, value: int) -> str:
     if isinstance(kind, Values):
         return kind.name(value) or str(value)
     if kind in _FLOATS:
-        name, number, bits = _FLOATS[kind]  # type: ignore[index]
+        name, number, bits = _FLOATS[kind]
         real = number(value)
         text = f"{name}({_argument(float(real))})"
         return text if math.isfinite(real) and bits(real) == value and real != 0 else f"{value:#x}"

@@ -56,7 +56,7 @@ class Kernel:
     def ioctl(self, fd: int, request: int, argument: ctypes.Structure) -> None:
         import fcntl
 
-        fcntl.ioctl(fd, request, argument, True)  # type: ignore[call-overload]  # a structure is a writable buffer
+        fcntl.ioctl(fd, request, argument, True)  # a structure is a writable buffer
 
     def mmap(self, fd: int, size: int, offset: int) -> Any:
         return memory_map.mmap(
