@@ -8,6 +8,8 @@ import pytest
 import hexane
 from hexane.graph import GraphBuilder
 
+from .levels import agreed
+
 CASES = [  # height, width, cin, cout, kernel, strides, pads, tasks
     (67, 71, 3, 32, 11, (4, 4), (0, 0, 0, 0), 2),
     (64, 60, 3, 16, 11, (4, 4), (2, 2, 2, 2), 2),
@@ -35,9 +37,8 @@ def network(h, w, cin, cout, k, strides, pads):
 
 
 def error(program, graph, x):
-    made, bits, wanted = program.run({"x": x}), program.run({"x": x}, level="graph"), graph.evaluate({"x": x})
+    made, wanted = agreed(program, {"x": x}), graph.evaluate({"x": x})
     (name,) = made
-    np.testing.assert_array_equal(made[name], bits[name])
     assert made[name].shape == wanted[name].shape
     return float(np.abs(made[name].astype(float) - wanted[name]).max())
 

@@ -11,6 +11,8 @@ import hexane
 from codegen.test_residency import boxes_hold, engine_plans
 from hexane.graph import GraphBuilder
 
+from .levels import agreed
+
 NAME = "keys-as-channels"
 
 
@@ -100,8 +102,7 @@ def test_bits_of_graph_level(name, off):
     graph = attention(**CASES[name])
     program, inputs = hexane.compile(graph, without=off), inputs_of(graph)
     assert is_turned(program) and [s.kind for s in program.segments] == ["engine"]
-    tasks, bits = program.run(inputs)["y"], program.run(inputs, level="graph")["y"]
-    np.testing.assert_array_equal(tasks, bits)
+    tasks = agreed(program, inputs)["y"]
     np.testing.assert_allclose(tasks, graph.evaluate(inputs)["y"], atol=0.02)
 
 
@@ -112,8 +113,7 @@ def test_later_generations(name, chip):
     graph = attention(**CASES[name])
     program, inputs = hexane.compile(graph, chip), inputs_of(graph)
     assert is_turned(program) and [s.kind for s in program.segments] == ["engine"]
-    tasks, bits = program.run(inputs)["y"], program.run(inputs, level="graph")["y"]
-    np.testing.assert_array_equal(tasks, bits)
+    tasks = agreed(program, inputs)["y"]
     np.testing.assert_allclose(tasks, graph.evaluate(inputs)["y"], atol=0.02)
     assert program.estimate().engine_us < hexane.compile(graph, chip, without=(NAME,)).estimate().engine_us
 
@@ -123,7 +123,7 @@ def test_later_generations_head_by_head(chip):
     graph = attention(**CASES["dims in two tasks"])
     program, inputs = hexane.compile(graph, chip, without=("heads-as-groups",)), inputs_of(graph)
     assert is_turned(program)
-    np.testing.assert_array_equal(program.run(inputs)["y"], program.run(inputs, level="graph")["y"])
+    agreed(program, inputs)
 
 
 @settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow])
@@ -146,7 +146,7 @@ def test_random_attention(data):
     program, inputs = hexane.compile(graph, chip, without=off), inputs_of(graph)
     for plans in engine_plans(program):
         boxes_hold(plans)
-    np.testing.assert_array_equal(program.run(inputs)["y"], program.run(inputs, level="graph")["y"])
+    agreed(program, inputs)
 
 
 def test_products_of_batches():
@@ -155,8 +155,7 @@ def test_products_of_batches():
     assert is_turned(program)
     # the input as rows; a copy and three products, three copies, two products and five of softmax, the product behind
     assert program.stats()["tasks"] <= 1 + 1 + 3 + 3 + 2 + 5 + 1
-    tasks, bits = program.run(inputs)["y"], program.run(inputs, level="graph")["y"]
-    np.testing.assert_array_equal(tasks, bits)
+    tasks = agreed(program, inputs)["y"]
     np.testing.assert_allclose(tasks, graph.evaluate(inputs)["y"], atol=0.02)
 
 
@@ -168,7 +167,7 @@ def test_faster_and_switched_off():
     assert apple.stats()["tasks"] >= off.stats()["tasks"] > program.stats()["tasks"]
     assert program.estimate().engine_us < 0.6 * apple.estimate().engine_us
     inputs = inputs_of(graph)
-    np.testing.assert_array_equal(off.run(inputs)["y"], off.run(inputs, level="graph")["y"])
+    agreed(off, inputs)
 
 
 def test_task_count():
@@ -192,9 +191,7 @@ def test_not_done(case):
     graph = attention(**case)
     program, inputs = hexane.compile(graph), inputs_of(graph)
     assert not is_turned(program)
-    tasks, bits = program.run(inputs), program.run(inputs, level="graph")
-    for output in tasks:
-        np.testing.assert_array_equal(tasks[output], bits[output])
+    agreed(program, inputs)
 
 
 def masked(mask_value, keys=250):
@@ -215,8 +212,7 @@ def test_maxima_of_halves(mask_value):
     program, plain = hexane.compile(graph), hexane.compile(graph, without="halved-maxima")
     assert program.stats()["tasks"] > plain.stats()["tasks"]
     assert program.estimate().engine_us < plain.estimate().engine_us
-    tasks, bits = program.run(inputs)["y"], program.run(inputs, level="graph")["y"]
-    np.testing.assert_array_equal(tasks, bits)
+    tasks = agreed(program, inputs)["y"]
     np.testing.assert_array_equal(tasks, plain.run(inputs)["y"])
     with np.errstate(invalid="ignore"):
         wanted = graph.evaluate(inputs)["y"]
@@ -241,8 +237,7 @@ def test_odd_keys(mask, given, rows):
     if mask == "shared":
         inputs["mask"][0, 0, 3] = -65504
         inputs["mask"][0, 0, 5, 1:] = -np.inf
-    tasks, bits = program.run(inputs)["y"], program.run(inputs, level="graph")["y"]
-    np.testing.assert_array_equal(tasks, bits)
+    tasks = agreed(program, inputs)["y"]
     wanted = graph.evaluate(inputs)["y"]
     if mask == "shared":  # fp16 has lost the scores behind the mask: all keys count alike
         wanted[0, 3] = tasks[0, 3]
@@ -260,4 +255,4 @@ def test_moves_of_values_alone():
     b.output(b.identity(x=b.matmul(x=weights, y=v), name="y"))
     program, inputs = hexane.compile(b.graph), inputs_of(b.graph)
     assert is_turned(program) and [s.kind for s in program.segments] == ["engine"]
-    np.testing.assert_array_equal(program.run(inputs)["y"], program.run(inputs, level="graph")["y"])
+    agreed(program, inputs)

@@ -10,6 +10,8 @@ from hexane.errors import UsageError
 from hexane.graph import GraphBuilder
 from hexane.kernels import known_table, scaled_table
 
+from .levels import agreed
+
 
 def network(c, *, beta=0.75, alpha=1e-4, k=1.0, size=5, front=("relu",), users=1):
     rng = np.random.default_rng(c)
@@ -35,10 +37,9 @@ def compared(graph, magnitude=1.0, **options):
     inputs = {"x": (magnitude * rng.normal(size=graph.main.inputs[0].shape)).astype(np.float16)}
     program = hexane.compile(graph, **options)
     assert not program.stats()["host_segments"]
-    made, bits, wanted = program.run(inputs), program.run(inputs, level="graph"), graph.evaluate(inputs)
+    made, wanted = agreed(program, inputs), graph.evaluate(inputs)
     errors = []
     for name, result in made.items():
-        assert np.array_equal(result, bits[name], equal_nan=True)
         errors.append(np.abs(result.astype(float) - wanted[name]).max() / np.abs(wanted[name]).max())
     return max(errors), program
 

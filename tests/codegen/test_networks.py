@@ -8,6 +8,8 @@ import pytest
 import hexane
 from formats.zoo import ZOO, fetched, light_model
 
+from .levels import agreed
+
 pytest.importorskip("onnx")
 
 FAST = ("squeezenet",)
@@ -27,10 +29,8 @@ def check(graph, *, near=True):
     program = hexane.compile(graph)
     stats = program.stats()
     assert stats["macs_on_engine"] >= 0.99
-    tasks, bits = program.run(inputs), program.run(inputs, level="graph")
-    wanted = graph.evaluate(inputs)
+    tasks, wanted = agreed(program, inputs), graph.evaluate(inputs)
     for name, array in tasks.items():
-        np.testing.assert_array_equal(array, bits[name], err_msg=name)
         assert array.shape == wanted[name].shape and array.dtype == wanted[name].dtype
     if near:
         a, b = (np.concatenate([d[k].astype(float).ravel() for k in wanted]) for d in (wanted, tasks))

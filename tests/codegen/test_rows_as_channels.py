@@ -8,6 +8,8 @@ import pytest
 import hexane
 from hexane.graph import GraphBuilder
 
+from .levels import near
+
 NAME = "rows-as-channels"
 
 
@@ -16,17 +18,6 @@ def conv(b, x, cout, kh, kw, pads, bias=True):
     weight = (rng.normal(size=(cout, x.shape[1], kh, kw)) / np.sqrt(x.shape[1] * kh * kw)).astype(np.float16)
     given = {"bias": rng.normal(size=cout).astype(np.float16)} if bias else {}
     return b.conv(x=x, weight=weight, pad_type="custom", pad=list(pads), **given)
-
-
-def run(graph, chip="M1", **options):
-    rng = np.random.default_rng(1)
-    data = {v.name: rng.normal(size=v.shape).astype(np.float16) for v in graph.main.inputs}
-    program = hexane.compile(graph, chip, **options)
-    made, bits, wanted = program.run(data), program.run(data, level="graph"), graph.evaluate(data)
-    for name, array in bits.items():
-        assert np.array_equal(made[name], array), name
-        assert np.abs(array.astype(np.float32) - wanted[name]).max() < 0.01 * max(1.0, np.abs(wanted[name]).max())
-    return program
 
 
 def kernels(program):
@@ -48,8 +39,8 @@ def test_tall_kernels(name, chip):
     shape, cout, kh, kw, pads, kernel = CASES[name]
     b = GraphBuilder()
     b.output(conv(b, b.input("x", (1, *shape), "fp16"), cout, kh, kw, pads, bias=name != "no padding"))
-    assert kernels(run(b.graph, chip)) == [kernel]
-    assert kernels(run(b.graph, chip, without=(NAME,))) != [kernel]
+    assert kernels(near(b.graph, chip)) == [kernel]
+    assert kernels(near(b.graph, chip, without=(NAME,))) != [kernel]
 
 
 @pytest.mark.parametrize("case", [(9, 80), (8, 81), (16, 80)])
@@ -57,7 +48,7 @@ def test_many_outputs_and_odd_rows_stay_as_they_were(case):
     cout, height = case
     b = GraphBuilder()
     b.output(conv(b, b.input("x", (1, 2, height, 12), "fp16"), cout, 39, 3, (19, 19, 1, 1)))
-    assert kernels(run(b.graph)) == [(cout, 4, 20, 3)]
+    assert kernels(near(b.graph)) == [(cout, 4, 20, 3)]
 
 
 @pytest.mark.parametrize("function", ["relu", "sigmoid", None])
@@ -66,7 +57,7 @@ def test_the_next_convolution_takes_the_rows_as_they_stand(function):
     y = conv(b, b.input("x", (1, 4, 88, 20), "fp16"), 8, 39, 3, (19, 19, 1, 1))
     y = y if function is None else b.op(function, x=y)
     b.output(conv(b, y, 2, 5, 5, (2, 2, 2, 2)))
-    program = run(b.graph)
+    program = near(b.graph)
     assert kernels(program) == [(16, 8, 21, 3), (4, 16, 3, 5)]
     turns = [op for op in program.graph.main.ops if op.type == "transpose"]
     assert len(turns) == 2  # into channels, and out of them at the end

@@ -8,6 +8,8 @@ import pytest
 import hexane
 from hexane.graph import GraphBuilder
 
+from .levels import near
+
 
 def filtered(length, taps, step, *, cin=1, cout=12, pad=(0, 0), bias=True):
     rng = np.random.default_rng(taps)
@@ -17,18 +19,6 @@ def filtered(length, taps, step, *, cin=1, cout=12, pad=(0, 0), bias=True):
     given = {"bias": rng.normal(size=cout).astype(np.float16)} if bias else {}
     b.output(b.conv(x=x, weight=weight, strides=[1, step], pad_type="custom", pad=[0, 0, *pad], **given))
     return b.graph
-
-
-def run(graph, chip="M1", **options):
-    """The results of both levels, which have to agree, and the program."""
-    rng = np.random.default_rng(1)
-    data = {v.name: rng.normal(size=v.shape).astype(np.float16) for v in graph.main.inputs}
-    program = hexane.compile(graph, chip, **options)
-    made, bits, wanted = program.run(data), program.run(data, level="graph"), graph.evaluate(data)
-    for name, array in bits.items():
-        assert np.array_equal(made[name], array), name
-        assert np.abs(array.astype(np.float32) - wanted[name]).max() < 0.01 * max(1.0, np.abs(wanted[name]).max())
-    return program
 
 
 CASES = {
@@ -51,7 +41,7 @@ def kinds(program):
 @pytest.mark.parametrize("chip", ["M1", "M4"])
 def test_filters(name, chip):
     length, taps, step, more = CASES[name]
-    program = run(filtered(length, taps, step, **more), chip)
+    program = near(filtered(length, taps, step, **more), chip)
     assert "sliding_windows" in kinds(program)
     assert [segment.kind for segment in program.segments] == ["engine"]
 
@@ -76,13 +66,13 @@ def test_windows(shape, axis, size, stride):
     b = GraphBuilder()
     x = b.input("x", shape, "fp16")
     b.output(b.sliding_windows(x=x, axis=axis, size=size, stride=stride))
-    assert [segment.kind for segment in run(b.graph).segments] == ["engine"]
+    assert [segment.kind for segment in near(b.graph).segments] == ["engine"]
 
 
 def test_windows_within_rows_are_the_hosts():
     b = GraphBuilder()
     b.output(b.sliding_windows(x=b.input("x", (1, 40), "fp16"), axis=1, size=5, stride=1))
-    assert "host" in [segment.kind for segment in run(b.graph).segments]
+    assert "host" in [segment.kind for segment in near(b.graph).segments]
 
 
 def test_a_factor_behind_moves_of_a_convolution():
@@ -93,7 +83,7 @@ def test_a_factor_behind_moves_of_a_convolution():
     y = b.conv(x=x, weight=rng.normal(size=(16, 8, 1, 1)).astype(np.float16))
     y = b.reshape(x=b.transpose(x=y, perm=[0, 2, 1, 3]), shape=[1, 1, 96, 64])
     b.output(b.mul(x=y, y=np.full((1, 1, 1, 1), -0.5, np.float16)))
-    order = [op.type for op in run(b.graph).graph.main.ops]
+    order = [op.type for op in near(b.graph).graph.main.ops]
     assert order.index("mul") == order.index("conv") + 1
 
 
@@ -138,7 +128,7 @@ def test_random_chains(seed):
         if rng.random() < 0.5:
             y = b.transpose(x=y, perm=[0, 1, 3, 2])
         b.output(b.abs(x=y))
-    program = run(b.graph)
+    program = near(b.graph)
     assert [segment.kind for segment in program.segments] == ["engine"]
 
 
@@ -152,9 +142,9 @@ def test_a_signal_longer_than_a_tensor(chip):
     b.output(b.reshape(x=padded, shape=[1, 1, 627, 64]))
     cut = b.slice_by_size(x=flat, begin=[0, 0, 3], size=[1, 1, 39936])
     b.output(b.reshape(x=cut, shape=[1, 1, 624, 64]))
-    program = run(b.graph, chip)
+    program = near(b.graph, chip)
     assert [segment.kind for segment in program.segments] == ["engine"]
-    assert "host" in [segment.kind for segment in run(b.graph, chip, without=("signal-lines",)).segments]
+    assert "host" in [segment.kind for segment in near(b.graph, chip, without=("signal-lines",)).segments]
 
 
 def test_a_chain_is_one_copy_there_and_one_back():
