@@ -17,11 +17,12 @@ from typing import Any
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).parent))
+from outcomes import ABSOLUTE, RELATIVE, Outcome, difference, table_error
+
 TARGET = Path(__file__).resolve().parents[1] / "docs" / "jax-ops.md"
 EXACT = 2e-5
 """Relative to itself and to the largest result: how far the float32 reference may be from jax."""
-RELATIVE, ABSOLUTE = 2e-2, 4e-3
-"""fp16: of a result itself, and of the largest (at least of 1)."""
 
 
 @dataclass(frozen=True)
@@ -31,16 +32,6 @@ class Case:
     name: str
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """pass, refused, wrong or crash; ``engine`` is the share of ops that the engine does."""
-
-    name: str
-    kind: str
-    reason: str = ""
-    engine: float = 0.0
 
 
 def _floats(*shape: int, low: float = -2.0, high: float = 2.0, seed: int = 0) -> np.ndarray:
@@ -306,7 +297,7 @@ def run(case: Case) -> Outcome:
         made = program.run(given)
         stats = program.stats()
         share = 1 - sum(stats["host_ops"].values()) / max(stats["ops"], 1)
-        error = table_error(program)
+        error = table_error(program, apples=False)
         for place, theirs in zip(places, wanted):
             if why := difference(made[place], theirs, RELATIVE, ABSOLUTE, error):
                 return Outcome(case.name, "wrong", f"compiled: {why}", share)
@@ -315,27 +306,6 @@ def run(case: Case) -> Outcome:
     except Exception as problem:
         return Outcome(case.name, "crash", f"{type(problem).__name__}: {problem}")
     return Outcome(case.name, "pass", engine=share)
-
-
-def table_error(program: Any) -> float:
-    """The largest errors of the fitted tables that the program reads, added up (docs/lookup-tables.md)."""
-    from hexane.kernels import fitted_table
-    from hexane.kernels.functions import RECIPES
-
-    kinds = {op.partition(" ")[0] for segment in program.segments for op in segment.ops}
-    return sum(fitted_table(name).max_error for name in kinds & set(RECIPES))
-
-
-def difference(got: np.ndarray, wanted: np.ndarray, relative: float, absolute: float, more: float = 0.0) -> str:
-    """What is wrong with a result, in words; nothing where it is right."""
-    if got.shape != wanted.shape:
-        return f"shape {got.shape} for {wanted.shape}"
-    if wanted.dtype.kind in "biu":
-        return "" if np.array_equal(got, wanted.astype(np.int64)) else "whole numbers differ"
-    limit = relative * np.abs(wanted) + absolute * max(1.0, float(np.abs(wanted[np.isfinite(wanted)]).max(initial=0)))
-    off = np.abs(got.astype(np.float64) - wanted)
-    bad = ~((off <= limit + more) | (got == wanted) | (np.isnan(got) & np.isnan(wanted)))
-    return f"{int(bad.sum())} of {bad.size} off by up to {np.nanmax(off[bad]):.3g}" if bad.any() else ""
 
 
 def render(found: list[Outcome]) -> str:
