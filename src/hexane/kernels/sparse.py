@@ -1,14 +1,14 @@
 """The body of a sparse stream: a mask for eight (from H14 on, sixteen) elements, then those that are not zero (§9.6).
 
 The unit skips zeros. What counts as an element's zero is its bit pattern, so -0.0 is stored. The place of every mask
-depends on all masks before it, so both directions are one walk, compiled.
+depends on all masks before it: reading is one walk, compiled.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from types import SimpleNamespace
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from hexane.kernels.layout import SPARSE_LANES, KernelLayout, align
 
 LENGTH_BYTES = 3
 """Before every body stands its length as a little-endian number of 24 bits."""
+_SET = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=1, dtype=np.int64)
+"""How many bits of a byte are set."""
 
 
 @dataclass(frozen=True)
@@ -56,15 +58,25 @@ def tap_order(layout: KernelLayout) -> np.ndarray:
 
 def encode(layout: KernelLayout, weights: np.ndarray, body: Body, order: np.ndarray) -> bytes:
     """One body, its length in front. ``weights``: uint16, contiguous, of the layout's shape."""
-    cells = layout.cin * order.size * align(body.lanes, SPARSE_LANES)
-    masks = -(-cells // layout.mask_elements)
-    out = np.empty(
-        masks * (layout.mask_elements // 8) + (0 if layout.binary else 2 * body.channels * layout.taps), np.uint8
-    )
-    used = _walks().encode(
-        weights.reshape(-1), *_geometry(layout, body), order, layout.binary, layout.mask_elements, out
-    )
-    return used.to_bytes(LENGTH_BYTES, "little") + out[:used].tobytes()
+    width, inside = layout.mask_elements, order >= 0
+    lanes, taps = align(body.lanes, SPARSE_LANES), layout.kh * layout.kw
+    chosen = weights.reshape(-1, layout.cin, taps)[body.first : body.first + body.channels]
+    count = layout.cin * order.size * lanes
+    cells = np.zeros(align(count, width), np.uint16)
+    cells[:count].reshape(layout.cin, order.size, lanes)[:, inside, : body.channels] = chosen[
+        :, :, order[inside]
+    ].transpose(1, 2, 0)
+    used = cells != 0
+    masks = np.packbits(used, bitorder="little").reshape(-1, width // 8)
+    data = masks.reshape(-1)
+    if not layout.binary:
+        values = cells[used].astype("<u2").view(np.uint8)
+        sizes = masks.shape[1] + 2 * _SET[masks].sum(axis=1)
+        heads = (np.cumsum(sizes) - sizes)[:, None] + np.arange(masks.shape[1])
+        data, behind = np.empty(masks.size + values.size, np.uint8), np.ones(masks.size + values.size, bool)
+        data[heads], behind[heads] = masks, False
+        data[behind] = values
+    return data.size.to_bytes(LENGTH_BYTES, "little") + data.tobytes()
 
 
 def decode(
@@ -89,9 +101,7 @@ def decode(
         )
     source = stream[start:end]
     source.flags.writeable = False  # one compiled form, whatever the memory is
-    used = _walks().decode(
-        source, *_geometry(layout, body), order, layout.binary, layout.mask_elements, weights.reshape(-1)
-    )
+    used = _walk()(source, *_geometry(layout, body), order, layout.binary, layout.mask_elements, weights.reshape(-1))
     if used == length:
         return end
     if used == -2:
@@ -110,30 +120,9 @@ def _geometry(layout: KernelLayout, body: Body) -> tuple[int, int, int, int, int
 
 
 @cache
-def _walks() -> SimpleNamespace:
-    """The two walks, compiled when the first sparse kernel is met."""
+def _walk() -> Callable[..., int]:
+    """The walk, compiled when the first sparse kernel is read."""
     from hexane.arithmetic.fast.compiled import compiled
-
-    @compiled()
-    def encode(weights, first, channels, wide, cin, taps, order, binary, width, out):
-        at, bit, mask_at = 0, width, 0
-        for c in range(cin):
-            for tap in order:
-                for lane in range(wide):
-                    if bit == width:
-                        bit, mask_at = 0, at
-                        out[at : at + width // 8] = 0
-                        at += width // 8
-                    if lane < channels and tap >= 0:
-                        value = weights[first + (lane * cin + c) * taps + tap]
-                        if value:
-                            out[mask_at + bit // 8] |= np.uint8(1 << bit % 8)
-                            if not binary:
-                                out[at] = value & 0xFF
-                                out[at + 1] = value >> 8
-                                at += 2
-                    bit += 1
-        return at
 
     @compiled()
     def decode(body, first, channels, wide, cin, taps, order, binary, width, weights):
@@ -166,4 +155,4 @@ def _walks() -> SimpleNamespace:
             return -2
         return at
 
-    return SimpleNamespace(encode=encode, decode=decode)
+    return decode
