@@ -48,3 +48,23 @@ def test_a_package_that_is_not_there(name: str, package: str) -> None:
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert f"hexane.{name} needs {package}" in said and "pip install" in said
+
+
+def test_a_compilation_loads_no_compiler_of_its_own():
+    """Kernels are packed by plain NumPy, strided ones too, whose streams are sparse: Numba is slow to load."""
+    script = """
+import sys
+import numpy as np
+import hexane
+from hexane.graph import GraphBuilder
+
+b = GraphBuilder()
+weight = np.ones((16, 16, 3, 3), np.float16)
+b.output(b.relu(x=b.conv(x=b.input("x", (1, 16, 12, 12), "fp16"), weight=weight, strides=[2, 2], pad_type="same")))
+program = hexane.compile(b.graph)
+assert program.estimate().engine_us > 0
+sparse = any(task.get('NE.KernelCfg.SparseFmt') for task in program.images[0].tasks)
+print(sorted({"numba", "scipy"} & set(sys.modules)), sparse)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["[]", "True"]
