@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from hexane.chips import Chip
@@ -16,7 +17,7 @@ from hexane.codegen.geometry import up
 from hexane.codegen.moves import Walk, walk_of
 from hexane.codegen.operations import After, Hint, ReadHint, WriteHint
 from hexane.codegen.plan import Buffer, Dma, Kernel, Plan, Space
-from hexane.codegen.price import price_us, prices_us
+from hexane.codegen.price import Prices, price_us
 from hexane.codegen.targets import Places, Target
 from hexane.errors import UnsupportedError
 from hexane.isa import Task
@@ -162,13 +163,14 @@ class Linker:
 
     def _keep_in_l2(self) -> None:
         """Values that stay in L2 between tasks; what does not keeps its place in DRAM."""
-        whole = self._program(self.plans, {})
+        memo = residency.Memo()
+        whole = self._program(self.plans, {}, memo)
         by_price, bands = transformations.is_on("l2-by-price"), transformations.is_on("bands")
         if (by_price or bands) and self.chip is not None:
             chip = self.chip
-            price = lambda plans: prices_us(plans, chip)  # noqa: E731
+            take = partial(self._take, memo=memo)
             tries = residency.TRIES if by_price else 0
-            found = residency.cheapest(whole, price, self._take if bands else None, tries=tries)
+            found = residency.cheapest(whole, Prices(chip), take if bands else None, tries=tries)
             if found is not None:
                 whole = found.program
             if found is not None and found.cuts is not None:
@@ -180,7 +182,9 @@ class Linker:
             chip = self.chip
             residency.lock_pairs(self.plans, lambda plans: price_us(plans, chip))
 
-    def _program(self, plans: list[Plan], banded: dict[Any, residency.Stored]) -> residency.Program:
+    def _program(
+        self, plans: list[Plan], banded: dict[Any, residency.Stored], memo: residency.Memo
+    ) -> residency.Program:
         return residency.Program(
             plans,
             lambda buffer, index: self._identity(buffer, plans[index]),
@@ -188,9 +192,10 @@ class Linker:
             self.target,
             parts=transformations.is_on("l2-parts"),
             locks=transformations.is_on("locked-pairs") and self.chip is not None,
+            memo=memo,
         )
 
-    def _take(self, cuts: residency.Cuts) -> residency.Program:
+    def _take(self, cuts: residency.Cuts, memo: residency.Memo) -> residency.Program:
         """Plans in bands as a program: each has the fragment and the kernel of the one that it is a part of."""
         self._tried.append(cuts.plans)  # kept, so that ids of plans stay theirs
         for plan, origin in zip(cuts.plans, cuts.origins):
@@ -198,7 +203,7 @@ class Linker:
             self._home[id(plan)] = self._home[id(whole)]
             if id(whole) in self._kernel_base:
                 self._kernel_base[id(plan)] = self._kernel_base[id(whole)]
-        return self._program(cuts.plans, _stored_bands(cuts))
+        return self._program(cuts.plans, _stored_bands(cuts), memo)
 
     @staticmethod
     def _name_again(cuts: residency.Cuts) -> None:

@@ -210,3 +210,9 @@ class Plan:
         self.cout = self.cout or self.c
         self.dout = self.dout or self.d
         self.tile = self.tile or self.hout
+
+    def __copy__(self) -> Plan:
+        """The same field by field: what a search over forms of a program does most."""
+        made = object.__new__(Plan)
+        vars(made).update(vars(self))
+        return made

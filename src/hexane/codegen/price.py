@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from hexane.chips import Chip
 from hexane.chips.measured import constants
 from hexane.codegen.operations import After, Element, NeNonlinear, PeKind, SourceType
 from hexane.codegen.plan import Kernel, Plan
-from hexane.cost.model import time_work
+from hexane.cost.model import Costs, time_work
 from hexane.cost.task import TaskFacts, layer_of, operand_bytes
 from hexane.cost.work import Layer, Work
 from hexane.isa.kinds import PE_KIND
@@ -95,6 +96,27 @@ def prices_us(plans: Sequence[Plan], chip: Chip) -> list[float]:
     """The same of each task; what it costs to change the unit is in the task behind the change."""
     work = Work(tuple(layer_of(facts_of(plan, chip.generation_name), "") for plan in plans))
     return [float(item.us) for item in time_work(work, chip, _numbers(chip))]
+
+
+@dataclass
+class Prices:
+    """Microseconds on a chip of plans that do not change meanwhile, each worked out once."""
+
+    chip: Chip
+    _layers: dict[int, tuple[Plan, Layer]] = field(default_factory=dict)  # by id of a plan that is kept
+    _costs: Costs = field(default_factory=dict)
+
+    def __call__(self, plans: Sequence[Plan]) -> list[float]:
+        """Of each task, as ``prices_us``."""
+        work = Work(tuple(map(self._layer, plans)))
+        return [float(item.us) for item in time_work(work, self.chip, _numbers(self.chip), known=self._costs)]
+
+    def _layer(self, plan: Plan) -> Layer:
+        found = self._layers.get(id(plan))
+        if found is None:
+            layer = layer_of(facts_of(plan, self.chip.generation_name), "")
+            found = self._layers[id(plan)] = plan, layer
+        return found[1]
 
 
 def sum_us(chip: Chip, pixels: int, channels: tuple[int, int], window: tuple[int, int, int], share: float) -> float:

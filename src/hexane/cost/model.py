@@ -42,10 +42,22 @@ def tile_count(work: Work) -> int:
     return int(work.largest_tensor_bytes // size) + 1
 
 
+Costs = dict[tuple[object, ...], Cost]
+"""Costs by all that they depend on."""
+
+
 def time_work(
-    work: Work, chip: Chip, c: Numbers, *, engines: int | None = None, clock_mhz: float | None = None
+    work: Work,
+    chip: Chip,
+    c: Numbers,
+    *,
+    engines: int | None = None,
+    clock_mhz: float | None = None,
+    known: Costs | None = None,
 ) -> list[Timed]:
     """Cost of every layer on ``chip`` with constants ``c``; linear in the number of layers.
+
+    ``known`` may be given for several works on one chip with the same constants, of compiled tasks (``placed``).
 
     A task that runs patch by patch behind one of the other unit counts for what it takes longer than that one: locked
     pairs overlap in time (docs/reference/engine-h13.md 12.1).
@@ -53,7 +65,7 @@ def time_work(
     used = engines_used(work, chip) if engines is None else engines
     clock = chip.clock_mhz if clock_mhz is None else clock_mhz
     tiles = tile_count(work)
-    seen: dict[tuple, Cost] = {}
+    seen: Costs = {} if known is None else known
     timed: list[Timed] = []
     before: str | None = None
     early = chip.generation.family == "early"
@@ -62,11 +74,10 @@ def time_work(
         small = early and max(layer.in_bytes, layer.out_bytes) <= SMALL_BYTES
         switches = small and before not in (None, core) and not layer.follows
         before = core
-        key = _shape(layer)
-        cost = seen.get(key)
+        cost = seen.get(layer.form)
         if cost is None:
             cost = layer_cost(layer, chip, c, engines=used, clock_mhz=clock, chain=work.chain, tiles=tiles)
-            seen[key] = cost
+            seen[layer.form] = cost
         if switches:
             switch = c["unit_switch_us"]
             cost = replace(cost, us=cost.us + switch, extra_us=cost.extra_us + switch)
@@ -74,33 +85,3 @@ def time_work(
             cost = replace(cost, us=larger(cost.us - timed[-1].us, FURTHER_TASK_US))
         timed.append(Timed(layer, cost))
     return timed
-
-
-def _shape(layer: Layer) -> tuple:
-    """Everything of a layer that its cost depends on: all but its name, count and which weight set it has."""
-    return (
-        layer.op,
-        layer.unit,
-        layer.pixels,
-        layer.cin,
-        layer.cout,
-        layer.kh,
-        layer.kw,
-        layer.stride,
-        layer.dilation,
-        layer.groups,
-        layer.weight_bytes,
-        layer.dense_bytes,
-        layer.density,
-        layer.weight_format,
-        layer.weight_key is None,
-        layer.int8,
-        layer.in_bytes,
-        layer.out_bytes,
-        layer.elements,
-        layer.axis,
-        layer.operands,
-        layer.batches,
-        layer.reads_input,
-        layer.writes_output,
-    )

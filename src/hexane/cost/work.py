@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 Unit = Literal[
@@ -54,6 +55,36 @@ class Layer:
     follows: bool = False
     placed: bool = False
     count: int = 1
+
+    @cached_property
+    def form(self) -> tuple[object, ...]:
+        """Everything that its cost depends on: all but its name, count and which weight set it has."""
+        return (
+            self.op,
+            self.unit,
+            self.pixels,
+            self.cin,
+            self.cout,
+            self.kh,
+            self.kw,
+            self.stride,
+            self.dilation,
+            self.groups,
+            self.weight_bytes,
+            self.dense_bytes,
+            self.density,
+            self.weight_format,
+            self.weight_key is None,
+            self.int8,
+            self.in_bytes,
+            self.out_bytes,
+            self.elements,
+            self.axis,
+            self.operands,
+            self.batches,
+            self.reads_input,
+            self.writes_output,
+        )
 
     @property
     def macs(self) -> float:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from hexane.codegen.operations import ResultType, SourceType
 from hexane.codegen.plan import Plan
-from hexane.codegen.residency.ends import RESULT, SECOND, End, ends_of, held
+from hexane.codegen.residency.ends import RESULT, End, held
+from hexane.codegen.residency.memo import Memo
 
 
 @dataclass(eq=False)
@@ -58,15 +58,6 @@ class Held:
     runs: list[tuple[int, int]] = field(default_factory=list)
 
 
-def stays_in_l2(plan: Plan, end: End) -> bool:
-    """Whether other tasks meet the end's region in L2; else it is a window, a ring or a buffer of the task alone."""
-    if end.side == RESULT:
-        return not plan.writes.automatic and plan.writes.type is not ResultType.DMA_STREAM
-    if end.side == SECOND:
-        return plan.src2 is None
-    return plan.reads.type is not SourceType.DMA_STREAM
-
-
 def groups(plans: Sequence[Plan]) -> Iterator[tuple[int, int]]:
     """First and last index of every run of tasks that meet in L2: groups, with staging pairs and strips between."""
     first = 0
@@ -76,15 +67,16 @@ def groups(plans: Sequence[Plan]) -> Iterator[tuple[int, int]]:
             first = i + 1
 
 
-def held_regions(plans: Sequence[Plan]) -> Held:
+def held_regions(plans: Sequence[Plan], memo: Memo) -> Held:
     """What the plans hold, as recipes placed it."""
-    found = Held([list(ends_of(plan, i)) for i, plan in enumerate(plans)])
+    facts = [memo.of(plan) for plan in plans]
+    found = Held([[end.at(i) for end in fact.ends] for i, fact in enumerate(facts)])
     for first, last in groups(plans):
         clusters: list[Cluster] = []
         for i in range(first, last + 1):
-            for end in found.ends[i]:
-                if stays_in_l2(plans[i], end):
-                    clusters = _joined(clusters, end, held(plans[i], end))
+            for end, stays, size in zip(found.ends[i], facts[i].stays, facts[i].sizes):
+                if stays:
+                    clusters = _joined(clusters, end, size)
         for cluster in clusters:
             _check_written(cluster, plans)
         found.clusters += clusters

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from heapq import heapify, heappop, heappush
 
 from hexane.codegen.plan import Plan
-from hexane.codegen.residency import passing
-from hexane.codegen.residency.blocks import Held, held_regions, stays_in_l2
+from hexane.codegen.residency.blocks import Held, held_regions
 from hexane.codegen.residency.ends import RESULT
+from hexane.codegen.residency.memo import Memo
 from hexane.codegen.residency.pairs import could_lock
 from hexane.codegen.residency.values import Identity, Stored, Value, shares_place, values_of
 from hexane.codegen.targets import Target
@@ -41,26 +41,24 @@ class Program:
     """Tensors that are placed before all others, whatever they save."""
     late: frozenset[Hashable] = frozenset()
     """Those of them that go to DRAM where they are begun, and stay from their first readers on."""
+    memo: Memo = field(default_factory=Memo)
+    """What follows from each plan, shared by all forms that a search compares."""
 
     @cached_property
     def held(self) -> Held:
         """What the plans hold in L2 as recipes placed it."""
-        return held_regions(self.plans)
+        return held_regions(self.plans, self.memo)
 
     @cached_property
     def least(self) -> dict[tuple[int, str], int]:
         """Bytes of each operand that passes through L2, in the lowest tile of its task."""
-        found = {}
-        for i, ends in enumerate(self.held.ends):
-            lowest = passing.lowest(self.plans[i])
-            for end in ends:
-                found[i, end.side] = passing.bytes_of(lowest, end)
-        return found
+        facts = map(self.memo.of, self.plans)
+        return {(i, side): size for i, fact in enumerate(facts) for side, size in fact.least.items()}
 
     @cached_property
     def tensors(self) -> dict[Hashable, Value | str]:
         """Every tensor that tasks move: as a value that could stay, or why it could not."""
-        return values_of(self.plans, self.held, self.identity, self.stored, self.target.choices)
+        return values_of(self.plans, self.held, self.identity, self.stored, self.target.choices, self.memo)
 
     @cached_property
     def candidates(self) -> list[Value]:
@@ -137,9 +135,7 @@ def choose(program: Program, room: int, *, hopeful: bool = False) -> tuple[list[
     ``hopeful``: the values that come first are taken where they fit by themselves.
     """
     plans, held, found = program.plans, program.held, program.candidates
-    free = [room - 2 * SPARE] * len(plans)
-    for i, plan in enumerate(plans):
-        free[i] -= sum(program.least[i, end.side] for end in held.ends[i] if not stays_in_l2(plan, end))
+    free = [room - 2 * SPARE - program.memo.of(plan).passing for plan in plans]
     for cluster in held.clusters:
         for i in range(cluster.first, cluster.last + 1):
             free[i] -= cluster.stop - cluster.start

@@ -7,15 +7,14 @@ holding one more task would cost more in halos and kernels than its maps cost on
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence, Set
-from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import reduce
 
 from hexane.codegen.plan import Plan
-from hexane.codegen.residency import bands
 from hexane.codegen.residency.bands import BandBuffer, Run
 from hexane.codegen.residency.ends import RESULT
-from hexane.codegen.residency.ground import WALKS, Band, Ground
+from hexane.codegen.residency.ground import Band, Ground
+from hexane.codegen.residency.memo import WALKS
 from hexane.codegen.residency.moved import Cost, total
 from hexane.codegen.residency.values import Value
 
@@ -91,9 +90,9 @@ class Depth:
         found: list[Piece] = []
         for run in self.ground.runs:
             state = self._state(*run)
-            if state not in self.ground.known:
-                self.ground.known[state] = [piece for piece in self._pieces(*run) if piece.count > 1]
-            found += self.ground.known[state]  # type: ignore[arg-type]
+            if state not in self.ground.pieces:
+                self.ground.pieces[state] = [piece for piece in self._pieces(*run) if piece.count > 1]
+            found += self.ground.pieces[state]  # type: ignore[arg-type]
         return found
 
     def _state(self, first: int, last: int) -> Hashable:
@@ -116,15 +115,12 @@ class Depth:
         i = 0
         while i < len(self.ground.plans):
             piece = chosen.get(i)
-            run = None if piece is None else self.ground.run(piece.first, piece.last)
-            parts = None if piece is None or run is None else run.in_bands(piece.count, str(i))
+            parts = None if piece is None else self.ground.in_bands(piece.first, piece.last, piece.count)
             if piece is None or parts is None:
                 made.plans.append(self.ground.whole_plans[i])
                 made.origins.append(i)
                 i += 1
                 continue
-            if piece.first not in self.ground.opens:
-                _hold(parts, piece.first)
             made.plans += parts.plans
             made.origins += parts.origins
             made.buffers += parts.buffers
@@ -202,10 +198,9 @@ class Depth:
             return None
         if band.lowest < 2:
             return None
-        off = {i: self._off(i, run.inner, dropped) for i in band.parts}
-        names = ("band", run.first, run.last, count, tuple(off.items()))
-        plans = [_without(plan, off[i]) for i, plan in band.parts.items()]
-        return self.ground.cost(plans, names).times(count), count
+        memo = self.ground.memo
+        plans = [memo.of(plan).without(self._off(i, run.inner, dropped)) for i, plan in band.parts.items()]
+        return self.ground.cost(plans).times(count), count
 
     def _dropping(self, value: Value, run: Run) -> Cost:
         """What a value costs outside of a run if it does not stay: there it is sent to DRAM and read from it."""
@@ -214,10 +209,8 @@ class Depth:
             known = (value.written and end.side == RESULT) or place in value.loaders
             if run.first <= end.index <= run.last or known or end.dma is None:
                 continue
-            off = self._off(end.index, frozenset(), frozenset())
-            plan = _without(self.ground.whole_plans[end.index], off)
-            setattr(plan, WALKS[end.side], end.dma)
-            kept, moved = self._alone(end.index), self.ground.cost([plan], ("sent", end.index, end.side, off))
+            plan = self.ground.sent(end, self._off(end.index, frozenset(), frozenset()))
+            kept, moved = self._alone(end.index), self.ground.cost([plan])
             more = more.plus(Cost(moved.us - kept.us, moved.bytes - kept.bytes))
         return more
 
@@ -251,7 +244,7 @@ class Depth:
     def _alone(self, i: int) -> Cost:
         """The task as it will be with whole maps: operands that stay in L2 are not moved."""
         off = self._off(i, frozenset(), frozenset())
-        return self.ground.cost([_without(self.ground.whole_plans[i], off)], ("alone", i, off))
+        return self.ground.cost([self.ground.memo.of(self.ground.whole_plans[i]).without(off)])
 
     def _off(self, i: int, inner: Set[Hashable], dropped: Set[Hashable]) -> tuple[bool, ...]:
         """Which operands of a task are in L2: source, second source, result."""
@@ -261,18 +254,3 @@ class Depth:
             stays = (i, side) in self.resident and self.resident[i, side] not in dropped
             found.append(stays or (use is not None and use.key in inner))
         return tuple(found)
-
-
-def _without(plan: Plan, off: tuple[bool, ...]) -> Plan:
-    plan = copy(plan)
-    for name, is_off in zip(WALKS.values(), off):
-        if is_off:
-            setattr(plan, name, None)
-    return plan
-
-
-def _hold(parts: bands.Banded, first: int) -> None:
-    """The group of the first task goes on until its last band has found what the group left in L2."""
-    last = max(place for place, origin in enumerate(parts.origins) if origin == first)
-    for plan in parts.plans[:last]:
-        plan.holds = True

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from hexane.codegen.plan import Plan, Space
-from hexane.codegen.residency.blocks import stays_in_l2
 from hexane.codegen.residency.choice import SPARE, Program, room_of
-from hexane.codegen.residency.ends import RESULT, SOURCE, End, elements, ends_of
+from hexane.codegen.residency.ends import RESULT, SOURCE, End, elements, ends_of, stays_in_l2
 from hexane.codegen.residency.values import Value
 
 

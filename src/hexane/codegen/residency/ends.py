@@ -6,7 +6,6 @@ A plan says what a task computes; the ends say which bytes it touches (docs/refe
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
 
@@ -32,15 +31,14 @@ class Extents(NamedTuple):
     w: int
 
 
-@dataclass(frozen=True)
-class End:
+class End(NamedTuple):
     """One operand or the result of one task.
 
     ``dma`` is None where the data are in L2 alone (also those of a staging pair). ``passes``: a window, a ring or an
     automatic buffer, which no later task reads.
     """
 
-    index: int
+    index: int  # type: ignore[assignment]  # of its task, not of a field
     side: str
     extents: Extents
     element: int
@@ -53,6 +51,10 @@ class End:
         """Of the region: group, depth, channel, row."""
         region = self.region
         return (region.group, region.depth, region.channel, region.row)
+
+    def at(self, index: int) -> End:
+        """The same of another task."""
+        return self if index == self.index else End(index, *self[1:])
 
 
 def ends_of(plan: Plan, index: int) -> Iterator[End]:
@@ -68,6 +70,8 @@ def _width(element: Element) -> int:
 
 
 def _data(plan: Plan, broadcast: Axes) -> Extents:
+    if broadcast is Axes.NONE:
+        return Extents(plan.groups, plan.d, plan.c, plan.h, plan.w)
     return Extents(
         plan.groups,
         1 if broadcast & Axes.D else plan.d,
@@ -78,7 +82,7 @@ def _data(plan: Plan, broadcast: Axes) -> Extents:
 
 
 def _turned(extents: Extents, turned: bool) -> Extents:
-    return extents._replace(c=extents.w, w=extents.c) if turned else extents
+    return Extents(extents.g, extents.d, extents.w, extents.h, extents.c) if turned else extents
 
 
 def _source(plan: Plan, index: int) -> End:
@@ -118,11 +122,22 @@ def _result(plan: Plan, index: int) -> End:
     )
 
 
+def stays_in_l2(plan: Plan, end: End) -> bool:
+    """Whether other tasks meet the end's region in L2; else it is a window, a ring or a buffer of the task alone."""
+    if end.side == RESULT:
+        return not plan.writes.automatic and plan.writes.type is not ResultType.DMA_STREAM
+    if end.side == SECOND:
+        return plan.src2 is None
+    return plan.reads.type is not SourceType.DMA_STREAM
+
+
 def span(end: End, extents: Extents | None = None) -> int:
     """Bytes of L2 from the region's base to its last element, whole units."""
     extents = extents or end.extents
-    last = sum((n - 1) * s for n, s in zip(extents, end.strides))
-    return last + up(extents.w * end.element, UNIT)
+    region = end.region
+    g, d, c, h, w = extents
+    last = (g - 1) * region.group + (d - 1) * region.depth + (c - 1) * region.channel + (h - 1) * region.row
+    return last + up(w * end.element, UNIT)
 
 
 def held(plan: Plan, end: End) -> int:
@@ -131,11 +146,12 @@ def held(plan: Plan, end: End) -> int:
         return result_buffer(plan, end)
     extents = end.extents
     if end.passes or plan.reads.type is SourceType.STRIPS or plan.writes.type is ResultType.STRIPS:
-        extents = extents._replace(g=1)
-        if end.region.channel and end.region.channel < extents.w * end.element:
-            extents = extents._replace(w=max(1, end.region.channel // end.element))
+        _, d, c, h, w = extents
+        if end.region.channel and end.region.channel < w * end.element:
+            w = max(1, end.region.channel // end.element)
         if plan.tile < plan.hout:
-            extents = extents._replace(h=min(extents.h, tile_rows(plan, end)))
+            h = min(h, tile_rows(plan, end))
+        extents = Extents(1, d, c, h, w)
     return span(end, extents)
 
 

@@ -11,19 +11,17 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from hexane.codegen.plan import Buffer, Plan
-from hexane.codegen.residency import bands, passing
+from hexane.codegen.residency import bands
 from hexane.codegen.residency.apart import Places, are_apart, places_of
-from hexane.codegen.residency.bands import Run, Uses, ends_group
+from hexane.codegen.residency.bands import Banded, Run, Uses, ends_group
 from hexane.codegen.residency.blocks import Held
 from hexane.codegen.residency.ends import RESULT, SECOND, SOURCE, End, ends_of
 from hexane.codegen.residency.layout import Grid, Layout, grid_of
 from hexane.codegen.residency.loose import loosened
-from hexane.codegen.residency.moved import Cost, Price, cost_of
+from hexane.codegen.residency.memo import WALKS, Memo, Off
+from hexane.codegen.residency.moved import Cost, Price
 from hexane.codegen.residency.rows import Rows, source_of
 from hexane.codegen.residency.values import Stored
-
-WALKS = {SOURCE: "src", SECOND: "src2", RESULT: "dst"}
-"""Side of a task -> the field of a plan that says how it is walked in DRAM."""
 
 Lives = dict[Hashable, tuple[int, int]]
 
@@ -51,8 +49,9 @@ class Ground:
     identity: Callable[[Buffer, int], Hashable]
     stored: Callable[[Hashable], Stored]
     price: Price
-    known: dict[Hashable, object] = field(default_factory=dict)
-    """What a search has found, by all that it depends on."""
+    memo: Memo
+    pieces: dict[Hashable, object] = field(default_factory=dict)
+    """The pieces of a run that a search has found, by all that they depend on."""
 
     def __post_init__(self) -> None:
         self.plans, together = loosened(self.whole_plans, self.held)
@@ -62,7 +61,9 @@ class Ground:
         self.runs = bands.runs(self.plans)
         self._runs: dict[tuple[int, int], Run | None] = {}
         self._bands: dict[tuple[int, int, int], Band | None] = {}
-        self._costs: dict[tuple[object, ...], Cost] = {}
+        self._parts: dict[tuple[int, int, int], Plan] = {}
+        self._cut: dict[tuple[int, int, int], Banded | None] = {}
+        self._costs: dict[tuple[int, ...], Cost] = {}
 
     @cached_property
     def touching(self) -> dict[Hashable, list[End]]:
@@ -177,28 +178,48 @@ class Ground:
                     lives[use.key] = min(i, first), max(i, last)
         sizes = {key: Layout(_of_height(grids[key], r.height)).size for key, r in inner.items()}
         parts = {i: self._part(i, mine) for i, mine in rows.items()}
-        least = {i: _least(plan, i) for i, plan in parts.items()}
+        least = {i: self.memo.of(plan).least_moved for i, plan in parts.items()}
         return Band(parts, sizes, lives, least, max(r.height for r in rows.values()))
 
     def _part(self, i: int, rows: Rows) -> Plan:
         """The task over some rows, as far as its price goes."""
-        plan = copy(self.plans[i])
-        plan.h = source_of(plan, rows).height if plan.unit == "NE" else rows.height
-        plan.hout = plan.tile = rows.height
-        return plan
+        plan = self.plans[i]
+        height = source_of(plan, rows).height if plan.unit == "NE" else rows.height
+        at = i, height, rows.height
+        if at not in self._parts:
+            made = self._parts[at] = copy(plan)
+            made.h, made.hout, made.tile = height, rows.height, rows.height
+        return self._parts[at]
 
-    def cost(self, plans: Sequence[Plan], names: tuple[object, ...]) -> Cost:
-        """The cost of some tasks; ``names`` tell them from all others."""
+    def in_bands(self, first: int, last: int, count: int) -> Banded | None:
+        """Tasks in bands; None where they cannot be."""
+        at = first, last, count
+        if at not in self._cut:
+            run = self.run(first, last)
+            made = None if run is None else run.in_bands(count, str(first))
+            if made is not None and first not in self.opens:
+                _hold(made, first)
+            self._cut[at] = made
+        return self._cut[at]
+
+    def sent(self, end: End, off: Off) -> Plan:
+        """A whole task that moves an operand, whatever ``off`` says of it."""
+        others = tuple(is_off and side != end.side for side, is_off in zip(WALKS, off))
+        return self.memo.of(self.whole_plans[end.index]).without(others)
+
+    def cost(self, plans: Sequence[Plan]) -> Cost:
+        """The cost of some tasks, one after the other."""
+        names = tuple(map(id, plans))
         if names not in self._costs:
-            self._costs[names] = cost_of(plans, self.price)
+            self._costs[names] = self.memo.cost_of(plans, self.price)
         return self._costs[names]
 
 
-def _least(plan: Plan, i: int) -> tuple[int, int, int]:
-    """Of the source, the second source and the result, where they go to DRAM or come from there."""
-    lowest = passing.lowest(plan)
-    found = {end.side: passing.bytes_of(lowest, end) for end in ends_of(plan, i) if end.dma is not None}
-    return found.get(SOURCE, 0), found.get(SECOND, 0), found.get(RESULT, 0)
+def _hold(parts: Banded, first: int) -> None:
+    """The group of the first task goes on until its last band has found what the group left in L2."""
+    last = max(place for place, origin in enumerate(parts.origins) if origin == first)
+    for plan in parts.plans[:last]:
+        plan.holds = True
 
 
 def _of_height(grid: Grid, height: int) -> Grid:

@@ -73,21 +73,20 @@ class Layout:
         if dma.interleave != 1 or dma.element != element:
             return None
         grid = self.grid
-        start = grid.steps(dma.offset)
-        last = list(start)
-        strides = []
-        for count, distance in zip(extents, (dma.group, dma.depth, dma.plane, dma.row)):
-            if count == 1:
-                strides.append(0)
+        start = n, c, h, x = grid.steps(dma.offset)
+        if x % UNIT:
+            return None
+        strides = [0, 0, 0, 0]
+        for axis, distance in enumerate((dma.group, dma.depth, dma.plane, dma.row)):
+            more = extents[axis] - 1
+            if more == 0:
                 continue
-            steps = grid.steps(distance)
-            stride = self.distance(steps)
+            steps = along_n, along_c, along_h, along_x = grid.steps(distance)
+            stride = strides[axis] = self.distance(steps)
             if stride == 0 or stride % UNIT:
                 return None
-            strides.append(stride)
-            last = [at + (count - 1) * step for at, step in zip(last, steps)]
-        n, c, h, x = last
-        if n >= grid.n or c >= grid.c or h >= grid.h or x + extents.w * element > grid.used or start[3] % UNIT:
+            n, c, h, x = n + more * along_n, c + more * along_c, h + more * along_h, x + more * along_x
+        if n >= grid.n or c >= grid.c or h >= grid.h or x + extents.w * element > grid.used:
             return None
         group, depth, channel, row = strides
         channel = channel or self.channel

@@ -7,7 +7,7 @@ from functools import reduce
 from typing import NamedTuple
 
 from hexane.codegen.plan import Plan
-from hexane.codegen.residency.ends import SOURCE, elements, ends_of
+from hexane.codegen.residency.ends import SOURCE, End, elements
 
 Price = Callable[[Sequence[Plan]], Sequence[float]]
 """Predicted microseconds of each of some tasks, one after the other."""
@@ -35,23 +35,14 @@ class Cost(NamedTuple):
         return Cost(self.us * count, self.bytes * count)
 
 
-def cost_of(plans: Sequence[Plan], price: Price) -> Cost:
-    return Cost(sum(price(plans)), sum(map(moved_bytes, plans)))
-
-
-def costs_of(plans: Sequence[Plan], price: Price) -> list[Cost]:
-    """Of each task."""
-    return [Cost(us, moved_bytes(plan)) for us, plan in zip(price(plans), plans)]
-
-
 def total(costs: Iterable[Cost]) -> Cost:
     return reduce(Cost.plus, costs, Cost(0.0, 0))
 
 
-def moved_bytes(plan: Plan) -> int:
+def moved_bytes(plan: Plan, ends: Iterable[End]) -> int:
     """Operands by DMA, the result if it is sent to memory, kernel streams; rows that tiles share count twice."""
     total = sum(plan.kernel.sizes) if plan.kernel is not None else 0
-    for end in ends_of(plan, 0):
+    for end in ends:
         if end.dma is not None:
             total += elements(end) * end.element
             if end.side == SOURCE and plan.unit == "NE" and plan.tile < plan.hout:

@@ -6,7 +6,7 @@ or below. Every row comes out with the bits that it has in the whole task.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from copy import copy
 from typing import NamedTuple
 
 from hexane.codegen import tasks
@@ -67,7 +67,9 @@ def second_moves(plan: Plan) -> bool:
 def cut(plan: Plan, rows: Rows, src: Dma, src2: Dma | None, dst: Dma) -> Plan:
     """The task of these rows, whose walks are given."""
     source = source_of(plan, rows)
-    made = replace(plan, h=source.height, hout=rows.height, tile=rows.height, src=src, src2=src2, dst=dst, read_rows=0)
+    made = copy(plan)
+    made.h, made.hout, made.tile, made.read_rows = source.height, rows.height, rows.height, 0
+    made.src, made.src2, made.dst = src, src2, dst
     made.macs = plan.macs * rows.height // plan.hout
     if plan.unit == "PE":
         made.patch = pe_patch(made.w, made.h, operands=1 if plan.kind is PeKind.UNARY else 2)

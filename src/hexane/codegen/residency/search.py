@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from copy import copy
 from dataclasses import dataclass
 
 from hexane.codegen.choices import choosing
+from hexane.codegen.plan import Plan, Region
 from hexane.codegen.residency.choice import Program, eager, room_of
 from hexane.codegen.residency.depth import EAGER_GAIN, LEAST_GAIN, MOST_LOSS, Cuts, Depth, Piece
-from hexane.codegen.residency.ends import elements
+from hexane.codegen.residency.ends import End, elements
 from hexane.codegen.residency.ground import Ground
-from hexane.codegen.residency.moved import Cost, Price, costs_of, total
+from hexane.codegen.residency.moved import Cost, Price, total
 from hexane.codegen.residency.stay import turn
+from hexane.codegen.residency.values import Value
 
 ROUNDS = 3
 """How often bands are tried with fewer pieces."""
@@ -45,7 +47,7 @@ def cheapest(
     if len(program.plans) < 2:
         return None
     with choosing(program.target.choices):
-        ground = Ground(program.plans, program.held, program.identity, program.stored, price)
+        ground = Ground(program.plans, program.held, program.identity, program.stored, price, program.memo)
         slowest, best = total(expected(program, price)).us, _form(program, ground, take)
         tried: set[tuple[Hashable, bool]] = set()
         in_vain = 0
@@ -151,10 +153,27 @@ def winning(pieces: list[Piece], cuts: Cuts, cut: list[Cost], whole: list[Cost])
 def expected(program: Program, price: Price) -> list[Cost]:
     """Cost of each task if every value that is chosen to stay finds its place."""
     if "expected" not in vars(program):
-        made = [copy(plan) for plan in program.plans]
+        turns: dict[int, list[tuple[End, Region, Value]]] = {}
         for value in program.choice[0]:
             for end, region in zip(value.ends, value.regions):
-                turn(made[end.index], end, region, value)
-        vars(program)["expected"] = costs_of(made, price)
+                turns.setdefault(end.index, []).append((end, region, value))
+        made = [_turned(program, i, turns[i]) if i in turns else plan for i, plan in enumerate(program.plans)]
+        vars(program)["expected"] = program.memo.costs_of(made, price)
     found: list[Cost] = vars(program)["expected"]
     return found
+
+
+def _turned(program: Program, i: int, turns: Sequence[tuple[End, Region, Value]]) -> Plan:
+    """A task with operands in L2, as far as its price goes: wherever they are."""
+    facts = program.memo.of(program.plans[i])
+    name = frozenset((end.side, value.written, end in _brought(value)) for end, _, value in turns)
+    if name not in facts.turned:
+        made = facts.turned[name] = copy(facts.plan)
+        for end, region, value in turns:
+            turn(made, end, region, value)
+    return facts.turned[name]
+
+
+def _brought(value: Value) -> list[End]:
+    """The ends that bring a value from DRAM."""
+    return [value.ends[place] for place in value.loaders]

@@ -16,9 +16,9 @@ from hexane.codegen.operations import Reads, ResultType, SourceType, Writes
 from hexane.codegen.plan import OWN_DMA, Plan, Region
 from hexane.codegen.residency import hazards, passing
 from hexane.codegen.residency.arena import BANK_CYCLE, Arena, Block
-from hexane.codegen.residency.blocks import Cluster, Held, is_torn, stays_in_l2
+from hexane.codegen.residency.blocks import Cluster, Held, is_torn
 from hexane.codegen.residency.choice import Pair, Program, room_of
-from hexane.codegen.residency.ends import RESULT, SECOND, End
+from hexane.codegen.residency.ends import RESULT, SECOND, End, stays_in_l2
 from hexane.codegen.residency.pairs import could_lock
 from hexane.codegen.residency.values import Value
 from hexane.errors import Reason, UnsupportedError

@@ -16,6 +16,7 @@ from hexane.codegen.residency.apart import Places, are_apart, covers, places_of
 from hexane.codegen.residency.blocks import Held
 from hexane.codegen.residency.ends import RESULT, SOURCE, End, elements
 from hexane.codegen.residency.layout import Layout, grid_of
+from hexane.codegen.residency.memo import Memo
 
 Identity = Callable[[Buffer, int], Hashable]
 """What tells two buffers apart: a buffer and the index of the plan that names it; None for constants."""
@@ -28,6 +29,10 @@ class Stored:
     shape: tuple[int, int, int, int, int] | None
     size: int
     surface: bool
+
+
+ANYWHERE = ("regions", "places", "saved", "loaders", "in_parts", "grows")
+"""What of a value does not change with the numbers of its tasks."""
 
 
 @dataclass(eq=False)
@@ -95,6 +100,15 @@ class Value:
     def worth(self) -> float:
         """Bytes saved for each byte of L2 and task."""
         return self.saved / (max(self.size, 1) * (self.last - self.first + 1))
+
+    def at(self, indices: Sequence[int]) -> Value:
+        """The same where its ends are those of other tasks, in the same order."""
+        if all(end.index == i for end, i in zip(self.ends, indices)):
+            return self
+        ends = [end.at(i) for end, i in zip(self.ends, indices)]
+        made = Value(self.key, self.layout, ends, self.walks, self.written, self.loaded)
+        vars(made).update({name: found for name, found in vars(self).items() if name in ANYWHERE})
+        return made
 
     def laid_out(self, layout: Layout) -> Value:
         """The same in another layout of the same grid."""
@@ -245,6 +259,7 @@ def values_of(
     identity: Identity,
     stored: Callable[[Hashable], Stored],
     choices: Choices,
+    memo: Memo,
 ) -> dict[Hashable, Value | str]:
     """Every tensor that tasks move: as a value that could stay, or why it could not."""
     uses: dict[Hashable, list[End]] = {}
@@ -258,12 +273,31 @@ def values_of(
         for end in held.ends[i]:
             if end.dma is not None:
                 uses.setdefault(identity(end.dma.buffer, i), []).append(end)
+    index_of = {id(plan): i for i, plan in enumerate(plans)}
+    found: dict[Hashable, Value | str] = {}
     with choosing(choices):
-        return {
-            key: pinned.get(key) or _value(key, ends, plans, held, stored(key))
-            for key, ends in uses.items()
-            if key is not None
-        }
+        for key, ends in uses.items():
+            if key is None or key in pinned:
+                continue
+            name = key, _users(ends, plans, held)
+            if name not in memo.tensors:
+                value = _value(key, ends, plans, held, stored(key))
+                users = [] if isinstance(value, str) else [id(plans[end.index]) for end in value.ends]
+                memo.tensors[name] = value, users
+            value, users = memo.tensors[name]
+            found[key] = value if isinstance(value, str) else value.at([index_of[user] for user in users])
+    return {key: pinned.get(key) or found[key] for key in uses if key is not None}
+
+
+def _users(ends: Sequence[End], plans: Sequence[Plan], held: Held) -> Hashable:
+    """The plans that use a tensor, and those that meet them in L2: all that its form depends on."""
+    found: list[Hashable] = []
+    for end in ends:
+        found.append((id(plans[end.index]), end.side))
+        cluster = held.cluster_of.get((end.index, end.side))
+        if cluster is not None:
+            found.append(tuple((id(plans[other.index]), other.side) for other in cluster.ends))
+    return tuple(found)
 
 
 def _value(key: Hashable, ends: list[End], plans: Sequence[Plan], held: Held, about: Stored) -> Value | str:

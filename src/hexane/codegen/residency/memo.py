@@ -1,0 +1,101 @@
+"""What a search finds out about plans, once: the forms of a program that it compares share most of them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from hexane.codegen.plan import Plan
+from hexane.codegen.residency import passing
+from hexane.codegen.residency.ends import RESULT, SECOND, SOURCE, End, ends_of, held, stays_in_l2
+from hexane.codegen.residency.moved import Cost, Price, moved_bytes
+
+WALKS = {SOURCE: "src", SECOND: "src2", RESULT: "dst"}
+"""Side of a task -> the field of a plan that says how it is walked in DRAM."""
+
+Off = tuple[bool, ...]
+"""Of source, second source and result: whether it is in L2 alone."""
+
+
+@dataclass(eq=False)
+class PlanFacts:
+    """What follows from one plan alone, wherever in a program it stands; ends are those of task 0."""
+
+    plan: Plan
+    turned: dict[Hashable, Plan] = field(default_factory=dict)
+    """The plan with operands in L2, by which of them are there and how."""
+
+    @cached_property
+    def ends(self) -> tuple[End, ...]:
+        return tuple(ends_of(self.plan, 0))
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """Bytes of L2 that each end takes while the task runs."""
+        return tuple(held(self.plan, end) for end in self.ends)
+
+    @cached_property
+    def stays(self) -> tuple[bool, ...]:
+        """Of each end whether other tasks meet its region in L2."""
+        return tuple(stays_in_l2(self.plan, end) for end in self.ends)
+
+    @cached_property
+    def passing(self) -> int:
+        """Bytes that all operands take that only pass through, in the lowest tile."""
+        return sum(self.least[end.side] for end, stays in zip(self.ends, self.stays) if not stays)
+
+    @cached_property
+    def least(self) -> dict[str, int]:
+        """Bytes that each operand takes while it passes through L2, in the lowest tile, by side."""
+        lowest = passing.lowest(self.plan)
+        return {end.side: passing.bytes_of(lowest, end) for end in self.ends}
+
+    @cached_property
+    def least_moved(self) -> tuple[int, int, int]:
+        """The same of the source, the second source and the result, where they go to DRAM or come from there."""
+        found = {end.side: self.least[end.side] for end in self.ends if end.dma is not None}
+        return found.get(SOURCE, 0), found.get(SECOND, 0), found.get(RESULT, 0)
+
+    @cached_property
+    def moved(self) -> int:
+        """Bytes that the task moves to and from memory."""
+        return moved_bytes(self.plan, self.ends)
+
+    def without(self, off: Off) -> Plan:
+        """The plan as it is priced when some operands are in L2 alone."""
+        if True not in off:
+            return self.plan
+        if off not in self.turned:
+            made = self.turned[off] = copy(self.plan)
+            for name, is_off in zip(WALKS.values(), off):
+                if is_off:
+                    setattr(made, name, None)
+        return self.turned[off]
+
+
+@dataclass(eq=False)
+class Memo:
+    """Facts by plan, as long as one search goes on: no plan may change meanwhile.
+
+    Plans are told apart by what they are, not by what they say; they are kept, so that no id is given twice.
+    """
+
+    _facts: dict[int, PlanFacts] = field(default_factory=dict)
+    tensors: dict[Hashable, tuple[Any, list[int]]] = field(default_factory=dict)
+    """Values that could stay (``values``), or why they could not, and ids of their plans: by name and plans."""
+
+    def of(self, plan: Plan) -> PlanFacts:
+        found = self._facts.get(id(plan))
+        if found is None:
+            found = self._facts[id(plan)] = PlanFacts(plan)
+        return found
+
+    def costs_of(self, plans: Sequence[Plan], price: Price) -> list[Cost]:
+        """Of each task."""
+        return [Cost(us, self.of(plan).moved) for us, plan in zip(price(plans), plans)]
+
+    def cost_of(self, plans: Sequence[Plan], price: Price) -> Cost:
+        return Cost(sum(price(plans)), sum(self.of(plan).moved for plan in plans))
