@@ -118,6 +118,10 @@ def declared(array: np.ndarray, type_: Any, where: str) -> Any:
         return np.ascontiguousarray(array.astype(type_.carrier, copy=False)).reshape(array.shape)
 
 
+CHOOSES_FROM_X = frozenset({"gather", "gather_along_axis", "gather_nd"})
+"""Ops that only choose elements of ``x``: those of a constant are widened behind the choice (an embedding is large)."""
+
+
 class Evaluation:
     """One run: the environment of values, and how each op is computed.
 
@@ -140,6 +144,10 @@ class Evaluation:
             return value.data
         wanted = eval_dtype(value.type.dtype)
         return value.data if wanted.kind == "U" else value.data.astype(wanted, copy=False)
+
+    def narrow(self, value: Value) -> Any:
+        """A value's array; constants as they are stored, for an op that computes nothing."""
+        return value.data if value.constant is not None and value not in self.environment else self.array(value)
 
     def block(self, block: Block) -> list[Any]:
         """Evaluate a block whose inputs stand in the environment; its outputs."""
@@ -222,7 +230,8 @@ class Evaluation:
                     raise GraphError(f"lacks {param.name}")
                 found[param.name] = param.default
                 continue
-            arrays = [self.array(value) for value in values_of(operand)]
+            narrow = spec.name in CHOOSES_FROM_X and param.name == "x"
+            arrays = [self.narrow(value) if narrow else self.array(value) for value in values_of(operand)]
             if param.is_attribute:
                 arrays = [plain(np.asarray(array), param.kind, param.name) for array in arrays]
             found[param.name] = tuple(arrays) if isinstance(operand, tuple) else arrays[0]

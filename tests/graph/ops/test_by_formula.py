@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -326,3 +327,26 @@ def test_the_reference_needs_no_other_framework():
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "(1, 2, 6, 6)"
+
+
+@pytest.mark.parametrize("op", ["gather", "gather_along_axis", "gather_nd"])
+@pytest.mark.parametrize("typed", [False, True])
+def test_a_large_constant_is_not_widened_for_a_few_of_its_rows(op, typed):
+    table = normal(1, 5000, 256).astype(np.float16)
+    table[7, :3] = np.inf, -np.inf, 2.0**-24
+    shape = (3, 256) if op == "gather_along_axis" else (3,)
+    index = np.broadcast_to(np.int32([7, 4999, 0]).reshape(3, *(1,) * (len(shape) - 1)), shape)
+    index = index.reshape(3, 1) if op == "gather_nd" else np.ascontiguousarray(index)
+    b = GraphBuilder()
+    at = b.input("at", index.shape, "int32")
+    operands = {"x": b.const(table), "indices": at}
+    rows = b.op(op, **operands, **({} if op == "gather_nd" else {"axis": 0}))
+    b.output(b.add(x=rows, y=np.float16(0)))
+    graph = b.graph.verify()
+    graph.evaluate({"at": index})  # what is imported at the first run does not count
+    tracemalloc.start()
+    (found,) = graph.evaluate({"at": index}, typed=typed).values()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    np.testing.assert_array_equal(found, table[[7, 4999, 0]])
+    assert peak < table.nbytes / 10
