@@ -94,3 +94,33 @@ def test_a_long_mirror_takes_a_copy_for_each_bit():
     b = GraphBuilder()
     b.output(b.pad(x=b.input("x", (1, 1, 1, 5000), "fp16"), pad=[0] * 6 + [1024, 1024], mode="reflect"))
     assert sum(len(image.tasks) for image in hexane.compile(b.graph).images) <= 2 * 2 * 10 + 4
+
+
+@pytest.mark.parametrize("left", [1, 4, 8, 12, 20])
+def test_taps_that_meet_only_padding(left):
+    """Of a kernel that is cut into parts over a short map: some parts see nothing of it, at last all of the first."""
+    ort, helper = pytest.importorskip("onnxruntime"), pytest.importorskip("onnx.helper")
+    rng = np.random.default_rng(3)
+    x, weight = rng.normal(size=(1, 8, 5, 1)).astype(np.float16), rng.normal(size=(3, 8, 9, 4)).astype(np.float16)
+    b = GraphBuilder()
+    b.output(
+        b.conv(
+            x=b.input("x", x.shape, "fp16"),
+            weight=weight,
+            pad_type="custom",
+            pad=[8, 3, left, 9],
+            strides=[1, 2],
+            dilations=[1, 3],
+        )
+    )
+    node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[8, left, 3, 9], strides=[1, 2], dilations=[1, 3])
+    infos = [helper.make_tensor_value_info(name, 1, None) for name in "xwy"]
+    graph = helper.make_graph([node], "conv", infos[:2], infos[2:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (wanted,) = session.run(None, {"x": x.astype(np.float32), "w": weight.astype(np.float32)})
+    program = hexane.compile(b.graph)
+    assert [segment.kind for segment in program.segments] == ["engine"]
+    (made,), (bits,) = program.run({"x": x}).values(), program.run({"x": x}, level="graph").values()
+    assert np.array_equal(made, bits)
+    np.testing.assert_allclose(made, wanted, atol=0.05, rtol=0.01)

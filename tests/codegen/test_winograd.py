@@ -18,17 +18,18 @@ CASES = {
     "two groups": dict(kernel=(3, 3), groups=2),
     "depthwise": dict(kernel=(3, 3), groups=8),
     "stride 2": dict(kernel=(3, 3), stride=2),
-    "dilated": dict(kernel=(3, 3), dilation=2),
+    "dilated": dict(kernel=(3, 3), dilation=(2, 2)),
+    "dilated, one tap": dict(kernel=(1, 3), dilation=(2, 1)),
     "odd width": dict(kernel=(3, 3), width=17),
 }
 
 
-def network(kernel, groups=1, stride=1, dilation=1, width=16):
+def network(kernel, groups=1, stride=1, dilation=(1, 1), width=16):
     rng = np.random.default_rng(0)
     b = GraphBuilder()
     x = b.input("x", (1, 8, 16, width), "fp16")
     weight = rng.normal(size=(16, 8 // groups, *kernel)).astype(np.float16)
-    made = b.conv(x=x, weight=weight, pad_type="same", groups=groups, strides=[stride] * 2, dilations=[dilation] * 2)
+    made = b.conv(x=x, weight=weight, pad_type="same", groups=groups, strides=[stride] * 2, dilations=list(dilation))
     b.output(b.relu(x=made, name="y"))
     return b.graph, {"x": rng.normal(size=(1, 8, 16, width)).astype(np.float16)}
 

@@ -6,7 +6,7 @@ import struct
 import tracemalloc
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, seed, settings
 
 import hexane
 from conftest import SHARED
@@ -37,10 +37,15 @@ def test_spoiled_files(data: bytes) -> None:
 
 
 @pytest.mark.slow
-@given(spoiled(ORIGINALS))
-@settings(max_examples=10_000, **CALM)
-def test_many_spoiled_files(data: bytes) -> None:
-    survives(data, text=True)
+@pytest.mark.parametrize("piece", range(5))
+def test_many_spoiled_files(piece: int) -> None:
+    @seed(piece)
+    @given(spoiled(ORIGINALS))
+    @settings(max_examples=2_000, **CALM)
+    def one(data: bytes) -> None:
+        survives(data, text=True)
+
+    one()
 
 
 def test_every_truncation_of_the_head() -> None:

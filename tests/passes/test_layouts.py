@@ -92,6 +92,16 @@ def test_a_tensor_and_its_transposition_in_one_op():
     assert types_of(same(b.graph, NAMES)).count("transpose") == 1
 
 
+def test_a_reduction_to_a_single_number():
+    """Beside transpositions, and of something that they turn."""
+    b = GraphBuilder()
+    x = b.input("x", (2, 3, 4, 5))
+    turned = b.transpose(x=b.relu(x=x), perm=NHWC)
+    b.output(turned, b.reduce_max(x=x, axes=[0, 1, 2, 3], keep_dims=False))
+    b.output(b.add(x=b.reduce_sum(x=turned, axes=[0, 1, 2, 3], keep_dims=False), y=turned))
+    same(b.graph, NAMES)
+
+
 def test_it_can_be_switched_off():
     b = GraphBuilder()
     x = b.transpose(x=b.input("x", (1, 8, 6, 10)), perm=NHWC)

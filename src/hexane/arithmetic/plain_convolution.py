@@ -38,7 +38,8 @@ class Window:
     @property
     def winograd(self) -> bool:
         """Whether M5 and M6 compute this window in Winograd form (docs/reference/numerics.md 6)."""
-        return self.kernel[1] == 3 and self.kernel[0] in (1, 3) and self.strides == (1, 1) and self.dilations == (1, 1)
+        dilated = any(spread != 1 for spread, taps in zip(self.dilations, self.kernel) if taps > 1)
+        return self.kernel[1] == 3 and self.kernel[0] in (1, 3) and self.strides == (1, 1) and not dilated
 
     def padded(self, x: np.ndarray, extra_columns: int = 0) -> np.ndarray:
         """The input (N, C, H, W) with its zero border, cut or filled to what the output reads."""

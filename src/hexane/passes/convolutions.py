@@ -319,8 +319,11 @@ def _stacked(op: Op, axis: int, limit: int, b: GraphBuilder) -> Value | None:
     part = -(-k // count)
     x, (before, _), stride = op.inputs["x"], pads[axis - 2], steps[axis - 2]
     length = (out[axis - 2] - 1) * stride + part
-    shifted, kernels = [], []
+    shifted: list[Value] = []
+    kernels = []
     for i in range(count):
+        if not -length < i * part - before < x.shape[axis] and (shifted or i < count - 1):
+            continue  # these taps meet nothing but the padding
         shifted.append(_window(x, axis, i * part - before, length, b))
         piece = np.take(weight, range(i * part, min(k, (i + 1) * part)), axis)
         missing = [(0, 0)] * 4
@@ -340,7 +343,10 @@ def _stacked(op: Op, axis: int, limit: int, b: GraphBuilder) -> Value | None:
 def _window(x: Value, axis: int, begin: int, length: int, b: GraphBuilder) -> Value:
     """``length`` rows or columns of a map from ``begin`` on, zeros where it has none."""
     extent = x.shape[axis]
-    first, last = min(max(begin, 0), extent - 1), max(min(begin + length, extent), 1)
+    if not -length < begin < extent:
+        empty = [length if i == axis else side for i, side in enumerate(x.shape)]
+        return b.const(np.zeros(empty, np.float16 if x.dtype == "fp16" else np.float32))
+    first, last = max(begin, 0), min(begin + length, extent)
     if (first, last) != (0, extent):
         start, size = [0] * 4, list(x.shape)
         start[axis], size[axis] = first, last - first

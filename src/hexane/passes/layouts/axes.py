@@ -124,7 +124,7 @@ def _reduced(op: Op) -> Signature | None:
         return None
     gone = reduced_axes(op)
     left = tuple(range(rank)) if op.arg("keep_dims") else tuple(axis for axis in range(rank) if axis not in gone)
-    if len(left) != len(op.output.shape):
+    if not left or len(left) != len(op.output.shape):  # nothing has an order where no axis is left
         return None
     return Signature((("x", op.inputs["x"], tuple(range(rank))),), (left,))
 
