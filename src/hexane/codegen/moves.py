@@ -58,8 +58,9 @@ class Walk:
         """Bursts counted from the buffer's start, axes as they are."""
         at = np.array(self.start // BURST)
         for n, step in zip(self.extents, self.steps):
-            at = np.add.outer(at, np.arange(n) * (step // BURST))
-        return at
+            if n != 1:
+                at = np.add.outer(at, np.arange(n) * (step // BURST))
+        return at.reshape(self.extents)
 
     def spans(self, other: Walk) -> bool:
         """Whether one begins before the other ends, both ways."""
@@ -71,7 +72,10 @@ class Walk:
             return False
         if max(self.bursts, other.bursts) > MOST_BURSTS:
             return True
-        return bool(np.intersect1d(self.places(), other.places()).size)
+        first, end = min(self.start, other.start), max(self.end, other.end)
+        touched = np.zeros((end - first) // BURST + 1, bool)
+        touched[self.places() - first // BURST] = True
+        return bool(touched[other.places() - first // BURST].any())
 
 
 def walk_of(plan: Plan, side: str) -> Walk | None:

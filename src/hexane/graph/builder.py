@@ -227,15 +227,12 @@ def _wrap(
         elif dtype == "string":
             operand = np.asarray(operand, dtype=str)
         elif dtype == "int32":
-            operand = np.asarray(operand)
-            if operand.size and operand.dtype.kind in "iu" and (operand.max() > 2**31 - 1 or operand.min() < -(2**31)):
-                dtype = "int64"
-            if operand.size == 0:
-                operand = operand.astype(np.int32)
-        if not param.kind.endswith("s") and np.ndim(operand) == 1 and np.size(operand) == 1:
+            operand, dtype = _integers(operand)
+        if param.kind.endswith("s"):
+            if np.ndim(operand) == 0:
+                operand = np.reshape(operand, (1,))
+        elif np.ndim(operand) == 1 and np.size(operand) == 1:
             operand = np.reshape(operand, ())
-        elif param.kind.endswith("s") and np.ndim(operand) == 0:
-            operand = np.reshape(operand, (1,))
     elif not isinstance(operand, (np.ndarray, np.generic)):
         dtype = letters.get(param.group)
         if dtype is None and np.asarray(operand).dtype.kind == "f":
@@ -243,6 +240,21 @@ def _wrap(
     if dtype is not None and DTYPES[dtype].kind == "f" and isinstance(operand, (int, float)):
         operand = float(operand)
     return const(operand, dtype, name=param.name)
+
+
+def _integers(operand: Any) -> tuple[np.ndarray, str]:
+    """An integer parameter and its dtype: int32, int64 where one of the numbers does not fit."""
+    numbers = operand if isinstance(operand, (list, tuple)) else (operand,)
+    if all(type(number) is int and -(2**31) <= number < 2**31 for number in numbers):
+        return np.array(operand, np.int32), "int32"
+    array = np.asarray(operand)
+    if array.size == 0:
+        return array.astype(np.int32), "int32"
+    if array.dtype.kind not in "iu" or array.dtype == np.int32:
+        return array, "int32"
+    if array.max() > 2**31 - 1 or array.min() < -(2**31):
+        return array, "int64"
+    return array.astype(np.int32), "int32"
 
 
 def builder_before(op: Op) -> GraphBuilder:

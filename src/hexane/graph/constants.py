@@ -26,9 +26,10 @@ class Constant:
 
     Either an array, or ``load``, called at the first look; big weights stay where they are (a memory map) until then.
     ``source`` remembers the weight file, so that printing need not copy it; ``coding`` how the file packs the values.
+    ``readings`` holds what compile-time parameters that take this constant see, by kind: passes ask for them often.
     """
 
-    __slots__ = ("_array", "_load", "coding", "source", "type")
+    __slots__ = ("_array", "_load", "coding", "readings", "source", "type")
 
     def __init__(
         self,
@@ -43,6 +44,7 @@ class Constant:
         self.type = type
         self.source = source
         self.coding = coding
+        self.readings: dict[str, Any] = {}
         self._load = load
         self._array: np.ndarray | None = None if array is None else self._checked(array)
 
@@ -111,13 +113,13 @@ def constant_from(data: Any, dtype: str | None = None) -> Constant:
     elif DTYPES[dtype].kind in "iu" and array.dtype.kind == "f" and not np.array_equal(array, np.trunc(array)):
         raise GraphError(f"a fractional number given where {dtype} is asked")
     carrier = DTYPES[dtype].carrier
-    if carrier.kind != "U":
+    if carrier.kind != "U" and (array.dtype != carrier or DTYPES[dtype].bits != 8 * carrier.itemsize):
         if DTYPES[dtype].kind in "iu" and array.size and array.dtype.kind in "iuf":
             low, high = integer_range(dtype)
             if array.min() < low or array.max() > high:
                 raise GraphError(f"a number outside the range of {dtype}")
         with np.errstate(over="ignore"):
-            array = array.astype(carrier, copy=not typed or array.dtype != carrier)
+            array = array.astype(carrier, copy=False)
     return Constant(TensorType(dtype, array.shape), array)
 
 

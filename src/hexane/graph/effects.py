@@ -22,6 +22,8 @@ WRITES = frozenset({"write_state", "coreml_update_state"})
 
 def writes(op: Op) -> bool:
     """Whether the op, or an op in one of its blocks, changes a state; such an op stays though nobody takes a result."""
+    if not op.blocks:
+        return op.type in WRITES
     return op.type in WRITES or any(inner.type in WRITES for block in op.blocks for inner in block.walk())
 
 

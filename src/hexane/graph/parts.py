@@ -16,7 +16,7 @@ import numpy as np
 from hexane.errors import GraphError
 from hexane.graph.constants import Constant
 from hexane.graph.registry import argument, values_of
-from hexane.graph.types import Type, tensor_of
+from hexane.graph.types import TensorType, Type, tensor_of
 
 
 class Value:
@@ -48,7 +48,7 @@ class Value:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return tensor_of(self.type).shape
+        return self.type.shape if type(self.type) is TensorType else tensor_of(self.type).shape
 
     @property
     def dtype(self) -> str:
@@ -101,11 +101,24 @@ class Value:
 class Op:
     """One operation: ``type`` is MIL's op name (or ``onnx.*``), ``inputs`` operands by parameter name.
 
-    Change operands with ``set_input`` and ``remove_input`` only, so that the users of values stay known.
+    ``inputs`` is a read-only view of the operands by parameter name: a Value, or a tuple of Values for a variadic
+    parameter. Change operands with ``set_input`` and ``remove_input`` only, so that the users of values stay known.
     ``opset`` is set where the op is written with another op set than its function's.
     """
 
-    __slots__ = ("_inputs", "_next", "_previous", "attributes", "block", "blocks", "name", "opset", "outputs", "type")
+    __slots__ = (
+        "_inputs",
+        "_next",
+        "_previous",
+        "attributes",
+        "block",
+        "blocks",
+        "inputs",
+        "name",
+        "opset",
+        "outputs",
+        "type",
+    )
 
     def __init__(
         self,
@@ -125,17 +138,13 @@ class Op:
         self.outputs: tuple[Value, ...] = ()
         self.block: Block | None = None
         self._inputs: dict[str, Any] = {}
+        self.inputs: Mapping[str, Any] = MappingProxyType(self._inputs)
         self._previous: Op | None = None
         self._next: Op | None = None
         for block in self.blocks:
             block.owner = self
         for param, operand in inputs.items():
             self.set_input(param, operand)
-
-    @property
-    def inputs(self) -> Mapping[str, Any]:
-        """Operands by parameter name: a Value, or a tuple of Values for a variadic parameter. Read-only view."""
-        return MappingProxyType(self._inputs)
 
     @property
     def output(self) -> Value:
@@ -155,14 +164,18 @@ class Op:
     def set_input(self, param: str, operand: Any) -> None:
         """Give parameter ``param`` the operand (a Value or a tuple of Values), in place of what it had."""
         new = values_of(operand)
-        if not all(isinstance(value, Value) for value in new):
-            raise GraphError(f"{self.describe()}: operand {param} is no value", hint="use GraphBuilder to wrap arrays")
+        for value in new:
+            if not isinstance(value, Value):
+                raise GraphError(
+                    f"{self.describe()}: operand {param} is no value", hint="use GraphBuilder to wrap arrays"
+                )
         for value in new:
             value._use(self)
-        old = self._inputs.get(param, ())
+        old = self._inputs.get(param)
         self._inputs[param] = operand
-        for value in values_of(old):
-            value._unuse(self)
+        if old is not None:
+            for value in values_of(old):
+                value._unuse(self)
 
     def remove_input(self, param: str) -> None:
         for value in values_of(self._inputs.pop(param)):
@@ -311,7 +324,7 @@ class Block:
 
     def remove(self, op: Op) -> None:
         """Take out an op whose results nothing uses; its operands lose a user."""
-        used = [value.name for value in op.outputs if value.is_used]
+        used = [value.name for value in op.outputs if value._uses]
         if used:
             raise GraphError(f"{op.describe()} cannot go: {used[0]!r} is still in use")
         for param in list(op.inputs):

@@ -26,7 +26,7 @@ import ast
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -63,11 +63,11 @@ class Param:
     runtime: bool = False
     since: int = 15
 
-    @property
+    @cached_property
     def is_tensor(self) -> bool:
         return self.kind == "tensor"
 
-    @property
+    @cached_property
     def is_attribute(self) -> bool:
         """Whether rules see a Python value instead of a tensor."""
         return self.kind in _SCALARS or self.kind in _VECTORS or self.kind == _NUMBER
@@ -102,13 +102,15 @@ class OpSpec:
         """What the op computes: the docstring of its reference, or what its table says."""
         return self.about or (self.evaluate.__doc__ or "" if self.evaluate else "")
 
+    @cached_property
+    def by_name(self) -> dict[str, Param]:
+        return {param.name: param for param in self.params}
+
     def param(self, name: str) -> Param:
-        for param in self.params:
-            if param.name == name:
-                return param
-        raise GraphError(
-            f"{self.name} has no parameter {name!r}", hint=f"it has {', '.join(p.name for p in self.params)}"
-        )
+        found = self.by_name.get(name)
+        if found is None:
+            raise GraphError(f"{self.name} has no parameter {name!r}", hint=f"it has {', '.join(self.by_name)}")
+        return found
 
 
 _SPECS: dict[str, list[OpSpec]] = {}
@@ -302,11 +304,20 @@ def argument(operation: Op, name: str) -> Any:
         return param.default
     if not param.is_attribute:
         return operand
-    found = tuple(
-        plain(value.data, param.kind, f"{name} of {operation.describe()}") if value.is_constant else UNKNOWN
-        for value in values_of(operand)
-    )
+    if not isinstance(operand, tuple):
+        return _read(operand, param.kind, operation, name)
+    found = tuple(_read(value, param.kind, operation, name) for value in operand)
     return found if param.variadic else found[0]
+
+
+def _read(value: Value, kind: str, operation: Op, name: str) -> Any:
+    """The Python value of a compile-time parameter, ``UNKNOWN`` where it is computed."""
+    constant = value.constant
+    if constant is None:
+        return UNKNOWN
+    if kind not in constant.readings:
+        constant.readings[kind] = plain(constant.array, kind, f"{name} of {operation.describe()}")
+    return constant.readings[kind]
 
 
 def check_dtypes(spec: OpSpec, operands: Mapping[str, Any]) -> dict[str, str]:
@@ -336,8 +347,11 @@ def check_dtypes(spec: OpSpec, operands: Mapping[str, Any]) -> dict[str, str]:
 
 def _static(spec: OpSpec, param: Param, value: Value) -> Any:
     """What the type rule sees of a compile-time parameter."""
-    if value.is_constant:
-        return plain(value.data, param.kind, f"{param.name} of {spec.name}")
+    constant = value.constant
+    if constant is not None:
+        if param.kind not in constant.readings:
+            constant.readings[param.kind] = plain(constant.array, param.kind, f"{param.name} of {spec.name}")
+        return constant.readings[param.kind]
     if not param.runtime:
         raise GraphError(f"{param.name} of {spec.name} must be a constant")
     return value.type if param.kind == _NUMBER else UNKNOWN
@@ -345,10 +359,8 @@ def _static(spec: OpSpec, param: Param, value: Value) -> Any:
 
 def result_types(spec: OpSpec, operands: Mapping[str, Any], opset: int = 18) -> tuple[Type, ...]:
     """Types of an op's results from its operands (Values by parameter name). GraphError when they break its rules."""
-    names = {param.name for param in spec.params}
     for name in operands:
-        if name not in names:
-            spec.param(name)
+        spec.param(name)
     check_dtypes(spec, operands)
     arguments: dict[str, Any] = {}
     for param in spec.params:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -83,18 +84,20 @@ def replace_op(op: Op, results: Value | Iterable[Value]) -> None:
     op.block.remove(op)
 
 
+_USES = attrgetter("_uses")
+
+
 def remove_dead(block: Block) -> int:
     """Drop ops whose results nobody uses (state writes stay); how many went."""
     count = 0
     for op in reversed(block.ops):
         for inner in op.blocks:
             count += remove_dead(inner)
-        if writes(op):
+        if any(map(_USES, op.outputs)) or writes(op):
             continue
-        if not any(value.is_used for value in op.outputs):
-            _release(op)
-            block.remove(op)
-            count += 1
+        _release(op)
+        block.remove(op)
+        count += 1
     return count
 
 

@@ -104,6 +104,9 @@ class TooLargeError(GraphError):
     """A tensor of more than ``MAX_ELEMENTS`` elements."""
 
 
+_PLAIN = frozenset({int, type(None)})
+
+
 @dataclass(frozen=True)
 class TensorType:
     """A tensor's element type and shape. A scalar is a tensor of rank 0.
@@ -118,12 +121,14 @@ class TensorType:
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
             object.__setattr__(self, "dtype", dtype_name(self.dtype))
-        shape = tuple(extent if extent is None else int(extent) for extent in self.shape)
-        object.__setattr__(self, "shape", shape)
+        shape = self.shape
+        if type(shape) is not tuple or not _PLAIN.issuperset(map(type, shape)):
+            shape = tuple(extent if extent is None else int(extent) for extent in shape)
+            object.__setattr__(self, "shape", shape)
         if len(shape) > MAX_RANK:
             raise GraphError(f"a tensor of rank {len(shape)}", hint=f"the largest rank is {MAX_RANK}")
         known = [extent for extent in shape if extent is not None]
-        if any(extent < 0 for extent in known):
+        if known and min(known) < 0:
             raise GraphError(f"the shape {shape} has a negative extent")
         if prod(known) > MAX_ELEMENTS:
             raise TooLargeError(

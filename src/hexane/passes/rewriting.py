@@ -61,7 +61,7 @@ def hand_down_names(op: Op, results: Value | tuple[Value, ...], behind: Op | Non
 
 
 def is_static(value: Value) -> bool:
-    return all(isinstance(extent, int) for extent in value.shape)
+    return None not in value.shape
 
 
 def known(*arguments: Any) -> bool:
