@@ -83,7 +83,7 @@ def compile(
     wanted = chips.get(chip)
     target = target_of(wanted, dialect)
     names = transformations.active(dialect, without, strict=strict, generation=target.generation)
-    with transformations.using(names):
+    with transformations.using(names, wanted):
         given, declared, inputs = graph, graph.main, input_ports(graph)
         graph = canonical(graph, scaling=scaling, on_pass=on_pass)
         function = graph.main

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from hexane.chips import Evidence
+from hexane.chips import Evidence, get
 from hexane.errors import UsageError
 
 if TYPE_CHECKING:
+    from hexane.chips import Chip
     from hexane.graph import Graph
 
 KEY = "transformations"
@@ -279,6 +280,7 @@ def active(
 
 
 _ON: ContextVar[frozenset[str] | None] = ContextVar("transformations", default=None)
+_CHIP: ContextVar[Chip | None] = ContextVar("chip", default=None)
 
 
 def is_on(name: str) -> bool:
@@ -288,14 +290,20 @@ def is_on(name: str) -> bool:
     return names is None or name in names
 
 
+def target_chip() -> Chip:
+    """The chip whose prices decide inside of a compilation; M1 outside of one."""
+    return _CHIP.get() or get("M1")
+
+
 @contextmanager
-def using(names: Iterable[str]) -> Iterator[None]:
-    """Just these are on inside."""
-    token = _ON.set(frozenset(names))
+def using(names: Iterable[str], chip: Chip | None = None) -> Iterator[None]:
+    """Just these are on inside, and what is chosen by price has the prices of ``chip``, if one is given."""
+    token, other = _ON.set(frozenset(names)), _CHIP.set(chip or _CHIP.get())
     try:
         yield
     finally:
         _ON.reset(token)
+        _CHIP.reset(other)
 
 
 def current() -> frozenset[str]:

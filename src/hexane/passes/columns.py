@@ -2,34 +2,26 @@
 
 A layer of [S, C] rows costs a turned copy in front of its product. Seen as [1, C, 1, S] it is a 1x1 convolution, a mean
 over features is a product with ones, and heads are channels side by side. Ops are taken over in connected parts, and
-a part only where the copies at its border are smaller than those that it saves.
+a part only where it is cheaper on the chip that is compiled for (hexane.passes.column_price).
 """
 
 from __future__ import annotations
 
-from math import prod
 from typing import TYPE_CHECKING
 
-from hexane.chips import L2_BYTES
 from hexane.graph.builder import GraphBuilder
 from hexane.graph.rewrite import remove_dead, replace_op, replace_uses
 from hexane.lowering.transformations import is_on
 from hexane.passes.attention import operands_of_attention, square_up
 from hexane.passes.column_ops import Seen, Writer, back, images_of, relation
+from hexane.passes.column_price import SUMS, is_cheaper_turned
 from hexane.passes.rewriting import hand_down_names
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Function, Op, Value
 
 NAME = "features-as-channels"
-SUMS = ("linear", "matmul")
 MOST_SWEEPS = 4
-CHANGES = {"layer_norm": 3, "reduce_mean": 2}
-"""How often more the units change in the turned form of an op."""
-CHANGE, SMALL = 30_000, 16_384
-"""A change of unit in the time of copied elements, and the size up to which it costs (``unit_switch_us``)."""
-LARGE, PASSES = L2_BYTES // 4, 2.6
-"""Elements from which on a map and its squares do not fit L2, and what a norm of one costs more: passes over memory."""
 
 
 def features_as_channels(function: Function) -> int:
@@ -38,8 +30,7 @@ def features_as_channels(function: Function) -> int:
         return 0
     square_up(function)
     seen = _kinds(function)
-    parts = [part for part in _parts(function, seen) if _pays(part, seen)]
-    chosen = {op for part in parts for op in part}
+    chosen = {op for part in _parts(function, seen) for op in _paying(part, seen)}
     if not chosen:
         return 0
     _rewrite(function, chosen, seen)
@@ -67,48 +58,59 @@ def _kinds(function: Function) -> Seen:
     return seen
 
 
-def _parts(function: Function, seen: Seen) -> list[list[Op]]:
-    """The ops that can be taken over, in connected parts."""
-    root: dict[Op, Op] = {}
+Part = list["Op"]
 
-    def find(op: Op) -> Op:
-        while root.setdefault(op, op) is not op:
-            root[op] = root[root[op]]
-            op = root[op]
-        return op
 
+def _parts(function: Function, seen: Seen) -> list[list[Part]]:
+    """The ops that can be taken over, in connected parts; those that share a value from outside stand together."""
+    links, shared = _Links(), _Links()
+    users: dict[Value, Op] = {}
     for op, found in seen.ops.items():
         for value in found:
             if value.op is not None and value.op in seen.ops and value.op is not op and value in seen.ops[value.op]:
-                root[find(op)] = find(value.op)
-    parts: dict[Op, list[Op]] = {}
+                links.join(op, value.op)
+                shared.join(op, value.op)
+            elif value.op is not op:
+                shared.join(op, users.setdefault(value, op))
+    parts: dict[Op, Part] = {}
     for op in function.ops:
         if op in seen.ops:
-            parts.setdefault(find(op), []).append(op)
-    return list(parts.values())
+            parts.setdefault(links.find(op), []).append(op)
+    together: dict[Op, list[Part]] = {}
+    for part in parts.values():
+        together.setdefault(shared.find(part[0]), []).append(part)
+    return list(together.values())
 
 
-def _pays(part: list[Op], seen: Seen) -> bool:
-    """Whether less is turned at the border than inside without it: rows of products, rows of norms twice read."""
+class _Links:
+    """Ops in disjoint sets."""
+
+    def __init__(self) -> None:
+        self.root: dict[Op, Op] = {}
+
+    def find(self, op: Op) -> Op:
+        while self.root.setdefault(op, op) is not op:
+            self.root[op] = self.root[self.root[op]]
+            op = self.root[op]
+        return op
+
+    def join(self, a: Op, b: Op) -> None:
+        self.root[self.find(a)] = self.find(b)
+
+
+def _paying(parts: list[Part], seen: Seen) -> Part:
+    """All parts where they are cheaper turned; else those that are so by themselves."""
+    if len(parts) > 1:
+        place = {op: i for i, op in enumerate(seen.ops)}
+        whole = sorted((op for part in parts for op in part), key=place.__getitem__)
+        if _pays(whole, seen):
+            return whole
+    return [op for part in parts if _pays(part, seen) for op in part]
+
+
+def _pays(part: Part, seen: Seen) -> bool:
     inside = set(part)
-    rows: dict[Value, int] = {}
-    saved = border = 0
-    entering: set[Value] = set()
-    for op in part:
-        if op.type in SUMS:
-            x = op.inputs["x"]
-            rows[x] = _count(x)
-        elif op.type in CHANGES:
-            count = _count(op.inputs["x"])
-            saved += count // 2 if op.type == "layer_norm" else 0
-            border += CHANGES[op.type] * CHANGE if count <= SMALL else 0
-            border += int(PASSES * count) if op.type == "layer_norm" and count > LARGE else 0
-        for value in seen.ops[op]:
-            if value.op not in inside and value not in entering and not seen.is_turned_already(value):
-                entering.add(value)
-                border += _count(value)
-        border += sum(_count(value) for value in op.outputs if _leaves(value, inside, seen))
-    return saved + sum(rows.values()) > border
+    return is_cheaper_turned(part, seen, lambda value: _leaves(value, inside, seen))
 
 
 def _leaves(value: Value, inside: set[Op], seen: Seen) -> bool:
@@ -123,10 +125,6 @@ def _leaves(value: Value, inside: set[Op], seen: Seen) -> bool:
         return False  # attention takes it as it is
     alone = len(outside) == len(users)
     return not (alone and value.op is not None and value.op.type in SUMS)
-
-
-def _count(value: Value) -> int:
-    return prod(value.shape) if value.shape[-1] != 1 else 0
 
 
 def _rewrite(function: Function, chosen: set[Op], seen: Seen) -> None:

@@ -72,7 +72,7 @@ class Form:
 
     def canonical(self, graph: Graph, chip: Chip, scaling: Mapping[str, int] | None = None) -> Graph:
         """The graph in canonical form, for a chip that no program is written for."""
-        with using(active(self.dialect, self.without, generation=chip.generation_name)):
+        with using(active(self.dialect, self.without, generation=chip.generation_name), chip):
             return canonical(graph, scaling=scaling)
 
 

@@ -1,0 +1,197 @@
+"""What a part of a network of tokens costs as it stands and with features as channels, on the chip compiled for.
+
+Both forms are written down as the layers that time their tasks (hexane.cost), which are the same functions that price
+plans and programs: copies that turn rows in front of products, norms of rows against means as products with ones,
+changes of unit, traffic of maps that L2 does not hold. Ops that both forms share count in both, since a change of unit
+depends on what stands in front.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from hexane.chips import L2_BYTES
+from hexane.chips.measured import values
+from hexane.cost.model import time_work
+from hexane.cost.work import Layer, Unit, Work
+from hexane.lowering.transformations import target_chip
+from hexane.passes.column_ops import matrix_of
+from hexane.passes.feature_sums import ranges
+
+if TYPE_CHECKING:
+    from hexane.graph.ir import Op, Value
+    from hexane.passes.column_ops import Seen
+
+SUMS = ("linear", "matmul")
+BINARY = ("add", "sub", "mul", "real_div", "maximum", "minimum")
+STAYS = L2_BYTES // 2
+"""Bytes of a map up to which it and a second one stay in L2 between tasks."""
+ALONE = {"h13": 8}
+ALONE_LATER = 64
+"""Tokens up to which a sum is a task of a small source, which a task of the other unit never follows patch by patch."""
+LEAST_GAIN = 0.04
+"""Of the plain form: the layers are those of most programs, not of each."""
+
+
+def is_cheaper_turned(part: list[Op], seen: Seen, leaves: Callable[[Value], bool]) -> bool:
+    """Whether a part costs less with features as channels, the copies at its border included.
+
+    ``leaves`` says which results have to be turned back.
+    """
+    plain, turned = _price(_plain(part, seen)), _price(_turned(part, seen, leaves))
+    return turned < plain * (1 - LEAST_GAIN)
+
+
+def _price(layers: list[Layer]) -> float:
+    chip = target_chip()
+    return sum(float(item.us) for item in time_work(Work(tuple(layers)), chip, values(chip)))
+
+
+# -- both forms --------------------------------------------------------------------------------------------------------
+
+
+def _plain(part: list[Op], seen: Seen) -> list[Layer]:
+    made: list[Layer] = []
+    rows: set[Value] = set()
+    for op in part:
+        x = next(iter(op.operands()))
+        if op.type in SUMS:
+            x = op.inputs["x"]
+            if x not in rows and not seen.is_turned_already(x):
+                made.append(_map("move", x))
+            rows.add(x)
+            made.append(_sum(*_sizes(op)))
+        elif op.type == "layer_norm":
+            made += [_map("reduce", x), _map("reduce", x, 2), _map("unary", x)]
+            for name in ("gamma", "beta"):
+                if op.inputs.get(name) is not None:
+                    made += [_flat("move", x.shape[-1]), _map("binary", x, 2)]
+        elif op.type == "reduce_mean":
+            made += [_map("reduce", x), _flat("unary", _tokens(op.output))]
+        else:
+            made += _shared(op)
+    return made
+
+
+def _turned(part: list[Op], seen: Seen, leaves: Callable[[Value], bool]) -> list[Layer]:
+    made: list[Layer] = []
+    inside, entering = set(part), set()
+    for op in part:
+        for value in seen.ops[op]:
+            if value.op not in inside and value not in entering and not seen.is_turned_already(value):
+                entering.add(value)
+                made.append(_map("move", value))
+        x = next(iter(op.operands()))
+        if op.type in SUMS:
+            made.append(_sum(*_sizes(op)))
+        elif op.type == "layer_norm":
+            tokens, features = _tokens(x), x.shape[-1]
+            made += [_sum(tokens, features, 1), _map("binary", x, 2), _map("unary", x)]
+            made += [*_root(tokens, features), _map("binary", x, 2)]
+            if op.inputs.get("gamma") is not None and not _feeds_sums(op.output):
+                made.append(_affine(x))
+        elif op.type == "reduce_mean":
+            made += _root(_tokens(x), x.shape[-1])
+        else:
+            made += _shared(op, behind_sum=bool(made) and made[-1].unit == "mac")
+        made += [_map("move", value) for value in op.outputs if leaves(value)]
+    return made
+
+
+def _shared(op: Op, *, behind_sum: bool = False) -> list[Layer]:
+    """Element-wise ops of two computed operands, which both forms have."""
+    computed = [op.inputs[name] for name in ("x", "y") if op.type in BINARY and not op.inputs[name].is_constant]
+    if not computed:
+        return []
+    follows = behind_sum and _pairs(_tokens(op.output))
+    return [_map("binary", op.output, len(computed), follows=follows)]
+
+
+def _pairs(tokens: int) -> bool:
+    """Whether tasks of both units run as locked pairs on maps of so many tokens."""
+    return tokens > ALONE.get(target_chip().generation_name, ALONE_LATER)
+
+
+# -- layers ------------------------------------------------------------------------------------------------------------
+
+
+def _root(tokens: int, features: int) -> list[Layer]:
+    """Inverse roots of means of squares, one for each range, and the largest of them."""
+    found = ranges(features)
+    sums = [_sum(tokens, features, 1, follows=_pairs(tokens) and not i) for i in range(len(found))]
+    return sums + [_flat("binary", tokens, 2, follows=_pairs(tokens) and i == 1) for i in range(1, len(found))]
+
+
+def _map(unit: Unit, value: Value, operands: int = 1, *, follows: bool = False) -> Layer:
+    """A planar task or copy of a whole map, through memory where L2 does not hold two of them."""
+    return _flat(unit, prod(value.shape), operands, follows=follows)
+
+
+def _flat(unit: Unit, count: int, operands: int = 1, *, follows: bool = False) -> Layer:
+    size = 2.0 * count
+    away = size > STAYS
+    return Layer(
+        "",
+        unit,
+        unit,
+        in_bytes=size * (operands if away else 1),
+        out_bytes=size,
+        elements=float(count),
+        operands=operands,
+        reads_input=away,
+        writes_output=away,
+        follows=follows,
+        placed=True,
+    )
+
+
+def _sum(pixels: int, cin: int, cout: int, *, follows: bool = False, groups: int = 1) -> Layer:
+    weights = 2.0 * cin * cout / groups
+    read, written = 2.0 * pixels * cin, 2.0 * pixels * cout
+    shared: dict[str, Any] = {"reads_input": read > STAYS, "writes_output": written > STAYS}
+    return Layer(
+        "",
+        "NE conv",
+        "mac",
+        pixels=pixels,
+        cin=cin,
+        cout=cout,
+        groups=groups,
+        weight_bytes=weights,
+        dense_bytes=weights,
+        in_bytes=read,
+        out_bytes=written,
+        follows=follows,
+        placed=True,
+        **shared,
+    )
+
+
+def _affine(x: Value) -> Layer:
+    tokens, features = _tokens(x), x.shape[-1]
+    return _sum(tokens, features, features, follows=_pairs(tokens), groups=features)
+
+
+def _sizes(op: Op) -> tuple[int, int, int]:
+    """(rows, operands, results) of a product with constant weights."""
+    found = matrix_of(op)
+    assert found is not None  # it has a relation
+    outputs, inputs = found[1].shape
+    return _tokens(op.output), inputs, outputs
+
+
+def _tokens(value: Value) -> int:
+    return prod(value.shape[:-1])
+
+
+def _feeds_sums(value: Value) -> bool:
+    """Whether only products take a norm's result, whose weights then hold its factors."""
+    users = list(value.users)
+    moves = ("reshape", "expand_dims", "squeeze")
+    return (
+        bool(users)
+        and not value.is_output
+        and all(user.type in SUMS or (user.type in moves and _feeds_sums(user.output)) for user in users)
+    )
