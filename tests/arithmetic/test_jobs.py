@@ -10,6 +10,7 @@ import pytest
 from hexane.arithmetic import convolution, elementwise, function_table
 from hexane.arithmetic.elementwise import whole_function
 from hexane.arithmetic.fast import jobs, matrix, planar_job, windows_job
+from hexane.arithmetic.plain_convolution import Places
 from hexane.arithmetic.pooling import largest_in_windows
 from hexane.arithmetic.reduction import reduce
 from hexane.kernels.exact_tables import clip_table
@@ -232,3 +233,22 @@ def test_spans_of_several_threads_do_not_meet(pieces):
 
     with ThreadPoolExecutor(4) as threads:
         assert all(threads.map(many, range(8)))
+
+
+@pytest.mark.parametrize("wild", [False, True])
+@pytest.mark.parametrize("groups, kernel, size", [(1, (1, 1), (9, 13)), (3, (1, 1), (1, 50)), (2, (3, 2), (6, 7))])
+def test_weights_that_are_read_in_every_run(pieces, groups, kernel, size, wild):
+    x = values(1, 30 * groups, *size, wild=wild)
+    w = [values(17 * groups, 30, *kernel, wild=wild) for _ in range(2)]
+    options = {"groups": groups, "post_scale": 0.37, "activation": "relu"}
+    like = convolution.prepare(x.shape[1:], np.ones_like(w[0]), **options)
+    index = RNG.permutation(2 * w[0].size)[: w[0].size].reshape(w[0].shape)
+    data = np.zeros(4 * w[0].size, np.uint8)
+    out = np.zeros((1, groups, 17, *like.window.output), np.uint16)
+    source = x.view(np.uint16).reshape(1, groups, 30, *size)
+    span = jobs.Span([like.reading(Places(data, index), source, out)] * 2)  # the second finds the image
+    for weights in (*w, w[0]):
+        data.view(np.uint16)[index] = weights.view(np.uint16)
+        span.run()
+        wanted = convolution.prepare(x.shape[1:], weights, **options, exact=True)(x)
+        np.testing.assert_array_equal(out.reshape(wanted.shape), wanted.view(np.uint16))

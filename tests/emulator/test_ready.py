@@ -125,6 +125,22 @@ def test_the_machine_goes_with_its_program() -> None:
     assert machine() is None
 
 
+@pytest.mark.parametrize("chip", ["M1", "M2", "M5"])
+def test_kernels_that_tasks_compute_are_read_by_jobs(chip: str) -> None:
+    b = GraphBuilder()
+    q, k, v = (b.input(name, (1, 3, 40, 24), "fp16") for name in "qkv")
+    weights = b.softmax(x=b.matmul(x=q, y=k, transpose_y=True), axis=-1)
+    b.output(b.matmul(x=weights, y=v))
+    (image,) = hexane.compile(b.graph, chip, dialect="apple").images
+    program, rng = Program.of(image), np.random.default_rng(4)
+    for seed in range(4):
+        given = {name: rng.standard_normal((1, 3, 40, 24)).astype(np.float16) * 2**seed for name in "qkv"}
+        np.testing.assert_array_equal(again(program, given), fresh(image, given))
+    products = [step for step in program.idle[0].steps if step.work.operation.startswith("runtime product")]
+    assert products
+    assert all(step.jobs() is not None for step in products)
+
+
 def test_a_copy_starts_without_machines() -> None:
     program = Program.of(network())
     wanted = [again(program, inputs(0)) for _ in range(2)][-1]

@@ -67,6 +67,14 @@ class Window:
 
 
 @dataclass(frozen=True)
+class Places:
+    """Where weights stand that are read in every run: halfwords number ``index`` (int32) of the bytes ``data``."""
+
+    data: np.ndarray
+    index: np.ndarray
+
+
+@dataclass(frozen=True)
 class Grouped:
     """A convolution for each group of ``channels`` input channels; `Ready`."""
 

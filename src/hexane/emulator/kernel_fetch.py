@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from hexane.arithmetic.plain_convolution import Places
 from hexane.emulator.ends import require_no_channel
 from hexane.emulator.memory import Memory
 from hexane.emulator.registers import Registers
@@ -24,16 +25,22 @@ TABLE = 2  # NE.MACCfg.NonlinearMode
 T = TypeVar("T")
 
 
+def _nowhere() -> Places | None:
+    return None
+
+
 @dataclass(frozen=True)
 class Fetched:
     """A task's kernel: constant, or to be read anew in every run because a task or the host writes it.
 
-    ``layout`` and what ``read`` gives are None where the kernel DMA is off.
+    ``layout`` and what ``read`` gives are None where the kernel DMA is off. ``places`` says where weights that are read
+    in every run stand; None where not all of them are plain fp16 numbers in memory.
     """
 
     layout: KernelLayout | None
     read: Callable[[], Kernel | None]
     constant: bool
+    places: Callable[[], Places | None] = _nowhere
 
     def when_read(self, make: Callable[[Kernel | None], T]) -> Callable[[], T]:
         """What ``make`` makes of the kernel: once and now of a constant one, else at every call."""
@@ -71,7 +78,16 @@ def fetch(task: Task, memory: Memory) -> Fetched:
         _require_cores(task, layout, cores)
     table = _side_table(r, memory) if beside else None
     if not r.linked and not constant:
-        return Fetched(layout, lambda: read_runtime(r, layout, memory, cores, table), constant=False)
+
+        def runtime(where: Memory) -> Kernel:
+            return read_runtime(r, layout, where, cores, table)
+
+        return Fetched(
+            layout,
+            lambda: runtime(memory),
+            constant=False,
+            places=lambda: _places(r, layout, memory, runtime),
+        )
     if not layout.weighted and table is not None:
         return Fetched(layout, lambda: Kernel(layout, None, table=table), constant=constant)
 
@@ -79,7 +95,41 @@ def fetch(task: Task, memory: Memory) -> Fetched:
     def chunks() -> list[np.ndarray]:
         return [_stream(r, memory, core) for core in cores]
 
-    return Fetched(layout, lambda: _read(r, layout, chunks(), table), constant=constant)
+    def streams(where: Memory) -> Kernel:
+        return _read(r, layout, [_stream(r, where, core) for core in cores], table)
+
+    def places() -> Places | None:
+        return None if constant else _places(r, layout, memory, streams)
+
+    return Fetched(layout, lambda: _read(r, layout, chunks(), table), constant=constant, places=places)
+
+
+@dataclass
+class _Numbered(Memory):
+    """A memory whose halfwords say which they are, from 1 on: a part of that number."""
+
+    shift: int = 0
+
+    def bytes(self, channel: int, start: int, size: int, *, task: int, register: str) -> np.ndarray:
+        numbers = np.arange(start // 2 + 1, (start + size) // 2 + 1) >> self.shift
+        return numbers.astype(np.uint16).view(np.uint8)
+
+
+def _places(r: Registers, layout: KernelLayout, memory: Memory, read: Callable[[Memory], Kernel]) -> Places | None:
+    """Where ``read`` finds each weight, learned from what it reads of memories that are numbered."""
+    channel = r.channel("kernel")
+    plain = layout.weighted and layout.dtype == "float16" and not (layout.compressed or layout.palette or layout.sparse)
+    if channel is None or not plain or layout.bias or layout.table or layout.scales or layout.unicast:
+        return None
+    low, high, now = (read(m).weights for m in (_Numbered(), _Numbered(shift=16), memory))
+    if low is None or high is None or now is None:
+        return None
+    data = memory.buffer(channel, task=r.index, register=r.channel_register("kernel")).data
+    index = low.view(np.uint16) + (high.view(np.uint16).astype(np.int64) << 16) - 1
+    if index.min(initial=0) < 0 or index.max(initial=0) >= min(data.size // 2, 1 << 31) or not data.flags.c_contiguous:
+        return None
+    found = data[: data.size & ~1].view(np.uint16)[index]
+    return Places(data, index.astype(np.int32)) if np.array_equal(found, now.view(np.uint16)) else None
 
 
 def _read(r: Registers, layout: KernelLayout, chunks: list[np.ndarray], table: bytes | None) -> Kernel:

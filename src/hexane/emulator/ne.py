@@ -8,7 +8,8 @@ Source: docs/reference/engine-h13.md 8.1, 8.2.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -293,12 +294,21 @@ def _sum(task: Task, fetched: Fetched, window: Window) -> Work:
         return Events(("sum-order",) if met else (), counters)
 
     def job(operands: Operands, target: np.ndarray) -> Job | None:
-        make = getattr(ready(), "job", None) if fetched.constant else None
+        make = getattr(ready(), "job", None) if fetched.constant else reading()
         if make is None:
             return None
         x, out = operands[0].view(np.uint16)[:, 0], target.view(np.uint16)[:, 0]
-        made: Job | None = make(x[:, None], out[:, :, None]) if unicast else make(x[None], out[None])
-        return made
+        found: Job | None = make(x[:, None], out[:, :, None]) if unicast else make(x[None], out[None])
+        return found
+
+    def reading() -> Callable[[np.ndarray, np.ndarray], Job | None] | None:
+        """What makes a job that reads the kernel in every run; the same rules with other weights say how."""
+        places, kernel = fetched.places(), fetched.read()
+        if places is None or kernel is None or r["NE.MACCfg.NonlinearMode"] == TABLE:
+            return None
+        like = made(replace(kernel, weights=np.ones(places.index.shape, np.float16)), _activation(r, None))
+        make = getattr(like, "reading", None)
+        return None if make is None else partial(make, places)
 
     runtime = not ones and not fetched.constant
     suffix = _SUFFIXES[r["NE.MACCfg.NonlinearMode"]]

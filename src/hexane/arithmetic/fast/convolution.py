@@ -106,6 +106,17 @@ class Dense:
         planes = self.image.planes
         return dense_job.job(x, out, self.whole, self.start, self.offsets, self.window, planes, self.finish, self.use)
 
+    def reading(self, places: plain.Places, x: np.ndarray, out: np.ndarray) -> Job | None:
+        """The job of the same convolution with weights (O, I, KH, KW) that it reads in every run; x and out as `job`
+        takes them."""
+        if self.blocks is not None or out.shape[1:] != (*self.channels, *self.output):
+            return None
+        if x.shape[3:] != self.window.input:
+            return None
+        where = plain.Places(places.data, np.ascontiguousarray(places.index.reshape(len(places.index), -1), np.int32))
+        planes = self.image.planes
+        return dense_job.job(x, out, where, self.start, self.offsets, self.window, planes, self.finish, self.use)
+
     def __call__(self, x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         if self.kept:
             return self._run(self.kept, x, out)

@@ -1,4 +1,7 @@
-"""A convolution as a job: the image decoded, then the blocks of its product (`convolution.Dense`)."""
+"""A convolution as a job: the image decoded, then the blocks of its product (`convolution.Dense`).
+
+Weights that a task computes are read and packed between the two, into the room, in every run.
+"""
 
 from __future__ import annotations
 
@@ -36,23 +39,29 @@ from hexane.arithmetic.fast.jobs import (
     table_numbers,
     table_of,
 )
-from hexane.arithmetic.fast.packing import window_minimum
+from hexane.arithmetic.fast.packing import pack_rows, window_minimum
 from hexane.arithmetic.fast.planes import Planes, pitch_of
 from hexane.arithmetic.fast.product import Rows, multiply
 from hexane.arithmetic.fast.targets import Kernels
-from hexane.arithmetic.fast.vector_parts import ALL_ZERO
-from hexane.arithmetic.plain_convolution import Window
+from hexane.arithmetic.fast.vector_parts import ALL_ZERO, SEGMENT
+from hexane.arithmetic.fast.vector_parts import DEPTH as PASS_DEPTH
+from hexane.arithmetic.plain_convolution import Places, Window
 
 (
     PLANAR, STRIDE_Y, STRIDE_X, TOP, LEFT, PHASES_Y, PHASES_X, LINES, PITCH, PLANE, SIZE, TILE, STEP,
     GROUPS, BLOCKS, TILE_ROWS, TILE_PANELS, TILE_ACROSS,
     PANELS, DEPTH, SEGMENTS, PASSES, VALUES, EXPONENTS, NORMS, PASS_LEAST, PASS_NORMS,
-    OFFSETS, EXTENT, START, PER_GROUP, OUT_PITCH, OUT_WIDTH, OUT_HEIGHT, SCALE, RELU, TABLE,
-) = range(MORE, MORE + 37)  # fmt: skip
-"""Places in a record. ``SIZE``: elements of one decoded image; ``TABLE`` is followed by the table's size."""
+    OFFSETS, EXTENT, START, PER_GROUP, OUT_PITCH, OUT_WIDTH, OUT_HEIGHT, SCALE, RELU, TABLE, _, DATA, INDEX,
+) = range(MORE, MORE + 40)  # fmt: skip
+"""Places in a record. ``SIZE``: elements of one decoded image; ``TABLE`` is followed by the table's size.
+
+``VALUES`` to ``PASS_NORMS`` are addresses; places in the room for weights that are read in every run (``INDEX`` is not
+0).
+"""
 
 PRODUCTS_PER_NS = 20.0
 ELEMENTS_PER_NS = 2.0
+WEIGHTS_PER_NS = 0.5
 """What one thread does, to share work in pieces that pay."""
 
 
@@ -140,11 +149,37 @@ def _decode(n, first, last, values, exponents):
 
 
 @compiled()
-def _multiply(n, first, last, values, exponents):
-    """Units of the second phase: blocks of the product of each image and group."""
+def _read(n, first, last, room):
+    """Units of a phase of its own: panels of weights, group after group, read and packed."""
+    rows, depth, panels, per = n[TILE_ROWS], n[DEPTH], n[PANELS], n[PER_GROUP]
+    wide, segments, passes = depth + 16, n[SEGMENTS], n[PASSES]
+    data, halves = carray(pointer(n[DATA]), (1 << 40,), np.uint16), np.empty((rows, depth), np.uint16)
+    for p in range(first, last):
+        row = p % panels * rows
+        count = min(rows, per - row)
+        index = carray(pointer(n[INDEX] + 4 * (p // panels * per + row) * depth), (count, depth), np.int32)
+        for r in range(count):
+            for k in range(depth):
+                halves[r, k] = data[index[r, k]]
+        pack_rows(
+            kernels_of(n),
+            halves[:count],
+            0,
+            1,
+            carray(pointer(room + n[VALUES] + 4 * p * depth * rows), (1, depth, rows), np.float32),
+            carray(pointer(room + n[EXPONENTS] + p * wide), (1, wide), np.uint8),
+            carray(pointer(room + n[NORMS] + 4 * p * segments), (1, segments), np.float32),
+            carray(pointer(room + n[PASS_LEAST] + p * passes), (1, passes), np.uint8),
+            carray(pointer(room + n[PASS_NORMS] + 4 * p * passes), (1, passes), np.float32),
+        )
+
+
+@compiled()
+def _multiply(n, first, last, values, exponents, room):
+    """Units of the last phase: blocks of the product of each image and group; ``room`` is where weights begin."""
     kernels, out = kernels_of(n), halves_of(n, TARGET)
     size, blocks, panels, depth = n[SIZE], n[BLOCKS], n[PANELS], n[DEPTH]
-    none, no_sign = carray(pointer(n[VALUES]), (0, 0), np.int32), carray(pointer(n[VALUES]), (0, 0), np.int8)
+    none, no_sign = carray(pointer(n[START]), (0, 0), np.int32), carray(pointer(n[START]), (0, 0), np.int8)
     nobody = carray(pointer(n[START]), (0,), np.int64)
     table = table_of(n, TABLE)
     rows, wide = n[TILE_ROWS], depth + 16
@@ -161,11 +196,11 @@ def _multiply(n, first, last, values, exponents):
             n[TILE],
             n[TILE_PANELS],
             n[TILE_ACROSS],
-            carray(pointer(n[VALUES] + 4 * g * panels * depth * rows), (panels, depth, rows), np.float32),
-            carray(pointer(n[EXPONENTS] + g * panels * wide), (panels, wide), np.uint8),
-            carray(pointer(n[NORMS] + 4 * g * panels * n[SEGMENTS]), (panels, n[SEGMENTS]), np.float32),
-            carray(pointer(n[PASS_LEAST] + g * panels * n[PASSES]), (panels, n[PASSES]), np.uint8),
-            carray(pointer(n[PASS_NORMS] + 4 * g * panels * n[PASSES]), (panels, n[PASSES]), np.float32),
+            carray(pointer(room + n[VALUES] + 4 * g * panels * depth * rows), (panels, depth, rows), np.float32),
+            carray(pointer(room + n[EXPONENTS] + g * panels * wide), (panels, wide), np.uint8),
+            carray(pointer(room + n[NORMS] + 4 * g * panels * n[SEGMENTS]), (panels, n[SEGMENTS]), np.float32),
+            carray(pointer(room + n[PASS_LEAST] + g * panels * n[PASSES]), (panels, n[PASSES]), np.uint8),
+            carray(pointer(room + n[PASS_NORMS] + 4 * g * panels * n[PASSES]), (panels, n[PASSES]), np.float32),
             values[image * size : (image + 1) * size],
             exponents[image * size : (image + 1) * size],
             carray(pointer(n[OFFSETS] + 8 * g * depth), (depth,), np.int64),
@@ -190,15 +225,17 @@ def _multiply(n, first, last, values, exponents):
 
 
 def body(record, phase, first, last, room):
-    """Two phases: the image into the room, and its product."""
+    """Two phases: the image into the room, and its product; weights that are read come between them."""
     n = numbers_at(record)
     images = n[SOURCE + 1]
     values = carray(pointer(room), (images * n[SIZE],), np.float32)
     exponents = carray(pointer(room + 4 * images * n[SIZE]), (images * n[SIZE],), np.uint8)
     if phase == 0:
         _decode(n, first, last, values, exponents)
+    elif n[INDEX] != 0 and phase == 1:
+        _read(n, first, last, room)
     else:
-        _multiply(n, first, last, values, exponents)
+        _multiply(n, first, last, values, exponents, room if n[INDEX] != 0 else 0)
 
 
 def stacked(products: Sequence[Rows]) -> Rows:
@@ -209,7 +246,7 @@ def stacked(products: Sequence[Rows]) -> Rows:
 def job(
     x: np.ndarray,
     out: np.ndarray,
-    rows: Rows,
+    rows: Rows | Places,
     start: np.ndarray,
     offsets: np.ndarray,
     window: Window,
@@ -221,7 +258,7 @@ def job(
 
     x : (images, groups, channels, H, W) uint16, in whatever groups.
     out : (images, groups, outputs of a group, OH, OW).
-    rows : the weights of all groups, packed, one group after the other.
+    rows : the weights of all groups, packed, one group after the other; or where they stand, (groups * outputs, terms).
     start : (groups, outputs of a group), in units.
     offsets : (groups, terms), where the terms of output 0 stand.
     """
@@ -238,26 +275,46 @@ def job(
         pitch, plane, elements, phases, lines = planes.pitch, planes.plane, planes.size, planes.phases, planes.height
         extent, place = (oh - 1) * pitch + ow, (pitch, ow, oh)
     size = -(-(elements + tile) // 64) * 64
-    panels, depth = rows.values.shape[0] // groups, rows.values.shape[1]
+    panels, depth = -(-per_group // use.shape.rows), offsets.shape[1]
     cost = panels * use.shape.rows * depth * extent / PRODUCTS_PER_NS
     tiles, blocks = matrix.blocks_of(use, panels, extent, -(-pieces_for(cost * images * groups) // (images * groups)))
     table = finish.parts[2]
-    addresses = map(address_of, rows)
+    segments, passes = -(-depth // SEGMENT), -(-depth // PASS_DEPTH)
+    if isinstance(rows, Places):
+        where, room = _places_of(5 * images * size, groups * panels, depth, use.shape.rows)
+        read = address_of(rows.data), address_of(rows.index)
+    else:
+        where, room, read = tuple(map(address_of, rows)), 5 * images * size, (0, 0)
     record = record_of(
         use.addresses, *array_numbers(x), *NOTHING, *array_numbers(out),
         planes is not None, *window.strides, window.pads[1], window.pads[0], *phases, lines, pitch, plane, size,
         tile, 4 * use.shape.lanes, groups, blocks, tiles.rows, tiles.panels, tiles.across,
-        panels, depth, rows.norms.shape[1], rows.passes.shape[1], *addresses,
+        panels, depth, segments, passes, *where,
         address_of(offsets), extent, address_of(start), per_group, *place,
-        double_number(finish.scale), finish.relu, *table_numbers(table),
+        double_number(finish.scale), finish.relu, *table_numbers(table), *read,
     )  # fmt: skip
     units = channels if images == 1 else images
-    phases_ = (
-        Phase(units, elements * images / units / ELEMENTS_PER_NS),
-        Phase(images * groups * blocks, cost / blocks),
-    )
+    parts = [Phase(units, elements * images / units / ELEMENTS_PER_NS)]
+    if isinstance(rows, Places):
+        parts.append(Phase(groups * panels, depth * use.shape.rows / WEIGHTS_PER_NS))
+    parts.append(Phase(images * groups * blocks, cost / blocks))
     image = np.concatenate([record[SOURCE:OTHER], record[PLANAR:GROUPS]]).tobytes()
-    return Job(body, record, phases_, 5 * images * size, (x, out, rows, start, offsets, table, use), image)
+    return Job(body, record, tuple(parts), room, (x, out, rows, start, offsets, table, use), image)
+
+
+def _places_of(begin: int, panels: int, depth: int, rows: int) -> tuple[tuple[int, ...], int]:
+    """Where in the room packed weights stand, in the order of `Rows`, and where they end."""
+    where = []
+    for size in (
+        4 * depth * rows,
+        depth + 16,
+        4 * -(-depth // SEGMENT),
+        -(-depth // PASS_DEPTH),
+        4 * -(-depth // PASS_DEPTH),
+    ):
+        where.append(begin)
+        begin += -(-panels * size // 64) * 64
+    return tuple(where), begin
 
 
 def _unbroken(x: np.ndarray) -> bool:
