@@ -14,6 +14,7 @@ from hexane.graph import GraphBuilder
 from .levels import agreed
 
 NAME = "keys-as-channels"
+BLOCKS = "query-blocks"
 
 
 def attention(queries, keys, heads, dims, *, mask="shared", rows=True, scale=0.2, given="keys", second=None):
@@ -144,6 +145,56 @@ def test_random_attention(data):
     off = data.draw(st.sampled_from([(), (), ("heads-as-groups",), ("hand-over",), ("l2-parts",), ("bands",)]))
     graph = attention(**case)
     program, inputs = hexane.compile(graph, chip, without=off), inputs_of(graph)
+    for plans in engine_plans(program):
+        boxes_hold(plans)
+    agreed(program, inputs)
+
+
+@pytest.mark.parametrize("chip", ["M1", "M4"])
+@pytest.mark.parametrize("mask", [None, "shared"])
+def test_some_queries_at_a_time(chip, mask):
+    """Scores of one head beyond L2: blocks of queries, the last one shorter; never slower than through memory."""
+    graph = attention(840, 800, 2, 16, mask=mask)
+    program, inputs = hexane.compile(graph, chip), inputs_of(graph)
+    assert is_turned(program) and [s.kind for s in program.segments] == ["engine"]
+    for plans in engine_plans(program):
+        boxes_hold(plans)
+    tasks = agreed(program, inputs)["y"]
+    np.testing.assert_allclose(tasks, graph.evaluate(inputs)["y"], atol=0.02)
+    plain = hexane.compile(graph, chip, without=(BLOCKS,))
+    assert not is_turned(plain) and program.estimate().engine_us < plain.estimate().engine_us
+
+
+def test_blocks_of_queries_in_a_program_of_255_tasks():
+    """More blocks than a program from H14 on has tasks for: as it was, on the engine and not on the host."""
+    graph = attention(1500, 1500, 8, 16, mask=None)
+    assert is_turned(hexane.compile(graph))
+    program = hexane.compile(graph, "M4")
+    assert not is_turned(program) and [s.kind for s in program.segments] == ["engine"]
+
+
+@settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data())
+def test_random_blocks_of_queries(data):
+    """With less room in L2 for scores, so that small attention goes in blocks of queries too."""
+    case = dict(
+        queries=data.draw(st.sampled_from([40, 64, 77, 130, 200])),
+        keys=data.draw(st.sampled_from([32, 36, 64, 100, 196])),
+        heads=data.draw(st.sampled_from([2, 3, 5])),
+        dims=data.draw(st.sampled_from([16, 32, 80])),
+        mask=data.draw(st.sampled_from(["shared", None, "constant"])),
+        rows=data.draw(st.booleans()),
+    )
+    if case["rows"]:
+        case["given"] = data.draw(st.sampled_from(["keys", "columns"]))
+    chip = data.draw(st.sampled_from(["M1", "M2", "M4", "A19"]))
+    off = data.draw(st.sampled_from([(), ("heads-as-groups",), ("hand-over",), ("halved-maxima",)]))
+    room = data.draw(st.sampled_from([48 << 10, 96 << 10, 160 << 10]))
+    graph = attention(**case)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hexane.lowering.attention.L2_BYTES", room)
+        program = hexane.compile(graph, chip, without=off)
+    inputs = inputs_of(graph)
     for plans in engine_plans(program):
         boxes_hold(plans)
     agreed(program, inputs)

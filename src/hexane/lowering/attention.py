@@ -7,20 +7,28 @@ and what is large, the scores and weights of every head, never leaves L2.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hexane.chips import CORES, KERNEL_BYTES_PER_CORE, L2_BYTES
 from hexane.lowering.fusion import factor_of, follows, only_user
+from hexane.lowering.transformations import is_on, target_chip
 
 if TYPE_CHECKING:
     from hexane.graph import Op, Value
 
 NAME = "keys-as-channels"
 """The transformation (hexane.lowering.transformations)."""
+BLOCKS = "query-blocks"
+"""The transformation: scores that do not fit L2 are computed for some queries at a time."""
 SPLIT_HEADS = (0, 2, 1, 3)
 LAST_TWO = (0, 1, 3, 2)
+MANY_TASKS = "h13"
+MOST_BLOCKS = 20
+"""Heads times blocks of queries on later generations, each of about ten tasks: a program has room for 255."""
 UNIT = 16
+BURST = 32
+"""Values of fp16 in 64 bytes: where a DMA can begin within a row."""
 MOST_LANES = 8
 FEW_QUERIES = 32
 """With fewer, and heads of twice as many values, k and v as kernels cost more than scores in DRAM: by price, on every
@@ -52,6 +60,21 @@ class Sizes:
         return max(0, min(self.heads, room // each))
 
     @property
+    def block(self) -> int:
+        """Queries whose scores fit L2 for at least one head: all of them, or as even blocks as begin at whole bursts; 0
+        if not even the smallest does."""
+        if self.at_once or not is_on(BLOCKS):
+            return self.queries if self.at_once else 0
+        most = max((n for n in range(BURST, self.queries, BURST) if replace(self, queries=n).at_once), default=0)
+        if not most:
+            return 0
+        each = -(-self.queries // -(-self.queries // most))
+        each = -(-each // BURST) * BURST
+        count = -(-self.queries // each) * self.heads
+        fits = target_chip().generation_name == MANY_TASKS or count <= MOST_BLOCKS
+        return each if fits else 0
+
+    @property
     def suits(self) -> bool:
         """Whether kernels can be cut from keys and dims, and at least one head fits L2."""
         lanes = lanes_of(self.keys), lanes_of(self.dims)
@@ -60,7 +83,7 @@ class Sizes:
         if self.queries < FEW_QUERIES and self.dims >= 2 * FEW_QUERIES and self.dims % FEW_QUERIES == 0:
             return False
         longest = max(self.dims * lanes[0], self.keys * lanes[1])
-        return self.at_once > 0 and 2 * longest <= KERNEL_BYTES_PER_CORE
+        return self.block > 0 and 2 * longest <= KERNEL_BYTES_PER_CORE
 
 
 def lanes_of(rows: int) -> int:

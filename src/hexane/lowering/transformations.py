@@ -211,6 +211,12 @@ _ROWS: tuple[Transformation, ...] = (
         Evidence.INFERRED,
     ),
     Transformation(
+        "query-blocks",
+        "With keys-as-channels: attention whose scores do not fit L2 for a single head runs some queries at a time; "
+        "scores and weights never leave L2.",
+        Evidence.INFERRED,
+    ),
+    Transformation(
         "direct-operands",
         "A computed operand that is broadcast is read by the planar task itself, as on later generations, not from a "
         "copy in L2.",

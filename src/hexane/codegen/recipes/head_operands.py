@@ -22,6 +22,10 @@ from hexane.lowering.attention import split_heads, turned_heads
 if TYPE_CHECKING:
     from hexane.graph.ir import Value
 
+TOKENS = 64
+"""A copy of some tokens begins at multiples of these: whole bursts and whole lanes."""
+STAGING = 16 << 10
+"""L2 that a copy's operand takes beyond its values at most: the pads of its rows."""
 SEVERAL = "a copy of several heads in one task"
 
 
@@ -44,6 +48,12 @@ class Heads:
     def side_by_side(self) -> bool:
         """Whether the heads of a token lie in one row."""
         return self.step == 2 * self.dims and not self.columns
+
+    def part(self, first: int, count: int) -> Heads:
+        """Some of the tokens."""
+        at = first * (2 if self.columns else self.row)
+        source = replace(self.source, offset=self.source.offset + at)
+        return replace(self, source=source, tokens=count)
 
     def walk(self, groups: int, head: int = 0) -> Dma:
         """Tokens (or dims) as channels; ``groups`` heads, or one for all that lie side by side or follow each other."""
@@ -68,7 +78,7 @@ def heads_of(value: Value, context: Context) -> Heads:
 class Kernels:
     """Kernels of all heads in scratch: ``rows`` of ``length`` values, ``lanes`` rows side by side.
 
-    ``step`` bytes from one block of lanes to the next, ``head`` from head to head.
+    ``step`` bytes from one block of lanes to the next, ``head`` from head to head. ``by_token``: rows are tokens.
     """
 
     walk: Dma
@@ -77,6 +87,12 @@ class Kernels:
     length: int
     step: int
     head: int
+    by_token: bool
+
+    def from_token(self, first: int) -> Dma:
+        """Where what comes from this token on is written."""
+        at = first // self.lanes * self.step if self.by_token else 2 * first * self.lanes
+        return replace(self.walk, offset=self.walk.offset + at)
 
     def of_groups(self, head: int, heads: int) -> Kernel:
         """All rows of several heads: each core's stream has its rows of one head after another (§9.5, §9.7).
@@ -109,7 +125,7 @@ def of_tokens(made: Fragment, x: Heads, lanes: int) -> Kernels:
     """Rows are tokens: a block of ``lanes`` tokens holds all heads, one after another."""
     step, head = up(2 * lanes * x.dims * x.heads, 64), 2 * lanes * x.dims
     total = x.tokens // lanes * step
-    found = Kernels(Dma(made.workspace(total), 0, 0, 0, 0, 0), lanes, x.tokens, x.dims, step, head)
+    found = Kernels(Dma(made.workspace(total), 0, 0, 0, 0, 0), lanes, x.tokens, x.dims, step, head, True)
     groups = 1 if x.side_by_side or x.columns else x.heads
     _fill(made, x, found, groups, total, turned=x.columns)
     return found
@@ -122,14 +138,27 @@ def of_dims(made: Fragment, x: Heads, lanes: int, *, grouped: bool) -> Kernels:
     line, blocks = up(2 * lanes * x.tokens, 64), x.dims // lanes
     step, head = (x.heads * line, line) if grouped else (line, blocks * line)
     total = blocks * x.heads * line
-    found = Kernels(Dma(made.workspace(total), 0, 0, 0, 0, 0), lanes, x.dims, x.tokens, step, head)
+    found = Kernels(Dma(made.workspace(total), 0, 0, 0, 0, 0), lanes, x.dims, x.tokens, step, head, False)
     groups = 1 if (x.side_by_side or x.columns) and not grouped else x.heads
     _fill(made, x, found, groups, total, turned=not x.columns)
     return found
 
 
 def _fill(made: Fragment, x: Heads, found: Kernels, groups: int, total: int, *, turned: bool) -> None:
-    """The copy: channels of ``x`` side by side in lanes, or (``turned``) what lies along W."""
+    """The copy: channels of ``x`` side by side in lanes, or (``turned``) what lies along W. Rows of more bytes than L2
+    go some tokens at a time."""
+    room = L2_BYTES - l2.RESULT_ROOM - STAGING
+    most = x.tokens if 2 * x.tokens * x.dims * x.heads <= room else room // (2 * x.dims * x.heads) // TOKENS * TOKENS
+    if not most:
+        raise UnsupportedError("heads of which not even a few rows fit L2", code=Reason.MEMORY)
+    for first in range(0, x.tokens, most):
+        part = x if most == x.tokens else x.part(first, min(most, x.tokens - first))
+        _fill_from(made, part, found, first, (groups, total), turned=turned)
+
+
+def _fill_from(made: Fragment, x: Heads, found: Kernels, first: int, way: tuple[int, int], *, turned: bool) -> None:
+    """The same of these tokens, of which the first is the ``first``; ``way``: groups of the copy, bytes of all."""
+    groups, total = way
     each = x.heads // groups
     channels, width = (x.dims * each, x.tokens) if x.columns else (x.tokens, x.dims * each)
     if turned:
@@ -138,7 +167,8 @@ def _fill(made: Fragment, x: Heads, found: Kernels, groups: int, total: int, *, 
         plan = Plan("PE", w=width, h=1, c=channels, groups=groups, kind=PeKind.UNARY)
     plan.src = x.walk(groups)
     group = total if groups == 1 else found.head
-    plan.dst = replace(found.walk, row=found.step, plane=found.step, depth=total, group=group, interleave=found.lanes)
+    walk = found.from_token(first)
+    plan.dst = replace(walk, row=found.step, plane=found.step, depth=total, group=group, interleave=found.lanes)
     if turned:
         tasks.choose_shape(plan)
         end = tasks.ne_source(plan, 0)
@@ -150,3 +180,5 @@ def _fill(made: Fragment, x: Heads, found: Kernels, groups: int, total: int, *, 
     made.add(plan)
     if groups > 1:
         plan.evidence, plan.note = Evidence.INFERRED, SEVERAL
+    if first or x.tokens < (found.rows if found.by_token else found.length):
+        plan.evidence, plan.note = Evidence.INFERRED, "some tokens at a time"

@@ -118,20 +118,31 @@ def heads_in_l2(ops: Sequence[Op], context: Context) -> Fragment:
     if ops[-1].type == "reshape":
         out = replace(out, buffer=context.tensor(ops[-1].output).buffer)
     made = Fragment()
-    grouped = is_on(GROUPS) and _in_one_task(sizes)
+    some = replace(sizes, queries=sizes.block)
+    grouped = is_on(GROUPS) and _in_one_task(some)
     operands = _Operands(
         heads_of(q, context),
         of_tokens(made, heads_of(k, context), lanes_of(sizes.keys)),
         of_dims(made, heads_of(v, context), lanes_of(dims), grouped=grouped and not chosen().steps_kernels),
         1.0 if found.scale is None else factor_of(found.scale) or 0.0,
+        some.at_once,
+        grouped,
     )
-    around = _Around(made, sizes, operands, out, context.chip)
-    around.turn()
+    shown = None
     if mask is not None:
-        held = made.plain_constant(mask.data) if mask.is_constant else context.tensor(mask)
-        around.load_mask(held)
-    for first in range(0, heads, sizes.at_once):
-        around.some(first, min(sizes.at_once, heads - first))
+        shown = made.plain_constant(mask.data) if mask.is_constant else context.tensor(mask)
+    for first in range(0, queries, some.queries):
+        count = min(some.queries, queries - first)
+        part = replace(operands, q=operands.q.part(first, count))
+        place = replace(out, offset=out.offset + 2 * first)
+        around = _Around(made, replace(sizes, queries=count), part, place, context.chip)
+        around.turn()
+        if shown is not None:
+            around.load_mask(replace(shown, offset=shown.offset + 2 * first))
+        for head in range(0, heads, some.at_once):
+            around.some(head, min(some.at_once, heads - head))
+        if some.queries < queries:
+            made.evidence(Evidence.INFERRED, "attention of some queries at a time")
     return made
 
 
@@ -151,12 +162,14 @@ def _in_one_task(sizes: Sizes) -> bool:
 
 @dataclass(frozen=True)
 class _Operands:
-    """The queries of all heads, the kernels, and the factor of the scores."""
+    """The queries of all heads, the kernels, the factor of the scores; how many heads at once, and in one task."""
 
     q: Heads
     k: Kernels
     v: Kernels
     scale: float
+    at_once: int
+    grouped: bool
 
 
 class _Around:
@@ -165,14 +178,14 @@ class _Around:
     def __init__(self, made: Fragment, sizes: Sizes, operands: _Operands, out: Tensor, chip: Chip) -> None:
         self.made, self.sizes, self.out, self.chip = made, sizes, out, chip
         self.q, self.k, self.v, self.scale = operands.q, operands.k, operands.v, operands.scale
-        self.grouped = is_on(GROUPS) and _in_one_task(sizes)
+        self.grouped = operands.grouped
         n, m = sizes.keys, sizes.queries
         self.line = l2.channel_stride(m)
         self.odd = l2.odd_channel_stride(m)
         block = n * self.line
         self.row = block + l2.pe_pad(block, self.line)
         self.small_row = self.line + l2.pe_pad(self.line, self.line)
-        count = sizes.at_once
+        count = operands.at_once
         self.columns = Region(0, self.odd, sizes.dims * self.odd, sizes.dims * self.odd)
         at = 0 if self.q.columns else sizes.heads * self.columns.row
         self.mask = Region(at, self.line, block, block)
