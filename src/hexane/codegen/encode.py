@@ -78,6 +78,15 @@ ALIASES = {
 }
 
 
+SOURCE_ALIASES = tuple(f"L2.SourceCfg.{name}" for name in ALIASES)
+RESULT_ALIASES = tuple(f"L2.ResultCfg.{name}" for name in ALIASES)
+
+
+@lru_cache(maxsize=256)
+def _aliases(after: After) -> tuple[bool, ...]:
+    return tuple(flag in after for flag in ALIASES.values())
+
+
 def _l2(plan: Plan, values: Fields) -> None:
     values["L2.L2Cfg.PaddingMode"] = plan.pad_lowest
     values["L2.L2Cfg.Src2ReLU"] = plan.relu_second
@@ -96,9 +105,8 @@ def _l2(plan: Plan, values: Fields) -> None:
     values["L2.ResultCfg.L2BfrMode"] = 2 * plan.writes.automatic
     values["L2.ResultCfg.DMAFmt"] = "bits8" if narrow_result else "bits16"
     values["L2.ResultCfg.DMAInterleave"] = 1 if plan.dst is None else plan.dst.interleave
-    for name, flag in ALIASES.items():
-        values[f"L2.SourceCfg.{name}"] = flag in after
-        values[f"L2.ResultCfg.{name}"] = flag in plan.writes.after
+    values.update(zip(SOURCE_ALIASES, _aliases(after)))
+    values.update(zip(RESULT_ALIASES, _aliases(plan.writes.after)))
     _region(values, "Source", "Source", plan.source)
     _region(values, "Src2", "Src2", plan.source2)
     _region(values, "Result", "ConvResult", plan.result)

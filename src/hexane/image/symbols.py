@@ -86,7 +86,7 @@ def _kernel_names(kernels: Sequence[Kernel], const: bytes, ident: Ident) -> list
 
 def _digest(kernel: Kernel, const: bytes) -> str:
     """A name of 64 hex digits from the kernel's own bytes, for programs whose compiler's names are not known."""
-    digest = sha256()
+    digest, data = sha256(), memoryview(const)
     for offset, size in kernel.spans:
-        digest.update(const[offset : offset + size])
+        digest.update(data[offset : offset + size])
     return digest.hexdigest().upper()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from hexane.chips import CORES
@@ -44,7 +44,7 @@ class H13(Target):
 
     def assemble(self, plans: Sequence[Plan], places: Sequence[Places]) -> list[Task]:
         made = [
-            write(self.task_fields(plans, i, place), plan.dtid is not None, self.all_lanes(plan))
+            write(self.task_fields(plans, i, place), plan.dtid is not None, self.all_lanes(plan), self.resting(plan))
             for i, (plan, place) in enumerate(zip(plans, places))
         ]
         return link_tasks(made)
@@ -83,21 +83,19 @@ class H13(Target):
     def kernel_dma(self, plan: Plan, values: Fields, places: Places) -> None:
         """Lanes at the kernel's place plus its offsets (docs/reference/engine-h13.md 4.9)."""
         kernel = plan.kernel
-        count = 0 if kernel is None else len(kernel.offsets)
-        values["KernelDMASrc.MasterConfig.MasterEnable"] = kernel is not None
-        values["KernelDMASrc.MasterConfig.SparseFmt"] = kernel is not None and kernel.sparse
-        for core in range(CORES):
-            on = core < count
-            values[f"KernelDMASrc.CoeffDMAConfig[{core}].En"] = on
-            values[f"KernelDMASrc.CoeffDMAConfig[{core}].CacheHint"] = ReadHint.NOALLOC
-            if self.all_lanes(plan):
-                address = places.kernel_offset + kernel.offsets[core] if kernel is not None and on else 0
-                size = kernel.sizes[core] if kernel is not None and on else BUFFER_OFF_BYTES
-                values[f"KernelDMASrc.CoeffBaseAddr[{core}].Addr"] = address
-                values[f"KernelDMASrc.CoeffBfrSize[{core}].MemBfrSize"] = size
-        for side in range(SIDES):
-            values[f"KernelDMASrc.SideDMAConfig[{side}].CacheHint"] = ReadHint.NOALLOC
-            values[f"KernelDMASrc.SideBfrSize[{side}].MemBfrSize"] = BUFFER_OFF_BYTES
+        if kernel is None:
+            return
+        values["KernelDMASrc.MasterConfig.MasterEnable"] = 1
+        values["KernelDMASrc.MasterConfig.SparseFmt"] = kernel.sparse
+        for (enable, address, size), offset, length in zip(LANE_FIELDS, kernel.offsets, kernel.sizes):
+            values[enable] = 1
+            values[address] = places.kernel_offset + offset
+            values[size] = length
+
+    def resting(self, plan: Plan) -> Mapping[int, int]:
+        """Words of the kernel DMA that no kernel changes, by register: hints, and lanes that are off."""
+        on = 0 if plan.kernel is None else len(plan.kernel.offsets)
+        return resting_lanes(on, self.all_lanes(plan), BUFFER_OFF_BYTES)
 
     def duration(self, plan: Plan) -> int:
         return duration_us(plan)
@@ -229,12 +227,36 @@ def _template(lanes: bool, extended: bool) -> Task:
     return task_from_words(words, "h13")
 
 
-def write(values: Fields, extended: bool, lanes: bool) -> Task:
-    """The task that writes these fields."""
-    made = _template(lanes, extended).copy()
+LANE_FIELDS = tuple(
+    (
+        f"KernelDMASrc.CoeffDMAConfig[{core}].En",
+        f"KernelDMASrc.CoeffBaseAddr[{core}].Addr",
+        f"KernelDMASrc.CoeffBfrSize[{core}].MemBfrSize",
+    )
+    for core in range(CORES)
+)
+"""Fields of a lane of the kernel DMA that is on."""
+
+
+@lru_cache(maxsize=4 * (CORES + 1))
+def resting_lanes(on: int, lanes: bool, side_bytes: int) -> Mapping[int, int]:
+    """Words of the kernel DMA behind its first ``on`` lanes; ``lanes``: the others say that they are off."""
+    values: Fields = {}
+    for core in range(CORES):
+        values[f"KernelDMASrc.CoeffDMAConfig[{core}].CacheHint"] = ReadHint.NOALLOC
+        if lanes and core >= on:
+            values[LANE_FIELDS[core][-1]] = BUFFER_OFF_BYTES
+    for side in range(SIDES):
+        values[f"KernelDMASrc.SideDMAConfig[{side}].CacheHint"] = ReadHint.NOALLOC
+        values[f"KernelDMASrc.SideBfrSize[{side}].MemBfrSize"] = side_bytes
+    return encode.registers(table_of("h13"), values)
+
+
+def write(values: Fields, extended: bool, lanes: bool, resting: Mapping[int, int]) -> Task:
+    """The task that writes these fields; ``resting`` are bits that stand in its words besides."""
+    made = _template(lanes, extended)
     words = made.words()
     position = made.layout.position
-    for key, word in encode.registers(table_of("h13"), values).items():
-        if word:
-            words[position[key]] = word
+    for key, word in (*resting.items(), *encode.registers(table_of("h13"), values).items()):
+        words[position[key]] |= word
     return Task.from_layout(made._family, made.layout, words)

@@ -5,7 +5,7 @@ Source: docs/reference/engine-h13.md 4.11.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from hexane.codegen import l2
@@ -15,7 +15,7 @@ from hexane.codegen.geometry import ceil_log2
 from hexane.codegen.operations import NO_KERNEL, Element, NeOp
 from hexane.codegen.plan import Plan, Region
 from hexane.codegen.targets.base import Places
-from hexane.codegen.targets.h13 import H13, LOG_LAST, LOG_MIDDLE, SIDES, form
+from hexane.codegen.targets.h13 import H13, LOG_LAST, LOG_MIDDLE, form, resting_lanes
 
 ONE_PATCH_WIDTH = 64  # ShMin of a copy is 1 up to this width [INFERRED: five programs]
 LARGEST_GROUP = 5  # OCGSize of the one task without double buffering [GUESS]
@@ -71,11 +71,13 @@ class Early(H13):
         return LOG_LAST if index == last else LOG_MIDDLE
 
     def kernel_dma(self, plan: Plan, values: Fields, places: Places) -> None:
+        if plan.unit != "PE":
+            super().kernel_dma(plan, values, places)
+
+    def resting(self, plan: Plan) -> Mapping[int, int]:
         if plan.unit == "PE":
-            return
-        super().kernel_dma(plan, values, places)
-        for side in range(SIDES):
-            values[f"KernelDMASrc.SideBfrSize[{side}].MemBfrSize"] = 0
+            return {}
+        return resting_lanes(0 if plan.kernel is None else len(plan.kernel.offsets), self.all_lanes(plan), 0)
 
     def unit_rest(self, plans: Sequence[Plan], index: int, values: Fields) -> None:
         plan = plans[index]

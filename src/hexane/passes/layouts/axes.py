@@ -8,7 +8,7 @@ transposition between free ops is no work at all, only a name for another order.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -175,59 +175,94 @@ def key_of(value: Value, op: Op) -> Key:
     return (value, op) if value.is_constant else value
 
 
-class _Sets:
-    """Disjoint sets."""
+class _Axes:
+    """The axes of tensors, numbered, in disjoint sets of those that are the same axis."""
 
     def __init__(self) -> None:
-        self.parents: dict[Hashable, Hashable] = {}
+        self.parents: list[int] = []
+        self.first: dict[Key, int] = {}  # number of a tensor's first axis
 
-    def find(self, item: Hashable) -> Hashable:
-        root = item
-        while (parent := self.parents.setdefault(root, root)) != root:
-            root = parent
-        while self.parents[item] != root:
-            self.parents[item], item = root, self.parents[item]
-        return root
+    def number(self, key: Key, rank: int) -> int:
+        """Number of a tensor's first axis; the others follow."""
+        if key not in self.first:
+            self.first[key] = len(self.parents)
+            self.parents.extend(range(len(self.parents), len(self.parents) + rank))
+        return self.first[key]
 
-    def join(self, a: Hashable, b: Hashable) -> None:
+    def find(self, axis: int) -> int:
+        parents = self.parents
+        while parents[axis] != axis:
+            parents[axis] = axis = parents[parents[axis]]
+        return axis
+
+    def join(self, a: int, b: int) -> None:
         self.parents[self.find(a)] = self.find(b)
 
 
 def regions(function: Function) -> list[Region]:
-    """The regions of a function that have a transposition; time near-linear in the number of ops."""
-    if not any(op.type == "transpose" for op in function.ops):
-        return []
-    signatures = {op: free for op in function.ops if (free := signature(op)) is not None}
-    members, axes = _Sets(), _Sets()
-    for op, axes_of in signatures.items():
-        tensors: list[tuple[Key, tuple[Label, ...]]] = [
-            (key_of(value, op), labels) for _, value, labels in axes_of.operands
-        ]
-        tensors += zip(op.outputs, axes_of.results)
-        first: dict[Label, tuple[Key, int]] = {}
-        for key, labels in tensors:
-            members.join(op, ("tensor", key))
-            for axis, label in enumerate(labels):
-                axes.join((key, axis), first.setdefault(label, (key, axis)))
-    found: dict[Hashable, Region] = {}
-    for op in signatures:
-        found.setdefault(members.find(op), Region()).ops.append(op)
-    wanted = [region for region in found.values() if any(op.type == "transpose" for op in region.ops)]
-    for region in wanted:
-        region.signatures = {op: signatures[op] for op in region.ops}
-        _fill(region, axes)
-    return wanted
+    """The regions of a function that have a transposition; time near-linear in the number of their ops."""
+    place = {op: at for at, op in enumerate(function.ops)}
+    signatures: dict[Op, Signature | None] = {}
+
+    def free(op: Op | None) -> Signature | None:
+        if op not in place:
+            return None
+        if op not in signatures:
+            signatures[op] = signature(op)
+        return signatures[op]
+
+    found: list[list[Op]] = []
+    seen: set[Op] = set()
+    for start in place:
+        if start.type != "transpose" or start in seen or free(start) is None:
+            continue
+        members, waiting = [], [start]
+        seen.add(start)
+        while waiting:
+            op = waiting.pop()
+            members.append(op)
+            for other in _neighbours(op, free):
+                if other not in seen:
+                    seen.add(other)
+                    waiting.append(other)
+        found.append(sorted(members, key=place.__getitem__))
+    return [_region(members, signatures) for members in sorted(found, key=lambda members: place[members[0]])]
 
 
-def _fill(region: Region, axes: _Sets) -> None:
-    numbers: dict[Hashable, int] = {}
+def _neighbours(op: Op, free: Callable[[Op | None], Signature | None]) -> Iterator[Op]:
+    """The free ops with which a free op shares a tensor that both give or take in any order of axes."""
+    own = free(op)
+    assert own is not None
+    for value in (*(value for _, value, _ in own.operands if not value.is_constant), *op.outputs):
+        if value.op is not op and free(value.op) is not None:
+            assert value.op is not None
+            yield value.op
+        for user in value.users:
+            taken = free(user)
+            if taken is not None and any(operand is value for _, operand, _ in taken.operands):
+                yield user
+
+
+def _region(ops: list[Op], signatures: Mapping[Op, Signature | None]) -> Region:
+    region = Region(ops)
+    axes = _Axes()
     tensors: dict[Key, Value] = {}
-    for op in region.ops:
-        for value in (*(value for _, value, _ in region.signatures[op].operands), *op.outputs):
-            tensors.setdefault(key_of(value, op), value)
+    for op in ops:
+        free = region.signatures[op] = signatures[op]  # type: ignore[assignment]
+        assert free is not None
+        first: dict[Label, int] = {}
+        values = [(value, labels) for _, value, labels in free.operands]
+        for value, labels in (*values, *zip(op.outputs, free.results)):
+            key = key_of(value, op)
+            tensors.setdefault(key, value)
+            number = axes.number(key, len(labels))
+            for axis, label in enumerate(labels, number):
+                axes.join(axis, first.setdefault(label, axis))
+    numbers: dict[int, int] = {}
     for key, value in tensors.items():
+        at = axes.first[key]
         region.classes[key] = tuple(
-            numbers.setdefault(axes.find((key, axis)), len(numbers)) for axis in range(len(value.shape))
+            numbers.setdefault(axes.find(axis), len(numbers)) for axis in range(at, at + len(value.shape))
         )
         for number, extent in zip(region.classes[key], value.shape):
             region.extents[number] = max(extent, region.extents.get(number, 1))
@@ -237,6 +272,7 @@ def _fill(region: Region, axes: _Sets) -> None:
             region.made_outside.append(value)
         if value.is_output or any(_takes_otherwise(region, user, value) for user in value.users):
             region.used_outside.append(value)
+    return region
 
 
 def _takes_otherwise(region: Region, user: Op, value: Value) -> bool:

@@ -72,7 +72,8 @@ class Order:
 def _perm(classes: Axes, places: Mapping[int, int] | None) -> Axes:
     if places is None:
         return tuple(range(len(classes)))
-    return tuple(sorted(range(len(classes)), key=lambda axis: places[classes[axis]]))
+    stands = [places[number] for number in classes]
+    return tuple(sorted(range(len(classes)), key=stands.__getitem__))
 
 
 def move(shape: Sequence[int], perm: Sequence[int]) -> float:
@@ -157,14 +158,37 @@ def _allows_exchange(op: Op) -> bool:
 # -- prices ------------------------------------------------------------------------------------------------------------
 
 
-def cost(counted: Mapping[Term, int], places: Mapping[int, int] | None, most: float = float("inf")) -> float:
-    """Elements moved in a region in an order; any number above ``most`` where it is more than that."""
-    total = 0.0
-    for term, count in counted.items():
-        total += count * _PRICES[term.kind](term, places)
-        if total > most:
-            break
-    return total
+class Costs:
+    """The cost of a region in many orders: terms that stand in a way that was priced before are not priced again.
+
+    A term depends on no more than the order of its own axes, and terms of equal classes stand in equal orders.
+    """
+
+    def __init__(self, counted: Mapping[Term, int]) -> None:
+        self.groups: dict[tuple[Axes, Axes], list[tuple[Term, int]]] = {}
+        for term, count in counted.items():
+            self.groups.setdefault((term.classes, term.other_classes), []).append((term, count))
+        self._prices: dict[tuple[Axes, Axes, Axes, Axes], float] = {}
+
+    def declared(self) -> float:
+        """Elements moved in the order of the network."""
+        return sum(count * _PRICES[term.kind](term, None) for group in self.groups.values() for term, count in group)
+
+    def moved(self, places: Mapping[int, int], most: float = float("inf")) -> float:
+        """Elements moved in an order; any number above ``most`` where it is more than that."""
+        perms: dict[Axes, Axes] = {}
+        total = 0.0
+        for classes, group in self.groups.items():
+            for each in classes:
+                if each not in perms:
+                    perms[each] = _perm(each, places)
+            key = (*classes, perms[classes[0]], perms[classes[1]])
+            if key not in self._prices:
+                self._prices[key] = sum(count * _PRICES[term.kind](term, places) for term, count in group)
+            total += self._prices[key]
+            if total > most:
+                break
+        return total
 
 
 def _edge(term: Term, places: Mapping[int, int] | None) -> float:

@@ -13,7 +13,7 @@ from hexane.graph.ops.conv import geometry_of
 from hexane.graph.rewrite import replace_op
 from hexane.lowering.transformations import is_on
 from hexane.passes.layouts.axes import OPERANDS, REDUCTIONS, Region, reduced_axes, regions
-from hexane.passes.layouts.cost import EXCHANGED, PLAIN, Order, conv_axes, cost, terms
+from hexane.passes.layouts.cost import EXCHANGED, PLAIN, Costs, Order, conv_axes, terms
 from hexane.passes.padding import pad_of
 from hexane.passes.reshapes import RESHAPES
 from hexane.passes.rewriting import hand_down_names
@@ -42,10 +42,10 @@ def best(region: Region) -> Order | None:
     """The order in which a region moves least, None where that is how it stands."""
     if len(region.ops) == 1 or not region.is_consistent:
         return None
-    counted = terms(region)
-    found, least = None, cost(counted, None) * (1 - LEAST_GAIN)
+    costs = Costs(terms(region))
+    found, least = None, costs.declared() * (1 - LEAST_GAIN)
     for places in candidates(region):
-        price = cost(counted, places, least)
+        price = costs.moved(places, least)
         if price < least:
             found, least = places, price
     return None if found is None else Order(region, found)
@@ -56,13 +56,21 @@ def best(region: Region) -> Order | None:
 
 def candidates(region: Region) -> Iterator[dict[int, int]]:
     """Orders that some op of the region or around it asks for, continued over all classes."""
-    wishes = _wishes(region)
     extents = region.extents
+    wishes = [tuple(number for number in wish if extents[number] > 1) for wish in _wishes(region)]
     seen = set()
     for first in wishes[:MOST_CANDIDATES]:
-        chain = [number for number in first if extents[number] > 1]
+        chain = list(first)
+        useless: set[tuple[int, ...]] = set()  # add nothing to the chain as it is
         for wish in wishes:
-            chain = _merged(chain, [number for number in wish if extents[number] > 1])
+            if wish in useless:
+                continue
+            merged = _merged(chain, wish)
+            if merged is chain:
+                useless.add(wish)
+            else:
+                chain = merged
+                useless.clear()
         rest = [number for number, extent in extents.items() if extent > 1 and number not in chain]
         single = [number for number, extent in extents.items() if extent == 1]
         for places in ([*single, *rest, *chain], [*single, *chain, *rest]):
@@ -90,10 +98,10 @@ def _wishes(region: Region) -> list[tuple[int, ...]]:
     return sorted(wishes, key=lambda axes: -wishes[axes])
 
 
-def _merged(chain: list[int], wish: list[int]) -> list[int]:
+def _merged(chain: list[int], wish: Sequence[int]) -> list[int]:
     """The chain with the classes that only the wish has, where the wish has no other order for the rest."""
     common = [number for number in wish if number in chain]
-    if not common or common != [number for number in chain if number in common]:
+    if not common or len(common) == len(wish) or common != [number for number in chain if number in common]:
         return chain
     merged = list(chain)
     for at, number in enumerate(wish):
