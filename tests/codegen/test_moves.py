@@ -153,6 +153,31 @@ def test_tiles_of_a_batch(n, c, h, w):
     exact(lambda b, x: b.tile(x=x, reps=reps), (n, c, h, w))
 
 
+@pytest.mark.parametrize("chip", ["M1", "M4"])
+@pytest.mark.parametrize(
+    ("shape", "reps", "planar"),
+    [
+        ((1, 6, 1, 1), (1, 1, 3, 1), True),
+        ((6, 1), (1, 7), True),
+        ((1, 1, 6), (3, 1, 1), True),
+        ((1, 6, 1, 1), (2, 1, 1, 1), False),
+        ((3, 2), (2, 1), False),
+        ((1, 1, 6, 1, 1), (1, 2, 1, 3, 1), True),
+    ],
+)
+def test_a_tile_of_numbers_that_are_none(shape, reps, planar, chip):
+    """The planar engine makes infinity of NaN and +0 of -0 where it broadcasts; copies of the cores keep every bit."""
+    special = np.array([0x7E00, 0xFE01, 0x8000, 0x7C00, 0xFC00, 0x0001], np.uint16)
+    x = special.view(np.float16).reshape(shape)
+    program = hexane.compile(built(lambda b, v: b.tile(x=v, reps=reps), shape), chip)
+    assert [segment.kind for segment in program.segments] == ["engine"]
+    found, bits = program.run({"x0": x})["y0"], program.run({"x0": x}, level="graph")["y0"]
+    read = np.array([0x7C00, 0x7C00, 0, 0x7C00, 0xFC00, 0x0001], np.uint16) if planar else special
+    wanted = np.tile(read.reshape(shape), reps)
+    np.testing.assert_array_equal(found.view(np.uint16), wanted)
+    np.testing.assert_array_equal(bits.view(np.uint16), wanted)
+
+
 def test_concat_with_a_constant():
     constant = np.arange(2 * 3 * 5, dtype=np.float16).reshape(1, 2, 3, 5)
     for axis in (1, 3):

@@ -31,7 +31,7 @@ from hexane.numerics.rules import (
 
 MOVES = frozenset(
     (
-        "reshape squeeze expand_dims flatten2d transpose slice_by_size slice_by_index split concat tile stack "
+        "reshape squeeze expand_dims flatten2d transpose slice_by_size slice_by_index split concat stack "
         "pad upsample_nearest_neighbor sliding_windows "
         "pixel_shuffle pixel_unshuffle depth_to_space space_to_depth reverse space_to_batch batch_to_space"
     ).split()

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 import numpy as np
 
 from hexane.arithmetic import conv2d, elementwise, lookup, mac, matmul, planar
-from hexane.arithmetic.formats import from_bytes, to_bytes
+from hexane.arithmetic.formats import canonical, from_bytes, to_bytes
 from hexane.arithmetic.integer import mac_scaled, prepare_scaled
 from hexane.arithmetic.multiply import multiply_inputs, scale_input
 from hexane.arithmetic.reduction import reduce
@@ -219,6 +219,17 @@ def square(op: Op, arrays: Arrays) -> np.ndarray:
 @rule("identity")
 def identity(op: Op, arrays: Arrays) -> np.ndarray:
     return planar.formula("add", arrays("x"))
+
+
+@rule("tile")
+def tile(op: Op, arrays: Arrays) -> np.ndarray:
+    """A planar copy with a broadcast source: infinity for NaN, +0 for -0. What the engine has no task for is a move."""
+    x, reps = arrays("x"), op.arg("reps")
+    if reps is None or any(r > 1 and (n > 1 or axis == x.ndim - 4) for axis, (r, n) in enumerate(zip(reps, x.shape))):
+        raise UnsupportedError("a tile of a longer axis or along the batch")
+    if any(r * n > 1 for r, n in zip(reps[:-4], x.shape)):
+        raise UnsupportedError("a tile of more than four axes")
+    return np.tile(canonical(x), reps)
 
 
 @rule(*FUNCTIONS)

@@ -171,18 +171,16 @@ def _open_clip(op: Op, b: GraphBuilder) -> Value | None:
 
 
 def _tile(op: Op, b: GraphBuilder) -> Value | None:
-    """A tile of a longer axis is a concat of copies."""
+    """A tile of a longer axis, or along the batch, is a concat of copies."""
     x, reps = op.inputs["x"], op.arg("reps")
     if not known(reps) or not is_static(x):
         return None
-    if all(r == 1 or extent == 1 for r, extent in zip(reps, x.shape)):
+    joined = [axis for axis, r in enumerate(reps) if r > 1 and (x.shape[axis] > 1 or axis == len(reps) - 4)]
+    if not joined or any(reps[axis] > 32 for axis in joined):
         return None
-    if any(r > 32 and extent > 1 for r, extent in zip(reps, x.shape)):
-        return None
-    for axis, (r, extent) in enumerate(zip(reps, x.shape)):
-        if r > 1 and extent > 1:
-            x = b.concat(values=(x,) * r, axis=axis)
-    rest = [r if extent == 1 else 1 for r, extent in zip(reps, op.inputs["x"].shape)]
+    for axis in joined:
+        x = b.concat(values=(x,) * reps[axis], axis=axis)
+    rest = [1 if axis in joined else r for axis, r in enumerate(reps)]
     return b.tile(x=x, reps=rest) if any(r > 1 for r in rest) else x
 
 
