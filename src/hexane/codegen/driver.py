@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,7 +85,7 @@ def compile(
     wanted = chips.get(chip)
     target = target_of(wanted, dialect)
     names = transformations.active(dialect, without, strict=strict, generation=target.generation)
-    with transformations.using(names, wanted):
+    with transformations.using(names, wanted), _uncollected():
         given, declared, inputs = graph, graph.main, input_ports(graph)
         graph = canonical(graph, scaling=scaling, on_pass=on_pass)
         function = graph.main
@@ -110,6 +112,21 @@ def compile(
             graph,
             tuple(_port(v) for v in declared.inputs if isinstance(v.type, StateType)),
         )
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """No search for unreachable cycles meanwhile: of the many small objects of a compilation few are in one.
+
+    Such searches go through all objects of the process. Peaks of memory are the same without.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _refuse_host(units: Iterable[Unit]) -> None:

@@ -120,21 +120,22 @@ class Run:
         """Rows of the result of every task, and of every inner buffer, that one of ``count`` bands computes."""
         wanted: dict[Hashable, Rows] = {}
         rows: dict[int, Rows] = {}
-        lowest = self.lowest
+        lowest, uses = self.lowest, self.uses
         for i in range(self.last, self.first - 1, -1):
-            plan, use = self.plans[i], self.uses[i, RESULT]
+            plan, use = self.plans[i], uses[i, RESULT]
             asked = wanted.get(use.key)
             mine = None if asked is None else _local(asked, use, plan.hout)
             if use.key not in self.inner:
                 share = _share(plan.hout, band, count, lowest)
                 mine = share.with_(mine) if share.height else mine
-            if mine is None or mine.height < 1:
+            if mine is None or mine.end <= mine.first:
                 continue
             rows[i] = mine
-            for side, read in ((SOURCE, source_of(plan, mine)), (SECOND, mine)):
-                if read.height < 1:
+            for side in (SOURCE, SECOND):
+                source = uses.get((i, side))
+                read = source_of(plan, mine) if side == SOURCE else mine
+                if read.end <= read.first:
                     return None
-                source = self.uses.get((i, side))
                 if source is not None:
                     wanted[source.key] = source.rows(read).with_(wanted.get(source.key))
         return rows, {key: rows for key, rows in wanted.items() if key in self.inner}

@@ -70,7 +70,7 @@ def groups(plans: Sequence[Plan]) -> Iterator[tuple[int, int]]:
 def held_regions(plans: Sequence[Plan], memo: Memo) -> Held:
     """What the plans hold, as recipes placed it."""
     facts = [memo.of(plan) for plan in plans]
-    found = Held([[end.at(i) for end in fact.ends] for i, fact in enumerate(facts)])
+    found = Held([fact.ends_at(i) for i, fact in enumerate(facts)])
     for first, last in groups(plans):
         clusters: list[Cluster] = []
         for i in range(first, last + 1):

@@ -13,8 +13,8 @@ from functools import reduce
 from hexane.codegen.plan import Plan
 from hexane.codegen.residency.bands import BandBuffer, Run
 from hexane.codegen.residency.ends import RESULT
-from hexane.codegen.residency.ground import Band, Ground
-from hexane.codegen.residency.memo import WALKS
+from hexane.codegen.residency.ground import Band, Ground, Lives
+from hexane.codegen.residency.memo import WALKS, Off
 from hexane.codegen.residency.moved import Cost, total
 from hexane.codegen.residency.values import Value
 
@@ -185,12 +185,17 @@ class Depth:
 
     def _fewest(self, run: Run, longer: Sequence[Value], dropped: set[Hashable]) -> tuple[Cost, int] | None:
         """The fewest bands in which a run fits, and what it then costs; ``dropped`` values go through DRAM."""
+        off = {i: self._off(i, run.inner, dropped) for i in range(run.first, run.last + 1)}
+        room: dict[int, int] = {}
+        lives = None
         count = 2
         while count <= MOST_BANDS:
             band = self.ground.band(run, count)
             if band is None:
                 return None
-            over = self._beyond(run, band, longer, dropped)
+            if band.lives != lives:
+                lives, room = band.lives, self._room(run, band.lives, longer, dropped)
+            over = _beyond(band, off, room)
             if over <= 0:
                 break
             count = max(count + 1, min(2 * count, int(count * over)))
@@ -198,8 +203,7 @@ class Depth:
             return None
         if band.lowest < 2:
             return None
-        memo = self.ground.memo
-        plans = [memo.of(plan).without(self._off(i, run.inner, dropped)) for i, plan in band.parts.items()]
+        plans = [self.ground.memo.without(plan, off[i]) for i, plan in band.parts.items()]
         return self.ground.cost(plans).times(count), count
 
     def _dropping(self, value: Value, run: Run) -> Cost:
@@ -214,24 +218,21 @@ class Depth:
             more = more.plus(Cost(moved.us - kept.us, moved.bytes - kept.bytes))
         return more
 
-    def _beyond(self, run: Run, band: Band, longer: Sequence[Value], dropped: Set[Hashable]) -> float:
-        """What a band needs over what L2 has left for it; 0 if it fits."""
-        worst = 0.0
-        gone = [self.whole[key] for key in band.lives if key in self.whole]
+    def _room(self, run: Run, lives: Lives, longer: Sequence[Value], dropped: Set[Hashable]) -> dict[int, int]:
+        """Bytes of L2 that each task of a run finds for its band, whose buffers ``lives`` are."""
+        gone = [self.whole[key] for key in lives if key in self.whole]
         gone += [value for value in longer if value.key in dropped]
-        for i in band.parts:
-            live = sum(band.sizes[key] for key, (a, b) in band.lives.items() if a <= i <= b)
-            off = self._off(i, run.inner, dropped)
-            need = live + sum(bytes_ for bytes_, is_off in zip(band.least[i], off) if not is_off)
+        kept = [value for value in longer if value.key not in dropped]
+        found = {}
+        for i in range(run.first, run.last + 1):
             back = sum(value.size for value in gone if value.first <= i <= value.last) - self._shared(gone, i)
-            kept = [v for v in longer if v.key not in dropped and not v.first <= i <= v.last]
-            room = self.free[i] + back - sum(v.size for v in kept)
-            if need > room:
-                worst = max(worst, need / max(room, 1))
-        return worst
+            found[i] = self.free[i] + back - sum(v.size for v in kept if not v.first <= i <= v.last)
+        return found
 
     def _shared(self, gone: Sequence[Value], i: int) -> int:
         """Bytes at a task that two values have in one place, one of which is gone."""
+        if not gone or not self.pairs:
+            return 0
         ids = {id(value) for value in gone}
         mine = (pair for pair in self.pairs if id(pair[0]) in ids or id(pair[1]) in ids)
         return sum(after.size for before, after in mine if after.first <= i <= before.last)
@@ -244,9 +245,9 @@ class Depth:
     def _alone(self, i: int) -> Cost:
         """The task as it will be with whole maps: operands that stay in L2 are not moved."""
         off = self._off(i, frozenset(), frozenset())
-        return self.ground.cost([self.ground.memo.of(self.ground.whole_plans[i]).without(off)])
+        return self.ground.cost([self.ground.memo.without(self.ground.whole_plans[i], off)])
 
-    def _off(self, i: int, inner: Set[Hashable], dropped: Set[Hashable]) -> tuple[bool, ...]:
+    def _off(self, i: int, inner: Set[Hashable], dropped: Set[Hashable]) -> Off:
         """Which operands of a task are in L2: source, second source, result."""
         found = []
         for side in WALKS:
@@ -254,3 +255,18 @@ class Depth:
             stays = (i, side) in self.resident and self.resident[i, side] not in dropped
             found.append(stays or (use is not None and use.key in inner))
         return tuple(found)
+
+
+def _beyond(band: Band, off: dict[int, Off], room: dict[int, int]) -> float:
+    """What a band needs over what L2 has left for it; 0 if it fits."""
+    needs = dict.fromkeys(band.parts, 0)
+    for key, (first, last) in band.lives.items():
+        for i in range(first, last + 1):
+            if i in needs:
+                needs[i] += band.sizes[key]
+    worst = 0.0
+    for i, need in needs.items():
+        need += sum(bytes_ for bytes_, is_off in zip(band.least[i], off[i]) if not is_off)
+        if need > room[i]:
+            worst = max(worst, need / max(room[i], 1))
+    return worst

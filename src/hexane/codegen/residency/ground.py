@@ -62,6 +62,7 @@ class Ground:
         self._runs: dict[tuple[int, int], Run | None] = {}
         self._bands: dict[tuple[int, int, int], Band | None] = {}
         self._parts: dict[tuple[int, int, int], Plan] = {}
+        self._lines: dict[Hashable, int] = {}
         self._cut: dict[tuple[int, int, int], Banded | None] = {}
         self._costs: dict[tuple[int, ...], Cost] = {}
 
@@ -168,18 +169,23 @@ class Ground:
 
     def _band(self, run: Run, rows: dict[int, Rows], inner: dict[Hashable, Rows]) -> Band:
         lives: Lives = {}
-        grids: dict[Hashable, Grid] = {}
         for i in rows:
             for side in WALKS:
                 use = self.uses.get((i, side))
-                if use is not None and use.key in inner and use.grid is not None:
-                    grids[use.key] = use.grid
+                if use is not None and use.key in inner:
                     first, last = lives.get(use.key, (i, i))
                     lives[use.key] = min(i, first), max(i, last)
-        sizes = {key: Layout(_of_height(grids[key], r.height)).size for key, r in inner.items()}
+        sizes = {key: self.line_bytes(key) * r.height for key, r in inner.items()}
         parts = {i: self._part(i, mine) for i, mine in rows.items()}
         least = {i: self.memo.of(plan).least_moved for i, plan in parts.items()}
         return Band(parts, sizes, lives, least, max(r.height for r in rows.values()))
+
+    def line_bytes(self, key: Hashable) -> int:
+        """Bytes of L2 that one row of all images and channels of a buffer takes."""
+        if key not in self._lines:
+            grid = self.grids[key]
+            self._lines[key] = grid.n * Layout(grid).row
+        return self._lines[key]
 
     def _part(self, i: int, rows: Rows) -> Plan:
         """The task over some rows, as far as its price goes."""
@@ -205,7 +211,7 @@ class Ground:
     def sent(self, end: End, off: Off) -> Plan:
         """A whole task that moves an operand, whatever ``off`` says of it."""
         others = tuple(is_off and side != end.side for side, is_off in zip(WALKS, off))
-        return self.memo.of(self.whole_plans[end.index]).without(others)
+        return self.memo.without(self.whole_plans[end.index], others)
 
     def cost(self, plans: Sequence[Plan]) -> Cost:
         """The cost of some tasks, one after the other."""
@@ -220,7 +226,3 @@ def _hold(parts: Banded, first: int) -> None:
     last = max(place for place, origin in enumerate(parts.origins) if origin == first)
     for plan in parts.plans[:last]:
         plan.holds = True
-
-
-def _of_height(grid: Grid, height: int) -> Grid:
-    return Grid(grid.n, grid.c, height, grid.row_bytes, grid.used)

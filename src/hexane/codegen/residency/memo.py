@@ -27,10 +27,19 @@ class PlanFacts:
     plan: Plan
     turned: dict[Hashable, Plan] = field(default_factory=dict)
     """The plan with operands in L2, by which of them are there and how."""
+    names: list[Hashable] | None = None
+    """What tells the buffers of its ends from others, once somebody has asked."""
+    _at: dict[int, list[End]] = field(default_factory=dict)
 
     @cached_property
     def ends(self) -> tuple[End, ...]:
         return tuple(ends_of(self.plan, 0))
+
+    def ends_at(self, index: int) -> list[End]:
+        """The ends where the plan is this task of a program."""
+        if index not in self._at:
+            self._at[index] = [end.at(index) for end in self.ends]
+        return self._at[index]
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
@@ -60,20 +69,14 @@ class PlanFacts:
         return found.get(SOURCE, 0), found.get(SECOND, 0), found.get(RESULT, 0)
 
     @cached_property
-    def moved(self) -> int:
-        """Bytes that the task moves to and from memory."""
+    def moves(self) -> dict[str, int]:
+        """Bytes that the task moves to and from memory, by side and for its kernels."""
         return moved_bytes(self.plan, self.ends)
 
-    def without(self, off: Off) -> Plan:
-        """The plan as it is priced when some operands are in L2 alone."""
-        if True not in off:
-            return self.plan
-        if off not in self.turned:
-            made = self.turned[off] = copy(self.plan)
-            for name, is_off in zip(WALKS.values(), off):
-                if is_off:
-                    setattr(made, name, None)
-        return self.turned[off]
+    @cached_property
+    def moved(self) -> int:
+        """All of them."""
+        return sum(self.moves.values())
 
 
 @dataclass(eq=False)
@@ -92,6 +95,21 @@ class Memo:
         if found is None:
             found = self._facts[id(plan)] = PlanFacts(plan)
         return found
+
+    def without(self, plan: Plan, off: Off) -> Plan:
+        """The plan as it is priced when some operands are in L2 alone."""
+        if True not in off:
+            return plan
+        facts = self.of(plan)
+        if off not in facts.turned:
+            made, moves = copy(plan), facts.moves.copy()
+            for (side, name), is_off in zip(WALKS.items(), off):
+                if is_off:
+                    setattr(made, name, None)
+                    moves[side] = 0
+            facts.turned[off] = made
+            self.of(made).moves = moves
+        return facts.turned[off]
 
     def costs_of(self, plans: Sequence[Plan], price: Price) -> list[Cost]:
         """Of each task."""

@@ -39,13 +39,16 @@ def total(costs: Iterable[Cost]) -> Cost:
     return reduce(Cost.plus, costs, Cost(0.0, 0))
 
 
-def moved_bytes(plan: Plan, ends: Iterable[End]) -> int:
+KERNELS = "kernels"
+
+
+def moved_bytes(plan: Plan, ends: Iterable[End]) -> dict[str, int]:
     """Operands by DMA, the result if it is sent to memory, kernel streams; rows that tiles share count twice."""
-    total = sum(plan.kernel.sizes) if plan.kernel is not None else 0
+    moves = {KERNELS: sum(plan.kernel.sizes) if plan.kernel is not None else 0}
     for end in ends:
         if end.dma is not None:
-            total += elements(end) * end.element
+            moves[end.side] = elements(end) * end.element
             if end.side == SOURCE and plan.unit == "NE" and plan.tile < plan.hout:
                 again = (-(-plan.hout // plan.tile) - 1) * max(0, plan.kh - plan.sy)
-                total += again * elements(end) // end.extents.h * end.element
-    return total
+                moves[end.side] += again * elements(end) // end.extents.h * end.element
+    return moves

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from copy import copy
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from hexane.codegen.choices import choosing
 from hexane.codegen.plan import Plan, Region
@@ -153,27 +154,38 @@ def winning(pieces: list[Piece], cuts: Cuts, cut: list[Cost], whole: list[Cost])
 def expected(program: Program, price: Price) -> list[Cost]:
     """Cost of each task if every value that is chosen to stay finds its place."""
     if "expected" not in vars(program):
-        turns: dict[int, list[tuple[End, Region, Value]]] = {}
-        for value in program.choice[0]:
-            for end, region in zip(value.ends, value.regions):
-                turns.setdefault(end.index, []).append((end, region, value))
-        made = [_turned(program, i, turns[i]) if i in turns else plan for i, plan in enumerate(program.plans)]
+        made = list(program.plans)
+        for i, turns in _turns(program.choice[0]).items():
+            made[i] = _turned(program, i, turns)
         vars(program)["expected"] = program.memo.costs_of(made, price)
     found: list[Cost] = vars(program)["expected"]
     return found
 
 
-def _turned(program: Program, i: int, turns: Sequence[tuple[End, Region, Value]]) -> Plan:
+class Turn(NamedTuple):
+    """An operand that a task finds or leaves in L2 as a part of a value; ``loaded``: it brings it there."""
+
+    end: End
+    region: Region
+    value: Value
+    loaded: bool
+
+
+def _turns(values: Sequence[Value]) -> dict[int, list[Turn]]:
+    """By task."""
+    found: dict[int, list[Turn]] = {}
+    for value in values:
+        for place, (end, region) in enumerate(zip(value.ends, value.regions)):
+            found.setdefault(end.index, []).append(Turn(end, region, value, place in value.loaders))
+    return found
+
+
+def _turned(program: Program, i: int, turns: Sequence[Turn]) -> Plan:
     """A task with operands in L2, as far as its price goes: wherever they are."""
     facts = program.memo.of(program.plans[i])
-    name = frozenset((end.side, value.written, end in _brought(value)) for end, _, value in turns)
+    name = frozenset((end.side, value.written, loaded) for end, _, value, loaded in turns)
     if name not in facts.turned:
         made = facts.turned[name] = copy(facts.plan)
-        for end, region, value in turns:
+        for end, region, value, _ in turns:
             turn(made, end, region, value)
     return facts.turned[name]
-
-
-def _brought(value: Value) -> list[End]:
-    """The ends that bring a value from DRAM."""
-    return [value.ends[place] for place in value.loaders]

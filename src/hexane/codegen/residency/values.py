@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 
@@ -31,7 +31,9 @@ class Stored:
     surface: bool
 
 
-ANYWHERE = ("regions", "places", "saved", "loaders", "in_parts", "grows")
+IN_ANY_LAYOUT = ("places", "saved", "loaders", "in_parts", "grows")
+"""What of a value does not change with its layout, nor with the numbers of its tasks."""
+ANYWHERE = ("regions", *IN_ANY_LAYOUT)
 """What of a value does not change with the numbers of its tasks."""
 
 
@@ -50,17 +52,13 @@ class Value:
     written: bool
     loaded: int = 0
 
-    @property
-    def first(self) -> int:
-        return self.ends[0].index
+    first: int = field(init=False)
+    last: int = field(init=False)
+    size: int = field(init=False)
+    """Bytes of L2."""
 
-    @property
-    def last(self) -> int:
-        return self.ends[-1].index
-
-    @property
-    def size(self) -> int:
-        return self.layout.size
+    def __post_init__(self) -> None:
+        self.first, self.last, self.size = self.ends[0].index, self.ends[-1].index, self.layout.size
 
     @cached_property
     def regions(self) -> list[Region]:
@@ -107,12 +105,19 @@ class Value:
             return self
         ends = [end.at(i) for end, i in zip(self.ends, indices)]
         made = Value(self.key, self.layout, ends, self.walks, self.written, self.loaded)
-        vars(made).update({name: found for name, found in vars(self).items() if name in ANYWHERE})
+        made._take(ANYWHERE, self)
         return made
+
+    def _take(self, names: tuple[str, ...], other: Value) -> None:
+        """What is found out about another value already, and holds for this one."""
+        found = vars(other)
+        vars(self).update({name: found[name] for name in names if name in found})
 
     def laid_out(self, layout: Layout) -> Value:
         """The same in another layout of the same grid."""
-        return Value(self.key, layout, self.ends, self.walks, self.written, self.loaded)
+        made = Value(self.key, layout, self.ends, self.walks, self.written, self.loaded)
+        made._take(IN_ANY_LAYOUT, self)
+        return made
 
     def parted(self, plans: Sequence[Plan], held: Held, full: tuple[int, int] | None = None) -> list[Value]:
         """Shorter stays instead: up to tasks that have no room for it, and from the first reader behind them on.
@@ -222,7 +227,7 @@ def shares_place(before: Value, after: Value, plans: Sequence[Plan]) -> bool:
     """
     if before.layout.grid != after.layout.grid or after.loaded or after.written or before.first >= after.first:
         return False
-    over = after.laid_out(before.layout)
+    over: Value | None = None
     met = False
     for i, result in enumerate(after.ends):
         if result.side != RESULT:
@@ -231,6 +236,7 @@ def shares_place(before: Value, after: Value, plans: Sequence[Plan]) -> bool:
             if end.index < result.index:
                 continue
             if end.index == result.index and end.extents == result.extents and in_place(plans[result.index]):
+                over = over or after.laid_out(before.layout)
                 if not _same_places(before.regions[j], over.regions[i], end):
                     return False
                 met = True
@@ -268,11 +274,14 @@ def values_of(
         if plan.kernel is not None and plan.kernel.source is not None:
             pinned[identity(plan.kernel.source, i)] = KERNEL
         for dma, staged in ((plan.src, plan.src_staged), (plan.dst, plan.dst_staged)):
-            if dma is not None and staged:
+            if staged and dma is not None:
                 pinned.setdefault(identity(dma.buffer, i), STAGED)
-        for end in held.ends[i]:
+        facts = memo.of(plan)
+        if facts.names is None:
+            facts.names = [None if end.dma is None else identity(end.dma.buffer, i) for end in facts.ends]
+        for end, name in zip(held.ends[i], facts.names):
             if end.dma is not None:
-                uses.setdefault(identity(end.dma.buffer, i), []).append(end)
+                uses.setdefault(name, []).append(end)
     index_of = {id(plan): i for i, plan in enumerate(plans)}
     found: dict[Hashable, Value | str] = {}
     with choosing(choices):
