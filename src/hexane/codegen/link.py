@@ -349,12 +349,12 @@ class Linker:
     def _settle_kernels(self) -> None:
         """A kernel that an earlier task left in scratch: the header names that task (§4.2, word 10)."""
         writers: dict[Any, int] = {}
+        last = {plan.kernel.source: i for i, plan in enumerate(self.plans) if plan.kernel is not None}
         for i, plan in enumerate(self.plans):
             number = self._home[id(plan)]
             if plan.kernel is not None and plan.kernel.source is not None:
-                later = [p.kernel.source for p in self.plans[i + 1 :] if p.kernel is not None]
                 in_scratch = self._key(plan.kernel.source, number) is not None
-                again = plan.kernel.source in later
+                again = last[plan.kernel.source] > i
                 plan.kernel_hint = (ReadHint.DEPRI if again else ReadHint.DROP) if in_scratch else ReadHint.NOALLOC
             if plan.kernel is not None and plan.kernel.source is not None and plan.dtid is None:
                 key = self._key(plan.kernel.source, number)

@@ -81,18 +81,22 @@ class Arena:
 
     def place(self, block: Block) -> bool:
         """The lowest gap that is free for as long as the block lives."""
-        others = {id(b): b for i in range(block.first, block.last + 1) for b in self.live(i)}
+        tasks = self._at[block.first - self.first : block.last + 1 - self.first]
+        others = {id(b): b for live in tasks for b in live}
         at = block.offset
         for other in sorted(others.values(), key=lambda b: b.base):
             if other.base - at >= block.size:
                 break
             if other.end > at:
                 at = aligned(aligned(other.end, self._grain), block.unit, block.offset)
-        if at + block.size > self.room - max(self.above.get(i, 0) for i in range(block.first, block.last + 1)):
+        end = at + block.size
+        if end > self.room:
+            return False
+        if any(end > self.room - self.above.get(i, 0) for i in range(block.first, block.last + 1)):
             return False
         block.base = at
-        for i in range(block.first, block.last + 1):
-            self.live(i).append(block)
+        for live in tasks:
+            live.append(block)
         return True
 
     def top(self, index: int) -> int:
