@@ -67,7 +67,9 @@ class Step:
             if source.stands is None or source.stands.dtype != np.float16 or source.memory is None:
                 return None
             if any(np.may_share_memory(source.memory, target) for target in targets):
-                return None
+                same = len(targets) == 1 and _same_place(source.stands, targets[0])
+                if not (same and source.load is None and self.work.in_place):
+                    return None
             operands.append(source.stands)
             if source.load is not None:
                 if np.may_share_memory(*source.load):
@@ -299,6 +301,11 @@ def _direct(task: Task, sources: tuple[Source, ...], places: Sequence[Place]) ->
     if any(s.memory is None or np.may_share_memory(s.memory, view) for s in sources):
         return None
     return view.view(np.float16)
+
+
+def _same_place(x: np.ndarray, out: np.ndarray) -> bool:
+    """Whether every element of one array stands where that of the other does."""
+    return x.ctypes.data == out.ctypes.data and x.shape == out.shape and x.strides == out.strides
 
 
 def _copied(values: np.ndarray, view: np.ndarray) -> np.ndarray:

@@ -216,7 +216,7 @@ def _pointwise(
         return None if function.results is None else planar_job.look_up(function.results, x, out)
 
     name += f" * {scale:g}" * (scale != 1.0) + f" + {add:g}" * bool(add)
-    return Work(name + suffix, rests_on, compute, events, tabulate=tabulate, job=job)
+    return Work(name + suffix, rests_on, compute, events, tabulate=tabulate, job=job, in_place=combine is _same)
 
 
 def _sum(task: Task, fetched: Fetched, window: Window) -> Work:

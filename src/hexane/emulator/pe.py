@@ -126,6 +126,8 @@ def _elementwise(task: Task) -> Work:
         table = None if follow is None or only_relu else follow.results
         if not plain or together or (follow is not None and table is None and not only_relu):
             return None
+        if op == "sumsq" and chosen("planar-square") != "each-step":
+            return None
         a, *b = (x.view(np.uint16) for x in operands)
         if copied and table is not None:
             return planar_job.look_up(table, a, target.view(np.uint16)) if a.shape == target.shape else None
@@ -143,7 +145,7 @@ def _elementwise(task: Task) -> Work:
         name += f" * {scale:g}" * (scale != 1.0) + f" + {bias:g}" * (bias != 0.0)
         rests_on += ("planar-scale",)
     name += " + abs" * absolute + " + relu" * relu
-    return Work(name, rests_on, compute, events, tabulate=tabulate, job=job)
+    return Work(name, rests_on, compute, events, tabulate=tabulate, job=job, in_place=True)
 
 
 _ZERO = np.zeros((1, 1, 1, 1, 1), np.float16)

@@ -53,6 +53,8 @@ class Work:
     tabulate : compute a function's results for all 65536 values, for programs that run again.
     job : the same computation from operands that stand where they are to a place for the result, axes (g, d, c, h, w),
         float16 both, as compiled code takes it; None where it cannot. After ``keep`` and ``tabulate``.
+    in_place : each element of the result asks for the operands' elements at its own place alone, so that the job may
+        put it where an operand stands.
     """
 
     operation: str
@@ -62,3 +64,4 @@ class Work:
     keep: Callable[[], int] = _no_bytes
     tabulate: Callable[[], None] = _no_function
     job: Callable[[Operands, np.ndarray], Job | None] = _no_job
+    in_place: bool = False

@@ -5,6 +5,9 @@ The address is a number at run time, so that compiled Numba code can be cached o
 
 from __future__ import annotations
 
+import ctypes
+import sys
+from functools import cache
 from typing import Any
 
 from llvmlite import ir
@@ -13,9 +16,9 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 MAC32, MAC64, GATHER, SPLIT, HALVES, DECODE_ROWS, DECODE_COLUMNS, THRESHOLDS, LEAST, INTERLEAVE = range(10)
-WINDOW_LEAST, TRANSFORM_INPUT, TRANSFORM_KERNEL, COMBINE = range(10, 14)
-PLANAR_ADD, PLANAR_SUBTRACT, PLANAR_MULTIPLY, PLANAR_MAXIMUM, PLANAR_MINIMUM = range(14, 19)
-PLANAR_ADD_MULTIPLY, PLANAR_SUBTRACT_MULTIPLY, DEPTHWISE, HALVES_RELU, ROWS, ROWS_RELU = range(19, 25)
+TRANSFORM_INPUT, TRANSFORM_KERNEL, COMBINE = range(10, 13)
+PLANAR_ADD, PLANAR_SUBTRACT, PLANAR_MULTIPLY, PLANAR_MAXIMUM, PLANAR_MINIMUM = range(13, 18)
+PLANAR_ADD_MULTIPLY, PLANAR_SUBTRACT_MULTIPLY, DEPTHWISE, HALVES_RELU, ROWS, ROWS_RELU = range(18, 24)
 """Places in `Kernels.addresses`."""
 
 
@@ -93,7 +96,7 @@ def call_three(typing, address, first, second, third):
 
 @intrinsic
 def call_least(typing, address, exponents, n):
-    """least or window_least."""
+    """least."""
     return _call(types.void, 2)
 
 
@@ -112,6 +115,22 @@ def call_combine(typing, address, m0, m1, m2, m3, start, n, out, seen):
 def call_body(typing, address, record, phase, first, last, room):
     """Units first .. last - 1 of one phase of a job (`jobs`), by a compiled callback."""
     return _call(types.void, 5)
+
+
+@intrinsic
+def call_pause(typing, address):
+    """What lets other threads run (`pause_address`)."""
+    return _call(types.int64, 0)
+
+
+@cache
+def pause_address() -> int:
+    """The address of the system's function with which a thread lets another run on its processor."""
+    if sys.platform == "win32":
+        name, library = "SwitchToThread", ctypes.WinDLL("kernel32")
+    else:
+        name, library = "sched_yield", ctypes.CDLL(None)
+    return int(ctypes.cast(library[name], ctypes.c_void_p).value or 0)
 
 
 @intrinsic

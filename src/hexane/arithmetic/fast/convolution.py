@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -14,7 +14,7 @@ from hexane.arithmetic.fast import dense_job, depthwise, few_pixels, matrix, zer
 from hexane.arithmetic.fast.jobs import Job
 from hexane.arithmetic.fast.planes import Planes, pitch_of
 from hexane.arithmetic.fast.product import Rows
-from hexane.arithmetic.fast.targets import Kernels, kernels
+from hexane.arithmetic.fast.targets import Kernels, fitting, kernels
 from hexane.arithmetic.fast.winograd import conv2d as conv2d_winograd
 from hexane.arithmetic.fast.workspace import Room, Workspace
 from hexane.arithmetic.formats import halfwords
@@ -67,6 +67,8 @@ class Dense:
             self.rows = [part[:, terms] for part, terms in zip(parts, self.blocks.terms)]
             self.start = np.ascontiguousarray(self.blocks.outputs(start))
             self.offsets = offsets[0][self.blocks.terms]
+        use = fitting(use, self.channels[1], self.image.extent)
+        self.image = replace(self.image, use=use)
         self.kept: list[matrix.Product] = []
         self.terms = [matrix.Terms(places, 0, self.image.extent) for places in self.offsets]
         self.output = window.output

@@ -48,11 +48,11 @@ from hexane.arithmetic.fast.vector_parts import DEPTH as PASS_DEPTH
 from hexane.arithmetic.plain_convolution import Places, Window
 
 (
-    PLANAR, STRIDE_Y, STRIDE_X, TOP, LEFT, PHASES_Y, PHASES_X, LINES, PITCH, PLANE, SIZE, TILE, STEP,
+    PLANAR, STRIDE_Y, STRIDE_X, TOP, LEFT, PHASES_Y, PHASES_X, LINES, PITCH, PLANE, SIZE, TILE,
     GROUPS, BLOCKS, TILE_ROWS, TILE_PANELS, TILE_ACROSS,
     PANELS, DEPTH, SEGMENTS, PASSES, VALUES, EXPONENTS, NORMS, PASS_LEAST, PASS_NORMS,
     OFFSETS, EXTENT, START, PER_GROUP, OUT_PITCH, OUT_WIDTH, OUT_HEIGHT, SCALE, RELU, TABLE, _, DATA, INDEX,
-) = range(MORE, MORE + 40)  # fmt: skip
+) = range(MORE, MORE + 39)  # fmt: skip
 """Places in a record. ``SIZE``: elements of one decoded image; ``TABLE`` is followed by the table's size.
 
 ``VALUES`` to ``PASS_NORMS`` are addresses; places in the room for weights that are read in every run (``INDEX`` is not
@@ -127,7 +127,7 @@ def _decode_planes(kernels, n, x, image, first, last, values, exponents):
                         kernels[DECODE_COLUMNS], source, count, values.ctypes.data + 4 * place,
                         exponents.ctypes.data + place,
                     )  # fmt: skip
-    window_minimum(kernels, exponents[first * each : last * each], n[TILE], n[STEP])
+    window_minimum(exponents[first * each : last * each], n[TILE])
 
 
 @compiled()
@@ -288,7 +288,7 @@ def job(
     record = record_of(
         use.addresses, *array_numbers(x), *NOTHING, *array_numbers(out),
         planes is not None, *window.strides, window.pads[1], window.pads[0], *phases, lines, pitch, plane, size,
-        tile, 4 * use.shape.lanes, groups, blocks, tiles.rows, tiles.panels, tiles.across,
+        tile, groups, blocks, tiles.rows, tiles.panels, tiles.across,
         panels, depth, segments, passes, *where,
         address_of(offsets), extent, address_of(start), per_group, *place,
         double_number(finish.scale), finish.relu, *table_numbers(table), *read,

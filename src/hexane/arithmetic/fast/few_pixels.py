@@ -70,16 +70,17 @@ class FewPixels:
         return self.kept[1].values.nbytes + self.kept[1].exponents.nbytes
 
     def job(self, x: np.ndarray, out: np.ndarray) -> Job | None:
-        """The same as a job, if the weights are kept and the window is one pixel: x (1, groups, channels, H, W)
-        halfwords, in whatever groups, out (1, 1, outputs, H, W)."""
+        """The same as a job, if the weights are kept and the window moves by one pixel and has no padding: x (1,
+        groups, channels, H, W) halfwords, in whatever groups, out (1, 1, outputs, OH, OW)."""
         window = self.window
-        simple = window.kernel == (1, 1) and window.strides == (1, 1) and not any(window.pads)
+        one = window.output == (1, 1)  # then it does not move
+        simple = not any(window.pads) and (one or window.strides == (1, 1)) and window.dilations == (1, 1)
         if self.kept is None or not simple or x.shape[0] != 1 or x.shape[3:] != window.input:
             return None
         use, columns, terms = self.kept
         if out.shape != (1, 1, terms.extent, *window.output):
             return None
-        return few_pixels_job.job(x, out, columns, terms, self.start, self.finish, use)
+        return few_pixels_job.job(x, out, columns, terms, window.kernel, self.start, self.finish, use)
 
     def __call__(self, x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         before = self.before

@@ -33,9 +33,9 @@ from hexane.arithmetic.fast.vector_parts import DEPTH as PASS
 from hexane.arithmetic.fast.vector_parts import SEGMENT
 
 (
-    PIXELS, TERMS, OUTPUTS, BLOCKS, TILE, TILE_PANELS, TILE_ACROSS, SEGMENTS, PASSES, WEIGHTS, EXPONENTS, SIZE, OFFSETS,
-    START, SCALE, RELU, TABLE,
-) = range(MORE, MORE + 17)  # fmt: skip
+    KERNEL_Y, KERNEL_X, PIXELS, TERMS, OUTPUTS, BLOCKS, TILE, TILE_PANELS, TILE_ACROSS, SEGMENTS, PASSES,
+    WEIGHTS, EXPONENTS, SIZE, OFFSETS, START, SCALE, RELU, TABLE,
+) = range(MORE, MORE + 19)  # fmt: skip
 """Places in a record; ``TABLE`` is followed by the table's size."""
 
 PRODUCTS_PER_NS = 6.0
@@ -75,12 +75,16 @@ def _rows(n, room):
 
 @compiled()
 def _pack(n, room):
-    x, width = halves_of(n, SOURCE), n[SOURCE + 5]
+    x, width, kh, kw = halves_of(n, SOURCE), n[TARGET + 5], n[KERNEL_Y], n[KERNEL_X]
     seen = carray(pointer(room), (n[PIXELS], n[TERMS]), np.uint16)
     inner = x.shape[2]
     for p in range(n[PIXELS]):
-        for k in range(n[TERMS]):
-            seen[p, k] = x[0, k // inner, k % inner, p // width, p % width]
+        k = 0
+        for c in range(x.shape[1] * inner):
+            for y in range(kh):
+                for j in range(kw):
+                    seen[p, k] = x[0, c // inner, c % inner, p // width + y, p % width + j]
+                    k += 1
     values, exponents, norms, passes, pass_norms = _rows(n, room)
     pack_rows(kernels_of(n), seen, 0, n[PIXELS], values, exponents, norms, passes, pass_norms)
 
@@ -149,13 +153,15 @@ def job(
     out: np.ndarray,
     columns: matrix.Columns,
     terms: matrix.Terms,
+    kernel: tuple[int, int],
     start: np.ndarray,
     finish: matrix.Finish,
     use: Kernels,
 ) -> Job:
-    """A 1x1 convolution whose weights are the columns of the product: x (1, groups, channels, H, W) halfwords, in
-    whatever groups, out (1, 1, outputs, H, W), the kernels' tile one row high."""
-    pixels, depth, outputs = x.shape[3] * x.shape[4], terms.offsets.size, terms.extent
+    """A convolution without padding and strides whose weights are the columns of the product: x (1, groups, channels,
+    H, W) halfwords, in whatever groups, ``kernel`` its window's height and width, out (1, 1, outputs, OH, OW), the
+    kernels' tile one row high."""
+    pixels, depth, outputs = out.shape[3] * out.shape[4], terms.offsets.size, terms.extent
     cost = pixels * depth * outputs / PRODUCTS_PER_NS
     tiles, blocks = matrix.blocks_of(use, pixels, outputs, pieces_for(cost))
     table = finish.parts[2]
@@ -164,7 +170,7 @@ def job(
     segments, passes = -(-depth // SEGMENT), -(-depth // PASS)
     record = record_of(
         use.addresses, *array_numbers(x), *NOTHING, *array_numbers(out),
-        pixels, depth, outputs, blocks, tiles.columns, tiles.panels, tiles.across, segments, passes,
+        *kernel, pixels, depth, outputs, blocks, tiles.columns, tiles.panels, tiles.across, segments, passes,
         weights, exponents, columns.values.size, offsets, begin,
         double_number(finish.scale), finish.relu, *table_numbers(table),
     )  # fmt: skip

@@ -20,7 +20,7 @@ import numpy as np
 from numba import carray
 from numpy.lib.stride_tricks import as_strided
 
-from hexane.arithmetic.fast.call import call_body, look, pointer, show, take_ticket
+from hexane.arithmetic.fast.call import call_body, call_pause, look, pause_address, pointer, show, take_ticket
 from hexane.arithmetic.fast.compiled import callback, compiled
 from hexane.arithmetic.fast.workers import PIECES, pool, thread_count
 from hexane.arithmetic.fast.workspace import Workspace
@@ -33,11 +33,14 @@ TARGET = OTHER + 1 + 2 * AXES
 MORE = TARGET + 1 + 2 * AXES
 """Places in a record: the address of the vector code's addresses, three arrays of five axes, and what else there is."""
 
-COST = 20_000
+COST = 6_000
 """Nanoseconds of one thread that make a piece of work."""
 
-PATIENCE = 1 << 18
-"""How often a thread looks for work before it goes."""
+LOOKS = 1 << 12
+"""How often a thread looks for work, or for the end of others' work, before it lets others run between two looks."""
+
+PATIENCE = 1 << 16
+"""How often it does that before it goes."""
 
 
 @dataclass(frozen=True)
@@ -149,8 +152,11 @@ def _share(phases, i, at, room):
 
 
 @compiled()
-def _lead(phases, control, room):
-    """Every phase in order, with whoever helps; phases: (count, 5): body, record, phase, units, units of a piece."""
+def _lead(phases, control, room, pause):
+    """Every phase in order, with whoever helps; phases: (count, 5): body, record, phase, units, units of a piece.
+
+    pause: the address of what lets other threads run, see `pause_address`.
+    """
     count = phases.shape[0]
     at = control.ctypes.data
     for i in range(count):
@@ -160,23 +166,31 @@ def _lead(phases, control, room):
             continue
         show(at, i)
         pieces = _share(phases, i, at, room)
+        looked = 0
         while look(at + 8 * (1 + count + i)) < pieces:
-            pass
+            looked += 1
+            if looked > LOOKS:
+                call_pause(pause)
     show(at, count)
 
 
 @compiled()
-def _help(phases, control, room, patience):
-    """Pieces of the phase that is shown, until there are no phases, or none came for long."""
+def _help(phases, control, room, pause):
+    """Pieces of the phase that is shown, until there are no phases, or none came for long.
+
+    Who went does not come back, so it goes late; a thread that waits that long takes the processor from nobody.
+    """
     count = phases.shape[0]
     at = control.ctypes.data
     done, looked = -1, 0
-    while looked < patience:
+    while looked < LOOKS + PATIENCE:
         i = look(at)
         if i >= count:
             return
         if i <= done:
             looked += 1
+            if looked > LOOKS:
+                call_pause(pause)
             continue
         _share(phases, i, at, room)
         done, looked = i, 0
@@ -217,7 +231,7 @@ class Span:
                     for _ in range(thread_count() - 1):
                         helpers.append(pool(os.getpid(), thread_count()).submit(self._help, room))
             try:
-                _lead(self.phases, control, address)
+                _lead(self.phases, control, address, pause_address())
             finally:
                 control[0] = len(self.phases)
                 for helper in helpers:
@@ -225,7 +239,7 @@ class Span:
                         helper.result()
 
     def _help(self, room: np.ndarray) -> None:
-        _help(self.phases, self.control, address_of(room), PATIENCE)
+        _help(self.phases, self.control, address_of(room), pause_address())
 
 
 def pieces_for(cost: float) -> int:

@@ -116,8 +116,7 @@ def decode_planes(x: np.ndarray, columns: Columns, base: int, plane: int, pitch:
 
 def finish_columns(columns: Columns, kernels: Kernels) -> None:
     """Make every exponent the least within a tile's width, wherever a tile starts."""
-    shape = kernels.shape
-    packing.window_minimum(kernels.addresses, columns.exponents, shape.columns, 4 * shape.lanes)
+    packing.window_minimum(columns.exponents, kernels.shape.columns)
 
 
 Place = tuple[int, ...]

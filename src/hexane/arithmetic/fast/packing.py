@@ -10,7 +10,6 @@ from hexane.arithmetic.fast.call import (
     DECODE_ROWS,
     INTERLEAVE,
     LEAST,
-    WINDOW_LEAST,
     bits_float,
     call_decode_columns,
     call_decode_rows,
@@ -126,17 +125,39 @@ def decode_planes(kernels, x, first, last, base, plane, pitch, matrix, out, expo
             call_least(kernels[LEAST], exponents.ctypes.data + row, height * width)
 
 
+CHUNK = 1 << 12
+"""Exponents that `window_minimum` takes at a time: they stay in the first-level cache."""
+
+
 @compiled()
-def window_minimum(kernels, exponents, width, step):
+def _least_of_two(source, distance, target):
+    """target[i] becomes the lesser of source[i] and source[i + distance], if there is one."""
+    both = max(0, source.size - distance)
+    ahead = source[distance:]
+    for i in range(both):
+        target[i] = min(source[i], ahead[i])
+    for i in range(both, source.size):
+        target[i] = source[i]
+
+
+@compiled()
+def window_minimum(exponents, width):
     """In place: exponents become the least of themselves and the `width - 1` that follow; nothing follows the end.
 
-    `step` is how many bytes the vector code takes at a time.
+    The least of n and the least of the next n are the least of 2 n. Going forward, all that is read still stands there.
     """
-    whole = max(0, exponents.size - width + 1) // step * step
-    call_least(kernels[WINDOW_LEAST], exponents.ctypes.data, whole)
-    for i in range(whole, exponents.size):
-        for j in range(i + 1, min(i + width, exponents.size)):
-            exponents[i] = min(exponents[i], exponents[j])
+    first_room, second_room = np.empty(CHUNK + width, np.uint8), np.empty(CHUNK + width, np.uint8)
+    for first in range(0, exponents.size, CHUNK):
+        wanted, count = min(CHUNK, exponents.size - first), min(CHUNK + width - 1, exponents.size - first)
+        source, target = first_room[:count], second_room[:count]
+        source[:] = exponents[first : first + count]
+        reach = 1
+        while reach < width:
+            distance = min(reach, width - reach)
+            _least_of_two(source, distance, target)
+            source, target = target, source
+            reach += distance
+        exponents[first : first + wanted] = source[:wanted]
 
 
 @compiled()

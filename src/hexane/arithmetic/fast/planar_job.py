@@ -9,7 +9,7 @@ from numba import carray
 from numpy.lib.stride_tricks import as_strided
 
 from hexane.arithmetic.fast import copy, elementwise, reduction
-from hexane.arithmetic.fast.call import bits_double, copy_bytes, pointer
+from hexane.arithmetic.fast.call import PLANAR_MULTIPLY, bits_double, copy_bytes, pointer
 from hexane.arithmetic.fast.compiled import compiled
 from hexane.arithmetic.fast.jobs import (
     AXES,
@@ -31,7 +31,7 @@ from hexane.arithmetic.fast.jobs import (
 )
 from hexane.arithmetic.fast.targets import kernels
 
-OPERATION, AXIS, TABLE, _, RELU = range(MORE, MORE + 5)
+OPERATION, AXIS, TABLE, _, RELU, SQUARE = range(MORE, MORE + 6)
 """Places in a record of an element-wise operation; ``TABLE`` is followed by the table's size."""
 MAXIMUM, FINAL_SCALE, EPSILON, FUNCTION = range(MORE, MORE + 4)
 """Places in a record of a reduction."""
@@ -74,18 +74,19 @@ def _relu(x):
 
 
 def operate_body(record, phase, first, last, room):
-    """a op b, then a table."""
+    """a op b, or the square of that, then a table."""
     n = numbers_at(record)
     axis = n[AXIS]
-    elementwise.operate(
-        kernels_of(n)[n[OPERATION]],
-        _part(halves_of(n, SOURCE), axis, first, last),
-        _part(halves_of(n, OTHER), axis, first, last),
-        table_of(n, TABLE),
-        _part(halves_of(n, TARGET), axis, first, last),
-    )
+    table = table_of(n, TABLE)
+    a, b = _part(halves_of(n, SOURCE), axis, first, last), _part(halves_of(n, OTHER), axis, first, last)
+    out = _part(halves_of(n, TARGET), axis, first, last)
+    if n[SQUARE]:
+        elementwise.operate(kernels_of(n)[n[OPERATION]], a, b, table[:0], out)
+        elementwise.operate(kernels_of(n)[PLANAR_MULTIPLY], out, out, table, out)
+    else:
+        elementwise.operate(kernels_of(n)[n[OPERATION]], a, b, table, out)
     if n[RELU]:
-        _relu(_part(halves_of(n, TARGET), axis, first, last))
+        _relu(out)
 
 
 def look_up_body(record, phase, first, last, room):
@@ -136,14 +137,18 @@ def reduce_body(record, phase, first, last, room):
 def operate(
     op: str, a: np.ndarray, b: np.ndarray, table: np.ndarray | None, out: np.ndarray, *, relu: bool = False
 ) -> Job | None:
-    """a op b where they broadcast to ``out``, then a table of 65536 results, then a ReLU; None for two steps."""
-    if op not in elementwise.OPERATIONS or (out.strides[4] != 2 and out.shape[4] > 1):
+    """a op b where they broadcast to ``out``, then a table of 65536 results, then a ReLU; None for lines with gaps.
+
+    ``sumsq``: the square of the sum, rounded in between.
+    """
+    if out.strides[4] != 2 and out.shape[4] > 1:
         return None
+    square = op == "sumsq"
     addresses, axis = kernels().addresses, _axis(out)
     where, size = table_numbers(table)
     record = record_of(
-        addresses, *array_numbers(a), *array_numbers(b), *array_numbers(out), elementwise.OPERATIONS[op], axis, where,
-        size, relu,
+        addresses, *array_numbers(a), *array_numbers(b), *array_numbers(out),
+        elementwise.OPERATIONS["add" if square else op], axis, where, size, relu, square,
     )  # fmt: skip
     rate = OPERATIONS_PER_NS if table is None else LOOKUPS_PER_NS
     return _job(operate_body, record, out, axis, rate, (a, b, table, addresses))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from threading import Lock
 
@@ -21,6 +21,17 @@ SHAPES = {
     "generic": Shape(lanes=4, rows=4, vectors=2),
 }
 """Register tiles: accumulators, operands and broadcasts just fill the 32 (AVX2: 16) registers."""
+
+OTHER_TILES: dict[str, tuple[tuple[int, int], ...]] = {
+    "avx512": ((8, 3), (14, 2), (24, 1)),
+    "avx2": ((4, 3),),
+    "neon": ((8, 3),),
+    "generic": (),
+}
+"""Rows and vectors of further tiles that are as fast, for results that the usual one does not fit."""
+
+LEAST_GAIN = 0.95
+"""Of the products that a tile computes, over those of the usual one: below, another one pays."""
 
 _lock = Lock()
 
@@ -75,7 +86,7 @@ def _processor(name: str) -> tuple[str, str]:
     return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
 
 
-@lru_cache(maxsize=8)  # two threads may ask at once
+@lru_cache(maxsize=32)  # two threads may ask at once
 def kernels_of_shape(name: str, shape: Shape) -> Kernels:
     """The kernels of one instruction set for a register tile; compiled on first use, in about 0.1 s."""
     import llvmlite.binding as llvm
@@ -90,6 +101,19 @@ def kernels_of_shape(name: str, shape: Shape) -> Kernels:
     engine.finalize_object()
     addresses = np.array([engine.get_function_address(f) for f in FUNCTIONS], np.int64)
     return Kernels(name, shape, addresses, engine)
+
+
+def fitting(use: Kernels, outputs: int, extent: int) -> Kernels:
+    """The kernels of the same instruction set with the tile that computes least beyond outputs by extent."""
+    if use.shape != SHAPES[use.name]:
+        return use
+
+    def work(shape: Shape) -> int:
+        return -(-outputs // shape.rows) * shape.rows * -(-extent // shape.columns) * shape.columns
+
+    shapes = [replace(use.shape, rows=rows, vectors=vectors) for rows, vectors in OTHER_TILES[use.name]]
+    least = min([use.shape, *shapes], key=work)
+    return kernels_of_shape(use.name, least) if work(least) < LEAST_GAIN * work(use.shape) else use
 
 
 def kernels(name: str | None = None) -> Kernels:

@@ -297,7 +297,6 @@ FUNCTIONS = (
     "thresholds",
     "least",
     "interleave",
-    "window_least",
     "transform_input",
     "transform_kernel",
     "combine",
@@ -326,7 +325,6 @@ def build_module(shape: Shape) -> ir.Module:
     vector_operands.build_thresholds(module, shape)
     vector_operands.build_least(module, shape)
     vector_operands.build_interleave(module, shape)
-    vector_operands.build_window_least(module, shape)
     vector_winograd.build_transform_input(module, shape)
     vector_winograd.build_transform_kernel(module, shape)
     vector_winograd.build_combine(module, shape)

@@ -127,27 +127,3 @@ def build_least(module: ir.Module, shape: Shape) -> None:
 
     builder = ir.IRBuilder(function.append_basic_block())
     for_range(builder, ir.Constant(I64, 0), n, shape.columns, body).ret_void()
-
-
-def build_window_least(module: ir.Module, shape: Shape) -> None:
-    """window_least(exponents, n): each of n exponents (uint8) becomes the least of the `columns` from itself on.
-
-    Reads columns - 1 past n; n a multiple of a vector of bytes. Going forward, all that is read still stands there.
-    """
-    byte = ir.IntType(8)
-    bytes_ = ir.VectorType(byte, 4 * shape.lanes)
-    function = ir.Function(module, ir.FunctionType(VOID, [byte.as_pointer(), I64]), "window_least")
-    exponents, n = function.args
-
-    def body(builder: ir.IRBuilder, i: ir.Value) -> None:
-        values = [
-            load(builder, vector_pointer(builder, exponents, builder.add(i, ir.Constant(I64, j)), bytes_), 1)
-            for j in range(shape.columns)
-        ]
-        least = values[0]
-        for value in values[1:]:
-            least = builder.select(builder.icmp_unsigned("<", value, least), value, least)
-        builder.store(least, vector_pointer(builder, exponents, i, bytes_)).align = 1
-
-    builder = ir.IRBuilder(function.append_basic_block())
-    for_range(builder, ir.Constant(I64, 0), n, bytes_.count, body).ret_void()
