@@ -10,24 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from hexane.chips import L2_BYTES
-from hexane.chips.measured import values
-from hexane.cost.model import time_work
-from hexane.cost.work import Layer, Unit, Work
 from hexane.lowering.transformations import target_chip
 from hexane.passes.column_ops import matrix_of
 from hexane.passes.feature_sums import ranges
+from hexane.passes.prices import dense_sum, planar, price_us
 
 if TYPE_CHECKING:
+    from hexane.cost.work import Layer, Unit
     from hexane.graph.ir import Op, Value
     from hexane.passes.column_ops import Seen
 
 SUMS = ("linear", "matmul")
 BINARY = ("add", "sub", "mul", "real_div", "maximum", "minimum")
-STAYS = L2_BYTES // 2
-"""Bytes of a map up to which it and a second one stay in L2 between tasks."""
 ALONE = {"h13": 8}
 ALONE_LATER = 64
 """Tokens up to which a sum is a task of a small source, which a task of the other unit never follows patch by patch."""
@@ -40,13 +36,8 @@ def is_cheaper_turned(part: list[Op], seen: Seen, leaves: Callable[[Value], bool
 
     ``leaves`` says which results have to be turned back.
     """
-    plain, turned = _price(_plain(part, seen)), _price(_turned(part, seen, leaves))
+    plain, turned = price_us(_plain(part, seen)), price_us(_turned(part, seen, leaves))
     return turned < plain * (1 - LEAST_GAIN)
-
-
-def _price(layers: list[Layer]) -> float:
-    chip = target_chip()
-    return sum(float(item.us) for item in time_work(Work(tuple(layers)), chip, values(chip)))
 
 
 # -- both forms --------------------------------------------------------------------------------------------------------
@@ -62,14 +53,14 @@ def _plain(part: list[Op], seen: Seen) -> list[Layer]:
             if x not in rows and not seen.is_turned_already(x):
                 made.append(_map("move", x))
             rows.add(x)
-            made.append(_sum(*_sizes(op)))
+            made.append(dense_sum(*_sizes(op)))
         elif op.type == "layer_norm":
             made += [_map("reduce", x), _map("reduce", x, 2), _map("unary", x)]
             for name in ("gamma", "beta"):
                 if op.inputs.get(name) is not None:
-                    made += [_flat("move", x.shape[-1]), _map("binary", x, 2)]
+                    made += [planar("move", x.shape[-1]), _map("binary", x, 2)]
         elif op.type == "reduce_mean":
-            made += [_map("reduce", x), _flat("unary", _tokens(op.output))]
+            made += [_map("reduce", x), planar("unary", _tokens(op.output))]
         else:
             made += _shared(op)
     return made
@@ -85,10 +76,10 @@ def _turned(part: list[Op], seen: Seen, leaves: Callable[[Value], bool]) -> list
                 made.append(_map("move", value))
         x = next(iter(op.operands()))
         if op.type in SUMS:
-            made.append(_sum(*_sizes(op)))
+            made.append(dense_sum(*_sizes(op)))
         elif op.type == "layer_norm":
             tokens, features = _tokens(x), x.shape[-1]
-            made += [_sum(tokens, features, 1), _map("binary", x, 2), _map("unary", x)]
+            made += [dense_sum(tokens, features, 1), _map("binary", x, 2), _map("unary", x)]
             made += [*_root(tokens, features), _map("binary", x, 2)]
             if op.inputs.get("gamma") is not None and not _feeds_sums(op.output):
                 made.append(_affine(x))
@@ -120,58 +111,18 @@ def _pairs(tokens: int) -> bool:
 def _root(tokens: int, features: int) -> list[Layer]:
     """Inverse roots of means of squares, one for each range, and the largest of them."""
     found = ranges(features)
-    sums = [_sum(tokens, features, 1, follows=_pairs(tokens) and not i) for i in range(len(found))]
-    return sums + [_flat("binary", tokens, 2, follows=_pairs(tokens) and i == 1) for i in range(1, len(found))]
+    sums = [dense_sum(tokens, features, 1, follows=_pairs(tokens) and not i) for i in range(len(found))]
+    return sums + [planar("binary", tokens, 2, follows=_pairs(tokens) and i == 1) for i in range(1, len(found))]
 
 
 def _map(unit: Unit, value: Value, operands: int = 1, *, follows: bool = False) -> Layer:
     """A planar task or copy of a whole map, through memory where L2 does not hold two of them."""
-    return _flat(unit, prod(value.shape), operands, follows=follows)
-
-
-def _flat(unit: Unit, count: int, operands: int = 1, *, follows: bool = False) -> Layer:
-    size = 2.0 * count
-    away = size > STAYS
-    return Layer(
-        "",
-        unit,
-        unit,
-        in_bytes=size * (operands if away else 1),
-        out_bytes=size,
-        elements=float(count),
-        operands=operands,
-        reads_input=away,
-        writes_output=away,
-        follows=follows,
-        placed=True,
-    )
-
-
-def _sum(pixels: int, cin: int, cout: int, *, follows: bool = False, groups: int = 1) -> Layer:
-    weights = 2.0 * cin * cout / groups
-    read, written = 2.0 * pixels * cin, 2.0 * pixels * cout
-    shared: dict[str, Any] = {"reads_input": read > STAYS, "writes_output": written > STAYS}
-    return Layer(
-        "",
-        "NE conv",
-        "mac",
-        pixels=pixels,
-        cin=cin,
-        cout=cout,
-        groups=groups,
-        weight_bytes=weights,
-        dense_bytes=weights,
-        in_bytes=read,
-        out_bytes=written,
-        follows=follows,
-        placed=True,
-        **shared,
-    )
+    return planar(unit, prod(value.shape), operands, follows=follows)
 
 
 def _affine(x: Value) -> Layer:
     tokens, features = _tokens(x), x.shape[-1]
-    return _sum(tokens, features, features, follows=_pairs(tokens), groups=features)
+    return dense_sum(tokens, features, features, follows=_pairs(tokens), groups=features)
 
 
 def _sizes(op: Op) -> tuple[int, int, int]:

@@ -1,4 +1,4 @@
-"""What an order of axes costs a region: elements that copies move, counted once for each copy.
+"""What an order of axes costs a region: the price of its copies on the chip that is compiled for, in microseconds.
 
 Everything that the cost depends on is read from the ops once (``terms``): numbers, no ops. Pricing an order is then
 arithmetic on a few hundred small tuples, since a region has many ops of one kind and shape.
@@ -16,6 +16,7 @@ from hexane.graph.ops.conv import geometry_of
 from hexane.lowering.windows import NATIVE_WIDTH, TALLEST
 from hexane.passes.layouts.axes import REDUCTIONS, Region, key_of, reduced_axes
 from hexane.passes.padding import pad_of
+from hexane.passes.prices import pass_us
 from hexane.passes.reshapes import RESHAPES
 
 if TYPE_CHECKING:
@@ -76,15 +77,20 @@ def _perm(classes: Axes, places: Mapping[int, int] | None) -> Axes:
     return tuple(sorted(range(len(classes)), key=stands.__getitem__))
 
 
+def copied(shape: Sequence[int]) -> float:
+    """Microseconds of a copy of a tensor."""
+    return pass_us("move", prod(shape))
+
+
 def move(shape: Sequence[int], perm: Sequence[int]) -> float:
-    """Elements that a transposition moves; none where all rows stay."""
+    """Microseconds of a transposition; none where all rows stay."""
     long = [axis for axis in perm if shape[axis] != 1]
     stays = long == sorted(long) and (not shape or shape[-1] == shape[perm[-1]])
-    return 0.0 if stays else float(prod(shape))
+    return 0.0 if stays else copied(shape)
 
 
 def move_between(shape: Sequence[int], first: Sequence[int], second: Sequence[int]) -> float:
-    """Elements moved from one order of a tensor's axes to another."""
+    """The same from one order of a tensor's axes to another."""
     return move([shape[axis] for axis in first], [first.index(axis) for axis in second])
 
 
@@ -171,11 +177,11 @@ class Costs:
         self._prices: dict[tuple[Axes, Axes, Axes, Axes], float] = {}
 
     def declared(self) -> float:
-        """Elements moved in the order of the network."""
+        """Microseconds of the copies in the order of the network."""
         return sum(count * _PRICES[term.kind](term, None) for group in self.groups.values() for term, count in group)
 
     def moved(self, places: Mapping[int, int], most: float = float("inf")) -> float:
-        """Elements moved in an order; any number above ``most`` where it is more than that."""
+        """Microseconds of the copies in an order; any number above ``most`` where it is more than that."""
         perms: dict[Axes, Axes] = {}
         total = 0.0
         for classes, group in self.groups.items():
@@ -201,23 +207,24 @@ def _turn(term: Term, places: Mapping[int, int] | None) -> float:
 
 def _view(term: Term, places: Mapping[int, int] | None) -> float:
     first, second = _perm(term.classes, places), _perm(term.other_classes, places)
-    return 0.0 if term.shape[first[-1]] == term.other[second[-1]] else float(prod(term.other))
+    return 0.0 if term.shape[first[-1]] == term.other[second[-1]] else copied(term.other)
 
 
 def _stored(term: Term, places: Mapping[int, int] | None) -> float:
     row = term.shape[_perm(term.classes, places)[-1]]
-    return WASTE * (prod(term.shape) // max(row, 1)) * (-row % GRID)
+    filled = int(WASTE * (prod(term.shape) // max(row, 1)) * (-row % GRID))
+    return pass_us("move", filled) - pass_us("move", 0) if filled else 0.0
 
 
 def _cut(term: Term, places: Mapping[int, int] | None) -> float:
-    return TURNS * float(prod(term.shape)) if _perm(term.classes, places)[-1] in term.axes else 0.0
+    return TURNS * copied(term.shape) if _perm(term.classes, places)[-1] in term.axes else 0.0
 
 
 def _channels(term: Term, places: Mapping[int, int] | None) -> float:
     perm = _perm(term.classes, places)
     if len(perm) < 3 or term.shape[perm[-3]] == 1 or perm[-3] not in term.axes:
         return 0.0
-    return float(prod(term.shape))
+    return copied(term.shape)
 
 
 def _conv(term: Term, places: Mapping[int, int] | None) -> float:
@@ -238,9 +245,18 @@ _PRICES = {
 def _conv_axes(term: Term, places: Mapping[int, int]) -> tuple[float, Axes]:
     stands = [(term.shape, _perm(term.classes, places)), (term.other, _perm(term.other_classes, places))]
     ways = (PLAIN, EXCHANGED) if term.axes else (PLAIN,)
-    prices = [sum(move_between(shape, perm, axes) for shape, perm in stands) for axes in ways]
+    prices = [
+        sum(move_between(shape, perm, axes) + _seen_otherwise(shape, perm, axes) for shape, perm in stands)
+        for axes in ways
+    ]
     least = min(prices)
     return least, ways[prices.index(least)]
+
+
+def _seen_otherwise(shape: Shape, perm: Axes, axes: Axes) -> float:
+    """Microseconds lost where a convolution sees its map in other axes than the op beside it: the planar task of a
+    locked pair (hexane.codegen.residency.pairs) takes its time again."""
+    return 0.0 if perm == axes else pass_us("unary", prod(shape))
 
 
 def conv_axes(order: Order, op: Op) -> Axes:

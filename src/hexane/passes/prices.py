@@ -1,0 +1,81 @@
+"""Prices for passes: layers of the cost model for what an op becomes, before there are tasks.
+
+The same functions time plans and programs (hexane.cost), with the constants of the chip that is compiled for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from hexane.chips import L2_BYTES
+from hexane.chips.measured import values
+from hexane.cost.model import time_work
+from hexane.cost.work import Layer, Unit, Work
+from hexane.lowering.transformations import target_chip
+
+if TYPE_CHECKING:
+    from hexane.chips import Chip
+
+STAYS = L2_BYTES // 2
+"""Bytes of a map up to which it and a second one stay in L2 between tasks."""
+
+
+def price_us(layers: Iterable[Layer]) -> float:
+    """Microseconds of these layers one after the other on the chip that is compiled for."""
+    chip = target_chip()
+    return sum(float(item.us) for item in time_work(Work(tuple(layers)), chip, values(chip)))
+
+
+def pass_us(unit: Unit, count: int) -> float:
+    """Microseconds of one planar task or copy of so many elements on that chip."""
+    return _pass_us(unit, count, target_chip())
+
+
+@lru_cache(maxsize=4096)
+def _pass_us(unit: Unit, count: int, chip: Chip) -> float:
+    (item,) = time_work(Work((planar(unit, count),)), chip, values(chip))
+    return float(item.us)
+
+
+def planar(unit: Unit, count: int, operands: int = 1, *, follows: bool = False) -> Layer:
+    """A planar task or a copy of so many elements; ``operands`` of them from memory where L2 does not hold two."""
+    size = 2.0 * count
+    away = size > STAYS
+    return Layer(
+        "",
+        unit,
+        unit,
+        in_bytes=size * (operands if away else 1),
+        out_bytes=size,
+        elements=float(count),
+        operands=operands,
+        reads_input=away,
+        writes_output=away,
+        follows=follows,
+        placed=True,
+    )
+
+
+def dense_sum(pixels: int, cin: int, cout: int, *, follows: bool = False, groups: int = 1) -> Layer:
+    """A 1x1 convolution with fp16 weights."""
+    weights = 2.0 * cin * cout / groups
+    read, written = 2.0 * pixels * cin, 2.0 * pixels * cout
+    shared: dict[str, Any] = {"reads_input": read > STAYS, "writes_output": written > STAYS}
+    return Layer(
+        "",
+        "NE conv",
+        "mac",
+        pixels=pixels,
+        cin=cin,
+        cout=cout,
+        groups=groups,
+        weight_bytes=weights,
+        dense_bytes=weights,
+        in_bytes=read,
+        out_bytes=written,
+        follows=follows,
+        placed=True,
+        **shared,
+    )
