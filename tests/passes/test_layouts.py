@@ -196,14 +196,21 @@ def test_random_networks_stay_the_same(seed):
     same(random_network(np.random.default_rng(seed)), NAMES)
 
 
-def test_random_networks_move_less():
-    """A network of chance has few transpositions that can go, but some."""
+def test_random_networks_cost_less():
+    """A network of chance has few transpositions whose removal pays, but some; what is chosen costs less in the sum."""
     fewer = 0
-    for seed in range(60, 120):
+    chosen, plain = [], []
+    for seed in range(60, 110):
         graph = random_network(np.random.default_rng(seed))
         before = sum(transposes(passes.run(graph, ["cancel"])))
-        fewer += sum(transposes(passes.run(graph, NAMES))) < before
-    assert fewer >= 10
+        made = sum(transposes(passes.run(graph, NAMES)))
+        fewer += made < before
+        if made != before:
+            chosen.append(hexane.compile(graph).estimate().engine_us)
+            plain.append(hexane.compile(graph, without="layouts").estimate().engine_us)
+    assert fewer >= 4
+    assert sum(chosen) < 0.98 * sum(plain)
+    assert sum(a < 0.999 * b for a, b in zip(chosen, plain)) > 2 * sum(a > 1.001 * b for a, b in zip(chosen, plain))
 
 
 @pytest.mark.parametrize("seed", range(200, 208))

@@ -245,18 +245,16 @@ _PRICES = {
 def _conv_axes(term: Term, places: Mapping[int, int]) -> tuple[float, Axes]:
     stands = [(term.shape, _perm(term.classes, places)), (term.other, _perm(term.other_classes, places))]
     ways = (PLAIN, EXCHANGED) if term.axes else (PLAIN,)
-    prices = [
-        sum(move_between(shape, perm, axes) + _seen_otherwise(shape, perm, axes) for shape, perm in stands)
-        for axes in ways
-    ]
+    prices = [sum(_seen(shape, perm, axes) for shape, perm in stands) for axes in ways]
     least = min(prices)
     return least, ways[prices.index(least)]
 
 
-def _seen_otherwise(shape: Shape, perm: Axes, axes: Axes) -> float:
-    """Microseconds lost where a convolution sees its map in other axes than the op beside it: the planar task of a
-    locked pair (hexane.codegen.residency.pairs) takes its time again."""
-    return 0.0 if perm == axes else pass_us("unary", prod(shape))
+def _seen(shape: Shape, perm: Axes, axes: Axes) -> float:
+    """Microseconds to see a map of a convolution in its axes: a copy, or, where rows stay, the planar task beside it,
+    which is in no locked pair with a sum of other axes (hexane.codegen.residency.pairs)."""
+    copy = move_between(shape, perm, axes)
+    return copy or (0.0 if perm == axes else pass_us("unary", prod(shape)))
 
 
 def conv_axes(order: Order, op: Op) -> Axes:

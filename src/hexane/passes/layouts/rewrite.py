@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hexane.graph.ir import Function, Op, Value
 
 MOST_CANDIDATES = 24
-LEAST_GAIN = 0.02  # of what copies in the region cost now
+LEAST_GAIN = 0.08  # of what copies in the region cost now
 
 
 def choose_layouts(function: Function) -> int:
