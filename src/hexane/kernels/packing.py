@@ -117,13 +117,13 @@ def pack(
     if layout.sparse:
         chunks = streams.pack_sparse(layout, values, start, head)
         return _joined(chunks)
-    sizes = [layout.core_bytes(core) for core in range(layout.active)]
+    active, sizes, _ = _sizes(layout)
     block = np.zeros((layout.cores, _room(layout)), np.uint8)
     block[:, : len(head)] = np.frombuffer(head, np.uint8)
     (streams.pack_unicast if layout.unicast else streams.pack_dense)(layout, values, start, block)
     if set(sizes) == {block.shape[1]}:
-        offsets = tuple(range(0, block.shape[1] * len(sizes), block.shape[1]))
-        return PackedKernel(block[: len(sizes)].tobytes(), offsets, tuple(sizes))
+        offsets = tuple(range(0, block.shape[1] * active, block.shape[1]))
+        return PackedKernel(block[:active].tobytes(), offsets, sizes)
     return _joined([block[core, :size].tobytes() for core, size in enumerate(sizes)])
 
 

@@ -6,7 +6,7 @@ depends on all masks before it: reading is one walk, compiled.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -56,27 +56,37 @@ def tap_order(layout: KernelLayout) -> np.ndarray:
     return np.ascontiguousarray(taps.reshape(kh // sy, sy, kw // sx, sx).transpose(1, 3, 0, 2)).reshape(-1)
 
 
-def encode(layout: KernelLayout, weights: np.ndarray, body: Body, order: np.ndarray) -> bytes:
-    """One body, its length in front. ``weights``: uint16, contiguous, of the layout's shape."""
-    width, inside = layout.mask_elements, order >= 0
-    lanes, taps = align(body.lanes, SPARSE_LANES), layout.kh * layout.kw
-    chosen = weights.reshape(-1, layout.cin, taps)[body.first : body.first + body.channels]
+def encode(layout: KernelLayout, weights: np.ndarray, bodies: Sequence[Body], order: np.ndarray) -> list[bytes]:
+    """Some bodies of equally many channels and lanes, each with its length in front.
+
+    ``weights``: uint16, contiguous, of the layout's shape. All bodies are one array until they are cut apart: a
+    depthwise kernel has a body for each channel.
+    """
+    channels, lanes = bodies[0].channels, align(bodies[0].lanes, SPARSE_LANES)
+    width, inside, taps = layout.mask_elements, order >= 0, layout.kh * layout.kw
+    firsts = np.array([body.first for body in bodies])
+    chosen = weights.reshape(-1, layout.cin, taps)[firsts[:, None] + np.arange(channels)]
     count = layout.cin * order.size * lanes
-    cells = np.zeros(align(count, width), np.uint16)
-    cells[:count].reshape(layout.cin, order.size, lanes)[:, inside, : body.channels] = chosen[
-        :, :, order[inside]
-    ].transpose(1, 2, 0)
+    cells = np.zeros((len(bodies), align(count, width)), np.uint16)
+    places = cells[:, :count].reshape(-1, layout.cin, order.size, lanes)
+    places[:, :, inside, :channels] = chosen[..., order[inside]].transpose(0, 2, 3, 1)
     used = cells != 0
-    masks = np.packbits(used, bitorder="little").reshape(-1, width // 8)
+    masks = np.packbits(used.reshape(-1), bitorder="little").reshape(-1, width // 8)
+    sizes = np.full(len(masks), masks.shape[1])
     data = masks.reshape(-1)
     if not layout.binary:
         values = cells[used].astype("<u2").view(np.uint8)
-        sizes = masks.shape[1] + 2 * _SET[masks].sum(axis=1)
+        sizes += 2 * _SET[masks].sum(axis=1)
         heads = (np.cumsum(sizes) - sizes)[:, None] + np.arange(masks.shape[1])
         data, behind = np.empty(masks.size + values.size, np.uint8), np.ones(masks.size + values.size, bool)
         data[heads], behind[heads] = masks, False
         data[behind] = values
-    return data.size.to_bytes(LENGTH_BYTES, "little") + data.tobytes()
+    lengths = sizes.reshape(len(bodies), -1).sum(axis=1).tolist()
+    stream, found, at = data.tobytes(), [], 0
+    for length in lengths:
+        found.append(length.to_bytes(LENGTH_BYTES, "little") + stream[at : at + length])
+        at += length
+    return found
 
 
 def decode(

@@ -14,6 +14,9 @@ from hexane.kernels.layout import CHUNK_ALIGN, KernelLayout, Pass, align
 
 Arrays = tuple[np.ndarray, np.ndarray | None]
 
+AT_ONCE = 1 << 16
+"""Elements of sparse bodies that are packed in one go: as many as stay in a processor's cache."""
+
 
 def _shared(array: np.ndarray, count: int, axis: int) -> np.ndarray:
     """The array with zeros behind it along ``axis`` up to ``count``; the array itself where it is long enough."""
@@ -133,12 +136,21 @@ def unpack_unicast(layout: KernelLayout, streams: np.ndarray, where: str) -> Arr
 
 def pack_sparse(layout: KernelLayout, weights: np.ndarray, bias: np.ndarray | None, prefix: bytes) -> list[bytes]:
     """The cores' streams; their sizes depend on the zeros among the weights."""
+    cores = [sparse.bodies(layout, core) for core in range(layout.active)]
+    alike: dict[tuple[int, int], list[sparse.Body]] = {}
+    for body in (body for bodies in cores for body in bodies):
+        alike.setdefault((body.channels, body.lanes), []).append(body)
     order = sparse.tap_order(layout)
+    encoded: dict[sparse.Body, bytes] = {}
+    for bodies in alike.values():
+        count = max(1, AT_ONCE // (layout.cin * order.size * bodies[0].lanes))
+        for some in (bodies[i : i + count] for i in range(0, len(bodies), count)):
+            encoded.update(zip(some, sparse.encode(layout, weights, some, order)))
     chunks = []
-    for core in range(layout.active):
+    for bodies in cores:
         pieces = [prefix]
-        for body in sparse.bodies(layout, core):
-            piece = sparse.encode(layout, weights, body, order)
+        for body in bodies:
+            piece = encoded[body]
             if bias is not None:
                 row = bias[body.first : body.first + body.channels]
                 piece = _shared(row, body.lanes, 0).tobytes() + piece

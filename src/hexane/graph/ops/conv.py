@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -76,9 +77,13 @@ def conv_geometry(
 
 
 def geometry_of(op: Op) -> tuple[tuple[int, ...], tuple[int, ...], list[tuple[int, int]], tuple[int, ...]]:
-    """``conv_geometry`` of a ``conv``, by its arguments."""
+    """``conv_geometry`` of a ``conv``, by its arguments; remembered, since every pass that meets the op asks."""
     given = (op.arg(name) for name in ("strides", "pad_type", "pad", "dilations"))
-    return conv_geometry(op.inputs["x"].shape, op.inputs["weight"].shape, *given)
+    strides, dilations, pads, out = _remembered(op.inputs["x"].shape, op.inputs["weight"].shape, *given)
+    return strides, dilations, list(pads), out
+
+
+_remembered = lru_cache(maxsize=2048)(conv_geometry)
 
 
 def conv_type(
