@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import prod
 
 import numpy as np
 
@@ -52,7 +53,7 @@ class Walk:
 
     @property
     def bursts(self) -> int:
-        return int(np.prod(self.extents))
+        return prod(self.extents)
 
     def places(self) -> np.ndarray:
         """Bursts counted from the buffer's start, axes as they are."""
@@ -72,10 +73,39 @@ class Walk:
             return False
         if max(self.bursts, other.bursts) > MOST_BURSTS:
             return True
+        boxes = _boxes(self, other)
+        if boxes is not None:
+            return all(a <= d and c <= b for (a, b), (c, d) in zip(*boxes))
         first, end = min(self.start, other.start), max(self.end, other.end)
         touched = np.zeros((end - first) // BURST + 1, bool)
         touched[self.places() - first // BURST] = True
         return bool(touched[other.places() - first // BURST].any())
+
+
+Box = list[tuple[int, int]]
+
+
+def _boxes(*walks: Walk) -> list[Box] | None:
+    """First and last digit of each walk by axis, where every place of both has one number in steps of both; else None.
+
+    That is so where no walk reaches on an axis as far as the next larger step.
+    """
+    first = min(walk.start for walk in walks)
+    steps = {step for walk in walks for n, step in zip(walk.extents, walk.steps) if n > 1}
+    if any(at < BURST or at % BURST for at in steps) or any(walk.start % BURST for walk in walks):
+        return None
+    found = []
+    for walk in walks:
+        box, rest, span = [], walk.start - first, 0
+        for step in sorted(steps | {BURST}, reverse=True):
+            digit, rest = divmod(rest, step)
+            box.append((digit, digit + sum(n - 1 for n, taken in zip(walk.extents, walk.steps) if taken == step)))
+        for (_, last), step in zip(reversed(box), sorted(steps | {BURST})):
+            if span >= step:
+                return None
+            span += last * step
+        found.append(box)
+    return found
 
 
 def walk_of(plan: Plan, side: str) -> Walk | None:
@@ -136,6 +166,9 @@ class Same:
             return dma.moved(self.piece)
         if not is_on("strided-moves") or max(walk.bursts, self.there.bursts) > MOST_BURSTS:
             return None
+        along = self._along(walk)
+        if along is not None:
+            return _stepping(dma, along) if walk.extents[4] == 1 or along.steps[4] == BURST else None
         if self.table is None:
             return None
         places = self.table[walk.places() - self.there.start // BURST]
@@ -149,12 +182,31 @@ class Same:
         if (walk.extents[4] > 1 and steps[4] != 1) or min(steps) < 0:
             return None
         even = Walk(first * BURST, walk.extents, tuple(step * BURST for step in steps))
-        if not np.array_equal(even.places(), places):
+        return _stepping(dma, even) if np.array_equal(even.places(), places) else None
+
+    def _along(self, walk: Walk) -> Walk | None:
+        """Where a walk goes in the other buffer whose steps are those of ``there``; None where that does not say."""
+        boxes = _boxes(self.there, walk)
+        if boxes is None or any(c < a or b < d for (a, b), (c, d) in zip(*boxes)):
             return None
-        group, depth, plane, row = (
-            step * BURST if extent > 1 else old for step, extent, old in zip(steps[:4], walk.extents, walk.steps)
-        )
-        return replace(dma, offset=first * BURST, row=row, plane=plane, depth=depth, group=group)
+        axes = [axis for axis in zip(self.there.extents, self.there.steps, self.here.steps) if axis[0] > 1]
+        here = {step: moved for _, step, moved in axes}
+        taken = {step for n, step in zip(walk.extents, walk.steps) if n > 1}
+        if len(here) != len(axes) or not taken <= here.keys() or any(at < 0 or at % BURST for at in here.values()):
+            return None
+        start = self.here.start
+        for step, (first, _), (digit, _) in zip(sorted(here.keys() | {BURST}, reverse=True), *boxes):
+            start += (digit - first) * here.get(step, 0)
+        return Walk(start, walk.extents, tuple(here[s] if n > 1 else 0 for n, s in zip(walk.extents, walk.steps)))
+
+
+def _stepping(dma: Dma, walk: Walk) -> Dma:
+    """A DMA that goes where a walk goes; its steps along axes of one element stay."""
+    group, depth, plane, row = (
+        step if extent > 1 else old
+        for step, extent, old in zip(walk.steps, walk.extents, (dma.group, dma.depth, dma.plane, dma.row))
+    )
+    return replace(dma, offset=walk.start, row=row, plane=plane, depth=depth, group=group)
 
 
 class Program:

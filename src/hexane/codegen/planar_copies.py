@@ -17,7 +17,7 @@ from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.moves import Key, Program
 from hexane.codegen.operations import Element, NeNonlinear, NeOp, PeKind
 from hexane.codegen.plan import Plan, Space
-from hexane.codegen.price import price_us
+from hexane.codegen.price import Prices
 from hexane.errors import UnsupportedError
 from hexane.lowering.transformations import is_on
 
@@ -30,7 +30,7 @@ def replace(fragments: Sequence[Fragment], values: dict[str, Tensor], chip: Chip
     """Put planar copies in place of copies by the cores where their price is smaller; how many."""
     if not is_on("planar-copies"):
         return 0
-    program = Program(fragments, values, {})
+    program, prices = Program(fragments, values, {}), Prices(chip)
     written: set[Key] = set()
     dirty: set[Key] = set()
     count = 0
@@ -38,7 +38,7 @@ def replace(fragments: Sequence[Fragment], values: dict[str, Tensor], chip: Chip
         clean = _is_clean(program, index, written - dirty)
         if clean and program.is_copy(index):
             made = _planar(plan)
-            if made is not None and _prices(made, chip) < _prices(plan, chip):
+            if made is not None and _both(made, prices) < _both(plan, prices):
                 _put(program, index, made)
                 count += 1
         if plan.dst is not None:
@@ -49,11 +49,11 @@ def replace(fragments: Sequence[Fragment], values: dict[str, Tensor], chip: Chip
     return count
 
 
-def _prices(plan: Plan, chip: Chip) -> tuple[float, float]:
+def _both(plan: Plan, prices: Prices) -> tuple[float, float]:
     """Of a copy from DRAM to DRAM, and of one that stays in L2: what decides where memory alone takes the time."""
     inside = copy(plan)
     inside.src = inside.dst = None
-    return price_us([plan], chip), price_us([inside], chip)
+    return prices([plan])[0], prices([inside])[0]
 
 
 def _is_clean(program: Program, index: int, clean: set[Key]) -> bool:
