@@ -36,6 +36,7 @@ def _run(task, const: bytes, x: np.ndarray, source: tasks.Layout, target: tasks.
     for _ in range(3):  # checked, made ready, run again; the bytes that no task writes are zero
         raw = hexane.emulate(program, inputs, sanitize=False)["y"].reshape(-1)
         np.testing.assert_array_equal(raw, strict)
+    assert all(step.jobs() is not None for step in program.idle[0].steps)
     return target.of_bytes(np.ascontiguousarray(raw))
 
 

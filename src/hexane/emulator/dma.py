@@ -41,6 +41,17 @@ def gather(views: Views) -> np.ndarray:
     return _planar(views[0]) if len(views) == 1 else np.concatenate([_planar(view) for view in views], axis=2)
 
 
+def parts(views: Views) -> list[tuple[slice, np.ndarray]]:
+    """The same as channels and where they stand, axes (g, d, c, h, w): one part for each lane of the blocks."""
+    found: list[tuple[slice, np.ndarray]] = []
+    first = 0
+    for view in views:
+        lanes, count = view.shape[3], view.shape[2] * view.shape[3]
+        found += [(slice(first + lane, first + count, lanes), view[:, :, :, lane]) for lane in range(lanes)]
+        first += count
+    return found
+
+
 def destination(memory: Memory, surface: Surface, extent: Extent, r: Registers, *, sanitize: bool = True) -> Views:
     """Where a tensor is to be written, checked, and from now on taken for written."""
     buffer = _buffer(memory, surface, r, "write")

@@ -21,6 +21,7 @@ from hexane.emulator.l2 import L2, Region
 from hexane.emulator.legal import require_legal, require_units_agree
 from hexane.emulator.memory import Memory
 from hexane.emulator.registers import Registers
+from hexane.emulator.step_jobs import Aside, Part, jobs_of
 from hexane.emulator.strides import Extent, overlaps_itself
 from hexane.emulator.task import Task, understand
 from hexane.emulator.trace import Computation, Report, TaskReport
@@ -52,31 +53,9 @@ class Step:
         for place in self.places:
             place.put(raw)
 
-    def jobs(self) -> list[Job] | None:
+    def jobs(self, aside: Aside | None = None) -> list[Job] | None:
         """The same as jobs of compiled code, for a step that has run before; None where one of its parts is none."""
-        from hexane.arithmetic.fast.planar_job import copied
-
-        result = self.task.result
-        views = [place.view for place in self.places]
-        if result.dtype != np.float16 or any(view is None for view in views):
-            return None
-        targets = [view.swapaxes(2, 4) if result.transposed else view for view in views if view is not None]
-        operands: list[np.ndarray] = []
-        made: list[Job] = []
-        for source in self.sources:
-            if source.stands is None or source.stands.dtype != np.float16 or source.memory is None:
-                return None
-            if any(np.may_share_memory(source.memory, target) for target in targets):
-                same = len(targets) == 1 and _same_place(source.stands, targets[0])
-                if not (same and source.load is None and self.work.in_place):
-                    return None
-            operands.append(source.stands)
-            if source.load is not None:
-                if np.may_share_memory(*source.load):
-                    return None
-                made.append(copied(*source.load))
-        job = self.work.job(tuple(operands), targets[0])
-        return None if job is None else [*made, job, *(copied(targets[0], target) for target in targets[1:])]
+        return jobs_of(self, aside or Aside())
 
     def run(self) -> None:
         """Sources, computation, result."""
@@ -160,7 +139,10 @@ class Engine:
         self._pass_through(task, region, self._source_rows(task, extent), operand.base_register)
         if len(views) == 1 and operand.surface.interleave == 1:
             return _standing(dma.gather(views), operand)
-        return Source(lambda: _decoded(_logical(dma.gather(views), operand)), views[0])
+        blocks = None
+        if operand.dtype == np.float16:
+            blocks = Blocks(extent, dma.parts(views), lambda stored: _logical(stored, operand))
+        return Source(lambda: _decoded(_logical(dma.gather(views), operand)), views[0], blocks=blocks)
 
     def _source_rows(self, task: Task, extent: Extent) -> Extent:
         """The rows of a streamed source that are in L2 at one time (docs/reference/engine-h13.md 7.4)."""
@@ -220,7 +202,9 @@ class Engine:
             self._pass_through(task, result.region, self._result_rows(task), "L2.ResultBase.Addr")
         views = dma.destination(self.memory, result.surface, result.stored, task.registers, sanitize=self.sanitize)
         plain = len(views) == 1 and result.surface.interleave == 1
-        places.append(Place(lambda raw: dma.scatter(views, raw), dma.gather(views) if plain else None))
+        in_memory = dma.gather(views) if plain else None
+        blocks = None if plain else dma.parts(views)
+        places.append(Place(lambda raw: dma.scatter(views, raw), in_memory, blocks))
         self.scratch_writers |= {task.index} if result.surface.channel == SCRATCH else set()
         return places
 
@@ -262,25 +246,41 @@ class Strips:
 
 
 @dataclass(frozen=True)
+class Blocks:
+    """An operand that stands in memory in parts: its stored extent, the parts, and how its logical axes are found."""
+
+    shape: tuple[int, ...]
+    parts: list[Part]
+    logical: Callable[[np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True)
 class Source:
     """What reads an operand, and the memory that it may read from for as long as the task runs.
 
     ``stands``, if the operand lies in memory as it is read, is where; ``load`` is what is copied there first, and to
-    what.
+    what. ``blocks``, if it lies there in parts.
     """
 
     read: Callable[[], np.ndarray]
     memory: np.ndarray | None
     stands: np.ndarray | None = None
     load: tuple[np.ndarray, np.ndarray] | None = None
+    blocks: Blocks | None = None
 
 
 @dataclass(frozen=True)
 class Place:
-    """What stores a result as it lies in memory, and the view that it fills, where it is one."""
+    """What stores a result as it lies in memory, and the view that it fills, where it is one, or the parts."""
 
     put: Callable[[np.ndarray], object]
     view: np.ndarray | None
+    blocks: list[Part] | None = None
+
+    @property
+    def parts(self) -> list[Part] | None:
+        """What the result fills, channels by channels."""
+        return self.blocks if self.view is None else [(slice(None), self.view)]
 
 
 def _standing(stored: np.ndarray, operand: Operand) -> Source:
@@ -301,11 +301,6 @@ def _direct(task: Task, sources: tuple[Source, ...], places: Sequence[Place]) ->
     if any(s.memory is None or np.may_share_memory(s.memory, view) for s in sources):
         return None
     return view.view(np.float16)
-
-
-def _same_place(x: np.ndarray, out: np.ndarray) -> bool:
-    """Whether every element of one array stands where that of the other does."""
-    return x.ctypes.data == out.ctypes.data and x.shape == out.shape and x.strides == out.strides
 
 
 def _copied(values: np.ndarray, view: np.ndarray) -> np.ndarray:

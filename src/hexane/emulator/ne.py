@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from hexane.arithmetic import convolution
 from hexane.arithmetic.counters import product_losses, table_ends
@@ -415,6 +416,13 @@ def _maximum(task: Task, fetched: Fetched, window: Window) -> Work:
     def as_job(x: np.ndarray, table: np.ndarray | None, out: np.ndarray) -> Job | None:
         from hexane.arithmetic.fast import windows_job
 
+        each = x.shape[2] // task.cout
+        if each > 1 and window.plain and x.shape[1] == 1 and out.shape[1:] == (1, task.cout, task.hin, task.win):
+            # Channels that an output compares, as the rows of a map: axes (g, output, row, channel, column).
+            g, _, _, h, w = x.shape
+            group, _, channel, row, column = x.strides
+            maps = as_strided(x, (g, task.cout, h, each, w), (group, each * channel, row, channel, column))
+            return windows_job.job(maps, (each, 1), (1, 1), (0, 0), table, out[:, 0, :, :, None])
         if x.shape[2:] != (task.cout, task.hin, task.win) or out.shape[:3] != x.shape[:3]:
             return None
         shape = (window.kh, window.kw), (window.sy, window.sx), (window.top, window.left)

@@ -17,6 +17,7 @@ from hexane.arithmetic.hypotheses import in_force
 from hexane.emulator.engine import Engine, Step
 from hexane.emulator.memory import Buffer
 from hexane.emulator.program import Inputs, Program
+from hexane.emulator.step_jobs import Aside
 from hexane.isa.channels import FIRST_SURFACE, SCRATCH
 
 if TYPE_CHECKING:
@@ -89,8 +90,9 @@ def planned(steps: Iterable[Step]) -> list[Span | Step]:
 
     plan: list[Span | Step] = []
     jobs: list[Job] = []
+    aside = Aside()
     for step in steps:
-        mine = step.jobs()
+        mine = step.jobs(aside)
         if mine is not None:
             jobs += mine
             continue
