@@ -74,8 +74,8 @@ def held_regions(plans: Sequence[Plan], memo: Memo) -> Held:
     for first, last in groups(plans):
         clusters: list[Cluster] = []
         for i in range(first, last + 1):
-            for end, stays, size in zip(found.ends[i], facts[i].stays, facts[i].sizes):
-                if stays:
+            for end, size in zip(found.ends[i], facts[i].stays):
+                if size is not None:
                     clusters = _joined(clusters, end, size)
         for cluster in clusters:
             _check_written(cluster, plans)

@@ -160,7 +160,7 @@ def choose(program: Program, room: int, *, hopeful: bool = False) -> tuple[list[
             back[value.last] = back.get(value.last, 0) + program.least.get((value.last, RESULT), 0)
         else:
             above = None
-        need = [free[i] + back.get(i, 0) - value.size for i in range(value.first, value.last + 1)]
+        need = _left(value, free, back)
         pair = None
         if program.parts and (min(need) < 0 or (program.locks and _leads(value, plans))):
             pair = _pair(value, readers, writers, pairs, plans)
@@ -168,7 +168,7 @@ def choose(program: Program, room: int, *, hopeful: bool = False) -> tuple[list[
                 under, over = pair
                 chosen_is_over = any(over is v for v in chosen)
                 value = under if chosen_is_over else over
-                need = [free[i] + back.get(i, 0) - value.size for i in range(value.first, value.last + 1)]
+                need = _left(value, free, back)
                 for i in range(over.first, min(under.last, value.last) + 1):
                     need[i - value.first] += value.size
         hoped = hopeful and not later and value.size <= room - LEFT
@@ -187,6 +187,16 @@ def choose(program: Program, room: int, *, hopeful: bool = False) -> tuple[list[
         for end in value.ends:
             (writers if end.side == RESULT else readers).setdefault(end.index, []).append(value)
     return chosen, pairs
+
+
+def _left(value: Value, free: Sequence[int], back: dict[int, int]) -> list[int]:
+    """Room that each task has left when the value stays."""
+    first, last, size = value.first, value.last, value.size
+    left = [room - size for room in free[first : last + 1]]
+    for i, room in back.items():
+        if first <= i <= last:
+            left[i - first] += room
+    return left
 
 
 def _full(value: Value, need: Sequence[int]) -> tuple[int, int]:

@@ -20,7 +20,7 @@ from hexane.codegen.residency.values import Value
 
 LONGEST = 10
 """Tasks of one piece at most: halos grow with every window."""
-MOST_BANDS = 64
+FEWEST_BANDS, MOST_BANDS = 2, 64
 LEAST_GAIN = 0.03
 """Share of its price that a piece in bands has to save: what stays in the end is not known before it is placed."""
 MOST_LOSS = 0.02
@@ -80,6 +80,7 @@ class Depth:
                 self.free[i] -= value.size
             for i in {end.index for end in value.ends}:
                 self.met[i].append(value)
+        self._sending: dict[int, list[tuple[int, Cost]]] = {}
         self.under = {id(after): before for before, after in self.pairs}
         for before, after in self.pairs:
             for i in range(after.first, before.last + 1):
@@ -142,10 +143,12 @@ class Depth:
             return []
         alone = [self._alone(i) for i in tasks]
         best: list[tuple[float, Piece]] = [(0.0, Piece(first, first, 1))]
+        begun = first - 1  # the last task with which a buffer begins that is done with by now
         for end in tasks:
+            begun = max([begun, *(a for a, b in through if b == end)])
             here = (best[-1][0] + alone[end - first].weighed(), Piece(end, end, 1))
             for start in range(max(first, end - LONGEST + 1), end if end in self.ground.finish else first):
-                if start not in self.ground.begin or not any(start <= a and b <= end for a, b in through):
+                if start > begun or start not in self.ground.begin:
                     continue
                 run = self.ground.run(start, end)
                 found = None if run is None else self._banded(run)
@@ -171,7 +174,10 @@ class Depth:
         return banded.us <= (1 + MOST_LOSS) * whole.us and banded.weighed() < whole.weighed()
 
     def _banded(self, run: Run) -> tuple[Cost, Piece] | None:
-        """Cost and piece of tasks in the fewest bands that fit; None where nothing fits."""
+        """Cost and piece of tasks in the fewest bands that fit; None where nothing fits.
+
+        With values that stay, or where those take room and more bands than two, without them.
+        """
         best: tuple[Cost, Piece] | None = None
         longer = self._live_longer(run)
         loose = [value for value in longer if value.key not in self.firm]
@@ -181,6 +187,8 @@ class Depth:
                 cost = reduce(Cost.plus, (self._dropping(value, run) for value in dropped), found[0])
                 if best is None or cost.weighed() < best[0].weighed():
                     best = cost, Piece(run.first, run.last, found[1])
+                if found[1] == FEWEST_BANDS:
+                    break
         return best
 
     def _fewest(self, run: Run, longer: Sequence[Value], dropped: set[Hashable]) -> tuple[Cost, int] | None:
@@ -188,7 +196,7 @@ class Depth:
         off = {i: self._off(i, run.inner, dropped) for i in range(run.first, run.last + 1)}
         room: dict[int, int] = {}
         lives = None
-        count = 2
+        count = FEWEST_BANDS
         while count <= MOST_BANDS:
             band = self.ground.band(run, count)
             if band is None:
@@ -208,15 +216,22 @@ class Depth:
 
     def _dropping(self, value: Value, run: Run) -> Cost:
         """What a value costs outside of a run if it does not stay: there it is sent to DRAM and read from it."""
-        more = Cost(0.0, 0)
-        for place, end in enumerate(value.ends):
-            known = (value.written and end.side == RESULT) or place in value.loaders
-            if run.first <= end.index <= run.last or known or end.dma is None:
-                continue
-            plan = self.ground.sent(end, self._off(end.index, frozenset(), frozenset()))
-            kept, moved = self._alone(end.index), self.ground.cost([plan])
-            more = more.plus(Cost(moved.us - kept.us, moved.bytes - kept.bytes))
-        return more
+        outside = (cost for i, cost in self._sent(value) if not run.first <= i <= run.last)
+        return total(outside)
+
+    def _sent(self, value: Value) -> list[tuple[int, Cost]]:
+        """By the tasks at its ends, what it costs more that these send or read a value that stays now."""
+        if id(value) not in self._sending:
+            found = self._sending[id(value)] = []
+            for place, end in enumerate(value.ends):
+                moves = (value.written and end.side == RESULT) or place in value.loaders
+                if moves or end.dma is None:
+                    continue
+                off = self._off(end.index, frozenset(), frozenset())
+                sent = self.ground.cost([self.ground.sent(end, off)])
+                kept = self._alone(end.index)
+                found.append((end.index, Cost(sent.us - kept.us, sent.bytes - kept.bytes)))
+        return self._sending[id(value)]
 
     def _room(self, run: Run, lives: Lives, longer: Sequence[Value], dropped: Set[Hashable]) -> dict[int, int]:
         """Bytes of L2 that each task of a run finds for its band, whose buffers ``lives`` are."""

@@ -25,7 +25,7 @@ class Touched:
 
 
 FLAGS = {"NE": (After.NE_SOURCE, After.NE_RESULT), "PE": (After.PE_SOURCE, After.PE_RESULT)}
-ALIASES = After.ANYTHING
+OTHERS = ~After.ANYTHING
 
 
 def touched(plan: Plan, index: int) -> Touched:
@@ -54,8 +54,8 @@ def settle(plans: Sequence[Plan], moved: Set[int]) -> None:
         mine = touched(plan, i)
         if i in moved and i > 0:
             reads, writes = _waits(plan, mine, latest, finished)
-            plan.reads = replace(plan.reads, after=plan.reads.after & ~ALIASES | reads)
-            plan.writes = replace(plan.writes, after=plan.writes.after & ~ALIASES | writes)
+            plan.reads = replace(plan.reads, after=plan.reads.after & OTHERS | reads)
+            plan.writes = replace(plan.writes, after=plan.writes.after & OTHERS | writes)
         for unit, (_, result) in FLAGS.items():
             if result in plan.reads.after:
                 finished.add(unit)

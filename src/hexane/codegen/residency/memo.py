@@ -42,19 +42,14 @@ class PlanFacts:
         return self._at[index]
 
     @cached_property
-    def sizes(self) -> tuple[int, ...]:
-        """Bytes of L2 that each end takes while the task runs."""
-        return tuple(held(self.plan, end) for end in self.ends)
-
-    @cached_property
-    def stays(self) -> tuple[bool, ...]:
-        """Of each end whether other tasks meet its region in L2."""
-        return tuple(stays_in_l2(self.plan, end) for end in self.ends)
+    def stays(self) -> tuple[int | None, ...]:
+        """Of each end whose region other tasks meet in L2 the bytes that it takes there."""
+        return tuple(held(self.plan, end) if stays_in_l2(self.plan, end) else None for end in self.ends)
 
     @cached_property
     def passing(self) -> int:
         """Bytes that all operands take that only pass through, in the lowest tile."""
-        return sum(self.least[end.side] for end, stays in zip(self.ends, self.stays) if not stays)
+        return sum(self.least[end.side] for end, stays in zip(self.ends, self.stays) if stays is None)
 
     @cached_property
     def least(self) -> dict[str, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
@@ -320,17 +320,20 @@ def _value(key: Hashable, ends: list[End], plans: Sequence[Plan], held: Held, ab
     if grid is None:
         return ROWS
     plain = Layout(grid)
-    if any(_region(plain, end) is None for end in ends):
+    regions = list(_regions(plain, ends))
+    if None in regions:
         return STEPS
     if any(not _may_turn(plans[end.index], end, held, written) for end in ends):
         return PLACED
-    layout = Layout(grid, _pad(plain, ends, plans))
+    layout = Layout(grid, _pad(plain, ends, regions, plans))
     rows = [(other, end.dma) for end in ends for other in _followers(end, held) if end.dma is not None]
-    if any(layout.region(walk, end.extents, end.element) is None for end, walk in rows):
-        return STEPS
     rows.sort(key=lambda row: (row[0].index, row[0].side == RESULT))
     kept, walks = (list(column) for column in zip(*rows))
     value = Value(key, layout, kept, walks, written, loaded=int(not produced))
+    if not layout.pad and kept == ends:
+        value.regions = [region for region in regions if region is not None]
+    elif len(value.regions) < len(kept):
+        return STEPS
     return value if produced or _loads_alone(0, plans, value) else BACK
 
 
@@ -340,9 +343,14 @@ def _followers(end: End, held: Held) -> list[End]:
     return [end] if cluster is None else cluster.ends
 
 
-def _region(layout: Layout, end: End) -> Region | None:
-    assert end.dma is not None
-    return layout.region(end.dma, end.extents, end.element)
+def _regions(layout: Layout, ends: Sequence[End]) -> Iterator[Region | None]:
+    """Of each end, up to the first that has none."""
+    for end in ends:
+        assert end.dma is not None
+        found = layout.region(end.dma, end.extents, end.element)
+        yield found
+        if found is None:
+            return
 
 
 def _may_turn(plan: Plan, end: End, held: Held, written: bool) -> bool:
@@ -356,12 +364,12 @@ def _may_turn(plan: Plan, end: End, held: Held, written: bool) -> bool:
     return True
 
 
-def _pad(layout: Layout, ends: Sequence[End], plans: Sequence[Plan]) -> int:
+def _pad(layout: Layout, ends: Sequence[End], regions: Sequence[Region | None], plans: Sequence[Plan]) -> int:
     """Row pad: what the first reader asks for whose rows are the buffer's rows (docs/reference/engine-h13.md 7.2)."""
-    for end in ends:
+    for end, region in zip(ends, regions):
         if end.side == RESULT:
             continue
-        region, plan = _region(layout, end), plans[end.index]
+        plan = plans[end.index]
         if region is None or end.extents.h == 1 or region.row != layout.row or region.channel != layout.channel:
             continue
         if plan.unit == "PE":

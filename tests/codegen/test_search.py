@@ -1,0 +1,74 @@
+"""The search over forms of a program keeps what it found out about plans: with and without, programs are the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import hexane
+from hexane import chips
+from hexane.codegen import residency
+from hexane.codegen.price import Prices, prices_us
+from hexane.codegen.residency.bands import NOTE
+from hexane.graph import GraphBuilder
+
+
+def weights(cout, cin, k):
+    rng = np.random.default_rng(cout * k + cin)
+    return (rng.standard_normal((cout, cin, k, k)) / (cin * k * k) ** 0.5).astype(np.float16)
+
+
+def network(side):
+    """Maps beyond L2, a residual add, a concatenation whose parts are read meanwhile, and a tail that fits."""
+    b = GraphBuilder()
+    x = b.input("x", (1, 16, side, side), "fp16")
+    x = b.relu(x=b.conv(x=x, weight=weights(32, 16, 3), pad_type="same"))
+    y = b.relu(x=b.conv(x=x, weight=weights(32, 32, 3), pad_type="same"))
+    x = b.add(x=x, y=b.conv(x=y, weight=weights(32, 32, 1)))
+    for _ in range(3):
+        grown = b.relu(x=b.conv(x=x, weight=weights(16, x.shape[1], 3), pad_type="same"))
+        x = b.concat(values=(x, grown), axis=1)
+    x = b.max_pool(x=x, kernel_sizes=(2, 2), strides=(2, 2), pad_type="valid")
+    x = b.sigmoid(x=b.conv(x=x, weight=weights(24, x.shape[1], 1)))
+    b.output(b.conv(x=x, weight=weights(8, 24, 3), pad_type="same"))
+    return b.graph
+
+
+class Forgetful(residency.Memo):
+    """Finds everything out anew; plans are kept, since others tell them apart by id."""
+
+    class Nothing(dict):
+        def __contains__(self, name):
+            return False
+
+    def __init__(self):
+        super().__init__(tensors=self.Nothing())
+        self.kept = []
+
+    def of(self, plan):
+        self.kept.append(plan)
+        self._facts.clear()
+        return super().of(plan)
+
+
+def words(program):
+    return [segment.image.to_bytes() for segment in program.segments]
+
+
+@pytest.mark.parametrize("chip", ["M1", "M4"])
+@pytest.mark.parametrize("side", [96, 200])
+def test_what_is_kept_changes_no_program(chip, side, monkeypatch):
+    graph = network(side)
+    program = hexane.compile(graph, chip)
+    assert side < 200 or any(plan.note == NOTE for plan in program.segments[0].plans)
+    monkeypatch.setattr(residency, "Memo", Forgetful)
+    assert words(hexane.compile(graph, chip)) == words(program)
+
+
+@pytest.mark.parametrize("chip", ["M1", "M4", "A19"])
+def test_prices_that_are_kept_are_the_same(chip):
+    chip = chips.get(chip)
+    plans = hexane.compile(network(200), chip).segments[0].plans
+    prices = Prices(chip)
+    for first in (0, 3, 0):
+        assert prices(plans[first:]) == prices_us(plans[first:], chip)
