@@ -80,6 +80,33 @@ def test_large_and_small_maps(magnitude):
     assert error < 4e-3
 
 
+@pytest.mark.parametrize(
+    ("given", "largest"),
+    [
+        ({}, 65504),
+        ({"k": 2.0}, 65504),
+        ({"beta": 0.5}, 65504),
+        ({"alpha": 1.0}, 700),
+        ({"alpha": 1.0, "beta": 1.0, "k": 2.0}, 1400),
+        ({"alpha": 0.1}, 2000),
+    ],
+    ids=str,
+)
+def test_the_window_s_sum_is_finite(given, largest):
+    """Of all channels at their largest; where it was not, the map came out as it was, thousands of times too large."""
+    graph = network(8, front=(), **given)
+    op = next(op for op in graph.main.ops if op.type == "local_response_norm")
+    values = np.geomspace(2.0**-4, largest, 13 * 18).astype(np.float16)
+    x = np.broadcast_to(values.reshape(1, 1, 13, 18), (1, 8, 13, 18)).copy()
+    made = agreed(hexane.compile(graph), {"x": x})
+    wide = x[0].astype(np.float64)
+    neighbours = np.array([min(c + 3, 8) - max(c - 2, 0) for c in range(8)]).reshape(8, 1, 1)
+    share = op.arg("alpha") / op.arg("size")
+    wanted = wide * (op.arg("k") + share * neighbours * wide**2) ** -op.arg("beta")
+    (result,) = made.values()
+    np.testing.assert_allclose(result[0], wanted, rtol=8e-3, atol=2e-5)
+
+
 @pytest.mark.parametrize("chip", ["M2", "M4"])
 def test_other_chips(chip):
     assert compared(network(16), chip=chip)[0] < 2.5e-3

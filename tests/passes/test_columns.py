@@ -178,6 +178,18 @@ def test_bits_of_graph_level(name, chip):
         assert program.estimate().engine_us < plain.estimate().engine_us
 
 
+def test_rows_of_one_feature_and_a_number():
+    """A number is no row of features, also where a row is one number."""
+    m = Block("fp16")
+    x = m.b.mul(x=m.linear(m.input("x", 1, 33, 64), 1, bias=False), y=np.float16(0.125))
+    y = m.b.add(x=x, y=m.linear(m.b.relu(x=m.linear(x, 16)), 1))
+    graph = m.output(m.b.identity(x=m.linear(m.norm(y), 8), name="y"))
+    program, inputs = hexane.compile(graph), inputs_of(graph)
+    tasks, bits = program.run(inputs)["y"], program.run(inputs, level="graph")["y"]
+    np.testing.assert_array_equal(tasks, bits)
+    np.testing.assert_allclose(tasks, graph.evaluate(inputs)["y"], atol=0.02)
+
+
 def test_nothing_is_turned_inside():
     """Of a chain of encoder layers only the input, the result, and k as attention wants it are turned."""
     program = hexane.compile(encoder("fp16", layers=3))

@@ -49,4 +49,4 @@ def command(*arguments: object, status: int | None = 0) -> Any:
     result = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
     if status is not None:
         assert result.exit_code == status, result.output
-    return json.loads(result.output) if "--json" in map(str, arguments) else result.output
+    return json.loads(result.stdout) if "--json" in map(str, arguments) else result.output

@@ -494,7 +494,7 @@ class Writer:
         data = next((array_of(v) for v in (op.inputs["x"], op.inputs["y"]) if v.is_constant), None)
         rest = next(v for v in (op.inputs["x"], op.inputs["y"]) if not v.is_constant)
         features = out.shape[-1]
-        per_feature = data is not None and data.size == features == data.shape[-1] and data.size > 1
+        per_feature = data is not None and data.size == features > 1 and data.shape[-1] == features
         if per_feature and kind is Kind.ROWS and op.type in ("mul", "add") and rest.shape == out.shape:
             assert data is not None
             numbers, ones = data.reshape(-1), np.ones(features)

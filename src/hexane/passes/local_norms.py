@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 HOMOGENEOUS = ("relu", "max_pool")
 """Ops that commute with a power of two, rounding included."""
 MOST_SCALE_LOG2 = 8
+MOST_LARGE = 3
+"""By 4 to this at most the window's sum is made smaller: below, k is too few steps of the accumulator."""
+LARGEST, LARGEST_SUM = 65504.0, 32768.0
+"""Of fp16, and of a sum in the accumulator (docs/reference/numerics.md 2)."""
 DIRECT = {0.5: "rsqrt", 1.0: "reciprocal"}
 """Exponents whose power is one table."""
 
@@ -39,37 +43,43 @@ def _plain(op: Op, b: GraphBuilder) -> Value:
     """Seven tasks. Scaling before squaring keeps the squares inside fp16 and the engine's accumulator."""
     x, share = op.inputs["x"], op.arg("alpha") / op.arg("size")
     squares = b.square(x=b.mul(x=x, y=float(np.sqrt(share))))
-    total = _window_sum(op, squares, 1.0, b)
+    total = _window_sum(op, squares, 1.0, op.arg("k"), b)
     return b.mul(x=x, y=b.pow(x=total, y=-float(op.arg("beta"))))
 
 
 def _short(op: Op, b: GraphBuilder) -> Value:
     """Four tasks, or five where x is not made by a convolution: all work on 2^-e x.
 
-    2^-e is at most sqrt(alpha / size), so that the squares are finite for every x that a sum of them may have.
+    The sum is 4^-m of what it stands for, so that it is finite for every x that fp16 holds, or for as many as three
+    steps give. 2^-e is at most 2^-m sqrt(alpha / size), so that the squares are finite where their sum is.
     """
     x, beta = op.inputs["x"], float(op.arg("beta"))
     share = op.arg("alpha") / op.arg("size")
-    e = min(max(ceil(-log2(share) / 2), 0), MOST_SCALE_LOG2) if share > 0 else 0
+    most = float(op.arg("k")) + share * min(op.arg("size"), x.shape[1]) * LARGEST**2
+    m = min(max(ceil(log2(most / LARGEST_SUM) / 2), 0), MOST_LARGE)
+    while (2 * m * beta) % 1:  # a table's results are scaled by powers of two
+        m -= 1
+    e = min(max(ceil(-log2(share) / 2), 0) + m, MOST_SCALE_LOG2) if share > 0 else 0
     small = _scaled(x, op, 2.0**-e, b) if e else x
-    total = _window_sum(op, b.square(x=small), share * 4.0**e, b)
+    total = _window_sum(op, b.square(x=small), share * 4.0 ** (e - m), op.arg("k") * 4.0**-m, b)
+    scale = 2.0 ** (e - 2 * m * beta)
     if beta in DIRECT:
-        power = b.op("engine.table", x=total, function=DIRECT[beta], scale=2.0**e)
+        power = b.op("engine.table", x=total, function=DIRECT[beta], scale=scale)
     else:
         logarithm = b.op("engine.table", x=total, function="log2")
-        power = b.op("engine.table", x=logarithm, function="exp2", scale=2.0**e, factor=-beta)
+        power = b.op("engine.table", x=logarithm, function="exp2", scale=scale, factor=-beta)
     return b.mul(x=power, y=small)
 
 
-def _window_sum(op: Op, squares: Value, weight: float, b: GraphBuilder) -> Value:
-    """k, plus ``weight`` times the sum over the window of channels around each."""
+def _window_sum(op: Op, squares: Value, weight: float, constant: float, b: GraphBuilder) -> Value:
+    """A constant, plus ``weight`` times the sum over the window of channels around each."""
     channels, size = squares.shape[1], op.arg("size")
     before = (size - 1) // 2
     index = np.arange(channels)
     distance = index[None, :] - index[:, None]  # input channel minus output channel
     band = weight * ((distance >= -before) & (distance < size - before))
     kernel = as_dtype(band.reshape(channels, channels, 1, 1), squares)
-    return b.conv(x=squares, weight=kernel, bias=as_dtype(np.full(channels, op.arg("k")), squares))
+    return b.conv(x=squares, weight=kernel, bias=as_dtype(np.full(channels, constant), squares))
 
 
 def _scaled(x: Value, user: Op, factor: float, b: GraphBuilder) -> Value:
