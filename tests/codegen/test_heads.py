@@ -150,6 +150,42 @@ def test_random_attention(data):
     agreed(program, inputs)
 
 
+def attention_of_images(images, tokens, heads, dims, *, flat, mask):
+    """softmax(q k^T / 4 + mask) v of several images; ``flat``: products of [B H, ..] between reshapes."""
+    b = GraphBuilder()
+    whole, joined = [images, heads, tokens], [images * heads, tokens]
+
+    def operand(name):
+        x = b.input(name, (images, tokens, heads * dims), "fp16")
+        split = b.transpose(x=b.reshape(x=x, shape=[images, tokens, heads, dims]), perm=[0, 2, 1, 3])
+        return b.reshape(x=split, shape=[*joined, dims]) if flat else split
+
+    scores = b.matmul(x=operand("q"), y=operand("k"), transpose_y=True)
+    scores = b.mul(x=b.reshape(x=scores, shape=[*whole, tokens]) if flat else scores, y=np.float16(0.25))
+    if mask is not None:
+        scores = b.add(x=scores, y=b.input("mask", (*mask, tokens, tokens), "fp16"))
+    weights = b.softmax(x=scores, axis=-1)
+    made = b.matmul(x=b.reshape(x=weights, shape=[*joined, tokens]) if flat else weights, y=operand("v"))
+    made = b.reshape(x=made, shape=[*whole, dims]) if flat else made
+    rows = b.reshape(x=b.transpose(x=made, perm=[0, 2, 1, 3]), shape=[images, tokens, heads * dims])
+    b.output(b.relu(x=rows, name="y"))
+    return b.graph
+
+
+@pytest.mark.parametrize("chip", ["M1", "M4"])
+@pytest.mark.parametrize("mask", [None, (1, 1), (3, 1)])
+@pytest.mark.parametrize("flat", [False, True])
+def test_heads_of_several_images(chip, mask, flat):
+    """Those of one image with as many times the heads, unless each image has a mask of its own."""
+    graph = attention_of_images(3, 48, 2, 32, flat=flat, mask=mask)
+    program, inputs = hexane.compile(graph, chip), inputs_of(graph)
+    assert is_turned(program) == (mask != (3, 1)) and [s.kind for s in program.segments] == ["engine"]
+    tasks = agreed(program, inputs)["y"]
+    np.testing.assert_allclose(tasks, graph.evaluate(inputs)["y"], atol=0.02)
+    if is_turned(program):
+        assert program.estimate().engine_us < hexane.compile(graph, chip, without=(NAME,)).estimate().engine_us
+
+
 @pytest.mark.parametrize("chip", ["M1", "M4"])
 @pytest.mark.parametrize("mask", [None, "shared"])
 def test_some_queries_at_a_time(chip, mask):

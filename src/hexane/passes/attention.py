@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hexane.graph.rewrite import remove_dead
 from hexane.lowering.attention import NAME, Attention, Sizes, attention_from, mask_of
@@ -35,10 +35,14 @@ def turn_attention(function: Function) -> int:
 
 
 def square_up(function: Function) -> None:
-    """Products of [H, ..] between reshapes, as products of four axes."""
-    if is_on(NAME) and sweep(function, {"matmul": _of_four_axes}):
+    """Products of [H, ..] between reshapes, as products of four axes; heads of several images as heads of one."""
+    if not is_on(NAME):
+        return
+    if sweep(function, {"matmul": _of_four_axes}):
         sweep(function, {"reshape": _back_again})
         remove_dead(function)  # what stays has one user only where it really has
+    if sweep(function, {"matmul": _of_one_image}):
+        remove_dead(function)
 
 
 @dataclass(frozen=True)
@@ -77,22 +81,64 @@ def _moves_behind_product(value: Value) -> set[Op]:
     return set()
 
 
+def _of_one_image(op: Op, b: GraphBuilder) -> Value | None:
+    """The second product of an attention of several images [B, H, ..], as that of one with B H heads."""
+    found = _plain_attention(op)
+    if found is None:
+        return None
+    q, k, v, mask = found.scores.inputs["x"], found.scores.inputs["y"], op.inputs["y"], mask_of(found)
+    values = (q, k, v, op.output)
+    if any(value.is_constant or not is_static(value) or len(value.shape) != 4 for value in values):
+        return None
+    images, heads = q.shape[:2]
+    if images == 1 or any(value.shape[:2] != (images, heads) for value in values):
+        return None
+    turned_k = not found.scores.arg("transpose_y")
+    sizes = Sizes(images * heads, q.shape[2], k.shape[-1 if turned_k else -2], q.shape[3], 0 if mask is None else 1)
+    if v.shape[-1] != sizes.dims or not sizes.suits or (mask is not None and not _shared(mask, sizes)):
+        return None
+
+    def of_one(value: Value) -> Any:
+        return b.reshape(x=value, shape=[1, images * heads, *value.shape[2:]])
+
+    scores = b.matmul(x=of_one(q), y=of_one(k), transpose_y=not turned_k)
+    if found.scale is not None:
+        x, y = found.scale.inputs["x"], found.scale.inputs["y"]
+        scores = b.mul(x=scores, y=y if not x.is_constant else x)
+    if mask is not None:
+        scores = b.add(x=scores, y=mask)
+    made = b.matmul(x=b.softmax(x=scores, axis=-1), y=of_one(v))
+    return b.reshape(x=made, shape=list(op.output.shape))
+
+
+def _plain_attention(op: Op) -> Attention | None:
+    """The attention whose second product this is, none of its products with a turned operand but k."""
+    soft = op.inputs["x"].op
+    first = None if soft is None or soft.type != "softmax" else _product_behind(soft)
+    found = None if first is None else attention_from(first, -1)
+    if found is None or found.result is not op:
+        return None
+    turned = op.arg("transpose_x") or op.arg("transpose_y") or found.scores.arg("transpose_x")
+    return None if turned else found
+
+
 def _of_four_axes(op: Op, b: GraphBuilder) -> Value | None:
     """A product of [H, ..] that are reshapes of [1, H, ..], as a product of those."""
     wide = [_before_reshape(op.inputs[name]) for name in ("x", "y")]
-    if wide[0] is None or wide[1] is None or not is_static(op.output):
+    if wide[0] is None or wide[1] is None or not is_static(op.output) or wide[0].shape[:2] != wide[1].shape[:2]:
         return None
     rest = {name: value for name, value in op.inputs.items() if name not in ("x", "y")}
     return b.reshape(x=b.matmul(x=wide[0], y=wide[1], **rest), shape=list(op.output.shape))
 
 
 def _before_reshape(value: Value) -> Value | None:
-    """[1, H, ..] of which a value [H, ..] is the reshape."""
+    """[B, H, ..] of which a value [B H, ..] is the reshape."""
     op = value.op
     if op is None or op.type not in ("reshape", "squeeze") or len(value.shape) != 3:
         return None
     source = op.inputs["x"]
-    return source if is_static(source) and tuple(source.shape) == (1, *value.shape) else None
+    whole = is_static(source) and len(source.shape) == 4 and source.shape[-2:] == value.shape[-2:]
+    return source if whole else None
 
 
 def _back_again(op: Op, _b: GraphBuilder) -> Value | None:
@@ -116,15 +162,11 @@ def _attention(op: Op, b: GraphBuilder) -> Value | None:
 
 def usual_form(op: Op, suits: Callable[[Sizes], bool] = lambda sizes: sizes.suits) -> Attention | None:
     """The attention of one image whose second product this is, if its sizes suit: those that can be turned."""
-    soft = op.inputs["x"].op
-    first = None if soft is None or soft.type != "softmax" else _product_behind(soft)
-    found = None if first is None else attention_from(first, -1)
-    if found is None or found.result is not op:
+    found = _plain_attention(op)
+    if found is None:
         return None
     q, k, v = found.scores.inputs["x"], found.scores.inputs["y"], op.inputs["y"]
     mask = mask_of(found)
-    if op.arg("transpose_x") or op.arg("transpose_y") or found.scores.arg("transpose_x"):
-        return None
     values = [q, k, v, op.output] + ([] if mask is None else [mask])
     if any(not is_static(value) or (value is not mask and len(value.shape) != 4) for value in values):
         return None
