@@ -301,6 +301,21 @@ def test_biases_of_keys_and_values(rank):
     np.testing.assert_allclose(made.evaluate(inputs)["y"], graph.evaluate(inputs)["y"], atol=1e-4)
 
 
+def test_heads_that_are_split_behind_attention():
+    """An op of several results behind the heads: v keeps its bias."""
+    m = Block("fp16")
+    x = m.input("x", 1, 33, 64)
+    q, k, v = (m.b.reshape(x=m.linear(x, 64), shape=[1, 33, 2, 32]) for _ in range(3))
+    q, k, v = (m.b.transpose(x=each, perm=[0, 2, 1, 3]) for each in (q, k, v))
+    weights = m.b.softmax(x=m.b.matmul(x=q, y=m.b.transpose(x=k, perm=[0, 1, 3, 2])), axis=-1)
+    first, second = m.b.split(x=m.b.matmul(x=weights, y=v), num_splits=2, axis=1)
+    graph = m.output(m.b.add(x=first, y=m.b.relu(x=second), name="y"))
+    program, inputs = hexane.compile(graph), inputs_of(graph)
+    tasks, bits = program.run(inputs)["y"], program.run(inputs, level="graph")["y"]
+    np.testing.assert_array_equal(tasks, bits)
+    np.testing.assert_allclose(tasks, graph.evaluate(inputs)["y"], atol=0.05)
+
+
 def test_biases_stay_where_rows_are_not_moved_alone():
     """Rotated keys keep their bias; so do values that something else reads."""
     graph = decoder("fp32")

@@ -99,7 +99,7 @@ def _layer_after(result: Op, layer: Op, moves: list[Op]) -> tuple[Op, np.ndarray
     value = result.output
     while True:
         user = only_user(value)
-        if user is None or not is_static(user.output):
+        if user is None or len(user.outputs) != 1 or not is_static(user.output):
             return None
         if user.type == "linear":
             break
