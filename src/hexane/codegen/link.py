@@ -12,6 +12,7 @@ from typing import Any
 
 from hexane.chips import Chip
 from hexane.codegen import residency
+from hexane.codegen.contents import Contents
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import up
 from hexane.codegen.moves import Walk, walk_of
@@ -75,7 +76,7 @@ class Linker:
         self.plans: list[Plan] = []
         self._const = bytearray()
         self._kernel_data = bytearray() if target.kernel_section else self._const
-        self._known: dict[bytes, int] = {}
+        self._known: Contents[int] = Contents()
         self._offsets: dict[tuple[int, str], int] = {}  # fragment buffers of const and scratch
         self._scratch_size: dict[tuple[int, str], int] = {}
         self._home: dict[int, int] = {}  # plan id -> fragment number
@@ -85,7 +86,7 @@ class Linker:
         self._shared: dict[int, int] = {}  # kernel id -> offset
         self._banded: dict[Any, residency.Stored] = {}  # buffers of bands
         self._tried: list[list[Plan]] = []
-        self._known_kernels: dict[bytes, tuple[int, int]] = {}  # data -> (fragment, offset)
+        self._known_kernels: Contents[tuple[int, int]] = Contents()  # fragment, offset
 
     # -- collecting ----------------------------------------------------------------------------------------------------
 
@@ -110,11 +111,12 @@ class Linker:
 
     def _store(self, data: bytes) -> int:
         """Offset of data in the const section; equal data are stored once (§9.11)."""
-        known = self._known.get(data)
+        known = self._known.find(data)
         if known is not None:
             return known
         self._const += bytes(-len(self._const) % 64)
-        at = self._known[data] = len(self._const)
+        at = len(self._const)
+        self._known.add(data, at)
         self._const += data
         return at
 
@@ -126,7 +128,7 @@ class Linker:
         shared = self._shared.get(id(kernel))
         if shared is not None:
             return shared
-        known = self._known_kernels.get(data)
+        known = self._known_kernels.find(data)
         if known is not None and (known[0] != number or len(data) < len(kernel.data)):
             return known[1]
         section = self._kernel_data
@@ -134,7 +136,7 @@ class Linker:
         at = len(section)
         section += data
         self._shared[id(kernel)] = at
-        self._known_kernels.setdefault(data, (number, at))
+        self._known_kernels.add(data, (number, at))
         self._kernels.append((at, kernel))
         return at
 

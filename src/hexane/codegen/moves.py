@@ -122,8 +122,9 @@ def walk_of(plan: Plan, side: str) -> Walk | None:
         ones, turned = (plan.broadcast1, plan.transpose1) if side == "src" else (plan.broadcast2, plan.transpose2)
         if turned or (side == "src2" and plan.kind is PeKind.SCALE_SHIFT):
             return None
-        width, rows = 1 if ones & Axes.W else width, 1 if ones & Axes.H else rows
-        depth, channels = 1 if ones & Axes.D else depth, 1 if ones & Axes.C else channels
+        if ones is not Axes.NONE:
+            width, rows = 1 if ones & Axes.W else width, 1 if ones & Axes.H else rows
+            depth, channels = 1 if ones & Axes.D else depth, 1 if ones & Axes.C else channels
     if dma.interleave != 1 or plan.src_staged or plan.dst_staged:
         return None
     extents = (groups, depth, channels, rows, -(-width * dma.element // BURST))

@@ -38,7 +38,7 @@ def replace(fragments: Sequence[Fragment], values: dict[str, Tensor], chip: Chip
         clean = _is_clean(program, index, written - dirty)
         if clean and program.is_copy(index):
             made = _planar(plan)
-            if made is not None and _both(made, prices) < _both(plan, prices):
+            if made is not None and _is_cheaper(made, plan, prices):
                 _put(program, index, made)
                 count += 1
         if plan.dst is not None:
@@ -49,11 +49,19 @@ def replace(fragments: Sequence[Fragment], values: dict[str, Tensor], chip: Chip
     return count
 
 
-def _both(plan: Plan, prices: Prices) -> tuple[float, float]:
-    """Of a copy from DRAM to DRAM, and of one that stays in L2: what decides where memory alone takes the time."""
-    inside = copy(plan)
-    inside.src = inside.dst = None
-    return prices([plan])[0], prices([inside])[0]
+def _is_cheaper(made: Plan, plan: Plan, prices: Prices) -> bool:
+    """Whether a copy has the smaller price from DRAM to DRAM, or where memory alone takes the time there, in L2."""
+    first, second = prices([made])[0], prices([plan])[0]
+    if first != second:
+        return first < second
+    return prices([_inside(made)])[0] < prices([_inside(plan)])[0]
+
+
+def _inside(plan: Plan) -> Plan:
+    """The copy from L2 to L2."""
+    made = copy(plan)
+    made.src = made.dst = None
+    return made
 
 
 def _is_clean(program: Program, index: int, clean: set[Key]) -> bool:
