@@ -100,9 +100,13 @@ def operand_and_constant(op: Op) -> tuple[Value, Value, bool] | None:
 
 def as_dtype(values: np.ndarray, like: Value) -> np.ndarray:
     """An array in the dtype of another value's data."""
-    kinds = {"fp16": np.float16, "fp32": np.float32, "fp64": np.float64}
     with np.errstate(over="ignore"):
-        return np.ascontiguousarray(values, kinds.get(like.dtype, np.float32))
+        return np.ascontiguousarray(values, float_of(like))
+
+
+def float_of(like: Value) -> np.dtype:
+    """The dtype of a value's data, float32 where they are no floats of NumPy."""
+    return np.dtype({"fp16": np.float16, "fp32": np.float32, "fp64": np.float64}.get(like.dtype, np.float32))
 
 
 def per_channel(values: np.ndarray, channels: int, rank: int) -> np.ndarray | None:

@@ -9,7 +9,7 @@ import numpy as np
 from hexane.graph.constants import Constant
 from hexane.graph.types import TensorType
 from hexane.lowering.fusion import only_user
-from hexane.passes.rewriting import array_of, as_dtype, operand_and_constant, per_channel, sweep
+from hexane.passes.rewriting import array_of, as_dtype, float_of, operand_and_constant, per_channel, sweep
 
 if TYPE_CHECKING:
     from hexane.graph.builder import GraphBuilder
@@ -95,23 +95,33 @@ def _recoded(b: GraphBuilder, weight: np.ndarray, source: Op, scale: np.ndarray)
     return b.const(Constant(TensorType(source.inputs["weight"].dtype, weight.shape), weight, coding=coding))
 
 
+def _multiplied(weight: Value, factor: np.ndarray) -> np.ndarray:
+    """A constant times float64 factors, rounded once to its own dtype; piece by piece, never all of it in float64."""
+    if weight.data.dtype.kind == "f" and np.all(factor == 1):
+        return weight.data
+    made = np.empty(weight.shape, float_of(weight))
+    with np.errstate(over="ignore"):
+        np.multiply(weight.data, factor, out=made, dtype=np.float64, casting="same_kind")
+    return made
+
+
 def scaled(source: Op, scale: np.ndarray, shift: np.ndarray, b: GraphBuilder) -> Value | None:
     """The linear op with its result multiplied by ``scale`` and moved by ``shift`` per output channel."""
-    weight, bias = array_of(source.inputs["weight"]), array_of(source.inputs.get("bias"))
-    if weight is None or (bias is None and source.inputs.get("bias") is not None):
+    weight, bias = source.inputs["weight"], array_of(source.inputs.get("bias"))
+    if not weight.is_constant or (bias is None and source.inputs.get("bias") is not None):
         return None
     operands: dict[str, Any] = dict(source.inputs)
+    shape = weight.shape
     if source.type == "conv_transpose":
         groups = source.arg("groups")
-        per_group = weight.shape[1]
-        factor = np.repeat(scale.reshape(groups, per_group), weight.shape[0] // groups, axis=0)
-        weight = weight * factor.reshape(weight.shape[0], per_group, *(1,) * (weight.ndim - 2))
+        factor = np.repeat(scale.reshape(groups, shape[1]), shape[0] // groups, axis=0)
+        made = _multiplied(weight, factor.reshape(*shape[:2], *(1,) * (len(shape) - 2)))
     else:
-        weight = weight * scale.reshape(-1, *(1,) * (weight.ndim - 1))
+        made = _multiplied(weight, scale.reshape(-1, *(1,) * (len(shape) - 1)))
     start = np.zeros_like(shift) if bias is None else np.broadcast_to(bias.reshape(-1), shift.shape)
     start = start * scale + shift
-    operands["weight"] = _recoded(b, as_dtype(weight, source.inputs["weight"]), source, scale)
+    operands["weight"] = _recoded(b, made, source, scale)
     if bias is not None or np.any(start):
-        operands["bias"] = as_dtype(start, source.inputs["weight"])
+        operands["bias"] = as_dtype(start, weight)
     result = b.op(source.type, opset=source.opset, **operands)
     return result
