@@ -175,9 +175,10 @@ def _decode(kernels, x, n, c, geometry, run, values, exponents, line):
     height, width = x.shape[2:]
     image = x.ctypes.data + n * x.strides[0] + c * x.strides[1]
     largest = np.uint16(0)
-    for y in range(height):
-        whole = carray(pointer(image + y * x.strides[2]), (width,), np.uint16)
-        for j in range(width):
+    joined_lines = x.strides[2] == 2 * width
+    for y in range(1 if joined_lines else height):
+        whole = carray(pointer(image + y * x.strides[2]), (width * (height if joined_lines else 1),), np.uint16)
+        for j in range(whole.size):
             largest = max(largest, np.uint16(whole[j] & np.uint16(0x7FFF)))
     for py in range(run.phases[0]):
         for px in range(run.phases[1]):

@@ -114,16 +114,19 @@ def build_least(module: ir.Module, shape: Shape) -> None:
     """least(exponents, n): the first of every `columns` exponents (uint8) becomes the least of them; may read past
     n."""
     byte = ir.IntType(8)
-    bytes_ = ir.VectorType(byte, shape.columns)
+    part = shape.columns & -shape.columns  # vectors of another size than a power of two are slow
+    bytes_ = ir.VectorType(byte, part)
     function = ir.Function(module, ir.FunctionType(VOID, [byte.as_pointer(), I64]), "least")
     exponents, n = function.args
-    across = module.declare_intrinsic(
-        f"llvm.vector.reduce.umin.v{shape.columns}i8", (), ir.FunctionType(byte, [bytes_])
-    )
+    across = module.declare_intrinsic(f"llvm.vector.reduce.umin.v{part}i8", (), ir.FunctionType(byte, [bytes_]))
 
     def body(builder: ir.IRBuilder, i: ir.Value) -> None:
-        value = load(builder, vector_pointer(builder, exponents, i, bytes_), 1)
-        builder.store(builder.call(across, [value]), builder.gep(exponents, [i]))
+        least = load(builder, vector_pointer(builder, exponents, i, bytes_), 1)
+        for begin in range(part, shape.columns, part):
+            place = builder.add(i, ir.Constant(I64, begin))
+            value = load(builder, vector_pointer(builder, exponents, place, bytes_), 1)
+            least = builder.select(builder.icmp_unsigned("<", value, least), value, least)
+        builder.store(builder.call(across, [least]), builder.gep(exponents, [i]))
 
     builder = ir.IRBuilder(function.append_basic_block())
     for_range(builder, ir.Constant(I64, 0), n, shape.columns, body).ret_void()

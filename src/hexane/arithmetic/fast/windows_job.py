@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import carray
 
-from hexane.arithmetic.fast.call import pointer
+from hexane.arithmetic.fast.call import copy_bytes
 from hexane.arithmetic.fast.compiled import compiled
 from hexane.arithmetic.fast.jobs import (
     MORE,
@@ -28,6 +27,12 @@ KERNEL_Y, KERNEL_X, STRIDE_Y, STRIDE_X, TOP, LEFT, TABLE = range(MORE, MORE + 7)
 
 LOWEST = -0x8000
 ELEMENTS_PER_NS = 2.0
+
+
+@compiled()
+def _whole(width):
+    """As many elements as vectors take, however wide: what is left of a line is done one by one, and slow."""
+    return -(-width // 32) * 32
 
 
 @compiled()
@@ -72,15 +77,19 @@ def _maps(n, first, last):
     _, d, c, height, width = x.shape
     oh, ow = out.shape[3:]
     taps, step, left = n[KERNEL_X], n[STRIDE_X], n[LEFT]
-    rows = np.empty((height, width), np.int16)
-    wide = np.full(max(left + width, (ow - 1) * step + taps), LOWEST, np.int16)
-    tall = wide[left : left + width]
-    largest = np.empty(ow, np.int16)
+    room, more = _whole(width), _whole(ow)
+    given, halves = np.zeros(room, np.uint16), np.empty(more, np.uint16)
+    rows = np.empty((height, room), np.int16)
+    wide = np.full(max(left + room, (more - 1) * step + taps), LOWEST, np.int16)
+    tall = wide[left : left + room]
+    largest = np.empty(more, np.int16)
     for at in range(first, last):
         g, z, k = at // (d * c), at // c % d, at % c
         source = x.ctypes.data + g * x.strides[0] + z * x.strides[1] + k * x.strides[2]
         for y in range(height):
-            _ordered(carray(pointer(source + y * x.strides[3]), (width,), np.uint16), rows[y])
+            copy_bytes(given.ctypes.data, source + y * x.strides[3], 2 * width)
+            _ordered(given, rows[y])
+            rows[y, width:] = LOWEST
         target = out.ctypes.data + g * out.strides[0] + z * out.strides[1] + k * out.strides[2]
         for y in range(oh):
             begin = y * n[STRIDE_Y] - n[TOP]
@@ -90,13 +99,13 @@ def _maps(n, first, last):
             for row in range(begin + 1, end):
                 _raise(tall, rows[row])
             _across(wide, taps, step, largest)
-            line = carray(pointer(target + y * out.strides[3]), (ow,), np.uint16)
-            for i in range(ow):
+            for i in range(more):
                 value = largest[i]
-                line[i] = np.uint16(value) if value >= 0 else np.uint16(value) ^ np.uint16(0x7FFF)
+                halves[i] = np.uint16(value) if value >= 0 else np.uint16(value) ^ np.uint16(0x7FFF)
             if table.size:
                 for i in range(ow):
-                    line[i] = table[line[i]]
+                    halves[i] = table[halves[i]]
+            copy_bytes(target + y * out.strides[3], halves.ctypes.data, 2 * ow)
 
 
 def body(record, phase, first, last, room):
