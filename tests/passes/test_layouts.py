@@ -11,6 +11,8 @@ import hexane
 from hexane import passes
 from hexane.graph import GraphBuilder
 from hexane.lowering.transformations import active, using
+from hexane.passes.layouts.axes import regions
+from hexane.passes.layouts.cost import terms
 
 from .comparing import same, types_of
 
@@ -222,3 +224,42 @@ def test_engine_and_graph_level_agree(seed):
     made, bits = program.run(inputs), program.run(inputs, level="graph")
     for name, array in bits.items():
         assert np.array_equal(made[name], array, equal_nan=True), name
+
+
+# -- what counts -------------------------------------------------------------------------------------------------------
+
+CUTS = {
+    "concat on the grid": (lambda b, x: b.concat(values=(x, b.relu(x=x)), axis=3), ()),
+    "concat off the grid": (lambda b, x: b.concat(values=(x, b.relu(x=x)), axis=1), (1,)),
+    "concat from behind": (lambda b, x: b.concat(values=(x, b.relu(x=x)), axis=-2), (2,)),
+    "split on the grid": (lambda b, x: b.split(x=x, axis=3, split_sizes=[32, 32])[1], ()),
+    "split off the grid": (lambda b, x: b.split(x=x, axis=3, split_sizes=[31, 33])[1], (3,)),
+    "pad": (lambda b, x: b.pad(x=x, pad=[0, 0, 0, 0, 1, 0, 0, 0], mode="constant", constant_val=0.0), (2,)),
+    "size from 32 on": (lambda b, x: b.slice_by_size(x=x, begin=[0, 0, 0, 32], size=[1, 9, 40, 5]), ()),
+    "size from 33 on": (lambda b, x: b.slice_by_size(x=x, begin=[0, 0, 0, 33], size=[1, 9, 40, 5]), (3,)),
+    "index from 1 on": (lambda b, x: b.slice_by_index(x=x, begin=[0, 0, 1, 0], end=[1, 9, 40, 64]), (2,)),
+    "index from 32 on": (lambda b, x: b.slice_by_index(x=x, begin=[0, 0, 32, 0], end=[1, 9, 40, 64]), ()),
+    "index to the left": (lambda b, x: b.slice_by_index(x=x, begin=[0, 0, 0, -31], end=[1, 9, 40, 64]), (3,)),
+    "the mask says where": (
+        lambda b, x: b.slice_by_index(
+            x=x, begin=[0, 0, 5, 0], end=[1, 9, 33, 64], begin_mask=[False, False, True, False]
+        ),
+        (),
+    ),
+    "every other": (
+        lambda b, x: b.slice_by_index(x=x, begin=[0, 0, 0, 0], end=[1, 9, 40, 64], stride=[1, 2, 1, 1]),
+        (1,),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CUTS)
+def test_where_a_cut_is_off_the_grid(name):
+    """Along these axes of (1, 9, 40, 64) a join or cut costs copies if they are the rows; others cost nothing."""
+    make, axes = CUTS[name]
+    b = GraphBuilder()
+    x = b.transpose(x=b.relu(x=b.input("x", (1, 40, 64, 9))), perm=NCHW)
+    made = make(b, x)
+    b.output(b.relu(x=made))
+    (region,) = regions(b.graph.main)
+    assert {term.axes for term in terms(region) if term.kind == "cut"} == ({axes} if axes else set())
