@@ -8,6 +8,10 @@ import pytest
 import hexane
 from hexane.formats.mil import parse_mil
 
+from .levels import agreed
+
+rng = np.random.default_rng(3)
+
 PROGRAM = """program(1.3)
 {{
     func main<ios18>({inputs}) {{
@@ -84,3 +88,14 @@ def test_attention_is_nine_tasks(target, rows):
 def test_h13_steps_through_no_batches():
     graph, _ = product((4,), 32, 24, 40, False, False)
     assert len(hexane.compile(graph, "h13").images[0].tasks) > len(hexane.compile(graph, "h14").images[0].tasks)
+
+
+@pytest.mark.parametrize("target", ["h14", "h16"])
+def test_an_operand_beyond_l2(target):
+    """Its rows cannot pass through L2 as kernels at once: another recipe takes the product."""
+    graph, shapes = product((), 2100, 520, 16, False, False)
+    program = hexane.compile(graph, target)
+    assert [segment.kind for segment in program.segments] == ["engine"]
+    given = {name: rng.standard_normal(shape).astype(np.float16) for name, shape in shapes.items()}
+    wanted = graph.evaluate({name: x.astype(np.float32) for name, x in given.items()})["y"]
+    assert np.abs(agreed(program, given)["y"] - wanted).max() <= 0.01 * np.abs(wanted).max()

@@ -19,7 +19,7 @@ from hexane.codegen.operations import RUNTIME_KERNEL, After, PeKind
 from hexane.codegen.plan import Dma, Kernel, Plan, Region
 from hexane.codegen.recipes.matmul import SCRATCH_LANES, behind_staging, hazard, lanes_of
 from hexane.codegen.recipes.registry import Context, need_fp16, recipe
-from hexane.errors import UnsupportedError
+from hexane.errors import Reason, UnsupportedError
 from hexane.lowering.fusion import Epilogue, fused_ops
 
 if TYPE_CHECKING:
@@ -151,8 +151,17 @@ def _stage(made: Fragment, x: Tensor, m: int, k: int, lanes: int, turned: bool) 
         end = tasks.ne_source(plan, 0)
     else:
         end = tasks.pe_source(plan, 0)
+    _need_room(end, x)
     tasks.streams_out(plan, end, explicit=False)
     return plan
+
+
+def _need_room(end: int, operand: Tensor) -> None:
+    """UnsupportedError where the lines of an operand that is copied end beyond L2: one row of channels passes whole."""
+    if end + l2.RESULT_ROOM > L2_BYTES:
+        raise UnsupportedError(
+            f"an operand of {operand.h} x {operand.w} does not fit the engine's 2 MiB buffer", code=Reason.MEMORY
+        )
 
 
 def _staged(walk: Dma, batch: int, m: int, k: int, lanes: int) -> Kernel:
@@ -207,6 +216,7 @@ def _turn_through_scratch(made: Fragment, w: Tensor) -> Dma:
     plan.src, plan.dst = _rows(w), walk
     tasks.choose_shape(plan)
     end = tasks.ne_source(plan, 0)
+    _need_room(end, w)
     tasks.streams_out(plan, end, explicit=False)
     made.add(plan)
     return walk

@@ -21,6 +21,7 @@ from hexane.codegen.operations import (
     SQUARE,
     After,
     PeKind,
+    PeNonlinear,
     PeOp,
     Planar,
     Reduce,
@@ -46,15 +47,20 @@ FOLD_WIDTH = 128
 
 @dataclass(frozen=True)
 class Reduction:
-    """What is done along the axes: how values combine, the factor behind the sum, whether they are squared first."""
+    """What is done along the axes: how values combine, the factor behind the sum, whether they are squared first.
+
+    ``reciprocal``: 1 / the sum, of a reduction by one planar task (rows, planes).
+    """
 
     mode: Reduce = Reduce.SUM
     mean: bool = False
     square: bool = False
+    reciprocal: bool = False
 
     @property
     def operation(self) -> Planar:
-        return Planar(PeOp.SQUARE if self.square else PeOp.ADD, reduce=self.mode)
+        last = PeNonlinear.RECIPROCAL if self.reciprocal else PeNonlinear.NONE
+        return Planar(PeOp.SQUARE if self.square else PeOp.ADD, reduce=self.mode, nonlinear=last)
 
     def plan(self, w: int, h: int, c: int, *, d: int = 1, groups: int = 1) -> Plan:
         """A planar task that reduces; maxima pad with the most negative number (§4.6)."""
@@ -206,7 +212,7 @@ def plane(made: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
     if plane_by_rows(x.c, x.h, x.w):
         middle = Tensor(Buffer("", Space.SCRATCH), x.n, x.c, x.h, 1)
         middle = replace(middle, buffer=made.workspace(middle.bytes))
-        rows(made, x, middle, kind)
+        rows(made, x, middle, replace(kind, reciprocal=False))
         plane(made, middle, out, replace(kind, square=False))
         return
     plan = kind.plan(x.w, x.h, x.c, groups=x.n)

@@ -28,6 +28,7 @@ from hexane.codegen.plan import Dma, Plan, Region
 from hexane.codegen.recipes import unary
 from hexane.codegen.recipes.elementwise import combine
 from hexane.codegen.recipes.reduce import Reduction, fold_row, folds, reduce_axis
+from hexane.codegen.recipes.shape import Walk, permute
 from hexane.errors import Reason, UnsupportedError
 from hexane.isa.numbers import fp16_value
 from hexane.lowering import functions
@@ -89,7 +90,10 @@ def row_values(x: Tensor, base: int) -> Region:
 
 
 def through_scratch(made: Fragment, x: Tensor, y: Tensor, axis: str) -> None:
-    """Maximum, difference, exp2, sum, reciprocal, product: each step a program of its own."""
+    """Maximum, difference, exp2, 1 / sum, product: each step a program of its own, with the rounding of those in L2.
+
+    Along W the planar engine sums, else the cores do, which look 1 / x up before the sum is rounded.
+    """
 
     def fresh(like: Tensor) -> Tensor:
         return Tensor(made.workspace(like.bytes), *like.shape)
@@ -105,11 +109,16 @@ def through_scratch(made: Fragment, x: Tensor, y: Tensor, axis: str) -> None:
     power = unary.copy_of(x)
     unary.set_table(power, "exp2")
     made.add(unary.ne_stream(power, moved, powers := fresh(x)))
-    reduce_axis(made, powers, total := fresh(small), Reduction(), axis)
-    inverse = unary.copy_of(small)
-    unary.set_table(inverse, "reciprocal")
-    made.add(unary.ne_stream(inverse, total, factor := fresh(small)))
-    combine(made, "mul", powers, factor, y)
+    if axis == "w":
+        reduce_axis(made, powers, share := fresh(small), Reduction(reciprocal=True), axis)
+    else:
+        seen, share = powers, fresh(small)
+        if axis == "h":  # rows as channels
+            permute(made, Walk.of(powers), (0, 2, 1, 3), Walk.of(seen := fresh(Tensor(x.buffer, 1, x.h, x.c, x.w))))
+        total = Plan("NE", w=seen.w, h=seen.h, c=seen.c, cout=1, mac=MAC_SUM, power_category=1)
+        unary.set_table(total, "reciprocal")
+        made.add(unary.ne_stream(total, seen, Tensor(share.buffer, 1, 1, seen.h, seen.w)))
+    combine(made, "mul", share, powers, y)
     for plan in made.plans[start:]:
         plan.evidence, plan.note = Evidence.INFERRED, "softmax through scratch"
 
