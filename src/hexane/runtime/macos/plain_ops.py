@@ -1,20 +1,31 @@
-"""Ops of the compiler's own passes (``engine.*``) as the MIL ops that they stand for: Apple's knows no others."""
+"""Ops that Apple's compiler does not take as ops that it takes.
+
+Those of the compiler's own passes (``engine.*``) become the MIL ops that they stand for; a pad that continues a map
+becomes slices and a concat where the chip has no texture engine (docs/reference/limits.md 2.2).
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
+from hexane.chips import Chip
 from hexane.errors import UnsupportedError
 from hexane.graph.builder import GraphBuilder
 from hexane.graph.ir import Graph, Op, Value
+from hexane.graph.ops.join import pad_widths
 from hexane.graph.rewrite import function_of, replace_op
+from hexane.graph.types import DTYPES
+from hexane.passes.rewriting import is_static
 
 LOG2_E = 1.4426950408889634
 
 
-def with_plain_ops(graph: Graph) -> None:
+def with_plain_ops(graph: Graph, chip: Chip) -> None:
     """Rewrite the graph in place. UnsupportedError for an op that MIL has no form of."""
     for op in list(graph.main.walk()):
+        if _is_continued(op) and not chip.generation.texture_engine:
+            replace_op(op, _continued(op, GraphBuilder(function=function_of(op), before=op)))
+            continue
         if "." not in op.type:
             continue
         if op.type != "engine.table":
@@ -23,6 +34,50 @@ def with_plain_ops(graph: Graph) -> None:
                 hint='compile with dialect="apple", which does without',
             )
         replace_op(op, _table(op, GraphBuilder(function=function_of(op), before=op)))
+
+
+def _is_continued(op: Op) -> bool:
+    """A pad that mirrors or repeats the border, once."""
+    if op.type != "pad" or op.arg("mode") == "constant":
+        return False
+    x = op.inputs["x"]
+    widths = pad_widths(len(x.shape), op.arg("pad"))
+    return is_static(x) and all(max(pair) <= n for pair, n in zip(widths, x.shape) if op.arg("mode") == "symmetric")
+
+
+def _continued(op: Op, b: GraphBuilder) -> Value:
+    """A map with mirrored or repeated borders, axis by axis: the borders are products of slices with ones and zeros.
+
+    Such a product turns the order round or repeats one element. It is exact but for -0, and for what is not finite.
+    """
+    made, mode = op.inputs["x"], op.arg("mode")
+    for axis, (before, after) in enumerate(pad_widths(len(made.shape), op.arg("pad"))):
+        extent = int(made.shape[axis])
+        if mode == "replicate":
+            left, right = (0, 1), (extent - 1, 1)
+        else:
+            edge = 0 if mode == "symmetric" else 1
+            left, right = (edge, before), (extent - edge - after, after)
+        parts = [_border(made, axis, *left, before, b), made, _border(made, axis, *right, after, b)]
+        known = tuple(part for part in parts if part is not None)
+        made = b.concat(values=known, axis=axis) if len(known) > 1 else made
+    return made
+
+
+def _border(x: Value, axis: int, begin: int, size: int, count: int, b: GraphBuilder) -> Value | None:
+    """``count`` elements from ``size`` of an axis: these in the opposite order, or the only one again and again."""
+    if not count:
+        return None
+    rank = len(x.shape)
+    begins, sizes = [0] * rank, [int(n) for n in x.shape]
+    begins[axis], sizes[axis] = begin, size
+    part = b.slice_by_size(x=x, begin=begins, size=sizes)
+    carrier = DTYPES[x.dtype].carrier
+    kernel = np.eye(size, dtype=carrier)[::-1] if size == count else np.ones((count, size), carrier)
+    order = [axis if i == rank - 1 else rank - 1 if i == axis else i for i in range(rank)]
+    if axis == rank - 1:
+        return b.linear(x=part, weight=kernel)
+    return b.transpose(x=b.linear(x=b.transpose(x=part, perm=order), weight=kernel), perm=order)
 
 
 def _table(op: Op, b: GraphBuilder) -> Value:

@@ -58,7 +58,7 @@ def as_text(segment: Segment, chip: str) -> SegmentText:
         )
     graph = segment.source.clone()
     _widen_inputs(graph)
-    with_plain_ops(graph)
+    with_plain_ops(graph, chips.get(chip))
     ports = [value for value in (*graph.main.inputs, *graph.main.outputs) if isinstance(value.type, TensorType)]
     names = {value.name for value in ports}
     prefix = _free_prefix(graph)

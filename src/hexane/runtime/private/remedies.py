@@ -62,7 +62,10 @@ def _remedy(domain: str, code: int, status: int | None, words: str) -> tuple[str
         if "InvalidMILProgram" in words:
             return "", "a line or an op that the compiler does not take: `hexane check FILE.mil --chip CHIP` names them"
         if "CompilationFailure" in words:
-            return "", "the compiler found no code for it: `hexane check FILE.mil`, or split the program (S11)"
+            return "", (
+                'the compiler found no code for it: compile with dialect="apple", whose segments keep to the extents '
+                "that Apple's compiler takes; `hexane check FILE.mil` names what it refuses; or split the program (S11)"
+            )
         return "R1", "without details: after about 119 compilations in one process (start a new one), or a type error"
     if code in STATUSES:
         return STATUSES[code]
