@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from emulator import engine_numerics as numerics
 from emulator import tasks
-from emulator.test_random_tasks import _run, _values
+from emulator.test_random_tasks import _values, run
 from hexane import kernels
 from hexane.errors import HexaneError
 from hexane.kernels import KernelLayout
@@ -63,7 +63,7 @@ def test_a_palette_computes_what_its_entries_would(seed, bits, cin, bias, lanes)
     b = _values(seed + 1, layout.cout) if bias else None
     x = _values(seed + 2, 1, cin, 3, 17)
     packed = kernels.pack(layout, indices, b, palette=palette)
-    got = _run(*_with(conv_task(layout, packed, (3, 17)), packed, x))
+    got = run(*_with(conv_task(layout, packed, (3, 17)), packed, x), jobs=False)
     dense = palette[indices].reshape(layout.cout, cin)
     wanted = numerics.matmul(dense, x[0].reshape(cin, -1), b).reshape(1, layout.cout, 3, 17)
     np.testing.assert_array_equal(got.view(np.uint16), wanted.view(np.uint16))
@@ -92,7 +92,7 @@ def test_integers_are_summed_exactly_and_scaled_per_output(seed, cin, bias, relu
     x = _values(seed + 2, 1, cin, 3, 5)
     packed = kernels.pack(layout, w, b, scales=scales)
     task = conv_task(layout, packed, (3, 5), **{"NE.MACCfg.NonlinearMode": int(relu)})
-    got = _run(*_with(task, packed, x))
+    got = run(*_with(task, packed, x), jobs=False)
     sums = w.reshape(32, cin).astype(np.float64) @ x[0].reshape(cin, -1).astype(np.float64)
     wanted = eleven(sums) * scales.astype(np.float64)[:, None]
     if b is not None:
@@ -109,7 +109,7 @@ def test_integers_with_one_scale_take_the_post_scale():
     packed = kernels.pack(layout, w)
     scale = np.float16(0.013)
     task = conv_task(layout, packed, (2, 6), **{"NE.PostScale.PostScale": int(scale.view(np.uint16))})
-    got = _run(*_with(task, packed, x))
+    got = run(*_with(task, packed, x), jobs=False)
     sums = w.reshape(16, 4).astype(np.float64) @ x[0].reshape(4, -1).astype(np.float64)
     wanted = half(eleven(sums) * float(scale)).astype(np.float16).reshape(got.shape)
     np.testing.assert_array_equal(got.view(np.uint16), (wanted + np.float16(0)).view(np.uint16))
@@ -123,7 +123,7 @@ def test_scales_beside_a_palette():
     scales = rng.uniform(0.5, 2, 16).astype(np.float16)
     x = _values(9, 1, 6, 2, 6)
     packed = kernels.pack(layout, indices, palette=palette, scales=scales)
-    got = _run(*_with(conv_task(layout, packed, (2, 6)), packed, x))
+    got = run(*_with(conv_task(layout, packed, (2, 6)), packed, x), jobs=False)
     sums = numerics.matmul(palette[indices].reshape(16, 6), x[0].reshape(6, -1), None)
     wanted = half(sums.astype(np.float64) * scales.astype(np.float64)[:, None]).astype(np.float16)
     np.testing.assert_array_equal(got.view(np.uint16), (wanted.reshape(got.shape) + np.float16(0)).view(np.uint16))
@@ -137,4 +137,4 @@ def test_what_has_no_known_effect_beside_scales_is_refused(fields):
     layout = KernelLayout(16, 4, dtype="int8", scales=True, ocg=0)
     packed = kernels.pack(layout, np.ones(layout.weight_shape, np.int8), scales=np.ones(16, np.float16))
     with pytest.raises(HexaneError):
-        _run(*_with(conv_task(layout, packed, (2, 6), **fields), packed, _values(1, 1, 4, 2, 6)))
+        run(*_with(conv_task(layout, packed, (2, 6), **fields), packed, _values(1, 1, 4, 2, 6)), jobs=False)
