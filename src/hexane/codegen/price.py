@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 from hexane.chips import Chip
-from hexane.chips.measured import constants
+from hexane.chips.measured import values
 from hexane.codegen.operations import After, Element, NeNonlinear, PeKind, SourceType
 from hexane.codegen.plan import Kernel, Plan
 from hexane.cost.model import Costs, time_work
@@ -95,7 +94,7 @@ def price_us(plans: Sequence[Plan], chip: Chip) -> float:
 def prices_us(plans: Sequence[Plan], chip: Chip) -> list[float]:
     """The same of each task; what it costs to change the unit is in the task behind the change."""
     work = Work(tuple(layer_of(facts_of(plan, chip.generation_name), "") for plan in plans))
-    return [float(item.us) for item in time_work(work, chip, _numbers(chip))]
+    return [float(item.us) for item in time_work(work, chip, values(chip))]
 
 
 @dataclass
@@ -109,7 +108,7 @@ class Prices:
     def __call__(self, plans: Sequence[Plan]) -> list[float]:
         """Of each task, as ``prices_us``."""
         work = Work(tuple(map(self._layer, plans)))
-        return [float(item.us) for item in time_work(work, self.chip, _numbers(self.chip), known=self._costs)]
+        return [float(item.us) for item in time_work(work, self.chip, values(self.chip), known=self._costs)]
 
     def _layer(self, plan: Plan) -> Layer:
         found = self._layers.get(id(plan))
@@ -143,9 +142,4 @@ def sum_us(chip: Chip, pixels: int, channels: tuple[int, int], window: tuple[int
         weight_format="sparse" if sparse else "fp16",
         placed=True,
     )
-    return float(time_work(Work((layer,)), chip, _numbers(chip))[0].us)
-
-
-@lru_cache(maxsize=32)
-def _numbers(chip: Chip) -> dict[str, float]:
-    return {name: constant.value for name, constant in constants(chip).items()}
+    return float(time_work(Work((layer,)), chip, values(chip))[0].us)

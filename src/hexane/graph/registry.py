@@ -36,6 +36,7 @@ from hexane.errors import GraphError, UnsupportedError
 from hexane.graph.types import ANY, FLOATS, INTS, NUMBERS, ListType, StateType, TensorType, Type
 
 if TYPE_CHECKING:
+    from hexane.graph.constants import Constant
     from hexane.graph.parts import Op, Value
 
 REQUIRED: Any = type("Required", (), {"__repr__": lambda self: "required"})()
@@ -312,11 +313,15 @@ def argument(operation: Op, name: str) -> Any:
 
 def _read(value: Value, kind: str, operation: Op, name: str) -> Any:
     """The Python value of a compile-time parameter, ``UNKNOWN`` where it is computed."""
-    constant = value.constant
-    if constant is None:
+    if value.constant is None:
         return UNKNOWN
+    return _reading(value.constant, kind, lambda: f"{name} of {operation.describe()}")
+
+
+def _reading(constant: Constant, kind: str, where: Callable[[], str]) -> Any:
+    """A constant as the Python value of a parameter, read once."""
     if kind not in constant.readings:
-        constant.readings[kind] = plain(constant.array, kind, f"{name} of {operation.describe()}")
+        constant.readings[kind] = plain(constant.array, kind, where())
     return constant.readings[kind]
 
 
@@ -347,11 +352,8 @@ def check_dtypes(spec: OpSpec, operands: Mapping[str, Any]) -> dict[str, str]:
 
 def _static(spec: OpSpec, param: Param, value: Value) -> Any:
     """What the type rule sees of a compile-time parameter."""
-    constant = value.constant
-    if constant is not None:
-        if param.kind not in constant.readings:
-            constant.readings[param.kind] = plain(constant.array, param.kind, f"{param.name} of {spec.name}")
-        return constant.readings[param.kind]
+    if value.constant is not None:
+        return _reading(value.constant, param.kind, lambda: f"{param.name} of {spec.name}")
     if not param.runtime:
         raise GraphError(f"{param.name} of {spec.name} must be a constant")
     return value.type if param.kind == _NUMBER else UNKNOWN
