@@ -13,6 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import hexane
+from hexane.errors import UsageError
 from hexane.graph import GraphBuilder
 from report.networks import saved, small
 
@@ -55,6 +57,28 @@ def test_nan_input(tmp_path: Path, model: Path) -> None:
     x[0, 3, 2, 1] = np.nan
     np.save(tmp_path / "x.npy", x)
     _refused(tmp_path, "run", model, "--input", f"x={tmp_path / 'x.npy'}", says="NaN at (0, 3, 2, 1)")
+
+
+def test_program_without_ending(tmp_path: Path, model: Path) -> None:
+    line = _refused(tmp_path, "compile", model, "-o", tmp_path / "out", says="ends in .hwx or .anec")
+    assert "out.hexane" in line
+
+
+def test_no_network_in_python() -> None:
+    for function in (hexane.check, hexane.compile, hexane.compress, hexane.estimate):
+        with pytest.raises(UsageError, match="a int"):
+            function(7)
+
+
+def test_paths_in_python(tmp_path: Path, model: Path) -> None:
+    graph = hexane.load(model)
+    assert hexane.check(model).rows == hexane.check(graph).rows
+    assert hexane.estimate(str(model)).engine_us == hexane.estimate(graph).engine_us
+    program = hexane.compile(model)
+    program.save(tmp_path / "net.hexane")
+    program.save(tmp_path / "net.hwx")
+    for name in ("net.hexane", "net.hwx"):
+        assert hexane.estimate(tmp_path / name).engine_us == pytest.approx(hexane.estimate(program).engine_us)
 
 
 def test_no_input(tmp_path: Path, model: Path) -> None:

@@ -42,12 +42,14 @@ def register(app: typer.Typer) -> None:
         from hexane.cli.console import print_json
         from hexane.cli.networks import open_network
         from hexane.errors import UsageError
+        from hexane.program.package import require_ending
         from hexane.report.weight_notes import weights_summary
         from hexane.runtime.files import plain_errors, require_writable
 
         if output is None and not (stats or json or dump_passes):
             raise UsageError("nothing to do", hint="give -o FILE, --stats or --dump-passes DIR")
         if output is not None:
+            require_ending(output)
             require_writable(output)
         graph = open_network(model, function=function, shapes=shape or (), bind=bind or ())
         start = perf_counter()

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hexane.cli.options import Bind, Shapes
+from hexane.cli.options import Bind, Shapes, parse_bindings, parse_shapes
 
 if TYPE_CHECKING:
     from hexane.report.how_long import HowLong
     from hexane.timing import Estimate
-
-ENGINE_PROGRAMS = (".hwx", ".anec")
 
 
 def register(app: typer.Typer) -> None:
@@ -48,8 +46,9 @@ def estimate(
     from hexane import chips
     from hexane.cli.console import print_json
     from hexane.timing import estimates
+    from hexane.timing.job import opened
 
-    thing = _load(model, shape or [], bind or [])
+    thing = opened(model, shapes=parse_shapes(shape or ()) or None, bind=parse_bindings(bind or ()) or None)
     targets = chips.parse_list(chip)
     results = estimates(thing, targets, interface=interface, batch=batch, weights=weights, resolution=resolution)
     if trace is not None:
@@ -70,17 +69,6 @@ def estimate(
         _print_ops(results[0])
     if coreml:
         _print_placement(thing, targets[0])
-
-
-def _load(path: Path, shapes: list[str], bind: list[str]) -> Any:
-    import hexane
-    from hexane.cli.networks import open_network
-
-    if path.suffix in ENGINE_PROGRAMS:
-        return hexane.open_image(path)
-    if path.suffix == ".hexane":
-        return hexane.load_program(path)
-    return open_network(path, shapes=shapes, bind=bind)
 
 
 def _both(graph: Any, results: list[Estimate], targets: list[Any], interface: str) -> list[HowLong]:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import gc
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hexane.chips import Evidence
@@ -19,7 +17,7 @@ from hexane.codegen.plan import Buffer, Space
 from hexane.codegen.recipes.registry import Context
 from hexane.codegen.targets import Target, target_of
 from hexane.errors import Reason, UnsupportedError, UsageError
-from hexane.graph.ir import Graph
+from hexane.formats.networks import network_of
 from hexane.graph.types import StateType
 from hexane.image.dialect import CONTAINER_OF
 from hexane.lowering import transformations
@@ -28,26 +26,14 @@ from hexane.program import ENGINE, HOST, Port, Program, Segment, input_ports
 from hexane.program.attribution import with_macs
 
 if TYPE_CHECKING:
+    import os
+
     from hexane.chips import Chip
-    from hexane.graph.ir import Value
+    from hexane.graph.ir import Graph, Value
     from hexane.passes.manager import OnPass
 
 GENERATION = "h13"
 SURFACE_DTYPES = {"fp16": "float16", "bool": "uint8", "uint8": "uint8", "int8": "int8"}
-
-
-def _network(given: Any) -> Graph:
-    """A graph as it is, that of a file; UsageError for anything else."""
-    if isinstance(given, Graph):
-        return given
-    if isinstance(given, str | os.PathLike):
-        from hexane.formats.networks import load
-
-        return load(Path(given))
-    raise UsageError(
-        f"a {type(given).__name__} is no network",
-        hint="give hexane.load(path), a path, or hexane.from_torch(module, inputs)",
-    )
 
 
 def compile(
@@ -81,7 +67,7 @@ def compile(
     """
     from hexane import chips
 
-    graph = _network(graph)
+    graph = network_of(graph)
     wanted = chips.get(chip)
     target = target_of(wanted, dialect)
     names = transformations.active(dialect, without, strict=strict, generation=target.generation)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -132,6 +133,18 @@ def load(
     if bind:
         bind_inputs(graph, bind)
     return graph
+
+
+def network_of(given: Any) -> Graph:
+    """A graph as it is, that of a file by its path; UsageError for anything else."""
+    if isinstance(given, Graph):
+        return given
+    if isinstance(given, str | os.PathLike):
+        return load(Path(given))
+    raise UsageError(
+        f"a {type(given).__name__} is no network",
+        hint="give hexane.load(path), a path, or hexane.from_torch(module, inputs)",
+    )
 
 
 def _exported_program(program: Any, *others: Any) -> Graph:

@@ -41,7 +41,7 @@ class OpenShapes(UsageError):
         super().__init__(
             f"the graph is static, and these inputs have open dimensions: {'; '.join(opened)}",
             where=where,
-            hint=f"bind them: {' '.join(self.options)} (in Python shapes={python_for(self.inputs)})",
+            hint=f"bind them: {' '.join(self.options)} (in Python hexane.load(path, shapes={python_for(self.inputs)}))",
         )
 
 

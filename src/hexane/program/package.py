@@ -20,20 +20,32 @@ WEIGHTS = "@model_path/weights/weight.bin"
 STAMP = (1980, 1, 1, 0, 0, 0)  # the same bytes for the same program
 
 
+ENDINGS = (".hwx", ".anec", ".hexane")
+
+
+def require_ending(path: Path) -> None:
+    """Refuse, before the work begins, a file name that says no format of a program."""
+    if path.suffix not in ENDINGS:
+        raise UsageError(
+            "the name of a program ends in .hwx or .anec (one engine program) or .hexane (a package)",
+            where=str(path),
+            hint=f"for example {path.with_suffix('.hexane').name}" if path.name else None,
+        )
+
+
 def save(program: Program, path: Path) -> None:
     """Write a program; the suffix names the format."""
+    require_ending(path)
     suffix = path.suffix
     if suffix == ".hexane":
         _write_package(program, path)
-    elif suffix in (".hwx", ".anec"):
+    else:
         if len(program.segments) != 1 or program.segments[0].kind != ENGINE:
             raise UsageError(
                 f"{suffix} holds one engine program; this one has {len(program.segments)} segments",
                 hint="save it as .hexane",
             )
         program.images[0].save(path)
-    else:
-        raise UsageError(f"no program is saved as {suffix!r}", hint=".hwx, .anec or .hexane")
 
 
 def _port(port: Port) -> dict[str, Any]:

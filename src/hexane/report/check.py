@@ -10,6 +10,7 @@ from hexane import chips, passes
 from hexane.chips import Chip, Evidence
 from hexane.codegen.driver import GENERATION
 from hexane.errors import HexaneError
+from hexane.formats.networks import network_of
 from hexane.graph.macs import macs_of
 from hexane.program import ENGINE, HOST
 from hexane.program.attribution import Place, places_of, share_on_engine, visible_ops
@@ -18,6 +19,8 @@ from hexane.restrictions.advice import answer_to
 from hexane.restrictions.objections import Objection, is_bridged, objections
 
 if TYPE_CHECKING:
+    import os
+
     from hexane.graph import Graph, Op
     from hexane.program import Program
 
@@ -111,14 +114,14 @@ class CheckReport:
         }
 
 
-def check(graph: Graph, chip: str | Chip = "M1") -> CheckReport:
-    """Where every op of ``graph`` runs on ``chip``, and why.
+def check(graph: Graph | str | os.PathLike[str], chip: str | Chip = "M1") -> CheckReport:
+    """Where every op of ``graph`` (or of the network in that file) runs on ``chip``, and why.
 
     For chips that hexane compiles for (H13: A14, M1 family) the rows come from the compiled program itself; for others
     from the limits of the generation and the operations of Apple's compiler (docs/reference/limits.md), each with its
     evidence. UsageError for an unknown chip.
     """
-    target = chips.get(chip)
+    graph, target = network_of(graph), chips.get(chip)
     if target.generation_name == GENERATION:
         from hexane.codegen import compile
 

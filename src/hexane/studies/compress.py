@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hexane import passes
 from hexane.errors import UnsupportedError, UsageError
+from hexane.formats.networks import network_of
 from hexane.graph import Graph, GraphBuilder, Op, Value
 from hexane.graph.rewrite import fold_constants, remove_dead
 from hexane.lowering.formats import WeightFormat
 from hexane.studies.encode import encoded
+
+if TYPE_CHECKING:
+    import os
 
 WORTH = 2048
 """Weights of fewer elements stay, where others have as many: their tables and scales would weigh as much."""
@@ -37,7 +42,7 @@ class Layer:
 
 
 def compress(
-    graph: Graph,
+    graph: Graph | str | os.PathLike[str],
     weights: str | WeightFormat | Mapping[str, str | WeightFormat] = "palette4",
     *,
     smallest: int | None = None,
@@ -46,7 +51,7 @@ def compress(
 
     Parameters
     ----------
-    graph : stays as it is. Weights that are compressed already are left alone.
+    graph : a network, or the path of one; stays as it is. Weights that are compressed already are left alone.
     weights : a format by name (``WeightFormat``), or one for each layer by the name of its result; layers that are
         not named stay as they are.
     smallest : weights of fewer elements stay; by default 2048, or 1 where no layer has as many.
@@ -55,7 +60,7 @@ def compress(
     the values that the format holds, and is written as ``constexpr`` ops of iOS 18 to ``.mil`` and ``.mlpackage``.
     UsageError for an unknown format or layer, or a network in which nothing can be compressed.
     """
-    copy = _folded(graph)
+    copy = _folded(network_of(graph))
     smallest = _least(copy, smallest)
     ops = {op.outputs[0].name: op for op in copy.main.walk() if _weight(op, smallest) is not None}
     chosen = _formats(ops, weights)

@@ -18,7 +18,7 @@ from hexane.cost.work import HostOp, Job, Parts, Work
 from hexane.errors import UnsupportedError, UsageError
 from hexane.timing.call import INTERFACES, host_copies_us, launch_us
 from hexane.timing.energy import energy_uj
-from hexane.timing.job import host_op_us, job_of
+from hexane.timing.job import host_op_us, job_of, opened
 from hexane.timing.ranges import HOST, is_untimed, layer_parts, shipped
 from hexane.timing.sensitivity import slopes
 from hexane.timing.whatif import changed
@@ -97,13 +97,14 @@ def estimate(
     weights: str | None = None,
     resolution: float | None = None,
 ) -> Estimate:
-    """Time and energy of one call of ``x`` (a Graph, Program or Image) on ``chip`` (a program's own, else M1).
+    """Time and energy of one call of ``x`` (a Graph, Program, Image or a path) on ``chip`` (a program's own, else M1).
 
     A program or image is timed task by task, a graph layer by layer with the same unit costs. ``interface``
     says what a call contains (``hexane.timing.call.INTERFACES``); ``batch``, ``weights`` and ``resolution`` change the
     work first (``hexane.timing.whatif``). Costs time linear in the number of layers. Errors: UsageError for an unknown
     chip or interface, UnsupportedError for tasks of another generation.
     """
+    x = opened(x)
     target: str | Chip = chip or getattr(x, "chip", None) or "M1"
     (result,) = estimates(x, [target], interface=interface, batch=batch, weights=weights, resolution=resolution)
     return result
@@ -121,6 +122,7 @@ def estimates(
     """``estimate`` for several chips; the network is read once per generation."""
     if interface not in INTERFACES:
         raise UsageError(f"unknown interface {interface!r}", hint=f"one of {', '.join(INTERFACES)}")
+    x = opened(x)
     jobs: dict[str, Job] = {}
     results = []
     for name in targets:

@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 from hexane.chips import Chip
 from hexane.chips.operations import REFUSED, support
 from hexane.cost.work import HostOp, Job, Work
 from hexane.errors import UsageError
+from hexane.formats.networks import load
+from hexane.image.files import open_image
+from hexane.program import load_program
 from hexane.timing.from_graph import host_op, split_work_of
 from hexane.timing.from_tasks import work_of_tasks
 from hexane.timing.placement import cpu_us
 from hexane.timing.weights import on_host_for_weights
 
 ALONG_INPUTS = "Apple's compiler takes one table or scale for each output, not for groups of inputs"
+ENGINE_PROGRAMS = (".hwx", ".anec")
+
+
+def opened(x: Any, **binding: Any) -> Any:
+    """The network, program or image in a file, by its path (``binding`` as of ``hexane.load``); all else as it is."""
+    if not isinstance(x, str | os.PathLike):
+        return x
+    path = Path(x)
+    if path.suffix in ENGINE_PROGRAMS:
+        return open_image(path)
+    return load_program(path) if path.suffix == ".hexane" else load(path, **binding)
 
 
 def job_of(x: Any, chip: Chip) -> Job:
@@ -33,7 +49,8 @@ def job_of(x: Any, chip: Chip) -> Job:
     if hasattr(x, "tasks") and hasattr(x, "surfaces"):
         return Job("image", (work_of_tasks(x.tasks),), generation=_generation(x), by_tasks=True)
     raise UsageError(
-        f"nothing to time in a {type(x).__name__}", hint="give a graph (hexane.load), a program or an image"
+        f"nothing to time in a {type(x).__name__}",
+        hint="give a graph (hexane.load), a program, an image or a path",
     )
 
 
