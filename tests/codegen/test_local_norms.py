@@ -80,31 +80,49 @@ def test_large_and_small_maps(magnitude):
     assert error < 4e-3
 
 
+@pytest.mark.parametrize("options", [{}, {"without": ("local-norms",)}, {"chip": "M4"}], ids=str)
 @pytest.mark.parametrize(
-    ("given", "largest"),
+    "given",
     [
-        ({}, 65504),
-        ({"k": 2.0}, 65504),
-        ({"beta": 0.5}, 65504),
-        ({"alpha": 1.0}, 700),
-        ({"alpha": 1.0, "beta": 1.0, "k": 2.0}, 1400),
-        ({"alpha": 0.1}, 2000),
+        {},
+        {"k": 2.0},
+        {"beta": 0.5},
+        {"beta": 0.6},
+        {"beta": 1.3},
+        {"alpha": 0.1},
+        {"alpha": 1.0},
+        {"alpha": 1.0, "beta": 0.5},
+        {"alpha": 1.0, "beta": 1.0, "k": 2.0},
+        {"alpha": 3.0, "beta": 0.6, "size": 4},
+        {"alpha": 40.0, "k": 64.0},
+        {"alpha": 0.02, "k": 1e-4, "size": 3},
+        {"alpha": 0.5, "beta": 0.25},
     ],
     ids=str,
 )
-def test_the_window_s_sum_is_finite(given, largest):
-    """Of all channels at their largest; where it was not, the map came out as it was, thousands of times too large."""
+def test_right_for_all_of_fp16(given, options):
+    """Of all channels at their largest; where the sum was infinite the map came out as it was, far too large."""
     graph = network(8, front=(), **given)
     op = next(op for op in graph.main.ops if op.type == "local_response_norm")
-    values = np.geomspace(2.0**-4, largest, 13 * 18).astype(np.float16)
+    values = np.geomspace(2.0**-4, 65504, 13 * 18).astype(np.float16)
     x = np.broadcast_to(values.reshape(1, 1, 13, 18), (1, 8, 13, 18)).copy()
-    made = agreed(hexane.compile(graph), {"x": x})
+    program = hexane.compile(graph, **options)
+    assert not program.stats()["host_segments"]
+    made = agreed(program, {"x": x})
     wide = x[0].astype(np.float64)
-    neighbours = np.array([min(c + 3, 8) - max(c - 2, 0) for c in range(8)]).reshape(8, 1, 1)
-    share = op.arg("alpha") / op.arg("size")
+    before, size = (op.arg("size") - 1) // 2, op.arg("size")
+    neighbours = np.array([min(c + size - before, 8) - max(c - before, 0) for c in range(8)]).reshape(8, 1, 1)
+    share = op.arg("alpha") / size
     wanted = wide * (op.arg("k") + share * neighbours * wide**2) ** -op.arg("beta")
     (result,) = made.values()
     np.testing.assert_allclose(result[0], wanted, rtol=8e-3, atol=2e-5)
+
+
+@pytest.mark.parametrize("given", [{"alpha": 300.0, "k": 1e-3}, {"beta": -0.5}, {"k": 0.0}], ids=str)
+def test_what_no_scale_holds_is_the_host_s(given):
+    program = hexane.compile(network(8, front=(), **given))
+    ((_, reason),) = program.stats()["host_reasons"].items()
+    assert "local response norm" in reason
 
 
 @pytest.mark.parametrize("chip", ["M2", "M4"])

@@ -65,6 +65,13 @@ class Choice:
         return max((plan.evidence for plan in self.fragment.plans), key=lambda mark: mark.rank, default=Evidence.APPLE)
 
 
+LEFT_WHOLE = {
+    "local_response_norm": "a local response norm whose sum of squares no scale of the accumulator holds for every "
+    "fp16 map (k is too small beside alpha), or of other numbers than alpha >= 0, beta > 0 and k > 0 on four axes",
+}
+"""Why an op is left that passes write in others wherever the engine can."""
+
+
 @cache
 def load_recipes() -> None:
     for family in FAMILIES:
@@ -107,7 +114,8 @@ def _select(op: Op, context: Context, *, strict: bool) -> Choice:
     if inferred is not None and not strict:
         return inferred
     code = min(reasons.values(), key=list(Reason).index, default=Reason.OPERATION)
-    raise UnsupportedError("; ".join(reasons) or f"the engine has no {op.type}", where=op.describe(), code=code)
+    reason = LEFT_WHOLE.get(op.type, f"the engine has no {op.type}")
+    raise UnsupportedError("; ".join(reasons) or reason, where=op.describe(), code=code)
 
 
 def _cheaper(inferred: Choice, shown: Choice, context: Context) -> Choice:

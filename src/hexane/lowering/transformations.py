@@ -91,8 +91,9 @@ _ROWS: tuple[Transformation, ...] = (
     Transformation(
         "local-norms",
         "Local response normalisation takes four tasks instead of seven: the scale of its squares is behind the "
-        "convolution in front of it, the logarithm behind the window sum, the scale of the result in a table. The sum "
-        "is finite for larger maps, too: for all of fp16 with alpha of 1e-4, up to about 700 with alpha of 1.",
+        "convolution in front of it, the logarithm behind the window sum, the scale of the result in a table. "
+        "Where one scale of the sum has no room for the squares of fp16 beside k (alpha above about 1e-3) two sums and "
+        "the larger of their roots take eight to twelve, and two more without it.",
         Evidence.INFERRED,
     ),
     Transformation(

@@ -4,11 +4,15 @@ The sum over a window of channels is a 1x1 convolution with a band of ones. What
 run over the map: seven where every step is an op of its own, four where the scale of the squares rides behind the
 convolution that makes the map, the logarithm of the sum behind the band, and the scale of the result in the table of
 the power.
+
+The accumulator holds sums below 32768 in steps of 2^-16 (docs/reference/numerics.md 3.3). Every form is right for every
+finite x of fp16: where one scale of the sum has no room for the squares of 65504 beside k, there are two (`_wide`).
 """
 
 from __future__ import annotations
 
-from math import ceil, log2
+from dataclasses import dataclass
+from math import ceil, floor, log2
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,56 +28,126 @@ if TYPE_CHECKING:
 HOMOGENEOUS = ("relu", "max_pool")
 """Ops that commute with a power of two, rounding included."""
 MOST_SCALE_LOG2 = 8
-MOST_LARGE = 3
-"""By 4 to this at most the window's sum is made smaller: below, k is too few steps of the accumulator."""
+"""2^-8 of the largest number of fp16 has a square in fp16."""
 LARGEST, LARGEST_SUM = 65504.0, 32768.0
 """Of fp16, and of a sum in the accumulator (docs/reference/numerics.md 2)."""
+STEP = 2.0**-16
+"""Of the accumulator."""
+LEAST_CONSTANT = 2.0**-7
+"""k in the accumulator: 512 steps, so that it is right to 2^-10."""
+LEAST_POWER = 2.0**-16
+"""Below, a power is too few steps of fp16's subnormal numbers."""
+ROOT_LOG2 = 14
+"""1 / sqrt(sum) stays between 2^-14 and 2^14, normal numbers of fp16."""
 DIRECT = {0.5: "rsqrt", 1.0: "reciprocal"}
 """Exponents whose power is one table."""
 
 
+@dataclass(frozen=True)
+class _Norm:
+    """The numbers of a norm: ``most`` is the largest sum, with k, that a map of finite fp16 gives."""
+
+    size: int
+    share: float
+    beta: float
+    k: float
+    channels: int
+
+    @property
+    def window(self) -> int:
+        return min(self.size, self.channels)
+
+    @property
+    def most(self) -> float:
+        return self.k + self.share * self.window * LARGEST**2
+
+    def scale_log2(self, largest_log2: float) -> tuple[int, float]:
+        """(j, t): 2^-t times the largest sum is at most 2^largest_log2, and to the power of -beta it is off by 2^j."""
+        j = max(ceil(self.beta * (log2(self.most) - largest_log2)), 0)
+        return j, j / self.beta
+
+
 def local_response_norm(op: Op, b: GraphBuilder) -> Value | None:
     """Squares, the sum over a window of channels, a power, and the product."""
-    if len(op.inputs["x"].shape) != 4 or op.arg("alpha") < 0 or op.arg("k") <= 0:
+    x, alpha, beta, k = op.inputs["x"], *(float(op.arg(name)) for name in ("alpha", "beta", "k"))
+    if len(x.shape) != 4 or alpha < 0 or beta <= 0 or k <= 0:
         return None
-    return _short(op, b) if is_on("local-norms") else _plain(op, b)
+    norm = _Norm(op.arg("size"), alpha / op.arg("size"), beta, k, x.shape[1])
+    j, t = norm.scale_log2(log2(LARGEST_SUM))
+    if k * 2.0**-t < LEAST_CONSTANT or (norm.most * 2.0**-t) ** -beta < LEAST_POWER:
+        return _wide(x, norm, b)
+    return (_short if is_on("local-norms") else _plain)(op, norm, j, t, b)
 
 
-def _plain(op: Op, b: GraphBuilder) -> Value:
+def _plain(op: Op, norm: _Norm, j: int, t: float, b: GraphBuilder) -> Value:
     """Seven tasks. Scaling before squaring keeps the squares inside fp16 and the engine's accumulator."""
-    x, share = op.inputs["x"], op.arg("alpha") / op.arg("size")
-    squares = b.square(x=b.mul(x=x, y=float(np.sqrt(share))))
-    total = _window_sum(op, squares, 1.0, op.arg("k"), b)
-    return b.mul(x=x, y=b.pow(x=total, y=-float(op.arg("beta"))))
+    small = _scaled(op.inputs["x"], op, 2.0**-j, b) if j else op.inputs["x"]
+    squares = b.square(x=b.mul(x=small, y=float(np.sqrt(norm.share * 2.0**-t)) * 2.0**j))
+    total = _window_sum(squares, norm, 1.0, norm.k * 2.0**-t, b)
+    return b.mul(x=small, y=b.pow(x=total, y=-norm.beta))
 
 
-def _short(op: Op, b: GraphBuilder) -> Value:
+def _short(op: Op, norm: _Norm, j: int, t: float, b: GraphBuilder) -> Value:
     """Four tasks, or five where x is not made by a convolution: all work on 2^-e x.
 
-    The sum is 4^-m of what it stands for, so that it is finite for every x that fp16 holds, or for as many as three
-    steps give. 2^-e is at most 2^-m sqrt(alpha / size), so that the squares are finite where their sum is.
+    The sum is 2^-t of what it stands for. 2^-e is at most 2^-t/2 sqrt(alpha / size), so that the squares are finite
+    where their sum is.
     """
-    x, beta = op.inputs["x"], float(op.arg("beta"))
-    share = op.arg("alpha") / op.arg("size")
-    most = float(op.arg("k")) + share * min(op.arg("size"), x.shape[1]) * LARGEST**2
-    m = min(max(ceil(log2(most / LARGEST_SUM) / 2), 0), MOST_LARGE)
-    while (2 * m * beta) % 1:  # a table's results are scaled by powers of two
-        m -= 1
-    e = min(max(ceil(-log2(share) / 2), 0) + m, MOST_SCALE_LOG2) if share > 0 else 0
-    small = _scaled(x, op, 2.0**-e, b) if e else x
-    total = _window_sum(op, b.square(x=small), share * 4.0 ** (e - m), op.arg("k") * 4.0**-m, b)
-    scale = 2.0 ** (e - 2 * m * beta)
-    if beta in DIRECT:
-        power = b.op("engine.table", x=total, function=DIRECT[beta], scale=scale)
+    share = norm.share * 2.0**-t
+    e = min(max(ceil(-log2(share) / 2), 0), MOST_SCALE_LOG2) if share > 0 else 0
+    small = _scaled(op.inputs["x"], op, 2.0**-e, b) if e else op.inputs["x"]
+    total = _window_sum(b.square(x=small), norm, share * 4.0**e, norm.k * 2.0**-t, b)
+    scale = 2.0 ** (e - j)
+    if norm.beta in DIRECT:
+        power = b.op("engine.table", x=total, function=DIRECT[norm.beta], scale=scale)
     else:
         logarithm = b.op("engine.table", x=total, function="log2")
-        power = b.op("engine.table", x=logarithm, function="exp2", scale=scale, factor=-beta)
+        power = b.op("engine.table", x=logarithm, function="exp2", scale=scale, factor=-norm.beta)
     return b.mul(x=power, y=small)
 
 
-def _window_sum(op: Op, squares: Value, weight: float, constant: float, b: GraphBuilder) -> Value:
+def _wide(x: Value, norm: _Norm, b: GraphBuilder) -> Value | None:
+    """Two sums, one that counts k in steps fine enough and one that is finite for every map; x s^-1/2 s^(1/2 - beta).
+
+    The reciprocal root of a sum that has left the accumulator is 0, and the second sum is too large by what rounding
+    may have taken from it, so that the larger of the roots is the right one.
+    """
+    j, t = norm.scale_log2(2 * ROOT_LOG2)
+    share, k = norm.share * 2.0**-t, norm.k * 2.0**-t
+    fine = ceil(-log2(k) / 2) - 3  # 4^fine k is 1/64 to 1/16
+    coarse = floor(log2(LARGEST_SUM / (norm.most * 2.0**-t)) / 2 - 2.0**-8)
+    e = MOST_SCALE_LOG2
+    if norm.share * norm.window * norm.beta > norm.k:  # steps of small squares would show beside k
+        e = min(max(ceil(-log2(2 * share) / 2) - fine, 0), e)
+    lost = (2 * norm.window + 1) * STEP
+    weights = share * 4.0 ** (e + fine), share * 4.0 ** (MOST_SCALE_LOG2 + coarse)
+    if k < 4.0**-ROOT_LOG2 or LARGEST_SUM * 4.0 ** (coarse - fine) < 2**8 * lost or max(weights) > LARGEST:
+        return None
+    squares = b.square(x=b.mul(x=x, y=2.0**-e) if e else x)
+    fine_sum = _window_sum(squares, norm, weights[0], k * 4.0**fine, b)
+    if e != MOST_SCALE_LOG2:
+        squares = b.square(x=b.mul(x=x, y=2.0**-MOST_SCALE_LOG2))
+    coarse_sum = _window_sum(squares, norm, weights[1], k * 4.0**coarse + lost, b)
+    root = b.maximum(x=_root(fine_sum, 2.0**fine, b), y=_root(coarse_sum, 2.0**coarse, b))
+    made = b.mul(x=x, y=root)
+    rest = None if norm.beta == 0.5 else b.pow(x=root, y=2 * norm.beta - 1)
+    if j:
+        rest = b.mul(x=made if rest is None else rest, y=2.0**-j)
+        if norm.beta == 0.5:
+            return rest
+    return made if rest is None else b.mul(x=made, y=rest)
+
+
+def _root(total: Value, scale: float, b: GraphBuilder) -> Value:
+    """scale / sqrt(total), in one table where tables may have scales."""
+    if is_on("local-norms"):
+        return b.op("engine.table", x=total, function="rsqrt", scale=scale)
+    return b.mul(x=b.rsqrt(x=total, epsilon=0.0), y=scale)
+
+
+def _window_sum(squares: Value, norm: _Norm, weight: float, constant: float, b: GraphBuilder) -> Value:
     """A constant, plus ``weight`` times the sum over the window of channels around each."""
-    channels, size = squares.shape[1], op.arg("size")
+    channels, size = norm.channels, norm.size
     before = (size - 1) // 2
     index = np.arange(channels)
     distance = index[None, :] - index[:, None]  # input channel minus output channel
