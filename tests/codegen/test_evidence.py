@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import hexane
+from hexane.chips import Evidence
 from hexane.errors import Reason, UnsupportedError
 from hexane.graph import GraphBuilder
+
+from .levels import agreed
 
 
 def comparison(op: str):
@@ -28,3 +32,35 @@ def test_other_comparisons_are_inferred_and_strict_refuses_them(op: str) -> None
     with pytest.raises(UnsupportedError) as caught:
         hexane.compile(comparison(op), strict=True)
     assert caught.value.code == Reason.EVIDENCE and "INFERRED" in (caught.value.hint or "")
+
+
+def norm_of_squares(bias: np.ndarray, k: int = 1):
+    """1 / sqrt of weighted sums of squares: a table behind the sums, and their bias."""
+    rng = np.random.default_rng(0)
+    b = GraphBuilder()
+    x = b.input("x", (1, 96, 4, 20), "fp16")
+    weight = rng.uniform(0.01, 0.02, (bias.size, 96, k, k)).astype(np.float16)
+    sums = b.conv(x=b.square(x=x), weight=weight, bias=bias.astype(np.float16), pad_type="same")
+    b.output(b.rsqrt(x=sums, epsilon=0.0))
+    return b.graph, {"x": rng.normal(size=(1, 96, 4, 20)).astype(np.float16)}
+
+
+@pytest.mark.parametrize("chip", ["M1", "M2", "M4"])
+@pytest.mark.parametrize("outputs", [1, 64])
+def test_a_bias_equal_for_all_outputs_is_one_number_as_in_apples_products(outputs: int, chip: str) -> None:
+    graph, inputs = norm_of_squares(np.full(outputs, 0.125))
+    program = hexane.compile(graph, chip)
+    agreed(program, inputs)
+    (plan,) = (plan for plan in program.segments[0].plans if plan.tables)
+    task = program.segments[0].image.tasks[program.segments[0].plans.index(plan)]
+    assert plan.acc_bias == 0.125 and task.get("NE.MACCfg.BiasMode") == 0
+    assert outputs > 1 or plan.evidence is Evidence.APPLE
+
+
+@pytest.mark.parametrize("bias, k", [([0.125, 0.25], 1), ([0.125, 0.125], 3), ([np.nan, 0.5], 1)])
+def test_other_biases_are_a_row_in_front_of_the_weights(bias: list[float], k: int) -> None:
+    graph, inputs = norm_of_squares(np.array(bias), k)
+    program = hexane.compile(graph)
+    agreed(program, inputs)
+    (plan,) = (plan for plan in program.segments[0].plans if plan.tables)
+    assert plan.acc_bias == 0 and "table before bias" in plan.note

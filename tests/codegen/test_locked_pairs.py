@@ -1,7 +1,11 @@
-"""Locked pairs: which tasks are, with the same bits, a smaller price, and none where Apple's forms are asked for."""
+"""Locked pairs: which tasks are, with the same bits, a smaller price, and none where Apple's forms are asked for.
+
+Those that Apple's programs show are APPLE; others have to gain clearly.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -9,8 +13,13 @@ import pytest
 
 import hexane
 from codegen.test_residency import boxes_hold, engine_plans, pairs_hold
-from hexane.codegen.residency.pairs import LOCKED
+from hexane import chips
+from hexane.chips import Evidence
+from hexane.codegen.operations import After
+from hexane.codegen.price import price_us
+from hexane.codegen.residency.pairs import LOCKED, UNSHOWN, is_shown
 from hexane.graph import GraphBuilder
+from kernels import apple
 
 from .levels import agreed
 
@@ -123,3 +132,62 @@ def test_odd_maps(shape):
     for function in (residual, exchanged, table_and_product):
         graph, inputs = build(function, shape)
         checked(hexane.compile(graph), inputs)
+
+
+def difference_and_table(b, x, rng):
+    """Of a softmax: Apple's programs show the pair."""
+    return b.exp2(x=difference(b, x, rng))
+
+
+def square_and_mean(b, x, rng):
+    """Of a norm: the sum takes a fraction of what its squares do."""
+    mean = b.conv(x=b.square(x=x), weight=np.full((1, x.shape[1], 1, 1), 1 / x.shape[1], np.float16))
+    return b.mul(x=x, y=b.sigmoid(x=mean))
+
+
+def pairs_of(program):
+    for plans in engine_plans(program):
+        for leader, plan in pairwise(plans):
+            if plan.reads.after & LOCKED and leader.unit != plan.unit:
+                yield leader, plan
+
+
+@pytest.mark.parametrize("function", [residual, exchanged, table_and_product, squares_and_sum, difference_and_table])
+def test_only_shown_pairs_are_apples_and_others_gain_clearly(function):
+    graph, inputs = build(function)
+    program = hexane.compile(graph)
+    checked(program, inputs)
+    found = list(pairs_of(program))
+    assert found
+    for leader, plan in found:
+        free = replace(plan, reads=replace(plan.reads, after=After.NOTHING))
+        apart, together = (price_us((leader, task), chips.get("M1")) for task in (free, plan))
+        assert apart / together > (1 if is_shown(leader, plan) else UNSHOWN)
+        assert (plan.evidence is Evidence.APPLE) == is_shown(leader, plan), plan.note
+    assert any(is_shown(*pair) for pair in found) == (function is difference_and_table)
+
+
+def test_a_thin_gain_is_none():
+    """Neither the pair nor room kept for it: the tasks are those of Apple's forms."""
+    graph, inputs = build(square_and_mean, (1, 384, 1, 128))
+    program = hexane.compile(graph)
+    checked(program, inputs)
+    (plans,) = engine_plans(program)
+    at = next(i for i, plan in enumerate(plans) if plan.op.startswith("square"))
+    assert plans[at + 1].cout == 1 and not plans[at + 1].reads.after & LOCKED
+    assert plans[at].evidence is plans[at + 1].evidence is Evidence.APPLE
+
+
+@pytest.mark.parametrize("generation", ["h13", "h14"])
+def test_apples_programs_show_a_table_behind_planar_work(shared, generation):
+    """Programs where the cores' table follows a planar task of two operands, on each generation that is cited."""
+    paths = [*shared.glob(f"apple/{generation}/*.json"), *shared.glob(f"apple/more/{generation}/*.json")]
+    shown = set()
+    for path in paths:
+        tasks = apple.tasks(apple.load(path))
+        for leader, task in pairwise(tasks):
+            behind = task.get("Common.TaskInfo.NID") and task.get("L2.SourceCfg.Dependent") == 2
+            if behind and leader.get("Common.Cfg.PEKind") == 3 and task.get("NE.MACCfg.OpMode") == 4:
+                assert task.get("NE.MACCfg.NonlinearMode") == 2 or task.get("Common.Cfg.OutTrans")
+                shown.add((path.stem, task.get("NE.MACCfg.NonlinearMode") == 2))
+    assert sum(table for _, table in shown) >= 5

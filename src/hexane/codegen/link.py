@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from hexane.chips import Chip
@@ -180,9 +180,15 @@ class Linker:
                 self._banded = _stored_bands(found.cuts)
                 self.plans = found.cuts.plans
         residency.explain(whole, self.plans, residency.keep_in_l2(whole))
-        if transformations.is_on("locked-pairs") and self.chip is not None:
-            chip = self.chip
-            residency.lock_pairs(self.plans, lambda plans: price_us(plans, chip))
+        if self._locks is not None:
+            residency.lock_pairs(self.plans, self._locks.price)
+
+    @cached_property
+    def _locks(self) -> residency.Locks | None:
+        chip = self.chip
+        if chip is None or not transformations.is_on("locked-pairs"):
+            return None
+        return residency.Locks(lambda plans: price_us(plans, chip))
 
     def _program(
         self, plans: list[Plan], banded: dict[Any, residency.Stored], memo: residency.Memo
@@ -193,7 +199,7 @@ class Linker:
             lambda key: banded.get(key) or self._stored_as(key),
             self.target,
             parts=transformations.is_on("l2-parts"),
-            locks=transformations.is_on("locked-pairs") and self.chip is not None,
+            locks=self._locks,
             memo=memo,
         )
 

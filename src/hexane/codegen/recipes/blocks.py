@@ -109,7 +109,10 @@ def channel_blocks(cout: int, taps: int, heads: Heads, *, one_patch: bool, trans
 
 @dataclass(frozen=True, eq=False)
 class Convolution:
-    """A convolution of a whole tensor: operands, weights [O, I, kh, kw], and what stands around the sums."""
+    """A convolution of a whole tensor: operands, weights [O, I, kh, kw], and what stands around the sums.
+
+    ``uniform`` is a bias equal for all outputs.
+    """
 
     x: Tensor
     y: Tensor
@@ -118,6 +121,7 @@ class Convolution:
     window: Window
     epilogue: Epilogue
     groups: int = 1
+    uniform: float = 0.0
     parts: int = 1
     """Sums of neighbouring groups that run as tasks of their own, where groups are no loop of one task."""
 
@@ -157,6 +161,7 @@ class Convolution:
         plan = Plan("NE", w=x.w, h=x.h, c=x.c, wout=y.w, hout=y.h, cout=y.c, mac=MAC_CONV.biased(self.bias is not None))
         window.set_on(plan)
         plan.src, plan.dst = x.dma(n * x.batch), y.dma(n * y.batch)
+        plan.acc_bias = self.uniform
         apply(self.epilogue, plan)
         return plan
 
@@ -189,6 +194,13 @@ class Product:
         halfwords = self.weights.lane_halfwords(self.k)
         heads = Heads(self.epilogue.table is not None, self.bias is not None)
         return channel_blocks(self.n, halfwords, heads, one_patch=one_patch, transposed=transposed)
+
+
+def parted_bias(bias: np.ndarray | None, weights: Weights) -> tuple[np.ndarray | None, float]:
+    """A bias as a row in front of the weights, or as one number where it is equal for all outputs (§13.1)."""
+    if bias is None or weights.scaled or np.any(bias.view(np.uint16) != bias.view(np.uint16)[0]):
+        return bias, 0.0
+    return None, float(bias[0])
 
 
 def packed(layout: KernelLayout, weights: np.ndarray | Weights, bias: np.ndarray | None, epilogue: Epilogue) -> Kernel:

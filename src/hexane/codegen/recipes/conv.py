@@ -18,7 +18,16 @@ from hexane.codegen.fragment import Fragment
 from hexane.codegen.geometry import ceil_div, ceil_log2, is_small_source, output_group, up
 from hexane.codegen.operations import PLAIN_KERNEL, SPARSE_KERNEL
 from hexane.codegen.plan import Plan
-from hexane.codegen.recipes.blocks import Block, Convolution, Heads, Window, channel_blocks, packed, place_blocks
+from hexane.codegen.recipes.blocks import (
+    Block,
+    Convolution,
+    Heads,
+    Window,
+    channel_blocks,
+    packed,
+    parted_bias,
+    place_blocks,
+)
 from hexane.codegen.recipes.conv_groups import neighbours, parts_of, walks_of_parts
 from hexane.codegen.recipes.conv_special import is_tall, padded, pads_left_only, tall, widened
 from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
@@ -47,7 +56,10 @@ def convolution(ops: Sequence[Op], context: Context) -> Fragment:
     x, y = context.tensor(op.arg("x")), context.tensor(ops[-1].output)
     weights = weights_from(weight, stream_of(op, context.target.limits), epilogue.scale)
     start = epilogue.bias if bias is None else np.asarray(bias.data, np.float16).reshape(-1)
-    conv = Convolution(x, y, weights, start, window_of(op), epilogue, op.arg("groups"))
+    window, groups, uniform = window_of(op), op.arg("groups"), 0.0
+    if groups == window.kh == window.kw == window.sx == window.sy == 1:  # the task of a product
+        start, uniform = parted_bias(start, weights)
+    conv = Convolution(x, y, weights, start, window, epilogue, groups, uniform)
     return lower(replace(conv, parts=parts_of(conv, context.chip)))
 
 

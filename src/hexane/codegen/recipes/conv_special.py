@@ -46,7 +46,7 @@ def tall(made: Fragment, conv: Convolution, n: int) -> None:
     flat = Tensor(Buffer(f"{y.buffer.name}.flat", Space.SCRATCH), 1, y.c, 1, y.h)
     flat = replace(flat, buffer=made.workspace(flat.bytes))
     one_patch = y.h <= 128
-    product = Product(conv.weights.shaped(y.c, x.c), conv.bias, 0.0, conv.epilogue)
+    product = Product(conv.weights.shaped(y.c, x.c), conv.bias, conv.uniform, conv.epilogue)
     blocks = product.blocks(one_patch=one_patch, transposed=False)
     for i, block in enumerate(blocks):
         plan = dense_block(product, block, y.h, out_trans=False)

@@ -19,7 +19,7 @@ from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import is_small_source, largest_shape, patch_count, up
 from hexane.codegen.operations import After
 from hexane.codegen.plan import Buffer, Dma, Kernel, Plan, Region
-from hexane.codegen.recipes.blocks import Block, Product, dense_block, place_blocks
+from hexane.codegen.recipes.blocks import Block, Product, dense_block, parted_bias, place_blocks
 from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
 from hexane.codegen.targets.base import Target
 from hexane.codegen.weights import weights_from
@@ -69,10 +69,7 @@ def weights_of(ops: Sequence[Op], target: Target) -> tuple[Value, bool, Product]
     epilogue = Epilogue.of(ops)
     bias = epilogue.bias if bias is None else bias
     coded = weights_from(np.ascontiguousarray(values), _stream(ops[0], target), epilogue.scale)
-    uniform = 0.0
-    if bias is not None and not coded.scaled and np.all(bias.view(np.uint16) == bias.view(np.uint16)[0]):
-        uniform, bias = float(bias[0]), None
-    return x, transposed, Product(coded, bias, uniform, epilogue)
+    return x, transposed, Product(coded, *parted_bias(bias, coded), epilogue)
 
 
 def _stream(op: Op, target: Target) -> Stream | None:

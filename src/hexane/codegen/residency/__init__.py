@@ -4,7 +4,7 @@ from hexane.codegen.residency.choice import Policy, Program, under
 from hexane.codegen.residency.depth import Cuts
 from hexane.codegen.residency.detours import Cause, Detour, explain, explained
 from hexane.codegen.residency.memo import Memo
-from hexane.codegen.residency.pairs import lock_pairs
+from hexane.codegen.residency.pairs import Locks, lock_pairs
 from hexane.codegen.residency.search import TRIES, cheapest
 from hexane.codegen.residency.stay import keep_in_l2
 from hexane.codegen.residency.values import Stored
@@ -14,6 +14,7 @@ __all__ = [
     "Cause",
     "Cuts",
     "Detour",
+    "Locks",
     "Memo",
     "Policy",
     "Program",

@@ -13,7 +13,7 @@ from hexane.codegen.plan import Plan
 from hexane.codegen.residency.blocks import Held, held_regions
 from hexane.codegen.residency.ends import RESULT
 from hexane.codegen.residency.memo import Memo
-from hexane.codegen.residency.pairs import could_lock
+from hexane.codegen.residency.pairs import Locks
 from hexane.codegen.residency.values import Identity, Stored, Value, shares_place, values_of
 from hexane.codegen.targets import Target
 
@@ -35,8 +35,8 @@ class Program:
     target: Target
     parts: bool = True
     """Also tensors that tasks write or read in parts, and results that go to DRAM and stay."""
-    locks: bool = False
-    """Whether tasks of both units will be locked to each other where they can (``pairs``)."""
+    locks: Locks | None = None
+    """Which tasks of both units will be locked to each other (``pairs``)."""
     first: frozenset[Hashable] = frozenset()
     """Tensors that are placed before all others, whatever they save."""
     late: frozenset[Hashable] = frozenset()
@@ -162,7 +162,7 @@ def choose(program: Program, room: int, *, hopeful: bool = False) -> tuple[list[
             above = None
         need = _left(value, free, back)
         pair = None
-        if program.parts and (min(need) < 0 or (program.locks and _leads(value, plans))):
+        if program.parts and (min(need) < 0 or _leads(value, program)):
             pair = _pair(value, readers, writers, pairs, plans)
             if pair is not None:
                 under, over = pair
@@ -212,10 +212,12 @@ def _takes_place(before: Value, after: Value, plans: Sequence[Plan]) -> bool:
     return alone and before.last == after.first and shares_place(before, after, plans)
 
 
-def _leads(value: Value, plans: Sequence[Plan]) -> bool:
+def _leads(value: Value, program: Program) -> bool:
     """Whether the next task may be locked to the one that makes the value, over an operand that need not outlive it."""
-    at = value.first
-    return value.ends[0].side == RESULT and at + 1 < len(plans) and could_lock(plans[at], plans[at + 1])
+    at, plans = value.first, program.plans
+    if program.locks is None or value.ends[0].side != RESULT or at + 1 == len(plans):
+        return False
+    return program.locks(plans[at], plans[at + 1])
 
 
 def _pair(

@@ -19,7 +19,7 @@ from hexane.codegen.residency.arena import BANK_CYCLE, Arena, Block
 from hexane.codegen.residency.blocks import Cluster, Held, is_torn
 from hexane.codegen.residency.choice import Pair, Program, room_of
 from hexane.codegen.residency.ends import RESULT, SECOND, End, stays_in_l2
-from hexane.codegen.residency.pairs import could_lock
+from hexane.codegen.residency.pairs import Locks
 from hexane.codegen.residency.values import Value
 from hexane.errors import Reason, UnsupportedError
 
@@ -98,7 +98,7 @@ class _Zone:
         """Place as many of the values as there is room for, and rewrite the plans; those that stay."""
         values = list(values)
         while values:
-            leaders = self._leaders(values) if self.program.locks else set()
+            leaders = self._leaders(values, self.program.locks) if self.program.locks else set()
             for _ in range(MOST_TRIES):
                 refused = self._try(values, leaders)
                 if refused is None or not leaders:
@@ -118,13 +118,13 @@ class _Zone:
         self._try([], set())
         self._write([])
 
-    def _leaders(self, values: Sequence[Value]) -> set[int]:
+    def _leaders(self, values: Sequence[Value], locks: Locks) -> set[int]:
         """Tasks behind which the next one may run patch by patch, if what they read outlives them."""
         found = set()
         for value in values:
             first, after = value.ends[0], [end for end in value.ends if end.index == value.first + 1]
             whole = first.side == RESULT and not value.written and value.is_whole(first)
-            if whole and after and could_lock(self.plans[value.first], self.plans[value.first + 1]):
+            if whole and after and locks(self.plans[value.first], self.plans[value.first + 1]):
                 found.add(value.first)
         return found
 
