@@ -22,6 +22,10 @@ TWO_OPERANDS = (PeKind.BINARY, PeKind.SCALE_SHIFT, PeKind.REDUCE_BINARY)
 NO_PALETTE = 8  # PalettizedBits of a kernel without palette
 
 
+ONE_DEEP = {f"Common.ConvCfg3d.{name}": value for name, value in (("Kd", 1), ("Sz", 1), ("Pz", 0), ("Oz", 1))}
+"""The window of every task along the axis of depth."""
+
+
 def fields(plan: Plan) -> Fields:
     """What both engines, L2 and the work division are told; nothing that depends on the program around the task."""
     values: Fields = {}
@@ -41,11 +45,12 @@ def _dimensions(plan: Plan, values: Fields) -> None:
     values["Common.ChCfg.InFmt"] = plan.in_format
     values["Common.ChCfg.Src2InFmt"] = Element.FP16 if plan.kind in TWO_OPERANDS else Element.UINT8
     values["Common.ChCfg.OutFmt"] = plan.out_format
-    window = ("Kw", plan.kw), ("Kh", plan.kh), ("Sx", plan.sx), ("Sy", plan.sy), ("Px", plan.px), ("Py", plan.py)
-    for name, value in (*window, ("Ox", plan.ox), ("Oy", 1), ("OCGSize", plan.ocg)):
-        values[f"Common.ConvCfg.{name}"] = value
-    for name, value in (("Kd", 1), ("Sz", 1), ("Pz", 0), ("Oz", 1)):
-        values[f"Common.ConvCfg3d.{name}"] = value
+    values["Common.ConvCfg.Kw"], values["Common.ConvCfg.Kh"] = plan.kw, plan.kh
+    values["Common.ConvCfg.Sx"], values["Common.ConvCfg.Sy"] = plan.sx, plan.sy
+    values["Common.ConvCfg.Px"], values["Common.ConvCfg.Py"] = plan.px, plan.py
+    values["Common.ConvCfg.Ox"], values["Common.ConvCfg.Oy"] = plan.ox, 1
+    values["Common.ConvCfg.OCGSize"] = plan.ocg
+    values.update(ONE_DEEP)
     values["Common.GroupConvCfg.NumGroups"] = plan.groups
     values["Common.GroupConvCfg.UnicastEn"] = plan.unicast > 0
     values["Common.GroupConvCfg.UnicastCin"] = max(1, plan.unicast)
@@ -107,9 +112,9 @@ def _l2(plan: Plan, values: Fields) -> None:
     values["L2.ResultCfg.DMAInterleave"] = 1 if plan.dst is None else plan.dst.interleave
     values.update(zip(SOURCE_ALIASES, _aliases(after)))
     values.update(zip(RESULT_ALIASES, _aliases(plan.writes.after)))
-    _region(values, "Source", "Source", plan.source)
-    _region(values, "Src2", "Src2", plan.source2)
-    _region(values, "Result", "ConvResult", plan.result)
+    _region(values, SOURCE_REGION, plan.source)
+    _region(values, SECOND_REGION, plan.source2)
+    _region(values, RESULT_REGION, plan.result)
 
 
 def operand_by_dma(plan: Plan) -> Dma | None:
@@ -119,12 +124,18 @@ def operand_by_dma(plan: Plan) -> Dma | None:
     return plan.src2
 
 
-def _region(values: Fields, name: str, strides: str, region: Region) -> None:
-    values[f"L2.{name}Base.Addr"] = region.base
-    values[f"L2.{strides}ChannelStride.Stride"] = region.channel
-    values[f"L2.{strides}RowStride.Stride"] = region.row
-    values[f"L2.{strides}DepthStride.Stride"] = region.depth
-    values[f"L2.{strides}GroupStride.Stride"] = region.group
+def _region_fields(base: str, strides: str) -> tuple[str, ...]:
+    distances = (f"L2.{strides}{axis}Stride.Stride" for axis in ("Channel", "Row", "Depth", "Group"))
+    return (f"L2.{base}Base.Addr", *distances)
+
+
+SOURCE_REGION = _region_fields("Source", "Source")
+SECOND_REGION = _region_fields("Src2", "Src2")
+RESULT_REGION = _region_fields("Result", "ConvResult")
+
+
+def _region(values: Fields, names: tuple[str, ...], region: Region) -> None:
+    values.update(zip(names, (region.base, region.channel, region.row, region.depth, region.group)))
 
 
 def _engines(plan: Plan, values: Fields) -> None:
@@ -162,14 +173,19 @@ def half(value: float) -> float:
     return fp16_value(fp16_bits(value))
 
 
-STRIDES = ("RowStride", "PlaneStride", "DepthStride", "GroupStride")
+def _stride_fields(block: str, prefix: str) -> tuple[str, ...]:
+    """The row of the destination has a field name of its own."""
+    axes = ("RowStride", "PlaneStride", "DepthStride", "GroupStride")
+    fields = (axis if block == "TileDMADst" or axis == "PlaneStride" else "Stride" for axis in axes)
+    return tuple(f"{block}.{prefix}{axis}.{field}" for axis, field in zip(axes, fields))
+
+
+STRIDES = {place: _stride_fields(*place) for place in (("TileDMASrc", ""), ("TileDMASrc", "Src2"), ("TileDMADst", ""))}
+"""Fields of the four distances of a walk through memory, by block and operand."""
 
 
 def strides(values: Fields, block: str, prefix: str, dma: Dma) -> None:
-    """The four distances of a walk through memory; the row of the destination has a field name of its own."""
-    for name, distance in zip(STRIDES, (dma.row, dma.plane, dma.depth, dma.group)):
-        field = name if block == "TileDMADst" or name == "PlaneStride" else "Stride"
-        values[f"{block}.{prefix}{name}.{field}"] = distance
+    values.update(zip(STRIDES[block, prefix], (dma.row, dma.plane, dma.depth, dma.group)))
 
 
 # -- values as bits ----------------------------------------------------------------------------------------------------
@@ -213,35 +229,50 @@ def _real(field: Field, value: float) -> int:
 
 
 MOST_KNOWN = 1 << 16
-"""Values that the encoder remembers for one table; addresses are many, everything else repeats from task to task."""
+"""Values that one writer remembers; addresses are many, everything else repeats from task to task."""
 
 Part = tuple[int, int]
-"""A field's register (``isa.schema.Handle.key``) and its bits in place."""
-
-_KNOWN: dict[int, tuple[Table, dict[tuple[str, Value], Part]]] = {}
+"""The position of a field's word among the words of a task, and the field's bits in place."""
 
 
-def registers(table: Table, values: Mapping[str, Value]) -> dict[int, int]:
-    """Register key (``isa.schema.Handle``) to its word, words that are 0 left out."""
-    words: dict[int, int] = {}
-    known = _KNOWN.setdefault(id(table), (table, {}))[1]
-    for name, value in values.items():
-        if isinstance(value, float):  # also 0.0: all words are 0 to begin with, -0.0 is not; and 1.0 is not the bits 1
-            key, part = _part(table, name, value)
-        elif not value:
-            continue
-        else:
-            found = known.get((name, value))
-            if found is None:
-                found = _part(table, name, value)
-                if len(known) < MOST_KNOWN:
-                    known[name, value] = found
-            key, part = found
-        words[key] = words.get(key, 0) | part
-    return words
+class Writer:
+    """Writes fields into the words of tasks that have one layout; a value is looked up once for all of them.
 
+    ``position`` gives for a register's key (``isa.schema.Handle``) the position of its word.
+    """
 
-def _part(table: Table, name: str, value: Value) -> Part:
-    handle: Handle = table.handle(name)
-    assert handle.field is not None
-    return handle.key, bits(handle.field, value) << handle.shift
+    def __init__(self, table: Table, position: Mapping[int, int]) -> None:
+        self.table = table
+        self.position = position
+        self.known: dict[tuple[str, Value], Part] = {}
+        self.reals: dict[tuple[str, Value], Part] = {}
+
+    def write(self, values: Mapping[str, Value], words: list[int]) -> None:
+        """Put the fields into ``words``, in which their bits are 0."""
+        known = self.known
+        for item in values.items():
+            value = item[1]
+            if type(value) is float:
+                at, part = self.real(item)
+            elif not value:
+                continue
+            else:
+                at, part = known.get(item) or self.remember(known, item)
+            words[at] |= part
+
+    def real(self, item: tuple[str, Value]) -> Part:
+        """Of a real number: 1.0 is not the bits 1, and -0.0 not those of 0.0."""
+        if not item[1]:
+            return self.part(item)
+        return self.reals.get(item) or self.remember(self.reals, item)
+
+    def remember(self, known: dict[tuple[str, Value], Part], item: tuple[str, Value]) -> Part:
+        part = self.part(item)
+        if len(known) < MOST_KNOWN:
+            known[item] = part
+        return part
+
+    def part(self, item: tuple[str, Value]) -> Part:
+        handle: Handle = self.table.handle(item[0])
+        assert handle.field is not None
+        return self.position[handle.key], bits(handle.field, item[1]) << handle.shift

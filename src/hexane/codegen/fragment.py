@@ -16,12 +16,14 @@ from hexane.chips import Evidence
 from hexane.codegen.geometry import up
 from hexane.codegen.plan import Buffer, Dma, Kernel, Plan, Space
 from hexane.errors import Reason, UnsupportedError
+from hexane.frozen import slot_init
 
 MOST_EXTENT = 16384  # of H and W (limits 1.1)
 ELEMENT_BYTES = {"fp16": 2, "bool": 1, "uint8": 1, "int8": 1}
 
 
-@dataclass(frozen=True)
+@slot_init
+@dataclass(frozen=True, slots=True)
 class Tensor:
     """A plain tensor in DRAM, seen as N, C, H, W: rows of 64-byte bursts, channels outermost.
 

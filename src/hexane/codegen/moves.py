@@ -25,6 +25,7 @@ from hexane.chips import Evidence
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.operations import Axes, PeKind, SourceType
 from hexane.codegen.plan import Buffer, Dma, Plan, Space
+from hexane.frozen import slot_init
 from hexane.lowering.transformations import is_on
 
 BURST = 64  # every DMA starts at a burst, and steps by whole ones
@@ -36,7 +37,8 @@ Key = tuple[int, Buffer]
 """A buffer of a program: the number of its fragment (-1 for values of the graph), and the buffer."""
 
 
-@dataclass(frozen=True)
+@slot_init
+@dataclass(frozen=True, slots=True)
 class Walk:
     """What one DMA touches: where it starts, and extent and step in bytes of each axis.
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Flag, IntFlag, StrEnum, auto
 
+from hexane.frozen import slot_init
+
 
 class Element(StrEnum):
     """Format of the elements of a map or of a kernel."""
@@ -83,7 +85,8 @@ class SecondSource(StrEnum):
     NEGATED = "neg_src2"
 
 
-@dataclass(frozen=True)
+@slot_init
+@dataclass(frozen=True, slots=True)
 class Planar:
     """The planar engine's operation: operands, what joins them, the reduction and what follows it."""
 
@@ -129,7 +132,8 @@ class NeNonlinear(StrEnum):
     TABLE = "table"
 
 
-@dataclass(frozen=True)
+@slot_init
+@dataclass(frozen=True, slots=True)
 class Mac:
     """The multiply-accumulate unit: ``ones`` is a kernel of ones that needs no stream, ``bias`` one per output channel.
 
@@ -221,7 +225,8 @@ class ResultType(StrEnum):
     STRIPS = "strips"
 
 
-@dataclass(frozen=True)
+@slot_init
+@dataclass(frozen=True, slots=True)
 class Reads:
     """How a task takes its first source out of L2."""
 
@@ -233,7 +238,8 @@ class Reads:
         return replace(self, after=self.after | more)
 
 
-@dataclass(frozen=True)
+@slot_init
+@dataclass(frozen=True, slots=True)
 class Writes:
     """How a task leaves its result in L2; an automatic buffer has only a base."""
 
@@ -261,7 +267,8 @@ class WriteHint(StrEnum):
     ALLOC = "alloc"
 
 
-@dataclass(frozen=True)
+@slot_init
+@dataclass(frozen=True, slots=True)
 class Hint:
     """A reader's cache hint, and whether the data come from an earlier task of the program."""
 

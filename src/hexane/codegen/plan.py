@@ -29,6 +29,7 @@ from hexane.codegen.operations import (
     WriteHint,
     Writes,
 )
+from hexane.frozen import slot_init
 from hexane.isa import channels
 
 OWN_DMA = "a broadcast operand by its own DMA"
@@ -43,7 +44,8 @@ class Space(Enum):
     SURFACE = channels.FIRST_SURFACE
 
 
-@dataclass(frozen=True)
+@slot_init
+@dataclass(frozen=True, slots=True)
 class Buffer:
     """A run of DRAM: a surface (by tensor name), a scratch buffer or constant data (both by their own name)."""
 
@@ -51,7 +53,8 @@ class Buffer:
     space: Space
 
 
-@dataclass(frozen=True)
+@slot_init
+@dataclass(frozen=True, slots=True)
 class Dma:
     """One operand in DRAM as one task walks it: ``offset`` from the buffer, strides per axis, element size."""
 
@@ -78,7 +81,8 @@ class Dma:
         )
 
 
-@dataclass(frozen=True)
+@slot_init
+@dataclass(frozen=True, slots=True)
 class Region:
     """A place in L2 as one task walks it; all zero behind an automatic result buffer.
 
@@ -92,7 +96,8 @@ class Region:
     group: int = 0
 
 
-@dataclass(frozen=True)
+@slot_init
+@dataclass(frozen=True, slots=True)
 class Kernel:
     """The kernel streams of one task: bytes, and per enabled core its offset inside them and its size.
 

@@ -14,6 +14,7 @@ from hexane.codegen.fragment import Fragment
 from hexane.codegen.price import price_us
 from hexane.codegen.recipes.registry import Context, Recipe, recipes_for
 from hexane.errors import Reason, UnsupportedError
+from hexane.frozen import slot_init
 from hexane.lowering.transformations import is_on
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ BY_PRICE = "priced-recipes"
 ORDINARY = 10  # rank of recipes for single ops
 
 
-@dataclass(frozen=True)
+@slot_init
+@dataclass(frozen=True, slots=True)
 class Choice:
     """A recipe, the ops that it covers, and the tasks that it made."""
 

@@ -13,6 +13,7 @@ from math import ceil
 
 from hexane.chips import CORES, KERNEL_BYTES_PER_CORE, Chip
 from hexane.cost.work import Layer
+from hexane.frozen import slot_init
 
 BIAS_BYTES = 2
 """A bias is one fp16 per output, and lies in the same memory."""
@@ -20,7 +21,8 @@ WIDE_COPIES = 2
 _WIDE_FROM = ("h16", "h17", "h18", "h19")
 
 
-@dataclass(frozen=True)
+@slot_init
+@dataclass(frozen=True, slots=True)
 class Kernel:
     """One layer's kernel on one chip.
 

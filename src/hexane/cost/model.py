@@ -7,13 +7,15 @@ from dataclasses import dataclass, replace
 from hexane.chips import Chip
 from hexane.cost.units import FURTHER_TASK_US, Cost, Numbers, larger, layer_cost
 from hexane.cost.work import Layer, Work
+from hexane.frozen import slot_init
 
 TILE_BYTES = 1024 * 1024
 SMALL_BYTES = 32 * 1024
 """Below this a tensor is one tile, and a change between NE and PE cannot hide behind its rest. INFERRED."""
 
 
-@dataclass(frozen=True)
+@slot_init
+@dataclass(frozen=True, slots=True)
 class Timed:
     """A layer with the cost of one repetition."""
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from hexane.cost.work import Layer, Unit
+from hexane.frozen import slot_init
 
 Operation = Literal["sum", "bypass", "product", "maximum", "planar"]
 PLANAR: dict[int, Unit] = {1: "pool", 2: "unary", 3: "binary", 4: "unary", 5: "reduce", 6: "reduce"}
@@ -20,7 +21,8 @@ OPERATIONS: dict[int, Operation] = {0: "sum", 2: "product", 3: "maximum", 4: "by
 """How the cores combine (``NE.MACCfg.OpMode``)."""
 
 
-@dataclass(frozen=True)
+@slot_init
+@dataclass(frozen=True, slots=True)
 class TaskFacts:
     """One task in numbers.
 

@@ -16,6 +16,7 @@ import numpy as np
 from hexane.chips import CORES, L2_BYTES, Chip
 from hexane.cost.kernel import Kernel, kernel_of
 from hexane.cost.work import Layer
+from hexane.frozen import slot_init
 
 FURTHER_TASK_US = 0.013
 """A further task descriptor costs at most this on an M6. SILICON."""
@@ -45,7 +46,8 @@ def smaller(a: Any, b: Any) -> Any:
     return a if a < b else b
 
 
-@dataclass(frozen=True)
+@slot_init
+@dataclass(frozen=True, slots=True)
 class Cost:
     """Times of one repetition of a layer in microseconds, and the bytes behind them.
 

@@ -6,13 +6,16 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
+from hexane.frozen import WithCache, slot_init
+
 Unit = Literal[
     "mac", "runtime", "unary", "binary", "reduce", "softmax", "norm", "group_norm", "pool", "move", "sdpa", "topk"
 ]
 
 
-@dataclass(frozen=True)
-class Layer:
+@slot_init
+@dataclass(frozen=True, slots=True)
+class Layer(WithCache):
     """One pass of the engine: a convolution with its bias and activation, an element-wise op, a reduction ...
 
     ``unit`` says which rule times it. ``pixels`` counts output positions over the batch (rows of a linear layer),
@@ -94,7 +97,8 @@ class Layer:
         return float(self.pixels) * self.cin * self.cout * self.kh * self.kw / self.groups * self.count
 
 
-@dataclass(frozen=True)
+@slot_init
+@dataclass(frozen=True, slots=True)
 class Work:
     """One program: its layers in order, and what the host hands over and takes back, in bytes of fp16.
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from hexane.errors import GraphError
+from hexane.frozen import slot_init
 
 MAX_ELEMENTS = 1 << 29
 """Largest tensor that a graph may hold, in elements: above any real weight, below what a hostile file asks for."""
@@ -107,7 +108,8 @@ class TooLargeError(GraphError):
 _PLAIN = frozenset({int, type(None)})
 
 
-@dataclass(frozen=True)
+@slot_init
+@dataclass(frozen=True, slots=True)
 class TensorType:
     """A tensor's element type and shape. A scalar is a tensor of rank 0.
 

@@ -12,6 +12,16 @@ from hexane.isa.generations import family_of
 from hexane.isa.stream import next_offset, task_list
 from hexane.isa.task import Place, Task
 
+LINK_FIELDS = (
+    "Header[0].LNID",
+    "Header[0].EON",
+    "Header[1].NextSize",
+    "Header[7].NextPointer",
+    "Header[8].TBase",
+    "Header[8].TBE",
+)
+"""What an H13 task says of the next one."""
+
 
 def link(*programs: Iterable[Task]) -> list[Task]:
     """Join tasks, or whole programs one behind the other, to one program.
@@ -82,13 +92,14 @@ def _lay_out(tasks: list[Task], generation: str) -> list[int]:
 
 def _chain(tasks: list[Task], offsets: list[int]) -> None:
     last = len(tasks) - 1
+    lnid, eon, next_size, next_pointer, tbase, tbe = map(tasks[0].handle, LINK_FIELDS)
     for i, task in enumerate(tasks):
-        task.set("Header[0].LNID", int(i > 0))
-        task.set("Header[0].EON", int(i == last))
-        task.set("Header[1].NextSize", tasks[i + 1].layout.size - 1 if i < last else 0)
-        task.set("Header[7].NextPointer", offsets[i + 1] if i < last else 0)
-        task.set("Header[8].TBase", 0)
-        task.set("Header[8].TBE", int(i < last))
+        task.write(lnid, i > 0)
+        task.write(eon, i == last)
+        task.write(next_size, tasks[i + 1].layout.size - 1 if i < last else 0)
+        task.write(next_pointer, offsets[i + 1] if i < last else 0)
+        task.write(tbase, 0)
+        task.write(tbe, i < last)
 
 
 def _mark_last(tasks: list[Task]) -> None:

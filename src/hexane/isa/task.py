@@ -121,6 +121,10 @@ class Task:
 
     __copy__ = copy
 
+    def with_words(self, words: list[int]) -> Task:
+        """A task of the same records with other values; its words are this list, which it keeps."""
+        return Task.from_layout(self._family, self.layout, words)
+
     def __deepcopy__(self, memo: object) -> Task:
         return self.copy()
 

@@ -14,6 +14,7 @@ from math import prod
 import numpy as np
 
 from hexane.errors import UnsupportedError, UsageError
+from hexane.frozen import slot_init
 
 CHUNK_ALIGN = 64
 """Every core's stream starts and ends on 64 bytes (§9)."""
@@ -52,7 +53,8 @@ class Pass:
     lanes: int
 
 
-@dataclass(frozen=True)
+@slot_init
+@dataclass(frozen=True, slots=True)
 class KernelLayout:
     """The geometry of one task's kernel (docs/reference/engine-h13.md 9).
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from hexane.chips import CORES
 from hexane.errors import FormatError, UnsupportedError, UsageError
+from hexane.frozen import slot_init
 from hexane.isa import WRITTEN, Task
 from hexane.isa.roles import roles_of
 from hexane.isa.schema import Handle
@@ -29,7 +30,8 @@ _TABLE = 2
 """NE.MACCfg.NonlinearMode of a look-up table (§4.8)."""
 
 
-@dataclass(frozen=True)
+@slot_init
+@dataclass(frozen=True, slots=True)
 class Window:
     """What one core reads: ``size`` bytes at ``offset`` from the task's kernel channel (from its slot, later)."""
 

@@ -13,6 +13,7 @@ from functools import cache
 import numpy as np
 
 from hexane.errors import FormatError
+from hexane.frozen import slot_init
 from hexane.kernels.layout import SPARSE_LANES, KernelLayout, align
 
 LENGTH_BYTES = 3
@@ -21,7 +22,8 @@ _SET = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=1
 """How many bits of a byte are set."""
 
 
-@dataclass(frozen=True)
+@slot_init
+@dataclass(frozen=True, slots=True)
 class Body:
     """The output channels of one body: ``channels`` from ``first`` on, of the ``lanes`` that its bias row counts."""
 

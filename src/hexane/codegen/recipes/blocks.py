@@ -19,13 +19,15 @@ from hexane.codegen.operations import MAC_CONV
 from hexane.codegen.plan import Kernel, Plan, Region
 from hexane.codegen.weights import Weights
 from hexane.errors import Reason, UnsupportedError
+from hexane.frozen import slot_init
 from hexane.kernels import KernelLayout
 from hexane.lowering.fusion import Epilogue
 
 MOST_KERNEL_BYTES = 1 << 30  # of one op; programs of 402 MB and about 2 GB have been seen (limits 4)
 
 
-@dataclass(frozen=True)
+@slot_init
+@dataclass(frozen=True, slots=True)
 class Window:
     """Kernel size, stride and left/top padding of a convolution."""
 

@@ -18,6 +18,7 @@ from hexane.codegen.operations import After, Element, ResultType, Writes
 from hexane.codegen.plan import Buffer, Dma, Plan, Region
 from hexane.codegen.recipes.registry import Context, recipe
 from hexane.errors import Reason, UnsupportedError
+from hexane.frozen import slot_init
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
@@ -26,7 +27,8 @@ MOST_GROUPS = 8191
 AXES = 4
 
 
-@dataclass(frozen=True)
+@slot_init
+@dataclass(frozen=True, slots=True)
 class Walk:
     """A tensor as four axes with byte strides, innermost last; ``strides[3]`` is the element size."""
 

@@ -10,11 +10,13 @@ from hexane.codegen.choices import Choices
 from hexane.codegen.cost import duration_us
 from hexane.codegen.plan import Buffer, Plan, Space
 from hexane.errors import Reason, UnsupportedError
+from hexane.frozen import slot_init
 from hexane.isa import Task
 from hexane.isa.channels import CHANNELS
 
 
-@dataclass(frozen=True)
+@slot_init
+@dataclass(frozen=True, slots=True)
 class Places:
     """Where the linker put a task's operands: a buffer's distance from its channel, its channel, its kernel's bytes.
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 from hexane.chips import CORES
 from hexane.codegen import encode
 from hexane.codegen.cost import duration_us
-from hexane.codegen.encode import Fields
+from hexane.codegen.encode import Fields, Writer
 from hexane.codegen.operations import NO_KERNEL, Element, Hint, ReadHint, WriteHint
 from hexane.codegen.plan import Plan, Space
 from hexane.codegen.targets.base import Places, Target
 from hexane.isa import Task, task_from_words
 from hexane.isa import link as link_tasks
 from hexane.isa.channels import FIRST_SURFACE
-from hexane.isa.generations import table_of
 
 SIDES = 4
 BUFFER_OFF_BYTES = 0x40  # length of a stream that is off
@@ -43,11 +43,10 @@ class H13(Target):
     first_surface = FIRST_SURFACE
 
     def assemble(self, plans: Sequence[Plan], places: Sequence[Places]) -> list[Task]:
-        made = [
-            write(self.task_fields(plans, i, place), plan.dtid is not None, self.all_lanes(plan), self.resting(plan))
+        return link_tasks(
+            self.blank(plan).filled(self.task_fields(plans, i, place))
             for i, (plan, place) in enumerate(zip(plans, places))
-        ]
-        return link_tasks(made)
+        )
 
     def all_lanes(self, plan: Plan) -> bool:
         """Whether the task writes the kernel DMA's lanes; one without kernel data leaves them out."""
@@ -92,10 +91,10 @@ class H13(Target):
             values[address] = places.kernel_offset + offset
             values[size] = length
 
-    def resting(self, plan: Plan) -> Mapping[int, int]:
-        """Words of the kernel DMA that no kernel changes, by register: hints, and lanes that are off."""
+    def blank(self, plan: Plan) -> Blank:
+        """The plan's task before its fields are written: all of its kernel DMA rests but the lanes of its kernel."""
         on = 0 if plan.kernel is None else len(plan.kernel.offsets)
-        return resting_lanes(on, self.all_lanes(plan), BUFFER_OFF_BYTES)
+        return blank(self.all_lanes(plan), plan.dtid is not None, on, BUFFER_OFF_BYTES)
 
     def duration(self, plan: Plan) -> int:
         return duration_us(plan)
@@ -217,14 +216,15 @@ WITHOUT_LANES = ((0x1F800, 18), (0x1F8C8, 12))
 
 
 @lru_cache(maxsize=8)
-def _template(lanes: bool, extended: bool) -> Task:
-    """A task that writes every register, in the record layout of a task with or without kernel data."""
+def _writer(lanes: bool, extended: bool) -> tuple[Task, Writer]:
+    """A task of zeros that writes every register, in the record layout of a task with or without kernel data."""
     words = [0] * (10 + extended)
     if extended:
         words[6] = 1 << 24  # TDE announces the eleventh word
     for address, count in (*(WITH_LANES if lanes else WITHOUT_LANES), *RECORDS):
         words += [(count - 1) << 26 | address, *([0] * count)]
-    return task_from_words(words, "h13")
+    task = task_from_words(words, "h13")
+    return task, Writer(task.table, task.layout.position)
 
 
 LANE_FIELDS = tuple(
@@ -238,9 +238,35 @@ LANE_FIELDS = tuple(
 """Fields of a lane of the kernel DMA that is on."""
 
 
-@lru_cache(maxsize=4 * (CORES + 1))
-def resting_lanes(on: int, lanes: bool, side_bytes: int) -> Mapping[int, int]:
-    """Words of the kernel DMA behind its first ``on`` lanes; ``lanes``: the others say that they are off."""
+@dataclass(frozen=True)
+class Blank:
+    """Words of tasks of one layout as they are before a plan's fields are written, and what writes those."""
+
+    words: tuple[int, ...]
+    task: Task
+    writer: Writer
+
+    def filled(self, values: Fields) -> Task:
+        words = list(self.words)
+        self.writer.write(values, words)
+        return self.task.with_words(words)
+
+
+@lru_cache(maxsize=8 * (CORES + 1))
+def blank(lanes: bool, extended: bool, on: int | None, side_bytes: int = 0) -> Blank:
+    """``on`` lanes of the kernel DMA are left to a kernel, all others say that they are off; None: none says anything.
+
+    ``lanes``: the task writes the registers of lanes. ``side_bytes`` is the length of the side channels.
+    """
+    task, writer = _writer(lanes, extended)
+    words = task.words()
+    if on is not None:
+        writer.write(_resting(lanes, on, side_bytes), words)
+    return Blank(tuple(words), task, writer)
+
+
+def _resting(lanes: bool, on: int, side_bytes: int) -> Fields:
+    """Fields of the kernel DMA behind its first ``on`` lanes, and the hints of all."""
     values: Fields = {}
     for core in range(CORES):
         values[f"KernelDMASrc.CoeffDMAConfig[{core}].CacheHint"] = ReadHint.NOALLOC
@@ -249,14 +275,4 @@ def resting_lanes(on: int, lanes: bool, side_bytes: int) -> Mapping[int, int]:
     for side in range(SIDES):
         values[f"KernelDMASrc.SideDMAConfig[{side}].CacheHint"] = ReadHint.NOALLOC
         values[f"KernelDMASrc.SideBfrSize[{side}].MemBfrSize"] = side_bytes
-    return encode.registers(table_of("h13"), values)
-
-
-def write(values: Fields, extended: bool, lanes: bool, resting: Mapping[int, int]) -> Task:
-    """The task that writes these fields; ``resting`` are bits that stand in its words besides."""
-    made = _template(lanes, extended)
-    words = made.words()
-    position = made.layout.position
-    for key, word in (*resting.items(), *encode.registers(table_of("h13"), values).items()):
-        words[position[key]] |= word
-    return Task.from_layout(made._family, made.layout, words)
+    return values

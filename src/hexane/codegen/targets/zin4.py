@@ -5,7 +5,7 @@ Source: docs/reference/engine-h13.md 4.11.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from hexane.codegen import l2
@@ -15,7 +15,7 @@ from hexane.codegen.geometry import ceil_log2
 from hexane.codegen.operations import NO_KERNEL, Element, NeOp
 from hexane.codegen.plan import Plan, Region
 from hexane.codegen.targets.base import Places
-from hexane.codegen.targets.h13 import H13, LOG_LAST, LOG_MIDDLE, form, resting_lanes
+from hexane.codegen.targets.h13 import H13, LOG_LAST, LOG_MIDDLE, Blank, blank, form
 
 ONE_PATCH_WIDTH = 64  # ShMin of a copy is 1 up to this width [INFERRED: five programs]
 LARGEST_GROUP = 5  # OCGSize of the one task without double buffering [GUESS]
@@ -74,10 +74,11 @@ class Early(H13):
         if plan.unit != "PE":
             super().kernel_dma(plan, values, places)
 
-    def resting(self, plan: Plan) -> Mapping[int, int]:
+    def blank(self, plan: Plan) -> Blank:
+        extended, lanes = plan.dtid is not None, self.all_lanes(plan)
         if plan.unit == "PE":
-            return {}
-        return resting_lanes(0 if plan.kernel is None else len(plan.kernel.offsets), self.all_lanes(plan), 0)
+            return blank(lanes, extended, None)
+        return blank(lanes, extended, 0 if plan.kernel is None else len(plan.kernel.offsets))
 
     def unit_rest(self, plans: Sequence[Plan], index: int, values: Fields) -> None:
         plan = plans[index]

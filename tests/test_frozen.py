@@ -1,0 +1,96 @@
+"""Frozen dataclasses with a quick ``__init__`` are those of ``dataclass`` in all else."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from dataclasses import FrozenInstanceError, dataclass, field, replace
+from functools import cached_property
+from inspect import signature
+
+import pytest
+
+from hexane.frozen import WithCache, slot_init
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    rows: int
+    step: float = 0.5
+    name: str = "a"
+
+    def __post_init__(self) -> None:
+        if self.rows < 0:
+            raise ValueError("rows")
+
+
+@slot_init
+@dataclass(frozen=True, slots=True)
+class Quick:
+    rows: int
+    step: float = 0.5
+    name: str = "a"
+
+    def __post_init__(self) -> None:
+        if self.rows < 0:
+            raise ValueError("rows")
+
+
+@slot_init
+@dataclass(frozen=True, slots=True)
+class Cached(WithCache):
+    rows: int
+
+    @cached_property
+    def twice(self) -> list[int]:
+        return [2 * self.rows]
+
+
+def test_same_signature_and_values():
+    plain, quick = signature(Plain).parameters, signature(Quick).parameters
+    assert [(p.name, p.default, p.kind) for p in plain.values()] == [
+        (p.name, p.default, p.kind) for p in quick.values()
+    ]
+    for given, named in (((3,), {}), ((3, 1.5), {"name": "b"}), ((), {"rows": 4, "step": 2.0})):
+        a, b = Plain(*given, **named), Quick(*given, **named)
+        assert (a.rows, a.step, a.name) == (b.rows, b.step, b.name)
+        assert repr(a) == repr(b).replace("Quick", "Plain")
+
+
+def test_it_is_checked_frozen_and_hashable():
+    quick = Quick(3)
+    with pytest.raises(FrozenInstanceError):
+        quick.rows = 4  # type: ignore[misc]
+    with pytest.raises(ValueError, match="rows"):
+        Quick(-1)
+    with pytest.raises(ValueError, match="rows"):
+        replace(quick, rows=-1)
+    with pytest.raises(TypeError):
+        Quick()  # type: ignore[call-arg]
+    assert {quick, Quick(3)} == {quick} and replace(quick, name="b") == Quick(3, name="b") != quick
+
+
+def test_it_is_copied_and_pickled():
+    quick = Quick(3, 1.5, "b")
+    assert copy.copy(quick) == copy.deepcopy(quick) == pickle.loads(pickle.dumps(quick)) == quick
+
+
+def test_cached_properties_stand_beside_the_slots():
+    cached = Cached(3)
+    assert cached.twice is cached.twice and cached.twice == [6]
+    assert replace(cached, rows=4).twice == [8]
+    assert pickle.loads(pickle.dumps(cached)).twice == [6]
+
+
+def test_what_has_no_plain_slots_is_refused():
+    @dataclass(frozen=True)
+    class Open:
+        rows: int = 0
+
+    @dataclass(frozen=True, slots=True)
+    class Made:
+        rows: list[int] = field(default_factory=list)
+
+    for kind in (Open, Made):
+        with pytest.raises(TypeError, match=r"rows is no plain field in a slot"):
+            slot_init(kind)
