@@ -273,6 +273,15 @@ def test_resizing(data):
     same(built(make, (1, 3, h, w)))
 
 
+def test_long_axis_is_not_resized_by_a_matrix():
+    """The matrix of weights would take gigabytes."""
+    resized = dict(scale_factor_height=1.0, scale_factor_width=2.0, align_corners=True)
+    for width, left in ((1024, False), (12000, True)):
+        graph = built(lambda b, x: b.upsample_bilinear(x=x, **resized), (1, 1, 1, width))
+        kinds = [op.type for op in passes.run(graph).main.ops]
+        assert ("upsample_bilinear" in kinds) == left, kinds
+
+
 def test_half_precision_retypes_everything():
     def make(b, x):
         y = b.conv(x=x, weight=weights(4, 4, 3, 3), pad_type="same")

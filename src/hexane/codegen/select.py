@@ -16,6 +16,7 @@ from hexane.codegen.recipes.registry import Context, Recipe, recipes_for
 from hexane.errors import Reason, UnsupportedError
 from hexane.frozen import slot_init
 from hexane.lowering.transformations import is_on
+from hexane.passes.resampling import MOST_WEIGHTS
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
@@ -67,7 +68,12 @@ class Choice:
         return max((plan.evidence for plan in self.fragment.plans), key=lambda mark: mark.rank, default=Evidence.APPLE)
 
 
+_RESIZED = (
+    "a resize by no whole factor that is not linear, of other than the last two of four axes, or of an axis whose "
+    f"matrix of weights (results x elements) has more than {MOST_WEIGHTS >> 20} Mi elements"
+)
 LEFT_WHOLE = {
+    **dict.fromkeys(("resize", "resize_bilinear", "resize_nearest_neighbor", "upsample_bilinear"), _RESIZED),
     "local_response_norm": "a local response norm whose sum of squares no scale of the accumulator holds for every "
     "fp16 map (k is too small beside alpha), or of other numbers than alpha >= 0, beta > 0 and k > 0 on four axes",
 }

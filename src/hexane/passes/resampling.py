@@ -19,6 +19,10 @@ def legalise_resampling(function: Function) -> int:
     return sweep(function, dict.fromkeys(_NAMES, _resize))
 
 
+MOST_WEIGHTS = 1 << 24
+"""Elements of a matrix of interpolation weights up to which an axis is resized on the engine: 32 MiB to be fetched for
+each run, nearly all of them zeros."""
+
 _NAMES = ("resize_nearest_neighbor", "resize_bilinear", "upsample_bilinear", "resize")
 
 
@@ -51,10 +55,13 @@ def _resize(op: Op, b: GraphBuilder) -> Value | None:
         return b.upsample_nearest_neighbor(
             x=x, scale_factor_height=float(factors[0]), scale_factor_width=float(factors[1])
         )
+    high, wide = (_moves(before, after, mode) for before, after in zip(x.shape[2:], out[2:]))
+    if (high and x.shape[2] * out[2] > MOST_WEIGHTS) or (wide and x.shape[3] * out[3] > MOST_WEIGHTS):
+        return None
     result = x
-    if _moves(x.shape[3], out[3], mode):
+    if wide:
         result = _along_width(result, out[3], mode, b)
-    if _moves(x.shape[2], out[2], mode):
+    if high:
         turned = b.transpose(x=result, perm=[0, 1, 3, 2])
         result = b.transpose(x=_along_width(turned, out[2], mode, b), perm=[0, 1, 3, 2])
     return result
