@@ -6,9 +6,11 @@ Apple's compiler names its allocator of L2 ``ffreuse``, and the order of its DRA
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import product
+from operator import attrgetter
 
 ATTEMPTS = 12
 """How often an order is tried, each time with the block first that found no room."""
@@ -41,15 +43,15 @@ class Arena:
     last: int
     room: int
     above: dict[int, int] = field(default_factory=dict)
-    _at: list[list[Block]] = field(default_factory=list)
+    _placed: list[Block] = field(default_factory=list)
+    """Upwards; of one base in the order of tasks."""
+    _live: dict[int, list[Block]] = field(default_factory=dict)
+    """By task, upwards."""
     _grain: int = 1
 
-    def __post_init__(self) -> None:
-        self._at = [[] for _ in range(self.first, self.last + 1)]
-
     def live(self, index: int) -> list[Block]:
-        """What task ``index`` finds placed."""
-        return self._at[index - self.first]
+        """What task ``index`` finds placed, upwards."""
+        return self._live.get(index, [])
 
     def place_all(self, blocks: Iterable[Block]) -> Block | None:
         """Give every block a base, or none: then the first one that found no room, in the first of the orders.
@@ -57,13 +59,15 @@ class Arena:
         A block that finds none is placed before all others in the next attempt.
         """
         blocks = list(blocks)
+        ceilings = self._ceilings(blocks)
         refused = None
         for self._grain, order in product(GRAINS, ORDERS):
             queue = sorted(blocks, key=order)
             for _ in range(ATTEMPTS):
-                self._at = [[] for _ in range(self.first, self.last + 1)]
-                failed = next((block for block in queue if not self.place(block)), None)
+                self._placed = []
+                failed = next((block for block in queue if not self._place(block, ceilings[id(block)])), None)
                 if failed is None:
+                    self._note_live()
                     return None
                 refused = refused or failed
                 if queue[0] is failed:
@@ -79,25 +83,35 @@ class Arena:
         for block in blocks:
             self.live(block.first).remove(block)
 
-    def place(self, block: Block) -> bool:
+    def _ceilings(self, blocks: Iterable[Block]) -> dict[int, int]:
+        """The highest end of each block, by its id: what is above all tasks that it lives through stays free."""
+        above = [self.above.get(i, 0) for i in range(self.first, self.last + 1)]
+        return {id(b): self.room - max(above[b.first - self.first : b.last + 1 - self.first]) for b in blocks}
+
+    def _place(self, block: Block, ceiling: int) -> bool:
         """The lowest gap that is free for as long as the block lives."""
-        tasks = self._at[block.first - self.first : block.last + 1 - self.first]
-        others = {id(b): b for live in tasks for b in live}
+        first, last, highest = block.first, block.last, ceiling - block.size
         at = block.offset
-        for other in sorted(others.values(), key=lambda b: b.base):
+        for other in self._placed:
+            if other.last < first or last < other.first:
+                continue
             if other.base - at >= block.size:
                 break
             if other.end > at:
                 at = aligned(aligned(other.end, self._grain), block.unit, block.offset)
-        end = at + block.size
-        if end > self.room:
-            return False
-        if any(end > self.room - self.above.get(i, 0) for i in range(block.first, block.last + 1)):
+                if at > highest:
+                    return False
+        if at > highest:
             return False
         block.base = at
-        for live in tasks:
-            live.append(block)
+        insort(self._placed, block, key=UPWARDS)
         return True
+
+    def _note_live(self) -> None:
+        self._live = {i: [] for i in range(self.first, self.last + 1)}
+        for block in self._placed:
+            for i in range(block.first, block.last + 1):
+                self._live[i].append(block)
 
     def top(self, index: int) -> int:
         """The end of the highest block that is live at a task."""
@@ -106,7 +120,7 @@ class Arena:
     def gaps(self, index: int) -> list[tuple[int, int]]:
         """(start, end) of the free pieces at a task, upwards."""
         found, at = [], 0
-        for block in sorted(self.live(index), key=lambda b: b.base):
+        for block in self.live(index):
             if block.base > at:
                 found.append((at, block.base))
             at = max(at, block.end)
@@ -114,6 +128,8 @@ class Arena:
             found.append((at, self.room))
         return found
 
+
+UPWARDS = attrgetter("base", "first")
 
 ORDERS: tuple[Callable[[Block], tuple[int, ...]], ...] = (
     lambda b: (-b.size.bit_length(), b.first, -b.size),  # those of like size in the order of tasks: they take turns

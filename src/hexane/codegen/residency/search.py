@@ -82,9 +82,10 @@ def _detours(form: Form, program: Program, price: Price) -> list[Hashable]:
             if end.dma is not None and (i, end.side) not in stays:
                 key = form.program.identity(end.dma.buffer, i)
                 moved[key] = moved.get(key, 0) + elements(end) * end.element
-    could = {value.key for value in program.candidates if value.size < room_of(program)} - form.program.first
+    could = (value.key for value in program.candidates if value.size < room_of(program))
     least = form.cost.bytes * LEAST_SHARE
-    return sorted((key for key in could if moved.get(key, 0) > least), key=lambda key: -moved[key])
+    wanted = [key for key in could if moved.get(key, 0) > least and key not in form.program.first]
+    return sorted(wanted, key=lambda key: -moved[key])  # of two that move as much the one that comes first
 
 
 def _form(program: Program, ground: Ground, take: Callable[[Cuts], Program] | None, most: float = 0.0) -> Form:
