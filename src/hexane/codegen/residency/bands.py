@@ -16,6 +16,7 @@ from hexane.codegen.operations import Axes, PeKind
 from hexane.codegen.plan import Buffer, Dma, Plan
 from hexane.codegen.residency.ends import RESULT, SECOND, SOURCE, End, ends_of
 from hexane.codegen.residency.layout import Grid, Layout
+from hexane.codegen.residency.memo import OFF
 from hexane.codegen.residency.rows import Rows, by_rows, cut, second_moves, source_of
 
 NOTE = "rows band by band through several tasks"
@@ -115,6 +116,14 @@ class Run:
             self.plans[i].hout for i in range(self.first, self.last + 1) if self.uses[i, RESULT].key not in self.inner
         ]
         return min(heights, default=1)
+
+    @cached_property
+    def within(self) -> list[int]:
+        """Of each task the operands in buffers that only the run touches: bits of ``memo.OFF``."""
+        return [
+            sum(bit for side, bit in OFF.items() if (i, side) in self.uses and self.uses[i, side].key in self.inner)
+            for i in range(self.first, self.last + 1)
+        ]
 
     def needs(self, band: int, count: int) -> tuple[dict[int, Rows], dict[Hashable, Rows]] | None:
         """Rows of the result of every task, and of every inner buffer, that one of ``count`` bands computes."""

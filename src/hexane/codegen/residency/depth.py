@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from itertools import accumulate
+from operator import or_
 
 from hexane.codegen.plan import Plan
 from hexane.codegen.residency.bands import BandBuffer, Run
 from hexane.codegen.residency.ends import RESULT
-from hexane.codegen.residency.ground import Band, Ground, Lives
-from hexane.codegen.residency.memo import WALKS, Off
+from hexane.codegen.residency.ground import Ground, Lives
+from hexane.codegen.residency.memo import OFF, WALKS
 from hexane.codegen.residency.moved import Cost, total
 from hexane.codegen.residency.values import Value
 
@@ -65,49 +67,61 @@ class Depth:
 
     def __post_init__(self) -> None:
         stays, self.pairs = self.intent
+        count = len(self.ground.plans)
         self.uses = self.ground.uses
-        self.resident: dict[tuple[int, str], Hashable] = {
-            (end.index, end.side): value.key
-            for value in stays
-            for place, end in enumerate(value.ends)
-            if not (value.written and end.side == RESULT) and place not in value.loaders
-        }
+        self.resident: dict[tuple[int, str], Hashable] = {}
+        self.off = [0] * count  # of each task the operands that stay whole, as bits of OFF
         self.whole = {value.key: value for value in stays if not value.written and not value.loaded}
-        self.free = [self.room - SPARE] * len(self.ground.plans)
-        self.met: list[list[Value]] = [[] for _ in self.ground.plans]
+        self.met: list[list[Value]] = [[] for _ in range(count)]
+        self.under = {id(after): before for before, after in self.pairs}
+        taken = [0] * (count + 1)  # bytes more than at the task before
         for value in stays:
-            for i in range(value.first, value.last + 1):
-                self.free[i] -= value.size
+            taken[value.first] += value.size
+            taken[value.last + 1] -= value.size
             for i in {end.index for end in value.ends}:
                 self.met[i].append(value)
-        self._sending: dict[int, list[tuple[int, Cost]]] = {}
-        self.under = {id(after): before for before, after in self.pairs}
+            for place, end in enumerate(value.ends):
+                if not (value.written and end.side == RESULT) and place not in value.loaders:
+                    self.resident[end.index, end.side] = value.key
+                    self.off[end.index] |= OFF[end.side]
         for before, after in self.pairs:
-            for i in range(after.first, before.last + 1):
-                self.free[i] += after.size
+            taken[after.first] -= after.size
+            taken[before.last + 1] += after.size
+        self.free = [self.room - SPARE - bytes_ for bytes_ in accumulate(taken[:count])]
+        self._sending: dict[int, list[tuple[int, Cost]]] = {}
+        self._marks = self._marked()
+
+    def _marked(self) -> list[int]:
+        """A number for all that bands meet at each task."""
+        numbers, over = self.ground.marks, {id(before): after for before, after in self.pairs}
+
+        def of(value: Value | None) -> Hashable:
+            return value and (value.key, value.first, value.last, value.size, value.written, value.loaded)
+
+        values = {
+            id(v): (of(v), of(self.under.get(id(v))), of(over.get(id(v))), v.key in self.firm, self._sends(v))
+            for met in self.met
+            for v in met
+        }
+        found = []
+        for room, off, met in zip(self.free, self.off, self.met):
+            name = room, off, tuple([values[id(value)] for value in met])
+            found.append(numbers.setdefault(name, len(numbers)))
+        return found
+
+    def _sends(self, value: Value) -> Hashable:
+        """What the tasks at the ends of a value find in L2."""
+        return tuple([self.off[end.index] for end in value.ends])
 
     def pieces(self) -> list[Piece]:
         """The runs of tasks that go in bands, in order."""
         found: list[Piece] = []
-        for run in self.ground.runs:
-            state = self._state(*run)
+        for first, last in self.ground.runs:
+            state = first, *self._marks[first : last + 1]
             if state not in self.ground.pieces:
-                self.ground.pieces[state] = [piece for piece in self._pieces(*run) if piece.count > 1]
-            found += self.ground.pieces[state]  # type: ignore[arg-type]
+                self.ground.pieces[state] = [piece for piece in self._pieces(first, last) if piece.count > 1]
+            found += self.ground.pieces[state]
         return found
-
-    def _state(self, first: int, last: int) -> Hashable:
-        """All that the pieces of a run depend on."""
-        tasks = range(first, last + 1)
-        met = {id(v): v for i in tasks for v in self.met[i]}
-        return (
-            first,
-            last,
-            tuple(self.free[first : last + 1]),
-            frozenset((i, side) for i in tasks for side in WALKS if (i, side) in self.resident),
-            frozenset((v.key, v.first, v.last, v.size, id(self.under.get(id(v))) in met) for v in met.values()),
-            frozenset(v.key for v in met.values()) & self.firm,
-        )
 
     def cut(self, pieces: Sequence[Piece]) -> Cuts:
         """The program with these pieces in bands."""
@@ -141,7 +155,7 @@ class Depth:
         through = [(a, b) for a, b in through if first <= a and b <= last]
         if not through:
             return []
-        alone = [self._alone(i) for i in tasks]
+        alone = [self.ground.alone(i, self.off[i]) for i in tasks]
         best: list[tuple[float, Piece]] = [(0.0, Piece(first, first, 1))]
         begun = first - 1  # the last task with which a buffer begins that is done with by now
         for end in tasks:
@@ -151,7 +165,7 @@ class Depth:
                 if start > begun or start not in self.ground.begin:
                     continue
                 run = self.ground.run(start, end)
-                found = None if run is None else self._banded(run)
+                found = None if run is None else self._known(run)
                 plain = alone[start - first : end - first + 1]
                 if found is None or not self._worthwhile(found[0], plain):
                     continue
@@ -173,6 +187,13 @@ class Depth:
             return True
         return banded.us <= (1 + MOST_LOSS) * whole.us and banded.weighed() < whole.weighed()
 
+    def _known(self, run: Run) -> tuple[Cost, Piece] | None:
+        """The same as ``_banded``, found once for all forms that are alike there."""
+        state = run.first, *self._marks[run.first : run.last + 1]
+        if state not in self.ground.banded:
+            self.ground.banded[state] = self._banded(run)
+        return self.ground.banded[state]
+
     def _banded(self, run: Run) -> tuple[Cost, Piece] | None:
         """Cost and piece of tasks in the fewest bands that fit; None where nothing fits.
 
@@ -193,8 +214,8 @@ class Depth:
 
     def _fewest(self, run: Run, longer: Sequence[Value], dropped: set[Hashable]) -> tuple[Cost, int] | None:
         """The fewest bands in which a run fits, and what it then costs; ``dropped`` values go through DRAM."""
-        off = {i: self._off(i, run.inner, dropped) for i in range(run.first, run.last + 1)}
-        room: dict[int, int] = {}
+        off = self._off(run, dropped)
+        room: list[int] = []
         lives = None
         count = FEWEST_BANDS
         while count <= MOST_BANDS:
@@ -203,16 +224,22 @@ class Depth:
                 return None
             if band.lives != lives:
                 lives, room = band.lives, self._room(run, band.lives, longer, dropped)
-            over = _beyond(band, off, room)
+            over = max([need / max(room[i], 1) for i, need in band.needs(off) if need > room[i]], default=0.0)
             if over <= 0:
                 break
             count = max(count + 1, min(2 * count, int(count * over)))
         else:
             return None
-        if band.lowest < 2:
-            return None
-        plans = [self.ground.memo.without(plan, off[i]) for i, plan in band.parts.items()]
-        return self.ground.cost(plans).times(count), count
+        return None if band.lowest < 2 else (self.ground.banded_cost(band, off).times(count), count)
+
+    def _off(self, run: Run, dropped: Set[Hashable]) -> tuple[int, ...]:
+        """Which operands of each task of a run are in L2, as bits of ``OFF``."""
+        stays = self.off[run.first : run.last + 1]
+        if dropped:
+            for i, bits in enumerate(stays, run.first):
+                gone = (bit for side, bit in OFF.items() if bits & bit and self.resident[i, side] in dropped)
+                stays[i - run.first] -= sum(gone)
+        return tuple(map(or_, stays, run.within))
 
     def _dropping(self, value: Value, run: Run) -> Cost:
         """What a value costs outside of a run if it does not stay: there it is sent to DRAM and read from it."""
@@ -227,61 +254,33 @@ class Depth:
                 moves = (value.written and end.side == RESULT) or place in value.loaders
                 if moves or end.dma is None:
                     continue
-                off = self._off(end.index, frozenset(), frozenset())
-                sent = self.ground.cost([self.ground.sent(end, off)])
-                kept = self._alone(end.index)
+                off = self.off[end.index]
+                sent, kept = self.ground.alone(end.index, off & ~OFF[end.side]), self.ground.alone(end.index, off)
                 found.append((end.index, Cost(sent.us - kept.us, sent.bytes - kept.bytes)))
         return self._sending[id(value)]
 
-    def _room(self, run: Run, lives: Lives, longer: Sequence[Value], dropped: Set[Hashable]) -> dict[int, int]:
+    def _room(self, run: Run, lives: Lives, longer: Sequence[Value], dropped: Set[Hashable]) -> list[int]:
         """Bytes of L2 that each task of a run finds for its band, whose buffers ``lives`` are."""
-        gone = [self.whole[key] for key in lives if key in self.whole]
-        gone += [value for value in longer if value.key in dropped]
-        kept = [value for value in longer if value.key not in dropped]
-        found = {}
-        for i in range(run.first, run.last + 1):
-            back = sum(value.size for value in gone if value.first <= i <= value.last) - self._shared(gone, i)
-            found[i] = self.free[i] + back - sum(v.size for v in kept if not v.first <= i <= v.last)
-        return found
+        found = self.free[run.first : run.last + 1]
 
-    def _shared(self, gone: Sequence[Value], i: int) -> int:
-        """Bytes at a task that two values have in one place, one of which is gone."""
-        if not gone or not self.pairs:
-            return 0
-        ids = {id(value) for value in gone}
-        mine = (pair for pair in self.pairs if id(pair[0]) in ids or id(pair[1]) in ids)
-        return sum(after.size for before, after in mine if after.first <= i <= before.last)
+        def add(size: int, first: int, last: int) -> None:
+            for i in range(max(first, run.first), min(last, run.last) + 1):
+                found[i - run.first] += size
+
+        gone = {id(value): value for key in lives if (value := self.whole.get(key)) is not None}
+        gone |= {id(value): value for value in longer if value.key in dropped}
+        for value in gone.values():
+            add(value.size, value.first, value.last)
+        for before, after in self.pairs:  # two in one place, one of which is gone
+            if id(before) in gone or id(after) in gone:
+                add(-after.size, after.first, before.last)
+        for value in longer:  # in bands those that stay live as long as all of the run
+            if value.key not in dropped:
+                add(-value.size, run.first, value.first - 1)
+                add(-value.size, value.last + 1, run.last)
+        return found
 
     def _live_longer(self, run: Run) -> list[Value]:
         """Whole maps that stay and that the run reads or makes: in bands they live as long as all of the run."""
         met = {id(v): v for i in range(run.first, run.last + 1) for v in self.met[i] if v.key not in run.inner}
         return [v for v in met.values() if id(self.under.get(id(v))) not in met]
-
-    def _alone(self, i: int) -> Cost:
-        """The task as it will be with whole maps: operands that stay in L2 are not moved."""
-        off = self._off(i, frozenset(), frozenset())
-        return self.ground.cost([self.ground.memo.without(self.ground.whole_plans[i], off)])
-
-    def _off(self, i: int, inner: Set[Hashable], dropped: Set[Hashable]) -> Off:
-        """Which operands of a task are in L2: source, second source, result."""
-        found = []
-        for side in WALKS:
-            use = self.uses.get((i, side))
-            stays = (i, side) in self.resident and self.resident[i, side] not in dropped
-            found.append(stays or (use is not None and use.key in inner))
-        return tuple(found)
-
-
-def _beyond(band: Band, off: dict[int, Off], room: dict[int, int]) -> float:
-    """What a band needs over what L2 has left for it; 0 if it fits."""
-    needs = dict.fromkeys(band.parts, 0)
-    for key, (first, last) in band.lives.items():
-        for i in range(first, last + 1):
-            if i in needs:
-                needs[i] += band.sizes[key]
-    worst = 0.0
-    for i, need in needs.items():
-        need += sum(bytes_ for bytes_, is_off in zip(band.least[i], off[i]) if not is_off)
-        if need > room[i]:
-            worst = max(worst, need / max(room[i], 1))
-    return worst

@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from hexane.codegen.plan import Buffer, Plan
 from hexane.codegen.residency import bands
@@ -18,7 +19,7 @@ from hexane.codegen.residency.blocks import Held
 from hexane.codegen.residency.ends import RESULT, SECOND, SOURCE, End, ends_of
 from hexane.codegen.residency.layout import Grid, Layout, grid_of
 from hexane.codegen.residency.loose import loosened
-from hexane.codegen.residency.memo import WALKS, Memo, Off
+from hexane.codegen.residency.memo import OFF, WALKS, Memo
 from hexane.codegen.residency.moved import Cost, Price
 from hexane.codegen.residency.rows import Rows, source_of
 from hexane.codegen.residency.values import Stored
@@ -26,18 +27,31 @@ from hexane.codegen.residency.values import Stored
 Lives = dict[Hashable, tuple[int, int]]
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Band:
-    """One band of a run: each task over its rows, the sizes of its buffers in L2, and when they live.
+    """One band of a run: each task over its rows, when the buffers of the band live, and the bytes that these take.
 
     ``least``: bytes of L2 that each operand takes while it passes through, in the lowest tile.
     """
 
+    run: Run
     parts: dict[int, Plan]
-    sizes: dict[Hashable, int]
     lives: Lives
+    buffers: dict[int, int]
     least: dict[int, tuple[int, int, int]]
     lowest: int
+    needed: dict[tuple[int, ...], list[tuple[int, int]]] = field(default_factory=dict)
+    costs: dict[tuple[int, ...], Cost] = field(default_factory=dict)
+
+    def needs(self, off: tuple[int, ...]) -> list[tuple[int, int]]:
+        """Bytes of L2 that each task needs, counted from the first of the run; ``off``: what each finds there."""
+        if off not in self.needed:
+            found = self.needed[off] = []
+            for i, need in self.buffers.items():
+                mine = off[i - self.run.first]
+                need += sum(size for bit, size in zip(OFF.values(), self.least[i]) if not mine & bit)
+                found.append((i - self.run.first, need))
+        return self.needed[off]
 
 
 @dataclass(eq=False)
@@ -50,8 +64,12 @@ class Ground:
     stored: Callable[[Hashable], Stored]
     price: Price
     memo: Memo
-    pieces: dict[Hashable, object] = field(default_factory=dict)
-    """The pieces of a run that a search has found, by all that they depend on."""
+    pieces: dict[Hashable, Any] = field(default_factory=dict)
+    """The pieces of runs that a search has found, by all that they depend on."""
+    banded: dict[Hashable, Any] = field(default_factory=dict)
+    """Cost and piece of runs in bands, in the same way."""
+    marks: dict[Hashable, int] = field(default_factory=dict)
+    """All that bands may depend on at a task -> a number for it."""
 
     def __post_init__(self) -> None:
         self.plans, together = loosened(self.whole_plans, self.held)
@@ -177,8 +195,13 @@ class Ground:
                     lives[use.key] = min(i, first), max(i, last)
         sizes = {key: self.line_bytes(key) * r.height for key, r in inner.items()}
         parts = {i: self._part(i, mine) for i, mine in rows.items()}
+        buffers = dict.fromkeys(parts, 0)
+        for key, (first, last) in lives.items():
+            for i in range(first, last + 1):
+                if i in buffers:
+                    buffers[i] += sizes[key]
         least = {i: self.memo.of(plan).least_moved for i, plan in parts.items()}
-        return Band(parts, sizes, lives, least, max(r.height for r in rows.values()))
+        return Band(run, parts, lives, buffers, least, max(r.height for r in rows.values()))
 
     def line_bytes(self, key: Hashable) -> int:
         """Bytes of L2 that one row of all images and channels of a buffer takes."""
@@ -208,10 +231,17 @@ class Ground:
             self._cut[at] = made
         return self._cut[at]
 
-    def sent(self, end: End, off: Off) -> Plan:
-        """A whole task that moves an operand, whatever ``off`` says of it."""
-        others = tuple(is_off and side != end.side for side, is_off in zip(WALKS, off))
-        return self.memo.without(self.whole_plans[end.index], others)
+    def alone(self, i: int, off: int) -> Cost:
+        """The cost of a whole task that finds or leaves some operands (bits of ``memo.OFF``) in L2."""
+        return self.cost([self.memo.without(self.whole_plans[i], off)])
+
+    def banded_cost(self, band: Band, off: tuple[int, ...]) -> Cost:
+        """The cost of one band whose tasks find or leave some operands in L2."""
+        if off not in band.costs:
+            first = band.run.first
+            plans = [self.memo.without(plan, off[i - first]) for i, plan in band.parts.items()]
+            band.costs[off] = self.memo.cost_of(plans, self.price)
+        return band.costs[off]
 
     def cost(self, plans: Sequence[Plan]) -> Cost:
         """The cost of some tasks, one after the other."""

@@ -16,8 +16,8 @@ from hexane.codegen.residency.moved import Cost, Price, moved_bytes
 WALKS = {SOURCE: "src", SECOND: "src2", RESULT: "dst"}
 """Side of a task -> the field of a plan that says how it is walked in DRAM."""
 
-Off = tuple[bool, ...]
-"""Of source, second source and result: whether it is in L2 alone."""
+OFF = {SOURCE: 1, SECOND: 2, RESULT: 4}
+"""Side of a task -> its bit in a set of operands that are in L2 alone."""
 
 
 @dataclass(eq=False)
@@ -91,15 +91,15 @@ class Memo:
             found = self._facts[id(plan)] = PlanFacts(plan)
         return found
 
-    def without(self, plan: Plan, off: Off) -> Plan:
-        """The plan as it is priced when some operands are in L2 alone."""
-        if True not in off:
+    def without(self, plan: Plan, off: int) -> Plan:
+        """The plan as it is priced when some operands (bits of ``OFF``) are in L2 alone."""
+        if not off:
             return plan
         facts = self.of(plan)
         if off not in facts.turned:
             made, moves = copy(plan), facts.moves.copy()
-            for (side, name), is_off in zip(WALKS.items(), off):
-                if is_off:
+            for side, name in WALKS.items():
+                if off & OFF[side]:
                     setattr(made, name, None)
                     moves[side] = 0
             facts.turned[off] = made
