@@ -159,7 +159,7 @@ def test_weights_as_the_map_cost_more_than_as_the_kernel(rows, k, n):
     swapped = dict(win=n, wout=n, cin=k, cout=rows, read_bytes=2.0 * k * n, kernel_bytes=2 * rows * k, computed=True)
     numbers = {name: constant.value for name, constant in constants(chip).items()}
     first, second = (
-        time_work(Work((layer_of(replace(facts, **common, **given), ""),)), chip, numbers)[0].us
+        time_work(Work((layer_of(facts._replace(**common, **given), ""),)), chip, numbers)[0].us
         for given in (plain, swapped)
     )
     assert first <= second

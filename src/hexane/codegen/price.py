@@ -9,8 +9,9 @@ from hexane.chips import Chip
 from hexane.chips.measured import values
 from hexane.codegen.operations import After, Element, NeNonlinear, PeKind, SourceType
 from hexane.codegen.plan import Kernel, Plan
-from hexane.cost.model import Costs, time_work
+from hexane.cost.model import Alone, alone, engines_used, in_turn, time_work
 from hexane.cost.task import TaskFacts, layer_of, operand_bytes
+from hexane.cost.units import layer_cost
 from hexane.cost.work import Layer, Work
 from hexane.isa.kinds import PE_KIND
 
@@ -102,20 +103,39 @@ class Prices:
     """Microseconds on a chip of plans that do not change meanwhile, each worked out once."""
 
     chip: Chip
-    _layers: dict[int, tuple[Plan, Layer]] = field(default_factory=dict)  # by id of a plan that is kept
-    _costs: Costs = field(default_factory=dict)
+    _known: dict[int, tuple[Plan, _Priced]] = field(default_factory=dict)  # by id of a plan that is kept
+    _alike: dict[TaskFacts, _Priced] = field(default_factory=dict)
 
     def __call__(self, plans: Sequence[Plan]) -> list[float]:
         """Of each task, as ``prices_us``."""
-        work = Work(tuple(map(self._layer, plans)))
-        return [float(item.us) for item in time_work(work, self.chip, values(self.chip), known=self._costs)]
+        tasks = [self._priced(plan) for plan in plans]
+        engines, numbers = engines_used((task.layer for task in tasks), self.chip), values(self.chip)
+        return [float(cost.us) for cost in in_turn((task.on(engines, self.chip) for task in tasks), numbers)]
 
-    def _layer(self, plan: Plan) -> Layer:
-        found = self._layers.get(id(plan))
+    def _priced(self, plan: Plan) -> _Priced:
+        found = self._known.get(id(plan))
         if found is None:
-            layer = layer_of(facts_of(plan, self.chip.generation_name), "")
-            found = self._layers[id(plan)] = plan, layer
+            facts = facts_of(plan, self.chip.generation_name)
+            if facts not in self._alike:
+                self._alike[facts] = _Priced(layer_of(facts, ""))
+            found = self._known[id(plan)] = plan, self._alike[facts]
         return found[1]
+
+
+@dataclass
+class _Priced:
+    """A task's layer, and its cost by the number of engines that share it."""
+
+    layer: Layer
+    costs: dict[int, Alone] = field(default_factory=dict)
+
+    def on(self, engines: int, chip: Chip) -> Alone:
+        if engines not in self.costs:
+            cost = layer_cost(
+                self.layer, chip, values(chip), engines=engines, clock_mhz=chip.clock_mhz, chain=False, tiles=1
+            )
+            self.costs[engines] = alone(self.layer, cost, chip)
+        return self.costs[engines]
 
 
 def sum_us(chip: Chip, pixels: int, channels: tuple[int, int], window: tuple[int, int, int], share: float) -> float:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
 
 from hexane.chips import Chip
 from hexane.cost.units import FURTHER_TASK_US, Cost, Numbers, larger, layer_cost
@@ -28,11 +30,11 @@ class Timed:
         return self.cost.us * self.layer.count
 
 
-def engines_used(work: Work, chip: Chip) -> int:
+def engines_used(layers: Iterable[Layer], chip: Chip) -> int:
     """Engines that one program runs on: an M6 shares large maps over both (docs/timing.md), others use one."""
-    if chip.generation_name != "h19" or not work.layers:
+    if chip.generation_name != "h19":
         return 1
-    pixels = max(max(layer.pixels, layer.elements / 256) for layer in work.layers)
+    pixels = max((max(layer.pixels, layer.elements / 256) for layer in layers), default=0)
     return chip.engines if pixels > 256 else 1
 
 
@@ -44,46 +46,58 @@ def tile_count(work: Work) -> int:
     return int(work.largest_tensor_bytes // size) + 1
 
 
-Costs = dict[tuple[object, ...], Cost]
-"""Costs by all that they depend on."""
+class Alone(NamedTuple):
+    """The cost of one layer by itself, and what of it matters beside the layer in front of it.
+
+    ``small``: a change of the unit in front of it cannot hide behind the rest of its data.
+    """
+
+    cost: Cost
+    times: int
+    core: Literal["NE", "PE"]
+    small: bool
+    follows: bool
+
+
+def alone(layer: Layer, cost: Cost, chip: Chip) -> Alone:
+    """A layer and its cost."""
+    core: Literal["NE", "PE"] = "NE" if layer.unit in ("mac", "runtime") else "PE"
+    small = chip.generation.family == "early" and max(layer.in_bytes, layer.out_bytes) <= SMALL_BYTES
+    return Alone(cost, layer.count, core, small, layer.follows)
+
+
+def in_turn(layers: Iterable[Alone], c: Numbers) -> Iterator[Cost]:
+    """Costs of layers one behind the other: with changes of the unit, and less what locked pairs overlap.
+
+    A task that runs patch by patch behind one of the other unit counts for what it takes longer than that one
+    (docs/reference/engine-h13.md 12.1).
+    """
+    before: Alone | None = None
+    before_us: Any = 0.0
+    for layer in layers:
+        cost = layer.cost
+        if layer.small and before is not None and layer.core != before.core and not layer.follows:
+            switch = c["unit_switch_us"]
+            cost = replace(cost, us=cost.us + switch, extra_us=cost.extra_us + switch)
+        if layer.follows and before is not None:
+            cost = replace(cost, us=larger(cost.us - before_us, FURTHER_TASK_US))
+        before, before_us = layer, cost.us * layer.times
+        yield cost
 
 
 def time_work(
-    work: Work,
-    chip: Chip,
-    c: Numbers,
-    *,
-    engines: int | None = None,
-    clock_mhz: float | None = None,
-    known: Costs | None = None,
+    work: Work, chip: Chip, c: Numbers, *, engines: int | None = None, clock_mhz: float | None = None
 ) -> list[Timed]:
-    """Cost of every layer on ``chip`` with constants ``c``; linear in the number of layers.
-
-    ``known`` may be given for several works on one chip with the same constants, of compiled tasks (``placed``).
-
-    A task that runs patch by patch behind one of the other unit counts for what it takes longer than that one: locked
-    pairs overlap in time (docs/reference/engine-h13.md 12.1).
-    """
-    used = engines_used(work, chip) if engines is None else engines
+    """Cost of every layer on ``chip`` with constants ``c``; linear in the number of layers."""
+    used = engines_used(work.layers, chip) if engines is None else engines
     clock = chip.clock_mhz if clock_mhz is None else clock_mhz
     tiles = tile_count(work)
-    seen: Costs = {} if known is None else known
-    timed: list[Timed] = []
-    before: str | None = None
-    early = chip.generation.family == "early"
+    seen: dict[tuple[object, ...], Cost] = {}
+    layers: list[Alone] = []
     for layer in work.layers:
-        core = "NE" if layer.unit in ("mac", "runtime") else "PE"
-        small = early and max(layer.in_bytes, layer.out_bytes) <= SMALL_BYTES
-        switches = small and before not in (None, core) and not layer.follows
-        before = core
         cost = seen.get(layer.form)
         if cost is None:
             cost = layer_cost(layer, chip, c, engines=used, clock_mhz=clock, chain=work.chain, tiles=tiles)
             seen[layer.form] = cost
-        if switches:
-            switch = c["unit_switch_us"]
-            cost = replace(cost, us=cost.us + switch, extra_us=cost.extra_us + switch)
-        if layer.follows and timed:
-            cost = replace(cost, us=larger(cost.us - timed[-1].us, FURTHER_TASK_US))
-        timed.append(Timed(layer, cost))
-    return timed
+        layers.append(alone(layer, cost, chip))
+    return [Timed(layer, cost) for layer, cost in zip(work.layers, in_turn(layers, c))]

@@ -6,11 +6,9 @@ plan is chosen by the price that an estimate of the program will state.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from hexane.cost.work import Layer, Unit
-from hexane.frozen import slot_init
 
 Operation = Literal["sum", "bypass", "product", "maximum", "planar"]
 PLANAR: dict[int, Unit] = {1: "pool", 2: "unary", 3: "binary", 4: "unary", 5: "reduce", 6: "reduce"}
@@ -21,9 +19,7 @@ OPERATIONS: dict[int, Operation] = {0: "sum", 2: "product", 3: "maximum", 4: "by
 """How the cores combine (``NE.MACCfg.OpMode``)."""
 
 
-@slot_init
-@dataclass(frozen=True, slots=True)
-class TaskFacts:
+class TaskFacts(NamedTuple):
     """One task in numbers.
 
     ``win`` to ``cout`` are its dimensions, channels over one of ``groups``; ``read_bytes`` what its operands bring from

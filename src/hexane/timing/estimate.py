@@ -150,7 +150,7 @@ class _Launch:
 
 
 def _launch(work: Work, target: Chip, c: Numbers, interface: str) -> _Launch:
-    engines = engines_used(work, target)
+    engines = engines_used(work.layers, target)
     timed = time_work(work, target, c, engines=engines)
     us = sum(item.us for item in timed)
     return _Launch(

@@ -79,7 +79,7 @@ def case_of(row: Mapping[str, Any]) -> Case:
         work = _work(r, many)
     else:
         work = _work(r, 1 if calls > 1 else r.count("layers", 1))
-    engines = r.count("engines", 0) or engines_used(work, chip)
+    engines = r.count("engines", 0) or engines_used(work.layers, chip)
     return Case(work, chip, engines, r.number("clock_mhz"), interface, calls, shallow, further, r.text("kind"))
 
 

@@ -93,25 +93,21 @@ class Depth:
 
     def _marked(self) -> list[int]:
         """A number for all that bands meet at each task."""
-        numbers, over = self.ground.marks, {id(before): after for before, after in self.pairs}
-
-        def of(value: Value | None) -> Hashable:
-            return value and (value.key, value.first, value.last, value.size, value.written, value.loaded)
-
-        values = {
-            id(v): (of(v), of(self.under.get(id(v))), of(over.get(id(v))), v.key in self.firm, self._sends(v))
-            for met in self.met
-            for v in met
-        }
+        numbers = self.ground.marks
+        values: dict[int, int] = {}
+        for value in self.intent[0]:
+            sends = tuple([self.off[end.index] for end in value.ends])
+            name: Hashable = (value.form, value.key in self.firm, sends)
+            values[id(value)] = numbers.setdefault(name, len(numbers))
+        for pair in self.pairs:
+            name = tuple([values[id(value)] for value in pair])
+            for value in pair:
+                values[id(value)] = numbers.setdefault((values[id(value)], name), len(numbers))
         found = []
         for room, off, met in zip(self.free, self.off, self.met):
-            name = room, off, tuple([values[id(value)] for value in met])
+            name = room, off, *[values[id(value)] for value in met]
             found.append(numbers.setdefault(name, len(numbers)))
         return found
-
-    def _sends(self, value: Value) -> Hashable:
-        """What the tasks at the ends of a value find in L2."""
-        return tuple([self.off[end.index] for end in value.ends])
 
     def pieces(self) -> list[Piece]:
         """The runs of tasks that go in bands, in order."""

@@ -68,10 +68,20 @@ class Layout:
         n, c, h, x = steps
         return n * self.image + c * self.channel + h * self.row + x
 
+    @cached_property
+    def _regions(self) -> dict[tuple[object, ...], Region | None]:
+        return {}
+
     def region(self, dma: Dma, extents: Extents, element: int) -> Region | None:
         """The region, counted from the buffer's own base, that a walk covers; None where its steps vary."""
         if dma.interleave != 1 or dma.element != element:
             return None
+        walk = dma.offset, dma.row, dma.plane, dma.depth, dma.group, element, extents
+        if walk not in self._regions:
+            self._regions[walk] = self._region(dma, extents, element)
+        return self._regions[walk]
+
+    def _region(self, dma: Dma, extents: Extents, element: int) -> Region | None:
         grid = self.grid
         start = n, c, h, x = grid.steps(dma.offset)
         if x % UNIT:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import reduce
 from typing import NamedTuple
 
 from hexane.codegen.plan import Plan
@@ -36,7 +35,11 @@ class Cost(NamedTuple):
 
 
 def total(costs: Iterable[Cost]) -> Cost:
-    return reduce(Cost.plus, costs, Cost(0.0, 0))
+    us, bytes_ = 0.0, 0
+    for cost in costs:
+        us += cost.us
+        bytes_ += cost.bytes
+    return Cost(us, bytes_)
 
 
 KERNELS = "kernels"

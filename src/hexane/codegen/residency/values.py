@@ -99,6 +99,11 @@ class Value:
         """Bytes saved for each byte of L2 and task."""
         return self.saved / (max(self.size, 1) * (self.last - self.first + 1))
 
+    @property
+    def form(self) -> tuple[Hashable, ...]:
+        """What tells it from other stays of tensors of a program."""
+        return self.key, self.first, self.last, self.size, self.written, self.loaded
+
     def at(self, indices: Sequence[int]) -> Value:
         """The same where its ends are those of other tasks, in the same order."""
         if all(end.index == i for end, i in zip(self.ends, indices)):
@@ -227,7 +232,6 @@ def shares_place(before: Value, after: Value, plans: Sequence[Plan]) -> bool:
     """
     if before.layout.grid != after.layout.grid or after.loaded or after.written or before.first >= after.first:
         return False
-    over: Value | None = None
     met = False
     for i, result in enumerate(after.ends):
         if result.side != RESULT:
@@ -236,8 +240,8 @@ def shares_place(before: Value, after: Value, plans: Sequence[Plan]) -> bool:
             if end.index < result.index:
                 continue
             if end.index == result.index and end.extents == result.extents and in_place(plans[result.index]):
-                over = over or after.laid_out(before.layout)
-                if not _same_places(before.regions[j], over.regions[i], end):
+                over = before.layout.region(after.walks[i], result.extents, result.element)
+                if over is None or not _same_places(before.regions[j], over, end):
                     return False
                 met = True
             elif not are_apart(before.places[j], after.places[i]):
