@@ -21,6 +21,7 @@ from hexane.formats.networks import network_of
 from hexane.graph.types import StateType
 from hexane.image.dialect import CONTAINER_OF
 from hexane.lowering import transformations
+from hexane.lowering.fusion import CUT_RUNS, cut_runs
 from hexane.numerics.autoscale import rescaled
 from hexane.program import ENGINE, HOST, Port, Program, Segment, input_ports
 from hexane.program.attribution import with_macs
@@ -178,6 +179,7 @@ def _engine_segment(run: Run, graph: Graph, context: Context, dialect: str, iden
     linked = link_run(run, target, context.chip)
     source = subgraph(run.ops, run.inputs, run.outputs, graph.main.opset)
     source.metadata[transformations.KEY] = graph.metadata[transformations.KEY]
+    source.metadata[CUT_RUNS] = cut_runs(unit.ops for unit in run.units)
     surfaces = [
         Surface(
             value.name,

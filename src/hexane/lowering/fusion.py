@@ -6,7 +6,7 @@ that joins ops stands here once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,8 @@ from hexane.lowering.transformations import is_on
 
 FUSED = tuple(name for name, function in FUNCTIONS.items() if not function.epsilon)
 SUMS = ("conv", "matmul", "linear")
+CUT_RUNS = "results that end a run of fused ops early"
+"""Metadata of a segment's graph: the results of sums behind which the compiler wrote a bias or factor as its own op."""
 
 
 def only_user(value: Value) -> Op | None:
@@ -109,6 +111,18 @@ def sum_run(op: Op) -> tuple[Op, ...]:
     if op.type != "matmul" or not _computed_kernel(op):
         return run
     return run[:2] if len(run) > 1 and run[1].type == "mul" else run[:1]
+
+
+def cut_runs(units: Iterable[Sequence[Op]]) -> list[str]:
+    """Names of the results at which a unit of the compiler leaves the ops that one task could compute (``sum_run``)."""
+    names = []
+    for unit in units:
+        for op in unit:
+            if op.type in SUMS:
+                last = [inner for inner in sum_run(op) if inner in unit][-1]
+                if last is not sum_run(op)[-1]:
+                    names.append(last.output.name)
+    return names
 
 
 def _computed_kernel(op: Op) -> bool:

@@ -18,7 +18,7 @@ from hexane.graph.types import TensorType, eval_dtype
 from hexane.isa.roles import SPELLED, roles_of
 from hexane.lowering import transformations
 from hexane.lowering.eight_bit import byte_product
-from hexane.lowering.fusion import SUMS, Epilogue, only_user, sum_run
+from hexane.lowering.fusion import CUT_RUNS, SUMS, Epilogue, only_user, sum_run
 from hexane.lowering.weights import stream_of
 from hexane.numerics.rules import (
     RULES,
@@ -64,6 +64,7 @@ def evaluate(
 
 def _evaluate(graph: Graph, inputs: Mapping[str, Any], run: EngineEvaluation) -> dict[str, np.ndarray]:
     function = graph.main
+    run.cut = frozenset(graph.metadata.get(CUT_RUNS, ()))
     unknown = set(inputs) - {value.name for value in function.inputs}
     if unknown:
         names = ", ".join(repr(value.name) for value in function.inputs)
@@ -98,7 +99,8 @@ def _factor_on(generation: str) -> Callable[[float], float]:
 class EngineEvaluation(Evaluation):
     """The reference's walk over a graph, with values kept in their declared dtypes and the engine's rules for ops.
 
-    ``on_engine`` collects the ops that a rule took, ``on_host`` the others with the reason.
+    ``on_engine`` collects the ops that a rule took, ``on_host`` the others with the reason. ``cut`` names results that
+    end the run of ops behind a sum early, as the compiler wrote it.
     """
 
     def __init__(self, chip: Chip, observe: Observer | None = None) -> None:
@@ -106,6 +108,7 @@ class EngineEvaluation(Evaluation):
         self.form = "winograd" if chip.winograd else "direct"
         self.generation = chip.generation
         self.factor = _factor_on(chip.generation_name)
+        self.cut: frozenset[str] = frozenset()
         self.on_engine: list[Op] = []
         self.on_host: dict[Op, str] = {}
         self._observe = observe
@@ -161,6 +164,8 @@ class EngineEvaluation(Evaluation):
 
     def _sums(self, op: Op) -> tuple[Any, ...]:
         run = sum_run(op)
+        end = next((i for i, inner in enumerate(run, 1) if inner.output.name in self.cut), len(run))
+        run = run[:end]
         epilogue = Epilogue.of(run)
         own = op.inputs.get("bias")
         if own is not None and not own.is_constant:
