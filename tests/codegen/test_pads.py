@@ -68,6 +68,8 @@ CONTINUED = {
     "nearly as long as the map": ((1, 3, 1, 90), [0, 0, 0, 0, 0, 0, 89, 70], "reflect"),
     "rows and columns": ((1, 2, 40, 48), [0, 0, 0, 0, 17, 9, 12, 33], "reflect"),
     "few rows": ((1, 5, 12, 40), [0, 0, 0, 0, 2, 1, 0, 0], "reflect"),
+    "all of the smallest signal": ((1, 1, 1, 2), [0, 0, 0, 0, 0, 0, 1, 1], "reflect"),
+    "all of a signal": ((1, 2, 1, 5), [0, 0, 0, 0, 0, 0, 4, 4], "reflect"),
     "a batch": ((2, 3, 12, 20), [0, 0, 0, 0, 3, 3, 2, 2], "reflect"),
     "edges": ((1, 2, 20, 30), [0, 0, 0, 0, 40, 3, 5, 70], "replicate"),
     "edges of a batch": ((3, 2, 9, 10), [0, 0, 0, 0, 4, 1, 2, 3], "replicate"),
@@ -83,7 +85,7 @@ def test_continued_beyond_the_edge(name, chip):
     program = hexane.compile(b.graph, chip)
     assert [segment.kind for segment in program.segments] == ["engine"]
     data = np.random.default_rng(1).normal(size=shape).astype(np.float16)
-    data.reshape(-1)[3] = -0.0
+    data.reshape(-1)[1] = -0.0
     pairs = [(widths[i], widths[i + 1]) for i in range(0, 8, 2)]
     wanted = np.pad(data, pairs, mode={"replicate": "edge"}.get(mode, mode))
     (result,) = program.run({"x": data}).values()

@@ -89,8 +89,8 @@ def continue_lines(made: Fragment, walk: Walk, axis: int, before: int, after: in
         raise UnsupportedError("a mirrored pad as long as the map", code=Reason.PADDING)
     inside = walk.sliced(axis, before, last + 1 - before)
     free = [i for i in (0, COLUMN, ROW) if i != axis and walk.extents[i] == 1]
-    if mirror and before == after and len(free) == 2:  # both ends at once
-        apart = inside.extents[axis] - 2 - before
+    apart = inside.extents[axis] - 2 - before  # of the lines that the two ends mirror
+    if mirror and before == after and len(free) == 2 and apart >= 0:  # both ends at once
         ends = inside.sliced(axis, 0, before + 2).doubled(free[0], apart * walk.strides[axis])
         both = walk.sliced(axis, 0, before).doubled(free[0], (last + 1) * walk.strides[axis])
         reverse(made, ends, axis, 1, both)
