@@ -16,7 +16,7 @@ from hexane.codegen.operations import ResultType, SourceType
 from hexane.codegen.residency import Cause, Policy, explained, under
 from hexane.codegen.residency.arena import Arena, Block
 from hexane.codegen.residency.ends import RESULT, SECOND, ends_of, held
-from hexane.codegen.residency.pairs import LOCKED, NOTE
+from hexane.codegen.residency.pairs import LOCKED, NOTE, is_shown
 from hexane.graph import GraphBuilder
 from hexane.timing.traffic import traffic
 
@@ -56,7 +56,11 @@ def pairs_hold(plans):
     """What a locked task writes or brings does not touch what the task in front of it still reads or writes."""
     for i, plan in enumerate(plans[1:], 1):
         before = plans[i - 1]
-        if not plan.reads.after & LOCKED or before.unit == plan.unit or plan.note != NOTE:
+        if (
+            not plan.reads.after & LOCKED
+            or before.unit == plan.unit
+            or not (plan.note == NOTE or is_shown(before, plan))
+        ):
             continue
         read = [_box(before, end) for end in ends_of(before, i - 1) if end.side != RESULT]
         made = next(_box(before, end) for end in ends_of(before, i - 1) if end.side == RESULT)
@@ -217,6 +221,46 @@ def test_a_result_that_is_read_again():
         assert plans[0].dst is not None and (plans[1].src is None) == (not off)
         assert {plan.evidence.value for plan in plans[:1]} == {evidence}
         agreed(program, inputs)
+
+
+def heads_of_a_layer(tokens=128, heads=6, dims=64, seed=2):
+    """Attention of several heads between linear layers, tokens along W."""
+    rng = np.random.default_rng(seed)
+    builder = GraphBuilder()
+    x = builder.input("x", (1, heads * dims, 1, tokens), "fp16")
+
+    def layer(value):
+        weight = rng.standard_normal((heads * dims, heads * dims, 1, 1)) / (heads * dims) ** 0.5
+        return builder.conv(x=value, weight=weight.astype(np.float16))
+
+    def split(value):
+        parts = builder.reshape(x=value, shape=[1, heads, dims, tokens])
+        return builder.transpose(x=parts, perm=[0, 1, 3, 2])
+
+    q, k, v = (split(layer(x)) for _ in range(3))
+    scores = builder.mul(x=builder.matmul(x=q, y=k, transpose_y=True), y=np.float16(dims**-0.5))
+    made = builder.matmul(x=builder.softmax(x=scores, axis=-1), y=v)
+    joined = builder.reshape(x=builder.transpose(x=made, perm=[0, 1, 3, 2]), shape=[1, heads * dims, 1, tokens])
+    builder.output(layer(joined), name="y")
+    return builder.graph, rng.standard_normal((1, heads * dims, 1, tokens)).astype(np.float16)
+
+
+def test_results_of_heads_are_channels_of_the_layer_behind():
+    """A reshape joins heads and their features: the same rows, one channel each."""
+    graph, x = heads_of_a_layer()
+    with explained() as found:
+        (plans,) = engine_plans(check(graph, x, EVERYTHING))
+    assert plans[-1].reads.type is SourceType.RESIDENT
+    assert {row.why for row in found[0]} == {"a task reads it as its kernel"}
+
+
+def test_results_of_heads_take_the_place_of_their_queries():
+    """Head by head, where L2 has no room for all queries and all results at once."""
+    graph, x = heads_of_a_layer(tokens=448)
+    (plans,) = engine_plans(check(graph, x, EVERYTHING))
+    products = [plan for plan in plans if plan.kernel is not None and plan.kernel.source is not None]
+    results = {p.result.base for p in products if p.c == 448 and p.writes.type is ResultType.STAYS}
+    assert len(results) == 6 and results == {p.source.base for p in products if p.c == 64}
 
 
 def large_maps(*, strides=(1, 2, 1), kernel=3, seed=3):

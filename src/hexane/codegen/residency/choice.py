@@ -163,7 +163,7 @@ def choose(program: Program, room: int, *, hopeful: bool = False) -> tuple[list[
         need = _left(value, free, back)
         pair = None
         if program.parts and (min(need) < 0 or _leads(value, program)):
-            pair = _pair(value, readers, writers, pairs, plans)
+            pair = _pair(value, readers, writers, pairs, plans) or _in_turn(value, chosen, pairs, plans)
             if pair is not None:
                 under, over = pair
                 chosen_is_over = any(over is v for v in chosen)
@@ -238,6 +238,23 @@ def _pair(
                 if shares_place(below, over, plans):
                     return below, over
     return None
+
+
+def _in_turn(value: Value, chosen: Sequence[Value], pairs: Sequence[Pair], plans: Sequence[Plan]) -> Pair | None:
+    """The value and one that is chosen, if tasks write the later one where parts of the other are not read any more."""
+    for other in chosen if value.in_parts else ():
+        before, after = sorted((value, other), key=lambda v: v.first)
+        alike = other.in_parts and before.layout.grid == after.layout.grid
+        if alike and after.first <= before.last < after.last and not _is_paired(before, after, pairs):
+            layout = other.layout
+            before, after = (v if v is other else v.laid_out(layout) for v in (before, after))
+            if shares_place(before, after, plans):
+                return before, after
+    return None
+
+
+def _is_paired(before: Value, after: Value, pairs: Sequence[Pair]) -> bool:
+    return any(under is before or over is after for under, over in pairs)
 
 
 def _given_back(value: Value, program: Program) -> dict[int, int]:

@@ -33,6 +33,11 @@ class Grid:
     def image(self) -> int:
         return self.c * self.plane
 
+    @cached_property
+    def flat(self) -> Grid:
+        """The same rows, each a channel of its own: a reshape joins channels that tasks read one by one."""
+        return Grid(self.n, self.c * self.h, 1, self.row_bytes, self.used)
+
     def steps(self, distance: int) -> tuple[int, int, int, int]:
         """A distance in bytes as images, channels, rows, bytes."""
         n, rest = divmod(distance, self.image)

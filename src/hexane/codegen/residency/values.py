@@ -232,7 +232,6 @@ def shares_place(before: Value, after: Value, plans: Sequence[Plan]) -> bool:
     """
     if before.layout.grid != after.layout.grid or after.loaded or after.written or before.first >= after.first:
         return False
-    met = False
     for i, result in enumerate(after.ends):
         if result.side != RESULT:
             continue
@@ -243,10 +242,9 @@ def shares_place(before: Value, after: Value, plans: Sequence[Plan]) -> bool:
                 over = before.layout.region(after.walks[i], result.extents, result.element)
                 if over is None or not _same_places(before.regions[j], over, end):
                     return False
-                met = True
             elif not are_apart(before.places[j], after.places[i]):
                 return False
-    return met
+    return True
 
 
 def _same_places(a: Region, b: Region, end: End) -> bool:
@@ -325,11 +323,14 @@ def _value(key: Hashable, ends: list[End], plans: Sequence[Plan], held: Held, ab
         return ROWS
     plain = Layout(grid)
     regions = list(_regions(plain, ends))
+    if None in regions and all(end.extents.h == 1 for end in ends):
+        plain = Layout(grid.flat)
+        regions = list(_regions(plain, ends))
     if None in regions:
         return STEPS
     if any(not _may_turn(plans[end.index], end, held, written) for end in ends):
         return PLACED
-    layout = Layout(grid, _pad(plain, ends, regions, plans))
+    layout = Layout(plain.grid, _pad(plain, ends, regions, plans))
     rows = [(other, end.dma) for end in ends for other in _followers(end, held) if end.dma is not None]
     rows.sort(key=lambda row: (row[0].index, row[0].side == RESULT))
     kept, walks = (list(column) for column in zip(*rows))
