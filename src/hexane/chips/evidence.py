@@ -11,16 +11,17 @@ class Evidence(StrEnum):
     ``SILICON``: observed on an engine, by the public project that the source names.
     ``APPLE``: read from what Apple's compiler or its tables contain.
     ``INFERRED``: follows from register semantics, names or a neighbouring generation; never seen.
+    ``rank`` is 0 for the most trusted.
     """
 
     SILICON = "SILICON"
     APPLE = "APPLE"
     INFERRED = "INFERRED"
 
-    @property
-    def rank(self) -> int:
-        """0 for the most trusted."""
-        return list(Evidence).index(self)
+    rank: int
+
+    def __init__(self, _: str) -> None:
+        self.rank = len(type(self).__members__)
 
 
 def weakest(*marks: Evidence) -> Evidence:

@@ -30,13 +30,30 @@ if TYPE_CHECKING:
     import os
 
     from hexane.chips import Chip
-    from hexane.graph.ir import Graph, Value
+    from hexane.graph.ir import Graph, Op, Value
     from hexane.passes.manager import OnPass
 
 GENERATION = "h13"
 SURFACE_DTYPES = {"fp16": "float16", "bool": "uint8", "uint8": "uint8", "int8": "int8"}
 
 
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """No search for unreachable cycles meanwhile: of the many small objects of a compilation few are in one.
+
+    Such searches go through all objects of the process. Peaks of memory are the same without. Around a whole function,
+    so that what only the function holds is gone when the searches begin again.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+@_uncollected()
 def compile(
     graph: Graph | str | os.PathLike[str],
     chip: str | Chip = "M1",
@@ -72,7 +89,7 @@ def compile(
     wanted = chips.get(chip)
     target = target_of(wanted, dialect)
     names = transformations.active(dialect, without, strict=strict, generation=target.generation)
-    with transformations.using(names, wanted), _uncollected():
+    with transformations.using(names, wanted):
         given, declared, inputs = graph, graph.main, input_ports(graph)
         graph = canonical(graph, scaling=scaling, on_pass=on_pass)
         function = graph.main
@@ -99,21 +116,6 @@ def compile(
             graph,
             tuple(_port(v) for v in declared.inputs if isinstance(v.type, StateType)),
         )
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """No search for unreachable cycles meanwhile: of the many small objects of a compilation few are in one.
-
-    Such searches go through all objects of the process. Peaks of memory are the same without.
-    """
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _refuse_host(units: Iterable[Unit]) -> None:
@@ -203,29 +205,30 @@ def _engine_segment(run: Run, graph: Graph, context: Context, dialect: str, iden
         kernels=linked.kernel_section,
     )
     recipes = dict.fromkeys(unit.reason for unit in run.units)
+    described = {op: op.describe() for op in run.ops}
     evidence = {plan.evidence for plan in linked.plans}
     label = "INFERRED" if Evidence.INFERRED in evidence else "APPLE"
     return Segment(
         ENGINE,
         f"{label}: {'; '.join(recipes)}",
-        tuple(op.describe() for op in run.ops),
+        tuple(described.values()),
         tuple(_port(v) for v in run.inputs),
         tuple(_port(v) for v in run.outputs),
         image=image,
         source=source,
         plans=tuple(linked.plans),
-        reasons={op.describe(): unit.reason for unit in run.units for op in unit.ops},
-        evidence=_evidence_of(run, linked),
+        reasons={described[op]: unit.reason for unit in run.units for op in unit.ops},
+        evidence=_evidence_of(run, linked, described),
     )
 
 
-def _evidence_of(run: Run, linked: Linked) -> dict[str, str]:
+def _evidence_of(run: Run, linked: Linked, described: Mapping[Op, str]) -> dict[str, str]:
     """The weakest label among the tasks of each op, as they were linked."""
     weakest: dict[str, Evidence] = {}
     for plan in linked.plans:
         weakest[plan.op] = max(plan.evidence, weakest.get(plan.op, plan.evidence), key=lambda mark: mark.rank)
     return {
-        op.describe(): weakest.get(unit.ops[-1].describe(), unit.choice.evidence).value
+        described[op]: (weakest.get(described[unit.ops[-1]]) or unit.choice.evidence).value
         for unit in run.units
         if unit.choice
         for op in unit.ops

@@ -336,7 +336,8 @@ def build_image(
     if not isinstance(surfaces, Iterable):
         raise UsageError(f"a list of surfaces is needed, not a {type(surfaces).__name__}")
     try:
-        section, scratch = memoryview(const).tobytes(), operator.index(scratch_bytes)
+        section = const if type(const) is bytes else memoryview(const).tobytes()
+        scratch = operator.index(scratch_bytes)
     except TypeError as error:
         raise UsageError(f"constants are bytes and scratch_bytes is an integer ({error})") from None
     parts = lay_out(

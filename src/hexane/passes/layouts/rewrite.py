@@ -10,7 +10,7 @@ import numpy as np
 
 from hexane.graph.builder import GraphBuilder
 from hexane.graph.ops.conv import geometry_of
-from hexane.graph.rewrite import replace_op
+from hexane.graph.rewrite import replace_uses
 from hexane.lowering.transformations import is_on
 from hexane.passes.layouts.axes import OPERANDS, REDUCTIONS, Region, reduced_axes, regions
 from hexane.passes.layouts.cost import EXCHANGED, PLAIN, Costs, Order, conv_axes, terms
@@ -125,28 +125,41 @@ class _Rewriting:
     def __init__(self, function: Function, order: Order) -> None:
         self.order, self.region = order, order.region
         self.builder = GraphBuilder(function=function, opset=function.opset)
+        self.outside = set(self.region.used_outside)
         self.stored: dict[Value, Value] = {}  # declared tensor -> tensor in memory
 
     def run(self) -> int:
-        changed = 0
+        """How many ops were made anew. Old ones go at the end: one whose result is only seen as it stands in memory has
+        it in its declared order until then, and nothing in between has to turn it back."""
+        old = []
         for op in self.region.ops:
             if self._stays(op):
                 continue
-            changed += 1
             b = self.builder
             assert op.block is not None
             b.block, b.before = op.block, op
             behind = op._previous
             made = self._made(op)
-            backs = []
-            for value, result in zip(op.outputs, made):
-                back = self._declared(value, result, op)
-                self.stored[back] = result
-                self.region.classes[back] = self.region.classes[value]  # it stands in for the op's result
-                backs.append(back)
-            hand_down_names(op, tuple(backs), behind)
-            replace_op(op, tuple(backs))
-        return changed
+            results = tuple(self._result(value, result, op) for value, result in zip(op.outputs, made))
+            hand_down_names(op, results, behind)
+            for value, result in zip(op.outputs, results):
+                replace_uses(value, result)
+            old.append(op)
+        for op in reversed(old):
+            assert op.block is not None
+            op.block.remove(op)
+        return len(old)
+
+    def _result(self, value: Value, result: Value, op: Op) -> Value:
+        """What its users take in place of an op's result; itself where all of them look for what is stored."""
+        turned = self.order.perm(value, op) != tuple(range(len(value.shape)))
+        if turned and value not in self.outside:
+            self.stored[value] = result
+            return value
+        back = self._declared(value, result, op)
+        self.stored[back] = result
+        self.region.classes[back] = self.region.classes[value]  # it stands in for the op's result
+        return back
 
     def _stays(self, op: Op) -> bool:
         """Whether all tensors of an op stand in their declared order: then it is fine as it is."""
