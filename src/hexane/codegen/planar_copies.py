@@ -31,21 +31,23 @@ def replace(fragments: Sequence[Fragment], values: dict[str, Tensor], chip: Chip
     if not is_on("planar-copies"):
         return 0
     program, prices = Program(fragments, values, {}), Prices(chip)
-    written: set[Key] = set()
+    clean: set[Key] = set()  # buffers that only such tasks have written
     dirty: set[Key] = set()
     count = 0
     for index, plan in enumerate(program.plans):
-        clean = _is_clean(program, index, written - dirty)
-        if clean and program.is_copy(index):
+        writes_clean = _is_clean(program, index, clean)
+        if writes_clean and program.is_copy(index):
             made = _planar(plan)
             if made is not None and _is_cheaper(made, plan, prices):
                 _put(program, index, made)
                 count += 1
         if plan.dst is not None:
             key = program.key(index, plan.dst.buffer)
-            written.add(key)
-            if not clean:
+            if not writes_clean:
                 dirty.add(key)
+                clean.discard(key)
+            elif key not in dirty:
+                clean.add(key)
     return count
 
 

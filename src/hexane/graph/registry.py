@@ -298,7 +298,7 @@ def argument(operation: Op, name: str) -> Any:
     """See ``Op.arg``."""
     spec = spec_of(operation)
     param = spec.param(name)
-    operand = operation.inputs.get(name)
+    operand = operation._inputs.get(name)
     if operand is None:
         if param.required:
             raise GraphError(f"{operation.describe()} lacks {name}")
@@ -313,9 +313,12 @@ def argument(operation: Op, name: str) -> Any:
 
 def _read(value: Value, kind: str, operation: Op, name: str) -> Any:
     """The Python value of a compile-time parameter, ``UNKNOWN`` where it is computed."""
-    if value.constant is None:
+    constant = value.constant
+    if constant is None:
         return UNKNOWN
-    return _reading(value.constant, kind, lambda: f"{name} of {operation.describe()}")
+    if kind in constant.readings:
+        return constant.readings[kind]
+    return _reading(constant, kind, lambda: f"{name} of {operation.describe()}")
 
 
 def _reading(constant: Constant, kind: str, where: Callable[[], str]) -> Any:

@@ -26,7 +26,10 @@ MOST_HALVINGS = 4
 
 def legalise_convolutions(function: Function) -> int:
     """Bring kernels and strides within the task's fields: zeros for dilation, channels for long strides and kernels."""
-    return sum(sweep(function, {"conv": rule}) for rule in _RULES)
+    changed = sweep(function, {"conv": _raise_rank})
+    if any(op.type == "conv" and max(op.arg("strides") or (1,)) > LONGEST_STRIDE for op in function.walk()):
+        changed += sum(sweep(function, {"conv": rule}) for rule in _OF_LONG_STRIDES)
+    return changed + sum(sweep(function, {"conv": rule}) for rule in _RULES)
 
 
 def _plain(op: Op) -> bool:
@@ -273,9 +276,8 @@ def _swap(op: Op, b: GraphBuilder) -> Value | None:
     """A kernel wider than 7 and no taller: rows and columns change places, since height reaches 29."""
     if not _plain(op):
         return None
-    steps = geometry_of(op)[0]
     kh, kw = op.inputs["weight"].shape[2:]
-    if kw <= NATIVE_WIDTH or kh > NATIVE_WIDTH or _native_wide(op, steps):
+    if kw <= NATIVE_WIDTH or kh > NATIVE_WIDTH or _native_wide(op, geometry_of(op)[0]):
         return None
     return _exchanged(op, b)
 
@@ -301,7 +303,7 @@ def _tall(op: Op, b: GraphBuilder) -> Value | None:
 
 
 def _wide(op: Op, b: GraphBuilder) -> Value | None:
-    if _plain(op) and _native_wide(op, geometry_of(op)[0]):
+    if _plain(op) and op.inputs["weight"].shape[3] > NATIVE_WIDTH and _native_wide(op, geometry_of(op)[0]):
         return None
     return _stacked(op, 3, NATIVE_WIDTH, b)
 
@@ -359,15 +361,5 @@ def _window(x: Value, axis: int, begin: int, length: int, b: GraphBuilder) -> Va
     return x
 
 
-_RULES = (
-    _raise_rank,
-    *(_halve_stride,) * MOST_HALVINGS,
-    _square_stride,
-    _swap_stride,
-    _fold_rows,
-    _keep_some,
-    _dilation,
-    _swap,
-    _tall,
-    _wide,
-)
+_OF_LONG_STRIDES = (*(_halve_stride,) * MOST_HALVINGS, _square_stride, _swap_stride, _fold_rows, _keep_some)
+_RULES = (_dilation, _swap, _tall, _wide)

@@ -198,6 +198,7 @@ class _Around:
         if self.end > L2_BYTES:
             raise UnsupportedError("scores that do not fit the engine's 2 MiB buffer", code=Reason.MEMORY)
         self.begun = False
+        self.halvings: dict[int, int] = {}  # by heads at once
 
     def turn(self) -> None:
         """The queries of all heads, turned: values as channels, queries along W."""
@@ -339,16 +340,20 @@ class _Around:
 
         A maximum over channels takes the cores about four times as long as a planar maximum of two operands.
         """
-        found = self._halved(held, spare, count, after, 0)
-        if not is_on(HALVES):
-            return found
+        if count not in self.halvings:
+            self.halvings[count] = self._best_halvings(held, spare, count, after) if is_on(HALVES) else 0
+        return self._halved(held, spare, count, after, self.halvings[count])
+
+    def _best_halvings(self, held: Region, spare: Region, count: int, after: After) -> int:
+        """How many halvings take the least time; it does not depend on where the scores of so many heads stand."""
+        best, least = 0, price_us(self._halved(held, spare, count, after, 0), self.chip)
         for times in range(1, MOST_HALVES + 1):
             if self.sizes.keys >> times < 2:
                 break
-            other = self._halved(held, spare, count, after, times)
-            if price_us(other, self.chip) < WORTH_A_HALVING * price_us(found, self.chip):
-                found = other
-        return found
+            price = price_us(self._halved(held, spare, count, after, times), self.chip)
+            if price < WORTH_A_HALVING * least:
+                best, least = times, price
+        return best
 
     def _halved(self, held: Region, spare: Region, count: int, after: After, times: int) -> list[Plan]:
         """So many halvings through ``spare``, one behind the other, then one maximum over the channels left.

@@ -60,16 +60,17 @@ def candidates(region: Region) -> Iterator[dict[int, int]]:
     wishes = [tuple(number for number in wish if extents[number] > 1) for wish in _wishes(region)]
     seen = set()
     for first in wishes[:MOST_CANDIDATES]:
-        chain = list(first)
+        chain, members = list(first), set(first)
         useless: set[tuple[int, ...]] = set()  # add nothing to the chain as it is
         for wish in wishes:
-            if wish in useless:
+            if wish in useless or members.issuperset(wish) or members.isdisjoint(wish):
                 continue
             merged = _merged(chain, wish)
             if merged is chain:
                 useless.add(wish)
             else:
                 chain = merged
+                members.update(wish)
                 useless.clear()
         rest = [number for number, extent in extents.items() if extent > 1 and number not in chain]
         single = [number for number, extent in extents.items() if extent == 1]
@@ -99,9 +100,12 @@ def _wishes(region: Region) -> list[tuple[int, ...]]:
 
 
 def _merged(chain: list[int], wish: Sequence[int]) -> list[int]:
-    """The chain with the classes that only the wish has, where the wish has no other order for the rest."""
+    """The chain with the classes that only the wish has, where the wish has no other order for the rest.
+
+    There are classes of both kinds.
+    """
     common = [number for number in wish if number in chain]
-    if not common or len(common) == len(wish) or common != [number for number in chain if number in common]:
+    if common != [number for number in chain if number in common]:
         return chain
     merged = list(chain)
     for at, number in enumerate(wish):
