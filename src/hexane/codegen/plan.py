@@ -7,7 +7,7 @@ generation. Sizes and offsets are bytes, extents are elements, shapes of patches
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import IntEnum
 
 from hexane.chips import Evidence
 from hexane.codegen.operations import (
@@ -36,7 +36,7 @@ OWN_DMA = "a broadcast operand by its own DMA"
 """The note of a planar task of H13 whose second operand is so; found in L2, it is as in Apple's chains."""
 
 
-class Space(Enum):
+class Space(IntEnum):
     """What a DMA offset counts from: a channel of docs/reference/engine-h13.md 5."""
 
     CONST = channels.CONST

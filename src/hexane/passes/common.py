@@ -42,7 +42,7 @@ def _key(op: Op) -> Any:
         (name, tuple(map(_identity, value)) if isinstance(value, tuple) else _identity(value))
         for name, value in sorted(op.inputs.items())
     )
-    return (op.type, op.opset, operands, tuple(str(v.type) for v in op.outputs))
+    return (op.type, op.opset, operands, tuple(v.type for v in op.outputs))
 
 
 SMALL = 4096
@@ -54,8 +54,8 @@ def _identity(value: Value) -> Any:
     if constant is None:
         return value
     if constant.type.carrier.kind == "U":
-        return (str(constant.type), str(constant.array.tolist()))
+        return (constant.type, str(constant.array.tolist()))
     count = constant.type.count
     if count * constant.type.carrier.itemsize <= SMALL:
-        return (str(constant.type), constant.array.tobytes())
+        return (constant.type, constant.array.tobytes())
     return constant

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import combinations
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -55,8 +56,10 @@ def best(region: Region) -> Order | None:
 
 
 def candidates(region: Region) -> Iterator[dict[int, int]]:
-    """Orders that some op of the region or around it asks for, continued over all classes."""
+    """Orders that some op of the region or around it asks for, continued over all classes; one of those that differ
+    only in classes that no tensor has together."""
     extents = region.extents
+    together = _together(region)
     wishes = [tuple(number for number in wish if extents[number] > 1) for wish in _wishes(region)]
     seen = set()
     for first in wishes[:MOST_CANDIDATES]:
@@ -74,10 +77,21 @@ def candidates(region: Region) -> Iterator[dict[int, int]]:
                 useless.clear()
         rest = [number for number, extent in extents.items() if extent > 1 and number not in chain]
         single = [number for number, extent in extents.items() if extent == 1]
-        for places in ([*single, *rest, *chain], [*single, *chain, *rest]):
-            if tuple(places) not in seen:
-                seen.add(tuple(places))
-                yield {number: at for at, number in enumerate(places)}
+        for order in ([*single, *rest, *chain], [*single, *chain, *rest]):
+            places = {number: at for at, number in enumerate(order)}
+            form = tuple(places[a] < places[b] for a, b in together)
+            if form not in seen:
+                seen.add(form)
+                yield places
+
+
+def _together(region: Region) -> list[tuple[int, int]]:
+    """Pairs of classes that some tensor has both of, those of one element aside: they stand in front in any order."""
+    found: dict[tuple[int, int], None] = {}
+    for classes in set(region.classes.values()):
+        long = sorted(number for number in classes if region.extents[number] > 1)
+        found.update(dict.fromkeys(combinations(long, 2)))
+    return list(found)
 
 
 def _wishes(region: Region) -> list[tuple[int, ...]]:
