@@ -426,3 +426,15 @@ def test_what_a_group_holds_outlives_the_bands_of_its_last_task(chip, wanted):
     """Each band of the product reads the gate that stands in L2: other tasks of the bands must leave it there."""
     graph, x = gate_before_convolutions()
     check(graph, x, Policy(wanted, None, True), chip)
+
+
+@pytest.mark.parametrize("n", [16, 64])
+def test_rows_that_a_turned_copy_writes_are_no_rows_of_its_result(n):
+    """A vector turned into a column, of which a part is wanted: the turned copy has one row and writes all of them."""
+    builder = GraphBuilder()
+    column = builder.transpose(x=builder.input("x", (1, n), "fp16"), perm=[1, 0])
+    _, part = builder.split(x=column, split_sizes=[9, n - 9], axis=0)
+    builder.output(builder.relu(x=part, name="y"))
+    program = hexane.compile(builder.graph, without=("in-place-moves",))
+    x = np.arange(n, dtype=np.float16).reshape(1, n)
+    np.testing.assert_array_equal(agreed(program, {"x": x})["y"], x.T[9:])

@@ -63,6 +63,10 @@ class Tensor:
         """The tensor as an elementwise task walks it: a batch runs as groups."""
         return Dma(self.buffer, self.offset + offset, self.row, self.plane, self.batch, self.batch, self.element)
 
+    def image(self, n: int) -> Tensor:
+        """One image of the batch."""
+        return replace(self, n=1, offset=self.offset + n * self.batch)
+
     def matrix(self, batch: int = 0) -> Dma:
         """Rows as channels: C = H, H = 1 (docs/reference/engine-h13.md 6, "A product reads [M,K] as C = M")."""
         offset = self.offset + batch * self.plane

@@ -15,7 +15,7 @@ from hexane.codegen.geometry import cores_log2, is_small_source, pe_patch
 from hexane.codegen.operations import BINARY, INT8_KERNEL, MAC_BYTES, After, Element, NeNonlinear, PeKind
 from hexane.codegen.plan import Kernel, Plan, Region
 from hexane.codegen.recipes import unary
-from hexane.codegen.recipes.elementwise import broadcast_axes, combine, tensor_for, widen
+from hexane.codegen.recipes.elementwise import combine, tensor_for, widened
 from hexane.codegen.recipes.registry import Context, need_fp16, recipe, scalar
 from hexane.errors import Reason, UnsupportedError
 from hexane.kernels import KernelLayout, pack
@@ -53,7 +53,7 @@ def comparison(ops: Sequence[Op], context: Context) -> Fragment:
             raise UnsupportedError("a comparison with infinity or NaN: infinity less infinity is no number")
     x, y = (tensor_for(op.arg(name), context, made) for name in ("x", "y"))
     if out.n > 1 or not x.shape == y.shape == out.shape:
-        x, y = (_widened(made, t, out) for t in (x, y))
+        x, y = (t if t.shape == out.shape else widened(made, t, out) for t in (x, y))
     table, swapped = COMPARISONS[op.type]
     if swapped:
         x, y = y, x
@@ -61,7 +61,7 @@ def comparison(ops: Sequence[Op], context: Context) -> Fragment:
     if op.type in NEGATED:
         target = Tensor(made.workspace(out.bytes), *out.shape, out.element)
     for n in range(out.n):
-        _compare(made, _image(x, n), _image(y, n), _image(target, n), table)
+        _compare(made, x.image(n), y.image(n), target.image(n), table)
     if target is not out:
         plan = unary.copy_of(target)
         plan.out_format = Element.UINT8
@@ -90,22 +90,6 @@ def _of_difference(made: Fragment, op: Op, out: Tensor, context: Context) -> Non
     unary.set_table(plan, STEPS[word])
     made.add(unary.ne_stream(plan, difference, out))
     made.evidence(Evidence.INFERRED, "a comparison as a planar difference and a step table")
-
-
-def _image(x: Tensor, n: int) -> Tensor:
-    return replace(x, n=1, offset=x.offset + n * x.batch)
-
-
-def _widened(made: Fragment, x: Tensor, out: Tensor) -> Tensor:
-    """The operand at the size of the result, through scratch."""
-    if x.shape == out.shape:
-        return x
-    wide = Tensor(made.workspace(Tensor(x.buffer, *out.shape).bytes), *out.shape)
-    if x.n != out.n:
-        raise UnsupportedError("an operand that is broadcast along the batch", code=Reason.BROADCAST)
-    plan = Plan("PE", w=out.w, h=out.h, c=out.c, groups=out.n, kind=PeKind.UNARY, broadcast1=broadcast_axes(x, out))
-    widen(made, plan, x, wide)
-    return wide
 
 
 def _compare(made: Fragment, x: Tensor, y: Tensor, out: Tensor, table: str) -> None:

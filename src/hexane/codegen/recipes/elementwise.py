@@ -177,12 +177,18 @@ def _broadcast(op: str, a: Tensor, b: Tensor, out: Tensor, relu: bool, made: Fra
 
 def _both_resident(made: Fragment, op: str, a: Tensor, b: Tensor, out: Tensor, relu: bool) -> Fragment:
     """Both operands broadcast: the first is widened through scratch, then meets the second as usual."""
-    wide = Tensor(made.workspace(out.bytes), *out.shape)
-    widened = Plan("PE", w=out.w, h=out.h, c=out.c, groups=out.n, kind=PeKind.UNARY, broadcast1=broadcast_axes(a, out))
-    if a.n != out.n:
-        raise UnsupportedError("an operand that is broadcast along the batch", code=Reason.BROADCAST)
-    widen(made, widened, a, wide)
-    return broadcast(op, wide, b, out, relu, made)
+    return broadcast(op, widened(made, a, out), b, out, relu, made)
+
+
+def widened(made: Fragment, small: Tensor, out: Tensor) -> Tensor:
+    """An operand at the size of the result, in scratch: one copy, or one for each image where they share a sample."""
+    shape = Tensor(small.buffer, *out.shape, small.element)
+    wide = replace(shape, buffer=made.workspace(shape.bytes))
+    images = [wide] if small.n == out.n else [wide.image(n) for n in range(out.n)]
+    for to in images:
+        axes = broadcast_axes(small, to)
+        widen(made, Plan("PE", w=to.w, h=to.h, c=to.c, groups=to.n, kind=PeKind.UNARY, broadcast1=axes), small, to)
+    return wide
 
 
 def widen(made: Fragment, plan: Plan, source: Tensor, out: Tensor) -> None:

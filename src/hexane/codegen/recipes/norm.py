@@ -77,17 +77,13 @@ def layer_norm(ops: Sequence[Op], context: Context) -> Fragment:
     steps = [(word, data) for word, data in (("mul", gamma), ("add", beta)) if data is not None]
     target = y if not steps else Tensor(made.workspace(y.bytes), *y.shape)
     for n in range(x.n):
-        normalise(made, _image(x, n), _image(target, n), axes, epsilon)
+        normalise(made, x.image(n), target.image(n), axes, epsilon)
     for i, (word, data) in enumerate(steps):
         last = i == len(steps) - 1
         result = y if last else Tensor(made.workspace(y.bytes), *y.shape)
         _affine(made, word, target, data, result)
         target = result
     return made
-
-
-def _image(x: Tensor, n: int) -> Tensor:
-    return Tensor(x.buffer, 1, x.c, x.h, x.w, offset=x.offset + n * x.batch)
 
 
 def _parameter(op: Op, name: str) -> np.ndarray | None:

@@ -67,12 +67,13 @@ def use_of(end: End, key: Hashable, grid: Grid) -> Use | None:
         return None
     _, _, start, _ = grid.steps(end.dma.offset)
     n, c, step, x = grid.steps(end.dma.row)
+    if end.extents.c > 1:
+        plane = grid.steps(end.dma.plane)
+        if plane[0] or plane[2] or plane[3]:
+            return None
     if end.extents.h == 1:
         return Use(key, grid, start, 1)
     if n or c or x or not step:
-        return None
-    n, c, h, x = grid.steps(end.dma.plane)
-    if end.extents.c > 1 and (n or h or x):
         return None
     return Use(key, grid, start, step)
 

@@ -1,0 +1,39 @@
+"""Two operands that are both broadcast, one of them along the batch: on the engine, image by image."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import hexane
+from hexane.graph import GraphBuilder
+
+from .levels import agreed
+
+SHAPES = [
+    ((1, 3, 4, 1), (2, 1, 4, 5)),
+    ((1, 3, 4, 5), (2, 1, 1, 5)),
+    ((3, 2, 4, 1), (1, 1, 1, 5)),
+    ((1, 2, 7, 40), (4, 1, 7, 40)),
+]
+
+
+@pytest.mark.parametrize("shapes", SHAPES, ids=str)
+@pytest.mark.parametrize("op", ["sub", "less", "select"])
+@pytest.mark.parametrize("chip", ["M1", "M4"])
+def test_operands_of_one_sample(op, shapes, chip):
+    rng = np.random.default_rng(3)
+    b = GraphBuilder()
+    x, y = (b.input(name, shape, "fp16") for name, shape in zip("xy", shapes))
+    b.output(b.select(cond=b.less(x=x, y=y), a=x, b=y) if op == "select" else b.op(op, x=x, y=y))
+    program = hexane.compile(b.graph, chip)
+    assert [segment.kind for segment in program.segments] == ["engine"]
+    inputs = {name: rng.normal(size=shape).astype(np.float16) for name, shape in zip("xy", shapes)}
+    (made,) = agreed(program, inputs).values()
+    first, second = inputs.values()
+    wanted = {
+        "sub": first - second,
+        "less": first < second,
+        "select": np.minimum(first, second),
+    }[op]
+    np.testing.assert_allclose(made.astype(np.float32), wanted.astype(np.float32), rtol=1e-3)
