@@ -19,6 +19,7 @@ MAC32, MAC64, GATHER, SPLIT, HALVES, DECODE_ROWS, DECODE_COLUMNS, THRESHOLDS, LE
 TRANSFORM_INPUT, TRANSFORM_KERNEL, COMBINE = range(10, 13)
 PLANAR_ADD, PLANAR_SUBTRACT, PLANAR_MULTIPLY, PLANAR_MAXIMUM, PLANAR_MINIMUM = range(13, 18)
 PLANAR_ADD_MULTIPLY, PLANAR_SUBTRACT_MULTIPLY, DEPTHWISE, HALVES_RELU, ROWS, ROWS_RELU = range(18, 24)
+BEGIN, WIDEN_ROWS, WIDEN_COLUMNS = range(24, 27)
 """Places in `Kernels.addresses`."""
 
 
@@ -47,6 +48,11 @@ def call_gather(typing, address, source, offsets, n, packed, norms):
 @intrinsic
 def call_split(typing, address, a, b, first, n, plain, tested):
     return _call(types.int64, 6)
+
+
+@intrinsic
+def call_begin(typing, address, sums, starts, n):
+    return _call(types.int64, 3)
 
 
 @intrinsic
@@ -90,7 +96,7 @@ def call_decode_rows(typing, address, source, n, values, exponents, norms):
 
 @intrinsic
 def call_three(typing, address, first, second, third):
-    """thresholds or interleave."""
+    """thresholds, interleave, widen_rows or widen_columns."""
     return _call(types.void, 3)
 
 
@@ -115,6 +121,14 @@ def call_combine(typing, address, m0, m1, m2, m3, start, n, out, seen):
 def call_body(typing, address, record, phase, first, last, room):
     """Units first .. last - 1 of one phase of a job (`jobs`), by a compiled callback."""
     return _call(types.void, 5)
+
+
+@intrinsic
+def call_pack(
+    typing, address, kernels, x, m, depth, rows, first, last, values, exponents, norms, passes, pass_norms
+):  # fmt: skip
+    """`packing.pack_rows`."""
+    return _call(types.void, 12)
 
 
 @intrinsic
@@ -216,6 +230,12 @@ def put_float(typing, address, value):
 
 
 @intrinsic
+def double_at(typing, address):
+    """The float64 at an address."""
+    return _element(types.float64, ir.DoubleType(), write=False)
+
+
+@intrinsic
 def put_double(typing, address, value):
     """A float64 to an address."""
     return _element(types.float64, ir.DoubleType(), write=True)
@@ -231,6 +251,24 @@ def byte_at(typing, address):
 def put_byte(typing, address, value):
     """A uint8 to an address."""
     return _element(types.uint8, ir.IntType(8), write=True)
+
+
+@intrinsic
+def half_at(typing, address):
+    """The uint16 at an address."""
+    return _element(types.uint16, ir.IntType(16), write=False)
+
+
+@intrinsic
+def put_half(typing, address, value):
+    """A uint16 to an address."""
+    return _element(types.uint16, ir.IntType(16), write=True)
+
+
+@intrinsic
+def int_at(typing, address):
+    """The int32 at an address."""
+    return _element(types.int32, ir.IntType(32), write=False)
 
 
 @intrinsic

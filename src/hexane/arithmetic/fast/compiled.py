@@ -18,15 +18,22 @@ from numba.core.ccallback import CFunc
 
 DIGEST_BYTES = 32
 
+INNER: dict[str, Any] = {"nogil": True, "no_cpython_wrapper": True, "error_model": "numpy"}
+"""How functions are compiled that Python does not call."""
 
-def compiled(*signatures: Any, **options: Any) -> Callable[[Callable[..., Any]], Any]:
+
+def compiled(*signatures: Any, inner: bool = False, **options: Any) -> Callable[[Callable[..., Any]], Any]:
     """A decorator: compile a function when it is first called, or at once for the signatures that it is to have.
+
+    ``inner``: only compiled functions call it, so that there is nothing to remember but with them.
 
     A cache on disk saves the next process the compilation, and is nothing that a computation may fail for: without a
     folder to write to, with a full disk, or with damaged files in it, functions are compiled anew in each process.
     """
 
     def decorate(function: Callable[..., Any]) -> Any:
+        if inner or "inline" in options:
+            return njit(**INNER, **options)(function)
         sources = Path(function.__code__.co_filename).parent
         try:
             dispatcher = njit(nogil=True, cache=True, **options)(function)
@@ -44,12 +51,19 @@ def compiled(*signatures: Any, **options: Any) -> Callable[[Callable[..., Any]],
     return decorate
 
 
+@compiled(inner=True)
+def hold(memory):
+    """Last use of memory that is known by its address: before it, Numba must not let it go."""
+    return memory.size
+
+
 def callback(function: Callable[..., None]) -> int:
-    """The address of a function of five int64, compiled now or remembered; for `call.call_body`.
+    """The address of a function of int64, compiled now or remembered; for `call.call_body` and its like.
 
     An exception in it is printed and goes no further.
     """
-    made: Any = CFunc(function, ((types.int64,) * 5, types.void), locals={}, options={"error_model": "numpy"})
+    arguments = (types.int64,) * function.__code__.co_argcount
+    made: Any = CFunc(function, (arguments, types.void), locals={}, options={"error_model": "numpy"})
     try:
         made.enable_caching()
     except RuntimeError:  # no folder for a cache

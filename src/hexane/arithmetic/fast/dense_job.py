@@ -10,38 +10,36 @@ from collections.abc import Sequence
 import numpy as np
 from numba import carray
 
-from hexane.arithmetic.fast import matrix
+from hexane.arithmetic.fast import matrix, packing, product
 from hexane.arithmetic.fast.call import (
     DECODE_COLUMNS,
     LEAST,
-    bits_double,
+    call_body,
     call_decode_columns,
     call_least,
+    call_pack,
     pointer,
 )
 from hexane.arithmetic.fast.compiled import compiled
 from hexane.arithmetic.fast.jobs import (
+    KERNELS,
     MORE,
     NOTHING,
     OTHER,
     SOURCE,
-    TARGET,
     Job,
     Phase,
     address_of,
     array_numbers,
-    double_number,
     halves_of,
     kernels_of,
     numbers_at,
     pieces_for,
     record_of,
-    table_numbers,
-    table_of,
 )
-from hexane.arithmetic.fast.packing import pack_rows, window_minimum
+from hexane.arithmetic.fast.packing import window_minimum
 from hexane.arithmetic.fast.planes import Planes, pitch_of
-from hexane.arithmetic.fast.product import Rows, multiply
+from hexane.arithmetic.fast.product import Record, Rows
 from hexane.arithmetic.fast.targets import Kernels
 from hexane.arithmetic.fast.vector_parts import ALL_ZERO, SEGMENT
 from hexane.arithmetic.fast.vector_parts import DEPTH as PASS_DEPTH
@@ -49,14 +47,15 @@ from hexane.arithmetic.plain_convolution import Places, Window
 
 (
     PLANAR, STRIDE_Y, STRIDE_X, TOP, LEFT, PHASES_Y, PHASES_X, LINES, PITCH, PLANE, SIZE, TILE,
-    GROUPS, BLOCKS, TILE_ROWS, TILE_PANELS, TILE_ACROSS,
-    PANELS, DEPTH, SEGMENTS, PASSES, VALUES, EXPONENTS, NORMS, PASS_LEAST, PASS_NORMS,
-    OFFSETS, EXTENT, START, PER_GROUP, OUT_PITCH, OUT_WIDTH, OUT_HEIGHT, SCALE, RELU, TABLE, _, DATA, INDEX,
-) = range(MORE, MORE + 39)  # fmt: skip
-"""Places in a record. ``SIZE``: elements of one decoded image; ``TABLE`` is followed by the table's size.
+    MULTIPLY, PRODUCTS, PRODUCT_BYTES, BLOCKS,
+    PACK, TILE_ROWS, PANELS, DEPTH, SEGMENTS, PASSES, VALUES, EXPONENTS, NORMS, PASS_LEAST, PASS_NORMS,
+    PER_GROUP, DATA, INDEX,
+) = range(MORE, MORE + 30)  # fmt: skip
+"""Places in a record. ``SIZE``: elements of one decoded image; ``PRODUCTS``: where a `product.Record` for each image
+and group stands.
 
-``VALUES`` to ``PASS_NORMS`` are addresses; places in the room for weights that are read in every run (``INDEX`` is not
-0).
+From ``PACK`` on: weights that are read in every run, where ``INDEX`` is not 0; ``VALUES`` to ``PASS_NORMS`` are
+places in the room.
 """
 
 PRODUCTS_PER_NS = 20.0
@@ -152,7 +151,6 @@ def _decode(n, first, last, values, exponents):
 def _read(n, first, last, room):
     """Units of a phase of its own: panels of weights, group after group, read and packed."""
     rows, depth, panels, per = n[TILE_ROWS], n[DEPTH], n[PANELS], n[PER_GROUP]
-    wide, segments, passes = depth + 16, n[SEGMENTS], n[PASSES]
     data, halves = carray(pointer(n[DATA]), (1 << 40,), np.uint16), np.empty((rows, depth), np.uint16)
     for p in range(first, last):
         row = p % panels * rows
@@ -161,66 +159,22 @@ def _read(n, first, last, room):
         for r in range(count):
             for k in range(depth):
                 halves[r, k] = data[index[r, k]]
-        pack_rows(
-            kernels_of(n),
-            halves[:count],
-            0,
-            1,
-            carray(pointer(room + n[VALUES] + 4 * p * depth * rows), (1, depth, rows), np.float32),
-            carray(pointer(room + n[EXPONENTS] + p * wide), (1, wide), np.uint8),
-            carray(pointer(room + n[NORMS] + 4 * p * segments), (1, segments), np.float32),
-            carray(pointer(room + n[PASS_LEAST] + p * passes), (1, passes), np.uint8),
-            carray(pointer(room + n[PASS_NORMS] + 4 * p * passes), (1, passes), np.float32),
-        )
+        call_pack(
+            n[PACK], n[KERNELS], halves.ctypes.data, count, depth, rows, 0, 1,
+            room + n[VALUES] + 4 * p * depth * rows, room + n[EXPONENTS] + p * (depth + 16),
+            room + n[NORMS] + 4 * p * n[SEGMENTS], room + n[PASS_LEAST] + p * n[PASSES],
+            room + n[PASS_NORMS] + 4 * p * n[PASSES],
+        )  # fmt: skip
 
 
 @compiled()
-def _multiply(n, first, last, values, exponents, room):
-    """Units of the last phase: blocks of the product of each image and group; ``room`` is where weights begin."""
-    kernels, out = kernels_of(n), halves_of(n, TARGET)
-    size, blocks, panels, depth = n[SIZE], n[BLOCKS], n[PANELS], n[DEPTH]
-    none, no_sign = carray(pointer(n[START]), (0, 0), np.int32), carray(pointer(n[START]), (0, 0), np.int8)
-    nobody = carray(pointer(n[START]), (0,), np.int64)
-    table = table_of(n, TABLE)
-    rows, wide = n[TILE_ROWS], depth + 16
+def _multiply(n, first, last, room):
+    """Units of the last phase: blocks of the product of each image and group."""
+    blocks = n[BLOCKS]
     while first < last:
-        image, rest = first // (n[GROUPS] * blocks), first % (n[GROUPS] * blocks)
-        g, block = rest // blocks, rest % blocks
+        block = first % blocks
         end = min(blocks, block + last - first)
-        per = n[PER_GROUP]
-        multiply(
-            kernels,
-            block,
-            end,
-            rows,
-            n[TILE],
-            n[TILE_PANELS],
-            n[TILE_ACROSS],
-            carray(pointer(room + n[VALUES] + 4 * g * panels * depth * rows), (panels, depth, rows), np.float32),
-            carray(pointer(room + n[EXPONENTS] + g * panels * wide), (panels, wide), np.uint8),
-            carray(pointer(room + n[NORMS] + 4 * g * panels * n[SEGMENTS]), (panels, n[SEGMENTS]), np.float32),
-            carray(pointer(room + n[PASS_LEAST] + g * panels * n[PASSES]), (panels, n[PASSES]), np.uint8),
-            carray(pointer(room + n[PASS_NORMS] + 4 * g * panels * n[PASSES]), (panels, n[PASSES]), np.float32),
-            values[image * size : (image + 1) * size],
-            exponents[image * size : (image + 1) * size],
-            carray(pointer(n[OFFSETS] + 8 * g * depth), (depth,), np.int64),
-            0,
-            n[EXTENT],
-            carray(pointer(n[START] + 8 * g * per), (per,), np.int64),
-            nobody,
-            none,
-            no_sign,
-            out.ctypes.data + image * out.strides[0] + g * out.strides[1],
-            per,
-            out.strides[2],
-            out.strides[3],
-            n[OUT_PITCH],
-            n[OUT_WIDTH],
-            n[OUT_HEIGHT],
-            bits_double(n[SCALE]),
-            n[RELU] != 0,
-            table,
-        )
+        call_body(n[MULTIPLY], n[PRODUCTS] + first // blocks * n[PRODUCT_BYTES], 0, block, end, room)
         first += end - block
 
 
@@ -235,12 +189,12 @@ def body(record, phase, first, last, room):
     elif n[INDEX] != 0 and phase == 1:
         _read(n, first, last, room)
     else:
-        _multiply(n, first, last, values, exponents, room if n[INDEX] != 0 else 0)
+        _multiply(n, first, last, room)
 
 
-def stacked(products: Sequence[Rows]) -> Rows:
+def stacked(parts: Sequence[Rows]) -> Rows:
     """The packed rows of several groups, one after the other."""
-    return products[0] if len(products) == 1 else Rows(*(np.concatenate(parts) for parts in zip(*products)))
+    return parts[0] if len(parts) == 1 else Rows(*map(np.concatenate, zip(*parts)))
 
 
 def job(
@@ -278,43 +232,46 @@ def job(
     panels, depth = -(-per_group // use.shape.rows), offsets.shape[1]
     cost = panels * use.shape.rows * depth * extent / PRODUCTS_PER_NS
     tiles, blocks = matrix.blocks_of(use, panels, extent, -(-pieces_for(cost * images * groups) // (images * groups)))
-    table = finish.parts[2]
     segments, passes = -(-depth // SEGMENT), -(-depth // PASS_DEPTH)
     if isinstance(rows, Places):
-        where, room = _places_of(5 * images * size, groups * panels, depth, use.shape.rows)
+        where, room = matrix.places_of(matrix.panel_bytes(depth, use.shape.rows), groups * panels, 5 * images * size)
         read = address_of(rows.data), address_of(rows.index)
     else:
         where, room, read = tuple(map(address_of, rows)), 5 * images * size, (0, 0)
+    common = Record(
+        **matrix.numbers_of(use, tiles, finish), panels=panels, depth=depth, extent=extent, row_starts=per_group,
+        channels=per_group, plane=out.strides[2], line=out.strides[3], pitch=place[0], width=place[1], height=place[2],
+        rows_in_room=isinstance(rows, Places), columns_in_room=1,
+    )  # fmt: skip
+    each = [panels * step for step in matrix.panel_bytes(depth, use.shape.rows)]
+    products = np.array(
+        [
+            common._replace(
+                **{name: begin + g * step for name, begin, step in zip(Rows._fields, where, each)},
+                column_values=4 * image * size,
+                column_exponents=4 * images * size + image * size,
+                offsets=address_of(offsets) + 8 * g * depth,
+                row_start=address_of(start) + 8 * g * per_group,
+                out=address_of(out) + image * out.strides[0] + g * out.strides[1],
+            )
+            for image in range(images)
+            for g in range(groups)
+        ],
+        np.int64,
+    )
     record = record_of(
         use.addresses, *array_numbers(x), *NOTHING, *array_numbers(out),
         planes is not None, *window.strides, window.pads[1], window.pads[0], *phases, lines, pitch, plane, size,
-        tile, groups, blocks, tiles.rows, tiles.panels, tiles.across,
-        panels, depth, segments, passes, *where,
-        address_of(offsets), extent, address_of(start), per_group, *place,
-        double_number(finish.scale), finish.relu, *table_numbers(table), *read,
+        tile, product.address(), address_of(products), products.strides[0], blocks,
+        packing.address(), use.shape.rows, panels, depth, segments, passes, *where, per_group, *read,
     )  # fmt: skip
     units = channels if images == 1 else images
     parts = [Phase(units, elements * images / units / ELEMENTS_PER_NS)]
     if isinstance(rows, Places):
         parts.append(Phase(groups * panels, depth * use.shape.rows / WEIGHTS_PER_NS))
     parts.append(Phase(images * groups * blocks, cost / blocks))
-    image = np.concatenate([record[SOURCE:OTHER], record[PLANAR:GROUPS]]).tobytes()
-    return Job(body, record, tuple(parts), room, (x, out, rows, start, offsets, table, use), image)
-
-
-def _places_of(begin: int, panels: int, depth: int, rows: int) -> tuple[tuple[int, ...], int]:
-    """Where in the room packed weights stand, in the order of `Rows`, and where they end."""
-    where = []
-    for size in (
-        4 * depth * rows,
-        depth + 16,
-        4 * -(-depth // SEGMENT),
-        -(-depth // PASS_DEPTH),
-        4 * -(-depth // PASS_DEPTH),
-    ):
-        where.append(begin)
-        begin += -(-panels * size // 64) * 64
-    return tuple(where), begin
+    image = np.concatenate([record[SOURCE:OTHER], record[PLANAR:MULTIPLY]]).tobytes()
+    return Job(body, record, tuple(parts), room, (x, out, rows, start, offsets, products, finish, use), image)
 
 
 def _unbroken(x: np.ndarray) -> bool:

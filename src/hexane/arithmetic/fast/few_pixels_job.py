@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numba import carray
 
-from hexane.arithmetic.fast import matrix
-from hexane.arithmetic.fast.call import bits_double, pointer
+from hexane.arithmetic.fast import matrix, packing, product
+from hexane.arithmetic.fast.call import call_body, call_pack, pointer
 from hexane.arithmetic.fast.compiled import compiled
 from hexane.arithmetic.fast.jobs import (
+    KERNELS,
     MORE,
     NOTHING,
     SOURCE,
@@ -17,60 +18,21 @@ from hexane.arithmetic.fast.jobs import (
     Phase,
     address_of,
     array_numbers,
-    double_number,
     halves_of,
-    kernels_of,
     numbers_at,
     pieces_for,
     record_of,
-    table_numbers,
-    table_of,
 )
-from hexane.arithmetic.fast.packing import pack_rows
-from hexane.arithmetic.fast.product import multiply
+from hexane.arithmetic.fast.product import Record, Rows
 from hexane.arithmetic.fast.targets import Kernels
-from hexane.arithmetic.fast.vector_parts import DEPTH as PASS
-from hexane.arithmetic.fast.vector_parts import SEGMENT
 
 (
-    KERNEL_Y, KERNEL_X, PIXELS, TERMS, OUTPUTS, BLOCKS, TILE, TILE_PANELS, TILE_ACROSS, SEGMENTS, PASSES,
-    WEIGHTS, EXPONENTS, SIZE, OFFSETS, START, SCALE, RELU, TABLE,
-) = range(MORE, MORE + 19)  # fmt: skip
-"""Places in a record; ``TABLE`` is followed by the table's size."""
+    KERNEL_Y, KERNEL_X, PIXELS, TERMS, OUTPUTS, PACK, MULTIPLY, PRODUCT,
+    RESULT, VALUES, EXPONENTS, NORMS, PASS_LEAST, PASS_NORMS,
+) = range(MORE, MORE + 14)  # fmt: skip
+"""Places in a record; ``PRODUCT`` is the address of a `product.Record`; from ``RESULT`` on, places in the room."""
 
 PRODUCTS_PER_NS = 6.0
-
-
-@compiled()
-def _up(size):
-    """The next multiple of a cache line."""
-    return -(-size // 64) * 64
-
-
-@compiled()
-def _parts(n, room):
-    """Addresses of what stands in the room: input, result, and the five arrays of packed rows; then the end."""
-    pixels, terms = n[PIXELS], n[TERMS]
-    result = room + _up(2 * pixels * terms)
-    values = result + _up(2 * pixels * n[OUTPUTS])
-    exponents = values + _up(4 * pixels * terms)
-    norms = exponents + _up(pixels * (terms + 16))
-    passes = norms + _up(4 * pixels * n[SEGMENTS])
-    pass_norms = passes + _up(pixels * n[PASSES])
-    return room, result, values, exponents, norms, passes, pass_norms, pass_norms + _up(4 * pixels * n[PASSES])
-
-
-@compiled()
-def _rows(n, room):
-    _, _, values, exponents, norms, passes, pass_norms, _ = _parts(n, room)
-    pixels, terms = n[PIXELS], n[TERMS]
-    return (
-        carray(pointer(values), (pixels, terms, 1), np.float32),
-        carray(pointer(exponents), (pixels, terms + 16), np.uint8),
-        carray(pointer(norms), (pixels, n[SEGMENTS]), np.float32),
-        carray(pointer(passes), (pixels, n[PASSES]), np.uint8),
-        carray(pointer(pass_norms), (pixels, n[PASSES]), np.float32),
-    )
 
 
 @compiled()
@@ -85,53 +47,16 @@ def _pack(n, room):
                 for j in range(kw):
                     seen[p, k] = x[0, c // inner, c % inner, p // width + y, p % width + j]
                     k += 1
-    values, exponents, norms, passes, pass_norms = _rows(n, room)
-    pack_rows(kernels_of(n), seen, 0, n[PIXELS], values, exponents, norms, passes, pass_norms)
-
-
-@compiled()
-def _multiply(n, first, last, room):
-    values, exponents, norms, passes, pass_norms = _rows(n, room)
-    outputs = n[OUTPUTS]
-    multiply(
-        kernels_of(n),
-        first,
-        last,
-        1,
-        n[TILE],
-        n[TILE_PANELS],
-        n[TILE_ACROSS],
-        values,
-        exponents,
-        norms,
-        passes,
-        pass_norms,
-        carray(pointer(n[WEIGHTS]), (n[SIZE],), np.float32),
-        carray(pointer(n[EXPONENTS]), (n[SIZE],), np.uint8),
-        carray(pointer(n[OFFSETS]), (n[TERMS],), np.int64),
-        0,
-        outputs,
-        carray(pointer(n[START]), (0,), np.int64),
-        carray(pointer(n[START]), (outputs,), np.int64),
-        carray(pointer(room), (0, 0), np.int32),
-        carray(pointer(room), (0, 0), np.int8),
-        _parts(n, room)[1],
-        n[PIXELS],
-        2 * outputs,
-        2 * outputs,
-        outputs,
-        outputs,
-        1,
-        bits_double(n[SCALE]),
-        n[RELU] != 0,
-        table_of(n, TABLE),
-    )
+    call_pack(
+        n[PACK], n[KERNELS], room, n[PIXELS], n[TERMS], 1, 0, n[PIXELS],
+        room + n[VALUES], room + n[EXPONENTS], room + n[NORMS], room + n[PASS_LEAST], room + n[PASS_NORMS],
+    )  # fmt: skip
 
 
 @compiled()
 def _put(n, room):
     out, outputs, width = halves_of(n, TARGET), n[OUTPUTS], n[TARGET + 5]
-    found = carray(pointer(_parts(n, room)[1]), (n[PIXELS], outputs), np.uint16)
+    found = carray(pointer(room + n[RESULT]), (n[PIXELS], outputs), np.uint16)
     for p in range(n[PIXELS]):
         for c in range(outputs):
             out[0, 0, c, p // width, p % width] = found[p, c]
@@ -143,7 +68,7 @@ def body(record, phase, first, last, room):
     if phase == 0:
         _pack(n, room)
     elif phase == 1:
-        _multiply(n, first, last, room)
+        call_body(n[MULTIPLY], n[PRODUCT], 0, first, last, room)
     else:
         _put(n, room)
 
@@ -164,15 +89,19 @@ def job(
     pixels, depth, outputs = out.shape[3] * out.shape[4], terms.offsets.size, terms.extent
     cost = pixels * depth * outputs / PRODUCTS_PER_NS
     tiles, blocks = matrix.blocks_of(use, pixels, outputs, pieces_for(cost))
-    table = finish.parts[2]
-    arrays = (columns.values, columns.exponents, terms.offsets, start, table)
-    weights, exponents, offsets, begin = map(address_of, arrays[:4])
-    segments, passes = -(-depth // SEGMENT), -(-depth // PASS)
+    places, room = matrix.places_of((2 * depth, 2 * outputs, *matrix.panel_bytes(depth, 1)), pixels)
+    values, exponents = map(address_of, columns)
+    numbers = Record(
+        **matrix.numbers_of(use, tiles, finish), **matrix.start_numbers(matrix.NO_START, start),
+        **dict(zip(Rows._fields, places[2:])), panels=pixels, depth=depth, extent=outputs, rows_in_room=1,
+        column_values=values + 4 * terms.base, column_exponents=exponents + terms.base,
+        offsets=address_of(terms.offsets), out=places[1], channels=pixels, plane=2 * outputs, line=2 * outputs,
+        pitch=outputs, width=outputs, height=1, out_in_room=1,
+    )  # fmt: skip
+    multiply = np.array(numbers, np.int64)
     record = record_of(
         use.addresses, *array_numbers(x), *NOTHING, *array_numbers(out),
-        *kernel, pixels, depth, outputs, blocks, tiles.columns, tiles.panels, tiles.across, segments, passes,
-        weights, exponents, columns.values.size, offsets, begin,
-        double_number(finish.scale), finish.relu, *table_numbers(table),
+        *kernel, pixels, depth, outputs, packing.address(), product.address(), address_of(multiply), *places[1:],
     )  # fmt: skip
-    room = pixels * (2 * depth + 2 * outputs + 4 * depth + depth + 16 + 4 * segments + passes + 4 * passes) + 8 * 64
-    return Job(body, record, (Phase(1, 0.0), Phase(blocks, cost / blocks), Phase(1, 0.0)), room, (x, out, arrays, use))
+    held = x, out, columns, terms, start, finish, use, multiply
+    return Job(body, record, (Phase(1, 0.0), Phase(blocks, cost / blocks), Phase(1, 0.0)), room, held)

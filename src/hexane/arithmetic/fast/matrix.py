@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from hexane.arithmetic.elementwise import whole_function
 from hexane.arithmetic.fast import packing, product
 from hexane.arithmetic.fast.elementwise import NO_TABLE
+from hexane.arithmetic.fast.jobs import address_of, double_number, table_numbers
 from hexane.arithmetic.fast.planes import pitch_of
-from hexane.arithmetic.fast.product import Columns, Rows, Start, Terms, Tiles
+from hexane.arithmetic.fast.product import Columns, Record, Rows, Terms, Tiles
 from hexane.arithmetic.fast.targets import Kernels
 from hexane.arithmetic.fast.vector_parts import ALL_ZERO, DEPTH, SEGMENT
 from hexane.arithmetic.fast.workers import pieces_of, share
@@ -25,8 +26,6 @@ BLOCK_ROWS, BLOCK_COLUMNS = 240, 256
 PRODUCTS = 1 << 22
 """Products of a piece of work, to pay for waking a thread."""
 
-_NO_RAW = np.empty((0, 0), np.int32)
-_NO_OVERFLOW = np.empty((0, 0), np.int8)
 NO_START = np.zeros(0, np.int64)
 
 
@@ -59,14 +58,15 @@ def pack_rows(x: np.ndarray, kernels: Kernels, space: Room) -> Rows:
     passes = np.empty((panels, -(-depth // DEPTH)), np.uint8)
     pass_norms = np.empty(passes.shape, np.float32)
     grain = max(1, min(-(-panels // 8), (1 << 18) // (depth * rows) + 1))
-    share(
-        lambda first, last: packing.pack_rows(
-            kernels.addresses, x, first, last, values, exponents, norms, passes, pass_norms
-        ),
-        panels,
-        grain,
-    )
-    return Rows(values, exponents, norms, passes, pass_norms)
+    packed = Rows(values, exponents, norms, passes, pass_norms)
+    numbers = packing.address(), address_of(kernels.addresses), address_of(x), m, depth, rows
+    where = tuple(map(address_of, packed))
+
+    def work(first: int, last: int, held: object = (x, packed)) -> None:
+        packing.run(*numbers, first, last, *where)
+
+    share(work, panels, grain)
+    return packed
 
 
 def decode_matrix(x: np.ndarray, kernels: Kernels, space: Room) -> tuple[Columns, int]:
@@ -120,7 +120,9 @@ def finish_columns(columns: Columns, kernels: Kernels) -> None:
 
 
 Place = tuple[int, ...]
-"""The numbers of a `product.Target`: address, channels, bytes per plane and per line; pitch, width and height."""
+"""Where halfwords go, as `PLACE` names it in a `product.Record`."""
+
+PLACE = ("out", "channels", "plane", "line", "pitch", "width", "height")
 
 
 def place_of(out: np.ndarray, window: tuple[int, int, int]) -> Place:
@@ -155,33 +157,89 @@ class Product:
         terms: Terms,
         kernels: Kernels,
         *,
-        row_start: np.ndarray | None = None,
+        row_start: np.ndarray = NO_START,
         column_start: np.ndarray = NO_START,
         finish: Finish = Finish(),
     ) -> None:
         pieces = pieces_of(rows.values.size * terms.extent, PRODUCTS)
         tiles, self.blocks = blocks_of(kernels, rows.values.shape[0], terms.extent, pieces)
         self.grain = -(-self.blocks // pieces)
-        start = Start(NO_START if row_start is None else row_start, column_start)
-        self._addresses = kernels.addresses
-        self._operand, self._place = (*tiles, *rows), (*terms, *start)
-        self._finish = finish.parts
+        self._base = terms.base
+        self._record = Record(
+            **numbers_of(kernels, tiles, finish),
+            **rows_numbers(rows),
+            **start_numbers(row_start, column_start),
+            offsets=address_of(terms.offsets),
+            extent=terms.extent,
+        )
+        self._held = kernels, rows, terms, row_start, column_start, finish.parts[2]
 
     def into(self, columns: Columns, place: Place, out: np.ndarray) -> None:
         """Results as halfwords to a place in an array, which is held until the last thread has written."""
-        self._run(columns, (_NO_RAW, _NO_OVERFLOW, *place, *self._finish), out)
+        self._run(columns, dict(zip(PLACE, place)), out)
 
     def sums(self, columns: Columns, raw: np.ndarray, overflow: np.ndarray) -> None:
         """Sums (int32) and the sign of their overflow (int8), both (M, >= extent)."""
-        self._run(columns, (raw, overflow, 0, 0, 0, 0, 1, 1, 1, *self._finish))
+        target = {"raw": address_of(raw), "overflowed": address_of(overflow), "raw_pitch": raw.shape[1]}
+        self._run(columns, {**target, "channels": raw.shape[0]}, (raw, overflow))
 
-    def _run(self, columns: Columns, target: tuple[Any, ...], out: np.ndarray | None = None) -> None:
-        rest = (*self._operand, *columns, *self._place, *target)
+    def _run(self, columns: Columns, target: dict[str, int], out: object) -> None:
+        values, exponents = map(address_of, columns)
+        numbers = self._record._replace(
+            column_values=values + 4 * self._base, column_exponents=exponents + self._base, **target
+        )
+        record, body = np.array(numbers, np.int64), product.address()
 
-        def work(first: int, last: int, held: np.ndarray | None = out) -> None:
-            product.multiply(self._addresses, first, last, *rest)
+        def work(first: int, last: int, held: object = (out, columns, self._held)) -> None:
+            product.run(body, address_of(record), first, last)
 
         share(work, self.blocks, self.grain)
+
+
+def numbers_of(kernels: Kernels, tiles: Tiles, finish: Finish) -> dict[str, int]:
+    """Fields of a `product.Record`: the vector code, the blocks, and what follows a sum."""
+    where, size = table_numbers(finish.parts[2])
+    return {
+        "kernels": address_of(kernels.addresses),
+        "tile_rows": tiles.rows,
+        "tile_columns": tiles.columns,
+        "tile_panels": tiles.panels,
+        "tile_across": tiles.across,
+        "scale": double_number(finish.scale),
+        "relu": finish.relu,
+        "table": where,
+        "table_size": size,
+    }
+
+
+def rows_numbers(rows: Rows) -> dict[str, int]:
+    """Fields of a `product.Record`: the broadcast operand."""
+    return {**dict(zip(Rows._fields, map(address_of, rows))), "panels": len(rows.values), "depth": rows.values.shape[1]}
+
+
+def panel_bytes(depth: int, rows: int) -> tuple[int, ...]:
+    """Bytes of a panel of the broadcast operand, in the order of `Rows`."""
+    segments, passes = -(-depth // SEGMENT), -(-depth // DEPTH)
+    return 4 * depth * rows, depth + 16, 4 * segments, passes, 4 * passes
+
+
+def places_of(each: Sequence[int], count: int, begin: int = 0) -> tuple[tuple[int, ...], int]:
+    """Where arrays of ``count`` times so many bytes stand, one after the other at cache lines, and where they end."""
+    places = []
+    for size in each:
+        places.append(begin)
+        begin += -(-count * size // 64) * 64
+    return tuple(places), begin
+
+
+def start_numbers(rows: np.ndarray, columns: np.ndarray) -> dict[str, int]:
+    """Fields of a `product.Record`: the start values."""
+    return {
+        "row_start": address_of(rows),
+        "row_starts": rows.size,
+        "column_start": address_of(columns),
+        "column_starts": columns.size,
+    }
 
 
 def capped(finish: Finish) -> Finish:

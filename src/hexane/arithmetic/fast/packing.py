@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 from numba import types
 
@@ -10,77 +12,90 @@ from hexane.arithmetic.fast.call import (
     DECODE_ROWS,
     INTERLEAVE,
     LEAST,
-    bits_float,
+    byte_at,
     call_decode_columns,
     call_decode_rows,
     call_least,
+    call_pack,
     call_three,
+    copy_bytes,
     float_at,
-    float_bits,
-    put_double,
+    long_at,
+    put_byte,
+    put_float,
+    put_half,
 )
-from hexane.arithmetic.fast.compiled import compiled
+from hexane.arithmetic.fast.compiled import callback, compiled, hold
 from hexane.arithmetic.fast.vector_parts import ALL_ZERO, DEPTH, ROW_PITCH, SEGMENT
 
 
-@compiled()
-def pack_rows(kernels, x, first, last, a, exponents, norms, passes, pass_norms):
-    """Panels first .. last - 1 of the broadcast operand.
+def _pack_rows(kernels, x, m, depth, rows, first, last, a, exponents, norms, passes, pass_norms):
+    """Panels first .. last - 1 of the broadcast operand; all but extents and panels are addresses.
 
     x: uint16 halfwords (M, K), rows contiguous. a: float32 (panels, K, rows). exponents: uint8 (panels, K + 16), the
     smallest biased exponent of the non-zero values of the rows, subnormals as 1. norms: float32 (panels, segments), the
     largest norm of a row. passes: uint8 (panels, passes), the least exponent of a pass, 0 where some k of it is all
     zero. pass_norms: float32 (panels, passes).
     """
-    m, depth = x.shape
-    rows = a.shape[2]
-    decoded = np.empty((rows, ROW_PITCH), np.float32)
-    rest = np.zeros(SEGMENT, np.uint16)
+    decode, interleave = long_at(kernels + 8 * DECODE_ROWS), long_at(kernels + 8 * INTERLEAVE)
+    segments, n_passes = -(-depth // SEGMENT), -(-depth // DEPTH)
+    memory = np.empty(4 * rows * ROW_PITCH + 2 * SEGMENT, np.uint8)
+    decoded = np.int64(memory.ctypes.data)
+    rest = decoded + 4 * rows * ROW_PITCH
     for panel in range(first, last):
-        exponents[panel, :] = ALL_ZERO
-        norms[panel, :] = 0
-        for c in range(passes.shape[1]):
+        least, bounds = exponents + panel * (depth + 16), norms + 4 * panel * segments
+        for k in range(depth + 16):
+            put_byte(least + k, np.uint8(ALL_ZERO))
+        for s in range(segments):
+            put_float(bounds + 4 * s, np.float32(0))
+        for c in range(n_passes):
             begin = c * DEPTH
-            whole = min(DEPTH, depth - begin) & -SEGMENT
-            over = min(DEPTH, depth - begin) - whole
+            n = min(DEPTH, depth - begin)
+            whole = n & -SEGMENT
             for r in range(rows):
-                row = panel * rows + r
-                target = decoded[r]
+                row, values = panel * rows + r, decoded + 4 * r * ROW_PITCH
                 if row >= m:
-                    target[:] = 0
+                    for k in range(n):
+                        put_float(values + 4 * k, np.float32(0))
                     continue
-                source = x.ctypes.data + 2 * (row * depth + begin)
-                values = target.ctypes.data
-                least = exponents.ctypes.data + panel * exponents.shape[1] + begin
-                bounds = norms.ctypes.data + 4 * (panel * norms.shape[1] + begin // SEGMENT)
-                call_decode_rows(kernels[DECODE_ROWS], source, whole, values, least, bounds)
-                if over:
-                    rest[over:] = 0
-                    for i in range(over):
-                        rest[i] = x[row, begin + whole + i]
+                source = x + 2 * (row * depth + begin)
+                call_decode_rows(decode, source, whole, values, least + begin, bounds + 4 * (begin // SEGMENT))
+                if n > whole:
+                    for i in range(SEGMENT):
+                        put_half(rest + 2 * i, np.uint16(0))
+                    copy_bytes(rest, source + 2 * whole, 2 * (n - whole))
                     call_decode_rows(
-                        kernels[DECODE_ROWS],
-                        rest.ctypes.data,
-                        SEGMENT,
-                        values + 4 * whole,
-                        least + whole,
-                        bounds + 4 * (whole // SEGMENT),
-                    )
-            packed = a.ctypes.data + 4 * rows * (panel * depth + begin)
-            call_three(kernels[INTERLEAVE], decoded.ctypes.data, whole + over, packed)
-        for s in range(norms.shape[1]):
-            norms[panel, s] = np.sqrt(norms[panel, s])
-        for c in range(passes.shape[1]):
-            low = np.uint8(255)
-            high = np.uint8(0)
+                        decode, rest, SEGMENT, values + 4 * whole, least + begin + whole,
+                        bounds + 4 * ((begin + whole) // SEGMENT),
+                    )  # fmt: skip
+            call_three(interleave, decoded, n, a + 4 * rows * (panel * depth + begin))
+        for s in range(segments):
+            put_float(bounds + 4 * s, np.sqrt(float_at(bounds + 4 * s)))
+        for c in range(n_passes):
+            low, high = np.int64(255), np.int64(0)
             for k in range(c * DEPTH, min((c + 1) * DEPTH, depth)):
-                low = min(low, exponents[panel, k])
-                high = max(high, exponents[panel, k])
-            passes[panel, c] = 0 if high >= ALL_ZERO else low
+                exponent = np.int64(byte_at(least + k))
+                low, high = min(low, exponent), max(high, exponent)
+            put_byte(passes + panel * n_passes + c, np.uint8(0 if high >= ALL_ZERO else low))
             total = np.float32(0)
-            for s in range(c * (DEPTH // SEGMENT), min((c + 1) * (DEPTH // SEGMENT), norms.shape[1])):
-                total += norms[panel, s] * norms[panel, s]
-            pass_norms[panel, c] = np.sqrt(total)
+            for s in range(c * (DEPTH // SEGMENT), min((c + 1) * (DEPTH // SEGMENT), segments)):
+                total += float_at(bounds + 4 * s) * float_at(bounds + 4 * s)
+            put_float(pass_norms + 4 * (panel * n_passes + c), np.sqrt(total))
+    hold(memory)
+
+
+@cache
+def address() -> int:
+    """Where the compiled `_pack_rows` stands; for `call.call_pack`."""
+    return callback(_pack_rows)
+
+
+@compiled()
+def run(
+    address, kernels, x, m, depth, rows, first, last, values, exponents, norms, passes, pass_norms
+):  # fmt: skip
+    """The same from Python."""
+    call_pack(address, kernels, x, m, depth, rows, first, last, values, exponents, norms, passes, pass_norms)
 
 
 @compiled(
@@ -150,29 +165,13 @@ def window_minimum(exponents, width):
     for first in range(0, exponents.size, CHUNK):
         wanted, count = min(CHUNK, exponents.size - first), min(CHUNK + width - 1, exponents.size - first)
         source, target = first_room[:count], second_room[:count]
-        source[:] = exponents[first : first + count]
+        for i in range(count):
+            source[i] = exponents[first + i]
         reach = 1
         while reach < width:
             distance = min(reach, width - reach)
             _least_of_two(source, distance, target)
             source, target = target, source
             reach += distance
-        exponents[first : first + wanted] = source[:wanted]
-
-
-@compiled()
-def widen_rows(values, n, out):
-    """n broadcast values or thresholds as float64; both are addresses."""
-    for i in range(n):
-        put_double(out + 8 * i, np.float64(float_at(values + 4 * i)))
-
-
-@compiled()
-def widen_columns(bits, n, out):
-    """n values of the vector operand as float64: the step away from zero becomes a factor 1 + 2^-40.
-
-    bits: address of float32, out: of float64. See docs/reference/numerics.md 11.3.
-    """
-    for i in range(n):
-        pattern = float_bits(float_at(bits + 4 * i)) & ~0x1FFF
-        put_double(out + 8 * i, np.float64(bits_float(np.int32(pattern))) * (1.0 + 2.0**-40))
+        for i in range(wanted):
+            exponents[first + i] = source[i]

@@ -10,15 +10,22 @@ a test, and the accumulators are emptied into integers before a partial sum coul
 Schwarz, docs/reference/numerics.md 11.9) say when. A tile whose sums could reach the limit is done again, with care:
 the bound is
 asked anew before every segment, and only the segments in which a sum could get there are walked term by term.
+
+All of it is one piece of compiled code with one address (`address`), which other compiled code calls by that: what is
+linked into its callers is compiled again with each of them. It knows its operands by numbers too. Arrays take longer to
+compile, and Numba counts references to them, with operations that threads wait for.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
+from numba import carray
 
 from hexane.arithmetic.fast.call import (
+    BEGIN,
     GATHER,
     HALVES,
     HALVES_RELU,
@@ -28,8 +35,13 @@ from hexane.arithmetic.fast.call import (
     ROWS_RELU,
     SPLIT,
     THRESHOLDS,
+    WIDEN_COLUMNS,
+    WIDEN_ROWS,
+    bits_double,
     bits_float,
     byte_at,
+    call_begin,
+    call_body,
     call_gather,
     call_halves,
     call_mac,
@@ -37,15 +49,20 @@ from hexane.arithmetic.fast.call import (
     call_split,
     call_three,
     copy_bytes,
+    double_at,
     float_at,
+    half_at,
+    int_at,
     long_at,
+    pointer,
     put_byte,
+    put_double,
     put_float,
+    put_half,
     put_int,
 )
-from hexane.arithmetic.fast.compiled import compiled
+from hexane.arithmetic.fast.compiled import callback, compiled, hold
 from hexane.arithmetic.fast.half import half_away
-from hexane.arithmetic.fast.packing import widen_columns, widen_rows
 from hexane.arithmetic.fast.vector_parts import ALL_ZERO, DEPTH, DROP_SUM, SEGMENT
 
 PARTIAL = np.float32(63.5)
@@ -90,21 +107,6 @@ class Start(NamedTuple):
     columns: np.ndarray
 
 
-class Target(NamedTuple):
-    """Where halfwords go: `channels` planes that begin at the address `out` and are `plane` bytes apart.
-
-    Column j is place j % pitch of row j // pitch; `height` rows of `width`, `line` bytes apart.
-    """
-
-    out: int
-    channels: int
-    plane: int
-    line: int
-    pitch: int
-    width: int
-    height: int
-
-
 class Tiles(NamedTuple):
     """Rows and columns of a tile; panels and tiles across of a block."""
 
@@ -114,467 +116,480 @@ class Tiles(NamedTuple):
     across: int
 
 
-class Scratch(NamedTuple):
-    """One thread's memory: the sums of a block, the panel of columns and the lists of terms of a pass."""
+class Record(NamedTuple):
+    """One product as compiled code reads it: numbers, and addresses of arrays."""
 
-    sums: np.ndarray
-    bounds: np.ndarray
-    packed: np.ndarray
-    norms: np.ndarray
-    least: np.ndarray
-    every: np.ndarray
-    plain: np.ndarray
-    tested: np.ndarray
-    limits: np.ndarray
-    have_limits: np.ndarray
-    wide_rows: np.ndarray
-    wide_limits: np.ndarray
-    wide_columns: np.ndarray
+    kernels: int = 0
+    """The addresses of the vector code."""
+    tile_rows: int = 0
+    tile_columns: int = 0
+    tile_panels: int = 0
+    tile_across: int = 0
+    panels: int = 0
+    depth: int = 0
+    extent: int = 0
+    values: int = 0
+    exponents: int = 0
+    norms: int = 0
+    passes: int = 0
+    pass_norms: int = 0
+    """These five are `Rows`; they stand behind each other as there."""
+    column_values: int = 0
+    column_exponents: int = 0
+    """`Columns`, from the term of column 0 that has offset 0 on."""
+    offsets: int = 0
+    row_start: int = 0
+    row_starts: int = 0
+    column_start: int = 0
+    column_starts: int = 0
+    """`Start`, each with the number of values."""
+    raw: int = 0
+    overflowed: int = 0
+    raw_pitch: int = 0
+    """Where not 0, sums (int32) and the sign of their overflow (int8) go there, so many elements from row to row."""
+    out: int = 0
+    channels: int = 0
+    plane: int = 0
+    line: int = 0
+    pitch: int = 1
+    width: int = 1
+    height: int = 1
+    """Where halfwords go else: `channels` planes that are `plane` bytes apart. Column j is place j % pitch of row
+    j // pitch; `height` rows of `width`, `line` bytes apart."""
+    scale: int = 0
+    """The bits of a float64: what a sum is multiplied by."""
+    relu: int = 0
+    table: int = 0
+    table_size: int = 0
+    """Then ReLU, then the table of 65536 results (uint16) if it has a size, or of the largest result."""
+    rows_in_room: int = 0
+    columns_in_room: int = 0
+    out_in_room: int = 0
+    """1 where the addresses of rows, columns and `out` are counted from the room that a job gets in each run."""
 
 
-class At(NamedTuple):
-    """Addresses of the operands and of a thread's memory, for the inner functions.
+class _At(NamedTuple):
+    """Addresses of the operands and of a thread's memory, and what a tile is."""
 
-    Numba counts references to every array that a function gets, with operations that threads wait for; numbers are
-    free.
-    """
-
+    kernels: int
     rows: int
-    row_exponents: int
+    columns: int
+    values: int
+    exponents: int
     exponent_pitch: int
-    row_norms: int
+    norms: int
     segments: int
     depth: int
-    columns: int
+    column_values: int
     column_exponents: int
     offsets: int
+    sums: int
+    bounds: int
+    limits: int
+    have_limits: int
+    every: int
     packed: int
-    norms: int
+    packed_norms: int
     least: int
     plain: int
     tested: int
-    limits: int
     wide_rows: int
     wide_limits: int
     wide_columns: int
+    met: int
+    halves: int
+    line: int
+    end: int
 
 
-@compiled()
-def _at(rows, columns, terms, scratch):
-    return At(
-        rows.values.ctypes.data,
-        rows.exponents.ctypes.data,
-        rows.exponents.shape[1],
-        rows.norms.ctypes.data,
-        rows.norms.shape[1],
-        terms.offsets.size,
-        columns.values.ctypes.data,
-        columns.exponents.ctypes.data,
-        terms.offsets.ctypes.data,
-        scratch.packed.ctypes.data,
-        scratch.norms.ctypes.data,
-        scratch.least.ctypes.data,
-        scratch.plain.ctypes.data,
-        scratch.tested.ctypes.data,
-        scratch.limits.ctypes.data,
-        scratch.wide_rows.ctypes.data,
-        scratch.wide_limits.ctypes.data,
-        scratch.wide_columns.ctypes.data,
+(
+    KERNELS, TILE_ROWS, TILE_COLUMNS, TILE_PANELS, TILE_ACROSS, PANELS, TERMS, EXTENT,
+    VALUES, EXPONENTS, NORMS, PASSES, PASS_NORMS, COLUMN_VALUES, COLUMN_EXPONENTS, OFFSETS,
+    ROW_START, ROW_STARTS, COLUMN_START, COLUMN_STARTS, RAW, OVERFLOWED, RAW_PITCH,
+    OUT, CHANNELS, PLANE, LINE, PITCH, WIDTH, HEIGHT, SCALE, RELU, TABLE, TABLE_SIZE,
+    ROWS_IN_ROOM, COLUMNS_IN_ROOM, OUT_IN_ROOM,
+) = range(len(Record._fields))  # fmt: skip
+"""Places in a `Record`."""
+
+
+@compiled(inline="always")
+def _up(size):
+    """The next multiple of a cache line."""
+    return (size + 63) & -64
+
+
+@compiled(inner=True)
+def _places(n, room, memory):
+    """Where the operands are, and what a thread's memory is used for; it takes `end` - memory bytes."""
+    rows, columns, panels = n[TILE_ROWS], n[TILE_COLUMNS], n[TILE_PANELS]
+    tile, in_room = rows * columns, room * n[ROWS_IN_ROOM]
+    sums = _up(memory)
+    bounds = sums + _up(4 * panels * n[TILE_ACROSS] * tile)
+    limits = bounds + _up(8 * panels * n[TILE_ACROSS])
+    have_limits = limits + _up(4 * panels * DEPTH * rows)
+    every = have_limits + _up(panels)
+    packed = every + _up(4 * DEPTH)
+    packed_norms = packed + _up(4 * DEPTH * columns)
+    least = packed_norms + _up(4 * (DEPTH // SEGMENT))
+    plain = least + _up(DEPTH + 16)
+    tested = plain + _up(4 * (DEPTH + 16))
+    wide_rows = tested + _up(4 * (DEPTH + 16))
+    wide_limits = wide_rows + _up(8 * DEPTH * rows)
+    wide_columns = wide_limits + _up(8 * DEPTH * rows)
+    met = wide_columns + _up(8 * DEPTH * columns)
+    halves = met + _up(tile)
+    line = halves + _up(2 * tile)
+    return _At(
+        n[KERNELS],
+        rows,
+        columns,
+        n[VALUES] + in_room,
+        n[EXPONENTS] + in_room,
+        n[TERMS] + 16,
+        n[NORMS] + in_room,
+        -(-n[TERMS] // SEGMENT),
+        n[TERMS],
+        n[COLUMN_VALUES] + room * n[COLUMNS_IN_ROOM],
+        n[COLUMN_EXPONENTS] + room * n[COLUMNS_IN_ROOM],
+        n[OFFSETS],
+        sums,
+        bounds,
+        limits,
+        have_limits,
+        every,
+        packed,
+        packed_norms,
+        least,
+        plain,
+        tested,
+        wide_rows,
+        wide_limits,
+        wide_columns,
+        met,
+        halves,
+        line,
+        line + _up(8 * columns),
     )
 
 
-@compiled()
-def _hold(scratch):
-    """Last use of memory that is known by its addresses: before it, Numba must not let it go."""
-    return scratch.bounds.size
+@compiled(inline="always")
+def _code(at, function):
+    """The address of one function of the vector code."""
+    return long_at(at.kernels + 8 * function)
 
 
-@compiled()
-def _aligned(size, kind):
-    """A scratch array that starts at a cache line."""
-    raw = np.empty(size + 64, kind)
-    skip = (-raw.ctypes.data % 64) // raw.itemsize
-    return raw[skip : skip + size]
-
-
-@compiled()
-def _walk(a, t, b, first, last, rows, columns, wanted, units, met):
+@compiled(inline="always")
+def _walk(at, a, t, b, first, last, wanted, units):
     """Terms first .. last - 1 of a pass, in order, with the sticky limit (docs/reference/numerics.md 3.3, 11.3), in
     float64.
 
-    a, t: (terms, rows) float32 values and thresholds, flat; b: the packed columns of the pass as int32 bit patterns;
-    units, met: the sums of one tile and the sign of those that met the limit, whose units are 0 from then on; only
-    the first `wanted` columns.
+    a, t: (terms, rows) float32 values and thresholds; b: the packed columns of the pass; units and `at.met`: the sums
+    of one tile and the sign of those that met the limit, whose units are 0 from then on; only the first `wanted`
+    columns.
     """
     magic = 1.5 * 2.0**36
-    sums = np.empty(wanted, np.float64)
-    for r in range(rows):
+    for r in range(at.rows):
+        own, met = units + 4 * r * at.columns, at.met + r * at.columns
         for j in range(wanted):
-            sums[j] = magic + units[r * columns + j] * 2.0**-16
+            put_double(at.line + 8 * j, magic + int_at(own + 4 * j) * 2.0**-16)
         for k in range(first, last):
-            x = np.float64(a[k * rows + r])
-            least = t[k * rows + r]
+            x = np.float64(float_at(a + 4 * (k * at.rows + r)))
+            least = float_at(t + 4 * (k * at.rows + r))
             if x == 0.0:
                 continue
             for j in range(wanted):
-                w = bits_float(np.int32(b[k * columns + j] & ~0x1FFF))
+                w = bits_float(np.int32(int_at(b + 4 * (k * at.columns + j)) & ~0x1FFF))
                 y = np.float64(w) * (1.0 + 2.0**-40) if abs(w) >= least else 0.0
-                total = sums[j] + x * y
+                total = double_at(at.line + 8 * j) + x * y
                 value = total - magic
                 crossed = 1 if value >= LIMIT else (-1 if value <= -LIMIT else 0)
-                sums[j] = magic if crossed else total
-                place = r * columns + j
-                met[place] = crossed if met[place] == 0 else met[place]
+                put_double(at.line + 8 * j, magic if crossed != 0 else total)
+                if crossed != 0 and byte_at(met + j) == 0:
+                    put_byte(met + j, np.uint8(crossed & 255))
         for j in range(wanted):
-            units[r * columns + j] = np.int32((sums[j] - magic) * 65536.0)
+            put_int(own + 4 * j, np.int32((double_at(at.line + 8 * j) - magic) * 65536.0))
 
 
-@compiled()
-def _scratch(tiles):
-    tile = tiles.rows * tiles.columns
-    every = np.empty(DEPTH, np.int32)
-    for k in range(DEPTH):
-        every[k] = k
-    return Scratch(
-        _aligned(tiles.panels * tiles.across * tile, np.int32),
-        np.empty((tiles.panels, tiles.across), np.float64),
-        _aligned(DEPTH * tiles.columns, np.float32),
-        np.empty(DEPTH // SEGMENT, np.float32),
-        np.empty(DEPTH + 16, np.uint8),
-        every,
-        np.empty(DEPTH + 16, np.int32),
-        np.empty(DEPTH + 16, np.int32),
-        _aligned(tiles.panels * DEPTH * tiles.rows, np.float32),
-        np.zeros(tiles.panels, np.bool_),
-        _aligned(DEPTH * tiles.rows, np.float64),
-        _aligned(DEPTH * tiles.rows, np.float64),
-        _aligned(DEPTH * tiles.columns, np.float64),
-    )
+@compiled(inline="always")
+def _start_of(n, row, column):
+    """The start value of one output, in units."""
+    value = long_at(n[ROW_START] + 8 * row) if row < n[ROW_STARTS] else np.int64(0)
+    return value + long_at(n[COLUMN_START] + 8 * column) if column < n[COLUMN_STARTS] else value
 
 
-@compiled()
-def _start_of(rows, n_rows, columns, n_columns, row, column):
-    """The start value of one output, in units: rows and columns are addresses of int64 values."""
-    value = long_at(rows + 8 * row) if row < n_rows else np.int64(0)
-    return value + long_at(columns + 8 * column) if column < n_columns else value
-
-
-@compiled()
-def _begin(rows, n_rows, columns, n_columns, tiles, panel, column, sums):
+@compiled(inline="always")
+def _begin(n, at, panel, column, sums):
     """The start values of one tile to the int32 at address `sums`; gives the largest of them in magnitude."""
-    largest = np.int64(0)
-    for r in range(tiles.rows):
-        of_row = _start_of(rows, n_rows, columns, 0, panel * tiles.rows + r, 0)
-        line = sums + 4 * r * tiles.columns
-        for j in range(tiles.columns):
-            put_int(line + 4 * j, np.int32(of_row))
-        largest = max(largest, abs(of_row))
-        for j in range(min(tiles.columns, n_columns - column)):
-            value = of_row + long_at(columns + 8 * (column + j))
-            put_int(line + 4 * j, np.int32(value))
-            largest = max(largest, abs(value))
+    first = panel * at.rows
+    given = max(0, min(at.rows, n[ROW_STARTS] - first))
+    largest = call_begin(_code(at, BEGIN), sums, n[ROW_START] + 8 * first, given)
+    if column < n[COLUMN_STARTS]:
+        for r in range(at.rows):
+            for j in range(min(at.columns, n[COLUMN_STARTS] - column)):
+                value = _start_of(n, first + r, column + j)
+                put_int(sums + 4 * (r * at.columns + j), np.int32(value))
+                largest = max(largest, abs(value))
     return largest * 2.0**-16
 
 
-@compiled()
-def _enter(kernels, at, place, k0, n):
+@compiled(inner=True)
+def _enter(at, place, k0, n):
     """Bring one pass of a panel of columns into the cache; gives its norm, and its least exponent, 0 for zeros."""
-    call_gather(kernels[GATHER], at.columns + 4 * place, at.offsets + 8 * k0, n, at.packed, at.norms)
-    smallest, zeros = np.uint8(255), False
+    offsets = at.offsets + 8 * k0
+    call_gather(_code(at, GATHER), at.column_values + 4 * place, offsets, n, at.packed, at.packed_norms)
+    smallest, largest = np.int64(255), np.int64(0)
     for k in range(n):
-        e = byte_at(at.column_exponents + place + long_at(at.offsets + 8 * (k0 + k)))
+        e = byte_at(at.column_exponents + place + long_at(offsets + 8 * k))
         put_byte(at.least + k, e)
-        smallest = min(smallest, e)
-        zeros |= e >= ALL_ZERO
+        smallest, largest = min(smallest, np.int64(e)), max(largest, np.int64(e))
     whole = np.float32(0)
     for s in range(-(-n // SEGMENT)):
-        square = float_at(at.norms + 4 * s)
+        square = float_at(at.packed_norms + 4 * s)
         whole += square
-        put_float(at.norms + 4 * s, np.sqrt(square))
-    return np.sqrt(whole), np.uint8(0) if zeros else smallest
+        put_float(at.packed_norms + 4 * s, np.sqrt(square))
+    return np.sqrt(whole), np.int64(0) if largest >= ALL_ZERO else smallest
 
 
-@compiled()
-def _listed(kernels, address, a, t, b, exponents, first, n, c, columns, at):
-    """Terms first .. first + n - 1 of a pass, each the way it needs, or not at all if it is all zero."""
-    counts = call_split(kernels[SPLIT], exponents, at.least, first, n, at.plain, at.tested)
-    call_mac(address, a, t, b, at.plain, counts & 0xFFFFFFFF, at.tested, counts >> 32, c, columns)
-
-
-@compiled()
-def _wide(kernels, a, t, exponents, first, last, n, c, tiles, widen, at):
-    """Terms first .. last - 1 of a pass of n in float64, half of the columns at a time, for large partial sums.
-
-    a, t: addresses of the rows' values and of their thresholds.
-    """
-    if widen:
-        widen_columns(at.packed, n * tiles.columns, at.wide_columns)
-    widen_rows(a, n * tiles.rows, at.wide_rows)
-    widen_rows(t, n * tiles.rows, at.wide_limits)
-    for half in range(2):
-        columns, sums = at.wide_columns + 4 * tiles.columns * half, c + 2 * tiles.columns * half
-        address, count = kernels[MAC64], last - first
-        _listed(
-            kernels, address, at.wide_rows, at.wide_limits, columns, exponents, first, count, sums, tiles.columns, at
-        )
-
-
-@compiled()
-def _add(kernels, at, panel, slot, k0, n, first, last, c, tiles, widen):
+@compiled(inner=True)
+def _add(at, panel, slot, k0, n, first, last, c, widen):
     """Segments first .. last - 1 of a pass of n terms from k0 on, for one tile; no sum may leave 32 bits on the way.
 
-    In float32 as long as the bound of a partial sum allows. The thresholds stand in slot `slot` of the scratch. Gives
-    whether the columns are still to be widened.
+    In float32 as long as the bound of a partial sum allows, then in float64, half of the columns at a time. Each term
+    goes the way that it needs, or not at all if it is all zero. The thresholds stand in slot `slot`. Gives whether the
+    columns are still to be widened.
     """
-    a = at.rows + 4 * tiles.rows * (panel * at.depth + k0)
-    t = at.limits + 4 * tiles.rows * slot * DEPTH
-    exponents = at.row_exponents + panel * at.exponent_pitch + k0
-    norms = at.row_norms + 4 * (panel * at.segments + k0 // SEGMENT)
+    a = at.values + 4 * at.rows * (panel * at.depth + k0)
+    t = at.limits + 4 * at.rows * slot * DEPTH
+    exponents = at.exponents + panel * at.exponent_pitch + k0
+    norms = at.norms + 4 * (panel * at.segments + k0 // SEGMENT)
     s = first
     while s < last:
-        begin, running = s, float_at(norms + 4 * s) * float_at(at.norms + 4 * s)
-        if running >= PARTIAL:
-            end = min(last * SEGMENT, n)
-            _wide(kernels, a, t, exponents, s * SEGMENT, end, n, c, tiles, widen, at)
-            return False
+        begin, running = s, float_at(norms + 4 * s) * float_at(at.packed_norms + 4 * s)
+        wide = running >= PARTIAL
         s += 1
         while s < last:
-            running += float_at(norms + 4 * s) * float_at(at.norms + 4 * s)
-            if running >= PARTIAL:
+            running += float_at(norms + 4 * s) * float_at(at.packed_norms + 4 * s)
+            if not wide and running >= PARTIAL:
                 break
             s += 1
         k = begin * SEGMENT
         count = min(s * SEGMENT, n) - k
-        _listed(kernels, kernels[MAC32], a, t, at.packed, exponents, k, count, c, tiles.columns, at)
+        counts = call_split(_code(at, SPLIT), exponents, at.least, k, count, at.plain, at.tested)
+        plain, tested = counts & 0xFFFFFFFF, counts >> 32
+        if not wide:
+            call_mac(_code(at, MAC32), a, t, at.packed, at.plain, plain, at.tested, tested, c, at.columns)
+            continue
+        if widen:
+            call_three(_code(at, WIDEN_COLUMNS), at.packed, n * at.columns, at.wide_columns)
+        call_three(_code(at, WIDEN_ROWS), a, n * at.rows, at.wide_rows)
+        call_three(_code(at, WIDEN_ROWS), t, n * at.rows, at.wide_limits)
+        for half in range(2):
+            columns, sums = at.wide_columns + 4 * at.columns * half, c + 2 * at.columns * half
+            call_mac(
+                _code(at, MAC64), at.wide_rows, at.wide_limits, columns, at.plain, plain, at.tested, tested, sums,
+                at.columns,
+            )  # fmt: skip
+        widen = False
     return widen
 
 
-@compiled()
-def _careful(kernels, at, flat, limits, packed, panel, place, tiles, wanted, own, met):
+@compiled(inner=True)
+def _careful(n, at, panel, column, wanted, own):
     """A tile whose sums may reach the limit: as always where they cannot yet, and in order where they may.
 
-    own: the start values of the tile, already without those that are beyond the limit; `met` says which. Columns from
-    `wanted` on are no outputs. flat, limits, packed: rows and scratch as arrays, for `_walk`.
+    own: where its sums go; `at.met` says which met the limit. Columns from `wanted` on are no outputs.
     """
-    c = own.ctypes.data
+    for r in range(at.rows):
+        for j in range(at.columns):
+            value = _start_of(n, panel * at.rows + r, column + j)
+            i = r * at.columns + j
+            beyond = np.uint8(1 if value >= LIMIT * 65536 else (255 if value <= -LIMIT * 65536 else 0))
+            put_byte(at.met + i, beyond)
+            put_int(own + 4 * i, np.int32(0 if beyond != 0 else value))
     for k0 in range(0, at.depth, DEPTH):
-        n = min(DEPTH, at.depth - k0)
-        _enter(kernels, at, place, k0, n)
-        base = tiles.rows * (panel * at.depth + k0)
-        call_three(kernels[THRESHOLDS], at.rows + 4 * base, n * tiles.rows, at.limits)
-        norms = at.row_norms + 4 * (panel * at.segments + k0 // SEGMENT)
-        widen, segments, s = n > 0, -(-n // SEGMENT), 0
+        count = min(DEPTH, at.depth - k0)
+        _enter(at, column, k0, count)
+        a = at.values + 4 * at.rows * (panel * at.depth + k0)
+        call_three(_code(at, THRESHOLDS), a, count * at.rows, at.limits)
+        norms = at.norms + 4 * (panel * at.segments + k0 // SEGMENT)
+        widen, segments, s = count > 0, -(-count // SEGMENT), 0
         while s < segments:
             largest = np.int64(0)
-            for i in range(own.size):
-                largest = max(largest, abs(np.int64(own[i])))
+            for i in range(at.rows * at.columns):
+                largest = max(largest, abs(np.int64(int_at(own + 4 * i))))
             begin, reach = s, largest * 2.0**-16
             while s < segments:
-                reach += float_at(norms + 4 * s) * float_at(at.norms + 4 * s) + SEGMENT * 2.0**-17
+                reach += float_at(norms + 4 * s) * float_at(at.packed_norms + 4 * s) + SEGMENT * 2.0**-17
                 if not reach < SAFE:
                     break
                 s += 1
             if s > begin:
-                widen = _add(kernels, at, panel, 0, k0, n, begin, s, c, tiles, widen)
+                widen = _add(at, panel, np.int64(0), k0, count, begin, s, own, widen)
             else:
-                end = min((s + 1) * SEGMENT, n)
-                values = flat[base : base + n * tiles.rows]
-                _walk(values, limits, packed, s * SEGMENT, end, tiles.rows, tiles.columns, wanted, own, met)
+                _walk(at, a, at.limits, at.packed, s * SEGMENT, min((s + 1) * SEGMENT, count), wanted, own)
                 s += 1
 
 
-@compiled()
-def _within(start, tiles, panel, column, own, met):
-    """The start values of a tile as sums, without those that are at the limit from the first."""
-    rows, columns = start.rows.ctypes.data, start.columns.ctypes.data
-    for r in range(tiles.rows):
-        for j in range(tiles.columns):
-            value = _start_of(rows, start.rows.size, columns, start.columns.size, panel * tiles.rows + r, column + j)
-            i = r * tiles.columns + j
-            met[i] = 1 if value >= LIMIT * 65536 else (-1 if value <= -LIMIT * 65536 else 0)
-            own[i] = 0 if met[i] else np.int32(value)
-
-
-@compiled()
-def _store(halves, tiles, first_row, column, count, to):
-    """Write the columns of a tile that are outputs; `halves` is their address."""
-    rows, out = min(tiles.rows, to.channels - first_row), to.out + first_row * to.plane
+@compiled(inner=True)
+def _store(n, at, out, first_row, column, count):
+    """Write the columns of a tile that are outputs, from `at.halves`."""
+    rows, place = min(at.rows, n[CHANNELS] - first_row), out + first_row * n[PLANE]
     j = 0
     while j < count:
-        line = (column + j) // to.pitch
-        x = column + j - line * to.pitch
-        run = min(to.pitch - x, count - j)
-        wanted = min(run, to.width - x)
-        if line < to.height and wanted > 0:
-            place = out + line * to.line + 2 * x
+        line = (column + j) // n[PITCH]
+        x = column + j - line * n[PITCH]
+        run = min(n[PITCH] - x, count - j)
+        wanted = min(run, n[WIDTH] - x)
+        if line < n[HEIGHT] and wanted > 0:
+            target = place + line * n[LINE] + 2 * x
             for r in range(rows):
-                copy_bytes(place + r * to.plane, halves + 2 * (r * tiles.columns + j), 2 * wanted)
+                copy_bytes(target + r * n[PLANE], at.halves + 2 * (r * at.columns + j), 2 * wanted)
         j += run
 
 
-@compiled()
-def finish_units(kernels, units, n, scale, relu, table, halves):
+@compiled(inner=True)
+def finish(kernels, units, n, scale, relu, table, table_size, halves):
     """n sums below the limit as halfwords: scale, half away, ReLU, table (docs/reference/numerics.md 3.4, 3.5).
 
-    A table of one value is what nothing may exceed, behind a ReLU.
-
-    n a multiple of the lanes, or room for as much.
+    All but numbers are addresses. A table of one value is what nothing may exceed, behind a ReLU. n a multiple of the
+    lanes, or room for as much.
     """
     if scale == 1.0:
-        call_halves(kernels[HALVES_RELU if relu else HALVES], units.ctypes.data, halves.ctypes.data, n)
+        call_halves(long_at(kernels + 8 * (HALVES_RELU if relu else HALVES)), units, halves, n)
     else:
         for i in range(n):
-            halves[i] = half_away(units[i] * 2.0**-16 * scale)
-        if relu:
-            for i in range(n):
-                halves[i] = halves[i] if halves[i] < 0x8000 else 0
-    if table.size == 1:
-        cap = table[0]
+            half = half_away(int_at(units + 4 * i) * 2.0**-16 * scale)
+            put_half(halves + 2 * i, np.uint16(0) if relu and half >= 0x8000 else half)
+    if table_size == 1:
+        cap = half_at(table)
         for i in range(n):
-            halves[i] = min(halves[i], cap)
-    elif table.size:
+            put_half(halves + 2 * i, min(half_at(halves + 2 * i), cap))
+    elif table_size:
         for i in range(n):
-            halves[i] = table[halves[i]]
+            put_half(halves + 2 * i, half_at(table + 2 * np.int64(half_at(halves + 2 * i))))
 
 
-@compiled()
-def _limited(overflow, scale, relu, table, halves):
+@compiled(inner=True)
+def finish_units(kernels, units, n, scale, relu, table, halves):
+    """The same with arrays."""
+    table_at, halves_at = table.ctypes.data, halves.ctypes.data
+    finish(kernels.ctypes.data, units.ctypes.data, n, scale, relu, table_at, table.size, halves_at)
+
+
+@compiled(inline="always")
+def _limited(n, at):
     """The halfwords of those sums that met the limit."""
-    for i in range(halves.size):
-        if overflow[i]:
-            up = overflow[i] * scale
+    scale, relu, table = bits_double(n[SCALE]), n[RELU] != 0, n[TABLE]
+    for i in range(at.rows * at.columns):
+        met = byte_at(at.met + i)
+        if met != 0:
+            up = (1.0 if met == 1 else -1.0) * scale
             half = np.uint16(0x7C00 if up > 0 else (0xFC00 if up < 0 and not relu else 0))
-            if table.size == 1:
-                halves[i] = min(half, table[0])
-            else:
-                halves[i] = table[half] if table.size else half
+            if n[TABLE_SIZE] == 1:
+                half = min(half, half_at(table))
+            elif n[TABLE_SIZE]:
+                half = half_at(table + 2 * np.int64(half))
+            put_half(at.halves + 2 * i, half)
+
+
+@compiled(inline="always")
+def _raw(n, at, own, first_row, column, count, risky):
+    """The sums of a tile as they are, and the sign of those that met the limit."""
+    for r in range(min(at.rows, n[CHANNELS] - first_row)):
+        for j in range(count):
+            place, i = (first_row + r) * n[RAW_PITCH] + column + j, r * at.columns + j
+            put_int(n[RAW] + 4 * place, int_at(own + 4 * i))
+            put_byte(n[OVERFLOWED] + place, byte_at(at.met + i) if risky else np.uint8(0))
+
+
+@compiled(inner=True)
+def _put(n, at, out, p, column, own, risky):
+    """The results of one tile, whose sums stand at address `own`, to where they belong."""
+    count, first_row = min(at.columns, n[EXTENT] - column), p * at.rows
+    scale, relu = bits_double(n[SCALE]), n[RELU] != 0
+    y = column // n[PITCH]
+    x = column - y * n[PITCH]
+    in_line = count == at.columns and x + count <= n[WIDTH] and y < n[HEIGHT]
+    if risky:
+        _careful(n, at, p, column, count, own)
+    if n[RAW] != 0:
+        _raw(n, at, own, first_row, column, count, risky)
+    elif in_line and scale == 1.0 and n[TABLE_SIZE] == 0 and not risky:
+        place = out + first_row * n[PLANE] + y * n[LINE] + 2 * x
+        call_rows(_code(at, ROWS_RELU if relu else ROWS), own, place, min(at.rows, n[CHANNELS] - first_row), n[PLANE])
+    else:
+        finish(at.kernels, own, at.rows * at.columns, scale, relu, n[TABLE], n[TABLE_SIZE], at.halves)
+        if risky:
+            _limited(n, at)
+        _store(n, at, out, first_row, column, count)
+
+
+@compiled(inner=True)
+def _block(n, at, p0, p1, j0, across, in_room):
+    """The sums of panels p0 .. p1 - 1 and `across` tiles from column j0 on, and a bound of each tile's."""
+    tile, passes = 4 * at.rows * at.columns, -(-at.depth // DEPTH)
+    for p in range(p0, p1):
+        for q in range(across):
+            slot = (p - p0) * n[TILE_ACROSS] + q
+            largest = _begin(n, at, p, j0 + q * at.columns, at.sums + slot * tile)
+            put_double(at.bounds + 8 * slot, largest + at.depth * 2.0**-17)
+    for k0 in range(0, at.depth, DEPTH):
+        count = min(DEPTH, at.depth - k0)
+        for p in range(p0, p1):
+            put_byte(at.have_limits + p - p0, np.uint8(0))
+        for q in range(across):
+            norm, smallest = _enter(at, j0 + q * at.columns, k0, count)
+            widen = count > 0  # not True: a constant would be compiled for by itself
+            for p in range(p0, p1):
+                slot, at_pass = (p - p0) * n[TILE_ACROSS] + q, p * passes + k0 // DEPTH
+                c = at.sums + slot * tile
+                a = at.values + 4 * at.rows * (p * at.depth + k0)
+                reach = float_at(n[PASS_NORMS] + in_room + 4 * at_pass) * norm
+                put_double(at.bounds + 8 * slot, double_at(at.bounds + 8 * slot) + reach)
+                # Whether every term of this tile and pass goes the plain way: none drops, none is all zero.
+                least = np.int64(byte_at(n[PASSES] + in_room + at_pass))
+                listed = least == 0 or smallest == 0 or least + smallest <= DROP_SUM
+                if not listed and reach < PARTIAL:
+                    call_mac(_code(at, MAC32), a, 0, at.packed, at.every, count, 0, 0, c, at.columns)
+                    continue
+                if byte_at(at.have_limits + p - p0) == 0:
+                    limits = at.limits + 4 * at.rows * (p - p0) * DEPTH
+                    call_three(_code(at, THRESHOLDS), a, count * at.rows, limits)
+                    put_byte(at.have_limits + p - p0, np.uint8(1))
+                widen = _add(at, p, p - p0, k0, count, np.int64(0), -(-count // SEGMENT), c, widen)
+
+
+def _multiply(record, phase, first, last, room):
+    """Blocks first .. last - 1 of the outputs of the product of a `Record`."""
+    n = carray(pointer(record), (OUT_IN_ROOM + 1,), np.int64)
+    memory = np.empty(_places(n, room, np.int64(0)).end + 64, np.uint8)
+    at = _places(n, room, np.int64(memory.ctypes.data))
+    for k in range(DEPTH):
+        put_int(at.every + 4 * k, np.int32(k))
+    out, in_room = n[OUT] + room * n[OUT_IN_ROOM], room * n[ROWS_IN_ROOM]
+    blocks_across = -(-n[EXTENT] // (n[TILE_ACROSS] * at.columns))
+    for block in range(first, last):
+        p0 = (block // blocks_across) * n[TILE_PANELS]
+        p1 = min(p0 + n[TILE_PANELS], n[PANELS])
+        j0 = (block % blocks_across) * n[TILE_ACROSS] * at.columns
+        across = min(n[TILE_ACROSS], -(-(n[EXTENT] - j0) // at.columns))
+        _block(n, at, p0, p1, j0, across, in_room)
+        for p in range(p0, p1):
+            for q in range(across):
+                slot = (p - p0) * n[TILE_ACROSS] + q
+                risky = not double_at(at.bounds + 8 * slot) < SAFE
+                own = at.sums + 4 * slot * at.rows * at.columns
+                _put(n, at, out, p, j0 + q * at.columns, own, risky)
+    hold(memory)
+
+
+@cache
+def address() -> int:
+    """Where the compiled product stands; for `call.call_body`, with a `Record` and blocks."""
+    return callback(_multiply)
 
 
 @compiled()
-def multiply(
-    kernels,
-    first,
-    last,
-    tile_rows,
-    tile_columns,
-    tile_panels,
-    tile_across,
-    values,
-    exponents,
-    norms,
-    passes,
-    pass_norms,
-    column_values,
-    column_exponents,
-    offsets,
-    base,
-    extent,
-    row_start,
-    column_start,
-    raw,
-    overflowed,
-    out,
-    channels,
-    plane,
-    line,
-    pitch,
-    width,
-    height,
-    scale,
-    relu,
-    table,
-):
-    """Blocks first .. last - 1 of the outputs of one product; `kernels` are the addresses of the vector code.
-
-    If raw has a size, sums (int32) and the sign of their overflow (int8) go to raw and overflowed (M, >= extent). Else
-    the sum is multiplied by `scale`; then ReLU, then the table of 65536 results (uint16) if it has a size, or of the
-    largest result.
-
-    The others are `Tiles`, `Rows`, `Columns`, `Terms`, `Start` and `Target`, one by one: Numba takes fifteen times as
-    long to look at tuples of arrays as at arrays.
-    """
-    tiles = Tiles(tile_rows, tile_columns, tile_panels, tile_across)
-    rows = Rows(values, exponents, norms, passes, pass_norms)
-    columns = Columns(column_values, column_exponents)
-    terms, start = Terms(offsets, base, extent), Start(row_start, column_start)
-    target = Target(out, channels, plane, line, pitch, width, height)
-    panels, depth = rows.values.shape[0], terms.offsets.size
-    tile = tiles.rows * tiles.columns
-    scratch = _scratch(tiles)
-    at = _at(rows, columns, terms, scratch)
-    bounds, sums, have_limits = scratch.bounds, scratch.sums, scratch.have_limits
-    every, packed = scratch.every.ctypes.data, np.int64(scratch.packed.ctypes.data)
-    start_rows, start_columns = start.rows.ctypes.data, start.columns.ctypes.data
-    n_rows, n_columns = start.rows.size, start.columns.size
-    halves, overflow = _aligned(tile, np.uint16), np.zeros(tile, np.int8)
-    plainly = scale == 1.0 and table.size == 0
-    to_halves, to_rows = kernels[HALVES_RELU if relu else HALVES], kernels[ROWS_RELU if relu else ROWS]
-    blocks_across = -(-terms.extent // (tiles.across * tiles.columns))
-    for block in range(first, last):
-        p0 = (block // blocks_across) * tiles.panels
-        p1 = min(p0 + tiles.panels, panels)
-        j0 = (block % blocks_across) * tiles.across * tiles.columns
-        across = min(tiles.across, -(-(terms.extent - j0) // tiles.columns))
-        for p in range(p0, p1):
-            for q in range(across):
-                c = sums.ctypes.data + 4 * ((p - p0) * tiles.across + q) * tile
-                column = j0 + q * tiles.columns
-                largest = _begin(start_rows, n_rows, start_columns, n_columns, tiles, p, column, c)
-                bounds[p - p0, q] = largest + depth * 2.0**-17
-        for k0 in range(0, depth, DEPTH):
-            n = min(DEPTH, depth - k0)
-            have_limits[:] = False
-            for q in range(across):
-                norm, smallest = _enter(kernels, at, terms.base + j0 + q * tiles.columns, k0, n)
-                widen = n > 0  # not True: a constant would be compiled for by itself
-                for p in range(p0, p1):
-                    c = sums.ctypes.data + 4 * ((p - p0) * tiles.across + q) * tile
-                    a = at.rows + 4 * tiles.rows * (p * depth + k0)
-                    reach = rows.pass_norms[p, k0 // DEPTH] * norm
-                    bounds[p - p0, q] += reach
-                    # Whether every term of this tile and pass goes the plain way: none drops, none is all zero.
-                    least = rows.passes[p, k0 // DEPTH]
-                    listed = least == 0 or smallest == 0 or least + smallest <= DROP_SUM
-                    if not listed and reach < PARTIAL:
-                        call_mac(kernels[MAC32], a, 0, packed, every, n, 0, 0, c, tiles.columns)
-                        continue
-                    if not have_limits[p - p0]:
-                        call_three(
-                            kernels[THRESHOLDS], a, n * tiles.rows, at.limits + 4 * tiles.rows * (p - p0) * DEPTH
-                        )
-                        have_limits[p - p0] = True
-                    widen = _add(kernels, at, p, p - p0, k0, n, 0, -(-n // SEGMENT), c, tiles, widen)
-        for p in range(p0, p1):
-            for q in range(across):
-                place = ((p - p0) * tiles.across + q) * tile
-                column = j0 + q * tiles.columns
-                count = min(tiles.columns, terms.extent - column)
-                first_row = p * tiles.rows
-                risky = not bounds[p - p0, q] < SAFE
-                if plainly and not risky and raw.size == 0:
-                    units, y = sums.ctypes.data + 4 * place, column // pitch
-                    x = column - y * pitch
-                    if count == tiles.columns and x + count <= width and y < height:  # all of it in one line
-                        where = out + first_row * plane + y * line + 2 * x
-                        call_rows(to_rows, units, where, min(tiles.rows, channels - first_row), plane)
-                    else:
-                        call_halves(to_halves, units, halves.ctypes.data, tile)
-                        _store(halves.ctypes.data, tiles, first_row, column, count, target)
-                    continue
-                own = sums[place : place + tile]
-                if risky:
-                    _within(start, tiles, p, column, own, overflow)
-                    flat = rows.values.reshape(rows.values.size)
-                    bits, begin = scratch.packed.view(np.int32), terms.base + column
-                    _careful(kernels, at, flat, scratch.limits, bits, p, begin, tiles, count, own, overflow)
-                if raw.size:
-                    for r in range(min(tiles.rows, raw.shape[0] - first_row)):
-                        for j in range(count):
-                            raw[first_row + r, column + j] = own[r * tiles.columns + j]
-                            overflowed[first_row + r, column + j] = overflow[r * tiles.columns + j] if risky else 0
-                else:
-                    finish_units(kernels, own, tile, scale, relu, table, halves)
-                    if risky:
-                        _limited(overflow, scale, relu, table, halves)
-                    _store(halves.ctypes.data, tiles, first_row, column, count, target)
-    _hold(scratch)
+def run(body, record, first, last):
+    """Units first .. last - 1 of what `callback` compiled; all are addresses."""
+    call_body(body, record, 0, first, last, 0)

@@ -305,6 +305,9 @@ FUNCTIONS = (
     "halves_relu",
     "rows",
     "rows_relu",
+    "begin",
+    "widen_rows",
+    "widen_columns",
 )
 """Names of the kernels, in the order of their addresses."""
 
@@ -325,6 +328,9 @@ def build_module(shape: Shape) -> ir.Module:
     vector_operands.build_thresholds(module, shape)
     vector_operands.build_least(module, shape)
     vector_operands.build_interleave(module, shape)
+    vector_operands.build_begin(module, shape)
+    vector_operands.build_widen(module, shape, "widen_rows", moved=False)
+    vector_operands.build_widen(module, shape, "widen_columns", moved=True)
     vector_winograd.build_transform_input(module, shape)
     vector_winograd.build_transform_kernel(module, shape)
     vector_winograd.build_combine(module, shape)

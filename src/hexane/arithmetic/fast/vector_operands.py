@@ -11,13 +11,16 @@ from hexane.arithmetic.fast.vector_parts import (
     SEGMENT,
     VOID,
     Shape,
+    close,
     constant,
     decoded,
     for_lanes,
     for_range,
     load,
     load_lanes,
+    loop,
     over_line,
+    splat,
     store_lanes,
     vector_pointer,
 )
@@ -130,3 +133,51 @@ def build_least(module: ir.Module, shape: Shape) -> None:
 
     builder = ir.IRBuilder(function.append_basic_block())
     for_range(builder, ir.Constant(I64, 0), n, shape.columns, body).ret_void()
+
+
+def build_begin(module: ir.Module, shape: Shape) -> None:
+    """begin(sums, starts, n) -> the largest magnitude: a tile's sums (int32) become those of n rows (int64), else 0."""
+    function = ir.Function(module, ir.FunctionType(I64, [I32.as_pointer(), I64.as_pointer(), I64]), "begin")
+    sums, starts, n = function.args
+    integers = ir.VectorType(I32, shape.lanes)
+    before = function.append_basic_block()
+    builder = ir.IRBuilder(before)
+    none = builder.alloca(I64)  # what rows that there are not begin with
+    builder.store(ir.Constant(I64, 0), none)
+    builder, r = loop(function, before, ir.Constant(I64, shape.rows), 1)
+    largest = builder.phi(I64)
+    given = builder.icmp_signed("<", r, n)
+    value = load(builder, builder.select(given, builder.gep(starts, [r]), none), 8)
+    magnitude = builder.select(builder.icmp_signed("<", value, ir.Constant(I64, 0)), builder.neg(value), value)
+    most = builder.select(builder.icmp_signed(">", magnitude, largest), magnitude, largest)
+    every = splat(builder, builder.trunc(value, I32), shape.lanes)
+    for v in range(shape.vectors):
+        column = builder.add(builder.mul(r, ir.Constant(I64, shape.columns)), ir.Constant(I64, v * shape.lanes))
+        builder.store(every, vector_pointer(builder, sums, column, integers)).align = 4
+    builder, end = close(builder, r, ir.Constant(I64, shape.rows), 1)
+    largest.add_incoming(ir.Constant(I64, 0), before)
+    largest.add_incoming(most, end)
+    builder.ret(most)
+
+
+def build_widen(module: ir.Module, shape: Shape, name: str, *, moved: bool) -> None:
+    """widen(values, n, out): n float32 as float64.
+
+    ``moved``: values of the vector operand, whose step away from zero becomes a factor 1 + 2^-40
+    (docs/reference/numerics.md 11.3).
+    """
+    double = ir.DoubleType()
+    function = ir.Function(module, ir.FunctionType(VOID, [I32.as_pointer(), I64, double.as_pointer()]), name)
+    values, n, out = function.args
+
+    def body(builder: ir.IRBuilder, i: ir.Value, lanes: int) -> None:
+        integers, wide = ir.VectorType(I32, lanes), ir.VectorType(double, lanes)
+        bits = load(builder, vector_pointer(builder, values, i, integers), 4)
+        if moved:
+            bits = builder.and_(bits, constant(integers, ~0x1FFF))
+        number = builder.fpext(builder.bitcast(bits, ir.VectorType(ir.FloatType(), lanes)), wide)
+        if moved:
+            number = builder.fmul(number, constant(wide, 1.0 + 2.0**-40))
+        builder.store(number, vector_pointer(builder, out, i, wide)).align = 8
+
+    for_lanes(function, n, shape.lanes, body)

@@ -95,7 +95,8 @@ def _maps(n, first, last):
             begin = y * n[STRIDE_Y] - n[TOP]
             end = min(height, begin + n[KERNEL_Y])
             begin = max(0, begin)
-            tall[:] = rows[begin]
+            for i in range(room):  # an assignment of an array would compile the message of its error
+                tall[i] = rows[begin, i]
             for row in range(begin + 1, end):
                 _raise(tall, rows[row])
             _across(wide, taps, step, largest)
