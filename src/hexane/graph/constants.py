@@ -99,6 +99,8 @@ def constant_from(data: Any, dtype: str | None = None) -> Constant:
         return data
     typed = isinstance(data, (np.ndarray, np.generic))
     array = np.asarray(data)
+    if typed and dtype is not None and array.dtype == DTYPES[dtype].carrier and DTYPES[dtype].fills_carrier:
+        return Constant(TensorType(dtype, array.shape), array)
     if array.dtype == object:
         raise GraphError(f"{type(data).__name__} is no rectangular array of numbers, booleans or strings")
     if dtype is None:
@@ -113,7 +115,7 @@ def constant_from(data: Any, dtype: str | None = None) -> Constant:
     elif DTYPES[dtype].kind in "iu" and array.dtype.kind == "f" and not np.array_equal(array, np.trunc(array)):
         raise GraphError(f"a fractional number given where {dtype} is asked")
     carrier = DTYPES[dtype].carrier
-    if carrier.kind != "U" and (array.dtype != carrier or DTYPES[dtype].bits != 8 * carrier.itemsize):
+    if carrier.kind != "U" and (array.dtype != carrier or not DTYPES[dtype].fills_carrier):
         if DTYPES[dtype].kind in "iu" and array.size and array.dtype.kind in "iuf":
             low, high = integer_range(dtype)
             if array.min() < low or array.max() > high:

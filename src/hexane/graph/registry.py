@@ -45,6 +45,8 @@ UNKNOWN: Any = type(
 )()
 
 _SCALARS = {"int": int, "uint": int, "float": float, "bool": bool, "str": str}
+_CARRIED_BY = {"int": "iu", "uint": "iu", "float": "f", "bool": "b"}
+"""Kinds of NumPy dtypes whose elements are such Python values as they are."""
 _VECTORS = {kind + "s": cast for kind, cast in _SCALARS.items()}
 _NUMBER = "number"
 _WORD = re.compile(
@@ -274,6 +276,8 @@ def plain(value: np.ndarray, kind: str, where: str) -> Any:
             return value.reshape(-1)[0]
         return _plain_scalar(value.reshape(()).item(), kind, where)
     cast = kind[:-1]
+    if value.dtype.kind in _CARRIED_BY.get(cast, ""):
+        return tuple(value.reshape(-1).tolist())
     return tuple(_plain_scalar(item, cast, where) for item in value.reshape(-1).tolist())
 
 
@@ -337,7 +341,7 @@ def check_dtypes(spec: OpSpec, operands: Mapping[str, Any]) -> dict[str, str]:
             continue
         domain = spec.domains.get(param.group) or DOMAINS.get(param.group, ANY)
         for value in operand if isinstance(operand, tuple) else (operand,):
-            type_ = value if isinstance(value, Type) else value.type
+            type_: Any = getattr(value, "type", value)  # a value, or a type itself
             if isinstance(type_, (StateType, ListType)):
                 raise GraphError(f"{param.name} of {spec.name} is a {type_}, not a tensor")
             if type_.dtype not in domain:
@@ -355,8 +359,11 @@ def check_dtypes(spec: OpSpec, operands: Mapping[str, Any]) -> dict[str, str]:
 
 def _static(spec: OpSpec, param: Param, value: Value) -> Any:
     """What the type rule sees of a compile-time parameter."""
-    if value.constant is not None:
-        return _reading(value.constant, param.kind, lambda: f"{param.name} of {spec.name}")
+    constant = value.constant
+    if constant is not None:
+        if param.kind in constant.readings:
+            return constant.readings[param.kind]
+        return _reading(constant, param.kind, lambda: f"{param.name} of {spec.name}")
     if not param.runtime:
         raise GraphError(f"{param.name} of {spec.name} must be a constant")
     return value.type if param.kind == _NUMBER else UNKNOWN
@@ -364,8 +371,9 @@ def _static(spec: OpSpec, param: Param, value: Value) -> Any:
 
 def result_types(spec: OpSpec, operands: Mapping[str, Any], opset: int = 18) -> tuple[Type, ...]:
     """Types of an op's results from its operands (Values by parameter name). GraphError when they break its rules."""
-    for name in operands:
-        spec.param(name)
+    if not operands.keys() <= spec.by_name.keys():
+        for name in operands:
+            spec.param(name)
     check_dtypes(spec, operands)
     arguments: dict[str, Any] = {}
     for param in spec.params:
@@ -381,10 +389,11 @@ def result_types(spec: OpSpec, operands: Mapping[str, Any], opset: int = 18) -> 
             raise GraphError(
                 f"{param.name} of {spec.name} must be {'a tuple of values' if param.variadic else 'one value'}"
             )
-        if param.is_attribute:
-            found = tuple(_static(spec, param, value) for value in values_of(operand))
-            arguments[param.name] = found if param.variadic else found[0]
-        elif isinstance(operand, tuple):
+        if param.is_attribute and param.variadic:
+            arguments[param.name] = tuple(_static(spec, param, value) for value in operand)
+        elif param.is_attribute:
+            arguments[param.name] = _static(spec, param, operand)
+        elif param.variadic:
             arguments[param.name] = tuple(value.type for value in operand)
         else:
             arguments[param.name] = operand.type

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -27,6 +28,11 @@ class DType:
     bits: int
     carrier: np.dtype
     kind: str  # "f" float, "i" signed, "u" unsigned, "b" bool, "s" string
+
+    @cached_property
+    def fills_carrier(self) -> bool:
+        """Whether every value of the carrier is one of the type."""
+        return self.bits == 8 * self.carrier.itemsize
 
 
 def _table(*rows: tuple[str, int, str, str]) -> dict[str, DType]:
