@@ -12,6 +12,7 @@ from hexane.graph.effects import touched
 from hexane.graph.ir import Op, Value
 from hexane.graph.registry import opset_number, opset_of, result_types, spec_of
 from hexane.graph.types import TensorType
+from hexane.passes.halves import halves
 from hexane.passes.small import integer_sum_ops, vanishing_ops
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ class _Halving:
 def half_of(data: np.ndarray) -> np.ndarray:
     """fp32 as fp16, finite numbers kept finite; a lone number that is not zero is kept from becoming zero."""
     if data.size and data.min() >= -LARGEST and data.max() <= LARGEST:  # False for NaN, too
-        clipped = data.astype(np.float16)
+        clipped = halves(data)
     else:
         clipped = np.where(np.isfinite(data), np.clip(data, -LARGEST, LARGEST), data).astype(np.float16)
     if data.size == 1:
