@@ -173,6 +173,16 @@ def test_local_response_norm_is_a_banded_convolution():
         assert "local_response_norm" not in types_of(same(built(make, (1, 9, 4, 5))))
 
 
+@pytest.mark.parametrize(("flags", "left"), [([[0], [0]], 0), ([[1], [1]], 0), ([[0], [1]], 1)])
+def test_a_choice_by_a_constant_is_made(flags, left):
+    """Attention of ONNX asks for rows that a mask hides, also where there is no mask; a mixed choice stays."""
+
+    def make(b, x, y):
+        return b.relu(x=b.select(cond=np.array(flags, bool), a=b.square(x=x), b=b.abs(x=y)))
+
+    assert types_of(same(built(make, (3, 2, 4), (3, 2, 4)))).count("select") == left
+
+
 def test_integers_are_left_alone():
     def make(b, x):
         i = b.cast(x=x, dtype="int32")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hexane.passes.rewriting import is_static, known, number_of, operand_and_constant, sweep
+from hexane.passes.rewriting import array_of, is_static, known, number_of, operand_and_constant, sweep
 
 if TYPE_CHECKING:
     from hexane.graph.builder import GraphBuilder
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def remove_identities(function: Function) -> int:
-    """Drop what changes nothing (identity, x * 1, x + 0, casts, reshapes and slices to the same): no task for it."""
+    """Drop what changes nothing: identity, x * 1, x + 0, casts, reshapes, slices to the same, choices by a constant."""
     return sweep(function, _RULES)
 
 
@@ -64,8 +64,20 @@ def _single_concat(op: Op, b: GraphBuilder) -> Value | None:
     return values[0]
 
 
+def _chosen(op: Op, b: GraphBuilder) -> Value | None:
+    """A choice by a constant that says the same everywhere."""
+    cond = array_of(op.inputs["cond"])
+    if cond is None or not cond.size or cond.any() != cond.all():
+        return None
+    taken = op.inputs["a" if cond.any() else "b"]
+    if taken.is_constant or taken.type != op.output.type:
+        return None
+    return None if op.output.is_output and (taken.op is None or taken.is_output) else taken
+
+
 _RULES = {
     "identity": _identity,
+    "select": _chosen,
     "cast": _identity,
     "mul": _neutral,
     "real_div": _neutral,
