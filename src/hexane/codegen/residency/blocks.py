@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from hexane.codegen.plan import Plan
 from hexane.codegen.residency.ends import RESULT, End, held
-from hexane.codegen.residency.memo import Memo
+from hexane.codegen.residency.memo import PlanFacts
 
 
 @dataclass(eq=False)
@@ -67,16 +67,14 @@ def groups(plans: Sequence[Plan]) -> Iterator[tuple[int, int]]:
             first = i + 1
 
 
-def held_regions(plans: Sequence[Plan], memo: Memo) -> Held:
+def held_regions(plans: Sequence[Plan], facts: Sequence[PlanFacts]) -> Held:
     """What the plans hold, as recipes placed it."""
-    facts = [memo.of(plan) for plan in plans]
     found = Held([fact.ends_at(i) for i, fact in enumerate(facts)])
     for first, last in groups(plans):
         clusters: list[Cluster] = []
         for i in range(first, last + 1):
-            for end, size in zip(found.ends[i], facts[i].stays):
-                if size is not None:
-                    clusters = _joined(clusters, end, size)
+            for place, size in facts[i].staying:
+                clusters = _joined(clusters, found.ends[i][place], size)
         for cluster in clusters:
             _check_written(cluster, plans)
         found.clusters += clusters

@@ -12,7 +12,7 @@ from heapq import heapify, heappop, heappush
 from hexane.codegen.plan import Plan
 from hexane.codegen.residency.blocks import Held, held_regions
 from hexane.codegen.residency.ends import RESULT
-from hexane.codegen.residency.memo import Memo
+from hexane.codegen.residency.memo import Memo, PlanFacts
 from hexane.codegen.residency.pairs import Locks
 from hexane.codegen.residency.values import Identity, Stored, Value, shares_place, values_of
 from hexane.codegen.targets import Target
@@ -45,15 +45,27 @@ class Program:
     """What follows from each plan, shared by all forms that a search compares."""
 
     @cached_property
-    def held(self) -> Held:
-        """What the plans hold in L2 as recipes placed it."""
-        return held_regions(self.plans, self.memo)
+    def facts(self) -> list[PlanFacts]:
+        """What follows from each plan."""
+        return [self.memo.of(plan) for plan in self.plans]
 
     @cached_property
-    def least(self) -> dict[tuple[int, str], int]:
-        """Bytes of each operand that passes through L2, in the lowest tile of its task."""
-        facts = map(self.memo.of, self.plans)
-        return {(i, side): size for i, fact in enumerate(facts) for side, size in fact.least.items()}
+    def held(self) -> Held:
+        """What the plans hold in L2 as recipes placed it."""
+        return held_regions(self.plans, self.facts)
+
+    @cached_property
+    def free(self) -> list[int]:
+        """Bytes of L2 that each task leaves beside its own operands and the regions of its group."""
+        free = [room_of(self) - 2 * SPARE - facts.passing for facts in self.facts]
+        for cluster in self.held.clusters:
+            for i in range(cluster.first, cluster.last + 1):
+                free[i] -= cluster.stop - cluster.start
+        return free
+
+    def least(self, index: int, side: str) -> int:
+        """Bytes of an operand that passes through L2, in the lowest tile of its task."""
+        return self.facts[index].least.get(side, 0)
 
     @cached_property
     def tensors(self) -> dict[Hashable, Value | str]:
@@ -70,12 +82,12 @@ class Program:
     @cached_property
     def choice(self) -> tuple[list[Value], list[Pair]]:
         """The values that shall stay, and which of them take each other's place."""
-        return choose(self, room_of(self))
+        return choose(self)
 
     @cached_property
     def intent(self) -> tuple[list[Value], list[Pair]]:
         """The same if tasks that find no room beside the first tensors go in bands."""
-        return choose(self, room_of(self), hopeful=True) if self.first else self.choice
+        return choose(self, hopeful=True) if self.first else self.choice
 
     def grows(self, key: Hashable) -> bool:
         """Whether tasks still write to a tensor when others have read of it."""
@@ -85,7 +97,7 @@ class Program:
     def preferring(self, keys: frozenset[Hashable], late: frozenset[Hashable] = frozenset()) -> Program:
         """The same program, where these tensors are placed before all others, some of them late."""
         made = replace(self, first=keys, late=late)
-        for name in ("held", "tensors", "candidates", "least"):
+        for name in ("facts", "held", "free", "tensors", "candidates"):
             if name in vars(self):
                 vars(made)[name] = vars(self)[name]
         return made
@@ -128,17 +140,13 @@ def eager() -> bool:
     return (_POLICY.get() or EVERYTHING).eager
 
 
-def choose(program: Program, room: int, *, hopeful: bool = False) -> tuple[list[Value], list[Pair]]:
+def choose(program: Program, *, hopeful: bool = False) -> tuple[list[Value], list[Pair]]:
     """Values by what they save for their room, as long as every task keeps room for the rest; pairs in one place.
 
     A value that does not fit all the time may do so in two shorter stays, or over an operand of the task that makes it.
     ``hopeful``: the values that come first are taken where they fit by themselves.
     """
-    plans, held, found = program.plans, program.held, program.candidates
-    free = [room - 2 * SPARE - program.memo.of(plan).passing for plan in plans]
-    for cluster in held.clusters:
-        for i in range(cluster.first, cluster.last + 1):
-            free[i] -= cluster.stop - cluster.start
+    plans, held, found, free = program.plans, program.held, program.candidates, program.free.copy()
     chosen: list[Value] = []
     pairs: list[Pair] = []
     readers: dict[int, list[Value]] = {}  # of what is chosen, by task
@@ -154,10 +162,10 @@ def choose(program: Program, room: int, *, hopeful: bool = False) -> tuple[list[
             value = value.begun(plans, held) or value
         back = _given_back(value, program)
         if value.first in credited:
-            back[value.first] -= program.least.get((value.first, RESULT), 0)
+            back.append((value.first, -program.least(value.first, RESULT)))
         above = None if value.last in writers else made_by.get(value.last)
         if above is not None and value.last not in credited and _takes_place(value, above, plans):
-            back[value.last] = back.get(value.last, 0) + program.least.get((value.last, RESULT), 0)
+            back.append((value.last, program.least(value.last, RESULT)))
         else:
             above = None
         need = _left(value, free, back)
@@ -171,7 +179,7 @@ def choose(program: Program, room: int, *, hopeful: bool = False) -> tuple[list[
                 need = _left(value, free, back)
                 for i in range(over.first, min(under.last, value.last) + 1):
                     need[i - value.first] += value.size
-        hoped = hopeful and not later and value.size <= room - LEFT
+        hoped = hopeful and not later and value.size <= room_of(program) - LEFT
         if min(need) < 0 and not hoped:
             for shorter in value.parted(plans, held, _full(value, need)):
                 if program.parts or not shorter.in_parts:
@@ -189,11 +197,11 @@ def choose(program: Program, room: int, *, hopeful: bool = False) -> tuple[list[
     return chosen, pairs
 
 
-def _left(value: Value, free: Sequence[int], back: dict[int, int]) -> list[int]:
+def _left(value: Value, free: Sequence[int], back: Sequence[tuple[int, int]]) -> list[int]:
     """Room that each task has left when the value stays."""
     first, last, size = value.first, value.last, value.size
     left = [room - size for room in free[first : last + 1]]
-    for i, room in back.items():
+    for i, room in back:
         if first <= i <= last:
             left[i - first] += room
     return left
@@ -257,16 +265,16 @@ def _is_paired(before: Value, after: Value, pairs: Sequence[Pair]) -> bool:
     return any(under is before or over is after for under, over in pairs)
 
 
-def _given_back(value: Value, program: Program) -> dict[int, int]:
+def _given_back(value: Value, program: Program) -> list[tuple[int, int]]:
     """Room that tasks no longer need when the value stays: its rings and buffers, its kept copies."""
-    back: dict[int, int] = {}
+    back: list[tuple[int, int]] = []
     gone: set[int] = set()
+    cluster_of, facts = program.held.cluster_of, program.facts
     for end in value.ends:
-        cluster = program.held.cluster_of.get((end.index, end.side))
+        cluster = cluster_of.get((end.index, end.side)) if cluster_of else None
         if cluster is None:
-            back[end.index] = back.get(end.index, 0) + program.least[end.index, end.side]
+            back.append((end.index, facts[end.index].least[end.side]))
         elif id(cluster) not in gone:
             gone.add(id(cluster))
-            for i in range(cluster.first, cluster.last + 1):
-                back[i] = back.get(i, 0) + cluster.stop - cluster.start
+            back += [(i, cluster.stop - cluster.start) for i in range(cluster.first, cluster.last + 1)]
     return back

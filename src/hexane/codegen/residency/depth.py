@@ -16,9 +16,9 @@ from hexane.codegen.plan import Plan
 from hexane.codegen.residency.bands import BandBuffer, Run
 from hexane.codegen.residency.ends import RESULT
 from hexane.codegen.residency.ground import Ground, Lives
-from hexane.codegen.residency.memo import OFF, WALKS
+from hexane.codegen.residency.memo import OFF
 from hexane.codegen.residency.moved import Cost, total
-from hexane.codegen.residency.values import Value
+from hexane.codegen.residency.values import Value, found_in_l2
 
 LONGEST = 10
 """Tasks of one piece at most: halos grow with every window."""
@@ -30,6 +30,7 @@ MOST_LOSS = 0.02
 EAGER_GAIN = -0.9
 SPARE = 32 << 10
 """Bytes of L2 that bands leave to row pads and round addresses."""
+IN_L2_ALONE = sum(OFF.values())
 
 
 @dataclass
@@ -69,8 +70,7 @@ class Depth:
         stays, self.pairs = self.intent
         count = len(self.ground.plans)
         self.uses = self.ground.uses
-        self.resident: dict[tuple[int, str], Hashable] = {}
-        self.off = [0] * count  # of each task the operands that stay whole, as bits of OFF
+        self.off = [bits & IN_L2_ALONE for bits in found_in_l2(stays, count)]
         self.whole = {value.key: value for value in stays if not value.written and not value.loaded}
         self.met: list[list[Value]] = [[] for _ in range(count)]
         self.under = {id(after): before for before, after in self.pairs}
@@ -80,10 +80,6 @@ class Depth:
             taken[value.last + 1] -= value.size
             for i in {end.index for end in value.ends}:
                 self.met[i].append(value)
-            for place, end in enumerate(value.ends):
-                if not (value.written and end.side == RESULT) and place not in value.loaders:
-                    self.resident[end.index, end.side] = value.key
-                    self.off[end.index] |= OFF[end.side]
         for before, after in self.pairs:
             taken[after.first] -= after.size
             taken[before.last + 1] += after.size
@@ -144,8 +140,8 @@ class Depth:
         moving = {
             self.uses[i, side].key
             for i in tasks
-            for side in WALKS
-            if (i, side) in self.uses and (i, side) not in self.resident
+            for side, bit in OFF.items()
+            if (i, side) in self.uses and not self.off[i] & bit
         }
         through = [span for key, span in self.ground.spans.items() if key in moving]
         through = [(a, b) for a, b in through if first <= a and b <= last]
@@ -232,9 +228,10 @@ class Depth:
         """Which operands of each task of a run are in L2, as bits of ``OFF``."""
         stays = self.off[run.first : run.last + 1]
         if dropped:
-            for i, bits in enumerate(stays, run.first):
-                gone = (bit for side, bit in OFF.items() if bits & bit and self.resident[i, side] in dropped)
-                stays[i - run.first] -= sum(gone)
+            for i in range(run.first, run.last + 1):
+                gone = [value for value in self.met[i] if value.key in dropped]
+                for end in (end for value in gone for end in value.ends if end.index == i):
+                    stays[i - run.first] &= ~OFF[end.side]
         return tuple(map(or_, stays, run.within))
 
     def _dropping(self, value: Value, run: Run) -> Cost:

@@ -140,7 +140,7 @@ def _fits_alone(program: Program, value: Value) -> bool:
     for i in {end.index for end in value.ends}:
         plan = program.plans[i]
         passing = [end for end in program.held.ends[i] if (i, end.side) not in mine and not stays_in_l2(plan, end)]
-        if value.size + sum(program.least[i, end.side] for end in passing) + 2 * SPARE > room_of(program):
+        if value.size + sum(program.least(i, end.side) for end in passing) + 2 * SPARE > room_of(program):
             return False
     return True
 

@@ -18,6 +18,8 @@ WALKS = {SOURCE: "src", SECOND: "src2", RESULT: "dst"}
 
 OFF = {SOURCE: 1, SECOND: 2, RESULT: 4}
 """Side of a task -> its bit in a set of operands that are in L2 alone."""
+BOTH = {SOURCE: 8, RESULT: 16}
+"""The same of operands that are there and move: a source that the task brings, a result that goes to DRAM too."""
 
 
 @dataclass(eq=False)
@@ -25,8 +27,10 @@ class PlanFacts:
     """What follows from one plan alone, wherever in a program it stands; ends are those of task 0."""
 
     plan: Plan
-    turned: dict[Hashable, Plan] = field(default_factory=dict)
-    """The plan with operands in L2, by which of them are there and how."""
+    turned: dict[int, Plan] = field(default_factory=dict)
+    """The plan with operands in L2, by which of them are there and how: bits of ``OFF`` and ``BOTH``."""
+    without: dict[int, Plan] = field(default_factory=dict)
+    """The plan less walks through DRAM, by bits of ``OFF``."""
     names: list[Hashable] | None = None
     """What tells the buffers of its ends from others, once somebody has asked."""
     _at: dict[int, list[End]] = field(default_factory=dict)
@@ -47,9 +51,14 @@ class PlanFacts:
         return tuple(held(self.plan, end) if stays_in_l2(self.plan, end) else None for end in self.ends)
 
     @cached_property
+    def staying(self) -> list[tuple[int, int]]:
+        """Those that have some: place among the ends, and bytes."""
+        return [(place, size) for place, size in enumerate(self.stays) if size is not None]
+
+    @cached_property
     def passing(self) -> int:
         """Bytes that all operands take that only pass through, in the lowest tile."""
-        return sum(self.least[end.side] for end, stays in zip(self.ends, self.stays) if stays is None)
+        return sum([self.least[end.side] for end, stays in zip(self.ends, self.stays) if stays is None])
 
     @cached_property
     def least(self) -> dict[str, int]:
@@ -96,15 +105,15 @@ class Memo:
         if not off:
             return plan
         facts = self.of(plan)
-        if off not in facts.turned:
+        if off not in facts.without:
             made, moves = copy(plan), facts.moves.copy()
             for side, name in WALKS.items():
                 if off & OFF[side]:
                     setattr(made, name, None)
                     moves[side] = 0
-            facts.turned[off] = made
+            facts.without[off] = made
             self.of(made).moves = moves
-        return facts.turned[off]
+        return facts.without[off]
 
     def costs_of(self, plans: Sequence[Plan], price: Price) -> list[Cost]:
         """Of each task."""

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from copy import copy
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from hexane.codegen.choices import choosing
-from hexane.codegen.plan import Plan, Region
+from hexane.codegen.plan import Plan
 from hexane.codegen.residency.choice import Program, eager, room_of
 from hexane.codegen.residency.depth import EAGER_GAIN, LEAST_GAIN, MOST_LOSS, Cuts, Depth, Piece
-from hexane.codegen.residency.ends import End, elements
+from hexane.codegen.residency.ends import elements
 from hexane.codegen.residency.ground import Ground
 from hexane.codegen.residency.moved import Cost, Price, total
 from hexane.codegen.residency.stay import turn
-from hexane.codegen.residency.values import Value
+from hexane.codegen.residency.values import found_in_l2
 
 ROUNDS = 3
 """How often bands are tried with fewer pieces."""
@@ -155,38 +154,20 @@ def winning(pieces: list[Piece], cuts: Cuts, cut: list[Cost], whole: list[Cost])
 def expected(program: Program, price: Price) -> list[Cost]:
     """Cost of each task if every value that is chosen to stay finds its place."""
     if "expected" not in vars(program):
-        made = list(program.plans)
-        for i, turns in _turns(program.choice[0]).items():
-            made[i] = _turned(program, i, turns)
-        vars(program)["expected"] = program.memo.costs_of(made, price)
+        vars(program)["expected"] = program.memo.costs_of(_turned(program), price)
     found: list[Cost] = vars(program)["expected"]
     return found
 
 
-class Turn(NamedTuple):
-    """An operand that a task finds or leaves in L2 as a part of a value; ``loaded``: it brings it there."""
-
-    end: End
-    region: Region
-    value: Value
-    loaded: bool
-
-
-def _turns(values: Sequence[Value]) -> dict[int, list[Turn]]:
-    """By task."""
-    found: dict[int, list[Turn]] = {}
-    for value in values:
-        for place, (end, region) in enumerate(zip(value.ends, value.regions)):
-            found.setdefault(end.index, []).append(Turn(end, region, value, place in value.loaders))
-    return found
-
-
-def _turned(program: Program, i: int, turns: Sequence[Turn]) -> Plan:
-    """A task with operands in L2, as far as its price goes: wherever they are."""
-    facts = program.memo.of(program.plans[i])
-    name = frozenset((end.side, value.written, loaded) for end, _, value, loaded in turns)
-    if name not in facts.turned:
-        made = facts.turned[name] = copy(facts.plan)
-        for end, region, value, _ in turns:
-            turn(made, end, region, value)
-    return facts.turned[name]
+def _turned(program: Program) -> list[Plan]:
+    """The tasks with the operands in L2 that are chosen to be there, as far as their prices go: wherever they are."""
+    made, facts = list(program.plans), program.facts
+    bits = found_in_l2(program.choice[0], len(made))
+    new = {i: copy(made[i]) for i, found in enumerate(bits) if found and found not in facts[i].turned}
+    for value in program.choice[0] if new else ():
+        for end, region in zip(value.ends, value.regions):
+            if end.index in new:
+                turn(new[end.index], end, region, value)
+    for i, plan in new.items():
+        facts[i].turned[bits[i]] = plan
+    return [facts[i].turned[found] if found else made[i] for i, found in enumerate(bits)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
@@ -16,7 +16,7 @@ from hexane.codegen.residency.apart import Places, are_apart, covers, places_of
 from hexane.codegen.residency.blocks import Held
 from hexane.codegen.residency.ends import RESULT, SOURCE, End, elements
 from hexane.codegen.residency.layout import Layout, grid_of
-from hexane.codegen.residency.memo import Memo
+from hexane.codegen.residency.memo import BOTH, OFF, Memo
 
 Identity = Callable[[Buffer, int], Hashable]
 """What tells two buffers apart: a buffer and the index of the plan that names it; None for constants."""
@@ -94,7 +94,7 @@ class Value:
         """Whether some task writes or reads a part, or the result goes to DRAM too: no program of Apple's shows it."""
         return self.written or any(end.dma is not None and not self.is_whole(end) for end in self.ends)
 
-    @cached_property
+    @property
     def worth(self) -> float:
         """Bytes saved for each byte of L2 and task."""
         return self.saved / (max(self.size, 1) * (self.last - self.first + 1))
@@ -173,6 +173,16 @@ class Value:
         """Whether tasks on both sides of the end of ``last`` share a place that a recipe gave."""
         clusters = [held.cluster_of.get((end.index, end.side)) for end in self.ends]
         return any(cluster is not None and cluster.first <= last < cluster.last for cluster in clusters)
+
+
+def found_in_l2(values: Iterable[Value], count: int) -> list[int]:
+    """What each task finds or leaves in L2 as part of a value: bits of ``OFF``, or of ``BOTH`` if it moves as well."""
+    bits = [0] * count
+    for value in values:
+        for place, end in enumerate(value.ends):
+            moves = value.written if end.side == RESULT else place in value.loaders
+            bits[end.index] |= BOTH[end.side] if moves else OFF[end.side]
+    return bits
 
 
 MOST_BEGINS = 3
@@ -275,9 +285,10 @@ def values_of(
     for i, plan in enumerate(plans):
         if plan.kernel is not None and plan.kernel.source is not None:
             pinned[identity(plan.kernel.source, i)] = KERNEL
-        for dma, staged in ((plan.src, plan.src_staged), (plan.dst, plan.dst_staged)):
-            if staged and dma is not None:
-                pinned.setdefault(identity(dma.buffer, i), STAGED)
+        if plan.src_staged or plan.dst_staged:
+            for dma, staged in ((plan.src, plan.src_staged), (plan.dst, plan.dst_staged)):
+                if staged and dma is not None:
+                    pinned.setdefault(identity(dma.buffer, i), STAGED)
         facts = memo.of(plan)
         if facts.names is None:
             facts.names = [None if end.dma is None else identity(end.dma.buffer, i) for end in facts.ends]
@@ -296,7 +307,10 @@ def values_of(
                 users = [] if isinstance(value, str) else [id(plans[end.index]) for end in value.ends]
                 memo.tensors[name] = value, users
             value, users = memo.tensors[name]
-            found[key] = value if isinstance(value, str) else value.at([index_of[user] for user in users])
+            if not isinstance(value, str):
+                value = value.at([index_of[user] for user in users])
+                memo.tensors[name] = value, users  # the next form has most tasks where this one has them
+            found[key] = value
     return {key: pinned.get(key) or found[key] for key in uses if key is not None}
 
 
@@ -304,7 +318,7 @@ def _users(ends: Sequence[End], plans: Sequence[Plan], held: Held) -> Hashable:
     """The plans that use a tensor, and those that meet them in L2: all that its form depends on."""
     found: list[Hashable] = []
     for end in ends:
-        found.append((id(plans[end.index]), end.side))
+        found += id(plans[end.index]), end.side
         cluster = held.cluster_of.get((end.index, end.side))
         if cluster is not None:
             found.append(tuple((id(plans[other.index]), other.side) for other in cluster.ends))
