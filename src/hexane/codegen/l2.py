@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from hexane.codegen.choices import chosen
 from hexane.codegen.geometry import up
 from hexane.codegen.operations import ResultType, Writes
@@ -93,12 +95,14 @@ def ne_pad(
     reads = [(1 << t, (16 >> s) + 1 if exact else max(3, (16 >> t) + 1)) for s, t in patches if t > 1]
     for pad in range(BANKS):
         r = row // UNIT + pad
-        if all(_free_of_conflicts(r, min(rows, rows_in_map), units) for rows, units in reads):
+        if all(_free_of_conflicts(r % BANKS, min(rows, rows_in_map), units) for rows, units in reads):
             return pad * UNIT
     return 0
 
 
+@cache
 def _free_of_conflicts(r: int, rows: int, units: int) -> bool:
+    """Whether the first ``units`` of rows that are ``r`` units apart, below ``BANKS``, share no bank."""
     used: set[int] = set()
     for i in range(rows):
         banks = {(i * r + k) % BANKS for k in range(units)}

@@ -95,6 +95,10 @@ class Region:
     depth: int = 0
     group: int = 0
 
+    def at(self, base: int) -> Region:
+        """The same elsewhere."""
+        return Region(base, self.channel, self.row, self.depth, self.group)
+
 
 @slot_init
 @dataclass(frozen=True, slots=True)

@@ -106,11 +106,14 @@ class Prices:
     _known: dict[int, tuple[Plan, _Priced]] = field(default_factory=dict)  # by id of a plan that is kept
     _alike: dict[TaskFacts, _Priced] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self._numbers = values(self.chip)
+
     def __call__(self, plans: Sequence[Plan]) -> list[float]:
         """Of each task, as ``prices_us``."""
         tasks = [self._priced(plan) for plan in plans]
-        engines, numbers = engines_used((task.layer for task in tasks), self.chip), values(self.chip)
-        return [float(cost.us) for cost in in_turn((task.on(engines, self.chip) for task in tasks), numbers)]
+        engines = engines_used((task.layer for task in tasks), self.chip)
+        return [float(cost.us) for cost in in_turn([task.on(engines, self.chip) for task in tasks], self._numbers)]
 
     def _priced(self, plan: Plan) -> _Priced:
         found = self._known.get(id(plan))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Literal
 
+from hexane.cached import cached_property
 from hexane.frozen import WithCache, slot_init
 
 Unit = Literal[

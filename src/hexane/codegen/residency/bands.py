@@ -7,14 +7,14 @@ every task fetches its kernels once for each band. Whether that pays is asked of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
+from hexane.cached import cached_property
 from hexane.chips import Evidence
 from hexane.codegen.operations import Axes, PeKind
 from hexane.codegen.plan import Buffer, Dma, Plan
-from hexane.codegen.residency.ends import RESULT, SECOND, SOURCE, End, ends_of
+from hexane.codegen.residency.ends import RESULT, SECOND, SOURCE, End
 from hexane.codegen.residency.layout import Grid, Layout
 from hexane.codegen.residency.memo import OFF
 from hexane.codegen.residency.rows import Rows, by_rows, cut, second_moves, source_of
@@ -60,10 +60,11 @@ class Use:
 Uses = dict[tuple[int, str], Use]
 
 
-def use_of(end: End, key: Hashable, grid: Grid) -> Use | None:
+def use_of(end: End, key: Hashable, layout: Layout) -> Use | None:
     """How an end walks through the rows of its buffer; None if not row by row."""
     assert end.dma is not None
-    if grid.n > 1 or Layout(grid).region(end.dma, end.extents, end.element) is None:
+    grid = layout.grid
+    if grid.n > 1 or layout.region(end.dma, end.extents, end.element) is None:
         return None
     _, _, start, _ = grid.steps(end.dma.offset)
     n, c, step, x = grid.steps(end.dma.row)
@@ -117,6 +118,13 @@ class Run:
             self.plans[i].hout for i in range(self.first, self.last + 1) if self.uses[i, RESULT].key not in self.inner
         ]
         return min(heights, default=1)
+
+    @cached_property
+    def joins(self) -> list[tuple[int, Hashable]]:
+        """Tasks with the buffers that only the run touches, once for each end."""
+        tasks = range(self.first, self.last + 1)
+        uses = ((i, self.uses.get((i, side))) for i in tasks for side in OFF)
+        return [(i, use.key) for i, use in uses if use is not None and use.key in self.inner]
 
     @cached_property
     def within(self) -> list[int]:
@@ -244,21 +252,15 @@ def _within(dma: Dma, use: Use, local: Rows, part: BandBuffer, rows: Rows) -> Dm
 
 
 def uses_of(
-    plans: Sequence[Plan],
-    first: int,
-    last: int,
-    identity: Callable[[Buffer, int], Hashable],
-    grids: dict[Hashable, Grid],
+    plans: Sequence[Plan], walks: Iterable[Sequence[tuple[End, Hashable]]], layouts: Mapping[Hashable, Layout]
 ) -> Uses:
-    """The uses of a run's tasks that go row by row through a known grid."""
+    """The uses of a run's tasks, whose ``walks`` through DRAM are given, that go row by row through a known grid."""
     found: Uses = {}
-    for i in range(first, last + 1):
-        for end in ends_of(plans[i], i):
-            if end.dma is None or (end.side == SECOND and not second_moves(plans[i])):
-                continue
-            key = identity(end.dma.buffer, i)
-            grid = grids.get(key)
-            use = Use(key, None) if grid is None else use_of(end, key, grid)
-            if use is not None:
-                found[i, end.side] = use
+    for end, key in (walk for mine in walks for walk in mine):
+        if end.side == SECOND and not second_moves(plans[end.index]):
+            continue
+        layout = layouts.get(key)
+        use = Use(key, None) if layout is None else use_of(end, key, layout)
+        if use is not None:
+            found[end.index, end.side] = use
     return found

@@ -108,8 +108,8 @@ def _check_written(cluster: Cluster, plans: Sequence[Plan]) -> None:
 def _joined(clusters: list[Cluster], end: End, size: int) -> list[Cluster]:
     """The clusters with one more end, and those that it touches as one."""
     start, stop = end.region.base, end.region.base + size
-    apart = [c for c in clusters if c.stop <= start or stop <= c.start]
-    touched = [c for c in clusters if not (c.stop <= start or stop <= c.start)]
+    touched = [c for c in clusters if c.start < stop and start < c.stop]
+    apart = [c for c in clusters if c not in touched] if touched else clusters
     joined = Cluster(
         [e for c in touched for e in c.ends] + [end],
         min([start, *(c.start for c in touched)]),

@@ -6,9 +6,9 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from heapq import heapify, heappop, heappush
 
+from hexane.cached import cached_property
 from hexane.codegen.plan import Plan
 from hexane.codegen.residency.blocks import Held, held_regions
 from hexane.codegen.residency.ends import RESULT

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from math import prod
 from typing import NamedTuple
 
-from hexane.codegen.geometry import source_rows, up
+from hexane.codegen.geometry import most_source_rows, up
 from hexane.codegen.operations import Axes, Element, PeKind, ResultType, SourceType
 from hexane.codegen.plan import Dma, Plan, Region
 
@@ -159,7 +159,7 @@ def tile_rows(plan: Plan, end: End) -> int:
     """Rows of an end that one tile of its task touches."""
     if end.side == RESULT or plan.unit == "PE":
         return plan.tile
-    return source_rows(plan.tile, plan.h, plan.hout, plan.kh, plan.sy, plan.py)[0]
+    return most_source_rows(plan.tile, plan.h, plan.hout, plan.kh, plan.sy, plan.py)
 
 
 def result_buffer(plan: Plan, end: End) -> int:

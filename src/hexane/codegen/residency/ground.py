@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
+from hexane.cached import cached_property
 from hexane.codegen.plan import Buffer, Plan
 from hexane.codegen.residency import bands
 from hexane.codegen.residency.apart import Places, are_apart, places_of
 from hexane.codegen.residency.bands import Banded, Run, Uses, ends_group
 from hexane.codegen.residency.blocks import Held
-from hexane.codegen.residency.ends import RESULT, SECOND, SOURCE, End, ends_of
+from hexane.codegen.residency.ends import RESULT, SECOND, SOURCE, End
 from hexane.codegen.residency.layout import Grid, Layout, grid_of
 from hexane.codegen.residency.loose import loosened
 from hexane.codegen.residency.memo import OFF, WALKS, Memo
@@ -68,6 +68,8 @@ class Ground:
     """The pieces of runs that a search has found, by all that they depend on."""
     banded: dict[Hashable, Any] = field(default_factory=dict)
     """Cost and piece of runs in bands, in the same way."""
+    cuts: dict[Hashable, Any] = field(default_factory=dict)
+    """Programs in bands that a search has made, by their pieces."""
     marks: dict[Hashable, int] = field(default_factory=dict)
     """All that bands may depend on at a task -> a number for it."""
 
@@ -85,6 +87,12 @@ class Ground:
         self._costs: dict[tuple[int, ...], Cost] = {}
 
     @cached_property
+    def walks(self) -> list[list[tuple[End, Hashable]]]:
+        """Of each task the ends that use DRAM, with what tells their buffers apart."""
+        ends = [self.memo.of(plan).ends_at(i) for i, plan in enumerate(self.plans)]
+        return [[(e, self.identity(e.dma.buffer, e.index)) for e in mine if e.dma is not None] for mine in ends]
+
+    @cached_property
     def touching(self) -> dict[Hashable, list[End]]:
         """Of every buffer the ends that use it in DRAM, in order; not of those that tasks read as kernels."""
         found: dict[Hashable, list[End]] = {}
@@ -92,12 +100,11 @@ class Ground:
         for i, plan in enumerate(self.plans):
             if plan.kernel is not None and plan.kernel.source is not None:
                 pinned.add(self.identity(plan.kernel.source, i))
-            for dma in (plan.src, plan.src2, plan.dst):
-                if dma is not None and (plan.src_staged or plan.dst_staged):
-                    pinned.add(self.identity(dma.buffer, i))
-            for end in ends_of(plan, i):
-                if end.dma is not None:
-                    found.setdefault(self.identity(end.dma.buffer, i), []).append(end)
+            if plan.src_staged or plan.dst_staged:
+                walks = (dma for dma in (plan.src, plan.src2, plan.dst) if dma is not None)
+                pinned.update(self.identity(dma.buffer, i) for dma in walks)
+            for end, key in self.walks[i]:
+                found.setdefault(key, []).append(end)
         return {key: ends for key, ends in found.items() if key not in pinned}
 
     @cached_property
@@ -111,11 +118,16 @@ class Ground:
         return found
 
     @cached_property
+    def layouts(self) -> dict[Hashable, Layout]:
+        """How each buffer would stand in L2."""
+        return {key: Layout(grid) for key, grid in self.grids.items()}
+
+    @cached_property
     def uses(self) -> Uses:
         """The ends that go row by row."""
         found: Uses = {}
         for first, last in self.runs:
-            found |= bands.uses_of(self.plans, first, last, self.identity, self.grids)
+            found |= bands.uses_of(self.plans, self.walks[first : last + 1], self.layouts)
         return found
 
     @cached_property
@@ -187,12 +199,9 @@ class Ground:
 
     def _band(self, run: Run, rows: dict[int, Rows], inner: dict[Hashable, Rows]) -> Band:
         lives: Lives = {}
-        for i in rows:
-            for side in WALKS:
-                use = self.uses.get((i, side))
-                if use is not None and use.key in inner:
-                    first, last = lives.get(use.key, (i, i))
-                    lives[use.key] = min(i, first), max(i, last)
+        for i, key in run.joins:
+            if i in rows and key in inner:
+                lives[key] = lives[key][0] if key in lives else i, i
         sizes = {key: self.line_bytes(key) * r.height for key, r in inner.items()}
         parts = {i: self._part(i, mine) for i, mine in rows.items()}
         buffers = dict.fromkeys(parts, 0)
@@ -206,8 +215,7 @@ class Ground:
     def line_bytes(self, key: Hashable) -> int:
         """Bytes of L2 that one row of all images and channels of a buffer takes."""
         if key not in self._lines:
-            grid = self.grids[key]
-            self._lines[key] = grid.n * Layout(grid).row
+            self._lines[key] = self.grids[key].n * self.layouts[key].row
         return self._lines[key]
 
     def _part(self, i: int, rows: Rows) -> Plan:

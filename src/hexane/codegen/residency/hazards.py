@@ -54,8 +54,11 @@ def settle(plans: Sequence[Plan], moved: Set[int]) -> None:
         mine = touched(plan, i)
         if i in moved and i > 0:
             reads, writes = _waits(plan, mine, latest, finished)
-            plan.reads = replace(plan.reads, after=plan.reads.after & OTHERS | reads)
-            plan.writes = replace(plan.writes, after=plan.writes.after & OTHERS | writes)
+            reads, writes = plan.reads.after & OTHERS | reads, plan.writes.after & OTHERS | writes
+            if reads != plan.reads.after:
+                plan.reads = replace(plan.reads, after=reads)
+            if writes != plan.writes.after:
+                plan.writes = replace(plan.writes, after=writes)
         for unit, (_, result) in FLAGS.items():
             if result in plan.reads.after:
                 finished.add(unit)

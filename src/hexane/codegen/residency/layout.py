@@ -7,9 +7,9 @@ In DRAM a tensor is a grid of rows: [image][channel][row]; in L2 it is [image][r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 
+from hexane.cached import cached_property
 from hexane.codegen.geometry import up
 from hexane.codegen.plan import Dma, Region
 from hexane.codegen.residency.ends import UNIT, End, Extents
@@ -46,36 +46,33 @@ class Grid:
         return n, c, h, x
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Layout:
-    """The same buffer in L2; ``pad`` bytes behind the channels of each row."""
+    """The same buffer in L2; ``pad`` bytes behind the channels of each row.
+
+    ``channel``, ``row`` and ``image`` are the bytes from one to the next, ``size`` those of all.
+    """
 
     grid: Grid
     pad: int = 0
 
-    @cached_property
-    def channel(self) -> int:
-        return up(self.grid.used, UNIT)
+    channel: int = field(init=False)
+    row: int = field(init=False)
+    image: int = field(init=False)
+    size: int = field(init=False)
+    _regions: dict[tuple[object, ...], Region | None] = field(init=False, repr=False)
 
-    @cached_property
-    def row(self) -> int:
-        return self.grid.c * self.channel + self.pad
-
-    @cached_property
-    def image(self) -> int:
-        return self.grid.h * self.row
-
-    @cached_property
-    def size(self) -> int:
-        return self.grid.n * self.image
+    def __post_init__(self) -> None:
+        grid = self.grid
+        self.channel = up(grid.used, UNIT)
+        self.row = grid.c * self.channel + self.pad
+        self.image = grid.h * self.row
+        self.size = grid.n * self.image
+        self._regions = {}
 
     def distance(self, steps: Sequence[int]) -> int:
         n, c, h, x = steps
         return n * self.image + c * self.channel + h * self.row + x
-
-    @cached_property
-    def _regions(self) -> dict[tuple[object, ...], Region | None]:
-        return {}
 
     def region(self, dma: Dma, extents: Extents, element: int) -> Region | None:
         """The region, counted from the buffer's own base, that a walk covers; None where its steps vary."""

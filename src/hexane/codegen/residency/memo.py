@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
+from hexane.cached import cached_property
 from hexane.codegen.plan import Plan
 from hexane.codegen.residency import passing
 from hexane.codegen.residency.ends import RESULT, SECOND, SOURCE, End, ends_of, held, stays_in_l2

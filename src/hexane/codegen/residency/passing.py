@@ -154,7 +154,7 @@ def settle(plan: Plan, found: Fit) -> None:
         plan.evidence, plan.note = Evidence.INFERRED, plan.note or "a tile height that leaves room for other values"
     for side, base in found.bases.items():
         region: Region = getattr(plan, "result" if side == RESULT else side)
-        moved = replace(region, base=base)
+        moved = region.at(base)
         if side == RESULT and plan.writes.automatic:
             moved = Region(base)
         setattr(plan, "result" if side == RESULT else side, moved)

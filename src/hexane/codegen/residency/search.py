@@ -105,7 +105,9 @@ def _form(program: Program, ground: Ground, take: Callable[[Cuts], Program] | No
         if len(cuts.plans) > program.target.most_tasks:
             pieces = _fewer(pieces, len(cuts.plans) - program.target.most_tasks)
             continue
-        cut = take(cuts).preferring(program.first, program.late)
+        name = tuple([(piece.first, piece.last, piece.count) for piece in pieces])
+        cut = (ground.cuts.get(name) or take(cuts)).preferring(program.first, program.late)
+        ground.cuts[name] = cut
         costs = expected(cut, price)
         if eager() or total(costs).us <= most:
             return Form(cut, total(costs), cuts)

@@ -9,7 +9,7 @@ and a value for which none is left goes through DRAM as before.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from hexane.chips import Evidence
 from hexane.codegen.operations import Reads, ResultType, SourceType, Writes
@@ -18,7 +18,7 @@ from hexane.codegen.residency import hazards, passing
 from hexane.codegen.residency.arena import BANK_CYCLE, Arena, Block
 from hexane.codegen.residency.blocks import Cluster, Held, is_torn
 from hexane.codegen.residency.choice import Pair, Program, room_of
-from hexane.codegen.residency.ends import RESULT, SECOND, End, stays_in_l2
+from hexane.codegen.residency.ends import RESULT, SECOND, End
 from hexane.codegen.residency.pairs import Locks
 from hexane.codegen.residency.values import Value
 from hexane.errors import Reason, UnsupportedError
@@ -172,8 +172,8 @@ class _Zone:
         """Of each task the ends that only pass through, whether it has to stay whole, and room for its sources."""
         found = {}
         for i in (i for a, b in self.groups for i in range(a, b + 1)):
-            plan = self.plans[i]
-            ends = [e for e in self.held.ends[i] if not stays_in_l2(plan, e) and (i, e.side) not in turned]
+            plan, stays = self.plans[i], self.program.facts[i].stays
+            ends = [e for e, size in zip(self.held.ends[i], stays) if size is None and (i, e.side) not in turned]
             if ends:
                 kept = turned.get((i, RESULT))
                 whole = kept is not None and kept.written
@@ -216,7 +216,7 @@ class _Zone:
                     if end.side == RESULT and self.plans[end.index].unit == "PE":
                         _infer(self.plans[end.index], IN_PLACE)
             for end, region in zip(value.ends, value.regions):
-                turn(self.plans[end.index], end, replace(region, base=base + region.base), value)
+                turn(self.plans[end.index], end, region.at(base + region.base), value)
         for i, found in self.fits.items():
             passing.settle(self.plans[i], found)
         for value in values:
@@ -226,7 +226,8 @@ class _Zone:
 
 
 def _move(plan: Plan, side: str, base: int) -> None:
-    setattr(plan, side, replace(getattr(plan, side), base=base))
+    region: Region = getattr(plan, side)
+    setattr(plan, side, region.at(base))
 
 
 def turn(plan: Plan, end: End, region: Region, value: Value) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import islice
 
+from hexane.cached import cached_property
 from hexane.codegen import l2
 from hexane.codegen.choices import Choices, choosing
 from hexane.codegen.operations import NeOp, PeKind, SourceType
@@ -179,8 +179,9 @@ def found_in_l2(values: Iterable[Value], count: int) -> list[int]:
     """What each task finds or leaves in L2 as part of a value: bits of ``OFF``, or of ``BOTH`` if it moves as well."""
     bits = [0] * count
     for value in values:
+        moving = value.written or value.loaded
         for place, end in enumerate(value.ends):
-            moves = value.written if end.side == RESULT else place in value.loaders
+            moves = moving and (value.written if end.side == RESULT else place in value.loaders)
             bits[end.index] |= BOTH[end.side] if moves else OFF[end.side]
     return bits
 
