@@ -54,6 +54,8 @@ class Held:
     ends: list[list[End]]
     clusters: list[Cluster] = field(default_factory=list)
     cluster_of: dict[tuple[int, str], Cluster] = field(default_factory=dict)
+    clustered: set[int] = field(default_factory=set)
+    """The tasks that have ends in clusters."""
     by_group: dict[int, list[Cluster]] = field(default_factory=dict)
     runs: list[tuple[int, int]] = field(default_factory=list)
 
@@ -81,6 +83,7 @@ def held_regions(plans: Sequence[Plan], facts: Sequence[PlanFacts]) -> Held:
         found.by_group[first] = clusters
         found.runs.append((first, last))
     found.cluster_of = {(end.index, end.side): cluster for cluster in found.clusters for end in cluster.ends}
+    found.clustered = {index for index, _ in found.cluster_of}
     return found
 
 

@@ -10,7 +10,7 @@ from heapq import heapify, heappop, heappush
 
 from hexane.cached import cached_property
 from hexane.codegen.plan import Plan
-from hexane.codegen.residency.blocks import Held, held_regions
+from hexane.codegen.residency.blocks import Cluster, Held, held_regions
 from hexane.codegen.residency.ends import RESULT
 from hexane.codegen.residency.memo import Memo, PlanFacts
 from hexane.codegen.residency.pairs import Locks
@@ -160,15 +160,11 @@ def choose(program: Program, *, hopeful: bool = False) -> tuple[list[Value], lis
         later, *_, value = heappop(waiting)
         if hopeful and value.key in program.late and not value.loaded:
             value = value.begun(plans, held) or value
-        back = _given_back(value, program)
-        if value.first in credited:
-            back.append((value.first, -program.least(value.first, RESULT)))
         above = None if value.last in writers else made_by.get(value.last)
-        if above is not None and value.last not in credited and _takes_place(value, above, plans):
-            back.append((value.last, program.least(value.last, RESULT)))
-        else:
+        if above is not None and (value.last in credited or not _takes_place(value, above, plans)):
             above = None
-        need = _left(value, free, back)
+        ends = -(value.first in credited), int(above is not None)
+        need = _left(value, free, program, ends)
         pair = None
         if program.parts and (min(need) < 0 or _leads(value, program)):
             pair = _pair(value, readers, writers, pairs, plans) or _in_turn(value, chosen, pairs, plans)
@@ -176,7 +172,7 @@ def choose(program: Program, *, hopeful: bool = False) -> tuple[list[Value], lis
                 under, over = pair
                 chosen_is_over = any(over is v for v in chosen)
                 value = under if chosen_is_over else over
-                need = _left(value, free, back)
+                need = _left(value, free, program, ends)
                 for i in range(over.first, min(under.last, value.last) + 1):
                     need[i - value.first] += value.size
         hoped = hopeful and not later and value.size <= room_of(program) - LEFT
@@ -197,13 +193,26 @@ def choose(program: Program, *, hopeful: bool = False) -> tuple[list[Value], lis
     return chosen, pairs
 
 
-def _left(value: Value, free: Sequence[int], back: Sequence[tuple[int, int]]) -> list[int]:
-    """Room that each task has left when the value stays."""
+def _left(value: Value, free: Sequence[int], program: Program, ends: tuple[int, int]) -> list[int]:
+    """Room that each task has left when the value stays, and tasks need no longer their rings, buffers and copies.
+
+    ``ends``: how often the first and the last task get back the room for a result, beside that.
+    """
     first, last, size = value.first, value.last, value.size
     left = [room - size for room in free[first : last + 1]]
-    for i, room in back:
-        if first <= i <= last:
-            left[i - first] += room
+    left[0] += ends[0] * program.least(first, RESULT)
+    left[-1] += ends[1] * program.least(last, RESULT)
+    facts, held = program.facts, program.held
+    gone: list[Cluster] = []
+    for end in value.ends:
+        i = end.index
+        cluster = held.cluster_of.get((i, end.side)) if i in held.clustered else None
+        if cluster is None:
+            left[i - first] += facts[i].least[end.side]
+        elif cluster not in gone:
+            gone.append(cluster)
+            for i in range(max(first, cluster.first), min(last, cluster.last) + 1):
+                left[i - first] += cluster.stop - cluster.start
     return left
 
 
@@ -250,10 +259,10 @@ def _pair(
 
 def _in_turn(value: Value, chosen: Sequence[Value], pairs: Sequence[Pair], plans: Sequence[Plan]) -> Pair | None:
     """The value and one that is chosen, if tasks write the later one where parts of the other are not read any more."""
-    for other in chosen if value.in_parts else ():
+    alike = (v for v in chosen if v.in_parts and v.layout.grid == value.layout.grid)
+    for other in alike if value.in_parts else ():
         before, after = sorted((value, other), key=lambda v: v.first)
-        alike = other.in_parts and before.layout.grid == after.layout.grid
-        if alike and after.first <= before.last < after.last and not _is_paired(before, after, pairs):
+        if after.first <= before.last < after.last and not _is_paired(before, after, pairs):
             layout = other.layout
             before, after = (v if v is other else v.laid_out(layout) for v in (before, after))
             if shares_place(before, after, plans):
@@ -263,18 +272,3 @@ def _in_turn(value: Value, chosen: Sequence[Value], pairs: Sequence[Pair], plans
 
 def _is_paired(before: Value, after: Value, pairs: Sequence[Pair]) -> bool:
     return any(under is before or over is after for under, over in pairs)
-
-
-def _given_back(value: Value, program: Program) -> list[tuple[int, int]]:
-    """Room that tasks no longer need when the value stays: its rings and buffers, its kept copies."""
-    back: list[tuple[int, int]] = []
-    gone: set[int] = set()
-    cluster_of, facts = program.held.cluster_of, program.facts
-    for end in value.ends:
-        cluster = cluster_of.get((end.index, end.side)) if cluster_of else None
-        if cluster is None:
-            back.append((end.index, facts[end.index].least[end.side]))
-        elif id(cluster) not in gone:
-            gone.add(id(cluster))
-            back += [(i, cluster.stop - cluster.start) for i in range(cluster.first, cluster.last + 1)]
-    return back

@@ -83,6 +83,7 @@ class Ground:
         self._bands: dict[tuple[int, int, int], Band | None] = {}
         self._parts: dict[tuple[int, int, int], Plan] = {}
         self._lines: dict[Hashable, int] = {}
+        self._places: dict[tuple[int, str], Places | None] = {}
         self._cut: dict[tuple[int, int, int], Banded | None] = {}
         self._costs: dict[tuple[int, ...], Cost] = {}
 
@@ -142,15 +143,6 @@ class Ground:
             and all((end.index, end.side) in self.uses for end in ends)
         }
 
-    @cached_property
-    def _places(self) -> dict[tuple[int, str], Places | None]:
-        return {
-            (end.index, end.side): places_of(end.dma, end.extents, end.element, self.grids[key])
-            for key, ends in self.touching.items()
-            if key in self.grids
-            for end in ends
-        }
-
     def run(self, first: int, last: int) -> Run | None:
         """Tasks that could go in bands together; None where they cannot, or where nothing joins them."""
         if (first, last) not in self._runs:
@@ -183,11 +175,18 @@ class Ground:
             if key in run.inner or key is None:
                 continue
             others = before.setdefault(key, [])
-            mine = self._places.get(place)
-            if place[1] == RESULT and any(not are_apart(mine, self._places.get(other)) for other in others):
+            if place[1] == RESULT and not all(are_apart(self._place(place), self._place(other)) for other in others):
                 return False
             others.append(place)
         return True
+
+    def _place(self, at: tuple[int, str]) -> Places | None:
+        """What of its buffer an end covers; None where that is not known."""
+        if at not in self._places:
+            end, key = next(walk for walk in self.walks[at[0]] if walk[0].side == at[1])
+            grid = self.grids.get(key)
+            self._places[at] = None if grid is None else places_of(end.dma, end.extents, end.element, grid)
+        return self._places[at]
 
     def band(self, run: Run, count: int) -> Band | None:
         """A band in the middle of ``count``; None where one has a window with no row."""

@@ -320,8 +320,7 @@ def _users(ends: Sequence[End], plans: Sequence[Plan], held: Held) -> Hashable:
     found: list[Hashable] = []
     for end in ends:
         found += id(plans[end.index]), end.side
-        cluster = held.cluster_of.get((end.index, end.side))
-        if cluster is not None:
+        if end.index in held.clustered and (cluster := held.cluster_of.get((end.index, end.side))) is not None:
             found.append(tuple((id(plans[other.index]), other.side) for other in cluster.ends))
     return tuple(found)
 
