@@ -130,3 +130,26 @@ def test_a_sum_that_the_passes_rewrote_is_where_its_product_is() -> None:
     assert places["y"] == "engine" and places["out"] == "host"
     program = hexane.compile(b.graph)
     assert report.totals["macs_on_engine"] == program.stats()["macs_on_engine"] == 1.0
+
+
+@pytest.mark.parametrize("chip", ["M1", "M4", "M6"])
+def test_norms_say_for_which_numbers_they_are_right(chip: str, tmp_path: Path) -> None:
+    """On the engine squares end at 65504: a row that deviates by more than 255 comes out as 0, which is said."""
+    b = GraphBuilder()
+    b.output(b.layer_norm(x=b.relu(x=b.input("x", (1, 8, 64), "fp16")), axes=[-1], epsilon=np.float16(1e-3), name="y"))
+    report = hexane.check(b.graph, chip)
+    assert [row.keeps_to != "" for row in report.rows] == [False, True]
+    ((numbers, names),) = report.ranges.items()
+    assert "255" in numbers and names == ["y"] and report.as_dict()["ranges"] == {numbers: ["y"]}
+    assert numbers in command("check", saved(b.graph, tmp_path), "--chip", chip)
+
+
+def test_the_range_that_norms_are_said_to_have() -> None:
+    b = GraphBuilder()
+    b.output(b.layer_norm(x=b.input("x", (1, 8, 64), "fp16"), axes=[-1], epsilon=np.float16(1e-3), name="y"))
+    program = hexane.compile(b.graph)
+    x = np.zeros((1, 8, 64), np.float16)
+    for last, right in ((250, True), (270, False)):
+        x[..., 0], x[..., 1] = last, -last
+        wanted = b.graph.evaluate({"x": x})["y"]
+        assert np.allclose(program.run({"x": x})["y"], wanted, atol=0.02) == right

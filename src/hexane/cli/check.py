@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from hexane.runtime.core_ml.plan import Compared
 
 
+MOST_NAMES = 3
+"""Ops of one remark that are listed by name."""
+
+
 def register(app: typer.Typer) -> None:
     """Add the command."""
 
@@ -119,6 +123,15 @@ def _show(report: CheckReport, *, host_only: bool) -> None:
         print_rows(
             [[f"{len(item['ops'])} x {item['op']}", item["advice"]] for item in report.advice], ["ops", "change"]
         )
+
+    if report.ranges:
+        title("Right for these numbers only; `hexane run` on your own inputs compares with float32")
+        print_rows([[_names(names), numbers] for numbers, names in report.ranges.items()], ["ops", "numbers"])
+
+
+def _names(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:MOST_NAMES])
+    return shown if len(names) <= MOST_NAMES else f"{shown} and {len(names) - MOST_NAMES} more"
 
 
 def _show_placement(placement: object) -> None:

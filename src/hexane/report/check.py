@@ -28,6 +28,17 @@ SCHEMA = "hexane-check/1"
 NONE = "none"
 FOREIGN = "onnx.Foreign"
 
+DEVIATIONS = "numbers within 255 of their mean; squares end at 65504, and beyond it the result is 0"
+SQUARES = "a sum of squares of at most 65504; beyond it the result is infinite, and what is divided by it 0"
+KEEPS_TO = {
+    "layer_norm": DEVIATIONS,
+    "instance_norm": DEVIATIONS,
+    "l2_norm": SQUARES,
+    "reduce_l2_norm": SQUARES,
+    "reduce_sum_square": SQUARES,
+}
+"""For which numbers an op is right, where its result would fit fp16 and its squares do not."""
+
 
 @dataclass(frozen=True)
 class Row:
@@ -51,6 +62,7 @@ class Row:
     weights: str = ""
     apple: str = ""
     hexane: str = ""
+    keeps_to: str = ""
 
 
 @dataclass(frozen=True)
@@ -87,6 +99,15 @@ class CheckReport:
         }
 
     @property
+    def ranges(self) -> dict[str, list[str]]:
+        """For which numbers ops are right, and the ops."""
+        found: dict[str, list[str]] = {}
+        for row in self.rows:
+            if row.keeps_to:
+                found.setdefault(row.keeps_to, []).append(row.name)
+        return found
+
+    @property
     def advice(self) -> list[dict[str, Any]]:
         """What to change, the change that helps most ops first: advice, reason, and the ops it is for."""
         found: dict[tuple[str, str], list[str]] = {}
@@ -110,6 +131,7 @@ class CheckReport:
             "macs_on_engine": self.totals["macs_on_engine"],
             "totals": self.totals,
             "advice": self.advice,
+            "ranges": self.ranges,
             "rows": [asdict(row) for row in self.rows],
         }
 
@@ -165,6 +187,8 @@ def _in_columns(graph: Graph, rows: tuple[Row, ...], chip: Chip, program: Progra
         place = places.get(row.name)
         ours = NONE if program is None else ENGINE if place is None else program.segments[place.segment].kind
         row = replace(row, apple=HOST if objections(op, chip) else ENGINE, hexane=ours)
+        if ENGINE in (row.apple, row.hexane):
+            row = replace(row, keeps_to=KEEPS_TO.get(op.type, ""))
         found.append(_foreign(op, row) if op.type == FOREIGN else row)
     return tuple(found)
 
