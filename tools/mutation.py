@@ -1,6 +1,8 @@
-"""How many planted faults the compiler's tests notice: one change in a recipe or in the encoder, then the tests.
+"""How many planted faults the compiler's tests notice: one change in a file of an area, then the area's tests.
 
-    python tools/mutation.py --count 40 --seed 0
+    python tools/mutation.py --area recipes --count 40 --seed 0
+
+Areas are the recipes with the encoder, the search for what stays in L2, and the passes that choose layouts.
 
 A fault is a comparison, a sign, a number or a condition turned into another, or an assignment to a plan left out. Each
 runs in a process of its own against the tests of the compiler, quick ones first, until one fails. What is printed as
@@ -28,24 +30,44 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 CODEGEN = ROOT / "src/hexane/codegen"
-FILES = sorted([*CODEGEN.glob("recipes/*.py"), CODEGEN / "encode.py", CODEGEN / "tasks.py", CODEGEN / "targets/h13.py"])
-TESTS = (
-    "test_parity.py",
-    "test_blocks.py",
-    "test_moves.py",
-    "test_random_ops.py",
-    "test_programs.py",
-    "test_parity_later.py",
-)
-PRELOADED = (
-    "numpy",
-    "pytest",
-    "hypothesis",
-    "hexane.emulator",
-    "hexane.passes",
-    "hexane.numerics",
-    "hexane.formats.mil",
-)
+PASSES = ROOT / "src/hexane/passes"
+
+
+@dataclass(frozen=True)
+class Area:
+    """Files that get faults, the tests that shall notice, and what a process may load before the fault is planted."""
+
+    files: list[Path]
+    tests: tuple[str, ...]
+    preloaded: tuple[str, ...] = ()
+
+
+AREAS = {
+    "recipes": Area(
+        [*CODEGEN.glob("recipes/*.py"), CODEGEN / "encode.py", CODEGEN / "tasks.py", CODEGEN / "targets/h13.py"],
+        (
+            "codegen/test_parity.py",
+            "codegen/test_blocks.py",
+            "codegen/test_moves.py",
+            "codegen/test_random_ops.py",
+            "codegen/test_programs.py",
+            "codegen/test_parity_later.py",
+        ),
+        ("hexane.passes",),
+    ),
+    "residency": Area(
+        [*CODEGEN.glob("residency/*.py")],
+        (
+            "codegen/test_walks.py",
+            "codegen/test_search.py",
+            "codegen/test_locked_pairs.py",
+            "codegen/test_residency.py",
+        ),
+        ("hexane.passes",),
+    ),
+    "layouts": Area([*PASSES.glob("layouts/*.py")], ("passes/test_layouts.py", "passes/test_columns.py")),
+}
+PRELOADED = ("numpy", "pytest", "hypothesis", "hexane.emulator", "hexane.numerics", "hexane.formats.mil")
 LIMIT_S = 900
 
 COMPARISONS: dict[type, type] = {
@@ -92,6 +114,9 @@ class Planter(ast.NodeTransformer):
         return node
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        for statement in node.body:
+            if isinstance(statement, ast.FunctionDef):
+                self.visit(statement)
         return node
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
@@ -133,9 +158,9 @@ class Planter(ast.NodeTransformer):
         return node
 
 
-def faults() -> Iterator[Fault]:
+def faults(area: Area) -> Iterator[Fault]:
     """Every change that can be planted."""
-    for path in FILES:
+    for path in sorted(area.files):
         planter = Planter(path)
         planter.visit(ast.parse(path.read_text("utf-8")))
         yield from planter.found
@@ -162,7 +187,7 @@ class Loader(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         exec(self.code, vars(module))
 
 
-def start(fault: Fault | None) -> int:
+def start(area: Area, fault: Fault | None) -> int:
     """A child process that runs the tests with the fault, or without one; its exit status is 0 where none notices."""
     child = os.fork()
     if child:
@@ -178,7 +203,7 @@ def start(fault: Fault | None) -> int:
 
         os.chdir(ROOT)
         options = ["-q", "-x", "-n0", "-p", "no:cacheprovider", "--hypothesis-seed=0"]
-        code = pytest.main([*options, *(f"tests/codegen/{name}" for name in TESTS)])
+        code = pytest.main([*options, *(f"tests/{name}" for name in area.tests)])
         os._exit(int(code != 0))
     except BaseException:
         os._exit(2)
@@ -186,18 +211,21 @@ def start(fault: Fault | None) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--area", choices=AREAS, default="recipes")
     parser.add_argument("--count", type=int, default=40, help="faults to plant, drawn at random")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
     sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "src")]
-    for name in PRELOADED:
+    area = AREAS[options.area]
+    for name in (*PRELOADED, *area.preloaded):
         importlib.import_module(name)
-    assert not any(name.startswith("hexane.codegen") for name in sys.modules), "children have to load the compiler"
-    every = list(faults())
+    loaded = {getattr(module, "__file__", None) for module in sys.modules.values()}
+    assert not loaded & {str(path) for path in area.files}, "children have to load the files with faults"
+    every = list(faults(area))
     waiting = random.Random(options.seed).sample(every, min(options.count, len(every)))
-    print(f"{len(every)} faults can be planted in {len(FILES)} files, {len(waiting)} are")
-    start(None)
+    print(f"{len(every)} faults can be planted in {len(area.files)} files, {len(waiting)} are")
+    start(area, None)
     if os.wait()[1]:
         sys.exit("the tests fail without a fault: mend them first")
     running: dict[int, tuple[Fault, float]] = {}
@@ -206,7 +234,7 @@ def main() -> None:
     while waiting or running:
         while waiting and len(running) < options.jobs:
             fault = waiting.pop()
-            running[start(fault)] = fault, time.monotonic()
+            running[start(area, fault)] = fault, time.monotonic()
         child, status = os.wait()
         fault, begun = running.pop(child)
         caught = status != 0
