@@ -64,7 +64,7 @@ WEIGHTS_PER_NS = 0.5
 """What one thread does, to share work in pieces that pay."""
 
 
-@compiled()
+@compiled(inner=True)
 def _decode_lines(kernels, x, image, first, last, pitch, values, exponents):
     """Channels first .. last - 1 of a 1x1 window's image: as `packing.decode_planes` does a matrix."""
     inner, height, width = x.shape[2:]
@@ -88,7 +88,7 @@ def _decode_lines(kernels, x, image, first, last, pitch, values, exponents):
         call_least(kernels[LEAST], exponents.ctypes.data + row, size)
 
 
-@compiled()
+@compiled(inner=True)
 def _decode_planes(kernels, n, x, image, first, last, values, exponents):
     """Channels first .. last - 1 of an image into their planes, as `planes.Planes` says."""
     inner, height, width = x.shape[2:]
@@ -129,7 +129,7 @@ def _decode_planes(kernels, n, x, image, first, last, values, exponents):
     window_minimum(exponents[first * each : last * each], n[TILE])
 
 
-@compiled()
+@compiled(inner=True)
 def _decode(n, first, last, values, exponents):
     """Units of the first phase: channels of the only image, or whole images."""
     kernels, x = kernels_of(n), halves_of(n, SOURCE)
@@ -147,7 +147,7 @@ def _decode(n, first, last, values, exponents):
             e[used:] = ALL_ZERO
 
 
-@compiled()
+@compiled(inner=True)
 def _read(n, first, last, room):
     """Units of a phase of its own: panels of weights, group after group, read and packed."""
     rows, depth, panels, per = n[TILE_ROWS], n[DEPTH], n[PANELS], n[PER_GROUP]
@@ -167,7 +167,7 @@ def _read(n, first, last, room):
         )  # fmt: skip
 
 
-@compiled()
+@compiled(inner=True)
 def _multiply(n, first, last, room):
     """Units of the last phase: blocks of the product of each image and group."""
     blocks = n[BLOCKS]

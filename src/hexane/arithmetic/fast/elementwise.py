@@ -43,7 +43,7 @@ _RESULT = types.Array(types.uint16, AXES, "A")
 _LINE = types.Array(types.uint16, 1, "C", readonly=True)
 
 
-@compiled()
+@compiled(inner=True)
 def _steps(x, shape):
     """Byte strides of an operand, 0 along axes that it repeats."""
     return (
@@ -55,7 +55,7 @@ def _steps(x, shape):
     )
 
 
-@compiled()
+@compiled(inner=True)
 def _run(shape, first, second, out):
     """Elements of the longest run that operands and result have in common, and over how many axes it goes.
 
@@ -71,7 +71,7 @@ def _run(shape, first, second, out):
     return n, axes
 
 
-@compiled()
+@compiled(inner=True)
 def _line(place, step, n, room, held):
     """The address of n halfwords one after the other: `place`, or that of a room that they are copied to.
 

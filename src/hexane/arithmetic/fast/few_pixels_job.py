@@ -35,7 +35,7 @@ from hexane.arithmetic.fast.targets import Kernels
 PRODUCTS_PER_NS = 6.0
 
 
-@compiled()
+@compiled(inner=True)
 def _pack(n, room):
     x, width, kh, kw = halves_of(n, SOURCE), n[TARGET + 5], n[KERNEL_Y], n[KERNEL_X]
     seen = carray(pointer(room), (n[PIXELS], n[TERMS]), np.uint16)
@@ -53,7 +53,7 @@ def _pack(n, room):
     )  # fmt: skip
 
 
-@compiled()
+@compiled(inner=True)
 def _put(n, room):
     out, outputs, width = halves_of(n, TARGET), n[OUTPUTS], n[TARGET + 5]
     found = carray(pointer(room + n[RESULT]), (n[PIXELS], outputs), np.uint16)

@@ -111,19 +111,19 @@ NOTHING = (0,) * (1 + 2 * AXES)
 """An operand that there is not."""
 
 
-@compiled()
+@compiled(inner=True)
 def numbers_at(record):
     """The numbers of a record, by its address; their count does not matter."""
     return carray(pointer(record), (1 << 10,), np.int64)
 
 
-@compiled()
+@compiled(inner=True)
 def kernels_of(numbers):
     """The addresses of the vector code."""
     return carray(pointer(numbers[KERNELS]), (64,), np.int64)
 
 
-@compiled()
+@compiled(inner=True)
 def halves_of(numbers, at):
     """An array of a record as halfwords, five axes."""
     one = carray(pointer(numbers[at]), (1,), np.uint16)
@@ -132,13 +132,13 @@ def halves_of(numbers, at):
     return as_strided(one, shape, steps)
 
 
-@compiled()
+@compiled(inner=True)
 def table_of(numbers, at):
     """The 65536 results of a function, or none: an address and a size."""
     return carray(pointer(numbers[at]), (numbers[at + 1],), np.uint16)
 
 
-@compiled()
+@compiled(inner=True)
 def _share(phases, i, at, room):
     """Pieces of phase i, until all are taken; what is taken and what is done is counted beside `at`."""
     body, record, phase, units, grain = phases[i, 0], phases[i, 1], phases[i, 2], phases[i, 3], phases[i, 4]

@@ -23,6 +23,9 @@ from hexane.arithmetic.multiply import Activation
 BLOCK_ROWS, BLOCK_COLUMNS = 240, 256
 """A block's sums, thresholds and packed rows stay in the second-level cache."""
 
+COLUMNS_OVER_LIMITS = 3
+"""How long it takes to bring a tile's columns into the cache, over the time that a panel's thresholds take."""
+
 PRODUCTS = 1 << 22
 """Products of a piece of work, to pay for waking a thread."""
 
@@ -134,18 +137,19 @@ def place_of(out: np.ndarray, window: tuple[int, int, int]) -> Place:
 
 
 def blocks_of(kernels: Kernels, panels: int, extent: int, pieces: int) -> tuple[Tiles, int]:
-    """The blocks of a product and their number, for work in so many pieces."""
+    """The blocks of a product and their number, for work in so many pieces.
+
+    Every block brings its columns into the cache, for all of its panels, and makes its panels' thresholds, for all of
+    its tiles across.
+    """
     shape, across = kernels.shape, -(-extent // kernels.shape.columns)
-    tiles = Tiles(
-        shape.rows,
-        shape.columns,
-        min(BLOCK_ROWS // shape.rows, panels),
-        min(BLOCK_COLUMNS // shape.columns, -(-across // pieces)),
-    )
-    blocks_across = -(-across // tiles.across)
-    if blocks_across < pieces:  # few columns: blocks of fewer rows, at the price of reading columns again
-        tiles = tiles._replace(panels=min(tiles.panels, max(1, panels * blocks_across // pieces)))
-    return tiles, -(-panels // tiles.panels) * blocks_across
+    most = min(BLOCK_ROWS // shape.rows, panels)
+    widest = min(BLOCK_COLUMNS // shape.columns, across)
+    least = min(widest, -(-across // pieces))
+    enough = [least, *(a for a in range(least + 1, widest + 1) if panels * -(-across // a) >= pieces)]
+    blocks = [(min(most, max(1, panels * -(-across // a) // pieces)), a) for a in enough]
+    high, wide = min(blocks, key=lambda block: COLUMNS_OVER_LIMITS / block[0] + 1 / block[1])
+    return Tiles(shape.rows, shape.columns, high, wide), -(-panels // high) * -(-across // wide)
 
 
 class Product:

@@ -144,7 +144,7 @@ CHUNK = 1 << 12
 """Exponents that `window_minimum` takes at a time: they stay in the first-level cache."""
 
 
-@compiled()
+@compiled(inner=True)
 def _least_of_two(source, distance, target):
     """target[i] becomes the lesser of source[i] and source[i + distance], if there is one."""
     both = max(0, source.size - distance)

@@ -42,7 +42,7 @@ TERMS_PER_NS = 0.15
 """What one thread does, to share work in pieces that pay."""
 
 
-@compiled()
+@compiled(inner=True)
 def _part(x, axis, first, last):
     """Some of an array along one axis; all of it where it has one element there."""
     shape, steps = x.shape, x.strides
@@ -58,7 +58,7 @@ def _part(x, axis, first, last):
     return as_strided(one, sizes, steps)
 
 
-@compiled()
+@compiled(inner=True)
 def _relu(x):
     """Negative numbers become 0; lines without gaps, no NaN."""
     steps = x.strides

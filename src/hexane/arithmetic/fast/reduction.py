@@ -17,7 +17,7 @@ GROUPS = 64
 """Groups of four terms that are added side by side."""
 
 
-@compiled()
+@compiled(inner=True)
 def _cut_add(a, b, n):
     """a[:n] += b[:n], all cut towards zero to multiples of 2^(e - 11), e the larger exponent.
 

@@ -29,13 +29,13 @@ LOWEST = -0x8000
 ELEMENTS_PER_NS = 2.0
 
 
-@compiled()
+@compiled(inner=True)
 def _whole(width):
     """As many elements as vectors take, however wide: what is left of a line is done one by one, and slow."""
     return -(-width // 32) * 32
 
 
-@compiled()
+@compiled(inner=True)
 def _ordered(line, out):
     """Halfwords as whole numbers in their order, as `pooling` says; NaN is +infinity, zeros are +0."""
     for i in range(line.size):
@@ -46,14 +46,14 @@ def _ordered(line, out):
         out[i] = np.int16(bits) if bits < np.uint16(0x8000) else np.int16(bits ^ np.uint16(0x7FFF))
 
 
-@compiled()
+@compiled(inner=True)
 def _raise(line, other):
     """line becomes the larger of the two, element by element."""
     for i in range(line.size):
         line[i] = max(line[i], other[i])
 
 
-@compiled()
+@compiled(inner=True)
 def _across(line, taps, step, out):
     """The largest of `taps` neighbours, `step` elements from one result to the next."""
     if step == 1:
@@ -70,7 +70,7 @@ def _across(line, taps, step, out):
                 out[i] = max(out[i], line[2 * i + t])
 
 
-@compiled()
+@compiled(inner=True)
 def _maps(n, first, last):
     """Maps first .. last - 1 of a job, counted over all axes but height and width."""
     x, out, table = halves_of(n, SOURCE), halves_of(n, TARGET), table_of(n, TABLE)
