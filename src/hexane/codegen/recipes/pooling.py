@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 from typing import TYPE_CHECKING
 
-from hexane.chips import L2_BYTES, Evidence
+from hexane.chips import CORES, KERNEL_BYTES_PER_CORE, L2_BYTES, Evidence
 from hexane.codegen import l2, tasks
+from hexane.codegen.choices import chosen
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import ceil_log2
 from hexane.codegen.operations import MAC_MAXIMUM
@@ -15,14 +17,16 @@ from hexane.codegen.plan import Plan
 from hexane.codegen.price import price_us
 from hexane.codegen.recipes.blocks import Window
 from hexane.codegen.recipes.columns import columns, combine, turn
+from hexane.codegen.recipes.conv import PAIR
 from hexane.codegen.recipes.registry import Context, need_fp16, recipe
 from hexane.codegen.recipes.shape import Walk, straight
 from hexane.errors import Reason, UnsupportedError
 from hexane.graph.ops.pooling import pool_geometry
+from hexane.lowering.fusion import FUSED, only_user
 from hexane.lowering.transformations import is_on
 
 if TYPE_CHECKING:
-    from hexane.graph.ir import Op
+    from hexane.graph.ir import Op, Value
 
 COLUMN, ROW = 1, 2
 """Axes of a turned map."""
@@ -64,11 +68,30 @@ def native_max_pool(ops: Sequence[Op], context: Context) -> Fragment:
     made = _windows_at_once(x, y, window)
     inside = not reach[0][0] and (y.h - 1) * sy + kh <= x.h
     held = x.n * x.c * l2.channel_stride(x.w) * (x.h + y.h)
-    if is_on("rows-first-pools") and inside and kh > 1 and sy > 1 and held <= MOST_BYTES:
+    in_l2 = held <= MOST_BYTES or _comes_by_rows(value)
+    if is_on("rows-first-pools") and inside and kh > 1 and sy > 1 and in_l2:
         other, given = _rows_first(x, y, window), value.op is None
         if _computing(other, context, given) < LEAST_GAIN * _computing(made, context, given):
             return other
     return made
+
+
+def _comes_by_rows(value: Value) -> bool:
+    """Whether a map beyond L2 may be made for the pool alone, band by band.
+
+    Each band of a convolution fetches its kernels again: they have to fit the cores at once. One with groups, or whose
+    cores work in pairs, is not cut.
+    """
+    if not is_on("bands") or only_user(value) is None:
+        return False
+    op = value.op
+    while op is not None and op.type in ("relu", *FUSED) and op.arg("x").op is not None:
+        op = op.arg("x").op
+    if op is None or op.type != "conv":
+        return True
+    weight = op.arg("weight").shape
+    whole = op.arg("groups") == 1 and not (chosen().fat_tiles and weight[0] == PAIR * CORES)
+    return whole and 2 * prod(weight) <= CORES * KERNEL_BYTES_PER_CORE
 
 
 def _windows_at_once(x: Tensor, y: Tensor, window: Window) -> Fragment:
