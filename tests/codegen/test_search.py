@@ -9,6 +9,7 @@ import hexane
 from hexane import chips
 from hexane.codegen import residency
 from hexane.codegen.price import Prices, prices_us
+from hexane.codegen.residency import search
 from hexane.codegen.residency.bands import NOTE
 from hexane.graph import GraphBuilder
 
@@ -34,21 +35,34 @@ def network(side):
     return b.graph
 
 
+class Nothing(dict):
+    """Knows nothing that it is asked for, but what was put in last can be taken out."""
+
+    def __contains__(self, name):
+        return False
+
+    def get(self, name, default=None):
+        return default
+
+
 class Forgetful(residency.Memo):
     """Finds everything out anew; plans are kept, since others tell them apart by id."""
 
-    class Nothing(dict):
-        def __contains__(self, name):
-            return False
-
     def __init__(self):
-        super().__init__(tensors=self.Nothing())
+        super().__init__(tensors=Nothing())
         self.kept = []
 
     def of(self, plan):
         self.kept.append(plan)
         self._facts.clear()
         return super().of(plan)
+
+
+class Anew(search.Ground):
+    """Finds bands anew for every form of a program."""
+
+    def __init__(self, *args):
+        super().__init__(*args, pieces=Nothing(), banded=Nothing(), cuts=Nothing())
 
 
 def words(program):
@@ -61,7 +75,10 @@ def test_what_is_kept_changes_no_program(chip, side, monkeypatch):
     graph = network(side)
     program = hexane.compile(graph, chip)
     assert side < 200 or any(plan.note == NOTE for plan in program.segments[0].plans)
-    monkeypatch.setattr(residency, "Memo", Forgetful)
+    with monkeypatch.context() as patch:
+        patch.setattr(residency, "Memo", Forgetful)
+        assert words(hexane.compile(graph, chip)) == words(program)
+    monkeypatch.setattr(search, "Ground", Anew)
     assert words(hexane.compile(graph, chip)) == words(program)
 
 

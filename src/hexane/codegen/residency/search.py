@@ -10,8 +10,9 @@ from hexane.codegen.choices import choosing
 from hexane.codegen.plan import Plan
 from hexane.codegen.residency.choice import Program, eager, room_of
 from hexane.codegen.residency.depth import EAGER_GAIN, LEAST_GAIN, MOST_LOSS, Cuts, Depth, Piece
-from hexane.codegen.residency.ends import elements
+from hexane.codegen.residency.ends import RESULT, SECOND, SOURCE, elements
 from hexane.codegen.residency.ground import Ground
+from hexane.codegen.residency.memo import BOTH, OFF
 from hexane.codegen.residency.moved import Cost, Price, total
 from hexane.codegen.residency.stay import turn
 from hexane.codegen.residency.values import found_in_l2
@@ -24,6 +25,8 @@ PATIENCE = 2
 """How many tensors are tried in vain, one after the other."""
 LEAST_SHARE = 0.01
 """Of all bytes moved: what a tensor has to move to be tried."""
+STAYS = {SOURCE: OFF[SOURCE], SECOND: OFF[SECOND], RESULT: OFF[RESULT] | BOTH[RESULT]}
+"""Side of a task -> the bits that say that an operand stays there, rather than being brought."""
 
 
 @dataclass(frozen=True)
@@ -70,15 +73,10 @@ def cheapest(
 def _detours(form: Form, program: Program, price: Price) -> list[Hashable]:
     """Tensors that fit L2 and go through DRAM in a form, those first that move most; not those that move little."""
     moved: dict[Hashable, int] = {}
-    stays = {
-        (end.index, end.side)
-        for value in form.program.choice[0]
-        for place, end in enumerate(value.ends)
-        if place not in value.loaders
-    }
-    for i, ends in enumerate(form.program.held.ends):
-        for end in ends:
-            if end.dma is not None and (i, end.side) not in stays:
+    plans = form.program.plans
+    for i, bits in enumerate(found_in_l2(form.program.choice[0], len(plans))):
+        for end in form.program.held.ends[i]:
+            if end.dma is not None and not bits & STAYS[end.side]:
                 key = form.program.identity(end.dma.buffer, i)
                 moved[key] = moved.get(key, 0) + elements(end) * end.element
     could = (value.key for value in program.candidates if value.size < room_of(program))
