@@ -96,13 +96,14 @@ def _boxes(*walks: Walk) -> list[Box] | None:
     steps = {step for walk in walks for n, step in zip(walk.extents, walk.steps) if n > 1}
     if any(at < BURST or at % BURST for at in steps) or any(walk.start % BURST for walk in walks):
         return None
+    upwards = sorted(steps | {BURST})
     found = []
     for walk in walks:
         box, rest, span = [], walk.start - first, 0
-        for step in sorted(steps | {BURST}, reverse=True):
+        for step in reversed(upwards):
             digit, rest = divmod(rest, step)
             box.append((digit, digit + sum(n - 1 for n, taken in zip(walk.extents, walk.steps) if taken == step)))
-        for (_, last), step in zip(reversed(box), sorted(steps | {BURST})):
+        for (_, last), step in zip(reversed(box), upwards):
             if span >= step:
                 return None
             span += last * step
