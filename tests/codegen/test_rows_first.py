@@ -105,6 +105,19 @@ def test_maps_beyond_l2_that_do_not(change):
     assert [s.plans for s in program.segments] == [s.plans for s in plain.segments]
 
 
+@pytest.mark.parametrize("chip", ["M1", "M4"])
+def test_joined_maps_beyond_l2_do_not(chip):
+    """The tasks behind a join are not cut together with all of its operands."""
+    rng = np.random.default_rng(0)
+    b = GraphBuilder()
+    x = b.input("x", (1, 3, 160, 160), "fp16")
+    parts = [b.conv(x=x, weight=rng.normal(size=(32, 3, k, k)).astype(np.float16), pad_type="same") for k in (1, 3)]
+    joined = b.concat(values=parts, axis=1)
+    b.output(b.max_pool(x=joined, kernel_sizes=[2, 2], strides=[2, 2], pad_type="valid", pad=[0] * 4, ceil_mode=False))
+    program, plain = (hexane.compile(b.graph, chip, without=off) for off in ((), ("rows-first-pools",)))
+    assert [s.plans for s in program.segments] == [s.plans for s in plain.segments]
+
+
 def test_a_map_that_is_given_is_read_once():
     graph = network((1, 48, 111, 111), (3, 3), (2, 2), inside=False)
     assert hexane.compile(graph).stats()["tasks"] == 1

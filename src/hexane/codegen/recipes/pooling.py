@@ -37,6 +37,9 @@ LEAST_GAIN = 0.85
 MOST_BYTES = L2_BYTES - (64 << 10)
 """Of a map and the maxima of its rows, which stand in L2 side by side."""
 
+ELEMENTWISE = ("abs", "add", "maximum", "minimum", "mul", "square", "sub")
+"""What makes a map row by row, whatever is in front of it."""
+
 WIDEST, TALLEST = 8, 13
 """Windows that the compiler of a generation with pooling takes (docs/limits.md)."""
 
@@ -79,8 +82,8 @@ def native_max_pool(ops: Sequence[Op], context: Context) -> Fragment:
 def _comes_by_rows(value: Value) -> bool:
     """Whether a map beyond L2 may be made for the pool alone, band by band.
 
-    Each band of a convolution fetches its kernels again: they have to fit the cores at once. One with groups, or whose
-    cores work in pairs, is not cut.
+    By a convolution or element by element. Each band of a convolution fetches its kernels again: they have to fit the
+    cores at once. One with groups, or whose cores work in pairs, is not cut.
     """
     if not is_on("bands") or only_user(value) is None:
         return False
@@ -88,7 +91,7 @@ def _comes_by_rows(value: Value) -> bool:
     while op is not None and op.type in ("relu", *FUSED) and op.arg("x").op is not None:
         op = op.arg("x").op
     if op is None or op.type != "conv":
-        return True
+        return op is not None and op.type in ELEMENTWISE
     weight = op.arg("weight").shape
     whole = op.arg("groups") == 1 and not (chosen().fat_tiles and weight[0] == PAIR * CORES)
     return whole and 2 * prod(weight) <= CORES * KERNEL_BYTES_PER_CORE
