@@ -28,7 +28,8 @@ def read_report(folder: Path) -> dict[str, Any]:
         try:
             data = json.loads(path.read_text())
         except (ValueError, RecursionError) as error:
-            raise FormatError(f"is no report: {error}", where=str(path)) from None
+            hint = "`hexane run MODEL --report DIR` writes one, into DIR"
+            raise FormatError(f"is no report: {error}", where=str(path), hint=hint) from None
     if not isinstance(data, dict) or data.get("schema") != REPORT_SCHEMA:
         found = data.get("schema") if isinstance(data, dict) else None
         raise FormatError(f"has the schema {found!r}", where=str(path), hint=f"a report has {REPORT_SCHEMA!r}")
