@@ -454,19 +454,24 @@ def finish(kernels, units, n, scale, relu, table, table_size, halves):
     All but numbers are addresses. A table of one value is what nothing may exceed, behind a ReLU. n a multiple of the
     lanes, or room for as much.
     """
+    line = carray(pointer(halves), (n,), np.uint16)  # arrays, because loops over them become vectors
     if scale == 1.0:
         call_halves(long_at(kernels + 8 * (HALVES_RELU if relu else HALVES)), units, halves, n)
     else:
+        sums = carray(pointer(units), (n,), np.int32)
         for i in range(n):
-            half = half_away(int_at(units + 4 * i) * 2.0**-16 * scale)
-            put_half(halves + 2 * i, np.uint16(0) if relu and half >= 0x8000 else half)
+            line[i] = half_away(sums[i] * 2.0**-16 * scale)
+        if relu:
+            for i in range(n):
+                line[i] = line[i] if line[i] < 0x8000 else 0
     if table_size == 1:
         cap = half_at(table)
         for i in range(n):
-            put_half(halves + 2 * i, min(half_at(halves + 2 * i), cap))
+            line[i] = min(line[i], cap)
     elif table_size:
+        results = carray(pointer(table), (1 << 16,), np.uint16)
         for i in range(n):
-            put_half(halves + 2 * i, half_at(table + 2 * np.int64(half_at(halves + 2 * i))))
+            line[i] = results[line[i]]
 
 
 @compiled(inner=True)
