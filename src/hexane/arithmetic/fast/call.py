@@ -18,7 +18,7 @@ from numba.extending import intrinsic
 MAC32, MAC64, GATHER, SPLIT, HALVES, DECODE_ROWS, DECODE_COLUMNS, THRESHOLDS, LEAST, INTERLEAVE = range(10)
 TRANSFORM_INPUT, TRANSFORM_KERNEL, COMBINE = range(10, 13)
 PLANAR_ADD, PLANAR_SUBTRACT, PLANAR_MULTIPLY, PLANAR_MAXIMUM, PLANAR_MINIMUM = range(13, 18)
-PLANAR_ADD_MULTIPLY, PLANAR_SUBTRACT_MULTIPLY, DEPTHWISE, HALVES_RELU, ROWS, ROWS_RELU = range(18, 24)
+PLANAR_ADD_MULTIPLY, PLANAR_SUBTRACT_MULTIPLY, DEPTHWISE, MAC_ROWS, DECODE_LINES, DECODE_PAIRS = range(18, 24)
 BEGIN, WIDEN_ROWS, WIDEN_COLUMNS = range(24, 27)
 """Places in `Kernels.addresses`."""
 
@@ -56,14 +56,14 @@ def call_begin(typing, address, sums, starts, n):
 
 
 @intrinsic
-def call_halves(typing, address, units, out, n):
-    return _call(types.void, 3)
+def call_mac_rows(typing, address, a, t, b, plain, n_plain, tested, n_tested, c, stride, out, rows, pitch, lowest, cap):
+    """As `call_mac` for mac32, the results to halfwords in rows `pitch` bytes apart."""
+    return _call(types.void, 14)
 
 
 @intrinsic
-def call_rows(typing, address, units, out, rows, pitch):
-    """rows or rows_relu."""
-    return _call(types.void, 4)
+def call_halves(typing, address, units, out, n, lowest, cap):
+    return _call(types.void, 5)
 
 
 @intrinsic
@@ -84,9 +84,15 @@ def call_shift(typing, address, a, shift, scale, n, out):
 
 
 @intrinsic
-def call_depthwise(typing, address, values, offsets, weights, limits, terms, start, units, n):
+def call_depthwise(typing, address, values, offsets, weights, limits, least, terms, start, units, n):
     """All terms of n outputs of one channel."""
-    return _call(types.void, 8)
+    return _call(types.void, 9)
+
+
+@intrinsic
+def call_decode_lines(typing, address, source, apart, lines, n, values, pitch, seen):
+    """decode_lines or decode_pairs."""
+    return _call(types.void, 7)
 
 
 @intrinsic

@@ -10,14 +10,14 @@ from numba import carray
 from hexane.arithmetic import multiply
 from hexane.arithmetic import plain_convolution as plain
 from hexane.arithmetic.fast.call import (
-    DECODE_COLUMNS,
+    DECODE_LINES,
+    DECODE_PAIRS,
     DEPTHWISE,
     THRESHOLDS,
     bits_double,
-    call_decode_columns,
+    call_decode_lines,
     call_depthwise,
     call_three,
-    copy_bytes,
     pointer,
 )
 from hexane.arithmetic.fast.compiled import compiled
@@ -43,9 +43,10 @@ from hexane.arithmetic.fast.jobs import (
 )
 from hexane.arithmetic.fast.matrix import Finish
 from hexane.arithmetic.fast.planes import Planes
-from hexane.arithmetic.fast.product import LIMIT, PARTIAL, SAFE, finish_units
+from hexane.arithmetic.fast.product import LIMIT, PARTIAL, SAFE
+from hexane.arithmetic.fast.results import copy_lines, finish_units
 from hexane.arithmetic.fast.targets import Kernels
-from hexane.arithmetic.fast.vector_depthwise import UNROLLED
+from hexane.arithmetic.fast.vector_depthwise import LEAST_SEEN, UNROLLED
 from hexane.arithmetic.fast.workers import pieces_of, share
 from hexane.arithmetic.formats import halfwords
 
@@ -165,45 +166,55 @@ class Run(NamedTuple):
 
 
 @compiled()
-def _decode(kernels, x, n, c, geometry, run, values, exponents, line):
-    """One channel into its planes, which begin at an address; gives its largest magnitude as a halfword.
+def _decode(kernels, x, n, c, geometry, run, values, seen, line):
+    """One channel into its planes, which begin at an address; gives its largest magnitude as a halfword, and the least
+    that is not zero.
 
-    x: (N, C, H, W) halfwords, lines without gaps; values, exponents: addresses of the planes and of room for a line;
-    line: room for one.
+    x: (N, C, H, W) halfwords, lines without gaps; values: address of the planes, zero where no pixel goes; seen, line:
+    room for what `vector_depthwise` has seen, and for a line.
     """
     sy, sx, _, _, left, top, _ = geometry
     height, width = x.shape[2:]
     image = x.ctypes.data + n * x.strides[0] + c * x.strides[1]
-    largest = np.uint16(0)
-    joined_lines = x.strides[2] == 2 * width
-    for y in range(1 if joined_lines else height):
-        whole = carray(pointer(image + y * x.strides[2]), (width * (height if joined_lines else 1),), np.uint16)
-        for j in range(whole.size):
-            largest = max(largest, np.uint16(whole[j] & np.uint16(0x7FFF)))
+    seen[:LEAST_SEEN], seen[LEAST_SEEN:] = 0, 0xFFFF
     for py in range(run.phases[0]):
         for px in range(run.phases[1]):
-            j0 = max(0, -((px - left) // sx))
+            j0, y0 = max(0, -((px - left) // sx)), max(0, -((py - top) // sy))
             count = min(run.pitch, (width - 1 + left - px) // sx + 1) - j0
-            if count <= 0:
+            lines = min(run.height, (height - 1 + top - py) // sy + 1) - y0
+            if count <= 0 or lines <= 0:
                 continue
-            for y in range(run.height):
-                row = y * sy + py - top
-                if row < 0 or row >= height:
-                    continue
-                column = j0 * sx + px - left
-                place = (py * run.phases[1] + px) * run.plane + y * run.pitch + j0
-                source = image + row * x.strides[2] + 2 * column
-                whole = carray(pointer(source), (width - column,), np.uint16)
-                if sx == 2:  # by itself, because a number that is known makes vectors
-                    for j in range(count):
-                        line[j] = whole[2 * j]
-                    source = line.ctypes.data
-                elif sx > 2:
-                    for j in range(count):
-                        line[j] = whole[j * sx]
-                    source = line.ctypes.data
-                call_decode_columns(kernels[DECODE_COLUMNS], source, count, values + 4 * place, exponents)
-    return largest
+            source = image + (y0 * sy + py - top) * x.strides[2] + 2 * (j0 * sx + px - left)
+            place = values + 4 * ((py * run.phases[1] + px) * run.plane + y0 * run.pitch + j0)
+            apart, decode = sy * x.strides[2], kernels[DECODE_LINES if sx == 1 else DECODE_PAIRS]
+            if sx <= 2:
+                call_decode_lines(decode, source, apart, lines, count, place, run.pitch, seen.ctypes.data)
+                continue
+            for y in range(lines):
+                whole = carray(pointer(source + y * apart), ((count - 1) * sx + 1,), np.uint16)
+                for j in range(count):
+                    line[j] = whole[j * sx]
+                call_decode_lines(
+                    kernels[DECODE_LINES], line.ctypes.data, 0, 1, count, place + 4 * y * run.pitch, 0, seen.ctypes.data
+                )
+    largest, least = np.uint16(0), np.uint16(0xFFFF)
+    for j in range(LEAST_SEEN):
+        largest, least = max(largest, seen[j]), min(least, seen[LEAST_SEEN + j])
+    return largest, np.uint16(min(np.int64(least) + 1, 0x7FFF))
+
+
+@compiled()
+def _read_weights(kernels, w, weights, limits, reach):
+    """Weights (O, I, KH, KW) as float32, the magnitudes below which a product with each is dropped, both (O, terms),
+    and the sums of their magnitudes (O, I)."""
+    flat, each = w.reshape(w.size), w.shape[2] * w.shape[3]
+    reach[:] = 0
+    for o in range(w.shape[0]):
+        for t in range(weights.shape[1]):
+            weight = multiplier_double(flat[o * weights.shape[1] + t])
+            weights[o, t] = weight
+            reach[o, t // each] += abs(weight)
+    call_three(kernels[THRESHOLDS], weights.ctypes.data, weights.size, limits.ctypes.data)
 
 
 @compiled()
@@ -213,6 +224,9 @@ def _convolve(
     last,
     x,
     w,
+    weights,
+    limits,
+    reach,
     start,
     geometry,
     offsets,
@@ -229,43 +243,41 @@ def _convolve(
 ):
     """Output channels first .. last - 1 of every image: x (N, C, H, W), w (O, I, KH, KW) halfwords, out (N, O, OH, OW).
 
-    In float32 wherever no partial sum can leave its range.
+    In float32 wherever no partial sum can leave its range. weights, limits, reach: as `_read_weights` gives them.
     """
     run = Run(offsets, phases, height, pitch, plane, extent, room)
     per_group = geometry[6]
-    inputs, terms = w.shape[1], w[0].size
+    inputs, terms = reach.shape[1], weights.shape[1]
     oh, ow = out.shape[2:]
     planes = run.phases[0] * run.phases[1] * run.plane
     values = np.zeros(inputs * planes + run.room, np.float32)
-    exponents, line = np.empty(x.shape[3] + 64, np.uint8), np.empty(x.shape[3] + 1, np.uint16)
-    weights, limits = np.empty(terms, np.float32), np.empty(terms, np.float32)
+    seen, line = np.empty(2 * LEAST_SEEN, np.uint16), np.empty(x.shape[3] + 1, np.uint16)
     units, halves = np.empty(run.extent + run.room, np.int32), np.empty(run.extent + run.room, np.uint16)
-    largest, flat = np.empty(inputs, np.float64), w.reshape(w.size)
+    largest, least = np.empty(inputs, np.float64), np.empty(1, np.float32)
     for n in range(x.shape[0]):
         held = -1
         for o in range(first, last):
             group = o // per_group
             if group != held:
+                least[0] = np.inf
                 for i in range(inputs):
                     c, place = group * inputs + i, values.ctypes.data + 4 * i * planes
-                    most = _decode(kernels, x, n, c, geometry, run, place, exponents.ctypes.data, line)
-                    largest[i] = multiplier_double(most)
+                    most, fewest = _decode(kernels, x, n, c, geometry, run, place, seen, line)
+                    largest[i], least[0] = multiplier_double(most), min(least[0], np.float32(multiplier_double(fewest)))
                 held = group
-            reach = terms * 2.0**-17
-            for t in range(terms):
-                weight = multiplier_double(flat[o * terms + t])
-                weights[t] = weight
-                reach += abs(weight) * largest[t // (terms // inputs)]
-            if not (reach < PARTIAL and abs(start[o]) < START):
+            bound = terms * 2.0**-17
+            for i in range(inputs):
+                bound += reach[o, i] * largest[i]
+            if not (bound < PARTIAL and abs(start[o]) < START):
                 _exactly(x, w, start, geometry, o, n, scale, relu, table, out)
                 continue
-            call_three(kernels[THRESHOLDS], weights.ctypes.data, terms, limits.ctypes.data)
             call_depthwise(
                 kernels[DEPTHWISE],
                 values.ctypes.data,
                 run.offsets.ctypes.data,
-                weights.ctypes.data,
-                limits.ctypes.data,
+                weights.ctypes.data + 4 * o * terms,
+                limits.ctypes.data + 4 * o * terms,
+                least.ctypes.data,
                 terms,
                 start[o],
                 units.ctypes.data,
@@ -273,8 +285,7 @@ def _convolve(
             )
             finish_units(kernels, units, run.extent, scale, relu, table, halves)
             place = out.ctypes.data + n * out.strides[0] + o * out.strides[1]
-            for y in range(oh):
-                copy_bytes(place + y * out.strides[2], halves.ctypes.data + 2 * y * run.pitch, 2 * ow)
+            copy_lines(place, out.strides[2], halves.ctypes.data, 2 * run.pitch, oh, 2 * ow)
 
 
 class Depthwise:
@@ -298,9 +309,12 @@ class Depthwise:
             UNROLLED * use.shape.lanes,
         )
         self.input, self.output, self.finish, self.use = window.input, window.output, finish.parts, use
+        terms = (w.shape[0], w[0].size)
+        self.read = np.empty(terms, np.float32), np.empty(terms, np.float32), np.empty(w.shape[:2], np.float64)
+        _read_weights(use.addresses, self.weights, *self.read)
 
     def keep(self) -> int:
-        """Nothing to do: the weights are read as they are."""
+        """Nothing to do: the weights are read already."""
         return 0
 
     def job(self, x: np.ndarray, out: np.ndarray) -> Job | None:
@@ -316,15 +330,14 @@ class Depthwise:
         offsets, phases, height, pitch, plane, extent, room = self.run
         record = record_of(
             self.use.addresses, *array_numbers(source[None]), *NOTHING, *array_numbers(target[None]),
-            address_of(self.weights), *self.weights.shape, address_of(self.start), address_of(offsets),
-            height, pitch, plane, extent, room, sy, sx, dy, dx, left, top, per_group, *phases,
+            *map(address_of, (self.weights, *self.read)), *self.weights.shape, address_of(self.start),
+            address_of(offsets), height, pitch, plane, extent, room, sy, sx, dy, dx, left, top, per_group, *phases,
             double_number(scale), relu, *table_numbers(table),
         )  # fmt: skip
         outputs = self.weights.shape[0]
         cost = source.shape[0] * self.weights[0].size * extent / PRODUCTS_PER_NS
-        return Job(
-            body, record, (Phase(outputs, cost),), held=(x, out, self.weights, self.start, offsets, table, self.use)
-        )
+        held = (x, out, self.weights, self.read, self.start, offsets, table, self.use)
+        return Job(body, record, (Phase(outputs, cost),), held=held)
 
     def __call__(self, x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         channels = self.weights.shape[0]
@@ -335,8 +348,8 @@ class Depthwise:
 
         def work(first: int, last: int) -> None:
             _convolve(
-                self.use.addresses, first, last, source, self.weights, self.start, self.geometry, *self.run,
-                *self.finish, target,
+                self.use.addresses, first, last, source, self.weights, *self.read, self.start, self.geometry,
+                *self.run, *self.finish, target,
             )  # fmt: skip
 
         pieces = pieces_of(x.shape[0] * self.weights.size * self.run.extent, PRODUCTS)
@@ -344,9 +357,9 @@ class Depthwise:
         return out
 
 
-(WEIGHTS, OUTPUTS, INPUTS, KERNEL_Y, KERNEL_X, START_AT, OFFSETS, HEIGHT, PITCH, PLANE, EXTENT, ROOM,
- STRIDE_Y, STRIDE_X, DILATION_Y, DILATION_X, LEFT, TOP, PER_GROUP, PHASES_Y, PHASES_X, SCALE, RELU,
- TABLE) = range(MORE, MORE + 24)  # fmt: skip
+(HALVES, WEIGHTS, LIMITS, REACH, OUTPUTS, INPUTS, KERNEL_Y, KERNEL_X, START_AT, OFFSETS, HEIGHT, PITCH, PLANE,
+ EXTENT, ROOM, STRIDE_Y, STRIDE_X, DILATION_Y, DILATION_X, LEFT, TOP, PER_GROUP, PHASES_Y, PHASES_X, SCALE, RELU,
+ TABLE) = range(MORE, MORE + 27)  # fmt: skip
 """Places in a record; ``TABLE`` is followed by the table's size."""
 
 
@@ -361,7 +374,10 @@ def body(record, phase, first, last, room):
         first,
         last,
         x[0],
-        carray(pointer(n[WEIGHTS]), (outputs, inputs, kh, kw), np.uint16),
+        carray(pointer(n[HALVES]), (outputs, inputs, kh, kw), np.uint16),
+        carray(pointer(n[WEIGHTS]), (outputs, inputs * kh * kw), np.float32),
+        carray(pointer(n[LIMITS]), (outputs, inputs * kh * kw), np.float32),
+        carray(pointer(n[REACH]), (outputs, inputs), np.float64),
         carray(pointer(n[START_AT]), (outputs,), np.int64),
         geometry,
         carray(pointer(n[OFFSETS]), (inputs * kh * kw,), np.int64),

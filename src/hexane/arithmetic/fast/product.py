@@ -27,12 +27,9 @@ from numba import carray
 from hexane.arithmetic.fast.call import (
     BEGIN,
     GATHER,
-    HALVES,
-    HALVES_RELU,
     MAC32,
     MAC64,
-    ROWS,
-    ROWS_RELU,
+    MAC_ROWS,
     SPLIT,
     THRESHOLDS,
     WIDEN_COLUMNS,
@@ -43,12 +40,10 @@ from hexane.arithmetic.fast.call import (
     call_begin,
     call_body,
     call_gather,
-    call_halves,
     call_mac,
-    call_rows,
+    call_mac_rows,
     call_split,
     call_three,
-    copy_bytes,
     double_at,
     float_at,
     half_at,
@@ -62,7 +57,7 @@ from hexane.arithmetic.fast.call import (
     put_int,
 )
 from hexane.arithmetic.fast.compiled import callback, compiled, hold
-from hexane.arithmetic.fast.half import half_away
+from hexane.arithmetic.fast.results import copy_lines, ends, finish
 from hexane.arithmetic.fast.vector_parts import ALL_ZERO, DEPTH, DROP_SUM, SEGMENT
 
 PARTIAL = np.float32(63.5)
@@ -73,6 +68,9 @@ SAFE = 32700.0
 errors."""
 
 LIMIT = 32768.0
+
+DONE = -1.0
+"""Instead of the bound of a tile: its results are where they belong."""
 
 
 class Rows(NamedTuple):
@@ -442,43 +440,8 @@ def _store(n, at, out, first_row, column, count):
         wanted = min(run, n[WIDTH] - x)
         if line < n[HEIGHT] and wanted > 0:
             target = place + line * n[LINE] + 2 * x
-            for r in range(rows):
-                copy_bytes(target + r * n[PLANE], at.halves + 2 * (r * at.columns + j), 2 * wanted)
+            copy_lines(target, n[PLANE], at.halves + 2 * j, 2 * at.columns, rows, 2 * wanted)
         j += run
-
-
-@compiled(inner=True)
-def finish(kernels, units, n, scale, relu, table, table_size, halves):
-    """n sums below the limit as halfwords: scale, half away, ReLU, table (docs/reference/numerics.md 3.4, 3.5).
-
-    All but numbers are addresses. A table of one value is what nothing may exceed, behind a ReLU. n a multiple of the
-    lanes, or room for as much.
-    """
-    line = carray(pointer(halves), (n,), np.uint16)  # arrays, because loops over them become vectors
-    if scale == 1.0:
-        call_halves(long_at(kernels + 8 * (HALVES_RELU if relu else HALVES)), units, halves, n)
-    else:
-        sums = carray(pointer(units), (n,), np.int32)
-        for i in range(n):
-            line[i] = half_away(sums[i] * 2.0**-16 * scale)
-        if relu:
-            for i in range(n):
-                line[i] = line[i] if line[i] < 0x8000 else 0
-    if table_size == 1:
-        cap = half_at(table)
-        for i in range(n):
-            line[i] = min(line[i], cap)
-    elif table_size:
-        results = carray(pointer(table), (1 << 16,), np.uint16)
-        for i in range(n):
-            line[i] = results[line[i]]
-
-
-@compiled(inner=True)
-def finish_units(kernels, units, n, scale, relu, table, halves):
-    """The same with arrays."""
-    table_at, halves_at = table.ctypes.data, halves.ctypes.data
-    finish(kernels.ctypes.data, units.ctypes.data, n, scale, relu, table_at, table.size, halves_at)
 
 
 @compiled(inline="always")
@@ -511,18 +474,12 @@ def _raw(n, at, own, first_row, column, count, risky):
 def _put(n, at, out, p, column, own, risky):
     """The results of one tile, whose sums stand at address `own`, to where they belong."""
     count, first_row = min(at.columns, n[EXTENT] - column), p * at.rows
-    scale, relu = bits_double(n[SCALE]), n[RELU] != 0
-    y = column // n[PITCH]
-    x = column - y * n[PITCH]
-    in_line = count == at.columns and x + count <= n[WIDTH] and y < n[HEIGHT]
     if risky:
         _careful(n, at, p, column, count, own)
     if n[RAW] != 0:
         _raw(n, at, own, first_row, column, count, risky)
-    elif in_line and scale == 1.0 and n[TABLE_SIZE] == 0 and not risky:
-        place = out + first_row * n[PLANE] + y * n[LINE] + 2 * x
-        call_rows(_code(at, ROWS_RELU if relu else ROWS), own, place, min(at.rows, n[CHANNELS] - first_row), n[PLANE])
     else:
+        scale, relu = bits_double(n[SCALE]), n[RELU] != 0
         finish(at.kernels, own, at.rows * at.columns, scale, relu, n[TABLE], n[TABLE_SIZE], at.halves)
         if risky:
             _limited(n, at)
@@ -530,9 +487,39 @@ def _put(n, at, out, p, column, own, risky):
 
 
 @compiled(inner=True)
-def _block(n, at, p0, p1, j0, across, in_room):
-    """The sums of panels p0 .. p1 - 1 and `across` tiles from column j0 on, and a bound of each tile's."""
+def _finish(n, at, out, panel, column, slot, k0, count, c, listed):
+    """The terms from k0 on of a tile, which are its last, and its results to where they belong.
+
+    Its sums, at address `c`, can neither leave float32 on the way nor reach the limit. listed: whether there may be
+    terms that need a test or are all zero; then the thresholds stand in slot `slot`.
+    """
+    plain, n_plain, n_tested = at.every, np.int64(count), np.int64(0)
+    if listed:
+        exponents = at.exponents + panel * at.exponent_pitch + k0
+        counts = call_split(_code(at, SPLIT), exponents, at.least, 0, count, at.plain, at.tested)
+        plain, n_plain, n_tested = at.plain, counts & 0xFFFFFFFF, counts >> 32
+    columns, first_row, y = min(at.columns, n[EXTENT] - column), panel * at.rows, column // n[PITCH]
+    x = column - y * n[PITCH]
+    where, apart = at.halves, 2 * at.columns
+    in_line = columns == at.columns and x + columns <= n[WIDTH] and y < n[HEIGHT]
+    if in_line:
+        where, apart = out + first_row * n[PLANE] + y * n[LINE] + 2 * x, n[PLANE]
+    lowest, cap = ends(n[RELU] != 0, n[TABLE], n[TABLE_SIZE])
+    call_mac_rows(
+        _code(at, MAC_ROWS), at.values + 4 * at.rows * (panel * at.depth + k0), at.limits + 4 * at.rows * slot * DEPTH,
+        at.packed, plain, n_plain, at.tested, n_tested, c, at.columns, where, min(at.rows, n[CHANNELS] - first_row),
+        apart, lowest, cap,
+    )  # fmt: skip
+    if not in_line:
+        _store(n, at, out, first_row, column, columns)
+
+
+@compiled(inner=True)
+def _block(n, at, out, p0, p1, j0, across, in_room):
+    """The sums of panels p0 .. p1 - 1 and `across` tiles from column j0 on, and a bound of each tile's; `DONE` where
+    the results went to `out` already."""
     tile, passes = 4 * at.rows * at.columns, -(-at.depth // DEPTH)
+    plainly = bits_double(n[SCALE]) == 1.0 and n[TABLE_SIZE] <= 1 and n[RAW] == 0
     for p in range(p0, p1):
         for q in range(across):
             slot = (p - p0) * n[TILE_ACROSS] + q
@@ -550,18 +537,23 @@ def _block(n, at, p0, p1, j0, across, in_room):
                 c = at.sums + slot * tile
                 a = at.values + 4 * at.rows * (p * at.depth + k0)
                 reach = float_at(n[PASS_NORMS] + in_room + 4 * at_pass) * norm
-                put_double(at.bounds + 8 * slot, double_at(at.bounds + 8 * slot) + reach)
+                bound = double_at(at.bounds + 8 * slot) + reach
+                put_double(at.bounds + 8 * slot, bound)
                 # Whether every term of this tile and pass goes the plain way: none drops, none is all zero.
                 least = np.int64(byte_at(n[PASSES] + in_room + at_pass))
                 listed = least == 0 or smallest == 0 or least + smallest <= DROP_SUM
-                if not listed and reach < PARTIAL:
-                    call_mac(_code(at, MAC32), a, 0, at.packed, at.every, count, 0, 0, c, at.columns)
-                    continue
-                if byte_at(at.have_limits + p - p0) == 0:
+                near = reach < PARTIAL
+                if (listed or not near) and byte_at(at.have_limits + p - p0) == 0:
                     limits = at.limits + 4 * at.rows * (p - p0) * DEPTH
                     call_three(_code(at, THRESHOLDS), a, count * at.rows, limits)
                     put_byte(at.have_limits + p - p0, np.uint8(1))
-                widen = _add(at, p, p - p0, k0, count, np.int64(0), -(-count // SEGMENT), c, widen)
+                if plainly and near and k0 + DEPTH >= at.depth and bound < SAFE:
+                    _finish(n, at, out, p, j0 + q * at.columns, p - p0, k0, count, c, listed)
+                    put_double(at.bounds + 8 * slot, DONE)
+                elif near and not listed:
+                    call_mac(_code(at, MAC32), a, 0, at.packed, at.every, count, 0, 0, c, at.columns)
+                else:
+                    widen = _add(at, p, p - p0, k0, count, np.int64(0), -(-count // SEGMENT), c, widen)
 
 
 def _multiply(record, phase, first, last, room):
@@ -578,13 +570,14 @@ def _multiply(record, phase, first, last, room):
         p1 = min(p0 + n[TILE_PANELS], n[PANELS])
         j0 = (block % blocks_across) * n[TILE_ACROSS] * at.columns
         across = min(n[TILE_ACROSS], -(-(n[EXTENT] - j0) // at.columns))
-        _block(n, at, p0, p1, j0, across, in_room)
+        _block(n, at, out, p0, p1, j0, across, in_room)
         for p in range(p0, p1):
             for q in range(across):
                 slot = (p - p0) * n[TILE_ACROSS] + q
-                risky = not double_at(at.bounds + 8 * slot) < SAFE
-                own = at.sums + 4 * slot * at.rows * at.columns
-                _put(n, at, out, p, j0 + q * at.columns, own, risky)
+                bound = double_at(at.bounds + 8 * slot)
+                if bound != DONE:
+                    own = at.sums + 4 * slot * at.rows * at.columns
+                    _put(n, at, out, p, j0 + q * at.columns, own, not bound < SAFE)
     hold(memory)
 
 

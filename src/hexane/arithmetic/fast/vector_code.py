@@ -27,20 +27,27 @@ from hexane.arithmetic.fast.vector_parts import (
     Shape,
     close,
     constant,
+    finished,
     load,
     loop,
     splat,
-    units_to_halves,
     vector_pointer,
 )
 
 MAGIC64 = 1.5 * 2.0**36
 
 
+_FINISH = (ir.IntType(8).as_pointer(), I64, I64, I64, I64)
+"""What `mac_rows` takes beside what `mac32` does."""
+
+
 class _Builder:
     """One kernel: k-loops over accumulators in registers."""
 
-    def __init__(self, module: ir.Module, name: str, shape: Shape, scalar: ir.Type, magic: float) -> None:
+    def __init__(
+        self, module: ir.Module, name: str, shape: Shape, scalar: ir.Type, magic: float, more: tuple[ir.Type, ...] = ()
+    ) -> None:
+        self.shape = shape
         self.rows, self.scalar, self.masked = shape.rows, scalar, shape.masked
         wide = isinstance(scalar, ir.DoubleType)
         self.lanes = shape.lanes // 2 if wide else shape.lanes
@@ -49,11 +56,13 @@ class _Builder:
         self.vector = ir.VectorType(scalar, self.lanes)
         self.module = module
         pointer, indices = scalar.as_pointer(), I32.as_pointer()
-        kind = ir.FunctionType(VOID, [pointer, pointer, pointer, indices, I64, indices, I64, I32.as_pointer(), I64])
+        operands = [pointer, pointer, pointer, indices, I64, indices, I64, I32.as_pointer(), I64]
+        kind = ir.FunctionType(VOID, [*operands, *more])
         self.function = ir.Function(module, kind, name)
         self.a, self.t, self.b, self.plain, self.n_plain, self.tested, self.n_tested, self.c, self.c_stride = (
-            self.function.args
+            self.function.args[:9]
         )
+        self.more = self.function.args[9:]
         for argument in (self.a, self.t, self.b, self.plain, self.tested):
             argument.add_attribute("noalias")
         self.magic = ir.Constant(self.vector, [ir.Constant(scalar, magic)] * self.lanes)
@@ -120,23 +129,49 @@ class _Builder:
             merged.append(phi)
         return after, merged
 
-    def build(self) -> None:
-        block = self.function.append_basic_block()
+    def products(self, block: ir.Block) -> tuple[ir.IRBuilder, list[ir.Value]]:
+        """Both loops; gives a builder behind them and the accumulators."""
         accumulators: list[ir.Value] = [self.magic] * (self.rows * self.vectors)
         block, accumulators = self.loop(block, accumulators, self.plain, self.n_plain, test=False)
         block, accumulators = self.loop(block, accumulators, self.tested, self.n_tested, test=True)
-        builder = ir.IRBuilder(block)
+        return ir.IRBuilder(block), accumulators
+
+    def total(self, builder: ir.IRBuilder, row: int, v: int, accumulator: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """Where the sums of a vector of the tile stand, and what they are with the products."""
         integers = ir.VectorType(I32, self.lanes)
+        offset = builder.add(builder.mul(self.c_stride, ir.Constant(I64, row)), ir.Constant(I64, v * self.lanes))
+        pointer = builder.bitcast(builder.gep(self.c, [offset]), integers.as_pointer())
+        return pointer, builder.add(load(builder, pointer, 4), self.units(builder, accumulator, integers))
+
+    def build(self) -> None:
+        """mac(a, t, b, plain, n_plain, tested, n_tested, c, stride): the products are added to the sums at c."""
+        builder, accumulators = self.products(self.function.append_basic_block())
+        for i, accumulator in enumerate(accumulators):
+            pointer, total = self.total(builder, *divmod(i, self.vectors), accumulator)
+            builder.store(total, pointer).align = 4
+        builder.ret_void()
+
+    def build_rows(self) -> None:
+        """mac_rows(..., out, rows, pitch, lowest, cap): the sums at c and the products go to fp16 as by `halves`,
+        a row every `pitch` bytes.
+
+        The sums stay as they are. rows > 0.
+        """
+        out, rows, pitch, lowest, cap = self.more
+        before = self.function.append_basic_block()
+        ends = _ends(ir.IRBuilder(before), lowest, cap, self.shape)
+        builder, accumulators = self.products(before)
         for row in range(self.rows):
+            line = builder.gep(out, [builder.mul(pitch, ir.Constant(I64, row))])
             for v in range(self.vectors):
-                value = accumulators[row * self.vectors + v]
-                offset = builder.add(
-                    builder.mul(self.c_stride, ir.Constant(I64, row)), ir.Constant(I64, v * self.lanes)
-                )
-                pointer = builder.bitcast(builder.gep(self.c, [offset]), integers.as_pointer())
-                old = load(builder, pointer, 4)
-                store = builder.store(builder.add(old, self.units(builder, value, integers)), pointer)
-                store.align = 4
+                _, total = self.total(builder, row, v, accumulators[row * self.vectors + v])
+                halves = finished(builder, total, *ends, self.shape)
+                target = vector_pointer(builder, line, ir.Constant(I64, 2 * v * self.lanes), halves.type)
+                builder.store(halves, target).align = 2
+            following, end = (self.function.append_basic_block() for _ in range(2))
+            builder.cbranch(builder.icmp_signed(">", rows, ir.Constant(I64, row + 1)), following, end)
+            ir.IRBuilder(end).ret_void()
+            builder = ir.IRBuilder(following)
         builder.ret_void()
 
     def units(self, builder: ir.IRBuilder, value: ir.Value, integers: ir.VectorType) -> ir.Value:
@@ -247,42 +282,30 @@ def build_split(module: ir.Module, shape: Shape) -> None:
     builder.ret(builder.or_(ends[0], builder.shl(ends[1], ir.Constant(I64, 32))))
 
 
-def build_halves(module: ir.Module, shape: Shape, name: str, *, relu: bool) -> None:
-    """halves(units, out, n): sums below the limit to fp16, half away, 0 for those below if ``relu``.
+def _ends(builder: ir.IRBuilder, lowest: ir.Value, cap: ir.Value, shape: Shape) -> tuple[ir.Value, ir.Value]:
+    """What `finished` takes, from two int64."""
+    return (
+        splat(builder, builder.trunc(lowest, I32), shape.lanes),
+        splat(builder, builder.trunc(cap, ir.IntType(16)), shape.lanes),
+    )
+
+
+def build_halves(module: ir.Module, shape: Shape) -> None:
+    """halves(units, out, n, lowest, cap): sums to fp16, as `finished` says.
 
     Takes whole vectors, so that there is room for n rounded up.
     """
     short = ir.IntType(16)
-    function = ir.Function(module, ir.FunctionType(VOID, [I32.as_pointer(), short.as_pointer(), I64]), name)
-    units, out, n = function.args
+    kind = ir.FunctionType(VOID, [I32.as_pointer(), short.as_pointer(), I64, I64, I64])
+    function = ir.Function(module, kind, "halves")
+    units, out, n, lowest, cap = function.args
     integers, shorts = ir.VectorType(I32, shape.lanes), ir.VectorType(short, shape.lanes)
-    builder, i = loop(function, function.append_basic_block(), n, shape.lanes)
+    before = function.append_basic_block()
+    ends = _ends(ir.IRBuilder(before), lowest, cap, shape)
+    builder, i = loop(function, before, n, shape.lanes)
     value = load(builder, vector_pointer(builder, units, i, integers), 4)
-    if relu:
-        value = builder.select(builder.icmp_signed("<", value, constant(integers, 0)), constant(integers, 0), value)
-    builder.store(units_to_halves(builder, value), vector_pointer(builder, out, i, shorts)).align = 2
+    builder.store(finished(builder, value, *ends, shape), vector_pointer(builder, out, i, shorts)).align = 2
     builder, _ = close(builder, i, n, shape.lanes)
-    builder.ret_void()
-
-
-def build_rows(module: ir.Module, shape: Shape, name: str, *, relu: bool) -> None:
-    """rows(units, out, rows, pitch): the sums of a tile to fp16 as by `halves`, a row every `pitch` bytes. rows > 0."""
-    byte = ir.IntType(8)
-    function = ir.Function(module, ir.FunctionType(VOID, [I32.as_pointer(), byte.as_pointer(), I64, I64]), name)
-    units, out, rows, pitch = function.args
-    integers = ir.VectorType(I32, shape.lanes)
-    builder, r = loop(function, function.append_basic_block(), rows, 1)
-    first = builder.mul(r, ir.Constant(I64, shape.columns))
-    line = builder.gep(out, [builder.mul(r, pitch)])
-    for v in range(shape.vectors):
-        place = builder.add(first, ir.Constant(I64, v * shape.lanes))
-        value = load(builder, vector_pointer(builder, units, place, integers), 4)
-        if relu:
-            value = builder.select(builder.icmp_signed("<", value, constant(integers, 0)), constant(integers, 0), value)
-        halves = units_to_halves(builder, value)
-        target = vector_pointer(builder, line, ir.Constant(I64, 2 * v * shape.lanes), halves.type)
-        builder.store(halves, target).align = 2
-    builder, _ = close(builder, r, rows, 1)
     builder.ret_void()
 
 
@@ -302,9 +325,9 @@ FUNCTIONS = (
     "combine",
     *vector_planar.NAMES,
     "depthwise",
-    "halves_relu",
-    "rows",
-    "rows_relu",
+    "mac_rows",
+    "decode_lines",
+    "decode_pairs",
     "begin",
     "widen_rows",
     "widen_columns",
@@ -317,12 +340,10 @@ def build_module(shape: Shape) -> ir.Module:
     module = ir.Module("hexane")
     _Builder(module, "mac32", shape, ir.FloatType(), MAGIC32).build()
     _Builder(module, "mac64", shape, ir.DoubleType(), MAGIC64).build()
+    _Builder(module, "mac_rows", shape, ir.FloatType(), MAGIC32, _FINISH).build_rows()
     build_gather(module, shape)
     build_split(module, shape)
-    build_halves(module, shape, "halves", relu=False)
-    build_halves(module, shape, "halves_relu", relu=True)
-    build_rows(module, shape, "rows", relu=False)
-    build_rows(module, shape, "rows_relu", relu=True)
+    build_halves(module, shape)
     vector_operands.build_decode_rows(module)
     vector_operands.build_decode_columns(module, shape)
     vector_operands.build_thresholds(module, shape)
@@ -336,4 +357,6 @@ def build_module(shape: Shape) -> ir.Module:
     vector_winograd.build_combine(module, shape)
     vector_planar.build(module, shape)
     vector_depthwise.build(module, shape)
+    vector_depthwise.build_decode(module, shape, "decode_lines", step=1)
+    vector_depthwise.build_decode(module, shape, "decode_pairs", step=2)
     return module

@@ -13,6 +13,7 @@ from hexane.arithmetic.fast.vector_parts import (
     Shape,
     close,
     constant,
+    converted,
     decoded,
     for_lanes,
     for_range,
@@ -51,7 +52,7 @@ def build_decode_columns(module: ir.Module, shape: Shape) -> None:
 
     def body(builder: ir.IRBuilder, i: ir.Value, lanes: int, mask: ir.Value | None = None) -> None:
         halves = load_lanes(builder, source, i, ir.VectorType(ir.IntType(16), lanes), 2, mask)
-        bits, exponent = decoded(builder, halves, step=1)
+        bits, exponent = (converted if shape.converts else decoded)(builder, halves, step=1)
         store_lanes(builder, bits, values, i, 4, mask)
         store_lanes(builder, builder.trunc(exponent, ir.VectorType(byte, lanes)), exponents, i, 1, mask)
 

@@ -195,12 +195,14 @@ def decoded(builder: ir.IRBuilder, halves: ir.Value, step: int) -> tuple[ir.Valu
     return bits, builder.select(zero, every(ALL_ZERO), exponent)
 
 
-def units_to_halves(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
+def units_to_halves(builder: ir.IRBuilder, value: ir.Value, shape: Shape) -> ir.Value:
     """A vector of sums (int32 units) below the limit as halfwords, half away (docs/reference/numerics.md 3.4).
 
     Seven low bits of a sum from 2^24 on lie below the place that decides the rounding; without them it is exact in
     float32, where adding half a step to the bit pattern and cutting rounds half away.
     """
+    if shape.masked and value.type.count == 16:
+        return _units_to_halves_cut(builder, value)
     integers, floats = value.type, ir.VectorType(ir.FloatType(), value.type.count)
 
     def every(number: int) -> ir.Constant:
@@ -217,6 +219,61 @@ def units_to_halves(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
     half = builder.select(builder.icmp_signed("<", magnitude, every(4)), subnormal, normal)
     signed = builder.or_(half, builder.select(negative, every(0x8000), every(0)))
     return builder.trunc(signed, ir.VectorType(ir.IntType(16), value.type.count))
+
+
+def converted(builder: ir.IRBuilder, halves: ir.Value, step: int) -> tuple[ir.Value, ir.Value]:
+    """As `decoded` on a processor that converts halfwords, but for infinities and NaN; the exponents in int16 lanes."""
+    lanes = halves.type.count
+    integers, floats = ir.VectorType(I32, lanes), ir.VectorType(ir.FloatType(), lanes)
+
+    def short(value: int) -> ir.Constant:
+        return constant(halves.type, value)
+
+    magnitude = builder.and_(halves, short(0x7FFF))
+    number = builder.fpext(builder.bitcast(halves, ir.VectorType(ir.HalfType(), lanes)), floats)
+    shifted = builder.shl(builder.sext(halves, integers), constant(integers, 13))
+    binade = builder.add(builder.and_(shifted, constant(integers, 0x8FFFE000)), constant(integers, 112 << 23))
+    special = builder.icmp_unsigned(">=", magnitude, short(0x7C00))
+    bits = builder.select(special, binade, builder.bitcast(number, integers))
+    zero = builder.icmp_unsigned("==", magnitude, short(0))
+    bits = builder.select(zero, bits, builder.add(bits, constant(integers, step)))
+    exponent = builder.lshr(magnitude, short(10))
+    exponent = builder.select(builder.icmp_unsigned("<", exponent, short(1)), short(1), exponent)
+    return bits, builder.select(zero, short(ALL_ZERO), exponent)
+
+
+TO_NEAREST, TOWARDS_ZERO = ir.Constant(I32, 8), ir.Constant(I32, 11)
+"""How an AVX-512 operation rounds, without exceptions: to nearest, or it cuts."""
+
+
+def _units_to_halves_cut(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
+    """`units_to_halves` with conversions that cut, both to float32 and to halfwords, subnormal ones too."""
+    integers, floats = value.type, ir.VectorType(ir.FloatType(), value.type.count)
+    shorts, mask = ir.VectorType(ir.IntType(16), value.type.count), ir.IntType(16)
+    module = builder.module
+    single = module.declare_intrinsic(
+        "llvm.x86.avx512.sitofp.round.v16f32.v16i32", (), ir.FunctionType(floats, [integers, I32])
+    )
+    halved = module.declare_intrinsic(
+        "llvm.x86.avx512.mask.vcvtps2ph.512", (), ir.FunctionType(shorts, [floats, I32, shorts, mask])
+    )
+    number = builder.fmul(builder.call(single, [value, TOWARDS_ZERO]), constant(floats, 2.0**-16))
+    bits = builder.bitcast(number, integers)
+    some = builder.icmp_signed("!=", value, constant(integers, 0))  # else it were a subnormal float, which is slow
+    bits = builder.select(some, builder.add(bits, constant(integers, 1 << 12)), bits)
+    number = builder.bitcast(bits, floats)
+    return builder.call(halved, [number, TOWARDS_ZERO, constant(shorts, 0), ir.Constant(mask, -1)])
+
+
+def finished(builder: ir.IRBuilder, units: ir.Value, lowest: ir.Value, cap: ir.Value, shape: Shape) -> ir.Value:
+    """A vector of sums below the limit as halfwords: sums below `lowest` (a vector of int32) are that, and halfwords
+    above `cap` (of int16, unsigned) are that.
+
+    A ReLU is lowest = 0, and there is a cap only behind one; without them `lowest` is the least int32, cap 0xFFFF.
+    """
+    value = builder.select(builder.icmp_signed(">", units, lowest), units, lowest)
+    half = units_to_halves(builder, value, shape)
+    return builder.select(builder.icmp_unsigned("<", half, cap), half, cap)
 
 
 def magnitudes_to_halves(builder: ir.IRBuilder, bits: ir.Value, negative: ir.Value) -> ir.Value:

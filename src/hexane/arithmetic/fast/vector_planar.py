@@ -15,6 +15,8 @@ from llvmlite import ir
 from hexane.arithmetic.fast.vector_parts import (
     I32,
     I64,
+    TO_NEAREST,
+    TOWARDS_ZERO,
     VOID,
     Shape,
     constant,
@@ -58,11 +60,29 @@ def _exact(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
     return magnitudes_to_halves(builder, bits, builder.fcmp_ordered("<", value, zero))
 
 
-def _sum(builder: ir.IRBuilder, x: ir.Value, y: ir.Value, *, minus: bool) -> ir.Value:
+def _cut_sum(builder: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
+    """x + y, rounded, where the processor adds without rounding up (AVX-512): what it cuts lies below the place that
+    decides, and sums of halfwords are whole steps of subnormal ones."""
+    integers, mask = ir.VectorType(I32, x.type.count), ir.IntType(16)
+    shorts, module = ir.VectorType(SHORT, x.type.count), builder.module
+    add = module.declare_intrinsic("llvm.x86.avx512.add.ps.512", (), ir.FunctionType(x.type, [x.type, x.type, I32]))
+    halved = module.declare_intrinsic(
+        "llvm.x86.avx512.mask.vcvtps2ph.512", (), ir.FunctionType(shorts, [x.type, I32, shorts, mask])
+    )
+    total = builder.call(add, [x, y, TOWARDS_ZERO])
+    some = builder.fcmp_ordered("one", total, constant(x.type, 0.0))  # neither zero nor NaN, which is +0
+    bits = builder.add(builder.bitcast(total, integers), constant(integers, 1 << 12))
+    value = builder.bitcast(builder.and_(bits, constant(integers, ~0x1FFF)), x.type)
+    return builder.call(halved, [value, TO_NEAREST, constant(shorts, 0), builder.bitcast(some, mask)])
+
+
+def _sum(builder: ir.IRBuilder, x: ir.Value, y: ir.Value, shape: Shape, *, minus: bool) -> ir.Value:
     """x + y or x - y, rounded; what float32 loses of it is known exactly (Knuth's two-sum)."""
     integers, zero = ir.VectorType(I32, x.type.count), constant(x.type, 0.0)
     if minus:
         y = builder.fsub(constant(x.type, -0.0), y)
+    if shape.masked and x.type.count == 16:
+        return _cut_sum(builder, x, y)
     near = builder.fadd(x, y)
     part = builder.fsub(near, x)
     lost = builder.fadd(builder.fsub(x, builder.fsub(near, part)), builder.fsub(y, part))
@@ -76,11 +96,11 @@ def _sum(builder: ir.IRBuilder, x: ir.Value, y: ir.Value, *, minus: bool) -> ir.
     return magnitudes_to_halves(builder, odd, builder.fcmp_ordered("<", near, zero))
 
 
-def _product(builder: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
+def _product(builder: ir.IRBuilder, x: ir.Value, y: ir.Value, shape: Shape) -> ir.Value:
     return _exact(builder, builder.fmul(x, y))
 
 
-def _choice(builder: ir.IRBuilder, x: ir.Value, y: ir.Value, *, sign: str) -> ir.Value:
+def _choice(builder: ir.IRBuilder, x: ir.Value, y: ir.Value, shape: Shape, *, sign: str) -> ir.Value:
     return _exact(builder, builder.select(builder.fcmp_ordered(sign, x, y), x, y))
 
 
@@ -119,7 +139,7 @@ def _lines(function: ir.Function, shape: Shape, operation: Operation) -> None:
 
     def body(builder: ir.IRBuilder, i: ir.Value, lanes: int, mask: ir.Value | None = None) -> None:
         x, y = (_read(builder, _load(builder, p, i, lanes, mask), shape) for p in (a, b))
-        _store(builder, operation(builder, x, y), out, i, mask)
+        _store(builder, operation(builder, x, y, shape), out, i, mask)
 
     over_line(function, n, shape, body)
 
@@ -133,9 +153,9 @@ def _shifted_lines(function: ir.Function, shape: Shape, operation: Operation) ->
             _read(builder, splat(builder, builder.trunc(value, SHORT), lanes), shape) for value in (shift, scale)
         )
         x = _read(builder, _load(builder, a, i, lanes, mask), shape)
-        moved = operation(builder, x, by)
-        again = _read(builder, builder.trunc(moved, halves), shape)
-        _store(builder, _product(builder, again, factor), out, i, mask)
+        moved = operation(builder, x, by, shape)
+        again = _read(builder, _short(builder, moved, halves), shape)
+        _store(builder, _product(builder, again, factor, shape), out, i, mask)
 
     over_line(function, n, shape, body)
 
@@ -145,4 +165,9 @@ def _load(builder: ir.IRBuilder, pointer: ir.Value, i: ir.Value, lanes: int, mas
 
 
 def _store(builder: ir.IRBuilder, code: ir.Value, out: ir.Value, i: ir.Value, mask: ir.Value | None) -> None:
-    store_lanes(builder, builder.trunc(code, ir.VectorType(SHORT, code.type.count)), out, i, 2, mask)
+    store_lanes(builder, _short(builder, code, ir.VectorType(SHORT, code.type.count)), out, i, 2, mask)
+
+
+def _short(builder: ir.IRBuilder, code: ir.Value, halves: ir.VectorType) -> ir.Value:
+    """Halfwords in int32 lanes as such; they may be so already."""
+    return code if code.type == halves else builder.trunc(code, halves)

@@ -136,7 +136,7 @@ def build_combine(module: ir.Module, shape: Shape) -> None:
         begin = splat(builder, builder.trunc(start, I32), lanes)
         even = builder.add(begin, builder.add(m[0], builder.add(m[1], m[2])))
         odd = builder.add(begin, builder.sub(m[1], builder.add(m[2], m[3])))
-        halves = [builder.zext(units_to_halves(builder, value), integers) for value in (even, odd)]
+        halves = [builder.zext(units_to_halves(builder, value, shape), integers) for value in (even, odd)]
         both = builder.or_(halves[0], builder.shl(halves[1], constant(integers, 16)))
         target = builder.bitcast(out, sums)
         builder.store(both, vector_pointer(builder, target, i, integers)).align = 2
