@@ -24,9 +24,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "src"), str(ROOT / "tests")]
 
-from network_list import NETWORKS  # noqa: E402
-
 import hexane  # noqa: E402
+from network_list import NETWORKS  # noqa: E402
 
 CHIPS = {
     "h13": ("M1", "M4"),
