@@ -39,7 +39,7 @@ class Program:
 
     ``first_words`` and ``task_count`` are what the program header states; None where it states nothing. ``kernels`` is
     the section of weights and tables that H16 and later have besides the constants, ``kernel_channel`` its slot.
-    ``idle`` is where `hexane.emulator.ready` leaves the machine that ran the program.
+    ``idle`` is where `hexane.emulator.ready` leaves machines that ran the program, one per simultaneous call.
     """
 
     generation: str

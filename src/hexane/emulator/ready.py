@@ -24,11 +24,15 @@ if TYPE_CHECKING:
     from hexane.arithmetic.fast.jobs import Job, Span
 
 KEPT_BYTES = 1 << 30
-"""What one program may keep between runs beside its own bytes: surfaces and scratch, then kernels made ready."""
+"""Limit of what one program keeps between runs beside its own bytes, all its machines together: L2, surfaces, scratch
+and kernels made ready."""
 
 
 class Ready:
-    """One machine for one program."""
+    """One machine for one program.
+
+    ``own_bytes`` are L2, surfaces and scratch, ``bytes`` the kernels made ready with them.
+    """
 
     def __init__(self, program: Program, sanitize: bool) -> None:
         self.program = program
@@ -38,6 +42,8 @@ class Ready:
         self.steps: list[Step] = []
         self.plan: list[Span | Step] | None = None
         self.runs = 0
+        self.own_bytes = 0
+        self.bytes = 0
 
     def run(self, inputs: Inputs, layout: str) -> dict[str, np.ndarray]:
         """As `hexane.emulator.emulate`."""
@@ -53,11 +59,11 @@ class Ready:
     def _first(self, inputs: Inputs, layout: str) -> Engine:
         """Check each task when its turn comes, and run it; kernels are packed while there is room for them."""
         engine = Engine(self.program.memory(inputs, layout=layout), sanitize=self.sanitize)
-        room = KEPT_BYTES - _size(engine)
+        self.own_bytes = self.bytes = _size(engine)
         for registers in self.program.chain():
             step = engine.prepare(registers)
-            if room > 0:
-                room -= step.work.keep()
+            if self.bytes < KEPT_BYTES:
+                self.bytes += step.work.keep()
             step.run()
             self.steps.append(step)
         return engine
@@ -76,11 +82,6 @@ class Ready:
             self.plan = planned(self.steps)
         for part in self.plan:
             part.run()
-
-    @property
-    def worth_keeping(self) -> bool:
-        """Whether it has run, and is not too large to wait for the next run."""
-        return self.engine is not None and _size(self.engine) <= KEPT_BYTES
 
 
 def planned(steps: Iterable[Step]) -> list[Span | Step]:
@@ -114,7 +115,10 @@ def _own(engine: Engine) -> list[Buffer]:
 
 @contextmanager
 def machine_for(program: Program, *, sanitize: bool) -> Iterator[Ready]:
-    """The machine that a program ran on before, if it is idle, or a new one; it is kept if the run went well."""
+    """An idle machine that ran the program before, or a new one; it is kept if the run went well.
+
+    Calls from several threads each have a machine of their own; idle ones are kept up to `KEPT_BYTES` together.
+    """
     try:
         ready = program.idle.pop()
     except IndexError:
@@ -122,5 +126,6 @@ def machine_for(program: Program, *, sanitize: bool) -> Iterator[Ready]:
     if (ready.sanitize, ready.rules) != (sanitize, in_force()):
         ready = Ready(program, sanitize)
     yield ready
-    if not program.idle and ready.worth_keeping:
+    idle = sum(other.bytes for other in tuple(program.idle))
+    if idle + (ready.bytes if idle else ready.own_bytes) <= KEPT_BYTES:
         program.idle.append(ready)

@@ -7,6 +7,8 @@ none of them.
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,11 +17,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from hexane.errors import HexaneError, UsageError
+from hexane.graph.types import eval_dtype
 from hexane.program.segment import Port, Segment
 from hexane.program.state import checked_state
 
 if TYPE_CHECKING:
     from hexane.program.program import Program
+
+CALLS_UNTIL_WARM = 3
+"""Calls until the emulator runs a program as one plan (``hexane.emulator.ready``)."""
+
+_OF_PARENTS: list[object] = []
+"""Devices and loaded segments of a parent process: their finalisers would give back what the parent still uses."""
 
 Values = Mapping[str, np.ndarray]
 """Arrays by the name of their port, as the graph declares them."""
@@ -40,13 +49,15 @@ class Device:
 
     ``chip`` is the chip that a network is best compiled for when nobody names one; empty where any will do.
     ``engine`` says whether a real engine runs behind it, so that its times are measurements; ``interface`` what its
-    calls are in the timing model (``hexane.timing.call.INTERFACES``).
+    calls are in the timing model (``hexane.timing.call.INTERFACES``). ``shared_by_fork`` says that a forked process may
+    go on with what its parent loaded, because nothing of it is a driver's.
     """
 
     name = ""
     chip = ""
     engine = False
     interface = "evaluate"
+    shared_by_fork = False
 
     @property
     def title(self) -> str:
@@ -104,15 +115,47 @@ class Session:
     """A program on a device, kept loaded between calls.
 
     A context manager: what the device keeps is given back at the end. Segments are loaded when they are first run.
+    Threads may share a session. A process that was forked with an open session opens the device anew on its first call,
+    because buffers of a driver belong to the process that made them; ``reopen`` gives that device. Without ``reopen``
+    such a call is a UsageError.
 
     >>> with program.on("emulator") as session:
     ...     first, second = session.run(inputs), session.run(others)
     """
 
-    def __init__(self, program: Program, device: Device) -> None:
+    def __init__(self, program: Program, device: Device, reopen: Callable[[], Device] | None = None) -> None:
         self.device = device
         self.program = device.adapted(program)
+        self._reopen = reopen
+        self._begin()
+
+    def _begin(self) -> None:
+        """Nothing is loaded, and this process owns what will be."""
+        self._process = os.getpid()
+        self._loading = threading.Lock()
         self._loaded: dict[int, Loaded] = {}
+
+    def _in_this_process(self) -> None:
+        """Another device where the session was opened by another process; what that one loaded is left alone."""
+        if os.getpid() == self._process:
+            return
+        if not self.device.shared_by_fork:
+            if self._reopen is None:
+                raise UsageError(
+                    f"the session on {self.device.title} was opened in another process",
+                    hint="open a session in each process, after the fork",
+                )
+            _OF_PARENTS.append((self.device, self._loaded))
+            self.device = self._reopen()
+        self._begin()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Program and device; whoever unpickles or copies a session loads the program anew."""
+        return {name: self.__dict__[name] for name in ("device", "program", "_reopen")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._begin()
 
     def __enter__(self) -> Session:
         return self
@@ -125,6 +168,8 @@ class Session:
 
         Every segment is unloaded also where one of them fails; the first failure is raised then.
         """
+        if os.getpid() != self._process:
+            return
         first: HexaneError | None = None
         while self._loaded:
             _, loaded = self._loaded.popitem()
@@ -138,6 +183,16 @@ class Session:
     def run(self, inputs: Mapping[str, Any], state: Mapping[str, np.ndarray] | None = None) -> dict[str, np.ndarray]:
         """Outputs by name, as :meth:`hexane.program.Program.run` gives them."""
         return self.record(inputs, state).outputs
+
+    def warm(self) -> None:
+        """Load the program and run it on zeros until later calls are as fast as they get.
+
+        For services: the first call of a process compiles or reads kernels, the emulator checks every task in its first
+        run and prepares the steps in its second and third.
+        """
+        zeros = {port.name: np.zeros(port.shape, eval_dtype(port.dtype)) for port in self.program.inputs}
+        for _ in range(CALLS_UNTIL_WARM):
+            self.run(zeros)
 
     def record(
         self,
@@ -154,6 +209,7 @@ class Session:
         state : from ``program.make_state()``, changed in place; None begins with zeros and forgets them.
         keep : leave segments loaded for the next call.
         """
+        self._in_this_process()
         program = self.program
         done = Run(values={**program.checked(inputs), **checked_state(program.states, state)})
         for number, segment in enumerate(program.segments):
@@ -181,9 +237,13 @@ class Session:
         return {}
 
     def _load(self, number: int, segment: Segment) -> Loaded:
-        if number not in self._loaded:
-            self._loaded[number] = OnHost(segment) if segment.graph is not None else self.device.load(segment)
-        return self._loaded[number]
+        loaded = self._loaded.get(number)
+        if loaded is not None:
+            return loaded
+        with self._loading:
+            if number not in self._loaded:
+                self._loaded[number] = OnHost(segment) if segment.graph is not None else self.device.load(segment)
+            return self._loaded[number]
 
 
 def _as_declared(array: np.ndarray, port: Port) -> np.ndarray:

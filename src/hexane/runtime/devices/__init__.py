@@ -8,6 +8,7 @@ the colon of ``virtual:NAME`` is the flavour, else it is empty.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
@@ -68,7 +69,7 @@ def session(program: Program, device: str | Device = "auto", level: str = "engin
         from hexane.runtime.devices.emulator import GraphArithmetic
 
         chosen = GraphArithmetic(program.chip)
-    return Session(program, chosen)
+    return Session(program, chosen, partial(device_named, device) if isinstance(device, str) else None)
 
 
 def device_named(name: str) -> Device:

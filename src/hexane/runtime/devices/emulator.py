@@ -40,6 +40,7 @@ class Emulator(Device):
     """The engine in software: registers and bytes."""
 
     name = "emulator"
+    shared_by_fork = True
 
     def load(self, segment: Segment) -> EmulatedSegment:
         """Any segment with an image; the emulator refuses a generation that it lacks when the segment runs."""
@@ -70,6 +71,7 @@ class GraphArithmetic(Device):
 
     chip: str
     name = "graph"
+    shared_by_fork = True
 
     def load(self, segment: Segment) -> EvaluatedSegment:
         """A segment that was compiled in this process; files hold the tasks only."""
