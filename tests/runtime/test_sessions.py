@@ -9,6 +9,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -133,3 +134,18 @@ def test_a_copied_session_loads_the_program_anew(again) -> None:
         session.run(_inputs(0))
         with again(session) as other:
             assert np.array_equal(other.run(_inputs(1))["out"], session.run(_inputs(1))["out"])
+
+
+def test_the_service_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "service.md").read_text()
+    code = page.split("```python\n")[1].split("```")[0]
+    small("fp32").save(tmp_path / "model.onnx")
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    exec(code, names)
+    right = names["answer"]({"x": np.zeros((1, 16, 8, 8)).tolist()})
+    assert np.shape(right["out"]) == (1, 16, 8, 8)
+    wrong = names["answer"]({"x": [1.0, 2.0]})
+    assert "shape" in wrong["error"]["message"] and wrong["error"]["code"]
+    assert names["answer"]({"x": np.zeros((1, 16, 8, 8)).tolist()}) == right
+    names["session"].close()

@@ -31,6 +31,12 @@ def register(app: typer.Typer) -> None:
         dump_passes: Annotated[
             Path | None, typer.Option(metavar="DIR", help="Write MIL after each pass, the tasks and their memory.")
         ] = None,
+        anec_header: Annotated[
+            str | None,
+            typer.Option(
+                metavar="BYTES", help="Header of an .anec package: 0x1000 (omarchy) or 0x800 (eiln's libane)."
+            ),
+        ] = None,
         stats: Annotated[bool, typer.Option("--stats", help="Print what the program consists of.")] = False,
         json: Annotated[bool, typer.Option("--json", help="Print the same as JSON (schema hexane-compile/1).")] = False,
     ) -> None:
@@ -42,12 +48,14 @@ def register(app: typer.Typer) -> None:
         from hexane.cli.console import print_json
         from hexane.cli.networks import open_network
         from hexane.errors import UsageError
+        from hexane.program.anec import written_surfaces
         from hexane.program.package import require_ending
         from hexane.report.weight_notes import weights_summary
         from hexane.runtime.files import plain_errors, require_writable
 
         if output is None and not (stats or json or dump_passes):
             raise UsageError("nothing to do", hint="give -o FILE, --stats or --dump-passes DIR")
+        header_bytes = None if anec_header is None else _bytes(anec_header)
         if output is not None:
             require_ending(output)
             require_writable(output)
@@ -62,7 +70,7 @@ def register(app: typer.Typer) -> None:
                 dump(graph, program, dump_passes)
         if output is not None:
             with plain_errors(output):
-                program.save(output)
+                program.save(output, anec_header=header_bytes)
         found = {
             "schema": "hexane-compile/1",
             "model": str(model),
@@ -71,6 +79,7 @@ def register(app: typer.Typer) -> None:
             "dialect": program.dialect,
             "seconds": round(seconds, 3),
             "segments": [{"kind": s.kind, "ops": len(s.ops), "reason": s.reason} for s in program.segments],
+            "surfaces": written_surfaces(output) if output and output.suffix == ".anec" else [],
             "stats": program.stats(),
             "weights": weights_summary(program.graph.main, chips.get(program.chip).generation) if program.graph else {},
         }
@@ -80,8 +89,18 @@ def register(app: typer.Typer) -> None:
             _show(found, detail=stats)
 
 
+def _bytes(text: str) -> int:
+    from hexane.errors import UsageError
+
+    try:
+        return int(text, 0)
+    except ValueError:
+        raise UsageError(f"--anec-header takes a number of bytes, not {text!r}", hint="0x1000 or 0x800") from None
+
+
 def _show(found: dict[str, Any], *, detail: bool) -> None:
     from hexane.cli.console import print_rows, title
+    from hexane.program.anec import described
 
     numbers = found["stats"]
     if found["output"]:
@@ -89,6 +108,8 @@ def _show(found: dict[str, Any], *, detail: bool) -> None:
             f"{found['output']}: {numbers['tasks']} tasks, {numbers['macs_on_engine']:.1%} of the "
             f"multiply-accumulates on the engine ({found['seconds']:.2f} s)"
         )
+    for surface in found["surfaces"]:
+        typer.echo(f"  {described(surface)}")
     for reason, count in found["weights"].items():
         typer.echo(f"compressed weights of {count} layer{'s' * (count != 1)}: {reason}")
     if not detail:

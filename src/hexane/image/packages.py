@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from hexane.errors import UnsupportedError, UsageError
@@ -25,11 +25,14 @@ _SCRATCH_DMAS = (
 )
 
 
-def package_of(image: Image) -> AnecPackage:
+def package_of(image: Image, *, order: Sequence[str] = (), header_size: int = HEADER_SIZES[0]) -> AnecPackage:
     """The parts of a package that holds the image's program.
 
-    Channels are renumbered so that outputs come first, as the drivers' libraries expect; every task of H13 gets network
-    id 0x40; the scratch buffer is as large as the container says, or as the tasks need where that is more.
+    Channels are renumbered so that outputs come first, as the drivers' libraries expect. A package has no names:
+    inputs and outputs are counted in the order of ``order`` (names of surfaces, the network's order), what it does not
+    name follows in the order of its channels. ``header_size`` is 0x1000 or 0x800, by the library that will read the
+    package (docs/reference/devices.md 4.2). Every task of H13 gets network id 0x40; the scratch buffer is as large as
+    the container says, or as the tasks need where that is more.
 
     Raises UnsupportedError for other generations, and for an H14 program with several outputs: how a package says
     where they are is not known.
@@ -44,7 +47,12 @@ def package_of(image: Image) -> AnecPackage:
             f"{len(image.outputs)} outputs; how a package of H14 names several is not known",
             hint="compile one output at a time, or write .hwx",
         )
-    surfaces = sorted(image.surfaces, key=lambda s: (s.role == "input", s.channel or 0))
+    if header_size not in HEADER_SIZES:
+        known = " and ".join(map(hex, HEADER_SIZES))
+        raise UsageError(
+            f"no library reads packages with a header of {header_size:#x} bytes", hint=f"{known} are known"
+        )
+    surfaces = in_package_order(image.surfaces, order)
     for surface in surfaces:
         if surface.channel is None:
             raise UsageError("no channel leads to it", where=f"surface {surface.name!r}")
@@ -58,7 +66,13 @@ def package_of(image: Image) -> AnecPackage:
     text = encode_stream(tasks, image.generation)
     scratch = max(image.scratch_bytes, scratch_needed(tasks) if linked else 0)
     header = _header(text, image.const, tasks, surfaces, scratch)
-    return AnecPackage(header, text, image.const, HEADER_SIZES[0], HEADER_SIZES[0] + header.content_size)
+    return AnecPackage(header, text, image.const, header_size, header_size + header.content_size)
+
+
+def in_package_order(surfaces: Iterable[Surface], order: Sequence[str] = ()) -> list[Surface]:
+    """Outputs first, each role in the order of the names; surfaces without a name in it last, by channel."""
+    place = {name: i for i, name in enumerate(order)}
+    return sorted(surfaces, key=lambda s: (s.role == "input", place.get(s.name, len(place)), s.channel or 0))
 
 
 def scratch_needed(tasks: Iterable[Task]) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hexane.errors import UsageError
 from hexane.files import whole_file
+from hexane.program.anec import save_anec
 from hexane.program.manifest import FORMAT, MANIFEST
 from hexane.program.segment import ENGINE, Port, Segment
 
@@ -33,10 +34,12 @@ def require_ending(path: Path) -> None:
         )
 
 
-def save(program: Program, path: Path) -> None:
-    """Write a program; the suffix names the format."""
+def save(program: Program, path: Path, *, anec_header: int | None = None) -> None:
+    """Write a program; the suffix names the format, ``anec_header`` the size of the header of an ``.anec`` package."""
     require_ending(path)
     suffix = path.suffix
+    if anec_header is not None and suffix != ".anec":
+        raise UsageError(f"{suffix} has no header of a chosen size", where=str(path), hint="anec_header is for .anec")
     if suffix == ".hexane":
         _write_package(program, path)
     else:
@@ -45,7 +48,10 @@ def save(program: Program, path: Path) -> None:
                 f"{suffix} holds one engine program; this one has {len(program.segments)} segments",
                 hint="save it as .hexane",
             )
-        program.images[0].save(path)
+        if suffix == ".anec":
+            save_anec(program, path, anec_header)
+        else:
+            program.images[0].save(path)
 
 
 def _port(port: Port) -> dict[str, Any]:

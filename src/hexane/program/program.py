@@ -137,9 +137,14 @@ class Program:
             raise UsageError(f"there is no input {sorted(map(str, unknown))[0]!r}", hint=f"the inputs are {names}")
         return values
 
-    def save(self, path: str | Path) -> None:
-        """Write ``.hwx`` or ``.anec`` (a single engine segment) or ``.hexane`` (any program)."""
-        save(self, Path(path))
+    def save(self, path: str | Path, *, anec_header: int | None = None) -> None:
+        """Write ``.hwx`` or ``.anec`` (a single engine segment) or ``.hexane`` (any program).
+
+        An ``.anec`` package has no names, so ``PATH.json`` and the C header ``PATH.h`` are written beside it.
+        ``anec_header`` is the size of its header in bytes, by the library that will read it: 0x1000 (the default;
+        omarchy's tools, hexane) or 0x800 (eiln's libane).
+        """
+        save(self, Path(path), anec_header=anec_header)
 
     def stats(self) -> dict[str, Any]:
         """Counts: segments, tasks, operations on either side, evidence, bytes.
