@@ -6,8 +6,8 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hexane.errors import UnsupportedError
 from hexane.files import write_whole
+from hexane.report.figures import figure as new_figure
 from hexane.report.page import _data_uri, render
 
 if TYPE_CHECKING:
@@ -75,12 +75,8 @@ def _pareto(found: Study, measure: str) -> set[str]:
 
 def _svg(found: Study, measure: str, chosen: Figures | None) -> str:
     """The plot of error over cost as a data URI."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise UnsupportedError("plots need matplotlib", hint="pip install 'hexane[report]'") from None
     scale = 1e-6 if measure == "bytes" else 1e-3
-    figure = Figure(figsize=(7.2, 4), layout="constrained")
+    figure = new_figure(7.2, 4)
     axes = figure.subplots()
     plain = next(row for row in found.rows if row.name == "fp16")
     if found.choices:

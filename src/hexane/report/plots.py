@@ -6,18 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hexane.errors import UnsupportedError
+from hexane.report.figures import figure as new_figure
 
 ERROR, MADE, KEPT, STREAMED = "#0b7285", "#e8590c", "#0b7285", "#99d5e0"
 L2_KIB = 2048
-
-
-def _figure() -> Any:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise UnsupportedError("plots need matplotlib", hint="pip install 'hexane[report]'") from None
-    return Figure(figsize=(8, 3.4), layout="constrained")
 
 
 def save_errors(data: Mapping[str, Any], path: Path) -> None:
@@ -25,7 +17,7 @@ def save_errors(data: Mapping[str, Any], path: Path) -> None:
     layers = data["layers"]
     if not layers:
         return
-    figure = _figure()
+    figure = new_figure(8, 3.4)
     axes = figure.subplots()
     at = range(len(layers))
     axes.bar(at, [max(row["made"] or 0, 1e-6) for row in layers], color=MADE, alpha=0.5, label="made in this layer")
@@ -41,7 +33,7 @@ def save_memory(data: Mapping[str, Any], path: Path) -> None:
     """What stands in L2 from task to task: tensors that stay for later tasks, and what streams through."""
     if not data["l2"]:
         return
-    figure = _figure()
+    figure = new_figure(8, 3.4)
     axes = figure.subplots()
     for chart in data["l2"]:
         for stay in sorted(chart["stays"], key=lambda s: s["kept"]):

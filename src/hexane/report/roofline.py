@@ -7,7 +7,7 @@ from typing import Any
 
 from hexane import chips
 from hexane.chips import Chip
-from hexane.errors import UnsupportedError
+from hexane.report.figures import figure as new_figure
 from hexane.timing import estimate
 from hexane.timing.roofline import BANDWIDTH_GBS
 
@@ -18,14 +18,10 @@ def save_roofline(x: Any, chip: str | Chip, folder: Path) -> Path:
     Axes are operations per byte of memory traffic and 1e9 operations per second, both logarithmic; the area of a dot
     is the layer's share of the time. Needs matplotlib (extra ``report``): UnsupportedError without it.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise UnsupportedError("plots need matplotlib", hint="pip install 'hexane[report]'") from None
     target = chips.get(chip)
     result = estimate(x, target)
     peak = 2 * target.peak_macs_per_us / target.engines * result.engines / 1e3
-    figure = Figure(figsize=(7.2, 4.6), layout="constrained")
+    figure = new_figure(7.2, 4.6)
     axes = figure.subplots()
     ridge = peak / BANDWIDTH_GBS
     span = [0.05, ridge, max(4000.0, 4 * ridge)]

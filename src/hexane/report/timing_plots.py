@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from hexane.errors import UnsupportedError
+from hexane.report.figures import figure as new_figure
 from hexane.timing.calibrate import read_rows
 from hexane.timing.measured import predict
 
@@ -107,11 +107,7 @@ PANELS = (cliff, floors, slopes, formats, chains, tiles)
 
 def save_page(rows: Sequence[Row], path: Path) -> Path:
     """Draw all panels from measured rows (columns of ``calibration.csv``) into a PNG; needs matplotlib."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise UnsupportedError("plots need matplotlib", hint="pip install 'hexane[report]'") from None
-    figure = Figure(figsize=(11, 6.4), layout="constrained")
+    figure = new_figure(11, 6.4)
     for axes, panel in zip(figure.subplots(2, 3).flat, PANELS):
         panel(axes, rows)
         axes.grid(True, color="#e9ecef", linewidth=0.6)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hexane.errors import UnsupportedError
+from hexane.report.figures import figure as new_figure
 
 RATE = 22050
 SAMPLES = 43844
@@ -79,11 +79,7 @@ def matched(found: list[Note], others: list[Note], tolerance: float = 0.08) -> i
 
 def roll(held: np.ndarray, found: list[Note]) -> bytes:
     """The map of held notes with the notes that were found, as PNG."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise UnsupportedError("plots need matplotlib", hint="pip install 'hexane[report]'") from None
-    figure = Figure(figsize=(7.2, 4.2), layout="constrained")
+    figure = new_figure(7.2, 4.2)
     axes = figure.subplots()
     extent = (0, held.shape[0] * FRAME_S, LOWEST - 0.5, LOWEST + held.shape[1] - 0.5)
     axes.imshow(
