@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from contextlib import suppress
 from typing import Any
 
@@ -18,6 +19,8 @@ def figure(width: float, height: float) -> Any:
     try:
         with suppress(ValueError):
             return _figure(width, height)
+        for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
+            del sys.modules[name]  # halves of the import that failed
         backend = os.environ.pop("MPLBACKEND", None)
         try:
             return _figure(width, height)
