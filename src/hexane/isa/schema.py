@@ -231,6 +231,17 @@ def unknown_register(address: int) -> Register:
 
 LONGEST_NAME = 80  # characters of a wrong name that a message repeats
 
+PREFIXES = ("aneTD.", "aneRegs.")
+"""What Apple's debug printer and tinygrad's aneregs put in front of a name."""
+
+
+def plain_name(name: str) -> str:
+    """A dotted name without such a prefix."""
+    for prefix in PREFIXES:
+        name = name.removeprefix(prefix)
+    return name
+
+
 OUTSIDE = "Outside"  # the name under which registers outside every block appear
 
 
@@ -296,7 +307,7 @@ class Table:
             raise FieldError(f"a register or field has a dotted name, not {name!r}")
         found = self._handles.get(name)
         if found is None:
-            found = self._handles[name] = self._resolve(name)
+            found = self._handles[name] = self._resolve(plain_name(name))
         return found
 
     def _resolve(self, name: str) -> Handle:
