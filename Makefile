@@ -63,4 +63,4 @@ clean:
 	rm -rf $(VENV) out build dist .pytest_cache .ruff_cache .mypy_cache .import_linter_cache
 
 calibrate: setup
-	$(BIN)/python -m hexane.timing.calibrate $(or $(ROWS),../shared/data/perf/calibration.csv)
+	$(BIN)/python -m hexane.timing.calibrate $(or $(ROWS),tests/data/perf/calibration.csv)

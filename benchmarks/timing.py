@@ -25,7 +25,7 @@ from hexane.timing.measured import predict_case
 from hexane.timing.parameters import PARAMETERS
 from hexane.timing.roofline import roofline_us
 
-ROWS = Path(__file__).resolve().parents[2] / "shared" / "data" / "perf" / "calibration.csv"
+ROWS = Path(__file__).resolve().parents[1] / "tests" / "data" / "perf" / "calibration.csv"
 
 
 def aneforge_us(row: dict[str, str]) -> float | None:

@@ -1,8 +1,6 @@
 """Writes docs/numerics-open.md: what the arithmetic assumes, and what it gives where no rule is known.
 
-    PYTHONPATH=src python tools/numerics_open.py
-
-Needs the shared data (tests/conftest.py says where it is looked for).
+PYTHONPATH=src python tools/numerics_open.py
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from arithmetic import measured, oracles  # noqa: E402
 from arithmetic.test_dev_rows import covered  # noqa: E402
-from conftest import SHARED  # noqa: E402
+from facts import fact_folder  # noqa: E402
 from hexane.arithmetic.hypotheses import ALL, assume  # noqa: E402
 
 
@@ -29,7 +27,7 @@ def hypotheses() -> list[str]:
 
 
 def checksums() -> list[str]:
-    cases = json.loads((SHARED / "numerics" / "dev_oracles.json").read_text())["cases"]
+    cases = json.loads((fact_folder() / "numerics" / "dev_oracles.json").read_text())["cases"]
     lines = [
         "| case | kind | chips | published | sums by `groups-of-four` | sums exact |",
         "|---|---|---|---|---|---|",
@@ -55,7 +53,7 @@ def checksums() -> list[str]:
 
 def rows() -> list[str]:
     lines = ["| rows | why |", "|---|---|"]
-    left = [r for r in measured.rows(SHARED / "numerics" / "dev.csv") if r["valid"] == "1" and not covered(r)]
+    left = [r for r in measured.rows(fact_folder() / "numerics" / "dev.csv") if r["valid"] == "1" and not covered(r)]
     chains = [r["id"] for r in left if r["family"] == "error_chain"]
     tables = [
         f"{r['id']} ({r['test'] if r['test'] in ('erf', 'sin') else r['op']})" for r in left if r["id"] not in chains

@@ -1,8 +1,7 @@
 """Compare compiled programs with Apple's, all generations, and write docs/parity.md.
 
-    python tools/parity.py [FOLDER] [--check]
+    python tools/parity.py [--check]
 
-FOLDER holds decoded programs (``h13/*.json``, ``more/h14/*.json`` ... and ``to_mil.py``); default ../shared/data/apple.
 ``--check`` writes nothing and fails when the document is not up to date.
 """
 
@@ -17,7 +16,6 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
 
 from codegen.parity import DIFFERENT  # noqa: E402
 from codegen.programs import (  # noqa: E402
-    converter,
     differences,
     every_program,
     expected_tasks,
@@ -41,16 +39,15 @@ REGISTERS_SHOWN = 6
 class Result:
     """One target's programs: a row per family, a row per program that differs."""
 
-    def __init__(self, folder: Path, target: str) -> None:
+    def __init__(self, target: str) -> None:
         self.families: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
         self.different: list[str] = []
-        paths = every_program(folder, target)
-        to_mil = converter(paths[0]) if paths else None
+        paths = every_program(target)
         for path in paths:
             program = load(path)
             wanted = expected_tasks(program)
             try:
-                found = differences(made_tasks(graph_of(program, to_mil), target), wanted)
+                found = differences(made_tasks(graph_of(program), target), wanted)
             except HexaneError as error:
                 found = [f"not on the engine: {error.message}"]
             row = self.families[program["family"].removeprefix(f"{target}_")]
@@ -77,8 +74,8 @@ class Result:
         return sum(row[2] for row in self.families.values())
 
 
-def document(folder: Path) -> str:
-    results = {target: Result(folder, target) for target in DIFFERENT}
+def document() -> str:
+    results = {target: Result(target) for target in DIFFERENT}
     lines = [
         "# Parity with Apple's compiler (macOS 26)",
         "",
@@ -102,8 +99,7 @@ def document(folder: Path) -> str:
 
 
 def main() -> None:
-    arguments = [a for a in sys.argv[1:] if not a.startswith("-")]
-    text = document(Path(arguments[0]) if arguments else ROOT.parent / "shared" / "data" / "apple")
+    text = document()
     if "--check" in sys.argv:
         sys.exit(0 if DOCUMENT.exists() and DOCUMENT.read_text() == text else "docs/parity.md is not up to date")
     DOCUMENT.parent.mkdir(exist_ok=True)

@@ -60,16 +60,16 @@ def networks(quick: bool, files: list[Path]) -> Iterator[tuple[str, Callable[[],
 
 
 def decoded(quick: bool) -> Iterator[tuple[str, Callable[[], Any], tuple[str, ...]]]:
-    from codegen.programs import converter, graph_of, load
-    from conftest import shared_files
+    from codegen.programs import graph_of, load
+    from facts import fact_files
 
-    paths = [path for pattern in ("apple/h1*/*.json", "apple/more/h1*/*.json") for path in shared_files(pattern)]
+    paths = [path for pattern in ("apple/h1*/*.json", "apple/more/h1*/*.json") for path in fact_files(pattern)]
     for path in paths[:: 7 if quick else 1]:
         chips = CHIPS.get(path.parent.name)
         if chips:
             yield (
                 f"{path.parent.name}/{path.stem}",
-                lambda path=path: graph_of(load(path), converter(path)),
+                lambda path=path: graph_of(load(path)),
                 chips,
             )
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from arithmetic import measured
-from conftest import SHARED
+from facts import fact_folder
 from hexane.arithmetic import elementwise
 from hexane.arithmetic.formats import LIMIT, round_half_away
 
-PATH = SHARED / "numerics" / "dev.csv"
-ROWS = [r for r in measured.rows(PATH) if r["valid"] == "1"] if PATH.exists() else []
+PATH = fact_folder() / "numerics" / "dev.csv"
+ROWS = [r for r in measured.rows(PATH) if r["valid"] == "1"]
 # Near 0 the ulp error of gelu and silu grows; the list of tested inputs was not published, only where its worst lay.
 WORST_INPUT = {
     ("max_ulp", "gelu_exact"): -(2.0**-16),
@@ -27,8 +27,7 @@ def covered(row: dict[str, str]) -> bool:
 
 
 def params(*families: str) -> list:
-    chosen = [pytest.param(r, id=r["id"]) for r in ROWS if r["family"] in families and covered(r)]
-    return chosen or [pytest.param(None, marks=pytest.mark.skip(reason="shared data not present"), id="absent")]
+    return [pytest.param(r, id=r["id"]) for r in ROWS if r["family"] in families and covered(r)]
 
 
 @pytest.mark.parametrize("exact", [True, False], ids=["plain", "fast"])

@@ -1,12 +1,14 @@
-"""Decoded programs of the shared data as graphs, and tasks compared register by register."""
+"""Decoded programs by set and target, as graphs, and tasks compared register by register."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from codegen.mil_of import WEIGHTS, mil_of
+from facts import fact_folder
 from hexane.codegen.driver import canonical, link_run
 from hexane.codegen.partition import runs_of, units_of
 from hexane.codegen.recipes.registry import Context
@@ -23,20 +25,10 @@ def load(path: Path) -> dict[str, Any]:
     return json.loads(path.read_text())
 
 
-def converter(path: Path) -> Any:
-    """The module ``to_mil.py`` that stands beside the programs."""
-    folder = next(parent for parent in path.parents if (parent / "to_mil.py").exists())
-    spec = importlib.util.spec_from_file_location("to_mil", folder / "to_mil.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def graph_of(program: dict[str, Any], to_mil: Any) -> Graph:
+def graph_of(program: dict[str, Any]) -> Graph:
     """The program's network by way of MIL text and a weight file, as a compiler is given them."""
-    text, weights = to_mil.convert(program)
-    return parse_mil(text, weights={to_mil.PATH: weights})
+    text, weights = mil_of(program)
+    return parse_mil(text, weights={WEIGHTS: weights})
 
 
 def expected_tasks(program: dict[str, Any]) -> list[Task]:
@@ -57,9 +49,20 @@ def made_tasks(graph: Graph, target: str) -> list[Task]:
         return link_run(runs[0], goal).tasks
 
 
-def every_program(folder: Path, target: str) -> list[Path]:
-    """The decoded programs of a target in both places, by name."""
-    return sorted([*folder.glob(f"{target}/*.json"), *folder.glob(f"more/{target}/*.json")], key=lambda path: path.stem)
+SETS = {"first": "", "more": "more/", "more2": "more2/"}
+"""Sets of decoded programs, in the order in which they came to hand, and their folders."""
+
+
+def every_program(target: str, sets: Iterable[str] = ("first", "more")) -> list[Path]:
+    """The decoded programs of a target (``h13``, ``h13-2023``, ``h14`` ... ``h18``) in some sets, by name."""
+    paths = [path for name in sets for path in fact_folder().glob(f"apple/{SETS[name]}{target}/*.json")]
+    return sorted(paths, key=lambda path: path.stem)
+
+
+def targets_of(name: str) -> list[str]:
+    """The targets that a set has programs for."""
+    folder = fact_folder() / "apple" / SETS[name]
+    return sorted(path.name for path in folder.iterdir() if path.name.startswith("h"))
 
 
 def differences(made: list[Task], wanted: list[Task]) -> list[str]:

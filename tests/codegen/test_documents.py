@@ -32,6 +32,6 @@ def test_parity_document_names_what_differs():
 
 
 @pytest.mark.slow
-def test_parity_document(shared):
+def test_parity_document(facts):
     made = subprocess.run([sys.executable, "tools/parity.py", "--check"], cwd=ROOT, capture_output=True, text=True)
     assert made.returncode == 0, made.stderr

@@ -179,9 +179,9 @@ def test_a_thin_gain_is_none():
 
 
 @pytest.mark.parametrize("generation", ["h13", "h14"])
-def test_apples_programs_show_a_table_behind_planar_work(shared, generation):
+def test_apples_programs_show_a_table_behind_planar_work(facts, generation):
     """Programs where the cores' table follows a planar task of two operands, on each generation that is cited."""
-    paths = [*shared.glob(f"apple/{generation}/*.json"), *shared.glob(f"apple/more/{generation}/*.json")]
+    paths = [*facts.glob(f"apple/{generation}/*.json"), *facts.glob(f"apple/more/{generation}/*.json")]
     shown = set()
     for path in paths:
         tasks = apple.tasks(apple.load(path))

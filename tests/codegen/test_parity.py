@@ -11,17 +11,17 @@ import pytest
 
 import hexane
 from codegen.parity import DIFFERENT
-from codegen.programs import converter, differences, expected_tasks, graph_of, load
-from conftest import shared_files, shared_params
+from codegen.programs import differences, expected_tasks, graph_of, load
+from facts import fact_params
 
 MISFITS = DIFFERENT["h13"]
-H13 = [*shared_params("apple/h13/*.json"), *shared_params("apple/more/h13/*.json")]
+H13 = [*fact_params("apple/h13/*.json"), *fact_params("apple/more/h13/*.json")]
 
 
 @pytest.mark.parametrize("path", H13)
 def test_words_equal_apples(path):
     program = load(path)
-    compiled = hexane.compile(graph_of(program, converter(path)), dialect="apple")
+    compiled = hexane.compile(graph_of(program), dialect="apple")
     assert [segment.kind for segment in compiled.segments] == ["engine"]
     image = compiled.images[0]
     found = differences(image.tasks, expected_tasks(program))
@@ -38,7 +38,7 @@ def test_words_equal_apples(path):
 @pytest.mark.parametrize("path", H13[::4])
 def test_the_default_is_never_predicted_slower(path):
     """Of every fourth program: another form where it is faster, or as fast with other addresses in L2."""
-    graph = graph_of(load(path), converter(path))
+    graph = graph_of(load(path))
     default, apples = hexane.compile(graph), hexane.compile(graph, dialect="apple")
     if any(segment.kind == "host" for segment in default.segments):
         assert [op.type for op in graph.ops] == ["pow"]  # guarded-powers: right where Apple's is not
@@ -56,7 +56,4 @@ def recorded(tensor):
 
 
 def test_enough_programs():
-    files = [*shared_files("apple/h13/*.json"), *shared_files("apple/more/h13/*.json")]
-    if not files:
-        pytest.skip("shared data not present")
-    assert len(files) - len(MISFITS) >= 200
+    assert len(H13) - len(MISFITS) >= 200

@@ -10,7 +10,7 @@ import pytest
 
 import hexane
 from codegen import test_heads
-from codegen.programs import converter, every_program, expected_tasks, graph_of, load
+from codegen.programs import every_program, expected_tasks, graph_of, load
 from hexane import chips
 from hexane.chips.measured import constants
 from hexane.codegen.operations import NeOp
@@ -42,13 +42,12 @@ def require_same(program):
 
 
 @pytest.mark.parametrize("dialect", ["default", "apple"])
-def test_apple_programs(shared, dialect):
-    paths = every_program(shared / "apple", "h13")
-    to_mil = converter(paths[0])
+def test_apple_programs(dialect):
+    paths = every_program("h13")
     done = 0
     for path in paths:
         try:
-            program = hexane.compile(graph_of(load(path), to_mil), dialect=dialect)
+            program = hexane.compile(graph_of(load(path)), dialect=dialect)
         except HexaneError:
             continue
         require_same(program)
@@ -57,14 +56,13 @@ def test_apple_programs(shared, dialect):
 
 
 @pytest.mark.parametrize("generation", LATER)
-def test_later_generations(shared, generation):
+def test_later_generations(generation):
     """Networks of Apple's programs, every fifth, compiled for each generation after H13."""
-    paths = every_program(shared / "apple", "h13")
-    to_mil = converter(paths[0])
+    paths = every_program("h13")
     done = 0
     for path in paths[list(LATER).index(generation) :: len(LATER)]:
         try:
-            require_same(hexane.compile(graph_of(load(path), to_mil), LATER[generation]))
+            require_same(hexane.compile(graph_of(load(path)), LATER[generation]))
         except HexaneError:
             continue
         done += 1
@@ -72,15 +70,14 @@ def test_later_generations(shared, generation):
 
 
 @pytest.mark.parametrize(("folder", "chip"), [("h14", "M2"), ("h15", "M3"), ("h16", "A17 Pro"), ("h16g", "M4")])
-def test_apple_tasks(shared, folder, chip):
+def test_apple_tasks(folder, chip):
     """Tasks by Apple's compiler of later generations: about the time of the network's layers."""
-    paths = every_program(shared / "apple", folder)
-    to_mil = converter(paths[0])
+    paths = every_program(folder)
     ratios = []
     for path in paths:
         program = load(path)
         try:
-            graph = graph_of(program, to_mil)
+            graph = graph_of(program)
         except HexaneError:
             continue
         work = work_of_tasks(expected_tasks(program))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 
 import numpy as np
 import pytest
 
 import hexane
-from conftest import shared_params
+from facts import fact_params, packed
 from hexane.graph import GraphBuilder
 
 from .levels import agreed
@@ -56,27 +57,26 @@ NETWORKS = {
 }
 
 
-def identity_of(data):
-    """What the file carries beyond its network (docs/reference/engine-h13.md 2.13)."""
-    names = dict.fromkeys(m.decode() for m in re.findall(rb"\0K([0-9A-F]{64})", data))
-    paths = {option: re.search(rb"\t-" + option + rb" ([^\n\0]*)", data).group(1).decode() for option in (b"i", b"o")}
-    return {"input_path": paths[b"i"], "output_path": paths[b"o"], "kernel_names": list(names)}
+IMAGES = packed("networks.json")["images"]
+"""What is recorded of the files: SHA-256, size, and what they carry beyond their networks."""
+
+
+def require_apples(program, name):
+    data = program.images[0].to_bytes()
+    assert len(data) == IMAGES[name]["bytes"]
+    assert hashlib.sha256(data).hexdigest() == IMAGES[name]["sha256"]
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_file_is_the_same(name, shared):
-    wanted = (shared / "hwx" / f"{name}.hwx").read_bytes()
-    program = hexane.compile(NETWORKS[name](), dialect="zin4", ident=identity_of(wanted))
-    assert program.images[0].to_bytes() == wanted
+def test_file_is_the_same(name):
+    require_apples(hexane.compile(NETWORKS[name](), dialect="zin4", ident=IMAGES[name]["ident"]), name)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_file_from_its_plist(name, shared):
-    wanted = (shared / "hwx" / f"{name}.hwx").read_bytes()
-    missing = {"/tmp/zero": bytes(512 << 10)} if name == "gemm_512" else None
-    graph = hexane.load(shared / "hwx" / f"{name}.plist", weights=missing)
-    program = hexane.compile(graph, dialect="zin4", ident=identity_of(wanted))
-    assert program.images[0].to_bytes() == wanted
+def test_file_from_its_plist(name, facts):
+    missing = {path: bytes(size) for path, size in IMAGES[name]["zeros"].items()}
+    graph = hexane.load(facts / "hwx" / f"{name}.plist", weights=missing or None)
+    require_apples(hexane.compile(graph, dialect="zin4", ident=IMAGES[name]["ident"]), name)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -90,7 +90,7 @@ def test_runs_on_the_emulator(name):
         np.testing.assert_allclose(made[key].astype(float), wanted[key].astype(float), atol=5e-3, rtol=5e-3)
 
 
-@pytest.mark.parametrize("path", shared_params("plists/*/*.plist"))
+@pytest.mark.parametrize("path", fact_params("plists/*/*.plist"))
 def test_plists_compile_and_run(path):
     graph, program = compiled(path)
     rng = np.random.default_rng(2)

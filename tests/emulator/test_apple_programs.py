@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from conftest import shared_files, shared_params
 from emulator import apple_programs, engine_numerics, reference
+from facts import fact_files
 from hexane import kernels, numerics
 from hexane.emulator import run
 from kernels import apple
@@ -51,13 +51,13 @@ compared as well."""
 def _parameters() -> list:
     quick, slow = [], []
     for folder in FOLDERS:
-        for path in shared_files(f"apple/{folder}/*.json"):
+        for path in fact_files(f"apple/{folder}/*.json"):
             program = apple_programs.load(path)
             large = program.multiplications > QUICK.get(folder, OTHER_QUICK)
             large |= folder != "h13" and max(x.nbytes for x in program.inputs.values()) > LARGEST_SURFACE
             marks = [pytest.mark.slow] if large else []
             (slow if large else quick).append(pytest.param(path, id=f"{folder}-{path.stem}", marks=marks))
-    return [*quick, *slow] or shared_params("apple/h13/*.json")
+    return [*quick, *slow]
 
 
 def _tables() -> dict[str, np.ndarray]:
@@ -135,7 +135,7 @@ def _assert_same_bits(got: np.ndarray, wanted: np.ndarray, computed: np.ndarray)
 def _recorded() -> list:
     found = []
     for folder in FOLDERS[1:2] + FOLDERS[3:]:
-        for path in shared_files(f"apple/{folder}/*.json"):
+        for path in fact_files(f"apple/{folder}/*.json"):
             record = json.loads(path.read_text())
             for key in ("constant_section", "kernel_section"):
                 section = record.get(key) or {}
@@ -143,7 +143,7 @@ def _recorded() -> list:
                     large = section["size"] > LARGEST_SECTION
                     marks = [pytest.mark.slow] if large else []
                     found.append(pytest.param(path, key, id=f"{folder}-{path.stem}-{key[:6]}", marks=marks))
-    return found or shared_params("apple/h14/absent.json")
+    return found
 
 
 LARGEST_SECTION = 1_000_000

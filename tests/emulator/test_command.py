@@ -16,8 +16,8 @@ from hexane.errors import HexaneError, UsageError
 
 
 @pytest.fixture
-def softmax(shared: Path, tmp_path: Path) -> tuple[Path, str]:
-    program = apple_programs.load(shared / "apple" / "h13" / "softmax_1x64x8x8.json")
+def softmax(facts: Path, tmp_path: Path) -> tuple[Path, str]:
+    program = apple_programs.load(facts / "apple" / "h13" / "softmax_1x64x8x8.json")
     program.image().save(tmp_path / "softmax.hwx")
     np.save(tmp_path / "x.npy", program.inputs["x"])
     return tmp_path / "softmax.hwx", f"x={tmp_path / 'x.npy'}"
@@ -64,11 +64,11 @@ def test_until_a_task_that_is_not_there(softmax) -> None:
         _run(file, "--input", given, "--until", 6)
 
 
-def test_difference(softmax, shared: Path, tmp_path: Path) -> None:
+def test_difference(softmax, facts: Path, tmp_path: Path) -> None:
     """Another scale in task 2: the programs part there, at the first element whose difference is not 0."""
     file, given = softmax
     assert "same results" in _run(file, "--input", given, "--diff", file)
-    program = apple_programs.load(shared / "apple" / "h13" / "softmax_1x64x8x8.json")
+    program = apple_programs.load(facts / "apple" / "h13" / "softmax_1x64x8x8.json")
     program.tasks[2].set("PE.BiasScale.Scale", 0x3C00)
     program.image().save(tmp_path / "other.hwx")
     arguments = ["emulate", str(file), "--input", given, "--diff", str(tmp_path / "other.hwx"), "--json"]
@@ -85,10 +85,10 @@ def test_bad_input_option(softmax, option: str) -> None:
         _run(softmax[0], "--input", option)
 
 
-def test_report_of_infinities_is_json(shared: Path, tmp_path: Path) -> None:
+def test_report_of_infinities_is_json(facts: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.full((1, 64, 1, 1), 60000, np.float16))
     given = [f"--input={name}={tmp_path / 'x.npy'}" for name in ("image", "image2")]
-    report = json.loads(_run(shared / "hwx" / "sum_c64.hwx", *given, "--json"), parse_constant=pytest.fail)
+    report = json.loads(_run(facts / "hwx" / "sum_c64.hwx", *given, "--json"), parse_constant=pytest.fail)
     assert report["tasks"][0]["maximum"] == "inf"
 
 
@@ -105,9 +105,9 @@ def test_input_from_an_archive(softmax, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("inputs", [None, [np.zeros(77)], {"image": np.zeros(77, np.float16), 0: None}])
-def test_inputs_that_are_no_mapping_of_names(shared: Path, inputs) -> None:
+def test_inputs_that_are_no_mapping_of_names(facts: Path, inputs) -> None:
     with pytest.raises(UsageError):
-        emulate(shared / "hwx" / "relu_w77.hwx", inputs)
+        emulate(facts / "hwx" / "relu_w77.hwx", inputs)
 
 
 def test_input_that_is_no_array(softmax, tmp_path: Path) -> None:

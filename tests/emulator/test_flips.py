@@ -40,8 +40,8 @@ NEVER_NEGATIVE = {(5, "L2.L2Cfg.Src2ReLU"), (5, "PE.Cfg.ReluEn"), (5, "PE.Cfg.Co
 Cases = list[tuple[flips.Arrays, flips.Arrays]]
 
 
-def _load(shared: Path, name: str) -> tuple[Program, Cases]:
-    path = shared / "apple" / f"{name}.json"
+def _load(facts: Path, name: str) -> tuple[Program, Cases]:
+    path = facts / "apple" / f"{name}.json"
     program = apple_programs.load(path).program()
     cases = []
     for seed, (size, offset) in enumerate(PROGRAMS[name]):
@@ -69,8 +69,8 @@ def _outcomes(program: Program, cases: Cases, chosen: list[flips.Flip]) -> Count
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_sampled_bits(name: str, shared: Path) -> None:
-    program, cases = _load(shared, name)
+def test_sampled_bits(name: str, facts: Path) -> None:
+    program, cases = _load(facts, name)
     every = list(flips.flips(program))
     chosen = np.random.default_rng(0).choice(len(every), 120, replace=False)
     counts = _outcomes(program, cases, [every[i] for i in chosen])
@@ -80,7 +80,7 @@ def test_sampled_bits(name: str, shared: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_every_bit(name: str, shared: Path) -> None:
-    program, cases = _load(shared, name)
+def test_every_bit(name: str, facts: Path) -> None:
+    program, cases = _load(facts, name)
     counts = _outcomes(program, cases, list(flips.flips(program)))
     assert counts[flips.CHANGED] > 0

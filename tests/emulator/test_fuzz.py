@@ -42,8 +42,8 @@ def _damage(text: bytes, rng: np.random.Generator) -> bytes:
     return bytes(damaged)
 
 
-def _fuzz(shared: Path, name: str, count: int) -> int:
-    program = apple_programs.load(shared / "apple" / "h13" / f"{name}.json")
+def _fuzz(facts: Path, name: str, count: int) -> int:
+    program = apple_programs.load(facts / "apple" / "h13" / f"{name}.json")
     normal = replace(Program.of(program.image()), first_words=None, task_count=None)
     rng = np.random.default_rng(len(name))
     refused = 0
@@ -56,14 +56,14 @@ def _fuzz(shared: Path, name: str, count: int) -> int:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_damaged_text(name: str, shared: Path) -> None:
-    assert _fuzz(shared, name, 25) > 5
+def test_damaged_text(name: str, facts: Path) -> None:
+    assert _fuzz(facts, name, 25) > 5
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_much_damaged_text(name: str, shared: Path) -> None:
-    assert _fuzz(shared, name, 1000) > 300
+def test_much_damaged_text(name: str, facts: Path) -> None:
+    assert _fuzz(facts, name, 1000) > 300
 
 
 def test_the_step_of_a_single_element_may_be_any_number() -> None:

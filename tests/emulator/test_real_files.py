@@ -19,9 +19,9 @@ HEAD = np.array([-1, 1, -2, 2], np.float16)
 
 
 @pytest.fixture
-def real(shared: Path):
+def real(facts: Path):
     def opened(name: str) -> hexane.image.Image:
-        return hexane.open_image(shared / "hwx" / f"{name}.hwx")
+        return hexane.open_image(facts / "hwx" / f"{name}.hwx")
 
     return opened
 
@@ -88,10 +88,10 @@ def test_concat(real) -> None:
     np.testing.assert_array_equal(out, np.concatenate([a, b], 1))
 
 
-def test_same_bits_in_a_fresh_process(real, shared: Path, tmp_path: Path) -> None:
+def test_same_bits_in_a_fresh_process(real, facts: Path, tmp_path: Path) -> None:
     x = _random((1, 1, 1, 77))
     np.save(tmp_path / "x.npy", x)
-    path, out = shared / "hwx" / "sigmoid_w77.hwx", tmp_path / "out.npz"
+    path, out = facts / "hwx" / "sigmoid_w77.hwx", tmp_path / "out.npz"
     command = [
         sys.executable,
         "-m",

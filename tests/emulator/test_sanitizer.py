@@ -152,9 +152,9 @@ def _mutant(program: apple_programs.AppleProgram, change: Change) -> Program:
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
-def test_each_check_trips(name: str, shared: Path) -> None:
+def test_each_check_trips(name: str, facts: Path) -> None:
     mutation = MUTATIONS[name]
-    program = apple_programs.load(shared / "apple" / "h13" / f"{mutation.program}.json")
+    program = apple_programs.load(facts / "apple" / "h13" / f"{mutation.program}.json")
     assert run(program.image(), program.inputs).report.tasks, "no alarm on the program itself"
     with pytest.raises(EmulationError) as caught:
         emulate(_mutant(program, mutation.change), program.inputs)
@@ -162,8 +162,8 @@ def test_each_check_trips(name: str, shared: Path) -> None:
     assert (caught.value.address is not None) == mutation.address, caught.value
 
 
-def test_output_that_no_task_writes(shared: Path) -> None:
-    program = apple_programs.load(shared / "apple" / "h13" / "binary_add_1x64x1x1.json")
+def test_output_that_no_task_writes(facts: Path) -> None:
+    program = apple_programs.load(facts / "apple" / "h13" / "binary_add_1x64x1x1.json")
     bytes_ = Program.of(program.image())
     surfaces = tuple(
         replace(s, shape=(1, 65, 1, 1), strides=(65 * 64, 64, 64, 2)) if s.role == "output" else s
@@ -174,47 +174,47 @@ def test_output_that_no_task_writes(shared: Path) -> None:
     assert caught.value.address == 64 * 64
 
 
-def test_scratch_that_is_too_small(shared: Path) -> None:
-    program = apple_programs.load(shared / "apple" / "h13" / "rrmm_r2rr_m64_k64_n64_tx0_ty0.json")
+def test_scratch_that_is_too_small(facts: Path) -> None:
+    program = apple_programs.load(facts / "apple" / "h13" / "rrmm_r2rr_m64_k64_n64_tx0_ty0.json")
     small = replace(Program.of(program.image()), scratch_bytes=0x1000)
     with pytest.raises(EmulationError, match="scratch") as caught:
         emulate(small, program.inputs)
     assert caught.value.register == "TileDMADst.BaseAddr.Addr"
 
 
-def test_scratch_that_no_task_wrote(shared: Path) -> None:
+def test_scratch_that_no_task_wrote(facts: Path) -> None:
     """The staged kernel is read beyond what the copy put there."""
-    program = apple_programs.load(shared / "apple" / "h13" / "rrmm_r2rr_m64_k64_n64_tx0_ty0.json")
+    program = apple_programs.load(facts / "apple" / "h13" / "rrmm_r2rr_m64_k64_n64_tx0_ty0.json")
     beyond = _mutant(program, _set(1, **{"KernelDMASrc__CoeffBaseAddr[0]__Addr": 0x80}))
     with pytest.raises(EmulationError, match="scratch where no task has written") as caught:
         emulate(beyond, program.inputs)
     assert (caught.value.task, caught.value.address) == (1, 0x2000)
 
 
-def test_count_that_the_program_states(shared: Path) -> None:
-    program = apple_programs.load(shared / "apple" / "h13" / "softmax_1x64x8x8.json")
+def test_count_that_the_program_states(facts: Path) -> None:
+    program = apple_programs.load(facts / "apple" / "h13" / "softmax_1x64x8x8.json")
     with pytest.raises(EmulationError, match="states 5"):
         emulate(replace(Program.of(program.image()), task_count=5), program.inputs)
     with pytest.raises(EmulationError, match="first task"):
         emulate(replace(Program.of(program.image()), first_words=128), program.inputs)
 
 
-def test_switched_off_it_lets_undefined_bytes_pass(shared: Path) -> None:
-    program = apple_programs.load(shared / "apple" / "h13" / "softmax_1x64x8x8.json")
+def test_switched_off_it_lets_undefined_bytes_pass(facts: Path) -> None:
+    program = apple_programs.load(facts / "apple" / "h13" / "softmax_1x64x8x8.json")
     mutant = _mutant(program, _set(1, L2__SourceBase__Addr=0x18000))
     assert emulate(mutant, program.inputs, sanitize=False)["y"].shape == (1, 64, 8, 8)
 
 
 @pytest.mark.parametrize("size", [0, 1, 39, 40, 41, 200, 503])
-def test_truncated_text(size: int, shared: Path) -> None:
-    program = apple_programs.load(shared / "apple" / "h13" / "unary_relu_c64.json")
+def test_truncated_text(size: int, facts: Path) -> None:
+    program = apple_programs.load(facts / "apple" / "h13" / "unary_relu_c64.json")
     normal = Program.of(program.image())
     with pytest.raises(EmulationError):
         emulate(replace(normal, text=normal.text[:size]), program.inputs)
 
 
-def test_inputs_that_do_not_fit(shared: Path) -> None:
-    program = apple_programs.load(shared / "apple" / "h13" / "unary_relu_c64.json")
+def test_inputs_that_do_not_fit(facts: Path) -> None:
+    program = apple_programs.load(facts / "apple" / "h13" / "unary_relu_c64.json")
     image, x = program.image(), program.inputs["x"]
     for inputs, message in (
         ({}, "'x' is missing"),
@@ -227,7 +227,7 @@ def test_inputs_that_do_not_fit(shared: Path) -> None:
     assert emulate(image, {"x": x.reshape(64)})["y"].shape == (1, 64, 1, 1)
 
 
-def test_other_generations_are_refused_by_name(shared: Path) -> None:
-    program = apple_programs.load(shared / "apple" / "h13" / "unary_relu_c64.json")
+def test_other_generations_are_refused_by_name(facts: Path) -> None:
+    program = apple_programs.load(facts / "apple" / "h13" / "unary_relu_c64.json")
     with pytest.raises(HexaneError, match="no h19 engine"):
         emulate(replace(Program.of(program.image()), generation="h19"), program.inputs)

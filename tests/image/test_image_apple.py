@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import hexane
-from conftest import shared_files, shared_params
+from facts import fact_files, fact_params
 from hexane.image import Surface, build_image
 from hexane.image.packages import scratch_needed
 from hexane.image.surface import align
@@ -50,8 +50,7 @@ def image_of(path: Path) -> hexane.image.Image:
 
 def known(key: str) -> list:
     """The programs of which an address or a size is recorded."""
-    paths = [path for path in shared_files(H13) if record(path)["program"][key] is not None]
-    return paths or [pytest.param(None, marks=pytest.mark.skip(reason=f"shared data not present: {H13}"))]
+    return [path for path in fact_files(H13) if record(path)["program"][key] is not None]
 
 
 def each(values: list) -> pytest.MarkDecorator:
@@ -71,7 +70,7 @@ def test_surface_addresses(path: Path) -> None:
     assert sorted(s.address for s in image_of(path).surfaces) == sorted(record(path)["program"]["surface_addresses"])
 
 
-@pytest.mark.parametrize("path", shared_params(H13))
+@pytest.mark.parametrize("path", fact_params(H13))
 def test_channels_text_and_round_trip(path: Path) -> None:
     image = image_of(path)
     data = image.to_bytes()
@@ -88,7 +87,7 @@ def test_channels_text_and_round_trip(path: Path) -> None:
         }
 
 
-@pytest.mark.parametrize("path", shared_params("apple/h13/*_same.json"))
+@pytest.mark.parametrize("path", fact_params("apple/h13/*_same.json"))
 def test_as_text_and_back(path: Path) -> None:
     image = image_of(path)
     assert assemble_image(disassemble_image(image)).rebuild() == image.to_bytes()
@@ -99,9 +98,7 @@ def test_scratch_sizes() -> None:
 
     Source: docs/reference/engine-h13.md 3.
     """
-    paths = [path for path in shared_files(H13) if record(path)["program"]["scratch_bytes"] is not None]
-    if not paths:
-        pytest.skip(f"shared data not present: {H13}")
+    paths = [path for path in fact_files(H13) if record(path)["program"]["scratch_bytes"] is not None]
     recorded = [record(path)["program"]["scratch_bytes"] for path in paths]
     needed = [align(scratch_needed(tasks_of(path)), 0x4000) for path in paths]
     assert sum(map(int.__eq__, needed, recorded)) == len(paths) - 1 == 23

@@ -12,7 +12,7 @@ from unittest.mock import patch
 import pytest
 
 import hexane
-from conftest import shared_params
+from facts import fact_params
 from hexane.cli.main import main
 from image.hostile import small_program
 
@@ -56,7 +56,7 @@ def test_info(program: Path) -> None:
     assert parsed["unexplained_bytes"] == 0
 
 
-@pytest.mark.parametrize("path", shared_params("hwx/sum_c64.hwx"))
+@pytest.mark.parametrize("path", fact_params("hwx/sum_c64.hwx"))
 def test_disasm_and_asm(path: Path, tmp_path: Path) -> None:
     text, again = tmp_path / "a.hxs", tmp_path / "a.hwx"
     shown = run("disasm", path)
@@ -107,7 +107,7 @@ def test_edit_writes_whole_files_or_nothing(program: Path, tmp_path: Path) -> No
     assert sorted(p.name for p in tmp_path.iterdir()) == ["program.hwx"]
 
 
-@pytest.mark.parametrize("path", shared_params("hwx/conv_3to3.hwx"))
+@pytest.mark.parametrize("path", fact_params("hwx/conv_3to3.hwx"))
 def test_kernels(path: Path, tmp_path: Path) -> None:
     folder, out = tmp_path / "kernels", tmp_path / "out.hwx"
     shown = run("kernels", path, "--extract", folder)

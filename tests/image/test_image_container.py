@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 import hexane
-from conftest import shared_params
+from facts import fact_params
 from hexane.errors import FormatError, UnsupportedError, UsageError
 from hexane.image import Image, Surface
 from hexane.image.container import Container
@@ -16,7 +16,7 @@ from hexane.image.hwx import read_hwx
 from hexane.image.parts import OpaqueCommand, ProgramThread, Segment, TensorThread
 from hexane.image.rebuild import follows_the_rule
 
-HWX = shared_params("hwx/*.hwx")
+HWX = fact_params("hwx/*.hwx")
 
 
 @pytest.mark.parametrize("path", HWX)
@@ -71,7 +71,7 @@ def test_a_lost_field_would_show(path) -> None:
     assert changed > 8
 
 
-@pytest.mark.parametrize("path", shared_params("hwx/relu_w77.hwx"))
+@pytest.mark.parametrize("path", fact_params("hwx/relu_w77.hwx"))
 def test_what_a_real_file_says(path) -> None:
     image = hexane.open_image(path)
     assert image.generation == "h13"
@@ -93,7 +93,7 @@ def test_what_a_real_file_says(path) -> None:
         image.surface("nothing")
 
 
-@pytest.mark.parametrize("path", shared_params("hwx/sum_c64.hwx"))
+@pytest.mark.parametrize("path", fact_params("hwx/sum_c64.hwx"))
 def test_changed_tasks_are_written(path) -> None:
     image = hexane.open_image(path)
     image.tasks[0].Common.InDim.Win = 3
@@ -141,7 +141,7 @@ def test_other_dialects_parse_and_build_again(path, dialect) -> None:
     assert {s.label: s.channel for s in again.surfaces} == {s.label: s.channel for s in image.surfaces}
 
 
-@pytest.mark.parametrize("path", shared_params("hwx/gemm_512.hwx"))
+@pytest.mark.parametrize("path", fact_params("hwx/gemm_512.hwx"))
 def test_kernels_come_from_registers(path) -> None:
     image = hexane.open_image(path)
     (kernel,) = image.kernels

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import SHARED
+from facts import fact_files
 from image.test_image_cli import run
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "images.md"
@@ -28,9 +28,7 @@ def output_of(block: str) -> str:
 
 
 def test_console_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not (SHARED / "hwx").is_dir():
-        pytest.skip("shared data not present: hwx")
-    for path in (SHARED / "hwx").glob("*.hwx"):
+    for path in fact_files("hwx/*.hwx"):
         shutil.copy(path, tmp_path)
     monkeypatch.chdir(tmp_path)
     page = PAGE.read_text()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings
 
 import hexane
-from conftest import SHARED
+from facts import fact_files
 from hexane.errors import FormatError, HexaneError
 from hexane.image import to_anec
 from hexane.image.hwx import read_hwx
@@ -21,7 +21,7 @@ MADE = [small_program("zin4"), small_program("default")]
 ORIGINALS = [
     *MADE,
     to_anec(hexane.open_image(MADE[0])).to_bytes(),
-    *(path.read_bytes() for path in sorted(SHARED.glob("hwx/*.hwx")) if path.stat().st_size < 1 << 17),
+    *(path.read_bytes() for path in fact_files("hwx/*.hwx") if path.stat().st_size < 1 << 17),
 ]
 CALM = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import hexane
-from conftest import shared_params
+from facts import fact_params
 from hexane.image import Image, cut, link, to_anec
 from hexane.image.text import assemble_image, disassemble_image
 
@@ -32,7 +32,7 @@ def results(image: Image, values: list[np.ndarray], order: list[str] | None = No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", shared_params("hwx/*.hwx"))
+@pytest.mark.parametrize("path", fact_params("hwx/*.hwx"))
 def test_the_container_does_not_matter(path) -> None:
     image = hexane.open_image(path)
     values, order = values_for(image), [s.label for s in image.inputs]
@@ -48,7 +48,7 @@ def test_the_container_does_not_matter(path) -> None:
         assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True)), what
 
 
-@pytest.mark.parametrize("path", shared_params("hwx/relu_w77.hwx"))
+@pytest.mark.parametrize("path", fact_params("hwx/relu_w77.hwx"))
 def test_linked_programs_run_one_after_the_other(path) -> None:
     """relu, then the same task without ReLU and with the factor 2."""
     first = hexane.open_image(path)

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 import hexane
-from conftest import shared_params
+from facts import fact_params
 from hexane.image.surface import align
 
 FP16_BYTES = 2
-SOURCES = shared_params("hwx/*.hwx")
+SOURCES = fact_params("hwx/*.hwx")
 
 
 def network(path: Path) -> dict[str, Any]:

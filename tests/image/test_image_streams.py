@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import hexane
-from conftest import shared_params
+from facts import fact_params
 from hexane.image.commands import tensor_threads
 from hexane.image.container import Container
 from hexane.image.dialect import DIALECTS
@@ -90,7 +90,7 @@ def container(text: bytes, subtype: int, first_slot: int, scratch: int = 0) -> C
     return Container(header, commands, (), 0x8000)
 
 
-@pytest.mark.parametrize("path", shared_params("apple/h14/*.json"))
+@pytest.mark.parametrize("path", fact_params("apple/h14/*.json"))
 def test_a_program_of_h14(path: Path) -> None:
     text = stream(path)
     data = container(text, 5, 4, scratch=0x1000).write()

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hexane
-from conftest import shared_params
+from facts import fact_params
 from hexane.errors import HexaneError, SyntaxProblem, UsageError
 from hexane.image import to_anec
 from hexane.image.text import assemble_image, disassemble_image
@@ -18,7 +18,7 @@ from hexane.isa.assembly import assemble
 from image.hostile import small_program
 
 
-@pytest.mark.parametrize("path", shared_params("hwx/*.hwx"))
+@pytest.mark.parametrize("path", fact_params("hwx/*.hwx"))
 @pytest.mark.parametrize("comments", [True, False])
 def test_real_files_come_back(path, comments) -> None:
     image = hexane.open_image(path)
@@ -28,7 +28,7 @@ def test_real_files_come_back(path, comments) -> None:
     assert assemble_image(text).rebuild() == path.read_bytes()
 
 
-@pytest.mark.parametrize("path", shared_params("hwx/*.hwx"))
+@pytest.mark.parametrize("path", fact_params("hwx/*.hwx"))
 def test_packages_come_back(path) -> None:
     package = to_anec(hexane.open_image(path))
     assert assemble_image(disassemble_image(package)).rebuild() == package.rebuild()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import hexane
-from conftest import SHARED, shared_params
+from facts import fact_folder, fact_params
 from hexane.errors import FormatError, UnsupportedError, UsageError
 from hexane.formats.kernel_files import extract_kernels, replace_kernels
 from hexane.image import Surface, build_image, cut, diff_images, edited, link, to_anec
@@ -20,13 +20,10 @@ HWX = "hwx/*.hwx"
 
 
 def real(name: str):
-    path = SHARED / "hwx" / f"{name}.hwx"
-    if not path.exists():
-        pytest.skip(f"shared data not present: hwx/{name}.hwx")
-    return hexane.open_image(path)
+    return hexane.open_image(fact_folder() / "hwx" / f"{name}.hwx")
 
 
-@pytest.mark.parametrize("path", shared_params(HWX))
+@pytest.mark.parametrize("path", fact_params(HWX))
 def test_a_file_does_not_differ_from_itself(path) -> None:
     assert diff_images(hexane.open_image(path), hexane.open_image(path)) == []
 
@@ -53,7 +50,7 @@ def test_diff_sees_constants_surfaces_and_containers() -> None:
     assert [d.where for d in diff_images(image, hexane.open_image(bytes(spoiled)))] == ["container.header.flags"]
 
 
-@pytest.mark.parametrize("path", shared_params(HWX))
+@pytest.mark.parametrize("path", fact_params(HWX))
 def test_linked_twice_and_cut_again(path) -> None:
     image = hexane.open_image(path)
     double = link(image, image)
@@ -197,7 +194,7 @@ def test_kernels_refuse(tmp_path) -> None:
         replace_kernels(image, tmp_path)
 
 
-@pytest.mark.parametrize("path", shared_params(HWX))
+@pytest.mark.parametrize("path", fact_params(HWX))
 def test_packages(path, tmp_path) -> None:
     image = hexane.open_image(path)
     target = tmp_path / "model.anec"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import hexane
-from conftest import shared_params
+from facts import fact_params
 from hexane.image import Ident, Surface
 from hexane.isa import Task, link
 
@@ -110,7 +110,7 @@ def relu() -> Task:
     return task
 
 
-@pytest.mark.parametrize("path", shared_params("hwx/relu_w77.hwx"))
+@pytest.mark.parametrize("path", fact_params("hwx/relu_w77.hwx"))
 def test_relu_from_nothing(path) -> None:
     image = hexane.build_image(
         link([relu()]),

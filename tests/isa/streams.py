@@ -1,4 +1,4 @@
-"""Apple's programs of the shared data as task streams."""
+"""Apple's decoded programs as task streams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Golden: every program of the shared data survives, word by word, and its words follow from its named fields."""
+"""Golden: every decoded program survives, word by word, and its words follow from its named fields."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import re
 
 import pytest
 
-from conftest import shared_params
+from facts import fact_params
 from hexane.image.files import open_image
 from hexane.isa import Task, decode_stream, encode_stream, link
 from hexane.isa.assembly import assemble, disassemble
 from hexane.isa.kinds import ELEMENT, NE_NONLINEAR, NE_OP, PE_OP
 from isa.streams import apple_stream, apple_words
 
-H13 = shared_params("apple/h13/*.json")
-H14 = shared_params("apple/h14/*.json")
+H13 = fact_params("apple/h13/*.json")
+H14 = fact_params("apple/h14/*.json")
 BOTH = [*(pytest.param("h13", *p.values, id=f"h13-{p.id}", marks=p.marks) for p in H13)]
 BOTH += [*(pytest.param("h14", *p.values, id=f"h14-{p.id}", marks=p.marks) for p in H14)]
 
@@ -73,7 +73,7 @@ def test_link_gives_what_apple_linked(generation, path):
     assert encode_stream(link(tasks), generation) == data
 
 
-@pytest.mark.parametrize("path", shared_params("hwx/*.hwx"))
+@pytest.mark.parametrize("path", fact_params("hwx/*.hwx"))
 def test_early_programs(path):
     """The task streams of real files: words from fields, text and back, and links by rule."""
     data = open_image(path).section("__TEXT", "__text")
@@ -97,7 +97,7 @@ EARLY = {
 }
 
 
-@pytest.mark.parametrize("path", shared_params("hwx/*.hwx"))
+@pytest.mark.parametrize("path", fact_params("hwx/*.hwx"))
 def test_early_fields_agree_with_their_networks(path):
     tasks = decode_stream(open_image(path).section("__TEXT", "__text"), "h13")
     get = tasks[0].get

@@ -7,14 +7,14 @@ import struct
 
 import pytest
 
-from conftest import shared_params
+from facts import fact_params
 from hexane.errors import SyntaxProblem, UsageError
 from hexane.isa import Task, decode_stream, encode_stream, link
 from hexane.isa.assembly import assemble, disassemble, format_directive
 from isa.streams import apple_stream
 
-PROGRAMS = [pytest.param("h13", *p.values, id=f"h13-{p.id}", marks=p.marks) for p in shared_params("apple/h13/*.json")]
-PROGRAMS += [pytest.param("h14", *p.values, id=f"h14-{p.id}", marks=p.marks) for p in shared_params("apple/h14/*.json")]
+PROGRAMS = [pytest.param("h13", *p.values, id=f"h13-{p.id}", marks=p.marks) for p in fact_params("apple/h13/*.json")]
+PROGRAMS += [pytest.param("h14", *p.values, id=f"h14-{p.id}", marks=p.marks) for p in fact_params("apple/h14/*.json")]
 
 
 @pytest.mark.parametrize(("generation", "path"), PROGRAMS)

@@ -30,9 +30,9 @@ def test_pages_name_every_field(tmp_path):
                 assert all(row.name in text for row in register.rows if row.known)
 
 
-def test_the_texts_of_the_page_are_the_real_files(shared):
+def test_the_texts_of_the_page_are_the_real_files(facts):
     """Every program that docs/assembly.md shows assembles to the very bytes of the file that it names."""
     shown = re.findall(r"^## (\w+)\.hwx\n.*?```hxs\n(.*?)```", (DOCS / "assembly.md").read_text(), re.M | re.S)
     assert len(shown) == 3
     for name, text in shown:
-        assert assemble_image(text).to_bytes() == (shared / "hwx" / f"{name}.hwx").read_bytes()
+        assert assemble_image(text).to_bytes() == (facts / "hwx" / f"{name}.hwx").read_bytes()

@@ -7,7 +7,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from conftest import shared_files, shared_params
+from facts import fact_files, fact_params
 from hexane.kernels import (
     KernelLayout,
     clip_table,
@@ -153,8 +153,8 @@ def section_of(program: dict, tasks: list) -> bytes:
 
 def with_text(*texts: str) -> list:
     """Programs (H13 and H14) whose file has one of the texts."""
-    every = shared_params("apple/h1[34]/*.json")
-    if not shared_files("apple/h1[34]/*.json"):
+    every = fact_params("apple/h1[34]/*.json")
+    if not fact_files("apple/h1[34]/*.json"):
         return every
     for row in every:
         every[every.index(row)] = pytest.param(*row.values, id=f"{row.values[0].parent.name}-{row.id}")
@@ -189,7 +189,7 @@ def test_layouts_and_windows(path):
             assert kernel.consumed == tuple(window.size for window in windows_of(task))
 
 
-@pytest.mark.parametrize("path", shared_params("apple/h13/*rr_*.json"))
+@pytest.mark.parametrize("path", fact_params("apple/h13/*rr_*.json"))
 def test_runtime_kernels_have_the_stated_geometry(path):
     """Kernels that the program computes: rows of K coefficients, I of them interleaved per core (§9.7)."""
     tasks = apple.tasks(apple.load(path))

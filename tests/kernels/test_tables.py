@@ -54,8 +54,8 @@ def test_parts_come_back(data, mode, m):
     assert all(getattr(again, name) == value for name, value in (parts | lines).items())
 
 
-def test_apples_tables(shared):
-    record = json.loads((shared / "numerics" / "luts.json").read_text())
+def test_apples_tables(facts):
+    record = json.loads((facts / "numerics" / "luts.json").read_text())
     assert len(record["tables"]) == 9
     for name, row in record["tables"].items():
         table = known_table(name)

@@ -60,12 +60,12 @@ def size_of(record: dict[str, Any]) -> int:
     return inputs + sum(w["payload_bytes"] for w in record["weights"])
 
 
-def agreement(shared: Path, record: dict[str, Any], level: str = "graph") -> tuple[float, float, str]:
+def agreement(facts: Path, record: dict[str, Any], level: str = "graph") -> tuple[float, float, str]:
     """Largest relative error over the outputs, its bound, and the level."""
     rng = np.random.default_rng(1)
     surfaces = record["surfaces"] if record["surfaces"] != "unknown" else None
     options = Options(record["os"], record["interface"], surfaces, level, statistics=False)
-    text = (shared / "mil" / record["file"]).read_text()
+    text = (facts / "mil" / record["file"]).read_text()
     with Model(text, weights_of(record, rng), record["chip"] or "M4", options=options) as model:
         scale = 0.1 if any(type_.shape[-1] > 1024 for type_ in model.inputs.values()) else 1.0
         inputs = {
@@ -82,35 +82,35 @@ def agreement(shared: Path, record: dict[str, Any], level: str = "graph") -> tup
         return worst, depth(model.graph) * 2.0**-10 + (2.0**-7 if tables else 0), model.level
 
 
-def accepted(shared: Path) -> list[dict[str, Any]]:
-    return [r for r in json.loads((shared / "mil" / "index.json").read_text()) if r["status"] in ACCEPTED]
+def accepted(facts: Path) -> list[dict[str, Any]]:
+    return [r for r in json.loads((facts / "mil" / "index.json").read_text()) if r["status"] in ACCEPTED]
 
 
-def test_small_accepted_programs_agree_with_float32(shared: Path) -> None:
-    small = [record for record in accepted(shared) if size_of(record) <= SMALL_BYTES]
+def test_small_accepted_programs_agree_with_float32(facts: Path) -> None:
+    small = [record for record in accepted(facts) if size_of(record) <= SMALL_BYTES]
     assert len(small) > 40
     for record in small[::3]:
-        error, bound, _ = agreement(shared, record)
+        error, bound, _ = agreement(facts, record)
         assert error <= bound, (record["file"], error, bound)
 
 
 @pytest.mark.slow
-def test_accepted_programs_run_task_by_task(shared: Path) -> None:
+def test_accepted_programs_run_task_by_task(facts: Path) -> None:
     """Where a program becomes one engine program for its chip, its tasks agree with float32 in the same bounds."""
     levels = []
-    for record in accepted(shared):
+    for record in accepted(facts):
         if size_of(record) <= 4 * SMALL_BYTES:
-            error, bound, level = agreement(shared, record, "auto")
+            error, bound, level = agreement(facts, record, "auto")
             levels.append(level)
             assert error <= bound, (record["file"], level, error, bound)
     print(levels.count("engine"), "of", len(levels), "at level engine")
 
 
 @pytest.mark.slow
-def test_all_accepted_programs_agree_with_float32(shared: Path) -> None:
+def test_all_accepted_programs_agree_with_float32(facts: Path) -> None:
     rows = []
-    for record in accepted(shared):
-        error, bound, level = agreement(shared, record)
+    for record in accepted(facts):
+        error, bound, level = agreement(facts, record)
         rows.append((error / bound, error, bound, level, record["file"]))
     for row in sorted(rows, reverse=True)[:12]:
         print("{:.2f} of the bound, {:.1e} <= {:.1e} {} {}".format(*row))

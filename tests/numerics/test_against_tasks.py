@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import hexane
-from codegen.programs import converter, graph_of, load
-from conftest import shared_params
+from codegen.programs import graph_of, load
+from facts import fact_params
 from hexane import numerics
 from hexane.graph import GraphBuilder
 from hexane.lowering.transformations import active, using
@@ -192,13 +192,13 @@ def test_layer_norm(axes):
     check(b.graph, rng)
 
 
-@pytest.mark.parametrize("path", shared_params("apple/h13/*.json")[::12])
+@pytest.mark.parametrize("path", fact_params("apple/h13/*.json")[::12])
 def test_networks_of_decoded_programs(path):
-    check(graph_of(load(path), converter(path)), np.random.default_rng(11))
+    check(graph_of(load(path)), np.random.default_rng(11))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", shared_params("apple/h13/*.json"))
+@pytest.mark.parametrize("path", fact_params("apple/h13/*.json"))
 def test_networks_of_all_decoded_programs(path):
     dialect = "apple" if "binary_pow" in path.stem else "default"  # by default the host takes that power
-    check(graph_of(load(path), converter(path)), np.random.default_rng(12), dialect=dialect)
+    check(graph_of(load(path)), np.random.default_rng(12), dialect=dialect)

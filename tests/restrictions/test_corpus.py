@@ -16,19 +16,19 @@ WRONG = ("silent_wrong", "silent_zero", "silent_reorder")
 FAILING = ("rejected", "eval_fails", "poisons_process")
 
 
-def records(shared: Path) -> list[dict]:
-    return json.loads((shared / "mil" / "index.json").read_text())
+def records(facts: Path) -> list[dict]:
+    return json.loads((facts / "mil" / "index.json").read_text())
 
 
 @pytest.fixture(scope="module")
-def corpus(shared: Path) -> list[tuple[dict, list]]:
+def corpus(facts: Path) -> list[tuple[dict, list]]:
     """Every record with the findings of its program."""
-    return [(record, findings(shared, record)) for record in records(shared)]
+    return [(record, findings(facts, record)) for record in records(facts)]
 
 
-def findings(shared: Path, record: dict) -> list:
+def findings(facts: Path, record: dict) -> list:
     return hexane.check_mil(
-        (shared / "mil" / record["file"]).read_text(),
+        (facts / "mil" / record["file"]).read_text(),
         chip=record["chip"],
         os=record["os"],
         interface=record["interface"],
@@ -56,10 +56,10 @@ def test_the_verdict_on_every_recorded_program(corpus: list[tuple[dict, list]]) 
     assert sum(table.values()) >= 185
 
 
-def test_no_rule_knows_a_file(shared: Path) -> None:
+def test_no_rule_knows_a_file(facts: Path) -> None:
     """The verdict stays when names of values change: rules look at structure."""
-    for record in records(shared)[::17]:
-        text = (shared / "mil" / record["file"]).read_text()
+    for record in records(facts)[::17]:
+        text = (facts / "mil" / record["file"]).read_text()
         assert not any(record["file"].removesuffix(".mil") in rule.says for rule in RULES.values())
         renamed = text.replace("weights/", "other/")
         options = {"chip": record["chip"], "os": record["os"], "surfaces": record["surfaces"]}
@@ -68,9 +68,9 @@ def test_no_rule_knows_a_file(shared: Path) -> None:
         assert [(f.rule, f.severity, f.line) for f in before] == [(f.rule, f.severity, f.line) for f in after]
 
 
-def test_places_lie_in_the_text(shared: Path, corpus: list[tuple[dict, list]]) -> None:
+def test_places_lie_in_the_text(facts: Path, corpus: list[tuple[dict, list]]) -> None:
     for record, found in corpus[::5]:
-        lines = (shared / "mil" / record["file"]).read_text().split("\n")
+        lines = (facts / "mil" / record["file"]).read_text().split("\n")
         for finding in found:
             assert 1 <= finding.line <= len(lines)
             assert 1 <= finding.column <= len(lines[finding.line - 1]) + 1

@@ -72,10 +72,10 @@ def test_a_fix_keeps_the_numbers(rule: str) -> None:
         np.testing.assert_allclose(got[name].astype(float), array.astype(float), rtol=4e-3, atol=2e-3)
 
 
-def test_a_fixed_text_is_fixed(shared: Path) -> None:
+def test_a_fixed_text_is_fixed(facts: Path) -> None:
     """Of the whole corpus: it parses, its findings are fewer, and a second pass changes nothing."""
-    for record in json.loads((shared / "mil" / "index.json").read_text())[::12]:
-        text = (shared / "mil" / record["file"]).read_text()
+    for record in json.loads((facts / "mil" / "index.json").read_text())[::12]:
+        text = (facts / "mil" / record["file"]).read_text()
         check = lambda t, r=record: hexane.check_mil(t, chip=r["chip"], os=r["os"], interface=r["interface"])  # noqa: E731
         new, done = fixed(text, check)
         if done:

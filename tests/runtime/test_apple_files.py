@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import hexane
-from conftest import shared_files, shared_params
 from emulator import apple_programs
+from facts import fact_files, fact_params
 from hexane.image import Image
 from hexane.runtime.devices.linux import LinuxEngine
 from hexane.runtime.virtual.core import PATH
@@ -29,14 +29,14 @@ def _parameters() -> list:
     for generation in FLAVOURS:
         small = 0
         for folder in (generation, f"more/{generation}"):
-            for path in shared_files(f"apple/{folder}/*.json"):
+            for path in fact_files(f"apple/{folder}/*.json"):
                 program = apple_programs.load(path)
                 bytes_in = max((x.nbytes for x in program.inputs.values()), default=0)
                 quick = program.multiplications <= MULTIPLICATIONS and bytes_in <= SURFACE_BYTES
                 small += quick
                 slow = not quick or small % 6 or small > 6 * QUICK[generation]
                 found.append(pytest.param(path, id=f"{folder}-{path.stem}", marks=[pytest.mark.slow] if slow else []))
-    return found or shared_params("apple/h13/*.json")
+    return found
 
 
 def _image(program: apple_programs.AppleProgram) -> Image:
@@ -63,7 +63,7 @@ def test_a_decoded_program_as_a_file(path: Path, tmp_path: Path) -> None:
         assert device.problems == [] and device.left_behind() == []
 
 
-@pytest.mark.parametrize("path", shared_params("hwx/*.hwx"))
+@pytest.mark.parametrize("path", fact_params("hwx/*.hwx"))
 def test_a_file_of_apple_s_compiler(path: Path) -> None:
     program = hexane.load_program(path)
     rng = np.random.default_rng(0)

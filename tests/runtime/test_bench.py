@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import hexane
-from conftest import shared_files
+from facts import fact_files
 from hexane.errors import UsageError
 from hexane.graph import Graph, GraphBuilder
 from hexane.runtime.bench import append_row, bench
@@ -72,7 +72,7 @@ def test_the_row_is_one_of_the_timing_data(tmp_path: Path) -> None:
     assert (row["kind"], row["op"], row["cin"], row["kh"], row["pad"]) == ("conv", "conv", "16", "3", "same")
     assert (row["chip"], row["includes"], row["trust"], row["use"]) == ("M1", "call_driver", "C", "0")
     assert read_rows(path) == [], "no row of an emulated engine is fitted"
-    for shipped in shared_files("perf/calibration.csv"):
+    for shipped in fact_files("perf/calibration.csv"):
         assert tuple(shipped.read_text().splitlines()[0].split(",")) == COLUMNS
 
 
@@ -90,9 +90,7 @@ def test_a_row_of_an_engine_would_be_fitted(tmp_path: Path) -> None:
 
 def test_columns_say_the_network_or_nothing() -> None:
     assert columns_of(small()) is None and columns_of(mixed()) is None
-    rows = [row for path in shared_files("perf/calibration.csv") for row in csv.DictReader(path.open())]
-    if not rows:
-        pytest.skip("shared data not present: perf/calibration.csv")
+    rows = [row for path in fact_files("perf/calibration.csv") for row in csv.DictReader(path.open())]
     said: dict[str, int] = {}
     for row in rows[::5]:
         if row["layers"] == "slope" or row["kind"] in ("dispatch", "model", "branches") or row["use"] != "1":

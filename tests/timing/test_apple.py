@@ -7,29 +7,27 @@ import json
 import pytest
 
 import hexane
-from codegen.programs import converter, graph_of
-from conftest import shared_files
+from codegen.programs import graph_of
+from facts import fact_files
 from hexane.errors import UsageError
 from hexane.timing.apple import LABEL, apple_estimate
 
 
 def _programs():
-    picked = shared_files("apple/h13/conv_probe_k*.json")[:12] + shared_files("apple/h13/matmul_*.json")[:6]
-    if not picked:
-        return [pytest.param(None, marks=pytest.mark.skip(reason="shared data not present"))]
+    picked = fact_files("apple/h13/conv_probe_k*.json")[:12] + fact_files("apple/h13/matmul_*.json")[:6]
     return [pytest.param(path, id=path.stem) for path in picked]
 
 
 @pytest.mark.parametrize("path", _programs())
 def test_the_duration_word_follows_from_the_network(path):
     program = json.loads(path.read_text())
-    graph = graph_of(program, converter(path))
+    graph = graph_of(program)
     written = [int(task["words"][1], 16) & 0xFFFF for task in program["tasks"]]
     assert list(apple_estimate(graph).task_us) == written
 
 
-def test_it_is_labelled_and_apart(shared):
-    result = apple_estimate(hexane.open_image(shared / "hwx" / "relu_w77.hwx"))
+def test_it_is_labelled_and_apart(facts):
+    result = apple_estimate(hexane.open_image(facts / "hwx" / "relu_w77.hwx"))
     assert "not a measurement" in result.label == LABEL
     assert result.total_us == 0  # the early compiler writes no estimates
 

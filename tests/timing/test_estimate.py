@@ -108,10 +108,10 @@ def test_wrong_use_is_refused_by_name():
         estimate(42, "M1")
 
 
-def test_a_real_program_is_timed_by_its_tasks(shared):
+def test_a_real_program_is_timed_by_its_tasks(facts):
     import hexane
 
-    image = hexane.open_image(shared / "hwx" / "gemm_512.hwx")
+    image = hexane.open_image(facts / "hwx" / "gemm_512.hwx")
     result = estimate(image, "M1")
     assert len(result.tasks) == len(image.tasks) == 1
     assert result.tasks[0].macs == 512 * 512
@@ -120,12 +120,12 @@ def test_a_real_program_is_timed_by_its_tasks(shared):
         estimate(image, "M4")
 
 
-def test_tasks_and_graph_agree_on_a_convolution(shared):
+def test_tasks_and_graph_agree_on_a_convolution(facts):
     """One 1x1 convolution 512 to 512, from its network and from its compiled task: same arithmetic, same stream."""
     import hexane
 
-    by_task = estimate(hexane.open_image(shared / "hwx" / "gemm_512.hwx"), "M1").ops[0]
-    by_graph = estimate(hexane.load(shared / "hwx" / "gemm_512.plist"), "M1").ops[0]
+    by_task = estimate(hexane.open_image(facts / "hwx" / "gemm_512.hwx"), "M1").ops[0]
+    by_graph = estimate(hexane.load(facts / "hwx" / "gemm_512.plist"), "M1").ops[0]
     assert by_task.macs == by_graph.macs
     assert by_task.weights_us == pytest.approx(by_graph.weights_us, rel=0.05)
 

@@ -39,11 +39,11 @@ def test_formats_without_a_width_are_refused(fmt):
         stored_as(fmt)
 
 
-def test_published_rates_are_met(shared):
+def test_published_rates_are_met(facts):
     """Rows of trust A and B on the engine alone, one token a step; contexts as the programs hold them."""
     from hexane.timing.language_fit import read
 
-    rows = [row for row in read(shared / "perf" / "llm.csv") if row.work is not None and not row.why_not]
+    rows = [row for row in read(facts / "perf" / "llm.csv") if row.work is not None and not row.why_not]
     assert len(rows) >= 25
     ratios = []
     for row in rows:
@@ -54,9 +54,9 @@ def test_published_rates_are_met(shared):
     assert factor(ratios) <= 1.2
 
 
-def test_heads_are_met(shared):
+def test_heads_are_met(facts):
     ratios = []
-    with open(shared / "perf" / "lm_head.csv", newline="") as file:
+    with open(facts / "perf" / "lm_head.csv", newline="") as file:
         for row in csv.DictReader(file):
             for fmt, column in (("fp16", "fp16_ms"), ("palette6", "lut6_ms")):
                 ratios.append(math.log(lm_head_us(row["chip"], fmt) / 1e3 / float(row[column])))

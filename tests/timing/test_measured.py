@@ -17,8 +17,8 @@ from hexane.timing.measured import case_of, compact, predict, predict_case
 
 
 @pytest.fixture(scope="session")
-def rows(shared):
-    with open(shared / "perf" / "calibration.csv", newline="") as file:
+def rows(facts):
+    with open(facts / "perf" / "calibration.csv", newline="") as file:
         return [row for row in csv.DictReader(file) if row["use"] == "1"]
 
 

@@ -1,4 +1,4 @@
-"""The MIL programs of the shared data: read, typed, printed, computed."""
+"""The MIL programs of ``tests/data``: read, typed, printed, computed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import hexane
-from conftest import shared_params
+from facts import fact_params
 from hexane.formats.blob import BlobWriter
 from hexane.graph import TensorType, is_known
 from hexane.graph.compare import difference
@@ -43,7 +43,7 @@ def weight_files(record, seed=0):
     return {path: bytes(data) for path, data in files.items()}
 
 
-@pytest.mark.parametrize("path", shared_params("mil/*.mil"))
+@pytest.mark.parametrize("path", fact_params("mil/*.mil"))
 def test_read_type_and_print(path):
     record = record_of(path)
     graph = hexane.parse_mil(path.read_text())
@@ -82,9 +82,9 @@ def compute(path, record):
         assert outputs[name].shape == type_.shape and outputs[name].dtype == type_.carrier
 
 
-def test_small_programs_compute(shared):
+def test_small_programs_compute(facts):
     count = 0
-    for path in sorted((shared / "mil").glob("*.mil")):
+    for path in sorted((facts / "mil").glob("*.mil")):
         record = record_of(path)
         if size_of(record) < 300_000:
             compute(path, record)
@@ -93,9 +93,9 @@ def test_small_programs_compute(shared):
 
 
 @pytest.mark.slow
-def test_large_programs_compute(shared):
+def test_large_programs_compute(facts):
     count = 0
-    for path in sorted((shared / "mil").glob("*.mil")):
+    for path in sorted((facts / "mil").glob("*.mil")):
         record = record_of(path)
         if size_of(record) >= 300_000 and path.stem != "claim_blob_offset_128":
             compute(path, record)

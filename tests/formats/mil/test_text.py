@@ -277,16 +277,16 @@ def survey(paths, count, seed=0):
     return refused, read
 
 
-def test_one_token_dropped_or_doubled(shared):
-    paths = sorted((shared / "mil").glob("*.mil"))[::12]
+def test_one_token_dropped_or_doubled(facts):
+    paths = sorted((facts / "mil").glob("*.mil"))[::12]
     refused, read = survey(paths, 4)
     print(f"{refused} refused, {read} read")
     assert refused + read == 8 * len(paths) and refused > 0.9 * (refused + read)
 
 
 @pytest.mark.slow
-def test_one_token_dropped_or_doubled_everywhere(shared):
-    refused, read = survey(sorted((shared / "mil").glob("*.mil")), 10, 1)
+def test_one_token_dropped_or_doubled_everywhere(facts):
+    refused, read = survey(sorted((facts / "mil").glob("*.mil")), 10, 1)
     print(f"{refused} refused, {read} read")
     assert refused > 0.9 * (refused + read)
 
@@ -412,8 +412,8 @@ def finely(text):
     return text.replace("const()", "const(//\n)")
 
 
-def test_constants_read_in_one_piece_are_those_of_the_finer_rules(shared):
-    for path in sorted((shared / "mil").glob("*.mil"))[::9]:
+def test_constants_read_in_one_piece_are_those_of_the_finer_rules(facts):
+    for path in sorted((facts / "mil").glob("*.mil"))[::9]:
         text = path.read_text()
         whole, fine = hexane.parse_mil(text), hexane.parse_mil(finely(text))
         assert whole.equals(fine) and whole.to_mil() == fine.to_mil()

@@ -1,4 +1,4 @@
-"""``net.plist`` networks: the shared ones, made-up ones, broken ones."""
+"""``net.plist`` networks: recorded ones, made-up ones, broken ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import hexane
-from conftest import shared_params
+from facts import fact_params
 from hexane.errors import FormatError, HexaneError, UnsupportedError, UsageError
 from hexane.formats.netplist import parse_netplist
 
@@ -52,8 +52,8 @@ CONV = {
 }
 
 
-@pytest.mark.parametrize("path", [*shared_params("plists/**/*.plist"), *shared_params("hwx/*.plist")])
-def test_shared_networks(path):
+@pytest.mark.parametrize("path", [*fact_params("plists/**/*.plist"), *fact_params("hwx/*.plist")])
+def test_recorded_networks(path):
     graph = hexane.load(path).verify()
     net = plistlib.loads(path.read_bytes())["net"]
     assert list(graph.inputs) == net["Inputs"] and list(graph.outputs) == net["Outputs"]
