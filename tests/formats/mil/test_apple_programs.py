@@ -13,7 +13,7 @@ from hexane.graph.compare import difference
 
 def test_networks_are_read_typed_and_computed():
     rng = np.random.default_rng(0)
-    files = fact_files("apple/**/*.json")
+    files = [path for path in fact_files("apple/**/*.json") if path.parent.name != "h13-2023"]  # not all are MIL ops
     for file in files:
         text, weights = mil_of(load(file))
         graph = hexane.parse_mil(text, {WEIGHTS: weights}).verify()
