@@ -24,7 +24,51 @@ OTHER_QUICK = 5_000_000
 LARGEST_SURFACE = 300_000
 """Products, and bytes of a surface from H14 on; larger programs run in the slow suite."""
 
-FOLDERS = ("h13", "h14", "more/h13", "more/h14", "more/h15", "more/h16", "more/h16g")
+FOLDERS = (
+    "h13",
+    "h14",
+    "more/h13",
+    "more/h14",
+    "more/h15",
+    "more/h16",
+    "more/h16g",
+    "more2/h13",
+    "more2/h14",
+    "more2/h15",
+    "more2/h16",
+    "more2/h16g",
+)
+BEYOND = {
+    **dict.fromkeys(
+        ("floor_r_1x64x1x1", "less_bool_rr_1x64x1x1", "logical_not_1x1x64x64"),
+        "tables of rounding and comparison are not in `apple_programs.TABLES`; test_listings runs such programs",
+    ),
+    **dict.fromkeys(
+        ("chain_pair_add_ln_d256_s64", "chain_block_d256_s64_proj0", "chain_block_d256_s64_proj1"),
+        "Common.Cfg.Unk23 of H14, which Apple sets in chains of layers, has no known effect",
+    ),
+    **dict.fromkeys(
+        ("chain_pair_ln_gelu_d256_s64", "chain_attn_s512_dh64"),
+        "3.2 units of the last place off; the bound of 3 is for one layer",
+    ),
+    "chain_pair_softmax_mm_d256_s64": "27 units of the last place off, not explained",
+    "norm_softmax_a3_1x1x256x256": "a height of 0 in a task; the emulator takes that for a hang",
+    **dict.fromkeys(
+        ("space_to_depth_1x32x64x64_b4", "depth_to_space_1x256x32x32_b4", "s2d_conv1x1_d2s_c8_s128_b4"),
+        "the second opinion (`reference`) has no such op",
+    ),
+    **dict.fromkeys(
+        ("unary_rsqrt_1x1x256x256", "unary_rsqrt_1x1x512x512", "unary_rsqrt_1x1x1024x1024"),
+        "rsqrt near its largest value is 2.1 units of the last place off, the bound is 2",
+    ),
+    "conv_c256_n256_k3x3_s2_g256_1500x64_bias": "the kernel's windows have other sizes than the packing gives",
+    "chain_ffn_d256_s64_biasfull": "a bias of the whole result is no operand that `apple_programs` can place",
+    **dict.fromkeys(
+        ("w8a8_conv1x1_c64_s64_L3", "w8a8_conv1x1_c64_s64_L4", "w8a8_conv1x1_c64_s64_L5"),
+        "`apple_programs` gives no 8-bit weights to convolutions in a row",
+    ),
+}
+"""Programs of the last set that do not run here yet, and why; each must fail until it is taken out."""
 CHIPS = {"h13": "M1", "h14": "M2", "h15": "M3", "h16": "M4"}
 
 OVERLAPPING = {"conv_probe_k1_c64_n64_s128_st1_g1_bias0_same"}
@@ -56,6 +100,8 @@ def _parameters() -> list:
             large = program.multiplications > QUICK.get(folder, OTHER_QUICK)
             large |= folder != "h13" and max(x.nbytes for x in program.inputs.values()) > LARGEST_SURFACE
             marks = [pytest.mark.slow] if large else []
+            if folder.startswith("more2") and path.stem in BEYOND:
+                marks.append(pytest.mark.xfail(reason=BEYOND[path.stem], strict=True))
             (slow if large else quick).append(pytest.param(path, id=f"{folder}-{path.stem}", marks=marks))
     return [*quick, *slow]
 

@@ -6,10 +6,12 @@ import re
 
 import pytest
 
+from codegen.programs import every_program, targets_of
 from facts import fact_params
 from hexane.image.files import open_image
 from hexane.isa import Task, decode_stream, encode_stream, link
 from hexane.isa.assembly import assemble, disassemble
+from hexane.isa.compose.rules import generation_of
 from hexane.isa.kinds import ELEMENT, NE_NONLINEAR, NE_OP, PE_OP
 from isa.streams import apple_stream, apple_words
 
@@ -39,6 +41,30 @@ def test_named_fields_hold_every_bit(generation, path):
             if value and not handle.field.known:
                 assert name == "TileDMASrc.Unk13840.Bit8" or re.fullmatch(r"TileDMADst\.DMAConfig\.Unk\d\d", name)
         assert {table.register(key)[0]: value for key, value in rebuilt.items()} == task.registers()
+
+
+LATER = [
+    pytest.param("h13" if target == "h13-2023" else generation_of(target), path, id=f"{target}-{path.stem}")
+    for target in targets_of("more2")
+    for path in every_program(target, ["more2"])
+]
+
+
+@pytest.mark.parametrize(("generation", "path"), LATER)
+def test_round_trip_of_later_sets(generation, path):
+    """Programs of all generations, H18 and chains of layers too: words, stream, text and back."""
+    data = apple_stream(path)
+    tasks = decode_stream(data, generation)
+    assert [(task.offset, task.words()) for task in tasks] == apple_words(path)
+    assert encode_stream(tasks, generation) == data
+    assert encode_stream(assemble(disassemble(tasks)).tasks, generation) == data
+
+
+def test_later_sets_are_whole():
+    counts = {target: len(every_program(target, ["more2"])) for target in targets_of("more2")}
+    assert counts == {
+        "h13": 55, "h13-2023": 24, "h14": 29, "h15": 6, "h16": 6, "h16g": 32, "h17": 38, "h17g": 6, "h18": 57,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("path", H13)

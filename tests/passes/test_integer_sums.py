@@ -10,11 +10,11 @@ import pytest
 import hexane
 
 onnx = pytest.importorskip("onnx")
-runtime = pytest.importorskip("onnxruntime")
+reference = pytest.importorskip("onnx.reference")
 helper, T = onnx.helper, onnx.TensorProto
 
 
-def test_a_dynamically_quantised_layer_is_near_onnxruntime(tmp_path: Path) -> None:
+def test_a_dynamically_quantised_layer_is_near_its_definition(tmp_path: Path) -> None:
     """MatMulInteger, a bias in whole numbers, Cast, Mul: what quantize_dynamic of a product of 512 terms gives."""
     rng = np.random.default_rng(0)
     held = [
@@ -39,7 +39,7 @@ def test_a_dynamically_quantised_layer_is_near_onnxruntime(tmp_path: Path) -> No
     path = tmp_path / "q.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
     given = {"x": (rng.standard_normal((4, 512)) + 1).astype(np.float32)}
-    (wanted,) = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, given)
+    (wanted,) = reference.ReferenceEvaluator(str(path)).run(None, given)  # sums in NumPy's int32, on any processor
     found = hexane.compile(hexane.load(path)).run(given)["y"]
     assert np.isfinite(found).all()
     error = np.sqrt(np.mean((found - wanted) ** 2)) / np.sqrt(np.mean(wanted**2))
