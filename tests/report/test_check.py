@@ -12,6 +12,7 @@ from hexane import chips
 from hexane.chips import CHIPS
 from hexane.errors import UsageError
 from hexane.graph import GraphBuilder
+from hexane.program.package import mil_of
 from hexane.restrictions.objections import RULES, objections
 from report.networks import command, mixed, saved, small
 
@@ -105,6 +106,26 @@ def test_compile_writes_a_program_and_its_dump(tmp_path: Path) -> None:
     found = command("compile", saved(mixed(), tmp_path, "m.mil"), "-o", tmp_path / "net.hexane", "--json")
     assert found["stats"]["host_segments"] == 1
     assert len(hexane.load_program(tmp_path / "net.hexane").segments) == len(found["segments"])
+
+
+@pytest.mark.parametrize(("dialect", "tables"), [("default", True), ("apple", False)])
+def test_the_dump_is_of_the_compilation_itself(tmp_path: Path, dialect: str, tables: bool) -> None:
+    """Only the default dialect writes hard swish as one table: its pass is in no dump of another dialect."""
+    b = GraphBuilder()
+    x = b.input("x", (1, 16, 8, 8), "fp16")
+    b.output(b.mul(x=x, y=b.sigmoid_hard(x=x, alpha=1 / 6, beta=0.5), name="y"))
+    command(
+        "compile", saved(b.graph, tmp_path), "--chip", "M4", "--dialect", dialect, "--dump-passes", tmp_path / "dump"
+    )
+    names = sorted(path.name for path in (tmp_path / "dump").iterdir())
+    assert any("single_tables" in name for name in names) == tables
+    wanted: list[str] = []
+    program = hexane.compile(
+        b.graph, "M4", dialect=dialect, on_pass=lambda name, graph, changed: wanted.append(name) if changed else None
+    )
+    assert [name[3:-4] for name in names if name[:2].isdigit()] == ["loaded", *wanted]
+    last = max(name for name in names if name.endswith(".mil"))
+    assert (tmp_path / "dump" / last).read_text() == mil_of(program.graph)[0]
 
 
 def test_compile_refuses_by_name(tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ def register(app: typer.Typer) -> None:
         from hexane.errors import UsageError
         from hexane.program.anec import written_surfaces
         from hexane.program.package import require_ending
+        from hexane.report.dump import Dump
         from hexane.report.weight_notes import weights_summary
         from hexane.runtime.files import plain_errors, require_writable
 
@@ -60,14 +61,15 @@ def register(app: typer.Typer) -> None:
             require_ending(output)
             require_writable(output)
         graph = open_network(model, function=function, shapes=shape or (), bind=bind or ())
+        dump = None if dump_passes is None else Dump(graph, dump_passes)
+        on_pass = None if dump is None else dump.on_pass
         start = perf_counter()
-        program = hexane.compile(graph, chip=chip, dialect=dialect, strict=strict, without=without or ())
+        program = hexane.compile(
+            graph, chip=chip, dialect=dialect, strict=strict, without=without or (), on_pass=on_pass
+        )
         seconds = perf_counter() - start
-        if dump_passes is not None:
-            from hexane.report.dump import dump
-
-            with plain_errors(dump_passes):
-                dump(graph, program, dump_passes)
+        if dump is not None:
+            dump.finish(program)
         if output is not None:
             with plain_errors(output):
                 program.save(output, anec_header=header_bytes)

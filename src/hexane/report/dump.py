@@ -5,29 +5,41 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hexane import passes
 from hexane.program.package import mil_of
+from hexane.runtime.files import plain_errors
 
 if TYPE_CHECKING:
     from hexane.graph import Graph
     from hexane.program import Program
 
 
-def dump(graph: Graph, program: Program, folder: Path) -> None:
-    """Write ``NN-pass.mil`` (after every pass that changed something), ``tasks.txt`` and ``memory.txt``."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "00-loaded.mil").write_text(mil_of(graph)[0])
-    count = 0
+class Dump:
+    """A compilation as files: ``compile(graph, on_pass=dump.on_pass)`` writes as it goes, ``finish`` adds the result.
 
-    def on_pass(name: str, so_far: Graph, changed: int) -> None:
-        nonlocal count
+    ``NN-pass.mil`` (after every pass that changed something), ``tasks.txt`` and ``memory.txt``.
+    """
+
+    def __init__(self, graph: Graph, folder: Path) -> None:
+        self.folder = folder
+        self._changes = 0
+        with plain_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        self._write("00-loaded.mil", mil_of(graph)[0])
+
+    def on_pass(self, name: str, graph: Graph, changed: int) -> None:
+        """What a pass left of the graph."""
         if changed:
-            count += 1
-            (folder / f"{count:02d}-{name}.mil").write_text(mil_of(so_far)[0])
+            self._changes += 1
+            self._write(f"{self._changes:02d}-{name}.mil", mil_of(graph)[0])
 
-    passes.run(graph, on_pass=on_pass)
-    (folder / "tasks.txt").write_text(task_table(program))
-    (folder / "memory.txt").write_text(memory_table(program))
+    def finish(self, program: Program) -> None:
+        """The tasks of the program, and where their operands stand."""
+        self._write("tasks.txt", task_table(program))
+        self._write("memory.txt", memory_table(program))
+
+    def _write(self, name: str, text: str) -> None:
+        with plain_errors(self.folder):
+            (self.folder / name).write_text(text)
 
 
 def task_table(program: Program) -> str:
