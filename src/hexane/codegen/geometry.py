@@ -131,18 +131,6 @@ def source_rows(tile: int, hin: int, hout: int, kh: int, sy: int, py: int) -> tu
     return most, total
 
 
-def most_source_rows(tile: int, hin: int, hout: int, kh: int, sy: int, py: int) -> int:
-    """Most source rows that one tile reads: as ``source_rows``, up to the first tile with no border."""
-    bound = min(hin, (tile - 1) * sy + kh)
-    most = 0
-    for top in range(0, hout, tile):
-        bottom = min(top + tile, hout)
-        most = max(most, min(hin, (bottom - 1) * sy - py + kh) - max(0, top * sy - py))
-        if most == bound:
-            break
-    return most
-
-
 def tile_height(
     hin: int,
     hout: int,

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from hexane import isa
 from hexane.emulator.registers import Registers
 from hexane.errors import EmulationError, HexaneError
+from hexane.isa.stream import Layouts
 
 ALIGNMENT = 0x100
 MOST_TASKS = 0x10000  # per operation (docs/reference/engine-h13.md 4.2)
@@ -29,8 +30,9 @@ def walk(text: bytes, generation: str, *, first_words: int | None, count: int | 
     Raises EmulationError for a broken link, a wrong task number, or a size that does not fit the records.
     """
     offset, words = 0, first_words
+    seen = Layouts()
     for index in range(MOST_TASKS):
-        r = _read(text, generation, index, offset, words)
+        r = _read(text, generation, index, offset, words, seen)
         last = r.flag("Header[0].EON")
         _require_numbers(r, index, last=last)
         yield r
@@ -42,7 +44,7 @@ def walk(text: bytes, generation: str, *, first_words: int | None, count: int | 
     raise EmulationError(f"the chain has more than {MOST_TASKS} tasks", task=MOST_TASKS)
 
 
-def _read(text: bytes, generation: str, index: int, offset: int, words: int | None) -> Registers:
+def _read(text: bytes, generation: str, index: int, offset: int, words: int | None, seen: Layouts) -> Registers:
     size = _length(text, offset, index)
     if words is not None and words != size:
         where = "Header[1].NextSize" if index else "first task"
@@ -53,7 +55,7 @@ def _read(text: bytes, generation: str, index: int, offset: int, words: int | No
             address=offset,
         )
     try:
-        task = isa.task_from_words(list(struct.unpack_from(f"<{size}I", text, offset)), generation)
+        task = isa.task_from_words(list(struct.unpack_from(f"<{size}I", text, offset)), generation, seen)
     except HexaneError as error:
         raise EmulationError(f"not a task descriptor: {error}", task=index, address=offset) from error
     _require_blocks(task, index)

@@ -8,7 +8,7 @@ whole tensors in the right order, with their L2 regions checked for room and ove
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,6 +27,7 @@ from hexane.emulator.task import Task, understand
 from hexane.emulator.trace import Computation, Report, TaskReport
 from hexane.emulator.work import Work
 from hexane.isa.channels import SCRATCH
+from hexane.isa.tiles import source_rows
 
 if TYPE_CHECKING:
     from hexane.arithmetic.fast.jobs import Job
@@ -102,10 +103,11 @@ class Engine:
         if watch is not None:
             watch(step.task, done, self)
 
-    def prepare(self, r: Registers) -> Step:
+    def prepare(self, r: Registers, *, read_kernels: bool = True) -> Step:
         """Check a task whose turn it is, and note what it does to the state of the machine, numbers apart.
 
-        No check asks for a number, so what holds now holds whenever the same tasks run in the same order.
+        No check asks for a number, so what holds now holds whenever the same tasks run in the same order. Without
+        ``read_kernels`` constant kernels are not unpacked, which is all that a check of a program can leave out.
         """
         require_legal(r, on_ne=r.flag("Common.TaskInfo.NID"))
         task = understand(r)
@@ -113,6 +115,8 @@ class Engine:
         operands = (task.source1, task.source2) if task.source2 else (task.source1,)
         sources = tuple(self._source(task, operand) for operand in operands)
         fetched = kernel_fetch.fetch(task, self.memory) if task.unit == "NE" else None
+        if fetched is not None and not read_kernels:
+            fetched = replace(fetched, constant=False)
         work = pe.prepare(task) if fetched is None else ne.prepare(task, fetched)
         places = self._places(task)
         constant = fetched is None or fetched.constant
@@ -149,8 +153,8 @@ class Engine:
         if task.tile_height >= task.hout:
             return extent
         r = task.registers
-        rows = (task.tile_height - 1) * r["Common.ConvCfg.Sy"] + r["Common.ConvCfg.Kh"]
-        return extent._replace(h=min(extent.h, rows))
+        rows = source_rows(task.tile_height, extent.h, r["Common.ConvCfg.Kh"], r["Common.ConvCfg.Sy"])
+        return extent._replace(h=rows)
 
     def _pass_through(self, task: Task, region: Region, extent: Extent, register: str) -> None:
         """A window or ring: it needs room of its own, and what it held before is gone."""

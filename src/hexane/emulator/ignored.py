@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import lru_cache
 
 import numpy as np
 
@@ -232,7 +233,13 @@ IGNORED: tuple[Ignored, ...] = (
 def listed(r: Registers, name: str) -> Ignored | None:
     """The table's entry for a field of this task (or for the role that it has); None where there is none."""
     role = r.roles.by_field.get(name, name)
-    return next((e for e in IGNORED if _matches(e, name, role) and e.when(r)), None)
+    return next((e for e in _named(name, role) if e.when(r)), None)
+
+
+@lru_cache(8192)
+def _named(name: str, role: str) -> tuple[Ignored, ...]:
+    """The entries whose pattern fits the field or its role."""
+    return tuple(entry for entry in IGNORED if _matches(entry, name, role))
 
 
 def _matches(entry: Ignored, name: str, role: str) -> bool:

@@ -21,6 +21,7 @@ from hexane.emulator.strides import Extent
 from hexane.emulator.task import Task, understand
 from hexane.errors import EmulationError
 from hexane.isa import Task as Words
+from hexane.isa.tiles import source_rows
 
 
 @dataclass(frozen=True)
@@ -157,11 +158,10 @@ def _rows(task: Task, end: Operand | Result) -> Extent:
     extent = end.stored
     if task.tile_height >= task.hout:
         return extent
-    rows = task.tile_height
-    if isinstance(end, Operand):
-        r = task.registers
-        rows = (rows - 1) * r["Common.ConvCfg.Sy"] + r["Common.ConvCfg.Kh"]
-    return extent._replace(h=min(extent.h, rows))
+    if not isinstance(end, Operand):
+        return extent._replace(h=min(extent.h, task.tile_height))
+    r = task.registers
+    return extent._replace(h=source_rows(task.tile_height, extent.h, r["Common.ConvCfg.Kh"], r["Common.ConvCfg.Sy"]))
 
 
 def _span(place: _Place) -> int:

@@ -178,20 +178,30 @@ def _unread(roles: Roles) -> dict[str, int]:
     return found
 
 
+@lru_cache(None)
+def _is_unknown(name: str) -> bool:
+    """Bits of which nobody knows what they do (the name says so)."""
+    return name.startswith(OUTSIDE) or name.rpartition(".")[2].startswith("Unk")
+
+
+@lru_cache(None)
+def _is_spare(name: str) -> bool:
+    return name.startswith(SPARE_WORDS) or name.rpartition(".")[2].startswith("Unk")
+
+
 def require_legal(r: Registers, *, on_ne: bool) -> None:
     """Refuse every value that no program has and no rule covers."""
     if r.linked:
         for name, allowed in known_values(r.generation, on_ne).items():
             r.one_of(name, allowed)
         for name, value in r.values.items():
-            spare = name.startswith(SPARE_WORDS) or name.rpartition(".")[2].startswith("Unk")
-            if value and spare and not listed(r, name):
+            if value and _is_spare(name) and not listed(r, name):
                 raise r.error(f"value {value:#x} has no known effect; known: 0x0", name)
         return
     known = known_values(r.generation, on_ne)
     for name, value in r.values.items():
         values = known.get(name)
-        if values is None and value and (name.startswith(OUTSIDE) or name.rpartition(".")[2].startswith("Unk")):
+        if values is None and value and _is_unknown(name):
             values = (0,)
         if values is not None and value not in values and not listed(r, name):
             r.one_of(name, values)

@@ -11,10 +11,11 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from hexane.errors import FormatError, UsageError
 from hexane.isa.generations import Family, family_of
-from hexane.isa.records import Heads, Layout, Record
+from hexane.isa.records import Heads, Layout
 from hexane.isa.task import Place, Task
 
 _NOT_ZERO = re.compile(rb"[^\0]")
@@ -125,8 +126,11 @@ def next_offset(end: int, size: int, generation: str) -> int:
     return at
 
 
-def task_from_words(words: Sequence[int], generation: str) -> Task:
-    """One task from its words alone (header first), which must be used up by its records. Raises FormatError."""
+def task_from_words(words: Sequence[int], generation: str, seen: Layouts | None = None) -> Task:
+    """One task from its words alone (header first), which must be used up by its records. Raises FormatError.
+
+    ``seen`` holds the layouts of the program's other tasks: what is known of a layout is then worked out once.
+    """
     family = family_of(generation)
     try:
         view = memoryview(struct.pack(f"<{len(words)}I", *words)).cast("I")
@@ -134,10 +138,16 @@ def task_from_words(words: Sequence[int], generation: str) -> Task:
         raise UsageError(f"words are integers of 32 bits ({error})") from None
     if len(view) < family.header_words:
         raise FormatError(f"a task of {len(view)} words; its header has {family.header_words}", offset=0)
-    layout = _layout(family, view, 0, len(view), Layouts(), False)
+    layout = _layout(family, view, 0, len(view), seen or Layouts(), False)
     if layout.size != len(view):
         raise FormatError(f"the records end after {layout.size} of {len(view)} words", offset=4 * layout.size)
     return Task.from_layout(family, layout, view)
+
+
+@lru_cache(1024)
+def _shared(family: Heads, header_words: int, heads: tuple[int, ...]) -> Layout:
+    """A layout for all streams: what is worked out for its tasks, such as the places of fields, is worked out once."""
+    return Layout(family, header_words, [family.read(head) for head in heads])
 
 
 class Layouts:
@@ -147,11 +157,11 @@ class Layouts:
         self.last: Layout | None = None
         self.known: dict[tuple, Layout] = {}
 
-    def intern(self, family: Heads, header_words: int, heads: tuple[int, ...], records: list[Record]) -> Layout:
+    def intern(self, family: Heads, header_words: int, heads: tuple[int, ...]) -> Layout:
         key = (header_words, heads)
         layout = self.known.get(key)
         if layout is None:
-            layout = self.known[key] = Layout(family, header_words, records)
+            layout = self.known[key] = _shared(family, *key)
         return layout
 
 
@@ -174,7 +184,6 @@ def _layout(family: Family, words: memoryview, start: int, stop: int, seen: Layo
         return last
     at = start + header_words
     heads: list[int] = []
-    records: list[Record] = []
     while at < stop:
         head = words[at]
         if open_end and head == 0 and not any(words[at:stop]):
@@ -189,9 +198,8 @@ def _layout(family: Family, words: memoryview, start: int, stop: int, seen: Layo
                 f"a record of {len(record.addresses)} values where {stop - at - 1} words are left", offset=4 * at
             )
         heads.append(head)
-        records.append(record)
         at = end
-    layout = seen.last = seen.intern(family.heads, header_words, tuple(heads), records)
+    layout = seen.last = seen.intern(family.heads, header_words, tuple(heads))
     return layout
 
 

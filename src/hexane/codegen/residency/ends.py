@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from math import prod
 from typing import NamedTuple
 
-from hexane.codegen.geometry import most_source_rows, up
+from hexane.codegen.geometry import up
 from hexane.codegen.operations import Axes, Element, PeKind, ResultType, SourceType
 from hexane.codegen.plan import Dma, Plan, Region
+from hexane.isa.tiles import source_rows
 
 UNIT = 16
 """Bytes that L2 counts in."""
@@ -156,10 +157,10 @@ def held(plan: Plan, end: End) -> int:
 
 
 def tile_rows(plan: Plan, end: End) -> int:
-    """Rows of an end that one tile of its task touches."""
+    """Rows of an end that one tile of its task needs room for."""
     if end.side == RESULT or plan.unit == "PE":
         return plan.tile
-    return most_source_rows(plan.tile, plan.h, plan.hout, plan.kh, plan.sy, plan.py)
+    return source_rows(plan.tile, plan.h, plan.kh, plan.sy)
 
 
 def result_buffer(plan: Plan, end: End) -> int:

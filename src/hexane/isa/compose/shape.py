@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from hexane.chips import L2_BYTES
 from hexane.isa.compose.rules import RESULT, SECOND, SOURCE, Sizes
 
 CELL = 16  # bytes: L2 hands out whole cells
 PAGE_BITS = 16  # pages of 64 KiB
+ALL_PAGES = (1 << (L2_BYTES >> PAGE_BITS)) - 1
 
 # Axes of PECfg's broadcast fields
 ALONG_H, ALONG_D, ALONG_C = 2, 4, 8
@@ -133,7 +135,7 @@ def live_pages(shapes: Sequence[Shape]) -> list[int]:
     """For each task the mask of the 64 KiB pages of L2 that hold data which it or a later task reads; 0 for the last.
 
     Alive is a source that is kept, from its load, and a result that is not sent to memory, each until its last reader;
-    the page of the byte behind it counts too.
+    the page of the byte behind it counts too, where L2 has one.
     """
     masks = [0] * len(shapes)
     for i, shape in enumerate(shapes):
@@ -144,7 +146,7 @@ def live_pages(shapes: Sequence[Shape]) -> list[int]:
             kept.append(shape.span("Result"))
         for first, end in kept:
             last = max([i, *(k for k in range(i + 1, len(shapes)) if shapes[k].finds_in(first, end))])
-            pages = (1 << (end >> PAGE_BITS) + 1) - (1 << (first >> PAGE_BITS))
+            pages = (1 << (end >> PAGE_BITS) + 1) - (1 << (first >> PAGE_BITS)) & ALL_PAGES
             for k in range(i, last + 1):
                 masks[k] |= pages
     if masks:
