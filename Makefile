@@ -16,16 +16,13 @@ help:
 	@echo "make models     fetch the real networks that some tests use"
 	@echo "make docs       generate the documentation that comes from tables"
 
-setup: $(VENV)/.ready
+# What running needs, and what developing needs; the second holds the first.
+$(VENV)/.demo $(VENV)/.dev: pyproject.toml
+	$(PYTHON) tools/setup.py $(VENV) $(subst .,,$(notdir $@))
 
-$(VENV)/.ready: pyproject.toml
-	$(PYTHON) -c 'import sys; sys.exit("hexane needs Python 3.11 or newer") if sys.version_info < (3, 11) else None'
-	$(PYTHON) -m venv $(VENV)
-	@echo 'installing hexane and its libraries into $(VENV); this takes a minute or two'
-	$(BIN)/python -m pip install --disable-pip-version-check -e '.[dev]'
-	touch $@
+setup: $(VENV)/.dev
 
-demo: setup
+demo: $(VENV)/.demo
 	$(BIN)/python -m hexane demo
 
 test: setup
