@@ -22,7 +22,9 @@ def checked_interpreter():
     version = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info < LEAST:
         others = [name for name in NAMES if shutil.which(name)]
-        remedy = "run `make PYTHON=%s ...`" % others[0] if others else "install one and run `make PYTHON=python3.13 ...`"
+        remedy = (
+            "run `make PYTHON=%s ...`" % others[0] if others else "install one and run `make PYTHON=python3.13 ...`"
+        )
         stop("%s is Python %s, and Python 3.11 or newer is needed; %s" % (sys.executable, version, remedy))
     try:
         import ensurepip  # noqa: F401
