@@ -1,6 +1,8 @@
+# ruff: noqa: UP031, UP032
 """Set up an environment for the Makefile: ``setup.py FOLDER EXTRA``, with the interpreter that runs this.
 
-Written so that an old Python can read it and say what is wrong. What an interrupted run left is thrown away.
+Written so that an old Python can read it and say what is wrong. An environment that an interrupted run left, or that
+belongs to another Python, is made anew; a folder that this did not make is never removed.
 """
 
 import os
@@ -10,6 +12,8 @@ import sys
 
 LEAST = (3, 11)
 NAMES = ("python3.14", "python3.13", "python3.12", "python3.11")
+STAMPS = (".unfinished", ".demo", ".dev")
+"""Files that this leaves in an environment."""
 
 
 def stop(text):
@@ -17,15 +21,13 @@ def stop(text):
     sys.exit("hexane: " + text)
 
 
-def checked_interpreter():
+def check_interpreter():
     """End where this interpreter is too old or cannot make environments."""
-    version = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info < LEAST:
-        others = [name for name in NAMES if shutil.which(name)]
-        remedy = (
-            "run `make PYTHON=%s ...`" % others[0] if others else "install one and run `make PYTHON=python3.13 ...`"
-        )
-        stop("%s is Python %s, and Python 3.11 or newer is needed; %s" % (sys.executable, version, remedy))
+        newer = [name for name in NAMES if shutil.which(name)]
+        remedy = "run `make PYTHON=%s`" % newer[0] if newer else "install one, then `make PYTHON=python3.13`"
+        found = sys.executable, ".".join(map(str, sys.version_info[:3]))
+        stop("%s is Python %s, and 3.11 or newer is needed; %s" % (found + (remedy,)))
     try:
         import ensurepip  # noqa: F401
         import venv  # noqa: F401
@@ -33,34 +35,49 @@ def checked_interpreter():
         stop("this Python cannot make environments; on Debian and Ubuntu: apt install python3-venv")
 
 
-def is_usable(python):
-    """Whether an environment's interpreter runs, has pip and is of this version."""
-    check = "import sys, pip; print(sys.version_info[:2])"
+def version_of(python):
+    """The version of an environment's interpreter that runs and has pip, else None."""
+    check = "import sys, pip; print(*sys.version_info[:2])"
     try:
-        said = subprocess.run([python, "-c", check], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        done = subprocess.run([python, "-c", check], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     except OSError:
-        return False
-    return said.returncode == 0 and said.stdout.decode().strip() == str(sys.version_info[:2])
+        return None
+    return tuple(map(int, done.stdout.split())) if done.returncode == 0 else None
+
+
+def environment(folder, python):
+    """Make the environment where there is none that can be used."""
+    own = any(os.path.exists(os.path.join(folder, stamp)) for stamp in STAMPS)
+    version = version_of(python)
+    whole = not os.path.exists(os.path.join(folder, STAMPS[0]))
+    if whole and version and (version == sys.version_info[:2] or not own and version >= LEAST):
+        return
+    if os.path.isdir(folder) and os.listdir(folder) and not own:
+        stop(
+            "%s has no Python 3.11 or newer with pip, and was not made here; remove it, or use `make VENV=...`" % folder
+        )
+    print("making the environment %s with Python %d.%d" % ((folder,) + sys.version_info[:2]), flush=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    os.makedirs(folder)
+    open(os.path.join(folder, STAMPS[0]), "w").close()
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
 
 
 def main(folder, extra):
-    """Make the environment where it is missing or broken, and install hexane with an extra into it."""
-    checked_interpreter()
+    """Install hexane with an extra into an environment."""
+    check_interpreter()
     python = os.path.join(folder, "Scripts" if os.name == "nt" else "bin", "python")
-    unfinished = os.path.join(folder, ".unfinished")
-    if os.path.exists(unfinished) or not is_usable(python):
-        print("making the environment %s with Python %d.%d" % ((folder,) + sys.version_info[:2]), flush=True)
-        if os.path.isdir(folder) and not os.path.islink(folder):
-            shutil.rmtree(folder)
-        subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
+    environment(folder, python)
+    unfinished = os.path.join(folder, STAMPS[0])
     open(unfinished, "w").close()
-    pip = [python, "-m", "pip", "install", "--disable-pip-version-check", "--no-compile", "--progress-bar", "off", "-q"]
     print("installing hexane[%s] into %s" % (extra, folder), flush=True)
-    if subprocess.run([*pip, "-e", ".[%s]" % extra]).returncode:
-        stop("pip could not install hexane[%s]; its messages say why; the next `make` begins anew" % extra)
+    # Modules are compiled when they are first imported: most of them never are.
+    pip = [python, "-m", "pip", "install", "--disable-pip-version-check", "--no-compile", "-q"]
+    if subprocess.run(pip + ["-e", ".[%s]" % extra]).returncode:
+        stop("pip could not install hexane[%s], its messages say why; the next `make` begins anew" % extra)
     os.unlink(unfinished)
-    for stamp in ("demo", "dev") if extra == "dev" else (extra,):
-        open(os.path.join(folder, "." + stamp), "w").close()
+    for stamp in STAMPS[1:] if extra == "dev" else STAMPS[1:2]:
+        open(os.path.join(folder, stamp), "w").close()
 
 
 if __name__ == "__main__":
