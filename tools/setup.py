@@ -1,4 +1,4 @@
-# ruff: noqa: UP031, UP032
+# ruff: noqa: UP031
 """Set up an environment for the Makefile: ``setup.py FOLDER EXTRA``, with the interpreter that runs this.
 
 Written so that an old Python can read it and say what is wrong. An environment that an interrupted run left, or that
@@ -50,7 +50,7 @@ def environment(folder, python):
     own = any(os.path.exists(os.path.join(folder, stamp)) for stamp in STAMPS)
     version = version_of(python)
     whole = not os.path.exists(os.path.join(folder, STAMPS[0]))
-    if whole and version and (version == sys.version_info[:2] or not own and version >= LEAST):
+    if whole and version and (version == sys.version_info[:2] or (not own and version >= LEAST)):
         return
     if os.path.isdir(folder) and os.listdir(folder) and not own:
         stop(
