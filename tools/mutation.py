@@ -1,11 +1,12 @@
-"""How many planted faults the compiler's tests notice: one change in a file of an area, then the area's tests.
+"""How many planted faults the tests notice: one change in a file of an area, then the area's tests.
 
     python tools/mutation.py --area recipes --count 40 --seed 0
+    python tools/mutation.py --area all --count 100 --seed 1 --jobs 1
 
-Areas are the recipes with the encoder, the search for what stays in L2, and the passes that choose layouts.
+Areas are the packages, and parts of the compiler; `all` draws over all packages.
 
-A fault is a comparison, a sign, a number or a condition turned into another, or an assignment to a plan left out. Each
-runs in a process of its own against the tests of the compiler, quick ones first, until one fails. What is printed as
+A fault is a comparison, a sign, a number or a condition turned into another, or an assignment to an attribute left out.
+Each runs in a process of its own against the tests of its area, quick ones first, until one fails. What is printed as
 unnoticed is a gap in the tests, or a change that means the same; both want a look. Words of messages, notes and
 evidence are left alone.
 """
@@ -21,6 +22,7 @@ import os
 import random
 import signal
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -29,8 +31,10 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-CODEGEN = ROOT / "src/hexane/codegen"
-PASSES = ROOT / "src/hexane/passes"
+SOURCE = ROOT / "src/hexane"
+CODEGEN = SOURCE / "codegen"
+PASSES = SOURCE / "passes"
+BELOW_CODEGEN = ("hexane.emulator", "hexane.numerics", "hexane.formats.mil")
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,7 @@ class Area:
     preloaded: tuple[str, ...] = ()
 
 
-AREAS = {
+PARTS = {
     "recipes": Area(
         [*CODEGEN.glob("recipes/*.py"), CODEGEN / "encode.py", CODEGEN / "tasks.py", CODEGEN / "targets/h13.py"],
         (
@@ -53,7 +57,7 @@ AREAS = {
             "codegen/test_programs.py",
             "codegen/test_parity_later.py",
         ),
-        ("hexane.passes",),
+        ("hexane.passes", *BELOW_CODEGEN),
     ),
     "residency": Area(
         [*CODEGEN.glob("residency/*.py")],
@@ -62,13 +66,48 @@ AREAS = {
             "codegen/test_search.py",
             "codegen/test_locked_pairs.py",
             "codegen/test_residency.py",
+            "codegen/test_waits.py",
         ),
-        ("hexane.passes",),
+        ("hexane.passes", *BELOW_CODEGEN),
     ),
-    "layouts": Area([*PASSES.glob("layouts/*.py")], ("passes/test_layouts.py", "passes/test_columns.py")),
+    "layouts": Area(
+        [*PASSES.glob("layouts/*.py")], ("passes/test_layouts.py", "passes/test_columns.py"), BELOW_CODEGEN
+    ),
 }
-PRELOADED = ("numpy", "pytest", "hypothesis", "hexane.emulator", "hexane.numerics", "hexane.formats.mil")
-LIMIT_S = 900
+"""Parts of packages, with the tests that are nearest to them."""
+
+TESTS = {
+    "arithmetic": "arithmetic/test_rules.py arithmetic numerics emulator/test_random_tasks.py",
+    "chips": "chips restrictions timing codegen/test_parity.py codegen/test_residency.py",
+    "cli": "cli report image/test_image_cli.py emulator/test_command.py runtime/test_doctor.py studies",
+    "codegen": "codegen/test_walks.py codegen/test_blocks.py codegen/test_programs.py codegen/test_parity.py "
+    "codegen/test_search.py codegen/test_winograd.py codegen numerics",
+    "cost": "timing/test_kernel.py timing codegen/test_search.py codegen/test_price.py codegen/test_residency.py",
+    "emulator": "emulator/test_l2.py emulator numerics timing",
+    "formats": "formats fuzz integrations/test_coreml.py integrations/test_onnx_backend.py",
+    "graph": "graph formats/test_onnx_nodes.py passes/test_rules.py formats/mil timing codegen/test_random_ops.py",
+    "image": "image runtime/test_linux_programs.py runtime/test_apple_files.py codegen/test_programs.py",
+    "integrations": "integrations formats/test_onnx_nodes.py",
+    "isa": "isa kernels/test_registers.py image codegen/test_parity.py codegen/test_parity_later.py emulator",
+    "kernels": "kernels emulator/test_compressed_kernels.py codegen/test_winograd.py codegen/test_compressed.py "
+    "arithmetic formats/test_edit_kernels.py",
+    "lowering": "numerics codegen/test_heads.py codegen/test_parity.py codegen/test_random_ops.py "
+    "codegen/test_rows_first.py codegen/test_large_maps.py codegen timing",
+    "mil": "mil formats/mil",
+    "numerics": "numerics codegen/test_comparisons.py codegen/test_random_ops.py codegen passes arithmetic",
+    "passes": "passes codegen/test_random_ops.py codegen/test_heads.py codegen numerics",
+    "program": "program runtime/test_states.py codegen/test_programs.py report",
+    "report": "report runtime/test_inputs.py runtime/test_bench.py",
+    "restrictions": "restrictions report/test_check.py report/test_reasons.py report",
+    "runtime": "runtime/test_queue.py runtime report/test_verdict.py report/test_compare.py report/test_check.py",
+    "studies": "studies",
+    "timing": "timing codegen/test_price.py report/test_how_long.py report",
+}
+"""The tests of every package, quick and near ones first: files and folders below `tests`."""
+
+PACKAGES = {name: Area(sorted((SOURCE / name).rglob("*.py")), tuple(tests.split())) for name, tests in TESTS.items()}
+PRELOADED = ("numpy", "pytest", "hypothesis", "numba", "lark", "onnx", "typer")
+LIMIT_S = 600
 
 COMPARISONS: dict[type, type] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -166,6 +205,11 @@ def faults(area: Area) -> Iterator[Fault]:
         yield from planter.found
 
 
+def area_of(fault: Fault) -> Area:
+    """The package that a fault stands in."""
+    return PACKAGES[fault.path.relative_to(SOURCE).parts[0]]
+
+
 def planted(fault: Fault) -> str:
     """The file's text with the fault in it."""
     tree = Planter(fault.path, fault.number).visit(ast.parse(fault.path.read_text("utf-8")))
@@ -199,6 +243,8 @@ def start(area: Area, fault: Fault | None) -> int:
         signal.alarm(LIMIT_S)  # a hang is noticed, too
         if fault is not None:
             sys.meta_path.insert(0, Loader(fault))
+            if "arithmetic" in fault.path.parts:  # compiled code of the file as it stands must not be taken for it
+                os.environ["NUMBA_CACHE_DIR"] = tempfile.mkdtemp(prefix="mutation-")
         import pytest
 
         os.chdir(ROOT)
@@ -211,13 +257,15 @@ def start(area: Area, fault: Fault | None) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--area", choices=AREAS, default="recipes")
+    parser.add_argument("--area", choices=[*PARTS, *PACKAGES, "all"], default="recipes")
     parser.add_argument("--count", type=int, default=40, help="faults to plant, drawn at random")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--unchecked", action="store_true", help="do not run the tests without a fault first")
     options = parser.parse_args()
     sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "src")]
-    area = AREAS[options.area]
+    whole = [path for part in PACKAGES.values() for path in part.files]
+    area = Area(whole, ()) if options.area == "all" else (PARTS | PACKAGES)[options.area]
     for name in (*PRELOADED, *area.preloaded):
         importlib.import_module(name)
     loaded = {getattr(module, "__file__", None) for module in sys.modules.values()}
@@ -225,20 +273,22 @@ def main() -> None:
     every = list(faults(area))
     waiting = random.Random(options.seed).sample(every, min(options.count, len(every)))
     print(f"{len(every)} faults can be planted in {len(area.files)} files, {len(waiting)} are")
-    start(area, None)
-    if os.wait()[1]:
-        sys.exit("the tests fail without a fault: mend them first")
+    areas = {fault: area_of(fault) if options.area == "all" else area for fault in waiting}
+    for checked in {one.tests: one for one in areas.values()}.values() if not options.unchecked else ():
+        start(checked, None)
+        if os.wait()[1]:
+            sys.exit(f"the tests fail without a fault, mend them first: {' '.join(checked.tests)}")
     running: dict[int, tuple[Fault, float]] = {}
     unnoticed: list[Fault] = []
     noticed: Counter[str] = Counter()
     while waiting or running:
         while waiting and len(running) < options.jobs:
             fault = waiting.pop()
-            running[start(area, fault)] = fault, time.monotonic()
+            running[start(areas[fault], fault)] = fault, time.monotonic()
         child, status = os.wait()
         fault, begun = running.pop(child)
         caught = status != 0
-        noticed[fault.path.stem] += caught
+        noticed[str(fault.path)] += caught
         if not caught:
             unnoticed.append(fault)
         print(f"{'noticed  ' if caught else 'UNNOTICED'} {time.monotonic() - begun:5.0f} s  {fault}", flush=True)

@@ -113,6 +113,7 @@ _SIDE = "side channels; H13 has these data in the core streams"
 _PLACE = (
     "where in L2 a streamed operand passes through; space and overlap are checked (docs/reference/engine-h13.md 12.1)"
 )
+_HAZARDS = "what the task waits for: tasks run in order here (docs/reference/hazards.md)"
 _UNUSED = "the DMA engine is off, so the register is not read"
 
 IGNORED: tuple[Ignored, ...] = (
@@ -141,7 +142,7 @@ IGNORED: tuple[Ignored, ...] = (
     ),
     Ignored("*DMAConfig*.DataSetId", "which data set the system cache counts the data to", "H14 on", _later),
     Ignored("*DMAConfig*.Tag", "number of the task; checked where the DMA is on", "its DMA is off", _later),
-    Ignored("TileDMASrc.*DependencyInterval", "waits for an earlier task; tasks run in order here"),
+    Ignored("TileDMA*.*DependencyInterval", _HAZARDS),
     Ignored("TileDMADst.DMAConfig.CrH", "3 in all programs; effect unknown", "H15 on", _crh),
     Ignored("TileDMADst.Filler.*", "a spare register, written for its length", "H14", _later),
     Ignored("Common.GroupConvCfg.UnicastCin", _AT_A_TIME, "H14 on, copy", _copies),
@@ -151,7 +152,6 @@ IGNORED: tuple[Ignored, ...] = (
     Ignored("Common.Cfg.Trace", "event logging", "H16 on", _later),
     Ignored("Common.NECfg.HalfWorkUnit", "work-unit shape: changes speed", "H18 on", _later),
     Ignored("L2.L2Cfg.Barrier", "waits in L2; tasks run in order here", "H16 on", _later),
-    Ignored("L2.SourceCfg.Unk25", "seen in norms; effect unknown", "H14", _later),
     Ignored("L2.ResultCfg.DMAFmt", "the DMA engine is off", "H14 on, result stays in L2", _stays_later),
     Ignored("KernelDMASrc.SideBaseAddr[3].*", "repeats TableBase", "H14", _later),
     Ignored("KernelDMASrc.AlignedCoeffSizePerCh.*", _ALIGNED, "H16 on", _h16_on),
@@ -189,16 +189,16 @@ IGNORED: tuple[Ignored, ...] = (
         _planar,
     ),
     Ignored("TileDMASrc.*CacheHint*", "system cache hint"),
-    Ignored("TileDMASrc.*DependencyMode", "waits for an earlier task; tasks run in order here"),
+    Ignored("TileDMA*.*DependencyMode", _HAZARDS),
     Ignored("TileDMASrc.Unk13840.Bit8", "unknown; 1 or 0 by compiler version (docs/reference/engine-h13.md 4.4)"),
     Ignored("TileDMADst.DMAConfig.CacheHint", "system cache hint"),
-    Ignored("TileDMADst.DMAConfig.Unk*", "unknown dependency bits (docs/reference/engine-h13.md 4.5)"),
+    Ignored("TileDMADst.DMAConfig.Unk16", "unknown (docs/reference/engine-h13.md 4.5)"),
     Ignored(
         "TileDMADst.Fmt.ZeroPad*",
         "bytes behind the end of a row; no element lies there (docs/reference/engine-h13.md 4.5)",
     ),
-    Ignored("L2.*Cfg.Dependent", "follows the task before patch by patch; tasks run in order here"),
-    Ignored("L2.*Cfg.Alias*", "hazard hints; tasks run in order here (docs/reference/engine-h13.md 4.6)"),
+    Ignored("L2.*Cfg.*Dependent", _HAZARDS),
+    Ignored("L2.*Cfg.Alias*", _HAZARDS),
     Ignored("NE.KernelCfg.KernelKeep", "runs of planar engine tasks; effect unknown"),
     Ignored("NE.KernelCfg.UsePrevKernel", "runs of planar engine tasks; effect unknown"),
     Ignored(

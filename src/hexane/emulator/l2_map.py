@@ -8,20 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from hexane.chips import L2_BYTES
-from hexane.emulator.ends import Operand, Result, SourceType
-from hexane.emulator.l2 import UNIT, Region
+from hexane.emulator.ends import SourceType
+from hexane.emulator.l2 import UNIT
+from hexane.emulator.regions import Place, operands, result, stays
 from hexane.emulator.registers import Registers
-from hexane.emulator.strides import Extent
 from hexane.emulator.task import Task, understand
-from hexane.errors import EmulationError
 from hexane.isa import Task as Words
-from hexane.isa.tiles import source_rows
 
 
 @dataclass(frozen=True)
@@ -70,13 +67,13 @@ def l2_map(tasks: Sequence[Words]) -> L2Map:
     last: list[int] = []
     for index, words in enumerate(tasks):
         task = understand(Registers(index, words))
-        for place in _read(task):
+        for place in (place for operand, place in operands(task) if operand.kind is SourceType.RESIDENT):
             for number in cells.read(place, index):
                 last[number] = index
         for place, kept in _written(task):
             used = cells.write(place, index, len(found) if kept else NOBODY)
             start = place.region.base
-            found.append(Stay(start, start + _span(place), used * UNIT, index, index, kept))
+            found.append(Stay(start, start + place.span, used * UNIT, index, index, kept))
             last.append(index)
     stays = tuple(Stay(s.start, s.stop, s.used, s.first, end, s.kept) for s, end in zip(found, last))
     return L2Map(stays, cells.in_use())
@@ -94,15 +91,15 @@ class _Cells:
         self.seen = np.zeros_like(self.owner)
         self.change = np.zeros(tasks + 1, np.int64)
 
-    def read(self, place: _Place, index: int) -> list[int]:
+    def read(self, place: Place, index: int) -> list[int]:
         """Note that a task reads a region; the numbers of the stays that it finds there."""
-        _units(self.seen, place)[...] = index
-        return [int(number) for number in np.unique(_units(self.owner, place)) if number >= 0]
+        place.units(self.seen)[...] = index
+        return [int(number) for number in np.unique(place.units(self.owner)) if number >= 0]
 
-    def write(self, place: _Place, index: int, number: int) -> int:
+    def write(self, place: Place, index: int, number: int) -> int:
         """Give a region to a stay, or for one task to nobody; how many cells that are."""
         mark = np.zeros(len(self.owner), np.bool_)
-        _units(mark, place)[...] = True
+        place.units(mark)[...] = True
         (cells,) = np.nonzero(mark)
         self._end(cells, index - 1)  # a result over its own operand counts once
         self.change[index] += len(cells)
@@ -122,59 +119,8 @@ class _Cells:
         return tuple(int(n) * UNIT for n in np.cumsum(self.change)[:-1])
 
 
-class _Place(NamedTuple):
-    """A region and the part of it that is in L2 at one time."""
-
-    region: Region
-    extent: Extent
-
-
-def _read(task: Task) -> Iterator[_Place]:
-    for operand in (task.source1, task.source2):
-        if operand is not None and operand.kind is SourceType.RESIDENT:
-            yield _Place(operand.region, operand.stored)
-
-
-def _written(task: Task) -> Iterator[tuple[_Place, bool]]:
-    for operand in (task.source1, task.source2):
-        if operand is None or operand.kind in (SourceType.RESIDENT, SourceType.STRIPS):
-            continue
-        if operand.kind is SourceType.KEEP:
-            yield _Place(operand.region, operand.stored), True
-        else:
-            yield _Place(operand.region, operand.region.window(_rows(task, operand))), False
-    result = task.result
-    if result.automatic:
-        width = min(result.stored.w, 128)
-        yield _Place(result.region, result.stored._replace(g=1, d=1, c=1, h=1, w=width)), False
-    elif result.kind in (SourceType.STREAM, SourceType.STRIPS):
-        yield _Place(result.region, result.region.window(_rows(task, result))), False
-    else:
-        yield _Place(result.region, result.stored), True
-
-
-def _rows(task: Task, end: Operand | Result) -> Extent:
-    """The extent of one tile."""
-    extent = end.stored
-    if task.tile_height >= task.hout:
-        return extent
-    if not isinstance(end, Operand):
-        return extent._replace(h=min(extent.h, task.tile_height))
-    r = task.registers
-    return extent._replace(h=source_rows(task.tile_height, extent.h, r["Common.ConvCfg.Kh"], r["Common.ConvCfg.Sy"]))
-
-
-def _span(place: _Place) -> int:
-    """Bytes from the region's base to its last unit."""
-    region, extent = place.region, place.extent
-    last = sum((n - 1) * s for n, s in zip(extent[:4], region.strides()[:4]))
-    return last + -(-extent.w * region.element // UNIT) * UNIT
-
-
-def _units(owner: np.ndarray, place: _Place) -> np.ndarray:
-    region, extent = place.region, place.extent
-    if region.base + _span(place) > L2_BYTES:
-        raise EmulationError(f"a region of {extent} elements ends beyond L2's {L2_BYTES:#x} bytes", address=region.base)
-    shape = (*extent[:4], -(-extent.w * region.element // UNIT))
-    steps = [s // UNIT * owner.itemsize for s in region.strides()[:4]]
-    return as_strided(owner[region.base // UNIT :], shape, (*steps, owner.itemsize))
+def _written(task: Task) -> Iterator[tuple[Place, bool]]:
+    for operand, place in operands(task):
+        if operand.kind not in (SourceType.RESIDENT, SourceType.STRIPS):
+            yield place, operand.kind is SourceType.KEEP
+    yield result(task), stays(task)

@@ -8,7 +8,7 @@ not write has its reset value when the task starts (§4.5). Registers that mean 
 from __future__ import annotations
 
 from hexane.isa import h13
-from hexane.isa.kinds import MEMORY, WRITE_HINT
+from hexane.isa.kinds import DEPENDENT, MEMORY, REREAD, WRITE_HINT
 from hexane.isa.schema import (
     BYTES64,
     FP32,
@@ -197,7 +197,7 @@ L2 = Block("L2", 0x0500, 25, "The 2 MiB buffer: where source and result lie in i
     starred(_l2["L2Cfg"].at(0x500), reset=0),
     starred(_l2["SourceCfg"].at(0x504), reset=0x100).with_rows(
         F("23", "Src2Keep*", "source 2 comes by tile DMA and is kept in L2", evidence=INFERRED),
-        F("25", "Unk25*", "seen in a mean of squares and its reader", evidence=UNKNOWN),
+        F("26:25", "Src2Dependent*", "source 2 follows the task before patch by patch", DEPENDENT, INFERRED),
     ),
     *(starred(register, reset=0) for register in moved(h13.L2, 0x4808, 0x482C, 0x508)),
     starred(_l2["ResultCfg"].at(0x530), reset=0x100),
@@ -241,9 +241,8 @@ TILE_DMA_DST = Block("TileDMADst", 0x1500, 10, "Tile DMA writer: results from L2
         F("23:16", "Tag*", "TID of the task"),
         F("24", "L2BfrMode*", "the result buffer is automatic (bit 3 of L2.ResultCfg)"),
         F("25", "BypassEOW*", "0 in all programs"),
-        F("26", "Unk26*", "seen in a second writer of scratch that was read", evidence=UNKNOWN),
-        F("27", "Unk27*", "seen in a second writer of scratch that was read", evidence=UNKNOWN),
-        F("30", "Unk30*", "seen in a second writer of scratch that was read", evidence=UNKNOWN),
+        F("27:26", "DependencyMode*", "waits for an earlier task that read the place", REREAD, INFERRED),
+        F("31:28", "DependencyInterval*", "how many tasks lie between the two", evidence=INFERRED),
     )),
     *address_pair(0x1508, "BaseAddr", "first byte"),
     *(starred(_destination[name].at(0x1510 + 4 * i))

@@ -23,6 +23,8 @@ WRITE_HINT = values(noalloc=3, alloc=15)
 """System cache hint of a writer: normal, or a later task reads it."""
 
 DEPENDENCY = values(none=0, earlier_task=1)
+REREAD = values(none=0, source=1, kernel=2)
+"""How an earlier task read the bytes that are written over."""
 
 SOURCE_TYPE = values(resident=0, dma_keep=1, dma_stream=2, strips=3)
 """Where a task finds its source: in L2, or by tile DMA (docs/reference/engine-h13.md 12.1)."""

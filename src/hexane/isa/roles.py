@@ -68,6 +68,7 @@ VOCABULARY = tuple(
     TileDMASrc.Fmt.Shift TileDMASrc.Fmt.OffsetCh TileDMASrc.Fmt.CmpVec
     TileDMASrc.Src2Fmt.FmtMode TileDMASrc.Src2Fmt.Truncate TileDMASrc.Src2Fmt.MemFmt TileDMASrc.Src2Fmt.Interleave
     TileDMASrc.Src2Fmt.Shift TileDMASrc.Src2Fmt.OffsetCh TileDMASrc.Src2Fmt.CmpVec
+    TileDMADst.DMAConfig.DependencyMode
     TileDMADst.DMAConfig.En TileDMADst.DMAConfig.L2BfrMode TileDMADst.DMAConfig.CrH TileDMADst.DMAConfig.BypassEOW
     TileDMADst.BaseAddr.Addr TileDMADst.RowStride.RowStride TileDMADst.PlaneStride.PlaneStride
     TileDMADst.DepthStride.DepthStride TileDMADst.GroupStride.GroupStride

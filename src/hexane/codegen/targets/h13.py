@@ -197,7 +197,9 @@ def _destination(plan: Plan, values: Fields, places: Places) -> None:
     values["TileDMADst.DMAConfig.En"] = written
     values["TileDMADst.DMAConfig.CacheHint"] = hint
     values["TileDMADst.DMAConfig.L2BfrMode"] = written and plan.writes.automatic
-    values["TileDMADst.DMAConfig.Unk19"] = values["TileDMADst.DMAConfig.Unk24"] = written and plan.rewrites
+    if written and plan.rewrites:
+        values["TileDMADst.DMAConfig.DependencyMode"] = 2
+        values["TileDMADst.DMAConfig.DependencyInterval"] = 4
     values["TileDMADst.Fmt.Interleave"] = 1
     if dst is None:
         return

@@ -67,8 +67,9 @@ class H14(Packed):
 
     def destination(self, plan: Plan, values: Fields, addresses: dict[str, tuple[int, int]], places: Places) -> None:
         super().destination(plan, values, addresses, places)
-        for bit in ("Unk27", "Unk30"):  # seen in attention, whose probabilities take the place of the staged queries
-            values[f"TileDMADst.DMAConfig.{bit}"] = plan.rewrites
+        if plan.rewrites:
+            values["TileDMADst.DMAConfig.DependencyMode"] = 2
+            values["TileDMADst.DMAConfig.DependencyInterval"] = 4
 
     def l2(self, plans: Sequence[Plan], index: int, values: Fields) -> None:
         plan = plans[index]

@@ -1,0 +1,261 @@
+"""Whether every task waits for the tasks before it with which it shares bytes (docs/reference/hazards.md).
+
+The emulator runs one task after the other, so that no result shows a missing wait. The engine overlaps the loads,
+the neural cores and the planar engine, and a task waits only for what its registers name: the source or the result of
+the last task of either unit (the alias bits of L2), the task that it follows patch by patch (Dependent), and, through
+DRAM, a task at a distance (DependencyMode and DependencyInterval) or by its number (DTID). A *hazard* is a shared
+region without such a wait, or an earlier one that settles it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from hexane.chips import L2_BYTES
+from hexane.emulator.ends import Operand, SourceType, Surface
+from hexane.emulator.l2 import UNIT
+from hexane.emulator.regions import Place, operands, result
+from hexane.emulator.registers import Registers
+from hexane.emulator.strides import Extent
+from hexane.emulator.task import Task, understand
+from hexane.errors import EmulationError
+from hexane.isa import Task as Words
+from hexane.isa.channels import SCRATCH
+from hexane.kernels import windows_of
+
+UNITS = ("NE", "PE")
+FOLLOWED = {1: "NE", 2: "PE"}
+"""Values of a Dependent field."""
+SOURCE_FLAGS = {"NE": "AliasConvSrc", "PE": "AliasPlanarSrc"}
+RESULT_FLAGS = {"NE": "AliasConvRslt", "PE": "AliasPlanarRslt"}
+NOBODY = -1
+GRANULE = 64
+"""Bytes that every address and stride of a tile DMA is a multiple of."""
+
+
+def hazards(tasks: Sequence[Words]) -> list[EmulationError]:
+    """Every hazard of one engine program, in the order of its tasks; each names task, register and byte address."""
+    order = Order()
+    return [hazard for index, words in enumerate(tasks) for hazard in order.next(understand(Registers(index, words)))]
+
+
+class Waits(NamedTuple):
+    """What an operand or a result waits for: units whose last task has read its sources, or has written its result."""
+
+    read: frozenset[str]
+    written: frozenset[str]
+
+    def __or__(self, other: Waits) -> Waits:
+        return Waits(self.read | other.read, self.written | other.written)
+
+    @classmethod
+    def of(cls, r: Registers, register: str) -> Waits:
+        """The alias bits and the Dependent field of one configuration."""
+        written = {unit for unit in UNITS if r[f"L2.{register}.{RESULT_FLAGS[unit]}"]}
+        written |= {FOLLOWED[value] for value in [r[f"L2.{register}.Dependent"]] if value in FOLLOWED}
+        read = {unit for unit in UNITS if r[f"L2.{register}.{SOURCE_FLAGS[unit]}"]}
+        return cls(frozenset(read | written), frozenset(written))
+
+
+NO_WAITS = Waits(frozenset(), frozenset())
+
+
+@dataclass
+class Unit:
+    """One unit's past: its last task, those that somebody has waited for, and who touched every 16 bytes of L2 last."""
+
+    latest: int = NOBODY
+    has_read: int = NOBODY
+    has_written: int = NOBODY
+    reader: np.ndarray = field(default_factory=lambda: np.full(L2_BYTES // UNIT, NOBODY, np.int32))
+    writer: np.ndarray = field(default_factory=lambda: np.full(L2_BYTES // UNIT, NOBODY, np.int32))
+
+
+class Order:
+    """The state of the check between two tasks of a program."""
+
+    def __init__(self) -> None:
+        self.units = {name: Unit() for name in UNITS}
+        self.memory = Memory()
+        self.last = ""
+
+    def next(self, task: Task) -> list[EmulationError]:
+        """The hazards of the next task."""
+        errors = [*self._in_l2(task), *self.memory.next(task)]
+        self._note(task)
+        return errors
+
+    def _in_l2(self, task: Task) -> Iterator[EmulationError]:
+        waits = NO_WAITS
+        for operand, place in operands(task):
+            mine = self._operand_waits(task, operand)
+            waits |= mine
+            yield from self._operand(task, operand, place, mine)
+        place = result(task)
+        sent = waits | Waits.of(task.registers, "ResultCfg")
+        for name, unit in self.units.items():
+            if name == task.unit:
+                continue  # a unit finishes its tasks in order
+            args = task, place, "L2.ResultBase.Addr", "writes its result over", name
+            if name not in sent.written:
+                yield from self._collision(*args, "result", unit.writer, unit.has_written, "ResultCfg", RESULT_FLAGS)
+            if name not in sent.read:
+                yield from self._collision(*args, "source", unit.reader, unit.has_read, "ResultCfg", SOURCE_FLAGS)
+        for name, unit in self.units.items():
+            if name in sent.written:
+                unit.has_written = unit.latest
+            if name in sent.read:
+                unit.has_read = unit.latest
+
+    def _operand_waits(self, task: Task, operand: Operand) -> Waits:
+        r = task.registers
+        if operand.kind is SourceType.STRIPS:
+            return Waits(frozenset({self.last}), frozenset({self.last}))
+        if operand.number == 1 or not r.has("L2.Src2Cfg.SourceType"):
+            waits = Waits.of(r, "SourceCfg")
+            follows = FOLLOWED.get(r["L2.SourceCfg.Src2Dependent"])
+            return waits | Waits(frozenset({follows}), frozenset({follows})) if follows else waits
+        return Waits.of(r, "Src2Cfg")
+
+    def _operand(self, task: Task, operand: Operand, place: Place, waits: Waits) -> Iterator[EmulationError]:
+        loads = operand.kind in (SourceType.KEEP, SourceType.STREAM)
+        split = operand.number == 2 and task.registers.has("L2.Src2Cfg.SourceType")
+        config = "Src2Cfg" if split else "SourceCfg"
+        args = task, place, operand.base_register, "loads a source over" if loads else "reads"
+        for name, unit in self.units.items():
+            if name not in waits.written:
+                yield from self._collision(*args, name, "result", unit.writer, unit.has_written, config, RESULT_FLAGS)
+            if loads and name != task.unit and name not in waits.read:
+                yield from self._collision(*args, name, "source", unit.reader, unit.has_read, config, SOURCE_FLAGS)
+
+    def _collision(
+        self,
+        task: Task,
+        place: Place,
+        register: str,
+        does: str,
+        unit: str,
+        end: str,
+        touched: np.ndarray,
+        settled: int,
+        config: str,
+        flags: dict[str, str],
+    ) -> Iterator[EmulationError]:
+        cells = place.units(touched)
+        other = int(cells.max())
+        if other <= settled:
+            return
+        where = np.unravel_index(int(np.argmax(cells)), cells.shape)
+        steps = (*place.region.strides()[:4], UNIT)
+        yield EmulationError(
+            f"{does} the {end} of task[{other}] ({unit}) and waits for no task of that unit since",
+            task=task.index,
+            register=register,
+            address=place.region.base + sum(int(i) * step for i, step in zip(where, steps)),
+            hint=f"set {task.registers.roles.field(f'L2.{config}.{flags[unit]}')} (docs/reference/hazards.md)",
+        )
+
+    def _note(self, task: Task) -> None:
+        unit = self.units[task.unit]
+        unit.latest = task.index
+        for _, place in operands(task):
+            place.units(unit.reader)[...] = task.index
+        place = result(task)
+        place.units(unit.writer)[...] = task.index
+        self.last = task.unit
+
+
+class Memory:
+    """Who wrote and who read every 64 bytes behind the channels last, and up to which task somebody has waited."""
+
+    def __init__(self) -> None:
+        self.settled = NOBODY
+        self.writer: dict[int, np.ndarray] = {}
+        self.reader: dict[int, np.ndarray] = {}
+
+    def next(self, task: Task) -> list[EmulationError]:
+        """The hazards of the next task through DRAM."""
+        r = task.registers
+        self._settle(task)
+        errors = []
+        for operand, _ in operands(task):
+            if operand.surface is not None:
+                cells = _granules(operand.surface, operand.stored)
+                register = "TileDMASrc.DMAConfig.DependencyMode"
+                errors += self._unwritten(task, operand.surface.channel, cells, register)
+        for channel, cells in self._kernel(task):
+            errors += self._unwritten(task, channel, cells, "Task.DTID" if channel == SCRATCH else "Task.TDE")
+        surface = task.result.surface
+        if surface is not None:
+            cells = _granules(surface, task.result.stored)
+            if r.has("TileDMADst.DMAConfig.DependencyMode"):
+                errors += self._unread(task, surface.channel, cells)
+            _mark(self.writer, surface.channel, cells, task.index)
+        return errors
+
+    def _settle(self, task: Task) -> None:
+        """A task at a distance, or by its number: with it those before it."""
+        r = task.registers
+        for register in ("TileDMASrc.DMAConfig", "TileDMASrc.Src2DMAConfig"):
+            if r[f"{register}.DependencyMode"]:
+                self.settled = max(self.settled, task.index - 1 - r[f"{register}.DependencyInterval"])
+        if r.channel("kernel") == SCRATCH:
+            self.settled = max(self.settled, r["Task.DTID"])
+
+    def _unwritten(self, task: Task, channel: int, cells: np.ndarray, register: str) -> list[EmulationError]:
+        writer = _last(self.writer, channel, cells)
+        _mark(self.reader, channel, cells, task.index)
+        if writer <= self.settled:
+            return []
+        return [task.registers.error(
+            f"reads what task[{writer}] sends to channel {channel} and does not wait for it", register,
+            hint="docs/reference/hazards.md",
+        )]  # fmt: skip
+
+    def _unread(self, task: Task, channel: int, cells: np.ndarray) -> list[EmulationError]:
+        r, reader = task.registers, _last(self.reader, channel, cells)
+        config = "TileDMADst.DMAConfig"
+        waits = r[f"{config}.DependencyMode"] and task.index - 1 - r[f"{config}.DependencyInterval"] >= reader
+        if reader == NOBODY or waits or reader == task.index:
+            return []
+        return [r.error(
+            f"writes over what task[{reader}] reads from channel {channel} and does not wait for it",
+            f"{config}.DependencyMode", hint="docs/reference/hazards.md",
+        )]  # fmt: skip
+
+    def _kernel(self, task: Task) -> Iterator[tuple[int, np.ndarray]]:
+        channel = task.registers.channel("kernel")
+        if channel in self.writer or channel == SCRATCH:
+            assert channel is not None
+            for window in windows_of(task.registers.descriptor):
+                yield channel, np.arange(window.offset // GRANULE, -(-(window.offset + window.size) // GRANULE))
+
+
+def _granules(surface: Surface, extent: Extent) -> np.ndarray:
+    """Numbers of the granules that a tensor touches behind its channel."""
+    blocks = -(-extent.c // surface.interleave)
+    numbers = np.arange(-(-extent.w * surface.element * surface.interleave // GRANULE))
+    for count, step in (
+        (extent.h, surface.row), (blocks, surface.plane), (extent.d, surface.depth), (extent.g, surface.group),
+    ):  # fmt: skip
+        if count > 1:
+            numbers = np.unique(np.add.outer(np.arange(count) * (step // GRANULE), numbers))
+    return numbers + surface.base // GRANULE
+
+
+def _last(touched: dict[int, np.ndarray], channel: int, cells: np.ndarray) -> int:
+    tasks = touched.get(channel)
+    return NOBODY if tasks is None else int(tasks[cells[cells < len(tasks)]].max(initial=NOBODY))
+
+
+def _mark(touched: dict[int, np.ndarray], channel: int, cells: np.ndarray, index: int) -> None:
+    tasks = touched.get(channel, np.empty(0, np.int32))
+    size = int(cells.max()) + 1
+    if size > len(tasks):
+        tasks = np.concatenate([tasks, np.full(size - len(tasks), NOBODY, np.int32)])
+    tasks[cells] = index
+    touched[channel] = tasks

@@ -1,0 +1,79 @@
+"""The regions of L2 that a task touches, read from its registers (docs/reference/engine-h13.md 7, 12.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from hexane.chips import L2_BYTES
+from hexane.emulator.ends import Operand, Result, SourceType
+from hexane.emulator.l2 import UNIT, Region
+from hexane.emulator.strides import Extent
+from hexane.emulator.task import Task
+from hexane.errors import EmulationError
+from hexane.isa.tiles import source_rows
+
+
+class Place(NamedTuple):
+    """A region and the part of it that is in L2 at one time."""
+
+    region: Region
+    extent: Extent
+
+    @property
+    def span(self) -> int:
+        """Bytes from the region's base to its last unit."""
+        region, extent = self
+        last = sum((n - 1) * s for n, s in zip(extent[:4], region.strides()[:4]))
+        return last + -(-extent.w * region.element // UNIT) * UNIT
+
+    def units(self, cells: np.ndarray) -> np.ndarray:
+        """The entries of an array with one per 16 bytes of L2 that lie under the region; a view."""
+        region, extent = self
+        if region.base + self.span > L2_BYTES:
+            raise EmulationError(
+                f"a region of {extent} elements ends beyond L2's {L2_BYTES:#x} bytes", address=region.base
+            )
+        shape = (*extent[:4], -(-extent.w * region.element // UNIT))
+        steps = [s // UNIT * cells.itemsize for s in region.strides()[:4]]
+        return as_strided(cells[region.base // UNIT :], shape, (*steps, cells.itemsize))
+
+
+def operands(task: Task) -> Iterator[tuple[Operand, Place]]:
+    """Every operand with its place in L2: whole where it stays there, else the window or ring that it passes."""
+    for operand in (task.source1, task.source2):
+        if operand is None:
+            continue
+        if operand.kind in (SourceType.RESIDENT, SourceType.KEEP):
+            yield operand, Place(operand.region, operand.stored)
+        else:
+            yield operand, Place(operand.region, operand.region.window(_tile(task, operand)))
+
+
+def result(task: Task) -> Place:
+    """The result's place; of an automatic buffer, of which only the base is known, its row of a patch."""
+    end = task.result
+    if end.automatic:
+        width = min(end.stored.w, 128)
+        return Place(end.region, end.stored._replace(g=1, d=1, c=1, h=1, w=width))
+    if end.kind in (SourceType.STREAM, SourceType.STRIPS):
+        return Place(end.region, end.region.window(_tile(task, end)))
+    return Place(end.region, end.stored)
+
+
+def stays(task: Task) -> bool:
+    """Whether the result is left in L2 for later tasks."""
+    return not task.result.automatic and task.result.kind in (SourceType.RESIDENT, SourceType.KEEP)
+
+
+def _tile(task: Task, end: Operand | Result) -> Extent:
+    extent = end.stored
+    if task.tile_height >= task.hout:
+        return extent
+    if not isinstance(end, Operand):
+        return extent._replace(h=min(extent.h, task.tile_height))
+    r = task.registers
+    return extent._replace(h=source_rows(task.tile_height, extent.h, r["Common.ConvCfg.Kh"], r["Common.ConvCfg.Sy"]))
