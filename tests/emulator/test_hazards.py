@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from conftest import shared_params
+from facts import fact_files
 from hexane import isa
 from hexane.emulator.hazards import hazards
 from hexane.errors import EmulationError
@@ -29,36 +27,40 @@ CLEARED = {
     "scratch is written behind its reader": ("apple/h13", "chain_attn_s64_dh64", 7,
                                              "TileDMADst.DMAConfig.DependencyMode",
                                              "TileDMADst.DMAConfig.DependencyMode"),
-    "a second operand of H14 follows": ("apple/*h14", "garms_chain_c128", 2,
+    "a second operand of H14 follows": ("apple/more/h14", "garms_chain_c128", 2,
                                         "L2.SourceCfg.Src2Dependent", "L2.Src2Base.Addr"),
 }  # fmt: skip
 
 
-def _tasks(shared: Path, name: str) -> list[isa.Task]:
-    return apple.tasks(apple.load(next(shared.glob(f"apple/**/{name}.json"))))
+def _tasks(folder: str, name: str) -> list[isa.Task]:
+    (path,) = fact_files(f"{folder}/{name}.json")
+    return apple.tasks(apple.load(path))
 
 
-@pytest.mark.parametrize("path", shared_params("apple/**/h1*/*.json"))
-def test_programs_of_apples_compiler_have_no_hazard(path: Path) -> None:
-    try:
+def test_programs_of_apples_compiler_have_no_hazard() -> None:
+    found: dict[str, list[EmulationError]] = {}
+    unread = 0
+    for path in fact_files("apple/**/h1*/*.json"):
         tasks = apple.tasks(apple.load(path))
-        found = hazards(tasks)
-    except EmulationError as error:
-        pytest.skip(f"the emulator does not read it: {error}")
-    assert found == []
+        try:
+            found[f"{path.parent}/{path.stem}"] = hazards(tasks)
+        except EmulationError:
+            unread += 1  # most H18 programs have a format that the emulator does not know
+    assert {name: errors for name, errors in found.items() if errors} == {}
+    assert len(found) >= 587 and unread <= 58
 
 
 @pytest.mark.parametrize("case", CLEARED)
-def test_a_wait_that_is_taken_away_is_a_hazard(case: str, shared: Path) -> None:
-    _, name, index, cleared, register = CLEARED[case]
-    tasks = _tasks(shared, name)
+def test_a_wait_that_is_taken_away_is_a_hazard(case: str) -> None:
+    folder, name, index, cleared, register = CLEARED[case]
+    tasks = _tasks(folder, name)
     assert tasks[index].get(cleared)
     tasks[index].set(cleared, 0)
     first = hazards(tasks)[0]
     assert (first.task, first.register) == (index, register)
 
 
-def test_a_wait_for_too_early_a_reader_is_a_hazard(shared: Path) -> None:
-    tasks = _tasks(shared, "chain_attn_s64_dh64")
+def test_a_wait_for_too_early_a_reader_is_a_hazard() -> None:
+    tasks = _tasks("apple/h13", "chain_attn_s64_dh64")
     tasks[7].set("TileDMADst.DMAConfig.DependencyInterval", 5)
     assert [(error.task, error.register) for error in hazards(tasks)] == [(7, "TileDMADst.DMAConfig.DependencyMode")]
