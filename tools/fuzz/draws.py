@@ -1,8 +1,8 @@
 """Operands of an op that its type rule takes, drawn from the declaration alone.
 
 Nothing here knows an op by name. A draw that the rule refuses is changed in one parameter and tried again, and a change
-stays when the rule comes further than before, line by line: so even a recurrent layer with five shapes that depend on
-each other is met within some hundred tries. Words come from what the rule says of a wrong one. Extents of an operand are
+stays when the rule comes further than before, line by line: so shapes that depend on each other are met within some
+hundred tries. Words come from what the rule says of a wrong one. Extents of an operand are
 kept as multiples of another's, so that a draw fits tensors of other sizes too.
 """
 
@@ -21,9 +21,9 @@ from hexane.graph.parts import Value
 from hexane.graph.registry import DOMAINS, OpSpec, Param, result_types
 from hexane.graph.types import ANY, ListType, StateType, TensorType
 
-TRIES = 3000
+TRIES = 1200
 """Draws for an op's forms, all together."""
-FORMS = 8
+FORMS = 6
 COMMON = ("fp16", "fp16", "fp16", "fp16", "fp32", "fp32", "int32", "bool", "int8", "uint8")
 """Dtypes that networks have, by how often; one in sixteen is any that the declaration allows."""
 EXTENTS = (1, 1, 2, 2, 3, 3, 4, 5, 6, 7, 8, 12, 16, 17)
@@ -108,7 +108,9 @@ class Drawing:
             if not optional:
                 count = self.chance.randint(1, 3) if param.variadic else 1
                 first = self.shape(draw, param)
-                shapes = tuple(first if i == 0 or self.chance.random() < 0.7 else self.shape(draw, param) for i in range(count))
+                shapes = tuple(
+                    first if i == 0 or self.chance.random() < 0.7 else self.shape(draw, param) for i in range(count)
+                )
                 shape = shapes if param.variadic else first
             return replace(draw, dtypes=dtypes, shapes=draw.shapes | {param.name: shape})
         value: Any = ABSENT
@@ -161,7 +163,9 @@ class Drawing:
     def value(self, draw: Draw, param: Param) -> Any:
         """A value of a compile-time parameter."""
         chance, kind = self.chance, param.kind
-        types = [one for type_ in draw.types(self.spec).values() for one in (type_ if isinstance(type_, tuple) else (type_,))]
+        types = [
+            one for type_ in draw.types(self.spec).values() for one in (type_ if isinstance(type_, tuple) else (type_,))
+        ]
         shapes = [one.shape for one in types if not isinstance(one, ListType)]
         shape = chance.choice(shapes) if shapes else (2, 3)
         if kind == "int":
@@ -194,10 +198,14 @@ class Drawing:
         if form == 2:
             return [chance.choice((1, 1, 2, 2, 3)) for _ in range(chance.choice((1, 2, 2, max(1, rank - 2), rank)))]
         if form == 3:
-            return [chance.choice((0, 0, 1, 1, 2)) for _ in range(chance.choice((rank, 2 * max(1, rank - 2), 2 * rank, 4)))]
+            return [
+                chance.choice((0, 0, 1, 1, 2)) for _ in range(chance.choice((rank, 2 * max(1, rank - 2), 2 * rank, 4)))
+            ]
         if form == 4:
             cut = chance.randrange(rank + 1)
-            merged = [prod(shape[:cut]), prod(shape[cut:])] if chance.random() < 0.5 else [*shape[:cut], prod(shape[cut:])]
+            merged = (
+                [prod(shape[:cut]), prod(shape[cut:])] if chance.random() < 0.5 else [*shape[:cut], prod(shape[cut:])]
+            )
             return chance.choice((merged, list(shape), [-1] if signed else merged, list(shape[2:]), [*shape, 1]))
         if form == 5:
             return [chance.randrange(max(1, extent)) for extent in shape]
@@ -266,7 +274,11 @@ class Drawing:
             blamed = [param for param in free if param.name == self.blamed]
             if blamed and self.chance.random() < 0.5:
                 changed = self.redrawn(draw, blamed[0])
-            for param in () if changed is not draw else self.chance.sample(free, min(len(free), self.chance.choice((1, 1, 1, 2)))):
+            for param in (
+                ()
+                if changed is not draw
+                else self.chance.sample(free, min(len(free), self.chance.choice((1, 1, 1, 2))))
+            ):
                 changed = self.redrawn(changed, param)
             further = self.progress(changed)
             if further is None or further >= reached:
@@ -288,7 +300,7 @@ def forms(spec: OpSpec) -> tuple[Draw, ...]:
 def _learn_forms(spec: OpSpec) -> tuple[Draw, ...]:
     drawing = Drawing(spec, random.Random(f"forms of {spec.name} {spec.since}"))
     found: list[Draw] = []
-    left = TRIES * (1 + 3 * (sum(param.is_tensor for param in spec.params) > 4))
+    left = TRIES
     while left > 0 and len(found) < FORMS:
         before = drawing.tries
         draw = drawing.search(drawing.fresh(), min(left, 600))
@@ -305,7 +317,11 @@ def _constant(data: Any, dtype: str | None = None, *, name: str = "") -> Value:
 
 def _constants(function: Any) -> list[Any]:
     code = getattr(function, "__code__", None)
-    return [one for item in (code.co_consts if code else ()) for one in (item if isinstance(item, (tuple, frozenset)) else (item,))]
+    return [
+        one
+        for item in (code.co_consts if code else ())
+        for one in (item if isinstance(item, (tuple, frozenset)) else (item,))
+    ]
 
 
 def _words_of(spec: OpSpec) -> list[str]:

@@ -51,6 +51,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--first", type=int, default=0, help="index of the first network of the seed")
     parser.add_argument("--chips", help='"M1,M4"; by default every chip that is compiled for')
     parser.add_argument("--failures", type=int, default=5, help="stop a kind after so many")
+    parser.add_argument("--shrink", type=float, default=40.0, help="seconds for making a failure small")
     parser.add_argument("--record", type=Path, help="a file of figures, JSON, to which this run is added")
     parser.add_argument("--scripts", type=Path, help="a folder for a script of each failure")
     options = parser.parse_args(arguments)
@@ -85,7 +86,7 @@ def run(kind: str, seed: int, chips: Sequence[str], options: argparse.Namespace)
             counts[f"failed: {failure.kind}"] += 1
             if failure.signature not in seen:
                 seen.add(failure.signature)
-                tell(kind, seed, index, sketch, plan, failure, options.scripts)
+                tell(kind, seed, index, sketch, plan, failure, options)
         except Exception:  # a fault of the generator itself
             counts["failed: generator"] += 1
             print(f"network {index} cannot be drawn:\n{traceback.format_exc(limit=-4)}", flush=True)
@@ -101,7 +102,7 @@ def run(kind: str, seed: int, chips: Sequence[str], options: argparse.Namespace)
         if len(seen) >= options.failures:
             break
     if kind == "ops" and ops.RULE_CRASHES:
-        counts["failed: type rule"] += len(ops.RULE_CRASHES)
+        counts["failed: type rule"] += len({name for name, _, _ in ops.RULE_CRASHES})
         for name, said in {(name, f"{type(error).__name__}: {error}") for name, _, error in ops.RULE_CRASHES}:
             print(f"type rule of {name}: {said}", flush=True)
     if kind == "ops":
@@ -113,19 +114,27 @@ def run(kind: str, seed: int, chips: Sequence[str], options: argparse.Namespace)
     print("   " + "; ".join(f"{name} {number}" for name, number in sorted(counts.items())), flush=True)
     if options.record:
         runs = json.loads(options.record.read_text()) if options.record.exists() else []
-        runs.append({"kind": kind, "seed": seed, "first": options.first, "seconds": round(seconds), "counts": dict(counts)})
+        runs.append(
+            {"kind": kind, "seed": seed, "first": options.first, "seconds": round(seconds), "counts": dict(counts)}
+        )
         options.record.write_text(json.dumps(runs, indent=1))
     return failed
 
 
-def tell(kind: str, seed: int, index: int, sketch: Sketch, plan: Plan, failure: Failure, folder: Path | None) -> None:
+def tell(
+    kind: str, seed: int, index: int, sketch: Sketch, plan: Plan, failure: Failure, options: argparse.Namespace
+) -> None:
     """The failure, made small, as a script."""
     print(f"\nnetwork {index}: {failure} (chip {failure.chip}, dialect {failure.dialect})", flush=True)
-    smaller, said = shrunk(sketch, plan, failure)
+    try:
+        smaller, said = shrunk(sketch, plan, failure, options.shrink)
+    except Exception:  # a fault of the shrinking itself; the network as it was drawn is still worth a script
+        print(traceback.format_exc(limit=-2), flush=True)
+        smaller, said = sketch, failure
     again = f"python tools/fuzz networks --kind {kind} --seed {seed} --first {index} --count 1"
     text = smaller.script(said.chip, said.dialect, f"{said}\n{again}")
     print(text, flush=True)
-    if folder:
+    if folder := options.scripts:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{kind}-{seed}-{index}.py").write_text(text)
 

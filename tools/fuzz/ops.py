@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from dataclasses import replace
 from functools import cache
@@ -10,12 +11,15 @@ from typing import Any
 
 from fuzz.draws import Draw, Drawing, forms
 from fuzz.sketch import Data, Input, Ref, Sketch, Step
+from hexane.errors import HexaneError
 from hexane.graph.registry import OpSpec, all_specs
 from hexane.graph.types import DTYPES, ListType, StateType, TensorType
 
 CHANGED = 0.4
 """How often a parameter of a known form is drawn anew."""
 REPAIRS = 40
+REFUSED = 0.1
+"""Share of networks that may hold an op which the reference refuses to compute."""
 ACCEPTANCE: Counter[str] = Counter()
 """Draws and those that the type rules took, of all networks so far."""
 RULE_CRASHES: list[tuple[str, Draw, BaseException]] = []
@@ -24,8 +28,10 @@ RULE_CRASHES: list[tuple[str, Draw, BaseException]] = []
 
 @cache
 def specs() -> tuple[OpSpec, ...]:
-    """Every entry of the vocabulary that a draw can be made for: control flow needs blocks of its own."""
-    return tuple(spec for spec in all_specs() if spec.infer.__name__ != "_from_blocks")
+    """Every entry of the vocabulary but control flow, which needs blocks, and what only the compiler's passes make."""
+    return tuple(
+        spec for spec in all_specs() if spec.infer.__name__ != "_from_blocks" and not spec.name.startswith("engine.")
+    )
 
 
 def network(seed: int, index: int, most: int = 8) -> Sketch:
@@ -34,11 +40,42 @@ def network(seed: int, index: int, most: int = 8) -> Sketch:
     grower = Grower(chance)
     for _ in range(chance.choice((1, 1, 2, 2, 3, 4, 5, most))):
         grower.grow(chance.choice(specs()))
-    return grower.finished()
+    sketch = grower.finished()
+    return sketch if chance.random() < REFUSED else computable(sketch)
+
+
+def computable(sketch: Sketch) -> Sketch:
+    """The network without ops that the reference refuses to compute (an index outside, sizes that contradict)."""
+    for _ in range(len(sketch.steps)):
+        try:
+            sketch.graph().evaluate(sketch.numbers())
+        except HexaneError as error:
+            place = re.search(r"'(v\d+)", error.where or "")
+            if place is None:
+                break
+            sketch = _without(sketch, place[1])
+        else:
+            break
+    return sketch
+
+
+def _without(sketch: Sketch, name: str) -> Sketch:
+    """The network without a step and all that needs it; what it read becomes an output."""
+    gone, kept, outputs = {name}, [], list(sketch.outputs)
+    for step in sketch.steps:
+        if step.name in gone or any(read.split(".")[0] in gone for read in step.refs()):
+            gone.add(step.name)
+            outputs += [read for read in step.refs() if read.startswith("v") and step.op != "write_state"]
+        else:
+            kept.append(step)
+    outputs = [o for o in dict.fromkeys(outputs) if not (isinstance(o, str) and o.split(".")[0] in gone)]
+    lists = {step.name for step in kept if "list" in step.op}
+    outputs = [o for o in outputs if o not in lists]
+    return replace(sketch, steps=tuple(kept), outputs=tuple(outputs), values={}).pruned()
 
 
 def takes_constants(spec: OpSpec) -> bool:
-    """Whether MIL allows nothing but constants as the op's operands, so that a value of the network is no valid draw."""
+    """Whether MIL allows nothing but constants as the op's operands, no values of the network."""
     return spec.name.startswith("constexpr_")
 
 
@@ -115,12 +152,16 @@ class Grower:
             if type_ is not None:
                 many = type_ if isinstance(type_, tuple) else (type_,)
                 found = [
-                    Ref(bound[param.name]) if index == 0 and param.name in bound else self.operand(one, len(operands), takes_constants(spec))
+                    Ref(bound[param.name])
+                    if index == 0 and param.name in bound
+                    else self.operand(one, len(operands), takes_constants(spec))
                     for index, one in enumerate(many)
                 ]
                 operands[param.name] = tuple(found) if param.variadic else found[0]
             elif (value := draw.values.get(param.name)) is not None:
                 operands[param.name] = value
+        if "seed" in spec.by_name:
+            operands["seed"] = self.chance.randrange(1, 100)  # without one the numbers differ from run to run
         step = Step(f"v{len(self.steps)}", spec.name, operands, spec.since)
         self.steps.append(step)
         self.used.update(step.refs())

@@ -11,6 +11,7 @@ from typing import Any
 
 from fuzz.sketch import Data, Input, Ref, Sketch, Step
 from hexane.chips import GENERATIONS, Generation
+from hexane.graph.registry import lookup
 
 MACS = 24_000_000
 """Multiply-accumulates of a convolution, at most: beyond them it takes its channels one by one."""
@@ -85,7 +86,7 @@ class Drawn:
                 (1, small, 1, self.near(limits.max_width)),
                 (1, small, self.near(limits.max_height), 1),
                 (1, self.near(limits.max_channels), 1, small),
-                (self.near(limits.max_batch // 16), small, 1, 2),
+                (self.near(self.chance.choice((16, 64))), small, 1, 2),
                 (1, 2, small, self.near(limits.max_width // 2)),
             )
         )
@@ -97,7 +98,12 @@ class Drawn:
 
     def bounded(self, shape: Shape) -> Shape:
         batch, channels, height, width = shape
-        return batch, channels, max(1, min(height, ELEMENTS // (batch * channels * width), self.limits.max_height + 1)), width
+        return (
+            batch,
+            channels,
+            max(1, min(height, ELEMENTS // (batch * channels * width), self.limits.max_height + 1)),
+            width,
+        )
 
     def input(self, shape: tuple[int, ...]) -> str:
         name = f"x{len(self.inputs)}"
@@ -116,7 +122,7 @@ class Drawn:
             else operand
             for key, operand in operands.items()
         }
-        self.steps.append(Step(name, kind, given))
+        self.steps.append(Step(name, kind, given, lookup(kind).since))
         self.shapes[name] = shape
         return name
 
@@ -273,7 +279,7 @@ def _strided(net: Drawn) -> None:
 def _windows(net: Drawn) -> None:
     """A kernel or a pool whose window lies at the generation's maximum."""
     limits, chance = net.limits, net.chance
-    n, c, h, w = net.plain()
+    _, c, h, w = net.plain()
     most = chance.choice((*limits.kernel_width_fp16, *limits.kernel_width_other, *limits.kernel_height))
     other = chance.choice((1, 3, net.near(chance.choice(limits.kernel_height))))
     shape = (1, min(c, 8), max(h, other), max(w, most + 2))
@@ -319,7 +325,9 @@ def _transformer(net: Drawn) -> None:
     tokens = net.near(chance.choice((1, 8, 16, 32, 64, 77, 128, 197, 256)))
     depth = width // heads
     x = net.input((1, tokens, width))
-    y = net.op("layer_norm", (1, tokens, width), x=x, axes=[-1], gamma=net.data(width), beta=net.data(width), epsilon=1e-5)
+    y = net.op(
+        "layer_norm", (1, tokens, width), x=x, axes=[-1], gamma=net.data(width), beta=net.data(width), epsilon=1e-5
+    )
     parts = []
     for _ in range(3):
         part = net.op("linear", (1, tokens, width), x=y, weight=net.data(width, width, fan=width), bias=net.data(width))

@@ -1,4 +1,4 @@
-"""Making a failing network small: fewer ops, smaller extents, plainer parameters, as long as it fails in the same way."""
+"""Making a failing network small: fewer ops, smaller extents, plainer parameters, as long as it fails alike."""
 
 from __future__ import annotations
 
@@ -77,10 +77,14 @@ def _fewer_steps(sketch: Sketch) -> Iterator[Sketch]:
         wanted = [name for name in names if name in read]
         if all(isinstance(types[name], TensorType) and types[name].is_static for name in wanted):
             new = {name: f"in_{name.replace('.', '_')}" for name in wanted}
-            inputs = tuple(Input(new[name], types[name].shape, types[name].dtype, *_range(types[name])) for name in wanted)
+            inputs = tuple(
+                Input(new[name], types[name].shape, types[name].dtype, *_range(types[name])) for name in wanted
+            )
             outputs = tuple(o for o in sketch.outputs if o not in wanted)
             if outputs:
-                yield _renamed(replace(sketch, steps=rest, inputs=sketch.inputs + inputs, outputs=outputs), new).pruned()
+                yield _renamed(
+                    replace(sketch, steps=rest, inputs=sketch.inputs + inputs, outputs=outputs), new
+                ).pruned()
     for index in range(len(sketch.steps) - 1):  # an inner value as the only output
         name = sketch.steps[index].name
         if name not in sketch.outputs and not isinstance(types.get(name), StateType):

@@ -23,7 +23,9 @@ def data(shape, dtype, seed, low=-1.0, high=1.0):
         return rng.integers(0, 2, shape).astype(bool)
     if dtype.startswith(("int", "uint")):
         top = 2 ** int(dtype.lstrip("uint"))
-        low, high = (max(low, 0), min(high, top - 1)) if dtype[0] == "u" else (max(low, -top // 2), min(high, top // 2 - 1))
+        low, high = (
+            (max(low, 0), min(high, top - 1)) if dtype[0] == "u" else (max(low, -top // 2), min(high, top // 2 - 1))
+        )
         return rng.integers(int(low), int(high) + 1, shape).astype(dtype if top >= 256 else "int8")
     kind = {"fp16": np.float16, "fp64": np.float64}.get(dtype, np.float32)
     return rng.uniform(low, high, shape).astype(kind)
@@ -140,9 +142,8 @@ class Sketch:
             kind = "state" if item.state else "input"
             lines.append(f'{item.name} = b.{kind}("{item.name}", {item.shape}, "{item.dtype}")')
             if not item.state:
-                given.append(
-                    f'    "{item.name}": data({item.shape}, "{item.dtype}", {self.seed + index}, {item.low}, {item.high}),'
-                )
+                numbers = f'{item.shape}, "{item.dtype}", {self.seed + index}, {item.low}, {item.high}'
+                given.append(f'    "{item.name}": data({numbers}),')
         several = {name.split(".")[0] for step in self.steps for name in step.refs() if "." in name}
         several |= {name.split(".")[0] for name in self.outputs if isinstance(name, str) and "." in name}
         for step in self.steps:
@@ -153,7 +154,9 @@ class Sketch:
             lines.append(f'{step.name} = b.op("{step.op}"{extra}{operands})')
             if tuple_ and step.name not in several:
                 several.add(step.name)
-        lines.append(f"b.output({', '.join(_text(Ref(o) if isinstance(o, str) else o, several) for o in self.outputs)})")
+        lines.append(
+            f"b.output({', '.join(_text(Ref(o) if isinstance(o, str) else o, several) for o in self.outputs)})"
+        )
         lines += [f'program = hexane.compile(b.graph, "{chip}", dialect="{dialect}")', "inputs = {", *given, "}"]
         lines += [
             'engine, graph = program.run(inputs), program.run(inputs, level="graph")',

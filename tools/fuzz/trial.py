@@ -1,7 +1,7 @@
 """One network through the whole chain, and what counts as a failure on the way.
 
-A failure is an exception that is no HexaneError, a program that the emulator refuses, other bits than those of the graph
-level, a file that does not read back as what was written, a result far from onnxruntime's, or more than a minute.
+A failure is an exception that is no HexaneError, a program that the emulator refuses, other bits than those of the
+graph level, a file that does not read back as what was written, a result far from onnxruntime's, or more than a minute.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BITS, REFUSED, BARE, LATE, FILE, FLOAT = "bits", "refused", "bare", "late", "fil
 
 
 class Failure(Exception):
-    """What is wrong with a network: its kind, the stage, and what was said; ``chip`` and ``dialect`` where one has part."""
+    """What is wrong with a network: its kind, the stage, and what was said, for which program."""
 
     def __init__(self, kind: str, stage: str, text: str, chip: str = "M1", dialect: str = "default") -> None:
         super().__init__(f"{kind} in {stage}: {text}")
@@ -149,7 +149,7 @@ class Trial:
         self.stage = "estimate"
         for self.chip in plan.chips:
             estimate = hexane.estimate(graph, self.chip)
-            if not (np.isfinite(estimate.latency_us) and estimate.latency_us > 0):
+            if not (np.isfinite(estimate.latency_us) and estimate.latency_us >= 0):
                 raise self._failure(BARE, f"a time of {estimate.latency_us}")
         if plan.report:
             self._report(graph, given)
@@ -259,7 +259,11 @@ class Trial:
                 raise self._failure(
                     BITS,
                     f"{name}: {where.size} of {wanted.size} differ"
-                    + (f", the first at {first}: {tasks[name].ravel()[first]} for {wanted.ravel()[first]}" if where.size else ""),
+                    + (
+                        f", the first at {first}: {tasks[name].ravel()[first]} for {wanted.ravel()[first]}"
+                        if where.size
+                        else ""
+                    ),
                 )
         if self.plan.near and reference is not None:
             for name, wanted in reference.items():
@@ -276,7 +280,9 @@ class Trial:
 
         try:
             with tempfile.TemporaryDirectory() as folder:
-                write_report(run_network(graph, given, name="net", chip=self.chip, insight=True), Path(folder) / "report")
+                write_report(
+                    run_network(graph, given, name="net", chip=self.chip, insight=True), Path(folder) / "report"
+                )
         except HexaneError:
             if not self.unevaluated:
                 raise
@@ -296,9 +302,9 @@ def same(ours: Any, theirs: Any) -> bool:
         return False
     if ours.ndim == 0:
         ours, theirs = ours.reshape(1), theirs.reshape(1)
-    return ours.dtype.kind not in "biuf" and bool(np.all(ours == theirs)) or (
-        ours.dtype.kind in "biuf" and not differs(ours, theirs).any()
-    )
+    if ours.dtype.kind not in "biuf":
+        return bool(np.all(ours == theirs))
+    return not differs(ours, theirs).any()
 
 
 def has_nan(program: Any, given: dict[str, np.ndarray]) -> bool:
@@ -306,7 +312,9 @@ def has_nan(program: Any, given: dict[str, np.ndarray]) -> bool:
     from hexane import numerics
 
     graph = program.graph.clone()
-    names = [value.name for op in graph.ops for value in op.outputs if getattr(value.type, "dtype", "").startswith("fp")]
+    names = [
+        value.name for op in graph.ops for value in op.outputs if getattr(value.type, "dtype", "").startswith("fp")
+    ]
     try:
         values = numerics.evaluate(graph.cut(names), given, chip=program.chip)
     except HexaneError:
@@ -320,7 +328,9 @@ def spread(graph: Graph, given: dict[str, np.ndarray], reference: dict[str, np.n
     found: dict[str, Any] = {name: np.zeros(array.shape) for name, array in reference.items()}
     for _ in range(2):
         moved = {
-            name: (array * (1 + rng.uniform(-1e-3, 1e-3, array.shape))).astype(array.dtype) if array.dtype.kind == "f" else array
+            name: (array * (1 + rng.uniform(-1e-3, 1e-3, array.shape))).astype(array.dtype)
+            if array.dtype.kind == "f"
+            else array
             for name, array in given.items()
         }
         for name, array in graph.evaluate(moved).items():
@@ -332,7 +342,7 @@ def spread(graph: Graph, given: dict[str, np.ndarray], reference: dict[str, np.n
 
 
 def off(ours: np.ndarray, theirs: np.ndarray, spread: Any, tolerance: float) -> str:
-    """How far a result is from another beyond a tolerance; nothing where it is near. Huge and NaN elements are left out."""
+    """How far a result is from another beyond a tolerance, in words; huge elements and NaN are left out."""
     if ours.dtype.kind not in "biuf" or ours.size == 0:
         return ""
     a, b = ours.astype(np.float64), theirs.astype(np.float64)

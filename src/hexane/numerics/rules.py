@@ -154,6 +154,8 @@ def _elements(stream: Stream, weight: np.ndarray) -> np.ndarray:
 
 def product(op: Op, x: np.ndarray, w: np.ndarray, epilogue: Epilogue) -> np.ndarray:
     """A product with constant or computed second operand, batches broadcast."""
+    if w.dtype.kind in "iu":  # constants of another dtype than x, as the kernel holds them
+        w = w.astype(np.float16)
     if op.type == "linear":
         w = w.T
     else:
@@ -340,7 +342,7 @@ def power(op: Op, arrays: Arrays) -> np.ndarray:
     check_power(op)
     x, y = arrays("x"), arrays("y")
     if op.arg("y").is_constant and y.size == 1:
-        number = float(y.reshape(-1)[0])
+        number, x = float(y.reshape(-1)[0]), x.reshape(op.output.shape)
         if number == 2.0:
             return elementwise("sumsq", x, np.float16(0))
         return through_table(through_table(x, table("log2")), table("exp2"), number)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hexane.graph.types import FLOATS
 from hexane.lowering.fusion import only_user
 from hexane.passes.rewriting import array_of, as_dtype, known, number_of, operand_and_constant, sweep
 
@@ -263,8 +264,10 @@ def _softplus_parametric(op: Op, b: GraphBuilder) -> Value | None:
     return b.mul(x=b.softplus(x=inner), y=as_dtype(alpha.reshape(shape), x))
 
 
-def _thresholded(op: Op, b: GraphBuilder) -> Value:
-    """max(x, alpha), as MIL's threshold."""
+def _thresholded(op: Op, b: GraphBuilder) -> Value | None:
+    """max(x, alpha), as MIL's threshold; a dtype without fractions need not hold alpha."""
+    if op.inputs["x"].dtype not in FLOATS:
+        return None
     return b.maximum(x=op.inputs["x"], y=float(op.arg("alpha")))
 
 

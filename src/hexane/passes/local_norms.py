@@ -114,6 +114,8 @@ def _wide(x: Value, norm: _Norm, b: GraphBuilder) -> Value | None:
     """
     j, t = norm.scale_log2(2 * ROOT_LOG2)
     share, k = norm.share * 2.0**-t, norm.k * 2.0**-t
+    if not (k > 0 and share > 0):  # a power so small that no scale brings the sum into fp16
+        return None
     fine = ceil(-log2(k) / 2) - 3  # 4^fine k is 1/64 to 1/16
     coarse = floor(log2(LARGEST_SUM / (norm.most * 2.0**-t)) / 2 - 2.0**-8)
     e = MOST_SCALE_LOG2

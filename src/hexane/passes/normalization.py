@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hexane.lowering.fusion import only_user
-from hexane.passes.rewriting import array_of, as_dtype, number_of, operand_and_constant, sweep
+from hexane.passes.rewriting import NUMPY_FLOATS, array_of, as_dtype, number_of, operand_and_constant, sweep
 from hexane.passes.scaling import scaled
 
 if TYPE_CHECKING:
@@ -106,7 +106,22 @@ def _affine(op: Op, b: GraphBuilder) -> Value | None:
 
 def fold_norms(function: Function) -> int:
     """Fold batch_norm into the convolution before it; elsewhere it is a factor and a summand per channel."""
-    return sweep(function, {"batch_norm": _batch_norm, "instance_norm": _instance_norm})
+    return sweep(function, {"batch_norm": _batch_norm, "instance_norm": _instance_norm, "layer_norm": _axes_in_order})
+
+
+def _axes_in_order(op: Op, b: GraphBuilder) -> Value | None:
+    """A layer_norm that names its axes in another order than they stand: gamma and beta are turned."""
+    axes = [axis % op.inputs["x"].rank for axis in op.arg("axes") or ()]
+    if axes == sorted(axes):
+        return None
+    order = sorted(range(len(axes)), key=axes.__getitem__)
+    turned: dict[str, Any] = {}
+    for name in ("gamma", "beta"):
+        value = op.inputs.get(name)
+        if value is not None:
+            known = value.is_constant and value.dtype in NUMPY_FLOATS
+            turned[name] = np.transpose(value.data, order) if known else b.transpose(x=value, perm=order)
+    return b.layer_norm(x=op.inputs["x"], axes=sorted(axes), epsilon=op.arg("epsilon"), **turned)
 
 
 def _batch_norm(op: Op, b: GraphBuilder) -> Value | None:
@@ -117,6 +132,8 @@ def _batch_norm(op: Op, b: GraphBuilder) -> Value | None:
     if (beta is None) != ("beta" not in op.inputs):
         return None
     x = op.inputs["x"]
+    if x.dtype not in NUMPY_FLOATS:
+        return None
     channels = x.shape[1]
     scale = np.broadcast_to(1 / np.sqrt(variance + op.arg("epsilon")), (channels,))
     if gamma is not None:
@@ -139,6 +156,8 @@ def _instance_norm(op: Op, b: GraphBuilder) -> Value | None:
     rank = len(x.shape)
     gamma, beta = op.inputs.get("gamma"), op.inputs.get("beta")
     if any(v is not None and not v.is_constant for v in (gamma, beta)):
+        return None
+    if x.dtype not in NUMPY_FLOATS:
         return None
     result = b.layer_norm(x=x, axes=list(range(2, rank)), epsilon=op.arg("epsilon"))
     shape = (1, x.shape[1], *(1,) * (rank - 2))

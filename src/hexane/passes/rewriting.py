@@ -106,7 +106,11 @@ def as_dtype(values: np.ndarray, like: Value) -> np.ndarray:
 
 def float_of(like: Value) -> np.dtype:
     """The dtype of a value's data, float32 where they are no floats of NumPy."""
-    return np.dtype({"fp16": np.float16, "fp32": np.float32, "fp64": np.float64}.get(like.dtype, np.float32))
+    return np.dtype(NUMPY_FLOATS.get(like.dtype, np.float32))
+
+
+NUMPY_FLOATS = {"fp16": np.float16, "fp32": np.float32, "fp64": np.float64}
+"""Float dtypes of which NumPy has arrays; constants of the others are not made from arrays alone."""
 
 
 def per_channel(values: np.ndarray, channels: int, rank: int) -> np.ndarray | None:

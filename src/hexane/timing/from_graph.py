@@ -362,22 +362,22 @@ def _linear(op: Op, operands: list[Value], common: dict[str, Any], uses: dict[in
     x, w = (op.arg("x"), op.arg("weight")) if op.type == "linear" else (op.arg("x"), op.arg("y"))
     out = op.outputs[0].shape
     transpose_x = op.type == "matmul" and op.arg("transpose_x")
-    inner = x.shape[-2] if transpose_x else x.shape[-1]
+    inner = x.shape[-2] if transpose_x and x.rank > 1 else x.shape[-1]
     turned = op.type == "matmul" and not op.arg("transpose_y") and w.rank == 2
     stored = stored_weights(w, 1 if turned else 0)
     if op.type == "matmul" and not stored_weights(x).runtime:  # a constant first operand is the kernel
         stored, w = stored_weights(x), x
-    pixels = int(prod(out[:-1]))
+    pixels, cout = int(prod(out[:-1])), int(out[-1]) if out else 1
     if stored.runtime:
         batches = int(prod(out[:-2]))
-        return Layer(**common, unit="runtime", pixels=pixels, cin=inner, cout=int(out[-1]), batches=batches)
+        return Layer(**common, unit="runtime", pixels=pixels, cin=inner, cout=cout, batches=batches)
     return Layer(
         **common,
         unit="mac",
         pixels=pixels,
         cin=inner,
-        cout=int(out[-1]),
-        **_weight_fields(stored, w, uses, False, (int(out[-1]), inner, 1, 1, 1)),
+        cout=cout,
+        **_weight_fields(stored, w, uses, False, (cout, inner, 1, 1, 1)),
     )
 
 

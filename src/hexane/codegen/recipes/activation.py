@@ -50,6 +50,8 @@ def sigmoid_hard(ops: Sequence[Op], context: Context) -> Fragment:
     """sigmoid_hard: one neural engine copy through a table of one line and two limits."""
     (op,) = ops
     alpha, beta = op.arg("alpha"), op.arg("beta")
+    if not alpha > 0:
+        raise UnsupportedError(f"a hard sigmoid of slope {alpha}")
     return _through(op, context, "sigmoid_hard", alpha, beta, note="a table with both limits")
 
 

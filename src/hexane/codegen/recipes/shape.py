@@ -277,6 +277,9 @@ def sliding_windows(ops: Sequence[Op], context: Context) -> Fragment:
     while len(extents) > AXES and extents[0] == 1:
         extents, strides = extents[1:], strides[1:]
     fill = AXES - len(extents)
+    strides = [stride if extent > 1 else x.bytes for extent, stride in zip(extents[:-1], strides)] + strides[-1:]
+    if any(stride % context.target.limits.dma_granule_bytes for stride in strides[:-1]):
+        raise UnsupportedError("windows that begin between the granules of memory", code=Reason.LAYOUT)
     source = Walk(
         x.buffer,
         x.offset,

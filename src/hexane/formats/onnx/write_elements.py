@@ -178,10 +178,15 @@ def slice_by_index(w: Writing, op: Op) -> None:
     for extent, part in zip(shape, index):
         found = part if isinstance(part, slice) else slice(part % extent, part % extent + 1, 1)
         start, stop, step = found.indices(extent)
+        if (stop - start) * step <= 0:  # nothing is left; ONNX lets an end below 0 count from the extent's end
+            start = stop = 0
         starts.append(start)
         ends.append(stop if stop >= 0 else -extent - 1)
         steps.append(step)
     axes = w.integers(range(len(shape)))
+    if 0 in op.output.shape:
+        w.node("Identity", [w.constant(np.zeros(op.output.shape), op.output.dtype)], op.output)
+        return
     cut = [w.name(first(op)), w.integers(starts), w.integers(ends), axes, w.integers(steps)]
     w.node("Reshape", [w.node("Slice", cut), w.integers(op.output.shape)], op.output)
 

@@ -131,6 +131,8 @@ def batch_norm(w: Writing, op: Op) -> None:
 def layer_norm(w: Writing, op: Op) -> None:
     x, gamma, beta = first(op), op.arg("gamma"), op.arg("beta")
     axes = [int(axis) % x.rank for axis in (range(x.rank) if op.arg("axes") is None else op.arg("axes"))]
+    if not axes:
+        raise refused(op, "it has no axes")
     if axes == list(range(x.rank - len(axes), x.rank)):
         shape = x.shape[axes[0] :]
         carrier = np.float16 if x.dtype == "fp16" else np.float32
@@ -163,6 +165,8 @@ def l2_norm(w: Writing, op: Op) -> None:
 
 @writes("local_response_norm")
 def local_response_norm(w: Writing, op: Op) -> None:
+    if op.arg("size") % 2 == 0:
+        raise refused(op, "its window is even")
     more = {name if name != "k" else "bias": float(op.arg(name)) for name in ("alpha", "beta", "k")}
     w.node("LRN", [w.name(first(op))], op.output, size=int(op.arg("size")), **more)
 

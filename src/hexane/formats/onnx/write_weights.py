@@ -99,8 +99,10 @@ def _gathered(w: Writing, op: Op, places: np.ndarray, lut: np.ndarray, bits: int
 @writes("constexpr_affine_dequantize")
 def affine(w: Writing, op: Op) -> None:
     data, scale, zero = (op.inputs[name] for name in ("quantized_data", "scale", "zero_point"))
-    axis = int(op.arg("axis")) % data.rank
-    _dequantized(w, op, data, np.asarray(scale.data), np.asarray(zero.data), axis)
+    axis, numbers = int(op.arg("axis")) % max(data.rank, 1), np.asarray(zero.data)
+    if not np.array_equal(numbers, numbers.astype(data.type.carrier)):
+        raise refused(op, f"a zero point that is no {data.dtype}")
+    _dequantized(w, op, data, np.asarray(scale.data), numbers, axis)
 
 
 @writes("dequantize")

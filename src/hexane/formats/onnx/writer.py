@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from hexane.errors import UnsupportedError
+from hexane.errors import GraphError, UnsupportedError
 from hexane.files import write_whole
 from hexane.formats.onnx import write_elements, write_layers, write_weights  # noqa: F401  (their rules)
 from hexane.formats.onnx.writing import IR_VERSION, OPSET, RULES, Writing, refused
@@ -28,7 +28,10 @@ def to_model(graph: Graph) -> tuple[Any, list[str]]:
         rule = RULES.get(op.type)
         if rule is None or op.blocks:
             raise refused(op, f"there is no rule for {op.type}")
-        rule(writing, op)
+        try:
+            rule(writing, op)
+        except GraphError as error:
+            raise refused(op, error.message) from None
     outputs = []
     for value in function.outputs:
         if value.is_constant or value in function.inputs:  # ONNX wants a node's result

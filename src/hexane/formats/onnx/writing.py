@@ -110,7 +110,12 @@ class Writing:
         return self.constant(np.array(numbers, np.int64), "int64", "numbers")
 
     def number(self, value: float, dtype: str) -> str:
-        """A scalar."""
+        """A scalar; UnsupportedError where the dtype does not hold it."""
+        kind = np.dtype(DTYPES[dtype].carrier)
+        if kind.kind in "iu" and not np.iinfo(kind).min <= value <= np.iinfo(kind).max:
+            raise UnsupportedError(
+                f"ONNX wants {value:g} as a number of dtype {dtype}", hint="write .mlpackage or .mil"
+            )
         return self.constant(np.asarray(value, DTYPES[dtype].carrier), dtype, "number")
 
     def node(
@@ -123,7 +128,13 @@ class Writing:
             [self.unique(f"{kind.lower()}_out")] if output is None else [output] if isinstance(output, str) else output
         )
         given = {key: value for key, value in more.items() if value is not None}
-        self.nodes.append(self.onnx.helper.make_node(kind, list(inputs), list(names), **given))
+        none = [key for key, value in given.items() if isinstance(value, (list, tuple)) and not value]
+        node = self.onnx.helper.make_node(
+            kind, list(inputs), list(names), **{key: value for key, value in given.items() if key not in none}
+        )
+        for key in none:  # such as the order of the axes of a scalar
+            node.attribute.add(name=key, type=self.onnx.AttributeProto.INTS)
+        self.nodes.append(node)
         return str(names[0])
 
     def tensor(self, value: Value) -> Any:

@@ -104,6 +104,8 @@ def tensor_buffer_to_tensor(input: np.ndarray) -> np.ndarray:
 def _to_buffer(input: TensorType, interleave_factors: Any, strides: Any) -> BufferType:
     if len(strides) != input.rank or len(interleave_factors) != input.rank:
         raise GraphError(f"strides and interleave_factors need {input.rank} entries each")
+    if min((*strides, *interleave_factors), default=0) < 0:
+        raise GraphError("strides and interleave_factors must not be negative")
     return BufferType(input.dtype, input.shape, tuple(strides), tuple(interleave_factors))
 
 

@@ -225,6 +225,8 @@ def transpose_geometry(
     one_of(pad_type, PAD_TYPES, "pad_type")
     full = [(n - 1) * s + (k - 1) * d + 1 for n, k, s, d in zip(x[2:], weight[2:], steps, spread)]
     wanted = None if output_shape is None else tuple(output_shape)[-rank:]
+    if wanted is not None and len(wanted) != rank:
+        raise GraphError(f"output_shape has {len(wanted)} entries, {rank} are needed")
     cuts, out = [], []
     for axis in range(rank):
         before = after = 0

@@ -38,7 +38,7 @@ def fill_like(ref_tensor: np.ndarray, value: Any) -> np.ndarray:
 
 
 def _range_length(start: Any, end: Any, step: Any) -> int:
-    if not step:
+    if not int(step) if isinstance(start, (int, np.integer)) else not step:
         raise GraphError("a range with step 0")
     if isinstance(start, (int, np.integer)):
         count = -((int(start) - int(end)) // int(step))

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from hexane.errors import GraphError
+from hexane.graph.ops._rules import axis_of, per_axis, positive
 from hexane.graph.registry import op
 from hexane.graph.types import TensorType, eval_dtype
 
@@ -136,7 +137,7 @@ def hardmax(x, axis):
 def _compress_type(x: TensorType, condition: TensorType, axis: int | None) -> TensorType:
     if axis is None:
         return x.with_shape((None,))
-    axis %= x.rank
+    axis = axis_of(axis, x.rank)
     return x.with_shape((*x.shape[:axis], None, *x.shape[axis + 1 :]))
 
 
@@ -225,6 +226,11 @@ def non_max_suppression(boxes, scores, max_output_boxes_per_class, iou_threshold
 def _lp_pool_type(
     x: TensorType, kernel_sizes: Any, strides: Any, pad: Any, dilations: Any, ceil_mode: bool, **_: Any
 ) -> TensorType:
+    spatial = max(x.rank - 2, 0)
+    for values, what in ((kernel_sizes, "kernel_sizes"), (strides, "strides"), (dilations, "dilations")):
+        per_axis(values, spatial, 1, what)
+        positive(values, what)
+    per_axis(pad, 2 * spatial, 0, "pad")
     out = []
     for i, extent in enumerate(x.shape[2:]):
         room = extent + pad[2 * i] + pad[2 * i + 1] - dilations[i] * (kernel_sizes[i] - 1) - 1

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from hexane.errors import GraphError
+from hexane.graph.ops._rules import axis_of
 from hexane.graph.registry import op
 from hexane.graph.types import TensorType, eval_dtype
 
@@ -253,7 +254,7 @@ def topk_arrays(x: np.ndarray, k: int, axis: int, largest: bool) -> tuple[np.nda
 
 
 def _split_type(x: TensorType, axis: int, output_sizes: Sequence[int], **_: Any) -> tuple[TensorType, ...]:
-    axis %= x.rank
+    axis = axis_of(axis, x.rank)
     return tuple(x.with_shape((*x.shape[:axis], size, *x.shape[axis + 1 :])) for size in output_sizes)
 
 

@@ -59,6 +59,8 @@ def dft(x, dft_length=None, axis=1, onesided=False, inverse=False):
 
 
 def _stft_type(signal: TensorType, window=None, frame_step=1, frame_length=None, onesided=True, **_):
+    if frame_length is None and (window is None or window.rank != 1):
+        raise GraphError("onnx.STFT needs a window of one axis or a frame_length")
     size = int(frame_length) if frame_length is not None else window.shape[0]
     if signal.rank not in (2, 3) or size < 1 or frame_step < 1 or signal.shape[1] < size:
         raise GraphError(f"onnx.STFT cannot cut frames of {size} at step {frame_step} from {signal.shape}")

@@ -7,6 +7,7 @@ from itertools import product
 import numpy as np
 
 from hexane.errors import GraphError
+from hexane.graph.ops._rules import per_axis, positive
 from hexane.graph.registry import op
 from hexane.graph.types import TensorType
 
@@ -151,6 +152,10 @@ def _edge_weights(at: np.ndarray, extent: int) -> tuple[np.ndarray, np.ndarray]:
 def _deform_type(x, weight, offset, bias=None, mask=None, strides=(1, 1), pad=(0, 0, 0, 0), dilations=(1, 1), **_):
     if x.rank != 4 or weight.rank != 4:
         raise GraphError(f"onnx.DeformConv takes two spatial axes, not x {x.shape} and weight {weight.shape}")
+    for values, what in ((strides, "strides"), (dilations, "dilations")):
+        per_axis(values, 2, 1, what)
+        positive(values, what)
+    per_axis(pad, 4, 0, "pad")
     out = [
         (x.shape[2 + i] + pad[2 * i] + pad[2 * i + 1] - dilations[i] * (weight.shape[2 + i] - 1) - 1) // strides[i] + 1
         for i in range(2)
@@ -198,7 +203,7 @@ def deform_conv(x, weight, offset, bias, mask, strides, pad, dilations, groups, 
 
 def _col2im_type(x, image_shape=(), block_shape=(), **_):
     block = int(np.prod(block_shape))
-    if x.rank != 3 or x.shape[1] % block:
+    if x.rank != 3 or block < 1 or x.shape[1] % block:
         raise GraphError(f"onnx.Col2Im: columns {x.shape} do not fit blocks {tuple(block_shape)}")
     return TensorType(x.dtype, (x.shape[0], x.shape[1] // block, *map(int, image_shape)))
 

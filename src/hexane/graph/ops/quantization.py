@@ -94,7 +94,7 @@ def constexpr_affine_dequantize(
 
 
 def _lut_bits(size: int) -> int:
-    bits = size.bit_length() - 1
+    bits = max(size.bit_length() - 1, 0)
     if size != 1 << bits or not 1 <= bits <= 8:
         raise GraphError(f"a table of {size} entries", hint="2, 4, 8, 16, 64 or 256 are possible")
     return bits
@@ -222,6 +222,8 @@ def _lut_to_sparse_type(
     indices_mask: TensorType, indices_nonzero_data: TensorType, lut: TensorType, vector_axis: int | None
 ) -> tuple[TensorType, TensorType]:
     dense = _lut18_type(indices_mask, lut, vector_axis)
+    if indices_nonzero_data.rank != 1:
+        raise GraphError(f"indices_nonzero_data has rank {indices_nonzero_data.rank}, a vector is needed")
     count = indices_nonzero_data.shape[0] * lut.shape[-1]
     return TensorType("uint1", dense.shape), TensorType(lut.dtype, (count,))
 

@@ -37,6 +37,8 @@ def _check(
     """The hidden size; GraphError when shapes do not go together."""
     if x.rank != 3:
         raise GraphError(f"x has rank {x.rank}, [sequence, batch, input] is needed")
+    if weight_hh.rank != 2:
+        raise GraphError(f"weight_hh has rank {weight_hh.rank}, [gates * hidden, hidden] is needed")
     hidden = weight_hh.shape[-1]
     if weight_hh.shape != (gates * hidden, hidden) or weight_ih.shape != (gates * hidden, x.shape[2]):
         raise GraphError(

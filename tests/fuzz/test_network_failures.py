@@ -1,0 +1,118 @@
+"""Networks that random ones were made small to: each ended in a traceback, in other bits, or was refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import hexane
+from hexane.errors import GraphError, UnsupportedError
+from hexane.graph import GraphBuilder
+
+
+def one_op(kind: str, shape: tuple[int, ...], dtype: str = "fp16", /, **operands: object):
+    builder = GraphBuilder()
+    builder.output(builder.op(kind, x=builder.input("x", shape, dtype), **operands))
+    return builder.graph
+
+
+ONES = np.ones((1, 1), np.float32)
+RUN = {
+    "power of a scalar by a matrix of one number": one_op("pow", (), "fp32", y=ONES / 2),
+    "weights of integers": one_op("matmul", (2, 3), y=np.arange(12, dtype=np.int8).reshape(3, 4)),
+    "a hard sigmoid that is flat": one_op("sigmoid_hard", (2, 3), alpha=0.0, beta=0.25),
+    "a hard sigmoid that falls": one_op("sigmoid_hard", (2, 3), alpha=-0.5, beta=0.25),
+    "windows along a row": one_op("sliding_windows", (2, 5, 40), axis=2, size=3),
+    "windows of one number": one_op("sliding_windows", (1,), "fp32", axis=0, size=1),
+    "a local norm whose power is next to nothing": one_op("local_response_norm", (1, 4, 2, 2), size=3, beta=1e-5),
+    "a norm of fp8": one_op("instance_norm", (1, 1, 1, 1, 1), "fp8e4m3fn", gamma=np.ones(1, np.float32)),
+    "a threshold between two integers": one_op("threshold", (1, 1, 2, 2), "uint8", alpha=0.5),
+    "a norm whose axes stand in another order": one_op(
+        "layer_norm", (3, 2, 4), axes=[2, 0, 1], beta=np.arange(24, dtype=np.float16).reshape(4, 3, 2) / 8
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RUN)
+def test_both_levels_agree(name):
+    graph = RUN[name]
+    given = {n: np.random.default_rng(1).integers(0, 3, t.shape).astype(t.carrier) for n, t in graph.inputs.items()}
+    wanted = graph.evaluate(given)
+    for chip in ("M1", "M4"):
+        program = hexane.compile(graph, chip)
+        tasks, bits = program.run(given), program.run(given, level="graph")
+        for port, array in bits.items():
+            np.testing.assert_array_equal(tasks[port], array, strict=True)
+            np.testing.assert_allclose(array.astype(float), wanted[port].astype(float), rtol=0.02, atol=0.02)
+        assert hexane.estimate(graph, chip).latency_us >= 0
+
+
+def test_a_product_of_vectors_is_timed():
+    builder = GraphBuilder()
+    builder.output(builder.matmul(x=builder.input("x", (7,), "fp16"), y=builder.input("y", (7,), "fp16")))
+    assert hexane.estimate(builder.graph, "M4").latency_us > 0
+
+
+WRITTEN = {
+    "an empty slice": one_op("slice_by_index", (2, 2), begin=[1, 1], end=[1, 2], squeeze_mask=[False, True]),
+    "a turned scalar": one_op("transpose", (), perm=[]),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_onnx_gives_the_same(name):
+    runtime = pytest.importorskip("onnxruntime")
+    from hexane.formats.onnx.writer import to_model
+
+    graph = WRITTEN[name]
+    given = {n: np.ones(t.shape, t.carrier) for n, t in graph.inputs.items()}
+    session = runtime.InferenceSession(to_model(graph)[0].SerializeToString(), providers=["CPUExecutionProvider"])
+    for ours, theirs in zip(graph.evaluate(given).values(), session.run(None, given), strict=True):
+        np.testing.assert_array_equal(ours, theirs, strict=True)
+
+
+NOT_WRITTEN = {
+    "a norm of a scalar": one_op("layer_norm", (), "fp32"),
+    "an even window": one_op("local_response_norm", (1, 4, 2, 2), size=4),
+    "a number outside its dtype": one_op("threshold", (2,), "uint8", alpha=-1.0),
+}
+
+
+@pytest.mark.parametrize("name", NOT_WRITTEN)
+def test_onnx_is_refused_with_a_reason(name):
+    pytest.importorskip("onnx")
+    from hexane.formats.onnx.writer import to_model
+
+    with pytest.raises(UnsupportedError):
+        to_model(NOT_WRITTEN[name])
+
+
+WINDOWS = dict(kernel_sizes=[2, 2], strides=[1, 1], pad=[0, 0, 0, 0], dilations=[1, 1])
+REFUSED = {
+    "pool without strides": ("onnx.MaxPool", (1, 1, 4, 4), WINDOWS | {"strides": [1]}),
+    "pool with stride 0": ("onnx.LpPool", (1, 1, 4, 4), WINDOWS | {"strides": [0, 1]}),
+    "an axis of a scalar": ("onnx.Compress", (), {"condition": np.ones(1, bool), "axis": 0}),
+    "pieces of a scalar": ("onnx.Split", (), {"split": [1], "output_sizes": [1]}),
+    "blocks of nothing": ("onnx.Col2Im", (1, 4, 4), WINDOWS | {"image_shape": [2, 2], "block_shape": [0, 2]}),
+}
+REFUSED["blocks of nothing"][2].pop("kernel_sizes")
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_type_rule_says_what_is_wrong(name):
+    kind, shape, operands = REFUSED[name]
+    with pytest.raises(GraphError):
+        one_op(kind, shape, "fp32", **operands)
+
+
+def test_type_rules_of_other_operands():
+    builder = GraphBuilder()
+    x, flat = builder.input("x", (2, 1, 3), "fp16"), builder.input("h", (), "fp16")
+    with pytest.raises(GraphError):
+        builder.op("rnn", x=x, initial_h=flat, weight_ih=flat, weight_hh=flat)
+    with pytest.raises(GraphError):
+        builder.op("onnx.STFT", signal=x, frame_step=1)
+    with pytest.raises(GraphError):
+        builder.op("tensor_to_tensor_buffer", input=x, interleave_factors=[1, 1, 1], strides=[-1, 1, 1])
+    with pytest.raises(GraphError):
+        builder.op("conv_transpose", x=x, weight=np.ones((1, 1, 2), np.float16), output_shape=[])
