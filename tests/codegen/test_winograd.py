@@ -48,3 +48,4 @@ def test_the_bit_of_h18():
         return [task.get("Common.Cfg.Winograd1D") for task in image.tasks]
 
     assert 1 in asks(kernel=(3, 3)) and 1 not in asks(kernel=(3, 3), stride=2)
+    assert 1 in asks(kernel=(1, 3)) and 1 not in asks(kernel=(2, 3)) + asks(kernel=(3, 1)) + asks(kernel=(5, 3))

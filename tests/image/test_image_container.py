@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
 import hexane
 from facts import fact_params
 from hexane.errors import FormatError, UnsupportedError, UsageError
+from hexane.graph import GraphBuilder
 from hexane.image import Image, Surface
 from hexane.image.container import Container
 from hexane.image.hwx import read_hwx
@@ -285,3 +287,18 @@ def test_what_no_program_can_be_built_from(change, message) -> None:
 def test_what_no_program_can_be_opened_from(source) -> None:
     with pytest.raises(UsageError):
         hexane.open_image(source)
+
+
+def test_kernels_from_surfaces_and_scratch_are_not_relocated() -> None:
+    """A relocation names the constant section; a kernel that is computed at run time does not stand there."""
+    b = GraphBuilder()
+    x, y = b.input("x", (1, 1, 64, 64), "fp16"), b.input("y", (1, 1, 64, 64), "fp16")
+    product = b.matmul(x=x, y=y)
+    weight = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float16)
+    b.output(b.linear(x=product, weight=weight), name="out")
+    (image,) = hexane.compile(b.graph, chip="M1").images
+    constant = [task for task in image.tasks if task.get("Header[9].KBE0") and task.get("Header[9].KBase0") == 1]
+    others = [task for task in image.tasks if task.get("Header[9].KBE0") and task.get("Header[9].KBase0") != 1]
+    assert constant and others
+    cores = sum(task.get(f"KernelDMASrc.CoeffDMAConfig[{core}].En") for task in constant for core in range(16))
+    assert len(image.relocations) == cores

@@ -325,3 +325,17 @@ def test_biases_stay_where_rows_are_not_moved_alone():
     assert count[0] == 8 and count[1] == 6  # those of the second attention's k and v
     inputs = inputs_of(graph)
     np.testing.assert_allclose(made.evaluate(inputs)["y"], graph.evaluate(inputs)["y"], atol=1e-4)
+
+
+def test_biases_of_queries_that_take_the_place_of_keys_stay():
+    """Scores with x transposed: what stands first is not the queries' rows, and nothing is left out."""
+    m = Block("fp16")
+    x = m.input("x", 1, 32, 64)
+    q, k, v = (m.linear(x, 64) for _ in range(3))
+    scores = m.b.matmul(x=q, y=k, transpose_x=True)
+    graph = m.output(m.linear(m.b.matmul(x=m.b.softmax(x=scores, axis=-1), y=m.b.transpose(x=v, perm=[0, 2, 1])), 64))
+    with transformations.using(transformations.active(generation="h13")):
+        made = passes.run(graph, ["attention_biases"])
+    inputs = inputs_of(graph)
+    (wanted,), (given,) = graph.evaluate(inputs).values(), made.evaluate(inputs).values()
+    np.testing.assert_allclose(given, wanted, atol=2e-3)

@@ -13,6 +13,7 @@ from hexane.cli.main import app
 from hexane.graph import GraphBuilder
 from hexane.graph.macs import macs_of
 from hexane.graph.summary import summarise
+from hexane.program import Segment
 from hexane.program.attribution import places_of
 from report.networks import mixed, small
 
@@ -113,3 +114,16 @@ def test_files_and_commands_say_the_same_number(tmp_path) -> None:
     assert printed("check", str(path))["reports"][0]["macs_on_engine"] == wanted
     assert printed("run", str(path), "--random", "0")["macs_on_engine"] == wanted
     assert printed("run", str(tmp_path / "net.hexane"), "--random", "0")["macs_on_engine"] == wanted
+
+
+def test_an_op_that_is_nowhere_counts_where_its_first_operand_is() -> None:
+    b = GraphBuilder()
+    x = b.input("x", (1, 4, 8, 8), "fp16")
+    first, second = b.relu(x=x, name="first"), b.sigmoid(x=x, name="second")
+    b.output(b.add(x=first, y=second, name="both"))
+    b.output(b.sub(x=second, y=first, name="back"))
+    segments = [Segment("engine", "", ("relu 'first'",), (), ()), Segment("host", "", ("sigmoid 'second'",), (), ())]
+    places = places_of(b.graph, segments)
+    assert {name: places[name].segment for name in ("first", "second", "both", "back")} == {
+        "first": 0, "second": 1, "both": 0, "back": 1,
+    }  # fmt: skip

@@ -9,7 +9,7 @@ import hexane
 from hexane.errors import UsageError
 from hexane.graph import GraphBuilder
 from hexane.program import Segment
-from hexane.program.run import Device, OnHost
+from hexane.program.run import Device, OnHost, Session
 from hexane.runtime.devices.linux import LinuxEngine
 from hexane.runtime.virtual.core import PATH
 from hexane.runtime.virtual.linked import HardenedDriver
@@ -114,3 +114,27 @@ def test_states_survive_a_file(tmp_path) -> None:
     state = program.make_state()
     program.run({"step": np.ones((1, 4), np.float16)}, state=state)
     assert np.array_equal(state["count"], np.ones((1, 4)))
+
+
+def test_a_session_unloads_the_last_segment_first() -> None:
+    order: list[str] = []
+
+    class InOrder(Device):
+        def load(self, segment: Segment):
+            class Loaded(OnHost):
+                def close(self) -> None:
+                    order.append(f"close {segment.ops[0]}")
+
+            order.append(f"load {segment.ops[0]}")
+            return Loaded(Segment("host", "", segment.ops, segment.inputs, segment.outputs, graph=segment.source))
+
+    b = GraphBuilder()
+    y = b.input("x", (1, 4, 8, 8), "fp16")
+    for _ in range(3):
+        y = b.cumsum(x=b.relu(x=y), axis=3)
+    b.output(b.relu(x=y), name="out")
+    with Session(hexane.compile(b.graph), InOrder()) as session:
+        session.run(_inputs())
+    loads = [row.removeprefix("load ") for row in order if row.startswith("load")]
+    assert len(loads) > 1
+    assert order[len(loads) :] == [f"close {name}" for name in reversed(loads)]

@@ -243,3 +243,15 @@ def test_a_long_storm() -> None:
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     print(done.answers, done.interrupts, done.most_waiting, f"{grown:.1f} MiB more")
     assert grown < 128
+
+
+def test_a_cancelled_request_raises_its_signals() -> None:
+    """Who waits for it goes on."""
+    gate, event = threading.Event(), Event()
+    with RequestQueue() as queue:
+        first = queue.call(lambda: gate.wait(20))
+        cancelled = queue.submit(Request(lambda: 1, signals=[(event, 3)]))
+        assert cancelled.cancel() and event.value == 0
+        gate.set()
+        assert first.result(10) and queue.call(lambda: 2).result(10) == 2
+    assert event.value == 3
