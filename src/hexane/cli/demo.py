@@ -23,12 +23,14 @@ def register(app: typer.Typer) -> None:
 
         Exit status 0: float32 finds the same, 1: something differs.
         """
+        from hexane import ahead
         from hexane.cli.console import print_json, print_rows, title
         from hexane.cli.progress import Bar
         from hexane.report.demo import demonstrate
         from hexane.runtime.files import plain_errors
         from hexane.runtime.kernels import seconds_text
 
+        ahead.begin()
         with plain_errors(output), Bar() as bar:
             output.mkdir(parents=True, exist_ok=True)
             parts, missing = demonstrate(output, models_folder=models, fetch=fetch, chip=chip, progress=bar)

@@ -70,6 +70,7 @@ def register(app: typer.Typer) -> None:
 
         Exit status 0: it ran, 1: the outputs are broken, or further from float32 than --tolerance allows.
         """
+        from hexane import ahead
         from hexane.cli.console import print_json
         from hexane.cli.networks import open_network
         from hexane.report.session import Form
@@ -99,6 +100,7 @@ def register(app: typer.Typer) -> None:
                     )
             _run_program(model, inputs or [], random, normalize, output, json, engine)
             return
+        ahead.begin()
         done = _session(
             model, inputs or [], random, normalize,
             lambda: open_network(model, function=function, shapes=shape or (), bind=bind or ()),

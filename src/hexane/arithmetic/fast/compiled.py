@@ -13,8 +13,11 @@ from typing import Any
 import llvmlite
 import numba
 from numba import njit, types
+from numba.core import event
 from numba.core.caching import NullCache
 from numba.core.ccallback import CFunc
+
+from hexane import ahead
 
 DIGEST_BYTES = 32
 
@@ -62,6 +65,10 @@ def callback(function: Callable[..., None]) -> int:
 
     An exception in it is printed and goes no further.
     """
+    with event.trigger_event(
+        "numba:compile", data={"dispatcher": function}
+    ):  # time that goes into compiling, wherever that is done
+        ahead.wait(function.__module__, function.__name__)
     arguments = (types.int64,) * function.__code__.co_argcount
     made: Any = CFunc(function, (arguments, types.void), locals={}, options={"error_model": "numpy"})
     try:

@@ -30,6 +30,7 @@ from hexane.arithmetic.fast.jobs import (
     TARGET,
     Job,
     Phase,
+    Span,
     address_of,
     array_numbers,
     double_number,
@@ -47,7 +48,6 @@ from hexane.arithmetic.fast.product import LIMIT, PARTIAL, SAFE
 from hexane.arithmetic.fast.results import copy_lines, finish_units
 from hexane.arithmetic.fast.targets import Kernels
 from hexane.arithmetic.fast.vector_depthwise import LEAST_SEEN, UNROLLED
-from hexane.arithmetic.fast.workers import pieces_of, share
 from hexane.arithmetic.formats import halfwords
 
 MAGIC = 1.5 * 2.0**36
@@ -56,7 +56,7 @@ START = 32000 << 16
 """Bound of the start value in units, which with sums below `PARTIAL` stays below the limit."""
 
 
-@compiled()
+@compiled(inner=True)
 def _add(total, values, step, weight, least):
     """One term of every output of a row: values[i * step] * weight, dropped below `least`."""
     if step == 1:
@@ -69,7 +69,7 @@ def _add(total, values, step, weight, least):
             total[i] += value * weight if abs(value) >= least else 0.0
 
 
-@compiled()
+@compiled(inner=True)
 def _test(total, met):
     """Note the sums that are at or beyond the limit, the first time that they are."""
     for i in range(total.size):
@@ -78,7 +78,7 @@ def _test(total, met):
         met[i] = crossed if met[i] == 0 else met[i]
 
 
-@compiled()
+@compiled(inner=True)
 def _finish(total, met, scale, relu, table, out):
     for i in range(total.size):
         out[i] = half_away((total[i] - MAGIC) * scale)
@@ -97,7 +97,7 @@ def _finish(total, met, scale, relu, table, out):
             out[i] = table[out[i]]
 
 
-@compiled()
+@compiled(inner=True)
 def _exactly(x, w, start, geometry, o, n, scale, relu, table, out):
     """Output channel o of image n in float64, a magic number above zero, so that adding rounds a product to a unit.
 
@@ -165,7 +165,7 @@ class Run(NamedTuple):
     """Elements that the vector code may read and write at one time."""
 
 
-@compiled()
+@compiled(inner=True)
 def _decode(kernels, x, n, c, geometry, run, values, seen, line):
     """One channel into its planes, which begin at an address; gives its largest magnitude as a halfword, and the least
     that is not zero.
@@ -217,7 +217,7 @@ def _read_weights(kernels, w, weights, limits, reach):
     call_three(kernels[THRESHOLDS], weights.ctypes.data, weights.size, limits.ctypes.data)
 
 
-@compiled()
+@compiled(inner=True)
 def _convolve(
     kernels,
     first,
@@ -294,7 +294,9 @@ class Depthwise:
     def __init__(
         self, w: np.ndarray, bias: np.ndarray, window: plain.Window, groups: int, finish: Finish, use: Kernels
     ) -> None:
-        self.weights = np.ascontiguousarray(halfwords(w))
+        self.weights = np.array(
+            halfwords(w), order="C"
+        )  # a copy, because Numba compiles for memory that is read-only by itself
         self.start = multiply.bias_units(bias)
         self.geometry = (*window.strides, *window.dilations, window.pads[0], window.pads[1], w.shape[0] // groups)
         planes = Planes.of(w.shape[1], window)
@@ -340,20 +342,11 @@ class Depthwise:
         return Job(body, record, (Phase(outputs, cost),), held=held)
 
     def __call__(self, x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-        channels = self.weights.shape[0]
         if out is None:
-            out = np.empty((x.shape[0], channels, *self.output), np.float16)
-        target = out.view(np.uint16)
-        source = together(x.view(np.uint16))
-
-        def work(first: int, last: int) -> None:
-            _convolve(
-                self.use.addresses, first, last, source, self.weights, *self.read, self.start, self.geometry,
-                *self.run, *self.finish, target,
-            )  # fmt: skip
-
-        pieces = pieces_of(x.shape[0] * self.weights.size * self.run.extent, PRODUCTS)
-        share(work, channels, -(-channels // pieces))
+            out = np.empty((x.shape[0], self.weights.shape[0], *self.output), np.float16)
+        job = self.job(together(x.view(np.uint16))[:, None], out.view(np.uint16)[:, None])
+        assert job is not None, "the lines of both lie without gaps"
+        Span([job]).run()
         return out
 
 
@@ -395,6 +388,3 @@ def body(record, phase, first, last, room):
 
 
 PRODUCTS_PER_NS = 2.0
-
-PRODUCTS = 1 << 20
-"""Products of a piece of work, to pay for waking a thread."""

@@ -1,0 +1,65 @@
+"""Large kernels compiled by processes of their own while this one loads, on a machine that has not compiled them yet.
+
+The compilers of Numba and LLVM take one thread of a process at a time, so threads would not help. A helper leaves the
+kernel in the cache on disk; who needs it waits for the helper (`wait`) and reads it from there. Bits cannot differ: it
+is the same code, compiled by the same compiler. If a helper fails, the kernel is compiled where it is needed.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+KERNELS = {"hexane.arithmetic.fast.product": "_multiply", "hexane.arithmetic.fast.depthwise": "body"}
+"""The callbacks that take longest, about five seconds each; all others together take about as long."""
+
+COMPILE = "import sys, importlib; module = importlib.import_module(sys.argv[1]); from hexane.arithmetic.fast.compiled "
+COMPILE += "import callback; callback(getattr(module, sys.argv[2]))"
+
+_helpers: dict[tuple[str, str], subprocess.Popen[bytes]] = {}
+
+
+def begin() -> int:
+    """Start a helper for every kernel that is not remembered, on more than one processor; gives how many started.
+
+    Only where the folder for compiled code beside the sources (or ``NUMBA_CACHE_DIR``) can be written to.
+    """
+    if (os.cpu_count() or 1) < 2 or not sys.executable or getattr(sys, "frozen", False):
+        return 0
+    for module, function in KERNELS.items():
+        if (module, function) in _helpers or _is_remembered(module, function):
+            continue
+        path = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])])
+        command = [sys.executable, "-c", COMPILE, module, function]
+        try:
+            _helpers[module, function] = subprocess.Popen(
+                command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": path}
+            )
+        except OSError:  # no further process to be had
+            break
+    return len(_helpers)
+
+
+def wait(module: str, function: str) -> bool:
+    """Until the helper for a kernel has ended, if there is one; says whether there was."""
+    helper = _helpers.pop((module, function), None)
+    if helper is not None:
+        helper.wait()
+    return helper is not None
+
+
+def _is_remembered(module: str, function: str) -> bool:
+    """Whether there is code as new as every source beside the kernel's, or no folder to leave any in."""
+    sources = Path(__file__).parent.joinpath(*module.split(".")[1:-1])
+    name = f"{module.rpartition('.')[2]}.{function}-*.nbc"
+    set_by_user = os.environ.get("NUMBA_CACHE_DIR")
+    if not os.access(set_by_user or sources, os.W_OK):
+        return bool(not set_by_user) or Path(set_by_user).exists()
+    try:
+        entries = Path(set_by_user).rglob(name) if set_by_user else sources.joinpath("__pycache__").glob(name)
+        newest = max(source.stat().st_mtime for source in sources.glob("*.py"))
+        return any(entry.stat().st_mtime >= newest for entry in entries)
+    except OSError:
+        return True
