@@ -54,9 +54,9 @@ def _is_remembered(module: str, function: str) -> bool:
     """Whether there is code as new as every source beside the kernel's, or no folder to leave any in."""
     sources = Path(__file__).parent.joinpath(*module.split(".")[1:-1])
     name = f"{module.rpartition('.')[2]}.{function}-*.nbc"
-    set_by_user = os.environ.get("NUMBA_CACHE_DIR")
+    set_by_user = os.environ.get("NUMBA_CACHE_DIR") or None
     if not os.access(set_by_user or sources, os.W_OK):
-        return bool(not set_by_user) or Path(set_by_user).exists()
+        return set_by_user is None or Path(set_by_user).exists()
     try:
         entries = Path(set_by_user).rglob(name) if set_by_user else sources.joinpath("__pycache__").glob(name)
         newest = max(source.stat().st_mtime for source in sources.glob("*.py"))
