@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 import unittest
 import warnings
 from collections import Counter, defaultdict
@@ -197,7 +196,7 @@ def all_tests() -> list[Any]:
 @lru_cache(maxsize=1)
 def suite() -> tuple[_Recorder, dict[str, Any]]:
     """The runner's test cases by category, and the recorder behind them."""
-    os.environ.setdefault("ONNX_HOME", os.path.join(tempfile.gettempdir(), "hexane-onnx-home"))
+    os.environ.setdefault("ONNX_HOME", str(Path(__file__).resolve().parents[1] / "out" / "onnx-home"))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from onnx.backend.test import runner

@@ -9,10 +9,12 @@ but a ``HexaneError``, takes longer than `SLOWEST` seconds, or that the memory g
 from __future__ import annotations
 
 import argparse
+import atexit
 import io
 import plistlib
 import random
 import resource
+import shutil
 import signal
 import sys
 import tempfile
@@ -112,7 +114,9 @@ def damaged(originals: list[bytes], draw: random.Random, words: tuple[bytes, ...
 
 @cache
 def _folder() -> Path:
-    return Path(tempfile.mkdtemp(prefix="hexane-fuzz-"))
+    folder = Path(tempfile.mkdtemp(prefix="hexane-fuzz-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def _file(name: str, data: bytes) -> Path:

@@ -18,14 +18,6 @@ from hexane.report.session import run_network
 from report.networks import command, mixed, saved, small
 
 
-@pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("report") / "mixed"
-    inputs = {"x": np.random.default_rng(0).standard_normal((1, 4, 8, 8)).astype(np.float16)}
-    write_report(run_network(mixed(), inputs, name="mixed.mil", insight=True), folder)
-    return folder
-
-
 def test_the_folder_holds_what_the_page_names(report: Path) -> None:
     data = json.loads((report / "report.json").read_text())
     assert data["schema"] == "hexane-report/1"
@@ -82,70 +74,3 @@ def test_run_writes_outputs_and_report(tmp_path: Path) -> None:
     again = command("run", model, "--random", 1, "--level", "graph", "-o", tmp_path / "graph.npz", "--json")
     assert again["level"] == "graph"
     assert np.array_equal(np.load(tmp_path / "out.npz")["out"], np.load(tmp_path / "graph.npz")["out"])
-
-
-@pytest.fixture(scope="module")
-def browser():
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-    program, driver = shutil.which("chromium") or shutil.which("google-chrome"), shutil.which("chromedriver")
-    if program is None or driver is None:
-        pytest.skip("no Chromium with its driver on this machine: the page is not tried in a browser")
-    options = webdriver.ChromeOptions()
-    options.binary_location = program
-    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    opened = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-    yield opened
-    opened.quit()
-
-
-def _open(browser, page: Path, width: int) -> None:
-    metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-    browser.get(page.as_uri())
-
-
-def _click(browser, selector: str) -> None:
-    browser.execute_script("arguments[0].click()", browser.find_element("css selector", selector))
-
-
-def test_the_page_in_a_browser(browser, report: Path) -> None:
-    _open(browser, report / "index.html", 1440)
-    assert not [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
-    rows = browser.find_elements("css selector", "#table tbody tr")
-    assert len(rows) == 3
-    box = browser.find_element("id", "filter")
-    box.send_keys("cumsum")
-    assert len(browser.find_elements("css selector", "#table tbody tr")) == 1
-    box.clear()
-    box.send_keys(" ")
-    _click(browser, "#table th")
-    names = [cell.text for cell in browser.find_elements("css selector", "#table tbody td:first-child")]
-    assert names == sorted(names)
-    _click(browser, ".flow li[data-name='c']")
-    assert "triangular" in browser.find_element("id", "detail").text
-    _click(browser, "[data-kind=tasks]")
-    assert "PE" in browser.find_element("id", "table").text or "NE" in browser.find_element("id", "table").text
-    assert browser.find_elements("css selector", "#errors rect") and browser.find_elements(
-        "css selector", "#memory rect"
-    )
-
-
-def test_the_page_on_a_phone(browser, report: Path) -> None:
-    _open(browser, report / "index.html", 390)
-    assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
-    for selector in ("main", "#flow li", "#detail h3", "#table tbody tr", "#errors svg", "#memory svg"):
-        assert browser.find_element("css selector", selector).is_displayed(), selector
-
-
-def test_the_page_in_print(browser, report: Path) -> None:
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
-    try:
-        _open(browser, report / "index.html", 760)
-        shown = {
-            s: browser.find_element("css selector", s).is_displayed() for s in ("h1", "#table", "#errors", "#flow")
-        }
-        assert shown == {"h1": True, "#table": True, "#errors": True, "#flow": False}
-    finally:
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
