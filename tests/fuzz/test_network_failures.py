@@ -16,6 +16,13 @@ def one_op(kind: str, shape: tuple[int, ...], dtype: str = "fp16", /, **operands
     return builder.graph
 
 
+def one_op_of_attention():
+    builder = GraphBuilder()
+    query, key = builder.input("q", (1, 0, 0, 0), "fp32"), builder.input("k", (1, 0, 1, 0), "fp32")
+    builder.output(builder.scaled_dot_product_attention(query=query, key=key, value=key))
+    return builder.graph
+
+
 ONES = np.ones((1, 1), np.float32)
 RUN = {
     "power of a scalar by a matrix of one number": one_op("pow", (), "fp32", y=ONES / 2),
@@ -26,6 +33,10 @@ RUN = {
     "windows of one number": one_op("sliding_windows", (1,), "fp32", axis=0, size=1),
     "a local norm whose power is next to nothing": one_op("local_response_norm", (1, 4, 2, 2), size=3, beta=1e-5),
     "a norm of fp8": one_op("instance_norm", (1, 1, 1, 1, 1), "fp8e4m3fn", gamma=np.ones(1, np.float32)),
+    "a pad by its other name": one_op("pad", (3, 4), pad=[1, 2], mode="reflection"),
+    "a pad that repeats the edge in its mirror image": one_op("pad", (1, 2, 3, 4), pad=[1, 2, 2, 1], mode="symmetric"),
+    "a norm of a scalar": one_op("layer_norm", ()),
+    "attention to nothing": one_op_of_attention(),
     "a threshold between two integers": one_op("threshold", (1, 1, 2, 2), "uint8", alpha=0.5),
     "a norm whose axes stand in another order": one_op(
         "layer_norm", (3, 2, 4), axes=[2, 0, 1], beta=np.arange(24, dtype=np.float16).reshape(4, 3, 2) / 8
@@ -55,6 +66,7 @@ def test_a_product_of_vectors_is_timed():
 
 WRITTEN = {
     "an empty slice": one_op("slice_by_index", (2, 2), begin=[1, 1], end=[1, 2], squeeze_mask=[False, True]),
+    "a product of vectors, turned": one_op("matmul", (3,), y=np.ones(3, np.float16), transpose_x=True),
     "a turned scalar": one_op("transpose", (), perm=[]),
 }
 

@@ -20,6 +20,8 @@ CHANGED = 0.4
 REPAIRS = 40
 REFUSED = 0.1
 """Share of networks that may hold an op which the reference refuses to compute."""
+RANGES = ((0.0, 0.0), (-1.0, 1.0), (-1.0, 1.0), (0.1, 2.0), (-30.0, 30.0), (-1e-6, 1e-6), (-6e4, 6e4))
+"""Numbers of floats; zeros alone for a first operand only, since a scale of 0 says nothing."""
 ACCEPTANCE: Counter[str] = Counter()
 """Draws and those that the type rules took, of all networks so far."""
 RULE_CRASHES: list[tuple[str, Draw, BaseException]] = []
@@ -175,9 +177,9 @@ class Grower:
         if alike and not constant and chance.random() < 0.6:
             return Ref(chance.choice(alike))
         small = DTYPES[type_.dtype].kind in "iu"
-        low, high = (0.0, 3.0) if small and chance.random() < 0.8 else (-100.0, 100.0) if small else chance.choice(
-            ((-1.0, 1.0), (-1.0, 1.0), (0.1, 2.0), (-30.0, 30.0), (-1e-6, 1e-6), (-6e4, 6e4), (0.0, 0.0))
-        )  # fmt: skip
+        low, high = (-100.0, 100.0) if small else chance.choice(RANGES if position == 0 else RANGES[1:])
+        if small and chance.random() < 0.8:
+            low, high = 0.0, 3.0  # of an index, which mostly lies inside
         if isinstance(type_, TensorType) and (constant or chance.random() < (0.5 if position else 0.03)):
             return Data(type_.shape, type_.dtype, chance.randrange(1 << 16), low, high)
         state = isinstance(type_, StateType)

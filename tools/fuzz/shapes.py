@@ -13,7 +13,7 @@ from fuzz.sketch import Data, Input, Ref, Sketch, Step
 from hexane.chips import GENERATIONS, Generation
 from hexane.graph.registry import lookup
 
-MACS = 24_000_000
+MACS = 40_000_000
 """Multiply-accumulates of a convolution, at most: beyond them it takes its channels one by one."""
 ELEMENTS = 1_100_000
 ELEMENT_BYTES = 2
@@ -67,7 +67,7 @@ class Drawn:
 
     def part_of_l2(self) -> Shape:
         """One of several maps that fill L2 together."""
-        return self.full_l2(self.chance.choice((2, 3, 4, 5, 8, 16)))
+        return self.full_l2(self.chance.choice((2, 2, 3, 4, 4, 4, 5, 8, 16)))
 
     def pages(self) -> Shape:
         """A plane, or all of them, of whole pages of a surface."""
@@ -189,7 +189,7 @@ class Drawn:
 
 def _residual(net: Drawn) -> None:
     x = skip = net.input(net.map())
-    for number in range(net.chance.randint(1, 4)):
+    for number in range(net.chance.choice((1, 2, 2, 3, 4, 4))):
         x = net.act(net.conv(x))
         if number % 2 and net.shapes[x] == net.shapes[skip]:
             x = skip = net.binary(x, skip)

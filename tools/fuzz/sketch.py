@@ -27,6 +27,8 @@ def data(shape, dtype, seed, low=-1.0, high=1.0):
             (max(low, 0), min(high, top - 1)) if dtype[0] == "u" else (max(low, -top // 2), min(high, top // 2 - 1))
         )
         return rng.integers(int(low), int(high) + 1, shape).astype(dtype if top >= 256 else "int8")
+    if dtype in ("bf16", "fp8e4m3fn", "fp8e5m2"):
+        return (rng.integers(-8, 9, shape) / 8).astype(np.float32)  # what all of them hold exactly
     kind = {"fp16": np.float16, "fp64": np.float64}.get(dtype, np.float32)
     return rng.uniform(low, high, shape).astype(kind)
 

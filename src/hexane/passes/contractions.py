@@ -29,7 +29,7 @@ def _for_floats(op: Op) -> bool:
 
 def _attention(op: Op, b: GraphBuilder) -> Value | None:
     """softmax(q k^T / sqrt(d) + mask) v. A row that a bool mask hides altogether has no defined weights."""
-    if not _for_floats(op):
+    if not _for_floats(op) or 0 in op.inputs["query"].shape:
         return None
     query, mask = op.inputs["query"], op.inputs.get("attn_mask")
     scale = 1 / sqrt(query.shape[-1])

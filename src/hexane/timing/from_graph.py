@@ -301,7 +301,7 @@ def _layer(op: Op, operands: list[Value], uses: dict[int, int]) -> Layer:
     if op.type == "layer_norm" and len(op.arg("axes") or ()) > 1:
         return Layer(**common, unit="group_norm", elements=elements)
     if op.type in ("layer_norm", "l2_norm"):
-        return Layer(**common, unit="norm", elements=elements, axis=int(operands[0].shape[-1]))
+        return Layer(**common, unit="norm", elements=elements, axis=int((1, *operands[0].shape)[-1]))
     if op.type in ("instance_norm", "local_response_norm"):
         return Layer(**common, unit="group_norm", elements=elements, extrapolated=True)
     if op.type in POOLS:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from hexane.chips import Evidence
 from hexane.codegen.fragment import MOST_EXTENT, Fragment, Tensor
 from hexane.codegen.recipes.columns import LARGEST, constant_line, fill
-from hexane.codegen.recipes.padding import continue_lines
+from hexane.codegen.recipes.padding import continue_lines, mirrors
 from hexane.codegen.recipes.registry import Context, need_fp16, recipe
 from hexane.codegen.recipes.shape import Walk, turned
 from hexane.errors import Reason, UnsupportedError
@@ -147,7 +147,7 @@ def _reach(chain: Chain) -> tuple[int, int]:
 def _pad(made: Fragment, op: Op, lines: Walk, before: int, after: int) -> None:
     mode = op.arg("mode")
     if mode != "constant":
-        continue_lines(made, lines, LINES, before, after, mirror=mode == "reflect")
+        continue_lines(made, lines, LINES, before, after, mirror=mirrors(mode))
         return
     line = constant_line(made, 1, op.arg("constant_val"))
     for begin, count in ((0, before), (lines.extents[LINES] - after, after)):

@@ -12,6 +12,7 @@ from hexane.codegen.recipes.mirror import reverse
 from hexane.codegen.recipes.registry import Context, need_fp16, recipe
 from hexane.codegen.recipes.shape import Walk, straight
 from hexane.errors import Reason, UnsupportedError
+from hexane.graph.ops.join import PAD_MODES
 from hexane.lowering.transformations import is_on
 
 if TYPE_CHECKING:
@@ -39,8 +40,8 @@ def pad(ops: Sequence[Op], context: Context) -> Fragment:
             raise UnsupportedError(f"a {mode} pad of channels", code=Reason.PADDING)
         turned = columns(made, x.n, y.w, y.h, x.c)
         turn(made, Walk.of(x), turned.sliced(COLUMN, w0, x.w).sliced(ROW, h0, x.h))
-        continue_lines(made, turned.sliced(COLUMN, w0, x.w), ROW, h0, h1, mirror=mode == "reflect")
-        continue_lines(made, turned, COLUMN, w0, w1, mirror=mode == "reflect")
+        continue_lines(made, turned.sliced(COLUMN, w0, x.w), ROW, h0, h1, mirror=mirrors(mode))
+        continue_lines(made, turned, COLUMN, w0, w1, mirror=mirrors(mode))
         turn(made, turned, Walk.of(y))
         return made
     if not (w0 or w1):
@@ -80,6 +81,13 @@ def _widths(op: Op, rank: int) -> list[tuple[int, int]]:
         raise UnsupportedError(f"a pad of rank {rank}", code=Reason.RANK)
     flat = [0] * (8 - len(flat)) + list(flat)
     return [(flat[2 * i], flat[2 * i + 1]) for i in range(4)]
+
+
+def mirrors(mode: str) -> bool:
+    """Whether a pad continues with the mirror image, the edge once, instead of the edge repeated."""
+    if PAD_MODES[mode] == "symmetric":
+        raise UnsupportedError("a pad with the mirror image, the edge twice", code=Reason.PADDING)
+    return PAD_MODES[mode] == "reflect"
 
 
 def continue_lines(made: Fragment, walk: Walk, axis: int, before: int, after: int, *, mirror: bool) -> None:

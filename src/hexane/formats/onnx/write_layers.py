@@ -65,7 +65,7 @@ def linear(w: Writing, op: Op) -> None:
 
 
 def _turned(w: Writing, value: Value, turn: bool) -> str:
-    if not turn:
+    if not turn or value.rank < 2:
         return w.name(value)
     axes = list(range(value.rank))
     return w.node("Transpose", [w.name(value)], perm=[*axes[:-2], axes[-1], axes[-2]])

@@ -102,13 +102,14 @@ def tile(x: np.ndarray, reps: Any) -> np.ndarray:
     return np.tile(x, reps)
 
 
-_MODES = {
+PAD_MODES = {
     "constant": "constant",
     "reflect": "reflect",
     "replicate": "edge",
     "reflection": "reflect",
     "symmetric": "symmetric",
 }
+"""NumPy's words for the modes of a pad."""
 
 
 def pad_widths(rank: int, pad: Any) -> list[tuple[int, int]]:
@@ -120,12 +121,12 @@ def pad_widths(rank: int, pad: Any) -> list[tuple[int, int]]:
 
 
 def _pad_type(x: TensorType, pad: Any, mode: str, constant_val: float) -> TensorType:
-    one_of(mode, tuple(_MODES), "mode")
+    one_of(mode, tuple(PAD_MODES), "mode")
     widths = pad_widths(x.rank, pad)
     for extent, (before, after) in zip(x.shape, widths):
         if min(before, after) < 0 and (mode != "constant" or extent + min(before, 0) + min(after, 0) < 0):
             raise GraphError(f"pad {tuple(pad)} takes more than there is")
-        if mode in ("reflect", "reflection") and max(before, after) >= max(extent, 1):
+        if PAD_MODES[mode] == "reflect" and max(before, after) >= max(extent, 1):
             raise GraphError(f"a reflection of {max(before, after)} needs an extent above it, not {extent}")
         if mode in ("replicate", "symmetric") and extent == 0 and (before or after):
             raise GraphError("there is nothing to repeat")
@@ -141,4 +142,4 @@ def pad(x: np.ndarray, pad: Any, mode: str, constant_val: float) -> np.ndarray:
     widths = [(max(before, 0), max(after, 0)) for before, after in widths]
     if mode == "constant":
         return np.pad(x, widths, constant_values=x.dtype.type(constant_val))
-    return np.pad(x, widths, mode=_MODES[mode])  # type: ignore[call-overload]
+    return np.pad(x, widths, mode=PAD_MODES[mode])  # type: ignore[call-overload]
