@@ -27,6 +27,7 @@ ONES = np.ones((1, 1), np.float32)
 RUN = {
     "power of a scalar by a matrix of one number": one_op("pow", (), "fp32", y=ONES / 2),
     "weights of integers": one_op("matmul", (2, 3), y=np.arange(12, dtype=np.int8).reshape(3, 4)),
+    "weights of fp64": one_op("matmul", (2, 3), y=np.arange(12.0).reshape(3, 4) / 3),
     "a hard sigmoid that is flat": one_op("sigmoid_hard", (2, 3), alpha=0.0, beta=0.25),
     "a hard sigmoid that falls": one_op("sigmoid_hard", (2, 3), alpha=-0.5, beta=0.25),
     "windows along a row": one_op("sliding_windows", (2, 5, 40), axis=2, size=3),
@@ -81,6 +82,16 @@ def test_onnx_gives_the_same(name):
     session = runtime.InferenceSession(to_model(graph)[0].SerializeToString(), providers=["CPUExecutionProvider"])
     for ours, theirs in zip(graph.evaluate(given).values(), session.run(None, given), strict=True):
         np.testing.assert_array_equal(ours, theirs, strict=True)
+
+
+def test_four_bits_saturate_after_reading(tmp_path):
+    pytest.importorskip("onnx")
+    builder = GraphBuilder()
+    x = builder.input("x", (1, 4), "fp32")
+    builder.output(builder.quantize(input=x, scale=np.full(4, 0.5, np.float32), axis=1, output_dtype="int4"))
+    builder.graph.save(tmp_path / "net.onnx")
+    (found,) = hexane.load(tmp_path / "net.onnx").evaluate({"x": np.array([[-100, -1, 1, 50]], np.float32)}).values()
+    np.testing.assert_array_equal(found, [[-8, -2, 2, 7]])
 
 
 NOT_WRITTEN = {

@@ -154,8 +154,7 @@ def _elements(stream: Stream, weight: np.ndarray) -> np.ndarray:
 
 def product(op: Op, x: np.ndarray, w: np.ndarray, epilogue: Epilogue) -> np.ndarray:
     """A product with constant or computed second operand, batches broadcast."""
-    if w.dtype.kind in "iu":  # constants of another dtype than x, as the kernel holds them
-        w = w.astype(np.float16)
+    w = w.astype(np.float16, copy=False)  # constants of another dtype than x, as the kernel holds them
     if op.type == "linear":
         w = w.T
     else:

@@ -213,19 +213,20 @@ class _Walk:
 
 def host_op(op: Op) -> HostOp:
     """What an op asks of the host: arithmetic and bytes; constants count as read."""
-    values = [*op.operands(), *op.outputs]
-    moved = sum(2.0 * prod(extent or 1 for extent in value.shape) for value in values)
+    moved = sum(map(_bytes, (*op.operands(), *op.outputs)))
     elements = max((float(prod(extent or 1 for extent in value.shape)) for value in op.outputs), default=0.0)
     return HostOp(op.name or op.type, op.type, max(2.0 * macs_of(op), elements), moved)
 
 
 def _bytes(value: Value) -> float:
-    return 2.0 * prod(value.shape)
+    """Bytes of a value; an extent that depends on data counts once."""
+    return 2.0 * prod(extent or 1 for extent in value.shape)
 
 
 def _has_padded_rows(value: Value) -> bool:
     """Whether the rows of a surface of this shape end in padding, so that no copy of it is one run of bytes."""
-    return prod(value.shape[:-1]) > 1 and bool(2 * value.shape[-1] % SURFACE_ROW_BYTES)
+    rows = value.shape[:-1]
+    return None not in value.shape and prod(rows) > 1 and bool(2 * value.shape[-1] % SURFACE_ROW_BYTES)
 
 
 class _Sources:

@@ -66,6 +66,8 @@ def weights_of(ops: Sequence[Op], target: Target) -> tuple[Value, bool, Product]
         raise UnsupportedError("the second operand is computed", code=Reason.COMPUTED)
     x, transposed, values, bias = found
     need_fp16(x)
+    if any(value.dtype == "fp64" for value in ops[0].operands()):
+        raise UnsupportedError("weights of float64", hint="give them as float32", code=Reason.ELEMENT_TYPE)
     epilogue = Epilogue.of(ops)
     bias = epilogue.bias if bias is None else bias
     coded = weights_from(np.ascontiguousarray(values), _stream(ops[0], target), epilogue.scale)

@@ -117,6 +117,7 @@ class Importer:
         self.folder = Folder(self.builder)
         self.problems: list[Problem] = []
         self.foreign: list[Problem] = []
+        self.four_bits: dict[str, str] = {}
         self.declared = declared_types(model)
         self.count = 0
         self._labelled: set[int] = set()
@@ -137,8 +138,12 @@ class Importer:
         for value in inputs:
             scope.values[value.name] = self._input(value)
         for name, array in self.file.weights.items():
+            if str(array.dtype) in ("int4", "uint4"):
+                self.four_bits[name] = str(array.dtype)
             self._initial(scope, name, array)
         for tensor in graph.initializer:
+            if tensor.data_type in (tensor.INT4, tensor.UINT4):
+                self.four_bits[tensor.name] = tensor.DataType.Name(tensor.data_type).lower()
             self._initial(scope, tensor.name, self.tensor(tensor))
         if graph.sparse_initializer:
             raise UnsupportedError("sparse initializers", where=self.file.where, hint="store them dense")

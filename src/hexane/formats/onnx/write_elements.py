@@ -150,7 +150,7 @@ def join(w: Writing, op: Op) -> None:
     values = op.inputs["values"]
     names = [w.name(value) for value in (values if isinstance(values, tuple) else (values,))]
     axis = int(op.arg("axis")) % op.output.rank
-    if op.type == "stack":
+    if op.type == "stack" or not values[0].rank:  # a concat of scalars is a vector, too
         names = [w.node("Unsqueeze", [name, w.integers([axis])]) for name in names]
     elif op.arg("interleave"):
         shape = list(op.output.shape)

@@ -62,6 +62,7 @@ def quantise(
     if zero is not None:
         rounded = c.ops.add(x=rounded, y=c.cast(along(c, zero, shape, axis, block), work))
     low, high = integer_range(dtype)
+    dtype = {"int4": "int8", "uint4": "uint8"}.get(dtype, dtype)  # as the reader holds four bits
     clipped = c.ops.minimum(x=c.ops.maximum(x=rounded, y=c.like(low, rounded)), y=c.like(high, rounded))
     return c.cast(clipped, dtype)
 
@@ -151,6 +152,7 @@ def quantize_linear(c: NodeContext) -> Operand:
     x, scale, zero = c.need(0), c.need(1), c[2]
     if zero is not None:
         dtype = type_of(zero).dtype
+        dtype = c.importer.four_bits.get(c.node.input[2], dtype)
     else:
         dtype = element_type(c, c.attr("output_dtype")) if c.attr("output_dtype", 0) else "uint8"
     if dtype not in INTS:
