@@ -5,12 +5,13 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 JOBS   ?= auto
 
-.PHONY: help setup demo test test-all lint docs bench models calibrate clean
+.PHONY: help setup demo test test-all claims lint docs bench models calibrate clean
 
 help:
 	@echo "make demo       set up, then run the main job on real input"
 	@echo "make test       set up, then run the tests"
 	@echo "make test-all   the tests with the long sweeps and fuzz runs"
+	@echo "make claims     recompute the numbers that README and docs state (ALL=--all: those that take minutes, too)"
 	@echo "make lint       ruff, the layer contract, types"
 	@echo "make bench      the benchmarks, as ratios against a peer"
 	@echo "make models     fetch the real networks that some tests use"
@@ -31,6 +32,9 @@ test: setup
 test-all: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[slow]'
 	$(BIN)/python -m pytest -n $(JOBS) -m 'slow or not slow'
+
+claims: setup
+	$(BIN)/python tools/claims.py $(ALL)
 
 lint: setup
 	$(BIN)/ruff check .

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from hexane.cli.options import Bind, Function, Shapes
+from hexane.errors import UsageError
 
 
 def register(app: typer.Typer) -> None:
@@ -15,7 +18,7 @@ def register(app: typer.Typer) -> None:
 
     @app.command()
     def verify(
-        model: Annotated[Path, typer.Argument(help="A network.")],
+        model: Annotated[Path | None, typer.Argument(help="A network; none with --claims.")] = None,
         device: Annotated[str, typer.Option(help="The device, as hexane.devices() names it.")] = "auto",
         chip: Annotated[str, typer.Option(help="The chip; default: the device's, else M1.")] = "",
         inputs: Annotated[
@@ -27,12 +30,20 @@ def register(app: typer.Typer) -> None:
         bind: Bind = None,
         function: Function = None,
         json: Annotated[bool, typer.Option("--json", help="Print JSON (schema hexane-verify/1).")] = False,
+        claims: Annotated[
+            bool, typer.Option("--claims", help="Recompute the numbers that README and docs state; in a checkout.")
+        ] = False,
+        every: Annotated[bool, typer.Option("--all", help="With --claims: those that take minutes, too.")] = False,
     ) -> None:
         """Say whether an engine computed a network: bits, time, counters, power rail and plan, where they can be read.
 
         Exit status 0: the engine did (or the emulator, where a device without an engine was named), 1: it did not, or
         the outputs are wrong, 3: nothing here can tell.
         """
+        if claims:
+            raise typer.Exit(_claims(every, json))
+        if model is None:
+            raise UsageError("no network is given", hint="hexane verify MODEL, or hexane verify --claims")
         import hexane
         from hexane.cli.console import print_json, print_rows, title
         from hexane.cli.networks import open_network
@@ -61,3 +72,16 @@ def register(app: typer.Typer) -> None:
             )
         if found.status:
             raise typer.Exit(found.status)
+
+
+def _claims(every: bool, json: bool) -> int:
+    """The exit status of ``tools/claims.py`` of the checkout that this package stands in."""
+    root = Path(__file__).resolve().parents[3]
+    script = root / "tools" / "claims.py"
+    if not (script.is_file() and (root / "tests" / "data").is_dir()):
+        raise UsageError(
+            "--claims needs the checkout of hexane's repository: its documents, and the data in tests/data",
+            hint="clone the repository and run `make claims` there",
+        )
+    options = [*(["--all"] if every else []), *(["--json"] if json else [])]
+    return subprocess.run([sys.executable, str(script), *options]).returncode

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from hexane.chips import CHIPS, Evidence
+from hexane.chips.measured import constants_in
 from hexane.errors import FormatError, UsageError
 from hexane.files import write_whole
 from hexane.timing.energy import ENERGY_PARAMETERS, energy_of_case
@@ -147,15 +148,17 @@ def write_json(path: Path, content: dict[str, Any], *, indent: int | None = 1) -
     write_whole(path, (json.dumps(content, indent=indent, sort_keys=True) + "\n").encode())
 
 
-def _inside(samples: Sequence[Sample], times: Fitted) -> list[float]:
-    return [math.log(predict_case(s.case, times.of(s.case.chip)) / s.us) for s in samples]
+def _inside(samples: Sequence[Sample], content: dict[str, Any]) -> list[float]:
+    """Errors with the constants of a document, as they are shipped: rounded."""
+    numbers = {chip: {name: c.value for name, c in constants_in(content, chip).items()} for chip in CHIPS}
+    return [math.log(predict_case(s.case, numbers[s.case.chip]) / s.us) for s in samples]
 
 
 def _whole_networks(
-    rows: Sequence[dict[str, str]], samples: Sequence[Sample], times: Fitted, held_out: Sequence[float]
+    rows: Sequence[dict[str, str]], samples: Sequence[Sample], content: dict[str, Any], held_out: Sequence[float]
 ) -> list[list[Any]]:
     """Rows of whole networks: chip, what ran, microseconds, ratio of the fitted and of the held-out prediction."""
-    ratios = zip(rows, samples, _inside(samples, times), held_out)
+    ratios = zip(rows, samples, _inside(samples, content), held_out)
     return [
         [s.chip, row["workload"], round(s.us, 1), round(math.exp(inside), 3), round(math.exp(held), 3)]
         for row, s, inside, held in ratios
@@ -178,28 +181,29 @@ def calibrate(path: Path, out: Path = SHIPPED, *, folds: int = LEAVE_ONE_OUT, wo
     held_out = [item.log_ratio for item in left_out]
     widths, covered = fit_scatter(own, left_out[: len(own)], times)
     extra = samples[len(own) :]
+    content = document(times, energy, {})
     provenance = {
         "source": "public measurements named row by row in the project's calibration data; rows with use = 1, the "
         "heads of language models, and layers by weight format",
         "method": "log residuals under Cauchy's loss, normal priors as residuals, family and chip factors, "
         "scipy.optimize.least_squares (hexane.timing.fit)",
-        "fitted": errors(own, _inside(own, times)),
+        "fitted": errors(own, _inside(own, content)),
         "cross_validated": {
             "left_out": "one series at a time" if folds >= LEAVE_ONE_OUT else f"{folds} folds of series",
             **errors(own, held_out[: len(own)]),
         },
         "heads_and_formats": {
-            "fitted": errors(extra, _inside(extra, times)),
+            "fitted": errors(extra, _inside(extra, content)),
             "cross_validated": errors(extra, held_out[len(own) :]),
         }
         if extra
         else None,
         "coverage_of_rows_left_out": covered,
-        "whole_networks": _whole_networks(rows, own, times, held_out),
+        "whole_networks": _whole_networks(rows, own, content, held_out),
         "roofline": errors(own, [math.log(roofline_us(s.case) / s.us) for s in own]),
         "energy_mean_factor": round(energy_factor, 4),
     }
-    result = document(times, energy, provenance)
+    result = {**content, "provenance": provenance}
     rates = path.parent / "llm.csv"
     if rates.exists():
         result["language"] = fit_language(rates, result)

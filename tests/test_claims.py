@@ -1,0 +1,57 @@
+"""The numbers that README and docs state come out again (`tools/claims.py`)."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from typer.testing import CliRunner
+
+from hexane.cli import verify
+from hexane.cli.main import app
+from hexane.errors import UsageError
+
+TOOL = Path(__file__).resolve().parents[1] / "tools" / "claims.py"
+
+
+@pytest.fixture(scope="module")
+def tool() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("claims", TOOL)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["claims"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_claim_is_stated(tool: ModuleType) -> None:
+    assert not [claim.name for claim in tool.claims() if not claim.stated()]
+
+
+def test_what_is_quick_to_recompute_is_equal(tool: ModuleType) -> None:
+    quick = [claim for claim in tool.claims() if not claim.slow]
+    assert {claim.name: claim.found() for claim in quick} == {claim.name: claim.stated() for claim in quick}
+
+
+def test_a_changed_number_is_seen(tool: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    claim = next(claim for claim in tool.claims() if claim.name.startswith("timing: fitted"))
+    wanted = claim.stated()
+    page = tmp_path / claim.page
+    page.parent.mkdir(parents=True)
+    page.write_text((tool.ROOT / claim.page).read_text().replace(f"| fitted | {wanted[0]} |", "| fitted | 1 |"))
+    monkeypatch.setattr(tool, "ROOT", tmp_path)
+    assert claim.stated() == ("1", *wanted[1:])
+
+
+def test_an_installed_package_says_that_it_needs_the_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verify, "__file__", str(tmp_path / "site-packages" / "hexane" / "cli" / "verify.py"))
+    with pytest.raises(UsageError, match="checkout"):
+        CliRunner().invoke(app, ["verify", "--claims"], catch_exceptions=False, standalone_mode=False)
+
+
+def test_without_a_network_and_without_claims() -> None:
+    with pytest.raises(UsageError, match="no network"):
+        CliRunner().invoke(app, ["verify"], catch_exceptions=False, standalone_mode=False)
