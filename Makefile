@@ -5,10 +5,11 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 JOBS   ?= auto
 
-.PHONY: help setup demo test test-all claims lint docs bench models calibrate clean
+.PHONY: help setup demo quick test test-all claims lint docs bench models calibrate clean
 
 help:
 	@echo "make demo       set up, then run the main job on real input"
+	@echo "make quick      a minute of tests from every package, for whoever changes a line"
 	@echo "make test       set up, then run the tests"
 	@echo "make test-all   the tests with the long sweeps and fuzz runs"
 	@echo "make claims     recompute the numbers that README and docs state (ALL=--all: those that take minutes, too)"
@@ -25,6 +26,19 @@ setup: $(VENV)/.dev
 
 demo: $(VENV)/.demo
 	$(BIN)/python -m hexane demo
+
+QUICK := arithmetic/test_rules.py chips codegen/test_blocks.py codegen/test_parity.py codegen/test_programs.py \
+	codegen/test_random_ops.py codegen/test_search.py codegen/test_targets.py codegen/test_walks.py \
+	emulator/test_docs.py emulator/test_l2.py emulator/test_sanitizer.py \
+	formats/test_networks.py formats/test_onnx_parameters.py fuzz graph image/test_image_container.py \
+	image/test_image_text.py isa/test_apple.py isa/test_compose.py isa/test_numbers.py isa/test_task.py \
+	kernels/test_layouts.py kernels/test_registers.py kernels/test_streams.py mil/test_chain.py mil/test_quirks.py \
+	numerics passes/test_layouts.py passes/test_rules.py program report/test_check.py report/test_roofline.py \
+	restrictions/test_corpus.py restrictions/test_fixes.py runtime/test_arrays.py runtime/test_queue.py \
+	studies/test_choose.py studies/test_verify.py test_structure.py timing/test_kernel.py timing/test_rows.py
+
+quick: setup
+	$(BIN)/python -m pytest -q -n $(JOBS) $(addprefix tests/,$(QUICK))
 
 test: setup
 	$(BIN)/python -m pytest -n $(JOBS)
