@@ -21,10 +21,16 @@ def stop(text):
     sys.exit("hexane: " + text)
 
 
+def runs(name):
+    """Whether there is an interpreter of a name, and not just a shim that says which others there are."""
+    path = shutil.which(name)
+    return path is not None and subprocess.call([path, "-c", ""], stderr=subprocess.DEVNULL) == 0
+
+
 def check_interpreter():
     """End where this interpreter is too old or cannot make environments."""
     if sys.version_info < LEAST:
-        newer = [name for name in NAMES if shutil.which(name)]
+        newer = [name for name in NAMES if runs(name)]
         remedy = "run `make PYTHON=%s`" % newer[0] if newer else "install one, then `make PYTHON=python3.13`"
         found = sys.executable, ".".join(map(str, sys.version_info[:3]))
         stop("%s is Python %s, and 3.11 or newer is needed; %s" % (found + (remedy,)))
