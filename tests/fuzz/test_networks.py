@@ -1,0 +1,35 @@
+"""Random networks through the whole chain, with a new seed in every run: `tools/fuzz networks`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TOOL = Path(__file__).parents[2] / "tools" / "fuzz"
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs timers of another system")
+
+
+def networks(*arguments: str) -> str:
+    """What the tool prints; the seed and the command that repeats a failure stand in it."""
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+    done = subprocess.run([sys.executable, str(TOOL), "networks", *arguments], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
+    return done.stdout
+
+
+@pytest.mark.parametrize("kind", ["ops", "shapes"])
+def test_half_a_minute(kind: str) -> None:
+    said = networks("--kind", kind, "--seconds", "30")
+    assert f"{kind}: seed" in said and " 0 failed" in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["ops", "shapes"])
+def test_an_hour(kind: str) -> None:
+    assert " 0 failed" in networks("--kind", kind, "--seconds", "3600")
