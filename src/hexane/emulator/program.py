@@ -99,14 +99,14 @@ class Program:
     def outputs(self) -> tuple[Surface, ...]:
         return tuple(s for s in self.surfaces if s.role == "output")
 
-    def memory(self, inputs: Inputs, *, layout: str = "nchw") -> Memory:
-        """Buffers behind the channels, the inputs filled in. Raises UsageError for inputs that do not fit."""
+    def memory(self, inputs: Inputs | None, *, layout: str = "nchw") -> Memory:
+        """Buffers behind the channels, the inputs filled in (None: zeros). UsageError for inputs that do not fit."""
         if self.generation not in WRITTEN:
             raise UnsupportedError(
                 f"the emulator has no {self.generation} engine",
                 hint=f"it runs {', '.join(WRITTEN)} programs; other chips are computed with level='graph'",
             )
-        given = _by_label(inputs, self.inputs)
+        given = None if inputs is None else _by_label(inputs, self.inputs)
         total = sum(map(_size, self.surfaces)) + self.scratch_bytes + len(self.text) + len(self.const)
         if total > DRAM_LIMIT:
             raise EmulationError(
@@ -124,7 +124,8 @@ class Program:
             name = f"surface {surface.label!r}"
             if surface.role == "input":
                 memory.channels[channel] = Buffer.filled(name, np.zeros(_size(surface), np.uint8))
-                _fill(surface, given[surface.label], layout, memory.channels[channel].data)
+                if given is not None:
+                    _fill(surface, given[surface.label], layout, memory.channels[channel].data)
             else:
                 memory.channels[channel] = Buffer.undefined(name, _size(surface))
         return memory
@@ -136,14 +137,20 @@ class Program:
             assert surface.channel is not None
             _fill(surface, given[surface.label], layout, memory.channels[surface.channel].data)
 
+    def require_complete(self, memory: Memory) -> None:
+        """EmulationError for an output with an element that no task writes."""
+        for surface in self.outputs:
+            assert surface.channel is not None
+            _require_complete(surface, memory.channels[surface.channel])
+
     def results(self, memory: Memory, *, layout: str = "nchw", sanitize: bool = True) -> dict[str, np.ndarray]:
         """The output surfaces as arrays, by name."""
+        if sanitize:
+            self.require_complete(memory)
         results = {}
         for surface in self.outputs:
             assert surface.channel is not None
             buffer = memory.channels[surface.channel]
-            if sanitize:
-                _require_complete(surface, buffer)
             results[surface.label] = buffer.data.copy() if layout == "raw" else _elements(surface, buffer.data).copy()
         return results
 

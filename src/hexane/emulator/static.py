@@ -1,0 +1,24 @@
+"""Check an engine program without values: all that the emulator asks of a task before it computes anything.
+
+Regions and strides in L2 and in DRAM, formats, counters, kernels' sizes, tags, links, reads of what nobody wrote,
+outputs that are not written whole. What is not checked here is not checked by a run either: what hardware is known to
+hang on although the emulator does not mind stands in docs/emulator.md.
+"""
+
+from __future__ import annotations
+
+from hexane.emulator.engine import Engine
+from hexane.emulator.program import Program
+from hexane.image import Image
+
+
+def check_program(image: Image | Program) -> None:
+    """EmulationError, with task, register and address, for a program that the emulator would refuse to run.
+
+    Constant kernels are not unpacked: their sizes are checked, their contents are not.
+    """
+    program = Program.of(image)
+    engine = Engine(program.memory(None))
+    for registers in program.chain():
+        engine.prepare(registers, read_kernels=False)
+    program.require_complete(engine.memory)
