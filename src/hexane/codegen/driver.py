@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+import struct
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from hexane.chips import Evidence
 from hexane.codegen import moves, planar_copies
+from hexane.codegen.defects import TaskError, first_right
 from hexane.codegen.fragment import ELEMENT_BYTES, four_dimensional, tensor_of
 from hexane.codegen.host import subgraph
 from hexane.codegen.link import Linked, Linker
@@ -16,10 +18,12 @@ from hexane.codegen.partition import Run, Unit, runs_of, units_of
 from hexane.codegen.plan import Buffer, Space
 from hexane.codegen.recipes.registry import Context
 from hexane.codegen.targets import Target, target_of
-from hexane.errors import Reason, UnsupportedError, UsageError
+from hexane.emulator.static import check_program
+from hexane.errors import EmulationError, Reason, UnsupportedError, UsageError
 from hexane.formats.networks import network_of
 from hexane.graph.types import StateType
 from hexane.image.dialect import CONTAINER_OF
+from hexane.isa import FieldError
 from hexane.lowering import transformations
 from hexane.lowering.fusion import CUT_RUNS, cut_runs
 from hexane.numerics.autoscale import rescaled
@@ -89,33 +93,51 @@ def compile(
     wanted = chips.get(chip)
     target = target_of(wanted, dialect)
     names = transformations.active(dialect, without, strict=strict, generation=target.generation)
-    with transformations.using(names, wanted):
-        given, declared, inputs = graph, graph.main, input_ports(graph)
-        graph = canonical(graph, scaling=scaling, on_pass=on_pass)
-        function = graph.main
-        context = Context(target, wanted)
-        units = units_of(function, context, strict=strict)
-        if strict:
-            _refuse_host(units)
-        segments = []
-        for run in runs_of(function, units, target):
-            if run.on_engine:
-                segments.append(_engine_segment(run, graph, context, dialect, ident))
-            else:
-                segments.append(_host_segment(run, function.opset))
-        constants = [value for value in function.outputs if value.is_constant]
-        if constants:
-            known = subgraph((), (), constants, function.opset)
-            segments.append(Segment(HOST, "constants", (), (), tuple(map(_port, constants)), graph=known))
-        return Program(
-            tuple(with_macs(given, segments)),
-            inputs,
-            tuple(_port(v) for v in declared.outputs),
-            wanted.name,
-            dialect,
-            graph,
-            tuple(_port(v) for v in declared.inputs if isinstance(v.type, StateType)),
-        )
+
+    def compiled(names: frozenset[str], on_host: Mapping[str, str]) -> Program:
+        with transformations.using(names, wanted):
+            return _compiled(graph, Context(target, wanted), dialect, strict, ident, on_pass, scaling, on_host)
+
+    return first_right(compiled, names, graph, may_use_host=not strict)
+
+
+def _compiled(
+    graph: Graph,
+    context: Context,
+    dialect: str,
+    strict: bool,
+    ident: Mapping[str, Any] | None,
+    on_pass: OnPass | None,
+    scaling: Mapping[str, int] | None,
+    on_host: Mapping[str, str],
+) -> Program:
+    """The program with the transformations that are on; ops of ``on_host`` (by description) are left to the host."""
+    given, declared, inputs = graph, graph.main, input_ports(graph)
+    graph = canonical(graph, scaling=scaling, on_pass=on_pass)
+    function = graph.main
+    units = units_of(function, context, strict=strict, on_host=on_host)
+    if strict:
+        _refuse_host(units)
+    segments = []
+    for run in runs_of(function, units, context.target):
+        if run.on_engine:
+            segments.append(_engine_segment(run, graph, context, dialect, ident))
+        else:
+            segments.append(_host_segment(run, function.opset))
+    constants = [value for value in function.outputs if value.is_constant]
+    if constants:
+        known = subgraph((), (), constants, function.opset)
+        segments.append(Segment(HOST, "constants", (), (), tuple(map(_port, constants)), graph=known))
+    assert context.chip is not None
+    return Program(
+        tuple(with_macs(given, segments)),
+        inputs,
+        tuple(_port(v) for v in declared.outputs),
+        context.chip.name,
+        dialect,
+        graph,
+        tuple(_port(v) for v in declared.inputs if isinstance(v.type, StateType)),
+    )
 
 
 def _refuse_host(units: Iterable[Unit]) -> None:
@@ -178,7 +200,10 @@ def _engine_segment(run: Run, graph: Graph, context: Context, dialect: str, iden
     from hexane.image import Ident, Surface, build_image
 
     target = context.target
-    linked = link_run(run, target, context.chip)
+    try:
+        linked = link_run(run, target, context.chip)
+    except (FieldError, struct.error) as error:
+        raise TaskError(error, "") from error
     source = subgraph(run.ops, run.inputs, run.outputs, graph.main.opset)
     source.metadata[transformations.KEY] = graph.metadata[transformations.KEY]
     source.metadata[CUT_RUNS] = cut_runs(unit.ops for unit in run.units)
@@ -204,6 +229,11 @@ def _engine_segment(run: Run, graph: Graph, context: Context, dialect: str, iden
         procedure=procedure_name(graph, dialect),
         kernels=linked.kernel_section,
     )
+    try:
+        check_program(image)
+    except EmulationError as error:
+        op = "" if error.task is None else linked.plans[error.task].op
+        raise TaskError(error, op) from error
     recipes = dict.fromkeys(unit.reason for unit in run.units)
     described = {op: op.describe() for op in run.ops}
     evidence = {plan.evidence for plan in linked.plans}

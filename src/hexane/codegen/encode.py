@@ -6,12 +6,15 @@ of a value (``isa.kinds``), or a number that the field's unit rounds. Addresses,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 
+from hexane.codegen.defects import TaskError
 from hexane.codegen.operations import After, Element, KernelFormat, PeKind, SourceType
 from hexane.codegen.plan import Dma, Plan, Region
 from hexane.errors import UnsupportedError
+from hexane.isa import FieldError
 from hexane.isa.numbers import f19_bits, fp16_bits, fp16_value, fp32_bits
 from hexane.isa.schema import BYTES16, BYTES64, F19, FP16, FP32, Field, Handle, Table, Values
 
@@ -191,6 +194,10 @@ def strides(values: Fields, block: str, prefix: str, dma: Dma) -> None:
 # -- values as bits ----------------------------------------------------------------------------------------------------
 
 
+SIGNED = ("BinaryPoint", "PostRightShift", "PreRightShift")
+"""Fields that hold a number below 0 as its complement; any other is refused one."""
+
+
 def bits(field: Field, value: Value) -> int:
     """The number that a field holds for a value: a name, a count of bytes, a real number, or the bits themselves."""
     kind = field.kind
@@ -201,13 +208,22 @@ def bits(field: Field, value: Value) -> int:
     number = int(value)
     if kind is BYTES64 or kind is BYTES16:
         if number % kind.scale:
-            raise UnsupportedError(f"{number} bytes in {field.name}, which counts {kind.scale} bytes")
+            raise FieldError(f"{number} bytes in {field.name}, which counts {kind.scale} bytes")
         number //= kind.scale
-    if number < 0:
-        number &= field.limit  # a signed field
-    if number > field.limit:
-        raise UnsupportedError(f"{number} does not fit the {field.width} bits of {field.name}")
+    if number < 0 and field.name in SIGNED and number >= -(field.limit + 1) // 2:
+        number &= field.limit
+    if not 0 <= number <= field.limit:
+        raise FieldError(f"{number} does not fit the {field.width} bits of {field.name}")
     return number
+
+
+@contextmanager
+def written_for(plan: Plan) -> Iterator[None]:
+    """A value that fits no field, as the failure of the op that the task is for."""
+    try:
+        yield
+    except FieldError as error:
+        raise TaskError(error, plan.op) from error
 
 
 @lru_cache(maxsize=4096)

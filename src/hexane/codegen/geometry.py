@@ -119,18 +119,6 @@ def pe_patch(width: int, height: int, *, operands: int) -> tuple[int, int]:
     return (5, floor_log2(pixels // 32))
 
 
-def source_rows(tile: int, hin: int, hout: int, kh: int, sy: int, py: int) -> tuple[int, int]:
-    """(most source rows that one tile reads, rows that the tiles read in all)."""
-    most = total = 0
-    for top in range(0, hout, tile):
-        bottom = min(top + tile, hout)
-        first = max(0, top * sy - py)
-        last = min(hin, (bottom - 1) * sy - py + kh)
-        most = max(most, last - first)
-        total += max(0, last - first)
-    return most, total
-
-
 def tile_height(
     hin: int,
     hout: int,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, prod
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from hexane.codegen import moves
@@ -78,8 +79,10 @@ class Run:
         return sum(len(fragment.plans) for fragment in fragments)
 
 
-def units_of(function: Function, context: Context, *, strict: bool = False) -> list[Unit]:
-    """One unit per op or fused run, at the place of its last op."""
+def units_of(
+    function: Function, context: Context, *, strict: bool = False, on_host: Mapping[str, str] = MappingProxyType({})
+) -> list[Unit]:
+    """One unit per op or fused run, at the place of its last op; ops of ``on_host`` stay there, with the reason."""
     taken: set[Op] = set()
     at_last: dict[Op, Unit] = {}
     for op in function.ops:
@@ -91,6 +94,9 @@ def units_of(function: Function, context: Context, *, strict: bool = False) -> l
             if _asked_for_nan(op):
                 raise UnsupportedError("its result is asked for NaN, which the engine's functions do not give")
             choice = select(op, context, strict=strict)
+            for fused in choice.ops if on_host else ():
+                if fused.describe() in on_host:
+                    raise UnsupportedError(on_host[fused.describe()])
             if any(fused in taken for fused in choice.ops):
                 raise UnsupportedError("another op took a part of it")
             unit = Unit(choice.ops, choice, choice.recipe.doc)

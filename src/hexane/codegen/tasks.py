@@ -20,7 +20,6 @@ from hexane.codegen.geometry import (
     is_small_source,
     largest_shape,
     pe_patch,
-    source_rows,
     tile_height,
     transposing_cores_log2,
     transposing_shape,
@@ -42,6 +41,7 @@ from hexane.codegen.operations import (
 )
 from hexane.codegen.plan import Plan, Region
 from hexane.errors import Reason, UnsupportedError
+from hexane.isa.tiles import source_rows
 
 STARTS = After.ANYTHING
 

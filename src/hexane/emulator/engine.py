@@ -20,6 +20,7 @@ from hexane.emulator.ends import Operand, Result, SourceType
 from hexane.emulator.l2 import L2, Region
 from hexane.emulator.legal import require_legal, require_units_agree
 from hexane.emulator.memory import Memory
+from hexane.emulator.regions import tile_of
 from hexane.emulator.registers import Registers
 from hexane.emulator.step_jobs import Aside, Part, jobs_of
 from hexane.emulator.strides import Extent, overlaps_itself
@@ -27,7 +28,6 @@ from hexane.emulator.task import Task, understand
 from hexane.emulator.trace import Computation, Report, TaskReport
 from hexane.emulator.work import Work
 from hexane.isa.channels import SCRATCH
-from hexane.isa.tiles import source_rows
 
 if TYPE_CHECKING:
     from hexane.arithmetic.fast.jobs import Job
@@ -140,21 +140,13 @@ class Engine:
             plain = len(views) == 1 and operand.surface.interleave == 1
             stands, load = (_logical(kept, operand), (dma.gather(views), kept)) if plain else (None, None)
             return Source(lambda: _decoded(_logical(_copied(dma.gather(views), kept), operand)), kept, stands, load)
-        self._pass_through(task, region, self._source_rows(task, extent), operand.base_register)
+        self._pass_through(task, region, tile_of(task, operand), operand.base_register)
         if len(views) == 1 and operand.surface.interleave == 1:
             return _standing(dma.gather(views), operand)
         blocks = None
         if operand.dtype == np.float16:
             blocks = Blocks(extent, dma.parts(views), lambda stored: _logical(stored, operand))
         return Source(lambda: _decoded(_logical(dma.gather(views), operand)), views[0], blocks=blocks)
-
-    def _source_rows(self, task: Task, extent: Extent) -> Extent:
-        """The rows of a streamed source that are in L2 at one time (docs/reference/engine-h13.md 7.4)."""
-        if task.tile_height >= task.hout:
-            return extent
-        r = task.registers
-        rows = source_rows(task.tile_height, extent.h, r["Common.ConvCfg.Kh"], r["Common.ConvCfg.Sy"])
-        return extent._replace(h=rows)
 
     def _pass_through(self, task: Task, region: Region, extent: Extent, register: str) -> None:
         """A window or ring: it needs room of its own, and what it held before is gone."""
@@ -203,7 +195,7 @@ class Engine:
             if result.kind is not SourceType.STREAM or not self.sanitize:
                 places.append(Place(lambda raw: _copied(raw, view), view))
         else:
-            self._pass_through(task, result.region, self._result_rows(task), "L2.ResultBase.Addr")
+            self._pass_through(task, result.region, tile_of(task, result), "L2.ResultBase.Addr")
         views = dma.destination(self.memory, result.surface, result.stored, task.registers, sanitize=self.sanitize)
         plain = len(views) == 1 and result.surface.interleave == 1
         in_memory = dma.gather(views) if plain else None
@@ -227,9 +219,6 @@ class Engine:
             return Place(self.strips.values.append, None)
         view = self.l2.write(result.region, result.stored, task=task.index, register="L2.ResultBase.Addr")
         return Place(lambda raw: _copied(raw, view), view)
-
-    def _result_rows(self, task: Task) -> Extent:
-        return task.result.stored._replace(h=min(task.tile_height, task.result.stored.h))
 
     def _automatic_buffer(self, task: Task) -> None:
         """Only the base is given; the buffer holds at least a row of one patch (docs/reference/engine-h13.md 7.5)."""

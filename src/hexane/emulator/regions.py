@@ -50,7 +50,7 @@ def operands(task: Task) -> Iterator[tuple[Operand, Place]]:
         if operand.kind in (SourceType.RESIDENT, SourceType.KEEP):
             yield operand, Place(operand.region, operand.stored)
         else:
-            yield operand, Place(operand.region, operand.region.window(_tile(task, operand)))
+            yield operand, Place(operand.region, operand.region.window(tile_of(task, operand)))
 
 
 def result(task: Task) -> Place:
@@ -60,7 +60,7 @@ def result(task: Task) -> Place:
         width = min(end.stored.w, 128)
         return Place(end.region, end.stored._replace(g=1, d=1, c=1, h=1, w=width))
     if end.kind in (SourceType.STREAM, SourceType.STRIPS):
-        return Place(end.region, end.region.window(_tile(task, end)))
+        return Place(end.region, end.region.window(tile_of(task, end)))
     return Place(end.region, end.stored)
 
 
@@ -69,11 +69,13 @@ def stays(task: Task) -> bool:
     return not task.result.automatic and task.result.kind in (SourceType.RESIDENT, SourceType.KEEP)
 
 
-def _tile(task: Task, end: Operand | Result) -> Extent:
+def tile_of(task: Task, end: Operand | Result) -> Extent:
+    """The rows of an operand or a result that one tile needs room for (docs/reference/engine-h13.md 7.4, 7.5)."""
     extent = end.stored
     if task.tile_height >= task.hout:
         return extent
     if not isinstance(end, Operand):
         return extent._replace(h=min(extent.h, task.tile_height))
-    r = task.registers
-    return extent._replace(h=source_rows(task.tile_height, extent.h, r["Common.ConvCfg.Kh"], r["Common.ConvCfg.Sy"]))
+    kernel, stride, pad = (task.registers[f"Common.ConvCfg.{name}"] for name in ("Kh", "Sy", "Py"))
+    most, _ = source_rows(task.tile_height, extent.h, task.hout, kernel, stride, pad)
+    return extent._replace(h=min(extent.h, most))

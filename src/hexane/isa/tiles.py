@@ -1,13 +1,22 @@
-"""Rows of an operand that one tile of a task has in L2."""
+"""Rows of a source that the tiles of one task read."""
 
 from __future__ import annotations
 
+from functools import lru_cache
 
-def source_rows(tile_height: int, rows: int, kernel_height: int, stride: int) -> int:
-    """Source rows that a tile of ``tile_height`` output rows needs room for, of ``rows`` in the map.
 
-    Rows of padding are counted: Apple's depthwise 3x3 convolution of 256 channels on 64x64 (H16) takes tiles of 62
-    rows, whose 64 source rows of 0x8000 bytes fill L2 to its last byte, although the first tile reads only 63
-    (docs/reference/engine-h13.md 7.5).
+@lru_cache(1024)
+def source_rows(
+    tile_height: int, rows: int, outputs: int, kernel_height: int, stride: int, pad: int
+) -> tuple[int, int]:
+    """Most source rows that one tile needs room for, and the rows that all tiles read.
+
+    ``tile_height`` and ``outputs`` are rows of the result, ``rows`` those of the source, ``pad`` the zeros above it.
+    Rows of padding take no room: Apple puts the result right behind the others (docs/reference/engine-h13.md 7.5).
     """
-    return min(rows, (tile_height - 1) * stride + kernel_height)
+    most = total = 0
+    for top in range(0, outputs, tile_height):
+        bottom = min(top + tile_height, outputs)
+        read = max(0, min(rows, (bottom - 1) * stride - pad + kernel_height) - max(0, top * stride - pad))
+        most, total = max(most, read), total + read
+    return most, total

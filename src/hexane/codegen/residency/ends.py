@@ -160,7 +160,7 @@ def tile_rows(plan: Plan, end: End) -> int:
     """Rows of an end that one tile of its task needs room for."""
     if end.side == RESULT or plan.unit == "PE":
         return plan.tile
-    return source_rows(plan.tile, plan.h, plan.kh, plan.sy)
+    return source_rows(plan.tile, plan.h, plan.hout, plan.kh, plan.sy, plan.py)[0]
 
 
 def result_buffer(plan: Plan, end: End) -> int:

@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 
 from hexane.chips import Evidence
 from hexane.codegen import l2
-from hexane.codegen.geometry import source_rows, up
+from hexane.codegen.geometry import up
 from hexane.codegen.operations import NeOp, ResultType
 from hexane.codegen.plan import Plan, Region
 from hexane.codegen.residency.arena import Arena, Block
 from hexane.codegen.residency.ends import RESULT, SECOND, SOURCE, UNIT, End, held
+from hexane.isa.tiles import source_rows
 
 
 @dataclass(frozen=True)

@@ -43,10 +43,11 @@ class H13(Target):
     first_surface = FIRST_SURFACE
 
     def assemble(self, plans: Sequence[Plan], places: Sequence[Places]) -> list[Task]:
-        return link_tasks(
-            self.blank(plan).filled(self.task_fields(plans, i, place))
-            for i, (plan, place) in enumerate(zip(plans, places))
-        )
+        tasks = []
+        for i, (plan, place) in enumerate(zip(plans, places)):
+            with encode.written_for(plan):
+                tasks.append(self.blank(plan).filled(self.task_fields(plans, i, place)))
+        return link_tasks(tasks)
 
     def all_lanes(self, plan: Plan) -> bool:
         """Whether the task writes the kernel DMA's lanes; one without kernel data leaves them out."""

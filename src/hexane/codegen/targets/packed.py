@@ -28,7 +28,11 @@ class Packed(Target):
     marks_slow_tables = True
 
     def assemble(self, plans: Sequence[Plan], places: Sequence[Places]) -> list[Task]:
-        return compose(self.name, [self.task_fields(plans, i, place) for i, place in enumerate(places)])
+        tasks = []
+        for i, place in enumerate(places):
+            with encode.written_for(plans[i]):
+                tasks.append(self.task_fields(plans, i, place))
+        return compose(self.name, tasks)
 
     def task_fields(self, plans: Sequence[Plan], index: int, places: Places) -> TaskFields:
         plan = plans[index]
