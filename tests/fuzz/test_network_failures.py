@@ -38,6 +38,8 @@ RUN = {
     "a pad that repeats the edge in its mirror image": one_op("pad", (1, 2, 3, 4), pad=[1, 2, 2, 1], mode="symmetric"),
     "a norm of a scalar": one_op("layer_norm", ()),
     "attention to nothing": one_op_of_attention(),
+    "a pool of no channels": one_op("avg_pool", (2, 0, 1, 2), kernel_sizes=[1, 1], pad_type="valid"),
+    "a tile of nothing": one_op("tile", (1, 2, 2, 2), reps=[2, 1, 1, 0]),
     "a threshold between two integers": one_op("threshold", (1, 1, 2, 2), "uint8", alpha=0.5),
     "a norm whose axes stand in another order": one_op(
         "layer_norm", (3, 2, 4), axes=[2, 0, 1], beta=np.arange(24, dtype=np.float16).reshape(4, 3, 2) / 8
@@ -68,6 +70,7 @@ def test_a_product_of_vectors_is_timed():
 WRITTEN = {
     "an empty slice": one_op("slice_by_index", (2, 2), begin=[1, 1], end=[1, 2], squeeze_mask=[False, True]),
     "a product of vectors, turned": one_op("matmul", (3,), y=np.ones(3, np.float16), transpose_x=True),
+    "slopes of another dtype": one_op("prelu", (1, 1, 2, 2), alpha=np.ones(1, np.float32)),
     "a turned scalar": one_op("transpose", (), perm=[]),
 }
 

@@ -14,6 +14,7 @@ import numpy as np
 from hexane.graph.builder import GraphBuilder
 from hexane.graph.registry import UNKNOWN
 from hexane.graph.rewrite import replace_op
+from hexane.graph.types import TensorType
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Function, Op, Value
@@ -30,7 +31,7 @@ def sweep(function: Function, rules: Mapping[str, Rule]) -> int:
     count = 0
     for op in function.walk():
         rule = rules.get(op.type)
-        if rule is None or op.block is None:
+        if rule is None or op.block is None or _is_empty(op):
             continue
         if builder is None:
             builder = GraphBuilder(function=function, opset=function.opset)
@@ -42,6 +43,11 @@ def sweep(function: Function, rules: Mapping[str, Rule]) -> int:
             replace_op(op, results)
             count += 1
     return count
+
+
+def _is_empty(op: Op) -> bool:
+    """Whether no result has an element: no form of such an op is better than another, and many have none."""
+    return bool(op.outputs) and all(isinstance(v.type, TensorType) and 0 in v.type.shape for v in op.outputs)
 
 
 def hand_down_names(op: Op, results: Value | tuple[Value, ...], behind: Op | None) -> None:

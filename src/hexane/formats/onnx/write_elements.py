@@ -121,6 +121,8 @@ def prelu(w: Writing, op: Op) -> None:
     alpha = op.arg("alpha")
     shape = (*alpha.shape, *(1,) * (first(op).rank - 2))
     slope = w.node("Reshape", [w.name(alpha), w.integers(shape)])
+    if alpha.dtype != first(op).dtype:
+        slope = w.node("Cast", [slope], to=w.type_of(first(op).dtype))
     w.node("PRelu", [w.name(first(op)), slope], op.output)
 
 
