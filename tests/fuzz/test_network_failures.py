@@ -118,6 +118,7 @@ REFUSED = {
     "pool without strides": ("onnx.MaxPool", (1, 1, 4, 4), WINDOWS | {"strides": [1]}),
     "pool with stride 0": ("onnx.LpPool", (1, 1, 4, 4), WINDOWS | {"strides": [0, 1]}),
     "an axis of a scalar": ("onnx.Compress", (), {"condition": np.ones(1, bool), "axis": 0}),
+    "an axis of a resized scalar": ("onnx.Resize", (), {"scales": [2.0], "axes": [0]}),
     "pieces of a scalar": ("onnx.Split", (), {"split": [1], "output_sizes": [1]}),
     "blocks of nothing": ("onnx.Col2Im", (1, 4, 4), WINDOWS | {"image_shape": [2, 2], "block_shape": [0, 2]}),
 }

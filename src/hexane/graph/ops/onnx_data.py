@@ -151,7 +151,7 @@ def _unique_type(x: TensorType, axis: int | None, **_: Any) -> tuple[TensorType,
     index = TensorType("int64", (None,))  # type: ignore[arg-type]
     if axis is None:
         return x.with_shape((None,)), index, TensorType("int64", (x.count,)), index
-    axis %= x.rank
+    axis = axis_of(axis, x.rank)
     return (
         x.with_shape((*x.shape[:axis], None, *x.shape[axis + 1 :])),
         index,

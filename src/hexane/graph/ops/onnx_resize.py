@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from hexane.errors import GraphError
+from hexane.graph.ops._rules import axes_of
 from hexane.graph.registry import UNKNOWN, op
 from hexane.graph.types import TensorType
 
@@ -21,7 +22,7 @@ def resize_plan(
 ) -> tuple[list[int], list[float]]:
     """Output extents and scale per axis, with ``axes`` spread out and ``keep_aspect_ratio_policy`` applied."""
     rank = len(shape)
-    chosen = list(range(rank)) if not axes else [a % rank for a in axes]
+    chosen = list(range(rank)) if not axes else list(axes_of(axes, rank))
     given = scales if scales else sizes
     if not given or len(given) != len(chosen):
         raise GraphError(f"Resize of rank {rank} over {len(chosen)} axes got {len(given or ())} scales or sizes")
