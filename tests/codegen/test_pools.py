@@ -58,3 +58,16 @@ def test_strict_composes():
     x = b.input("x", (1, 16, 8, 8), "fp16")
     b.output(b.max_pool(x=x, kernel_sizes=[2, 2], strides=[2, 2], pad_type="valid"))
     assert len(hexane.compile(b.graph, strict=True).images[0].tasks) > 1
+
+
+@pytest.mark.parametrize("kind", ["avg_pool", "l2_pool"])
+def test_windows_that_are_no_kernel_stay_pools_on_the_host(kind: str) -> None:
+    """As a convolution of ones the host would multiply 40,000 times for every element."""
+    b = GraphBuilder()
+    x = b.input("x", (1, 2, 220, 210), "fp16")
+    sizes = {"kernel_sizes": (200, 200), "strides": (1, 1), "pad_type": "custom", "pad": [100] * 4}
+    b.output(getattr(b, kind)(x=x, **sizes, name="out"))
+    program = hexane.compile(b.graph, chip="M1")
+    assert program.stats()["host_ops"] == {kind: 1}
+    (reason,) = program.stats()["host_reasons"].values()
+    assert "window" in reason

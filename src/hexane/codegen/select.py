@@ -74,6 +74,10 @@ _RESIZED = (
 )
 LEFT_WHOLE = {
     **dict.fromkeys(("resize", "resize_bilinear", "resize_nearest_neighbor", "upsample_bilinear"), _RESIZED),
+    **dict.fromkeys(
+        ("avg_pool", "l2_pool"),
+        "a window of more than 32 elements along an axis, or of more than 31 of padding, is no task's",
+    ),
     "local_response_norm": "a local response norm whose sum of squares no scale of the accumulator holds for every "
     "fp16 map (k is too small beside alpha), or of other numbers than alpha >= 0, beta > 0 and k > 0 on four axes",
 }

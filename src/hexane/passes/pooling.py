@@ -7,11 +7,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hexane.graph.ops.pooling import pool_geometry
+from hexane.lowering.windows import TALLEST
 from hexane.passes.rewriting import as_dtype, is_static, sweep
 
 if TYPE_CHECKING:
     from hexane.graph.builder import GraphBuilder
     from hexane.graph.ir import Function, Op, Value
+
+
+MOST_PADDING = 31
+"""Px and Py have five bits (docs/reference/engine-h13.md 4.3)."""
 
 
 def legalise_pools(function: Function) -> int:
@@ -67,6 +72,8 @@ def _mean(op: Op, b: GraphBuilder) -> Value | None:
         return None
     if _is_global(op):
         return b.reduce_mean(x=x, axes=[2, 3], keep_dims=True)
+    if not _has_kernel(op):
+        return None
     total = _window_sum(x, op, b)
     count = _counts(op)
     if np.all(count == count.flat[0]):
@@ -76,9 +83,15 @@ def _mean(op: Op, b: GraphBuilder) -> Value | None:
 
 def _root(op: Op, b: GraphBuilder) -> Value | None:
     x = op.inputs["x"]
-    if not is_static(x) or len(x.shape) != 4:
+    if not is_static(x) or len(x.shape) != 4 or not _has_kernel(op):
         return None
     return b.sqrt(x=_window_sum(b.square(x=x), op, b))
+
+
+def _has_kernel(op: Op) -> bool:
+    """Whether a kernel of the window's size can be a task's; the host sums larger windows axis by axis."""
+    _, _, reach, _ = _geometry(op)
+    return max(op.arg("kernel_sizes")) <= TALLEST and max(map(max, reach)) <= MOST_PADDING
 
 
 def _window_sum(x: Value, op: Op, b: GraphBuilder) -> Value:
