@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hexane.errors import GraphError, UnsupportedError
+from hexane.graph.traits import NO_TRAITS, Trait
 from hexane.graph.types import ANY, FLOATS, INTS, NUMBERS, ListType, StateType, TensorType, Type
 
 if TYPE_CHECKING:
@@ -94,6 +95,12 @@ class OpSpec:
     family: str = ""
     special: bool = False
     about: str = ""
+    traits: Trait = NO_TRAITS
+
+    @cached_property
+    def tensors(self) -> tuple[str, ...]:
+        """Names of the tensor operands."""
+        return tuple(param.name for param in self.params if param.is_tensor)
 
     @property
     def is_host(self) -> bool:
@@ -178,12 +185,13 @@ def op(
     family: str = "",
     special: bool = False,
     about: str = "",
+    traits: Trait = NO_TRAITS,
     **domains: Iterable[str],
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Declare an op; the decorated function is its reference evaluation (arrays and Python values in, arrays out).
 
     ``special`` ops (control flow, states) get the running evaluation and the op instead. ``about`` says what the op
-    computes where the function has no docstring.
+    computes where the function has no docstring, ``traits`` what passes may rely on (``hexane.graph.traits``).
     """
 
     def declare(evaluate: Callable[..., Any]) -> Callable[..., Any]:
@@ -199,6 +207,7 @@ def op(
             family or getattr(evaluate, "__module__", "").rsplit(".", 1)[-1],
             special,
             about,
+            traits,
         )
         register(spec)
         return evaluate
@@ -208,7 +217,8 @@ def op(
 
 def register(spec: OpSpec) -> None:
     """Add an op to the vocabulary; a second entry of the same name must begin at a later op set."""
-    lookup.cache_clear()
+    for cached in (lookup, traits_of, with_trait):
+        cached.cache_clear()
     versions = _SPECS.setdefault(spec.name, [])
     if any(version.since == spec.since for version in versions):
         raise ValueError(f"{spec.name} of op set {spec.since} is declared twice")
@@ -243,6 +253,25 @@ def lookup(name: str, opset: int | str = 18) -> OpSpec:
 
 def is_known(name: str) -> bool:
     return name in _SPECS
+
+
+@cache
+def traits_of(name: str) -> Trait:
+    """The traits of an op by its name, none for a name that no op has."""
+    versions = _SPECS.get(name)
+    return versions[-1].traits if versions else NO_TRAITS
+
+
+def has(operation: Op | None, traits: Trait) -> bool:
+    """Whether there is an op, and it has one of the traits."""
+    return operation is not None and bool(traits_of(operation.type) & traits)
+
+
+@cache
+def with_trait(traits: Trait, operands: int | None = None) -> tuple[str, ...]:
+    """Names of the ops that have one of the traits, or of those of them that take so many tensors."""
+    latest = [versions[-1] for versions in _SPECS.values()]
+    return tuple(s.name for s in latest if s.traits & traits and operands in (None, len(s.tensors)))
 
 
 def all_specs() -> list[OpSpec]:

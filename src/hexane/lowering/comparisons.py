@@ -14,13 +14,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hexane.errors import UnsupportedError
+from hexane.graph.registry import has
+from hexane.graph.traits import MOVES, PICKS, SAME_VALUES
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op, Value
-
-_MOVES = frozenset(
-    "identity cast reshape squeeze expand_dims transpose slice_by_size slice_by_index split tile reverse abs".split()
-)
 
 STEPS = {
     "less": "below_zero",
@@ -79,6 +77,12 @@ def sided(op: Op) -> tuple[str, Value, Value]:
 
 def _is_given(value: Value) -> bool:
     """Whether a value is the caller's, through moves and abs."""
-    while value.op is not None and value.op.type in _MOVES:
-        value = value.op.inputs["x"]
-    return value.op is None and not value.is_constant
+    waiting = [value]
+    while waiting:
+        value = waiting.pop()
+        op = value.op
+        if op is None and not value.is_constant:
+            return True
+        if op is not None and (has(op, MOVES | PICKS | SAME_VALUES) or op.type == "abs"):
+            waiting += op.operands()
+    return False

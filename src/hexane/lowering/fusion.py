@@ -105,6 +105,11 @@ def table_call(op: Op) -> tuple[str, tuple[float, ...]] | None:
     return None
 
 
+def is_epilogue(op: Op | None) -> bool:
+    """Whether there is an op, of one operand, that a task applies to its sums as ReLU or by a table."""
+    return op is not None and (op.type == "relu" or ("y" not in op.inputs and table_call(op) is not None))
+
+
 def sum_run(op: Op) -> tuple[Op, ...]:
     """The ops that one task computes; behind a product whose kernel is computed only a factor rides."""
     run = fused_ops(op)

@@ -12,24 +12,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hexane.errors import Reason, UnsupportedError
-from hexane.graph.registry import values_of
+from hexane.graph.registry import has, values_of
+from hexane.graph.traits import MOVES, NEVER_NEGATIVE, PICKS, SAME_VALUES
 from hexane.lowering.transformations import is_on
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op, Value
 
-_NEVER = frozenset(
-    "abs relu relu6 clamped_relu square sigmoid sigmoid_hard exp exp2 sqrt rsqrt softmax softplus reduce_l1_norm "
-    "reduce_l2_norm reduce_sum_square".split()
-)
-"""Ops whose results are never negative, whatever they are given."""
-
-_KEEP = frozenset(
-    "identity reshape squeeze expand_dims transpose slice_by_size slice_by_index split concat stack tile reverse "
+_ALSO_KEEP = frozenset(
     "max_pool avg_pool reduce_sum reduce_mean reduce_max reduce_min add mul minimum real_div "
-    "pow upsample_nearest_neighbor pixel_shuffle".split()
+    "pow upsample_nearest_neighbor".split()
 )
-"""Ops whose results are not negative where none of their tensors is."""
+"""Ops beside those that only move values whose results are not negative where none of their tensors is."""
 
 
 def may_be_negative(value: Value) -> bool:
@@ -44,11 +38,15 @@ def may_be_negative(value: Value) -> bool:
         if value.is_constant:
             if (np.asarray(value.data) < 0).any():
                 return True
-        elif op is None or not (op.type in _NEVER or op.type in _KEEP or _is_floor(op)):
+        elif op is None or not (has(op, NEVER_NEGATIVE) or _keeps(op) or _is_floor(op)):
             return True
-        elif op.type in _KEEP:
+        elif _keeps(op):
             open_ += [v for given in op.inputs.values() for v in values_of(given) if v.dtype.startswith("fp")]
     return False
+
+
+def _keeps(op: Op) -> bool:
+    return has(op, MOVES | PICKS | SAME_VALUES) or op.type in _ALSO_KEEP
 
 
 def _is_floor(op: Op) -> bool:

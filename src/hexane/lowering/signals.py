@@ -11,9 +11,6 @@ if TYPE_CHECKING:
     from hexane.graph.ir import Op, Value
 
 
-RESHAPES = ("reshape", "expand_dims", "squeeze", "flatten2d")
-
-
 def is_flat(value: Value) -> bool:
     """Whether all elements stand along the last axis."""
     shape = value.shape

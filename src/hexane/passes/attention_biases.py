@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hexane.graph.registry import has
+from hexane.graph.traits import RESHAPES
 from hexane.lowering.attention import attention_from
 from hexane.lowering.fusion import only_user
 from hexane.lowering.transformations import is_on
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     from hexane.graph.ir import Function, Op, Value
 
 NAME = "attention-biases"
-MOVES = ("reshape", "transpose", "squeeze", "expand_dims")
 
 
 def drop_biases(function: Function) -> int:
@@ -70,11 +71,16 @@ def _layer_behind(value: Value) -> tuple[Op, list[Op]] | None:
         op = value.op
         if op.type == "linear":
             return (op, moves[::-1]) if _has_bias(op) else None
-        if op.type not in MOVES or (op.type == "transpose" and not known(op.arg("perm"))):
+        if not _is_move(op) or (op.type == "transpose" and not known(op.arg("perm"))):
             return None
         moves.append(op)
         value = op.inputs["x"]
     return None
+
+
+def _is_move(op: Op) -> bool:
+    """Whether ``_moved`` follows an op."""
+    return has(op, RESHAPES) or op.type == "transpose"
 
 
 def _has_bias(op: Op) -> bool:
@@ -103,7 +109,7 @@ def _layer_after(result: Op, layer: Op, moves: list[Op]) -> tuple[Op, np.ndarray
             return None
         if user.type == "linear":
             break
-        if user.type not in MOVES or (user.type == "transpose" and not known(user.arg("perm"))):
+        if not _is_move(user) or (user.type == "transpose" and not known(user.arg("perm"))):
             return None
         order, value = _moved(order, user), user.output
     rows = order.reshape(-1, order.shape[-1])

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hexane.lowering.fusion import FUSED, factor_of, only_user
+from hexane.graph.registry import has, spec_of
+from hexane.graph.traits import ELEMENTWISE, REDUCES, RESHAPES, SAME_VALUES, Trait
+from hexane.lowering.fusion import factor_of, only_user
 from hexane.lowering.transformations import is_on
 from hexane.passes.feature_sums import inverse_root, mean, mean_squares
 from hexane.passes.rewriting import array_of, as_dtype, is_static, known
@@ -79,7 +81,7 @@ def images_of(shape: tuple[int, ...]) -> int:
 
 def relation(op: Op, seen: Seen) -> Relation | None:
     """The kinds of an op's operands and results if it is computed turned; None for an op that has no turned form."""
-    rule = _RELATIONS.get(op.type)
+    rule = _RELATIONS.get(op.type) or next((rule for trait, rule in _BY_TRAIT.items() if has(op, trait)), None)
     if rule is None or op in seen.attention.kept or not op.outputs:
         return None
     computed = [v for v in (*op.operands(), *op.outputs) if not v.is_constant]
@@ -151,12 +153,15 @@ def _no_epsilon(op: Op) -> bool:
     return not np.float16(op.arg("epsilon"))
 
 
-def _one_operand(op: Op, seen: Seen) -> Relation | None:
+def _elementwise(op: Op, seen: Seen) -> Relation | None:
+    tensors = spec_of(op).tensors
+    if tensors == ("x", "y"):
+        return _two_operands(op, seen)
+    if tensors != ("x",):
+        return None
     x = op.inputs["x"]
     kind = _kind_of(seen, x, op.output)
     if kind is None or x.shape != op.output.shape:
-        return None
-    if op.type == "pow" and (not op.inputs["y"].is_constant or op.inputs["y"].data.size != 1):
         return None
     return {x: kind, op.output: kind}
 
@@ -275,27 +280,21 @@ def _tile(op: Op, seen: Seen) -> Relation | None:
     return {x: kind, op.output: kind}
 
 
-_UNARY = (
-    *FUSED, "relu", "clip", "leaky_relu", "sigmoid_hard", "engine.table", "square", "abs", "rsqrt", "inverse", "log",
-    "identity", "erf", "softplus", "pow",
-)  # fmt: skip
-_BINARY = ("add", "sub", "mul", "real_div", "maximum", "minimum")
-_REDUCTIONS = ("reduce_mean", "reduce_sum", "reduce_max")
-_RESHAPES = ("reshape", "expand_dims", "squeeze")
 _RELATIONS: Mapping[str, Callable[[Op, Seen], Relation | None]] = {
     "linear": _product,
     "matmul": _product,
     "layer_norm": _norm,
-    **dict.fromkeys(_REDUCTIONS, _reduction),
-    **dict.fromkeys(_UNARY, _one_operand),
-    **dict.fromkeys(_BINARY, _two_operands),
-    **dict.fromkeys(_RESHAPES, _reshape),
     "transpose": _transpose,
     "slice_by_size": _slice,
     "concat": _pieces,
     "split": _pieces,
     "tile": _tile,
     "pad": _pad,
+}
+_BY_TRAIT: Mapping[Trait, Callable[[Op, Seen], Relation | None]] = {
+    ELEMENTWISE | SAME_VALUES: _elementwise,
+    REDUCES: _reduction,
+    RESHAPES: _reshape,
 }
 
 
@@ -357,11 +356,11 @@ class Writer:
             return (self._product(op),)
         if op.type == "layer_norm":
             return (self._norm(op),)
-        if op.type in _REDUCTIONS:
+        if has(op, REDUCES):
             return (self._reduction(op),)
-        if op.type in _BINARY:
+        if has(op, ELEMENTWISE) and "y" in op.inputs:
             return (self._binary(op),)
-        if op.type in _RESHAPES or op.type == "transpose":
+        if has(op, RESHAPES) or op.type == "transpose":
             return (self._move(op),)
         if op.type == "pad":
             pad = [int(n) for n in op.arg("pad")[-4:-2]] if len(op.arg("pad")) > 2 else [0, 0]
@@ -442,7 +441,7 @@ class Writer:
             if user.type in ("linear", "matmul"):
                 found.append(user)
                 continue
-            kept = user.type in _RESHAPES and self.seen.kinds.get(user.output) is Kind.ROWS
+            kept = has(user, RESHAPES) and self.seen.kinds.get(user.output) is Kind.ROWS
             behind = self._products_behind(user.output) if kept else None
             if behind is None:
                 return None

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from math import prod
 from typing import TYPE_CHECKING
 
+from hexane.graph.registry import has, spec_of
+from hexane.graph.traits import ELEMENTWISE, RESHAPES
 from hexane.lowering.transformations import target_chip
 from hexane.passes.column_ops import matrix_of
 from hexane.passes.feature_sums import ranges
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from hexane.passes.column_ops import Seen
 
 SUMS = ("linear", "matmul")
-BINARY = ("add", "sub", "mul", "real_div", "maximum", "minimum")
 ALONE = {"h13": 8}
 ALONE_LATER = 64
 """Tokens up to which a sum is a task of a small source, which a task of the other unit never follows patch by patch."""
@@ -93,8 +94,9 @@ def _turned(part: list[Op], seen: Seen, leaves: Callable[[Value], bool]) -> list
 
 def _shared(op: Op, *, behind_sum: bool = False) -> list[Layer]:
     """Element-wise ops of two computed operands, which both forms have."""
-    computed = [op.inputs[name] for name in ("x", "y") if op.type in BINARY and not op.inputs[name].is_constant]
-    if not computed:
+    names = spec_of(op).tensors if has(op, ELEMENTWISE) else ()
+    computed = [op.inputs[name] for name in names if not op.inputs[name].is_constant]
+    if len(names) < 2 or not computed:
         return []
     follows = behind_sum and _pairs(_tokens(op.output))
     return [_map("binary", op.output, len(computed), follows=follows)]
@@ -140,9 +142,8 @@ def _tokens(value: Value) -> int:
 def _feeds_sums(value: Value) -> bool:
     """Whether only products take a norm's result, whose weights then hold its factors."""
     users = list(value.users)
-    moves = ("reshape", "expand_dims", "squeeze")
     return (
         bool(users)
         and not value.is_output
-        and all(user.type in SUMS or (user.type in moves and _feeds_sums(user.output)) for user in users)
+        and all(user.type in SUMS or (has(user, RESHAPES) and _feeds_sums(user.output)) for user in users)
     )

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hexane.graph.ops.conv import conv_geometry
+from hexane.graph.registry import has, with_trait
 from hexane.graph.rewrite import remove_dead
-from hexane.lowering.fusion import FUSED, SUMS, only_user
+from hexane.graph.traits import ELEMENTWISE, MOVES
+from hexane.lowering.fusion import SUMS, is_epilogue, only_user
 from hexane.lowering.groups import dense, is_loop
 from hexane.lowering.transformations import is_on
 from hexane.passes.rewriting import as_dtype, is_static, known, operand_and_constant, sweep
@@ -17,11 +19,6 @@ if TYPE_CHECKING:
     from hexane.graph.builder import GraphBuilder
     from hexane.graph.ir import Function, Op, Value
 
-MOVES = (
-    "reshape squeeze expand_dims transpose pixel_shuffle pixel_unshuffle depth_to_space space_to_depth flatten2d"
-).split()
-"""Moves that keep every element, of one operand."""
-FUNCTIONS = ("relu", *FUSED, "clip", "leaky_relu", "sigmoid_hard", "engine.table")
 BEFORE_RELU = (*SUMS, "add", "sub", "mul")
 MOST_SWEEPS = 6
 
@@ -32,7 +29,7 @@ def lift_functions(function: Function) -> int:
         return 0
     total = 0
     for _ in range(MOST_SWEEPS):
-        changed = sweep(function, dict.fromkeys(FUNCTIONS, _lifted) | {"mul": _lifted_factor})
+        changed = sweep(function, dict.fromkeys(with_trait(ELEMENTWISE, 1), _lifted) | {"mul": _lifted_factor})
         total += changed
         if not changed:
             break
@@ -45,7 +42,9 @@ def _lifted(op: Op, b: GraphBuilder) -> Value | None:
     move = moved.op
     if move is None or only_user(moved) is not op or moved.dtype not in ("fp16", "fp32") or not is_static(moved):
         return None
-    if move.type in MOVES:
+    if not is_epilogue(op):
+        return None
+    if has(move, MOVES):
         if not _ends_in_sum(move.inputs["x"], op, move):
             return None
         return b.op(move.type, **{**move.inputs, "x": _again(op, move.inputs["x"], b)})
@@ -64,7 +63,7 @@ def _lifted_factor(op: Op, b: GraphBuilder) -> Value | None:
         return None
     moved, number, _ = found
     move = moved.op
-    if move is None or move.type not in MOVES or only_user(moved) is not op or not is_static(moved):
+    if move is None or not has(move, MOVES) or only_user(moved) is not op or not is_static(moved):
         return None
     if moved.dtype not in ("fp16", "fp32") or op.output.shape != moved.shape:
         return None
@@ -83,7 +82,7 @@ def _ends_in_sum(value: Value, op: Op, user: Op) -> bool:
     while value.op is not None and only_user(value) is user:
         if value.op.type in SUMS:
             return True
-        if value.op.type not in MOVES:
+        if not has(value.op, MOVES):
             return False
         user, value = value.op, value.op.inputs["x"]
     return False
@@ -110,7 +109,7 @@ def _shuffled(op: Op, b: GraphBuilder) -> Value | None:
     if split is None or split.type != "reshape" or not _feeds(turn.inputs["x"], turn):
         return None
     source, user = split.inputs["x"], split
-    behind = source.op if source.op is not None and source.op.type in FUNCTIONS else None
+    behind = source.op if is_epilogue(source.op) else None
     if behind is not None and _feeds(source, split):
         source, user = behind.inputs["x"], behind
     conv = source.op

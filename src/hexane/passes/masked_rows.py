@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hexane.graph.registry import has
+from hexane.graph.traits import MOVES, SAME_VALUES
 from hexane.passes.rewriting import as_dtype, is_static, known, number_of, sweep
 
 if TYPE_CHECKING:
     from hexane.graph.builder import GraphBuilder
     from hexane.graph.ir import Function, Op, Value
 
-MOVES = ("reshape", "squeeze", "expand_dims", "transpose", "identity", "cast")
 FINITE = ("matmul", "linear", "conv", "einsum")
 
 
@@ -98,8 +99,8 @@ def _may_hide(value: Value, axis: int | None) -> bool:
         x, y = op.inputs["x"], op.inputs["y"]
         x, y = (x, y) if y.is_constant else (y, x)
         return not y.is_constant or not np.isfinite(y.data).all() or x.shape != op.output.shape or _may_hide(x, axis)
-    if op.type in MOVES:
-        return _may_hide(op.inputs["x"], axis if op.type in ("identity", "cast") else None)
+    if has(op, MOVES | SAME_VALUES):
+        return _may_hide(op.inputs["x"], axis if has(op, SAME_VALUES) else None)
     return True
 
 

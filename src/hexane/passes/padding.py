@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from hexane.graph.registry import has
+from hexane.graph.traits import NEVER_NEGATIVE
 from hexane.passes.rewriting import known, sweep
 
 if TYPE_CHECKING:
@@ -92,4 +94,4 @@ def _unfold(op: Op, b: GraphBuilder) -> Value:
 
 def _never_negative(value: Value) -> bool:
     """Padding with 0 cannot win a maximum against such values."""
-    return value.op is not None and value.op.type in ("relu", "relu6", "sigmoid", "sigmoid_hard", "softmax", "abs")
+    return has(value.op, NEVER_NEGATIVE)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
+from hexane.graph.registry import has, with_trait
+from hexane.graph.traits import ELEMENTWISE, RESHAPES
 from hexane.lowering.fusion import only_user
 from hexane.lowering.windows import NATIVE_WIDTH, TALLEST
 from hexane.passes.rewriting import as_dtype, is_static, sweep
@@ -15,19 +17,17 @@ if TYPE_CHECKING:
     from hexane.graph.builder import GraphBuilder
     from hexane.graph.ir import Function, Op, Value
 
-UNARY = ("relu", "relu6", "clip", "sigmoid", "tanh", "silu", "gelu", "leaky_relu", "elu", "sigmoid_hard", "softplus")
-
 
 def legalise_products(function: Function) -> int:
     """Write a linear layer on a flattened map as a convolution that covers the map: no flattening, no long rows."""
-    rules = {"linear": _linear, "matmul": _matmul} | dict.fromkeys(UNARY, _sink)
+    rules = {"linear": _linear, "matmul": _matmul} | dict.fromkeys(with_trait(ELEMENTWISE, 1), _sink)
     return sweep(function, rules)
 
 
 def _flattened(value: Value) -> Value | None:
     """The map [1, C, H, W] of which a vector [1, C H W] is a reshape."""
     op = value.op
-    if op is None or op.type not in ("reshape", "squeeze", "flatten2d"):
+    if op is None or not has(op, RESHAPES):
         return None
     source = op.inputs["x"]
     if not is_static(source) or len(source.shape) != 4 or source.shape[0] != 1:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hexane.graph.registry import has, with_trait
+from hexane.graph.traits import RESHAPES
 from hexane.passes.rewriting import is_static, known, sweep
 
 if TYPE_CHECKING:
@@ -11,12 +13,11 @@ if TYPE_CHECKING:
     from hexane.graph.ir import Function, Op, Value
 
 ENGINE_AXES = 4
-RESHAPES = ("reshape", "expand_dims", "squeeze", "flatten2d")
 
 
 def cancel_moves(function: Function) -> int:
     """Join transpositions and reshapes that follow each other; each one left is a pass over memory."""
-    return sweep(function, {"transpose": _transpose} | dict.fromkeys(RESHAPES, _reshape))
+    return sweep(function, {"transpose": _transpose} | dict.fromkeys(with_trait(RESHAPES), _reshape))
 
 
 def _replaceable(op: Op, value: Value) -> bool:
@@ -48,7 +49,7 @@ def _reshape(op: Op, b: GraphBuilder) -> Value | None:
     if not is_static(x) or not is_static(op.output):
         return None
     inner = x.op
-    if inner is None or inner.type not in RESHAPES or not is_static(inner.inputs["x"]):
+    if inner is None or not has(inner, RESHAPES) or not is_static(inner.inputs["x"]):
         return None
     source = inner.inputs["x"]
     if source.shape == op.output.shape:

@@ -14,10 +14,9 @@ import numpy as np
 
 from hexane.chips import CORES
 from hexane.graph.ops.conv import geometry_of
-from hexane.lowering.fusion import only_user
+from hexane.lowering.fusion import is_epilogue, only_user
 from hexane.lowering.transformations import is_on
 from hexane.lowering.windows import TALLEST
-from hexane.passes.lifting import FUNCTIONS
 from hexane.passes.rewriting import as_dtype, is_static, known, sweep
 
 if TYPE_CHECKING:
@@ -133,7 +132,7 @@ def keep_rows_as_channels(function: Function) -> int:
 
 def _kept(op: Op, b: GraphBuilder) -> Value | None:
     x = op.inputs["x"]
-    behind = x.op if x.op is not None and x.op.type in FUNCTIONS and only_user(x) is op else None
+    behind = x.op if is_epilogue(x.op) and only_user(x) is op else None
     whole = x if behind is None else behind.inputs["x"]
     user = op if behind is None else behind
     found = _rows_as_channels(whole) if only_user(whole) is user else None

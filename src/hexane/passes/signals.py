@@ -9,7 +9,9 @@ import numpy as np
 
 from hexane.graph.builder import builder_before
 from hexane.graph.ops.conv import geometry_of
-from hexane.lowering.signals import RESHAPES, is_flat, pad_of_signal, slice_of_signal, swaps_rows
+from hexane.graph.registry import has
+from hexane.graph.traits import RESHAPES
+from hexane.lowering.signals import is_flat, pad_of_signal, slice_of_signal, swaps_rows
 from hexane.lowering.transformations import is_on
 from hexane.lowering.windows import NATIVE_WIDTH, TALLEST
 from hexane.passes.rewriting import array_of, as_dtype, is_static, sweep
@@ -146,7 +148,10 @@ def _fitted(x: Value, before: int, length: int, b: GraphBuilder) -> Value:
 
 # -- chains ------------------------------------------------------------------------------------------------------------
 
-LINKS = (*RESHAPES, "slice_by_size", "pad", "transpose")
+
+def _links(op: Op) -> bool:
+    """Whether an op may stand between signals."""
+    return has(op, RESHAPES) or op.type in ("slice_by_size", "pad", "transpose")
 
 
 def own_chains(function: Function) -> int:
@@ -156,7 +161,7 @@ def own_chains(function: Function) -> int:
     builder: GraphBuilder | None = None
     count = 0
     for op in reversed(function.ops):
-        if op.block is None or op.type not in LINKS or op.blocks or op.output.is_output or not _in_chain(op):
+        if op.block is None or not _links(op) or op.blocks or op.output.is_output or not _in_chain(op):
             continue
         users = list(dict.fromkeys(op.output.users))
         if len(users) < 2 or not all(_goes_on(user) for user in users):
@@ -178,4 +183,4 @@ def _goes_on(op: Op) -> bool:
     """Whether an op takes a signal on: cut, padded or regrouped."""
     if op.type in ("slice_by_size", "pad"):
         return slice_of_signal(op) is not None or pad_of_signal(op) is not None
-    return op.type in LINKS
+    return _links(op)

@@ -5,22 +5,24 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
-from hexane.passes.reshapes import ENGINE_AXES, RESHAPES
+from hexane.graph.registry import has, spec_of, with_trait
+from hexane.graph.traits import ELEMENTWISE, RESHAPES, SAME_VALUES
+from hexane.passes.reshapes import ENGINE_AXES
 from hexane.passes.rewriting import is_static, known, sweep
 
 if TYPE_CHECKING:
     from hexane.graph.builder import GraphBuilder
     from hexane.graph.ir import Function, Op, Value
 
-
-UNARY = ("relu", "relu6", "clip", "sigmoid", "tanh", "silu", "gelu", "leaky_relu", "sigmoid_hard", "exp", "sqrt", "abs")
-BINARY = ("add", "sub", "mul", "maximum", "minimum")
+PER_ELEMENT = ELEMENTWISE | SAME_VALUES
+FLOATS = ("fp16", "fp32")
+LONGEST_CHAIN = 32
+"""Results of element-wise ops that are looked at for reshapes behind them."""
 
 
 def legalise_views(function: Function) -> int:
     """See transpositions and elementwise ops on five and more axes as ones on four: the engine has no more."""
-    rules = {"transpose": _transpose} | dict.fromkeys(UNARY, _unary) | dict.fromkeys(BINARY, _binary)
-    return sweep(function, rules)
+    return sweep(function, {"transpose": _transpose} | dict.fromkeys(with_trait(PER_ELEMENT), _elementwise))
 
 
 def _transpose(op: Op, b: GraphBuilder) -> Value | None:
@@ -61,29 +63,37 @@ def _flat(shape: tuple[int, ...]) -> list[int] | None:
 
 
 def _between_reshapes(op: Op) -> bool:
-    """Whether a reshape makes an operand and reshapes alone take the result: then two more cost nothing."""
-    users = op.output.users
-    made = any(v.op is not None and v.op.type in RESHAPES for v in op.operands())
-    return made and bool(users) and not op.output.is_output and all(user.type in RESHAPES for user in users)
+    """Whether a reshape makes an operand and reshapes alone take the result, behind ops of the same kind or at once:
+    then two more cost nothing."""
+    if not any(has(v.op, RESHAPES) for v in op.operands()):
+        return False
+    waiting, seen = [op.output], {op.output}
+    while waiting:
+        value = waiting.pop()
+        others = [user for user in value.users if not has(user, RESHAPES)]
+        if not value.is_used or value.is_output or len(seen) > LONGEST_CHAIN or not all(map(_has_flat_form, others)):
+            return False
+        waiting += {user.output for user in others} - seen
+        seen |= set(waiting)
+    return True
 
 
-def _unary(op: Op, b: GraphBuilder) -> Value | None:
-    x = op.inputs["x"]
-    flat = _flat(x.shape) if is_static(x) and _between_reshapes(op) else None
-    if flat is None or x.shape != op.output.shape:
+def _has_flat_form(op: Op) -> bool:
+    """Whether each tensor of an element-wise op is a number or of the result's shape, with floats on one side."""
+    if not has(op, PER_ELEMENT) or not is_static(op.output):
+        return False
+    tensors, shape = [op.inputs[name] for name in spec_of(op).tensors], op.output.shape
+    if not all(is_static(v) and (v.shape == shape or prod(v.shape) == 1) for v in tensors):
+        return False
+    return any(v.dtype in FLOATS and v.shape == shape for v in (*tensors, op.output))
+
+
+def _elementwise(op: Op, b: GraphBuilder) -> Value | None:
+    shape = op.output.shape
+    flat = _flat(shape) if _has_flat_form(op) and _between_reshapes(op) else None
+    if flat is None:
         return None
-    rest = {name: value for name, value in op.inputs.items() if name != "x"}
-    made = b.op(op.type, opset=op.opset, **rest, x=b.reshape(x=x, shape=flat))
-    return b.reshape(x=made, shape=list(op.output.shape))
-
-
-def _binary(op: Op, b: GraphBuilder) -> Value | None:
-    x, y = op.inputs["x"], op.inputs["y"]
-    if not is_static(x) or not is_static(y) or x.shape != op.output.shape or x.dtype not in ("fp16", "fp32"):
-        return None
-    flat = _flat(x.shape) if _between_reshapes(op) else None
-    if flat is None or (y.shape != x.shape and prod(y.shape) != 1):
-        return None
-    other = b.reshape(x=y, shape=flat if y.shape == x.shape else [1, 1, 1, 1])
-    made = b.op(op.type, opset=op.opset, x=b.reshape(x=x, shape=flat), y=other)
-    return b.reshape(x=made, shape=list(op.output.shape))
+    tensors = {name: op.inputs[name] for name in spec_of(op).tensors}
+    seen = {name: b.reshape(x=v, shape=flat if v.shape == shape else [1] * 4) for name, v in tensors.items()}
+    made = b.op(op.type, opset=op.opset, **{**op.inputs, **seen})
+    return b.reshape(x=made, shape=list(shape))

@@ -11,7 +11,8 @@ from typing import Any
 from hexane.cost.work import HostOp, Layer, Work
 from hexane.graph import Function, Graph, Op, Value
 from hexane.graph.macs import macs_of
-from hexane.graph.registry import values_of
+from hexane.graph.registry import has, spec_of, values_of
+from hexane.graph.traits import ELEMENTWISE
 from hexane.graph.types import StateType
 from hexane.timing.patterns import rms_norms
 from hexane.timing.weights import Stored, compiled_bytes, stored_weights
@@ -23,30 +24,12 @@ ACTIVATIONS = frozenset(
     ).split()
 )
 """Ops that ride along with the pass before them (a layer includes bias and activation, §1)."""
-UNARY = ACTIVATIONS | frozenset(
-    (
-        "abs square sqrt rsqrt inverse exp exp2 log erf sign floor ceil round sin cos atan tan asin acos sinh "
-        "cosh atanh logical_not threshold clamp cumsum"
-    ).split()
-)
-BINARY = frozenset(
-    (
-        "add sub mul maximum minimum real_div pow floor_div mod equal not_equal less less_equal greater "
-        "greater_equal logical_and logical_or logical_xor select where"
-    ).split()
-)
+PER_CHANNEL = frozenset(("prelu", "softplus_parametric", "batch_norm"))
+"""Functions of one operand with numbers per channel."""
 FREE = frozenset(
     (
         "const identity reshape squeeze expand_dims cast quantize dequantize shape flatten2d reshape_like "
         "read_state write_state coreml_update_state concat split stack fill fill_like range_1d"
-    ).split()
-)
-MOVES = frozenset(
-    (
-        "transpose slice_by_index slice_by_size pixel_shuffle pixel_unshuffle depth_to_space space_to_depth "
-        "tile pad space_to_batch batch_to_space reverse gather gather_along_axis gather_nd "
-        "upsample_nearest_neighbor upsample_bilinear resize resize_bilinear resize_nearest_neighbor "
-        "crop_resize resample crop band_part"
     ).split()
 )
 POOLS = frozenset(("avg_pool", "max_pool", "l2_pool"))
@@ -262,7 +245,7 @@ def _rides_along(op: Op, operands: list[Value], produced_by: dict[int, int], use
         maker = next((v.op for v in maker.operands() if not v.is_constant), None)
     from_mac = maker is not None and maker.type in ("conv", "conv_transpose", "linear", "matmul")
     fused = from_mac and (op.type in ACTIVATIONS or op.type in ("add", "sub", "mul"))
-    after = maker is not None and maker.type in BINARY and op.type == "relu"
+    after = maker is not None and has(maker, ELEMENTWISE) and len(spec_of(maker).tensors) > 1 and op.type == "relu"
     return produced_by[id(operands[0])] if fused or after else None
 
 
@@ -307,10 +290,10 @@ def _layer(op: Op, operands: list[Value], uses: dict[int, int]) -> Layer:
         return Layer(**common, unit="group_norm", elements=elements, extrapolated=True)
     if op.type in POOLS:
         return Layer(**common, unit="pool", elements=elements)
-    if op.type in BINARY and len(operands) > 1:
+    if has(op, ELEMENTWISE) and len(operands) > 1:
         elements = max(elements, float(prod(out.shape)))
         return Layer(**common, unit="binary", elements=elements, operands=len(operands))
-    if op.type in BINARY or op.type in UNARY:
+    if has(op, ELEMENTWISE) or op.type in PER_CHANNEL or op.type == "cumsum":
         return Layer(**common, unit="unary", elements=max(elements, float(prod(out.shape))))
     return Layer(**common, unit="move", elements=elements, extrapolated=op.type not in TIMED_MOVES)
 

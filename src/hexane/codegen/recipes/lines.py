@@ -20,8 +20,10 @@ from hexane.codegen.recipes.padding import continue_lines, mirrors
 from hexane.codegen.recipes.registry import Context, need_fp16, recipe
 from hexane.codegen.recipes.shape import Walk, turned
 from hexane.errors import Reason, UnsupportedError
+from hexane.graph.registry import has
+from hexane.graph.traits import RESHAPES
 from hexane.lowering.fusion import only_user
-from hexane.lowering.signals import RESHAPES, is_flat, pad_of_signal, rows_of, slice_of_signal, swaps_rows
+from hexane.lowering.signals import is_flat, pad_of_signal, rows_of, slice_of_signal, swaps_rows
 from hexane.lowering.transformations import is_on
 
 if TYPE_CHECKING:
@@ -57,16 +59,16 @@ def chain_of(op: Op) -> Chain | None:
     first = op
     if swaps_rows(op):
         behind = _next(chain, op)
-        if behind is None or behind.type not in RESHAPES:
+        if behind is None or not has(behind, RESHAPES):
             return None
         chain.head, first = True, behind
     current: Op | None = first
-    if first.type in RESHAPES and not is_flat(first.inputs["x"]):
+    if has(first, RESHAPES) and not is_flat(first.inputs["x"]):
         if not is_flat(first.output) or rows_of(first.inputs["x"]) is None:
             return None
         current = _next(chain, first)
     while current is not None:
-        if current.type in RESHAPES and is_flat(current.output):
+        if has(current, RESHAPES) and is_flat(current.output):
             current = _next(chain, current)
         elif slice_of_signal(current) is not None or pad_of_signal(current) is not None:
             chain.body.append(current)
@@ -75,7 +77,7 @@ def chain_of(op: Op) -> Chain | None:
             break
     if not chain.body:
         return None
-    if current is not None and current.type in RESHAPES and rows_of(current.output) is not None:
+    if current is not None and has(current, RESHAPES) and rows_of(current.output) is not None:
         behind = _next(chain, current)
         if behind is not None and swaps_rows(behind):
             chain.tail = True

@@ -10,53 +10,56 @@ from hexane.errors import GraphError
 from hexane.graph.numeric import erf, sigmoid, softplus
 from hexane.graph.ops._rules import axis_of, one_of
 from hexane.graph.registry import op
+from hexane.graph.traits import ELEMENTWISE, NEVER_NEGATIVE
 from hexane.graph.types import TensorType
 
-op("relu", "x:N", about="max(x, 0)")(lambda x: np.maximum(x, x.dtype.type(0)))
-op("relu6", "x:T", about="min(max(x, 0), 6)")(lambda x: np.minimum(np.maximum(x, 0), 6))
-op("softsign", "x:T", about="x / (1 + abs(x))")(lambda x: x / (1 + np.abs(x)))
-op("softplus", "x:T", about="ln(1 + exp(x))")(lambda x: softplus(x))
-op("sigmoid", "x:T", about="1 / (1 + exp(-x))")(lambda x: sigmoid(x))
-op("silu", "x:T", about="x sigmoid(x)")(lambda x: x * sigmoid(x))
+op("relu", "x:N", about="max(x, 0)", traits=ELEMENTWISE | NEVER_NEGATIVE)(lambda x: np.maximum(x, x.dtype.type(0)))
+op("relu6", "x:T", about="min(max(x, 0), 6)", traits=ELEMENTWISE | NEVER_NEGATIVE)(
+    lambda x: np.minimum(np.maximum(x, 0), 6)
+)
+op("softsign", "x:T", about="x / (1 + abs(x))", traits=ELEMENTWISE)(lambda x: x / (1 + np.abs(x)))
+op("softplus", "x:T", about="ln(1 + exp(x))", traits=ELEMENTWISE | NEVER_NEGATIVE)(lambda x: softplus(x))
+op("sigmoid", "x:T", about="1 / (1 + exp(-x))", traits=ELEMENTWISE | NEVER_NEGATIVE)(lambda x: sigmoid(x))
+op("silu", "x:T", about="x sigmoid(x)", traits=ELEMENTWISE)(lambda x: x * sigmoid(x))
 
 
-@op("leaky_relu", "x:T alpha:float")
+@op("leaky_relu", "x:T alpha:float", traits=ELEMENTWISE)
 def leaky_relu(x: np.ndarray, alpha: float) -> np.ndarray:
     """x from 0 on, alpha x below."""
     return np.where(x >= 0, x, x * alpha)
 
 
-@op("elu", "x:T alpha:float")
+@op("elu", "x:T alpha:float", traits=ELEMENTWISE)
 def elu(x: np.ndarray, alpha: float) -> np.ndarray:
     """x from 0 on, alpha (exp(x) - 1) below."""
     return np.where(x >= 0, x, alpha * np.expm1(np.minimum(x, 0)))
 
 
-@op("clamped_relu", "x:T alpha:float beta:float")
+@op("clamped_relu", "x:T alpha:float beta:float", traits=ELEMENTWISE)
 def clamped_relu(x: np.ndarray, alpha: float, beta: float) -> np.ndarray:
     """min(beta, x) from 0 on, min(beta, alpha x) below."""
     return np.minimum(np.where(x >= 0, x, x * alpha), x.dtype.type(beta))
 
 
-@op("thresholded_relu", "x:T alpha:float")
+@op("thresholded_relu", "x:T alpha:float", traits=ELEMENTWISE)
 def thresholded_relu(x: np.ndarray, alpha: float) -> np.ndarray:
     """x from alpha on, 0 below."""
     return np.where(x >= alpha, x, x.dtype.type(0))
 
 
-@op("sigmoid_hard", "x:T alpha:float beta:float")
+@op("sigmoid_hard", "x:T alpha:float beta:float", traits=ELEMENTWISE | NEVER_NEGATIVE)
 def sigmoid_hard(x: np.ndarray, alpha: float, beta: float) -> np.ndarray:
     """min(max(alpha x + beta, 0), 1)."""
     return np.minimum(np.maximum(x * alpha + beta, 0), 1)
 
 
-@op("linear_activation", "x:T alpha:float beta:float")
+@op("linear_activation", "x:T alpha:float beta:float", traits=ELEMENTWISE)
 def linear_activation(x: np.ndarray, alpha: float, beta: float) -> np.ndarray:
     """alpha x + beta."""
     return x * alpha + beta
 
 
-@op("scaled_tanh", "x:T alpha:float beta:float")
+@op("scaled_tanh", "x:T alpha:float beta:float", traits=ELEMENTWISE)
 def scaled_tanh(x: np.ndarray, alpha: float, beta: float) -> np.ndarray:
     """alpha tanh(beta x)."""
     return alpha * np.tanh(x * beta)
@@ -70,7 +73,7 @@ def _gelu_type(x: TensorType, mode: str) -> TensorType:
     return x
 
 
-@op("gelu", "x:T mode:str='EXACT'", infer=_gelu_type, dynamic=True)
+@op("gelu", "x:T mode:str='EXACT'", infer=_gelu_type, dynamic=True, traits=ELEMENTWISE)
 def gelu(x: np.ndarray, mode: str) -> np.ndarray:
     """x times the normal distribution function, or one of its two approximations."""
     if mode == "TANH_APPROXIMATION":
@@ -110,7 +113,7 @@ def _softmax_type(x: TensorType, axis: int) -> TensorType:
     return x
 
 
-@op("softmax", "x:T axis:int=-1", infer=_softmax_type, dynamic=True)
+@op("softmax", "x:T axis:int=-1", infer=_softmax_type, dynamic=True, traits=NEVER_NEGATIVE)
 def softmax(x: np.ndarray, axis: int) -> np.ndarray:
     """exp(x) over its sum along the axis, with the maximum taken off first."""
     if x.shape[axis] == 0:
@@ -144,6 +147,7 @@ def _table_type(x: TensorType, function: str, **_: float) -> TensorType:
     "x:T function:str scale:float=1.0 shift:float=0.0 factor:float=1.0",
     infer=_table_type,
     dynamic=True,
+    traits=ELEMENTWISE,
 )
 def engine_table(x: np.ndarray, function: str, scale: float, shift: float, factor: float) -> np.ndarray:
     """scale f(factor x) + shift, which the engine looks up in one table; passes of the compiler make it."""

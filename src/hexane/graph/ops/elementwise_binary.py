@@ -9,6 +9,7 @@ import numpy as np
 
 from hexane.graph.ops._rules import bool_type, broadcast, broadcast_type
 from hexane.graph.registry import op
+from hexane.graph.traits import ELEMENTWISE
 from hexane.graph.types import TensorType
 
 _ARITHMETIC: dict[str, Any] = {
@@ -38,12 +39,12 @@ for _table, _letter, _rule in (
     (_LOGIC, "B", bool_type),
 ):
     for _name, (_function, _about) in _table.items():
-        op(_name, f"x:{_letter} y:{_letter}", infer=_rule, dynamic=True, about=_about)(
+        op(_name, f"x:{_letter} y:{_letter}", infer=_rule, dynamic=True, about=_about, traits=ELEMENTWISE)(
             lambda x, y, _f=_function: _f(x, y)
         )
 
 
-@op("real_div", "x:N y:N", infer=broadcast_type, dynamic=True)
+@op("real_div", "x:N y:N", infer=broadcast_type, dynamic=True, traits=ELEMENTWISE)
 def real_div(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """x / y; integers divide toward zero, and by zero give 0."""
     if x.dtype.kind == "f":
@@ -54,19 +55,19 @@ def real_div(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return quotient + ((quotient < 0) & (quotient * y != x) & (y != 0)).astype(x.dtype)
 
 
-@op("floor_div", "x:N y:N", infer=broadcast_type, dynamic=True)
+@op("floor_div", "x:N y:N", infer=broadcast_type, dynamic=True, traits=ELEMENTWISE)
 def floor_div(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """floor(x / y)."""
     return np.floor(x / y) if x.dtype.kind == "f" else x // y
 
 
-@op("mod", "x:N y:N", infer=broadcast_type, dynamic=True)
+@op("mod", "x:N y:N", infer=broadcast_type, dynamic=True, traits=ELEMENTWISE)
 def mod(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """x - y floor(x / y): the remainder has the sign of y."""
     return np.mod(x, y)
 
 
-@op("pow", "x:N y:N", infer=broadcast_type, dynamic=True)
+@op("pow", "x:N y:N", infer=broadcast_type, dynamic=True, traits=ELEMENTWISE)
 def power(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """x to the power y; a negative integer power truncates toward zero."""
     if x.dtype.kind in "iu" and y.dtype.kind == "i" and y.size and y.min() < 0:
@@ -80,7 +81,7 @@ def _select_type(cond: TensorType, a: TensorType, b: TensorType) -> TensorType:
     return TensorType(a.dtype, broadcast(cond.shape, a.shape, b.shape))
 
 
-@op("select", "cond:B a:A b:A", infer=_select_type, dynamic=True)
+@op("select", "cond:B a:A b:A", infer=_select_type, dynamic=True, traits=ELEMENTWISE)
 def select(cond: np.ndarray, a: np.ndarray, b: np.ndarray) -> Any:
     """a where cond holds, else b."""
     return np.where(cond, a, b)

@@ -9,6 +9,7 @@ import numpy as np
 from hexane.errors import GraphError
 from hexane.graph.numeric import erf as erf_values
 from hexane.graph.registry import op
+from hexane.graph.traits import ELEMENTWISE, NEVER_NEGATIVE, SAME_VALUES
 from hexane.graph.types import DTYPES, TensorType, dtype_name, eval_dtype
 
 _FLOAT: dict[str, Any] = {
@@ -36,37 +37,40 @@ _NUMBER: dict[str, Any] = {
     "round": (np.rint, "nearest whole number, halves to even"),
 }
 
+_AT_LEAST_ZERO = ("exp", "exp2", "sqrt", "abs", "square")
+
 for _table, _letter in ((_FLOAT, "T"), (_NUMBER, "N"), ({"logical_not": (np.logical_not, "not x")}, "B")):
     for _name, (_function, _about) in _table.items():
-        op(_name, f"x:{_letter}", about=_about)(lambda x, _f=_function: _f(x))
-op("identity", "x:A", infer=lambda x: x, dynamic=True, about="x itself")(lambda x: x)
+        _traits = ELEMENTWISE | NEVER_NEGATIVE if _name in _AT_LEAST_ZERO else ELEMENTWISE
+        op(_name, f"x:{_letter}", about=_about, traits=_traits)(lambda x, _f=_function: _f(x))
+op("identity", "x:A", infer=lambda x: x, dynamic=True, about="x itself", traits=SAME_VALUES)(lambda x: x)
 
 
-@op("rsqrt", "x:T epsilon:float=1e-12")
+@op("rsqrt", "x:T epsilon:float=1e-12", traits=ELEMENTWISE | NEVER_NEGATIVE)
 def rsqrt(x: np.ndarray, epsilon: float) -> np.ndarray:
     """1 / sqrt(x + epsilon)."""
     return 1 / np.sqrt(x + x.dtype.type(epsilon))
 
 
-@op("log", "x:T epsilon:float=1e-45")
+@op("log", "x:T epsilon:float=1e-45", traits=ELEMENTWISE)
 def log(x: np.ndarray, epsilon: float) -> np.ndarray:
     """ln(x + epsilon)."""
     return np.log(x + x.dtype.type(epsilon))
 
 
-@op("inverse", "x:T epsilon:float=1e-4")
+@op("inverse", "x:T epsilon:float=1e-4", traits=ELEMENTWISE)
 def inverse(x: np.ndarray, epsilon: float) -> np.ndarray:
     """1 / (x + epsilon)."""
     return 1 / (x + x.dtype.type(epsilon))
 
 
-@op("clip", "x:N alpha:float beta:float")
+@op("clip", "x:N alpha:float beta:float", traits=ELEMENTWISE)
 def clip(x: np.ndarray, alpha: float, beta: float) -> np.ndarray:
     """min(max(x, alpha), beta)."""
     return np.minimum(np.maximum(x, _bound(x, alpha)), _bound(x, beta))
 
 
-@op("threshold", "x:N alpha:float")
+@op("threshold", "x:N alpha:float", traits=ELEMENTWISE)
 def threshold(x: np.ndarray, alpha: float) -> np.ndarray:
     """max(x, alpha)."""
     return np.maximum(x, _bound(x, alpha))
@@ -93,7 +97,7 @@ def _cast_type(x: TensorType, dtype: str) -> TensorType:
     return x.with_dtype(_cast_dtype(dtype))
 
 
-@op("cast", "x:A dtype:str", infer=_cast_type, dynamic=True)
+@op("cast", "x:A dtype:str", infer=_cast_type, dynamic=True, traits=SAME_VALUES)
 def cast(x: np.ndarray, dtype: str) -> np.ndarray:
     """Conversion as C does it: floats to integers truncate, anything that is not zero is true.
 

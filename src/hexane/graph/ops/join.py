@@ -9,6 +9,7 @@ import numpy as np
 from hexane.errors import GraphError
 from hexane.graph.ops._rules import axis_of, one_of
 from hexane.graph.registry import op
+from hexane.graph.traits import PICKS
 from hexane.graph.types import TensorType
 
 
@@ -36,7 +37,7 @@ def _concat_type(values: tuple[TensorType, ...], axis: int, interleave: bool) ->
     return first.with_shape(shape)
 
 
-@op("concat", "values:A* axis:int interleave:bool=False", infer=_concat_type, dynamic=True)
+@op("concat", "values:A* axis:int interleave:bool=False", infer=_concat_type, dynamic=True, traits=PICKS)
 def concat(values: tuple[np.ndarray, ...], axis: int, interleave: bool) -> np.ndarray:
     """One after the other along the axis; interleaved: element 0 of each, then element 1 of each."""
     if not interleave:
@@ -56,7 +57,7 @@ def _stack_type(values: tuple[TensorType, ...], axis: int) -> TensorType:
     return values[0].with_shape((*values[0].shape[:where], len(values), *values[0].shape[where:]))
 
 
-@op("stack", "values:A* axis:int", infer=_stack_type)
+@op("stack", "values:A* axis:int", infer=_stack_type, traits=PICKS)
 def stack(values: tuple[np.ndarray, ...], axis: int) -> np.ndarray:
     """Joined along a new axis."""
     return np.stack(values, axis=axis)
@@ -83,7 +84,7 @@ def _split_type(x: TensorType, num_splits: Any, split_sizes: Any, axis: int) -> 
     return tuple(x.with_shape((*x.shape[:where], size, *x.shape[where + 1 :])) for size in sizes)
 
 
-@op("split", "x:A num_splits:int? split_sizes:ints? axis:int", infer=_split_type)
+@op("split", "x:A num_splits:int? split_sizes:ints? axis:int", infer=_split_type, traits=PICKS)
 def split(x: np.ndarray, num_splits: Any, split_sizes: Any, axis: int) -> tuple[np.ndarray, ...]:
     """Cut along an axis into equal parts, or parts of these sizes."""
     sizes = split_sizes_of(x.shape[axis], num_splits, split_sizes)
@@ -96,7 +97,7 @@ def _tile_type(x: TensorType, reps: Any) -> TensorType:
     return x.with_shape(extent * rep for extent, rep in zip(x.shape, reps))
 
 
-@op("tile", "x:A reps:ints", infer=_tile_type)
+@op("tile", "x:A reps:ints", infer=_tile_type, traits=PICKS)
 def tile(x: np.ndarray, reps: Any) -> np.ndarray:
     """Repeat the whole tensor along each axis."""
     return np.tile(x, reps)

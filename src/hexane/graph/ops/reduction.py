@@ -9,6 +9,7 @@ import numpy as np
 from hexane.errors import GraphError
 from hexane.graph.ops._rules import axes_of, axis_of, one_of
 from hexane.graph.registry import op
+from hexane.graph.traits import NEVER_NEGATIVE, REDUCES
 from hexane.graph.types import DTYPES, TensorType
 
 
@@ -71,10 +72,16 @@ _ABOUT = {
     "reduce_sum_square": "sum of squares",
 }
 
+_AT_LEAST_ZERO = ("reduce_l1_norm", "reduce_l2_norm", "reduce_sum_square")
+
 for _name, _about in _ABOUT.items():
     _letter = "A" if _name in ("reduce_max", "reduce_min") else "N"
 
-    @op(_name, f"x:{_letter} axes:ints? keep_dims:bool=False", infer=reduced, dynamic=True, about=_about)
+    _traits = REDUCES | NEVER_NEGATIVE if _name in _AT_LEAST_ZERO else REDUCES
+
+    @op(
+        _name, f"x:{_letter} axes:ints? keep_dims:bool=False", infer=reduced, dynamic=True, about=_about, traits=_traits
+    )
     def _reduce(x: np.ndarray, axes: Any, keep_dims: bool, _function: Any = _REDUCTIONS[_name]) -> np.ndarray:
         return _function(x, axes_of(axes, x.ndim), keep_dims)
 

@@ -11,6 +11,7 @@ import numpy as np
 from hexane.errors import GraphError
 from hexane.graph.ops._rules import axes_of, axis_of, positive, rank_between
 from hexane.graph.registry import UNKNOWN, op
+from hexane.graph.traits import REARRANGES, RESHAPES
 from hexane.graph.types import TensorType
 
 
@@ -41,7 +42,7 @@ def _reshape_type(x: TensorType, shape: Any) -> TensorType:
     return x.with_shape(resolve_reshape(x.shape, shape))
 
 
-@op("reshape", "x:A shape:ints", infer=_reshape_type)
+@op("reshape", "x:A shape:ints", infer=_reshape_type, traits=RESHAPES)
 def reshape(x: np.ndarray, shape: Any) -> np.ndarray:
     """The same elements in row-major order under another shape; 0 copies an extent, one -1 takes the rest."""
     return x.reshape(resolve_reshape(x.shape, shape))
@@ -53,7 +54,7 @@ def _transpose_type(x: TensorType, perm: Any) -> TensorType:
     return x.with_shape(x.shape[axis] for axis in axes_of(perm, x.rank))
 
 
-@op("transpose", "x:A perm:ints", infer=_transpose_type, dynamic=True)
+@op("transpose", "x:A perm:ints", infer=_transpose_type, dynamic=True, traits=REARRANGES)
 def transpose(x: np.ndarray, perm: Any) -> np.ndarray:
     """Result axis i is axis perm[i] of x."""
     return x.transpose(axes_of(perm, x.ndim))
@@ -66,7 +67,13 @@ def _expanded(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:
     return tuple(1 if axis in new else next(rest) for axis in range(rank))
 
 
-@op("expand_dims", "x:A axes:ints", infer=lambda x, axes: x.with_shape(_expanded(x.shape, axes)), dynamic=True)
+@op(
+    "expand_dims",
+    "x:A axes:ints",
+    infer=lambda x, axes: x.with_shape(_expanded(x.shape, axes)),
+    dynamic=True,
+    traits=RESHAPES,
+)
 def expand_dims(x: np.ndarray, axes: Any) -> np.ndarray:
     """New axes of extent 1, at these positions of the result."""
     return x.reshape(_expanded(x.shape, axes))
@@ -80,7 +87,7 @@ def _squeezed(shape: Sequence[int], axes: Any) -> tuple[int, ...]:
     return tuple(extent for axis, extent in enumerate(shape) if axis not in gone)
 
 
-@op("squeeze", "x:A axes:ints?", infer=lambda x, axes: x.with_shape(_squeezed(x.shape, axes)))
+@op("squeeze", "x:A axes:ints?", infer=lambda x, axes: x.with_shape(_squeezed(x.shape, axes)), traits=RESHAPES)
 def squeeze(x: np.ndarray, axes: Any) -> np.ndarray:
     """Drop axes of extent 1: these, or all of them."""
     return x.reshape(_squeezed(x.shape, axes))
@@ -93,7 +100,7 @@ def _flat_type(x: TensorType, axis: int) -> TensorType:
     return x.with_shape((prod(x.shape[:cut]), prod(x.shape[cut:])))
 
 
-@op("flatten2d", "x:A axis:int=1", infer=_flat_type)
+@op("flatten2d", "x:A axis:int=1", infer=_flat_type, traits=RESHAPES)
 def flatten2d(x: np.ndarray, axis: int) -> np.ndarray:
     """Rank 2: the axes before ``axis`` as one, the others as one."""
     cut = axis if axis >= 0 else axis + x.ndim
@@ -115,7 +122,7 @@ def _reverse_type(x: TensorType, axes: Any) -> TensorType:
     return x
 
 
-@op("reverse", "x:A axes:ints?", infer=_reverse_type, dynamic=True)
+@op("reverse", "x:A axes:ints?", infer=_reverse_type, dynamic=True, traits=REARRANGES)
 def reverse(x: np.ndarray, axes: Any) -> np.ndarray:
     """Turn these axes around, or all of them."""
     return np.flip(x, axes_of(axes, x.ndim))
@@ -143,7 +150,7 @@ def _spread(x: TensorType, **block: int) -> TensorType:
     return x.with_shape((n, _divided(c, factor * factor, "channel count"), h * factor, w * factor))
 
 
-@op("space_to_depth", "x:A block_size:int", infer=_deepen)
+@op("space_to_depth", "x:A block_size:int", infer=_deepen, traits=REARRANGES)
 def space_to_depth(x: np.ndarray, block_size: int) -> np.ndarray:
     """Blocks of pixels become channels: depth index (by b + bx) C + c."""
     n, c, h, w = x.shape
@@ -151,7 +158,7 @@ def space_to_depth(x: np.ndarray, block_size: int) -> np.ndarray:
     return x.reshape(n, c, h // b, b, w // b, b).transpose(0, 3, 5, 1, 2, 4).reshape(n, c * b * b, h // b, w // b)
 
 
-@op("depth_to_space", "x:A block_size:int", infer=_spread)
+@op("depth_to_space", "x:A block_size:int", infer=_spread, traits=REARRANGES)
 def depth_to_space(x: np.ndarray, block_size: int) -> np.ndarray:
     """The inverse of ``space_to_depth``."""
     n, c, h, w = x.shape
@@ -159,7 +166,7 @@ def depth_to_space(x: np.ndarray, block_size: int) -> np.ndarray:
     return x.reshape(n, b, b, c // (b * b), h, w).transpose(0, 3, 4, 1, 5, 2).reshape(n, c // (b * b), h * b, w * b)
 
 
-@op("pixel_shuffle", "x:A upscale_factor:int", infer=_spread)
+@op("pixel_shuffle", "x:A upscale_factor:int", infer=_spread, traits=REARRANGES)
 def pixel_shuffle(x: np.ndarray, upscale_factor: int) -> np.ndarray:
     """Channels become blocks of pixels: depth index c f f + fy f + fx, as in PyTorch."""
     n, c, h, w = x.shape
@@ -167,7 +174,7 @@ def pixel_shuffle(x: np.ndarray, upscale_factor: int) -> np.ndarray:
     return x.reshape(n, c // (f * f), f, f, h, w).transpose(0, 1, 4, 2, 5, 3).reshape(n, c // (f * f), h * f, w * f)
 
 
-@op("pixel_unshuffle", "x:A downscale_factor:uint", infer=_deepen, since=16)
+@op("pixel_unshuffle", "x:A downscale_factor:uint", infer=_deepen, since=16, traits=REARRANGES)
 def pixel_unshuffle(x: np.ndarray, downscale_factor: int) -> np.ndarray:
     """The inverse of ``pixel_shuffle``."""
     n, c, h, w = x.shape

@@ -10,6 +10,7 @@ import numpy as np
 from hexane.errors import GraphError
 from hexane.graph.ops._rules import rank_between
 from hexane.graph.registry import UNKNOWN, op
+from hexane.graph.traits import PICKS
 from hexane.graph.types import TensorType
 
 
@@ -78,7 +79,7 @@ def _by_index_type(x: TensorType, begin: Any, end: Any, **rest: Any) -> TensorTy
 _INDEX = "begin:ints~ end:ints~ stride:ints? begin_mask:bools? end_mask:bools? squeeze_mask:bools?"
 
 
-@op("slice_by_index", f"x:A {_INDEX}", infer=_by_index_type)
+@op("slice_by_index", f"x:A {_INDEX}", infer=_by_index_type, traits=PICKS)
 def slice_by_index(x: np.ndarray, **index: Any) -> np.ndarray:
     """From begin up to, not including, end; negatives count from the end; masks ignore a bound or drop an axis."""
     return x[slices_of(x.shape, **index)]
@@ -107,7 +108,7 @@ def _by_size_type(x: TensorType, begin: Any, size: Any) -> TensorType:
     return x.with_shape(part.stop - part.start for part in _by_size(x.shape, begin, size))
 
 
-@op("slice_by_size", "x:A begin:ints~ size:ints~", infer=_by_size_type)
+@op("slice_by_size", "x:A begin:ints~ size:ints~", infer=_by_size_type, traits=PICKS)
 def slice_by_size(x: np.ndarray, begin: Any, size: Any) -> np.ndarray:
     """``size`` elements from ``begin`` on; -1 takes the rest."""
     return x[_by_size(x.shape, begin, size)]
@@ -139,7 +140,7 @@ def _crop_type(x: TensorType, crop_height: Any, crop_width: Any) -> TensorType:
     return x.with_shape((*x.shape[:-2], height, width))
 
 
-@op("crop", "x:A crop_height:ints crop_width:ints", infer=_crop_type)
+@op("crop", "x:A crop_height:ints crop_width:ints", infer=_crop_type, traits=PICKS)
 def crop(x: np.ndarray, crop_height: Any, crop_width: Any) -> np.ndarray:
     """Take rows and columns off the borders: (top, bottom) and (left, right)."""
     return x[..., crop_height[0] : x.shape[-2] - crop_height[1], crop_width[0] : x.shape[-1] - crop_width[1]]

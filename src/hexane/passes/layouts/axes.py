@@ -12,20 +12,13 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hexane.graph.registry import is_known, spec_of
-from hexane.passes.reshapes import RESHAPES
+from hexane.graph.registry import has, is_known, spec_of
+from hexane.graph.traits import ELEMENTWISE, REDUCES, RESHAPES
 from hexane.passes.rewriting import is_static, known
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Function, Op, Value
 
-BINARY = ("add", "sub", "mul", "maximum", "minimum", "real_div", "pow")
-COMPARISONS = ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal")
-OPERANDS = dict.fromkeys((*BINARY, *COMPARISONS), ("x", "y")) | {"select": ("cond", "a", "b")}
-"""Element-wise ops of several operands, and their parameters."""
-OTHER_UNARY = ("relu", "relu6", "sigmoid", "silu", "gelu", "leaky_relu", "elu", "sigmoid_hard", "softplus", "softsign")
-UNARY = (*OTHER_UNARY, "scaled_tanh", "clamped_relu", "thresholded_relu", "linear_activation", "engine.table")
-REDUCTIONS = ("reduce_sum", "reduce_mean", "reduce_max", "reduce_min")
 CUTS = ("concat", "split", "slice_by_size", "slice_by_index", "pad")
 """Ops that join or cut along an axis."""
 
@@ -48,17 +41,15 @@ def signature(op: Op) -> Signature | None:
         return None
     if all(value.is_constant for value in op.operands()):
         return None
-    if op.type in OPERANDS:
-        return _elementwise(op, OPERANDS[op.type])
-    if op.type in UNARY or (spec_of(op).family == "elementwise_unary" and op.type != "identity"):
-        return _elementwise(op, ("x",))
+    if has(op, ELEMENTWISE) or op.type == "cast":
+        return _elementwise(op, spec_of(op).tensors)
     if op.type == "transpose":
         return _transposed(op)
-    if op.type in RESHAPES:
+    if has(op, RESHAPES):
         return _reshaped(op)
     if op.type in CUTS:
         return _cut(op)
-    if op.type in REDUCTIONS:
+    if has(op, REDUCES):
         return _reduced(op)
     return _convolved(op) if op.type == "conv" else None
 

@@ -13,11 +13,12 @@ from math import prod
 from typing import TYPE_CHECKING, Literal
 
 from hexane.graph.ops.conv import geometry_of
+from hexane.graph.registry import has
+from hexane.graph.traits import REDUCES, RESHAPES
 from hexane.lowering.windows import NATIVE_WIDTH, TALLEST
-from hexane.passes.layouts.axes import REDUCTIONS, Region, key_of, reduced_axes
+from hexane.passes.layouts.axes import Region, key_of, reduced_axes
 from hexane.passes.padding import pad_of
 from hexane.passes.prices import pass_us
-from hexane.passes.reshapes import RESHAPES
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op, Value
@@ -115,7 +116,7 @@ def _of_op(region: Region, op: Op) -> list[Term]:
     if op.type == "transpose":
         perm = op.arg("perm")
         return [Term("turn", *tensor(op.inputs["x"]), tuple(axis % len(perm) for axis in perm))]
-    if op.type in RESHAPES:
+    if has(op, RESHAPES):
         return [Term("view", *tensor(op.inputs["x"]), (), *tensor(op.output))]
     if op.type == "conv":
         free = (1,) if _allows_exchange(op) else ()
@@ -126,7 +127,7 @@ def _of_op(region: Region, op: Op) -> list[Term]:
         off_grid = tuple(axis for axis in range(len(value.shape)) if _cuts(op, value, axis))
         if off_grid:
             found.append(Term("cut", *tensor(value), off_grid))
-    if op.type in REDUCTIONS:
+    if has(op, REDUCES):
         found.append(Term("channels", *tensor(op.inputs["x"]), tuple(reduced_axes(op))))
     return found
 

@@ -11,12 +11,13 @@ import numpy as np
 
 from hexane.graph.builder import GraphBuilder
 from hexane.graph.ops.conv import geometry_of
+from hexane.graph.registry import has, spec_of
 from hexane.graph.rewrite import replace_uses
+from hexane.graph.traits import ELEMENTWISE, REDUCES, RESHAPES
 from hexane.lowering.transformations import is_on
-from hexane.passes.layouts.axes import OPERANDS, REDUCTIONS, Region, reduced_axes, regions
+from hexane.passes.layouts.axes import Region, reduced_axes, regions
 from hexane.passes.layouts.cost import EXCHANGED, PLAIN, Costs, Order, conv_axes, terms
 from hexane.passes.padding import pad_of
-from hexane.passes.reshapes import RESHAPES
 from hexane.passes.rewriting import hand_down_names
 
 if TYPE_CHECKING:
@@ -220,7 +221,7 @@ class _Rewriting:
         return self._moved(result, [perm.index(axis) for axis in range(len(perm))])
 
     def _made(self, op: Op) -> tuple[Value, ...]:
-        if op.type in OPERANDS:
+        if has(op, ELEMENTWISE):
             return (self._elementwise(op),)
         if op.type == "concat":
             axis = self._place(op.output, op.arg("axis"), op)
@@ -231,7 +232,7 @@ class _Rewriting:
         x = self._operand(op.inputs["x"], op)
         if op.type == "transpose":
             return (x,)  # both sides stand in one order
-        if op.type in RESHAPES:
+        if has(op, RESHAPES):
             return (self._shaped(x, self.order.shape(op.output, op)),)
         if op.type == "split":
             made = self._op(op, x=x, axis=self._place(op.inputs["x"], op.arg("axis"), op))
@@ -253,7 +254,7 @@ class _Rewriting:
             widths = pad_of(op, len(perm))
             assert widths is not None
             return {"pad": [width for axis in perm for width in widths[axis]]}
-        if op.type in REDUCTIONS:
+        if has(op, REDUCES):
             return {"axes": sorted(perm.index(axis) for axis in reduced_axes(op))}
         if op.type in ("slice_by_size", "slice_by_index"):
             names = [n for n in ("begin", "end", "size", "stride", "begin_mask", "end_mask") if n in op.inputs]
@@ -265,7 +266,7 @@ class _Rewriting:
         given: dict[str, Any] = {}
         rank = len(op.output.shape)
         result = self.order.perm(op.output, op)
-        for param in OPERANDS[op.type]:
+        for param in spec_of(op).tensors:
             value = op.inputs[param]
             x = self._operand(value, op)
             if len(value.shape) != rank and value.shape:

@@ -1,0 +1,31 @@
+"""What is true of an op, stated where the op is declared; passes ask for traits and name no ops."""
+
+from __future__ import annotations
+
+from enum import Flag, auto
+
+
+class Trait(Flag):
+    """Facts about an op that hold for all its operands and parameters."""
+
+    ELEMENTWISE = auto()
+    """Each element of the result depends on the elements at its place alone; operands broadcast, axes mean nothing."""
+    SAME_VALUES = auto()
+    """The operand's numbers at their places, perhaps in another type."""
+    RESHAPES = auto()
+    """The operand's elements in their row-major order, in another shape."""
+    REARRANGES = auto()
+    """Each element of the operand ``x`` once, in another order."""
+    PICKS = auto()
+    """Each element of the results is an element of an operand: cuts, joins, repetitions."""
+    REDUCES = auto()
+    """One number for all elements along ``axes``, which ``keep_dims`` keeps as axes of one element."""
+    NEVER_NEGATIVE = auto()
+    """No result is below zero, whatever the operands are."""
+
+
+NO_TRAITS = Trait(0)
+ELEMENTWISE, SAME_VALUES, RESHAPES = Trait.ELEMENTWISE, Trait.SAME_VALUES, Trait.RESHAPES
+REARRANGES, PICKS, REDUCES, NEVER_NEGATIVE = Trait.REARRANGES, Trait.PICKS, Trait.REDUCES, Trait.NEVER_NEGATIVE
+MOVES = RESHAPES | REARRANGES
+"""Either of them: all elements of ``x``, each once."""
