@@ -28,7 +28,6 @@ from hexane.emulator.kernel_fetch import TABLE, Fetched
 from hexane.emulator.registers import Registers
 from hexane.emulator.task import Task
 from hexane.emulator.work import Events, Operands, Work
-from hexane.isa.roles import FP16_POINT
 from hexane.kernels import Kernel, KernelLayout
 
 if TYPE_CHECKING:
@@ -147,7 +146,7 @@ def _bypass(task: Task, fetched: Fetched, window: Window) -> Work:
         raise r.error("a bypass has one input per output", "Common.GroupConvCfg.UnicastCin")
     if not window.plain:
         raise r.error("a window in a bypass has no known effect", "Common.ConvCfg")
-    r.one_of("NE.MACCfg.BinaryPoint", (FP16_POINT[r.generation], 0), "fixed point")
+    r.one_of("NE.MACCfg.BinaryPoint", (r.roles.fp16_point, 0), "fixed point")
     if r["NE.AccBias.AccBias"]:
         raise r.error("a constant in a bypass has no known effect", "NE.AccBias.AccBias")
     return _pointwise(r, fetched, "copy", ())
@@ -227,7 +226,7 @@ def _sum(task: Task, fetched: Fetched, window: Window) -> Work:
     per_output = r["Common.GroupConvCfg.UnicastCin"] if unicast else task.cin
     ones = r.flag("NE.MACCfg.KernelMode")
     if ones:
-        r.one_of("NE.MACCfg.BinaryPoint", (FP16_POINT[r.generation],), "fixed point")
+        r.one_of("NE.MACCfg.BinaryPoint", (r.roles.fp16_point,), "fixed point")
         if unicast and per_output == 1 and window.plain:
             return _pointwise(r, fetched, "pass", ("acc-bias",))
     add, scale = _half(r, "NE.AccBias.AccBias"), _half(r, "NE.PostScale.PostScale")
@@ -360,7 +359,7 @@ def _sum_rests_on(
         fmt = layout.dtype
         if fmt in ("uint8", "e4m3"):
             raise r.error(f"a kernel of {fmt} has no known effect", "NE.KernelCfg.KernelFmt")
-        point = FP16_POINT[r.generation] if fmt == "float16" else 0
+        point = r.roles.fp16_point if fmt == "float16" else 0
         r.one_of("NE.MACCfg.BinaryPoint", (point,), f"fixed point of a {fmt} kernel")
         if layout.scales and (add or scale != 1.0):
             name = "NE.AccBias.AccBias" if add else "NE.PostScale.PostScale"
@@ -398,7 +397,7 @@ def _name(window: Window, unicast: bool, ones: bool, *, runtime: bool) -> str:
 def _maximum(task: Task, fetched: Fetched, window: Window) -> Work:
     """OpMode 3: the largest of an output's inputs; what lies outside the map never wins (PaddingMode 1)."""
     r = task.registers
-    r.one_of("NE.MACCfg.BinaryPoint", (FP16_POINT[r.generation],), "fixed point")
+    r.one_of("NE.MACCfg.BinaryPoint", (r.roles.fp16_point,), "fixed point")
 
     def largest(x: np.ndarray) -> np.ndarray:
         source = x.reshape(*x.shape[:2], task.cout, -1, task.hin, task.win)
@@ -437,7 +436,7 @@ def _product(task: Task, fetched: Fetched, window: Window) -> Work:
     r = task.registers
     if r["Common.GroupConvCfg.UnicastCin"] != 2 or not window.plain:
         raise r.error("a product of other than two inputs has no known effect", "Common.GroupConvCfg.UnicastCin")
-    r.one_of("NE.MACCfg.BinaryPoint", (FP16_POINT[r.generation],), "fixed point")
+    r.one_of("NE.MACCfg.BinaryPoint", (r.roles.fp16_point,), "fixed point")
     return _pointwise(r, fetched, "product", ("product-mode",), lambda x: multiply_inputs(x[:, :, 0::2], x[:, :, 1::2]))
 
 

@@ -14,7 +14,6 @@ from hexane.arithmetic.reduction import FUNCTIONS, reduce
 from hexane.emulator.registers import Registers
 from hexane.emulator.task import PEKind, Task
 from hexane.emulator.work import Events, Operands, Work
-from hexane.isa.roles import ABSOLUTE
 
 if TYPE_CHECKING:
     from hexane.arithmetic.fast.jobs import Job
@@ -28,7 +27,7 @@ REDUCED_AXES = (1, 3, 4)  # depth, height, width of (g, d, c, h, w)
 def prepare(task: Task) -> Work:
     """A PE task, checked and ready for its operands: size 1 along broadcast axes."""
     r = task.registers
-    r.one_of("PE.Cfg.Cond", (0, ABSOLUTE[r.generation]), "only none and abs are known")
+    r.one_of("PE.Cfg.Cond", (0, r.roles.absolute), "only none and abs are known")
     r.one_of("PE.Cfg.FirstSrc", (0, 1), "source 1 or its negative")
     _require_number(r, "PE.PreScale.PreScale", 1.0, "no task has another")
     if task.pe_kind in (PEKind.REDUCE, PEKind.BINARY_REDUCE):

@@ -99,14 +99,19 @@ class Program:
     def outputs(self) -> tuple[Surface, ...]:
         return tuple(s for s in self.surfaces if s.role == "output")
 
-    def memory(self, inputs: Inputs | None, *, layout: str = "nchw") -> Memory:
-        """Buffers behind the channels, the inputs filled in (None: zeros). UsageError for inputs that do not fit."""
+    def memory(self, inputs: Inputs, *, layout: str = "nchw") -> Memory:
+        """Buffers behind the channels, the inputs filled in. Raises UsageError for inputs that do not fit."""
+        memory = self.buffers()
+        self.fill(memory, inputs, layout=layout)
+        return memory
+
+    def buffers(self) -> Memory:
+        """Buffers behind the channels; the inputs hold zeros."""
         if self.generation not in WRITTEN:
             raise UnsupportedError(
                 f"the emulator has no {self.generation} engine",
                 hint=f"it runs {', '.join(WRITTEN)} programs; other chips are computed with level='graph'",
             )
-        given = None if inputs is None else _by_label(inputs, self.inputs)
         total = sum(map(_size, self.surfaces)) + self.scratch_bytes + len(self.text) + len(self.const)
         if total > DRAM_LIMIT:
             raise EmulationError(
@@ -124,8 +129,6 @@ class Program:
             name = f"surface {surface.label!r}"
             if surface.role == "input":
                 memory.channels[channel] = Buffer.filled(name, np.zeros(_size(surface), np.uint8))
-                if given is not None:
-                    _fill(surface, given[surface.label], layout, memory.channels[channel].data)
             else:
                 memory.channels[channel] = Buffer.undefined(name, _size(surface))
         return memory

@@ -12,9 +12,12 @@ from collections.abc import Callable, Mapping
 from itertools import pairwise
 
 from hexane.isa.kinds import CONDITION, ELEMENT, NE_NONLINEAR, NE_OP, PE_KIND, PE_NONLINEAR, PE_OP, REDUCE
-from hexane.isa.schema import LOG2, UNKNOWN, Register, Unit
+from hexane.isa.schema import LOG2, UNKNOWN, Register, Unit, Values
 
 Fields = Mapping[str, int]
+
+ABSOLUTE = "code of an absolute value"
+"""Beside the fields of PE.Cfg: what Cond is then, which differs between generations."""
 
 
 def explain(name: str, register: Register, words: list[int]) -> str:
@@ -25,6 +28,8 @@ def explain(name: str, register: Register, words: list[int]) -> str:
     rule = _RULES.get(name)
     if rule and len(words) == 1:
         fields = {row.name: words[0] >> row.low & row.limit for row in register.fields}
+        kinds = (row.kind for row in register.fields if row.name == "Cond")
+        fields[ABSOLUTE] = next((kind.value("abs") or 0 for kind in kinds if isinstance(kind, Values)), 0)
         phrase = rule(defaultdict(int, fields))  # a generation may not have every field that a rule reads
         return phrase or ", ".join(parts)
     for row in register.fields:
@@ -94,7 +99,7 @@ def _planar(f: Fields) -> str:
     second = {2: "source 2", 3: "-source 2"}.get(f["SecSrc"])
     text = f"{first} {PE_OP.name(f['OpMode']) or '?'} {second}" if second else first
     parts = [text + (" squared" if not second and f["OpMode"] == 4 else "")]
-    parts += [CONDITION.name(f["Cond"]) or "?"] if f["Cond"] else []
+    parts += ["absolute value" if f["Cond"] == f[ABSOLUTE] else CONDITION.name(f["Cond"]) or "?"] if f["Cond"] else []
     parts += [f"reductions take the {REDUCE.name(f['ReduceMode'])}"] if f["ReduceMode"] else []
     parts += [PE_NONLINEAR.name(f["NonlinearMode"]) or "?"] if f["NonlinearMode"] else []
     return ", ".join([*parts, *["relu"] * f["ReluEn"]])

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from hexane.isa import h14
 from hexane.isa.kinds import (
-    CONDITION,
     DEPENDENCY,
     DEPENDENT,
     DMA_WIDTH,
     ELEMENT,
     FIRST_SOURCE,
+    LATER_CONDITION,
     MEMORY,
     NE_NONLINEAR,
     NE_OP,
@@ -242,7 +242,7 @@ PE_CFG = (
     F("1:0", "ReduceMode*", "how a reduction or pooling combines", REDUCE),
     F("4:2", "OpMode*", "what the two operands give", PE_OP),
     F("5", "ReluEn*", "table or clamp at 0"),
-    F("8:6", "Cond*", "comparison", CONDITION),
+    F("8:6", "Cond*", "absolute value; comparisons have not been seen", LATER_CONDITION),
     F("10:9", "ReduceIndex*", "setter's name", evidence=INFERRED),
     F("11", "Keep*", "setter's name", evidence=INFERRED),
     F("13:12", "NonlinearMode*", "of the reduced result", PE_NONLINEAR),

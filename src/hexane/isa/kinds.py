@@ -41,6 +41,8 @@ PE_KIND = values(ne_task=0, pooling=1, unary=2, binary=3, scale_shift=4, reduce=
 REDUCE = values(sum=0, average=1, max=2, min=3)
 PE_OP = values(add=0, mul=1, max=2, min=3, sumsq=4)
 CONDITION = values(none=0, abs=1, eq=2, gt=3, ge=4, le=5, lt=6, ne=7)
+LATER_CONDITION = values(none=0, abs=7)
+"""From H15 on; the codes of comparisons have not been seen there."""
 PE_NONLINEAR = values(none=0, reciprocal=1, rsqrt=2, sqrt=3)
 """What follows a reduction; sqrt is seen from H14 on."""
 FIRST_SOURCE = values(src1=0, neg_src1=1)

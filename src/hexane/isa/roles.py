@@ -16,7 +16,7 @@ from functools import cached_property, lru_cache
 
 from hexane.isa.generations import Family, family_of
 from hexane.isa.numbers import f19_bits, f19_value, fp16_bits, fp16_value, fp32_bits, fp32_value
-from hexane.isa.schema import F19, FP16, FP32, Field, FieldError, Handle, Unit
+from hexane.isa.schema import F19, FP16, FP32, Field, FieldError, Handle, Unit, Values
 from hexane.isa.task import Task
 
 CORES = range(16)
@@ -181,11 +181,9 @@ _SLOT_CHANNELS = {
 SLOT_WORDS = 4
 """The slot field of an address record counts words of a table with 16 bytes per slot."""
 
-ABSOLUTE = {"h13": 1, "h14": 1, "h15": 7, "h16": 7, "h17": 7, "h18": 7, "h19": 7}
-"""PE.Cfg.Cond of an absolute value (Apple's programs of H13 to H16; later ones taken over)."""
 
-FP16_POINT = {"h13": 0x1C, "h14": 0x1C, "h15": 0x1C, "h16": 0x3C, "h17": 0x3C, "h18": 0x3C, "h19": 0x3C}
-"""NE.MACCfg.BinaryPoint with fp16 operands."""
+FP16_POINT = {"h13": 0x1C, "h16": 0x3C}
+"""NE.MACCfg.BinaryPoint with fp16 operands, -4, from a generation on; H15 has a field of six bits and writes five."""
 
 
 @dataclass(frozen=True)
@@ -199,6 +197,18 @@ class Roles:
     @property
     def generation(self) -> str:
         return self.family.generation
+
+    @cached_property
+    def fp16_point(self) -> int:
+        """NE.MACCfg.BinaryPoint with fp16 operands."""
+        return FP16_POINT[max(first for first in FP16_POINT if first <= self.generation)]
+
+    @cached_property
+    def absolute(self) -> int:
+        """PE.Cfg.Cond of an absolute value."""
+        field = self.handle("PE.Cfg.Cond").field
+        assert field is not None and isinstance(field.kind, Values)
+        return field.kind.value("abs") or 0
 
     @cached_property
     def fields(self) -> dict[str, str]:

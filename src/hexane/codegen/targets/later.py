@@ -8,7 +8,7 @@ from types import MappingProxyType
 from hexane.codegen.choices import Choices
 from hexane.codegen.cost import dma_bytes, engine_ns
 from hexane.codegen.encode import ALIASES, TWO_OPERANDS, Fields
-from hexane.codegen.operations import After, Condition, Hint, ReadHint, ResultType, SourceType, WriteHint
+from hexane.codegen.operations import After, Hint, ReadHint, ResultType, SourceType, WriteHint
 from hexane.codegen.plan import Plan
 from hexane.codegen.targets.base import Places
 from hexane.codegen.targets.packed import Packed
@@ -16,7 +16,6 @@ from hexane.errors import UnsupportedError
 
 READ_HINTS = {ReadHint.NOALLOC: 1, ReadHint.DEPRI: 6, ReadHint.ALLOC: 7, ReadHint.DROP: 2}
 WRITE_HINTS = {None: 0, WriteHint.NOALLOC: 0, WriteHint.ALLOC: 3}
-ABSOLUTE = 7  # Cond of an absolute value; 1 up to H14
 WRITER = 3  # CrH of every writer
 PE_NUMBERS = {
     "PE.BiasScale.Bias": "PE.Bias.Bias",
@@ -67,8 +66,6 @@ class Later(Packed):
                 values["Common.Cfg.FillLowerNEFirst"] = 1
         else:
             del values["NE.AccBias.AccBias"], values["Common.ConvCfg.OCGSize"]
-            if plan.pe.condition is Condition.ABS:
-                values["PE.Cfg.Cond"] = ABSOLUTE
             for name, own in PE_NUMBERS.items():
                 values[own] = values.pop(name)
         self.spell(values)
