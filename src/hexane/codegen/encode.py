@@ -25,6 +25,8 @@ TWO_OPERANDS = (PeKind.BINARY, PeKind.SCALE_SHIFT, PeKind.REDUCE_BINARY)
 NO_PALETTE = 8  # PalettizedBits of a kernel without palette
 
 
+MOST_BETWEEN = 15  # what four bits hold; a shorter distance waits for a later task, and so for the earlier one too
+
 ONE_DEEP = {f"Common.ConvCfg3d.{name}": value for name, value in (("Kd", 1), ("Sz", 1), ("Pz", 0), ("Oz", 1))}
 """The window of every task along the axis of depth."""
 
@@ -169,6 +171,20 @@ def kernel_format(coding: KernelFormat, values: Fields) -> None:
     values["NE.KernelCfg.KernelAlign"] = coding.computed
     if coding.scales:
         values["NE.MACCfg.PostScaleMode"] = 1
+
+
+def waits_for_writer(plan: Plan) -> bool:
+    """Whether a source comes from DRAM as an earlier task left it: the first source's DMA says so for both."""
+    first = plan.src is not None and not plan.src_staged and plan.src_hint.after_task
+    return first or (plan.src2 is not None and plan.src2_hint.after_task)
+
+
+def wait_for_reader(plan: Plan, values: Fields) -> None:
+    """The wait of a destination (docs/reference/hazards.md 1)."""
+    reader = plan.dst_after
+    if reader is not None:
+        values["TileDMADst.DMAConfig.DependencyMode"] = "kernel" if reader.as_kernel else "source"
+        values["TileDMADst.DMAConfig.DependencyInterval"] = min(reader.between, MOST_BETWEEN)
 
 
 def half(value: float) -> float:

@@ -11,7 +11,7 @@ from functools import cached_property, partial
 from typing import Any
 
 from hexane.chips import Chip
-from hexane.codegen import residency
+from hexane.codegen import dram_order, residency
 from hexane.codegen.contents import Contents
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import up
@@ -151,8 +151,11 @@ class Linker:
         self._settle_aliases()
         self._settle_hints()
         self._settle_kernels()
+        places = [self._places(plan) for plan in self.plans]
+        residency.complete(self.plans, sources_apart=self.target.sources_apart)
+        dram_order.settle(self.plans, places, for_readers=self.target.waits_for_readers)
         self._settle_power()
-        tasks = self.target.assemble(self.plans, [self._places(plan) for plan in self.plans])
+        tasks = self.target.assemble(self.plans, places)
         const = bytes(self._const) or bytes(EMPTY_CONST)
         kernels = bytes(self._kernel_data) if self.target.kernel_section else b""
         scratch = up(scratch, SCRATCH_UNIT)
@@ -316,7 +319,6 @@ class Linker:
             for rank, (i, side) in enumerate(places):
                 self._hint(self.plans[i], side, rank, len(places), self._home[id(self.plans[i])])
         self._keep_what_is_read_again()
-        self._wait_for_surfaces()
         for plan in self.plans:
             if plan.dst is not None and plan.dst_hint is None:
                 home: Any = self._key(plan.dst.buffer, self._home[id(plan)]) or (plan.dst.buffer.name,)
@@ -342,17 +344,6 @@ class Linker:
                     j > i and other != offset and (there is None or there.spans(walk)) for j, _, there, other in places
                 ):
                     setattr(self.plans[i], f"{side}_hint", replace(hint, cache=ReadHint.ALLOC))
-
-    def _wait_for_surfaces(self) -> None:
-        """What is read from a surface that an earlier task wrote waits for it, as what is read from scratch."""
-        written: set[str] = set()
-        for plan in self.plans:
-            for side in ("src", "src2"):
-                dma: Dma | None = getattr(plan, side)
-                if dma is not None and dma.buffer.space is Space.SURFACE and dma.buffer.name in written:
-                    setattr(plan, f"{side}_hint", replace(getattr(plan, f"{side}_hint"), after_task=True))
-            if plan.dst is not None and plan.dst.buffer.name in self.surfaces:
-                written.add(plan.dst.buffer.name)
 
     def _settle_kernels(self) -> None:
         """A kernel that an earlier task left in scratch: the header names that task (§4.2, word 10)."""

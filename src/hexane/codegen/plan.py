@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from hexane.chips import Evidence
 from hexane.codegen.operations import (
@@ -17,6 +18,7 @@ from hexane.codegen.operations import (
     PLAIN_KERNEL,
     STAYS,
     UNHINTED,
+    After,
     Axes,
     Element,
     Hint,
@@ -79,6 +81,13 @@ class Dma:
             self.element,
             self.interleave,
         )
+
+
+class Reader(NamedTuple):
+    """An earlier task that read a place in DRAM: how many tasks lie between, and whether it read a kernel there."""
+
+    between: int
+    as_kernel: bool
 
 
 @slot_init
@@ -176,12 +185,14 @@ class Plan:
     src_staged: bool = False  # consumer of a staging pair: the walk is kept, the DMA is off
     dst: Dma | None = None
     dst_hint: WriteHint | None = None
-    rewrites: bool = False  # the destination is scratch that an earlier task of the program has read
+    dst_after: Reader | None = None  # the last to read the place that is written
     dst_staged: bool = False
     # L2 side
     relu_second: bool = False  # source 2 is clamped at 0 on its way out of L2
     pad_lowest: bool = False  # padding reads as the most negative number
     reads: Reads = IN_L2
+    first_after: After = After.NOTHING  # what source 1 waits for besides, where each source says its own
+    second_after: After = After.NOTHING  # and source 2
     source: Region = Region()
     source2: Region = Region()
     writes: Writes = STAYS

@@ -125,7 +125,7 @@ def _head(made: Fragment, q: Rows, k: Rows, v: Rows, out: Rows, lanes: int, scal
     if n != q.k:
         weights.dst = replace(weights.dst, buffer=made.workspace(total))
     else:
-        weights.dst_hint, weights.rewrites = WriteHint.ALLOC, True
+        weights.dst_hint = WriteHint.ALLOC
     weights.patch = pe_patch(n, 1, operands=2)
     tasks.resident(weights, vector, After.FOLLOWS_PE)
     weights.source2 = held

@@ -3,6 +3,7 @@
 from hexane.codegen.residency.choice import Policy, Program, under
 from hexane.codegen.residency.depth import Cuts
 from hexane.codegen.residency.detours import Cause, Detour, explain, explained
+from hexane.codegen.residency.hazards import complete
 from hexane.codegen.residency.memo import Memo
 from hexane.codegen.residency.pairs import Locks, lock_pairs
 from hexane.codegen.residency.search import TRIES, cheapest
@@ -20,6 +21,7 @@ __all__ = [
     "Program",
     "Stored",
     "cheapest",
+    "complete",
     "explain",
     "explained",
     "keep_in_l2",

@@ -145,6 +145,11 @@ def held(plan: Plan, end: End) -> int:
     """Bytes of L2 that an end takes while its task runs (docs/reference/engine-h13.md 7.4, 7.5)."""
     if end.side == RESULT and plan.writes.automatic:
         return result_buffer(plan, end)
+    return span(end, at_once(plan, end))
+
+
+def at_once(plan: Plan, end: End) -> Extents:
+    """The part of an end with strides that is in L2 at one time."""
     extents = end.extents
     if end.passes or plan.reads.type is SourceType.STRIPS or plan.writes.type is ResultType.STRIPS:
         _, d, c, h, w = extents
@@ -153,7 +158,7 @@ def held(plan: Plan, end: End) -> int:
         if plan.tile < plan.hout:
             h = min(h, tile_rows(plan, end))
         extents = Extents(1, d, c, h, w)
-    return span(end, extents)
+    return extents
 
 
 def tile_rows(plan: Plan, end: End) -> int:

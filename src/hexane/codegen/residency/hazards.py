@@ -1,16 +1,23 @@
 """What a task waits for, read from the regions that it and the tasks before it touch.
 
-Source: docs/reference/engine-h13.md 4.6: the alias fields of L2 speak of the last task of either unit.
+The alias fields of L2 speak of the last task of either unit, and whoever waits for that one has waited for those before
+it (docs/reference/hazards.md).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import NamedTuple
 
+import numpy as np
+
+from hexane.chips import L2_BYTES
+from hexane.codegen.l2 import UNIT
 from hexane.codegen.operations import After, SourceType
 from hexane.codegen.plan import Plan
-from hexane.codegen.residency.ends import RESULT, SOURCE, ends_of, held
+from hexane.codegen.residency.ends import RESULT, SECOND, SOURCE, TWO_OPERANDS, End, Extents, at_once, ends_of, held
 
 Box = tuple[int, int]
 
@@ -24,8 +31,11 @@ class Touched:
     result: Box
 
 
+FOLLOWS = {"NE": After.FOLLOWS_NE, "PE": After.FOLLOWS_PE}
 FLAGS = {"NE": (After.NE_SOURCE, After.NE_RESULT), "PE": (After.PE_SOURCE, After.PE_RESULT)}
 OTHERS = ~After.ANYTHING
+RESULTS = After.NE_RESULT | After.PE_RESULT
+LOADS = (SourceType.DMA_KEEP, SourceType.DMA_STREAM)
 
 
 def touched(plan: Plan, index: int) -> Touched:
@@ -86,3 +96,141 @@ def _waits(plan: Plan, mine: Touched, latest: dict[str, Touched], finished: set[
         if meets(mine.result, before.sources):
             writes |= source
     return reads, writes
+
+
+# -- waits that are missing ---------------------------------------------------------------------------------------------
+
+
+class Part(NamedTuple):
+    """What is in L2 of one end at one time."""
+
+    start: int
+    stop: int
+    end: End
+    extents: Extents
+
+    def units(self) -> np.ndarray:
+        """Its units of L2, counted from 0."""
+        region, (*counts, w) = self.end.region, self.extents
+        at = np.arange(-(-w * self.end.element // UNIT)) + region.base // UNIT
+        for n, step in zip(counts, (region.group, region.depth, region.channel, region.row)):
+            if n > 1:
+                at = np.add.outer(np.arange(n) * (step // UNIT), at)
+        return at
+
+    def meets(self, others: Sequence[Part]) -> bool:
+        """Whether it shares a unit with one of them."""
+        near = [other for other in others if self.start < other.stop and other.start < self.stop]
+        if not near:
+            return False
+        mine = np.zeros(L2_BYTES // UNIT + 1, bool)
+        mine[self.units()] = True
+        return any(mine[other.units()].any() for other in near)
+
+
+def _parts(plan: Plan, index: int) -> list[Part]:
+    """Sources, then the result; of an automatic buffer the row of a patch, which is all that is known of it."""
+    found = []
+    for end in ends_of(plan, index):
+        if end.side == RESULT and plan.writes.automatic:
+            extents = Extents(1, 1, 1, 1, min(end.extents.w, 128))
+        else:
+            extents = at_once(plan, end)
+        region, (g, d, c, h, w) = end.region, extents
+        span = (g - 1) * region.group + (d - 1) * region.depth + (c - 1) * region.channel + (h - 1) * region.row
+        found.append(Part(region.base, region.base + span + -(-w * end.element // UNIT) * UNIT, end, extents))
+    return found
+
+
+@dataclass
+class _Past:
+    """What the tasks of one unit read and wrote that no task has waited for."""
+
+    read: list[Part] = field(default_factory=list)
+    written: list[Part] = field(default_factory=list)
+
+
+def complete(plans: Sequence[Plan], *, sources_apart: bool) -> None:
+    """Add the waits in L2 that are missing; ``sources_apart``: each source says its own."""
+    past = {unit: _Past() for unit in FLAGS}
+    for i, plan in enumerate(plans):
+        parts = _parts(plan, i)
+        if i:
+            _complete(plan, plans[i - 1].unit, parts, past, sources_apart)
+        past[plan.unit].read += parts[:-1]
+        past[plan.unit].written.append(parts[-1])
+
+
+def _complete(plan: Plan, before: str, parts: list[Part], past: dict[str, _Past], sources_apart: bool) -> None:
+    sent = After.NOTHING
+    for part in parts[:-1]:
+        after = _source_waits(plan, part.end.side, before, sources_apart)
+        more = _missing(plan, part, after, past)
+        if more and not sources_apart:
+            plan.reads = plan.reads.waiting(more)
+        elif more and part.end.side == SECOND:
+            plan.second_after |= more
+        elif more:
+            plan.first_after |= more
+        sent |= _settled(after | more)
+    sent |= _settled(plan.writes.after)
+    more = After.NOTHING
+    for unit, (source, result) in FLAGS.items():
+        if unit == plan.unit:
+            continue  # a unit takes its tasks in order
+        if result not in sent and parts[-1].meets(past[unit].written):
+            more |= result
+        elif source not in sent and parts[-1].meets(past[unit].read):
+            more |= source
+    if more:
+        plan.writes = plan.writes.waiting(more)
+        sent |= _settled(more)
+    for unit, (source, result) in FLAGS.items():
+        if result in sent:
+            past[unit] = _Past()
+        elif source in sent:
+            past[unit].read = []
+
+
+def _source_waits(plan: Plan, side: str, before: str, sources_apart: bool) -> After:
+    """What a source waits for, as the target writes it."""
+    after = plan.reads.after
+    if side == SOURCE:
+        if plan.reads.type is SourceType.STRIPS:
+            return FLAGS[before][1]
+        if (
+            sources_apart
+            and plan.reads.type is not SourceType.RESIDENT
+            and plan.kind in TWO_OPERANDS
+            and plan.src2 is None
+        ):
+            after &= ~RESULTS
+        return after | plan.first_after
+    if sources_apart:
+        after &= After.ANYTHING if plan.src2 is not None else RESULTS
+    return after | plan.second_after
+
+
+def _missing(plan: Plan, part: Part, after: After, past: dict[str, _Past]) -> After:
+    more = After.NOTHING
+    by_dma = plan.src2 is not None if part.end.side == SECOND else plan.reads.type in LOADS
+    for unit, (source, result) in FLAGS.items():
+        settled = _settled(after)
+        if result not in settled and part.meets(past[unit].written):
+            locked = FOLLOWS[unit] in plan.reads.after and part.end.side == SECOND
+            more |= (
+                FOLLOWS[unit] if locked else result
+            )  # in order behind the leader, which is all that a lock waits for
+        elif by_dma and unit != plan.unit and source not in settled and part.meets(past[unit].read):
+            more |= source
+    return more
+
+
+@lru_cache(maxsize=256)
+def _settled(after: After) -> After:
+    """Sources and results that are done with after such a wait."""
+    done = after & After.ANYTHING
+    for unit, (source, result) in FLAGS.items():
+        if after & (FOLLOWS[unit] | result):
+            done |= source | result
+    return done

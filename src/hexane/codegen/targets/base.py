@@ -40,6 +40,8 @@ class Target:
     shown : recipes of which programs by Apple's compiler for this generation are known; the tasks of all others are
         inferred from the nearest generation. None: a recipe's own labels hold.
     most_tasks : tasks of one program.
+    waits_for_readers : whether a destination waits for the task that read the place (docs/reference/hazards.md 2).
+    sources_apart : whether each source says what it waits for.
     kernel_section : whether weights and tables have a section of their own behind the surfaces.
     """
 
@@ -48,6 +50,8 @@ class Target:
     first_surface: int
     last_channel: int = CHANNELS - 1
     most_tasks: int = 0x10000
+    waits_for_readers: bool = False
+    sources_apart: bool = False
     kernel_section: bool = False
     choices: Choices = Choices()
     shown: frozenset[str] | None = None

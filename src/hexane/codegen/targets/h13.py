@@ -41,6 +41,7 @@ class H13(Target):
 
     name = generation = "h13"
     first_surface = FIRST_SURFACE
+    waits_for_readers = True
 
     def assemble(self, plans: Sequence[Plan], places: Sequence[Places]) -> list[Task]:
         tasks = []
@@ -155,7 +156,6 @@ def reading(values: Fields, register: str, hint: Hint | None) -> None:
     values[f"{register}.CacheHint"] = cache
     values[f"{register}.CacheHintReuse"] = ReadHint.NOALLOC if hint is None else ReadHint.ALLOC
     values[f"{register}.CacheHintNoReuse"] = ReadHint.NOALLOC if hint is None else NOT_READ_AGAIN[cache]
-    values[f"{register}.DependencyMode"] = "earlier_task" if hint is not None and hint.after_task else "none"
 
 
 def form(values: Fields, register: str, element: int, interleave: int, *, signed: bool = False) -> None:
@@ -172,7 +172,7 @@ def _source(plan: Plan, values: Fields, places: Places) -> None:
     staged = plan.src_staged
     reading(values, "TileDMASrc.DMAConfig", None if first is None or staged else plan.src_hint)
     values["TileDMASrc.DMAConfig.En"] = not staged and (first is not None or second is not None)
-    if staged:
+    if staged or encode.waits_for_writer(plan):
         values["TileDMASrc.DMAConfig.DependencyMode"] = "earlier_task"
     reading(values, "TileDMASrc.Src2DMAConfig", None if second is None else plan.src2_hint)
     form(values, "TileDMASrc.Fmt", 1, 1)
@@ -198,9 +198,8 @@ def _destination(plan: Plan, values: Fields, places: Places) -> None:
     values["TileDMADst.DMAConfig.En"] = written
     values["TileDMADst.DMAConfig.CacheHint"] = hint
     values["TileDMADst.DMAConfig.L2BfrMode"] = written and plan.writes.automatic
-    if written and plan.rewrites:
-        values["TileDMADst.DMAConfig.DependencyMode"] = 2
-        values["TileDMADst.DMAConfig.DependencyInterval"] = 4
+    if written:
+        encode.wait_for_reader(plan, values)
     values["TileDMADst.Fmt.Interleave"] = 1
     if dst is None:
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hexane.codegen import encode
 from hexane.codegen.choices import Choices
 from hexane.codegen.encode import TWO_OPERANDS, Fields
 from hexane.codegen.operations import ResultType, SourceType
@@ -15,6 +16,7 @@ from hexane.codegen.targets.packed import Packed
 class H14(Packed):
     name = generation = "h14"
     first_surface = 4
+    waits_for_readers = True
     shown = frozenset(
         {
             "attention",
@@ -67,9 +69,7 @@ class H14(Packed):
 
     def destination(self, plan: Plan, values: Fields, addresses: dict[str, tuple[int, int]], places: Places) -> None:
         super().destination(plan, values, addresses, places)
-        if plan.rewrites:
-            values["TileDMADst.DMAConfig.DependencyMode"] = 2
-            values["TileDMADst.DMAConfig.DependencyInterval"] = 4
+        encode.wait_for_reader(plan, values)
 
     def l2(self, plans: Sequence[Plan], index: int, values: Fields) -> None:
         plan = plans[index]

@@ -24,6 +24,7 @@ PE_NUMBERS = {
     "PE.PreScale.PreScale": "PE.PreScale.PreScale",
 }
 RESULTS = After.NE_RESULT | After.PE_RESULT
+FOLLOWS = After.FOLLOWS_NE | After.FOLLOWS_PE
 
 
 CHOICES = Choices(
@@ -47,6 +48,7 @@ class Later(Packed):
     """Surfaces from slot 6; a task's DMA time counts at ``bytes_per_us``."""
 
     first_surface = 6
+    sources_apart = True
     bytes_per_us = 51200.0
     macs_per_us = 4096 * 2160.0
     spelling: Mapping[str, str] = MappingProxyType({})
@@ -107,6 +109,16 @@ class Later(Packed):
         elif index == 0:
             values["L2.Src2Cfg.DMAInterleave"] = 1
             self.aliases(values, "Src2Cfg", After.ANYTHING)
+        self.more(values, "SourceCfg", plan.first_after)
+        self.more(values, "Src2Cfg", plan.second_after)
+
+    def more(self, values: Fields, register: str, after: After) -> None:
+        """Waits besides those that are there."""
+        for name, flag in ALIASES.items():
+            if flag in after:
+                values[f"L2.{register}.{name}"] = True
+        if after & FOLLOWS:
+            values[f"L2.{register}.Dependent"] = "follows_ne" if After.FOLLOWS_NE in after else "follows_pe"
 
     def aliases(self, values: Fields, register: str, after: After) -> None:
         for name, flag in ALIASES.items():

@@ -80,6 +80,8 @@ class Packed(Target):
             self.source(plan.src2, plan.src2_hint, "Src2", values)
             addresses[SECOND] = (self.slot(plan.src2, places), plan.src2.offset + places.offset(plan.src2.buffer))
 
+        values["TileDMASrc.DMAConfig.DependencyMode"] = int(encode.waits_for_writer(plan))
+
     def slot(self, dma: Dma, places: Places) -> int:
         return places.channel(dma.buffer)
 
@@ -87,7 +89,6 @@ class Packed(Target):
         form(values, f"TileDMASrc.{prefix}Fmt", dma.element, dma.interleave)
         encode.strides(values, "TileDMASrc", prefix, dma)
         values[f"TileDMASrc.{prefix}DMAConfig.CacheHint"] = self.read_hint(hint)
-        values[f"TileDMASrc.{prefix}DMAConfig.DependencyMode"] = int(hint.after_task and not prefix)
 
     def read_hint(self, hint: Hint) -> int:
         """System cache hint of a reader."""

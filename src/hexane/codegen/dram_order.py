@@ -1,0 +1,108 @@
+"""What a task waits for through DRAM: what an earlier one wrote there, and who read the place that it writes.
+
+Source: docs/reference/hazards.md 1 and 2. Places count by their first and last byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from hexane.codegen.plan import Dma, Plan, Reader, Space
+from hexane.codegen.residency.ends import RESULT, SECOND, End, ends_of
+from hexane.codegen.targets import Places
+
+GRANULE = 64
+"""Bytes that every address and stride of a tile DMA is a multiple of."""
+NOBODY = -1
+
+Stretch = tuple[int, slice]
+"""A channel and the granules behind it."""
+
+
+def settle(plans: Sequence[Plan], places: Sequence[Places], *, for_readers: bool) -> None:
+    """Set every wait through DRAM that a program needs; ``for_readers``: destinations wait as well."""
+    ends = [_stretches(plan, i, place) for i, (plan, place) in enumerate(zip(plans, places))]
+    kernels = [list(_kernel(plan, place)) for plan, place in zip(plans, places)]
+    written = {at[0] for touched in ends for side, at in touched if side == RESULT}
+    read = {at[0] for touched in ends for side, at in touched if side != RESULT}
+    read |= {channel for touched in kernels for channel, _ in touched}
+    both = dict.fromkeys(written & read, 0)
+    for touched in (*([at for _, at in one] for one in ends), *kernels):
+        for channel, granules in touched:
+            if channel in both:
+                both[channel] = max(both[channel], granules.stop)
+    order = _Order({channel: [np.full(size, NOBODY, np.int32) for _ in range(3)] for channel, size in both.items()})
+    for i, plan in enumerate(plans):
+        order.next(i, plan, ends[i], kernels[i], for_readers)
+
+
+class _Order:
+    """Per channel and granule, who wrote last, who read a source last, and who a kernel."""
+
+    def __init__(self, tasks: dict[int, list[np.ndarray]]) -> None:
+        self.tasks = tasks
+        self.settled = NOBODY  # the last task that somebody has waited for
+
+    def next(
+        self, i: int, plan: Plan, ends: list[tuple[str, Stretch]], kernels: list[Stretch], for_readers: bool
+    ) -> None:
+        ends = [(side, at) for side, at in ends if at[0] in self.tasks]
+        kernels = [at for at in kernels if at[0] in self.tasks]
+        sources = [(side, at) for side, at in ends if side != RESULT]
+        if plan.kernel is not None and plan.kernel.source is not None and plan.dtid is not None:
+            self.settled = max(self.settled, plan.dtid)
+        if plan.src_hint.after_task or plan.src2_hint.after_task:
+            self.settled = i - 1
+        for side, at in sources:
+            if self._last(0, at) > self.settled:
+                _wait(plan, side)
+                self.settled = i - 1
+        results = [at for side, at in ends if side == RESULT]
+        for at in results:
+            if for_readers:
+                readers = self._last(1, at), self._last(2, at)
+                if max(readers) > NOBODY:
+                    plan.dst_after = Reader(i - 1 - max(readers), readers[1] > readers[0])
+        for which, touched in ((0, results), (1, [at for _, at in sources]), (2, kernels)):
+            for channel, granules in touched:
+                self.tasks[channel][which][granules] = i
+
+    def _last(self, which: int, at: Stretch) -> int:
+        channel, granules = at
+        return int(self.tasks[channel][which][granules].max(initial=NOBODY))
+
+
+def _wait(plan: Plan, side: str) -> None:
+    if side == SECOND:
+        plan.src2_hint = replace(plan.src2_hint, after_task=True)
+    else:
+        plan.src_hint = replace(plan.src_hint, after_task=True)
+
+
+def _stretches(plan: Plan, index: int, places: Places) -> list[tuple[str, Stretch]]:
+    return [
+        (end.side, (places.channel(end.dma.buffer), _granules(end, end.dma, places.offset(end.dma.buffer))))
+        for end in ends_of(plan, index)
+        if end.dma is not None and end.dma.buffer.space is not Space.CONST
+    ]
+
+
+def _granules(end: End, dma: Dma, base: int) -> slice:
+    g, d, c, h, w = end.extents
+    blocks = -(-c // dma.interleave)
+    start = base + dma.offset
+    last = (g - 1) * dma.group + (d - 1) * dma.depth + (blocks - 1) * dma.plane + (h - 1) * dma.row
+    return slice(start // GRANULE, -(-(start + last + w * dma.element * dma.interleave) // GRANULE))
+
+
+def _kernel(plan: Plan, places: Places) -> Iterator[Stretch]:
+    kernel = plan.kernel
+    if kernel is None or kernel.source is None or kernel.source.space is Space.CONST:
+        return
+    channel = places.channel(kernel.source)
+    for offset, size in zip(kernel.offsets, kernel.sizes):
+        start = places.kernel_offset + offset
+        yield channel, slice(start // GRANULE, -(-(start + size) // GRANULE))
