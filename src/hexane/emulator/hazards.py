@@ -85,22 +85,27 @@ class Order:
 
     def next(self, task: Task) -> list[EmulationError]:
         """The hazards of the next task."""
-        errors = [*self._in_l2(task), *self.memory.next(task)]
-        self._note(task)
+        sources, target = list(operands(task)), result(task)
+        errors = [*self._in_l2(task, sources, target), *self.memory.next(task)]
+        unit = self.units[task.unit]
+        unit.latest = task.index
+        for _, place in sources:
+            place.units(unit.reader)[...] = task.index
+        target.units(unit.writer)[...] = task.index
+        self.last = task.unit
         return errors
 
-    def _in_l2(self, task: Task) -> Iterator[EmulationError]:
+    def _in_l2(self, task: Task, sources: Sequence[tuple[Operand, Place]], target: Place) -> Iterator[EmulationError]:
         waits = NO_WAITS
-        for operand, place in operands(task):
+        for operand, place in sources:
             mine = self._operand_waits(task, operand)
             waits |= mine
             yield from self._operand(task, operand, place, mine)
-        place = result(task)
         sent = waits | Waits.of(task.registers, "ResultCfg")
         for name, unit in self.units.items():
             if name == task.unit:
                 continue  # a unit finishes its tasks in order
-            args = task, place, "L2.ResultBase.Addr", "writes its result over", name
+            args = task, target, "L2.ResultBase.Addr", "writes its result over", name
             if name not in sent.written:
                 yield from self._collision(*args, "result", unit.writer, unit.has_written, "ResultCfg", RESULT_FLAGS)
             if name not in sent.read:
@@ -159,15 +164,6 @@ class Order:
             hint=f"set {task.registers.roles.field(f'L2.{config}.{flags[unit]}')} (docs/reference/hazards.md)",
         )
 
-    def _note(self, task: Task) -> None:
-        unit = self.units[task.unit]
-        unit.latest = task.index
-        for _, place in operands(task):
-            place.units(unit.reader)[...] = task.index
-        place = result(task)
-        place.units(unit.writer)[...] = task.index
-        self.last = task.unit
-
 
 class Memory:
     """Who wrote and who read every 64 bytes behind the channels last, and up to which task somebody has waited."""
@@ -182,8 +178,8 @@ class Memory:
         r = task.registers
         self._settle(task)
         errors = []
-        for operand, _ in operands(task):
-            if operand.surface is not None:
+        for operand in (task.source1, task.source2):
+            if operand is not None and operand.surface is not None:
                 cells = _granules(operand.surface, operand.stored)
                 register = "TileDMASrc.DMAConfig.DependencyMode"
                 errors += self._unwritten(task, operand.surface.channel, cells, register)
@@ -206,56 +202,81 @@ class Memory:
         if r.channel("kernel") == SCRATCH:
             self.settled = max(self.settled, r["Task.DTID"])
 
-    def _unwritten(self, task: Task, channel: int, cells: np.ndarray, register: str) -> list[EmulationError]:
-        writer = _last(self.writer, channel, cells)
-        _mark(self.reader, channel, cells, task.index)
+    def _unwritten(self, task: Task, channel: int, place: Granules, register: str) -> list[EmulationError]:
+        writer = _last(self.writer, channel, place)
+        _mark(self.reader, channel, place, task.index)
         if writer <= self.settled:
             return []
         return [task.registers.error(
             f"reads what task[{writer}] sends to channel {channel} and does not wait for it", register,
-            hint="docs/reference/hazards.md",
+            hint=f"set it to {writer if register == 'Task.DTID' else 1} (docs/reference/hazards.md)",
         )]  # fmt: skip
 
-    def _unread(self, task: Task, channel: int, cells: np.ndarray) -> list[EmulationError]:
-        r, reader = task.registers, _last(self.reader, channel, cells)
+    def _unread(self, task: Task, channel: int, place: Granules) -> list[EmulationError]:
+        r, reader = task.registers, _last(self.reader, channel, place)
         config = "TileDMADst.DMAConfig"
         waits = r[f"{config}.DependencyMode"] and task.index - 1 - r[f"{config}.DependencyInterval"] >= reader
         if reader == NOBODY or waits or reader == task.index:
             return []
         return [r.error(
             f"writes over what task[{reader}] reads from channel {channel} and does not wait for it",
-            f"{config}.DependencyMode", hint="docs/reference/hazards.md",
+            f"{config}.DependencyMode",
+            hint=f"set it to 1 for a source, 2 for a kernel, and DependencyInterval to at most "
+            f"{min(15, task.index - 1 - reader)} (docs/reference/hazards.md)",
         )]  # fmt: skip
 
-    def _kernel(self, task: Task) -> Iterator[tuple[int, np.ndarray]]:
+    def _kernel(self, task: Task) -> Iterator[tuple[int, Granules]]:
         channel = task.registers.channel("kernel")
         if channel in self.writer or channel == SCRATCH:
             assert channel is not None
             for window in windows_of(task.registers.descriptor):
-                yield channel, np.arange(window.offset // GRANULE, -(-(window.offset + window.size) // GRANULE))
+                first = window.offset // GRANULE
+                yield channel, Granules(first, (-(-(window.offset + window.size) // GRANULE) - first,), (1,))
 
 
-def _granules(surface: Surface, extent: Extent) -> np.ndarray:
-    """Numbers of the granules that a tensor touches behind its channel."""
+class Granules(NamedTuple):
+    """Where a tensor stands behind its channel, in granules: the first, and how many how far apart."""
+
+    first: int
+    counts: tuple[int, ...]
+    steps: tuple[int, ...]
+
+    @property
+    def stop(self) -> int:
+        return self.first + 1 + sum((count - 1) * step for count, step in zip(self.counts, self.steps))
+
+    def of(self, cells: np.ndarray) -> np.ndarray:
+        """The entries of an array with one per granule; a view."""
+        size = cells.itemsize
+        steps = [step * size for step in self.steps]
+        return np.ndarray(self.counts, cells.dtype, cells, self.first * size, steps)
+
+
+def _granules(surface: Surface, extent: Extent) -> Granules:
     blocks = -(-extent.c // surface.interleave)
-    numbers = np.arange(-(-extent.w * surface.element * surface.interleave // GRANULE))
-    for count, step in (
-        (extent.h, surface.row), (blocks, surface.plane), (extent.d, surface.depth), (extent.g, surface.group),
-    ):  # fmt: skip
-        if count > 1:
-            numbers = np.unique(np.add.outer(np.arange(count) * (step // GRANULE), numbers))
-    return numbers + surface.base // GRANULE
+    width = -(-extent.w * surface.element * surface.interleave // GRANULE)
+    axes = (
+        (extent.g, surface.group), (extent.d, surface.depth), (blocks, surface.plane), (extent.h, surface.row),
+        (width, GRANULE),
+    )  # fmt: skip
+    counts, steps = zip(*((count, step // GRANULE) for count, step in axes if count > 1 or step == GRANULE))
+    return Granules(surface.base // GRANULE, counts, steps)
 
 
-def _last(touched: dict[int, np.ndarray], channel: int, cells: np.ndarray) -> int:
+def _cells(touched: dict[int, np.ndarray], channel: int, place: Granules) -> np.ndarray:
+    """The entries of a place; what nobody has touched yet counts as NOBODY's."""
     tasks = touched.get(channel)
-    return NOBODY if tasks is None else int(tasks[cells[cells < len(tasks)]].max(initial=NOBODY))
+    if tasks is None or len(tasks) < place.stop:
+        longer = np.full(max(place.stop, 0 if tasks is None else 2 * len(tasks)), NOBODY, np.int32)
+        if tasks is not None:
+            longer[: len(tasks)] = tasks
+        touched[channel] = tasks = longer
+    return place.of(tasks)
 
 
-def _mark(touched: dict[int, np.ndarray], channel: int, cells: np.ndarray, index: int) -> None:
-    tasks = touched.get(channel, np.empty(0, np.int32))
-    size = int(cells.max()) + 1
-    if size > len(tasks):
-        tasks = np.concatenate([tasks, np.full(size - len(tasks), NOBODY, np.int32)])
-    tasks[cells] = index
-    touched[channel] = tasks
+def _last(touched: dict[int, np.ndarray], channel: int, place: Granules) -> int:
+    return int(_cells(touched, channel, place).max()) if channel in touched else NOBODY
+
+
+def _mark(touched: dict[int, np.ndarray], channel: int, place: Granules, index: int) -> None:
+    _cells(touched, channel, place)[...] = index

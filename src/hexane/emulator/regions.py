@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from hexane.chips import L2_BYTES
 from hexane.emulator.ends import Operand, Result, SourceType
@@ -38,8 +37,9 @@ class Place(NamedTuple):
                 f"a region of {extent} elements ends beyond L2's {L2_BYTES:#x} bytes", address=region.base
             )
         shape = (*extent[:4], -(-extent.w * region.element // UNIT))
-        steps = [s // UNIT * cells.itemsize for s in region.strides()[:4]]
-        return as_strided(cells[region.base // UNIT :], shape, (*steps, cells.itemsize))
+        size = cells.itemsize
+        steps = [s // UNIT * size for s in region.strides()[:4]]
+        return np.ndarray(shape, cells.dtype, cells, region.base // UNIT * size, (*steps, size))
 
 
 def operands(task: Task) -> Iterator[tuple[Operand, Place]]:

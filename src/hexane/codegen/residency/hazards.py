@@ -98,7 +98,7 @@ def _waits(plan: Plan, mine: Touched, latest: dict[str, Touched], finished: set[
     return reads, writes
 
 
-# -- waits that are missing ---------------------------------------------------------------------------------------------
+# -- waits that are missing --------------------------------------------------------------------------------------------
 
 
 class Part(NamedTuple):
@@ -198,13 +198,9 @@ def _source_waits(plan: Plan, side: str, before: str, sources_apart: bool) -> Af
     if side == SOURCE:
         if plan.reads.type is SourceType.STRIPS:
             return FLAGS[before][1]
-        if (
-            sources_apart
-            and plan.reads.type is not SourceType.RESIDENT
-            and plan.kind in TWO_OPERANDS
-            and plan.src2 is None
-        ):
-            after &= ~RESULTS
+        second = plan.kind in TWO_OPERANDS and plan.src2 is None
+        if sources_apart and second and plan.reads.type is not SourceType.RESIDENT:
+            after &= ~RESULTS  # the second source says those
         return after | plan.first_after
     if sources_apart:
         after &= After.ANYTHING if plan.src2 is not None else RESULTS
