@@ -17,6 +17,7 @@ from hexane.arithmetic.copying import copy
 from hexane.arithmetic.formats import from_bytes, to_bytes
 from hexane.emulator import dma, kernel_fetch, ne, pe
 from hexane.emulator.ends import Operand, Result, SourceType
+from hexane.emulator.hazards import Order
 from hexane.emulator.l2 import L2, Region
 from hexane.emulator.legal import require_legal, require_units_agree
 from hexane.emulator.memory import Memory
@@ -80,7 +81,8 @@ class Engine:
     Parameters
     ----------
     memory : buffers behind the channels.
-    sanitize : refuse what real hardware would hang on or read undefined; on by default.
+    sanitize : refuse what real hardware would hang on or read undefined, and tasks that do not wait for what they need
+        (docs/reference/hazards.md); on by default.
     observe : count arithmetic events for the trace (slower).
     """
 
@@ -91,6 +93,7 @@ class Engine:
     report: Report = field(default_factory=Report)
     strips: Strips | None = None
     scratch_writers: set[int] = field(default_factory=set)
+    order: Order = field(default_factory=Order)
 
     def __post_init__(self) -> None:
         self.l2.sanitize = self.sanitize
@@ -119,6 +122,9 @@ class Engine:
             fetched = replace(fetched, constant=False)
         work = pe.prepare(task) if fetched is None else ne.prepare(task, fetched)
         places = self._places(task)
+        if self.sanitize:
+            for hazard in self.order.next(task):
+                raise hazard
         constant = fetched is None or fetched.constant
         return Step(task, sources, work, tuple(places), _direct(task, sources, places) if constant else None)
 

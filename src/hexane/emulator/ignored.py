@@ -113,7 +113,7 @@ _SIDE = "side channels; H13 has these data in the core streams"
 _PLACE = (
     "where in L2 a streamed operand passes through; space and overlap are checked (docs/reference/engine-h13.md 12.1)"
 )
-_HAZARDS = "what the task waits for: tasks run in order here (docs/reference/hazards.md)"
+_HAZARDS = "what the task waits for: no result depends on it, a missing wait is refused (docs/reference/hazards.md)"
 _UNUSED = "the DMA engine is off, so the register is not read"
 
 IGNORED: tuple[Ignored, ...] = (

@@ -1,8 +1,8 @@
 """Check an engine program without values: all that the emulator asks of a task before it computes anything.
 
 Regions and strides in L2 and in DRAM, formats, counters, sizes of kernels, tags, links, reads of what nobody wrote,
-outputs that are not written whole. Missing waits are `hexane.emulator.hazards`'s subject. What is not checked here is
-not checked by a run either: what hardware is known to hang on although the emulator does not mind stands in
+outputs that are not written whole, missing waits (docs/reference/hazards.md). What is not checked here is not checked
+by a run either: what hardware is known to hang on although the emulator does not mind stands in
 docs/emulator-ignored.md.
 """
 
