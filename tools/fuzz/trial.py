@@ -10,6 +10,7 @@ import re
 import signal
 import tempfile
 import traceback
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ import hexane
 from fuzz.sketch import Sketch
 from hexane import chips
 from hexane.chips import Chip
+from hexane.codegen.defects import DefectWarning
 from hexane.errors import EmulationError, HexaneError, UnsupportedError
 from hexane.graph.ir import Graph
 
@@ -225,7 +227,9 @@ class Trial:
     def _program(self, graph: Graph, given: dict[str, np.ndarray], reference: dict[str, np.ndarray] | None) -> None:
         """Compiled; the tasks give the bits of the graph level, or both levels refuse the numbers."""
         self.stage = "compile"
-        program = hexane.compile(graph, self.chip, dialect=self.dialect)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", DefectWarning)  # what was handed out instead may be right; this is not
+            program = hexane.compile(graph, self.chip, dialect=self.dialect)
         self.counts["programs"] += 1
         self.counts["tasks"] += sum(len(image.tasks) for image in program.images)
         self.counts["on the engine only"] += all(segment.kind == "engine" for segment in program.segments)
