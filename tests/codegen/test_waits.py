@@ -1,0 +1,149 @@
+"""Waits of compiled programs: every one that the regions and places of its tasks ask for, in both dialects."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hexane
+from codegen.programs import graph_of, load
+from facts import fact_files
+from hexane.codegen import dram_order
+from hexane.codegen.defects import DefectWarning
+from hexane.codegen.operations import UNHINTED, After, PeKind, Reads, SourceType, Writes
+from hexane.codegen.plan import Buffer, Dma, Plan, Reader, Region, Space
+from hexane.codegen.residency import complete, hazards
+from hexane.codegen.targets import Places
+from hexane.graph import Graph, GraphBuilder
+
+RESIDENT, LOADED = Reads(), Reads(SourceType.DMA_KEEP)
+LINE = 8 * 16
+A, B, C, D = (Region(n * 0x1000, 16, LINE, LINE, LINE) for n in range(4))
+"""Regions of 8 channels of one row, apart."""
+
+
+def _task(unit: str, reads: Reads, source: Region, result: Region, second: Region | None = None) -> Plan:
+    kind = PeKind.NE_TASK if unit == "NE" else PeKind.BINARY if second else PeKind.UNARY
+    plan = Plan(unit, w=8, c=8, kind=kind, reads=reads, source=source, source2=second or Region(), result=result)
+    if reads.type is not SourceType.RESIDENT:
+        plan.src = Dma(Buffer("x", Space.SURFACE), 0, 64, 64, 512, 512)
+    return plan
+
+
+def _waits(plan: Plan) -> tuple[After, After]:
+    return plan.reads.after, plan.writes.after
+
+
+@pytest.mark.parametrize("unit, other, flag", [("NE", "PE", After.NE_SOURCE), ("PE", "NE", After.PE_SOURCE)])
+def test_a_result_over_what_the_other_unit_reads_waits_for_it(unit: str, other: str, flag: After) -> None:
+    for settle in (lambda plans: hazards.settle(plans, {0, 1}), lambda plans: complete(plans, sources_apart=False)):
+        plans = [_task(unit, LOADED, A, B), _task(other, LOADED, C, A)]
+        settle(plans)
+        assert _waits(plans[1]) == (After.NOTHING, flag)
+
+
+def test_a_wait_for_the_last_task_of_a_unit_is_one_for_those_before_it() -> None:
+    plans = [
+        _task("NE", LOADED, A, B),
+        _task("NE", LOADED, C, D),
+        _task("PE", RESIDENT, D, C),
+        _task("PE", RESIDENT, B, A),
+    ]
+    complete(plans, sources_apart=False)
+    assert [_waits(plan) for plan in plans[2:]] == [(After.NE_RESULT, After.NOTHING), (After.NOTHING, After.NOTHING)]
+
+
+def test_an_older_result_is_waited_for() -> None:
+    plans = [_task("NE", LOADED, A, B), _task("NE", LOADED, C, D), _task("PE", RESIDENT, B, A)]
+    complete(plans, sources_apart=False)
+    assert _waits(plans[2]) == (After.NE_RESULT, After.NOTHING)
+
+
+def test_a_source_over_what_the_other_unit_reads_waits_and_over_its_own_does_not() -> None:
+    plans = [_task("PE", LOADED, A, B), _task("NE", LOADED, A, C), _task("NE", LOADED, A, D)]
+    complete(plans, sources_apart=False)
+    assert [_waits(plan)[0] for plan in plans[1:]] == [After.PE_SOURCE, After.NOTHING]
+
+
+def test_regions_that_lie_in_each_others_gaps_do_not_meet() -> None:
+    even, odd = (Region(base, 32, 256, 256, 256) for base in (0, 16))
+    plans = [_task("NE", LOADED, even, B), _task("PE", LOADED, C, odd)]
+    complete(plans, sources_apart=False)
+    assert _waits(plans[1]) == (After.NOTHING, After.NOTHING)
+
+
+def test_a_second_source_apart_says_its_own_wait() -> None:
+    plans = [_task("NE", LOADED, A, B), _task("NE", LOADED, C, D), _task("PE", Reads(after=After.FOLLOWS_NE), D, C, B)]
+    complete(plans, sources_apart=True)
+    assert plans[2].second_after == After.FOLLOWS_NE and _waits(plans[2]) == (After.FOLLOWS_NE, After.NOTHING)
+    loaded = [_task("NE", LOADED, A, B), _task("PE", LOADED, B, C, D)]
+    complete(loaded, sources_apart=True)
+    assert loaded[1].first_after == After.NE_RESULT
+
+
+def _through_dram(*steps: tuple[str | None, str | None]) -> list[Plan]:
+    """Tasks that read from and write to places in scratch."""
+    at = {"p": 0, "q": 0x400, "pq": 0}
+    plans = []
+    for read, written in steps:
+        plan = _task("NE", LOADED, A, B)
+        plan.src = Dma(Buffer("s", Space.SCRATCH), at[read], 64, 64, 512, 512) if read else plan.src
+        plan.dst = Dma(Buffer("s", Space.SCRATCH), at[written], 64, 64, 512, 512) if written else None
+        plan.writes, plan.src_hint = Writes(), UNHINTED
+        plans.append(plan)
+    places = [Places(lambda buffer: 0, lambda buffer: int(buffer.space))] * len(plans)
+    dram_order.settle(plans, places, for_readers=True)
+    return plans
+
+
+def test_what_an_earlier_task_wrote_is_waited_for_once() -> None:
+    plans = _through_dram((None, "p"), (None, "q"), ("p", None), ("q", None))
+    assert [plan.src_hint.after_task for plan in plans] == [False, False, True, False]
+
+
+def test_a_place_is_written_behind_its_last_reader() -> None:
+    plans = _through_dram((None, "p"), ("p", None), ("p", None), (None, "q"), (None, "p"))
+    assert [plan.dst_after for plan in plans] == [None] * 4 + [Reader(1, as_kernel=False)]
+
+
+def _residual() -> Graph:
+    rng = np.random.default_rng(5)
+    b = GraphBuilder()
+    value = b.input("x", (1, 64, 28, 28))
+    for i in range(4):
+        made = value
+        for k in (1, 3, 1):
+            weight = (rng.standard_normal((64, 64, k, k)) / (8 * k)).astype(np.float16)
+            made = b.relu(x=b.conv(x=made, weight=weight, pad_type="same"))
+        pooled = b.max_pool(x=value, kernel_sizes=[3, 3], strides=[1, 1], pad_type="same") if i % 2 else value
+        value = b.concat(values=[b.softmax(x=b.add(x=made, y=pooled), axis=1), pooled], axis=1)
+        weight = (rng.standard_normal((64, 128, 1, 1)) / 12).astype(np.float16)
+        value = b.conv(x=value, weight=weight)
+    b.output(value)
+    return b.graph
+
+
+@pytest.mark.parametrize("dialect", ["default", "apple"])
+@pytest.mark.parametrize("chip", ["M1", "M2", "M3", "M4", "M5"])
+def test_a_network_with_branches_is_right_at_once(chip: str, dialect: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        program = hexane.compile(_residual(), chip=chip, dialect=dialect)
+    assert program.images
+
+
+def test_apples_batches_of_planar_tasks_wait() -> None:
+    (path,) = fact_files("apple/more/h14/garms_chain_c128.json")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert hexane.compile(graph_of(load(path)), chip="M2", dialect="apple").images
+
+
+def test_without_the_missing_waits_no_program_passes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("hexane.codegen.residency.complete", lambda plans, sources_apart: None)
+    with pytest.warns(DefectWarning, match="waits for no task"):
+        hexane.compile(_residual(), chip="M1", dialect="apple")
