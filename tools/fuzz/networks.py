@@ -13,7 +13,6 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from fuzz import ops, shapes
@@ -52,7 +51,6 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--first", type=int, default=0, help="index of the first network of the seed")
     parser.add_argument("--chips", help='"M1,M4"; by default every chip that is compiled for')
     parser.add_argument("--failures", type=int, default=5, help="stop a kind after so many")
-    parser.add_argument("--hazards", action="store_true", help="a task that does not wait is a failure, too")
     parser.add_argument("--shrink", type=float, default=40.0, help="seconds for making a failure small")
     parser.add_argument("--record", type=Path, help="a file of figures, JSON, to which this run is added")
     parser.add_argument("--scripts", type=Path, help="a folder for a script of each failure")
@@ -73,7 +71,7 @@ def run(kind: str, seed: int, chips: Sequence[str], options: argparse.Namespace)
     start, before, seen = time.monotonic(), 0, set()
     index = options.first
     while index - options.first < options.count and time.monotonic() - start < options.seconds:
-        plan = replace(plan_of(kind, seed, index, chips), hazards=options.hazards)
+        plan = plan_of(kind, seed, index, chips)
         sketch = None
         began = time.monotonic()
         try:

@@ -62,7 +62,6 @@ class Plan:
     onnx: bool = False
     report: bool = False
     near: float = 0.0
-    hazards: bool = False
 
 
 @cache
@@ -233,8 +232,6 @@ class Trial:
         self.counts["programs"] += 1
         self.counts["tasks"] += sum(len(image.tasks) for image in program.images)
         self.counts["on the engine only"] += all(segment.kind == "engine" for segment in program.segments)
-        if self.plan.hazards:
-            self._hazards(program)
         self.stage = "graph level"
         bits: dict[str, np.ndarray] | None = None
         try:
@@ -278,15 +275,6 @@ class Trial:
                 if far:
                     self.stage = "near float32"
                     raise self._failure(FLOAT, f"{name}: {far}")
-
-    def _hazards(self, program: Any) -> None:
-        """Every task waits for what it shares bytes with; results do not show it, since the emulator runs in order."""
-        from hexane.emulator.hazards import hazards
-
-        self.stage = "hazards"
-        for image in program.images:
-            for hazard in hazards(image.tasks)[:1]:
-                raise self._failure(REFUSED, str(hazard))
 
     def _report(self, graph: Graph, given: dict[str, np.ndarray]) -> None:
         """The whole session with every figure, written as a page."""
