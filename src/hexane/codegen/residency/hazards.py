@@ -118,11 +118,19 @@ class Part(NamedTuple):
                 at = np.add.outer(np.arange(n) * (step // UNIT), at)
         return at
 
+    @property
+    def is_dense(self) -> bool:
+        """Whether it has no gaps."""
+        g, d, c, h, w = self.extents
+        return g * d * c * h * -(-w * self.end.element // UNIT) * UNIT >= self.stop - self.start
+
     def meets(self, others: Sequence[Part]) -> bool:
         """Whether it shares a unit with one of them."""
         near = [other for other in others if self.start < other.stop and other.start < self.stop]
         if not near:
             return False
+        if self.is_dense and any(other.is_dense for other in near):
+            return True
         mine = np.zeros(L2_BYTES // UNIT + 1, bool)
         mine[self.units()] = True
         return any(mine[other.units()].any() for other in near)
@@ -172,8 +180,8 @@ def _complete(plan: Plan, before: str, parts: list[Part], past: dict[str, _Past]
             plan.second_after |= more
         elif more:
             plan.first_after |= more
-        sent |= _settled(after | more)
-    sent |= _settled(plan.writes.after)
+        sent = _joined(sent, _settled(_joined(after, more)))
+    sent = _joined(sent, _settled(plan.writes.after))
     more = After.NOTHING
     for unit, (source, result) in FLAGS.items():
         if unit == plan.unit:
@@ -201,17 +209,17 @@ def _source_waits(plan: Plan, side: str, before: str, sources_apart: bool) -> Af
         second = plan.kind in TWO_OPERANDS and plan.src2 is None
         if sources_apart and second and plan.reads.type is not SourceType.RESIDENT:
             after &= ~RESULTS  # the second source says those
-        return after | plan.first_after
+        return _joined(after, plan.first_after)
     if sources_apart:
         after &= After.ANYTHING if plan.src2 is not None else RESULTS
-    return after | plan.second_after
+    return _joined(after, plan.second_after)
 
 
 def _missing(plan: Plan, part: Part, after: After, past: dict[str, _Past]) -> After:
     more = After.NOTHING
     by_dma = plan.src2 is not None if part.end.side == SECOND else plan.reads.type in LOADS
+    settled = _settled(after)
     for unit, (source, result) in FLAGS.items():
-        settled = _settled(after)
         if result not in settled and part.meets(past[unit].written):
             locked = FOLLOWS[unit] in plan.reads.after and part.end.side == SECOND
             more |= (
@@ -220,6 +228,11 @@ def _missing(plan: Plan, part: Part, after: After, past: dict[str, _Past]) -> Af
         elif by_dma and unit != plan.unit and source not in settled and part.meets(past[unit].read):
             more |= source
     return more
+
+
+@lru_cache(maxsize=1024)
+def _joined(one: After, other: After) -> After:
+    return one | other
 
 
 @lru_cache(maxsize=256)
