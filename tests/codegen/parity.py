@@ -38,4 +38,6 @@ DIFFERENT: dict[str, dict[str, str]] = {
         "conv_probe_k3_c512_n512_s64_st1_g512_bias0_same": "tile height of a depthwise convolution that fills L2",
         "rrmm_r2rr_m256_k256_n256_tx0_ty0": "order of the surfaces, whose names are not recorded; all else is equal",
     },
+    "h17": {"binary_real_div_1x3x224x224": STACKED},
+    "h17g": {"conv_k1_c768_n50257_s1_st1_g1_bias0": "a wide head in one task; ours takes two"},
 }

@@ -53,8 +53,13 @@ SETS = {"first": "", "more": "more/", "more2": "more2/"}
 """Sets of decoded programs, in the order in which they came to hand, and their folders."""
 
 
-def every_program(target: str, sets: Iterable[str] = ("first", "more")) -> list[Path]:
-    """The decoded programs of a target (``h13``, ``h13-2023``, ``h14`` ... ``h18``) in some sets, by name."""
+def every_program(target: str, sets: Iterable[str] = ()) -> list[Path]:
+    """The decoded programs of a target (``h13``, ``h13-2023``, ``h14`` ... ``h18``) in some sets, by name.
+
+    Without ``sets`` those of the first two, or of the third where these have none.
+    """
+    if not sets:
+        return every_program(target, ("first", "more")) or every_program(target, ("more2",))
     paths = [path for name in sets for path in fact_folder().glob(f"apple/{SETS[name]}{target}/*.json")]
     return sorted(paths, key=lambda path: path.stem)
 

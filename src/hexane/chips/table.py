@@ -80,7 +80,7 @@ CHIPS: tuple[Chip, ...] = (
     Chip("M4 Max", "T6041", "h16g", "h16", 2364.0, _TABLE),
     Chip("A18", "T8140", "h17", "h17", 2172.0, _GUESS, winograd=True, sibling="M5"),
     Chip("A18 Pro", "T8140", "h17", "h17", 2172.0, _GUESS, winograd=True, sibling="M5"),
-    Chip("M5", "T8142", "h17", "h17", 2172.0, _TABLE, winograd=True),
+    Chip("M5", "T8142", "h17g", "h17", 2172.0, _TABLE, winograd=True),
     Chip("M5 Pro", "T6050", "h17s", "h17", 2364.0, _TABLE, winograd=True),
     Chip("M5 Max", "T6051", "h17s", "h17", 2364.0, _TABLE, winograd=True, sibling="M5 Pro"),
     Chip("A19", "T8150", "h18", "h18", 2364.0, _GUESS, winograd=True, sibling="M5 Pro", aliases=("a19 pro",)),

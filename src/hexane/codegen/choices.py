@@ -21,6 +21,7 @@ class Choices:
     small_area : largest map of a small-source task in pixels; 0: 8 x 8.
     small_kernel_bytes : largest stream per core of a small-source task.
     small_patch : a small-source task with a 1x1 kernel takes the patch of its map, not the tallest.
+    small_patch_bytes : largest stream per core of such a task.
     shared_inputs : a turned copy of more than 16 channels lets each core see several (UnicastCin), lower cores first.
     narrow_copies : the patch of a task with one core per channel is no wider than the map.
     copy_weight : how much streaming the coefficients of such a task weighs against moving its surfaces.
@@ -40,6 +41,7 @@ class Choices:
     small_area: int = 0
     small_kernel_bytes: int = 0x14040
     small_patch: bool = False
+    small_patch_bytes: int = 1 << 31
     shared_inputs: bool = False
     narrow_copies: bool = False
     copy_weight: float = 4.5

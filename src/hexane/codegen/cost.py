@@ -87,7 +87,7 @@ def engine_ns(plan: Plan) -> float:
             return channels * plan.w * plan.h * PE_VALUE_NS
         return 0.0
     if plan.unicast:
-        time = channels * NE_PIXEL_NS if pixel and plan.mac.op is NeOp.BYPASS else 0.0
+        time = channels * NE_PIXEL_NS if pixel and (plan.mac.op is NeOp.BYPASS or plan.mac.ones) else 0.0
         if plan.tables and plan.src is None:
             lanes = -(-plan.cout // (1 << plan.cores_log2))
             patches = patch_count(plan.wout, plan.hout, plan.shape[2])

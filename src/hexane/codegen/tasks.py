@@ -88,7 +88,9 @@ def choose_shape(plan: Plan, *, weighted: bool = False, kernel_bytes: int = 0) -
     """Work-unit shape of an NE task that is not locked to a neighbour (§4.3.1)."""
     if weighted and is_small_source(plan.wout, plan.hout, kernel_bytes):
         one_by_one = plan.kw == plan.kh == 1
-        s = largest_shape(plan.wout, plan.hout) if one_by_one and chosen().small_patch else 4
+        choices = chosen()
+        by_map = one_by_one and choices.small_patch and kernel_bytes <= choices.small_patch_bytes
+        s = largest_shape(plan.wout, plan.hout) if by_map else 4
         plan.small_source, plan.shape = True, (s, s, s)
         return
     if plan.kernel_format.binary:

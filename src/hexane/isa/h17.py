@@ -38,7 +38,12 @@ PE = Block("PE", 0x4500, 16, h16.PE.meaning, (
     Register(0x4500, "Cfg*", "operation", PE_CFG, 0),
 ))  # fmt: skip
 
-NE = Block("NE", 0x4900, 13, h16.NE.meaning, h16.NE.declared)
+KERNEL_CFG = next(register for register in h16.NE.declared if register.address == 0x4900)
+
+NE = Block("NE", 0x4900, 13, h16.NE.meaning, (
+    *without(h16.NE, "KernelCfg"),
+    KERNEL_CFG.with_rows(F("28", "DetectZeros*", "1 with a constant fp16 kernel")),
+))  # fmt: skip
 
 TILE_DMA_SRC = Block("TileDMASrc", 0x4D00, 83, h16.TILE_DMA_SRC.meaning, h16.TILE_DMA_SRC.declared)
 

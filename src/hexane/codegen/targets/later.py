@@ -16,7 +16,6 @@ from hexane.errors import UnsupportedError
 
 READ_HINTS = {ReadHint.NOALLOC: 1, ReadHint.DEPRI: 6, ReadHint.ALLOC: 7, ReadHint.DROP: 2}
 WRITE_HINTS = {None: 0, WriteHint.NOALLOC: 0, WriteHint.ALLOC: 3}
-WRITER = 3  # CrH of every writer
 PE_NUMBERS = {
     "PE.BiasScale.Bias": "PE.Bias.Bias",
     "PE.BiasScale.Scale": "PE.Scale.Scale",
@@ -51,6 +50,8 @@ class Later(Packed):
     sources_apart = True
     bytes_per_us = 51200.0
     macs_per_us = 4096 * 2160.0
+    writer = 3
+    """CrH of every writer."""
     spelling: Mapping[str, str] = MappingProxyType({})
     neutral: Mapping[str, int] = MappingProxyType({"Common.Cfg.AccDoubleBufEn": 0})
     """Fields of H13's table that this one lacks, and the value that says nothing there."""
@@ -133,7 +134,7 @@ class Later(Packed):
     def destination(self, plan: Plan, values: Fields, addresses: dict[str, tuple[int, int]], places: Places) -> None:
         super().destination(plan, values, addresses, places)
         if plan.dst is not None and not plan.dst_staged:
-            values["TileDMADst.DMAConfig.CrH"] = WRITER
+            values["TileDMADst.DMAConfig.CrH"] = self.writer
 
     def duration(self, plan: Plan) -> int:
         if plan.streams_in:

@@ -1,7 +1,17 @@
-"""H17 (A18, M5 family): as H16 [INFERRED: one published program of one task has H16's heads and packets]."""
+"""H17 (A18, M5 family): as H16 but for what stands here [APPLE: 76 of 76 tasks of A18].
+
+Source: docs/reference/generations.md 10.1.
+"""
 
 from __future__ import annotations
 
-from hexane.isa.compose.h16 import RULES
+from dataclasses import replace
 
-__all__ = ["RULES"]
+from hexane.isa.compose.h16 import RULES as _H16
+from hexane.isa.compose.rules import PACKETS, SECOND, Position
+
+RULES = replace(
+    _H16,
+    packets=tuple(packet for each in PACKETS for packet in ((each, each) if each[0] == SECOND else (each,))),
+    slow_position=Position(only=0x68, first=0x68, middle=0, last=0x60),
+)

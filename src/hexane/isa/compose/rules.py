@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import NamedTuple
 
 from hexane.errors import UnsupportedError
-from hexane.isa.generations import WRITTEN
+from hexane.isa.generations import WRITTEN, family_of
 
 
 class Position(NamedTuple):
@@ -115,6 +115,8 @@ class Rules:
     table_lanes : side channels that a table task tags, the table's own last.
     filler : whether a task must not end on a multiple of 64 bytes.
     cache : words of the CacheDMA block, which the last task writes.
+    slow_position : the low bits of word 4 in tasks whose word 4 a target gives, where they differ from
+        ``debug_position``.
     """
 
     sizes: Sizes
@@ -132,14 +134,12 @@ class Rules:
     table_lanes: tuple[str, ...] = ("KernelDMASrc.TableDMAConfig",)
     filler: bool = False
     cache: Mapping[str, int] = field(default_factory=dict)
-
-
-_TARGETS = {"h16g": "h16"}
+    slow_position: Position | None = None
 
 
 def generation_of(target: str) -> str:
     """The register table's generation of a compiler target: ``h16g`` has the tasks of ``h16``."""
-    return _TARGETS.get(target.lower(), target.lower())
+    return family_of(target).generation
 
 
 @lru_cache
