@@ -32,6 +32,8 @@ CHIPS = {
     "h15": "A16, M3",
     "h16": "A17 Pro",
     "h16g": "M4; words put together from a public encoder's tables, not read from Apple's output",
+    "h17": "A18, A18 Pro",
+    "h17g": "M5; words put together from published constants and formulas",
 }
 REGISTERS_SHOWN = 6
 
