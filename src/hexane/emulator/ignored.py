@@ -123,6 +123,7 @@ IGNORED: tuple[Ignored, ...] = (
     ),
     Ignored("Header[1].ExeCycles", "estimated duration; not needed for execution (docs/reference/engine-h13.md 4.2)"),
     Ignored("Header[2].LogEvents", "event logging"),
+    Ignored("NE.KernelCfg.DetectZeros", "set with constant fp16 kernels from H17 on; the result is the same", "H17 on"),
     Ignored("Header[4].DebugLogEvents", "event logging; no effect on results known"),
     Ignored("Header[6].DisallowAbort", "scheduling; effect on results unknown"),
     Ignored("Header[6].SPL", "start of a group of tasks in L2; tasks run in order here"),

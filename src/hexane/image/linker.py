@@ -54,8 +54,10 @@ def link(*images: Image) -> Image:
             parts[id(image)] = [_shifted(task, shift) for task in renumbered(image.tasks, mapping)]
         programs.append(parts[id(image)])
     first = images[0]
+    tasks = isa.link(*programs)
+    _wait_for_earlier_programs(tasks, images)
     return build_image(
-        isa.link(*programs),
+        tasks,
         const,
         list(surfaces.values()),
         first.generation,
@@ -64,6 +66,19 @@ def link(*images: Image) -> Image:
         ident=_joined_ident(images),
         procedure=first.procedure,
     )
+
+
+def _wait_for_earlier_programs(tasks: Sequence[Task], images: Sequence[Image]) -> None:
+    """The first task of a program that reads what an earlier one wrote waits for the task before it.
+
+    Source: docs/reference/hazards.md 1.
+    """
+    at, written = 0, set[str]()
+    for image in images:
+        if at and written & {s.label for s in image.surfaces if s.role == "input"}:
+            tasks[at].set("TileDMASrc.DMAConfig.DependencyMode", 1)
+        written |= {s.label for s in image.surfaces if s.role == "output"}
+        at += len(image.tasks)
 
 
 def cut(image: Image, start: int, stop: int | None = None) -> Image:

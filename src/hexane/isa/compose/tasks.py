@@ -135,6 +135,7 @@ class _Draft:
         """Switches of the tile DMAs: tag and data set; further cache hints follow the hint."""
         rules = self.rules
         on = [name for name in SWITCHES if _BASE[name] in self.given.addresses]
+        waits = self.get(f"{SOURCE_SWITCH}.DependencyMode")
         for name in SWITCHES:
             if name not in on:
                 self.registers.pop(name, None)
@@ -146,6 +147,8 @@ class _Draft:
                 self.registers[_AFTER_HINT[name]] = _HINTS.get(self.registers[name] >> 4 & 0xF, OTHER_HINTS)
         if rules.switch_slot is None and SECOND_SWITCH in on and SOURCE_SWITCH not in on:
             self.registers[SOURCE_SWITCH] = ONE_CELL | 1  # the reader is on, and has no source 1 to tag
+        if waits and SOURCE_SWITCH not in on and SECOND_SWITCH in on:
+            self.put(f"{SECOND_SWITCH if rules.switch_slot is not None else SOURCE_SWITCH}.DependencyMode", waits)
 
     def _kernel(self, index: int, last: bool) -> None:
         """Kernel DMA: its main switch, and tags on every lane and side channel once it is on."""
