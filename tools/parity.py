@@ -88,7 +88,7 @@ def document() -> str:
         "|---|---|---|---|---|",
         *(f"| {t} | {CHIPS[t]} | {r.same} | {r.programs} | {r.tasks} |" for t, r in results.items()),
         "",
-        "h18 follows h17's plans in a register table that is not Apple's (docs/reference/generations.md 10): none of its",
+        "h18 follows h17's plans in a register table that is not Apple's (reference/generations.md 10): none of its",
         "57 decoded programs comes out the same.",
     ]
     for target, result in results.items():
