@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import shlex
 import sys
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import Any
+from typing import Any, NoReturn
 
 import typer
 
@@ -84,15 +85,28 @@ def main() -> None:
         print(f"hexane: cannot write the output ({error.strerror or error})", file=sys.stderr)
         sys.exit(2)
     except (KeyboardInterrupt, typer.Abort):
-        print("hexane: interrupted", file=sys.stderr)
-        sys.exit(130)
+        _leave_interrupted()
     except SystemExit as end:
         if isinstance(end.__context__, BrokenPipeError):  # typer ends so when it meets the closed pipe first
             _let_go_of_output()
             sys.exit(0)
         if end.code == 130:  # and so, without a word, after an interrupt
-            print("hexane: interrupted", file=sys.stderr)
+            _leave_interrupted()
         raise
+
+
+def _leave_interrupted() -> NoReturn:
+    """End with 130, always.
+
+    An interpreter that meets an interrupt inside compiled code remembers it, and kills itself by the signal when it
+    ends, whatever the program says meanwhile. So exit functions are called here, and nothing else is left to it.
+    """
+    print("hexane: interrupted", file=sys.stderr)
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    atexit._run_exitfuncs()
+    os._exit(130)
 
 
 def _say_as_json(code: str, message: str, where: str | None = None, hint: str | None = None) -> None:
