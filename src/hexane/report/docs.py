@@ -20,8 +20,9 @@ OURS = """
 ## What hexane cannot do
 
 * Code is generated, and programs are emulated, for H13 to H18 (A14 to A19, M1 to M5; `docs/parity.md` says how near to
-  Apple's). H17 and H18 rest on register tables alone: no recorded program is theirs. Programs of H11, H12 and H19
-  are read, shown, changed and written back; for M6 `--level graph` computes with its arithmetic on the network.
+  Apple's). Programs for H18 (A19) are written in a register map that is not Apple's, and Apple's own are not emulated.
+  Programs of H11, H12 and H19 are read, shown, changed and written back; for M6 `--level graph` computes with its
+  arithmetic on the network.
 * Nothing of it was run on an engine by this project. Rules carry their evidence (`docs/evidence.md`).
 * Long reductions, and what stands on them, rest on named hypotheses (`docs/numerics-open.md`); every report says so.
 * Shapes are fixed at load time. Control flow, integer arithmetic and what depends on data run on the host, in float32.
