@@ -143,3 +143,11 @@ def test_type_rules_of_other_operands():
         builder.op("tensor_to_tensor_buffer", input=x, interleave_factors=[1, 1, 1], strides=[-1, 1, 1])
     with pytest.raises(GraphError):
         builder.op("conv_transpose", x=x, weight=np.ones((1, 1, 2), np.float16), output_shape=[])
+
+
+def test_a_function_of_a_scalar_that_was_a_map():
+    builder = GraphBuilder()
+    x = builder.input("x", (1, 1, 1, 1), "fp16")
+    builder.output(builder.relu(x=builder.reduce_log_sum_exp(x=x), name="y"))
+    program, values = hexane.compile(builder.graph, "M2 Max"), {"x": np.full((1, 1, 1, 1), 0.5, np.float16)}
+    np.testing.assert_array_equal(program.run(values)["y"], program.run(values, level="graph")["y"], strict=True)

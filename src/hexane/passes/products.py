@@ -32,7 +32,7 @@ def _flattened(value: Value) -> Value | None:
     source = op.inputs["x"]
     if not is_static(source) or len(source.shape) != 4 or source.shape[0] != 1:
         return None
-    if value.shape[-1] != prod(source.shape) or prod(value.shape) != value.shape[-1]:
+    if not value.shape or value.shape[-1] != prod(source.shape) or prod(value.shape) != value.shape[-1]:
         return None
     return source
 
