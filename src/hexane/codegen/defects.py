@@ -7,21 +7,18 @@ helps is named in a `DefectWarning`, since the failure is a defect of hexane in 
 
 from __future__ import annotations
 
-import struct
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hexane.errors import EmulationError, HexaneError, UnsupportedError
-from hexane.isa import FieldError
+from hexane.errors import HexaneError, UnsupportedError
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Graph
     from hexane.program import Program
 
-FAILURES = (EmulationError, FieldError, struct.error)
 IN_L2 = frozenset({"l2-parts", "locked-pairs", "l2-by-price", "bands"})
 HAND_OVER = frozenset({"hand-over"})
 MOST_TO_HOST = 8

@@ -13,6 +13,8 @@ _H13 = generation("h13")
 WIDEST, NATIVE_WIDTH = _H13.kernel_width_fp16
 """The widest fp16 kernel in the two-column form, and the widest without it (docs/limits.md)."""
 TALLEST = _H13.kernel_height[0]
+LARGEST_PAD = 31
+"""Px and Py have five bits (docs/reference/engine-h13.md 4.3)."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from hexane.graph.ir import Function, Op, Value
 
 LONGEST_STRIDE = 2
-LARGEST_PAD = 31
 MOST_GATHERED = 64
 """Input channels up to which a sum that gathers pixels takes less time than copies (docs/timing.md: rates of M1)."""
 MOST_HALVINGS = 4

@@ -7,16 +7,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hexane.graph.ops.pooling import pool_geometry
-from hexane.lowering.windows import TALLEST
+from hexane.lowering.windows import LARGEST_PAD, TALLEST
 from hexane.passes.rewriting import as_dtype, is_static, sweep
 
 if TYPE_CHECKING:
     from hexane.graph.builder import GraphBuilder
     from hexane.graph.ir import Function, Op, Value
-
-
-MOST_PADDING = 31
-"""Px and Py have five bits (docs/reference/engine-h13.md 4.3)."""
 
 
 def legalise_pools(function: Function) -> int:
@@ -91,7 +87,7 @@ def _root(op: Op, b: GraphBuilder) -> Value | None:
 def _has_kernel(op: Op) -> bool:
     """Whether a kernel of the window's size can be a task's; the host sums larger windows axis by axis."""
     _, _, reach, _ = _geometry(op)
-    return max(op.arg("kernel_sizes")) <= TALLEST and max(map(max, reach)) <= MOST_PADDING
+    return max(op.arg("kernel_sizes")) <= TALLEST and max(map(max, reach)) <= LARGEST_PAD
 
 
 def _window_sum(x: Value, op: Op, b: GraphBuilder) -> Value:

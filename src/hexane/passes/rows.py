@@ -16,7 +16,7 @@ from hexane.chips import CORES
 from hexane.graph.ops.conv import geometry_of
 from hexane.lowering.fusion import is_epilogue, only_user
 from hexane.lowering.transformations import is_on
-from hexane.lowering.windows import TALLEST
+from hexane.lowering.windows import LARGEST_PAD, TALLEST
 from hexane.passes.rewriting import as_dtype, is_static, known, sweep
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 NAME = "rows-as-channels"
 TURN = (0, 2, 1, 3)
-LARGEST_PAD = 31
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ def window_of(op: Op) -> Window:
     if not set(strides) <= {1, 2}:
         raise UnsupportedError(f"stride {strides}; the engine has 1 and 2", code=Reason.STRIDE)
     _refuse_wide_padding(op, size, strides, pads)
-    if max(pads) > 31 or max(size) > windows.TALLEST:
+    if max(pads) > windows.LARGEST_PAD or max(size) > windows.TALLEST:
         raise UnsupportedError(
             f"a kernel of {size} with padding {pads} exceeds the fields of a task", code=Reason.PADDING
         )
