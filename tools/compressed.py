@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from hexane.lowering.compilation import Compilation
+
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tools"))
 
@@ -99,7 +101,7 @@ def rows(graph: Graph, inputs: dict[str, np.ndarray]) -> list[str]:
         cells = " | ".join(f"{time:.3f}" for time in times)
         lines.append(f"| {name} | {row.bytes / 1e6:.2f} | {row.error:.2%} | {cells} |")
         print(lines[-1], flush=True)
-        ready = passes.run(made)
+        ready = passes.run(made, Compilation(targets[0]))
         if name != "fp16":
             told = tuple("; ".join(f"{n}: {why}" for why, n in becomes_on(ready, t).items()) for t in targets)
             becomes.setdefault(told, []).append(name)

@@ -19,6 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from hexane import chips
+from hexane.lowering.compilation import Compilation
+
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / folder) for folder in ("src", "tests", "tools", "benchmarks")]
 
@@ -145,7 +148,7 @@ def measure(network: Network) -> Row:
     row.source_ops = len(graph.main.ops)
     row.source_macs = sum(macs_of(op) for op in graph.main.ops)
     start = time.perf_counter()
-    passes.run(graph)
+    passes.run(graph, Compilation(chips.get("M1")))
     row.passes_s = time.perf_counter() - start
     program = clock(row, graph, inputs, model)
     del model

@@ -9,16 +9,17 @@ from typing import Any
 
 from codegen.mil_of import WEIGHTS, mil_of
 from facts import fact_folder
+from hexane import chips
+from hexane.codegen.context import Context
 from hexane.codegen.driver import canonical, link_run
 from hexane.codegen.partition import runs_of, units_of
-from hexane.codegen.recipes.registry import Context
 from hexane.codegen.targets import target_named
 from hexane.errors import UnsupportedError
 from hexane.formats.mil import parse_mil
 from hexane.graph.ir import Graph
 from hexane.isa import Task, task_from_words
 from hexane.isa.compose.rules import generation_of
-from hexane.lowering.transformations import active, using
+from hexane.lowering.transformations import active
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -39,14 +40,14 @@ def expected_tasks(program: dict[str, Any]) -> list[Task]:
 def made_tasks(graph: Graph, target: str) -> list[Task]:
     """The tasks of a network that the engine runs whole, in Apple's dialect; raises HexaneError where it does not."""
     goal = target_named(target)
-    with using(active("apple")):
-        function = canonical(graph).main
-        units = units_of(function, Context(goal), strict=False)
-        runs = runs_of(function, units, goal)
-        reasons = [unit.reason for unit in units if not unit.on_engine]
-        if reasons or len(runs) != 1:
-            raise UnsupportedError("; ".join(reasons) or f"{len(runs)} runs")
-        return link_run(runs[0], goal).tasks
+    context = Context(chips.get("M1"), active("apple"), target=goal)
+    function = canonical(graph, context).main
+    units = units_of(function, context)
+    runs = runs_of(function, units, context)
+    reasons = [unit.reason for unit in units if not unit.on_engine]
+    if reasons or len(runs) != 1:
+        raise UnsupportedError("; ".join(reasons) or f"{len(runs)} runs")
+    return link_run(runs[0], context).tasks
 
 
 SETS = {"first": "", "more": "more/", "more2": "more2/"}

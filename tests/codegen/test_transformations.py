@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import FrozenInstanceError
+
 import numpy as np
 import pytest
 
 import hexane
-from hexane.chips import Evidence
 from hexane.errors import UsageError
 from hexane.graph import GraphBuilder
-from hexane.lowering import transformations
-from hexane.lowering.transformations import Transformation, active, carried, is_on, using
+from hexane.lowering.transformations import TRANSFORMATIONS, Transformations, active, carried
 
 from .levels import agreed
-
-
-@pytest.fixture
-def table(monkeypatch):
-    """Three transformations that no pass asks for, and none of the others."""
-    rows = {
-        "shown": Transformation("shown", "Apple does it.", Evidence.APPLE, in_apple=True),
-        "joined": Transformation("joined", "Made of Apple's forms.", Evidence.APPLE),
-        "guessed": Transformation("guessed", "Nobody does it.", Evidence.INFERRED, generations=("h13",)),
-    }
-    monkeypatch.setattr(transformations, "TRANSFORMATIONS", dict(transformations.TRANSFORMATIONS, **rows))
-
-
-def mine(names):
-    """Those of the fixture."""
-    return set(names) & {"shown", "joined", "guessed"}
 
 
 def network():
@@ -39,43 +23,48 @@ def network():
     return builder.graph
 
 
-def test_what_is_on(table):
-    assert mine(active()) == {"shown", "joined", "guessed"}
-    assert mine(active("apple")) == mine(active("zin4")) == {"shown"}
-    assert mine(active(strict=True)) == {"shown", "joined"}
-    assert mine(active(without=("joined", "shown"))) == {"guessed"}
-    assert mine(active("apple", "shown")) == set()
-    assert "guessed" in active(generation="h13") and "guessed" not in active(generation="h14")
+def test_what_is_on():
+    everything = set(TRANSFORMATIONS)
+    assert active().names == everything and active() == Transformations()
+    assert active("apple").names == active("zin4").names == frozenset()  # none is in a dialect of Apple's yet
+    strict = active(strict=True).names
+    assert "in-place-moves" in strict and "hand-over" in strict and "bands" not in strict
+    assert active(without=("bands", "hand-over")).names == everything - {"bands", "hand-over"}
+    assert "padded-keys" in active(generation="h13").names and "padded-keys" not in active(generation="h14").names
 
 
-def test_wrong_names(table):
-    with pytest.raises(UsageError, match="no transformation 'joinde'"):
-        active(without=("joinde",))
+def test_wrong_names():
+    with pytest.raises(UsageError, match="no transformation 'band'"):
+        active(without=("band",))
     with pytest.raises(UsageError, match="no dialect 'appel'"):
         active("appel")
     with pytest.raises(UsageError, match="no dialect 'zin7'"):  # a container, not a compiler that is followed
         hexane.compile(network(), dialect="zin7")
 
 
-def test_asking(table):
-    assert is_on("guessed")  # nothing is switched off outside of a compilation
-    with using(active(without=("guessed",))):
-        assert not is_on("guessed") and is_on("joined")
-    with pytest.raises(KeyError):
-        is_on("joinde")
+def test_asking():
+    on = active(without=("in-place-moves",))
+    assert not on.in_place_moves and on.bands
+    with pytest.raises(AttributeError):
+        on.in_place_move  # noqa: B018
+    with pytest.raises(FrozenInstanceError):
+        on.bands = False
 
 
-def test_a_compilation_sets_them_and_its_graph_remembers(table, monkeypatch):
+def test_a_compilation_has_them_and_its_graph_remembers(monkeypatch):
     from hexane import passes
 
     seen = []
     run = passes.run
-    monkeypatch.setattr(passes, "run", lambda *a, **k: (seen.append(mine(transformations.current())), run(*a, **k))[1])
-    program = hexane.compile(network(), without=("guessed",))
-    assert seen == [{"shown", "joined"}]
-    assert carried(program.graph) == carried(program.segments[0].source)
-    assert mine(carried(program.graph)) == {"shown", "joined"}
-    assert mine(transformations.current()) == {"shown", "joined", "guessed"}
+    monkeypatch.setattr(
+        passes,
+        "run",
+        lambda graph, compilation, *a, **k: (seen.append(compilation.on), run(graph, compilation, *a, **k))[1],
+    )
+    program = hexane.compile(network(), chip="M1", without=("bands",))
+    assert seen == [active(without=("bands",), generation="h13")] and not seen[0].bands
+    assert carried(program.graph) == carried(program.segments[0].source) == seen[0]
+    assert carried(network()) == Transformations()  # no compilation made it
 
 
 def test_apple_writes_todays_container(tmp_path):

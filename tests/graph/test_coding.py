@@ -5,10 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hexane import passes
+from hexane import chips, passes
 from hexane.bits import pack_bits
 from hexane.graph import GraphBuilder, rewrite
 from hexane.graph.coding import Coding
+from hexane.lowering.compilation import Compilation
+
+M1 = Compilation(chips.get("M1"))
 
 
 def decoded(coding: Coding) -> np.ndarray:
@@ -28,7 +31,7 @@ def folded(make) -> tuple[np.ndarray, Coding | None]:
     b = GraphBuilder()
     x = b.input("x", (1, 8, 4, 4), "fp16")
     b.output(b.conv(x=x, weight=make(b)))
-    graph = passes.run(b.graph)
+    graph = passes.run(b.graph, M1)
     (op,) = [op for op in graph.main.ops if op.type == "conv"]
     weight = op.arg("weight")
     assert weight.is_constant

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from hexane import passes
+from hexane import chips, passes
+from hexane.lowering.compilation import Compilation
+
+M1 = Compilation(chips.get("M1"))
 
 RELATIVE = 2e-4
 """Of the largest magnitude of an output: folded weights round once more, sums run in another order."""
@@ -24,7 +27,7 @@ def same(graph, names=None, seed=0, tolerance=RELATIVE):
     if names is None:
         names = [name for name in passes.available() if name != "half_precision"]
     before_text = [op.type for op in graph.main.ops]
-    after = passes.run(graph, names)
+    after = passes.run(graph, M1, names)
     after.verify()
     assert [op.type for op in graph.main.ops] == before_text, "the graph itself must stay as it is"
     given = inputs_of(graph, seed)

@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 
 import hexane
-from hexane import passes
+from hexane import chips, passes
 from hexane.graph import GraphBuilder
-from hexane.lowering import transformations
+from hexane.lowering.compilation import Compilation
+from hexane.lowering.transformations import active
 from hexane.passes.feature_sums import inverse_root, mean_squares, ranges
+
+M1 = Compilation(chips.get("M1"), active(generation="h13"))
 
 NAME = "features-as-channels"
 
@@ -152,8 +155,7 @@ def test_the_same_numbers(name):
     graph = NETWORKS[name]("fp32")
     names = list(passes.available())
     upto = names[: names.index("features_as_channels") + 1]
-    with transformations.using(transformations.active(generation="h13")):
-        made, plain = (passes.run(graph, n) for n in (upto, upto[:-1]))
+    made, plain = (passes.run(graph, M1, n) for n in (upto, upto[:-1]))
     assert any(op.type == "conv" for op in made.main.ops) and not any(op.type == "conv" for op in plain.main.ops)
     inputs = inputs_of(graph)
     # inverse roots are smaller by what the table gives too much
@@ -293,8 +295,7 @@ def test_means_of_squares_alone():
 @pytest.mark.parametrize("rank", [3, 2])
 def test_biases_of_keys_and_values(rank):
     graph = encoder("fp32", batch=(1,) * (rank - 2))
-    with transformations.using(transformations.active(generation="h13")):
-        made = passes.run(graph, ["attention_biases"])
+    made = passes.run(graph, M1, ["attention_biases"])
     biases = [op.inputs.get("bias") is not None for op in made.main.ops if op.type == "linear"]
     assert biases == [True, False, False, True, True, True]
     inputs = inputs_of(graph)
@@ -319,8 +320,7 @@ def test_heads_that_are_split_behind_attention():
 def test_biases_stay_where_rows_are_not_moved_alone():
     """Rotated keys keep their bias; so do values that something else reads."""
     graph = decoder("fp32")
-    with transformations.using(transformations.active(generation="h13")):
-        made = passes.run(graph, ["attention_biases"])
+    made = passes.run(graph, M1, ["attention_biases"])
     count = [sum(op.inputs.get("bias") is not None for op in g.main.ops if op.type == "linear") for g in (graph, made)]
     assert count[0] == 8 and count[1] == 6  # those of the second attention's k and v
     inputs = inputs_of(graph)
@@ -334,8 +334,7 @@ def test_biases_of_queries_that_take_the_place_of_keys_stay():
     q, k, v = (m.linear(x, 64) for _ in range(3))
     scores = m.b.matmul(x=q, y=k, transpose_x=True)
     graph = m.output(m.linear(m.b.matmul(x=m.b.softmax(x=scores, axis=-1), y=m.b.transpose(x=v, perm=[0, 2, 1])), 64))
-    with transformations.using(transformations.active(generation="h13")):
-        made = passes.run(graph, ["attention_biases"])
+    made = passes.run(graph, M1, ["attention_biases"])
     inputs = inputs_of(graph)
     (wanted,), (given,) = graph.evaluate(inputs).values(), made.evaluate(inputs).values()
     np.testing.assert_allclose(given, wanted, atol=2e-3)

@@ -8,13 +8,16 @@ import numpy as np
 import pytest
 
 import hexane
-from hexane import passes
+from hexane import chips, passes
 from hexane.graph import GraphBuilder
-from hexane.lowering.transformations import active, using
+from hexane.lowering.compilation import Compilation
+from hexane.lowering.transformations import active
 from hexane.passes.layouts.axes import regions
 from hexane.passes.layouts.cost import terms
 
 from .comparing import same, types_of
+
+M1 = Compilation(chips.get("M1"))
 
 NAMES = ["fold_constants", "remove_identities", "views", "layouts", "cancel", "fold_constants_again"]
 NCHW, NHWC = [0, 3, 1, 2], [0, 2, 3, 1]
@@ -48,7 +51,7 @@ def test_channels_last_between_convolutions():
     y = b.pad(x=y, pad=[0, 0, 1, 0, 0, 2, 0, 0], mode="constant", constant_val=0.5)
     y = b.slice_by_size(x=y, begin=[0, 1, 0, 3], size=[1, 9, 14, 20])
     b.output(conv(b, b.transpose(x=y, perm=NCHW), 4))
-    assert len(transposes(passes.run(b.graph, ["cancel"]))) == 2
+    assert len(transposes(passes.run(b.graph, M1, ["cancel"]))) == 2
     assert not transposes(same(b.graph, NAMES))
 
 
@@ -108,9 +111,9 @@ def test_it_can_be_switched_off():
     b = GraphBuilder()
     x = b.transpose(x=b.input("x", (1, 8, 6, 10)), perm=NHWC)
     b.output(b.transpose(x=b.mul(x=b.sigmoid(x=x), y=x), perm=NCHW))
-    assert not transposes(passes.run(b.graph, NAMES))
-    with using(active(without=("layouts",))):
-        assert transposes(passes.run(b.graph, NAMES))
+    assert not transposes(passes.run(b.graph, M1, NAMES))
+    without = Compilation(chips.get("M1"), active(without=("layouts",)))
+    assert transposes(passes.run(b.graph, without, NAMES))
 
 
 # -- random networks ---------------------------------------------------------------------------------------------------
@@ -204,8 +207,8 @@ def test_random_networks_cost_less():
     chosen, plain = [], []
     for seed in range(60, 110):
         graph = random_network(np.random.default_rng(seed))
-        before = sum(transposes(passes.run(graph, ["cancel"])))
-        made = sum(transposes(passes.run(graph, NAMES)))
+        before = sum(transposes(passes.run(graph, M1, ["cancel"])))
+        made = sum(transposes(passes.run(graph, M1, NAMES)))
         fewer += made < before
         if made != before:
             chosen.append(hexane.compile(graph).estimate().engine_us)

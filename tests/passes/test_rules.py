@@ -7,11 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hexane import passes
+from hexane import chips, passes
 from hexane.errors import UsageError
 from hexane.graph import GraphBuilder
+from hexane.lowering.compilation import Compilation
 
 from .comparing import inputs_of, same, types_of
+
+M1 = Compilation(chips.get("M1"))
 
 RNG = np.random.default_rng(7)
 
@@ -288,7 +291,7 @@ def test_long_axis_is_not_resized_by_a_matrix():
     resized = dict(scale_factor_height=1.0, scale_factor_width=2.0, align_corners=True)
     for width, left in ((1024, False), (12000, True)):
         graph = built(lambda b, x: b.upsample_bilinear(x=x, **resized), (1, 1, 1, width))
-        kinds = [op.type for op in passes.run(graph).main.ops]
+        kinds = [op.type for op in passes.run(graph, M1).main.ops]
         assert ("upsample_bilinear" in kinds) == left, kinds
 
 
@@ -299,7 +302,7 @@ def test_half_precision_retypes_everything():
         return b.cast(x=y, dtype="fp32"), b.relu(x=y)
 
     graph = built(make, (1, 4, 6, 6))
-    after = passes.run(graph, ["half_precision"])
+    after = passes.run(graph, M1, ["half_precision"])
     after.verify()
     assert {v.dtype for op in after.main.ops for v in op.outputs} == {"fp16"}
     assert {v.dtype for v in after.main.inputs} == {"fp16"}
@@ -313,15 +316,15 @@ def test_half_precision_retypes_everything():
 
 def test_unknown_pass():
     with pytest.raises(UsageError, match="no pass"):
-        passes.run(built(lambda b, x: b.relu(x=x), (1, 2)), ["nothing"])
+        passes.run(built(lambda b, x: b.relu(x=x), (1, 2)), M1, ["nothing"])
 
 
 def test_each_pass_is_announced_and_the_output_is_the_same_each_time():
     graph = built(lambda b, x: b.avg_pool(x=x, kernel_sizes=[2, 2], pad_type="valid"), (1, 4, 6, 6))
     names = []
-    first = passes.run(graph, on_pass=lambda name, g, n: names.append(name))
+    first = passes.run(graph, M1, on_pass=lambda name, g, n: names.append(name))
     assert names == list(passes.available())
-    assert first.to_mil() == passes.run(graph).to_mil()
+    assert first.to_mil() == passes.run(graph, M1).to_mil()
 
 
 def test_logarithms_of_tiny_powers_stay_in_fp32():
@@ -330,7 +333,7 @@ def test_logarithms_of_tiny_powers_stay_in_fp32():
         return b.tanh(x=b.log(x=b.add(x=power, y=1e-10), epsilon=0.0))
 
     graph = built(make, (1, 4, 5, 5))
-    after = passes.run(graph)
+    after = passes.run(graph, M1)
     after.verify()
     kinds = {op.type: op.output.dtype for op in after.main.ops}
     assert kinds["log"] == kinds["add"] == kinds["square"] == "fp32" and kinds["conv"] == kinds["tanh"] == "fp16"

@@ -8,16 +8,19 @@ import numpy as np
 import pytest
 
 import hexane
-from hexane import numerics, passes
+from hexane import chips, numerics, passes
 from hexane.graph import Graph, GraphBuilder, Op, Value
 from hexane.graph.evaluate import evaluate
 from hexane.graph.registry import lookup, traits_of, with_trait
 from hexane.graph.traits import ELEMENTWISE, NEVER_NEGATIVE, PICKS, REARRANGES, REDUCES, RESHAPES
+from hexane.lowering.compilation import Compilation
 from hexane.lowering.fusion import is_epilogue
 from hexane.passes import lifting, products, views
 from hexane.passes.attention import Operands
 from hexane.passes.column_ops import Kind, Seen, relation
 from hexane.passes.layouts.axes import signature
+
+M1 = Compilation(chips.get("M1"))
 
 NUMBERS = {"alpha": 0.25, "beta": 0.5, "epsilon": 0.0, "function": "sigmoid"}
 FIVE, FOUR = (2, 3, 4, 5, 6), (1, 24, 5, 6)
@@ -170,7 +173,7 @@ def test_lifting_puts_what_a_task_fuses_behind_its_sums(name: str) -> None:
     y = b.conv(x=x, weight=np.ones((8, 8, 1, 1), np.float16))
     b.output(b.op(name, x=b.transpose(x=y, perm=[0, 2, 3, 1]), **parameters(name)), name="z")
     fused = is_epilogue(the(b.graph, name))
-    lifting.lift_functions(b.graph.main)
+    lifting.lift_functions(b.graph.main, M1)
     assert (the(b.graph, name).inputs["x"].op is the(b.graph, "conv")) == fused
 
 
@@ -179,7 +182,7 @@ def test_columns_have_a_transposed_form(name: str) -> None:
     b = GraphBuilder(opset="ios17")
     given = [b.input(f"x{i}", (1, 16, 32), "fp16") for i in range(3)]
     result = applied(b, name, given[0], given[1:])
-    seen = Seen(Operands(frozenset(), frozenset(), frozenset()), kinds=dict.fromkeys(given, Kind.ROWS))
+    seen = Seen(M1, Operands(frozenset(), frozenset(), frozenset()), kinds=dict.fromkeys(given, Kind.ROWS))
     assert result.op is not None
     floats = result.dtype == "fp16"
     assert (relation(result.op, seen) is not None) == floats, "truth values have no place among features"
@@ -193,6 +196,6 @@ def test_five_axes_keep_their_bits(name: str) -> None:
     given = {v.name: draw.uniform(0.5, 4, v.shape).astype(np.float16) for v in graph.main.inputs}
     program = hexane.compile(graph, chip="M1")
     assert [segment.kind for segment in program.segments] == ["engine"]
-    (expected,) = numerics.evaluate(passes.run(graph), given).values()
+    (expected,) = numerics.evaluate(passes.run(graph, M1), given).values()
     (result,) = program.run(given).values()
     np.testing.assert_array_equal(result.view(np.uint16), expected.view(np.uint16))

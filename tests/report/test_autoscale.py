@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 
 import hexane
-from hexane import passes
+from hexane import chips, passes
 from hexane.graph import Graph, GraphBuilder
+from hexane.lowering.compilation import Compilation
 from hexane.numerics.autoscale import rescaled
 from hexane.report.session import run_network
+
+M1 = Compilation(chips.get("M1"))
 
 
 def _network(behind: str) -> Graph:
@@ -29,7 +32,7 @@ def _network(behind: str) -> Graph:
 
 @pytest.mark.parametrize("behind", ["", "relu", "sigmoid"])
 def test_the_scaled_network_is_the_same_network(behind: str) -> None:
-    graph = passes.run(_network(behind))
+    graph = passes.run(_network(behind), M1)
     names = {v.name: 5 for op in graph.ops for v in op.outputs}
     scaled = rescaled(graph, names)
     inputs = {"x": np.random.default_rng(0).standard_normal((1, 16, 8, 8)).astype(np.float16)}
@@ -40,7 +43,7 @@ def test_the_scaled_network_is_the_same_network(behind: str) -> None:
 
 
 def test_a_scaling_stops_where_fp16_ends() -> None:
-    graph = passes.run(_network("relu"))
+    graph = passes.run(_network("relu"), M1)
     scaled = rescaled(graph, {v.name: 60 for op in graph.ops for v in op.outputs})
     for op in scaled.ops:
         for value in op.operands():

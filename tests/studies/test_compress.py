@@ -9,13 +9,17 @@ import pytest
 from typer.testing import CliRunner
 
 import hexane
+from hexane import chips
 from hexane.errors import UnsupportedError, UsageError
 from hexane.graph import GraphBuilder
+from hexane.lowering.compilation import Compilation
 from hexane.studies import WeightFormat
 from hexane.studies.choose import Budget, Choice, choices_of, choose
 from hexane.studies.compress import layers_of
 from hexane.studies.encode import indices_into, palette_of
 from hexane.studies.trials import Trials
+
+M1 = Compilation(chips.get("M1"))
 
 RNG = np.random.default_rng(0)
 
@@ -326,10 +330,10 @@ def test_trials_begin_where_a_layer_changes():
 
     graph, chip = network(), chips.get("M4")
     trials = Trials(graph, [GIVEN], chip)
-    plain = evaluate(passes.run(hexane.compress(graph, "fp16")), GIVEN, chip)
+    plain = evaluate(passes.run(hexane.compress(graph, "fp16"), M1), GIVEN, chip)
     for form in ("int8", "palette4:scales", "sparse:0.5"):
         for layer in layers_of(graph):
-            whole = evaluate(passes.run(hexane.compress(graph, {layer.name: form})), GIVEN, chip)
+            whole = evaluate(passes.run(hexane.compress(graph, {layer.name: form}), M1), GIVEN, chip)
             assert trials.alone(layer.name, WeightFormat.of(form)) == relative_error(whole, plain)
 
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from hexane.chips import Evidence
 from hexane.codegen import moves, planar_copies
+from hexane.codegen.context import Context
 from hexane.codegen.defects import TaskError, first_right
 from hexane.codegen.fragment import ELEMENT_BYTES, four_dimensional, tensor_of
 from hexane.codegen.host import subgraph
 from hexane.codegen.link import Linked, Linker
 from hexane.codegen.partition import Run, Unit, runs_of, units_of
 from hexane.codegen.plan import Buffer, Space
-from hexane.codegen.recipes.registry import Context
-from hexane.codegen.targets import Target, target_of
+from hexane.codegen.targets import target_of
 from hexane.emulator.static import check_program
 from hexane.errors import EmulationError, Reason, UnsupportedError, UsageError
 from hexane.formats.networks import network_of
@@ -25,7 +25,9 @@ from hexane.graph.types import StateType
 from hexane.image.dialect import CONTAINER_OF
 from hexane.isa import FieldError
 from hexane.lowering import transformations
+from hexane.lowering.compilation import Compilation
 from hexane.lowering.fusion import CUT_RUNS, cut_runs
+from hexane.lowering.transformations import Transformations
 from hexane.numerics.autoscale import rescaled
 from hexane.program import ENGINE, HOST, Port, Program, Segment, input_ports
 from hexane.program.attribution import with_macs
@@ -92,13 +94,13 @@ def compile(
     graph = network_of(graph)
     wanted = chips.get(chip)
     target = target_of(wanted, dialect)
-    names = transformations.active(dialect, without, strict=strict, generation=target.generation)
+    on = transformations.active(dialect, without, strict=strict, generation=target.generation)
 
     def compiled(names: frozenset[str], on_host: Mapping[str, str]) -> Program:
-        with transformations.using(names, wanted):
-            return _compiled(graph, Context(target, wanted), dialect, strict, ident, on_pass, scaling, on_host)
+        context = Context(wanted, Transformations.of(names), target=target)
+        return _compiled(graph, context, dialect, strict, ident, on_pass, scaling, on_host)
 
-    return first_right(compiled, names, graph, may_use_host=not strict)
+    return first_right(compiled, on.names, graph, may_use_host=not strict)
 
 
 def _compiled(
@@ -113,13 +115,13 @@ def _compiled(
 ) -> Program:
     """The program with the transformations that are on; ops of ``on_host`` (by description) are left to the host."""
     given, declared, inputs = graph, graph.main, input_ports(graph)
-    graph = canonical(graph, scaling=scaling, on_pass=on_pass)
+    graph = canonical(graph, context, scaling=scaling, on_pass=on_pass)
     function = graph.main
     units = units_of(function, context, strict=strict, on_host=on_host)
     if strict:
         _refuse_host(units)
     segments = []
-    for run in runs_of(function, units, context.target):
+    for run in runs_of(function, units, context):
         if run.on_engine:
             segments.append(_engine_segment(run, graph, context, dialect, ident))
         else:
@@ -128,7 +130,6 @@ def _compiled(
     if constants:
         known = subgraph((), (), constants, function.opset)
         segments.append(Segment(HOST, "constants", (), (), tuple(map(_port, constants)), graph=known))
-    assert context.chip is not None
     return Program(
         tuple(with_macs(given, segments)),
         inputs,
@@ -153,18 +154,18 @@ def _refuse_host(units: Iterable[Unit]) -> None:
             )
 
 
-def canonical(graph: Graph, *, scaling: Mapping[str, int] | None = None, on_pass: OnPass | None = None) -> Graph:
+def canonical(
+    graph: Graph, compilation: Compilation, *, scaling: Mapping[str, int] | None = None, on_pass: OnPass | None = None
+) -> Graph:
     """The graph after the passes; with ``scaling`` its layers are scaled right before they are rounded to fp16."""
     from hexane import passes
 
-    if not scaling:
-        graph = passes.run(graph, on_pass=on_pass)
-    else:
-        names = list(passes.available())
-        cut = names.index("half_precision")
-        graph = passes.run(graph, names[:cut], on_pass)
-        graph = passes.run(rescaled(graph, scaling), names[cut:], on_pass)
-    graph.metadata[transformations.KEY] = sorted(transformations.current())
+    names = list(passes.available())
+    cut = names.index("half_precision") if scaling else len(names)
+    graph = passes.run(graph, compilation, names[:cut], on_pass)
+    graph.metadata[transformations.KEY] = sorted(compilation.on.names)
+    if scaling:
+        graph = passes.run(rescaled(graph, scaling), compilation, names[cut:], on_pass)
     return graph
 
 
@@ -172,9 +173,9 @@ def _port(value: Value) -> Port:
     return Port(value.name, value.shape, value.dtype)
 
 
-def link_run(run: Run, target: Target, chip: Chip | None = None) -> Linked:
+def link_run(run: Run, context: Context) -> Linked:
     """The tasks of an engine run."""
-    channels = target.channels([v.name for v in run.inputs], [v.name for v in run.outputs])
+    channels = context.target.channels([v.name for v in run.inputs], [v.name for v in run.outputs])
     values = run.tensors()
     fragments = []
     for unit in run.units:
@@ -182,15 +183,14 @@ def link_run(run: Run, target: Target, chip: Chip | None = None) -> Linked:
         for plan in unit.choice.fragment.plans:
             plan.op = plan.op or unit.ops[-1].describe()
         fragments.append(unit.choice.fragment)
-    moves.remove(fragments, values, (v.name for v in run.inputs), (v.name for v in run.outputs))
-    if chip is not None:
-        planar_copies.replace(fragments, values, chip)
+    moves.remove(fragments, values, (v.name for v in run.inputs), (v.name for v in run.outputs), context.on)
+    planar_copies.replace(fragments, values, context)
     given = {
         v.name: tensor_of(Buffer(v.name, Space.SURFACE), v.shape, v.dtype)
         for v in run.inputs
         if v.dtype in ELEMENT_BYTES
     }
-    linker = Linker(target, channels, given | values, chip)
+    linker = Linker(context, channels, given | values)
     for fragment in fragments:
         linker.add(fragment)
     return linker.finish()
@@ -201,12 +201,12 @@ def _engine_segment(run: Run, graph: Graph, context: Context, dialect: str, iden
 
     target = context.target
     try:
-        linked = link_run(run, target, context.chip)
+        linked = link_run(run, context)
     except (FieldError, struct.error) as error:
         raise TaskError(error, "") from error
     source = subgraph(run.ops, run.inputs, run.outputs, graph.main.opset)
     source.metadata[transformations.KEY] = graph.metadata[transformations.KEY]
-    source.metadata[CUT_RUNS] = cut_runs(unit.ops for unit in run.units)
+    source.metadata[CUT_RUNS] = cut_runs((unit.ops for unit in run.units), context.on)
     surfaces = [
         Surface(
             value.name,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,6 +18,9 @@ from hexane.codegen.geometry import up
 from hexane.codegen.plan import Buffer, Dma, Kernel, Plan, Space
 from hexane.errors import Reason, UnsupportedError
 from hexane.frozen import slot_init
+
+if TYPE_CHECKING:
+    from hexane.codegen.context import Context
 
 MOST_EXTENT = 16384  # of H and W (limits 1.1)
 ELEMENT_BYTES = {"fp16": 2, "bool": 1, "uint8": 1, "int8": 1}
@@ -114,6 +118,7 @@ def tensor_of(buffer: Buffer, shape: tuple[int, ...], dtype: str = "fp16") -> Te
 class Fragment:
     """Tasks of one recipe, in order."""
 
+    context: Context
     plans: list[Plan] = field(default_factory=list)
     constants: dict[str, bytes] = field(default_factory=dict)
     scratch: dict[str, int] = field(default_factory=dict)
@@ -129,7 +134,7 @@ class Fragment:
 
     def copied(self) -> Fragment:
         """The same with plans of its own, to try changes on."""
-        return Fragment([copy(plan) for plan in self.plans], self.constants, dict(self.scratch))
+        return Fragment(self.context, [copy(plan) for plan in self.plans], self.constants, dict(self.scratch))
 
     def constant(self, data: bytes) -> Buffer:
         """Tile data of the const section."""

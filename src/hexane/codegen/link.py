@@ -10,19 +10,18 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
-from hexane.chips import Chip
 from hexane.codegen import dram_order, residency
 from hexane.codegen.contents import Contents
+from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import up
 from hexane.codegen.moves import Walk, walk_of
 from hexane.codegen.operations import After, Hint, ReadHint, WriteHint
 from hexane.codegen.plan import Buffer, Dma, Kernel, Plan, Space
 from hexane.codegen.price import Prices, price_us
-from hexane.codegen.targets import Places, Target
+from hexane.codegen.targets import Places
 from hexane.errors import UnsupportedError
 from hexane.isa import Task
-from hexane.lowering import transformations
 
 EMPTY_CONST = 0x4000
 SCRATCH_UNIT = 0x4000
@@ -66,13 +65,11 @@ class _Scratch:
 class Linker:
     """Joins fragments, in order, to one program."""
 
-    def __init__(
-        self, target: Target, channels: Mapping[str, int], values: Mapping[str, Tensor], chip: Chip | None = None
-    ) -> None:
-        self.chip = chip  # that prices are for
+    def __init__(self, context: Context, channels: Mapping[str, int], values: Mapping[str, Tensor]) -> None:
+        self.context = context
         self.surfaces = dict(channels)
         self.values = values
-        self.target = target
+        self.target = target = context.target
         self.plans: list[Plan] = []
         self._const = bytearray()
         self._kernel_data = bytearray() if target.kernel_section else self._const
@@ -145,7 +142,7 @@ class Linker:
     def finish(self) -> Linked:
         if not self.plans:
             raise UnsupportedError("a program without a task cannot be linked")
-        if transformations.is_on("hand-over"):
+        if self.context.on.hand_over:
             self._keep_in_l2()
         scratch = self._place_scratch()
         self._settle_aliases()
@@ -170,12 +167,11 @@ class Linker:
         """Values that stay in L2 between tasks; what does not keeps its place in DRAM."""
         memo = residency.Memo()
         whole = self._program(self.plans, {}, memo)
-        by_price, bands = transformations.is_on("l2-by-price"), transformations.is_on("bands")
-        if (by_price or bands) and self.chip is not None:
-            chip = self.chip
+        by_price, bands = self.context.on.l2_by_price, self.context.on.bands
+        if by_price or bands:
             take = partial(self._take, memo=memo)
             tries = residency.TRIES if by_price else 0
-            found = residency.cheapest(whole, Prices(chip), take if bands else None, tries=tries)
+            found = residency.cheapest(whole, Prices(self.context.chip), take if bands else None, tries=tries)
             if found is not None:
                 whole = found.program
             if found is not None and found.cuts is not None:
@@ -188,9 +184,9 @@ class Linker:
 
     @cached_property
     def _locks(self) -> residency.Locks | None:
-        chip = self.chip
-        if chip is None or not transformations.is_on("locked-pairs"):
+        if not self.context.on.locked_pairs:
             return None
+        chip = self.context.chip
         return residency.Locks(lambda plans: price_us(plans, chip))
 
     def _program(
@@ -201,7 +197,7 @@ class Linker:
             lambda buffer, index: self._identity(buffer, plans[index]),
             lambda key: banded.get(key) or self._stored_as(key),
             self.target,
-            parts=transformations.is_on("l2-parts"),
+            parts=self.context.on.l2_parts,
             locks=self._locks,
             memo=memo,
         )

@@ -26,7 +26,7 @@ from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.operations import Axes, PeKind, SourceType
 from hexane.codegen.plan import Buffer, Dma, Plan, Space
 from hexane.frozen import slot_init
-from hexane.lowering.transformations import is_on
+from hexane.lowering.transformations import Transformations
 
 BURST = 64  # every DMA starts at a burst, and steps by whole ones
 MOST_BURSTS = 1 << 21  # of a walk that is looked at burst by burst
@@ -140,6 +140,7 @@ class Same:
 
     there: Walk
     here: Walk
+    strided: bool  # whether accesses may step otherwise there
 
     @cached_property
     def piece(self) -> int | None:
@@ -168,7 +169,7 @@ class Same:
             return None
         if self.piece is not None:
             return dma.moved(self.piece)
-        if not is_on("strided-moves") or max(walk.bursts, self.there.bursts) > MOST_BURSTS:
+        if not self.strided or max(walk.bursts, self.there.bursts) > MOST_BURSTS:
             return None
         along = self._along(walk)
         if along is not None:
@@ -216,7 +217,14 @@ def _stepping(dma: Dma, walk: Walk) -> Dma:
 class Program:
     """The tasks of a run in order, and who touches which buffer."""
 
-    def __init__(self, fragments: Sequence[Fragment], values: dict[str, Tensor], surfaces: Mapping[str, bool]) -> None:
+    def __init__(
+        self,
+        fragments: Sequence[Fragment],
+        values: dict[str, Tensor],
+        surfaces: Mapping[str, bool],
+        on: Transformations,
+    ) -> None:
+        self.on = on
         self.fragments = fragments
         self.values = values
         self.surfaces = surfaces
@@ -270,8 +278,8 @@ class Program:
         a, b = self.key(index, plan.src.buffer), self.key(index, plan.dst.buffer)
         if a == b:
             return False
-        return self._read_there(index, a, b, Same(target, source)) or self._written_here(
-            index, a, b, Same(source, target)
+        return self._read_there(index, a, b, Same(target, source, self.on.strided_moves)) or self._written_here(
+            index, a, b, Same(source, target, self.on.strided_moves)
         )
 
     def _read_there(self, index: int, a: Key, b: Key, same: Same) -> bool:
@@ -374,15 +382,19 @@ class Program:
 
 
 def remove(
-    fragments: Sequence[Fragment], values: dict[str, Tensor], inputs: Iterable[str], outputs: Iterable[str]
+    fragments: Sequence[Fragment],
+    values: dict[str, Tensor],
+    inputs: Iterable[str],
+    outputs: Iterable[str],
+    on: Transformations,
 ) -> int:
     """Take copies out of fragments, in order, where no task is needed for them; returns how many.
 
     ``values`` gets a row for each workspace that several fragments share afterwards.
     """
-    if not is_on("in-place-moves"):
+    if not on.in_place_moves:
         return 0
-    program = Program(fragments, values, {**dict.fromkeys(inputs, False), **dict.fromkeys(outputs, True)})
+    program = Program(fragments, values, {**dict.fromkeys(inputs, False), **dict.fromkeys(outputs, True)}, on)
     for index in range(len(program.plans)):
         if program.is_copy(index):
             program.remove(index)

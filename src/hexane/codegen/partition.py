@@ -10,16 +10,16 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from hexane.codegen import moves
+from hexane.codegen.context import Context
 from hexane.codegen.fragment import ELEMENT_BYTES, Tensor, tensor_of
 from hexane.codegen.plan import Buffer, Space
-from hexane.codegen.recipes.registry import Context
 from hexane.codegen.select import Choice, select
 from hexane.errors import GraphError, Reason, UnsupportedError
 from hexane.graph import effects
 
 if TYPE_CHECKING:
-    from hexane.codegen.targets import Target
     from hexane.graph.ir import Function, Op, Value
+    from hexane.lowering.transformations import Transformations
 
 MOST_CONSTANT_BYTES = 2 << 30  # of one program (limits 4)
 
@@ -72,10 +72,10 @@ class Run:
                             raise
         return found
 
-    def tasks_left(self) -> int:
+    def tasks_left(self, on: Transformations) -> int:
         """Tasks of an engine's run when copies that need none are gone (``moves``); nothing is changed."""
         fragments = [unit.choice.fragment.copied() for unit in self.units if unit.choice is not None]
-        moves.remove(fragments, self.tensors(), (v.name for v in self.inputs), (v.name for v in self.outputs))
+        moves.remove(fragments, self.tensors(), (v.name for v in self.inputs), (v.name for v in self.outputs), on)
         return sum(len(fragment.plans) for fragment in fragments)
 
 
@@ -121,7 +121,7 @@ def _asked_for_nan(op: Op) -> bool:
     )
 
 
-def runs_of(function: Function, units: Sequence[Unit], target: Target) -> list[Run]:
+def runs_of(function: Function, units: Sequence[Unit], context: Context) -> list[Run]:
     """Units gathered into as few runs as a greedy schedule finds; the order is the graph's where there is a choice."""
     maker: dict[Value, int] = {}
     for i, unit in enumerate(units):
@@ -154,7 +154,7 @@ def runs_of(function: Function, units: Sequence[Unit], target: Target) -> list[R
         groups.append(group)
     if any(waits):
         raise GraphError("ops wait for each other in a circle: a run of fused ops spans a change of a state")
-    return [run for group in groups for run in _bounded(group, function, target)]
+    return [run for group in groups for run in _bounded(group, function, context)]
 
 
 def _needs(ops: Iterable[Op]) -> Iterable[Value]:
@@ -166,13 +166,14 @@ def _needs(ops: Iterable[Op]) -> Iterable[Value]:
             yield from block.outputs
 
 
-def _bounded(group: list[Unit], function: Function, target: Target) -> list[Run]:
+def _bounded(group: list[Unit], function: Function, context: Context) -> list[Run]:
     """The group as one run, or as halves when a program of the target cannot have its surfaces, tasks or constants."""
+    target = context.target
     run = _close(group, function)
     surfaces = len(run.inputs) + len(run.outputs)
     tasks = sum(len(unit.choice.fragment.plans) for unit in group if unit.choice is not None)
     if tasks > target.most_tasks:
-        tasks = run.tasks_left()
+        tasks = run.tasks_left(context.on)
     fits = surfaces <= target.most_surfaces and tasks <= target.most_tasks
     if not run.on_engine or (fits and _constant_bytes(group) <= MOST_CONSTANT_BYTES):
         return [run]
@@ -185,7 +186,7 @@ def _bounded(group: list[Unit], function: Function, target: Target) -> list[Run]
             code, reason = Reason.EXTENT, f"{tasks} tasks; a program of {target.name} has room for {target.most_tasks}"
         return [_close([Unit((op,), None, reason, code)], function) for op in run.ops]
     at = _cut(group, tasks, target.most_tasks) if tasks > target.most_tasks else len(group) // 2
-    return _bounded(group[:at], function, target) + _bounded(group[at:], function, target)
+    return _bounded(group[:at], function, context) + _bounded(group[at:], function, context)
 
 
 SPARE = 0.95

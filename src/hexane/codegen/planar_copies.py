@@ -11,26 +11,26 @@ from copy import copy
 
 import numpy as np
 
-from hexane.chips import Chip, Evidence
+from hexane.chips import Evidence
 from hexane.codegen import tasks
+from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.moves import Key, Program
 from hexane.codegen.operations import Element, NeNonlinear, NeOp, PeKind
 from hexane.codegen.plan import Plan, Space
 from hexane.codegen.price import Prices
 from hexane.errors import UnsupportedError
-from hexane.lowering.transformations import is_on
 
 NOTE = "a copy by the planar engine"
 MINUS_ZERO = 0x8000
 INFINITY = 0x7C00
 
 
-def replace(fragments: Sequence[Fragment], values: dict[str, Tensor], chip: Chip) -> int:
+def replace(fragments: Sequence[Fragment], values: dict[str, Tensor], context: Context) -> int:
     """Put planar copies in place of copies by the cores where their price is smaller; how many."""
-    if not is_on("planar-copies"):
+    if not context.on.planar_copies:
         return 0
-    program, prices = Program(fragments, values, {}), Prices(chip)
+    program, prices = Program(fragments, values, {}, context.on), Prices(context.chip)
     clean: set[Key] = set()  # buffers that only such tasks have written
     dirty: set[Key] = set()
     count = 0

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from hexane.chips import Evidence
 from hexane.codegen.choices import choosing
+from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment
 from hexane.codegen.price import price_us
-from hexane.codegen.recipes.registry import Context, Recipe, recipes_for
+from hexane.codegen.recipes.registry import Recipe, recipes_for
 from hexane.errors import Reason, UnsupportedError
 from hexane.frozen import slot_init
-from hexane.lowering.transformations import is_on
 from hexane.passes.resampling import MOST_WEIGHTS
 
 if TYPE_CHECKING:
@@ -49,7 +49,6 @@ FAMILIES = (
 )
 """The recipe files, loaded at the first selection. A new family adds its name here."""
 
-BY_PRICE = "priced-recipes"
 ORDINARY = 10  # rank of recipes for single ops
 
 
@@ -115,7 +114,7 @@ def _select(op: Op, context: Context, *, strict: bool) -> Choice:
     for recipe in recipes_for(op.type):
         for choice in _choices(recipe, op, context, reasons):
             if choice.evidence is not Evidence.INFERRED or (recipe.rank < ORDINARY and not strict):
-                if inferred is not None and not strict and is_on(BY_PRICE):
+                if inferred is not None and not strict and context.on.priced_recipes:
                     return _cheaper(inferred, choice, context)
                 return choice
             inferred = inferred or choice
@@ -152,7 +151,7 @@ def _cheaper(inferred: Choice, shown: Choice, context: Context) -> Choice:
 
 def _choices(recipe: Recipe, op: Op, context: Context, reasons: dict[str, Reason]) -> Iterator[Choice]:
     """What the recipe makes of the run of ops that it matches, then of shorter runs where it takes them."""
-    matched = recipe.match(op)
+    matched = recipe.match(op, context)
     if matched is None:
         return
     for count in range(len(matched), 0 if recipe.shrinks else len(matched) - 1, -1):

@@ -12,15 +12,11 @@ from typing import TYPE_CHECKING
 
 from hexane.chips import CORES, KERNEL_BYTES_PER_CORE, L2_BYTES
 from hexane.lowering.fusion import factor_of, follows, only_user
-from hexane.lowering.transformations import is_on, target_chip
 
 if TYPE_CHECKING:
     from hexane.graph import Op, Value
+    from hexane.lowering.compilation import Compilation
 
-NAME = "keys-as-channels"
-"""The transformation (hexane.lowering.transformations)."""
-BLOCKS = "query-blocks"
-"""The transformation: scores that do not fit L2 are computed for some queries at a time."""
 SPLIT_HEADS = (0, 2, 1, 3)
 LAST_TWO = (0, 1, 3, 2)
 MANY_TASKS = "h13"
@@ -59,11 +55,10 @@ class Sizes:
         each = 2 * (self.keys * self.line + 4 * UNIT) + 2 * (self.line + 4 * UNIT)
         return max(0, min(self.heads, room // each))
 
-    @property
-    def block(self) -> int:
+    def block(self, compilation: Compilation) -> int:
         """Queries whose scores fit L2 for at least one head: all of them, or as even blocks as begin at whole bursts; 0
         if not even the smallest does."""
-        if self.at_once or not is_on(BLOCKS):
+        if self.at_once or not compilation.on.query_blocks:
             return self.queries if self.at_once else 0
         most = max((n for n in range(BURST, self.queries, BURST) if replace(self, queries=n).at_once), default=0)
         if not most:
@@ -71,11 +66,10 @@ class Sizes:
         each = -(-self.queries // -(-self.queries // most))
         each = -(-each // BURST) * BURST
         count = -(-self.queries // each) * self.heads
-        fits = target_chip().generation_name == MANY_TASKS or count <= MOST_BLOCKS
+        fits = compilation.chip.generation_name == MANY_TASKS or count <= MOST_BLOCKS
         return each if fits else 0
 
-    @property
-    def suits(self) -> bool:
+    def suits(self, compilation: Compilation) -> bool:
         """Whether kernels can be cut from keys and dims, and at least one head fits L2."""
         lanes = lanes_of(self.keys), lanes_of(self.dims)
         if self.heads < 2 or self.queries < CORES or self.dims % CORES or min(lanes) < 2:
@@ -83,7 +77,7 @@ class Sizes:
         if self.queries < FEW_QUERIES and self.dims >= 2 * FEW_QUERIES and self.dims % FEW_QUERIES == 0:
             return False
         longest = max(self.dims * lanes[0], self.keys * lanes[1])
-        return self.block > 0 and 2 * longest <= KERNEL_BYTES_PER_CORE
+        return self.block(compilation) > 0 and 2 * longest <= KERNEL_BYTES_PER_CORE
 
 
 def lanes_of(rows: int) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 from hexane.graph import Op, Value
 from hexane.isa.numbers import fp16_value
 from hexane.lowering.functions import FITTED, FUNCTIONS, LIMITED, lookup_table
-from hexane.lowering.transformations import is_on
+from hexane.lowering.transformations import Transformations
 
 FUSED = tuple(name for name, function in FUNCTIONS.items() if not function.epsilon)
 SUMS = ("conv", "matmul", "linear")
@@ -57,7 +57,7 @@ def channel_constant(op: Op, head: Op) -> np.ndarray | None:
     return data.astype(np.float16).reshape(-1)
 
 
-def fused_ops(op: Op) -> tuple[Op, ...]:
+def fused_ops(op: Op, on: Transformations) -> tuple[Op, ...]:
     """The op, then at most one bias, one scalar product and one ReLU or table, each the only user of the one before."""
     run, last = [op], op
     shift = follows(last, "add")
@@ -69,7 +69,7 @@ def fused_ops(op: Op) -> tuple[Op, ...]:
         run.append(product)
         last = product
     function = follows(last, "relu", *FUSED)
-    if function is None and is_on("table-epilogues"):
+    if function is None and on.table_epilogues:
         function = only_user(last.output)
         if function is not None and table_call(function) is None:
             function = None
@@ -110,22 +110,23 @@ def is_epilogue(op: Op | None) -> bool:
     return op is not None and (op.type == "relu" or ("y" not in op.inputs and table_call(op) is not None))
 
 
-def sum_run(op: Op) -> tuple[Op, ...]:
+def sum_run(op: Op, on: Transformations) -> tuple[Op, ...]:
     """The ops that one task computes; behind a product whose kernel is computed only a factor rides."""
-    run = fused_ops(op)
+    run = fused_ops(op, on)
     if op.type != "matmul" or not _computed_kernel(op):
         return run
     return run[:2] if len(run) > 1 and run[1].type == "mul" else run[:1]
 
 
-def cut_runs(units: Iterable[Sequence[Op]]) -> list[str]:
+def cut_runs(units: Iterable[Sequence[Op]], on: Transformations) -> list[str]:
     """Names of the results at which a unit of the compiler leaves the ops that one task could compute (``sum_run``)."""
     names = []
     for unit in units:
         for op in unit:
             if op.type in SUMS:
-                last = [inner for inner in sum_run(op) if inner in unit][-1]
-                if last is not sum_run(op)[-1]:
+                run = sum_run(op, on)
+                last = [inner for inner in run if inner in unit][-1]
+                if last is not run[-1]:
                     names.append(last.output.name)
     return names
 

@@ -14,10 +14,10 @@ import numpy as np
 from hexane.errors import Reason, UnsupportedError
 from hexane.graph.registry import has, values_of
 from hexane.graph.traits import MOVES, NEVER_NEGATIVE, PICKS, SAME_VALUES
-from hexane.lowering.transformations import is_on
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op, Value
+    from hexane.lowering.transformations import Transformations
 
 _ALSO_KEEP = frozenset(
     "max_pool avg_pool reduce_sum reduce_mean reduce_max reduce_min add mul minimum real_div "
@@ -57,9 +57,9 @@ def _is_floor(op: Op) -> bool:
     return any(limit.is_constant and not (np.asarray(limit.data) < 0).any() for limit in limits)
 
 
-def check_power(op: Op) -> None:
+def check_power(op: Op, on: Transformations) -> None:
     """UnsupportedError for a power of two computed tensors that the engine would get wrong for negative bases."""
-    if is_on("guarded-powers") and not op.arg("y").is_constant and may_be_negative(op.arg("x")):
+    if on.guarded_powers and not op.arg("y").is_constant and may_be_negative(op.arg("x")):
         raise UnsupportedError(
             "a power whose base may be negative: the engine's is 2^(y log2 x)",
             code=Reason.OPERATION,

@@ -18,6 +18,7 @@ from hexane.graph.constants import Constant
 from hexane.graph.ir import Op, Value
 from hexane.graph.types import TensorType
 from hexane.lowering.fusion import SUMS, channel_constant, factor_of, sum_run
+from hexane.lowering.transformations import carried
 from hexane.numerics.losses import operands
 
 if TYPE_CHECKING:
@@ -35,11 +36,11 @@ def rescaled(graph: Graph, bits: Mapping[str, int]) -> Graph:
     ``bits`` gives the power of two per layer, by the name of the layer's last value as ``Insight.scaling`` lists it.
     A layer is scaled by less, or not at all, where its weights, its bias or the factor would leave fp16.
     """
-    result = graph.clone()
+    result, on = graph.clone(), carried(graph)
     for op in list(result.main.ops):
         if op.type not in SUMS or op.block is None or not operands(op)[1].is_constant:
             continue
-        run = sum_run(op)
+        run = sum_run(op, on)
         wanted = bits.get(run[-1].outputs[0].name, 0)
         if wanted and run[-1].type != "exp":
             _scale(op, run, wanted)

@@ -16,14 +16,14 @@ from hexane.graph.evaluate import Evaluation, checked_input, declared, keep_stat
 from hexane.graph.registry import spec_of, values_of
 from hexane.graph.types import TensorType, eval_dtype
 from hexane.isa.roles import SPELLED, roles_of
-from hexane.lowering import transformations
 from hexane.lowering.eight_bit import byte_product
 from hexane.lowering.fusion import CUT_RUNS, SUMS, Epilogue, only_user, sum_run
+from hexane.lowering.transformations import Transformations, carried
 from hexane.lowering.weights import stream_of
 from hexane.numerics.rules import (
     RULES,
+    Arrays,
     convolution,
-    planar_factors,
     product,
     scaled_convolution,
     scaled_product,
@@ -58,11 +58,7 @@ def evaluate(
 
     Raises UsageError for a missing input or one of another shape.
     """
-    with transformations.using(transformations.carried(graph)):
-        return _evaluate(graph, inputs, EngineEvaluation(chips.get(chip), observe))
-
-
-def _evaluate(graph: Graph, inputs: Mapping[str, Any], run: EngineEvaluation) -> dict[str, np.ndarray]:
+    run = EngineEvaluation(chips.get(chip), carried(graph), observe)
     function = graph.main
     run.cut = frozenset(graph.metadata.get(CUT_RUNS, ()))
     unknown = set(inputs) - {value.name for value in function.inputs}
@@ -103,10 +99,11 @@ class EngineEvaluation(Evaluation):
     end the run of ops behind a sum early, as the compiler wrote it.
     """
 
-    def __init__(self, chip: Chip, observe: Observer | None = None) -> None:
+    def __init__(self, chip: Chip, on: Transformations, observe: Observer | None = None) -> None:
         super().__init__(typed=True)
         self.form = "winograd" if chip.winograd else "direct"
         self.generation = chip.generation
+        self.on = on
         self.factor = _factor_on(chip.generation_name)
         self.cut: frozenset[str] = frozenset()
         self.on_engine: list[Op] = []
@@ -149,8 +146,7 @@ class EngineEvaluation(Evaluation):
         if found is None:
             self.on_host[op] = f"no rule of the engine for {op.type}"
             return None
-        with planar_factors(self.factor):
-            result = found(op, lambda name: self._stored(op.arg(name)))
+        result = found(op, Arrays(lambda name: self._stored(op.arg(name)), self.on, self.factor))
         self.on_engine.append(op)
         return (self._seen(op, result),)
 
@@ -163,7 +159,7 @@ class EngineEvaluation(Evaluation):
         return bool(floats) and all(dtype == "fp16" for dtype in floats)
 
     def _sums(self, op: Op) -> tuple[Any, ...]:
-        run = sum_run(op)
+        run = sum_run(op, self.on)
         end = next((i for i, inner in enumerate(run, 1) if inner.output.name in self.cut), len(run))
         run = run[:end]
         epilogue = Epilogue.of(run)

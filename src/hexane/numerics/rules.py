@@ -7,9 +7,8 @@ engine does not do it; the caller then computes the op on the host.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -27,11 +26,30 @@ from hexane.lowering.fusion import Epilogue, table_name
 from hexane.lowering.groups import dense, is_loop
 from hexane.lowering.limits import plane_by_rows
 from hexane.lowering.powers import check_power
-from hexane.lowering.transformations import is_on
+from hexane.lowering.transformations import Transformations
 from hexane.lowering.weights import Stream
 from hexane.lowering.windows import window_of
 
-Arrays = Callable[[str], np.ndarray]
+
+@dataclass(frozen=True)
+class Arrays:
+    """What a rule may ask: an operand by its parameter, and what the compilation decides.
+
+    ``factor`` says what the register of the planar engine's last factor makes of a number (from H15 on, 19 bits).
+    """
+
+    operand: Callable[[str], np.ndarray]
+    on: Transformations
+    factor: Callable[[float], float]
+
+    def __call__(self, name: str) -> np.ndarray:
+        return self.operand(name)
+
+    def mean_of(self, count: int) -> float:
+        """1 / count as that register holds it."""
+        return self.factor(1.0 / count)
+
+
 Rule = Callable[[Op, Arrays], np.ndarray]
 
 RULES: dict[str, Rule] = {}
@@ -50,24 +68,6 @@ def rule(*types: str) -> Callable[[Rule], Rule]:
 
 def table(name: str, *numbers: float) -> np.ndarray:
     return np.frombuffer(lookup_table(name, *numbers), "<u2")
-
-
-_FACTOR: ContextVar[Callable[[float], float]] = ContextVar("planar_factor", default=float)
-
-
-@contextmanager
-def planar_factors(rounded: Callable[[float], float]) -> Iterator[None]:
-    """Inside, factors of reductions are what the chip's register holds of them (from H15 on, 19 bits)."""
-    token = _FACTOR.set(rounded)
-    try:
-        yield
-    finally:
-        _FACTOR.reset(token)
-
-
-def _mean_of(count: int) -> float:
-    """1 / count as the register of the planar engine's last factor holds it."""
-    return _FACTOR.get()(1.0 / count)
 
 
 def _number(bits: int) -> float:
@@ -288,7 +288,7 @@ def comparison(op: Op, arrays: Arrays) -> np.ndarray:
 
     Source: docs/reference/engine-h13.md appendix A.
     """
-    if is_on("planar-comparisons"):
+    if arrays.on.planar_comparisons:
         return _by_difference(op, arrays)
     name, swapped, negated = _COMPARISONS[op.type]
     x, y = np.broadcast_arrays(arrays("x"), arrays("y"))
@@ -338,7 +338,7 @@ def quotient(op: Op, arrays: Arrays) -> np.ndarray:
 @rule("pow")
 def power(op: Op, arrays: Arrays) -> np.ndarray:
     """Square, or log2, product and exp2."""
-    check_power(op)
+    check_power(op, arrays.on)
     x, y = arrays("x"), arrays("y")
     if op.arg("y").is_constant and y.size == 1:
         number, x = float(y.reshape(-1)[0]), x.reshape(op.output.shape)
@@ -384,8 +384,15 @@ _ORDER = {"hw": (2, 3), "h": (2,), "w": (3,), "c": (1,), "chw": (2, 1, 3)}
 """The order in which one task reads the axes that it reduces (docs/reference/engine-h13.md 8.5, 13)."""
 
 
-def reduced(x: np.ndarray, letters: frozenset[str], *, mean: bool = False, **how) -> np.ndarray:
-    """A reduction of a 4-D view with its axes kept; sets that no single task takes go in two steps."""
+def _no_factor(_: int) -> float:
+    return 1.0
+
+
+def reduced(x: np.ndarray, letters: frozenset[str], factor: Callable[[int], float], **how) -> np.ndarray:
+    """A reduction of a 4-D view with its axes kept; sets that no single task takes go in two steps.
+
+    ``factor`` gives what a result is multiplied by from how many elements it is made of.
+    """
     letters = frozenset(a for a in letters if x.shape["nchw".index(a)] > 1)
     if "n" in letters:
         raise UnsupportedError("a reduction over the batch")
@@ -393,22 +400,21 @@ def reduced(x: np.ndarray, letters: frozenset[str], *, mean: bool = False, **how
         return elementwise("sumsq", x, np.float16(0)) if how.get("op") == "sumsq" else x
     key = "".join(a for a in "chw" if a in letters)
     if key == "hw" and plane_by_rows(*x.shape[1:]):
-        middle = reduced(x, frozenset("w"), mean=mean, **how)
-        return reduced(middle, frozenset("h"), mean=mean, **{k: v for k, v in how.items() if k != "op"})
+        middle = reduced(x, frozenset("w"), factor, **how)
+        return reduced(middle, frozenset("h"), factor, **{k: v for k, v in how.items() if k != "op"})
     if key not in _ORDER:
         first = "c" if "c" in letters else "w"
-        middle = reduced(x, frozenset(first), mean=mean, **how)
+        middle = reduced(x, frozenset(first), factor, **how)
         rest = {k: v for k, v in how.items() if k != "op"}
-        return reduced(middle, letters - {first}, mean=mean, **rest)
+        return reduced(middle, letters - {first}, factor, **rest)
     axes = _ORDER[key]
     count = int(np.prod([x.shape[a] for a in axes]))
-    scale = _mean_of(count) if mean else 1.0
-    return reduce(x, axes, how.pop("mode", "sum"), scale=scale, keepdims=True, **how)
+    return reduce(x, axes, how.pop("mode", "sum"), scale=factor(count), keepdims=True, **how)
 
 
 _REDUCTIONS: dict[str, dict] = {
     "reduce_sum": {},
-    "reduce_mean": {"mean": True},
+    "reduce_mean": {},
     "reduce_max": {"mode": "max"},
     "reduce_sum_square": {"op": "sumsq"},
 }
@@ -421,14 +427,16 @@ def reduction(op: Op, arrays: Arrays) -> np.ndarray:
     letters = frozenset(_axes(op, x.ndim))
     view = _view(x)
     if op.type == "reduce_min":
-        result = reduced(planar.formula("add", view, scale=-1.0), letters, mode="max")
+        result = reduced(planar.formula("add", view, scale=-1.0), letters, _no_factor, mode="max")
         result = planar.formula("add", result, scale=-1.0)
     elif op.type == "reduce_l1_norm":
-        result = reduced(planar.absolute(view), letters)
+        result = reduced(planar.absolute(view), letters, _no_factor)
     elif op.type == "reduce_l2_norm":
-        result = through_table(reduced(view, letters, op="sumsq"), table("sqrt"))
+        result = through_table(reduced(view, letters, _no_factor, op="sumsq"), table("sqrt"))
     else:
-        result = reduced(view, letters, **dict(_REDUCTIONS[op.type]))
+        result = reduced(
+            view, letters, arrays.mean_of if op.type == "reduce_mean" else _no_factor, **_REDUCTIONS[op.type]
+        )
     return result.reshape(op.output.shape)
 
 
@@ -480,11 +488,18 @@ def layer_norm(op: Op, arrays: Arrays) -> np.ndarray:
     else:
         raise UnsupportedError(f"a layer norm over {', '.join(sorted(letters))}")
     count = int(np.prod([view.shape[a] for a in order]))
-    mean = reduce(view, order, "sum", scale=_mean_of(count), keepdims=True)
+    mean = reduce(view, order, "sum", scale=arrays.mean_of(count), keepdims=True)
     epsilon = float(np.float16(op.arg("epsilon")))
     centred = elementwise("sub", view, mean)
     spread = reduce(
-        centred, order, "sum", op="sumsq", scale=_mean_of(count), epsilon=epsilon, nonlinear="rsqrt", keepdims=True
+        centred,
+        order,
+        "sum",
+        op="sumsq",
+        scale=arrays.mean_of(count),
+        epsilon=epsilon,
+        nonlinear="rsqrt",
+        keepdims=True,
     )
     result = elementwise("mul", centred, spread).reshape(x.shape)
     for name, word in (("gamma", "mul"), ("beta", "add")):

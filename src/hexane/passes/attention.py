@@ -4,44 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hexane.graph.rewrite import remove_dead
-from hexane.lowering.attention import NAME, Attention, Sizes, attention_from, mask_of
+from hexane.lowering.attention import Attention, Sizes, attention_from, mask_of
 from hexane.lowering.fusion import only_user
-from hexane.lowering.transformations import is_on
 from hexane.passes.rewriting import is_static, sweep
 
 if TYPE_CHECKING:
     from hexane.graph.builder import GraphBuilder
     from hexane.graph.ir import Function, Op, Value
+    from hexane.lowering.compilation import Compilation
 
 LAST_TWO = [0, 1, 3, 2]
 
 
-def turn_attention(function: Function) -> int:
+def turn_attention(function: Function, compilation: Compilation) -> int:
     """Write attention of several heads with keys as channels: scores^T = k q^T, softmax over keys, v^T weights^T.
 
     What follows sees heads side by side already, and a linear layer behind them takes its rows turned.
     """
-    if not is_on(NAME):
+    if not compilation.on.keys_as_channels:
         return 0
-    square_up(function)
-    found = sweep(function, {"matmul": _attention})
+    square_up(function, compilation)
+    suits = partial(Sizes.suits, compilation=compilation)
+    found = sweep(function, {"matmul": partial(_attention, suits)})
     if found:
         found += sweep(function, {"reshape": _joined_heads})
         found += sweep(function, {"linear": _of_turned_rows})
     return found
 
 
-def square_up(function: Function) -> None:
+def square_up(function: Function, compilation: Compilation) -> None:
     """Products of [H, ..] between reshapes, as products of four axes; heads of several images as heads of one."""
-    if not is_on(NAME):
+    if not compilation.on.keys_as_channels:
         return
     if sweep(function, {"matmul": _of_four_axes}):
         sweep(function, {"reshape": _back_again})
         remove_dead(function)  # what stays has one user only where it really has
-    if sweep(function, {"matmul": _of_one_image}):
+    if sweep(function, {"matmul": partial(_of_one_image, compilation)}):
         remove_dead(function)
 
 
@@ -55,11 +57,12 @@ class Operands:
     results: frozenset[Value]
 
 
-def operands_of_attention(function: Function) -> Operands:
+def operands_of_attention(function: Function, compilation: Compilation) -> Operands:
     """The operands and results of the attentions of a function that ``turn_attention`` takes."""
     columns, kept, results = set(), set(), set()
-    for op in function.ops if is_on(NAME) else ():
-        found = usual_form(op) if op.type == "matmul" else None
+    suits = partial(Sizes.suits, compilation=compilation)
+    for op in function.ops if compilation.on.keys_as_channels else ():
+        found = usual_form(op, suits) if op.type == "matmul" else None
         if found is None:
             continue
         columns |= {found.scores.inputs["x"], op.inputs["y"]}
@@ -81,7 +84,7 @@ def _moves_behind_product(value: Value) -> set[Op]:
     return set()
 
 
-def _of_one_image(op: Op, b: GraphBuilder) -> Value | None:
+def _of_one_image(compilation: Compilation, op: Op, b: GraphBuilder) -> Value | None:
     """The second product of an attention of several images [B, H, ..], as that of one with B H heads."""
     found = _plain_attention(op)
     if found is None:
@@ -95,7 +98,7 @@ def _of_one_image(op: Op, b: GraphBuilder) -> Value | None:
         return None
     turned_k = not found.scores.arg("transpose_y")
     sizes = Sizes(images * heads, q.shape[2], k.shape[-1 if turned_k else -2], q.shape[3], 0 if mask is None else 1)
-    if v.shape[-1] != sizes.dims or not sizes.suits or (mask is not None and not _shared(mask, sizes)):
+    if v.shape[-1] != sizes.dims or not sizes.suits(compilation) or (mask is not None and not _shared(mask, sizes)):
         return None
 
     def of_one(value: Value) -> Any:
@@ -150,9 +153,9 @@ def _back_again(op: Op, _b: GraphBuilder) -> Value | None:
     return source if source.shape == op.output.shape and source.type == op.output.type else None
 
 
-def _attention(op: Op, b: GraphBuilder) -> Value | None:
+def _attention(suits: Callable[[Sizes], bool], op: Op, b: GraphBuilder) -> Value | None:
     """The second product of an attention in its usual orientation."""
-    found = usual_form(op)
+    found = usual_form(op, suits)
     if found is None:
         return None
     k = found.scores.inputs["y"]
@@ -160,7 +163,7 @@ def _attention(op: Op, b: GraphBuilder) -> Value | None:
     return _turned(found, _untransposed(k, b) if turned_k else k, mask_of(found), b)
 
 
-def usual_form(op: Op, suits: Callable[[Sizes], bool] = lambda sizes: sizes.suits) -> Attention | None:
+def usual_form(op: Op, suits: Callable[[Sizes], bool]) -> Attention | None:
     """The attention of one image whose second product this is, if its sizes suit: those that can be turned."""
     found = _plain_attention(op)
     if found is None:

@@ -14,22 +14,20 @@ from hexane.graph.registry import has
 from hexane.graph.traits import RESHAPES
 from hexane.lowering.attention import attention_from
 from hexane.lowering.fusion import only_user
-from hexane.lowering.transformations import is_on
 from hexane.passes.attention import square_up
 from hexane.passes.rewriting import array_of, as_dtype, is_static, known, sweep
 
 if TYPE_CHECKING:
     from hexane.graph.builder import GraphBuilder
     from hexane.graph.ir import Function, Op, Value
+    from hexane.lowering.compilation import Compilation
 
-NAME = "attention-biases"
 
-
-def drop_biases(function: Function) -> int:
+def drop_biases(function: Function, compilation: Compilation) -> int:
     """Leave out the biases of keys, and add those of values behind attention."""
-    if not is_on(NAME):
+    if not compilation.on.attention_biases:
         return 0
-    square_up(function)
+    square_up(function, compilation)
     keys: set[Op] = set()
     values: dict[Op, tuple[Op, np.ndarray]] = {}
     for op in function.walk():

@@ -13,13 +13,13 @@ import numpy as np
 from hexane.graph.registry import has, spec_of
 from hexane.graph.traits import ELEMENTWISE, REDUCES, RESHAPES, SAME_VALUES, Trait
 from hexane.lowering.fusion import factor_of, only_user
-from hexane.lowering.transformations import is_on
 from hexane.passes.feature_sums import inverse_root, mean, mean_squares
 from hexane.passes.rewriting import array_of, as_dtype, is_static, known
 
 if TYPE_CHECKING:
     from hexane.graph.builder import GraphBuilder
     from hexane.graph.ir import Op, Value
+    from hexane.lowering.compilation import Compilation
     from hexane.passes.attention import Operands
 
 FLOATS = ("fp16", "fp32")
@@ -44,6 +44,7 @@ Relation = dict["Value", Kind]
 class Seen:
     """What is known of a function: the kind of each value, and of each op the kinds that its turned form goes with."""
 
+    compilation: Compilation
     attention: Operands
     kinds: dict[Value, Kind] = field(default_factory=dict)
     ops: dict[Op, Relation] = field(default_factory=dict)
@@ -415,7 +416,7 @@ class Writer:
         shift = np.zeros(features) if beta is None else beta.reshape(-1)
         if self._folded(op, scale, shift):
             return made
-        if gamma is not None and beta is not None and is_on("affine-maps"):
+        if gamma is not None and beta is not None and self.seen.compilation.on.affine_maps:
             weight = as_dtype(scale.reshape(-1, 1, 1, 1), x)
             return b.conv(x=made, weight=weight, bias=as_dtype(shift, x), groups=features)
         if gamma is not None:

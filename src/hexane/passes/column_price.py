@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 from hexane.graph.registry import has, spec_of
 from hexane.graph.traits import ELEMENTWISE, RESHAPES
-from hexane.lowering.transformations import target_chip
 from hexane.passes.column_ops import matrix_of
 from hexane.passes.feature_sums import ranges
 from hexane.passes.prices import dense_sum, planar, price_us
 
 if TYPE_CHECKING:
+    from hexane.chips import Chip
     from hexane.cost.work import Layer, Unit
     from hexane.graph.ir import Op, Value
     from hexane.passes.column_ops import Seen
@@ -37,7 +37,8 @@ def is_cheaper_turned(part: list[Op], seen: Seen, leaves: Callable[[Value], bool
 
     ``leaves`` says which results have to be turned back.
     """
-    plain, turned = price_us(_plain(part, seen)), price_us(_turned(part, seen, leaves))
+    chip = seen.compilation.chip
+    plain, turned = price_us(_plain(part, seen), chip), price_us(_turned(part, seen, leaves), chip)
     return turned < plain * (1 - LEAST_GAIN)
 
 
@@ -46,6 +47,7 @@ def is_cheaper_turned(part: list[Op], seen: Seen, leaves: Callable[[Value], bool
 
 def _plain(part: list[Op], seen: Seen) -> list[Layer]:
     made: list[Layer] = []
+    chip = seen.compilation.chip
     rows: set[Value] = set()
     for op in part:
         x = next(iter(op.operands()))
@@ -63,12 +65,13 @@ def _plain(part: list[Op], seen: Seen) -> list[Layer]:
         elif op.type == "reduce_mean":
             made += [_map("reduce", x), planar("unary", _tokens(op.output))]
         else:
-            made += _shared(op)
+            made += _shared(op, chip)
     return made
 
 
 def _turned(part: list[Op], seen: Seen, leaves: Callable[[Value], bool]) -> list[Layer]:
     made: list[Layer] = []
+    chip = seen.compilation.chip
     inside, entering = set(part), set()
     for op in part:
         for value in seen.ops[op]:
@@ -81,40 +84,40 @@ def _turned(part: list[Op], seen: Seen, leaves: Callable[[Value], bool]) -> list
         elif op.type == "layer_norm":
             tokens, features = _tokens(x), x.shape[-1]
             made += [dense_sum(tokens, features, 1), _map("binary", x, 2), _map("unary", x)]
-            made += [*_root(tokens, features), _map("binary", x, 2)]
+            made += [*_root(tokens, features, chip), _map("binary", x, 2)]
             if op.inputs.get("gamma") is not None and not _feeds_sums(op.output):
-                made.append(_affine(x))
+                made.append(_affine(x, chip))
         elif op.type == "reduce_mean":
-            made += _root(_tokens(x), x.shape[-1])
+            made += _root(_tokens(x), x.shape[-1], chip)
         else:
-            made += _shared(op, behind_sum=bool(made) and made[-1].unit == "mac")
+            made += _shared(op, chip, behind_sum=bool(made) and made[-1].unit == "mac")
         made += [_map("move", value) for value in op.outputs if leaves(value)]
     return made
 
 
-def _shared(op: Op, *, behind_sum: bool = False) -> list[Layer]:
+def _shared(op: Op, chip: Chip, *, behind_sum: bool = False) -> list[Layer]:
     """Element-wise ops of two computed operands, which both forms have."""
     names = spec_of(op).tensors if has(op, ELEMENTWISE) else ()
     computed = [op.inputs[name] for name in names if not op.inputs[name].is_constant]
     if len(names) < 2 or not computed:
         return []
-    follows = behind_sum and _pairs(_tokens(op.output))
+    follows = behind_sum and _pairs(_tokens(op.output), chip)
     return [_map("binary", op.output, len(computed), follows=follows)]
 
 
-def _pairs(tokens: int) -> bool:
+def _pairs(tokens: int, chip: Chip) -> bool:
     """Whether tasks of both units run as locked pairs on maps of so many tokens."""
-    return tokens > ALONE.get(target_chip().generation_name, ALONE_LATER)
+    return tokens > ALONE.get(chip.generation_name, ALONE_LATER)
 
 
 # -- layers ------------------------------------------------------------------------------------------------------------
 
 
-def _root(tokens: int, features: int) -> list[Layer]:
+def _root(tokens: int, features: int, chip: Chip) -> list[Layer]:
     """Inverse roots of means of squares, one for each range, and the largest of them."""
     found = ranges(features)
-    sums = [dense_sum(tokens, features, 1, follows=_pairs(tokens) and not i) for i in range(len(found))]
-    return sums + [planar("binary", tokens, 2, follows=_pairs(tokens) and i == 1) for i in range(1, len(found))]
+    sums = [dense_sum(tokens, features, 1, follows=_pairs(tokens, chip) and not i) for i in range(len(found))]
+    return sums + [planar("binary", tokens, 2, follows=_pairs(tokens, chip) and i == 1) for i in range(1, len(found))]
 
 
 def _map(unit: Unit, value: Value, operands: int = 1, *, follows: bool = False) -> Layer:
@@ -122,9 +125,9 @@ def _map(unit: Unit, value: Value, operands: int = 1, *, follows: bool = False) 
     return planar(unit, prod(value.shape), operands, follows=follows)
 
 
-def _affine(x: Value) -> Layer:
+def _affine(x: Value, chip: Chip) -> Layer:
     tokens, features = _tokens(x), x.shape[-1]
-    return dense_sum(tokens, features, features, follows=_pairs(tokens), groups=features)
+    return dense_sum(tokens, features, features, follows=_pairs(tokens, chip), groups=features)
 
 
 def _sizes(op: Op) -> tuple[int, int, int]:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from hexane.graph.builder import GraphBuilder
 from hexane.graph.rewrite import remove_dead, replace_op, replace_uses
-from hexane.lowering.transformations import is_on
 from hexane.passes.attention import operands_of_attention, square_up
 from hexane.passes.column_ops import Seen, Writer, back, images_of, relation
 from hexane.passes.column_price import SUMS, is_cheaper_turned
@@ -19,17 +18,17 @@ from hexane.passes.rewriting import hand_down_names
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Function, Op, Value
+    from hexane.lowering.compilation import Compilation
 
-NAME = "features-as-channels"
 MOST_SWEEPS = 4
 
 
-def features_as_channels(function: Function) -> int:
+def features_as_channels(function: Function, compilation: Compilation) -> int:
     """Compute linear layers, norms and what is between them with features as channels, where that saves copies."""
-    if not is_on(NAME):
+    if not compilation.on.features_as_channels:
         return 0
-    square_up(function)
-    seen = _kinds(function)
+    square_up(function, compilation)
+    seen = _kinds(function, compilation)
     chosen = {op for part in _parts(function, seen) for op in _paying(part, seen)}
     if not chosen:
         return 0
@@ -38,9 +37,9 @@ def features_as_channels(function: Function) -> int:
     return len(chosen)
 
 
-def _kinds(function: Function) -> Seen:
+def _kinds(function: Function, compilation: Compilation) -> Seen:
     """Which values can be seen turned, and how: from products on, forwards and backwards until nothing changes."""
-    seen = Seen(operands_of_attention(function))
+    seen = Seen(compilation, operands_of_attention(function, compilation))
     ops = list(function.ops)
     for _ in range(MOST_SWEEPS):
         before = len(seen.kinds)

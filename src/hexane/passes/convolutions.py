@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hexane.graph.ops.conv import geometry_of
-from hexane.lowering.transformations import is_on
 from hexane.lowering.windows import NATIVE_WIDTH, TALLEST, WIDEST
-from hexane.passes.rewriting import array_of, as_dtype, is_static, sweep
+from hexane.passes.rewriting import Rule, array_of, as_dtype, is_static, sweep
 from hexane.passes.rows import instead_of_parts
 from hexane.passes.transposed import dilated
 
 if TYPE_CHECKING:
     from hexane.graph.builder import GraphBuilder
     from hexane.graph.ir import Function, Op, Value
+    from hexane.lowering.compilation import Compilation
 
 LONGEST_STRIDE = 2
 MOST_GATHERED = 64
@@ -23,12 +24,16 @@ MOST_GATHERED = 64
 MOST_HALVINGS = 4
 
 
-def legalise_convolutions(function: Function) -> int:
+def legalise_convolutions(function: Function, compilation: Compilation) -> int:
     """Bring kernels and strides within the task's fields: zeros for dilation, channels for long strides and kernels."""
     changed = sweep(function, {"conv": _raise_rank})
+    of_long_strides: list[Rule] = [_square_stride, _swap_stride, _fold_rows, _keep_some]
+    if compilation.on.gathered_strides:
+        of_long_strides = [_halve_stride] * MOST_HALVINGS + of_long_strides
+    rules: list[Rule] = [_dilation, _swap, partial(_tall, compilation), _wide]
     if any(op.type == "conv" and max(op.arg("strides") or (1,)) > LONGEST_STRIDE for op in function.walk()):
-        changed += sum(sweep(function, {"conv": rule}) for rule in _OF_LONG_STRIDES)
-    return changed + sum(sweep(function, {"conv": rule}) for rule in _RULES)
+        changed += sum(sweep(function, {"conv": rule}) for rule in of_long_strides)
+    return changed + sum(sweep(function, {"conv": rule}) for rule in rules)
 
 
 def _plain(op: Op) -> bool:
@@ -69,7 +74,7 @@ def _halve_stride(op: Op, b: GraphBuilder) -> Value | None:
     Its kernel holds a one in each place: no copy, and the map never leaves L2. What is gathered is rounded to 2^-16 as
     the sums behind it are (docs/reference/numerics.md 3.1).
     """
-    if not is_on("gathered-strides") or not _plain(op) or op.arg("groups") != 1:
+    if not _plain(op) or op.arg("groups") != 1:
         return None
     steps, spread, pads, out = geometry_of(op)
     x, weight = op.inputs["x"], op.inputs["weight"]
@@ -296,8 +301,8 @@ def _native_wide(op: Op, steps: tuple[int, ...]) -> bool:
     )
 
 
-def _tall(op: Op, b: GraphBuilder) -> Value | None:
-    found = instead_of_parts(op, b) if _plain(op) else None
+def _tall(compilation: Compilation, op: Op, b: GraphBuilder) -> Value | None:
+    found = instead_of_parts(compilation, op, b) if _plain(op) else None
     return found if found is not None else _stacked(op, 2, TALLEST, b)
 
 
@@ -358,7 +363,3 @@ def _window(x: Value, axis: int, begin: int, length: int, b: GraphBuilder) -> Va
         widths[2 * axis], widths[2 * axis + 1] = before, after
         x = b.pad(x=x, pad=widths, mode="constant", constant_val=0.0)
     return x
-
-
-_OF_LONG_STRIDES = (*(_halve_stride,) * MOST_HALVINGS, _square_stride, _swap_stride, _fold_rows, _keep_some)
-_RULES = (_dilation, _swap, _tall, _wide)

@@ -6,22 +6,22 @@ from typing import TYPE_CHECKING
 
 from hexane.graph.rewrite import remove_dead
 from hexane.lowering.fusion import only_user
-from hexane.lowering.transformations import is_on
 from hexane.passes.padding import pad_of
 from hexane.passes.rewriting import is_static, known, sweep
 
 if TYPE_CHECKING:
     from hexane.graph.builder import GraphBuilder
     from hexane.graph.ir import Function, Op, Value
+    from hexane.lowering.compilation import Compilation
 
 GRID = 32
 """Columns of fp16 in 64 bytes (docs/reference/engine-h13.md 6); a cut elsewhere within rows is turned twice."""
 MOST_SWEEPS = 8
 
 
-def cut_early(function: Function) -> int:
+def cut_early(function: Function, compilation: Compilation) -> int:
     """Take slices of joins, paddings and slices from their operands: less is copied, and a cut padding may vanish."""
-    if not is_on("early-cuts"):
+    if not compilation.on.early_cuts:
         return 0
     total = 0
     for _ in range(MOST_SWEEPS):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,11 +13,13 @@ from hexane.passes.rewriting import Rule, array_of, as_dtype, is_static, known, 
 if TYPE_CHECKING:
     from hexane.graph.builder import GraphBuilder
     from hexane.graph.ir import Function, Op, Value
+    from hexane.lowering.compilation import Compilation
 
 
-def decompose(function: Function) -> int:
+def decompose(function: Function, compilation: Compilation) -> int:
     """Write ops without a task of their own (norms, reductions, powers, stack) in ops that have one."""
-    return sweep(function, {name: _for_floats(rule) for name, rule in _RULES.items()})
+    rules = _RULES | {"local_response_norm": partial(local_response_norm, compilation.on)}
+    return sweep(function, {name: _for_floats(rule) for name, rule in rules.items()})
 
 
 def _for_floats(rule: Rule) -> Rule:
@@ -227,10 +230,9 @@ def _thresholded_relu(op: Op, b: GraphBuilder) -> Value:
     return b.mul(x=x, y=b.cast(x=passes, dtype=x.dtype))
 
 
-_RULES = {
+_RULES: dict[str, Rule] = {
     "gather": _gather,
     "thresholded_relu": _thresholded_relu,
-    "local_response_norm": local_response_norm,
     "l2_norm": _l2_norm,
     "pow": _pow,
     "real_div": _real_div,

@@ -12,20 +12,20 @@ from hexane.graph.rewrite import remove_dead
 from hexane.graph.traits import ELEMENTWISE, MOVES
 from hexane.lowering.fusion import SUMS, is_epilogue, only_user
 from hexane.lowering.groups import dense, is_loop
-from hexane.lowering.transformations import is_on
 from hexane.passes.rewriting import as_dtype, is_static, known, operand_and_constant, sweep
 
 if TYPE_CHECKING:
     from hexane.graph.builder import GraphBuilder
     from hexane.graph.ir import Function, Op, Value
+    from hexane.lowering.compilation import Compilation
 
 BEFORE_RELU = (*SUMS, "add", "sub", "mul")
 MOST_SWEEPS = 6
 
 
-def lift_functions(function: Function) -> int:
+def lift_functions(function: Function, compilation: Compilation) -> int:
     """Apply functions of single elements before moves, where they are part of a task and cost none."""
-    if not is_on("lifted-functions"):
+    if not compilation.on.lifted_functions:
         return 0
     total = 0
     for _ in range(MOST_SWEEPS):
@@ -95,9 +95,9 @@ def _takes_relu(value: Value, user: Op) -> bool:
 # -- shuffles of channels ----------------------------------------------------------------------------------------------
 
 
-def shuffle_weights(function: Function) -> int:
+def shuffle_weights(function: Function, compilation: Compilation) -> int:
     """Put a shuffle of a convolution's channels into the order of its weights, where it runs as one dense product."""
-    return sweep(function, {"reshape": _shuffled}) if is_on("shuffled-weights") else 0
+    return sweep(function, {"reshape": _shuffled}) if compilation.on.shuffled_weights else 0
 
 
 def _shuffled(op: Op, b: GraphBuilder) -> Value | None:

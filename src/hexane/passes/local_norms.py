@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hexane.lowering.fusion import only_user
-from hexane.lowering.transformations import is_on
 from hexane.passes.rewriting import as_dtype
 
 if TYPE_CHECKING:
     from hexane.graph.builder import GraphBuilder
     from hexane.graph.ir import Op, Value
+    from hexane.lowering.transformations import Transformations
 
 HOMOGENEOUS = ("relu", "max_pool")
 """Ops that commute with a power of two, rounding included."""
@@ -67,7 +67,7 @@ class _Norm:
         return j, j / self.beta
 
 
-def local_response_norm(op: Op, b: GraphBuilder) -> Value | None:
+def local_response_norm(on: Transformations, op: Op, b: GraphBuilder) -> Value | None:
     """Squares, the sum over a window of channels, a power, and the product."""
     x, alpha, beta, k = op.inputs["x"], *(float(op.arg(name)) for name in ("alpha", "beta", "k"))
     if len(x.shape) != 4 or alpha < 0 or beta <= 0 or k <= 0:
@@ -75,8 +75,8 @@ def local_response_norm(op: Op, b: GraphBuilder) -> Value | None:
     norm = _Norm(op.arg("size"), alpha / op.arg("size"), beta, k, x.shape[1])
     j, t = norm.scale_log2(log2(LARGEST_SUM))
     if k * 2.0**-t < LEAST_CONSTANT or (norm.most * 2.0**-t) ** -beta < LEAST_POWER:
-        return _wide(x, norm, b)
-    return (_short if is_on("local-norms") else _plain)(op, norm, j, t, b)
+        return _wide(on, x, norm, b)
+    return (_short if on.local_norms else _plain)(op, norm, j, t, b)
 
 
 def _plain(op: Op, norm: _Norm, j: int, t: float, b: GraphBuilder) -> Value:
@@ -106,7 +106,7 @@ def _short(op: Op, norm: _Norm, j: int, t: float, b: GraphBuilder) -> Value:
     return b.mul(x=power, y=small)
 
 
-def _wide(x: Value, norm: _Norm, b: GraphBuilder) -> Value | None:
+def _wide(on: Transformations, x: Value, norm: _Norm, b: GraphBuilder) -> Value | None:
     """Two sums, one that counts k in steps fine enough and one that is finite for every map; x s^-1/2 s^(1/2 - beta).
 
     The reciprocal root of a sum that has left the accumulator is 0, and the second sum is too large by what rounding
@@ -130,7 +130,7 @@ def _wide(x: Value, norm: _Norm, b: GraphBuilder) -> Value | None:
     if e != MOST_SCALE_LOG2:
         squares = b.square(x=b.mul(x=x, y=2.0**-MOST_SCALE_LOG2))
     coarse_sum = _window_sum(squares, norm, weights[1], k * 4.0**coarse + lost, b)
-    root = b.maximum(x=_root(fine_sum, 2.0**fine, b), y=_root(coarse_sum, 2.0**coarse, b))
+    root = b.maximum(x=_root(on, fine_sum, 2.0**fine, b), y=_root(on, coarse_sum, 2.0**coarse, b))
     made = b.mul(x=x, y=root)
     rest = None if norm.beta == 0.5 else b.pow(x=root, y=2 * norm.beta - 1)
     if j:
@@ -140,9 +140,9 @@ def _wide(x: Value, norm: _Norm, b: GraphBuilder) -> Value | None:
     return made if rest is None else b.mul(x=made, y=rest)
 
 
-def _root(total: Value, scale: float, b: GraphBuilder) -> Value:
+def _root(on: Transformations, total: Value, scale: float, b: GraphBuilder) -> Value:
     """scale / sqrt(total), in one table where tables may have scales."""
-    if is_on("local-norms"):
+    if on.local_norms:
         return b.op("engine.table", x=total, function="rsqrt", scale=scale)
     return b.mul(x=b.rsqrt(x=total, epsilon=0.0), y=scale)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import wraps
 from typing import TYPE_CHECKING
 
 from hexane.errors import UsageError
@@ -10,11 +11,22 @@ from hexane.graph.rewrite import remove_dead
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Function, Graph
+    from hexane.lowering.compilation import Compilation
 
-Pass = Callable[["Function"], int]
+Pass = Callable[["Function", "Compilation"], int]
 """Changes a function in place; returns how many ops it changed. Its docstring says what for."""
 
 OnPass = Callable[[str, "Graph", int], None]
+
+
+def always(rewrite: Callable[[Function], int]) -> Pass:
+    """A pass that does the same in every compilation."""
+
+    @wraps(rewrite)
+    def run(function: Function, _: Compilation) -> int:
+        return rewrite(function)
+
+    return run
 
 
 def available() -> dict[str, Pass]:
@@ -52,52 +64,55 @@ def available() -> dict[str, Pass]:
     )
 
     return {
-        "fold_constants": folding.fold_constants,
-        "remove_identities": identities.remove_identities,
-        "recognise_activations": activations.recognise_activations,
-        "mask_rows": masked_rows.mask_rows,
-        "recognise_norms": normalization.recognise_norms,
-        "fold_norms": normalization.fold_norms,
-        "fold_scales": scaling.fold_scales,
-        "fold_padding": padding.fold_padding,
+        "fold_constants": always(folding.fold_constants),
+        "remove_identities": always(identities.remove_identities),
+        "recognise_activations": always(activations.recognise_activations),
+        "mask_rows": always(masked_rows.mask_rows),
+        "recognise_norms": always(normalization.recognise_norms),
+        "fold_norms": always(normalization.fold_norms),
+        "fold_scales": always(scaling.fold_scales),
+        "fold_padding": always(padding.fold_padding),
         "single_tables": single_tables.single_tables,
-        "decompose_activations": activations.decompose_activations,
+        "decompose_activations": always(activations.decompose_activations),
         "decompose": decompose.decompose,
-        "contractions": contractions.legalise_contractions,
-        "pools": pooling.legalise_pools,
-        "resampling": resampling.legalise_resampling,
-        "transposed_convolutions": transposed.legalise_transposed,
-        "products": products.legalise_products,
+        "contractions": always(contractions.legalise_contractions),
+        "pools": always(pooling.legalise_pools),
+        "resampling": always(resampling.legalise_resampling),
+        "transposed_convolutions": always(transposed.legalise_transposed),
+        "products": always(products.legalise_products),
         "attention_biases": attention_biases.drop_biases,
         "padded_keys": padded_keys.pad_keys,
         "features_as_channels": columns.features_as_channels,
         "attention": attention.turn_attention,
         "signals": signals.legalise_signals,
-        "quantised": quantised.legalise_quantised,
+        "quantised": always(quantised.legalise_quantised),
         "convolutions": convolutions.legalise_convolutions,
-        "views": views.legalise_views,
+        "views": always(views.legalise_views),
         "layouts": layouts.choose_layouts,
         "cut_early": cuts.cut_early,
         "keep_rows_as_channels": rows.keep_rows_as_channels,
         "affine_maps": single_tables.affine_maps,
-        "cancel": reshapes.cancel_moves,
+        "cancel": always(reshapes.cancel_moves),
         "lift_functions": lifting.lift_functions,
         "shuffle_weights": lifting.shuffle_weights,
-        "fold_constants_again": folding.fold_constants,
-        "common_subexpressions": common.share_common,
-        "half_precision": precision.to_half,
-        "remove_identities_again": identities.remove_identities,
+        "fold_constants_again": always(folding.fold_constants),
+        "common_subexpressions": always(common.share_common),
+        "half_precision": always(precision.to_half),
+        "remove_identities_again": always(identities.remove_identities),
         "own_chains": signals.own_chains,
-        "bytes_of_convolutions": quantised.bytes_of_convolutions,
+        "bytes_of_convolutions": always(quantised.bytes_of_convolutions),
     }
 
 
-def run(graph: Graph, passes: Iterable[str] | None = None, on_pass: OnPass | None = None) -> Graph:
+def run(
+    graph: Graph, compilation: Compilation, passes: Iterable[str] | None = None, on_pass: OnPass | None = None
+) -> Graph:
     """A copy of the graph after the passes; the graph itself stays as it is.
 
     Parameters
     ----------
     graph : any graph; functions are treated one by one.
+    compilation : the chip whose prices decide, and the transformations that are on.
     passes : names from ``available()``, all of them in their order when None.
     on_pass : called after each pass with its name, the graph so far and how many ops changed (``--dump-passes``).
 
@@ -116,7 +131,7 @@ def run(graph: Graph, passes: Iterable[str] | None = None, on_pass: OnPass | Non
     for name in names:
         changed = 0
         for function in result.functions.values():
-            count = known[name](function)
+            count = known[name](function, compilation)
             if count:
                 remove_dead(function)
             changed += count

@@ -6,22 +6,21 @@ Rows of zeros are added to k and v, and a mask hides them: their weights are exa
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hexane.lowering.attention import NAME as KEYS
 from hexane.lowering.attention import Attention, Sizes, mask_of
 from hexane.lowering.fusion import only_user
-from hexane.lowering.transformations import is_on
 from hexane.passes.attention import square_up, usual_form
 from hexane.passes.rewriting import as_dtype, known, sweep
 
 if TYPE_CHECKING:
     from hexane.graph.builder import GraphBuilder
     from hexane.graph.ir import Function, Op, Value
+    from hexane.lowering.compilation import Compilation
 
-NAME = "padded-keys"
 STEP = 8
 """Keys are added up to a multiple of this: cores then take eight rows of a kernel side by side."""
 
@@ -29,25 +28,30 @@ FEW_SCORES = 16_384
 """Below this nothing is gained: changes of unit take the time (``unit_switch_us``)."""
 
 
-def pad_keys(function: Function) -> int:
+def pad_keys(function: Function, compilation: Compilation) -> int:
     """Add keys that a mask hides to attention over an odd number of them, so that it can have keys as channels."""
-    if not (is_on(NAME) and is_on(KEYS)):
+    if not (compilation.on.padded_keys and compilation.on.keys_as_channels):
         return 0
-    square_up(function)
-    return sweep(function, {"matmul": _padded})
+    square_up(function, compilation)
+    return sweep(function, {"matmul": partial(_padded, compilation)})
 
 
 def _wider(sizes: Sizes) -> Sizes:
     return replace(sizes, keys=-(-sizes.keys // STEP) * STEP, mask_heads=1)
 
 
-def _suits_padded(sizes: Sizes) -> bool:
+def _suits_padded(compilation: Compilation, sizes: Sizes) -> bool:
     scores = sizes.heads * sizes.queries * sizes.keys
-    return sizes.keys % 2 == 1 and scores >= FEW_SCORES and not sizes.suits and _wider(sizes).suits
+    return (
+        sizes.keys % 2 == 1
+        and scores >= FEW_SCORES
+        and not sizes.suits(compilation)
+        and _wider(sizes).suits(compilation)
+    )
 
 
-def _padded(op: Op, b: GraphBuilder) -> Value | None:
-    found = usual_form(op, _suits_padded)
+def _padded(compilation: Compilation, op: Op, b: GraphBuilder) -> Value | None:
+    found = usual_form(op, partial(_suits_padded, compilation))
     if found is None:
         return None
     q, k, v = found.scores.inputs["x"], found.scores.inputs["y"], op.inputs["y"]

@@ -13,7 +13,6 @@ from hexane.chips import L2_BYTES
 from hexane.chips.measured import values
 from hexane.cost.model import time_work
 from hexane.cost.work import Layer, Unit, Work
-from hexane.lowering.transformations import target_chip
 
 if TYPE_CHECKING:
     from hexane.chips import Chip
@@ -22,19 +21,14 @@ STAYS = L2_BYTES // 2
 """Bytes of a map up to which it and a second one stay in L2 between tasks."""
 
 
-def price_us(layers: Iterable[Layer]) -> float:
-    """Microseconds of these layers one after the other on the chip that is compiled for."""
-    chip = target_chip()
+def price_us(layers: Iterable[Layer], chip: Chip) -> float:
+    """Microseconds of these layers one after the other on a chip."""
     return sum(float(item.us) for item in time_work(Work(tuple(layers)), chip, values(chip)))
 
 
-def pass_us(unit: Unit, count: int) -> float:
-    """Microseconds of one planar task or copy of so many elements on that chip."""
-    return _pass_us(unit, count, target_chip())
-
-
 @lru_cache(maxsize=4096)
-def _pass_us(unit: Unit, count: int, chip: Chip) -> float:
+def pass_us(unit: Unit, count: int, chip: Chip) -> float:
+    """Microseconds of one planar task or copy of so many elements on a chip."""
     (item,) = time_work(Work((planar(unit, count),)), chip, values(chip))
     return float(item.us)
 

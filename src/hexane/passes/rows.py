@@ -15,15 +15,14 @@ import numpy as np
 from hexane.chips import CORES
 from hexane.graph.ops.conv import geometry_of
 from hexane.lowering.fusion import is_epilogue, only_user
-from hexane.lowering.transformations import is_on
 from hexane.lowering.windows import LARGEST_PAD, TALLEST
 from hexane.passes.rewriting import as_dtype, is_static, known, sweep
 
 if TYPE_CHECKING:
     from hexane.graph.builder import GraphBuilder
     from hexane.graph.ir import Function, Op, Value
+    from hexane.lowering.compilation import Compilation
 
-NAME = "rows-as-channels"
 TURN = (0, 2, 1, 3)
 
 
@@ -112,10 +111,10 @@ def folded(x: Value, r: int, b: GraphBuilder) -> Value:
     return made
 
 
-def instead_of_parts(op: Op, b: GraphBuilder) -> Value | None:
+def instead_of_parts(compilation: Compilation, op: Op, b: GraphBuilder) -> Value | None:
     """A kernel too tall for the engine, of few outputs: rows as channels, not shifted copies side by side."""
     height = op.inputs["weight"].shape[2]
-    if not is_on(NAME) or height <= TALLEST:
+    if not compilation.on.rows_as_channels or height <= TALLEST:
         return None
     for r in range(2, CORES + 1):
         g = Geometry.of(op, r)
@@ -124,9 +123,9 @@ def instead_of_parts(op: Op, b: GraphBuilder) -> Value | None:
     return None
 
 
-def keep_rows_as_channels(function: Function) -> int:
+def keep_rows_as_channels(function: Function, compilation: Compilation) -> int:
     """Convolve maps whose rows are channels as they stand, where the outputs find cores: they need not be put back."""
-    return sweep(function, {"conv": _kept}) if is_on(NAME) else 0
+    return sweep(function, {"conv": _kept}) if compilation.on.rows_as_channels else 0
 
 
 def _kept(op: Op, b: GraphBuilder) -> Value | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,21 +13,22 @@ from hexane.graph.ops.conv import geometry_of
 from hexane.graph.registry import has
 from hexane.graph.traits import RESHAPES
 from hexane.lowering.signals import is_flat, pad_of_signal, slice_of_signal, swaps_rows
-from hexane.lowering.transformations import is_on
 from hexane.lowering.windows import NATIVE_WIDTH, TALLEST
 from hexane.passes.rewriting import array_of, as_dtype, is_static, sweep
 
 if TYPE_CHECKING:
     from hexane.graph.builder import GraphBuilder
     from hexane.graph.ir import Function, Op, Value
+    from hexane.lowering.compilation import Compilation
+    from hexane.lowering.transformations import Transformations
 
 SMALLEST_BLOCK = 64
 MOST_CHANNELS = 8
 
 
-def legalise_signals(function: Function) -> int:
+def legalise_signals(function: Function, compilation: Compilation) -> int:
     """A filter of many taps along a signal: blocks of samples become channels, so that few taps over blocks remain."""
-    return sweep(function, {"conv": _in_blocks})
+    return sweep(function, {"conv": partial(_in_blocks, compilation.on)})
 
 
 def block_length(step: int, taps: int) -> int:
@@ -37,7 +39,7 @@ def block_length(step: int, taps: int) -> int:
     return block
 
 
-def _in_blocks(op: Op, b: GraphBuilder) -> Value | None:
+def _in_blocks(on: Transformations, op: Op, b: GraphBuilder) -> Value | None:
     """y[o, t m + j] = sum over i of w[o, i] x[(t m + j) s + i]: block t of B = m s samples gives m results.
 
     Weights of channel (o, j) over block q and sample p: w[o, q B + p - j s], zero outside the kernel.
@@ -60,7 +62,7 @@ def _in_blocks(op: Op, b: GraphBuilder) -> Value | None:
     frames = _Frames.of(s, k, count)
     moved = cin * (block * blocks + (2 * cout * count if per > 1 else 0))
     fetched = cout * per * cin * block * taps
-    if n == 1 and is_on("signal-frames") and frames.cost(cin, cout) < moved + fetched:
+    if n == 1 and on.signal_frames and frames.cost(cin, cout) < moved + fetched:
         return frames.convolution(op, pads[1][0], b)
     signal = _fitted(x, pads[1][0], blocks * block, b)
     folded = b.transpose(x=b.reshape(x=signal, shape=[n, cin, blocks, block]), perm=[0, 1, 3, 2])
@@ -154,9 +156,9 @@ def _links(op: Op) -> bool:
     return has(op, RESHAPES) or op.type in ("slice_by_size", "pad", "transpose")
 
 
-def own_chains(function: Function) -> int:
+def own_chains(function: Function, compilation: Compilation) -> int:
     """Give each chain of cuts and paddings of a signal its own beginning, so that it is one piece of work."""
-    if not is_on("signal-lines"):
+    if not compilation.on.signal_lines:
         return 0
     builder: GraphBuilder | None = None
     count = 0

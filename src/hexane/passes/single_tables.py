@@ -8,12 +8,12 @@ import numpy as np
 
 from hexane.lowering.functions import SCALED
 from hexane.lowering.fusion import only_user
-from hexane.lowering.transformations import is_on
 from hexane.passes.rewriting import array_of, as_dtype, is_static, number_of, operand_and_constant, per_channel, sweep
 
 if TYPE_CHECKING:
     from hexane.graph.builder import GraphBuilder
     from hexane.graph.ir import Function, Op, Value
+    from hexane.lowering.compilation import Compilation
 
 FLOATS = ("fp16", "fp32")
 LINEAR = ("mul", "add", "sub", "real_div")
@@ -21,9 +21,9 @@ LARGEST = 65504.0
 MOST_IMAGES = 8  # of a batch; convolutions run image by image
 
 
-def single_tables(function: Function) -> int:
+def single_tables(function: Function, compilation: Compilation) -> int:
     """Find hard swish and mish, and put numbers that multiply a function's results, or move them, into its table."""
-    if not is_on("single-tables"):
+    if not compilation.on.single_tables:
         return 0
     named = sweep(function, {"mul": _named})
     return named + sweep(function, dict.fromkeys(LINEAR, _scaled))
@@ -81,9 +81,9 @@ def _scaled(op: Op, b: GraphBuilder) -> Value | None:
 # -- one number per channel --------------------------------------------------------------------------------------------
 
 
-def affine_maps(function: Function) -> int:
+def affine_maps(function: Function, compilation: Compilation) -> int:
     """Write products and sums with one number per channel, one behind the other, as a depthwise 1x1 convolution."""
-    return sweep(function, dict.fromkeys(LINEAR, _affine)) if is_on("affine-maps") else 0
+    return sweep(function, dict.fromkeys(LINEAR, _affine)) if compilation.on.affine_maps else 0
 
 
 def _affine(op: Op, b: GraphBuilder) -> Value | None:

@@ -12,6 +12,7 @@ from hexane.codegen.driver import GENERATION
 from hexane.errors import HexaneError
 from hexane.formats.networks import network_of
 from hexane.graph.macs import macs_of
+from hexane.lowering.compilation import Compilation
 from hexane.program import ENGINE, HOST
 from hexane.program.attribution import Place, places_of, share_on_engine, visible_ops
 from hexane.report.weight_notes import weight_notes, with_weights
@@ -150,7 +151,7 @@ def check(graph: Graph | str | os.PathLike[str], chip: str | Chip = "M1") -> Che
         return check_program(graph, compile(graph, chip=target))
     rows = tuple(_by_rules(op, target) for op in visible_ops(graph))
     rows = _in_columns(graph, rows, target, _compiled(graph, target))
-    notes = weight_notes(passes.run(graph).main, target.generation) if _is_packed(graph) else {}
+    notes = weight_notes(passes.run(graph, Compilation(target)).main, target.generation) if _is_packed(graph) else {}
     return CheckReport(target.name, target.generation_name, False, with_weights(rows, notes, by_apple=True))
 
 

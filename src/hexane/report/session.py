@@ -16,7 +16,8 @@ from hexane.codegen import compile
 from hexane.codegen.driver import canonical
 from hexane.codegen.targets import target_of
 from hexane.errors import HexaneError, UnsupportedError, UsageError
-from hexane.lowering.transformations import active, using
+from hexane.lowering.compilation import Compilation
+from hexane.lowering.transformations import active
 from hexane.numerics import evaluate
 from hexane.numerics.insight import Insight, every_value, examine
 from hexane.program import Program
@@ -72,8 +73,8 @@ class Form:
 
     def canonical(self, graph: Graph, chip: Chip, scaling: Mapping[str, int] | None = None) -> Graph:
         """The graph in canonical form, for a chip that no program is written for."""
-        with using(active(self.dialect, self.without, generation=chip.generation_name), chip):
-            return canonical(graph, scaling=scaling)
+        on = active(self.dialect, self.without, generation=chip.generation_name)
+        return canonical(graph, Compilation(chip, on), scaling=scaling)
 
 
 @dataclass

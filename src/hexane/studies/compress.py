@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hexane import passes
+from hexane import chips, passes
 from hexane.errors import UnsupportedError, UsageError
 from hexane.formats.networks import network_of
 from hexane.graph import Graph, GraphBuilder, Op, Value
 from hexane.graph.rewrite import fold_constants, remove_dead
+from hexane.lowering.compilation import Compilation
 from hexane.lowering.formats import WeightFormat
 from hexane.studies.encode import encoded
 
@@ -114,8 +115,9 @@ def fitting(graph: Graph, form: WeightFormat) -> dict[str, WeightFormat]:
 def _folded(graph: Graph) -> Graph:
     """A copy after the passes that come first. What is compressed already stays so: nothing folds its ops."""
     copy = graph.clone()
+    anywhere = Compilation(chips.get("M1"))  # these passes are the same for every chip
     for names in ((), FOLDED):
-        copy = passes.run(copy, names)
+        copy = passes.run(copy, anywhere, names)
         for function in copy.functions.values():
             fold_constants(function, keep=lambda op: op.type.startswith("constexpr_"))
             remove_dead(function)

@@ -9,6 +9,7 @@ from math import sqrt
 from hexane import passes
 from hexane.chips import Chip
 from hexane.graph import Graph
+from hexane.lowering.compilation import Compilation
 from hexane.lowering.formats import WeightFormat
 from hexane.lowering.weights import decision_of
 from hexane.studies.choose import Choice, choices_of, steps
@@ -74,7 +75,7 @@ def figures_of(trials: Trials, form: Form, chips: Sequence[Chip], name: str = ""
     layers = trials.layers.values()
     size = sum(forms.get(layer.name, FP16).bytes_of(layer.shape) for layer in layers)
     mixed = {forms.get(layer.name, FP16).name for layer in layers} != {str(form)}
-    ready = passes.run(made)
+    ready = passes.run(made, Compilation(trials.chip))
     row = Figures(
         name or str(form),
         size,

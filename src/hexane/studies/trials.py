@@ -17,8 +17,10 @@ from hexane.chips import Chip
 from hexane.graph import Function, Graph, Op, Value
 from hexane.graph.evaluate import checked_input, declared
 from hexane.graph.types import StateType, TensorType, tensor_of
+from hexane.lowering.compilation import Compilation
 from hexane.lowering.formats import WeightFormat
 from hexane.lowering.fusion import SUMS, sum_run
+from hexane.lowering.transformations import carried
 from hexane.lowering.weights import weight_of
 from hexane.numerics import evaluate
 from hexane.numerics.evaluate import EngineEvaluation
@@ -64,12 +66,17 @@ class Trials:
         self._ready: dict[str, Graph] = {}
         self._plain = self._prepared("fp16")
         self._own = {op.outputs[0].name: op for op in self._plain.main.walk() if op.outputs}
-        self._runs = {inner: op for op in self._plain.main.walk() if op.type in SUMS for inner in sum_run(op)}
+        self._runs = {
+            inner: op
+            for op in self._plain.main.walk()
+            if op.type in SUMS
+            for inner in sum_run(op, carried(self._plain))
+        }
         self._kept: list[_Kept] | None = None
 
     def whole(self, graph: Graph, *, prepared: bool = False) -> float:
         """The error of a compressed form of the network, all of it; ``prepared``: the passes have run."""
-        ready = graph if prepared else passes.run(graph)
+        ready = graph if prepared else passes.run(graph, Compilation(self.chip))
         return max(
             relative_error(evaluate(ready, given, self.chip), want) for given, want in zip(self.inputs, self._wanted)
         )
@@ -81,7 +88,7 @@ class Trials:
         weight = None if own is None else weight_of(own)
         kept = self._values()
         if compressed is None or own is None or weight is None or weight.shape != compressed.shape or not kept:
-            ready = passes.run(compress(self.graph, {layer: form}))
+            ready = passes.run(compress(self.graph, {layer: form}), Compilation(self.chip))
             return max(
                 relative_error(evaluate(ready, given, self.chip), want)
                 for given, want in zip(self.inputs, self._plain_outputs())
@@ -96,7 +103,9 @@ class Trials:
 
     def _prepared(self, form: str) -> Graph:
         if form not in self._ready:
-            self._ready[form] = passes.run(compress(self.graph, fitting(self.graph, WeightFormat.of(form))))
+            self._ready[form] = passes.run(
+                compress(self.graph, fitting(self.graph, WeightFormat.of(form))), Compilation(self.chip)
+            )
         return self._ready[form]
 
     def _weight(self, layer: str, form: WeightFormat) -> Value | None:
@@ -123,7 +132,7 @@ class Trials:
         return [one.outputs for one in kept] or [evaluate(self._plain, given, self.chip) for given in self.inputs]
 
     def _computed(self, given: Inputs) -> _Kept:
-        run = EngineEvaluation(self.chip)
+        run = EngineEvaluation(self.chip, carried(self._plain))
         function = self._plain.main
         for value in function.inputs:
             run.environment[value] = checked_input(value, given.get(value.name)).astype(tensor_of(value.type).carrier)
@@ -141,7 +150,7 @@ class Trials:
         return [op for op in self._plain.main.ops if op in changed or self._runs.get(op) in heads]
 
     def _again(self, ops: list[Op], kept: _Kept) -> dict[str, np.ndarray]:
-        run = EngineEvaluation(self.chip)
+        run = EngineEvaluation(self.chip, carried(self._plain))
         run.environment = dict(kept.values)
         _compute(run, ops)
         return _outputs(run, self._plain.main)

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hexane.chips import Evidence
+from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment
 from hexane.codegen.recipes import unary
-from hexane.codegen.recipes.registry import Context, fp16, need_fp16, recipe
+from hexane.codegen.recipes.registry import fp16, need_fp16, recipe
 from hexane.errors import UnsupportedError
 from hexane.lowering.functions import FITTED, LIMITED
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 def _through(op: Op, context: Context, table: str, *numbers: float, note: str, factor: float = 1.0) -> Fragment:
     need_fp16(op.arg("x"))
     x, y = context.tensor(op.arg("x")), context.tensor(op.output)
-    made, plan = Fragment(), unary.copy_of(x)
+    made, plan = Fragment(context), unary.copy_of(x)
     plan.post_scale = factor
     unary.set_table(plan, table, *numbers)
     made.add(unary.ne_stream(plan, x, y))

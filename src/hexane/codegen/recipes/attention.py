@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 from hexane.chips import CORES, KERNEL_BYTES_PER_CORE, L2_BYTES
 from hexane.codegen import l2, tasks
 from hexane.codegen.choices import chosen
+from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment
 from hexane.codegen.geometry import ceil_log2, is_small_source, joint_patch, joint_shape, largest_shape, pe_patch, up
 from hexane.codegen.operations import BINARY, MAC_CONV, MAXIMUM, RUNTIME_KERNEL, After, Axes, PeKind, WriteHint
 from hexane.codegen.plan import Kernel, Plan, Region
 from hexane.codegen.recipes import matmul
 from hexane.codegen.recipes.linear import Rows, as_rows
-from hexane.codegen.recipes.registry import Context, need_fp16, recipe
+from hexane.codegen.recipes.registry import need_fp16, recipe
 from hexane.codegen.recipes.softmax import row_chain
 from hexane.errors import Reason, UnsupportedError
 from hexane.lowering.fusion import Epilogue, follows, fused_ops
@@ -27,9 +28,9 @@ if TYPE_CHECKING:
     from hexane.graph.ir import Op
 
 
-def one_head(op: Op) -> tuple[Op, ...] | None:
+def one_head(op: Op, context: Context) -> tuple[Op, ...] | None:
     """matmul, factor, softmax over the last axis, matmul: all between them used once, all operands computed."""
-    first = fused_ops(op)
+    first = fused_ops(op, context.on)
     if op.arg("y").is_constant or any(o.type != "mul" for o in first[1:]):
         return None
     soft = follows(first[-1], "softmax")
@@ -56,7 +57,7 @@ def attention(ops: Sequence[Op], context: Context) -> Fragment:
     one_pass = q.m <= CORES * lanes or chosen().steps_kernels
     if q.m % CORES or q.m < 2 * CORES or not one_pass or v.m % 16:
         raise UnsupportedError(f"attention over {q.m} queries in one block", code=Reason.EXTENT)
-    made = Fragment()
+    made = Fragment(context)
     _head(made, q, k, v, out, lanes, Epilogue.of(ops[:-2]).scale)
     return made
 

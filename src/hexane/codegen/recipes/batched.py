@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING
 from hexane.chips import CORES, L2_BYTES, Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.choices import chosen
+from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import ceil_div, ceil_log2, up
 from hexane.codegen.operations import RUNTIME_KERNEL, After, PeKind
 from hexane.codegen.plan import Dma, Kernel, Plan, Region
 from hexane.codegen.recipes.matmul import SCRATCH_LANES, behind_staging, hazard, lanes_of
-from hexane.codegen.recipes.registry import Context, need_fp16, recipe
+from hexane.codegen.recipes.registry import fused, need_fp16, recipe
 from hexane.errors import Reason, UnsupportedError
-from hexane.lowering.fusion import Epilogue, fused_ops
+from hexane.lowering.fusion import Epilogue
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
@@ -29,7 +30,7 @@ KERNELS_PER_TASK = 1 << 20
 """Bytes of staged kernels that one task takes [INFERRED: 770048 in one task, 1129984 in two]."""
 
 
-@recipe("matmul", match=fused_ops, rank=15, shrinks=True)
+@recipe("matmul", match=fused, rank=15, shrinks=True)
 def batched_product(ops: Sequence[Op], context: Context) -> Fragment:
     """matmul of two computed tensors, all batches in one task: H14 and later."""
     op = ops[0]
@@ -45,7 +46,7 @@ def batched_product(ops: Sequence[Op], context: Context) -> Fragment:
     a, b, out = context.tensor(x), context.tensor(y), context.tensor(ops[-1].output)
     if not (a.n * a.c == b.n * b.c == out.n * out.c):
         raise UnsupportedError("a product whose batches are broadcast")
-    made = Fragment()
+    made = Fragment(context)
     _product(
         made, _stack(a), _stack(b), _stack(out), bool(op.arg("transpose_x")), bool(op.arg("transpose_y")), epilogue
     )

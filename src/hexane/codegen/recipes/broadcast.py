@@ -10,13 +10,14 @@ import numpy as np
 
 from hexane.chips import L2_BYTES, Evidence
 from hexane.codegen import l2, tasks
+from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import pe_patch
 from hexane.codegen.operations import BINARY, COPY, MAC_COPY_BYTES, NO_KERNEL, After, Axes, Element, PeKind, Reads
 from hexane.codegen.plan import Plan, Region
 from hexane.codegen.recipes import unary
 from hexane.codegen.recipes.elementwise import combine, tensor_for, two_surfaces, widen, with_relu
-from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
+from hexane.codegen.recipes.registry import constant, need_fp16, recipe
 from hexane.errors import Reason, UnsupportedError
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def tile(ops: Sequence[Op], context: Context) -> Fragment:
     op = ops[0]
     x = op.arg("x")
     need_fp16(x)
-    made = Fragment()
+    made = Fragment(context)
     out = context.tensor(ops[-1].output)
     data = constant(x)
     source = context.tensor(x) if data is None else made.plain_constant(np.asarray(data, np.float16))
@@ -57,7 +58,7 @@ def cast(ops: Sequence[Op], context: Context) -> Fragment:
     if (x.dtype, y.dtype) not in (("bool", "fp16"), ("uint8", "fp16"), ("int8", "fp16")):
         raise UnsupportedError(f"a cast from {x.dtype} to {y.dtype}", code=Reason.ELEMENT_TYPE)
     source, out = context.tensor(x), context.tensor(y)
-    made = Fragment()
+    made = Fragment(context)
     plan = Plan("PE", w=source.w, h=source.h, c=source.c, groups=source.n, kind=PeKind.UNARY)
     made.add(unary.pe_stream(plan, source, out))
     if x.dtype == "int8":
@@ -71,7 +72,7 @@ def logical_not(ops: Sequence[Op], context: Context) -> Fragment:
     """logical_not: one neural engine copy of bytes through the table x == 0."""
     (op,) = ops
     x, y = context.tensor(op.arg("x")), context.tensor(op.output)
-    made, plan = Fragment(), unary.copy_of(x)
+    made, plan = Fragment(context), unary.copy_of(x)
     plan.out_format = Element.UINT8
     unary.set_table(plan, "equals_zero")
     made.add(unary.ne_stream(plan, x, y))
@@ -87,7 +88,7 @@ def select(ops: Sequence[Op], context: Context) -> Fragment:
         raise UnsupportedError("a condition that is no bool", code=Reason.ELEMENT_TYPE)
     cond = context.tensor(op.arg("cond"))
     out = context.tensor(op.output)
-    made = Fragment()
+    made = Fragment(context)
     a, b = (tensor_for(op.arg(name), context, made) for name in ("a", "b"))
     plain = a.shape == b.shape == out.shape and out.n == 1 and not made.constants
     by_row = cond.shape == (1, 1, 1, out.w) and out.c == 1 and out.h > 1

@@ -10,18 +10,18 @@ import numpy as np
 
 from hexane.chips import L2_BYTES, Evidence
 from hexane.codegen import l2, tasks
+from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import cores_log2, is_small_source, pe_patch
 from hexane.codegen.operations import BINARY, INT8_KERNEL, MAC_BYTES, After, Element, NeNonlinear, PeKind
 from hexane.codegen.plan import Kernel, Plan, Region
 from hexane.codegen.recipes import unary
 from hexane.codegen.recipes.elementwise import combine, tensor_for, widened
-from hexane.codegen.recipes.registry import Context, need_fp16, recipe, scalar
+from hexane.codegen.recipes.registry import need_fp16, recipe, scalar
 from hexane.errors import Reason, UnsupportedError
 from hexane.kernels import KernelLayout, pack
 from hexane.lowering.comparisons import STEPS, sided, with_number
 from hexane.lowering.functions import lookup_table
-from hexane.lowering.transformations import is_on
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
@@ -44,8 +44,8 @@ def comparison(ops: Sequence[Op], context: Context) -> Fragment:
     (op,) = ops
     need_fp16(op.arg("x"), op.arg("y"))
     out = context.tensor(op.output)
-    made = Fragment()
-    if is_on("planar-comparisons"):
+    made = Fragment(context)
+    if context.on.planar_comparisons:
         _of_difference(made, op, out, context)
         return made
     for value in (op.arg("x"), op.arg("y")):
@@ -134,7 +134,7 @@ def floor(ops: Sequence[Op], context: Context) -> Fragment:
     (op,) = ops
     need_fp16(op.arg("x"))
     x, out = context.tensor(op.arg("x")), context.tensor(op.output)
-    made = Fragment()
+    made = Fragment(context)
     if op.type == "floor" and x.n == x.h == x.w == 1:
         _floor_vector(made, x, out)
         return made

@@ -14,21 +14,22 @@ import numpy as np
 
 from hexane.chips import L2_BYTES, Evidence
 from hexane.codegen import l2, tasks
+from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment
 from hexane.codegen.operations import After
 from hexane.codegen.plan import Region
 from hexane.codegen.recipes.blocks import Product, place_blocks
 from hexane.codegen.recipes.linear import Held, Kernels, Rows, as_rows, block_plan, blocks_for, settle, turn_in
-from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
+from hexane.codegen.recipes.registry import constant, fused, need_fp16, recipe
 from hexane.codegen.weights import Weights
 from hexane.errors import Reason, UnsupportedError
-from hexane.lowering.fusion import Epilogue, fused_ops
+from hexane.lowering.fusion import Epilogue
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
 
 
-@recipe("matmul", match=fused_ops, rank=15, shrinks=True)
+@recipe("matmul", match=fused, rank=15, shrinks=True)
 def constant_first(ops: Sequence[Op], context: Context) -> Fragment:
     """matmul with a constant first operand: its rows are the output channels, the result is not turned."""
     op = ops[0]
@@ -45,7 +46,7 @@ def constant_first(ops: Sequence[Op], context: Context) -> Fragment:
     turned = np.ascontiguousarray(values.T if op.arg("transpose_x") else values)
     weights = Product(Weights(turned), None, 0.0, epilogue)
     x, out = context.tensor(y), context.tensor(ops[-1].output)
-    made = Fragment()
+    made = Fragment(context)
     kernels: Kernels = {}
     for b in range(x.n * x.c):
         source, target = as_rows(x).part(b * x.h, x.h), as_rows(out).part(b * out.h, out.h)

@@ -14,6 +14,7 @@ import numpy as np
 from hexane.chips import CORES, KERNEL_BYTES_PER_CORE
 from hexane.codegen import tasks
 from hexane.codegen.choices import chosen
+from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment
 from hexane.codegen.geometry import ceil_div, ceil_log2, is_small_source, output_group, up
 from hexane.codegen.operations import PLAIN_KERNEL, SPARSE_KERNEL
@@ -30,11 +31,11 @@ from hexane.codegen.recipes.blocks import (
 )
 from hexane.codegen.recipes.conv_groups import neighbours, parts_of, walks_of_parts
 from hexane.codegen.recipes.conv_special import is_tall, padded, pads_left_only, tall, widened
-from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
+from hexane.codegen.recipes.registry import constant, fused, need_fp16, recipe
 from hexane.codegen.weights import weights_from
 from hexane.errors import Reason, UnsupportedError
 from hexane.lowering import windows
-from hexane.lowering.fusion import Epilogue, fused_ops
+from hexane.lowering.fusion import Epilogue
 from hexane.lowering.groups import is_loop
 from hexane.lowering.weights import stream_of
 
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 PAIR = 2  # outputs per core of a convolution whose cores work in pairs
 
 
-@recipe("conv", match=fused_ops, shrinks=True)
+@recipe("conv", match=fused, shrinks=True)
 def convolution(ops: Sequence[Op], context: Context) -> Fragment:
     """conv: neural engine, one task or several blocks of output channels; bias, relu, table and factor in the task."""
     op = ops[0]
@@ -60,7 +61,7 @@ def convolution(ops: Sequence[Op], context: Context) -> Fragment:
     if groups == window.kh == window.kw == window.sx == window.sy == 1:  # the task of a product
         start, uniform = parted_bias(start, weights)
     conv = Convolution(x, y, weights, start, window, epilogue, groups, uniform)
-    return lower(replace(conv, parts=parts_of(conv, context.chip)))
+    return lower(replace(conv, parts=parts_of(conv, context)), context)
 
 
 def window_of(op: Op) -> Window:
@@ -93,11 +94,11 @@ def _refuse_wide_padding(op: Op, size: tuple[int, ...], strides: tuple[int, ...]
             )
 
 
-def lower(conv: Convolution) -> Fragment:
+def lower(conv: Convolution, context: Context) -> Fragment:
     """The convolution of a whole tensor; a batch runs image by image."""
     window, weights = conv.window, conv.weights
     conv = replace(conv, weights=weights.shaped(*weights.shape[:2], window.kh, window.kw))
-    made = Fragment()
+    made = Fragment(context)
     if window.kw > windows.NATIVE_WIDTH:
         if conv.one_to_one and window.kw <= windows.WIDEST and window.sx == window.sy == 1 and window.kh == 1:
             return widened(made, conv)

@@ -12,12 +12,12 @@ from dataclasses import replace
 from functools import lru_cache
 
 from hexane.chips import Chip, Evidence
+from hexane.codegen.context import Context
 from hexane.codegen.plan import Plan
 from hexane.codegen.price import sum_us
 from hexane.codegen.recipes.blocks import Convolution, Heads, channel_blocks
 from hexane.codegen.weights import Weights
 from hexane.lowering.groups import dense, is_loop
-from hexane.lowering.transformations import is_on
 
 MOST_PARTS = 64
 LEAST_GAIN_US = 0.2
@@ -25,15 +25,15 @@ LEAST_GAIN_US = 0.2
 NOTE = "some groups of a convolution as a task of their own"
 
 
-def parts_of(conv: Convolution, chip: Chip) -> int:
+def parts_of(conv: Convolution, context: Context) -> int:
     """Into how many sums the groups of a convolution are cut; 1 where they are a loop, or where it saves nothing."""
     y, (cout, cin, *_) = conv.y, conv.weights.shape
-    if conv.groups == 1 or conv.one_to_one or not is_on("split-groups"):
+    if conv.groups == 1 or conv.one_to_one or not context.on.split_groups:
         return 1
     if is_loop(conv.weights.shape, conv.groups, bias=conv.bias is not None, width=y.w, height=y.h):
         return 1
     window = conv.window
-    return _cheapest(chip, y.h * y.w, cin, cout // conv.groups, conv.groups, window.kh, window.kw, window.sx)
+    return _cheapest(context.chip, y.h * y.w, cin, cout // conv.groups, conv.groups, window.kh, window.kw, window.sx)
 
 
 @lru_cache(maxsize=4096)

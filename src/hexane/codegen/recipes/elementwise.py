@@ -11,15 +11,15 @@ import numpy as np
 from hexane.chips import L2_BYTES, Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.choices import chosen
+from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor, four_dimensional, narrower_views
 from hexane.codegen.geometry import pe_patch, up
 from hexane.codegen.operations import BINARY, COPY, After, Axes, PeKind, Reads
 from hexane.codegen.plan import OWN_DMA, Dma, Plan, Region
 from hexane.codegen.recipes import direct, unary
-from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
+from hexane.codegen.recipes.registry import constant, need_fp16, recipe
 from hexane.errors import Reason, UnsupportedError
 from hexane.lowering.fusion import follows
-from hexane.lowering.transformations import is_on
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op, Value
@@ -29,7 +29,7 @@ DIRECT = "direct-operands"
 COMMUTATIVE = ("add", "mul", "maximum", "minimum")
 
 
-def with_relu(op: Op) -> tuple[Op, ...] | None:
+def with_relu(op: Op, context: Context) -> tuple[Op, ...] | None:
     """The op, with a relu behind it when nothing else takes its result."""
     relu = follows(op, "relu")
     return (op, relu) if relu is not None else (op,)
@@ -55,13 +55,13 @@ def elementwise(ops: Sequence[Op], context: Context) -> Fragment:
         return _with_constant(op, out, relu, context)
     a, b = context.tensor(x), context.tensor(y)
     if a.shape == b.shape:
-        made = Fragment()
+        made = Fragment(context)
         made.add(two_surfaces(op.type, a, b, out, relu))
         return made
-    return broadcast(op.type, a, b, out, relu)
+    return broadcast(op.type, a, b, out, relu, Fragment(context))
 
 
-def relu_residual(op: Op) -> tuple[Op, ...] | None:
+def relu_residual(op: Op, context: Context) -> tuple[Op, ...] | None:
     """x + relu(x), where nothing else takes the relu."""
     add = follows(op, "add")
     if add is None:
@@ -75,7 +75,7 @@ def add_own_relu(ops: Sequence[Op], context: Context) -> Fragment:
     """x + relu(x): one planar task that clamps its second operand."""
     need_fp16(ops[0].arg("x"))
     x, out = context.tensor(ops[0].arg("x")), context.tensor(ops[1].output)
-    made = Fragment()
+    made = Fragment(context)
     plan = made.add(two_surfaces("add", x, x, out, False))
     plan.relu_second = True
     return made
@@ -135,12 +135,11 @@ def sizes_of_one(w: tuple[int, int], h: tuple[int, int], c: tuple[int, int] = (1
     return found
 
 
-def broadcast(op: str, a: Tensor, b: Tensor, out: Tensor, relu: bool, made: Fragment | None = None) -> Fragment:
+def broadcast(op: str, a: Tensor, b: Tensor, out: Tensor, relu: bool, made: Fragment) -> Fragment:
     """A small operand by its own DMA, or copied into L2 and then broadcast by the planar task.
 
     A row of all channels that does not fit L2 is seen as more rows of fewer, where the small operand is one row.
     """
-    made = Fragment() if made is None else made
     start = len(made.plans)
     views = [(a, b, out)]
     if a.shape == out.shape and b.c == b.h == 1:
@@ -162,7 +161,7 @@ def _broadcast(op: str, a: Tensor, b: Tensor, out: Tensor, relu: bool, made: Fra
         return made
     if a.shape != out.shape and b.shape == out.shape and op in COMMUTATIVE:
         a, b = b, a
-    if a.shape == out.shape and is_on(DIRECT):
+    if a.shape == out.shape and made.context.on.direct_operands:
         plan = direct.broadcast(made, BINARY[op].with_relu(relu), a, b, out)
         plan.evidence, plan.note = Evidence.INFERRED, OWN_DMA
         return made
@@ -255,24 +254,24 @@ def _with_constant(op: Op, out: Tensor, relu: bool, context: Context) -> Fragmen
     data = np.asarray(data, np.float16)
     x = context.tensor(value)
     if x.shape != out.shape:
-        made = Fragment()
+        made = Fragment(context)
         tensor = made.plain_constant(data)
         a, b = (tensor, x) if first else (x, tensor)
         broadcast(op.type, a, b, out, relu, made)
         made.evidence(Evidence.INFERRED, "first operand from the const section")
         return made
     if data.size == 1 and op.type not in ("maximum", "minimum"):
-        return _scalar(op.type, x, out, float(data.reshape(-1)[0]), first, relu)
+        return _scalar(op.type, x, out, float(data.reshape(-1)[0]), first, relu, context)
     if data.size == 1:
-        return _clamp(op.type, x, out, float(data.reshape(-1)[0]), relu)
+        return _clamp(op.type, x, out, float(data.reshape(-1)[0]), relu, context)
     axis = single_axis(data, x)
     if axis is not None and op.type in ("maximum", "minimum") and chosen().direct_operands:
-        made = Fragment()
+        made = Fragment(context)
         direct.per_channel(made, x, out, data.reshape(-1), axis, BINARY[op.type].with_relu(relu))
         return made
     if axis is not None and op.type in ("add", "sub", "mul"):
-        return per_channel(op.type, x, out, data.reshape(-1), axis, first, relu)
-    made = Fragment()
+        return per_channel(op.type, x, out, data.reshape(-1), axis, first, context, relu)
+    made = Fragment(context)
     tensor = made.plain_constant(data)
     if tensor.shape == x.shape:
         a, b = (tensor, x) if first else (x, tensor)
@@ -291,25 +290,25 @@ def _with_constant(op: Op, out: Tensor, relu: bool, context: Context) -> Fragmen
     return made
 
 
-def _scalar(op: str, x: Tensor, out: Tensor, value: float, first: bool, relu: bool) -> Fragment:
+def _scalar(op: str, x: Tensor, out: Tensor, value: float, first: bool, relu: bool, context: Context) -> Fragment:
     """x * v, x + v, x - v: the scale or bias field of one planar task; v - x as a per-channel constant."""
     if op == "sub" and first:
-        return per_channel("sub", x, out, np.full(x.c, value, np.float16), "c", True, relu)
+        return per_channel("sub", x, out, np.full(x.c, value, np.float16), "c", True, context, relu)
     plan = Plan("PE", w=x.w, h=x.h, c=x.c, groups=x.n, kind=PeKind.UNARY, pe=COPY.with_relu(relu))
     if op == "mul":
         plan.scale = value
     else:
         plan.bias = value if op == "add" else -value
-    made = Fragment()
+    made = Fragment(context)
     made.add(unary.pe_stream(plan, x, out))
     return made
 
 
-def _clamp(op: str, x: Tensor, out: Tensor, value: float, relu: bool) -> Fragment:
+def _clamp(op: str, x: Tensor, out: Tensor, value: float, relu: bool, context: Context) -> Fragment:
     """maximum or minimum with a number: a derived table (§10)."""
     if relu:
         raise UnsupportedError("a table cannot be followed by relu in one task")
-    made, plan = Fragment(), unary.copy_of(x)
+    made, plan = Fragment(context), unary.copy_of(x)
     unary.set_table(plan, op, value)
     made.add(unary.ne_stream(plan, x, out))
     return made
@@ -323,14 +322,14 @@ def single_axis(data: np.ndarray, x: Tensor) -> str | None:
 
 
 def per_channel(
-    op: str, x: Tensor, out: Tensor, values: np.ndarray, axis: str, first: bool, relu: bool = False
+    op: str, x: Tensor, out: Tensor, values: np.ndarray, axis: str, first: bool, context: Context, relu: bool = False
 ) -> Fragment:
     """A constant per channel: two rows, shift and scale, as the second operand of a GOC task (§8.4, §9.11)."""
     if relu:
         raise UnsupportedError("relu behind a scale and shift")
     ones, zeros = np.ones_like(values), np.zeros_like(values)
     if chosen().direct_operands:
-        made = Fragment()
+        made = Fragment(context)
         shift, scale = {
             "add": (values, ones),
             "mul": (zeros, values),
@@ -345,7 +344,7 @@ def per_channel(
         "mul": (zeros, values, "add"),
         "sub": (values, -ones if first else ones, "sub"),
     }[op]
-    made = Fragment()
+    made = Fragment(context)
     copy = made.add(two_rows(made, shift, scale))
     c, h, walk_in, walk_out = x.c, x.h, x.dma(), out.dma()
     if axis == "h":

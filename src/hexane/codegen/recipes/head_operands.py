@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from hexane.chips import CORES, L2_BYTES, Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.choices import chosen
+from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import ceil_div, up
 from hexane.codegen.operations import PeKind
 from hexane.codegen.plan import Dma, Kernel, Plan
-from hexane.codegen.recipes.registry import Context
 from hexane.errors import Reason, UnsupportedError
 from hexane.lowering.attention import split_heads, turned_heads
 

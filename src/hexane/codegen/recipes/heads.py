@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from hexane.chips import CORES, KERNEL_BYTES_PER_CORE, L2_BYTES, Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.choices import chosen
+from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import ceil_div, ceil_log2, largest_shape, pe_patch
 from hexane.codegen.operations import (
@@ -29,12 +30,11 @@ from hexane.codegen.plan import Dma, Kernel, Plan, Region
 from hexane.codegen.price import price_us
 from hexane.codegen.recipes.batched import KERNELS_PER_TASK
 from hexane.codegen.recipes.head_operands import SEVERAL, Heads, Kernels, heads_of, of_dims, of_tokens
-from hexane.codegen.recipes.registry import Context, need_fp16, recipe
+from hexane.codegen.recipes.registry import need_fp16, recipe
 from hexane.codegen.recipes.softmax_parts import powers_and_reciprocals
 from hexane.errors import Reason, UnsupportedError
-from hexane.lowering.attention import NAME, Attention, Sizes, attention_from, lanes_of, mask_of, moves_of, uses_of
+from hexane.lowering.attention import Attention, Sizes, attention_from, lanes_of, mask_of, moves_of, uses_of
 from hexane.lowering.fusion import factor_of, follows
-from hexane.lowering.transformations import is_on
 
 if TYPE_CHECKING:
     from hexane.chips import Chip
@@ -50,10 +50,10 @@ WORTH_A_HALVING = 0.95
 GROUPED = "heads as groups of a computed kernel"
 
 
-def attention_of_heads(op: Op) -> tuple[Op, ...] | None:
+def attention_of_heads(op: Op, context: Context) -> tuple[Op, ...] | None:
     """The ops of an attention with keys as channels, from the moves that split its operands into heads on."""
     scores = list(uses_of(op))[-1]
-    if scores.type != "matmul" or not is_on(NAME):
+    if scores.type != "matmul" or not context.on.keys_as_channels:
         return None
     found = attention_from(scores, -2)
     if found is None or not found.scores.arg("transpose_y") or found.scores.arg("transpose_x"):
@@ -112,14 +112,14 @@ def heads_in_l2(ops: Sequence[Op], context: Context) -> Fragment:
         raise UnsupportedError("heads of several images", code=Reason.BATCH)
     _, heads, queries, dims = q.shape
     sizes = Sizes(heads, queries, k.shape[2], dims, 0 if mask is None else 1)
-    if not sizes.suits or (mask is not None and tuple(mask.shape) != (1, 1, sizes.keys, queries)):
+    if not sizes.suits(context) or (mask is not None and tuple(mask.shape) != (1, 1, sizes.keys, queries)):
         raise UnsupportedError("heads or a mask of another form", code=Reason.EXTENT)
     out = context.tensor(found.result.output)
     if ops[-1].type == "reshape":
         out = replace(out, buffer=context.tensor(ops[-1].output).buffer)
-    made = Fragment()
-    some = replace(sizes, queries=sizes.block)
-    grouped = is_on(GROUPS) and _in_one_task(some)
+    made = Fragment(context)
+    some = replace(sizes, queries=sizes.block(context))
+    grouped = context.on.heads_as_groups and _in_one_task(some)
     operands = _Operands(
         heads_of(q, context),
         of_tokens(made, heads_of(k, context), lanes_of(sizes.keys)),
@@ -341,7 +341,9 @@ class _Around:
         A maximum over channels takes the cores about four times as long as a planar maximum of two operands.
         """
         if count not in self.halvings:
-            self.halvings[count] = self._best_halvings(held, spare, count, after) if is_on(HALVES) else 0
+            self.halvings[count] = (
+                self._best_halvings(held, spare, count, after) if self.made.context.on.halved_maxima else 0
+            )
         return self._halved(held, spare, count, after, self.halvings[count])
 
     def _best_halvings(self, held: Region, spare: Region, count: int, after: After) -> int:

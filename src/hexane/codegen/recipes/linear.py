@@ -15,12 +15,13 @@ import numpy as np
 from hexane.chips import L2_BYTES
 from hexane.codegen import l2, tasks
 from hexane.codegen.choices import chosen
+from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import is_small_source, largest_shape, patch_count, up
 from hexane.codegen.operations import After
 from hexane.codegen.plan import Buffer, Dma, Kernel, Plan, Region
 from hexane.codegen.recipes.blocks import Block, Product, dense_block, parted_bias, place_blocks
-from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
+from hexane.codegen.recipes.registry import constant, need_fp16, recipe
 from hexane.codegen.targets.base import Target
 from hexane.codegen.weights import weights_from
 from hexane.errors import Reason, UnsupportedError
@@ -55,9 +56,9 @@ def matrix_operands(op: Op) -> tuple[Value, bool, np.ndarray, np.ndarray | None]
     return op.arg("x"), bool(op.arg("transpose_x")), values if op.arg("transpose_y") else values.T, None
 
 
-def with_bias(op: Op) -> tuple[Op, ...]:
+def with_bias(op: Op, context: Context) -> tuple[Op, ...]:
     """The product and what its task can do behind the sums."""
-    return fused_ops(op)
+    return fused_ops(op, context.on)
 
 
 def weights_of(ops: Sequence[Op], target: Target) -> tuple[Value, bool, Product]:
@@ -89,7 +90,7 @@ def product(ops: Sequence[Op], context: Context) -> Fragment:
     """matmul, linear with constant weights: turned copy into L2, then 1x1 convolutions with turned result."""
     x, transposed, weights = weights_of(ops, context.target)
     source, out = context.tensor(x), context.tensor(ops[-1].output)
-    made = Fragment()
+    made = Fragment(context)
     if transposed:
         kernels: Kernels = {}
         for b in range(source.n * source.c):
@@ -303,15 +304,15 @@ def _from_transposed(made: Fragment, x: Rows, y: Rows, weights: Product, kernels
 # -- two products in a row -------------------------------------------------------------------------------------------
 
 
-def feed_forward(op: Op) -> tuple[Op, ...] | None:
+def feed_forward(op: Op, context: Context) -> tuple[Op, ...] | None:
     """Product, table or relu, product, where nothing else takes what is between them."""
-    first = fused_ops(op)
+    first = fused_ops(op, context.on)
     if len(first) == 1:
         return None
     second = follows(first[-1], "matmul", "linear")
     if second is None or second.arg("x") is not first[-1].output:
         return None
-    return (*first, *fused_ops(second))
+    return (*first, *fused_ops(second, context.on))
 
 
 @recipe("matmul", "linear", match=feed_forward, rank=5)
@@ -323,7 +324,7 @@ def two_products(ops: Sequence[Op], context: Context) -> Fragment:
     if turned or turned_again or second.k != first.n:
         raise UnsupportedError("a transposed operand in a chain of products", code=Reason.LAYOUT)
     source, out = as_rows(context.tensor(x)), as_rows(context.tensor(ops[-1].output))
-    made = Fragment()
+    made = Fragment(context)
     m = source.m
     if folds(m, first.n, first.k) and folds(m, second.n, second.k):
         _folded_chain(made, source, out, first, second)

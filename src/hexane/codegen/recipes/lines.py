@@ -14,17 +14,17 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from hexane.chips import Evidence
+from hexane.codegen.context import Context
 from hexane.codegen.fragment import MOST_EXTENT, Fragment, Tensor
 from hexane.codegen.recipes.columns import LARGEST, constant_line, fill
 from hexane.codegen.recipes.padding import continue_lines, mirrors
-from hexane.codegen.recipes.registry import Context, need_fp16, recipe
+from hexane.codegen.recipes.registry import need_fp16, recipe
 from hexane.codegen.recipes.shape import Walk, turned
 from hexane.errors import Reason, UnsupportedError
 from hexane.graph.registry import has
 from hexane.graph.traits import RESHAPES
 from hexane.lowering.fusion import only_user
 from hexane.lowering.signals import is_flat, pad_of_signal, rows_of, slice_of_signal, swaps_rows
-from hexane.lowering.transformations import is_on
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op, Value
@@ -92,8 +92,8 @@ def _next(chain: Chain, op: Op) -> Op | None:
     return only_user(op.output)
 
 
-def _match(op: Op) -> tuple[Op, ...] | None:
-    if not is_on("signal-lines"):
+def _match(op: Op, context: Context) -> tuple[Op, ...] | None:
+    if not context.on.signal_lines:
         return None
     chain = chain_of(op)
     return tuple(chain.ops) if chain is not None and chain.pays else None
@@ -106,7 +106,7 @@ def signal_lines(ops: Sequence[Op], context: Context) -> Fragment:
     assert chain is not None and tuple(chain.ops) == tuple(ops)
     need_fp16(chain.x)
     x, y = context.tensor(chain.x), context.tensor(chain.y)
-    made = Fragment()
+    made = Fragment(context)
     first, last = _reach(chain)
     total = (last - first) * LINE
     if total > LARGEST:

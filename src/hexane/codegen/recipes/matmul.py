@@ -11,15 +11,16 @@ import numpy as np
 from hexane.chips import CORES, KERNEL_BYTES_PER_CORE, L2_BYTES, Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.choices import chosen
+from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import ceil_div, ceil_log2, up
 from hexane.codegen.operations import RUNTIME_KERNEL, After, PeKind, SourceType
 from hexane.codegen.plan import Buffer, Dma, Kernel, Plan, Region
 from hexane.codegen.recipes.linear import Rows, as_rows, turn_in
-from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
+from hexane.codegen.recipes.registry import constant, fused, need_fp16, recipe
 from hexane.codegen.recipes.shape import Walk, permute
 from hexane.errors import Reason, UnsupportedError
-from hexane.lowering.fusion import Epilogue, fused_ops
+from hexane.lowering.fusion import Epilogue
 from hexane.lowering.weights import stream_of
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def lanes_of(m: int) -> int:
     return min(8, max(2, share & -share))
 
 
-@recipe("matmul", match=fused_ops, rank=20, shrinks=True)
+@recipe("matmul", match=fused, rank=20, shrinks=True)
 def runtime_product(ops: Sequence[Op], context: Context) -> Fragment:
     """matmul of two computed tensors: x is the kernel, w the map; rows in blocks."""
     op = ops[0]
@@ -50,7 +51,7 @@ def runtime_product(ops: Sequence[Op], context: Context) -> Fragment:
     epilogue = Epilogue.of(ops)
     if epilogue.relu or epilogue.table_name is not None or epilogue.bias is not None:
         raise UnsupportedError("a table or bias behind a product whose kernel is computed", code=Reason.COMPUTED)
-    made = Fragment()
+    made = Fragment(context)
     a, out = context.tensor(x), context.tensor(ops[-1].output)
     data = constant(y)
     b = context.tensor(y) if data is None else made.plain_constant(np.asarray(data, np.float16))

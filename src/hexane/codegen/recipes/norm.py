@@ -11,6 +11,7 @@ import numpy as np
 from hexane.chips import L2_BYTES, Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.choices import chosen
+from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import ceil_log2, joint_patch, pe_patch
 from hexane.codegen.operations import BINARY, After, Axes, FirstSource, PeKind, PeNonlinear, PeOp, Planar, SecondSource
@@ -19,7 +20,7 @@ from hexane.codegen.recipes import linear
 from hexane.codegen.recipes.elementwise import against_resident, broadcast_axes, sizes_of_one, small_copy, two_surfaces
 from hexane.codegen.recipes.linear import Held, Rows, as_rows
 from hexane.codegen.recipes.reduce import cube
-from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
+from hexane.codegen.recipes.registry import constant, need_fp16, recipe
 from hexane.codegen.recipes.shape import Walk, permute
 from hexane.codegen.recipes.softmax import load, row_values
 from hexane.codegen.recipes.softmax_parts import lock
@@ -73,7 +74,7 @@ def layer_norm(ops: Sequence[Op], context: Context) -> Fragment:
         axes = frozenset(a for a in axes if getattr(x, a) > 1)
     epsilon = op.arg("epsilon")
     gamma, beta = (_parameter(op, name) for name in ("gamma", "beta"))
-    made = Fragment()
+    made = Fragment(context)
     steps = [(word, data) for word, data in (("mul", gamma), ("add", beta)) if data is not None]
     target = y if not steps else Tensor(made.workspace(y.bytes), *y.shape)
     for n in range(x.n):
@@ -430,12 +431,12 @@ def rows_as_channels(made: Fragment, x: Rows, y: Rows, epsilon: float) -> None:
         scale.evidence, scale.note = Evidence.INFERRED, "layer norm of a projection, result by DMA"
 
 
-def projection(op: Op) -> tuple[Op, ...] | None:
+def projection(op: Op, context: Context) -> tuple[Op, ...] | None:
     """layer_norm whose result only a product with constant weights takes."""
     product = follows(op, "matmul", "linear")
     if product is None or product.arg("x") is not op.output or op.arg("gamma") or op.arg("beta"):
         return None
-    return (op, *linear.with_bias(product))
+    return (op, *linear.with_bias(product, context))
 
 
 @recipe("layer_norm", match=projection, rank=5)
@@ -451,7 +452,7 @@ def norm_projection(ops: Sequence[Op], context: Context) -> Fragment:
     x, y = as_rows(tensor), as_rows(context.tensor(ops[-1].output))
     if turned or linear.folds(x.m, weights.n, weights.k):
         raise UnsupportedError("a folded or transposed product behind a layer norm", code=Reason.LAYOUT)
-    made = Fragment()
+    made = Fragment(context)
     epsilon = op.arg("epsilon")
     line = l2.channel_stride(x.m)
     odd = l2.odd_channel_stride(x.m)

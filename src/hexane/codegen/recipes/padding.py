@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hexane.chips import Evidence
+from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment
 from hexane.codegen.recipes.columns import columns, constant_line, fill, turn
 from hexane.codegen.recipes.mirror import reverse
-from hexane.codegen.recipes.registry import Context, need_fp16, recipe
+from hexane.codegen.recipes.registry import need_fp16, recipe
 from hexane.codegen.recipes.shape import Walk, straight
 from hexane.errors import Reason, UnsupportedError
 from hexane.graph.ops.join import PAD_MODES
-from hexane.lowering.transformations import is_on
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
@@ -33,7 +33,7 @@ def pad(ops: Sequence[Op], context: Context) -> Fragment:
     x, y = context.tensor(value), context.tensor(op.output)
     if any(min(pair) < 0 for pair in widths):
         raise UnsupportedError("a pad that cuts", code=Reason.PADDING)
-    made = Fragment()
+    made = Fragment(context)
     (h0, h1), (w0, w1) = widths[HEIGHT], widths[WIDTH]
     if mode != "constant":
         if any(map(any, widths[:2])):
@@ -60,7 +60,7 @@ def _surrounded(made: Fragment, walk: Walk, widths: Sequence[tuple[int, int]], n
     if not any(map(any, widths)):
         return walk
     line = constant_line(made, walk.extents[3], number)
-    whole = not is_on("border-fills")
+    whole = not made.context.on.border_fills
     if whole:
         fill(made, walk, line)
     for axis, (before, after) in enumerate(widths):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from hexane.chips import CORES, KERNEL_BYTES_PER_CORE, L2_BYTES, Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.choices import chosen
+from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import ceil_log2
 from hexane.codegen.operations import MAC_MAXIMUM
@@ -18,12 +19,11 @@ from hexane.codegen.price import price_us
 from hexane.codegen.recipes.blocks import Window
 from hexane.codegen.recipes.columns import columns, combine, turn
 from hexane.codegen.recipes.conv import PAIR
-from hexane.codegen.recipes.registry import Context, need_fp16, recipe
+from hexane.codegen.recipes.registry import need_fp16, recipe
 from hexane.codegen.recipes.shape import Walk, straight
 from hexane.errors import Reason, UnsupportedError
 from hexane.graph.ops.pooling import pool_geometry
 from hexane.lowering.fusion import FUSED, only_user
-from hexane.lowering.transformations import is_on
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op, Value
@@ -48,7 +48,7 @@ WIDEST, TALLEST = 8, 13
 def native_max_pool(ops: Sequence[Op], context: Context) -> Fragment:
     """max_pool: one neural engine task, the largest input of a window; exact."""
     (op,) = ops
-    if not is_on("native-pools"):
+    if not context.on.native_pools:
         raise UnsupportedError("a maximum over a window in one task is switched off")
     value = op.arg("x")
     need_fp16(value)
@@ -68,24 +68,24 @@ def native_max_pool(ops: Sequence[Op], context: Context) -> Fragment:
             raise UnsupportedError("a window that leaves rows or columns unread in one task", code=Reason.PADDING)
     x, y = context.tensor(value), context.tensor(op.output)
     window = Window(kh, kw, sy, sx, reach[0][0], reach[1][0])
-    made = _windows_at_once(x, y, window)
+    made = _windows_at_once(x, y, window, context)
     inside = not reach[0][0] and (y.h - 1) * sy + kh <= x.h
     held = x.n * x.c * l2.channel_stride(x.w) * (x.h + y.h)
-    in_l2 = held <= MOST_BYTES or _comes_by_rows(value)
-    if is_on("rows-first-pools") and inside and kh > 1 and sy > 1 and in_l2:
-        other, given = _rows_first(x, y, window), value.op is None
+    in_l2 = held <= MOST_BYTES or _comes_by_rows(value, context)
+    if context.on.rows_first_pools and inside and kh > 1 and sy > 1 and in_l2:
+        other, given = _rows_first(x, y, window, context), value.op is None
         if _computing(other, context, given) < LEAST_GAIN * _computing(made, context, given):
             return other
     return made
 
 
-def _comes_by_rows(value: Value) -> bool:
+def _comes_by_rows(value: Value, context: Context) -> bool:
     """Whether a map beyond L2 may be made for the pool alone, band by band.
 
     By a convolution or element by element. Each band of a convolution fetches its kernels again: they have to fit the
     cores at once. One with groups, or whose cores work in pairs, is not cut.
     """
-    if not is_on("bands") or only_user(value) is None:
+    if not context.on.bands or only_user(value) is None:
         return False
     op = value.op
     while op is not None and op.type in ("relu", *FUSED) and op.arg("x").op is not None:
@@ -97,8 +97,8 @@ def _comes_by_rows(value: Value) -> bool:
     return whole and 2 * prod(weight) <= CORES * KERNEL_BYTES_PER_CORE
 
 
-def _windows_at_once(x: Tensor, y: Tensor, window: Window) -> Fragment:
-    made = Fragment()
+def _windows_at_once(x: Tensor, y: Tensor, window: Window, context: Context) -> Fragment:
+    made = Fragment(context)
     plan = Plan("NE", w=x.w, h=x.h, c=x.c, wout=y.w, hout=y.h, groups=x.n, unicast=1, mac=MAC_MAXIMUM, pad_lowest=True)
     window.set_on(plan)
     plan.cores_log2 = min(tasks.MOST_CORES_LOG2, ceil_log2(x.c))
@@ -111,16 +111,16 @@ def _windows_at_once(x: Tensor, y: Tensor, window: Window) -> Fragment:
     return made
 
 
-def _rows_first(x: Tensor, y: Tensor, window: Window) -> Fragment:
+def _rows_first(x: Tensor, y: Tensor, window: Window, context: Context) -> Fragment:
     """Planar maxima of the rows of every window, which lie ``sy`` rows apart, then windows of one row."""
-    made = Fragment()
+    made = Fragment(context)
     rows = Walk.of(x)
     least = rows.sliced(ROWS, 0, y.h, window.sy)
     for tap in range(1, window.kh):
         held = Tensor(made.workspace(x.n * x.c * y.h * x.row), x.n, x.c, y.h, x.w)
         combine(made, "maximum", least, rows.sliced(ROWS, tap, y.h, window.sy), Walk.of(held))
         least = Walk.of(held)
-    last = _windows_at_once(held, y, replace(window, kh=1, sy=1, top=0))
+    last = _windows_at_once(held, y, replace(window, kh=1, sy=1, top=0), context)
     made.plans += last.plans
     made.evidence(Evidence.INFERRED, "a maximum over the rows of windows, then over their columns")
     return made
@@ -147,7 +147,7 @@ def max_pool(ops: Sequence[Op], context: Context) -> Fragment:
     )
     x, y = context.tensor(value), context.tensor(op.output)
     needed = [_needed(*row) for row in zip(value.shape[2:], sizes, steps, reach, out)]
-    made = Fragment()
+    made = Fragment(context)
     top, left = needed[0][0], needed[1][0]
     height, width = (sum(pads) + extent for pads, extent in zip(needed, (x.h, x.w)))
     padded = columns(made, x.n, width, height, x.c)

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hexane.chips import Evidence
+from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.operations import COPY, Element, PeKind
 from hexane.codegen.plan import Plan
 from hexane.codegen.recipes import unary
 from hexane.codegen.recipes.blocks import Convolution
 from hexane.codegen.recipes.conv import lower, window_of
-from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe
+from hexane.codegen.recipes.registry import constant, need_fp16, recipe
 from hexane.codegen.weights import Weights
 from hexane.errors import Reason, UnsupportedError
 from hexane.lowering.eight_bit import BYTES, affine_of, byte_product
@@ -44,7 +45,7 @@ def quantize(ops: Sequence[Op], context: Context) -> Fragment:
         raise UnsupportedError(f"bytes of {op.output.dtype}", code=Reason.ELEMENT_TYPE)
     affine = affine_of(op)
     x, y = context.tensor(op.arg("input")), context.tensor(op.output)
-    made = Fragment()
+    made = Fragment(context)
     first = _copy(x)
     first.scale = affine.inverse
     last = first
@@ -70,7 +71,7 @@ def dequantize(ops: Sequence[Op], context: Context) -> Fragment:
         raise UnsupportedError(f"bytes of {dtype}", code=Reason.ELEMENT_TYPE)
     affine = affine_of(op)
     x, y = context.tensor(op.arg("input")), context.tensor(op.output)
-    made = Fragment()
+    made = Fragment(context)
     first = last = _copy(x)
     if affine.zero:
         first.bias = -float(affine.zero)
@@ -84,10 +85,14 @@ def dequantize(ops: Sequence[Op], context: Context) -> Fragment:
     return made
 
 
-def _pair(op: Op) -> tuple[Op, ...] | None:
+def _pair(op: Op, context: Context) -> tuple[Op, ...] | None:
     """The dequantised map's only user, a convolution, and what runs in its task."""
     user = only_user(op.output)
-    return (op, *sum_run(user)) if user is not None and user.type == "conv" and user.arg("x") is op.output else None
+    return (
+        (op, *sum_run(user, context.on))
+        if user is not None and user.type == "conv" and user.arg("x") is op.output
+        else None
+    )
 
 
 @recipe("dequantize", match=_pair, rank=4)
@@ -102,7 +107,7 @@ def byte_convolution(ops: Sequence[Op], context: Context) -> Fragment:
     start = epilogue.bias if bias is None else np.asarray(bias.data, np.float16).reshape(-1)
     weights = Weights(np.asarray(weight, np.float16), found.stream).scaled_by(epilogue.scale)
     x, y = context.tensor(found.bytes), context.tensor(ops[-1].output)
-    made = lower(Convolution(x, y, weights, start, window_of(conv), epilogue))
+    made = lower(Convolution(x, y, weights, start, window_of(conv), epilogue), context)
     for plan in made.plans:
         plan.in_format = FORMATS[found.bytes.dtype]
     made.evidence(Evidence.INFERRED, SHOWN)

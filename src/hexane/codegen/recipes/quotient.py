@@ -11,6 +11,7 @@ import numpy as np
 from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.choices import chosen
+from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import cores_log2, largest_shape
 from hexane.codegen.operations import MAC_PRODUCT, SQUARE, After, PeKind
@@ -23,7 +24,7 @@ from hexane.codegen.recipes.elementwise import (
     per_channel,
     single_axis,
 )
-from hexane.codegen.recipes.registry import Context, constant, need_fp16, recipe, scalar
+from hexane.codegen.recipes.registry import constant, need_fp16, recipe, scalar
 from hexane.errors import Reason, UnsupportedError
 from hexane.lowering.powers import check_power
 
@@ -48,16 +49,16 @@ def real_div(ops: Sequence[Op], context: Context) -> Fragment:
         with np.errstate(divide="ignore"):
             inverse = (1.0 / np.asarray(data, np.float64)).astype(np.float16)
         if inverse.size == 1:
-            return per_channel("mul", a, out, np.repeat(inverse.reshape(-1), a.c), "c", False)
+            return per_channel("mul", a, out, np.repeat(inverse.reshape(-1), a.c), "c", False, context)
         axis = single_axis(inverse, a)
         if axis is None:
-            return _times_constant(a, inverse, out)
-        return per_channel("mul", a, out, inverse.reshape(-1), axis, False)
+            return _times_constant(a, inverse, out, context)
+        return per_channel("mul", a, out, inverse.reshape(-1), axis, False, context)
     b = context.tensor(y)
     numerator = constant(x)
     if numerator is None and context.tensor(x).shape == out.shape:
-        return _divide(context.tensor(x), b, out)
-    made = Fragment()
+        return _divide(context.tensor(x), b, out, context)
+    made = Fragment(context)
     inverted = Tensor(made.workspace(b.bytes), *b.shape)
     plan = unary.copy_of(b)
     unary.set_table(plan, "reciprocal")
@@ -68,16 +69,16 @@ def real_div(ops: Sequence[Op], context: Context) -> Fragment:
     return made
 
 
-def _times_constant(a: Tensor, values: np.ndarray, out: Tensor) -> Fragment:
-    made = Fragment()
+def _times_constant(a: Tensor, values: np.ndarray, out: Tensor, context: Context) -> Fragment:
+    made = Fragment(context)
     combine(made, "mul", a, made.plain_constant(values), out)
     made.evidence(Evidence.INFERRED, "second operand from the const section")
     return made
 
 
-def _divide(a: Tensor, b: Tensor, out: Tensor) -> Fragment:
+def _divide(a: Tensor, b: Tensor, out: Tensor, context: Context) -> Fragment:
     """T0: 1/b into L2, turned to one packed vector per pixel column; T1: a times it (§13, appendix A)."""
-    made = Fragment()
+    made = Fragment(context)
     turned = chosen().turned_quotients or b.h == b.w == 1
     plan = tasks.copy_plan(b.c, b.h, b.w, groups=b.n, out_trans=turned)
     unary.set_table(plan, "reciprocal")
@@ -104,9 +105,9 @@ def power(ops: Sequence[Op], context: Context) -> Fragment:
     (op,) = ops
     x, y = op.arg("x"), op.arg("y")
     need_fp16(x, y)
-    check_power(op)
+    check_power(op, context.on)
     number = scalar(y)
-    made = Fragment()
+    made = Fragment(context)
     out = context.tensor(op.output)
     if number is not None:
         a = context.tensor(x)

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor, four_dimensional
 from hexane.codegen.recipes.columns import columns, turn
-from hexane.codegen.recipes.registry import Context, need_fp16, recipe
+from hexane.codegen.recipes.registry import need_fp16, recipe
 from hexane.codegen.recipes.shape import Walk, permute, same_bytes, straight
 from hexane.errors import Reason, UnsupportedError
 from hexane.lowering.fusion import follows
@@ -38,7 +39,7 @@ def to_pixels(ops: Sequence[Op], context: Context) -> Fragment:
     (op,) = ops
     need_fp16(op.arg("x"))
     x, y = context.tensor(op.arg("x")), context.tensor(op.output)
-    made = Fragment()
+    made = Fragment(context)
     factor = y.h // x.h
     turned = columns(made, y.n, y.w, y.h, y.c)
     for i, j, first, step in _phases(op, y.c):
@@ -54,7 +55,7 @@ def to_channels(ops: Sequence[Op], context: Context) -> Fragment:
     (op,) = ops
     need_fp16(op.arg("x"))
     x, y = context.tensor(op.arg("x")), context.tensor(op.output)
-    made = Fragment()
+    made = Fragment(context)
     factor = x.h // y.h
     turned = columns(made, x.n, x.w, x.h, x.c)
     turn(made, Walk.of(x), turned)
@@ -75,7 +76,7 @@ def repeat_pixels(ops: Sequence[Op], context: Context) -> Fragment:
         raise UnsupportedError(
             f"a map of {x.h} x {x.w} resized to {y.h} x {y.w}, which is no whole factor", code=Reason.EXTENT
         )
-    made = Fragment()
+    made = Fragment(context)
     if wide == 1:
         for i in range(tall):
             straight(made, Walk.of(x), Walk.of(y).sliced(ROW, i, x.h, tall))
@@ -88,7 +89,7 @@ def repeat_pixels(ops: Sequence[Op], context: Context) -> Fragment:
     return made
 
 
-def _moved(op: Op) -> tuple[Op, ...] | None:
+def _moved(op: Op, context: Context) -> tuple[Op, ...] | None:
     """reshape, transpose, reshape, where nothing else takes what is between."""
     transpose = follows(op, "transpose")
     last = None if transpose is None else follows(transpose, "reshape")
@@ -108,7 +109,7 @@ def shuffle(ops: Sequence[Op], context: Context) -> Fragment:
     rank = len(middle)
     shift = 4 - rank
     order = [*range(shift), *(p % rank + shift for p in transpose.arg("perm"))]
-    made = Fragment()
+    made = Fragment(context)
     permute(made, Walk.of(_seen(x, middle)), order, Walk.of(_seen(y, moved)))
     return made
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from hexane.chips import L2_BYTES
 from hexane.codegen import l2, tasks
+from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import pe_patch, up
 from hexane.codegen.operations import (
@@ -32,7 +33,7 @@ from hexane.codegen.plan import Buffer, Dma, Plan, Region, Space
 from hexane.codegen.recipes import unary
 from hexane.codegen.recipes.blocks import Convolution, Window
 from hexane.codegen.recipes.conv import lower as convolve
-from hexane.codegen.recipes.registry import Context, need_fp16, recipe
+from hexane.codegen.recipes.registry import need_fp16, recipe
 from hexane.codegen.recipes.shape import relayout, same_bytes
 from hexane.codegen.weights import Weights
 from hexane.errors import Reason, UnsupportedError
@@ -107,7 +108,7 @@ def folds(width: int, *, by_dma: bool = False) -> bool:
 def reduction(ops: Sequence[Op], context: Context) -> Fragment:
     """reduce_sum, mean, max, sum_square: planar engine; a maximum over channels in the neural engine."""
     (op,) = ops
-    made = Fragment()
+    made = Fragment(context)
     reduce_to(made, op, context, REDUCTIONS[op.type], context.tensor(op.arg("x")))
     return made
 
@@ -176,7 +177,7 @@ def composed_reduction(ops: Sequence[Op], context: Context) -> Fragment:
     """reduce_min, l1_norm, l2_norm: a planar or table task before or behind a reduction, through scratch."""
     (op,) = ops
     need_fp16(op.arg("x"))
-    made, x = Fragment(), context.tensor(op.arg("x"))
+    made, x = Fragment(context), context.tensor(op.arg("x"))
     result = context.tensor(op.output)
     axes = reduced_axes(op)
     shape = tuple(1 if a in axes else int(getattr(x, a)) for a in "nchw")
@@ -338,7 +339,7 @@ def _channel_sum_as_convolution(made: Fragment, x: Tensor, out: Tensor, kind: Re
     ones = np.ones((1, x.c, 1, 1), np.float16)
     scale = Epilogue(scale=kind.factor(x.c))
     one = Convolution(source, out, Weights(ones), None, Window(1, 1, 1, 1, 0, 0), scale)
-    made.plans.extend(convolve(one).plans)
+    made.plans.extend(convolve(one, made.context).plans)
 
 
 def _turned_pad(block: int, channel: int) -> int:

@@ -5,31 +5,29 @@ A recipe is declared by a decorator on the function that makes its tasks::
     @recipe("add", "sub", evidence=Evidence.APPLE)
     def elementwise(ops, context): ...
 
-``match`` sees the first op and returns the run of ops that the recipe takes (or None); without one, the recipe takes
-the op alone. Recipes are tried in order of ``rank``, then of declaration; the first that does not raise
+``match`` sees the first op and the context, and returns the run of ops that the recipe takes, or None; without one, the
+recipe takes the op alone. Recipes are tried in order of ``rank``, then of declaration; the first that does not raise
 ``UnsupportedError`` wins. The docstring's first line is what reports say of the recipe.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hexane import chips
-from hexane.chips import Chip
-from hexane.codegen.fragment import Fragment, Tensor, tensor_of
-from hexane.codegen.plan import Buffer, Space
+from hexane.codegen.context import Context
+from hexane.codegen.fragment import Fragment
 from hexane.errors import Reason, UnsupportedError
+from hexane.lowering.fusion import fused_ops
 
 if TYPE_CHECKING:
-    from hexane.codegen.targets import Target
     from hexane.graph.ir import Op, Value
 
-Match = Callable[["Op"], "tuple[Op, ...] | None"]
-Lower = Callable[["Sequence[Op]", "Context"], Fragment]
+Match = Callable[["Op", Context], "tuple[Op, ...] | None"]
+Lower = Callable[["Sequence[Op]", Context], Fragment]
 
 
 @dataclass(frozen=True)
@@ -46,27 +44,16 @@ class Recipe:
         return (self.lower.__doc__ or "").partition("\n")[0]
 
 
-@dataclass(frozen=True)
-class Context:
-    """What a recipe may ask of its surroundings: the target, the chip that prices are for, where values stand."""
-
-    target: Target
-    chip: Chip = field(default_factory=lambda: chips.get("M1"))
-
-    def tensor(self, value: Value) -> Tensor:
-        """A runtime value as a plain tensor in DRAM."""
-        if value.is_constant:
-            raise UnsupportedError(
-                f"{value.name} is a constant where the engine needs a tensor that is computed", code=Reason.CONSTANT
-            )
-        return tensor_of(Buffer(value.name, Space.SURFACE), value.shape, value.dtype)
-
-
 _BY_HEAD: dict[str, list[Recipe]] = {}
 
 
-def _alone(op: Op) -> tuple[Op, ...]:
+def _alone(op: Op, _: Context) -> tuple[Op, ...]:
     return (op,)
+
+
+def fused(op: Op, context: Context) -> tuple[Op, ...]:
+    """An op and what its task can do behind the sums, for ``match``."""
+    return fused_ops(op, context.on)
 
 
 def recipe(*heads: str, match: Match = _alone, rank: int = 10, shrinks: bool = False) -> Callable[[Lower], Lower]:

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
+from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import up
 from hexane.codegen.recipes.columns import LARGEST
-from hexane.codegen.recipes.registry import Context, need_fp16, recipe
+from hexane.codegen.recipes.registry import need_fp16, recipe
 from hexane.codegen.recipes.shape import Walk, turned
 from hexane.errors import Reason, UnsupportedError
 
@@ -23,7 +24,7 @@ def regroup(ops: Sequence[Op], context: Context) -> Fragment:
     (op,) = ops
     need_fp16(op.arg("x"))
     x, y = context.tensor(op.arg("x")), context.tensor(op.output)
-    made = Fragment()
+    made = Fragment(context)
     split = _common_prefix(x, y)
     outer = prod(x.shape[: split[0]])
     inner = prod(x.shape[split[0] :])

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 
 from hexane.chips import L2_BYTES, Evidence
 from hexane.codegen import l2, tasks
+from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor, four_dimensional
 from hexane.codegen.geometry import up
 from hexane.codegen.operations import After, Element, ResultType, Writes
 from hexane.codegen.plan import Buffer, Dma, Plan, Region
-from hexane.codegen.recipes.registry import Context, recipe
+from hexane.codegen.recipes.registry import recipe
 from hexane.errors import Reason, UnsupportedError
 from hexane.frozen import slot_init
 
@@ -164,7 +165,7 @@ def transpose(ops: Sequence[Op], context: Context) -> Fragment:
         raise UnsupportedError(f"a transposition of rank {rank}", code=Reason.RANK)
     shift = AXES - rank
     order = [*range(shift), *(p + shift for p in perm)]
-    made = Fragment()
+    made = Fragment(context)
     permute(made, Walk.of(x), order, Walk.of(y))
     return made
 
@@ -199,7 +200,7 @@ def slices(ops: Sequence[Op], context: Context) -> Fragment:
     begin, step = slice_bounds(op, shape)
     kept = tuple(len(range(b, e, s)) for (b, e), s in zip(begin, step))
     out = replace_shape(context.tensor(y), kept)
-    made = Fragment()
+    made = Fragment(context)
     lead = [0] * (AXES - len(shape))
     starts, steps = [*lead, *(b for b, _ in begin)], [*(1 for _ in lead), *step]
     slice_to(made, x, starts[-AXES:], steps[-AXES:], out)  # of rank 5 the leading axis of one element is dropped
@@ -251,7 +252,7 @@ def split(ops: Sequence[Op], context: Context) -> Fragment:
     x = context.tensor(op.arg("x"))
     rank = len(op.arg("x").shape)
     axis = op.arg("axis") % rank + AXES - rank
-    made, at = Fragment(), 0
+    made, at = Fragment(context), 0
     for result in op.outputs:
         part = context.tensor(result)
         begin = [0] * AXES
@@ -288,7 +289,7 @@ def sliding_windows(ops: Sequence[Op], context: Context) -> Fragment:
         x.bytes,
         x.element,
     )
-    made = Fragment()
+    made = Fragment(context)
     straight(made, source, Walk.of(y))
     made.evidence(Evidence.INFERRED, "windows that overlap")
     return made
@@ -304,7 +305,7 @@ def concat(ops: Sequence[Op], context: Context) -> Fragment:
     out = context.tensor(op.output)
     rank = len(op.output.shape)
     axis = op.arg("axis") % rank + AXES - rank
-    made = Fragment()
+    made = Fragment(context)
     parts = [made.plain_constant(value.data) if value.is_constant else context.tensor(value) for value in values]
     starts, at = [], 0
     for part in parts:
@@ -331,7 +332,7 @@ def concat(ops: Sequence[Op], context: Context) -> Fragment:
 def reshape(ops: Sequence[Op], context: Context) -> Fragment:
     """reshape, squeeze, expand_dims: one copy where rows stay whole; else rows are joined, cut or turned."""
     (op,) = ops
-    made = Fragment()
+    made = Fragment(context)
     relayout(made, context.tensor(op.arg("x")), context.tensor(op.output))
     return made
 

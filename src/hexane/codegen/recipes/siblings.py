@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment
 from hexane.codegen.operations import After
 from hexane.codegen.recipes.blocks import Product
@@ -22,9 +23,8 @@ from hexane.codegen.recipes.linear import (
     weights_of,
     with_bias,
 )
-from hexane.codegen.recipes.registry import Context, recipe
+from hexane.codegen.recipes.registry import recipe
 from hexane.errors import Reason, UnsupportedError
-from hexane.lowering.transformations import is_on
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 NAME = "rows-turned-once"
 
 
-def same_rows(op: Op) -> tuple[Op, ...] | None:
+def same_rows(op: Op, context: Context) -> tuple[Op, ...] | None:
     """All products of this op's rows, each with what its task does behind the sums; None unless this is the first."""
-    if not is_on(NAME) or not _plain(op):
+    if not context.on.rows_turned_once or not _plain(op):
         return None
     users = [user for user in op.arg("x").users if _plain(user) and user.arg("x") is op.arg("x")]
-    users = [user for user in dict.fromkeys(users) if user.block is op.block and feed_forward(user) is None]
+    users = [user for user in dict.fromkeys(users) if user.block is op.block and feed_forward(user, context) is None]
     if len(users) < 2 or users[0] is not op:
         return None
-    return tuple(each for user in users for each in with_bias(user))
+    return tuple(each for user in users for each in with_bias(user, context))
 
 
 def _plain(op: Op) -> bool:
@@ -54,7 +54,7 @@ def _plain(op: Op) -> bool:
 @recipe("matmul", "linear", match=same_rows, rank=6)
 def products_of_same_rows(ops: Sequence[Op], context: Context) -> Fragment:
     """Several products of the same rows with constant weights: one turned copy for all."""
-    made = Fragment()
+    made = Fragment(context)
     heads = [i for i, op in enumerate(ops) if op.type in ("linear", "matmul")]
     runs = [ops[start:end] for start, end in zip(heads, [*heads[1:], len(ops)])]
     parts: list[tuple[Product, Rows, Kernels]] = []

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 from hexane.chips import L2_BYTES, Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.choices import chosen
+from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import largest_shape, pe_patch, up
 from hexane.codegen.operations import BINARY, MAC_MAXIMUM, MAXIMUM, RECIPROCAL_SUM, After, Axes, PeKind, Planar
 from hexane.codegen.plan import Dma, Plan, Region
 from hexane.codegen.recipes import unary
 from hexane.codegen.recipes.reduce import fold_row, folds
-from hexane.codegen.recipes.registry import Context, need_fp16, recipe
+from hexane.codegen.recipes.registry import need_fp16, recipe
 from hexane.codegen.recipes.softmax_parts import (
     difference,
     exponential,
@@ -46,7 +47,7 @@ def softmax(ops: Sequence[Op], context: Context) -> Fragment:
     if index < 0:  # a leading axis of one element, which the surface does not have
         raise UnsupportedError("softmax along an axis of length 1", code=Reason.EXTENT)
     axis = "nchw"[index]
-    made = Fragment()
+    made = Fragment(context)
     for n in range(x.n):
         one = lambda t: Tensor(t.buffer, 1, t.c, t.h, t.w, offset=t.offset + n * t.batch)  # noqa: B023, E731
         along(made, one(x), one(y), axis)

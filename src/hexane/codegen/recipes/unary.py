@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 from hexane.chips import L2_BYTES, Evidence
 from hexane.codegen import l2, tasks
+from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor, narrower_views, table_kernel
 from hexane.codegen.geometry import pe_patch
 from hexane.codegen.operations import ABSOLUTE, COPY, MAC_SUM, SQUARE, After, Element, NeNonlinear, PeKind
 from hexane.codegen.plan import Plan, Region
-from hexane.codegen.recipes.registry import Context, fp16, need_fp16, recipe
+from hexane.codegen.recipes.registry import fp16, need_fp16, recipe
 from hexane.errors import UnsupportedError
 from hexane.isa.numbers import fp16_value
 from hexane.lowering.functions import FUNCTIONS, LN_2, lookup_table
@@ -71,7 +72,7 @@ def relu(ops: Sequence[Op], context: Context) -> Fragment:
     (op,) = ops
     x, y = context.tensor(op.arg("x")), context.tensor(op.output)
     need_fp16(op.arg("x"))
-    made, plan = Fragment(), copy_of(x)
+    made, plan = Fragment(context), copy_of(x)
     plan.mac = plan.mac.then(NeNonlinear.RELU)
     made.add(ne_stream(plan, x, y))
     return made
@@ -85,7 +86,7 @@ def table_function(ops: Sequence[Op], context: Context) -> Fragment:
     x, y = context.tensor(op.arg("x")), context.tensor(op.output)
     function = FUNCTIONS[op.type]
     name = table_name(op)
-    made, plan = Fragment(), copy_of(x)
+    made, plan = Fragment(context), copy_of(x)
     plan.post_scale = fp16_value(function.scale)
     epsilon = fp16(op.arg("epsilon")) if function.epsilon else 0.0
     if epsilon:
@@ -148,7 +149,7 @@ def planar_function(ops: Sequence[Op], context: Context) -> Fragment:
     op = ops[0]
     need_fp16(op.arg("x"))
     x, y = context.tensor(op.arg("x")), context.tensor(op.output)
-    made = Fragment()
+    made = Fragment(context)
     made.add(pe_stream(Plan("PE", w=x.w, h=x.h, c=x.c, groups=x.n, kind=PeKind.UNARY, pe=PLANAR[op.type]), x, y))
     return made
 
@@ -159,7 +160,7 @@ def sign(ops: Sequence[Op], context: Context) -> Fragment:
     (op,) = ops
     need_fp16(op.arg("x"))
     x, y = context.tensor(op.arg("x")), context.tensor(op.output)
-    made, plan = Fragment(), copy_of(x)
+    made, plan = Fragment(context), copy_of(x)
     set_table(plan, "sign")
     made.add(ne_stream(plan, x, y))
     made.evidence(Evidence.INFERRED, "a step table that Apple's compiler has not shown")

@@ -21,6 +21,7 @@ from hexane.passes.padding import pad_of
 from hexane.passes.prices import pass_us
 
 if TYPE_CHECKING:
+    from hexane.chips import Chip
     from hexane.graph.ir import Op, Value
 
 GRID = 32
@@ -61,6 +62,8 @@ class Order:
 
     region: Region
     places: Mapping[int, int] | None
+    chip: Chip
+    """Whose prices decide."""
 
     def perm(self, value: Value, op: Op) -> Axes:
         """Axis ``perm[i]`` of the declared tensor is axis i of the tensor in memory."""
@@ -78,21 +81,21 @@ def _perm(classes: Axes, places: Mapping[int, int] | None) -> Axes:
     return tuple(sorted(range(len(classes)), key=stands.__getitem__))
 
 
-def copied(shape: Sequence[int]) -> float:
+def copied(shape: Sequence[int], chip: Chip) -> float:
     """Microseconds of a copy of a tensor."""
-    return pass_us("move", prod(shape))
+    return pass_us("move", prod(shape), chip)
 
 
-def move(shape: Sequence[int], perm: Sequence[int]) -> float:
+def move(shape: Sequence[int], perm: Sequence[int], chip: Chip) -> float:
     """Microseconds of a transposition; none where all rows stay."""
     long = [axis for axis in perm if shape[axis] != 1]
     stays = long == sorted(long) and (not shape or shape[-1] == shape[perm[-1]])
-    return 0.0 if stays else copied(shape)
+    return 0.0 if stays else copied(shape, chip)
 
 
-def move_between(shape: Sequence[int], first: Sequence[int], second: Sequence[int]) -> float:
+def move_between(shape: Sequence[int], first: Sequence[int], second: Sequence[int], chip: Chip) -> float:
     """The same from one order of a tensor's axes to another."""
-    return move([shape[axis] for axis in first], [first.index(axis) for axis in second])
+    return move([shape[axis] for axis in first], [first.index(axis) for axis in second], chip)
 
 
 # -- terms -------------------------------------------------------------------------------------------------------------
@@ -171,7 +174,8 @@ class Costs:
     A term depends on no more than the order of its own axes, and terms of equal classes stand in equal orders.
     """
 
-    def __init__(self, counted: Mapping[Term, int]) -> None:
+    def __init__(self, counted: Mapping[Term, int], chip: Chip) -> None:
+        self.chip = chip
         self.groups: dict[tuple[Axes, Axes], list[tuple[Term, int]]] = {}
         for term, count in counted.items():
             self.groups.setdefault((term.classes, term.other_classes), []).append((term, count))
@@ -179,7 +183,9 @@ class Costs:
 
     def declared(self) -> float:
         """Microseconds of the copies in the order of the network."""
-        return sum(count * _PRICES[term.kind](term, None) for group in self.groups.values() for term, count in group)
+        return sum(
+            count * _PRICES[term.kind](term, None, self.chip) for group in self.groups.values() for term, count in group
+        )
 
     def moved(self, places: Mapping[int, int], most: float = float("inf")) -> float:
         """Microseconds of the copies in an order; any number above ``most`` where it is more than that."""
@@ -191,45 +197,45 @@ class Costs:
                     perms[each] = _perm(each, places)
             key = (*classes, perms[classes[0]], perms[classes[1]])
             if key not in self._prices:
-                self._prices[key] = sum(count * _PRICES[term.kind](term, places) for term, count in group)
+                self._prices[key] = sum(count * _PRICES[term.kind](term, places, self.chip) for term, count in group)
             total += self._prices[key]
             if total > most:
                 break
         return total
 
 
-def _edge(term: Term, places: Mapping[int, int] | None) -> float:
-    return move(term.shape, _perm(term.classes, places))
+def _edge(term: Term, places: Mapping[int, int] | None, chip: Chip) -> float:
+    return move(term.shape, _perm(term.classes, places), chip)
 
 
-def _turn(term: Term, places: Mapping[int, int] | None) -> float:
-    return move(term.shape, term.axes) if places is None else 0.0
+def _turn(term: Term, places: Mapping[int, int] | None, chip: Chip) -> float:
+    return move(term.shape, term.axes, chip) if places is None else 0.0
 
 
-def _view(term: Term, places: Mapping[int, int] | None) -> float:
+def _view(term: Term, places: Mapping[int, int] | None, chip: Chip) -> float:
     first, second = _perm(term.classes, places), _perm(term.other_classes, places)
-    return 0.0 if term.shape[first[-1]] == term.other[second[-1]] else copied(term.other)
+    return 0.0 if term.shape[first[-1]] == term.other[second[-1]] else copied(term.other, chip)
 
 
-def _stored(term: Term, places: Mapping[int, int] | None) -> float:
+def _stored(term: Term, places: Mapping[int, int] | None, chip: Chip) -> float:
     row = term.shape[_perm(term.classes, places)[-1]]
     filled = int(WASTE * (prod(term.shape) // max(row, 1)) * (-row % GRID))
-    return pass_us("move", filled) - pass_us("move", 0) if filled else 0.0
+    return pass_us("move", filled, chip) - pass_us("move", 0, chip) if filled else 0.0
 
 
-def _cut(term: Term, places: Mapping[int, int] | None) -> float:
-    return TURNS * copied(term.shape) if _perm(term.classes, places)[-1] in term.axes else 0.0
+def _cut(term: Term, places: Mapping[int, int] | None, chip: Chip) -> float:
+    return TURNS * copied(term.shape, chip) if _perm(term.classes, places)[-1] in term.axes else 0.0
 
 
-def _channels(term: Term, places: Mapping[int, int] | None) -> float:
+def _channels(term: Term, places: Mapping[int, int] | None, chip: Chip) -> float:
     perm = _perm(term.classes, places)
     if len(perm) < 3 or term.shape[perm[-3]] == 1 or perm[-3] not in term.axes:
         return 0.0
-    return copied(term.shape)
+    return copied(term.shape, chip)
 
 
-def _conv(term: Term, places: Mapping[int, int] | None) -> float:
-    return 0.0 if places is None else _conv_axes(term, places)[0]
+def _conv(term: Term, places: Mapping[int, int] | None, chip: Chip) -> float:
+    return 0.0 if places is None else _conv_axes(term, places, chip)[0]
 
 
 _PRICES = {
@@ -243,23 +249,23 @@ _PRICES = {
 }
 
 
-def _conv_axes(term: Term, places: Mapping[int, int]) -> tuple[float, Axes]:
+def _conv_axes(term: Term, places: Mapping[int, int], chip: Chip) -> tuple[float, Axes]:
     stands = [(term.shape, _perm(term.classes, places)), (term.other, _perm(term.other_classes, places))]
     ways = (PLAIN, EXCHANGED) if term.axes else (PLAIN,)
-    prices = [sum(_seen(shape, perm, axes) for shape, perm in stands) for axes in ways]
+    prices = [sum(_seen(shape, perm, axes, chip) for shape, perm in stands) for axes in ways]
     least = min(prices)
     return least, ways[prices.index(least)]
 
 
-def _seen(shape: Shape, perm: Axes, axes: Axes) -> float:
+def _seen(shape: Shape, perm: Axes, axes: Axes, chip: Chip) -> float:
     """Microseconds to see a map of a convolution in its axes: a copy, or, where rows stay, the planar task beside it,
     which is in no locked pair with a sum of other axes (hexane.codegen.residency.pairs)."""
-    copy = move_between(shape, perm, axes)
-    return copy or (0.0 if perm == axes else pass_us("unary", prod(shape)))
+    copy = move_between(shape, perm, axes, chip)
+    return copy or (0.0 if perm == axes else pass_us("unary", prod(shape), chip))
 
 
 def conv_axes(order: Order, op: Op) -> Axes:
     """The axes in which a convolution stands in an order: rows and columns exchanged or not."""
     assert order.places is not None
     (term,) = _of_op(order.region, op)
-    return _conv_axes(term, order.places)[1]
+    return _conv_axes(term, order.places, order.chip)[1]

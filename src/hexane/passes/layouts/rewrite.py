@@ -14,43 +14,44 @@ from hexane.graph.ops.conv import geometry_of
 from hexane.graph.registry import has, spec_of
 from hexane.graph.rewrite import replace_uses
 from hexane.graph.traits import ELEMENTWISE, REDUCES, RESHAPES
-from hexane.lowering.transformations import is_on
 from hexane.passes.layouts.axes import Region, reduced_axes, regions
 from hexane.passes.layouts.cost import EXCHANGED, PLAIN, Costs, Order, conv_axes, terms
 from hexane.passes.padding import pad_of
 from hexane.passes.rewriting import hand_down_names
 
 if TYPE_CHECKING:
+    from hexane.chips import Chip
     from hexane.graph.ir import Function, Op, Value
+    from hexane.lowering.compilation import Compilation
 
 MOST_CANDIDATES = 24
 LEAST_GAIN = 0.08  # of what copies in the region cost now
 
 
-def choose_layouts(function: Function) -> int:
+def choose_layouts(function: Function, compilation: Compilation) -> int:
     """Give element-wise ops, cuts, reductions and convolutions between transpositions one order of axes: the
     transpositions among them vanish, and joins and paddings within rows become ones of whole rows."""
-    if not is_on("layouts"):
+    if not compilation.on.layouts:
         return 0
     total = 0
     for region in regions(function):
-        order = best(region)
+        order = best(region, compilation.chip)
         if order is not None:
             total += _Rewriting(function, order).run()
     return total
 
 
-def best(region: Region) -> Order | None:
+def best(region: Region, chip: Chip) -> Order | None:
     """The order in which a region moves least, None where that is how it stands."""
     if len(region.ops) == 1 or not region.is_consistent:
         return None
-    costs = Costs(terms(region))
+    costs = Costs(terms(region), chip)
     found, least = None, costs.declared() * (1 - LEAST_GAIN)
     for places in candidates(region):
         price = costs.moved(places, least)
         if price < least:
             found, least = places, price
-    return None if found is None else Order(region, found)
+    return None if found is None else Order(region, found, chip)
 
 
 # -- candidates --------------------------------------------------------------------------------------------------------

@@ -1,0 +1,50 @@
+"""The compilation as code generation sees it: one frozen record for recipes, moves, residency and the linker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hexane.codegen.fragment import Tensor, tensor_of
+from hexane.codegen.plan import Buffer, Space
+from hexane.errors import Reason, UnsupportedError
+from hexane.lowering.compilation import Compilation
+
+if TYPE_CHECKING:
+    from hexane.codegen.choices import Choices
+    from hexane.codegen.targets import Target
+    from hexane.graph.ir import Value
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What may stay in L2, for tests and studies.
+
+    ``wanted`` refuses tensors by key, ``room`` takes bytes of L2 away, ``eager`` cuts bands at almost any price.
+    """
+
+    wanted: Callable[[Hashable], bool] = lambda key: True
+    room: int | None = None
+    eager: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context(Compilation):
+    """A compilation for a target, and what may stay in L2 there."""
+
+    target: Target
+    policy: Policy = Policy()
+
+    @property
+    def choices(self) -> Choices:
+        """What the target's compiler chooses otherwise where a recipe is the same."""
+        return self.target.choices
+
+    def tensor(self, value: Value) -> Tensor:
+        """A runtime value as a plain tensor in DRAM."""
+        if value.is_constant:
+            raise UnsupportedError(
+                f"{value.name} is a constant where the engine needs a tensor that is computed", code=Reason.CONSTANT
+            )
+        return tensor_of(Buffer(value.name, Space.SURFACE), value.shape, value.dtype)

@@ -1,0 +1,19 @@
+"""What a compilation is made for: every pass, rule and recipe gets it as an argument."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hexane.chips import Chip
+from hexane.lowering.transformations import Transformations
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """The chip whose prices and limits decide, and the transformations that are on.
+
+    ``hexane.codegen.context.Context`` is a compilation that knows its target too.
+    """
+
+    chip: Chip
+    on: Transformations = field(default_factory=Transformations)
