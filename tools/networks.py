@@ -12,7 +12,7 @@ import sys
 import time
 import warnings
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,8 @@ import hexane  # noqa: E402
 from _best import best_of_both  # noqa: E402
 from hexane import passes  # noqa: E402
 from hexane.chips import L2_BYTES  # noqa: E402
-from hexane.codegen.residency import Cause, Detour, explained  # noqa: E402
+from hexane.codegen.driver import compile_for, context_of  # noqa: E402
+from hexane.codegen.residency import Cause, Detour  # noqa: E402
 from hexane.graph.macs import macs_of  # noqa: E402
 from hexane.lowering.transformations import TRANSFORMATIONS  # noqa: E402
 from hexane.timing.traffic import Traffic, traffic  # noqa: E402
@@ -127,10 +128,11 @@ def predict(row: Row, graph: Any, *, every: bool = True) -> None:
     row.model_us = hexane.estimate(graph).engine_us
     for name, options in ways().items():
         if name not in row.speeds and (name in ("apple", "default") or every):
-            with explained() as found:
-                row.speeds[name] = speed_of(hexane.compile(graph, **options))
+            found: list[Detour] = []
+            context = replace(context_of(**options), on_detours=found.extend)
+            row.speeds[name] = speed_of(compile_for(graph, context, options.get("dialect", "default")))
             if name == "default":
-                row.detours = sorted((d for program in found for d in program), key=lambda d: -d.bytes)
+                row.detours = sorted(found, key=lambda d: -d.bytes)
 
 
 def speed_line(row: Row) -> str:
@@ -255,7 +257,7 @@ DETOURS_HEAD = f"""
 What the default dialect moves beyond the compulsory bytes, by cause, in MB: tensors *larger than L2* beside the other
 operands of their tasks; tensors for which there is *no room beside others* that save more, or *no address free*; those
 whose *form cannot stay* (a task reads them as its kernel, or walks through them in steps that are no region of L2);
-*kernels* and *constants* that bands fetch again. The compiler says so itself (`hexane.codegen.residency.explained`). Of
+*kernels* and *constants* that bands fetch again. The compiler says so itself (`hexane.codegen.residency.detours`). Of
 networks that move more than {MOST_RATIO} times the least, the tensors that move most are listed.
 """
 

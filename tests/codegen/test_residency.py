@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from zlib import crc32
 
 import numpy as np
@@ -12,8 +13,10 @@ from hypothesis import strategies as st
 import hexane
 from codegen.test_random_networks import Grower
 from hexane.chips import L2_BYTES
+from hexane.codegen.context import Policy
+from hexane.codegen.driver import compile_for, context_of
 from hexane.codegen.operations import ResultType, SourceType
-from hexane.codegen.residency import Cause, Policy, explained, under
+from hexane.codegen.residency import Cause
 from hexane.codegen.residency.arena import Arena, Block
 from hexane.codegen.residency.ends import RESULT, SECOND, ends_of, held
 from hexane.codegen.residency.pairs import LOCKED, NOTE, is_shown
@@ -81,9 +84,8 @@ def engine_plans(program):
     return [segment.plans for segment in program.segments if segment.plans]
 
 
-def check(graph, x, policy, chip="M1"):
-    with under(policy):
-        program = hexane.compile(graph, chip)
+def check(graph, x, policy, chip="M1", on_detours=None):
+    program = compile_for(graph, replace(context_of(chip), policy=policy, on_detours=on_detours))
     for plans in engine_plans(program):
         boxes_hold(plans, max(policy.room or 0, L2_BYTES))
         pairs_hold(plans)
@@ -179,10 +181,10 @@ def test_a_long_stay_is_given_up_where_room_is_short():
 
 def why(graph, policy=EVERYTHING, **options):
     """Bytes beyond the least by cause, all of which have one."""
-    with under(policy), explained() as found:
-        program = hexane.compile(graph, **options)
+    rows = []
+    context = replace(context_of(**options), policy=policy, on_detours=rows.extend)
+    program = compile_for(graph, context, options.get("dialect", "default"))
     moved = traffic(program)
-    (rows,) = found
     assert abs(sum(row.bytes for row in rows) - (moved.moved - moved.compulsory)) <= 1024  # sections are padded
     causes: dict[Cause, int] = {}
     for row in rows:
@@ -248,10 +250,10 @@ def heads_of_a_layer(tokens=128, heads=6, dims=64, seed=2):
 def test_results_of_heads_are_channels_of_the_layer_behind():
     """A reshape joins heads and their features: the same rows, one channel each."""
     graph, x = heads_of_a_layer()
-    with explained() as found:
-        (plans,) = engine_plans(check(graph, x, EVERYTHING))
+    rows = []
+    (plans,) = engine_plans(check(graph, x, EVERYTHING, on_detours=rows.extend))
     assert plans[-1].reads.type is SourceType.RESIDENT
-    assert {row.why for row in found[0]} == {"a task reads it as its kernel"}
+    assert {row.why for row in rows} == {"a task reads it as its kernel"}
 
 
 def test_results_of_heads_take_the_place_of_their_queries():

@@ -13,6 +13,7 @@ from hexane.lowering.compilation import Compilation
 
 if TYPE_CHECKING:
     from hexane.codegen.choices import Choices
+    from hexane.codegen.residency.detours import Detour
     from hexane.codegen.targets import Target
     from hexane.graph.ir import Value
 
@@ -31,10 +32,14 @@ class Policy:
 
 @dataclass(frozen=True, kw_only=True)
 class Context(Compilation):
-    """A compilation for a target, and what may stay in L2 there."""
+    """A compilation for a target, what may stay in L2 there, and who wants to know why the rest does not.
+
+    ``on_detours`` is called for every program that is linked, with what it moves beyond the least.
+    """
 
     target: Target
     policy: Policy = Policy()
+    on_detours: Callable[[tuple[Detour, ...]], None] | None = None
 
     @property
     def choices(self) -> Choices:

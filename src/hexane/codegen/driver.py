@@ -6,6 +6,7 @@ import gc
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hexane.chips import Evidence
@@ -89,18 +90,38 @@ def compile(
     ------
     UnsupportedError : a chip of another generation; with ``strict`` the first op that cannot be compiled.
     """
+    context = context_of(chip, dialect, without, strict=strict)
+    return compile_for(network_of(graph), context, dialect, strict, ident, on_pass, scaling)
+
+
+def context_of(
+    chip: str | Chip = "M1", dialect: str = "default", without: Iterable[str] = (), *, strict: bool = False
+) -> Context:
+    """What ``compile`` compiles for; the parameters are its own."""
     from hexane import chips
 
-    graph = network_of(graph)
     wanted = chips.get(chip)
     target = target_of(wanted, dialect)
     on = transformations.active(dialect, without, strict=strict, generation=target.generation)
+    return Context(wanted, on, target=target)
+
+
+def compile_for(
+    graph: Graph,
+    context: Context,
+    dialect: str = "default",
+    strict: bool = False,
+    ident: Mapping[str, Any] | None = None,
+    on_pass: OnPass | None = None,
+    scaling: Mapping[str, int] | None = None,
+) -> Program:
+    """A network's program for a context; the other parameters are those of ``compile``."""
 
     def compiled(names: frozenset[str], on_host: Mapping[str, str]) -> Program:
-        context = Context(wanted, Transformations.of(names), target=target)
-        return _compiled(graph, context, dialect, strict, ident, on_pass, scaling, on_host)
+        form = replace(context, on=Transformations.of(names))
+        return _compiled(graph, form, dialect, strict, ident, on_pass, scaling, on_host)
 
-    return first_right(compiled, on.names, graph, may_use_host=not strict)
+    return first_right(compiled, context.on.names, graph, may_use_host=not strict)
 
 
 def _compiled(

@@ -178,7 +178,9 @@ class Linker:
                 self._name_again(found.cuts)
                 self._banded = _stored_bands(found.cuts)
                 self.plans = found.cuts.plans
-        residency.explain(whole, self.plans, residency.keep_in_l2(whole))
+        kept = residency.keep_in_l2(whole)
+        if self.context.on_detours is not None:
+            self.context.on_detours(residency.detours(whole, self.plans, kept))
         if self._locks is not None:
             residency.lock_pairs(self.plans, self._locks.price)
 
@@ -198,6 +200,7 @@ class Linker:
             lambda key: banded.get(key) or self._stored_as(key),
             self.target,
             parts=self.context.on.l2_parts,
+            policy=self.context.policy,
             locks=self._locks,
             memo=memo,
         )

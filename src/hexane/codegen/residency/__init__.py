@@ -1,8 +1,8 @@
 """L2 as a managed memory: what stays there between tasks, and where."""
 
-from hexane.codegen.residency.choice import Policy, Program, under
+from hexane.codegen.residency.choice import Program
 from hexane.codegen.residency.depth import Cuts
-from hexane.codegen.residency.detours import Cause, Detour, explain, explained
+from hexane.codegen.residency.detours import Cause, Detour, detours
 from hexane.codegen.residency.hazards import complete
 from hexane.codegen.residency.memo import Memo
 from hexane.codegen.residency.pairs import Locks, lock_pairs
@@ -17,14 +17,11 @@ __all__ = [
     "Detour",
     "Locks",
     "Memo",
-    "Policy",
     "Program",
     "Stored",
     "cheapest",
     "complete",
-    "explain",
-    "explained",
+    "detours",
     "keep_in_l2",
     "lock_pairs",
-    "under",
 ]

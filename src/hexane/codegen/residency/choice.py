@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
 
 from hexane.cached import cached_property
+from hexane.codegen.context import Policy
 from hexane.codegen.plan import Plan
 from hexane.codegen.residency.blocks import Cluster, Held, held_regions
 from hexane.codegen.residency.ends import RESULT
@@ -35,6 +34,7 @@ class Program:
     target: Target
     parts: bool = True
     """Also tensors that tasks write or read in parts, and results that go to DRAM and stay."""
+    policy: Policy = field(default_factory=Policy)
     locks: Locks | None = None
     """Which tasks of both units will be locked to each other (``pairs``)."""
     first: frozenset[Hashable] = frozenset()
@@ -75,9 +75,8 @@ class Program:
     @cached_property
     def candidates(self) -> list[Value]:
         """Every tensor that could stay and may."""
-        policy = _POLICY.get() or EVERYTHING
         found = (value for value in self.tensors.values() if isinstance(value, Value))
-        return [v for v in found if policy.wanted(v.key) and (self.parts or not v.in_parts)]
+        return [v for v in found if self.policy.wanted(v.key) and (self.parts or not v.in_parts)]
 
     @cached_property
     def choice(self) -> tuple[list[Value], list[Pair]]:
@@ -103,41 +102,10 @@ class Program:
         return made
 
 
-@dataclass(frozen=True)
-class Policy:
-    """What may stay, for tests and studies.
-
-    ``wanted`` refuses tensors by key, ``room`` takes bytes of L2 away, ``eager`` cuts bands at almost any price.
-    """
-
-    wanted: Callable[[Hashable], bool] = lambda key: True
-    room: int | None = None
-    eager: bool = False
-
-
-EVERYTHING = Policy()
-_POLICY: ContextVar[Policy | None] = ContextVar("policy", default=None)
-
-
-@contextmanager
-def under(policy: Policy) -> Iterator[None]:
-    """Compilations inside follow this policy."""
-    token = _POLICY.set(policy)
-    try:
-        yield
-    finally:
-        _POLICY.reset(token)
-
-
 def room_of(program: Program) -> int:
     """Bytes of L2 that may be given out."""
-    room = (_POLICY.get() or EVERYTHING).room
+    room = program.policy.room
     return program.target.limits.l2_bytes if room is None else room
-
-
-def eager() -> bool:
-    """Whether bands are cut at almost any price."""
-    return (_POLICY.get() or EVERYTHING).eager
 
 
 def choose(program: Program, *, hopeful: bool = False) -> tuple[list[Value], list[Pair]]:

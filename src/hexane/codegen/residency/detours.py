@@ -5,9 +5,7 @@ The least is inputs and outputs once, constants and weights once (``hexane.timin
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -54,27 +52,6 @@ class _Count:
     written: int = 0
     read: int = 0
     causes: list[tuple[Cause, str]] = field(default_factory=list)
-
-
-_FOUND: ContextVar[list[tuple[Detour, ...]] | None] = ContextVar("detours", default=None)
-
-
-@contextmanager
-def explained() -> Iterator[list[tuple[Detour, ...]]]:
-    """The detours of every engine program that is linked inside, in order."""
-    found: list[tuple[Detour, ...]] = []
-    token = _FOUND.set(found)
-    try:
-        yield found
-    finally:
-        _FOUND.reset(token)
-
-
-def explain(program: Program, plans: Sequence[Plan], kept: Sequence[Value]) -> None:
-    """Note the detours of linked plans if somebody wants to know."""
-    found = _FOUND.get()
-    if found is not None:
-        found.append(detours(program, plans, kept))
 
 
 def detours(program: Program, plans: Sequence[Plan], kept: Sequence[Value]) -> tuple[Detour, ...]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from hexane.codegen.choices import choosing
 from hexane.codegen.plan import Plan
-from hexane.codegen.residency.choice import Program, eager, room_of
+from hexane.codegen.residency.choice import Program, room_of
 from hexane.codegen.residency.depth import EAGER_GAIN, LEAST_GAIN, MOST_LOSS, Cuts, Depth, Piece
 from hexane.codegen.residency.ends import RESULT, SECOND, SOURCE, elements
 from hexane.codegen.residency.ground import Ground
@@ -54,7 +54,7 @@ def cheapest(
         slowest, best = total(expected(program, price)).us, _form(program, ground, take)
         tried: set[tuple[Hashable, bool]] = set()
         in_vain = 0
-        for _ in range(0 if eager() else tries):
+        for _ in range(0 if program.policy.eager else tries):
             keys = ((key, late) for key in _detours(best, program, price) for late in (False, True))
             at = next((at for at in keys if at not in tried and (not at[1] or program.grows(at[0]))), None)
             if at is None or in_vain == PATIENCE:
@@ -93,7 +93,7 @@ def _form(program: Program, ground: Ground, take: Callable[[Cuts], Program] | No
     that lose may be what lets the first tensors stay.
     """
     price = ground.price
-    gain = EAGER_GAIN if eager() else LEAST_GAIN
+    gain = EAGER_GAIN if program.policy.eager else LEAST_GAIN
     depth = Depth(ground, program.intent, room_of(program), gain, program.first)
     pieces = depth.pieces() if take is not None else []
     for _ in range(ROUNDS):
@@ -107,7 +107,7 @@ def _form(program: Program, ground: Ground, take: Callable[[Cuts], Program] | No
         cut = (ground.cuts.get(name) or take(cuts)).preferring(program.first, program.late)
         ground.cuts[name] = cut
         costs = expected(cut, price)
-        if eager() or total(costs).us <= most:
+        if program.policy.eager or total(costs).us <= most:
             return Form(cut, total(costs), cuts)
         better = winning(pieces, cuts, costs, expected(program, price))
         if better == pieces:
