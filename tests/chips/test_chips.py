@@ -39,6 +39,12 @@ def test_lists():
     assert "A12" not in [c.name for c in chips.parse_list("all")]
 
 
+@pytest.mark.parametrize("text", ["", " ", ",", '""'])
+def test_a_list_that_names_no_chip_is_an_error(text: str) -> None:
+    with pytest.raises(UsageError, match="names no chip"):
+        chips.parse_list(text)
+
+
 @pytest.mark.parametrize(("name", "tera_flops"), [("M1", 11.7), ("M2 Pro", 15.9), ("M4", 19.4), ("M5", 17.8)])
 def test_peak_rates_are_the_published_ones(name, tera_flops):
     assert chips.get(name).peak_macs_per_us * 2 / 1e6 == pytest.approx(tera_flops, rel=0.005)

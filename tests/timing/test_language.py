@@ -33,6 +33,14 @@ def test_formats_as_people_spell_them(fmt, bits):
     assert stored_as(fmt).bits == bits
 
 
+def test_a_palette_is_a_palette_and_a_cache_through_the_host_is_said():
+    plain = decode_rate("M4 Max", 0.49, "palette4")
+    assert decode_rate("M4 Max", 0.49, "4-bit palette") == plain
+    assert stored_as("4-bit palette, cache through the host").host_cache
+    assert stored_as("int8, cache through the host").host_cache and not stored_as("int8, int8 V cache").host_cache
+    assert decode_rate("M4 Max", 0.49, "4-bit palette, cache through the host")[0] < plain[0] / 2
+
+
 @pytest.mark.parametrize("fmt", ["", "?", "gguf", "int99"])
 def test_formats_without_a_width_are_refused(fmt):
     with pytest.raises(HexaneError, match="format"):

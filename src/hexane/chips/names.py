@@ -44,8 +44,14 @@ def get(name: str | Chip) -> Chip:
 
 
 def parse_list(text: str) -> list[Chip]:
-    """Chips from a comma-separated argument (``M1,M4,"A17 Pro"``); ``all`` is every chip from H13 on."""
+    """Chips from a comma-separated argument (``M1,M4,"A17 Pro"``); ``all`` is every chip from H13 on.
+
+    UsageError for an unknown chip, and for a text that names none: an unset variable is no check that passes.
+    """
     if _key(text) == "all":
         return [chip for chip in CHIPS if chip.generation_name not in ("h11", "h12")]
     names = [part.strip().strip("\"'") for part in text.split(",")]
-    return [get(name) for name in names if name]
+    found = [get(name) for name in names if name]
+    if not found:
+        raise UsageError(f"{text!r} names no chip", hint='write "M1", "M1,M4" or "all"')
+    return found

@@ -38,6 +38,7 @@ DEFAULT_CONTEXT = 512
 CACHE_BYTES_PER_LAYER = 4096
 """Keys and values of one position in one layer: two times eight heads of 128, two bytes, the common shape of today."""
 BILLION = 1e9
+HOST_CACHE = "cache through the host"
 
 
 @dataclass(frozen=True)
@@ -60,24 +61,25 @@ def stored_as(fmt: str) -> Stored:
     """A format as people write it: ``fp16``, ``int8``, ``4-bit palette``, ``int4 per output channel``, ``lut6`` ...
 
     Several widths count alike; vectors of n entries out of m cost log2(m)/n bits. What a cache is kept in does not
-    count. ``4-bit palette`` alone names models whose cache passes through the host: all that were measured under that
-    name. UsageError for a format without a width.
+    count; ``, cache through the host`` behind a format says that every token hands it in and out. UsageError for a
+    format without a width.
     """
     name = fmt.strip().lower()
-    weights = name.split(", ")[0]
+    weights, *remarks = name.split(", ")
+    host_cache = HOST_CACHE in remarks
     if weights in ("fp16", "float16", "f16", "bf16"):
-        return Stored(16)
+        return Stored(16, host_cache=host_cache)
     if weights in ("int8", "w8", "8-bit"):
-        return Stored(8, int8=True)
+        return Stored(8, int8=True, host_cache=host_cache)
     if "low-bit" in weights:
-        return Stored(4)
+        return Stored(4, host_cache=host_cache)
     vector = _VECTOR.search(weights)
     if vector:
-        return Stored(math.log2(int(vector.group(3))) / int(vector.group(2)))
+        return Stored(math.log2(int(vector.group(3))) / int(vector.group(2)), host_cache=host_cache)
     widths = [int(width) for match in _BITS.finditer(weights) for width in match.groups() if width]
     if not widths or not all(1 <= width <= 16 for width in widths):
         raise UsageError(f"no width of weights in the format {fmt!r}", hint='write "fp16", "int8" or "4-bit palette"')
-    return Stored(sum(widths) / len(widths), host_cache=weights == "4-bit palette")
+    return Stored(sum(widths) / len(widths), host_cache=host_cache)
 
 
 @dataclass(frozen=True)
