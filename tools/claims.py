@@ -90,6 +90,14 @@ def timing_group(by: str, key: str) -> list[str]:
     return [str(rows), f"{fitted:.3f}", f"{timing()['plain roofline'][by][key][1]:.3f}"]
 
 
+def times_row(name: str) -> list[str]:
+    """A line of the table of other people's networks: rows, mean factor, median, share within the range."""
+    import times
+
+    e = times.errors(times.others() if name == "other networks" else times.calibration())
+    return [str(e["rows"]), f"{e['mean_factor']:.3f}", f"{e['median']:.3f}", f"{e['inside']:.1%}"]
+
+
 @cache
 def language() -> dict[str, Any]:
     from facts import fact_folder
@@ -195,6 +203,9 @@ def claims() -> Iterator[Claim]:
         for key in provenance()["fitted"][by]:
             pattern = cells(key, NUMBER, "[^|]*", NUMBER, NUMBER).replace(re.escape("[^|]*"), "[^|]*") + r" \|$"
             yield Claim(f"timing, {key}: rows, fitted, roofline", page, pattern, partial(timing_group, by, key))
+    for name in ("other networks", "calibration"):
+        pattern = cells(name, *[NUMBER] * 3, r"([\d.]+%)")
+        yield Claim(f"timing, {name}: rows, mean, median, inside", "docs/timing.md", pattern, partial(times_row, name))
     yield Claim("timing: held out", page, cells("held out", *[NUMBER] * 5), calibrated, slow=True)
     pattern = rf"{NUMBER} rows, mean factor {NUMBER}\s+fitted, {NUMBER} with every row of a model left out"
     yield Claim("language models: rows, mean factor, left out", page, pattern, rates)

@@ -16,11 +16,15 @@ from hexane.cost.model import engines_used, time_work
 from hexane.cost.units import Numbers, larger
 from hexane.cost.work import Layer, Work
 from hexane.errors import UsageError
+from hexane.graph import Graph
 from hexane.timing.call import call_us, host_copies_us, launch_us
 from hexane.timing.from_graph import work_of
+from hexane.timing.job import job_of
 from hexane.timing.ranges import layer_parts, shipped
+from hexane.timing.row_formats import format_of
 from hexane.timing.rows import Row, graph_of
 from hexane.timing.sensitivity import slopes
+from hexane.timing.whatif import changed
 
 INCLUDES = {
     "task": "task",
@@ -60,8 +64,11 @@ class Case:
     origin: str = ""
 
 
-def case_of(row: Mapping[str, Any]) -> Case:
-    """Read a row with the columns of ``calibration.csv``; UsageError when it names no known network or interface."""
+def case_of(row: Mapping[str, Any], network: Graph | None = None) -> Case:
+    """Read a row with the columns of ``calibration.csv``; UsageError when it names no known network or interface.
+
+    ``network``: the graph of a row whose columns only name it; the row's weight format and activations apply to it.
+    """
     r = Row(row)
     chip = chips.get(r.text("chip"))
     includes = r.text("includes")
@@ -71,6 +78,14 @@ def case_of(row: Mapping[str, Any]) -> Case:
     interface = _slope_interface(r) if slope else INCLUDES[includes]
     if interface == "copies" and not r.text("stat").startswith("min"):
         interface = "copies_typical"
+    if network is not None:
+        job = job_of(network, chip)
+        if len(job.launches) != 1 or job.host:
+            raise UsageError("the network is not one program of the engine", where=r.text("id") or "row")
+        activations = "int8" if r.text("dtype") == "int8" else None
+        (work,) = changed(job, weights=format_of(r.text("wfmt")).name, activations=activations).launches
+        work, engines = compact(work), r.count("engines", 0) or engines_used(work.layers, chip)
+        return Case(work, chip, engines, r.number("clock_mhz"), interface, origin=r.text("kind"))
     calls = 1 if slope else _calls(r)
     shallow, further = None, 1
     if slope:

@@ -13,8 +13,17 @@ WEIGHT_FORMATS = {"sparse": "sparse:0.5"}
 """Short names; all others are those of `hexane.lowering.formats.WeightFormat`."""
 
 
-def changed(job: Job, *, batch: int | None = None, weights: str | None = None, resolution: float | None = None) -> Job:
+def changed(
+    job: Job,
+    *,
+    batch: int | None = None,
+    weights: str | None = None,
+    resolution: float | None = None,
+    activations: str | None = None,
+) -> Job:
     """``job`` with its batch multiplied, its constant weights stored otherwise, or its maps scaled.
+
+    ``activations``: "int8" for bytes in place of fp16, and for products of 8-bit activations and weights.
 
     ``resolution`` is a factor on height and width of every map (2 doubles both); rows of linear layers and reduced
     axes scale with the same area, which is right for convolutional networks only.
@@ -34,14 +43,16 @@ def changed(job: Job, *, batch: int | None = None, weights: str | None = None, r
             f"{form.name}: scales of blocks of inputs leave the layers to the host",
             hint="`hexane compress --weights` estimates the network with such weights; int4 has one scale per output",
         )
+    if activations not in (None, "fp16", "int8"):
+        raise UsageError(f"no activations are called {activations!r}", hint="fp16, int8")
     host = tuple(replace(op, flop=op.flop * scale, bytes=op.bytes * scale) for op in job.host)
-    return replace(job, launches=tuple(_changed(work, scale, form) for work in job.launches), host=host)
+    return replace(job, launches=tuple(_changed(work, scale, form, activations) for work in job.launches), host=host)
 
 
-def _changed(work: Work, scale: float, weights: WeightFormat | None) -> Work:
+def _changed(work: Work, scale: float, weights: WeightFormat | None, activations: str | None) -> Work:
     return replace(
         work,
-        layers=tuple(_stored(_scaled(layer, scale), weights) for layer in work.layers),
+        layers=tuple(_activated(_stored(_scaled(layer, scale), weights), activations) for layer in work.layers),
         host_in_bytes=work.host_in_bytes * scale,
         host_out_bytes=work.host_out_bytes * scale,
         host_in_padded=work.host_in_padded * scale,
@@ -59,6 +70,16 @@ def _scaled(layer: Layer, scale: float) -> Layer:
         out_bytes=layer.out_bytes * scale,
         elements=layer.elements * scale,
     )
+
+
+def _activated(layer: Layer, activations: str | None) -> Layer:
+    """With activations of a byte; products of a byte double where the weights are no wider."""
+    if activations != "int8" or layer.int8:
+        return layer
+    layer = replace(layer, in_bytes=layer.in_bytes / 2, out_bytes=layer.out_bytes / 2)
+    if layer.unit != "mac" or layer.weight_format not in ("int8", "palette"):
+        return layer
+    return replace(layer, int8=True, dense_bytes=layer.dense_bytes / 2)
 
 
 def _stored(layer: Layer, form: WeightFormat | None) -> Layer:
