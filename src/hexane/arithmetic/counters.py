@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cache
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -41,49 +44,74 @@ def product_losses(
     output : height and width of the result; by default those of a "valid" convolution.
 
     Whether a product is rounded follows from two numbers of each operand, its exponent and the place of its last set
-    bit. So operands are counted by these two, tap by tap, and no product is formed.
+    bit. So the inputs that meet a weight are counted by these two, tap by tap, and no product is formed.
     """
-    inputs, weights = _classes(halfwords(x)), _classes(halfwords(w))
-    (sy, sx), (top, left), (kh, kw) = strides, pads, weights.shape[2:]
-    oh, ow = output or ((inputs.shape[2] - kh) // sy + 1, (inputs.shape[3] - kw) // sx + 1)
-    rows, columns = (oh - 1) * sy + kh, (ow - 1) * sx + kw
-    padded = np.full((*inputs.shape[:2], max(rows, top + inputs.shape[2]), max(columns, left + inputs.shape[3])), ZERO)
-    padded[:, :, top : top + inputs.shape[2], left : left + inputs.shape[3]] = inputs
-    each = weights.shape[0] // groups
+    (sy, sx), (top, left), (kh, kw) = strides, pads, np.shape(w)[2:]
+    height, width = np.shape(x)[2:]
+    oh, ow = output or ((height - kh) // sy + 1, (width - kw) // sx + 1)
+    below = max(0, (oh - 1) * sy + kh - top - height)
+    right = max(0, (ow - 1) * sx + kw - left - width)
+    padded = halfwords(x)
+    if top or left or below or right:
+        padded = np.pad(padded, ((0, 0), (0, 0), (top, below), (left, right)))
+    taps = [
+        (slice(ky, ky + (oh - 1) * sy + 1, sy), slice(kx, kx + (ow - 1) * sx + 1, sx))
+        for ky in range(kh)
+        for kx in range(kw)
+    ]
+    weights = halfwords(w).reshape(groups, -1, *np.shape(w)[1:]).swapaxes(1, 2).reshape(padded.shape[1], -1, kh * kw)
+    weights = np.ascontiguousarray(np.moveaxis(weights, 2, 0))  # (taps, channels in, outputs of the group)
     rounded = dropped = 0
-    for channel in range(inputs.shape[1]):
-        group, inner = divmod(channel, weights.shape[1])
-        for ky in range(kh):
-            for kx in range(kw):
-                tap = padded[:, channel, ky : ky + (oh - 1) * sy + 1 : sy, kx : kx + (ow - 1) * sx + 1 : sx]
-                partners = weights[group * each : (group + 1) * each, inner, ky, kx]
-                lost = _losses(_count(tap), _count(partners))
-                rounded, dropped = rounded + lost[0], dropped + lost[1]
+    for start in range(0, padded.shape[1], _CHANNELS):
+        lost = _losses(padded[:, start : start + _CHANNELS], weights[:, start : start + _CHANNELS], taps)
+        rounded, dropped = rounded + lost[0], dropped + lost[1]
     return rounded, dropped
 
 
-_PLACES = 41  # exponents of the last set bit: -24 .. 16
-ZERO = 31 * _PLACES
+_CHANNELS = 512  # counted at once: a table of some hundred numbers each
+_PLACES = 41  # places of the last set bit: exponents -24 .. 16
+_ZERO = 31 * _PLACES
 """The class of a zero, whose products are neither rounded nor dropped."""
 
 
-def _classes(bits: np.ndarray) -> np.ndarray:
-    """(exponent, last set bit) of every halfword as one number."""
-    significand, exponent = decode_multiplier(bits)
+@cache
+def _classes() -> np.ndarray:
+    """(exponent, place of the last set bit) of every halfword as one number."""
+    significand, exponent = decode_multiplier(np.arange(1 << 16, dtype=np.uint16))
     magnitude = np.abs(significand)
     trailing = np.frexp((magnitude & -magnitude).astype(np.float64))[1] - 1
-    return np.where(magnitude > 0, (exponent + 14) * _PLACES + exponent - 10 + trailing + 24, ZERO)
+    classes = (exponent + 14) * _PLACES + exponent - 10 + trailing + 24
+    return np.where(magnitude > 0, classes, _ZERO).astype(np.int16)
 
 
-def _count(classes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Exponent, place of the last bit and number of the classes that occur, zeros left out."""
-    count = np.bincount(classes.ravel(), minlength=ZERO + 1)[:ZERO]
-    there = np.flatnonzero(count)
-    return there // _PLACES - 14, there % _PLACES - 24, count[there]
-
-
-def _losses(left: tuple[np.ndarray, ...], right: tuple[np.ndarray, ...]) -> tuple[int, int]:
-    (ex, lx, nx), (ew, lw, nw) = left, right
-    count = nx[:, None] * nw[None, :]
-    lost = ex[:, None] + ew[None, :] <= -17
-    return int(count[~lost & (lx[:, None] + lw[None, :] < -16)].sum()), int(count[lost].sum())
+def _losses(inputs: np.ndarray, weights: np.ndarray, taps: Sequence[tuple[slice, slice]]) -> tuple[int, int]:
+    """Products rounded and dropped of some channels: inputs (N, C, H, W), weights (taps, C, O)."""
+    classes, partners = _classes()[inputs], _classes()[weights]
+    low = int(classes.min()) // _PLACES
+    exponents = int(classes.max(where=classes < _ZERO, initial=low * _PLACES)) // _PLACES - low + 1
+    channels = inputs.shape[1]
+    size = exponents * _PLACES
+    channel = np.arange(channels, dtype=np.int32)[:, None]
+    at = channel[..., None] * size + (classes - np.int16(low * _PLACES))
+    at[classes == _ZERO] = channels * size
+    # Of the inputs of exponent 'kept' and more, all products with a weight are kept; those whose last bit lies below
+    # 'exact' are rounded.
+    kept = np.clip(12 - partners // _PLACES - low, 0, exponents)
+    exact = np.clip(32 - partners % _PLACES, 0, _PLACES)
+    zero = partners == _ZERO
+    kept[zero], exact[zero] = 0, 0
+    among_low = channel * (exponents + 1) + kept
+    among_high = among_low * (_PLACES + 1) + exact
+    below = np.zeros((channels, exponents + 1), np.int64)
+    above = np.zeros((channels, exponents + 1, _PLACES + 1), np.int64)
+    rounded = dropped = 0
+    for tap, one, other in zip(taps, among_low, among_high):
+        count = np.bincount(at[:, :, *tap].ravel(), minlength=channels * size + 1)[:-1]
+        count = count.reshape(channels, exponents, _PLACES)
+        np.cumsum(count.sum(2), 1, out=below[:, 1:])
+        np.cumsum(count, 2, out=above[:, :-1, 1:])
+        for exponent in range(exponents - 2, -1, -1):
+            above[:, exponent] += above[:, exponent + 1]
+        dropped += int(below.take(one).sum())
+        rounded += int(above.take(other).sum())
+    return rounded, dropped

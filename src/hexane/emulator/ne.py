@@ -282,10 +282,11 @@ def _sum(task: Task, fetched: Fetched, window: Window) -> Work:
         if not observe:
             return Events(("sum-order",) if _has_infinity(values) else ())
         x, kernel = source(operands[0]), fetched.read()
-        activation, before = _activation(r, kernel), made(kernel, None)(x)
+        activation = _activation(r, kernel)
+        before = values if activation is None else made(kernel, None)(x)
         rounded, dropped = product_losses(
             x, weights(kernel)[0], strides=place["strides"], pads=(window.top, window.left),
-            output=before.shape[2:], groups=groups,
+            output=values.shape[-2:], groups=groups,
         )  # fmt: skip
         met = int(np.isinf(before).sum())
         counters = {"products rounded": rounded, "products dropped": dropped, "sums overflowed": met}
