@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hexane.numerics.insight import every_value, examine
+from hexane.numerics.insight import examine
 from hexane.runtime.agreement import agreement
 from hexane.runtime.verdict import percent
 
@@ -19,9 +19,8 @@ def apply_autoscale(done: Session) -> None:
 
     ``done.autoscale`` keeps the layers, and the outputs' errors before; ``finish`` adds those after.
     """
-    reference = every_value(done.graph, done.inputs)
-    insight = examine(done.parts(), done.inputs, reference, done.chip)
-    before = [agreement(name, np.asarray(insight.values[name]), reference[name]) for name in done.graph.outputs]
+    insight = examine(done.parts(), done.inputs, done.reference, done.chip)
+    before = [agreement(name, np.asarray(insight.values[name]), done.reference[name]) for name in done.graph.outputs]
     done.autoscale = {
         "layers": insight.scaling,
         "before": {row.name: {"largest": row.largest, "relative": row.relative} for row in before},
@@ -40,8 +39,7 @@ def finish(done: Session) -> None:
     found: dict[str, Any] | None = done.autoscale
     if not found or not found["layers"]:
         return
-    reference = done.graph.evaluate(done.inputs)
-    after = [agreement(name, np.asarray(array), reference[name]) for name, array in done.outputs.items()]
+    after = [agreement(name, np.asarray(array), done.reference[name]) for name, array in done.outputs.items()]
     found["after"] = {row.name: {"largest": row.largest, "relative": row.relative} for row in after}
     bits = list(found["layers"].values())
     gains = ", ".join(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -109,6 +110,11 @@ class Session:
     autoscale: dict[str, Any] | None = None
     seconds: dict[str, float] = field(default_factory=dict)
 
+    @cached_property
+    def reference(self) -> dict[str, np.ndarray]:
+        """Every value of the network in float32, by name (of huge networks the outputs only)."""
+        return every_value(self.graph, self.inputs)
+
     def parts(self) -> list[tuple[str, Graph]]:
         """The network as it is computed: a program's segments, or the whole graph in canonical form."""
         if self.program is not None:
@@ -208,7 +214,8 @@ def run_network(
         finish(done)
     if compare != "none":
         show.stage("compare")
-        done.wanted = _timed(done, "compare", lambda: wanted(compare, model, graph, done.inputs))
+        reference = (lambda: done.reference) if insight or autoscale else None
+        done.wanted = _timed(done, "compare", lambda: wanted(compare, model, graph, done.inputs, reference))
         assert done.wanted is not None
         done.agreements = agreements(done.outputs, done.wanted.outputs, questions_of(graph))
     done.verdict = verdict_of(done.agreements, done.wanted.by) if done.wanted else unseen(done.outputs)
@@ -291,8 +298,7 @@ def _look_for_the_cause(done: Session) -> None:
 
 def _insight(done: Session) -> Insight:
     if done.insight is None:
-        reference = every_value(done.graph, done.inputs)
-        done.insight = examine(done.parts(), done.inputs, reference, done.chip)
+        done.insight = examine(done.parts(), done.inputs, done.reference, done.chip)
     return done.insight
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,8 +27,17 @@ class Wanted:
     seconds: float
 
 
-def wanted(choice: str, model: Path | None, graph: Graph, inputs: Mapping[str, np.ndarray]) -> Wanted | None:
-    """The float32 outputs by the chosen means; None for "none". "auto" takes onnxruntime for an ONNX file."""
+def wanted(
+    choice: str,
+    model: Path | None,
+    graph: Graph,
+    inputs: Mapping[str, np.ndarray],
+    reference: Callable[[], Mapping[str, np.ndarray]] | None = None,
+) -> Wanted | None:
+    """The float32 outputs by the chosen means; None for "none". "auto" takes onnxruntime for an ONNX file.
+
+    ``reference`` gives the reference's values, these outputs among them, to one who needs more of them.
+    """
     if choice not in CHOICES:
         raise UsageError(f"--compare {choice!r} is unknown", hint=f"one of {', '.join(CHOICES)}")
     if choice == "none":
@@ -45,7 +54,8 @@ def wanted(choice: str, model: Path | None, graph: Graph, inputs: Mapping[str, n
             if choice == "onnxruntime":
                 raise
     start = time.perf_counter()
-    outputs = graph.evaluate(inputs)
+    values = reference() if reference is not None else graph.evaluate(inputs)
+    outputs = {name: np.asarray(values[name]) for name in graph.outputs}
     return Wanted("reference", outputs, time.perf_counter() - start)
 
 
