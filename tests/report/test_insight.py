@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import hexane
 from hexane.arithmetic.counters import product_losses
 from hexane.graph import GraphBuilder
-from hexane.numerics.insight import every_value, examine
+from hexane.numerics.insight import _error, every_value, examine
 from hexane.numerics.losses import by_term, dropped_share, sum_losses
 from report.networks import small
 
@@ -58,6 +58,25 @@ def test_a_layer_of_tiny_weights_is_to_be_scaled_up() -> None:
     x = (rng.standard_normal((1, 8, 6, 6)) * 2.0**-6).astype(np.float16)
     losses = sum_losses(op, x, w)
     assert losses.dropped > 0.3 and losses.scale_bits > 6
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32), st.sampled_from([0, 1, 30, 400]))
+def test_errors_are_those_of_the_values_that_are_finite_in_both(seed, broken) -> None:
+    rng = np.random.default_rng(seed)
+    got, wanted = (rng.standard_normal((20, 20)).astype(np.float32) for _ in range(2))
+    for values in (got, wanted):
+        values.ravel()[rng.choice(400, broken, replace=False)] = rng.choice([np.inf, -np.inf, np.nan], broken)
+    both = np.isfinite(got) & np.isfinite(wanted)
+    a, b = got[both].astype(np.float64), wanted[both].astype(np.float64)
+    with np.errstate(all="ignore"):
+        relative, largest, cosine = _error(got, wanted)
+    if not a.size:
+        assert (relative, largest, cosine) == (0.0, 0.0, 1.0)
+        return
+    assert np.isclose(relative, np.sqrt(np.mean((a - b) ** 2) / np.mean(b**2)), rtol=1e-12)
+    assert largest == np.max(np.abs(a - b))
+    assert np.isclose(cosine, a @ b / np.linalg.norm(a) / np.linalg.norm(b), rtol=1e-12, atol=1e-14)
 
 
 def test_layers_of_a_network() -> None:

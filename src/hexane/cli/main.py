@@ -62,6 +62,8 @@ def main() -> None:
 
     With ``--json``, an error is an object on standard output too, under ``error``.
     """
+    # The reference multiplies small matrices, for which threads of the matrix library wait longer than they work.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         status = app(standalone_mode=False)
         sys.stdout.flush()
