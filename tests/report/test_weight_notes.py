@@ -41,7 +41,67 @@ def test_tables_of_inputs_are_the_hosts_for_apples_compiler():
     mine = row(network(1, 32, 1, 1), "M1")
     assert mine.place == "engine"
     assert "expanded to fp16" in mine.reason
-    assert "leaves the op to the host" in mine.reason
+    assert "leaves it to the host" in mine.reason
+
+
+SHAPE = (64, 32, 3, 3)
+
+
+def packed(form: str):
+    """A 3x3 convolution with weights as Core ML packs them before iOS 18, and after it."""
+    b = GraphBuilder(opset="ios18" if form == "blocks" else "ios16")
+    x = b.input("x", (1, 32, 8, 8), "fp16")
+    count = int(np.prod(SHAPE))
+    if form == "palette":
+        data = RNG.integers(0, 256, count // 2).astype(np.uint8)
+        weight = b.constexpr_lut_to_dense(
+            indices=data, lut=RNG.normal(size=16).astype(np.float16), shape=np.array(SHAPE, np.uint32)
+        )
+    elif form == "int8":
+        data = RNG.integers(-127, 127, SHAPE).astype(np.int8)
+        scale = RNG.uniform(0.01, 0.02, SHAPE[0]).astype(np.float16)
+        weight = b.constexpr_affine_dequantize(quantized_data=data, scale=scale, zero_point=np.int8(0), axis=0)
+    elif form == "sparse":
+        mask = RNG.integers(0, 256, count // 8).astype(np.uint8)
+        values = RNG.normal(size=int(np.unpackbits(mask).sum())).astype(np.float16)
+        weight = b.constexpr_sparse_to_dense(nonzero_data=values, mask=mask, shape=np.array(SHAPE, np.uint32))
+    else:
+        data = RNG.integers(-127, 127, SHAPE).astype(np.int8)
+        scale = RNG.uniform(0.01, 0.02, (SHAPE[0], 4, 1, 1)).astype(np.float16)
+        weight = b.constexpr_blockwise_shift_scale(data=data, scale=scale)
+    b.output(b.conv(x=x, weight=weight, pad_type="same", name="y"))
+    return b.graph
+
+
+@pytest.mark.parametrize("chip", ["A14", "M1", "M2", "A16", "M3", "M4", "M5", "M6"])
+@pytest.mark.parametrize("form", ["palette", "int8", "sparse", "blocks"])
+def test_every_door_gives_one_place_and_its_reason(form, chip):
+    """``check``, its Core ML placement and ``estimate`` ask one function; no reason contradicts its column."""
+    graph, host = packed(form), form == "blocks"
+    found = row(graph, chip)
+    assert found.apple == ("host" if host else "engine")
+    said = (
+        ("leaves it to the host", "along the inputs")
+        if host
+        else ("Apple's compiler streams it", "compiler expands it")
+    )
+    assert any(words in found.reason for words in said)
+    assert host or "host" not in found.reason
+    parts = hexane.timing.estimate(graph, chip).parts
+    assert (parts.launches, parts.host_us > 0) == ((0, True) if host else (1, False))
+    (op,) = [op for op in hexane.timing.place(graph, chip).ops if op.op == "conv"]
+    assert (op.engine_us is None) == host
+
+
+@pytest.mark.parametrize("chip", ["A12", "A13"])
+def test_nothing_is_known_of_the_first_two(chip):
+    report = hexane.check(packed("palette"), chip)
+    assert {row.place for row in report.rows} == {"unknown"} and not report.fits and not report.known
+    assert report.advice == [] and report.totals["apple_ops"] is report.totals["macs_on_engine"] is None
+    assert "no source says" in report.rows[0].reason
+    with pytest.raises(hexane.HexaneError, match="no source says"):
+        hexane.timing.estimate(packed("palette"), chip)
+    assert hexane.chips.get(chip).cores == 8
 
 
 def test_plain_weights_say_nothing():

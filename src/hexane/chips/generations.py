@@ -96,6 +96,7 @@ def _early(name: str, version: int, subtypes: tuple[int, ...], level: int, famil
         random=False,
         fp8=False,
         max_kernel_depth=1,
+        cores=8,
     )
 
 

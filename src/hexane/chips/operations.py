@@ -8,7 +8,7 @@ from hexane.chips.evidence import Evidence
 from hexane.chips.generations import GENERATIONS
 from hexane.chips.table import Chip
 
-NATIVE, BRIDGED, REFUSED = "native", "bridged", "refused"
+NATIVE, BRIDGED, REFUSED, UNKNOWN = "native", "bridged", "refused", "unknown"
 _LETTERS = {"y": NATIVE, "b": BRIDGED, "-": REFUSED}
 _NAMES = [generation.name for generation in GENERATIONS]
 _COLUMNS = {name: min(i, 3) for i, name in enumerate(_NAMES[_NAMES.index("h13") :])}
@@ -16,7 +16,10 @@ _COLUMNS = {name: min(i, 3) for i, name in enumerate(_NAMES[_NAMES.index("h13") 
 
 @dataclass(frozen=True)
 class Support:
-    """What Apple's compiler does with an op: ``native``, ``bridged`` (decomposed, another route) or ``refused``."""
+    """What Apple's compiler does with an op: ``native``, ``bridged`` (decomposed, another route) or ``refused``.
+
+    ``unknown`` is every op of A12 and A13, of which no source speaks.
+    """
 
     verdict: str
     evidence: Evidence
@@ -82,15 +85,18 @@ _SUPPORT = {op: (letters, remark) for ops, letters, remark in _TABLE for op in o
 
 
 def support(op_type: str, chip: Chip) -> Support:
-    """What Apple's compiler does with ``op_type`` on ``chip``; an op that no source speaks of counts as refused.
+    """What Apple's compiler does with ``op_type`` on ``chip``; an op that no source speaks of counts as refused
+    where the others are known.
 
     This is the placement of an app's compiler, not of hexane's own (see ``hexane.codegen``).
     """
     column = _COLUMNS.get(chip.generation_name)
     entry = _SUPPORT.get(op_type)
+    if column is None:
+        return Support(UNKNOWN, Evidence.INFERRED)
     if op_type.startswith("constexpr_") or op_type == "const":
         return Support(NATIVE, Evidence.APPLE, "folded")
-    if entry is None or column is None:
+    if entry is None:
         return Support(REFUSED, Evidence.INFERRED, "no source speaks of it")
     letters, remark = entry
     measured = chip.generation_name in ("h13", "h14", "h16")

@@ -106,11 +106,13 @@ def _show(report: CheckReport, *, host_only: bool) -> None:
 
     totals = report.totals
     how = "as compiled" if report.compiled else "by the limits of its generation"
-    title(
-        f"{report.chip} ({report.generation}, {how}): {totals['engine_ops']} of {totals['ops']} ops on the engine, "
-        f"{totals['macs_on_engine']:.1%} of the multiply-accumulates"
-    )
     ours = "writes no programs for it" if totals["hexane_ops"] is None else f"{totals['hexane_ops']} of {totals['ops']}"
+    if not report.known:
+        title(f"{report.chip} ({report.generation}): not known; {report.rows[0].reason}; hexane {ours}")
+        return
+    macs = f"{totals['macs_on_engine']:.1%} of the multiply-accumulates" if totals["macs"] else "nothing to multiply"
+    ops = f"{totals['engine_ops']} of {totals['ops']} ops on the engine"
+    title(f"{report.chip} ({report.generation}, {how}): {ops}, {macs}")
     typer.echo(f"Apple's compiler: {totals['apple_ops']} of {totals['ops']} ops on the engine; hexane: {ours}")
     rows = [
         [row.name, row.op, row.apple, row.hexane, row.evidence, row.reason]

@@ -72,6 +72,12 @@ class Coding:
         """The same of the offset."""
         return _along(self.offset, axis)
 
+    def changes_along_inputs(self, outputs: int = 0) -> bool:
+        """Whether scales or tables change along another axis than that of the outputs."""
+        if self.scale is not None and self.scale_per_output(outputs) is None:
+            return True
+        return self.group is not None and _along(self.group, outputs) is None
+
 
 def _along(array: np.ndarray | None, axis: int) -> np.ndarray | None:
     """The numbers along one axis of an array that is constant along the others, else None."""

@@ -127,27 +127,17 @@ def _obstacle(op: Op) -> str:
 def _apple(coding: Coding, generation: Generation, outputs: int) -> tuple[str, str]:
     """What Apple's compiler does with a form, and the change that helps; ``outputs`` is the axis of the outputs."""
     level = generation.feature_level
+    if coding.form != "sparse" and coding.changes_along_inputs(outputs):
+        return "host", "one table or scale for each output or group of outputs, not of inputs"
     if coding.form == "palette":
-        if coding.scale is not None and coding.scale_per_output(outputs) is None:
-            return "host", "scale along the outputs"
-        if coding.group is not None and not _constant_beside(coding.group, outputs):
-            return "host", "one table for each group of outputs, not of inputs"
         if coding.vector > 1 and level < 8:
             return "folds", "scalar entries"
         return "streams", ""
     if coding.form == "integer":
-        if coding.scale is not None and coding.scale_per_output(outputs) is None:
-            return "host", "one scale for each output, not for blocks of inputs"
         if coding.offset is not None and level < SCALES_OF_OUTPUTS:
             return "folds", "symmetric integers (zero point 0)"
         return ("streams", "") if level >= INTEGERS else ("folds", "a palette streams here")
     return "streams", ""
-
-
-def _constant_beside(group: np.ndarray, outputs: int) -> bool:
-    """Whether a group's number changes along the axis of the outputs only."""
-    first = group[tuple(slice(None) if axis == outputs else slice(0, 1) for axis in range(group.ndim))]
-    return bool((group == first).all())
 
 
 def _streams(weight: Value, coding: Coding, generation: Generation, axis: int) -> tuple[Stream | None, str]:

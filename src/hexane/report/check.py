@@ -15,9 +15,9 @@ from hexane.graph.macs import macs_of
 from hexane.lowering.compilation import Compilation
 from hexane.program import ENGINE, HOST
 from hexane.program.attribution import Place, places_of, share_on_engine, visible_ops
-from hexane.report.weight_notes import weight_notes, with_weights
+from hexane.report.weight_notes import Note, weight_notes, with_weights
 from hexane.restrictions.advice import answer_to
-from hexane.restrictions.objections import Objection, is_bridged, objections
+from hexane.restrictions.objections import Placement, placed_by_apple
 
 if TYPE_CHECKING:
     import os
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hexane.program import Program
 
 SCHEMA = "hexane-check/1"
-NONE = "none"
+NONE, UNKNOWN = "none", "unknown"
 FOREIGN = "onnx.Foreign"
 
 DEVIATIONS = "numbers within 255 of their mean; squares end at 65504, and beyond it the result is 0"
@@ -43,9 +43,10 @@ KEEPS_TO = {
 
 @dataclass(frozen=True)
 class Row:
-    """One op: ``place`` is "engine" or "host", ``reason`` one sentence, ``evidence`` SILICON, APPLE or INFERRED.
+    """One op: ``place`` is "engine", "host" or "unknown" (A12, A13), ``reason`` one sentence.
 
-    ``advice`` says what would bring the op onto the engine, empty for ops that are there. ``macs`` counts
+    ``evidence`` is SILICON, APPLE or INFERRED, the weaker one where Apple's compiler and hexane both have the op on the
+    engine. ``advice`` says what would bring the op onto the engine, empty for ops that are there. ``macs`` counts
     multiply-accumulates, ``shape`` is the first result's, ``weights`` says what becomes of compressed weights.
     ``apple`` and ``hexane`` say where Apple's compiler would put the op, by the limits of the chip, and where it is in
     hexane's own program ("engine", "host"; "none" where hexane writes no programs for the chip); ``place`` is hexane's
@@ -81,6 +82,11 @@ class CheckReport:
         return all(row.place == ENGINE for row in self.rows)
 
     @property
+    def known(self) -> bool:
+        """Whether any source says where the ops of this chip run."""
+        return all(row.place != UNKNOWN for row in self.rows)
+
+    @property
     def totals(self) -> dict[str, Any]:
         """Ops and multiply-accumulates on either side, op types on the host, rows by evidence."""
         macs = sum(row.macs for row in self.rows)
@@ -88,10 +94,12 @@ class CheckReport:
         return {
             "ops": len(self.rows),
             "engine_ops": len(engine),
-            "host_ops": len(self.rows) - len(engine),
+            "host_ops": sum(row.place == HOST for row in self.rows),
             "macs": macs,
-            "macs_on_engine": share_on_engine(sum(row.macs for row in engine), macs, len(self.rows) - len(engine)),
-            "apple_ops": sum(row.apple == ENGINE for row in self.rows),
+            "macs_on_engine": share_on_engine(sum(row.macs for row in engine), macs, len(self.rows) - len(engine))
+            if self.known
+            else None,
+            "apple_ops": sum(row.apple == ENGINE for row in self.rows) if self.known else None,
             "hexane_ops": None
             if any(row.hexane == NONE for row in self.rows)
             else sum(row.hexane == ENGINE for row in self.rows),
@@ -149,10 +157,8 @@ def check(graph: Graph | str | os.PathLike[str], chip: str | Chip = "M1") -> Che
         from hexane.codegen import compile
 
         return check_program(graph, compile(graph, chip=target))
-    rows = tuple(_by_rules(op, target) for op in visible_ops(graph))
-    rows = _in_columns(graph, rows, target, _compiled(graph, target))
     notes = weight_notes(passes.run(graph, Compilation(target)).main, target.generation) if _is_packed(graph) else {}
-    return CheckReport(target.name, target.generation_name, False, with_weights(rows, notes, by_apple=True))
+    return _report(graph, target, _compiled(graph, target), notes, compiled=False)
 
 
 def _is_packed(graph: Graph) -> bool:
@@ -163,11 +169,8 @@ def _is_packed(graph: Graph) -> bool:
 def check_program(graph: Graph, program: Program) -> CheckReport:
     """The same for a network that is compiled already."""
     target = chips.get(program.chip)
-    places = places_of(graph, program.segments)
-    rows = tuple(_as_compiled(op, places.get(op.outputs[0].name), program, target) for op in visible_ops(graph))
-    rows = _in_columns(graph, rows, target, program)
     notes = weight_notes(program.graph.main, target.generation) if program.graph is not None else {}
-    return CheckReport(target.name, target.generation_name, True, with_weights(rows, notes, by_apple=False))
+    return _report(graph, target, program, notes, compiled=True)
 
 
 def _compiled(graph: Graph, chip: Chip) -> Program | None:
@@ -180,18 +183,35 @@ def _compiled(graph: Graph, chip: Chip) -> Program | None:
         return None
 
 
-def _in_columns(graph: Graph, rows: tuple[Row, ...], chip: Chip, program: Program | None) -> tuple[Row, ...]:
-    """Every row with both columns: Apple's compiler and hexane's; ops that are foreign to MIL under their own name."""
-    places = places_of(graph, program.segments) if program is not None else {}
-    found = []
-    for op, row in zip(visible_ops(graph), rows):
-        place = places.get(row.name)
-        ours = NONE if program is None else ENGINE if place is None else program.segments[place.segment].kind
-        row = replace(row, apple=HOST if objections(op, chip) else ENGINE, hexane=ours)
+def _report(
+    graph: Graph, chip: Chip, program: Program | None, notes: dict[str, Note], *, compiled: bool
+) -> CheckReport:
+    """Every op with both columns; the row itself speaks of hexane's program where ``compiled``, else of Apple's."""
+    tasks = places_of(graph, program.segments) if program is not None else {}
+    rows = []
+    for op in visible_ops(graph):
+        ours = None if program is None else _as_compiled(op, tasks.get(op.outputs[0].name), program)
+        row = _row(op, placed_by_apple(op, chip), ours, compiled)
         if ENGINE in (row.apple, row.hexane):
             row = replace(row, keeps_to=KEEPS_TO.get(op.type, ""))
-        found.append(_foreign(op, row) if op.type == FOREIGN else row)
-    return tuple(found)
+        rows.append(_foreign(op, row) if op.type == FOREIGN else with_weights(row, notes.get(row.name)))
+    return CheckReport(chip.name, chip.generation_name, compiled, tuple(rows))
+
+
+def _row(op: Op, apple: Placement, ours: Placement | None, compiled: bool) -> Row:
+    value = op.outputs[0]
+    shown = ours if compiled and ours is not None else apple
+    other, who = (apple, "Apple's compiler") if shown is ours else (ours, "hexane")
+    reason, evidence = shown.reason, shown.evidence
+    if other is not None and other.where == HOST and shown.where == ENGINE:
+        reason += f"; {who} leaves it to the host: {other.reason}"
+    elif other is ours and ours is not None and ours.where == shown.where == ENGINE:
+        evidence = chips.weakest(evidence, ours.evidence)
+    return Row(
+        value.name, op.type, shown.where, reason, str(evidence), "" if shown.where == ENGINE else shown.advice,
+        macs_of(op), tuple(getattr(value.type, "shape", ())), apple=apple.where,
+        hexane=NONE if ours is None else ours.where,
+    )  # fmt: skip
 
 
 def _foreign(op: Op, row: Row) -> Row:
@@ -204,47 +224,17 @@ def _foreign(op: Op, row: Row) -> Row:
     return replace(row, op=kind, place=HOST, reason=reason, advice=advice, apple=HOST, hexane=ours)
 
 
-def _row(op: Op, place: str, reason: str, evidence: Evidence | str, advice: str = "", macs: int | None = None) -> Row:
-    value = op.outputs[0]
-    shape = tuple(getattr(value.type, "shape", ()))
-    return Row(value.name, op.type, place, reason, str(evidence), advice, macs_of(op) if macs is None else macs, shape)
-
-
-# -- by rules ----------------------------------------------------------------------------------------------------------
-
-
-def _by_rules(op: Op, chip: Chip) -> Row:
-    found = objections(op, chip)
-    if found:
-        first = found[0]
-        return _row(op, HOST, first.reason, first.evidence, _advice(found))
-    bridge = is_bridged(op, chip)
-    known = chips.Evidence.APPLE if chip.generation_name in ("h13", "h14", "h16") else chips.Evidence.INFERRED
-    if bridge is not None:
-        return _row(op, ENGINE, f"Apple's compiler has {op.type} in another form: {bridge}", known)
-    return _row(op, ENGINE, f"{chip.name} has {op.type}, and its shapes and types are within the limits", known)
-
-
-def _advice(found: list[Objection]) -> str:
-    return "; ".join(dict.fromkeys(objection.advice for objection in found))
-
-
-# -- by the compiled program -------------------------------------------------------------------------------------------
-
-
-def _as_compiled(op: Op, place: Place | None, program: Program, chip: Chip) -> Row:
+def _as_compiled(op: Op, place: Place | None, program: Program) -> Placement:
+    """Where hexane's program computes an op, by which rule, and how that is known."""
     if place is None:
-        return _row(op, ENGINE, "computed when the network is compiled; no task is left of it", Evidence.APPLE, macs=0)
+        return Placement(ENGINE, "computed when the network is compiled; no task is left of it", Evidence.APPLE)
     segment = program.segments[place.segment]
     itself = place.name == op.outputs[0].name
     reason = segment.reasons.get(place.label, segment.reason)
     if segment.kind == ENGINE:
-        evidence = segment.evidence.get(place.label, Evidence.APPLE)
-        return _row(op, ENGINE, reason if itself else f"computed as part of {place.label}", evidence)
+        evidence = Evidence(segment.evidence.get(place.label, Evidence.APPLE))
+        return Placement(ENGINE, reason if itself else f"computed as part of {place.label}", evidence)
     if not itself:
         reason = f"joined to {place.label}, which is on the host: {reason}"
-    found = objections(op, chip)
     held_back = place.label.partition(" ")[0]  # advice is for the op that the host needs, not for those joined to it
-    advice = _advice(found) if found else answer_to(segment.codes.get(place.label, ""), held_back)
-    evidence = found[0].evidence if found else Evidence.INFERRED
-    return _row(op, HOST, reason, evidence, advice)
+    return Placement(HOST, reason, Evidence.INFERRED, answer_to(segment.codes.get(place.label, ""), held_back))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 _APPLE = {
     "streams": "Apple's compiler streams it",
     "folds": "Apple's compiler expands it",
-    "host": "Apple's compiler leaves the op to the host, on every chip: it takes tables and scales of outputs only",
+    "host": "Apple's compiler leaves the op to the host",
 }
 
 
@@ -28,10 +27,6 @@ class Note:
     decision: Decision
     text: str
     remedy: str
-
-    @property
-    def apple_on_host(self) -> bool:
-        return self.decision.apple == "host"
 
 
 def weight_notes(function: Function, generation: Generation) -> dict[str, Note]:
@@ -45,7 +40,7 @@ def weight_notes(function: Function, generation: Generation) -> dict[str, Note]:
             decision.reason if decision.coding.what in decision.reason else f"{decision.coding.what}: {decision.reason}"
         )
         remedy = "" if decision.stream is not None and not decision.remedy else decision.remedy
-        found[op.outputs[0].name] = Note(decision, f"weights: {reason}; {_APPLE[decision.apple]}", remedy)
+        found[op.outputs[0].name] = Note(decision, f"weights: {reason}", remedy)
     return found
 
 
@@ -54,17 +49,10 @@ def weights_summary(function: Function, generation: Generation) -> dict[str, int
     return dict(Counter(note.decision.reason for note in weight_notes(function, generation).values()).most_common())
 
 
-def with_weights(rows: Iterable[Row], notes: dict[str, Note], *, by_apple: bool) -> tuple[Row, ...]:
-    """The rows with what their weights become; ``by_apple``: a row is Apple's compiler's placement."""
-    return tuple(_noted(row, notes.get(row.name), by_apple) for row in rows)
-
-
-def _noted(row: Row, note: Note | None, by_apple: bool) -> Row:
-    if note is None:
+def with_weights(row: Row, note: Note | None) -> Row:
+    """The row with what its weights become; what Apple's compiler does with them where it takes the op."""
+    if note is None or row.place == "unknown":
         return row
-    if by_apple and note.apple_on_host and row.place == "engine":
-        return replace(
-            row, place="host", reason=f"{note.decision.coding.what}: {_APPLE['host']}", advice=note.remedy,
-            weights=note.text,
-        )  # fmt: skip
-    return replace(row, reason=f"{row.reason}; {note.text}", weights=note.text)
+    apple = f"; {_APPLE[note.decision.apple]}" if row.apple == "engine" else ""
+    advice = "; ".join(dict.fromkeys(filter(None, (row.advice, note.remedy if row.place == "host" else ""))))
+    return replace(row, reason=f"{row.reason}; {note.text}{apple}", weights=note.text + apple, advice=advice)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hexane.chips import Chip, Evidence
-from hexane.chips.operations import BRIDGED, REFUSED, support
+from hexane.chips.operations import BRIDGED, REFUSED, UNKNOWN, support
+from hexane.graph.compressed import changes_along_inputs, is_fixed, kernel_of
 from hexane.graph.types import TensorType
 from hexane.restrictions.advice import instead_of
 
@@ -44,6 +45,17 @@ class Objection:
     evidence: Evidence
 
 
+@dataclass(frozen=True)
+class Placement:
+    """Where Apple's compiler puts an op: "engine", "host" or "unknown", why, and what would bring it on."""
+
+    where: str
+    reason: str
+    evidence: Evidence
+    advice: str = ""
+    rules: tuple[str, ...] = ()
+
+
 RULES: list[Rule] = []
 
 
@@ -73,6 +85,27 @@ def objections(op: Op, chip: Chip) -> list[Objection]:
     return found
 
 
+def placed_by_apple(op: Op, chip: Chip) -> Placement:
+    """Where Apple's compiler puts an op of a network as it was given; every command asks here.
+
+    The operations of the compiler and the limits of the generation decide (docs/reference/limits.md).
+    """
+    known = support(op.type, chip)
+    if known.verdict == UNKNOWN:
+        return Placement("unknown", f"no source says what Apple's compiler places on {chip.name}", known.evidence)
+    against = objections(op, chip)
+    if against:
+        advice = "; ".join(dict.fromkeys(objection.advice for objection in against))
+        first = against[0]
+        return Placement("host", first.reason, first.evidence, advice, tuple(o.rule for o in against))
+    if known.verdict == BRIDGED:
+        form = known.remark or "taken apart into other ops"
+        return Placement("engine", f"Apple's compiler has {op.type} in another form: {form}", known.evidence)
+    remark = f" ({known.remark})" if known.remark else ""
+    reason = f"{chip.name} has {op.type}{remark}, and its shapes and types are within the limits"
+    return Placement("engine", reason, known.evidence)
+
+
 def _tensors(op: Op) -> list[Value]:
     """Computed tensors that go in and come out."""
     values = [v for v in (*op.operands(), *op.outputs) if not v.is_constant]
@@ -81,7 +114,7 @@ def _tensors(op: Op) -> list[Value]:
 
 def _constant(op: Op, param: str) -> bool:
     operand = op.inputs.get(param)
-    return operand is None or isinstance(operand, tuple) or operand.is_constant
+    return operand is None or isinstance(operand, tuple) or is_fixed(operand)
 
 
 @rule(
@@ -208,6 +241,16 @@ def runtime_weight(op: Op, chip: Chip) -> Found:
     return None if chip.generation.feature_level >= 7 else {}
 
 
+@rule(
+    "use one table or scale for each output or group of outputs, or plain fp16 weights",
+    "docs/reference/compressed.md 2",
+)
+def weights_along_inputs(op: Op, chip: Chip) -> Found:
+    """the tables or scales of the weights change along the inputs, and Apple's compiler takes those of outputs only"""
+    kernel = kernel_of(op)
+    return {} if kernel is not None and changes_along_inputs(*kernel) else None
+
+
 @rule("split the sum over K: slice both operands, multiply the parts, add the products", "docs/reference/limits.md 3")
 def contraction(op: Op, chip: Chip) -> Found:
     """the product sums {length} terms, and {chip} takes {limit}"""
@@ -293,9 +336,3 @@ def pad_mode(op: Op, chip: Chip) -> Found:
         return None
     mode = op.arg("mode")
     return {"mode": mode} if mode != "constant" else None
-
-
-def is_bridged(op: Op, chip: Chip) -> str | None:
-    """The remark on an op that Apple's compiler takes only by another route or in parts; None for others."""
-    found = support(op.type, chip)
-    return (found.remark or "taken apart into other ops") if found.verdict == BRIDGED else None

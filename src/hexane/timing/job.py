@@ -7,18 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from hexane.chips import Chip
-from hexane.chips.operations import REFUSED, support
 from hexane.cost.work import HostOp, Job, Work
-from hexane.errors import UsageError
+from hexane.errors import UnsupportedError, UsageError
 from hexane.formats.networks import load
+from hexane.graph import Op
 from hexane.image.files import open_image
 from hexane.program import load_program
+from hexane.restrictions.objections import placed_by_apple
 from hexane.timing.from_graph import host_op, split_work_of
 from hexane.timing.from_tasks import work_of_tasks
 from hexane.timing.placement import cpu_us
-from hexane.timing.weights import on_host_for_weights
 
-ALONG_INPUTS = "Apple's compiler takes one table or scale for each output, not for groups of inputs"
+ALONG_INPUTS = "weights_along_inputs"
 ENGINE_PROGRAMS = (".hwx", ".anec")
 
 
@@ -35,15 +35,12 @@ def opened(x: Any, **binding: Any) -> Any:
 def job_of(x: Any, chip: Chip) -> Job:
     """The job behind a Graph, a Program, an Image or a Work; UsageError for anything else.
 
-    Ops of a network go to the host where the engine of ``chip`` refuses them (``hexane.chips.operations``).
+    Ops of a network go to the host where Apple's compiler leaves them there (``hexane.restrictions.objections``).
     """
     if isinstance(x, Work):
         return Job("network", (x,))
     if hasattr(x, "main") and hasattr(x, "functions"):
-        left = frozenset(op for op in x.main.walk() if on_host_for_weights(op))
-        launches, host = split_work_of(x, lambda op: op in left or support(op.type, chip).verdict == REFUSED)
-        notes = (f"{len(left)} ops on the host for their weights: {ALONG_INPUTS}",) if left else ()
-        return Job("network", launches, host, notes)
+        return _job_of_network(x, chip)
     if hasattr(x, "segments") and hasattr(x, "images"):
         return _job_of_program(x)
     if hasattr(x, "tasks") and hasattr(x, "surfaces"):
@@ -52,6 +49,23 @@ def job_of(x: Any, chip: Chip) -> Job:
         f"nothing to time in a {type(x).__name__}",
         hint="give a graph (hexane.load), a program, an image or a path",
     )
+
+
+def _job_of_network(graph: Any, chip: Chip) -> Job:
+    """The programs of Apple's compiler; UnsupportedError where nothing is known of its placement."""
+    reasons: dict[str, int] = {}
+
+    def on_host(op: Op) -> bool:
+        place = placed_by_apple(op, chip)
+        if place.where == "unknown":
+            raise UnsupportedError(f"nothing to estimate from: {place.reason}", hint="A14, M1 and later are known")
+        if ALONG_INPUTS in place.rules:
+            reasons[place.reason] = reasons.get(place.reason, 0) + 1
+        return place.where == "host"
+
+    launches, host = split_work_of(graph, on_host)
+    notes = tuple(f"{count} ops on the host for their weights: {reason}" for reason, count in reasons.items())
+    return Job("network", launches, host, notes)
 
 
 def _job_of_program(program: Any) -> Job:

@@ -8,8 +8,8 @@ from math import prod
 
 from hexane import chips
 from hexane.chips import Chip, Evidence
-from hexane.chips.operations import REFUSED, support
 from hexane.graph import Graph, Op
+from hexane.restrictions.objections import placed_by_apple
 
 ENGINE, CPU = "engine", "cpu"
 LAUNCH_US = SWITCH_US = OUTPUT_US = 125.0
@@ -65,8 +65,7 @@ def op_cost(op: Op, chip: Chip) -> tuple[float | None, float]:
     operands = list(op.operands())
     moved = sum(2.0 * prod(v.shape) for v in operands if len(v.shape) or not v.is_constant)
     moved += sum(2.0 * prod(v.shape) for v in op.outputs)
-    able = support(op.type, chip).verdict != REFUSED and all(v.type.dtype in _ENGINE_DTYPES for v in op.outputs)
-    able = able and all(extent is not None for v in op.outputs for extent in v.shape)
+    able = placed_by_apple(op, chip).where == ENGINE
     if op.type in _NOTHING:
         return (0.0 if able else None), 0.0
     if op.type in _MEMORY_BOUND:
@@ -87,9 +86,6 @@ def cpu_us(op_type: str, flop: float, moved: float, chip: Chip) -> float:
         return moved / MEMORY_BOUND_RATE
     rate, bandwidth = _CPU_RATES.get(chip.generation_name, _LATE_CPU)
     return max(flop / rate / 1e3, moved / (bandwidth * GIB))
-
-
-_ENGINE_DTYPES = frozenset(("fp16", "fp32", "int8", "uint8", "bool"))
 
 
 def _flop(op: Op) -> float:
@@ -146,8 +142,7 @@ def place(graph: Graph, chip: str | Chip = "M1") -> Placement:
 
 def _reason(op: Op, where: str, engine: float | None, cpu: float, chip: Chip) -> str:
     if engine is None:
-        remark = support(op.type, chip).remark
-        return f"the engine's compiler does not take {op.type}" + (f" ({remark})" if remark else "")
+        return placed_by_apple(op, chip).reason
     if where == ENGINE:
         return f"{cpu - engine:.1f} us saved, within a segment that pays for its launch"
     return f"the engine would save {max(cpu - engine, 0):.1f} us here, less than entering and leaving it costs"

@@ -15,7 +15,6 @@ from hexane.errors import HexaneError
 from hexane.graph import Op, Value
 from hexane.graph.coding import Coding
 from hexane.kernels import KernelLayout
-from hexane.lowering.weights import weight_of
 
 
 @dataclass(frozen=True)
@@ -23,8 +22,7 @@ class Stored:
     """``count`` weights in ``bytes`` of a file; ``density`` is the share that is not zero.
 
     ``runtime``: the operand is no constant at all, but computed by the program or handed in. ``bits`` of an index or
-    integer, ``tables`` of a palette, ``scales``: a factor for each output stands in the stream. ``along_inputs``:
-    tables or scales change along the inputs, which Apple's compiler leaves to the host.
+    integer, ``tables`` of a palette, ``scales``: a factor for each output stands in the stream.
     """
 
     format: str
@@ -35,7 +33,6 @@ class Stored:
     bits: float = 16.0
     tables: int = 1
     scales: bool = False
-    along_inputs: bool = False
 
 
 def stored_weights(value: Value, outputs: int = 0) -> Stored:
@@ -61,7 +58,7 @@ def stored_weights(value: Value, outputs: int = 0) -> Stored:
     if op.type == "constexpr_blockwise_shift_scale":
         return _blockwise(op, count, outputs)
     if op.type in ("constexpr_lut_to_dense", "constexpr_lut_to_sparse"):
-        return _palette(op, count, outputs)
+        return _palette(op, count)
     if op.type == "constexpr_sparse_to_dense":
         return _sparse(op, count)
     if op.type in ("constexpr_cast", "cast", "reshape", "transpose", "expand_dims", "squeeze", "identity"):
@@ -76,25 +73,18 @@ def _varies(value: Any) -> bool:
     return isinstance(value, Value) and prod(value.shape) > 1
 
 
-def _inner(shape: tuple[int, ...], outputs: int) -> bool:
-    """Whether a scale or a set of tables changes along another axis than that of the outputs."""
-    return any(extent > 1 for axis, extent in enumerate(shape) if axis != outputs)
-
-
 def _blockwise(op: Op, count: int, outputs: int) -> Stored:
     scale, data = op.inputs["scale"], op.inputs["data"]
-    inside = _inner(scale.shape, outputs)
     if data.op is not None and data.op.type.startswith("constexpr_lut"):
         inner = stored_weights(data, outputs)
         size = inner.bytes + 2.0 * prod(scale.shape)
-        return replace(inner, bytes=size, scales=_varies(scale), along_inputs=inside or inner.along_inputs)
+        return replace(inner, bytes=size, scales=_varies(scale))
     four = data.dtype in ("int4", "uint4")
     size = count * (0.5 if four else 1.0)
-    return Stored("palette" if four else "int8", count, size, bits=4 if four else 8, scales=_varies(scale),
-                  along_inputs=inside)  # fmt: skip
+    return Stored("palette" if four else "int8", count, size, bits=4 if four else 8, scales=_varies(scale))
 
 
-def _palette(op: Op, count: int, outputs: int) -> Stored:
+def _palette(op: Op, count: int) -> Stored:
     lut = op.inputs.get("lut")
     if lut is None:
         return Stored("palette", count, count / 2, bits=4)
@@ -103,7 +93,7 @@ def _palette(op: Op, count: int, outputs: int) -> Stored:
     groups = lut.shape[:-2] if len(lut.shape) > 2 else ()
     vector = lut.shape[-1] if len(lut.shape) > 2 else 1
     return Stored("palette", count, count * bits / 8 / vector + 2.0 * prod(lut.shape), bits=bits / vector,
-                  tables=prod(groups), along_inputs=_inner(groups, outputs))  # fmt: skip
+                  tables=prod(groups))  # fmt: skip
 
 
 def _sparse(op: Op, count: int) -> Stored:
@@ -122,12 +112,7 @@ def _sparse(op: Op, count: int) -> Stored:
 def _coded(coding: Coding, value: Value, outputs: int) -> Stored:
     """A constant that passes have folded: its coding says what the file held."""
     count = prod(value.shape)
-
-    def inside(array: np.ndarray | None, per_output: np.ndarray | None) -> bool:
-        return array is not None and per_output is None
-
     scales = coding.scale_per_output(outputs)
-    along = inside(coding.scale, scales) or (coding.group is not None and _changes_inside(coding.group, outputs))
     own = scales is not None and bool((scales != scales[:1]).any())
     if coding.masked:
         kept = int(np.count_nonzero(value.data))
@@ -143,13 +128,7 @@ def _coded(coding: Coding, value: Value, outputs: int) -> Stored:
         bits=bits,
         tables=1 if coding.tables is None else len(coding.tables),
         scales=own,
-        along_inputs=along,
     )
-
-
-def _changes_inside(group: np.ndarray, outputs: int) -> bool:
-    first = group[tuple(slice(None) if axis == outputs else slice(0, 1) for axis in range(group.ndim))]
-    return bool((group != first).any())
 
 
 def compiled_bytes(stored: Stored, cout: int, cin: int, kh: int, kw: int, groups: int = 1) -> float:
@@ -168,13 +147,3 @@ def compiled_bytes(stored: Stored, cout: int, cin: int, kh: int, kw: int, groups
         return stored.bytes
     more = max(stored.tables - layout.active, 0)
     return float(total * (stored.bits / width if stored.format == "palette" else 1.0) + 64 * more)
-
-
-def on_host_for_weights(op: Op) -> bool:
-    """Whether Apple's compiler leaves an op to the host for its weights: tables or scales along the inputs."""
-    name = {"conv": "weight", "linear": "weight", "matmul": "y"}.get(op.type)
-    value = op.inputs.get(name) if name else None
-    if not isinstance(value, Value) or (value.op is None and weight_of(op) is None):
-        return False
-    turned = op.type == "matmul" and not op.arg("transpose_y")
-    return stored_weights(value, 1 if turned and value.rank == 2 else 0).along_inputs
