@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from hexane import ahead
+from hexane.code_cache import digest_of
 
 SCRIPT = """
 import numpy as np
@@ -24,7 +25,7 @@ print(conv2d(x, w, groups=2).ravel().tolist(), ahead.begin())
 @pytest.fixture
 def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine with two processors that has compiled nothing yet."""
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("HEXANE_CACHE", str(tmp_path))
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     monkeypatch.setattr(ahead, "_helpers", {})
     return tmp_path
@@ -40,7 +41,9 @@ def test_a_helper_that_fails_is_waited_for_once(empty: Path, monkeypatch: pytest
 
 def test_what_is_remembered_needs_no_helper(empty: Path) -> None:
     for module, function in ahead.KERNELS.items():
-        (empty / f"{module.rpartition('.')[2]}.{function}-1.py311.0.nbc").touch()
+        sources = Path(ahead.__file__).parent.joinpath(*module.split(".")[1:-1])
+        name = f"fast.{module.rpartition('.')[2]}.{function}"
+        (empty / f"{name}.{digest_of(sources)}.0.nbc").touch()
     assert ahead.begin() == 0
 
 
@@ -54,5 +57,4 @@ def test_one_processor_needs_no_helper(empty: Path, monkeypatch: pytest.MonkeyPa
 def test_the_first_run_reads_what_helpers_compiled(empty: Path) -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=600)
     assert done.stdout.splitlines() == ["2", "[9.0, 9.0] 1"], done.stderr  # the product's is still at work
-    names = {path.name.partition("-")[0] for path in empty.rglob("*.nbc")}
-    assert "depthwise.body" in names
+    assert list(empty.glob("fast.depthwise.body.*.nbc"))

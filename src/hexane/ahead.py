@@ -12,6 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from hexane import code_cache
+
 KERNELS = {"hexane.arithmetic.fast.product": "_multiply", "hexane.arithmetic.fast.depthwise": "body"}
 """The callbacks that take longest, about five seconds each; all others together take about as long."""
 
@@ -24,7 +26,7 @@ _helpers: dict[tuple[str, str], subprocess.Popen[bytes]] = {}
 def begin() -> int:
     """Start a helper for every kernel that is not remembered, on more than one processor; gives how many started.
 
-    Only where the folder for compiled code beside the sources (or ``NUMBA_CACHE_DIR``) can be written to.
+    Only where there is a folder that compiled code can be left in.
     """
     if (os.cpu_count() or 1) < 2 or not sys.executable or getattr(sys, "frozen", False):
         return 0
@@ -51,15 +53,8 @@ def wait(module: str, function: str) -> bool:
 
 
 def _is_remembered(module: str, function: str) -> bool:
-    """Whether there is code as new as every source beside the kernel's, or no folder to leave any in."""
-    sources = Path(__file__).parent.joinpath(*module.split(".")[1:-1])
-    name = f"{module.rpartition('.')[2]}.{function}-*.nbc"
-    set_by_user = os.environ.get("NUMBA_CACHE_DIR") or None
-    if not os.access(set_by_user or sources, os.W_OK):
-        return set_by_user is None or Path(set_by_user).exists()
-    try:
-        entries = Path(set_by_user).rglob(name) if set_by_user else sources.joinpath("__pycache__").glob(name)
-        newest = max(source.stat().st_mtime for source in sources.glob("*.py"))
-        return any(entry.stat().st_mtime >= newest for entry in entries)
-    except OSError:
+    """Whether there is code of the kernel's sources as they are, or no folder to leave any in."""
+    source = Path(__file__).parent.joinpath(*module.split(".")[1:]).with_suffix(".py")
+    if code_cache.entries(code_cache.name_of(source, function), source.parent):
         return True
+    return not any(code_cache.can_write(folder) for folder in code_cache.folders(source.parent))

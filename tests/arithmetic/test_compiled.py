@@ -7,7 +7,6 @@ import os
 import pickle
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
@@ -15,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from hexane.arithmetic.fast.compiled import drop_stale, is_trusted
+from hexane import code_cache
+from hexane.code_cache import digest_of
 
 SCRIPT = """
 import resource, signal
@@ -32,24 +32,44 @@ print(conv2d(x, w, groups=2).ravel().tolist())
 @pytest.mark.parametrize("limit", [0, 1])
 def test_a_full_disk_stops_no_computation(limit: int, tmp_path: Path) -> None:
     pytest.importorskip("resource")
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    environment = {**os.environ, "HEXANE_CACHE": str(tmp_path)}
     command = [sys.executable, "-c", SCRIPT.format(limit=limit)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
     assert done.stdout == "[9.0, 9.0]\n", done.stderr
     assert bool(list(tmp_path.rglob("*.nbc"))) != limit
 
 
-def test_code_older_than_a_source_is_dropped(tmp_path: Path) -> None:
-    """Numba looks at the file of each function alone, not at its neighbours."""
-    sources, cache = tmp_path / "sources", tmp_path / "cache"
-    for folder in (sources, cache):
-        folder.mkdir()
-    now = time.time()
-    for path, age in ((cache / "old.nbc", 20), (sources / "kernel.py", 10), (cache / "new.nbc", 0)):
-        path.write_text("")
-        os.utime(path, (now - age, now - age))
-    drop_stale(cache, sources)
-    assert [path.name for path in cache.iterdir()] == ["new.nbc"]
+def test_code_of_older_sources_is_dropped(remembered: Path) -> None:
+    """Numba looks at the file of each function alone, and at its date; here a neighbour's text counts."""
+    (before,) = _entries(remembered)
+    (remembered / "neighbour.py").write_text("NUMBER = 1\n")
+    double = _fresh(remembered)
+    assert double(4) == 8 and not double.stats.cache_hits
+    (after,) = _entries(remembered)
+    assert after.name != before.name
+    os.utime(remembered / "double.py")  # a copy of the same sources
+    double = _fresh(remembered)
+    assert double(4) == 8 and double.stats.cache_hits
+
+
+def test_a_folder_that_cannot_be_written_is_read(remembered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container: compiled while the image was built, run by another user."""
+    own = remembered / "own"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(own))
+    for name in code_cache.VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    can_write = code_cache.can_write
+    monkeypatch.setattr(code_cache, "can_write", lambda folder: folder.name != "__pycache__" and can_write(folder))
+    before = _entries(remembered)
+    double = _fresh(remembered)
+    assert double(4) == 8 and double.stats.cache_hits
+    assert double(0.5) == 1.0 and _entries(remembered) == before
+    if sys.platform.startswith("linux"):
+        assert len(list((own / "hexane").glob("*.double.*.nbc"))) == 1
+    again = _fresh(remembered)
+    assert again(0.5) == 1.0 and again.stats.cache_hits
+    monkeypatch.setattr(code_cache, "can_write", lambda folder: False)
+    assert _fresh(remembered)(1j) == 2j and len(list(own.rglob("*.nbc"))) == 1
 
 
 class Poison:
@@ -64,7 +84,7 @@ class Poison:
 
 def _fresh(folder: Path) -> Any:
     """The function of a module in a folder, as a new process would have it."""
-    is_trusted.cache_clear()
+    digest_of.cache_clear()
     name = f"remembered_{next(_numbers)}"
     spec = importlib.util.spec_from_file_location(name, folder / "double.py")
     assert spec is not None and spec.loader is not None
@@ -82,8 +102,6 @@ def remembered(tmp_path: Path) -> Path:
     (tmp_path / "double.py").write_text(
         "from hexane.arithmetic.fast.compiled import compiled\n@compiled()\ndef double(x):\n    return 2 * x\n"
     )
-    old = time.time() - 60
-    os.utime(tmp_path / "double.py", (old, old))
     assert _fresh(tmp_path)(4) == 8
     assert len(_entries(tmp_path)) == 1
     return tmp_path

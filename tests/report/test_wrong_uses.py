@@ -144,7 +144,7 @@ def test_no_space(tmp_path: Path) -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))
 
-    environment = {**ENVIRONMENT, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    environment = {**ENVIRONMENT, "HEXANE_CACHE": str(tmp_path / "cache")}
     (tmp_path / "cache").mkdir()
     command = [sys.executable, "-m", "hexane", "run", str(model), "--random", "1", "-o", str(tmp_path / "out.npz")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, preexec_fn=limited)

@@ -22,9 +22,15 @@ def register(app: typer.Typer) -> None:
             Path | None,
             typer.Option(metavar="FILE", help="Write the entitlement file of the old direct route; say what it means."),
         ] = None,
+        warm: Annotated[
+            bool, typer.Option("--warm", help="Compile every kernel of the emulator now, for whoever runs it later.")
+        ] = False,
         json: Annotated[bool, typer.Option("--json", help="Print JSON (schema hexane-doctor/1).")] = False,
     ) -> None:
-        """Say what this machine has: Python, libraries, engine, driver. Reads only; changes nothing.
+        """Say what this machine has: Python, libraries, engine, driver. Reads only; without --warm changes nothing.
+
+        Compiled kernels are kept in the folder HEXANE_CACHE, or beside hexane's sources. A folder that cannot be
+        written is read: made while an image is built, used by anybody.
 
         Exit status 0: hexane is in order (an engine is not needed), 1: something that it needs is missing, or --try
         gave other bits.
@@ -33,10 +39,16 @@ def register(app: typer.Typer) -> None:
         from hexane.runtime.doctor import diagnose
 
         if entitlement is not None:
-            if json or attempt:
+            if json or attempt or warm:
                 raise UsageError("--entitlement stands alone", hint="hexane doctor --entitlement FILE")
             _explain(entitlement)
             return
+        if warm:
+            from hexane.runtime.warm import warm as compile_all
+
+            seconds = compile_all()
+            if not json:
+                typer.echo(f"kernels are ready after {seconds:.1f} s")
         found = diagnose(attempt=attempt)
         if json:
             print_json(found.as_dict())

@@ -17,6 +17,7 @@ from hexane.errors import HexaneError
 from hexane.runtime import probe_linux, probe_macos
 from hexane.runtime.machine import Machine
 from hexane.runtime.macos import trial
+from hexane.runtime.warm import kernels
 
 SCHEMA = "hexane-doctor/1"
 LIBRARIES = {
@@ -94,7 +95,19 @@ def _hexane(machine: Machine) -> Iterator[Finding]:
         yield Finding("hexane" if name in NEEDED else "library", name, state, found or "not installed", remedy)
     yield Finding("machine", "processor", "note", f"{machine.processor}, {os.cpu_count()} threads")
     yield Finding("machine", "vector instructions", "note", vector_features(machine) or "not known")
+    yield _kernels()
     yield _self_test(emulator_self_test)
+
+
+def _kernels() -> Finding:
+    """Compiled code on disk; without any the first run of every process compiles for about half a minute."""
+    known = kernels()
+    where = "nowhere to keep them: no folder can be written" if known.folder is None else f"kept in {known.folder}"
+    if known.files:
+        answer = f"{len(known.files)} compiled, {known.bytes / 1e6:.1f} MB; new ones are {where}"
+        return Finding("machine", "kernels", "yes" if known.folder else "note", answer)
+    answer = f"none compiled yet; {where}; a first run takes about half a minute longer"
+    return Finding("machine", "kernels", "note", answer, "hexane doctor --warm; HEXANE_CACHE=FOLDER for another place")
 
 
 def _trial(machine: Machine, routes: tuple[str, ...]) -> Finding:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import pickle
+import sys
 from collections.abc import Callable
-from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,10 @@ import llvmlite
 import numba
 from numba import njit, types
 from numba.core import event
-from numba.core.caching import NullCache
+from numba.core.caching import CompileResultCacheImpl, FunctionCache
 from numba.core.ccallback import CFunc
 
-from hexane import ahead
+from hexane import ahead, code_cache
 
 DIGEST_BYTES = 32
 
@@ -37,14 +37,8 @@ def compiled(*signatures: Any, inner: bool = False, **options: Any) -> Callable[
     def decorate(function: Callable[..., Any]) -> Any:
         if inner or "inline" in options:
             return njit(**INNER, **options)(function)
-        sources = Path(function.__code__.co_filename).parent
-        try:
-            dispatcher = njit(nogil=True, cache=True, **options)(function)
-        except RuntimeError:  # no folder for a cache
-            dispatcher = njit(nogil=True, **options)(function)
-        else:
-            if not _remember(dispatcher._cache, sources):
-                dispatcher = njit(nogil=True, **options)(function)
+        dispatcher = njit(nogil=True, **options)(function)
+        dispatcher._cache = Remembered(function)
         for signature in signatures:
             dispatcher.compile(signature)
         if signatures:
@@ -71,13 +65,7 @@ def callback(function: Callable[..., None]) -> int:
         ahead.wait(function.__module__, function.__name__)
     arguments = (types.int64,) * function.__code__.co_argcount
     made: Any = CFunc(function, (arguments, types.void), locals={}, options={"error_model": "numpy"})
-    try:
-        made.enable_caching()
-    except RuntimeError:  # no folder for a cache
-        pass
-    else:
-        if not _remember(made._cache, Path(function.__code__.co_filename).parent):
-            made._cache = NullCache()
+    made._cache = Remembered(function)
     made.compile()
     _callbacks.append(made)
     return int(made.address)
@@ -87,51 +75,82 @@ _callbacks: list[Any] = []
 """What is compiled stays."""
 
 
-def _remember(cache: Any, sources: Path) -> bool:
-    """Keep code in our own form of Numba's cache; False where its folder is not to be trusted."""
-    folder = Path(cache.cache_path)
-    if not is_trusted(folder, sources):
-        return False
-    drop_stale(folder, sources)
-    cache._cache_file = Entries(cache)
-    _forgive(cache)
-    return True
+class Remembered(FunctionCache):
+    """Numba's cache of a function, with our own files and folders (``hexane.code_cache``).
+
+    Numba's index and data files are read without a check, and two processes that write at one time can leave an index
+    that names another signature's code. Here a file's name is the digest of what the code is for, and its first bytes
+    are the digest of the rest: what does not fit, or cannot be read, is not there. What cannot be written is let go.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._name, self._py_func, self._impl = repr(function), function, _Form()
+        self._cache_file = Entries(function)
+        self._cache_path = str(self._cache_file.sources)
+        self.enable()
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        try:
+            super().save_overload(sig, data)
+        except OSError:
+            return
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        try:
+            return super().load_overload(sig, target_context)
+        except Exception:  # whatever unpickling and linking stored code may raise
+            return None
+
+
+class _Form(CompileResultCacheImpl):
+    """How Numba turns compiled code into data and back; where the data lie is not its matter."""
+
+    class _Nowhere:
+        def ensure_cache_path(self) -> None:
+            return
+
+    def __init__(self) -> None:
+        self._locator = self._Nowhere()
 
 
 class Entries:
-    """The compiled forms of one function on disk, a file for each; takes the place of Numba's own index and data files.
+    """The compiled forms of one function on disk, a file for each."""
 
-    Numba's are read without a check, and two processes that write at one time can leave an index that names another
-    signature's code. Here a file's name is the digest of what the code is for, and its first bytes are the digest of
-    the rest: what does not fit, or cannot be read, is not there.
-    """
+    def __init__(self, function: Callable[..., Any]) -> None:
+        source = Path(function.__code__.co_filename)
+        self.sources = source.parent
+        self.function = code_cache.name_of(source, function.__name__)
+        self.maker = (numba.__version__, llvmlite.__version__, sys.version_info[:2])
 
-    def __init__(self, cache: Any) -> None:
-        self.folder = Path(cache.cache_path)
-        self.base = cache._impl.filename_base
-        self.maker = (numba.__version__, llvmlite.__version__, cache._impl.locator.get_source_stamp())
-
-    def path(self, key: Any) -> Path:
-        """The file of a key: signature, processor and the function's bytecode."""
-        return self.folder / f"{self.base}.{sha256(repr((self.maker, key)).encode()).hexdigest()[:32]}.nbc"
+    def name(self, key: Any) -> str:
+        """The file's name for a key: signature, processor and the function's bytecode."""
+        of_key = sha256(repr((self.maker, key)).encode()).hexdigest()[:32]
+        return f"{self.function}.{code_cache.digest_of(self.sources)}.{of_key}{code_cache.SUFFIX}"
 
     def load(self, key: Any) -> Any:
         """The code of a key, or None where there is none that is whole."""
-        path = self.path(key)
-        try:
-            stored = path.read_bytes()
-        except OSError:
-            return None
-        if sha256(path.name.encode() + stored[DIGEST_BYTES:]).digest() == stored[:DIGEST_BYTES]:
-            return pickle.loads(stored[DIGEST_BYTES:])
-        path.unlink(missing_ok=True)
+        name = self.name(key)
+        for folder in code_cache.folders(self.sources):
+            if not code_cache.is_trusted(folder, self.sources):
+                continue
+            try:
+                stored = (folder / name).read_bytes()
+            except OSError:
+                continue
+            if sha256(name.encode() + stored[DIGEST_BYTES:]).digest() == stored[:DIGEST_BYTES]:
+                return pickle.loads(stored[DIGEST_BYTES:])
         return None
 
     def save(self, key: Any, data: Any) -> None:
-        """Write the code of a key, whole or not at all."""
+        """Write the code of a key, whole or not at all, and remove what older sources left of the function."""
         from numba.core.serialize import dumps
 
-        path, content = self.path(key), dumps(data)
+        folder = next((folder for folder in code_cache.folders(self.sources) if code_cache.can_write(folder)), None)
+        if folder is None or not code_cache.is_trusted(folder, self.sources):
+            return
+        for stale in code_cache.entries(self.function, self.sources, current=False):
+            stale.unlink(missing_ok=True)
+        path, content = folder / self.name(key), dumps(data)
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
         try:
             temporary.write_bytes(sha256(path.name.encode() + content).digest() + content)
@@ -142,57 +161,5 @@ class Entries:
 
     def flush(self) -> None:
         """Remove every form of the function."""
-        for path in self.folder.glob(f"{self.base}.*.nbc"):
+        for path in code_cache.entries(self.function, self.sources):
             path.unlink(missing_ok=True)
-
-
-@cache
-def is_trusted(folder: Path, sources: Path) -> bool:
-    """Whether nobody else can put code into a folder: whoever can write to it, or owns it, runs what they like here.
-
-    Root, this user and the owner of the sources can do that anyway. Where nothing is known of owners, it is trusted.
-    """
-    if not hasattr(os, "geteuid"):
-        return True
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        place, source = folder.stat(), sources.stat()
-    except OSError:
-        return False
-    open_to_all = place.st_mode & 0o002 and not source.st_mode & 0o002
-    return not open_to_all and place.st_uid in (0, os.geteuid(), source.st_uid)
-
-
-@cache
-def drop_stale(folder: Path, sources: Path) -> None:
-    """Remove remembered code that is older than any source file beside its own; once in a process.
-
-    Numba looks at the file of each function alone. But compiled functions also hold what they call and numbers from
-    their neighbours, such as the places of the vector code.
-    """
-    try:
-        newest = max(source.stat().st_mtime for source in sources.glob("*.py"))
-        for entry in folder.glob("*.nb[ci]"):
-            if entry.stat().st_mtime < newest:
-                entry.unlink(missing_ok=True)
-    except OSError:  # what cannot be removed was not written by this user, nor will it be
-        return
-
-
-def _forgive(remembered: Any) -> None:
-    """Let what cannot be written to a cache go, and compile what cannot be read from it."""
-    save, load = remembered.save_overload, remembered.load_overload
-
-    def save_overload(signature: Any, data: Any) -> None:
-        try:
-            save(signature, data)
-        except OSError:
-            return
-
-    def load_overload(signature: Any, context: Any) -> Any:
-        try:
-            return load(signature, context)
-        except Exception:  # whatever unpickling and linking stored code may raise
-            return None
-
-    remembered.save_overload, remembered.load_overload = save_overload, load_overload
