@@ -174,3 +174,45 @@ def test_the_range_that_norms_are_said_to_have() -> None:
         x[..., 0], x[..., 1] = last, -last
         wanted = b.graph.evaluate({"x": x})["y"]
         assert np.allclose(program.run({"x": x})["y"], wanted, atol=0.02) == right
+
+
+def _classifier():
+    """A linear layer and a sigmoid behind which the passes turn results around: copies get the names of the ops."""
+    b = GraphBuilder()
+    rng = np.random.default_rng(0)
+    x = b.input("x", (1, 32, 8, 8), "fp16")
+    flat = b.reshape(x=b.reduce_mean(x=x, axes=[2, 3], keep_dims=True), shape=[1, 32], name="flat")
+    dense = b.linear(x=flat, weight=rng.normal(size=(12, 32)).astype(np.float16), name="dense")
+    act = b.sigmoid(x=dense, name="act")
+    b.output(b.reshape(x=act, shape=[1, 3, 4], name="out"))
+    return b.graph
+
+
+def test_a_reason_speaks_of_its_own_op() -> None:
+    rows = {row.name: row for row in hexane.check(_classifier(), "M1").rows}
+    for name in ("dense", "act"):
+        assert rows[name].place == "engine"
+        assert not any(word in rows[name].reason for word in ("reshape", "copy", "transpose")), rows[name].reason
+    assert "conv" in rows["dense"].reason or "matmul" in rows["dense"].reason
+
+
+def test_on_every_chip_the_weaker_mark_of_both_columns_is_shown() -> None:
+    """What --strict refuses as inferred is no APPLE row, on M4 as on M1."""
+    for chip in ("M1", "M4"):
+        graph = small()
+        inferred = {
+            label
+            for segment in hexane.compile(graph, chip).segments
+            for label, mark in segment.evidence.items()
+            if mark == "INFERRED"
+        }
+        rows = {f"{row.op} {row.name!r}": row.evidence for row in hexane.check(graph, chip).rows}
+        assert {label for label in inferred if label in rows} == {n for n, m in rows.items() if m == "INFERRED"}
+    assert inferred
+
+
+def test_where_the_columns_differ_the_reason_says_why_of_both() -> None:
+    ours, apple = hexane.check(_conv(14), "M1").rows[-1], hexane.check(_conv(16), "M4").rows[-1]
+    assert (ours.place, ours.apple) == ("engine", "host")
+    assert "Apple's compiler leaves it to the host: the kernel is 14 wide" in ours.reason
+    assert (apple.place, apple.apple) == ("host", "host")

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hexane.graph.macs import macs_of
+from hexane.graph.registry import has
+from hexane.graph.traits import MOVES, PICKS, SAME_VALUES
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Graph, Op
@@ -39,7 +41,7 @@ def places_of(graph: Graph, segments: Sequence[Segment]) -> dict[str, Place]:
         for described in segment.ops
     }
     stands_for = _stand_ins(graph, compiled)
-    stands_for.update(_sums_elsewhere(graph, segments, compiled, stands_for))
+    stands_for.update(_work_elsewhere(graph, segments, compiled, stands_for))
     return {name: compiled[other] for name, other in stands_for.items()}
 
 
@@ -93,10 +95,13 @@ def _stand_ins(graph: Graph, compiled: dict[str, Place]) -> dict[str, str]:
     return found
 
 
-def _sums_elsewhere(
+def _work_elsewhere(
     graph: Graph, segments: Sequence[Segment], compiled: dict[str, Place], stands_for: dict[str, str]
 ) -> dict[str, str]:
-    """Sums of products that the passes rewrote: the product behind the value that stands for them, by its new name."""
+    """Ops whose work is not in what stands for them: the product of a sum, the op in front of a copy, by its new name.
+
+    A pass that turns a result around gives its name to the copy behind it; the work is in front of the copy.
+    """
     known = {value.name for op in visible_ops(graph) for value in op.outputs} | set(graph.inputs)
     makers = {
         value.name: op
@@ -109,16 +114,25 @@ def _sums_elsewhere(
     found = {}
     for op in visible_ops(graph):
         name = op.outputs[0].name
-        if name in compiled or name not in stands_for or not macs_of(op):
+        maker = makers.get(stands_for.get(name, ""))
+        if maker is None or _copies(op):
             continue
-        waiting, seen = [stands_for[name]], set()
+        sums = bool(macs_of(op))
+        if not _copies(maker) and (name in compiled or not sums):
+            continue
+        waiting, seen = [maker], set()
         while waiting:
-            maker = makers.get(waiting.pop())
+            maker = waiting.pop()
             if maker is None or maker in seen:
                 continue
             seen.add(maker)
-            if macs_of(maker) and maker.outputs[0].name in compiled:
+            if maker.outputs[0].name in compiled and (macs_of(maker) if sums else not _copies(maker)):
                 found[name] = maker.outputs[0].name
                 break
-            waiting += [v.name for v in maker.operands() if not v.is_constant and v.name not in known]
+            waiting += [makers.get(v.name) for v in maker.operands() if not v.is_constant and v.name not in known]
     return found
+
+
+def _copies(op: Op) -> bool:
+    """Whether an op moves numbers and computes none."""
+    return has(op, MOVES | PICKS | SAME_VALUES)

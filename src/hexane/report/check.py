@@ -233,7 +233,7 @@ def _as_compiled(op: Op, place: Place | None, program: Program) -> Placement:
     reason = segment.reasons.get(place.label, segment.reason)
     if segment.kind == ENGINE:
         evidence = Evidence(segment.evidence.get(place.label, Evidence.APPLE))
-        return Placement(ENGINE, reason if itself else f"computed as part of {place.label}", evidence)
+        return Placement(ENGINE, reason if itself else f"computed as part of {place.label}: {reason}", evidence)
     if not itself:
         reason = f"joined to {place.label}, which is on the host: {reason}"
     held_back = place.label.partition(" ")[0]  # advice is for the op that the host needs, not for those joined to it
