@@ -120,7 +120,8 @@ def _work_elsewhere(
         sums = bool(macs_of(op))
         if not _copies(maker) and (name in compiled or not sums):
             continue
-        waiting, seen = [maker], set()
+        waiting: list[Op | None] = [maker]
+        seen: set[Op] = set()
         while waiting:
             maker = waiting.pop()
             if maker is None or maker in seen:
