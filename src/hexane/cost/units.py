@@ -7,7 +7,7 @@ So rules choose between constants by ``larger`` and ``smaller`` and never branch
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
 
@@ -29,6 +29,11 @@ PORT_BYTES = 64
 a depth-wise layer uses each value once. INFERRED: nobody has published a time of one."""
 PORT_CLOCK = 0.72
 """The store's clock over the neural cores': 1.81 to 2.51 GHz on M6, 1.78 to 2.36 on M4."""
+STREAM_SHARE = 0.9
+"""Share of a memory's peak that a weight stream reaches at most: 59 of 68.3 GB/s on M1, the chip whose stream comes
+nearest. INFERRED for others; 0.9 halves the error of A14 and A15, 1.0 and 0.8 leave more (docs/timing.md)."""
+WINOGRAD_MOST = 1.5
+"""What a one-dimensional F(2,3) transform saves at most (docs/reference/numerics.md 6)."""
 Numbers = Mapping[str, Any]
 
 
@@ -89,7 +94,26 @@ def stream_factor(chip: Chip, c: Numbers) -> Any:
 
 def weight_rate(chip: Chip, c: Numbers) -> Any:
     """Bytes per microsecond of the weight stream, one pool for all engines."""
-    return c["weights_gbs"] * stream_factor(chip, c) * 1e3
+    rate = c["weights_gbs"] * stream_factor(chip, c) * 1e3
+    return rate if chip.dram_gbs is None else smaller(rate, STREAM_SHARE * chip.dram_gbs * 1e3)
+
+
+def bound_us(layer: Layer, chip: Chip, engines: int = 1, clock_mhz: float | None = None) -> float:
+    """What one repetition of a layer takes at least: arithmetic at the peak, compulsory bytes at the memory's peak.
+
+    Compulsory are weights, and what a program is handed and hands out: whatever lies between may stay on the chip.
+    """
+    moved = layer.in_bytes * layer.reads_input + layer.out_bytes * layer.writes_output
+    array = 0.0
+    if layer.unit in ("mac", "runtime"):
+        rate = CORES * chip.macs_per_core_cycle * (clock_mhz or chip.clock_mhz) * engines
+        array = layer.macs / layer.count / rate
+    if layer.unit == "mac":
+        kernel = kernel_of(layer, chip)
+        array *= layer.density / (2 if layer.int8 else 1)
+        array /= WINOGRAD_MOST if is_winograd(layer, kernel, chip) else 1
+        moved += 0.0 if layer.weight_key is not None and kernel.resident else kernel.stored_bytes
+    return max(array, moved / (chip.dram_gbs * 1e3) if chip.dram_gbs else 0.0)
 
 
 def palette_bytes(stored: float, weights: float, chip: Chip) -> float:
@@ -131,7 +155,7 @@ def compute_us(layer: Layer, kernel: Kernel, chip: Chip, c: Numbers, engines: in
     unit = pixel_unit(chip)
     pixels = max(ceil(pixels / unit) * unit if pixels < 256 else pixels, unit)
     cycles: Any = pixels * layer.cin / layer.groups * kernel.taps * ceil(layer.cout / CORES) / chip.macs_per_core_cycle
-    cycles = cycles / c["mac_rate"]
+    cycles = cycles / smaller(c["mac_rate"], 1.0)
     if engines > 1 and tiles > 1:
         cycles = cycles * (ceil(tiles / engines) * engines / tiles) / c["mac_rate_tiled"]
     if layer.int8:
@@ -247,7 +271,16 @@ def _planar(layer: Layer, chip: Chip, c: Numbers, engines: int, chain: bool) -> 
 def layer_cost(
     layer: Layer, chip: Chip, c: Numbers, *, engines: int, clock_mhz: float, chain: bool, tiles: int
 ) -> Cost:
-    """The cost of one repetition of a layer with the constants ``c`` (names of ``hexane.timing.parameters``)."""
+    """The cost of one repetition of a layer with the constants ``c`` (names of ``hexane.timing.parameters``).
+
+    Never below ``bound_us``, whatever the constants are.
+    """
+    cost = _cost(layer, chip, c, engines, clock_mhz, chain, tiles)
+    us = larger(cost.us, bound_us(layer, chip, engines, clock_mhz))
+    return cost if us is cost.us else replace(cost, us=us)
+
+
+def _cost(layer: Layer, chip: Chip, c: Numbers, engines: int, clock_mhz: float, chain: bool, tiles: int) -> Cost:
     if layer.unit == "mac":
         return _mac(layer, chip, c, engines, clock_mhz, chain, tiles)
     if layer.unit == "runtime":
