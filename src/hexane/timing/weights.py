@@ -51,7 +51,7 @@ def stored_weights(value: Value, outputs: int = 0) -> Stored:
     if op is None:
         return Stored("fp16", count, 2.0 * count, runtime=True)
     if op.type in ("dequantize", "constexpr_affine_dequantize"):
-        data = next(iter(op.operands()))
+        data = op.inputs["input" if op.type == "dequantize" else "quantized_data"]
         if not data.is_constant:
             return Stored("fp16", count, 2.0 * count, runtime=True)
         return Stored("int8", count, 1.0 * count, bits=8, scales=_varies(op.inputs.get("scale")))
@@ -62,7 +62,7 @@ def stored_weights(value: Value, outputs: int = 0) -> Stored:
     if op.type == "constexpr_sparse_to_dense":
         return _sparse(op, count)
     if op.type in ("constexpr_cast", "cast", "reshape", "transpose", "expand_dims", "squeeze", "identity"):
-        source = next(iter(op.operands()))
+        source = op.inputs["source_val" if op.type == "constexpr_cast" else "x"]
         turned = op.type == "transpose" and source.rank == 2
         inner = stored_weights(source, 1 - outputs if turned else outputs)
         return replace(inner, count=count)
