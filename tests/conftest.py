@@ -1,19 +1,45 @@
-"""What all tests share: the folder of measured and decoded facts."""
+"""What all tests share: the folder of measured and decoded facts, and a temporary folder that goes when they end."""
 
 from __future__ import annotations
 
 import atexit
+import os
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from facts import fact_folder
 
+KEPT = pytest.StashKey[str]()
+
 
 @pytest.fixture(scope="session")
 def facts() -> Path:
     """The folder that ``tests/data`` unpacks to."""
     return fact_folder()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """One temporary folder for all processes of a run: libraries and children that are killed leave files in it."""
+    if hasattr(config, "workerinput"):
+        return
+    config.stash[KEPT] = folder = tempfile.mkdtemp(prefix="hx-")  # short: names of sockets are
+    os.environ["TMPDIR"] = os.environ["TMP"] = os.environ["TEMP"] = tempfile.tempdir = folder
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """The folder goes, but for what a failed test left to look at."""
+    folder = session.config.stash.get(KEPT, None)
+    if folder is None:
+        return
+    if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        shutil.rmtree(folder, ignore_errors=True)
+    else:
+        print(f"\nwhat the tests left: {folder}")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
