@@ -5,6 +5,7 @@ Source: docs/reference/generations.md 1.1, 1.4, 2.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hexane.chips.evidence import Evidence
@@ -63,6 +64,17 @@ class Generation:
     max_contraction: int = 32768
     evidence: Evidence = Evidence.APPLE
 
+    def beyond(self, extents: Mapping[str, int]) -> tuple[str, int, int] | None:
+        """The first axis of a tensor (``N``, ``D``, ``C``, ``H``, ``W``) that is too long: axis, extent, limit."""
+        limits = {
+            "N": self.max_batch,
+            "D": self.max_depth,
+            "C": self.max_channels,
+            "H": self.max_height,
+            "W": self.max_width,
+        }
+        return next(((axis, size, limits[axis]) for axis, size in extents.items() if size > limits[axis]), None)
+
     @property
     def family(self) -> str:
         """``early`` (to H14), ``middle`` (H15, H16) or ``late`` (H17 on): for shared rates."""
@@ -115,7 +127,7 @@ def _later(
         max_depth=extent,
         max_channels=65536,
         max_batch=65536,
-        max_groups=8191 if name in ("h13", "h14") else 131071,
+        max_groups=8191 if name in ("h13", "h14", "h15") else 131071,
         kernel_width_fp16=(13, 7) if first else (16, 8),
         kernel_width_other=(29, 15) if first else (32, 16),
         kernel_height=(29, 15) if first else (32, 16),
@@ -155,6 +167,9 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "h19": ("h19", "h18g"),
 }
 """The names that Apple's compiler takes for the engines of a generation: they share task descriptors."""
+
+ROWS_EVERYWHERE = min(generation.max_height for generation in GENERATIONS)
+"""Rows of a map that every generation takes."""
 
 _BY_NAME = {generation.name: generation for generation in GENERATIONS}
 _BY_TARGET = {target: _BY_NAME[name] for name, targets in TARGETS.items() for target in targets}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hexane.codegen.fragment import Tensor, tensor_of
+from hexane.codegen.fragment import ELEMENT_BYTES, Tensor, four_dimensional
 from hexane.codegen.plan import Buffer, Space
 from hexane.errors import Reason, UnsupportedError
 from hexane.lowering.compilation import Compilation
@@ -52,4 +52,19 @@ class Context(Compilation):
             raise UnsupportedError(
                 f"{value.name} is a constant where the engine needs a tensor that is computed", code=Reason.CONSTANT
             )
-        return tensor_of(Buffer(value.name, Space.SURFACE), value.shape, value.dtype)
+        return self.surface(value)
+
+    def surface(self, value: Value) -> Tensor:
+        """A value as a plain tensor in DRAM. UnsupportedError where the target takes none of its shape or type."""
+        if value.dtype not in ELEMENT_BYTES:
+            raise UnsupportedError(f"the engine has no {value.dtype} surfaces", code=Reason.ELEMENT_TYPE)
+        shape = four_dimensional(value.shape)
+        if min(shape) < 1:
+            raise UnsupportedError(f"a tensor of shape {value.shape} has no elements", code=Reason.SHAPE)
+        beyond = self.target.limits.beyond(dict(zip("NCHW", shape)))
+        if beyond is not None:
+            axis, size, limit = beyond
+            raise UnsupportedError(
+                f"an extent of {size} along {axis}, and {self.chip.name} takes {limit}", code=Reason.EXTENT
+            )
+        return Tensor(Buffer(value.name, Space.SURFACE), *shape, ELEMENT_BYTES[value.dtype])

@@ -13,11 +13,10 @@ from hexane.chips import Evidence
 from hexane.codegen import moves, planar_copies
 from hexane.codegen.context import Context
 from hexane.codegen.defects import TaskError, first_right
-from hexane.codegen.fragment import ELEMENT_BYTES, four_dimensional, tensor_of
+from hexane.codegen.fragment import ELEMENT_BYTES, four_dimensional
 from hexane.codegen.host import subgraph
 from hexane.codegen.link import Linked, Linker
 from hexane.codegen.partition import Run, Unit, runs_of, units_of
-from hexane.codegen.plan import Buffer, Space
 from hexane.codegen.targets import target_of
 from hexane.emulator.static import check_program
 from hexane.errors import EmulationError, Reason, UnsupportedError, UsageError
@@ -197,7 +196,7 @@ def _port(value: Value) -> Port:
 def link_run(run: Run, context: Context) -> Linked:
     """The tasks of an engine run."""
     channels = context.target.channels([v.name for v in run.inputs], [v.name for v in run.outputs])
-    values = run.tensors()
+    values = run.tensors(context)
     fragments = []
     for unit in run.units:
         assert unit.choice is not None
@@ -206,11 +205,7 @@ def link_run(run: Run, context: Context) -> Linked:
         fragments.append(unit.choice.fragment)
     moves.remove(fragments, values, (v.name for v in run.inputs), (v.name for v in run.outputs), context.on)
     planar_copies.replace(fragments, values, context)
-    given = {
-        v.name: tensor_of(Buffer(v.name, Space.SURFACE), v.shape, v.dtype)
-        for v in run.inputs
-        if v.dtype in ELEMENT_BYTES
-    }
+    given = {v.name: context.surface(v) for v in run.inputs if v.dtype in ELEMENT_BYTES}
     linker = Linker(context, channels, given | values)
     for fragment in fragments:
         linker.add(fragment)

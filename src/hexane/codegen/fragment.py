@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hexane.chips import Evidence
+from hexane.chips.generations import ROWS_EVERYWHERE
 from hexane.codegen.geometry import up
 from hexane.codegen.plan import Buffer, Dma, Kernel, Plan, Space
 from hexane.errors import Reason, UnsupportedError
@@ -22,7 +23,6 @@ from hexane.frozen import slot_init
 if TYPE_CHECKING:
     from hexane.codegen.context import Context
 
-MOST_EXTENT = 16384  # of H and W (limits 1.1)
 ELEMENT_BYTES = {"fp16": 2, "bool": 1, "uint8": 1, "int8": 1}
 
 
@@ -85,7 +85,7 @@ def narrower_views(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     first = tensors[0]
     rows = first.c * first.h
     for channels in (64, 32, 16, 8, 4, 2, 1):
-        if channels < first.c and rows % channels == 0 and rows // channels <= MOST_EXTENT:
+        if channels < first.c and rows % channels == 0 and rows // channels <= ROWS_EVERYWHERE:
             yield tuple(replace(t, c=channels, h=rows // channels) for t in tensors)
 
 
@@ -99,19 +99,6 @@ def four_dimensional(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
         raise UnsupportedError(f"a tensor of rank {len(shape)} has no surface of four axes", code=Reason.RANK)
     padded = (1,) * (4 - len(shape)) + tuple(shape)
     return padded  # type: ignore[return-value]
-
-
-def tensor_of(buffer: Buffer, shape: tuple[int, ...], dtype: str = "fp16") -> Tensor:
-    if dtype not in ELEMENT_BYTES:
-        raise UnsupportedError(f"the engine has no {dtype} surfaces", code=Reason.ELEMENT_TYPE)
-    n, c, h, w = four_dimensional(shape)
-    if min(n, c, h, w) < 1:
-        raise UnsupportedError(f"a tensor of shape {shape} has no elements", code=Reason.SHAPE)
-    if max(h, w) > MOST_EXTENT:
-        raise UnsupportedError(f"an extent of {max(h, w)} exceeds the engine's {MOST_EXTENT}", code=Reason.EXTENT)
-    if max(n, c) > 65536:
-        raise UnsupportedError(f"an extent of {max(n, c)} exceeds the engine's 65536", code=Reason.EXTENT)
-    return Tensor(buffer, n, c, h, w, ELEMENT_BYTES[dtype])
 
 
 @dataclass

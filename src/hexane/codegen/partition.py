@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING
 
 from hexane.codegen import moves
 from hexane.codegen.context import Context
-from hexane.codegen.fragment import ELEMENT_BYTES, Tensor, tensor_of
-from hexane.codegen.plan import Buffer, Space
+from hexane.codegen.fragment import ELEMENT_BYTES, Tensor
 from hexane.codegen.select import Choice, select
 from hexane.errors import GraphError, Reason, UnsupportedError
 from hexane.graph import effects
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Function, Op, Value
-    from hexane.lowering.transformations import Transformations
 
 MOST_CONSTANT_BYTES = 2 << 30  # of one program (limits 4)
 
@@ -54,7 +52,7 @@ class Run:
     def ops(self) -> list[Op]:
         return [op for unit in self.units for op in unit.ops]
 
-    def tensors(self) -> dict[str, Tensor]:
+    def tensors(self, context: Context) -> dict[str, Tensor]:
         """What the run's ops make, each as a plain tensor in DRAM.
 
         What only the tasks of one unit see need not be a tensor: a signal may be longer than one within its chain.
@@ -66,16 +64,17 @@ class Run:
                     if not fits_engine(value):
                         continue
                     try:
-                        found[value.name] = tensor_of(Buffer(value.name, Space.SURFACE), value.shape, value.dtype)
+                        found[value.name] = context.surface(value)
                     except UnsupportedError:
                         if op is unit.ops[-1] or any(user not in unit.ops for user in value.users):
                             raise
         return found
 
-    def tasks_left(self, on: Transformations) -> int:
+    def tasks_left(self, context: Context) -> int:
         """Tasks of an engine's run when copies that need none are gone (``moves``); nothing is changed."""
         fragments = [unit.choice.fragment.copied() for unit in self.units if unit.choice is not None]
-        moves.remove(fragments, self.tensors(), (v.name for v in self.inputs), (v.name for v in self.outputs), on)
+        names = (v.name for v in self.inputs), (v.name for v in self.outputs)
+        moves.remove(fragments, self.tensors(context), *names, context.on)
         return sum(len(fragment.plans) for fragment in fragments)
 
 
@@ -173,7 +172,7 @@ def _bounded(group: list[Unit], function: Function, context: Context) -> list[Ru
     surfaces = len(run.inputs) + len(run.outputs)
     tasks = sum(len(unit.choice.fragment.plans) for unit in group if unit.choice is not None)
     if tasks > target.most_tasks:
-        tasks = run.tasks_left(context.on)
+        tasks = run.tasks_left(context)
     fits = surfaces <= target.most_surfaces and tasks <= target.most_tasks
     if not run.on_engine or (fits and _constant_bytes(group) <= MOST_CONSTANT_BYTES):
         return [run]

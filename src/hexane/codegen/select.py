@@ -159,6 +159,8 @@ def _choices(recipe: Recipe, op: Op, context: Context, reasons: dict[str, Reason
         try:
             with choosing(context.target.choices):
                 fragment = recipe.lower(ops, context)
+            for plan in fragment.plans:
+                context.target.require_fields(plan)
         except UnsupportedError as error:
             reasons.setdefault(error.message, error.code)
             continue

@@ -45,9 +45,7 @@ from hexane.isa.tiles import source_rows
 
 STARTS = After.ANYTHING
 
-LONGEST = 0x7FFF  # Win, Hin: 15 bits (docs/reference/engine-h13.md 4.12)
 MOST_CORES_LOG2 = 4
-MOST_CHANNELS = 0x1FFFF  # Cin, Cout: 17 bits
 
 
 def copy_plan(c: int, h: int, w: int, *, groups: int = 1, out_trans: bool = False, element: int = 2) -> Plan:
@@ -55,8 +53,6 @@ def copy_plan(c: int, h: int, w: int, *, groups: int = 1, out_trans: bool = Fals
 
     Source: docs/reference/engine-h13.md 8.2.
     """
-    if max(w, h) > LONGEST or c > MOST_CHANNELS:
-        raise UnsupportedError(f"a copy of {c} x {h} x {w} exceeds the fields of a task", code=Reason.EXTENT)
     plan = Plan("NE", w=w, h=h, c=c, groups=groups, unicast=1, mac=MAC_COPY, out_trans=out_trans)
     if element == 1:
         plan.in_format, plan.mac, plan.kernel_format = Element.UINT8, MAC_COPY_BYTES, NO_KERNEL

@@ -171,13 +171,12 @@ def no_elements(op: Op, chip: Chip) -> Found:
 )
 def extent(op: Op, chip: Chip) -> Found:
     """{value} has an extent of {size} along {axis}, and {chip} takes {limit}"""
-    g = chip.generation
-    limits = {"N": g.max_batch, "D": g.max_depth, "C": g.max_channels, "H": g.max_height, "W": g.max_width}
     for value in _tensors(op):
         axes = "NCDHW" if value.rank == 5 else "NCHW"[-value.rank :] if value.rank else ""
-        for axis, size in zip(axes, value.shape):
-            if size is not None and size > limits[axis]:
-                return {"value": value.name, "size": size, "axis": axis, "limit": limits[axis]}
+        beyond = chip.generation.beyond({axis: size for axis, size in zip(axes, value.shape) if size is not None})
+        if beyond is not None:
+            axis, size, limit = beyond
+            return {"value": value.name, "size": size, "axis": axis, "limit": limit}
     return None
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hexane.chips import Evidence
+from hexane.chips import Evidence, generation
 from hexane.formats.mil.literals import array_of
 from hexane.formats.mil.tree import Place
 from hexane.graph.types import TensorType
@@ -23,7 +23,7 @@ SURFACES = (OWN_SIZE, UNIFORM, UNKNOWN)
 LANES = 32
 ROW_BYTES = 64
 LEAST_SURFACE_BYTES = 49_152
-WIDEST_BEFORE_H16 = 16_384
+WIDEST_BEFORE_H16 = generation("h15").max_width
 CONV_INPUTS_REFUSED, CONV_INPUTS_KNOWN = 32_000, 8_192
 MOST_CHANNELS = 65_536
 LARGEST_HALF = 65_504

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from hexane.chips import Evidence
 from hexane.codegen.context import Context
-from hexane.codegen.fragment import MOST_EXTENT, Fragment, Tensor
+from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.recipes.columns import LARGEST, constant_line, fill
 from hexane.codegen.recipes.padding import continue_lines, mirrors
 from hexane.codegen.recipes.registry import need_fp16, recipe
@@ -45,11 +45,10 @@ class Chain:
     tail: bool = False
     body: list[Op] = field(default_factory=list)
 
-    @property
-    def pays(self) -> bool:
-        """Whether something would be turned anyway, or is too long for a tensor."""
+    def pays(self, longest: int) -> bool:
+        """Whether something would be turned anyway, or is longer than a tensor may be."""
         turns = any((slice_of_signal(op) or (1,))[0] % COLUMNS for op in self.body)
-        long = any(value.shape[-1] > MOST_EXTENT for op in self.ops for value in op.outputs if value.shape)
+        long = any(value.shape[-1] > longest for op in self.ops for value in op.outputs if value.shape)
         return len(self.ops) > 1 and (long or turns)
 
 
@@ -96,7 +95,7 @@ def _match(op: Op, context: Context) -> tuple[Op, ...] | None:
     if not context.on.signal_lines:
         return None
     chain = chain_of(op)
-    return tuple(chain.ops) if chain is not None and chain.pays else None
+    return tuple(chain.ops) if chain is not None and chain.pays(context.target.limits.max_width) else None
 
 
 @recipe("reshape", "squeeze", "expand_dims", "transpose", "slice_by_size", "pad", match=_match, rank=4)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from hexane.chips import Generation, generation
 from hexane.codegen.choices import Choices
@@ -13,6 +14,18 @@ from hexane.errors import Reason, UnsupportedError
 from hexane.frozen import slot_init
 from hexane.isa import Task
 from hexane.isa.channels import CHANNELS
+from hexane.isa.roles import roles_of
+
+COUNTERS = {
+    "w": ("columns", "Common.InDim.Win"),
+    "h": ("rows", "Common.InDim.Hin"),
+    "wout": ("columns of results", "Common.OutDim.Wout"),
+    "hout": ("rows of results", "Common.OutDim.Hout"),
+    "c": ("channels", "Common.Cin.Cin"),
+    "cout": ("channels of results", "Common.Cout.Cout"),
+    "groups": ("images or groups", "Common.GroupConvCfg.NumGroups"),
+}
+"""What a plan counts, and the field that the count is written to (docs/reference/limits.md 1.1)."""
 
 
 @slot_init
@@ -59,6 +72,20 @@ class Target:
     @property
     def limits(self) -> Generation:
         return generation(self.generation)
+
+    @cached_property
+    def counters(self) -> tuple[tuple[str, str, int], ...]:
+        """What a task counts: the name in a plan, in words, and the largest number that the field holds."""
+        roles = roles_of(self.generation)
+        return tuple((name, words, roles.handle(role).limit) for name, (words, role) in COUNTERS.items())
+
+    def require_fields(self, plan: Plan) -> None:
+        """UnsupportedError for a task that counts further than a field of this generation does."""
+        for name, words, most in self.counters:
+            number = getattr(plan, name)
+            if number > most:
+                counted = f"a task of {number} {words}, and {self.generation.upper()} counts to {most}"
+                raise UnsupportedError(counted, code=Reason.EXTENT)
 
     @property
     def most_surfaces(self) -> int:
