@@ -243,12 +243,20 @@ def _timed(done: Session, stage: str, work: Callable[[], Any]) -> Any:
     return found
 
 
+def _first_answer(program: Program) -> str:
+    """What is known of a program before it has run: how much of it the engine does, and how long that would take."""
+    stats = program.stats()
+    done = f"{stats['tasks']} tasks, {stats['macs_on_engine']:.1%} of the multiply-accumulates on the engine"
+    return f"{done}, {program.estimate().engine_us / 1e3:.2f} ms predicted on {program.chip}"
+
+
 def _run(done: Session, show: Progress, *, observe: bool, device: Device | None) -> None:
     if done.level == "engine":
         assert done.program is not None
         program = done.program
         tasks = sum(len(image.tasks) for image in program.images)
-        show.stage(f"run on {done.device}", tasks + sum(s.image is None for s in program.segments))
+        steps = tasks + sum(s.image is None for s in program.segments)
+        show.stage(f"run on {done.device} ({_first_answer(program)})", steps)
         with kernel_seconds() as compiled:
             done.run = _timed(
                 done, "run",
