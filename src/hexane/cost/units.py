@@ -232,9 +232,9 @@ def element_us(layer: Layer, chip: Chip, c: Numbers, engines: int, chain: bool) 
     short = 0 < layer.axis < chip.generation.reduce_by_transpose
     planar_clock = 1e3 * chip.clock_mhz / PLANAR_CLOCK_MHZ
     one_pass = 1 / (c["unary_rate"] * planar_clock)
-    if layer.op == "rms_norm":
-        return c["rms_row_us"] / layer.axis + one_pass
-    if layer.op == "l2_norm":  # the sum of squares, then one pass that scales
+    if layer.op == "rms_norm" and layer.batches:
+        return c["rms_row_us"] * layer.batches / layer.elements + one_pass
+    if layer.op in ("rms_norm", "l2_norm"):  # the sum of squares, then one pass that scales
         return 1 / (c["reduce_rate"] * planar_clock) + one_pass
     if layer.unit == "softmax":
         return 1 / (c["short_softmax_rate" if short else "softmax_rate"] * 1e3)
@@ -255,7 +255,7 @@ def _planar(layer: Layer, chip: Chip, c: Numbers, engines: int, chain: bool) -> 
     if inside and layer.in_bytes + layer.out_bytes > L2_BYTES * engines:
         traffic = layer.in_bytes + layer.out_bytes
     extra = c["binary_task_us" if layer.unit == "binary" else "unary_task_us"]
-    if layer.op == "l2_norm":
+    if layer.op in ("rms_norm", "l2_norm"):
         extra = 2 * extra
     if chip.generation_name == "h19":
         cache = c["cache_mb"] * 1e6

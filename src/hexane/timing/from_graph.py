@@ -285,7 +285,10 @@ def _layer(op: Op, operands: list[Value], uses: dict[int, int]) -> Layer:
     if op.type == "layer_norm" and len(op.arg("axes") or ()) > 1:
         return Layer(**common, unit="group_norm", elements=elements)
     if op.type in ("layer_norm", "l2_norm"):
-        return Layer(**common, unit="norm", elements=elements, axis=int((1, *operands[0].shape)[-1]))
+        axes = op.arg("axes") if op.type == "layer_norm" else None
+        return Layer(
+            **common, unit="norm", elements=elements, axis=int((1, *operands[0].shape)[axes[0] if axes else -1])
+        )
     if op.type in ("instance_norm", "local_response_norm"):
         return Layer(**common, unit="group_norm", elements=elements, extrapolated=True)
     if op.type in POOLS:
@@ -299,9 +302,10 @@ def _layer(op: Op, operands: list[Value], uses: dict[int, int]) -> Layer:
 
 
 def _rms_norm(op: Op, x: Value) -> Layer:
-    elements = float(prod(x.shape))
+    """Rows of a matrix are items of a batch; every other tensor is one map, whichever axis is reduced."""
+    elements, rows = float(prod(x.shape)), prod(x.shape[:-1]) if x.rank <= 2 else 0
     return Layer(op.name or op.type, "rms_norm", "norm", in_bytes=2 * elements, out_bytes=2 * elements,
-                 elements=elements, axis=int(x.shape[-1]))  # fmt: skip
+                 elements=elements, batches=rows)  # fmt: skip
 
 
 def _int8(value: Value) -> bool:

@@ -19,8 +19,8 @@ from hexane.errors import UsageError
 from hexane.graph import Graph
 from hexane.timing.call import call_us, host_copies_us, launch_us
 from hexane.timing.from_graph import work_of
-from hexane.timing.job import job_of
-from hexane.timing.ranges import layer_parts, shipped
+from hexane.timing.job import host_op_us, job_of
+from hexane.timing.ranges import HOST, layer_parts, shipped
 from hexane.timing.row_formats import format_of
 from hexane.timing.rows import Row, graph_of
 from hexane.timing.sensitivity import slopes
@@ -50,7 +50,7 @@ class Case:
     """A row made ready: its work (equal layers counted, not repeated), chip, engines, clock and interface.
 
     ``calls``: how many calls of the work the time holds. A slope has a ``shallow`` chain besides and is the difference
-    of the two calls over ``further`` layers.
+    of the two calls over ``further`` layers. ``host_us`` are ops on the host before and behind.
     """
 
     work: Work
@@ -62,6 +62,7 @@ class Case:
     shallow: Work | None = None
     further: int = 1
     origin: str = ""
+    host_us: float = 0.0
 
 
 def case_of(row: Mapping[str, Any], network: Graph | None = None) -> Case:
@@ -80,12 +81,13 @@ def case_of(row: Mapping[str, Any], network: Graph | None = None) -> Case:
         interface = "copies_typical"
     if network is not None:
         job = job_of(network, chip)
-        if len(job.launches) != 1 or job.host:
+        if len(job.launches) != 1:
             raise UsageError("the network is not one program of the engine", where=r.text("id") or "row")
         activations = "int8" if r.text("dtype") == "int8" else None
         (work,) = changed(job, weights=format_of(r.text("wfmt")).name, activations=activations).launches
         work, engines = compact(work), r.count("engines", 0) or engines_used(work.layers, chip)
-        return Case(work, chip, engines, r.number("clock_mhz"), interface, origin=r.text("kind"))
+        host = sum(host_op_us(op, chip) for op in job.host)
+        return Case(work, chip, engines, r.number("clock_mhz"), interface, origin=r.text("kind"), host_us=host)
     calls = 1 if slope else _calls(r)
     shallow, further = None, 1
     if slope:
@@ -156,7 +158,7 @@ def compact(work: Work) -> Work:
 
 def predict_case(case: Case, c: Numbers) -> Any:
     """Predicted microseconds of a case with the constants ``c`` (an array where they are arrays)."""
-    deep = case.calls * _call(case, case.work, c)
+    deep = case.calls * _call(case, case.work, c) + case.host_us
     if case.shallow is None:
         return deep
     return larger((deep - _call(case, case.shallow, c)) / case.further, 1e-3)
@@ -176,6 +178,8 @@ def case_parts(case: Case, c: Numbers) -> dict[str, float]:
         layers = sum(item.us for item in timed)
         parts[f"call {case.interface}"] = launch_us(layers, case.work, case.chip, c, case.interface, case.engines)
         parts["copies"] = host_copies_us(case.work, case.chip, c, case.interface)
+    if case.host_us:
+        parts[HOST] = case.host_us
     return dict(parts)
 
 
