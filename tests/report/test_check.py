@@ -216,3 +216,69 @@ def test_where_the_columns_differ_the_reason_says_why_of_both() -> None:
     assert (ours.place, ours.apple) == ("engine", "host")
     assert "Apple's compiler leaves it to the host: the kernel is 14 wide" in ours.reason
     assert (apple.place, apple.apple) == ("host", "host")
+
+
+def _only(build, chip: str, *, opset: str = "ios18"):
+    b = GraphBuilder(opset=opset)
+    b.output(build(b))
+    return hexane.check(b.graph, chip).rows[-1]
+
+
+@pytest.mark.parametrize("chip", ["M1", "M4"])
+def test_what_differs_from_itself_is_no_question_for_an_engine(chip: str) -> None:
+    row = _only(lambda b: b.not_equal(x=(x := b.input("x", (1, 8, 4, 4), "fp16")), y=x, name="y"), chip)
+    assert row.hexane == "host" and "NaN" in row.keeps_to and "NaN" in row.reason
+
+
+@pytest.mark.parametrize("chip", ["M1", "M4"])
+def test_a_write_at_a_position_that_is_computed_claims_no_evidence(chip: str) -> None:
+    def build(b):
+        x, u, p = b.input("x", (1, 8, 16, 16), "fp16"), b.input("u", (1, 8, 1, 16), "fp16"), b.input("p", (4,), "int32")
+        return b.slice_update(x=x, update=u, begin=p, end=np.array([1, 8, 1, 16], np.int32), name="y")
+
+    row = _only(build, chip)
+    assert (row.apple, row.hexane, row.evidence) == ("host", "host", "INFERRED")
+    assert "fp16" not in row.advice
+
+
+@pytest.mark.parametrize(("rank", "stride"), [(3, 2), (3, 16), (4, 16)])
+def test_no_op_that_the_engine_has_is_said_to_be_missing(rank: int, stride: int) -> None:
+    def build(b):
+        x = b.input("x", (1, 8, *(16,) * (rank - 2)), "fp16")
+        weight = np.ones((8, 8, *(2,) * (rank - 2)), np.float16)
+        return b.conv_transpose(x=x, weight=weight, strides=(stride,) * (rank - 2), pad_type="valid", name="y")
+
+    row = _only(build, "M1")
+    assert "the engine has no" not in row.reason
+    assert row.hexane == "engine" or ("this form" in row.reason and "two axes" in row.advice)
+
+
+def test_an_update_of_a_state_is_called_what_its_author_called_it() -> None:
+    b = GraphBuilder()
+    x, state = b.input("x", (1, 8, 4, 4), "fp16"), b.state("s", (1, 8, 4, 4), "fp16")
+    b.op("write_state", data=b.add(x=b.read_state(input=state, name="before"), y=x, name="sum"), input=state)
+    b.output(b.relu(x=b.read_state(input=state, name="after"), name="y"))
+    rows = {row.name: row.op for row in hexane.check(b.graph, "M4").rows}
+    assert (rows["before"], rows["after"]) == ("read_state", "coreml_update_state")
+
+
+@pytest.mark.parametrize("chip", ["M1", "M4"])
+def test_work_on_indices_is_not_sent_through_fp16(chip: str) -> None:
+    b = GraphBuilder()
+    x = b.input("x", (1, 64), "fp16")
+    values, indices = b.topk(x=x, k=5, axis=-1)
+    b.output(values)
+    b.output(b.floor_div(x=indices, y=np.int32(8), name="y"))
+    row = hexane.check(b.graph, chip).rows[-1]
+    assert row.place == "host" and "2048" in row.advice and "leave work on indices" in row.advice
+
+
+def test_the_look_up_of_a_label_is_no_failure() -> None:
+    b = GraphBuilder()
+    x = b.input("x", (4,), "fp16")
+    label, probabilities = b.op("classify", probabilities=b.relu(x=x), classes=np.array(["a", "b", "c", "d"]))
+    b.output(label)
+    b.output(probabilities)
+    report = hexane.check(b.graph, "M4")
+    assert report.fits and report.rows[-1].place == "host"
+    assert "nothing to do" in report.rows[-1].advice

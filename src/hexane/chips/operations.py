@@ -9,6 +9,7 @@ from hexane.chips.generations import GENERATIONS
 from hexane.chips.table import Chip
 
 NATIVE, BRIDGED, REFUSED, UNKNOWN = "native", "bridged", "refused", "unknown"
+NO_SOURCE = "no source speaks of it"
 _LETTERS = {"y": NATIVE, "b": BRIDGED, "-": REFUSED}
 _NAMES = [generation.name for generation in GENERATIONS]
 _COLUMNS = {name: min(i, 3) for i, name in enumerate(_NAMES[_NAMES.index("h13") :])}
@@ -97,7 +98,7 @@ def support(op_type: str, chip: Chip) -> Support:
     if op_type.startswith("constexpr_") or op_type == "const":
         return Support(NATIVE, Evidence.APPLE, "folded")
     if entry is None:
-        return Support(REFUSED, Evidence.INFERRED, "no source speaks of it")
+        return Support(REFUSED, Evidence.INFERRED, NO_SOURCE)
     letters, remark = entry
     measured = chip.generation_name in ("h13", "h14", "h16")
     return Support(_LETTERS[letters[column]], Evidence.APPLE if measured else Evidence.INFERRED, remark)

@@ -121,7 +121,7 @@ def _show(report: CheckReport, *, host_only: bool) -> None:
     ]
     print_rows(rows, ["op", "type", "Apple's compiler", "hexane", "evidence", "reason"])
     if report.advice:
-        title("What would bring more onto the engine")
+        title("What would bring more onto the engine (`hexane estimate` says what it would save)")
         print_rows(
             [[f"{len(item['ops'])} x {item['op']}", item["advice"]] for item in report.advice], ["ops", "change"]
         )

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from hexane import chips, passes
 from hexane.chips import Chip, Evidence
+from hexane.chips.operations import REFUSED, support
 from hexane.codegen.driver import GENERATION
 from hexane.errors import HexaneError
 from hexane.formats.networks import network_of
 from hexane.graph.macs import macs_of
+from hexane.graph.types import StateType
 from hexane.lowering.compilation import Compilation
 from hexane.program import ENGINE, HOST
 from hexane.program.attribution import Place, places_of, share_on_engine, visible_ops
@@ -22,15 +24,17 @@ from hexane.restrictions.objections import Placement, placed_by_apple
 if TYPE_CHECKING:
     import os
 
-    from hexane.graph import Graph, Op
+    from hexane.graph import Graph, Op, Value
     from hexane.program import Program
 
 SCHEMA = "hexane-check/1"
+LOOK_UPS = frozenset(("classify",))
 NONE, UNKNOWN = "none", "unknown"
 FOREIGN = "onnx.Foreign"
 
 DEVIATIONS = "numbers within 255 of their mean; squares end at 65504, and beyond it the result is 0"
 SQUARES = "a sum of squares of at most 65504; beyond it the result is infinite, and what is divided by it 0"
+NO_NAN = "numbers that are no NaN: an engine has none, so that no value differs from itself"
 KEEPS_TO = {
     "layer_norm": DEVIATIONS,
     "instance_norm": DEVIATIONS,
@@ -78,8 +82,8 @@ class CheckReport:
 
     @property
     def fits(self) -> bool:
-        """Whether every op is on the engine."""
-        return all(row.place == ENGINE for row in self.rows)
+        """Whether every op is on the engine; the look-up of a label is Core ML's own on every machine."""
+        return all(row.place == ENGINE or row.op in LOOK_UPS for row in self.rows)
 
     @property
     def known(self) -> bool:
@@ -188,14 +192,36 @@ def _report(
 ) -> CheckReport:
     """Every op with both columns; the row itself speaks of hexane's program where ``compiled``, else of Apple's."""
     tasks = places_of(graph, program.segments) if program is not None else {}
-    rows = []
+    rows, updates = [], _updates(graph)
     for op in visible_ops(graph):
         ours = None if program is None else _as_compiled(op, tasks.get(op.outputs[0].name), program)
         row = _row(op, placed_by_apple(op, chip), ours, compiled)
         if ENGINE in (row.apple, row.hexane):
-            row = replace(row, keeps_to=KEEPS_TO.get(op.type, ""))
+            row = replace(row, keeps_to=_keeps_to(op))
+        if op in updates:
+            row = replace(row, op="coreml_update_state")
         rows.append(_foreign(op, row) if op.type == FOREIGN else with_weights(row, notes.get(row.name)))
     return CheckReport(chip.name, chip.generation_name, compiled, tuple(rows))
+
+
+def _keeps_to(op: Op) -> str:
+    """For which numbers an op is right on an engine."""
+    if op.type in ("equal", "not_equal") and op.inputs.get("x") is op.inputs.get("y"):
+        return NO_NAN
+    return KEEPS_TO.get(op.type, "")
+
+
+def _updates(graph: Graph) -> frozenset[Op]:
+    """Reads of a state that was written just before: both are one op of coremltools, coreml_update_state."""
+    latest: dict[Value, str] = {}
+    found = []
+    for op in graph.main.ops:
+        for value in op.operands():
+            if isinstance(value.type, StateType):
+                if op.type == "read_state" and latest.get(value) == "write_state":
+                    found.append(op)
+                latest[value] = op.type
+    return frozenset(found)
 
 
 def _row(op: Op, apple: Placement, ours: Placement | None, compiled: bool) -> Row:
@@ -207,8 +233,12 @@ def _row(op: Op, apple: Placement, ours: Placement | None, compiled: bool) -> Ro
         reason += f"; {who} leaves it to the host: {other.reason}"
     elif other is ours and ours is not None and ours.where == shown.where == ENGINE:
         evidence = chips.weakest(evidence, ours.evidence)
+    if shown is ours and shown.where == apple.where == HOST:  # what Apple's compiler wants helps here, too
+        evidence, advice = apple.evidence, apple.advice
+    else:
+        advice = "" if shown.where == ENGINE else shown.advice
     return Row(
-        value.name, op.type, shown.where, reason, str(evidence), "" if shown.where == ENGINE else shown.advice,
+        value.name, op.type, shown.where, reason, str(evidence), advice,
         macs_of(op), tuple(getattr(value.type, "shape", ())), apple=apple.where,
         hexane=NONE if ours is None else ours.where,
     )  # fmt: skip
@@ -231,6 +261,8 @@ def _as_compiled(op: Op, place: Place | None, program: Program) -> Placement:
     segment = program.segments[place.segment]
     itself = place.name == op.outputs[0].name
     reason = segment.reasons.get(place.label, segment.reason)
+    if reason == f"the engine has no {op.type}" and support(op.type, chips.get(program.chip)).verdict != REFUSED:
+        reason = f"hexane has no tasks for this form of {op.type}"
     if segment.kind == ENGINE:
         evidence = Evidence(segment.evidence.get(place.label, Evidence.APPLE))
         return Placement(ENGINE, reason if itself else f"computed as part of {place.label}: {reason}", evidence)

@@ -18,6 +18,8 @@ _INSTEAD = {
     "logical_or": "use maximum of the two 0/1 tensors",
     "logical_xor": "use abs(a - b) of the two 0/1 tensors",
     "mod": "write x - floor_div(x, y) * y",
+    "conv_transpose": "write it over two axes (expand_dims in front of it) with equal strides and a constant weight",
+    "classify": "nothing to do: Core ML looks labels up on the host",
     "reverse reverse_sequence": "multiply by a constant exchange matrix (matmul)",
     "sliding_windows": "use a convolution with a constant 0/1 kernel",
     "range_1d fill fill_like shape": "give the values as a constant",
@@ -42,7 +44,7 @@ INSTEAD = {op: text for ops, text in _INSTEAD.items() for op in ops.split()}
 _SPLIT = "split along that axis (slice, compute the parts, concat) or reshape"
 
 _ANSWERS = {
-    Reason.ELEMENT_TYPE: "convert the operand to fp16",
+    Reason.ELEMENT_TYPE: "convert the operand to fp16; work on indices beyond 2048 belongs on the host",
     Reason.SHAPE: "fix the shape when the model is exported or loaded (--shape NAME=1x3x224x224)",
     Reason.RANK: "reshape: merge neighbouring axes, so that at most four are left besides a batch of one",
     Reason.EXTENT: _SPLIT,

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hexane.chips import Chip, Evidence
-from hexane.chips.operations import BRIDGED, REFUSED, UNKNOWN, support
+from hexane.chips.operations import BRIDGED, NO_SOURCE, REFUSED, UNKNOWN, support
+from hexane.graph import Value
 from hexane.graph.compressed import changes_along_inputs, is_fixed, kernel_of
 from hexane.graph.types import TensorType
 from hexane.restrictions.advice import instead_of
 
 if TYPE_CHECKING:
-    from hexane.graph import Op, Value
+    from hexane.graph import Op
 
 Found = dict[str, Any] | None
 
@@ -94,6 +95,8 @@ def placed_by_apple(op: Op, chip: Chip) -> Placement:
     if known.verdict == UNKNOWN:
         return Placement("unknown", f"no source says what Apple's compiler places on {chip.name}", known.evidence)
     against = objections(op, chip)
+    whole = [objection for objection in against if objection.rule.endswith("operation")]
+    against = whole or against  # of an op that the compiler lacks, types and extents are beside the point
     if against:
         advice = "; ".join(dict.fromkeys(objection.advice for objection in against))
         first = against[0]
@@ -135,11 +138,20 @@ def static_shape(op: Op, chip: Chip) -> Found:
     return None
 
 
-@rule("convert it to fp16 (or int8 with a scale); keep integer index work on the host", "docs/reference/limits.md 1.3")
+_POSITIONS = ("indices", "begin", "end", "stride", "size")
+"""Operands that say where to read: another rule speaks of them."""
+
+
+@rule(
+    "leave work on indices to the host, or end the engine part before it (fp16 holds every integer up to 2048 only); "
+    "convert other types to fp16",
+    "docs/reference/limits.md 1.3",
+)
 def element_type(op: Op, chip: Chip) -> Found:
     """{value} is {dtype}, and the engine computes in fp16 (8-bit integers and booleans at the edges)"""
+    positions = [v for name in _POSITIONS if isinstance(v := op.inputs.get(name), Value)]
     for value in _tensors(op):
-        if value.dtype not in ("fp16", "fp32", "int8", "uint8", "bool"):
+        if value.dtype not in ("fp16", "fp32", "int8", "uint8", "bool") and value not in positions:
             return {"value": value.name, "dtype": value.dtype}
     return None
 
@@ -184,10 +196,17 @@ def extent(op: Op, chip: Chip) -> Found:
 def operation(op: Op, chip: Chip) -> Found:
     """Apple's compiler has no {op} for {chip}{remark}"""
     found = support(op.type, chip)
-    if found.verdict != REFUSED or op.blocks:
+    if found.verdict != REFUSED or found.remark == NO_SOURCE or op.blocks:
         return None
     remark = f" ({found.remark})" if found.remark else ""
     return {"remark": remark, "instead": instead_of(op.type), "evidence": found.evidence}
+
+
+@rule("{instead}", "docs/reference/limits.md 2.2", Evidence.INFERRED)
+def unlisted_operation(op: Op, chip: Chip) -> Found:
+    """no source says that Apple's compiler has {op}"""
+    refused = support(op.type, chip)
+    return None if refused.remark != NO_SOURCE or op.blocks else {"instead": instead_of(op.type)}
 
 
 @rule(
@@ -214,7 +233,9 @@ def kernel_height(op: Op, chip: Chip) -> Found:
 
 
 @rule(
-    "write the convolution as two-dimensional ones, one per depth tap, and add them", "docs/reference/limits.md 2.2, 14"
+    "write it over two axes: convolutions, one per depth tap, whose results are added; pools over two axes, then over "
+    "the third",
+    "docs/reference/limits.md 2.2, 14",
 )
 def three_dimensional(op: Op, chip: Chip) -> Found:
     """a {op} over three spatial axes has no path on {chip}"""
