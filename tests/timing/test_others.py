@@ -45,3 +45,11 @@ def test_a_reshaped_run_time_operand_is_no_kernel(order):
         }} -> (p);
     }}"""
     assert [layer.unit for layer in work_of(parse_mil(text)).layers] == ["runtime"]
+
+
+@pytest.mark.parametrize("axis, length", [(1, 320), (2, 4), (-1, 64)])
+def test_a_layer_norm_is_as_long_as_the_axis_that_it_reduces(axis, length):
+    b = GraphBuilder(opset="ios17")
+    b.output(b.layer_norm(x=b.input("x", (1, 320, 4, 64), "fp16"), axes=(axis,), epsilon=1e-5))
+    (layer,) = work_of(b.graph).layers
+    assert layer.axis == length

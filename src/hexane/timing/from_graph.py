@@ -285,10 +285,9 @@ def _layer(op: Op, operands: list[Value], uses: dict[int, int]) -> Layer:
     if op.type == "layer_norm" and len(op.arg("axes") or ()) > 1:
         return Layer(**common, unit="group_norm", elements=elements)
     if op.type in ("layer_norm", "l2_norm"):
-        axes = op.arg("axes") if op.type == "layer_norm" else None
-        return Layer(
-            **common, unit="norm", elements=elements, axis=int((1, *operands[0].shape)[axes[0] if axes else -1])
-        )
+        (reduced,) = (op.arg("axes") if op.type == "layer_norm" else None) or (-1,)
+        axis = int(operands[0].shape[reduced]) if operands[0].rank else 1
+        return Layer(**common, unit="norm", elements=elements, axis=axis)
     if op.type in ("instance_norm", "local_response_norm"):
         return Layer(**common, unit="group_norm", elements=elements, extrapolated=True)
     if op.type in POOLS:
