@@ -100,6 +100,30 @@ def test_sums_at_the_edge_of_the_limit(code):
         assert same(fast_mac.mac(x, w, b, 1.0, None, kernels(code)), plain)
 
 
+@pytest.mark.parametrize("code", CODES)
+@given(
+    k=st.sampled_from([1, 2, 16, 17, 255, 256, 257, 700]), seed=st.integers(0, 1 << 30),
+    steps=st.sampled_from(["levels", "walk", "infinities"]), relu=st.booleans(),
+)  # fmt: skip
+@settings(max_examples=25, deadline=None)
+def test_running_sums_that_come_within_units_of_the_limit(code, k, seed, steps, relu):
+    """Sums at the limit again and again, where only exact ones tell; large steps over both ends; infinite operands."""
+    rng = np.random.default_rng(seed)
+    m, n = 13, 35
+    w = rng.choice(np.array([1, 1, 1, -1, 1 + 2.0**-10, 0.5, 2.0**-16], np.float16), (k, n))
+    if steps == "levels":
+        x = rng.choice(np.array([16384, 16368, -16384, 15.99, 2.0**-6, 2.0**-9, -(2.0**-9), 0], np.float16), (m, k))
+    elif steps == "walk":
+        x = (np.where(np.arange(k) % 2, -30000, 30000) + 32 * rng.integers(-90, 90, (m, k))).astype(np.float16)
+    else:
+        x = rng.choice(np.array([np.inf, -np.inf, np.nan, 0, 1, -3], np.float16), (m, k))
+        w = (w * rng.choice([1, 1e-3, 1e-5], (k, n))).astype(np.float16)
+    bias = rng.choice(np.array([0, 16384, -16384, 32752, -32768, 65504, np.inf, np.nan], np.float16), n)
+    activation = "relu" if relu else None
+    plain = arithmetic.mac(x, w, bias, exact=True, activation=activation)
+    assert same(fast_mac.mac(x, w, bias, 1.0, activation, kernels(code)), plain)
+
+
 def test_cancelling_sums_keep_their_last_unit():
     rng = np.random.default_rng(5)
     half = halves(rng, (6, 400), "large")

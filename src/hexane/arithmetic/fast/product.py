@@ -7,9 +7,8 @@ needs no copy of its input per kernel position.
 
 A block of tiles takes passes of `DEPTH` terms. In each pass and tile the terms of which none can be dropped run without
 a test, and the accumulators are emptied into integers before a partial sum could leave their range. Bounds (Cauchy and
-Schwarz, docs/reference/numerics.md 11.9) say when. A tile whose sums could reach the limit is done again, with care:
-the bound is
-asked anew before every segment, and only the segments in which a sum could get there are walked term by term.
+Schwarz, docs/reference/numerics.md 11.9) say when. Where the bound says that sums of a tile could reach the limit,
+running sums in float32 tell which of them did (`_careful`).
 
 All of it is one piece of compiled code with one address (`address`), which other compiled code calls by that: what is
 linked into its callers is compiled again with each of them. It knows its operands by numbers too. Arrays take longer to
@@ -26,6 +25,7 @@ from numba import carray
 
 from hexane.arithmetic.fast.call import (
     BEGIN,
+    FOLLOW,
     GATHER,
     MAC32,
     MAC64,
@@ -39,6 +39,7 @@ from hexane.arithmetic.fast.call import (
     byte_at,
     call_begin,
     call_body,
+    call_follow,
     call_gather,
     call_mac,
     call_mac_rows,
@@ -46,6 +47,7 @@ from hexane.arithmetic.fast.call import (
     call_three,
     double_at,
     float_at,
+    float_bits,
     half_at,
     int_at,
     long_at,
@@ -68,6 +70,12 @@ SAFE = 32700.0
 errors."""
 
 LIMIT = 32768.0
+
+UP, DOWN = 1 << 40, -1 << 40
+"""Instead of a sum that met the limit."""
+
+UNSURE = 2
+"""Instead of the sign of a sum that may have met the limit."""
 
 DONE = -1.0
 """Instead of the bound of a tile: its results are where they belong."""
@@ -196,7 +204,7 @@ class _At(NamedTuple):
     wide_columns: int
     met: int
     halves: int
-    line: int
+    running: int
     end: int
 
 
@@ -236,7 +244,7 @@ def _places(n, room, memory):
     wide_columns = wide_limits + _up(8 * DEPTH * rows)
     met = wide_columns + _up(8 * DEPTH * columns)
     halves = met + _up(tile)
-    line = halves + _up(2 * tile)
+    running = halves + _up(2 * tile)
     return _At(
         n[KERNELS],
         rows,
@@ -265,8 +273,8 @@ def _places(n, room, memory):
         wide_columns,
         met,
         halves,
-        line,
-        line + _up(8 * columns),
+        running,
+        running + _up(4 * tile),
     )
 
 
@@ -277,35 +285,25 @@ def _code(at, function):
 
 
 @compiled(inline="always")
-def _walk(at, a, t, b, first, last, wanted, units):
-    """Terms first .. last - 1 of a pass, in order, with the sticky limit (docs/reference/numerics.md 3.3, 11.3), in
-    float64.
+def _walk(at, a, t, column, offsets, n, start):
+    """A sum in units behind n terms in order, or `UP` or `DOWN` where it meets the limit.
 
-    a, t: (terms, rows) float32 values and thresholds; b: the packed columns of the pass; units and `at.met`: the sums
-    of one tile and the sign of those that met the limit, whose units are 0 from then on; only the first `wanted`
-    columns.
+    a, t: values and thresholds of the row, a tile's rows apart; column: the place of the column's term of offset 0.
+    Source: docs/reference/numerics.md 3.3.
     """
     magic = 1.5 * 2.0**36
-    for r in range(at.rows):
-        own, met = units + 4 * r * at.columns, at.met + r * at.columns
-        for j in range(wanted):
-            put_double(at.line + 8 * j, magic + int_at(own + 4 * j) * 2.0**-16)
-        for k in range(first, last):
-            x = np.float64(float_at(a + 4 * (k * at.rows + r)))
-            least = float_at(t + 4 * (k * at.rows + r))
-            if x == 0.0:
-                continue
-            for j in range(wanted):
-                w = bits_float(np.int32(int_at(b + 4 * (k * at.columns + j)) & ~0x1FFF))
-                y = np.float64(w) * (1.0 + 2.0**-40) if abs(w) >= least else 0.0
-                total = double_at(at.line + 8 * j) + x * y
-                value = total - magic
-                crossed = 1 if value >= LIMIT else (-1 if value <= -LIMIT else 0)
-                put_double(at.line + 8 * j, magic if crossed != 0 else total)
-                if crossed != 0 and byte_at(met + j) == 0:
-                    put_byte(met + j, np.uint8(crossed & 255))
-        for j in range(wanted):
-            put_int(own + 4 * j, np.int32((double_at(at.line + 8 * j) - magic) * 65536.0))
+    total = magic + start * 2.0**-16
+    for k in range(n):
+        x = np.float64(float_at(a + 4 * k * at.rows))
+        w = int_at(at.column_values + 4 * (column + long_at(offsets + 8 * k)))
+        if x == 0.0 or abs(bits_float(w)) < float_at(t + 4 * k * at.rows):
+            continue
+        total += x * (np.float64(bits_float(np.int32(w & ~0x1FFF))) * (1.0 + 2.0**-40))
+        if total - magic >= LIMIT:
+            return UP
+        if total - magic <= -LIMIT:
+            return DOWN
+    return np.int64((total - magic) * 65536.0)
 
 
 @compiled(inline="always")
@@ -393,39 +391,61 @@ def _add(at, panel, slot, k0, n, first, last, c, widen):
 
 @compiled(inner=True)
 def _careful(n, at, panel, column, wanted, own):
-    """A tile whose sums may reach the limit: as always where they cannot yet, and in order where they may.
+    """Which sums of a tile met the limit, to `at.met`: 0, or the sign.
 
-    own: where its sums go; `at.met` says which met the limit. Columns from `wanted` on are no outputs.
+    own: where the sums stand, right modulo 2^32. Columns from `wanted` on are no outputs. Running sums in float32, with
+    a bound of their error, tell which sums met the limit and which did not; the few that came too near to say are
+    added up again, exactly.
     """
+    error = at.depth * 2.0**-8 + 1.0  # of a running sum: half a step of 2^-8 and half a unit per term, twice that
     for r in range(at.rows):
         for j in range(at.columns):
-            value = _start_of(n, panel * at.rows + r, column + j)
-            i = r * at.columns + j
-            beyond = np.uint8(1 if value >= LIMIT * 65536 else (255 if value <= -LIMIT * 65536 else 0))
-            put_byte(at.met + i, beyond)
-            put_int(own + 4 * i, np.int32(0 if beyond != 0 else value))
+            start = _start_of(n, panel * at.rows + r, column + j)
+            put_float(at.running + 4 * (r * at.columns + j), np.float32(start * 2.0**-16))
+    near = np.int64(float_bits(np.float32(LIMIT - error)))
     for k0 in range(0, at.depth, DEPTH):
         count = min(DEPTH, at.depth - k0)
         _enter(at, column, k0, count)
         a = at.values + 4 * at.rows * (panel * at.depth + k0)
         call_three(_code(at, THRESHOLDS), a, count * at.rows, at.limits)
-        norms = at.norms + 4 * (panel * at.segments + k0 // SEGMENT)
-        widen, segments, s = count > 0, -(-count // SEGMENT), 0
-        while s < segments:
-            largest = np.int64(0)
-            for i in range(at.rows * at.columns):
-                largest = max(largest, abs(np.int64(int_at(own + 4 * i))))
-            begin, reach = s, largest * 2.0**-16
-            while s < segments:
-                reach += float_at(norms + 4 * s) * float_at(at.packed_norms + 4 * s) + SEGMENT * 2.0**-17
-                if not reach < SAFE:
-                    break
-                s += 1
-            if s > begin:
-                widen = _add(at, panel, np.int64(0), k0, count, begin, s, own, widen)
+        call_follow(_code(at, FOLLOW), a, at.limits, at.packed, count, at.running, near)
+    unsure = 0
+    for i in range(at.rows * at.columns):
+        reached = np.float64(float_at(at.running + 4 * i))
+        met = 1 if reached > 0 else 255
+        if abs(reached) < LIMIT + error:
+            met = 0
+            if abs(reached) > LIMIT - error - 1.0 and i % at.columns < wanted:
+                start = _start_of(n, panel * at.rows + i // at.columns, column + i % at.columns)
+                met = UNSURE
+                if abs(start) >= LIMIT * 65536:
+                    met = 1 if start > 0 else 255
+                else:
+                    put_int(own + 4 * i, np.int32(start))
+                    unsure += 1
+        put_byte(at.met + i, np.uint8(met))
+        if met & 1:
+            put_int(own + 4 * i, np.int32(0))
+    if unsure == 0:
+        return
+    for k0 in range(0, at.depth, DEPTH):
+        count = min(DEPTH, at.depth - k0)
+        a = at.values + 4 * at.rows * (panel * at.depth + k0)
+        call_three(_code(at, THRESHOLDS), a, count * at.rows, at.limits)
+        for i in range(at.rows * at.columns):
+            if byte_at(at.met + i) != UNSURE:
+                continue
+            r = i // at.columns
+            place, offsets = column + i % at.columns, at.offsets + 8 * k0
+            total = _walk(at, a + 4 * r, at.limits + 4 * r, place, offsets, count, np.int64(int_at(own + 4 * i)))
+            if abs(total) == UP:
+                put_byte(at.met + i, np.uint8(1 if total == UP else 255))
+                put_int(own + 4 * i, np.int32(0))
             else:
-                _walk(at, a, at.limits, at.packed, s * SEGMENT, min((s + 1) * SEGMENT, count), wanted, own)
-                s += 1
+                put_int(own + 4 * i, np.int32(total))
+    for i in range(at.rows * at.columns):
+        if byte_at(at.met + i) == UNSURE:
+            put_byte(at.met + i, np.uint8(0))
 
 
 @compiled(inner=True)

@@ -175,12 +175,60 @@ class _Builder:
         builder.ret_void()
 
     def units(self, builder: ir.IRBuilder, value: ir.Value, integers: ir.VectorType) -> ir.Value:
-        """The accumulator without its magic number, as integers."""
+        """The accumulator without its magic number, as integers; of sums beyond 32 bits the low ones."""
         if isinstance(self.scalar, ir.FloatType):
             magic = builder.bitcast(self.magic, integers)
             return builder.sub(builder.bitcast(value, integers), magic)
-        scale = ir.Constant(self.vector, [ir.Constant(self.scalar, 65536.0)] * self.lanes)
-        return builder.fptosi(builder.fmul(builder.fsub(value, self.magic), scale), integers)
+        return builder.trunc(builder.bitcast(value, ir.VectorType(I64, self.lanes)), integers)
+
+
+def build_follow(module: ir.Module, shape: Shape) -> None:
+    """follow(a, t, b, n, sums, near): running sums in float32, in order, each of which stays once it is `near` or more.
+
+    a, t: (n, rows) values and thresholds; b: (n, columns) packed; sums: (rows, columns); near: the bits of a float32.
+    """
+    f32 = ir.FloatType()
+    vector, integers = ir.VectorType(f32, shape.lanes), ir.VectorType(I32, shape.lanes)
+    pointer = f32.as_pointer()
+    function = ir.Function(module, ir.FunctionType(VOID, [pointer, pointer, pointer, I64, pointer, I64]), "follow")
+    a, t, b, n, sums, near = function.args
+    fma = module.declare_intrinsic(f"llvm.fma.v{shape.lanes}f32", (), ir.FunctionType(vector, [vector] * 3))
+    fabs = module.declare_intrinsic(f"llvm.fabs.v{shape.lanes}f32", (), ir.FunctionType(vector, [vector]))
+
+    def place(i: int) -> ir.Constant:
+        return ir.Constant(I64, i)
+
+    before = function.append_basic_block()
+    builder = ir.IRBuilder(before)
+    far = splat(builder, builder.bitcast(builder.trunc(near, I32), f32), shape.lanes)
+    places = [vector_pointer(builder, sums, place(i * shape.lanes), vector) for i in range(shape.rows * shape.vectors)]
+    start = [load(builder, where, 4) for where in places]
+    builder, k = loop(function, before, n, 1)
+    phis = [builder.phi(vector) for _ in start]
+    for phi, value in zip(phis, start, strict=True):
+        phi.add_incoming(value, before)
+    row, column = builder.mul(k, place(shape.rows)), builder.mul(k, place(shape.columns))
+    w = [load(builder, vector_pointer(builder, b, builder.add(column, place(v * shape.lanes)), vector), 4)
+         for v in range(shape.vectors)]  # fmt: skip
+    magnitude = [builder.call(fabs, [value]) for value in w]
+    exact = constant(integers, ~0x1FFF)  # without the step away from zero
+    w = [builder.bitcast(builder.and_(builder.bitcast(value, integers), exact), vector) for value in w]
+    ends = []
+    for i, old in enumerate(phis):
+        r, v = divmod(i, shape.vectors)
+        x, least = (splat(builder, load(builder, builder.gep(source, [builder.add(row, place(r))]), 4), shape.lanes)
+                    for source in (a, t))  # fmt: skip
+        goes_on = builder.and_(
+            builder.fcmp_ordered("<", builder.call(fabs, [old]), far),
+            builder.fcmp_ordered(">=", magnitude[v], least),
+        )
+        ends.append(builder.select(goes_on, builder.call(fma, [x, w[v], old]), old))
+    builder, end = close(builder, k, n, 1)
+    for phi, value in zip(phis, ends, strict=True):
+        phi.add_incoming(value, end)
+    for where, value in zip(places, ends, strict=True):
+        builder.store(value, where).align = 4
+    builder.ret_void()
 
 
 def build_gather(module: ir.Module, shape: Shape) -> None:
@@ -331,6 +379,7 @@ FUNCTIONS = (
     "begin",
     "widen_rows",
     "widen_columns",
+    "follow",
 )
 """Names of the kernels, in the order of their addresses."""
 
@@ -341,6 +390,7 @@ def build_module(shape: Shape) -> ir.Module:
     _Builder(module, "mac32", shape, ir.FloatType(), MAGIC32).build()
     _Builder(module, "mac64", shape, ir.DoubleType(), MAGIC64).build()
     _Builder(module, "mac_rows", shape, ir.FloatType(), MAGIC32, _FINISH).build_rows()
+    build_follow(module, shape)
     build_gather(module, shape)
     build_split(module, shape)
     build_halves(module, shape)
