@@ -124,6 +124,22 @@ def test_running_sums_that_come_within_units_of_the_limit(code, k, seed, steps, 
     assert same(fast_mac.mac(x, w, bias, 1.0, activation, kernels(code)), plain)
 
 
+@pytest.mark.parametrize("code", CODES)
+def test_many_small_terms_near_the_limit(code):
+    """What float32 loses of 4,100 terms of less than half its step there, and what it rounds up over the limit."""
+    small = np.full((4, 4100), 0.00095, np.float16)
+    small[1:3, 2000:] = -0.00095
+    small[:, 0] = 32752
+    small[:, 1] = [14.5, 14.5, 15.99, 11]
+    small[2, 2:] = 0
+    small[2, 2] = 0.0072
+    x = np.concatenate([small, -small])
+    w = np.ones((4100, 2), np.float16)
+    plain = arithmetic.mac(x, w, exact=True)
+    assert list(np.isinf(plain[:, 0])) == 2 * [True, True, False, False]
+    assert same(fast_mac.mac(x, w, np.zeros(2, np.float16), 1.0, None, kernels(code)), plain)
+
+
 def test_cancelling_sums_keep_their_last_unit():
     rng = np.random.default_rng(5)
     half = halves(rng, (6, 400), "large")
