@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hexane.cli.engine_files import FILE_HELP
+
 if TYPE_CHECKING:
     from hexane.image.diff import Difference
 
@@ -16,19 +18,24 @@ def register(app: typer.Typer) -> None:
 
     @app.command()
     def diff(
-        left: Annotated[Path, typer.Argument(help="An engine program.")],
+        left: Annotated[Path, typer.Argument(help=FILE_HELP)],
         right: Annotated[Path, typer.Argument(help="Another one.")],
         container: Annotated[
             bool, typer.Option("--container", help="List load commands, symbols and addresses, too.")
         ] = False,
+        segments: Annotated[
+            tuple[int, int] | None,
+            typer.Option("--segments", metavar="N M", help="Of .hexane packages: which segment of each."),
+        ] = None,
         json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     ) -> None:
         """Compare two engine programs field by field, task by task. Exit status 0: same, 1: different, 2: trouble."""
         from hexane.cli.console import print_json
+        from hexane.cli.engine_files import engine_program
         from hexane.image.diff import diff_containers, diff_images
-        from hexane.image.files import open_image
 
-        images = open_image(left), open_image(right)
+        numbers = segments or (None, None)
+        images = engine_program(left, numbers[0]), engine_program(right, numbers[1])
         found = diff_images(*images)
         if container:
             found = list(dict.fromkeys((*found, *diff_containers(*images))))

@@ -8,24 +8,27 @@ from typing import Annotated
 
 import typer
 
+from hexane.cli.engine_files import FILE_HELP, SegmentNumber
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
 
     @app.command()
     def disasm(
-        file: Annotated[Path, typer.Argument(help="An engine program, .hwx or .anec.")],
+        file: Annotated[Path, typer.Argument(help=FILE_HELP)],
         output: Annotated[Path | None, typer.Option("-o", "--output", help="Write to a file instead.")] = None,
         comments: Annotated[bool, typer.Option(help="Say in comments what registers and bytes mean.")] = True,
+        segment: SegmentNumber = None,
         json: Annotated[bool, typer.Option("--json", help="Print the tasks' fields as JSON.")] = False,
     ) -> None:
         """Write an engine program as assembly text; `hexane asm` gives the same bytes again."""
         from hexane.cli.console import print_json
+        from hexane.cli.engine_files import engine_program
         from hexane.files import write_whole
-        from hexane.image.files import open_image
         from hexane.image.text import disassemble_image
 
-        image = open_image(file)
+        image = engine_program(file, segment)
         if json:
             print_json([{"offset": task.offset, "fields": task.fields()} for task in image.tasks])
             return

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from hexane.cli.engine_files import FILE_HELP, SegmentNumber
 from hexane.errors import UsageError
 
 
@@ -15,7 +16,7 @@ def register(app: typer.Typer) -> None:
 
     @app.command()
     def edit(
-        file: Annotated[Path, typer.Argument(help="An engine program, .hwx or .anec.")],
+        file: Annotated[Path, typer.Argument(help=FILE_HELP)],
         output: Annotated[Path, typer.Option("-o", "--output", help="The file to write; .anec makes a package.")],
         settings: Annotated[
             list[str] | None,
@@ -35,16 +36,17 @@ def register(app: typer.Typer) -> None:
                 ".indices, .table; may be given several times.",
             ),
         ] = None,
+        segment: SegmentNumber = None,
     ) -> None:
         """Change fields and weights of an engine program and write it back."""
+        from hexane.cli.engine_files import engine_program
         from hexane.formats.kernel_files import read_changes
         from hexane.image.edit import edited
-        from hexane.image.files import open_image
         from hexane.image.kernels import with_kernels
 
         if not settings and not kernels:
             raise UsageError("nothing is to be changed", hint="--set PATH=VALUE or --kernel TASK.PART=FILE")
-        image = open_image(file)
+        image = engine_program(file, segment)
         if kernels:
             image = with_kernels(image, read_changes(kernels))
         edited(image, settings or ()).save(output)

@@ -7,14 +7,20 @@ from typing import Annotated
 
 import typer
 
+from hexane.cli.engine_files import FILE_HELP, SegmentNumber
+from hexane.errors import UsageError
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
 
     @app.command("emulate")
     def emulate(
-        file: Annotated[Path, typer.Argument(help="engine program (.hwx or .anec)")],
+        file: Annotated[Path, typer.Argument(help=FILE_HELP)],
         inputs: Annotated[list[str] | None, typer.Option("--input", metavar="NAME=X.npy", help="one per input")] = None,
+        random: Annotated[
+            int | None, typer.Option("--random", metavar="SEED", help="draw the inputs that are not given")
+        ] = None,
         output: Annotated[Path | None, typer.Option("-o", "--output", help="outputs as .npz")] = None,
         trace: Annotated[bool, typer.Option("--trace", help="a row per task, with counters")] = False,
         until: Annotated[int | None, typer.Option("--until", metavar="TASK", help="stop after this task")] = None,
@@ -22,20 +28,27 @@ def register(app: typer.Typer) -> None:
         other: Annotated[Path | None, typer.Option("--diff", metavar="OTHER", help="where two programs part")] = None,
         raw: Annotated[bool, typer.Option("--raw", help="inputs and outputs are the surfaces' bytes")] = False,
         sanitize: Annotated[bool, typer.Option(help="refuse reads of undefined bytes and the like")] = True,
+        segment: SegmentNumber = None,
         json: Annotated[bool, typer.Option("--json", help="print the report as JSON")] = False,
     ) -> None:
         """Run an engine program on the emulated engine, bit for bit."""
         from hexane.cli.console import print_json, print_rows
+        from hexane.cli.engine_files import engine_program
         from hexane.emulator import difference, files, run
         from hexane.emulator.trace import COLUMNS
 
+        if raw and random is not None:
+            raise UsageError("--random draws values, --raw takes bytes", hint="leave one of them out")
+        image = engine_program(file, segment)
         arrays = files.read_inputs(inputs or [], raw=raw)
+        if random is not None:
+            arrays = {**files.drawn_inputs(image, random), **arrays}
         layout = "raw" if raw else "nchw"
         if other is not None:
-            found = difference.first_difference(file, other, arrays, layout=layout)
+            found = difference.first_difference(image, engine_program(other), arrays, layout=layout)
             print_json(found.to_dict()) if json else typer.echo(str(found))
             raise typer.Exit(0 if found.same else 1)
-        result = run(file, arrays, layout=layout, sanitize=sanitize, observe=trace or json, until=until)
+        result = run(image, arrays, layout=layout, sanitize=sanitize, observe=trace or json, until=until)
         if json:
             print_json(result.report.to_dict())
         elif trace:

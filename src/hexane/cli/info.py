@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from hexane.cli.engine_files import FILE_HELP, SegmentNumber
+
+if TYPE_CHECKING:
+    from hexane.program import Program
 
 FEW = 100
 """Tasks that are listed unless all are asked for."""
@@ -16,20 +21,52 @@ def register(app: typer.Typer) -> None:
 
     @app.command()
     def info(
-        file: Annotated[Path, typer.Argument(help="An engine program, .hwx or .anec.")],
+        file: Annotated[Path, typer.Argument(help=FILE_HELP)],
         every: Annotated[bool, typer.Option("--all", help=f"List all tasks, not only the first {FEW}.")] = False,
+        segment: SegmentNumber = None,
         json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     ) -> None:
-        """Show generation, compiler, surfaces, tasks, kernels and sections of an engine program."""
+        """Show generation, compiler, surfaces, tasks, kernels and sections of an engine program.
+
+        Of a .hexane package with several segments: what the segments are; --segment N shows one.
+        """
         from hexane.cli.console import print_json
-        from hexane.image.files import open_image
+        from hexane.cli.engine_files import engine_program, package_of
         from hexane.image.summary import summary_of
 
-        summary = {"file": str(file), **summary_of(open_image(file, lenient=True))}
+        package = package_of(file) if segment is None else None
+        if package is not None and sum(part.image is not None for part in package.segments) != 1:
+            _show_package(file, package, json)
+            return
+        summary = {"file": str(file), **summary_of(engine_program(file, segment, lenient=True))}
         if json:
             print_json(summary)
         else:
             _show(summary, None if every else FEW)
+
+
+def _show_package(file: Path, package: Program, json: bool) -> None:
+    from hexane.cli.console import print_json, print_rows, title
+
+    rows: list[dict[str, Any]] = [
+        {
+            "segment": i,
+            "kind": part.kind,
+            "tasks": None if part.image is None else len(part.image.tasks),
+            "ops": len(part.ops),
+            "inputs": [port.name for port in part.inputs],
+            "outputs": [port.name for port in part.outputs],
+        }
+        for i, part in enumerate(package.segments)
+    ]
+    if json:
+        print_json({"file": str(file), "chip": package.chip, "dialect": package.dialect, "segments": rows})
+        return
+    print_rows([["file:", str(file)], ["chip:", package.chip], ["dialect:", package.dialect]])
+    title("segments (--segment N shows one of the engine's)")
+    names = list(rows[0]) if rows else []
+    texts = [[", ".join(v) if isinstance(v, list) else "-" if v is None else v for v in row.values()] for row in rows]
+    print_rows(texts, names, (0, 2, 3))
 
 
 def _show(summary: dict[str, Any], most: int | None) -> None:

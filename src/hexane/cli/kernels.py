@@ -7,13 +7,15 @@ from typing import Annotated, Any
 
 import typer
 
+from hexane.cli.engine_files import FILE_HELP, SegmentNumber
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
 
     @app.command()
     def kernels(
-        file: Annotated[Path, typer.Argument(help="An engine program, .hwx or .anec.")],
+        file: Annotated[Path, typer.Argument(help=FILE_HELP)],
         extract: Annotated[
             Path | None, typer.Option(metavar="DIR", help="Write task_NNNN.npz with weights (OIHW), bias and table.")
         ] = None,
@@ -23,20 +25,21 @@ def register(app: typer.Typer) -> None:
         output: Annotated[
             Path | None, typer.Option("-o", "--output", help="With --replace: the file to write.")
         ] = None,
+        segment: SegmentNumber = None,
         json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     ) -> None:
         """List the kernels of an engine program, write them as .npz files, or replace them."""
         from hexane.cli.console import print_json, print_rows
+        from hexane.cli.engine_files import engine_program
         from hexane.errors import UsageError
         from hexane.formats.kernel_files import extract_kernels, replace_kernels
-        from hexane.image.files import open_image
         from hexane.image.kernels import read_kernels
 
         if extract is not None and replace is not None:
             raise UsageError("--extract and --replace exclude each other")
         if (replace is None) != (output is None):
             raise UsageError("--replace and -o go together")
-        image = open_image(file)
+        image = engine_program(file, segment)
         if replace is not None and output is not None:
             changed_image, changed = replace_kernels(image, replace)
             changed_image.save(output)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tokenize
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,6 +13,9 @@ from hexane.emulator.engine import Engine
 from hexane.errors import FormatError, UsageError
 from hexane.files import whole_file
 from hexane.isa.channels import SCRATCH
+
+if TYPE_CHECKING:
+    from hexane.image import Image
 
 LARGEST_INPUT = 1 << 32
 
@@ -27,6 +31,25 @@ def read_inputs(options: Iterable[str], *, raw: bool = False) -> dict[str, np.nd
             raise UsageError(f"input {name!r} is given twice", where="--input")
         inputs[name] = _read(Path(path), raw=raw)
     return inputs
+
+
+def drawn_inputs(image: Image, seed: int) -> dict[str, np.ndarray]:
+    """Values for every input of a program: fp16 around 0 with a deviation of 1, whole numbers over their range.
+
+    Raises UsageError for a negative seed.
+    """
+    if seed < 0:
+        raise UsageError(f"{seed} is no seed", where="--random", hint="a whole number from 0 on")
+    rng, drawn = np.random.default_rng(seed), {}
+    for surface in image.surfaces:
+        if surface.role == "input":
+            dtype = np.dtype(surface.dtype)
+            if dtype.kind == "f":
+                drawn[surface.label] = rng.standard_normal(surface.shape).astype(dtype)
+            else:
+                limits = np.iinfo(dtype)
+                drawn[surface.label] = rng.integers(limits.min, limits.max, surface.shape, dtype, endpoint=True)
+    return drawn
 
 
 def _read(path: Path, *, raw: bool) -> np.ndarray:
