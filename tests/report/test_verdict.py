@@ -164,3 +164,70 @@ def test_a_class_that_moves_is_said() -> None:
     done = run_network(b.graph, {"x": np.ones((1, 4), np.float32)}, name="two")
     assert done.verdict is not None and done.verdict.word == "changed"
     assert "top-1 of scores differs in 1 of 1" in done.verdict.far
+
+
+def _rare(bias: float) -> Graph:
+    """A detector: logits far below zero where there is nothing to detect."""
+    rng = np.random.default_rng(1)
+    b = GraphBuilder()
+    x = b.input("x", (1, 8, 8, 8), "fp32")
+    weight = rng.normal(0, 0.3, (1, 8, 1, 1)).astype(np.float32)
+    y = b.conv(x=x, weight=weight, bias=np.array([bias], np.float32), pad_type="valid", name="l")
+    b.output(b.sigmoid(x=y, name="y"))
+    return b.graph
+
+
+def test_a_detector_that_detects_nothing_is_right() -> None:
+    done = run_network(_rare(-11), {"x": np.random.default_rng(1).normal(size=(1, 8, 8, 8))}, name="rare")
+    (row,) = done.agreements
+    assert row.relative is not None and row.relative > 0.5, "most of a number near 0 is error"
+    assert done.verdict is not None and done.verdict.word == "same"
+    assert "of a probability at most" in done.verdict.far and not done.verdict.advice
+
+
+def test_probabilities_that_are_wrong_are_still_wrong() -> None:
+    probability = Question(THRESHOLD, is_probability=True)
+    assert _row([0.28, 0.2], [0.3, 0.2], probability) == "changed"
+    assert _row([0.0, 0.02], [0.0, 0.0001], probability) == "broken"
+    assert _row([0.4999, 0.0], [0.5001, 0.0], probability) == "changed", "another decision"
+    assert _row([0.0001, 0.0], [0.0002, 0.0], probability) == "same"
+    assert _row([0.0001, 0.0], [0.0002, 0.0]) == "broken", (
+        "an output without a range of its own has no floor but fp16's"
+    )
+    assert _row([2.0**-25, 0.0], [2.0**-26, 0.0]) == "same"
+
+
+def test_fp16_storage_of_the_same_network_stands_beside_the_error() -> None:
+    """Multiples of 1/4 lose nothing; a third and its sums lose what fp16 has not; the host's fp16 agrees."""
+    b = GraphBuilder()
+    x = b.input("x", (1, 4, 2, 2), "fp32")
+    b.output(b.mul(x=b.add(x=x, y=x, name="s"), y=np.float32(1 / 3), name="y"))
+    exact = np.arange(16, dtype=np.float32).reshape(1, 4, 2, 2) / 4
+    third = np.float32(np.float16(1 / 3))
+    wanted = np.float32(np.float16(2 * exact * third))
+    done = run_network(b.graph, {"x": exact}, name="thirds")
+    (row,) = done.agreements
+    truth = 2 * exact * np.float32(1 / 3)
+    assert row.fp16_storage == pytest.approx(float(np.linalg.norm(wanted - truth) / np.linalg.norm(truth)), rel=1e-3)
+    assert "fp16 storage alone" in done.verdict.far  # type: ignore[union-attr]
+
+
+def test_autoscale_is_advised_where_it_helps_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    from hexane.report import scaling
+
+    x = {"x": np.random.default_rng(0).standard_normal((1, 16, 8, 8)).astype(np.float32) / 32}
+    helped = run_network(tiny(), x, name="tiny")
+    assert (
+        helped.verdict is not None and "--autoscale (1 layer scaled by powers of two: out from" in helped.verdict.advice
+    )
+    real = scaling._scaled
+
+    def useless(done: Any, insight: Any) -> Any:
+        return *real(done, insight)[:2], insight.values
+
+    monkeypatch.setattr(scaling, "_scaled", useless)
+    same = run_network(tiny(), x, name="tiny")
+    assert same.verdict is not None and same.verdict.advice and "--autoscale" not in same.verdict.advice
+    kept = run_network(tiny(), x, name="tiny", autoscale=True)
+    assert kept.autoscale is not None and kept.autoscale["layers"] == {} and "was not kept" in kept.autoscale["text"]
+    assert np.array_equal(kept.outputs["out"], same.outputs["out"])

@@ -315,11 +315,13 @@ def _show(done: Session) -> None:
         print_rows(
             [
                 [a.name, "x".join(map(str, a.shape)), a.infinities, a.nans, _figure(a.largest, ".3g"),
-                 _figure(a.mean, ".3g"), _figure(a.relative, ".2e"), _figure(a.cosine, ".6f")]
+                 _figure(a.mean, ".3g"), _figure(a.relative, ".2e"), _figure(a.fp16_storage, ".2e"),
+                 _figure(a.cosine, ".6f")]
                 for a in done.agreements
             ],
-            ["output", "shape", "infinities", "NaN", "largest error", "mean error", "relative (rms)", "cosine"],
-            right=(2, 3, 4, 5, 6, 7),
+            ["output", "shape", "infinities", "NaN", "largest error", "mean error", "relative (rms)", "fp16 storage",
+             "cosine"],
+            right=(2, 3, 4, 5, 6, 7, 8),
         )  # fmt: skip
         if any(row.nonfinite for row in done.agreements):
             typer.echo("errors and cosine: of the values that are finite in both")

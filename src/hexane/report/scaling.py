@@ -6,32 +6,93 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hexane.numerics import evaluate
 from hexane.numerics.insight import examine
-from hexane.runtime.agreement import agreement
-from hexane.runtime.verdict import percent
+from hexane.runtime.agreement import Agreement, agreement
+from hexane.runtime.answers import questions_of
+from hexane.runtime.verdict import WORDS, percent, word_for
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hexane.graph import Graph
+    from hexane.numerics.insight import Insight
+    from hexane.program import Program
     from hexane.report.session import Session
+
+
+HELPS = 0.8
+"""A scaling is kept where the error that it leaves is at most this share of the one before."""
 
 
 def apply_autoscale(done: Session) -> None:
     """Scale the session's program (or prepared graph) by what its own inputs show, before it runs.
 
-    ``done.autoscale`` keeps the layers, and the outputs' errors before; ``finish`` adds those after.
+    ``done.autoscale`` keeps the layers, and the outputs' errors before; ``finish`` adds those after. A scaling that
+    does not help on these inputs is not kept.
     """
     insight = examine(done.parts(), done.inputs, done.reference, done.chip)
-    before = [agreement(name, np.asarray(insight.values[name]), done.reference[name]) for name in done.graph.outputs]
+    before = _rows(done, insight.values)
     done.autoscale = {
         "layers": insight.scaling,
-        "before": {row.name: {"largest": row.largest, "relative": row.relative} for row in before},
+        "before": _figures(before),
         "text": "no layer loses enough to be scaled",
     }
     if not insight.scaling:
         return
+    program, prepared, values = _scaled(done, insight)
+    if not _helps(before, _rows(done, values)):
+        done.autoscale |= {
+            "layers": {},
+            "text": f"{len(insight.scaling)} layers lose products; scaling them was tried, does not bring the outputs "
+            "nearer to float32, and was not kept",
+        }
+        return
+    done.program, done.prepared = program, prepared
+
+
+def gain_of_scaling(done: Session, insight: Insight) -> str:
+    """What ``--autoscale`` would give, tried: words for the advice, empty where it would not help."""
+    if not insight.scaling or done.autoscale is not None:
+        return ""
+    before = _rows(done, insight.values)
+    after = _rows(done, _scaled(done, insight)[2])
+    if not _helps(before, after):
+        return ""
+    count = len(insight.scaling)
+    worst = max(zip(before, after), key=lambda pair: pair[0].relative or 0.0)
+    return (
+        f"{count} layer{'s' if count > 1 else ''} scaled by powers of two: {worst[0].name} from "
+        f"{_percent(worst[0].relative)} to {_percent(worst[1].relative)}"
+    )
+
+
+def _scaled(done: Session, insight: Insight) -> tuple[Program | None, Graph | None, Mapping[str, np.ndarray]]:
+    """The network with its layers scaled: program or canonical graph, and what the engine's arithmetic makes of it."""
     if done.program is not None:
-        done.program = done.form.compiled(done.graph, done.chip, insight.scaling)
-    else:
-        done.prepared = done.form.canonical(done.graph, done.chip, insight.scaling)
+        program = done.form.compiled(done.graph, done.chip, insight.scaling)
+        return program, done.prepared, program.run(done.inputs, level="graph")
+    prepared = done.form.canonical(done.graph, done.chip, insight.scaling)
+    return None, prepared, evaluate(prepared, done.inputs, done.chip)
+
+
+def _rows(done: Session, values: Mapping[str, np.ndarray]) -> list[Agreement]:
+    questions = questions_of(done.graph)
+    names = done.graph.outputs
+    return [agreement(n, np.asarray(values[n]), done.reference[n], questions.get(n)) for n in names]
+
+
+def _helps(before: list[Agreement], after: list[Agreement]) -> bool:
+    """Whether the worst output is nearer by more than a little, with no verdict worse and no new infinity."""
+    words = [(WORDS.index(word_for(a)), WORDS.index(word_for(b))) for a, b in zip(before, after)]
+    if any(b > a for a, b in words) or sum(r.nonfinite for r in after) > sum(r.nonfinite for r in before):
+        return False
+    old, new = (max((r.relative or 0.0 for r in rows), default=0.0) for rows in (before, after))
+    return new <= HELPS * old or sum(b for _, b in words) < sum(a for a, _ in words)
+
+
+def _figures(rows: list[Agreement]) -> dict[str, dict[str, float | None]]:
+    return {row.name: {"largest": row.largest, "relative": row.relative} for row in rows}
 
 
 def finish(done: Session) -> None:
@@ -39,8 +100,7 @@ def finish(done: Session) -> None:
     found: dict[str, Any] | None = done.autoscale
     if not found or not found["layers"]:
         return
-    after = [agreement(name, np.asarray(array), done.reference[name]) for name, array in done.outputs.items()]
-    found["after"] = {row.name: {"largest": row.largest, "relative": row.relative} for row in after}
+    found["after"] = _figures(_rows(done, done.outputs))
     bits = list(found["layers"].values())
     gains = ", ".join(
         f"{name} {_percent(row['relative'])} to {_percent(found['after'][name]['relative'])}"

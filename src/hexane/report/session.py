@@ -21,10 +21,11 @@ from hexane.lowering.compilation import Compilation
 from hexane.lowering.transformations import active
 from hexane.numerics import evaluate
 from hexane.numerics.insight import Insight, every_value, examine
+from hexane.numerics.stored import stored_in_fp16
 from hexane.program import Program
 from hexane.report.check import CheckReport, check, check_program
-from hexane.report.scaling import apply_autoscale, finish
-from hexane.runtime.agreement import Agreement, agreements, nonfinite_counts
+from hexane.report.scaling import apply_autoscale, finish, gain_of_scaling
+from hexane.runtime.agreement import Agreement, agreements, beside_fp16, nonfinite_counts
 from hexane.runtime.answers import questions_of
 from hexane.runtime.execute import Run, execute
 from hexane.runtime.kernels import kernel_seconds, without_kernels
@@ -218,6 +219,9 @@ def run_network(
         done.wanted = _timed(done, "compare", lambda: wanted(compare, model, graph, done.inputs, reference))
         assert done.wanted is not None
         done.agreements = agreements(done.outputs, done.wanted.outputs, questions_of(graph))
+        show.stage("compare with fp16 storage")
+        stored = _timed(done, "fp16 storage", lambda: _stored(done))
+        done.agreements = beside_fp16(done.agreements, stored, done.wanted.outputs)
     done.verdict = verdict_of(done.agreements, done.wanted.by) if done.wanted else unseen(done.outputs)
     if done.verdict is not None and not done.verdict.good:
         show.stage("look for the cause")
@@ -226,6 +230,14 @@ def run_network(
         show.stage("examine layers")
         _timed(done, "examine", lambda: _examine(done))
     return done
+
+
+def _stored(done: Session) -> dict[str, np.ndarray]:
+    """The network with every tensor stored in fp16; nothing where the reference cannot compute it."""
+    try:
+        return stored_in_fp16(done.graph, done.inputs)
+    except HexaneError:
+        return {}
 
 
 def _is_written_for(chip: Chip, form: Form) -> bool:
@@ -298,7 +310,7 @@ def _look_for_the_cause(done: Session) -> None:
         found = _insight(done)
         first = found.first_wrong
         line = advice_for(
-            done.verdict.word, scaled=done.autoscale is not None, layers=len(found.scaling),
+            done.verdict.word, scaling=gain_of_scaling(done, found),
             first_wrong=first.name if first else "", overflows=bool(first and first.nonfinite),
         )  # fmt: skip
     done.verdict = replace(done.verdict, advice=line)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +23,8 @@ class Agreement:
     root-mean-square error over the root mean square of float32, ``cosine`` the cosine of the angle between the two: all
     over the elements that are finite in both, and None where there is none. ``reference_nonfinite`` counts infinities
     and NaN of float32 itself. ``identical``: the same bits. ``answer``: the decision that the output stands for.
+    ``negligible``: an absolute error that says nothing, see ``negligible_error``. ``fp16_storage``: the relative error
+    of the same network in float32 with every tensor stored in fp16, None where nobody asked.
     """
 
     name: str
@@ -37,6 +39,8 @@ class Agreement:
     reference_nonfinite: int
     identical: bool
     answer: Answer | None = None
+    negligible: float = 0.0
+    fp16_storage: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -56,7 +60,7 @@ def agreement(name: str, got: np.ndarray, expected: np.ndarray, question: Questi
     if got.shape != expected.shape:
         raise UsageError(f"output {name!r} has shape {got.shape}, the other one {expected.shape}")
     if question is None and looks_like_probabilities(expected):
-        question = Question(TOP)
+        question = Question(TOP, is_probability=True)
     answer = answered(got, expected, question) if question is not None else None
     infinities, nans = nonfinite_counts(got)
     same = bool(np.array_equal(got, expected, equal_nan=got.dtype.kind == expected.dtype.kind == "f"))
@@ -68,7 +72,31 @@ def agreement(name: str, got: np.ndarray, expected: np.ndarray, question: Questi
     nonfinite = int(np.count_nonzero(~both & ~alike))
     theirs = int(np.count_nonzero(~np.isfinite(b)))
     figures = _errors(a[both], b[both])
-    return Agreement(name, got.shape, infinities, nans, nonfinite, *figures, theirs, same, answer)
+    return Agreement(
+        name, got.shape, infinities, nans, nonfinite, *figures, theirs, same, answer, negligible_error(question)
+    )
+
+
+SMALLEST = 2.0**-24
+"""The smallest number of fp16: below it nothing can be stored."""
+OF_A_PROBABILITY = 2.0**-10
+
+
+def negligible_error(question: Question | None) -> float:
+    """An absolute error without meaning: a unit of fp16 at 1 for probabilities, else the smallest number of fp16."""
+    return OF_A_PROBABILITY if question is not None and question.is_probability else SMALLEST
+
+
+def beside_fp16(
+    rows: list[Agreement], stored: Mapping[str, np.ndarray], expected: Mapping[str, Any]
+) -> list[Agreement]:
+    """The rows with what fp16 storage alone costs."""
+    return [
+        replace(row, fp16_storage=agreement(row.name, stored[row.name], expected[row.name]).relative)
+        if row.name in stored and row.relative is not None
+        else row
+        for row in rows
+    ]
 
 
 def _errors(a: np.ndarray, b: np.ndarray) -> tuple[float | None, float | None, float | None, float | None]:

@@ -21,10 +21,14 @@ _SCORES = frozenset("linear matmul conv add mul log softmax".split())
 
 @dataclass(frozen=True)
 class Question:
-    """How an output is read: ``kind`` is "top-1" along ``axis``, "threshold 0.5" or "value" (whole numbers, text)."""
+    """How an output is read: ``kind`` is "top-1" along ``axis``, "threshold 0.5" or "value" (whole numbers, text).
+
+    ``is_probability``: its numbers are of 0 to 1.
+    """
 
     kind: str
     axis: int = -1
+    is_probability: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,10 +68,14 @@ def question_of(value: Value) -> Question | None:
         rank = len(maker.output.shape)
         last = axis in (-1, rank - 1)
         if not viewed:
-            return Question(TOP, axis)
-        return Question(TOP) if last and type_.shape and type_.shape[-1] == maker.output.shape[-1] else None
+            return Question(TOP, axis, True)
+        return (
+            Question(TOP, is_probability=True)
+            if last and type_.shape and type_.shape[-1] == maker.output.shape[-1]
+            else None
+        )
     if maker.type in ("sigmoid", "sigmoid_hard"):
-        return Question(THRESHOLD)
+        return Question(THRESHOLD, is_probability=True)
     scores = maker.type in _SCORES and type_.rank == 2 and (type_.shape[-1] or 0) > 1
     return Question(TOP) if scores else None
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hexane.runtime.agreement import Agreement, nonfinite_counts
+from hexane.runtime.agreement import OF_A_PROBABILITY, Agreement, nonfinite_counts
 from hexane.runtime.answers import EXACT
 
 SAME, CLOSE, CHANGED, BROKEN = "same", "close", "changed", "broken"
@@ -17,6 +17,8 @@ WORDS = (SAME, CLOSE, CHANGED, BROKEN)
 ROUNDING = 2.0**-10
 """Relative error (root mean square) up to which two outputs are the same: one unit in the last place of fp16."""
 CLOSE_ERROR = 0.05
+CLOSE_PROBABILITY = 0.01
+"""A probability that is off by no more than this is close, however small it is itself."""
 BROKEN_ERROR = 0.5
 """From here on most of what an output says is error."""
 FEW = 0.01
@@ -27,7 +29,8 @@ FEW = 0.01
 class Verdict:
     """``word`` is "same", "close", "changed" or "broken", ``far`` says how far in a sentence, ``advice`` what to do.
 
-    "same": within the rounding of fp16, and the same answer. "close": within 5 %, and the same answer. "changed": the
+    "same": within the rounding of fp16, and the same answer. "close": within 5 %, or 0.01 of a probability, and the
+    same answer. "changed": the
     answer differs (in more than 1 % of an output's decisions), or the error is larger than 5 %. "broken": infinities or
     NaN that float32 has not, or an error of half of the output's size and more.
     """
@@ -59,13 +62,24 @@ def word_for(row: Agreement) -> str:
         return BROKEN
     if row.relative is None:  # nothing finite to compare
         return BROKEN if row.infinities else SAME if row.identical else CHANGED
+    if (row.largest or 0.0) <= row.negligible:
+        return _by_answer(row, SAME)
     if row.relative == float("inf"):  # float32 is zero throughout
         return CLOSE if (row.largest or 0.0) <= ROUNDING else BROKEN
+    if row.negligible == OF_A_PROBABILITY and (row.largest or 0.0) <= CLOSE_PROBABILITY:
+        return _by_answer(row, CLOSE)
     if row.relative >= BROKEN_ERROR:
         return BROKEN
-    if row.relative > CLOSE_ERROR or (row.answer is not None and row.answer.share > FEW):
+    if row.relative > CLOSE_ERROR:
         return CHANGED
-    return SAME if row.relative <= ROUNDING and not (row.answer and row.answer.changed) else CLOSE
+    return _by_answer(row, SAME if row.relative <= ROUNDING else CLOSE)
+
+
+def _by_answer(row: Agreement, word: str) -> str:
+    """The word for a small error, or a larger one where decisions differ."""
+    if row.answer is None or not row.answer.changed:
+        return word
+    return CHANGED if row.answer.share > FEW else CLOSE
 
 
 def verdict_of(rows: Sequence[Agreement], by: str) -> Verdict | None:
@@ -96,9 +110,9 @@ def _far(rows: Sequence[Agreement], worst: Agreement, by: str) -> str:
             parts.append(f"{row.name} has {_counts(row.infinities, row.nans)}, as float32 has")
     if worst.relative is not None and not (worst.answer and worst.answer.kind == EXACT):
         finite = worst.infinities or worst.nans
-        parts.append(
-            f"{worst.name}{' (finite values)' if finite else ''} is off by {percent(worst.relative)} (rms) against {by}"
-        )
+        parts.append(f"{worst.name}{' (finite values)' if finite else ''} is off by {_error(worst)} against {by}")
+        if worst.fp16_storage is not None:
+            parts[-1] += f" (fp16 storage alone: {percent(worst.fp16_storage)})"
     for row in rows:
         if row.answer is not None:
             answer = row.answer
@@ -106,6 +120,17 @@ def _far(rows: Sequence[Agreement], worst: Agreement, by: str) -> str:
             several = "" if answer.changed or answer.decisions == 1 else f" in all {answer.decisions}"
             parts.append(f"{answer.kind} of {row.name} {how}{several}")
     return "; ".join(parts) or f"as {by} has it"
+
+
+def _error(row: Agreement) -> str:
+    """The error that the word rests on: absolute where relative ones say nothing."""
+    largest = row.largest or 0.0
+    probability = row.negligible == OF_A_PROBABILITY
+    if (row.relative or 0.0) > ROUNDING and largest <= (CLOSE_PROBABILITY if probability else row.negligible):
+        what = " of a probability" if probability else ", less than fp16 can tell from 0,"
+        return f"{largest:.1e}{what} at most"
+    assert row.relative is not None
+    return f"{percent(row.relative)} (rms)"
 
 
 def _size(row: Agreement) -> int:
@@ -124,19 +149,18 @@ def percent(share: float) -> str:
     return f"{100 * share:.2f} %" if share == 0 or share >= 5e-5 else f"{100 * share:.1e} %"
 
 
-def advice_for(word: str, *, scaled: bool, layers: int, first_wrong: str, overflows: bool) -> str:
+def advice_for(word: str, *, scaling: str, first_wrong: str, overflows: bool) -> str:
     """One line of what to do; empty for a good verdict.
 
-    ``layers`` lose products that powers of two would save, ``first_wrong`` is the first layer that goes wrong,
-    ``overflows`` whether it does so by infinities; ``scaled``: ``--autoscale`` was on already.
+    ``scaling`` says what ``--autoscale`` gave where it was tried and helped, ``first_wrong`` is the first layer that
+    goes wrong, ``overflows`` whether it does so by infinities.
     """
     if word in (SAME, CLOSE):
         return ""
-    if layers and not scaled:
-        return f"WRONG: try --autoscale ({layers} layer{'s' if layers > 1 else ''} would be scaled by powers of two)"
+    if scaling:
+        return f"WRONG: try --autoscale ({scaling})"
     if first_wrong and overflows:
-        tried = "; --autoscale does not cure it" if scaled else ""
-        return f"WRONG: {first_wrong!r} overflows fp16 (65504): scale its inputs down, or keep it on the host{tried}"
+        return f"WRONG: {first_wrong!r} overflows fp16 (65504): scale its inputs down, or keep it on the host"
     if first_wrong:
         return f"WRONG: {first_wrong!r} is the first layer that goes wrong; --report DIR shows every layer"
     return "WRONG: no single layer stands out; --report DIR shows every layer"
