@@ -32,6 +32,10 @@ PORT_CLOCK = 0.72
 STREAM_SHARE = 0.9
 """Share of a memory's peak that a weight stream reaches at most: 59 of 68.3 GB/s on M1, the chip whose stream comes
 nearest. INFERRED for others; 0.9 halves the error of A14 and A15, 1.0 and 0.8 leave more (docs/timing.md)."""
+TABLE_US = 1.95
+"""Each palette that a core takes up, beside its stream. SILICON, A17 Pro: a decoder of 493,000 outputs takes 59.1 ms
+with a table for each output and 30.7 with one for two (1.92 and 1.99 us for each table of a core), 17.1 with one for
+four, where the stream takes 14.8 (coremltools' guides, OPT-1.3B)."""
 WINOGRAD_MOST = 1.5
 """What a one-dimensional F(2,3) transform saves at most (docs/reference/numerics.md 6)."""
 Numbers = Mapping[str, Any]
@@ -208,8 +212,10 @@ def _mac(layer: Layer, chip: Chip, c: Numbers, engines: int, clock_mhz: float, c
     traffic = _traffic(layer, kernel, engines, chain)
     activations = traffic / activation_rate(c, engines)
     extra = halo + FURTHER_TASK_US + (c["engine_sync_us"] if engines > 1 else 0.0)
-    us = larger(compute, weights + activations) + extra
-    return Cost(us, compute, weights, activations, extra, weight_bytes + traffic)
+    us = larger(compute, weights + activations)
+    if layer.tables > 1:
+        us = larger(us, ceil(layer.tables / CORES) * TABLE_US)
+    return Cost(us + extra, compute, weights, activations, extra, weight_bytes + traffic)
 
 
 def _runtime(layer: Layer, chip: Chip, c: Numbers, engines: int, clock_mhz: float) -> Cost:

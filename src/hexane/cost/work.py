@@ -20,7 +20,8 @@ class Layer(WithCache):
 
     ``unit`` says which rule times it. ``pixels`` counts output positions over the batch (rows of a linear layer),
     ``cin`` and ``cout`` channels over all groups, ``kh`` and ``kw`` taps. ``weight_bytes`` is what the weight stream
-    carries, ``dense_bytes`` what the weights fill in kernel memory, ``density`` the share of non-zero weights.
+    carries, ``dense_bytes`` what the weights fill in kernel memory, ``density`` the share of non-zero weights,
+    ``tables`` the palettes.
     ``in_bytes`` and ``out_bytes`` are the activations at two bytes (one for int8), ``elements`` what planar units
     count, ``axis`` the length of a reduced axis, ``batches`` the matrices of a product, or the rows of an rms norm that
     are items of a batch (0: a norm over a map). ``reads_input`` and ``writes_output`` mark the program's edges,
@@ -44,6 +45,7 @@ class Layer(WithCache):
     dense_bytes: float = 0.0
     density: float = 1.0
     weight_format: str = "fp16"
+    tables: int = 1
     weight_key: str | None = None
     int8: bool = False
     in_bytes: float = 0.0
@@ -77,6 +79,7 @@ class Layer(WithCache):
             self.dense_bytes,
             self.density,
             self.weight_format,
+            self.tables,
             self.weight_key is None,
             self.int8,
             self.in_bytes,

@@ -18,6 +18,10 @@ round trip on M2 (docs/timing.md). SILICON, ane-linux-experiments; never fitted.
 LINUX_TASK_US = 2.8
 """Most that a further task costs there (docs/timing.md)."""
 
+LINUX_GBS = {"M1 Pro": 8.8, "M1 Max": 8.8, "M1 Ultra": 8.8}
+"""What all DMA of a call moves there at most. SILICON, M1 Max: 9.0 MB of a select in 1,044 us, 3.6 MB of a product in
+459 us (ane-linux-experiments), where macOS moves 56 GB/s; its siblings INFERRED. Elsewhere no large call is timed."""
+
 INTERFACES = {
     "task": "start to end of the task on the engine",
     "submit": "submission to end of task, Core ML on M6",
@@ -60,6 +64,12 @@ def completion_us(submit_to_end_us: Any, chip: Chip, c: Numbers) -> Any:
     return c["complete_one_us"] + sleep_us(submit_to_end_us, c)
 
 
+def compulsory_bytes(work: Work) -> float:
+    """Weights once for each layer, and what the program is handed and hands out."""
+    edges = (layer.in_bytes * layer.reads_input + layer.out_bytes * layer.writes_output for layer in work.layers)
+    return sum(layer.weight_bytes * layer.count for layer in work.layers) + sum(edges)
+
+
 def launch_us(task_us: Any, work: Work, chip: Chip, c: Numbers, interface: str, engines: int) -> Any:
     """What a call costs besides layers (``task_us``) and host copies; ``interface`` is one of ``INTERFACES``."""
     start = c["task_start_us"]
@@ -71,7 +81,10 @@ def launch_us(task_us: Any, work: Work, chip: Chip, c: Numbers, interface: str, 
         return c["floor_evaluate_us"] * c["call_factor"] + sleep_us(task_us, c)
     if interface == "linux":
         further = sum(3 * layer.count if layer.unit == "runtime" else layer.count for layer in work.layers) - 1
-        return LINUX_FLOOR_US.get(chip.name, 60.0) + start + LINUX_TASK_US * max(further, 0)
+        floor = LINUX_FLOOR_US.get(chip.name, 60.0) + start + LINUX_TASK_US * max(further, 0)
+        if chip.name not in LINUX_GBS:
+            return floor
+        return floor + larger(compulsory_bytes(work) / (LINUX_GBS[chip.name] * 1e3) - task_us, 0.0)
     if interface in ("copies", "copies_typical"):
         worker = c["worker_us"] if work.worker else 0.0
         typical = c["typical_us"] if interface == "copies_typical" else 0.0

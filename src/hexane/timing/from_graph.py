@@ -323,7 +323,7 @@ def _conv(op: Op, operands: list[Value], common: dict[str, Any], uses: dict[int,
     stored = stored_weights(weight)
     if max(*strides, *dilations) > 1 and stored.format in ("palette", "int8") and not _int8(operands[0]):
         stored = Stored("fp16", stored.count, 2.0 * stored.count)  # these are streams of fp16, whatever a file holds
-    int8 = _int8(operands[0]) and stored.format == "int8"
+    int8 = _int8(operands[0]) and stored.format in ("int8", "palette")
     if int8:
         common = {**common, "in_bytes": common["in_bytes"] / 2, "out_bytes": common["out_bytes"] / 2}
     runtime = stored.runtime
@@ -393,5 +393,6 @@ def _weight_fields(
         dense_bytes=float(stored.count) * (1 if int8 else 2),
         density=stored.density,
         weight_format=stored.format,
+        tables=stored.tables if stored.format == "palette" else 1,
         weight_key=weight.name if uses.get(id(weight), 0) > 1 else None,
     )

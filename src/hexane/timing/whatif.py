@@ -87,7 +87,7 @@ def _stored(layer: Layer, form: WeightFormat | None) -> Layer:
     if form is None or layer.unit != "mac" or not layer.dense_bytes:
         return layer
     count = round(layer.dense_bytes / (1 if layer.int8 else 2))
-    plain = replace(layer, weight_format="fp16", weight_bytes=2.0 * count, density=1.0)
+    plain = replace(layer, weight_format="fp16", weight_bytes=2.0 * count, density=1.0, tables=1)
     if form.kind == "fp16" or (form.kind != "sparse" and (layer.stride > 1 or layer.dilation > 1)):
         return plain
     if form.kind == "sparse":
@@ -99,4 +99,4 @@ def _stored(layer: Layer, form: WeightFormat | None) -> Layer:
     tables = -(-layer.cout // form.group) if form.group else 1
     stored = Stored(name, count, count * form.bits / 8, bits=form.bits, tables=tables, scales=form.per_output)
     size = compiled_bytes(stored, layer.cout, layer.cin, layer.kh, layer.kw, layer.groups)
-    return replace(plain, weight_format=name, weight_bytes=size)
+    return replace(plain, weight_format=name, weight_bytes=size, tables=tables)
