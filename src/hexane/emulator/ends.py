@@ -106,6 +106,8 @@ def sources(r: Registers, data: Extent, *, two: bool, rows: bool) -> Ends:
 
 def _without(data: Extent, broadcast: int) -> Extent:
     """The extent of a source with size 1 along each axis whose broadcast bit is set."""
+    if not broadcast:
+        return data
     return data._replace(**{axis: 1 for bit, axis in enumerate(AXES) if broadcast >> bit & 1})
 
 
@@ -353,7 +355,9 @@ def _interleave(r: Registers, name: str, mirror: str, known: tuple[int, ...] = I
 def _format(r: Registers, prefix: str, dtype: np.dtype, *, low: bool = True) -> None:
     """FmtMode, Truncate and MemFmt say the number format; source 2 of H13 has no FmtMode (``low``)."""
     for name, value in _FORMATS[dtype].items():
-        r.expect(f"{prefix}.{name}", value if low or name != "FmtMode" else 0, f"format {dtype}")
+        wanted = value if low or name != "FmtMode" else 0
+        if r[f"{prefix}.{name}"] != wanted:
+            r.expect(f"{prefix}.{name}", wanted, f"format {dtype}")
 
 
 _FORMATS = {

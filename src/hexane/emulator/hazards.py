@@ -106,9 +106,9 @@ class Order:
             if name == task.unit:
                 continue  # a unit finishes its tasks in order
             args = task, target, "L2.ResultBase.Addr", "writes its result over", name
-            if name not in sent.written:
+            if name not in sent.written and unit.latest > unit.has_written:
                 yield from self._collision(*args, "result", unit.writer, unit.has_written, "ResultCfg", RESULT_FLAGS)
-            if name not in sent.read:
+            if name not in sent.read and unit.latest > unit.has_read:
                 yield from self._collision(*args, "source", unit.reader, unit.has_read, "ResultCfg", SOURCE_FLAGS)
         for name, unit in self.units.items():
             if name in sent.written:
@@ -132,9 +132,9 @@ class Order:
         config = "Src2Cfg" if split else "SourceCfg"
         args = task, place, operand.base_register, "loads a source over" if loads else "reads"
         for name, unit in self.units.items():
-            if name not in waits.written:
+            if name not in waits.written and unit.latest > unit.has_written:
                 yield from self._collision(*args, name, "result", unit.writer, unit.has_written, config, RESULT_FLAGS)
-            if loads and name != task.unit and name not in waits.read:
+            if loads and name != task.unit and name not in waits.read and unit.latest > unit.has_read:
                 yield from self._collision(*args, name, "source", unit.reader, unit.has_read, config, SOURCE_FLAGS)
 
     def _collision(

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import Any
 
 from hexane.errors import FormatError, UsageError
 
@@ -109,7 +110,7 @@ class Layout:
             at += 1 + len(record.addresses)
         self.heads = tuple(heads)
         self.size = at
-        self.plans: dict[str, list] = {}  # what Task.fields() reads, by generation
+        self.plans: dict[str, Callable[[Any], dict[str, int]]] = {}  # what Task.fields() reads, by generation
 
     @cached_property
     def position(self) -> dict[int, int]:

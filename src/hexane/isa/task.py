@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any, overload
 
 from hexane.errors import UsageError
+from hexane.isa.fields import Row, field_plan
 from hexane.isa.generations import Family, family_of
 from hexane.isa.records import ADDRESS, DENSE, Layout, Record, canonical
 from hexane.isa.schema import OUTSIDE, FieldError, Handle, Table, Values
@@ -198,24 +199,18 @@ class Task:
         layout = self.layout
         plan = layout.plans.get(self.generation)
         if plan is None:
-            plan = layout.plans[self.generation] = self._plan()
-        words = self._words
-        result: dict[str, int] = {}
-        for name, at, shift, limit, always in plan:
-            bits = words[at] >> shift & limit
-            if bits or always:
-                result[name] = bits
-        return result
+            plan = layout.plans[self.generation] = field_plan(self._rows(), layout.size)
+        return plan(self._words)
 
-    def _plan(self) -> list[tuple[str, int, int, int, bool]]:
-        """Name, position, shift, largest value of all fields in the order of the words, and whether a 0 is listed."""
+    def _rows(self) -> list[Row]:
+        """All fields in the order of the words."""
         table = self._family.table
         plan = []
         for key, at in self.layout.position.items():
             name, register = table.register(key)
             rows = register.fields
             always = {row.name for row in register.rows} or {row.name for row in rows}
-            plan += [(f"{name}.{row.name}", at, row.low, row.limit, row.name in always) for row in rows]
+            plan += [Row(f"{name}.{row.name}", at, row.low, row.limit, row.name in always) for row in rows]
         return plan
 
     @property
