@@ -52,8 +52,33 @@ class Chip:
         """fp16 multiply-accumulates per microsecond at the top clock, over all engines."""
         return self.cores * self.macs_per_core_cycle * self.clock_mhz
 
+    @property
+    def int8_rate(self) -> tuple[float, Evidence] | None:
+        """Multiply-accumulates of 8-bit operands over those of fp16, and how that is known; None where it is not."""
+        return _INT8_RATES.get(self.generation_name)
+
+    @property
+    def advertised_tops(self) -> float | None:
+        """Trillions of operations per second as Apple states them; None where no source of this project repeats it."""
+        return _ADVERTISED_TOPS.get(self.name)
+
     def __str__(self) -> str:
         return self.name
+
+
+_INT8_RATES = {
+    "h13": (1.0, Evidence.SILICON),
+    "h16": (2.0, Evidence.SILICON),
+    "h17": (2.0, Evidence.INFERRED),
+    "h18": (2.0, Evidence.INFERRED),
+    "h19": (2.0, Evidence.SILICON),
+}
+"""docs/reference/generations.md 2, docs/reference/compressed.md 7; of H14 and H15 no measurement is public."""
+_ADVERTISED_TOPS = {
+    "A12": 5.0, "A13": 5.0, "A14": 11.0, "M1": 11.0, "A15": 15.8, "M2": 15.8,
+    "M4": 38.0, "M4 Pro": 38.0, "M4 Max": 38.0,
+}  # fmt: skip
+"""docs/reference/generations.md 2: up to M2 the fp16 rate, on M4 that of 8 bits."""
 
 
 _TABLE, _GUESS = Evidence.APPLE, Evidence.INFERRED
