@@ -216,11 +216,9 @@ class Roles:
         table, found = self.family.table, {}
         for role in VOCABULARY:
             field = self.spelled.get(role, role)
-            try:
-                if field is not None and table.handle(field).field is not None:
-                    found[role] = field
-            except FieldError:
-                continue
+            handle = None if field is None else table.find(field)
+            if field is not None and handle is not None and handle.field is not None:
+                found[role] = field
         return found
 
     @cached_property

@@ -303,24 +303,41 @@ class Table:
 
         Raises FieldError, with the nearest names, where there is no such register or field.
         """
+        found = self.find(name)
+        if found is None:
+            raise self._unknown(plain_name(name))
+        return found
+
+    def find(self, name: str) -> Handle | None:
+        """The same, or None where there is no such register or field."""
         if not isinstance(name, str):
             raise FieldError(f"a register or field has a dotted name, not {name!r}")
         found = self._handles.get(name)
         if found is None:
-            found = self._handles[name] = self._resolve(plain_name(name))
+            found = self._resolve(plain_name(name))
+            if found is not None:
+                self._handles[name] = found
         return found
 
-    def _resolve(self, name: str) -> Handle:
-        key, register, rest = self._find_register(name)
+    def _resolve(self, name: str) -> Handle | None:
+        place = self._find_register(name)
+        if place is None:
+            return None
+        key, register, rest = place
         if not rest:
             return Handle(name, key, 0, 0xFFFFFFFF, None, register)
         row = register.by_name.get(rest)
-        if row is None:
-            known = ", ".join(register.by_name)
-            raise FieldError(f"{self.generation} has no field {name}", hint=f"the register's fields are {known}")
-        return Handle(name, key, row.low, row.limit, row, register)
+        return None if row is None else Handle(name, key, row.low, row.limit, row, register)
 
-    def _find_register(self, name: str) -> tuple[int, Register, str]:
+    def _unknown(self, name: str) -> FieldError:
+        place = self._find_register(name)
+        if place is not None:
+            known = ", ".join(place[1].by_name)
+            return FieldError(f"{self.generation} has no field {name}", hint=f"the register's fields are {known}")
+        shown = name if len(name) <= LONGEST_NAME else name[:LONGEST_NAME] + "..."
+        return FieldError(f"{self.generation} has no register or field {shown!r}", hint=self._suggest(name))
+
+    def _find_register(self, name: str) -> tuple[int, Register, str] | None:
         header = re.fullmatch(r"Header\[(\d+)\](?:\.(\w+))?", name)
         if header:
             index = int(header.group(1))
@@ -339,8 +356,7 @@ class Table:
                 index = int(inside.group(3) or 0)
                 if (inside.group(3) is None) == (register.count == 0) and index < register.words:
                     return register.address + 4 * index, register, inside.group(4) or ""
-        shown = name if len(name) <= LONGEST_NAME else name[:LONGEST_NAME] + "..."
-        raise FieldError(f"{self.generation} has no register or field {shown!r}", hint=self._suggest(name))
+        return None
 
     def _suggest(self, name: str) -> str:
         from difflib import get_close_matches

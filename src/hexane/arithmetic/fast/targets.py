@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import platform
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from threading import Lock
 
 import numpy as np
 
+from hexane.arithmetic.fast.compiled import Entries
 from hexane.arithmetic.fast.vector_code import FUNCTIONS, build_module
 from hexane.arithmetic.fast.vector_parts import Shape
 from hexane.errors import UsageError
@@ -88,16 +90,21 @@ def _processor(name: str) -> tuple[str, str]:
 
 @lru_cache(maxsize=32)  # two threads may ask at once
 def kernels_of_shape(name: str, shape: Shape) -> Kernels:
-    """The kernels of one instruction set for a register tile; compiled on first use, in about 0.1 s."""
+    """The kernels of one instruction set for a register tile; compiled in about 0.3 s, then remembered on disk."""
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     cpu, features = _processor(name)
-    target = llvm.Target.from_default_triple()
-    machine = target.create_target_machine(cpu=cpu, features=features, opt=3, jit=True)
-    module = llvm.parse_assembly(str(build_module(shape)))
-    engine = llvm.create_mcjit_compiler(module, machine)
+    machine = llvm.Target.from_default_triple().create_target_machine(cpu=cpu, features=features, opt=3, jit=True)
+    entries, key = Entries(build_module), (shape, machine.triple, cpu, features)
+    code = entries.load(key)
+    if code is None:
+        code = machine.emit_object(llvm.parse_assembly(str(build_module(shape))))
+        with suppress(OSError):  # no room, or no right to write
+            entries.save(key, code)
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
     addresses = np.array([engine.get_function_address(f) for f in FUNCTIONS], np.int64)
     return Kernels(name, shape, addresses, engine)
