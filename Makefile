@@ -79,3 +79,4 @@ clean:
 
 calibrate: setup
 	$(BIN)/python -m hexane.timing.calibrate $(or $(ROWS),tests/data/perf/calibration.csv)
+	$(BIN)/python -m hexane.timing.calibrate $(or $(ROWS),tests/data/perf/calibration.csv) --others

@@ -10,15 +10,12 @@ deviation, by source. ``--rows`` prints each row of other networks.
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import math
 import sys
-import zipfile
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from functools import cache, partial
+from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,74 +24,23 @@ sys.path[:0] = [str(ROOT / "src")]
 
 import numpy as np  # noqa: E402
 
-from hexane.chips.measured import values  # noqa: E402
-from hexane.formats.mil.reader import parse_mil  # noqa: E402
-from hexane.graph import Graph  # noqa: E402
-from hexane.timing.measured import Case, case_of, case_parts, predict_case  # noqa: E402
-from hexane.timing.ranges import shipped  # noqa: E402
-from hexane.timing.sensitivity import slopes  # noqa: E402
+from hexane.timing.measured import case_of  # noqa: E402
+from hexane.timing.others import TimedRow, rows, timed, timed_others  # noqa: E402
 
 FOLDER = ROOT / "tests" / "data" / "perf"
 
 
-@dataclass(frozen=True)
-class Timed:
-    """One row: predicted microseconds, and how many standard deviations the measurement is away."""
-
-    row: dict[str, str]
-    us: float
-    sigma: float
-
-    @property
-    def log_ratio(self) -> float:
-        return math.log(self.us / float(self.row["fit_us"]))
-
-    @property
-    def source(self) -> str:
-        """Whose measurement it is: owner and name of the publication, without the file."""
-        return self.row["source"].split(":")[0].split(" ")[0]
+@cache
+def others() -> tuple[TimedRow, ...]:
+    return timed_others(FOLDER)
 
 
 @cache
-def network(name: str) -> Graph:
-    with zipfile.ZipFile(FOLDER / "networks.zip") as packed:
-        return parse_mil(packed.read(f"{name}.mil").decode())
+def calibration() -> tuple[TimedRow, ...]:
+    return tuple(timed(row, case_of(row)) for row in rows(FOLDER / "calibration.csv"))
 
 
-def network_name(row: Mapping[str, str]) -> str:
-    """The network of a row of kind ``model``: its op, with the batch and, where the op has several, the channels."""
-    batch = f"_n{row['n']}" if row["n"] not in ("", "1") else ""
-    return row["op"] + batch + (f"_{row['cin']}" if row["cin"] else "")
-
-
-def rows(name: str) -> list[dict[str, str]]:
-    with open(FOLDER / name, newline="", encoding="utf-8") as file:
-        return [row for row in csv.DictReader(file) if row["use"] == "1"]
-
-
-def other_case(row: dict[str, str]) -> Case:
-    return case_of(row, network(network_name(row)) if row["kind"] == "model" else None)
-
-
-def timed(row: dict[str, str], case: Case) -> Timed:
-    """A row by the shipped constants, with the width that an estimate states."""
-    numbers = values(case.chip)
-    follow = slopes(partial(predict_case, case), numbers)
-    sigma = shipped().sigma(case.chip, follow, case_parts(case, numbers), row["trust"] or None)
-    return Timed(row, float(predict_case(case, numbers)), sigma)
-
-
-@cache
-def others() -> tuple[Timed, ...]:
-    return tuple(timed(row, other_case(row)) for row in rows("others.csv"))
-
-
-@cache
-def calibration() -> tuple[Timed, ...]:
-    return tuple(timed(row, case_of(row)) for row in rows("calibration.csv"))
-
-
-def errors(found: Iterable[Timed]) -> dict[str, float]:
+def errors(found: Iterable[TimedRow]) -> dict[str, float]:
     """Rows, mean factor, median factor, and the share of rows within one standard deviation."""
     found = list(found)
     absolute = np.abs([item.log_ratio for item in found])
@@ -107,8 +53,8 @@ def errors(found: Iterable[Timed]) -> dict[str, float]:
     }
 
 
-def by_source(found: Iterable[Timed]) -> dict[str, dict[str, float]]:
-    groups: dict[str, list[Timed]] = defaultdict(list)
+def by_source(found: Iterable[TimedRow]) -> dict[str, dict[str, float]]:
+    groups: dict[str, list[TimedRow]] = defaultdict(list)
     for item in found:
         groups[item.source].append(item)
     return {name: errors(items) for name, items in sorted(groups.items())}

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import pytest
 
+from facts import fact_folder
 from hexane.chips import get
 from hexane.chips.measured import values
 from hexane.cost.model import time_work
@@ -11,7 +15,9 @@ from hexane.formats.mil.reader import parse_mil
 from hexane.graph import Graph, GraphBuilder
 from hexane.timing import estimate
 from hexane.timing.from_graph import work_of
-from hexane.timing.measured import predict
+from hexane.timing.measured import predict, predict_range
+from hexane.timing.others import timed_others, width_of_others
+from hexane.timing.ranges import shipped
 from hexane.timing.rows import blank
 
 
@@ -81,3 +87,18 @@ def test_the_linux_driver_moves_little_on_an_m1_max():
     row = {"kind": "linear", "op": "linear", "m": 375, "k": 1024, "nn": 1024, "layers": 1, "includes": "call_driver"}
     assert predict({**row, "chip": "M1 Max"}) == pytest.approx(459, rel=0.1)
     assert predict({**row, "chip": "M1"}) < 200
+
+
+def test_a_source_that_nobody_fitted_has_a_wider_range():
+    row = {"chip": "M4", "kind": "conv", "op": "conv", "cin": 256, "cout": 256, "h": 32, "w": 32, "kh": 3, "kw": 3,
+           "includes": "call_eval", "wfmt": "fp16"}  # fmt: skip
+    (known, *_), folder = sorted(shipped().sources), fact_folder() / "perf"
+    us, low, high = predict_range({**row, "source": "somebody/else"})
+    _, narrow, _ = predict_range({**row, "source": known})
+    assert low < narrow < us < high
+    found = timed_others(folder)
+    inside = sum(abs(item.log_ratio) <= item.sigma for item in found) / len(found)
+    assert 0.6 < inside < 0.8
+    width, covered = width_of_others(timed_others(folder, replace(shipped(), others=0.0)))
+    assert width == pytest.approx(shipped().others, abs=0.003) and 0.6 < covered < 0.8
+    assert math.exp(sum(abs(item.log_ratio) for item in found) / len(found)) < 1.2  # 1.336 in November 2026

@@ -23,7 +23,8 @@ from hexane.timing.fit import LEAVE_ONE_OUT, SHARED, Fitted, Sample, cross_valid
 from hexane.timing.language import head_row
 from hexane.timing.language_fit import fit_language
 from hexane.timing.measured import case_of, predict_case
-from hexane.timing.ranges import to_json
+from hexane.timing.others import timed_others, width_of_others
+from hexane.timing.ranges import shipped, to_json
 from hexane.timing.roofline import roofline_us
 from hexane.timing.scatter import fit_scatter
 
@@ -208,8 +209,30 @@ def calibrate(path: Path, out: Path = SHIPPED, *, folds: int = LEAVE_ONE_OUT, wo
     if rates.exists():
         result["language"] = fit_language(rates, result)
     write_json(out, result)
-    write_json(out.with_name(ERRORS), to_json(widths), indent=None)
+    write_json(out.with_name(ERRORS), to_json(replace(widths, sources=_sources(rows))), indent=None)
     return result
+
+
+def _sources(rows: Sequence[dict[str, str]]) -> frozenset[str]:
+    return frozenset(row["source"] for row in rows)
+
+
+def calibrate_others(path: Path) -> dict[str, Any]:
+    """What other people's networks scatter by, with the shipped constants; written into the shipped files."""
+    errors_now = replace(shipped(), others=0.0, sources=_sources(read_rows(path)))
+    found = timed_others(path.parent, errors_now)
+    width, covered = width_of_others(found)
+    content = json.loads(SHIPPED.read_text())
+    absolute = np.abs([item.log_ratio for item in found])
+    content["provenance"]["other_networks"] = {
+        "rows": len(found),
+        "mean_factor": round(factor(absolute), 4),
+        "median": round(float(np.exp(np.median(absolute))), 4),
+        "covered_sources_left_out": round(covered, 4),
+    }
+    write_json(SHIPPED, content)
+    write_json(SHIPPED.with_name(ERRORS), to_json(replace(errors_now, others=width)), indent=None)
+    return content
 
 
 def main() -> None:
@@ -218,7 +241,11 @@ def main() -> None:
     parser.add_argument("-o", "--out", type=Path, default=SHIPPED)
     parser.add_argument("--folds", type=int, default=LEAVE_ONE_OUT, help="folds of series instead of one series each")
     parser.add_argument("--workers", type=int, default=2, help="processes for the cross-validation")
+    parser.add_argument("--others", action="store_true", help="only the width of other people's networks, as shipped")
     args = parser.parse_args()
+    if args.others:
+        print(json.dumps(calibrate_others(args.rows)["provenance"]["other_networks"], indent=1))
+        return
     result = calibrate(args.rows, args.out, folds=args.folds, workers=args.workers)
     print(json.dumps(result["provenance"], indent=1))
 

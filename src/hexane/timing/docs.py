@@ -83,7 +83,7 @@ def _ranges(facts: dict[str, Any]) -> list[str]:
     ]
     for name, (one, two, three) in facts["coverage_of_rows_left_out"].items():
         lines.append(f"| {_COVERED[name]} | {one:.1%} | {two:.1%} | {three:.1%} |")
-    errors = shipped()
+    errors, others = shipped(), facts["other_networks"]
     lines += [
         "",
         "What a part of a time scatters by beyond what its constants leave open, as a one-sigma factor. It counts by",
@@ -95,6 +95,11 @@ def _ranges(facts: dict[str, Any]) -> list[str]:
         *(f"| {part} | {math.exp(width):.3f} |" for part, width in sorted(errors.scatter.items())),
         f"| a layer that nobody has timed (assumed) | {math.exp(UNTIMED_SCATTER):.3f} |",
         f"| ops on the host (assumed) | {math.exp(HOST_SCATTER):.3f} |",
+        f"| a network or row of a source that no constant was fitted on | {math.exp(errors.others):.3f} |",
+        "",
+        f"The last is fitted to {others['rows']} rows of other people's networks, met within a mean factor of",
+        f"{others['mean_factor']:.3f} (median {others['median']:.3f}); with each source left out in turn and the width",
+        f"of the rest, {others['covered_sources_left_out']:.1%} lie within one standard deviation.",
     ]
     return lines
 

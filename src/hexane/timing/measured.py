@@ -196,11 +196,11 @@ def predict_range(row: Mapping[str, Any], sigmas: float = 1.0) -> tuple[float, f
     """The predicted ``fit_us`` of a row and how far the measurement may lie from it, low and high, microseconds.
 
     ``sigmas`` standard deviations either way, of the constants, of the model and of a measurement of the row's
-    ``trust`` (of an average one where the row says nothing).
+    ``trust`` (of an average one where the row says nothing); wider where no row of its ``source`` was fitted.
     """
-    case = case_of(row)
+    case, r = case_of(row), Row(row)
     numbers = values(case.chip)
     us = float(predict_case(case, numbers))
     found = slopes(partial(predict_case, case), numbers)
-    sigma = shipped().sigma(case.chip, found, case_parts(case, numbers), Row(row).text("trust") or None)
+    sigma = shipped().sigma(case.chip, found, case_parts(case, numbers), r.text("trust") or None, r.text("source"))
     return us, us * math.exp(-sigmas * sigma), us * math.exp(sigmas * sigma)

@@ -79,8 +79,9 @@ def layer_parts(timed: Sequence[Timed], chip: Chip, engines: int) -> dict[str, f
 class Errors:
     """What a fit leaves open: the covariance of the constants' logarithms, by (owner, name).
 
-    ``scatter`` holds one log width per part of a time, ``base`` what every time scatters by, and ``trust`` what a
-    measurement of trust A, B or C adds.
+    ``scatter`` holds one log width per part of a time, ``base`` what every time scatters by, ``trust`` what a
+    measurement of trust A, B or C adds, and ``others`` what a time adds that is of none of the ``sources`` fitted:
+    other people write other networks and measure otherwise.
     """
 
     keys: dict[tuple[str, str], int]
@@ -88,6 +89,8 @@ class Errors:
     scatter: Mapping[str, float]
     base: float
     trust: Mapping[str, float]
+    others: float = 0.0
+    sources: frozenset[str] = frozenset()
 
     def constants_variance(self, chip: Chip, slopes: Mapping[str, float]) -> float:
         """Variance of a log time by its constants; ``slopes`` as ``hexane.timing.sensitivity`` gives them."""
@@ -118,10 +121,16 @@ class Errors:
         return own + self.base**2 + self.trust.get(trust or AVERAGE, 0.0) ** 2
 
     def sigma(
-        self, chip: Chip, slopes: Mapping[str, float], parts: Mapping[str, float], trust: str | None = None
+        self,
+        chip: Chip,
+        slopes: Mapping[str, float],
+        parts: Mapping[str, float],
+        trust: str | None = None,
+        source: str = "",
     ) -> float:
-        """One standard deviation of a log time."""
-        return math.sqrt(self.constants_variance(chip, slopes) + self.scatter_variance(parts, trust))
+        """One standard deviation of a log time; ``source``: the publication that it is compared with."""
+        other = 0.0 if source in self.sources else self.others**2
+        return math.sqrt(self.constants_variance(chip, slopes) + self.scatter_variance(parts, trust) + other)
 
 
 AVERAGE = "average"
@@ -142,6 +151,8 @@ def to_json(errors: Errors) -> dict[str, Any]:
         "scatter": {part: float(f"{value:.3g}") for part, value in sorted(errors.scatter.items())},
         "base": float(f"{errors.base:.3g}"),
         "trust": {name: float(f"{value:.3g}") for name, value in sorted(errors.trust.items())},
+        "others": float(f"{errors.others:.3g}"),
+        "sources": sorted(errors.sources),
     }
 
 
@@ -160,4 +171,6 @@ def shipped() -> Errors:
         data["scatter"],
         data["base"],
         data["trust"],
+        data["others"],
+        frozenset(data["sources"]),
     )
