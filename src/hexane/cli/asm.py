@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hexane.cli.options import Overwrite, refuse_overwriting
+
 if TYPE_CHECKING:
     from hexane.image import Image
 
@@ -21,6 +23,7 @@ def register(app: typer.Typer) -> None:
         unchecked: Annotated[
             bool, typer.Option("--unchecked", help="Write tasks also where no engine could read them.")
         ] = False,
+        overwrite: Overwrite = False,
     ) -> None:
         """Assemble a text to an engine program.
 
@@ -29,6 +32,7 @@ def register(app: typer.Typer) -> None:
         from hexane.files import read_text
         from hexane.image.text import assemble_image
 
+        refuse_overwriting(output, [file], overwrite=overwrite)
         image = assemble_image(read_text(file), str(file))
         if not unchecked:
             _require_readable(image, str(file))

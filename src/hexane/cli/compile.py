@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hexane.cli.options import Bind, Dialect, Function, Shapes, Without
+from hexane.cli.options import Bind, Dialect, Function, Overwrite, Shapes, Without, refuse_overwriting
 
 
 def register(app: typer.Typer) -> None:
@@ -37,6 +37,7 @@ def register(app: typer.Typer) -> None:
                 metavar="BYTES", help="Header of an .anec package: 0x1000 (omarchy) or 0x800 (eiln's libane)."
             ),
         ] = None,
+        overwrite: Overwrite = False,
         stats: Annotated[bool, typer.Option("--stats", help="Print what the program consists of.")] = False,
         json: Annotated[bool, typer.Option("--json", help="Print the same as JSON (schema hexane-compile/1).")] = False,
     ) -> None:
@@ -57,6 +58,7 @@ def register(app: typer.Typer) -> None:
         if output is None and not (stats or json or dump_passes):
             raise UsageError("nothing to do", hint="give -o FILE, --stats or --dump-passes DIR")
         header_bytes = None if anec_header is None else _bytes(anec_header)
+        refuse_overwriting(output, [model, *(bind or ())], overwrite=overwrite)
         if output is not None:
             require_ending(output)
             require_writable(output)

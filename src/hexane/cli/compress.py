@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hexane.cli.options import Overwrite, refuse_overwriting
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -48,6 +50,7 @@ def compress(
         typer.Option(metavar="NAME=FILE", help="Real input for the errors, as run takes it; repeatable. Else drawn."),
     ] = None,
     shape: Annotated[list[str] | None, typer.Option(help="Shape of an input: x=1x3x224x224; repeatable.")] = None,
+    overwrite: Overwrite = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON (schema hexane-compress/1).")] = False,
 ) -> None:
     """Compress the weights of a network.
@@ -71,6 +74,8 @@ def compress(
         raise UsageError(
             "--compare writes nothing and takes no budget", hint="--page shows all formats beside a budget"
         )
+    for written in (output, page):
+        refuse_overwriting(written, [model, *(calibrate or ())], overwrite=overwrite)
     if output is not None and output.suffix not in WRITTEN:
         raise UsageError(f"compressed weights are not written to {output.suffix or output}", hint=", ".join(WRITTEN))
     targets = chips.parse_list(chip)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hexane.cli.options import Bind, Function, Shapes
+from hexane.cli.options import Bind, Function, Overwrite, Shapes, refuse_overwriting
 
 
 def register(app: typer.Typer) -> None:
@@ -23,11 +23,13 @@ def register(app: typer.Typer) -> None:
         function: Function = None,
         shape: Shapes = None,
         bind: Bind = None,
+        overwrite: Overwrite = False,
         as_json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
     ) -> None:
         """Convert a network to another file format; weights go into a file beside it."""
         from hexane.cli.networks import network_json, open_network
 
+        refuse_overwriting(target, [source, *(bind or ())], overwrite=overwrite)
         graph = open_network(source, outputs=outputs, function=function, shapes=shape or (), bind=bind or ())
         graph.save(target)
         if as_json:

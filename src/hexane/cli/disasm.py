@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from hexane.cli.engine_files import FILE_HELP, SegmentNumber
+from hexane.cli.options import Overwrite, refuse_overwriting
 
 
 def register(app: typer.Typer) -> None:
@@ -20,6 +21,7 @@ def register(app: typer.Typer) -> None:
         output: Annotated[Path | None, typer.Option("-o", "--output", help="Write to a file instead.")] = None,
         comments: Annotated[bool, typer.Option(help="Say in comments what registers and bytes mean.")] = True,
         segment: SegmentNumber = None,
+        overwrite: Overwrite = False,
         json: Annotated[bool, typer.Option("--json", help="Print the tasks' fields as JSON.")] = False,
     ) -> None:
         """Write an engine program as assembly text; `hexane asm` gives the same bytes again."""
@@ -28,6 +30,7 @@ def register(app: typer.Typer) -> None:
         from hexane.files import write_whole
         from hexane.image.text import disassemble_image
 
+        refuse_overwriting(output, [file], overwrite=overwrite)
         image = engine_program(file, segment)
         if json:
             print_json([{"offset": task.offset, "fields": task.fields()} for task in image.tasks])

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from hexane.cli.engine_files import FILE_HELP, SegmentNumber
+from hexane.cli.options import Overwrite, refuse_overwriting
 from hexane.errors import UsageError
 
 
@@ -37,6 +38,7 @@ def register(app: typer.Typer) -> None:
             ),
         ] = None,
         segment: SegmentNumber = None,
+        overwrite: Overwrite = False,
     ) -> None:
         """Change fields and weights of an engine program and write it back."""
         from hexane.cli.engine_files import engine_program
@@ -46,6 +48,7 @@ def register(app: typer.Typer) -> None:
 
         if not settings and not kernels:
             raise UsageError("nothing is to be changed", hint="--set PATH=VALUE or --kernel TASK.PART=FILE")
+        refuse_overwriting(output, [file, *(kernels or ())], overwrite=overwrite)
         image = engine_program(file, segment)
         if kernels:
             image = with_kernels(image, read_changes(kernels))

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from hexane.cli.engine_files import FILE_HELP, SegmentNumber
+from hexane.cli.options import Overwrite, refuse_overwriting
 from hexane.errors import UsageError
 
 
@@ -29,6 +30,7 @@ def register(app: typer.Typer) -> None:
         raw: Annotated[bool, typer.Option("--raw", help="inputs and outputs are the surfaces' bytes")] = False,
         sanitize: Annotated[bool, typer.Option(help="refuse reads of undefined bytes and the like")] = True,
         segment: SegmentNumber = None,
+        overwrite: Overwrite = False,
         json: Annotated[bool, typer.Option("--json", help="print the report as JSON")] = False,
     ) -> None:
         """Run an engine program on the emulated engine, bit for bit."""
@@ -39,6 +41,8 @@ def register(app: typer.Typer) -> None:
 
         if raw and random is not None:
             raise UsageError("--random draws values, --raw takes bytes", hint="leave one of them out")
+        for written in (output, dump):
+            refuse_overwriting(written, [file, other, *(inputs or ())], overwrite=overwrite)
         image = engine_program(file, segment)
         arrays = files.read_inputs(inputs or [], raw=raw)
         if random is not None:

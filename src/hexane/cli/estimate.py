@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hexane.cli.options import Bind, Shapes, parse_bindings, parse_shapes
+from hexane.cli.options import Bind, Overwrite, Shapes, parse_bindings, parse_shapes, refuse_overwriting
 
 if TYPE_CHECKING:
     from hexane.report.how_long import HowLong
@@ -35,6 +35,7 @@ def estimate(
     coreml: Annotated[bool, typer.Option("--coreml", help="Where Core ML would put each op.")] = False,
     trace: Annotated[Path | None, typer.Option(help="Write a timeline for chrome://tracing or Perfetto.")] = None,
     roofline: Annotated[Path | None, typer.Option(help="Write a roofline plot per chip into this folder.")] = None,
+    overwrite: Overwrite = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON (schema hexane-estimate/1).")] = False,
 ) -> None:
     """Estimate time and energy of a network or a compiled program: one answer, with its parts.
@@ -48,6 +49,7 @@ def estimate(
     from hexane.timing import estimates
     from hexane.timing.job import opened
 
+    refuse_overwriting(trace, [model, *(bind or ())], overwrite=overwrite)
     thing = opened(model, shapes=parse_shapes(shape or ()) or None, bind=parse_bindings(bind or ()) or None)
     targets = chips.parse_list(chip)
     results = estimates(thing, targets, interface=interface, batch=batch, weights=weights, resolution=resolution)

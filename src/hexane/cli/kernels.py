@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from hexane.cli.engine_files import FILE_HELP, SegmentNumber
+from hexane.cli.options import Overwrite, refuse_overwriting
 
 
 def register(app: typer.Typer) -> None:
@@ -26,6 +27,7 @@ def register(app: typer.Typer) -> None:
             Path | None, typer.Option("-o", "--output", help="With --replace: the file to write.")
         ] = None,
         segment: SegmentNumber = None,
+        overwrite: Overwrite = False,
         json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     ) -> None:
         """List the kernels of an engine program, write them as .npz files, or replace them."""
@@ -39,6 +41,7 @@ def register(app: typer.Typer) -> None:
             raise UsageError("--extract and --replace exclude each other")
         if (replace is None) != (output is None):
             raise UsageError("--replace and -o go together")
+        refuse_overwriting(output, [file, *(replace.glob("*.npz") if replace else ())], overwrite=overwrite)
         image = engine_program(file, segment)
         if replace is not None and output is not None:
             changed_image, changed = replace_kernels(image, replace)

@@ -36,6 +36,30 @@ Without = Annotated[
 ]
 Function = Annotated[str | None, typer.Option("--function", help="Which function, of a program with several.")]
 
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Write over a file that is also read.")]
+
+
+def refuse_overwriting(output: Path | None, read: Iterable[Path | str | None], *, overwrite: bool) -> None:
+    """UsageError, before anything is written, where the output is one of the files that are read.
+
+    A text ``NAME=FILE`` stands for its file; links are followed.
+    """
+    if output is None or overwrite:
+        return
+    for source in read:
+        names = [] if source is None else [str(source), str(source).rpartition("=")[2]]
+        if any(_is_same_file(output, Path(name)) for name in names if name):
+            raise UsageError(
+                "the output is a file that is read", where=str(output), hint="name another one, or give --overwrite"
+            )
+
+
+def _is_same_file(one: Path, other: Path) -> bool:
+    try:
+        return one.exists() and one.samefile(other)
+    except (OSError, ValueError):  # no such file, or a name that none can have
+        return False
+
 
 def parse_shapes(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
     """``x=1x3x640x640`` and ``height=320`` as shapes by name; UsageError for another text."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hexane.cli.options import Bind, Dialect, Function, OnDevice, Shapes, Without
+from hexane.cli.options import Bind, Dialect, Function, OnDevice, Overwrite, Shapes, Without, refuse_overwriting
 from hexane.errors import UsageError
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ def register(app: typer.Typer) -> None:
             float | None, typer.Option(metavar="E", help="Exit status 1 for a relative error above E, or a bad value.")
         ] = None,
         output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the outputs as .npz.")] = None,
+        overwrite: Overwrite = False,
         report: Annotated[Path | None, typer.Option(metavar="DIR", help="Write the report into this folder.")] = None,
         json: Annotated[bool, typer.Option("--json", help="Print JSON (schema hexane-run/1).")] = False,
     ) -> None:
@@ -80,6 +81,7 @@ def register(app: typer.Typer) -> None:
         engine = opened(device, level=level)
         require_form(dialect, without or ())
         require_choices(level=level, compare=compare, normalize=normalize, tolerance=tolerance)
+        refuse_overwriting(output, [model, *(inputs or ()), *(bind or ())], overwrite=overwrite)
         if output is not None:
             require_writable(output)
         if report is not None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from hexane.errors import FormatError
-from hexane.files import write_whole
+from hexane.files import read_bytes, write_whole
 from hexane.formats.mil.printer import WEIGHT_PATH, WeightCollector, to_text
 from hexane.formats.mil.reader import parse_mil
 from hexane.graph.ir import Graph
 
 SIZE_LIMIT = 512 << 20
+FOLDER = "@model_path/weights/"
 
 
 def load(path: str | Path, *, function: str | None = None, weights: Mapping[str, Any] | None = None) -> Graph:
@@ -39,14 +43,50 @@ def save(graph: Graph, path: str | Path) -> None:
     """Write ``path`` and, for constants of 10 elements and more, a weight file in ``weights/`` beside it.
 
     A file called ``model.mil`` gets ``weights/weight.bin`` as in a compiled model, another ``NAME.mil`` gets
-    ``weights/NAME.bin``. Files appear whole or not at all.
+    ``weights/NAME.bin``. Files appear whole or not at all, and the text never stands beside weights of another one,
+    whenever the process ends: where such a file is there with other bytes, the new one has a digest in its name, the
+    text follows, and what it no longer names goes last.
     """
     path = Path(path)
-    name = WEIGHT_PATH if path.stem == "model" else f"@model_path/weights/{path.stem}.bin"
-    collector = WeightCollector(name)
+    stem = Path(WEIGHT_PATH).stem if path.stem == "model" else path.stem
+    collector = WeightCollector(f"{FOLDER}{stem}.bin")
     text = to_text(graph, weights=collector)
+    plain = path.parent / "weights" / f"{stem}.bin"
+    target = plain
     if len(collector.writer):
-        target = path.parent / name.removeprefix("@model_path/")
+        made = not target.parent.exists()
+        digest = _digest(collector.writer.parts())
+        if plain.exists() and _digest([read_bytes(plain)]) != digest:
+            target = plain.with_name(f"{stem}-{digest}.bin")
+            collector = WeightCollector(f"{FOLDER}{target.name}")
+            text = to_text(graph, weights=collector)
         target.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(target, collector.writer.parts())
+        try:
+            write_whole(target, collector.writer.parts())
+        except BaseException:
+            if made:
+                with suppress(OSError):
+                    target.parent.rmdir()
+            raise
+    before = _named_weights(path, stem)
     write_whole(path, text.encode("utf-8"))
+    for old in before - {target}:
+        with suppress(OSError):
+            old.unlink()
+
+
+def _digest(parts: Iterable[bytes]) -> str:
+    found = sha256()
+    for part in parts:
+        found.update(part)
+    return found.hexdigest()[:16]
+
+
+def _named_weights(path: Path, stem: str) -> set[Path]:
+    """Weight files that an earlier ``save`` made for the text of this name, and that the text names."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return set()
+    names = re.findall(rf"{re.escape(FOLDER)}({re.escape(stem)}(?:-[0-9a-f]{{16}})?\.bin)\"", text)
+    return {path.parent / "weights" / name for name in names}
