@@ -296,6 +296,8 @@ def _show(done: Session) -> None:
         rows.append(["verdict", done.verdict.text])
         if done.verdict.advice:
             rows.append(["", done.verdict.advice])
+    if done.wanted is not None and done.wanted.instead:
+        rows.append(["reference", done.wanted.instead])
     rows += [["input", note] for note in done.notes]
     if done.program is not None:
         stats = done.program.stats()

@@ -148,6 +148,7 @@ class Session:
             "macs_on_engine": stats["macs_on_engine"] if stats is not None else None,
             "program": stats,
             "compared_with": self.wanted.by if self.wanted else None,
+            "compared_instead": self.wanted.instead if self.wanted else "",
             "agreement": [row.as_dict() for row in self.agreements],
             "hypotheses": list(self.run.hypotheses) if self.run and self.run.hypotheses is not None else None,
             "seconds": {name: round(value, 4) for name, value in self.seconds.items()},

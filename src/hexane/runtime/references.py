@@ -20,11 +20,15 @@ CHOICES = ("auto", "onnxruntime", "reference", "none")
 
 @dataclass(frozen=True)
 class Wanted:
-    """Outputs by name in float32, who computed them, and in how many seconds (the faster of two runs)."""
+    """Outputs by name in float32, who computed them, and in how many seconds (the faster of two runs).
+
+    ``instead`` says why another one did not, where one was wanted first.
+    """
 
     by: str
     outputs: dict[str, np.ndarray]
     seconds: float
+    instead: str = ""
 
 
 def wanted(
@@ -42,6 +46,7 @@ def wanted(
         raise UsageError(f"--compare {choice!r} is unknown", hint=f"one of {', '.join(CHOICES)}")
     if choice == "none":
         return None
+    instead = ""
     onnx = model is not None and model.suffix.lower() == ".onnx"
     if choice == "onnxruntime" and not onnx:
         raise UsageError(
@@ -50,13 +55,14 @@ def wanted(
     if onnx and choice in ("auto", "onnxruntime"):
         try:
             return by_onnxruntime(model, graph, inputs)  # type: ignore[arg-type]
-        except UnsupportedError:
+        except UnsupportedError as error:
             if choice == "onnxruntime":
                 raise
+            instead = f"compared with hexane's own reference alone: {error.message}"
     start = time.perf_counter()
     values = reference() if reference is not None else graph.evaluate(inputs)
     outputs = {name: np.asarray(values[name]) for name in graph.outputs}
-    return Wanted("reference", outputs, time.perf_counter() - start)
+    return Wanted("reference", outputs, time.perf_counter() - start, instead)
 
 
 def by_onnxruntime(model: Path, graph: Graph, inputs: Mapping[str, np.ndarray]) -> Wanted:
