@@ -72,3 +72,45 @@ def test_the_counters_of_a_task(target) -> None:
         target.require_fields(Plan("NE", **{"w": 1, "h": 1, "c": 1, name: limit}))
         with pytest.raises(UnsupportedError, match=f"a task of {limit + 1} "):
             target.require_fields(Plan("NE", **{"w": 1, "h": 1, "c": 1, name: limit + 1}))
+
+
+BATCHES = ("relu", "add", "mean", "concat", "slice", "turn")
+
+
+@pytest.mark.parametrize("count", [4097, 8191, 8192, 16385])
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("kind", BATCHES)
+def test_batches_to_the_last_count_of_a_task(kind: str, chip: str, count: int) -> None:
+    """A task counts its images; where it cannot, the op is the host's, with the reason, and no image is lost."""
+    b = GraphBuilder()
+    x = b.input("x", (count, 2, 1 if kind == "mean" else 2, 4), "fp16")  # sums of several rows take a task per image
+    match kind:
+        case "relu":
+            y = b.relu(x=x, name="y")
+        case "add":
+            y = b.add(x=x, y=b.input("z", x.shape, "fp16"), name="y")
+        case "mean":
+            y = b.reduce_mean(x=x, axes=(3,), keep_dims=True, name="y")
+        case "concat":
+            y = b.concat(values=(x, b.input("z", x.shape, "fp16")), axis=1, name="y")
+        case "slice":
+            y = b.slice_by_size(x=x, begin=(1, 0, 1, 0), size=(count - 1, 2, 1, 4), name="y")
+        case "turn":
+            y = b.transpose(x=x, perm=(0, 3, 1, 2), name="y")
+    b.output(y)
+    generation = chips.get(chip).generation
+    program, most = hexane.compile(b.graph, chip), generation.max_groups
+    (row,) = hexane.check(b.graph, chip=chip).rows
+    assert hexane.estimate(b.graph, chip=chip).chip == chip
+    (segment,) = program.segments
+    assert segment.kind == row.hexane == ("engine" if y.shape[0] <= most else "host")
+    if segment.kind == "host":
+        (reason,) = segment.reasons.values()
+        assert reason.endswith(
+            f"{y.shape[0]} images or groups, and {chips.get(chip).generation_name.upper()} counts to {most}"
+        )
+    rng = np.random.default_rng(count)
+    inputs = {v.name: rng.normal(size=v.shape).astype(np.float16) for v in b.graph.main.inputs}
+    results, wanted = agreed(program, inputs)["y"], b.graph.evaluate(inputs)["y"]
+    assert results.shape == wanted.shape
+    np.testing.assert_allclose(results.astype(np.float32), wanted.astype(np.float32), rtol=2e-3, atol=2e-3)

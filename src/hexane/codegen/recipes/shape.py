@@ -24,7 +24,6 @@ from hexane.frozen import slot_init
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
 
-MOST_GROUPS = 8191
 AXES = 4
 
 
@@ -85,8 +84,6 @@ def straight(made: Fragment, source: Walk, target: Walk) -> Plan:
         raise UnsupportedError("a copy between different extents", code=Reason.BROADCAST)
     if not (source.aligned and target.aligned):
         raise UnsupportedError("a copy to or from a column that is not a multiple of 32 pixels", code=Reason.LAYOUT)
-    if n > MOST_GROUPS:
-        raise UnsupportedError(f"a batch of {n} in one copy", code=Reason.BATCH)
     plan = tasks.copy_plan(c, h, w, groups=n, element=source.element)
     if source.element == 1:
         plan.out_format = Element.UINT8
@@ -115,8 +112,6 @@ def turned(made: Fragment, source: Walk, order: Sequence[int], target: Walk) -> 
     groups = source.extents[group]
     if source.element != 2:
         raise UnsupportedError("a turned copy of 8-bit data", code=Reason.ELEMENT_TYPE)
-    if groups > MOST_GROUPS:
-        raise UnsupportedError(f"{groups} groups in one copy", code=Reason.EXTENT)
     if not (source.aligned and target.aligned):
         raise UnsupportedError("a copy to or from a column that is not a multiple of 32 pixels", code=Reason.LAYOUT)
     plan = tasks.copy_plan(source.extents[inner], source.extents[row], source.extents[3], groups=groups, out_trans=True)
