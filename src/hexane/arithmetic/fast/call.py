@@ -19,7 +19,7 @@ MAC32, MAC64, GATHER, SPLIT, HALVES, DECODE_ROWS, DECODE_COLUMNS, THRESHOLDS, LE
 TRANSFORM_INPUT, TRANSFORM_KERNEL, COMBINE = range(10, 13)
 PLANAR_ADD, PLANAR_SUBTRACT, PLANAR_MULTIPLY, PLANAR_MAXIMUM, PLANAR_MINIMUM = range(13, 18)
 PLANAR_ADD_MULTIPLY, PLANAR_SUBTRACT_MULTIPLY, DEPTHWISE, MAC_ROWS, DECODE_LINES, DECODE_PAIRS = range(18, 24)
-BEGIN, WIDEN_ROWS, WIDEN_COLUMNS, FOLLOW = range(24, 28)
+BEGIN, WIDEN_ROWS, WIDEN_COLUMNS, FOLLOW, FOLLOW_ALL = range(24, 29)
 """Places in `Kernels.addresses`."""
 
 
@@ -42,6 +42,7 @@ def call_mac(typing, address, a, t, b, plain, n_plain, tested, n_tested, c, stri
 
 @intrinsic
 def call_follow(typing, address, a, t, b, n, sums, near):
+    """follow or follow_all."""
     return _call(types.void, 6)
 
 

@@ -26,6 +26,7 @@ from numba import carray
 from hexane.arithmetic.fast.call import (
     BEGIN,
     FOLLOW,
+    FOLLOW_ALL,
     GATHER,
     MAC32,
     MAC64,
@@ -407,8 +408,12 @@ def _careful(n, at, panel, column, wanted, own):
         count = min(DEPTH, at.depth - k0)
         _enter(at, column, k0, count)
         a = at.values + 4 * at.rows * (panel * at.depth + k0)
-        call_three(_code(at, THRESHOLDS), a, count * at.rows, at.limits)
-        call_follow(_code(at, FOLLOW), a, at.limits, at.packed, count, at.running, near)
+        exponents = at.exponents + panel * at.exponent_pitch + k0
+        follow = _code(at, FOLLOW_ALL)
+        if call_split(_code(at, SPLIT), exponents, at.least, 0, count, at.plain, at.tested) >> 32:
+            follow = _code(at, FOLLOW)
+            call_three(_code(at, THRESHOLDS), a, count * at.rows, at.limits)
+        call_follow(follow, a, at.limits, at.packed, count, at.running, near)
     unsure = 0
     for i in range(at.rows * at.columns):
         reached = np.float64(float_at(at.running + 4 * i))

@@ -182,15 +182,16 @@ class _Builder:
         return builder.trunc(builder.bitcast(value, ir.VectorType(I64, self.lanes)), integers)
 
 
-def build_follow(module: ir.Module, shape: Shape) -> None:
+def build_follow(module: ir.Module, shape: Shape, name: str, *, test: bool) -> None:
     """follow(a, t, b, n, sums, near): running sums in float32, in order, each of which stays once it is `near` or more.
 
     a, t: (n, rows) values and thresholds; b: (n, columns) packed; sums: (rows, columns); near: the bits of a float32.
+    Without `test` no product is dropped.
     """
     f32 = ir.FloatType()
     vector, integers = ir.VectorType(f32, shape.lanes), ir.VectorType(I32, shape.lanes)
     pointer = f32.as_pointer()
-    function = ir.Function(module, ir.FunctionType(VOID, [pointer, pointer, pointer, I64, pointer, I64]), "follow")
+    function = ir.Function(module, ir.FunctionType(VOID, [pointer, pointer, pointer, I64, pointer, I64]), name)
     a, t, b, n, sums, near = function.args
     fma = module.declare_intrinsic(f"llvm.fma.v{shape.lanes}f32", (), ir.FunctionType(vector, [vector] * 3))
     fabs = module.declare_intrinsic(f"llvm.fabs.v{shape.lanes}f32", (), ir.FunctionType(vector, [vector]))
@@ -218,10 +219,9 @@ def build_follow(module: ir.Module, shape: Shape) -> None:
         r, v = divmod(i, shape.vectors)
         x, least = (splat(builder, load(builder, builder.gep(source, [builder.add(row, place(r))]), 4), shape.lanes)
                     for source in (a, t))  # fmt: skip
-        goes_on = builder.and_(
-            builder.fcmp_ordered("<", builder.call(fabs, [old]), far),
-            builder.fcmp_ordered(">=", magnitude[v], least),
-        )
+        goes_on = builder.fcmp_ordered("<", builder.call(fabs, [old]), far)
+        if test:
+            goes_on = builder.and_(goes_on, builder.fcmp_ordered(">=", magnitude[v], least))
         ends.append(builder.select(goes_on, builder.call(fma, [x, w[v], old]), old))
     builder, end = close(builder, k, n, 1)
     for phi, value in zip(phis, ends, strict=True):
@@ -380,6 +380,7 @@ FUNCTIONS = (
     "widen_rows",
     "widen_columns",
     "follow",
+    "follow_all",
 )
 """Names of the kernels, in the order of their addresses."""
 
@@ -390,7 +391,8 @@ def build_module(shape: Shape) -> ir.Module:
     _Builder(module, "mac32", shape, ir.FloatType(), MAGIC32).build()
     _Builder(module, "mac64", shape, ir.DoubleType(), MAGIC64).build()
     _Builder(module, "mac_rows", shape, ir.FloatType(), MAGIC32, _FINISH).build_rows()
-    build_follow(module, shape)
+    build_follow(module, shape, "follow", test=True)
+    build_follow(module, shape, "follow_all", test=False)
     build_gather(module, shape)
     build_split(module, shape)
     build_halves(module, shape)
