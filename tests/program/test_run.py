@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -138,3 +140,20 @@ def test_a_session_unloads_the_last_segment_first() -> None:
     loads = [row.removeprefix("load ") for row in order if row.startswith("load")]
     assert len(loads) > 1
     assert order[len(loads) :] == [f"close {name}" for name in reversed(loads)]
+
+
+def test_nan_for_an_engine_is_warned_of_and_for_the_host_is_not() -> None:
+    given = _inputs()
+    given["x"][0, 1, 2, 3] = np.nan
+    b = GraphBuilder()
+    b.output(b.relu(x=b.input("x", (1, 4, 8, 8), "fp16"), name="y"))
+    program = hexane.compile(b.graph)
+    with pytest.warns(RuntimeWarning, match=r"'x' has NaN at \(0, 1, 2, 3\): the engine computes with infinity"):
+        program.run(given)
+    b = GraphBuilder()
+    x = b.input("x", (1, 4, 8, 8), "fp16")
+    b.output(b.cast(x=b.not_equal(x=x, y=x), dtype="fp16", name="y"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        found = hexane.compile(b.graph).run(given)["y"]
+    assert found.sum() == 1 and found[0, 1, 2, 3] == 1

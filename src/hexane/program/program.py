@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -109,8 +110,12 @@ class Program:
         return new_state(self.states)
 
     def checked(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """The inputs as arrays; UsageError for one that is missing, unknown, or of another shape or kind."""
+        """The inputs as arrays; UsageError for one that is missing, unknown, or of another shape or kind.
+
+        Warns of NaN in what an engine reads: it has none, and computes with infinity in its place.
+        """
         values = {}
+        engines = {port.name for segment in self.segments if segment.image is not None for port in segment.inputs}
         names = ", ".join(port.name for port in self.inputs)
         if not isinstance(inputs, Mapping):
             raise UsageError(
@@ -131,6 +136,10 @@ class Program:
                 )
             if array.dtype.kind not in "biuf":
                 raise UsageError(f"input {port.name!r} is of dtype {array.dtype}", hint=f"it is {port.dtype}")
+            if port.name in engines and array.dtype.kind == "f" and array.size and np.isnan(array.min()):
+                first = tuple(int(i) for i in np.argwhere(np.isnan(array))[0])
+                text = f"input {port.name!r} has NaN at {first}: the engine computes with infinity in its place"
+                warnings.warn(text, RuntimeWarning, stacklevel=2)
             values[port.name] = array
         unknown = set(inputs) - set(values)
         if unknown:
