@@ -102,3 +102,15 @@ def test_a_source_that_nobody_fitted_has_a_wider_range():
     width, covered = width_of_others(timed_others(folder, replace(shipped(), others=0.0)))
     assert width == pytest.approx(shipped().others, abs=0.003) and 0.6 < covered < 0.8
     assert math.exp(sum(abs(item.log_ratio) for item in found) / len(found)) < 1.2  # 1.336 in November 2026
+
+
+@pytest.mark.parametrize("chip, all_moved", [("M4", True), ("A17 Pro", False)])
+def test_a_residual_sum_leaves_in_l2_what_fits_on_chips_with_a_large_system_cache(chip, all_moved):
+    b = GraphBuilder(opset="ios17")
+    x = b.input("x", (1, 256, 56, 56), "fp16")
+    y, z = (b.conv(x=x, weight=blank(b, "fp16", (256, 256, 1, 1)), pad_type="same") for _ in range(2))
+    w = b.conv(x=b.add(x=y, y=z), weight=blank(b, "fp16", (16, 256, 1, 1)), pad_type="same")
+    b.output(w)
+    (sum_,) = [item for item in time_work(work_of(b.graph), get(chip), values(chip)) if item.layer.op == "add"]
+    maps = 3 * 2 * 256 * 56 * 56
+    assert sum_.cost.dma_bytes == (maps if all_moved else maps - 2**21)

@@ -91,6 +91,15 @@ def is_big(chip: Chip) -> bool:
     return not early and (big or chip.generation_name == "h19")
 
 
+def has_large_cache(chip: Chip) -> bool:
+    """Phones, Pro, Max and Ultra: a residual sum there moves only what L2 does not hold of its three maps.
+
+    SILICON on A16, A17 Pro and M5 Pro (ResNet-50: 24 rows); M4 and M6, whose system caches are smaller, moved all of
+    it. That the caches make the difference is INFERRED.
+    """
+    return chip.name.startswith("A") or chip.name.split()[-1] in ("Pro", "Max", "Ultra")
+
+
 def stream_factor(chip: Chip, c: Numbers) -> Any:
     """What a big chip streams over a base chip of its generation."""
     return c["big_chip_stream"] if is_big(chip) else 1.0
@@ -260,6 +269,8 @@ def _planar(layer: Layer, chip: Chip, c: Numbers, engines: int, chain: bool) -> 
     traffic = (layer.in_bytes if layer.reads_input else 0) + (layer.out_bytes if layer.writes_output else 0)
     if inside and layer.in_bytes + layer.out_bytes > L2_BYTES * engines:
         traffic = layer.in_bytes + layer.out_bytes
+        if layer.unit == "binary" and has_large_cache(chip):
+            traffic -= L2_BYTES * engines
     extra = c["binary_task_us" if layer.unit == "binary" else "unary_task_us"]
     if layer.op in ("rms_norm", "l2_norm"):
         extra = 2 * extra
