@@ -279,6 +279,17 @@ def test_the_command_with_a_budget(tmp_path):
     assert out.exists()
 
 
+def test_an_error_budget_says_what_it_counts(tmp_path):
+    network().save(tmp_path / "m.mil")
+    done = run(tmp_path / "m.mil", "--weights", "palette6,int8", "--budget", "error:2%", "--json")
+    assert done.exit_code == 0, done.output
+    data = json.loads(done.output)
+    plain, mixed = data["rows"]
+    (note,) = [note for note in data["notes"] if "budget" in note]
+    assert f"alone are off by {plain['error']:.2%}, these by {mixed['error']:.2%}" in note
+    assert not any("budget" in note for note in json.loads(run(tmp_path / "m.mil", "--json").output)["notes"])
+
+
 def test_wrong_uses_of_the_command(tmp_path):
     network().save(tmp_path / "m.mil")
     for arguments in (

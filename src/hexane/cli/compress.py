@@ -39,7 +39,10 @@ def compress(
         str, typer.Option(help="Chips whose time is predicted, with commas; the first measures errors.")
     ] = "M1",
     budget: Annotated[
-        str | None, typer.Option(help="Mixed formats within 50%, 2.5MB, 0.8ms (on the first chip) or error:1%.")
+        str | None,
+        typer.Option(
+            help="Mixed formats within 50%, 2.5MB, 0.8ms (on the first chip) or error:1% (beyond that of fp16)."
+        ),
     ] = None,
     compare: Annotated[bool, typer.Option("--compare", help="Figures of many formats instead of one.")] = False,
     page: Annotated[
@@ -106,6 +109,8 @@ def compress(
     elif len(formats) == 1:
         made = compressed(graph, formats[0])
     notes = _write(made, output) if output is not None and made is not None else []
+    if allowed is not None and allowed.kind == "error" and chosen is not None:
+        notes = [*notes, _beyond_fp16(allowed.limit, chosen.error, trials.whole(graph))]
     if page is not None:
         from hexane.report.compress_page import write_page
 
@@ -123,6 +128,14 @@ def compress(
         )
         return
     _print(rows, targets, notes, output, page)
+
+
+def _beyond_fp16(limit: float, mixed: float, plain: float) -> str:
+    """What an error budget counts: the error that formats add, not the one that the engine makes of fp16 weights."""
+    return (
+        f"the budget of {limit:.2%} is for what the formats add: fp16 weights alone are off by {plain:.2%}, "
+        f"these by {mixed:.2%}"
+    )
 
 
 def _print(
