@@ -66,3 +66,27 @@ def test_where_the_odd_surplus_lies(kind: str, kernel: tuple[int, int], stride: 
     program = hexane.compile(b.graph, chip)
     assert [segment.kind for segment in program.segments] == ["engine"]
     np.testing.assert_allclose(agreed(program, inputs)["y"][0, 0], wanted, rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("pad_type", ["same", "same_lower"])
+@pytest.mark.parametrize("kernel, stride", [((4, 3), 1), ((3, 4), 2), ((2, 5), 2)])
+def test_what_a_transposed_convolution_cuts(kernel: tuple[int, int], stride: int, pad_type: str) -> None:
+    """All contributions are added, then the surplus is cut: the odd element behind, or in front."""
+    rng = np.random.default_rng(4)
+    x = rng.integers(-8, 8, (H, W)).astype(np.float16)
+    weight = rng.integers(-3, 4, kernel).astype(np.float16)
+    whole = np.zeros([(extent - 1) * stride + k for extent, k in zip(x.shape, kernel)], np.float32)
+    for i, j in np.ndindex(x.shape):
+        whole[stride * i : stride * i + kernel[0], stride * j : stride * j + kernel[1]] += x[i, j] * weight
+    for axis, extent in enumerate(x.shape):
+        total = max(0, whole.shape[axis] - stride * extent)
+        before = total // 2 if pad_type == "same" else total - total // 2
+        whole = np.take(whole, range(before, before + stride * extent), axis=axis)
+    b = GraphBuilder()
+    given = b.input("x", (1, 1, H, W), "fp16")
+    b.output(
+        b.conv_transpose(x=given, weight=weight[None, None], strides=(stride, stride), pad_type=pad_type, name="y")
+    )
+    inputs = {"x": x[None, None]}
+    np.testing.assert_array_equal(b.graph.evaluate(inputs)["y"][0, 0], whole)
+    np.testing.assert_array_equal(agreed(hexane.compile(b.graph), inputs)["y"][0, 0], whole)
