@@ -114,3 +114,8 @@ def test_a_residual_sum_leaves_in_l2_what_fits_on_chips_with_a_large_system_cach
     (sum_,) = [item for item in time_work(work_of(b.graph), get(chip), values(chip)) if item.layer.op == "add"]
     maps = 3 * 2 * 256 * 56 * 56
     assert sum_.cost.dma_bytes == (maps if all_moved else maps - 2**21)
+
+
+def test_muls_is_a_product_with_a_scalar():
+    row = {"chip": "M5 Pro", "kind": "eltwise", "m": 512, "k": 512, "includes": "call_copies"}
+    assert predict({**row, "op": "muls"}) == predict({**row, "op": "mul_const"}) < predict({**row, "op": "mul"})

@@ -120,7 +120,9 @@ def graph_of(row: Row, *, layers: int | None = None) -> Graph:
 
 
 def _binary_name(op: str) -> tuple[str, str] | None:
-    """``add``, ``add_same``, ``mul_const``, ``scalar_add``: the op and what its second operand is; None for others."""
+    """``add``, ``add_same``, ``mul_const``, ``scalar_add``, ``muls``: op and second operand; None for others."""
+    if op in ("adds", "subs", "muls"):  # with a scalar
+        return op[:-1], WITH_CONSTANT[0]
     words = op.split("_")
     name = next((word for word in words if word in BINARY_OPS), "real_div" if op.startswith("real_div") else None)
     rest = [word for word in words if word != name and word not in ("real", "div")]
