@@ -147,3 +147,23 @@ def test_without_the_missing_waits_no_program_passes(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("hexane.codegen.residency.complete", lambda plans, sources_apart: None)
     with pytest.warns(DefectWarning, match="waits for no task"):
         hexane.compile(_residual(), chip="M1", dialect="apple")
+
+
+@pytest.mark.parametrize("dialect", ["default", "apple"])
+@pytest.mark.parametrize("chip", ["M1", "M2", "M4", "M5", "A19"])
+def test_a_result_of_the_program_is_a_kernel_too(chip: str, dialect: str) -> None:
+    """A kernel outside of scratch has no wait of its own: the task before it waits."""
+    b = GraphBuilder(opset="ios18")
+    x, k, v = (
+        b.input(name, shape, "fp16") for name, shape in (("x", (1, 1, 2)), ("k", (1, 1, 1, 2)), ("v", (1, 1, 1, 2)))
+    )
+    query = b.reshape(x=x, shape=[1, 1, 1, 2])
+    made = b.scaled_dot_product_attention(query=query, key=k, value=v)
+    b.output(query, b.reshape(x=made, shape=[1, 1, 2], name="y"))
+    program = hexane.compile(b.graph, chip, dialect=dialect)
+    assert all(segment.image is not None for segment in program.segments)
+    rng = np.random.default_rng(0)
+    inputs = {port.name: rng.uniform(-1, 1, port.shape).astype(np.float16) for port in program.inputs}
+    engine, graph = program.run(inputs), program.run(inputs, level="graph")
+    for name in graph:
+        np.testing.assert_array_equal(engine[name], graph[name], strict=True)
