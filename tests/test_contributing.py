@@ -17,7 +17,7 @@ CHANGED = {
         '    "h19": (': '    "h20": ("h20",),\n',
     },
     "chips/table.py": {
-        '    Chip("M6"': '    Chip("M7", "T9000", "h20", "h20", 2580.0, _GUESS, winograd=True, sibling="M5"),\n',
+        '    Chip("M6"': '    Chip("M7", "T9000", "h20", "h20", 2580.0, _GUESS, None, winograd=True, sibling="M5"),\n',
     },
 }
 ADDED = {
