@@ -17,6 +17,13 @@ pytest.importorskip("onnx")
 RNG = np.random.default_rng(4)
 
 
+@pytest.fixture(autouse=True)
+def _same_numbers():
+    """Each test draws the same numbers, whichever ran before it in this process."""
+    global RNG
+    RNG = np.random.default_rng(4)
+
+
 def data(*shape, dtype=np.float32, low=-2.0, high=2.0):
     return RNG.uniform(low, high, shape).astype(dtype)
 
