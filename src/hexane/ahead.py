@@ -57,4 +57,4 @@ def _is_remembered(module: str, function: str) -> bool:
     source = Path(__file__).parent.joinpath(*module.split(".")[1:]).with_suffix(".py")
     if code_cache.entries(code_cache.name_of(source, function), source.parent):
         return True
-    return not any(code_cache.can_write(folder) for folder in code_cache.folders(source.parent))
+    return code_cache.writable(source.parent) is None

@@ -83,14 +83,23 @@ def name_of(source: Path, function: str) -> str:
     return f"{source.parent.name}.{source.stem}.{function}"
 
 
-def entries(function: str, sources: Path, *, current: bool = True) -> list[Path]:
-    """The files with code of a function (``name_of``) in all trusted folders, for any signature and processor.
+def readable(sources: Path) -> list[Path]:
+    """The folders whose code for these sources is run."""
+    return [folder for folder in folders(sources) if is_trusted(folder, sources)]
 
-    ``current``: of the sources as they are; else of older ones, in the folder that is written.
-    """
-    digest, found = digest_of(sources), []
-    for folder in folders(sources)[: None if current else 1]:
-        if is_trusted(folder, sources):
-            files = folder.glob(f"{function}.*{SUFFIX}")
-            found += [path for path in files if (path.name.startswith(f"{function}.{digest}.")) is current]
-    return found
+
+def writable(sources: Path) -> Path | None:
+    """The folder that new code for these sources goes to; None where there is none."""
+    return next(filter(can_write, folders(sources)), None)
+
+
+def entries(function: str, sources: Path) -> list[Path]:
+    """The files with code of a function (``name_of``) of the sources as they are, for any signature and processor."""
+    pattern = f"{function}.{digest_of(sources)}.*{SUFFIX}"
+    return [path for folder in readable(sources) for path in folder.glob(pattern)]
+
+
+def stale(function: str, sources: Path, folder: Path) -> list[Path]:
+    """The files that other sources left of a function in a folder."""
+    current = f"{function}.{digest_of(sources)}."
+    return [path for path in folder.glob(f"{function}.*{SUFFIX}") if not path.name.startswith(current)]

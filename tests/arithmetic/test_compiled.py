@@ -72,6 +72,22 @@ def test_a_folder_that_cannot_be_written_is_read(remembered: Path, monkeypatch: 
     assert _fresh(remembered)(1j) == 2j and len(list(own.rglob("*.nbc"))) == 1
 
 
+def test_old_code_in_a_folder_of_others_stops_nothing(remembered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What older sources left goes from the folder that is written, and from no other."""
+    own = remembered / "own"
+    own.mkdir()
+    monkeypatch.setattr(code_cache, "own_folder", lambda: own)
+    for name in code_cache.VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(code_cache, "can_write", lambda folder: folder.name != "__pycache__")
+    old = f"{remembered.name}.double.double.0123456789abcdef.0.nbc"
+    for folder in (remembered / "__pycache__", own):
+        (folder / old).touch()
+    assert _fresh(remembered)(0.5) == 1.0
+    assert (remembered / "__pycache__" / old).exists() and not (own / old).exists()
+    assert len(list(own.glob("*.nbc"))) == 1
+
+
 class Poison:
     """What unpickles to an act: it makes a folder."""
 

@@ -7,7 +7,6 @@ a list: small programs are compiled and run that between them reach every kind o
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -42,13 +41,8 @@ def kernels() -> Kernels:
     package = Path(__file__).parents[1]
     found: list[Path] = []
     for part in FILES:
-        sources = package / part
-        digest = code_cache.digest_of(sources)
-        for folder in code_cache.folders(sources):
-            if code_cache.is_trusted(folder, sources):
-                found += folder.glob(f"{sources.name}.*.{digest}.*{code_cache.SUFFIX}")
-    places = code_cache.folders(package / FILES[0])
-    return Kernels(next(filter(code_cache.can_write, places), None), tuple(dict.fromkeys(found)))
+        found += code_cache.entries(f"{(package / part).name}.*", package / part)
+    return Kernels(code_cache.writable(package / FILES[0]), tuple(dict.fromkeys(found)))
 
 
 def warm() -> float:
@@ -61,18 +55,11 @@ def warm() -> float:
     for chip, graph in _networks():
         program = hexane.compile(graph, chip)
         session = program.on("emulator")
-        with _quiet():
+        with np.errstate(all="ignore"):  # zeros divide by zero in some networks; nobody asked for their results
             session.warm()
         session.close()
     _studies()
     return perf_counter() - begin
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Zeros divide by zero in some networks; nobody asked for their results."""
-    with np.errstate(all="ignore"):
-        yield
 
 
 def _studies() -> None:

@@ -130,9 +130,7 @@ class Entries:
     def load(self, key: Any) -> Any:
         """The code of a key, or None where there is none that is whole."""
         name = self.name(key)
-        for folder in code_cache.folders(self.sources):
-            if not code_cache.is_trusted(folder, self.sources):
-                continue
+        for folder in code_cache.readable(self.sources):
             try:
                 stored = (folder / name).read_bytes()
             except OSError:
@@ -145,11 +143,11 @@ class Entries:
         """Write the code of a key, whole or not at all, and remove what older sources left of the function."""
         from numba.core.serialize import dumps
 
-        folder = next((folder for folder in code_cache.folders(self.sources) if code_cache.can_write(folder)), None)
+        folder = code_cache.writable(self.sources)
         if folder is None or not code_cache.is_trusted(folder, self.sources):
             return
-        for stale in code_cache.entries(self.function, self.sources, current=False):
-            stale.unlink(missing_ok=True)
+        for old in code_cache.stale(self.function, self.sources, folder):
+            old.unlink(missing_ok=True)
         path, content = folder / self.name(key), dumps(data)
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
         try:
