@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from facts import fact_folder
+from hexane.arithmetic import tier
 
 KEPT = pytest.StashKey[str]()
 
@@ -19,6 +20,12 @@ KEPT = pytest.StashKey[str]()
 def facts() -> Path:
     """The folder that ``tests/data`` unpacks to."""
     return fact_folder()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kernels() -> None:
+    """Tests of the fast kernels meet the fast kernels, whatever is compiled on this machine."""
+    tier.compile_now()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
+from hexane.arithmetic import tier
 from hexane.arithmetic.checks import (
     activation_of,
     bias_of,
@@ -22,6 +23,9 @@ from hexane.arithmetic.hypotheses import chosen
 from hexane.arithmetic.multiply import Activation
 from hexane.arithmetic.plain_convolution import Grouped, Plain, Ready, Window
 from hexane.errors import UsageError
+
+GROUP = 700
+"""Elements whose time the plain statement takes for each group of channels by itself."""
 
 
 def conv2d(
@@ -121,7 +125,9 @@ def prepare(
                 cin,
             )  # fmt: skip
         use_winograd = False
-    if not exact:
+    pixels = window.output[0] * window.output[1]
+    outputs = w.shape[0] * pixels + GROUP * groups
+    if not (exact or tier.plain(w.size * pixels, outputs, shape[0] * w.shape[2] * w.shape[3] * pixels)):
         from hexane.arithmetic.fast import convolution as fast
 
         return fast.prepare(w, bias, window, groups, post_scale, activation, use_winograd)

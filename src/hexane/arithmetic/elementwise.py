@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hexane.arithmetic import planar
+from hexane.arithmetic import planar, tier
 from hexane.arithmetic.checks import float16_of
 from hexane.arithmetic.formats import halfwords
 from hexane.arithmetic.hypotheses import chosen, in_force
@@ -44,7 +44,7 @@ def elementwise(
             np.broadcast_shapes(a.shape, b.shape)
         except ValueError as error:
             raise UsageError(f"a {a.shape} and b {b.shape} do not broadcast", where="b") from error
-    if exact or (op == "sumsq" and chosen("planar-square") != "each-step"):
+    if exact or tier.plain(elements=max(a.size, b.size)) or (op == "sumsq" and chosen("planar-square") != "each-step"):
         values = planar.elementwise_plain(op, a, b)
         return values if follow is None else follow(values)
     from hexane.arithmetic.fast.elementwise import NO_TABLE
@@ -72,7 +72,7 @@ def shift_scale(
 
     The fast form puts the result into ``out`` if it is given: float16, its lines without gaps.
     """
-    if exact or chosen("planar-shift-scale") != "each-step":
+    if exact or tier.plain(elements=x.size) or chosen("planar-shift-scale") != "each-step":
         return planar.shift_scale(x, shift, scale, subtract=subtract)
     from hexane.arithmetic.fast.elementwise import shift_scale as fast
 
@@ -105,7 +105,7 @@ def lookup(table: ArrayLike, x: ArrayLike, exact: bool = False) -> np.ndarray:
     x = np.asarray(x)
     if x.dtype != np.float16:
         float16_of(x, "x")
-    if exact or x.size < 1024:
+    if exact or x.size < 1024 or tier.plain(elements=x.size):
         return lookup_plain(bits, x)
     from hexane.arithmetic.fast.elementwise import gather
 
@@ -129,9 +129,11 @@ class Pointwise:
         if results is None:
             results = _tables.get(self._name)
         if results is None:
-            if x.size < 1 << 16:  # not worth a table of its own
+            if x.size < 1 << 16 or tier.plain(elements=x.size):  # not worth a table of its own
                 return self._function(x)
             results = self.tabulate()
+        if tier.plain(elements=x.size):
+            return results[x.view(np.uint16)].view(np.float16)
         from hexane.arithmetic.fast.elementwise import gather
 
         if out is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hexane.arithmetic import multiply
+from hexane.arithmetic import multiply, tier
 from hexane.arithmetic.checks import activation_of, bias_of, float16_of, int8_of, post_scale_of, scale_of
 from hexane.arithmetic.formats import halfwords
 from hexane.arithmetic.multiply import Activation
@@ -37,7 +37,7 @@ def mac(
     if x.shape[1] != w.shape[0]:
         raise UsageError(f"x {x.shape} and w {w.shape} do not share K", where="w")
     bias, post_scale, activation = bias_of(bias, w.shape[1]), post_scale_of(post_scale), activation_of(activation)
-    if not exact:
+    if not (exact or tier.plain(x.size * w.shape[1])):
         from hexane.arithmetic.fast import mac as fast
 
         return fast.mac(x, w, bias, post_scale, activation)
@@ -56,7 +56,7 @@ def mac_int8(x: ArrayLike, w: ArrayLike, scale: ArrayLike, exact: bool = False) 
     if x.shape[1] != w.shape[0]:
         raise UsageError(f"x {x.shape} and w {w.shape} do not share K", where="w")
     factor = scale_of(scale, w.shape[1])
-    if not exact:
+    if not (exact or tier.plain(x.size * w.shape[1])):
         from hexane.arithmetic.fast import mac as fast
 
         return fast.mac_int8(x, w, factor)

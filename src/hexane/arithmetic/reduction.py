@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
+from hexane.arithmetic import tier
 from hexane.arithmetic.elementwise import elementwise
 from hexane.arithmetic.formats import halfwords, planar_value, round_half_away
 from hexane.arithmetic.hypotheses import chosen
@@ -80,6 +81,7 @@ def reduce(
             f"no such function behind a reduction: {nonlinear!r}", hint="use 'reciprocal', 'rsqrt' or 'sqrt'"
         )
     source = np.asarray(x)
+    exact = exact or tier.plain(elements=source.size)
     if op is not None:
         source = elementwise(op, source, np.float16(0) if other is None else other, exact)
     value = halfwords(source)

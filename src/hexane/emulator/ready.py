@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hexane.arithmetic import tier
 from hexane.arithmetic.hypotheses import in_force
 from hexane.emulator.engine import Engine, Step
 from hexane.emulator.memory import Buffer
@@ -115,7 +116,7 @@ def _own(engine: Engine) -> list[Buffer]:
 
 @contextmanager
 def machine_for(program: Program, *, sanitize: bool) -> Iterator[Ready]:
-    """An idle machine that ran the program before, or a new one; it is kept if the run went well.
+    """An idle machine that ran the program before, or a new one; it is kept if the run went well, on kernels.
 
     Calls from several threads each have a machine of their own; idle ones are kept up to `KEPT_BYTES` together.
     """
@@ -125,7 +126,11 @@ def machine_for(program: Program, *, sanitize: bool) -> Iterator[Ready]:
         ready = Ready(program, sanitize)
     if (ready.sanitize, ready.rules) != (sanitize, in_force()):
         ready = Ready(program, sanitize)
-    yield ready
+    spent = tier.spent()
+    with tier.while_cold():
+        yield ready
+    if tier.spent() > spent:  # its steps are plain statements, and slow
+        return
     idle = sum(other.bytes for other in tuple(program.idle))
     if idle + (ready.bytes if idle else ready.own_bytes) <= KEPT_BYTES:
         program.idle.append(ready)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hexane.arithmetic import tier
 from hexane.emulator.engine import Engine, Watcher
 from hexane.emulator.program import Inputs, Program
 from hexane.emulator.ready import machine_for
@@ -94,12 +95,13 @@ def run(
     )
     show = _print if trace is True else trace
     stopped = False
-    for index, _ in enumerate(steps(program, engine, watch)):
-        if show:
-            show(engine.report.tasks[-1])
-        if index == until:
-            stopped = True
-            break
+    with tier.while_cold():
+        for index, _ in enumerate(steps(program, engine, watch)):
+            if show:
+                show(engine.report.tasks[-1])
+            if index == until:
+                stopped = True
+                break
     if until is not None and not stopped:
         raise UsageError(f"the program has no task {until}", hint=f"it has {len(engine.report.tasks)} tasks")
     outputs = program.results(engine.memory, layout=layout, sanitize=sanitize and not stopped)

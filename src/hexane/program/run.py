@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from hexane.arithmetic import tier
 from hexane.errors import HexaneError, UsageError
 from hexane.graph.types import eval_dtype
 from hexane.program.segment import Port, Segment
@@ -190,6 +191,7 @@ class Session:
         For services: the first call of a process compiles or reads kernels, the emulator checks every task in its first
         run and prepares the steps in its second and third.
         """
+        tier.compile_now()
         zeros = {port.name: np.zeros(port.shape, eval_dtype(port.dtype)) for port in self.program.inputs}
         for _ in range(CALLS_UNTIL_WARM):
             self.run(zeros)

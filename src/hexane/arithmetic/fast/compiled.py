@@ -67,11 +67,11 @@ def callback(function: Callable[..., None]) -> int:
     made: Any = CFunc(function, (arguments, types.void), locals={}, options={"error_model": "numpy"})
     made._cache = Remembered(function)
     made.compile()
-    _callbacks.append(made)
+    callbacks.append(made)
     return int(made.address)
 
 
-_callbacks: list[Any] = []
+callbacks: list[Any] = []
 """What is compiled stays."""
 
 
@@ -106,6 +106,8 @@ class _Form(CompileResultCacheImpl):
     """How Numba turns compiled code into data and back; where the data lie is not its matter."""
 
     class _Nowhere:
+        _py_file, _lineno = "", 0  # for Numba's warning that a function cannot be remembered
+
         def ensure_cache_path(self) -> None:
             return
 
