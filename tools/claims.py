@@ -174,14 +174,44 @@ def calibrated() -> list[str]:
     return [str(e["rows"]), *(f"{e[key]:.3f}" for key in ("mean_factor", "median", "p90", "cells_mean"))]
 
 
+class Missing(Exception):
+    """What a claim is recomputed from is not on this machine."""
+
+
+@cache
+def network_lines(name: str) -> tuple[str, str]:
+    """A network's lines in the two tables of docs/networks.md: placement, predicted times."""
+    from network_list import NETWORKS
+    from networks import lines_of
+
+    try:
+        return lines_of(next(network for network in NETWORKS if network.name == name))
+    except (FileNotFoundError, ImportError) as error:
+        raise Missing(str(error)) from None
+
+
+def network_line(name: str, number: int) -> list[str]:
+    """One of them."""
+    return [network_lines(name)[number]]
+
+
+def networks() -> list[str]:
+    """The names of all networks of the page."""
+    from network_list import NETWORKS
+
+    return [network.name for network in NETWORKS]
+
+
 def demo() -> list[str]:
-    """The two networks of the demonstration: what they find; needs the extra ``demo`` and the networks."""
+    """What the demonstration prints of its two networks; needs the extra ``demo`` and the networks."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "hexane", "demo", "--json", "-o", folder]
         said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout
-    found = []
+    found: list[object] = []
     for part in json.loads(said)["parts"]:
-        found += [part["text"]]
+        program, rows = part["run"]["program"], part["run"]["agreement"]
+        found += [part["text"], f"{program['tasks']} tasks"]
+        found += [f"{row['largest']:.3g}, cosine {row['cosine']:.6f}" for row in rows]
     return found
 
 
@@ -190,7 +220,13 @@ def claims() -> Iterator[Claim]:
     from codegen.parity import DIFFERENT
     from hexane.chips.measured import provenance
 
-    yield Claim("demo: what is found", "README.md", r"^found +(.*)$[\s\S]*?^found +(.*)$", demo, slow=True)
+    error = r"[\s\S]*?largest error (.*) against"
+    text = r"^found +(.*)$[\s\S]*?^engine +(.*tasks)" + error
+    yield Claim("demo: what it prints", "README.md", text + r"[\s\S]*?" + text + 2 * error, demo, slow=True)
+    for name in networks():
+        for number, (table, begin) in enumerate((("placement", r"\d+ \|"), ("times", r"\d+ us"))):
+            line = rf"^(\| {re.escape(name)} \| {begin}.*)$"
+            yield Claim(f"{name}: {table}", "docs/networks.md", line, partial(network_line, name, number), slow=True)
     for target in DIFFERENT:
         pattern = cells(target, "[^|]*", NUMBER, NUMBER, NUMBER).replace(re.escape("[^|]*"), "[^|]*")
         yield Claim(f"parity, {target}: same, programs, tasks", "docs/parity.md", pattern, partial(parity_of, target))
@@ -238,6 +274,9 @@ def main() -> None:
         stated = claim.stated()
         try:
             found = claim.found()
+        except Missing as error:
+            print(f"not here   {claim.name:50}  {error}", file=sys.stderr, flush=True)
+            continue
         except Exception as error:  # what cannot be recomputed is no reason to leave the others out
             found = (f"{type(error).__name__}: {error}",)
         rows.append((claim.name, claim.page, stated, found, bool(stated) and stated == found))

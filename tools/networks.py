@@ -2,12 +2,14 @@
 
 python tools/networks.py [NAME ...]      print the rows of these networks only
 python tools/networks.py --speed [NAME ...]   only predicted times and traffic, nothing is run
+python tools/networks.py --renew [NAME ...]   what is the same on every machine, in the document
 python tools/networks.py                 all of them, and the document
 """
 
 from __future__ import annotations
 
 import gc
+import re
 import sys
 import time
 import warnings
@@ -153,11 +155,61 @@ def speed_line(row: Row) -> str:
     return f"{row.name}: model {model_text(row)}; " + "; ".join(parts)
 
 
+def counted(network: Network, graph: Any) -> Row:
+    """A row that knows what the network has."""
+    ops = graph.main.ops
+    return Row(network.name, source_ops=len(ops), source_macs=sum(macs_of(op) for op in ops))
+
+
+def placement_line(row: Row) -> str:
+    """The line of the first table."""
+    s = row.stats
+    total = sum(s["evidence"].values()) or 1
+    shares = ", ".join(f"{k} {100 * v / total:.0f} %" for k, v in sorted(s["evidence"].items()))
+    return (
+        f"| {row.name} | {row.source_ops} | {s['engine_segments']} | {s['host_segments']} | {s['tasks']} "
+        f"| {row.source_macs / 1e6:.0f} M | {100 * s['macs_on_engine']:.2f} % | {shares} |"
+    )
+
+
+def times_line(row: Row) -> str:
+    """The line of the table of predicted times."""
+    before, after = row.speeds["apple"], row.speeds["default"]
+    return (
+        f"| {row.name} | {model_text(row)} | {before.engine_us:.0f} us, {before.tasks} tasks "
+        f"| {after.engine_us:.0f} us, {after.tasks} tasks | {before.engine_us / row.model_us:.2f} to "
+        f"**{after.engine_us / row.model_us:.2f}** | {before.traffic.ratio:.2f} | {after.traffic.ratio:.2f} "
+        f"| {100 * after.traffic.l2_end / L2_BYTES:.0f} % | {before.inferred:.0%} | {after.inferred:.0%} |"
+    )
+
+
+def lines_of(network: Network) -> tuple[str, str]:
+    """Both lines of a network, which are the same on every machine."""
+    graph = network.load()[0]
+    row = counted(network, graph)
+    row.stats = hexane.compile(graph).stats()
+    predict(row, graph, every=False)
+    return placement_line(row), times_line(row)
+
+
+def renew(networks: list[Network]) -> None:
+    """Both lines of the networks that are here, in the document."""
+    text = TARGET.read_text()
+    for network in networks:
+        try:
+            lines = lines_of(network)
+        except (FileNotFoundError, ImportError) as error:
+            print(f"{network.name}: not here: {error}", flush=True)
+            continue
+        for line, begin in zip(lines, (r"\d+ \|", r"\d+ us")):
+            text = re.sub(rf"^\| {re.escape(network.name)} \| {begin}.*$", lambda _, new=line: new, text, flags=re.M)
+        print(*lines, sep="\n", flush=True)
+    TARGET.write_text(text)
+
+
 def measure(network: Network) -> Row:
-    row = Row(network.name)
     graph, inputs, model = network.load()
-    row.source_ops = len(graph.main.ops)
-    row.source_macs = sum(macs_of(op) for op in graph.main.ops)
+    row = counted(network, graph)
     start = time.perf_counter()
     passes.run(graph, Compilation(chips.get("M1")))
     row.passes_s = time.perf_counter() - start
@@ -221,12 +273,7 @@ def document(rows: list[Row]) -> str:
         if not s:
             lines.append(f"| {r.name} | {r.error} |" + " |" * 6)
             continue
-        total = sum(s["evidence"].values()) or 1
-        shares = ", ".join(f"{k} {100 * v / total:.0f} %" for k, v in sorted(s["evidence"].items()))
-        lines.append(
-            f"| {r.name} | {r.source_ops} | {s['engine_segments']} | {s['host_segments']} | {s['tasks']} "
-            f"| {r.source_macs / 1e6:.0f} M | {100 * s['macs_on_engine']:.2f} % | {shares} |"
-        )
+        lines.append(placement_line(r))
     lines += speed_tables([r for r in rows if r.speeds])
     lines.append("\n## Compilation, emulation and error\n")
     lines.append(
@@ -305,14 +352,7 @@ def speed_tables(rows: list[Row]) -> list[str]:
     )
     lines[-1] += " | default |"
     lines.append("|---|---|---|---|---|---|---|---|---|---|")
-    for r in rows:
-        before, after = r.speeds["apple"], r.speeds["default"]
-        lines.append(
-            f"| {r.name} | {model_text(r)} | {before.engine_us:.0f} us, {before.tasks} tasks "
-            f"| {after.engine_us:.0f} us, {after.tasks} tasks | {before.engine_us / r.model_us:.2f} to "
-            f"**{after.engine_us / r.model_us:.2f}** | {before.traffic.ratio:.2f} | {after.traffic.ratio:.2f} "
-            f"| {100 * after.traffic.l2_end / L2_BYTES:.0f} % | {before.inferred:.0%} | {after.inferred:.0%} |"
-        )
+    lines += [times_line(r) for r in rows]
     lines.append("\nEngine time without one transformation over that with all, where it is another:\n")
     lines += ["| transformation | networks |", "|---|---|"]
     for name in FOR_TIME:
@@ -334,6 +374,9 @@ def main() -> None:
             row = Row(network.name)
             predict(row, network.load()[0])
             print(speed_line(row), flush=True)
+        return
+    if "--renew" in sys.argv:
+        renew(chosen)
         return
     warm_up()
     rows = []

@@ -1,7 +1,8 @@
 """The yardstick beside an engine's error: the same network in float32, every tensor stored in fp16.
 
 What any machine of 16 bits loses before its own arithmetic counts: constants, inputs and results are rounded to fp16,
-the work of each op is float32's.
+the work of each op is float32's. Give it a network in canonical form: what every converter folds away (a batch norm
+behind a convolution, say) is stored nowhere.
 """
 
 from __future__ import annotations

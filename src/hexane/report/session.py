@@ -236,7 +236,7 @@ def run_network(
 def _stored(done: Session) -> dict[str, np.ndarray]:
     """The network with every tensor stored in fp16; nothing where the reference cannot compute it."""
     try:
-        return stored_in_fp16(done.graph, done.inputs)
+        return stored_in_fp16(done.form.canonical(done.graph, done.chip), done.inputs)
     except HexaneError:
         return {}
 
