@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hexane.cli.options import Bind, Function, Shapes
+from hexane.cli.options import As, Bind, Function, Shapes
 from hexane.errors import UsageError
 
 if TYPE_CHECKING:
+    from hexane.graph import Graph
     from hexane.report.check import CheckReport
     from hexane.runtime.core_ml.plan import Compared
 
@@ -34,6 +35,12 @@ def register(app: typer.Typer) -> None:
         coreml: Annotated[
             bool, typer.Option("--coreml", help="Where Core ML would put each op; on a Mac, beside its own plan.")
         ] = False,
+        as_: As = None,
+        inputs: Annotated[
+            list[str] | None,
+            typer.Option("--input", metavar="NAME=FILE", help="Inputs whose ranges are held against every limit."),
+        ] = None,
+        random: Annotated[int | None, typer.Option(metavar="SEED", help="The same with inputs that are drawn.")] = None,
         host: Annotated[bool, typer.Option("--host", help="List only ops that stay on the host.")] = False,
         os: Annotated[str, typer.Option(help='The system a MIL text is for: "macOS 15", 26.3.1.')] = "",
         interface: Annotated[str, typer.Option(help="What takes a MIL text: in-memory, client, mle5.")] = "in-memory",
@@ -71,7 +78,8 @@ def register(app: typer.Typer) -> None:
         from hexane.timing import place
 
         graph = open_network(model, function=function, shapes=shape or (), bind=bind or ())
-        reports = [checked(graph, target) for target in chips.parse_list(chip)]
+        values = seen_values(graph, inputs or [], random) if inputs or random is not None else None
+        reports = [checked(graph, target, as_ or "", values) for target in chips.parse_list(chip)]
         placements = [place(graph, report.chip) if coreml else None for report in reports]
         plans = [asked_here(graph, placement) if placement is not None else None for placement in placements]
         if json:
@@ -101,6 +109,16 @@ def register(app: typer.Typer) -> None:
             raise typer.Exit(1)
 
 
+def seen_values(graph: Graph, inputs: list[str], seed: int | None) -> dict[str, Any]:
+    """What every value of a network is in float32 on the inputs of the command."""
+    from hexane.numerics.insight import every_value
+    from hexane.program import input_ports
+    from hexane.runtime.inputs import gather
+
+    given = gather(input_ports(graph), inputs, normalize=None, seed=seed, graph=graph)
+    return {**given.arrays, **every_value(graph, given.arrays)}
+
+
 def _show(report: CheckReport, *, host_only: bool) -> None:
     from hexane.cli.console import print_rows, title
 
@@ -126,9 +144,28 @@ def _show(report: CheckReport, *, host_only: bool) -> None:
             [[f"{len(item['ops'])} x {item['op']}", item["advice"]] for item in report.advice], ["ops", "change"]
         )
 
+    _show_remarks(report)
     if report.ranges:
         title("Right for these numbers only; `hexane run` on your own inputs compares with float32")
         print_rows([[_names(names), numbers] for numbers, names in report.ranges.items()], ["ops", "numbers"])
+
+
+def _show_remarks(report: CheckReport) -> None:
+    """What is published to go wrong with ops that are on the engine, each rule once."""
+    from hexane.cli.console import print_rows, title
+
+    rows: dict[tuple[str, str], list[Any]] = {}
+    for row in report.rows:
+        for remark in row.remarks:
+            if remark.effect != "on the host":
+                rows.setdefault((remark.rule, remark.says), [remark, []])[1].append(row.name)
+    if rows:
+        title("What a phone is known to make of it (docs/errata.md)")
+        print_rows(
+            [[r.rule, _names(names), f"{r.effect} ({r.status})", r.says, str(r.found), r.remedy]
+             for r, names in rows.values()],
+            ["rule", "ops", "effect", "what", "here", "remedy"],
+        )  # fmt: skip
 
 
 def _names(names: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hexane.cli.options import Bind, Dialect, Function, Overwrite, Shapes, Without, refuse_overwriting
+from hexane.cli.options import As, Bind, Dialect, Function, Overwrite, Shapes, Without, refuse_overwriting
 
 
 def register(app: typer.Typer) -> None:
@@ -21,6 +21,7 @@ def register(app: typer.Typer) -> None:
         ] = None,
         chip: Annotated[str, typer.Option(help="The chip to compile for.")] = "M1",
         dialect: Dialect = "default",
+        as_: As = None,
         without: Without = None,
         strict: Annotated[
             bool, typer.Option("--strict", help="Refuse inferred rules, and ops that would go to the host.")
@@ -67,7 +68,7 @@ def register(app: typer.Typer) -> None:
         on_pass = None if dump is None else dump.on_pass
         start = perf_counter()
         program = hexane.compile(
-            graph, chip=chip, dialect=dialect, strict=strict, without=without or (), on_pass=on_pass
+            graph, chip=chip, dialect=dialect, strict=strict, without=without or (), on_pass=on_pass, as_=as_ or ""
         )
         seconds = perf_counter() - start
         if dump is not None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hexane.cli.options import Bind, Overwrite, Shapes, parse_bindings, parse_shapes, refuse_overwriting
+from hexane.cli.options import As, Bind, Overwrite, Shapes, parse_bindings, parse_shapes, refuse_overwriting
 
 if TYPE_CHECKING:
     from hexane.report.how_long import HowLong
@@ -31,6 +31,7 @@ def estimate(
     resolution: Annotated[float | None, typer.Option(help="What if: height and width times this factor.")] = None,
     shape: Shapes = None,
     bind: Bind = None,
+    as_: As = None,
     ops: Annotated[bool, typer.Option("--ops", help="One row per layer or task.")] = False,
     coreml: Annotated[bool, typer.Option("--coreml", help="Where Core ML would put each op.")] = False,
     trace: Annotated[Path | None, typer.Option(help="Write a timeline for chrome://tracing or Perfetto.")] = None,
@@ -40,7 +41,8 @@ def estimate(
 ) -> None:
     """Estimate time and energy of a network or a compiled program: one answer, with its parts.
 
-    Of a network both what Apple's compiler would reach and what hexane's own program takes, and why they differ.
+    Of a network both what Apple's compiler would reach and what hexane's own program takes, and why they differ; with
+    --as that of one of the two.
 
     The model is mechanistic and calibrated on published measurements; docs/timing.md says how far to trust it.
     """
@@ -52,7 +54,9 @@ def estimate(
     refuse_overwriting(trace, [model, *(bind or ())], overwrite=overwrite)
     thing = opened(model, shapes=parse_shapes(shape or ()) or None, bind=parse_bindings(bind or ()) or None)
     targets = chips.parse_list(chip)
-    results = estimates(thing, targets, interface=interface, batch=batch, weights=weights, resolution=resolution)
+    results = estimates(
+        thing, targets, interface=interface, batch=batch, weights=weights, resolution=resolution, as_=as_ or ""
+    )
     if trace is not None:
         _write_trace(results[0], trace)
     if roofline is not None:
@@ -61,7 +65,8 @@ def estimate(
         for target in targets:
             save_roofline(thing, target, roofline)
     changed = batch is not None or weights is not None or resolution is not None
-    both = _both(thing, results, targets, interface) if hasattr(thing, "functions") and not changed else []
+    whole = hasattr(thing, "functions") and not changed and as_ is None
+    both = _both(thing, results, targets, interface) if whole else []
     if json:
         answer = {"schema": "hexane-estimates/1", "estimates": [result.as_dict() for result in results]}
         print_json({**answer, "how_long": [one.as_dict() for one in both]})

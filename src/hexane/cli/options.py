@@ -30,6 +30,12 @@ OnDevice = Annotated[
 Dialect = Annotated[
     str, typer.Option("--dialect", help="default, apple (Apple's forms only) or zin4 (compiler v4.2.1).")
 ]
+As = Annotated[
+    str | None,
+    typer.Option("--as", metavar="WHOSE", help="Whose program: hexane, or apple (what a phone runs, as far as known)."),
+]
+CORE_ML = (".mlpackage", ".mlmodel", ".mlmodelc")
+"""Models of which people ask what Apple's own program gives."""
 Without = Annotated[
     list[str] | None,
     typer.Option("--without", metavar="NAME", help="Leave out a transformation; repeatable (docs/transformations.md)."),
@@ -99,3 +105,15 @@ def _number(text: str, option: str) -> int | float | bool:
         except ValueError:
             continue
     raise UsageError(f"--bind {option!r}: {text!r} is no number", hint="a number, numbers with commas, or an .npy file")
+
+
+def asked_as(given: str | None, model: Path, dialect: str, *, own: bool) -> str:
+    """The dialect that is meant: of a Core ML model Apple's, of others hexane's, unless the user said so.
+
+    ``own``: other options ask for hexane's own program.
+    """
+    from hexane.codegen.driver import dialect_as
+
+    if given is None and model.suffix.lower() in CORE_ML and dialect == "default" and not own:
+        given = "apple"
+    return dialect_as(given or "", dialect)

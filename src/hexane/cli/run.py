@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hexane.cli.options import Bind, Dialect, Function, OnDevice, Overwrite, Shapes, Without, refuse_overwriting
+from hexane.cli.options import (
+    As,
+    Bind,
+    Dialect,
+    Function,
+    OnDevice,
+    Overwrite,
+    Shapes,
+    Without,
+    asked_as,
+    refuse_overwriting,
+)
 from hexane.errors import UsageError
 
 if TYPE_CHECKING:
@@ -52,6 +63,7 @@ def register(app: typer.Typer) -> None:
             str, typer.Option(help="engine: tasks on the device; graph: the engine's arithmetic, for any chip.")
         ] = "engine",
         dialect: Dialect = "default",
+        as_: As = None,
         without: Without = None,
         compare: Annotated[str, typer.Option(help="auto, onnxruntime, reference or none.")] = "auto",
         autoscale: Annotated[
@@ -69,6 +81,9 @@ def register(app: typer.Typer) -> None:
 
         The verdict answers: is it still the same network?
 
+        A Core ML model is run --as apple: with the numbers of Apple's compiler, as far as they are known to differ. Any
+        other network is run as hexane compiles it. Where the two answers differ, a line says how.
+
         Exit status 0: it ran, 1: the outputs are broken, or further from float32 than --tolerance allows.
         """
         from hexane import ahead
@@ -79,6 +94,8 @@ def register(app: typer.Typer) -> None:
         from hexane.runtime.folders import require_replaceable
 
         engine = opened(device, level=level)
+        own = bool(without) or autoscale or level != "engine" or engine.name != "emulator"
+        dialect = asked_as(as_, model, dialect, own=own)
         require_form(dialect, without or ())
         require_choices(level=level, compare=compare, normalize=normalize, tolerance=tolerance)
         refuse_overwriting(output, [model, *(inputs or ()), *(bind or ())], overwrite=overwrite)
@@ -296,6 +313,8 @@ def _show(done: Session) -> None:
         rows.append(["verdict", done.verdict.text])
         if done.verdict.advice:
             rows.append(["", done.verdict.advice])
+    if done.other is not None:
+        rows.append(["as " + done.other.as_, done.other.text])
     if done.wanted is not None and done.wanted.instead:
         rows.append(["reference", done.wanted.instead])
     rows += [["input", note] for note in done.notes]

@@ -69,6 +69,7 @@ def compile(
     on_pass: OnPass | None = None,
     scaling: Mapping[str, int] | None = None,
     without: Iterable[str] = (),
+    as_: str = "",
 ) -> Program:
     """Compile a network for the engine; the network itself stays as it is.
 
@@ -84,13 +85,29 @@ def compile(
     on_pass : called after every pass with its name, the graph so far and how many ops it changed.
     scaling : powers of two by layer, as ``hexane.numerics.autoscale`` takes them.
     without : names of transformations that are left out (docs/transformations.md).
+    as_ : "apple" is dialect "apple" with ops taken apart as Apple's compiler does (docs/restrictions.md, Numbers), so
+        that results are those of a phone where these are known to differ; "hexane" is the default.
 
     Raises
     ------
     UnsupportedError : a chip of another generation; with ``strict`` the first op that cannot be compiled.
     """
+    dialect = dialect_as(as_, dialect)
     context = context_of(chip, dialect, without, strict=strict)
     return compile_for(network_of(graph), context, dialect, strict, ident, on_pass, scaling)
+
+
+def dialect_as(as_: str, dialect: str = "default") -> str:
+    """The dialect that a question about one compiler's program means; UsageError for an unknown or another one."""
+    if as_ not in ("", *AS):
+        raise UsageError(f"there is no compiler {as_!r}", hint=f"one of {', '.join(AS)}")
+    if as_ and dialect not in ("default", AS[as_]):
+        raise UsageError(f"as {as_} is dialect {AS[as_]}, not {dialect}", hint="leave one of the two out")
+    return AS.get(as_, dialect)
+
+
+AS = {"hexane": "default", "apple": "apple"}
+"""Whose program is asked for, and the dialect that gives it."""
 
 
 def context_of(
@@ -102,7 +119,7 @@ def context_of(
     wanted = chips.get(chip)
     target = target_of(wanted, dialect)
     on = transformations.active(dialect, without, strict=strict, generation=target.generation)
-    return Context(wanted, on, target=target)
+    return Context(wanted, on, dialect == "apple", target=target)
 
 
 def compile_for(

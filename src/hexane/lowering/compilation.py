@@ -12,8 +12,10 @@ from hexane.lowering.transformations import Transformations
 class Compilation:
     """The chip whose prices and limits decide, and the transformations that are on.
 
+    ``as_apple``: ops are taken apart as Apple's compiler does, wrong numbers and all (``restrictions.lowerings``).
     ``hexane.codegen.context.Context`` is a compilation that knows its target too.
     """
 
     chip: Chip
     on: Transformations = field(default_factory=Transformations)
+    as_apple: bool = False

@@ -33,6 +33,7 @@ def available() -> dict[str, Pass]:
     """Every pass by name, in the order in which they run."""
     from hexane.passes import (
         activations,
+        apple_forms,
         attention,
         attention_biases,
         columns,
@@ -68,10 +69,11 @@ def available() -> dict[str, Pass]:
         "remove_identities": always(identities.remove_identities),
         "recognise_activations": always(activations.recognise_activations),
         "mask_rows": always(masked_rows.mask_rows),
-        "recognise_norms": always(normalization.recognise_norms),
+        "recognise_norms": normalization.recognise_norms,
         "fold_norms": always(normalization.fold_norms),
         "fold_scales": always(scaling.fold_scales),
         "fold_padding": always(padding.fold_padding),
+        "apple_forms": apple_forms.apple_forms,
         "single_tables": single_tables.single_tables,
         "decompose_activations": always(activations.decompose_activations),
         "decompose": decompose.decompose,

@@ -10,7 +10,7 @@ from hexane import chips, passes
 from hexane.chips import Chip, Evidence
 from hexane.chips.operations import REFUSED, support
 from hexane.codegen.driver import GENERATION
-from hexane.errors import HexaneError
+from hexane.errors import HexaneError, UsageError
 from hexane.formats.networks import network_of
 from hexane.graph.macs import macs_of
 from hexane.graph.types import StateType
@@ -19,10 +19,13 @@ from hexane.program import ENGINE, HOST
 from hexane.program.attribution import Place, places_of, share_on_engine, visible_ops
 from hexane.report.weight_notes import Note, weight_notes, with_weights
 from hexane.restrictions.advice import answer_to
+from hexane.restrictions.numbers import NO_NAN
 from hexane.restrictions.objections import Placement, placed_by_apple
+from hexane.restrictions.remarks import Remark, remarks
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Mapping
 
     from hexane.graph import Graph, Op, Value
     from hexane.program import Program
@@ -34,7 +37,6 @@ FOREIGN = "onnx.Foreign"
 
 DEVIATIONS = "numbers within 255 of their mean; squares end at 65504, and beyond it the result is 0"
 SQUARES = "a sum of squares of at most 65504; beyond it the result is infinite, and what is divided by it 0"
-NO_NAN = "numbers that are no NaN: an engine has none, so that no value differs from itself"
 KEEPS_TO = {
     "layer_norm": DEVIATIONS,
     "instance_norm": DEVIATIONS,
@@ -54,7 +56,8 @@ class Row:
     multiply-accumulates, ``shape`` is the first result's, ``weights`` says what becomes of compressed weights.
     ``apple`` and ``hexane`` say where Apple's compiler would put the op, by the limits of the chip, and where it is in
     hexane's own program ("engine", "host"; "none" where hexane writes no programs for the chip); ``place`` is hexane's
-    for chips of H13, where the report is of its program, and Apple's for the others.
+    for chips of H13, where the report is of its program, and Apple's for the others. ``remarks`` is every rule that
+    the op breaks, or breaks for some numbers.
     """
 
     name: str
@@ -69,6 +72,7 @@ class Row:
     apple: str = ""
     hexane: str = ""
     keeps_to: str = ""
+    remarks: tuple[Remark, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,7 @@ class CheckReport:
     generation: str
     compiled: bool
     rows: tuple[Row, ...]
+    as_: str = ""
 
     @property
     def fits(self) -> bool:
@@ -140,6 +145,7 @@ class CheckReport:
             "chip": self.chip,
             "generation": self.generation,
             "compiled": self.compiled,
+            "as": self.as_ or ("hexane" if self.compiled else "apple"),
             "fits": self.fits,
             "macs_on_engine": self.totals["macs_on_engine"],
             "totals": self.totals,
@@ -149,20 +155,35 @@ class CheckReport:
         }
 
 
-def check(graph: Graph | str | os.PathLike[str], chip: str | Chip = "M1") -> CheckReport:
+WHOSE = ("hexane", "apple")
+"""Whose program a question is about."""
+
+
+def check(
+    graph: Graph | str | os.PathLike[str],
+    chip: str | Chip = "M1",
+    as_: str = "",
+    values: Mapping[str, Any] | None = None,
+) -> CheckReport:
     """Where every op of ``graph`` (or of the network in that file) runs on ``chip``, and why.
 
-    For chips that hexane compiles for (H13: A14, M1 family) the rows come from the compiled program itself; for others
-    from the limits of the generation and the operations of Apple's compiler (docs/reference/limits.md), each with its
-    evidence. UsageError for an unknown chip.
+    For chips of H13 (A14, M1 family) the rows come from the compiled program itself; for others from the limits of the
+    generation and the operations of Apple's compiler (docs/reference/limits.md), each with its evidence. ``as_``:
+    "apple" or "hexane" asks for that compiler's places on any chip. ``values``: what every value of the network is on
+    inputs of the user's, by name (``hexane.numerics.insight.every_value``), for rules that numbers decide.
+    UsageError for an unknown chip.
     """
     graph, target = network_of(graph), chips.get(chip)
-    if target.generation_name == GENERATION:
-        from hexane.codegen import compile
-
-        return check_program(graph, compile(graph, chip=target))
+    if as_ not in ("", *WHOSE):
+        raise UsageError(f"there is no compiler {as_!r}", hint=f"one of {', '.join(WHOSE)}")
+    program = _compiled(graph, target)
+    if as_ == "hexane" and program is None:
+        raise UsageError(f"hexane writes no programs for {target.name}", hint="leave out as_, or take M1 to M5")
+    ours = program is not None and (as_ == "hexane" or (not as_ and target.generation_name == GENERATION))
+    if program is not None and ours:
+        return replace(check_program(graph, program, values), as_=as_)
     notes = weight_notes(passes.run(graph, Compilation(target)).main, target.generation) if _is_packed(graph) else {}
-    return _report(graph, target, _compiled(graph, target), notes, compiled=False)
+    return replace(_report(graph, target, program, notes, values, compiled=False), as_=as_)
 
 
 def _is_packed(graph: Graph) -> bool:
@@ -170,11 +191,11 @@ def _is_packed(graph: Graph) -> bool:
     return any(op.type.startswith("constexpr_") or op.type == "dequantize" for op in graph.main.walk())
 
 
-def check_program(graph: Graph, program: Program) -> CheckReport:
+def check_program(graph: Graph, program: Program, values: Mapping[str, Any] | None = None) -> CheckReport:
     """The same for a network that is compiled already."""
     target = chips.get(program.chip)
     notes = weight_notes(program.graph.main, target.generation) if program.graph is not None else {}
-    return _report(graph, target, program, notes, compiled=True)
+    return _report(graph, target, program, notes, values, compiled=True)
 
 
 def _compiled(graph: Graph, chip: Chip) -> Program | None:
@@ -184,15 +205,23 @@ def _compiled(graph: Graph, chip: Chip) -> Program | None:
     try:
         return compile(graph, chip=chip)
     except HexaneError:
+        if chip.generation_name == GENERATION:
+            raise
         return None
 
 
 def _report(
-    graph: Graph, chip: Chip, program: Program | None, notes: dict[str, Note], *, compiled: bool
+    graph: Graph,
+    chip: Chip,
+    program: Program | None,
+    notes: dict[str, Note],
+    values: Mapping[str, Any] | None = None,
+    *,
+    compiled: bool,
 ) -> CheckReport:
     """Every op with both columns; the row itself speaks of hexane's program where ``compiled``, else of Apple's."""
     tasks = places_of(graph, program.segments) if program is not None else {}
-    rows, updates = [], _updates(graph)
+    rows, updates, said = [], _updates(graph), remarks(graph, chip, values)
     for op in visible_ops(graph):
         ours = None if program is None else _as_compiled(op, tasks.get(op.outputs[0].name), program)
         row = _row(op, placed_by_apple(op, chip), ours, compiled)
@@ -200,6 +229,7 @@ def _report(
             row = replace(row, keeps_to=_keeps_to(op))
         if op in updates:
             row = replace(row, op="coreml_update_state")
+        row = replace(row, remarks=said.get(op, ()))
         rows.append(_foreign(op, row) if op.type == FOREIGN else with_weights(row, notes.get(row.name)))
     return CheckReport(chip.name, chip.generation_name, compiled, tuple(rows))
 

@@ -22,6 +22,7 @@ from hexane.lowering.transformations import active
 from hexane.numerics import evaluate
 from hexane.numerics.insight import Insight, every_value, examine
 from hexane.numerics.stored import stored_in_fp16
+from hexane.passes.apple_forms import applied
 from hexane.program import Program
 from hexane.report.check import CheckReport, check, check_program
 from hexane.report.scaling import apply_autoscale, finish, gain_of_scaling
@@ -65,6 +66,11 @@ class Form:
     dialect: str = "default"
     without: tuple[str, ...] = ()
 
+    @property
+    def as_(self) -> str:
+        """Whose program it is: "apple" (as far as its numbers are known) or "hexane"."""
+        return "apple" if self.dialect == "apple" else "hexane"
+
     def __str__(self) -> str:
         """What is said of a form that is not the usual one; empty for that."""
         dialect = f", dialect {self.dialect}" if self.dialect != "default" else ""
@@ -76,7 +82,57 @@ class Form:
     def canonical(self, graph: Graph, chip: Chip, scaling: Mapping[str, int] | None = None) -> Graph:
         """The graph in canonical form, for a chip that no program is written for."""
         on = active(self.dialect, self.without, generation=chip.generation_name)
-        return canonical(graph, Compilation(chip, on), scaling=scaling)
+        return canonical(graph, Compilation(chip, on, self.as_ == "apple"), scaling=scaling)
+
+
+NAMES = {"apple": "Apple's compiler", "hexane": "hexane's program"}
+DIFFERS = 1e-2
+"""Relative difference (root mean square) of an output from which two programs give two answers."""
+
+
+@dataclass(frozen=True)
+class Other:
+    """What the other compiler's program gives, where Apple's is known to take ops apart in another way.
+
+    ``forms``: these ways; ``outputs`` by name; ``relative`` and ``largest``: the difference of the output that differs
+    most, ``nonfinite`` how many of its values are finite in one answer only.
+    """
+
+    as_: str
+    forms: tuple[str, ...]
+    outputs: dict[str, np.ndarray]
+    name: str
+    relative: float
+    largest: float
+    nonfinite: int
+
+    @property
+    def differs(self) -> bool:
+        return self.nonfinite > 0 or not self.relative <= DIFFERS
+
+    @property
+    def text(self) -> str:
+        """The other answer in one line."""
+        if not self.differs:
+            return f"{NAMES[self.as_]}: the same answer ({'; '.join(self.forms)}: on these inputs without effect)"
+        infinite = f", {self.nonfinite} values finite in one of the two" if self.nonfinite else ""
+        return (
+            f"{NAMES[self.as_]}: ANOTHER ANSWER: {self.name} differs by up to {self.largest:.4g} (relative "
+            f"{self.relative:.2g}{infinite}); Apple's: {'; '.join(self.forms)}"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data; the outputs as facts."""
+        facts = {name: output_facts(array) for name, array in self.outputs.items()}
+        return {
+            "as": self.as_, "differs": self.differs, "output": self.name, "relative": _plain(self.relative),
+            "largest": _plain(self.largest), "nonfinite": self.nonfinite, "forms": list(self.forms), "outputs": facts,
+            "text": self.text,
+        }  # fmt: skip
+
+
+def _plain(number: float) -> float | None:
+    return number if np.isfinite(number) else None
 
 
 @dataclass
@@ -108,6 +164,7 @@ class Session:
     placement: CheckReport | None = None
     insight: Insight | None = None
     estimate: Estimate | None = None
+    other: Other | None = None
     autoscale: dict[str, Any] | None = None
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -135,6 +192,8 @@ class Session:
             "model": self.name,
             "chip": self.chip.name,
             "dialect": self.form.dialect,
+            "as": self.form.as_,
+            "other": self.other.as_dict() if self.other else None,
             "without": list(self.form.without),
             "level": self.level,
             "device": self.device,
@@ -198,12 +257,15 @@ def run_network(
     autoscale : scale layers by powers of two where products are lost (``hexane.numerics.autoscale``).
     form : the dialect, and what is left out.
 
-    Raises UnsupportedError for level "engine" on a chip without code generation, UsageError for wrong arguments.
+    Raises UnsupportedError for level "engine" on a chip without code generation (as Apple's compiler lowers it, level
+    "graph" takes its place), UsageError for wrong arguments.
     """
     show = progress or Silent()
     target = chips.get(chip)
     if level not in LEVELS:
         raise UsageError(f"there is no level {level!r}", hint="engine or graph")
+    if level == "engine" and form.as_ == "apple" and not _is_written_for(target, form):
+        level, notes = "graph", (*notes, f"level graph: no program is written for {target.name}")
     done = Session(name, target, level, graph, dict(inputs), tuple(notes), device.title if device else "emulator", form)
     if level == "engine" or _is_written_for(target, form):
         show.stage("compile")
@@ -214,6 +276,8 @@ def run_network(
     _run(done, show, observe=insight, device=device)
     if autoscale:
         finish(done)
+    if form.as_ == "apple" or (form == Form() and not autoscale):
+        _timed(done, "other answer", lambda: _answer_otherwise(done))
     if compare != "none":
         show.stage("compare")
         reference = (lambda: done.reference) if insight or autoscale else None
@@ -231,6 +295,33 @@ def run_network(
         show.stage("examine layers")
         _timed(done, "examine", lambda: _examine(done))
     return done
+
+
+def _answer_otherwise(done: Session) -> None:
+    """The other compiler's answer, by the arithmetic on the graph, where Apple's forms of the network's ops differ."""
+    forms = applied(done.graph, done.chip)
+    if not forms:
+        return
+    form = Form() if done.form.as_ == "apple" else Form("apple")
+    try:
+        outputs = evaluate(form.canonical(done.graph, done.chip), done.inputs, done.chip)
+    except HexaneError as error:
+        done.notes = (*done.notes, f"{NAMES[form.as_]}: {error.message}")
+        return
+    rows = [(name, *_difference(done.outputs[name], array)) for name, array in outputs.items()]
+    worst = max(rows, key=lambda row: (row[3], row[1]), default=("", 0.0, 0.0, 0))
+    done.other = Other(form.as_, tuple(row.does for row in forms), outputs, *worst)
+
+
+def _difference(a: np.ndarray, b: np.ndarray) -> tuple[float, float, int]:
+    """(relative difference, largest difference, values that are finite in one alone) of two answers."""
+    if a.dtype.kind not in "fiub" or a.shape != b.shape or not a.size:
+        return 0.0, 0.0, 0
+    one, two = a.astype(np.float64), b.astype(np.float64)
+    both = np.isfinite(one) & np.isfinite(two)
+    nonfinite = int(np.count_nonzero(np.isfinite(one) != np.isfinite(two)))
+    gap, size = np.abs(one[both] - two[both]), max(np.linalg.norm(one[both]), np.linalg.norm(two[both]))
+    return float(np.linalg.norm(gap) / size) if size else 0.0, float(gap.max(initial=0.0)), nonfinite
 
 
 def _stored(done: Session) -> dict[str, np.ndarray]:

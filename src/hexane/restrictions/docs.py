@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from hexane.restrictions.every import PLACES, RULES
-from hexane.restrictions.rule import INTERFACES, Rule
+from hexane.restrictions.rule import INTERFACES, MLE5, Rule
 
 INTRO = """# Restrictions on MIL programs
 
@@ -49,6 +49,8 @@ TITLES = {
     "text": "Text",
     "weights": "Weights",
     "operations": "Operations",
+    "numbers": "Numbers",
+    "compiling": "Compilation and placement by Core ML",
     "shapes": "Shapes and surfaces",
     "speed": "Speed",
     "runtime": "The runtime",
@@ -75,7 +77,8 @@ def restrictions_page() -> str:
 def _section(rule: Rule) -> list[str]:
     says = _GAP.sub(lambda match: f"*{match[1]}*", rule.says)
     orion = f", Orion's number {rule.orion}" if rule.orion else ""
-    where = "" if set(rule.interfaces) == set(INTERFACES) else "; raw text only"
+    everywhere, core_ml = set(rule.interfaces) == set(INTERFACES), MLE5 in rule.interfaces
+    where = "" if everywhere else "; through Core ML" if core_ml else "; raw text only"
     contested = "; disputed in any case" if rule.contested else ""
     fix = " `--fix` does it." if rule.fixable else ""
     lines = [

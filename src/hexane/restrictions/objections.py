@@ -44,6 +44,9 @@ class Objection:
     reason: str
     advice: str
     evidence: Evidence
+    source: str = ""
+    limit: float | int | str = ""
+    found: str = ""
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,9 @@ class Placement:
 
 
 RULES: list[Rule] = []
+_MEASURES = ("value", "size", "axis", "rank", "dtype", "width", "height", "groups", "length", "window", "k", "factor",
+             "channels", "mode", "param")  # fmt: skip
+"""Words of a rule that say what is there."""
 
 
 def rule(
@@ -80,9 +86,12 @@ def objections(op: Op, chip: Chip) -> list[Objection]:
         words = entry.test(op, chip)
         if words is None:
             continue
-        words = {"chip": chip.name, "op": op.type, **words}
         evidence = words.pop("evidence", entry.evidence)
-        found.append(Objection(entry.name, entry.says.format(**words), entry.advice.format(**words), evidence))
+        there = ", ".join(f"{name} {word}" for name, word in words.items() if name in _MEASURES)
+        words = {"chip": chip.name, "op": op.type, **words}
+        reason, advice = entry.says.format(**words), entry.advice.format(**words)
+        limit = words.get("limit", f"no {op.type}")
+        found.append(Objection(entry.name, reason, advice, evidence, entry.source, limit, there or op.type))
     return found
 
 
@@ -134,7 +143,7 @@ def static_shape(op: Op, chip: Chip) -> Found:
     """the shape of {value} depends on data, and every shape in an engine program is fixed"""
     for value in _tensors(op):
         if None in value.shape:
-            return {"value": value.name}
+            return {"value": value.name, "limit": "fixed extents"}
     return None
 
 
@@ -152,7 +161,7 @@ def element_type(op: Op, chip: Chip) -> Found:
     positions = [v for name in _POSITIONS if isinstance(v := op.inputs.get(name), Value)]
     for value in _tensors(op):
         if value.dtype not in ("fp16", "fp32", "int8", "uint8", "bool") and value not in positions:
-            return {"value": value.name, "dtype": value.dtype}
+            return {"value": value.name, "dtype": value.dtype, "limit": "fp16"}
     return None
 
 
@@ -164,7 +173,7 @@ def rank(op: Op, chip: Chip) -> Found:
     """{value} has rank {rank}, and the engine has five axes"""
     for value in _tensors(op):
         if value.rank > 5:
-            return {"value": value.name, "rank": value.rank}
+            return {"value": value.name, "rank": value.rank, "limit": 5}
     return None
 
 
@@ -305,14 +314,14 @@ def sorted_axis(op: Op, chip: Chip) -> Found:
     x = op.arg("x")
     axis = op.arg("axis")
     length = x.shape[-1 if axis is None or not isinstance(axis, int) else axis]
-    return {"length": length} if length is not None and length > 2048 else None
+    return {"length": length, "limit": 2048} if length is not None and length > 2048 else None
 
 
 @rule("ask for 5 results and drop what is too much", "docs/reference/limits.md 10.2", Evidence.SILICON)
 def topk_count(op: Op, chip: Chip) -> Found:
     """a topk of k = {k}, and k = 3 and 4 always fail"""
     k = op.arg("k") if op.type == "topk" else None
-    return {"k": k} if k in (3, 4) else None
+    return {"k": k, "limit": "k other than 3 and 4"} if k in (3, 4) else None
 
 
 @rule("make the indices constant, or multiply by a one-hot matrix", "docs/reference/limits.md 2.2")
@@ -321,7 +330,7 @@ def runtime_indices(op: Op, chip: Chip) -> Found:
     for param in ("indices", "begin", "end", "stride", "size"):
         slices = op.type.startswith("slice_by") and param != "indices"
         if (slices or op.type.startswith("gather")) and not _constant(op, param):
-            return {"param": param}
+            return {"param": param, "limit": "constants"}
     return None
 
 
@@ -337,7 +346,7 @@ def shuffle_factor(op: Op, chip: Chip) -> Found:
     if op.type not in names:
         return None
     factor = op.arg(names[op.type])
-    return {"factor": factor} if factor not in (1, 2, 3, 4, 8) else None
+    return {"factor": factor, "limit": "2, 3, 4, 8"} if factor not in (1, 2, 3, 4, 8) else None
 
 
 @rule("use fewer channels per normalisation, or a layer norm", "docs/reference/limits.md 10.2")
@@ -346,7 +355,7 @@ def response_norm_channels(op: Op, chip: Chip) -> Found:
     if op.type != "local_response_norm" or chip.generation_name != "h13":
         return None
     channels = op.arg("x").shape[1]
-    return {"channels": channels} if channels is not None and channels > 15 else None
+    return {"channels": channels, "limit": 15} if channels is not None and channels > 15 else None
 
 
 @rule("pad with constants, or build the border from slices and a concat", "docs/reference/limits.md 2.2")
@@ -355,4 +364,4 @@ def pad_mode(op: Op, chip: Chip) -> Found:
     if op.type != "pad" or chip.generation.texture_engine:
         return None
     mode = op.arg("mode")
-    return {"mode": mode} if mode != "constant" else None
+    return {"mode": mode, "limit": "constant"} if mode != "constant" else None

@@ -238,18 +238,6 @@ def matmul_of_rows(subject: Subject) -> Found:
 
 
 @rule(
-    "O15",
-    "write relu(x) + t * P(t) with t = exp(-abs(x))",
-    wrong("q38", "M5 Max", 26, note="beyond 10.4"),
-    runs("ANEForge", "M5", note="8e-4, in its range of inputs"),
-)
-def softplus_of_large(subject: Subject) -> Found:
-    """softplus gives wrong numbers for inputs beyond 10.4"""
-    for statement in subject.calls("softplus"):
-        yield hit(statement.place)
-
-
-@rule(
     "O16",
     "write x / (1 + exp(-x)) where 1e-3 is too much: 7e-4 relative",
     wrong("q38", "M5 Max", 26),

@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from hexane.errors import HexaneError
 from hexane.formats.mil.literals import Blob, TypedValue
-from hexane.formats.mil.names import decode
-from hexane.formats.mil.tree import Call, FunctionText, Operand, Parameter, Place, ProgramText
+from hexane.formats.mil.names import decode, encode
+from hexane.formats.mil.tree import Body, Call, FunctionText, Operand, Parameter, Place, ProgramText
 from hexane.graph.types import BufferType, TensorType
 from hexane.restrictions.reports import System
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+
     from hexane.formats.blob import BlobFile
     from hexane.formats.mil.reader import Weights
     from hexane.graph.ir import Graph, Op, Value
@@ -115,6 +119,7 @@ class Subject:
     """A program, the machine it is for, how it is handed over, and what is known of its surfaces and weights.
 
     ``handed_over``: ``weights`` are all that the compiler would get; else a file that is not there is merely not known.
+    ``values``: what every value was on the user's inputs, by name, where somebody computed it.
     """
 
     text: str
@@ -125,6 +130,42 @@ class Subject:
     surfaces: str
     weights: Weights | None = None
     handed_over: bool = False
+    values: Mapping[str, np.ndarray] | None = None
+
+    @classmethod
+    def of_graph(
+        cls, graph: Graph, system: System, interface: str, values: Mapping[str, np.ndarray] | None = None
+    ) -> Subject:
+        """Any network as the rules see it: an op's place is its number in the function that runs, from 1.
+
+        There is no text, so that rules on texts and on weight files have nothing to look at.
+        """
+        main = graph.main
+        calls = [
+            Call(
+                op.type,
+                None,
+                {},
+                {},
+                [],
+                Place(line, 1),
+                [Parameter(v.type, v.name, Place(line, 1), {}) for v in op.outputs],
+            )
+            for line, op in enumerate(main.ops, 1)
+        ]
+        body = Body(calls, [(value.name, Place(len(calls), 1)) for value in main.outputs])
+        inputs = [Parameter(value.type, value.name, Place(1, 1), {}) for value in main.inputs]
+        tree = ProgramText("", {}, [FunctionText(encode(main.name), None, inputs, {}, body, Place(1, 1))])
+        return cls("", tree, graph, system, interface, "unknown", values=values)
+
+    def seen(self, value: Value | None) -> np.ndarray | None:
+        """What a value was on the user's inputs, in float32; a constant's numbers; None where it is not known."""
+        if value is None or not isinstance(value.type, TensorType):
+            return None
+        if value.is_constant:
+            return value.data if value.dtype.startswith("fp") else None
+        found = None if self.values is None else self.values.get(value.name)
+        return found if found is not None and found.dtype.kind == "f" else None
 
     @cached_property
     def statements(self) -> tuple[Statement, ...]:

@@ -96,17 +96,21 @@ def estimate(
     batch: int | None = None,
     weights: str | None = None,
     resolution: float | None = None,
+    as_: str = "",
 ) -> Estimate:
     """Time and energy of one call of ``x`` (a Graph, Program, Image or a path) on ``chip`` (a program's own, else M1).
 
     A program or image is timed task by task, a graph layer by layer with the same unit costs. ``interface``
     says what a call contains (``hexane.timing.call.INTERFACES``); ``batch``, ``weights`` and ``resolution`` change the
-    work first (``hexane.timing.whatif``). Costs time linear in the number of layers. Errors: UsageError for an unknown
-    chip or interface, UnsupportedError for tasks of another generation.
+    work first (``hexane.timing.whatif``). ``as_``: of a network, "apple" times it with ops taken apart as Apple's
+    compiler does, "hexane" the program that hexane compiles. Costs time linear in the number of layers. Errors:
+    UsageError for an unknown chip or interface, UnsupportedError for tasks of another generation.
     """
     x = opened(x)
     target: str | Chip = chip or getattr(x, "chip", None) or "M1"
-    (result,) = estimates(x, [target], interface=interface, batch=batch, weights=weights, resolution=resolution)
+    (result,) = estimates(
+        x, [target], interface=interface, batch=batch, weights=weights, resolution=resolution, as_=as_
+    )
     return result
 
 
@@ -118,6 +122,7 @@ def estimates(
     batch: int | None = None,
     weights: str | None = None,
     resolution: float | None = None,
+    as_: str = "",
 ) -> list[Estimate]:
     """``estimate`` for several chips; the network is read once per generation."""
     if interface not in INTERFACES:
@@ -129,12 +134,27 @@ def estimates(
         target = chips.get(name)
         job = jobs.get(target.generation_name)
         if job is None:
-            job = job_of(x, target)
+            job = job_of(_asked(x, target, as_), target)
             if batch is not None or weights is not None or resolution is not None:
                 job = changed(job, batch=batch, weights=weights, resolution=resolution)
             jobs[target.generation_name] = job
         results.append(_estimate(job, target, interface))
     return results
+
+
+def _asked(x: Any, target: Chip, as_: str) -> Any:
+    """A network as Apple's compiler takes it apart, or compiled by hexane; what is no network stays."""
+    from hexane import passes
+    from hexane.codegen import compile
+    from hexane.codegen.driver import dialect_as
+    from hexane.lowering.compilation import Compilation
+
+    dialect_as(as_)
+    if not as_ or not hasattr(x, "functions"):
+        return x
+    if as_ == "hexane":
+        return compile(x, chip=target)
+    return passes.run(x, Compilation(target, as_apple=True), ["apple_forms"])
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,108 @@
+"""How large a value can be: what was seen of it, and what the ops that make it say."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from hexane.graph.ir import Op, Value
+    from hexane.restrictions.subject import Subject
+
+NOT_KNOWN = "not known: give inputs"
+"""What is there of values that nobody has seen."""
+
+
+def above(subject: Subject, value: Value, limit: float) -> str | None:
+    """Which numbers are above a limit: largest and share where they were seen; None where there are none."""
+    if largest(value) <= limit:
+        return None
+    seen = subject.seen(value)
+    return NOT_KNOWN if seen is None else _share(seen, seen > limit)
+
+
+def beyond(subject: Subject, value: Value, limit: float) -> str | None:
+    """The same for magnitudes."""
+    seen = subject.seen(value)
+    return NOT_KNOWN if seen is None else _share(seen, np.abs(seen) > limit)
+
+
+def below(subject: Subject, value: Value, limit: float) -> str | None:
+    """The same for magnitudes that are too small, zeros left out."""
+    seen = subject.seen(value)
+    return NOT_KNOWN if seen is None else _share(seen, (np.abs(seen) < limit) & (seen != 0))
+
+
+def _share(seen: np.ndarray, bad: np.ndarray) -> str | None:
+    share = np.count_nonzero(bad) / max(seen.size, 1)
+    return f"{seen.min():.5g} to {seen.max():.5g}, {share:.3%} of the values" if share else None
+
+
+_ENDS_AT = {"sigmoid": 1.0, "tanh": 1.0, "softmax": 1.0, "sigmoid_hard": 1.0, "erf": 1.0, "softsign": 1.0, "relu6": 6.0}
+_NOT_NEGATIVE = (
+    "relu",
+    "relu6",
+    "sigmoid",
+    "softmax",
+    "exp",
+    "exp2",
+    "square",
+    "abs",
+    "sqrt",
+    "softplus",
+    "sigmoid_hard",
+)
+_SAME = ("reshape", "transpose", "expand_dims", "squeeze", "slice_by_size", "slice_by_index", "identity", "cast",
+         "relu", "reduce_max", "reduce_mean", "max_pool", "avg_pool")  # fmt: skip
+STEPS = 8
+"""How far up the ops are followed."""
+
+
+def largest(value: Value, steps: int = STEPS) -> float:
+    """No element is larger; infinity where the ops do not say."""
+    if value.is_constant:
+        return _of_constant(value, np.max)
+    op = value.op
+    if op is None or not steps:
+        return math.inf
+    if op.type in _ENDS_AT:
+        return _ENDS_AT[op.type]
+    if op.type == "clip":
+        return _number(op, "beta")
+    if op.type in _SAME and "x" in op.inputs:
+        return max(largest(op.arg("x"), steps - 1), 0.0 if op.type == "relu" else -math.inf)
+    if op.type in ("minimum", "maximum"):
+        choose = min if op.type == "minimum" else max
+        return choose(largest(op.arg(name), steps - 1) for name in ("x", "y"))
+    if op.type == "sub" and _is_own_maximum(op):
+        return 0.0
+    if op.type in ("mul", "real_div") and _negates(op):
+        return 0.0
+    return math.inf
+
+
+def _of_constant(value: Value, reduced: object) -> float:
+    data = value.data
+    return float(reduced(data)) if data.size and data.dtype.kind in "fiu" else math.inf  # type: ignore[operator]
+
+
+def _number(op: Op, name: str) -> float:
+    found = op.arg(name)
+    return float(found) if isinstance(found, (int, float)) else math.inf
+
+
+def _is_own_maximum(op: Op) -> bool:
+    """x - max(x), as every stable exponential has it."""
+    top = op.arg("y").op
+    return top is not None and top.type == "reduce_max" and top.arg("x") is op.arg("x")
+
+
+def _negates(op: Op) -> bool:
+    """A negative number times what is never negative."""
+    for name, other in (("x", "y"), ("y", "x")):
+        number, value = op.arg(name), op.arg(other)
+        if number.is_constant and not value.is_constant and value.op is not None and value.op.type in _NOT_NEGATIVE:
+            return largest(number) <= 0 and (op.type == "mul" or other == "x")
+    return False

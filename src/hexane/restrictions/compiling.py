@@ -1,0 +1,230 @@
+"""Networks that Apple's compiler takes minutes for, refuses, or leaves off the engine without a word, as published."""
+
+from __future__ import annotations
+
+from hexane.graph.compressed import is_fixed
+from hexane.graph.macs import macs_of
+from hexane.graph.registry import has
+from hexane.graph.traits import ELEMENTWISE
+from hexane.graph.types import StateType, TensorType
+from hexane.restrictions.reports import fails, refused, runs, slow
+from hexane.restrictions.rule import MLE5, Found, hit, rule
+from hexane.restrictions.subject import Statement, Subject
+
+CORE_ML = (MLE5,)
+PLANE = 5568 * 5568
+MOST_WEIGHT_BYTES, MUCH_WEIGHT_BYTES = 2_147_483_648, 1_000_000_000
+CPU_MACS_PER_US, ENGINE_MACS_PER_US = 364_500, 6_000_000
+LEAST_SAVING_US = 250
+"""Of docs/reference/limits.md: BNNS and engine on M1's table, and twice the price of a segment."""
+
+
+@rule(
+    "C1",
+    "cut the picture into tiles",
+    refused("coremltools 2247", "", None, note="a picture of 5568x5568: ANECCompile() FAILED"),
+    interfaces=CORE_ML,
+)
+def large_plane(subject: Subject) -> Found:
+    """{value} has planes of {found}, and 5568x5568 is published not to compile"""
+    for statement in subject.statements:
+        for value in (*statement.op.operands(), *statement.op.outputs):
+            if isinstance(value.type, TensorType) and value.rank >= 4 and None not in value.shape:
+                height, width = value.shape[-2:]
+                if height * width >= PLANE:
+                    yield hit(statement.place, value=value.name, limit="5568x5568", found=f"{height}x{width}")
+                    return
+
+
+@rule(
+    "C2",
+    "cut the network into several of less than 1 GB, or store weights in 4 or 8 bits",
+    refused("coremltools 2593", "", None, note="2,525,476,480 bytes exceed the maximum of 2,147,483,648"),
+    interfaces=CORE_ML,
+)
+def many_weights(subject: Subject) -> Found:
+    """the weights take {found} bytes{known}; the engine's compiler takes {limit} in a file"""
+    total, heaviest, most = 0, None, -1
+    for statement in subject.statements:
+        here = sum(v.type.nbytes for v in statement.op.operands() if v.is_constant and isinstance(v.type, TensorType))
+        total += here
+        if here > most:
+            heaviest, most = statement, here
+    if heaviest is None or total <= MUCH_WEIGHT_BYTES:
+        return
+    refuses = total > MOST_WEIGHT_BYTES
+    known = "" if refuses else ", and models of 1.0 to 1.4 GB are published to leave the engine"
+    reports = None if refuses else _LEAVES
+    yield hit(heaviest.place, reports=reports, limit=MOST_WEIGHT_BYTES, found=int(total), known=known)
+
+
+_LEAVES = (
+    slow("VivaDicta 68", "", None, note="Whisper large leaves the engine, medium runs there"),
+    runs("coremltools 2593", "", None, note="up to 2 GiB by its message"),
+)
+
+
+@rule(
+    "C3",
+    "give the input one shape, or a package for every shape",
+    slow("coremltools 2370", "", None, note="a range runs on the engine with its default shape alone"),
+    slow("coremltools 835", "", None, note="A12X: only the default shape"),
+    interfaces=CORE_ML,
+)
+def flexible_input(subject: Subject) -> Found:
+    """an input may have other shapes ({found}): the engine takes {limit}"""
+    allowed = subject.graph.metadata.get("shapes", {})
+    first = next(iter(subject.statements), None)
+    for name, shapes in allowed.items():
+        if first is not None and "range" in shapes:
+            yield hit(first.place, limit="the default shape", found=f"{name}: a range")
+        norms = [s for s in subject.statements if s.type in ("layer_norm", "instance_norm")]
+        if "enumerated" in shapes and norms:
+            found = f"{name}: {len(shapes['enumerated'])} shapes, and {norms[0].type}"
+            yield hit(norms[0].place, reports=_ENUMERATED, limit="a fixed shape beside norms", found=found)
+
+
+_ENUMERATED = (slow("coremltools 1909", "", None, note="175 ms; 20 ms without layer_norm or with a range"),)
+
+
+@rule(
+    "C4",
+    "give it more work: fuse it with its neighbours, or batch calls",
+    slow("M6 study", "M4", 27, note="isolated ops are placed on the CPU: a segment costs 0.125 ms at either edge"),
+    slow("Vx 436", "", None, note="a matmul of 4x4x4 is eligible and runs on the CPU"),
+    interfaces=CORE_ML,
+)
+def too_little_work(subject: Subject) -> Found:
+    """the whole network saves {found} us on the engine, and Core ML asks for {limit}: it is likely to run on the CPU"""
+    macs = sum(_macs(statement) for statement in subject.statements)
+    saved = macs / CPU_MACS_PER_US - macs / ENGINE_MACS_PER_US
+    first = next(iter(subject.statements), None)
+    if first is not None and saved < LEAST_SAVING_US and not any(s.op.blocks for s in subject.statements):
+        yield hit(first.place, limit=LEAST_SAVING_US, found=round(saved, 1))
+
+
+@rule(
+    "C5",
+    "join element-wise ops into fewer, or cut the network",
+    slow("M6 study", "M6", 27, note="512 element-wise layers take 179 s to compile, growing with n^3.5"),
+    interfaces=CORE_ML,
+)
+def long_chain(subject: Subject) -> Found:
+    """{found} element-wise ops in a row: compilation time grows with the power 3.5 of their number"""
+    depth: dict[object, int] = {}
+    for statement in subject.statements:
+        if not has(statement.op, ELEMENTWISE):
+            continue
+        below = max((depth.get(v, 0) for v in statement.op.operands()), default=0)
+        for value in statement.op.outputs:
+            depth[value] = below + 1
+        if below + 1 == 512:
+            yield hit(statement.place, limit=511, found=512)
+
+
+@rule(
+    "C6",
+    "two convolutions with smaller kernels",
+    refused("M6 study", "M4, M6", 27, note="16x16 needs more than 8 GiB of memory to compile, 17x17 is refused"),
+    interfaces=CORE_ML,
+)
+def square_kernel(subject: Subject) -> Found:
+    """a kernel of {found} takes more than 8 GiB of memory to compile"""
+    for statement in subject.calls("conv"):
+        shape = statement.shape("weight")
+        if len(shape) == 4 and min(shape[-2:]) >= 16:
+            yield hit(statement.place, limit="15x15", found=f"{shape[-2]}x{shape[-1]}")
+
+
+@rule(
+    "C7",
+    "a batch of 1, or matmul in place of the convolution",
+    refused("ane-guide", "", None, note="batch 1 runs; with 2 the compiler service crashes"),
+    interfaces=CORE_ML,
+)
+def batched_runtime_weight(subject: Subject) -> Found:
+    """a convolution with computed weights over a batch of {found}: the compiler service crashes"""
+    for statement in subject.calls("conv"):
+        shape, weight = statement.shape("x"), statement.value("weight")
+        if weight is not None and not is_fixed(weight) and shape and shape[0] is not None and shape[0] > 1:
+            yield hit(statement.place, limit=1, found=shape[0])
+
+
+@rule(
+    "C8",
+    "two transposed convolutions whose strides multiply to it",
+    refused("coremltools 2450", "", None, note="kernel and stride 16: the program is not made"),
+    interfaces=CORE_ML,
+)
+def transposed_stride(subject: Subject) -> Found:
+    """conv_transpose with a stride of {found}; 16 is published to be refused, {limit} run"""
+    for statement in subject.calls("conv_transpose"):
+        strides = statement.constant("strides") or ()
+        if any(stride >= 16 for stride in strides):
+            yield hit(statement.place, limit=8, found=max(strides))
+
+
+@rule(
+    "C9",
+    "pad the state's innermost extent to a multiple of 32",
+    fails("coremltools 2631", "M4", 15, note="270 fails, 256 runs"),
+    interfaces=CORE_ML,
+)
+def state_of_odd_width(subject: Subject) -> Found:
+    """a state is {found} wide, and the engine wants a multiple of {limit}"""
+    for statement in subject.calls("read_state"):
+        value = statement.op.inputs.get("input")
+        type_ = None if value is None or isinstance(value, tuple) else value.type
+        shape = statement.op.outputs[0].shape
+        if isinstance(type_, StateType) and shape and shape[-1] and shape[-1] % 32:
+            yield hit(statement.place, limit=32, found=shape[-1])
+
+
+@rule(
+    "C10",
+    "cut the product into blocks",
+    fails("pytorch 110975", "", 14, note="16384x16384x16384 in fp16: Program Inference timeout"),
+    interfaces=CORE_ML,
+)
+def endless_product(subject: Subject) -> Found:
+    """{op} takes {found} multiply-accumulates, and {limit} is published to run into the time limit"""
+    for statement in subject.calls("matmul", "linear"):
+        macs = _macs(statement)
+        if macs >= 2**42:
+            yield hit(statement.place, op=statement.type, limit=2**42, found=macs)
+
+
+@rule(
+    "C11",
+    "make the package for iOS 17 (palettes without scales), or scale the result",
+    refused("coremltools 2688", "M4", 26, note="mps.dequantize: failed verification when the engine loads it"),
+    interfaces=CORE_ML,
+)
+def scaled_palette(subject: Subject) -> Found:
+    """a palette with scales (constexpr_blockwise_shift_scale of constexpr_lut_to_dense) is not loaded"""
+    for statement in subject.calls("constexpr_blockwise_shift_scale"):
+        data = statement.value("data")
+        if data is not None and data.op is not None and data.op.type == "constexpr_lut_to_dense":
+            yield hit(statement.place, limit="no scales", found="palette with scales")
+
+
+@rule(
+    "C12",
+    "convert with compute_precision=FLOAT16",
+    slow("Vx 436, 437", "", None, note="no product or attention of fp32 was placed on the engine"),
+    interfaces=CORE_ML,
+)
+def single_precision(subject: Subject) -> Found:
+    """{op} computes in {found}, and the engine in {limit}: Core ML runs it on the CPU or GPU"""
+    if subject.graph.metadata.get("format") not in ("mil", "coreml"):
+        return
+    for statement in subject.calls("conv", "matmul", "linear", "scaled_dot_product_attention"):
+        value = statement.op.outputs[0]
+        if isinstance(value.type, TensorType) and value.dtype == "fp32":
+            yield hit(statement.place, op=statement.type, limit="fp16", found="fp32")
+            return
+
+
+def _macs(statement: Statement) -> int:
+    shapes = [v.shape for v in (*statement.op.operands(), *statement.op.outputs) if isinstance(v.type, TensorType)]
+    return 0 if any(None in shape for shape in shapes) else int(macs_of(statement.op))

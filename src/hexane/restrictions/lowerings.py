@@ -1,0 +1,146 @@
+"""How Apple's compiler takes ops apart where its numbers are known to differ from the op's: one table.
+
+Each row belongs to a rule, which has the chips, systems, evidence and sources (docs/restrictions.md). ``rewrite``
+writes the op in ops whose arithmetic is known, so that the arithmetic on the graph and the tasks of dialect ``apple``
+give what the phone gives. A row that a source contradicts stays in the table and says so by its rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hexane.graph.types import FLOATS
+from hexane.restrictions.numbers import product_scales, within_row
+
+if TYPE_CHECKING:
+    from hexane.chips import Chip
+    from hexane.graph.builder import GraphBuilder
+    from hexane.graph.ir import Op, Value
+
+Rewrite = Callable[["Op", "GraphBuilder"], "Value | tuple[Value, ...] | None"]
+
+
+@dataclass(frozen=True)
+class Lowering:
+    """``rule``: the restriction that it is the cause of; ``ops``: where it may apply; ``generations``: all if empty."""
+
+    rule: str
+    does: str
+    ops: tuple[str, ...]
+    rewrite: Rewrite
+    generations: tuple[str, ...] = ()
+
+    def is_on(self, chip: Chip) -> bool:
+        """Whether the chip's compiler does it."""
+        return not self.generations or chip.generation_name in self.generations
+
+
+def _is_plain(value: Value) -> bool:
+    return value.dtype in FLOATS and value.rank > 0 and None not in value.shape
+
+
+def _softplus(op: Op, b: GraphBuilder) -> Value | None:
+    """log(1 + exp(x)) with the sum where products are summed: it ends at 32768, and log of infinity is 0."""
+    x = op.arg("x")
+    if not _is_plain(x) or x.rank > 4:
+        return None
+    total = _one_more(b.exp(x=x), b)
+    return b.log(x=total)
+
+
+def _one_more(x: Value, b: GraphBuilder) -> Value:
+    """1 + x: a convolution of one tap per channel whose bias is the start of its sum."""
+    rows = x if x.rank > 2 else b.reshape(x=x, shape=(1, 1, *((1,) * (2 - x.rank)), *x.shape))
+    channels, spatial = rows.shape[1], rows.rank - 2
+    dtype = np.float16 if x.dtype == "fp16" else np.float32
+    total = b.conv(
+        x=rows, weight=np.ones((channels, 1, *(1,) * spatial), dtype), bias=np.ones(channels, dtype),
+        strides=(1,) * spatial, dilations=(1,) * spatial, pad_type="valid", groups=channels,
+    )  # fmt: skip
+    return total if rows is x else b.reshape(x=total, shape=x.shape)
+
+
+def _log_sum_exp(op: Op, b: GraphBuilder) -> Value | None:
+    """log(sum(exp(x))): no maximum is taken out."""
+    x, axes = op.arg("x"), op.arg("axes")
+    if not _is_plain(x):
+        return None
+    chosen = list(range(x.rank)) if axes is None else list(axes)
+    return b.log(x=b.reduce_sum(x=b.exp(x=x), axes=chosen, keep_dims=op.arg("keep_dims")))
+
+
+def _log_softmax(op: Op, b: GraphBuilder) -> Value | None:
+    """coremltools writes log_softmax as log(softmax): what a front end wrote as x - log-sum-exp is written back."""
+    low, total = op.arg("x"), op.arg("y").op
+    shifted = low.op
+    if total is None or shifted is None or shifted.type != "sub" or not _is_plain(low):
+        return None
+    if total.type == "log":
+        inner = total.arg("x").op
+        source = inner.arg("x").op if inner is not None and inner.type == "reduce_sum" else None
+        same = source is not None and source.type == "exp" and source.arg("x") is low
+    else:
+        inner, same = total, total.type == "reduce_log_sum_exp" and total.arg("x") is low
+    top = shifted.arg("y").op
+    if not same or inner is None or top is None or top.type != "reduce_max" or top.arg("x") is not shifted.arg("x"):
+        return None
+    axes = inner.arg("axes")
+    if axes is None or len(axes) != 1 or list(top.arg("axes") or ()) != list(axes):
+        return None
+    return b.log(x=b.softmax(x=shifted.arg("x"), axis=axes[0]))
+
+
+def _width_slice(op: Op, b: GraphBuilder) -> Value | tuple[Value, ...] | None:
+    """The slice is taken from 16 times the tensor and multiplied by 1/16: what was beyond 4094 stays infinite."""
+    x = op.arg("x")
+    if x.dtype not in ("fp16", "fp32") or not within_row(op) or None in x.shape:
+        return None
+    kept = {name: value for name, value in op.inputs.items() if name != "x"}
+    make: Any = getattr(b, op.type)
+    parts = make(x=b.mul(x=x, y=_like(16.0, x)), **kept)
+    divided = [b.real_div(x=part, y=_like(16.0, x)) for part in (parts if isinstance(parts, tuple) else (parts,))]
+    return tuple(divided) if isinstance(parts, tuple) else divided[0]
+
+
+def _like(number: float, x: Value) -> np.ndarray:
+    return np.array(number, np.float16 if x.dtype == "fp16" else np.float32)
+
+
+def _quantised_product(op: Op, b: GraphBuilder) -> Value | None:
+    """A branch's codes are taken by the scale of the result."""
+    scales = product_scales(op)
+    if scales is None:
+        return None
+    operands = {}
+    for name in ("x", "y"):
+        value = op.arg(name)
+        maker = value.op
+        if maker is not None and maker.type == "dequantize":
+            kept = {key: given for key, given in maker.inputs.items() if key != "scale"}
+            value = b.dequantize(**kept, scale=_like(scales[1], value))
+        operands[name] = value
+    return b.mul(**operands)
+
+
+LOWERINGS: tuple[Lowering, ...] = (
+    Lowering("O15", "softplus is log(1 + exp(x)); mish stands on it", ("softplus",), _softplus),
+    Lowering("N2", "log-sum-exp is log(sum(exp(x)))", ("reduce_log_sum_exp",), _log_sum_exp),
+    Lowering("N3", "log_softmax is log(softmax(x)), as coremltools writes it", ("sub",), _log_softmax),
+    Lowering("N7", "a slice within rows is taken from 16 times the tensor",
+             ("slice_by_size", "slice_by_index", "split"), _width_slice, ("h13", "h14")),
+    Lowering("N8", "a product of quantised branches takes one scale", ("mul",), _quantised_product),
+)  # fmt: skip
+"""In the order in which they are looked for; the norms stay as they are written (rule N4), by a pass."""
+
+
+def lowered(chip: Chip) -> dict[str, Rewrite]:
+    """The rewrites of a chip's compiler, by op type."""
+    found: dict[str, Rewrite] = {}
+    for row in LOWERINGS:
+        if row.is_on(chip):
+            found |= dict.fromkeys(row.ops, row.rewrite)
+    return found

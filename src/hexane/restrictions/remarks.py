@@ -1,0 +1,91 @@
+"""What is known to go wrong with the ops of any network on a chip: every rule, with what limits it and what is there.
+
+The rules are those of ``RULES`` (with reports) and of ``objections`` (limits of the generation); each stands once.
+A remark is a finding on an op of a graph, whatever file the graph came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from hexane.chips import Evidence
+from hexane.restrictions.every import RULES, TEXT_ALONE
+from hexane.restrictions.objections import objections
+from hexane.restrictions.reports import ANY_RELEASE, Severity, System
+from hexane.restrictions.rule import MLE5, Hit, Rule
+from hexane.restrictions.subject import Subject
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from hexane.chips import Chip
+    from hexane.graph import Graph, Op
+
+CONFIRMED, DISPUTED, INFERRED = "confirmed", "disputed", "inferred"
+
+
+@dataclass(frozen=True)
+class Remark:
+    """One rule that an op breaks, or breaks for some numbers.
+
+    ``rule`` is its id (docs/restrictions.md) or the name of a limit (docs/limits.md). ``limit`` is what the phone holds
+    (a number where it is one), ``found`` what this network has: a shape, a constant, or the range that was seen.
+    ``status`` is "confirmed", "disputed" (sources contradict each other) or "inferred" (no source tried it).
+    """
+
+    rule: str
+    says: str
+    effect: str
+    limit: float | int | str
+    found: float | int | str
+    remedy: str
+    source: str
+    status: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+
+def remarks(
+    graph: Graph, chip: Chip, values: Mapping[str, np.ndarray] | None = None, *, interface: str = MLE5
+) -> dict[Op, tuple[Remark, ...]]:
+    """Every remark on the ops of the function that runs.
+
+    ``values``: what each value was on the user's inputs, by name (float32); rules on values then speak only of
+    what was beyond their limit.
+    """
+    subject = Subject.of_graph(graph, System(chip, ANY_RELEASE), interface, values)
+    ops = graph.main.ops
+    found: dict[Op, list[Remark]] = {}
+    for rule in RULES.values():
+        if rule.test is None or interface not in rule.interfaces or rule.module in TEXT_ALONE:
+            continue
+        for hit in rule.test(subject):
+            if 0 < hit.place.line <= len(ops):
+                found.setdefault(ops[hit.place.line - 1], []).append(_remark(rule, hit, subject))
+    for op in ops:
+        for o in objections(op, chip):
+            status = INFERRED if o.evidence is Evidence.INFERRED else CONFIRMED
+            remark = Remark(o.rule, o.reason, "on the host", o.limit, o.found, o.advice, o.source, status)
+            found.setdefault(op, []).append(remark)
+    return {op: tuple(rows) for op, rows in found.items()}
+
+
+def _remark(rule: Rule, hit: Hit, subject: Subject) -> Remark:
+    reports = rule.reports if hit.reports is None else hit.reports
+    severity = hit.severity or subject.system.verdict(reports, contested=rule.contested)
+    status = DISPUTED if severity is Severity.DISPUTED else CONFIRMED if reports else INFERRED
+    words = hit.words
+    return Remark(
+        rule.id,
+        rule.says.format(**words),
+        str(severity),
+        words.get("limit", ""),
+        words.get("found", ""),
+        rule.remedy,
+        "; ".join(report.describe() for report in reports),
+        status,
+    )
