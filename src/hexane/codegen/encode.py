@@ -74,7 +74,8 @@ def _division(plan: Plan, values: Fields) -> None:
     values["Common.Cfg.PEKind"] = plan.kind
     values["Common.Cfg.ShPref"], values["Common.Cfg.ShMin"], values["Common.Cfg.ShMax"] = plan.shape
     values["Common.Cfg.ActiveNE"] = plan.cores_log2
-    values["Common.Cfg.AccDoubleBufEn"] = plan.double_buffer
+    if plan.double_buffer:  # H13 alone has the field, and its early compiler alone sets it
+        values["Common.Cfg.AccDoubleBufEn"] = True
     values["Common.Cfg.OutTrans"] = plan.out_trans
     values["Common.TaskInfo.NID"] = plan.unit == "NE"
     values["Common.DPE.Category"] = plan.power_category

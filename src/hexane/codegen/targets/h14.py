@@ -52,14 +52,12 @@ class H14(Packed):
     )
 
     def common(self, plan: Plan, values: Fields) -> None:
-        ocg = values.pop("Common.ConvCfg.OCGSize")
         if plan.unit == "NE":
-            values["Common.OCGCfg.OCGSize"] = ocg
             values["NE.MACCfg.Bit20"] = 1
             if plan.kernel is not None:
                 values["NE.KernelCfg.KernelAlign"] = plan.kernel.source is not None or self.only_table(plan)
         else:
-            del values["NE.AccBias.AccBias"]
+            del values["NE.AccBias.AccBias"], values["Common.ConvCfg.OCGSize"]
         if plan.kind not in TWO_OPERANDS:
             del values["Common.ChCfg.Src2InFmt"]
         if (plan.out_trans and plan.unicast > 1) or (plan.kernel is not None and plan.kernel.source is not None):

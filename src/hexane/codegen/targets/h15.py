@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
-
 from hexane.codegen.encode import Fields
 from hexane.codegen.plan import Plan
 from hexane.codegen.targets.later import Later
@@ -15,7 +13,6 @@ class H15(Later):
     name = generation = "h15"
     idle_unicast = 1
     shown = frozenset({"elementwise", "power", "product", "real_div", "relu", "table_function"})
-    spelling = MappingProxyType({"Common.ConvCfg.OCGSize": "Common.OCGCfg.OCGSize"})
 
     def common(self, plan: Plan, values: Fields) -> None:
         super().common(plan, values)

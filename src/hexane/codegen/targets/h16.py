@@ -3,28 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import MappingProxyType
 
 from hexane.codegen.encode import Fields
 from hexane.codegen.plan import Plan
 from hexane.codegen.targets.later import CHOICES, Later
-
-SPELLING = MappingProxyType(
-    {
-        "Common.InDim.Win": "Common.Win.Win",
-        "Common.InDim.Hin": "Common.Hin.Hin",
-        "Common.InDepth.Din": "Common.Din.Din",
-        "Common.OutDim.Wout": "Common.Wout.Wout",
-        "Common.OutDim.Hout": "Common.Hout.Hout",
-        "Common.OutDepth.Dout": "Common.Dout.Dout",
-        "Common.ConvCfg.OCGSize": "Common.NECfg.OCGSize",
-        "Common.GroupConvCfg.NumGroups": "Common.NumGroups.NumGroups",
-        "Common.GroupConvCfg.UnicastEn": "Common.UnicastCfg.UnicastEn",
-        "Common.GroupConvCfg.UnicastCin": "Common.UnicastCfg.UnicastCin",
-        "Common.GroupConvCfg.ElemMultMode": "Common.UnicastCfg.ElemMultMode",
-    }
-)
-"""H13's names and this table's, where they differ."""
 
 
 class H16(Later):
@@ -44,14 +26,12 @@ class H16(Later):
         }
     )
     marks_slow_tables = False
-    spelling = SPELLING
-    dtid = "Header[9].DTID"
     choices = replace(CHOICES, fat_tiles=True)
 
     def common(self, plan: Plan, values: Fields) -> None:
         super().common(plan, values)
         if plan.unit == "NE":
-            values["Common.NECfg.FatTile"] = plan.fat_tile
+            values["Common.Cfg.FatTile"] = plan.fat_tile
 
 
 class H16G(H16):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 
 from hexane.codegen.choices import Choices
 from hexane.codegen.cost import dma_bytes, engine_ns
@@ -12,16 +11,9 @@ from hexane.codegen.operations import After, Hint, ReadHint, ResultType, SourceT
 from hexane.codegen.plan import Plan
 from hexane.codegen.targets.base import Places
 from hexane.codegen.targets.packed import Packed
-from hexane.errors import UnsupportedError
 
 READ_HINTS = {ReadHint.NOALLOC: 1, ReadHint.DEPRI: 6, ReadHint.ALLOC: 7, ReadHint.DROP: 2}
 WRITE_HINTS = {None: 0, WriteHint.NOALLOC: 0, WriteHint.ALLOC: 3}
-PE_NUMBERS = {
-    "PE.BiasScale.Bias": "PE.Bias.Bias",
-    "PE.BiasScale.Scale": "PE.Scale.Scale",
-    "PE.PreScale.Epsilon": "PE.Epsilon.Epsilon",
-    "PE.PreScale.PreScale": "PE.PreScale.PreScale",
-}
 RESULTS = After.NE_RESULT | After.PE_RESULT
 FOLLOWS = After.FOLLOWS_NE | After.FOLLOWS_PE
 
@@ -52,9 +44,6 @@ class Later(Packed):
     macs_per_us = 4096 * 2160.0
     writer = 3
     """CrH of every writer."""
-    spelling: Mapping[str, str] = MappingProxyType({})
-    neutral: Mapping[str, int] = MappingProxyType({"Common.Cfg.AccDoubleBufEn": 0})
-    """Fields of H13's table that this one lacks, and the value that says nothing there."""
 
     def common(self, plan: Plan, values: Fields) -> None:
         if plan.kind not in TWO_OPERANDS:
@@ -69,21 +58,9 @@ class Later(Packed):
                 values["Common.Cfg.FillLowerNEFirst"] = 1
         else:
             del values["NE.AccBias.AccBias"], values["Common.ConvCfg.OCGSize"]
-            for name, own in PE_NUMBERS.items():
-                values[own] = values.pop(name)
-        self.spell(values)
 
     idle_unicast = 0
     choices = CHOICES
-
-    def spell(self, values: Fields) -> None:
-        """Names of this table; a field that it lacks must hold the neutral value."""
-        for name, value in self.neutral.items():
-            if name in values and values.pop(name) != value:
-                raise UnsupportedError(f"{self.generation} has no {name}")
-        for name, own in self.spelling.items():
-            if name in values:
-                values[own] = values.pop(name)
 
     def l2(self, plans: Sequence[Plan], index: int, values: Fields) -> None:
         plan = plans[index]

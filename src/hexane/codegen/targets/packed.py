@@ -14,8 +14,8 @@ from hexane.codegen.targets.h13 import SLOW_TABLES, form
 from hexane.isa import Task
 from hexane.isa.compose import TaskFields, compose
 from hexane.isa.compose.rules import KERNEL, RESULT, SECOND, SOURCE, TABLE
-from hexane.isa.generations import table_of
 from hexane.isa.kinds import READ_HINT, WRITE_HINT
+from hexane.isa.roles import roles_of
 
 TABLE_BYTES = 0x80
 SLOW = 0xFFD800
@@ -47,10 +47,10 @@ class Packed(Target):
         slow = any(table in SLOW_TABLES for table in plan.tables) and not plan.small_source
         if slow and self.marks_slow_tables:
             values["Header[4].DebugLogEvents"] = SLOW
-        table = table_of(self.generation)
+        roles = roles_of(self.generation)
         named = {}
         for name, value in values.items():
-            field = table.handle(name).field
+            field = roles.handle(name).field
             assert field is not None
             named[name] = encode.bits(field, value)
         return TaskFields(named, addresses, runtime)
@@ -136,10 +136,8 @@ class Packed(Target):
         values["KernelDMASrc.GroupStride.Stride"] = kernel.group_stride
         values["KernelDMASrc.OCGStride.Stride"] = kernel.pass_stride
         if runtime and plan.dtid is not None:
-            values[self.dtid] = plan.dtid
+            values["Task.DTID"] = plan.dtid
         return runtime
-
-    dtid = "Header[8].DTID"
 
     def only_table(self, plan: Plan) -> bool:
         """Whether the kernel is a table and nothing else."""

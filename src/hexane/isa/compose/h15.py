@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from hexane.isa.compose.h16 import CACHE
-from hexane.isa.compose.rules import PACKED_SIZES, Position, Rules
+from hexane.isa.compose.rules import Position, Rules
 
 RULES = Rules(
-    sizes=PACKED_SIZES,
     always=("Common.InDim", "Common.OutDim", "Common.TileCfg", "Common.TaskInfo"),
     log_events=Position(only=0x0300002A, first=0x08, middle=0, last=0x03000022),
     debug_position=Position(only=0x68, first=0x68, middle=0, last=0x68),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hexane.isa.compose.rules import SINGLE_SIZES, Position, Rules
+from hexane.isa.compose.rules import Position, Rules
 
 CACHE = {
     "CacheDMA.Control": 0x12,
@@ -14,7 +14,6 @@ CACHE = {
 """Telemetry and system cache: the same words in the last task of every program; they do not change results."""
 
 RULES = Rules(
-    sizes=SINGLE_SIZES,
     always=("Common.TileCfg", "Common.TaskInfo"),
     log_events=Position(only=0x04000068, first=0x68, middle=0, last=0x04000000),
     debug_position=Position(only=0x68, first=0x68, middle=0x20, last=0x60),

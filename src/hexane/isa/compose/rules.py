@@ -30,47 +30,6 @@ class Position(NamedTuple):
         return self.first if index == 0 else self.last if index == count - 1 else self.middle
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """Names of the fields that say how large a task's work is."""
-
-    win: str
-    hin: str
-    cin: str
-    din: str
-    wout: str
-    hout: str
-    cout: str
-    dout: str
-    groups: str
-
-
-PACKED_SIZES = Sizes(
-    win="Common.InDim.Win",
-    hin="Common.InDim.Hin",
-    cin="Common.Cin.Cin",
-    din="Common.InDepth.Din",
-    wout="Common.OutDim.Wout",
-    hout="Common.OutDim.Hout",
-    cout="Common.Cout.Cout",
-    dout="Common.OutDepth.Dout",
-    groups="Common.GroupConvCfg.NumGroups",
-)
-"""H14 and H15: width and height share a register."""
-
-SINGLE_SIZES = Sizes(
-    win="Common.Win.Win",
-    hin="Common.Hin.Hin",
-    cin="Common.Cin.Cin",
-    din="Common.Din.Din",
-    wout="Common.Wout.Wout",
-    hout="Common.Hout.Hout",
-    cout="Common.Cout.Cout",
-    dout="Common.Dout.Dout",
-    groups="Common.NumGroups.NumGroups",
-)
-"""H16 and later: one register per size."""
-
 KERNEL = "KernelDMASrc.KernelBase"
 TABLE = "KernelDMASrc.TableBase"
 SOURCE = "TileDMASrc.BaseAddr"
@@ -101,7 +60,6 @@ class Rules:
 
     Attributes
     ----------
-    sizes : names of the dimensions.
     always : registers that every task writes, even at their reset value.
     packets : address records in order, each the registers that it writes.
     switch_slot : slot of the packets that hold the switches of the tile DMAs and of a runtime kernel's lanes; None
@@ -119,7 +77,6 @@ class Rules:
         ``debug_position``.
     """
 
-    sizes: Sizes
     always: tuple[str, ...]
     log_events: Position
     debug_position: Position

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hexane.chips import L2_BYTES
-from hexane.isa.compose.rules import RESULT, SECOND, SOURCE, Sizes
+from hexane.isa.compose.rules import RESULT, SECOND, SOURCE
 
 CELL = 16  # bytes: L2 hands out whole cells
 PAGE_BITS = 16  # pages of 64 KiB
@@ -49,11 +49,10 @@ class Extents:
 
 
 class Shape:
-    """The operands of one task, read from its fields by ``get``; ``addresses`` names the surfaces that it reaches."""
+    """The operands of one task, read by role through ``get``; ``addresses`` names the surfaces that it reaches."""
 
-    def __init__(self, get: Get, sizes: Sizes, addresses: Mapping[str, object]):
+    def __init__(self, get: Get, addresses: Mapping[str, object]):
         self.get = get
-        self.sizes = sizes
         self.reads_first = SOURCE in addresses
         self.reads_second = SECOND in addresses
         self.writes = RESULT in addresses
@@ -62,28 +61,29 @@ class Shape:
         self.two_operands = self.kind in TWO_OPERANDS
 
     def source(self, second: bool) -> Extents:
-        get, sizes = self.get, self.sizes
+        get = self.get
         broadcast, transposed = 0, 0
         if self.planar:
             broadcast = get("Common.PECfg.Src2Broadcast" if second else "Common.PECfg.Src1Broadcast")
             transposed = get("Common.PECfg.Src2Transpose" if second else "Common.PECfg.Src1Transpose")
-        rows = 1 if broadcast & ALONG_H else get(sizes.hin)
+        rows = 1 if broadcast & ALONG_H else get("Common.InDim.Hin")
         if second and self.kind == SCALE_SHIFT:
             rows = 2  # a row of addends and a row of factors
-        channels = 1 if broadcast & ALONG_C or transposed else get(sizes.cin)
-        depth = 1 if broadcast & ALONG_D else get(sizes.din)
-        return Extents(get(sizes.win), rows, channels, depth, get(sizes.groups))
+        channels = 1 if broadcast & ALONG_C or transposed else get("Common.Cin.Cin")
+        depth = 1 if broadcast & ALONG_D else get("Common.InDepth.Din")
+        return Extents(get("Common.InDim.Win"), rows, channels, depth, get("Common.GroupConvCfg.NumGroups"))
 
     def result(self) -> Extents:
-        get, sizes = self.get, self.sizes
-        width, rows, channels, depth = get(sizes.wout), get(sizes.hout), get(sizes.cout), get(sizes.dout)
+        get = self.get
+        width, rows = get("Common.OutDim.Wout"), get("Common.OutDim.Hout")
+        channels, depth = get("Common.Cout.Cout"), get("Common.OutDepth.Dout")
         if self.kind in REDUCTIONS:
             width = rows = depth = 1
         if not self.planar and get("Common.Cfg.OutTrans"):
             width, channels = channels, width
         if self.planar and get("Common.PECfg.OutputTranspose"):
             width, channels = channels, 1
-        return Extents(width, rows, channels, depth, get(sizes.groups))
+        return Extents(width, rows, channels, depth, get("Common.GroupConvCfg.NumGroups"))
 
     def used_strides(self) -> dict[str, bool]:
         """Register name of every stride to whether it counts."""

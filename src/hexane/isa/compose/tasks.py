@@ -21,10 +21,10 @@ from hexane.isa.compose.rules import (
     rules_of,
 )
 from hexane.isa.compose.shape import Shape, live_pages
-from hexane.isa.generations import table_of
 from hexane.isa.kinds import NE_NONLINEAR, NE_OP
 from hexane.isa.records import ADDRESS, DENSE, PACKED_HEADS, Record, canonical
-from hexane.isa.schema import FieldError, Table
+from hexane.isa.roles import Roles, roles_of
+from hexane.isa.schema import FieldError
 from hexane.isa.task import Task
 
 LANES = 16
@@ -49,8 +49,9 @@ class TaskFields:
 
     Attributes
     ----------
-    values : dotted field to its bits. A field that is not named has its reset value; strides that the task does not use
-        may be named, they are left out. ``Header[4].DebugLogEvents`` may give the bits that say what the task does.
+    values : role (``isa.roles``) or dotted field to its bits. A field that is not named has its reset value; strides
+        that the task does not use may be named, they are left out. ``Header[4].DebugLogEvents`` may give the bits that
+        say what the task does.
     addresses : dotted register that the loader completes (``TileDMASrc.BaseAddr``) to its entry in the loader's table
         and the offset in bytes.
     runtime_kernel : the kernel is a tensor of the program, not a constant.
@@ -73,8 +74,8 @@ def compose(target: str, tasks: Iterable[TaskFields]) -> list[Task]:
     """
     rules = rules_of(target)
     generation = generation_of(target)
-    table = table_of(generation)
-    drafts = [_Draft(table, rules, given) for given in tasks]
+    roles = roles_of(generation)
+    drafts = [_Draft(roles, rules, given) for given in tasks]
     pages = live_pages([draft.shape for draft in drafts])
     made: list[Task] = []
     quads = 1  # the frame
@@ -88,16 +89,16 @@ def compose(target: str, tasks: Iterable[TaskFields]) -> list[Task]:
 class _Draft:
     """One task on its way: the registers that were named, by name, each its reset value with the named fields in it."""
 
-    def __init__(self, table: Table, rules: Rules, given: TaskFields):
-        self.table, self.rules, self.given = table, rules, given
+    def __init__(self, roles: Roles, rules: Rules, given: TaskFields):
+        self.roles, self.table, self.rules, self.given = roles, roles.family.table, rules, given
         self.registers: dict[str, int] = {}
         self.header: dict[int, int] = {}
         for name, value in given.values.items():
             self.put(name, value)
-        self.shape = Shape(self.get, rules.sizes, given.addresses)
+        self.shape = Shape(self.get, given.addresses)
 
     def put(self, name: str, value: int) -> None:
-        handle = self.table.handle(name)
+        handle = self.roles.handle(name)
         if not 0 <= value <= handle.limit:
             raise FieldError(f"{value:#x} does not fit the {handle.limit.bit_length()} bits of {name}")
         keep, bits = ~(handle.limit << handle.shift), value << handle.shift
@@ -111,7 +112,7 @@ class _Draft:
         self.registers[register] = before & keep | bits
 
     def get(self, name: str) -> int:
-        handle = self.table.handle(name)
+        handle = self.roles.handle(name)
         if handle.key < 0:
             word = self.header.get(-1 - handle.key, 0)
         else:
