@@ -138,6 +138,16 @@ _ALL = (
         "after-scale",
     ),
     Hypothesis(
+        "reduction-range",
+        "Do squares inside a reduction end at 65504, and the mean of them before its root?",
+        "docs/reference/numerics.md 7.5 (language models with peaks of 410, 14858 and 50000 run such norms)",
+        {
+            "wide": "no: eleven bits without a limit of range until the result is stored",
+            "fp16": "yes, they are fp16: a row that holds one value of 256 has an infinite sum of squares",
+        },
+        "wide",
+    ),
+    Hypothesis(
         "reciprocal",
         "What are 1/x, 1/sqrt(x) and sqrt(x) of the planar engine?",
         "docs/reference/numerics.md 13",

@@ -101,6 +101,11 @@ def reduce(
         from hexane.arithmetic.fast.reduction import reduce_rows
 
         totals = reduce_rows(rows.reshape(-1, rows.shape[-1]), mode).reshape(kept)
+    large = np.zeros(kept, bool)
+    if op == "sumsq" and chosen("reduction-range") == "wide":
+        base = np.asarray(x) if other is None else elementwise("add", x, other, exact)
+        moved = np.moveaxis(halfwords(base), chosen_axes, range(value.ndim - len(chosen_axes), value.ndim))
+        totals, large = _wide(rows, moved.reshape(rows.shape), totals, scale)
     if exact or chosen("reduction-finish") != "after-scale":
         h = _finish(totals, scale, epsilon, nonlinear)
     else:
@@ -109,6 +114,8 @@ def reduce(
         out = np.empty(kept, np.uint16)
         finish(totals.ravel(), scale, epsilon, FUNCTIONS.index(nonlinear), out.ravel())
         h = out.view(np.float16)
+    if nonlinear is not None and large.any():
+        h[large] = _finish(totals[large], scale, epsilon, nonlinear, limit=False)
     if relu:
         h = round_half_away(np.maximum(h.astype(np.float64), 0.0))
     if keepdims:
@@ -116,8 +123,40 @@ def reduce(
     return h
 
 
-def _finish(totals: np.ndarray, scale: float, epsilon: float, nonlinear: str | None) -> np.ndarray:
-    """What follows the sum or maximum, up to the non-linearity (hypothesis ``reduction-finish``)."""
+def _wide(rows: np.ndarray, base: np.ndarray, totals: np.ndarray, scale: float) -> tuple[np.ndarray, np.ndarray]:
+    """Sums of squares where a square left fp16 (hypothesis ``reduction-range``), and which means are beyond it.
+
+    ``rows``: halfwords of the squares; ``base``: of what was squared.
+    """
+    left = ((rows == INFINITY) & ((base & 0x7FFF) < INFINITY)).any(-1)
+    if left.any():
+        totals = totals.copy()
+        totals[left] = _sum(eleven_bits(planar_value(base[left]) ** 2))
+    return totals, left | (totals * scale > LARGEST)
+
+
+INFINITY, LARGEST = 0x7C00, 65504.0
+
+
+def eleven_bits(value: np.ndarray) -> np.ndarray:
+    """float64 rounded half away to the significand of fp16, without a limit of range."""
+    significand, exponent = np.frexp(value)
+    return np.ldexp(np.copysign(np.floor(np.abs(significand) * 2048 + 0.5), significand), exponent - 11)
+
+
+def _finish(
+    totals: np.ndarray, scale: float, epsilon: float, nonlinear: str | None, *, limit: bool = True
+) -> np.ndarray:
+    """What follows the sum or maximum, up to the non-linearity (hypothesis ``reduction-finish``).
+
+    ``limit``: whether what stands before the non-linearity ends where fp16 does.
+    """
+    if not limit:
+        value = eleven_bits(eleven_bits(totals * scale) + epsilon)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return round_half_away(
+                {"reciprocal": 1.0 / value, "sqrt": np.sqrt(value)}.get(nonlinear or "", 1.0 / np.sqrt(value))
+            )
     if chosen("reduction-finish") == "every-step":
         totals = round_half_away(totals).astype(np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):

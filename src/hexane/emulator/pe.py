@@ -228,7 +228,7 @@ def _reduce(task: Task) -> Work:
 
     rests_on: tuple[str, ...] = ("reduction-sum",) if mode == "sum" else ("reduction-max",)
     if op == "sumsq":
-        rests_on += ("planar-square",)
+        rests_on += ("planar-square", "reduction-range")
     if scale != 1.0 or epsilon or nonlinear:
         rests_on += ("reduction-finish",)
     if nonlinear:

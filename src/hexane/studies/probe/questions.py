@@ -19,7 +19,8 @@ from hexane.codegen import compile
 from hexane.codegen.recipes.registry import all_recipes
 from hexane.codegen.select import load_recipes
 from hexane.errors import HexaneError, UnsupportedError
-from hexane.graph import Graph
+from hexane.graph import Graph, GraphBuilder
+from hexane.graph.ir import Value
 from hexane.image.edit import edited
 from hexane.image.kernels import read_kernels, with_kernels
 from hexane.isa import WRITTEN
@@ -119,6 +120,12 @@ def _rule(name: str, about: str, asks: str, build: Build, *shapes: tuple[int, ..
     return Question(name, RULE, about, tuple(asks.split()), build, shapes or (MAP,), **more)  # type: ignore[arg-type]
 
 
+def _norm_of_peaks(b: GraphBuilder, x: Value) -> Value:
+    peaks = np.zeros(LONG, np.float16)
+    peaks[0, 0, :, 7] = np.tile([300, 1000, 14858, 50000], 2) * np.repeat([1, -1], 4)
+    return b.layer_norm(x=b.add(x=x, y=peaks), axes=[3], epsilon=np.float16(1e-5))
+
+
 _C = np.float16(0.37)
 RULES = (
     _rule("post-scale", "a convolution whose sum is scaled by a constant", "post-scale",
@@ -146,6 +153,9 @@ RULES = (
     _rule("norm-of-channels", "a layer norm over channels",
           "planar-square planar-shift-scale reduction-sum reduction-finish reciprocal",
           lambda b, x: b.layer_norm(x=x, axes=[1], epsilon=np.float16(1e-5))),
+    _rule("norm-of-peaks", "layer norms of rows that hold one value of 300, 1000, 14858 and 50000",
+          "reduction-range planar-shift-scale planar-square reduction-sum reduction-finish reciprocal",
+          _norm_of_peaks, LONG),
     _rule("softmax-of-columns", "a softmax along columns", "planar-scale reduction-sum reduction-finish reciprocal",
           lambda b, x: b.softmax(x=x, axis=3), scale=3),
     _rule("integer-sums", "integer weights with a scale for each output", "integer-scale", _quantized(False)),
