@@ -67,6 +67,7 @@ def with_usage(text: str, name: str, command: Any) -> str:
 def write(folder: Path) -> list[Path]:
     """Bring every page below ``folder/commands`` up to date, and the generated pages of limits and restrictions."""
     from hexane.report.docs import limits_page
+    from hexane.report.errata import errata_page
     from hexane.restrictions.docs import restrictions_page
     from hexane.runtime.private import private_api_page
 
@@ -82,7 +83,9 @@ def write(folder: Path) -> list[Path]:
     restrictions.write_text(restrictions_page())
     private = folder / "private-api.md"
     private.write_text(private_api_page())
-    return [*made, limits, restrictions, private]
+    errata = folder / "errata.md"
+    errata.write_text(errata_page())
+    return [*made, limits, restrictions, private, errata]
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hexane.errors import HexaneError
 from hexane.graph.compressed import changes_along_inputs, kernel_of
 from hexane.graph.types import TensorType
 from hexane.restrictions.bounds import NOT_KNOWN, above, below, beyond
@@ -128,6 +129,8 @@ def large_sums(subject: Subject) -> Found:
             yield hit(statement.place, op=statement.type, limit=32752, found=found)
 
 
+MOST_BYTES = 1 << 26
+"""Constants that are larger are not looked through."""
 LOST = 0.05
 """Share of lost products from which a sum is worth a remark: docs/reference/numerics.md 9 has 5.5e-3 at 7 %."""
 
@@ -340,9 +343,9 @@ def transposed_output_shape(subject: Subject) -> Found:
 )
 def vanishing_epsilon(subject: Subject) -> Found:
     """the epsilon of {op} is 0 in fp16: a row of equal numbers has no inverse root"""
-    for statement in subject.calls("layer_norm", "instance_norm", "l2_norm", "batch_norm"):
+    for statement in subject.calls("layer_norm", "instance_norm", "l2_norm"):
         epsilon = statement.constant("epsilon")
-        if isinstance(epsilon, (int, float)) and 0 < abs(epsilon) < 2.0**-25:
+        if isinstance(epsilon, (int, float, np.floating)) and abs(float(epsilon)) < 2.0**-25:
             yield hit(statement.place, op=statement.type, limit=2.0**-25, found=f"{epsilon:g}")
 
 
@@ -394,9 +397,12 @@ def _beyond_half(value: Value) -> float | None:
     """A finite number beyond fp16 in a constant of floats."""
     if not value.is_constant or not isinstance(value.type, TensorType) or value.dtype not in ("fp32", "fp64"):
         return None
-    if value.constant is not None and value.constant.source:
-        return None  # a weight file's: looked at where it is read
-    data = np.asarray(value.data)
+    if value.type.nbytes > MOST_BYTES:
+        return None
+    try:
+        data = np.asarray(value.data)
+    except HexaneError:
+        return None  # its weight file is not there
     over = data[np.isfinite(data) & (np.abs(data) > LARGEST_HALF + 16)] if data.size else data
     return float(over.reshape(-1)[0]) if over.size else None
 
