@@ -13,6 +13,7 @@ from hexane.cli.options import As, Bind, Function, Shapes
 from hexane.errors import UsageError
 
 if TYPE_CHECKING:
+    from hexane.chips import Chip
     from hexane.graph import Graph
     from hexane.report.check import CheckReport
     from hexane.runtime.core_ml.plan import Compared
@@ -46,7 +47,8 @@ def register(app: typer.Typer) -> None:
         interface: Annotated[str, typer.Option(help="What takes a MIL text: in-memory, client, mle5.")] = "in-memory",
         surfaces: Annotated[str, typer.Option(help="Its surfaces: own_size, uniform_largest, unknown.")] = "own_size",
         fix: Annotated[
-            bool, typer.Option("--fix", help="Rewrite a MIL text where a rule has a mechanical way out.")
+            bool,
+            typer.Option("--fix", help="Rewrite what a rule has a mechanical way out for, and try it with the inputs."),
         ] = False,
         output: Annotated[Path | None, typer.Option("-o", "--output", help="The file that --fix writes.")] = None,
         json: Annotated[bool, typer.Option("--json", help="Print JSON (schema hexane-checks/1).")] = False,
@@ -65,8 +67,6 @@ def register(app: typer.Typer) -> None:
             findings, readable = check_text(asked)
             if not readable:
                 raise typer.Exit(1)
-        elif fix:
-            raise UsageError("--fix rewrites MIL texts", hint="give a .mil file")
         else:
             findings = None
         refused = any(finding.spoils for finding in findings or ())
@@ -78,7 +78,10 @@ def register(app: typer.Typer) -> None:
         from hexane.timing import place
 
         graph = open_network(model, function=function, shapes=shape or (), bind=bind or ())
-        values = seen_values(graph, inputs or [], random) if inputs or random is not None else None
+        if fix:
+            _fix(graph, model, chips.parse_list(chip), _given(graph, inputs or [], random), output, json)
+            return
+        values = seen_values(graph, inputs or [], random)
         reports = [checked(graph, target, as_ or "", values) for target in chips.parse_list(chip)]
         placements = [place(graph, report.chip) if coreml else None for report in reports]
         plans = [asked_here(graph, placement) if placement is not None else None for placement in placements]
@@ -109,14 +112,50 @@ def register(app: typer.Typer) -> None:
             raise typer.Exit(1)
 
 
-def seen_values(graph: Graph, inputs: list[str], seed: int | None) -> dict[str, Any]:
-    """What every value of a network is in float32 on the inputs of the command."""
+def seen_values(graph: Graph, inputs: list[str], seed: int | None) -> dict[str, Any] | None:
+    """What every value of a network is in float32 on the inputs of the command; None where it has none."""
     from hexane.numerics.insight import every_value
+
+    given = _given(graph, inputs, seed)
+    return None if given is None else {**given, **every_value(graph, given)}
+
+
+def _given(graph: Graph, inputs: list[str], seed: int | None) -> dict[str, Any] | None:
     from hexane.program import input_ports
     from hexane.runtime.inputs import gather
 
-    given = gather(input_ports(graph), inputs, normalize=None, seed=seed, graph=graph)
-    return {**given.arrays, **every_value(graph, given.arrays)}
+    if not inputs and seed is None:
+        return None
+    return gather(input_ports(graph), inputs, normalize=None, seed=seed, graph=graph).arrays
+
+
+def _fix(
+    graph: Graph, model: Path, targets: Sequence[Chip], given: dict[str, Any] | None, output: Path | None, json: bool
+) -> None:
+    """Write the network with every remedy done, for the first chip, and say what it is worth there."""
+    from hexane.cli.console import print_json
+    from hexane.report.fix import fixed
+
+    target = output or model.with_name(f"{model.stem}.fixed{model.suffix}")
+    if target.absolute() == model.absolute():
+        raise UsageError("--fix writes a new file", hint="name another one with -o")
+    result = fixed(graph, targets[0], given)
+    if result.done:
+        result.graph.save(target)
+    if json:
+        answer = {"schema": "hexane-fix/1", "model": str(model), "chip": targets[0].name}
+        print_json({**answer, "output": str(target) if result.done else None, **result.as_dict()})
+        return
+    rules = ", ".join(f"{rule} {count}x" for rule, count in result.done.items())
+    typer.echo(f"{target}: {rules}" if rules else "nothing has a mechanical fix; no file is written")
+    if result.left:
+        typer.echo(f"left: {', '.join(result.left)} (docs/errata.md)")
+    if result.before is not None and result.after is not None:
+        typer.echo(
+            f"as Apple's compiler lowers it on {targets[0].name}, off by {result.before:.2g}, fixed {result.after:.2g}"
+        )
+    else:
+        typer.echo("not tried: give --input NAME=FILE or --random SEED")
 
 
 def _show(report: CheckReport, *, host_only: bool) -> None:

@@ -1,0 +1,177 @@
+"""What a remark advises, done: ops rewritten into forms that a phone computes right, by rule.
+
+Each rewrite keeps the network's function in float32 (masks and exponents are cut where fp16 ends) and is tried, not
+trusted: ``hexane check --fix`` runs the network as Apple's compiler lowers it before and after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hexane.graph.types import FLOATS
+from hexane.restrictions.numbers import EXP_END, product_scales, within_row
+
+if TYPE_CHECKING:
+    from hexane.graph.builder import GraphBuilder
+    from hexane.graph.ir import Op, Value
+
+Rewrite = Callable[["Op", "GraphBuilder"], "Value | tuple[Value, ...] | None"]
+MASKED = 30000.0
+"""What stands for minus infinity: two of them still add up within fp16."""
+LEAST_EPSILON = 2.0**-23
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """``rule``: what it cures; ``ops``: where it begins; ``own``: whether that op is the one that the rule names."""
+
+    rule: str
+    ops: tuple[str, ...]
+    rewrite: Rewrite
+    own: bool = True
+
+
+def _softplus(op: Op, b: GraphBuilder) -> Value:
+    """max(x, 0) + log(1 + exp(-abs(x)))."""
+    x = op.arg("x")
+    small = b.exp(x=b.mul(x=b.abs(x=x), y=_like(-1.0, x)))
+    return b.add(x=b.relu(x=x), y=b.log(x=b.add(x=small, y=_like(1.0, x))))
+
+
+def _clipped_exp(op: Op, b: GraphBuilder) -> Value:
+    x = op.arg("x")
+    return b.exp(x=b.minimum(x=x, y=_like(np.floor(EXP_END * 64) / 64, x)))
+
+
+def _log_sum_exp(op: Op, b: GraphBuilder) -> Value:
+    """max + log(sum(exp(x - max)))."""
+    x = op.arg("x")
+    axes = list(range(x.rank)) if op.arg("axes") is None else list(op.arg("axes"))
+    top, total = _shifted(x, axes, b)
+    result = b.add(x=top, y=b.log(x=total))
+    return result if op.arg("keep_dims") else b.reshape(x=result, shape=op.outputs[0].shape)
+
+
+def _shifted(x: Value, axes: list[int], b: GraphBuilder) -> tuple[Value, Value]:
+    top = b.reduce_max(x=x, axes=axes, keep_dims=True)
+    return top, b.reduce_sum(x=b.exp(x=b.sub(x=x, y=top)), axes=axes, keep_dims=True)
+
+
+def _log_softmax(op: Op, b: GraphBuilder) -> Value | None:
+    """x - max - log(sum(exp(x - max)))."""
+    soft = op.arg("x").op
+    if soft is None or soft.type != "softmax":
+        return None
+    x = soft.arg("x")
+    top, total = _shifted(x, [soft.arg("axis")], b)
+    return b.sub(x=b.sub(x=x, y=top), y=b.log(x=total))
+
+
+def _rms_norm(op: Op, b: GraphBuilder) -> Value | None:
+    """x * rsqrt(mean(x * x) + epsilon) as the first half of layer_norm of [x, -x]: its squares are not stored."""
+    for name, other in (("x", "y"), ("y", "x")):
+        x, root = op.arg(name), op.arg(other).op
+        if root is None or root.type != "rsqrt" or x.is_constant:
+            continue
+        inner, epsilon = root.arg("x").op, float(root.arg("epsilon"))
+        if inner is not None and inner.type == "add" and inner.arg("y").is_constant and inner.arg("y").data.size == 1:
+            inner, epsilon = inner.arg("x").op, epsilon + float(inner.arg("y").data.reshape(-1)[0])
+        square = inner.arg("x").op if inner is not None and inner.type == "reduce_mean" else None
+        if inner is None or square is None or square.inputs.get("x") is not x or square.type not in ("mul", "square"):
+            continue
+        axes = inner.arg("axes")
+        if axes is None or len(axes) != 1 or (square.type == "mul" and square.arg("y") is not x):
+            continue
+        axis, size = axes[0] % x.rank, list(x.shape)
+        both = b.concat(values=(x, b.mul(x=x, y=_like(-1.0, x))), axis=axis)
+        norm = b.layer_norm(x=both, axes=[axis], epsilon=_like(max(epsilon, LEAST_EPSILON), x))
+        return b.slice_by_size(x=norm, begin=[0] * x.rank, size=size)
+    return None
+
+
+def _width_slice(op: Op, b: GraphBuilder) -> Value | tuple[Value, ...] | None:
+    """The row is an axis further out while it is cut."""
+    x = op.arg("x")
+    if not within_row(op) or x.rank < 2:
+        return None
+    order = [*range(x.rank - 2), x.rank - 1, x.rank - 2]
+    turned = b.transpose(x=x, perm=order)
+    kept = {name: value for name, value in op.inputs.items() if name != "x"}
+    if op.type == "split":
+        kept["axis"] = x.rank - 2
+    else:
+        for name in ("begin", "end", "size", "stride", "begin_mask", "end_mask", "squeeze_mask"):
+            given = op.arg(name) if name in op.inputs else None
+            if given is not None:
+                kept[name] = [given[axis] for axis in order]
+        if any(kept.get("squeeze_mask", ())):
+            return None
+    make: Any = getattr(b, op.type)
+    parts = make(x=turned, **kept)
+    back = tuple(b.transpose(x=part, perm=order) for part in (parts if isinstance(parts, tuple) else (parts,)))
+    return back if isinstance(parts, tuple) else back[0]
+
+
+def _clamped_product(op: Op, b: GraphBuilder) -> Value | None:
+    """The product is cut to the range of its codes before they are made."""
+    scales = product_scales(op)
+    if scales is None:
+        return None
+    product = b.mul(x=op.arg("x"), y=op.arg("y"))
+    return b.clip(x=product, alpha=_like(-128 * scales[1], product), beta=_like(127 * scales[1], product))
+
+
+def _silu(op: Op, b: GraphBuilder) -> Value:
+    """x / (1 + exp(-x))."""
+    x = op.arg("x")
+    below = b.add(x=b.exp(x=b.mul(x=x, y=_like(-1.0, x))), y=_like(1.0, x))
+    return b.mul(x=x, y=b.inverse(x=below, epsilon=_like(0.0, x)))
+
+
+def _gelu(op: Op, b: GraphBuilder) -> Value:
+    """x / 2 * (1 + tanh(0.7979 x (1 + 0.044715 x^2)))."""
+    x = op.arg("x")
+    inner = b.add(x=b.mul(x=b.mul(x=x, y=x), y=_like(0.0356774, x)), y=_like(0.7978846, x))
+    gate = b.add(x=b.tanh(x=b.mul(x=x, y=inner)), y=_like(1.0, x))
+    return b.mul(x=b.mul(x=x, y=_like(0.5, x)), y=gate)
+
+
+def _within_half(op: Op, b: GraphBuilder) -> Value | tuple[Value, ...] | None:
+    """Constants beyond fp16 end at 30000 of their sign."""
+    operands: dict[str, Any] = dict(op.inputs)
+    changed = False
+    for name, value in op.inputs.items():
+        if isinstance(value, tuple) or not value.is_constant or value.dtype not in FLOATS:
+            continue
+        if np.any(np.abs(value.data[np.isfinite(value.data)]) > 65504):
+            operands[name], changed = np.clip(value.data, -MASKED, MASKED), True
+    return b.op(op.type, **operands) if changed else None
+
+
+def _epsilon(op: Op, b: GraphBuilder) -> Value | tuple[Value, ...] | None:
+    return b.op(op.type, **{**op.inputs, "epsilon": _like(LEAST_EPSILON, op.arg("x"))})
+
+
+def _like(number: float, x: Value) -> np.ndarray:
+    return np.array(number, np.float16 if x.dtype == "fp16" else np.float32)
+
+
+MASKS = ("add", "sub", "mul", "select", "maximum", "minimum")
+REMEDIES: tuple[Remedy, ...] = (
+    Remedy("O15", ("softplus",), _softplus),
+    Remedy("N1", ("exp",), _clipped_exp),
+    Remedy("N2", ("reduce_log_sum_exp",), _log_sum_exp),
+    Remedy("N3", ("log",), _log_softmax),
+    Remedy("N4", ("mul",), _rms_norm, own=False),
+    Remedy("N7", ("slice_by_size", "slice_by_index", "split"), _width_slice),
+    Remedy("N8", ("mul",), _clamped_product),
+    Remedy("N9", ("silu",), _silu),
+    Remedy("N9", ("gelu",), _gelu),
+    Remedy("N18", ("layer_norm", "instance_norm", "l2_norm"), _epsilon),
+    Remedy("N20", MASKS, _within_half),
+)
+"""Rules without a row need a change of the model that nobody can make for its author."""
