@@ -39,6 +39,8 @@ def get(name: str | Chip) -> Chip:
     if chip is None:
         near = difflib.get_close_matches(_key(name), _INDEX, n=3)
         known = ", ".join(dict.fromkeys(_INDEX[k].name for k in near)) or ", ".join(c.name for c in CHIPS)
+        if all(_key(part) in _INDEX for part in name.split(",")):
+            raise UsageError(f"one chip is asked for here, not {name!r}", hint=f"write {name.split(',')[0].strip()!r}")
         raise UsageError(f"unknown chip {name!r}", hint=f"did you mean one of: {known}")
     return chip
 

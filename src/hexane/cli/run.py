@@ -22,7 +22,7 @@ from hexane.cli.options import (
 from hexane.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from hexane.graph import Graph
     from hexane.program.run import Device
@@ -122,7 +122,7 @@ def register(app: typer.Typer) -> None:
         ahead.begin()
         done = _session(
             model, inputs or [], random, normalize,
-            lambda: open_network(model, function=function, shapes=shape or (), bind=bind or ()),
+            lambda found: open_network(model, function=function, shapes=(*found, *(shape or ())), bind=bind or ()),
             chip=chip or engine.chip or "M1", level=level, compare=compare, autoscale=autoscale,
             insight=report is not None, quiet=json, device=engine, form=Form(dialect, tuple(without or ())),
         )  # fmt: skip
@@ -194,7 +194,7 @@ def _session(
     inputs: list[str],
     seed: int | None,
     normalize: str | None,
-    opened: Callable[[], Graph],
+    opened: Callable[[Iterable[str]], Graph],
     *,
     quiet: bool,
     **options: Any,
@@ -209,13 +209,37 @@ def _session(
     with Bar(quiet=quiet) as bar:
         bar.stage("load")
         start = perf_counter()
-        graph = opened()
+        graph = _opened(opened, inputs)
         given = gather(input_ports(graph), inputs, normalize=normalize, seed=seed, graph=graph)
         loaded = perf_counter() - start
         notes = (*graph.metadata.get("assumed", ()), *given.notes)
         done = run_network(graph, given.arrays, name=model.name, model=model, notes=notes, progress=bar, **options)
         done.seconds = {"load": loaded, **done.seconds}
         return done
+
+
+def _opened(opened: Callable[[Iterable[str]], Graph], inputs: list[str]) -> Graph:
+    """The network, with the shapes of the arrays that it is given where its own are open."""
+    from hexane.formats.open_shapes import OpenShapes
+    from hexane.runtime.file_shapes import file_shapes
+
+    def options(extents: Mapping[str, Sequence[object]]) -> list[str]:
+        shapes = file_shapes(inputs, extents).items()
+        return [f"{name}={'x'.join(map(str, shape))}" for name, shape in shapes if shape]
+
+    try:
+        graph = opened(())
+    except OpenShapes as error:
+        found = options(error.inputs)
+        if not found:
+            raise
+        return opened(found)
+    if not graph.metadata.get("assumed"):
+        return graph
+    declared = {value.name: tuple(value.type.shape) for value in graph.main.inputs}
+    found = options({name: (None, *shape[1:]) for name, shape in declared.items() if shape})
+    same = [f"{name}={'x'.join(map(str, shape))}" for name, shape in declared.items()]
+    return graph if set(found) <= set(same) else opened(found)
 
 
 def _run_program(

@@ -8,6 +8,9 @@ from typing import Any
 
 from hexane.errors import UsageError
 
+NUMBER = "NUMBER"
+"""What stands for an extent whose own name is in upper case."""
+
 Extent = int | str | None
 """A known extent, the name of an open one, or None for an open one without a name."""
 
@@ -69,7 +72,8 @@ def options_for(inputs: Mapping[str, Sequence[Extent]]) -> tuple[str, ...]:
             continue
         if all(isinstance(symbol, str) and re.fullmatch(r"[A-Za-z_]\w*", symbol) for symbol in names):
             for symbol in names:
-                found[f"--shape {symbol}={str(symbol).upper()}"] = None
+                word = str(symbol).upper()
+                found[f"--shape {symbol}={word if word != symbol else NUMBER}"] = None
         else:
             words = iter("ABCDEFGHIJKLMNOPQRSTUVW")
             filled = [str(e) if isinstance(e, int) else next(words) for e in extents]

@@ -20,7 +20,7 @@ from hexane.errors import GraphError, HexaneError, UnsupportedError, UsageError
 from hexane.graph.constants import Constant
 from hexane.graph.parts import Block, Function, Op, Value
 from hexane.graph.registry import OpSpec, plain, result_types, spec_of, values_of
-from hexane.graph.types import DTYPES, StateType, TensorType, TooLargeError, eval_dtype, tensor_of
+from hexane.graph.types import DTYPES, STRINGS, StateType, TensorType, TooLargeError, eval_dtype, kinds_of, tensor_of
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Graph
@@ -89,10 +89,12 @@ def checked_input(value: Value, given: Any) -> np.ndarray:
         array = np.asarray(given)
     except ValueError:
         raise UsageError(f"input {value.name!r} is no array", hint=f"it is a {value.type}") from None
-    if array.dtype.kind not in "biuf":
+    if array.dtype.kind not in kinds_of(type_.dtype):
         raise UsageError(f"input {value.name!r} is of dtype {array.dtype}", hint=f"it is a {value.type}")
     if array.ndim != type_.rank or any(n is not None and n != m for n, m in zip(type_.shape, array.shape)):
         raise UsageError(f"input {value.name!r} has shape {array.shape}", hint=f"it is a {value.type}")
+    if type_.dtype in STRINGS:
+        return array.astype(str)
     kind = DTYPES[type_.dtype].kind
     if kind in "iu":
         if array.dtype.kind == "f" and array.size and not np.array_equal(array, np.trunc(array)):

@@ -83,6 +83,11 @@ _ALIASES = {
 }
 
 
+def kinds_of(dtype: str) -> str:
+    """The kinds of NumPy's dtypes that an input of an element type takes: text, or numbers of any kind."""
+    return "UO" if dtype in STRINGS else "biuf"
+
+
 def dtype_name(dtype: Any) -> str:
     """MIL's name of a dtype given as MIL name, NumPy name or NumPy dtype; GraphError when there is none."""
     if isinstance(dtype, str):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hexane.errors import UsageError
+from hexane.graph.types import kinds_of
 from hexane.program.attribution import share_on_engine
 from hexane.program.package import save
 from hexane.program.segment import ENGINE, HOST, Port, Segment
@@ -134,7 +135,7 @@ class Program:
                 raise UsageError(
                     f"input {port.name!r} has shape {array.shape}", hint=f"it is {port.shape} {port.dtype}"
                 )
-            if array.dtype.kind not in "biuf":
+            if array.dtype.kind not in kinds_of(port.dtype):
                 raise UsageError(f"input {port.name!r} is of dtype {array.dtype}", hint=f"it is {port.dtype}")
             if port.name in engines and array.dtype.kind == "f" and array.size and np.isnan(array.min()):
                 first = tuple(int(i) for i in np.argwhere(np.isnan(array))[0])

@@ -17,6 +17,7 @@ import numpy as np
 from hexane.errors import FormatError, UsageError
 from hexane.files import archive
 from hexane.formats.quiet import first_line
+from hexane.graph.types import kinds_of
 from hexane.runtime.files import plain_errors
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def described(port: Port) -> str:
 def require_fit(shape: tuple[int, ...], dtype: np.dtype, port: Port) -> None:
     """UsageError for an array of another shape (axes of size 1 may be missing) or of no numbers."""
     where, hint = f"input {port.name!r}", f"it is {described(port)}"
-    if dtype.kind not in "biuf":
+    if dtype.kind not in kinds_of(port.dtype):
         raise UsageError(f"an array of dtype {dtype}", where=where, hint=hint)
     if tuple(n for n in shape if n != 1) != tuple(n for n in port.shape if n != 1):
         raise UsageError(f"an array of shape {shape}", where=where, hint=hint)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hexane.errors import UsageError
-from hexane.graph.types import DTYPES
+from hexane.graph.types import DTYPES, STRINGS
 
 if TYPE_CHECKING:
     from hexane.graph import Graph, Op, Value
@@ -52,6 +52,10 @@ def _drawn(port: Port, generator: np.random.Generator, value: Value | None) -> t
     if port.image:
         pixels = generator.integers(0, 256, port.shape).astype(np.float32)
         return pixels, "drawn as pixels 0 to 255"
+    if port.dtype in STRINGS:
+        raise UsageError(
+            f"input {port.name!r} is text, of which nothing is drawn", hint=f"--input {port.name}=FILE.npy"
+        )
     if port.dtype == "bool":
         return generator.integers(0, 2, port.shape).astype(bool), "drawn as true and false"
     if _RATE_NAME.search(port.name) and int(np.prod(port.shape)) == 1:

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 REQUIRED: Any = object()
 
 
+class Endless(UnsupportedError):
+    """A node that nobody shall run."""
+
+
 class Refused(UnsupportedError):
     """One node that hexane cannot take, and why; the importer collects them."""
 

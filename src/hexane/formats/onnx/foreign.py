@@ -11,6 +11,7 @@ import numpy as np
 from hexane.errors import HexaneError, UnsupportedError
 from hexane.formats.onnx.context import NodeContext
 from hexane.formats.onnx.file import import_onnx
+from hexane.formats.onnx.order import outer_names
 from hexane.formats.onnx.registry import domain_of
 from hexane.formats.operands import type_of
 from hexane.graph.ops.onnx_foreign import run_node, session_of, types_text
@@ -20,12 +21,14 @@ NARROW = frozenset(range(17, 27))
 """ONNX's codes of float8, float4 and whole numbers below a byte, which the graph carries wider."""
 MAX_BYTES = 1 << 20
 """Largest node (attributes and inner graphs) that is kept so."""
+_INPUT = "input of the node "
+"""What the inputs of a node by itself are called, before their number; nothing in its inner graphs is."""
 RANDOM = frozenset(
     "Bernoulli Dropout Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike".split()
 )
 _ELEMENTS = {"fp32": "FLOAT", "fp16": "FLOAT16", "fp64": "DOUBLE", "int64": "INT64", "int32": "INT32", "int16": "INT16",
              "int8": "INT8", "uint8": "UINT8", "uint16": "UINT16", "uint32": "UINT32", "uint64": "UINT64",
-             "bool": "BOOL"}  # fmt: skip
+             "bool": "BOOL", "string": "STRING"}  # fmt: skip
 _DTYPES = {f"tensor({onnx})": ours for ours, onnx in {
     "fp32": "float", "fp16": "float16", "fp64": "double", "int64": "int64", "int32": "int32", "int16": "int16",
     "int8": "int8", "uint8": "uint8", "uint16": "uint16", "uint32": "uint32", "uint64": "uint64", "bool": "bool",
@@ -47,8 +50,10 @@ def keep_foreign(c: NodeContext, declared: dict[str, TensorType], *, must_run: b
         if value.name in (*names, *node.input) and value.type.tensor_type.elem_type in NARROW:
             raise UnsupportedError(f"{value.name!r} has 8 bits or less, which onnxruntime would get as another type")
     operands = [c.need(index) for index in range(len(node.input)) if node.input[index]]
+    captured = [name for name in dict.fromkeys(outer_names(node)) if name]
+    operands += [c.scope.get(name, c) for name in captured]
     kind = f"{node.domain}.{node.op_type}" if domain_of(node.domain) else str(node.op_type)
-    text = _single(c, operands)
+    text = _single(c, operands, captured)
     if must_run:
         for entry in session_of(text, kind).get_outputs():
             if entry.type not in _DTYPES:
@@ -59,25 +64,22 @@ def keep_foreign(c: NodeContext, declared: dict[str, TensorType], *, must_run: b
     return tuple(next(found) if name else None for name in node.output)
 
 
-def _single(c: NodeContext, operands: list[Any]) -> str:
-    """The node as a model of its own, in text."""
+def _single(c: NodeContext, operands: list[Any], captured: list[str]) -> str:
+    """The node as a model of its own, in text: inputs are the node's, then what its inner graphs take from outside."""
     onnx = import_onnx()
     helper = onnx.helper
-    if any(attribute.HasField("g") or attribute.graphs for attribute in c.node.attribute):
-        raise UnsupportedError("it holds graphs of its own")
     node = onnx.NodeProto()
     node.CopyFrom(c.node)
-    infos, place = [], 0
-    for index, name in enumerate(c.node.input):
-        if not name:
-            continue
-        type_ = type_of(operands[place])
+    names = [name for name in c.node.input if name]
+    places = [f"{_INPUT}{place}" for place in range(len(names))]
+    node.input[:] = [places.pop(0) if name else "" for name in c.node.input]
+    infos = []
+    for name, inner, operand in zip((*names, *captured), (*filter(None, node.input), *captured), operands):
+        type_ = type_of(operand)
         if type_.dtype not in _ELEMENTS or not type_.is_static:
-            raise UnsupportedError(f"its input {index} is a {type_}")
-        node.input[index] = f"x{place}"
+            raise UnsupportedError(f"its input {name!r} is a {type_}")
         element = getattr(onnx.TensorProto, _ELEMENTS[type_.dtype])
-        infos.append(helper.make_tensor_value_info(f"x{place}", element, type_.shape))
-        place += 1
+        infos.append(helper.make_tensor_value_info(inner, element, type_.shape))
     outputs = [onnx.ValueInfoProto(name=name) for name in c.node.output if name]
     versions = [helper.make_opsetid(domain, version) for domain, version in c.importer.versions.items()]
     graph = helper.make_graph([node], "node", infos, outputs)

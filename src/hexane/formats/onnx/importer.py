@@ -11,9 +11,10 @@ import numpy as np
 
 from hexane.errors import FormatError, GraphError, HexaneError, UnsupportedError
 from hexane.formats.onnx.backward import extend_backward
-from hexane.formats.onnx.context import NodeContext
+from hexane.formats.onnx.context import Endless, NodeContext
 from hexane.formats.onnx.file import OnnxFile, check_claim, import_onnx, read_file, tensor_array
 from hexane.formats.onnx.foreign import keep_foreign
+from hexane.formats.onnx.order import in_order
 from hexane.formats.onnx.prepare import Shapes, opset_versions, prepare
 from hexane.formats.onnx.registry import MAIN, domain_of, translators
 from hexane.formats.operands import Folder, known, type_of
@@ -96,9 +97,9 @@ class Scope:
                 return value
             scope = scope.outer
         raise FormatError(
-            f"{c.title} takes {name!r}, which nothing before it makes",
+            f"it takes {name!r}, which nothing before it makes",
             where=self.importer.file.where,
-            hint="the graph is cyclic, unsorted or incomplete",
+            hint="the graph is cyclic or incomplete",
         )
 
 
@@ -234,9 +235,9 @@ class Importer:
     # ----------------------------------------------------------------------------------------------------- nodes
 
     def translate(self, nodes: Any, scope: Scope) -> None:
-        """Translate nodes in order; what cannot be taken is noted, and what stands behind it left out."""
+        """Translate nodes, each behind what it takes; what cannot be taken is noted, and what needs it left out."""
         table = translators()
-        for node in nodes:
+        for node in in_order(nodes):
             self.count += 1
             if self.count > MAX_NODES:
                 raise UnsupportedError(f"more than {MAX_NODES} nodes after unrolling loops", where=self.file.where)
@@ -251,6 +252,9 @@ class Importer:
             except _Skipped:
                 for name in node.output:
                     scope.values[name] = UNKNOWN
+                continue
+            except Endless as error:
+                self._refuse(c, error.message, scope)
                 continue
             except UnsupportedError as error:
                 self._foreign(c, error.message, scope, known=True)
@@ -355,6 +359,8 @@ def tensor_type(tensor: Any) -> TensorType | None:
         if not dim.HasField("dim_value") or dim.dim_value < 0:
             return None
         shape.append(dim.dim_value)
+    if tensor.elem_type == onnx.TensorProto.STRING:
+        return TensorType("string", tuple(shape))
     try:
         dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
     except (KeyError, TypeError, ValueError):

@@ -10,6 +10,8 @@ from __future__ import annotations
 import base64
 import contextlib
 import io
+import threading
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -62,6 +64,31 @@ _CARRIERS = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor
              "tensor(uint64)": np.uint64, "tensor(bool)": np.bool_}  # fmt: skip
 
 
+def _given(type_: str, value: Any) -> np.ndarray:
+    """A value as onnxruntime takes it."""
+    array = np.asarray(value)
+    return array.astype(object if type_ == "tensor(string)" else _CARRIERS.get(type_, array.dtype))
+
+
+MOST_SECONDS = 60.0
+"""After which a node is stopped: a loop that data end may have no end."""
+
+
+@contextlib.contextmanager
+def _limited() -> Iterator[Any]:
+    """Options of a run that ends by itself after ``MOST_SECONDS``."""
+    import onnxruntime
+
+    options = onnxruntime.RunOptions()
+    timer = threading.Timer(MOST_SECONDS, lambda: setattr(options, "terminate", True))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield options
+    finally:
+        timer.cancel()
+
+
 def run_node(model: str, kind: str, values: tuple[Any, ...]) -> tuple[np.ndarray, ...]:
     """The results of a node kept as text; UnsupportedError where onnxruntime cannot run it."""
     session = session_of(model, kind)
@@ -69,9 +96,10 @@ def run_node(model: str, kind: str, values: tuple[Any, ...]) -> tuple[np.ndarray
     for entry in session.get_outputs():
         if entry.type not in _CARRIERS and entry.type != "tensor(string)":
             raise UnsupportedError(f"{kind}: its result {entry.name!r} is a {entry.type}, no tensor of NumPy's numbers")
-    given = {e.name: np.asarray(v).astype(_CARRIERS.get(e.type, np.asarray(v).dtype)) for e, v in zip(entries, values)}
+    given = {e.name: _given(e.type, v) for e, v in zip(entries, values)}
     try:
-        return tuple(np.asarray(array) for array in session.run(None, given))
+        with _limited() as options:
+            return tuple(np.asarray(array) for array in session.run(None, given, options))
     except Exception as error:
         raise UnsupportedError(f"{kind}: onnxruntime refuses to run it: {_first_line(error)}") from None
 

@@ -116,6 +116,8 @@ def dtype_of(element: str) -> np.dtype | None:
 
 def inward(array: np.ndarray) -> np.ndarray:
     """An input as a graph carries it: bfloat16 and float8 as float32, whole numbers below a byte one per byte."""
+    if array.dtype.kind in "OU":  # text, as ONNX has it
+        return array.astype(str)
     return array if array.dtype.kind in "biuf" and array.dtype.isbuiltin == 1 else known(array)
 
 

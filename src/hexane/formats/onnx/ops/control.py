@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from hexane.errors import GraphError, HexaneError
-from hexane.formats.onnx.context import NodeContext, Operand, Refused, axis_in, type_of
+from hexane.formats.onnx.context import Endless, NodeContext, Operand, Refused, axis_in, type_of
 from hexane.formats.onnx.ops.shape import cut, static_shape, window
 from hexane.formats.onnx.registry import onnx_op
 from hexane.graph.ir import Value
@@ -93,7 +93,7 @@ def loop(c: NodeContext) -> object:
     step = 0
     while condition and (trips is None or step < trips):
         if step >= MAX_STEPS:
-            raise Refused(f"it runs more than {MAX_STEPS} times")
+            raise (Endless if trips is None else Refused)(f"it runs more than {MAX_STEPS} times")
         flag, *rest = run_body(c, body, [np.array(step, np.int64), np.array(True), *carried])
         condition = truth(c, flag)
         if condition is None:
