@@ -42,6 +42,9 @@ def register(app: typer.Typer) -> None:
             typer.Option("--input", metavar="NAME=FILE", help="Inputs whose ranges are held against every limit."),
         ] = None,
         random: Annotated[int | None, typer.Option(metavar="SEED", help="The same with inputs that are drawn.")] = None,
+        data: Annotated[
+            Path | None, typer.Option(metavar="DIR", help="The same over a folder: every file is one set of inputs.")
+        ] = None,
         host: Annotated[bool, typer.Option("--host", help="List only ops that stay on the host.")] = False,
         os: Annotated[str, typer.Option(help='The system a MIL text is for: "macOS 15", 26.3.1.')] = "",
         interface: Annotated[str, typer.Option(help="What takes a MIL text: in-memory, client, mle5.")] = "in-memory",
@@ -81,7 +84,7 @@ def register(app: typer.Typer) -> None:
         if fix:
             _fix(graph, model, chips.parse_list(chip), _given(graph, inputs or [], random), output, json)
             return
-        values = seen_values(graph, inputs or [], random)
+        values = seen_values(graph, inputs or [], random) if data is None else seen_over(graph, data)
         reports = [checked(graph, target, as_ or "", values) for target in chips.parse_list(chip)]
         placements = [place(graph, report.chip) if coreml else None for report in reports]
         plans = [asked_here(graph, placement) if placement is not None else None for placement in placements]
@@ -118,6 +121,30 @@ def seen_values(graph: Graph, inputs: list[str], seed: int | None) -> dict[str, 
 
     given = _given(graph, inputs, seed)
     return None if given is None else {**given, **every_value(graph, given)}
+
+
+MOST_SETS, MOST_ELEMENTS = 64, 1 << 28
+"""Sets of inputs of a folder that are looked at, and numbers that are kept of them in all."""
+
+
+def seen_over(graph: Graph, folder: Path) -> dict[str, Any]:
+    """What every value is over the files of a folder, each one set of inputs, one behind another."""
+    import numpy as np
+
+    files = sorted(path for path in folder.iterdir() if path.is_file()) if folder.is_dir() else []
+    if not files:
+        raise UsageError(
+            "--data wants a folder of inputs", where=str(folder), hint="one .npz (or .npy, picture) per set"
+        )
+    sets: list[dict[str, Any]] = []
+    for path in files[:MOST_SETS]:
+        sets.append(seen_values(graph, [str(path)], None) or {})
+        if sum(array.size for array in sets[-1].values()) * (len(sets) + 1) > MOST_ELEMENTS:
+            break
+    if len(sets) < len(files):
+        typer.echo(f"{len(sets)} of {len(files)} sets of inputs are looked at", err=True)
+    joined = {name: [np.atleast_1d(one[name]) for one in sets] for name in sets[0]}
+    return {name: np.concatenate(arrays) for name, arrays in joined.items()}
 
 
 def _given(graph: Graph, inputs: list[str], seed: int | None) -> dict[str, Any] | None:

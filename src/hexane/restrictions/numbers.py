@@ -387,6 +387,36 @@ def constant_beyond_half(subject: Subject) -> Found:
                 break
 
 
+SMALL = 0.01
+"""Relative error of a sum that is worth a remark."""
+
+
+@rule(
+    "N21",
+    "scale an operand up by a power of two and the result down (hexane run --autoscale)",
+    wrong("cadamcat", "M5 Pro", None, note="P @ V over 4096 keys: 3.95 %, with P times 64 0.060 %", tested=True),
+    wrong("ANEForge, M6 study", "M1, M5 Pro, M6", None, note="2.6e-3 for 512 terms to 6.2e-2 for 8192", tested=True),
+    interfaces=CORE_ML,
+)
+def small_results(subject: Subject) -> Found:
+    """products of {op} are rounded to 2^-16, and its results are small: off by {found}, more than {limit}"""
+    for statement in subject.calls("conv", "matmul", "linear"):
+        seen, terms = subject.seen(statement.op.outputs[0]), _terms(statement)
+        rms = 0.0 if seen is None else float(np.sqrt(np.mean(np.square(seen, dtype=np.float64))))
+        error = math.sqrt(terms / 12) * 2.0**-16 / rms if rms and math.isfinite(rms) else 0.0
+        if error > SMALL:
+            yield hit(statement.place, op=statement.type, limit=SMALL, found=f"about {error:.1%}")
+
+
+def _terms(statement: Statement) -> int:
+    """How many products one result sums; 0 where that is not known."""
+    if statement.type == "matmul":
+        x = statement.shape("x")
+        inner = x[-2 if statement.constant("transpose_x") and len(x) > 1 else -1] if x else 0
+        return inner or 0
+    return math.prod(extent or 0 for extent in statement.shape("weight")[1:])
+
+
 def _above(subject: Subject, statement: Statement, value: Value, limit: float, **words: Any) -> Found:
     found = above(subject, value, limit)
     if found:

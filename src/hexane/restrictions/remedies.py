@@ -156,6 +156,20 @@ def _epsilon(op: Op, b: GraphBuilder) -> Value | tuple[Value, ...] | None:
     return b.op(op.type, **{**op.inputs, "epsilon": _like(LEAST_EPSILON, op.arg("x"))})
 
 
+def _scaled_product(op: Op, b: GraphBuilder) -> Value | None:
+    """The operand times 64, the result by 64 before its bias: powers of two cost nothing in fp16."""
+    bias = op.inputs.get("bias")
+    if isinstance(bias, tuple) or (bias is not None and not bias.is_constant):
+        return None
+    operands: dict[str, Any] = {name: value for name, value in op.inputs.items() if name != "bias"}
+    product = b.op(op.type, **operands | {"x": b.mul(x=op.arg("x"), y=_like(64.0, op.arg("x")))})
+    result = b.mul(x=product, y=_like(1 / 64, product))
+    if bias is None:
+        return result
+    shape = (1, -1, *(1,) * (result.rank - 2)) if op.type == "conv" else bias.shape
+    return b.add(x=result, y=bias.data.reshape(shape))
+
+
 def _like(number: float, x: Value) -> np.ndarray:
     return np.array(number, np.float16 if x.dtype == "fp16" else np.float32)
 
@@ -173,5 +187,6 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy("N9", ("gelu",), _gelu),
     Remedy("N18", ("layer_norm", "instance_norm", "l2_norm"), _epsilon),
     Remedy("N20", MASKS, _within_half),
+    Remedy("N21", ("conv", "matmul", "linear"), _scaled_product),
 )
 """Rules without a row need a change of the model that nobody can make for its author."""

@@ -126,6 +126,14 @@ def _norm_of_peaks(b: GraphBuilder, x: Value) -> Value:
     return b.layer_norm(x=b.add(x=x, y=peaks), axes=[3], epsilon=np.float16(1e-5))
 
 
+def _hard_swish_of(shape: tuple[int, int], rank: int) -> Build:
+    def build(b: GraphBuilder, x: Value) -> Value:
+        y = b.matmul(x=x, y=weights(*(1,) * (rank - 2), *shape))
+        return b.mul(x=y, y=b.sigmoid_hard(x=y, alpha=np.float16(1 / 6), beta=np.float16(0.5)))
+
+    return build
+
+
 _C = np.float16(0.37)
 RULES = (
     _rule("post-scale", "a convolution whose sum is scaled by a constant", "post-scale",
@@ -156,6 +164,10 @@ RULES = (
     _rule("norm-of-peaks", "layer norms of rows that hold one value of 300, 1000, 14858 and 50000",
           "reduction-range planar-shift-scale planar-square reduction-sum reduction-finish reciprocal",
           _norm_of_peaks, LONG),
+    _rule("hard-swish-of-rows", "hard swish behind a product of two axes (published: off by 4 %)", "table-input",
+          _hard_swish_of((64, 32), 2), (16, 64), dialect="apple"),
+    _rule("hard-swish-of-maps", "the same with four axes (published: within fp16)", "table-input",
+          _hard_swish_of((64, 32), 4), (1, 1, 16, 64), dialect="apple"),
     _rule("softmax-of-columns", "a softmax along columns", "planar-scale reduction-sum reduction-finish reciprocal",
           lambda b, x: b.softmax(x=x, axis=3), scale=3),
     _rule("integer-sums", "integer weights with a scale for each output", "integer-scale", _quantized(False)),
