@@ -68,7 +68,7 @@ def estimate(
     whole = hasattr(thing, "functions") and not changed and as_ is None
     both = _both(thing, results, targets, interface) if whole else []
     if json:
-        answer = {"schema": "hexane-estimates/1", "estimates": [result.as_dict() for result in results]}
+        answer = {"schema": "hexane-estimates/1", "as": as_, "estimates": [result.as_dict() for result in results]}
         print_json({**answer, "how_long": [one.as_dict() for one in both]})
         return
     _print(results, both, changed)

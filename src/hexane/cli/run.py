@@ -106,6 +106,7 @@ def register(app: typer.Typer) -> None:
             require_makeable(report)
         if model.suffix.lower() in PROGRAMS:
             for_networks = {
+                "--as": as_ is not None,
                 "--tolerance": tolerance is not None, "--report": report is not None, "--autoscale": autoscale,
                 "--level": level != "engine", "--compare": compare not in ("auto", "none"), "--shape": bool(shape),
                 "--bind": bool(bind), "--function": function is not None, "--dialect": dialect != "default",

@@ -44,6 +44,8 @@ def verdict(done: Session) -> str:
         parts.append(f"{done.verdict.word.capitalize()}: {done.verdict.far}.")
         if done.verdict.advice:
             parts.append(f"{done.verdict.advice}.")
+    if done.other is not None:
+        parts.append(f"{done.other.text}.")
     if done.placement is not None:
         totals = done.placement.totals
         host = totals["host_ops"]

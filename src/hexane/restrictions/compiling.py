@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hexane.chips import Evidence
 from hexane.graph.compressed import is_fixed
 from hexane.graph.macs import macs_of
 from hexane.graph.registry import has
@@ -24,6 +25,7 @@ LEAST_SAVING_US = 250
     "cut the picture into tiles",
     refused("coremltools 2247", "", None, note="a picture of 5568x5568: ANECCompile() FAILED"),
     interfaces=CORE_ML,
+    evidence=Evidence.APPLE,
 )
 def large_plane(subject: Subject) -> Found:
     """{value} has planes of {found}, and 5568x5568 is published not to compile"""
@@ -41,6 +43,7 @@ def large_plane(subject: Subject) -> Found:
     "cut the network into several of less than 1 GB, or store weights in 4 or 8 bits",
     refused("coremltools 2593", "", None, note="2,525,476,480 bytes exceed the maximum of 2,147,483,648"),
     interfaces=CORE_ML,
+    evidence=Evidence.APPLE,
 )
 def many_weights(subject: Subject) -> Found:
     """the weights take {found} bytes{known}; the engine's compiler takes {limit} in a file"""
@@ -70,6 +73,7 @@ _LEAVES = (
     slow("coremltools 2370", "", None, note="a range runs on the engine with its default shape alone"),
     slow("coremltools 835", "", None, note="A12X: only the default shape"),
     interfaces=CORE_ML,
+    evidence=Evidence.APPLE,
 )
 def flexible_input(subject: Subject) -> Found:
     """an input may have other shapes ({found}): the engine takes {limit}"""
@@ -93,6 +97,7 @@ _ENUMERATED = (slow("coremltools 1909", "", None, note="175 ms; 20 ms without la
     slow("M6 study", "M4", 27, note="isolated ops are placed on the CPU: a segment costs 0.125 ms at either edge"),
     slow("Vx 436", "", None, note="a matmul of 4x4x4 is eligible and runs on the CPU"),
     interfaces=CORE_ML,
+    evidence=Evidence.APPLE,
 )
 def too_little_work(subject: Subject) -> Found:
     """the whole network saves {found} us on the engine, and Core ML asks for {limit}: it is likely to run on the CPU"""
@@ -108,6 +113,7 @@ def too_little_work(subject: Subject) -> Found:
     "join element-wise ops into fewer, or cut the network",
     slow("M6 study", "M6", 27, note="512 element-wise layers take 179 s to compile, growing with n^3.5"),
     interfaces=CORE_ML,
+    evidence=Evidence.APPLE,
 )
 def long_chain(subject: Subject) -> Found:
     """{found} element-wise ops in a row: compilation time grows with the power 3.5 of their number"""
@@ -127,6 +133,7 @@ def long_chain(subject: Subject) -> Found:
     "two convolutions with smaller kernels",
     refused("M6 study", "M4, M6", 27, note="16x16 needs more than 8 GiB of memory to compile, 17x17 is refused"),
     interfaces=CORE_ML,
+    evidence=Evidence.APPLE,
 )
 def square_kernel(subject: Subject) -> Found:
     """a kernel of {found} takes more than 8 GiB of memory to compile"""
@@ -141,6 +148,7 @@ def square_kernel(subject: Subject) -> Found:
     "a batch of 1, or matmul in place of the convolution",
     refused("ane-guide", "", None, note="batch 1 runs; with 2 the compiler service crashes"),
     interfaces=CORE_ML,
+    evidence=Evidence.APPLE,
 )
 def batched_runtime_weight(subject: Subject) -> Found:
     """a convolution with computed weights over a batch of {found}: the compiler service crashes"""
@@ -155,6 +163,7 @@ def batched_runtime_weight(subject: Subject) -> Found:
     "two transposed convolutions whose strides multiply to it",
     refused("coremltools 2450", "", None, note="kernel and stride 16: the program is not made"),
     interfaces=CORE_ML,
+    evidence=Evidence.APPLE,
 )
 def transposed_stride(subject: Subject) -> Found:
     """conv_transpose with a stride of {found}; 16 is published to be refused, {limit} run"""
@@ -199,6 +208,7 @@ def endless_product(subject: Subject) -> Found:
     "make the package for iOS 17 (palettes without scales), or scale the result",
     refused("coremltools 2688", "M4", 26, note="mps.dequantize: failed verification when the engine loads it"),
     interfaces=CORE_ML,
+    evidence=Evidence.APPLE,
 )
 def scaled_palette(subject: Subject) -> Found:
     """a palette with scales (constexpr_blockwise_shift_scale of constexpr_lut_to_dense) is not loaded"""
@@ -213,6 +223,7 @@ def scaled_palette(subject: Subject) -> Found:
     "convert with compute_precision=FLOAT16",
     slow("Vx 436, 437", "", None, note="no product or attention of fp32 was placed on the engine"),
     interfaces=CORE_ML,
+    evidence=Evidence.APPLE,
 )
 def single_precision(subject: Subject) -> Found:
     """{op} computes in {found}, and the engine in {limit}: Core ML runs it on the CPU or GPU"""

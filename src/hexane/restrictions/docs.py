@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 
 from hexane.restrictions.every import PLACES, RULES
+from hexane.restrictions.lowerings import LOWERINGS
+from hexane.restrictions.reports import Severity, System
 from hexane.restrictions.rule import INTERFACES, MLE5, Rule
 
 INTRO = """# Restrictions on MIL programs
@@ -24,6 +26,10 @@ that tried the very point outweighs programs that merely break the rule and were
 | silently wrong | it runs, and the numbers are not those of the program |
 | slow | it runs and costs more than it has to |
 | disputed | sources contradict each other |
+
+The rules of *Numbers* and of *Compilation and placement by Core ML* hold for any network that goes through Core ML:
+`hexane check NETWORK` says them of every file that it reads, as remarks on the ops ([errata](errata.md) has a network
+for each).
 
 Rules of docs/limits.md (extents, kernel sizes, operations that a chip lacks) are checked with them; their ids begin
 with `L-`. Nothing here was tried on an engine by this project.
@@ -71,7 +77,31 @@ def restrictions_page() -> str:
         for rule in RULES.values():
             if rule.module == module:
                 lines += _section(rule)
-    return "\n".join(lines).rstrip() + "\n"
+    return "\n".join([*lines, *_lowerings()]).rstrip() + "\n"
+
+
+LOWERED = """## How Apple's compiler takes ops apart
+
+What `--as apple` computes otherwise than hexane's own program (`hexane.restrictions.lowerings`): the forms of Apple's
+compiler whose numbers were published, in ops whose arithmetic is known, on the graph and in the tasks of dialect
+`apple` alike. Norms stay as they are written, so that squares are stored (N4).
+
+| rule | what | ops | generations | seen by | status |
+|---|---|---|---|---|---|"""
+
+
+def _lowerings() -> list[str]:
+    lines = [LOWERED]
+    for row in LOWERINGS:
+        rule = RULES[row.rule]
+        seen = "; ".join(report.describe() for report in rule.reports)
+        status = System(None).verdict(rule.reports, contested=rule.contested)
+        word = "disputed" if status is Severity.DISPUTED else "confirmed"
+        where = ", ".join(row.generations) or "all"
+        lines.append(
+            f"| {row.rule} | {row.does} | {', '.join(row.ops)} | {where} | {seen} ({rule.evidence}) | {word} |"
+        )
+    return lines
 
 
 def _section(rule: Rule) -> list[str]:

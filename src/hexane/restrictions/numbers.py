@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hexane.chips import Evidence
 from hexane.errors import HexaneError
 from hexane.graph.compressed import changes_along_inputs, kernel_of
 from hexane.graph.types import TensorType
@@ -30,6 +31,9 @@ SOFTPLUS_END = round(math.log(SUM_END), 3)
 SQUARE_END = 255.9
 SLICE_END = 4094
 _SUMS = ("reduce_sum", "reduce_mean")
+_FINE = ("clip", "maximum", "minimum", "greater", "less", "greater_equal", "less_equal", "equal", "not_equal", "pad",
+         "batch_norm")  # fmt: skip
+"""Ops whose constants are bounds, where an infinity bounds as well, or are folded before they are rounded."""
 
 
 @rule(
@@ -340,6 +344,7 @@ def transposed_output_shape(subject: Subject) -> Found:
     "use an epsilon of at least 6e-8, the smallest number of fp16",
     wrong("docs/reference/numerics.md 2", note="arithmetic of fp16"),
     interfaces=CORE_ML,
+    evidence=Evidence.INFERRED,
 )
 def vanishing_epsilon(subject: Subject) -> Found:
     """the epsilon of {op} is 0 in fp16: a row of equal numbers has no inverse root"""
@@ -354,6 +359,7 @@ def vanishing_epsilon(subject: Subject) -> Found:
     "take the decision in float32 on the host, or raise what separates the logits",
     wrong("docs/reference/numerics.md 9", note="fp16 results differ by 2^-11 of their size"),
     interfaces=CORE_ML,
+    evidence=Evidence.INFERRED,
 )
 def close_logits(subject: Subject) -> Found:
     """the two largest of {op} are nearer to each other than {limit} of their size: rounding decides"""
@@ -380,6 +386,8 @@ def close_logits(subject: Subject) -> Found:
 def constant_beyond_half(subject: Subject) -> Found:
     """a constant of {op} is beyond {limit}, the end of fp16: it becomes an infinity"""
     for statement in subject.statements:
+        if statement.type in _FINE:
+            continue
         for value in statement.op.operands():
             number = _beyond_half(value)
             if number is not None:

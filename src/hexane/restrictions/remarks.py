@@ -77,7 +77,8 @@ def remarks(
 def _remark(rule: Rule, hit: Hit, subject: Subject) -> Remark:
     reports = rule.reports if hit.reports is None else hit.reports
     severity = hit.severity or subject.system.verdict(reports, contested=rule.contested)
-    status = DISPUTED if severity is Severity.DISPUTED else CONFIRMED if reports else INFERRED
+    inferred = rule.evidence is Evidence.INFERRED or not reports
+    status = DISPUTED if severity is Severity.DISPUTED else INFERRED if inferred else CONFIRMED
     words = hit.words
     return Remark(
         rule.id,
