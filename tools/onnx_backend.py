@@ -112,7 +112,9 @@ class _Recorder:
         for ours, theirs in zip(got, wanted):
             np.testing.assert_array_equal(ours.shape, theirs.shape)
             np.testing.assert_equal(ours.dtype, theirs.dtype)
-            if theirs.dtype.kind == "f":
+            if theirs.dtype.kind in "OU":
+                np.testing.assert_array_equal(ours, theirs)
+            elif theirs.dtype.kind == "f":
                 self.close_floats(ours, theirs, rtol, atol)
             elif theirs.dtype.name == "bfloat16":
                 self.close_floats(_plain(ours), _plain(theirs), max(rtol, 2**-6), atol)
