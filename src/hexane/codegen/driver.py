@@ -85,8 +85,9 @@ def compile(
     on_pass : called after every pass with its name, the graph so far and how many ops it changed.
     scaling : powers of two by layer, as ``hexane.numerics.autoscale`` takes them.
     without : names of transformations that are left out (docs/transformations.md).
-    as_ : "apple" is dialect "apple" with ops taken apart as Apple's compiler does (docs/restrictions.md, Numbers), so
-        that results are those of a phone where these are known to differ; "hexane" is the default.
+    as_ : "apple" is dialect "apple", which takes ops apart as Apple's compiler does (docs/restrictions.md), so that
+        results are those of a phone where these are known to differ; "hexane" is the default. What Apple's limits leave
+        to the host (``hexane.check``) stays on the engine where hexane has another form of it.
 
     Raises
     ------

@@ -42,6 +42,7 @@ _FINE = ("clip", "maximum", "minimum", "greater", "less", "greater_equal", "less
     wrong("coremltools 2687", "M3 Max", 26, note="0 from 10.4 on", tested=True),
     wrong("coremltools 2687", "M4", 26, note="0 beyond 10.4", tested=True),
     wrong("q38", "M5 Max", 26, note="beyond 10.4", tested=True),
+    wrong("coremltools 2618", "M1 Pro, M4 Pro", 26, note="mish of inputs 3.5 and 11 times as large", tested=True),
     runs("ANEForge", "M5", note="8e-4, in its range of inputs"),
     interfaces=INTERFACES,
 )
@@ -105,7 +106,7 @@ def log_of_softmax(subject: Subject) -> Found:
 
 @rule(
     "N4",
-    "divide by the largest magnitude first, or write layer_norm (whose sums have a wider range)",
+    "write layer_norm of [x, -x], or x * sqrt(n) / reduce_l2_norm(x): one op whose squares are not stored",
     wrong("executorch 19523", "", None, note="x * rsqrt(mean(x * x)) overflows at 255", tested=True),
     wrong("ane-guide", "M1", None, note="a square is infinite at 256", tested=True),
     interfaces=CORE_ML,
