@@ -193,3 +193,10 @@ def test_estimate_as_either(softplus: Path) -> None:
     apple = hexane.estimate(softplus / "m.onnx", chip="M4", as_="apple")
     ours = hexane.estimate(softplus / "m.onnx", chip="M4", as_="hexane")
     assert (apple.basis, ours.basis) == ("network", "program") and len(apple.ops) > 1
+
+
+def test_numbers_within_every_limit_need_no_second_run(softplus: Path) -> None:
+    np.save(softplus / "x.npy", np.minimum(LARGE, 9).astype(np.float32))
+    found = run(softplus, "onnx")
+    assert not found["other"]["differs"] and found["other"]["outputs"] == {}
+    assert "on these inputs without effect" in found["other"]["text"]

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from hexane.graph.ir import Op, Value
 
 
+LARGEST_SUM = 32752.0
+
+
 @dataclass(frozen=True)
 class Fixed:
     """The network with remedies, how many ops each rule's took the place of, and the rules that are left.
@@ -52,7 +55,8 @@ class Fixed:
 def fixed(graph: Graph, chip: str | Chip, inputs: Mapping[str, Any] | None = None) -> Fixed:
     """Rewrite every op that a rule with a remedy names; with inputs only those whose numbers are beyond a limit."""
     target = chips.get(chip)
-    said = remarks(graph, target, _seen(graph, inputs))
+    seen = _seen(graph, inputs)
+    said = remarks(graph, target, seen)
     wanted = {(remark.rule, op.outputs[0].name) for op, rows in said.items() for remark in rows}
     rules = {rule for rule, _ in wanted}
     new = graph.clone()
@@ -61,6 +65,8 @@ def fixed(graph: Graph, chip: str | Chip, inputs: Mapping[str, Any] | None = Non
         if remedy.rule not in rules:
             continue
         names = {name for rule, name in wanted if rule == remedy.rule} if remedy.own else None
+        if names and seen is not None and remedy.grows > 1:
+            names = {name for name in names if np.max(np.abs(seen[name])) * remedy.grows < LARGEST_SUM}
         count = sweep(new.main, dict.fromkeys(remedy.ops, _of(remedy.rewrite, names)))
         if count:
             done[remedy.rule] = done.get(remedy.rule, 0) + count

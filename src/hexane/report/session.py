@@ -26,6 +26,7 @@ from hexane.passes.apple_forms import applied
 from hexane.program import Program
 from hexane.report.check import CheckReport, check, check_program
 from hexane.report.scaling import apply_autoscale, finish, gain_of_scaling
+from hexane.restrictions.remarks import remarks
 from hexane.runtime.agreement import Agreement, agreements, beside_fp16, nonfinite_counts
 from hexane.runtime.answers import questions_of
 from hexane.runtime.execute import Run, execute
@@ -303,6 +304,10 @@ def _answer_otherwise(done: Session) -> None:
     if not forms:
         return
     form = Form() if done.form.as_ == "apple" else Form("apple")
+    does = tuple(row.does for row in forms)
+    if not _matter(done, {row.rule for row in forms}):
+        done.other = Other(form.as_, does, {}, "", 0.0, 0.0, 0)
+        return
     try:
         outputs = evaluate(form.canonical(done.graph, done.chip), done.inputs, done.chip)
     except HexaneError as error:
@@ -310,7 +315,19 @@ def _answer_otherwise(done: Session) -> None:
         return
     rows = [(name, *_difference(done.outputs[name], array)) for name, array in outputs.items()]
     worst = max(rows, key=lambda row: (row[3], row[1]), default=("", 0.0, 0.0, 0))
-    done.other = Other(form.as_, tuple(row.does for row in forms), outputs, *worst)
+    done.other = Other(form.as_, does, outputs, *worst)
+
+
+BY_VALUES = frozenset(("O15", "N2", "N7"))
+"""Rules whose forms give the same numbers while no value is beyond their limit."""
+
+
+def _matter(done: Session, rules: set[str]) -> bool:
+    """Whether a form can change the answer on these inputs: held against the float32 values, which cost little."""
+    if not rules <= BY_VALUES:
+        return True
+    said = remarks(done.graph, done.chip, {**done.inputs, **done.reference})
+    return any(remark.rule in rules for rows in said.values() for remark in rows)
 
 
 def _difference(a: np.ndarray, b: np.ndarray) -> tuple[float, float, int]:

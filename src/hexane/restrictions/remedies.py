@@ -27,12 +27,16 @@ LEAST_EPSILON = 2.0**-23
 
 @dataclass(frozen=True)
 class Remedy:
-    """``rule``: what it cures; ``ops``: where it begins; ``own``: whether that op is the one that the rule names."""
+    """``rule``: what it cures; ``ops``: where it begins; ``own``: whether that op is the one that the rule names.
+
+    ``grows``: how many times larger results are on the way, which have to stay below 32752.
+    """
 
     rule: str
     ops: tuple[str, ...]
     rewrite: Rewrite
     own: bool = True
+    grows: float = 1.0
 
 
 def _softplus(op: Op, b: GraphBuilder) -> Value:
@@ -174,6 +178,7 @@ def _like(number: float, x: Value) -> np.ndarray:
     return np.array(number, np.float16 if x.dtype == "fp16" else np.float32)
 
 
+SUMS = ("conv", "matmul", "linear")
 MASKS = ("add", "sub", "mul", "select", "maximum", "minimum")
 REMEDIES: tuple[Remedy, ...] = (
     Remedy("O15", ("softplus",), _softplus),
@@ -187,6 +192,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy("N9", ("gelu",), _gelu),
     Remedy("N18", ("layer_norm", "instance_norm", "l2_norm"), _epsilon),
     Remedy("N20", MASKS, _within_half),
-    Remedy("N21", ("conv", "matmul", "linear"), _scaled_product),
+    Remedy("N6", SUMS, _scaled_product, grows=64.0),
+    Remedy("N21", SUMS, _scaled_product, grows=64.0),
 )
 """Rules without a row need a change of the model that nobody can make for its author."""
