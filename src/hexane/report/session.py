@@ -28,7 +28,6 @@ from hexane.report.check import CheckReport, check, check_program
 from hexane.report.scaling import apply_autoscale, finish, gain_of_scaling
 from hexane.restrictions.remarks import remarks
 from hexane.runtime.agreement import Agreement, agreements, beside_fp16, nonfinite_counts
-from hexane.runtime.answers import questions_of
 from hexane.runtime.execute import Run, execute
 from hexane.runtime.kernels import kernel_seconds, without_kernels
 from hexane.runtime.references import Wanted, wanted
@@ -40,6 +39,8 @@ if TYPE_CHECKING:
     from hexane.timing import Estimate
 
 LEVELS = ("engine", "graph")
+SHORT = 5e-3
+"""Seconds of a stage that are no time worth a word."""
 
 
 class Progress(Protocol):
@@ -279,15 +280,17 @@ def run_network(
         finish(done)
     if form.as_ == "apple" or (form == Form() and not autoscale):
         _timed(done, "other answer", lambda: _answer_otherwise(done))
+        if done.seconds["other answer"] < SHORT:
+            del done.seconds["other answer"]
     if compare != "none":
         show.stage("compare")
         reference = (lambda: done.reference) if insight or autoscale else None
         done.wanted = _timed(done, "compare", lambda: wanted(compare, model, graph, done.inputs, reference))
         assert done.wanted is not None
-        done.agreements = agreements(done.outputs, done.wanted.outputs, questions_of(graph))
+        done.agreements = agreements(done.outputs, done.wanted.outputs, graph)
         show.stage("compare with fp16 storage")
         stored = _timed(done, "fp16 storage", lambda: _stored(done))
-        done.agreements = beside_fp16(done.agreements, stored, done.wanted.outputs)
+        done.agreements = beside_fp16(done.agreements, stored, done.wanted.outputs, graph)
     done.verdict = verdict_of(done.agreements, done.wanted.by) if done.wanted else unseen(done.outputs)
     if done.verdict is not None and not done.verdict.good:
         show.stage("look for the cause")

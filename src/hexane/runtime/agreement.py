@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hexane.errors import UsageError
-from hexane.runtime.answers import TOP, Answer, Question, answered, looks_like_probabilities
+from hexane.runtime.answers import TOP, Answer, Question, answered, looks_like_probabilities, questions_of
+from hexane.runtime.lists import Paired, lists_of, paired
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from hexane.graph import Graph
 
 
 @dataclass(frozen=True)
@@ -88,15 +91,11 @@ def negligible_error(question: Question | None) -> float:
 
 
 def beside_fp16(
-    rows: list[Agreement], stored: Mapping[str, np.ndarray], expected: Mapping[str, Any]
+    rows: list[Agreement], stored: Mapping[str, np.ndarray], expected: Mapping[str, Any], graph: Graph
 ) -> list[Agreement]:
     """The rows with what fp16 storage alone costs."""
-    return [
-        replace(row, fp16_storage=agreement(row.name, stored[row.name], expected[row.name]).relative)
-        if row.name in stored and row.relative is not None
-        else row
-        for row in rows
-    ]
+    errors = {row.name: row.relative for row in agreements(stored, expected, graph)}
+    return [replace(row, fp16_storage=errors.get(row.name)) if row.relative is not None else row for row in rows]
 
 
 def _errors(a: np.ndarray, b: np.ndarray) -> tuple[float | None, float | None, float | None, float | None]:
@@ -110,8 +109,24 @@ def _errors(a: np.ndarray, b: np.ndarray) -> tuple[float | None, float | None, f
     return float(off.max()), float(off.mean()), (rms / size if size else (0.0 if rms == 0 else float("inf"))), cosine
 
 
-def agreements(
-    outputs: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray], questions: Mapping[str, Question]
-) -> list[Agreement]:
-    """Every output against float32's, in order."""
-    return [agreement(name, array, expected[name], questions.get(name)) for name, array in outputs.items()]
+def agreements(outputs: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray], graph: Graph) -> list[Agreement]:
+    """Every output of a network against float32's, in order: as what the network makes of it asks for."""
+    questions = questions_of(graph)
+    pairs = paired(outputs, expected, lists_of(graph))
+    rows = [agreement(name, array, expected[name], questions.get(name)) for name, array in outputs.items()]
+    return [_of_rows(row, pairs[row.name]) if row.name in pairs and not row.identical else row for row in rows]
+
+
+def _of_rows(whole: Agreement, pair: Paired) -> Agreement:
+    """The agreement of a list: errors of the rows that are in both, and how many are not."""
+    row = agreement(whole.name, pair.got, pair.expected)
+    same = not pair.answer.changed and row.identical
+    return replace(
+        row,
+        shape=whole.shape,
+        infinities=whole.infinities,
+        nans=whole.nans,
+        nonfinite=whole.nonfinite,
+        identical=same,
+        answer=pair.answer,
+    )

@@ -10,6 +10,7 @@ import numpy as np
 
 from hexane.runtime.agreement import OF_A_PROBABILITY, Agreement, nonfinite_counts
 from hexane.runtime.answers import EXACT
+from hexane.runtime.lists import ROW
 
 SAME, CLOSE, CHANGED, BROKEN = "same", "close", "changed", "broken"
 WORDS = (SAME, CLOSE, CHANGED, BROKEN)
@@ -60,6 +61,8 @@ def word_for(row: Agreement) -> str:
         return SAME if not row.answer.changed else CHANGED if row.answer.share > FEW else CLOSE
     if row.nonfinite or row.nans:
         return BROKEN
+    if row.answer is not None and row.answer.kind == ROW and row.relative is None:
+        return _by_answer(row, SAME)
     if row.relative is None:  # nothing finite to compare
         return BROKEN if row.infinities else SAME if row.identical else CHANGED
     if (row.largest or 0.0) <= row.negligible:

@@ -18,7 +18,6 @@ from hexane.graph import Graph
 from hexane.program import Program
 from hexane.program.run import Device, Session
 from hexane.runtime.agreement import agreements
-from hexane.runtime.answers import questions_of
 from hexane.runtime.bench import bench
 from hexane.runtime.core_ml.package import Package
 from hexane.runtime.core_ml.plan import ENGINE as ON_ENGINE
@@ -118,9 +117,9 @@ def verify(
     on_stage("emulator")
     emulated = program.run(inputs)
     exact = graph.evaluate(inputs)
-    rows = agreements(outputs, exact, questions_of(graph))
+    rows = agreements(outputs, exact, graph)
     close = verdict_of(rows, "float32")
-    ours = verdict_of(agreements(emulated, exact, questions_of(graph)), "float32")
+    ours = verdict_of(agreements(emulated, exact, graph), "float32")
     wrong = close is not None and close.word == BROKEN and (ours is None or ours.word != BROKEN)
     checks.append(Check("float32", AGAINST if wrong else NEUTRAL, close.text if close else "not compared"))
     checks.append(_bits(outputs, emulated, exact))
