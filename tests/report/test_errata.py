@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import hexane
+from facts import fact_folder
 from hexane.cli.main import app
 from hexane.errors import HexaneError
 from hexane.passes.apple_forms import applied
@@ -128,3 +129,18 @@ def test_ranges_over_a_folder_of_inputs(tmp_path: Path) -> None:
     assert remark["found"] == "3 to 12, 33.333% of the values"
     (tmp_path / "none").mkdir()
     assert CliRunner().invoke(app, [*arguments, str(tmp_path / "none")]).exit_code != 0
+
+
+def test_texts_without_their_weights_are_checked_as_far_as_shapes_go() -> None:
+    """Every program of the corpus, as it is: its weight files are not there."""
+    seen = 0
+    for path in sorted((fact_folder() / "mil").rglob("*.mil")):
+        try:
+            graph = hexane.parse_mil(path.read_text())
+        except HexaneError:
+            continue
+        for chip in ("M1", "M4"):
+            rows = [row for said in remarks(graph, hexane.chips.get(chip)).values() for row in said]
+            assert all(row.limit != "" and row.remedy and row.status for row in rows if row.rule[0] in "NC")
+        seen += 1
+    assert seen > 150

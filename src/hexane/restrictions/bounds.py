@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hexane.restrictions.subject import numbers_of
+
 if TYPE_CHECKING:
     from hexane.graph.ir import Op, Value
     from hexane.restrictions.subject import Subject
@@ -84,8 +86,8 @@ def largest(value: Value, steps: int = STEPS) -> float:
 
 
 def _of_constant(value: Value, reduced: object) -> float:
-    data = value.data
-    return float(reduced(data)) if data.size and data.dtype.kind in "fiu" else math.inf  # type: ignore[operator]
+    data = numbers_of(value)
+    return float(reduced(data)) if data is not None and data.size and data.dtype.kind in "fiu" else math.inf  # type: ignore[operator]
 
 
 def _number(op: Op, name: str) -> float:

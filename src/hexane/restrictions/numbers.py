@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hexane.chips import Evidence
-from hexane.errors import HexaneError
 from hexane.graph.compressed import changes_along_inputs, kernel_of
 from hexane.graph.types import TensorType
 from hexane.restrictions.bounds import NOT_KNOWN, above, below, beyond
 from hexane.restrictions.reports import runs, wrong
 from hexane.restrictions.rule import INTERFACES, MLE5, Found, hit, rule
-from hexane.restrictions.subject import Statement, Subject
+from hexane.restrictions.subject import Statement, Subject, numbers_of
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Op, Value
@@ -150,7 +149,8 @@ def lost_products(subject: Subject) -> Found:
     """{op} multiplies numbers whose product is below {limit}: it counts as 0"""
     for statement in subject.calls("conv", "matmul", "linear"):
         kernel = statement.value("weight") or statement.value("y")
-        x, w = subject.seen(statement.value("x")), subject.seen(kernel)
+        x = subject.seen(statement.value("x"))
+        w = None if x is None else subject.seen(kernel)
         if x is None or w is None:
             continue
         share = _lost(x, w)
@@ -264,7 +264,7 @@ def symmetric_int8(subject: Subject) -> Found:
     """int8 weights without a zero point (constexpr_affine_dequantize) came out wrong beside the CPU"""
     for statement in subject.calls("constexpr_affine_dequantize"):
         data, zero = statement.value("quantized_data"), statement.value("zero_point")
-        if data is not None and data.dtype == "int8" and (zero is None or (zero.is_constant and not np.any(zero.data))):
+        if data is not None and data.dtype == "int8" and (zero is None or _is_zero(zero)):
             yield hit(statement.place, limit="uint8", found="int8, zero point 0")
 
 
@@ -438,10 +438,9 @@ def _beyond_half(value: Value) -> float | None:
         return None
     if value.type.nbytes > MOST_BYTES:
         return None
-    try:
-        data = np.asarray(value.data)
-    except HexaneError:
-        return None  # its weight file is not there
+    data = numbers_of(value)
+    if data is None:
+        return None
     over = data[np.isfinite(data) & (np.abs(data) > LARGEST_HALF + 16)] if data.size else data
     return float(over.reshape(-1)[0]) if over.size else None
 
@@ -468,9 +467,13 @@ def _squared(op: Op | None) -> Value | None:
     x = op.inputs.get("x")
     if op.type == "square" or (op.type == "mul" and x is op.inputs.get("y")):
         return op.arg("x")
-    if op.type == "pow" and op.arg("y").is_constant and np.all(op.arg("y").data == 2):
-        return op.arg("x")
-    return None
+    exponent = numbers_of(op.arg("y")) if op.type == "pow" else None
+    return op.arg("x") if exponent is not None and np.all(exponent == 2) else None
+
+
+def _is_zero(value: Value) -> bool:
+    data = numbers_of(value)
+    return data is not None and not np.any(data)
 
 
 def _inside_abs(op: Op) -> Value | None:
@@ -507,9 +510,8 @@ def product_scales(op: Op) -> tuple[float, float] | None:
 
 def _scale(op: Op) -> float | None:
     scale = op.inputs.get("scale")
-    if scale is None or isinstance(scale, tuple) or not scale.is_constant or scale.data.size != 1:
-        return None
-    return float(scale.data.reshape(-1)[0])
+    data = None if scale is None or isinstance(scale, tuple) else numbers_of(scale)
+    return None if data is None or data.size != 1 else float(data.reshape(-1)[0])
 
 
 def _hard_swish(op: Op) -> tuple[Op | None, Value | None]:

@@ -24,6 +24,16 @@ if TYPE_CHECKING:
     from hexane.graph.ir import Graph, Op, Value
 
 
+def numbers_of(value: Value) -> np.ndarray | None:
+    """A constant's data; None for what is computed, and where its weight file is not there."""
+    if not value.is_constant:
+        return None
+    try:
+        return value.data
+    except HexaneError:
+        return None
+
+
 @dataclass(frozen=True)
 class Port:
     """An input or output of the function that runs. ``nbytes`` counts its packed elements."""
@@ -163,7 +173,7 @@ class Subject:
         if value is None or not isinstance(value.type, TensorType):
             return None
         if value.is_constant:
-            return value.data if value.dtype.startswith("fp") else None
+            return numbers_of(value) if value.dtype.startswith("fp") else None
         found = None if self.values is None else self.values.get(value.name)
         return found if found is not None and found.dtype.kind == "f" else None
 
