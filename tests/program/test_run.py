@@ -157,3 +157,11 @@ def test_nan_for_an_engine_is_warned_of_and_for_the_host_is_not() -> None:
         warnings.simplefilter("error", RuntimeWarning)
         found = hexane.compile(b.graph).run(given)["y"]
     assert found.sum() == 1 and found[0, 1, 2, 3] == 1
+
+
+@pytest.mark.parametrize("chip", ["M1", "M2", "M3", "M4", "M5", "A19"])
+def test_constants_are_counted_wherever_a_generation_keeps_them(chip: str) -> None:
+    b = GraphBuilder()
+    weight = np.random.default_rng(0).normal(size=(64, 64, 1, 1)).astype(np.float16)
+    b.output(b.conv(x=b.input("x", (1, 64, 8, 8), "fp16"), weight=weight, pad_type="valid"), name="y")
+    assert weight.nbytes <= hexane.compile(b.graph, chip).stats()["const_bytes"] <= weight.nbytes + (1 << 15)

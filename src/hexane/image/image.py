@@ -117,6 +117,11 @@ class Image:
         return self.contents.const
 
     @property
+    def constant_bytes(self) -> int:
+        """Bytes of all that the program brings along: kernels, tables, constant operands, wherever they stand."""
+        return len(self.const) + len(self.kernel_section)
+
+    @property
     def kernel_section(self) -> bytes:
         """Weights and tables where they have a section of their own (H16 and later), else empty."""
         return self.contents.kernels

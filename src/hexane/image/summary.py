@@ -24,7 +24,7 @@ def summary_of(image: Image) -> dict[str, Any]:
         "procedure": image.procedure,
         "task_count": image.task_count,
         "text_bytes": len(image.contents.text),
-        "const_bytes": len(image.const),
+        "const_bytes": image.constant_bytes,
         "scratch_bytes": image.scratch_bytes,
         "surfaces": [_surface(s) for s in image.surfaces] if _decodable(image) else [],
         "tasks": _tasks(image),

@@ -176,7 +176,7 @@ class Program:
             "macs": total,
             "macs_on_engine": share_on_engine(macs[ENGINE], total, sum(len(s.ops) for s in host)),
             "evidence": dict(Counter(plan.evidence.value for plan in plans)),
-            "const_bytes": sum(len(image.section("__TEXT", "__const")) for image in self.images),
+            "const_bytes": sum(image.constant_bytes for image in self.images),
             "scratch_bytes": sum(image.scratch_bytes for image in self.images),
             "surface_bytes": sum(2 * prod(e or 0 for e in port.shape) for port in (*self.inputs, *self.outputs)),
         }
