@@ -285,3 +285,14 @@ def test_the_look_up_of_a_label_is_no_failure() -> None:
     report = hexane.check(b.graph, "M4")
     assert report.fits and report.rows[-1].place == "host"
     assert "nothing to do" in report.rows[-1].advice
+
+
+@pytest.mark.parametrize("chip", ["M1", "M4", "M5"])
+def test_linear_takes_constant_weights_only(chip: str) -> None:
+    b = GraphBuilder()
+    x, w = b.input("x", (1, 64), "fp16"), b.input("w", (32, 64), "fp16")
+    b.output(b.linear(x=x, weight=w), name="y")
+    b.output(b.matmul(x=x, y=w, transpose_y=True), name="z")
+    rows = {row.op: row for row in hexane.check(b.graph, chip=chip).rows}
+    assert (rows["linear"].apple, rows["matmul"].apple) == ("host", "engine")
+    assert rows["linear"].hexane == "host"

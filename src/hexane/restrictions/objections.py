@@ -270,6 +270,12 @@ def runtime_weight(op: Op, chip: Chip) -> Found:
     return None if chip.generation.feature_level >= 7 else {}
 
 
+@rule("write it as matmul, which takes two computed operands", "docs/reference/mil.md 5.3")
+def computed_matrix(op: Op, chip: Chip) -> Found:
+    """the weight of linear is computed, and MIL's linear takes constants only"""
+    return {} if op.type == "linear" and not _constant(op, "weight") else None
+
+
 @rule(
     "use one table or scale for each output or group of outputs, or plain fp16 weights",
     "docs/reference/compressed.md 2",
