@@ -261,8 +261,8 @@ network that shows it, and what `hexane check NETWORK --chip CHIP --as apple` sa
 chip here is one to show it for: who saw it on which one stands under *source*. `hexane run --as apple` gives the wrong
 numbers of those that are marked *computed*.
 
-`confirmed`: somebody tried it, and nobody contradicts. `disputed`: sources contradict each other on this chip.
-`inferred`: read off the tables of Apple's compiler for another chip.
+`confirmed`: somebody saw it on a chip of this generation, or did not say on which. `disputed`: sources contradict each
+other. `inferred`: seen on another generation, or read off the tables of Apple's compiler.
 
 | | what | rule | shown for | status | computed |
 |---|---|---|---|---|---|

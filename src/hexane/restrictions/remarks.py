@@ -32,7 +32,8 @@ class Remark:
 
     ``rule`` is its id (docs/restrictions.md) or the name of a limit (docs/limits.md). ``limit`` is what the phone holds
     (a number where it is one), ``found`` what this network has: a shape, a constant, or the range that was seen.
-    ``status`` is "confirmed", "disputed" (sources contradict each other) or "inferred" (no source tried it).
+    ``status`` is "confirmed" (somebody saw it on a chip of this generation, or did not say on which), "disputed"
+    (sources contradict each other) or "inferred" (it was seen on another generation, or follows from what is known).
     """
 
     rule: str
@@ -77,7 +78,7 @@ def remarks(
 def _remark(rule: Rule, hit: Hit, subject: Subject) -> Remark:
     reports = rule.reports if hit.reports is None else hit.reports
     severity = hit.severity or subject.system.verdict(reports, contested=rule.contested)
-    inferred = rule.evidence is Evidence.INFERRED or not reports
+    inferred = rule.evidence is Evidence.INFERRED or not subject.system.is_spoken_of(reports)
     status = DISPUTED if severity is Severity.DISPUTED else INFERRED if inferred else CONFIRMED
     words = hit.words
     return Remark(

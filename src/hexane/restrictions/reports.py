@@ -124,6 +124,12 @@ class System:
                 return kin
         return tuple(reports)
 
+    def is_spoken_of(self, reports: tuple[Report, ...]) -> bool:
+        """Whether a source names the chip's generation, or none at all."""
+        return any(
+            not r.chips or any(chips.get(c).generation_name == self.generation for c in r.chips) for r in reports
+        )
+
     def verdict(self, reports: tuple[Report, ...], *, contested: bool = False) -> Severity:
         """What the reports make of a program on this machine."""
         against = any(report.says is None for report in reports)
