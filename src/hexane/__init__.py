@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from hexane.restrictions import check_mil as check_mil
     from hexane.runtime.devices import devices as devices
     from hexane.studies.compress import compress as compress
+    from hexane.studies.evaluation.evaluate import evaluate as evaluate
     from hexane.timing.estimate import estimate as estimate
     # isort: on
 
@@ -74,6 +75,7 @@ _API = {
     "devices": "hexane.runtime.devices",
     "estimate": "hexane.timing",
     "compress": "hexane.studies",
+    "evaluate": "hexane.studies.evaluation",
 }
 """Where each name of the public API stands."""
 
@@ -118,6 +120,7 @@ __all__ = [
     "devices",
     "emulate",
     "estimate",
+    "evaluate",
     "from_jax",
     "from_tinygrad",
     "from_torch",

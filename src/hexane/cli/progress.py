@@ -69,3 +69,43 @@ class Bar:
                 f"  {self._name}: {seconds}" if self._rich is not None else f" {seconds}", file=sys.stderr, flush=True
             )
         self._name = ""
+
+
+class Steps:
+    """Progress of work in pieces, with its rate and the time that is left; elsewhere than on a terminal a line now and
+    then. ``hear`` is told what is counted, how many are done, of how many.
+    """
+
+    EVERY_S = 10.0
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._quiet, self._terminal = quiet, sys.stderr.isatty()
+        self._start = self._said = time.perf_counter()
+
+    def __enter__(self) -> Steps:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._terminal and not self._quiet:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+    def hear(self, what: str, done: int, of: int) -> None:
+        """So many are done."""
+        now = time.perf_counter()
+        if self._quiet or (now - self._said < (0.2 if self._terminal else self.EVERY_S)):
+            return
+        self._said = now
+        rate = done / max(now - self._start, 1e-9)
+        left = (of - done) / rate if rate else 0.0
+        text = f"  {done:,} of {of:,} {what}, {rate:.3g}/s, {_duration(left)} left"
+        print(
+            f"\r\033[K{text}" if self._terminal else text, end="" if self._terminal else "\n", file=sys.stderr,
+            flush=True,
+        )  # fmt: skip
+
+
+def _duration(seconds: float) -> str:
+    for size, unit in ((3600.0, "h"), (60.0, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,63 @@
+"""The page of an evaluation: figures of every chip and format, the samples that changed, the spread of every layer."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hexane.files import write_whole
+from hexane.program import Port, input_ports
+from hexane.report.page import _data_uri, render
+from hexane.runtime.pictures import layout_of
+from hexane.studies.evaluation import Evaluation
+from hexane.studies.evaluation.data import open_data
+from hexane.studies.evaluation.network import open_model
+
+MOST_SHOWN = 24
+
+
+def write_page(
+    found: Evaluation, path: Path, *, model: Any, data: Any, shapes: Mapping[str, Any] | None = None,
+    normalize: str | None = None,
+) -> None:  # fmt: skip
+    """Write an evaluation as one self-contained file; ``model`` and ``data`` as they were given to it.
+
+    Needs jinja2 (extra ``report``): UnsupportedError without.
+    """
+    ports = input_ports(open_model(model, shapes=shapes).graph)
+    shown = sorted({sample["index"] for row in found.rows for sample in row.worst[:MOST_SHOWN]})
+    pictures = _pictures(open_data(data, ports, normalize=normalize), ports, shown)
+    text = render("evaluate.html", found=found, pictures=pictures, most=MOST_SHOWN)
+    write_whole(path, text.encode())
+
+
+def _pictures(data: Any, ports: tuple[Port, ...], indices: list[int]) -> dict[int, str]:
+    """Samples as PNG, by index, where an input is a picture and Pillow is there."""
+    from hexane.errors import UsageError
+
+    try:
+        from PIL import Image
+    except ImportError:
+        return {}
+    for port in ports:
+        try:
+            axes, channels, height, width = layout_of(port)
+        except UsageError:
+            continue
+        found = {}
+        for index, array in zip(indices, data.take(np.array(indices, np.int64)).inputs[port.name] if indices else ()):
+            pixels = np.asarray(array, np.float32)
+            shape = (channels, height, width) if axes == "CHW" else (height, width, channels)
+            pixels = pixels.reshape(shape)
+            pixels = pixels.transpose(1, 2, 0) if axes == "CHW" else pixels
+            low, high = float(np.nanmin(pixels)), float(np.nanmax(pixels))
+            grey = np.clip(255 * (pixels - low) / ((high - low) or 1.0), 0, 255).astype(np.uint8)
+            out = io.BytesIO()
+            Image.fromarray(grey[..., 0] if channels == 1 else grey[..., :3]).save(out, "PNG")
+            found[index] = _data_uri(out.getvalue())
+        return found
+    return {}

@@ -1,0 +1,278 @@
+"""``hexane.evaluate``: what a network is worth on the engine, over a data set, with intervals."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hexane import chips
+from hexane.errors import HexaneError, UsageError
+from hexane.lowering.formats import WeightFormat
+from hexane.program import input_ports
+from hexane.studies.evaluation.data import Data, Samples, open_data
+from hexane.studies.evaluation.figures import Evaluation, Row, difference, joined, side, spreads, worst_of
+from hexane.studies.evaluation.intervals import METHODS, half_width
+from hexane.studies.evaluation.metrics import Metric, metric_named
+from hexane.studies.evaluation.network import (
+    Form,
+    Network,
+    checked_level,
+    compile_piece,
+    engine_piece,
+    layers_piece,
+    open_model,
+    package_of,
+)
+from hexane.studies.pieces import Cluster, Piece, Result, Shared, Store, digest, results
+
+PIECE_SECONDS, MOST_IN_PIECE = 0.5, 128
+"""A piece is about this long, and has at most this many samples: a thousandth of it is what its scheduling costs."""
+LEAST = 32
+"""Samples before an interval may end an evaluation."""
+SEED = 20_240_229
+LAYERS = 16
+OnProgress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Until:
+    """When to stop: the interval of the engine's metric, or of its difference to float32, is within ± ``width``."""
+
+    width: float
+    of: str = "metric"
+
+    @classmethod
+    def parse(cls, text: str) -> Until:
+        """``0.1%``, ``0.05``, ``difference:0.1%``."""
+        found = re.fullmatch(r"(?:(metric|difference):)?(\d*\.?\d+)(%?)", text.strip())
+        if found is None or not float(found[2]):
+            raise UsageError(f"--until {text!r} is no width of an interval", hint="0.1%, 0.05 or difference:0.1%")
+        return cls(float(found[2]) / (100 if found[3] else 1), found[1] or "metric")
+
+
+@dataclass
+class Course:
+    """One network on one chip in one format, on its way through the data.
+
+    Blocks come in any order; what counts is the longest run of finished ones from the first on, and of that no more
+    than is needed: so the figures are the same however the work was divided.
+    """
+
+    network: Network
+    form: Form
+    data: Data
+    metric: Metric
+    until: Until | None
+    blocks: list[np.ndarray]
+    program: Shared | None = None
+    plain: dict[int, Result] = field(default_factory=dict)
+    engine: dict[int, Result] = field(default_factory=dict)
+    layers: dict[int, Result] = field(default_factory=dict)
+    error: HexaneError | None = None
+    used: int = 0
+    stopped: bool = False
+
+    def take(self, block: int, plain: Result, engine: Result) -> None:
+        """A finished block."""
+        self.plain[block], self.engine[block] = plain, engine
+        while not self.stopped and self.used in self.engine:
+            self.used += 1
+            self.stopped = self._enough()
+
+    def _enough(self) -> bool:
+        if self.until is None or self.used == len(self.blocks):
+            return False
+        if sum(map(len, self.blocks[: self.used])) < LEAST:
+            return False
+        plain, engine = self._so_far()
+        found = difference(plain, engine) if self.until.of == "difference" else side(self.metric, engine)
+        return half_width(found.interval) <= self.until.width
+
+    def _so_far(self) -> tuple[Result, Result]:
+        order = range(self.used)
+        return joined([self.plain[i] for i in order]), joined([self.engine[i] for i in order])
+
+    def row(self) -> Row:
+        """The figures."""
+        plain, engine = self._so_far()
+        indices = np.concatenate(self.blocks[: self.used])
+        apart = engine["apart"]
+        order = np.lexsort((indices, -apart))[: int(np.count_nonzero(apart))]
+        each = float(engine["seconds"]) / len(indices)
+        left = sum(map(len, self.blocks[self.used :]))
+        return Row(
+            self.form.chip, self.form.weights, self.form.level, len(indices), self.stopped, side(self.metric, plain),
+            side(self.metric, engine), difference(plain, engine), tuple(int(i) for i in indices[order]),
+            tuple(float(a) for a in apart[order]), tuple(worst_of(self.metric, indices, plain, engine)),
+            int(engine["nonfinite"].sum()), int(np.count_nonzero(engine["nonfinite"])), float(engine["seconds"]),
+            each * left if self.stopped else 0.0, dict(self.form.options),
+            spreads([self.layers[i] for i in sorted(self.layers)]), sum(len(r["error"]) for r in self.layers.values()),
+        )  # fmt: skip
+
+
+def blocks_of(data: Data, seconds: float, limit: int | None = None) -> list[np.ndarray]:
+    """The data in blocks of about a piece's time each, in an order that has nothing to do with that of the file.
+
+    ``seconds``: of one call. ``limit``: the first samples of the file alone. Sorted indices within a block.
+    """
+    count = data.count if limit is None else min(limit, data.count)
+    calls = max(1, min(round(PIECE_SECONDS / max(seconds, 1e-9)), MOST_IN_PIECE // max(data.batch, 1)))
+    size = calls * max(data.batch, 1)
+    order = np.random.default_rng(SEED).permutation(count)
+    return [np.sort(order[first : first + size]) for first in range(0, count, size)]
+
+
+def block(data: Data, indices: np.ndarray) -> tuple[Samples, str]:
+    """Samples and what they are by content."""
+    found = data.take(indices)
+    labels = found.labels if found.labels is not None else np.zeros(0)
+    return found, digest(*(part for item in sorted(found.inputs.items()) for part in item), labels, data.has_labels)
+
+
+def sample_pieces(courses: Sequence[Course], layers: int) -> Iterator[Piece]:
+    """The pieces of several courses over the same data, block by block; of those that have enough no more."""
+    if not courses:
+        return
+    first = courses[0]
+    examined = 0
+    for number, indices in enumerate(first.blocks):
+        going = [course for course in courses if not course.stopped and course.error is None]
+        if not going:
+            return
+        samples, content = block(first.data, indices)
+        for course in going:
+            assert course.program is not None
+            yield engine_piece(
+                course.network, course.form, course.program, samples, first.data.batch, first.metric, content
+            ).tagged((course, number, "engine"))
+        if examined < layers:
+            some = _first(samples, min(layers - examined, max(1, layers // 8)) * max(first.data.batch, 1))
+            examined += max(1, len(some.indices) // max(first.data.batch, 1))
+            for course in going:
+                named = f"{content} {len(some.indices)}"
+                piece = layers_piece(course.network, course.form, some, first.data.batch, named)
+                yield piece.tagged((course, number, "layers"))
+
+
+def _first(samples: Samples, count: int) -> Samples:
+    return Samples(
+        samples.indices[:count], {name: array[:count] for name, array in samples.inputs.items()},
+        None if samples.labels is None else samples.labels[:count],
+    )  # fmt: skip
+
+
+def accept(piece: Piece, outcome: Result | HexaneError, store: Store) -> None:
+    """Give a piece's outcome to the course that asked."""
+    course, number, kind = piece.tag
+    if isinstance(outcome, HexaneError):
+        course.error = course.error or outcome
+    elif kind == "layers":
+        course.layers[number] = outcome
+    else:
+        plain = store.get(piece.needs[0].key)
+        assert plain is not None
+        course.take(number, plain, outcome)
+
+
+def evaluate(
+    model: Any,
+    data: Any,
+    metric: str = "top1",
+    *,
+    chip: str | Sequence[str] = "M1",
+    weights: str | Sequence[str] = "fp16",
+    level: str = "engine",
+    limit: int | None = None,
+    until: str | None = None,
+    output: str | None = None,
+    layers: int = LAYERS,
+    options: Mapping[str, Any] | None = None,
+    shapes: Mapping[str, Any] | None = None,
+    bind: Mapping[str, Any] | None = None,
+    normalize: str | None = None,
+    where: Cluster | None = None,
+    keep: str | Path | None = None,
+    on_progress: OnProgress | None = None,
+) -> Evaluation:
+    """A network over a data set: a metric in float32 and on the engine, with intervals of 95 %.
+
+    Parameters
+    ----------
+    model : a graph, or a network's path.
+    data : see ``hexane.studies.evaluation.data.open_data``.
+    metric : "top1", "iou", "cosine", "psnr", "wer", or "module:function" of (outputs, label).
+    chip, weights : names, with commas or in a list; every chip with every format.
+    level : "engine" runs the compiled tasks on the emulator, "graph" the engine's arithmetic on the network.
+    limit : the first samples of the data set alone.
+    until : stop when the engine's interval is within this of its middle ("0.1%"); "difference:0.1%" for the difference
+        to float32, which a few samples tell.
+    output : which output is judged; the first by default.
+    layers : samples whose layers are compared one by one.
+    options : of ``hexane.compile``: dialect, without, as_.
+    where : processes or a Dask cluster; this process by default.
+    keep : a folder for finished pieces, from which a later call goes on.
+    on_progress : hears what is done, how many samples of how many.
+
+    Without labels the metric is against float32's own answers. Raises what compiling and running raise, UsageError for
+    data that do not fit.
+    """
+    network = open_model(model, shapes=shapes, bind=bind)
+    found = open_data(data, input_ports(network.graph), normalize=normalize)
+    judge = metric_named(metric, output, found.alphabet)
+    if limit is not None and limit < 1:
+        raise UsageError(f"a limit of {limit} samples", hint="1 or more")
+    names = [target.name for target in chips.parse_list(chip if isinstance(chip, str) else ",".join(chip))]
+    formats = weights.split(",") if isinstance(weights, str) else list(weights)
+    for form in formats:
+        WeightFormat.of(form)
+    asked = tuple(sorted((options or {}).items()))
+    forms = [Form(name, form, checked_level(level), asked) for name in names for form in dict.fromkeys(formats)]
+    wanted = None if until is None else Until.parse(until)
+    blocks = blocks_of(found, network.seconds, limit)
+    courses = [Course(network, form, found, judge, wanted, blocks) for form in forms]
+    store = Store(None if keep is None else Path(keep))
+    place = where or Cluster()
+    _run(courses, layers, store, place, on_progress)
+    return evaluation_of(courses, until)
+
+
+def _run(courses: list[Course], layers: int, store: Store, place: Cluster, hear: OnProgress | None) -> None:
+    def pieces() -> Iterator[Piece | None]:
+        for course in courses:
+            if course.form.level == "graph":
+                course.program = course.network.shared
+            else:
+                yield compile_piece(course.network, course.form).tagged((course, -1, "compile"))
+        while any(course.program is None for course in courses):
+            yield None
+        yield from sample_pieces(courses, layers)
+
+    done, total = 0, sum(map(len, courses[0].blocks)) * len(courses)
+    with closing(results(pieces(), store, place)) as outcomes:
+        for piece, outcome in outcomes:
+            course, number, kind = piece.tag
+            if isinstance(outcome, HexaneError):
+                raise outcome
+            if kind == "compile":
+                course.program = package_of(outcome)
+                continue
+            accept(piece, outcome, store)
+            if kind == "engine" and hear is not None:
+                done += len(course.blocks[number])
+                hear("samples", done, total)
+
+
+def evaluation_of(courses: Sequence[Course], until: str | None = None) -> Evaluation:
+    """The figures of finished courses over one network and data set."""
+    first = courses[0]
+    return Evaluation(
+        first.network.name, first.data.name, first.metric.name, first.metric.better,
+        "label" if first.data.has_labels else "float32", first.network.by, sum(map(len, first.blocks)),
+        tuple(course.row() for course in courses), METHODS[first.metric.proportion], until,
+    )  # fmt: skip

@@ -1,0 +1,224 @@
+"""Pieces on Dask: a window of them under way, everything else about them is the scheduler's business.
+
+Bytes that are shared are the result of a task of their own, so that each worker takes them once, from whichever worker
+is nearest, and Dask makes them anew where the workers that had them are gone. A result comes back to this process,
+which alone writes files: workers need share no folder with it. Where the scheduler itself is lost, another is waited
+for under the same address and what was under way is given out again.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from hexane.errors import HexaneError, UnsupportedError, UsageError
+from hexane.studies.pieces.piece import Piece, Result, Shared, code_digest, compute
+from hexane.studies.pieces.place import Cluster, Outcomes
+from hexane.studies.pieces.store import Store
+
+AHEAD = 3
+"""Pieces under way for each thread of the cluster: one at work, one with its data there, one to come."""
+MOST_TIMES = 12
+"""How often a piece is given out again after its workers died; each time counts four deaths."""
+_LOST = ("KilledWorker", "CancelledError", "FutureCancelledError", "FuturesCancelledError", "CommClosedError",
+         "TimeoutError", "ClosedClientError", "StreamClosedError", "NoValidWorkerError")  # fmt: skip
+"""Names of errors that say that a machine or a connection is gone, and nothing of the piece."""
+
+
+def require_dask() -> Any:
+    """The package ``distributed``; UnsupportedError where it is missing."""
+    try:
+        import distributed
+    except ImportError:
+        raise UnsupportedError("more than one process needs Dask", hint="pip install 'hexane[scale]'") from None
+    return distributed
+
+
+@contextmanager
+def connected(where: Cluster) -> Iterator[Any]:
+    """A function that gives a client: of the scheduler that was named, or of processes on this machine."""
+    distributed = require_dask()
+    if where.scheduler is not None:
+        clients = []
+
+        def connect() -> Any:
+            clients.append(_client(distributed, where.scheduler, where.patience_s))
+            return clients[-1]
+
+        try:
+            yield connect
+        finally:
+            for client in clients:
+                _close(client)
+        return
+    with (
+        distributed.LocalCluster(
+            n_workers=where.workers, threads_per_worker=1, processes=True, memory_limit=where.memory,
+            dashboard_address=":0", silence_logs=logging.CRITICAL,
+        ) as local,
+        distributed.Client(local, set_as_default=False) as client,
+    ):  # fmt: skip
+        yield lambda: client
+
+
+def _client(distributed: Any, address: str | None, patience_s: float) -> Any:
+    end = time.monotonic() + patience_s
+    while True:
+        try:
+            return distributed.Client(address, timeout=min(10.0, patience_s), set_as_default=False)
+        except (OSError, TimeoutError, ValueError) as error:
+            if isinstance(error, ValueError):
+                raise UsageError(f"{address!r} is no address of a scheduler", hint="tcp://HOST:8786") from None
+            if time.monotonic() > end:
+                raise UsageError(f"no scheduler answers at {address}", hint="start one: dask scheduler") from None
+            time.sleep(1.0)
+
+
+def _close(client: Any) -> None:
+    with suppress(Exception):  # whose scheduler may be gone
+        client.close(timeout=2)
+
+
+class _UnderWay:
+    """The futures of one client."""
+
+    def __init__(self, client: Any, store: Store) -> None:
+        self.client, self.store = client, store
+        self.futures: dict[str, Any] = {}
+        self.shared: dict[str, Any] = {}
+
+    def _sent(self, one: Shared) -> Any:
+        if one.digest not in self.shared:
+            self.shared[one.digest] = self.client.submit(_itself, one, key=f"shared-{one.digest}", pure=True)
+        return self.shared[one.digest]
+
+    def give(self, piece: Piece) -> list[Piece]:
+        """Give out a piece with what it needs; all that is new under way."""
+        given = []
+        before: list[Any] = [self._sent(one) for one in piece.shared]
+        for need in piece.needs:
+            known = self.store.get(need.key)
+            if known is None and need.key not in self.futures:
+                given += self.give(need)
+            before.append(self.futures[need.key] if known is None else known)
+        self.futures[piece.key] = self.client.submit(
+            compute, code_digest(), piece.function, piece.arguments, *before, key=f"piece-{piece.key}", pure=True
+        )
+        return [*given, piece]
+
+
+def _itself(one: Shared) -> Shared:
+    return one
+
+
+def on_cluster(pieces: Iterable[Piece | None], store: Store, where: Cluster) -> Outcomes:
+    """As ``results``."""
+    waiting = iter(pieces)
+    with connected(where) as connect, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sending large graph")
+        client = connect()
+        way = _UnderWay(client, store)
+        asked: dict[str, list[Piece]] = {}  # key -> who asked for it
+        inner: dict[str, Piece] = {}  # key -> a piece that others need and nobody asked for
+        tries: dict[str, int] = {}
+        room = AHEAD
+        ended = False
+        while True:
+            room = max(room, AHEAD * _threads(client))
+            while not ended and len(way.futures) < room:
+                try:
+                    piece = next(waiting)
+                except StopIteration:
+                    ended = True
+                    break
+                if piece is None:
+                    break
+                known = store.get(piece.key)
+                if known is not None:
+                    where.counts.kept += 1
+                    yield piece, known
+                    continue
+                asked.setdefault(piece.key, []).append(piece)
+                if piece.key not in way.futures:
+                    inner.update((new.key, new) for new in way.give(piece))
+            if not way.futures:
+                if ended:
+                    return
+                continue
+            try:
+                ready = _ready(client, way.futures)
+            except _Gone:
+                _close(client)
+                client = connect()
+                way, under = _UnderWay(client, store), [inner[key] for key in way.futures]
+                where.counts.again += len(under)
+                for piece in under:
+                    if piece.key not in way.futures:
+                        way.give(piece)
+                continue
+            for key in ready:
+                outcome = _outcome(way.futures.pop(key), inner[key])
+                if outcome is None:
+                    tries[key] = tries.get(key, 0) + 1
+                    where.counts.again += 1
+                    if tries[key] < MOST_TIMES:
+                        way.give(inner[key])
+                        continue
+                    outcome = HexaneError(f"{inner[key].what} ends every worker that computes it", hint=_MEMORY)
+                piece = inner.pop(key)
+                if not isinstance(outcome, HexaneError):
+                    where.counts.computed += 1
+                    store.put(key, outcome)
+                for asker in asked.pop(key, []):
+                    yield asker, outcome
+
+
+_MEMORY = "give the workers more memory"
+
+
+class _Gone(Exception):
+    """The scheduler does not answer any more."""
+
+
+def _threads(client: Any) -> int:
+    with suppress(Exception):
+        return sum(worker["nthreads"] for worker in client.scheduler_info(n_workers=-1)["workers"].values())
+    return 0
+
+
+def _ready(client: Any, futures: dict[str, Any]) -> list[str]:
+    """Keys of futures that are done, one way or the other; waits up to a second for one."""
+    from distributed import wait
+
+    if client.status != "running":
+        raise _Gone
+    try:
+        with client.as_current():
+            wait(list(futures.values()), timeout=1.0, return_when="FIRST_COMPLETED")
+    except TimeoutError:
+        pass
+    except Exception as error:
+        if client.status != "running" or type(error).__name__ in _LOST:
+            raise _Gone from None
+        raise
+    done = [key for key, future in futures.items() if future.done()]
+    if client.status != "running" or any(futures[key].cancelled() for key in done):
+        raise _Gone
+    return done
+
+
+def _outcome(future: Any, piece: Piece) -> Result | HexaneError | None:
+    """A result, an error of the piece itself, or None where it has to be given out again."""
+    try:
+        found: Result = future.result(timeout=30)
+        return found
+    except HexaneError as error:
+        return error
+    except Exception as error:
+        if type(error).__name__ in _LOST or isinstance(error, OSError):
+            return None
+        return HexaneError(f"{type(error).__name__}: {error}", where=piece.what)

@@ -1,0 +1,47 @@
+"""Pieces to results: in this process, or by Dask on as many processes and machines as there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hexane.errors import HexaneError
+from hexane.studies.pieces.piece import Piece, Result, code_digest, compute
+from hexane.studies.pieces.place import Cluster, Counts, Outcomes
+from hexane.studies.pieces.store import Store
+
+
+def results(pieces: Iterable[Piece | None], store: Store, where: Cluster) -> Outcomes:
+    """Every piece with its result, or with the error that it raises, as they get ready.
+
+    ``pieces`` are asked for as there is room for them, so that an iterator may decide by results what comes next; None
+    says that the next piece waits for a result.
+    Finished pieces go to the store before they are given out; those that are there are not computed. Closing the
+    iterator drops what is under way.
+    """
+    if where.scheduler is None and where.workers <= 1:
+        return _here(pieces, store, where.counts)
+    from hexane.studies.pieces.cluster import on_cluster
+
+    return on_cluster(pieces, store, where)
+
+
+def _here(pieces: Iterable[Piece | None], store: Store, counts: Counts) -> Outcomes:
+    for piece in pieces:
+        if piece is None:
+            continue
+        try:
+            yield piece, _result(piece, store, counts)
+        except HexaneError as error:
+            yield piece, error
+
+
+def _result(piece: Piece, store: Store, counts: Counts) -> Result:
+    known = store.get(piece.key)
+    if known is not None:
+        counts.kept += 1
+        return known
+    before = [_result(need, store, counts) for need in piece.needs]
+    found = compute(code_digest(), piece.function, piece.arguments, *piece.shared, *before)
+    counts.computed += 1
+    store.put(piece.key, found)
+    return found

@@ -1,0 +1,237 @@
+"""``hexane evaluate``: metrics and intervals against others', odd data, the same figures however divided."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hexane
+from hexane.errors import HexaneError, UsageError
+from hexane.formats.strict_json import strict_json
+from hexane.graph import Graph, GraphBuilder
+from hexane.studies.evaluation import intervals
+from hexane.studies.evaluation.metrics import metric_named
+from hexane.studies.pieces import Cluster, Piece, Store, results
+
+CLASSES = 4
+
+
+def network(batch: int = 1, second: bool = False) -> Graph:
+    b = GraphBuilder()
+    x = b.input("x", (batch, 6), "fp32")
+    rng = np.random.default_rng(3)
+    weight = rng.standard_normal((CLASSES, 6)).astype(np.float16)
+    scores = b.linear(x=b.cast(x=x, dtype="fp16"), weight=weight)
+    if second:
+        scores = b.add(x=scores, y=b.cast(x=b.input("y", (batch, CLASSES), "fp32"), dtype="fp16"))
+    b.output(b.cast(x=scores, dtype="fp32", name="scores"))
+    return b.graph
+
+
+def samples(count: int = 80) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((count, 6)).astype(np.float32)
+    return {"x": x, "label": rng.integers(0, CLASSES, count)}
+
+
+def right(outputs: dict, label: object) -> bool:
+    return int(np.argmax(outputs["scores"])) == int(label)  # type: ignore[call-overload]
+
+
+def test_top1_is_that_of_the_outputs_themselves() -> None:
+    graph, data = network(), samples()
+    found = hexane.evaluate(graph, data).as_dict()
+    program = hexane.compile(graph)
+    for side, run in (("float32", graph.evaluate), ("engine", program.run)):
+        answers = [int(np.argmax(run({"x": x[None]})["scores"])) for x in data["x"]]
+        assert found[side]["metric"] == np.mean(np.array(answers) == data["label"])
+    assert found["samples"] == 80 and found["float32_by"] == "reference"
+
+
+def test_changed_samples_are_those_whose_class_changes() -> None:
+    graph, data = network(), samples(300)
+    found = hexane.evaluate(graph, data, weights="palette1", layers=4)
+    program = hexane.compile(hexane.compress(graph, "palette1"))
+    top = lambda run: [int(np.argmax(run({"x": x[None]})["scores"])) for x in data["x"]]  # noqa: E731
+    wanted = np.flatnonzero(np.array(top(graph.evaluate)) != np.array(top(program.run)))
+    row = found.rows[0]
+    assert wanted.size and sorted(row.changed) == list(wanted)
+    assert list(row.apart) == sorted(row.apart, reverse=True)
+    assert row.layers and all(layer.error[0] <= layer.error[1] <= layer.error[3] for layer in row.layers)
+
+
+def test_intervals_are_scipys() -> None:
+    stats = pytest.importorskip("scipy.stats")
+    for successes, count in ((0, 10), (7, 10), (1990, 2000)):
+        wanted = stats.binomtest(successes, count).proportion_ci(0.95, "wilson")
+        assert intervals.wilson(successes, count) == pytest.approx((wanted.low, wanted.high), abs=1e-12)
+    values = np.random.default_rng(0).gamma(2.0, size=50)
+    wanted = stats.t.interval(0.95, 49, values.mean(), stats.sem(values))
+    assert intervals.of_ratio(values, np.ones(50)) == pytest.approx(wanted, rel=1e-12)
+
+
+def test_metrics_are_those_of_others() -> None:
+    measures = pytest.importorskip("sklearn.metrics")
+    rng = np.random.default_rng(5)
+    logits, label = rng.standard_normal((1, 3, 6, 7)), rng.integers(0, 3, (6, 7))
+    found = metric_named("iou").judge({"y": logits}, label)
+    assert found.above == pytest.approx(
+        measures.jaccard_score(label.ravel(), logits[0].argmax(0).ravel(), average="macro")
+    )
+    a, b = rng.standard_normal(20), rng.standard_normal(20)
+    cosine = measures.pairwise.cosine_similarity(a[None], b[None])[0, 0]
+    assert metric_named("cosine").judge({"y": a}, b).above == pytest.approx(cosine, rel=1e-6)
+
+
+def test_word_errors_of_a_decoded_sequence() -> None:
+    steps = [0, 1, 1, 0, 1, 3, 2, 2, 0]  # blank is 0: "a", "a", " ", "b"
+    scores = np.eye(4)[steps][None]
+    metric = metric_named("wer", alphabet=("a", "b", " "))
+    assert metric.judge({"y": scores}, np.str_("aa b")).above == 0
+    assert metric.judge({"y": scores}, np.str_("aa bb c")).above == 2
+    assert metric.judge({"y": scores}, np.array([1, 1, 3, -1])).above == 1
+
+
+def test_without_labels_float32_is_the_truth() -> None:
+    found = hexane.evaluate(network(), {"x": samples()["x"]}, "cosine").as_dict()
+    assert found["metric"]["against"] == "float32" and found["float32"]["metric"] == 1.0
+    assert 0.999 < found["engine"]["metric"] <= 1.0
+
+
+def test_a_network_of_a_batch_gives_the_same() -> None:
+    data = samples(30)  # no multiple of 8
+    one, eight = (hexane.evaluate(network(batch), data, layers=0).as_dict() for batch in (1, 8))
+    assert one["engine"] == eight["engine"] and one["changed"] == eight["changed"]
+
+
+def test_several_inputs_and_a_metric_of_the_users() -> None:
+    data = samples(40) | {"y": np.zeros((40, CLASSES), np.float32)}
+    graph = network(second=True)
+    assert hexane.evaluate(graph, data, f"{__name__}:right").rows[0].engine.metric == (
+        hexane.evaluate(graph, data).rows[0].engine.metric
+    )
+
+
+def broken(outputs: dict, label: object) -> float:
+    raise ZeroDivisionError("no luck")
+
+
+def nan_at(index: int) -> dict[str, np.ndarray]:
+    data = samples()
+    data["x"][index, 2] = np.nan
+    return data
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "said"),
+    [
+        ({"x": np.zeros((0, 6), np.float32)}, {}, "empty"),
+        ({"z": np.zeros((3, 6), np.float32)}, {}, "no input 'z'"),
+        ({"label": np.zeros(3, int)}, {}, "'x' is missing"),
+        ({"x": np.zeros((3, 5), np.float32)}, {}, r"samples of \(5,\)"),
+        ({"x": np.zeros((3, 6), np.float32), "label": np.zeros(4, int)}, {}, "different lengths"),
+        (nan_at(17), {}, "sample 17: input 'x' has NaN"),
+        (samples(), {"metric": f"{__name__}:broken"}, "sample .* raises ZeroDivisionError: no luck"),
+        (samples(), {"metric": "top5"}, "no metric 'top5'"),
+        (samples(), {"until": "soon"}, "no width"),
+        (samples(), {"limit": 0}, "limit of 0"),
+        (samples(), {"weights": "int3"}, "no weight format"),
+    ],
+)
+def test_what_does_not_fit_is_said(data: dict, options: dict, said: str) -> None:
+    with pytest.raises(HexaneError, match=said):
+        hexane.evaluate(network(), data, **options)
+
+
+def test_a_network_without_classes() -> None:
+    b = GraphBuilder()
+    b.output(b.relu(x=b.input("x", (1, 1), "fp16")))
+    with pytest.raises(UsageError, match="no classes"):
+        hexane.evaluate(b.graph, {"x": np.ones((3, 1), np.float32), "label": np.zeros(3, int)})
+
+
+def test_an_interval_that_is_tight_enough_ends_it() -> None:
+    found = hexane.evaluate(network(), samples(2000), until="5%", layers=0)
+    row = found.rows[0]
+    assert row.stopped and 32 <= row.samples < 2000 and row.saved_seconds > 0
+    low, high = row.engine.interval or (0, 1)
+    assert high - low <= 0.1
+    early = hexane.evaluate(network(), samples(2000), until="difference:2%", layers=0).rows[0]
+    assert early.samples < row.samples
+
+
+def test_finished_pieces_are_not_computed_again(tmp_path: Path) -> None:
+    first, second, third = Cluster(), Cluster(), Cluster()
+    one = hexane.evaluate(network(), samples(), where=first, keep=tmp_path)
+    two = hexane.evaluate(network(), samples(), where=second, keep=tmp_path)
+    assert first.counts.computed and not second.counts.computed
+    assert strict_json(one.as_dict()) == strict_json(two.as_dict())
+    next(tmp_path.rglob("*.npz")).write_bytes(b"PK damaged")
+    assert hexane.evaluate(network(), samples(), where=third, keep=tmp_path).rows[0].engine == one.rows[0].engine
+    assert third.counts.computed <= 1
+
+
+def square(number: int) -> dict[str, np.ndarray]:
+    if number < 0:
+        raise UsageError("negative")
+    return {"square": np.asarray(number * number)}
+
+
+def test_processes_give_the_same_bits(tmp_path: Path) -> None:
+    pytest.importorskip("distributed")
+    data = samples(200)
+    alone = hexane.evaluate(network(), data, weights="fp16,palette1", layers=2).as_dict()
+    where = Cluster(2)
+    both = hexane.evaluate(network(), data, weights="fp16,palette1", layers=2, where=where, keep=tmp_path).as_dict()
+    for found in (alone, both):
+        for row in found["rows"]:
+            del row["seconds"]
+    assert strict_json(alone) == strict_json(both) and where.counts.computed and not where.counts.again
+
+
+def test_an_error_of_a_piece_is_its_outcome() -> None:
+    pieces = [Piece.of(square, n, arguments=(n,)) for n in (3, -1, 3)]
+    where = Cluster()
+    outcomes = [outcome for _, outcome in results(pieces, Store(), where)]
+    assert outcomes[0] == {"square": np.asarray(9)} and isinstance(outcomes[1], UsageError)
+    assert (where.counts.computed, where.counts.kept) == (1, 1)
+
+
+def test_folders_and_python_files(tmp_path: Path) -> None:
+    data = samples(24)
+    for index, (x, label) in enumerate(zip(data["x"], data["label"])):
+        place = tmp_path / "set" / str(label)
+        place.mkdir(parents=True, exist_ok=True)
+        np.save(place / f"{index:03}.npy", x[None])
+    np.savez(tmp_path / "set.npz", **data)
+    code = "import numpy as np\ndef dataset():\n    d = np.load(%r)\n    return list(zip(d['x'], d['label']))\n"
+    (tmp_path / "set.py").write_text(code % str(tmp_path / "set.npz"))
+    found = [hexane.evaluate(network(), tmp_path / name, layers=0) for name in ("set", "set.npz", "set.py")]
+    assert len({row.rows[0].engine.metric for row in found}) == 1
+
+
+def test_the_command(tmp_path: Path) -> None:
+    network().save(tmp_path / "net.mil")
+    np.savez(tmp_path / "data.npz", **samples())
+    files = {"--data": "data.npz", "--page": "p.html"}
+    command = [
+        sys.executable,
+        "-m",
+        "hexane",
+        "evaluate",
+        str(tmp_path / "net.mil"),
+        "--metric",
+        "top1",
+        "--chip",
+        "M1",
+    ]
+    command += [word for option, name in files.items() for word in (option, str(tmp_path / name))]
+    done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout)
+    assert found["schema"] == "hexane-evaluate/1" and set(found["engine"]) == {"metric", "interval"}
+    assert isinstance(found["changed"], list) and "float32 and the engine" in (tmp_path / "p.html").read_text()
