@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hexane.cli.options import As, Bind, Function, Shapes
+from hexane.cli.compare import against, shown
+from hexane.cli.options import As, Baseline, Bind, Function, Shapes
 from hexane.errors import UsageError
 
 if TYPE_CHECKING:
@@ -54,11 +55,12 @@ def register(app: typer.Typer) -> None:
             typer.Option("--fix", help="Rewrite what a rule has a mechanical way out for, and try it with the inputs."),
         ] = False,
         output: Annotated[Path | None, typer.Option("-o", "--output", help="The file that --fix writes.")] = None,
+        baseline: Baseline = None,
         json: Annotated[bool, typer.Option("--json", help="Print JSON (schema hexane-checks/1).")] = False,
     ) -> None:
         """Say for every op whether the engine runs it, and why; of a MIL text, every restriction that it breaks.
 
-        Exit status 0: all fits, 1: something does not.
+        Exit status 0: all fits, 1: something does not; with --baseline 0: nothing is worse, 1: something is.
         """
         if model.suffix == ".mil":
             from hexane.cli.mil_text import Asked, check_text
@@ -88,22 +90,10 @@ def register(app: typer.Typer) -> None:
         reports = [checked(graph, target, as_ or "", values) for target in chips.parse_list(chip)]
         placements = [place(graph, report.chip) if coreml else None for report in reports]
         plans = [asked_here(graph, placement) if placement is not None else None for placement in placements]
+        answer = _answer(model, reports, placements, plans, findings)
+        compared = None if baseline is None else against(baseline, answer, model)
         if json:
-            entries = []
-            for report, placement, plan in zip(reports, placements, plans):
-                entry = report.as_dict()
-                if placement is not None:
-                    entry["coreml"] = [
-                        {"name": p.name, "op": p.op, "place": p.place, "reason": p.reason} for p in placement.ops
-                    ]
-                if plan is not None:
-                    entry["coreml_plan"] = [asdict(row) | {"agrees": row.agrees} for row in plan[0]]
-                    entry["coreml_plan_missing"] = plan[1] or None
-                entries.append(entry)
-            answer = {"schema": "hexane-checks/1", "model": str(model), "reports": entries}
-            if findings is not None:
-                answer["findings"] = [finding.as_dict() for finding in findings]
-            print_json(answer)
+            print_json({**answer, **({} if compared is None else {"baseline": compared.as_dict()})}, model)
         else:
             for report in reports:
                 _show(report, host_only=host)
@@ -111,8 +101,37 @@ def register(app: typer.Typer) -> None:
                 if placement is not None and plan is not None:
                     _show_placement(placement)
                     _show_plan(*plan)
+            if compared is not None:
+                shown(compared)
+        if compared is not None:
+            raise typer.Exit(1 if compared.worse else 0)
         if refused or not all(report.fits for report in reports):
             raise typer.Exit(1)
+
+
+def _answer(
+    model: Path,
+    reports: Sequence[CheckReport],
+    placements: Sequence[Any],
+    plans: Sequence[Any],
+    findings: Sequence[Any] | None,
+) -> dict[str, Any]:
+    """Plain data of all reports, schema ``hexane-checks/1``."""
+    entries = []
+    for report, placement, plan in zip(reports, placements, plans):
+        entry = report.as_dict()
+        if placement is not None:
+            entry["coreml"] = [
+                {"name": p.name, "op": p.op, "place": p.place, "reason": p.reason} for p in placement.ops
+            ]
+        if plan is not None:
+            entry["coreml_plan"] = [asdict(row) | {"agrees": row.agrees} for row in plan[0]]
+            entry["coreml_plan_missing"] = plan[1] or None
+        entries.append(entry)
+    answer: dict[str, Any] = {"schema": "hexane-checks/1", "model": str(model), "reports": entries}
+    if findings is not None:
+        answer["findings"] = [finding.as_dict() for finding in findings]
+    return answer
 
 
 def seen_values(graph: Graph, inputs: list[str], seed: int | None) -> dict[str, Any] | None:
@@ -198,12 +217,22 @@ def _show(report: CheckReport, *, host_only: bool) -> None:
     ops = f"{totals['engine_ops']} of {totals['ops']} ops on the engine"
     title(f"{report.chip} ({report.generation}, {how}): {ops}, {macs}")
     typer.echo(f"Apple's compiler: {totals['apple_ops']} of {totals['ops']} ops on the engine; hexane: {ours}")
+    named = any(row.node or row.node_type for row in report.rows)
     rows = [
-        [row.name, row.op, row.apple, row.hexane, row.evidence, row.reason]
+        [
+            row.name,
+            row.op,
+            *([row.node, row.node_type] if named else []),
+            row.apple,
+            row.hexane,
+            row.evidence,
+            row.reason,
+        ]
         for row in report.rows
         if not host_only or row.place == "host"
     ]
-    print_rows(rows, ["op", "type", "Apple's compiler", "hexane", "evidence", "reason"])
+    source = ["node", "node type"] if named else []
+    print_rows(rows, ["op", "type", *source, "Apple's compiler", "hexane", "evidence", "reason"])
     if report.advice:
         title("What would bring more onto the engine (`hexane estimate` says what it would save)")
         print_rows(

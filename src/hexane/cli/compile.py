@@ -89,7 +89,7 @@ def register(app: typer.Typer) -> None:
             "weights": weights_summary(program.graph.main, chips.get(program.chip).generation) if program.graph else {},
         }
         if json:
-            print_json(found)
+            print_json(found, model)
         else:
             _show(found, detail=stats)
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import Console
 
 
@@ -26,10 +29,16 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in raw)
 
 
-def print_json(value: Any) -> None:
-    """A value as strict JSON on standard output; bytes as hex, infinities and anything else as text."""
-    from hexane.formats.strict_json import strict_json
+def print_json(value: Any, read: Path | None = None) -> None:
+    """A value as strict JSON on standard output; bytes as hex, infinities and anything else as text.
 
+    An object says under ``origin`` what made it (`hexane.report.origin`), and of which file, ``read``.
+    """
+    from hexane.formats.strict_json import strict_json
+    from hexane.report.origin import origin
+
+    if isinstance(value, dict):
+        value = {**value, "origin": origin(sys.argv[1:], read)}
     typer.echo(strict_json(value, indent=2))
 
 

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hexane.cli.options import As, Bind, Overwrite, Shapes, parse_bindings, parse_shapes, refuse_overwriting
+from hexane.cli.compare import against, shown
+from hexane.cli.options import As, Baseline, Bind, Overwrite, Shapes, parse_bindings, parse_shapes, refuse_overwriting
 
 if TYPE_CHECKING:
+    from hexane.report.baseline import Comparison
     from hexane.report.how_long import HowLong
     from hexane.timing import Estimate
 
@@ -37,6 +39,7 @@ def estimate(
     trace: Annotated[Path | None, typer.Option(help="Write a timeline for chrome://tracing or Perfetto.")] = None,
     roofline: Annotated[Path | None, typer.Option(help="Write a roofline plot per chip into this folder.")] = None,
     overwrite: Overwrite = False,
+    baseline: Baseline = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON (schema hexane-estimate/1).")] = False,
 ) -> None:
     """Estimate time and energy of a network or a compiled program: one answer, with its parts.
@@ -67,15 +70,28 @@ def estimate(
     changed = batch is not None or weights is not None or resolution is not None
     whole = hasattr(thing, "functions") and not changed and as_ is None
     both = _both(thing, results, targets, interface) if whole else []
+    answer: dict[str, Any] = {"schema": "hexane-estimates/1", "as": as_}
+    answer["estimates"] = [result.as_dict() for result in results]
+    answer["how_long"] = [one.as_dict() for one in both]
+    compared = None if baseline is None else against(baseline, answer, model)
     if json:
-        answer = {"schema": "hexane-estimates/1", "as": as_, "estimates": [result.as_dict() for result in results]}
-        print_json({**answer, "how_long": [one.as_dict() for one in both]})
+        print_json({**answer, **({} if compared is None else {"baseline": compared.as_dict()})}, model)
+        _end(compared)
         return
     _print(results, both, changed)
     if ops:
         _print_ops(results[0])
     if coreml:
         _print_placement(thing, targets[0])
+    if compared is not None:
+        shown(compared)
+    _end(compared)
+
+
+def _end(compared: Comparison | None) -> None:
+    """Exit status 1 where a baseline was given and this answer is worse."""
+    if compared is not None and compared.worse:
+        raise typer.Exit(1)
 
 
 def _both(graph: Any, results: list[Estimate], targets: list[Any], interface: str) -> list[HowLong]:

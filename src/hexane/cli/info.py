@@ -40,7 +40,7 @@ def register(app: typer.Typer) -> None:
             return
         summary = {"file": str(file), **summary_of(engine_program(file, segment, lenient=True))}
         if json:
-            print_json(summary)
+            print_json({"schema": "hexane-info/1", **summary}, file)
         else:
             _show(summary, None if every else FEW)
 
@@ -60,7 +60,8 @@ def _show_package(file: Path, package: Program, json: bool) -> None:
         for i, part in enumerate(package.segments)
     ]
     if json:
-        print_json({"file": str(file), "chip": package.chip, "dialect": package.dialect, "segments": rows})
+        answer = {"schema": "hexane-info/1", "file": str(file), "chip": package.chip, "dialect": package.dialect}
+        print_json({**answer, "segments": rows}, file)
         return
     print_rows([["file:", str(file)], ["chip:", package.chip], ["dialect:", package.dialect]])
     title("segments (--segment N shows one of the engine's)")

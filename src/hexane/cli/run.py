@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from hexane.report.session import Session
 
 PROGRAMS = (".hexane", ".hwx", ".anec")
+WRONG = "wrong"
+"""What `--fail-on` calls every verdict that advice begins with WRONG for: changed and broken."""
 NOTHING = "not compared: a compiled program holds no float32 network"
 
 
@@ -72,6 +74,9 @@ def register(app: typer.Typer) -> None:
         tolerance: Annotated[
             float | None, typer.Option(metavar="E", help="Exit status 1 for a relative error above E, or a bad value.")
         ] = None,
+        fail_on: Annotated[
+            str, typer.Option(help="Exit status 1 from this verdict on: close, changed (and wrong) or broken.")
+        ] = "changed",
         output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the outputs as .npz.")] = None,
         overwrite: Overwrite = False,
         report: Annotated[Path | None, typer.Option(metavar="DIR", help="Write the report into this folder.")] = None,
@@ -84,7 +89,8 @@ def register(app: typer.Typer) -> None:
         A Core ML model is run --as apple: with the numbers of Apple's compiler, as far as they are known to differ. Any
         other network is run as hexane compiles it. Where the two answers differ, a line says how.
 
-        Exit status 0: it ran, 1: the outputs are broken, or further from float32 than --tolerance allows.
+        Exit status 0: it is the same network, 1: the verdict is --fail-on or a worse one, or the outputs are further
+        from float32 than --tolerance allows.
         """
         from hexane import ahead
         from hexane.cli.console import print_json
@@ -97,7 +103,7 @@ def register(app: typer.Typer) -> None:
         own = bool(without) or autoscale or level != "engine" or engine.name != "emulator"
         dialect = asked_as(as_, model, dialect, own=own)
         require_form(dialect, without or ())
-        require_choices(level=level, compare=compare, normalize=normalize, tolerance=tolerance)
+        require_choices(level=level, compare=compare, normalize=normalize, tolerance=tolerance, fail_on=fail_on)
         refuse_overwriting(output, [model, *(inputs or ()), *(bind or ())], overwrite=overwrite)
         if output is not None:
             require_writable(output)
@@ -134,14 +140,14 @@ def register(app: typer.Typer) -> None:
 
             write_report(done, report)
         if json:
-            print_json({**done.summary(), "report": str(report) if report else None})
+            print_json({**done.summary(), "report": str(report) if report else None}, model)
         else:
             _show(done)
             if output is not None:
                 typer.echo(f"outputs: {output}")
             if report is not None:
                 typer.echo(f"report: {report / 'index.html'}")
-        if beyond(done, tolerance):
+        if beyond(done, tolerance, fail_on):
             raise typer.Exit(1)
 
 
@@ -162,13 +168,18 @@ def require_form(dialect: str, without: Iterable[str]) -> None:
     active(dialect, without)
 
 
-def require_choices(*, level: str, compare: str, normalize: str | None, tolerance: float | None) -> None:
+def require_choices(
+    *, level: str, compare: str, normalize: str | None, tolerance: float | None, fail_on: str = "changed"
+) -> None:
     """Refuse a word that no option has, before any work."""
     from hexane.report.session import LEVELS
     from hexane.runtime.inputs import normalization
     from hexane.runtime.references import CHOICES
+    from hexane.runtime.verdict import WORDS
 
-    for option, given, known in (("level", level, LEVELS), ("compare", compare, CHOICES)):
+    for option, given, known in (
+        ("level", level, LEVELS), ("compare", compare, CHOICES), ("fail-on", fail_on, (*WORDS[1:], WRONG)),
+    ):  # fmt: skip
         if given not in known:
             raise UsageError(f"--{option} {given!r} is unknown", hint=f"one of {', '.join(known)}")
     if normalize is not None:
@@ -179,11 +190,12 @@ def require_choices(*, level: str, compare: str, normalize: str | None, toleranc
         raise UsageError("--tolerance needs something to compare with", hint="leave out --compare none")
 
 
-def beyond(done: Session, tolerance: float | None) -> bool:
-    """Whether the outputs are broken, or further from float32 than is allowed."""
-    from hexane.runtime.verdict import BROKEN
+def beyond(done: Session, tolerance: float | None, fail_on: str = "changed") -> bool:
+    """Whether the verdict is ``fail_on`` or a worse one, or the outputs are further from float32 than is allowed."""
+    from hexane.runtime.verdict import CHANGED, WORDS
 
-    if done.verdict is not None and done.verdict.word == BROKEN:
+    limit = WORDS.index(CHANGED if fail_on == WRONG else fail_on)
+    if done.verdict is not None and WORDS.index(done.verdict.word) >= limit:
         return True
     if tolerance is None:
         return False
@@ -296,7 +308,7 @@ def _run_program(
             "macs_on_engine": stats["macs_on_engine"],
             "tasks": len(done.tasks),
             "seconds": {name: round(value, 4) for name, value in seconds.items()},
-        })  # fmt: skip
+        }, path)  # fmt: skip
     else:
         title(f"{path.name} for {program.chip}, on {device.title}")
         rows: list[list[Any]] = [["verdict", verdict.text if verdict else NOTHING]]

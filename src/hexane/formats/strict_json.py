@@ -15,6 +15,11 @@ def strict_json(value: Any, *, indent: int | None = None, separators: tuple[str,
     return json.dumps(strict(value), indent=indent, separators=separators, default=_text, allow_nan=False)
 
 
+def plain(value: Any) -> Any:
+    """The value as whoever reads its JSON has it."""
+    return json.loads(strict_json(value))
+
+
 def strict(value: Any) -> Any:
     """The same value with infinities and NaN as text, at any depth."""
     if isinstance(value, float) and not math.isfinite(value):

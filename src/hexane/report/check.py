@@ -61,7 +61,8 @@ class Row:
     ``apple`` and ``hexane`` say where Apple's compiler would put the op, by the limits of the chip, and where it is in
     hexane's own program ("engine", "host"; "none" where hexane writes no programs for the chip); ``place`` is hexane's
     for chips of H13, where the report is of its program, and Apple's for the others. ``remarks`` is every rule that
-    the op breaks, or breaks for some numbers.
+    the op breaks, or breaks for some numbers. ``node`` and ``node_type`` are the op's name and type in the file that it
+    comes from (ONNX: the node; Core ML: the operation), empty where that says nothing more.
     """
 
     name: str
@@ -77,6 +78,8 @@ class Row:
     hexane: str = ""
     keeps_to: str = ""
     remarks: tuple[Remark, ...] = ()
+    node: str = ""
+    node_type: str = ""
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,8 @@ class CheckReport:
             "macs_on_engine": share_on_engine(sum(row.macs for row in engine), macs, len(self.rows) - len(engine))
             if self.known
             else None,
+            "apple_macs": sum(row.macs for row in self.rows if row.apple == ENGINE),
+            "hexane_macs": sum(row.macs for row in self.rows if row.hexane == ENGINE),
             "apple_ops": sum(row.apple == ENGINE for row in self.rows) if self.known else None,
             "hexane_ops": None
             if any(row.hexane == NONE for row in self.rows)
@@ -151,6 +156,8 @@ class CheckReport:
             "compiled": self.compiled,
             "as": self.as_ or ("hexane" if self.compiled else "apple"),
             "fits": self.fits,
+            "fits_apple": all(row.apple == ENGINE or row.op in LOOK_UPS for row in self.rows),
+            "fits_hexane": all(row.hexane == ENGINE or row.op in LOOK_UPS for row in self.rows),
             "macs_on_engine": self.totals["macs_on_engine"],
             "totals": self.totals,
             "advice": self.advice,
@@ -226,6 +233,7 @@ def _report(
     """Every op with both columns; the row itself speaks of hexane's program where ``compiled``, else of Apple's."""
     tasks = places_of(graph, program.segments) if program is not None else {}
     rows, updates, said = [], _updates(graph), remarks(graph, chip, values)
+    nodes = graph.metadata.get("nodes", {})
     for op in visible_ops(graph):
         ours = None if program is None else _as_compiled(op, tasks.get(op.outputs[0].name), program)
         row = _row(op, placed_by_apple(op, chip), ours, compiled)
@@ -233,7 +241,8 @@ def _report(
             row = replace(row, keeps_to=_keeps_to(op))
         if op in updates:
             row = replace(row, op="coreml_update_state")
-        row = replace(row, remarks=said.get(op, ()))
+        node, kind = nodes.get(op.outputs[0].name, (op.name if op.name != op.outputs[0].name else "", ""))
+        row = replace(row, remarks=said.get(op, ()), node=node or "", node_type=kind)
         rows.append(_foreign(op, row) if op.type == FOREIGN else with_weights(row, notes.get(row.name)))
     return CheckReport(chip.name, chip.generation_name, compiled, tuple(rows))
 

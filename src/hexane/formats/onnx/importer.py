@@ -18,7 +18,7 @@ from hexane.formats.onnx.order import in_order
 from hexane.formats.onnx.prepare import Shapes, opset_versions, prepare
 from hexane.formats.onnx.registry import MAIN, domain_of, translators
 from hexane.formats.operands import Folder, known, type_of
-from hexane.graph import Graph, GraphBuilder, Value
+from hexane.graph import Graph, GraphBuilder, Op, Value
 from hexane.graph.ir import Problem as Remark
 from hexane.graph.types import TensorType, dtype_name
 
@@ -116,6 +116,7 @@ class Importer:
         self.versions = opset_versions(model, file.where)
         self.builder = GraphBuilder()
         self.folder = Folder(self.builder)
+        self._nodes: dict[Op, tuple[str, str]] = {}  # the op of a node's result -> the node's name and type
         self.problems: list[Problem] = []
         self.foreign: list[Problem] = []
         self.four_bits: dict[str, str] = {}
@@ -221,6 +222,7 @@ class Importer:
     def _describe(self, graph: Graph) -> None:
         model = self.model
         graph.metadata["format"] = "onnx"
+        graph.metadata["nodes"] = self._sources(graph)
         graph.metadata["opset"] = {domain or "ai.onnx": version for domain, version in self.versions.items()}
         for key in ("producer_name", "producer_version", "domain", "doc_string"):
             if getattr(model, key):
@@ -231,6 +233,18 @@ class Importer:
             graph.metadata["bound"] = dict(self.file.bound)
         for entry in model.metadata_props:
             graph.metadata.setdefault("user", {})[entry.key] = entry.value
+
+    def _sources(self, graph: Graph) -> dict[str, tuple[str, str]]:
+        """First result's name of each op -> name and type of the node that it comes from.
+
+        The ops of a node stand one behind another, the one of its result last.
+        """
+        names: dict[str, tuple[str, str]] = {}
+        node = ("", "")
+        for op in reversed([op for op in graph.main.ops if op.outputs]):
+            node = self._nodes.get(op, node)
+            names[op.outputs[0].name] = node
+        return names
 
     # ----------------------------------------------------------------------------------------------------- nodes
 
@@ -280,6 +294,8 @@ class Importer:
                 raise FormatError(f"{c.title} makes {name!r} a second time", where=self.file.where)
             scope.values[name] = result
             if isinstance(result, Value):
+                if scope.outer is None and result.op is not None:
+                    self._nodes.setdefault(result.op, (c.node.name, c.node.op_type))
                 if scope.outer is None and result.op is not None and id(result) not in self._labelled:
                     self._label(result, name)
                 self._check_declared(c, result, name)

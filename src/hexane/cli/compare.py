@@ -1,0 +1,89 @@
+"""``hexane compare OLD NEW``: two answers of check, estimate or run held against each other."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hexane.errors import UsageError
+
+if TYPE_CHECKING:
+    from hexane.report.baseline import Comparison, Limits
+
+FORMATS = ("text", "json", "github", "junit")
+ANSWER_HELP = "The JSON answer of hexane check, estimate or run, or the folder of a report."
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+
+    @app.command()
+    def compare(
+        old: Annotated[Path, typer.Argument(help=ANSWER_HELP)],
+        new: Annotated[Path, typer.Argument(help="The same of the network as it is now.")],
+        slower: Annotated[
+            float, typer.Option(metavar="SHARE", help="Time and energy may grow by this share of the old.")
+        ] = 0.05,
+        error: Annotated[float, typer.Option(metavar="SHARE", help="Errors may grow by this share of the old.")] = 0.1,
+        layers: Annotated[bool, typer.Option("--layers", help="Count a slower layer, not only a slower call.")] = False,
+        by: Annotated[str, typer.Option(help="Whose placement counts: apple, hexane or both.")] = "both",
+        format: Annotated[str, typer.Option(help="text, json, github (annotations) or junit.")] = "text",
+        json: Annotated[bool, typer.Option("--json", help="As --format json (schema hexane-compare/1).")] = False,
+    ) -> None:
+        """Compare two answers: placement, time and error, op by op.
+
+        Exit status 0: nothing is worse, 1: something is, 2: an error.
+        """
+        from hexane.report.baseline import Limits, compared, read_answer
+
+        form = "json" if json else format
+        if form not in FORMATS:
+            raise UsageError(f"--format {form!r} is unknown", hint=f"one of {', '.join(FORMATS)}")
+        limits = Limits(slower=slower, error=error, layers=layers, by=by)
+        if not shown(compared(read_answer(old), read_answer(new), limits), form):
+            raise typer.Exit(1)
+
+
+def against(baseline: Path, answer: Mapping[str, Any], model: Path, limits: Limits | None = None) -> Comparison:
+    """An answer on ``model`` that was just made, held against the file of an old one."""
+    from hexane.formats.strict_json import plain
+    from hexane.report.baseline import compared, read_answer
+    from hexane.report.origin import origin
+
+    made = {**answer, "origin": origin(sys.argv[1:], model)}
+    return compared(read_answer(baseline), plain(made), limits)
+
+
+def shown(found: Comparison, form: str = "text") -> bool:
+    """Print a comparison in one of ``FORMATS``; whether nothing is worse."""
+    from hexane.cli.console import print_json
+    from hexane.report.annotations import github, junit
+
+    if form == "json":
+        print_json(found.as_dict())
+    elif form == "github":
+        typer.echo("\n".join(github(found)))
+    elif form == "junit":
+        typer.echo(junit(found))
+    else:
+        _print(found)
+    return not found.worse
+
+
+def _print(found: Comparison) -> None:
+    from hexane.cli.console import print_rows, title
+    from hexane.report.baseline import shown as text
+
+    title(found.text)
+    for note in found.notes:
+        typer.echo(f"note: {note}")
+    rows = [
+        ["WORSE" if c.worse else "", c.chip, c.kind, c.name, c.op, text(c.old), text(c.new), c.note]
+        for c in sorted(found.changes, key=lambda change: not change.worse)
+    ]
+    if rows:
+        print_rows(rows, ["", "chip", "what", "of", "type", "old", "new", "reason"], right=(5, 6))
