@@ -103,7 +103,7 @@ def test_model_with_text(tmp_path: Path) -> None:
     inputs, outputs = (helper.make_tensor_value_info(name, text, [1]) for name in "xy")
     graph = helper.make_graph([node], "text", [inputs], [outputs])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "text.onnx")
-    _refused(tmp_path, "run", tmp_path / "text.onnx", "--random", 1, says="STRING")
+    _refused(tmp_path, "run", tmp_path / "text.onnx", "--random", 1, says="is text")
 
 
 def test_unwritable_output(tmp_path: Path, model: Path) -> None:

@@ -100,7 +100,8 @@ def estimate(
 ) -> Estimate:
     """Time and energy of one call of ``x`` (a Graph, Program, Image or a path) on ``chip`` (a program's own, else M1).
 
-    A program or image is timed task by task, a graph layer by layer with the same unit costs. ``interface``
+    A program or image is timed task by task, a graph layer by layer with the same unit costs, in the form that
+    converters write (``hexane.timing.canonical``): one network has one time, whatever file it comes from. ``interface``
     says what a call contains (``hexane.timing.call.INTERFACES``); ``batch``, ``weights`` and ``resolution`` change the
     work first (``hexane.timing.whatif``). ``as_``: of a network, "apple" times it with ops taken apart as Apple's
     compiler does, "hexane" the program that hexane compiles. Costs time linear in the number of layers. Errors:
@@ -143,18 +144,17 @@ def estimates(
 
 
 def _asked(x: Any, target: Chip, as_: str) -> Any:
-    """A network as Apple's compiler takes it apart, or compiled by hexane; what is no network stays."""
-    from hexane import passes
+    """A network in the form that is timed, or compiled by hexane; what is no network stays."""
     from hexane.codegen import compile
     from hexane.codegen.driver import dialect_as
-    from hexane.lowering.compilation import Compilation
+    from hexane.timing.canonical import as_timed
 
     dialect_as(as_)
-    if not as_ or not hasattr(x, "functions"):
+    if not hasattr(x, "functions"):
         return x
     if as_ == "hexane":
         return compile(x, chip=target)
-    return passes.run(x, Compilation(target, as_apple=True), ["apple_forms"])
+    return as_timed(x, target, as_apple=as_ == "apple")
 
 
 @dataclass(frozen=True)
