@@ -12,8 +12,7 @@ import hexane
 
 CHANGED = {
     "chips/generations.py": {
-        '    _later("h19"': '    _later("h20", 25, (20,), 11, 7, extent=65536, resident=256 * KIB,\n'
-        "           interchange_formats=14, kernel_width_measured=15),\n",
+        '    _later("h19"': '    _later("h20", 25, (20,), 11, extent=65536, kernel_width_measured=15),\n',
         '    "h19": (': '    "h20": ("h20",),\n',
     },
     "chips/table.py": {

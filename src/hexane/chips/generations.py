@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from hexane.chips.evidence import Evidence
 from hexane.errors import UsageError
@@ -25,14 +26,32 @@ class Generation:
     """One engine generation. Extents are in elements, sizes in bytes; evidence APPLE unless a field says otherwise.
 
     ``kernel_width_fp16`` and its neighbours are the table's (large, small) profile pairs; ``kernel_width_measured`` is
-    what the compiler accepted when asked (docs/reference/limits.md 3), None where nobody published it.
+    what the compiler accepted when asked (docs/reference/limits.md 3), None where nobody published it. Fields behind
+    ``evidence`` are no limits: what compilers and measurements of a generation have of their own (docs/timing.md). A
+    new row of ``_later`` has what the newest has.
+
+    Attributes
+    ----------
+    max_norm_channels : window of a local response norm in channels; None: any.
+    tasks_are_numbered : a program has room for 255 tasks, whose tags hold their number.
+    small_source_tokens : tokens up to which a sum of products is a task of a small source.
+    shifted_kernels : kernels 9 to 15 wide run as two shifted copies at stride 2.
+    pixel_unit : pixels (rows of a product) that the array takes at least.
+    joins_engines : one program runs on all engines of a chip, and its calls end by a path of their own.
+    whole_indices : palette indices of 3 and 6 bits take the time of 4 and 8.
+    slow_power_of_two : wide 1x1 layers of 4096, 8192 ... channels stream slowly.
+    folds_int8 : weights of 8 bits with fp16 operands are folded to fp16 by some compilers.
+    int8_timed : somebody has timed products of 8-bit operands.
+    caches_maps : element-wise data go through a system cache at a rate of its own.
+    coreml_copies : Core ML copies what a call hands over.
+    wake_us : what the first call after a pause of 100 ms costs on top.
+    placement_rates : GFLOP/s of the engine and of the CPU that Core ML's segmenter assumes; ``placement_evidence``.
     """
 
     name: str
     descriptor_version: int
     cpu_subtypes: tuple[int, ...]
     feature_level: int
-    legality_family: int
     max_width: int
     max_height: int
     max_depth: int
@@ -45,24 +64,33 @@ class Generation:
     kernel_width_measured: int | None
     max_pool_window: int
     task_alignment_bytes: int
-    resident_buffer_bytes: int
     reduce_by_transpose: int
-    interchange_formats: int
     texture_engine: bool
-    square_after_reduction: bool
     random: bool
     fp8: bool
     l2_bytes: int = L2_BYTES
-    l2_banks: int = 64
     l2_granule_bytes: int = 16
     kernel_bytes_per_core: int = KERNEL_BYTES_PER_CORE
-    kernel_bytes_streamed: int = 16 * MIB
     cores: int = CORES
     dma_granule_bytes: int = 64
     surface_granule_bytes: int = 16 * KIB
-    max_kernel_depth: int = 16
     max_contraction: int = 32768
     evidence: Evidence = Evidence.APPLE
+    max_norm_channels: int | None = None
+    tasks_are_numbered: bool = False
+    small_source_tokens: int = 8
+    shifted_kernels: bool = False
+    pixel_unit: int = 64
+    joins_engines: bool = False
+    whole_indices: bool = False
+    slow_power_of_two: bool = False
+    folds_int8: bool = False
+    int8_timed: bool = False
+    caches_maps: bool = False
+    coreml_copies: bool = True
+    wake_us: float = 500.0
+    placement_rates: tuple[float, float] = (12e3, 729.0)
+    placement_evidence: Evidence = Evidence.INFERRED
 
     def beyond(self, extents: Mapping[str, int]) -> tuple[str, int, int] | None:
         """The first axis of a tensor (``N``, ``D``, ``C``, ``H``, ``W``) that is too long: axis, extent, limit."""
@@ -81,13 +109,12 @@ class Generation:
         return "early" if self.feature_level <= 5 else "middle" if self.feature_level <= 7 else "late"
 
 
-def _early(name: str, version: int, subtypes: tuple[int, ...], level: int, family: int) -> Generation:
+def _early(name: str, version: int, subtypes: tuple[int, ...], level: int) -> Generation:
     return Generation(
         name=name,
         descriptor_version=version,
         cpu_subtypes=subtypes,
         feature_level=level,
-        legality_family=family,
         max_width=16384,
         max_height=16384,
         max_depth=1,
@@ -100,59 +127,66 @@ def _early(name: str, version: int, subtypes: tuple[int, ...], level: int, famil
         kernel_width_measured=None,
         max_pool_window=29,
         task_alignment_bytes=256,
-        resident_buffer_bytes=0,
         reduce_by_transpose=0,
-        interchange_formats=0,
         texture_engine=False,
-        square_after_reduction=False,
         random=False,
         fp8=False,
-        max_kernel_depth=1,
         cores=8,
     )
 
 
-def _later(
-    name: str, version: int, subtypes: tuple[int, ...], level: int, family: int, *, extent: int, resident: int, **more
-) -> Generation:
-    first = name == "h13"
+def _later(name: str, version: int, subtypes: tuple[int, ...], level: int, *, extent: int, **more: Any) -> Generation:
+    number = int(name[1:])
+    first, from_15, from_16, from_19 = number == 13, number >= 15, number >= 16, number >= 19
     return Generation(
         name=name,
         descriptor_version=version,
         cpu_subtypes=subtypes,
         feature_level=level,
-        legality_family=family,
         max_width=extent,
         max_height=extent,
         max_depth=extent,
         max_channels=65536,
         max_batch=65536,
-        max_groups=8191 if name in ("h13", "h14", "h15") else 131071,
+        max_groups=131071 if from_16 else 8191,
         kernel_width_fp16=(13, 7) if first else (16, 8),
         kernel_width_other=(29, 15) if first else (32, 16),
         kernel_height=(29, 15) if first else (32, 16),
         max_pool_window=29 if first else 31,
         task_alignment_bytes=256 if first else 16,
-        resident_buffer_bytes=resident,
-        reduce_by_transpose=192 if name in ("h13", "h14") else 384,
+        reduce_by_transpose=384 if from_15 else 192,
         texture_engine=not first,
-        square_after_reduction=not first,
         random=level >= 6,
         fp8=level >= 9,
+        max_norm_channels=15 if first else None,
+        tasks_are_numbered=not first,
+        small_source_tokens=8 if first else 64,
+        shifted_kernels=from_16,
+        pixel_unit=16 if number >= 18 else 64,
+        joins_engines=from_19,
+        whole_indices=from_19,
+        slow_power_of_two=number == 16,
+        folds_int8=first,
+        int8_timed=number == 16 or number >= 18,
+        caches_maps=from_19,
+        coreml_copies=not from_19,
+        wake_us=5000.0 if from_19 else 500.0,
+        placement_rates=(19.4e3, 754.5) if from_15 else (12e3, 729.0),
+        placement_evidence=Evidence.APPLE if number == 16 or from_19 else Evidence.INFERRED,
         **more,
     )
 
 
 GENERATIONS: tuple[Generation, ...] = (
-    _early("h11", 5, (0, 1), 2, 1),
-    _early("h12", 6, (3,), 3, 2),
-    _later("h13", 7, (4,), 4, 3, extent=16384, resident=0, interchange_formats=3, kernel_width_measured=13),
-    _later("h14", 11, (5,), 5, 4, extent=16384, resident=0, interchange_formats=13, kernel_width_measured=None),
-    _later("h15", 8, (6,), 6, 4, extent=16384, resident=32 * KIB, interchange_formats=16, kernel_width_measured=None),
-    _later("h16", 17, (7,), 7, 4, extent=65536, resident=256 * KIB, interchange_formats=14, kernel_width_measured=15),
-    _later("h17", 19, (9,), 8, 5, extent=65536, resident=256 * KIB, interchange_formats=14, kernel_width_measured=15),
-    _later("h18", 20, (10,), 9, 7, extent=65536, resident=256 * KIB, interchange_formats=14, kernel_width_measured=15),
-    _later("h19", 24, (11,), 10, 7, extent=65536, resident=256 * KIB, interchange_formats=14, kernel_width_measured=15),
+    _early("h11", 5, (0, 1), 2),
+    _early("h12", 6, (3,), 3),
+    _later("h13", 7, (4,), 4, extent=16384, kernel_width_measured=13),
+    _later("h14", 11, (5,), 5, extent=16384, kernel_width_measured=None),
+    _later("h15", 8, (6,), 6, extent=16384, kernel_width_measured=None),
+    _later("h16", 17, (7,), 7, extent=65536, kernel_width_measured=15),
+    _later("h17", 19, (9,), 8, extent=65536, kernel_width_measured=15),
+    _later("h18", 20, (10,), 9, extent=65536, kernel_width_measured=15),
+    _later("h19", 24, (11,), 10, extent=65536, kernel_width_measured=15),
 )
 
 TARGETS: dict[str, tuple[str, ...]] = {

@@ -21,7 +21,9 @@ class Chip:
     16 cores. ``macs_per_core_cycle`` is 256 in fp16 on every chip measured (docs/reference/performance.md 2).
     ``winograd``: dense 3x3 and 1x3 kernels at stride 1 run as a one-dimensional F(2,3) transform
     (docs/reference/numerics.md 6). ``sibling`` names the chip whose measured constants stand in where this one has
-    none.
+    none. ``small_cache``: a base chip of a computer, where a residual sum moves all of its three maps; elsewhere only
+    what L2 does not hold (SILICON on A16, A17 Pro, M5 Pro, and the other way on M4 and M6; that the system cache makes
+    the difference is INFERRED). ``wide_stream``: weights stream about twice as fast as on the base chip.
     """
 
     name: str
@@ -36,6 +38,8 @@ class Chip:
     sibling: str | None = None
     aliases: tuple[str, ...] = ()
     macs_per_core_cycle: int = 256
+    small_cache: bool = False
+    wide_stream: bool = False
 
     @property
     def generation(self) -> Generation:
@@ -87,31 +91,31 @@ CHIPS: tuple[Chip, ...] = (
     Chip("A12", "T8020", "h11", "h11", 1000.0, _GUESS, 34.1, sibling="M1", aliases=("a12 bionic",)),
     Chip("A13", "T8030", "h12", "h12", 1200.0, _GUESS, 34.1, sibling="M1", aliases=("a13 bionic",)),
     Chip("A14", "T8101", "h13", "h13", 1428.0, _GUESS, 34.1, sibling="M1", aliases=("a14 bionic",)),
-    Chip("M1", "T8103", "h13", "h13", 1428.0, _TABLE, 68.3),
+    Chip("M1", "T8103", "h13", "h13", 1428.0, _TABLE, 68.3, small_cache=True),
     Chip("M1 Pro", "T6000", "h13g", "h13", 1464.0, _TABLE, 204.8, sibling="M1 Max"),
     Chip("M1 Max", "T6001", "h13g", "h13", 1464.0, _TABLE, 409.6),
     Chip("M1 Ultra", "T6002", "h13g", "h13", 1464.0, _TABLE, 819.2, engines=2, sibling="M1 Max"),
     Chip("A15", "T8110", "h14", "h14", 1938.0, _GUESS, 34.1, sibling="M2", aliases=("a15 bionic",)),
-    Chip("M2", "T8112", "h14", "h14", 1938.0, _TABLE, 102.4, sibling="M2 Pro"),
+    Chip("M2", "T8112", "h14", "h14", 1938.0, _TABLE, 102.4, sibling="M2 Pro", small_cache=True),
     Chip("M2 Pro", "T6020", "h14g", "h14", 1938.0, _TABLE, 204.8),
     Chip("M2 Max", "T6021", "h14g", "h14", 1938.0, _TABLE, 409.6),
     Chip("M2 Ultra", "T6022", "h14g", "h14", 1938.0, _TABLE, 819.2, engines=2, sibling="M2 Max"),
     Chip("A16", "T8120", "h15", "h15", 2064.0, _GUESS, 51.2, sibling="M3 Pro", aliases=("a16 bionic",)),
-    Chip("M3", "T8122", "h15", "h15", 2064.0, _TABLE, 102.4, sibling="M3 Pro"),
-    Chip("M3 Pro", "T6030", "h15g", "h15", 2064.0, _TABLE, 153.6),
-    Chip("M3 Max", "T6031", "h15g", "h15", 2064.0, _TABLE, 409.6, sibling="M3 Pro"),
-    Chip("M3 Ultra", "T6032", "h15c", "h15", 2064.0, _GUESS, 819.2, engines=2, sibling="M3 Pro"),
+    Chip("M3", "T8122", "h15", "h15", 2064.0, _TABLE, 102.4, sibling="M3 Pro", small_cache=True),
+    Chip("M3 Pro", "T6030", "h15g", "h15", 2064.0, _TABLE, 153.6, wide_stream=True),
+    Chip("M3 Max", "T6031", "h15g", "h15", 2064.0, _TABLE, 409.6, sibling="M3 Pro", wide_stream=True),
+    Chip("M3 Ultra", "T6032", "h15c", "h15", 2064.0, _GUESS, 819.2, engines=2, sibling="M3 Pro", wide_stream=True),
     Chip("A17 Pro", "T8130", "h16", "h16", 2160.0, _GUESS, 51.2, sibling="M4", aliases=("a17",)),
-    Chip("M4", "T8132", "h16g", "h16", 2364.0, _TABLE, 120.0),
-    Chip("M4 Pro", "T6040", "h16g", "h16", 2364.0, _TABLE, 273.0),
-    Chip("M4 Max", "T6041", "h16g", "h16", 2364.0, _TABLE, 546.0),
+    Chip("M4", "T8132", "h16g", "h16", 2364.0, _TABLE, 120.0, small_cache=True),
+    Chip("M4 Pro", "T6040", "h16g", "h16", 2364.0, _TABLE, 273.0, wide_stream=True),
+    Chip("M4 Max", "T6041", "h16g", "h16", 2364.0, _TABLE, 546.0, wide_stream=True),
     Chip("A18", "T8140", "h17", "h17", 2172.0, _GUESS, 60.0, winograd=True, sibling="M5"),
     Chip("A18 Pro", "T8140", "h17", "h17", 2172.0, _GUESS, 60.0, winograd=True, sibling="M5"),
-    Chip("M5", "T8142", "h17g", "h17", 2172.0, _TABLE, 153.6, winograd=True),
-    Chip("M5 Pro", "T6050", "h17s", "h17", 2364.0, _TABLE, 307.2, winograd=True),
-    Chip("M5 Max", "T6051", "h17s", "h17", 2364.0, _TABLE, 614.4, winograd=True, sibling="M5 Pro"),
+    Chip("M5", "T8142", "h17g", "h17", 2172.0, _TABLE, 153.6, winograd=True, small_cache=True),
+    Chip("M5 Pro", "T6050", "h17s", "h17", 2364.0, _TABLE, 307.2, winograd=True, wide_stream=True),
+    Chip("M5 Max", "T6051", "h17s", "h17", 2364.0, _TABLE, 614.4, winograd=True, sibling="M5 Pro", wide_stream=True),
     Chip("A19", "T8150", "h18", "h18", 2364.0, _GUESS, 68.3, winograd=True, sibling="M5 Pro", aliases=("a19 pro",)),
-    Chip("M6", "T8152", "h18g", "h19", 2580.0, _TABLE, None, engines=2, winograd=True),
+    Chip("M6", "T8152", "h18g", "h19", 2580.0, _TABLE, None, 2, winograd=True, small_cache=True, wide_stream=True),
 )
 
 

@@ -13,13 +13,10 @@ from hexane.cost.model import Alone, alone, engines_used, in_turn, time_work
 from hexane.cost.task import TaskFacts, layer_of, operand_bytes
 from hexane.cost.units import layer_cost
 from hexane.cost.work import Layer, Work
+from hexane.isa.generations import family_of
 from hexane.isa.kinds import PE_KIND
 
 KERNEL_UNIT = 64  # bytes; the length of a stream is counted in these
-
-
-TABLE_ALONE = "h13"
-"""The generation whose cores each fetch a table that stands without weights; from H14 on a channel of its own does."""
 
 
 def facts_of(plan: Plan, generation: str = "h13") -> TaskFacts:
@@ -27,7 +24,7 @@ def facts_of(plan: Plan, generation: str = "h13") -> TaskFacts:
     neural = plan.unit == "NE"
     staged_result = plan.dst is None or plan.dst_staged
     kernel = plan.kernel if neural else None
-    alone = plan.mac.ones and bool(plan.tables) and generation != TABLE_ALONE
+    alone = plan.mac.ones and bool(plan.tables) and family_of(generation).packed  # by a channel of its own
     behind = After.FOLLOWS_PE if neural else After.FOLLOWS_NE
     other = After.FOLLOWS_NE in plan.reads.after  # which is told first where a plan has both
     return TaskFacts(

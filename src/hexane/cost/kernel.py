@@ -18,7 +18,6 @@ from hexane.frozen import slot_init
 BIAS_BYTES = 2
 """A bias is one fp16 per output, and lies in the same memory."""
 WIDE_COPIES = 2
-_WIDE_FROM = ("h16", "h17", "h18", "h19")
 
 
 @slot_init
@@ -50,7 +49,7 @@ class Kernel:
 
 def is_wide(layer: Layer, chip: Chip) -> bool:
     """Kernels 9 to 15 wide run as two shifted copies at stride 2 on H16 and later."""
-    return layer.kw >= 9 and chip.generation_name in _WIDE_FROM
+    return layer.kw >= 9 and chip.generation.shifted_kernels
 
 
 def window_taps(layer: Layer) -> int:

@@ -32,7 +32,7 @@ class Timed:
 
 def engines_used(layers: Iterable[Layer], chip: Chip) -> int:
     """Engines that one program runs on: an M6 shares large maps over both (docs/timing.md), others use one."""
-    if chip.generation_name != "h19":
+    if not chip.generation.joins_engines:
         return 1
     pixels = max((max(layer.pixels, layer.elements / 256) for layer in layers), default=0)
     return chip.engines if pixels > 256 else 1

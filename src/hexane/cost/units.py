@@ -84,25 +84,9 @@ class Cost:
         return max(parts, key=lambda name: parts[name])
 
 
-def is_big(chip: Chip) -> bool:
-    """Pro, Max and Ultra chips from H15 on, and the chip with two engines: they stream about twice a base chip's."""
-    early = chip.generation_name in ("h11", "h12", "h13", "h14")
-    big = chip.name.startswith("M") and chip.name.split()[-1] in ("Pro", "Max", "Ultra")
-    return not early and (big or chip.generation_name == "h19")
-
-
-def has_large_cache(chip: Chip) -> bool:
-    """Phones, Pro, Max and Ultra: a residual sum there moves only what L2 does not hold of its three maps.
-
-    SILICON on A16, A17 Pro and M5 Pro (ResNet-50: 24 rows); M4 and M6, whose system caches are smaller, moved all of
-    it. That the caches make the difference is INFERRED.
-    """
-    return chip.name.startswith("A") or chip.name.split()[-1] in ("Pro", "Max", "Ultra")
-
-
 def stream_factor(chip: Chip, c: Numbers) -> Any:
-    """What a big chip streams over a base chip of its generation."""
-    return c["big_chip_stream"] if is_big(chip) else 1.0
+    """What a chip streams over a base chip of its generation."""
+    return c["big_chip_stream"] if chip.wide_stream else 1.0
 
 
 def weight_rate(chip: Chip, c: Numbers) -> Any:
@@ -131,7 +115,7 @@ def bound_us(layer: Layer, chip: Chip, engines: int = 1, clock_mhz: float | None
 
 def palette_bytes(stored: float, weights: float, chip: Chip) -> float:
     """Stream of a palette: on M6 indices of 3 and 6 bits take the time of 4 and 8. SILICON, M6 only."""
-    if chip.generation_name != "h19" or not weights:
+    if not chip.generation.whole_indices or not weights:
         return stored
     bits = 8 * stored / weights
     return stored * next((width for width in (1, 2, 4, 8) if bits <= width * 1.05), bits) / bits
@@ -153,19 +137,15 @@ def is_winograd(layer: Layer, kernel: Kernel, chip: Chip) -> bool:
     )
 
 
-def pixel_unit(chip: Chip) -> int:
-    """Pixels (rows of a product) that the array takes at least: 64, on H18 and later 16.
-
-    A layer of one row is bound by this, whatever its weights are stored in: 4096 to 4096 channels take 108 us in int8
-    and in 4 bits alike on an M5 Max (64 rows' worth of arithmetic: 111), and 26 us in 1 bit on an M6 (16 rows': 26).
-    """
-    return 16 if chip.generation_name in ("h18", "h19") else 64
-
-
 def compute_us(layer: Layer, kernel: Kernel, chip: Chip, c: Numbers, engines: int, clock_mhz: float, tiles: int) -> Any:
-    """Array time of a convolution or linear layer."""
+    """Array time of a convolution or linear layer.
+
+    A layer of one row is bound by the rows that the array takes at least, whatever its weights are stored in: 4096 to
+    4096 channels take 108 us in int8 and in 4 bits alike on an M5 Max (64 rows' worth of arithmetic: 111), and 26 us in
+    1 bit on an M6 (16 rows': 26).
+    """
     pixels = layer.pixels / engines
-    unit = pixel_unit(chip)
+    unit = chip.generation.pixel_unit
     pixels = max(ceil(pixels / unit) * unit if pixels < 256 else pixels, unit)
     cycles: Any = pixels * layer.cin / layer.groups * kernel.taps * ceil(layer.cout / CORES) / chip.macs_per_core_cycle
     cycles = cycles / smaller(c["mac_rate"], 1.0)
@@ -193,7 +173,7 @@ def _weights_us(layer: Layer, kernel: Kernel, chip: Chip, c: Numbers, engines: i
         return 0.0, 0.0, halo
     rate = weight_rate(chip, c)
     wide = layer.kh * layer.kw == 1 and layer.cin >= 4096 and layer.cin & (layer.cin - 1) == 0
-    if chip.generation_name == "h16" and layer.op == "conv" and wide and 32 <= layer.pixels < 256:
+    if chip.generation.slow_power_of_two and layer.op == "conv" and wide and 32 <= layer.pixels < 256:
         rate = c["weights_power_of_two_gbs"] * 1e3
     bytes_ = kernel.stored_bytes * copies
     if layer.weight_format == "palette":
@@ -269,12 +249,12 @@ def _planar(layer: Layer, chip: Chip, c: Numbers, engines: int, chain: bool) -> 
     traffic = (layer.in_bytes if layer.reads_input else 0) + (layer.out_bytes if layer.writes_output else 0)
     if inside and layer.in_bytes + layer.out_bytes > L2_BYTES * engines:
         traffic = layer.in_bytes + layer.out_bytes
-        if layer.unit == "binary" and has_large_cache(chip):
+        if layer.unit == "binary" and not chip.small_cache:
             traffic -= L2_BYTES * engines
     extra = c["binary_task_us" if layer.unit == "binary" else "unary_task_us"]
     if layer.op in ("rms_norm", "l2_norm"):
         extra = 2 * extra
-    if chip.generation_name == "h19":
+    if chip.generation.caches_maps:
         cache = c["cache_mb"] * 1e6
         activations = smaller(traffic, cache) / (c["cache_gbs"] * 1e3 * engines)
         activations = activations + larger(traffic - cache, 0) / (c["planar_dram_gbs"] * 1e3 * engines)

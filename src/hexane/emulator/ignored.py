@@ -92,7 +92,7 @@ def _later(r: Registers) -> bool:
 
 
 def _crh(r: Registers) -> bool:
-    return r.generation not in ("h13", "h14")
+    return r.roles.family.switched
 
 
 def _stays_later(r: Registers) -> bool:

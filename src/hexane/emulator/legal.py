@@ -148,7 +148,7 @@ def known_values(generation: str, on_ne: bool) -> dict[str, tuple[int, ...]]:
     found = {role: values for role, values in ALWAYS.items() if roles.has(role)}
     if linked:
         found |= HEADER_H13
-    elif roles.family.generation not in ("h13", "h14") and roles.has("TileDMADst.DMAConfig.CrH"):
+    elif roles.family.switched and roles.has("TileDMADst.DMAConfig.CrH"):
         found["TileDMADst.DMAConfig.CrH"] = DST_CRH
     for role, values in (NE_ONLY if on_ne else PE_ONLY).items():
         if roles.has(role):

@@ -21,6 +21,7 @@ from hexane.errors import EmulationError, UnsupportedError, UsageError
 from hexane.image import Image, Surface
 from hexane.isa import WRITTEN
 from hexane.isa.channels import CONST, FIRST_SURFACE, SCRATCH, TEXT
+from hexane.isa.generations import family_of
 
 ELEMENTS: dict[str, np.dtype] = {
     "float16": np.dtype(np.float16),
@@ -87,7 +88,7 @@ class Program:
 
     def chain(self) -> Iterator[Registers]:
         """The tasks in the order in which they run; see `chain.walk` for H13, `stream.walk` for later ones."""
-        if self.generation != "h13":
+        if family_of(self.generation).packed:
             return stream.walk(self.text, self.generation, count=self.task_count)
         return chain.walk(self.text, self.generation, first_words=self.first_words, count=self.task_count)
 

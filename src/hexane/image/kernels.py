@@ -73,7 +73,7 @@ def kernels_of(tasks: Sequence[Task]) -> tuple[Kernel, ...]:
         if chunks:
             kind = "table" if _is_table_only(task) else "weights"
             channel = _channel(task)
-            linked = task.generation == "h13"
+            linked = task.family.linked
             computed = channel != CONST if linked else kind == "weights" and streams.is_runtime(task)
             found.append(Kernel(index, channel, kind, tuple(chunks), computed))
     return tuple(found)

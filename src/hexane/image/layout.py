@@ -36,6 +36,7 @@ from hexane.image.surface import Surface
 from hexane.image.symbols import symbols_of
 from hexane.isa import WRITTEN, Task, encode_stream
 from hexane.isa import place as place_tasks
+from hexane.isa.generations import family_of
 
 EMPTY_CONST = bytes(PAGE)
 """The constant section of a program without constants (docs/reference/engine-h13.md 2.2)."""
@@ -64,7 +65,7 @@ def lay_out(
     if not procedure or "\0" in procedure:
         raise UsageError(f"procedure name {procedure!r}")
     const = const or EMPTY_CONST
-    if generation != "h13":
+    if family_of(generation).packed:
         stream = Stream(tasks, const, kernels, tuple(surfaces), generation, scratch_bytes, procedure)
         return lay_out_stream(stream, dialect, ident)
     text = encode_stream(tasks, generation)

@@ -11,6 +11,7 @@ from hexane.image.selectors import renumbered
 from hexane.image.surface import Surface, align
 from hexane.isa import Task, encode_stream
 from hexane.isa.channels import CHANNELS, FIRST_SURFACE, SCRATCH
+from hexane.isa.generations import family_of
 
 if TYPE_CHECKING:
     from hexane.image.image import Image
@@ -42,7 +43,7 @@ def package_of(image: Image, *, order: Sequence[str] = (), header_size: int = HE
             f"packages hold {' and '.join(CONST_ALIGNMENTS)} programs, this is one for {image.generation}",
             hint="no open driver of later chips is known; .hwx holds the program",
         )
-    if image.generation == "h14" and len(image.outputs) != 1:
+    if family_of(image.generation).packed and len(image.outputs) != 1:
         raise UnsupportedError(
             f"{len(image.outputs)} outputs; how a package of H14 names several is not known",
             hint="compile one output at a time, or write .hwx",
@@ -60,7 +61,7 @@ def package_of(image: Image, *, order: Sequence[str] = (), header_size: int = HE
         raise UsageError(f"{len(surfaces)} surfaces; a package has room for {CHANNELS - FIRST_SURFACE}")
     mapping = {s.channel: FIRST_SURFACE + i for i, s in enumerate(surfaces) if s.channel is not None}
     tasks = renumbered(image.tasks, mapping)
-    linked = image.generation == "h13"
+    linked = family_of(image.generation).linked
     for task in tasks if linked else ():
         task.set("Header[0].NID", NETWORK_ID)
     text = encode_stream(tasks, image.generation)

@@ -47,7 +47,7 @@ _FORMATS_LATER = {
 
 def _used(task: Task) -> Iterator[tuple[int, str, str | None]]:
     """Channel (slot, from H14 on), role, and the field of the element type, for every DMA of tensors that is on."""
-    if task.generation == "h13":
+    if task.family.linked:
         for selector in SELECTORS:
             if task.get(selector.enable):
                 yield task.get(selector.channel), selector.role, _FORMAT_FIELDS.get(selector.channel)
@@ -72,9 +72,9 @@ def renumbered(tasks: Iterable[Task], channels: Mapping[int, int]) -> list[Task]
     """Copies of the tasks with other channel numbers; each task keeps its place in the stream."""
     copies = []
     for task in tasks:
-        copy = task.copy() if task.generation == "h13" else _with_slots(task, channels)
+        copy = task.copy() if task.family.linked else _with_slots(task, channels)
         copy.place = task.place
-        for selector in SELECTORS if task.generation == "h13" else ():
+        for selector in SELECTORS if task.family.linked else ():
             if copy.get(selector.enable):
                 old = copy.get(selector.channel)
                 copy.set(selector.channel, channels.get(old, old))

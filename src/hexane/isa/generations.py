@@ -44,10 +44,16 @@ class Family:
     extension: int  # the bits that, when all set, announce one more header word
     alignment: int  # bytes between possible task starts
     frame: tuple[int, ...]  # words in front of the first task
+    switched: bool = True  # address records switch the DMA engines of tensors on: H15 and later
 
     @property
     def generation(self) -> str:
         return self.table.generation
+
+    @property
+    def linked(self) -> bool:
+        """Streams of H13: tasks link to the next, and a header that names channels."""
+        return not self.packed
 
     @property
     def packed(self) -> bool:
@@ -75,11 +81,13 @@ def family_of(generation: str) -> Family:
     if generation not in GENERATIONS:
         raise UsageError(f"unknown engine generation {generation!r}", hint=f"known are {', '.join(GENERATIONS)}")
     table: Table = import_module(f"hexane.isa.{generation}").TABLE
+    alignment = chips.generation(generation).task_alignment_bytes
     if generation == "h13":
-        return Family(table, H13_HEADS, 10, 6, 1 << 24, 0x100, ())
-    if generation in ("h14", "h15"):
-        return Family(table, PACKED_HEADS, 8, 7, 3, 16, (0, 0, 0, 0) if generation == "h14" else (1, 0, 0, 0))
-    return Family(table, PACKED_HEADS, 9, 8, 3, 16, (1, 0, 0, 0))
+        return Family(table, H13_HEADS, 10, 6, 1 << 24, alignment, (), switched=False)
+    if generation == "h14":
+        return Family(table, PACKED_HEADS, 8, 7, 3, alignment, (0, 0, 0, 0), switched=False)
+    words = 8 if generation == "h15" else 9
+    return Family(table, PACKED_HEADS, words, words - 1, 3, alignment, (1, 0, 0, 0))
 
 
 def table_of(generation: str) -> Table:

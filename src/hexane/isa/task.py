@@ -140,6 +140,11 @@ class Task:
         return self._family.table.generation
 
     @property
+    def family(self) -> Family:
+        """How tasks of this generation lie in a stream."""
+        return self._family
+
+    @property
     def table(self) -> Table:
         """The register table of the task's generation."""
         return self._family.table

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hexane.chips import CORES
+from hexane.chips import CORES, generation
 from hexane.errors import FormatError, UnsupportedError, UsageError
 from hexane.frozen import slot_init
 from hexane.isa import WRITTEN, Task
@@ -23,8 +23,8 @@ from hexane.kernels.layout import PALETTE_BITS, TABLE_BYTES, KernelLayout
 from hexane.kernels.packing import Buffer, Kernel, pack, unpack
 
 _FORMATS = {0: "uint8", 1: "int8", 2: "float16"}
-_E4M3, _HAVE_E4M3 = 3, ("h18", "h19")
-"""Code of E4M3 weights and the generations that have it (docs/reference/compressed.md 2)."""
+_E4M3 = 3
+"""Code of E4M3 weights, on generations that have fp8 (docs/reference/compressed.md 2)."""
 CONST_CHANNEL = 1
 _TABLE = 2
 """NE.MACCfg.NonlinearMode of a look-up table (§4.8)."""
@@ -54,7 +54,7 @@ def layout_of(task: Task, runtime: bool | None = None) -> KernelLayout | None:
         return None
     get = _getter(task)
     table = get("NE.MACCfg.NonlinearMode") == _TABLE
-    linked = task.generation == "h13"
+    linked = task.family.linked
     if get("NE.MACCfg.KernelMode"):
         cores = len(windows_of(task))
         return KernelLayout(1, 1, unicast=True, weighted=False, table=table, cores=_power_of_two(cores))
@@ -67,7 +67,7 @@ def layout_of(task: Task, runtime: bool | None = None) -> KernelLayout | None:
     binary = bool(get("NE.KernelCfg.SparseBinary"))
     palette = _index_bits(task, binary)
     code = get("NE.KernelCfg.KernelFmt")
-    known = {**_FORMATS, _E4M3: "e4m3"} if task.generation in _HAVE_E4M3 else _FORMATS
+    known = {**_FORMATS, _E4M3: "e4m3"} if generation(task.generation).fp8 else _FORMATS
     if code not in known:
         raise UnsupportedError(f"kernel format {code} is not known", where="NE.KernelCfg.KernelFmt")
     step = (get("Common.ConvCfg.Oy"), get("Common.ConvCfg.Ox"))
@@ -119,10 +119,10 @@ def is_runtime(task: Task) -> bool:
     own behind the surfaces, but lanes that read a tensor are switched on by an address record, as all DMA engines of
     tensors are.
     """
-    if task.generation == "h13":
+    if task.family.linked:
         return bool(task.get("NE.KernelCfg.KernelAlign"))
-    if task.generation == "h14":
-        return roles_of("h14").channel(task, "kernel") not in (None, CONST_CHANNEL)
+    if not task.family.switched:
+        return roles_of(task.generation).channel(task, "kernel") not in (None, CONST_CHANNEL)
     return task.slot("KernelDMASrc.CoeffDMAConfig[0]") is not None
 
 
@@ -145,7 +145,7 @@ def windows_of(task: Task) -> list[Window]:
     """
     if not _switched_on(task):
         return []
-    base = 0 if task.generation == "h13" else task.get("KernelDMASrc.KernelBase.Addr")
+    base = 0 if task.family.linked else task.get("KernelDMASrc.KernelBase.Addr")
     found = [
         Window(
             core,
@@ -175,7 +175,7 @@ def _stream_handles(task: Task) -> list[tuple[Handle, Handle, Handle]]:
 
 def side_table(task: Task) -> Window | None:
     """Where a look-up table lies that has a DMA channel of its own (from H14 on); None where the task has none."""
-    if task.generation == "h13" or not _switched_on(task):
+    if task.family.linked or not _switched_on(task):
         return None
     get = _getter(task)
     if not get("KernelDMASrc.TableDMAConfig.En"):

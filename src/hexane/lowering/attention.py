@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 SPLIT_HEADS = (0, 2, 1, 3)
 LAST_TWO = (0, 1, 3, 2)
-MANY_TASKS = "h13"
 MOST_BLOCKS = 20
 """Heads times blocks of queries on later generations, each of about ten tasks: a program has room for 255."""
 UNIT = 16
@@ -66,7 +65,7 @@ class Sizes:
         each = -(-self.queries // -(-self.queries // most))
         each = -(-each // BURST) * BURST
         count = -(-self.queries // each) * self.heads
-        fits = compilation.chip.generation_name == MANY_TASKS or count <= MOST_BLOCKS
+        fits = not compilation.chip.generation.tasks_are_numbered or count <= MOST_BLOCKS
         return each if fits else 0
 
     def suits(self, compilation: Compilation) -> bool:

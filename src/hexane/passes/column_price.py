@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from hexane.passes.column_ops import Seen
 
 SUMS = ("linear", "matmul")
-ALONE = {"h13": 8}
-ALONE_LATER = 64
-"""Tokens up to which a sum is a task of a small source, which a task of the other unit never follows patch by patch."""
 LEAST_GAIN = 0.04
 """Of the plain form: the layers are those of most programs, not of each."""
 
@@ -106,8 +103,8 @@ def _shared(op: Op, chip: Chip, *, behind_sum: bool = False) -> list[Layer]:
 
 
 def _pairs(tokens: int, chip: Chip) -> bool:
-    """Whether tasks of both units run as locked pairs on maps of so many tokens."""
-    return tokens > ALONE.get(chip.generation_name, ALONE_LATER)
+    """Whether tasks of both units run as locked pairs on maps of so many tokens: never behind a small source."""
+    return tokens > chip.generation.small_source_tokens
 
 
 # -- layers ------------------------------------------------------------------------------------------------------------

@@ -357,11 +357,12 @@ def shuffle_factor(op: Op, chip: Chip) -> Found:
 
 @rule("use fewer channels per normalisation, or a layer norm", "docs/reference/limits.md 10.2")
 def response_norm_channels(op: Op, chip: Chip) -> Found:
-    """a local response norm over {channels} channels, and {chip} takes 15"""
-    if op.type != "local_response_norm" or chip.generation_name != "h13":
+    """a local response norm over {channels} channels, and {chip} takes {limit}"""
+    limit = chip.generation.max_norm_channels
+    if op.type != "local_response_norm" or limit is None:
         return None
     channels = op.arg("x").shape[1]
-    return {"channels": channels, "limit": 15} if channels is not None and channels > 15 else None
+    return {"channels": channels, "limit": limit} if channels is not None and channels > limit else None
 
 
 @rule("pad with constants, or build the border from slices and a concat", "docs/reference/limits.md 2.2")

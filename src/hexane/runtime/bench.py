@@ -22,6 +22,7 @@ import numpy as np
 from hexane import chips
 from hexane.errors import HexaneError, UsageError
 from hexane.files import write_whole
+from hexane.runtime.linux import uapi
 from hexane.timing.row_of import COLUMNS, columns_of
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ class Bench:
     @property
     def settle_us(self) -> float:
         """What the driver waits at the end of every call, which the timing model leaves out."""
-        waits = self.interface == "linux" and chips.get(self.chip).generation_name == "h14"
+        waits = self.interface == "linux" and chips.get(self.chip).generation_name == uapi.GENERATIONS[2]
         return SETTLE_US * self.launches if waits else 0.0
 
     def as_dict(self) -> dict[str, Any]:

@@ -58,7 +58,7 @@ def completion_us(submit_to_end_us: Any, chip: Chip, c: Numbers) -> Any:
     Chips with two engines complete by a path of their own (measured on M6 by stages); elsewhere the wait is that of
     every synchronous call.
     """
-    if chip.engines > 1 and chip.generation_name == "h19":
+    if chip.engines > 1 and chip.generation.joins_engines:
         deep = ramp(submit_to_end_us, c["complete_from_us"], c["complete_to_us"])
         return c["complete_short_us"] + (c["complete_long_us"] - c["complete_short_us"]) * deep
     return c["complete_one_us"] + sleep_us(submit_to_end_us, c)
@@ -100,7 +100,7 @@ def host_copies_us(work: Work, chip: Chip, c: Numbers, interface: str) -> Any:
     """Host copies of a call through ``interface``: none where surfaces are filled in place."""
     if interface in ("copies", "copies_typical"):
         return copies_us(work, c)
-    if interface in ("coreml", "coreml_awake") and chip.generation_name != "h19":
+    if interface in ("coreml", "coreml_awake") and chip.generation.coreml_copies:
         return (work.host_in_bytes + work.host_out_bytes) / (c["coreml_copy_gbs"] * 1e3)
     return 0.0
 

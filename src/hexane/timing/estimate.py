@@ -224,7 +224,7 @@ def _estimate(job: Job, target: Chip, interface: str) -> Estimate:
         latency_range_us=(latency / spread, latency * spread),
         parts=parts,
         engine_us=parts.engine_us,
-        single_shot_us=latency + (wake_us(target) if launches else 0.0),
+        single_shot_us=latency + (target.generation.wake_us if launches else 0.0),
         energy_mj=energy * 1e-3 if launches else 0.0,
         bottleneck=_bottleneck(ops, parts),
         utilisation=min(peak_us / latency, 1.0) if latency else 0.0,
@@ -252,11 +252,6 @@ def _sigma(job: Job, launches: list[_Launch], parts: Parts, target: Chip, c: dic
     share = 1 - parts.host_us / parts.total_us if parts.total_us else 0.0
     shares[HOST] = parts.host_us
     return shipped().sigma(target, {name: slope * share for name, slope in found.items()}, shares)
-
-
-def wake_us(chip: Chip) -> float:
-    """What the first call after a pause of 100 ms costs on top: 0.5 ms on M1, 5 ms on M6 (docs/timing.md)."""
-    return 5000.0 if chip.generation_name == "h19" else 500.0
 
 
 def _op(item: Timed, chip: Chip, engines: int) -> OpEstimate:

@@ -19,7 +19,7 @@ from typing import Any
 from hexane import chips
 from hexane.chips import CORES, KERNEL_BYTES_PER_CORE, Chip
 from hexane.chips.measured import language, values
-from hexane.cost.units import Numbers, larger, pixel_unit, weight_rate
+from hexane.cost.units import Numbers, larger, weight_rate
 from hexane.errors import UsageError
 from hexane.timing.measured import predict_range
 from hexane.timing.parameters import Parameter
@@ -103,8 +103,8 @@ def weights_us(work: Decoding, c: Numbers) -> Any:
     width = c["int8_bytes"] if work.stored.int8 else work.stored.bits / 8
     palette = c["palette_stream"] if work.stored.bits < 8 else 1.0
     stream = work.parameters * width * palette / weight_rate(work.chip, c)
-    rows = max(work.batch, pixel_unit(work.chip))
-    engines = work.chip.engines if work.chip.generation_name == "h19" else 1
+    rows = max(work.batch, work.chip.generation.pixel_unit)
+    engines = work.chip.engines if work.chip.generation.joins_engines else 1
     array = (
         work.parameters * rows / (CORES * work.chip.macs_per_core_cycle * engines * work.chip.clock_mhz * c["mac_rate"])
     )

@@ -20,9 +20,8 @@ Source: docs/reference/limits.md 11.2, APPLE.
 GIB = 1024**3 / 1e6  # bytes per microsecond
 MEMORY_BOUND_RATE = 100e3  # bytes per microsecond, the same on every back end: relu and element-wise ops
 
-_ENGINE_RATES = {"h13": (12e3, 68.0), "h14": (12e3, 68.0), "h15": (19.4e3, 68.0)}
-_CPU_RATES = {"h13": (729.0, 56.67), "h14": (729.0, 56.67), "h15": (754.5, 56.67)}
-_LATE_ENGINE, _LATE_CPU = (19.4e3, 68.0), (754.5, 56.67)
+ENGINE_GIBS, CPU_GIBS = 68.0, 56.67
+"""Bandwidths that the segmenter assumes on every generation."""
 
 _MEMORY_BOUND = frozenset(
     (
@@ -72,9 +71,8 @@ def op_cost(op: Op, chip: Chip) -> tuple[float | None, float]:
         us = moved / MEMORY_BOUND_RATE
         return (us if able else None), us
     gflop = _flop(op) / 1e9
-    engine = _ENGINE_RATES.get(chip.generation_name, _LATE_ENGINE)
-    cpu = _CPU_RATES.get(chip.generation_name, _LATE_CPU)
-    both = [max(gflop / rate * 1e6, moved / (bandwidth * GIB)) for rate, bandwidth in (engine, cpu)]
+    rates = zip(chip.generation.placement_rates, (ENGINE_GIBS, CPU_GIBS))
+    both = [max(gflop / rate * 1e6, moved / (bandwidth * GIB)) for rate, bandwidth in rates]
     return (both[0] if able else None), both[1]
 
 
@@ -84,8 +82,7 @@ def cpu_us(op_type: str, flop: float, moved: float, chip: Chip) -> float:
         return 0.0
     if op_type in _MEMORY_BOUND:
         return moved / MEMORY_BOUND_RATE
-    rate, bandwidth = _CPU_RATES.get(chip.generation_name, _LATE_CPU)
-    return max(flop / rate / 1e3, moved / (bandwidth * GIB))
+    return max(flop / chip.generation.placement_rates[1] / 1e3, moved / (CPU_GIBS * GIB))
 
 
 def _flop(op: Op) -> float:
@@ -134,10 +131,7 @@ def place(graph: Graph, chip: str | Chip = "M1") -> Placement:
         Placed(op.name or op.type, op.type, where, engine, cpu, _reason(op, where, engine, cpu, target))
         for (op, engine, cpu), where in zip(rows, places)
     )
-    known = target.generation_name in ("h16", "h19")
-    return Placement(
-        target, placed, total, sum(cpu for _, _, cpu in rows), Evidence.APPLE if known else Evidence.INFERRED
-    )
+    return Placement(target, placed, total, sum(cpu for _, _, cpu in rows), target.generation.placement_evidence)
 
 
 def _reason(op: Op, where: str, engine: float | None, cpu: float, chip: Chip) -> str:

@@ -76,7 +76,8 @@ class Device:
                 f"{self.path} is driven by {name!r} {text}, not by a driver of the engine that hexane knows",
                 hint="`hexane doctor` says what this machine has",
             )
-        abi, generation = (2, "h14") if major == uapi.ABI_2_MAJOR else (1, "h13")
+        abi = 2 if major == uapi.ABI_2_MAJOR else 1
+        generation = uapi.GENERATIONS[abi]
         if major == 0:
             return Driver(name, version, "eiln", abi, generation)
         flavour = "in-tree" if self._caps_agree(abi) else "hardened"

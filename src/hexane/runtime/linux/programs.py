@@ -156,7 +156,7 @@ def load(image: Image, path: str, border: Border | None = None) -> LoadedProgram
     try:
         driver = device.driver
         if image.generation != driver.generation:
-            chip = "M1" if driver.generation == "h13" else "M2 Max"
+            chip = "M1" if driver.abi == 1 else "M2 Max"
             raise UnsupportedError(
                 f"the program is for {image.generation}, the engine behind {path} is {driver.generation} ({driver})",
                 hint=f"compile it for this chip: --chip '{chip}'",

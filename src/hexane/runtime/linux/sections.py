@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from hexane.errors import UnsupportedError
 from hexane.isa.channels import CONST, SCRATCH
-from hexane.runtime.linux.uapi import INPUT, MOST_BINDS, OUTPUT, PAGE
+from hexane.runtime.linux.uapi import GENERATIONS, INPUT, MOST_BINDS, OUTPUT, PAGE
 
 if TYPE_CHECKING:
     from hexane.image import Image
@@ -56,7 +56,7 @@ def ports_of(image: Image) -> tuple[Port, ...]:
 
     Raises UnsupportedError for a program of another generation, or with more surfaces than there are ids.
     """
-    if image.generation != "h14":
+    if image.generation != GENERATIONS[2]:
         raise UnsupportedError(
             f"ABI 2 of the Linux drivers takes H14 programs, this one is for {image.generation}",
             hint='compile for the chip: hexane.compile(graph, chip="M2 Max")',

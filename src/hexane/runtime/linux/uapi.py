@@ -20,6 +20,8 @@ SPARE_BYTES = PAGE
 
 ABI_1_MAJORS = (0, 1)
 ABI_2_MAJOR = 2
+GENERATIONS = {1: "h13", 2: "h14"}
+"""The generation whose programs each ABI takes."""
 
 MOST_TASKS, MOST_TASK_BYTES = 0xFFFF, 0x40000
 MOST_SECTIONS, MOST_BINDS, MOST_PROGRAMS = 9, 64, 250

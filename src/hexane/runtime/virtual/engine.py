@@ -106,7 +106,7 @@ def modelled_ns(registers: list[Registers]) -> int:
     from hexane.timing.from_tasks import work_of_tasks
 
     tasks = [r.descriptor for r in registers]
-    if not tasks or tasks[0].generation != "h13":
+    if not tasks or tasks[0].family.packed:
         return 0
     chip = get("M1")
     numbers = {name: constant.value for name, constant in constants(chip).items()}
