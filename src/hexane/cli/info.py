@@ -146,10 +146,6 @@ def _dims(shape: list[int]) -> str:
     return " x ".join(map(str, shape))
 
 
-def _sides(task: dict[str, Any]) -> tuple[str, str]:
-    return _dims(task["input"]), _dims(task["output"])
-
-
 def _strides(strides: list[int]) -> str:
     return ", ".join(map(str, strides))
 

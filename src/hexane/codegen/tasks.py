@@ -107,12 +107,6 @@ def choose_shape(plan: Plan, *, weighted: bool = False, kernel_bytes: int = 0) -
     plan.shape = work_shape(plan.wout, plan.hout, coefficients, moved_bytes(plan), pixels, alone=alone)
 
 
-def lock_shape(plan: Plan, *, pe: Plan | None = None) -> None:
-    """Shape of an NE task locked to the patches of the task before it: fixed (§4.3.1)."""
-    s = largest_shape(plan.wout, plan.hout) if pe is None else pe.patch[1]
-    plan.shape = (s, s, s)
-
-
 def by_dma(after: After, *, keep: bool = False) -> Reads:
     """A first operand that comes by DMA, into a ring or kept whole."""
     return Reads(SourceType.DMA_KEEP if keep else SourceType.DMA_STREAM, after)

@@ -68,10 +68,6 @@ class Coding:
         """The scale as one number for each position along an axis; None where it changes along other axes."""
         return _along(self.scale, axis)
 
-    def offset_per_output(self, axis: int = 0) -> np.ndarray | None:
-        """The same of the offset."""
-        return _along(self.offset, axis)
-
     def changes_along_inputs(self, outputs: int = 0) -> bool:
         """Whether scales or tables change along another axis than that of the outputs."""
         if self.scale is not None and self.scale_per_output(outputs) is None:

@@ -68,11 +68,6 @@ def read_hwx(data: bytes) -> Container:
     return replace(container, remainders=remainders(container.write(), data))
 
 
-def write_hwx(container: Container) -> bytes:
-    """The file that the parts describe."""
-    return container.write()
-
-
 def _read_commands(data: bytes, header: Header) -> list[tuple[int, Command]]:
     at, end = Header.fixed_size(), Header.fixed_size() + header.command_bytes
     if end > len(data):

@@ -66,10 +66,6 @@ class Relocation(NamedTuple):
         return self.info & 0xFFFFFF
 
     @property
-    def pc_relative(self) -> bool:
-        return bool(self.info >> 24 & 1)
-
-    @property
     def length_bytes(self) -> int:
         return 1 << (self.info >> 25 & 3)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import platform
-import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -47,13 +46,6 @@ class Machine:
             return os.path.basename(os.readlink(self.path(path)))
         except OSError:
             return None
-
-    def is_device(self, path: str) -> bool:
-        """Whether a character device stands there."""
-        try:
-            return stat.S_ISCHR(os.stat(self.path(path)).st_mode)
-        except OSError:
-            return False
 
     def group(self, path: str) -> str | None:
         """The name of the group that owns a file; None where that is not known."""
