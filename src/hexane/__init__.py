@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from hexane.integrations.tinygrad import from_tinygrad as from_tinygrad
     from hexane.program import load_program as load_program
     from hexane.report.check import check as check
+    from hexane.report.job import compare as compare
+    from hexane.report.job import run as run
     from hexane.restrictions import check_mil as check_mil
     from hexane.runtime.devices import devices as devices
     from hexane.studies.compress import compress as compress
@@ -71,6 +73,8 @@ _API = {
     "compile": "hexane.codegen",
     "load_program": "hexane.program",
     "check": "hexane.report",
+    "compare": "hexane.report.job",
+    "run": "hexane.report.job",
     "check_mil": "hexane.restrictions",
     "devices": "hexane.runtime.devices",
     "estimate": "hexane.timing",
@@ -115,6 +119,7 @@ __all__ = [
     "build_image",
     "check",
     "check_mil",
+    "compare",
     "compile",
     "compress",
     "devices",
@@ -128,6 +133,7 @@ __all__ = [
     "load_program",
     "open_image",
     "parse_mil",
+    "run",
 ]
 
 if not TYPE_CHECKING:  # a checker that saw it would take any name for one of ours

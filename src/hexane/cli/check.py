@@ -206,33 +206,15 @@ def _fix(
 
 def _show(report: CheckReport, *, host_only: bool) -> None:
     from hexane.cli.console import print_rows, title
+    from hexane.report.tables import check_rows, check_title
 
-    totals = report.totals
-    how = "as compiled" if report.compiled else "by the limits of its generation"
-    ours = "writes no programs for it" if totals["hexane_ops"] is None else f"{totals['hexane_ops']} of {totals['ops']}"
-    if not report.known:
-        title(f"{report.chip} ({report.generation}): not known; {report.rows[0].reason}; hexane {ours}")
+    first, second = check_title(report)
+    title(first)
+    if not second:
         return
-    macs = f"{totals['macs_on_engine']:.1%} of the multiply-accumulates" if totals["macs"] else "nothing to multiply"
-    ops = f"{totals['engine_ops']} of {totals['ops']} ops on the engine"
-    title(f"{report.chip} ({report.generation}, {how}): {ops}, {macs}")
-    typer.echo(f"Apple's compiler: {totals['apple_ops']} of {totals['ops']} ops on the engine; hexane: {ours}")
-    named = any(row.node or row.node_type for row in report.rows)
-    rows = [
-        [
-            row.name,
-            row.op,
-            *([row.node, row.node_type] if named else []),
-            row.apple,
-            row.hexane,
-            row.evidence,
-            row.reason,
-        ]
-        for row in report.rows
-        if not host_only or row.place == "host"
-    ]
-    source = ["node", "node type"] if named else []
-    print_rows(rows, ["op", "type", *source, "Apple's compiler", "hexane", "evidence", "reason"])
+    typer.echo(second)
+    head, rows = check_rows(report, host_only=host_only)
+    print_rows(rows, list(head))
     if report.advice:
         title("What would bring more onto the engine (`hexane estimate` says what it would save)")
         print_rows(

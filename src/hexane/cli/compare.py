@@ -76,14 +76,10 @@ def shown(found: Comparison, form: str = "text") -> bool:
 
 def _print(found: Comparison) -> None:
     from hexane.cli.console import print_rows, title
-    from hexane.report.baseline import shown as text
+    from hexane.report.baseline import HEAD, RIGHT
 
     title(found.text)
     for note in found.notes:
         typer.echo(f"note: {note}")
-    rows = [
-        ["WORSE" if c.worse else "", c.chip, c.kind, c.name, c.op, text(c.old), text(c.new), c.note]
-        for c in sorted(found.changes, key=lambda change: not change.worse)
-    ]
-    if rows:
-        print_rows(rows, ["", "chip", "what", "of", "type", "old", "new", "reason"], right=(5, 6))
+    if found.changes:
+        print_rows(found.rows(), HEAD, right=RIGHT)

@@ -102,7 +102,8 @@ def _both(graph: Any, results: list[Estimate], targets: list[Any], interface: st
 
 def _print(results: list[Estimate], both: list[HowLong], changed: bool) -> None:
     from hexane.cli.console import print_rows
-    from hexane.report.how_long import APPLE, HEAD, HEXANE, parts_row
+    from hexane.report.how_long import APPLE, HEXANE
+    from hexane.timing.tables import HEAD, RIGHT, parts_row
 
     rows = []
     for number, result in enumerate(results):
@@ -113,7 +114,7 @@ def _print(results: list[Estimate], both: list[HowLong], changed: bool) -> None:
             rows.append(parts_row(HEXANE, program))
     for one in both:
         typer.echo(one.answer)
-    print_rows(rows, HEAD, right=tuple(range(2, 12)))
+    print_rows(rows, HEAD, right=RIGHT)
     if changed:
         typer.echo("note: what-if changes apply to the network; no program was compiled for them")
     programs = [one.program for one in both if one.program is not None]
@@ -127,15 +128,10 @@ def _print(results: list[Estimate], both: list[HowLong], changed: bool) -> None:
 
 def _print_ops(result: Estimate) -> None:
     from hexane.cli.console import print_rows, title
+    from hexane.timing.tables import LAYER_HEAD, LAYER_RIGHT, layer_rows
 
     title(f"layers on {result.chip}")
-    rows = [
-        [op.name, op.op, f"{op.us:.2f}", f"{op.compute_us:.2f}", f"{op.weights_us:.2f}", f"{op.activations_us:.2f}",
-         f"{op.utilisation:.1%}", op.bottleneck + (" (extrapolated)" if op.extrapolated else "")]
-        for op in result.ops
-    ]  # fmt: skip
-    head = ["layer", "op", "us", "compute", "weights", "activations", "of peak", "limited by"]
-    print_rows(rows, head, right=(2, 3, 4, 5, 6))
+    print_rows(layer_rows(result), LAYER_HEAD, right=LAYER_RIGHT)
 
 
 def _print_placement(thing: Any, chip: Any) -> None:

@@ -38,8 +38,6 @@ Baseline = Annotated[
     Path | None,
     typer.Option("--baseline", metavar="OLD.JSON", help="An older JSON answer: exit status 1 if this one is worse."),
 ]
-CORE_ML = (".mlpackage", ".mlmodel", ".mlmodelc")
-"""Models of which people ask what Apple's own program gives."""
 Without = Annotated[
     list[str] | None,
     typer.Option("--without", metavar="NAME", help="Leave out a transformation; repeatable (docs/transformations.md)."),
@@ -117,6 +115,7 @@ def asked_as(given: str | None, model: Path, dialect: str, *, own: bool) -> str:
     ``own``: other options ask for hexane's own program.
     """
     from hexane.codegen.driver import dialect_as
+    from hexane.report.job import CORE_ML
 
     if given is None and model.suffix.lower() in CORE_ML and dialect == "default" and not own:
         given = "apple"

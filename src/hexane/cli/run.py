@@ -341,51 +341,12 @@ def _range(array: Any) -> tuple[str, str]:
 
 def _show(done: Session) -> None:
     from hexane.cli.console import print_rows, title
-    from hexane.runtime.kernels import seconds_text
+    from hexane.report.tables import AGREEMENT_HEAD, AGREEMENT_RIGHT, agreement_rows, run_facts, run_title
 
-    place = f", on {done.device}" if done.level == "engine" else ""
-    title(f"{done.name} on {done.chip.name}, level {done.level}{place}{done.form}")
-    rows: list[list[Any]] = []
-    if done.verdict is not None:
-        rows.append(["verdict", done.verdict.text])
-        if done.verdict.advice:
-            rows.append(["", done.verdict.advice])
-    if done.other is not None:
-        rows.append(["as " + done.other.as_, done.other.text])
-    if done.wanted is not None and done.wanted.instead:
-        rows.append(["reference", done.wanted.instead])
-    rows += [["input", note] for note in done.notes]
-    if done.program is not None:
-        stats = done.program.stats()
-        rows.append(["program", f"{stats['tasks']} tasks in {stats['engine_segments']} engine segments, "
-                                f"{stats['host_segments']} host segments"])  # fmt: skip
-        rows.append(["on the engine", f"{stats['macs_on_engine']:.1%} of {stats['macs']:,} multiply-accumulates"])
-    if done.run is not None:
-        names = done.run.hypotheses
-        known = "measured rules only" if not names else f"hypotheses: {', '.join(names)}"
-        rows.append(["arithmetic", "the device's own" if names is None else known])
-    if done.emulator_bits is not None:
-        rows.append(["emulator", "the same bits" if done.emulator_bits else "OTHER BITS than the device"])
-    if done.autoscale is not None:
-        rows.append(["autoscale", done.autoscale["text"]])
-    rows.append(["time", seconds_text(done.seconds)])
-    print_rows(rows)
+    title(run_title(done))
+    print_rows(run_facts(done))
     if done.agreements and done.wanted is not None:
         title(f"Against {done.wanted.by} in float32")
-        print_rows(
-            [
-                [a.name, "x".join(map(str, a.shape)), a.infinities, a.nans, _figure(a.largest, ".3g"),
-                 _figure(a.mean, ".3g"), _figure(a.relative, ".2e"), _figure(a.fp16_storage, ".2e"),
-                 _figure(a.cosine, ".6f")]
-                for a in done.agreements
-            ],
-            ["output", "shape", "infinities", "NaN", "largest error", "mean error", "relative (rms)", "fp16 storage",
-             "cosine"],
-            right=(2, 3, 4, 5, 6, 7, 8),
-        )  # fmt: skip
+        print_rows(agreement_rows(done), AGREEMENT_HEAD, right=AGREEMENT_RIGHT)
         if any(row.nonfinite for row in done.agreements):
             typer.echo("errors and cosine: of the values that are finite in both")
-
-
-def _figure(value: float | None, form: str) -> str:
-    return "-" if value is None else format(value, form)

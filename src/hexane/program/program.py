@@ -6,7 +6,6 @@ import warnings
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from html import escape
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hexane.errors import UsageError
+from hexane.graph import html
 from hexane.graph.types import kinds_of
 from hexane.program.attribution import share_on_engine
 from hexane.program.package import save
@@ -50,14 +50,10 @@ class Program:
 
     def _repr_html_(self) -> str:
         """A row per segment, for notebooks."""
-        rows = "".join(
-            f"<tr><td>{i}</td><td>{escape(s.kind)}</td><td>{len(s.image.tasks) if s.image else ''}</td>"
-            f"<td>{len(s.ops)}</td><td>{escape(s.reason[:120])}</td></tr>"
-            for i, s in enumerate(self.segments[:50])
-        )
-        more = f"<p>and {len(self.segments) - 50} more</p>" if len(self.segments) > 50 else ""
-        head = "<tr><th>segment</th><th>device</th><th>tasks</th><th>ops</th><th>why</th></tr>"
-        return f"<p>{escape(repr(self)[1:-1])}</p><table>{head}{rows}</table>{more}"
+        rows = [[i, s.kind, len(s.image.tasks) if s.image else "", len(s.ops), s.reason[:120]]
+                for i, s in enumerate(self.segments)]  # fmt: skip
+        head = ["segment", "device", "tasks", "ops", "why"]
+        return html.paragraph(repr(self)[1:-1]) + html.table(rows, head, (0, 2, 3))
 
     @property
     def images(self) -> list[Image]:

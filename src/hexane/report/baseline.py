@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hexane.errors import FormatError, UsageError
+from hexane.graph import html
 from hexane.runtime.files import plain_errors
 from hexane.runtime.verdict import ROUNDING, WORDS
 
@@ -88,13 +89,32 @@ class Change:
         }  # fmt: skip
 
 
-@dataclass(frozen=True)
+HEAD = ["", "chip", "what", "of", "type", "old", "new", "reason"]
+RIGHT = (5, 6)
+
+
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """Everything that differs; ``compared`` counts facts of each chip and kind, ``notes`` say what is not alike."""
 
     changes: tuple[Change, ...]
     compared: dict[tuple[str, str], int]
     notes: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return f"<comparison: {self.text}>"
+
+    def _repr_html_(self) -> str:
+        """The table of ``hexane compare``, for notebooks."""
+        notes = "".join(html.paragraph(f"note: {note}") for note in self.notes)
+        return html.paragraph(self.text, bold=True) + notes + html.table(self.rows(), HEAD, RIGHT)
+
+    def rows(self) -> list[list[str]]:
+        """Every change under ``HEAD``, those that are worse first."""
+        return [
+            ["WORSE" if c.worse else "", c.chip, c.kind, c.name, c.op, shown(c.old), shown(c.new), c.note]
+            for c in sorted(self.changes, key=lambda change: not change.worse)
+        ]
 
     @property
     def worse(self) -> list[Change]:
@@ -251,7 +271,9 @@ def _number(value: Any) -> float | None:
 
 READERS = {
     "hexane-checks/1": _of_checks,
+    "hexane-check/1": _of_check,
     "hexane-estimates/1": _of_estimates,
+    "hexane-estimate/1": _of_estimate,
     "hexane-run/1": _of_run,
     "hexane-report/1": _of_report,
 }

@@ -12,6 +12,7 @@ from hexane.chips.operations import REFUSED, support
 from hexane.codegen.driver import GENERATION
 from hexane.errors import HexaneError, UsageError
 from hexane.formats.networks import network_of
+from hexane.graph import html
 from hexane.graph.macs import macs_of
 from hexane.graph.types import StateType
 from hexane.lowering.compilation import Compilation
@@ -82,7 +83,7 @@ class Row:
     node_type: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CheckReport:
     """What a network does on one chip. ``compiled``: the rows are those of hexane's own program, not of rules alone."""
 
@@ -146,6 +147,20 @@ class CheckReport:
             {"op": op, "advice": text, "reason": reasons[op, text], "ops": names} for (op, text), names in found.items()
         ]
         return sorted(rows, key=lambda row: -len(row["ops"]))
+
+    def __repr__(self) -> str:
+        totals = self.totals
+        return f"<check for {self.chip}: {totals['engine_ops']} of {totals['ops']} ops on the engine>"
+
+    def _repr_html_(self) -> str:
+        """The tables of ``hexane check``, for notebooks."""
+        from hexane.report.tables import check_rows, check_title
+
+        first, second = check_title(self)
+        head, rows = check_rows(self)
+        advice = [[f"{len(item['ops'])} x {item['op']}", item["advice"]] for item in self.advice]
+        parts = (html.paragraph(first, bold=True), html.paragraph(second), html.table(rows, head))
+        return "".join((*parts, html.table(advice, ["ops", "what would bring them onto the engine"])))
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, schema ``hexane-check/1`` (docs/commands/check.md)."""

@@ -67,18 +67,3 @@ def how_long(graph: Graph, network: Estimate, chip: Chip, interface: str) -> How
         return HowLong(network, estimate(compile(graph, chip=chip), chip, interface=interface))
     except HexaneError as error:
         return HowLong(network, None, error.message)
-
-
-def parts_row(label: str, found: Estimate) -> list[str]:
-    """An estimate as a row: who, call, range, launches, host, copies, engine, calls per second, energy, limit."""
-    parts = found.parts
-    low, high = found.latency_range_us
-    return [
-        found.chip, label, f"{found.latency_us:.1f}", f"{low:.0f}..{high:.0f}", f"{parts.launches} x",
-        f"{parts.launch_us:.1f}", f"{parts.host_us:.1f}", f"{parts.copies_us:.1f}", f"{parts.engine_us:.1f}",
-        f"{found.calls_per_second:.0f}", f"{found.energy_mj:.4f}", f"{found.utilisation:.1%}", found.bottleneck,
-    ]  # fmt: skip
-
-
-HEAD = ["chip", "as compiled by", "call us", "range", "launches", "launch us", "host us", "copies us", "engine us",
-        "calls/s", "mJ", "of peak", "limited by"]  # fmt: skip

@@ -17,6 +17,7 @@ from hexane.codegen import compile
 from hexane.codegen.driver import canonical
 from hexane.codegen.targets import target_of
 from hexane.errors import HexaneError, UnsupportedError, UsageError
+from hexane.graph import html
 from hexane.lowering.compilation import Compilation
 from hexane.lowering.transformations import active
 from hexane.numerics import evaluate
@@ -137,7 +138,7 @@ def _plain(number: float) -> float | None:
     return number if np.isfinite(number) else None
 
 
-@dataclass
+@dataclass(repr=False)
 class Session:
     """Everything that is known of one run.
 
@@ -169,6 +170,20 @@ class Session:
     other: Other | None = None
     autoscale: dict[str, Any] | None = None
     seconds: dict[str, float] = field(default_factory=dict)
+
+    def _repr_html_(self) -> str:
+        """The tables of ``hexane run``, for notebooks."""
+        from hexane.report.tables import AGREEMENT_HEAD, AGREEMENT_RIGHT, agreement_rows, run_facts, run_title
+
+        against = f"Against {self.wanted.by} in float32" if self.agreements and self.wanted else ""
+        return "".join((
+            html.paragraph(run_title(self), bold=True), html.table(run_facts(self)), html.paragraph(against, bold=True),
+            html.table(agreement_rows(self), AGREEMENT_HEAD, AGREEMENT_RIGHT),
+        ))  # fmt: skip
+
+    def __repr__(self) -> str:
+        said = self.verdict.text if self.verdict is not None else "not compared"
+        return f"<run of {self.name} on {self.chip.name}: {said}>"
 
     @cached_property
     def reference(self) -> dict[str, np.ndarray]:

@@ -16,6 +16,7 @@ from hexane.cost.model import Timed, engines_used, time_work
 from hexane.cost.units import Numbers
 from hexane.cost.work import HostOp, Job, Parts, Work
 from hexane.errors import UnsupportedError, UsageError
+from hexane.graph import html
 from hexane.timing.call import INTERFACES, host_copies_us, launch_us
 from hexane.timing.energy import energy_uj
 from hexane.timing.job import host_op_us, job_of, opened
@@ -44,7 +45,7 @@ class OpEstimate:
     extrapolated: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Estimate:
     """What one call costs on ``chip``.
 
@@ -77,6 +78,18 @@ class Estimate:
     def as_dict(self) -> dict[str, Any]:
         """Plain data with a ``schema`` key (``hexane-estimate/1``; see docs/commands/estimate.md)."""
         return {"schema": SCHEMA, **asdict(self)}
+
+    def __repr__(self) -> str:
+        return f"<estimate {self}>"
+
+    def _repr_html_(self) -> str:
+        """The tables of ``hexane estimate --ops``, for notebooks."""
+        from hexane.timing.tables import HEAD, LAYER_HEAD, LAYER_RIGHT, RIGHT, layer_rows, parts_row
+
+        who = "hexane's program" if self.basis == "program" else "Apple's compiler"
+        notes = "".join(html.paragraph(f"note: {note}") for note in self.notes)
+        call = html.table([parts_row(who if self.basis != "image" else "the file", self)], HEAD, RIGHT)
+        return call + notes + html.table(layer_rows(self), LAYER_HEAD, LAYER_RIGHT)
 
     def __str__(self) -> str:
         low, high = self.latency_range_us

@@ -1,0 +1,117 @@
+"""``hexane.run`` and ``hexane.compare``: the main job without a shell, for notebooks and scripts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hexane.codegen.driver import dialect_as
+from hexane.errors import UsageError
+from hexane.formats.networks import network_of
+from hexane.program import input_ports
+from hexane.report.baseline import Comparison, Limits, compared, read_answer
+from hexane.report.page import write_report
+from hexane.report.session import Form, Session, run_network
+from hexane.runtime.folders import require_replaceable
+from hexane.runtime.inputs import gather
+
+if TYPE_CHECKING:
+    from hexane.chips import Chip
+    from hexane.graph import Graph
+    from hexane.program.run import Device
+    from hexane.report.session import Progress
+
+CORE_ML = (".mlpackage", ".mlmodel", ".mlmodelc")
+"""Models of which people ask what Apple's own program gives."""
+
+
+def run(
+    model: Graph | str | os.PathLike[str],
+    inputs: Mapping[str, Any] | None = None,
+    *,
+    seed: int = 0,
+    chip: str | Chip = "",
+    device: str | Device = "emulator",
+    level: str = "engine",
+    compare: str = "auto",
+    autoscale: bool = False,
+    dialect: str = "default",
+    without: Iterable[str] = (),
+    as_: str = "",
+    report: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> Session:
+    """Take a network through the engine, compare it with float32 and give a verdict, as ``hexane run`` does.
+
+    ``inputs`` are arrays or files by name; what is missing is drawn from ``seed``. ``chip`` left out is the device's,
+    else M1. ``as_`` left out is "apple" for a Core ML model on the emulator and hexane's own program for others.
+    ``report`` names a folder for the page of ``hexane run --report``, ``progress`` is told the stages
+    (`hexane.report.session.Progress`). The other options are those of `hexane.report.session.run_network`. The
+    result has ``outputs``, ``verdict``, ``agreements``, ``seconds`` and ``summary()``, and shows itself in a notebook.
+
+    Raises UsageError for inputs that do not fit, and what `hexane.load` and `hexane.compile` raise.
+    """
+    from hexane.runtime import device_named
+
+    path = Path(model) if isinstance(model, str | os.PathLike) else None
+    folder = None if report is None else Path(report)
+    if folder is not None:
+        require_replaceable(folder)
+    engine = device_named(device) if isinstance(device, str) else device
+    left_out = tuple(without)
+    usual = dialect == "default" and not left_out and not autoscale and level == "engine" and engine.name == "emulator"
+    if not as_ and usual and path is not None and path.suffix.lower() in CORE_ML:
+        as_ = "apple"
+    graph = network_of(model)
+    arrays, notes = _given(graph, inputs or {}, seed)
+    done = run_network(
+        graph, arrays, name=path.name if path else "network", chip=chip or engine.chip or "M1", level=level, model=path,
+        compare=compare, insight=folder is not None, autoscale=autoscale,
+        notes=(*graph.metadata.get("assumed", ()), *notes), progress=progress, device=engine,
+        form=Form(dialect_as(as_, dialect), left_out),
+    )  # fmt: skip
+    if folder is not None:
+        write_report(done, folder)
+    return done
+
+
+def _given(graph: Graph, inputs: Mapping[str, Any], seed: int) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
+    """Arrays of every input, and what was chosen: those given, files read, the others drawn."""
+    ports = input_ports(graph)
+    unknown = sorted(set(inputs) - {port.name for port in ports})
+    if unknown:
+        known = ", ".join(port.name for port in ports) or "none"
+        raise UsageError(f"the network has no input {unknown[0]!r}", hint=f"its inputs: {known}")
+    files = [f"{name}={value}" for name, value in inputs.items() if isinstance(value, str | os.PathLike)]
+    rest = [port for port in ports if port.name not in inputs or isinstance(inputs[port.name], str | os.PathLike)]
+    drawn = gather(rest, files, seed=seed, graph=graph)
+    arrays = {name: np.asarray(value) for name, value in inputs.items() if not isinstance(value, str | os.PathLike)}
+    return {**arrays, **drawn.arrays}, drawn.notes
+
+
+def compare(old: Any, new: Any, limits: Limits | None = None) -> Comparison:
+    """What differs between two answers, and what of it is worse: placement, time and error, op by op.
+
+    Each is what `hexane.check`, `hexane.estimate` or `hexane.run` gave, its JSON form (a dict, or the path of a file
+    or report folder): both of one kind. UsageError for others.
+    """
+    return compared(_answer(old), _answer(new), limits)
+
+
+def _answer(given: Any) -> Mapping[str, Any]:
+    from hexane.formats.strict_json import plain
+
+    if isinstance(given, str | os.PathLike):
+        return read_answer(Path(given))
+    form = getattr(given, "as_dict", None) or getattr(given, "summary", None)
+    data = plain(form()) if form is not None else given
+    if not isinstance(data, Mapping) or "schema" not in data:
+        raise UsageError(
+            f"a {type(given).__name__} is no answer to compare",
+            hint="give what hexane.check, hexane.estimate or hexane.run returns, or a file of --json",
+        )
+    return data
