@@ -20,6 +20,9 @@ def register(app: typer.Typer) -> None:
         file: Annotated[Path, typer.Argument(help=FILE_HELP)],
         output: Annotated[Path | None, typer.Option("-o", "--output", help="Write to a file instead.")] = None,
         comments: Annotated[bool, typer.Option(help="Say in comments what registers and bytes mean.")] = True,
+        offsets: Annotated[
+            bool, typer.Option("--offsets", help="Say of each line which byte of its task it begins at.")
+        ] = False,
         segment: SegmentNumber = None,
         overwrite: Overwrite = False,
         json: Annotated[bool, typer.Option("--json", help="Print the tasks' fields as JSON.")] = False,
@@ -35,7 +38,7 @@ def register(app: typer.Typer) -> None:
         if json:
             print_json([{"offset": task.offset, "fields": task.fields()} for task in image.tasks])
             return
-        text = disassemble_image(image, comments)
+        text = disassemble_image(image, comments, offsets=offsets)
         if output is None:
             _show(text)
         else:

@@ -40,8 +40,12 @@ def register(app: typer.Typer) -> None:
         segment: SegmentNumber = None,
         overwrite: Overwrite = False,
     ) -> None:
-        """Change fields and weights of an engine program and write it back."""
+        """Change fields and weights of an engine program and write it back.
+
+        What is written is checked as `hexane emulate` checks it; a warning says what would be refused.
+        """
         from hexane.cli.engine_files import engine_program
+        from hexane.emulator.static import refusal
         from hexane.formats.kernel_files import read_changes
         from hexane.image.edit import edited
         from hexane.image.kernels import with_kernels
@@ -52,4 +56,9 @@ def register(app: typer.Typer) -> None:
         image = engine_program(file, segment)
         if kernels:
             image = with_kernels(image, read_changes(kernels))
-        edited(image, settings or ()).save(output)
+        result = edited(image, settings or ())
+        result.save(output)
+        refused = refusal(engine_program(output))
+        if refused:
+            before = " (so was the program that was read)" if refusal(engine_program(file, segment)) else ""
+            typer.echo(f"warning: {output}: the emulator refuses this program{before}: {refused}", err=True)

@@ -12,6 +12,9 @@ from hexane.cli.engine_files import FILE_HELP, SegmentNumber
 if TYPE_CHECKING:
     from hexane.program import Program
 
+HEAD = [
+    "task", "offset", "words", "operation", "in C x H x W", "out C x H x W", "kernel", "reads", "writes", "does",
+]  # fmt: skip
 FEW = 100
 """Tasks that are listed unless all are asked for."""
 
@@ -32,13 +35,15 @@ def register(app: typer.Typer) -> None:
         """
         from hexane.cli.console import print_json
         from hexane.cli.engine_files import engine_program, package_of
+        from hexane.emulator.placement import with_placements
         from hexane.image.summary import summary_of
 
         package = package_of(file) if segment is None else None
         if package is not None and sum(part.image is not None for part in package.segments) != 1:
             _show_package(file, package, json)
             return
-        summary = {"file": str(file), **summary_of(engine_program(file, segment, lenient=True))}
+        image = engine_program(file, segment, lenient=True)
+        summary = {"file": str(file), **with_placements(summary_of(image), image)}
         if json:
             print_json({"schema": "hexane-info/1", **summary}, file)
         else:
@@ -99,14 +104,19 @@ def _show(summary: dict[str, Any], most: int | None) -> None:
                     _dims(t["input"]),
                     _dims(t["output"]),
                     _kernel(t),
+                    ", ".join(t["reads"]),
+                    t["writes"],
+                    t["does"],
                 ]
                 for t in summary["tasks"][:most]
             ],
-            ["task", "offset", "words", "operation", "in C x H x W", "out C x H x W", "kernel"],
+            HEAD,
             (0, 1, 2),
         )
         if most is not None and len(summary["tasks"]) > most:
             print_rows([[f"... and {len(summary['tasks']) - most} more; --all lists them"]])
+    if summary["not_followed"]:
+        print_rows([["reads and writes end where the emulator refuses a task:", summary["not_followed"]]])
     if summary["sections"]:
         title("sections")
         print_rows(

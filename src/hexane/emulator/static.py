@@ -10,7 +10,17 @@ from __future__ import annotations
 
 from hexane.emulator.engine import Engine
 from hexane.emulator.program import Program
+from hexane.errors import HexaneError
 from hexane.image import Image
+
+
+def refusal(image: Image) -> str:
+    """Why the emulator would refuse to run a program; empty where it would run it."""
+    try:
+        check_program(image)
+    except HexaneError as error:
+        return str(error)
+    return ""
 
 
 def check_program(image: Image | Program) -> None:

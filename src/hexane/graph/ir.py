@@ -150,16 +150,14 @@ class Graph:
         return _restored, ([flat(function) for function in self.functions.values()], rest)
 
     def _repr_html_(self) -> str:
-        """Totals, inputs, outputs and ops of the function that runs, for notebooks."""
+        """Inputs, outputs and ops of the function that runs, for notebooks."""
         from hexane.graph.html import paragraph, table
-        from hexane.graph.summary import summarise
 
-        total, main = summarise(self.main), self.main
-        counts = f"{total.ops} ops, {total.parameters:,} parameters, {total.macs:,} multiply-accumulates"
+        main = self.main
         ports = [["input", v.name, v.type] for v in main.inputs] + [["output", v.name, v.type] for v in main.outputs]
         ops = [[op.outputs[0].name, op.type, op.outputs[0].type] for op in main.ops if op.outputs]
         shown = table(ports, ["", "name", "type"]) + table(ops, ["op", "type", "result"])
-        return paragraph(f"{main.name}: {counts}", bold=True) + shown
+        return paragraph(f"{main.name}: {len(main.ops)} ops", bold=True) + shown
 
     def __repr__(self) -> str:
         functions = ", ".join(f"{f.name}: {len(f.ops)} ops" for f in self.functions.values())

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from hexane.errors import UnsupportedError
+from hexane.errors import HexaneError, UnsupportedError
 from hexane.image.image import Image
+from hexane.image.kernels import read_kernels
 from hexane.isa import Task
 from hexane.isa.schema import Values
 
@@ -39,6 +40,7 @@ def diff_images(left: Image, right: Image) -> list[Difference]:
         *_values(left, right),
         *_surfaces(left, right),
         *_tasks(left, right),
+        *_kernels(left, right),
         *_bytes("const", left.const, right.const),
     ]
     return found or list(diff_containers(left, right))
@@ -126,6 +128,32 @@ def _record_heads(task: Task) -> str:
 def _value(where: str, left: Any, right: Any) -> Iterator[Difference]:
     if left != right:
         yield Difference(where, left, right)
+
+
+def _kernels(left: Image, right: Image) -> Iterator[Difference]:
+    """Of each part of a task's kernel that differs: the first element, both values, how many, by how much."""
+    if left.const == right.const and left.kernel_section == right.kernel_section:
+        return
+    try:
+        ours, theirs = ({r.task: r.arrays for r in read_kernels(image)} for image in (left, right))
+    except HexaneError:
+        return
+    for task in sorted(ours.keys() & theirs.keys()):
+        for part in (name for name in ours[task] if name in theirs[task]):
+            a, b = ours[task][part], theirs[task][part]
+            if a.shape != b.shape:
+                yield Difference(f"task[{task}].{part}.shape", list(a.shape), list(b.shape))
+                continue
+            bits = [np.ascontiguousarray(one).view(f"u{one.itemsize}") for one in (a, b)]
+            differ = np.argwhere(bits[0] != bits[1]) if a.dtype == b.dtype else np.empty((0, a.ndim))
+            if len(differ):
+                first = tuple(map(int, differ[0]))
+                apart = np.abs(a.astype(np.float64) - b.astype(np.float64))
+                most = f", by {np.nanmax(apart[np.isfinite(apart)], initial=0):g} at most" if len(differ) > 1 else ""
+                where = f"task[{task}].{part}[{','.join(map(str, first))}]"
+                yield Difference(
+                    f"{where} ({len(differ)} of {a.size} elements differ{most})", a[first].item(), b[first].item()
+                )
 
 
 def _bytes(where: str, left: bytes, right: bytes) -> Iterator[Difference]:

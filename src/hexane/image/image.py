@@ -53,6 +53,7 @@ class Image:
         self.parts = parts
         self._source = source
         self._origin = origin
+        self._decoded: tuple[Task, ...] = ()
 
     @cached_property
     def contents(self) -> Contents:

@@ -23,15 +23,18 @@ EXACT = "parts"
 """The name that ``.container`` takes where every part is listed."""
 
 
-def disassemble_image(image: Image, comments: bool = True) -> str:
-    """Text that `assemble_image` turns into the same bytes."""
+def disassemble_image(image: Image, comments: bool = True, *, offsets: bool = False) -> str:
+    """Text that `assemble_image` turns into the same bytes; ``offsets``: comments say where in a task words stand."""
     image = Image(current_parts(image))
     by_rule = follows_the_rule(image)
     head = list(_values(image, comments) if by_rule else _parts(image, comments))
     lines = list(_intro(image, by_rule, comments))
     if image.generation in GENERATIONS:
         lines += [format_directive("generation", image.generation), *head]
-        lines += [*disassemble(image.tasks, image.generation, comments=comments, head=False).splitlines(), ""]
+        lines += [
+            *disassemble(image.tasks, image.generation, comments=comments, head=False, offsets=offsets).splitlines(),
+            "",
+        ]
     else:
         lines += [*head, "", ".text", *data_lines(image.contents.text), ""]
     told = comments and by_rule

@@ -33,6 +33,7 @@ def disassemble(
     labels: Sequence[str] | None = None,
     comments: bool = True,
     head: bool = True,
+    offsets: bool = False,
 ) -> str:
     """Assembly text of a program; ``assemble`` gives the same tasks at the same places.
 
@@ -41,6 +42,7 @@ def disassemble(
     generation : needed only where there is no task.
     labels : a name per task; ``t0``, ``t1``, .. where not given.
     comments : say in comments what units, operations, registers and byte counts are.
+    offsets : say in comments at which byte of its task each line's first word stands.
     head : begin with the ``.generation`` line.
     """
     name = generation or (tasks[0].generation if tasks else None)
@@ -51,7 +53,7 @@ def disassemble(
     if len(names) != len(tasks) or len(set(names)) != len(names) or not all(n.isidentifier() for n in names):
         raise UsageError("labels must be one identifier per task, all different")
     lines = [f".generation {name}"] if head else []
-    lines += _placed(family, tasks, names, comments)
+    lines += _placed(family, tasks, names, comments, offsets)
     return "\n".join(lines) + "\n"
 
 
@@ -76,7 +78,7 @@ def _argument(value: Any) -> str:
     return str(value)
 
 
-def _placed(family: Family, tasks: Sequence[Task], names: list[str], comments: bool) -> Iterator[str]:
+def _placed(family: Family, tasks: Sequence[Task], names: list[str], comments: bool, told: bool) -> Iterator[str]:
     end = 4 * len(family.frame)
     first = tasks[0].place if tasks else None
     if first and first.frame != family.frame:
@@ -95,7 +97,7 @@ def _placed(family: Family, tasks: Sequence[Task], names: list[str], comments: b
         after = (names[i + 1], offsets[i + 1], tasks[i + 1].layout.size) if i + 1 < len(tasks) else None
         note = f"{headline(task)}, byte {offsets[i]:#x}" if comments else ""
         yield _line(f"task {names[i]}:", note, 0)
-        yield from _task(family, task, after, comments)
+        yield from _task(family, task, after, comments, told)
     last = tasks[-1].place if tasks else None
     if last and last.tail:
         yield ""
@@ -107,38 +109,54 @@ def _line(text: str, comment: str, indent: int = 4) -> str:
     return f"{line:<{_COMMENT_COLUMN}}  ; {comment}" if comment else line
 
 
-def _task(family: Family, task: Task, after: tuple[str, int, int] | None, comments: bool) -> Iterator[str]:
+def _at(line: str, word: int, told: bool) -> str:
+    """A line with the byte of its task in a comment, behind what is said there."""
+    if not told:
+        return line
+    return f"{line}; byte {4 * word:#x}" if "  ; " in line else f"{line:<{_COMMENT_COLUMN}}  ; byte {4 * word:#x}"
+
+
+def _task(family: Family, task: Task, after: tuple[str, int, int] | None, comments: bool, told: bool) -> Iterator[str]:
     table = family.table
     for i, word in enumerate(task.words()[: task.layout.header_words]):
         shown = _fields(table.header[i], [word], after if not family.packed else None)
         if family.packed and i == 0:  # the size follows from the text
             shown = _fields(table.header[i], [word & ~(0x7FF << 16)])
         if shown:
-            yield _line(
-                f"{f'Header[{i}]':<{_NAME_WIDTH}} {shown}",
-                explain(f"{table.generation} Header[{i}]", table.header[i], [word]) if comments else "",
-            )
+            note = explain(f"{table.generation} Header[{i}]", table.header[i], [word]) if comments else ""
+            yield _at(_line(f"{f'Header[{i}]':<{_NAME_WIDTH}} {shown}", note), i, told)
     explicit = family.packed or not task.is_canonical
     block = ""
-    for record, written in task.records():
+    for (head, _), (record, written) in zip(task.layout.heads, task.records()):
         if explicit:
             slot = f" {record.slot}" if record.form == ADDRESS else ""
             note = f"offsets from slot {record.slot / 4:g} of the loader's address table" if slot else ""
             yield _line(record.form + slot, note if comments else "", 2)
-        for here, line in _record(family, record, tuple(written), comments):
+        for here, line, word in _record(family, record, tuple(written), comments):
             if comments and here != block:
                 block = here
                 meaning = table.by_name[block].meaning if block in table.by_name else "registers outside every block"
                 yield f"    ; {block}: {meaning[0].lower() + meaning[1:]}"
-            yield line
+            yield _at(line, head + 1 + word, told)
+
+
+def _words(name: str) -> int:
+    """How many words ``Block.Register`` or ``Block.Register[2..5]`` names."""
+    first, dots, last = name.partition("[")[2].rstrip("]").partition("..")
+    return int(last) - int(first) + 1 if dots else 1
 
 
 @lru_cache(1 << 12)
-def _record(family: Family, record: Record, written: tuple[int, ...], comments: bool) -> list[tuple[str, str]]:
-    """Lines of a record, each with its block's name. Programs repeat themselves, so the lines are kept."""
-    lines = []
+def _record(family: Family, record: Record, written: tuple[int, ...], comments: bool) -> list[tuple[str, str, int]]:
+    """Lines of a record, each with its block's name and the number of its first word. Programs repeat themselves, so
+    the lines are kept."""
+    lines, word = [], 0
     for names, register, values in _groups(family, record, list(written)):
-        lines += [(names[0].partition(".")[0], line) for line in _register(names, register, values, comments)]
+        block = names[0].partition(".")[0]
+        for line in _register(names, register, values, comments):
+            lines.append((block, line, word))
+            shown = names if register is not None else line.strip().removeprefix("zero ").rstrip(",").split(", ")
+            word += sum(map(_words, shown))
     return lines
 
 

@@ -1,0 +1,100 @@
+"""What each task of an engine program reads and writes, and what it does, without running it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from hexane.emulator.ends import Operand, Result, Surface
+from hexane.emulator.engine import Engine
+from hexane.emulator.program import Program
+from hexane.emulator.task import Task
+from hexane.errors import HexaneError
+from hexane.image import Image
+from hexane.isa.channels import CONST, SCRATCH
+
+
+@dataclass(frozen=True)
+class Placement:
+    """One task: ``reads`` and ``writes`` are places (``x + 0x0``, ``L2 0x4000``, ``constants + 0x80``), ``does`` says
+    the rest in words."""
+
+    reads: tuple[str, ...]
+    writes: str
+    does: str
+
+
+def placements(image: Image) -> tuple[dict[int, Placement], str]:
+    """Placement by number of the task, in the order in which they run, and what ended the walk ("" at the end).
+
+    The walk asks of each task what the emulator asks before it computes; it ends at the first that is refused.
+    """
+    rows: dict[int, Placement] = {}
+    try:
+        program = Program.of(image)
+        names = {surface.channel: surface.name for surface in image.surfaces if surface.channel is not None}
+        engine = Engine(program.buffers(), sanitize=False)
+        for registers in program.chain():
+            task = engine.prepare(registers, read_kernels=False).task
+            rows[task.index] = _placement(task, names)
+    except HexaneError as error:
+        return rows, str(error)
+    return rows, ""
+
+
+def with_placements(summary: dict[str, Any], image: Image) -> dict[str, Any]:
+    """The plain values of `hexane.image.summary.summary_of` with ``reads``, ``writes`` and ``does`` of every task."""
+    rows, ended = placements(image) if all("task" in row for row in summary["tasks"]) else ({}, "")
+    nothing = Placement((), "", "")
+    tasks = [{**row, **asdict(rows.get(row.get("task", -1), nothing))} for row in summary["tasks"]]
+    return {**summary, "tasks": tasks, "not_followed": ended}
+
+
+def _placement(task: Task, names: dict[int, str]) -> Placement:
+    sources = [task.source1, *([task.source2] if task.source2 else [])]
+    return Placement(tuple(_place(one, names) for one in sources), _place(task.result, names), _does(task, sources))
+
+
+def _place(end: Operand | Result, names: dict[int, str]) -> str:
+    if end.surface is None:
+        return f"L2 {end.region.base:#x}"
+    channel = end.surface.channel
+    name = {CONST: "constants", SCRATCH: "scratch"}.get(channel) or names.get(channel) or f"channel {channel}"
+    return f"{name} + {end.surface.base:#x}"
+
+
+def _does(task: Task, sources: list[Operand]) -> str:
+    """Steps and turns of the sources and of the result: what a copy is for, mostly."""
+    words = []
+    for operand in sources:
+        which = "" if len(sources) == 1 else f" of source {operand.number}"
+        if operand.transposed:
+            words.append(f"channels{which} along the width")
+        words += [f"{text}{which}" for text in _steps(operand, "takes")]
+        extent, whole = operand.extent, (task.cin, task.hin, task.win)
+        flat = [axis for axis, own, full in zip("chw", (extent.c, extent.h, extent.w), whole) if own == 1 < full]
+        if flat and len(sources) > 1:
+            words.append(f"repeats{which} along {', '.join(flat)}")
+        if operand.relu:
+            words.append(f"relu{which}")
+    if task.result.transposed:
+        words.append("writes channels along the width")
+    words += _steps(task.result, "writes")
+    return "; ".join(words)
+
+
+def _steps(end: Operand | Result, verb: str) -> list[str]:
+    """Where a surface's elements or rows lie further apart than they are long."""
+    surface: Surface | None = end.surface
+    if surface is None:
+        return []
+    stored = end.stored
+    texts = []
+    if surface.interleave > 1:
+        texts.append(f"{verb} {surface.interleave} channels interleaved")
+    row = stored.w * surface.element * surface.interleave
+    if stored.h > 1 and surface.row < row:
+        texts.append(f"{verb} rows that overlap ({surface.row} bytes apart, {row} long)")
+    elif stored.h > 1 and surface.row >= 2 * -(-row // 64) * 64:
+        texts.append(f"{verb} a row of {row} bytes every {surface.row}")
+    return texts
