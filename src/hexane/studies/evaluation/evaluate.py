@@ -31,8 +31,9 @@ from hexane.studies.evaluation.network import (
 )
 from hexane.studies.pieces import Cluster, Piece, Result, Shared, Store, digest, results
 
-PIECE_SECONDS, MOST_IN_PIECE = 0.5, 128
-"""A piece is about this long, and has at most this many samples: a thousandth of it is what its scheduling costs."""
+PIECE_SECONDS, LONGEST_SECONDS, MOST_IN_PIECE, PIECES = 0.5, 30.0, 128, 2000
+"""A piece is about this long and has at most so many samples; of data that would be more pieces than the last number,
+longer, so that neither the scheduler nor the folder of pieces has much to do (docs/scale.md)."""
 LEAST = 32
 """Samples before an interval may end an evaluation."""
 SEED = 20_240_229
@@ -122,8 +123,10 @@ def blocks_of(data: Data, seconds: float, limit: int | None = None) -> list[np.n
     ``seconds``: of one call. ``limit``: the first samples of the file alone. Sorted indices within a block.
     """
     count = data.count if limit is None else min(limit, data.count)
-    calls = max(1, min(round(PIECE_SECONDS / max(seconds, 1e-9)), MOST_IN_PIECE // max(data.batch, 1)))
-    size = calls * max(data.batch, 1)
+    batch = max(data.batch, 1)
+    long = min(max(PIECE_SECONDS, count / batch * seconds / PIECES), LONGEST_SECONDS)
+    calls = max(1, min(round(long / max(seconds, 1e-9)), max(MOST_IN_PIECE, count // PIECES) // batch))
+    size = calls * batch
     order = np.random.default_rng(SEED).permutation(count)
     return [np.sort(order[first : first + size]) for first in range(0, count, size)]
 

@@ -13,6 +13,7 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from hexane.errors import HexaneError, UnsupportedError, UsageError
@@ -22,6 +23,8 @@ from hexane.studies.pieces.store import Store
 
 AHEAD = 3
 """Pieces under way for each thread of the cluster: one at work, one with its data there, one to come."""
+ASK_S = 2.0
+"""How often the scheduler is asked for the size of its cluster, which may grow and shrink."""
 MOST_TIMES = 12
 """How often a piece is given out again after its workers died; each time counts four deaths."""
 _LOST = ("KilledWorker", "CancelledError", "FutureCancelledError", "FuturesCancelledError", "CommClosedError",
@@ -90,6 +93,7 @@ class _UnderWay:
         self.client, self.store = client, store
         self.futures: dict[str, Any] = {}
         self.shared: dict[str, Any] = {}
+        self.ended: SimpleQueue[str] = SimpleQueue()
 
     def _sent(self, one: Shared) -> Any:
         if one.digest not in self.shared:
@@ -108,6 +112,7 @@ class _UnderWay:
         self.futures[piece.key] = self.client.submit(
             compute, code_digest(), piece.function, piece.arguments, *before, key=f"piece-{piece.key}", pure=True
         )
+        self.futures[piece.key].add_done_callback(lambda _, key=piece.key: self.ended.put(key))
         return [*given, piece]
 
 
@@ -125,10 +130,11 @@ def on_cluster(pieces: Iterable[Piece | None], store: Store, where: Cluster) -> 
         asked: dict[str, list[Piece]] = {}  # key -> who asked for it
         inner: dict[str, Piece] = {}  # key -> a piece that others need and nobody asked for
         tries: dict[str, int] = {}
-        room = AHEAD
+        room, asked_at = AHEAD, 0.0
         ended = False
         while True:
-            room = max(room, AHEAD * _threads(client))
+            if time.monotonic() > asked_at + ASK_S:
+                room, asked_at = max(AHEAD, AHEAD * _threads(client)), time.monotonic()
             while not ended and len(way.futures) < room:
                 try:
                     piece = next(waiting)
@@ -150,7 +156,7 @@ def on_cluster(pieces: Iterable[Piece | None], store: Store, where: Cluster) -> 
                     return
                 continue
             try:
-                ready = _ready(client, way.futures)
+                ready = _ready(way)
             except _Gone:
                 _close(client)
                 client = connect()
@@ -190,23 +196,15 @@ def _threads(client: Any) -> int:
     return 0
 
 
-def _ready(client: Any, futures: dict[str, Any]) -> list[str]:
+def _ready(way: _UnderWay) -> list[str]:
     """Keys of futures that are done, one way or the other; waits up to a second for one."""
-    from distributed import wait
-
-    if client.status != "running":
-        raise _Gone
-    try:
-        with client.as_current():
-            wait(list(futures.values()), timeout=1.0, return_when="FIRST_COMPLETED")
-    except TimeoutError:
-        pass
-    except Exception as error:
-        if client.status != "running" or type(error).__name__ in _LOST:
-            raise _Gone from None
-        raise
-    done = [key for key, future in futures.items() if future.done()]
-    if client.status != "running" or any(futures[key].cancelled() for key in done):
+    done = []
+    with suppress(Empty):
+        done.append(way.ended.get(timeout=1.0))
+        while True:
+            done.append(way.ended.get_nowait())
+    done = [key for key in dict.fromkeys(done) if key in way.futures and way.futures[key].done()]
+    if way.client.status != "running" or any(way.futures[key].cancelled() for key in done):
         raise _Gone
     return done
 

@@ -30,7 +30,9 @@ def _here(pieces: Iterable[Piece | None], store: Store, counts: Counts) -> Outco
         if piece is None:
             continue
         try:
-            yield piece, _result(piece, store, counts)
+            known = store.get(piece.key)
+            counts.kept += known is not None
+            yield piece, _result(piece, store, counts) if known is None else known
         except HexaneError as error:
             yield piece, error
 
@@ -38,7 +40,6 @@ def _here(pieces: Iterable[Piece | None], store: Store, counts: Counts) -> Outco
 def _result(piece: Piece, store: Store, counts: Counts) -> Result:
     known = store.get(piece.key)
     if known is not None:
-        counts.kept += 1
         return known
     before = [_result(need, store, counts) for need in piece.needs]
     found = compute(code_digest(), piece.function, piece.arguments, *piece.shared, *before)
