@@ -8,6 +8,7 @@ from __future__ import annotations
 
 L2_CHAIN = "a chain of elementwise tasks stays in L2; ours goes through memory"
 STACKED = "few channels on a large map: stacked work units and fat tiles, whose rule is open"
+PLANAR_POWER = "logarithm, planar product, exponential; ours has the product on the neural engine, as H17"
 
 DIFFERENT: dict[str, dict[str, str]] = {
     "h13": {
@@ -39,5 +40,12 @@ DIFFERENT: dict[str, dict[str, str]] = {
         "rrmm_r2rr_m256_k256_n256_tx0_ty0": "order of the surfaces, whose names are not recorded; all else is equal",
     },
     "h17": {"binary_real_div_1x3x224x224": STACKED},
+    "h18": {
+        "binary_pow_1x128x16x16": PLANAR_POWER,
+        "binary_pow_1x256x1x1": PLANAR_POWER,
+        "binary_pow_1x3x224x224": PLANAR_POWER,
+        "binary_pow_1x64x8x8": PLANAR_POWER,
+        "binary_real_div_1x3x224x224": STACKED,
+    },
     "h17g": {"conv_k1_c768_n50257_s1_st1_g1_bias0": "a wide head in one task; ours takes two"},
 }

@@ -114,6 +114,7 @@ def test_composite_values(generation, word, fields):
         ("h18", "TileDMASrc.Fmt", 0x4D70),
         ("h16", "TileDMADst.RowStride", 0x5110),
         ("h18", "TileDMADst.RowStride", 0x5118),
+        ("h18", "KernelDMASrc.TableBase", 0x5638),
         ("h13", "KernelDMASrc.CoeffBfrSize[3]", 0x1F894),
         ("h14", "KernelDMASrc.CoeffBfrSize[3]", 0x19A4),
         ("h16", "KernelDMASrc.CoeffBfrSize[3]", 0x55AC),

@@ -152,6 +152,7 @@ IGNORED: tuple[Ignored, ...] = (
     Ignored("Common.Cfg.ForwardBarrier", "waits in L2; tasks run in order here", "H16 on", _later),
     Ignored("Common.Cfg.Trace", "event logging", "H16 on", _later),
     Ignored("Common.NECfg.HalfWorkUnit", "work-unit shape: changes speed", "H18 on", _later),
+    Ignored("NE.MACCfg.SmallSource", "work-unit choice: changes speed", "H18 on", _later),
     Ignored("L2.L2Cfg.Barrier", "waits in L2; tasks run in order here", "H16 on", _later),
     Ignored("L2.ResultCfg.DMAFmt", "the DMA engine is off", "H14 on, result stays in L2", _stays_later),
     Ignored("KernelDMASrc.SideBaseAddr[3].*", "repeats TableBase", "H14", _later),

@@ -20,7 +20,7 @@ OURS = """
 ## What hexane cannot do
 
 * Code is generated, and programs are emulated, for H13 to H18 (A14 to A19, M1 to M5; `docs/parity.md` says how near to
-  Apple's). Programs for H18 (A19) are written in a register map that is not Apple's, and Apple's own are not emulated.
+  Apple's). Convolutions, reductions and norms for H18 (A19) follow H17's plans: no program of Apple's shows them.
   Programs of H11, H12 and H19 are read, shown, changed and written back; for M6 `--level graph` computes with its
   arithmetic on the network.
 * Nothing of it was run on an engine by this project. Rules carry their evidence (`docs/evidence.md`).

@@ -8,8 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hexane.codegen.encode import Fields
+from hexane.codegen.geometry import largest_shape
 from hexane.codegen.operations import Element
 from hexane.codegen.plan import Plan
+from hexane.codegen.targets.base import Places
 from hexane.codegen.targets.h16 import H16, H16G
 
 
@@ -47,17 +49,47 @@ class H17S(H17G):
 
 
 class H18(H17):
-    """A19. H17 takes Winograd's form by itself, H18 has a bit that asks for it (docs/reference/numerics.md 6)."""
+    """A19. H17 takes Winograd's form by itself, H18 has a bit that asks for it (docs/reference/numerics.md 6).
+
+    Products of few rows have a form of their own; between 8 and 64 rows nothing is seen.
+    """
 
     name = generation = "h18"
+    choices = replace(H16.choices, small_kernel_bytes=1 << 31)
     bytes_per_us = 60000.0
     macs_per_us = H16G.macs_per_us
-    shown = frozenset()
+    pace = 3.464 / 4.44
+    shown = H17.shown - {"power"}  # Apple takes a planar product there
 
     def common(self, plan: Plan, values: Fields) -> None:
         super().common(plan, values)
         if plan.unit == "NE":
             values["Common.Cfg.Winograd1D"] = takes_winograd(plan)
+        if has_few_rows(plan):
+            values["NE.MACCfg.SmallSource"], values["NE.KernelCfg.DetectZeros"] = 1, 0
+
+    def adapt(self, plan: Plan) -> None:
+        super().adapt(plan)
+        if plan.small_source and plan.kernel is not None and plan.kw == plan.kh == 1:
+            few = 4 if max(plan.kernel.sizes) > LONG_KERNEL else 1
+            side = few if has_few_rows(plan) else largest_shape(plan.wout, plan.hout)
+            plan.shape = (side, side, side)
+
+    def destination(self, plan: Plan, values: Fields, addresses: dict[str, tuple[int, int]], places: Places) -> None:
+        super().destination(plan, values, addresses, places)
+        padded = values.pop("TileDMADst.Fmt.ZeroPadFirst", 0), values.pop("TileDMADst.Fmt.ZeroPadLast", 0)
+        if all(padded):
+            values["TileDMADst.Fmt.ZeroPad"] = 15
+
+
+FEW_ROWS = 8
+LONG_KERNEL = 0x10000  # bytes per core
+
+
+def has_few_rows(plan: Plan) -> bool:
+    """Whether a task is a dense fp16 product of at most eight rows."""
+    dense = plan.kernel is not None and plan.kernel_format.element is Element.FP16 and not plan.kernel_format.sparse
+    return plan.small_source and dense and plan.kw == plan.kh == 1 and plan.wout * plan.hout <= FEW_ROWS
 
 
 def takes_winograd(plan: Plan) -> bool:

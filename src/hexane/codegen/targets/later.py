@@ -42,6 +42,8 @@ class Later(Packed):
     sources_apart = True
     bytes_per_us = 51200.0
     macs_per_us = 4096 * 2160.0
+    pace = 1.0
+    """Engine time of a plane, in that of H16."""
     writer = 3
     """CrH of every writer."""
 
@@ -116,7 +118,7 @@ class Later(Packed):
     def duration(self, plan: Plan) -> int:
         if plan.streams_in:
             return 0
-        engine = 0.0 if plan.pairs else engine_ns(plan)  # operands that are kept cost nothing
+        engine = 0.0 if plan.pairs else self.pace * engine_ns(plan)  # operands that are kept cost nothing
         if plan.kernel is not None and not plan.unicast and not plan.mac.ones:
             taps = plan.c * plan.kh * plan.kw * plan.groups
             engine = 1000 * plan.wout * plan.hout * plan.cout * taps / self.macs_per_us

@@ -1,7 +1,10 @@
-"""H18 (A19): as H16 [INFERRED: no stream is published, only register positions]."""
+"""H18 (A19): as H17, with switches in records and a packet per event [APPLE: 52 of 57 programs]."""
 
 from __future__ import annotations
 
-from hexane.isa.compose.h16 import RULES
+from dataclasses import replace
 
-__all__ = ["RULES"]
+from hexane.isa.compose.h17 import RULES as _H17
+from hexane.isa.compose.rules import PACKETS
+
+RULES = replace(_H17, packets=PACKETS, switch_slot=None, event_slot=4)

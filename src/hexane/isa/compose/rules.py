@@ -51,6 +51,13 @@ RESULT_SWITCH = "TileDMADst.DMAConfig"
 SWITCHES = (SOURCE_SWITCH, SECOND_SWITCH, RESULT_SWITCH)
 """The switches of the tile DMAs in the order of their packets."""
 
+EVENTS = {
+    SOURCE_SWITCH: "TileDMASrc.Event",
+    SECOND_SWITCH: "TileDMASrc.Src2Event",
+    RESULT_SWITCH: "TileDMADst.Event",
+}
+"""The event that each tile DMA waits for or signals, where the generation has such registers."""
+
 ONE_CELL = 0x20  # an idle lane or side channel: its hint alone
 
 
@@ -64,6 +71,7 @@ class Rules:
     packets : address records in order, each the registers that it writes.
     switch_slot : slot of the packets that hold the switches of the tile DMAs and of a runtime kernel's lanes; None
         where records hold them.
+    event_slot : slot of the packets that hold the events of the tile DMAs, behind all others; None: there are none.
     data_set : DataSetId of switches.
     log_events, debug_position : header words 2, and the low bits of word 4.
     page_mask, flags : header words of the mask and of the flags.
@@ -84,6 +92,7 @@ class Rules:
     flags: str
     packets: tuple[tuple[str, ...], ...] = PACKETS
     switch_slot: int | None = 4
+    event_slot: int | None = None
     data_set: int = 0
     last_flag: int = 8
     second_enable: bool = True

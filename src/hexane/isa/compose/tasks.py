@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hexane.isa.compose.rules import (
+    EVENTS,
     KERNEL,
     ONE_CELL,
     RESULT,
@@ -146,10 +147,10 @@ class _Draft:
             self.put(f"{name}.En", name != SECOND_SWITCH or rules.second_enable)
             if name in _AFTER_HINT:
                 self.registers[_AFTER_HINT[name]] = _HINTS.get(self.registers[name] >> 4 & 0xF, OTHER_HINTS)
-        if rules.switch_slot is None and SECOND_SWITCH in on and SOURCE_SWITCH not in on:
+        if not rules.second_enable and SECOND_SWITCH in on and SOURCE_SWITCH not in on:
             self.registers[SOURCE_SWITCH] = ONE_CELL | 1  # the reader is on, and has no source 1 to tag
         if waits and SOURCE_SWITCH not in on and SECOND_SWITCH in on:
-            self.put(f"{SECOND_SWITCH if rules.switch_slot is not None else SOURCE_SWITCH}.DependencyMode", waits)
+            self.put(f"{SECOND_SWITCH if rules.second_enable else SOURCE_SWITCH}.DependencyMode", waits)
 
     def _kernel(self, index: int, last: bool) -> None:
         """Kernel DMA: its main switch, and tags on every lane and side channel once it is on."""
@@ -257,4 +258,7 @@ class _Draft:
             for name in names:
                 record = Record(ADDRESS, (self.table.handle(name).key,), 4 * self.rules.switch_slot)
                 found.append((record, [self.registers[name]]))
+        if self.rules.event_slot is not None:
+            events = [self.table.handle(EVENTS[name]).key for name in SWITCHES if name in self.registers]
+            found += [(Record(ADDRESS, (key,), 4 * self.rules.event_slot), [0]) for key in events]
         return found
