@@ -6,7 +6,6 @@ makes the real task manager stop or hang.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 
 from hexane import isa
@@ -31,8 +30,9 @@ def walk(text: bytes, generation: str, *, first_words: int | None, count: int | 
     """
     offset, words = 0, first_words
     seen = Layouts()
+    data = memoryview(text)[: len(text) & ~3].cast("I")
     for index in range(MOST_TASKS):
-        r = _read(text, generation, index, offset, words, seen)
+        r = _read(data, generation, index, offset, words, seen)
         last = r.flag("Header[0].EON")
         _require_numbers(r, index, last=last)
         yield r
@@ -44,8 +44,8 @@ def walk(text: bytes, generation: str, *, first_words: int | None, count: int | 
     raise EmulationError(f"the chain has more than {MOST_TASKS} tasks", task=MOST_TASKS)
 
 
-def _read(text: bytes, generation: str, index: int, offset: int, words: int | None, seen: Layouts) -> Registers:
-    size = _length(text, offset, index)
+def _read(data: memoryview, generation: str, index: int, offset: int, words: int | None, seen: Layouts) -> Registers:
+    size = _length(data, offset, index)
     if words is not None and words != size:
         where = "Header[1].NextSize" if index else "first task"
         raise EmulationError(
@@ -55,31 +55,30 @@ def _read(text: bytes, generation: str, index: int, offset: int, words: int | No
             address=offset,
         )
     try:
-        task = isa.task_from_words(list(struct.unpack_from(f"<{size}I", text, offset)), generation, seen)
+        task = isa.task_from_words(data[offset // 4 : offset // 4 + size], generation, seen)
     except HexaneError as error:
         raise EmulationError(f"not a task descriptor: {error}", task=index, address=offset) from error
     _require_blocks(task, index)
     return Registers(index, task)
 
 
-def _length(text: bytes, offset: int, index: int) -> int:
+def _length(data: memoryview, offset: int, index: int) -> int:
     """Words of the task at an offset: its header, then records while they follow the order of the blocks."""
-    if offset + 40 > len(text):
+    start, stop = offset // 4, len(data)
+    if start + 10 > stop:
         raise EmulationError(
-            f"the task starts at {offset:#x} of the text, which has {len(text):#x} bytes", task=index, address=offset
+            f"the task starts at {offset:#x} of the text, which has {4 * stop:#x} bytes", task=index, address=offset
         )
-    (flags,) = struct.unpack_from("<I", text, offset + 24)
-    words = 11 if flags >> 24 & 1 else 10
-    while offset + 4 * words + 4 <= len(text):
-        (head,) = struct.unpack_from("<I", text, offset + 4 * words)
-        count = (head >> 26) + 1
-        end = words + 1 + count
-        if head == 0 or offset + 4 * end > len(text):
+    at = start + (11 if data[start + 6] >> 24 & 1 else 10)
+    while at < stop:
+        head = data[at]
+        end = at + (head >> 26) + 2
+        if head == 0 or end > stop:
             break
-        words = end
+        at = end
         if head & 0x3FFFFFF == _LAST_BLOCK:
-            return words
-    raise EmulationError("the task's records run out before the last block", task=index, address=offset + 4 * words)
+            return at - start
+    raise EmulationError("the task's records run out before the last block", task=index, address=4 * at)
 
 
 _LAST_BLOCK = 0x17800  # the tile DMA writer's record closes a task (docs/reference/engine-h13.md 4.1)
@@ -87,7 +86,7 @@ _LAST_BLOCK = 0x17800  # the tile DMA writer's record closes a task (docs/refere
 
 def _require_blocks(task: isa.Task, index: int) -> None:
     """Every block whole and in order, as in all programs; what the engine makes of less is not known (§17 (20))."""
-    records = tuple((record.base, len(record.addresses)) for record in task.layout.records)
+    records = task.layout.shape
     if records not in _RECORDS:
         for found, wanted in zip(records, _RECORDS[len(records) == len(_RECORDS[1])]):
             if found != wanted:

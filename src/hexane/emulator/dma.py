@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from hexane.arithmetic.copying import copy
 from hexane.emulator.ends import Surface
@@ -144,7 +143,8 @@ def _granules(buffer: Buffer, base: int, shape: tuple[int, ...], strides: tuple[
     g, d, blocks, lanes, h, w = shape
     row_bytes = (w - 1) * strides[5] + lanes * element
     steps = tuple(strides[axis] // GRANULE for axis in (0, 1, 2, 4))
-    return as_strided(buffer.written[base // GRANULE :], (g, d, blocks, h, -(-row_bytes // GRANULE)), (*steps, 1))
+    granules = -(-row_bytes // GRANULE)
+    return np.ndarray((g, d, blocks, h, granules), bool, buffer.written, base // GRANULE, (*steps, 1))
 
 
 def _require_written(

@@ -7,14 +7,17 @@ switched-off DMA leaves in its registers (0 on H13, reset values later), and in 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
+from typing import NamedTuple
 
 import numpy as np
 
 from hexane.emulator.l2 import Region
+from hexane.emulator.once import once
 from hexane.emulator.registers import Registers
 from hexane.emulator.strides import Extent
+from hexane.frozen import slot_init
 from hexane.isa.channels import SCRATCH
 
 DTYPES: dict[int, np.dtype] = {0: np.dtype(np.uint8), 1: np.dtype(np.int8), 2: np.dtype(np.float16)}
@@ -30,7 +33,8 @@ class SourceType(IntEnum):
     STRIPS = 3
 
 
-@dataclass(frozen=True)
+@slot_init
+@dataclass(frozen=True, slots=True)
 class Surface:
     """A tensor in DRAM as a tile DMA addresses it: channel, byte strides, interleave, element size in bytes."""
 
@@ -45,7 +49,8 @@ class Surface:
     registers: str  # prefix of the register names, for messages
 
 
-@dataclass(frozen=True)
+@slot_init
+@dataclass(frozen=True, slots=True)
 class Operand:
     """One source: its logical extent (1 along broadcast axes), storage and way in."""
 
@@ -69,7 +74,8 @@ class Operand:
         return "L2.SourceBase.Addr" if self.number == 1 else "L2.Src2Base.Addr"
 
 
-@dataclass(frozen=True)
+@slot_init
+@dataclass(frozen=True, slots=True)
 class Result:
     """The result: logical extent, storage in L2, and the surface that it is sent to (None: it stays in L2)."""
 
@@ -95,13 +101,64 @@ class Ends:
     source2: Operand | None
 
 
+class Way(NamedTuple):
+    """How an end comes or goes, apart from its sizes and places: what tasks of one kind have in common."""
+
+    kind: SourceType
+    dtype: np.dtype
+    channel: int | None
+    """None: it stays in L2."""
+    interleave: int = 1
+    broadcast: int = 0
+    transposed: bool = False
+    relu: bool = False
+    automatic: bool = False
+
+
+class _Places:
+    """Names of the registers that say where an end is, in L2 and behind its channel."""
+
+    def __init__(self, base: str, strides: str, dma: str) -> None:
+        axes = ("Group", "Depth", "Channel", "Row")
+        self.in_l2 = (f"L2.{base}Base.Addr", *(f"L2.{strides}{axis}Stride.Stride" for axis in axes))
+        prefix = dma if dma.endswith("Src2") else f"{dma}."
+        names = [f"{axis}Stride" for axis in ("Group", "Depth", "Plane", "Row")]
+        fields = names if dma == "TileDMADst" else ["Stride", "Stride", "PlaneStride", "Stride"]
+        self.in_memory = (f"{prefix}BaseAddr.Addr", *(f"{prefix}{name}.{field}" for name, field in zip(names, fields)))
+        self.dma = dma
+
+    def region(self, r: Registers, dtype: np.dtype) -> Region:
+        base, group, depth, channel, row = r.several(self.in_l2)
+        return Region(base << 4, group << 4, depth << 4, channel << 4, row << 4, dtype.itemsize)
+
+    def surface(self, r: Registers, way: Way) -> Surface | None:
+        if way.channel is None:
+            return None
+        base, group, depth, plane, row = r.several(self.in_memory)
+        size = way.dtype.itemsize
+        return Surface(
+            way.channel, base << 6, group << 6, depth << 6, plane << 6, row << 6, way.interleave, size, self.dma
+        )
+
+
 def sources(r: Registers, data: Extent, *, two: bool, rows: bool) -> Ends:
     """Both sources; with ``rows`` source 2 is two rows, one value per channel each (a bias row and a scale row)."""
-    first = _source1(r, data)
-    if two:
-        return Ends(first, _source2(r, data, rows=rows))
-    _no_source2(r)
-    return Ends(first, None)
+    first = _operand(r, 1, data, _way1(r))
+    if not two:
+        _no_source2(r)
+        return Ends(first, None)
+    second = _operand(r, 2, data, _way2(r))
+    if rows:
+        extent = second.extent._replace(d=1, h=2, w=1)
+        second = replace(second, extent=extent)
+    return Ends(first, second)
+
+
+def _operand(r: Registers, number: int, data: Extent, way: Way) -> Operand:
+    places = _SOURCES[number]
+    region, surface = places.region(r, way.dtype), places.surface(r, way)
+    extent = _without(data, way.broadcast)
+    return Operand(number, way.kind, extent, way.transposed, way.dtype, region, surface, way.relu)
 
 
 def _without(data: Extent, broadcast: int) -> Extent:
@@ -113,18 +170,6 @@ def _without(data: Extent, broadcast: int) -> Extent:
 
 def _dtype(r: Registers, name: str) -> np.dtype:
     return DTYPES[r.one_of(name, DTYPES, "number format")]
-
-
-def _region(r: Registers, base: str, strides: str, dtype: np.dtype) -> Region:
-    """Where an operand or result lies in L2: its base register, and the four strides that go with it."""
-    return Region(
-        base=r.l2(f"L2.{base}Base.Addr"),
-        group=r.l2(f"L2.{strides}GroupStride.Stride"),
-        depth=r.l2(f"L2.{strides}DepthStride.Stride"),
-        channel=r.l2(f"L2.{strides}ChannelStride.Stride"),
-        row=r.l2(f"L2.{strides}RowStride.Stride"),
-        element=dtype.itemsize,
-    )
 
 
 def _channel(r: Registers, side: str, because: str) -> int:
@@ -145,37 +190,22 @@ def require_no_channel(r: Registers, side: str, because: str) -> None:
         raise r.error(f"names a channel ({because})", place.base)
 
 
-def _source1(r: Registers, data: Extent) -> Operand:
+@once
+def _way1(r: Registers) -> Way:
     kind = SourceType(r["L2.SourceCfg.SourceType"])
     dtype = _dtype(r, "Common.ChCfg.InFmt")
-    region = _region(r, "Source", "Source", dtype)
-    surface = None
-    if kind in (SourceType.KEEP, SourceType.STREAM):
-        r.expect("TileDMASrc.DMAConfig.En", 1, "the source comes by DMA")
-        _format(r, "TileDMASrc.Fmt", dtype)
-        r.expect("L2.SourceCfg.DMAFmt", 1 if dtype.itemsize == 2 else 0, "format of the source")
-        surface = Surface(
-            channel=_channel(r, "source1", "the source comes by DMA"),
-            base=r.addr("TileDMASrc.BaseAddr.Addr"),
-            group=r.addr("TileDMASrc.GroupStride.Stride"),
-            depth=r.addr("TileDMASrc.DepthStride.Stride"),
-            plane=r.addr("TileDMASrc.PlaneStride.PlaneStride"),
-            row=r.addr("TileDMASrc.RowStride.Stride"),
-            interleave=_interleave(r, "TileDMASrc.Fmt.Interleave", "L2.SourceCfg.DMAInterleave"),
-            element=dtype.itemsize,
-            registers="TileDMASrc",
-        )
-    else:
+    way = Way(
+        kind, dtype, None, broadcast=r["Common.PECfg.Src1Broadcast"], transposed=r.flag("Common.PECfg.Src1Transpose")
+    )
+    if kind not in (SourceType.KEEP, SourceType.STREAM):
         _no_source1_dma(r)
-    broadcast = r["Common.PECfg.Src1Broadcast"]
-    return Operand(
-        number=1,
-        kind=kind,
-        extent=_without(data, broadcast),
-        transposed=r.flag("Common.PECfg.Src1Transpose"),
-        dtype=dtype,
-        region=region,
-        surface=surface,
+        return way
+    r.expect("TileDMASrc.DMAConfig.En", 1, "the source comes by DMA")
+    _format(r, "TileDMASrc.Fmt", dtype)
+    r.expect("L2.SourceCfg.DMAFmt", 1 if dtype.itemsize == 2 else 0, "format of the source")
+    return way._replace(
+        channel=_channel(r, "source1", "the source comes by DMA"),
+        interleave=_interleave(r, "TileDMASrc.Fmt.Interleave", "L2.SourceCfg.DMAInterleave"),
     )
 
 
@@ -201,49 +231,34 @@ def _no_source1_dma(r: Registers) -> None:
         _interleave(r, "TileDMASrc.Fmt.Interleave", "L2.SourceCfg.DMAInterleave", (1,))
 
 
-def _source2(r: Registers, data: Extent, *, rows: bool) -> Operand:
+@once
+def _way2(r: Registers) -> Way:
     dtype = _dtype(r, "Common.ChCfg.Src2InFmt")
-    region = _region(r, "Src2", "Src2", dtype)
-    surface = None
     source1_dma = r["L2.SourceCfg.SourceType"] in (SourceType.KEEP, SourceType.STREAM)
     kind = _src2_dma(r)
     src2_dma = kind is not SourceType.RESIDENT
     r.expect("Common.Cfg.Src2Dma", int(src2_dma), "as L2.SourceCfg.Src2Dma")
     r.expect("Common.Cfg.One", int(source1_dma or not src2_dma), "0 when only source 2 comes by DMA")
-    if src2_dma:
-        if dtype.itemsize != 2:
-            raise r.error("a source 2 of 8 bits has no known DMA format", "Common.ChCfg.Src2InFmt")
-        _format(r, "TileDMASrc.Src2Fmt", dtype, low=not r.linked)
-        r.expect("L2.Src2Cfg.DMAFmt", 1, "format of source 2")
-        surface = Surface(
-            channel=_channel(r, "source2", "source 2 comes by DMA"),
-            base=r.addr("TileDMASrc.Src2BaseAddr.Addr"),
-            group=r.addr("TileDMASrc.Src2GroupStride.Stride"),
-            depth=r.addr("TileDMASrc.Src2DepthStride.Stride"),
-            plane=r.addr("TileDMASrc.Src2PlaneStride.PlaneStride"),
-            row=r.addr("TileDMASrc.Src2RowStride.Stride"),
-            interleave=_interleave2(r, source1_dma),
-            element=dtype.itemsize,
-            registers="TileDMASrc.Src2",
-        )
-    else:
+    way = Way(
+        kind,
+        dtype,
+        None,
+        broadcast=r["Common.PECfg.Src2Broadcast"],
+        transposed=r.flag("Common.PECfg.Src2Transpose"),
+        relu=r.flag("L2.L2Cfg.Src2ReLU"),
+    )
+    if not src2_dma:
         require_no_channel(r, "source2", "no source 2 DMA")
         _format(r, "TileDMASrc.Src2Fmt", DTYPES[0])
         r.expect("L2.Src2Cfg.DMAFmt", 0, "no source 2 DMA")
         r.expect("L2.Src2Cfg.DMAInterleave", r.neutral("L2.Src2Cfg.DMAInterleave"), "no source 2 DMA")
-    extent = _without(data, r["Common.PECfg.Src2Broadcast"])
-    if rows:
-        extent = extent._replace(d=1, h=2, w=1)
-    return Operand(
-        number=2,
-        kind=kind,
-        extent=extent,
-        transposed=r.flag("Common.PECfg.Src2Transpose"),
-        dtype=dtype,
-        region=region,
-        surface=surface,
-        relu=r.flag("L2.L2Cfg.Src2ReLU"),
-    )
+        return way
+    if dtype.itemsize != 2:
+        raise r.error("a source 2 of 8 bits has no known DMA format", "Common.ChCfg.Src2InFmt")
+    _format(r, "TileDMASrc.Src2Fmt", dtype, low=not r.linked)
+    r.expect("L2.Src2Cfg.DMAFmt", 1, "format of source 2")
+    channel = _channel(r, "source2", "source 2 comes by DMA")
+    return way._replace(channel=channel, interleave=_interleave2(r, source1_dma))
 
 
 def _src2_dma(r: Registers) -> SourceType:
@@ -267,6 +282,7 @@ def _interleave2(r: Registers, source1_dma: bool) -> int:
     return 1 if source1_dma else _interleave(r, "TileDMASrc.Fmt.Interleave", "L2.SourceCfg.DMAInterleave")
 
 
+@once
 def _no_source2(r: Registers) -> None:
     for name in _SOURCE2_FIELDS:
         r.expect(name, r.neutral(name), "the task has one operand")
@@ -292,6 +308,13 @@ _SOURCE2_FIELDS = (
 
 def result(r: Registers, extent: Extent, *, on_ne: bool) -> Result:
     """Where the result goes."""
+    way = _way_out(r, on_ne)
+    region, surface = _RESULT.region(r, way.dtype), _RESULT.surface(r, way)
+    return Result(way.kind, extent, way.transposed, way.dtype, region, way.automatic, surface)
+
+
+@once
+def _way_out(r: Registers, on_ne: bool) -> Way:
     dtype = _dtype(r, "Common.ChCfg.OutFmt")
     kind = SourceType(r["L2.ResultCfg.ResultType"])
     automatic = r.one_of("L2.ResultCfg.L2BfrMode", (0, 2), "result buffer") == 2
@@ -299,35 +322,18 @@ def result(r: Registers, extent: Extent, *, on_ne: bool) -> Result:
     sent = kind in (SourceType.KEEP, SourceType.STREAM)
     if sent or r.linked:  # from H14 on a result that stays says nothing of a format
         r.expect("L2.ResultCfg.DMAFmt", 1 if dtype.itemsize == 2 else 0, "format of the result")
-    surface = _destination(r, dtype) if sent else None
+    transposed = r.flag("Common.Cfg.OutTrans") if on_ne else r.flag("Common.PECfg.OutputTranspose")
+    way = Way(kind, dtype, None, transposed=transposed, automatic=automatic)
     if not sent:
         _no_destination(r, dtype)
         if automatic:
             raise r.error("a result that stays in L2 needs its own strides", "L2.ResultCfg.L2BfrMode")
-    return Result(
-        kind=kind,
-        extent=extent,
-        transposed=r.flag("Common.Cfg.OutTrans") if on_ne else r.flag("Common.PECfg.OutputTranspose"),
-        dtype=dtype,
-        region=_region(r, "Result", "ConvResult", dtype),
-        automatic=automatic,
-        surface=surface,
-    )
-
-
-def _destination(r: Registers, dtype: np.dtype) -> Surface:
+        return way
     r.expect("TileDMADst.DMAConfig.En", 1, "the result goes by DMA")
     _format(r, "TileDMADst.Fmt", dtype)
-    return Surface(
+    return way._replace(
         channel=_channel(r, "result", "the result goes by DMA"),
-        base=r.addr("TileDMADst.BaseAddr.Addr"),
-        group=r.addr("TileDMADst.GroupStride.GroupStride"),
-        depth=r.addr("TileDMADst.DepthStride.DepthStride"),
-        plane=r.addr("TileDMADst.PlaneStride.PlaneStride"),
-        row=r.addr("TileDMADst.RowStride.RowStride"),
         interleave=_interleave(r, "TileDMADst.Fmt.Interleave", "L2.ResultCfg.DMAInterleave"),
-        element=dtype.itemsize,
-        registers="TileDMADst",
     )
 
 
@@ -365,3 +371,7 @@ _FORMATS = {
     np.dtype(np.uint8): {"FmtMode": 0, "Truncate": 0, "MemFmt": 0},
     np.dtype(np.int8): {"FmtMode": 0, "Truncate": 0, "MemFmt": 1},
 }
+
+
+_SOURCES = {1: _Places("Source", "Source", "TileDMASrc"), 2: _Places("Src2", "Src2", "TileDMASrc.Src2")}
+_RESULT = _Places("Result", "ConvResult", "TileDMADst")

@@ -78,7 +78,7 @@ def write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 def state(engine: Engine) -> dict[str, np.ndarray]:
     """L2 with its shadow map, and scratch where there is one, as byte arrays."""
-    dumps = {"l2": engine.l2.data, "l2_written_by": engine.l2.shadow}
+    dumps = {"l2": engine.l2.data, "l2_written_by": engine.l2.shadow.map()}
     if SCRATCH in engine.memory.channels:
         dumps["scratch"] = engine.memory.channels[SCRATCH].data
     return dumps

@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hexane.chips import L2_BYTES
 from hexane.emulator.ends import Operand, SourceType, Surface
-from hexane.emulator.l2 import UNIT
-from hexane.emulator.regions import Place, operands, result
+from hexane.emulator.l2 import UNIT, Place, Touched
+from hexane.emulator.once import once
+from hexane.emulator.regions import operands, result
 from hexane.emulator.registers import Registers
 from hexane.emulator.strides import Extent
 from hexane.emulator.task import Task, understand
@@ -52,13 +52,14 @@ class Waits(NamedTuple):
     def __or__(self, other: Waits) -> Waits:
         return Waits(self.read | other.read, self.written | other.written)
 
-    @classmethod
-    def of(cls, r: Registers, register: str) -> Waits:
-        """The alias bits and the Dependent field of one configuration."""
-        written = {unit for unit in UNITS if r[f"L2.{register}.{RESULT_FLAGS[unit]}"]}
-        written |= {FOLLOWED[value] for value in [r[f"L2.{register}.Dependent"]] if value in FOLLOWED}
-        read = {unit for unit in UNITS if r[f"L2.{register}.{SOURCE_FLAGS[unit]}"]}
-        return cls(frozenset(read | written), frozenset(written))
+
+@once
+def _waits(r: Registers, register: str) -> Waits:
+    """The alias bits and the Dependent field of one configuration."""
+    written = {unit for unit in UNITS if r[f"L2.{register}.{RESULT_FLAGS[unit]}"]}
+    written |= {FOLLOWED[value] for value in [r[f"L2.{register}.Dependent"]] if value in FOLLOWED}
+    read = {unit for unit in UNITS if r[f"L2.{register}.{SOURCE_FLAGS[unit]}"]}
+    return Waits(frozenset(read | written), frozenset(written))
 
 
 NO_WAITS = Waits(frozenset(), frozenset())
@@ -71,8 +72,8 @@ class Unit:
     latest: int = NOBODY
     has_read: int = NOBODY
     has_written: int = NOBODY
-    reader: np.ndarray = field(default_factory=lambda: np.full(L2_BYTES // UNIT, NOBODY, np.int32))
-    writer: np.ndarray = field(default_factory=lambda: np.full(L2_BYTES // UNIT, NOBODY, np.int32))
+    reader: Touched = field(default_factory=lambda: Touched(NOBODY))
+    writer: Touched = field(default_factory=lambda: Touched(NOBODY))
 
 
 class Order:
@@ -90,8 +91,8 @@ class Order:
         unit = self.units[task.unit]
         unit.latest = task.index
         for _, place in sources:
-            place.units(unit.reader)[...] = task.index
-        target.units(unit.writer)[...] = task.index
+            unit.reader.add(task.index, place)
+        unit.writer.add(task.index, target)
         self.last = task.unit
         return errors
 
@@ -101,7 +102,7 @@ class Order:
             mine = self._operand_waits(task, operand)
             waits |= mine
             yield from self._operand(task, operand, place, mine)
-        sent = waits | Waits.of(task.registers, "ResultCfg")
+        sent = waits | _waits(task.registers, "ResultCfg")
         for name, unit in self.units.items():
             if name == task.unit:
                 continue  # a unit finishes its tasks in order
@@ -121,10 +122,10 @@ class Order:
         if operand.kind is SourceType.STRIPS:
             return Waits(frozenset({self.last}), frozenset({self.last}))
         if operand.number == 1 or not r.has("L2.Src2Cfg.SourceType"):
-            waits = Waits.of(r, "SourceCfg")
+            waits = _waits(r, "SourceCfg")
             follows = FOLLOWED.get(r["L2.SourceCfg.Src2Dependent"])
             return waits | Waits(frozenset({follows}), frozenset({follows})) if follows else waits
-        return Waits.of(r, "Src2Cfg")
+        return _waits(r, "Src2Cfg")
 
     def _operand(self, task: Task, operand: Operand, place: Place, waits: Waits) -> Iterator[EmulationError]:
         loads = operand.kind in (SourceType.KEEP, SourceType.STREAM)
@@ -145,15 +146,15 @@ class Order:
         does: str,
         unit: str,
         end: str,
-        touched: np.ndarray,
+        touched: Touched,
         settled: int,
         config: str,
         flags: dict[str, str],
     ) -> Iterator[EmulationError]:
-        cells = place.units(touched)
-        other = int(cells.max())
-        if other <= settled:
+        other = touched.last(place, settled)
+        if other == NOBODY:
             return
+        cells = place.units(touched.map())
         where = np.unravel_index(int(np.argmax(cells)), cells.shape)
         steps = (*place.region.strides()[:4], UNIT)
         yield EmulationError(

@@ -12,6 +12,7 @@ import numpy as np
 from hexane.arithmetic.plain_convolution import Places
 from hexane.emulator.ends import require_no_channel
 from hexane.emulator.memory import Memory
+from hexane.emulator.once import once
 from hexane.emulator.registers import Registers
 from hexane.emulator.task import Task
 from hexane.errors import FormatError, HexaneError
@@ -67,7 +68,7 @@ def fetch(task: Task, memory: Memory) -> Fetched:
         channel is None or not memory.buffer(channel, task=r.index, register=r.channel_register("kernel")).writable
     )
     cores = _cores(r)
-    _require_agreement(r, aligned=not constant or bool(beside))
+    _require_agreement(r, not constant or bool(beside))
     layout = _layout(task, runtime=not constant)
     if constant:
         for name in ("GroupStride", "OCGStride"):
@@ -154,7 +155,7 @@ def _read(r: Registers, layout: KernelLayout, chunks: list[np.ndarray], table: b
     return kernel if table is None else replace(kernel, table=table)
 
 
-def _require_beside(r: Registers, cores: list[int], layout: KernelLayout) -> None:
+def _require_beside(r: Registers, cores: tuple[int, ...], layout: KernelLayout) -> None:
     """A table in a channel of its own is for a task that uses one."""
     if r["NE.MACCfg.NonlinearMode"] != TABLE:
         raise r.error("the task uses no table", "KernelDMASrc.TableDMAConfig.En")
@@ -179,7 +180,7 @@ def _side_table(r: Registers, memory: Memory) -> bytes:
 
 
 def read_runtime(
-    r: Registers, layout: KernelLayout, memory: Memory, cores: list[int], table: bytes | None = None
+    r: Registers, layout: KernelLayout, memory: Memory, cores: tuple[int, ...], table: bytes | None = None
 ) -> Kernel:
     """A kernel that a task or the host wrote, from H14 on: blocks of lanes by core, pass and group.
 
@@ -214,7 +215,8 @@ def read_runtime(
     return Kernel(layout, weights, table=table, consumed=(size,) * len(cores))
 
 
-def _require_agreement(r: Registers, *, aligned: bool) -> None:
+@once
+def _require_agreement(r: Registers, aligned: bool) -> None:
     """The DMA and the cores are told the same of the stream."""
     if r["KernelDMASrc.MasterConfig.SparseFmt"] != r["NE.KernelCfg.SparseFmt"]:
         raise r.error("must agree with NE.KernelCfg.SparseFmt", "KernelDMASrc.MasterConfig.SparseFmt")
@@ -239,7 +241,7 @@ _OF_WEIGHTS = (
 def _layout(task: Task, *, runtime: bool) -> KernelLayout:
     r = task.registers
     try:
-        layout = layout_of(r.descriptor, runtime)
+        layout = layout_of(r.descriptor, runtime, r.__getitem__)
     except HexaneError as error:
         raise r.error(f"the kernel has no known layout: {error}", "NE.KernelCfg.KernelFmt") from error
     assert layout is not None  # the kernel DMA is on
@@ -250,10 +252,12 @@ def _layout(task: Task, *, runtime: bool) -> KernelLayout:
     return layout
 
 
-def _cores(r: Registers) -> list[int]:
-    return [core for core in range(CORES) if r.flag(f"KernelDMASrc.CoeffDMAConfig[{core}].En")]
+@once
+def _cores(r: Registers) -> tuple[int, ...]:
+    return tuple(core for core in range(CORES) if r.flag(f"KernelDMASrc.CoeffDMAConfig[{core}].En"))
 
 
+@once
 def _require_off(r: Registers) -> None:
     for name in ("KernelDMASrc.MasterConfig.SparseFmt", "NE.KernelCfg.KernelAlign"):
         r.expect(name, 0, "the task has no kernel DMA")
@@ -268,13 +272,13 @@ def _require_off(r: Registers) -> None:
         )
 
 
-def _require_cores(task: Task, layout: KernelLayout, cores: list[int]) -> None:
+def _require_cores(task: Task, layout: KernelLayout, cores: tuple[int, ...]) -> None:
     """The enabled cores are the first ones, as many as have an output channel to compute."""
     r = task.registers
     wanted = layout.active if layout.weighted else min(1 << r["Common.Cfg.ActiveNE"], task.cout)
     if layout.runtime and not r.linked:
         wanted = min(CORES, -(-task.cout // (1 << layout.ocg)))
-    if cores != list(range(wanted)):
+    if cores != tuple(range(wanted)):
         odd = min(set(range(wanted)).symmetric_difference(cores))
         raise r.error(
             f"{len(cores)} cores have a stream, {wanted} have channels to compute",

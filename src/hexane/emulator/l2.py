@@ -10,16 +10,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from hexane.chips import L2_BYTES
 from hexane.emulator.strides import Extent, last_byte, overlaps_itself, strided
 from hexane.errors import EmulationError
+from hexane.frozen import slot_init
 
 UNIT = 16  # bytes; every L2 address and stride is a multiple
 
 
-@dataclass(frozen=True)
+@slot_init
+@dataclass(frozen=True, slots=True)
 class Region:
     """Where a tensor stands in L2: base and strides in bytes, and the size of an element."""
 
@@ -44,12 +45,107 @@ class Region:
         return extent._replace(g=1, w=columns)
 
 
+class Place:
+    """A region and the part of it that is in L2 at one time: bytes ``start`` to ``stop``, all of them if ``dense``."""
+
+    __slots__ = ("dense", "extent", "region", "row", "start", "stop")
+
+    def __init__(self, region: Region, extent: Extent) -> None:
+        self.region, self.extent = region, extent
+        g, d, c, h, w = extent
+        self.row = -(-w * region.element // UNIT)
+        row = UNIT * self.row
+        span = (g - 1) * region.group + (d - 1) * region.depth + (c - 1) * region.channel + (h - 1) * region.row + row
+        self.start, self.stop = region.base, region.base + span
+        self.dense = span == row * h * c * d * g and (h == 1 or region.row == row)
+
+    @property
+    def span(self) -> int:
+        """Bytes from the region's base to its last unit."""
+        return self.stop - self.start
+
+    def units(self, cells: np.ndarray) -> np.ndarray:
+        """The entries of an array with one per 16 bytes of L2 that lie under the region; a view."""
+        region, size = self.region, cells.itemsize
+        if self.stop > L2_BYTES:
+            raise EmulationError(
+                f"a region of {self.extent} elements ends beyond L2's {L2_BYTES:#x} bytes", address=region.base
+            )
+        steps = [s // UNIT * size for s in (region.group, region.depth, region.channel, region.row)]
+        return np.ndarray((*self.extent[:4], self.row), cells.dtype, cells, region.base // UNIT * size, (*steps, size))
+
+    def marked(self) -> np.ndarray:
+        """Which 16 bytes of L2 lie under the region."""
+        marks = np.zeros(L2_BYTES // UNIT, np.bool_)
+        self.units(marks)[...] = True
+        return marks
+
+    def near(self, other: Place) -> bool:
+        """Whether they share a byte, gaps counted."""
+        return self.start < other.stop and other.start < self.stop
+
+    def meets(self, other: Place) -> bool:
+        """Whether they share 16 bytes of L2."""
+        return self.near(other) and ((self.dense and other.dense) or bool(self.units(other.marked()).any()))
+
+    def covers(self, other: Place) -> bool:
+        """Whether the other one surely lies in this one."""
+        if self.dense:
+            return self.start <= other.start and other.stop <= self.stop
+        return self.region == other.region and self.extent == other.extent
+
+
+class Touched:
+    """Who touched every 16 bytes of L2 last: the latest by their places, those before them in a map."""
+
+    def __init__(self, nobody: int) -> None:
+        self.nobody = nobody
+        self._recent: list[tuple[int, Place]] = []
+        self._map: np.ndarray | None = None
+
+    def add(self, who: int, place: Place) -> None:
+        """Note that somebody touched a place."""
+        self._recent.append((who, place))
+        if len(self._recent) > MOST_RECENT:
+            self.map()
+
+    def map(self) -> np.ndarray:
+        """One number for each 16 bytes."""
+        if self._map is None:
+            self._map = np.full(L2_BYTES // UNIT, self.nobody, np.int32)
+        for who, place in self._recent:
+            place.units(self._map)[...] = who
+        self._recent.clear()
+        return self._map
+
+    def all_from(self, place: Place) -> int | None:
+        """Who touched all of a place last; None where that takes a look at the map."""
+        for who, other in reversed(self._recent):
+            if other.near(place):
+                return who if other.covers(place) else None
+        return None
+
+    def last(self, place: Place, settled: int) -> int:
+        """The latest who touched some of a place, if that is later than ``settled``; else nobody."""
+        for who, other in reversed(self._recent):
+            if who <= settled:
+                return self.nobody
+            if other.meets(place):
+                return who
+        latest = self.nobody if self._map is None else int(place.units(self._map).max())
+        return latest if latest > settled else self.nobody
+
+
+MOST_RECENT = 32
+"""Places that are compared one by one."""
+
+
 @dataclass
 class L2:
     """Bytes, shadow, and the sanitizer's three questions: inside, no overlap, written before."""
 
     data: np.ndarray = field(default_factory=lambda: np.zeros(L2_BYTES, np.uint8))
-    shadow: np.ndarray = field(default_factory=lambda: np.zeros(L2_BYTES // UNIT, np.int32))
+    shadow: Touched = field(default_factory=lambda: Touched(0))
     sanitize: bool = True
     high: int = 0
     """Bytes from the start that some region has reached."""
@@ -66,8 +162,9 @@ class L2:
     def read(self, region: Region, extent: Extent, *, task: int, register: str) -> np.ndarray:
         """A resident operand: the same view, after asking that some task left these bytes for others."""
         view = self.view(region, extent, task=task, register=register)
-        if self.sanitize:
-            units = self._units(region, extent)
+        place = Place(region, extent)
+        if self.sanitize and (self.shadow.all_from(place) or 0) <= 0:
+            units = place.units(self.shadow.map())
             lowest = int(units.min())
             if lowest <= 0:
                 where = np.unravel_index(int(np.argmin(units)), units.shape)
@@ -82,14 +179,14 @@ class L2:
         """A view to store a tensor into, which later tasks may read."""
         view = self.view(region, extent, task=task, register=register)
         self.require_distinct(region, extent, task=task, register=register)
-        self._units(region, extent)[...] = task + 1
+        self.shadow.add(task + 1, Place(region, extent))
         return view
 
     def stream(self, region: Region, extent: Extent, *, task: int, register: str) -> None:
         """Note that a window, a ring or a buffer passes through these bytes: their content is undefined afterwards."""
         self.require_inside(region, extent, task=task, register=register)
         self.require_distinct(region, extent, task=task, register=register)
-        self._units(region, extent)[...] = -(task + 1)
+        self.shadow.add(-(task + 1), Place(region, extent))
 
     def require_inside(self, region: Region, extent: Extent, *, task: int, register: str) -> None:
         """Refuse a region that ends beyond the buffer; without this the model could not go on, so it is always on."""
@@ -112,9 +209,3 @@ class L2:
                 register=register,
                 address=region.base,
             )
-
-    def _units(self, region: Region, extent: Extent) -> np.ndarray:
-        """The shadow entries under a region (bases and strides are multiples of 16)."""
-        shape = (*extent[:4], -(-extent.w * region.element // UNIT))
-        steps = [s // UNIT * self.shadow.itemsize for s in region.strides()[:4]]
-        return as_strided(self.shadow[region.base // UNIT :], shape, (*steps, self.shadow.itemsize))

@@ -14,8 +14,8 @@ import numpy as np
 
 from hexane.chips import L2_BYTES
 from hexane.emulator.ends import SourceType
-from hexane.emulator.l2 import UNIT
-from hexane.emulator.regions import Place, operands, result, stays
+from hexane.emulator.l2 import UNIT, Place
+from hexane.emulator.regions import operands, result, stays
 from hexane.emulator.registers import Registers
 from hexane.emulator.task import Task, understand
 from hexane.isa import Task as Words
@@ -98,9 +98,7 @@ class _Cells:
 
     def write(self, place: Place, index: int, number: int) -> int:
         """Give a region to a stay, or for one task to nobody; how many cells that are."""
-        mark = np.zeros(len(self.owner), np.bool_)
-        place.units(mark)[...] = True
-        (cells,) = np.nonzero(mark)
+        (cells,) = np.nonzero(place.marked())
         self._end(cells, index - 1)  # a result over its own operand counts once
         self.change[index] += len(cells)
         if number == NOBODY:

@@ -7,13 +7,17 @@ results stand in `ignored`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from typing import NamedTuple
 
 from hexane.chips import CORES
 from hexane.emulator.ignored import listed
+from hexane.emulator.once import once
 from hexane.emulator.registers import Registers
 from hexane.emulator.task import Task
 from hexane.isa.channels import SCRATCH
+from hexane.isa.fields import FieldPlan
 from hexane.isa.roles import Roles, roles_of
 from hexane.isa.schema import OUTSIDE
 
@@ -191,26 +195,48 @@ def _is_spare(name: str) -> bool:
 
 def require_legal(r: Registers, *, on_ne: bool) -> None:
     """Refuse every value that no program has and no rule covers."""
-    if r.linked:
-        for name, allowed in known_values(r.generation, on_ne).items():
-            r.one_of(name, allowed)
-        for name, value in r.values.items():
-            if value and _is_spare(name) and not listed(r, name):
-                raise r.error(f"value {value:#x} has no known effect; known: 0x0", name)
-        return
+    usual = _usual(r.generation, on_ne, r.values.plan)
+    found, names = r.several(usual.names), list(_asked(r.generation, on_ne, r.values.more))
+    if found != usual.values:
+        names += [name for name, value, known in zip(usual.names, found, usual.values) if value != known]
     known = known_values(r.generation, on_ne)
-    for name, value in r.values.items():
-        values = known.get(name)
-        if values is None and value and _is_unknown(name):
-            values = (0,)
-        if values is not None and value not in values and not listed(r, name):
-            r.one_of(name, values)
+    for name in names:
+        allowed = known.get(name, (0,))
+        if r[name] not in allowed and not ((name not in known or not r.linked) and listed(r, name)):
+            r.one_of(name, allowed)
+
+
+class _Usual(NamedTuple):
+    """The fields of one layout that have known values only, and a known value of each."""
+
+    names: tuple[str, ...]
+    values: tuple[int, ...]
+
+
+@lru_cache(1024)
+def _usual(generation: str, on_ne: bool, plan: FieldPlan) -> _Usual:
+    known = known_values(generation, on_ne)
+    names = tuple(_asked(generation, on_ne, plan.index))
+    return _Usual(names, tuple(known.get(name, (0,))[0] for name in names))
+
+
+def _asked(generation: str, on_ne: bool, present: Iterable[str]) -> Iterator[str]:
+    """Those of the names that have known values only: named fields, and bits of which nobody knows what they do."""
+    known = known_values(generation, on_ne)
+    unknown = _is_unknown if roles_of(generation).family.packed else _is_spare
+    return (name for name in present if name in known or unknown(name))
 
 
 def require_units_agree(task: Task, scratch_writers: set[int]) -> None:
     """Header and registers say the same of the same thing (docs/reference/engine-h13.md 4.2)."""
     r = task.registers
-    on_ne = task.unit == "NE"
+    _require_agreement(r, task.unit == "NE")
+    if r.channel("kernel") == SCRATCH and r["Task.DTID"] not in scratch_writers:
+        raise r.error(f"task {r['Task.DTID']} has not written to scratch before", "Task.DTID")
+
+
+@once
+def _require_agreement(r: Registers, on_ne: bool) -> None:
     kernel = r.channel("kernel")
     if r.linked:
         for name, value in {
@@ -233,5 +259,3 @@ def require_units_agree(task: Task, scratch_writers: set[int]) -> None:
     from_scratch = kernel == SCRATCH
     if r.flag("Task.TDE") != from_scratch:
         raise r.error("the header is extended exactly when the kernel comes from scratch", "Task.TDE")
-    if from_scratch and r["Task.DTID"] not in scratch_writers:
-        raise r.error(f"task {r['Task.DTID']} has not written to scratch before", "Task.DTID")

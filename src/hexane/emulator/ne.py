@@ -28,6 +28,7 @@ from hexane.emulator.kernel_fetch import TABLE, Fetched
 from hexane.emulator.registers import Registers
 from hexane.emulator.task import Task
 from hexane.emulator.work import Events, Operands, Work
+from hexane.isa.numbers import fp16_value
 from hexane.kernels import Kernel, KernelLayout
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ def _require_reach(task: Task, window: Window) -> None:
 
 def _half(r: Registers, name: str) -> float:
     """A register's halfword as the fp16 number that it is."""
-    return float(np.uint16(r[name]).view(np.float16))
+    return fp16_value(r[name])
 
 
 def _activation(r: Registers, kernel: Kernel | None) -> Activation:

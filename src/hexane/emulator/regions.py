@@ -3,43 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
-import numpy as np
-
-from hexane.chips import L2_BYTES
 from hexane.emulator.ends import Operand, Result, SourceType
-from hexane.emulator.l2 import UNIT, Region
+from hexane.emulator.l2 import Place
 from hexane.emulator.strides import Extent
 from hexane.emulator.task import Task
-from hexane.errors import EmulationError
 from hexane.isa.tiles import source_rows
-
-
-class Place(NamedTuple):
-    """A region and the part of it that is in L2 at one time."""
-
-    region: Region
-    extent: Extent
-
-    @property
-    def span(self) -> int:
-        """Bytes from the region's base to its last unit."""
-        region, extent = self
-        last = sum((n - 1) * s for n, s in zip(extent[:4], region.strides()[:4]))
-        return last + -(-extent.w * region.element // UNIT) * UNIT
-
-    def units(self, cells: np.ndarray) -> np.ndarray:
-        """The entries of an array with one per 16 bytes of L2 that lie under the region; a view."""
-        region, extent = self
-        if region.base + self.span > L2_BYTES:
-            raise EmulationError(
-                f"a region of {extent} elements ends beyond L2's {L2_BYTES:#x} bytes", address=region.base
-            )
-        shape = (*extent[:4], -(-extent.w * region.element // UNIT))
-        size = cells.itemsize
-        steps = [s // UNIT * size for s in region.strides()[:4]]
-        return np.ndarray(shape, cells.dtype, cells, region.base // UNIT * size, (*steps, size))
 
 
 def operands(task: Task) -> Iterator[tuple[Operand, Place]]:

@@ -6,7 +6,9 @@ from collections.abc import Iterable
 
 from hexane import isa
 from hexane.errors import EmulationError
-from hexane.isa.roles import Roles, roles_of
+from hexane.isa.roles import CHANNEL, Roles, roles_of
+
+CHANNELS = {side: CHANNEL.format(side) for side in ("source1", "source2", "result", "kernel", "table")}
 
 
 class Registers:
@@ -26,10 +28,16 @@ class Registers:
         self.linked = not self.roles.family.packed
         """H13: channels and links stand in the header, every register is written."""
         self.values = self.roles.values(descriptor)
-        self._fields = self.roles.fields
+        self._index, self._row, self._more = self.values.plan.index, self.values.row, self.values.more
+        self._fields, self._channels = self.roles.fields, self.roles.channels
 
     def __getitem__(self, name: str) -> int:
-        return self.values.get(name, 0)
+        at = self._index.get(name)
+        return self._more.get(name, 0) if at is None else self._row[at]
+
+    def several(self, names: tuple[str, ...]) -> tuple[int, ...]:
+        """The values of two or more names."""
+        return self.values.several(names)
 
     def has(self, role: str) -> bool:
         """Whether the generation has the role at all."""
@@ -37,7 +45,7 @@ class Registers:
 
     def flag(self, name: str) -> bool:
         """A one-bit field."""
-        return bool(self.values.get(name, 0))
+        return bool(self[name])
 
     def addr(self, name: str) -> int:
         """A DMA address or stride field (31:6) in bytes."""
@@ -57,7 +65,11 @@ class Registers:
 
     def channel(self, side: str) -> int | None:
         """The channel, from H14 on the slot, behind a DMA engine; see `hexane.isa.roles.Roles.channel`."""
-        return self.roles.channel(self.descriptor, side)
+        place = self._channels.get(side)
+        if place is None or not place.enable:
+            number = self[CHANNELS[side]]
+            return number - 1 if number else None
+        return self[place.number] if self[place.enable] else None
 
     def channel_register(self, side: str) -> str:
         """The register that names the channel, for messages."""
@@ -86,7 +98,7 @@ class Registers:
 
     def expect_field(self, name: str, value: int, because: str) -> None:
         """The same for a field of this generation's own table."""
-        if self.values.get(name, 0) != value:
+        if self[name] != value:
             raise self.error(
                 f"value {self[name]:#x} does not agree with the rest of the task ({because}: {value:#x})", name
             )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hexane import isa
+from hexane.emulator.once import once
 from hexane.emulator.registers import Registers
 from hexane.errors import EmulationError, HexaneError
 
@@ -38,20 +39,21 @@ def walk(text: bytes, generation: str, *, count: int | None) -> Iterator[Registe
 _MASTER = "KernelDMASrc.MasterConfig"
 
 
-def _tagged(r: Registers) -> Iterator[str]:
-    """DMA switches that carry the task's number."""
+@once
+def _tagged(r: Registers) -> tuple[str, ...]:
+    """Names of the tags of DMA switches that are on and carry the task's number; two of them at least, for one read."""
+    switches = ["TileDMASrc.Src2DMAConfig", "TileDMADst.DMAConfig"]
     if r.channel("source1") is not None:  # on H14 the same switch is on for source 2 alone, without a number
-        yield "TileDMASrc.DMAConfig"
-    yield from ("TileDMASrc.Src2DMAConfig", "TileDMADst.DMAConfig")
+        switches.append("TileDMASrc.DMAConfig")
     if r.flag(f"{_MASTER}.MasterEnable"):
-        yield from (f"KernelDMASrc.CoeffDMAConfig[{core}]" for core in range(16))
-        yield r.roles.field("KernelDMASrc.TableDMAConfig.En").removesuffix(".En")
+        switches += [f"KernelDMASrc.CoeffDMAConfig[{core}]" for core in range(16)]
+        switches.append(r.roles.field("KernelDMASrc.TableDMAConfig.En").removesuffix(".En"))
+    tags = tuple(f"{switch}.Tag" for switch in switches if r.flag(f"{switch}.En"))
+    return tags and (tags[0], *tags)
 
 
-def _require_position(r: Registers, index: int, *, last: bool) -> None:
-    """What a task says of its own place: number, tags, mark of the last one."""
-    if r["Task.TID"] != index:
-        raise r.error(f"task number {r['Task.TID']} at place {index} of the stream", "Task.TID")
+@once
+def _require_marks(r: Registers, last: bool) -> None:
     flags = f"Header[{r.roles.family.flags_word}]"
     for name in (f"{_MASTER}.LastTask", f"{flags}.LastTask"):
         _expect_if_there(r, name, int(last))
@@ -59,9 +61,17 @@ def _require_position(r: Registers, index: int, *, last: bool) -> None:
         raise r.error("0, and every task has it set", f"{flags}.TSR")
     if r[f"{_MASTER}.KernelStream"] != r[f"{_MASTER}.MasterEnable"]:
         raise r.error("does not agree with MasterEnable", f"{_MASTER}.KernelStream")
-    for register in _tagged(r):
-        if r.flag(f"{register}.En") and r[f"{register}.Tag"] != index:
-            raise r.error(f"tag {r[f'{register}.Tag']}, and the task is number {index}", f"{register}.Tag")
+
+
+def _require_position(r: Registers, index: int, *, last: bool) -> None:
+    """What a task says of its own place: number, tags, mark of the last one."""
+    if r["Task.TID"] != index:
+        raise r.error(f"task number {r['Task.TID']} at place {index} of the stream", "Task.TID")
+    _require_marks(r, last)
+    tags = _tagged(r)
+    for name, tag in zip(tags, r.several(tags)) if tags else ():
+        if tag != index:
+            raise r.error(f"tag {tag}, and the task is number {index}", name)
     tag = index + 1 if r.flag(f"{_MASTER}.MasterEnable") else 0
     if r[f"{_MASTER}.Tag"] != tag:
         raise r.error(f"tag {r[f'{_MASTER}.Tag']}, and the task is number {index}: {tag}", f"{_MASTER}.Tag")

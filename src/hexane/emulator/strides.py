@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -38,11 +38,10 @@ def last_byte(base: int, shape: Sequence[int], strides: Sequence[int], element: 
 
 def strided(memory: np.ndarray, base: int, shape: Sequence[int], strides: Sequence[int], element: int) -> np.ndarray:
     """A view of ``memory`` (1-D uint8) as unsigned integers of ``element`` bytes. The caller has checked the bounds."""
-    dtype = np.dtype(f"<u{element}")
-    start = memory[base:]
-    if element > 1:
-        start = start[: start.size // element * element].view(dtype)
-    return as_strided(start, shape=tuple(shape), strides=tuple(strides), writeable=memory.flags.writeable)
+    return np.ndarray(shape, _UNSIGNED[element], memory, base, strides)
+
+
+_UNSIGNED: dict[int, np.dtype[Any]] = {1: np.dtype("<u1"), 2: np.dtype("<u2"), 4: np.dtype("<u4")}
 
 
 def overlaps_itself(shape: Sequence[int], strides: Sequence[int], element: int) -> bool:

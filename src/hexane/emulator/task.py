@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from hexane.emulator.ends import Operand, Result, result, sources
+from hexane.emulator.once import once
 from hexane.emulator.registers import Registers
 from hexane.emulator.strides import Extent
+from hexane.frozen import slot_init
 
 
 class PEKind(IntEnum):
@@ -24,7 +26,8 @@ class PEKind(IntEnum):
     BINARY_REDUCE = 6
 
 
-@dataclass(frozen=True)
+@slot_init
+@dataclass(frozen=True, slots=True)
 class Task:
     """One task descriptor, understood."""
 
@@ -51,54 +54,47 @@ class Task:
 
 def understand(r: Registers) -> Task:
     """Read a task's registers. Raises EmulationError for a value that has no known effect."""
-    on_ne = r.flag("Common.TaskInfo.NID")
-    pe_kind = None if on_ne else PEKind(r.one_of("Common.Cfg.PEKind", tuple(PEKind), "kind of planar engine task"))
-    if on_ne:
-        r.one_of("Common.Cfg.PEKind", (0,), "neural core task")
-    sizes = {name: _size(r, field) for name, field in _SIZES.items()}
-    groups, cin, cout = sizes["groups"], sizes["cin"], sizes["cout"]
-    data = Extent(groups, sizes["din"], cin, sizes["hin"], sizes["win"])
-    two = pe_kind in TWO_OPERANDS
-    ends = sources(r, data, two=two, rows=pe_kind is PEKind.SCALE_SHIFT)
+    pe_kind = _kind(r)
+    on_ne = pe_kind is None
+    sizes = r.several(_SIZES)
+    if 0 in sizes:
+        raise r.error("size 0 hangs the engine", _SIZES[sizes.index(0)])  # docs/reference/engine-h13.md 4.10
+    groups, din, dout, cin, cout, hin, win, hout, wout, tile_height = sizes
+    data = Extent(groups, din, cin, hin, win)
+    ends = sources(r, data, two=pe_kind in TWO_OPERANDS, rows=pe_kind is PEKind.SCALE_SHIFT)
     _require_holdable(r, data, "Common.InDim.Win")
-    out = Extent(groups, sizes["dout"], cout, sizes["hout"], sizes["wout"])
-    if on_ne:
-        out = out._replace(w=out.w * r["Common.ConvCfg.Ox"])
-    elif out != data:
+    out = Extent(groups, dout, cout, hout, wout * r["Common.ConvCfg.Ox"] if on_ne else wout)
+    if not on_ne and out != data:
         raise r.error(f"a planar engine task keeps its size: input {data}, output {out}", "Common.OutDim.Wout")
     _require_holdable(r, out, "Common.OutDim.Wout")
     if pe_kind in (PEKind.REDUCE, PEKind.BINARY_REDUCE):
         out = out._replace(d=1, h=1, w=1)
     return Task(
-        registers=r,
-        unit="NE" if on_ne else "PE",
-        pe_kind=pe_kind,
-        groups=groups,
-        depth=sizes["din"],
-        cin=cin,
-        hin=sizes["hin"],
-        win=sizes["win"],
-        cout=cout,
-        hout=sizes["hout"],
-        wout=sizes["wout"],
-        tile_height=_size(r, "Common.TileCfg.TileHeight"),
-        source1=ends.source1,
-        source2=ends.source2,
-        result=result(r, out, on_ne=on_ne),
-    )
+        r, "NE" if on_ne else "PE", pe_kind, groups, din, cin, hin, win, cout, hout, wout, tile_height,
+        ends.source1, ends.source2, result(r, out, on_ne=on_ne),
+    )  # fmt: skip
 
 
-_SIZES = {
-    "groups": "Common.GroupConvCfg.NumGroups",
-    "din": "Common.InDepth.Din",
-    "dout": "Common.OutDepth.Dout",
-    "cin": "Common.Cin.Cin",
-    "cout": "Common.Cout.Cout",
-    "hin": "Common.InDim.Hin",
-    "win": "Common.InDim.Win",
-    "hout": "Common.OutDim.Hout",
-    "wout": "Common.OutDim.Wout",
-}
+@once
+def _kind(r: Registers) -> PEKind | None:
+    if r.flag("Common.TaskInfo.NID"):
+        r.one_of("Common.Cfg.PEKind", (0,), "neural core task")
+        return None
+    return PEKind(r.one_of("Common.Cfg.PEKind", tuple(PEKind), "kind of planar engine task"))
+
+
+_SIZES = (
+    "Common.GroupConvCfg.NumGroups",
+    "Common.InDepth.Din",
+    "Common.OutDepth.Dout",
+    "Common.Cin.Cin",
+    "Common.Cout.Cout",
+    "Common.InDim.Hin",
+    "Common.InDim.Win",
+    "Common.OutDim.Hout",
+    "Common.OutDim.Wout",
+    "Common.TileCfg.TileHeight",
+)
 TWO_OPERANDS = (PEKind.BINARY, PEKind.SCALE_SHIFT, PEKind.BINARY_REDUCE)
 
 
@@ -109,11 +105,3 @@ MOST_ELEMENTS = 1 << 27
 def _require_holdable(r: Registers, extent: Extent, register: str) -> None:
     if math.prod(extent) > MOST_ELEMENTS:
         raise r.error(f"a map of {extent} elements is more than the emulator holds", register)
-
-
-def _size(r: Registers, name: str) -> int:
-    """A size of 0 hangs the engine (docs/reference/engine-h13.md 4.10)."""
-    value = r[name]
-    if value == 0:
-        raise r.error("size 0 hangs the engine", name)
-    return value

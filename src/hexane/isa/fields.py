@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 
@@ -16,27 +17,74 @@ class Row(NamedTuple):
     always: bool
 
 
-def field_plan(rows: Sequence[Row], size: int) -> Callable[[Any], dict[str, int]]:
-    """What gives name to value of all fields for a task's words (a list of ints, or a memoryview of 32-bit words).
+class Numbers(Mapping[str, int]):
+    """Name to value, 0 of a name that is missing; ``more`` are those that the plan does not list."""
 
-    Bits that are listed only where they are set rarely are: a task with such bits is read field by field.
+    __slots__ = ("more", "plan", "row")
+
+    def __init__(self, plan: FieldPlan, row: list[int], more: dict[str, int]) -> None:
+        self.plan, self.row, self.more = plan, row, more
+
+    def __getitem__(self, name: str) -> int:
+        at = self.plan.index.get(name)
+        return self.more.get(name, 0) if at is None else self.row[at]
+
+    def several(self, names: tuple[str, ...]) -> tuple[int, ...]:
+        """The values of two or more names."""
+        if self.more and not self.more.keys().isdisjoint(names):
+            return tuple(self[name] for name in names)
+        return self.plan.picker(names)(self.row)
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of the plan, where there are more in the order of the words."""
+        if not self.more:
+            return iter(self.plan.index)
+        return (name for name in self.plan.order if name in self.plan.index or name in self.more)
+
+    def __len__(self) -> int:
+        return len(self.plan.index) + len(self.more)
+
+
+class FieldPlan:
+    """Name to value of all fields, from the words of a task (a list of ints, or a memoryview of 32-bit words).
+
+    Bits that are listed only where they are set rarely are: they are looked for in the words that have some. ``known``
+    are values of fields that have no word.
     """
-    import numpy as np
 
-    listed = [row for row in rows if row.always]
-    names = [row.name for row in listed]
-    at = np.array([row.at for row in listed], np.intp)
-    shifts, limits = (np.array(numbers, np.uint32) for numbers in zip(*((row.shift, row.limit) for row in listed)))
-    rare = np.zeros(size, np.uint32)
-    for row in rows:
-        if not row.always:
-            rare[row.at] |= row.limit << row.shift
+    def __init__(self, rows: Sequence[Row], size: int, known: Mapping[str, int] | None = None) -> None:
+        import numpy as np
 
-    def values(words: Any) -> dict[str, int]:
-        array = np.array(words, np.uint32)
-        if (array & rare).any():
-            found = ((row.name, words[row.at] >> row.shift & row.limit, row.always) for row in rows)
-            return {name: value for name, value, always in found if value or always}
-        return dict(zip(names, (array[at] >> shifts & limits).tolist()))
+        listed = [row for row in rows if row.always]
+        names = {row.name for row in listed}
+        known = {name: value for name, value in (known or {}).items() if name not in names}
+        self.order = [*(row.name for row in rows), *known]
+        self.index = {name: at for at, name in enumerate([*(row.name for row in listed), *known])}
+        self._known = [*known.values(), 0]  # the last one stands for all names that are missing
+        self._array = np.array
+        self._at = np.array([row.at for row in listed], np.intp)
+        numbers = zip(*((row.shift, row.limit) for row in listed))
+        self._shifts, self._limits = (np.array(each, np.uint32) for each in numbers)
+        self._rows: dict[int, list[Row]] = {}
+        self._rare = np.zeros(size, np.uint32)
+        self._pickers: dict[tuple[str, ...], Callable[[list[int]], tuple[int, ...]]] = {}
+        for row in rows:
+            if not row.always:
+                self._rare[row.at] |= row.limit << row.shift
+                self._rows.setdefault(row.at, []).append(row)
 
-    return values
+    def __call__(self, words: Any) -> Numbers:
+        array = self._array(words, "u4")
+        row = (array[self._at] >> self._shifts & self._limits).tolist() + self._known
+        rare = array & self._rare
+        if not rare.any():
+            return Numbers(self, row, {})
+        rows = [row for at in rare.nonzero()[0].tolist() for row in self._rows[at]]
+        return Numbers(self, row, {f.name: value for f in rows if (value := words[f.at] >> f.shift & f.limit)})
+
+    def picker(self, names: tuple[str, ...]) -> Callable[[list[int]], tuple[int, ...]]:
+        """What gives the values of these names from a task's row."""
+        picker = self._pickers.get(names)
+        if picker is None:
+            picker = self._pickers[names] = itemgetter(*(self.index.get(name, -1) for name in names))
+        return picker

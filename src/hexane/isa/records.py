@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
 
 from hexane.errors import FormatError, UsageError
+from hexane.isa.fields import FieldPlan
 
 DENSE, SCATTER, ADDRESS = "dense", "scatter", "address"
 
@@ -110,7 +110,7 @@ class Layout:
             at += 1 + len(record.addresses)
         self.heads = tuple(heads)
         self.size = at
-        self.plans: dict[str, Callable[[Any], dict[str, int]]] = {}  # what Task.fields() reads, by generation
+        self.plans: dict[tuple[str, bool], FieldPlan] = {}  # what Task.fields() reads, and `hexane.isa.roles`
 
     @cached_property
     def position(self) -> dict[int, int]:
@@ -119,6 +119,11 @@ class Layout:
             for i, address in enumerate(record.addresses):
                 result[address] = at + 1 + i
         return result
+
+    @cached_property
+    def shape(self) -> tuple[tuple[int, int], ...]:
+        """First byte address and number of registers of every record."""
+        return tuple((record.base, len(record.addresses)) for record in self.records)
 
     @cached_property
     def writes(self) -> int:

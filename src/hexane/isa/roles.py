@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
+from hexane.isa.fields import FieldPlan, Numbers
 from hexane.isa.generations import Family, family_of
 from hexane.isa.numbers import f19_bits, f19_value, fp16_bits, fp16_value, fp32_bits, fp32_value
 from hexane.isa.schema import F19, FP16, FP32, Field, FieldError, Handle, Unit, Values
@@ -178,6 +179,8 @@ _SLOT_CHANNELS = {
     "kernel": Channel("KernelDMASrc.KernelBase"),
     "table": Channel("KernelDMASrc.TableBase"),
 }
+CHANNEL = "channel of {}"
+"""The name in ``Roles.values`` of a channel from H14 on, counted from 1; 0 where the task has none."""
 SLOT_WORDS = 4
 """The slot field of an address record counts words of a table with 16 bytes per slot."""
 
@@ -243,12 +246,30 @@ class Roles:
                     found[f"{name}.{row.name}"] = value
         return found
 
-    def values(self, task: Task) -> dict[str, int]:
+    def values(self, task: Task) -> Numbers:
         """All fields that the task writes, and all roles, to their values; a role that is not 0 by its reset too."""
-        values = {**self.resets, **task.fields()} if self.resets else task.fields()
-        for role, field, reset in self.renamed:
-            values[role] = values.get(field, reset)
-        return values
+        layout, key = task.layout, (self.generation, True)
+        plan = layout.plans.get(key)
+        if plan is None:
+            plan = layout.plans[key] = self._plan(task)
+        return task.read_all(plan)
+
+    def _plan(self, task: Task) -> FieldPlan:
+        """What reads tasks of one layout: rows of their words under both names, resets of what they do not write."""
+        roles = {role: (field, reset) for role, field, reset in self.renamed}
+        written = {row.name: row for row in task.rows()}
+        rows = [row for name, row in written.items() if name not in roles]
+        known = dict(self.resets)
+        for role, (field, reset) in roles.items():
+            if field in written:
+                rows.append(written[field]._replace(name=role))
+            else:
+                known[role] = reset
+        for side, place in self.channels.items():
+            slot = task.slot(place.base)
+            if slot is not None and not place.enable:
+                known[CHANNEL.format(side)] = slot // SLOT_WORDS + 1
+        return FieldPlan(rows, task.layout.size, known)
 
     def has(self, role: str) -> bool:
         return role in self.fields

@@ -126,14 +126,14 @@ def next_offset(end: int, size: int, generation: str) -> int:
     return at
 
 
-def task_from_words(words: Sequence[int], generation: str, seen: Layouts | None = None) -> Task:
+def task_from_words(words: Sequence[int] | memoryview, generation: str, seen: Layouts | None = None) -> Task:
     """One task from its words alone (header first), which must be used up by its records. Raises FormatError.
 
     ``seen`` holds the layouts of the program's other tasks: what is known of a layout is then worked out once.
     """
     family = family_of(generation)
     try:
-        view = memoryview(struct.pack(f"<{len(words)}I", *words)).cast("I")
+        view = words if isinstance(words, memoryview) else memoryview(struct.pack(f"<{len(words)}I", *words)).cast("I")
     except (struct.error, TypeError) as error:
         raise UsageError(f"words are integers of 32 bits ({error})") from None
     if len(view) < family.header_words:

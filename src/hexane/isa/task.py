@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, overload
 
 from hexane.errors import UsageError
-from hexane.isa.fields import Row, field_plan
+from hexane.isa.fields import FieldPlan, Numbers, Row
 from hexane.isa.generations import Family, family_of
 from hexane.isa.records import ADDRESS, DENSE, Layout, Record, canonical
 from hexane.isa.schema import OUTSIDE, FieldError, Handle, Table, Values
@@ -201,13 +201,17 @@ class Task:
 
         Bits that the table does not name are listed when they are not 0, or when the word has no other field.
         """
-        layout = self.layout
-        plan = layout.plans.get(self.generation)
+        layout, key = self.layout, (self.generation, False)
+        plan = layout.plans.get(key)
         if plan is None:
-            plan = layout.plans[self.generation] = field_plan(self._rows(), layout.size)
+            plan = layout.plans[key] = FieldPlan(self.rows(), layout.size)
+        return dict(plan(self._words))
+
+    def read_all(self, plan: FieldPlan) -> Numbers:
+        """What a plan for the task's layout reads."""
         return plan(self._words)
 
-    def _rows(self) -> list[Row]:
+    def rows(self) -> list[Row]:
         """All fields in the order of the words."""
         table = self._family.table
         plan = []

@@ -40,10 +40,11 @@ class Window:
     size: int
 
 
-def layout_of(task: Task, runtime: bool | None = None) -> KernelLayout | None:
+def layout_of(task: Task, runtime: bool | None = None, get: Callable[[str], int] | None = None) -> KernelLayout | None:
     """The geometry of the task's kernel, or None where its kernel DMA is off.
 
     ``runtime`` says whether a task or the host writes the kernel; None: as the task's words tell (`is_runtime`).
+    ``get`` gives the task's values by role, where they have been read.
 
     Raises
     ------
@@ -52,7 +53,7 @@ def layout_of(task: Task, runtime: bool | None = None) -> KernelLayout | None:
     """
     if not _switched_on(task):
         return None
-    get = _getter(task)
+    get = get or _getter(task)
     table = get("NE.MACCfg.NonlinearMode") == _TABLE
     linked = task.family.linked
     if get("NE.MACCfg.KernelMode"):

@@ -106,7 +106,7 @@ class ObservedSegment:
         clock = [time.perf_counter()]
 
         def watch(task: Any, _computation: Any, engine: Any) -> None:
-            latest[0] = written(engine.l2.shadow, task.index)
+            latest[0] = written(engine.l2.shadow.map(), task.index)
 
         def trace(report: TaskReport) -> None:
             now = time.perf_counter()
