@@ -93,9 +93,9 @@ MOST = {
     "generation names outside tables": 54,
     "unread fields of chips and families": 3,
     "ContextVars": 3,
-    "hand-kept lists of ops": 42,
-    "public class names in several modules": 92,
-    "names that are participles": 2200,
+    "hand-kept lists of ops": 40,
+    "public class names in several modules": 91,
+    "names that are participles": 2187,
 }
 """What ``tools/house.py`` may count at most: lower a number where a change lets you, never raise one."""
 
