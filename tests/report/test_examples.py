@@ -20,10 +20,10 @@ pytest.importorskip("PIL")
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "docs" / "index.md", *sorted((ROOT / "docs" / "commands").glob("*.md"))]
-NO_IS_AN_ANSWER = {"check", "diff"}
+NO_IS_AN_ANSWER = {"check", "diff", "compare"}
 """Commands whose exit status 1 says that something does not fit, or that two programs differ."""
-ELSEWHERE = {"demo"}
-"""Fetches networks; tests of its own run it."""
+ELSEWHERE = {"demo", "evaluate", "sweep"}
+"""Fetches networks, or takes data of one's own; tests of their own run them (test_demo, studies/test_evaluate ...)."""
 
 
 def printed(page: Path) -> list[str]:
@@ -55,7 +55,10 @@ def test_the_examples_of_a_page(page: Path, folder: Path, monkeypatch: pytest.Mo
             continue
         if words[0] in ("convert", "compress"):
             pytest.importorskip("coremltools")
+        words, into = (words[: words.index(">")], words[-1]) if ">" in words else (words, None)
         result = CliRunner().invoke(app, words, catch_exceptions=False)
+        if into is not None:
+            Path(into).write_text(result.stdout)
         allowed = (0, 1) if words[0] in NO_IS_AN_ANSWER else (0,)
         assert result.exit_code in allowed, f"{line}\n{result.output}"
 
