@@ -138,6 +138,12 @@ def test_arrays_say_their_shapes(tmp_path: Path) -> None:
     assert file_shapes([f"{tmp_path}/x.npy"], inputs) == {"x": (5, 3, 16)}
     assert file_shapes([f"x={tmp_path}/x.npy"], {**inputs, "m": (2, None)}) == {"x": (5, 3, 16)}
     assert file_shapes([f"{tmp_path}/all.npz"], {**inputs, "m": (2, None)}) == {"x": (1, 3, 8), "m": (2, 2)}
+    whole = (tmp_path / "x.npy").read_bytes()
+    for at in range(6, 80):  # a header that is damaged anywhere is no shape, and no traceback
+        (tmp_path / "no.npy").write_bytes(whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :])
+        file_shapes([f"x={tmp_path}/no.npy"], inputs)
+        (tmp_path / "no.npy").write_bytes(whole[:at])
+        assert file_shapes([f"x={tmp_path}/no.npy"], inputs) == {}
     for nothing in (f"x={tmp_path}/no.npy", f"{tmp_path}/absent.npy", "x=photo.jpg"):
         assert file_shapes([nothing], inputs) == {}
     assert file_shapes([f"x={tmp_path}/x.npy"], {"x": ("N", 4, "W")}) == {}  # the file's extent is another

@@ -83,7 +83,22 @@ def npz(path: Path, known: dict[str, Port]) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _array(file: BinaryIO, port: Port | None, where: str, what: str, most: int = 0) -> np.ndarray:
+def stored_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """The shapes of an .npz file's arrays by name, or that of an .npy file under ""; only headers are read."""
+    if path.suffix.lower() == ".npy":
+        with plain_errors(path, "cannot be read"), path.open("rb") as file:
+            return {"": _header(file, f"{path}", "no .npy file")[0]}
+    shapes = {}
+    with archive(path, "is no .npz file") as packed:
+        for member in packed.namelist():
+            with packed.open(member) as part:
+                where = f"{path}: {member}"
+                shapes[member.removesuffix(".npy")] = _header(part, where, "no array")[0]  # type: ignore[arg-type]
+    return shapes
+
+
+def _header(file: BinaryIO, where: str, what: str) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """Shape, whether columns come first, and dtype, of an array of plain numbers or text."""
     try:
         start = file.read(6)
         if start[:4] == b"PK\x03\x04":
@@ -97,6 +112,11 @@ def _array(file: BinaryIO, port: Port | None, where: str, what: str, most: int =
         raise FormatError(f"is {what}: {first_line(error)}", where=where) from None
     if dtype.hasobject or any(not isinstance(n, int) or n < 0 for n in shape):
         raise FormatError(f"holds {dtype} {shape}, no plain numbers", where=where)
+    return shape, fortran, dtype
+
+
+def _array(file: BinaryIO, port: Port | None, where: str, what: str, most: int = 0) -> np.ndarray:
+    shape, fortran, dtype = _header(file, where, what)
     size = prod(shape) * dtype.itemsize
     if port is not None:
         require_fit(shape, dtype, port)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
+from hexane.errors import HexaneError
+from hexane.runtime.arrays import stored_shapes
 
 Shape = tuple[int, ...]
 
@@ -23,26 +23,16 @@ def file_shapes(options: Iterable[str], inputs: Mapping[str, Sequence[object]]) 
         path = Path(option if name is None else option[len(name) + 1 :])
         if name is None and len(inputs) == 1:
             name = next(iter(inputs))
-        try:
-            if path.suffix.lower() == ".npz":
-                found.update(_members(path))
-            elif path.suffix.lower() == ".npy" and name is not None:
-                found[name] = tuple(np.load(path, mmap_mode="r").shape)
-        except (OSError, ValueError, zipfile.BadZipFile):
+        if path.suffix.lower() not in (".npy", ".npz"):
             continue
+        try:
+            shapes = stored_shapes(path)
+        except HexaneError:
+            continue
+        if "" in shapes and name is not None:
+            shapes[name] = shapes.pop("")
+        found.update(shapes)
     return {name: shape for name, shape in found.items() if name in inputs and _fits(shape, inputs[name])}
-
-
-def _members(path: Path) -> dict[str, Shape]:
-    """The shapes of an archive's arrays, by name."""
-    shapes: dict[str, Shape] = {}
-    with zipfile.ZipFile(path) as archive:
-        for member in archive.namelist():
-            with archive.open(member) as stream:
-                version = np.lib.format.read_magic(stream)
-                read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-                shapes[member.removesuffix(".npy")] = tuple(read(stream)[0])
-    return shapes
 
 
 def _fits(shape: Shape, extents: Sequence[object]) -> bool:
