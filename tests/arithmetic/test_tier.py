@@ -98,3 +98,13 @@ def test_depthwise_and_grouped_convolutions_are_the_same_plain() -> None:
             plain = conv2d(x, w, groups=groups)
             assert tier.spent() > spent
         assert conv2d(x, w, groups=groups).tobytes() == plain.tobytes()
+
+
+def test_kernels_on_disk_are_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+    monkeypatch.setattr(tier, "_patience", tier._Patience())
+    monkeypatch.setattr(tier, "_compiled", lambda: bool(looks.append(1) or True))
+    for _ in range(3):
+        with tier.while_cold():
+            assert not tier.plain(products=1)
+    assert len(looks) == 1 and not tier.spent()

@@ -24,11 +24,12 @@ TERMS = 1 << 24
 
 
 class _Patience:
-    """What is left of it, and who counts on it."""
+    """How much of it is spent, how many runs count on it, and whether it is over: there are kernels, or shall be."""
 
     def __init__(self) -> None:
         self.spent = 0.0
         self.waiting = 0
+        self.over = False
 
 
 _patience = _Patience()
@@ -40,7 +41,9 @@ def while_cold() -> Iterator[None]:
 
     It holds for all threads of the process: the bits are the same.
     """
-    if _patience.spent >= PATIENCE or _compiled():
+    if not _patience.over and _compiled():
+        compile_now()  # looked up once: this is on the way of every run
+    if _patience.over:
         yield
         return
     _patience.waiting += 1
@@ -52,7 +55,7 @@ def while_cold() -> Iterator[None]:
 
 def plain(products: int = 0, elements: int = 0, terms: int = 0) -> bool:
     """Whether a computation of so many products, elements and terms laid out at once shall be a plain statement."""
-    if not _patience.waiting or terms > TERMS:
+    if not _patience.waiting or _patience.over or terms > TERMS:
         return False
     cost = CALL + PRODUCT * (products + terms) + ELEMENT * elements
     if _patience.spent + cost > PATIENCE:
@@ -63,7 +66,7 @@ def plain(products: int = 0, elements: int = 0, terms: int = 0) -> bool:
 
 def compile_now() -> None:
     """No plain statements any more in this process: somebody wants the kernels."""
-    _patience.spent = PATIENCE
+    _patience.over = True
 
 
 def spent() -> float:

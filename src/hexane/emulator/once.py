@@ -35,7 +35,7 @@ class _Noting(Registers):
 
     def __getitem__(self, name: str) -> int:
         self.asked[name] = None
-        return self.values[name]
+        return super().__getitem__(name)
 
     def several(self, names: tuple[str, ...]) -> tuple[int, ...]:
         self.asked |= dict.fromkeys(names)
