@@ -24,7 +24,6 @@ import signal
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -231,8 +230,26 @@ class Loader(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         exec(self.code, vars(module))
 
 
-def start(area: Area, fault: Fault | None) -> int:
-    """A child process that runs the tests with the fault, or without one; its exit status is 0 where none notices."""
+class Failure:
+    """A plugin of pytest that writes the first test that fails to a file."""
+
+    def __init__(self, note: Path) -> None:
+        self.note = note
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.failed:
+            self.note.write_text(report.nodeid)
+
+    def pytest_collectreport(self, report: Any) -> None:
+        if report.failed:
+            self.note.write_text(f"{report.nodeid} (at import)")
+
+
+def start(area: Area, fault: Fault | None, note: Path) -> int:
+    """A child process that runs the tests with the fault, or without one; its exit status is 0 where none notices.
+
+    The test that noticed is written to ``note``.
+    """
     child = os.fork()
     if child:
         return child
@@ -240,7 +257,8 @@ def start(area: Area, fault: Fault | None) -> int:
         quiet = os.open(os.devnull, os.O_WRONLY)
         os.dup2(quiet, 1)
         os.dup2(quiet, 2)
-        signal.alarm(LIMIT_S)  # a hang is noticed, too
+        signal.setitimer(signal.ITIMER_PROF, LIMIT_S)  # a hang is noticed, too
+        signal.alarm(6 * LIMIT_S)
         if fault is not None:
             sys.meta_path.insert(0, Loader(fault))
             if "arithmetic" in fault.path.parts:  # compiled code of the file as it stands must not be taken for it
@@ -249,7 +267,7 @@ def start(area: Area, fault: Fault | None) -> int:
 
         os.chdir(ROOT)
         options = ["-q", "-x", "-n0", "-p", "no:cacheprovider", "--hypothesis-seed=0"]
-        code = pytest.main([*options, *(f"tests/{name}" for name in area.tests)])
+        code = pytest.main([*options, *(f"tests/{name}" for name in area.tests)], [Failure(note)])
         os._exit(int(code != 0))
     except BaseException:
         os._exit(2)
@@ -274,26 +292,34 @@ def main() -> None:
     waiting = random.Random(options.seed).sample(every, min(options.count, len(every)))
     print(f"{len(every)} faults can be planted in {len(area.files)} files, {len(waiting)} are")
     areas = {fault: area_of(fault) if options.area == "all" else area for fault in waiting}
+    notes = Path(tempfile.mkdtemp(prefix="mutation-"))
+    note_of = {fault: notes / str(number) for number, fault in enumerate(waiting)}
     for checked in {one.tests: one for one in areas.values()}.values() if not options.unchecked else ():
-        start(checked, None)
+        start(checked, None, notes / "none")
         if os.wait()[1]:
             sys.exit(f"the tests fail without a fault, mend them first: {' '.join(checked.tests)}")
     running: dict[int, tuple[Fault, float]] = {}
-    unnoticed: list[Fault] = []
-    noticed: Counter[str] = Counter()
+    survivors: list[Fault] = []
+    total = len(waiting)
     while waiting or running:
         while waiting and len(running) < options.jobs:
             fault = waiting.pop()
-            running[start(areas[fault], fault)] = fault, time.monotonic()
+            running[start(areas[fault], fault, note_of[fault])] = fault, time.monotonic()
         child, status = os.wait()
         fault, begun = running.pop(child)
-        caught = status != 0
-        noticed[str(fault.path)] += caught
-        if not caught:
-            unnoticed.append(fault)
-        print(f"{'noticed  ' if caught else 'UNNOTICED'} {time.monotonic() - begun:5.0f} s  {fault}", flush=True)
-    total = sum(noticed.values()) + len(unnoticed)
-    print(f"noticed {sum(noticed.values())} of {total}: {sum(noticed.values()) / total:.1%}")
+        if not status:
+            survivors.append(fault)
+        by = (
+            note_of[fault].read_text()
+            if note_of[fault].exists()
+            else "a signal"
+            if os.WIFSIGNALED(status)
+            else "no test"
+        )
+        print(f"{'noticed  ' if status else 'UNNOTICED'} {time.monotonic() - begun:5.0f} s  {fault}", end="")
+        print(f"  by {by}" if status else "", flush=True)
+    noticed = total - len(survivors)
+    print(f"noticed {noticed} of {total}: {noticed / total:.1%}")
 
 
 if __name__ == "__main__":

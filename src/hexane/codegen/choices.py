@@ -1,14 +1,11 @@
 """What the compilers of the generations choose otherwise where a recipe is the same (docs/parity.md).
 
-A recipe asks ``chosen()``; ``select`` sets the target's choices around every recipe (``choosing``). The defaults are
-H13's. Every row says what it rests on: programs of Apple's compiler that have it.
+A recipe asks its target (``context.choices``). The defaults are H13's. Every row says what it rests on: programs
+of Apple's compiler that have it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 
 
@@ -55,23 +52,3 @@ class Choices:
     mask_elements: int = 8
     holds_two_patches: bool = False
     alone_side_by_side: bool = True
-
-
-H13_CHOICES = Choices()
-
-_CURRENT: ContextVar[Choices] = ContextVar("choices", default=H13_CHOICES)
-
-
-def chosen() -> Choices:
-    """The choices of the target that is compiled for."""
-    return _CURRENT.get()
-
-
-@contextmanager
-def choosing(choices: Choices) -> Iterator[None]:
-    """Recipes inside ask these."""
-    token = _CURRENT.set(choices)
-    try:
-        yield
-    finally:
-        _CURRENT.reset(token)

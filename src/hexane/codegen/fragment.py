@@ -22,6 +22,7 @@ from hexane.frozen import slot_init
 
 if TYPE_CHECKING:
     from hexane.codegen.context import Context
+    from hexane.codegen.targets import Target
 
 ELEMENT_BYTES = {"fp16": 2, "bool": 1, "uint8": 1, "int8": 1}
 
@@ -109,6 +110,10 @@ class Fragment:
     plans: list[Plan] = field(default_factory=list)
     constants: dict[str, bytes] = field(default_factory=dict)
     scratch: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def target(self) -> Target:
+        return self.context.target
 
     def add(self, plan: Plan) -> Plan:
         self.plans.append(plan)

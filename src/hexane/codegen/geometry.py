@@ -5,8 +5,12 @@ Source: docs/reference/engine-h13.md 4.3, 7.5.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from hexane.chips import L2_BYTES
-from hexane.codegen.choices import chosen
+
+if TYPE_CHECKING:
+    from hexane.codegen.targets import Target
 
 PATCH_PIXELS = 128
 PATCH_BYTES = 256  # 8-bit maps: twice as many pixels (logical_not of 64x64 has patches of 64x4)
@@ -52,44 +56,52 @@ def patch_count(width: int, height: int, s: int, pixels: int = PATCH_PIXELS) -> 
 def largest_shape(width: int, height: int, pixels: int = PATCH_PIXELS, *, narrow: bool = False) -> int:
     """ShMax: the patch height (log2) that covers the output with the fewest patches, the smallest on a tie.
 
-    ``narrow``: one core per channel; then some targets take no patch that is wider than a map of several rows.
+    ``narrow``: no patch is wider than a map of several rows.
     """
     shapes = list(range(5))
-    if narrow and chosen().narrow_copies and height > 1:
+    if narrow and height > 1:
         shapes = [s for s in shapes if pixels >> s <= width] or shapes
     return min(shapes, key=lambda s: (patch_count(width, height, s, pixels), s))
 
 
-def is_small_source(width: int, height: int, kernel_bytes_per_core: int) -> bool:
+def is_small_source(target: Target, width: int, height: int, kernel_bytes_per_core: int) -> bool:
     """SmallSourceMode of a task with weights in the const section (§4.3, Cfg bit 2)."""
-    choices = chosen()
+    choices = target.choices
     small = width * height <= choices.small_area if choices.small_area else width <= 8 and height <= 8
     return small and kernel_bytes_per_core <= choices.small_kernel_bytes
 
 
 def work_shape(
-    wout: int, hout: int, coefficients_per_core: int, moved_bytes: int, pixels: int = PATCH_PIXELS, alone: bool = False
+    target: Target,
+    wout: int,
+    hout: int,
+    coefficients_per_core: int,
+    moved_bytes: int,
+    pixels: int = PATCH_PIXELS,
+    alone: bool = False,
 ) -> tuple[int, int, int]:
     """(ShPref, ShMin, ShMax) of a task that is neither small-source, locked nor a transposing copy (§4.3.1).
 
     The large patch is enforced when streaming all coefficients once per one-row patch costs more than moving the
     surfaces; ``moved_bytes`` counts 0 for a side that stays in L2.
     """
-    s = largest_shape(wout, hout, pixels, narrow=alone)
-    weight = chosen().copy_weight if alone else 4.5
+    s = largest_shape(wout, hout, pixels, narrow=alone and target.choices.narrow_copies)
+    weight = target.choices.copy_weight if alone else 4.5
     one_row_patches = hout * ceil_div(wout, PATCH_PIXELS)
     if weight * one_row_patches * coefficients_per_core >= moved_bytes:
         return (s, s, s)
     return (0, 0, s)
 
 
-def transposing_shape(channels: int, width: int, height: int, *, interleaved: bool) -> tuple[int, int, int]:
+def transposing_shape(
+    target: Target, channels: int, width: int, height: int, *, interleaved: bool
+) -> tuple[int, int, int]:
     """(ShPref, ShMin, ShMax) of a copy with transposed output that reads by DMA (§4.3.1)."""
     s = largest_shape(width, height)
-    if channels == 1 and chosen().plain_pixel_copies:
+    if channels == 1 and target.choices.plain_pixel_copies:
         return (0, 0, 0)
-    if chosen().shared_inputs:
-        inputs = inputs_per_core(channels)
+    if target.choices.shared_inputs:
+        inputs = inputs_per_core(target, channels)
         pref = 3 if inputs == 1 else 4 - ceil_log2(inputs)
         if not (inputs == 1 and s == 4 and width <= 128):
             low = min(pref, max(floor_log2(height), 7 - ceil_log2(width)))
@@ -102,9 +114,9 @@ def transposing_shape(channels: int, width: int, height: int, *, interleaved: bo
     return (0, 0, s)
 
 
-def inputs_per_core(channels: int) -> int:
+def inputs_per_core(target: Target, channels: int) -> int:
     """Input channels that a core of a turned copy sees (UnicastCin)."""
-    return min(8, ceil_div(channels, 16)) if chosen().shared_inputs else 1
+    return min(8, ceil_div(channels, 16)) if target.choices.shared_inputs else 1
 
 
 def pe_patch(width: int, height: int, *, operands: int) -> tuple[int, int]:

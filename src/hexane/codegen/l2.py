@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import cache
 
-from hexane.codegen.choices import chosen
 from hexane.codegen.geometry import up
 from hexane.codegen.operations import ResultType, Writes
 from hexane.codegen.plan import Region
@@ -72,12 +71,12 @@ def ne_pad(
     small: bool = False,
     stride: int = 1,
     turned: bool = False,
-    alone: bool = False,
+    narrow: bool = False,
 ) -> int:
     """Row pad in bytes of an untiled NE source (§7.2): the first rows of every candidate patch share no bank.
 
-    ``turned``: a turned copy whose cores see several inputs, its patch may be taller than its map. ``alone``: one core
-    per channel, which reads no more than its patch's own cells on some targets.
+    ``turned``: a turned copy whose cores see several inputs, its patch may be taller than its map. ``narrow``: the
+    task reads no more than its patch's own cells.
     """
     if height == 1 and not small and not turned:
         return 0
@@ -91,8 +90,7 @@ def ne_pad(
         candidates = [t for t in range(lowest, s + 1) if (128 >> t) <= width] or [s]
         patches = [(t, min(t, 3)) for t in candidates]
     rows_in_map = max(height, 8) if small else 1 << s if turned and height == 1 else height
-    exact = alone and chosen().narrow_copies
-    reads = [(1 << t, (16 >> s) + 1 if exact else max(3, (16 >> t) + 1)) for s, t in patches if t > 1]
+    reads = [(1 << t, (16 >> s) + 1 if narrow else max(3, (16 >> t) + 1)) for s, t in patches if t > 1]
     for pad in range(BANKS):
         r = row // UNIT + pad
         if all(_free_of_conflicts(r % BANKS, min(rows, rows_in_map), units) for rows, units in reads):

@@ -9,7 +9,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from hexane.chips import Evidence
-from hexane.codegen.choices import choosing
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment
 from hexane.codegen.price import price_us
@@ -157,8 +156,7 @@ def _choices(recipe: Recipe, op: Op, context: Context, reasons: dict[str, Reason
     for count in range(len(matched), 0 if recipe.shrinks else len(matched) - 1, -1):
         ops = matched[:count]
         try:
-            with choosing(context.target.choices):
-                fragment = recipe.lower(ops, context)
+            fragment = recipe.lower(ops, context)
             for plan in fragment.plans:
                 context.target.require_fields(plan)
         except UnsupportedError as error:

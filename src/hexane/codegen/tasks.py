@@ -7,9 +7,10 @@ by ``link``.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from hexane.chips import L2_BYTES, Evidence
 from hexane.codegen import l2
-from hexane.codegen.choices import chosen
 from hexane.codegen.geometry import (
     PATCH_BYTES,
     PATCH_PIXELS,
@@ -43,12 +44,17 @@ from hexane.codegen.plan import Plan, Region
 from hexane.errors import Reason, UnsupportedError
 from hexane.isa.tiles import source_rows
 
+if TYPE_CHECKING:
+    from hexane.codegen.targets import Target
+
 STARTS = After.ANYTHING
 
 MOST_CORES_LOG2 = 4
 
 
-def copy_plan(c: int, h: int, w: int, *, groups: int = 1, out_trans: bool = False, element: int = 2) -> Plan:
+def copy_plan(
+    target: Target, c: int, h: int, w: int, *, groups: int = 1, out_trans: bool = False, element: int = 2
+) -> Plan:
     """An NE bypass copy; eight-bit sources have BinaryPoint 0 and no kernel format.
 
     Source: docs/reference/engine-h13.md 8.2.
@@ -57,8 +63,8 @@ def copy_plan(c: int, h: int, w: int, *, groups: int = 1, out_trans: bool = Fals
     if element == 1:
         plan.in_format, plan.mac, plan.kernel_format = Element.UINT8, MAC_COPY_BYTES, NO_KERNEL
     plan.cores_log2 = transposing_cores_log2(w) if out_trans else cores_log2(c)
-    if out_trans and inputs_per_core(c) > 1:
-        plan.unicast, plan.cores_log2 = inputs_per_core(c), MOST_CORES_LOG2
+    if out_trans and inputs_per_core(target, c) > 1:
+        plan.unicast, plan.cores_log2 = inputs_per_core(target, c), MOST_CORES_LOG2
         plan.ocg = ceil_log2(plan.unicast)
     return plan
 
@@ -80,11 +86,11 @@ def moved_bytes(plan: Plan) -> int:
     return total
 
 
-def choose_shape(plan: Plan, *, weighted: bool = False, kernel_bytes: int = 0) -> None:
+def choose_shape(target: Target, plan: Plan, *, weighted: bool = False, kernel_bytes: int = 0) -> None:
     """Work-unit shape of an NE task that is not locked to a neighbour (§4.3.1)."""
-    if weighted and is_small_source(plan.wout, plan.hout, kernel_bytes):
+    if weighted and is_small_source(target, plan.wout, plan.hout, kernel_bytes):
         one_by_one = plan.kw == plan.kh == 1
-        choices = chosen()
+        choices = target.choices
         by_map = one_by_one and choices.small_patch and kernel_bytes <= choices.small_patch_bytes
         s = largest_shape(plan.wout, plan.hout) if by_map else 4
         plan.small_source, plan.shape = True, (s, s, s)
@@ -93,9 +99,14 @@ def choose_shape(plan: Plan, *, weighted: bool = False, kernel_bytes: int = 0) -
         plan.shape = (0, 0, 0)  # a one-hot kernel of masks: patches of one row (one program, 375 x 750)
         return
     by_dma = plan.src is not None and not plan.src_staged
-    if plan.out_trans and plan.unicast and by_dma and not (chosen().shared_inputs and plan.in_format is Element.UINT8):
+    if (
+        plan.out_trans
+        and plan.unicast
+        and by_dma
+        and not (target.choices.shared_inputs and plan.in_format is Element.UINT8)
+    ):
         interleaved = plan.dst is not None and plan.dst.interleave > 1 and not plan.dst_staged
-        plan.shape = transposing_shape(plan.c, plan.w, plan.h, interleaved=interleaved)
+        plan.shape = transposing_shape(target, plan.c, plan.w, plan.h, interleaved=interleaved)
         return
     per_output = (plan.unicast or plan.c) * plan.kh * plan.kw
     coefficients = max(2, lanes_of(plan)) * per_output * plan.groups
@@ -104,7 +115,7 @@ def choose_shape(plan: Plan, *, weighted: bool = False, kernel_bytes: int = 0) -
     if plan.fat_tile:
         pixels *= 2
     alone = plan.unicast > 0 and plan.kw == plan.kh == 1
-    plan.shape = work_shape(plan.wout, plan.hout, coefficients, moved_bytes(plan), pixels, alone=alone)
+    plan.shape = work_shape(target, plan.wout, plan.hout, coefficients, moved_bytes(plan), pixels, alone=alone)
 
 
 def by_dma(after: After, *, keep: bool = False) -> Reads:
@@ -125,15 +136,15 @@ def strip_bytes(plan: Plan, channel: int) -> int:
     return plan.hout * plan.cout * l2.channel_stride(width)
 
 
-def result_rows_bytes(plan: Plan, channel: int) -> int:
+def result_rows_bytes(target: Target, plan: Plan, channel: int) -> int:
     """Bytes of the result that L2 must hold while an untiled source runs: of a sum over channels only two patches."""
     whole = strip_bytes(plan, channel)
-    if not chosen().holds_two_patches or plan.out_trans or plan.unicast or plan.mac.op is NeOp.BYPASS:
+    if not target.choices.holds_two_patches or plan.out_trans or plan.unicast or plan.mac.op is NeOp.BYPASS:
         return whole
     return min(whole, (2 << plan.shape[2]) * whole // plan.hout)
 
 
-def ne_source(plan: Plan, base: int, *, keep: bool = False, after: After = STARTS) -> int:
+def ne_source(target: Target, plan: Plan, base: int, *, keep: bool = False, after: After = STARTS) -> int:
     """Source of an NE task by DMA at ``base``: tile height, window, pad. Returns the end of its region (§7)."""
     assert plan.src is not None
     element = plan.src.element
@@ -145,7 +156,7 @@ def ne_source(plan: Plan, base: int, *, keep: bool = False, after: After = START
     row = plan.c * channel
     rows = plan.h
     streams = plan.dst is not None
-    result = result_rows_bytes(plan, channel) if streams else 0
+    result = result_rows_bytes(target, plan, channel) if streams else 0
     turned = plan.out_trans and plan.unicast > 1 and plan.shape[0] == plan.shape[1] == plan.shape[2]
     alone = plan.unicast > 0 and plan.kw == plan.kh == 1
     pad = l2.ne_pad(
@@ -156,7 +167,7 @@ def ne_source(plan: Plan, base: int, *, keep: bool = False, after: After = START
         small=plan.small_source,
         stride=plan.sy,
         turned=turned,
-        alone=alone,
+        narrow=alone and target.choices.narrow_copies,
     )
     if plan.out_trans and plan.unicast and plan.shape[1] < plan.shape[0]:
         pad = 0

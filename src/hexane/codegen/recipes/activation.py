@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 def _through(op: Op, context: Context, table: str, *numbers: float, note: str, factor: float = 1.0) -> Fragment:
     need_fp16(op.arg("x"))
     x, y = context.tensor(op.arg("x")), context.tensor(op.output)
-    made, plan = Fragment(context), unary.copy_of(x)
+    made, plan = Fragment(context), unary.copy_of(context.target, x)
     plan.post_scale = factor
     unary.set_table(plan, table, *numbers)
-    made.add(unary.ne_stream(plan, x, y))
+    made.add(unary.ne_stream(context.target, plan, x, y))
     if note:
         made.evidence(Evidence.INFERRED, note)
     return made

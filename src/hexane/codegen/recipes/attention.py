@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from hexane.chips import CORES, KERNEL_BYTES_PER_CORE, L2_BYTES
 from hexane.codegen import l2, tasks
-from hexane.codegen.choices import chosen
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment
 from hexane.codegen.geometry import ceil_log2, is_small_source, joint_patch, joint_shape, largest_shape, pe_patch, up
@@ -54,7 +53,7 @@ def attention(ops: Sequence[Op], context: Context) -> Fragment:
         raise UnsupportedError("attention of several heads", hint="each product runs head by head", code=Reason.BATCH)
     q, k, v, out = (as_rows(t) for t in tensors)
     lanes = matmul.lanes_of(q.m)
-    one_pass = q.m <= CORES * lanes or chosen().steps_kernels
+    one_pass = q.m <= CORES * lanes or context.choices.steps_kernels
     if q.m % CORES or q.m < 2 * CORES or not one_pass or v.m % 16:
         raise UnsupportedError(f"attention over {q.m} queries in one block", code=Reason.EXTENT)
     made = Fragment(context)
@@ -78,11 +77,11 @@ def _head(made: Fragment, q: Rows, k: Rows, v: Rows, out: Rows, lanes: int, scal
     staged = matmul.stage(made, q, m, q.k, lanes, turned=False, planar=True)
     copy = made.plans[0]
 
-    turn = tasks.copy_plan(n, 1, k.k, out_trans=True)
+    turn = tasks.copy_plan(made.target, n, 1, k.k, out_trans=True)
     turn.src = k.walk()
-    tasks.choose_shape(turn)
+    tasks.choose_shape(made.target, turn)
     base = line + size
-    end = tasks.ne_source(turn, base + columns, after=After.NE)
+    end = tasks.ne_source(made.target, turn, base + columns, after=After.NE)
     turn.reads = turn.reads.waiting(matmul.hazard(base + columns, end, copy))
     turned = Region(base, odd, columns, columns)
     tasks.stays(turn, turned, after=After.NE | matmul.hazard(base, base + columns, copy))
@@ -103,7 +102,7 @@ def _head(made: Fragment, q: Rows, k: Rows, v: Rows, out: Rows, lanes: int, scal
     )
     scores.dtid, scores.macs = 0, m * n * q.k
     s = joint_shape(n, 1)
-    if chosen().small_patch and is_small_source(n, 1, core_bytes):
+    if made.target.choices.small_patch and is_small_source(made.target, n, 1, core_bytes):
         scores.small_source, s = True, largest_shape(n, 1)
     scores.shape = (s, s, s)
     tasks.resident(scores, turned, After.FOLLOWS_NE)

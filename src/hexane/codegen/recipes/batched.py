@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from hexane.chips import CORES, L2_BYTES, Evidence
 from hexane.codegen import l2, tasks
-from hexane.codegen.choices import chosen
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import ceil_div, ceil_log2, up
@@ -24,6 +23,7 @@ from hexane.errors import Reason, UnsupportedError
 from hexane.lowering.fusion import Epilogue
 
 if TYPE_CHECKING:
+    from hexane.codegen.targets import Target
     from hexane.graph.ir import Op
 
 KERNELS_PER_TASK = 1 << 20
@@ -36,7 +36,7 @@ def batched_product(ops: Sequence[Op], context: Context) -> Fragment:
     op = ops[0]
     x, y = op.arg("x"), op.arg("y")
     need_fp16(x, y)
-    if not chosen().steps_kernels:
+    if not context.choices.steps_kernels:
         raise UnsupportedError("the kernel DMA of this generation does not step through batches")
     if x.is_constant or y.is_constant:
         raise UnsupportedError("a constant operand of a product in batches")
@@ -97,25 +97,25 @@ def _product(
         plan.macs = each * m * n * k
         last = first == batch - each
         if held is not None:
-            tasks.choose_shape(plan, weighted=True, kernel_bytes=max(kernel.sizes))
+            tasks.choose_shape(made.target, plan, weighted=True, kernel_bytes=max(kernel.sizes))
             tasks.resident(plan, replace(held, base=first * held.group), After.NE_RESULT if last else After.NOTHING)
             plan.result, plan.writes = Region(end), l2.AUTOMATIC
             plan.holds = first > 0
         else:
-            _by_dma(plan, source.moved(first * source.group), kernel, staging, starts=last)
+            _by_dma(made.target, plan, source.moved(first * source.group), kernel, staging, starts=last)
         made.add(plan)
     if batch > 1 and ((lanes < SCRATCH_LANES and staging is not None) or (turned_y and staging is None)):
         made.evidence(Evidence.INFERRED, "batches of a product whose rows are few")
 
 
-def _by_dma(plan: Plan, source: Dma, kernel: Kernel, staging: Plan | None, *, starts: bool) -> None:
+def _by_dma(target: Target, plan: Plan, source: Dma, kernel: Kernel, staging: Plan | None, *, starts: bool) -> None:
     """The second operand straight from memory; ``starts``: the first product of its batches."""
     plan.src = source
-    tasks.choose_shape(plan, weighted=True, kernel_bytes=max(kernel.sizes))
+    tasks.choose_shape(target, plan, weighted=True, kernel_bytes=max(kernel.sizes))
     after = After.NOTHING
     if starts and source.interleave == 1:
         after = tasks.STARTS if staging is None else After.NE
-    end = tasks.ne_source(plan, 0, after=after)
+    end = tasks.ne_source(target, plan, 0, after=after)
     tasks.streams_out(plan, end, explicit=False, after=after)
     if starts and staging is not None and staging.unit == "PE":
         behind_staging(plan, end, staging)
@@ -143,13 +143,13 @@ def _stage(made: Fragment, x: Tensor, m: int, k: int, lanes: int, turned: bool) 
     buffer = made.workspace(x.n * group)
     walk = Dma(buffer, 0, plane, plane, group, group, interleave=lanes)
     if turned:
-        plan = tasks.copy_plan(k, 1, m, groups=x.n, out_trans=True)
+        plan = tasks.copy_plan(made.target, k, 1, m, groups=x.n, out_trans=True)
     else:
         plan = Plan("PE", w=k, h=1, c=m, groups=x.n, kind=PeKind.UNARY)
     plan.src, plan.dst = _rows(x), walk
     if turned:
-        tasks.choose_shape(plan)
-        end = tasks.ne_source(plan, 0)
+        tasks.choose_shape(made.target, plan)
+        end = tasks.ne_source(made.target, plan, 0)
     else:
         end = tasks.pe_source(plan, 0)
     _need_room(end, x)
@@ -187,13 +187,13 @@ def _turn(made: Fragment, w: Tensor, staging: Plan | None) -> tuple[Region | Non
     size = k * channel
     if w.n * size + n * l2.ne_window(k) > L2_BYTES:
         return None, 0
-    plan = tasks.copy_plan(n, 1, k, groups=w.n, out_trans=True)
+    plan = tasks.copy_plan(made.target, n, 1, k, groups=w.n, out_trans=True)
     plan.src = _rows(w)
-    tasks.choose_shape(plan)
+    tasks.choose_shape(made.target, plan)
     held = Region(0, channel, size, size, size if w.n > 1 else 0)
     start = w.n * size
     after = After.NOTHING if staging is not None else tasks.STARTS
-    end = tasks.ne_source(plan, start, after=after)
+    end = tasks.ne_source(made.target, plan, start, after=after)
     tasks.stays(plan, held, after=after)
     if staging is not None and staging.unit == "PE":
         plan.reads = plan.reads.waiting(hazard(start, end, staging))
@@ -213,10 +213,10 @@ def _turn_through_scratch(made: Fragment, w: Tensor) -> Dma:
     plane = up(2 * SCRATCH_LANES * n, 64)
     group = k // SCRATCH_LANES * plane
     walk = Dma(made.workspace(w.n * group), 0, plane, plane, group, group, interleave=SCRATCH_LANES)
-    plan = tasks.copy_plan(n, 1, k, groups=w.n, out_trans=True)
+    plan = tasks.copy_plan(made.target, n, 1, k, groups=w.n, out_trans=True)
     plan.src, plan.dst = _rows(w), walk
-    tasks.choose_shape(plan)
-    end = tasks.ne_source(plan, 0)
+    tasks.choose_shape(made.target, plan)
+    end = tasks.ne_source(made.target, plan, 0)
     _need_room(end, w)
     tasks.streams_out(plan, end, explicit=False)
     made.add(plan)

@@ -6,12 +6,12 @@ Source: docs/reference/engine-h13.md 7.6, 9.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hexane.chips import CORES, KERNEL_BYTES_PER_CORE, L2_BYTES
 from hexane.codegen import l2, tasks
-from hexane.codegen.choices import chosen
 from hexane.codegen.epilogue import apply
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import ceil_div, ceil_log2, is_small_source, largest_shape, output_group, patch_count, up
@@ -22,6 +22,9 @@ from hexane.errors import Reason, UnsupportedError
 from hexane.frozen import slot_init
 from hexane.kernels import KernelLayout
 from hexane.lowering.fusion import Epilogue
+
+if TYPE_CHECKING:
+    from hexane.codegen.targets import Target
 
 MOST_KERNEL_BYTES = 1 << 30  # of one op; programs of 402 MB and about 2 GB have been seen (limits 4)
 
@@ -205,12 +208,14 @@ def parted_bias(bias: np.ndarray | None, weights: Weights) -> tuple[np.ndarray |
     return None, float(bias[0])
 
 
-def packed(layout: KernelLayout, weights: np.ndarray | Weights, bias: np.ndarray | None, epilogue: Epilogue) -> Kernel:
+def packed(
+    target: Target, layout: KernelLayout, weights: np.ndarray | Weights, bias: np.ndarray | None, epilogue: Epilogue
+) -> Kernel:
     """The block's streams."""
     if weights.nbytes > MOST_KERNEL_BYTES:
         raise UnsupportedError(f"{weights.nbytes} bytes of weights in one op", code=Reason.MEMORY)
     coded = weights if isinstance(weights, Weights) else Weights(weights)
-    layout = replace(coded.layout(layout), mask_elements=chosen().mask_elements)
+    layout = replace(coded.layout(layout), mask_elements=target.choices.mask_elements)
     made = coded.pack(layout, bias, epilogue.table)
     return Kernel(made.data, made.offsets, made.sizes, sparse=layout.sparse, inferred=layout.inferred)
 
@@ -219,7 +224,7 @@ def place_blocks(made: Fragment, plans: list[Plan]) -> None:
     """L2 places of the tasks that share a source: the first keeps it, unless the map is tiled or streamed (§7.6)."""
     first = plans[0]
     if len(plans) == 1:
-        end = tasks.ne_source(first, 0)
+        end = tasks.ne_source(made.target, first, 0)
         tasks.streams_out(first, end)
         made.add(first)
         return
@@ -227,18 +232,18 @@ def place_blocks(made: Fragment, plans: list[Plan]) -> None:
     fits = first.h * first.c * channel + _result_bytes(first) <= L2_BYTES and len({p.small_source for p in plans}) == 1
     if not fits:
         for plan in plans:
-            end = tasks.ne_source(plan, 0)
+            end = tasks.ne_source(made.target, plan, 0)
             tasks.streams_out(plan, end)
             made.add(plan)
         return
-    end = tasks.ne_source(first, 0, keep=True)
+    end = tasks.ne_source(made.target, first, 0, keep=True)
     tasks.streams_out(first, end, explicit=False)
     first.holds = True
     made.add(first)
     region = replace(first.source, group=0)
     for i, plan in enumerate(plans[1:], 1):
         plan.src = None
-        tasks.choose_shape(plan, weighted=True, kernel_bytes=max(plan.kernel.sizes) if plan.kernel else 0)
+        tasks.choose_shape(made.target, plan, weighted=True, kernel_bytes=max(plan.kernel.sizes) if plan.kernel else 0)
         tasks.resident(plan, region)
         plan.result, plan.writes = Region(end), l2.AUTOMATIC
         plan.holds = i < len(plans) - 1
@@ -249,7 +254,9 @@ def _result_bytes(plan: Plan) -> int:
     return plan.hout * plan.cout * l2.channel_stride(min(plan.wout, 128))
 
 
-def dense_block(product: Product, block: Block, width: int, *, out_trans: bool, height: int = 1) -> Plan:
+def dense_block(
+    target: Target, product: Product, block: Block, width: int, *, out_trans: bool, height: int = 1
+) -> Plan:
     """A 1x1 convolution over ``height`` x ``width`` pixels whose source is already in L2: one block of a product."""
     part = product.rows(block)
     cin, coded = part.k, part.weights
@@ -260,7 +267,7 @@ def dense_block(product: Product, block: Block, width: int, *, out_trans: bool, 
     plan.acc_bias = part.uniform
     apply(part.epilogue, plan)
     head = 128 * (part.epilogue.table is not None) + 2 * block.lanes * (part.bias is not None)
-    small = is_small_source(width, height, up(head + block.lanes * coded.lane_halfwords(cin) * 2, 64))
+    small = is_small_source(target, width, height, up(head + block.lanes * coded.lane_halfwords(cin) * 2, 64))
     plan.ocg = output_group(block.lanes, small=small, transposed=out_trans)
     layout = KernelLayout(
         block.count,
@@ -270,7 +277,7 @@ def dense_block(product: Product, block: Block, width: int, *, out_trans: bool, 
         bias=part.bias is not None,
         table=part.epilogue.table is not None,
     )
-    plan.kernel = packed(layout, coded.shaped(block.count, cin, 1, 1), part.bias, part.epilogue)
+    plan.kernel = packed(target, layout, coded.shaped(block.count, cin, 1, 1), part.bias, part.epilogue)
     coded.mark(plan)
     if coded.scaled:
         plan.post_scale = 1.0  # stands in the scales

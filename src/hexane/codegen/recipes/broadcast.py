@@ -72,10 +72,10 @@ def logical_not(ops: Sequence[Op], context: Context) -> Fragment:
     """logical_not: one neural engine copy of bytes through the table x == 0."""
     (op,) = ops
     x, y = context.tensor(op.arg("x")), context.tensor(op.output)
-    made, plan = Fragment(context), unary.copy_of(x)
+    made, plan = Fragment(context), unary.copy_of(context.target, x)
     plan.out_format = Element.UINT8
     unary.set_table(plan, "equals_zero")
-    made.add(unary.ne_stream(plan, x, y))
+    made.add(unary.ne_stream(context.target, plan, x, y))
     return made
 
 
@@ -116,14 +116,18 @@ def _select(made: Fragment, cond: Tensor, halves: tuple, out: Tensor, *, by_row:
     kept_base = channel + size
     masks = []
     for i, (table, operand) in enumerate(halves):
-        plan = unary.copy_of(cond) if by_row else tasks.copy_plan(cond.c, 1, 1, out_trans=True, element=1)
+        plan = (
+            unary.copy_of(made.target, cond)
+            if by_row
+            else tasks.copy_plan(made.target, cond.c, 1, 1, out_trans=True, element=1)
+        )
         plan.in_format, plan.mac, plan.kernel_format = Element.UINT8, MAC_COPY_BYTES, NO_KERNEL
         unary.set_table(plan, table)
         masks.append(plan)
         if i == 0:
             plan.src = cond.dma()
-            tasks.choose_shape(plan)
-            kept_end = tasks.ne_source(plan, kept_base, keep=True)
+            tasks.choose_shape(made.target, plan)
+            kept_end = tasks.ne_source(made.target, plan, kept_base, keep=True)
             tasks.stays(plan, mask)
             second_at, base = kept_end, channel
         else:
@@ -172,9 +176,9 @@ def _select_through_scratch(made: Fragment, cond: Tensor, a: Tensor, b: Tensor, 
     for table, operand in (("not_zero", a), ("equals_zero", b)):
         shape = Tensor(cond.buffer, *cond.shape)
         mask = replace(shape, buffer=made.workspace(shape.bytes))
-        plan = unary.copy_of(cond)
+        plan = unary.copy_of(made.target, cond)
         unary.set_table(plan, table)
-        made.add(unary.ne_stream(plan, cond, mask))
+        made.add(unary.ne_stream(made.target, plan, cond, mask))
         product = Tensor(made.workspace(out.bytes), *out.shape)
         operands = combine(made, "mul", operand, mask, product)
         halves.append(operands)

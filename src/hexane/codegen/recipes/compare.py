@@ -63,10 +63,10 @@ def comparison(ops: Sequence[Op], context: Context) -> Fragment:
     for n in range(out.n):
         _compare(made, x.image(n), y.image(n), target.image(n), table)
     if target is not out:
-        plan = unary.copy_of(target)
+        plan = unary.copy_of(context.target, target)
         plan.out_format = Element.UINT8
         unary.set_table(plan, "equals_zero")
-        made.add(unary.ne_stream(plan, target, out))
+        made.add(unary.ne_stream(context.target, plan, target, out))
     if op.type != "less" or made.constants or out.n > 1:
         made.evidence(Evidence.INFERRED, "a comparison other than less of two tensors")
     return made
@@ -85,10 +85,10 @@ def _of_difference(made: Fragment, op: Op, out: Tensor, context: Context) -> Non
     else:
         first, second = (tensor_for(value, context, made) for value in (x, y))
         combine(made, "sub", first, second, difference)
-    plan = unary.copy_of(difference)
+    plan = unary.copy_of(context.target, difference)
     plan.out_format = Element.UINT8
     unary.set_table(plan, STEPS[word])
-    made.add(unary.ne_stream(plan, difference, out))
+    made.add(unary.ne_stream(context.target, plan, difference, out))
     made.evidence(Evidence.INFERRED, "a comparison as a planar difference and a step table")
 
 
@@ -103,10 +103,10 @@ def _compare(made: Fragment, x: Tensor, y: Tensor, out: Tensor, table: str) -> N
             f"a comparison of {x.c} x {x.h} x {x.w} values does not fit the engine's 2 MiB buffer", code=Reason.MEMORY
         )
     for i, (tensor, place) in enumerate(((y, 1), (x, 0))):
-        plan = unary.copy_of(tensor)
+        plan = unary.copy_of(made.target, tensor)
         plan.src = tensor.dma()
-        tasks.choose_shape(plan)
-        tasks.ne_source(plan, size, after=tasks.STARTS if i == 0 else After.NOTHING)
+        tasks.choose_shape(made.target, plan)
+        tasks.ne_source(made.target, plan, size, after=tasks.STARTS if i == 0 else After.NOTHING)
         tasks.stays(plan, Region(place * channel, 2 * channel, row, block))
         plan.holds = True
         made.add(plan)
@@ -120,8 +120,8 @@ def _compare(made: Fragment, x: Tensor, y: Tensor, out: Tensor, table: str) -> N
     pair.kernel = Kernel(packed.data, packed.offsets, packed.sizes)
     pair.tables = (table,)
     pair.dst = out.dma()
-    tasks.choose_shape(pair)
-    if is_small_source(x.w, x.h, 0) and x.h * x.w > 1:
+    tasks.choose_shape(made.target, pair)
+    if is_small_source(made.target, x.w, x.h, 0) and x.h * x.w > 1:
         pair.shape = (pair.shape[2],) * 3
     tasks.resident(pair, Region(0, channel, row, block), After.NE_RESULT)
     pair.result, pair.writes = Region(size), l2.AUTOMATIC
@@ -144,10 +144,10 @@ def floor(ops: Sequence[Op], context: Context) -> Fragment:
     target = out if op.type == "floor" else Tensor(made.workspace(x.bytes), *x.shape)
     parts = {}
     for table, place in (("fraction", source), ("below_zero", None), ("integer", source)):
-        plan = unary.copy_of(x)
+        plan = unary.copy_of(context.target, x)
         unary.set_table(plan, table)
         parts[table] = Tensor(made.workspace(x.bytes), *x.shape)
-        made.add(unary.ne_stream(plan, place or parts["fraction"], parts[table]))
+        made.add(unary.ne_stream(context.target, plan, place or parts["fraction"], parts[table]))
     combine(made, "sub", parts["integer"], parts["below_zero"], target)
     if op.type == "ceil":
         _negative(made, target, out)
@@ -165,18 +165,18 @@ def _floor_vector(made: Fragment, x: Tensor, out: Tensor) -> None:
     """Channels of one pixel: four tasks on vectors turned into rows (appendix A, floor)."""
     line = l2.channel_stride(x.c)
     first, second = (Region(base, line, line, line) for base in (0, line))
-    fraction = tasks.copy_plan(x.c, 1, 1, out_trans=True)
+    fraction = tasks.copy_plan(made.target, x.c, 1, 1, out_trans=True)
     unary.set_table(fraction, "fraction")
     fraction.src = x.dma()
-    tasks.choose_shape(fraction)
-    tasks.ne_source(fraction, 2 * line, keep=True)
+    tasks.choose_shape(made.target, fraction)
+    tasks.ne_source(made.target, fraction, 2 * line, keep=True)
     tasks.stays(fraction, second)
-    below = tasks.copy_plan(1, 1, x.c)
+    below = tasks.copy_plan(made.target, 1, 1, x.c)
     unary.set_table(below, "below_zero")
-    tasks.choose_shape(below)
+    tasks.choose_shape(made.target, below)
     tasks.resident(below, second, After.NE_RESULT)
     tasks.stays(below, first, after=After.NOTHING)
-    whole = tasks.copy_plan(x.c, 1, 1, out_trans=True)
+    whole = tasks.copy_plan(made.target, x.c, 1, 1, out_trans=True)
     unary.set_table(whole, "integer")
     whole.shape = fraction.shape
     tasks.resident(whole, replace(fraction.source, group=0))

@@ -60,10 +60,10 @@ def _direct(made: Fragment, x: Rows, y: Rows, weights: Product, kernels: Kernels
     held = Held(Region(), 1, x.k, 0, None, After.NOTHING)
     plans = []
     for block in blocks_for(weights, 1, x.k, transposed=False):
-        plan = block_plan(held, weights, block, kernels, out_trans=False)
+        plan = block_plan(made.target, held, weights, block, kernels, out_trans=False)
         plan.src = x.walk()
         plan.dst = replace(y.walk(), offset=y.offset + block.first * y.stride)
-        settle(plan)
+        settle(made.target, plan)
         plans.append(plan)
     place_blocks(made, plans)
 
@@ -77,11 +77,11 @@ def _turned(made: Fragment, x: Rows, y: Rows, weights: Product, kernels: Kernels
     held = turn_in(made, x)
     blocks = blocks_for(weights, held.h, held.w, transposed=False)
     for i, block in enumerate(blocks):
-        plan = block_plan(held, weights, block, kernels, out_trans=False)
+        plan = block_plan(made.target, held, weights, block, kernels, out_trans=False)
         plan.dst = replace(y.walk(), offset=y.offset + block.first * y.stride)
         if i == 0:
             plan.src, plan.src_staged = held.walk, True
-        settle(plan)
+        settle(made.target, plan)
         tasks.resident(plan, held.region, held.after if i == 0 else After.NOTHING)
         plan.result, plan.writes = Region(held.end), l2.AUTOMATIC
         plan.holds = i < len(blocks) - 1

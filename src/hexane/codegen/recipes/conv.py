@@ -13,7 +13,6 @@ import numpy as np
 
 from hexane.chips import CORES, KERNEL_BYTES_PER_CORE
 from hexane.codegen import tasks
-from hexane.codegen.choices import chosen
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment
 from hexane.codegen.geometry import ceil_div, ceil_log2, is_small_source, output_group, up
@@ -40,6 +39,7 @@ from hexane.lowering.groups import is_loop
 from hexane.lowering.weights import stream_of
 
 if TYPE_CHECKING:
+    from hexane.codegen.targets import Target
     from hexane.graph.ir import Op
 
 PAIR = 2  # outputs per core of a convolution whose cores work in pairs
@@ -139,27 +139,27 @@ def _dense(made: Fragment, conv: Convolution, n: int) -> None:
             weights=weights.rows(block.first, block.count),
             bias=None if conv.bias is None else conv.bias[channels],
         )
-        _pack_block(plan, part, block)
+        _pack_block(made.target, plan, part, block)
         assert plan.kernel is not None
-        if chosen().fat_tiles and block.lanes == PAIR and block.count == y.c and not conv.single_patch:
+        if made.target.choices.fat_tiles and block.lanes == PAIR and block.count == y.c and not conv.single_patch:
             plan.fat_tile, plan.cores_log2, plan.ocg = True, plan.cores_log2 - 1, plan.ocg + 1
-        tasks.choose_shape(plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
+        tasks.choose_shape(made.target, plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
         plans.append(plan)
     place_blocks(made, plans)
 
 
-def _pack_block(plan: Plan, conv: Convolution, block: Block) -> None:
+def _pack_block(target: Target, plan: Plan, conv: Convolution, block: Block) -> None:
     """The block's kernel, in the order that its size asks for: a small one lets more lanes share a pass (§4.3).
 
     A kernel whose size crosses that limit when its order changes takes the order of large ones, which is right for any.
     """
     weights, lanes = conv.weights, block.lanes
     layout = conv.layout(block.count, conv.x.c, block.cores_log2)
-    small = is_small_source(plan.wout, plan.hout, up(lanes * weights.lane_halfwords(layout.taps) * 2, 64))
+    small = is_small_source(target, plan.wout, plan.hout, up(lanes * weights.lane_halfwords(layout.taps) * 2, 64))
     for tried in (small, not small, False):
         plan.ocg = output_group(lanes, small=tried, transposed=False)
-        plan.kernel = packed(replace(layout, ocg=plan.ocg), weights, conv.bias, conv.epilogue)
-        if is_small_source(plan.wout, plan.hout, max(plan.kernel.sizes)) == tried:
+        plan.kernel = packed(target, replace(layout, ocg=plan.ocg), weights, conv.bias, conv.epilogue)
+        if is_small_source(target, plan.wout, plan.hout, max(plan.kernel.sizes)) == tried:
             break
     weights.mark(plan, sparse=layout.sparse)
     if weights.scaled:
@@ -181,12 +181,12 @@ def _unicast(made: Fragment, conv: Convolution, n: int) -> None:
     plan.cores_log2 = min(4, ceil_log2(x.c))
     plan.macs = y.c * window.kh * window.kw * y.h * y.w
     layout = replace(conv.layout(y.c, 1, plan.cores_log2), unicast=True)
-    plan.kernel = packed(layout, conv.weights.values, conv.bias, conv.epilogue)
+    plan.kernel = packed(made.target, layout, conv.weights.values, conv.bias, conv.epilogue)
     plan.kernel_format = SPARSE_KERNEL if conv.strided else PLAIN_KERNEL
     if max(plan.kernel.sizes) > KERNEL_BYTES_PER_CORE:
         raise UnsupportedError("a depthwise kernel of more than 64 KiB per core", code=Reason.MEMORY)
-    tasks.choose_shape(plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
-    end = tasks.ne_source(plan, 0)
+    tasks.choose_shape(made.target, plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
+    end = tasks.ne_source(made.target, plan, 0)
     tasks.streams_out(plan, end)
     made.add(plan)
 
@@ -211,11 +211,11 @@ def _grouped(made: Fragment, conv: Convolution, n: int) -> None:
     plan.dst = replace(y.dma(n * y.batch), group=cout * y.plane)
     plan.macs = y.c * taps * y.h * y.w
     lanes = ceil_div(cout, 1 << plan.cores_log2)
-    plan.ocg = output_group(lanes, small=is_small_source(y.w, y.h, per_core), transposed=False)
+    plan.ocg = output_group(lanes, small=is_small_source(made.target, y.w, y.h, per_core), transposed=False)
     layout = replace(conv.layout(cout, cin, plan.cores_log2), groups=groups, ocg=plan.ocg)
-    plan.kernel = packed(layout, conv.weights.values, conv.bias, conv.epilogue)
+    plan.kernel = packed(made.target, layout, conv.weights.values, conv.bias, conv.epilogue)
     plan.kernel_format = SPARSE_KERNEL if conv.strided else PLAIN_KERNEL
-    tasks.choose_shape(plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
-    end = tasks.ne_source(plan, 0)
+    tasks.choose_shape(made.target, plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
+    end = tasks.ne_source(made.target, plan, 0)
     tasks.streams_out(plan, end)
     made.add(plan)

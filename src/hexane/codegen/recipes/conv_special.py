@@ -34,12 +34,12 @@ def is_tall(conv: Convolution) -> bool:
 def tall(made: Fragment, conv: Convolution, n: int) -> None:
     """Turned copy into L2, the convolution along W into scratch, turned copy back."""
     x, y = conv.x, conv.y
-    turn = tasks.copy_plan(x.h, x.c, 1, out_trans=True)
+    turn = tasks.copy_plan(made.target, x.h, x.c, 1, out_trans=True)
     turn.src = replace(x.dma(n * x.batch), row=x.plane, plane=x.row)
-    tasks.choose_shape(turn)
+    tasks.choose_shape(made.target, turn)
     channel = l2.odd_channel_stride(x.h)
     held = Region(0, channel, channel, channel)
-    tasks.ne_source(turn, x.c * channel)
+    tasks.ne_source(made.target, turn, x.c * channel)
     tasks.stays(turn, held)
     turn.holds = True
     made.add(turn)
@@ -49,18 +49,18 @@ def tall(made: Fragment, conv: Convolution, n: int) -> None:
     product = Product(conv.weights.shaped(y.c, x.c), conv.bias, conv.uniform, conv.epilogue)
     blocks = product.blocks(one_patch=one_patch, transposed=False)
     for i, block in enumerate(blocks):
-        plan = dense_block(product, block, y.h, out_trans=False)
+        plan = dense_block(made.target, product, block, y.h, out_trans=False)
         plan.dst = flat.dma(block.first * flat.plane)
-        tasks.choose_shape(plan, weighted=True, kernel_bytes=max(plan.kernel.sizes) if plan.kernel else 0)
+        tasks.choose_shape(made.target, plan, weighted=True, kernel_bytes=max(plan.kernel.sizes) if plan.kernel else 0)
         tasks.resident(plan, held, After.NE_RESULT if i == 0 else After.NOTHING)
         plan.result, plan.writes = Region(x.c * channel), l2.AUTOMATIC
         plan.holds = i < len(blocks) - 1
         made.add(plan)
-    back = tasks.copy_plan(1, y.c, y.h, out_trans=True)
+    back = tasks.copy_plan(made.target, 1, y.c, y.h, out_trans=True)
     back.src, back.dst = flat.dma(), replace(y.dma(n * y.batch), row=y.plane, plane=y.row)
     back.src = replace(back.src, row=flat.plane, plane=flat.row)
-    tasks.choose_shape(back)
-    end = tasks.ne_source(back, 0)
+    tasks.choose_shape(made.target, back)
+    end = tasks.ne_source(made.target, back, 0)
     tasks.streams_out(back, end)
     made.add(back)
 
@@ -78,11 +78,11 @@ def widened(made: Fragment, conv: Convolution) -> Fragment:
     plan.cores_log2 = min(4, ceil_log2(x.c))
     plan.macs = y.c * window.kw * y.h * y.w
     layout = replace(conv.layout(y.c, 1, plan.cores_log2), unicast=True, stride=(1, 2), widened=True)
-    plan.kernel = packed(layout, conv.weights.values, conv.bias, conv.epilogue)
-    tasks.choose_shape(plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
+    plan.kernel = packed(made.target, layout, conv.weights.values, conv.bias, conv.epilogue)
+    tasks.choose_shape(made.target, plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
     channel = l2.channel_stride(2 * plan.wout)
     held = l2.resident_region(0, y.c, channel)
-    end = tasks.ne_source(plan, y.h * held.row)
+    end = tasks.ne_source(made.target, plan, y.h * held.row)
     tasks.stays(plan, held)
     plan.holds = True
     made.add(plan)
@@ -118,14 +118,14 @@ def padded(made: Fragment, conv: Convolution) -> Fragment:
     layout = KernelLayout(
         x.c, 1, 1, window.left + 1, unicast=True, cores=1 << shift.cores_log2, sparse=True, binary=True
     )
-    shift.kernel, shift.kernel_format = packed(layout, one_hot, None, Epilogue()), ONE_HOT_KERNEL
+    shift.kernel, shift.kernel_format = packed(made.target, layout, one_hot, None, Epilogue()), ONE_HOT_KERNEL
     shift.src = x.dma()
-    tasks.choose_shape(shift, weighted=True, kernel_bytes=max(shift.kernel.sizes))
+    tasks.choose_shape(made.target, shift, weighted=True, kernel_bytes=max(shift.kernel.sizes))
     plan = Plan("NE", w=y.w, h=y.h, c=x.c, unicast=1, mac=MAC_CONV.biased(conv.bias is not None))
     plan.cores_log2 = shift.cores_log2
     apply(conv.epilogue, plan)
     layout = replace(conv.layout(x.c, 1, plan.cores_log2), unicast=True)
-    plan.kernel = packed(layout, conv.weights.values, conv.bias, conv.epilogue)
+    plan.kernel = packed(made.target, layout, conv.weights.values, conv.bias, conv.epilogue)
     plan.dst = y.dma()
     channel = l2.channel_stride(y.w)
     size = y.h * x.c * channel
@@ -138,14 +138,14 @@ def padded(made: Fragment, conv: Convolution) -> Fragment:
 
 def _shift_in_l2(made: Fragment, shift: Plan, plan: Plan, y: Tensor, channel: int, size: int) -> None:
     held = Region(0, channel, y.c * channel, y.c * channel)
-    end = tasks.ne_source(shift, size)
+    end = tasks.ne_source(made.target, shift, size)
     tasks.stays(shift, held)
     walk = Dma(made.workspace(y.bytes), 0, y.row, y.plane, y.batch, y.batch)
     shift.dst, shift.dst_staged = walk, True
     made.add(shift)
     plan.src, plan.src_staged = walk, True
     assert plan.kernel is not None and end
-    tasks.choose_shape(plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
+    tasks.choose_shape(made.target, plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
     tasks.resident(plan, held, After.NE_RESULT | After.STAGED)
     plan.result, plan.writes = Region(size), l2.AUTOMATIC
     made.add(plan)
@@ -158,12 +158,12 @@ def _shift_through_scratch(made: Fragment, shift: Plan, plan: Plan, y: Tensor) -
     total = plane * (y.c // lanes)
     walk = Dma(made.workspace(total), 0, row, plane, total, total, interleave=lanes)
     shift.dst = walk
-    end = tasks.ne_source(shift, 0)
+    end = tasks.ne_source(made.target, shift, 0)
     tasks.streams_out(shift, end, explicit=False)
     made.add(shift)
     plan.src = walk
     assert plan.kernel is not None
-    tasks.choose_shape(plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
-    end = tasks.ne_source(plan, 0)
+    tasks.choose_shape(made.target, plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
+    end = tasks.ne_source(made.target, plan, 0)
     tasks.streams_out(plan, end)
     made.add(plan)

@@ -10,7 +10,6 @@ import numpy as np
 
 from hexane.chips import L2_BYTES, Evidence
 from hexane.codegen import l2, tasks
-from hexane.codegen.choices import chosen
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor, four_dimensional, narrower_views
 from hexane.codegen.geometry import pe_patch, up
@@ -105,16 +104,16 @@ def _two_surfaces(op: str, a: Tensor, b: Tensor, out: Tensor, relu: bool) -> Pla
 
 def small_copy(made: Fragment, small: Tensor) -> tuple[Plan, int]:
     """Bring a small operand into L2 at 0; returns the copy and the end of its region (§7.3)."""
-    plan = unary.copy_of(small)
+    plan = unary.copy_of(made.target, small)
     plan.src = small.dma()
-    tasks.choose_shape(plan)
+    tasks.choose_shape(made.target, plan)
     channel = l2.channel_stride(small.w, 2)
     block = small.c * channel
     pad = l2.pe_pad(block, channel) if small.h > 1 else 0
     row = block + pad
     size = small.h * row
     region = Region(0, channel, row, block, size if small.n > 1 else 0)
-    tasks.ne_source(plan, size * small.n)
+    tasks.ne_source(made.target, plan, size * small.n)
     tasks.stays(plan, region)
     plan.holds = True
     made.add(plan)
@@ -156,7 +155,7 @@ def broadcast(op: str, a: Tensor, b: Tensor, out: Tensor, relu: bool, made: Frag
 
 
 def _broadcast(op: str, a: Tensor, b: Tensor, out: Tensor, relu: bool, made: Fragment) -> Fragment:
-    if chosen().direct_operands:
+    if made.target.choices.direct_operands:
         direct.broadcast(made, BINARY[op].with_relu(relu), a, b, out)
         return made
     if a.shape != out.shape and b.shape == out.shape and op in COMMUTATIVE:
@@ -265,7 +264,7 @@ def _with_constant(op: Op, out: Tensor, relu: bool, context: Context) -> Fragmen
     if data.size == 1:
         return _clamp(op.type, x, out, float(data.reshape(-1)[0]), relu, context)
     axis = single_axis(data, x)
-    if axis is not None and op.type in ("maximum", "minimum") and chosen().direct_operands:
+    if axis is not None and op.type in ("maximum", "minimum") and context.choices.direct_operands:
         made = Fragment(context)
         direct.per_channel(made, x, out, data.reshape(-1), axis, BINARY[op.type].with_relu(relu))
         return made
@@ -278,7 +277,7 @@ def _with_constant(op: Op, out: Tensor, relu: bool, context: Context) -> Fragmen
         made.add(two_surfaces(op.type, a, b, out, relu))
         made.evidence(Evidence.INFERRED, "second operand from the const section")
         return made
-    if chosen().direct_operands:
+    if context.choices.direct_operands:
         a, b = (tensor, x) if first else (x, tensor)
         direct.broadcast(made, BINARY[op.type].with_relu(relu), a, b, out)
         made.evidence(Evidence.INFERRED, "an operand from the const section")
@@ -308,9 +307,9 @@ def _clamp(op: str, x: Tensor, out: Tensor, value: float, relu: bool, context: C
     """maximum or minimum with a number: a derived table (§10)."""
     if relu:
         raise UnsupportedError("a table cannot be followed by relu in one task")
-    made, plan = Fragment(context), unary.copy_of(x)
+    made, plan = Fragment(context), unary.copy_of(context.target, x)
     unary.set_table(plan, op, value)
-    made.add(unary.ne_stream(plan, x, out))
+    made.add(unary.ne_stream(context.target, plan, x, out))
     return made
 
 
@@ -328,7 +327,7 @@ def per_channel(
     if relu:
         raise UnsupportedError("relu behind a scale and shift")
     ones, zeros = np.ones_like(values), np.zeros_like(values)
-    if chosen().direct_operands:
+    if context.choices.direct_operands:
         made = Fragment(context)
         shift, scale = {
             "add": (values, ones),
@@ -372,12 +371,12 @@ def two_rows(made: Fragment, shift: np.ndarray, scale: np.ndarray) -> Plan:
     rows = np.zeros((2, stride // 2), "<f2")
     rows[0, :count], rows[1, :count] = shift, scale
     buffer = made.constant(rows.tobytes())
-    plan = tasks.copy_plan(1, 2, count)
+    plan = tasks.copy_plan(made.target, 1, 2, count)
     plan.src = Dma(buffer, 0, stride, 2 * stride, 2 * stride, 2 * stride)
-    tasks.choose_shape(plan)
+    tasks.choose_shape(made.target, plan)
     channel = l2.channel_stride(count)
     row = channel + l2.pe_pad(channel, 4 * l2.UNIT)
-    tasks.ne_source(plan, 2 * row)
+    tasks.ne_source(made.target, plan, 2 * row)
     tasks.stays(plan, Region(0, channel, row, channel))
     plan.holds = True
     return plan

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from hexane.chips import CORES, L2_BYTES, Evidence
 from hexane.codegen import l2, tasks
-from hexane.codegen.choices import chosen
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import ceil_div, up
@@ -20,6 +19,7 @@ from hexane.errors import Reason, UnsupportedError
 from hexane.lowering.attention import split_heads, turned_heads
 
 if TYPE_CHECKING:
+    from hexane.codegen.targets import Target
     from hexane.graph.ir import Value
 
 TOKENS = 64
@@ -94,12 +94,12 @@ class Kernels:
         at = first // self.lanes * self.step if self.by_token else 2 * first * self.lanes
         return replace(self.walk, offset=self.walk.offset + at)
 
-    def of_groups(self, head: int, heads: int) -> Kernel:
+    def of_groups(self, target: Target, head: int, heads: int) -> Kernel:
         """All rows of several heads: each core's stream has its rows of one head after another (§9.5, §9.7).
 
         From H14 on the kernel DMA steps from head to head, and through as many passes as a head's rows take.
         """
-        if chosen().steps_kernels:
+        if target.choices.steps_kernels:
             blocks = ceil_div(self.rows, self.lanes)
             kernel = self.of(head, 0, min(self.rows, CORES * self.lanes))
             steps, total = CORES * self.step, blocks * kernel.sizes[0]
@@ -162,7 +162,7 @@ def _fill_from(made: Fragment, x: Heads, found: Kernels, first: int, way: tuple[
     each = x.heads // groups
     channels, width = (x.dims * each, x.tokens) if x.columns else (x.tokens, x.dims * each)
     if turned:
-        plan = tasks.copy_plan(channels, 1, width, groups=groups, out_trans=True)
+        plan = tasks.copy_plan(made.target, channels, 1, width, groups=groups, out_trans=True)
     else:
         plan = Plan("PE", w=width, h=1, c=channels, groups=groups, kind=PeKind.UNARY)
     plan.src = x.walk(groups)
@@ -170,8 +170,8 @@ def _fill_from(made: Fragment, x: Heads, found: Kernels, first: int, way: tuple[
     walk = found.from_token(first)
     plan.dst = replace(walk, row=found.step, plane=found.step, depth=total, group=group, interleave=found.lanes)
     if turned:
-        tasks.choose_shape(plan)
-        end = tasks.ne_source(plan, 0)
+        tasks.choose_shape(made.target, plan)
+        end = tasks.ne_source(made.target, plan, 0)
     else:
         end = tasks.pe_source(plan, 0)
     if end + l2.RESULT_ROOM > L2_BYTES:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from hexane.chips import CORES, KERNEL_BYTES_PER_CORE, L2_BYTES, Evidence
 from hexane.codegen import l2, tasks
-from hexane.codegen.choices import chosen
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import ceil_div, ceil_log2, largest_shape, pe_patch
@@ -38,6 +37,7 @@ from hexane.lowering.fusion import factor_of, follows
 
 if TYPE_CHECKING:
     from hexane.chips import Chip
+    from hexane.codegen.targets import Target
     from hexane.graph.ir import Op
 
 GROUPS = "heads-as-groups"
@@ -119,11 +119,11 @@ def heads_in_l2(ops: Sequence[Op], context: Context) -> Fragment:
         out = replace(out, buffer=context.tensor(ops[-1].output).buffer)
     made = Fragment(context)
     some = replace(sizes, queries=sizes.block(context))
-    grouped = context.on.heads_as_groups and _in_one_task(some)
+    grouped = context.on.heads_as_groups and _in_one_task(context.target, some)
     operands = _Operands(
         heads_of(q, context),
         of_tokens(made, heads_of(k, context), lanes_of(sizes.keys)),
-        of_dims(made, heads_of(v, context), lanes_of(dims), grouped=grouped and not chosen().steps_kernels),
+        of_dims(made, heads_of(v, context), lanes_of(dims), grouped=grouped and not context.choices.steps_kernels),
         1.0 if found.scale is None else factor_of(found.scale) or 0.0,
         some.at_once,
         grouped,
@@ -146,12 +146,12 @@ def heads_in_l2(ops: Sequence[Op], context: Context) -> Fragment:
     return made
 
 
-def _in_one_task(sizes: Sizes) -> bool:
+def _in_one_task(target: Target, sizes: Sizes) -> bool:
     """Whether one task can multiply several heads: all its rows at once, streams that fit the cores.
 
     From H14 on rows may take several passes.
     """
-    if chosen().steps_kernels:
+    if target.choices.steps_kernels:
         return 2 * sizes.at_once * sizes.keys * sizes.dims <= KERNELS_PER_TASK
     cores = [rows // lanes_of(rows) for rows in (sizes.keys, sizes.dims)]
     fits = all(count <= CORES and count.bit_count() == 1 for count in cores)  # each core has as many rows
@@ -206,11 +206,13 @@ class _Around:
         if q.columns:
             return
         groups = 1 if q.side_by_side else q.heads
-        plan = tasks.copy_plan(q.tokens, 1, q.dims * (q.heads // groups), groups=groups, out_trans=True)
+        plan = tasks.copy_plan(
+            self.made.target, q.tokens, 1, q.dims * (q.heads // groups), groups=groups, out_trans=True
+        )
         plan.src = q.walk(groups)
-        tasks.choose_shape(plan)
+        tasks.choose_shape(self.made.target, plan)
         size = q.heads * self.columns.row
-        end = tasks.ne_source(plan, size)
+        end = tasks.ne_source(self.made.target, plan, size)
         if end > L2_BYTES:
             raise UnsupportedError("queries that do not fit the engine's 2 MiB buffer", code=Reason.MEMORY)
         held = Region(0, self.odd, size, size)
@@ -224,10 +226,10 @@ class _Around:
 
     def load_mask(self, mask: Tensor) -> None:
         """[1, 1, keys, queries] with keys as channels."""
-        plan = tasks.copy_plan(self.sizes.keys, 1, self.sizes.queries)
+        plan = tasks.copy_plan(self.made.target, self.sizes.keys, 1, self.sizes.queries)
         plan.src = mask.matrix()
-        tasks.choose_shape(plan)
-        end = tasks.ne_source(plan, self.small.base)
+        tasks.choose_shape(self.made.target, plan)
+        end = tasks.ne_source(self.made.target, plan, self.small.base)
         if end > L2_BYTES:
             raise UnsupportedError("a mask that does not fit the engine's 2 MiB buffer", code=Reason.MEMORY)
         tasks.stays(plan, self.mask)
@@ -236,7 +238,7 @@ class _Around:
 
     def some(self, head: int, count: int) -> None:
         """As many heads as fit."""
-        if self.grouped and (count > 1 or chosen().steps_kernels):
+        if self.grouped and (count > 1 or self.made.target.choices.steps_kernels):
             self._grouped(head, count)
             return
         for i in range(count):
@@ -249,19 +251,26 @@ class _Around:
         """The same with one product for all heads before the softmax, and one behind it."""
         sizes, out = self.sizes, self.out
         scores = _product(
-            self.k.of_groups(head, count), self.k.lanes, sizes.queries, sizes.dims, sizes.keys, self.scale
+            self.k.of_groups(self.made.target, head, count),
+            self.k.lanes,
+            sizes.queries,
+            sizes.dims,
+            sizes.keys,
+            self.scale,
         )
         scores.groups, scores.macs = count, count * scores.macs
-        tasks.choose_shape(scores)
+        tasks.choose_shape(self.made.target, scores)
         self._of_queries(scores, head)
         tasks.stays(scores, self._by_head(self.first), after=After.NOTHING)
         scores.holds = self.begun = True
         self.made.add(scores)
         held = self._weights(count)
-        plan = _product(self.v.of_groups(head, count), self.v.lanes, sizes.queries, sizes.keys, sizes.dims, 1.0)
+        plan = _product(
+            self.v.of_groups(self.made.target, head, count), self.v.lanes, sizes.queries, sizes.keys, sizes.dims, 1.0
+        )
         plan.groups, plan.macs = count, count * plan.macs
         plan.dst = Dma(out.buffer, out.offset + head * out.plane, out.plane, out.row, out.plane, out.plane)
-        tasks.choose_shape(plan)
+        tasks.choose_shape(self.made.target, plan)
         tasks.resident(plan, self._by_head(held), After.PE_RESULT)
         self._sends(plan)
         plan.holds = head + count < sizes.heads
@@ -273,7 +282,7 @@ class _Around:
         """The queries of one head or, one group each, of several: turned in L2, or given so."""
         if self.q.columns:
             plan.src = self.q.walk(max(2, plan.groups), head)
-            tasks.ne_source(plan, self.end)
+            tasks.ne_source(self.made.target, plan, self.end)
             return
         columns = replace(self.columns, base=head * self.columns.row)
         if plan.groups > 1:
@@ -302,7 +311,7 @@ class _Around:
         sizes = self.sizes
         for first, rows in _blocks(sizes.keys, self.k.lanes):
             plan = _product(self.k.of(head, first, rows), self.k.lanes, sizes.queries, sizes.dims, rows, self.scale)
-            tasks.choose_shape(plan)
+            tasks.choose_shape(self.made.target, plan)
             self._of_queries(plan, head)
             tasks.stays(plan, replace(region, base=region.base + first * self.line), after=After.NOTHING)
             self.begun = True
@@ -392,7 +401,7 @@ class _Around:
             plan = _product(self.v.of(head, first, rows), self.v.lanes, sizes.queries, sizes.keys, rows, 1.0)
             offset = out.offset + head * out.plane + first * out.row
             plan.dst = Dma(out.buffer, offset, out.plane, out.row, out.plane, out.plane)
-            tasks.choose_shape(plan)
+            tasks.choose_shape(self.made.target, plan)
             tasks.resident(plan, region, After.PE_RESULT if first == 0 else After.NOTHING)
             self._sends(plan)
             plan.holds = not last or head + 1 < sizes.heads or first + rows < sizes.dims

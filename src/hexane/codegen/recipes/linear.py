@@ -14,7 +14,6 @@ import numpy as np
 
 from hexane.chips import L2_BYTES
 from hexane.codegen import l2, tasks
-from hexane.codegen.choices import chosen
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import is_small_source, largest_shape, patch_count, up
@@ -36,9 +35,9 @@ Kernels = dict[tuple[int, int], Kernel | None]
 FOLDED_KERNEL_BYTES = 32 << 10
 
 
-def folds(m: int, n: int, k: int) -> bool:
+def folds(target: Target, m: int, n: int, k: int) -> bool:
     """Whether the rows run as M/8 x 8 pixels (§13.1)."""
-    return chosen().folds_products and m % FOLD == 0 and 8 < m <= 64 and 2 * k * n // 16 >= FOLDED_KERNEL_BYTES
+    return target.choices.folds_products and m % FOLD == 0 and 8 < m <= 64 and 2 * k * n // 16 >= FOLDED_KERNEL_BYTES
 
 
 def matrix_operands(op: Op) -> tuple[Value, bool, np.ndarray, np.ndarray | None] | None:
@@ -169,13 +168,13 @@ class Held:
 
 def turn_in(made: Fragment, x: Rows, base: int = 0) -> Held:
     """T0: NE copy with turned output into L2, as a staging pair (§12 item 4)."""
-    plan = tasks.copy_plan(x.m, 1, x.k, out_trans=True)
+    plan = tasks.copy_plan(made.target, x.m, 1, x.k, out_trans=True)
     plan.src = x.walk()
-    tasks.choose_shape(plan)
+    tasks.choose_shape(made.target, plan)
     channel = l2.odd_channel_stride(x.m)
     size = x.k * channel
     held = Region(base, channel, size, size)
-    source_end = tasks.ne_source(plan, base + size)
+    source_end = tasks.ne_source(made.target, plan, base + size)
     row = up(2 * x.m, 64)
     return _staged(made, plan, held, Dma(made.workspace(x.k * row), 0, row, row, x.k * row, x.k * row), source_end)
 
@@ -183,20 +182,20 @@ def turn_in(made: Fragment, x: Rows, base: int = 0) -> Held:
 def fold_in(made: Fragment, x: Rows, kernel_bytes: int, base: int = 0) -> Held:
     """T0 of a folded product: rows as M/8 x 8 pixels; row pad as the product's patch asks for."""
     h = x.m // FOLD
-    plan = tasks.copy_plan(FOLD, h, x.k, out_trans=True)
+    plan = tasks.copy_plan(made.target, FOLD, h, x.k, out_trans=True)
     plan.src = x.folded()
-    tasks.choose_shape(plan)
-    region = folded_region(base, x.k, h, kernel_bytes)
-    source_end = tasks.ne_source(plan, base + h * region.row)
+    tasks.choose_shape(made.target, plan)
+    region = folded_region(made.target, base, x.k, h, kernel_bytes)
+    source_end = tasks.ne_source(made.target, plan, base + h * region.row)
     plane = 64 * h
     walk = Dma(made.workspace(x.k * plane), 0, 64, plane, x.k * plane, x.k * plane)
     return _staged(made, plan, region, walk, source_end)
 
 
-def folded_region(base: int, channels: int, h: int, kernel_bytes: int) -> Region:
+def folded_region(target: Target, base: int, channels: int, h: int, kernel_bytes: int) -> Region:
     """[h][channels][8 px] with the row pad of the product that reads it."""
     s = largest_shape(FOLD, h)
-    small = is_small_source(FOLD, h, kernel_bytes)
+    small = is_small_source(target, FOLD, h, kernel_bytes)
     channel = l2.channel_stride(FOLD)
     block = channels * channel
     pad = l2.ne_pad(block, h, (4, 4, 4) if small else (s, s, s), FOLD, small=small)
@@ -213,9 +212,9 @@ def _staged(made: Fragment, plan: Plan, held: Region, walk: Dma, source_end: int
 
 def fold_out(made: Fragment, held: Region, m: int, y: Rows) -> None:
     """T2 of a folded product: from pixels back to rows."""
-    plan = tasks.copy_plan(m, 1, y.k)
+    plan = tasks.copy_plan(made.target, m, 1, y.k)
     plan.dst = y.walk()
-    tasks.choose_shape(plan)
+    tasks.choose_shape(made.target, plan)
     size = m * held.channel
     tasks.resident(plan, Region(held.base, held.channel, size, size), After.NE_RESULT)
     plan.result, plan.writes = Region(held.base + size), l2.AUTOMATIC
@@ -227,27 +226,29 @@ def blocks_for(weights: Product, h: int, w: int, *, transposed: bool) -> list[Bl
     return weights.blocks(one_patch=one_patch, transposed=transposed)
 
 
-def block_plan(held: Held, weights: Product, block: Block, kernels: Kernels, *, out_trans: bool) -> Plan:
+def block_plan(
+    target: Target, held: Held, weights: Product, block: Block, kernels: Kernels, *, out_trans: bool
+) -> Plan:
     """One block of output channels, its kernel shared between the passes over M."""
-    plan = dense_block(weights, block, held.w, out_trans=out_trans, height=held.h)
+    plan = dense_block(target, weights, block, held.w, out_trans=out_trans, height=held.h)
     plan.kernel = kernels.setdefault((block.first, block.count), plan.kernel)
     return plan
 
 
-def settle(plan: Plan) -> None:
+def settle(target: Target, plan: Plan) -> None:
     assert plan.kernel is not None
-    tasks.choose_shape(plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
+    tasks.choose_shape(target, plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
 
 
 def products(made: Fragment, held: Held, weights: Product, y: Rows, kernels: Kernels) -> None:
     """T1 ...: the blocks of output channels, ascending, each to its columns of y."""
     blocks = blocks_for(weights, held.h, held.w, transposed=True)
     for i, block in enumerate(blocks):
-        plan = block_plan(held, weights, block, kernels, out_trans=True)
+        plan = block_plan(made.target, held, weights, block, kernels, out_trans=True)
         plan.dst = replace(y.walk(), offset=y.offset + 2 * block.first)
         if i == 0 and held.walk is not None:
             plan.src, plan.src_staged = held.walk, True
-        settle(plan)
+        settle(made.target, plan)
         tasks.resident(plan, held.region, held.after if i == 0 else After.NOTHING)
         plan.result, plan.writes = Region(held.end), l2.AUTOMATIC
         plan.holds = i < len(blocks) - 1
@@ -260,10 +261,10 @@ def folded_products(made: Fragment, held: Held, weights: Product, base: int, ker
     region = Region(base, channel, FOLD * channel, held.h * FOLD * channel)
     blocks = blocks_for(weights, held.h, held.w, transposed=True)
     for i, block in enumerate(blocks):
-        plan = block_plan(held, weights, block, kernels, out_trans=True)
+        plan = block_plan(made.target, held, weights, block, kernels, out_trans=True)
         if i == 0 and held.walk is not None:
             plan.src, plan.src_staged = held.walk, True
-        settle(plan)
+        settle(made.target, plan)
         tasks.resident(plan, held.region, held.after if i == 0 else After.NOTHING)
         tasks.stays(plan, replace(region, base=base + 2 * block.first), after=After.NOTHING)
         plan.holds = True
@@ -272,7 +273,7 @@ def folded_products(made: Fragment, held: Held, weights: Product, base: int, ker
 
 
 def _chunk(made: Fragment, x: Rows, y: Rows, weights: Product, kernels: Kernels) -> None:
-    if folds(x.m, weights.n, weights.k):
+    if folds(made.target, x.m, weights.n, weights.k):
         lanes = max(b.lanes for b in blocks_for(weights, x.m // FOLD, FOLD, transposed=True))
         held = fold_in(made, x, kernel_bytes(weights, lanes))
         region = folded_products(made, held, weights, held.end, kernels)
@@ -293,10 +294,10 @@ def _from_transposed(made: Fragment, x: Rows, y: Rows, weights: Product, kernels
     held = Held(Region(), 1, x.k, 0, None, After.NOTHING)
     plans = []
     for block in blocks_for(weights, 1, x.k, transposed=True):
-        plan = block_plan(held, weights, block, kernels, out_trans=True)
+        plan = block_plan(made.target, held, weights, block, kernels, out_trans=True)
         plan.src = walk
         plan.dst = replace(y.walk(), offset=y.offset + 2 * block.first)
-        settle(plan)
+        settle(made.target, plan)
         plans.append(plan)
     place_blocks(made, plans)
 
@@ -326,7 +327,7 @@ def two_products(ops: Sequence[Op], context: Context) -> Fragment:
     source, out = as_rows(context.tensor(x)), as_rows(context.tensor(ops[-1].output))
     made = Fragment(context)
     m = source.m
-    if folds(m, first.n, first.k) and folds(m, second.n, second.k):
+    if folds(context.target, m, first.n, first.k) and folds(context.target, m, second.n, second.k):
         _folded_chain(made, source, out, first, second)
     else:
         _chain(made, source, out, first, second)
@@ -355,7 +356,7 @@ def _folded_chain(made: Fragment, x: Rows, y: Rows, first: Product, second: Prod
     h = x.m // FOLD
     lanes = max(b.lanes for b in blocks_for(first, h, FOLD, transposed=False))
     lanes_again = max(b.lanes for b in blocks_for(second, h, FOLD, transposed=True))
-    hidden = folded_region(0, first.n, h, kernel_bytes(second, lanes_again))
+    hidden = folded_region(made.target, 0, first.n, h, kernel_bytes(second, lanes_again))
     size = h * hidden.row
     _fits(size, h * (x.k * 16 + l2.MOST_PAD), x.m * l2.ne_window(x.k))
     held = fold_in(made, x, kernel_bytes(first, lanes), size)
@@ -368,11 +369,11 @@ def _folded_chain(made: Fragment, x: Rows, y: Rows, first: Product, second: Prod
 def _hidden(made: Fragment, held: Held, weights: Product, region: Region) -> None:
     """The first product: its blocks side by side in L2, channels as channels."""
     for i, block in enumerate(blocks_for(weights, held.h, held.w, transposed=False)):
-        plan = block_plan(held, weights, block, {}, out_trans=False)
+        plan = block_plan(made.target, held, weights, block, {}, out_trans=False)
         if i == 0:
             plan.src, plan.src_staged = held.walk, True
-        settle(plan)
-        follows = After.FOLLOWS_NE if chosen().follows_closely else held.after
+        settle(made.target, plan)
+        follows = After.FOLLOWS_NE if made.target.choices.follows_closely else held.after
         tasks.resident(plan, held.region, follows if i == 0 else After.NOTHING)
         tasks.stays(plan, replace(region, base=region.base + block.first * region.channel), after=After.NOTHING)
         plan.holds = True

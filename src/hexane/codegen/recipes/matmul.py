@@ -10,7 +10,6 @@ import numpy as np
 
 from hexane.chips import CORES, KERNEL_BYTES_PER_CORE, L2_BYTES, Evidence
 from hexane.codegen import l2, tasks
-from hexane.codegen.choices import chosen
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import ceil_div, ceil_log2, up
@@ -130,10 +129,12 @@ def stage(made: Fragment, x: Rows, m: int, k: int, lanes: int, *, turned: bool, 
         plan.src, plan.dst = x.walk(), walk
         tasks.streams_out(plan, tasks.pe_source(plan, 0), explicit=False)
     else:
-        plan = tasks.copy_plan(k, 1, m, out_trans=True) if turned else tasks.copy_plan(m, 1, k)
+        plan = (
+            tasks.copy_plan(made.target, k, 1, m, out_trans=True) if turned else tasks.copy_plan(made.target, m, 1, k)
+        )
         plan.src, plan.dst = x.walk(), walk
-        tasks.choose_shape(plan)
-        end = tasks.ne_source(plan, 0)
+        tasks.choose_shape(made.target, plan)
+        end = tasks.ne_source(made.target, plan, 0)
         tasks.streams_out(plan, end, explicit=False)
     made.add(plan)
     return walk
@@ -161,13 +162,13 @@ def behind_staging(plan: Plan, end: int, copy: Plan) -> None:
 
 def _turn_map(made: Fragment, w: Rows, *, after_planar: Plan | None) -> tuple[Region, int]:
     """w given as [N, K]: a turned copy in L2 at 0."""
-    plan = tasks.copy_plan(w.m, 1, w.k, out_trans=True)
+    plan = tasks.copy_plan(made.target, w.m, 1, w.k, out_trans=True)
     plan.src = w.walk()
-    tasks.choose_shape(plan)
+    tasks.choose_shape(made.target, plan)
     channel = l2.odd_channel_stride(w.m)
     size = w.k * channel
     held = Region(0, channel, size, size)
-    end = tasks.ne_source(plan, size, after=After.NE)
+    end = tasks.ne_source(made.target, plan, size, after=After.NE)
     after = After.NE
     if after_planar is not None:
         after = hazard(0, size, after_planar)
@@ -186,13 +187,13 @@ def _turn_through_scratch(made: Fragment, w: Rows, after_planar: Plan | None) ->
         raise UnsupportedError(
             f"a transposed operand of {w.m} x {w.k} does not fit the engine's 2 MiB buffer", code=Reason.MEMORY
         )
-    plan = tasks.copy_plan(w.m, 1, w.k, out_trans=True)
+    plan = tasks.copy_plan(made.target, w.m, 1, w.k, out_trans=True)
     row = up(2 * SCRATCH_LANES * w.m, 64)
     total = w.k // SCRATCH_LANES * row
     walk = Dma(made.workspace(total), 0, row, row, total, total, interleave=SCRATCH_LANES)
     plan.src, plan.dst = w.walk(), walk
-    tasks.choose_shape(plan)
-    end = tasks.ne_source(plan, 0, after=After.NE)
+    tasks.choose_shape(made.target, plan)
+    end = tasks.ne_source(made.target, plan, 0, after=After.NE)
     if after_planar is not None:
         plan.reads = plan.reads.waiting(hazard(0, end, after_planar))
     tasks.streams_out(plan, end, explicit=False, after=After.NE)
@@ -236,7 +237,7 @@ def compute(made: Fragment, product: ComputedProduct) -> None:
     start, staged, w, y = product.start, product.staged, product.w, product.y
     m, k, lanes, held, end = product.m, product.k, product.lanes, product.held, product.end
     per_task = CORES * lanes
-    if chosen().steps_kernels:
+    if made.target.choices.steps_kernels:
         per_task = m
     rest = m % per_task
     blocks = ([(m - rest, rest)] if rest else []) + [(r, per_task) for r in range(m - rest - per_task, -1, -per_task)]
@@ -263,22 +264,22 @@ def compute(made: Fragment, product: ComputedProduct) -> None:
         plan.dtid = start
         plan.macs = count * n * k
         if held is not None:
-            tasks.choose_shape(plan)
+            tasks.choose_shape(made.target, plan)
             tasks.resident(plan, held, After.NE_RESULT if i == 0 else After.NOTHING)
             plan.result, plan.writes = Region(end), l2.AUTOMATIC
         elif i == 0 or made.plans[-1].reads.type is SourceType.DMA_STREAM:
             plan.src = w.walk()
-            tasks.choose_shape(plan, weighted=chosen().small_patch, kernel_bytes=core_bytes)
+            tasks.choose_shape(made.target, plan, weighted=made.target.choices.small_patch, kernel_bytes=core_bytes)
             after = staging if staging.unit == "PE" else None
             keep = len(blocks) > 1 and k * l2.channel_stride(n) + 2 * l2.RING_ROOM <= L2_BYTES
             scratch = isinstance(w, Interleaved)
             waits = After.NOTHING if scratch else After.NE
-            end = tasks.ne_source(plan, 0, keep=keep, after=waits)
+            end = tasks.ne_source(made.target, plan, 0, keep=keep, after=waits)
             tasks.streams_out(plan, end, explicit=False, after=waits)
             if after is not None and not scratch and i == 0:
                 behind_staging(plan, end, after)
         else:
-            tasks.choose_shape(plan)
+            tasks.choose_shape(made.target, plan)
             tasks.resident(plan, replace(made.plans[-1].source, group=0))
             plan.result, plan.writes = Region(end), l2.AUTOMATIC
         kept = held is not None or plan.src is None or plan.reads.type is SourceType.DMA_KEEP
@@ -311,13 +312,13 @@ def _unstaged(made: Fragment, x: Rows, w: Rows, y: Rows, turned_y: bool, scale: 
     if turned_y:
         held = turn_in(made, w)
         plan.src, plan.src_staged = held.walk, True
-        tasks.choose_shape(plan)
+        tasks.choose_shape(made.target, plan)
         tasks.resident(plan, held.region, held.after)
         plan.result, plan.writes = Region(held.end), l2.AUTOMATIC
     else:
         plan.src = w.walk()
-        tasks.choose_shape(plan)
-        end = tasks.ne_source(plan, 0)
+        tasks.choose_shape(made.target, plan)
+        end = tasks.ne_source(made.target, plan, 0)
         tasks.streams_out(plan, end, explicit=False)
     made.add(plan)
 
@@ -343,15 +344,15 @@ def _by_single_rows(
         plan.macs = count * n * k
         if region is None:
             plan.src = w.walk()
-            tasks.choose_shape(plan)
+            tasks.choose_shape(made.target, plan)
             keep = len(sizes) > 1 and k * l2.channel_stride(n) + 2 * l2.RING_ROOM <= L2_BYTES
-            end = tasks.ne_source(plan, 0, keep=keep)
+            end = tasks.ne_source(made.target, plan, 0, keep=keep)
             tasks.streams_out(plan, end, explicit=False)
             region = replace(plan.source, group=0) if keep else None
         else:
             if turned_y and i == 0:
                 plan.src, plan.src_staged = walk, True
-            tasks.choose_shape(plan)
+            tasks.choose_shape(made.target, plan)
             tasks.resident(plan, region, waits if turned_y and i == 0 else After.NOTHING)
             plan.result, plan.writes = Region(end), l2.AUTOMATIC
         plan.holds = i < len(sizes) - 1 and region is not None

@@ -10,7 +10,6 @@ import numpy as np
 
 from hexane.chips import L2_BYTES, Evidence
 from hexane.codegen import l2, tasks
-from hexane.codegen.choices import chosen
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import ceil_log2, joint_patch, pe_patch
@@ -128,7 +127,7 @@ def normalise(made: Fragment, x: Tensor, y: Tensor, axes: frozenset[str], epsilo
         rows_as_channels(made, flat, replace(as_rows(y), m=x.c), epsilon)
     elif axes == frozenset("hw") or (axes == frozenset("h") and x.w == 1):
         _planes(made, x, y, epsilon)
-    elif axes == frozenset("c") and chosen().shared_inputs:
+    elif axes == frozenset("c") and made.target.choices.shared_inputs:
         _turned_twice(made, x, y, epsilon)
     elif axes == frozenset("c"):
         _turned(made, x, y, epsilon, (0, 2, 3, 1))
@@ -171,10 +170,10 @@ def _turned_twice(made: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     moved = replace(source, base=moved_at)
     turned = Region(moved_at, flat, turned_row, w * flat)
 
-    load = tasks.copy_plan(c, h, w, out_trans=True)
+    load = tasks.copy_plan(made.target, c, h, w, out_trans=True)
     load.src = x.dma()
-    tasks.choose_shape(load)
-    tasks.ne_source(load, source_at, keep=True)
+    tasks.choose_shape(made.target, load)
+    tasks.ne_source(made.target, load, source_at, keep=True)
     load.source = replace(source, group=c * channel)
     tasks.stays(load, turned)
     mean = _column_mean(x, turned, values)
@@ -182,7 +181,7 @@ def _turned_twice(made: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     tasks.resident(minus, source, After.PE_RESULT)
     minus.source2 = values
     tasks.stays(minus, moved, after=After.NOTHING)
-    again = tasks.copy_plan(c, h, w, out_trans=True)
+    again = tasks.copy_plan(made.target, c, h, w, out_trans=True)
     lock(minus, again)
     tasks.resident(again, moved, After.FOLLOWS_PE)
     tasks.stays(again, replace(turned, base=turned_at), after=After.NOTHING)
@@ -312,7 +311,7 @@ def _channels(made: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     single = Region(0, l2.UNIT, 2 * l2.UNIT, l2.UNIT)
     mean = Plan("PE", w=x.c, kind=PeKind.REDUCE, patch=patch)
     mean.final = 1.0 / x.c
-    after_turn = After.FOLLOWS_PE if chosen().follows_closely else After.PE_RESULT
+    after_turn = After.FOLLOWS_PE if made.target.choices.follows_closely else After.PE_RESULT
     tasks.resident(mean, vector, after_turn)
     tasks.stays(mean, single, after=After.NOTHING)
     spread = variance(x.c, 1, 1, x.c, epsilon, broadcast1=Axes.W)
@@ -450,7 +449,7 @@ def norm_projection(ops: Sequence[Op], context: Context) -> Fragment:
         raise UnsupportedError("a layer norm over other axes than the last of a matrix", code=Reason.LAYOUT)
     _, turned, weights = linear.weights_of(ops[1:], context.target)
     x, y = as_rows(tensor), as_rows(context.tensor(ops[-1].output))
-    if turned or linear.folds(x.m, weights.n, weights.k):
+    if turned or linear.folds(context.target, x.m, weights.n, weights.k):
         raise UnsupportedError("a folded or transposed product behind a layer norm", code=Reason.LAYOUT)
     made = Fragment(context)
     epsilon = op.arg("epsilon")
@@ -467,7 +466,7 @@ def norm_projection(ops: Sequence[Op], context: Context) -> Fragment:
     held = Region(map_at, channel, size, size)
     tasks.stays(scale, held, after=After.NOTHING)
     scale.holds = True
-    turn = tasks.copy_plan(x.m, 1, x.k, out_trans=True)
+    turn = tasks.copy_plan(context.target, x.m, 1, x.k, out_trans=True)
     scale.patch = joint_patch(0)
     made.add(scale)
     tasks.resident(turn, held, After.FOLLOWS_PE)

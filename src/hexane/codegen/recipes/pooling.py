@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from hexane.chips import CORES, KERNEL_BYTES_PER_CORE, L2_BYTES, Evidence
 from hexane.codegen import l2, tasks
-from hexane.codegen.choices import chosen
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import ceil_log2
@@ -93,7 +92,7 @@ def _comes_by_rows(value: Value, context: Context) -> bool:
     if op is None or op.type != "conv":
         return op is not None and op.type in ELEMENTWISE
     weight = op.arg("weight").shape
-    whole = op.arg("groups") == 1 and not (chosen().fat_tiles and weight[0] == PAIR * CORES)
+    whole = op.arg("groups") == 1 and not (context.choices.fat_tiles and weight[0] == PAIR * CORES)
     return whole and 2 * prod(weight) <= CORES * KERNEL_BYTES_PER_CORE
 
 
@@ -103,8 +102,8 @@ def _windows_at_once(x: Tensor, y: Tensor, window: Window, context: Context) -> 
     window.set_on(plan)
     plan.cores_log2 = min(tasks.MOST_CORES_LOG2, ceil_log2(x.c))
     plan.src, plan.dst = x.dma(), y.dma()
-    tasks.choose_shape(plan)
-    end = tasks.ne_source(plan, 0)
+    tasks.choose_shape(context.target, plan)
+    end = tasks.ne_source(context.target, plan, 0)
     tasks.streams_out(plan, end)
     made.add(plan)
     made.evidence(Evidence.INFERRED, "a maximum over a window, which programs show over channels only")

@@ -10,7 +10,6 @@ import numpy as np
 
 from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
-from hexane.codegen.choices import chosen
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import cores_log2, largest_shape
@@ -29,6 +28,7 @@ from hexane.errors import Reason, UnsupportedError
 from hexane.lowering.powers import check_power
 
 if TYPE_CHECKING:
+    from hexane.codegen.targets import Target
     from hexane.graph.ir import Op
 
 
@@ -60,9 +60,9 @@ def real_div(ops: Sequence[Op], context: Context) -> Fragment:
         return _divide(context.tensor(x), b, out, context)
     made = Fragment(context)
     inverted = Tensor(made.workspace(b.bytes), *b.shape)
-    plan = unary.copy_of(b)
+    plan = unary.copy_of(context.target, b)
     unary.set_table(plan, "reciprocal")
-    made.add(unary.ne_stream(plan, b, inverted))
+    made.add(unary.ne_stream(context.target, plan, b, inverted))
     a = context.tensor(x) if numerator is None else made.plain_constant(np.asarray(numerator, np.float16))
     combine(made, "mul", a, inverted, out)
     made.evidence(Evidence.INFERRED, "a quotient whose numerator is broadcast or constant")
@@ -79,17 +79,17 @@ def _times_constant(a: Tensor, values: np.ndarray, out: Tensor, context: Context
 def _divide(a: Tensor, b: Tensor, out: Tensor, context: Context) -> Fragment:
     """T0: 1/b into L2, turned to one packed vector per pixel column; T1: a times it (§13, appendix A)."""
     made = Fragment(context)
-    turned = chosen().turned_quotients or b.h == b.w == 1
-    plan = tasks.copy_plan(b.c, b.h, b.w, groups=b.n, out_trans=turned)
+    turned = context.choices.turned_quotients or b.h == b.w == 1
+    plan = tasks.copy_plan(context.target, b.c, b.h, b.w, groups=b.n, out_trans=turned)
     unary.set_table(plan, "reciprocal")
     plan.src = b.dma()
-    tasks.choose_shape(plan)
+    tasks.choose_shape(context.target, plan)
     count, channel = (b.w, l2.channel_stride(b.c)) if turned else (b.c, l2.channel_stride(b.w))
     block = count * channel
     row = block + (l2.pe_pad(block, channel) if b.h > 1 else 0)
     size = b.h * row
     region = Region(0, channel, row, block, size if b.n > 1 else 0)
-    tasks.ne_source(plan, size * b.n)
+    tasks.ne_source(context.target, plan, size * b.n)
     tasks.stays(plan, region)
     plan.holds = True
     made.add(plan)
@@ -123,16 +123,16 @@ def power(ops: Sequence[Op], context: Context) -> Fragment:
     channel = l2.channel_stride(a.w)
     block = 2 * a.c * channel
     largest = max(1, largest_shape(a.w, a.h, narrow=True))
-    row = block + (_pair_pad(block, a, largest) if a.h > 1 else 0)
+    row = block + (_pair_pad(context.target, block, a, largest) if a.h > 1 else 0)
     pairs = Region(0, 2 * channel, row, block)
     size = a.h * row
     for i, tensor in enumerate((b, a)):
-        plan = unary.copy_of(tensor)
+        plan = unary.copy_of(context.target, tensor)
         plan.src = tensor.dma()
         if tensor is a:
             unary.set_table(plan, "log2")
-        tasks.choose_shape(plan)
-        tasks.ne_source(plan, size, after=tasks.STARTS if i == 0 else After.NOTHING)
+        tasks.choose_shape(context.target, plan)
+        tasks.ne_source(context.target, plan, size, after=tasks.STARTS if i == 0 else After.NOTHING)
         tasks.stays(plan, replace(pairs, base=i * channel))
         plan.holds = True
         made.add(plan)
@@ -148,21 +148,21 @@ def power(ops: Sequence[Op], context: Context) -> Fragment:
     return made
 
 
-def _pair_pad(block: int, x: Tensor, largest: int) -> int:
+def _pair_pad(target: Target, block: int, x: Tensor, largest: int) -> int:
     """Row pad of two maps that lie channel by channel beside each other."""
-    if chosen().narrow_copies:
-        return l2.ne_pad(block, x.h, (1, 1, largest), x.w, alone=True)
+    if target.choices.narrow_copies:
+        return l2.ne_pad(block, x.h, (1, 1, largest), x.w, narrow=True)
     return l2.pe_pad(block, l2.channel_stride(x.w))
 
 
 def _scaled_power(made: Fragment, x: Tensor, out: Tensor, exponent: float) -> Fragment:
     """x to a number: log2 table into scratch, then exp2 of the number times it (PostScale)."""
     middle = Tensor(made.workspace(x.bytes), *x.shape)
-    first = unary.copy_of(x)
+    first = unary.copy_of(made.target, x)
     unary.set_table(first, "log2")
-    made.add(unary.ne_stream(first, x, middle))
-    second = unary.copy_of(x)
+    made.add(unary.ne_stream(made.target, first, x, middle))
+    second = unary.copy_of(made.target, x)
     second.post_scale = exponent
     unary.set_table(second, "exp2")
-    made.add(unary.ne_stream(second, middle, out))
+    made.add(unary.ne_stream(made.target, second, middle, out))
     return made

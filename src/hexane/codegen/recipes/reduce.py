@@ -132,7 +132,7 @@ def reduce_to(made: Fragment, op: Op, context: Context, kind: Reduction, x: Tens
     elif kind.square:
         made.add(unary.pe_stream(Plan("PE", w=x.w, h=x.h, c=x.c, groups=x.n, kind=PeKind.UNARY, pe=SQUARE), x, view))
     else:
-        made.add(unary.ne_stream(unary.copy_of(x), x, view))
+        made.add(unary.ne_stream(context.target, unary.copy_of(context.target, x), x, view))
     if view.buffer != result.buffer and out is None:
         relayout(made, view, result)
 
@@ -201,9 +201,9 @@ def composed_reduction(ops: Sequence[Op], context: Context) -> Fragment:
             after = Plan("PE", w=last.w, h=last.h, c=last.c, groups=last.n, kind=PeKind.UNARY, scale=-1.0)
             made.add(unary.pe_stream(after, middle, last))
         else:
-            root = unary.copy_of(middle)
+            root = unary.copy_of(context.target, middle)
             unary.set_table(root, "sqrt")
-            made.add(unary.ne_stream(root, middle, last))
+            made.add(unary.ne_stream(context.target, root, middle, last))
     relayout(made, last, result)
     return made
 
@@ -265,9 +265,9 @@ def channel_maximum(made: Fragment, x: Tensor, out: Tensor) -> None:
     for n in range(x.n):
         plan = Plan("NE", w=x.w, h=x.h, c=x.c, cout=1, unicast=x.c, mac=MAC_MAXIMUM, pad_lowest=True)
         plan.src, plan.dst = x.dma(n * x.batch), out.dma(n * out.batch)
-        tasks.choose_shape(plan)
+        tasks.choose_shape(made.target, plan)
         plan.shape = (0, 0, plan.shape[2])
-        end = tasks.ne_source(plan, 0)
+        end = tasks.ne_source(made.target, plan, 0)
         tasks.streams_out(plan, end)
         made.add(plan)
 
@@ -289,16 +289,16 @@ def _channel_sum(made: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> Non
         _channel_sum_as_convolution(made, x, out, kind)
         return
     for n in range(x.n):
-        turn = tasks.copy_plan(x.c, x.h, x.w, out_trans=True)
+        turn = tasks.copy_plan(made.target, x.c, x.h, x.w, out_trans=True)
         turn.src = x.dma(n * x.batch)
-        tasks.choose_shape(turn)
+        tasks.choose_shape(made.target, turn)
         staged = x.h == 1
         channel = l2.odd_channel_stride(x.c) if staged else l2.channel_stride(x.c)
         block = x.w * channel
         row = block + (_turned_pad(block, channel) if x.h > 1 else 0)
         size = x.h * row
         held = Region(0, channel, row, block)
-        tasks.ne_source(turn, size)
+        tasks.ne_source(made.target, turn, size)
         tasks.stays(turn, held)
         if staged:
             line = up(2 * x.w, 64)
@@ -369,13 +369,13 @@ def columns(made: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
         plane(made, x, out, kind)
         return
     for n in range(x.n):
-        turn = tasks.copy_plan(x.h, x.c, x.w, out_trans=True)
+        turn = tasks.copy_plan(made.target, x.h, x.c, x.w, out_trans=True)
         turn.src = replace(x.dma(n * x.batch), row=x.plane, plane=x.row)
-        tasks.choose_shape(turn)
+        tasks.choose_shape(made.target, turn)
         channel = l2.channel_stride(x.h)
         block = x.w * channel
         size = x.c * block
-        tasks.ne_source(turn, size)
+        tasks.ne_source(made.target, turn, size)
         tasks.stays(turn, Region(0, channel, block, block))
         turn.holds = True
         made.add(turn)
@@ -391,9 +391,9 @@ def columns(made: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
         tasks.stays(plan, Region(size, 16, x.w * group, group, group), after=After.NOTHING)
         plan.holds = True
         made.add(plan)
-        back = tasks.copy_plan(x.w, x.c, 1, out_trans=True)
+        back = tasks.copy_plan(made.target, x.w, x.c, 1, out_trans=True)
         back.dst = replace(out.dma(n * out.batch), row=out.plane, plane=out.plane)
-        back.shape = tasks.transposing_shape(back.c, back.w, back.h, interleaved=False)
+        back.shape = tasks.transposing_shape(made.target, back.c, back.w, back.h, interleaved=False)
         back.tile = tasks.patch_row(back)
         tasks.resident(back, Region(size, group, 16, group), After.PE_RESULT)
         back.result, back.writes = Region(size + x.w * group), l2.AUTOMATIC

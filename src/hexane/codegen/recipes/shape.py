@@ -84,12 +84,12 @@ def straight(made: Fragment, source: Walk, target: Walk) -> Plan:
         raise UnsupportedError("a copy between different extents", code=Reason.BROADCAST)
     if not (source.aligned and target.aligned):
         raise UnsupportedError("a copy to or from a column that is not a multiple of 32 pixels", code=Reason.LAYOUT)
-    plan = tasks.copy_plan(c, h, w, groups=n, element=source.element)
+    plan = tasks.copy_plan(made.target, c, h, w, groups=n, element=source.element)
     if source.element == 1:
         plan.out_format = Element.UINT8
     plan.src, plan.dst = _dma(source, 0, 1, 2), _dma(target, 0, 1, 2)
-    tasks.choose_shape(plan)
-    end = tasks.ne_source(plan, 0)
+    tasks.choose_shape(made.target, plan)
+    end = tasks.ne_source(made.target, plan, 0)
     tasks.streams_out(plan, end)
     if n > 1:
         plan.evidence, plan.note = Evidence.INFERRED, "a copy with groups"
@@ -114,11 +114,13 @@ def turned(made: Fragment, source: Walk, order: Sequence[int], target: Walk) -> 
         raise UnsupportedError("a turned copy of 8-bit data", code=Reason.ELEMENT_TYPE)
     if not (source.aligned and target.aligned):
         raise UnsupportedError("a copy to or from a column that is not a multiple of 32 pixels", code=Reason.LAYOUT)
-    plan = tasks.copy_plan(source.extents[inner], source.extents[row], source.extents[3], groups=groups, out_trans=True)
+    plan = tasks.copy_plan(
+        made.target, source.extents[inner], source.extents[row], source.extents[3], groups=groups, out_trans=True
+    )
     plan.src = _dma(source, group, inner, row)
     plan.dst = _dma(target, place[group], place[3], place[row])
-    tasks.choose_shape(plan)
-    end = tasks.ne_source(plan, 0)
+    tasks.choose_shape(made.target, plan)
+    end = tasks.ne_source(made.target, plan, 0)
     channel = up(2 * plan.c, 16)
     block = plan.w * channel
     if plan.tile == plan.hout and end + plan.h * block <= L2_BYTES:
@@ -408,19 +410,19 @@ def _through_l2(made: Fragment, x: Tensor, y: Tensor, rows: int, pieces: int, na
         return pieces, narrow, Dma(t.buffer, t.offset, t.row, pieces * t.row, total, total)
 
     h, w, source = walk(x, not joins)
-    load = tasks.copy_plan(rows, h, w)
+    load = tasks.copy_plan(made.target, rows, h, w)
     load.src = source
-    tasks.choose_shape(load)
+    tasks.choose_shape(made.target, load)
     size = rows * block
-    tasks.ne_source(load, size)
+    tasks.ne_source(made.target, load, size)
     held = Region(0, block, 2 * w if h > 1 else size, size)
     tasks.stays(load, held)
     load.holds = True
     made.add(load)
     h, w, target = walk(y, joins)
-    store = tasks.copy_plan(rows, h, w)
+    store = tasks.copy_plan(made.target, rows, h, w)
     store.dst = target
-    tasks.choose_shape(store)
+    tasks.choose_shape(made.target, store)
     tasks.resident(store, Region(0, block, 2 * w if h > 1 else size, size), After.NE_RESULT)
     store.result, store.writes = Region(size), l2.AUTOMATIC
     for plan in (load, store):

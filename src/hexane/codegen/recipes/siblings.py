@@ -62,7 +62,7 @@ def products_of_same_rows(ops: Sequence[Op], context: Context) -> Fragment:
         _, _, weights = weights_of(run, context.target)
         parts.append((weights, as_rows(context.tensor(run[-1].output)), {}))
     rows = as_rows(context.tensor(ops[0].arg("x")))
-    if any(folds(rows.m, weights.n, weights.k) for weights, _, _ in parts):
+    if any(folds(context.target, rows.m, weights.n, weights.k) for weights, _, _ in parts):
         raise UnsupportedError("products that fold their rows share no copy", code=Reason.LAYOUT)
     limit = min(largest_rows(rows.k, weights.n) for weights, _, _ in parts)
     for first in range(0, rows.m, limit):

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from hexane.chips import L2_BYTES, Evidence
 from hexane.codegen import l2, tasks
-from hexane.codegen.choices import chosen
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import largest_shape, pe_patch, up
@@ -116,12 +115,12 @@ def row_reduction(made: Fragment, x: Tensor, held: Region, result: Region, opera
 
 def load(made: Fragment, x: Tensor, *, pad_for_planar: bool = True) -> Region:
     """T0: the map into L2 at 0 by an NE copy; its source stands behind it."""
-    plan = unary.copy_of(x)
+    plan = unary.copy_of(made.target, x)
     plan.src = x.dma()
-    tasks.choose_shape(plan)
+    tasks.choose_shape(made.target, plan)
     channel, row = _map_row(x)
     held = Region(0, channel, row, x.c * channel)
-    tasks.ne_source(plan, x.h * row)
+    tasks.ne_source(made.target, plan, x.h * row)
     tasks.stays(plan, held)
     plan.holds = True
     made.add(plan)
@@ -141,7 +140,7 @@ def _rows(made: Fragment, x: Tensor, y: Tensor) -> None:
     minus.source2 = Region(maximum.base, 16, step, step)
     tasks.stays(minus, moved, after=After.NOTHING)
     minus.holds = True
-    power = exponential(x.c, x.h, x.w)
+    power = exponential(made.target, x.c, x.h, x.w)
     lock(minus, power)
     made.add(minus)
     tasks.resident(power, moved, After.FOLLOWS_PE)
@@ -191,7 +190,7 @@ def over_channels(made: Fragment, x: Tensor, y: Tensor, *, along_h: bool) -> Non
     scale.broadcast1 = Axes.H if along_h else Axes.C
     scale.dst = y.dma()
     scale.patch = pe_patch(x.w, x.h, operands=2)
-    follows_sum = chosen().follows_closely and not along_h
+    follows_sum = made.target.choices.follows_closely and not along_h
     tasks.resident(scale, small, After.NE_RESULT | After.FOLLOWS_NE if follows_sum else After.NE_RESULT)
     scale.source2 = held
     if along_h:
@@ -222,9 +221,9 @@ def _pixels(made: Fragment, x: Tensor, y: Tensor) -> None:
     minus.source2 = vector
     tasks.stays(minus, replace(vector, base=line), after=After.NOTHING)
     made.add(minus)
-    power = exponential(1, 1, x.c)
+    power = exponential(made.target, 1, 1, x.c)
     power.src, power.src_staged = walk, True
-    tasks.choose_shape(power)
+    tasks.choose_shape(made.target, power)
     tasks.resident(power, replace(vector, base=line), After.PE_RESULT | After.STAGED)
     tasks.stays(power, vector, after=After.NOTHING)
     power.holds = True
@@ -281,7 +280,7 @@ def row_chain(made: Fragment, x: Region, held: Region, vector: Region, c: int, w
     minus.source2 = vector
     tasks.stays(minus, held, after=After.NOTHING)
     minus.holds = True
-    power = exponential(c, 1, w)
+    power = exponential(made.target, c, 1, w)
     lock(minus, power)
     made.add(minus)
     tasks.resident(power, held, After.FOLLOWS_PE)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from hexane.chips import L2_BYTES, Evidence
 from hexane.codegen import l2, tasks
-from hexane.codegen.choices import chosen
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import joint_patch, joint_shape, largest_shape, pe_patch, up
 from hexane.codegen.operations import (
@@ -33,6 +33,9 @@ from hexane.errors import Reason, UnsupportedError
 from hexane.isa.numbers import fp16_value
 from hexane.lowering import functions
 
+if TYPE_CHECKING:
+    from hexane.codegen.targets import Target
+
 LOG2_E = fp16_value(functions.LOG2_E)
 BLOCK = 192  # rows that one reduction takes as channels
 
@@ -48,8 +51,8 @@ def lock(planar: Plan, neural: Plan) -> None:
     planar.patch, neural.shape = joint_patch(s), (s, s, s)
 
 
-def exponential(c: int, h: int, w: int) -> Plan:
-    plan = tasks.copy_plan(c, h, w)
+def exponential(target: Target, c: int, h: int, w: int) -> Plan:
+    plan = tasks.copy_plan(target, c, h, w)
     unary.set_table(plan, "exp2")
     return plan
 
@@ -66,7 +69,7 @@ def powers_and_reciprocals(
     tasks.resident(minus, held, After.NE)
     minus.source2 = small
     tasks.stays(minus, spare)
-    power = exponential(c, h, w)
+    power = exponential(made.target, c, h, w)
     lock(minus, power)
     tasks.resident(power, spare, After.FOLLOWS_PE)
     tasks.stays(power, spare)
@@ -74,7 +77,7 @@ def powers_and_reciprocals(
     unary.set_table(total, "reciprocal")
     s = largest_shape(w, h)
     if w <= 8 and h <= 8:
-        total.small_source, s = True, s if chosen().small_patch else 4
+        total.small_source, s = True, s if made.target.choices.small_patch else 4
     total.shape = (s, s, s)
     tasks.resident(total, spare, After.FOLLOWS_NE)
     tasks.stays(total, small)
@@ -106,9 +109,9 @@ def through_scratch(made: Fragment, x: Tensor, y: Tensor, axis: str) -> None:
     combine(made, "sub", x, top, moved := fresh(x))
     assert made.plans[-1].kind is PeKind.BINARY and len(made.plans) > before
     made.plans[-1].scale = LOG2_E
-    power = unary.copy_of(x)
+    power = unary.copy_of(made.target, x)
     unary.set_table(power, "exp2")
-    made.add(unary.ne_stream(power, moved, powers := fresh(x)))
+    made.add(unary.ne_stream(made.target, power, moved, powers := fresh(x)))
     if axis == "w":
         reduce_axis(made, powers, share := fresh(small), Reduction(reciprocal=True), axis)
     else:
@@ -117,7 +120,7 @@ def through_scratch(made: Fragment, x: Tensor, y: Tensor, axis: str) -> None:
             permute(made, Walk.of(powers), (0, 2, 1, 3), Walk.of(seen := fresh(Tensor(x.buffer, 1, x.h, x.c, x.w))))
         total = Plan("NE", w=seen.w, h=seen.h, c=seen.c, cout=1, mac=MAC_SUM, power_category=1)
         unary.set_table(total, "reciprocal")
-        made.add(unary.ne_stream(total, seen, Tensor(share.buffer, 1, 1, seen.h, seen.w)))
+        made.add(unary.ne_stream(made.target, total, seen, Tensor(share.buffer, 1, 1, seen.h, seen.w)))
     combine(made, "mul", share, powers, y)
     for plan in made.plans[start:]:
         plan.evidence, plan.note = Evidence.INFERRED, "softmax through scratch"
@@ -149,11 +152,11 @@ def rows_as_channels(made: Fragment, x: Tensor, y: Tensor) -> None:
         raise UnsupportedError(
             f"softmax over {x.h} rows of {x.w} does not fit the engine's 2 MiB buffer", code=Reason.MEMORY
         )
-    first = unary.copy_of(x)
+    first = unary.copy_of(made.target, x)
     first.src = x.dma()
-    tasks.choose_shape(first)
+    tasks.choose_shape(made.target, first)
     held = Region(0, channel, channel, size)
-    tasks.ne_source(first, size)
+    tasks.ne_source(made.target, first, size)
     tasks.stays(first, held)
     first.holds = True
     made.add(first)
@@ -165,7 +168,7 @@ def rows_as_channels(made: Fragment, x: Tensor, y: Tensor) -> None:
     minus.source2 = Region(top, values, 16, values)
     tasks.stays(minus, moved, after=After.NOTHING)
     minus.holds = True
-    power = exponential(1, x.h, x.w)
+    power = exponential(made.target, 1, x.h, x.w)
     lock(minus, power)
     made.add(minus)
     tasks.resident(power, moved, After.FOLLOWS_PE)
@@ -203,7 +206,7 @@ def _column_values(made: Fragment, x: Tensor, base: int, target: int, operation:
 
 def streamed(made: Fragment, x: Tensor, y: Tensor) -> None:
     """Maps that do not fit L2: strips between difference and table, the powers through scratch (§12.1)."""
-    lanes = next(i for i in (8, 4, 2, 1) if x.c % i == 0) if chosen().alone_side_by_side else 1
+    lanes = next(i for i in (8, 4, 2, 1) if x.c % i == 0) if made.target.choices.alone_side_by_side else 1
     step = x.c * 16
     base = x.h * step
     row_dma = Dma(x.buffer, x.offset, x.batch, x.plane, x.batch, x.row)
@@ -217,7 +220,7 @@ def streamed(made: Fragment, x: Tensor, y: Tensor) -> None:
     top.holds = True
     made.add(top)
     minus = difference(None, x.w, x.h, x.c, broadcast2=Axes.W)
-    power = exponential(x.c, x.h, x.w)
+    power = exponential(made.target, x.c, x.h, x.w)
     lock(minus, power)
     block = x.c * 2 * l2.UNIT
     pad = l2.ne_pad(block, x.h, (0, 0, 3), 16)

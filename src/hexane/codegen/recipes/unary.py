@@ -20,6 +20,7 @@ from hexane.lowering.functions import FUNCTIONS, LN_2, lookup_table
 from hexane.lowering.fusion import table_name
 
 if TYPE_CHECKING:
+    from hexane.codegen.targets import Target
     from hexane.graph.ir import Op
 
 
@@ -33,10 +34,10 @@ def set_table(plan: Plan, name: str, *args: float) -> None:
     plan.kernel = table_kernel(lookup_table(name, *args), cores, name)
 
 
-def ne_stream(plan: Plan, x: Tensor, y: Tensor, base: int = 0) -> Plan:
+def ne_stream(target: Target, plan: Plan, x: Tensor, y: Tensor, base: int = 0) -> Plan:
     """DRAM to DRAM: source at ``base``, result right behind it."""
     views = [v for v in narrower_views(x, y) if v[0].c >= 16] if x.shape == y.shape else []
-    return _first_fitting(plan, [(x, y), *views], lambda a, b: _ne_stream(plan, a, b, base))
+    return _first_fitting(plan, [(x, y), *views], lambda a, b: _ne_stream(target, plan, a, b, base))
 
 
 def _first_fitting(plan: Plan, views: Sequence[tuple[Tensor, ...]], make: Callable[..., None]) -> Plan:
@@ -55,15 +56,15 @@ def _first_fitting(plan: Plan, views: Sequence[tuple[Tensor, ...]], make: Callab
     raise refused
 
 
-def _ne_stream(plan: Plan, x: Tensor, y: Tensor, base: int) -> None:
+def _ne_stream(target: Target, plan: Plan, x: Tensor, y: Tensor, base: int) -> None:
     plan.src, plan.dst = x.dma(), y.dma()
-    tasks.choose_shape(plan)
-    end = tasks.ne_source(plan, base)
+    tasks.choose_shape(target, plan)
+    end = tasks.ne_source(target, plan, base)
     tasks.streams_out(plan, end)
 
 
-def copy_of(x: Tensor) -> Plan:
-    return tasks.copy_plan(x.c, x.h, x.w, groups=x.n, element=x.element)
+def copy_of(target: Target, x: Tensor) -> Plan:
+    return tasks.copy_plan(target, x.c, x.h, x.w, groups=x.n, element=x.element)
 
 
 @recipe("relu")
@@ -72,9 +73,9 @@ def relu(ops: Sequence[Op], context: Context) -> Fragment:
     (op,) = ops
     x, y = context.tensor(op.arg("x")), context.tensor(op.output)
     need_fp16(op.arg("x"))
-    made, plan = Fragment(context), copy_of(x)
+    made, plan = Fragment(context), copy_of(context.target, x)
     plan.mac = plan.mac.then(NeNonlinear.RELU)
-    made.add(ne_stream(plan, x, y))
+    made.add(ne_stream(context.target, plan, x, y))
     return made
 
 
@@ -86,7 +87,7 @@ def table_function(ops: Sequence[Op], context: Context) -> Fragment:
     x, y = context.tensor(op.arg("x")), context.tensor(op.output)
     function = FUNCTIONS[op.type]
     name = table_name(op)
-    made, plan = Fragment(context), copy_of(x)
+    made, plan = Fragment(context), copy_of(context.target, x)
     plan.post_scale = fp16_value(function.scale)
     epsilon = fp16(op.arg("epsilon")) if function.epsilon else 0.0
     if epsilon:
@@ -94,7 +95,7 @@ def table_function(ops: Sequence[Op], context: Context) -> Fragment:
     set_table(plan, name)
     if op.type == "log":
         return _log(made, plan, x, y)
-    made.add(ne_stream(plan, x, y))
+    made.add(ne_stream(context.target, plan, x, y))
     return made
 
 
@@ -107,9 +108,9 @@ def _log(made: Fragment, plan: Plan, x: Tensor, y: Tensor) -> Fragment:
     size = x.h * row
     if x.n == 1 and 2 * size + x.h * l2.MOST_PAD + l2.RING_ROOM <= L2_BYTES:
         plan.src = x.dma()
-        tasks.choose_shape(plan)
+        tasks.choose_shape(made.target, plan)
         held = Region(0, channel, row, block)
-        end = tasks.ne_source(plan, size)
+        end = tasks.ne_source(made.target, plan, size)
         tasks.stays(plan, held)
         plan.holds = True
         made.add(plan)
@@ -120,7 +121,7 @@ def _log(made: Fragment, plan: Plan, x: Tensor, y: Tensor) -> Fragment:
         made.add(scale)
         return made
     middle = Tensor(made.workspace(x.bytes), x.n, x.c, x.h, x.w)
-    made.add(ne_stream(plan, x, middle))
+    made.add(ne_stream(made.target, plan, x, middle))
     made.add(pe_stream(scale, middle, y))
     return made
 
@@ -160,8 +161,8 @@ def sign(ops: Sequence[Op], context: Context) -> Fragment:
     (op,) = ops
     need_fp16(op.arg("x"))
     x, y = context.tensor(op.arg("x")), context.tensor(op.output)
-    made, plan = Fragment(context), copy_of(x)
+    made, plan = Fragment(context), copy_of(context.target, x)
     set_table(plan, "sign")
-    made.add(ne_stream(plan, x, y))
+    made.add(ne_stream(context.target, plan, x, y))
     made.evidence(Evidence.INFERRED, "a step table that Apple's compiler has not shown")
     return made

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from hexane.cached import cached_property
 from hexane.chips import Evidence
@@ -18,6 +19,9 @@ from hexane.codegen.residency.ends import RESULT, SECOND, SOURCE, End
 from hexane.codegen.residency.layout import Grid, Layout
 from hexane.codegen.residency.memo import OFF
 from hexane.codegen.residency.rows import Rows, by_rows, cut, second_moves, source_of
+
+if TYPE_CHECKING:
+    from hexane.codegen.targets import Target
 
 NOTE = "rows band by band through several tasks"
 
@@ -105,6 +109,7 @@ def ends_group(plans: Sequence[Plan], i: int) -> bool:
 class Run:
     """Tasks ``first`` to ``last``, and the keys of the buffers that only they touch."""
 
+    target: Target
     plans: Sequence[Plan]
     first: int
     last: int
@@ -198,7 +203,7 @@ class Run:
         src2 = plan.src2
         if (i, SECOND) in self.uses:
             src2 = moved(SECOND, rows)
-        return cut(plan, rows, moved(SOURCE, source_of(plan, rows)), src2, moved(RESULT, rows))
+        return cut(self.target, plan, rows, moved(SOURCE, source_of(plan, rows)), src2, moved(RESULT, rows))
 
 
 def _walk(plan: Plan, side: str) -> Dma:

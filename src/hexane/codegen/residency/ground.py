@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hexane.cached import cached_property
 from hexane.codegen.plan import Buffer, Plan
@@ -23,6 +23,9 @@ from hexane.codegen.residency.memo import OFF, WALKS, Memo
 from hexane.codegen.residency.moved import Cost, Price
 from hexane.codegen.residency.rows import Rows, source_of
 from hexane.codegen.residency.values import Stored
+
+if TYPE_CHECKING:
+    from hexane.codegen.targets import Target
 
 Lives = dict[Hashable, tuple[int, int]]
 
@@ -58,6 +61,7 @@ class Band:
 class Ground:
     """The tasks of a program, with the walks that can be cut by rows."""
 
+    target: Target
     whole_plans: Sequence[Plan]
     held: Held
     identity: Callable[[Buffer, int], Hashable]
@@ -160,7 +164,7 @@ class Ground:
             return None
         sides = [(i, side) for i in range(first, last + 1) for side in WALKS if (i, side) in uses]
         inner = {uses[place].key for place in sides if self._within(uses[place].key, first, last)}
-        run = Run(self.plans, first, last, uses, inner)
+        run = Run(self.target, self.plans, first, last, uses, inner)
         return run if self._ordered(run, sides) else None
 
     def _within(self, key: Hashable, first: int, last: int) -> bool:

@@ -7,12 +7,15 @@ or below. Every row comes out with the bits that it has in the whole task.
 from __future__ import annotations
 
 from copy import copy
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from hexane.codegen import tasks
 from hexane.codegen.geometry import largest_shape, pe_patch
 from hexane.codegen.operations import Axes, PeKind, ResultType, SourceType
 from hexane.codegen.plan import Dma, Plan
+
+if TYPE_CHECKING:
+    from hexane.codegen.targets import Target
 
 
 class Rows(NamedTuple):
@@ -64,7 +67,7 @@ def second_moves(plan: Plan) -> bool:
     return plan.kind is PeKind.BINARY and not plan.broadcast2 & Axes.H
 
 
-def cut(plan: Plan, rows: Rows, src: Dma, src2: Dma | None, dst: Dma) -> Plan:
+def cut(target: Target, plan: Plan, rows: Rows, src: Dma, src2: Dma | None, dst: Dma) -> Plan:
     """The task of these rows, whose walks are given."""
     source = source_of(plan, rows)
     made = copy(plan)
@@ -76,8 +79,8 @@ def cut(plan: Plan, rows: Rows, src: Dma, src2: Dma | None, dst: Dma) -> Plan:
         return made
     made.py = max(0, plan.py - rows.first * plan.sy)
     if plan.out_trans:
-        tasks.choose_shape(made)
-        end = tasks.ne_source(made, 0, after=plan.reads.after)
+        tasks.choose_shape(target, made)
+        end = tasks.ne_source(target, made, 0, after=plan.reads.after)
         tasks.streams_out(made, end, explicit=False, after=plan.writes.after)
         return made
     pref, low, s = plan.shape

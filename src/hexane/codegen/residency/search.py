@@ -6,7 +6,6 @@ from collections.abc import Callable, Hashable
 from copy import copy
 from dataclasses import dataclass
 
-from hexane.codegen.choices import choosing
 from hexane.codegen.plan import Plan
 from hexane.codegen.residency.choice import Program, room_of
 from hexane.codegen.residency.depth import EAGER_GAIN, LEAST_GAIN, MOST_LOSS, Cuts, Depth, Piece
@@ -49,24 +48,23 @@ def cheapest(
     """
     if len(program.plans) < 2:
         return None
-    with choosing(program.target.choices):
-        ground = Ground(program.plans, program.held, program.identity, program.stored, price, program.memo)
-        slowest, best = total(expected(program, price)).us, _form(program, ground, take)
-        tried: set[tuple[Hashable, bool]] = set()
-        in_vain = 0
-        for _ in range(0 if program.policy.eager else tries):
-            keys = ((key, late) for key in _detours(best, program, price) for late in (False, True))
-            at = next((at for at in keys if at not in tried and (not at[1] or program.grows(at[0]))), None)
-            if at is None or in_vain == PATIENCE:
-                break
-            tried.add(at)
-            first, late = best.program.first | {at[0]}, best.program.late | ({at[0]} if at[1] else set())
-            most = min(slowest, (1 + MOST_LOSS) * best.cost.us)
-            other = _form(program.preferring(first, late), ground, take, most)
-            if other.cost.us <= most and other.cost.weighed() < best.cost.weighed():
-                best, in_vain = other, 0
-            else:
-                in_vain += 1
+    ground = Ground(program.target, program.plans, program.held, program.identity, program.stored, price, program.memo)
+    slowest, best = total(expected(program, price)).us, _form(program, ground, take)
+    tried: set[tuple[Hashable, bool]] = set()
+    in_vain = 0
+    for _ in range(0 if program.policy.eager else tries):
+        keys = ((key, late) for key in _detours(best, program, price) for late in (False, True))
+        at = next((at for at in keys if at not in tried and (not at[1] or program.grows(at[0]))), None)
+        if at is None or in_vain == PATIENCE:
+            break
+        tried.add(at)
+        first, late = best.program.first | {at[0]}, best.program.late | ({at[0]} if at[1] else set())
+        most = min(slowest, (1 + MOST_LOSS) * best.cost.us)
+        other = _form(program.preferring(first, late), ground, take, most)
+        if other.cost.us <= most and other.cost.weighed() < best.cost.weighed():
+            best, in_vain = other, 0
+        else:
+            in_vain += 1
     return best
 
 

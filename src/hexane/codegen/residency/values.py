@@ -9,7 +9,7 @@ from itertools import islice
 
 from hexane.cached import cached_property
 from hexane.codegen import l2
-from hexane.codegen.choices import Choices, choosing
+from hexane.codegen.choices import Choices
 from hexane.codegen.operations import NeOp, PeKind, SourceType
 from hexane.codegen.plan import Buffer, Dma, Plan, Region
 from hexane.codegen.residency.apart import Places, are_apart, covers, places_of
@@ -298,20 +298,19 @@ def values_of(
                 uses.setdefault(name, []).append(end)
     index_of = {id(plan): i for i, plan in enumerate(plans)}
     found: dict[Hashable, Value | str] = {}
-    with choosing(choices):
-        for key, ends in uses.items():
-            if key is None or key in pinned:
-                continue
-            name = key, _users(ends, plans, held)
-            if name not in memo.tensors:
-                value = _value(key, ends, plans, held, stored(key))
-                users = [] if isinstance(value, str) else [id(plans[end.index]) for end in value.ends]
-                memo.tensors[name] = value, users
-            value, users = memo.tensors[name]
-            if not isinstance(value, str):
-                value = value.at([index_of[user] for user in users])
-                memo.tensors[name] = value, users  # the next form has most tasks where this one has them
-            found[key] = value
+    for key, ends in uses.items():
+        if key is None or key in pinned:
+            continue
+        name = key, _users(ends, plans, held)
+        if name not in memo.tensors:
+            value = _value(key, ends, plans, held, stored(key), choices)
+            users = [] if isinstance(value, str) else [id(plans[end.index]) for end in value.ends]
+            memo.tensors[name] = value, users
+        value, users = memo.tensors[name]
+        if not isinstance(value, str):
+            value = value.at([index_of[user] for user in users])
+            memo.tensors[name] = value, users  # the next form has most tasks where this one has them
+        found[key] = value
     return {key: pinned.get(key) or found[key] for key in uses if key is not None}
 
 
@@ -325,7 +324,9 @@ def _users(ends: Sequence[End], plans: Sequence[Plan], held: Held) -> Hashable:
     return tuple(found)
 
 
-def _value(key: Hashable, ends: list[End], plans: Sequence[Plan], held: Held, about: Stored) -> Value | str:
+def _value(
+    key: Hashable, ends: list[End], plans: Sequence[Plan], held: Held, about: Stored, choices: Choices
+) -> Value | str:
     produced = ends[0].side == RESULT
     written = about.surface and produced
     if len(ends) < 2 or all(end.side == RESULT for end in ends):
@@ -344,7 +345,7 @@ def _value(key: Hashable, ends: list[End], plans: Sequence[Plan], held: Held, ab
         return STEPS
     if any(not _may_turn(plans[end.index], end, held, written) for end in ends):
         return PLACED
-    layout = Layout(plain.grid, _pad(plain, ends, regions, plans))
+    layout = Layout(plain.grid, _pad(plain, ends, regions, plans, choices))
     rows = [(other, end.dma) for end in ends for other in _followers(end, held) if end.dma is not None]
     rows.sort(key=lambda row: (row[0].index, row[0].side == RESULT))
     kept, walks = (list(column) for column in zip(*rows))
@@ -383,7 +384,13 @@ def _may_turn(plan: Plan, end: End, held: Held, written: bool) -> bool:
     return True
 
 
-def _pad(layout: Layout, ends: Sequence[End], regions: Sequence[Region | None], plans: Sequence[Plan]) -> int:
+def _pad(
+    layout: Layout,
+    ends: Sequence[End],
+    regions: Sequence[Region | None],
+    plans: Sequence[Plan],
+    choices: Choices,
+) -> int:
     """Row pad: what the first reader asks for whose rows are the buffer's rows (docs/reference/engine-h13.md 7.2)."""
     for end, region in zip(ends, regions):
         if end.side == RESULT:
@@ -401,7 +408,7 @@ def _pad(layout: Layout, ends: Sequence[End], regions: Sequence[Region | None], 
             plan.w * end.element // 2,
             small=plan.small_source,
             stride=plan.sy,
-            alone=alone,
+            narrow=alone and choices.narrow_copies,
         )
     return 0
 
