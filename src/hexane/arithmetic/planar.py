@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hexane.arithmetic.formats import halfwords, multiplier_value, planar_value, round_half_away
+from hexane.arithmetic.formats import multiplier_value, planar_value, round_half_away
 from hexane.arithmetic.hypotheses import chosen
 from hexane.errors import UsageError
 
@@ -139,8 +139,3 @@ def shift_scale(x: ArrayLike, shift: ArrayLike, scale: ArrayLike, *, subtract: b
         with np.errstate(invalid="ignore"):
             return round_half_away(_number(operate(op, planar_value(x), planar_value(shift)) * planar_value(scale)))
     return elementwise_plain("mul", elementwise_plain(op, x, shift), scale)
-
-
-def copy_bits(x: ArrayLike) -> np.ndarray:
-    """A copy that no arithmetic touches: the same halfwords (docs/reference/numerics.md 3.6)."""
-    return halfwords(x).view(np.float16).copy()

@@ -128,8 +128,6 @@ _MODES: dict[int, Callable[[_Table, np.ndarray], np.ndarray]] = {
     0x63: _fraction,
     0x64: _integer,
 }
-
-MODES = frozenset(_MODES)
 """The modes with a known evaluation; all that Apple's tables use (docs/reference/engine-h13.md 10)."""
 
 

@@ -128,7 +128,7 @@ def result_after(plan: Plan) -> After:
     return STARTS if STARTS in plan.reads.after else After.NOTHING
 
 
-def strip_bytes(plan: Plan, channel: int) -> int:
+def strip_bytes(plan: Plan) -> int:
     """Bytes of the whole result in L2 when it is not cut: one strip for streamed widths."""
     if plan.out_trans:
         return plan.hout * plan.wout * l2.channel_stride(plan.cout)
@@ -136,9 +136,9 @@ def strip_bytes(plan: Plan, channel: int) -> int:
     return plan.hout * plan.cout * l2.channel_stride(width)
 
 
-def result_rows_bytes(target: Target, plan: Plan, channel: int) -> int:
+def result_rows_bytes(target: Target, plan: Plan) -> int:
     """Bytes of the result that L2 must hold while an untiled source runs: of a sum over channels only two patches."""
-    whole = strip_bytes(plan, channel)
+    whole = strip_bytes(plan)
     if not target.choices.holds_two_patches or plan.out_trans or plan.unicast or plan.mac.op is NeOp.BYPASS:
         return whole
     return min(whole, (2 << plan.shape[2]) * whole // plan.hout)
@@ -156,7 +156,7 @@ def ne_source(target: Target, plan: Plan, base: int, *, keep: bool = False, afte
     row = plan.c * channel
     rows = plan.h
     streams = plan.dst is not None
-    result = result_rows_bytes(target, plan, channel) if streams else 0
+    result = result_rows_bytes(target, plan) if streams else 0
     turned = plan.out_trans and plan.unicast > 1 and plan.shape[0] == plan.shape[1] == plan.shape[2]
     alone = plan.unicast > 0 and plan.kw == plan.kh == 1
     pad = l2.ne_pad(

@@ -21,7 +21,6 @@ from hexane.graph.ir import Graph
 PACKAGES = "pip install 'hexane[jax]'"
 MAX_BYTES = 1 << 31
 """Largest module that is read: its constants are part of its text."""
-SUFFIXES = (".mlir", ".stablehlo")
 
 
 def load(path: str | Path, shapes: Mapping[str, Any] | None = None) -> Graph:

@@ -108,10 +108,6 @@ def codings_of(source: Source) -> tuple[Coding | None, ...]:
     return result if isinstance(result, tuple) else (result,)
 
 
-def _bits(array: np.ndarray | None, dtype_bits: int = 8) -> int:
-    return dtype_bits if array is None else max(int(array.max(initial=0)).bit_length(), 1)
-
-
 def _affine(source: Source) -> Coding | None:
     data, axis = source.array("quantized_data"), source.array("axis")
     return _integer(data, source.array("scale"), source.array("zero_point"), None if axis is None else int(axis))

@@ -103,11 +103,6 @@ class OpSpec:
         return tuple(param.name for param in self.params if param.is_tensor)
 
     @property
-    def is_host(self) -> bool:
-        """Whether MIL lacks the op (``onnx.*``)."""
-        return "." in self.name
-
-    @property
     def doc(self) -> str:
         """What the op computes: the docstring of its reference, or what its table says."""
         return self.about or (self.evaluate.__doc__ or "" if self.evaluate else "")

@@ -94,10 +94,10 @@ def _read_command(kind: int, body: bytes, at: int) -> Command:
     reader = _COMMANDS.get(kind)
     if reader is not None:
         return reader(body, at)
-    return _opaque(body, at)
+    return _opaque(body)
 
 
-def _opaque(body: bytes, at: int) -> OpaqueCommand:
+def _opaque(body: bytes) -> OpaqueCommand:
     return OpaqueCommand(**OpaqueCommand.read_fields(body, 0, "a load command"), body=body[8:])
 
 
@@ -135,7 +135,7 @@ def _thread(body: bytes, at: int) -> Command:
             for field in ("procedure", "name", "second_name")
         }
         return TensorThread(**fields, **names)
-    return _opaque(body, at)
+    return _opaque(body)
 
 
 def _tags(body: bytes, at: int, end: int) -> tuple[Tag, ...]:

@@ -65,10 +65,6 @@ class Relocation(NamedTuple):
         """Ordinal of the section (from 1) that the word's value is relative to."""
         return self.info & 0xFFFFFF
 
-    @property
-    def length_bytes(self) -> int:
-        return 1 << (self.info >> 25 & 3)
-
 
 RELOCATION_BYTES = 8
 

@@ -143,10 +143,6 @@ class Surface:
         return self.name.removesuffix(OUTPUT_SUFFIX)
 
     @property
-    def plane_bytes(self) -> int:
-        return self.strides[1]  # type: ignore[index]
-
-    @property
     def element_stride(self) -> int:
         return self.strides[3]  # type: ignore[index]
 

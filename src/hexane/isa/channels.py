@@ -5,4 +5,3 @@ from __future__ import annotations
 CHANNELS = 32
 TEXT, CONST, SCRATCH = 0, 1, 3
 FIRST_SURFACE = 4
-MOST_SURFACES = CHANNELS - FIRST_SURFACE

@@ -24,8 +24,6 @@ PALETTE_BYTES = 64
 """A palette at the head of a core's stream (§9.10)."""
 SPARSE_LANES = 4
 """A sparse stream holds lanes in fours; lanes that do not exist are zero (§9.6)."""
-MASK_ELEMENTS = (8, 16)
-"""Elements that one mask of a sparse stream stands for: a byte on H13, two bytes from H14 on (§9.6)."""
 
 PALETTE_BITS = (1, 2, 3, 4, 6, 8)
 """Widths of a palette's indices that the formats know."""

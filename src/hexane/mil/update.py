@@ -90,7 +90,7 @@ def update(model: Model, weights: Mapping[str, np.ndarray]) -> Update:
         _replace(made.graph, given)
         done = Update(REPLACED, time.perf_counter() - start, elements=sum(a.size for a in given.values()))
     else:
-        done = _patched(model, made, given)
+        done = _patched(made, given)
     model.statistics.updates += 1
     return done
 
@@ -119,7 +119,7 @@ def _replace(graph: Graph, given: Mapping[str, np.ndarray]) -> None:
             value.constant = Constant(value.type, given[value.name].copy())
 
 
-def _patched(model: Model, made: Executable, given: Mapping[str, np.ndarray]) -> Update:
+def _patched(made: Executable, given: Mapping[str, np.ndarray]) -> Update:
     start = time.perf_counter()
     names = tuple(sorted(given))
     places, reason = made.places.get(names), ""

@@ -45,7 +45,7 @@ def _lifted(op: Op, b: GraphBuilder) -> Value | None:
     if not is_epilogue(op):
         return None
     if has(move, MOVES):
-        if not _ends_in_sum(move.inputs["x"], op, move):
+        if not _ends_in_sum(move.inputs["x"], move):
             return None
         return b.op(move.type, **{**move.inputs, "x": _again(op, move.inputs["x"], b)})
     if move.type != "concat" or op.type != "relu" or move.arg("interleave"):
@@ -67,7 +67,7 @@ def _lifted_factor(op: Op, b: GraphBuilder) -> Value | None:
         return None
     if moved.dtype not in ("fp16", "fp32") or op.output.shape != moved.shape:
         return None
-    if not _ends_in_sum(move.inputs["x"], op, move):
+    if not _ends_in_sum(move.inputs["x"], move):
         return None
     scaled = b.mul(x=move.inputs["x"], y=number.data.reshape(()))
     return b.op(move.type, **{**move.inputs, "x": scaled})
@@ -77,7 +77,7 @@ def _again(op: Op, x: Value, b: GraphBuilder) -> Value:
     return b.op(op.type, **{**op.inputs, "x": x})
 
 
-def _ends_in_sum(value: Value, op: Op, user: Op) -> bool:
+def _ends_in_sum(value: Value, user: Op) -> bool:
     """Whether a value that one op uses comes from a sum by way of moves only."""
     while value.op is not None and only_user(value) is user:
         if value.op.type in SUMS:

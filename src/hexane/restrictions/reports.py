@@ -142,9 +142,6 @@ class System:
         return min(failing, key=lambda severity: severity.rank)
 
 
-_RELEASE = re.compile(r"\d+")
-
-
 def releases_of(text: str | None) -> tuple[int, int]:
     """First and last release in words such as "macOS 15", "26.3.1", "macOS 15 or later", "15.7.4 / 26.x".
 

@@ -107,13 +107,6 @@ class Terms(NamedTuple):
     extent: int
 
 
-class Start(NamedTuple):
-    """Start values in units (int64): one per row, and one per column or none."""
-
-    rows: np.ndarray
-    columns: np.ndarray
-
-
 class Tiles(NamedTuple):
     """Rows and columns of a tile; panels and tiles across of a block."""
 

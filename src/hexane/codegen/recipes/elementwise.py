@@ -23,8 +23,6 @@ from hexane.lowering.fusion import follows
 if TYPE_CHECKING:
     from hexane.graph.ir import Op, Value
 
-DIRECT = "direct-operands"
-"""The transformation: a broadcast operand is read where it stands, not from a copy."""
 COMMUTATIVE = ("add", "mul", "maximum", "minimum")
 
 
@@ -263,7 +261,7 @@ def _with_constant(op: Op, out: Tensor, relu: bool, context: Context) -> Fragmen
         return _scalar(op.type, x, out, float(data.reshape(-1)[0]), first, relu, context)
     if data.size == 1:
         return _clamp(op.type, x, out, float(data.reshape(-1)[0]), relu, context)
-    axis = single_axis(data, x)
+    axis = single_axis(data)
     if axis is not None and op.type in ("maximum", "minimum") and context.choices.direct_operands:
         made = Fragment(context)
         direct.per_channel(made, x, out, data.reshape(-1), axis, BINARY[op.type].with_relu(relu))
@@ -313,7 +311,7 @@ def _clamp(op: str, x: Tensor, out: Tensor, value: float, relu: bool, context: C
     return made
 
 
-def single_axis(data: np.ndarray, x: Tensor) -> str | None:
+def single_axis(data: np.ndarray) -> str | None:
     """ "c" or "h" when the constant varies along that axis of the 4-D view only, and W is broadcast or has size 1."""
     shape = four_dimensional(data.shape)
     varying = [axis for axis, extent in zip("nchw", shape) if extent > 1]

@@ -40,10 +40,6 @@ if TYPE_CHECKING:
     from hexane.codegen.targets import Target
     from hexane.graph.ir import Op
 
-GROUPS = "heads-as-groups"
-"""The transformation: one task multiplies all heads that are in L2."""
-HALVES = "halved-maxima"
-"""The transformation: halves of the keys are compared before the cores find the maximum of what is left."""
 MOST_HALVES = 4
 WORTH_A_HALVING = 0.95
 """Of the time for the maxima, at most so much is left by one more task."""

@@ -61,8 +61,8 @@ def runtime_product(ops: Sequence[Op], context: Context) -> Fragment:
         if turned_x:
             a = _turned_back(made, a)
             pairs = _batches(a, b, out)
-        for i, (rx, rw, ry) in reversed(list(enumerate(pairs))):
-            _by_single_rows(made, rx, rw, ry, turned_y, epilogue, i == len(pairs) - 1)
+        for rx, rw, ry in reversed(pairs):
+            _by_single_rows(made, rx, rw, ry, turned_y, epilogue)
         return made
     for rx, rw, ry in reversed(pairs):
         product(made, rx, rw, ry, turned_x=turned_x, turned_y=turned_y, scale=epilogue.scale)
@@ -323,9 +323,7 @@ def _unstaged(made: Fragment, x: Rows, w: Rows, y: Rows, turned_y: bool, scale: 
     made.add(plan)
 
 
-def _by_single_rows(
-    made: Fragment, x: Rows, w: Rows, y: Rows, turned_y: bool, epilogue: Epilogue, first_batch: bool
-) -> None:
+def _by_single_rows(made: Fragment, x: Rows, w: Rows, y: Rows, turned_y: bool, epilogue: Epilogue) -> None:
     """Any M: from the end, blocks of 1, 2, 4, 8 rows for the remainder, then sixteen, one row per core (§13.3)."""
     m, k, n = x.m, x.k, y.k
     held, end = (None, 0)

@@ -50,7 +50,7 @@ def real_div(ops: Sequence[Op], context: Context) -> Fragment:
             inverse = (1.0 / np.asarray(data, np.float64)).astype(np.float16)
         if inverse.size == 1:
             return per_channel("mul", a, out, np.repeat(inverse.reshape(-1), a.c), "c", False, context)
-        axis = single_axis(inverse, a)
+        axis = single_axis(inverse)
         if axis is None:
             return _times_constant(a, inverse, out, context)
         return per_channel("mul", a, out, inverse.reshape(-1), axis, False, context)

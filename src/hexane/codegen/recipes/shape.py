@@ -350,11 +350,6 @@ def relayout(made: Fragment, x: Tensor, y: Tensor) -> None:
         _join_or_cut(made, x, y)
 
 
-def _rows_of(x: Tensor, count: int, width: int, stride: int) -> Walk:
-    """``count`` rows as channels."""
-    return Walk(x.buffer, x.offset, (1, count, 1, width), (count * stride, stride, stride, 2), count * stride)
-
-
 def _gather_columns(made: Fragment, x: Tensor, y: Tensor) -> None:
     """Rows of one pixel become rows of ``y.w``: channels turned into a row (§6)."""
     rows = y.n * y.c * y.h

@@ -29,8 +29,6 @@ from hexane.errors import Reason, UnsupportedError
 if TYPE_CHECKING:
     from hexane.graph.ir import Op
 
-NAME = "rows-turned-once"
-
 
 def same_rows(op: Op, context: Context) -> tuple[Op, ...] | None:
     """All products of this op's rows, each with what its task does behind the sums; None unless this is the first."""

@@ -113,7 +113,7 @@ def row_reduction(made: Fragment, x: Tensor, held: Region, result: Region, opera
     return made.add(plan)
 
 
-def load(made: Fragment, x: Tensor, *, pad_for_planar: bool = True) -> Region:
+def load(made: Fragment, x: Tensor) -> Region:
     """T0: the map into L2 at 0 by an NE copy; its source stands behind it."""
     plan = unary.copy_of(made.target, x)
     plan.src = x.dma()
@@ -135,7 +135,7 @@ def _rows(made: Fragment, x: Tensor, y: Tensor) -> None:
     maximum = row_values(x, 2 * size)
     row_reduction(made, x, held, maximum, MAXIMUM, After.NE_RESULT)
     moved = replace(held, base=size)
-    minus = difference(None, x.w, x.h, x.c, broadcast2=Axes.W)
+    minus = difference(x.w, x.h, x.c, broadcast2=Axes.W)
     tasks.resident(minus, held, After.PE_RESULT)
     minus.source2 = Region(maximum.base, 16, step, step)
     tasks.stays(minus, moved, after=After.NOTHING)
@@ -214,7 +214,7 @@ def _pixels(made: Fragment, x: Tensor, y: Tensor) -> None:
     top.holds = True
     made.add(top)
     walk = Dma(made.workspace(up(line, 64)), 0, up(line, 64), up(line, 64), up(line, 64), up(line, 64))
-    minus = difference(None, 1, 1, x.c, broadcast2=Axes.W, transpose2=True, transpose_out=True)
+    minus = difference(1, 1, x.c, broadcast2=Axes.W, transpose2=True, transpose_out=True)
     minus.patch = pe_patch(1, 1, operands=2)
     minus.dst, minus.dst_staged = walk, True
     tasks.resident(minus, replace(top.source, group=0), After.PE_RESULT)
@@ -275,7 +275,7 @@ def _one_row(made: Fragment, x: Tensor, y: Tensor) -> None:
 
 def row_chain(made: Fragment, x: Region, held: Region, vector: Region, c: int, w: int, after: After) -> None:
     """Difference, table and sum of rows held as channels: ``x`` to ``held``, values in the turned ``vector``."""
-    minus = difference(None, w, 1, c, broadcast2=Axes.W, transpose2=True)
+    minus = difference(w, 1, c, broadcast2=Axes.W, transpose2=True)
     tasks.resident(minus, x, after)
     minus.source2 = vector
     tasks.stays(minus, held, after=After.NOTHING)

@@ -40,7 +40,7 @@ LOG2_E = fp16_value(functions.LOG2_E)
 BLOCK = 192  # rows that one reduction takes as channels
 
 
-def difference(x: Plan | None, w: int, h: int, c: int, **settings: object) -> Plan:
+def difference(w: int, h: int, c: int, **settings: object) -> Plan:
     """(x - m) * log2 e."""
     return Plan("PE", w=w, h=h, c=c, kind=PeKind.BINARY, pe=BINARY["sub"], scale=LOG2_E, **settings)  # type: ignore[arg-type]
 
@@ -65,7 +65,7 @@ def powers_and_reciprocals(
     ``size`` is (channels, rows, columns) of the map in ``held``.
     """
     c, h, w = size
-    minus = difference(None, w, h, c, broadcast2=Axes.C)
+    minus = difference(w, h, c, broadcast2=Axes.C)
     tasks.resident(minus, held, After.NE)
     minus.source2 = small
     tasks.stays(minus, spare)
@@ -163,7 +163,7 @@ def rows_as_channels(made: Fragment, x: Tensor, y: Tensor) -> None:
     top = 2 * size + x.h * padded
     _column_values(made, x, 0, top, MAXIMUM)
     moved = Region(2 * size, channel, padded, channel)
-    minus = difference(None, x.w, x.h, 1, broadcast2=Axes.W)
+    minus = difference(x.w, x.h, 1, broadcast2=Axes.W)
     tasks.resident(minus, held, After.PE_RESULT)
     minus.source2 = Region(top, values, 16, values)
     tasks.stays(minus, moved, after=After.NOTHING)
@@ -219,7 +219,7 @@ def streamed(made: Fragment, x: Tensor, y: Tensor) -> None:
     tasks.stays(top, values)
     top.holds = True
     made.add(top)
-    minus = difference(None, x.w, x.h, x.c, broadcast2=Axes.W)
+    minus = difference(x.w, x.h, x.c, broadcast2=Axes.W)
     power = exponential(made.target, x.c, x.h, x.w)
     lock(minus, power)
     block = x.c * 2 * l2.UNIT

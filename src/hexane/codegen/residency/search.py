@@ -53,7 +53,7 @@ def cheapest(
     tried: set[tuple[Hashable, bool]] = set()
     in_vain = 0
     for _ in range(0 if program.policy.eager else tries):
-        keys = ((key, late) for key in _detours(best, program, price) for late in (False, True))
+        keys = ((key, late) for key in _detours(best, program) for late in (False, True))
         at = next((at for at in keys if at not in tried and (not at[1] or program.grows(at[0]))), None)
         if at is None or in_vain == PATIENCE:
             break
@@ -68,7 +68,7 @@ def cheapest(
     return best
 
 
-def _detours(form: Form, program: Program, price: Price) -> list[Hashable]:
+def _detours(form: Form, program: Program) -> list[Hashable]:
     """Tensors that fit L2 and go through DRAM in a form, those first that move most; not those that move little."""
     moved: dict[Hashable, int] = {}
     plans = form.program.plans

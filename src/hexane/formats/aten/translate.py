@@ -26,8 +26,6 @@ KEPT = (
 )  # fmt: skip
 """Operators that are not taken apart, although PyTorch's core set has them in parts: they are ops here."""
 
-_KNOWN_PACKETS = {name.partition(".")[0] for name in TRANSLATORS}
-
 
 def decompositions() -> dict[Any, Any]:
     """PyTorch's decompositions into its core operators, without those that have a translation of their own."""

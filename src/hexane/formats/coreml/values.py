@@ -165,7 +165,7 @@ def _plain(value: TypedValue) -> Any:
     return value.payload if isinstance(value.payload, str | int | float | bool) else value
 
 
-def write_typed(proto: Any, value: TypedValue, convert: Any = None) -> None:
+def write_typed(proto: Any, value: TypedValue) -> None:
     """The inverse of ``read_typed``, into an empty ``Value``."""
     type_, payload = value.type, value.payload
     write_type(proto.type, type_)

@@ -122,7 +122,7 @@ class _Printer:
             return quoted(payload)
         if isinstance(payload, bool):
             return "true" if payload else "false"
-        return number_text(payload, None)
+        return number_text(payload)
 
     def constant(self, value: Value) -> str:
         """A constant's typed value."""
@@ -259,7 +259,7 @@ def _needs(op: Op) -> Iterable[Value]:
         yield from block.outputs
 
 
-def number_text(number: Any, dtype: str | None) -> str:
+def number_text(number: Any) -> str:
     """A number that reads back to the same bits: integers and short decimals as such, other floats in hexadecimal."""
     if isinstance(number, int):
         return str(number)
@@ -280,7 +280,7 @@ def array_text(array: np.ndarray, dtype: str) -> str:
     elif kind == "s":
         texts = [quoted(item) for item in items]
     elif kind == "f":
-        texts = [number_text(float(item), dtype) for item in items]
+        texts = [number_text(float(item)) for item in items]
     else:
         texts = [str(item) for item in items]
     return texts[0] if array.ndim == 0 else "[" + ", ".join(texts) + "]"

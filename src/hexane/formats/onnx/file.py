@@ -25,9 +25,6 @@ SMALL_BYTES = 4096
 MAX_ELEMENTS = 1 << 33
 """No tensor of a file may claim more elements than this."""
 
-MAX_CLAIM_BYTES = 1 << 32
-"""No tensor may be made from nothing (a shape without data) beyond this size."""
-
 
 @dataclass
 class OnnxFile:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from hexane.errors import GraphError
@@ -87,6 +87,3 @@ def one_of(value: str, allowed: Sequence[str], what: str) -> None:
 def channel_vector(vector: TensorType | None, channels: int, what: str) -> None:
     if vector is not None and vector.shape != (channels,):
         raise GraphError(f"{what} has shape {vector.shape}, [{channels}] is needed")
-
-
-Rule = Callable[..., Any]

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from hexane.program import Program
     from hexane.program.run import Device
 
-Shapes = Mapping[str, tuple[int, ...]]
-
 
 class Size(Protocol):
     """A network at one size."""

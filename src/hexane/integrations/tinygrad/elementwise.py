@@ -86,10 +86,6 @@ def _where(r: Any, u: Any, v: list[Operand]) -> Operand:
     return r.ops.select(cond=v[0], a=v[1], b=v[2])
 
 
-def _log2(r: Any, u: Any, v: list[Operand]) -> Operand:
-    return r.ops.mul(x=r.ops.log(x=v[0], epsilon=0.0), y=np.asarray(1 / np.log(2), type_of(v[0]).carrier))
-
-
 ELEMENTWISE: dict[str, Rule] = {
     "ADD": _plus,
     "SUB": _binary("sub"),

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from hexane.program.run import Values
 
 RUNS = "engine programs behind the open Linux drivers: H13 (M1 family), H14 (M2 family)"
-NO_WAY = "M3 and later have no Linux driver: their engine sits behind a coprocessor that nobody drives"
 
 
 class LinuxEngine(Device):
