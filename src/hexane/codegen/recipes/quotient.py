@@ -122,7 +122,7 @@ def power(ops: Sequence[Op], context: Context) -> Fragment:
         )
     channel = l2.channel_stride(a.w)
     block = 2 * a.c * channel
-    largest = max(1, largest_shape(a.w, a.h, narrow=True))
+    largest = max(1, largest_shape(a.w, a.h, narrow=context.choices.narrow_copies))
     row = block + (_pair_pad(context.target, block, a, largest) if a.h > 1 else 0)
     pairs = Region(0, 2 * channel, row, block)
     size = a.h * row
