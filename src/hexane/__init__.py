@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from hexane import integrations as integrations
     from hexane import isa as isa
     from hexane import kernels as kernels
+    from hexane import language as language
     from hexane import lowering as lowering
     from hexane import mil as mil
     from hexane import numerics as numerics
@@ -97,6 +98,7 @@ _PACKAGES = frozenset(
         "integrations",
         "isa",
         "kernels",
+        "language",
         "lowering",
         "mil",
         "numerics",

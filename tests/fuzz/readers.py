@@ -361,6 +361,19 @@ def _gather(data: bytes) -> None:
     assert given.arrays["x"].shape == shape
 
 
+def _tensors() -> list[bytes]:
+    from language.reference import safetensors
+
+    return [safetensors({"a": np.ones((2, 3)), "b": np.ones(4)}, dtype) for dtype in ("F32", "F16", "BF16")]
+
+
+def _read_tensors(data: bytes) -> None:
+    from hexane.formats.safetensors import read_safetensors
+
+    for tensor in read_safetensors(_file("damaged.safetensors", data)).values():
+        tensor.read()
+
+
 READERS: dict[str, Reader] = {
     "hwx": Reader(_programs, _open_image),
     "anec": Reader(_anec, _open_image),
@@ -374,6 +387,7 @@ READERS: dict[str, Reader] = {
     "hexane": Reader(_packages, _load_program),
     "manifest": Reader(_manifests, _load_manifest, (b"null", b"[]", b"{}", b"1e999", b"-1", b'"x"', b"true")),
     "arrays": Reader(_arrays, _gather),
+    "safetensors": Reader(_tensors, _read_tensors, (b"[]", b'"F32"', b"-1", b"99999999999999", b"null", b"0,", b"{")),
 }
 
 

@@ -138,7 +138,8 @@ def runs_of(function: Function, units: Sequence[Unit], context: Context) -> list
         if not waits[i]:
             heapq.heappush(ready[unit.on_engine], i)
     groups: list[list[Unit]] = []
-    engine = bool(ready[True])
+    reads = any(effects.touched(op) for i in ready[False] for op in units[i].ops)  # first, or they cut the engine's run
+    engine = bool(ready[True]) and not reads
     while ready[True] or ready[False]:
         if not ready[engine]:
             engine = not engine

@@ -1,0 +1,219 @@
+"""A language model from a folder of weights: its programs, and tokens from them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hexane.errors import UsageError
+from hexane.language.architecture import Architecture, read_architecture
+from hexane.language.backend import LEVELS, Backend, backend_of
+from hexane.language.checkpoint import Checkpoint
+from hexane.language.chunks import Chunk, chunks_of
+from hexane.language.network import CONTEXT_STEP, StepForm, head_graph, host_inputs, layers_graph
+from hexane.language.sampling import Sampling
+
+if TYPE_CHECKING:
+    from hexane.graph import Graph
+
+PREFILL_ROWS = 32
+"""Rows of a prompt at a time, where it has as many."""
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """A decoder and how it is made into programs.
+
+    weights : a format of ``hexane.compress`` for all layers and the head.
+    scale : the residual stream is carried times 2^-scale (``hexane.language.residual``).
+    """
+
+    architecture: Architecture
+    checkpoint: Checkpoint
+    weights: str = "fp16"
+    scale: int = 0
+    _graphs: dict[tuple[StepForm, int], Graph] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def from_pretrained(cls, folder: str | os.PathLike[str], *, weights: str = "fp16", scale: int = 0) -> Decoder:
+        """The model of a folder with ``config.json`` and safetensors.
+
+        UsageError for a folder without them, UnsupportedError for an architecture that is not known (with those that
+        are), FormatError for damaged files.
+        """
+        from hexane.lowering.formats import WeightFormat
+
+        path = Path(folder)
+        if not path.is_dir():
+            raise UsageError("no such folder", where=str(path), hint="a folder with config.json and model.safetensors")
+        WeightFormat.of(weights)
+        architecture = read_architecture(path)
+        return cls(architecture, Checkpoint(path, architecture), weights, scale)
+
+    def with_scale(self, scale: int) -> Decoder:
+        """The same model with its residual stream carried times 2^-scale."""
+        return replace(self, scale=scale, _graphs={})
+
+    @cached_property
+    def chunks(self) -> tuple[Chunk, ...]:
+        """The programs of a step, in order: layers, then the head."""
+        return chunks_of(self.architecture, self.weights)
+
+    def graph(self, number: int, form: StepForm) -> Graph:
+        """The graph of a chunk, weights in the decoder's format (fp32 forms: as they are)."""
+        key = form, number
+        if key not in self._graphs:
+            self._graphs[key] = self._compressed(self._plain(self.chunks[number], form), form)
+        return self._graphs[key]
+
+    def _plain(self, chunk: Chunk, form: StepForm) -> Graph:
+        if chunk.is_head:
+            head = self.checkpoint.head()
+            return head_graph(self.architecture, form, head, self.checkpoint.final_norm())
+        weights = {layer: self.checkpoint.layer(layer) for layer in chunk.layers}
+        return layers_graph(self.architecture, form, weights)
+
+    def _compressed(self, graph: Graph, form: StepForm) -> Graph:
+        if self.weights == "fp16" or form.dtype != "fp16":
+            return graph
+        from hexane.studies.compress import compress
+
+        return compress(graph, self.weights)
+
+    def embed(self, ids: Sequence[int], start: int = 0) -> np.ndarray:
+        """The first residual stream of tokens at positions ``start`` on: float32 [1, hidden, 1, tokens], scaled."""
+        a = self.architecture
+        rows = np.asarray(self._table[np.asarray(ids, np.int64)], np.float32) * np.float32(a.embedding_scale)
+        if a.learned_positions:
+            rows = rows + self._positions[start : start + len(ids)]
+        return np.ascontiguousarray(rows.T)[None, :, None] * np.float32(2.0**-self.scale)
+
+    @cached_property
+    def _table(self) -> np.ndarray:
+        return self.checkpoint.embedding()
+
+    @cached_property
+    def _positions(self) -> np.ndarray:
+        return self.checkpoint.positions()
+
+    def capped(self, logits: np.ndarray) -> np.ndarray:
+        """Logits behind the cap of a model that has one."""
+        cap = np.float32(self.architecture.logit_cap)
+        return cap * np.tanh(logits / cap) if cap else logits
+
+    def start(self, context: int, chip: str = "M4", level: str = "graph") -> DecoderRun:
+        """A new sequence: caches of ``context`` positions, all empty."""
+        if level not in LEVELS:
+            raise UsageError(f"there is no level {level!r}", hint=", ".join(LEVELS))
+        if context > self.architecture.positions:
+            hint = f"the model has {self.architecture.positions}"
+            raise UsageError(f"a context of {context} positions", hint=hint)
+        return DecoderRun(self, context, backend_of(self, chip, level))
+
+    def stream(
+        self,
+        ids: Sequence[int],
+        n: int,
+        chip: str = "M4",
+        level: str = "graph",
+        seed: int = 0,
+        sampling: Sampling | None = None,
+        context: int | None = None,
+    ) -> Iterator[int]:
+        """The tokens of ``generate``, one by one."""
+        tokens = self.checked(ids)
+        if n < 0:
+            raise UsageError(f"{n} tokens to make", hint="0 or more")
+        needed = len(tokens) + n
+        length = min(-(-needed // CONTEXT_STEP) * CONTEXT_STEP, self._most) if context is None else context
+        if needed > length + 1:  # the last token is never fed
+            raise UsageError(f"{len(tokens)} tokens and {n} more do not fit a context of {length}")
+        run, random = self.start(length, chip, level), np.random.default_rng(seed)
+        pick, feed = (sampling or Sampling()).pick, tokens
+        for _ in range(n):
+            feed = [pick(run.feed(feed)[-1], random)]
+            yield feed[0]
+
+    @property
+    def _most(self) -> int:
+        return self.architecture.positions // CONTEXT_STEP * CONTEXT_STEP
+
+    def checked(self, ids: Sequence[int]) -> list[int]:
+        """Tokens as integers; UsageError where there is none, or one that the model lacks."""
+        tokens = [int(i) for i in ids]
+        wrong = next((i for i in tokens if not 0 <= i < self.architecture.words), None)
+        if not tokens or wrong is not None:
+            what = "no tokens to start from" if not tokens else f"there is no token {wrong}"
+            raise UsageError(what, hint=f"tokens are numbers from 0 to {self.architecture.words - 1}")
+        return tokens
+
+    def generate(
+        self,
+        ids: Sequence[int],
+        n: int,
+        chip: str = "M4",
+        level: str = "graph",
+        seed: int = 0,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        context: int | None = None,
+    ) -> list[int]:
+        """``n`` tokens behind ``ids``; greedy unless ``temperature`` is above 0.
+
+        Parameters
+        ----------
+        level : "graph", the engine's arithmetic on the compiled graph; "engine", its tasks in the emulator (the same
+            bits); "float32", the reference with the weights as they are stored.
+        context : positions of the cache, a multiple of 32; by default as many as are needed.
+        """
+        return list(self.stream(ids, n, chip, level, seed, Sampling(temperature, top_k, top_p), context))
+
+
+class DecoderRun:
+    """One sequence: positions so far, and the caches behind them."""
+
+    def __init__(self, decoder: Decoder, context: int, backend: Backend) -> None:
+        self.decoder, self.context, self.backend = decoder, context, backend
+        self.position = 0
+        self._states = [backend.state(chunk, self.form(1)) for chunk in range(len(decoder.chunks))]
+
+    def form(self, rows: int) -> StepForm:
+        """The form of programs for so many rows."""
+        return StepForm(rows, self.context, self.backend.dtype, self.decoder.scale)
+
+    def feed(self, ids: Sequence[int]) -> np.ndarray:
+        """Logits behind each of the tokens, float32 [tokens, words]; they join the sequence.
+
+        Whole blocks of 32 go through programs of so many rows, the rest one by one.
+        """
+        tokens = self.decoder.checked(ids)
+        if self.position + len(tokens) > self.context:
+            raise UsageError(f"{self.position + len(tokens)} tokens in a context of {self.context}")
+        logits = []
+        while tokens:
+            aligned = self.position % PREFILL_ROWS == 0 and len(tokens) >= PREFILL_ROWS
+            rows = PREFILL_ROWS if aligned else 1
+            logits.append(self.step(tokens[:rows]))
+            tokens = tokens[rows:]
+        return np.concatenate(logits)
+
+    def step(self, ids: Sequence[int]) -> np.ndarray:
+        """One call of every program for all the tokens: logits, float32 [tokens, words]."""
+        decoder, form = self.decoder, self.form(len(ids))
+        x = decoder.embed(ids, self.position)
+        inputs = host_inputs(decoder.architecture, form, self.position)
+        for number, chunk in enumerate(decoder.chunks):
+            results = self.backend.run(number, form, {**inputs, "x": x.astype(form.numpy)}, self._states[number])
+            if chunk.is_head:
+                logits = np.concatenate([results[name] for name in results], axis=1)[0, :, 0].T
+            else:
+                x = results["y"]
+        self.position += len(ids)
+        return decoder.capped(np.asarray(logits, np.float32))

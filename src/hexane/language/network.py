@@ -1,0 +1,276 @@
+"""The graphs of a decoder, in the form that people ship to the engine: features as channels, positions as columns.
+
+A row of the model is a column of [1, features, 1, rows]; products are 1x1 convolutions; RMSNorm is ``layer_norm`` of
+[x, -x], whose squares are not stored (rule N4 of docs/restrictions.md). The cache of a chunk is one state, because two
+written ones are published to fail (rule C13); its last extent is the context, a multiple of 32 (C9). Factors of norms
+and of scores stand in the products beside them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hexane.errors import UnsupportedError, UsageError
+from hexane.graph import Graph, GraphBuilder, Value
+from hexane.language.architecture import Architecture
+from hexane.language.checkpoint import Weights
+
+MASKED = -30000.0
+"""Added to scores that are not looked at: finite in fp16, and no exponential is left of it."""
+MOST_DECODED = 8
+"""Rows at any position; more go to positions that are a multiple of their number."""
+PIECE = 16384
+"""Words of the head in one product: the most channels of a map (docs/reference/limits.md)."""
+CONTEXT_STEP = 32
+
+
+@dataclass(frozen=True)
+class StepForm:
+    """What a program is made for: ``rows`` at a time over a cache of ``context`` positions, in a dtype.
+
+    ``scale``: the residual stream is carried times 2^-scale, which no norm sees.
+    """
+
+    rows: int
+    context: int
+    dtype: str = "fp16"
+    scale: int = 0
+
+    def __post_init__(self) -> None:
+        if self.context < CONTEXT_STEP or self.context % CONTEXT_STEP:
+            hint = "the last extent of a state: 270 fails on an engine, 256 runs (coremltools 2631)"
+            raise UsageError(f"a context of {self.context} is no multiple of {CONTEXT_STEP}", hint=hint)
+        if not 1 <= self.rows <= self.context or (self.is_aligned and self.context % self.rows):
+            raise UsageError(f"{self.rows} rows over a context of {self.context}", hint="1 to 8, or a divisor of it")
+
+    @property
+    def numpy(self) -> type:
+        """The dtype for NumPy."""
+        return np.float16 if self.dtype == "fp16" else np.float32
+
+    @property
+    def is_aligned(self) -> bool:
+        """Whether rows go to whole blocks of the cache."""
+        return self.rows > MOST_DECODED
+
+    @property
+    def place(self) -> tuple[int, int, int, int]:
+        """The shape of the input that says where new keys and values go."""
+        if self.rows == 1:
+            return 1, 1, 1, self.context
+        blocks = self.context // self.rows
+        return (1, 1, blocks, 1) if self.is_aligned else (1, 1, self.rows, self.context)
+
+
+def layers_graph(
+    a: Architecture, form: StepForm, layers: dict[int, Weights], *, taps: bool = False, first: str = "x"
+) -> Graph:
+    """A chunk of layers: residual stream in, residual stream out, cache updated.
+
+    Inputs: ``x`` [1, hidden, 1, rows]; ``cos``, ``sin`` [1, 1, head_dim, rows] and ``mask`` [1, 1, group x rows,
+    context], with ``_near`` behind the name for layers with a window; ``here``, ``keep`` of ``form.place`` ([1, 1, 1,
+    context] for ``keep`` of several rows). State ``cache`` [1, 2 x layers x kv_heads, head_dim, context]. ``taps``: the
+    stream behind every half of a layer is an output, too.
+    """
+    return _Layers(a, form, len(layers)).build(layers, taps, first)
+
+
+def head_graph(a: Architecture, form: StepForm, head: np.ndarray, norm: Weights) -> Graph:
+    """The last norm and the head in pieces: ``x`` [1, hidden, 1, rows] to ``logits_0``... [1, words, 1, rows]."""
+    b = _Ops(a, form)
+    x = b.residual_norm(b.b.input("x", (1, a.hidden, 1, form.rows), form.dtype))
+    for number, begin in enumerate(range(0, a.words, PIECE)):
+        part = np.asarray(head[begin : begin + PIECE], np.float32)
+        weight, bias = folded(part, None, norm["norm"], norm.get("norm.bias"))
+        b.b.output(b.product(f"head_{number}", x, weight, bias), name=f"logits_{number}")
+    return b.b.graph
+
+
+def folded(
+    weight: np.ndarray, bias: np.ndarray | None, gamma: np.ndarray, beta: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """A product [outputs, inputs] of ``gamma * x + beta`` as a product of x."""
+    shift = None if beta is None else weight @ beta
+    both = shift if bias is None else bias if shift is None else bias + shift
+    return weight * gamma, both
+
+
+class _Ops:
+    """What layers and head share: products and norms."""
+
+    def __init__(self, a: Architecture, form: StepForm) -> None:
+        self.a, self.form, self.b = a, form, GraphBuilder()
+        self.small = 2.0**-form.scale
+
+    def const(self, array: Any, what: str) -> np.ndarray:
+        with np.errstate(over="ignore"):
+            values: np.ndarray = np.asarray(array, self.form.numpy)
+        if not np.isfinite(values).all():
+            raise UnsupportedError(f"weights of {what} are no finite fp16 numbers")
+        return values
+
+    def product(self, name: str, x: Value, weight: np.ndarray, bias: np.ndarray | None) -> Value:
+        own = {} if bias is None else {"bias": self.const(bias, name)}
+        return self.b.conv(x=x, weight=self.const(weight[:, :, None, None], name), name=name, **own)
+
+    def residual_norm(self, x: Value) -> Value:
+        """The norm of the stream, without factor and bias, which stand in the products behind it."""
+        return self.norm(x, 1, self.a.epsilon * self.small**2)
+
+    def norm(self, x: Value, axis: int, epsilon: float) -> Value:
+        b = self.b
+        if self.a.norm == "layer":
+            return b.layer_norm(x=x, axes=[axis], epsilon=epsilon)
+        pair = b.concat(values=[x, b.mul(x=x, y=self.const(-1, "norm"))], axis=axis)
+        return b.slice_by_size(x=b.layer_norm(x=pair, axes=[axis], epsilon=epsilon), begin=[0] * 4, size=list(x.shape))
+
+    def scaled_norm(self, name: str, x: Value, axis: int, factor: np.ndarray) -> Value:
+        shape = [1] * 4
+        shape[axis] = -1
+        y = self.norm(x, axis, self.a.epsilon)
+        return self.b.mul(x=y, y=self.const(factor.reshape(shape), name), name=name)
+
+
+class _Layers(_Ops):
+    """Layers over one cache."""
+
+    def __init__(self, a: Architecture, form: StepForm, count: int) -> None:
+        super().__init__(a, form)
+        self.inputs: dict[str, Value] = {}
+        self.cache = self.b.state("cache", (1, 2 * count * a.kv_heads, a.head_dim, form.context), form.dtype)
+        self.parts: list[Value] = []
+
+    def build(self, layers: dict[int, Weights], taps: bool, first: str) -> Graph:
+        b, form = self.b, self.form
+        x = b.input(first, (1, self.a.hidden, 1, form.rows), form.dtype)
+        self.cached = b.read_state(input=self.cache)
+        for number, weights in layers.items():
+            for half, change in (("attention", self.attention), ("feed", self.feed)):
+                x = b.add(x=x, y=change(number, weights, self.residual_norm(x)), name=f"layer{number}_{half}")
+                if taps:
+                    b.output(x)
+        if not taps:
+            b.output(x, name="y")
+        b.write_state(data=b.concat(values=self.parts, axis=1), input=self.cache)
+        return b.graph
+
+    def input(self, name: str, shape: tuple[int, ...], near: bool = False) -> Value:
+        name += "_near" if near else ""
+        if name not in self.inputs:
+            self.inputs[name] = self.b.input(name, shape, self.form.dtype)
+        return self.inputs[name]
+
+    def into(self, number: int, name: str, weights: Weights, x: Value, norm: str, factor: float = 1.0) -> Value:
+        """A product behind a norm of the stream."""
+        weight, bias = folded(weights[name], weights.get(name + ".bias"), weights[norm], weights.get(norm + ".bias"))
+        return self.product(f"layer{number}_{name}", x, weight * factor, None if bias is None else bias * factor)
+
+    def back(self, number: int, name: str, weights: Weights, x: Value, behind: str) -> Value:
+        """A product whose result is added to the stream."""
+        label, bias = f"layer{number}_{name}", weights.get(name + ".bias")
+        if self.a.norms_behind:
+            y = self.product(label, x, weights[name], bias)
+            return self.scaled_norm(f"layer{number}_{behind}", y, 1, weights[behind] * self.small)
+        return self.product(label, x, weights[name] * self.small, None if bias is None else bias * self.small)
+
+    def feed(self, number: int, weights: Weights, x: Value) -> Value:
+        b = self.b
+        part = self.into(number, "gate" if self.a.gated else "up", weights, x, "feed_norm")
+        if self.a.activation.startswith("gelu"):
+            mode = "TANH_APPROXIMATION" if self.a.activation == "gelu_tanh" else "EXACT"
+            part = b.gelu(x=part, mode=mode)
+        else:
+            part = b.op(self.a.activation, x=part)
+        if self.a.gated:
+            part = b.mul(x=part, y=self.into(number, "up", weights, x, "feed_norm"))
+        return self.back(number, "down", weights, part, "feed_behind")
+
+    def attention(self, number: int, weights: Weights, x: Value) -> Value:
+        a, b, rows, dim = self.a, self.b, self.form.rows, self.a.head_dim
+        near = a.windows[number] > 0
+        scale = a.attention_scale / (a.score_cap or 1.0)
+        q = self.heads(number, "q", a.heads, weights, x, scale)
+        k = self.heads(number, "k", a.kv_heads, weights, x)
+        v = self.into(number, "v", weights, x, "attention_norm")
+        q = b.reshape(x=b.transpose(x=q, perm=[0, 1, 3, 2]), shape=[1, a.kv_heads, a.group * rows, dim])
+        keys, values = self.update(k), self.update(v)
+        scores = b.matmul(x=q, y=keys)
+        if a.score_cap:
+            scores = b.mul(x=b.tanh(x=scores), y=self.const(a.score_cap, "cap"))
+        mask = self.input("mask", (1, 1, a.group * rows, self.form.context), near)
+        shares = b.softmax(x=b.add(x=scores, y=mask), axis=-1)
+        y = b.reshape(x=b.matmul(x=shares, y=values, transpose_y=True), shape=[1, a.heads, rows, dim])
+        y = b.reshape(x=b.transpose(x=y, perm=[0, 1, 3, 2]), shape=[1, a.heads * dim, 1, rows])
+        return self.back(number, "o", weights, y, "attention_behind")
+
+    def heads(self, number: int, name: str, count: int, weights: Weights, x: Value, scale: float = 1.0) -> Value:
+        """Queries or keys, [1, heads, head_dim, rows], normalised, turned, times ``scale``."""
+        a, b, rows = self.a, self.b, self.form.rows
+        turn, own = a.rotations[number], 1.0 if a.head_norms else scale
+        y = self.into(number, name, weights, x, "attention_norm", own)
+        y = b.reshape(x=y, shape=[1, count, a.head_dim, rows])
+        if a.head_norms:
+            y = self.scaled_norm(f"layer{number}_{name}_norm", y, 2, weights[name + "_norm"] * scale)
+        if turn is None:
+            return y
+        half, near = turn.width // 2, a.windows[number] > 0
+        cos, sin = (self.input(table, (1, 1, a.head_dim, rows), near) for table in ("cos", "sin"))
+        ends = [(half, half), (0, half), (turn.width, a.head_dim - turn.width)]
+        parts = [
+            b.slice_by_size(x=y, begin=[0, 0, begin, 0], size=[1, count, size, rows]) for begin, size in ends if size
+        ]
+        return b.add(x=b.mul(x=y, y=cos), y=b.mul(x=b.concat(values=parts, axis=2), y=sin))
+
+    def update(self, new: Value) -> Value:
+        """The next part of the cache with new rows at their positions, [1, kv_heads, head_dim, context]."""
+        a, b, form = self.a, self.b, self.form
+        whole = [1, a.kv_heads, a.head_dim, form.context]
+        begin = [0, len(self.parts) * a.kv_heads, 0, 0]
+        part = b.slice_by_size(x=self.cached, begin=begin, size=whole)
+        here = self.input("here", form.place)
+        if form.is_aligned:  # a block of the cache for all rows
+            columns = a.kv_heads * a.head_dim
+            part = b.reshape(x=part, shape=[1, columns, form.context // form.rows, form.rows])
+            part = b.mul(x=part, y=self.input("keep", form.place))
+            part = b.add(x=part, y=b.mul(x=b.reshape(x=new, shape=[1, columns, 1, form.rows]), y=here))
+        else:
+            new = b.reshape(x=new, shape=[1, a.kv_heads, a.head_dim, form.rows])
+            part = b.mul(x=part, y=self.input("keep", (1, 1, 1, form.context)))
+            part = b.add(x=part, y=b.mul(x=new, y=here) if form.rows == 1 else self.placed(new, here))
+        self.parts.append(b.reshape(x=part, shape=whole) if form.is_aligned else part)
+        return self.parts[-1]
+
+    def placed(self, new: Value, here: Value) -> Value:
+        """Columns of [1, heads, head_dim, rows] at any positions: a product with a matrix of zeros and ones."""
+        a, rows, context = self.a, self.form.rows, self.form.context
+        flat = self.b.reshape(x=new, shape=[1, 1, a.kv_heads * a.head_dim, rows])
+        spread = self.b.matmul(x=flat, y=here)
+        return self.b.reshape(x=spread, shape=[1, a.kv_heads, a.head_dim, context])
+
+
+def host_inputs(a: Architecture, form: StepForm, start: int) -> dict[str, np.ndarray]:
+    """What the host computes for rows at positions ``start`` on: tables of rotations, masks, places."""
+    positions = start + np.arange(form.rows)
+    columns = np.arange(form.context)
+    values: dict[str, np.ndarray] = {}
+    for near, window in {(width > 0, width) for width in a.windows}:
+        visible = columns <= positions[:, None]
+        if window:
+            visible &= columns > positions[:, None] - window
+        tail = "_near" if near else ""
+        mask = np.where(visible, 0.0, MASKED)
+        values["mask" + tail] = np.tile(mask, (a.group, 1))[None, None]
+        turns = [turn for turn, width in zip(a.rotations, a.windows) if turn is not None and (width > 0) == near]
+        if turns:
+            values["cos" + tail], values["sin" + tail] = turns[0].tables(positions, a.head_dim)
+    if form.is_aligned:
+        blocks = np.arange(form.context // form.rows).reshape(form.place)
+        values["here"] = blocks == start // form.rows
+        values["keep"] = ~values["here"]
+    else:
+        values["here"] = (columns == positions[:, None]).reshape(form.place)
+        values["keep"] = ~(columns == positions[:, None]).any(0).reshape(1, 1, 1, form.context)
+    return {name: array.astype(form.numpy) for name, array in values.items()}
