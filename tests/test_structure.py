@@ -95,7 +95,7 @@ MOST = {
     "ContextVars": 2,
     "hand-kept lists of ops": 40,
     "public class names in several modules": 91,
-    "names that are participles": 2187,
+    "names that are participles": 1937,
 }
 """What ``tools/house.py`` may count at most: lower a number where a change lets you, never raise one."""
 

@@ -281,7 +281,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--unchecked", action="store_true", help="do not run the tests without a fault first")
     options = parser.parse_args()
-    sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "src")]
+    sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "src")]
     whole = [path for part in PACKAGES.values() for path in part.files]
     area = Area(whole, ()) if options.area == "all" else (PARTS | PACKAGES)[options.area]
     for name in (*PRELOADED, *area.preloaded):

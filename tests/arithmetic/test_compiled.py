@@ -113,8 +113,10 @@ _numbers = count()
 
 
 @pytest.fixture
-def remembered(tmp_path: Path) -> Path:
-    """A folder with a compiled function and one entry of a cache."""
+def remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a compiled function and one entry of a cache, wherever other entries go."""
+    for name in code_cache.VARIABLES:
+        monkeypatch.delenv(name, raising=False)
     (tmp_path / "double.py").write_text(
         "from hexane.arithmetic.fast.compiled import compiled\n@compiled()\ndef double(x):\n    return 2 * x\n"
     )

@@ -96,11 +96,11 @@ def _losses(inputs: np.ndarray, weights: np.ndarray, taps: Sequence[tuple[slice,
     at[classes == _ZERO] = channels * size
     # Of the inputs of exponent 'kept' and more, all products with a weight are kept; those whose last bit lies below
     # 'exact' are rounded.
-    kept = np.clip(12 - partners // _PLACES - low, 0, exponents)
+    places = np.clip(12 - partners // _PLACES - low, 0, exponents)
     exact = np.clip(32 - partners % _PLACES, 0, _PLACES)
     zero = partners == _ZERO
-    kept[zero], exact[zero] = 0, 0
-    among_low = channel * (exponents + 1) + kept
+    places[zero], exact[zero] = 0, 0
+    among_low = channel * (exponents + 1) + places
     among_high = among_low * (_PLACES + 1) + exact
     below = np.zeros((channels, exponents + 1), np.int64)
     above = np.zeros((channels, exponents + 1, _PLACES + 1), np.int64)

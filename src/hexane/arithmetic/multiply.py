@@ -48,9 +48,9 @@ def product(x: np.ndarray, w: np.ndarray) -> np.ndarray:
     exponent = ex + ew
     p = mx * mw
     right = np.maximum(4 - exponent, 0)
-    left = np.maximum(exponent - 4, 0)
+    shift = np.maximum(exponent - 4, 0)
     half = np.where(right > 0, np.int64(1) << np.maximum(right - 1, 0), 0)
-    rounded = np.sign(p) * ((np.abs(p) + half) >> right) << left
+    rounded = np.sign(p) * ((np.abs(p) + half) >> right) << shift
     return np.where(exponent <= -17, 0, rounded)
 
 

@@ -90,8 +90,8 @@ def reduce(
         rows = np.moveaxis(value, chosen_axes, range(value.ndim - len(chosen_axes), value.ndim))
     except (np.exceptions.AxisError, ValueError) as error:
         raise UsageError(f"axes {axes} do not fit an array of {value.ndim} axes", where="axes") from error
-    kept = rows.shape[: value.ndim - len(chosen_axes)]
-    rows = rows.reshape(*kept, -1)
+    outer_shape = rows.shape[: value.ndim - len(chosen_axes)]
+    rows = rows.reshape(*outer_shape, -1)
     if rows.shape[-1] == 0:
         raise UsageError("an empty extent cannot be reduced", where="x")
     scale, epsilon = float(np.float32(scale)), float(np.float16(epsilon))
@@ -100,18 +100,18 @@ def reduce(
     else:
         from hexane.arithmetic.fast.reduction import reduce_rows
 
-        totals = reduce_rows(rows.reshape(-1, rows.shape[-1]), mode).reshape(kept)
-    large = np.zeros(kept, bool)
+        totals = reduce_rows(rows.reshape(-1, rows.shape[-1]), mode).reshape(outer_shape)
+    large = np.zeros(outer_shape, bool)
     if op == "sumsq" and chosen("reduction-range") == "wide":
         base = np.asarray(x) if other is None else elementwise("add", x, other, exact)
-        moved = np.moveaxis(halfwords(base), chosen_axes, range(value.ndim - len(chosen_axes), value.ndim))
-        totals, large = _wide(rows, moved.reshape(rows.shape), totals, scale)
+        lines = np.moveaxis(halfwords(base), chosen_axes, range(value.ndim - len(chosen_axes), value.ndim))
+        totals, large = _wide(rows, lines.reshape(rows.shape), totals, scale)
     if exact or chosen("reduction-finish") != "after-scale":
         h = _finish(totals, scale, epsilon, nonlinear)
     else:
         from hexane.arithmetic.fast.reduction import finish
 
-        out = np.empty(kept, np.uint16)
+        out = np.empty(outer_shape, np.uint16)
         finish(totals.ravel(), scale, epsilon, FUNCTIONS.index(nonlinear), out.ravel())
         h = out.view(np.float16)
     if nonlinear is not None and large.any():
@@ -128,11 +128,11 @@ def _wide(rows: np.ndarray, base: np.ndarray, totals: np.ndarray, scale: float) 
 
     ``rows``: halfwords of the squares; ``base``: of what was squared.
     """
-    left = ((rows == INFINITY) & ((base & 0x7FFF) < INFINITY)).any(-1)
-    if left.any():
+    overflows = ((rows == INFINITY) & ((base & 0x7FFF) < INFINITY)).any(-1)
+    if overflows.any():
         totals = totals.copy()
-        totals[left] = _sum(eleven_bits(planar_value(base[left]) ** 2))
-    return totals, left | (totals * scale > LARGEST)
+        totals[overflows] = _sum(eleven_bits(planar_value(base[overflows]) ** 2))
+    return totals, overflows | (totals * scale > LARGEST)
 
 
 INFINITY, LARGEST = 0x7C00, 65504.0

@@ -52,18 +52,18 @@ def language() -> dict[str, Any]:
     return _data()["language"]
 
 
-def constants_in(data: Mapping[str, Any], asked: Chip) -> dict[str, Constant]:
+def constants_in(data: Mapping[str, Any], chip: Chip) -> dict[str, Constant]:
     """The same out of the content of a file like ``measured.json``."""
-    found = {name: _constant(name, entry, None) for name, entry in data["shared"].items()}
-    for name, entry in data["families"].get(asked.generation.family, {}).items():
-        found[name] = _constant(name, entry, None)
-    line = [asked]
+    constants = {name: _constant(name, entry, None) for name, entry in data["shared"].items()}
+    for name, entry in data["families"].get(chip.generation.family, {}).items():
+        constants[name] = _constant(name, entry, None)
+    line = [chip]
     while line[-1].sibling and get(line[-1].sibling) not in line:
         line.append(get(line[-1].sibling))
     for donor in reversed(line):
         for name, entry in data["chips"].get(donor.name, {}).items():
-            found[name] = _constant(name, entry, donor, own=donor is asked)
-    return found
+            constants[name] = _constant(name, entry, donor, own=donor is chip)
+    return constants
 
 
 def _constant(name: str, entry: dict[str, Any], donor: Chip | None, *, own: bool = True) -> Constant:

@@ -38,10 +38,10 @@ def get(name: str | Chip) -> Chip:
     chip = _INDEX.get(_key(name))
     if chip is None:
         near = difflib.get_close_matches(_key(name), _INDEX, n=3)
-        known = ", ".join(dict.fromkeys(_INDEX[k].name for k in near)) or ", ".join(c.name for c in CHIPS)
+        suggestions = ", ".join(dict.fromkeys(_INDEX[k].name for k in near)) or ", ".join(c.name for c in CHIPS)
         if all(_key(part) in _INDEX for part in name.split(",")):
             raise UsageError(f"one chip is asked for here, not {name!r}", hint=f"write {name.split(',')[0].strip()!r}")
-        raise UsageError(f"unknown chip {name!r}", hint=f"did you mean one of: {known}")
+        raise UsageError(f"unknown chip {name!r}", hint=f"did you mean one of: {suggestions}")
     return chip
 
 
@@ -53,7 +53,7 @@ def parse_list(text: str) -> list[Chip]:
     if _key(text) == "all":
         return [chip for chip in CHIPS if chip.generation_name not in ("h11", "h12")]
     names = [part.strip().strip("\"'") for part in text.split(",")]
-    found = [get(name) for name in names if name]
-    if not found:
+    chips = [get(name) for name in names if name]
+    if not chips:
         raise UsageError(f"{text!r} names no chip", hint='write "M1", "M1,M4" or "all"')
-    return found
+    return chips

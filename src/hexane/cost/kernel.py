@@ -62,21 +62,23 @@ def kernel_of(layer: Layer, chip: Chip) -> Kernel:
     """The compiled kernel of a convolution or linear layer."""
     pairs = layer.cin * layer.cout / layer.groups
     width = 1 if layer.int8 else 2
-    taps, density, stored = layer.kh * layer.kw, layer.density, layer.weight_bytes
+    taps, density, stored_bytes = layer.kh * layer.kw, layer.density, layer.weight_bytes
     if is_wide(layer, chip):
         taps = layer.kh * (layer.kw + 1)
         if layer.density == 1:  # int8 does not shorten them: measured at the time of fp16
-            stored = pairs * layer.kh * WIDE_COPIES * (2 * layer.kw + (layer.kw + 1) / 8)
+            stored_bytes = pairs * layer.kh * WIDE_COPIES * (2 * layer.kw + (layer.kw + 1) / 8)
     elif layer.dilation > 1:
         density *= taps / window_taps(layer)
         taps = window_taps(layer)
-        stored += pairs * taps / 8
-    stored += BIAS_BYTES * layer.cout
-    held = stored if density < 1 or layer.weight_format == "palette" else layer.dense_bytes + BIAS_BYTES * layer.cout
+        stored_bytes += pairs * taps / 8
+    stored_bytes += BIAS_BYTES * layer.cout
+    stream_bytes = (
+        stored_bytes if density < 1 or layer.weight_format == "palette" else layer.dense_bytes + BIAS_BYTES * layer.cout
+    )
     per_output = pairs / layer.cout * layer.kh * layer.kw * width if layer.cout else 0.0
     return Kernel(
-        stored_bytes=stored,
-        per_core_bytes=held / chip.generation.cores,
+        stored_bytes=stored_bytes,
+        per_core_bytes=stream_bytes / chip.generation.cores,
         taps=taps,
         density=density,
         weights=pairs * layer.kh * layer.kw,

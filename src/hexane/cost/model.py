@@ -89,15 +89,15 @@ def time_work(
     work: Work, chip: Chip, c: Numbers, *, engines: int | None = None, clock_mhz: float | None = None
 ) -> list[Timed]:
     """Cost of every layer on ``chip`` with constants ``c``; linear in the number of layers."""
-    used = engines_used(work.layers, chip) if engines is None else engines
+    engine_count = engines_used(work.layers, chip) if engines is None else engines
     clock = chip.clock_mhz if clock_mhz is None else clock_mhz
     tiles = tile_count(work)
-    seen: dict[tuple[object, ...], Cost] = {}
+    costs: dict[tuple[object, ...], Cost] = {}
     layers: list[Alone] = []
     for layer in work.layers:
-        cost = seen.get(layer.form)
+        cost = costs.get(layer.form)
         if cost is None:
-            cost = layer_cost(layer, chip, c, engines=used, clock_mhz=clock, chain=work.chain, tiles=tiles)
-            seen[layer.form] = cost
+            cost = layer_cost(layer, chip, c, engines=engine_count, clock_mhz=clock, chain=work.chain, tiles=tiles)
+            costs[layer.form] = cost
         layers.append(alone(layer, cost, chip))
     return [Timed(layer, cost) for layer, cost in zip(work.layers, in_turn(layers, c))]

@@ -100,7 +100,7 @@ def bound_us(layer: Layer, chip: Chip, engines: int = 1, clock_mhz: float | None
 
     Compulsory are weights, and what a program is handed and hands out: whatever lies between may stay on the chip.
     """
-    moved = layer.in_bytes * layer.reads_input + layer.out_bytes * layer.writes_output
+    traffic = layer.in_bytes * layer.reads_input + layer.out_bytes * layer.writes_output
     array = 0.0
     if layer.unit in ("mac", "runtime"):
         rate = CORES * chip.macs_per_core_cycle * (clock_mhz or chip.clock_mhz) * engines
@@ -109,8 +109,8 @@ def bound_us(layer: Layer, chip: Chip, engines: int = 1, clock_mhz: float | None
         kernel = kernel_of(layer, chip)
         array *= layer.density / (2 if layer.int8 else 1)
         array /= WINOGRAD_MOST if is_winograd(layer, kernel, chip) else 1
-        moved += 0.0 if layer.weight_key is not None and kernel.resident else kernel.stored_bytes
-    return max(array, moved / (chip.dram_gbs * 1e3) if chip.dram_gbs else 0.0)
+        traffic += 0.0 if layer.weight_key is not None and kernel.resident else kernel.stored_bytes
+    return max(array, traffic / (chip.dram_gbs * 1e3) if chip.dram_gbs else 0.0)
 
 
 def palette_bytes(stored: float, weights: float, chip: Chip) -> float:

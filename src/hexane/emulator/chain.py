@@ -29,10 +29,10 @@ def walk(text: bytes, generation: str, *, first_words: int | None, count: int | 
     Raises EmulationError for a broken link, a wrong task number, or a size that does not fit the records.
     """
     offset, words = 0, first_words
-    seen = Layouts()
+    layouts = Layouts()
     data = memoryview(text)[: len(text) & ~3].cast("I")
     for index in range(MOST_TASKS):
-        r = _read(data, generation, index, offset, words, seen)
+        r = _read(data, generation, index, offset, words, layouts)
         last = r.flag("Header[0].EON")
         _require_numbers(r, index, last=last)
         yield r
@@ -44,7 +44,7 @@ def walk(text: bytes, generation: str, *, first_words: int | None, count: int | 
     raise EmulationError(f"the chain has more than {MOST_TASKS} tasks", task=MOST_TASKS)
 
 
-def _read(data: memoryview, generation: str, index: int, offset: int, words: int | None, seen: Layouts) -> Registers:
+def _read(data: memoryview, generation: str, index: int, offset: int, words: int | None, layouts: Layouts) -> Registers:
     size = _length(data, offset, index)
     if words is not None and words != size:
         where = "Header[1].NextSize" if index else "first task"
@@ -55,7 +55,7 @@ def _read(data: memoryview, generation: str, index: int, offset: int, words: int
             address=offset,
         )
     try:
-        task = isa.task_from_words(data[offset // 4 : offset // 4 + size], generation, seen)
+        task = isa.task_from_words(data[offset // 4 : offset // 4 + size], generation, layouts)
     except HexaneError as error:
         raise EmulationError(f"not a task descriptor: {error}", task=index, address=offset) from error
     _require_blocks(task, index)
@@ -88,10 +88,11 @@ def _require_blocks(task: isa.Task, index: int) -> None:
     """Every block whole and in order, as in all programs; what the engine makes of less is not known (§17 (20))."""
     records = task.layout.shape
     if records not in _RECORDS:
-        for found, wanted in zip(records, _RECORDS[len(records) == len(_RECORDS[1])]):
-            if found != wanted:
+        for record, expected in zip(records, _RECORDS[len(records) == len(_RECORDS[1])]):
+            if record != expected:
                 raise EmulationError(
-                    f"a record of {found[1]} words for {found[0]:#x} where {wanted[1]} words for {wanted[0]:#x} belong",
+                    f"a record of {record[1]} words for {record[0]:#x} where "
+                    f"{expected[1]} words for {expected[0]:#x} belong",
                     task=index,
                     register="record head",
                 )
@@ -107,12 +108,12 @@ def _require_numbers(r: Registers, index: int, *, last: bool) -> None:
         raise r.error(f"task number {r['Header[0].TID']} at place {index} of the chain", "Header[0].TID")
     if r["Header[0].LNID"] != (index > 0):
         raise r.error("must be 0 in the first task and 1 in all others", "Header[0].LNID")
-    wanted = {
+    expected = {
         "Header[8].TBase": 0,
         "Header[8].TBE": int(not last),
         **({"Header[1].NextSize": 0, "Header[7].NextPointer": 0} if last else {}),
     }
-    for name, value in wanted.items():
+    for name, value in expected.items():
         if r[name] != value:
             raise r.error(f"value {r[name]:#x} in the {'last' if last else 'middle'} of a chain, not {value:#x}", name)
 

@@ -42,9 +42,9 @@ class Difference:
 def first_difference(left: Source, right: Source, inputs: Inputs, *, layout: str = "nchw") -> Difference:
     """Run two programs side by side, task by task, and stop where their results differ."""
     for index, pair in enumerate(zip_longest(_results(left, inputs, layout), _results(right, inputs, layout))):
-        found = _compare(index, *pair)
-        if found is not None:
-            return found
+        difference = _compare(index, *pair)
+        if difference is not None:
+            return difference
     return Difference(True)
 
 
@@ -53,8 +53,8 @@ def _results(source: Source, inputs: Inputs, layout: str):
     program = Program.of(source)
     latest: list[np.ndarray] = []
 
-    def watch(task: Task, done: Computation, engine: Engine) -> None:
-        latest[:] = [np.ascontiguousarray(done.values, np.float16)]
+    def watch(task: Task, computation: Computation, engine: Engine) -> None:
+        latest[:] = [np.ascontiguousarray(computation.values, np.float16)]
 
     engine = Engine(program.memory(inputs, layout=layout))
     for _ in steps(program, engine, watch):

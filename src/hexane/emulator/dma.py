@@ -42,13 +42,13 @@ def gather(views: Views) -> np.ndarray:
 
 def parts(views: Views) -> list[tuple[slice, np.ndarray]]:
     """The same as channels and where they stand, axes (g, d, c, h, w): one part for each lane of the blocks."""
-    found: list[tuple[slice, np.ndarray]] = []
+    slices: list[tuple[slice, np.ndarray]] = []
     first = 0
     for view in views:
         lanes, count = view.shape[3], view.shape[2] * view.shape[3]
-        found += [(slice(first + lane, first + count, lanes), view[:, :, :, lane]) for lane in range(lanes)]
+        slices += [(slice(first + lane, first + count, lanes), view[:, :, :, lane]) for lane in range(lanes)]
         first += count
-    return found
+    return slices
 
 
 def destination(memory: Memory, surface: Surface, extent: Extent, r: Registers, *, sanitize: bool = True) -> Views:

@@ -59,8 +59,8 @@ def _lines() -> Iterator[str]:
 
 def _span(entry: Ignored) -> str:
     """The generations that have such a field, shortest way to say it."""
-    found = generations_of(entry)
-    return found[0] if len(found) == 1 else f"{found[0]} to {found[-1]}" if found else "-"
+    generations = generations_of(entry)
+    return generations[0] if len(generations) == 1 else f"{generations[0]} to {generations[-1]}" if generations else "-"
 
 
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:

@@ -352,8 +352,8 @@ def _no_destination(r: Registers, dtype: np.dtype) -> None:
 INTERLEAVES = (1, 2, 4, 8)
 
 
-def _interleave(r: Registers, name: str, mirror: str, known: tuple[int, ...] = INTERLEAVES) -> int:
-    value = r.one_of(name, known, "channel interleave")
+def _interleave(r: Registers, name: str, mirror: str, factors: tuple[int, ...] = INTERLEAVES) -> int:
+    value = r.one_of(name, factors, "channel interleave")
     r.expect(mirror, value, f"as {name}")
     return value
 
@@ -361,9 +361,9 @@ def _interleave(r: Registers, name: str, mirror: str, known: tuple[int, ...] = I
 def _format(r: Registers, prefix: str, dtype: np.dtype, *, low: bool = True) -> None:
     """FmtMode, Truncate and MemFmt say the number format; source 2 of H13 has no FmtMode (``low``)."""
     for name, value in _FORMATS[dtype].items():
-        wanted = value if low or name != "FmtMode" else 0
-        if r[f"{prefix}.{name}"] != wanted:
-            r.expect(f"{prefix}.{name}", wanted, f"format {dtype}")
+        expected = value if low or name != "FmtMode" else 0
+        if r[f"{prefix}.{name}"] != expected:
+            r.expect(f"{prefix}.{name}", expected, f"format {dtype}")
 
 
 _FORMATS = {

@@ -101,10 +101,10 @@ class Engine:
     def execute(self, r: Registers, watch: Watcher | None = None) -> None:
         """Run one task, and report on it."""
         step = self.prepare(r)
-        done = step.watched(observe=self.observe)
-        self.report.tasks.append(_describe(step.task, done))
+        computation = step.watched(observe=self.observe)
+        self.report.tasks.append(_describe(step.task, computation))
         if watch is not None:
-            watch(step.task, done, self)
+            watch(step.task, computation, self)
 
     def prepare(self, r: Registers, *, read_kernels: bool = True) -> Step:
         """Check a task whose turn it is, and note what it does to the state of the machine, numbers apart.
@@ -142,16 +142,16 @@ class Engine:
         assert operand.surface is not None
         views = dma.source(self.memory, operand.surface, extent, r, sanitize=self.sanitize)
         if operand.kind is SourceType.KEEP:
-            kept = self.l2.write(region, extent, task=task.index, register=operand.base_register)
+            stay = self.l2.write(region, extent, task=task.index, register=operand.base_register)
             plain = len(views) == 1 and operand.surface.interleave == 1
-            stands, load = (_logical(kept, operand), (dma.gather(views), kept)) if plain else (None, None)
-            return Source(lambda: _decoded(_logical(_copied(dma.gather(views), kept), operand)), kept, stands, load)
+            stands, load = (_logical(stay, operand), (dma.gather(views), stay)) if plain else (None, None)
+            return Source(lambda: _decoded(_logical(_copied(dma.gather(views), stay), operand)), stay, stands, load)
         self._pass_through(task, region, tile_of(task, operand), operand.base_register)
         if len(views) == 1 and operand.surface.interleave == 1:
             return _standing(dma.gather(views), operand)
         blocks = None
         if operand.dtype == np.float16:
-            blocks = Blocks(extent, dma.parts(views), lambda stored: _logical(stored, operand))
+            blocks = Blocks(extent, dma.parts(views), lambda array: _logical(array, operand))
         return Source(lambda: _decoded(_logical(dma.gather(views), operand)), views[0], blocks=blocks)
 
     def _pass_through(self, task: Task, region: Region, extent: Extent, register: str) -> None:
@@ -213,9 +213,9 @@ class Engine:
     @staticmethod
     def _fits_whole(task: Task) -> bool:
         """Whether the result's region has a place for each element, or only for a strip, a tile or one group."""
-        region, stored = task.result.region, task.result.stored
-        apart = not overlaps_itself(stored, region.strides(), region.element)
-        return region.holds(stored.w) and task.tile_height >= task.hout and apart
+        region, extent = task.result.region, task.result.stored
+        apart = not overlaps_itself(extent, region.strides(), region.element)
+        return region.holds(extent.w) and task.tile_height >= task.hout and apart
 
     def _place_in_l2(self, task: Task) -> Place:
         result = task.result
@@ -228,11 +228,11 @@ class Engine:
 
     def _automatic_buffer(self, task: Task) -> None:
         """Only the base is given; the buffer holds at least a row of one patch (docs/reference/engine-h13.md 7.5)."""
-        stored = task.result.stored
+        extent = task.result.stored
         element = task.result.region.element
-        channel = -(-min(stored.w, 128) * element // 16) * 16
+        channel = -(-min(extent.w, 128) * element // 16) * 16
         row = Region(task.result.region.base, 0, 0, channel, 0, element)
-        self._pass_through(task, row, Extent(1, 1, 1, 1, min(stored.w, 128)), "L2.ResultBase.Addr")
+        self._pass_through(task, row, Extent(1, 1, 1, 1, min(extent.w, 128)), "L2.ResultBase.Addr")
 
 
 @dataclass(frozen=True)
@@ -332,24 +332,24 @@ def _bits(values: np.ndarray) -> np.ndarray:
 # ---- what a reader sees ---------------------------------------------------------------------------------------------
 
 
-def _describe(task: Task, done: Computation) -> TaskReport:
+def _describe(task: Task, computation: Computation) -> TaskReport:
     inputs = [str(operand.extent) for operand in (task.source1, task.source2) if operand]
     sources = [_place(operand) for operand in (task.source1, task.source2) if operand]
-    rests_on = done.rests_on
+    rests_on = computation.rests_on
     if task.result.dtype != np.float16:
         rests_on = (*rests_on, "byte-store")
-    low, high = _range(done.values)
+    low, high = _range(computation.values)
     return TaskReport(
         index=task.index,
         unit=task.unit,
-        operation=done.operation,
+        operation=computation.operation,
         shapes=f"{', '.join(inputs)} -> {task.result.extent}",
         source=", ".join(sources),
         destination=_place(task.result),
         minimum=low,
         maximum=high,
         rests_on=rests_on,
-        counters=done.counters,
+        counters=computation.counters,
     )
 
 

@@ -40,16 +40,16 @@ def drawn_inputs(image: Image, seed: int) -> dict[str, np.ndarray]:
     """
     if seed < 0:
         raise UsageError(f"{seed} is no seed", where="--random", hint="a whole number from 0 on")
-    rng, drawn = np.random.default_rng(seed), {}
+    rng, arrays = np.random.default_rng(seed), {}
     for surface in image.surfaces:
         if surface.role == "input":
             dtype = np.dtype(surface.dtype)
             if dtype.kind == "f":
-                drawn[surface.label] = rng.standard_normal(surface.shape).astype(dtype)
+                arrays[surface.label] = rng.standard_normal(surface.shape).astype(dtype)
             else:
                 limits = np.iinfo(dtype)
-                drawn[surface.label] = rng.integers(limits.min, limits.max, surface.shape, dtype, endpoint=True)
-    return drawn
+                arrays[surface.label] = rng.integers(limits.min, limits.max, surface.shape, dtype, endpoint=True)
+    return arrays
 
 
 def _read(path: Path, *, raw: bool) -> np.ndarray:

@@ -56,10 +56,10 @@ class Waits(NamedTuple):
 @once
 def _waits(r: Registers, register: str) -> Waits:
     """The alias bits and the Dependent field of one configuration."""
-    written = {unit for unit in UNITS if r[f"L2.{register}.{RESULT_FLAGS[unit]}"]}
-    written |= {FOLLOWED[value] for value in [r[f"L2.{register}.Dependent"]] if value in FOLLOWED}
+    units = {unit for unit in UNITS if r[f"L2.{register}.{RESULT_FLAGS[unit]}"]}
+    units |= {FOLLOWED[value] for value in [r[f"L2.{register}.Dependent"]] if value in FOLLOWED}
     read = {unit for unit in UNITS if r[f"L2.{register}.{SOURCE_FLAGS[unit]}"]}
-    return Waits(frozenset(read | written), frozenset(written))
+    return Waits(frozenset(read | units), frozenset(units))
 
 
 NO_WAITS = Waits(frozenset(), frozenset())

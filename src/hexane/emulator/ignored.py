@@ -254,7 +254,7 @@ EMULATED = ("h13", "h14", "h15", "h16", "h17", "h18")
 
 def generations_of(entry: Ignored) -> tuple[str, ...]:
     """Generations with a field of the entry's pattern; ``H13`` and ``H14 on`` in its condition bound them."""
-    pattern, found = _escape(entry.pattern), []
+    pattern, matching = _escape(entry.pattern), []
     for generation in EMULATED:
         if entry.condition.startswith("H") and not _within(entry.condition.split(",")[0], generation):
             continue
@@ -262,8 +262,8 @@ def generations_of(entry: Ignored) -> tuple[str, ...]:
         registers = roles.family.table.by_key.values()
         names = {f"{name}.{row.name}" for name, register in registers for row in register.fields} | set(roles.fields)
         if any(fnmatchcase(name, pattern) for name in names):
-            found.append(generation.upper())
-    return tuple(found)
+            matching.append(generation.upper())
+    return tuple(matching)
 
 
 def _within(words: str, generation: str) -> bool:
@@ -277,7 +277,7 @@ def reason(r: Registers, name: str, bit: int = 0) -> str | None:
     if entry is not None:
         return entry.reason
     name = r.roles.by_field.get(name, name)
-    return next((found for rule in SPECIAL if (found := rule(r, name, bit)) is not None), None)
+    return next((text for rule in SPECIAL if (text := rule(r, name, bit)) is not None), None)
 
 
 def _of_single_element(r: Registers, name: str, bit: int) -> str | None:

@@ -47,8 +47,8 @@ class Fetched:
         """What ``make`` makes of the kernel: once and now of a constant one, else at every call."""
         if not self.constant:
             return lambda: make(self.read())
-        made = make(self.read())
-        return lambda: made
+        kernel = make(self.read())
+        return lambda: kernel
 
 
 def fetch(task: Task, memory: Memory) -> Fetched:
@@ -143,10 +143,10 @@ def _read(r: Registers, layout: KernelLayout, chunks: list[np.ndarray], table: b
         raise r.error(
             f"the cores cannot read their streams: {error}", "KernelDMASrc.CoeffBfrSize[0].MemBfrSize"
         ) from error
-    for core, used in enumerate(kernel.consumed):
-        if chunks[core].size != used:
+    for core, size in enumerate(kernel.consumed):
+        if chunks[core].size != size:
             raise r.error(
-                f"the stream has {chunks[core].size:#x} bytes and the core consumes {used:#x}; the engine would hang",
+                f"the stream has {chunks[core].size:#x} bytes and the core consumes {size:#x}; the engine would hang",
                 f"KernelDMASrc.CoeffBfrSize[{core}].MemBfrSize",
                 address=r.addr(f"KernelDMASrc.CoeffBaseAddr[{core}].Addr"),
             )
@@ -194,10 +194,10 @@ def read_runtime(
     values = np.zeros((layout.groups, -(-layout.cout // lanes), lanes, layout.taps), np.uint16)
     starts = [r.addr(f"KernelDMASrc.CoeffBaseAddr[{core}].Addr") for core in cores]
     for core in cores:
-        found = r.addr(f"KernelDMASrc.CoeffBfrSize[{core}].MemBfrSize")
-        if found != size:
+        address = r.addr(f"KernelDMASrc.CoeffBfrSize[{core}].MemBfrSize")
+        if address != size:
             raise r.error(
-                f"the stream has {found:#x} bytes a pass and the core consumes {size:#x}; the engine would hang",
+                f"the stream has {address:#x} bytes a pass and the core consumes {size:#x}; the engine would hang",
                 f"KernelDMASrc.CoeffBfrSize[{core}].MemBfrSize",
             )
     channel, base = r.channel("kernel"), r.addr("KernelDMASrc.KernelBase.Addr")
@@ -275,13 +275,13 @@ def _require_off(r: Registers) -> None:
 def _require_cores(task: Task, layout: KernelLayout, cores: tuple[int, ...]) -> None:
     """The enabled cores are the first ones, as many as have an output channel to compute."""
     r = task.registers
-    wanted = layout.active if layout.weighted else min(1 << r["Common.Cfg.ActiveNE"], task.cout)
+    cores_needed = layout.active if layout.weighted else min(1 << r["Common.Cfg.ActiveNE"], task.cout)
     if layout.runtime and not r.linked:
-        wanted = min(CORES, -(-task.cout // (1 << layout.ocg)))
-    if cores != tuple(range(wanted)):
-        odd = min(set(range(wanted)).symmetric_difference(cores))
+        cores_needed = min(CORES, -(-task.cout // (1 << layout.ocg)))
+    if cores != tuple(range(cores_needed)):
+        odd = min(set(range(cores_needed)).symmetric_difference(cores))
         raise r.error(
-            f"{len(cores)} cores have a stream, {wanted} have channels to compute",
+            f"{len(cores)} cores have a stream, {cores_needed} have channels to compute",
             f"KernelDMASrc.CoeffDMAConfig[{odd}].En",
         )
 
@@ -297,16 +297,16 @@ def _stream(r: Registers, memory: Memory, core: int) -> np.ndarray:
 
 
 def _table_only(r: Registers, layout: KernelLayout, chunks: list[np.ndarray]) -> Kernel:
-    wanted = TABLE_BYTES if layout.table else 0
+    expected = TABLE_BYTES if layout.table else 0
     for core, chunk in enumerate(chunks):
-        if chunk.size != wanted:
+        if chunk.size != expected:
             raise r.error(
-                f"the stream has {chunk.size:#x} bytes and the core consumes {wanted:#x}; the engine would hang",
+                f"the stream has {chunk.size:#x} bytes and the core consumes {expected:#x}; the engine would hang",
                 f"KernelDMASrc.CoeffBfrSize[{core}].MemBfrSize",
                 address=r.addr(f"KernelDMASrc.CoeffBaseAddr[{core}].Addr"),
             )
     _require_same_tables(r, chunks)
-    return Kernel(layout, None, table=chunks[0].tobytes() if layout.table else None, consumed=(wanted,) * len(chunks))
+    return Kernel(layout, None, table=chunks[0].tobytes() if layout.table else None, consumed=(expected,) * len(chunks))
 
 
 def _require_same_tables(r: Registers, chunks: list[np.ndarray]) -> None:

@@ -63,19 +63,19 @@ class L2Map:
 def l2_map(tasks: Sequence[Words]) -> L2Map:
     """The map of one engine program. EmulationError for a task that the emulator does not know."""
     cells = _Cells(len(tasks))
-    found: list[Stay] = []
+    stay_list: list[Stay] = []
     last: list[int] = []
     for index, words in enumerate(tasks):
         task = understand(Registers(index, words))
         for place in (place for operand, place in operands(task) if operand.kind is SourceType.RESIDENT):
             for number in cells.read(place, index):
                 last[number] = index
-        for place, kept in _written(task):
-            used = cells.write(place, index, len(found) if kept else NOBODY)
+        for place, is_resident in _written(task):
+            owners = cells.write(place, index, len(stay_list) if is_resident else NOBODY)
             start = place.region.base
-            found.append(Stay(start, start + place.span, used * UNIT, index, index, kept))
+            stay_list.append(Stay(start, start + place.span, owners * UNIT, index, index, is_resident))
             last.append(index)
-    stays = tuple(Stay(s.start, s.stop, s.used, s.first, end, s.kept) for s, end in zip(found, last))
+    stays = tuple(Stay(s.start, s.stop, s.used, s.first, end, s.kept) for s, end in zip(stay_list, last))
     return L2Map(stays, cells.in_use())
 
 

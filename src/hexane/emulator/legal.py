@@ -149,17 +149,17 @@ def known_values(generation: str, on_ne: bool) -> dict[str, tuple[int, ...]]:
     """Role or field to the values that a task of this unit may have there."""
     roles = roles_of(generation)
     linked = not roles.family.packed
-    found = {role: values for role, values in ALWAYS.items() if roles.has(role)}
+    by_role = {role: values for role, values in ALWAYS.items() if roles.has(role)}
     if linked:
-        found |= HEADER_H13
+        by_role |= HEADER_H13
     elif roles.family.switched and roles.has("TileDMADst.DMAConfig.CrH"):
-        found["TileDMADst.DMAConfig.CrH"] = DST_CRH
+        by_role["TileDMADst.DMAConfig.CrH"] = DST_CRH
     for role, values in (NE_ONLY if on_ne else PE_ONLY).items():
         if roles.has(role):
-            found[role] = values if linked or role in _AS_ALWAYS else (roles.neutral(role),)
+            by_role[role] = values if linked or role in _AS_ALWAYS else (roles.neutral(role),)
     if not linked:
-        found |= {name: (value,) for name, value in _unread(roles).items()}
-    return found
+        by_role |= {name: (value,) for name, value in _unread(roles).items()}
+    return by_role
 
 
 _AS_ALWAYS = ("NE.MACCfg.Bit20", "NE.KernelCfg.PalettizedBits")
@@ -174,12 +174,12 @@ def _unread(roles: Roles) -> dict[str, int]:
     `hexane.emulator.stream` asks for tags and marks, the decoder for a task's size.
     """
     read = set(roles.fields.values()) | {f"KernelDMASrc.MasterConfig.{n}" for n in ("LastTask", "KernelStream", "Tag")}
-    found = {}
+    unread = {}
     for name, register in roles.family.table.by_key.values():
         for row in register.fields:
             if f"{name}.{row.name}" not in read and not (name.startswith("Header") and row.name in _IN_HEADER):
-                found[f"{name}.{row.name}"] = (register.reset or 0) >> row.low & row.limit
-    return found
+                unread[f"{name}.{row.name}"] = (register.reset or 0) >> row.low & row.limit
+    return unread
 
 
 @lru_cache(None)
@@ -196,13 +196,13 @@ def _is_spare(name: str) -> bool:
 def require_legal(r: Registers, *, on_ne: bool) -> None:
     """Refuse every value that no program has and no rule covers."""
     usual = _usual(r.generation, on_ne, r.values.plan)
-    found, names = r.several(usual.names), list(_asked(r.generation, on_ne, r.values.more))
-    if found != usual.values:
-        names += [name for name, value, known in zip(usual.names, found, usual.values) if value != known]
-    known = known_values(r.generation, on_ne)
+    values, names = r.several(usual.names), list(_asked(r.generation, on_ne, r.values.more))
+    if values != usual.values:
+        names += [name for name, value, usual in zip(usual.names, values, usual.values) if value != usual]
+    by_name = known_values(r.generation, on_ne)
     for name in names:
-        allowed = known.get(name, (0,))
-        if r[name] not in allowed and not ((name not in known or not r.linked) and listed(r, name)):
+        allowed = by_name.get(name, (0,))
+        if r[name] not in allowed and not ((name not in by_name or not r.linked) and listed(r, name)):
             r.one_of(name, allowed)
 
 
@@ -215,16 +215,16 @@ class _Usual(NamedTuple):
 
 @lru_cache(1024)
 def _usual(generation: str, on_ne: bool, plan: FieldPlan) -> _Usual:
-    known = known_values(generation, on_ne)
+    allowed = known_values(generation, on_ne)
     names = tuple(_asked(generation, on_ne, plan.index))
-    return _Usual(names, tuple(known.get(name, (0,))[0] for name in names))
+    return _Usual(names, tuple(allowed.get(name, (0,))[0] for name in names))
 
 
 def _asked(generation: str, on_ne: bool, present: Iterable[str]) -> Iterator[str]:
     """Those of the names that have known values only: named fields, and bits of which nobody knows what they do."""
-    known = known_values(generation, on_ne)
+    allowed = known_values(generation, on_ne)
     unknown = _is_unknown if roles_of(generation).family.packed else _is_spare
-    return (name for name in present if name in known or unknown(name))
+    return (name for name in present if name in allowed or unknown(name))
 
 
 def require_units_agree(task: Task, scratch_writers: set[int]) -> None:

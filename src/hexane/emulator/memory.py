@@ -48,13 +48,13 @@ class Memory:
 
     def buffer(self, channel: int, *, task: int, register: str) -> Buffer:
         """The buffer behind a channel, or an EmulationError that names the selector."""
-        found = self.channels.get(channel)
-        if found is None:
-            known = ", ".join(map(str, sorted(self.channels)))
+        surface = self.channels.get(channel)
+        if surface is None:
+            channels = ", ".join(map(str, sorted(self.channels)))
             raise EmulationError(
-                f"channel {channel} has no buffer (this program has {known})", task=task, register=register
+                f"channel {channel} has no buffer (this program has {channels})", task=task, register=register
             )
-        return found
+        return surface
 
     def bytes(self, channel: int, start: int, size: int, *, task: int, register: str) -> np.ndarray:
         """``size`` bytes from ``start`` of a channel's buffer, read by a DMA engine."""

@@ -250,7 +250,7 @@ def _sum(task: Task, fetched: Fetched, window: Window) -> Work:
 
     integers = fetched.layout is not None and _of_integers(fetched.layout, scale)
 
-    def made(kernel: Kernel | None, activation: Activation) -> Ready:
+    def work_of(kernel: Kernel | None, activation: Activation) -> Ready:
         values, bias = weights(kernel)
         shape = (values.shape[1] * groups, task.hin, task.win)
         if integers or (kernel is not None and kernel.scales is not None):
@@ -262,7 +262,7 @@ def _sum(task: Task, fetched: Fetched, window: Window) -> Work:
             shape, values, bias, **place, groups=groups, post_scale=scale, activation=activation, form=form
         )
 
-    ready = fetched.when_read(lambda kernel: made(kernel, _activation(r, kernel)))
+    ready = fetched.when_read(lambda kernel: work_of(kernel, _activation(r, kernel)))
 
     def source(x: np.ndarray) -> np.ndarray:
         return x[:, 0].reshape(batch, -1, task.hin, task.win)
@@ -284,7 +284,7 @@ def _sum(task: Task, fetched: Fetched, window: Window) -> Work:
             return Events(("sum-order",) if _has_infinity(values) else ())
         x, kernel = source(operands[0]), fetched.read()
         activation = _activation(r, kernel)
-        before = values if activation is None else made(kernel, None)(x)
+        before = values if activation is None else work_of(kernel, None)(x)
         rounded, dropped = product_losses(
             x, weights(kernel)[0], strides=place["strides"], pads=(window.top, window.left),
             output=values.shape[-2:], groups=groups,
@@ -300,15 +300,15 @@ def _sum(task: Task, fetched: Fetched, window: Window) -> Work:
         if make is None:
             return None
         x, out = operands[0].view(np.uint16)[:, 0], target.view(np.uint16)[:, 0]
-        found: Job | None = make(x[:, None], out[:, :, None]) if unicast else make(x[None], out[None])
-        return found
+        work: Job | None = make(x[:, None], out[:, :, None]) if unicast else make(x[None], out[None])
+        return work
 
     def reading() -> Callable[[np.ndarray, np.ndarray], Job | None] | None:
         """What makes a job that reads the kernel in every run; the same rules with other weights say how."""
         places, kernel = fetched.places(), fetched.read()
         if places is None or kernel is None or r["NE.MACCfg.NonlinearMode"] == TABLE:
             return None
-        like = made(replace(kernel, weights=np.ones(places.index.shape, np.float16)), _activation(r, None))
+        like = work_of(replace(kernel, weights=np.ones(places.index.shape, np.float16)), _activation(r, None))
         make = getattr(like, "reading", None)
         return None if make is None else partial(make, places)
 

@@ -48,14 +48,14 @@ Answers = dict[tuple[int, ...], Any]
 
 def once(check: Check) -> Check:
     """The check, which takes registers and numbers that can be keys, and gives something that nobody changes."""
-    known: dict[Hashable, dict[tuple[str, ...], Answers]] = {}
+    answers_by_key: dict[Hashable, dict[tuple[str, ...], Answers]] = {}
 
     @wraps(check)
     def checked(r: Registers, *args: Hashable) -> Any:
-        answers = known.setdefault((r.generation, args), {})
+        answers = answers_by_key.setdefault((r.generation, args), {})
         for names, some in answers.items():
-            answer = some.get(r.several(names), known)
-            if answer is not known:
+            answer = some.get(r.several(names), answers_by_key)
+            if answer is not answers_by_key:
                 return answer
         noting = _Noting.of(r)
         answer = check(noting, *args)

@@ -182,8 +182,8 @@ def _reduce(task: Task) -> Work:
     _require_unscaled(r, "its place against a reduction is not known")
     mode = {0: "sum", 2: "max"}[r.one_of("PE.Cfg.ReduceMode", (0, 2), "only sum and maximum are known")]
     r.one_of("L2.L2Cfg.PaddingMode", (int(mode == "max"),), "1 in a maximum, 0 in all else")
-    known = (0, 1, 2) if r.linked else (0, 1, 2, 3)
-    nonlinear = FUNCTIONS[r.one_of("PE.Cfg.NonlinearMode", known, "non-linearity")]
+    codes = (0, 1, 2) if r.linked else (0, 1, 2, 3)
+    nonlinear = FUNCTIONS[r.one_of("PE.Cfg.NonlinearMode", codes, "non-linearity")]
     op, signed, plain = _operation(task)
     two = task.source2 is not None
     if absolute and (r.linked or two or op != "add" or mode != "max"):

@@ -88,13 +88,13 @@ def _steps(end: Operand | Result, verb: str) -> list[str]:
     surface: Surface | None = end.surface
     if surface is None:
         return []
-    stored = end.stored
+    extent = end.stored
     texts = []
     if surface.interleave > 1:
         texts.append(f"{verb} {surface.interleave} channels interleaved")
-    row = stored.w * surface.element * surface.interleave
-    if stored.h > 1 and surface.row < row:
+    row = extent.w * surface.element * surface.interleave
+    if extent.h > 1 and surface.row < row:
         texts.append(f"{verb} rows that overlap ({surface.row} bytes apart, {row} long)")
-    elif stored.h > 1 and surface.row >= 2 * -(-row // 64) * 64:
+    elif extent.h > 1 and surface.row >= 2 * -(-row // 64) * 64:
         texts.append(f"{verb} a row of {row} bytes every {surface.row}")
     return texts

@@ -69,9 +69,9 @@ class Program:
             source = open_image(source)
         changed = source.tasks_changed
         text = source.text() if changed else source.contents.text
-        known = _programs.get(source)
-        if known is not None and known.text == text:  # an image's other parts do not change
-            return known
+        cached_program = _programs.get(source)
+        if cached_program is not None and cached_program.text == text:  # an image's other parts do not change
+            return cached_program
         program = cls(
             generation=source.generation,
             text=text,
@@ -136,10 +136,10 @@ class Program:
 
     def fill(self, memory: Memory, inputs: Inputs, *, layout: str = "nchw") -> None:
         """Put other inputs into a memory whose input surfaces are all zero; errors as :meth:`memory`."""
-        given = _by_label(inputs, self.inputs)
+        arrays = _by_label(inputs, self.inputs)
         for surface in self.inputs:
             assert surface.channel is not None
-            _fill(surface, given[surface.label], layout, memory.channels[surface.channel].data)
+            _fill(surface, arrays[surface.label], layout, memory.channels[surface.channel].data)
 
     def require_complete(self, memory: Memory) -> None:
         """EmulationError for an output with an element that no task writes."""
@@ -207,23 +207,23 @@ def _elements(surface: Surface, data: np.ndarray) -> np.ndarray:
 def _by_label(inputs: Inputs, surfaces: tuple[Surface, ...]) -> dict[str, object]:
     """Inputs under the names of their surfaces; every input given once, and no other."""
     labels = [s.label for s in surfaces]
-    known = {s.name: s.label for s in surfaces} | {label: label for label in labels}
+    label_of = {s.name: s.label for s in surfaces} | {label: label for label in labels}
     if not isinstance(inputs, Mapping):
         raise UsageError(
             f"inputs are a mapping of names to arrays, not {type(inputs).__name__}",
             hint=f"the program's inputs are {', '.join(labels) or 'none'}",
         )
-    given: dict[str, object] = {}
+    arrays: dict[str, object] = {}
     for name, value in inputs.items():
-        if name not in known:
+        if name not in label_of:
             raise UsageError(f"the program has no input {name!r}", hint=f"its inputs are {', '.join(labels) or 'none'}")
-        if known[name] in given:
-            raise UsageError(f"input {known[name]!r} is given twice")
-        given[known[name]] = value
-    missing = [label for label in labels if label not in given]
+        if label_of[name] in arrays:
+            raise UsageError(f"input {label_of[name]!r} is given twice")
+        arrays[label_of[name]] = value
+    missing = [label for label in labels if label not in arrays]
     if missing:
         raise UsageError(f"input {missing[0]!r} is missing", hint=f"give {', '.join(labels)}")
-    return given
+    return arrays
 
 
 def _fill(surface: Surface, value: object, layout: str, data: np.ndarray) -> None:

@@ -62,11 +62,15 @@ def jobs_of(step: Step, aside: Aside) -> list[Job] | None:
             return None
         operands.append(stands)
     parts = [part for place in step.places for part in place.parts or ()]
-    for load, given, target in _ways(step, operands, parts, aside):
-        job = step.work.job(given, target.view(np.float16))
+    for load, operand, target in _ways(step, operands, parts, aside):
+        job = step.work.job(operand, target.view(np.float16))
         if job is not None:
-            stored = target.swapaxes(2, 4) if result.transposed else target
-            after = [copied(stored[:, :, some], view) for some, view in parts if not _same(stored[:, :, some], view)]
+            result_view = target.swapaxes(2, 4) if result.transposed else target
+            after = [
+                copied(result_view[:, :, some], view)
+                for some, view in parts
+                if not _same(result_view[:, :, some], view)
+            ]
             return [*before, *load, job, *after]
     return None
 

@@ -119,13 +119,13 @@ def _scratch(container: Container, thread: object) -> int:
 
 
 def _surfaces(container: Container, channels: dict[int, int]) -> tuple[Surface, ...]:
-    named = {
+    addresses = {
         command.name: command.address for kind in (SurfaceName32, SurfaceName64) for command in container.all_of(kind)
     }
     numbers = {address: channel for channel, address in reversed(channels.items()) if channel >= FIRST_SURFACE}
     surfaces = []
     for tensor in container.all_of(TensorThread):
-        address = next((named[key] for key in (tensor.name, tensor.second_name) if key in named), 0)
+        address = next((addresses[key] for key in (tensor.name, tensor.second_name) if key in addresses), 0)
         surfaces.append(_surface(tensor, address, numbers.get(address), container.offset_of(tensor)))
     return tuple(sorted(surfaces, key=lambda s: (s.role == "output", s.address)))
 

@@ -36,14 +36,14 @@ def diff_images(left: Image, right: Image) -> list[Difference]:
 
     An empty list means that both programs, written from their parts, are the same bytes.
     """
-    found = [
+    differences = [
         *_values(left, right),
         *_surfaces(left, right),
         *_tasks(left, right),
         *_kernels(left, right),
         *_bytes("const", left.const, right.const),
     ]
-    return found or list(diff_containers(left, right))
+    return differences or list(diff_containers(left, right))
 
 
 def diff_containers(left: Image, right: Image) -> Iterator[Difference]:

@@ -77,9 +77,9 @@ def _set_field(image: Image, which: str, name: str, value: str) -> Image:
     tasks = image.tasks
     if which != "*" and int(which) >= len(tasks):
         raise UsageError(f"there is no task {which}; the program has {len(tasks)}")
-    chosen = tasks if which == "*" else [tasks[int(which)]]
+    selection = tasks if which == "*" else [tasks[int(which)]]
     sizes = [task.size for task in tasks]
-    for task in chosen:
+    for task in selection:
         if value == UNWRITTEN:
             task.clear(name)
         else:

@@ -76,9 +76,9 @@ class Ident:
 
 def parse_ident(text: str, generation: str, kernel_names: tuple[str, ...] = ()) -> Ident:
     """The identification that gives this text; paths and target apart where it is one of the known forms."""
-    found = {key: re.search(rf"^\t-{key} (.*)$", text, re.MULTILINE) for key in "tio"}
-    if all(found.values()):
-        target, source, output = (match.group(1) for match in found.values() if match)
+    matches = {key: re.search(rf"^\t-{key} (.*)$", text, re.MULTILINE) for key in "tio"}
+    if all(matches.values()):
+        target, source, output = (match.group(1) for match in matches.values() if match)
         ident = Ident(source, output, kernel_names, "" if target == generation else target)
         if text in (ident.written_by_zin4(generation), ident.written_by_hexane(generation)):
             return ident

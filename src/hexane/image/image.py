@@ -151,11 +151,11 @@ class Image:
         self._decoded = tuple(tasks)
         return tasks
 
-    def _check_count(self, found: int) -> None:
+    def _check_count(self, count: int) -> None:
         stated = self.task_count
-        if stated is not None and stated != found:
+        if stated is not None and stated != count:
             raise FormatError(
-                f"the program states {stated} tasks, its stream has {found}", offset=self.contents.text_offset
+                f"the program states {stated} tasks, its stream has {count}", offset=self.contents.text_offset
             )
 
     @property
@@ -171,8 +171,8 @@ class Image:
         """The command that lists channels and tasks, where there is one."""
         if isinstance(self.parts, AnecPackage):
             return None
-        found = self.parts.first(ProgramThread) or self.parts.first(StreamThread)
-        return found if isinstance(found, ProgramThread | StreamThread) else None
+        thread = self.parts.first(ProgramThread) or self.parts.first(StreamThread)
+        return thread if isinstance(thread, ProgramThread | StreamThread) else None
 
     @property
     def tensor_threads(self) -> list[TensorThread]:
@@ -205,13 +205,13 @@ class Image:
         Raises `UsageError` where there is no such section. A package has ``__TEXT,__text`` and ``__TEXT,__const``.
         """
         if isinstance(self.parts, AnecPackage):
-            found = {("__TEXT", "__text"): self.contents.text, ("__TEXT", "__const"): self.contents.const}
+            sections = {("__TEXT", "__text"): self.contents.text, ("__TEXT", "__const"): self.contents.const}
         else:
-            found = {(p.name, s.name): s.content for p in reversed(self.segments) for s in p.sections}
+            sections = {(p.name, s.name): s.content for p in reversed(self.segments) for s in p.sections}
         try:
-            return found[segment, section]
+            return sections[segment, section]
         except KeyError:
-            names = ", ".join(",".join(key) for key in found)
+            names = ", ".join(",".join(key) for key in sections)
             raise UsageError(f"no section {segment},{section}", hint=f"the sections are {names}") from None
 
     def to_bytes(self) -> bytes:

@@ -67,7 +67,7 @@ class Kernel:
 
 def kernels_of(tasks: Sequence[Task]) -> tuple[Kernel, ...]:
     """The kernels of tasks, in task order; a task whose kernel DMA is off has none."""
-    found = []
+    kernels = []
     for index, task in enumerate(tasks):
         chunks = streams.windows_of(task)
         if chunks:
@@ -75,15 +75,15 @@ def kernels_of(tasks: Sequence[Task]) -> tuple[Kernel, ...]:
             channel = _channel(task)
             linked = task.family.linked
             computed = channel != CONST if linked else kind == "weights" and streams.is_runtime(task)
-            found.append(Kernel(index, channel, kind, tuple(chunks), computed))
-    return tuple(found)
+            kernels.append(Kernel(index, channel, kind, tuple(chunks), computed))
+    return tuple(kernels)
 
 
 def _channel(task: Task) -> int:
     """The channel (H14 and later: slot) that the offsets count from; a table alone has one of its own."""
     roles = roles_of(task.generation)
-    found = (roles.channel(task, side) for side in ("kernel", "table"))
-    return next((channel for channel in found if channel is not None), CONST)
+    channels = (roles.channel(task, side) for side in ("kernel", "table"))
+    return next((channel for channel in channels if channel is not None), CONST)
 
 
 def _is_table_only(task: Task) -> bool:
@@ -109,7 +109,7 @@ class KernelReading:
         if self.value is None:
             return {}
         table = self.value.table
-        named = {
+        arrays_by_name = {
             "weights": self.value.weights if self.value.indices is None else None,
             "bias": self.value.bias,
             "scales": self.value.scales,
@@ -117,7 +117,7 @@ class KernelReading:
             "indices": self.value.indices,
             "table": None if table is None else np.frombuffer(bytes(table), "<u2"),
         }
-        return {name: array for name, array in named.items() if array is not None}
+        return {name: array for name, array in arrays_by_name.items() if array is not None}
 
 
 def read_kernels(image: Image) -> list[KernelReading]:
@@ -131,7 +131,7 @@ def read_kernels(image: Image) -> list[KernelReading]:
             f"the kernels of a {image.generation} program cannot be found",
             hint=f"the kernel DMA of {' and '.join(GENERATIONS)} is known",
         )
-    found = []
+    kernels = []
     for kernel in image.kernels:
         if not kernel.is_constant:
             continue
@@ -139,10 +139,10 @@ def read_kernels(image: Image) -> list[KernelReading]:
         try:
             value = streams.read_kernel(image.tasks[kernel.task], _section(image, kernel), where)
         except HexaneError as error:
-            found.append(KernelReading(kernel.task, None, error))
+            kernels.append(KernelReading(kernel.task, None, error))
         else:
-            found.append(KernelReading(kernel.task, value))
-    return found
+            kernels.append(KernelReading(kernel.task, value))
+    return kernels
 
 
 def _section(image: Image, kernel: Kernel) -> bytes:

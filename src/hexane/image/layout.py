@@ -92,12 +92,12 @@ def _relocated_words(tasks: Sequence[Task], generation: str, kernels: Sequence[K
     """
     offsets = place_tasks(tasks, generation)
     keys = [tasks[0].handle(f"KernelDMASrc.CoeffBaseAddr[{core}]").key for core in range(CORES)]
-    found = []
+    places = []
     for kernel in kernels:
         if kernel.is_constant:
             at, position = offsets[kernel.task], tasks[kernel.task].layout.position
-            found += [at + 4 * position[keys[chunk.core]] for chunk in kernel.chunks if keys[chunk.core] in position]
-    return tuple(found)
+            places += [at + 4 * position[keys[chunk.core]] for chunk in kernel.chunks if keys[chunk.core] in position]
+    return tuple(places)
 
 
 def _relocate(segment: Segment, parts: Sequence[Segment], offsets: tuple[int, ...]) -> Segment:

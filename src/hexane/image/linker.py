@@ -73,11 +73,11 @@ def _wait_for_earlier_programs(tasks: Sequence[Task], images: Sequence[Image]) -
 
     Source: docs/reference/hazards.md 1.
     """
-    at, written = 0, set[str]()
+    at, channels = 0, set[str]()
     for image in images:
-        if at and written & {s.label for s in image.surfaces if s.role == "input"}:
+        if at and channels & {s.label for s in image.surfaces if s.role == "input"}:
             tasks[at].set("TileDMASrc.DMAConfig.DependencyMode", 1)
-        written |= {s.label for s in image.surfaces if s.role == "output"}
+        channels |= {s.label for s in image.surfaces if s.role == "output"}
         at += len(image.tasks)
 
 
@@ -89,11 +89,11 @@ def cut(image: Image, start: int, stop: int | None = None) -> Image:
     """
     _check(image)
     tasks = isa.cut(image.tasks, start, stop)
-    used = channels_used(tasks)
+    channels = channels_used(tasks)
     surfaces = [
-        replace(s, role="output" if "output" in used[s.channel] else "input")
+        replace(s, role="output" if "output" in channels[s.channel] else "input")
         for s in image.surfaces
-        if s.channel is not None and s.channel in used
+        if s.channel is not None and s.channel in channels
     ]
     return image.replace(tasks=tasks, surfaces=surfaces)
 
@@ -113,21 +113,21 @@ def _check(image: Image) -> None:
 def _merged_surfaces(images: Sequence[Image]) -> dict[str, Surface]:
     """All surfaces by label, with new channels in the order of their first use."""
     merged: dict[str, Surface] = {}
-    seen: set[int] = set()
+    channels: set[int] = set()
     for image in images:
-        if id(image) in seen:
+        if id(image) in channels:
             continue
-        seen.add(id(image))
+        channels.add(id(image))
         for surface in image.surfaces:
-            known = merged.setdefault(surface.label, surface)
-            if (known.shape, known.strides, known.dtype) != (surface.shape, surface.strides, surface.dtype):
+            first = merged.setdefault(surface.label, surface)
+            if (first.shape, first.strides, first.dtype) != (surface.shape, surface.strides, surface.dtype):
                 raise UsageError(
-                    f"surface {surface.label!r} is {known.shape} {known.dtype} in one program "
+                    f"surface {surface.label!r} is {first.shape} {first.dtype} in one program "
                     f"and {surface.shape} {surface.dtype} in another",
                     hint="rename one of them with image.with_surface(name, name=...)",
                 )
             if surface.role == "output":
-                merged[surface.label] = replace(known, role="output")
+                merged[surface.label] = replace(first, role="output")
     if len(merged) > CHANNELS - FIRST_SURFACE:
         raise UsageError(f"{len(merged)} surfaces, and a program has {CHANNELS - FIRST_SURFACE} channels for them")
     order = sorted(merged.values(), key=lambda s: s.label)

@@ -49,9 +49,9 @@ def package_of(image: Image, *, order: Sequence[str] = (), header_size: int = HE
             hint="compile one output at a time, or write .hwx",
         )
     if header_size not in HEADER_SIZES:
-        known = " and ".join(map(hex, HEADER_SIZES))
+        sizes = " and ".join(map(hex, HEADER_SIZES))
         raise UsageError(
-            f"no library reads packages with a header of {header_size:#x} bytes", hint=f"{known} are known"
+            f"no library reads packages with a header of {header_size:#x} bytes", hint=f"{sizes} are known"
         )
     surfaces = in_package_order(image.surfaces, order)
     for surface in surfaces:

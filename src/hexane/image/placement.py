@@ -84,10 +84,10 @@ def in_name_order(surfaces: Iterable[Surface]) -> list[Surface]:
 
 def numbered_by_name(surfaces: Iterable[Surface], dialect: str) -> bool:
     """Whether the dialect gives channels in the order of names, and these surfaces have them so."""
-    known = DIALECTS.get(dialect)
+    dialect_row = DIALECTS.get(dialect)
     channels = [s.channel for s in in_name_order(surfaces)]
     ascending = list(range(FIRST_SURFACE, FIRST_SURFACE + len(channels)))
-    return known is not None and known.surfaces_first and channels == ascending
+    return dialect_row is not None and dialect_row.surfaces_first and channels == ascending
 
 
 def _linkable(surface: Surface) -> Surface:
@@ -114,19 +114,19 @@ def _in_a_row(surfaces: list[Surface], at: int) -> tuple[list[Surface], int]:
 
 def _with_channels(surfaces: list[Surface], dialect: Dialect) -> tuple[Surface, ...]:
     """The surfaces with the channels that they ask for; the others take free ones by the dialect's rule."""
-    taken = [s.channel for s in surfaces if s.channel is not None]
-    for channel in taken:
+    occupied = [s.channel for s in surfaces if s.channel is not None]
+    for channel in occupied:
         if not FIRST_SURFACE <= channel < CHANNELS:
             raise UsageError(f"channel {channel} is not one of {FIRST_SURFACE} to {CHANNELS - 1}")
-        if taken.count(channel) > 1:
+        if occupied.count(channel) > 1:
             raise UsageError(f"two surfaces have channel {channel}")
-    free = (channel for channel in range(FIRST_SURFACE, CHANNELS) if channel not in taken)
+    free = (channel for channel in range(FIRST_SURFACE, CHANNELS) if channel not in occupied)
     order = surfaces if dialect.channels_by_address else sorted(surfaces, key=lambda s: s.role == "input")
-    given: dict[str, int] = {}
+    channel_of: dict[str, int] = {}
     for surface in order:
         number = surface.channel if surface.channel is not None else next(free, None)
         if number is None:
             room = CHANNELS - FIRST_SURFACE
             raise UsageError(f"{len(surfaces)} surfaces, and a program has {room} channels for them")
-        given[surface.name] = number
-    return tuple(replace(surface, channel=given[surface.name]) for surface in surfaces)
+        channel_of[surface.name] = number
+    return tuple(replace(surface, channel=channel_of[surface.name]) for surface in surfaces)

@@ -10,11 +10,11 @@ RUN_GAP = 16
 """Unexplained bytes closer together than this go into one `Remainder`."""
 
 
-def remainders(written: bytes, data: bytes) -> tuple[Remainder, ...]:
+def remainders(rewritten: bytes, data: bytes) -> tuple[Remainder, ...]:
     """What writing the parts alone would lose, as runs of bytes."""
-    if written == data:
+    if rewritten == data:
         return ()
-    differs = np.flatnonzero(np.frombuffer(written, np.uint8) != np.frombuffer(data, np.uint8))
+    differs = np.flatnonzero(np.frombuffer(rewritten, np.uint8) != np.frombuffer(data, np.uint8))
     breaks = np.flatnonzero(np.diff(differs) > RUN_GAP)
     firsts = np.concatenate(([0], breaks + 1))
     lasts = np.concatenate((breaks, [len(differs) - 1]))

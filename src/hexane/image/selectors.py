@@ -61,11 +61,11 @@ def _used(task: Task) -> Iterator[tuple[int, str, str | None]]:
 
 def channels_used(tasks: Iterable[Task]) -> dict[int, set[str]]:
     """Channels of surfaces that tasks read or write, with ``"input"`` and ``"output"`` as they are used."""
-    used: dict[int, set[str]] = {}
+    roles_by_channel: dict[int, set[str]] = {}
     for task in tasks:
         for channel, role, _ in _used(task):
-            used.setdefault(channel, set()).add(role)
-    return {channel: roles for channel, roles in used.items() if channel >= FIRST_SURFACE}
+            roles_by_channel.setdefault(channel, set()).add(role)
+    return {channel: roles for channel, roles in roles_by_channel.items() if channel >= FIRST_SURFACE}
 
 
 def renumbered(tasks: Iterable[Task], channels: Mapping[int, int]) -> list[Task]:
@@ -102,15 +102,15 @@ def surfaces_as_used(surfaces: Sequence[Surface], tasks: Sequence[Task]) -> tupl
     """
     roles = channels_used(tasks)
     types = _types(tasks)
-    found = []
+    renamed = []
     for surface in surfaces:
-        used = roles.get(surface.channel or 0, set())
-        role = next(iter(used)) if len(used) == 1 else surface.role
+        directions = roles.get(surface.channel or 0, set())
+        role = next(iter(directions)) if len(directions) == 1 else surface.role
         dtype = types.get(surface.channel or 0, surface.dtype)
         element = {"float16": 2}.get(dtype, 1)
         n, c, h, _ = surface.strides  # type: ignore[misc]
-        found.append(replace(surface, role=role, dtype=dtype, strides=(n, c, h, element)))
-    return tuple(sorted(found, key=lambda s: s.role == "output"))
+        renamed.append(replace(surface, role=role, dtype=dtype, strides=(n, c, h, element)))
+    return tuple(sorted(renamed, key=lambda s: s.role == "output"))
 
 
 def _types(tasks: Iterable[Task]) -> dict[int, str]:

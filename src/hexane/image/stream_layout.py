@@ -115,7 +115,7 @@ def _kernel_segment(address: int, data: bytes) -> Segment:
 
 def _kernel_words(program: Stream, slot: int) -> tuple[int, ...]:
     """Byte offsets in the text of every offset into the section of kernels."""
-    found = []
+    places = []
     for at, task in zip(place_tasks(program.tasks, program.generation), program.tasks):
         for name in KERNEL_REGISTERS:
             try:
@@ -123,8 +123,8 @@ def _kernel_words(program: Stream, slot: int) -> tuple[int, ...]:
             except FieldError:
                 continue
             if task.slot(name) == slot * WORDS_PER_SLOT:
-                found.append(at + 4 * task.layout.position[key])
-    return tuple(found)
+                places.append(at + 4 * task.layout.position[key])
+    return tuple(places)
 
 
 def _relocate(segment: Segment, parts: Sequence[Segment], offsets: tuple[int, ...]) -> Segment:
@@ -140,11 +140,11 @@ def _relocate(segment: Segment, parts: Sequence[Segment], offsets: tuple[int, ..
 def _thread(program: Stream, places: Places, text_bytes: int, kernel_at: int) -> StreamThread:
     """The slots and the task stream."""
     slots = [0] * 256
-    named = {0: places.text, CONST: places.const, SCRATCH: places.scratch}
-    named |= {surface.channel or 0: surface.address for surface in places.surfaces}
+    addresses = {0: places.text, CONST: places.const, SCRATCH: places.scratch}
+    addresses |= {surface.channel or 0: surface.address for surface in places.surfaces}
     if program.kernel_slot is not None:
-        named[program.kernel_slot] = kernel_at
-    for slot, address in named.items():
+        addresses[program.kernel_slot] = kernel_at
+    for slot, address in addresses.items():
         slots[2 * slot] = address
     scratch = places.scratch_size
     tags = [Tag(SCRATCH_TAG, 8, scratch), Tag(SCRATCH_KIND_TAG, 8, SCRATCH_KIND)] if scratch else []

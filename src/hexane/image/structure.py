@@ -133,9 +133,9 @@ _PLANS: dict[type, _Plan] = {}
 
 def _plan(cls: type) -> _Plan:
     """The struct of a class's fixed part and (name, kind, length) of each of its fields."""
-    known = _PLANS.get(cls)
-    if known is not None:
-        return known
+    cached_plan = _PLANS.get(cls)
+    if cached_plan is not None:
+        return cached_plan
     codes, plan = "<", []
     for item in fields(cls):
         code = item.metadata.get("code")
@@ -148,5 +148,5 @@ def _plan(cls: type) -> _Plan:
             plan.append((item.name, "array", int(code[:-1])))
         else:
             plan.append((item.name, code, 1))
-    made = _PLANS[cls] = (struct.Struct(codes), tuple(plan))
-    return made
+    new_plan = _PLANS[cls] = (struct.Struct(codes), tuple(plan))
+    return new_plan

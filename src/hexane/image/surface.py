@@ -178,10 +178,10 @@ def as_surface(value: Surface | Mapping[str, Any] | Any) -> Surface:
     if isinstance(value, Surface):
         return value
     names = [item.name for item in fields(Surface)]
-    given = value if isinstance(value, Mapping) else {n: getattr(value, n) for n in names if hasattr(value, n)}
-    missing = [name for name in ("name", "role", "shape") if name not in given]
-    unknown = [str(name) for name in given if name not in names]
+    attributes = value if isinstance(value, Mapping) else {n: getattr(value, n) for n in names if hasattr(value, n)}
+    missing = [name for name in ("name", "role", "shape") if name not in attributes]
+    unknown = [str(name) for name in attributes if name not in names]
     if missing or unknown:
         problem = f"without {', '.join(missing)}" if missing else f"with {', '.join(unknown)}"
         raise UsageError(f"a surface {problem}", hint="give name, role, shape, dtype, strides, channel")
-    return Surface(**given)
+    return Surface(**attributes)

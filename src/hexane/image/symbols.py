@@ -69,19 +69,19 @@ def string_table_size(symbols: Sequence[Symbol]) -> int:
 
 def _kernel_names(kernels: Sequence[Kernel], const: bytes, ident: Ident) -> list[tuple[str, int]]:
     """Name and offset of every chunk in the constant section; a table has one name for all cores."""
-    found: list[tuple[str, int]] = []
-    named: dict[tuple[tuple[int, int], ...], str] = {}
+    symbols: list[tuple[str, int]] = []
+    name_of: dict[tuple[tuple[int, int], ...], str] = {}
     for kernel in kernels:
-        if not kernel.is_constant or kernel.spans in named:
+        if not kernel.is_constant or kernel.spans in name_of:
             continue
-        number = len(named)
+        number = len(name_of)
         name = ident.kernel_names[number] if number < len(ident.kernel_names) else _digest(kernel, const)
-        named[kernel.spans] = name
+        name_of[kernel.spans] = name
         if kernel.kind == "table":
-            found += [(f"K{name}", offset) for offset, _ in kernel.spans]
+            symbols += [(f"K{name}", offset) for offset, _ in kernel.spans]
         else:
-            found += [(f"K{name}_ne_{chunk.core}", chunk.offset) for chunk in kernel.chunks]
-    return found
+            symbols += [(f"K{name}_ne_{chunk.core}", chunk.offset) for chunk in kernel.chunks]
+    return symbols
 
 
 def _digest(kernel: Kernel, const: bytes) -> str:

@@ -41,14 +41,14 @@ def operation(task: Task) -> str:
         kernel = f"{get('Common.ConvCfg.Kw')}x{get('Common.ConvCfg.Kh')}"
         words = ["NE", NE_OP.name(get("NE.MACCfg.OpMode")) or "?", "" if kernel == "1x1" else kernel]
         return " ".join([*filter(None, words), *_unless_none(NE_NONLINEAR.name(get("NE.MACCfg.NonlinearMode")))])
-    known = task.handle("PE.Cfg").register.by_name
+    fields = task.handle("PE.Cfg").register.by_name
     kind = get("Common.Cfg.PEKind")
     words = ["PE", PE_KIND.name(kind) or "?"]
     if kind in (3, 6):
         words.append("sub" if get("PE.Cfg.SecSrc") == 3 else PE_OP.name(get("PE.Cfg.OpMode")) or "?")
-    if "NonlinearMode" in known:
+    if "NonlinearMode" in fields:
         words += _unless_none(PE_NONLINEAR.name(get("PE.Cfg.NonlinearMode")))
-    return " ".join([*words, *(["relu"] if "ReluEn" in known and get("PE.Cfg.ReluEn") else [])])
+    return " ".join([*words, *(["relu"] if "ReluEn" in fields and get("PE.Cfg.ReluEn") else [])])
 
 
 def _unless_none(name: str | None) -> list[str]:

@@ -87,11 +87,11 @@ def _table(rows: Iterator[tuple[str, str, Register, int | None]]) -> Iterator[st
     for where, name, register, reset in rows:
         star = "" if register.from_apple or name.startswith("Header") else "*"
         note = register.meaning + (f" (reset {reset:#x})" if reset is not None else "")
-        known = [row for row in register.fields if row.known or row.meaning or not row.name.startswith("Unk")]
-        plain = not known
+        table_rows = [row for row in register.fields if row.known or row.meaning or not row.name.startswith("Unk")]
+        plain = not table_rows
         evidence = _EVIDENCE[register.evidence] if plain else ""
         yield f"| {where} | **{name}**{star} | | {'Unk31_0' if plain else ''} | {note} | | {evidence} |"
-        for row in known:
+        for row in table_rows:
             mark = "" if row.from_apple else "*"
             yield f"| | | {row.bits} | {row.name}{mark} | {row.meaning} | {_kind(row)} | {_EVIDENCE[row.evidence]} |"
 

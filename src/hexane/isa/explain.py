@@ -51,8 +51,8 @@ def _bytes(values: list[int]) -> str:
 
 
 def _channels(f: Fields) -> str:
-    named = (("source 1", "RBase0", "RBE0"), ("source 2", "RBase1", "RBE1"), ("result", "WBase", "WBE"))
-    return ", ".join(f"{what} is channel {f[base]}" for what, base, enable in named if f[enable])
+    channels = (("source 1", "RBase0", "RBE0"), ("source 2", "RBase1", "RBE1"), ("result", "WBase", "WBE"))
+    return ", ".join(f"{what} is channel {f[base]}" for what, base, enable in channels if f[enable])
 
 
 def _kernel_channel(f: Fields) -> str:
@@ -123,8 +123,8 @@ def _result(f: Fields) -> str:
 
 
 def _element(f: Fields) -> str:
-    known = {(1, 2): "fp16", (0, 0): "8-bit", (0, 1): "int8", (3, 3): "fp32"}
-    kind = known.get((f["FmtMode"], f["MemFmt"]), "")
+    formats = {(1, 2): "fp16", (0, 0): "8-bit", (0, 1): "int8", (3, 3): "fp32"}
+    kind = formats.get((f["FmtMode"], f["MemFmt"]), "")
     wide = f.get("Interleave", 0)
     return ", ".join(filter(None, [kind, f"{wide} channels side by side" if wide > 1 else ""]))
 

@@ -70,9 +70,9 @@ def family_of(generation: str) -> Family:
 
     Raises UnsupportedError for H11 and H12, whose task format is not published, UsageError for other names.
     """
-    known = generation_of_target(generation) if isinstance(generation, str) else None
-    if known is not None and known.name != generation:
-        return family_of(known.name)
+    row = generation_of_target(generation) if isinstance(generation, str) else None
+    if row is not None and row.name != generation:
+        return family_of(row.name)
     if generation in _WITHOUT_TABLE:
         raise UnsupportedError(
             f"{generation} tasks are {_WITHOUT_TABLE[generation]}, whose format is not known",

@@ -84,10 +84,10 @@ def _by_number(table: Table, text: str) -> list[Entry]:
 
 
 def _by_name(table: Table, text: str) -> list[Entry]:
-    wanted = plain_name(text).lower()
-    near = [entry for entry in _entries(table.generation) if wanted in entry.name.lower()]
-    exact = [e for e in near if wanted in (e.name.lower(), e.name.lower().rpartition(".")[0])]
-    return exact or [e for e in near if wanted in e.name.lower().split(".")] or near
+    plain = plain_name(text).lower()
+    near = [entry for entry in _entries(table.generation) if plain in entry.name.lower()]
+    exact = [e for e in near if plain in (e.name.lower(), e.name.lower().rpartition(".")[0])]
+    return exact or [e for e in near if plain in e.name.lower().split(".")] or near
 
 
 @cache

@@ -216,13 +216,13 @@ class Roles:
     @cached_property
     def fields(self) -> dict[str, str]:
         """Role to field, for every role that the generation has."""
-        table, found = self.family.table, {}
+        table, handles = self.family.table, {}
         for role in VOCABULARY:
             field = self.spelled.get(role, role)
             handle = None if field is None else table.find(field)
             if field is not None and handle is not None and handle.field is not None:
-                found[role] = field
-        return found
+                handles[role] = field
+        return handles
 
     @cached_property
     def renamed(self) -> tuple[tuple[str, str, int], ...]:
@@ -238,13 +238,13 @@ class Roles:
     @cached_property
     def resets(self) -> dict[str, int]:
         """Every named field whose register has a reset value other than 0 there, to that value."""
-        table, found = self.family.table, {}
+        table, values = self.family.table, {}
         for name, register in table.by_key.values():
             for row in register.rows:
                 value = (register.reset or 0) >> row.low & row.limit
                 if value:
-                    found[f"{name}.{row.name}"] = value
-        return found
+                    values[f"{name}.{row.name}"] = value
+        return values
 
     def values(self, task: Task) -> Numbers:
         """All fields that the task writes, and all roles, to their values; a role that is not 0 by its reset too."""
@@ -257,19 +257,19 @@ class Roles:
     def _plan(self, task: Task) -> FieldPlan:
         """What reads tasks of one layout: rows of their words under both names, resets of what they do not write."""
         roles = {role: (field, reset) for role, field, reset in self.renamed}
-        written = {row.name: row for row in task.rows()}
-        rows = [row for name, row in written.items() if name not in roles]
-        known = dict(self.resets)
+        row_of = {row.name: row for row in task.rows()}
+        rows = [row for name, row in row_of.items() if name not in roles]
+        defaults = dict(self.resets)
         for role, (field, reset) in roles.items():
-            if field in written:
-                rows.append(written[field]._replace(name=role))
+            if field in row_of:
+                rows.append(row_of[field]._replace(name=role))
             else:
-                known[role] = reset
+                defaults[role] = reset
         for side, place in self.channels.items():
             slot = task.slot(place.base)
             if slot is not None and not place.enable:
-                known[CHANNEL.format(side)] = slot // SLOT_WORDS + 1
-        return FieldPlan(rows, task.layout.size, known)
+                defaults[CHANNEL.format(side)] = slot // SLOT_WORDS + 1
+        return FieldPlan(rows, task.layout.size, defaults)
 
     def has(self, role: str) -> bool:
         return role in self.fields
@@ -284,13 +284,13 @@ class Roles:
 
     def handle(self, role: str) -> Handle:
         """The role's field; FieldError where the generation has none."""
-        found = self._handles.get(role)
-        return found or self.family.table.handle(role)
+        field = self._handles.get(role)
+        return field or self.family.table.handle(role)
 
     def neutral(self, role: str) -> int:
         """The value in a task that does not write the role's register."""
-        found = self._handles.get(role)
-        return _reset(found) if found else 0
+        field = self._handles.get(role)
+        return _reset(field) if field else 0
 
     def number(self, role: str, bits: int) -> float:
         """The number that a field of fp16, fp32 or the upper 19 bits of an fp32 holds."""

@@ -66,7 +66,7 @@ class Values:
         return self.names.get(value)
 
     def value(self, name: str) -> int | None:
-        return next((value for value, known in self.names.items() if known == name), None)
+        return next((value for value, text in self.names.items() if text == name), None)
 
     def __hash__(self) -> int:
         return hash(tuple(self.names.items()))
@@ -138,8 +138,8 @@ class Register:
     @cached_property
     def count(self) -> int:
         """Elements of the array; 0 for a register that is no array."""
-        found = re.search(r"\[(\d+)\]", self.title)
-        return int(found.group(1)) if found else 0
+        match = re.search(r"\[(\d+)\]", self.title)
+        return int(match.group(1)) if match else 0
 
     @property
     def words(self) -> int:
@@ -152,10 +152,10 @@ class Register:
     @cached_property
     def fields(self) -> tuple[Field, ...]:
         """All 32 bits from low to high, the unknown ones as fields too."""
-        known = sorted(self.rows, key=lambda row: row.low)
+        rows = sorted(self.rows, key=lambda row: row.low)
         result: list[Field] = []
         bit = 0
-        for row in known:
+        for row in rows:
             if row.low < bit or row.high > 31 or row.high < row.low:
                 raise ValueError(f"{self.title}.{row.name}: bits {row.bits} overlap or leave the word")
             result += _unknown(row.low - 1, bit)
@@ -295,29 +295,29 @@ class Table:
 
     def register(self, key: int) -> tuple[str, Register]:
         """Dotted name and declaration of the register at a byte address, known or not."""
-        found = self.by_key.get(key)
-        return found or (f"{OUTSIDE}.Unk{key:x}", unknown_register(key))
+        place = self.by_key.get(key)
+        return place or (f"{OUTSIDE}.Unk{key:x}", unknown_register(key))
 
     def handle(self, name: str) -> Handle:
         """Resolve a dotted name: ``Common.InDim.Win``, ``Header[8].RBase0``, or a register without a field.
 
         Raises FieldError, with the nearest names, where there is no such register or field.
         """
-        found = self.find(name)
-        if found is None:
+        field = self.find(name)
+        if field is None:
             raise self._unknown(plain_name(name))
-        return found
+        return field
 
     def find(self, name: str) -> Handle | None:
         """The same, or None where there is no such register or field."""
         if not isinstance(name, str):
             raise FieldError(f"a register or field has a dotted name, not {name!r}")
-        found = self._handles.get(name)
-        if found is None:
-            found = self._resolve(plain_name(name))
-            if found is not None:
-                self._handles[name] = found
-        return found
+        field = self._handles.get(name)
+        if field is None:
+            field = self._resolve(plain_name(name))
+            if field is not None:
+                self._handles[name] = field
+        return field
 
     def _resolve(self, name: str) -> Handle | None:
         place = self._find_register(name)
@@ -332,10 +332,10 @@ class Table:
     def _unknown(self, name: str) -> FieldError:
         place = self._find_register(name)
         if place is not None:
-            known = ", ".join(place[1].by_name)
-            return FieldError(f"{self.generation} has no field {name}", hint=f"the register's fields are {known}")
-        shown = name if len(name) <= LONGEST_NAME else name[:LONGEST_NAME] + "..."
-        return FieldError(f"{self.generation} has no register or field {shown!r}", hint=self._suggest(name))
+            choices = ", ".join(place[1].by_name)
+            return FieldError(f"{self.generation} has no field {name}", hint=f"the register's fields are {choices}")
+        excerpt = name if len(name) <= LONGEST_NAME else name[:LONGEST_NAME] + "..."
+        return FieldError(f"{self.generation} has no register or field {excerpt!r}", hint=self._suggest(name))
 
     def _find_register(self, name: str) -> tuple[int, Register, str] | None:
         header = re.fullmatch(r"Header\[(\d+)\](?:\.(\w+))?", name)
@@ -361,8 +361,8 @@ class Table:
     def _suggest(self, name: str) -> str:
         from difflib import get_close_matches
 
-        registers = [known for known, _ in self.by_key.values()]
-        dotted = [*registers, *(f"{known}.{row.name}" for known, r in self.by_key.values() for row in r.fields)]
+        registers = [text for text, _ in self.by_key.values()]
+        dotted = [*registers, *(f"{text}.{row.name}" for text, r in self.by_key.values() for row in r.fields)]
         near = get_close_matches(name[:LONGEST_NAME], dotted, 3, 0.5)
         return f"did you mean {' or '.join(near)}?" if near else "the blocks are Header, " + ", ".join(self.by_name)
 

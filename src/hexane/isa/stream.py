@@ -126,7 +126,7 @@ def next_offset(end: int, size: int, generation: str) -> int:
     return at
 
 
-def task_from_words(words: Sequence[int] | memoryview, generation: str, seen: Layouts | None = None) -> Task:
+def task_from_words(words: Sequence[int] | memoryview, generation: str, layouts: Layouts | None = None) -> Task:
     """One task from its words alone (header first), which must be used up by its records. Raises FormatError.
 
     ``seen`` holds the layouts of the program's other tasks: what is known of a layout is then worked out once.
@@ -138,7 +138,7 @@ def task_from_words(words: Sequence[int] | memoryview, generation: str, seen: La
         raise UsageError(f"words are integers of 32 bits ({error})") from None
     if len(view) < family.header_words:
         raise FormatError(f"a task of {len(view)} words; its header has {family.header_words}", offset=0)
-    layout = _layout(family, view, 0, len(view), seen or Layouts(), False)
+    layout = _layout(family, view, 0, len(view), layouts or Layouts(), False)
     if layout.size != len(view):
         raise FormatError(f"the records end after {layout.size} of {len(view)} words", offset=4 * layout.size)
     return Task.from_layout(family, layout, view)
@@ -165,7 +165,7 @@ class Layouts:
         return layout
 
 
-def _layout(family: Family, words: memoryview, start: int, stop: int, seen: Layouts, open_end: bool) -> Layout:
+def _layout(family: Family, words: memoryview, start: int, stop: int, layouts: Layouts, open_end: bool) -> Layout:
     """Walk the record heads of the task at word ``start``.
 
     With ``open_end`` the task's size is not known: it ends where only zeros follow up to ``stop``.
@@ -173,7 +173,7 @@ def _layout(family: Family, words: memoryview, start: int, stop: int, seen: Layo
     header_words = family.header_words + family.extended(words[start + family.flags_word])
     if start + header_words > stop:
         raise FormatError("the task's header does not fit its size", offset=4 * start)
-    last = seen.last
+    last = layouts.last
     if (
         last is not None
         and not open_end
@@ -199,7 +199,7 @@ def _layout(family: Family, words: memoryview, start: int, stop: int, seen: Layo
             )
         heads.append(head)
         at = end
-    layout = seen.last = seen.intern(family.heads, header_words, tuple(heads))
+    layout = layouts.last = layouts.intern(family.heads, header_words, tuple(heads))
     return layout
 
 
@@ -211,7 +211,7 @@ def _word_view(raw: bytes) -> memoryview:
 def _decode_linked(family: Family, raw: bytes) -> list[Task]:
     """H13: a list linked by NextPointer and NextSize; the first task, at byte 0, ends after its last record."""
     tasks: list[Task] = []
-    seen = Layouts()
+    layouts = Layouts()
     spans: dict[int, int] = {}
     at, size = 0, 0
     words = _word_view(raw)
@@ -227,7 +227,7 @@ def _decode_linked(family: Family, raw: bytes) -> list[Task]:
             raise FormatError(f"a task of {size} words; the stream ends after {total - at}", offset=4 * at)
         if at + family.header_words > stop:
             raise FormatError(f"a task of {stop - at} words; its header has {family.header_words}", offset=4 * at)
-        layout = _layout(family, words, at, stop, seen, not size)
+        layout = _layout(family, words, at, stop, layouts, not size)
         end = at + layout.size
         tasks.append(Task.from_layout(family, layout, words[at:end], Place(4 * at)))
         spans[at] = end
@@ -246,7 +246,7 @@ def _decode_linked(family: Family, raw: bytes) -> list[Task]:
 def _decode_packed(family: Family, raw: bytes) -> list[Task]:
     """H14 and later: a frame of four words, then tasks on 16-byte boundaries; header word 0 has a task's size."""
     tasks: list[Task] = []
-    seen = Layouts()
+    layouts = Layouts()
     words = _word_view(raw)
     total, length = len(words), len(raw)
     frame_words = len(family.frame)
@@ -259,14 +259,14 @@ def _decode_packed(family: Family, raw: bytes) -> list[Task]:
     while at < total:
         size = words[at] >> 16 & 0x7FF
         if not size and not any(words[at : at + 4]):  # a frame of zeros, or many
-            found = _NOT_ZERO.search(raw, 4 * at)
-            at = found.start() // 16 * 4 if found else total
+            match = _NOT_ZERO.search(raw, 4 * at)
+            at = match.start() // 16 * 4 if match else total
             continue
         if size < family.header_words:
             raise FormatError(f"a task of {size} words; its header has {family.header_words}", offset=4 * at)
         if at + size > total:
             raise FormatError(f"a task of {size} words; the stream ends after {total - at}", offset=4 * at)
-        layout = _layout(family, words, at, at + size, seen, False)
+        layout = _layout(family, words, at, at + size, layouts, False)
         end = at + size
         tasks.append(Task.from_layout(family, layout, words[at:end], Place(4 * at)))
         at = -(-end // 4) * 4
@@ -306,11 +306,15 @@ def _check_links(tasks: list[Task], offsets: list[int]) -> None:
     following = [*zip(offsets[1:], tasks[1:]), None]
     for i, (task, after) in enumerate(zip(tasks, following)):
         pointer, size = task.get("Header[7].NextPointer"), task.get("Header[1].NextSize")
-        wanted = (after[0], after[1].layout.size - 1) if after else (0, 0)
-        if pointer != wanted[0] or (after and size != wanted[1]):
+        expected = (after[0], after[1].layout.size - 1) if after else (0, 0)
+        if pointer != expected[0] or (after and size != expected[1]):
             raise UsageError(
                 f"NextPointer {pointer:#x} and NextSize {size:#x}, but "
-                + (f"the next task is {wanted[1] + 1} words at {wanted[0]:#x}" if after else "there is no next task"),
+                + (
+                    f"the next task is {expected[1] + 1} words at {expected[0]:#x}"
+                    if after
+                    else "there is no next task"
+                ),
                 where=f"task[{i}]",
                 hint="link() sets them",
             )

@@ -87,10 +87,10 @@ class Task:
         family = family_of(generation)
         layout = Layout(family.heads, len(header), [record for record, _ in records])
         words = [*header]
-        for (_, head), (record, written) in zip(layout.heads, records):
-            if len(written) != len(record.addresses):
-                raise UsageError(f"a record of {len(record.addresses)} registers with {len(written)} values")
-            words += [head, *written]
+        for (_, head), (record, values) in zip(layout.heads, records):
+            if len(values) != len(record.addresses):
+                raise UsageError(f"a record of {len(record.addresses)} registers with {len(values)} values")
+            words += [head, *values]
         task = cls.from_layout(family, layout, words)
         task._fit_size()
         return task
@@ -186,10 +186,10 @@ class Task:
     def records(self) -> list[tuple[Record, list[int]]]:
         """The records in order, each with the values that it writes."""
         layout = self.layout
-        found = []
+        pairs = []
         for (at, _), record in zip(layout.heads, layout.records):
-            found.append((record, list(self._words[at + 1 : at + 1 + len(record.addresses)])))
-        return found
+            pairs.append((record, list(self._words[at + 1 : at + 1 + len(record.addresses)])))
+        return pairs
 
     def registers(self) -> dict[str, int]:
         """Dotted name of every register written, header first, to its 32-bit value; the last write counts."""
@@ -374,8 +374,8 @@ class Task:
         lines = [repr(self)]
         for key, value in self._values():
             name, register = table.register(key)
-            shown = [f"{r.name}={value >> r.low & r.limit:#x}" for r in register.fields if value >> r.low & r.limit]
-            lines.append(f"  {name:<40} {value:08x}  {' '.join(shown)}".rstrip())
+            texts = [f"{r.name}={value >> r.low & r.limit:#x}" for r in register.fields if value >> r.low & r.limit]
+            lines.append(f"  {name:<40} {value:08x}  {' '.join(texts)}".rstrip())
         return "\n".join(lines)
 
     # -- inside --------------------------------------------------------------------------------------------------------
@@ -436,10 +436,10 @@ class Task:
             self._layout = Layout(layout.family, count, layout.records)
             self._fit_size()
 
-    def _canonical_for(self, written: Iterable[int], slots: Mapping[int, int], header_words: int) -> Layout:
+    def _canonical_for(self, key_order: Iterable[int], slots: Mapping[int, int], header_words: int) -> Layout:
         rank = self._family.table.rank
         beyond = len(rank)
-        keys = sorted((key for key in written if key >= 0), key=lambda key: (rank.get(key, beyond), key))
+        keys = sorted((key for key in key_order if key >= 0), key=lambda key: (rank.get(key, beyond), key))
         return canonical(self._family.heads, header_words, tuple(keys), tuple(sorted(slots.items())))
 
     def _reopen(self) -> bool:
@@ -474,15 +474,15 @@ class Task:
             del self._open[key]
             self._slots.pop(key, None)
             return
-        kept: list[tuple[Record, Sequence[int]]] = []
-        for record, written in self.records():
-            pairs = [(a, v) for a, v in zip(record.addresses, written) if a != key]
-            if len(pairs) == len(written):
-                kept.append((record, written))
+        records: list[tuple[Record, Sequence[int]]] = []
+        for record, values in self.records():
+            pairs = [(a, v) for a, v in zip(record.addresses, values) if a != key]
+            if len(pairs) == len(values):
+                records.append((record, values))
             else:
                 form = ADDRESS if record.form == ADDRESS else DENSE
-                kept += [(Record(form, (address,), record.slot), [value]) for address, value in pairs]
-        self._become(Task.from_records(self.generation, list(self._words[: self.layout.header_words]), kept))
+                records += [(Record(form, (address,), record.slot), [value]) for address, value in pairs]
+        self._become(Task.from_records(self.generation, list(self._words[: self.layout.header_words]), records))
 
     def _become(self, other: Task) -> None:
         self._layout, self._words, self._open, self._slots = other._layout, other._words, {}, {}

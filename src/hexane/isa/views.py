@@ -153,5 +153,5 @@ class RegisterView:
     def __repr__(self) -> str:
         value = int(self)
         rows = self._task.handle(self._name).register.fields
-        shown = " ".join(f"{r.name}={value >> r.low & r.limit:#x}" for r in rows if r.known or value >> r.low & r.limit)
-        return f"{self._name} = {value:#010x} ({shown})"
+        text = " ".join(f"{r.name}={value >> r.low & r.limit:#x}" for r in rows if r.known or value >> r.low & r.limit)
+        return f"{self._name} = {value:#010x} ({text})"

@@ -98,10 +98,10 @@ def palette_head(entries: np.ndarray, layout: KernelLayout) -> bytes:
 def indices_of(values: np.ndarray, palette: np.ndarray) -> np.ndarray | None:
     """For every value the first entry of the palette with its bits, None where one is in no entry."""
     order = np.argsort(palette.view(np.uint16), kind="stable")
-    known = palette.view(np.uint16)[order]
+    sorted_values = palette.view(np.uint16)[order]
     bits = values.view(np.uint16)
-    at = np.searchsorted(known, bits)
-    at = np.minimum(at, len(known) - 1)
-    if not np.array_equal(known[at], bits):
+    at = np.searchsorted(sorted_values, bits)
+    at = np.minimum(at, len(sorted_values) - 1)
+    if not np.array_equal(sorted_values[at], bits):
         return None
     return order[at].astype(np.uint8)

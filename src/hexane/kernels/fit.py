@@ -197,12 +197,12 @@ def _fit_nodes(target: _Target, x: np.ndarray, u: np.ndarray, pinned: int | None
     """Node values with the least largest error at samples x, which lie u steps from the first node."""
     y = target.values(x)
     scale = target.weight(y)
-    left = np.clip(np.floor(u).astype(int), 0, NODES - 2)
-    fraction = u - left
+    interval = np.clip(np.floor(u).astype(int), 0, NODES - 2)
+    fraction = u - interval
     basis = np.zeros((x.size, NODES))
     rows = np.arange(x.size)
-    basis[rows, left] = 1 - fraction
-    basis[rows, left + 1] = fraction
+    basis[rows, interval] = 1 - fraction
+    basis[rows, interval + 1] = fraction
     if pinned is not None:
         basis[:, pinned] = 0
     reached = np.flatnonzero(basis.any(axis=0))
@@ -221,13 +221,13 @@ def _least_largest(basis: np.ndarray, y: np.ndarray, scale: np.ndarray, rounds: 
         weighted = basis * (weight * scale * scale)[:, None]
         normal = weighted.T @ basis
         try:
-            found = np.linalg.solve(normal, weighted.T @ y)
+            solution = np.linalg.solve(normal, weighted.T @ y)
         except np.linalg.LinAlgError:
-            found = np.linalg.lstsq(normal, weighted.T @ y, rcond=None)[0]
-        residual = np.abs(basis @ found - y) * scale
+            solution = np.linalg.lstsq(normal, weighted.T @ y, rcond=None)[0]
+        residual = np.abs(basis @ solution - y) * scale
         largest = float(residual.max())
         if largest < least:
-            best, least = found, largest
+            best, least = solution, largest
         if largest < 1e-12:
             break
         weight = weight * residual
@@ -301,8 +301,8 @@ def _polish(target: _Target, parts: Parts) -> tuple[LookupTable, float, float]:
     step = 2.0 ** -parts["spacing_log2"]
     origin = _MIDDLE if centred else 0
     pinned = origin if target.pinned or not centred else -1
-    chosen = _thinned(target, step, (NODES - 1) * step if not centred else _MIDDLE * step, centred)
-    x, y, scale = target.inputs[chosen], target.y[chosen], target.scale[chosen]
+    samples = _thinned(target, step, (NODES - 1) * step if not centred else _MIDDLE * step, centred)
+    x, y, scale = target.inputs[samples], target.y[samples], target.scale[samples]
     place = x.astype(float) / step + origin
 
     def errors(table: LookupTable, some: np.ndarray) -> float:
@@ -318,10 +318,10 @@ def _polish(target: _Target, parts: Parts) -> tuple[LookupTable, float, float]:
                 trial = nodes.copy()
                 for _ in range(units):
                     trial[node] = np.nextafter(trial[node], np.float16(direction))
-                moved = LookupTable.build(**(parts | {"nodes": trial}))
-                error = errors(moved, near[node])
+                trial_table = LookupTable.build(**(parts | {"nodes": trial}))
+                error = errors(trial_table, near[node])
                 if error < least:
-                    nodes, table, least = trial, moved, error
+                    nodes, table, least = trial, trial_table, error
     error, worst = target.error(table)
     return table, error, worst
 

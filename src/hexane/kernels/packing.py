@@ -136,8 +136,8 @@ def _packed_compressed(
     scales: np.ndarray | None,
 ) -> PackedKernel:
     rows = {}
-    for name, row, wanted in (("bias", bias, layout.bias), ("scales", scales, layout.scales)):
-        if wanted:
+    for name, row, required in (("bias", bias, layout.bias), ("scales", scales, layout.scales)):
+        if required:
             rows[name] = _checked(row, name, layout.weight_shape[:1], "float16").view("<u2")
         else:
             _refuse(row, name, "has none")
@@ -314,14 +314,14 @@ def _table_bytes(layout: KernelLayout, table: Buffer | None) -> bytes:
 
 def _binary(values: np.ndarray, palette: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
     """The palette as 32 entries and the weights as zeros and ones (§9.10)."""
-    found = np.unique(values[values != 0])
+    levels = np.unique(values[values != 0])
     entries = np.zeros(PALETTE_BYTES // 2, "<f2")
     if palette is None:
-        entries[:1].view("<u2")[:] = found[:1] if found.size else _ONE.view("<u2")
+        entries[:1].view("<u2")[:] = levels[:1] if levels.size else _ONE.view("<u2")
     else:
         if palette.ndim != 1 or not 1 <= palette.size <= entries.size or palette.dtype != np.float16:
             raise UsageError("a palette is a float16 array of 1 to 32 entries", where="kernel")
         entries[: palette.size] = palette
-    if found.size > 1 or (found.size and found[0] != entries[:1].view("<u2")[0]):
+    if levels.size > 1 or (levels.size and levels[0] != entries[:1].view("<u2")[0]):
         raise UsageError("a binary kernel has one value besides zero, the palette's first entry", where="kernel")
     return entries, (values != 0).astype("<u2")

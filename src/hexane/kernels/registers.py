@@ -68,8 +68,8 @@ def layout_of(task: Task, runtime: bool | None = None, get: Callable[[str], int]
     binary = bool(get("NE.KernelCfg.SparseBinary"))
     palette = _index_bits(task, binary)
     code = get("NE.KernelCfg.KernelFmt")
-    known = {**_FORMATS, _E4M3: "e4m3"} if generation(task.generation).fp8 else _FORMATS
-    if code not in known:
+    formats = {**_FORMATS, _E4M3: "e4m3"} if generation(task.generation).fp8 else _FORMATS
+    if code not in formats:
         raise UnsupportedError(f"kernel format {code} is not known", where="NE.KernelCfg.KernelFmt")
     step = (get("Common.ConvCfg.Oy"), get("Common.ConvCfg.Ox"))
     stride = (get("Common.ConvCfg.Sy"), get("Common.ConvCfg.Sx"))
@@ -87,7 +87,7 @@ def layout_of(task: Task, runtime: bool | None = None, get: Callable[[str], int]
         unicast=unicast,
         cores=1 << get("Common.Cfg.ActiveNE") + _fat(task),
         ocg=get("Common.ConvCfg.OCGSize"),
-        dtype=known[code],
+        dtype=formats[code],
         palette=palette,
         scales=bool(get("NE.MACCfg.PostScaleMode")),
         stride=stride,
@@ -147,7 +147,7 @@ def windows_of(task: Task) -> list[Window]:
     if not _switched_on(task):
         return []
     base = 0 if task.family.linked else task.get("KernelDMASrc.KernelBase.Addr")
-    found = [
+    windows = [
         Window(
             core,
             64 * (base + task.read(start)),
@@ -157,7 +157,7 @@ def windows_of(task: Task) -> list[Window]:
         if task.read(enable)
     ]
     side = side_table(task)
-    return found or ([side] if side else [])
+    return windows or ([side] if side else [])
 
 
 _STREAM_HANDLES: dict[str, list[tuple[Handle, Handle, Handle]]] = {}
@@ -165,13 +165,13 @@ _STREAM_HANDLES: dict[str, list[tuple[Handle, Handle, Handle]]] = {}
 
 def _stream_handles(task: Task) -> list[tuple[Handle, Handle, Handle]]:
     """Switch, address and size of every core's stream, resolved once per generation."""
-    found = _STREAM_HANDLES.get(task.generation)
-    if found is None:
+    handles = _STREAM_HANDLES.get(task.generation)
+    if handles is None:
         fields = ("CoeffDMAConfig[{}].En", "CoeffBaseAddr[{}].Addr", "CoeffBfrSize[{}].MemBfrSize")
         names = ([f"KernelDMASrc.{field.format(core)}" for field in fields] for core in range(CORES))
-        found = [(task.handle(a), task.handle(b), task.handle(c)) for a, b, c in names]
-        _STREAM_HANDLES[task.generation] = found
-    return found
+        handles = [(task.handle(a), task.handle(b), task.handle(c)) for a, b, c in names]
+        _STREAM_HANDLES[task.generation] = handles
+    return handles
 
 
 def side_table(task: Task) -> Window | None:
@@ -199,11 +199,11 @@ def read_kernel(task: Task, memory: Buffer, where: str = "kernel") -> Kernel | N
     layout = layout_of(task)
     if layout is None:
         return None
-    found = windows_of(task)
-    for place, window in enumerate(found):
+    windows = windows_of(task)
+    for place, window in enumerate(windows):
         if layout.weighted and window.core != place:
             raise FormatError(f"core {place} is switched off and core {window.core} is on", where=where)
-    kernel = unpack(layout, [_slice(memory, window, where) for window in found], where)
+    kernel = unpack(layout, [_slice(memory, window, where) for window in windows], where)
     side = side_table(task)
     if side is None or kernel.table is not None:
         return kernel
@@ -236,7 +236,7 @@ def replace_kernel(
     kernel = read_kernel(task, memory, where)
     if kernel is None:
         raise UnsupportedError("the task has no kernel to replace", where=where)
-    layout, found = kernel.layout, windows_of(task)
+    layout, windows = kernel.layout, windows_of(task)
     values = (kernel.weights if kernel.indices is None else kernel.indices) if weights is None else weights
     new_table = kernel.table if table is None else bytes(table)
     result = bytearray(memory)
@@ -253,11 +253,11 @@ def replace_kernel(
         kernel.scales if scales is None else scales,
     )
     if not layout.weighted:
-        for window in found:
+        for window in windows:
             result[window.offset : window.offset + packed.sizes[0]] = packed.data[: packed.sizes[0]]
         return task, bytes(result)
     changed = task
-    for window, offset, size in zip(found, packed.offsets, packed.sizes):
+    for window, offset, size in zip(windows, packed.offsets, packed.sizes):
         if size > window.size:
             raise UsageError(
                 f"core {window.core} would need {size} bytes and has {window.size}",

@@ -36,14 +36,14 @@ def bodies(layout: KernelLayout, core: int) -> list[Body]:
     """The core's bodies in stream order: channel by channel, or group by group and in each pass by pass."""
     if layout.unicast:
         return [Body(channel, 1, 1) for channel in range(core, layout.cout, layout.cores)]
-    found = []
+    bodies_read = []
     for group in range(layout.groups):
         for step in layout.passes():
             first = step.first + core * step.lanes
             channels = min(step.lanes, layout.cout - first)
             if channels > 0:
-                found.append(Body(group * layout.cout + first, channels, step.lanes))
-    return found
+                bodies_read.append(Body(group * layout.cout + first, channels, step.lanes))
+    return bodies_read
 
 
 def tap_order(layout: KernelLayout) -> np.ndarray:
@@ -67,28 +67,28 @@ def encode(layout: KernelLayout, weights: np.ndarray, bodies: Sequence[Body], or
     channels, lanes = bodies[0].channels, align(bodies[0].lanes, SPARSE_LANES)
     width, inside, taps = layout.mask_elements, order >= 0, layout.kh * layout.kw
     firsts = np.array([body.first for body in bodies])
-    chosen = weights.reshape(-1, layout.cin, taps)[firsts[:, None] + np.arange(channels)]
+    coefficients = weights.reshape(-1, layout.cin, taps)[firsts[:, None] + np.arange(channels)]
     count = layout.cin * order.size * lanes
     cells = np.zeros((len(bodies), align(count, width)), np.uint16)
     places = cells[:, :count].reshape(-1, layout.cin, order.size, lanes)
-    places[:, :, inside, :channels] = chosen[..., order[inside]].transpose(0, 2, 3, 1)
-    used = cells != 0
-    masks = np.packbits(used.reshape(-1), bitorder="little").reshape(-1, width // 8)
+    places[:, :, inside, :channels] = coefficients[..., order[inside]].transpose(0, 2, 3, 1)
+    nonzero = cells != 0
+    masks = np.packbits(nonzero.reshape(-1), bitorder="little").reshape(-1, width // 8)
     sizes = np.full(len(masks), masks.shape[1])
     data = masks.reshape(-1)
     if not layout.binary:
-        values = cells[used].astype("<u2").view(np.uint8)
+        values = cells[nonzero].astype("<u2").view(np.uint8)
         sizes += 2 * _SET[masks].sum(axis=1)
         heads = (np.cumsum(sizes) - sizes)[:, None] + np.arange(masks.shape[1])
         data, behind = np.empty(masks.size + values.size, np.uint8), np.ones(masks.size + values.size, bool)
         data[heads], behind[heads] = masks, False
         data[behind] = values
     lengths = sizes.reshape(len(bodies), -1).sum(axis=1).tolist()
-    stream, found, at = data.tobytes(), [], 0
+    stream, starts, at = data.tobytes(), [], 0
     for length in lengths:
-        found.append(length.to_bytes(LENGTH_BYTES, "little") + stream[at : at + length])
+        starts.append(length.to_bytes(LENGTH_BYTES, "little") + stream[at : at + length])
         at += length
-    return found
+    return starts
 
 
 def decode(
@@ -113,15 +113,15 @@ def decode(
         )
     source = stream[start:end]
     source.flags.writeable = False  # one compiled form, whatever the memory is
-    used = _walk()(source, *_geometry(layout, body), order, layout.binary, layout.mask_elements, weights.reshape(-1))
-    if used == length:
+    size = _walk()(source, *_geometry(layout, body), order, layout.binary, layout.mask_elements, weights.reshape(-1))
+    if size == length:
         return end
-    if used == -2:
+    if size == -2:
         what = "has values outside its kernel"
-    elif used == -1:
+    elif size == -1:
         what = "ends before its last element"
     else:
-        what = f"has {length - used} bytes too many"
+        what = f"has {length - size} bytes too many"
     raise FormatError(f"a sparse body of {length} bytes {what}", offset=at, where=where)
 
 

@@ -123,8 +123,8 @@ def unpack_unicast(layout: KernelLayout, streams: np.ndarray, where: str) -> Arr
     taps, bias = cells[:, head:], cells[:, 0].copy() if layout.bias else None
     if layout.widened:
         index = _widen_index(layout.kw)
-        chosen = [int(np.flatnonzero(index == tap)[0]) for tap in range(layout.kw)]
-        narrow = taps[:, chosen]
+        order = [int(np.flatnonzero(index == tap)[0]) for tap in range(layout.kw)]
+        narrow = taps[:, order]
         if (taps != _shared(narrow, layout.kw + 1, 1)[:, index]).any() or (cells[:, :head] != cells[:, :1]).any():
             raise FormatError("a widened kernel whose two columns disagree is no plain kernel", where=where)
         taps = narrow

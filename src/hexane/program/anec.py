@@ -94,12 +94,12 @@ def c_header(path: Path, surfaces: list[dict[str, Any]]) -> str:
         f"#define {guard}",
         "",
     ]
-    taken: set[str] = set()
+    names: set[str] = set()
     for row in surfaces:
         name = f"{prefix}_{row['role'].upper()}_{_macro(row['name'])}"
-        if name in taken:
+        if name in names:
             name = f"{name}_{row['channel']}"
-        taken.add(name)
+        names.add(name)
         n, c, h, w = row["shape"]
         lines += [
             f"/* {row['role']} {row['index']}, channel {row['channel']}: {n}x{c}x{h}x{w} {row['dtype']} */",

@@ -74,25 +74,25 @@ def value_name(described: str) -> str:
 
 def _stand_ins(graph: Graph, compiled: dict[str, Place]) -> dict[str, str]:
     """For an op that the passes took apart or folded away: the value in the compiled program that stands for it."""
-    found: dict[str, str] = {}
+    stand_ins: dict[str, str] = {}
     ops = visible_ops(graph)
     for op in reversed(ops):  # downwards first: a scale lives on in the convolution behind it
         name = op.outputs[0].name
         if name in compiled:
-            found[name] = name
+            stand_ins[name] = name
             continue
         for user in op.outputs[0].users:
-            below = found.get(user.outputs[0].name) if user.outputs else None
+            below = stand_ins.get(user.outputs[0].name) if user.outputs else None
             if below is not None:
-                found[name] = below
+                stand_ins[name] = below
                 break
     for op in ops:
         name = op.outputs[0].name
-        if name not in found:
-            above = [found[v.name] for v in op.operands() if v.name in found]
+        if name not in stand_ins:
+            above = [stand_ins[v.name] for v in op.operands() if v.name in stand_ins]
             if above:
-                found[name] = above[0]
-    return found
+                stand_ins[name] = above[0]
+    return stand_ins
 
 
 def _work_elsewhere(
@@ -102,7 +102,7 @@ def _work_elsewhere(
 
     A pass that turns a result around gives its name to the copy behind it; the work is in front of the copy.
     """
-    known = {value.name for op in visible_ops(graph) for value in op.outputs} | set(graph.inputs)
+    names = {value.name for op in visible_ops(graph) for value in op.outputs} | set(graph.inputs)
     makers = {
         value.name: op
         for segment in segments
@@ -111,7 +111,7 @@ def _work_elsewhere(
         for op in part.main.ops
         for value in op.outputs
     }
-    found = {}
+    elsewhere = {}
     for op in visible_ops(graph):
         name = op.outputs[0].name
         maker = makers.get(stands_for.get(name, ""))
@@ -121,17 +121,17 @@ def _work_elsewhere(
         if not _copies(maker) and (name in compiled or not sums):
             continue
         waiting: list[Op | None] = [maker]
-        seen: set[Op] = set()
+        visited: set[Op] = set()
         while waiting:
             maker = waiting.pop()
-            if maker is None or maker in seen:
+            if maker is None or maker in visited:
                 continue
-            seen.add(maker)
+            visited.add(maker)
             if maker.outputs[0].name in compiled and (macs_of(maker) if sums else not _copies(maker)):
-                found[name] = maker.outputs[0].name
+                elsewhere[name] = maker.outputs[0].name
                 break
-            waiting += [makers.get(v.name) for v in maker.operands() if not v.is_constant and v.name not in known]
-    return found
+            waiting += [makers.get(v.name) for v in maker.operands() if not v.is_constant and v.name not in names]
+    return elsewhere
 
 
 def _copies(op: Op) -> bool:

@@ -71,10 +71,10 @@ def _name(value: Any) -> str:
     return value
 
 
-def _one_of(known: Any) -> Read:
+def _one_of(choices: Any) -> Read:
     def read(value: Any) -> str:
-        if _text(value) not in known:
-            raise _Wrong(f"is {_shown(value)}, not one of {', '.join(known)}")
+        if _text(value) not in choices:
+            raise _Wrong(f"is {_shown(value)}, not one of {', '.join(choices)}")
         return value
 
     return read
@@ -158,11 +158,11 @@ def _object(value: Any, fields: Mapping[str, Read], absent: Mapping[str, Any] | 
     """The fields of an object; ``absent`` holds those that may be missing."""
     if not isinstance(value, dict):
         raise _Wrong(f"is {_shown(value)}, not an object")
-    found = {**(absent or {}), **value}
-    missing = [name for name in fields if name not in found]
+    merged = {**(absent or {}), **value}
+    missing = [name for name in fields if name not in merged]
     if missing:
         raise _Wrong(f"has no {missing[0]!r}")
-    return {name: _at(f".{name}", read, found[name]) for name, read in fields.items()}
+    return {name: _at(f".{name}", read, merged[name]) for name, read in fields.items()}
 
 
 def _at(place: str, read: Read, value: Any) -> Any:
@@ -184,16 +184,16 @@ def read_manifest(data: bytes, where: str) -> Manifest:
     """
     place = f"{where}: {MANIFEST}"
     try:
-        found = json.loads(data)
+        document = json.loads(data)
     except RecursionError:
         raise FormatError("is nested too deeply", where=place) from None
     except ValueError as error:
         raise FormatError(f"is no JSON ({error})", where=place) from None
-    stated = found.get("format") if isinstance(found, dict) else None
+    stated = document.get("format") if isinstance(document, dict) else None
     if stated != FORMAT:
         raise FormatError(f"states the format {_shown(stated)}, not {FORMAT!r}", where=place)
     try:
-        manifest = Manifest(**_object(found, _MANIFEST, {"states": []}))
+        manifest = Manifest(**_object(document, _MANIFEST, {"states": []}))
         _check_flow(manifest)
     except _Wrong as error:
         raise FormatError(f"{error.place.lstrip('.') or 'it'} {error.what}", where=place) from None
@@ -201,14 +201,14 @@ def read_manifest(data: bytes, where: str) -> Manifest:
 
 
 def _check_flow(manifest: Manifest) -> None:
-    known = {port.name: port for port in (*manifest.inputs, *manifest.states)}
+    ports = {port.name: port for port in (*manifest.inputs, *manifest.states)}
     for i, segment in enumerate(manifest.segments):
         for port in segment.inputs:
-            if known.get(port.name, port).shape != port.shape:
+            if ports.get(port.name, port).shape != port.shape:
                 raise _Wrong(f"takes {port.name!r} in another shape than it has", f"segments[{i}]")
-            if port.name not in known:
+            if port.name not in ports:
                 raise _Wrong(f"takes {port.name!r}, which nothing before it makes", f"segments[{i}]")
-        known.update({port.name: port for port in segment.outputs})
+        ports.update({port.name: port for port in segment.outputs})
     for port in manifest.outputs:
-        if port.name not in known or known[port.name].shape != port.shape:
+        if port.name not in ports or ports[port.name].shape != port.shape:
             raise _Wrong(f"name {port.name!r} {list(port.shape)}, which nothing makes", "outputs")

@@ -213,29 +213,29 @@ class Session:
         """
         self._in_this_process()
         program = self.program
-        done = Run(values={**program.checked(inputs), **checked_state(program.states, state)})
+        run = Run(values={**program.checked(inputs), **checked_state(program.states, state)})
         for number, segment in enumerate(program.segments):
             start = time.perf_counter()
             loaded = self._load(number, segment)
             try:
-                done.values.update(loaded.run(done.values))
+                run.values.update(loaded.run(run.values))
                 called = getattr(loaded, "seconds", None)
             finally:
                 if not keep:
                     self._loaded.pop(number).close()
-            done.seconds.append(time.perf_counter() - start)
-            done.call_seconds.append(done.seconds[-1] if called is None else called)
+            run.seconds.append(time.perf_counter() - start)
+            run.call_seconds.append(run.seconds[-1] if called is None else called)
             if on_segment is not None:
                 on_segment(number, segment)
-        done.outputs = {port.name: _as_declared(done.values[port.name], port) for port in program.outputs}
-        return done
+        run.outputs = {port.name: _as_declared(run.values[port.name], port) for port in program.outputs}
+        return run
 
     def counters(self) -> dict[str, int]:
         """What the device counts of itself (``busy_ns``, ``jobs``), by the first loaded segment that can say."""
         for loaded in self._loaded.values():
-            found: dict[str, int] = getattr(loaded, "counters", dict)()
-            if found:
-                return found
+            counts: dict[str, int] = getattr(loaded, "counters", dict)()
+            if counts:
+                return counts
         return {}
 
     def _load(self, number: int, segment: Segment) -> Loaded:

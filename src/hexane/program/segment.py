@@ -93,8 +93,8 @@ def _label(port: Port) -> str:
 
 def _as_surface(array: np.ndarray, port: Port) -> np.ndarray:
     with np.errstate(over="ignore", invalid="ignore"):
-        stored = {"fp16": np.float16, "int8": np.int8}.get(port.dtype, np.uint8)
-        return np.ascontiguousarray(array).astype(stored, copy=False)
+        dtype = {"fp16": np.float16, "int8": np.int8}.get(port.dtype, np.uint8)
+        return np.ascontiguousarray(array).astype(dtype, copy=False)
 
 
 def _as_declared(array: np.ndarray, port: Port) -> np.ndarray:

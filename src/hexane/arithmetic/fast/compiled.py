@@ -64,11 +64,11 @@ def callback(function: Callable[..., None]) -> int:
     ):  # time that goes into compiling, wherever that is done
         ahead.wait(function.__module__, function.__name__)
     arguments = (types.int64,) * function.__code__.co_argcount
-    made: Any = CFunc(function, (arguments, types.void), locals={}, options={"error_model": "numpy"})
-    made._cache = Remembered(function)
-    made.compile()
-    callbacks.append(made)
-    return int(made.address)
+    cfunc: Any = CFunc(function, (arguments, types.void), locals={}, options={"error_model": "numpy"})
+    cfunc._cache = Remembered(function)
+    cfunc.compile()
+    callbacks.append(cfunc)
+    return int(cfunc.address)
 
 
 callbacks: list[Any] = []
@@ -134,11 +134,11 @@ class Entries:
         name = self.name(key)
         for folder in code_cache.readable(self.sources):
             try:
-                stored = (folder / name).read_bytes()
+                data = (folder / name).read_bytes()
             except OSError:
                 continue
-            if sha256(name.encode() + stored[DIGEST_BYTES:]).digest() == stored[:DIGEST_BYTES]:
-                return pickle.loads(stored[DIGEST_BYTES:])
+            if sha256(name.encode() + data[DIGEST_BYTES:]).digest() == data[:DIGEST_BYTES]:
+                return pickle.loads(data[DIGEST_BYTES:])
         return None
 
     def save(self, key: Any, data: Any) -> None:

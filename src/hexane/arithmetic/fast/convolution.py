@@ -100,8 +100,8 @@ class Dense:
     def job(self, x: np.ndarray, out: np.ndarray) -> Job | None:
         """The same as a job, if the weights are kept: x (images, groups, channels, H, W) halfwords, in whatever groups,
         out (images, groups, outputs of a group, OH, OW)."""
-        given = (self.given, self.channels[0] * self.channels[1] // self.given, *self.output)
-        if self.whole is None or out.shape[1:] != given or x.shape[3:] != self.window.input:
+        geometry = (self.given, self.channels[0] * self.channels[1] // self.given, *self.output)
+        if self.whole is None or out.shape[1:] != geometry or x.shape[3:] != self.window.input:
             return None
         if self.blocks is not None:
             out = self.blocks.outputs(out[:, 0].swapaxes(0, 1)).transpose(2, 0, 1, 3, 4)

@@ -142,9 +142,9 @@ def _decode(n, first, last, values, exponents):
         else:
             _decode_lines(kernels, x, image, c0, c1, n[PITCH], v, e)
         if c1 == channels:
-            used = channels * (n[PHASES_Y] * n[PHASES_X] * n[PLANE] if n[PLANAR] else n[PITCH])
-            v[used:] = 0
-            e[used:] = ALL_ZERO
+            values_read = channels * (n[PHASES_Y] * n[PHASES_X] * n[PLANE] if n[PLANAR] else n[PITCH])
+            v[values_read:] = 0
+            e[values_read:] = ALL_ZERO
 
 
 @compiled(inner=True)

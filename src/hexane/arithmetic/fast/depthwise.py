@@ -251,20 +251,20 @@ def _convolve(
     oh, ow = out.shape[2:]
     planes = run.phases[0] * run.phases[1] * run.plane
     values = np.zeros(inputs * planes + run.room, np.float32)
-    seen, line = np.empty(2 * LEAST_SEEN, np.uint16), np.empty(x.shape[3] + 1, np.uint16)
+    halfwords, line = np.empty(2 * LEAST_SEEN, np.uint16), np.empty(x.shape[3] + 1, np.uint16)
     units, halves = np.empty(run.extent + run.room, np.int32), np.empty(run.extent + run.room, np.uint16)
     largest, least = np.empty(inputs, np.float64), np.empty(1, np.float32)
     for n in range(x.shape[0]):
-        held = -1
+        channel_read = -1
         for o in range(first, last):
             group = o // per_group
-            if group != held:
+            if group != channel_read:
                 least[0] = np.inf
                 for i in range(inputs):
                     c, place = group * inputs + i, values.ctypes.data + 4 * i * planes
-                    most, fewest = _decode(kernels, x, n, c, geometry, run, place, seen, line)
+                    most, fewest = _decode(kernels, x, n, c, geometry, run, place, halfwords, line)
                     largest[i], least[0] = multiplier_double(most), min(least[0], np.float32(multiplier_double(fewest)))
-                held = group
+                channel_read = group
             bound = terms * 2.0**-17
             for i in range(inputs):
                 bound += reach[o, i] * largest[i]
@@ -338,8 +338,8 @@ class Depthwise:
         )  # fmt: skip
         outputs = self.weights.shape[0]
         cost = source.shape[0] * self.weights[0].size * extent / PRODUCTS_PER_NS
-        held = (x, out, self.weights, self.read, self.start, offsets, table, self.use)
-        return Job(body, record, (Phase(outputs, cost),), held=held)
+        buffers = (x, out, self.weights, self.read, self.start, offsets, table, self.use)
+        return Job(body, record, (Phase(outputs, cost),), held=buffers)
 
     def __call__(self, x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         if out is None:

@@ -63,8 +63,8 @@ def _run(shape, first, second, out):
     """
     n, axes = shape[4], 1
     for axis in (3, 2, 1, 0):
-        joined = first[axis] == first[4] * n and second[axis] == second[4] * n and out[axis] == 2 * n
-        if shape[axis] != 1 and not joined:
+        contiguous = first[axis] == first[4] * n and second[axis] == second[4] * n and out[axis] == 2 * n
+        if shape[axis] != 1 and not contiguous:
             break
         n *= shape[axis]
         axes += 1

@@ -93,11 +93,11 @@ class FewPixels:
         if out is None:
             out = np.empty((x.shape[0], outputs, height, width), np.float16)
         taps = self.window.taps(x.view(np.uint16))  # what each output pixel sees
-        for seen, result in zip(taps, out.view(np.uint16)):
+        for source, result in zip(taps, out.view(np.uint16)):
             with Workspace() as space:
-                rows = matrix.pack_rows(seen.T, use, space)
+                rows = matrix.pack_rows(source.T, use, space)
                 ready = matrix.Product(rows, terms, use, column_start=self.start, finish=self.finish)
-                found = np.empty((pixels, 1, outputs), np.uint16)
-                ready.into(columns, matrix.place_of(found, (outputs, outputs, 1)), found)
-            result[...] = found.reshape(height, width, outputs).transpose(2, 0, 1)
+                columns_out = np.empty((pixels, 1, outputs), np.uint16)
+                ready.into(columns, matrix.place_of(columns_out, (outputs, outputs, 1)), columns_out)
+            result[...] = columns_out.reshape(height, width, outputs).transpose(2, 0, 1)
         return out

@@ -38,14 +38,14 @@ PRODUCTS_PER_NS = 6.0
 @compiled(inner=True)
 def _pack(n, room):
     x, width, kh, kw = halves_of(n, SOURCE), n[TARGET + 5], n[KERNEL_Y], n[KERNEL_X]
-    seen = carray(pointer(room), (n[PIXELS], n[TERMS]), np.uint16)
+    source = carray(pointer(room), (n[PIXELS], n[TERMS]), np.uint16)
     inner = x.shape[2]
     for p in range(n[PIXELS]):
         k = 0
         for c in range(x.shape[1] * inner):
             for y in range(kh):
                 for j in range(kw):
-                    seen[p, k] = x[0, c // inner, c % inner, p // width + y, p % width + j]
+                    source[p, k] = x[0, c // inner, c % inner, p // width + y, p % width + j]
                     k += 1
     call_pack(
         n[PACK], n[KERNELS], room, n[PIXELS], n[TERMS], 1, 0, n[PIXELS],
@@ -56,10 +56,10 @@ def _pack(n, room):
 @compiled(inner=True)
 def _put(n, room):
     out, outputs, width = halves_of(n, TARGET), n[OUTPUTS], n[TARGET + 5]
-    found = carray(pointer(room + n[RESULT]), (n[PIXELS], outputs), np.uint16)
+    products = carray(pointer(room + n[RESULT]), (n[PIXELS], outputs), np.uint16)
     for p in range(n[PIXELS]):
         for c in range(outputs):
-            out[0, 0, c, p // width, p % width] = found[p, c]
+            out[0, 0, c, p // width, p % width] = products[p, c]
 
 
 def body(record, phase, first, last, room):
@@ -103,5 +103,5 @@ def job(
         use.addresses, *array_numbers(x), *NOTHING, *array_numbers(out),
         *kernel, pixels, depth, outputs, packing.address(), product.address(), address_of(multiply), *places[1:],
     )  # fmt: skip
-    held = x, out, columns, terms, start, finish, use, multiply
-    return Job(body, record, (Phase(1, 0.0), Phase(blocks, cost / blocks), Phase(1, 0.0)), room, held)
+    buffers = x, out, columns, terms, start, finish, use, multiply
+    return Job(body, record, (Phase(1, 0.0), Phase(blocks, cost / blocks), Phase(1, 0.0)), room, buffers)

@@ -143,11 +143,11 @@ def _share(phases, i, at, room):
     """Pieces of phase i, until all are taken; what is taken and what is done is counted beside `at`."""
     body, record, phase, units, grain = phases[i, 0], phases[i, 1], phases[i, 2], phases[i, 3], phases[i, 4]
     pieces = -(-units // grain)
-    taken = take_ticket(at + 8 * (1 + i))
-    while taken < pieces:
-        call_body(body, record, phase, taken * grain, min(units, (taken + 1) * grain), room)
+    ticket = take_ticket(at + 8 * (1 + i))
+    while ticket < pieces:
+        call_body(body, record, phase, ticket * grain, min(units, (ticket + 1) * grain), room)
         take_ticket(at + 8 * (1 + phases.shape[0] + i))
-        taken = take_ticket(at + 8 * (1 + i))
+        ticket = take_ticket(at + 8 * (1 + i))
     return pieces
 
 
@@ -182,18 +182,18 @@ def _help(phases, control, room, pause):
     """
     count = phases.shape[0]
     at = control.ctypes.data
-    done, looked = -1, 0
+    finished_phases, looked = -1, 0
     while looked < LOOKS + PATIENCE:
         i = look(at)
         if i >= count:
             return
-        if i <= done:
+        if i <= finished_phases:
             looked += 1
             if looked > LOOKS:
                 call_pause(pause)
             continue
         _share(phases, i, at, room)
-        done, looked = i, 0
+        finished_phases, looked = i, 0
 
 
 @cache

@@ -65,7 +65,7 @@ def pack_rows(x: np.ndarray, kernels: Kernels, space: Room) -> Rows:
     numbers = packing.address(), address_of(kernels.addresses), address_of(x), m, depth, rows
     where = tuple(map(address_of, packed))
 
-    def work(first: int, last: int, held: object = (x, packed)) -> None:
+    def work(first: int, last: int, _workspace: object = (x, packed)) -> None:
         packing.run(*numbers, first, last, *where)
 
     share(work, panels, grain)
@@ -194,7 +194,7 @@ class Product:
         )
         record, body = np.array(numbers, np.int64), product.address()
 
-        def work(first: int, last: int, held: object = (out, columns, self._held)) -> None:
+        def work(first: int, last: int, _workspace: object = (out, columns, self._held)) -> None:
             product.run(body, address_of(record), first, last)
 
         share(work, self.blocks, self.grain)

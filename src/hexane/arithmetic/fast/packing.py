@@ -163,7 +163,7 @@ def window_minimum(exponents, width):
     """
     first_room, second_room = np.empty(CHUNK + width, np.uint8), np.empty(CHUNK + width, np.uint8)
     for first in range(0, exponents.size, CHUNK):
-        wanted, count = min(CHUNK, exponents.size - first), min(CHUNK + width - 1, exponents.size - first)
+        width_read, count = min(CHUNK, exponents.size - first), min(CHUNK + width - 1, exponents.size - first)
         source, target = first_room[:count], second_room[:count]
         for i in range(count):
             source[i] = exponents[first + i]
@@ -173,5 +173,5 @@ def window_minimum(exponents, width):
             _least_of_two(source, distance, target)
             source, target = target, source
             reach += distance
-        for i in range(wanted):
+        for i in range(width_read):
             exponents[first + i] = source[i]

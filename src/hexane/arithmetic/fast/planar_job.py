@@ -186,6 +186,6 @@ def _axis(out: np.ndarray) -> int:
 
 
 def _job(
-    body: Callable[..., None], record: np.ndarray, out: np.ndarray, axis: int, rate: float, held: tuple[object, ...]
+    body: Callable[..., None], record: np.ndarray, out: np.ndarray, axis: int, rate: float, buffers: tuple[object, ...]
 ) -> Job:
-    return Job(body, record, (Phase(out.shape[axis], out.size / out.shape[axis] / rate),), held=(out, *held))
+    return Job(body, record, (Phase(out.shape[axis], out.size / out.shape[axis] / rate),), held=(out, *buffers))

@@ -311,8 +311,8 @@ def _start_of(n, row, column):
 def _begin(n, at, panel, column, sums):
     """The start values of one tile to the int32 at address `sums`; gives the largest of them in magnitude."""
     first = panel * at.rows
-    given = max(0, min(at.rows, n[ROW_STARTS] - first))
-    largest = call_begin(_code(at, BEGIN), sums, n[ROW_START] + 8 * first, given)
+    row_count = max(0, min(at.rows, n[ROW_STARTS] - first))
+    largest = call_begin(_code(at, BEGIN), sums, n[ROW_START] + 8 * first, row_count)
     if column < n[COLUMN_STARTS]:
         for r in range(at.rows):
             for j in range(min(at.columns, n[COLUMN_STARTS] - column)):
@@ -455,10 +455,10 @@ def _store(n, at, out, first_row, column, count):
         line = (column + j) // n[PITCH]
         x = column + j - line * n[PITCH]
         run = min(n[PITCH] - x, count - j)
-        wanted = min(run, n[WIDTH] - x)
-        if line < n[HEIGHT] and wanted > 0:
+        columns = min(run, n[WIDTH] - x)
+        if line < n[HEIGHT] and columns > 0:
             target = place + line * n[LINE] + 2 * x
-            copy_lines(target, n[PLANE], at.halves + 2 * j, 2 * at.columns, rows, 2 * wanted)
+            copy_lines(target, n[PLANE], at.halves + 2 * j, 2 * at.columns, rows, 2 * columns)
         j += run
 
 

@@ -110,8 +110,8 @@ class _Builder:
                     new = builder.call(self.fma, [x, w[v], old])
                     new = builder.select(builder.fcmp_ordered(">=", magnitude[v], limit), new, old)
                 elif test:
-                    kept = builder.select(builder.fcmp_ordered(">=", magnitude[v], limit), w[v], zero)
-                    new = builder.call(self.fma, [x, kept, old])
+                    exact_value = builder.select(builder.fcmp_ordered(">=", magnitude[v], limit), w[v], zero)
+                    new = builder.call(self.fma, [x, exact_value, old])
                 else:
                     new = builder.call(self.fma, [x, w[v], old])
                 ends.append(new)
@@ -247,9 +247,9 @@ def build_gather(module: ir.Module, shape: Shape) -> None:
     across = module.declare_intrinsic(f"llvm.vector.reduce.fmax.v{shape.lanes}f32", (), ir.FunctionType(f32, [vector]))
 
     outer, s = loop(function, function.append_basic_block(), n, SEGMENT)
-    left = outer.sub(n, s)
+    remaining = outer.sub(n, s)
     full = ir.Constant(I64, SEGMENT)
-    count = outer.select(outer.icmp_signed("<", left, full), left, full)
+    count = outer.select(outer.icmp_signed("<", remaining, full), remaining, full)
     before = outer.block
     inner, i = loop(function, before, count, 1)
     squares = [inner.phi(vector) for _ in range(shape.vectors)]
@@ -298,9 +298,9 @@ def build_split(module: ir.Module, shape: Shape) -> None:
         drops = builder.icmp_signed("<=", total, ir.Constant(I32, DROP_SUM))
         keeps = builder.and_(builder.not_(drops), builder.icmp_signed("<", total, ir.Constant(I32, ALL_ZERO)))
         ends = []
-        for chosen, entries, used in ((keeps, plain, n_plain), (drops, tested, n_tested)):
-            builder.store(number, builder.gep(entries, [used])).align = 4
-            ends.append(builder.add(used, builder.zext(chosen, I64)))
+        for mask, entries, counter in ((keeps, plain, n_plain), (drops, tested, n_tested)):
+            builder.store(number, builder.gep(entries, [counter])).align = 4
+            ends.append(builder.add(counter, builder.zext(mask, I64)))
     else:
         bytes_, integers = ir.VectorType(byte, lanes), ir.VectorType(I32, lanes)
         flags = ir.VectorType(ir.IntType(1), lanes)
@@ -318,11 +318,11 @@ def build_split(module: ir.Module, shape: Shape) -> None:
         some = builder.icmp_signed("<", total, constant(integers, ALL_ZERO))
         keeps = builder.and_(builder.and_(inside, some), builder.not_(small))
         ends = []
-        for chosen, entries, used in ((keeps, plain, n_plain), (drops, tested, n_tested)):
-            listed = builder.call(compress, [number, number, chosen])
-            builder.store(listed, vector_pointer(builder, entries, used, integers)).align = 4
-            ones = builder.call(count, [builder.bitcast(chosen, ir.IntType(16))])
-            ends.append(builder.add(used, builder.zext(ones, I64)))
+        for mask, entries, counter in ((keeps, plain, n_plain), (drops, tested, n_tested)):
+            listed = builder.call(compress, [number, number, mask])
+            builder.store(listed, vector_pointer(builder, entries, counter, integers)).align = 4
+            ones = builder.call(count, [builder.bitcast(mask, ir.IntType(16))])
+            ends.append(builder.add(counter, builder.zext(ones, I64)))
     builder, end = close(builder, i, n, lanes)
     for phi, value in ((n_plain, ends[0]), (n_tested, ends[1])):
         phi.add_incoming(ir.Constant(I64, 0), before)

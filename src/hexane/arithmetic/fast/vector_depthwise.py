@@ -46,10 +46,10 @@ def build_decode(module: ir.Module, shape: Shape, name: str, *, step: int) -> No
     line = _decode_line(module, shape, f"{name}_line", step)
     kind = [byte.as_pointer(), I64, I64, I64, I32.as_pointer(), I64, short.as_pointer()]
     function = ir.Function(module, ir.FunctionType(VOID, kind), name)
-    source, apart, lines, n, values, pitch, seen = function.args
+    source, apart, lines, n, values, pitch, halfwords = function.args
     builder, y = loop(function, function.append_basic_block(), lines, 1)
     begin = builder.bitcast(builder.gep(source, [builder.mul(y, apart)]), short.as_pointer())
-    builder.call(line, [begin, n, builder.gep(values, [builder.mul(y, pitch)]), seen])
+    builder.call(line, [begin, n, builder.gep(values, [builder.mul(y, pitch)]), halfwords])
     builder, _ = close(builder, y, lines, 1)
     builder.ret_void()
 
@@ -58,16 +58,16 @@ def _decode_line(module: ir.Module, shape: Shape, name: str, step: int) -> ir.Fu
     short = ir.IntType(16)
     kind = [short.as_pointer(), I64, I32.as_pointer(), short.as_pointer()]
     function = ir.Function(module, ir.FunctionType(VOID, kind), name)
-    source, n, values, seen = function.args
+    source, n, values, halfwords = function.args
 
     def every(builder: ir.IRBuilder, i: ir.Value, lanes: int, masked: bool) -> ir.Value:
         """Every second halfword, without a look behind the last."""
         halves, first = ir.VectorType(short, lanes), builder.shl(i, ir.Constant(I64, 1))
-        left = builder.sub(builder.shl(builder.sub(n, i), ir.Constant(I64, 1)), ir.Constant(I64, 1))
+        bits_behind = builder.sub(builder.shl(builder.sub(n, i), ir.Constant(I64, 1)), ir.Constant(I64, 1))
         parts = []
         for begin in (0, lanes - 1):
             lane = ir.Constant(ir.VectorType(I64, lanes), [ir.Constant(I64, begin + j) for j in range(lanes)])
-            mask = builder.icmp_signed("<", lane, splat(builder, left, lanes)) if masked else None
+            mask = builder.icmp_signed("<", lane, splat(builder, bits_behind, lanes)) if masked else None
             parts.append(load_lanes(builder, source, builder.add(first, ir.Constant(I64, begin)), halves, 2, mask))
         even = [2 * j for j in range(lanes // 2)]
         odd = [lanes + 2 * j + 1 for j in range(lanes // 2)]
@@ -86,7 +86,7 @@ def _decode_line(module: ir.Module, shape: Shape, name: str, step: int) -> ir.Fu
         magnitude = builder.and_(halves, constant(vector, 0x7FFF))
         less = builder.sub(magnitude, constant(vector, 1))
         for first, value, sign in ((0, magnitude, ">"), (LEAST_SEEN, less, "<")):
-            place = vector_pointer(builder, seen, ir.Constant(I64, first), vector)
+            place = vector_pointer(builder, halfwords, ir.Constant(I64, first), vector)
             before = load(builder, place, 2)
             builder.store(builder.select(builder.icmp_unsigned(sign, value, before), value, before), place).align = 2
 
@@ -131,15 +131,15 @@ def build(module: ir.Module, shape: Shape) -> None:
     plain, tested, both = (ir.IRBuilder(function.append_basic_block()) for _ in range(3))
     inner.cbranch(inner.fcmp_ordered(">", bound, smallest), tested.block, plain.block)
     without = [plain.call(fma, [x, weight, total]) for x, total in zip(xs, sums, strict=True)]
-    kept = []
+    limits_read = []
     for x, total in zip(xs, sums, strict=True):
         stays = tested.fcmp_ordered(">=", tested.call(fabs, [x]), limit)
         if shape.masked:
-            kept.append(tested.select(stays, tested.call(fma, [x, weight, total]), total))
+            limits_read.append(tested.select(stays, tested.call(fma, [x, weight, total]), total))
         else:
-            kept.append(tested.call(fma, [tested.select(stays, x, constant(vector, 0.0)), weight, total]))
+            limits_read.append(tested.call(fma, [tested.select(stays, x, constant(vector, 0.0)), weight, total]))
     ends = [both.phi(vector) for _ in range(UNROLLED)]
-    for builder, results in ((plain, without), (tested, kept)):
+    for builder, results in ((plain, without), (tested, limits_read)):
         builder.branch(both.block)
         for end, result in zip(ends, results, strict=True):
             end.add_incoming(result, builder.block)

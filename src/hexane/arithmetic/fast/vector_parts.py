@@ -131,9 +131,9 @@ def over_line(function: ir.Function, n: ir.Value, shape: Shape, body: Callable[.
     builder = for_range(builder, ir.Constant(I64, 0), whole, lanes, partial(body, lanes=lanes))
 
     def rest(builder: ir.IRBuilder, i: ir.Value) -> None:
-        left = splat(builder, builder.sub(n, i), lanes)
-        lane = ir.Constant(left.type, [ir.Constant(I64, j) for j in range(lanes)])
-        body(builder, i, lanes, mask=builder.icmp_signed("<", lane, left))
+        remaining = splat(builder, builder.sub(n, i), lanes)
+        lane = ir.Constant(remaining.type, [ir.Constant(I64, j) for j in range(lanes)])
+        body(builder, i, lanes, mask=builder.icmp_signed("<", lane, remaining))
 
     for_range(builder, whole, n, lanes, rest).ret_void()
 
@@ -210,8 +210,8 @@ def units_to_halves(builder: ir.IRBuilder, value: ir.Value, shape: Shape) -> ir.
 
     negative = builder.icmp_signed("<", value, every(0))
     magnitude = builder.select(negative, builder.neg(value), value)
-    cut = builder.and_(magnitude, every(~127))
-    exact = builder.select(builder.icmp_signed(">=", magnitude, every(1 << 24)), cut, magnitude)
+    truncated = builder.and_(magnitude, every(~127))
+    exact = builder.select(builder.icmp_signed(">=", magnitude, every(1 << 24)), truncated, magnitude)
     bits = builder.bitcast(builder.sitofp(exact, floats), integers)
     rounded = builder.lshr(builder.add(bits, every(1 << 12)), every(13))
     normal = builder.sub(rounded, every(128 << 10))

@@ -91,8 +91,8 @@ def _sum(builder: ir.IRBuilder, x: ir.Value, y: ir.Value, shape: Shape, *, minus
     inexact = builder.fcmp_ordered("one", lost, zero)  # not so where infinities made it NaN
     inwards = builder.icmp_signed("<", builder.xor(bits, builder.bitcast(lost, integers)), constant(integers, 0))
     magnitude = builder.and_(bits, constant(integers, MAGNITUDE))
-    cut = builder.add(magnitude, builder.sext(builder.and_(inexact, inwards), integers))
-    odd = builder.or_(cut, builder.zext(inexact, integers))
+    truncated = builder.add(magnitude, builder.sext(builder.and_(inexact, inwards), integers))
+    odd = builder.or_(truncated, builder.zext(inexact, integers))
     return magnitudes_to_halves(builder, odd, builder.fcmp_ordered("<", near, zero))
 
 
@@ -153,8 +153,8 @@ def _shifted_lines(function: ir.Function, shape: Shape, operation: Operation) ->
             _read(builder, splat(builder, builder.trunc(value, SHORT), lanes), shape) for value in (shift, scale)
         )
         x = _read(builder, _load(builder, a, i, lanes, mask), shape)
-        moved = operation(builder, x, by, shape)
-        again = _read(builder, _short(builder, moved, halves), shape)
+        shifted = operation(builder, x, by, shape)
+        again = _read(builder, _short(builder, shifted, halves), shape)
         _store(builder, _product(builder, again, factor, shape), out, i, mask)
 
     over_line(function, n, shape, body)

@@ -123,12 +123,12 @@ def build_combine(module: ir.Module, shape: Shape) -> None:
     sums = I32.as_pointer()
     kind = ir.FunctionType(VOID, [*[sums] * 4, I64, I64, SHORT.as_pointer(), sums])
     function = ir.Function(module, kind, "combine")
-    *terms, start, n, out, seen = function.args
+    *terms, start, n, out, scratch = function.args
 
     def body(builder: ir.IRBuilder, i: ir.Value, lanes: int) -> None:
         integers = ir.VectorType(I32, lanes)
         m = [load(builder, vector_pointer(builder, term, i, integers), 4) for term in terms]
-        place = vector_pointer(builder, seen, ir.Constant(I64, 0), integers)
+        place = vector_pointer(builder, scratch, ir.Constant(I64, 0), integers)
         bits = load(builder, place, 4)
         for value in m:
             bits = builder.or_(bits, builder.xor(value, builder.ashr(value, constant(integers, 31))))

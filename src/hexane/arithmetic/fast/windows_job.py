@@ -78,7 +78,7 @@ def _maps(n, first, last):
     oh, ow = out.shape[3:]
     taps, step, left = n[KERNEL_X], n[STRIDE_X], n[LEFT]
     room, more = _whole(width), _whole(ow)
-    given, halves = np.zeros(room, np.uint16), np.empty(more, np.uint16)
+    halfwords, halves = np.zeros(room, np.uint16), np.empty(more, np.uint16)
     rows = np.empty((height, room), np.int16)
     wide = np.full(max(left + room, (more - 1) * step + taps), LOWEST, np.int16)
     tall = wide[left : left + room]
@@ -87,8 +87,8 @@ def _maps(n, first, last):
         g, z, k = at // (d * c), at // c % d, at % c
         source = x.ctypes.data + g * x.strides[0] + z * x.strides[1] + k * x.strides[2]
         for y in range(height):
-            copy_bytes(given.ctypes.data, source + y * x.strides[3], 2 * width)
-            _ordered(given, rows[y])
+            copy_bytes(halfwords.ctypes.data, source + y * x.strides[3], 2 * width)
+            _ordered(halfwords, rows[y])
             rows[y, width:] = LOWEST
         target = out.ctypes.data + g * out.strides[0] + z * out.strides[1] + k * out.strides[2]
         for y in range(oh):

@@ -80,7 +80,7 @@ def _combine(kernels, m, met, extent, start, first, last, pairs, line0, scale, r
     met is the sign of a sum that met the limit, 0 elsewhere.
     """
     width = out.shape[2]
-    line, seen = np.empty(2 * pairs, np.uint16), np.empty(16, np.int32)
+    line, sums = np.empty(2 * pairs, np.uint16), np.empty(16, np.int32)
     for o in range(first, last):
         mets = np.int8(0)
         for i in range(4):
@@ -91,7 +91,7 @@ def _combine(kernels, m, met, extent, start, first, last, pairs, line0, scale, r
             column = y * pairs
             fits = small
             if small:
-                seen[:] = 0
+                sums[:] = 0
                 call_combine(
                     kernels[COMBINE],
                     m[0, o, column:].ctypes.data,
@@ -101,9 +101,9 @@ def _combine(kernels, m, met, extent, start, first, last, pairs, line0, scale, r
                     start[o],
                     pairs,
                     line.ctypes.data,
-                    seen.ctypes.data,
+                    sums.ctypes.data,
                 )
-                for bits in seen:
+                for bits in sums:
                     fits &= bits < SMALL
             if not fits:
                 _combine_large(m, met, o, column, start[o], scale, line)
@@ -158,8 +158,8 @@ def conv2d(
     u = np.empty((4, outputs, channels, kh), np.uint16)
     weights, flat = np.ascontiguousarray(halfwords(w)).reshape(-1, 3), u.reshape(4, -1)
     share(lambda first, last: _transform_kernel(use.addresses, weights, first, last, flat), len(weights), GRAIN)
-    with Workspace() as kept:
-        packed = [matrix.pack_rows(u[i].reshape(outputs, -1), use, kept) for i in range(4)]
+    with Workspace() as workspace:
+        packed = [matrix.pack_rows(u[i].reshape(outputs, -1), use, workspace) for i in range(4)]
         for n in range(x.shape[0]):
             with Workspace() as space:
                 columns = transform(np.ascontiguousarray(halfwords(x)[n]), space)

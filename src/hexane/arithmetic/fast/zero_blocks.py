@@ -33,21 +33,21 @@ class Blocks(NamedTuple):
 
 def blocks_of(weights: np.ndarray, rows: int) -> Blocks | None:
     """The blocks of halfwords (O, K) that leave the fewest products, or None; ``rows`` is the height of a tile."""
-    used = weights & 0x7FFF != 0
-    if np.count_nonzero(used) > used.size * LEAST_GAIN:
+    nonzero = weights & 0x7FFF != 0
+    if np.count_nonzero(nonzero) > nonzero.size * LEAST_GAIN:
         return None
     outputs, depth = weights.shape
-    best, found = LEAST_GAIN * -(-outputs // rows) * depth, None
+    best, best_blocks = LEAST_GAIN * -(-outputs // rows) * depth, None
     for count in COUNTS:
         if outputs % count or outputs // count < rows // 2:
             continue
         for woven in (False, True):
             blocks = Blocks(count, woven, np.empty(0))
-            any_row = blocks.outputs(used).any(1)
+            any_row = blocks.outputs(nonzero).any(1)
             most = int(any_row.sum(1).max())
-            left = count * -(-outputs // count // rows) * most
-            if most > 0 and left < best:
+            work = count * -(-outputs // count // rows) * most
+            if most > 0 and work < best:
                 # the terms that a block has, and as many others as make all blocks equal
                 order = np.argsort(~any_row, axis=1, kind="stable")[:, :most]
-                best, found = left, blocks._replace(terms=np.sort(order, axis=1))
-    return found
+                best, best_blocks = work, blocks._replace(terms=np.sort(order, axis=1))
+    return best_blocks

@@ -73,12 +73,12 @@ def part_from(directive: Directive) -> Structure:
     if len(directive.arguments) != 1 or directive.arguments[0] not in STRUCTURES:
         directive.fail("takes the name of a structure", f"one of {', '.join(STRUCTURES)}")
     cls = STRUCTURES[directive.arguments[0]]
-    known = {item.name: item for item in fields(cls) if item.name not in _NESTED}  # type: ignore[arg-type]
+    fields_by_name = {item.name: item for item in fields(cls) if item.name not in _NESTED}  # type: ignore[arg-type]
     for name in directive.options:
-        if name not in known:
-            directive.fail(f"a {cls.__name__} has no field {name}", f"it has {', '.join(known)}")
+        if name not in fields_by_name:
+            directive.fail(f"a {cls.__name__} has no field {name}", f"it has {', '.join(fields_by_name)}")
     values = {}
-    for name, item in known.items():
+    for name, item in fields_by_name.items():
         values[name] = _value(directive, name, directive.options.get(name), item.metadata.get("code"))
     return cls(**values)
 

@@ -37,11 +37,11 @@ def disassemble_image(image: Image, comments: bool = True, *, offsets: bool = Fa
         ]
     else:
         lines += [*head, "", ".text", *data_lines(image.contents.text), ""]
-    told = comments and by_rule
-    lines += [".const", *(_constants(image, image.const, CONST) if told else data_lines(image.const))]
+    explained = comments and by_rule
+    lines += [".const", *(_constants(image, image.const, CONST) if explained else data_lines(image.const))]
     if by_rule and image.kernel_section:
         own, channel = image.kernel_section, image.kernel_channel
-        lines += ["", ".kernels", *(_constants(image, own, channel) if told else data_lines(own))]
+        lines += ["", ".kernels", *(_constants(image, own, channel) if explained else data_lines(own))]
     return "\n".join(lines) + "\n"
 
 

@@ -119,9 +119,9 @@ class _Reader:
     # -- lines ---------------------------------------------------------------------------------------------------------
 
     def take(self, line: Any) -> None:
-        known = self.evaluated.get(self.source)
-        if known is not None and self.drafts:  # programs repeat themselves
-            self.write_all(known)
+        text = self.evaluated.get(self.source)
+        if text is not None and self.drafts:  # programs repeat themselves
+            self.write_all(text)
             return
         match line:
             case None:
@@ -224,13 +224,13 @@ class _Reader:
     def register(self, line: RegisterLine) -> None:
         handles = self.registers(line.path)
         totals = [0] * len(handles)
-        seen: set[str] = set()
+        names: set[str] = set()
         waits = False
         table = self.family.table
         for name, value, column in line.fields:
-            if name in seen:
+            if name in names:
                 raise LineProblem(f"{name} twice in one line", column)
-            seen.add(name)
+            names.add(name)
             values = value.parts if value.kind == "list" else (value,) * len(handles)
             if len(values) != len(handles):
                 raise LineProblem(f"a list of {len(values)} values for {len(handles)} registers", column)
@@ -319,12 +319,12 @@ class _Reader:
     def constant(self, value: Expression, handle: Handle | None) -> int:
         name = value.parts[0]
         kind = handle.field.kind if handle and handle.field else None
-        found = kind.value(name) if isinstance(kind, Values) else None
-        if found is not None:
-            return found
-        known = ", ".join(kind.names.values()) if isinstance(kind, Values) else None
+        code = kind.value(name) if isinstance(kind, Values) else None
+        if code is not None:
+            return code
+        choices = ", ".join(kind.names.values()) if isinstance(kind, Values) else None
         where = f" of {handle.name}" if handle else ""
-        raise LineProblem(f"{name} is no value{where}", value.column, f"known are {known}" if known else None)
+        raise LineProblem(f"{name} is no value{where}", value.column, f"known are {choices}" if choices else None)
 
     def call(self, value: Expression, handle: Handle | None) -> int:
         name, *arguments = value.parts

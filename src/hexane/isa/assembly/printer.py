@@ -78,7 +78,7 @@ def _argument(value: Any) -> str:
     return str(value)
 
 
-def _placed(family: Family, tasks: Sequence[Task], names: list[str], comments: bool, told: bool) -> Iterator[str]:
+def _placed(family: Family, tasks: Sequence[Task], names: list[str], comments: bool, explained: bool) -> Iterator[str]:
     end = 4 * len(family.frame)
     first = tasks[0].place if tasks else None
     if first and first.frame != family.frame:
@@ -97,7 +97,7 @@ def _placed(family: Family, tasks: Sequence[Task], names: list[str], comments: b
         after = (names[i + 1], offsets[i + 1], tasks[i + 1].layout.size) if i + 1 < len(tasks) else None
         note = f"{headline(task)}, byte {offsets[i]:#x}" if comments else ""
         yield _line(f"task {names[i]}:", note, 0)
-        yield from _task(family, task, after, comments, told)
+        yield from _task(family, task, after, comments, explained)
     last = tasks[-1].place if tasks else None
     if last and last.tail:
         yield ""
@@ -109,35 +109,37 @@ def _line(text: str, comment: str, indent: int = 4) -> str:
     return f"{line:<{_COMMENT_COLUMN}}  ; {comment}" if comment else line
 
 
-def _at(line: str, word: int, told: bool) -> str:
+def _at(line: str, word: int, explained: bool) -> str:
     """A line with the byte of its task in a comment, behind what is said there."""
-    if not told:
+    if not explained:
         return line
     return f"{line}; byte {4 * word:#x}" if "  ; " in line else f"{line:<{_COMMENT_COLUMN}}  ; byte {4 * word:#x}"
 
 
-def _task(family: Family, task: Task, after: tuple[str, int, int] | None, comments: bool, told: bool) -> Iterator[str]:
+def _task(
+    family: Family, task: Task, after: tuple[str, int, int] | None, comments: bool, explained: bool
+) -> Iterator[str]:
     table = family.table
     for i, word in enumerate(task.words()[: task.layout.header_words]):
-        shown = _fields(table.header[i], [word], after if not family.packed else None)
+        lines = _fields(table.header[i], [word], after if not family.packed else None)
         if family.packed and i == 0:  # the size follows from the text
-            shown = _fields(table.header[i], [word & ~(0x7FF << 16)])
-        if shown:
+            lines = _fields(table.header[i], [word & ~(0x7FF << 16)])
+        if lines:
             note = explain(f"{table.generation} Header[{i}]", table.header[i], [word]) if comments else ""
-            yield _at(_line(f"{f'Header[{i}]':<{_NAME_WIDTH}} {shown}", note), i, told)
+            yield _at(_line(f"{f'Header[{i}]':<{_NAME_WIDTH}} {lines}", note), i, explained)
     explicit = family.packed or not task.is_canonical
     block = ""
-    for (head, _), (record, written) in zip(task.layout.heads, task.records()):
+    for (head, _), (record, values) in zip(task.layout.heads, task.records()):
         if explicit:
             slot = f" {record.slot}" if record.form == ADDRESS else ""
             note = f"offsets from slot {record.slot / 4:g} of the loader's address table" if slot else ""
             yield _line(record.form + slot, note if comments else "", 2)
-        for here, line, word in _record(family, record, tuple(written), comments):
+        for here, line, word in _record(family, record, tuple(values), comments):
             if comments and here != block:
                 block = here
                 meaning = table.by_name[block].meaning if block in table.by_name else "registers outside every block"
                 yield f"    ; {block}: {meaning[0].lower() + meaning[1:]}"
-            yield _at(line, head + 1 + word, told)
+            yield _at(line, head + 1 + word, explained)
 
 
 def _words(name: str) -> int:
@@ -147,16 +149,18 @@ def _words(name: str) -> int:
 
 
 @lru_cache(1 << 12)
-def _record(family: Family, record: Record, written: tuple[int, ...], comments: bool) -> list[tuple[str, str, int]]:
+def _record(
+    family: Family, record: Record, record_values: tuple[int, ...], comments: bool
+) -> list[tuple[str, str, int]]:
     """Lines of a record, each with its block's name and the number of its first word. Programs repeat themselves, so
     the lines are kept."""
     lines, word = [], 0
-    for names, register, values in _groups(family, record, list(written)):
+    for names, register, values in _groups(family, record, list(record_values)):
         block = names[0].partition(".")[0]
         for line in _register(names, register, values, comments):
             lines.append((block, line, word))
-            shown = names if register is not None else line.strip().removeprefix("zero ").rstrip(",").split(", ")
-            word += sum(map(_words, shown))
+            text = names if register is not None else line.strip().removeprefix("zero ").rstrip(",").split(", ")
+            word += sum(map(_words, text))
     return lines
 
 
@@ -176,12 +180,12 @@ def _register(names: list[str], register: Register | None, values: list[int], co
 
 
 def _groups(
-    family: Family, record: Record, written: list[int]
+    family: Family, record: Record, record_values: list[int]
 ) -> Iterator[tuple[list[str], Register | None, list[int]]]:
     """Writes of a record by line: array elements in a row together, registers written 0 together (then no register)."""
     rows: list[tuple[str, Register, list[int]]] = []
     last = None
-    for key, value in zip(record.addresses, written):
+    for key, value in zip(record.addresses, record_values):
         dotted, register = family.table.register(key)
         if register.count:
             base, _, index = dotted.partition("[")

@@ -148,8 +148,8 @@ _TERMINALS = {
 
 
 def _expected(error: Any) -> str:
-    wanted = getattr(error, "expected", None) or getattr(error, "accepts", None) or ()
-    names = sorted({_TERMINALS[name] for name in wanted if name in _TERMINALS})
+    tokens = getattr(error, "expected", None) or getattr(error, "accepts", None) or ()
+    names = sorted({_TERMINALS[name] for name in tokens if name in _TERMINALS})
     return f"expected {' or '.join(names)}" if names else "expected something else"
 
 

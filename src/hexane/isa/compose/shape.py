@@ -87,24 +87,24 @@ class Shape:
 
     def used_strides(self) -> dict[str, bool]:
         """Register name of every stride to whether it counts."""
-        used: dict[str, bool] = {}
+        strides: dict[str, bool] = {}
         for second, prefix, by_dma in ((False, "", self.reads_first), (True, "Src2", self.reads_second)):
             extents = self.source(second)
             interleave = self.get(f"TileDMASrc.{prefix}Fmt.Interleave") or 1
             here = not second or self.two_operands
             for axis in AXES:
                 steps = extents.steps(axis) > (interleave if axis == "Channel" else 1)
-                used[f"TileDMASrc.{prefix}{MEMORY_NAMES[axis]}"] = by_dma and steps
-                used[f"L2.{prefix or 'Source'}{axis}Stride"] = by_dma or (here and extents.steps(axis) > 1)
+                strides[f"TileDMASrc.{prefix}{MEMORY_NAMES[axis]}"] = by_dma and steps
+                strides[f"L2.{prefix or 'Source'}{axis}Stride"] = by_dma or (here and extents.steps(axis) > 1)
         extents = self.result()
         automatic = self.get("L2.ResultCfg.L2BfrMode") & AUTOMATIC
         buffered = self.get("L2.ResultCfg.ResultType") in STREAMED_OR_KEPT
         interleave = self.get("TileDMADst.Fmt.Interleave") or 1
         for axis in AXES:
             steps = extents.steps(axis) > (interleave if axis == "Channel" else 1)
-            used[f"TileDMADst.{MEMORY_NAMES[axis]}"] = self.writes and steps
-            used[f"L2.ConvResult{axis}Stride"] = not automatic and (buffered or extents.steps(axis) > 1)
-        return used
+            strides[f"TileDMADst.{MEMORY_NAMES[axis]}"] = self.writes and steps
+            strides[f"L2.ConvResult{axis}Stride"] = not automatic and (buffered or extents.steps(axis) > 1)
+        return strides
 
     def span(self, side: str) -> tuple[int, int]:
         """First byte in L2 of ``"Source"``, ``"Src2"`` or ``"Result"``, and the byte behind its last channel."""
@@ -139,12 +139,12 @@ def live_pages(shapes: Sequence[Shape]) -> list[int]:
     """
     masks = [0] * len(shapes)
     for i, shape in enumerate(shapes):
-        kept = []
+        live = []
         if shape.reads_first and shape.get("L2.SourceCfg.SourceType") == KEPT:
-            kept.append(shape.span("Source"))
+            live.append(shape.span("Source"))
         if not shape.writes:
-            kept.append(shape.span("Result"))
-        for first, end in kept:
+            live.append(shape.span("Result"))
+        for first, end in live:
             last = max([i, *(k for k in range(i + 1, len(shapes)) if shapes[k].finds_in(first, end))])
             pages = (1 << (end >> PAGE_BITS) + 1) - (1 << (first >> PAGE_BITS)) & ALL_PAGES
             for k in range(i, last + 1):

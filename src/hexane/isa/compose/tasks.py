@@ -76,15 +76,15 @@ def compose(target: str, tasks: Iterable[TaskFields]) -> list[Task]:
     rules = rules_of(target)
     generation = generation_of(target)
     roles = roles_of(generation)
-    drafts = [_Draft(roles, rules, given) for given in tasks]
+    drafts = [_Draft(roles, rules, fields) for fields in tasks]
     pages = live_pages([draft.shape for draft in drafts])
-    made: list[Task] = []
+    tasks_made: list[Task] = []
     quads = 1  # the frame
     for i, draft in enumerate(drafts):
         task = draft.task(i, len(drafts), pages[i], quads)
         quads += -(-len(task.words()) // QUAD)
-        made.append(task)
-    return made
+        tasks_made.append(task)
+    return tasks_made
 
 
 class _Draft:
@@ -117,8 +117,8 @@ class _Draft:
         if handle.key < 0:
             word = self.header.get(-1 - handle.key, 0)
         else:
-            found = self.registers.get(self.table.register(handle.key)[0])
-            word = (handle.register.reset or 0) if found is None else found
+            value = self.registers.get(self.table.register(handle.key)[0])
+            word = (handle.register.reset or 0) if value is None else value
         return word >> handle.shift & handle.limit
 
     # -- what the task's own fields and its position add --------------------------------------------------------------
@@ -210,26 +210,26 @@ class _Draft:
         if not self.shape.planar:
             always.add("NE.PostScale")
         always |= set(rules.cache) & set(self.registers)
-        unused = {name for name, used in self.shape.used_strides().items() if not used}
+        unused = {name for name, is_used in self.shape.used_strides().items() if not is_used}
         packed = {name for packet in rules.packets for name in packet}
         if rules.switch_slot is not None:
             packed.update(SWITCHES)
             if self.given.runtime_kernel:
                 packed.update(f"KernelDMASrc.CoeffDMAConfig[{i}]" for i in range(LANES))
-        chosen: dict[int, int] = {}
+        registers: dict[int, int] = {}
         for name in {*self.registers, *always} - unused - packed:
             handle = table.handle(name)
             value = self.get(name)
             if name in always or value != (handle.register.reset or 0):
-                chosen[handle.key] = value
-        return {key: chosen[key] for key in sorted(chosen, key=table.rank.__getitem__)}
+                registers[handle.key] = value
+        return {key: registers[key] for key in sorted(registers, key=table.rank.__getitem__)}
 
     def _laid_out(self, header: list[int], quads: int) -> Task:
         table = self.table
-        written = self._written()
-        plain = canonical(PACKED_HEADS, len(header), tuple(written), ()).records
+        registers = self._written()
+        plain = canonical(PACKED_HEADS, len(header), tuple(registers), ()).records
         records: list[tuple[Record, Sequence[int]]] = [
-            (record, [written[address] for address in record.addresses]) for record in plain
+            (record, [registers[address] for address in record.addresses]) for record in plain
         ]
         packets = self._packets()
         if self.rules.filler:
@@ -242,7 +242,7 @@ class _Draft:
 
     def _packets(self) -> list[tuple[Record, Sequence[int]]]:
         """Address records: the loader adds the address of a slot to their words."""
-        found: list[tuple[Record, Sequence[int]]] = []
+        packets: list[tuple[Record, Sequence[int]]] = []
         addresses = dict(self.given.addresses)
         if TABLE in addresses:
             addresses["KernelDMASrc.SideBaseAddr[3]"] = addresses[TABLE]  # H14 names the table's place twice
@@ -250,15 +250,15 @@ class _Draft:
             if packet[0] in addresses:
                 slot, offset = addresses[packet[0]]
                 keys = tuple(self.table.handle(name).key for name in packet)
-                found.append((Record(ADDRESS, keys, 4 * slot), [offset, 0][: len(keys)]))
+                packets.append((Record(ADDRESS, keys, 4 * slot), [offset, 0][: len(keys)]))
         if self.rules.switch_slot is not None:
             names = [name for name in SWITCHES if name in self.registers]
             if self.given.runtime_kernel:
                 names += [f"KernelDMASrc.CoeffDMAConfig[{i}]" for i in range(LANES)]
             for name in names:
                 record = Record(ADDRESS, (self.table.handle(name).key,), 4 * self.rules.switch_slot)
-                found.append((record, [self.registers[name]]))
+                packets.append((record, [self.registers[name]]))
         if self.rules.event_slot is not None:
             events = [self.table.handle(EVENTS[name]).key for name in SWITCHES if name in self.registers]
-            found += [(Record(ADDRESS, (key,), 4 * self.rules.event_slot), [0]) for key in events]
-        return found
+            packets += [(Record(ADDRESS, (key,), 4 * self.rules.event_slot), [0]) for key in events]
+        return packets
