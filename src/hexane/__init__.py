@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from hexane.formats.mil import parse_mil as parse_mil
     from hexane.formats.networks import load as load
     from hexane.formats.torch import from_torch as from_torch
+    from hexane.graph.gradient import grad as grad
     from hexane.image import build_image as build_image
     from hexane.image import open_image as open_image
     from hexane.integrations.jax import from_jax as from_jax
@@ -65,6 +66,7 @@ _API = {
     "open_image": "hexane.image",
     "build_image": "hexane.image",
     "emulate": "hexane.emulator",
+    "grad": "hexane.graph.gradient",
     "load": "hexane.formats.networks",
     "parse_mil": "hexane.formats.mil",
     "from_jax": "hexane.integrations.jax",
@@ -131,6 +133,7 @@ __all__ = [
     "from_jax",
     "from_tinygrad",
     "from_torch",
+    "grad",
     "load",
     "load_program",
     "open_image",

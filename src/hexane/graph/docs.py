@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from hexane.graph import ops as _ops  # noqa: F401  declares the vocabulary
+from hexane.graph.gradient import rules_of
 from hexane.graph.registry import DOMAINS, OpSpec, Param, all_specs
 from hexane.graph.traits import Trait
 
@@ -41,6 +42,8 @@ A capital letter is a tensor operand, and all operands of one letter share a dty
 J and K integers, B bool, others anything unless said. `?` is optional, `*` takes several operands, `~` may be computed
 at run time. `engine.*` is no MIL: the compiler's passes make it. A number after an operation is the first op set (15:
 iOS15 and before) in which it has these parameters. Traits are what passes rely on (`hexane/graph/traits.py`).
+
+The last column says through which operands `hexane.grad` goes ([training](training.md)), or why through none.
 """
 
 
@@ -60,6 +63,11 @@ def traits_text(spec: OpSpec) -> str:
     return ", ".join(str(trait.name).lower().replace("_", " ") for trait in Trait if trait & spec.traits)
 
 
+def derivative_text(spec: OpSpec) -> str:
+    """The operands that have a derivative, or the reason why none has."""
+    return f"none: {spec.derivative}" if isinstance(spec.derivative, str) else ", ".join(rules_of(spec))
+
+
 def row(spec: OpSpec) -> str:
     """One line of a family's table."""
     what = spec.doc.strip().split("\n\n")[0].replace("\n", " ").replace("|", "\\|")
@@ -70,7 +78,8 @@ def row(spec: OpSpec) -> str:
     ]
     params = ", ".join(param_text(param) for param in spec.params) + (f"; {'; '.join(domains)}" if domains else "")
     since = f" ({spec.since})" if spec.since > 15 else ""
-    return f"| `{spec.name}`{since} | {params} | {' '.join(what.split())} | {traits_text(spec)} |"
+    cells = (f"`{spec.name}`{since}", params, " ".join(what.split()), traits_text(spec), derivative_text(spec))
+    return f"| {' | '.join(cells)} |"
 
 
 def page() -> str:
@@ -82,7 +91,7 @@ def page() -> str:
     parts = [_HEAD]
     for family in sorted(families, key=lambda name: _TITLES.get(name, name)):
         parts.append(f"## {_TITLES.get(family, family)}\n")
-        parts.append("| operation | parameters | what it computes | traits |\n|---|---|---|---|")
+        parts.append("| operation | parameters | what it computes | traits | derivative |\n|---|---|---|---|---|")
         parts.append("\n".join(row(spec) for spec in families[family]) + "\n")
     return "\n".join(parts)
 

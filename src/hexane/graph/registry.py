@@ -55,6 +55,13 @@ _WORD = re.compile(
 )
 
 
+Derivative = str | Callable[..., Any] | Mapping[str, Callable[..., Any]] | None
+"""Rules of reverse-mode differentiation, by operand, or that of the first one; or the reason why there are none.
+
+A rule takes a ``hexane.graph.gradient.Derivation`` and returns the gradient of its operand as a Expression, which is then summed to
+the operand's shape and cast to its dtype; None for zero, a tuple for a variadic operand."""
+
+
 @dataclass(frozen=True)
 class Param:
     """One parameter: ``kind`` is "tensor", "state", "list", "any" or a compile-time kind ("int", "floats" ...)."""
@@ -96,6 +103,7 @@ class OpSpec:
     special: bool = False
     about: str = ""
     traits: Trait = NO_TRAITS
+    derivative: Derivative = None
 
     @cached_property
     def tensors(self) -> tuple[str, ...]:
@@ -181,12 +189,14 @@ def op(
     special: bool = False,
     about: str = "",
     traits: Trait = NO_TRAITS,
+    derivative: Derivative = None,
     **domains: Iterable[str],
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Declare an op; the decorated function is its reference evaluation (arrays and Python values in, arrays out).
 
     ``special`` ops (control flow, states) get the running evaluation and the op instead. ``about`` says what the op
-    computes where the function has no docstring, ``traits`` what passes may rely on (``hexane.graph.traits``).
+    computes where the function has no docstring, ``traits`` what passes may rely on (``hexane.graph.traits``),
+    ``derivative`` how gradients pass it (``Derivative``).
     """
 
     def declare(evaluate: Callable[..., Any]) -> Callable[..., Any]:
@@ -203,6 +213,7 @@ def op(
             special,
             about,
             traits,
+            derivative,
         )
         register(spec)
         return evaluate

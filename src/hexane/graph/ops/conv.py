@@ -11,12 +11,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hexane.errors import GraphError
+from hexane.graph.ops._gradients import per_channel, tap
 from hexane.graph.ops._rules import channel_vector, one_of, per_axis, positive, rank_between
 from hexane.graph.registry import op
 from hexane.graph.types import TensorType
 
 if TYPE_CHECKING:
+    from hexane.graph.expressions import Expression
+    from hexane.graph.gradient import Derivation
     from hexane.graph.ir import Op
+
+Geometry = tuple[tuple[int, ...], tuple[int, ...], list[tuple[int, int]], tuple[int, ...]]
+"""Strides, dilations, pads and output extents of each spatial axis."""
 
 PAD_TYPES = ("valid", "same", "same_lower", "custom")
 _SCRATCH_BYTES = 32 << 20
@@ -59,7 +65,7 @@ def conv_geometry(
     pad_type: str,
     pad: Sequence[int] | None,
     dilations: Sequence[int] | None,
-) -> tuple[tuple[int, ...], tuple[int, ...], list[tuple[int, int]], tuple[int, ...]]:
+) -> Geometry:
     """Strides, dilations, pads and output extents for shapes ``x`` [N, C, *D] and ``weight`` [O, I, *K]."""
     rank = len(x) - 2
     steps = per_axis(strides, rank, 1, "strides")
@@ -76,7 +82,7 @@ def conv_geometry(
     return steps, spread, pads, tuple(out)
 
 
-def geometry_of(op: Op) -> tuple[tuple[int, ...], tuple[int, ...], list[tuple[int, int]], tuple[int, ...]]:
+def geometry_of(op: Op) -> Geometry:
     """``conv_geometry`` of a ``conv``, by its arguments; remembered, since every pass that meets the op asks."""
     given = (op.arg(name) for name in ("strides", "pad_type", "pad", "dilations"))
     strides, dilations, pads, out = _remembered(op.inputs["x"].shape, op.inputs["weight"].shape, *given)
@@ -111,7 +117,63 @@ def conv_type(
 _CONV = "x:T weight:U bias:U? strides:ints? pad_type:str='valid' pad:ints? dilations:ints? groups:int=1"
 
 
-@op("conv", _CONV, infer=conv_type)
+def image_gradient(
+    grad: Expression, weight: Expression, extents: Sequence[int], geometry: Geometry, groups: int
+) -> Expression:
+    """What a convolution's result gives back to its image [N, C, *extents]: the transposed convolution.
+
+    Of an image that pads cropped, what was taken away gets zeros.
+    """
+    steps, spread, pads, _ = geometry
+    inside = [n + min(before, 0) + min(after, 0) for n, (before, after) in zip(extents, pads)]
+    cuts = []
+    for n, m, k, stride, dilation, (before, _) in zip(inside, grad.shape[2:], weight.shape[2:], steps, spread, pads):
+        lead = max(before, 0)
+        cuts += [lead, (m - 1) * stride + (k - 1) * dilation + 1 - lead - n]
+    image = grad.conv_transpose(
+        weight=weight, strides=steps, dilations=spread, groups=groups, pad_type="custom", pad=cuts
+    )
+    return image.padded([(0, 0), (0, 0), *((max(-before, 0), max(-after, 0)) for before, after in pads)])
+
+
+def kernel_gradient(
+    image: Expression, grad: Expression, kernel: Sequence[int], geometry: Geometry, groups: int
+) -> Expression:
+    """The sums over image [N, C, *D] and grad [N, O, *out] that a kernel [O, C/groups, *kernel] gets.
+
+    One matrix product for all images and places: what each kernel position meets stands side by side.
+    """
+    steps, spread, pads, out = geometry
+    n, cout = grad.shape[:2]
+    cin, count = image.shape[1] // groups, prod(out)
+    padded = image.padded([(0, 0), (0, 0), *pads])
+    parts = [tap(padded, offset, steps, spread, out) for offset in np.ndindex(*kernel)]
+    if cin == 1 and cout == groups:
+        over = [0, *range(2, grad.rank)]
+        sums = tuple((grad * part).total(over).shaped((cout, 1)) for part in parts)
+        return sums[0].concat_all(sums, axis=1).shaped((cout, 1, *kernel))
+    columns = parts[0].concat_all(tuple(parts), axis=1)
+    columns = columns.shaped((n, len(parts), groups, cin, count)).ordered(2, 1, 3, 0, 4)
+    rows = grad.shaped((n, groups, cout // groups, count)).ordered(1, 2, 0, 3)
+    product_ = rows.shaped((groups, cout // groups, n * count)).matmul(
+        y=columns.shaped((groups, len(parts) * cin, n * count)), transpose_y=True
+    )
+    return product_.shaped((cout, len(parts), cin)).ordered(0, 2, 1).shaped((cout, cin, *kernel))
+
+
+def _conv_image(d: Derivation) -> Expression:
+    return image_gradient(d.grad, d.weight, d.x.shape[2:], geometry_of(d.operation), d.groups)
+
+
+def _conv_kernel(d: Derivation) -> Expression:
+    return kernel_gradient(d.x, d.grad, d.weight.shape[2:], geometry_of(d.operation), d.groups)
+
+
+def _conv_bias(d: Derivation) -> Expression:
+    return per_channel(d.grad, d.bias)
+
+
+@op("conv", _CONV, infer=conv_type, derivative={"x": _conv_image, "weight": _conv_kernel, "bias": _conv_bias})
 def conv(
     x: np.ndarray,
     weight: np.ndarray,
@@ -200,8 +262,8 @@ def _dense(x: np.ndarray, weight: np.ndarray, steps: Any, spread: Any, out: Sequ
         part = (count, *out[1:])
         columns = np.empty((channels, taps, *part), x.dtype)
         source = x[image, :, start * steps[0] :]
-        for tap, offset in enumerate(np.ndindex(*kernel)):
-            columns[:, tap] = source[_tap(offset, steps, spread, part)]
+        for place, offset in enumerate(np.ndindex(*kernel)):
+            columns[:, place] = source[_tap(offset, steps, spread, part)]
         product_ = np.matmul(matrix, columns.reshape(groups, cin * taps, -1))
         result[image, :, :, start : start + count] = product_.reshape(groups, cout // groups, *part)
     return result.reshape(batch, cout, *out)
@@ -271,10 +333,37 @@ def conv_transpose_type(
     return TensorType(x.dtype, (x.shape[0], cout, *out))
 
 
+def _transposed_geometry(d: Derivation) -> Geometry:
+    """That of the convolution from the result back to x."""
+    given = (d.operation.arg(name) for name in ("pad", "output_shape", "pad_type", "strides", "dilations"))
+    steps, spread, cuts, out = transpose_geometry(d.x.shape, d.weight.shape, *given)
+    full = [(n - 1) * s + (k - 1) * w + 1 for n, k, s, w in zip(d.x.shape[2:], d.weight.shape[2:], steps, spread)]
+    return steps, spread, [(cut, f - cut - m) for cut, f, m in zip(cuts, full, out)], d.x.shape[2:]
+
+
+def _transposed_image(d: Derivation) -> Expression:
+    steps, spread, pads, _ = _transposed_geometry(d)
+    pad = [width for pair in pads for width in pair]
+    crop = [(min(before, 0), min(after, 0)) for before, after in pads]
+    return d.grad.padded([(0, 0), (0, 0), *crop]).conv(
+        weight=d.weight,
+        strides=steps,
+        dilations=spread,
+        groups=d.groups,
+        pad_type="custom",
+        pad=[max(width, 0) for width in pad],
+    )
+
+
+def _transposed_kernel(d: Derivation) -> Expression:
+    return kernel_gradient(d.grad, d.x, d.weight.shape[2:], _transposed_geometry(d), d.groups)
+
+
 @op(
     "conv_transpose",
     "x:T weight:U bias:U? pad:ints? output_shape:ints? pad_type:str='valid' strides:ints? dilations:ints? groups:int=1",
     infer=conv_transpose_type,
+    derivative={"x": _transposed_image, "weight": _transposed_kernel, "bias": _conv_bias},
 )
 def conv_transpose(
     x: np.ndarray,

@@ -2,75 +2,107 @@
 
 from __future__ import annotations
 
+from math import log as log_of
+from math import pi
+from math import sqrt as sqrt_of
 from typing import Any
 
 import numpy as np
 
 from hexane.errors import GraphError
 from hexane.graph.numeric import erf as erf_values
+from hexane.graph.ops._gradients import passed, zero
 from hexane.graph.registry import op
 from hexane.graph.traits import ELEMENTWISE, NEVER_NEGATIVE, SAME_VALUES
 from hexane.graph.types import DTYPES, TensorType, dtype_name, eval_dtype
 
 _FLOAT: dict[str, Any] = {
-    "exp": (np.exp, "e to the power x"),
-    "exp2": (np.exp2, "2 to the power x"),
-    "sqrt": (np.sqrt, "square root"),
-    "sin": (np.sin, "sine"),
-    "cos": (np.cos, "cosine"),
-    "tan": (np.tan, "tangent"),
-    "sinh": (np.sinh, "hyperbolic sine"),
-    "cosh": (np.cosh, "hyperbolic cosine"),
-    "tanh": (np.tanh, "hyperbolic tangent"),
-    "acos": (np.arccos, "inverse cosine"),
-    "asin": (np.arcsin, "inverse sine"),
-    "atan": (np.arctan, "inverse tangent"),
-    "atanh": (np.arctanh, "inverse hyperbolic tangent"),
-    "erf": (erf_values, "error function"),
+    "exp": (np.exp, "e to the power x", lambda d: d.grad * d.out),
+    "exp2": (np.exp2, "2 to the power x", lambda d: d.grad * d.out * log_of(2)),
+    "sqrt": (np.sqrt, "square root", lambda d: d.grad * 0.5 / d.out),
+    "sin": (np.sin, "sine", lambda d: d.grad * d.x.cos()),
+    "cos": (np.cos, "cosine", lambda d: -(d.grad * d.x.sin())),
+    "tan": (np.tan, "tangent", lambda d: d.grad * (1.0 + d.out.square())),
+    "sinh": (np.sinh, "hyperbolic sine", lambda d: d.grad * d.x.cosh()),
+    "cosh": (np.cosh, "hyperbolic cosine", lambda d: d.grad * d.x.sinh()),
+    "tanh": (np.tanh, "hyperbolic tangent", lambda d: d.grad * (1.0 - d.out.square())),
+    "acos": (np.arccos, "inverse cosine", lambda d: -(d.grad / (1.0 - d.x.square()).sqrt())),
+    "asin": (np.arcsin, "inverse sine", lambda d: d.grad / (1.0 - d.x.square()).sqrt()),
+    "atan": (np.arctan, "inverse tangent", lambda d: d.grad / (1.0 + d.x.square())),
+    "atanh": (np.arctanh, "inverse hyperbolic tangent", lambda d: d.grad / (1.0 - d.x.square())),
+    "erf": (erf_values, "error function", lambda d: d.grad * ((-d.x.square()).exp() * (2 / sqrt_of(pi)))),
 }
 _NUMBER: dict[str, Any] = {
-    "abs": (np.abs, "magnitude"),
-    "sign": (np.sign, "-1, 0 or 1"),
-    "square": (np.square, "x times x"),
-    "ceil": (np.ceil, "next whole number up"),
-    "floor": (np.floor, "next whole number down"),
-    "round": (np.rint, "nearest whole number, halves to even"),
+    "abs": (np.abs, "magnitude", lambda d: d.grad * d.x.sign()),
+    "sign": (np.sign, "-1, 0 or 1", zero),
+    "square": (np.square, "x times x", lambda d: d.grad * (d.x * 2.0)),
+    "ceil": (np.ceil, "next whole number up", zero),
+    "floor": (np.floor, "next whole number down", zero),
+    "round": (np.rint, "nearest whole number, halves to even", zero),
 }
+_NOT = (np.logical_not, "not x", "a truth value is constant between its jumps")
 
 _AT_LEAST_ZERO = ("exp", "exp2", "sqrt", "abs", "square")
 
-for _table, _letter in ((_FLOAT, "T"), (_NUMBER, "N"), ({"logical_not": (np.logical_not, "not x")}, "B")):
-    for _name, (_function, _about) in _table.items():
+for _table, _letter in ((_FLOAT, "T"), (_NUMBER, "N"), ({"logical_not": _NOT}, "B")):
+    for _name, (_function, _about, _derivative) in _table.items():
         _traits = ELEMENTWISE | NEVER_NEGATIVE if _name in _AT_LEAST_ZERO else ELEMENTWISE
-        op(_name, f"x:{_letter}", about=_about, traits=_traits)(lambda x, _f=_function: _f(x))
-op("identity", "x:A", infer=lambda x: x, dynamic=True, about="x itself", traits=SAME_VALUES)(lambda x: x)
+        op(_name, f"x:{_letter}", about=_about, traits=_traits, derivative=_derivative)(lambda x, _f=_function: _f(x))
+op("identity", "x:A", infer=lambda x: x, dynamic=True, about="x itself", traits=SAME_VALUES, derivative=passed)(
+    lambda x: x
+)
 
 
-@op("rsqrt", "x:T epsilon:float=1e-12", traits=ELEMENTWISE | NEVER_NEGATIVE)
+@op(
+    "rsqrt",
+    "x:T epsilon:float=1e-12",
+    traits=ELEMENTWISE | NEVER_NEGATIVE,
+    derivative=lambda d: d.grad * (d.out * d.out.square() * -0.5),
+)
 def rsqrt(x: np.ndarray, epsilon: float) -> np.ndarray:
     """1 / sqrt(x + epsilon)."""
     return 1 / np.sqrt(x + x.dtype.type(epsilon))
 
 
-@op("log", "x:T epsilon:float=1e-45", traits=ELEMENTWISE)
+@op(
+    "log",
+    "x:T epsilon:float=1e-45",
+    traits=ELEMENTWISE,
+    derivative=lambda d: d.grad / d.x.plus(d.epsilon),
+)
 def log(x: np.ndarray, epsilon: float) -> np.ndarray:
     """ln(x + epsilon)."""
     return np.log(x + x.dtype.type(epsilon))
 
 
-@op("inverse", "x:T epsilon:float=1e-4", traits=ELEMENTWISE)
+@op(
+    "inverse",
+    "x:T epsilon:float=1e-4",
+    traits=ELEMENTWISE,
+    derivative=lambda d: -(d.grad * d.out.square()),
+)
 def inverse(x: np.ndarray, epsilon: float) -> np.ndarray:
     """1 / (x + epsilon)."""
     return 1 / (x + x.dtype.type(epsilon))
 
 
-@op("clip", "x:N alpha:float beta:float", traits=ELEMENTWISE)
+@op(
+    "clip",
+    "x:N alpha:float beta:float",
+    traits=ELEMENTWISE,
+    derivative=lambda d: d.grad * (d.x.where("greater_equal", d.alpha) * d.x.where("less_equal", d.beta)),
+)
 def clip(x: np.ndarray, alpha: float, beta: float) -> np.ndarray:
     """min(max(x, alpha), beta)."""
     return np.minimum(np.maximum(x, _bound(x, alpha)), _bound(x, beta))
 
 
-@op("threshold", "x:N alpha:float", traits=ELEMENTWISE)
+@op(
+    "threshold",
+    "x:N alpha:float",
+    traits=ELEMENTWISE,
+    derivative=lambda d: d.grad * d.x.where("greater_equal", d.alpha),
+)
 def threshold(x: np.ndarray, alpha: float) -> np.ndarray:
     """max(x, alpha)."""
     return np.maximum(x, _bound(x, alpha))
@@ -97,7 +129,7 @@ def _cast_type(x: TensorType, dtype: str) -> TensorType:
     return x.with_dtype(_cast_dtype(dtype))
 
 
-@op("cast", "x:A dtype:str", infer=_cast_type, dynamic=True, traits=SAME_VALUES)
+@op("cast", "x:A dtype:str", infer=_cast_type, dynamic=True, traits=SAME_VALUES, derivative=passed)
 def cast(x: np.ndarray, dtype: str) -> np.ndarray:
     """Conversion as C does it: floats to integers truncate, anything that is not zero is true.
 

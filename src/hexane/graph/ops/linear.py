@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from math import prod
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hexane.errors import GraphError
+from hexane.graph.ops._gradients import passed
 from hexane.graph.ops._rules import broadcast, channel_vector
 from hexane.graph.registry import op
 from hexane.graph.types import TensorType
+
+if TYPE_CHECKING:
+    from hexane.graph.expressions import Expression
+    from hexane.graph.gradient import Derivation
 
 
 def _matmul_type(x: TensorType, y: TensorType, transpose_x: bool, transpose_y: bool) -> TensorType:
@@ -31,7 +38,31 @@ def _matmul_type(x: TensorType, y: TensorType, transpose_x: bool, transpose_y: b
     return TensorType(x.dtype, tuple(shape))
 
 
-@op("matmul", "x:N y:M transpose_x:bool=False transpose_y:bool=False", infer=_matmul_type)
+def _matmul_gradient(d: Derivation, of: str) -> Expression:
+    """Of [.., M, K] times [.., K, N]; a matrix that many rows meet meets them at once, not batch by batch."""
+    x, y, tx, ty = d.x, d.y, d.transpose_x and d.x.rank > 1, d.transpose_y and d.y.rank > 1
+    if x.rank == 1:
+        x = x.shaped((1, *x.shape))
+    if y.rank == 1:
+        y = y.shaped((*y.shape, 1))
+    rows, columns = x.shape[-1 if tx else -2], y.shape[-2 if ty else -1]
+    grad = d.grad.shaped((*broadcast(x.shape[:-2], y.shape[:-2]), rows, columns))
+    if of == "x":
+        given = grad.matmul(y=y, transpose_y=not ty) if not tx else y.matmul(y=grad, transpose_x=ty, transpose_y=True)
+        return given.summed_to(x.shape).shaped(d.x.shape)
+    if y.rank == 2 and not tx:
+        count = prod(x.shape[:-1])
+        x, grad = x.shaped((count, x.shape[-1])), grad.shaped((count, columns))
+    given = grad.matmul(y=x, transpose_x=True, transpose_y=tx) if ty else x.matmul(y=grad, transpose_x=not tx)
+    return given.summed_to(y.shape).shaped(d.y.shape)
+
+
+@op(
+    "matmul",
+    "x:N y:M transpose_x:bool=False transpose_y:bool=False",
+    infer=_matmul_type,
+    derivative={"x": partial(_matmul_gradient, of="x"), "y": partial(_matmul_gradient, of="y")},
+)
 def matmul(x: np.ndarray, y: np.ndarray, transpose_x: bool, transpose_y: bool) -> np.ndarray:
     """[.., M, K] times [.., K, N]; batch axes broadcast, rank 1 means one row or one column."""
     if transpose_x and x.ndim > 1:
@@ -50,7 +81,18 @@ def _linear_type(x: TensorType, weight: TensorType, bias: TensorType | None) -> 
     return x.with_shape((*x.shape[:-1], weight.shape[0]))
 
 
-@op("linear", "x:N weight:M bias:M?", infer=_linear_type)
+def _weight_gradient(d: Derivation) -> Expression:
+    outputs, inputs = d.weight.shape
+    count = prod(d.x.shape[:-1])
+    return d.grad.shaped((count, outputs)).matmul(y=d.x.shaped((count, inputs)), transpose_x=True)
+
+
+@op(
+    "linear",
+    "x:N weight:M bias:M?",
+    infer=_linear_type,
+    derivative={"x": lambda d: d.grad.matmul(y=d.weight), "weight": _weight_gradient, "bias": passed},
+)
 def linear(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
     """x times the transposed weight [O, K], plus bias [O]."""
     rows = np.ascontiguousarray(x).reshape(-1, x.shape[-1]) @ weight.astype(x.dtype, copy=False).T

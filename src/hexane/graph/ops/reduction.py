@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from math import prod
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hexane.errors import GraphError
+from hexane.graph.ops._gradients import with_kept_axes
 from hexane.graph.ops._rules import axes_of, axis_of, one_of
 from hexane.graph.registry import op
 from hexane.graph.traits import NEVER_NEGATIVE, REDUCES
 from hexane.graph.types import DTYPES, TensorType
+
+if TYPE_CHECKING:
+    from hexane.graph.expressions import Expression
+    from hexane.graph.gradient import Derivation
 
 
 def reduced(x: TensorType, axes: tuple[int, ...] | None, keep_dims: bool) -> TensorType:
@@ -59,28 +66,73 @@ _REDUCTIONS: dict[str, Any] = {
     "reduce_sum_square": lambda x, axis, keepdims: np.square(x).sum(axis=axis, keepdims=keepdims, dtype=x.dtype),
 }
 
-_ABOUT = {
-    "reduce_sum": "sum",
-    "reduce_mean": "mean; of integers rounded toward zero",
-    "reduce_max": "largest",
-    "reduce_min": "smallest",
-    "reduce_prod": "product",
-    "reduce_l1_norm": "sum of magnitudes",
-    "reduce_l2_norm": "square root of the sum of squares",
-    "reduce_log_sum": "ln of the sum",
-    "reduce_log_sum_exp": "ln of the sum of exponentials",
-    "reduce_sum_square": "sum of squares",
+
+def _gradient(
+    rule: Callable[[Expression, Expression, Expression, Derivation], Expression],
+) -> Callable[[Derivation], Expression]:
+    """The derivative from x, and the result and its gradient with the reduced axes kept."""
+
+    def derivative(d: Derivation) -> Expression:
+        return rule(d.x, with_kept_axes(d.out, d.x, d.axes), with_kept_axes(d.grad, d.x, d.axes), d)
+
+    return derivative
+
+
+def _mean_gradient(x: Expression, out: Expression, grad: Expression, d: Derivation) -> Expression:
+    count = prod(x.shape[axis] for axis in axes_of(d.axes, x.rank))
+    return (grad * (1 / max(count, 1))).spread(x.shape)
+
+
+def _extreme_gradient(x: Expression, out: Expression, grad: Expression, d: Derivation) -> Expression:
+    """Equal shares for all that are the largest."""
+    chosen = x.where("equal", out)
+    return chosen * (grad / chosen.total(axes_of(d.axes, x.rank), keep=True))
+
+
+def _prod_gradient(x: Expression, out: Expression, grad: Expression, d: Derivation) -> Expression:
+    """The product of the others: with one zero that of the rest for the zero alone, with two zeros nothing."""
+    axes = axes_of(d.axes, x.rank)
+    gone = x.where("equal", 0.0)
+    count, rest = gone.total(axes, keep=True), x + gone
+    others = rest.reduce_prod(axes=list(axes), keep_dims=True)
+    of_zero = gone * count.where("equal", 1.0)
+    return grad * others * (of_zero + count.where("equal", 0.0) / rest)
+
+
+_ABOUT: dict[str, tuple[str, Callable[[Derivation], Expression]]] = {
+    "reduce_sum": ("sum", _gradient(lambda x, out, grad, d: grad.spread(x.shape))),
+    "reduce_mean": ("mean; of integers rounded toward zero", _gradient(_mean_gradient)),
+    "reduce_max": ("largest", _gradient(_extreme_gradient)),
+    "reduce_min": ("smallest", _gradient(_extreme_gradient)),
+    "reduce_prod": ("product", _gradient(_prod_gradient)),
+    "reduce_l1_norm": ("sum of magnitudes", _gradient(lambda x, out, grad, d: x.sign() * grad)),
+    "reduce_l2_norm": (
+        "square root of the sum of squares",
+        _gradient(lambda x, out, grad, d: x * (grad / (out + out.where("equal", 0.0)))),
+    ),
+    "reduce_log_sum": (
+        "ln of the sum",
+        _gradient(lambda x, out, grad, d: (grad / x.total(axes_of(d.axes, x.rank), keep=True)).spread(x.shape)),
+    ),
+    "reduce_log_sum_exp": ("ln of the sum of exponentials", _gradient(lambda x, out, grad, d: (x - out).exp() * grad)),
+    "reduce_sum_square": ("sum of squares", _gradient(lambda x, out, grad, d: x * (grad * 2.0))),
 }
 
 _AT_LEAST_ZERO = ("reduce_l1_norm", "reduce_l2_norm", "reduce_sum_square")
 
-for _name, _about in _ABOUT.items():
+for _name, (_about, _derivative) in _ABOUT.items():
     _letter = "A" if _name in ("reduce_max", "reduce_min") else "N"
 
     _traits = REDUCES | NEVER_NEGATIVE if _name in _AT_LEAST_ZERO else REDUCES
 
     @op(
-        _name, f"x:{_letter} axes:ints? keep_dims:bool=False", infer=reduced, dynamic=True, about=_about, traits=_traits
+        _name,
+        f"x:{_letter} axes:ints? keep_dims:bool=False",
+        infer=reduced,
+        dynamic=True,
+        about=_about,
+        traits=_traits,
+        derivative=_derivative,
     )
     def _reduce(x: np.ndarray, axes: Any, keep_dims: bool, _function: Any = _REDUCTIONS[_name]) -> np.ndarray:
         return _function(x, axes_of(axes, x.ndim), keep_dims)
@@ -103,4 +155,6 @@ for _name, _choose, _about in (
     ("reduce_argmax", np.argmax, "index of the largest, the first of equals"),
     ("reduce_argmin", np.argmin, "index of the smallest, the first of equals"),
 ):
-    op(_name, _ARG, infer=_arg_type, dynamic=True, about=_about)(lambda _f=_choose, **args: _arg(**args, function=_f))
+    op(_name, _ARG, infer=_arg_type, dynamic=True, about=_about, derivative="an index is constant between its jumps")(
+        lambda _f=_choose, **args: _arg(**args, function=_f)
+    )

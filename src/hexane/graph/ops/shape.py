@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hexane.errors import GraphError
+from hexane.graph.ops._gradients import reshaped, through_matrix
 from hexane.graph.ops._rules import axes_of, axis_of, positive, rank_between
 from hexane.graph.registry import UNKNOWN, op
 from hexane.graph.traits import REARRANGES, RESHAPES
 from hexane.graph.types import TensorType
+
+if TYPE_CHECKING:
+    from hexane.graph.expressions import Expression
+    from hexane.graph.gradient import Derivation
 
 
 def resolve_reshape(shape: Sequence[int], wanted: Sequence[int]) -> tuple[int, ...]:
@@ -42,7 +47,7 @@ def _reshape_type(x: TensorType, shape: Any) -> TensorType:
     return x.with_shape(resolve_reshape(x.shape, shape))
 
 
-@op("reshape", "x:A shape:ints", infer=_reshape_type, traits=RESHAPES)
+@op("reshape", "x:A shape:ints", infer=_reshape_type, traits=RESHAPES, derivative=reshaped)
 def reshape(x: np.ndarray, shape: Any) -> np.ndarray:
     """The same elements in row-major order under another shape; 0 copies an extent, one -1 takes the rest."""
     return x.reshape(resolve_reshape(x.shape, shape))
@@ -54,7 +59,14 @@ def _transpose_type(x: TensorType, perm: Any) -> TensorType:
     return x.with_shape(x.shape[axis] for axis in axes_of(perm, x.rank))
 
 
-@op("transpose", "x:A perm:ints", infer=_transpose_type, dynamic=True, traits=REARRANGES)
+@op(
+    "transpose",
+    "x:A perm:ints",
+    infer=_transpose_type,
+    dynamic=True,
+    traits=REARRANGES,
+    derivative=lambda d: d.grad.ordered(*np.argsort(axes_of(d.perm, d.x.rank)).tolist()),
+)
 def transpose(x: np.ndarray, perm: Any) -> np.ndarray:
     """Result axis i is axis perm[i] of x."""
     return x.transpose(axes_of(perm, x.ndim))
@@ -73,6 +85,7 @@ def _expanded(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:
     infer=lambda x, axes: x.with_shape(_expanded(x.shape, axes)),
     dynamic=True,
     traits=RESHAPES,
+    derivative=reshaped,
 )
 def expand_dims(x: np.ndarray, axes: Any) -> np.ndarray:
     """New axes of extent 1, at these positions of the result."""
@@ -87,7 +100,13 @@ def _squeezed(shape: Sequence[int], axes: Any) -> tuple[int, ...]:
     return tuple(extent for axis, extent in enumerate(shape) if axis not in gone)
 
 
-@op("squeeze", "x:A axes:ints?", infer=lambda x, axes: x.with_shape(_squeezed(x.shape, axes)), traits=RESHAPES)
+@op(
+    "squeeze",
+    "x:A axes:ints?",
+    infer=lambda x, axes: x.with_shape(_squeezed(x.shape, axes)),
+    traits=RESHAPES,
+    derivative=reshaped,
+)
 def squeeze(x: np.ndarray, axes: Any) -> np.ndarray:
     """Drop axes of extent 1: these, or all of them."""
     return x.reshape(_squeezed(x.shape, axes))
@@ -100,7 +119,7 @@ def _flat_type(x: TensorType, axis: int) -> TensorType:
     return x.with_shape((prod(x.shape[:cut]), prod(x.shape[cut:])))
 
 
-@op("flatten2d", "x:A axis:int=1", infer=_flat_type, traits=RESHAPES)
+@op("flatten2d", "x:A axis:int=1", infer=_flat_type, traits=RESHAPES, derivative=reshaped)
 def flatten2d(x: np.ndarray, axis: int) -> np.ndarray:
     """Rank 2: the axes before ``axis`` as one, the others as one."""
     cut = axis if axis >= 0 else axis + x.ndim
@@ -111,7 +130,13 @@ def _shape_type(x: TensorType, output_dtype: str = "int32") -> TensorType:
     return TensorType(output_dtype, (x.rank,))
 
 
-@op("shape", "x:A output_dtype:str='int32'@17", infer=_shape_type, dynamic=True)
+@op(
+    "shape",
+    "x:A output_dtype:str='int32'@17",
+    infer=_shape_type,
+    dynamic=True,
+    derivative="extents are integers that no element changes",
+)
 def shape_of(x: np.ndarray, output_dtype: str) -> np.ndarray:
     """The extents, as a vector."""
     return np.array(x.shape, output_dtype)
@@ -122,7 +147,14 @@ def _reverse_type(x: TensorType, axes: Any) -> TensorType:
     return x
 
 
-@op("reverse", "x:A axes:ints?", infer=_reverse_type, dynamic=True, traits=REARRANGES)
+@op(
+    "reverse",
+    "x:A axes:ints?",
+    infer=_reverse_type,
+    dynamic=True,
+    traits=REARRANGES,
+    derivative=lambda d: d.grad.reverse(axes=d.axes),
+)
 def reverse(x: np.ndarray, axes: Any) -> np.ndarray:
     """Turn these axes around, or all of them."""
     return np.flip(x, axes_of(axes, x.ndim))
@@ -150,7 +182,13 @@ def _spread(x: TensorType, **block: int) -> TensorType:
     return x.with_shape((n, _divided(c, factor * factor, "channel count"), h * factor, w * factor))
 
 
-@op("space_to_depth", "x:A block_size:int", infer=_deepen, traits=REARRANGES)
+@op(
+    "space_to_depth",
+    "x:A block_size:int",
+    infer=_deepen,
+    traits=REARRANGES,
+    derivative=lambda d: d.grad.depth_to_space(block_size=d.block_size),
+)
 def space_to_depth(x: np.ndarray, block_size: int) -> np.ndarray:
     """Blocks of pixels become channels: depth index (by b + bx) C + c."""
     n, c, h, w = x.shape
@@ -158,7 +196,13 @@ def space_to_depth(x: np.ndarray, block_size: int) -> np.ndarray:
     return x.reshape(n, c, h // b, b, w // b, b).transpose(0, 3, 5, 1, 2, 4).reshape(n, c * b * b, h // b, w // b)
 
 
-@op("depth_to_space", "x:A block_size:int", infer=_spread, traits=REARRANGES)
+@op(
+    "depth_to_space",
+    "x:A block_size:int",
+    infer=_spread,
+    traits=REARRANGES,
+    derivative=lambda d: d.grad.space_to_depth(block_size=d.block_size),
+)
 def depth_to_space(x: np.ndarray, block_size: int) -> np.ndarray:
     """The inverse of ``space_to_depth``."""
     n, c, h, w = x.shape
@@ -166,7 +210,13 @@ def depth_to_space(x: np.ndarray, block_size: int) -> np.ndarray:
     return x.reshape(n, b, b, c // (b * b), h, w).transpose(0, 3, 4, 1, 5, 2).reshape(n, c // (b * b), h * b, w * b)
 
 
-@op("pixel_shuffle", "x:A upscale_factor:int", infer=_spread, traits=REARRANGES)
+@op(
+    "pixel_shuffle",
+    "x:A upscale_factor:int",
+    infer=_spread,
+    traits=REARRANGES,
+    derivative=lambda d: d.grad.pixel_unshuffle(downscale_factor=d.upscale_factor),
+)
 def pixel_shuffle(x: np.ndarray, upscale_factor: int) -> np.ndarray:
     """Channels become blocks of pixels: depth index c f f + fy f + fx, as in PyTorch."""
     n, c, h, w = x.shape
@@ -174,7 +224,14 @@ def pixel_shuffle(x: np.ndarray, upscale_factor: int) -> np.ndarray:
     return x.reshape(n, c // (f * f), f, f, h, w).transpose(0, 1, 4, 2, 5, 3).reshape(n, c // (f * f), h * f, w * f)
 
 
-@op("pixel_unshuffle", "x:A downscale_factor:uint", infer=_deepen, since=16, traits=REARRANGES)
+@op(
+    "pixel_unshuffle",
+    "x:A downscale_factor:uint",
+    infer=_deepen,
+    since=16,
+    traits=REARRANGES,
+    derivative=lambda d: d.grad.pixel_shuffle(upscale_factor=d.downscale_factor),
+)
 def pixel_unshuffle(x: np.ndarray, downscale_factor: int) -> np.ndarray:
     """The inverse of ``pixel_shuffle``."""
     n, c, h, w = x.shape
@@ -198,7 +255,12 @@ def _to_batch_type(x: TensorType, block_shape: Any, paddings: Any) -> TensorType
     return x.with_shape((x.shape[0] * prod(block_shape), x.shape[1], *extents))
 
 
-@op("space_to_batch", "x:A block_shape:ints paddings:ints", infer=_to_batch_type)
+@op(
+    "space_to_batch",
+    "x:A block_shape:ints paddings:ints",
+    infer=_to_batch_type,
+    derivative=lambda d: d.grad.batch_to_space(block_shape=d.block_shape, crops=d.paddings),
+)
 def space_to_batch(x: np.ndarray, block_shape: Any, paddings: Any) -> np.ndarray:
     """Pad, then blocks of pixels become batch entries: batch index (by b + bx) N + n."""
     rank = len(block_shape)
@@ -221,7 +283,12 @@ def _from_batch_type(x: TensorType, block_shape: Any, crops: Any) -> TensorType:
     return x.with_shape((batch, x.shape[1], *extents))
 
 
-@op("batch_to_space", "x:A block_shape:ints crops:ints", infer=_from_batch_type)
+@op(
+    "batch_to_space",
+    "x:A block_shape:ints crops:ints",
+    infer=_from_batch_type,
+    derivative=lambda d: d.grad.space_to_batch(block_shape=d.block_shape, paddings=d.crops),
+)
 def batch_to_space(x: np.ndarray, block_shape: Any, crops: Any) -> np.ndarray:
     """The inverse of ``space_to_batch``, then cropped."""
     rank = len(block_shape)
@@ -243,7 +310,16 @@ def _windows_type(x: TensorType, axis: int, size: int, stride: int) -> TensorTyp
     return x.with_shape((*x.shape[:where], count, size, *x.shape[where + 1 :]))
 
 
-@op("sliding_windows", "x:A axis:int size:int stride:int=1", infer=_windows_type)
+def _windows_gradient(d: Derivation) -> Expression:
+    """A matrix that adds what the windows hold of each element."""
+    axis = axis_of(d.axis, d.x.rank)
+    extent, count = d.x.shape[axis], d.out.shape[axis]
+    index = np.arange(count)[:, None] * d.stride + np.arange(d.size)
+    together = d.grad.shaped((*d.x.shape[:axis], count * d.size, *d.x.shape[axis + 1 :]))
+    return through_matrix(d, together, axis, np.arange(extent)[:, None] == index.reshape(1, -1))
+
+
+@op("sliding_windows", "x:A axis:int size:int stride:int=1", infer=_windows_type, derivative=_windows_gradient)
 def sliding_windows(x: np.ndarray, axis: int, size: int, stride: int) -> np.ndarray:
     """All windows along an axis; a new axis after it runs inside the window."""
     where = axis % x.ndim

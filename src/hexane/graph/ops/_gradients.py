@@ -1,0 +1,69 @@
+"""What derivatives of several families share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hexane.graph.ops._rules import axes_of
+
+if TYPE_CHECKING:
+    from hexane.graph.expressions import Expression
+    from hexane.graph.gradient import Derivation
+
+
+def zero(d: Derivation) -> None:
+    """The gradient of what is constant between its jumps."""
+    return None
+
+
+def passed(d: Derivation) -> Expression:
+    """The result's gradient as it is."""
+    return d.grad
+
+
+def reshaped(d: Derivation) -> Expression:
+    """The gradient of an op that only changes the shape of its ``x``."""
+    return d.grad.shaped(d.x.shape)
+
+
+def channels(vector: Expression, rank: int) -> Expression:
+    """A vector with one number per channel, ready to broadcast against [N, C, *D]."""
+    return vector.shaped((1, -1 if 0 in vector.shape else vector.shape[0], *(1,) * (rank - 2)))
+
+
+def per_channel(full: Expression, vector: Expression) -> Expression:
+    """The sum of a tensor [N, C, *D] for each channel, in the shape of a vector [C] or [1]."""
+    return full.summed_to(channels(vector, full.rank).shape).shaped(vector.shape)
+
+
+def with_kept_axes(term: Expression, x: Expression, axes: Any) -> Expression:
+    """A reduction's result, or its gradient, with the reduced axes of ``x`` as axes of one element."""
+    gone = set(axes_of(axes, x.rank))
+    return term.shaped([1 if axis in gone else extent for axis, extent in enumerate(x.shape)])
+
+
+def through_matrix(d: Derivation, term: Expression, axis: int, matrix: np.ndarray) -> Expression:
+    """A constant matrix [M, n] times every vector of n elements along an axis."""
+    shape = term.shape
+    before, after = prod(shape[:axis]), prod(shape[axis + 1 :])
+    factor = d.constant(matrix, term)
+    if after == 1:
+        product = term.shaped((before, shape[axis])).matmul(y=factor, transpose_y=True)
+    else:
+        product = factor.matmul(y=term.shaped((before, shape[axis], after)))
+    return product.shaped((*shape[:axis], matrix.shape[0], *shape[axis + 1 :]))
+
+
+def tap(
+    term: Expression, offset: Sequence[int], steps: Sequence[int], spread: Sequence[int], out: Sequence[int]
+) -> Expression:
+    """What one kernel position of a convolution over [N, C, *D] meets, [N, C, *out]."""
+    begin = [0, 0, *(k * dilation for k, dilation in zip(offset, spread))]
+    end = [*term.shape[:2], *(b + (n - 1) * s + 1 for b, n, s in zip(begin[2:], out, steps))]
+    if (begin, end) == ([0] * term.rank, list(term.shape)) and max(steps) == 1:
+        return term
+    return term.slice_by_index(begin=begin, end=end, stride=[1, 1, *steps])
