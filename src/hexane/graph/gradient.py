@@ -14,7 +14,7 @@ from typing import Any
 
 from hexane.errors import GraphError, HexaneError, UnsupportedError
 from hexane.graph.builder import GraphBuilder
-from hexane.graph.expressions import Expression, apply, zeros
+from hexane.graph.formulas import Formula, apply, zeros
 from hexane.graph.ir import Graph
 from hexane.graph.parts import Function, Op, Value
 from hexane.graph.registry import OpSpec, spec_of, values_of
@@ -53,7 +53,7 @@ def grad(graph: Graph, *, of: str, wrt: Sequence[str], checkpoint: Iterable[str]
     names = [_free(builder, by_name, f"d_{source.name}") for source in dict.fromkeys(sources)]
     seed = copy.main.add_input(Value(_free(builder, by_name, f"d_{of}"), result.type))
     sweep = _Sweep(builder, sources, Recomputation(builder, again))
-    sweep.run(result, Expression(builder, seed))
+    sweep.run(result, Formula(builder, seed))
     gradients = [sweep.gradient(source) for source in dict.fromkeys(sources)]
     for name, gradient in zip(names, gradients):
         value = gradient.value
@@ -139,7 +139,7 @@ class Derivation:
     """
 
     def __init__(
-        self, builder: GraphBuilder, operation: Op, grads: Sequence[Expression | None], kept: Recomputation
+        self, builder: GraphBuilder, operation: Op, grads: Sequence[Formula | None], kept: Recomputation
     ) -> None:
         self.builder = builder
         self.operation = operation
@@ -147,10 +147,10 @@ class Derivation:
         self._kept = kept
 
     @property
-    def grad(self) -> Expression:
+    def grad(self) -> Formula:
         return self.grad_of(0)
 
-    def grad_of(self, index: int) -> Expression:
+    def grad_of(self, index: int) -> Formula:
         """The gradient of one result, zeros where nothing depends on it."""
         given = self.grads[index]
         if given is not None:
@@ -159,26 +159,26 @@ class Derivation:
         return zeros(self.builder, value.shape, value.dtype)
 
     @property
-    def out(self) -> Expression:
+    def out(self) -> Formula:
         return self.result(0)
 
-    def result(self, index: int) -> Expression:
+    def result(self, index: int) -> Formula:
         return self._term(self.operation.outputs[index])
 
-    def constant(self, data: Any, like: Expression) -> Expression:
+    def constant(self, data: Any, like: Formula) -> Formula:
         """A constant in the dtype of a term."""
-        return Expression(self.builder, self.builder.const(data, like.dtype))
+        return Formula(self.builder, self.builder.const(data, like.dtype))
 
     def refuse(self, why: str) -> UnsupportedError:
         """The error for what a rule does not do."""
         return UnsupportedError(why, where=self.operation.describe())
 
-    def _term(self, value: Value) -> Expression:
-        return Expression(self.builder, self._kept.of(value))
+    def _term(self, value: Value) -> Formula:
+        return Formula(self.builder, self._kept.of(value))
 
-    def apply(self, type: str, **operands: Any) -> tuple[Expression, ...]:
+    def apply(self, type: str, **operands: Any) -> tuple[Formula, ...]:
         """All results of an op."""
-        return tuple(Expression(self.builder, value) for value in values_of(apply(self.builder, type, **operands)))
+        return tuple(Formula(self.builder, value) for value in values_of(apply(self.builder, type, **operands)))
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -199,11 +199,11 @@ class _Sweep:
         self.kept = kept
         self.forward = list(builder.function.ops)
         self.active = _depending(builder.function, self.forward, sources)
-        self.shares: dict[Value, list[Expression]] = {}
+        self.shares: dict[Value, list[Formula]] = {}
         self.reached: set[Value] = set()  # by a gradient, be it zero
         self.stops: dict[Value, Op] = {}
 
-    def run(self, result: Value, seed: Expression) -> None:
+    def run(self, result: Value, seed: Formula) -> None:
         self._give(result, seed)
         for op in reversed(self.forward):
             if any(v in self.reached for v in op.outputs) and any(v in self.active for v in op.outputs):
@@ -214,7 +214,7 @@ class _Sweep:
                         raise
                     raise type(error)(error.message, where=op.describe(), hint=error.hint) from None
 
-    def gradient(self, source: Value) -> Expression:
+    def gradient(self, source: Value) -> Formula:
         """The sum of what arrived at a value; zeros when ``of`` does not depend on it."""
         if source in self.shares:
             return self._sum(source)
@@ -227,12 +227,12 @@ class _Sweep:
             )
         return zeros(self.builder, source.shape, source.dtype)
 
-    def _sum(self, value: Value) -> Expression:
+    def _sum(self, value: Value) -> Formula:
         total = reduce(add, self.shares[value])
         self.shares[value] = [total]
         return total
 
-    def _give(self, value: Value, term: Expression | None) -> None:
+    def _give(self, value: Value, term: Formula | None) -> None:
         """Add a share to a value's gradient, in its dtype and shape; None is zero."""
         self.reached.add(value)
         if term is None:

@@ -58,8 +58,8 @@ _WORD = re.compile(
 Derivative = str | Callable[..., Any] | Mapping[str, Callable[..., Any]] | None
 """Rules of reverse-mode differentiation, by operand, or that of the first one; or the reason why there are none.
 
-A rule takes a ``hexane.graph.gradient.Derivation`` and returns the gradient of its operand as a Expression, which is then summed to
-the operand's shape and cast to its dtype; None for zero, a tuple for a variadic operand."""
+A rule takes a ``hexane.graph.gradient.Derivation`` and returns the gradient of its operand as a Formula, which is then
+summed to the operand's shape and cast to its dtype; None for zero, a tuple for a variadic operand."""
 
 
 @dataclass(frozen=True)

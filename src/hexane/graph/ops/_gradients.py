@@ -11,7 +11,7 @@ import numpy as np
 from hexane.graph.ops._rules import axes_of
 
 if TYPE_CHECKING:
-    from hexane.graph.expressions import Expression
+    from hexane.graph.formulas import Formula
     from hexane.graph.gradient import Derivation
 
 
@@ -20,33 +20,33 @@ def zero(d: Derivation) -> None:
     return None
 
 
-def passed(d: Derivation) -> Expression:
+def passed(d: Derivation) -> Formula:
     """The result's gradient as it is."""
     return d.grad
 
 
-def reshaped(d: Derivation) -> Expression:
+def reshaped(d: Derivation) -> Formula:
     """The gradient of an op that only changes the shape of its ``x``."""
     return d.grad.shaped(d.x.shape)
 
 
-def channels(vector: Expression, rank: int) -> Expression:
+def channels(vector: Formula, rank: int) -> Formula:
     """A vector with one number per channel, ready to broadcast against [N, C, *D]."""
     return vector.shaped((1, -1 if 0 in vector.shape else vector.shape[0], *(1,) * (rank - 2)))
 
 
-def per_channel(full: Expression, vector: Expression) -> Expression:
+def per_channel(full: Formula, vector: Formula) -> Formula:
     """The sum of a tensor [N, C, *D] for each channel, in the shape of a vector [C] or [1]."""
     return full.summed_to(channels(vector, full.rank).shape).shaped(vector.shape)
 
 
-def with_kept_axes(term: Expression, x: Expression, axes: Any) -> Expression:
+def with_kept_axes(term: Formula, x: Formula, axes: Any) -> Formula:
     """A reduction's result, or its gradient, with the reduced axes of ``x`` as axes of one element."""
     gone = set(axes_of(axes, x.rank))
     return term.shaped([1 if axis in gone else extent for axis, extent in enumerate(x.shape)])
 
 
-def through_matrix(d: Derivation, term: Expression, axis: int, matrix: np.ndarray) -> Expression:
+def through_matrix(d: Derivation, term: Formula, axis: int, matrix: np.ndarray) -> Formula:
     """A constant matrix [M, n] times every vector of n elements along an axis."""
     shape = term.shape
     before, after = prod(shape[:axis]), prod(shape[axis + 1 :])
@@ -59,8 +59,8 @@ def through_matrix(d: Derivation, term: Expression, axis: int, matrix: np.ndarra
 
 
 def tap(
-    term: Expression, offset: Sequence[int], steps: Sequence[int], spread: Sequence[int], out: Sequence[int]
-) -> Expression:
+    term: Formula, offset: Sequence[int], steps: Sequence[int], spread: Sequence[int], out: Sequence[int]
+) -> Formula:
     """What one kernel position of a convolution over [N, C, *D] meets, [N, C, *out]."""
     begin = [0, 0, *(k * dilation for k, dilation in zip(offset, spread))]
     end = [*term.shape[:2], *(b + (n - 1) * s + 1 for b, n, s in zip(begin[2:], out, steps))]

@@ -17,7 +17,7 @@ from hexane.graph.traits import ELEMENTWISE, NEVER_NEGATIVE
 from hexane.graph.types import TensorType
 
 if TYPE_CHECKING:
-    from hexane.graph.expressions import Expression
+    from hexane.graph.formulas import Formula
     from hexane.graph.gradient import Derivation
 
 _SIMPLE: dict[str, tuple[str, str, Any, Any]] = {
@@ -45,7 +45,7 @@ _SIMPLE: dict[str, tuple[str, str, Any, Any]] = {
 }
 
 
-def _inside(d: Derivation, high: float) -> Expression:
+def _inside(d: Derivation, high: float) -> Formula:
     """1 where the result lies between 0 and ``high``."""
     return d.out.where("greater", 0.0) * d.out.where("less", high)
 
@@ -55,7 +55,7 @@ for _name, (_signature, _about, _function, _derivative) in _SIMPLE.items():
     op(_name, _signature, about=_about, traits=_traits, derivative=_derivative)(_function)
 
 
-def _slope(x: Expression, alpha: Any) -> Expression:
+def _slope(x: Formula, alpha: Any) -> Formula:
     """1 above 0, alpha from there down."""
     return x.where("greater", 0.0) * (1.0 - alpha) + alpha
 
@@ -135,7 +135,7 @@ def _gelu_type(x: TensorType, mode: str) -> TensorType:
     return x
 
 
-def _gelu_gradient(d: Derivation) -> Expression:
+def _gelu_gradient(d: Derivation) -> Formula:
     """The share that passes, and x times its slope; beyond 10 the slope is zero, and a cube would leave fp16."""
     x = d.x
     if d.mode == "SIGMOID_APPROXIMATION":
@@ -195,7 +195,7 @@ def prelu(x: np.ndarray, alpha: np.ndarray) -> np.ndarray:
     return np.where(x >= 0, x, x * _channels(alpha, x.ndim))
 
 
-def _softplus_gradient(d: Derivation, of: str) -> Expression:
+def _softplus_gradient(d: Derivation, of: str) -> Formula:
     alpha, beta = (channels(vector, d.x.rank) for vector in (d.alpha, d.beta))
     inner = d.x * beta
     if of == "alpha":

@@ -17,7 +17,7 @@ from hexane.graph.registry import op
 from hexane.graph.types import TensorType
 
 if TYPE_CHECKING:
-    from hexane.graph.expressions import Expression
+    from hexane.graph.formulas import Formula
     from hexane.graph.gradient import Derivation
     from hexane.graph.ir import Op
 
@@ -117,9 +117,7 @@ def conv_type(
 _CONV = "x:T weight:U bias:U? strides:ints? pad_type:str='valid' pad:ints? dilations:ints? groups:int=1"
 
 
-def image_gradient(
-    grad: Expression, weight: Expression, extents: Sequence[int], geometry: Geometry, groups: int
-) -> Expression:
+def image_gradient(grad: Formula, weight: Formula, extents: Sequence[int], geometry: Geometry, groups: int) -> Formula:
     """What a convolution's result gives back to its image [N, C, *extents]: the transposed convolution.
 
     Of an image that pads cropped, what was taken away gets zeros.
@@ -136,9 +134,7 @@ def image_gradient(
     return image.padded([(0, 0), (0, 0), *((max(-before, 0), max(-after, 0)) for before, after in pads)])
 
 
-def kernel_gradient(
-    image: Expression, grad: Expression, kernel: Sequence[int], geometry: Geometry, groups: int
-) -> Expression:
+def kernel_gradient(image: Formula, grad: Formula, kernel: Sequence[int], geometry: Geometry, groups: int) -> Formula:
     """The sums over image [N, C, *D] and grad [N, O, *out] that a kernel [O, C/groups, *kernel] gets.
 
     One matrix product for all images and places: what each kernel position meets stands side by side.
@@ -161,15 +157,15 @@ def kernel_gradient(
     return product_.shaped((cout, len(parts), cin)).ordered(0, 2, 1).shaped((cout, cin, *kernel))
 
 
-def _conv_image(d: Derivation) -> Expression:
+def _conv_image(d: Derivation) -> Formula:
     return image_gradient(d.grad, d.weight, d.x.shape[2:], geometry_of(d.operation), d.groups)
 
 
-def _conv_kernel(d: Derivation) -> Expression:
+def _conv_kernel(d: Derivation) -> Formula:
     return kernel_gradient(d.x, d.grad, d.weight.shape[2:], geometry_of(d.operation), d.groups)
 
 
-def _conv_bias(d: Derivation) -> Expression:
+def _conv_bias(d: Derivation) -> Formula:
     return per_channel(d.grad, d.bias)
 
 
@@ -341,7 +337,7 @@ def _transposed_geometry(d: Derivation) -> Geometry:
     return steps, spread, [(cut, f - cut - m) for cut, f, m in zip(cuts, full, out)], d.x.shape[2:]
 
 
-def _transposed_image(d: Derivation) -> Expression:
+def _transposed_image(d: Derivation) -> Formula:
     steps, spread, pads, _ = _transposed_geometry(d)
     pad = [width for pair in pads for width in pair]
     crop = [(min(before, 0), min(after, 0)) for before, after in pads]
@@ -355,7 +351,7 @@ def _transposed_image(d: Derivation) -> Expression:
     )
 
 
-def _transposed_kernel(d: Derivation) -> Expression:
+def _transposed_kernel(d: Derivation) -> Formula:
     return kernel_gradient(d.grad, d.x, d.weight.shape[2:], _transposed_geometry(d), d.groups)
 
 

@@ -14,7 +14,7 @@ from hexane.graph.traits import ELEMENTWISE
 from hexane.graph.types import TensorType
 
 if TYPE_CHECKING:
-    from hexane.graph.expressions import Expression
+    from hexane.graph.formulas import Formula
     from hexane.graph.gradient import Derivation
 
 _ARITHMETIC: dict[str, Any] = {
@@ -47,7 +47,7 @@ _LOGIC: dict[str, Any] = {
 }
 
 
-def _share(x: Expression, comparison: str, y: Expression) -> Expression:
+def _share(x: Formula, comparison: str, y: Formula) -> Formula:
     """1 where x is chosen, 1/2 where x and y are equal, else 0."""
     return (x.where(comparison, y) + x.where(f"{comparison}_equal", y)) * 0.5
 
@@ -103,7 +103,7 @@ def mod(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.mod(x, y)
 
 
-def _power_of_base(d: Derivation) -> Expression:
+def _power_of_base(d: Derivation) -> Formula:
     """y x^(y - 1); what a constant exponent leaves of it is written without a power."""
     number = d.y.number
     if number == 2:
@@ -115,7 +115,7 @@ def _power_of_base(d: Derivation) -> Expression:
     return d.grad * (d.y * d.x.pow(y=d.y - 1.0))
 
 
-def _power_of_exponent(d: Derivation) -> Expression:
+def _power_of_exponent(d: Derivation) -> Formula:
     """x^y ln x, zero where x^y is."""
     return d.grad * (d.out * (d.x + d.x.where("equal", 0.0)).log())
 

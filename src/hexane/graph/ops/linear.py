@@ -15,7 +15,7 @@ from hexane.graph.registry import op
 from hexane.graph.types import TensorType
 
 if TYPE_CHECKING:
-    from hexane.graph.expressions import Expression
+    from hexane.graph.formulas import Formula
     from hexane.graph.gradient import Derivation
 
 
@@ -38,7 +38,7 @@ def _matmul_type(x: TensorType, y: TensorType, transpose_x: bool, transpose_y: b
     return TensorType(x.dtype, tuple(shape))
 
 
-def _matmul_gradient(d: Derivation, of: str) -> Expression:
+def _matmul_gradient(d: Derivation, of: str) -> Formula:
     """Of [.., M, K] times [.., K, N]; a matrix that many rows meet meets them at once, not batch by batch."""
     x, y, tx, ty = d.x, d.y, d.transpose_x and d.x.rank > 1, d.transpose_y and d.y.rank > 1
     if x.rank == 1:
@@ -81,7 +81,7 @@ def _linear_type(x: TensorType, weight: TensorType, bias: TensorType | None) -> 
     return x.with_shape((*x.shape[:-1], weight.shape[0]))
 
 
-def _weight_gradient(d: Derivation) -> Expression:
+def _weight_gradient(d: Derivation) -> Formula:
     outputs, inputs = d.weight.shape
     count = prod(d.x.shape[:-1])
     return d.grad.shaped((count, outputs)).matmul(y=d.x.shaped((count, inputs)), transpose_x=True)

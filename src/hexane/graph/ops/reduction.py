@@ -16,7 +16,7 @@ from hexane.graph.traits import NEVER_NEGATIVE, REDUCES
 from hexane.graph.types import DTYPES, TensorType
 
 if TYPE_CHECKING:
-    from hexane.graph.expressions import Expression
+    from hexane.graph.formulas import Formula
     from hexane.graph.gradient import Derivation
 
 
@@ -68,28 +68,28 @@ _REDUCTIONS: dict[str, Any] = {
 
 
 def _gradient(
-    rule: Callable[[Expression, Expression, Expression, Derivation], Expression],
-) -> Callable[[Derivation], Expression]:
+    rule: Callable[[Formula, Formula, Formula, Derivation], Formula],
+) -> Callable[[Derivation], Formula]:
     """The derivative from x, and the result and its gradient with the reduced axes kept."""
 
-    def derivative(d: Derivation) -> Expression:
+    def derivative(d: Derivation) -> Formula:
         return rule(d.x, with_kept_axes(d.out, d.x, d.axes), with_kept_axes(d.grad, d.x, d.axes), d)
 
     return derivative
 
 
-def _mean_gradient(x: Expression, out: Expression, grad: Expression, d: Derivation) -> Expression:
+def _mean_gradient(x: Formula, out: Formula, grad: Formula, d: Derivation) -> Formula:
     count = prod(x.shape[axis] for axis in axes_of(d.axes, x.rank))
     return (grad * (1 / max(count, 1))).spread(x.shape)
 
 
-def _extreme_gradient(x: Expression, out: Expression, grad: Expression, d: Derivation) -> Expression:
+def _extreme_gradient(x: Formula, out: Formula, grad: Formula, d: Derivation) -> Formula:
     """Equal shares for all that are the largest."""
     chosen = x.where("equal", out)
     return chosen * (grad / chosen.total(axes_of(d.axes, x.rank), keep=True))
 
 
-def _prod_gradient(x: Expression, out: Expression, grad: Expression, d: Derivation) -> Expression:
+def _prod_gradient(x: Formula, out: Formula, grad: Formula, d: Derivation) -> Formula:
     """The product of the others: with one zero that of the rest for the zero alone, with two zeros nothing."""
     axes = axes_of(d.axes, x.rank)
     gone = x.where("equal", 0.0)
@@ -99,7 +99,7 @@ def _prod_gradient(x: Expression, out: Expression, grad: Expression, d: Derivati
     return grad * others * (of_zero + count.where("equal", 0.0) / rest)
 
 
-_ABOUT: dict[str, tuple[str, Callable[[Derivation], Expression]]] = {
+_ABOUT: dict[str, tuple[str, Callable[[Derivation], Formula]]] = {
     "reduce_sum": ("sum", _gradient(lambda x, out, grad, d: grad.spread(x.shape))),
     "reduce_mean": ("mean; of integers rounded toward zero", _gradient(_mean_gradient)),
     "reduce_max": ("largest", _gradient(_extreme_gradient)),

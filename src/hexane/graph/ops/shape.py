@@ -16,7 +16,7 @@ from hexane.graph.traits import REARRANGES, RESHAPES
 from hexane.graph.types import TensorType
 
 if TYPE_CHECKING:
-    from hexane.graph.expressions import Expression
+    from hexane.graph.formulas import Formula
     from hexane.graph.gradient import Derivation
 
 
@@ -310,7 +310,7 @@ def _windows_type(x: TensorType, axis: int, size: int, stride: int) -> TensorTyp
     return x.with_shape((*x.shape[:where], count, size, *x.shape[where + 1 :]))
 
 
-def _windows_gradient(d: Derivation) -> Expression:
+def _windows_gradient(d: Derivation) -> Formula:
     """A matrix that adds what the windows hold of each element."""
     axis = axis_of(d.axis, d.x.rank)
     extent, count = d.x.shape[axis], d.out.shape[axis]

@@ -13,7 +13,7 @@ from hexane.graph.registry import is_known, lookup, opset_number
 from hexane.graph.types import DTYPES
 
 
-class Expression:
+class Formula:
     """A value and the builder that goes on from it.
 
     ``+ - * /`` with terms and numbers, broadcast as in NumPy, take the dtype of the term on the left; every op is a
@@ -47,89 +47,89 @@ class Expression:
         first = constant.array.reshape(-1)[0]
         return float(first) if bool((constant.array == first).all()) else None
 
-    def op(self, type: str, **operands: Any) -> Expression:
+    def op(self, type: str, **operands: Any) -> Formula:
         """An op of which this term need not be an operand; in the first op set that has it, where the function's
         lacks it. Its first result."""
-        return _term(self.builder, apply(self.builder, type, **operands))
+        return _formula(self.builder, apply(self.builder, type, **operands))
 
-    def __getattr__(self, type: str) -> Callable[..., Expression]:
+    def __getattr__(self, type: str) -> Callable[..., Formula]:
         if type.startswith("_") or not is_known(type):
             raise AttributeError(type)
         first = lookup(type).params[0].name
         return lambda **operands: self.op(type, **{first: self}, **operands)
 
-    def _with(self, type: str, other: Any, swapped: bool = False) -> Expression:
-        if isinstance(other, Expression) and other.dtype != self.dtype:
+    def _with(self, type: str, other: Any, swapped: bool = False) -> Formula:
+        if isinstance(other, Formula) and other.dtype != self.dtype:
             other = other.cast(dtype=self.dtype)
         x, y = (other, self) if swapped else (self, other)
         return self.op(type, x=x, y=y)
 
-    def __add__(self, other: Any) -> Expression:
+    def __add__(self, other: Any) -> Formula:
         return self._with("add", other)
 
-    def __sub__(self, other: Any) -> Expression:
+    def __sub__(self, other: Any) -> Formula:
         return self._with("sub", other)
 
-    def __mul__(self, other: Any) -> Expression:
+    def __mul__(self, other: Any) -> Formula:
         return self._with("mul", other)
 
-    def __truediv__(self, other: Any) -> Expression:
+    def __truediv__(self, other: Any) -> Formula:
         return self._with("real_div", other)
 
-    def __radd__(self, other: Any) -> Expression:
+    def __radd__(self, other: Any) -> Formula:
         return self._with("add", other)
 
-    def __rmul__(self, other: Any) -> Expression:
+    def __rmul__(self, other: Any) -> Formula:
         return self._with("mul", other)
 
-    def __rsub__(self, other: Any) -> Expression:
+    def __rsub__(self, other: Any) -> Formula:
         return self._with("sub", other, swapped=True)
 
-    def __rtruediv__(self, other: Any) -> Expression:
+    def __rtruediv__(self, other: Any) -> Formula:
         return self._with("real_div", other, swapped=True)
 
-    def __neg__(self) -> Expression:
+    def __neg__(self) -> Formula:
         return self * -1.0
 
-    def where(self, type: str, other: Any) -> Expression:
+    def where(self, type: str, other: Any) -> Formula:
         """1 where the comparison ``type`` with another term or number holds, else 0, in this term's dtype."""
         return self._with(type, other).cast(dtype=self.dtype)
 
-    def plus(self, epsilon: float) -> Expression:
+    def plus(self, epsilon: float) -> Formula:
         """The term plus a number, itself where the number is 0 in the term's dtype."""
         return self + epsilon if DTYPES[self.dtype].carrier.type(epsilon) else self
 
-    def total(self, axes: Sequence[int], keep: bool = False) -> Expression:
+    def total(self, axes: Sequence[int], keep: bool = False) -> Formula:
         """The sum along axes."""
         return self.reduce_sum(axes=list(axes), keep_dims=keep) if len(axes) else self
 
-    def shaped(self, shape: Sequence[int]) -> Expression:
+    def shaped(self, shape: Sequence[int]) -> Formula:
         """The same elements in another shape."""
         return self if tuple(shape) == self.shape else self.reshape(shape=list(shape))
 
-    def ordered(self, *perm: int) -> Expression:
+    def ordered(self, *perm: int) -> Formula:
         """The axes in another order."""
         return self if perm == tuple(range(self.rank)) else self.transpose(perm=list(perm))
 
-    def summed_to(self, shape: Sequence[int]) -> Expression:
+    def summed_to(self, shape: Sequence[int]) -> Formula:
         """The sum over the axes along which a tensor of ``shape`` was broadcast to this one, in that shape."""
         lead = self.rank - len(shape)
         aligned = (1,) * lead + tuple(shape)
         axes = [axis for axis, (have, want) in enumerate(zip(self.shape, aligned)) if want == 1 and have != 1]
         return self.total(axes, keep=True).shaped(shape)
 
-    def spread(self, shape: Sequence[int]) -> Expression:
+    def spread(self, shape: Sequence[int]) -> Formula:
         """The term repeated to a shape of the same rank, along axes where it has one element."""
         reps = [want // have if have else 1 for have, want in zip(self.shape, shape)]
         if not prod(shape):
             return self.zeros(shape)
         return self if max(reps, default=1) == 1 else self.tile(reps=reps)
 
-    def zeros(self, shape: Sequence[int]) -> Expression:
+    def zeros(self, shape: Sequence[int]) -> Formula:
         """A tensor of zeros in this term's dtype."""
         return zeros(self.builder, shape, self.dtype)
 
-    def cut(self, axis: int, start: int, count: int) -> Expression:
+    def cut(self, axis: int, start: int, count: int) -> Formula:
         """``count`` elements of an axis from ``start`` on."""
         if (start, count) == (0, self.shape[axis]):
             return self
@@ -137,11 +137,11 @@ class Expression:
         begin[axis], size[axis] = start, count
         return self.slice_by_size(begin=begin, size=size)
 
-    def concat_all(self, terms: tuple[Expression, ...], axis: int) -> Expression:
+    def concat_all(self, terms: tuple[Formula, ...], axis: int) -> Formula:
         """Terms joined along an axis."""
         return terms[0] if len(terms) == 1 else self.op("concat", values=terms, axis=axis)
 
-    def padded(self, widths: Sequence[tuple[int, int]]) -> Expression:
+    def padded(self, widths: Sequence[tuple[int, int]]) -> Formula:
         """Zeros before and after each axis; a negative width takes elements away."""
         begin = [max(-before, 0) for before, _ in widths]
         size = [n - b - max(-after, 0) for n, b, (_, after) in zip(self.shape, begin, widths)]
@@ -152,9 +152,9 @@ class Expression:
         return part.pad(pad=more, mode="constant", constant_val=0.0) if more else part
 
 
-def zeros(builder: GraphBuilder, shape: Sequence[int], dtype: str) -> Expression:
+def zeros(builder: GraphBuilder, shape: Sequence[int], dtype: str) -> Formula:
     """A tensor of zeros."""
-    return _term(builder, builder.op("fill", shape=list(shape), value=builder.const(0.0, dtype)))
+    return _formula(builder, builder.op("fill", shape=list(shape), value=builder.const(0.0, dtype)))
 
 
 def apply(builder: GraphBuilder, type: str, **operands: Any) -> Any:
@@ -179,8 +179,8 @@ def _opset(type: str, opset: str) -> str | None:
 
 
 def _value(operand: Any) -> Any:
-    return operand.value if isinstance(operand, Expression) else operand
+    return operand.value if isinstance(operand, Formula) else operand
 
 
-def _term(builder: GraphBuilder, results: Any) -> Expression:
-    return Expression(builder, results[0] if isinstance(results, tuple) else results)
+def _formula(builder: GraphBuilder, results: Any) -> Formula:
+    return Formula(builder, results[0] if isinstance(results, tuple) else results)
