@@ -137,10 +137,6 @@ class Formula:
         begin[axis], size[axis] = start, count
         return self.slice_by_size(begin=begin, size=size)
 
-    def concat_all(self, terms: tuple[Formula, ...], axis: int) -> Formula:
-        """Terms joined along an axis."""
-        return terms[0] if len(terms) == 1 else self.op("concat", values=terms, axis=axis)
-
     def padded(self, widths: Sequence[tuple[int, int]]) -> Formula:
         """Zeros before and after each axis; a negative width takes elements away."""
         begin = [max(-before, 0) for before, _ in widths]

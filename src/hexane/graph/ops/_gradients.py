@@ -58,6 +58,11 @@ def through_matrix(d: Derivation, term: Formula, axis: int, matrix: np.ndarray) 
     return product.shaped((*shape[:axis], matrix.shape[0], *shape[axis + 1 :]))
 
 
+def joined(parts: Sequence[Formula], axis: int) -> Formula:
+    """Parts one after the other along an axis."""
+    return parts[0] if len(parts) == 1 else parts[0].op("concat", values=tuple(parts), axis=axis)
+
+
 def tap(
     term: Formula, offset: Sequence[int], steps: Sequence[int], spread: Sequence[int], out: Sequence[int]
 ) -> Formula:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hexane.errors import GraphError
+from hexane.graph.ops._gradients import zero
 from hexane.graph.ops._rules import one_of
 from hexane.graph.registry import op
 from hexane.graph.types import TensorType, dtype_name
+
+if TYPE_CHECKING:
+    from hexane.graph.formulas import Formula
+    from hexane.graph.gradient import Derivation
 
 
 def _fill_type(shape: Any, value: TensorType | None) -> TensorType:
@@ -19,7 +24,14 @@ def _fill_type(shape: Any, value: TensorType | None) -> TensorType:
     return TensorType("fp32" if value is None else value.dtype, shape)
 
 
-@op("fill", "shape:ints value:A?", infer=_fill_type)
+def _value_gradient(d: Derivation) -> Formula:
+    return d.grad.total(range(d.grad.rank)).shaped(d.value.shape)
+
+
+_NO_OPERAND = "no operand of a float type changes the result smoothly"
+
+
+@op("fill", "shape:ints value:A?", infer=_fill_type, derivative={"value": _value_gradient})
 def fill(shape: Any, value: Any) -> np.ndarray:
     """A tensor of one value (fp32 0 by default)."""
     return np.full(shape, np.float32(0) if value is None else value.reshape(()))
@@ -31,7 +43,14 @@ def _fill_like_type(ref_tensor: TensorType, value: TensorType | None) -> TensorT
     return ref_tensor.with_dtype("fp32" if value is None else value.dtype)
 
 
-@op("fill_like", "ref_tensor:A value:C?", infer=_fill_like_type, dynamic=True, since=16)
+@op(
+    "fill_like",
+    "ref_tensor:A value:C?",
+    infer=_fill_like_type,
+    dynamic=True,
+    since=16,
+    derivative={"ref_tensor": zero, "value": _value_gradient},
+)
 def fill_like(ref_tensor: np.ndarray, value: Any) -> np.ndarray:
     """A tensor of one value, shaped as another one."""
     return np.full(ref_tensor.shape, np.float32(0) if value is None else value.reshape(()))
@@ -58,7 +77,7 @@ def _range_type(end: Any, start: Any, step: Any) -> TensorType:
     return TensorType(dtype, (None,))  # type: ignore[arg-type]
 
 
-@op("range_1d", "end:number~ start:number~ step:number~", infer=_range_type)
+@op("range_1d", "end:number~ start:number~ step:number~", infer=_range_type, derivative=_NO_OPERAND)
 def range_1d(end: Any, start: Any, step: Any) -> np.ndarray:
     """start, start + step ... up to, not including, end."""
     return (start + np.arange(_range_length(start, end, step)) * step).astype(end.dtype)
@@ -73,7 +92,7 @@ def _random_type(shape: Any, seed: int, **numbers: Any) -> TensorType:
     return TensorType(next((dtype_name(n.dtype) for n in numbers.values() if hasattr(n, "dtype")), "fp32"), shape)
 
 
-_RANDOM: dict[str, Any] = {"infer": _random_type, "family": "random"}
+_RANDOM: dict[str, Any] = {"infer": _random_type, "family": "random", "derivative": _NO_OPERAND}
 
 
 @op("random_uniform", "shape:ints low:number=0.0 high:number=1.0 seed:int=-1", **_RANDOM)
@@ -101,7 +120,13 @@ def _categorical_type(x: TensorType, mode: str, size: int, seed: int) -> TensorT
     return x.with_shape((*x.shape[:-1], size))
 
 
-@op("random_categorical", "x:T mode:str='logits' size:int=1 seed:int=-1", infer=_categorical_type, family="random")
+@op(
+    "random_categorical",
+    "x:T mode:str='logits' size:int=1 seed:int=-1",
+    infer=_categorical_type,
+    family="random",
+    derivative="a drawn index is constant between its jumps",
+)
 def random_categorical(x: np.ndarray, mode: str, size: int, seed: int) -> np.ndarray:
     """Indices drawn with the probabilities along the last axis."""
     weights = np.exp(x - x.max(axis=-1, keepdims=True)) if mode == "logits" else x

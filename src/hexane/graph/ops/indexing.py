@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from math import prod
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hexane.errors import GraphError
+from hexane.graph.ops._gradients import joined, through_matrix
 from hexane.graph.ops._rules import axis_of, one_of
 from hexane.graph.registry import op
 from hexane.graph.types import TensorType
+
+if TYPE_CHECKING:
+    from hexane.graph.formulas import Formula
+    from hexane.graph.gradient import Derivation
 
 
 def checked_indices(indices: np.ndarray, extent: Any) -> np.ndarray:
@@ -30,11 +36,44 @@ def _gather_type(x: TensorType, indices: TensorType, axis: int, batch_dims: int,
     return x.with_shape((*x.shape[:where], *indices.shape[batch_dims:], *x.shape[where + 1 :]))
 
 
+MOST_CHOICES = 1 << 22
+"""Elements of the matrix of ones that adds the gradients of constant indices; larger ones are scattered."""
+
+
+def _gather_gradient(d: Derivation) -> Formula:
+    """To each slice what was taken of it: constant indices by a matrix, which the engine multiplies."""
+    axis, batch, x = axis_of(d.axis, d.x.rank), d.batch_dims, d.x
+    extent, index = x.shape[axis], d.indices
+    constant = index.value.constant
+    if batch:
+        return _batched_gradient(d, axis)
+    if constant is not None and extent * constant.array.size <= MOST_CHOICES:
+        places = checked_indices(constant.array, extent).reshape(-1)
+        grad = d.grad.shaped((*x.shape[:axis], len(places), *x.shape[axis + 1 :]))
+        return through_matrix(d, grad, axis, np.arange(extent)[:, None] == places)
+    return d.grad.zeros(x.shape).scatter(indices=index, updates=d.grad, axis=axis, mode="add")
+
+
+def _batched_gradient(d: Derivation, axis: int) -> Formula:
+    """Batches as parts of one axis: every index counts from where its batch begins."""
+    x, index, batch = d.x, d.indices, d.batch_dims
+    lead, extent, count = prod(x.shape[:batch]), x.shape[axis], prod(index.shape[batch:])
+    between, after = prod(x.shape[batch:axis]), prod(x.shape[axis + 1 :])
+    starts = np.arange(lead).reshape(-1, 1) * extent
+    flat = index.shaped((lead, count)).cast(dtype="int32")
+    places = flat + flat.where("less", 0) * extent + d.constant(starts, flat)
+    rows = d.grad.shaped((lead, between, count, after)).ordered(0, 2, 1, 3).shaped((lead * count, between, after))
+    zeros = d.grad.zeros((lead * extent, between, after))
+    total = zeros.scatter(indices=places.shaped((lead * count,)), updates=rows, axis=0, mode="add")
+    return total.shaped((lead, extent, between, after)).ordered(0, 2, 1, 3).shaped(x.shape)
+
+
 @op(
     "gather",
     "x:A indices:I axis:int=0 batch_dims:int=0@16 validate_indices:bool=False@17",
     infer=_gather_type,
     dynamic=True,
+    derivative=_gather_gradient,
 )
 def gather(x: np.ndarray, indices: np.ndarray, axis: int, batch_dims: int, validate_indices: bool) -> np.ndarray:
     """Slices of an axis, by index; ``batch_dims`` leading axes go together."""
@@ -58,7 +97,14 @@ def _along_type(x: TensorType, indices: TensorType, axis: int, validate_indices:
     return x.with_shape(indices.shape)
 
 
-@op("gather_along_axis", "x:A indices:I axis:int=0 validate_indices:bool=False@17", infer=_along_type)
+@op(
+    "gather_along_axis",
+    "x:A indices:I axis:int=0 validate_indices:bool=False@17",
+    infer=_along_type,
+    derivative=lambda d: d.grad.zeros(d.x.shape).scatter_along_axis(
+        indices=d.indices, updates=d.grad, axis=d.axis, mode="add"
+    ),
+)
 def gather_along_axis(x: np.ndarray, indices: np.ndarray, axis: int, validate_indices: bool) -> np.ndarray:
     """One element of the axis for each index."""
     return np.take_along_axis(x, checked_indices(indices, x.shape[axis]), axis)
@@ -73,7 +119,24 @@ def _nd_type(x: TensorType, indices: TensorType, batch_dims: int, validate_indic
     return x.with_shape((*indices.shape[:-1], *x.shape[batch_dims + depth :]))
 
 
-@op("gather_nd", "x:A indices:I batch_dims:int=0@16 validate_indices:bool=False@17", infer=_nd_type, dynamic=True)
+def _nd_gradient(d: Derivation) -> Formula:
+    """Scattered; batches as one more number in front of each index vector."""
+    index, batch = d.indices, d.batch_dims
+    if batch:
+        index = index.cast(dtype="int32")
+        numbers = np.indices(index.shape[:-1])[:batch]
+        lead = tuple(d.constant(number[..., None], index) for number in numbers)
+        index = joined([*lead, index], index.rank - 1)
+    return d.grad.zeros(d.x.shape).scatter_nd(indices=index, updates=d.grad, mode="add")
+
+
+@op(
+    "gather_nd",
+    "x:A indices:I batch_dims:int=0@16 validate_indices:bool=False@17",
+    infer=_nd_type,
+    dynamic=True,
+    derivative=_nd_gradient,
+)
 def gather_nd(x: np.ndarray, indices: np.ndarray, batch_dims: int, validate_indices: bool) -> np.ndarray:
     """Slices of the leading axes, by index vectors along the last axis of ``indices``."""
     depth = indices.shape[-1]
@@ -124,7 +187,38 @@ def _scatter_type(
 _SCATTER = "data:A indices:I updates:A axis:int=0 mode:str='add' validate_indices:bool=False@17"
 
 
-@op("scatter", _SCATTER, infer=_scatter_type)
+def _scattered(name: str, gather: str) -> dict[str, Any]:
+    """The derivatives of an op that scatters; of a repeated index in the mode ``update``, the last alone counts."""
+    places = ("axis",) if gather != "gather_nd" else ()
+
+    def parameters(d: Derivation) -> dict[str, Any]:
+        if d.mode not in ("add", "sub", "update"):
+            raise d.refuse(f"the mode {d.mode!r} has no derivative; add, sub and update have")
+        return {"indices": d.indices, **{place: getattr(d, place) for place in places}}
+
+    def of_data(d: Derivation) -> Formula:
+        given = parameters(d)
+        if d.mode != "update":
+            return d.grad
+        updates = d.grad.zeros(d.updates.shape)
+        return d.grad.op(name, data=d.grad, updates=updates, mode="update", **given)
+
+    def of_updates(d: Derivation) -> Formula:
+        given = parameters(d)
+        if d.mode == "update":
+            count = prod(d.updates.shape)
+            numbers = d.constant(np.arange(1, count + 1).reshape(d.updates.shape), d.grad.cast(dtype="int32"))
+            zeros = numbers.zeros(d.data.shape)
+            last = zeros.op(name, data=zeros, updates=numbers, mode="update", **given)
+            counts = numbers.where("equal", zeros.op(gather, x=last, **given)).cast(dtype=d.grad.dtype)
+            return d.grad.op(gather, x=d.grad, **given) * counts
+        found = d.grad.op(gather, x=d.grad, **given)
+        return -found if d.mode == "sub" else found
+
+    return {"data": of_data, "updates": of_updates}
+
+
+@op("scatter", _SCATTER, infer=_scatter_type, derivative=_scattered("scatter", "gather"))
 def scatter(
     data: np.ndarray, indices: np.ndarray, updates: np.ndarray, axis: int, mode: str, validate_indices: bool
 ) -> np.ndarray:
@@ -150,7 +244,12 @@ def _scatter_along_type(
     return data
 
 
-@op("scatter_along_axis", _SCATTER, infer=_scatter_along_type)
+@op(
+    "scatter_along_axis",
+    _SCATTER,
+    infer=_scatter_along_type,
+    derivative=_scattered("scatter_along_axis", "gather_along_axis"),
+)
 def scatter_along_axis(
     data: np.ndarray, indices: np.ndarray, updates: np.ndarray, axis: int, mode: str, validate_indices: bool
 ) -> np.ndarray:
@@ -177,6 +276,7 @@ def _scatter_nd_type(data: TensorType, indices: TensorType, updates: TensorType,
     "scatter_nd",
     "data:A indices:I updates:A mode:str='add' validate_indices:bool=False@17",
     infer=_scatter_nd_type,
+    derivative=_scattered("scatter_nd", "gather_nd"),
 )
 def scatter_nd(
     data: np.ndarray, indices: np.ndarray, updates: np.ndarray, mode: str, validate_indices: bool

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hexane.errors import GraphError
+from hexane.graph.ops._gradients import joined, through_matrix
 from hexane.graph.ops._rules import axis_of, one_of
 from hexane.graph.registry import op
 from hexane.graph.traits import PICKS
 from hexane.graph.types import TensorType
+
+if TYPE_CHECKING:
+    from hexane.graph.formulas import Formula
+    from hexane.graph.gradient import Derivation
 
 
 def _concat_type(values: tuple[TensorType, ...], axis: int, interleave: bool) -> TensorType:
@@ -37,7 +42,27 @@ def _concat_type(values: tuple[TensorType, ...], axis: int, interleave: bool) ->
     return first.with_shape(shape)
 
 
-@op("concat", "values:A* axis:int interleave:bool=False", infer=_concat_type, dynamic=True, traits=PICKS)
+def _concat_gradients(d: Derivation) -> tuple[Formula, ...]:
+    """To each operand its part, of every ``len(values)``th element where they are interleaved."""
+    values, grad = d.values, d.grad
+    if not values[0].rank:
+        return tuple(grad.cut(0, i, 1).shaped(()) for i in range(len(values)))
+    axis, starts = axis_of(d.axis, values[0].rank), np.cumsum([0, *(v.shape[d.axis] for v in values)])
+    if d.interleave:
+        shape = values[0].shape
+        grad = grad.shaped((*shape[: axis + 1], len(values), *shape[axis + 1 :]))
+        return tuple(grad.cut(axis + 1, i, 1).shaped(shape) for i in range(len(values)))
+    return tuple(grad.cut(axis, int(start), v.shape[axis]) for v, start in zip(values, starts))
+
+
+@op(
+    "concat",
+    "values:A* axis:int interleave:bool=False",
+    infer=_concat_type,
+    dynamic=True,
+    traits=PICKS,
+    derivative={"values": _concat_gradients},
+)
 def concat(values: tuple[np.ndarray, ...], axis: int, interleave: bool) -> np.ndarray:
     """One after the other along the axis; interleaved: element 0 of each, then element 1 of each."""
     if not interleave:
@@ -57,7 +82,13 @@ def _stack_type(values: tuple[TensorType, ...], axis: int) -> TensorType:
     return values[0].with_shape((*values[0].shape[:where], len(values), *values[0].shape[where:]))
 
 
-@op("stack", "values:A* axis:int", infer=_stack_type, traits=PICKS)
+def _stack_gradients(d: Derivation) -> tuple[Formula, ...]:
+    values = d.values
+    axis = axis_of(d.axis, values[0].rank + 1)
+    return tuple(d.grad.cut(axis, i, 1).shaped(value.shape) for i, value in enumerate(values))
+
+
+@op("stack", "values:A* axis:int", infer=_stack_type, traits=PICKS, derivative={"values": _stack_gradients})
 def stack(values: tuple[np.ndarray, ...], axis: int) -> np.ndarray:
     """Joined along a new axis."""
     return np.stack(values, axis=axis)
@@ -84,7 +115,13 @@ def _split_type(x: TensorType, num_splits: Any, split_sizes: Any, axis: int) -> 
     return tuple(x.with_shape((*x.shape[:where], size, *x.shape[where + 1 :])) for size in sizes)
 
 
-@op("split", "x:A num_splits:int? split_sizes:ints? axis:int", infer=_split_type, traits=PICKS)
+@op(
+    "split",
+    "x:A num_splits:int? split_sizes:ints? axis:int",
+    infer=_split_type,
+    traits=PICKS,
+    derivative=lambda d: joined([d.grad_of(i) for i in range(len(d.grads))], axis_of(d.axis, d.x.rank)),
+)
 def split(x: np.ndarray, num_splits: Any, split_sizes: Any, axis: int) -> tuple[np.ndarray, ...]:
     """Cut along an axis into equal parts, or parts of these sizes."""
     sizes = split_sizes_of(x.shape[axis], num_splits, split_sizes)
@@ -97,7 +134,17 @@ def _tile_type(x: TensorType, reps: Any) -> TensorType:
     return x.with_shape(extent * rep for extent, rep in zip(x.shape, reps))
 
 
-@op("tile", "x:A reps:ints", infer=_tile_type, traits=PICKS)
+def _tile_gradient(d: Derivation) -> Formula:
+    """The sum over the repetitions, one axis after the other."""
+    total = d.grad
+    for axis, (rep, extent) in enumerate(zip(d.reps, d.x.shape)):
+        if rep != 1:
+            lead, rest = total.shape[:axis], total.shape[axis + 1 :]
+            total = total.shaped((*lead, rep, extent, *rest)).total([axis])
+    return total
+
+
+@op("tile", "x:A reps:ints", infer=_tile_type, traits=PICKS, derivative=_tile_gradient)
 def tile(x: np.ndarray, reps: Any) -> np.ndarray:
     """Repeat the whole tensor along each axis."""
     return np.tile(x, reps)
@@ -134,7 +181,20 @@ def _pad_type(x: TensorType, pad: Any, mode: str, constant_val: float) -> Tensor
     return x.with_shape(extent + before + after for extent, (before, after) in zip(x.shape, widths))
 
 
-@op("pad", "x:A pad:ints mode:str='constant' constant_val:float=0.0", infer=_pad_type)
+def _pad_gradient(d: Derivation) -> Formula:
+    """The part without the pads, or what each element was repeated to, added by a matrix of ones."""
+    widths = pad_widths(d.x.rank, d.pad)
+    if d.mode == "constant":
+        return d.grad.padded([(-before, -after) for before, after in widths])
+    total = d.grad
+    for axis, (extent, pair) in enumerate(zip(d.x.shape, widths)):
+        if pair != (0, 0):
+            index = np.pad(np.arange(extent), pair, mode=PAD_MODES[d.mode])  # type: ignore[call-overload]
+            total = through_matrix(d, total, axis, np.arange(extent)[:, None] == index)
+    return total
+
+
+@op("pad", "x:A pad:ints mode:str='constant' constant_val:float=0.0", infer=_pad_type, derivative=_pad_gradient)
 def pad(x: np.ndarray, pad: Any, mode: str, constant_val: float) -> np.ndarray:
     """Extend the trailing axes: with a constant, mirrored (the edge once), or the edge repeated."""
     widths = pad_widths(x.ndim, pad)

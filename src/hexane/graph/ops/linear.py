@@ -148,7 +148,33 @@ def _einsum_type(values: tuple[TensorType, ...], equation: str) -> TensorType:
     return TensorType(values[0].dtype, tuple(sizes[letter] for letter in result))
 
 
-@op("einsum", "values:N* equation:str", infer=_einsum_type)
+def _einsum_gradients(d: Derivation) -> tuple[Formula | None, ...]:
+    """Each operand's by an equation in which result and operand have changed places."""
+    values = d.values
+    terms, result = parse_equation(d.equation, [value.rank for value in values])
+    if any(len(set(term)) < len(term) for term in terms):
+        raise d.refuse(f"an operand of {d.equation!r} has a letter twice: its diagonal has no derivative here")
+    gradients = []
+    for number, (term, value) in enumerate(zip(terms, values)):
+        others = [(t, v) for i, (t, v) in enumerate(zip(terms, values)) if i != number]
+        parts = [(result, d.grad), *others]
+        known = {c: n for t, v in reversed(parts) for c, n in zip(t, v.shape) if n != 1}
+        left = "".join(c for c in term if any(c in t for t, _ in parts))
+        equation = ",".join(t for t, _ in parts) + "->" + left
+        given = d.grad.op("einsum", values=tuple(v for _, v in parts), equation=equation)
+        # letters that only this operand has: every element counts the same
+        given = given.shaped([n if c in left else 1 for c, n in zip(term, _extents(term, left, given))])
+        full = [known.get(c, n) if c in left else n for c, n in zip(term, value.shape)]
+        gradients.append(given.spread(full).summed_to(value.shape))
+    return tuple(gradients)
+
+
+def _extents(term: str, left: str, given: Formula) -> list[int]:
+    sizes = dict(zip(left, given.shape))
+    return [sizes.get(c, 1) for c in term]
+
+
+@op("einsum", "values:N* equation:str", infer=_einsum_type, derivative={"values": _einsum_gradients})
 def einsum(values: tuple[np.ndarray, ...], equation: str) -> np.ndarray:
     """Einstein summation in any letters; the engine takes the patterns of docs/reference/mil.md 5.3 only."""
     terms, result = parse_equation(equation, [value.ndim for value in values])
@@ -172,11 +198,40 @@ def _attention_type(query: TensorType, key: TensorType, value: TensorType, attn_
     return query.with_shape((*batch, query.shape[-2], value.shape[-1]))
 
 
+_LOWEST = {"fp16": -6e4, "bf16": -3e38, "fp32": -3e38, "fp64": -1e300}
+"""A score that counts as none, by dtype."""
+
+
+def _attention_gradient(d: Derivation, of: str) -> Formula:
+    """The weights are computed again; of a row that is masked all over they are zero."""
+    query, key, value, mask = d.query, d.key, d.value, d.attn_mask
+    scale = float(1 / np.sqrt(query.shape[-1]))
+    scores, counts = query.matmul(y=key, transpose_y=True) * scale, None
+    if mask is not None:
+        lowest = d.constant(_LOWEST[scores.dtype], scores)
+        if mask.dtype == "bool":
+            scores, counts = mask.select(a=scores, b=lowest), mask.cast(dtype=scores.dtype)
+        else:
+            scores = (scores + mask).maximum(y=lowest)
+            counts = scores.where("greater", lowest)
+    weights = scores.softmax(axis=-1)
+    if counts is not None:
+        weights = weights * counts
+    if of == "value":
+        return weights.matmul(y=d.grad, transpose_x=True)
+    shares = d.grad.matmul(y=value, transpose_y=True)
+    shares = weights * (shares - (weights * shares).total([-1], keep=True))
+    if of == "attn_mask":
+        return shares
+    return (shares.matmul(y=key) if of == "query" else shares.matmul(y=query, transpose_x=True)) * scale
+
+
 @op(
     "scaled_dot_product_attention",
     "query:T key:T value:T attn_mask:M?",
     infer=_attention_type,
     since=18,
+    derivative={name: partial(_attention_gradient, of=name) for name in ("query", "key", "value", "attn_mask")},
     M=("bool", "fp16", "fp32", "fp64"),
 )
 def attention(query: np.ndarray, key: np.ndarray, value: np.ndarray, attn_mask: Any) -> np.ndarray:

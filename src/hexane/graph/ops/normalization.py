@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hexane.errors import GraphError
+from hexane.graph.ops._gradients import channels, per_channel, through_matrix
 from hexane.graph.ops._rules import axes_of, channel_vector, rank_between
 from hexane.graph.registry import op
 from hexane.graph.types import TensorType
+
+if TYPE_CHECKING:
+    from hexane.graph.formulas import Formula
+    from hexane.graph.gradient import Derivation
 
 
 def _layer_norm_type(
@@ -33,7 +40,39 @@ def _spread(parameter: np.ndarray, axes: tuple[int, ...], rank: int) -> np.ndarr
     return moved.reshape(shape)
 
 
-@op("layer_norm", "x:T axes:ints? gamma:U? beta:U? epsilon:float=1e-5", infer=_layer_norm_type)
+def _normal(x: Formula, over: Sequence[int], epsilon: float) -> tuple[Formula, Formula]:
+    """(x - mean) / sqrt(variance + epsilon) along axes, and 1 / sqrt(variance + epsilon)."""
+    centred = x - x.reduce_mean(axes=list(over), keep_dims=True)
+    scale = centred.square().reduce_mean(axes=list(over), keep_dims=True).rsqrt(epsilon=epsilon)
+    return centred * scale, scale
+
+
+def _normal_gradient(d: Derivation, grad: Formula, over: Sequence[int]) -> Formula:
+    """What is left of a gradient without its mean and without its share along the normalised x."""
+    normal, scale = _normal(d.x, over, d.epsilon)
+    along = (grad * normal).reduce_mean(axes=list(over), keep_dims=True)
+    return (grad - grad.reduce_mean(axes=list(over), keep_dims=True) - normal * along) * scale
+
+
+def _layer_gradient(d: Derivation, of: str) -> Formula:
+    over = axes_of(d.axes, d.x.rank)
+    rest = [axis for axis in range(d.x.rank) if axis not in over]
+    order, place = np.argsort(over), np.argsort(np.argsort(over))
+    if of == "x":
+        if d.gamma is None:
+            return _normal_gradient(d, d.grad, over)
+        shape = [extent if axis in over else 1 for axis, extent in enumerate(d.x.shape)]
+        return _normal_gradient(d, d.grad * d.gamma.ordered(*order.tolist()).shaped(shape), over)
+    full = d.grad * _normal(d.x, over, d.epsilon)[0] if of == "gamma" else d.grad
+    return full.total(rest).ordered(*place.tolist())
+
+
+@op(
+    "layer_norm",
+    "x:T axes:ints? gamma:U? beta:U? epsilon:float=1e-5",
+    infer=_layer_norm_type,
+    derivative={name: partial(_layer_gradient, of=name) for name in ("x", "gamma", "beta")},
+)
 def layer_norm(x: np.ndarray, axes: Any, gamma: Any, beta: Any, epsilon: float) -> np.ndarray:
     """gamma (x - mean) / sqrt(variance + epsilon) + beta over the axes."""
     over = axes_of(axes, x.ndim)
@@ -58,7 +97,26 @@ def _per_channel(vector: np.ndarray, rank: int) -> np.ndarray:
     return vector.reshape((-1,) + (1,) * (rank - 2))
 
 
-@op("batch_norm", "x:T mean:U variance:U gamma:U? beta:U? epsilon:float=1e-5", infer=_batch_norm_type)
+def _batch_gradient(d: Derivation, of: str) -> Formula:
+    """Of gamma (x - mean) / sqrt(variance + epsilon) + beta, all but x with one number per channel."""
+    if of == "beta":
+        return per_channel(d.grad, d.beta)
+    scale = d.variance.rsqrt(epsilon=d.epsilon)
+    slope = scale if d.gamma is None else scale * d.gamma
+    if of == "x":
+        return d.grad * channels(slope, d.x.rank)
+    if of == "mean":
+        return -(per_channel(d.grad, d.mean) * slope)
+    offset = per_channel(d.grad * (d.x - channels(d.mean, d.x.rank)), d.mean)
+    return offset * scale if of == "gamma" else offset * (slope * scale.square() * -0.5)
+
+
+@op(
+    "batch_norm",
+    "x:T mean:U variance:U gamma:U? beta:U? epsilon:float=1e-5",
+    infer=_batch_norm_type,
+    derivative={name: partial(_batch_gradient, of=name) for name in ("x", "mean", "variance", "gamma", "beta")},
+)
 def batch_norm(
     x: np.ndarray, mean: np.ndarray, variance: np.ndarray, gamma: Any, beta: Any, epsilon: float
 ) -> np.ndarray:
@@ -79,7 +137,20 @@ def _instance_norm_type(x: TensorType, gamma: Any, beta: Any, epsilon: float) ->
     return x
 
 
-@op("instance_norm", "x:T gamma:U? beta:U? epsilon:float=1e-5", infer=_instance_norm_type)
+def _instance_gradient(d: Derivation, of: str) -> Formula:
+    over = range(2, d.x.rank)
+    if of == "x":
+        grad = d.grad if d.gamma is None else d.grad * channels(d.gamma, d.x.rank)
+        return _normal_gradient(d, grad, over)
+    return per_channel(d.grad * _normal(d.x, over, d.epsilon)[0] if of == "gamma" else d.grad, getattr(d, of))
+
+
+@op(
+    "instance_norm",
+    "x:T gamma:U? beta:U? epsilon:float=1e-5",
+    infer=_instance_norm_type,
+    derivative={name: partial(_instance_gradient, of=name) for name in ("x", "gamma", "beta")},
+)
 def instance_norm(x: np.ndarray, gamma: Any, beta: Any, epsilon: float) -> np.ndarray:
     """Each channel of each image by its own mean and variance."""
     over = tuple(range(2, x.ndim))
@@ -96,7 +167,12 @@ def _at_least_3(x: TensorType, **_: Any) -> TensorType:
     return x
 
 
-@op("l2_norm", "x:T epsilon:float=1e-6", infer=_at_least_3)
+def _l2_gradient(d: Derivation) -> Formula:
+    scale = d.x.square().total([-3, -2, -1], keep=True).rsqrt(epsilon=d.epsilon)
+    return (d.grad - d.out * (d.grad * d.out).total([-3, -2, -1], keep=True)) * scale
+
+
+@op("l2_norm", "x:T epsilon:float=1e-6", infer=_at_least_3, derivative=_l2_gradient)
 def l2_norm(x: np.ndarray, epsilon: float) -> np.ndarray:
     """x / sqrt(sum of squares over the last three axes + epsilon)."""
     return x / np.sqrt(np.square(x).sum(axis=(-3, -2, -1), keepdims=True) + x.dtype.type(epsilon))
@@ -109,7 +185,22 @@ def _lrn_type(x: TensorType, size: int, alpha: float, beta: float, k: float) -> 
     return x
 
 
-@op("local_response_norm", "x:T size:int alpha:float=1e-4 beta:float=0.75 k:float=1.0", infer=_lrn_type)
+def _lrn_gradient(d: Derivation) -> Formula:
+    """Through x itself, and through the sums of the channels in whose windows x stands."""
+    away = np.arange(d.x.shape[1])[None, :] - np.arange(d.x.shape[1])[:, None]
+    before = (d.size - 1) // 2
+    near = ((-before <= away) & (away < d.size - before)).astype(np.float64)
+    total = through_matrix(d, d.x.square(), 1, near) * (d.alpha / d.size) + d.k
+    sums = d.grad * d.x * total.pow(y=-d.beta - 1)
+    return d.grad * total.pow(y=-d.beta) - d.x * through_matrix(d, sums, 1, near.T) * (2 * d.alpha * d.beta / d.size)
+
+
+@op(
+    "local_response_norm",
+    "x:T size:int alpha:float=1e-4 beta:float=0.75 k:float=1.0",
+    infer=_lrn_type,
+    derivative=_lrn_gradient,
+)
 def local_response_norm(x: np.ndarray, size: int, alpha: float, beta: float, k: float) -> np.ndarray:
     """x / (k + alpha/size * sum of squares of the ``size`` channels around)^beta.
 

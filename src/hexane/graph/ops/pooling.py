@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hexane.errors import GraphError
+from hexane.graph.ops._gradients import joined, tap
 from hexane.graph.ops._rules import per_axis, positive, rank_between
-from hexane.graph.ops.conv import pad_spatial, window_pads
+from hexane.graph.ops.conv import image_gradient, pad_spatial, window_pads
 from hexane.graph.registry import op
 from hexane.graph.types import TensorType
+
+if TYPE_CHECKING:
+    from hexane.graph.formulas import Formula
+    from hexane.graph.gradient import Derivation
 
 
 def pool_geometry(
@@ -68,14 +73,86 @@ def fold_windows(
 _POOL = "x:T kernel_sizes:ints strides:ints? pad_type:str pad:ints? ceil_mode:bool=False"
 
 
-@op("max_pool", _POOL, infer=pool_type)
+def _back_to_image(d: Derivation, grad: Formula, kernel: np.ndarray, pads: Any) -> Formula:
+    """What windows give back, ``grad`` [N, C, *out]: by a kernel [T, 1, *K] that serves every T channels."""
+    steps, _, _, out = _geometry(d)
+    groups = grad.shape[1] // kernel.shape[0]
+    weight = d.constant(np.tile(kernel, (groups, *(1,) * (kernel.ndim - 1))), grad)
+    geometry = (steps, (1,) * len(out), pads, out)
+    return image_gradient(grad, weight, d.x.shape[2:], geometry, groups)
+
+
+def _geometry(d: Derivation) -> Any:
+    return pool_geometry(d.x.shape, *(getattr(d, name) for name in _WINDOW))
+
+
+_WINDOW = ("kernel_sizes", "strides", "pad_type", "pad", "ceil_mode")
+
+
+def _max_gradient(d: Derivation) -> Formula:
+    """All to the first of the largest of each window: the places of a window are channels, counted up to each."""
+    steps, _, reach, out = _geometry(d)
+    n, c = d.x.shape[:2]
+    kernel = tuple(d.kernel_sizes)
+    image = d.x.shaped((n * c, 1, *d.x.shape[2:])).padded([(0, 0), (0, 0), *reach])
+    inside = np.pad(np.ones((1, 1, *d.x.shape[2:])), [(0, 0), (0, 0), *reach])
+    ones = (1,) * len(out)
+    places = list(np.ndindex(*kernel))
+    chosen = joined([tap(image, place, steps, ones, out) for place in places], 1)
+    chosen = chosen.where("equal", d.out.shaped((n * c, 1, *out)))
+    if not inside.all():
+        meets = [inside[_places(place, steps, out)] for place in places]
+        chosen = chosen * d.constant(np.concatenate(meets, 1), chosen)
+    before = np.tril(np.ones((len(places), len(places))), -1)
+    earlier = chosen.conv(weight=d.constant(before.reshape(*before.shape, *ones), chosen))
+    first = chosen * earlier.where("less", 0.5)
+    weight = np.eye(len(places)).reshape(len(places), 1, *kernel)
+    shares = first * d.grad.shaped((n * c, 1, *out))
+    return _back_to_image(d, shares, weight, reach).shaped(d.x.shape)
+
+
+def _places(place: Sequence[int], steps: Sequence[int], out: Sequence[int]) -> tuple[Any, ...]:
+    return (..., *(slice(p, p + (n - 1) * s + 1, s) for p, s, n in zip(place, steps, out)))
+
+
+def _average_gradient(d: Derivation) -> Formula:
+    geometry, grad = _geometry(d), d.grad
+    for axis, counts in enumerate(_counts(d.x.shape, d.kernel_sizes, geometry, d.exclude_padding_from_average)):
+        shape = [1] * grad.rank
+        shape[2 + axis] = len(counts)
+        grad = grad * d.constant((1 / counts).reshape(shape), grad)
+    return _back_to_image(d, grad, np.ones((1, 1, *d.kernel_sizes)), geometry[2])
+
+
+def _square_gradient(d: Derivation) -> Formula:
+    grad = d.grad / (d.out + d.out.where("equal", 0.0))
+    return d.x * _back_to_image(d, grad, np.ones((1, 1, *d.kernel_sizes)), _geometry(d)[2])
+
+
+@op("max_pool", _POOL, infer=pool_type, derivative=_max_gradient)
 def max_pool(x: np.ndarray, kernel_sizes: Any, strides: Any, pad_type: str, pad: Any, ceil_mode: bool) -> np.ndarray:
     """The largest element of each window; padding never wins."""
     steps, _, reach, out = pool_geometry(x.shape, kernel_sizes, strides, pad_type, pad, ceil_mode)
     return fold_windows(pad_spatial(x, reach, -np.inf), kernel_sizes, steps, out, np.maximum)
 
 
-@op("avg_pool", _POOL + " exclude_padding_from_average:bool=False", infer=pool_type)
+def _counts(x: Sequence[int], kernel_sizes: Sequence[int], geometry: Any, exclude_padding: bool) -> list[np.ndarray]:
+    """How many elements the mean of each window counts, axis by axis."""
+    steps, pads, _, out = geometry
+    counts = []
+    for extent, k, stride, count, (before, after) in zip(x[2:], kernel_sizes, steps, out, pads):
+        low, high = (before, before + extent) if exclude_padding else (0, before + extent + after)
+        starts = np.arange(count) * stride
+        counts.append(np.maximum(np.minimum(starts + k, high) - np.maximum(starts, low), 1))
+    return counts
+
+
+@op(
+    "avg_pool",
+    _POOL + " exclude_padding_from_average:bool=False",
+    infer=pool_type,
+    derivative=_average_gradient,
+)
 def avg_pool(
     x: np.ndarray,
     kernel_sizes: Any,
@@ -86,21 +163,17 @@ def avg_pool(
     exclude_padding_from_average: bool,
 ) -> np.ndarray:
     """The mean of each window; padding counts as zeros, or not at all. What ``ceil_mode`` adds beyond never counts."""
-    steps, pads, reach, out = pool_geometry(x.shape, kernel_sizes, strides, pad_type, pad, ceil_mode)
+    geometry = pool_geometry(x.shape, kernel_sizes, strides, pad_type, pad, ceil_mode)
+    steps, _, reach, out = geometry
     total = fold_windows(pad_spatial(x, reach), kernel_sizes, steps, out, np.add)
-    for axis, (extent, k, stride, count, (before, after)) in enumerate(
-        zip(x.shape[2:], kernel_sizes, steps, out, pads), start=2
-    ):
-        low, high = (before, before + extent) if exclude_padding_from_average else (0, before + extent + after)
-        starts = np.arange(count) * stride
-        inside = np.minimum(starts + k, high) - np.maximum(starts, low)
+    for axis, counts in enumerate(_counts(x.shape, kernel_sizes, geometry, exclude_padding_from_average), start=2):
         shape = [1] * x.ndim
-        shape[axis] = count
-        total /= np.maximum(inside, 1).astype(x.dtype).reshape(shape)
+        shape[axis] = len(counts)
+        total /= counts.astype(x.dtype).reshape(shape)
     return total
 
 
-@op("l2_pool", _POOL, infer=pool_type)
+@op("l2_pool", _POOL, infer=pool_type, derivative=_square_gradient)
 def l2_pool(x: np.ndarray, kernel_sizes: Any, strides: Any, pad_type: str, pad: Any, ceil_mode: bool) -> np.ndarray:
     """The square root of the sum of squares of each window."""
     steps, _, reach, out = pool_geometry(x.shape, kernel_sizes, strides, pad_type, pad, ceil_mode)

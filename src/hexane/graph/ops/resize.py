@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import floor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hexane.errors import GraphError
+from hexane.graph.ops._gradients import through_matrix
 from hexane.graph.ops._rules import one_of, positive
 from hexane.graph.registry import op
 from hexane.graph.types import TensorType
+
+if TYPE_CHECKING:
+    from hexane.graph.formulas import Formula
+    from hexane.graph.gradient import Derivation
 
 SAMPLING_MODES = ("DEFAULT", "STRICT_ALIGN_CORNERS", "ALIGN_CORNERS", "OFFSET_CORNERS", "UNALIGN_CORNERS")
 
@@ -70,7 +76,53 @@ def _to_size_type(
     return _resized(x, target_size_height, target_size_width)
 
 
-@op("resize_nearest_neighbor", "x:T target_size_height:int target_size_width:int", infer=_to_size_type)
+def _resized_back(d: Derivation, along: Callable[[np.ndarray, int, int], np.ndarray]) -> Formula:
+    """The transposed matrix of each axis, which ``along`` gives of an identity, the axis and its new extent.
+
+    Copies side by side are added as such, where every element was copied as often.
+    """
+    total = d.grad
+    for axis, (extent, count) in enumerate(zip(d.x.shape, d.out.shape)):
+        matrix = along(np.eye(extent), axis, count)
+        if count % extent == 0 and np.array_equal(matrix, np.repeat(np.eye(extent), count // extent, 0)):
+            if count != extent:
+                lead, rest = total.shape[:axis], total.shape[axis + 1 :]
+                total = total.shaped((*lead, extent, count // extent, *rest)).total([axis + 1])
+        else:
+            total = through_matrix(d, total, axis, matrix.T)
+    return total
+
+
+def _last_two(d: Derivation, mode: str | None) -> Formula:
+    """Resizing of height and width, linear in a sampling mode, or to the nearest."""
+
+    def along(identity: np.ndarray, axis: int, count: int) -> np.ndarray:
+        if axis < d.x.rank - 2:
+            return identity
+        if mode is None:
+            return nearest_along(identity, 0, count, "DEFAULT")
+        return linear_along(identity, 0, sample_points(len(identity), count, mode))
+
+    return _resized_back(d, along)
+
+
+def _resize_gradient(d: Derivation) -> Formula:
+    def along(identity: np.ndarray, axis: int, count: int) -> np.ndarray:
+        if axis < d.x.rank - d.resized_dims:
+            return identity
+        if d.interpolation_mode == "LINEAR":
+            return linear_along(identity, 0, sample_points(len(identity), count, d.sampling_mode))
+        return nearest_along(identity, 0, count, d.sampling_mode)
+
+    return _resized_back(d, along)
+
+
+@op(
+    "resize_nearest_neighbor",
+    "x:T target_size_height:int target_size_width:int",
+    infer=_to_size_type,
+    derivative=lambda d: _last_two(d, None),
+)
 def resize_nearest_neighbor(x: np.ndarray, target_size_height: int, target_size_width: int) -> np.ndarray:
     """Element floor(i * extent / target) of each axis."""
     rows = nearest_along(x, x.ndim - 2, target_size_height, "DEFAULT")
@@ -81,6 +133,7 @@ def resize_nearest_neighbor(x: np.ndarray, target_size_height: int, target_size_
     "resize_bilinear",
     "x:T target_size_height:int=1 target_size_width:int=1 sampling_mode:str='DEFAULT'",
     infer=_to_size_type,
+    derivative=lambda d: _last_two(d, d.sampling_mode),
 )
 def resize_bilinear(x: np.ndarray, target_size_height: int, target_size_width: int, sampling_mode: str) -> np.ndarray:
     """Linear interpolation at the points of the sampling mode."""
@@ -118,6 +171,7 @@ def _upsample_mode(align_corners: bool, half_pixel_centers: bool | None) -> str:
     "upsample_nearest_neighbor",
     "x:T scale_factor_height:float=1.0 scale_factor_width:float=1.0",
     infer=_upsample_type,
+    derivative=lambda d: _last_two(d, None),
 )
 def upsample_nearest_neighbor(x: np.ndarray, scale_factor_height: float, scale_factor_width: float) -> np.ndarray:
     """Nearest neighbour to floor(extent * factor) elements."""
@@ -131,6 +185,7 @@ def upsample_nearest_neighbor(x: np.ndarray, scale_factor_height: float, scale_f
     "x:T scale_factor_height:float=1.0 scale_factor_width:float=1.0 align_corners:bool=True "
     "half_pixel_centers:bool?@16",
     infer=_upsample_type,
+    derivative=lambda d: _last_two(d, _upsample_mode(d.align_corners, d.half_pixel_centers)),
 )
 def upsample_bilinear(
     x: np.ndarray,
@@ -169,6 +224,7 @@ def _resize_type(
     "x:N shape:ints resized_dims:uint interpolation_mode:str='LINEAR' sampling_mode:str='DEFAULT'",
     infer=_resize_type,
     since=17,
+    derivative=_resize_gradient,
 )
 def resize(x: np.ndarray, shape: Any, resized_dims: int, interpolation_mode: str, sampling_mode: str) -> np.ndarray:
     """The last ``resized_dims`` axes to these extents (0 keeps one)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,10 @@ from hexane.graph.ops._rules import rank_between
 from hexane.graph.registry import UNKNOWN, op
 from hexane.graph.traits import PICKS
 from hexane.graph.types import TensorType
+
+if TYPE_CHECKING:
+    from hexane.graph.formulas import Formula
+    from hexane.graph.gradient import Derivation
 
 
 def slices_of(
@@ -79,7 +83,41 @@ def _by_index_type(x: TensorType, begin: Any, end: Any, **rest: Any) -> TensorTy
 _INDEX = "begin:ints~ end:ints~ stride:ints? begin_mask:bools? end_mask:bools? squeeze_mask:bools?"
 
 
-@op("slice_by_index", f"x:A {_INDEX}", infer=_by_index_type, traits=PICKS)
+def _bounds(d: Derivation) -> tuple[Any, ...]:
+    """The NumPy index of a slice whose bounds are constants."""
+    given = {name: getattr(d, name) for name in ("begin", "end", "stride", "begin_mask", "end_mask", "squeeze_mask")}
+    if UNKNOWN in (given["begin"], given["end"]):
+        raise d.refuse("the bounds are computed at run time, and only constant ones have a derivative")
+    return slices_of(d.x.shape, **given)
+
+
+def into(grad: Formula, shape: Sequence[int], index: Sequence[Any]) -> Formula:
+    """A tensor of zeros of a shape with ``grad`` at the place of a NumPy index of ints and slices."""
+    ranges = [
+        range(n)[part] if isinstance(part, slice) else range(part % n, part % n + 1) for n, part in zip(shape, index)
+    ]
+    grad = grad.shaped([len(places) for places in ranges])
+    if backwards := [axis for axis, places in enumerate(ranges) if places.step < 0 and len(places) > 1]:
+        grad = grad.reverse(axes=backwards)
+    widths = []
+    for axis, (extent, places) in enumerate(zip(shape, ranges)):
+        first, step, count = min(places, default=0), abs(places.step), len(places)
+        if step > 1 and count > 1:
+            lead, rest = grad.shape[:axis], grad.shape[axis + 1 :]
+            apart = grad.shaped((*lead, count, 1, *rest))
+            grad = apart.padded([(0, step - 1) if a == axis + 1 else (0, 0) for a in range(apart.rank)])
+            grad, count = grad.shaped((*lead, count * step, *rest)), count * step
+        widths.append((first, extent - first - count))
+    return grad.padded(widths)
+
+
+@op(
+    "slice_by_index",
+    f"x:A {_INDEX}",
+    infer=_by_index_type,
+    traits=PICKS,
+    derivative=lambda d: into(d.grad, d.x.shape, _bounds(d)),
+)
 def slice_by_index(x: np.ndarray, **index: Any) -> np.ndarray:
     """From begin up to, not including, end; negatives count from the end; masks ignore a bound or drop an axis."""
     return x[slices_of(x.shape, **index)]
@@ -108,7 +146,13 @@ def _by_size_type(x: TensorType, begin: Any, size: Any) -> TensorType:
     return x.with_shape(part.stop - part.start for part in _by_size(x.shape, begin, size))
 
 
-@op("slice_by_size", "x:A begin:ints~ size:ints~", infer=_by_size_type, traits=PICKS)
+def _size_gradient(d: Derivation) -> Formula:
+    if d.begin is UNKNOWN:
+        raise d.refuse("begin is computed at run time, and only a constant one has a derivative")
+    return into(d.grad, d.x.shape, _by_size(d.x.shape, d.begin, d.size))
+
+
+@op("slice_by_size", "x:A begin:ints~ size:ints~", infer=_by_size_type, traits=PICKS, derivative=_size_gradient)
 def slice_by_size(x: np.ndarray, begin: Any, size: Any) -> np.ndarray:
     """``size`` elements from ``begin`` on; -1 takes the rest."""
     return x[_by_size(x.shape, begin, size)]
@@ -122,7 +166,26 @@ def _update_type(x: TensorType, update: TensorType, begin: Any, end: Any, **rest
     return x
 
 
-@op("slice_update", f"x:A update:A {_INDEX}", infer=_update_type, since=18)
+def _kept_gradient(d: Derivation) -> Formula:
+    """Zeros at the place of the slice."""
+    index, ones = _bounds(d), np.ones(d.x.shape)
+    ones[index] = 0
+    return d.grad * d.constant(ones, d.grad)
+
+
+def _update_gradient(d: Derivation) -> Formula:
+    _bounds(d)
+    names = ("begin", "end", "stride", "begin_mask", "end_mask", "squeeze_mask")
+    return d.grad.slice_by_index(**{name: getattr(d, name) for name in names})
+
+
+@op(
+    "slice_update",
+    f"x:A update:A {_INDEX}",
+    infer=_update_type,
+    since=18,
+    derivative={"x": _kept_gradient, "update": _update_gradient},
+)
 def slice_update(x: np.ndarray, update: np.ndarray, **index: Any) -> np.ndarray:
     """x with a slice replaced."""
     result = x.copy()
@@ -140,7 +203,13 @@ def _crop_type(x: TensorType, crop_height: Any, crop_width: Any) -> TensorType:
     return x.with_shape((*x.shape[:-2], height, width))
 
 
-@op("crop", "x:A crop_height:ints crop_width:ints", infer=_crop_type, traits=PICKS)
+@op(
+    "crop",
+    "x:A crop_height:ints crop_width:ints",
+    infer=_crop_type,
+    traits=PICKS,
+    derivative=lambda d: d.grad.padded([(0, 0)] * (d.x.rank - 2) + [tuple(d.crop_height), tuple(d.crop_width)]),
+)
 def crop(x: np.ndarray, crop_height: Any, crop_width: Any) -> np.ndarray:
     """Take rows and columns off the borders: (top, bottom) and (left, right)."""
     return x[..., crop_height[0] : x.shape[-2] - crop_height[1], crop_width[0] : x.shape[-1] - crop_width[1]]

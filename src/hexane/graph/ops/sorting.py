@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,6 +11,10 @@ from hexane.errors import GraphError
 from hexane.graph.ops._rules import axis_of, one_of
 from hexane.graph.registry import op
 from hexane.graph.types import TensorType
+
+if TYPE_CHECKING:
+    from hexane.graph.formulas import Formula
+    from hexane.graph.gradient import Derivation
 
 
 def sorted_indices(x: np.ndarray, axis: int, ascending: bool) -> np.ndarray:
@@ -25,7 +30,10 @@ def _argsort_type(x: TensorType, axis: int, ascending: bool) -> TensorType:
     return x.with_dtype("int32")
 
 
-@op("argsort", "x:N axis:int=-1 ascending:bool=False", infer=_argsort_type)
+_INDEX = "an index is constant between its jumps"
+
+
+@op("argsort", "x:N axis:int=-1 ascending:bool=False", infer=_argsort_type, derivative=_INDEX)
 def argsort(x: np.ndarray, axis: int, ascending: bool) -> np.ndarray:
     """Indices that sort the axis."""
     return sorted_indices(x, axis, ascending).astype(np.int32)
@@ -46,11 +54,20 @@ def _topk_type(
     return (values, values.with_dtype(output_indices_dtype)) if return_indices else (values,)
 
 
+def _topk_gradient(d: Derivation) -> Formula:
+    if d.return_indices:
+        index = d.result(1)
+    else:
+        index = d.apply("topk", x=d.x, k=d.k, axis=d.axis, ascending=d.ascending, sort=d.sort)[1]
+    return d.grad.zeros(d.x.shape).scatter_along_axis(indices=index, updates=d.grad, axis=d.axis, mode="add")
+
+
 @op(
     "topk",
     "x:N k:int=1 axis:int=-1 ascending:bool=False sort:bool=True@16 return_indices:bool=True@16 "
     "output_indices_dtype:str='int32'@17",
     infer=_topk_type,
+    derivative=_topk_gradient,
 )
 def topk(
     x: np.ndarray, k: int, axis: int, ascending: bool, sort: bool, return_indices: bool, output_indices_dtype: str
@@ -66,7 +83,7 @@ def _non_zero_type(x: TensorType) -> TensorType:
     return TensorType("int32", (None, x.rank))  # type: ignore[arg-type]
 
 
-@op("non_zero", "x:A", infer=_non_zero_type, dynamic=True)
+@op("non_zero", "x:A", infer=_non_zero_type, dynamic=True, derivative=_INDEX)
 def non_zero(x: np.ndarray) -> np.ndarray:
     """Index vectors of the elements that are not zero, in row-major order."""
     return np.argwhere(x).astype(np.int32)
@@ -83,10 +100,19 @@ def _one_hot_type(
     return TensorType(given.dtype if given is not None else "int32", shape)
 
 
+def _one_hot_gradient(d: Derivation, on: bool) -> Formula:
+    """The sum of the gradients at the places of the value."""
+    values = [d.constant(float(number), d.grad) for number in (on, not on)]
+    size, axis = d.one_hot_vector_size, d.axis
+    mask = d.indices.one_hot(one_hot_vector_size=size, axis=axis, on_value=values[0], off_value=values[1])
+    return (d.grad * mask).total(range(d.grad.rank)).shaped((d.on_value if on else d.off_value).shape)
+
+
 @op(
     "one_hot",
     "indices:I one_hot_vector_size:int axis:int=-1 on_value:A? off_value:A?",
     infer=_one_hot_type,
+    derivative={"on_value": partial(_one_hot_gradient, on=True), "off_value": partial(_one_hot_gradient, on=False)},
 )
 def one_hot(indices: np.ndarray, one_hot_vector_size: int, axis: int, on_value: Any, off_value: Any) -> np.ndarray:
     """A new axis with ``on_value`` at the index and ``off_value`` elsewhere (everywhere for an index outside)."""
@@ -105,7 +131,12 @@ def _cumsum_type(x: TensorType, axis: int, exclusive: bool, reverse: bool) -> Te
     return x
 
 
-@op("cumsum", "x:N axis:int=0 exclusive:bool=False reverse:bool=False", infer=_cumsum_type)
+@op(
+    "cumsum",
+    "x:N axis:int=0 exclusive:bool=False reverse:bool=False",
+    infer=_cumsum_type,
+    derivative=lambda d: d.grad.cumsum(axis=d.axis, exclusive=d.exclusive, reverse=not d.reverse),
+)
 def cumsum(x: np.ndarray, axis: int, exclusive: bool, reverse: bool) -> np.ndarray:
     """Running sums; ``exclusive`` begins with 0, ``reverse`` runs from the end."""
     data = np.flip(x, axis) if reverse else x
@@ -124,7 +155,12 @@ def _band_type(x: TensorType, lower: int, upper: int) -> TensorType:
     return x
 
 
-@op("band_part", "x:A lower:int=-1 upper:int=-1", infer=_band_type)
+@op(
+    "band_part",
+    "x:A lower:int=-1 upper:int=-1",
+    infer=_band_type,
+    derivative=lambda d: d.grad.band_part(lower=d.lower, upper=d.upper),
+)
 def band_part(x: np.ndarray, lower: int, upper: int) -> np.ndarray:
     """The diagonals from ``lower`` below to ``upper`` above the main one (-1: all), zero elsewhere."""
     offset = np.arange(x.shape[-2])[:, None] - np.arange(x.shape[-1])[None, :]
@@ -143,7 +179,12 @@ def _reverse_sequence_type(x: TensorType, lengths: TensorType, seq_axis: int, ba
     return x
 
 
-@op("reverse_sequence", "x:A lengths:I seq_axis:int=0 batch_axis:int=0", infer=_reverse_sequence_type)
+@op(
+    "reverse_sequence",
+    "x:A lengths:I seq_axis:int=0 batch_axis:int=0",
+    infer=_reverse_sequence_type,
+    derivative=lambda d: d.grad.reverse_sequence(lengths=d.lengths, seq_axis=d.seq_axis, batch_axis=d.batch_axis),
+)
 def reverse_sequence(x: np.ndarray, lengths: np.ndarray, seq_axis: int, batch_axis: int) -> np.ndarray:
     """The first ``lengths[b]`` elements of each sequence turned around."""
     moved = np.moveaxis(x, (batch_axis, seq_axis), (0, 1))
