@@ -10,9 +10,15 @@ import numpy as np
 from hexane.errors import GraphError, UnsupportedError
 from hexane.graph.effects import held
 from hexane.graph.ir import Block, Op
+from hexane.graph.ops._gradients import reshaped
 from hexane.graph.ops._rules import axis_of
 from hexane.graph.registry import UNKNOWN, op
 from hexane.graph.types import BufferType, ListType, StateType, TensorType, Type
+
+_FLOW = "which block runs, and how often, is known at run time only"
+_LISTS = "gradients of lists are not defined: stack their elements"
+_STATES = "a state is no operand: what it holds comes from an earlier call"
+
 
 LOOP_LIMIT = 1_000_000
 """Most turns of a ``while_loop`` that the reference makes."""
@@ -29,14 +35,14 @@ def branches(operation: Op) -> tuple[Block, Block]:
     return operation.blocks[0], operation.blocks[1]
 
 
-@op("cond", "pred:B", infer=_from_blocks, special=True, dynamic=True)
+@op("cond", "pred:B", infer=_from_blocks, special=True, dynamic=True, derivative=_FLOW)
 def cond(run: Any, operation: Op) -> tuple[Any, ...]:
     """The first block where ``pred`` holds, else the second; both return the same types."""
     true, false = branches(operation)
     return tuple(run.block(true if bool(np.all(run.array(operation.inputs["pred"]))) else false))
 
 
-@op("while_loop", "loop_vars:D*", infer=_from_blocks, special=True, dynamic=True)
+@op("while_loop", "loop_vars:D*", infer=_from_blocks, special=True, dynamic=True, derivative=_FLOW)
 def while_loop(run: Any, operation: Op) -> tuple[Any, ...]:
     """The second block over and over while the first one, of the same inputs, returns true."""
     condition, body = branches(operation)
@@ -56,7 +62,7 @@ def _read_type(input: Type) -> TensorType:
     return input.tensor
 
 
-@op("read_state", "input:state", infer=_read_type, special=True)
+@op("read_state", "input:state", infer=_read_type, special=True, derivative=_STATES)
 def read_state(run: Any, operation: Op) -> Any:
     """What the state holds."""
     return run.environment[operation.inputs["input"]]
@@ -68,7 +74,7 @@ def _write_type(data: TensorType, input: Type) -> tuple[()]:
     return ()
 
 
-@op("write_state", "data:D input:state", infer=_write_type, special=True)
+@op("write_state", "data:D input:state", infer=_write_type, special=True, derivative=_STATES)
 def write_state(run: Any, operation: Op) -> tuple[()]:
     """Put a value into the state."""
     state = operation.inputs["input"]
@@ -81,7 +87,7 @@ def _update_state_type(state: Type, value: TensorType) -> TensorType:
     return value
 
 
-@op("coreml_update_state", "state:state value:D", infer=_update_state_type, special=True)
+@op("coreml_update_state", "state:state value:D", infer=_update_state_type, special=True, derivative=_STATES)
 def coreml_update_state(run: Any, operation: Op) -> Any:
     """Put a value into the state and read it back (coremltools' dialect)."""
     state = operation.inputs["state"]
@@ -95,7 +101,12 @@ def _from_buffer(input: Type) -> TensorType:
     return input.tensor
 
 
-@op("tensor_buffer_to_tensor", "input:D", infer=_from_buffer)
+@op(
+    "tensor_buffer_to_tensor",
+    "input:D",
+    infer=_from_buffer,
+    derivative="a memory layout has no gradient: differentiate what stands before it",
+)
 def tensor_buffer_to_tensor(input: np.ndarray) -> np.ndarray:
     """The same numbers without a memory layout."""
     return input
@@ -109,7 +120,12 @@ def _to_buffer(input: TensorType, interleave_factors: Any, strides: Any) -> Buff
     return BufferType(input.dtype, input.shape, tuple(strides), tuple(interleave_factors))
 
 
-@op("tensor_to_tensor_buffer", "input:D interleave_factors:ints strides:ints", infer=_to_buffer)
+@op(
+    "tensor_to_tensor_buffer",
+    "input:D interleave_factors:ints strides:ints",
+    infer=_to_buffer,
+    derivative="a memory layout has no gradient: differentiate what stands before it",
+)
 def tensor_to_tensor_buffer(input: np.ndarray, interleave_factors: Any, strides: Any) -> np.ndarray:
     """The same numbers in a memory layout, which the reference does not model."""
     return input
@@ -121,7 +137,12 @@ def _make_list_type(init_length: int, dynamic_length: bool, elem_shape: Any, dty
     return ListType(TensorType(dtype, tuple(elem_shape)), None if dynamic_length else init_length)
 
 
-@op("make_list", "init_length:int=1 dynamic_length:bool=True elem_shape:int* dtype:str='fp32'", infer=_make_list_type)
+@op(
+    "make_list",
+    "init_length:int=1 dynamic_length:bool=True elem_shape:int* dtype:str='fp32'",
+    infer=_make_list_type,
+    derivative=_LISTS,
+)
 def make_list(init_length: int, dynamic_length: bool, elem_shape: Any, dtype: str) -> list[np.ndarray]:
     """A list of zeros."""
     zero = np.zeros(elem_shape, TensorType(dtype).carrier)
@@ -141,13 +162,13 @@ def _place(ls: list[Any], index: np.ndarray) -> int:
     return place
 
 
-@op("list_length", "ls:list", infer=lambda ls: TensorType("int32"))
+@op("list_length", "ls:list", infer=lambda ls: TensorType("int32"), derivative=_LISTS)
 def list_length(ls: list[Any]) -> np.ndarray:
     """How many elements the list has."""
     return np.int32(len(ls))  # type: ignore[return-value]
 
 
-@op("list_read", "ls:list index:I", infer=lambda ls, index: _element(ls))
+@op("list_read", "ls:list index:I", infer=lambda ls, index: _element(ls), derivative=_LISTS)
 def list_read(ls: list[Any], index: np.ndarray) -> Any:
     """One element."""
     return ls[_place(ls, index)]
@@ -159,7 +180,7 @@ def _list_write_type(ls: Type, index: Any, value: TensorType) -> Type:
     return ls
 
 
-@op("list_write", "ls:list index:I value:D", infer=_list_write_type)
+@op("list_write", "ls:list index:I value:D", infer=_list_write_type, derivative=_LISTS)
 def list_write(ls: list[Any], index: np.ndarray, value: np.ndarray) -> list[Any]:
     """The list with one element replaced; a list without fixed length grows by one at its end."""
     place = int(np.asarray(index).reshape(()))
@@ -174,7 +195,7 @@ def _list_gather_type(ls: Type, indices: TensorType) -> TensorType:
     return element.with_shape((*indices.shape, *element.shape))
 
 
-@op("list_gather", "ls:list indices:I", infer=_list_gather_type, dynamic=True)
+@op("list_gather", "ls:list indices:I", infer=_list_gather_type, dynamic=True, derivative=_LISTS)
 def list_gather(ls: list[Any], indices: np.ndarray) -> np.ndarray:
     """Elements stacked along a new first axis."""
     return np.stack([ls[_place(ls, index)] for index in indices])
@@ -186,7 +207,7 @@ def _list_scatter_type(ls: Type, indices: TensorType, value: TensorType) -> Type
     return ls
 
 
-@op("list_scatter", "ls:list indices:I value:D", infer=_list_scatter_type)
+@op("list_scatter", "ls:list indices:I value:D", infer=_list_scatter_type, derivative=_LISTS)
 def list_scatter(ls: list[Any], indices: np.ndarray, value: np.ndarray) -> list[Any]:
     """The list with several elements replaced; it grows as far as needed."""
     result = list(ls)
@@ -206,7 +227,7 @@ def _classify_type(probabilities: TensorType, classes: Type) -> tuple[TensorType
     return TensorType(classes.dtype), probabilities
 
 
-@op("classify", "probabilities:T classes:any", infer=_classify_type)
+@op("classify", "probabilities:T classes:any", infer=_classify_type, derivative="a label is constant between its jumps")
 def classify(probabilities: np.ndarray, classes: Any) -> tuple[np.ndarray, np.ndarray]:
     """The label of the largest probability, and the probabilities themselves in the order of the classes.
 
@@ -236,7 +257,13 @@ def _reshape_like_type(x: TensorType, ref_tensors: Any, begins: Any, ends: Any, 
     return x.with_shape(shape)
 
 
-@op("reshape_like", "x:A ref_tensors:D* begins:int* ends:int* end_masks:bool*", infer=_reshape_like_type, since=16)
+@op(
+    "reshape_like",
+    "x:A ref_tensors:D* begins:int* ends:int* end_masks:bool*",
+    infer=_reshape_like_type,
+    since=16,
+    derivative={"x": reshaped},
+)
 def reshape_like(x: np.ndarray, ref_tensors: Any, begins: Any, ends: Any, end_masks: Any) -> np.ndarray:
     """Reshape to extents of other tensors, joined."""
     return x.reshape(_reshape_like_shape(ref_tensors, begins, ends, end_masks))

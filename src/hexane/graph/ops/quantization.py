@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,13 @@ from hexane.graph.ops._rules import axis_of, one_of
 from hexane.graph.ops.conv import conv, conv_type
 from hexane.graph.registry import op
 from hexane.graph.types import ANY, INTS, TensorType
+
+if TYPE_CHECKING:
+    from hexane.graph.formulas import Formula
+    from hexane.graph.gradient import Derivation
+
+_PACKED = "packed weights are constants: differentiate by their unpacked result"
+
 
 _BYTES = ("int8", "uint8")
 
@@ -48,7 +55,14 @@ def _quantize_type(input: TensorType, scale: TensorType, zero_point: Any, axis: 
     return input.with_dtype(output_dtype)
 
 
-@op("quantize", "input:T zero_point:Z? scale:T axis:int? output_dtype:str", infer=_quantize_type, since=17, Z=INTS)
+@op(
+    "quantize",
+    "input:T zero_point:Z? scale:T axis:int? output_dtype:str",
+    infer=_quantize_type,
+    since=17,
+    Z=INTS,
+    derivative="whole numbers are constant between their jumps",
+)
 def quantize(input: np.ndarray, scale: np.ndarray, zero_point: Any, axis: Any, output_dtype: str) -> np.ndarray:
     """clip(round(input / scale) + zero_point), ties to even."""
     low, high = integer_range(output_dtype)
@@ -63,7 +77,28 @@ def _dequantize_type(input: TensorType, scale: TensorType, zero_point: Any, axis
     return input.with_dtype(scale.dtype)
 
 
-@op("dequantize", "input:S zero_point:S? scale:T axis:int?", infer=_dequantize_type, since=17, S=INTS)
+def _scale_gradient(d: Derivation) -> Formula:
+    """The sum of what the scale multiplies."""
+
+    def along_axis(vector: Formula) -> Formula:
+        shape = [1] * d.input.rank
+        if vector.rank:
+            shape[d.axis or 0] = vector.shape[0]
+        return vector.cast(dtype=d.grad.dtype).shaped(shape)
+
+    whole = d.input.cast(dtype=d.grad.dtype)
+    steps = whole if d.zero_point is None else whole - along_axis(d.zero_point)
+    return (d.grad * steps).summed_to(along_axis(d.scale).shape).shaped(d.scale.shape)
+
+
+@op(
+    "dequantize",
+    "input:S zero_point:S? scale:T axis:int?",
+    infer=_dequantize_type,
+    since=17,
+    S=INTS,
+    derivative={"scale": _scale_gradient},
+)
 def dequantize(input: np.ndarray, scale: np.ndarray, zero_point: Any, axis: Any) -> np.ndarray:
     """scale (input - zero_point)."""
     values = input.astype(scale.dtype)
@@ -84,6 +119,7 @@ def _affine_type(quantized_data: TensorType, zero_point: TensorType, scale: Tens
     since=16,
     S=INTS,
     Z=ANY,
+    derivative=_PACKED,
 )
 def constexpr_affine_dequantize(
     quantized_data: np.ndarray, zero_point: np.ndarray, scale: np.ndarray, axis: int
@@ -109,7 +145,14 @@ def _lut16_type(indices: TensorType, lut: TensorType, shape: Any) -> TensorType:
     return TensorType(lut.dtype, tuple(shape))
 
 
-@op("constexpr_lut_to_dense", "indices:S lut:A shape:uints", infer=_lut16_type, since=16, S=("uint8",))
+@op(
+    "constexpr_lut_to_dense",
+    "indices:S lut:A shape:uints",
+    infer=_lut16_type,
+    since=16,
+    S=("uint8",),
+    derivative=_PACKED,
+)
 def constexpr_lut_to_dense_16(indices: np.ndarray, lut: np.ndarray, shape: Any) -> np.ndarray:
     """lut[index] in row-major order; indices packed least significant bit first."""
     return lut[unpack_bits(indices, _lut_bits(len(lut)), prod(shape))].reshape(shape)
@@ -132,7 +175,14 @@ def _lut18_type(indices: TensorType, lut: TensorType, vector_axis: int | None) -
     return TensorType(lut.dtype, tuple(shape))
 
 
-@op("constexpr_lut_to_dense", "indices:S lut:A vector_axis:int?", infer=_lut18_type, since=18, S=_INDICES)
+@op(
+    "constexpr_lut_to_dense",
+    "indices:S lut:A vector_axis:int?",
+    infer=_lut18_type,
+    since=18,
+    S=_INDICES,
+    derivative=_PACKED,
+)
 def constexpr_lut_to_dense(indices: np.ndarray, lut: np.ndarray, vector_axis: int | None) -> np.ndarray:
     """One table per group; an entry of several numbers fills ``vector_axis``."""
     groups = lut.shape[:-2]
@@ -159,7 +209,14 @@ def _sparse16_type(nonzero_data: TensorType, mask: TensorType, shape: Any) -> Te
     return TensorType(nonzero_data.dtype, tuple(shape))
 
 
-@op("constexpr_sparse_to_dense", "nonzero_data:A mask:S shape:uints", infer=_sparse16_type, since=16, S=("uint8",))
+@op(
+    "constexpr_sparse_to_dense",
+    "nonzero_data:A mask:S shape:uints",
+    infer=_sparse16_type,
+    since=16,
+    S=("uint8",),
+    derivative=_PACKED,
+)
 def constexpr_sparse_to_dense_16(nonzero_data: np.ndarray, mask: np.ndarray, shape: Any) -> np.ndarray:
     """Data where a bit of the mask is set, in row-major order, 0 elsewhere."""
     return _filled(unpack_bits(mask, 1, prod(shape)).reshape(shape), nonzero_data)
@@ -180,7 +237,14 @@ def _sparse18_type(nonzero_data: TensorType, mask: TensorType) -> TensorType:
     return TensorType(nonzero_data.dtype, mask.shape)
 
 
-@op("constexpr_sparse_to_dense", "nonzero_data:A mask:S", infer=_sparse18_type, since=18, S=("uint1",))
+@op(
+    "constexpr_sparse_to_dense",
+    "nonzero_data:A mask:S",
+    infer=_sparse18_type,
+    since=18,
+    S=("uint1",),
+    derivative=_PACKED,
+)
 def constexpr_sparse_to_dense(nonzero_data: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """Data where the mask is 1, in row-major order, 0 elsewhere."""
     return _filled(mask, nonzero_data)
@@ -209,6 +273,7 @@ def _blocks(small: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     since=18,
     S=ANY,
     Z=ANY,
+    derivative=_PACKED,
 )
 def constexpr_blockwise_shift_scale(data: np.ndarray, scale: np.ndarray, offset: Any) -> np.ndarray:
     """scale (data - offset), one scale and offset per block."""
@@ -234,6 +299,7 @@ def _lut_to_sparse_type(
     infer=_lut_to_sparse_type,
     since=18,
     S=("uint1",),
+    derivative=_PACKED,
 )
 def constexpr_lut_to_sparse(
     indices_mask: np.ndarray, indices_nonzero_data: np.ndarray, lut: np.ndarray, vector_axis: int | None
@@ -261,6 +327,7 @@ def _sparse_blockwise_type(
     M=("uint1",),
     S=ANY,
     Z=ANY,
+    derivative=_PACKED,
 )
 def constexpr_sparse_blockwise_shift_scale(
     data_mask: np.ndarray, nonzero_data: np.ndarray, scale: np.ndarray, offset: Any
@@ -275,7 +342,7 @@ def _constexpr_cast_type(source_val: TensorType, output_dtype: str) -> TensorTyp
     return source_val.with_dtype(output_dtype)
 
 
-@op("constexpr_cast", "source_val:T output_dtype:str", infer=_constexpr_cast_type, since=16)
+@op("constexpr_cast", "source_val:T output_dtype:str", infer=_constexpr_cast_type, since=16, derivative=_PACKED)
 def constexpr_cast(source_val: np.ndarray, output_dtype: str) -> np.ndarray:
     """The same numbers in another float dtype."""
     return source_val.astype(np.float16) if output_dtype == "fp16" else source_val
@@ -303,6 +370,7 @@ def _conv_quantized_type(
     "pad_type:str='valid' pad:ints? dilations:ints? groups:int=1",
     infer=_conv_quantized_type,
     S=INTS,
+    derivative=_PACKED,
 )
 def conv_quantized(
     x: np.ndarray,

@@ -16,6 +16,9 @@ from hexane.graph.ops._rules import one_of
 from hexane.graph.registry import op
 from hexane.graph.types import TensorType
 
+_STEPS_UNSEEN = "the steps are no ops of the graph: write them out"
+
+
 ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "sigmoid": sigmoid,
     "tanh": np.tanh,
@@ -86,6 +89,7 @@ def _rnn_type(
     "x:T initial_h:T weight_ih:T weight_hh:T bias:T? direction:str='forward' output_sequence:bool=False "
     "activation:str='tanh'",
     infer=_rnn_type,
+    derivative=_STEPS_UNSEEN,
 )
 def rnn(
     x: np.ndarray,
@@ -140,6 +144,7 @@ def _gru_type(
     "x:T initial_h:T weight_ih:T weight_hh:T bias:T? direction:str='forward' output_sequence:bool=False "
     "recurrent_activation:str='sigmoid' activation:str='tanh' reset_after:bool=False@18 input_bias:T?@18",
     infer=_gru_type,
+    derivative=_STEPS_UNSEEN,
 )
 def gru(
     x: np.ndarray,
@@ -212,6 +217,7 @@ def _lstm_type(
     "bias_back:T? peephole_back:T? direction:str='forward' output_sequence:bool=False "
     "recurrent_activation:str='sigmoid' cell_activation:str='tanh' activation:str='tanh' clip:float?",
     infer=_lstm_type,
+    derivative=_STEPS_UNSEEN,
 )
 def lstm(
     x: np.ndarray,

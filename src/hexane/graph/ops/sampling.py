@@ -12,6 +12,9 @@ from hexane.graph.ops.resize import SAMPLING_MODES
 from hexane.graph.registry import op
 from hexane.graph.types import INTS, NUMBERS, TensorType
 
+_SAMPLED = "places are sampled on the host, and no op adds what a sample gives back to its neighbours"
+
+
 _BOX_MODES = ("CORNERS_HEIGHT_FIRST", "CORNERS_WIDTH_FIRST", "CENTER_SIZE_HEIGHT_FIRST", "CENTER_SIZE_WIDTH_FIRST")
 _PADDING = ("constant", "border", "reflection", "symmetric")
 _COORDINATES = ("unnormalized", "normalized_minus_one_to_one", "normalized_zero_to_one")
@@ -100,6 +103,7 @@ def _pick(x: np.ndarray, index: float) -> int:
     "x:T roi:T target_height:int=1 target_width:int=1 normalized_coordinates:bool=False spatial_scale:float=1.0 "
     "box_coordinate_mode:str='CORNERS_HEIGHT_FIRST' sampling_mode:str='DEFAULT' pad_value:float?@16",
     infer=_roi_type,
+    derivative=_SAMPLED,
 )
 def crop_resize(
     x: np.ndarray,
@@ -157,6 +161,7 @@ def _boxes_type(
     since=17,
     V=NUMBERS,
     J=INTS,
+    derivative=_SAMPLED,
 )
 def crop_resize_17(
     x: np.ndarray,
@@ -244,6 +249,7 @@ def _resample_type(
     "x:T coordinates:V sampling_mode:str padding_mode:str padding_value:float coordinates_mode:str align_corners:bool",
     infer=_resample_type,
     V=NUMBERS,
+    derivative=_SAMPLED,
 )
 def resample(
     x: np.ndarray,
@@ -298,6 +304,7 @@ def _grid(count: int, mode: str, align_corners: bool) -> np.ndarray:
     "x:T transform_matrix:T output_height:int output_width:int sampling_mode:str padding_mode:str padding_value:float "
     "coordinates_mode:str align_corners:bool",
     infer=_affine_type,
+    derivative=_SAMPLED,
 )
 def affine(
     x: np.ndarray,

@@ -68,6 +68,7 @@ def _nms_type(
     "non_maximum_suppression",
     "boxes:T scores:T iou_threshold:float score_threshold:float max_boxes:int per_class_suppression:bool=False",
     infer=_nms_type,
+    derivative="which boxes survive is constant between its jumps: gather the boxes by the indices",
 )
 def non_maximum_suppression(
     boxes: np.ndarray,
@@ -109,6 +110,7 @@ def _nms17_type(
     "boxes:T scores:T iou_threshold:float max_boxes:int per_class_suppression:bool=False",
     infer=_nms17_type,
     since=17,
+    derivative="which boxes survive is constant between its jumps: gather the boxes by the indices",
 )
 def non_maximum_suppression_17(
     boxes: np.ndarray, scores: np.ndarray, iou_threshold: float, max_boxes: int, per_class_suppression: bool
