@@ -102,13 +102,13 @@ class Formula:
     def total(self, axes: Sequence[int], keep: bool = False) -> Formula:
         """The sum along axes; batches, along which the engine does not add, last and as rows of a matrix."""
         gone = sorted(axis % self.rank for axis in axes)
-        left = [1 if axis in gone else extent for axis, extent in enumerate(self.shape)]
+        extents = [1 if axis in gone else extent for axis, extent in enumerate(self.shape)]
         lead = next((i for i, axis in enumerate([*gone, -1]) if i != axis), 0)
         if self.rank < 3 or prod(self.shape[:lead]) <= 1 or lead == self.rank or 0 in self.shape:
             return self.reduce_sum(axes=gone, keep_dims=keep) if gone else self
         part = self.reduce_sum(axes=gone[lead:], keep_dims=True) if gone[lead:] else self
-        rows = part.shaped((prod(self.shape[:lead]), prod(left[lead:]))).reduce_sum(axes=[0])
-        return rows.shaped(left if keep else [n for axis, n in enumerate(self.shape) if axis not in gone])
+        rows = part.shaped((prod(self.shape[:lead]), prod(extents[lead:]))).reduce_sum(axes=[0])
+        return rows.shaped(extents if keep else [n for axis, n in enumerate(self.shape) if axis not in gone])
 
     def shaped(self, shape: Sequence[int]) -> Formula:
         """The same elements in another shape."""

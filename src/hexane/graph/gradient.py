@@ -139,12 +139,12 @@ class Derivation:
     """
 
     def __init__(
-        self, builder: GraphBuilder, operation: Op, grads: Sequence[Formula | None], kept: Recomputation
+        self, builder: GraphBuilder, operation: Op, grads: Sequence[Formula | None], forward: Recomputation
     ) -> None:
         self.builder = builder
         self.operation = operation
         self.grads = tuple(grads)
-        self._kept = kept
+        self._forward = forward
 
     @property
     def grad(self) -> Formula:
@@ -152,9 +152,8 @@ class Derivation:
 
     def grad_of(self, index: int) -> Formula:
         """The gradient of one result, zeros where nothing depends on it."""
-        given = self.grads[index]
-        if given is not None:
-            return given
+        if (grad := self.grads[index]) is not None:
+            return grad
         value = self.operation.outputs[index]
         return zeros(self.builder, value.shape, value.dtype)
 
@@ -174,7 +173,7 @@ class Derivation:
         return UnsupportedError(why, where=self.operation.describe())
 
     def _term(self, value: Value) -> Formula:
-        return Formula(self.builder, self._kept.of(value))
+        return Formula(self.builder, self._forward.of(value))
 
     def apply(self, type: str, **operands: Any) -> tuple[Formula, ...]:
         """All results of an op."""
@@ -183,20 +182,20 @@ class Derivation:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        given = self.operation.arg(name)
-        if isinstance(given, Value):
-            return self._term(given)
-        if isinstance(given, tuple) and given and isinstance(given[0], Value):
-            return tuple(map(self._term, given))
-        return given
+        argument = self.operation.arg(name)
+        if isinstance(argument, Value):
+            return self._term(argument)
+        if isinstance(argument, tuple) and argument and isinstance(argument[0], Value):
+            return tuple(map(self._term, argument))
+        return argument
 
 
 class _Sweep:
     """The walk back through a function's ops, and the gradients that gather on the way."""
 
-    def __init__(self, builder: GraphBuilder, sources: Sequence[Value], kept: Recomputation) -> None:
+    def __init__(self, builder: GraphBuilder, sources: Sequence[Value], forward: Recomputation) -> None:
         self.builder = builder
-        self.kept = kept
+        self.recomputed = forward
         self.forward = list(builder.function.ops)
         self.active = _depending(builder.function, self.forward, sources)
         self.shares: dict[Value, list[Formula]] = {}
@@ -245,8 +244,8 @@ class _Sweep:
         spec = spec_of(op)
         rules = rules_of(spec)
         grads = [self._sum(value) if value in self.shares else None for value in op.outputs]
-        step = Derivation(self.builder, op, grads, self.kept)
-        zero = all(given is None for given in grads)
+        step = Derivation(self.builder, op, grads, self.recomputed)
+        zero = all(grad is None for grad in grads)
         for name, operand in op.inputs.items():
             values = values_of(operand)
             if not any(value in self.active for value in values):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.graph.gradients.differences import check
 
 import hexane
+from graph.gradients.differences import check
 from hexane.graph import GraphBuilder
 
 RNG = np.random.default_rng(5)

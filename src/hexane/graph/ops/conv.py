@@ -331,10 +331,10 @@ def conv_transpose_type(
 
 def _transposed_geometry(d: Derivation) -> Geometry:
     """That of the convolution from the result back to x."""
-    given = (d.operation.arg(name) for name in ("pad", "output_shape", "pad_type", "strides", "dilations"))
-    steps, spread, cuts, out = transpose_geometry(d.x.shape, d.weight.shape, *given)
+    arguments = (d.operation.arg(name) for name in ("pad", "output_shape", "pad_type", "strides", "dilations"))
+    steps, spread, cuts, out = transpose_geometry(d.x.shape, d.weight.shape, *arguments)
     full = [(n - 1) * s + (k - 1) * w + 1 for n, k, s, w in zip(d.x.shape[2:], d.weight.shape[2:], steps, spread)]
-    return steps, spread, [(cut, f - cut - m) for cut, f, m in zip(cuts, full, out)], d.x.shape[2:]
+    return steps, spread, [(lead, f - lead - m) for lead, f, m in zip(cuts, full, out)], d.x.shape[2:]
 
 
 def _transposed_image(d: Derivation) -> Formula:

@@ -197,23 +197,23 @@ def _scattered(name: str, gather: str) -> dict[str, Any]:
         return {"indices": d.indices, **{place: getattr(d, place) for place in places}}
 
     def of_data(d: Derivation) -> Formula:
-        given = parameters(d)
+        where = parameters(d)
         if d.mode != "update":
             return d.grad
         updates = d.grad.zeros(d.updates.shape)
-        return d.grad.op(name, data=d.grad, updates=updates, mode="update", **given)
+        return d.grad.op(name, data=d.grad, updates=updates, mode="update", **where)
 
     def of_updates(d: Derivation) -> Formula:
-        given = parameters(d)
+        where = parameters(d)
         if d.mode == "update":
             count = prod(d.updates.shape)
             numbers = d.constant(np.arange(1, count + 1).reshape(d.updates.shape), d.grad.cast(dtype="int32"))
             zeros = numbers.zeros(d.data.shape)
-            last = zeros.op(name, data=zeros, updates=numbers, mode="update", **given)
-            counts = numbers.where("equal", zeros.op(gather, x=last, **given)).cast(dtype=d.grad.dtype)
-            return d.grad.op(gather, x=d.grad, **given) * counts
-        found = d.grad.op(gather, x=d.grad, **given)
-        return -found if d.mode == "sub" else found
+            last = zeros.op(name, data=zeros, updates=numbers, mode="update", **where)
+            counts = numbers.where("equal", zeros.op(gather, x=last, **where)).cast(dtype=d.grad.dtype)
+            return d.grad.op(gather, x=d.grad, **where) * counts
+        grad = d.grad.op(gather, x=d.grad, **where)
+        return -grad if d.mode == "sub" else grad
 
     return {"data": of_data, "updates": of_updates}
 

@@ -48,13 +48,13 @@ def _matmul_gradient(d: Derivation, of: str) -> Formula:
     rows, columns = x.shape[-1 if tx else -2], y.shape[-2 if ty else -1]
     grad = d.grad.shaped((*broadcast(x.shape[:-2], y.shape[:-2]), rows, columns))
     if of == "x":
-        given = grad.matmul(y=y, transpose_y=not ty) if not tx else y.matmul(y=grad, transpose_x=ty, transpose_y=True)
-        return given.summed_to(x.shape).shaped(d.x.shape)
+        product = grad.matmul(y=y, transpose_y=not ty) if not tx else y.matmul(y=grad, transpose_x=ty, transpose_y=True)
+        return product.summed_to(x.shape).shaped(d.x.shape)
     if y.rank == 2 and not tx:
         count = prod(x.shape[:-1])
         x, grad = x.shaped((count, x.shape[-1])), grad.shaped((count, columns))
-    given = grad.matmul(y=x, transpose_x=True, transpose_y=tx) if ty else x.matmul(y=grad, transpose_x=not tx)
-    return given.summed_to(y.shape).shaped(d.y.shape)
+    product = grad.matmul(y=x, transpose_x=True, transpose_y=tx) if ty else x.matmul(y=grad, transpose_x=not tx)
+    return product.summed_to(y.shape).shaped(d.y.shape)
 
 
 @op(
@@ -158,20 +158,20 @@ def _einsum_gradients(d: Derivation) -> tuple[Formula | None, ...]:
     for number, (term, value) in enumerate(zip(terms, values)):
         others = [(t, v) for i, (t, v) in enumerate(zip(terms, values)) if i != number]
         parts = [(result, d.grad), *others]
-        known = {c: n for t, v in reversed(parts) for c, n in zip(t, v.shape) if n != 1}
-        left = "".join(c for c in term if any(c in t for t, _ in parts))
-        equation = ",".join(t for t, _ in parts) + "->" + left
-        given = d.grad.op("einsum", values=tuple(v for _, v in parts), equation=equation)
+        sizes = {c: n for t, v in reversed(parts) for c, n in zip(t, v.shape) if n != 1}
+        common = "".join(c for c in term if any(c in t for t, _ in parts))
+        equation = ",".join(t for t, _ in parts) + "->" + common
+        share = d.grad.op("einsum", values=tuple(v for _, v in parts), equation=equation)
         # letters that only this operand has: every element counts the same
-        given = given.shaped([n if c in left else 1 for c, n in zip(term, _extents(term, left, given))])
-        full = [known.get(c, n) if c in left else n for c, n in zip(term, value.shape)]
-        gradients.append(given.spread(full).summed_to(value.shape))
+        share = share.shaped([n if c in common else 1 for c, n in zip(term, _extents(term, common, share))])
+        full = [sizes.get(c, n) if c in common else n for c, n in zip(term, value.shape)]
+        gradients.append(share.spread(full).summed_to(value.shape))
     return tuple(gradients)
 
 
-def _extents(term: str, left: str, given: Formula) -> list[int]:
-    sizes = dict(zip(left, given.shape))
-    return [sizes.get(c, 1) for c in term]
+def _extents(term: str, common: str, share: Formula) -> list[int]:
+    extents = dict(zip(common, share.shape))
+    return [extents.get(c, 1) for c in term]
 
 
 @op("einsum", "values:N* equation:str", infer=_einsum_type, derivative={"values": _einsum_gradients})

@@ -85,8 +85,8 @@ def _mean_gradient(x: Formula, out: Formula, grad: Formula, d: Derivation) -> Fo
 
 def _extreme_gradient(x: Formula, out: Formula, grad: Formula, d: Derivation) -> Formula:
     """Equal shares for all that are the largest."""
-    chosen = x.where("equal", out)
-    return chosen * (grad / chosen.total(axes_of(d.axes, x.rank), keep=True))
+    largest = x.where("equal", out)
+    return largest * (grad / largest.total(axes_of(d.axes, x.rank), keep=True))
 
 
 def _prod_gradient(x: Formula, out: Formula, grad: Formula, d: Derivation) -> Formula:

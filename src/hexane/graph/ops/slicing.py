@@ -85,10 +85,10 @@ _INDEX = "begin:ints~ end:ints~ stride:ints? begin_mask:bools? end_mask:bools? s
 
 def _bounds(d: Derivation) -> tuple[Any, ...]:
     """The NumPy index of a slice whose bounds are constants."""
-    given = {name: getattr(d, name) for name in ("begin", "end", "stride", "begin_mask", "end_mask", "squeeze_mask")}
-    if UNKNOWN in (given["begin"], given["end"]):
+    bounds = {name: getattr(d, name) for name in ("begin", "end", "stride", "begin_mask", "end_mask", "squeeze_mask")}
+    if UNKNOWN in (bounds["begin"], bounds["end"]):
         raise d.refuse("the bounds are computed at run time, and only constant ones have a derivative")
-    return slices_of(d.x.shape, **given)
+    return slices_of(d.x.shape, **bounds)
 
 
 def into(grad: Formula, shape: Sequence[int], index: Sequence[Any]) -> Formula:
