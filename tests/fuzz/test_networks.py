@@ -36,3 +36,22 @@ def test_a_hundred_networks() -> None:
 @pytest.mark.parametrize("kind", ["ops", "shapes"])
 def test_an_hour(kind: str) -> None:
     assert " 0 failed" in networks("--kind", kind, "--seconds", "3600")
+
+
+@pytest.mark.parametrize("arguments", [("--seed", "11", "--count", "80")])
+def test_gradients(arguments: tuple[str, ...]) -> None:
+    gradients_of(*arguments)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["ops", "shapes"])
+@pytest.mark.parametrize("seed", range(20, 24))
+def test_many_gradients(kind: str, seed: int) -> None:
+    gradients_of("--kind", kind, "--seed", str(seed), "--count", "400" if kind == "ops" else "40")
+
+
+def gradients_of(*arguments: str) -> None:
+    """Each gradient is right along a random direction, or nothing can be said."""
+    command = [sys.executable, str(TOOL), "gradients", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0 and " right" in done.stdout, done.stdout[-8000:] + done.stderr[-2000:]

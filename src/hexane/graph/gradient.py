@@ -7,16 +7,17 @@ the result back to what it depends on, and the shares of a value that is used mo
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
 from operator import add
 from typing import Any
 
 from hexane.errors import GraphError, HexaneError, UnsupportedError
 from hexane.graph.builder import GraphBuilder
+from hexane.graph.effects import touched
 from hexane.graph.formulas import Formula, apply, zeros
 from hexane.graph.ir import Graph
-from hexane.graph.parts import Function, Op, Value
+from hexane.graph.parts import Block, Function, Op, Value
 from hexane.graph.registry import OpSpec, spec_of, values_of
 from hexane.graph.types import FLOATS, TensorType
 
@@ -42,7 +43,8 @@ def grad(graph: Graph, *, of: str, wrt: Sequence[str], checkpoint: Iterable[str]
     Raises
     ------
     GraphError where a name is unknown or its type has no gradient; UnsupportedError, with the op and its result, where
-    the only way from ``of`` to one of ``wrt`` leads through an op without derivative.
+    a way from ``of`` to one of ``wrt`` leads through an op without derivative, or every way through whole numbers or
+    truth values, which are constant between their jumps.
     """
     copy = graph.clone()
     by_name = {value.name: value for value in copy.main.values()}
@@ -246,14 +248,18 @@ class _Sweep:
         grads = [self._sum(value) if value in self.shares else None for value in op.outputs]
         step = Derivation(self.builder, op, grads, self.recomputed)
         zero = all(grad is None for grad in grads)
+        if any(v in self.active for block in op.blocks for v in _inner(block)):
+            raise step.refuse(f"{op.outputs[0].name!r} has no derivative: {reason_of(spec)}")
         for name, operand in op.inputs.items():
             values = values_of(operand)
             if not any(value in self.active for value in values):
                 continue
-            rule = rules.get(name)
-            if rule is None or values[0].dtype not in FLOATS:
+            if values[0].dtype not in FLOATS:
                 self._stop(op, values)
                 continue
+            rule = rules.get(name)
+            if rule is None:
+                raise step.refuse(f"{op.outputs[0].name!r} has no derivative by {name}: {reason_of(spec)}")
             for value in values:
                 _float(value)
             shares = None if zero else rule(step)
@@ -274,14 +280,22 @@ class _Sweep:
 
 
 def _depending(function: Function, ops: Iterable[Op], sources: Iterable[Value]) -> set[Value]:
-    """The sources, and every value whose ops take one of them."""
+    """The sources, and every value whose ops take one of them, states that hold one among them."""
     active = set(sources)
     for op in ops:
-        inner = (v for block in op.blocks for part in block.walk() for v in part.operands())
-        ends = (v for block in op.blocks for v in block.outputs)
-        if any(v in active for v in (*op.operands(), *inner, *ends)):
+        if any(v in active for v in (*op.operands(), *(v for block in op.blocks for v in _inner(block)))):
             active.update(op.outputs)
+            active.update(state for state, changed in touched(op).items() if changed)
     return active
+
+
+def _inner(block: Block) -> Iterator[Value]:
+    """Everything that the ops of a block take and that it returns."""
+    for op in block.walk():
+        yield from op.operands()
+        for part in op.blocks:
+            yield from part.outputs
+    yield from block.outputs
 
 
 Rule = Callable[[Derivation], Any]
@@ -299,4 +313,4 @@ def reason_of(spec: OpSpec) -> str:
     """Why an op has no derivative, or one of its operands none."""
     if isinstance(spec.derivative, str):
         return spec.derivative
-    return "the operand has no derivative" if spec.derivative else "the op has no rule"
+    return "an op of ONNX that MIL lacks" if spec.is_host else "no rule goes through it"

@@ -159,3 +159,38 @@ def test_a_mask_from_the_input_is_no_obstacle():
     positive = b.greater(x=x, y=0.0)
     b.output(b.select(cond=positive, a=b.exp(x=x), b=b.square(x=x)), name="y")
     check(b.graph, {"x": RNG.normal(size=5)}, "y", ["x"])
+
+
+def test_no_way_is_left_out():
+    b = GraphBuilder()
+    x = b.input("x", (2, 3), "fp64")
+    y = b.op("onnx.CumProd", x=x, axis=0, name="products")
+    b.output(b.add(x=y, y=x), name="y")
+    with pytest.raises(hexane.HexaneError, match=r"CumProd.*products.*ONNX"):
+        hexane.grad(b.graph, of="y", wrt=["x"])
+
+
+def test_control_flow_is_refused():
+    b = GraphBuilder()
+    x, flag = b.input("x", (2,), "fp64"), b.input("flag", (), "bool")
+    with b.subblock() as true:
+        true.set_outputs([b.sin(x=x)])
+    with b.subblock() as false:
+        false.set_outputs([b.cos(x=x)])
+    b.output(b.add(x=b.op("cond", pred=flag, blocks=(true, false), name="branch"), y=x), name="y")
+    with pytest.raises(hexane.HexaneError, match=r"cond.*branch.*which block runs"):
+        hexane.grad(b.graph, of="y", wrt=["x"])
+
+
+def test_states_are_refused_where_they_carry_a_value():
+    b = GraphBuilder()
+    x, state = b.input("x", (2,), "fp16"), b.state("memory", (2,), "fp16")
+    before = b.read_state(input=state)
+    b.write_state(data=b.sin(x=x), input=state)
+    b.output(b.mul(x=before, y=x), name="y")
+    b.output(b.read_state(input=state, name="after"), name="z")
+    ones = np.ones(2, np.float16)
+    results = hexane.grad(b.graph, of="y", wrt=["x"]).verify().evaluate({"x": ones, "memory": 3 * ones, "d_y": ones})
+    assert results["d_x"].tolist() == [3, 3]
+    with pytest.raises(hexane.HexaneError, match=r"read_state.*after|read_state.*z"):
+        hexane.grad(b.graph, of="z", wrt=["x"])

@@ -10,7 +10,7 @@ import numpy as np
 from hexane.errors import GraphError, UnsupportedError
 from hexane.graph.effects import held
 from hexane.graph.ir import Block, Op
-from hexane.graph.ops._gradients import reshaped
+from hexane.graph.ops._gradients import reshaped, zero
 from hexane.graph.ops._rules import axis_of
 from hexane.graph.registry import UNKNOWN, op
 from hexane.graph.types import BufferType, ListType, StateType, TensorType, Type
@@ -262,7 +262,7 @@ def _reshape_like_type(x: TensorType, ref_tensors: Any, begins: Any, ends: Any, 
     "x:A ref_tensors:D* begins:int* ends:int* end_masks:bool*",
     infer=_reshape_like_type,
     since=16,
-    derivative={"x": reshaped},
+    derivative={"x": reshaped, "ref_tensors": zero},
 )
 def reshape_like(x: np.ndarray, ref_tensors: Any, begins: Any, ends: Any, end_masks: Any) -> np.ndarray:
     """Reshape to extents of other tensors, joined."""
