@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hexane.graph.types import FLOATS
-from hexane.restrictions.numbers import product_scales, within_row
+from hexane.restrictions.forms import product_scales, within_row
 
 if TYPE_CHECKING:
     from hexane.chips import Chip

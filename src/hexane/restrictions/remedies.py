@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hexane.graph.types import FLOATS
-from hexane.restrictions.numbers import EXP_END, product_scales, within_row
+from hexane.restrictions.forms import product_scales, within_row
+from hexane.restrictions.ranges import EXP_END
 
 if TYPE_CHECKING:
     from hexane.graph.builder import GraphBuilder

@@ -13,7 +13,7 @@ from hexane.arithmetic import plain_convolution as plain
 from hexane.arithmetic.fast import dense_job, depthwise, few_pixels, matrix, zero_blocks
 from hexane.arithmetic.fast.jobs import Job
 from hexane.arithmetic.fast.planes import Planes, pitch_of
-from hexane.arithmetic.fast.product import Rows
+from hexane.arithmetic.fast.product_record import Rows
 from hexane.arithmetic.fast.targets import Kernels, fitting, kernels
 from hexane.arithmetic.fast.winograd import conv2d as conv2d_winograd
 from hexane.arithmetic.fast.workspace import Room, Workspace

@@ -39,7 +39,7 @@ from hexane.arithmetic.fast.jobs import (
 )
 from hexane.arithmetic.fast.packing import window_minimum
 from hexane.arithmetic.fast.planes import Planes, pitch_of
-from hexane.arithmetic.fast.product import Record, Rows
+from hexane.arithmetic.fast.product_record import Record, Rows
 from hexane.arithmetic.fast.targets import Kernels
 from hexane.arithmetic.fast.vector_parts import ALL_ZERO, SEGMENT
 from hexane.arithmetic.fast.vector_parts import DEPTH as PASS_DEPTH

@@ -23,7 +23,7 @@ from hexane.arithmetic.fast.jobs import (
     pieces_for,
     record_of,
 )
-from hexane.arithmetic.fast.product import Record, Rows
+from hexane.arithmetic.fast.product_record import Record, Rows
 from hexane.arithmetic.fast.targets import Kernels
 
 (

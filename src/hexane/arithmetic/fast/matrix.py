@@ -12,7 +12,7 @@ from hexane.arithmetic.fast import packing, product
 from hexane.arithmetic.fast.elementwise import NO_TABLE
 from hexane.arithmetic.fast.jobs import address_of, double_number, table_numbers
 from hexane.arithmetic.fast.planes import pitch_of
-from hexane.arithmetic.fast.product import Columns, Record, Rows, Terms, Tiles
+from hexane.arithmetic.fast.product_record import Columns, Record, Rows, Terms, Tiles
 from hexane.arithmetic.fast.targets import Kernels
 from hexane.arithmetic.fast.vector_parts import ALL_ZERO, DEPTH, SEGMENT
 from hexane.arithmetic.fast.workers import pieces_of, share
