@@ -75,7 +75,7 @@ def test_one_foreign_op_is_a_host_row(tmp_path: Path) -> None:
         assert rows["relu"]["apple"] == "engine" and rows["relu"]["hexane"] == ("none" if ours == "none" else "engine")
         assert report["totals"]["ops"] == 4 and report["totals"]["apple_ops"] == 3
     text = command("check", tmp_path / "q.onnx", status=1)
-    assert "Apple's compiler: 3 of 4" in text and "hexane: 3 of 4" in text
+    assert "hexane's program: 3 of 4" in text and "Apple's compiler, by its limits: 3 of 4" in text
 
 
 @pytest.mark.parametrize("make", [_lstm, _classifier])

@@ -200,3 +200,71 @@ def test_numbers_within_every_limit_need_no_second_run(softplus: Path) -> None:
     found = run(softplus, "onnx")
     assert not found["other"]["differs"] and found["other"]["outputs"] == {}
     assert "on these inputs without effect" in found["other"]["text"]
+
+
+def tall(b: GraphBuilder, x, rows: int = 64):
+    """A kernel that is too high for Apple's compiler on every chip, between layers that fit."""
+    rng = np.random.default_rng(0)
+    number = np.float16 if x.dtype == "fp16" else np.float32
+    kernel = lambda *shape: (rng.standard_normal(shape) * 0.1).astype(number)  # noqa: E731
+    y = b.relu(x=b.conv(x=x, weight=kernel(8, 8, 1, 1), name="before"))
+    return b.softplus(x=b.conv(x=y, weight=kernel(8, 8, rows, 1), name="tall"), name="y")
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "fp32"])
+@pytest.mark.parametrize("chip", ["M1", "M3", "M4", "M5"])
+def test_one_function_places_ops_for_all_four_commands(chip: str, dtype: str, tmp_path: Path) -> None:
+    """Limits of kernels: docs/reference/limits.md 3. Its place, its reason, and what goes around it, are one answer."""
+    graph = network(tall, 1, 8, 96, 8, dtype=dtype)
+    rows = {row.name: row for row in hexane.check(graph, chip, as_="apple").rows}
+    program = hexane.compile(graph, chip=chip, as_="apple")
+    host = [segment for segment in program.segments if segment.kind == "host"]
+    assert [segment.ops for segment in host] == [("conv 'tall'",)] and rows["tall"].place == "host"
+    assert host[0].reasons == {"conv 'tall'": rows["tall"].reason} and "64 high" in rows["tall"].reason
+    assert hexane.estimate(graph, chip, as_="apple").parts.launches == len(program.images) == 2
+    assert all(segment.kind == "engine" for segment in hexane.compile(graph, chip=chip).segments)
+    x = np.random.default_rng(1).standard_normal((1, 8, 96, 8)).astype(np.float32)
+    (tasks,), (bits,) = program.run({"x": x}).values(), program.run({"x": x}, level="graph").values()
+    assert np.array_equal(tasks, bits) and np.allclose(tasks, graph.evaluate({"x": x})["y"], atol=0.02)
+    program.save(tmp_path / "p.hexane")
+    (again,) = hexane.load_program(tmp_path / "p.hexane").run({"x": x}).values()
+    assert np.array_equal(again, tasks)
+
+
+def test_a_kernel_that_fits_stays() -> None:
+    graph = network(lambda b, x: tall(b, x, 29), 1, 8, 96, 8)
+    assert len(hexane.compile(graph, chip="M1", as_="apple").images) == 1 and hexane.check(graph, "M1", "apple").fits
+
+
+@pytest.mark.parametrize(("chip", "place"), [("M1", "host"), ("M3", "host"), ("M4", "engine")])
+def test_a_batch_that_no_task_counts_has_one_place(chip: str, place: str) -> None:
+    """Groups and images have 13 bits up to H15, 17 from H16 on (docs/reference/limits.md 1.1)."""
+    graph = network(lambda b, x: b.add(x=x, y=x), 8192, 8, 1, 4)
+    engine = place == "engine"
+    for as_ in ("apple", ""):
+        assert bool(hexane.estimate(graph, chip, as_=as_).parts.launches) == engine
+        assert [row.place for row in hexane.check(graph, chip, as_).rows] == [place]
+        assert [segment.kind for segment in hexane.compile(graph, chip=chip, as_=as_).segments] == [place]
+
+
+@pytest.mark.parametrize(("options", "status", "asked"), [
+    (["--chip", "M1"], 0, "hexane"), (["--chip", "M1", "--as", "apple"], 1, "apple"),
+    (["--chip", "M1,M4"], 1, "apple"), (["--chip", "M4", "--as", "hexane"], 0, "hexane"),
+])  # fmt: skip
+def test_one_call_of_check_asks_one_question(options: list[str], status: int, asked: str, tmp_path: Path) -> None:
+    network(tall, 1, 8, 96, 8, dtype="fp32").save(tmp_path / "m.onnx")
+    answer = CliRunner().invoke(app, ["check", str(tmp_path / "m.onnx"), *options, "--json"])
+    reports = json.loads(answer.stdout)["reports"]
+    assert answer.exit_code == status and {report["as"] for report in reports} == {asked}
+    text = CliRunner().invoke(app, ["check", str(tmp_path / "m.onnx"), *options]).stdout
+    head = next(line for line in text.splitlines() if line.startswith("op "))
+    assert "place" in head and "hexane" not in head and "Apple" not in head
+    assert ("On the engine here, and not there" in text) == (asked == "hexane")
+
+
+def test_a_core_ml_model_is_asked_about_the_phone(tmp_path: Path) -> None:
+    pytest.importorskip("coremltools")
+    network(tall, 1, 8, 96, 8, dtype="fp32").save(tmp_path / "m.mlpackage")
+    for options, status in ([], 1), (["--as", "hexane"], 0):
+        answer = CliRunner().invoke(app, ["check", str(tmp_path / "m.mlpackage"), "--chip", "M1", *options])
+        assert answer.exit_code == status

@@ -60,7 +60,8 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Say for every op whether the engine runs it, and why; of a MIL text, every restriction that it breaks.
 
-        Exit status 0: all fits, 1: something does not; with --baseline 0: nothing is worse, 1: something is.
+        Exit status 0: all fits in the program asked about (--as), 1: something does not; with --baseline 0: nothing is
+        worse, 1: something is.
         """
         if model.suffix == ".mil":
             from hexane.cli.mil_text import Asked, check_text
@@ -87,7 +88,9 @@ def register(app: typer.Typer) -> None:
             _fix(graph, model, chips.parse_list(chip), _given(graph, inputs or [], random), output, json)
             return
         values = seen_values(graph, inputs or [], random) if data is None else seen_over(graph, data)
-        reports = [checked(graph, target, as_ or "", values) for target in chips.parse_list(chip)]
+        targets = chips.parse_list(chip)
+        question = one_question(as_, model, targets)
+        reports = [checked(graph, target, question, values) for target in targets]
         placements = [place(graph, report.chip) if coreml else None for report in reports]
         plans = [asked_here(graph, placement) if placement is not None else None for placement in placements]
         answer = _answer(model, reports, placements, plans, findings)
@@ -107,6 +110,15 @@ def register(app: typer.Typer) -> None:
             raise typer.Exit(1 if compared.worse else 0)
         if refused or not all(report.fits for report in reports):
             raise typer.Exit(1)
+
+
+def one_question(given: str | None, model: Path, targets: Sequence[Chip]) -> str:
+    """Whose program one call is about: of a Core ML model Apple's, and of chips that are treated differently, too."""
+    from hexane.codegen.driver import GENERATION
+    from hexane.report.job import CORE_ML
+
+    kinds = {target.generation_name == GENERATION for target in targets}
+    return given or ("apple" if len(kinds) > 1 or model.suffix.lower() in CORE_ML else "")
 
 
 def _answer(
@@ -206,7 +218,7 @@ def _fix(
 
 def _show(report: CheckReport, *, host_only: bool) -> None:
     from hexane.cli.console import print_rows, title
-    from hexane.report.tables import check_rows, check_title
+    from hexane.report.tables import check_rows, check_title, elsewhere_rows
 
     first, second = check_title(report)
     title(first)
@@ -221,6 +233,10 @@ def _show(report: CheckReport, *, host_only: bool) -> None:
             [[f"{len(item['ops'])} x {item['op']}", item["advice"]] for item in report.advice], ["ops", "change"]
         )
 
+    elsewhere = elsewhere_rows(report)
+    if elsewhere:
+        title("On the engine here, and not there")
+        print_rows([[_names(names), why] for names, why in elsewhere], ["ops", "why"])
     _show_remarks(report)
     if report.ranges:
         title("Right for these numbers only; `hexane run` on your own inputs compares with float32")

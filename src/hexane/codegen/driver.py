@@ -86,8 +86,8 @@ def compile(
     scaling : powers of two by layer, as ``hexane.numerics.autoscale`` takes them.
     without : names of transformations that are left out (docs/transformations.md).
     as_ : "apple" is dialect "apple", which takes ops apart as Apple's compiler does (docs/restrictions.md), so that
-        results are those of a phone where these are known to differ; "hexane" is the default. What Apple's limits leave
-        to the host (``hexane.check``) stays on the engine where hexane has another form of it.
+        results are those of a phone where these are known to differ, and leaves to the host what Apple's limits leave
+        there (``hexane.check(..., as_="apple")``); "hexane" is the default.
 
     Raises
     ------

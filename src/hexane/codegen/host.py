@@ -6,8 +6,12 @@ from collections.abc import Iterable, Sequence
 
 from hexane.graph.ir import Graph, Op, Value
 from hexane.graph.rewrite import function_from
+from hexane.graph.whole import HOST_OP, written_out
+from hexane.passes.rewriting import sweep
 
 
 def subgraph(ops: Sequence[Op], inputs: Iterable[Value], outputs: Iterable[Value], opset: str) -> Graph:
     """The ops as function ``main`` with these inputs and outputs; constant data are shared."""
-    return Graph([function_from(ops, inputs, outputs, "main", opset)])
+    function = function_from(ops, inputs, outputs, "main", opset)
+    sweep(function, {HOST_OP: written_out})
+    return Graph([function])

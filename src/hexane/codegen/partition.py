@@ -90,6 +90,8 @@ def units_of(
         try:
             if effects.touched(op):
                 raise UnsupportedError("states are kept by the host", code=Reason.STATE)
+            if op.inside is not None:
+                raise UnsupportedError(op.arg("reason"))
             if _asked_for_nan(op):
                 raise UnsupportedError("its result is asked for NaN, which the engine's functions do not give")
             choice = select(op, context, strict=strict)

@@ -103,7 +103,8 @@ class Op:
 
     ``inputs`` is a read-only view of the operands by parameter name: a Value, or a tuple of Values for a variadic
     parameter. Change operands with ``set_input`` and ``remove_input`` only, so that the users of values stay known.
-    ``opset`` is set where the op is written with another op set than its function's.
+    ``opset`` is set where the op is written with another op set than its function's. ``inside`` is the function that an
+    op of type ``hexane.host`` stands for (``hexane.graph.whole``).
     """
 
     __slots__ = (
@@ -114,6 +115,7 @@ class Op:
         "block",
         "blocks",
         "inputs",
+        "inside",
         "name",
         "opset",
         "outputs",
@@ -129,8 +131,10 @@ class Op:
         opset: str | None = None,
         blocks: Iterable[Block] = (),
         attributes: dict[str, Any] | None = None,
+        inside: Function | None = None,
     ) -> None:
         self.type = type
+        self.inside = inside
         self.name = name
         self.opset = opset
         self.blocks: tuple[Block, ...] = tuple(blocks)
@@ -199,7 +203,8 @@ class Op:
     def describe(self) -> str:
         """The op in an error message: its type and the name of its first result."""
         name = self.outputs[0].name if self.outputs else self.name
-        return f"{self.type} {name!r}" if name else self.type
+        kind = self.type if self.inside is None else self.inside.ops[0].type
+        return f"{kind} {name!r}" if name else kind
 
     def __repr__(self) -> str:
         operands = ", ".join(

@@ -275,7 +275,8 @@ def _copy_ops(ops: Iterable[Op], target: Block, known: dict[Value, Value]) -> No
             param: tuple(_copied(v, known) for v in operand) if isinstance(operand, tuple) else _copied(operand, known)
             for param, operand in op.inputs.items()
         }
-        copy = Op(op.type, inputs, name=op.name, opset=op.opset, blocks=blocks, attributes=dict(op.attributes))
+        copy = Op(op.type, inputs, name=op.name, opset=op.opset, blocks=blocks, attributes=dict(op.attributes),
+                  inside=op.inside)  # fmt: skip
         results = []
         for value in op.outputs:
             result = _copied(value, known)

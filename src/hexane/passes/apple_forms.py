@@ -1,16 +1,32 @@
-"""Apple's own forms of ops whose numbers differ from hexane's: only where Apple's program is asked for."""
+"""Apple's program where it is asked for: what its limits leave to the host, and its own forms of ops."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hexane.graph.whole import can_wrap, wrapped
 from hexane.passes.rewriting import sweep
 from hexane.restrictions.lowerings import LOWERINGS, Lowering, lowered
+from hexane.restrictions.objections import placed_by_apple
 
 if TYPE_CHECKING:
     from hexane.chips import Chip
-    from hexane.graph.ir import Function, Graph
+    from hexane.graph.builder import GraphBuilder
+    from hexane.graph.ir import Function, Graph, Op, Value
     from hexane.lowering.compilation import Compilation
+
+
+def leave_to_host(function: Function, compilation: Compilation) -> int:
+    """Where Apple's program is asked for: what its limits leave to the host stays there, as given."""
+
+    def rule(op: Op, b: GraphBuilder) -> Value | tuple[Value, ...] | None:
+        if op.block is not function or not can_wrap(op):
+            return None
+        place = placed_by_apple(op, compilation.chip)
+        return wrapped(op, b, place.reason) if place.where == "host" else None
+
+    rules = dict.fromkeys({op.type for op in function.ops}, rule)
+    return sweep(function, rules) if compilation.as_apple else 0
 
 
 def apple_forms(function: Function, compilation: Compilation) -> int:

@@ -73,6 +73,7 @@ def available() -> dict[str, Pass]:
         "fold_norms": always(normalization.fold_norms),
         "fold_scales": always(scaling.fold_scales),
         "fold_padding": always(padding.fold_padding),
+        "leave_to_host": apple_forms.leave_to_host,
         "apple_forms": apple_forms.apple_forms,
         "single_tables": single_tables.single_tables,
         "decompose_activations": always(activations.decompose_activations),

@@ -6,9 +6,9 @@ Verdicts by op and the shares of multiply-accumulates come from here, so that th
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hexane.graph.macs import macs_of
 from hexane.graph.registry import has
@@ -40,7 +40,7 @@ def places_of(graph: Graph, segments: Sequence[Segment]) -> dict[str, Place]:
         for number, segment in enumerate(segments)
         for described in segment.ops
     }
-    stands_for = _stand_ins(graph, compiled)
+    stands_for = stand_ins(graph, compiled)
     stands_for.update(_work_elsewhere(graph, segments, compiled, stands_for))
     return {name: compiled[other] for name, other in stands_for.items()}
 
@@ -72,7 +72,7 @@ def value_name(described: str) -> str:
         return quoted
 
 
-def _stand_ins(graph: Graph, compiled: dict[str, Place]) -> dict[str, str]:
+def stand_ins(graph: Graph, compiled: Mapping[str, Any]) -> dict[str, str]:
     """For an op that the passes took apart or folded away: the value in the compiled program that stands for it."""
     stand_ins: dict[str, str] = {}
     ops = visible_ops(graph)

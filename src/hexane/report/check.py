@@ -16,12 +16,13 @@ from hexane.graph import html
 from hexane.graph.macs import macs_of
 from hexane.graph.types import StateType
 from hexane.lowering.compilation import Compilation
+from hexane.passes.apple_places import apple_places
 from hexane.program import ENGINE, HOST
 from hexane.program.attribution import Place, places_of, share_on_engine, visible_ops
 from hexane.report.weight_notes import Note, weight_notes, with_weights
 from hexane.restrictions.advice import answer_to
 from hexane.restrictions.numbers import NO_NAN
-from hexane.restrictions.objections import Placement, placed_by_apple
+from hexane.restrictions.objections import Placement
 from hexane.restrictions.remarks import Remark, remarks
 
 if TYPE_CHECKING:
@@ -62,7 +63,8 @@ class Row:
     ``apple`` and ``hexane`` say where Apple's compiler would put the op, by the limits of the chip, and where it is in
     hexane's own program ("engine", "host"; "none" where hexane writes no programs for the chip); ``place`` is hexane's
     for chips of H13, where the report is of its program, and Apple's for the others. ``remarks`` is every rule that
-    the op breaks, or breaks for some numbers. ``node`` and ``node_type`` are the op's name and type in the file that it
+    the op breaks, or breaks for some numbers. ``other`` says why the other compiler leaves an op to the host that the
+    one asked about has on the engine. ``node`` and ``node_type`` are the op's name and type in the file that it
     comes from (ONNX: the node; Core ML: the operation), empty where that says nothing more.
     """
 
@@ -81,6 +83,7 @@ class Row:
     remarks: tuple[Remark, ...] = ()
     node: str = ""
     node_type: str = ""
+    other: str = ""
 
 
 @dataclass(frozen=True, repr=False)
@@ -92,6 +95,11 @@ class CheckReport:
     compiled: bool
     rows: tuple[Row, ...]
     as_: str = ""
+
+    @property
+    def question(self) -> str:
+        """Whose program the places, reasons and ``fits`` are about: "hexane" or "apple"."""
+        return self.as_ or ("hexane" if self.compiled else "apple")
 
     @property
     def fits(self) -> bool:
@@ -169,7 +177,7 @@ class CheckReport:
             "chip": self.chip,
             "generation": self.generation,
             "compiled": self.compiled,
-            "as": self.as_ or ("hexane" if self.compiled else "apple"),
+            "as": self.question,
             "fits": self.fits,
             "fits_apple": all(row.apple == ENGINE or row.op in LOOK_UPS for row in self.rows),
             "fits_hexane": all(row.hexane == ENGINE or row.op in LOOK_UPS for row in self.rows),
@@ -248,10 +256,10 @@ def _report(
     """Every op with both columns; the row itself speaks of hexane's program where ``compiled``, else of Apple's."""
     tasks = places_of(graph, program.segments) if program is not None else {}
     rows, updates, said = [], _updates(graph), remarks(graph, chip, values)
-    nodes = graph.metadata.get("nodes", {})
+    nodes, apple = graph.metadata.get("nodes", {}), apple_places(graph, chip)
     for op in visible_ops(graph):
         ours = None if program is None else _as_compiled(op, tasks.get(op.outputs[0].name), program)
-        row = _row(op, placed_by_apple(op, chip), ours, compiled)
+        row = _row(op, apple[op.outputs[0].name], ours, compiled)
         if ENGINE in (row.apple, row.hexane):
             row = replace(row, keeps_to=_keeps_to(op))
         if op in updates:
@@ -286,9 +294,9 @@ def _row(op: Op, apple: Placement, ours: Placement | None, compiled: bool) -> Ro
     value = op.outputs[0]
     shown = ours if compiled and ours is not None else apple
     other, who = (apple, "Apple's compiler") if shown is ours else (ours, "hexane")
-    reason, evidence = shown.reason, shown.evidence
+    reason, evidence, instead = shown.reason, shown.evidence, ""
     if other is not None and other.where == HOST and shown.where == ENGINE:
-        reason += f"; {who} leaves it to the host: {other.reason}"
+        instead = f"{who} leaves it to the host: {other.reason}"
     elif other is ours and ours is not None and ours.where == shown.where == ENGINE:
         evidence = chips.weakest(evidence, ours.evidence)
     if shown is ours and shown.where == apple.where == HOST:  # what Apple's compiler wants helps here, too
@@ -298,7 +306,7 @@ def _row(op: Op, apple: Placement, ours: Placement | None, compiled: bool) -> Ro
     return Row(
         value.name, op.type, shown.where, reason, str(evidence), advice,
         macs_of(op), tuple(getattr(value.type, "shape", ())), apple=apple.where,
-        hexane=NONE if ours is None else ours.where,
+        hexane=NONE if ours is None else ours.where, other=instead,
     )  # fmt: skip
 
 

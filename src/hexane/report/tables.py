@@ -67,27 +67,43 @@ def _figure(value: float | None, form: str) -> str:
     return "-" if value is None else format(value, form)
 
 
+WHOSE = {"hexane": "hexane's program", "apple": "Apple's compiler, by its limits"}
+
+
 def check_title(report: CheckReport) -> tuple[str, str]:
-    """What a chip does of a network, and what each compiler makes of it; the second is empty where nothing is known."""
+    """What the program that was asked about has on the engine, and the other one's count; both one line.
+
+    The second is empty where nothing is known.
+    """
     totals = report.totals
-    how = "as compiled" if report.compiled else "by the limits of its generation"
-    ours = "writes no programs for it" if totals["hexane_ops"] is None else f"{totals['hexane_ops']} of {totals['ops']}"
+    whose = f"{report.chip} ({report.generation}), {WHOSE[report.question]}"
     if not report.known:
-        return f"{report.chip} ({report.generation}): not known; {report.rows[0].reason}; hexane {ours}", ""
+        return f"{report.chip} ({report.generation}): not known; {report.rows[0].reason}", ""
     macs = f"{totals['macs_on_engine']:.1%} of the multiply-accumulates" if totals["macs"] else "nothing to multiply"
-    ops = f"{totals['engine_ops']} of {totals['ops']} ops on the engine"
-    apple = f"Apple's compiler: {totals['apple_ops']} of {totals['ops']} ops on the engine; hexane: {ours}"
-    return f"{report.chip} ({report.generation}, {how}): {ops}, {macs}", apple
+    first = f"{whose}: {totals['engine_ops']} of {totals['ops']} ops on the engine, {macs}"
+    other = "apple" if report.question == "hexane" else "hexane"
+    count = totals[f"{other}_ops"]
+    if count is None:
+        return first, f"hexane writes no programs for {report.chip}"
+    return first, f"{WHOSE[other]}: {count} of {totals['ops']} (--as {other})"
 
 
 def check_rows(report: CheckReport, *, host_only: bool = False) -> tuple[Sequence[str], Rows]:
-    """Head and a row per op; the file's own nodes where it names them."""
+    """Head and a row per op, all of the program that was asked about; the file's own nodes where it names them."""
     named = any(row.node or row.node_type for row in report.rows)
     rows = [
-        [row.name, row.op, *([row.node, row.node_type] if named else []), row.apple, row.hexane, row.evidence,
-         row.reason]
+        [row.name, row.op, *([row.node, row.node_type] if named else []), row.place, row.evidence, row.reason]
         for row in report.rows
         if not host_only or row.place == "host"
-    ]  # fmt: skip
+    ]
     source = ["node", "node type"] if named else []
-    return ["op", "type", *source, "Apple's compiler", "hexane", "evidence", "reason"], rows
+    return ["op", "type", *source, "place", "evidence", "reason"], rows
+
+
+def elsewhere_rows(report: CheckReport) -> Rows:
+    """Ops that are on the engine and that the other compiler leaves to the host: names, and why."""
+    found: dict[str, list[str]] = {}
+    for row in report.rows:
+        if row.other:
+            found.setdefault(row.other, []).append(row.name)
+    return [[names, why] for why, names in found.items()]

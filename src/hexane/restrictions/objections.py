@@ -15,7 +15,10 @@ from hexane.chips import Chip, Evidence
 from hexane.chips.operations import BRIDGED, NO_SOURCE, REFUSED, UNKNOWN, support
 from hexane.graph import Value
 from hexane.graph.compressed import changes_along_inputs, is_fixed, kernel_of
+from hexane.graph.registry import has
+from hexane.graph.traits import RESHAPES, SAME_VALUES
 from hexane.graph.types import TensorType
+from hexane.graph.whole import inner
 from hexane.restrictions.advice import instead_of
 
 if TYPE_CHECKING:
@@ -100,6 +103,8 @@ def placed_by_apple(op: Op, chip: Chip) -> Placement:
 
     The operations of the compiler and the limits of the generation decide (docs/reference/limits.md).
     """
+    if op.inside is not None:
+        return placed_by_apple(inner(op), chip)
     known = support(op.type, chip)
     if known.verdict == UNKNOWN:
         return Placement("unknown", f"no source says what Apple's compiler places on {chip.name}", known.evidence)
@@ -198,6 +203,20 @@ def extent(op: Op, chip: Chip) -> Found:
         if beyond is not None:
             axis, size, limit = beyond
             return {"value": value.name, "size": size, "axis": axis, "limit": limit}
+    return None
+
+
+@rule(
+    "run the network with a smaller batch, or move a part of the batch to another axis (reshape)",
+    "docs/reference/limits.md 1.1",
+    Evidence.INFERRED,
+)
+def images(op: Op, chip: Chip) -> Found:
+    """{value} has a batch of {size}, and a task of {chip} counts {limit} images"""
+    limit = chip.generation.max_groups
+    for value in () if has(op, RESHAPES | SAME_VALUES) else _tensors(op):  # no task is left of these
+        if value.rank > 3 and value.shape[0] is not None and value.shape[0] > limit:
+            return {"value": value.name, "size": value.shape[0], "limit": limit}
     return None
 
 

@@ -10,20 +10,10 @@ from hexane import passes
 from hexane.chips import Chip
 from hexane.graph import Graph
 from hexane.lowering.compilation import Compilation
-
-FORM = (
-    "fold_constants",
-    "remove_identities",
-    "recognise_activations",
-    "recognise_norms",
-    "fold_norms",
-    "fold_scales",
-    "fold_padding",
-)
-"""Passes whose results are networks as a converter would have written them: nothing in them is a choice of ours."""
+from hexane.passes.apple_places import AS_GIVEN
 
 
 def as_timed(graph: Graph, chip: Chip, *, as_apple: bool = False) -> Graph:
     """The network in the form that is timed; with ``as_apple`` its ops taken apart as Apple's compiler does."""
-    names = [*FORM, "apple_forms"] if as_apple else list(FORM)
+    names = [*AS_GIVEN, "leave_to_host", "apple_forms"] if as_apple else list(AS_GIVEN)
     return passes.run(graph, Compilation(chip, as_apple=as_apple), names)

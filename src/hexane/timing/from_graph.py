@@ -14,6 +14,7 @@ from hexane.graph.macs import macs_of
 from hexane.graph.registry import has, spec_of, values_of
 from hexane.graph.traits import ELEMENTWISE
 from hexane.graph.types import StateType
+from hexane.graph.whole import inner
 from hexane.timing.patterns import rms_norms
 from hexane.timing.weights import Stored, compiled_bytes, stored_weights
 
@@ -196,6 +197,7 @@ class _Walk:
 
 def host_op(op: Op) -> HostOp:
     """What an op asks of the host: arithmetic and bytes; constants count as read."""
+    op = inner(op)
     moved = sum(map(_bytes, (*op.operands(), *op.outputs)))
     elements = max((float(prod(extent or 1 for extent in value.shape)) for value in op.outputs), default=0.0)
     return HostOp(op.name or op.type, op.type, max(2.0 * macs_of(op), elements), moved)

@@ -9,6 +9,8 @@ from math import prod
 from hexane import chips
 from hexane.chips import Chip, Evidence
 from hexane.graph import Graph, Op
+from hexane.passes.apple_places import apple_places
+from hexane.restrictions import objections
 from hexane.restrictions.objections import placed_by_apple
 
 ENGINE, CPU = "engine", "cpu"
@@ -59,12 +61,11 @@ class Placement:
         return sum(op.place == ENGINE for op in self.ops)
 
 
-def op_cost(op: Op, chip: Chip) -> tuple[float | None, float]:
-    """The segmenter's estimate of an op on the engine (None where the engine cannot) and on the CPU, microseconds."""
+def op_cost(op: Op, chip: Chip, *, able: bool) -> tuple[float | None, float]:
+    """The segmenter's estimate of an op on the engine (None where it is not ``able``) and on the CPU, microseconds."""
     operands = list(op.operands())
     moved = sum(2.0 * prod(v.shape) for v in operands if len(v.shape) or not v.is_constant)
     moved += sum(2.0 * prod(v.shape) for v in op.outputs)
-    able = placed_by_apple(op, chip).where == ENGINE
     if op.type in _NOTHING:
         return (0.0 if able else None), 0.0
     if op.type in _MEMORY_BOUND:
@@ -107,7 +108,10 @@ def place(graph: Graph, chip: str | Chip = "M1") -> Placement:
     them in the study); other chips are INFERRED.
     """
     target = chips.get(chip)
-    rows = [(op, *op_cost(op, target)) for op in graph.main.walk() if op.outputs]
+    known = apple_places(graph, target)
+    ops = [op for op in graph.main.walk() if op.outputs]
+    places = [known.get(op.outputs[0].name) or placed_by_apple(op, target) for op in ops]
+    rows = [(op, *op_cost(op, target, able=it.where == ENGINE)) for op, it in zip(ops, places)]
     best = {CPU: 0.0, ENGINE: float("inf")}
     back: list[dict[str, str]] = []
     for _, engine, cpu in rows:
@@ -122,21 +126,21 @@ def place(graph: Graph, chip: str | Chip = "M1") -> Placement:
     totals = {CPU: best[CPU], ENGINE: best[ENGINE] + OUTPUT_US}
     here = CPU if totals[CPU] <= totals[ENGINE] else ENGINE
     total = totals[here]
-    places: list[str] = []
+    chosen: list[str] = []
     for step in reversed(back):
-        places.append(here)
+        chosen.append(here)
         here = step[here]
-    places.reverse()
+    chosen.reverse()
     placed = tuple(
-        Placed(op.name or op.type, op.type, where, engine, cpu, _reason(op, where, engine, cpu, target))
-        for (op, engine, cpu), where in zip(rows, places)
+        Placed(op.name or op.type, op.type, where, engine, cpu, _reason(it, where, engine, cpu))
+        for (op, engine, cpu), it, where in zip(rows, places, chosen)
     )
     return Placement(target, placed, total, sum(cpu for _, _, cpu in rows), target.generation.placement_evidence)
 
 
-def _reason(op: Op, where: str, engine: float | None, cpu: float, chip: Chip) -> str:
+def _reason(place: objections.Placement, where: str, engine: float | None, cpu: float) -> str:
     if engine is None:
-        return placed_by_apple(op, chip).reason
+        return place.reason
     if where == ENGINE:
         return f"{cpu - engine:.1f} us saved, within a segment that pays for its launch"
     return f"the engine would save {max(cpu - engine, 0):.1f} us here, less than entering and leaving it costs"

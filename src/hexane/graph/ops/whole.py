@@ -1,0 +1,27 @@
+"""An op that stays as it is, on the host: no pass looks inside (``hexane.graph.whole``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hexane.errors import GraphError
+from hexane.graph.evaluate import evaluate_function
+from hexane.graph.ir import Op
+from hexane.graph.registry import op
+from hexane.graph.types import Type
+from hexane.graph.whole import HOST_OP
+
+
+def _from_inside(**_: Any) -> Type:
+    raise GraphError("the results are those of the op inside")
+
+
+@op(HOST_OP, "values:any* reason:str", infer=_from_inside, special=True)
+def host(run: Any, operation: Op) -> tuple[Any, ...]:
+    """The op inside in float32, which Apple's compiler leaves to the host for the reason given."""
+    inside = operation.inside
+    if inside is None:
+        raise GraphError("there is no op inside")
+    given = {value.name: run.array(outer) for value, outer in zip(inside.inputs, operation.inputs["values"])}
+    found = evaluate_function(inside, given)
+    return tuple(found[value.name] for value in inside.outputs)

@@ -1,0 +1,47 @@
+"""Where Apple's compiler puts the ops of a network: one answer, whatever file the network comes from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hexane import passes
+from hexane.lowering.compilation import Compilation
+from hexane.program.attribution import stand_ins, visible_ops
+from hexane.restrictions.objections import Placement, placed_by_apple
+
+if TYPE_CHECKING:
+    from hexane.chips import Chip
+    from hexane.graph.ir import Graph
+
+AS_GIVEN = (
+    "fold_constants",
+    "remove_identities",
+    "recognise_activations",
+    "recognise_norms",
+    "fold_norms",
+    "fold_scales",
+    "fold_padding",
+)
+"""Passes whose results are networks as a converter would have written them: nothing in them is a choice of ours."""
+
+
+def apple_places(graph: Graph, chip: Chip) -> dict[str, Placement]:
+    """Where Apple's compiler puts each op of a network, by the name of its first result; every command asks here.
+
+    An op that converters fold into another one is where that one is.
+    """
+    form = passes.run(graph, Compilation(chip), AS_GIVEN)
+    folded = {op.outputs[0].name: op for op in visible_ops(form)}
+    stands_for = stand_ins(graph, folded)
+    found = {}
+    for op in visible_ops(graph):
+        name = op.outputs[0].name
+        place, other = placed_by_apple(op, chip), folded.get(stands_for.get(name, ""))
+        if other is not None and (other.type != op.type or other.outputs[0].name != name):
+            joint = placed_by_apple(other, chip)
+            if joint.where != place.where:
+                joined = "computed as part of" if joint.where == "engine" else "joined to"
+                place = Placement(joint.where, f"{joined} {other.describe()}: {joint.reason}", joint.evidence,
+                                  joint.advice, joint.rules)  # fmt: skip
+        found[name] = place
+    return found
