@@ -112,13 +112,13 @@ def register(app: typer.Typer) -> None:
             raise typer.Exit(1)
 
 
-def one_question(given: str | None, model: Path, targets: Sequence[Chip]) -> str:
+def one_question(as_: str | None, model: Path, targets: Sequence[Chip]) -> str:
     """Whose program one call is about: of a Core ML model Apple's, and of chips that are treated differently, too."""
     from hexane.codegen.driver import GENERATION
     from hexane.report.job import CORE_ML
 
     kinds = {target.generation_name == GENERATION for target in targets}
-    return given or ("apple" if len(kinds) > 1 or model.suffix.lower() in CORE_ML else "")
+    return as_ or ("apple" if len(kinds) > 1 or model.suffix.lower() in CORE_ML else "")
 
 
 def _answer(

@@ -35,28 +35,28 @@ def wrapped(op: Op, b: GraphBuilder, reason: str) -> Value | tuple[Value, ...]:
     values = tuple(dict.fromkeys(value for value in op.operands() if not value.is_constant))
     types = tuple(value.type for value in op.outputs)
     results = b.op(HOST_OP, values=values, reason=reason, outputs=types)
-    made = results[0].op if isinstance(results, tuple) else results.op
-    assert made is not None
-    made.inside = function_from([op], values, op.outputs, "inside", op.opset or b.function.opset)
+    shell = results[0].op if isinstance(results, tuple) else results.op
+    assert shell is not None
+    shell.inside = function_from([op], values, op.outputs, "inside", op.opset or b.function.opset)
     return results
 
 
 def written_out(op: Op, b: GraphBuilder) -> Value | tuple[Value, ...]:
     """The op that an op of type ``hexane.host`` stands for."""
     assert op.inside is not None
-    given = {
+    values = {
         inside: outer if outer.type == inside.type else b.cast(x=outer, dtype=inside.dtype)
         for inside, outer in zip(op.inside.inputs, op.inputs["values"])
     }
 
     def outer(operand: Any) -> Any:
-        return tuple(map(outer, operand)) if isinstance(operand, tuple) else given.get(operand, operand)
+        return tuple(map(outer, operand)) if isinstance(operand, tuple) else values.get(operand, operand)
 
     source = inner(op)
     operands = {name: outer(operand) for name, operand in source.inputs.items()}
     types = tuple(value.type for value in source.outputs)
-    found = b.op(source.type, opset=source.opset or op.inside.opset, outputs=types, **operands)
-    results = found if isinstance(found, tuple) else (found,)
+    again = b.op(source.type, opset=source.opset or op.inside.opset, outputs=types, **operands)
+    results = again if isinstance(again, tuple) else (again,)
     cast = tuple(
         value if value.type == outside.type else b.cast(x=value, dtype=outside.dtype)
         for value, outside in zip(results, op.outputs)

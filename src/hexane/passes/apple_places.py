@@ -33,15 +33,15 @@ def apple_places(graph: Graph, chip: Chip) -> dict[str, Placement]:
     form = passes.run(graph, Compilation(chip), AS_GIVEN)
     folded = {op.outputs[0].name: op for op in visible_ops(form)}
     stands_for = stand_ins(graph, folded)
-    found = {}
+    places = {}
     for op in visible_ops(graph):
         name = op.outputs[0].name
         place, other = placed_by_apple(op, chip), folded.get(stands_for.get(name, ""))
         if other is not None and (other.type != op.type or other.outputs[0].name != name):
             joint = placed_by_apple(other, chip)
             if joint.where != place.where:
-                joined = "computed as part of" if joint.where == "engine" else "joined to"
-                place = Placement(joint.where, f"{joined} {other.describe()}: {joint.reason}", joint.evidence,
+                with_it = "computed as part of" if joint.where == "engine" else "joined to"
+                place = Placement(joint.where, f"{with_it} {other.describe()}: {joint.reason}", joint.evidence,
                                   joint.advice, joint.rules)  # fmt: skip
-        found[name] = place
-    return found
+        places[name] = place
+    return places

@@ -102,8 +102,8 @@ def check_rows(report: CheckReport, *, host_only: bool = False) -> tuple[Sequenc
 
 def elsewhere_rows(report: CheckReport) -> Rows:
     """Ops that are on the engine and that the other compiler leaves to the host: names, and why."""
-    found: dict[str, list[str]] = {}
+    names: dict[str, list[str]] = {}
     for row in report.rows:
         if row.other:
-            found.setdefault(row.other, []).append(row.name)
-    return [[names, why] for why, names in found.items()]
+            names.setdefault(row.other, []).append(row.name)
+    return [[ops, why] for why, ops in names.items()]

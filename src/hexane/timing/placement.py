@@ -108,9 +108,9 @@ def place(graph: Graph, chip: str | Chip = "M1") -> Placement:
     them in the study); other chips are INFERRED.
     """
     target = chips.get(chip)
-    known = apple_places(graph, target)
+    answers = apple_places(graph, target)
     ops = [op for op in graph.main.walk() if op.outputs]
-    places = [known.get(op.outputs[0].name) or placed_by_apple(op, target) for op in ops]
+    places = [answers.get(op.outputs[0].name) or placed_by_apple(op, target) for op in ops]
     rows = [(op, *op_cost(op, target, able=it.where == ENGINE)) for op, it in zip(ops, places)]
     best = {CPU: 0.0, ENGINE: float("inf")}
     back: list[dict[str, str]] = []
@@ -126,14 +126,14 @@ def place(graph: Graph, chip: str | Chip = "M1") -> Placement:
     totals = {CPU: best[CPU], ENGINE: best[ENGINE] + OUTPUT_US}
     here = CPU if totals[CPU] <= totals[ENGINE] else ENGINE
     total = totals[here]
-    chosen: list[str] = []
+    path: list[str] = []
     for step in reversed(back):
-        chosen.append(here)
+        path.append(here)
         here = step[here]
-    chosen.reverse()
+    path.reverse()
     placed = tuple(
         Placed(op.name or op.type, op.type, where, engine, cpu, _reason(it, where, engine, cpu))
-        for (op, engine, cpu), it, where in zip(rows, places, chosen)
+        for (op, engine, cpu), it, where in zip(rows, places, path)
     )
     return Placement(target, placed, total, sum(cpu for _, _, cpu in rows), target.generation.placement_evidence)
 

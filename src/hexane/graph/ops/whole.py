@@ -22,6 +22,6 @@ def host(run: Any, operation: Op) -> tuple[Any, ...]:
     inside = operation.inside
     if inside is None:
         raise GraphError("there is no op inside")
-    given = {value.name: run.array(outer) for value, outer in zip(inside.inputs, operation.inputs["values"])}
-    found = evaluate_function(inside, given)
-    return tuple(found[value.name] for value in inside.outputs)
+    inputs = {value.name: run.array(outer) for value, outer in zip(inside.inputs, operation.inputs["values"])}
+    outputs = evaluate_function(inside, inputs)
+    return tuple(outputs[value.name] for value in inside.outputs)
