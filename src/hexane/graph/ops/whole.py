@@ -16,7 +16,8 @@ def _from_inside(**_: Any) -> Type:
     raise GraphError("the results are those of the op inside")
 
 
-@op(HOST_OP, "values:any* reason:str", infer=_from_inside, special=True)
+@op(HOST_OP, "values:any* reason:str", infer=_from_inside, special=True,
+    derivative="the compiler puts it in an op's place: differentiate the network as it was given")  # fmt: skip
 def host(run: Any, operation: Op) -> tuple[Any, ...]:
     """The op inside in float32, which Apple's compiler leaves to the host for the reason given."""
     inside = operation.inside
