@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from hexane import studies as studies
     from hexane import timing as timing
     from hexane import torch as torch
+    from hexane import train as train
     from hexane.codegen import compile as compile
     from hexane.emulator import emulate as emulate
     from hexane.formats.mil import parse_mil as parse_mil
@@ -113,6 +114,7 @@ _PACKAGES = frozenset(
         "studies",
         "timing",
         "torch",
+        "train",
     }
 )
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -25,9 +25,11 @@ from hexane.image.rebuild import with_contents
 from hexane.mil.grids import Grids, grids_of
 
 if TYPE_CHECKING:
+    from hexane.chips import Chip
     from hexane.mil.model import Model
-    from hexane.runtime.executable import Executable
+    from hexane.program import Program, Segment
 
+ENGINE = "engine"
 PATCHED, REPLACED, RECOMPILED, IGNORED = "patched", "replaced", "recompiled", "ignored"
 _DIGIT_BITS = 10
 _ONE = 0x3C00
@@ -82,7 +84,7 @@ def update(model: Model, weights: Mapping[str, np.ndarray]) -> Update:
     UsageError : a name that is no constant of the program, another shape, a model that is not compiled.
     """
     made = model.ready()
-    given = _checked(made.graph, weights)
+    given = checked_weights(made.graph, weights)
     if model.quirks:
         return Update(IGNORED, 0.0, reason="the real runtime keeps the weights of compile time (restriction W8)")
     start = time.perf_counter()
@@ -90,12 +92,12 @@ def update(model: Model, weights: Mapping[str, np.ndarray]) -> Update:
         _replace(made.graph, given)
         done = Update(REPLACED, time.perf_counter() - start, elements=sum(a.size for a in given.values()))
     else:
-        done = _patched(made, given)
+        done = renewed(made, given)
     model.statistics.updates += 1
     return done
 
 
-def _checked(graph: Graph, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def checked_weights(graph: Graph, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     known = {value.name: value for value in graph.main.constants()}
     given = {}
     for name, array in weights.items():
@@ -119,7 +121,30 @@ def _replace(graph: Graph, given: Mapping[str, np.ndarray]) -> None:
             value.constant = Constant(value.type, given[value.name].copy())
 
 
-def _patched(made: Executable, given: Mapping[str, np.ndarray]) -> Update:
+class Renewable(Protocol):
+    """A compiled network whose weights can be renewed: ``hexane.runtime.executable.Executable`` is one.
+
+    ``level`` "engine": the bytes of engine programs are patched; "graph": the constants of the networks that they were
+    compiled from. Segments on the host have their constants patched at both.
+    """
+
+    graph: Graph
+    chip: Chip
+    level: str
+    program: Program | None
+    places: dict[tuple[str, ...], Any]
+
+    @property
+    def is_loaded(self) -> bool: ...
+    def load(self) -> None: ...
+    def close(self) -> None: ...
+
+
+def renewed(made: Renewable, given: Mapping[str, np.ndarray]) -> Update:
+    """Give constants of a compiled network other values: patched, or compiled again where they are not only moved.
+
+    ``given``: arrays of the constants' shapes and dtypes, by name (`checked_weights`).
+    """
     start = time.perf_counter()
     names = tuple(sorted(given))
     places, reason = made.places.get(names), ""
@@ -139,25 +164,52 @@ def _patched(made: Executable, given: Mapping[str, np.ndarray]) -> Update:
     return Update(PATCHED, time.perf_counter() - start, prepared, written)
 
 
-def _write(made: Executable, places: Places, flat: np.ndarray) -> int:
+def _write(made: Renewable, places: Places, flat: np.ndarray) -> int:
     """Put elements into the constant sections; how many halfwords were written."""
     assert made.program is not None
-    images = []
+    segments = []
     for segment, grids in zip(made.program.segments, places.grids):
-        assert segment.image is not None
-        data = np.frombuffer(bytearray(_data(segment.image)), "<u2")
+        data = np.frombuffer(bytearray(_data(segment, made.level)), "<u2")
         grids.copy(flat, data)
-        images.append(_with_data(segment.image, data.tobytes()))
-    _exchange(made, images)
+        segments.append(_with_data(segment, made.level, data.tobytes()) if data.size else segment)
+    loaded = made.is_loaded
+    made.close()
+    made.program = replace(made.program, segments=tuple(segments))
+    if loaded:
+        made.load()
     return sum(at.size for at in places.at)
 
 
-def _data(image: Image) -> bytes:
-    """Constants, then the section of kernels where a generation has one."""
-    return image.const + image.kernel_section
+def _data(segment: Segment, level: str) -> bytes:
+    """Constants, then the section of kernels where a generation has one; of a graph all constants of fp16."""
+    if segment.image is not None and level == ENGINE:
+        return segment.image.const + segment.image.kernel_section
+    return b"".join(value.data.tobytes() for value in _halves(_graph_of(segment)))
 
 
-def _with_data(image: Image, data: bytes) -> Image:
+def _graph_of(segment: Segment) -> Graph:
+    graph = segment.source if segment.image is not None else segment.graph
+    assert graph is not None
+    return graph
+
+
+def _halves(graph: Graph) -> list[Value]:
+    return [v for v in graph.main.constants() if isinstance(v.type, TensorType) and v.dtype == "fp16"]
+
+
+def _with_data(segment: Segment, level: str, data: bytes) -> Segment:
+    """The segment with other constants and kernels of the same sizes."""
+    if segment.image is not None and level == ENGINE:
+        return replace(segment, image=_image_with(segment.image, data))
+    graph, at = _graph_of(segment).clone(), 0
+    for value in _halves(graph):
+        assert isinstance(value.type, TensorType)
+        array = np.frombuffer(data, np.float16, value.type.count, at).reshape(value.shape)
+        value.constant, at = Constant(value.type, array), at + array.nbytes
+    return replace(segment, source=graph) if segment.image is not None else replace(segment, graph=graph)
+
+
+def _image_with(image: Image, data: bytes) -> Image:
     """The program with other constants and kernels of the same sizes."""
     cut = len(image.const)
     if not image.kernel_section:
@@ -175,18 +227,7 @@ def _with_data(image: Image, data: bytes) -> Image:
     )
 
 
-def _exchange(made: Executable, images: list[Image]) -> None:
-    """The program with other images in its segments."""
-    assert made.program is not None
-    loaded = made.is_loaded
-    made.close()
-    segments = tuple(replace(s, image=image) for s, image in zip(made.program.segments, images))
-    made.program = replace(made.program, segments=segments)
-    if loaded:
-        made.load()
-
-
-def _compile_again(made: Executable) -> None:
+def _compile_again(made: Renewable) -> None:
     from hexane.codegen import compile
 
     loaded = made.is_loaded
@@ -200,7 +241,7 @@ def _compile_again(made: Executable) -> None:
 # -- where the elements are -------------------------------------------------------------------------------------------
 
 
-def _find(made: Executable, names: tuple[str, ...]) -> Places:
+def _find(made: Renewable, names: tuple[str, ...]) -> Places:
     """The places of constants. UnsupportedError where they are not only moved."""
     from hexane.codegen import compile
 
@@ -223,14 +264,13 @@ def _find(made: Executable, names: tuple[str, ...]) -> Places:
         pieces = np.split(coded, np.cumsum(sizes)[:-1])
         _replace(probe, {n: p.reshape(values[n].shape).astype(values[n].data.dtype) for n, p in zip(names, pieces)})
         program = compile(probe, chip=made.chip)
-        if [s.image is None for s in program.segments] != [False] * len(made.program.segments):
+        if [s.kind for s in program.segments] != [s.kind for s in made.program.segments]:
             raise UnsupportedError("other weights make a program of other segments")
         for old, new in zip(made.program.segments, program.segments):
-            assert old.image is not None
-            assert new.image is not None
-            if old.image.text() != new.image.text() or len(_data(old.image)) != len(_data(new.image)):
+            texts = [segment.image.text() if segment.image is not None else b"" for segment in (old, new)]
+            if texts[0] != texts[1] or len(_data(old, made.level)) != len(_data(new, made.level)):
                 raise UnsupportedError("the program's tasks depend on the values of the weights")
-        words = [np.frombuffer(_data(s.image), "<u2") for s in program.segments if s.image]
+        words = [np.frombuffer(_data(s, made.level), "<u2") for s in program.segments]
         seen.append([each - np.uint16(_ONE) for each in words])  # what is no digit wraps round to a large number
     at, element = [], []
     for number in range(len(made.program.segments)):
@@ -301,11 +341,10 @@ def _decoded(halfwords: list[np.ndarray], total: int) -> tuple[np.ndarray, np.nd
     return at[right].astype(np.uint32), number[right].astype(np.uint32)
 
 
-def _confirm(made: Executable, places: Places, values: list[Value]) -> None:
+def _confirm(made: Renewable, places: Places, values: list[Value]) -> None:
     """The program's own weights, put to these places, give the program's own bytes."""
     assert made.program is not None
     flat = np.concatenate([value.data.astype(np.float16).reshape(-1) for value in values]).view(np.uint16)
     for segment, at, element in zip(made.program.segments, places.at, places.element):
-        assert segment.image is not None
-        if not np.array_equal(np.frombuffer(_data(segment.image), "<u2")[at], flat[element]):
+        if not np.array_equal(np.frombuffer(_data(segment, made.level), "<u2")[at], flat[element]):
             raise UnsupportedError("the weights are not stored as they are given")

@@ -1,0 +1,133 @@
+"""The programs of a training step, and which way their weights are renewed: as inputs, or by patch of constants.
+
+A weight that is an input is written into a surface before a call; products by it then read it as a computed kernel.
+One that is a constant stands in the program's kernels, where a convolution needs it, and its elements are written there
+(docs/weights-renewed.md). Predicted time of the compiled programs decides, where nobody says: inputs, constants, or
+inputs but for weights of convolutions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from hexane.chips import Chip
+from hexane.errors import UsageError
+from hexane.graph.gradient import grad
+from hexane.graph.ir import Graph
+from hexane.timing import estimate
+from hexane.train.split import Split, split
+from hexane.train.stage import FLOAT32, EnginePart, HostPart
+from hexane.train.vanishing import FloatStep
+from hexane.train.weights import lifted
+
+INPUTS, PATCH, MIXED = "inputs", "patch", "mixed"
+WAYS = (INPUTS, PATCH, MIXED)
+
+Arrays = dict[str, np.ndarray]
+
+
+def ways_of(renew: str | None) -> Sequence[str]:
+    """The ways that are tried; UsageError for an unknown one."""
+    if renew is None:
+        return WAYS
+    if renew not in WAYS:
+        raise UsageError(f"weights cannot be renewed by {renew!r}", hint=f"one of {', '.join(WAYS)}")
+    return (renew,)
+
+
+class Programs:
+    """Forward and backward pass of a network.
+
+    ``way``: how weights are renewed; ``predicted``: microseconds of a step's programs by each way that was tried.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        of: str,
+        weights: Mapping[str, np.ndarray],
+        chip: Chip,
+        level: str,
+        engine_products: bool,
+        ways: Sequence[str],
+    ) -> None:
+        inner = lifted(graph, weights)
+        whole = grad(inner, of=of, wrt=list(weights))
+        self.of, self.seed = of, whole.main.inputs[-1].name
+        outputs = [value.name for value in inner.main.outputs]
+        gradients = [value.name for value in whole.main.outputs[len(outputs) :]]
+        self.gradients = dict(zip(weights, gradients))
+        self.parts: Split = split(whole, outputs, gradients, host_products=not engine_products)
+        self.way, self.predicted = "", dict[str, float]()
+        self._host = self.parts.products and HostPart(self.parts.products)
+        if level == FLOAT32:
+            self._passes: list[HostPart | EnginePart] = [HostPart(part) for part in self._graphs]
+        else:
+            self._passes = list(self._chosen(weights, chip, level, ways))
+
+    @property
+    def _graphs(self) -> tuple[Graph, Graph]:
+        return self.parts.forward, self.parts.backward
+
+    @property
+    def compiled(self) -> list[EnginePart]:
+        """Forward and backward pass as programs; empty at level float32."""
+        return [part for part in self._passes if isinstance(part, EnginePart)]
+
+    def _chosen(
+        self, weights: Mapping[str, np.ndarray], chip: Chip, level: str, ways: Sequence[str]
+    ) -> list[EnginePart]:
+        """The programs by the way that is predicted fastest, the first of equals."""
+        best: list[EnginePart] = []
+        tried: dict[frozenset[str], float] = {}
+        for way in ways:
+            constants = self._constants(way)
+            if constants in tried:
+                continue
+            candidate = [EnginePart(g, chip, level, {n: weights[n] for n in constants}) for g in self._graphs]
+            tried[constants] = self.predicted[way] = sum(estimate(c.program).latency_us for c in candidate)
+            if not best or self.predicted[way] < self.predicted[self.way]:
+                self.way, best = way, candidate
+        return best
+
+    def _constants(self, way: str) -> frozenset[str]:
+        """The weights that are constants of the programs."""
+        if way != MIXED:
+            return frozenset(self.gradients if way == PATCH else ())
+        ops = [op for graph in self._graphs for op in graph.main.ops if op.type != "matmul"]
+        params = [op.inputs.get(param) for op in ops for param in ("weight", "bias")]
+        return frozenset(value.name for value in params if hasattr(value, "name")) & frozenset(self.gradients)
+
+    def forward(self, values: Mapping[str, np.ndarray]) -> Arrays:
+        """The values with what the forward pass adds: outputs, and taps for the backward pass."""
+        return {**values, **self._passes[0].run(values)}
+
+    def backward(self, values: Mapping[str, np.ndarray], seed: np.ndarray) -> Arrays:
+        """Gradients by the weights' names, in float32."""
+        values = {**values, self.seed: seed}
+        if len(self.parts.backward.main.outputs):
+            values.update(self._passes[1].run(values))
+        if self._host is not None:
+            values.update(self._host.run(values))
+        return {name: np.asarray(values[gradient], np.float32) for name, gradient in self.gradients.items()}
+
+    def renew(self, weights: Mapping[str, np.ndarray]) -> None:
+        """Other weights, before the next pass."""
+        for part in self.compiled:
+            part.renew(weights)
+
+    def watched(self, values: Mapping[str, np.ndarray], seed: Callable[[np.ndarray], np.ndarray]) -> FloatStep:
+        """The step in float32 with weights as programs have them, and its sums; ``seed`` of the output.
+
+        Sums that the host computes lose nothing and are not among them.
+        """
+        watched = FloatStep(self.seed)
+        with np.errstate(over="ignore"):
+            halves = {name: values[name].astype(np.float16) for name in self.gradients}
+        values = {**values, **halves}
+        values.update(watched.run("forward", self.parts.forward, values))
+        values[self.seed] = seed(np.asarray(values[self.of], np.float32))
+        watched.run("backward", self.parts.backward, values)
+        return watched
