@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -19,7 +20,7 @@ class Optimizer:
     lr: float = 1e-2
     weight_decay: float = 0.0
 
-    MOMENTS = ()
+    MOMENTS: ClassVar[tuple[str, ...]] = ()
     """Names of the arrays that are remembered for each weight, zero at first."""
 
     def begin(self, weights: Mapping[str, np.ndarray]) -> Arrays:
@@ -45,7 +46,7 @@ class SGD(Optimizer):
     momentum: float = 0.0
     nesterov: bool = False
 
-    MOMENTS = ("velocity",)
+    MOMENTS: ClassVar[tuple[str, ...]] = ("velocity",)
 
     def _apply(self, w: np.ndarray, g: np.ndarray, moments: list[np.ndarray], rate: np.float32, count: int) -> None:
         if self.weight_decay:
@@ -64,8 +65,8 @@ class Adam(Optimizer):
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
 
-    MOMENTS = ("first", "second")
-    DECOUPLED = False
+    MOMENTS: ClassVar[tuple[str, ...]] = ("first", "second")
+    DECOUPLED: ClassVar[bool] = False
 
     def _apply(self, w: np.ndarray, g: np.ndarray, moments: list[np.ndarray], rate: np.float32, count: int) -> None:
         if self.weight_decay and self.DECOUPLED:
@@ -86,7 +87,7 @@ class AdamW(Adam):
 
     weight_decay: float = 1e-2
 
-    DECOUPLED = True
+    DECOUPLED: ClassVar[bool] = True
 
 
 OPTIMIZERS: dict[str, type[Optimizer]] = {"sgd": SGD, "adam": Adam, "adamw": AdamW}

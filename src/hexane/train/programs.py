@@ -13,14 +13,16 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from hexane.chips import Chip
+from hexane.codegen import compile
 from hexane.errors import UsageError
 from hexane.graph.gradient import grad
-from hexane.graph.ir import Graph
+from hexane.graph.ir import Graph, Value
+from hexane.program import Program
 from hexane.timing import estimate
 from hexane.train.split import Split, split
 from hexane.train.stage import FLOAT32, EnginePart, HostPart
 from hexane.train.vanishing import FloatStep
-from hexane.train.weights import lifted
+from hexane.train.weights import bound, lifted
 
 INPUTS, PATCH, MIXED = "inputs", "patch", "mixed"
 WAYS = (INPUTS, PATCH, MIXED)
@@ -60,8 +62,9 @@ class Programs:
         gradients = [value.name for value in whole.main.outputs[len(outputs) :]]
         self.gradients = dict(zip(weights, gradients))
         self.parts: Split = split(whole, outputs, gradients, host_products=not engine_products)
+        self._weights = {name: array.astype(np.float16) for name, array in weights.items()}
         self.way, self.predicted = "", dict[str, float]()
-        self._host = self.parts.products and HostPart(self.parts.products)
+        self._host = HostPart(self.parts.products) if self.parts.products is not None else None
         if level == FLOAT32:
             self._passes: list[HostPart | EnginePart] = [HostPart(part) for part in self._graphs]
         else:
@@ -98,7 +101,16 @@ class Programs:
             return frozenset(self.gradients if way == PATCH else ())
         ops = [op for graph in self._graphs for op in graph.main.ops if op.type != "matmul"]
         params = [op.inputs.get(param) for op in ops for param in ("weight", "bias")]
-        return frozenset(value.name for value in params if hasattr(value, "name")) & frozenset(self.gradients)
+        return frozenset(value.name for value in params if isinstance(value, Value)) & frozenset(self.gradients)
+
+    def bound_graphs(self) -> list[Graph]:
+        """Forward and backward pass with the weights as they were at first, constants or inputs as ``way`` says."""
+        constants = {name: self._weights[name] for name in self._constants(self.way)}
+        return [bound(graph, constants) for graph in self._graphs if graph.main.outputs]
+
+    def compiled_for(self, chip: Chip) -> list[Program]:
+        """The same as programs for another chip."""
+        return [compile(graph, chip=chip) for graph in self.bound_graphs()]
 
     def forward(self, values: Mapping[str, np.ndarray]) -> Arrays:
         """The values with what the forward pass adds: outputs, and taps for the backward pass."""

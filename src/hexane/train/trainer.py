@@ -20,7 +20,7 @@ from hexane.train.programs import Programs, ways_of
 from hexane.train.scale import loss_scale_of
 from hexane.train.schedules import schedule_of
 from hexane.train.stage import ENGINE, LEVELS
-from hexane.train.vanishing import Lost, FloatStep
+from hexane.train.vanishing import FloatStep, Lost
 from hexane.train.weights import trainable, with_weights
 
 STATE = ("step", "applied", "loss_scale", "good", "skipped", "seed")

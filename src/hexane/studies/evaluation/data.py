@@ -142,7 +142,7 @@ def open_data(given: Any, ports: Sequence[Port], *, normalize: str | None = None
     if path.suffix == ".npz":
         return _of_arrays(_npz(path), ports, str(path))
     if path.suffix == ".py":
-        return _of_sequence(_from_code(path), ports, str(path))
+        return _of_sequence(from_code(path), ports, str(path))
     raise UsageError("is no data set", where=str(path), hint=".npz, a folder, or .py with a function dataset()")
 
 
@@ -229,17 +229,17 @@ def _of_sequence(given: Any, ports: tuple[Port, ...], name: str) -> Data:
     return Data(name, ports, count, batch, labelled, alphabet, given=given)
 
 
-def _from_code(path: Path) -> Any:
-    """What the function ``dataset`` of a Python file gives."""
+def from_code(path: Path, name: str = "dataset", *args: Any) -> Any:
+    """What a function of a Python file gives."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-        make = getattr(module, "dataset", None)
+        make = getattr(module, name, None)
         if make is None:
-            raise UsageError("has no function dataset()", where=str(path))
-        return make()
+            raise UsageError(f"has no function {name}()", where=str(path))
+        return make(*args)
     except HexaneError:
         raise
     except Exception as error:  # whatever a user's code raises
