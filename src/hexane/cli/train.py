@@ -62,10 +62,10 @@ def _print(run: TrainingRun) -> None:
         for n in shown
     ]
     print_rows(rows, head, right=(0, 1, 2, 3, 4, 5))
-    skipped = trainer.scale.skipped
+    elements = sum(array.size for array in trainer.weights.values())
     typer.echo(
-        f"{trainer.step_count} steps on {trainer.chip.name}, level {trainer.level}; {len(trainer.weights)} weights with "
-        f"{sum(array.size for array in trainer.weights.values()):,} elements; {skipped} steps skipped for infinities"
+        f"{trainer.step_count} steps on {trainer.chip.name}, level {trainer.level}; {len(trainer.weights)} weights "
+        f"with {elements:,} elements; {trainer.scale.skipped} steps skipped for infinities"
     )
     if trainer.programs.way:
         predicted = ", ".join(f"{way} {us:.0f} us" for way, us in trainer.programs.predicted.items())

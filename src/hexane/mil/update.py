@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 ENGINE = "engine"
 PATCHED, REPLACED, RECOMPILED, IGNORED = "patched", "replaced", "recompiled", "ignored"
+MOST_TRIES = 2
 _DIGIT_BITS = 10
 _ONE = 0x3C00
 """fp16 of 1.0; digits stand in the ten bits below."""
@@ -69,6 +70,14 @@ class Places:
     at: tuple[np.ndarray, ...]
     element: tuple[np.ndarray, ...]
     grids: tuple[Grids, ...]
+
+
+@dataclass(frozen=True)
+class NoPlaces:
+    """Why some constants cannot be patched, and how often that was tried: first weights may be all zeros."""
+
+    reason: str
+    tries: int
 
 
 def update(model: Model, weights: Mapping[str, np.ndarray]) -> Update:
@@ -147,18 +156,20 @@ def renewed(made: Renewable, given: Mapping[str, np.ndarray]) -> Update:
     """
     start = time.perf_counter()
     names = tuple(sorted(given))
-    places, reason = made.places.get(names), ""
-    if places is None:
+    places: Places | NoPlaces | None = made.places.get(names)
+    if not isinstance(places, Places) and (places is None or places.tries < MOST_TRIES):
         try:
-            places = made.places[names] = _find(made, names)
+            places = _find(made, names)
         except UnsupportedError as error:
-            reason = error.message
+            places = NoPlaces(error.message, 1 if places is None else places.tries + 1)
+    made.places[names] = places
     prepared = time.perf_counter() - start
     start = time.perf_counter()
     _replace(made.graph, given)
-    if places is None:
+    if isinstance(places, NoPlaces):
         _compile_again(made)
-        return Update(RECOMPILED, time.perf_counter() - start, prepared, reason=reason)
+        made.places[names] = places
+        return Update(RECOMPILED, time.perf_counter() - start, prepared, reason=places.reason)
     flat = np.concatenate([given[name].astype(np.float16).reshape(-1) for name in names]).view(np.uint16)
     written = _write(made, places, flat)
     return Update(PATCHED, time.perf_counter() - start, prepared, written)

@@ -27,7 +27,8 @@ def write_page(run: TrainingRun, path: Path) -> None:
     ]
     lines = [(label, colour, values) for label, colour, values in curves if any(map(isfinite, values))]
     top, paths = _plot([values for _, _, values in lines])
-    order = np.argsort([-max(column, default=0.0) for column in zip(*run.lost)], kind="stable") if run.lost else []
+    worst = [max(column) for column in zip(*run.lost)]
+    order = sorted(range(len(worst)), key=lambda i: -worst[i])
     sums = [(*run.sums[i], [(row[i], _shade(row[i])) for row in run.lost]) for i in order]
     text = render(
         "train.html", run=run, trainer=run.trainer, lines=list(zip(lines, paths)), top=top, sums=sums,

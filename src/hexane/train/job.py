@@ -36,8 +36,8 @@ class TrainingRun:
     """A training run: the trainers (``float32`` beside it, or None), curves by name, and counts of lost products.
 
     ``watched`` are steps, ``lost`` the share of each sum's products that vanish, a row per such step; ``sums`` the
-    columns of these rows as (stage, result, op). ``guesses``: for loss scales, the share that vanishes in all and in the backward
-    pass, and the least headroom in bits, at the first step.
+    columns of these rows as (stage, result, op). ``guesses``: for loss scales, the share that vanishes in all and in
+    the backward pass, and the least headroom in bits, at the first step.
     """
 
     settings: Settings

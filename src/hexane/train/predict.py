@@ -16,8 +16,8 @@ from hexane.train.programs import Programs
 @dataclass(frozen=True)
 class StepCost:
     """Forward and backward pass on a chip: microseconds, millijoules of the engine's rail, engine programs, the share
-    of multiply-accumulates on the engine. ``basis``: "program" (hexane's own, task by task) or "network" (layer by layer,
-    as one program of Apple's compiler, where hexane writes none for the chip).
+    of multiply-accumulates on the engine. ``basis``: "program" (hexane's own, task by task) or "network" (layer by
+    layer, as one program of Apple's compiler, where hexane writes none for the chip).
 
     Not counted: loss, optimiser and gradients of weights that the host computes; copies of weights into surfaces.
     """

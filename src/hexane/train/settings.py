@@ -37,7 +37,7 @@ class Key:
 
 KEYS = (
     Key("network", FILE, None, "The network: any file that hexane reads, or a .py file with `network(seed)`."),
-    Key("data", FILE, None, ""Samples with labels: .npz, a folder, or .py with `dataset()`, as for `hexane evaluate`.""),
+    Key("data", FILE, None, "Samples with labels: .npz, a folder, or .py with `dataset()`, as for `hexane evaluate`."),
     Key("test", FILE, "", "Samples with labels for the figures at the end."),
     Key("output", FILE, "", "Folder for all results; by default the file's name without suffix."),
     Key("steps", COUNT, 1000, "Steps of the optimiser."),

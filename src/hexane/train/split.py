@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from hexane.codegen.host import subgraph
 from hexane.graph.ir import Graph, Op, Value
+from hexane.graph.registry import has
+from hexane.graph.traits import MOVES, PICKS, SAME_VALUES
 from hexane.lowering.fusion import SUMS
 
 
@@ -84,12 +86,20 @@ def _inputs(inputs: Iterable[Value], ops: Sequence[Op]) -> list[Value]:
 
 
 def _products(backward: Sequence[Op], ends: Sequence[Value]) -> set[Op]:
-    """The ops between a gradient and the sum of products that gives it, where nothing else needs them.
+    """The ops between a gradient and the sum of products that gives it, where nothing else needs them; what only moves
+    values in front of them, too.
 
     A gradient that is no sum of products (a reduction, of a bias) goes up to what something else needs, too.
     """
     chain = _behind_sums(backward, ends)
-    return {op for op in backward if op not in chain}
+    last = {op for op in backward if op not in chain}
+    needed = {value for value in ends if value.op in chain}
+    for op in reversed(backward):
+        serves = all(user in last for result in op.outputs for user in result.users if user in chain or user in last)
+        if op in chain and serves and not needed.intersection(op.outputs) and has(op, MOVES | PICKS | SAME_VALUES):
+            last.add(op)
+            chain.discard(op)
+    return last
 
 
 def _behind_sums(backward: Sequence[Op], ends: Sequence[Value]) -> set[Op]:

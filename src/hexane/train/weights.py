@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from hexane.errors import UsageError
+from hexane.graph.builder import builder_before
 from hexane.graph.constants import Constant
 from hexane.graph.ir import Graph, Op, Value
-from hexane.graph.rewrite import replace_uses
+from hexane.graph.rewrite import replace_op, replace_uses
 from hexane.graph.types import TensorType
 from hexane.lowering.fusion import SUMS
 
@@ -63,7 +64,18 @@ def lifted(graph: Graph, names: Iterable[str]) -> Graph:
         old.name = f"{name}__constant"
         copy.main.add_input(new)
         replace_uses(old, new)
+    for op in list(copy.main.ops):
+        if op.type == "linear" and not op.arg("weight").is_constant:
+            _as_product(op)
     return copy
+
+
+def _as_product(op: Op) -> None:
+    """``linear`` with a computed weight as a product and a sum: the engine computes these."""
+    b = builder_before(op)
+    bias = op.inputs.get("bias")
+    result = b.matmul(x=op.arg("x"), y=op.arg("weight"), transpose_y=True)
+    replace_op(op, result if bias is None else b.add(x=result, y=bias))
 
 
 def bound(graph: Graph, values: Mapping[str, np.ndarray]) -> Graph:
