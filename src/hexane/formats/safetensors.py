@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from hexane.errors import FormatError, UnsupportedError, UsageError
-from hexane.files import is_file, read_text
+from hexane.files import is_file, read_text, write_whole
 
 MOST_HEADER_BYTES = 100_000_000
 """What the format allows."""
@@ -164,3 +164,21 @@ def _counts(numbers: Any, lengths: Container[int]) -> list[int] | None:
     """A list of counts, as many as allowed; None for anything else."""
     whole = isinstance(numbers, list) and all(type(number) is int and 0 <= number < 2**63 for number in numbers)
     return numbers if whole and len(numbers) in lengths else None
+
+
+def write_safetensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write arrays, whole or not at all; the same arrays give the same bytes. UsageError for a dtype there is not."""
+    names = {np.dtype(text): name for name, text in DTYPES.items() if name != "BF16"}
+    header: dict[str, Any] = {}
+    at, pieces = 0, []
+    for name, array in sorted(arrays.items()):
+        dtype = np.asarray(array).dtype.newbyteorder("<")
+        if dtype not in names:
+            raise UsageError(f"safetensors has no dtype {dtype}", where=name)
+        pieces.append(np.asarray(array).astype(dtype, order="C").tobytes())
+        end = at + len(pieces[-1])
+        header[name] = {"dtype": names[dtype], "shape": list(np.shape(array)), "data_offsets": [at, end]}
+        at = end
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    write_whole(path, [len(text).to_bytes(8, "little"), text, *pieces])

@@ -161,7 +161,7 @@ def renewed(made: Renewable, given: Mapping[str, np.ndarray]) -> Update:
         try:
             places = _find(made, names)
         except UnsupportedError as error:
-            places = NoPlaces(error.message, 1 if places is None else places.tries + 1)
+            places = NoPlaces(error.message, 1 + (places.tries if isinstance(places, NoPlaces) else 0))
     made.places[names] = places
     prepared = time.perf_counter() - start
     start = time.perf_counter()

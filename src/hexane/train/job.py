@@ -230,16 +230,17 @@ def _save(run: TrainingRun, path: Path) -> None:
     arrays |= {f"curve/{name}": np.array(values, np.float64) for name, values in run.curves.items()}
     arrays |= {"watch/steps": np.array(run.watched, np.int64), "watch/lost": np.array(run.lost, np.float64)}
     fixed = {name: value for name, value in run.settings.values.items() if name not in MAY_CHANGE}
-    notes = {"settings": json.dumps(fixed, sort_keys=True), "sums": json.dumps(run.sums)}
-    write_safetensors(path, arrays, {**notes, "guesses": json.dumps(run.guesses), "schema": SCHEMA})
+    notes = {"schema": SCHEMA, "settings": fixed, "sums": run.sums, "guesses": run.guesses}
+    arrays["notes"] = np.frombuffer(json.dumps(notes, sort_keys=True).encode(), np.uint8)
+    write_safetensors(path, arrays)
 
 
 def _restore(run: TrainingRun, path: Path) -> None:
-    arrays, metadata = read_safetensors(path)
+    arrays = {name: np.array(tensor.read()) for name, tensor in read_safetensors(path).items()}
     try:
-        before = json.loads(metadata["settings"])
-        run.sums = [tuple(row) for row in json.loads(metadata["sums"])]
-        run.guesses = json.loads(metadata["guesses"])
+        notes = json.loads(arrays["notes"].tobytes())
+        before, run.guesses = notes["settings"], notes["guesses"]
+        run.sums = [tuple(row) for row in notes["sums"]]
         run.curves = {name: arrays[f"curve/{name}"].tolist() for name in CURVES}
         run.watched, run.lost = arrays["watch/steps"].tolist(), arrays["watch/lost"].tolist()
     except (KeyError, ValueError) as error:
