@@ -67,6 +67,8 @@ def lifted(graph: Graph, names: Iterable[str]) -> Graph:
     for op in list(copy.main.ops):
         if op.type == "linear" and not op.arg("weight").is_constant:
             _as_product(op)
+        elif op.type == "layer_norm":
+            _scaled_behind(op)
     return copy
 
 
@@ -76,6 +78,20 @@ def _as_product(op: Op) -> None:
     bias = op.inputs.get("bias")
     result = b.matmul(x=op.arg("x"), y=op.arg("weight"), transpose_y=True)
     replace_op(op, result if bias is None else b.add(x=result, y=bias))
+
+
+def _scaled_behind(op: Op) -> None:
+    """A norm over the last axes whose scale or shift is computed: both follow as a product and a sum."""
+    gamma, beta = (op.inputs.get(param) for param in ("gamma", "beta"))
+    computed = any(isinstance(value, Value) and not value.is_constant for value in (gamma, beta))
+    axes = sorted(axis % op.arg("x").rank for axis in op.arg("axes") or range(op.arg("x").rank))
+    if not computed or axes != list(range(op.arg("x").rank))[-len(axes) :]:
+        return
+    b = builder_before(op)
+    rest = {param: value for param, value in op.inputs.items() if param not in ("gamma", "beta")}
+    result = b.layer_norm(**rest)
+    result = result if gamma is None else b.mul(x=result, y=gamma)
+    replace_op(op, result if beta is None else b.add(x=result, y=beta))
 
 
 def bound(graph: Graph, values: Mapping[str, np.ndarray]) -> Graph:

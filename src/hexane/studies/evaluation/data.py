@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import importlib.util
 import io
+import sys
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -231,9 +232,10 @@ def _of_sequence(given: Any, ports: tuple[Port, ...], name: str) -> Data:
 
 def from_code(path: Path, name: str = "dataset", *args: Any) -> Any:
     """What a function of a Python file gives."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    spec = importlib.util.spec_from_file_location(f"{path.stem} of {path.parent}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where dataclasses look for it
     try:
         spec.loader.exec_module(module)
         make = getattr(module, name, None)
