@@ -102,9 +102,6 @@ def test_a_state_goes_on_with_the_same_bits():
 
 
 def test_small_gradients_vanish_without_a_scale_and_not_with_the_computed_one():
-    trainer = Trainer(network(), loss=lambda y, _: (0.0, np.full(y.shape, 1e-6, np.float32)), level="float32")
-    step = trainer.watch(batch())
-    assert share(step.lost(1.0), "backward") == pytest.approx(1.0) or not step.lost(1.0)
     deep = GraphBuilder()
     x = deep.input("x", (4, 8), "fp16")
     rng = np.random.default_rng(0)

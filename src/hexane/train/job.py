@@ -19,7 +19,7 @@ from hexane.studies.evaluation.data import Data, from_code, open_data
 from hexane.train.batches import indices_of
 from hexane.train.losses import class_axis
 from hexane.train.predict import StepCost, step_costs
-from hexane.train.settings import MAY_CHANGE, Settings
+from hexane.train.settings import MAY_CHANGE, TrainSettings
 from hexane.train.stage import FLOAT32
 from hexane.train.trainer import Trainer
 from hexane.train.vanishing import GUESSES, share
@@ -40,7 +40,7 @@ class TrainingRun:
     the backward pass, and the least headroom in bits, at the first step.
     """
 
-    settings: Settings
+    settings: TrainSettings
     trainer: Trainer
     float32: Trainer | None
     data: Data
@@ -77,7 +77,7 @@ class TrainingRun:
 
 
 def train(
-    settings: Settings, *, resume: bool = False, overwrite: bool = False, on_progress: OnStep | None = None
+    settings: TrainSettings, *, resume: bool = False, overwrite: bool = False, on_progress: OnStep | None = None
 ) -> TrainingRun:
     """A whole run, or the rest of one.
 
@@ -110,7 +110,7 @@ def train(
     return run
 
 
-def _begin(settings: Settings) -> TrainingRun:
+def _begin(settings: TrainSettings) -> TrainingRun:
     graph = _network(settings)
     scale, shared = settings["loss_scale"], {"chip": settings["chip"], "seed": settings["seed"]}
     options = {
@@ -131,7 +131,7 @@ def _begin(settings: Settings) -> TrainingRun:
     return TrainingRun(settings, trainer, beside, _data(settings["data"], graph, settings))
 
 
-def _network(settings: Settings) -> Graph:
+def _network(settings: TrainSettings) -> Graph:
     path = Path(settings["network"])
     if path.suffix == ".py":
         graph = from_code(path, "network", settings["seed"])
@@ -141,7 +141,7 @@ def _network(settings: Settings) -> Graph:
     return load(path, shapes=settings["shapes"] or None)
 
 
-def _data(path: str, graph: Graph, settings: Settings) -> Data:
+def _data(path: str, graph: Graph, settings: TrainSettings) -> Data:
     data = open_data(path, input_ports(graph), normalize=settings["normalize"] or None)
     if not data.has_labels:
         raise UsageError(

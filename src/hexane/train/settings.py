@@ -76,7 +76,7 @@ MAY_CHANGE = frozenset(("output", "test", "save_every"))
 
 
 @dataclass(frozen=True)
-class Settings:
+class TrainSettings:
     """What a file says, with defaults, by key; paths are absolute."""
 
     values: Mapping[str, Any]
@@ -110,7 +110,7 @@ class Settings:
         return Schedule(steps=self["steps"], **{name: self[f"schedule.{name}"] for name in names})
 
 
-def read_settings(path: Path) -> Settings:
+def read_settings(path: Path) -> TrainSettings:
     """The settings in a TOML file; relative paths are from its folder.
 
     Raises SyntaxProblem for what is no TOML, UsageError for an unknown key (with the nearest known) or a wrong value.
@@ -136,7 +136,7 @@ def read_settings(path: Path) -> Settings:
             raise UsageError(f"lacks {key.name!r}", where=str(path), hint=key.meaning)
         values[key.name] = _checked(key, flat.get(key.name, key.default), path)
     values["output"] = values["output"] or str(path.resolve().with_suffix(""))
-    return Settings(values, path)
+    return TrainSettings(values, path)
 
 
 def _checked(key: Key, value: Any, path: Path) -> Any:
