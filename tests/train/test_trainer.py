@@ -109,7 +109,7 @@ def test_small_gradients_vanish_without_a_scale_and_not_with_the_computed_one():
     for n in range(3):
         h = deep.linear(x=h, weight=deep.const((rng.standard_normal((8, 8)) / 3).astype(np.float16), name=f"w{n}"))
     deep.output(h, name="y")
-    trainer = Trainer(deep.graph, loss=lambda y, _: (0.0, np.full(y.shape, 1e-6, np.float32)), level="float32")
+    trainer = Trainer(deep.graph, loss=lambda y, _: (0.0, np.full(y.shape, 1e-8, np.float32)), level="float32")
     step = trainer.watch((rng.standard_normal((4, 8)), np.zeros(4)))
     scale = step.scale()
     assert share(step.lost(1.0), "backward") > 0.9

@@ -56,10 +56,10 @@ def _print(run: TrainingRun) -> None:
     trainer, curves = run.trainer, run.curves
     head = ["step", "loss", "float32", "norm", "loss scale", "rate"]
     count = len(curves["loss"])
-    shown = sorted({*range(0, count, max(1, count // 10)), count - 1}) if count else []
+    steps_listed = sorted({*range(0, count, max(1, count // 10)), count - 1}) if count else []
     rows = [
         [str(n + 1), *(f"{curves[name][n]:.5g}" for name in ("loss", "float32", "norm", "scale", "rate"))]
-        for n in shown
+        for n in steps_listed
     ]
     print_rows(rows, head, right=(0, 1, 2, 3, 4, 5))
     elements = sum(array.size for array in trainer.weights.values())

@@ -31,7 +31,7 @@ Arrays = dict[str, np.ndarray]
 
 
 def ways_of(renew: str | None) -> Sequence[str]:
-    """The ways that are tried; UsageError for an unknown one."""
+    """The ways that are microseconds; UsageError for an unknown one."""
     if renew is None:
         return WAYS
     if renew not in WAYS:
@@ -42,7 +42,7 @@ def ways_of(renew: str | None) -> Sequence[str]:
 class Programs:
     """Forward and backward pass of a network.
 
-    ``way``: how weights are renewed; ``predicted``: microseconds of a step's programs by each way that was tried.
+    ``way``: how weights are renewed; ``predicted``: microseconds of a step's programs by each way that was microseconds.
     """
 
     def __init__(
@@ -84,13 +84,13 @@ class Programs:
     ) -> list[EnginePart]:
         """The programs by the way that is predicted fastest, the first of equals."""
         best: list[EnginePart] = []
-        tried: dict[frozenset[str], float] = {}
+        microseconds: dict[frozenset[str], float] = {}
         for way in ways:
             constants = self._constants(way)
-            if constants in tried:
+            if constants in microseconds:
                 continue
             candidate = [EnginePart(g, chip, level, {n: weights[n] for n in constants}) for g in self._graphs]
-            tried[constants] = self.predicted[way] = sum(estimate(c.program).latency_us for c in candidate)
+            microseconds[constants] = self.predicted[way] = sum(estimate(c.program).latency_us for c in candidate)
             if not best or self.predicted[way] < self.predicted[self.way]:
                 self.way, best = way, candidate
         return best

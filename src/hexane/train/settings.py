@@ -90,7 +90,7 @@ class TrainSettings:
         """The optimiser; UsageError for a key that it does not have."""
         kind = OPTIMIZERS[self["optimizer.name"]]
         own = {field.name for field in fields(kind)}
-        chosen: dict[str, Any] = {}
+        options: dict[str, Any] = {}
         for key in KEYS:
             table, _, name = key.name.partition(".")
             value = self[key.name]
@@ -100,8 +100,8 @@ class TrainSettings:
                 raise UsageError(
                     f"{self['optimizer.name']} has no {name}", where=str(self.path), hint=f"it has {', '.join(own)}"
                 )
-            chosen[name] = tuple(value) if isinstance(value, list) else value
-        return kind(**chosen)
+            options[name] = tuple(value) if isinstance(value, list) else value
+        return kind(**options)
 
     @property
     def schedule(self) -> Schedule:
