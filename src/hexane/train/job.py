@@ -19,7 +19,7 @@ from hexane.studies.evaluation.data import Data, from_code, open_data
 from hexane.train.batches import indices_of
 from hexane.train.losses import class_axis
 from hexane.train.predict import StepCost, step_costs
-from hexane.train.settings import MAY_CHANGE, TrainSettings
+from hexane.train.settings import TrainSettings
 from hexane.train.stage import FLOAT32
 from hexane.train.trainer import Trainer
 from hexane.train.vanishing import GUESSES, share
@@ -229,8 +229,7 @@ def _save(run: TrainingRun, path: Path) -> None:
     arrays = {f"{name}/{key}": array for name, trainer in _trainers(run) for key, array in trainer.state_dict().items()}
     arrays |= {f"curve/{name}": np.array(values, np.float64) for name, values in run.curves.items()}
     arrays |= {"watch/steps": np.array(run.watched, np.int64), "watch/lost": np.array(run.lost, np.float64)}
-    fixed = {name: value for name, value in run.settings.values.items() if name not in MAY_CHANGE}
-    notes = {"schema": SCHEMA, "settings": fixed, "sums": run.sums, "guesses": run.guesses}
+    notes = {"schema": SCHEMA, "settings": run.settings.decisive, "sums": run.sums, "guesses": run.guesses}
     arrays["notes"] = np.frombuffer(json.dumps(notes, sort_keys=True).encode(), np.uint8)
     write_safetensors(path, arrays)
 
@@ -246,7 +245,7 @@ def _restore(run: TrainingRun, path: Path) -> None:
     except (KeyError, ValueError) as error:
         raise UsageError(f"is no checkpoint of hexane train ({error})", where=str(path)) from None
     for name, value in before.items():
-        if run.settings.values.get(name) != value:
+        if run.settings.decisive.get(name) != value:
             raise UsageError(
                 f"the checkpoint was written with {name} = {value!r}", where=str(path), hint="--overwrite begins anew"
             )

@@ -42,7 +42,7 @@ def ways_of(renew: str | None) -> Sequence[str]:
 class Programs:
     """Forward and backward pass of a network.
 
-    ``way``: how weights are renewed; ``predicted``: microseconds of a step's programs by each way that was microseconds.
+    ``way``: how weights are renewed; ``predicted``: microseconds of a step's programs by each way.
     """
 
     def __init__(

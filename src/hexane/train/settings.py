@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -84,6 +85,17 @@ class TrainSettings:
 
     def __getitem__(self, name: str) -> Any:
         return self.values[name]
+
+    @property
+    def decisive(self) -> dict[str, Any]:
+        """What decides the bits of a result; paths from the file's folder, so that a run may be moved."""
+        home = self.path.resolve().parent
+        files = {key.name for key in KEYS if key.kind == FILE}
+        return {
+            name: os.path.relpath(value, home) if name in files and value else value
+            for name, value in self.values.items()
+            if name not in MAY_CHANGE
+        }
 
     @property
     def optimizer(self) -> Optimizer:
