@@ -8,7 +8,7 @@ from typing import Any
 
 from hexane import chips
 from hexane.chips import Chip
-from hexane.errors import UnsupportedError
+from hexane.errors import HexaneError, UnsupportedError
 from hexane.timing import Estimate, estimate
 from hexane.train.programs import Programs
 
@@ -43,7 +43,7 @@ def step_costs(programs: Programs, targets: Iterable[str | Chip] | None = None) 
         if name not in compiled:
             try:
                 compiled[name] = programs.compiled_for(target)
-            except UnsupportedError:
+            except HexaneError:  # no code for the chip, or more surfaces than its programs have slots for
                 compiled[name] = None
         parts = compiled[name] or programs.bound_graphs()
         try:
