@@ -35,7 +35,7 @@ QUICK := arithmetic/test_rules.py chips codegen/test_blocks.py codegen/test_pari
 	kernels/test_layouts.py kernels/test_registers.py kernels/test_streams.py mil/test_chain.py mil/test_quirks.py \
 	numerics passes/test_layouts.py passes/test_rules.py program report/test_check.py report/test_roofline.py \
 	restrictions/test_corpus.py restrictions/test_fixes.py runtime/test_arrays.py runtime/test_queue.py \
-	studies/test_choose.py studies/test_verify.py test_structure.py timing/test_kernel.py timing/test_rows.py
+	studies/test_choose.py studies/test_verify.py test_structure.py train/test_parts.py timing/test_kernel.py timing/test_rows.py
 
 quick: setup
 	$(BIN)/python -m pytest -q -n $(JOBS) $(addprefix tests/,$(QUICK))

@@ -147,3 +147,19 @@ def test_arguments_that_do_not_fit():
                   {"of": "z"}, {"train": ["no"]}, {"loss_scale": "big"}, {"schedule": "up"}):  # fmt: skip
         with pytest.raises(UsageError):
             Trainer(network(), **wrong)
+
+
+def test_a_program_leaves_a_slot_for_its_kernels_beside_many_surfaces():
+    """26 surfaces and constants on M4, whose kernels take a slot behind them: cut in two, and as right as on M1."""
+    import hexane
+
+    b = GraphBuilder()
+    inputs = [b.input(f"x{n}", (1, 8, 4, 4), "fp16") for n in range(25)]
+    weight = np.random.default_rng(0).standard_normal((8, 8, 1, 1)).astype(np.float16)
+    h = b.conv(x=inputs[0], weight=weight)
+    for x in inputs[1:]:
+        h = b.add(x=h, y=x)
+    b.output(h, name="y")
+    values = {f"x{n}": np.full((1, 8, 4, 4), n / 10, np.float16) for n in range(25)}
+    results = [hexane.compile(b.graph, chip=chip).run(values, level="graph")["y"] for chip in ("M1", "M4")]
+    assert np.array_equal(*results)

@@ -89,8 +89,8 @@ class Target:
 
     @property
     def most_surfaces(self) -> int:
-        """Inputs and outputs of one program."""
-        return self.last_channel + 1 - self.first_surface
+        """Inputs and outputs of one program; a section of kernels takes one slot behind them."""
+        return self.last_channel + 1 - self.first_surface - self.kernel_section
 
     def shows(self, recipe: str) -> bool:
         """Whether programs of Apple's compiler have what a recipe makes."""
