@@ -33,6 +33,7 @@ def test_digits_learn():
 
 def test_characters_learn_wholly_on_the_engine_and_scaling_saves_what_vanishes():
     import characters
+
     from hexane.train.vanishing import share
 
     shape = characters.Shape(layers=1, width=32, heads=2, tokens=32)
