@@ -10,7 +10,7 @@ from typing import Any
 from codegen.mil_of import WEIGHTS, mil_of
 from facts import fact_folder
 from hexane import chips
-from hexane.codegen.context import Context
+from hexane.codegen.context import APPLE, Context
 from hexane.codegen.driver import canonical, link_run
 from hexane.codegen.partition import runs_of, units_of
 from hexane.codegen.targets import target_named
@@ -40,7 +40,7 @@ def expected_tasks(program: dict[str, Any]) -> list[Task]:
 def made_tasks(graph: Graph, target: str) -> list[Task]:
     """The tasks of a network that the engine runs whole, in Apple's dialect; raises HexaneError where it does not."""
     goal = target_named(target)
-    context = Context(chips.get("M1"), active("apple"), target=goal)
+    context = Context(chips.get("M1"), active("apple"), target=goal, policy=APPLE)
     function = canonical(graph, context).main
     units = units_of(function, context)
     runs = runs_of(function, units, context)

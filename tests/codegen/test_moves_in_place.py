@@ -177,10 +177,14 @@ def test_strict_keeps_to_pieces():
     assert tasks(hexane.compile(b.graph)) == 2
 
 
-def test_apple_copies():
+def test_apple_joins_in_place_too():
     b = GraphBuilder()
     b.output(b.relu(x=fire(b, b.input("x", (1, 8, 9, 9), "fp16"), 16)))
-    assert tasks(hexane.compile(b.graph, dialect="apple")) == 5
+    apple = {
+        without: tasks(hexane.compile(b.graph, dialect="apple", without=without))
+        for without in ((), ("in-place-moves",))
+    }
+    assert (apple[()], apple[("in-place-moves",)]) == (3, 5)
 
 
 def test_what_is_read_again_from_another_place_is_not_dropped():

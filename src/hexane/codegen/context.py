@@ -23,11 +23,17 @@ class Policy:
     """What may stay in L2, for tests and studies.
 
     ``wanted`` refuses tensors by key, ``room`` takes bytes of L2 away, ``eager`` cuts bands at almost any price.
+    ``between``: only tensors that tasks of several recipes use; a recipe's own stay as it has them.
     """
 
     wanted: Callable[[Hashable], bool] = lambda key: True
     room: int | None = None
     eager: bool = False
+    between: bool = False
+
+
+APPLE = Policy(between=True)
+"""What Apple's compiler keeps (docs/reference/residency.md)."""
 
 
 @dataclass(frozen=True, kw_only=True)

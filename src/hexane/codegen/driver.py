@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hexane.chips import Evidence
 from hexane.codegen import moves, planar_copies
-from hexane.codegen.context import Context
+from hexane.codegen.context import APPLE, Context, Policy
 from hexane.codegen.defects import TaskError, first_right
 from hexane.codegen.fragment import ELEMENT_BYTES, four_dimensional
 from hexane.codegen.host import subgraph
@@ -120,7 +120,8 @@ def context_of(
     wanted = chips.get(chip)
     target = target_of(wanted, dialect)
     on = transformations.active(dialect, without, strict=strict, generation=target.generation)
-    return Context(wanted, on, dialect == "apple", target=target)
+    apple = dialect == "apple"
+    return Context(wanted, on, apple, target=target, policy=APPLE if apple else Policy())
 
 
 def compile_for(

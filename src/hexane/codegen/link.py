@@ -200,7 +200,9 @@ class Linker:
             lambda key: banded.get(key) or self._stored_as(key),
             self.target,
             parts=self.context.on.l2_parts,
+            in_bands=bool(banded),
             policy=self.context.policy,
+            recipe=lambda index: self._home[id(plans[index])],
             locks=self._locks,
             memo=memo,
         )

@@ -70,6 +70,7 @@ class Transformations:
         "A reshape, slice, split, padding or concatenation whose data stay in one piece has no task: the tasks around "
         "it write and read at an offset.",
         Evidence.SILICON,
+        in_apple=True,
     )
     strided_moves: bool = _row(
         "One whose rows stay whole has none either: the tasks around it take other strides (part of in-place-moves).",
@@ -87,6 +88,7 @@ class Transformations:
     native_pools: bool = _row(
         "A maximum over a window is one task of the neural cores instead of maxima of shifted maps.",
         Evidence.INFERRED,
+        in_apple=True,
     )
     rows_first_pools: bool = _row(
         "A maximum over windows with a stride is two or more tasks where that is predicted to be faster: planar maxima "
@@ -223,10 +225,12 @@ class Transformations:
         "A tensor that fits stays in L2 from the task that makes it to the last that reads it, as in Apple's chains; "
         "its bytes do not go to DRAM and back.",
         Evidence.APPLE,
+        in_apple=True,
     )
     l2_parts: bool = _row(
         "With hand-over: also tensors that several tasks write or read in parts, and results that go to DRAM and stay.",
         Evidence.INFERRED,
+        in_apple=True,
     )
     locked_pairs: bool = _row(
         "With hand-over: a task of one unit that goes element by element through the map that a task of the other unit "
@@ -242,6 +246,7 @@ class Transformations:
         "With hand-over: where maps do not fit L2, several tasks run some rows at a time, if the price says that less "
         "traffic is worth more than rows computed twice.",
         Evidence.INFERRED,
+        in_apple=True,
     )
 
     @classmethod
@@ -278,7 +283,7 @@ def active(
             close = get_close_matches(name, TRANSFORMATIONS, n=3)
             hint = f"did you mean {' or '.join(close)}?" if close else f"there are: {', '.join(TRANSFORMATIONS)}"
             raise UsageError(f"there is no transformation {name!r}", hint=hint)
-    rows = [row for row in TRANSFORMATIONS.values() if dialect == "default" or row.in_apple]
+    rows = [row for row in TRANSFORMATIONS.values() if dialect == "default" or (row.in_apple and dialect == "apple")]
     if strict:
         rows = [row for row in rows if row.evidence is not Evidence.INFERRED]
     if generation:

@@ -34,7 +34,11 @@ class Program:
     target: Target
     parts: bool = True
     """Also tensors that tasks write or read in parts, and results that go to DRAM and stay."""
+    in_bands: bool = False
+    """Whether tasks were cut and put between others."""
     policy: Policy = field(default_factory=Policy)
+    recipe: Callable[[int], Hashable] = lambda index: None
+    """What tells the recipes apart that the tasks come from."""
     locks: Locks | None = None
     """Which tasks of both units will be locked to each other (``pairs``)."""
     first: frozenset[Hashable] = frozenset()
@@ -76,7 +80,12 @@ class Program:
     def candidates(self) -> list[Value]:
         """Every tensor that could stay and may."""
         found = (value for value in self.tensors.values() if isinstance(value, Value))
-        return [v for v in found if self.policy.wanted(v.key) and (self.parts or not v.in_parts)]
+        found = (v for v in found if self.policy.wanted(v.key) and (self.parts or not v.in_parts))
+        return [v for v in found if not (self.policy.between and self.is_settled(v))]
+
+    def is_settled(self, value: Value) -> bool:
+        """Whether one recipe alone uses the tensor, which has a place for it."""
+        return len({self.recipe(end.index) for end in value.ends}) == 1
 
     @cached_property
     def choice(self) -> tuple[list[Value], list[Pair]]:

@@ -38,7 +38,8 @@ def keep_in_l2(program: Program) -> list[Value]:
     held, (chosen, pairs) = program.held, program.choice
     stays: list[Value] = []
     moved: set[int] = set()
-    torn = {run for run in held.runs if is_torn(plans, held, run[0])}
+    as_made = program.policy.between and not program.in_bands
+    torn = set() if as_made else {run for run in held.runs if is_torn(plans, held, run[0])}
 
     def zone_of(first: int, last: int) -> _Zone:
         runs = [run for run in held.runs if first <= run[0] <= last]
