@@ -14,14 +14,16 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
 
-from codegen.parity import DIFFERENT  # noqa: E402
+from codegen.parity import DIFFERENT, LAYERS  # noqa: E402
 from codegen.programs import (  # noqa: E402
     differences,
+    equal_tasks,
     every_program,
     expected_tasks,
     graph_of,
     load,
     made_tasks,
+    several_layers,
 )
 from hexane.errors import HexaneError  # noqa: E402
 
@@ -96,7 +98,40 @@ def document() -> str:
         if result.different:
             lines += ["", "What differs, and why. These are compiled by the rule, and run all the same.", ""]
             lines += ["| program | registers | reason |", "|---|---|---|", *result.different]
-    return "\n".join([*lines, ""])
+    return "\n".join([*lines, *layers(), ""])
+
+
+def layers() -> list[str]:
+    """Every decoded program of several layers: how many of its tasks are the same, and what differs first."""
+    rows, counts = [], []
+    for target in DIFFERENT:
+        found = [row_of(path, target) for path in several_layers(target)]
+        if found:
+            same, tasks = sum(a == b for _, a, b, _ in found), sum(b for _, _, b, _ in found)
+            counts.append(f"| {target} | {same} | {len(found)} | {sum(a for _, a, _, _ in found)} | {tasks} |")
+        rows += [f"| {target} | {name} | {a} / {b} | {text} |" for name, a, b, text in found]
+    return [
+        "",
+        "## Several layers",
+        "",
+        "Of all decoded programs whose networks are chains of layers.",
+        "",
+        "| target | the same | programs | tasks the same | tasks |",
+        "|---|---|---|---|---|",
+        *counts,
+        "",
+        "| target | program | tasks | the first difference, and why |",
+        "|---|---|---|---|",
+        *rows,
+    ]
+
+
+def row_of(path: Path, target: str) -> tuple[str, int, int, str]:
+    program = load(path)
+    made, wanted = made_tasks(graph_of(program), target), expected_tasks(program)
+    found = differences(made, wanted)
+    text = f"{found[0]}: {LAYERS.get(target, {}).get(path.stem, 'not explained')}" if found else "the same"
+    return path.stem, equal_tasks(made, wanted), len(wanted), text
 
 
 def main() -> None:

@@ -49,3 +49,26 @@ DIFFERENT: dict[str, dict[str, str]] = {
     },
     "h17g": {"conv_k1_c768_n50257_s1_st1_g1_bias0": "a wide head in one task; ours takes two"},
 }
+
+LAYERS = {
+    "h14": {
+        "chain_attn_s512_dh64": "places and shapes of attention over 512 keys",
+        "chain_block_d256_s64_proj0": "products of two computed matrices are not in the chain",
+        "chain_block_d256_s64_proj1": "products of two computed matrices are not in the chain",
+        "chain_lnproj_d512_s256": "reductions of more than 192 rows are not cut into blocks",
+        "chain_pair_mm_bias_d256_s64": "a bias equal for all outputs has constants of its own here, not behind relu",
+        "chain_pair_softmax_mm_d256_s64": "softmax over rows of an input is not in the chain",
+        "chain_res_gelu_d256": "an input that a table and a sum read is not kept",
+        "garms_chain_c128": L2_CHAIN,
+        "garms_chain_c2048_gamma": L2_CHAIN,
+    },
+    "h16g": {
+        "chain_exp_reduce_sum_s128": L2_CHAIN,
+        "chain_softmax_parts_s128": L2_CHAIN,
+        "s2d_conv1x1_d2s_c8_s128_b4": "pixel shuffles are no strides of the convolution's result",
+        "w8a8_conv1x1_c64_s64_L3": "quantize and dequantize are tasks of their own",
+        "w8a8_conv1x1_c64_s64_L4": "quantize and dequantize are tasks of their own",
+        "w8a8_conv1x1_c64_s64_L5": "quantize and dequantize are tasks of their own",
+    },
+}
+"""Of all decoded programs of several layers, those of all sets that differ, by target, each with the reason."""

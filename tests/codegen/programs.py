@@ -71,6 +71,16 @@ def targets_of(name: str) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if path.name.startswith("h"))
 
 
+def several_layers(target: str) -> list[Path]:
+    """The decoded programs of a target whose networks are chains of layers, of all sets."""
+    return [path for path in every_program(target, SETS) if "chain" in load(path)["family"]]
+
+
+def equal_tasks(made: list[Task], wanted: list[Task]) -> int:
+    """Tasks whose words are the same at the same place."""
+    return sum(ours.words() == theirs.words() for ours, theirs in zip(made, wanted))
+
+
 def differences(made: list[Task], wanted: list[Task]) -> list[str]:
     """One line per register that differs."""
     if len(made) != len(wanted):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from codegen.parity import DIFFERENT
-from codegen.programs import differences, every_program, expected_tasks, graph_of, load, made_tasks
+from codegen.parity import DIFFERENT, LAYERS
+from codegen.programs import differences, every_program, expected_tasks, graph_of, load, made_tasks, several_layers
 from hexane.errors import HexaneError
 
 LATER = {target: every_program(target) for target in DIFFERENT if target != "h13"}
@@ -28,3 +28,13 @@ def test_words_equal_apples(target):
             different.append(path.stem)
     assert different == sorted(DIFFERENT[target])
     assert 1 - len(different) / len(paths) >= LEAST[target]
+
+
+@pytest.mark.parametrize("target", ["h13", "h14", "h16g"])
+def test_words_of_several_layers(target):
+    different = [
+        path.stem
+        for path in several_layers(target)
+        if differences(made_tasks(graph_of(load(path)), target), expected_tasks(load(path)))
+    ]
+    assert different == sorted(LAYERS.get(target, {}))

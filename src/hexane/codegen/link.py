@@ -92,19 +92,26 @@ class Linker:
         self._fragments += 1
         for name, size in fragment.scratch.items():
             self._scratch_size[number, name] = size
+        if self.context.policy.between:
+            self._store_constants(fragment, number)
         for plan in fragment.plans:
             self.target.adapt(plan)
             self._home[id(plan)] = number
             if plan.dtid is not None:
                 plan.dtid += start
+            self._store_constants(replace(fragment, plans=[plan]), number)
+            if plan.kernel is not None and plan.kernel.source is None:
+                self._kernel_base[id(plan)] = self._store_kernel(plan, number)
+            self.plans.append(plan)
+
+    def _store_constants(self, fragment: Fragment, number: int) -> None:
+        """Maps of constants; Apple's stand before the kernels."""
+        for plan in fragment.plans:
             for dma in (plan.src, plan.src2):
                 if dma is not None and dma.buffer.space is Space.CONST:
                     key = (number, dma.buffer.name)
                     if key not in self._offsets:
                         self._offsets[key] = self._store(fragment.constants[dma.buffer.name])
-            if plan.kernel is not None and plan.kernel.source is None:
-                self._kernel_base[id(plan)] = self._store_kernel(plan, number)
-            self.plans.append(plan)
 
     def _store(self, data: bytes) -> int:
         """Offset of data in the const section; equal data are stored once (§9.11)."""

@@ -214,6 +214,7 @@ class Plan:
     # program
     holds: bool = False  # L2 content is needed by the next task: the L2 group goes on
     streams: bool = False  # strips go to the next task, which runs at the same time (§12.1)
+    goes_beside: bool = False  # the next task is the other unit's, and its first source waits for nothing
     streams_in: bool = False  # the other end of such a pair
     dtid: int | None = None  # plan index of the task that staged this task's kernel
     tables: tuple[str, ...] = ()

@@ -45,6 +45,7 @@ FAMILIES = (
     "regroup",
     "padding",
     "lines",
+    "chains",
 )
 """The recipe files, loaded at the first selection. A new family adds its name here."""
 

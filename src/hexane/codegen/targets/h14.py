@@ -6,11 +6,16 @@ from collections.abc import Sequence
 
 from hexane.codegen import encode
 from hexane.codegen.choices import Choices
+from hexane.codegen.cost import NE_TABLE_PATCH_NS
 from hexane.codegen.encode import TWO_OPERANDS, Fields
-from hexane.codegen.operations import ResultType, SourceType
+from hexane.codegen.geometry import patch_count
+from hexane.codegen.operations import After, ResultType, SourceType
 from hexane.codegen.plan import Plan
 from hexane.codegen.targets.base import Places
 from hexane.codegen.targets.packed import Packed
+
+ONE_CORE_PATCH_NS = 10.5
+"""Of a copy: 256 x 64 takes 1 us, 256 x 256 takes 5."""
 
 
 class H14(Packed):
@@ -24,6 +29,7 @@ class H14(Packed):
             "convolution",
             "elementwise",
             "layer_norm",
+            "matrix_chain",
             "norm_projection",
             "planar_function",
             "product",
@@ -62,8 +68,18 @@ class H14(Packed):
             del values["Common.ChCfg.Src2InFmt"]
         if (plan.out_trans and plan.unicast > 1) or (plan.kernel is not None and plan.kernel.source is not None):
             values["Common.Cfg.FillLowerNEFirst"] = 1
+        if plan.goes_beside:
+            values["Common.Cfg.Unk23"] = 1
         values["Common.Cfg.One"] = not (plan.src is None and plan.src2 is not None)
         values["Common.Cfg.Src2Dma"] = plan.unit == "PE" and plan.src2 is not None
+
+    def duration(self, plan: Plan) -> int:
+        """A map of one channel goes through one core patch by patch."""
+        single = plan.unit == "NE" and plan.unicast == plan.c == plan.cout == plan.groups == 1 and plan.mac.ones
+        if not single or plan.streams_in:
+            return super().duration(plan)
+        rate = NE_TABLE_PATCH_NS if plan.tables else ONE_CORE_PATCH_NS
+        return max(super().duration(plan), int(patch_count(plan.wout, plan.hout, plan.shape[2]) * rate / 1000))
 
     def destination(self, plan: Plan, values: Fields, addresses: dict[str, tuple[int, int]], places: Places) -> None:
         super().destination(plan, values, addresses, places)
@@ -76,3 +92,5 @@ class H14(Packed):
             values["L2.SourceCfg.DMAFmt"] = 0
         if plan.unit == "PE" and plan.writes.type is ResultType.STAYS:
             values["L2.ResultCfg.DMAFmt"] = 0
+        if After.FOLLOWS_NE in plan.second_after:
+            values["L2.SourceCfg.Src2Dependent"] = "follows_ne"

@@ -1,0 +1,110 @@
+"""Which layers a chain of matrices takes, and the matrices that stand in L2 meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from itertools import dropwhile
+from typing import TYPE_CHECKING
+
+from hexane.codegen.context import Context
+from hexane.codegen.recipes import linear
+from hexane.codegen.recipes.linear import Rows
+from hexane.codegen.recipes.norm import axes_of, projection
+from hexane.codegen.residency.chain import Stay
+from hexane.lowering.functions import FUNCTIONS
+from hexane.lowering.fusion import fused_ops
+
+if TYPE_CHECKING:
+    from hexane.graph.ir import Op, Value
+
+MOST_ROWS = 192
+"""Rows of a reduction in one task; more are cut into blocks, which this recipe does not do."""
+PADDED = 512
+"""Columns up to which the rows of a product's turned result take a pad."""
+STEP = 8
+"""Elements of 16 bytes: rows and columns of the matrices are multiples of it."""
+PRODUCTS = ("matmul", "linear")
+ONE = 0x3C00
+"""1.0 in fp16."""
+PLAIN_FUNCTIONS = tuple(name for name, function in FUNCTIONS.items() if not function.epsilon and function.scale == ONE)
+
+
+class View(Enum):
+    """How a task walks through a matrix: each row a channel, a map of one channel, or each column a channel."""
+
+    ROWS = auto()
+    MAP = auto()
+    COLUMNS = auto()
+
+
+@dataclass(eq=False)
+class Place:
+    """A matrix in L2 in one order: ``pitch`` bytes from row to row, or from column to column."""
+
+    stay: Stay
+    pitch: int
+
+
+@dataclass(eq=False)
+class Matrix:
+    """A value of the chain: where it is, and the task that wrote it last with its view."""
+
+    m: int
+    k: int
+    dram: Rows | None = None
+    rows: Place | None = None
+    columns: Place | None = None
+    writer: int = -1
+    view: View = View.ROWS
+
+
+def steps_of(op: Op, context: Context) -> list[tuple[Op, ...]]:
+    """The ops from this one on, in the order of the network, that a chain takes, each with its fused ops."""
+    found: list[tuple[Op, ...]] = []
+    taken: set[Op] = set()
+    for each in dropwhile(lambda other: other is not op, () if op.block is None else op.block.ops):
+        if each in taken:
+            continue
+        run = _step(each, context)
+        if run is None:
+            break
+        found.append(run)
+        taken.update(run)
+    return found
+
+
+def _step(op: Op, context: Context) -> tuple[Op, ...] | None:
+    if any(not _is_matrix(value) for value in (*op.outputs, *(v for v in op.operands() if not v.is_constant))):
+        return None
+    if op.type in PRODUCTS:
+        found = linear.matrix_operands(op)
+        return None if found is None or found[1] else fused_ops(op, context.on)
+    if op.type == "layer_norm":
+        plain = op.arg("gamma") is None and op.arg("beta") is None and axes_of(op)[0] == frozenset("w")
+        return (op,) if plain and op.arg("x").shape[-2] <= MOST_ROWS else None
+    if op.type == "add":
+        x, y = op.arg("x"), op.arg("y")
+        return (op,) if x.shape == y.shape and x is not y and not x.is_constant else None
+    return (op,) if op.type in PLAIN_FUNCTIONS else None
+
+
+def _is_matrix(value: Value) -> bool:
+    shape = value.shape
+    if value.dtype != "fp16" or len(shape) < 2 or any(extent != 1 for extent in shape[:-2]):
+        return False
+    return all(extent > 1 and extent % STEP == 0 for extent in shape[-2:])
+
+
+def chain(op: Op, context: Context) -> tuple[Op, ...] | None:
+    """Several layers with a product or a norm among them; None for those that have a recipe of their own."""
+    if not context.policy.between or op.type not in ("layer_norm", "add", *PRODUCTS, *PLAIN_FUNCTIONS):
+        return None
+    steps = steps_of(op, context)
+    if len(steps) < 2 or not any(run[0].type in (*PRODUCTS, "layer_norm") for run in steps):
+        return None
+    ops = tuple(each for run in steps for each in run)
+    alone = linear.feed_forward(op, context) if op.type in PRODUCTS else None
+    if op.type == "layer_norm":
+        alone = projection(op, context)
+    return None if alone is not None and set(alone) == set(ops) else ops

@@ -1,0 +1,432 @@
+"""Products, norms, sums and functions of matrices in a row: every result stays in L2, as in Apple's programs of chains.
+
+A matrix stands in L2 by rows (each row a channel, or a row of one channel) or by columns (each column a channel, which
+a product reads). Source: words of Apple's compiler for H14 and H13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hexane.chips import Evidence
+from hexane.codegen import l2, tasks
+from hexane.codegen.context import Context
+from hexane.codegen.fragment import Fragment
+from hexane.codegen.geometry import joint_patch, pe_patch, up
+from hexane.codegen.operations import BINARY, STAYS, After, Axes, PeKind, Reads, SourceType
+from hexane.codegen.plan import Plan, Region
+from hexane.codegen.recipes import linear, unary
+from hexane.codegen.recipes.chain_steps import (
+    PADDED,
+    PLAIN_FUNCTIONS,
+    PRODUCTS,
+    STEP,
+    Matrix,
+    Place,
+    View,
+    chain,
+    steps_of,
+)
+from hexane.codegen.recipes.linear import Held, as_rows
+from hexane.codegen.recipes.norm import variance
+from hexane.codegen.recipes.registry import need_fp16, recipe
+from hexane.codegen.recipes.softmax_parts import lock
+from hexane.codegen.residency.chain import LOADED, VECTOR, Chain, Stay
+from hexane.errors import Reason, UnsupportedError
+from hexane.lowering.fusion import table_name
+
+if TYPE_CHECKING:
+    from hexane.codegen.targets import Target
+    from hexane.graph.ir import Op, Value
+
+
+@recipe("layer_norm", "add", *PRODUCTS, *PLAIN_FUNCTIONS, match=chain, rank=3)
+def matrix_chain(ops: Sequence[Op], context: Context) -> Fragment:
+    """Products, norms, sums and functions of matrices in a row: all results in L2."""
+    steps = steps_of(ops[0], context)
+    made = Fragment(context)
+    work = Work(made, context, [run for run in steps if run[0] in set(ops)])
+    work.run()
+    return made
+
+
+@dataclass
+class Work:
+    """The tasks of a chain on their way."""
+
+    made: Fragment
+    context: Context
+    steps: list[tuple[Op, ...]]
+    chain: Chain = field(default_factory=Chain)
+    known: dict[Value, Matrix] = field(default_factory=dict)
+    at: int = 0
+
+    @property
+    def target(self) -> Target:
+        return self.context.target
+
+    def run(self) -> None:
+        need_fp16(*(value for run in self.steps for value in run[-1].outputs))
+        self._order()
+        for at, run in enumerate(self.steps):
+            self.at = at
+            op = run[0]
+            if op.type in PRODUCTS:
+                self._product(run)
+            elif op.type == "layer_norm":
+                self._norm(op)
+            elif op.type == "add":
+                self._add(op)
+            else:
+                self._function(op)
+        first = self.chain.plans[0]
+        self.chain.settle()
+        first.reads = replace(first.reads, after=tasks.STARTS)
+        first.writes = replace(first.writes, after=tasks.STARTS)
+        for plan in self.chain.plans:
+            self.made.add(plan)
+        if self.target.shown is None and any(run[0].type not in ("add", *PRODUCTS) for run in self.steps):
+            self.made.evidence(Evidence.INFERRED, "norms and functions in a chain, as on H14")
+
+    def _order(self) -> None:
+        """Of two products of one matrix that are only added, the second runs first."""
+        for i, (one, two) in enumerate(zip(self.steps, self.steps[1:])):
+            if one[0].type not in PRODUCTS or two[0].type not in PRODUCTS or one[0].arg("x") is not two[0].arg("x"):
+                continue
+            users = [list(run[-1].output.users) for run in (one, two)]
+            if users[0] == users[1] and len(users[0]) == 1 and users[0][0].type == "add":
+                self.steps[i : i + 2] = [two, one]
+
+    # -- values --------------------------------------------------------------------------------------------------------
+
+    def readers(self, value: Value) -> list[tuple[Op, ...]]:
+        """The steps that still read a value, this one included."""
+        return [run for run in self.steps[self.at :] if value in run[0].operands()]
+
+    def next_reader(self, value: Value) -> str:
+        """The op that reads a value first."""
+        return next((run[0].type for run in self.steps[self.at + 1 :] if value in run[0].operands()), "")
+
+    def matrix(self, value: Value) -> Matrix:
+        if value not in self.known:
+            rows = as_rows(self.context.tensor(value))
+            self.known[value] = Matrix(rows.m, rows.k, rows)
+        return self.known[value]
+
+    def leaves(self, value: Value) -> bool:
+        """Whether a result goes to DRAM; UnsupportedError where the chain reads it too."""
+        members = {op for run in self.steps for op in run}
+        inside = any(user in members for user in value.users)
+        outside = value.is_output or any(user not in members for user in value.users)
+        if inside and outside:
+            raise UnsupportedError("a result of a chain that others read too", code=Reason.LAYOUT)
+        return not inside
+
+    def result(self, value: Value) -> Matrix:
+        """A new value; ``dram`` where it leaves."""
+        rows = as_rows(self.context.tensor(value))
+        made = self.known[value] = Matrix(rows.m, rows.k, rows if self.leaves(value) else None)
+        return made
+
+    def pitch_for(self, value: Value, k: int, *, padded: bool = True) -> int:
+        """Bytes from row to row of a result by rows: no pad where a norm reads it next, or a sum before one."""
+        reader = self.next_reader(value)
+        norm = reader == "layer_norm" or (reader == "add" and self._sum_before_norm(value))
+        if norm or not padded or k > PADDED:
+            return l2.channel_stride(k)
+        return l2.odd_channel_stride(k)
+
+    def _sum_before_norm(self, value: Value) -> bool:
+        for i in range(self.at + 1, len(self.steps)):
+            op = self.steps[i][0]
+            if value in op.operands():
+                after = (run[0].type for run in self.steps[i + 1 :] if op.output in run[0].operands())
+                return next(after, "") == "layer_norm"
+        return False
+
+    def follows(self, value: Matrix, *views: View, unit: str = "") -> After:
+        """A lock to the task that wrote a value, where it is the last of its unit and both walk alike."""
+        writer = self.chain.plans[value.writer]
+        if not self.target.choices.follows_closely or value.view not in views or (unit and writer.unit != unit):
+            return After.NOTHING
+        if any(plan.unit == writer.unit for plan in self.chain.plans[value.writer + 1 :]):
+            return After.NOTHING
+        return After.FOLLOWS_NE if writer.unit == "NE" else After.FOLLOWS_PE
+
+    # -- forms ---------------------------------------------------------------------------------------------------------
+
+    def columns(self, value: Value) -> Matrix:
+        """The matrix by columns: a turned copy where it is not there."""
+        matrix = self.matrix(value)
+        if matrix.columns is not None:
+            return matrix
+        if matrix.rows is None:
+            later = [run[0] for run in self.readers(value) if run[0].type not in PRODUCTS]
+            sums = bool(later) and later[0].type == "add"
+            if sums and self._norm_reads(later[0].output):
+                return self._turn(matrix, keep=True)
+            if later and later[0].type != "layer_norm":
+                self._bring(matrix)
+        return self._turn(matrix, keep=False)
+
+    def _norm_reads(self, value: Value) -> bool:
+        return any(run[0].type == "layer_norm" for run in self.readers(value))
+
+    def _bring(self, matrix: Matrix) -> None:
+        """The rows into L2 as a map of one channel, by one core."""
+        assert matrix.dram is not None
+        m, k = matrix.m, matrix.k
+        plan = tasks.copy_plan(self.target, 1, m, k)
+        plan.src = replace(matrix.dram.walk(), row=matrix.dram.stride, plane=m * matrix.dram.stride)
+        tasks.choose_shape(self.target, plan)
+        tasks.ne_source(self.target, plan, 0, after=After.NOTHING)
+        if not self.target.choices.follows_closely:
+            plan.source = replace(plan.source, group=0)
+        line = l2.channel_stride(k)
+        pitch = line + l2.pe_pad(line, STEP)
+        plan.result = Region(0, line, pitch, line)
+        stay = Stay(m * pitch, m * line)
+        matrix.writer, matrix.view, matrix.rows = self.chain.add(plan, result=stay), View.MAP, Place(stay, pitch)
+
+    def _turn(self, matrix: Matrix, *, keep: bool) -> Matrix:
+        """A turned copy; of a matrix in DRAM, which it may keep by rows."""
+        m, k = matrix.m, matrix.k
+        plan = tasks.copy_plan(self.target, m, 1, k, out_trans=True)
+        pitch = l2.odd_channel_stride(m)
+        stay = Stay(k * pitch, 2 * m * k)
+        line = l2.channel_stride(k)
+        stays: dict[str, Stay] = {}
+        if matrix.rows is not None:
+            joined = self.follows(matrix, View.ROWS, unit="PE")
+            size = line if matrix.view is View.MAP else m * matrix.rows.pitch
+            plan.source = Region(0, matrix.rows.pitch, size, size)
+            plan.reads = Reads(after=joined)
+            stays["source"] = matrix.rows.stay
+            if joined:
+                self.chain.plans[matrix.writer].patch = joint_patch(0)
+        else:
+            assert matrix.dram is not None
+            plan.src = matrix.dram.walk()
+            if keep:
+                plan.source = Region(0, line, m * line, m * line, m * line)
+                plan.reads = Reads(SourceType.DMA_KEEP)
+                kept = stays["source"] = Stay(m * line, m * line, LOADED)
+                matrix.rows = Place(kept, line)
+            else:
+                tasks.choose_shape(self.target, plan)
+                tasks.ne_source(self.target, plan, 0, after=After.NOTHING)
+        plan.result = Region(0, pitch, k * pitch, k * pitch)
+        made = Matrix(m, k, matrix.dram, matrix.rows, Place(stay, pitch))
+        made.writer, made.view = self.chain.add(plan, **stays, result=stay), View.COLUMNS
+        matrix.columns = made.columns
+        return made
+
+    # -- tasks ---------------------------------------------------------------------------------------------------------
+
+    def _product(self, run: tuple[Op, ...]) -> None:
+        op, value = run[0], run[-1].output
+        source = self.columns(op.arg("x"))
+        assert source.columns is not None
+        _, _, weights = linear.weights_of(run, self.context.target)
+        if linear.folds(self.target, source.m, weights.n, weights.k):
+            raise UnsupportedError("a folded product in a chain", code=Reason.LAYOUT)
+        out = self.result(value)
+        turned = out.dram is not None or any(reader[0].type not in PRODUCTS for reader in self.readers(value))
+        m, n = source.m, weights.n
+        pitch = self.pitch_for(value, n) if turned else l2.channel_stride(m)
+        stay = Stay((m if turned else n) * pitch, 2 * m * n)
+        held = Held(Region(), 1, m, 0, None, After.NOTHING)
+        blocks = linear.blocks_for(weights, 1, m, transposed=turned)
+        for i, block in enumerate(blocks):
+            plan = linear.block_plan(self.target, held, weights, block, {}, out_trans=turned)
+            if out.dram is not None:
+                plan.dst = replace(out.dram.walk(), offset=out.dram.offset + 2 * block.first)
+            linear.settle(self.target, plan)
+            channel = source.columns.pitch
+            plan.source = Region(0, channel, source.k * channel, source.k * channel)
+            plan.reads = Reads(after=After.NOTHING if i else self.follows(source, View.COLUMNS, unit="NE"))
+            stays: dict[str, Stay | tuple[Stay, int]] = {"source": source.columns.stay}
+            if out.dram is not None:
+                plan.writes = l2.AUTOMATIC
+            else:
+                plan.result = Region(0, pitch, stay.size, stay.size)
+                stays["result"] = stay, (2 * block.first if turned else block.first * pitch)
+            out.writer = self.chain.add(plan, **stays)
+        out.view = View.ROWS if turned else View.COLUMNS
+        if max(block.lanes for block in blocks) > 1 << self.chain.plans[-1].ocg:
+            out.view = View.MAP  # its columns are finished in several passes
+        if turned:
+            out.rows = Place(stay, pitch)
+        else:
+            out.columns = Place(stay, pitch)
+
+    def by_rows_of(self, value: Value) -> Matrix:
+        """The matrix by rows; UnsupportedError where only its columns are there."""
+        matrix = self.matrix(value)
+        if matrix.rows is None and matrix.dram is None:
+            raise UnsupportedError("a result by columns of which a task reads rows", code=Reason.LAYOUT)
+        return matrix
+
+    def _norm(self, op: Op) -> None:
+        x, out = self.by_rows_of(op.arg("x")), self.result(op.output)
+        m, k, line = x.m, x.k, l2.channel_stride(x.m)
+        vectors = Stay(2 * line, 4 * m, VECTOR)
+        vector = Region(0, line, line, line)
+        mean = Plan("PE", w=k, c=m, kind=PeKind.REDUCE, transpose_out=True)
+        mean.final = 1.0 / k
+        loads = x.rows is None
+        if loads:
+            assert x.dram is not None
+            size = m * l2.channel_stride(k)
+            mean.src = x.dram.walk()
+            x = replace(x, rows=Place(Stay(size, size, LOADED), l2.channel_stride(k)))
+        assert x.rows is not None
+        source, channel = x.rows.stay, x.rows.pitch
+        region = by_rows(channel, m)
+        mean.source = replace(region, group=region.row) if loads else region
+        mean.reads = Reads(SourceType.DMA_KEEP) if loads else Reads(after=self.follows(x, View.ROWS))
+        wide = pe_patch(k, 1, operands=1)[0]
+        mean.patch, mean.result = (min(wide, 8), 0), vector
+        self.chain.add(mean, source=source, result=vectors)
+        spread = variance(k, 1, m, k, op.arg("epsilon"), broadcast1=Axes.W, transpose1=True, transpose_out=True)
+        spread.patch = pe_patch(k, 1, operands=2)
+        locked = not loads and self.target.choices.follows_closely
+        spread.reads = Reads(after=After.FOLLOWS_PE if locked else After.NOTHING)
+        spread.source, spread.source2, spread.result = vector, region, vector
+        self.chain.add(spread, source=vectors, source2=source, result=(vectors, line))
+        scale = Plan("PE", w=k, c=m, kind=PeKind.SCALE_SHIFT, pe=BINARY["sub"], transpose2=True)
+        scale.patch, scale.source, scale.source2 = pe_patch(k, 1, operands=2), region, vector
+        self._write(scale, op.output, out, View.ROWS, l2.channel_stride(k), source=source, source2=vectors)
+
+    def _write(self, plan: Plan, value: Value, out: Matrix, view: View, pitch: int, **stays: Stay) -> None:
+        """A task that writes rows: to DRAM, or to a place of its own; ``over`` names the operand in whose place."""
+        m, k = out.m, out.k
+        over = stays.pop("over", None)
+        if out.dram is not None:
+            walk = out.dram.walk()
+            as_map = replace(walk, row=out.dram.stride, plane=m * out.dram.stride)
+            plan.dst, plan.writes = (as_map if view is View.MAP else walk), l2.AUTOMATIC
+            if plan.unit == "NE":
+                tasks.choose_shape(self.target, plan)
+        else:
+            stay = stays["result"] = Stay(m * pitch, 2 * m * k, over=over)
+            region = by_rows(pitch, m)
+            plan.result = as_one(region, pitch) if view is View.MAP else region
+            plan.writes = STAYS
+            out.rows = Place(stay, pitch)
+        out.writer, out.view = self.chain.add(plan, **stays), view
+
+    def _add(self, op: Op) -> None:
+        one, two = op.arg("x"), op.arg("y")
+        if two.is_constant:
+            self._add_constant(op)
+            return
+        a, b = self.by_rows_of(one), self.by_rows_of(two)
+        if a.rows is None and b.rows is None:
+            raise UnsupportedError("a sum of two inputs in a chain", code=Reason.LAYOUT)
+        if a.rows is None or (b.rows is not None and a.writer > b.writer >= 0 and a.view is b.view is View.ROWS):
+            pass
+        elif b.rows is None:
+            a, b, one, two = b, a, two, one
+        out = self.result(op.output)
+        m, k = out.m, out.k
+        by_channels = a.writer < 0 and a.rows is not None and b.view is View.ROWS and b.writer >= 0
+        view = View.ROWS if by_channels else View.MAP
+        plan = Plan("PE", w=k, h=m, c=1, kind=PeKind.BINARY, pe=BINARY["add"])
+        if view is View.ROWS:
+            plan = Plan("PE", w=k, h=1, c=m, kind=PeKind.BINARY, pe=BINARY["add"])
+        plan.patch = pe_patch(k, plan.h, operands=2)
+        line = l2.channel_stride(k)
+        stays: dict[str, Stay] = {}
+        if a.rows is None:
+            assert a.dram is not None
+            plan.src = replace(a.dram.walk(), row=a.dram.stride, plane=m * a.dram.stride)
+            tasks.pe_source(plan, 0, after=After.NOTHING)
+        else:
+            plan.source, stays["source"] = self._operand(a, view, line), a.rows.stay
+            plan.reads = Reads()
+        assert b.rows is not None
+        plan.source2, stays["source2"] = self._operand(b, view, line), b.rows.stay
+        if view is View.ROWS:
+            plan.second_after = self.follows(b, View.ROWS, unit="NE")
+        pitch = self.pitch_for(op.output, k)
+        stays |= self._in_place(out, pitch, (two, b), (one, a))
+        self._write(plan, op.output, out, view, pitch, **stays)
+
+    def _in_place(self, out: Matrix, pitch: int, *operands: tuple[Value, Matrix]) -> dict[str, Stay]:
+        """The first of the operands in whose place the result may stand: read for the last time, of the same pitch."""
+        for value, matrix in operands:
+            last = len(self.readers(value)) == 1 and not value.is_output
+            if last and out.dram is None and matrix.rows is not None and matrix.rows.pitch == pitch:
+                return {"over": matrix.rows.stay}
+        return {}
+
+    def _add_constant(self, op: Op) -> None:
+        """A constant for every element: source 2 by DMA out of the section of constants."""
+        x, out = self.by_rows_of(op.arg("x")), self.result(op.output)
+        if x.rows is None:
+            raise UnsupportedError("an input plus a constant in a chain", code=Reason.LAYOUT)
+        m, k = out.m, out.k
+        plan = Plan("PE", w=k, h=m, c=1, kind=PeKind.BINARY, pe=BINARY["add"])
+        plan.patch = pe_patch(k, m, operands=2)
+        constant = self.made.plain_constant(np.asarray(op.arg("y").data, np.float16).reshape(1, 1, m, k))
+        plan.src2 = constant.dma()
+        plan.source = self._operand(x, View.MAP, l2.channel_stride(k))
+        plan.source2 = constant_rows(plan)
+        pitch = self.pitch_for(op.output, k, padded=self.next_reader(op.output) not in PLAIN_FUNCTIONS)
+        stays = self._in_place(out, pitch, (op.arg("x"), x))
+        self._write(plan, op.output, out, View.MAP, pitch, source=x.rows.stay, **stays)
+
+    @staticmethod
+    def _operand(matrix: Matrix, view: View, line: int) -> Region:
+        assert matrix.rows is not None
+        region = by_rows(matrix.rows.pitch, matrix.m)
+        if view is View.ROWS:
+            return region
+        return as_one(region, line if matrix.view is View.MAP else region.row)
+
+    def _function(self, op: Op) -> None:
+        x, out = self.by_rows_of(op.arg("x")), self.result(op.output)
+        m, k = x.m, x.k
+        plan = tasks.copy_plan(self.target, 1, m, k)
+        unary.set_table(plan, table_name(op))
+        stays: dict[str, Stay] = {}
+        if x.rows is None:
+            if len(self.readers(op.arg("x"))) > 1:
+                raise UnsupportedError("a function of an input that others read", code=Reason.LAYOUT)
+            assert x.dram is not None
+            plan.src = replace(x.dram.walk(), row=x.dram.stride, plane=m * x.dram.stride)
+            tasks.choose_shape(self.target, plan)
+            tasks.ne_source(self.target, plan, 0, after=After.NOTHING)
+        else:
+            plan.source, stays["source"] = self._operand(x, View.MAP, l2.channel_stride(k)), x.rows.stay
+            joined = self.follows(x, View.MAP, unit="PE")
+            plan.reads = Reads(after=joined)
+            if joined:
+                before = self.chain.plans[x.writer]
+                lock(before, plan)
+                if before.src2 is not None:
+                    before.source2 = constant_rows(before)
+        pitch = self.pitch_for(op.output, k, padded=self.next_reader(op.output) == "add")
+        stays |= self._in_place(out, pitch, (op.arg("x"), x))
+        self._write(plan, op.output, out, View.MAP, pitch, **stays)
+
+
+def by_rows(pitch: int, m: int) -> Region:
+    """Each row a channel."""
+    return Region(0, pitch, m * pitch, m * pitch)
+
+
+def constant_rows(plan: Plan) -> Region:
+    """The window of a map of constants that comes by DMA: 32 columns at least."""
+    window = l2.pe_window(plan.w, max(5, plan.patch[0]))
+    return Region(0, window, window + l2.pe_pad(window, window), window, window)
+
+
+def as_one(region: Region, channel: int) -> Region:
+    """The same rows as those of one channel."""
+    return Region(region.base, up(channel, l2.UNIT), region.channel, up(channel, l2.UNIT))

@@ -1,0 +1,190 @@
+"""Places of a chain of tasks whose results all stay in L2, and what each task waits for, as Apple's compiler has them.
+
+Source: docs/reference/engine-h13.md 7 and programs of several layers for H14: row values first, then results by their
+data times their life, each at the lowest address that is free; what only passes through stands behind the highest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from hexane.chips import L2_BYTES
+from hexane.codegen import l2
+from hexane.codegen.geometry import up
+from hexane.codegen.operations import After, SourceType
+from hexane.codegen.plan import Plan
+from hexane.codegen.residency.ends import RESULT, SECOND, SOURCE, ends_of, held
+from hexane.codegen.residency.hazards import FLAGS, FOLLOWS, LOADS, Touched, meets, touched
+from hexane.errors import Reason, UnsupportedError
+
+KINDS = VECTOR, KEPT, LOADED = range(3)
+"""Order of placing: results of reductions, other results, sources that the task which brings them keeps."""
+
+
+@dataclass(eq=False)
+class Stay:
+    """A result, or a kept source, in L2: bytes with pads and without; ``over``: the stay in whose place it is written.
+
+    ``neural``: the cores write it. ``follows``: its writer goes patch by patch behind the task before.
+    """
+
+    size: int
+    data: int
+    kind: int = KEPT
+    over: Stay | None = None
+    neural: bool = False
+    follows: bool = False
+    uses: list[int] = field(default_factory=list)
+    base: int = 0
+
+    @property
+    def root(self) -> Stay:
+        """The first stay in the same place."""
+        return self if self.over is None else self.over.root
+
+
+@dataclass
+class _Place:
+    """All stays of one place."""
+
+    stays: list[Stay]
+
+    def __post_init__(self) -> None:
+        self.first = min(use for stay in self.stays for use in stay.uses)
+        self.last = max(use for stay in self.stays for use in stay.uses)
+        self.size = max(stay.size for stay in self.stays)
+        self.rank = max(stay.data * (max(stay.uses) - min(stay.uses)) for stay in self.stays)
+
+    def meets(self, other: _Place) -> bool:
+        """Whether both live at one time; a task that follows patch by patch runs beside the one before it."""
+        a, b = sorted((self, other), key=lambda place: place.first)
+        return b.first <= a.last + b.stays[0].follows
+
+    def put(self, others: Sequence[_Place]) -> None:
+        at = 0
+        for base, end in sorted((o.stays[0].base, o.stays[0].base + o.size) for o in others if self.meets(o)):
+            if base - at >= self.size:
+                break
+            at = max(at, end)
+        if at + self.size > L2_BYTES:
+            raise UnsupportedError("a chain whose results do not fit the engine's 2 MiB buffer", code=Reason.MEMORY)
+        for stay in self.stays:
+            stay.base = at
+
+
+@dataclass
+class Chain:
+    """The tasks of a chain, and which of their operands are stays; the others pass through L2."""
+
+    plans: list[Plan] = field(default_factory=list)
+    uses: dict[tuple[int, str], tuple[Stay, int]] = field(default_factory=dict)
+    """By task and side: the stay, and bytes from its base."""
+
+    def add(self, plan: Plan, **stays: Stay | tuple[Stay, int]) -> int:
+        """Append a task whose operands are stays by side (``source``, ``source2``, ``result``); its number."""
+        index = len(self.plans)
+        self.plans.append(plan)
+        for side, given in stays.items():
+            stay, offset = given if isinstance(given, tuple) else (given, 0)
+            stay.uses.append(index)
+            self.uses[index, side] = stay, offset
+        if RESULT in stays:
+            stay = self.uses[index, RESULT][0]
+            stay.neural = plan.unit == "NE"
+            stay.follows |= stay.kind is KEPT and bool(plan.reads.after & (After.FOLLOWS_NE | After.FOLLOWS_PE))
+        return index
+
+    def settle(self) -> None:
+        """Give every operand its address, and every task its waits."""
+        places = self._places()
+        for index, plan in enumerate(self.plans):
+            for side in (SOURCE, SECOND, RESULT):
+                found = self.uses.get((index, side))
+                if found is not None:
+                    setattr(plan, side, getattr(plan, side).at(found[0].base + found[1]))
+            self._streams(index, plan, places)
+        self._drop_locks()
+        wait(self.plans)
+        for plan, after in zip(self.plans, self.plans[1:]):
+            plan.holds = not plan.dst_staged
+            waits = after.reads.type is not SourceType.RESIDENT or after.reads.after
+            plan.goes_beside = plan.unit != after.unit and not waits and after.src2 is None
+
+    def _places(self) -> list[_Place]:
+        roots: dict[int, list[Stay]] = {}
+        for stay, _ in self.uses.values():
+            mine = roots.setdefault(id(stay.root), [])
+            if stay not in mine:
+                mine.append(stay)
+        places = [_Place(stays) for stays in roots.values()]
+        places.sort(key=lambda p: (p.stays[0].kind, -p.rank, not p.stays[0].neural, p.first))
+        for i, place in enumerate(places):
+            place.put(places[:i])
+        return places
+
+    def _streams(self, index: int, plan: Plan, places: Sequence[_Place]) -> None:
+        """What passes through stands behind all that is live: sources, then the result."""
+        at = max((p.stays[0].base + p.size for p in places if p.first <= index <= p.last), default=0)
+        for end in ends_of(plan, index):
+            if (index, end.side) in self.uses or (end.side == SECOND and plan.src2 is None):
+                continue
+            if end.side == SECOND:
+                at = l2.second_operand_base(at)
+            setattr(plan, end.side, end.region.at(at))
+            at += up(held(plan, end), l2.UNIT)
+        if at > L2_BYTES:
+            raise UnsupportedError("a chain whose tasks do not fit the engine's 2 MiB buffer", code=Reason.MEMORY)
+
+    def _drop_locks(self) -> None:
+        """No task goes beside one whose operands it writes over, unless both write the same place."""
+        latest: dict[str, int] = {}
+        for index, plan in enumerate(self.plans):
+            for unit, flag in FOLLOWS.items():
+                if flag not in plan.reads.after | plan.second_after:
+                    continue
+                before = latest[unit]
+                mine, theirs = touched(plan, index), touched(self.plans[before], before)
+                places = [self.uses.get((i, RESULT), (None, 0))[0] for i in (before, index)]
+                same = all(places) and places[0].root is places[1].root  # type: ignore[union-attr]
+                if not same and meets(mine.result, theirs.sources):
+                    plan.reads = replace(plan.reads, after=plan.reads.after & ~flag)
+                    plan.second_after &= ~flag
+            latest[plan.unit] = index
+
+
+def wait(plans: Sequence[Plan]) -> None:
+    """What each task waits for, from the regions that it and the last task of either unit touch."""
+    latest: dict[str, Touched] = {}
+    finished: set[str] = set()
+    for i, plan in enumerate(plans):
+        mine = touched(plan, i)
+        follows = {unit for unit, flag in FOLLOWS.items() if flag in plan.reads.after | plan.second_after}
+        if i:
+            reads, writes = _waits(plan, mine, latest, finished | follows)
+            plan.reads = replace(plan.reads, after=plan.reads.after & ~After.ANYTHING | reads)
+            plan.writes = replace(plan.writes, after=plan.writes.after & ~After.ANYTHING | writes)
+            finished |= follows | {unit for unit, (_, result) in FLAGS.items() if result in reads}
+        latest[plan.unit] = mine
+        finished.discard(plan.unit)
+
+
+def _waits(plan: Plan, mine: Touched, latest: dict[str, Touched], settled: set[str]) -> tuple[After, After]:
+    reads = writes = After.NOTHING
+    for unit, before in latest.items():
+        if unit in settled:
+            continue
+        source, result = FLAGS[unit]
+        for place, box in enumerate(mine.sources):
+            by_dma = plan.src2 is not None if place else plan.reads.type in LOADS
+            if meets(box, [before.result]):
+                reads |= result
+            if unit != plan.unit and meets(box, before.sources if by_dma else before.kept):
+                reads |= source
+        if result in reads or unit == plan.unit:
+            continue
+        if meets(mine.result, [before.result]):
+            writes |= result
+        elif meets(mine.result, before.sources):
+            writes |= source
+    return reads, writes
