@@ -72,6 +72,20 @@ def block(b: GraphBuilder, x, rng, hidden: int = 128):
     return b.add(x=x, y=b.matmul(x=b.gelu(x=b.matmul(x=normed, y=first, transpose_y=True)), y=second, transpose_y=True))
 
 
+@pytest.mark.parametrize("chip", ["M1", "M2", "A19"])
+@pytest.mark.parametrize("first", ["softmax", "layer_norm"])
+def test_softmax_and_long_norms_of_an_input(first, chip):
+    rng = np.random.default_rng(0)
+    b = GraphBuilder(opset="ios18")
+    m = 64 if first == "softmax" else 400
+    x = b.input("x", (1, m, 256), "fp16")
+    y = b.softmax(x=x, axis=-1) if first == "softmax" else b.layer_norm(x=x, axes=[-1], epsilon=np.float16(1e-5))
+    b.output(b.matmul(x=y, y=rng.standard_normal((256, 64)).astype(np.float16)))
+    program = hexane.compile(b.graph, chip, dialect="apple")
+    assert is_chain(program)
+    agreed(program, {"x": rng.standard_normal((1, m, 256)).astype(np.float16)})
+
+
 @pytest.mark.parametrize("chip", ["M1", "M2", "M4"])
 def test_only_the_ends_of_a_chain_meet_memory(chip):
     rng = np.random.default_rng(0)

@@ -327,10 +327,25 @@ class Linker:
             for rank, (i, side) in enumerate(places):
                 self._hint(self.plans[i], side, rank, len(places), self._home[id(self.plans[i])])
         self._keep_what_is_read_again()
+        if self.context.policy.between:
+            self._keep_surfaces()
         for plan in self.plans:
             if plan.dst is not None and plan.dst_hint is None:
                 home: Any = self._key(plan.dst.buffer, self._home[id(plan)]) or (plan.dst.buffer.name,)
                 plan.dst_hint = WriteHint.ALLOC if home in read_later else WriteHint.NOALLOC
+
+    def _keep_surfaces(self) -> None:
+        """Of a surface that is read in parts, no part but the last read is the last."""
+        last: dict[str, int] = {}
+        for i, plan in enumerate(self.plans):
+            last |= {dma.buffer.name: i for dma in (plan.src, plan.src2) if dma is not None}
+        for i, plan in enumerate(self.plans):
+            for side in ("src", "src2"):
+                dma, hint = getattr(plan, side), getattr(plan, f"{side}_hint")
+                if dma is None or dma.buffer.name not in self.surfaces or last[dma.buffer.name] == i:
+                    continue
+                if hint.cache is ReadHint.DEPRI:
+                    setattr(plan, f"{side}_hint", replace(hint, cache=ReadHint.ALLOC))
 
     def _keep_what_is_read_again(self) -> None:
         """A reader of scratch does not drop what a later task reads from another place on, in whole or in part."""

@@ -11,7 +11,7 @@ from hexane.codegen.context import Context
 from hexane.codegen.recipes import linear
 from hexane.codegen.recipes.linear import Rows
 from hexane.codegen.recipes.norm import axes_of, projection
-from hexane.codegen.residency.chain import Stay
+from hexane.codegen.residency.chain import ChainStay
 from hexane.lowering.functions import FUNCTIONS
 from hexane.lowering.fusion import fused_ops
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hexane.graph.ir import Op, Value
 
 MOST_ROWS = 192
-"""Rows of a reduction in one task; more are cut into blocks, which this recipe does not do."""
+"""Rows of a reduction in one task; more are cut into blocks."""
 PADDED = 512
 """Columns up to which the rows of a product's turned result take a pad."""
 STEP = 8
@@ -30,7 +30,7 @@ ONE = 0x3C00
 PLAIN_FUNCTIONS = tuple(name for name, function in FUNCTIONS.items() if not function.epsilon and function.scale == ONE)
 
 
-class View(Enum):
+class MatrixView(Enum):
     """How a task walks through a matrix: each row a channel, a map of one channel, or each column a channel."""
 
     ROWS = auto()
@@ -39,50 +39,59 @@ class View(Enum):
 
 
 @dataclass(eq=False)
-class Place:
+class MatrixPlace:
     """A matrix in L2 in one order: ``pitch`` bytes from row to row, or from column to column."""
 
-    stay: Stay
+    stay: ChainStay
     pitch: int
+    offset: int = 0
+
+    @property
+    def use(self) -> tuple[ChainStay, int]:
+        """The stay, and bytes from its base."""
+        return self.stay, self.offset
 
 
 @dataclass(eq=False)
-class Matrix:
+class ChainMatrix:
     """A value of the chain: where it is, and the task that wrote it last with its view."""
 
     m: int
     k: int
     dram: Rows | None = None
-    rows: Place | None = None
-    columns: Place | None = None
+    rows: MatrixPlace | None = None
+    columns: MatrixPlace | None = None
     writer: int = -1
-    view: View = View.ROWS
+    view: MatrixView = MatrixView.ROWS
 
 
 def steps_of(op: Op, context: Context) -> list[tuple[Op, ...]]:
     """The ops from this one on, in the order of the network, that a chain takes, each with its fused ops."""
-    found: list[tuple[Op, ...]] = []
-    taken: set[Op] = set()
+    steps: list[tuple[Op, ...]] = []
+    members: set[Op] = set()
     for each in dropwhile(lambda other: other is not op, () if op.block is None else op.block.ops):
-        if each in taken:
+        if each in members:
             continue
         run = _step(each, context)
         if run is None:
             break
-        found.append(run)
-        taken.update(run)
-    return found
+        steps.append(run)
+        members.update(run)
+    return steps
 
 
 def _step(op: Op, context: Context) -> tuple[Op, ...] | None:
     if any(not _is_matrix(value) for value in (*op.outputs, *(v for v in op.operands() if not v.is_constant))):
         return None
     if op.type in PRODUCTS:
-        found = linear.matrix_operands(op)
-        return None if found is None or found[1] else fused_ops(op, context.on)
+        parts = linear.matrix_operands(op)
+        return None if parts is None or parts[1] else fused_ops(op, context.on)
     if op.type == "layer_norm":
         plain = op.arg("gamma") is None and op.arg("beta") is None and axes_of(op)[0] == frozenset("w")
-        return (op,) if plain and op.arg("x").shape[-2] <= MOST_ROWS else None
+        return (op,) if plain else None
+    if op.type == "softmax":
+        rank = len(op.output.shape)
+        return (op,) if op.arg("axis") % rank == rank - 1 and op.arg("x").op is None else None
     if op.type == "add":
         x, y = op.arg("x"), op.arg("y")
         return (op,) if x.shape == y.shape and x is not y and not x.is_constant else None
@@ -98,13 +107,13 @@ def _is_matrix(value: Value) -> bool:
 
 def chain(op: Op, context: Context) -> tuple[Op, ...] | None:
     """Several layers with a product or a norm among them; None for those that have a recipe of their own."""
-    if not context.policy.between or op.type not in ("layer_norm", "add", *PRODUCTS, *PLAIN_FUNCTIONS):
+    if not context.policy.between or op.type not in ("layer_norm", "softmax", "add", *PRODUCTS, *PLAIN_FUNCTIONS):
         return None
     steps = steps_of(op, context)
     if len(steps) < 2 or not any(run[0].type in (*PRODUCTS, "layer_norm") for run in steps):
         return None
     ops = tuple(each for run in steps for each in run)
     alone = linear.feed_forward(op, context) if op.type in PRODUCTS else None
-    if op.type == "layer_norm":
+    if op.type == "layer_norm" and op.arg("x").shape[-2] <= MOST_ROWS:
         alone = projection(op, context)
     return None if alone is not None and set(alone) == set(ops) else ops

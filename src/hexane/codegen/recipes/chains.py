@@ -21,21 +21,23 @@ from hexane.codegen.operations import BINARY, STAYS, After, Axes, PeKind, Reads,
 from hexane.codegen.plan import Plan, Region
 from hexane.codegen.recipes import linear, unary
 from hexane.codegen.recipes.chain_steps import (
+    MOST_ROWS,
     PADDED,
     PLAIN_FUNCTIONS,
     PRODUCTS,
     STEP,
-    Matrix,
-    Place,
-    View,
+    ChainMatrix,
+    MatrixPlace,
+    MatrixView,
     chain,
     steps_of,
 )
 from hexane.codegen.recipes.linear import Held, as_rows
 from hexane.codegen.recipes.norm import variance
 from hexane.codegen.recipes.registry import need_fp16, recipe
-from hexane.codegen.recipes.softmax_parts import lock
-from hexane.codegen.residency.chain import LOADED, VECTOR, Chain, Stay
+from hexane.codegen.recipes.softmax_parts import lock, rows_as_channels
+from hexane.codegen.residency.chain import LOADED, VECTOR, ChainStay, ChainTasks, Use
+from hexane.codegen.residency.ends import RESULT, SECOND, SOURCE
 from hexane.errors import Reason, UnsupportedError
 from hexane.lowering.fusion import table_name
 
@@ -44,25 +46,25 @@ if TYPE_CHECKING:
     from hexane.graph.ir import Op, Value
 
 
-@recipe("layer_norm", "add", *PRODUCTS, *PLAIN_FUNCTIONS, match=chain, rank=3)
+@recipe("layer_norm", "softmax", "add", *PRODUCTS, *PLAIN_FUNCTIONS, match=chain, rank=3)
 def matrix_chain(ops: Sequence[Op], context: Context) -> Fragment:
     """Products, norms, sums and functions of matrices in a row: all results in L2."""
     steps = steps_of(ops[0], context)
-    made = Fragment(context)
-    work = Work(made, context, [run for run in steps if run[0] in set(ops)])
+    fragment = Fragment(context)
+    work = ChainWork(fragment, context, [run for run in steps if run[0] in set(ops)])
     work.run()
-    return made
+    return fragment
 
 
 @dataclass
-class Work:
+class ChainWork:
     """The tasks of a chain on their way."""
 
-    made: Fragment
+    fragment: Fragment
     context: Context
     steps: list[tuple[Op, ...]]
-    chain: Chain = field(default_factory=Chain)
-    known: dict[Value, Matrix] = field(default_factory=dict)
+    chain: ChainTasks = field(default_factory=ChainTasks)
+    matrices: dict[Value, ChainMatrix] = field(default_factory=dict)
     at: int = 0
 
     @property
@@ -79,6 +81,8 @@ class Work:
                 self._product(run)
             elif op.type == "layer_norm":
                 self._norm(op)
+            elif op.type == "softmax":
+                self._softmax(op)
             elif op.type == "add":
                 self._add(op)
             else:
@@ -88,9 +92,9 @@ class Work:
         first.reads = replace(first.reads, after=tasks.STARTS)
         first.writes = replace(first.writes, after=tasks.STARTS)
         for plan in self.chain.plans:
-            self.made.add(plan)
+            self.fragment.add(plan)
         if self.target.shown is None and any(run[0].type not in ("add", *PRODUCTS) for run in self.steps):
-            self.made.evidence(Evidence.INFERRED, "norms and functions in a chain, as on H14")
+            self.fragment.evidence(Evidence.INFERRED, "norms and functions in a chain, as on H14")
 
     def _order(self) -> None:
         """Of two products of one matrix that are only added, the second runs first."""
@@ -111,11 +115,11 @@ class Work:
         """The op that reads a value first."""
         return next((run[0].type for run in self.steps[self.at + 1 :] if value in run[0].operands()), "")
 
-    def matrix(self, value: Value) -> Matrix:
-        if value not in self.known:
+    def matrix(self, value: Value) -> ChainMatrix:
+        if value not in self.matrices:
             rows = as_rows(self.context.tensor(value))
-            self.known[value] = Matrix(rows.m, rows.k, rows)
-        return self.known[value]
+            self.matrices[value] = ChainMatrix(rows.m, rows.k, rows)
+        return self.matrices[value]
 
     def leaves(self, value: Value) -> bool:
         """Whether a result goes to DRAM; UnsupportedError where the chain reads it too."""
@@ -126,11 +130,11 @@ class Work:
             raise UnsupportedError("a result of a chain that others read too", code=Reason.LAYOUT)
         return not inside
 
-    def result(self, value: Value) -> Matrix:
+    def result(self, value: Value) -> ChainMatrix:
         """A new value; ``dram`` where it leaves."""
         rows = as_rows(self.context.tensor(value))
-        made = self.known[value] = Matrix(rows.m, rows.k, rows if self.leaves(value) else None)
-        return made
+        matrix = self.matrices[value] = ChainMatrix(rows.m, rows.k, rows if self.leaves(value) else None)
+        return matrix
 
     def pitch_for(self, value: Value, k: int, *, padded: bool = True) -> int:
         """Bytes from row to row of a result by rows: no pad where a norm reads it next, or a sum before one."""
@@ -148,7 +152,7 @@ class Work:
                 return next(after, "") == "layer_norm"
         return False
 
-    def follows(self, value: Matrix, *views: View, unit: str = "") -> After:
+    def follows(self, value: ChainMatrix, *views: MatrixView, unit: str = "") -> After:
         """A lock to the task that wrote a value, where it is the last of its unit and both walk alike."""
         writer = self.chain.plans[value.writer]
         if not self.target.choices.follows_closely or value.view not in views or (unit and writer.unit != unit):
@@ -159,7 +163,7 @@ class Work:
 
     # -- forms ---------------------------------------------------------------------------------------------------------
 
-    def columns(self, value: Value) -> Matrix:
+    def columns(self, value: Value) -> ChainMatrix:
         """The matrix by columns: a turned copy where it is not there."""
         matrix = self.matrix(value)
         if matrix.columns is not None:
@@ -176,7 +180,7 @@ class Work:
     def _norm_reads(self, value: Value) -> bool:
         return any(run[0].type == "layer_norm" for run in self.readers(value))
 
-    def _bring(self, matrix: Matrix) -> None:
+    def _bring(self, matrix: ChainMatrix) -> None:
         """The rows into L2 as a map of one channel, by one core."""
         assert matrix.dram is not None
         m, k = matrix.m, matrix.k
@@ -189,24 +193,28 @@ class Work:
         line = l2.channel_stride(k)
         pitch = line + l2.pe_pad(line, STEP)
         plan.result = Region(0, line, pitch, line)
-        stay = Stay(m * pitch, m * line)
-        matrix.writer, matrix.view, matrix.rows = self.chain.add(plan, result=stay), View.MAP, Place(stay, pitch)
+        stay = ChainStay(m * pitch, m * line)
+        matrix.writer, matrix.view, matrix.rows = (
+            self.chain.add(plan, result=stay),
+            MatrixView.MAP,
+            MatrixPlace(stay, pitch),
+        )
 
-    def _turn(self, matrix: Matrix, *, keep: bool) -> Matrix:
+    def _turn(self, matrix: ChainMatrix, *, keep: bool) -> ChainMatrix:
         """A turned copy; of a matrix in DRAM, which it may keep by rows."""
         m, k = matrix.m, matrix.k
         plan = tasks.copy_plan(self.target, m, 1, k, out_trans=True)
         pitch = l2.odd_channel_stride(m)
-        stay = Stay(k * pitch, 2 * m * k)
+        stay = ChainStay(k * pitch, 2 * m * k)
         line = l2.channel_stride(k)
-        stays: dict[str, Stay] = {}
+        stays: dict[str, Use] = {}
         if matrix.rows is not None:
-            joined = self.follows(matrix, View.ROWS, unit="PE")
-            size = line if matrix.view is View.MAP else m * matrix.rows.pitch
+            follow = self.follows(matrix, MatrixView.ROWS, unit="PE")
+            size = line if matrix.view is MatrixView.MAP else m * matrix.rows.pitch
             plan.source = Region(0, matrix.rows.pitch, size, size)
-            plan.reads = Reads(after=joined)
-            stays["source"] = matrix.rows.stay
-            if joined:
+            plan.reads = Reads(after=follow)
+            stays["source"] = matrix.rows.use
+            if follow:
                 self.chain.plans[matrix.writer].patch = joint_patch(0)
         else:
             assert matrix.dram is not None
@@ -214,16 +222,16 @@ class Work:
             if keep:
                 plan.source = Region(0, line, m * line, m * line, m * line)
                 plan.reads = Reads(SourceType.DMA_KEEP)
-                kept = stays["source"] = Stay(m * line, m * line, LOADED)
-                matrix.rows = Place(kept, line)
+                source = stays["source"] = ChainStay(m * line, m * line, LOADED)
+                matrix.rows = MatrixPlace(source, line)
             else:
                 tasks.choose_shape(self.target, plan)
                 tasks.ne_source(self.target, plan, 0, after=After.NOTHING)
         plan.result = Region(0, pitch, k * pitch, k * pitch)
-        made = Matrix(m, k, matrix.dram, matrix.rows, Place(stay, pitch))
-        made.writer, made.view = self.chain.add(plan, **stays, result=stay), View.COLUMNS
-        matrix.columns = made.columns
-        return made
+        copy = ChainMatrix(m, k, matrix.dram, matrix.rows, MatrixPlace(stay, pitch))
+        copy.writer, copy.view = self.chain.add(plan, **stays, result=stay), MatrixView.COLUMNS
+        matrix.columns = copy.columns
+        return copy
 
     # -- tasks ---------------------------------------------------------------------------------------------------------
 
@@ -235,36 +243,36 @@ class Work:
         if linear.folds(self.target, source.m, weights.n, weights.k):
             raise UnsupportedError("a folded product in a chain", code=Reason.LAYOUT)
         out = self.result(value)
-        turned = out.dram is not None or any(reader[0].type not in PRODUCTS for reader in self.readers(value))
+        transposed = out.dram is not None or any(reader[0].type not in PRODUCTS for reader in self.readers(value))
         m, n = source.m, weights.n
-        pitch = self.pitch_for(value, n) if turned else l2.channel_stride(m)
-        stay = Stay((m if turned else n) * pitch, 2 * m * n)
-        held = Held(Region(), 1, m, 0, None, After.NOTHING)
-        blocks = linear.blocks_for(weights, 1, m, transposed=turned)
+        pitch = self.pitch_for(value, n) if transposed else l2.channel_stride(m)
+        stay = ChainStay((m if transposed else n) * pitch, 2 * m * n)
+        pixels = Held(Region(), 1, m, 0, None, After.NOTHING)
+        blocks = linear.blocks_for(weights, 1, m, transposed=transposed)
         for i, block in enumerate(blocks):
-            plan = linear.block_plan(self.target, held, weights, block, {}, out_trans=turned)
+            plan = linear.block_plan(self.target, pixels, weights, block, {}, out_trans=transposed)
             if out.dram is not None:
                 plan.dst = replace(out.dram.walk(), offset=out.dram.offset + 2 * block.first)
             linear.settle(self.target, plan)
             channel = source.columns.pitch
             plan.source = Region(0, channel, source.k * channel, source.k * channel)
-            plan.reads = Reads(after=After.NOTHING if i else self.follows(source, View.COLUMNS, unit="NE"))
-            stays: dict[str, Stay | tuple[Stay, int]] = {"source": source.columns.stay}
+            plan.reads = Reads(after=After.NOTHING if i else self.follows(source, MatrixView.COLUMNS, unit="NE"))
+            stays: dict[str, Use] = {"source": source.columns.stay}
             if out.dram is not None:
                 plan.writes = l2.AUTOMATIC
             else:
                 plan.result = Region(0, pitch, stay.size, stay.size)
-                stays["result"] = stay, (2 * block.first if turned else block.first * pitch)
+                stays["result"] = stay, (2 * block.first if transposed else block.first * pitch)
             out.writer = self.chain.add(plan, **stays)
-        out.view = View.ROWS if turned else View.COLUMNS
+        out.view = MatrixView.ROWS if transposed else MatrixView.COLUMNS
         if max(block.lanes for block in blocks) > 1 << self.chain.plans[-1].ocg:
-            out.view = View.MAP  # its columns are finished in several passes
-        if turned:
-            out.rows = Place(stay, pitch)
+            out.view = MatrixView.MAP  # its columns are finished in several passes
+        if transposed:
+            out.rows = MatrixPlace(stay, pitch)
         else:
-            out.columns = Place(stay, pitch)
+            out.columns = MatrixPlace(stay, pitch)
 
-    def by_rows_of(self, value: Value) -> Matrix:
+    def by_rows_of(self, value: Value) -> ChainMatrix:
         """The matrix by rows; UnsupportedError where only its columns are there."""
         matrix = self.matrix(value)
         if matrix.rows is None and matrix.dram is None:
@@ -274,7 +282,10 @@ class Work:
     def _norm(self, op: Op) -> None:
         x, out = self.by_rows_of(op.arg("x")), self.result(op.output)
         m, k, line = x.m, x.k, l2.channel_stride(x.m)
-        vectors = Stay(2 * line, 4 * m, VECTOR)
+        if m > MOST_ROWS:
+            self._long_norm(op, x, out)
+            return
+        vectors = ChainStay(2 * line, 4 * m, VECTOR)
         vector = Region(0, line, line, line)
         mean = Plan("PE", w=k, c=m, kind=PeKind.REDUCE, transpose_out=True)
         mean.final = 1.0 / k
@@ -283,41 +294,109 @@ class Work:
             assert x.dram is not None
             size = m * l2.channel_stride(k)
             mean.src = x.dram.walk()
-            x = replace(x, rows=Place(Stay(size, size, LOADED), l2.channel_stride(k)))
+            x = replace(x, rows=MatrixPlace(ChainStay(size, size, LOADED), l2.channel_stride(k)))
         assert x.rows is not None
-        source, channel = x.rows.stay, x.rows.pitch
+        source, channel = x.rows.use, x.rows.pitch
         region = by_rows(channel, m)
         mean.source = replace(region, group=region.row) if loads else region
-        mean.reads = Reads(SourceType.DMA_KEEP) if loads else Reads(after=self.follows(x, View.ROWS))
+        mean.reads = Reads(SourceType.DMA_KEEP) if loads else Reads(after=self.follows(x, MatrixView.ROWS))
         wide = pe_patch(k, 1, operands=1)[0]
         mean.patch, mean.result = (min(wide, 8), 0), vector
         self.chain.add(mean, source=source, result=vectors)
         spread = variance(k, 1, m, k, op.arg("epsilon"), broadcast1=Axes.W, transpose1=True, transpose_out=True)
         spread.patch = pe_patch(k, 1, operands=2)
-        locked = not loads and self.target.choices.follows_closely
-        spread.reads = Reads(after=After.FOLLOWS_PE if locked else After.NOTHING)
+        lock_step = not loads and self.target.choices.follows_closely
+        spread.reads = Reads(after=After.FOLLOWS_PE if lock_step else After.NOTHING)
         spread.source, spread.source2, spread.result = vector, region, vector
         self.chain.add(spread, source=vectors, source2=source, result=(vectors, line))
         scale = Plan("PE", w=k, c=m, kind=PeKind.SCALE_SHIFT, pe=BINARY["sub"], transpose2=True)
         scale.patch, scale.source, scale.source2 = pe_patch(k, 1, operands=2), region, vector
-        self._write(scale, op.output, out, View.ROWS, l2.channel_stride(k), source=source, source2=vectors)
+        self._write(scale, op.output, out, MatrixView.ROWS, l2.channel_stride(k), source=source, source2=vectors)
 
-    def _write(self, plan: Plan, value: Value, out: Matrix, view: View, pitch: int, **stays: Stay) -> None:
+    def _long_norm(self, op: Op, x: ChainMatrix, out: ChainMatrix) -> None:
+        """More rows than a reduction takes: blocks of rows, each by DMA, and the input again for the scale."""
+        if x.dram is None or x.rows is not None:
+            raise UnsupportedError("a norm over many rows of a result in a chain", code=Reason.LAYOUT)
+        m, k = x.m, x.k
+        line = l2.channel_stride(m)
+        line += l2.pe_pad(line, l2.UNIT)
+        vectors, channel = ChainStay(2 * line, 4 * m, VECTOR), l2.channel_stride(k)
+        blocks = [(first, min(MOST_ROWS, m - first)) for first in range(0, m, MOST_ROWS)]
+        for first, count in reversed(blocks):
+            mean = Plan("PE", w=k, c=count, kind=PeKind.REDUCE, transpose_out=True)
+            mean.final, mean.src = 1.0 / k, x.dram.part(first, count).walk()
+            tasks.pe_source(mean, 0, after=After.NOTHING)
+            size = count * channel
+            mean.source = Region(0, channel, size, size, size)
+            mean.result = Region(0, line, line, line)
+            self.chain.add(mean, result=(vectors, 2 * first))
+        for first, count in (*reversed(blocks[:-1]), blocks[-1]):
+            settings = {"broadcast1": Axes.W, "transpose1": True, "transpose_out": True}
+            spread = variance(k, 1, count, k, op.arg("epsilon"), **settings)
+            spread.patch, spread.src2 = pe_patch(k, 1, operands=2), x.dram.part(first, count).walk()
+            size = count * channel
+            spread.source2 = Region(0, channel, size, size, size)
+            spread.source = spread.result = Region(0, line, line, line)
+            self.chain.add(spread, source=(vectors, 2 * first), result=(vectors, line + 2 * first))
+        scale = Plan("PE", w=k, c=m, kind=PeKind.SCALE_SHIFT, pe=BINARY["sub"], transpose2=True)
+        scale.src = x.dram.walk()
+        scale.patch = pe_patch(k, 1, operands=2)
+        turns = out.dram is None and self.next_reader(op.output) in PRODUCTS and self.target.choices.follows_closely
+        window = l2.pe_window(k, joint_patch(0)[0] if turns else scale.patch[0])
+        size = m * window
+        scale.source, scale.source2 = Region(0, window, size, size, size), Region(0, line, line, line)
+        scale.reads = tasks.by_dma(After.NOTHING)
+        self._write(scale, op.output, out, MatrixView.ROWS, channel, source2=vectors)
+
+    def _softmax(self, op: Op) -> None:
+        """Over the rows of an input, in its own form: map, powers, difference and result in one place, maxima apart."""
+        x, out = self.matrix(op.arg("x")), self.result(op.output)
+        if x.dram is None or out.dram is not None or x.rows is not None:
+            raise UnsupportedError("softmax over the rows of a result in a chain", code=Reason.LAYOUT)
+        m, k = x.m, x.k
+        part = Fragment(self.context)
+        whole = self.context.tensor(op.arg("x"))
+        rows_as_channels(part, replace(whole, n=1, c=1, h=m, w=k), replace(whole, n=1, c=1, h=m, w=k))
+        *_, last = part.plans
+        difference = next(plan for plan in part.plans if plan.kind is PeKind.BINARY)
+        pitch, end = difference.result.row, difference.source2.base
+        stay, top = ChainStay(end, 2 * m * k), ChainStay(m * l2.UNIT, 2 * m)
+        last.result, last.writes, last.dst = difference.result, STAYS, None
+        for plan in part.plans:
+            stays: dict[str, Use] = {}
+            sides = (SOURCE, RESULT) if plan.kind is not PeKind.BINARY else (SOURCE, SECOND, RESULT)
+            for side in sides:
+                base = getattr(plan, side).base
+                stays[side] = (stay, base) if base < end else (top, base - end)
+            plan.reads = replace(plan.reads, after=plan.reads.after & (After.FOLLOWS_NE | After.FOLLOWS_PE))
+            out.writer = self.chain.add(plan, **stays)
+        out.rows, out.view = MatrixPlace(stay, pitch, difference.result.base), MatrixView.MAP
+
+    def _write(
+        self,
+        plan: Plan,
+        value: Value,
+        out: ChainMatrix,
+        view: MatrixView,
+        pitch: int,
+        **stays: Use,
+    ) -> None:
         """A task that writes rows: to DRAM, or to a place of its own; ``over`` names the operand in whose place."""
         m, k = out.m, out.k
         over = stays.pop("over", None)
+        assert not isinstance(over, tuple)
         if out.dram is not None:
             walk = out.dram.walk()
             as_map = replace(walk, row=out.dram.stride, plane=m * out.dram.stride)
-            plan.dst, plan.writes = (as_map if view is View.MAP else walk), l2.AUTOMATIC
+            plan.dst, plan.writes = (as_map if view is MatrixView.MAP else walk), l2.AUTOMATIC
             if plan.unit == "NE":
                 tasks.choose_shape(self.target, plan)
         else:
-            stay = stays["result"] = Stay(m * pitch, 2 * m * k, over=over)
+            stay = stays["result"] = ChainStay(m * pitch, 2 * m * k, over=over)
             region = by_rows(pitch, m)
-            plan.result = as_one(region, pitch) if view is View.MAP else region
+            plan.result = as_one(region, pitch) if view is MatrixView.MAP else region
             plan.writes = STAYS
-            out.rows = Place(stay, pitch)
+            out.rows = MatrixPlace(stay, pitch)
         out.writer, out.view = self.chain.add(plan, **stays), view
 
     def _add(self, op: Op) -> None:
@@ -328,40 +407,42 @@ class Work:
         a, b = self.by_rows_of(one), self.by_rows_of(two)
         if a.rows is None and b.rows is None:
             raise UnsupportedError("a sum of two inputs in a chain", code=Reason.LAYOUT)
-        if a.rows is None or (b.rows is not None and a.writer > b.writer >= 0 and a.view is b.view is View.ROWS):
+        if a.rows is None or (b.rows is not None and a.writer > b.writer >= 0 and a.view is b.view is MatrixView.ROWS):
             pass
         elif b.rows is None:
             a, b, one, two = b, a, two, one
         out = self.result(op.output)
         m, k = out.m, out.k
-        by_channels = a.writer < 0 and a.rows is not None and b.view is View.ROWS and b.writer >= 0
-        view = View.ROWS if by_channels else View.MAP
+        by_channels = a.writer < 0 and a.rows is not None and b.view is MatrixView.ROWS and b.writer >= 0
+        view = MatrixView.ROWS if by_channels else MatrixView.MAP
         plan = Plan("PE", w=k, h=m, c=1, kind=PeKind.BINARY, pe=BINARY["add"])
-        if view is View.ROWS:
+        if view is MatrixView.ROWS:
             plan = Plan("PE", w=k, h=1, c=m, kind=PeKind.BINARY, pe=BINARY["add"])
         plan.patch = pe_patch(k, plan.h, operands=2)
         line = l2.channel_stride(k)
-        stays: dict[str, Stay] = {}
+        stays: dict[str, Use] = {}
         if a.rows is None:
             assert a.dram is not None
             plan.src = replace(a.dram.walk(), row=a.dram.stride, plane=m * a.dram.stride)
             tasks.pe_source(plan, 0, after=After.NOTHING)
         else:
-            plan.source, stays["source"] = self._operand(a, view, line), a.rows.stay
+            plan.source, stays["source"] = self._operand(a, view, line), a.rows.use
             plan.reads = Reads()
         assert b.rows is not None
-        plan.source2, stays["source2"] = self._operand(b, view, line), b.rows.stay
-        if view is View.ROWS:
-            plan.second_after = self.follows(b, View.ROWS, unit="NE")
+        plan.source2, stays["source2"] = self._operand(b, view, line), b.rows.use
+        if view is MatrixView.ROWS:
+            plan.second_after = self.follows(b, MatrixView.ROWS, unit="NE")
         pitch = self.pitch_for(op.output, k)
         stays |= self._in_place(out, pitch, (two, b), (one, a))
         self._write(plan, op.output, out, view, pitch, **stays)
 
-    def _in_place(self, out: Matrix, pitch: int, *operands: tuple[Value, Matrix]) -> dict[str, Stay]:
+    def _in_place(self, out: ChainMatrix, pitch: int, *operands: tuple[Value, ChainMatrix]) -> dict[str, Use]:
         """The first of the operands in whose place the result may stand: read for the last time, of the same pitch."""
         for value, matrix in operands:
             last = len(self.readers(value)) == 1 and not value.is_output
-            if last and out.dram is None and matrix.rows is not None and matrix.rows.pitch == pitch:
+            fits = matrix.rows is not None and matrix.rows.pitch == pitch and not matrix.rows.offset
+            if last and out.dram is None and fits:
+                assert matrix.rows is not None
                 return {"over": matrix.rows.stay}
         return {}
 
@@ -373,28 +454,28 @@ class Work:
         m, k = out.m, out.k
         plan = Plan("PE", w=k, h=m, c=1, kind=PeKind.BINARY, pe=BINARY["add"])
         plan.patch = pe_patch(k, m, operands=2)
-        constant = self.made.plain_constant(np.asarray(op.arg("y").data, np.float16).reshape(1, 1, m, k))
+        constant = self.fragment.plain_constant(np.asarray(op.arg("y").data, np.float16).reshape(1, 1, m, k))
         plan.src2 = constant.dma()
-        plan.source = self._operand(x, View.MAP, l2.channel_stride(k))
+        plan.source = self._operand(x, MatrixView.MAP, l2.channel_stride(k))
         plan.source2 = constant_rows(plan)
         pitch = self.pitch_for(op.output, k, padded=self.next_reader(op.output) not in PLAIN_FUNCTIONS)
         stays = self._in_place(out, pitch, (op.arg("x"), x))
-        self._write(plan, op.output, out, View.MAP, pitch, source=x.rows.stay, **stays)
+        self._write(plan, op.output, out, MatrixView.MAP, pitch, source=x.rows.use, **stays)
 
     @staticmethod
-    def _operand(matrix: Matrix, view: View, line: int) -> Region:
+    def _operand(matrix: ChainMatrix, view: MatrixView, line: int) -> Region:
         assert matrix.rows is not None
         region = by_rows(matrix.rows.pitch, matrix.m)
-        if view is View.ROWS:
+        if view is MatrixView.ROWS:
             return region
-        return as_one(region, line if matrix.view is View.MAP else region.row)
+        return as_one(region, line if matrix.view is MatrixView.MAP else region.row)
 
     def _function(self, op: Op) -> None:
         x, out = self.by_rows_of(op.arg("x")), self.result(op.output)
         m, k = x.m, x.k
         plan = tasks.copy_plan(self.target, 1, m, k)
         unary.set_table(plan, table_name(op))
-        stays: dict[str, Stay] = {}
+        stays: dict[str, Use] = {}
         if x.rows is None:
             if len(self.readers(op.arg("x"))) > 1:
                 raise UnsupportedError("a function of an input that others read", code=Reason.LAYOUT)
@@ -403,17 +484,17 @@ class Work:
             tasks.choose_shape(self.target, plan)
             tasks.ne_source(self.target, plan, 0, after=After.NOTHING)
         else:
-            plan.source, stays["source"] = self._operand(x, View.MAP, l2.channel_stride(k)), x.rows.stay
-            joined = self.follows(x, View.MAP, unit="PE")
-            plan.reads = Reads(after=joined)
-            if joined:
+            plan.source, stays["source"] = self._operand(x, MatrixView.MAP, l2.channel_stride(k)), x.rows.use
+            follow = self.follows(x, MatrixView.MAP, unit="PE")
+            plan.reads = Reads(after=follow)
+            if follow:
                 before = self.chain.plans[x.writer]
                 lock(before, plan)
                 if before.src2 is not None:
                     before.source2 = constant_rows(before)
         pitch = self.pitch_for(op.output, k, padded=self.next_reader(op.output) == "add")
         stays |= self._in_place(out, pitch, (op.arg("x"), x))
-        self._write(plan, op.output, out, View.MAP, pitch, **stays)
+        self._write(plan, op.output, out, MatrixView.MAP, pitch, **stays)
 
 
 def by_rows(pitch: int, m: int) -> Region:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from hexane.chips import L2_BYTES
 from hexane.codegen import l2
 from hexane.codegen.geometry import up
-from hexane.codegen.operations import After, SourceType
+from hexane.codegen.operations import After, PeKind, SourceType
 from hexane.codegen.plan import Plan
 from hexane.codegen.residency.ends import RESULT, SECOND, SOURCE, ends_of, held
 from hexane.codegen.residency.hazards import FLAGS, FOLLOWS, LOADS, Touched, meets, touched
@@ -23,7 +23,7 @@ KINDS = VECTOR, KEPT, LOADED = range(3)
 
 
 @dataclass(eq=False)
-class Stay:
+class ChainStay:
     """A result, or a kept source, in L2: bytes with pads and without; ``over``: the stay in whose place it is written.
 
     ``neural``: the cores write it. ``follows``: its writer goes patch by patch behind the task before.
@@ -32,23 +32,27 @@ class Stay:
     size: int
     data: int
     kind: int = KEPT
-    over: Stay | None = None
+    over: ChainStay | None = None
     neural: bool = False
     follows: bool = False
     uses: list[int] = field(default_factory=list)
     base: int = 0
 
     @property
-    def root(self) -> Stay:
+    def root(self) -> ChainStay:
         """The first stay in the same place."""
         return self if self.over is None else self.over.root
+
+
+Use = ChainStay | tuple[ChainStay, int]
+"""A stay, or a stay and the bytes from its base."""
 
 
 @dataclass
 class _Place:
     """All stays of one place."""
 
-    stays: list[Stay]
+    stays: list[ChainStay]
 
     def __post_init__(self) -> None:
         self.first = min(use for stay in self.stays for use in stay.uses)
@@ -74,19 +78,19 @@ class _Place:
 
 
 @dataclass
-class Chain:
+class ChainTasks:
     """The tasks of a chain, and which of their operands are stays; the others pass through L2."""
 
     plans: list[Plan] = field(default_factory=list)
-    uses: dict[tuple[int, str], tuple[Stay, int]] = field(default_factory=dict)
+    uses: dict[tuple[int, str], tuple[ChainStay, int]] = field(default_factory=dict)
     """By task and side: the stay, and bytes from its base."""
 
-    def add(self, plan: Plan, **stays: Stay | tuple[Stay, int]) -> int:
+    def add(self, plan: Plan, **stays: Use) -> int:
         """Append a task whose operands are stays by side (``source``, ``source2``, ``result``); its number."""
         index = len(self.plans)
         self.plans.append(plan)
-        for side, given in stays.items():
-            stay, offset = given if isinstance(given, tuple) else (given, 0)
+        for side, operand in stays.items():
+            stay, offset = operand if isinstance(operand, tuple) else (operand, 0)
             stay.uses.append(index)
             self.uses[index, side] = stay, offset
         if RESULT in stays:
@@ -100,9 +104,9 @@ class Chain:
         places = self._places()
         for index, plan in enumerate(self.plans):
             for side in (SOURCE, SECOND, RESULT):
-                found = self.uses.get((index, side))
-                if found is not None:
-                    setattr(plan, side, getattr(plan, side).at(found[0].base + found[1]))
+                use = self.uses.get((index, side))
+                if use is not None:
+                    setattr(plan, side, getattr(plan, side).at(use[0].base + use[1]))
             self._streams(index, plan, places)
         self._drop_locks()
         wait(self.plans)
@@ -112,7 +116,7 @@ class Chain:
             plan.goes_beside = plan.unit != after.unit and not waits and after.src2 is None
 
     def _places(self) -> list[_Place]:
-        roots: dict[int, list[Stay]] = {}
+        roots: dict[int, list[ChainStay]] = {}
         for stay, _ in self.uses.values():
             mine = roots.setdefault(id(stay.root), [])
             if stay not in mine:
@@ -129,7 +133,7 @@ class Chain:
         for end in ends_of(plan, index):
             if (index, end.side) in self.uses or (end.side == SECOND and plan.src2 is None):
                 continue
-            if end.side == SECOND:
+            if end.side == SECOND and plan.kind is PeKind.BINARY:
                 at = l2.second_operand_base(at)
             setattr(plan, end.side, end.region.at(at))
             at += up(held(plan, end), l2.UNIT)

@@ -80,8 +80,12 @@ class Program:
     def candidates(self) -> list[Value]:
         """Every tensor that could stay and may."""
         found = (value for value in self.tensors.values() if isinstance(value, Value))
-        found = (v for v in found if self.policy.wanted(v.key) and (self.parts or not v.in_parts))
-        return [v for v in found if not (self.policy.between and self.is_settled(v))]
+        return [v for v in found if self._may_stay(v)]
+
+    def _may_stay(self, value: Value) -> bool:
+        if not self.policy.wanted(value.key) or (value.in_parts and not self.parts):
+            return False
+        return not (self.policy.between and self.is_settled(value))
 
     def is_settled(self, value: Value) -> bool:
         """Whether one recipe alone uses the tensor, which has a place for it."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from hexane.codegen import encode
 from hexane.codegen.choices import Choices
-from hexane.codegen.cost import NE_TABLE_PATCH_NS
+from hexane.codegen.cost import DMA_BYTES_PER_US, NE_TABLE_PATCH_NS, PE_VALUE_NS, dma_bytes
 from hexane.codegen.encode import TWO_OPERANDS, Fields
 from hexane.codegen.geometry import patch_count
 from hexane.codegen.operations import After, ResultType, SourceType
@@ -16,6 +16,12 @@ from hexane.codegen.targets.packed import Packed
 
 ONE_CORE_PATCH_NS = 10.5
 """Of a copy: 256 x 64 takes 1 us, 256 x 256 takes 5."""
+
+TURNED_PATCH_NS = 0.4
+"""Of a turned copy in L2, for each channel, patch and input that a core sees: 256 x 512 takes 3 us, 64 x 1024 none."""
+
+LONGEST_SLOW_ROW = 256
+"""Columns of a reduction that go one by one; longer rows go as fast as sums of two operands."""
 
 
 class H14(Packed):
@@ -75,6 +81,12 @@ class H14(Packed):
 
     def duration(self, plan: Plan) -> int:
         """A map of one channel goes through one core patch by patch."""
+        if plan.kind.reduces and plan.w > LONGEST_SLOW_ROW:
+            engine = plan.c * plan.groups * plan.w * PE_VALUE_NS / 1000
+            return int(max(dma_bytes(plan) / DMA_BYTES_PER_US, engine))
+        if plan.out_trans and plan.unicast and plan.src is None:
+            patches = patch_count(plan.wout, plan.hout, plan.shape[2])
+            return max(super().duration(plan), int(plan.c * patches * plan.unicast * TURNED_PATCH_NS / 1000))
         single = plan.unit == "NE" and plan.unicast == plan.c == plan.cout == plan.groups == 1 and plan.mac.ones
         if not single or plan.streams_in:
             return super().duration(plan)
