@@ -18,6 +18,7 @@ import hexane
 from hexane.cli.evaluate import cluster
 from hexane.errors import HexaneError
 from hexane.graph import GraphBuilder
+from hexane.report.schema import check_answer
 from hexane.studies.pieces import Cluster, Piece, Store, results
 from hexane.studies.sweep import read_spec
 
@@ -57,6 +58,7 @@ def command(folder: Path, output: str, *more: str) -> dict:
 
 def test_the_table_is_that_of_the_commands(folder: Path) -> None:
     found = command(folder, "one", "--workers", "1")
+    assert check_answer(found) == []
     rows = parquet.read_table(folder / "one" / "results.parquet").to_pylist()
     assert [(row["chip"], row["weights"]) for row in rows] == [
         ("M1", "fp16"), ("M5", "fp16"), ("M1", "palette1"), ("M5", "palette1"),

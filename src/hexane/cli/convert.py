@@ -35,6 +35,6 @@ def register(app: typer.Typer) -> None:
         if as_json:
             from hexane.cli.console import print_json
 
-            print_json({"path": str(target), **network_json(graph)})
+            print_json({"schema": "hexane-convert/1", "path": str(target), **network_json(graph)})
         else:
             typer.echo(f"{target}: {len(graph.ops)} operations")

@@ -50,11 +50,11 @@ def register(app: typer.Typer) -> None:
         layout = "raw" if raw else "nchw"
         if other is not None:
             found = difference.first_difference(image, engine_program(other), arrays, layout=layout)
-            print_json(found.to_dict()) if json else typer.echo(str(found))
+            print_json({"schema": "hexane-difference/1", **found.to_dict()}) if json else typer.echo(str(found))
             raise typer.Exit(0 if found.same else 1)
         result = run(image, arrays, layout=layout, sanitize=sanitize, observe=trace or json, until=until)
         if json:
-            print_json(result.report.to_dict())
+            print_json({"schema": "hexane-emulate/1", **result.report.to_dict()})
         elif trace:
             print_rows([list(row) for row in result.report.rows()], list(COLUMNS), right=(0,))
         if output is not None:

@@ -28,7 +28,7 @@ def register(app: typer.Typer) -> None:
         if json:
             from hexane.cli.console import print_json
 
-            print_json({"files": [str(path) for path in files]})
+            print_json({"schema": "hexane-example/1", "files": [str(path) for path in files]})
             return
         for path in files:
             typer.echo(str(path))

@@ -45,7 +45,7 @@ def register(app: typer.Typer) -> None:
             if as_json:
                 from hexane.cli.console import print_json
 
-                print_json(open_shapes_json(error))
+                print_json({"schema": "hexane-show-open/1", **open_shapes_json(error)})
             else:
                 print_open_shapes(error, str(model))
             return
@@ -56,6 +56,6 @@ def register(app: typer.Typer) -> None:
         elif as_json:
             from hexane.cli.console import print_json
 
-            print_json(network_json(graph, ops=ops, weights=weights))
+            print_json({"schema": "hexane-show/1", **network_json(graph, ops=ops, weights=weights)})
         else:
             print_network(graph, str(model), ops=ops, weights=weights)

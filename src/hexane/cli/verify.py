@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from hexane.cli.options import Bind, Function, Shapes
-from hexane.errors import UsageError
+from hexane.cli.options import Bind, Function, Overwrite, Shapes, refuse_overwriting
+from hexane.errors import HexaneError, UsageError
 
 
 def register(app: typer.Typer) -> None:
@@ -29,6 +29,11 @@ def register(app: typer.Typer) -> None:
         shape: Shapes = None,
         bind: Bind = None,
         function: Function = None,
+        report: Annotated[
+            Path | None,
+            typer.Option(metavar="FILE.zip", help="Write program, inputs, both outputs, driver and machine."),
+        ] = None,
+        overwrite: Overwrite = False,
         json: Annotated[bool, typer.Option("--json", help="Print JSON (schema hexane-verify/1).")] = False,
         claims: Annotated[
             bool, typer.Option("--claims", help="Recompute the numbers that README and docs state; in a checkout.")
@@ -49,11 +54,14 @@ def register(app: typer.Typer) -> None:
         from hexane.cli.networks import open_network
         from hexane.cli.progress import Bar
         from hexane.program import input_ports
+        from hexane.report.origin import origin
         from hexane.runtime import device_named
         from hexane.runtime.inputs import gather
+        from hexane.studies.mismatch import write_report
         from hexane.studies.verify import SENTENCES
         from hexane.studies.verify import verify as verified
 
+        refuse_overwriting(report, [model, *(inputs or ()), *(bind or ())], overwrite=overwrite)
         engine = device_named(device)
         with Bar(quiet=json) as bar:
             bar.stage("load")
@@ -61,7 +69,14 @@ def register(app: typer.Typer) -> None:
             given = gather(input_ports(graph), inputs or [], normalize=None, seed=random, graph=graph)
             bar.stage("compile")
             program = hexane.compile(graph, chip=chip or engine.chip or "M1")
-            found = verified(program, graph, given.arrays, engine, calls=calls, on_stage=bar.stage)
+            try:
+                found = verified(program, graph, given.arrays, engine, calls=calls, on_stage=bar.stage)
+            except HexaneError as error:
+                if report is not None:
+                    write_report(report, program, given.arrays, error, given.notes, origin(sys.argv[1:], model))
+                raise
+        if report is not None:
+            write_report(report, program, given.arrays, found, given.notes, origin(sys.argv[1:], model))
         if json:
             print_json({**found.as_dict(), "notes": list(given.notes)})
         else:

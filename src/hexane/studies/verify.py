@@ -63,6 +63,7 @@ class Verification:
     reasons: tuple[str, ...]
     checks: tuple[Check, ...]
     outputs: Mapping[str, np.ndarray] = field(repr=False, default_factory=dict)
+    emulated: Mapping[str, np.ndarray] = field(repr=False, default_factory=dict)
 
     @property
     def status(self) -> int:
@@ -140,7 +141,7 @@ def verify(
         checks.append(_plan(graph, device))
     word = _word(checks, wrong=wrong, is_engine=device.engine)
     reasons = tuple(f"{check.name}: {check.text}" for check in checks if check.speaks != NEUTRAL)
-    return Verification(device.title, program.chip, word, reasons, tuple(checks), outputs)
+    return Verification(device.title, program.chip, word, reasons, tuple(checks), outputs, emulated)
 
 
 def _ignore(_: object) -> None:

@@ -1,0 +1,81 @@
+"""A call of every command that answers in JSON, on small networks: the answers that the schemas describe."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from typer.testing import CliRunner
+
+from hexane.cli.main import app
+from hexane.graph import GraphBuilder
+from report.networks import mixed, saved, small
+
+CALLS = {
+    "private-api": ["api ANECCompile"], "chips": ["chips M1", "chips A12,M4,M6"],
+    "registers": ["registers TID", "registers 0x128"],
+    "checks": ["check net.mil --chip M1,M4,A12", "check net.onnx --random 1", "check mixed.mil --coreml",
+               "check soft.onnx --chip M4 --as apple --random 1", "check net.onnx --baseline check.old"],
+    "fix": ["check soft.onnx --chip M4 --fix --random 1 -o fixed.onnx"],
+    "estimates": ["estimate net.onnx --chip M1,M4", "estimate mixed.mil --as hexane", "estimate net.onnx --batch 4",
+                  "estimate net.onnx --baseline estimate.old"],
+    "run": ["run net.onnx --random 1", "run soft.onnx --random 1 --chip M4", "run p.hexane --random 1",
+            "run net.onnx --random 1 --level graph", "run net.onnx --random 1 --autoscale --compare none"],
+    "compile": ["compile net.onnx -o q.hexane", "compile mixed.mil -o m.hexane --chip M4"],
+    "compress": ["compress net.onnx --weights int8 -o c.onnx", "compress net.onnx --budget error:5% -o d.onnx"],
+    "convert": ["convert net.mil n.onnx"], "show": ["show net.mil", "show net.onnx --ops --weights"],
+    "show-open": ["show open.onnx"], "info": ["info p.hexane", "info p.hwx"], "disasm": ["disasm p.hwx"],
+    "diff": ["diff p.hwx p.hwx", "diff p.hwx r.hwx"], "kernels": ["kernels p.hwx"],
+    "emulate": ["emulate p.hwx --random 1"], "difference": ["emulate p.hwx --random 1 --diff p.hwx"],
+    "bench": ["bench net.mil --device emulator --calls 1 --warmup 0"],
+    "verify": ["verify net.mil --device emulator --calls 1"], "doctor": ["doctor"],
+    "compare": ["compare check.old check.new"], "probe-questions": ["probe --list"],
+    "probe-asked": ["probe --device emulator --only post-scale -o answers.json"],
+    "probe-reading": ["probe --read answers.json"],
+    "evaluate": ["evaluate flat.mil --data data.npz --layers 1"], "example": ["example ex"],
+}  # fmt: skip
+"""Schema (without "hexane-" and version) -> command lines, each with ``--json``; files as ``prepare`` writes them."""
+
+
+def prepare(folder: Path) -> None:
+    """The networks, programs and older answers that the calls name."""
+    import onnx
+
+    saved(small("fp32"), folder), saved(small("fp32"), folder, "net.onnx"), saved(mixed(), folder, "mixed.mil")
+    helper = onnx.helper
+    for name, kind, shape in ("open", "Relu", ["N", "H"]), ("soft", "Softplus", [1, 32]):
+        info = [helper.make_tensor_value_info(value, 1, shape) for value in "xy"]
+        graph = helper.make_graph([helper.make_node(kind, ["x"], ["y"])], "g", info[:1], info[1:])
+        onnx.save(
+            helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), folder / f"{name}.onnx"
+        )
+    b, rng = GraphBuilder(), np.random.default_rng(3)
+    weight = rng.standard_normal((4, 6)).astype(np.float16)
+    b.output(b.cast(x=b.linear(x=b.cast(x=b.input("x", (1, 6), "fp32"), dtype="fp16"), weight=weight), dtype="fp32"))
+    saved(b.graph, folder, "flat.mil")
+    np.savez(folder / "data.npz", x=rng.standard_normal((8, 6)).astype(np.float32), label=rng.integers(0, 4, 8))
+    for line in ("compile net.mil -o p.hexane", "compile net.mil -o p.hwx", "compile mixed.mil -o r.hexane",
+                 "edit p.hwx --set task[0].NE.MACCfg.NonlinearMode=none -o r.hwx"):  # fmt: skip
+        called(line, folder)
+    for line, file in (
+        ("check net.onnx", "check.old"),
+        ("check mixed.mil", "check.new"),
+        ("estimate net.onnx", "estimate.old"),
+    ):
+        (folder / file).write_text(called(f"{line} --json", folder))
+
+
+def called(line: str, folder: Path) -> str:
+    """Standard output of a command whose files are in a folder."""
+    words = [str(folder / word) if (folder / word).exists() or ("." in word and "=" not in word) else word
+             for word in line.split()]  # fmt: skip
+    words = [str(folder / word) if word == "ex" else word for word in words]
+    result = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert result.exit_code in (0, 1, 3), f"{line}: {result.output}"
+    return result.stdout
+
+
+def answer(line: str, folder: Path) -> Any:
+    return json.loads(called(f"{line} --json", folder))

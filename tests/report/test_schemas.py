@@ -1,0 +1,87 @@
+"""Every command's JSON answer against its schema, which is a file (``hexane schema``)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from hexane.cli.main import app
+from hexane.errors import FormatError, UsageError
+from hexane.formats.json_schema import problems
+from hexane.report.schema import check_answer, names, schema
+from report.answers import CALLS, answer, called, prepare
+
+pytest.importorskip("onnx")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("answers")
+    prepare(place)
+    called("probe --device emulator --only post-scale -o answers.json", place)
+    return place
+
+
+@pytest.mark.parametrize(("name", "line"), [(name, line) for name, lines in CALLS.items() for line in lines])
+def test_an_answer_is_as_its_schema_says(name: str, line: str, folder: Path) -> None:
+    result = answer(line, folder)
+    full = f"hexane-{name}/1"
+    assert not isinstance(result, dict) or result["schema"] == full
+    assert check_answer(result, full) == []
+    if isinstance(result, dict):  # the schema says something: without any of its members an answer is wrong
+        for member in schema(full)["required"]:
+            assert check_answer({key: value for key, value in result.items() if key != member}, full)
+
+
+def test_every_command_that_answers_in_json_is_called() -> None:
+    """Sweep (test_sweep.py), demo and report (a folder's own data) have tests of their own."""
+    asked = {line.split()[0] for lines in CALLS.values() for line in lines}
+    with_json = {c.name or c.callback.__name__ for c in app.registered_commands
+                 if "json" in c.callback.__annotations__ or "as_json" in c.callback.__annotations__}  # fmt: skip
+    assert with_json - asked == {"sweep", "demo", "report"}
+    assert {f"hexane-{name}/1" for name in CALLS} <= set(names())
+
+
+def test_the_command_prints_and_checks(folder: Path) -> None:
+    run = CliRunner().invoke
+    listed = run(app, ["schema"]).stdout.split()
+    assert "hexane-checks/1" in listed and "hexane-run/1" in listed
+    assert json.loads(run(app, ["schema", "check"]).stdout) == json.loads(
+        run(app, ["schema", "hexane-checks/1"]).stdout
+    )
+    file = folder / "answer.json"
+    file.write_text(called("check net.mil --json", folder))
+    assert run(app, ["schema", "check", str(file)]).exit_code == 0
+    file.write_text(file.read_text().replace('"place": "engine"', '"place": 7'))
+    wrong = run(app, ["schema", "check", str(file)])
+    assert wrong.exit_code == 1 and "rows[0].place: is integer, not string" in wrong.stdout
+    with pytest.raises(UsageError, match="no schema 'letters'"):
+        schema("letters")
+    with pytest.raises(FormatError, match="does not name its schema"):
+        check_answer([])
+
+
+def test_an_error_has_a_schema_too() -> None:
+    said = {"error": {"code": "usage", "message": "no", "where": None, "hint": None}}
+    assert check_answer(said) == [] and check_answer({"error": {"code": 1}})
+
+
+@pytest.mark.parametrize(("value", "rule", "wrong"), [
+    (1, {"type": "integer"}, 0), (True, {"type": "integer"}, 1), (1, {"type": "number"}, 0),
+    (1.5, {"type": "integer"}, 1),
+    (None, {"type": ["string", "null"]}, 0), ({"a": 1}, {"required": ["b"]}, 1),
+    ({"a": 1}, {"additionalProperties": {"type": "string"}}, 1), ({"a": 1}, {"properties": {"a": True}}, 0),
+    ([1, "x"], {"items": {"type": "integer"}}, 1), ("x", {"enum": ["y"]}, 1), (2, {"const": 2}, 0),
+    ("x", {"anyOf": [{"type": "null"}, {"type": "string"}]}, 0), ({"a": 1}, {"additionalProperties": False}, 1),
+])  # fmt: skip
+def test_the_words_of_json_schema(value: object, rule: dict, wrong: int) -> None:
+    """Draft 2020-12, by the meaning that its text gives each word."""
+    assert len(list(problems(value, rule))) == wrong
+
+
+def test_a_schema_of_other_words_is_refused() -> None:
+    with pytest.raises(FormatError, match="oneOf"):
+        list(problems(1, {"oneOf": []}))
