@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from hexane.cli.main import app
 from hexane.errors import FormatError, UsageError
 from hexane.formats.json_schema import problems
+from hexane.report.compare import read_report
 from hexane.report.schema import check_answer, names, schema
 from report.answers import CALLS, answer, called, prepare
 
@@ -85,3 +86,12 @@ def test_the_words_of_json_schema(value: object, rule: dict, wrong: int) -> None
 def test_a_schema_of_other_words_is_refused() -> None:
     with pytest.raises(FormatError, match="oneOf"):
         list(problems(1, {"oneOf": []}))
+
+
+@pytest.mark.parametrize(
+    "text", ["{}", '{"schema": "hexane-report/1"}', '{"schema": "hexane-report/1", "title": 1, "run": []}']
+)
+def test_a_report_that_is_none_is_said_so(text: str, tmp_path: Path) -> None:
+    (tmp_path / "report.json").write_text(text)
+    with pytest.raises(FormatError, match="report"):
+        read_report(tmp_path)

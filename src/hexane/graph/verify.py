@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from hexane.errors import GraphError, HexaneError, UnsupportedError
+from hexane.errors import GraphError, UnsupportedError
 from hexane.graph.parts import Block, Function, Op, Value
-from hexane.graph.registry import opset_number, opset_of, result_types, spec_of
+from hexane.graph.registry import is_known, opset_number, opset_of, result_types, spec_of
 from hexane.graph.types import TensorType
 
 if TYPE_CHECKING:
@@ -65,21 +67,40 @@ def _verify_block(block: Block, defined: set[Value], claim) -> None:
             raise GraphError(f"{value.name!r} is returned and never computed")
 
 
+@contextmanager
+def placed_errors(op: Op) -> Iterator[None]:
+    """Errors of the rules of an op name it."""
+    try:
+        yield
+    except (GraphError, UnsupportedError) as error:
+        if error.where:
+            raise
+        raise type(error)(error.message, where=op.describe(), hint=error.hint) from None
+
+
 def check_types(op: Op) -> None:
     """GraphError when an op's declared types are not what its operands give, UnsupportedError when it is unknown."""
     spec = spec_of(op)
     if spec.special and op.blocks:
         return
-    try:
+    with placed_errors(op):
         found = result_types(spec, op.inputs, opset_number(opset_of(op)))
-    except (GraphError, UnsupportedError) as error:
-        if error.where:
-            raise
-        raise type(error)(error.message, where=op.describe(), hint=error.hint) from None
-    except HexaneError:
-        raise
     if len(found) != len(op.outputs):
         raise GraphError(f"{op.describe()} has {len(op.outputs)} results, {len(found)} are computed")
     for value, type_ in zip(op.outputs, found):
         if isinstance(type_, TensorType) and not (isinstance(value.type, TensorType) and value.type.accepts(type_)):
             raise GraphError(f"{value.name!r} is declared {value.type} and computed as {type_}", where=op.describe())
+
+
+def refuse_broken(graph: Graph) -> None:
+    """GraphError for the first op whose operands break its rules, in a graph that was read with remarks.
+
+    Such a graph can be printed and looked at; nothing can be computed of it. What it declares of types may stand.
+    """
+    if not graph.problems:
+        return
+    for function in graph.functions.values():
+        for op in function.walk():
+            if is_known(op.type) and not spec_of(op).special:
+                with placed_errors(op):
+                    result_types(spec_of(op), op.inputs, opset_number(opset_of(op)))

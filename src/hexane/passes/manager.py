@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from hexane.errors import UsageError
 from hexane.graph.rewrite import remove_dead
+from hexane.graph.verify import refuse_broken
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Function, Graph
@@ -128,6 +129,7 @@ def run(
     unknown = [name for name in names if name not in known]
     if unknown:
         raise UsageError(f"there is no pass {unknown[0]!r}", hint=f"there are {', '.join(known)}")
+    refuse_broken(graph)
     result = graph.clone()
     for function in result.functions.values():
         remove_dead(function)

@@ -10,6 +10,7 @@ from hexane.errors import FormatError, UsageError
 from hexane.formats.strict_json import strict_json
 from hexane.report.data import SCHEMA as REPORT_SCHEMA
 from hexane.report.page import render
+from hexane.report.schema import check_answer
 from hexane.runtime.files import plain_errors
 from hexane.runtime.folders import whole_folder
 
@@ -33,6 +34,10 @@ def read_report(folder: Path) -> dict[str, Any]:
     if not isinstance(data, dict) or data.get("schema") != REPORT_SCHEMA:
         found = data.get("schema") if isinstance(data, dict) else None
         raise FormatError(f"has the schema {found!r}", where=str(path), hint=f"a report has {REPORT_SCHEMA!r}")
+    wrong = check_answer(data)
+    if wrong:
+        what = f"a report does not hold what it should ({wrong[0]})"
+        raise FormatError(what, where=str(path), hint="make it again with `hexane run MODEL --report DIR`")
     return data
 
 
