@@ -22,11 +22,12 @@ def legalise_transposed(function: Function) -> int:
 def _phases(op: Op, b: GraphBuilder) -> Value | None:
     """Result row q s + r sums over taps k = r (mod s) of source row q - k // s.
 
-    All s x s phases become output channels of one stride-1 convolution with ceil(k / s) taps per axis.
+    All s x s phases become output channels of one stride-1 convolution with ceil(k / s) taps per axis. Over one axis
+    the s phases are those of a map of one row.
     """
     x, weight = op.inputs["x"], array_of(op.inputs["weight"])
     bias = op.inputs.get("bias")
-    if weight is None or not is_static(x) or len(x.shape) != 4 or (bias is not None and not bias.is_constant):
+    if weight is None or not is_static(x) or x.rank not in (3, 4) or (bias is not None and not bias.is_constant):
         return None
     steps, spread, cuts, out = transpose_geometry(
         x.shape,
@@ -37,25 +38,24 @@ def _phases(op: Op, b: GraphBuilder) -> Value | None:
         op.arg("strides"),
         op.arg("dilations"),
     )
+    if x.rank == 3:
+        x, weight = b.expand_dims(x=x, axes=[2]), weight[:, :, None]
+        steps, spread, cuts, out = (1, *steps), (1, *spread), [0, *cuts], (1, *out)
+    elif steps[0] != steps[1]:  # one factor for both axes, so that a shuffle puts the phases in place
+        return None
     weight = dilated(weight, spread)
     groups, per = op.arg("groups"), weight.shape[1]
-    # one factor for both axes, so that a shuffle puts the phases in place
-    factor = max(steps)
-    if steps[0] != steps[1] and min(steps) != 1:
-        return None
-    if steps[0] != steps[1]:
-        return None
-    taps = [-(-k // factor) for k in weight.shape[2:]]
+    taps = [-(-k // step) for k, step in zip(weight.shape[2:], steps)]
     # rows of the shuffled result: as many as the cut result needs
-    rows = [-(-(cut + extent) // factor) for cut, extent in zip(cuts, out)]
-    full = np.zeros((*weight.shape[:2], taps[0] * factor, taps[1] * factor))
+    rows = [-(-(cut + extent) // step) for cut, extent, step in zip(cuts, out, steps)]
+    full = np.zeros((*weight.shape[:2], taps[0] * steps[0], taps[1] * steps[1]))
     full[:, :, : weight.shape[2], : weight.shape[3]] = weight
     # [cin, cout/g, ty, sy, tx, sx] -> [g, cout/g, sy, sx, cin/g, ty reversed, tx reversed]
     cin = x.shape[1]
-    split = full.reshape(groups, cin // groups, per, taps[0], factor, taps[1], factor)
+    split = full.reshape(groups, cin // groups, per, taps[0], steps[0], taps[1], steps[1])
     kernel = split.transpose(0, 2, 4, 6, 1, 3, 5)[..., ::-1, ::-1]
-    kernel = kernel.reshape(groups * per * factor * factor, cin // groups, taps[0], taps[1])
-    start = None if bias is None else as_dtype(np.repeat(array_of(bias).reshape(-1), factor * factor), x)  # type: ignore[union-attr]
+    kernel = kernel.reshape(groups * per * steps[0] * steps[1], cin // groups, taps[0], taps[1])
+    start = None if bias is None else as_dtype(np.repeat(array_of(bias).reshape(-1), steps[0] * steps[1]), x)  # type: ignore[union-attr]
     pads = []
     for extent, t, wanted in zip(x.shape[2:], taps, rows):
         pads += [t - 1, wanted - extent]
@@ -73,11 +73,23 @@ def _phases(op: Op, b: GraphBuilder) -> Value | None:
     operands = {} if start is None else {"bias": start}
     weight_data = as_dtype(kernel, op.inputs["weight"])
     phases = b.conv(x=x, weight=weight_data, **operands, pad_type="custom", pad=pads, groups=groups)
-    result = phases if factor == 1 else b.pixel_shuffle(x=phases, upscale_factor=factor)
+    result = _shuffled(phases, steps, b)
     if result.shape[2:] != out or any(cuts):
         size = [*result.shape[:2], *out]
         result = b.slice_by_size(x=result, begin=[0, 0, *cuts], size=size)
-    return result
+    return result if op.inputs["x"].rank == 4 else b.squeeze(x=result, axes=[2])
+
+
+def _shuffled(phases: Value, steps: tuple[int, ...], b: GraphBuilder) -> Value:
+    """The phases of each channel in their places: over two axes a shuffle, of one row columns in turn."""
+    if steps == (1, 1):
+        return phases
+    if steps[0] == steps[1]:
+        return b.pixel_shuffle(x=phases, upscale_factor=steps[1])
+    count, channels, _, width = phases.shape
+    apart = b.reshape(x=phases, shape=[count, channels // steps[1], steps[1], width])
+    turn = b.transpose(x=apart, perm=[0, 1, 3, 2])
+    return b.reshape(x=turn, shape=[count, channels // steps[1], 1, width * steps[1]])
 
 
 def dilated(weight: np.ndarray, spread: tuple[int, ...]) -> np.ndarray:

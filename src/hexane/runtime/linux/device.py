@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +13,9 @@ from typing import Any
 from hexane.errors import HexaneError, UnsupportedError
 from hexane.runtime.linux import uapi
 from hexane.runtime.linux.border import ENDS, Border, DeviceError, Kernel, refusal
+
+COUNT = re.compile("[0-9]{1,20}")
+"""A counter of 64 bits, in the text of ``ane_stats``; anything else is no counter."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,8 @@ class Device:
         try:
             self.driver = self._identify()
         except BaseException:
-            self._leave()
+            with contextlib.suppress(OSError):  # what was refused is the news
+                self._leave()
             raise
 
     def __enter__(self) -> Device:
@@ -289,7 +294,7 @@ class Device:
         """What the driver counts: ``busy_ns`` of the engine, ``jobs`` done; empty for a driver that does not."""
         text = self.border.attribute(self.path, "ane_stats") or ""
         pairs = [line.split() for line in text.splitlines()]
-        return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
+        return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and COUNT.fullmatch(pair[1])}
 
     def _ask(self, request: int, argument: ctypes.Structure, problem: str) -> None:
         try:

@@ -105,7 +105,9 @@ def _packed(array: np.ndarray) -> dict[str, Any]:
 def _array(packed: Any) -> np.ndarray:
     if packed["dtype"] not in DTYPES:
         raise ValueError(f"dtype {packed['dtype']!r}")
-    dtype, shape = np.dtype(packed["dtype"]), tuple(int(extent) for extent in packed["shape"])
+    dtype, shape = np.dtype(packed["dtype"]), tuple(packed["shape"])
+    if any(type(extent) is not int for extent in shape):
+        raise ValueError("an extent that is no whole number")
     count = 1
     for extent in shape:
         count *= extent
