@@ -149,10 +149,7 @@ def test_without_the_missing_waits_no_program_passes(monkeypatch: pytest.MonkeyP
         hexane.compile(_residual(), chip="M1", dialect="apple", without=("hand-over",))
 
 
-@pytest.mark.parametrize("dialect", ["default", "apple"])
-@pytest.mark.parametrize("chip", ["M1", "M2", "M4", "M5", "A19"])
-def test_a_result_of_the_program_is_a_kernel_too(chip: str, dialect: str) -> None:
-    """A kernel outside of scratch has no wait of its own: the task before it waits."""
+def _attention() -> Graph:
     b = GraphBuilder(opset="ios18")
     x, k, v = (
         b.input(name, shape, "fp16") for name, shape in (("x", (1, 1, 2)), ("k", (1, 1, 1, 2)), ("v", (1, 1, 1, 2)))
@@ -160,7 +157,49 @@ def test_a_result_of_the_program_is_a_kernel_too(chip: str, dialect: str) -> Non
     query = b.reshape(x=x, shape=[1, 1, 1, 2])
     made = b.scaled_dot_product_attention(query=query, key=k, value=v)
     b.output(query, b.reshape(x=made, shape=[1, 1, 2], name="y"))
-    program = hexane.compile(b.graph, chip, dialect=dialect)
+    return b.graph
+
+
+def _attention_with_past() -> Graph:
+    """Of three axes: heads are cut out of the rows; scores and the joined keys are outputs."""
+    b = GraphBuilder(opset="ios18")
+    query, key, value = (b.input(name, (1, rows, 16), "fp16") for name, rows in (("q", 4), ("k", 6), ("v", 6)))
+    past = [b.input(name, (1, 2, 3, 8), "fp16") for name in ("past_k", "past_v")]
+    q, k, v = (
+        b.transpose(x=b.reshape(x=x, shape=[1, rows, 2, 8]), perm=[0, 2, 1, 3])
+        for x, rows in ((query, 4), (key, 6), (value, 6))
+    )
+    k, v = (b.concat(values=(first, then), axis=2) for first, then in zip(past, (k, v)))
+    scores = b.softmax(x=b.mul(x=b.matmul(x=q, y=k, transpose_y=True), y=0.35), axis=-1)
+    b.output(k, v, scores, b.matmul(x=scores, y=v))
+    return b.graph
+
+
+def _two_products(rows: int) -> Graph:
+    """The kernel of the second is the result of the task right before it."""
+    b = GraphBuilder(opset="ios18")
+    x, y, z = (b.input(name, shape, "fp16") for name, shape in (("x", (rows, 32)), ("y", (32, 64)), ("z", (64, 16))))
+    first = b.matmul(x=x, y=y)
+    b.output(first, b.matmul(x=first, y=z))
+    return b.graph
+
+
+KERNELS = {
+    "attention": _attention(),
+    "attention with a past": _attention_with_past(),
+    "two products": _two_products(16),
+    "two products row by row": _two_products(5),
+}
+
+
+@pytest.mark.parametrize("dialect", ["default", "apple"])
+@pytest.mark.parametrize("chip", ["M1", "M2", "M4", "M5", "A19"])
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_result_of_the_program_is_a_kernel_too(name: str, chip: str, dialect: str) -> None:
+    """A kernel outside of scratch has no wait: the result is written to scratch, and copied from there."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        program = hexane.compile(KERNELS[name], chip, dialect=dialect)
     assert all(segment.image is not None for segment in program.segments)
     rng = np.random.default_rng(0)
     inputs = {port.name: rng.uniform(-1, 1, port.shape).astype(np.float16) for port in program.inputs}

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from hexane.codegen.plan import Dma, Plan, Reader, Space
-from hexane.codegen.residency.ends import RESULT, SECOND, SOURCE, End, ends_of
+from hexane.codegen.residency.ends import RESULT, SECOND, End, ends_of
 from hexane.codegen.targets import Places
 
 GRANULE = 64
@@ -36,7 +36,7 @@ def settle(plans: Sequence[Plan], places: Sequence[Places], *, for_readers: bool
                 both[channel] = max(both[channel], granules.stop)
     order = _Order({channel: [np.full(size, NOBODY, np.int32) for _ in range(3)] for channel, size in both.items()})
     for i, plan in enumerate(plans):
-        order.next(i, plan, ends[i], kernels[i], for_readers, plans[i - 1] if i else None)
+        order.next(i, plan, ends[i], kernels[i], for_readers)
 
 
 class _Order:
@@ -47,24 +47,13 @@ class _Order:
         self.settled = NOBODY  # the last task that somebody has waited for
 
     def next(
-        self,
-        i: int,
-        plan: Plan,
-        ends: list[tuple[str, Stretch]],
-        kernels: list[Stretch],
-        for_readers: bool,
-        before: Plan | None,
+        self, i: int, plan: Plan, ends: list[tuple[str, Stretch]], kernels: list[Stretch], for_readers: bool
     ) -> None:
         ends = [(side, at) for side, at in ends if at[0] in self.tasks]
         kernels = [at for at in kernels if at[0] in self.tasks]
         sources = [(side, at) for side, at in ends if side != RESULT]
         if plan.kernel is not None and plan.kernel.source is not None and plan.dtid is not None:
             self.settled = max(self.settled, plan.dtid)
-        late = plan.dtid is None and max((self._last(0, at) for at in kernels), default=NOBODY) > self.settled
-        if late and before is not None and before.src is not None and not before.src_staged:
-            # a result of the program that is a kernel, too: only kernels in scratch have a wait of their own
-            _wait(before, SOURCE)
-            self.settled = i - 2
         if plan.src_hint.after_task or plan.src2_hint.after_task:
             self.settled = i - 1
         for side, at in sources:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hexane.chips import Evidence
-from hexane.codegen import moves, planar_copies
+from hexane.codegen import kernel_results, moves, planar_copies
 from hexane.codegen.context import APPLE, Context, Policy
 from hexane.codegen.defects import TaskError, first_right
 from hexane.codegen.fragment import ELEMENT_BYTES, four_dimensional
@@ -223,6 +223,7 @@ def link_run(run: Run, context: Context) -> Linked:
             plan.op = plan.op or unit.ops[-1].describe()
         fragments.append(unit.choice.fragment)
     moves.remove(fragments, values, (v.name for v in run.inputs), (v.name for v in run.outputs), context.on)
+    kernel_results.through_scratch(fragments, values, [v.name for v in run.outputs], context)
     planar_copies.replace(fragments, values, context)
     given = {v.name: context.surface(v) for v in run.inputs if v.dtype in ELEMENT_BYTES}
     linker = Linker(context, channels, given | values)

@@ -1,0 +1,46 @@
+"""Results of a program that a later task takes as its kernel: written to scratch, and sent to their surface from there.
+
+A kernel waits by the number of the task that left it in scratch; a kernel that an earlier task left elsewhere has no
+wait (docs/reference/hazards.md 1, ``Task.DTID``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from hexane.chips import Evidence
+from hexane.codegen.context import Context
+from hexane.codegen.fragment import Fragment, Tensor
+from hexane.codegen.moves import SIDES
+from hexane.codegen.plan import Buffer, Plan, Space
+from hexane.codegen.recipes.unary import copy_of, ne_stream
+
+
+def through_scratch(
+    fragments: list[Fragment], values: dict[str, Tensor], outputs: Iterable[str], context: Context
+) -> None:
+    """Give each output that is a kernel too a place in scratch, for all tasks, and a copy of its own at the end."""
+    plans = [plan for fragment in fragments for plan in fragment.plans]
+    kernels = {plan.kernel.source for plan in plans if plan.kernel is not None}
+    for name in outputs:
+        surface = Buffer(name, Space.SURFACE)
+        writers = [plan for plan in plans if plan.dst is not None and plan.dst.buffer == surface]
+        if surface not in kernels or not writers:
+            continue
+        inside = replace(values[name], buffer=Buffer(f"{name} in scratch", Space.SURFACE))
+        for plan in plans:
+            _rename(plan, surface, inside.buffer)
+        copy = ne_stream(context.target, copy_of(context.target, inside), inside, values[name])
+        copy.op, copy.evidence, copy.note = writers[-1].op, Evidence.INFERRED, "a copy of a result that is a kernel"
+        values[inside.buffer.name] = inside
+        fragments.append(Fragment(context, [copy]))
+
+
+def _rename(plan: Plan, old: Buffer, new: Buffer) -> None:
+    for side in SIDES:
+        dma = getattr(plan, side)
+        if dma is not None and dma.buffer == old:
+            setattr(plan, side, replace(dma, buffer=new))
+    if plan.kernel is not None and plan.kernel.source == old:
+        plan.kernel = replace(plan.kernel, source=new)
