@@ -23,6 +23,13 @@ def one_op_of_attention():
     return builder.graph
 
 
+def scalar_as_a_vector():
+    builder = GraphBuilder()
+    joined = builder.concat(values=(builder.input("x", (), "fp32"),), axis=0)
+    builder.output(builder.expand_dims(x=joined, axes=[-1]))
+    return builder.graph
+
+
 ONES = np.ones((1, 1), np.float32)
 RUN = {
     "power of a scalar by a matrix of one number": one_op("pow", (), "fp32", y=ONES / 2),
@@ -37,6 +44,7 @@ RUN = {
     "a pad by its other name": one_op("pad", (3, 4), pad=[1, 2], mode="reflection"),
     "a pad that repeats the edge in its mirror image": one_op("pad", (1, 2, 3, 4), pad=[1, 2, 2, 1], mode="symmetric"),
     "a norm of a scalar": one_op("layer_norm", ()),
+    "a scalar joined to nothing": scalar_as_a_vector(),
     "attention to nothing": one_op_of_attention(),
     "a pool of no channels": one_op("avg_pool", (2, 0, 1, 2), kernel_sizes=[1, 1], pad_type="valid"),
     "a tile of nothing": one_op("tile", (1, 2, 2, 2), reps=[2, 1, 1, 0]),

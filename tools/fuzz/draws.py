@@ -31,6 +31,8 @@ ABSENT = None
 _WRAPPED = {"state": StateType, "list": ListType}
 LARGEST = 6000
 """Elements of a tensor of a random op."""
+MOST = 1 << 26
+"""Elements of a draw that no rule is asked to take."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class Draw:
                 other = known.get(dim.param)
                 other = other[0] if isinstance(other, tuple) else other
                 dim = other.shape[dim.axis] * dim.factor if other is not None and dim.axis < len(other.shape) else 1
-            shape.append(min(dim, 1 << 16))
+            shape.append(min(dim, 1 << 16, max(1, MOST // max(1, prod(shape)))))
         return TensorType(self.dtypes[group], tuple(shape))
 
 

@@ -59,7 +59,11 @@ def _whole_slice(op: Op, b: GraphBuilder) -> Value | None:
 
 def _single_concat(op: Op, b: GraphBuilder) -> Value | None:
     values = op.inputs["values"]
-    if len(values) != 1 or (op.output.is_output and (values[0].op is None or values[0].is_output)):
+    if (
+        len(values) != 1
+        or values[0].type != op.output.type
+        or (op.output.is_output and (values[0].op is None or values[0].is_output))
+    ):
         return None
     return values[0]
 
