@@ -79,5 +79,5 @@ def _require_position(r: Registers, index: int, *, last: bool) -> None:
 
 def _expect_if_there(r: Registers, name: str, value: int) -> None:
     register, _, field = name.rpartition(".")
-    if field in r.descriptor.handle(register).register.by_name and r[name] != value:
+    if field in r.roles.handle(register).register.by_name and r[name] != value:
         raise r.error(f"{r[name]}, and this is {'' if value else 'not '}the last task", name)
