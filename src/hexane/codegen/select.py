@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from hexane.chips import Evidence
+from hexane.codegen import batches
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment
 from hexane.codegen.price import price_us
@@ -158,6 +159,7 @@ def _choices(recipe: Recipe, op: Op, context: Context, reasons: dict[str, Reason
         ops = matched[:count]
         try:
             fragment = recipe.lower(ops, context)
+            batches.in_parts(fragment, context.target.limits.max_groups)
             for plan in fragment.plans:
                 context.target.require_fields(plan)
         except UnsupportedError as error:
