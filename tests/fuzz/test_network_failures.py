@@ -30,6 +30,15 @@ def scalar_as_a_vector():
     return builder.graph
 
 
+def vectors_of_a_palette():
+    builder = GraphBuilder(opset="ios18")
+    table = (np.arange(64).reshape(4, 4, 4) / 64).astype(np.float32)
+    indices = builder.const(np.uint8([0, 3, 2, 1]), "uint8")
+    weight = builder.op("constexpr_lut_to_dense", indices=indices, lut=table, vector_axis=-1)
+    builder.output(builder.matmul(x=weight, y=builder.input("x", (16,), "fp32")))
+    return builder.graph
+
+
 ONES = np.ones((1, 1), np.float32)
 RUN = {
     "power of a scalar by a matrix of one number": one_op("pow", (), "fp32", y=ONES / 2),
@@ -45,6 +54,7 @@ RUN = {
     "a pad that repeats the edge in its mirror image": one_op("pad", (1, 2, 3, 4), pad=[1, 2, 2, 1], mode="symmetric"),
     "a norm of a scalar": one_op("layer_norm", ()),
     "a scalar joined to nothing": scalar_as_a_vector(),
+    "a vector of a palette of vectors": vectors_of_a_palette(),
     "attention to nothing": one_op_of_attention(),
     "a pool of no channels": one_op("avg_pool", (2, 0, 1, 2), kernel_sizes=[1, 1], pad_type="valid"),
     "a tile of nothing": one_op("tile", (1, 2, 2, 2), reps=[2, 1, 1, 0]),

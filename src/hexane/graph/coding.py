@@ -264,8 +264,22 @@ def _moved(param: str, move: Callable[[Source, np.ndarray], np.ndarray]) -> Call
     return make
 
 
-def _shaped(source: Source, array: np.ndarray) -> np.ndarray:
-    return array.reshape(source.shapes[0])
+def _reshaped(source: Source) -> Coding | None:
+    """Of entries of several numbers only where axes of one element come or go: one of the others is shorter."""
+    coding, before, shape = source.coding("x"), source.array("x"), source.shapes[0]
+    if coding is None or before is None:
+        return None
+    wide = [axis for axis, extent in enumerate(before.shape) if extent > 1]
+    if coding.vector > 1 and [before.shape[axis] for axis in wide] != [extent for extent in shape if extent > 1]:
+        return None
+
+    def move(array: np.ndarray) -> np.ndarray:
+        axes = iter(wide)
+        if array.size == before.size:
+            return array.reshape(shape)
+        return array.reshape([array.shape[next(axes)] if extent > 1 else 1 for extent in shape])
+
+    return coding.moved(move)
 
 
 def _transposed(source: Source, array: np.ndarray) -> np.ndarray:
@@ -299,8 +313,8 @@ _MAKERS: dict[str, Callable[[Source], Coding | tuple[Coding | None, ...] | None]
     "constexpr_cast": _moved("source_val", lambda source, array: array),
     "cast": _moved("x", lambda source, array: array),
     "identity": _moved("x", lambda source, array: array),
-    "reshape": _moved("x", _shaped),
-    "expand_dims": _moved("x", _shaped),
-    "squeeze": _moved("x", _shaped),
+    "reshape": _reshaped,
+    "expand_dims": _reshaped,
+    "squeeze": _reshaped,
     "transpose": _moved("x", _transposed),
 }
