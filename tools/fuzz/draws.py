@@ -179,7 +179,8 @@ class Drawing:
         if kind == "bool":
             return chance.random() < 0.5
         if kind == "str":
-            return self.word()
+            words = self.spec.words.get(param.name)
+            return chance.choice(words) if words and chance.random() < 0.95 else self.word()
         if kind == "number":
             return chance.choice((0.5, 1.0, 0.0, 3, 2, 1))
         if kind == "strs":

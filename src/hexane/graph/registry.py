@@ -14,6 +14,7 @@ The signature names the parameters as MIL does, one word each, ``name:kind``:
   Python values. ``number`` is a scalar that keeps its dtype (a NumPy scalar). A trailing ``~`` lets the operand be
   computed at run time (the type rule then sees ``UNKNOWN``, or the TensorType of a ``number``);
 * ``state`` is a state, ``list`` a list, ``any`` whatever comes;
+* a compile-time text names its legal words by a keyword of the decorator: ``mode=("constant", "reflect")``;
 * ``?`` makes it optional (None), ``=literal`` gives a default, ``@17`` says since which op set it exists.
 
 The type rule (``infer=``) takes the same names, with TensorType in place of arrays, and returns a type or a tuple of
@@ -104,6 +105,7 @@ class OpSpec:
     about: str = ""
     traits: Trait = NO_TRAITS
     derivative: Derivative = None
+    words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @cached_property
     def tensors(self) -> tuple[str, ...]:
@@ -197,23 +199,28 @@ def op(
     ``special`` ops (control flow, states) get the running evaluation and the op instead. ``about`` says what the op
     computes where the function has no docstring, ``traits`` what passes may rely on (``hexane.graph.traits``),
     ``derivative`` how gradients pass it (``Derivative``).
+    ``domains`` the dtypes of a letter, or the words that a parameter of kind ``str`` may be.
     """
 
     def declare(evaluate: Callable[..., Any]) -> Callable[..., Any]:
         params = parse_signature(signature)
+        texts = {param.name for param in params if param.kind == "str"}
+        if strange := domains.keys() - texts - {param.group for param in params}:
+            raise ValueError(f"{name} has no letter and no text {sorted(strange)}")
         spec = OpSpec(
             name,
             params,
             infer or _like_first(params),
             evaluate,
             since,
-            {letter: frozenset(domain) for letter, domain in domains.items()},
+            {letter: frozenset(domain) for letter, domain in domains.items() if letter not in texts},
             dynamic if dynamic is not None else infer is None,
             family or getattr(evaluate, "__module__", "").rsplit(".", 1)[-1],
             special,
             about,
             traits,
             derivative,
+            {name: tuple(words) for name, words in domains.items() if name in texts},
         )
         register(spec)
         return evaluate
@@ -404,6 +411,14 @@ def _static(spec: OpSpec, param: Param, value: Value) -> Any:
     return value.type if param.kind == _NUMBER else UNKNOWN
 
 
+def _legal(spec: OpSpec, param: Param, value: Any) -> Any:
+    """The value; GraphError for a text that is none of the words that the op declares."""
+    words = spec.words.get(param.name)
+    if words and isinstance(value, str) and value not in words:
+        raise GraphError(f"{param.name} of {spec.name} is {value!r}", hint=f"one of {', '.join(words)}")
+    return value
+
+
 def result_types(spec: OpSpec, operands: Mapping[str, Any], opset: int = 18) -> tuple[Type, ...]:
     """Types of an op's results from its operands (Values by parameter name). GraphError when they break its rules."""
     if not operands.keys() <= spec.by_name.keys():
@@ -427,7 +442,7 @@ def result_types(spec: OpSpec, operands: Mapping[str, Any], opset: int = 18) -> 
         if param.is_attribute and param.variadic:
             arguments[param.name] = tuple(_static(spec, param, value) for value in operand)
         elif param.is_attribute:
-            arguments[param.name] = _static(spec, param, operand)
+            arguments[param.name] = _legal(spec, param, _static(spec, param, operand))
         elif param.variadic:
             arguments[param.name] = tuple(value.type for value in operand)
         else:

@@ -79,11 +79,6 @@ def rank_between(type_: TensorType, low: int, high: int, what: str = "x") -> Non
         raise GraphError(f"{what} has rank {type_.rank}, {wanted} is needed")
 
 
-def one_of(value: str, allowed: Sequence[str], what: str) -> None:
-    if value not in allowed:
-        raise GraphError(f"{what} is {value!r}", hint=f"one of {', '.join(allowed)}")
-
-
 def channel_vector(vector: TensorType | None, channels: int, what: str) -> None:
     if vector is not None and vector.shape != (channels,):
         raise GraphError(f"{what} has shape {vector.shape}, [{channels}] is needed")

@@ -11,7 +11,7 @@ import numpy as np
 from hexane.errors import GraphError
 from hexane.graph.numeric import erf, sigmoid, softplus
 from hexane.graph.ops._gradients import channels, per_channel
-from hexane.graph.ops._rules import axis_of, one_of
+from hexane.graph.ops._rules import axis_of
 from hexane.graph.registry import op
 from hexane.graph.traits import ELEMENTWISE, NEVER_NEGATIVE
 from hexane.graph.types import TensorType
@@ -130,11 +130,6 @@ def scaled_tanh(x: np.ndarray, alpha: float, beta: float) -> np.ndarray:
 _GELU_MODES = ("EXACT", "TANH_APPROXIMATION", "SIGMOID_APPROXIMATION")
 
 
-def _gelu_type(x: TensorType, mode: str) -> TensorType:
-    one_of(mode, _GELU_MODES, "mode")
-    return x
-
-
 def _gelu_gradient(d: Derivation) -> Formula:
     """The share that passes, and x times its slope; beyond 10 the slope is zero, and a cube would leave fp16."""
     x = d.x
@@ -154,10 +149,10 @@ def _gelu_gradient(d: Derivation) -> Formula:
 @op(
     "gelu",
     "x:T mode:str='EXACT'",
-    infer=_gelu_type,
     dynamic=True,
     traits=ELEMENTWISE,
     derivative=_gelu_gradient,
+    mode=_GELU_MODES,
 )
 def gelu(x: np.ndarray, mode: str) -> np.ndarray:
     """x times the normal distribution function, or one of its two approximations."""
@@ -251,18 +246,13 @@ _TABLES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
-def _table_type(x: TensorType, function: str, **_: float) -> TensorType:
-    one_of(function, tuple(_TABLES), "function")
-    return x
-
-
 @op(
     "engine.table",
     "x:T function:str scale:float=1.0 shift:float=0.0 factor:float=1.0",
-    infer=_table_type,
     dynamic=True,
     traits=ELEMENTWISE,
     derivative="the compiler writes it behind everything that is differentiated",
+    function=_TABLES,
 )
 def engine_table(x: np.ndarray, function: str, scale: float, shift: float, factor: float) -> np.ndarray:
     """scale f(factor x) + shift, which the engine looks up in one table; passes of the compiler make it."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from hexane.errors import GraphError
 from hexane.graph.ops._gradients import joined, per_channel, tap
-from hexane.graph.ops._rules import channel_vector, one_of, per_axis, positive, rank_between
+from hexane.graph.ops._rules import channel_vector, per_axis, positive, rank_between
 from hexane.graph.registry import op
 from hexane.graph.types import TensorType
 
@@ -43,7 +43,6 @@ def window_pads(
     ``same`` gives ceil(extent / stride) results with the odd surplus after, ``same_lower`` before
     (docs/reference/mil.md 5.3).
     """
-    one_of(pad_type, PAD_TYPES, "pad_type")
     rank = len(extents)
     if pad_type == "valid":
         return [(0, 0)] * rank
@@ -169,7 +168,13 @@ def _conv_bias(d: Derivation) -> Formula:
     return per_channel(d.grad, d.bias)
 
 
-@op("conv", _CONV, infer=conv_type, derivative={"x": _conv_image, "weight": _conv_kernel, "bias": _conv_bias})
+@op(
+    "conv",
+    _CONV,
+    infer=conv_type,
+    pad_type=PAD_TYPES,
+    derivative={"x": _conv_image, "weight": _conv_kernel, "bias": _conv_bias},
+)
 def conv(
     x: np.ndarray,
     weight: np.ndarray,
@@ -280,7 +285,6 @@ def transpose_geometry(
     spread = per_axis(dilations, rank, 1, "dilations")
     positive(steps, "strides")
     positive(spread, "dilations")
-    one_of(pad_type, PAD_TYPES, "pad_type")
     full = [(n - 1) * s + (k - 1) * d + 1 for n, k, s, d in zip(x[2:], weight[2:], steps, spread)]
     wanted = None if output_shape is None else tuple(output_shape)[-rank:]
     if wanted is not None and len(wanted) != rank:
@@ -360,6 +364,7 @@ def _transposed_kernel(d: Derivation) -> Formula:
     "x:T weight:U bias:U? pad:ints? output_shape:ints? pad_type:str='valid' strides:ints? dilations:ints? groups:int=1",
     infer=conv_transpose_type,
     derivative={"x": _transposed_image, "weight": _transposed_kernel, "bias": _conv_bias},
+    pad_type=PAD_TYPES,
 )
 def conv_transpose(
     x: np.ndarray,

@@ -9,7 +9,6 @@ import numpy as np
 
 from hexane.errors import GraphError
 from hexane.graph.ops._gradients import zero
-from hexane.graph.ops._rules import one_of
 from hexane.graph.registry import op
 from hexane.graph.types import TensorType, dtype_name
 
@@ -114,7 +113,6 @@ def random_bernoulli(shape: Any, prob: Any, seed: int) -> np.ndarray:
 
 
 def _categorical_type(x: TensorType, mode: str, size: int, seed: int) -> TensorType:
-    one_of(mode, ("logits", "probs"), "mode")
     if x.rank < 1 or size < 1:
         raise GraphError("random_categorical needs a vector of probabilities and a positive size")
     return x.with_shape((*x.shape[:-1], size))
@@ -126,6 +124,7 @@ def _categorical_type(x: TensorType, mode: str, size: int, seed: int) -> TensorT
     infer=_categorical_type,
     family="random",
     derivative="a drawn index is constant between its jumps",
+    mode=("logits", "probs"),
 )
 def random_categorical(x: np.ndarray, mode: str, size: int, seed: int) -> np.ndarray:
     """Indices drawn with the probabilities along the last axis."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from hexane.errors import GraphError
 from hexane.graph.ops._gradients import joined, through_matrix
-from hexane.graph.ops._rules import axis_of, one_of
+from hexane.graph.ops._rules import axis_of
 from hexane.graph.registry import op
 from hexane.graph.types import TensorType
 
@@ -176,7 +176,6 @@ def _apply(target: np.ndarray, index: Any, updates: np.ndarray, mode: str) -> No
 def _scatter_type(
     data: TensorType, indices: TensorType, updates: TensorType, axis: int, mode: str, **_: Any
 ) -> TensorType:
-    one_of(mode, _MODES, "mode")
     where = axis_of(axis, data.rank)
     wanted = (*data.shape[:where], *indices.shape, *data.shape[where + 1 :])
     if updates.shape != wanted:
@@ -218,7 +217,7 @@ def _scattered(name: str, gather: str) -> dict[str, Any]:
     return {"data": of_data, "updates": of_updates}
 
 
-@op("scatter", _SCATTER, infer=_scatter_type, derivative=_scattered("scatter", "gather"))
+@op("scatter", _SCATTER, infer=_scatter_type, mode=_MODES, derivative=_scattered("scatter", "gather"))
 def scatter(
     data: np.ndarray, indices: np.ndarray, updates: np.ndarray, axis: int, mode: str, validate_indices: bool
 ) -> np.ndarray:
@@ -233,7 +232,6 @@ def scatter(
 def _scatter_along_type(
     data: TensorType, indices: TensorType, updates: TensorType, axis: int, mode: str, **_: Any
 ) -> TensorType:
-    one_of(mode, _MODES, "mode")
     where = axis_of(axis, data.rank)
     if indices.shape != updates.shape or indices.rank != data.rank:
         raise GraphError(
@@ -248,6 +246,7 @@ def _scatter_along_type(
     "scatter_along_axis",
     _SCATTER,
     infer=_scatter_along_type,
+    mode=_MODES,
     derivative=_scattered("scatter_along_axis", "gather_along_axis"),
 )
 def scatter_along_axis(
@@ -263,7 +262,6 @@ def scatter_along_axis(
 
 
 def _scatter_nd_type(data: TensorType, indices: TensorType, updates: TensorType, mode: str, **_: Any) -> TensorType:
-    one_of(mode, _MODES, "mode")
     if indices.rank < 1 or indices.shape[-1] > data.rank:
         raise GraphError(f"data {data.shape} and indices {indices.shape} do not go together")
     wanted = (*indices.shape[:-1], *data.shape[indices.shape[-1] :])
@@ -277,6 +275,7 @@ def _scatter_nd_type(data: TensorType, indices: TensorType, updates: TensorType,
     "data:A indices:I updates:A mode:str='add' validate_indices:bool=False@17",
     infer=_scatter_nd_type,
     derivative=_scattered("scatter_nd", "gather_nd"),
+    mode=_MODES,
 )
 def scatter_nd(
     data: np.ndarray, indices: np.ndarray, updates: np.ndarray, mode: str, validate_indices: bool

@@ -8,7 +8,7 @@ import numpy as np
 
 from hexane.errors import GraphError
 from hexane.graph.ops._gradients import joined, through_matrix
-from hexane.graph.ops._rules import axis_of, one_of
+from hexane.graph.ops._rules import axis_of
 from hexane.graph.registry import op
 from hexane.graph.traits import PICKS
 from hexane.graph.types import TensorType
@@ -169,7 +169,6 @@ def pad_widths(rank: int, pad: Any) -> list[tuple[int, int]]:
 
 
 def _pad_type(x: TensorType, pad: Any, mode: str, constant_val: float) -> TensorType:
-    one_of(mode, tuple(PAD_MODES), "mode")
     widths = pad_widths(x.rank, pad)
     for extent, (before, after) in zip(x.shape, widths):
         if min(before, after) < 0 and (mode != "constant" or extent + min(before, 0) + min(after, 0) < 0):
@@ -194,7 +193,13 @@ def _pad_gradient(d: Derivation) -> Formula:
     return total
 
 
-@op("pad", "x:A pad:ints mode:str='constant' constant_val:float=0.0", infer=_pad_type, derivative=_pad_gradient)
+@op(
+    "pad",
+    "x:A pad:ints mode:str='constant' constant_val:float=0.0",
+    infer=_pad_type,
+    mode=PAD_MODES,
+    derivative=_pad_gradient,
+)
 def pad(x: np.ndarray, pad: Any, mode: str, constant_val: float) -> np.ndarray:
     """Extend the trailing axes: with a constant, mirrored (the edge once), or the edge repeated."""
     widths = pad_widths(x.ndim, pad)

@@ -23,7 +23,7 @@ def _as_bool(x: TensorType, **_: Any) -> TensorType:
     return x.with_dtype("bool")
 
 
-@op("onnx.BitShift", "x:I y:I direction:str", infer=_broadcast)
+@op("onnx.BitShift", "x:I y:I direction:str", infer=_broadcast, direction=("LEFT", "RIGHT"))
 def bit_shift(x, y, direction):
     """``x`` shifted by ``y`` bits. By the width or more: 0, or all sign bits for a signed x shifted right."""
     bits = x.dtype.itemsize * 8
@@ -293,7 +293,7 @@ def max_pool_indices(x, kernel_sizes, strides, pad, dilations, ceil_mode, column
     return np.take_along_axis(values, at, axis=-1)[..., 0].astype(x.dtype), best.astype(np.int64)
 
 
-@op("onnx.TensorScatter", "past:A update:A write_indices:I? axis:int=-2 mode:str='linear'")
+@op("onnx.TensorScatter", "past:A update:A write_indices:I? axis:int=-2 mode:str='linear'", mode=("linear", "circular"))
 def tensor_scatter(past, update, write_indices, axis, mode):
     """Write ``update`` into a cache along ``axis``, from a start of its own per batch row; ``circular`` wraps round."""
     axis %= past.ndim

@@ -21,7 +21,12 @@ def _picture_type(x: TensorType, output_shape: Sequence[int], **_: Any) -> Tenso
     return x.with_shape(output_shape)
 
 
-@op("onnx.ImageDecoder", "x:I pixel_format:str output_shape:ints", infer=_picture_type)
+@op(
+    "onnx.ImageDecoder",
+    "x:I pixel_format:str output_shape:ints",
+    infer=_picture_type,
+    pixel_format=("RGB", "BGR", "Grayscale"),
+)
 def image_decoder(x, pixel_format, output_shape):
     """The bytes of a picture to height x width x channels of uint8; "RGB", "BGR" or "Grayscale"."""
     try:

@@ -17,6 +17,7 @@ from hexane.graph.types import TensorType
 
 Activation = Callable[[np.ndarray], np.ndarray]
 
+DIRECTIONS = ("forward", "reverse", "bidirectional")
 _GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 _DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
 _DEFAULT_ALPHA = {
@@ -203,19 +204,24 @@ def _lstm_cell(R, bias, P, functions, clip, input_forget):
 _CELLS = {"RNN": _rnn_cell, "GRU": _gru_cell, "LSTM": _lstm_cell}
 
 
-@op("onnx.RNN", _OPERANDS + _COMMON, infer=_types("RNN"))
+@op("onnx.RNN", _OPERANDS + _COMMON, infer=_types("RNN"), direction=DIRECTIONS)
 def rnn(X, W, R, B, sequence_lens, initial_h, **p):
     """``H = f(X W^T + Wb + H R^T + Rb)``."""
     return _run("RNN", X, W, R, B, sequence_lens, [initial_h], None, flag=0, **p)
 
 
-@op("onnx.GRU", _OPERANDS + "linear_before_reset:int=0" + _COMMON, infer=_types("GRU"))
+@op("onnx.GRU", _OPERANDS + "linear_before_reset:int=0" + _COMMON, infer=_types("GRU"), direction=DIRECTIONS)
 def gru(X, W, R, B, sequence_lens, initial_h, linear_before_reset, **p):
     """Gates in ONNX's order z, r, h; ``H = (1 - z) * h + z * H``."""
     return _run("GRU", X, W, R, B, sequence_lens, [initial_h], None, flag=linear_before_reset, **p)
 
 
-@op("onnx.LSTM", _OPERANDS + "initial_c:T? P:T? input_forget:int=0" + _COMMON, infer=_types("LSTM"))
+@op(
+    "onnx.LSTM",
+    _OPERANDS + "initial_c:T? P:T? input_forget:int=0" + _COMMON,
+    infer=_types("LSTM"),
+    direction=DIRECTIONS,
+)
 def lstm(X, W, R, B, sequence_lens, initial_h, initial_c, P, input_forget, **p):
     """Gates in ONNX's order i, o, f, c; peepholes ``P`` in the order i, o, f."""
     return _run("LSTM", X, W, R, B, sequence_lens, [initial_h, initial_c], P, flag=input_forget, **p)

@@ -71,12 +71,16 @@ def coordinates(mode: str, extent: int, out: int, scale: float, span: tuple[floa
         return at / scale
     if mode == "tf_half_pixel_for_nn":
         return (at + 0.5) / scale
-    if mode == "tf_crop_and_resize":
-        start, end = span
-        if out > 1:
-            return start * (extent - 1) + at * ((end - start) * (extent - 1) / (out - 1))
-        return np.full(out, 0.5 * (start + end) * (extent - 1))
-    raise GraphError(f"Resize has no coordinate mode {mode!r}")
+    start, end = span  # tf_crop_and_resize
+    if out > 1:
+        return start * (extent - 1) + at * ((end - start) * (extent - 1) / (out - 1))
+    return np.full(out, 0.5 * (start + end) * (extent - 1))
+
+
+COORDINATE_MODES = (
+    "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_half_pixel_for_nn",
+    "tf_crop_and_resize",
+)  # fmt: skip
 
 
 _NEAREST: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -123,6 +127,10 @@ def axis_weights(
     "nearest_mode:str='round_prefer_floor' cubic_coeff_a:float=-0.75 exclude_outside:bool=False antialias:bool=False "
     "extrapolation_value:float=0.0 policy:str='stretch' output_shape:ints?",
     infer=_type,
+    mode=("nearest", "linear", "cubic"),
+    coordinate_mode=COORDINATE_MODES,
+    nearest_mode=_NEAREST,
+    policy=("stretch", "not_larger", "not_smaller"),
 )
 def resize(
     x, scales, sizes, roi, axes, mode, coordinate_mode, nearest_mode, cubic_coeff_a, exclude_outside, antialias,

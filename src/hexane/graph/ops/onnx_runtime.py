@@ -17,7 +17,7 @@ from hexane.graph.registry import op
 from hexane.graph.types import TensorType, eval_dtype
 
 
-def runtime_op(name: str, signature: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def runtime_op(name: str, signature: str, **words: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Declare ``onnx.<name>``: one result of the dtype of ``x`` and of shape ``output_shape``, checked at run time."""
 
     def declare(evaluate: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
@@ -38,7 +38,7 @@ def runtime_op(name: str, signature: str) -> Callable[[Callable[..., Any]], Call
 
         checked.__doc__ = evaluate.__doc__
         checked.__module__ = __name__
-        op(f"onnx.{name}", f"{signature} output_shape:ints", infer=infer)(checked)
+        op(f"onnx.{name}", f"{signature} output_shape:ints", infer=infer, **words)(checked)
         return evaluate
 
     return declare
@@ -112,18 +112,23 @@ def pad_array(x: np.ndarray, pads: Sequence[int], axes: Sequence[int] | None, mo
     widths = [(max(b, 0), max(a, 0)) for b, a in zip(before, after)]
     if mode == "constant":
         return np.pad(x[crop], widths, constant_values=value)
-    if mode not in ("reflect", "edge", "wrap"):
-        raise GraphError(f"no padding mode {mode!r}")
     return np.pad(x[crop], widths, mode=mode)  # type: ignore[call-overload]
 
 
-@runtime_op("Pad", "x:A pads:ints~ value:A? axes:ints~? mode:str='constant'")
+@runtime_op(
+    "Pad", "x:A pads:ints~ value:A? axes:ints~? mode:str='constant'", mode=("constant", "reflect", "edge", "wrap")
+)
 def pad(x, pads, value, axes, mode):
     """Constant, reflected, repeated or wrapped borders; negative pads crop."""
     return pad_array(x, pads, axes, mode, 0 if value is None else value.reshape(()))
 
 
-@runtime_op("Reduce", "x:A axes:ints~ kind:str keep_dims:bool=True keep_all:bool=False")
+REDUCTIONS = (
+    "sum", "mean", "max", "min", "prod", "l1_norm", "l2_norm", "sum_square", "log_sum", "log_sum_exp",
+)  # fmt: skip
+
+
+@runtime_op("Reduce", "x:A axes:ints~ kind:str keep_dims:bool=True keep_all:bool=False", kind=REDUCTIONS)
 def reduce(x, axes, kind, keep_dims, keep_all):
     """Reductions by ``kind`` (sum, mean, max, ...); no axes mean all of them, or none with ``keep_all``."""
     return reduce_array(x, kind, tuple(axes), keep_dims, keep_all)

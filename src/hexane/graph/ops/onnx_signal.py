@@ -109,7 +109,12 @@ def _made_type(*_, output_dtype="fp32", output_shape=None, **__):
     return TensorType(output_dtype, tuple(output_shape))
 
 
-@op("onnx.Window", "size:I kind:str periodic:bool=True output_dtype:str='fp32' output_shape:ints", infer=_made_type)
+@op(
+    "onnx.Window",
+    "size:I kind:str periodic:bool=True output_dtype:str='fp32' output_shape:ints",
+    infer=_made_type,
+    kind=_WINDOWS,
+)
 def window(size, kind, periodic, output_dtype, output_shape):
     """A window whose size arrives at run time; it must be the size that the file declares."""
     if int(size) != output_shape[0]:

@@ -60,6 +60,8 @@ def _gather_pixels(x: np.ndarray, index: list[np.ndarray], padding: str, align: 
 @op(
     "onnx.GridSample",
     "x:A grid:T mode:str='linear' padding_mode:str='zeros' align_corners:bool=False",
+    mode=("nearest", "linear", "cubic"),
+    padding_mode=("zeros", "border", "reflection"),
     infer=_grid_type,
 )
 def grid_sample(x, grid, mode, padding_mode, align_corners):
@@ -106,6 +108,7 @@ def _roi_type(x: TensorType, rois: TensorType, batch_indices: TensorType, output
     "onnx.RoiAlign",
     "x:T rois:T batch_indices:I mode:str='avg' output_height:int=1 output_width:int=1 sampling_ratio:int=0 "
     "spatial_scale:float=1.0 half_pixel:bool=True",
+    mode=("avg", "max"),
     infer=_roi_type,
 )
 def roi_align(x, rois, batch_indices, mode, output_height, output_width, sampling_ratio, spatial_scale, half_pixel):

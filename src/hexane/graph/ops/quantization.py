@@ -10,8 +10,8 @@ import numpy as np
 from hexane.bits import unpack_bits
 from hexane.errors import GraphError, UnsupportedError
 from hexane.graph.constants import integer_range
-from hexane.graph.ops._rules import axis_of, one_of
-from hexane.graph.ops.conv import conv, conv_type
+from hexane.graph.ops._rules import axis_of
+from hexane.graph.ops.conv import PAD_TYPES, conv, conv_type
 from hexane.graph.registry import op
 from hexane.graph.types import ANY, INTS, TensorType
 
@@ -50,7 +50,6 @@ def along(vector: np.ndarray, rank: int, axis: int | None) -> np.ndarray:
 
 
 def _quantize_type(input: TensorType, scale: TensorType, zero_point: Any, axis: Any, output_dtype: str) -> TensorType:
-    one_of(output_dtype, (*_BYTES, "int4", "uint4"), "output_dtype")
     _check_scale(input, scale, zero_point, axis)
     return input.with_dtype(output_dtype)
 
@@ -62,6 +61,7 @@ def _quantize_type(input: TensorType, scale: TensorType, zero_point: Any, axis: 
     since=17,
     Z=INTS,
     derivative="whole numbers are constant between their jumps",
+    output_dtype=(*_BYTES, "int4", "uint4"),
 )
 def quantize(input: np.ndarray, scale: np.ndarray, zero_point: Any, axis: Any, output_dtype: str) -> np.ndarray:
     """clip(round(input / scale) + zero_point), ties to even."""
@@ -338,11 +338,17 @@ def constexpr_sparse_blockwise_shift_scale(
 
 
 def _constexpr_cast_type(source_val: TensorType, output_dtype: str) -> TensorType:
-    one_of(output_dtype, ("fp32", "fp16"), "output_dtype")
     return source_val.with_dtype(output_dtype)
 
 
-@op("constexpr_cast", "source_val:T output_dtype:str", infer=_constexpr_cast_type, since=16, derivative=_PACKED)
+@op(
+    "constexpr_cast",
+    "source_val:T output_dtype:str",
+    infer=_constexpr_cast_type,
+    output_dtype=("fp32", "fp16"),
+    since=16,
+    derivative=_PACKED,
+)
 def constexpr_cast(source_val: np.ndarray, output_dtype: str) -> np.ndarray:
     """The same numbers in another float dtype."""
     return source_val.astype(np.float16) if output_dtype == "fp16" else source_val
@@ -358,7 +364,6 @@ def _conv_quantized_type(
     quant_bias: TensorType,
     **rest: Any,
 ) -> TensorType:
-    one_of(quantization_type, ("linear", "lut"), "quantization_type")
     if quantization_type != "linear" or nbits != 8:
         raise UnsupportedError("conv_quantized with a table or with fewer than 8 bits is not read")
     return conv_type(x=x, weight=weight, bias=bias, **rest)
@@ -371,6 +376,8 @@ def _conv_quantized_type(
     infer=_conv_quantized_type,
     S=INTS,
     derivative=_PACKED,
+    pad_type=PAD_TYPES,
+    quantization_type=("linear", "lut"),
 )
 def conv_quantized(
     x: np.ndarray,

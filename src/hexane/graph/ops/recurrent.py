@@ -12,7 +12,6 @@ import numpy as np
 
 from hexane.errors import GraphError
 from hexane.graph.numeric import sigmoid
-from hexane.graph.ops._rules import one_of
 from hexane.graph.registry import op
 from hexane.graph.types import TensorType
 
@@ -77,8 +76,6 @@ def _rnn_type(
     output_sequence: bool,
     activation: str,
 ) -> tuple[TensorType, ...]:
-    one_of(direction, ("forward", "reverse"), "direction")
-    one_of(activation, tuple(ACTIVATIONS), "activation")
     hidden = _check(x, (initial_h,), weight_ih, weight_hh, 1, 1)
     _bias_check(bias, hidden)
     return _results(x, hidden, output_sequence, 1)
@@ -90,6 +87,8 @@ def _rnn_type(
     "activation:str='tanh'",
     infer=_rnn_type,
     derivative=_STEPS_UNSEEN,
+    direction=("forward", "reverse"),
+    activation=ACTIVATIONS,
 )
 def rnn(
     x: np.ndarray,
@@ -130,9 +129,6 @@ def _gru_type(
     reset_after: bool,
     input_bias: Any,
 ) -> tuple[TensorType, ...]:
-    one_of(direction, ("forward", "reverse"), "direction")
-    one_of(activation, tuple(ACTIVATIONS), "activation")
-    one_of(recurrent_activation, tuple(ACTIVATIONS), "recurrent_activation")
     hidden = _check(x, (initial_h,), weight_ih, weight_hh, 3, 1)
     _bias_check(bias, 3 * hidden)
     _bias_check(input_bias, 3 * hidden, "input_bias")
@@ -145,6 +141,9 @@ def _gru_type(
     "recurrent_activation:str='sigmoid' activation:str='tanh' reset_after:bool=False@18 input_bias:T?@18",
     infer=_gru_type,
     derivative=_STEPS_UNSEEN,
+    direction=("forward", "reverse"),
+    activation=ACTIVATIONS,
+    recurrent_activation=ACTIVATIONS,
 )
 def gru(
     x: np.ndarray,
@@ -196,9 +195,6 @@ def _lstm_type(
     clip: Any,
     **rest: Any,
 ) -> tuple[TensorType, ...]:
-    one_of(direction, ("forward", "reverse", "bidirectional"), "direction")
-    for name in (recurrent_activation, cell_activation, activation):
-        one_of(name, tuple(ACTIVATIONS), "activation")
     directions = 2 if direction == "bidirectional" else 1
     hidden = _check(x, (initial_h, initial_c), weight_ih, weight_hh, 4, directions)
     if directions == 2:
@@ -218,6 +214,10 @@ def _lstm_type(
     "recurrent_activation:str='sigmoid' cell_activation:str='tanh' activation:str='tanh' clip:float?",
     infer=_lstm_type,
     derivative=_STEPS_UNSEEN,
+    direction=("forward", "reverse", "bidirectional"),
+    activation=ACTIVATIONS,
+    recurrent_activation=ACTIVATIONS,
+    cell_activation=ACTIVATIONS,
 )
 def lstm(
     x: np.ndarray,

@@ -10,7 +10,7 @@ import numpy as np
 
 from hexane.errors import GraphError
 from hexane.graph.ops._gradients import with_kept_axes
-from hexane.graph.ops._rules import axes_of, axis_of, one_of
+from hexane.graph.ops._rules import axes_of, axis_of
 from hexane.graph.registry import op
 from hexane.graph.traits import NEVER_NEGATIVE, REDUCES
 from hexane.graph.types import DTYPES, TensorType
@@ -139,7 +139,6 @@ for _name, (_about, _derivative) in _ABOUT.items():
 
 
 def _arg_type(x: TensorType, axis: int, keep_dims: bool, output_dtype: str) -> TensorType:
-    one_of(output_dtype, ("int32", "uint16", "int64"), "output_dtype")
     where = axis_of(axis, x.rank)
     if x.shape[where] == 0:
         raise GraphError("the largest of nothing has no index")
@@ -150,11 +149,18 @@ def _arg(x: np.ndarray, axis: int, keep_dims: bool, output_dtype: str, function:
     return function(x, axis=axis, keepdims=keep_dims).astype(DTYPES[output_dtype].carrier)
 
 
+_INDEX_DTYPES = ("int32", "uint16", "int64")
 _ARG = "x:N axis:int=-1 keep_dims:bool=False output_dtype:str='int32'@17"
 for _name, _choose, _about in (
     ("reduce_argmax", np.argmax, "index of the largest, the first of equals"),
     ("reduce_argmin", np.argmin, "index of the smallest, the first of equals"),
 ):
-    op(_name, _ARG, infer=_arg_type, dynamic=True, about=_about, derivative="an index is constant between its jumps")(
-        lambda _f=_choose, **args: _arg(**args, function=_f)
-    )
+    op(
+        _name,
+        _ARG,
+        infer=_arg_type,
+        dynamic=True,
+        about=_about,
+        output_dtype=_INDEX_DTYPES,
+        derivative="an index is constant between its jumps",
+    )(lambda _f=_choose, **args: _arg(**args, function=_f))

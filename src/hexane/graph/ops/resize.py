@@ -10,7 +10,7 @@ import numpy as np
 
 from hexane.errors import GraphError
 from hexane.graph.ops._gradients import through_matrix
-from hexane.graph.ops._rules import one_of, positive
+from hexane.graph.ops._rules import positive
 from hexane.graph.registry import op
 from hexane.graph.types import TensorType
 
@@ -72,7 +72,6 @@ def _resized(x: TensorType, height: int, width: int) -> TensorType:
 def _to_size_type(
     x: TensorType, target_size_height: int, target_size_width: int, sampling_mode: str = "DEFAULT"
 ) -> TensorType:
-    one_of(sampling_mode, SAMPLING_MODES, "sampling_mode")
     return _resized(x, target_size_height, target_size_width)
 
 
@@ -134,6 +133,7 @@ def resize_nearest_neighbor(x: np.ndarray, target_size_height: int, target_size_
     "x:T target_size_height:int=1 target_size_width:int=1 sampling_mode:str='DEFAULT'",
     infer=_to_size_type,
     derivative=lambda d: _last_two(d, d.sampling_mode),
+    sampling_mode=SAMPLING_MODES,
 )
 def resize_bilinear(x: np.ndarray, target_size_height: int, target_size_width: int, sampling_mode: str) -> np.ndarray:
     """Linear interpolation at the points of the sampling mode."""
@@ -212,8 +212,6 @@ def _resize_shape(x: Any, shape: Any, resized_dims: int) -> tuple[int, ...]:
 def _resize_type(
     x: TensorType, shape: Any, resized_dims: int, interpolation_mode: str, sampling_mode: str
 ) -> TensorType:
-    one_of(interpolation_mode, ("LINEAR", "NEAREST_NEIGHBOR"), "interpolation_mode")
-    one_of(sampling_mode, SAMPLING_MODES, "sampling_mode")
     out = _resize_shape(x.shape, shape, resized_dims)
     positive(out, "the resized shape")
     return x.with_shape(out)
@@ -225,6 +223,8 @@ def _resize_type(
     infer=_resize_type,
     since=17,
     derivative=_resize_gradient,
+    interpolation_mode=("LINEAR", "NEAREST_NEIGHBOR"),
+    sampling_mode=SAMPLING_MODES,
 )
 def resize(x: np.ndarray, shape: Any, resized_dims: int, interpolation_mode: str, sampling_mode: str) -> np.ndarray:
     """The last ``resized_dims`` axes to these extents (0 keeps one)."""

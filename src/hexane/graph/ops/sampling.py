@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from hexane.errors import GraphError
-from hexane.graph.ops._rules import one_of, positive, rank_between
+from hexane.graph.ops._rules import positive, rank_between
 from hexane.graph.ops.resize import SAMPLING_MODES
 from hexane.graph.registry import op
 from hexane.graph.types import INTS, NUMBERS, TensorType
@@ -18,6 +18,12 @@ _SAMPLED = "places are sampled on the host, and no op adds what a sample gives b
 _BOX_MODES = ("CORNERS_HEIGHT_FIRST", "CORNERS_WIDTH_FIRST", "CENTER_SIZE_HEIGHT_FIRST", "CENTER_SIZE_WIDTH_FIRST")
 _PADDING = ("constant", "border", "reflection", "symmetric")
 _COORDINATES = ("unnormalized", "normalized_minus_one_to_one", "normalized_zero_to_one")
+_CROP_WORDS: dict[str, Any] = {"box_coordinate_mode": _BOX_MODES, "sampling_mode": SAMPLING_MODES}
+_PLACE_WORDS: dict[str, Any] = {
+    "sampling_mode": ("bilinear", "nearest"),
+    "padding_mode": _PADDING,
+    "coordinates_mode": _COORDINATES,
+}
 
 
 def _box_corners(boxes: np.ndarray, mode: str) -> np.ndarray:
@@ -62,11 +68,9 @@ def _crop(image: np.ndarray, box: np.ndarray, size: tuple[int, int], mode: str, 
     return result.astype(image.dtype)
 
 
-def _crop_check(x: TensorType, height: int, width: int, box_mode: str, sampling: str) -> None:
+def _crop_check(x: TensorType, height: int, width: int) -> None:
     rank_between(x, 4, 4)
     positive((height, width), "target size")
-    one_of(box_mode, _BOX_MODES, "box_coordinate_mode")
-    one_of(sampling, SAMPLING_MODES, "sampling_mode")
 
 
 def _roi_type(
@@ -78,7 +82,7 @@ def _roi_type(
     sampling_mode: str,
     **_: Any,
 ) -> TensorType:
-    _crop_check(x, target_height, target_width, box_coordinate_mode, sampling_mode)
+    _crop_check(x, target_height, target_width)
     if roi.rank != 5 or roi.shape[1] != 1 or roi.shape[2] not in (4, 5) or roi.shape[3:] != (1, 1):
         raise GraphError(f"roi has shape {roi.shape}", hint="[N, 1, 4, 1, 1] or [N, 1, 5, 1, 1] is needed")
     return x.with_shape((roi.shape[0], 1 if roi.shape[2] == 5 else x.shape[0], x.shape[1], target_height, target_width))
@@ -104,6 +108,7 @@ def _pick(x: np.ndarray, index: float) -> int:
     "box_coordinate_mode:str='CORNERS_HEIGHT_FIRST' sampling_mode:str='DEFAULT' pad_value:float?@16",
     infer=_roi_type,
     derivative=_SAMPLED,
+    **_CROP_WORDS,
 )
 def crop_resize(
     x: np.ndarray,
@@ -144,7 +149,7 @@ def _boxes_type(
     sampling_mode: str,
     **_: Any,
 ) -> TensorType:
-    _crop_check(x, target_height, target_width, box_coordinate_mode, sampling_mode)
+    _crop_check(x, target_height, target_width)
     if boxes.rank != 2 or boxes.shape[1] != 4:
         raise GraphError(f"boxes has shape {boxes.shape}, [N, 4] is needed")
     if box_indices is not None and box_indices.shape != boxes.shape[:1]:
@@ -158,6 +163,7 @@ def _boxes_type(
     "spatial_scale:float=1.0 box_coordinate_mode:str='CORNERS_HEIGHT_FIRST' sampling_mode:str='DEFAULT' "
     "pad_value:float=0.0",
     infer=_boxes_type,
+    **_CROP_WORDS,
     since=17,
     V=NUMBERS,
     J=INTS,
@@ -236,9 +242,6 @@ def _resample_type(
     align_corners: bool,
 ) -> TensorType:
     rank_between(x, 4, 4)
-    one_of(sampling_mode, ("bilinear", "nearest"), "sampling_mode")
-    one_of(padding_mode, _PADDING, "padding_mode")
-    one_of(coordinates_mode, _COORDINATES, "coordinates_mode")
     if coordinates.rank != 4 or coordinates.shape[0] != x.shape[0] or coordinates.shape[3] != 2:
         raise GraphError(f"coordinates has shape {coordinates.shape}, [{x.shape[0]}, H, W, 2] is needed")
     return x.with_shape((*x.shape[:2], *coordinates.shape[1:3]))
@@ -248,6 +251,7 @@ def _resample_type(
     "resample",
     "x:T coordinates:V sampling_mode:str padding_mode:str padding_value:float coordinates_mode:str align_corners:bool",
     infer=_resample_type,
+    **_PLACE_WORDS,
     V=NUMBERS,
     derivative=_SAMPLED,
 )
@@ -282,9 +286,6 @@ def _affine_type(
 ) -> TensorType:
     rank_between(x, 4, 4)
     positive((output_height, output_width), "output size")
-    one_of(sampling_mode, ("bilinear", "nearest"), "sampling_mode")
-    one_of(padding_mode, _PADDING, "padding_mode")
-    one_of(coordinates_mode, _COORDINATES, "coordinates_mode")
     if transform_matrix.shape not in ((x.shape[0], 6), (1, 6)):
         raise GraphError(f"transform_matrix has shape {transform_matrix.shape}, [{x.shape[0]} or 1, 6] is needed")
     return x.with_shape((*x.shape[:2], output_height, output_width))
@@ -305,6 +306,7 @@ def _grid(count: int, mode: str, align_corners: bool) -> np.ndarray:
     "coordinates_mode:str align_corners:bool",
     infer=_affine_type,
     derivative=_SAMPLED,
+    **_PLACE_WORDS,
 )
 def affine(
     x: np.ndarray,

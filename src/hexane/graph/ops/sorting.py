@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hexane.errors import GraphError
-from hexane.graph.ops._rules import axis_of, one_of
+from hexane.graph.ops._rules import axis_of
 from hexane.graph.registry import op
 from hexane.graph.types import TensorType
 
@@ -49,7 +49,6 @@ def _topk_type(
     count = x.shape[where] if k == -1 else k
     if not 0 <= count <= x.shape[where]:
         raise GraphError(f"k {k} of {x.shape[where]} elements")
-    one_of(output_indices_dtype, _INDEX_DTYPES, "output_indices_dtype")
     values = x.with_shape((*x.shape[:where], count, *x.shape[where + 1 :]))
     return (values, values.with_dtype(output_indices_dtype)) if return_indices else (values,)
 
@@ -68,6 +67,7 @@ def _topk_gradient(d: Derivation) -> Formula:
     "output_indices_dtype:str='int32'@17",
     infer=_topk_type,
     derivative=_topk_gradient,
+    output_indices_dtype=_INDEX_DTYPES,
 )
 def topk(
     x: np.ndarray, k: int, axis: int, ascending: bool, sort: bool, return_indices: bool, output_indices_dtype: str
