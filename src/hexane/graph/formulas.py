@@ -144,6 +144,18 @@ class Formula:
         begin[axis], size[axis] = start, count
         return self.slice_by_size(begin=begin, size=size)
 
+    def apart(self, axis: int, step: int) -> Formula:
+        """``step - 1`` zeros behind every element of an axis; written as rows, whose ends any engine pads."""
+        n, rest = self.shape[axis], prod(self.shape[axis + 1 :])
+        rows = self.shaped((prod(self.shape[:axis]) * n, rest)).padded([(0, 0), (0, (step - 1) * rest)])
+        return rows.shaped((*self.shape[:axis], n * step, *self.shape[axis + 1 :]))
+
+    def summed_runs(self, axis: int, count: int) -> Formula:
+        """The sums of ``count`` elements side by side on an axis."""
+        runs, rest = self.shape[axis] // count, prod(self.shape[axis + 1 :])
+        total = self.shaped((prod(self.shape[:axis]) * runs, count, rest)).reduce_sum(axes=[1])
+        return total.shaped((*self.shape[:axis], runs, *self.shape[axis + 1 :]))
+
     def padded(self, widths: Sequence[tuple[int, int]]) -> Formula:
         """Zeros before and after each axis; a negative width takes elements away."""
         begin = [max(-before, 0) for before, _ in widths]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from math import prod
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,7 +17,45 @@ if TYPE_CHECKING:
 
 def legalise_transposed(function: Function) -> int:
     """One convolution for all phases of the stride, then channels shuffled to pixels: both are known tasks."""
-    return sweep(function, {"conv_transpose": _phases})
+    return sum(sweep(function, {"conv_transpose": rule}) for rule in (_equal_strides, _phases))
+
+
+def _equal_strides(op: Op, b: GraphBuilder) -> Value | None:
+    """The longer of two strides as zeros between rows or columns, so that both are the shorter one."""
+    x, weight = op.inputs["x"], op.inputs["weight"]
+    if not weight.is_constant or not is_static(x) or len(x.shape) != 4:
+        return None
+    steps, spread, cuts, out = _geometry(op)
+    if steps[0] == steps[1] or max(steps) % min(steps):
+        return None
+    axis, factor = steps.index(max(steps)), max(steps) // min(steps)
+    n, rest = x.shape[2 + axis], prod(x.shape[3 + axis :])
+    rows = b.reshape(x=x, shape=[prod(x.shape[: 2 + axis]) * n, rest])
+    rows = b.pad(x=rows, pad=[0, 0, 0, (factor - 1) * rest], mode="constant", constant_val=0.0)
+    apart = b.reshape(x=rows, shape=[*x.shape[: 2 + axis], n * factor, *x.shape[3 + axis :]])
+    full = [(n - 1) * min(steps) + (k - 1) * s + 1 for n, k, s in zip(apart.shape[2:], weight.shape[2:], spread)]
+    pads = [width for cut, f, m in zip(cuts, full, out) for width in (cut, f - cut - m)]
+    return _plain(op, b, apart, weight, (min(steps),) * 2, spread, pads)
+
+
+def _plain(op: Op, b: GraphBuilder, x: Value, weight: Any, steps: Any, spread: Any, pads: list[int]) -> Value:
+    """The same transposed convolution of another form of its operands, its padding written out."""
+    bias = {"bias": op.inputs["bias"]} if "bias" in op.inputs else {}
+    return b.conv_transpose(
+        x=x,
+        weight=weight,
+        **bias,
+        strides=steps,
+        dilations=spread,
+        pad_type="custom",
+        pad=pads,
+        groups=op.arg("groups"),
+    )
+
+
+def _geometry(op: Op) -> Any:
+    arguments = (op.arg(name) for name in ("pad", "output_shape", "pad_type", "strides", "dilations"))
+    return transpose_geometry(op.inputs["x"].shape, op.inputs["weight"].shape, *arguments)
 
 
 def _phases(op: Op, b: GraphBuilder) -> Value | None:
@@ -29,15 +68,7 @@ def _phases(op: Op, b: GraphBuilder) -> Value | None:
     bias = op.inputs.get("bias")
     if weight is None or not is_static(x) or x.rank not in (3, 4) or (bias is not None and not bias.is_constant):
         return None
-    steps, spread, cuts, out = transpose_geometry(
-        x.shape,
-        op.inputs["weight"].shape,
-        op.arg("pad"),
-        op.arg("output_shape"),
-        op.arg("pad_type"),
-        op.arg("strides"),
-        op.arg("dilations"),
-    )
+    steps, spread, cuts, out = _geometry(op)
     if x.rank == 3:
         x, weight = b.expand_dims(x=x, axes=[2]), weight[:, :, None]
         steps, spread, cuts, out = (1, *steps), (1, *spread), [0, *cuts], (1, *out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -139,8 +140,9 @@ def _tile_gradient(d: Derivation) -> Formula:
     total = d.grad
     for axis, (rep, extent) in enumerate(zip(d.reps, d.x.shape)):
         if rep != 1:
-            lead, rest = total.shape[:axis], total.shape[axis + 1 :]
-            total = total.shaped((*lead, rep, extent, *rest)).total([axis])
+            shape, rest = total.shape, prod(total.shape[axis + 1 :])
+            total = total.shaped((prod(shape[:axis]), rep, extent * rest)).reduce_sum(axes=[1])
+            total = total.shaped((*shape[:axis], extent, *shape[axis + 1 :]))
     return total
 
 

@@ -84,9 +84,7 @@ def _resized_back(d: Derivation, along: Callable[[np.ndarray, int, int], np.ndar
     for axis, (extent, count) in enumerate(zip(d.x.shape, d.out.shape)):
         matrix = along(np.eye(extent), axis, count)
         if count % extent == 0 and np.array_equal(matrix, np.repeat(np.eye(extent), count // extent, 0)):
-            if count != extent:
-                lead, rest = total.shape[:axis], total.shape[axis + 1 :]
-                total = total.shaped((*lead, extent, count // extent, *rest)).total([axis + 1])
+            total = total.summed_runs(axis, count // extent) if count != extent else total
         else:
             total = through_matrix(d, total, axis, matrix.T)
     return total

@@ -103,10 +103,7 @@ def into(grad: Formula, shape: Sequence[int], index: Sequence[Any]) -> Formula:
     for axis, (extent, places) in enumerate(zip(shape, ranges)):
         first, step, count = min(places, default=0), abs(places.step), len(places)
         if step > 1 and count > 1:
-            lead, rest = grad.shape[:axis], grad.shape[axis + 1 :]
-            apart = grad.shaped((*lead, count, 1, *rest))
-            grad = apart.padded([(0, step - 1) if a == axis + 1 else (0, 0) for a in range(apart.rank)])
-            grad, count = grad.shaped((*lead, count * step, *rest)), count * step
+            grad, count = grad.apart(axis, step), count * step
         widths.append((first, extent - first - count))
     return grad.padded(widths)
 
