@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from hexane.errors import UnsupportedError
 from hexane.graph.builder import GraphBuilder
 from hexane.graph.parts import Value
@@ -100,15 +102,24 @@ class Formula:
         return self + epsilon if DTYPES[self.dtype].carrier.type(epsilon) else self
 
     def total(self, axes: Sequence[int], keep: bool = False) -> Formula:
-        """The sum along axes; batches, along which the engine does not add, last and as rows of a matrix."""
-        gone = sorted(axis % self.rank for axis in axes)
+        """The sum along axes. That over leading axes comes last, since no engine adds batches: as a product with ones
+        where one axis is left, else with batches as channels."""
+        gone = sorted({axis % self.rank for axis in axes})
         extents = [1 if axis in gone else extent for axis, extent in enumerate(self.shape)]
-        lead = next((i for i, axis in enumerate([*gone, -1]) if i != axis), 0)
-        if self.rank < 3 or prod(self.shape[:lead]) <= 1 or lead == self.rank or 0 in self.shape:
+        shape = extents if keep else [n for axis, n in enumerate(self.shape) if axis not in gone]
+        if 0 in self.shape or self.rank < 2:
             return self.reduce_sum(axes=gone, keep_dims=keep) if gone else self
-        part = self.reduce_sum(axes=gone[lead:], keep_dims=True) if gone[lead:] else self
-        rows = part.shaped((prod(self.shape[:lead]), prod(extents[lead:]))).reduce_sum(axes=[0])
-        return rows.shaped(extents if keep else [n for axis, n in enumerate(self.shape) if axis not in gone])
+        lead = next((i for i, axis in enumerate([*gone, -1]) if i != axis), 0)
+        lead = lead if lead < self.rank else 1
+        inner = [axis for axis in gone if axis >= lead and self.shape[axis] != 1]
+        part = self.reduce_sum(axes=inner, keep_dims=True) if inner else self
+        count, rest = prod(self.shape[:lead]), extents[lead:]
+        if count > 1 and sum(extent > 1 for extent in rest) <= 1:
+            ones = Formula(self.builder, self.builder.const(np.ones((1, count)), self.dtype))
+            part = ones.matmul(y=part.shaped((count, prod(rest))))
+        elif count > 1:
+            part = part.shaped((1, count, prod(rest[:-1]), rest[-1])).reduce_sum(axes=[1], keep_dims=True)
+        return part.shaped(shape)
 
     def shaped(self, shape: Sequence[int]) -> Formula:
         """The same elements in another shape."""

@@ -53,8 +53,8 @@ def _covering(x: Value, weight: Value, data: np.ndarray, bias: Value | None, op:
 def _linear(op: Op, b: GraphBuilder) -> Value | None:
     weight, bias = op.inputs["weight"], op.inputs.get("bias")
     if not weight.is_constant and op.output.dtype in ("fp16", "fp32"):
-        made = b.matmul(x=op.inputs["x"], y=weight, transpose_y=True)
-        return made if bias is None else b.add(x=made, y=bias)
+        sums = b.matmul(x=op.inputs["x"], y=weight, transpose_y=True)
+        return sums if bias is None else b.add(x=sums, y=bias)
     if not weight.is_constant or (bias is not None and (not bias.is_constant or bias.shape != weight.shape[:1])):
         return None
     return _covering(op.inputs["x"], weight, weight.data, bias, op, b)

@@ -90,7 +90,7 @@ def inverse(x: np.ndarray, epsilon: float) -> np.ndarray:
     "clip",
     "x:N alpha:float beta:float",
     traits=ELEMENTWISE,
-    derivative=lambda d: d.grad * (d.x.where("greater_equal", d.alpha) * d.x.where("less_equal", d.beta)),
+    derivative=lambda d: d.grad * (d.x.where("greater", d.alpha) * d.x.where("less", d.beta)),
 )
 def clip(x: np.ndarray, alpha: float, beta: float) -> np.ndarray:
     """min(max(x, alpha), beta)."""
@@ -101,7 +101,7 @@ def clip(x: np.ndarray, alpha: float, beta: float) -> np.ndarray:
     "threshold",
     "x:N alpha:float",
     traits=ELEMENTWISE,
-    derivative=lambda d: d.grad * d.x.where("greater_equal", d.alpha),
+    derivative=lambda d: d.grad * d.x.where("greater", d.alpha),
 )
 def threshold(x: np.ndarray, alpha: float) -> np.ndarray:
     """max(x, alpha)."""
