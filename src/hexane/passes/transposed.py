@@ -34,7 +34,7 @@ def _equal_strides(op: Op, b: GraphBuilder) -> Value | None:
     rows = b.pad(x=rows, pad=[0, 0, 0, (factor - 1) * rest], mode="constant", constant_val=0.0)
     apart = b.reshape(x=rows, shape=[*x.shape[: 2 + axis], n * factor, *x.shape[3 + axis :]])
     full = [(n - 1) * min(steps) + (k - 1) * s + 1 for n, k, s in zip(apart.shape[2:], weight.shape[2:], spread)]
-    pads = [width for cut, f, m in zip(cuts, full, out) for width in (cut, f - cut - m)]
+    pads = [width for lead, f, m in zip(cuts, full, out) for width in (lead, f - lead - m)]
     return _plain(op, b, apart, weight, (min(steps),) * 2, spread, pads)
 
 
