@@ -397,8 +397,8 @@ def conv_transpose(
         matrix = matrices[(slice(None), slice(None), slice(None), *offset)].swapaxes(1, 2)
         share = np.matmul(matrix[None], points).reshape(batch, groups * outer, *extents)
         result[_tap(offset, steps, spread, extents)] += share
-    kept: Any = (Ellipsis, *(slice(cut, cut + m) for cut, m in zip(cuts, out)))
-    result = np.ascontiguousarray(result[kept])
+    inside: Any = (Ellipsis, *(slice(lead, lead + m) for lead, m in zip(cuts, out)))
+    result = np.ascontiguousarray(result[inside])
     if bias is not None:
         result += bias.astype(x.dtype, copy=False).reshape((-1,) + (1,) * len(out))
     return result

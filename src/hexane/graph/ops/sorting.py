@@ -164,12 +164,12 @@ def _band_type(x: TensorType, lower: int, upper: int) -> TensorType:
 def band_part(x: np.ndarray, lower: int, upper: int) -> np.ndarray:
     """The diagonals from ``lower`` below to ``upper`` above the main one (-1: all), zero elsewhere."""
     offset = np.arange(x.shape[-2])[:, None] - np.arange(x.shape[-1])[None, :]
-    kept = np.ones(offset.shape, bool)
+    inside = np.ones(offset.shape, bool)
     if lower >= 0:
-        kept &= offset <= lower
+        inside &= offset <= lower
     if upper >= 0:
-        kept &= -offset <= upper
-    return np.where(kept, x, x.dtype.type(0))
+        inside &= -offset <= upper
+    return np.where(inside, x, x.dtype.type(0))
 
 
 def _reverse_sequence_type(x: TensorType, lengths: TensorType, seq_axis: int, batch_axis: int) -> TensorType:
