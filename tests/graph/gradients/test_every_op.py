@@ -8,6 +8,7 @@ import pytest
 import hexane
 from graph.gradients.differences import check_op
 from hexane.graph import GraphBuilder
+from hexane.graph.ops import _gradients
 
 RNG = np.random.default_rng(20260)
 
@@ -429,3 +430,12 @@ def test_empty_axes(shape):
     check_op("softmax", {"x": normal(*shape)})
     check_op("linear", {"x": normal(*shape), "weight": normal(2, 3), "bias": normal(2)})
     check_op("reduce_sum", {"x": normal(*shape), "axes": [0]})
+
+
+def test_sums_of_many_terms(monkeypatch):
+    monkeypatch.setattr(_gradients, "LONGEST_SUM", 5)
+    graph = check_op("conv", {"x": normal(2, 2, 3, 4), "weight": normal(3, 2, 2, 2), "pad_type": "same"})
+    assert sum(op.type == "matmul" for op in graph.ops) == 5, "24 places in parts of 5"
+    check_op("linear", {"x": normal(3, 4, 2), "weight": normal(2, 2), "bias": normal(2)})
+    check_op("matmul", {"x": normal(3, 4, 2), "y": normal(2, 3), "transpose_y": False})
+    check_op("matmul", {"x": normal(3, 4, 2), "y": normal(3, 2), "transpose_y": True})

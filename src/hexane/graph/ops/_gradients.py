@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from math import prod
+from operator import add
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hexane.chips import KERNEL_BYTES_PER_CORE
 from hexane.graph.ops._rules import axes_of
 
 if TYPE_CHECKING:
@@ -56,6 +59,22 @@ def through_matrix(d: Derivation, term: Formula, axis: int, matrix: np.ndarray) 
     else:
         product = factor.matmul(y=term.shaped((before, shape[axis], after)))
     return product.shaped((*shape[:axis], matrix.shape[0], *shape[axis + 1 :]))
+
+
+LONGEST_SUM = KERNEL_BYTES_PER_CORE // 16
+"""Terms of one matrix product of two computed operands: more do not fit the kernel memory of a core."""
+
+
+def summed_product(x: Formula, y: Formula, axis: int) -> Formula:
+    """Products of matrices summed along the last axis of both, or the last but one, in parts where it is long."""
+    length = x.shape[axis]
+    turned = {"transpose_x": True} if axis == -2 else {"transpose_y": True}
+    parts = [
+        x.cut(axis % x.rank, start, size).matmul(y=y.cut(axis % y.rank, start, size), **turned)
+        for start in range(0, max(length, 1), LONGEST_SUM)
+        for size in (min(LONGEST_SUM, length - start),)
+    ]
+    return reduce(add, parts)
 
 
 def joined(parts: Sequence[Formula], axis: int) -> Formula:

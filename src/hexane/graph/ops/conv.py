@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hexane.errors import GraphError
-from hexane.graph.ops._gradients import joined, per_channel, tap
+from hexane.graph.ops._gradients import joined, per_channel, summed_product, tap
 from hexane.graph.ops._rules import channel_vector, per_axis, positive, rank_between
 from hexane.graph.registry import op
 from hexane.graph.types import TensorType
@@ -145,15 +145,14 @@ def kernel_gradient(image: Formula, grad: Formula, kernel: Sequence[int], geomet
     parts = [tap(padded, offset, steps, spread, out) for offset in np.ndindex(*kernel)]
     if cin == 1 and cout == groups:
         over = [0, *range(2, grad.rank)]
-        sums = [(grad * part).total(over).shaped((cout, 1)) for part in parts]
-        return joined(sums, 1).shaped((cout, 1, *kernel))
+        depthwise = [(grad * part).total(over).shaped((cout, 1)) for part in parts]
+        return joined(depthwise, 1).shaped((cout, 1, *kernel))
     columns = joined(parts, 1)
     columns = columns.shaped((n, len(parts), groups, cin, count)).ordered(2, 1, 3, 0, 4)
     rows = grad.shaped((n, groups, cout // groups, count)).ordered(1, 2, 0, 3)
-    product_ = rows.shaped((groups, cout // groups, n * count)).matmul(
-        y=columns.shaped((groups, len(parts) * cin, n * count)), transpose_y=True
-    )
-    return product_.shaped((cout, len(parts), cin)).ordered(0, 2, 1).shaped((cout, cin, *kernel))
+    rows = rows.shaped((groups, cout // groups, n * count))
+    sums = summed_product(rows, columns.shaped((groups, len(parts) * cin, n * count)), -1)
+    return sums.shaped((cout, len(parts), cin)).ordered(0, 2, 1).shaped((cout, cin, *kernel))
 
 
 def _conv_image(d: Derivation) -> Formula:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hexane.errors import GraphError
-from hexane.graph.ops._gradients import passed
+from hexane.graph.ops._gradients import passed, summed_product
 from hexane.graph.ops._rules import broadcast, channel_vector
 from hexane.graph.registry import op
 from hexane.graph.types import TensorType
@@ -53,6 +53,7 @@ def _matmul_gradient(d: Derivation, of: str) -> Formula:
     if y.rank == 2 and not tx:
         count = prod(x.shape[:-1])
         x, grad = x.shaped((count, x.shape[-1])), grad.shaped((count, columns))
+        return (summed_product(grad, x, -2) if ty else summed_product(x, grad, -2)).shaped(d.y.shape)
     product = grad.matmul(y=x, transpose_x=True, transpose_y=tx) if ty else x.matmul(y=grad, transpose_x=not tx)
     return product.summed_to(y.shape).shaped(d.y.shape)
 
@@ -84,7 +85,7 @@ def _linear_type(x: TensorType, weight: TensorType, bias: TensorType | None) -> 
 def _weight_gradient(d: Derivation) -> Formula:
     outputs, inputs = d.weight.shape
     count = prod(d.x.shape[:-1])
-    return d.grad.shaped((count, outputs)).matmul(y=d.x.shaped((count, inputs)), transpose_x=True)
+    return summed_product(d.grad.shaped((count, outputs)), d.x.shaped((count, inputs)), -2)
 
 
 @op(
