@@ -52,8 +52,8 @@ def grad(graph: Graph, *, of: str, wrt: Sequence[str], checkpoint: Iterable[str]
     sources = [_float(_named(by_name, name)) for name in ((wrt,) if isinstance(wrt, str) else tuple(wrt))]
     again = [_named(by_name, name) for name in ((checkpoint,) if isinstance(checkpoint, str) else checkpoint)]
     builder = GraphBuilder(function=copy.main, graph=copy)
-    names = [_free(builder, by_name, f"d_{source.name}") for source in dict.fromkeys(sources)]
     seed = copy.main.add_input(Value(_free(builder, by_name, f"d_{of}"), result.type))
+    names = [_free(builder, by_name, f"d_{source.name}") for source in dict.fromkeys(sources)]
     sweep = _Sweep(builder, sources, Recomputation(builder, again))
     sweep.run(result, Formula(builder, seed))
     gradients = [sweep.gradient(source) for source in dict.fromkeys(sources)]

@@ -93,6 +93,13 @@ def test_names_that_are_taken():
     assert list(hexane.grad(b.graph, of="y", wrt=["x"]).verify().outputs) == ["y", "d_x"]
 
 
+def test_the_result_itself():
+    gradients = hexane.grad(network(), of="y", wrt=["y", "x"]).verify()
+    assert list(gradients.inputs) == ["x", "d_y"] and list(gradients.outputs) == ["y", "d_y_1", "d_x"]
+    results = gradients.evaluate({"x": np.ones((2, 3)), "d_y": np.full((2, 4), 3.0)})
+    assert np.all(results["d_y_1"] == 3)
+
+
 def test_a_gradient_of_a_gradient():
     b = GraphBuilder()
     x = b.input("x", (4,), "fp64")
