@@ -19,10 +19,7 @@ if TYPE_CHECKING:
 
 
 def legalise_products(function: Function) -> int:
-    """Write a linear layer on a flattened map as a convolution that covers the map: no flattening, no long rows.
-
-    One whose weight is computed is a product of two tensors and a sum.
-    """
+    """Write a linear layer on a flattened map as a convolution that covers the map: no flattening, no long rows."""
     rules = {"linear": _linear, "matmul": _matmul} | dict.fromkeys(with_trait(ELEMENTWISE, 1), _sink)
     return sweep(function, rules)
 
@@ -52,9 +49,6 @@ def _covering(x: Value, weight: Value, data: np.ndarray, bias: Value | None, op:
 
 def _linear(op: Op, b: GraphBuilder) -> Value | None:
     weight, bias = op.inputs["weight"], op.inputs.get("bias")
-    if not weight.is_constant and op.output.dtype in ("fp16", "fp32"):
-        sums = b.matmul(x=op.inputs["x"], y=weight, transpose_y=True)
-        return sums if bias is None else b.add(x=sums, y=bias)
     if not weight.is_constant or (bias is not None and (not bias.is_constant or bias.shape != weight.shape[:1])):
         return None
     return _covering(op.inputs["x"], weight, weight.data, bias, op, b)
