@@ -242,7 +242,34 @@ def test_a_write_at_a_position_that_is_computed_claims_no_evidence(chip: str) ->
 
     row = _only(build, chip)
     assert (row.apple, row.hexane, row.evidence) == ("host", "host", "INFERRED")
-    assert "fp16" not in row.advice
+    assert "fp16" not in row.advice and "state" in row.advice
+
+
+@pytest.mark.parametrize("run_time", [False, True])
+def test_a_write_into_a_state_is_placed_as_shipped_decoders_are(run_time: bool) -> None:
+    b = GraphBuilder(opset="ios18")
+    state, update = b.state("s", (1, 8, 64, 32)), b.input("u", (1, 8, 1, 32), "fp16")
+    begin = b.input("p", (4,), "int32") if run_time else np.array([0, 0, 3, 0], np.int32)
+    held = b.slice_update(x=b.read_state(input=state), update=update, begin=begin,
+                          end=np.array([1, 8, 4, 32], np.int32), name="y")  # fmt: skip
+    b.write_state(data=held, input=state)
+    b.output(b.relu(x=b.read_state(input=state)))
+    row = next(row for row in hexane.check(b.graph, "M4").rows if row.name == "y")
+    assert row.apple == "engine" and "CoreML-LLM" in row.reason and row.hexane == "host"
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_two_states_that_are_written_are_named_with_a_remedy(count: int) -> None:
+    b = GraphBuilder(opset="ios18")
+    x = b.input("x", (1, 8, 4, 32), "fp16")
+    for number in range(count):
+        state = b.state(f"s{number}", (1, 8, 4, 32))
+        b.write_state(data=b.add(x=b.read_state(input=state), y=x), input=state)
+    b.output(b.read_state(input=state), name="y")
+    rules = {remark.rule: remark for row in hexane.check(b.graph, "M4").rows for remark in row.remarks}
+    assert ("C13" in rules) == (count == 2)
+    if count == 2:
+        assert "LFM2" in rules["C13"].source and "one state" in rules["C13"].remedy
 
 
 @pytest.mark.parametrize(("rank", "stride"), [(3, 2), (3, 16), (4, 16)])

@@ -21,9 +21,9 @@ from hexane.language.sampling import Sampling
 
 if TYPE_CHECKING:
     from hexane.graph import Graph
+    from hexane.language.plan import DecoderPlan
 
 PREFILL_ROWS = 32
-"""Rows of a prompt at a time, where it has as many."""
 
 
 @dataclass(frozen=True)
@@ -31,17 +31,26 @@ class Decoder:
     """A decoder and how it is made into programs.
 
     weights : a format of ``hexane.compress`` for all layers and the head.
-    scale : the residual stream is carried times 2^-scale (``hexane.language.residual``).
+    scale : the residual stream is carried times this power of two (``hexane.language.residual``).
+    prefill_rows : rows of a prompt at a time, where it has as many.
     """
 
     architecture: Architecture
     checkpoint: Checkpoint
     weights: str = "fp16"
-    scale: int = 0
+    scale: float = 1.0
+    prefill_rows: int = PREFILL_ROWS
     _graphs: dict[tuple[StepForm, int], Graph] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
-    def from_pretrained(cls, folder: str | os.PathLike[str], *, weights: str = "fp16", scale: int = 0) -> Decoder:
+    def from_pretrained(
+        cls,
+        folder: str | os.PathLike[str],
+        *,
+        weights: str = "fp16",
+        scale: float = 1.0,
+        prefill_rows: int = PREFILL_ROWS,
+    ) -> Decoder:
         """The model of a folder with ``config.json`` and safetensors.
 
         UsageError for a folder without them, UnsupportedError for an architecture that is not known (with those that
@@ -54,10 +63,10 @@ class Decoder:
             raise UsageError("no such folder", where=str(path), hint="a folder with config.json and model.safetensors")
         WeightFormat.of(weights)
         architecture = read_architecture(path)
-        return cls(architecture, Checkpoint(path, architecture), weights, scale)
+        return cls(architecture, Checkpoint(path, architecture), weights, scale, prefill_rows)
 
-    def with_scale(self, scale: int) -> Decoder:
-        """The same model with its residual stream carried times 2^-scale."""
+    def with_scale(self, scale: float) -> Decoder:
+        """The same model with its residual stream carried times ``scale``."""
         return replace(self, scale=scale, _graphs={})
 
     @cached_property
@@ -69,7 +78,7 @@ class Decoder:
         """The graph of a chunk, weights in the decoder's format (fp32 forms: as they are)."""
         key = form, number
         if key not in self._graphs:
-            self._graphs[key] = self._compressed(self._plain(self.chunks[number], form), form)
+            self._graphs[key] = self.in_format(self._plain(self.chunks[number], form), form)
         return self._graphs[key]
 
     def _plain(self, chunk: Chunk, form: StepForm) -> Graph:
@@ -79,7 +88,8 @@ class Decoder:
         weights = {layer: self.checkpoint.layer(layer) for layer in chunk.layers}
         return layers_graph(self.architecture, form, weights)
 
-    def _compressed(self, graph: Graph, form: StepForm) -> Graph:
+    def in_format(self, graph: Graph, form: StepForm) -> Graph:
+        """A graph with its weights in the decoder's format; fp32 forms stay."""
         if self.weights == "fp16" or form.dtype != "fp16":
             return graph
         from hexane.studies.compress import compress
@@ -92,7 +102,7 @@ class Decoder:
         rows = np.asarray(self._table[np.asarray(ids, np.int64)], np.float32) * np.float32(a.embedding_scale)
         if a.learned_positions:
             rows = rows + self._positions[start : start + len(ids)]
-        return np.ascontiguousarray(rows.T)[None, :, None] * np.float32(2.0**-self.scale)
+        return np.ascontiguousarray(rows.T)[None, :, None] * np.float32(self.scale)
 
     @cached_property
     def _table(self) -> np.ndarray:
@@ -106,6 +116,12 @@ class Decoder:
         """Logits behind the cap of a model that has one."""
         cap = np.float32(self.architecture.logit_cap)
         return cap * np.tanh(logits / cap) if cap else logits
+
+    def plan(self, chip: str = "M4", context: int = 1024, ids: Sequence[int] | None = None) -> DecoderPlan:
+        """Programs, places, rates and ranges on a chip, without running it there (``hexane.language.plan``)."""
+        from hexane.language.plan import plan
+
+        return plan(self, chip, context, ids)
 
     def start(self, context: int, chip: str = "M4", level: str = "graph") -> DecoderRun:
         """A new sequence: caches of ``context`` positions, all empty."""
@@ -131,7 +147,7 @@ class Decoder:
         if n < 0:
             raise UsageError(f"{n} tokens to make", hint="0 or more")
         needed = len(tokens) + n
-        length = min(-(-needed // CONTEXT_STEP) * CONTEXT_STEP, self._most) if context is None else context
+        length = self.context_for(needed) if context is None else context
         if needed > length + 1:  # the last token is never fed
             raise UsageError(f"{len(tokens)} tokens and {n} more do not fit a context of {length}")
         run, random = self.start(length, chip, level), np.random.default_rng(seed)
@@ -140,9 +156,10 @@ class Decoder:
             feed = [pick(run.feed(feed)[-1], random)]
             yield feed[0]
 
-    @property
-    def _most(self) -> int:
-        return self.architecture.positions // CONTEXT_STEP * CONTEXT_STEP
+    def context_for(self, tokens: int) -> int:
+        """The shortest context for so many tokens, at most what the model has."""
+        most = self.architecture.positions // CONTEXT_STEP * CONTEXT_STEP
+        return min(-(-tokens // CONTEXT_STEP) * CONTEXT_STEP, most)
 
     def checked(self, ids: Sequence[int]) -> list[int]:
         """Tokens as integers; UsageError where there is none, or one that the model lacks."""
@@ -191,15 +208,15 @@ class DecoderRun:
     def feed(self, ids: Sequence[int]) -> np.ndarray:
         """Logits behind each of the tokens, float32 [tokens, words]; they join the sequence.
 
-        Whole blocks of 32 go through programs of so many rows, the rest one by one.
+        Whole blocks of ``prefill_rows`` go through programs of so many rows, the rest one by one.
         """
         tokens = self.decoder.checked(ids)
         if self.position + len(tokens) > self.context:
             raise UsageError(f"{self.position + len(tokens)} tokens in a context of {self.context}")
         logits = []
         while tokens:
-            aligned = self.position % PREFILL_ROWS == 0 and len(tokens) >= PREFILL_ROWS
-            rows = PREFILL_ROWS if aligned else 1
+            most = self.decoder.prefill_rows
+            rows = 1 if self.position % most or len(tokens) < most or self.context % most else most
             logits.append(self.step(tokens[:rows]))
             tokens = tokens[rows:]
         return np.concatenate(logits)

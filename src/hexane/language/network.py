@@ -9,6 +9,7 @@ and of scores stand in the products beside them.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import frexp
 from typing import Any
 
 import numpy as np
@@ -31,15 +32,17 @@ CONTEXT_STEP = 32
 class StepForm:
     """What a program is made for: ``rows`` at a time over a cache of ``context`` positions, in a dtype.
 
-    ``scale``: the residual stream is carried times 2^-scale, which no norm sees.
+    ``scale``: the residual stream is carried times this power of two, which no norm sees.
     """
 
     rows: int
     context: int
     dtype: str = "fp16"
-    scale: int = 0
+    scale: float = 1.0
 
     def __post_init__(self) -> None:
+        if not 0 < self.scale <= 1 or frexp(self.scale)[0] != 0.5:
+            raise UsageError(f"a scale of {self.scale}", hint="a power of two, at most 1")
         if self.context < CONTEXT_STEP or self.context % CONTEXT_STEP:
             hint = "the last extent of a state: 270 fails on an engine, 256 runs (coremltools 2631)"
             raise UsageError(f"a context of {self.context} is no multiple of {CONTEXT_STEP}", hint=hint)
@@ -82,7 +85,7 @@ def head_graph(a: Architecture, form: StepForm, head: np.ndarray, norm: Weights)
     """The last norm and the head in pieces: ``x`` [1, hidden, 1, rows] to ``logits_0``... [1, words, 1, rows]."""
     b = _Ops(a, form)
     x = b.residual_norm(b.b.input("x", (1, a.hidden, 1, form.rows), form.dtype))
-    for number, begin in enumerate(range(0, a.words, PIECE)):
+    for number, begin in enumerate(range(0, len(head), PIECE)):
         part = np.asarray(head[begin : begin + PIECE], np.float32)
         weight, bias = folded(part, None, norm["norm"], norm.get("norm.bias"))
         b.b.output(b.product(f"head_{number}", x, weight, bias), name=f"logits_{number}")
@@ -103,7 +106,7 @@ class _Ops:
 
     def __init__(self, a: Architecture, form: StepForm) -> None:
         self.a, self.form, self.b = a, form, GraphBuilder()
-        self.small = 2.0**-form.scale
+        self.small = form.scale
 
     def const(self, array: Any, what: str) -> np.ndarray:
         with np.errstate(over="ignore"):

@@ -181,6 +181,13 @@ def _state(b: GraphBuilder) -> Value:
     return b.add(x=b.read_state(input=b.state("s", (1, 8, 4, 270))), y=_x(b, 1, 8, 4, 270))
 
 
+def _two_states(b: GraphBuilder) -> Value:
+    x, states = _x(b, 1, 8, 4, 32), [b.state(name, (1, 8, 4, 32)) for name in ("k", "v")]
+    for state in states:
+        b.write_state(data=b.add(x=b.read_state(input=state), y=x), input=state)
+    return b.read_state(input=states[1])
+
+
 def _gather(b: GraphBuilder) -> Value:
     return b.gather(x=_x(b, *ROWS), indices=_x(b, 4, dtype="int32", name="i"), axis=1)
 
@@ -236,6 +243,7 @@ ERRATA: tuple[Erratum, ...] = (
     Erratum("a transposed stride of 16", "C8", "conv_transpose", "A17 Pro",
             _transposed(kernel=(16, 1), strides=(16, 1), pad_type="valid")),
     Erratum("a state of 270 columns", "C9", "read_state", "M4", _state),
+    Erratum("two states that are written", "C13", "read_state", "M4", _two_states),
     Erratum("a product that runs into the time limit", "C10", "matmul", "M1 Max", _matmul(16384, 16384, 16384)),
     Erratum("a palette with scales", "C11", "constexpr_blockwise_shift_scale", "M4", _scaled_palette),
     Erratum("a network in float32", "C12", "matmul", "M4", _matmul(64, 64, 64, "fp32"), metadata={"format": "coreml"}),

@@ -190,6 +190,20 @@ def state_of_odd_width(subject: Subject) -> Found:
 
 
 @rule(
+    "C13",
+    "keep all of it in one state and cut that up, or pass the second as an input and an output",
+    fails("CoreML-LLM, LFM2", "", 26, note="0x1d at predict; one state runs, nine forms of two do not"),
+    interfaces=CORE_ML,
+)
+def several_states(subject: Subject) -> Found:
+    """the program has {found} states and writes to them: it compiles, and {limit} is published to run"""
+    states = [value for value in subject.graph.main.inputs if isinstance(value.type, StateType)]
+    touching = list(subject.calls("read_state", "write_state", "coreml_update_state"))
+    if len(states) > 1 and any(statement.type != "read_state" for statement in touching):
+        yield hit(touching[0].place, limit="one state", found=len(states))
+
+
+@rule(
     "C10",
     "cut the product into blocks",
     fails("pytorch 110975", "", 14, note="16384x16384x16384 in fp16: Program Inference timeout"),

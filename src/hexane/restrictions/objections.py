@@ -182,6 +182,22 @@ def rank(op: Op, chip: Chip) -> Found:
     return None
 
 
+@rule(
+    "keep x in a state (read_state, slice_update, write_state), or write x * (1 - mask) + update * mask",
+    "docs/reference/mil.md 5.8",
+    Evidence.INFERRED,
+)
+def update_of_no_state(op: Op, chip: Chip) -> Found:
+    """{op} changes {value}, which is no state, and no source says that the engine does that"""
+    x = op.inputs.get("x")
+    if op.type != "slice_update" or not isinstance(x, Value):
+        return None
+    while x.op is not None and x.op.type == "slice_update":
+        x = x.op.inputs["x"]
+    is_state = x.op is not None and x.op.type in ("read_state", "coreml_update_state")
+    return None if is_state else {"value": x.name, "limit": "states"}
+
+
 @rule("leave out the empty tensor", "docs/reference/limits.md 1.2")
 def no_elements(op: Op, chip: Chip) -> Found:
     """{value} has no elements, and an axis of size 0 is refused"""

@@ -37,6 +37,10 @@ LANGUAGE_PARAMETERS: tuple[Parameter, ...] = (
 DEFAULT_CONTEXT = 512
 CACHE_BYTES_PER_LAYER = 4096
 """Keys and values of one position in one layer: two times eight heads of 128, two bytes, the common shape of today."""
+QUERIES_PER_KEY, ARRAY_ROWS = 4, 64
+PREFILL_SCATTER = 0.45
+"""Standard deviation of the logarithm of predicted by published prefill rates, eight rows of ``llm.csv`` that ran whole
+on the engine (tests/timing/test_prefill.py)."""
 BILLION = 1e9
 HOST_CACHE = "cache through the host"
 
@@ -158,6 +162,24 @@ def decode_rate(
     sigma = _sigma(work, numbers)
     rate = 1e6 * batch / us
     return rate, rate * math.exp(-sigma), rate * math.exp(sigma)
+
+
+def prefill_rate(
+    chip: str | Chip, params: float, fmt: str, context: float | None = None, rows: int = 64
+) -> tuple[float, float, float]:
+    """Tokens per second of a prompt that goes through in steps of ``rows``, with the rates a standard deviation off.
+
+    Weights, norms and calls as in ``decode_rate``; keys and values are read for every 64 rows of the array, of which a
+    position has as many as query heads share its keys. INFERRED: no constant is fitted to prefill, and the range is the
+    scatter of the published rows (``PREFILL_SCATTER``).
+    """
+    work = decoding(chip, params, fmt, context, rows)
+    numbers = {**values(work.chip), **{name: entry["value"] for name, entry in language()["constants"].items()}}
+    passes = 2 * work.parameters / (CORES * KERNEL_BYTES_PER_CORE)
+    cache = work.context * work.layers * CACHE_BYTES_PER_LAYER * max(1.0, rows * QUERIES_PER_KEY / ARRAY_ROWS)
+    us = weights_us(work, numbers) + passes * numbers["kernel_pass_us"] + work.layers * numbers["decoder_layer_us"]
+    rate = 1e6 * rows / float(us + cache / (numbers["cache_gbs_llm"] * 1e3))
+    return rate, rate * math.exp(-PREFILL_SCATTER), rate * math.exp(PREFILL_SCATTER)
 
 
 def _sigma(work: Decoding, numbers: Mapping[str, float]) -> float:

@@ -1,0 +1,166 @@
+"""``hexane llm``: a language model from its folder: plan, rates, places, ranges, tokens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from hexane.language.decoder import Decoder
+    from hexane.language.plan import DecoderPlan, OpPlace
+
+SCHEMA = "hexane-llm/1"
+USUAL_CONTEXT = 1024
+
+
+def register(app: typer.Typer) -> None:
+    app.command("llm")(llm)
+
+
+def llm(
+    folder: Annotated[Path, typer.Argument(help="A folder with config.json and model.safetensors (or its index).")],
+    chip: Annotated[str, typer.Option(help="Chips, separated by commas; the first computes tokens.")] = "M4",
+    context: Annotated[
+        str | None, typer.Option(help="Positions of the cache, multiples of 32, separated by commas; else 1024.")
+    ] = None,
+    weights: Annotated[str, typer.Option(help="Format of all weights: fp16, int8, palette4 ...")] = "fp16",
+    prefill: Annotated[int, typer.Option(help="Rows of a prompt at a time.")] = 64,
+    scale: Annotated[
+        str, typer.Option(help="Power of two that the residual stream is carried times; auto: what the plan finds.")
+    ] = "auto",
+    prompt: Annotated[str | None, typer.Option(help="Text to go on with (needs the package tokenizers).")] = None,
+    ids: Annotated[str | None, typer.Option(help="Tokens to go on with, as numbers with commas.")] = None,
+    tokens: Annotated[int, typer.Option(help="How many tokens to make.")] = 16,
+    level: Annotated[str, typer.Option(help="graph, engine (tasks, the same bits) or float32.")] = "graph",
+    temperature: Annotated[float, typer.Option(help="0 takes the likeliest token.")] = 0.0,
+    top_k: Annotated[int, typer.Option(help="Draw among so many of the likeliest; 0: all.")] = 0,
+    top_p: Annotated[float, typer.Option(help="Draw among the fewest with this share of the probability.")] = 1.0,
+    seed: Annotated[int, typer.Option(help="What is drawn.")] = 0,
+    eval_: Annotated[
+        Path | None,
+        typer.Option("--eval", metavar="FILE", help="A text, or tokens as numbers: scores beside float32."),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help=f"Print JSON (schema {SCHEMA}).")] = False,
+) -> None:
+    """Plan a language model for the engine: programs, places, tokens per second, range; and let it answer.
+
+    The plan is for every chip and context; tokens and scores are computed here, on the first chip's arithmetic.
+    """
+    from dataclasses import replace
+
+    from hexane import chips
+    from hexane.cli.console import print_json
+    from hexane.language import Decoder
+    from hexane.language.evaluation import evaluate_text
+    from hexane.language.sampling import Sampling
+
+    decoder = Decoder.from_pretrained(folder, weights=weights, prefill_rows=prefill)
+    beginning = _tokens(folder, prompt, ids)
+    lengths = _contexts(context, decoder)
+    targets = chips.parse_list(chip)
+    plans = [decoder.plan(target.name, length, beginning) for target in targets for length in lengths]
+    decoder = decoder.with_scale(plans[0].scale if scale == "auto" else _number(scale))
+    plans = [replace(plan, scale=decoder.scale) for plan in plans]
+    answer: dict[str, Any] = {"schema": SCHEMA, "model": str(folder), **plans[0].as_dict()}
+    answer["plans"] = [plan.as_dict() for plan in plans]
+    if beginning is not None:
+        sampling = Sampling(temperature, top_k, top_p)
+        answers = list(decoder.stream(beginning, tokens, targets[0].name, level, seed, sampling))
+        answer |= {"ids": beginning, "tokens": answers, "level": level}
+        if prompt is not None:
+            answer["text"] = _tokenizer(folder).decode(answers)
+    if eval_ is not None:
+        text = _read_tokens(folder, eval_)
+        answer["scores"] = evaluate_text(decoder, text, targets[0].name, level).as_dict()
+    if json:
+        print_json(answer)
+        return
+    _print(plans, decoder)
+    for name in ("tokens", "text", "scores"):
+        if name in answer:
+            typer.echo(f"{name}: {answer[name]}")
+
+
+def _print(plans: list[DecoderPlan], decoder: Decoder) -> None:
+    from hexane.cli.console import print_rows, title
+
+    plan, a = plans[0], decoder.architecture
+    typer.echo(
+        f"{a.family}: {a.layers} layers of {a.hidden}, {a.heads} heads ({a.kv_heads} of keys) of {a.head_dim}, "
+        f"{a.words} words; {plan.parameters / 1e6:.1f} million weights as {plan.weights}"
+    )
+    title("programs (each with functions decode and prefill over the same weights and state)")
+    rows = [[c.name, f"{c.weight_bytes:,}", f"{c.state_bytes * plan.context:,}"] for c in plan.chunks]
+    print_rows(rows, ["program", "bytes of weights", f"bytes of state at {plan.context}"], right=(1, 2))
+    title("tokens per second (predicted; one standard deviation)")
+    rates = [[p.chip, p.context, _rate(p.decode_tok_s), _rate(p.prefill_tok_s)] for p in plans]
+    print_rows(rates, ["chip", "context", "decode", f"prefill, {plan.prefill_rows} rows"], right=(1,))
+    title(f"places on {plan.chip}")
+    ops = [[p.function, p.program, p.op, p.count, p.apple, p.hexane, _why(p)] for p in plan.places]
+    print_rows(ops, ["function", "program", "op", "count", "Apple", "hexane", "why"], right=(3,))
+    title("residual stream")
+    peaks = [[f"layer {p.layer} {p.half}", f"{p.stream:.5g}", f"{p.change:.5g}"] for p in plan.residual_peak]
+    print_rows(peaks, ["behind", "largest", "largest added"], right=(1, 2))
+    typer.echo(f"scale {plan.scale:g}; norms: {plan.norms}")
+    for entry in plan.warnings:
+        typer.echo(f"{entry.rule}: {entry.says}; {entry.remedy} ({entry.source})")
+
+
+def _why(place: OpPlace) -> str:
+    """The reason where not both have the op on the engine."""
+    if place.apple != "engine":
+        return place.reason
+    return "states are kept by the host" if place.hexane == "host" and "state" in place.op else ""
+
+
+def _rate(rate: Any) -> str:
+    return f"{rate.value:.4g} ({rate.low:.4g} to {rate.high:.4g})"
+
+
+def _contexts(text: str | None, decoder: Decoder) -> list[int]:
+    return [decoder.context_for(USUAL_CONTEXT)] if text is None else _numbers(text, "--context")
+
+
+def _tokens(folder: Path, prompt: str | None, ids: str | None) -> list[int] | None:
+    from hexane.errors import UsageError
+
+    if prompt is not None and ids is not None:
+        raise UsageError("--prompt and --ids are two beginnings", hint="leave one of them out")
+    if ids is not None:
+        return _numbers(ids, "--ids")
+    return None if prompt is None else list(_tokenizer(folder).encode(prompt).ids)
+
+
+def _read_tokens(folder: Path, file: Path) -> list[int]:
+    from hexane.files import read_text
+
+    text = read_text(file)
+    if text.strip() and all(word.strip().isdigit() for word in text.replace(",", " ").split()):
+        return _numbers(",".join(text.replace(",", " ").split()), str(file))
+    return list(_tokenizer(folder).encode(text).ids)
+
+
+def _tokenizer(folder: Path) -> Any:
+    from hexane.language.text import tokenizer_of
+
+    return tokenizer_of(folder)
+
+
+def _numbers(text: str, what: str) -> list[int]:
+    from hexane.errors import UsageError
+
+    words = text.split(",")
+    if not all(word.strip().isascii() and word.strip().isdigit() for word in words):
+        raise UsageError(f"{what} {text[:60]!r}", hint="numbers from 0 on, with commas")
+    return [int(word) for word in words]
+
+
+def _number(text: str) -> float:
+    from hexane.errors import UsageError
+
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(f"--scale {text!r}", hint="auto, or a power of two, at most 1") from None

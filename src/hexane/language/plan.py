@@ -1,0 +1,185 @@
+"""What a decoder is on a chip: programs, the place of every op, rates, the range of its residual stream."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hexane import chips
+from hexane.errors import UnsupportedError, UsageError
+from hexane.graph.effects import touched
+from hexane.language.chunks import SOURCE, Chunk, layer_weights
+from hexane.language.network import PIECE, StepForm, head_graph, layers_graph
+from hexane.language.residual import ResidualPeak, residual_peaks, scale_of
+from hexane.lowering.formats import WeightFormat
+from hexane.program.attribution import places_of, visible_ops
+from hexane.restrictions.objections import placed_by_apple
+from hexane.restrictions.remarks import remarks
+from hexane.timing.language import BILLION, decode_rate, prefill_rate
+
+if TYPE_CHECKING:
+    from hexane.chips import Chip
+    from hexane.graph import Graph
+    from hexane.language.decoder import Decoder
+
+LOOKED_AT = 32
+"""Tokens, drawn, on which the residual stream is looked at where nobody gives any."""
+WHOLE = ("C4",)
+"""Rules on a network as a whole, of which a layer is a part."""
+NORM_RANGE = 255.0
+
+
+@dataclass(frozen=True)
+class TokenRate:
+    """Tokens per second, with the rates one standard deviation below and above."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class OpPlace:
+    """Ops of one type and place in all layers, or in the head: Apple's compiler and hexane's program ("engine", "host";
+    "none" where hexane writes no programs for the chip)."""
+
+    function: str
+    program: str
+    op: str
+    count: int
+    apple: str
+    hexane: str
+    reason: str
+    evidence: str
+
+
+@dataclass(frozen=True)
+class KnownFailure:
+    """A published failure that the programs meet: the rule, what it says, what to do, whose word it is."""
+
+    rule: str
+    says: str
+    remedy: str
+    source: str
+
+
+@dataclass(frozen=True)
+class DecoderPlan:
+    """``hexane llm``: see docs/language-models.md."""
+
+    chip: str
+    context: int
+    weights: str
+    parameters: int
+    prefill_rows: int
+    chunks: tuple[Chunk, ...]
+    decode_tok_s: TokenRate
+    prefill_tok_s: TokenRate
+    places: tuple[OpPlace, ...]
+    residual_peak: tuple[ResidualPeak, ...]
+    scale: float
+    warnings: tuple[KnownFailure, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data; of a chunk also its bytes of state at this context and the functions that share its weights."""
+        plain = asdict(self)
+        for chunk, entry in zip(self.chunks, plain["chunks"]):
+            entry |= {"name": chunk.name, "state_bytes": chunk.state_bytes * self.context, "limit": SOURCE,
+                      "functions": {"decode": 1, "prefill": 1 if chunk.is_head else self.prefill_rows}}  # fmt: skip
+        peaks = [peak.stream for peak in self.residual_peak]
+        return plain | {"largest_peak": max(peaks), "norms": self.norms}
+
+    @property
+    def norms(self) -> str:
+        """For which streams the norms are right."""
+        if max(peak.stream for peak in self.residual_peak) * self.scale <= NORM_RANGE:
+            return "squares of the stream stay below 65504: right under every hypothesis"
+        return (
+            "right if squares inside a reduction do not end at 65504, which shipped models suggest and nobody measured "
+            "(hypothesis reduction-range): the stream goes beyond 255"
+        )
+
+
+def plan(decoder: Decoder, chip: str, context: int, ids: Sequence[int] | None = None) -> DecoderPlan:
+    """A decoder on a chip at a context; ``ids``: tokens on which the residual stream is looked at, drawn if None.
+
+    Layers of a kind are alike, so one of each is compiled, in both functions; of the head its first piece.
+    """
+    a, target = decoder.architecture, chips.get(chip)
+    if context > a.positions:
+        raise UsageError(f"a context of {context} positions", hint=f"the model has {a.positions}")
+    rows = decoder.prefill_rows
+    forms = {
+        "decode": StepForm(1, context, scale=decoder.scale),
+        "prefill": StepForm(rows, context, scale=decoder.scale),
+    }
+    tokens = list(ids) if ids else np.random.default_rng(0).integers(0, a.words, LOOKED_AT).tolist()
+    peaks = residual_peaks(decoder, tokens[: min(len(tokens), 512)])
+    places: Counter[OpPlace] = Counter()
+    warnings: dict[str, KnownFailure] = {}
+    for function, form in forms.items():
+        for name, count, graph in _representatives(decoder, form, function):
+            for (place, is_state), n in _places(graph, target, function, name).items():
+                places[place] = len(decoder.chunks) - 1 if is_state else places[place] + n * count
+            warnings.update(_warnings(graph, target))
+    size = a.layers * layer_weights(a) + a.words * a.hidden
+    fmt = _timed_as(decoder.weights)
+    return DecoderPlan(
+        target.name, context, decoder.weights, size, rows, decoder.chunks,
+        TokenRate(*decode_rate(target, size / BILLION, fmt, context)),
+        TokenRate(*prefill_rate(target, size / BILLION, fmt, context, rows)),
+        tuple(OpPlace(**{**asdict(place), "count": n}) for place, n in places.items()),
+        peaks, scale_of(peaks, norms_behind=a.norms_behind), tuple(warnings.values()),
+    )  # fmt: skip
+
+
+def _representatives(decoder: Decoder, form: StepForm, function: str) -> Iterator[tuple[str, int, Graph]]:
+    """One layer of each kind with how many there are, then the head's first piece with the number of pieces."""
+    a = decoder.architecture
+    kinds: dict[Any, list[int]] = {}
+    for layer in range(a.layers):
+        kinds.setdefault((a.rotations[layer], a.windows[layer]), []).append(layer)
+    for layers in kinds.values():
+        graph = layers_graph(a, form, {layers[0]: decoder.checkpoint.layer(layers[0])})
+        yield "layers", len(layers), decoder.in_format(graph, form)
+    if function == "decode":
+        head = head_graph(a, form, decoder.checkpoint.head()[:PIECE], decoder.checkpoint.final_norm())
+        yield "head", -(-a.words // PIECE), decoder.in_format(head, form)
+
+
+def _places(graph: Graph, chip: Chip, function: str, program: str) -> Counter[tuple[OpPlace, bool]]:
+    """How many ops of a graph stand where, and whether they touch a state, of which a program has one."""
+    from hexane.codegen import compile
+
+    try:
+        segments = compile(graph, chip=chip).segments
+    except UnsupportedError:
+        segments = ()
+    ours = places_of(graph, segments)
+    counts: Counter[tuple[OpPlace, bool]] = Counter()
+    for op in [*visible_ops(graph), *(op for op in graph.main.ops if not op.outputs)]:
+        apple = placed_by_apple(op, chip)
+        place = ours.get(op.outputs[0].name) if op.outputs else None
+        where = "none" if not segments else "host" if not op.outputs else "engine"
+        where = segments[place.segment].kind if place is not None else where
+        entry = OpPlace(function, program, op.type, 0, apple.where, where, apple.reason, str(apple.evidence))
+        counts[entry, bool(touched(op))] += 1
+    return counts
+
+
+def _warnings(graph: Graph, chip: Chip) -> dict[str, KnownFailure]:
+    """What is published to go wrong with the ops of a graph, once for each rule."""
+    entries = [remark for several in remarks(graph, chip).values() for remark in several if remark.rule not in WHOLE]
+    return {entry.rule: KnownFailure(entry.rule, entry.says, entry.remedy, entry.source) for entry in entries}
+
+
+def _timed_as(weights: str) -> str:
+    """A format in the words of ``timing.language``; sparse weights by the bits that they take."""
+    form = WeightFormat.of(weights)
+    if form.kind != "sparse":
+        return weights
+    return f"{min(16, max(1, round(form.bytes_of((1024, 1024)) * 8 / 1024**2)))}-bit"

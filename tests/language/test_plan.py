@@ -1,0 +1,155 @@
+"""Plans of decoders: programs, places, rates, the range of the residual stream, and the command that prints them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from hexane.cli.main import app
+from hexane.errors import UsageError
+from hexane.language import Decoder
+from hexane.language.chunks import chunks_of
+from hexane.language.evaluation import evaluate_text
+from hexane.language.network import PIECE
+from hexane.language.residual import residual_peaks, scale_of
+from hexane.timing.language import decode_rate
+from language import reference
+
+IDS = np.random.default_rng(7).integers(0, 96, 35).tolist()
+
+
+def loud(path: Path, factor: float, kind: str = "llama") -> tuple[Decoder, dict[str, Any], reference.Tensors]:
+    """A model whose residual stream grows ``factor`` times as large; no norm sees it."""
+    config, tensors = reference.model(kind, rms_norm_eps=1e-12)
+    for name in tensors:
+        if name.endswith(("embed_tokens.weight", "o_proj.weight", "down_proj.weight")):
+            tensors[name] = tensors[name] * np.float32(factor)
+    reference.folder(path, config, tensors)
+    return Decoder.from_pretrained(path), config, tensors
+
+
+def test_peaks_are_those_of_the_definition(tmp_path: Path) -> None:
+    model, config, tensors = loud(tmp_path, 1.0)
+    _, streams = reference.llama_logits(config, tensors, IDS)
+    peaks = residual_peaks(model, IDS)
+    assert [peak.stream for peak in peaks] == pytest.approx([np.abs(stream).max() for stream in streams], rel=1e-5)
+    added = [np.abs(after - before).max() for before, after in pairwise(streams)]
+    assert [peak.change for peak in peaks[1:]] == pytest.approx(added, rel=1e-4)
+
+
+def test_a_stream_beyond_fp16_is_wrong_without_the_scale_and_right_with_it(tmp_path: Path) -> None:
+    model, config, tensors = loud(tmp_path, 8192.0)
+    wanted = reference.logits(config, tensors, IDS)[-1]
+    peaks = residual_peaks(model, IDS)
+    scale = scale_of(peaks, norms_behind=False)
+    largest = max(peak.stream for peak in peaks)
+    assert largest > 65504 >= largest * scale and scale == model.plan("M4", 64, IDS).scale
+    assert max(peak.change for peak in peaks) * scale <= 32768
+    error = {}
+    for factor in (1.0, scale, scale / 4):
+        given = model.with_scale(factor).start(64).feed(IDS)[-1]
+        error[factor] = np.abs(given - wanted).max() / np.abs(wanted).max()
+    assert error[1.0] > 0.3 or not np.isfinite(error[1.0])
+    assert error[scale] < 0.03 and error[scale / 4] < 0.03
+    exact = model.with_scale(scale).start(64, level="float32").feed(IDS)[-1]
+    assert np.abs(exact - wanted).max() < 2e-5 * np.abs(wanted).max()
+
+
+def test_the_scale_is_a_power_of_two_and_no_smaller_than_needed(tmp_path: Path) -> None:
+    model, _, _ = loud(tmp_path, 8192.0, "gemma3_text")
+    peaks = residual_peaks(model, IDS)
+    scale = scale_of(peaks, norms_behind=True)
+    assert np.log2(scale) % 1 == 0 and max(p.stream for p in peaks) * scale * 2 > 65504
+    for wrong in (0.3, 2.0, 0.0, -0.5):
+        with pytest.raises(UsageError):
+            model.with_scale(wrong).generate([1], 1)
+
+
+def test_chunks_hold_every_layer_once_and_stay_below_the_limit(tmp_path: Path) -> None:
+    model, _, _ = loud(tmp_path, 1.0)
+    layer = chunks_of(model.architecture, "fp16")[0].weight_bytes // 2
+    chunks = chunks_of(model.architecture, "fp16", layer)
+    assert [chunk.layers for chunk in chunks] == [(0,), (1,), ()] and chunks[0].weight_bytes == layer
+    assert chunks_of(model.architecture, "palette4")[0].weight_bytes < layer
+    two = Decoder(model.architecture, model.checkpoint)
+    two.__dict__["chunks"] = chunks
+    assert np.array_equal(two.start(64).feed(IDS), model.start(64).feed(IDS))
+
+
+def test_a_plan_names_programs_places_rates_and_range(tmp_path: Path) -> None:
+    model, _, _ = loud(tmp_path, 1.0, "gemma3_text")
+    plan = model.plan("M4", 128)
+    plain = plan.as_dict()
+    layers, head = plain["chunks"]
+    assert layers["layers"] == (0, 1, 2, 3) and head["layers"] == ()
+    assert layers["state_bytes"] == 2 * 2 * 4 * 2 * 16 * 128 and layers["functions"] == {"decode": 1, "prefill": 32}
+    rate = decode_rate("M4", plan.parameters / 1e9, "fp16", 128)
+    assert (plan.decode_tok_s.value, plan.decode_tok_s.low, plan.decode_tok_s.high) == rate
+    assert plan.prefill_tok_s.low < plan.prefill_tok_s.value < plan.prefill_tok_s.high
+    decode = [place for place in plan.places if place.function == "decode" and place.program == "layers"]
+    counts = {place.op: place.count for place in decode}
+    assert counts["conv"] == 4 * 7 and counts["read_state"] == counts["write_state"] == 1
+    assert {place.op for place in plan.places if place.hexane != "engine"} == {"read_state", "write_state"}
+    assert {place.apple for place in plan.places} == {"engine"}
+    assert "N9" in {entry.rule for entry in plan.warnings}
+    with pytest.raises(UsageError):
+        model.plan("M4", 512)
+
+
+def test_scores_of_a_text_beside_float32(tmp_path: Path) -> None:
+    model, config, tensors = loud(tmp_path, 1.0)
+    scores = evaluate_text(model, IDS)
+    logits = reference.logits(config, tensors, IDS)[:-1]
+    shares = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+    wanted = np.exp(-shares[np.arange(34), IDS[1:]].mean())
+    assert scores.perplexity_float32 == pytest.approx(wanted, rel=1e-4)
+    assert scores.perplexity == pytest.approx(wanted, rel=0.05) and 0 <= scores.divergence < 0.01
+    assert scores.contained["1"] <= scores.contained["3"] <= scores.contained["5"] == 1.0
+    assert scores.tokens == 34 and 0 < scores.error < 0.1 * np.abs(logits).max()
+
+
+def test_the_command_gives_the_names_that_programs_read(tmp_path: Path) -> None:
+    loud(tmp_path, 8192.0)
+    (tmp_path / "ids.txt").write_text("1, 2 3\n4 5")
+    call = ["llm", str(tmp_path), "--chip", "M4,M6", "--context", "64,128", "--ids", "1,2,3", "--tokens", "3", "--json"]
+    result = CliRunner().invoke(app, [*call, "--eval", str(tmp_path / "ids.txt")])
+    assert result.exit_code == 0, result.output
+    answer = json.loads(result.stdout)
+    for name in ("chunks", "decode_tok_s", "prefill_tok_s", "places", "residual_peak", "scale"):
+        assert answer[name], name
+    assert [(plan["chip"], plan["context"]) for plan in answer["plans"]] == [
+        ("M4", 64), ("M4", 128), ("M6", 64), ("M6", 128)
+    ]  # fmt: skip
+    assert answer["scale"] < 1 and len(answer["tokens"]) == 3 and answer["scores"]["tokens"] == 4
+    model = Decoder.from_pretrained(tmp_path, scale=answer["scale"])
+    assert model.generate([1, 2, 3], 3) == answer["tokens"]
+    shown = CliRunner().invoke(app, ["llm", str(tmp_path), "--context", "64"])
+    assert shown.exit_code == 0 and "write_state" in shown.stdout and "scale 0." in shown.stdout
+
+
+def test_the_example_runs() -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    script = Path(__file__).parents[2] / "examples" / "language_model.py"
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert "layers 0 to 1, head" in done.stdout and "graph: [" in done.stdout
+
+
+def test_a_head_of_several_pieces_is_on_the_engine(tmp_path: Path) -> None:
+    config, tensors = reference.model("llama", vocab_size=PIECE + 100, num_hidden_layers=1)
+    model = Decoder.from_pretrained(reference.folder(tmp_path, config, tensors))
+    head = [place for place in model.plan("M4", 64).places if place.program == "head"]
+    assert {(place.apple, place.hexane) for place in head} == {("engine", "engine")}
+    assert {place.op: place.count for place in head}["conv"] == 2
+    given = model.start(64, level="float32").feed(IDS[:2])
+    wanted = reference.logits(config, tensors, IDS[:2])
+    assert given.shape == wanted.shape and np.abs(given - wanted).max() < 2e-5 * np.abs(wanted).max()
