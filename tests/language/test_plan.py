@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import hexane
 from hexane.cli.main import app
 from hexane.errors import UsageError
 from hexane.language import Decoder
@@ -103,6 +104,30 @@ def test_a_plan_names_programs_places_rates_and_range(tmp_path: Path) -> None:
     assert "N9" in {entry.rule for entry in plan.warnings}
     with pytest.raises(UsageError):
         model.plan("M4", 512)
+
+
+@pytest.mark.parametrize("layers", [2, 60])
+def test_places_of_a_plan_are_those_of_the_whole_program(layers: int, tmp_path: Path) -> None:
+    config, tensors = reference.model("llama", num_hidden_layers=layers, hidden_size=16, intermediate_size=16,
+                                      vocab_size=32, num_attention_heads=1, num_key_value_heads=1)  # fmt: skip
+    model = Decoder.from_pretrained(reference.folder(tmp_path, config, tensors))
+    program = hexane.compile(model.graph(0, model.form(1, 32)), chip="M4")
+    plan = model.plan("M4", 32, [1, 2, 3])
+    here = [place for place in plan.places if place.program == "layers" and place.function == "decode"]
+    ours = {place.op for place in here if place.hexane == "host"}
+    wanted = {"read_state", "write_state"} | ({"concat"} if layers > 2 else set())
+    assert ours == set(program.stats()["host_ops"]) == wanted
+    assert sum(place.count for place in here if place.op == "concat") == layers * 4 + 1
+
+
+def test_divided_gates_are_nearer_to_float32(tmp_path: Path) -> None:
+    config, tensors = reference.model("llama", num_hidden_layers=4)
+    reference.folder(tmp_path, config, tensors)
+    wanted, error = reference.logits(config, tensors, IDS), {}
+    for divided in (False, True):
+        model = Decoder.from_pretrained(tmp_path, divided_gates=divided)
+        error[divided] = np.sqrt(np.mean((model.start(64).feed(IDS) - wanted) ** 2)) / wanted.std()
+    assert error[True] < 0.7 * error[False]
 
 
 def test_scores_of_a_text_beside_float32(tmp_path: Path) -> None:

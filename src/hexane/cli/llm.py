@@ -30,6 +30,9 @@ def llm(
     scale: Annotated[
         str, typer.Option(help="Power of two that the residual stream is carried times; auto: what the plan finds.")
     ] = "auto",
+    divided_gates: Annotated[
+        bool, typer.Option("--divided-gates", help="silu as x / (1 + exp(-x)): three ops more a layer, more exact.")
+    ] = False,
     prompt: Annotated[str | None, typer.Option(help="Text to go on with (needs the package tokenizers).")] = None,
     ids: Annotated[str | None, typer.Option(help="Tokens to go on with, as numbers with commas.")] = None,
     tokens: Annotated[int, typer.Option(help="How many tokens to make.")] = 16,
@@ -56,7 +59,7 @@ def llm(
     from hexane.language.evaluation import evaluate_text
     from hexane.language.sampling import Sampling
 
-    decoder = Decoder.from_pretrained(folder, weights=weights, prefill_rows=prefill)
+    decoder = Decoder.from_pretrained(folder, weights=weights, prefill_rows=prefill, divided_gates=divided_gates)
     beginning = _tokens(folder, prompt, ids)
     lengths = _contexts(context, decoder)
     targets = chips.parse_list(chip)
@@ -112,7 +115,9 @@ def _why(place: OpPlace) -> str:
     """The reason where not both have the op on the engine."""
     if place.apple != "engine":
         return place.reason
-    return "states are kept by the host" if place.hexane == "host" and "state" in place.op else ""
+    if place.hexane == "host":
+        return "more values than an engine has channels" if place.op == "concat" else "states are kept by the host"
+    return ""
 
 
 def _rate(rate: Any) -> str:

@@ -33,6 +33,7 @@ class Decoder:
     weights : a format of ``hexane.compress`` for all layers and the head.
     scale : the residual stream is carried times this power of two (``hexane.language.residual``).
     prefill_rows : rows of a prompt at a time, where it has as many.
+    divided_gates : silu as x / (1 + exp(-x)): three ops more a layer, and without the error of the engine's table.
     """
 
     architecture: Architecture
@@ -40,6 +41,7 @@ class Decoder:
     weights: str = "fp16"
     scale: float = 1.0
     prefill_rows: int = PREFILL_ROWS
+    divided_gates: bool = False
     _graphs: dict[tuple[StepForm, int], Graph] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -50,6 +52,7 @@ class Decoder:
         weights: str = "fp16",
         scale: float = 1.0,
         prefill_rows: int = PREFILL_ROWS,
+        divided_gates: bool = False,
     ) -> Decoder:
         """The model of a folder with ``config.json`` and safetensors.
 
@@ -63,7 +66,7 @@ class Decoder:
             raise UsageError("no such folder", where=str(path), hint="a folder with config.json and model.safetensors")
         WeightFormat.of(weights)
         architecture = read_architecture(path)
-        return cls(architecture, Checkpoint(path, architecture), weights, scale, prefill_rows)
+        return cls(architecture, Checkpoint(path, architecture), weights, scale, prefill_rows, divided_gates)
 
     def with_scale(self, scale: float) -> Decoder:
         """The same model with its residual stream carried times ``scale``."""
@@ -122,6 +125,10 @@ class Decoder:
         from hexane.language.plan import plan
 
         return plan(self, chip, context, ids)
+
+    def form(self, rows: int, context: int, dtype: str = "fp16") -> StepForm:
+        """The form of this decoder's programs."""
+        return StepForm(rows, context, dtype, self.scale, self.divided_gates and dtype == "fp16")
 
     def start(self, context: int, chip: str = "M4", level: str = "graph") -> DecoderRun:
         """A new sequence: caches of ``context`` positions, all empty."""
@@ -203,7 +210,7 @@ class DecoderRun:
 
     def form(self, rows: int) -> StepForm:
         """The form of programs for so many rows."""
-        return StepForm(rows, self.context, self.backend.dtype, self.decoder.scale)
+        return self.decoder.form(rows, self.context, self.backend.dtype)
 
     def feed(self, ids: Sequence[int]) -> np.ndarray:
         """Logits behind each of the tokens, float32 [tokens, words]; they join the sequence.

@@ -33,12 +33,14 @@ class StepForm:
     """What a program is made for: ``rows`` at a time over a cache of ``context`` positions, in a dtype.
 
     ``scale``: the residual stream is carried times this power of two, which no norm sees.
+    ``divided_gates``: silu as x / (1 + exp(-x)), since the engine's own comes from a table (rule N9).
     """
 
     rows: int
     context: int
     dtype: str = "fp16"
     scale: float = 1.0
+    divided_gates: bool = False
 
     def __post_init__(self) -> None:
         if not 0 < self.scale <= 1 or frexp(self.scale)[0] != 0.5:
@@ -185,6 +187,9 @@ class _Layers(_Ops):
         if self.a.activation.startswith("gelu"):
             mode = "TANH_APPROXIMATION" if self.a.activation == "gelu_tanh" else "EXACT"
             part = b.gelu(x=part, mode=mode)
+        elif self.a.activation == "silu" and self.form.divided_gates:
+            inverse = b.exp(x=b.mul(x=part, y=self.const(-1, "gate")))
+            part = b.real_div(x=part, y=b.add(x=inverse, y=self.const(1, "gate")))
         else:
             part = b.op(self.a.activation, x=part)
         if self.a.gated:

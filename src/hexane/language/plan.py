@@ -114,18 +114,22 @@ def plan(decoder: Decoder, chip: str, context: int, ids: Sequence[int] | None = 
         raise UsageError(f"a context of {context} positions", hint=f"the model has {a.positions}")
     rows = decoder.prefill_rows
     forms = {
-        "decode": StepForm(1, context, scale=decoder.scale),
-        "prefill": StepForm(rows, context, scale=decoder.scale),
+        "decode": decoder.form(1, context),
+        "prefill": decoder.form(rows, context),
     }
     tokens = list(ids) if ids else np.random.default_rng(0).integers(0, a.words, LOOKED_AT).tolist()
     peaks = residual_peaks(decoder, tokens[: min(len(tokens), 512)])
-    places: Counter[OpPlace] = Counter()
+    counts: dict[tuple[OpPlace, bool], int] = {}
+    joined = 2 * max(len(chunk.layers) for chunk in decoder.chunks)
     warnings: dict[str, KnownFailure] = {}
     for function, form in forms.items():
         for name, count, graph in _representatives(decoder, form, function):
-            for (place, is_state), n in _places(graph, target, function, name).items():
-                places[place] = len(decoder.chunks) - 1 if is_state else places[place] + n * count
+            for key, n in _places(graph, target, function, name, joined).items():
+                counts[key] = len(decoder.chunks) - 1 if key[1] else counts.get(key, 0) + n * count
             warnings.update(_warnings(graph, target))
+    places: Counter[OpPlace] = Counter()
+    for (place, _), n in counts.items():
+        places[place] += n
     size = a.layers * layer_weights(a) + a.words * a.hidden
     fmt = _timed_as(decoder.weights)
     return DecoderPlan(
@@ -151,9 +155,14 @@ def _representatives(decoder: Decoder, form: StepForm, function: str) -> Iterato
         yield "head", -(-a.words // PIECE), decoder.in_format(head, form)
 
 
-def _places(graph: Graph, chip: Chip, function: str, program: str) -> Counter[tuple[OpPlace, bool]]:
-    """How many ops of a graph stand where, and whether they touch a state, of which a program has one."""
+def _places(graph: Graph, chip: Chip, function: str, program: str, joined: int) -> Counter[tuple[OpPlace, bool]]:
+    """How many ops of a graph stand where, and whether they touch a state, of which a program has one.
+
+    What is written to the state joins ``joined`` values in a whole chunk; more than an engine has channels for are the
+    host's.
+    """
     from hexane.codegen import compile
+    from hexane.codegen.targets import target_of
 
     try:
         segments = compile(graph, chip=chip).segments
@@ -166,8 +175,11 @@ def _places(graph: Graph, chip: Chip, function: str, program: str) -> Counter[tu
         place = ours.get(op.outputs[0].name) if op.outputs else None
         where = "none" if not segments else "host" if not op.outputs else "engine"
         where = segments[place.segment].kind if place is not None else where
+        joins = any(user.type == "write_state" for value in op.outputs for user in value.users)
+        if joins and segments and joined + 1 > target_of(chip).most_surfaces:
+            where = "host"
         entry = OpPlace(function, program, op.type, 0, apple.where, where, apple.reason, str(apple.evidence))
-        counts[entry, bool(touched(op))] += 1
+        counts[entry, joins or bool(touched(op))] += 1
     return counts
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from hexane.errors import UsageError
 from hexane.language.network import CONTEXT_STEP, StepForm, host_inputs, layers_graph
-from hexane.restrictions.numbers import LARGEST_HALF, SUM_END
+from hexane.restrictions.ranges import LARGEST_HALF, SUM_END
 
 if TYPE_CHECKING:
     from hexane.language.decoder import Decoder
