@@ -120,11 +120,11 @@ def plan(decoder: Decoder, chip: str, context: int, ids: Sequence[int] | None = 
     tokens = list(ids) if ids else np.random.default_rng(0).integers(0, a.words, LOOKED_AT).tolist()
     peaks = residual_peaks(decoder, tokens[: min(len(tokens), 512)])
     counts: dict[tuple[OpPlace, bool], int] = {}
-    joined = 2 * max(len(chunk.layers) for chunk in decoder.chunks)
+    parts = 2 * max(len(chunk.layers) for chunk in decoder.chunks)
     warnings: dict[str, KnownFailure] = {}
     for function, form in forms.items():
         for name, count, graph in _representatives(decoder, form, function):
-            for key, n in _places(graph, target, function, name, joined).items():
+            for key, n in _places(graph, target, function, name, parts).items():
                 counts[key] = len(decoder.chunks) - 1 if key[1] else counts.get(key, 0) + n * count
             warnings.update(_warnings(graph, target))
     places: Counter[OpPlace] = Counter()
@@ -155,10 +155,10 @@ def _representatives(decoder: Decoder, form: StepForm, function: str) -> Iterato
         yield "head", -(-a.words // PIECE), decoder.in_format(head, form)
 
 
-def _places(graph: Graph, chip: Chip, function: str, program: str, joined: int) -> Counter[tuple[OpPlace, bool]]:
+def _places(graph: Graph, chip: Chip, function: str, program: str, parts: int) -> Counter[tuple[OpPlace, bool]]:
     """How many ops of a graph stand where, and whether they touch a state, of which a program has one.
 
-    What is written to the state joins ``joined`` values in a whole chunk; more than an engine has channels for are the
+    What is written to the state joins ``parts`` values in a whole chunk; more than an engine has channels for are the
     host's.
     """
     from hexane.codegen import compile
@@ -176,7 +176,7 @@ def _places(graph: Graph, chip: Chip, function: str, program: str, joined: int) 
         where = "none" if not segments else "host" if not op.outputs else "engine"
         where = segments[place.segment].kind if place is not None else where
         joins = any(user.type == "write_state" for value in op.outputs for user in value.users)
-        if joins and segments and joined + 1 > target_of(chip).most_surfaces:
+        if joins and segments and parts + 1 > target_of(chip).most_surfaces:
             where = "host"
         entry = OpPlace(function, program, op.type, 0, apple.where, where, apple.reason, str(apple.evidence))
         counts[entry, joins or bool(touched(op))] += 1
