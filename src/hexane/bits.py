@@ -59,12 +59,12 @@ def unpack_bits(packed: np.ndarray, bits: int, count: int) -> np.ndarray:
     padded = np.zeros((*packed.shape[:-1], words * word_bytes), np.uint8)
     padded[..., :needed] = packed[..., :needed]
     lanes = padded.reshape(*packed.shape[:-1], words, word_bytes)
-    joined = np.zeros(lanes.shape[:-1], np.uint32)
+    fields = np.zeros(lanes.shape[:-1], np.uint32)
     for byte in range(word_bytes):
-        joined |= lanes[..., byte].astype(np.uint32) << np.uint32(8 * byte)
-    numbers = np.empty((*joined.shape, per_word), np.uint8)
+        fields |= lanes[..., byte].astype(np.uint32) << np.uint32(8 * byte)
+    numbers = np.empty((*fields.shape, per_word), np.uint8)
     for lane in range(per_word):
-        numbers[..., lane] = joined >> np.uint32(bits * lane) & np.uint32((1 << bits) - 1)
+        numbers[..., lane] = fields >> np.uint32(bits * lane) & np.uint32((1 << bits) - 1)
     return numbers.reshape(*packed.shape[:-1], words * per_word)[..., :count]
 
 

@@ -26,8 +26,8 @@ else:
         def __get__(self, instance: Any, owner: type | None = None) -> Any:
             if instance is None:
                 return self
-            found = vars(instance)[self.name] = self.find(instance)
-            return found
+            value = vars(instance)[self.name] = self.find(instance)
+            return value
 
 
 __all__ = ["cached_property"]

@@ -75,9 +75,9 @@ def _around(source: str, at: int) -> tuple[str, int]:
     if len(source) <= _SHOWN:
         return source, at
     start = max(0, at - _SHOWN // 2)
-    left = "..." if start else ""
+    prefix = "..." if start else ""
     right = "..." if start + _SHOWN < len(source) else ""
-    return f"{left}{source[start : start + _SHOWN]}{right}", at - start + len(left)
+    return f"{prefix}{source[start : start + _SHOWN]}{right}", at - start + len(prefix)
 
 
 class SyntaxProblem(HexaneError):
@@ -100,8 +100,8 @@ class SyntaxProblem(HexaneError):
         self.source = source
         where = f"{name} {line}, column {column}" if name == "line" else f"{name}:{line}:{column}"
         if source is not None:
-            shown, at = _around(source, column - 1)
-            message = f"{message}\n    {shown}\n    {' ' * at}^"
+            excerpt, at = _around(source, column - 1)
+            message = f"{message}\n    {excerpt}\n    {' ' * at}^"
         super().__init__(message, where=where, hint=hint)
 
 

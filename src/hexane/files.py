@@ -139,18 +139,18 @@ def folder_beside(target: Path, role: str) -> Path:
     return Path(tempfile.mkdtemp(prefix=_prefix(target, role, os.getpid()), dir=target.parent))
 
 
-def replace_folder(target: Path, made: Path) -> Path:
+def replace_folder(target: Path, new_folder: Path) -> Path:
     """Put ``made`` in place of the folder ``target``; where the old one is now.
 
     Exchanged in one step where the system can do that, else the old one goes aside first: killed between the two
     renamings, a process leaves it there, and `take_back` puts it back.
     """
-    if _exchange(target, made):
-        return made
+    if _exchange(target, new_folder):
+        return new_folder
     aside = folder_beside(target, "old")
     os.replace(target, aside)
     try:
-        os.replace(made, target)
+        os.replace(new_folder, target)
     except BaseException:
         os.replace(aside, target)
         raise
@@ -215,8 +215,8 @@ def _sweep(folder: Path) -> None:
     """Remove what killed processes left half-written in a folder; once in a process."""
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
-            found = _LEFT.fullmatch(entry.name)
-            if found is None or not entry.is_file(follow_symlinks=False) or _lives(int(found[1])):
+            match = _LEFT.fullmatch(entry.name)
+            if match is None or not entry.is_file(follow_symlinks=False) or _lives(int(match[1])):
                 continue
             if time.time() - entry.stat(follow_symlinks=False).st_mtime > LONG_AGO:
                 os.unlink(entry.path)

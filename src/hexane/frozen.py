@@ -38,10 +38,10 @@ def slot_init(cls: type[T]) -> type[T]:
     if hasattr(cls, "__post_init__"):
         writes.append("self.__post_init__()")
     exec(f"def __init__({', '.join(parameters)}):\n " + "\n ".join(writes), names)
-    made: Callable[..., None] = names["__init__"]
-    made.__qualname__ = f"{cls.__qualname__}.__init__"
-    made.__annotations__ = dict(cls.__init__.__annotations__)
-    cls.__init__ = made  # type: ignore[method-assign]
+    initialiser: Callable[..., None] = names["__init__"]
+    initialiser.__qualname__ = f"{cls.__qualname__}.__init__"
+    initialiser.__annotations__ = dict(cls.__init__.__annotations__)
+    cls.__init__ = initialiser  # type: ignore[method-assign]
     return cls
 
 

@@ -65,49 +65,51 @@ def register(app: typer.Typer) -> None:
             program: Program
             if model.suffix.lower() in PROGRAMS:
                 program = hexane.load_program(model)
-                given = gather(program.inputs, inputs or [], normalize=None, seed=random)
+                inputs_read = gather(program.inputs, inputs or [], normalize=None, seed=random)
             else:
                 graph = open_network(model, function=function, shapes=shape or (), bind=bind or ())
-                given = gather(input_ports(graph), inputs or [], normalize=None, seed=random, graph=graph)
+                inputs_read = gather(input_ports(graph), inputs or [], normalize=None, seed=random, graph=graph)
                 bar.stage("compile")
                 program = hexane.compile(graph, chip=chip or engine.chip or "M1")
             bar.stage(f"run on {engine.title}", calls)
-            found = measure(
-                program, given.arrays, engine, model=model.stem, graph=graph, calls=calls, warmup=warmup,
+            measurement = measure(
+                program, inputs_read.arrays, engine, model=model.stem, graph=graph, calls=calls, warmup=warmup,
                 on_call=bar.step,
             )  # fmt: skip
         if row is not None:
-            append_row(found, row)
+            append_row(measurement, row)
         if json:
-            print_json({**found.as_dict(), "notes": list(given.notes), "row_file": str(row) if row else None})
+            print_json(
+                {**measurement.as_dict(), "notes": list(inputs_read.notes), "row_file": str(row) if row else None}
+            )
         else:
-            _show(found)
+            _show(measurement)
             if row is not None:
                 typer.echo(f"row: {row}")
 
 
-def _show(found: Bench) -> None:
+def _show(measurement: Bench) -> None:
     from hexane.cli.console import print_rows, title
     from hexane.runtime.bench import NO_ENGINE
 
-    calls, predicted = found.calls, found.predicted
-    title(f"{found.model} for {found.chip}, on {found.device}")
+    calls, predicted = measurement.calls, measurement.predicted
+    title(f"{measurement.model} for {measurement.chip}, on {measurement.device}")
     rows: list[list[Any]] = []
-    if not found.engine:
+    if not measurement.engine:
         rows.append(["note", NO_ENGINE])
     rows.append(["measured", f"{calls.median_us:.1f} us a call (mean {calls.mean_us:.1f}, {len(calls.us)} calls); the "
                              f"first, with loading, {calls.first_us:.0f}"])  # fmt: skip
-    host = f"; {found.host_ops} ops run on the host" if found.host_ops else ""
+    host = f"; {measurement.host_ops} ops run on the host" if measurement.host_ops else ""
     rows.append(["the device's part", f"{calls.device_us:.1f} us (p10 {calls.p10_us:.1f}){host}"])
     if calls.busy_us is not None:
-        kind = "the driver counts" if found.engine else "modelled"
+        kind = "the driver counts" if measurement.engine else "modelled"
         rows.append(["engine busy", f"{calls.busy_us:.1f} us a call ({kind})"])
     if predicted is None:
-        rows.append(["predicted", f"nothing: {found.missing}"])
+        rows.append(["predicted", f"nothing: {measurement.missing}"])
     else:
         low, high = predicted.latency_range_us
-        wait = f"; the driver waits {found.settle_us:.0f} more" if found.settle_us else ""
-        rows.append(["predicted", f"{predicted.latency_us:.1f} us a call ({low:.0f} to {high:.0f}), "
-                                  f"engine {predicted.engine_us:.1f}; interface {found.interface}{wait}"])  # fmt: skip
-        rows.append(["ratio", f"{found.ratio:.3f} measured over predicted, of the device's part"])
+        wait = f"; the driver waits {measurement.settle_us:.0f} more" if measurement.settle_us else ""
+        call = f"{predicted.latency_us:.1f} us a call ({low:.0f} to {high:.0f}), engine {predicted.engine_us:.1f}"
+        rows.append(["predicted", f"{call}; interface {measurement.interface}{wait}"])
+        rows.append(["ratio", f"{measurement.ratio:.3f} measured over predicted, of the device's part"])
     print_rows(rows)

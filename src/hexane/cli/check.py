@@ -150,8 +150,8 @@ def seen_values(graph: Graph, inputs: list[str], seed: int | None) -> dict[str, 
     """What every value of a network is in float32 on the inputs of the command; None where it has none."""
     from hexane.numerics.insight import every_value
 
-    given = _given(graph, inputs, seed)
-    return None if given is None else {**given, **every_value(graph, given)}
+    arrays = _given(graph, inputs, seed)
+    return None if arrays is None else {**arrays, **every_value(graph, arrays)}
 
 
 MOST_SETS, MOST_ELEMENTS = 64, 1 << 28
@@ -174,8 +174,8 @@ def seen_over(graph: Graph, folder: Path) -> dict[str, Any]:
             break
     if len(sets) < len(files):
         typer.echo(f"{len(sets)} of {len(files)} sets of inputs are looked at", err=True)
-    joined = {name: [np.atleast_1d(one[name]) for one in sets] for name in sets[0]}
-    return {name: np.concatenate(arrays) for name, arrays in joined.items()}
+    stacked = {name: [np.atleast_1d(one[name]) for one in sets] for name in sets[0]}
+    return {name: np.concatenate(arrays) for name, arrays in stacked.items()}
 
 
 def _given(graph: Graph, inputs: list[str], seed: int | None) -> dict[str, Any] | None:
@@ -188,7 +188,7 @@ def _given(graph: Graph, inputs: list[str], seed: int | None) -> dict[str, Any] 
 
 
 def _fix(
-    graph: Graph, model: Path, targets: Sequence[Chip], given: dict[str, Any] | None, output: Path | None, json: bool
+    graph: Graph, model: Path, targets: Sequence[Chip], arrays: dict[str, Any] | None, output: Path | None, json: bool
 ) -> None:
     """Write the network with every remedy done, for the first chip, and say what it is worth there."""
     from hexane.cli.console import print_json
@@ -197,7 +197,7 @@ def _fix(
     target = output or model.with_name(f"{model.stem}.fixed{model.suffix}")
     if target.absolute() == model.absolute():
         raise UsageError("--fix writes a new file", hint="name another one with -o")
-    result = fixed(graph, targets[0], given)
+    result = fixed(graph, targets[0], arrays)
     if result.done:
         result.graph.save(target)
     if json:
@@ -262,8 +262,8 @@ def _show_remarks(report: CheckReport) -> None:
 
 
 def _names(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:MOST_NAMES])
-    return shown if len(names) <= MOST_NAMES else f"{shown} and {len(names) - MOST_NAMES} more"
+    listed = ", ".join(names[:MOST_NAMES])
+    return listed if len(names) <= MOST_NAMES else f"{listed} and {len(names) - MOST_NAMES} more"
 
 
 def _show_placement(placement: object) -> None:

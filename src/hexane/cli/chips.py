@@ -82,12 +82,12 @@ def _measured(chip: Any, name: str) -> dict[str, Any] | None:
     """A constant of the timing model with its provenance; None for a relative's that this chip's memory cannot give."""
     from hexane.chips.measured import constants
 
-    known = constants(chip)[name]
-    if known.unit == "GB/s" and known.chip != chip.name and known.value > (chip.dram_gbs or known.value):
+    constant = constants(chip)[name]
+    if constant.unit == "GB/s" and constant.chip != chip.name and constant.value > (chip.dram_gbs or constant.value):
         return None
     return {
-        "value": known.value, "unit": known.unit, "factor": known.factor, "evidence": str(known.evidence),
-        "measured_on": known.chip,
+        "value": constant.value, "unit": constant.unit, "factor": constant.factor, "evidence": str(constant.evidence),
+        "measured_on": constant.chip,
     }  # fmt: skip
 
 

@@ -54,32 +54,32 @@ def against(baseline: Path, answer: Mapping[str, Any], model: Path, limits: Limi
     from hexane.report.baseline import compared, read_answer
     from hexane.report.origin import origin
 
-    made = {**answer, "origin": origin(sys.argv[1:], model)}
-    return compared(read_answer(baseline), plain(made), limits)
+    record = {**answer, "origin": origin(sys.argv[1:], model)}
+    return compared(read_answer(baseline), plain(record), limits)
 
 
-def shown(found: Comparison, form: str = "text") -> bool:
+def shown(comparison: Comparison, form: str = "text") -> bool:
     """Print a comparison in one of ``FORMATS``; whether nothing is worse."""
     from hexane.cli.console import print_json
     from hexane.report.annotations import github, junit
 
     if form == "json":
-        print_json(found.as_dict())
+        print_json(comparison.as_dict())
     elif form == "github":
-        typer.echo("\n".join(github(found)))
+        typer.echo("\n".join(github(comparison)))
     elif form == "junit":
-        typer.echo(junit(found))
+        typer.echo(junit(comparison))
     else:
-        _print(found)
-    return not found.worse
+        _print(comparison)
+    return not comparison.worse
 
 
-def _print(found: Comparison) -> None:
+def _print(comparison: Comparison) -> None:
     from hexane.cli.console import print_rows, title
     from hexane.report.baseline import HEAD, RIGHT
 
-    title(found.text)
-    for note in found.notes:
+    title(comparison.text)
+    for note in comparison.notes:
         typer.echo(f"note: {note}")
-    if found.changes:
-        print_rows(found.rows(), HEAD, right=RIGHT)
+    if comparison.changes:
+        print_rows(comparison.rows(), HEAD, right=RIGHT)

@@ -76,7 +76,7 @@ def register(app: typer.Typer) -> None:
         if output is not None:
             with plain_errors(output):
                 program.save(output, anec_header=header_bytes)
-        found = {
+        answer = {
             "schema": "hexane-compile/1",
             "model": str(model),
             "output": str(output) if output else None,
@@ -89,9 +89,9 @@ def register(app: typer.Typer) -> None:
             "weights": weights_summary(program.graph.main, chips.get(program.chip).generation) if program.graph else {},
         }
         if json:
-            print_json(found, model)
+            print_json(answer, model)
         else:
-            _show(found, detail=stats)
+            _show(answer, detail=stats)
 
 
 def _bytes(text: str) -> int:
@@ -103,23 +103,23 @@ def _bytes(text: str) -> int:
         raise UsageError(f"--anec-header takes a number of bytes, not {text!r}", hint="0x1000 or 0x800") from None
 
 
-def _show(found: dict[str, Any], *, detail: bool) -> None:
+def _show(answer: dict[str, Any], *, detail: bool) -> None:
     from hexane.cli.console import print_rows, title
     from hexane.program.anec import described
 
-    numbers = found["stats"]
-    if found["output"]:
+    numbers = answer["stats"]
+    if answer["output"]:
         typer.echo(
-            f"{found['output']}: {numbers['tasks']} tasks, {numbers['macs_on_engine']:.1%} of the "
-            f"multiply-accumulates on the engine ({found['seconds']:.2f} s)"
+            f"{answer['output']}: {numbers['tasks']} tasks, {numbers['macs_on_engine']:.1%} of the "
+            f"multiply-accumulates on the engine ({answer['seconds']:.2f} s)"
         )
-    for surface in found["surfaces"]:
+    for surface in answer["surfaces"]:
         typer.echo(f"  {described(surface)}")
-    for reason, count in found["weights"].items():
+    for reason, count in answer["weights"].items():
         typer.echo(f"compressed weights of {count} layer{'s' * (count != 1)}: {reason}")
     if not detail:
         return
-    title(f"{found['model']} for {found['chip']}")
+    title(f"{answer['model']} for {answer['chip']}")
     evidence = ", ".join(f"{count} {name}" for name, count in numbers["evidence"].items()) or "none"
     rows: list[list[Any]] = [
         ["segments", f"{numbers['engine_segments']} engine, {numbers['host_segments']} host"],
@@ -128,12 +128,12 @@ def _show(found: dict[str, Any], *, detail: bool) -> None:
         ["multiply-accumulates", f"{numbers['macs']:,}, {numbers['macs_on_engine']:.2%} on the engine"],
         ["constants", f"{numbers['const_bytes']:,} bytes"],
         ["scratch", f"{numbers['scratch_bytes']:,} bytes"],
-        ["compiled in", f"{found['seconds']:.2f} s"],
+        ["compiled in", f"{answer['seconds']:.2f} s"],
     ]
     print_rows(rows)
     title("Segments")
     print_rows(
-        [[i, s["kind"], s["ops"], s["reason"]] for i, s in enumerate(found["segments"])],
+        [[i, s["kind"], s["ops"], s["reason"]] for i, s in enumerate(answer["segments"])],
         ["", "kind", "ops", "reason"],
         right=(0, 2),
     )

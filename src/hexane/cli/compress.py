@@ -77,8 +77,8 @@ def compress(
         raise UsageError(
             "--compare writes nothing and takes no budget", hint="--page shows all formats beside a budget"
         )
-    for written in (output, page):
-        refuse_overwriting(written, [model, *(calibrate or ())], overwrite=overwrite)
+    for path in (output, page):
+        refuse_overwriting(path, [model, *(calibrate or ())], overwrite=overwrite)
     if output is not None and output.suffix not in WRITTEN:
         raise UsageError(f"compressed weights are not written to {output.suffix or output}", hint=", ".join(WRITTEN))
     targets = chips.parse_list(chip)
@@ -90,32 +90,34 @@ def compress(
     graph = open_network(model, shapes=shape or ())
     allowed = None if budget is None else Budget.of(budget, sum(2 * layer.count for layer in layers_of(graph)))
     trials = Trials(graph, _inputs(graph, calibrate or []), targets[0])
-    tried = list(dict.fromkeys([*TRIED.split(","), *formats])) if page is not None and len(formats) == 1 else formats
+    candidates = (
+        list(dict.fromkeys([*TRIED.split(","), *formats])) if page is not None and len(formats) == 1 else formats
+    )
     with Bar(quiet=json) as bar:
-        found = study(
+        result = study(
             trials,
-            tried if page is not None or allowed is None else (),
+            candidates if page is not None or allowed is None else (),
             targets,
             name=model.name,
-            by_layer=tried if page is not None or allowed is not None else (),
+            by_layer=candidates if page is not None or allowed is not None else (),
             on_step=_hearing(bar),
         )
-    made, chosen = None, None
+    smaller, figures = None, None
     if allowed is not None:
-        among = [choice for choice in found.choices if choice.form.name in ("fp16", *formats)]
+        among = [choice for choice in result.choices if choice.form.name in ("fp16", *formats)]
         forms = {layer: choice.form for layer, choice in choose(among, allowed).items()}
-        chosen, made = figures_of(trials, forms, targets, f"mixed, {budget}")
-        found = replace(found, rows=(*found.rows, chosen))
+        figures, smaller = figures_of(trials, forms, targets, f"mixed, {budget}")
+        result = replace(result, rows=(*result.rows, figures))
     elif len(formats) == 1:
-        made = compressed(graph, formats[0])
-    notes = _write(made, output) if output is not None and made is not None else []
-    if allowed is not None and allowed.kind == "error" and chosen is not None:
-        notes = [*notes, _beyond_fp16(allowed.limit, chosen.error, trials.whole(graph))]
+        smaller = compressed(graph, formats[0])
+    notes = _write(smaller, output) if output is not None and smaller is not None else []
+    if allowed is not None and allowed.kind == "error" and figures is not None:
+        notes = [*notes, _beyond_fp16(allowed.limit, figures.error, trials.whole(graph))]
     if page is not None:
         from hexane.report.compress_page import write_page
 
-        write_page(found, page, chosen=chosen)
-    rows = [_row(row) for row in found.rows]
+        write_page(result, page, chosen=figures)
+    rows = [_row(row) for row in result.rows]
     if json:
         print_json(
             {
@@ -144,8 +146,8 @@ def _print(
     from hexane.cli.console import print_rows
 
     heads = ["weights", "bytes", "error", *(f"{target.name} ms" for target in targets)]
-    shown = ["weights", "bytes", "error", *(f"{target.name}_ms" for target in targets)]
-    print_rows([heads, *([_cell(row[key]) for key in shown] for row in rows)])
+    columns = ["weights", "bytes", "error", *(f"{target.name}_ms" for target in targets)]
+    print_rows([heads, *([_cell(row[key]) for key in columns] for row in rows)])
     for row in rows:
         for layer, form in row.get("layers", {}).items():
             typer.echo(f"  {layer}: {form}")
@@ -172,16 +174,16 @@ def _inputs(graph: Graph, calibrate: list[str]) -> list[dict[str, Any]]:
 
 def _row(row: Figures) -> dict[str, Any]:
     times = {f"{name}_ms": us / 1e3 for name, us in row.us.items()}
-    found: dict[str, Any] = {"weights": row.name, "bytes": row.bytes, "error": row.error, **times}
+    entry: dict[str, Any] = {"weights": row.name, "bytes": row.bytes, "error": row.error, **times}
     layers = {"layers": dict(row.layers)} if row.layers else {}
-    return {**found, **layers, "becomes": {name: dict(kinds) for name, kinds in row.becomes.items()}}
+    return {**entry, **layers, "becomes": {name: dict(kinds) for name, kinds in row.becomes.items()}}
 
 
 def _hearing(bar: Bar) -> Callable[[str, int, int], None]:
     """Hears what a study is doing, and moves the bar."""
     stage = ""
 
-    def hear(what: str, done: int, of: int) -> None:
+    def hear(what: str, _count: int, of: int) -> None:
         nonlocal stage
         if what != stage:
             stage = what
@@ -191,11 +193,11 @@ def _hearing(bar: Bar) -> Callable[[str, int, int], None]:
     return hear
 
 
-def _write(made: Graph, output: Path) -> list[str]:
+def _write(compressed: Graph, output: Path) -> list[str]:
     """Write the network; what the format cannot hold and is therefore written otherwise, in sentences."""
     if output.suffix == ".onnx":
         from hexane.formats.onnx.writer import save
 
-        return save(made, output)
-    made.save(output)
+        return save(compressed, output)
+    compressed.save(output)
     return []

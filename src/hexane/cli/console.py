@@ -17,10 +17,10 @@ def console() -> Console:
     """Standard output: with colour and wrapping on a terminal, plain and unbroken lines elsewhere."""
     from rich.console import Console
 
-    made = Console(highlight=False, soft_wrap=True)
-    if not made.is_terminal:
-        made = Console(highlight=False, soft_wrap=True, no_color=True, width=10_000)
-    return made
+    terminal = Console(highlight=False, soft_wrap=True)
+    if not terminal.is_terminal:
+        terminal = Console(highlight=False, soft_wrap=True, no_color=True, width=10_000)
+    return terminal
 
 
 def printable(text: str) -> str:

@@ -36,15 +36,15 @@ def register(app: typer.Typer) -> None:
 
         numbers = segments or (None, None)
         images = engine_program(left, numbers[0]), engine_program(right, numbers[1])
-        found = diff_images(*images)
+        differences = diff_images(*images)
         if container:
-            found = list(dict.fromkeys((*found, *diff_containers(*images))))
+            differences = list(dict.fromkeys((*differences, *diff_containers(*images))))
         if json:
-            print_json([{"where": d.where, "left": d.left, "right": d.right, "names": d.names} for d in found])
+            print_json([{"where": d.where, "left": d.left, "right": d.right, "names": d.names} for d in differences])
         else:
-            for difference in found:
+            for difference in differences:
                 _show(difference)
-        if found:
+        if differences:
             raise typer.Exit(1)
 
 

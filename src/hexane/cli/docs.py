@@ -71,12 +71,12 @@ def write(folder: Path) -> list[Path]:
     from hexane.restrictions.docs import restrictions_page
     from hexane.runtime.private import private_api_page
 
-    made = []
+    pages = []
     (folder / "commands").mkdir(parents=True, exist_ok=True)
     for name, command in commands().items():
         path = folder / "commands" / f"{name}.md"
         path.write_text(with_usage(path.read_text() if path.is_file() else "", name, command))
-        made.append(path)
+        pages.append(path)
     limits = folder / "limits.md"
     limits.write_text(limits_page())
     restrictions = folder / "restrictions.md"
@@ -85,7 +85,7 @@ def write(folder: Path) -> list[Path]:
     private.write_text(private_api_page())
     errata = folder / "errata.md"
     errata.write_text(errata_page())
-    return [*made, limits, restrictions, private, errata]
+    return [*pages, limits, restrictions, private, errata]
 
 
 if __name__ == "__main__":

@@ -49,22 +49,22 @@ def register(app: typer.Typer) -> None:
             seconds = compile_all()
             if not json:
                 typer.echo(f"kernels are ready after {seconds:.1f} s")
-        found = diagnose(attempt=attempt)
+        findings = diagnose(attempt=attempt)
         if json:
-            print_json(found.as_dict())
+            print_json(findings.as_dict())
         else:
-            for area in dict.fromkeys(finding.area for finding in found.findings):
+            for area in dict.fromkeys(finding.area for finding in findings.findings):
                 title(area)
                 print_rows(
                     [
                         [finding.state, finding.question, finding.answer, finding.remedy]
-                        for finding in found.findings
+                        for finding in findings.findings
                         if finding.area == area
                     ]
                 )
             title("programs run on")
-            typer.echo(", ".join(found.routes))
-        if not found.well or any(f.area == "trial" and f.state == "no" for f in found.findings):
+            typer.echo(", ".join(findings.routes))
+        if not findings.well or any(f.area == "trial" and f.state == "no" for f in findings.findings):
             raise typer.Exit(1)
 
 

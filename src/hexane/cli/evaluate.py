@@ -69,7 +69,7 @@ def evaluate(
         options["without"] = tuple(without)
     place = cluster(workers, scheduler, memory)
     with Steps(quiet=json) as steps, interruption(keep):
-        found = hexane.evaluate(
+        evaluation = hexane.evaluate(
             model, data, metric, chip=chip, weights=weights, level=level, limit=limit, until=until, output=output_name,
             layers=layers, options=options, shapes=parse_shapes(shape or ()) or None,
             bind=parse_bindings(bind or ()) or None, normalize=normalize, where=place, keep=keep,
@@ -78,11 +78,13 @@ def evaluate(
     if page is not None:
         from hexane.report.evaluate_page import write_page
 
-        write_page(found, page, model=model, data=data, shapes=parse_shapes(shape or ()) or None, normalize=normalize)
+        write_page(
+            evaluation, page, model=model, data=data, shapes=parse_shapes(shape or ()) or None, normalize=normalize
+        )
     if json:
-        print_json(found.as_dict())
+        print_json(evaluation.as_dict())
         return
-    _print(found)
+    _print(evaluation)
     if page is not None:
         typer.echo(f"{page} written")
 
@@ -115,26 +117,40 @@ class interruption:
             typer.echo(f"finished pieces are in {self.keep}: the same command goes on from there", err=True)
 
 
-def _print(found: Evaluation) -> None:
+def _print(evaluation: Evaluation) -> None:
     from hexane.cli.console import print_rows
 
-    against = "" if found.against == "label" else ", against float32's own answers: there are no labels"
-    typer.echo(f"{found.model} over {found.data}: {found.metric} ({found.better} is better){against}")
-    rows = [["float32", "", str(found.rows[0].samples), _text(found.rows[0].float32), "", "", "", "", found.by]]
-    rows += [_row(row) for row in found.rows]
-    head = ["", "weights", "samples", found.metric, "less float32", "changed", "infinite", "dropped", ""]
+    against = "" if evaluation.against == "label" else ", against float32's own answers: there are no labels"
+    typer.echo(
+        f"{evaluation.model} over {evaluation.data}: {evaluation.metric} ({evaluation.better} is better){against}"
+    )
+    rows = [
+        [
+            "float32",
+            "",
+            str(evaluation.rows[0].samples),
+            _text(evaluation.rows[0].float32),
+            "",
+            "",
+            "",
+            "",
+            evaluation.by,
+        ]
+    ]
+    rows += [_row(row) for row in evaluation.rows]
+    head = ["", "weights", "samples", evaluation.metric, "less float32", "changed", "infinite", "dropped", ""]
     print_rows(rows, head, right=(2, 5, 6, 7))
-    typer.echo(f"intervals of 95 %: {found.method}; of differences Student's t")
-    for row in found.rows:
+    typer.echo(f"intervals of 95 %: {evaluation.method}; of differences Student's t")
+    for row in evaluation.rows:
         if row.stopped:
             hours = row.saved_seconds / 3600
             typer.echo(
-                f"note: {row.chip}, {row.weights}: stopped after {row.samples} of {found.of} samples (--until "
-                f"{found.until}): about {hours:.3g} hours of one core saved"
+                f"note: {row.chip}, {row.weights}: stopped after {row.samples} of {evaluation.of} samples (--until "
+                f"{evaluation.until}): about {hours:.3g} hours of one core saved"
             )
         if row.changed:
-            shown = ", ".join(map(str, row.changed[:12])) + (" ..." if len(row.changed) > 12 else "")
-            typer.echo(f"{row.chip}, {row.weights}: changed, worst first: {shown}")
+            listed = ", ".join(map(str, row.changed[:12])) + (" ..." if len(row.changed) > 12 else "")
+            typer.echo(f"{row.chip}, {row.weights}: changed, worst first: {listed}")
 
 
 def _row(row: Row) -> list[str]:

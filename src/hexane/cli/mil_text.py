@@ -53,36 +53,36 @@ class Asked:
         if target.absolute() == self.model.absolute():
             raise UsageError("--fix writes a new file", hint="name another one with -o")
         old = self.text
-        new, done = fixed(old, self.findings)
+        new, changes = fixed(old, self.findings)
         for line in difference(old, new, str(self.model), str(target)):
             typer.echo(line)
-        left = self.findings(new)
-        if done:
+        remaining = self.findings(new)
+        if changes:
             write_whole(target, new.encode("utf-8"))
-            typer.echo(f"{target}: {len(done)} fixed ({', '.join(sorted({f.rule for f in done}))})", err=True)
+            typer.echo(f"{target}: {len(changes)} fixed ({', '.join(sorted({f.rule for f in changes}))})", err=True)
         else:
             typer.echo("nothing has a mechanical fix; no file is written", err=True)
-        for finding in left:
+        for finding in remaining:
             if finding.spoils:
                 typer.echo(finding.show(new, str(target)), err=True)
-        if any(finding.spoils for finding in left):
+        if any(finding.spoils for finding in remaining):
             raise typer.Exit(1)
 
 
-def check_text(asked: Asked) -> tuple[list[Finding], bool]:
+def check_text(question: Asked) -> tuple[list[Finding], bool]:
     """The findings, printed unless JSON is wanted, and whether the text can be read on as a network."""
     from hexane.cli.console import print_json, title
 
-    text = asked.text
-    findings = asked.findings(text)
+    text = question.text
+    findings = question.findings(text)
     readable = not any(f.rule in ("T0", "T6", "T7", "T12") and f.severity == "rejected" for f in findings)
-    if not asked.json:
-        title(f"Restrictions, {asked.chip}, {asked.interface}{f', {asked.os}' if asked.os else ''}")
+    if not question.json:
+        title(f"Restrictions, {question.chip}, {question.interface}{f', {question.os}' if question.os else ''}")
         for finding in findings:
-            typer.echo(finding.show(text, str(asked.model)))
+            typer.echo(finding.show(text, str(question.model)))
         counts = {s: sum(f.severity == s for f in findings) for s in dict.fromkeys(f.severity for f in findings)}
         typer.echo(", ".join(f"{n} {s}" for s, n in counts.items()) or "none broken")
     elif not readable:
         entries = [finding.as_dict() for finding in findings]
-        print_json({"schema": "hexane-checks/1", "model": str(asked.model), "reports": [], "findings": entries})
+        print_json({"schema": "hexane-checks/1", "model": str(question.model), "reports": [], "findings": entries})
     return findings, readable

@@ -30,7 +30,7 @@ def open_network(
 
 def open_shapes_json(error: OpenShapes) -> dict[str, Any]:
     """What is known of a network whose shapes are open, as data."""
-    rows = lambda named: [{"name": n, "shape": list(extents)} for n, extents in named.items()]  # noqa: E731
+    rows = lambda shapes: [{"name": n, "shape": list(extents)} for n, extents in shapes.items()]  # noqa: E731
     return {
         "open": True,
         "inputs": rows(error.inputs),
@@ -76,7 +76,7 @@ def network_json(graph: Graph, *, ops: bool = False, weights: bool = False) -> d
 
     function = graph.main
     summary = summarise(function)
-    found: dict[str, Any] = {
+    answer: dict[str, Any] = {
         "format": graph.metadata.get("format"),
         "function": function.name,
         "functions": list(graph.functions),
@@ -94,7 +94,7 @@ def network_json(graph: Graph, *, ops: bool = False, weights: bool = False) -> d
         "problems": [repr(problem) for problem in graph.problems],
     }
     if ops:
-        found["operations"] = [
+        answer["operations"] = [
             {
                 "type": op.type,
                 "name": op.name,
@@ -105,7 +105,7 @@ def network_json(graph: Graph, *, ops: bool = False, weights: bool = False) -> d
             for op in function.walk()
         ]
     if weights:
-        found["weights"] = [
+        answer["weights"] = [
             {
                 "name": row.name,
                 "dtype": row.type.dtype,
@@ -118,7 +118,7 @@ def network_json(graph: Graph, *, ops: bool = False, weights: bool = False) -> d
             }
             for row in weight_stats(function)
         ]
-    return found
+    return answer
 
 
 def allowed_text(allowed: dict[str, Any]) -> str:

@@ -84,17 +84,17 @@ def parse_bindings(texts: Iterable[str]) -> dict[str, Any]:
     """``sr=16000``, ``flags=1,0,1``, ``on=true``, ``mask=mask.npy`` as values by input name."""
     from hexane.runtime.arrays import read_array
 
-    found: dict[str, Any] = {}
+    bindings: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name or not value:
             raise UsageError(f"--bind {text!r} binds nothing", hint="write NAME=VALUE, such as sr=16000")
         if value.lower().endswith(".npy"):
-            found[name] = read_array(Path(value))
+            bindings[name] = read_array(Path(value))
             continue
         numbers = [_number(part, text) for part in value.split(",")]
-        found[name] = numbers[0] if len(numbers) == 1 else numbers
-    return found
+        bindings[name] = numbers[0] if len(numbers) == 1 else numbers
+    return bindings
 
 
 def _number(text: str, option: str) -> int | float | bool:
@@ -109,7 +109,7 @@ def _number(text: str, option: str) -> int | float | bool:
     raise UsageError(f"--bind {option!r}: {text!r} is no number", hint="a number, numbers with commas, or an .npy file")
 
 
-def asked_as(given: str | None, model: Path, dialect: str, *, own: bool) -> str:
+def asked_as(choice: str | None, model: Path, dialect: str, *, own: bool) -> str:
     """The dialect that is meant: of a Core ML model Apple's, of others hexane's, unless the user said so.
 
     ``own``: other options ask for hexane's own program.
@@ -117,6 +117,6 @@ def asked_as(given: str | None, model: Path, dialect: str, *, own: bool) -> str:
     from hexane.codegen.driver import dialect_as
     from hexane.report.job import CORE_ML
 
-    if given is None and model.suffix.lower() in CORE_ML and dialect == "default" and not own:
-        given = "apple"
-    return dialect_as(given or "", dialect)
+    if choice is None and model.suffix.lower() in CORE_ML and dialect == "default" and not own:
+        choice = "apple"
+    return dialect_as(choice or "", dialect)

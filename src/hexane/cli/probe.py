@@ -49,13 +49,15 @@ def _list(chip: str, *, json: bool) -> None:
     from hexane.cli.console import print_json, print_rows
     from hexane.studies.probe.questions import not_asked, questions
 
-    found = questions(chip)
+    known_questions = questions(chip)
     if json:
-        entries = [{"name": q.name, "kind": q.kind, "asks": list(q.asks), "about": q.about} for q in found]
+        entries = [{"name": q.name, "kind": q.kind, "asks": list(q.asks), "about": q.about} for q in known_questions]
         silent = not_asked(chip)
         print_json({"schema": "hexane-probe-questions/1", "chip": chip, "questions": entries, "not_asked": silent})
         return
-    print_rows([[q.name, q.kind, ", ".join(q.asks), q.about] for q in found], ["question", "kind", "asks", "about"])
+    print_rows(
+        [[q.name, q.kind, ", ".join(q.asks), q.about] for q in known_questions], ["question", "kind", "asks", "about"]
+    )
 
 
 def _ask(device: str, chip: str, output: Path, only: list[str], *, json: bool) -> None:

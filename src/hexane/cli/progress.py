@@ -96,8 +96,8 @@ class Steps:
             return
         self._said = now
         rate = done / max(now - self._start, 1e-9)
-        left = (of - done) / rate if rate else 0.0
-        text = f"  {done:,} of {of:,} {what}, {rate:.3g}/s, {_duration(left)} left"
+        remaining_s = (of - done) / rate if rate else 0.0
+        text = f"  {done:,} of {of:,} {what}, {rate:.3g}/s, {_duration(remaining_s)} left"
         print(
             f"\r\033[K{text}" if self._terminal else text, end="" if self._terminal else "\n", file=sys.stderr,
             flush=True,

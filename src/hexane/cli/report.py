@@ -37,24 +37,24 @@ def register(app: typer.Typer) -> None:
             print_rows([[name, value] for name, value in figures(first).items()])
             return
         second = read_report(right)
-        found = compare(first, second)
+        comparison = compare(first, second)
         titles = (left.name, right.name)
         if output is not None:
-            write_comparison(found, titles, output)
+            write_comparison(comparison, titles, output)
         if json:
-            print_json(found)
+            print_json(comparison)
             return
-        print_rows([[row["name"], row["left"], row["right"]] for row in found["figures"]], ["", *titles])
-        if found["moved"]:
+        print_rows([[row["name"], row["left"], row["right"]] for row in comparison["figures"]], ["", *titles])
+        if comparison["moved"]:
             title("Ops that changed place")
             print_rows(
-                [[row["op"], row["type"], row["left"], row["right"], row["reason"]] for row in found["moved"]],
+                [[row["op"], row["type"], row["left"], row["right"], row["reason"]] for row in comparison["moved"]],
                 ["op", "type", *titles, "reason for the host"],
             )
-        if found["layers"]:
+        if comparison["layers"]:
             title("Layers whose error differs most")
             print_rows(
-                [[row["layer"], f"{row['left']:.2e}", f"{row['right']:.2e}"] for row in found["layers"][:10]],
+                [[row["layer"], f"{row['left']:.2e}", f"{row['right']:.2e}"] for row in comparison["layers"][:10]],
                 ["layer", *titles], right=(1, 2),
             )  # fmt: skip
         if output is not None:

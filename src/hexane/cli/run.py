@@ -118,8 +118,8 @@ def register(app: typer.Typer) -> None:
                 "--bind": bool(bind), "--function": function is not None, "--dialect": dialect != "default",
                 "--without": bool(without),
             }  # fmt: skip
-            for option, given in for_networks.items():
-                if given:
+            for option, option_value in for_networks.items():
+                if option_value:
                     raise UsageError(
                         f"{option} is for networks, and {model.name} is a compiled program",
                         hint=f"leave it out, or run the network itself with {option}",
@@ -127,27 +127,27 @@ def register(app: typer.Typer) -> None:
             _run_program(model, inputs or [], random, normalize, output, json, engine)
             return
         ahead.begin()
-        done = _session(
+        session = _session(
             model, inputs or [], random, normalize,
-            lambda found: open_network(model, function=function, shapes=(*found, *(shape or ())), bind=bind or ()),
+            lambda sizes: open_network(model, function=function, shapes=(*sizes, *(shape or ())), bind=bind or ()),
             chip=chip or engine.chip or "M1", level=level, compare=compare, autoscale=autoscale,
             insight=report is not None, quiet=json, device=engine, form=Form(dialect, tuple(without or ())),
         )  # fmt: skip
         if output is not None:
-            write_arrays(output, done.outputs)
+            write_arrays(output, session.outputs)
         if report is not None:
             from hexane.report.page import write_report
 
-            write_report(done, report)
+            write_report(session, report)
         if json:
-            print_json({**done.summary(), "report": str(report) if report else None}, model)
+            print_json({**session.summary(), "report": str(report) if report else None}, model)
         else:
-            _show(done)
+            _show(session)
             if output is not None:
                 typer.echo(f"outputs: {output}")
             if report is not None:
                 typer.echo(f"report: {report / 'index.html'}")
-        if beyond(done, tolerance, fail_on):
+        if beyond(session, tolerance, fail_on):
             raise typer.Exit(1)
 
 
@@ -177,11 +177,11 @@ def require_choices(
     from hexane.runtime.references import CHOICES
     from hexane.runtime.verdict import WORDS
 
-    for option, given, known in (
+    for option, choice, allowed in (
         ("level", level, LEVELS), ("compare", compare, CHOICES), ("fail-on", fail_on, (*WORDS[1:], WRONG)),
     ):  # fmt: skip
-        if given not in known:
-            raise UsageError(f"--{option} {given!r} is unknown", hint=f"one of {', '.join(known)}")
+        if choice not in allowed:
+            raise UsageError(f"--{option} {choice!r} is unknown", hint=f"one of {', '.join(allowed)}")
     if normalize is not None:
         normalization(normalize)
     if tolerance is not None and not tolerance >= 0:
@@ -190,16 +190,16 @@ def require_choices(
         raise UsageError("--tolerance needs something to compare with", hint="leave out --compare none")
 
 
-def beyond(done: Session, tolerance: float | None, fail_on: str = "changed") -> bool:
+def beyond(session: Session, tolerance: float | None, fail_on: str = "changed") -> bool:
     """Whether the verdict is ``fail_on`` or a worse one, or the outputs are further from float32 than is allowed."""
     from hexane.runtime.verdict import CHANGED, WORDS
 
     limit = WORDS.index(CHANGED if fail_on == WRONG else fail_on)
-    if done.verdict is not None and WORDS.index(done.verdict.word) >= limit:
+    if session.verdict is not None and WORDS.index(session.verdict.word) >= limit:
         return True
     if tolerance is None:
         return False
-    return any(row.nonfinite or row.relative is None or row.relative > tolerance for row in done.agreements)
+    return any(row.nonfinite or row.relative is None or row.relative > tolerance for row in session.agreements)
 
 
 def _session(
@@ -223,12 +223,14 @@ def _session(
         bar.stage("load")
         start = perf_counter()
         graph = _opened(opened, inputs)
-        given = gather(input_ports(graph), inputs, normalize=normalize, seed=seed, graph=graph)
+        arrays_read = gather(input_ports(graph), inputs, normalize=normalize, seed=seed, graph=graph)
         loaded = perf_counter() - start
-        notes = (*graph.metadata.get("assumed", ()), *given.notes)
-        done = run_network(graph, given.arrays, name=model.name, model=model, notes=notes, progress=bar, **options)
-        done.seconds = {"load": loaded, **done.seconds}
-        return done
+        notes = (*graph.metadata.get("assumed", ()), *arrays_read.notes)
+        session = run_network(
+            graph, arrays_read.arrays, name=model.name, model=model, notes=notes, progress=bar, **options
+        )
+        session.seconds = {"load": loaded, **session.seconds}
+        return session
 
 
 def _opened(opened: Callable[[Iterable[str]], Graph], inputs: list[str]) -> Graph:
@@ -243,16 +245,16 @@ def _opened(opened: Callable[[Iterable[str]], Graph], inputs: list[str]) -> Grap
     try:
         graph = opened(())
     except OpenShapes as error:
-        found = options(error.inputs)
-        if not found:
+        choices = options(error.inputs)
+        if not choices:
             raise
-        return opened(found)
+        return opened(choices)
     if not graph.metadata.get("assumed"):
         return graph
     declared = {value.name: tuple(value.type.shape) for value in graph.main.inputs}
-    found = options({name: (None, *shape[1:]) for name, shape in declared.items() if shape})
+    choices = options({name: (None, *shape[1:]) for name, shape in declared.items() if shape})
     same = [f"{name}={'x'.join(map(str, shape))}" for name, shape in declared.items()]
-    return graph if set(found) <= set(same) else opened(found)
+    return graph if set(choices) <= set(same) else opened(choices)
 
 
 def _run_program(
@@ -279,19 +281,19 @@ def _run_program(
 
     start = perf_counter()
     program = hexane.load_program(path)
-    given = gather(program.inputs, inputs, normalize=normalize, seed=seed)
+    arrays_read = gather(program.inputs, inputs, normalize=normalize, seed=seed)
     seconds = {"load": perf_counter() - start}
     with Bar(quiet=json) as bar, kernel_seconds() as compiled:
         bar.stage(f"run on {device.title}", sum(len(image.tasks) for image in program.images))
         start = perf_counter()
-        done = execute(program, given.arrays, on_task=lambda _: bar.step(), device=device)
+        execution = execute(program, arrays_read.arrays, on_task=lambda _: bar.step(), device=device)
         seconds["run"] = perf_counter() - start
     seconds = without_kernels(seconds, compiled())
-    verdict = unseen(done.outputs)
+    verdict = unseen(execution.outputs)
     stats = program.stats()
     stats.pop("host_reasons")
     if output is not None:
-        write_arrays(output, done.outputs)
+        write_arrays(output, execution.outputs)
     if json:
         print_json({
             "schema": "hexane-run/1",
@@ -299,20 +301,20 @@ def _run_program(
             "chip": program.chip,
             "device": device.title,
             "level": "engine",
-            "inputs": {name: array_facts(array) for name, array in given.arrays.items()},
-            "outputs": {name: output_facts(array) for name, array in done.outputs.items()},
+            "inputs": {name: array_facts(array) for name, array in arrays_read.arrays.items()},
+            "outputs": {name: output_facts(array) for name, array in execution.outputs.items()},
             "verdict": verdict.word if verdict else None,
             "verdict_text": verdict.far if verdict else NOTHING,
-            "notes": list(given.notes),
+            "notes": list(arrays_read.notes),
             "program": stats,
             "macs_on_engine": stats["macs_on_engine"],
-            "tasks": len(done.tasks),
+            "tasks": len(execution.tasks),
             "seconds": {name: round(value, 4) for name, value in seconds.items()},
         }, path)  # fmt: skip
     else:
         title(f"{path.name} for {program.chip}, on {device.title}")
         rows: list[list[Any]] = [["verdict", verdict.text if verdict else NOTHING]]
-        rows += [["input", note] for note in given.notes]
+        rows += [["input", note] for note in arrays_read.notes]
         rows.append(["program", f"{stats['tasks']} tasks in {stats['engine_segments']} engine segments, "
                                 f"{stats['host_segments']} host segments"])  # fmt: skip
         rows.append(["time", seconds_text(seconds)])
@@ -320,7 +322,7 @@ def _run_program(
         title("Outputs")
         print_rows(
             [[name, "x".join(map(str, a.shape)), a.dtype, *_range(a), *nonfinite_counts(a)]
-             for name, a in done.outputs.items()],
+             for name, a in execution.outputs.items()],
             ["output", "shape", "dtype", "smallest", "largest", "infinities", "NaN"], right=(3, 4, 5, 6),
         )  # fmt: skip
         if output is not None:
@@ -339,14 +341,14 @@ def _range(array: Any) -> tuple[str, str]:
     return (f"{finite.min():.5g}", f"{finite.max():.5g}") if finite.size else ("-", "-")
 
 
-def _show(done: Session) -> None:
+def _show(session: Session) -> None:
     from hexane.cli.console import print_rows, title
     from hexane.report.tables import AGREEMENT_HEAD, AGREEMENT_RIGHT, agreement_rows, run_facts, run_title
 
-    title(run_title(done))
-    print_rows(run_facts(done))
-    if done.agreements and done.wanted is not None:
-        title(f"Against {done.wanted.by} in float32")
-        print_rows(agreement_rows(done), AGREEMENT_HEAD, right=AGREEMENT_RIGHT)
-        if any(row.nonfinite for row in done.agreements):
+    title(run_title(session))
+    print_rows(run_facts(session))
+    if session.agreements and session.wanted is not None:
+        title(f"Against {session.wanted.by} in float32")
+        print_rows(agreement_rows(session), AGREEMENT_HEAD, right=AGREEMENT_RIGHT)
+        if any(row.nonfinite for row in session.agreements):
             typer.echo("errors and cosine: of the values that are finite in both")

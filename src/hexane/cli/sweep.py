@@ -31,10 +31,10 @@ def sweep(
     from hexane.report.sweep import PAGE, PIECES, TABLE, run_sweep
     from hexane.studies.sweep import read_spec
 
-    found = read_spec(spec)
+    specification = read_spec(spec)
     place = cluster(workers, scheduler, memory)
     with Steps(quiet=json) as steps, interruption(output / PIECES):
-        rows = run_sweep(found, output, place, on_progress=steps.hear)
+        rows = run_sweep(specification, output, place, on_progress=steps.hear)
     counts = place.counts
     failed = sum(row["error"] is not None for row in rows)
     if json:
@@ -49,8 +49,8 @@ def sweep(
         )
         return
     names = ["model", "chip", "weights", "batch", "options", "latency_us", "engine", "difference", "error"]
-    shown = [name for name in names if any(row.get(name) not in (None, "", 0) for row in rows)]
-    print_rows([[_cell(row.get(name)) for name in shown] for row in rows], shown)
+    columns = [name for name in names if any(row.get(name) not in (None, "", 0) for row in rows)]
+    print_rows([[_cell(row.get(name)) for name in columns] for row in rows], columns)
     typer.echo(f"{len(rows)} points, {failed} with errors; {counts.computed} pieces computed, {counts.kept} were there")
     typer.echo(f"{output / TABLE} and {output / PAGE} written")
 

@@ -101,10 +101,10 @@ class Source:
 
 def codings_of(source: Source) -> tuple[Coding | None, ...]:
     """The coding of each result of an op whose operands are constants; None where it has none."""
-    made = _MAKERS.get(source.type)
-    if made is None:
+    maker = _MAKERS.get(source.type)
+    if maker is None:
         return (None,) * len(source.shapes)
-    result = made(source)
+    result = maker(source)
     return result if isinstance(result, tuple) else (result,)
 
 

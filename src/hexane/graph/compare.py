@@ -20,9 +20,9 @@ def difference(a: Graph, b: Graph) -> str | None:
     if list(a.functions) != list(b.functions):
         return f"functions {list(a.functions)} and {list(b.functions)}"
     for name, function in a.functions.items():
-        found = _functions(function, b.functions[name])
-        if found is not None:
-            return f"in function {name!r}: {found}"
+        text = _functions(function, b.functions[name])
+        if text is not None:
+            return f"in function {name!r}: {text}"
     return None
 
 
@@ -42,8 +42,8 @@ def _values(x: Value, y: Value, same: dict[Value, Value]) -> str | None:
     if x.is_constant != y.is_constant:
         return f"{x!r} and {y!r}"
     if x.constant is not None and y.constant is not None:
-        known = same.get(x)
-        if known is y:
+        partner = same.get(x)
+        if partner is y:
             return None
         if not x.constant.equals(y.constant):
             return f"constants {x!r} and {y!r} differ"
@@ -63,9 +63,9 @@ def _blocks(a: Block, b: Block, same: dict[Value, Value]) -> str | None:
     if len(a.inputs) != len(b.inputs):
         return f"{len(a.inputs)} and {len(b.inputs)} inputs"
     for x, y in zip(a.inputs, b.inputs):
-        found = _bind(x, y, same)
-        if found:
-            return found
+        text = _bind(x, y, same)
+        if text:
+            return text
     if len(a.ops) != len(b.ops):
         return f"{len(a.ops)} and {len(b.ops)} ops"
     for p, q in zip(a.ops, b.ops):
@@ -79,28 +79,28 @@ def _blocks(a: Block, b: Block, same: dict[Value, Value]) -> str | None:
             other = q.inputs[param]
             if isinstance(operand, tuple) != isinstance(other, tuple):
                 return f"{param} of {p!r} and {q!r}"
-            left = operand if isinstance(operand, tuple) else (operand,)
+            own_blocks = operand if isinstance(operand, tuple) else (operand,)
             right = other if isinstance(other, tuple) else (other,)
-            if len(left) != len(right):
+            if len(own_blocks) != len(right):
                 return f"{param} of {p!r} and {q!r}"
-            for x, y in zip(left, right):
-                found = _values(x, y, same)
-                if found:
-                    return f"{param} of {p.describe()}: {found}"
+            for x, y in zip(own_blocks, right):
+                text = _values(x, y, same)
+                if text:
+                    return f"{param} of {p.describe()}: {text}"
         for inner, other_inner in zip(p.blocks, q.blocks):
-            found = _blocks(inner, other_inner, same)
-            if found:
-                return found
+            text = _blocks(inner, other_inner, same)
+            if text:
+                return text
         for x, y in zip(p.outputs, q.outputs):
-            found = _bind(x, y, same)
-            if found:
-                return found
+            text = _bind(x, y, same)
+            if text:
+                return text
     if len(a.outputs) != len(b.outputs):
         return f"{len(a.outputs)} and {len(b.outputs)} outputs"
     for x, y in zip(a.outputs, b.outputs):
-        found = _values(x, y, same)
-        if found:
-            return f"output: {found}"
+        text = _values(x, y, same)
+        if text:
+            return f"output: {text}"
         if x.name != y.name:
             return f"outputs {x.name!r} and {y.name!r}"
     return None

@@ -29,12 +29,12 @@ def writes(op: Op) -> bool:
 
 def touched(op: Op) -> dict[Value, bool]:
     """The states that an op uses, itself or in its blocks, and whether it changes them."""
-    found: dict[Value, bool] = {}
+    states: dict[Value, bool] = {}
     for part in (op, *(inner for block in op.blocks for inner in block.walk())):
         for value in part.operands():
             if isinstance(value.type, StateType):
-                found[value] = found.get(value, False) or part.type not in READS
-    return found
+                states[value] = states.get(value, False) or part.type not in READS
+    return states
 
 
 def order(groups: Sequence[Iterable[Op]]) -> Iterator[tuple[int, int]]:
@@ -42,7 +42,7 @@ def order(groups: Sequence[Iterable[Op]]) -> Iterator[tuple[int, int]]:
 
     Reads between two writes may change places with one another.
     """
-    written: dict[Value, int] = {}
+    writers: dict[Value, int] = {}
     read: dict[Value, list[int]] = {}
     for number, group in enumerate(groups):
         changes: dict[Value, bool] = {}
@@ -50,13 +50,13 @@ def order(groups: Sequence[Iterable[Op]]) -> Iterator[tuple[int, int]]:
             for state, change in touched(op).items():
                 changes[state] = changes.get(state, False) or change
         for state, change in changes.items():
-            before = [*read.get(state, ()), *([written[state]] if state in written else [])]
+            before = [*read.get(state, ()), *([writers[state]] if state in writers else [])]
             if change:
                 yield from ((earlier, number) for earlier in before if earlier != number)
-                written[state], read[state] = number, []
+                writers[state], read[state] = number, []
             else:
-                if state in written:
-                    yield written[state], number
+                if state in writers:
+                    yield writers[state], number
                 read.setdefault(state, []).append(number)
 
 

@@ -42,10 +42,10 @@ def evaluate(
     """
     if state is not None:
         inputs = {**inputs, **state}
-    chosen = graph.main if function is None else graph.functions.get(function)
-    if chosen is None:
+    selected = graph.main if function is None else graph.functions.get(function)
+    if selected is None:
         raise UsageError(f"the graph has no function {function!r}", hint=f"it has {', '.join(graph.functions)}")
-    return evaluate_function(chosen, inputs, typed=typed, doubtful=bool(graph.problems))
+    return evaluate_function(selected, inputs, typed=typed, doubtful=bool(graph.problems))
 
 
 def evaluate_function(
@@ -62,12 +62,12 @@ def evaluate_function(
     for value in function.inputs:
         run.environment[value] = checked_input(value, inputs.get(value.name))
     results = run.block(function)
-    found = {
+    arrays = {
         value.name: declared(array, value.type, f"output {value.name!r}")
         for value, array in zip(function.outputs, results)
     }
     keep_states(run, function, inputs)
-    return found
+    return arrays
 
 
 def keep_states(run: Evaluation, function: Function, inputs: Mapping[str, Any]) -> None:
@@ -78,15 +78,15 @@ def keep_states(run: Evaluation, function: Function, inputs: Mapping[str, Any]) 
                 inputs[value.name][...] = run.environment[value]
 
 
-def checked_input(value: Value, given: Any) -> np.ndarray:
+def checked_input(value: Value, content: Any) -> np.ndarray:
     """An input as the reference computes with it; UsageError when it is missing or does not fit."""
     type_ = tensor_of(value.type)
-    if given is None:
+    if content is None:
         if isinstance(value.type, StateType):
             return np.zeros(type_.shape, eval_dtype(type_.dtype))
         raise UsageError(f"input {value.name!r} is missing", hint=f"it is a {value.type}")
     try:
-        array = np.asarray(given)
+        array = np.asarray(content)
     except ValueError:
         raise UsageError(f"input {value.name!r} is no array", hint=f"it is a {value.type}") from None
     if array.dtype.kind not in kinds_of(type_.dtype):
@@ -137,15 +137,15 @@ class Evaluation:
 
     def array(self, value: Value) -> Any:
         """A value's array; constants are widened to the reference's dtype on the way."""
-        found = self.environment.get(value)
-        if found is not None:
-            return found
+        stored_array = self.environment.get(value)
+        if stored_array is not None:
+            return stored_array
         if value.constant is None:
             raise GraphError(f"{value.name!r} is used before it is computed")
         if not isinstance(value.type, TensorType):
             return value.data
-        wanted = eval_dtype(value.type.dtype)
-        return value.data if wanted.kind == "U" else value.data.astype(wanted, copy=False)
+        dtype_needed = eval_dtype(value.type.dtype)
+        return value.data if dtype_needed.kind == "U" else value.data.astype(dtype_needed, copy=False)
 
     def narrow(self, value: Value) -> Any:
         """A value's array; constants as they are stored, for an op that computes nothing."""
@@ -170,10 +170,10 @@ class Evaluation:
         array = np.asarray(array)
         if array.ndim != type_.rank or any(n is not None and n != m for n, m in zip(type_.shape, array.shape)):
             raise GraphError(f"{op.describe()} is declared {type_} and came out with shape {array.shape}")
-        wanted = eval_dtype(type_.dtype)
+        dtype_needed = eval_dtype(type_.dtype)
         if self.typed and type_.carrier.kind != "U":
             array = array.astype(type_.carrier, copy=False)
-        return array if wanted.kind == "U" else array.astype(wanted, copy=False)
+        return array if dtype_needed.kind == "U" else array.astype(dtype_needed, copy=False)
 
     def op(self, op: Op) -> tuple[Any, ...]:
         """Evaluate one op; its results. Errors carry the op's name."""
@@ -204,8 +204,8 @@ class Evaluation:
         operands: dict[str, Any] = {}
         for param in spec.params:
             if (operand := op.inputs.get(param.name)) is not None:
-                found = tuple(self._at_hand(value, param.is_attribute) for value in values_of(operand))
-                operands[param.name] = found if isinstance(operand, tuple) else found[0]
+                arrays = tuple(self._at_hand(value, param.is_attribute) for value in values_of(operand))
+                operands[param.name] = arrays if isinstance(operand, tuple) else arrays[0]
         try:
             result_types(spec, operands)
         except TooLargeError:
@@ -224,20 +224,20 @@ class Evaluation:
 
     def arguments(self, op: Op, spec: OpSpec) -> dict[str, Any]:
         """An op's parameters as its evaluation takes them: arrays, tuples of arrays, Python values."""
-        found: dict[str, Any] = {}
+        values_by_name: dict[str, Any] = {}
         for param in spec.params:
             operand = op.inputs.get(param.name)
             if operand is None:
                 if param.required:
                     raise GraphError(f"lacks {param.name}")
-                found[param.name] = param.default
+                values_by_name[param.name] = param.default
                 continue
             narrow = spec.name in CHOOSES_FROM_X and param.name == "x"
             arrays = [self.narrow(value) if narrow else self.array(value) for value in values_of(operand)]
             if param.is_attribute:
                 arrays = [plain(np.asarray(array), param.kind, param.name) for array in arrays]
-            found[param.name] = tuple(arrays) if isinstance(operand, tuple) else arrays[0]
-        return found
+            values_by_name[param.name] = tuple(arrays) if isinstance(operand, tuple) else arrays[0]
+        return values_by_name
 
 
 def _is_bounded(value: Value) -> bool:

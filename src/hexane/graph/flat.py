@@ -49,14 +49,14 @@ def restored(parts: dict[str, Any]) -> Function:
         for kind, operands, name, opset, attributes, blocks, results in ops:
             inner = []
             for inputs, inside, ends in blocks:
-                made = Block(values[i] for i in inputs)
-                fill(made, inside, ends)
-                inner.append(made)
-            given = {
+                block = Block(values[i] for i in inputs)
+                fill(block, inside, ends)
+                inner.append(block)
+            arguments = {
                 param: tuple(values[i] for i in operand) if isinstance(operand, tuple) else values[operand]
                 for param, operand in operands.items()
             }
-            op = Op(kind, given, name=name, opset=opset, blocks=inner, attributes=attributes)
+            op = Op(kind, arguments, name=name, opset=opset, blocks=inner, attributes=attributes)
             op.outputs = tuple(values[i] for i in results)
             for value in op.outputs:
                 value.op = op

@@ -156,8 +156,8 @@ class Graph:
         main = self.main
         ports = [["input", v.name, v.type] for v in main.inputs] + [["output", v.name, v.type] for v in main.outputs]
         ops = [[op.outputs[0].name, op.type, op.outputs[0].type] for op in main.ops if op.outputs]
-        shown = table(ports, ["", "name", "type"]) + table(ops, ["op", "type", "result"])
-        return paragraph(f"{main.name}: {len(main.ops)} ops", bold=True) + shown
+        page = table(ports, ["", "name", "type"]) + table(ops, ["op", "type", "result"])
+        return paragraph(f"{main.name}: {len(main.ops)} ops", bold=True) + page
 
     def __repr__(self) -> str:
         functions = ", ".join(f"{f.name}: {len(f.ops)} ops" for f in self.functions.values())

@@ -87,9 +87,9 @@ class Value:
         self._uses[user] = self._uses.get(user, 0) + 1
 
     def _unuse(self, user: Op | Block) -> None:
-        left = self._uses[user] - 1
-        if left:
-            self._uses[user] = left
+        remaining = self._uses[user] - 1
+        if remaining:
+            self._uses[user] = remaining
         else:
             del self._uses[user]
 
@@ -329,9 +329,9 @@ class Block:
 
     def remove(self, op: Op) -> None:
         """Take out an op whose results nothing uses; its operands lose a user."""
-        used = [value.name for value in op.outputs if value._uses]
-        if used:
-            raise GraphError(f"{op.describe()} cannot go: {used[0]!r} is still in use")
+        names = [value.name for value in op.outputs if value._uses]
+        if names:
+            raise GraphError(f"{op.describe()} cannot go: {names[0]!r} is still in use")
         for param in list(op.inputs):
             op.remove_input(param)
         self.ops.remove(op)
@@ -414,12 +414,12 @@ class Function(Block):
 
     def values(self) -> Iterator[Value]:
         """Inputs, results and the constants in use, each once, in order of appearance."""
-        seen: set[int] = set()
+        visited: set[int] = set()
 
         def once(values: Iterable[Value]) -> Iterator[Value]:
             for value in values:
-                if id(value) not in seen:
-                    seen.add(id(value))
+                if id(value) not in visited:
+                    visited.add(id(value))
                     yield value
 
         yield from once(self._inputs)

@@ -122,10 +122,10 @@ class OpSpec:
         return {param.name: param for param in self.params}
 
     def param(self, name: str) -> Param:
-        found = self.by_name.get(name)
-        if found is None:
+        entry = self.by_name.get(name)
+        if entry is None:
             raise GraphError(f"{self.name} has no parameter {name!r}", hint=f"it has {', '.join(self.by_name)}")
-        return found
+        return entry
 
 
 _SPECS: dict[str, list[OpSpec]] = {}
@@ -353,8 +353,8 @@ def argument(operation: Op, name: str) -> Any:
         return operand
     if not isinstance(operand, tuple):
         return _read(operand, param.kind, operation, name)
-    found = tuple(_read(value, param.kind, operation, name) for value in operand)
-    return found if param.variadic else found[0]
+    operands = tuple(_read(value, param.kind, operation, name) for value in operand)
+    return operands if param.variadic else operands[0]
 
 
 def _read(value: Value, kind: str, operation: Op, name: str) -> Any:
@@ -376,7 +376,7 @@ def _reading(constant: Constant, kind: str, where: Callable[[], str]) -> Any:
 
 def check_dtypes(spec: OpSpec, operands: Mapping[str, Any]) -> dict[str, str]:
     """The dtype of each letter of the signature; GraphError when operands disagree or are outside the domain."""
-    found: dict[str, tuple[str, str]] = {}
+    bound: dict[str, tuple[str, str]] = {}
     for param in spec.params:
         operand = operands.get(param.name)
         if operand is None or not param.is_tensor:
@@ -390,13 +390,13 @@ def check_dtypes(spec: OpSpec, operands: Mapping[str, Any]) -> dict[str, str]:
                 raise GraphError(
                     f"{param.name} of {spec.name} is {type_.dtype}", hint=f"it may be {', '.join(sorted(domain))}"
                 )
-            first = found.setdefault(param.group, (type_.dtype, param.name))
+            first = bound.setdefault(param.group, (type_.dtype, param.name))
             if first[0] != type_.dtype:
                 raise GraphError(
                     f"{param.name} of {spec.name} is {type_.dtype} while {first[1]} is {first[0]}",
                     hint="operands of one op share a dtype; cast one of them",
                 )
-    return {letter: dtype for letter, (dtype, _) in found.items()}
+    return {letter: dtype for letter, (dtype, _) in bound.items()}
 
 
 def _static(spec: OpSpec, param: Param, value: Value) -> Any:

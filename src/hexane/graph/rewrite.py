@@ -208,12 +208,12 @@ def _codings(op: Op) -> tuple[Coding | None, ...]:
         return operand.constant if isinstance(operand, Value) else None
 
     def array(name: str) -> np.ndarray | None:
-        found = constant(name)
-        return None if found is None else found.array
+        data = constant(name)
+        return None if data is None else data.array
 
     def coding(name: str) -> Coding | None:
-        found = constant(name)
-        return None if found is None else found.coding
+        data = constant(name)
+        return None if data is None else data.coding
 
     return codings_of(Source(op.type, array, coding, tuple(value.shape for value in op.outputs)))
 
@@ -229,26 +229,26 @@ def function_from(
     ops: Iterable[Op], inputs: Iterable[Value], outputs: Iterable[Value], name: str, opset: str
 ) -> Function:
     """A new function with copies of the ops, with these inputs and outputs; constant data are shared."""
-    made = Function(name, opset=opset)
-    known: dict[Value, Value] = {}
+    copy = Function(name, opset=opset)
+    copies: dict[Value, Value] = {}
     for value in inputs:
-        made.add_input(_copied(value, known))
-    _copy_ops(ops, made, known)
-    made.set_outputs(_copied(value, known) for value in outputs)
-    return made
+        copy.add_input(_copied(value, copies))
+    _copy_ops(ops, copy, copies)
+    copy.set_outputs(_copied(value, copies) for value in outputs)
+    return copy
 
 
-def inline_function(target: Function, source: Function, given: Mapping[str, Value]) -> list[Value]:
+def inline_function(target: Function, source: Function, arguments: Mapping[str, Value]) -> list[Value]:
     """Copies of the ops of ``source`` at the end of ``target``, with names that are new there; ``source``'s outputs.
 
     ``given`` has a value of ``target`` for every input of ``source``, of the same type. Constant data are shared.
     """
-    known: dict[Value, Value] = {value: given[value.name] for value in source.inputs}
-    theirs = set(known.values())
+    copies: dict[Value, Value] = {value: arguments[value.name] for value in source.inputs}
+    theirs = set(copies.values())
     first = len(target.ops)
-    _copy_ops(source.ops, target, known)
-    outputs = [_copied(value, known) for value in source.outputs]
-    for copy in known.values():
+    _copy_ops(source.ops, target, copies)
+    outputs = [_copied(value, copies) for value in source.outputs]
+    for copy in copies.values():
         if copy not in theirs:
             copy.name = target.names.unique(copy.name)
     for op in target.ops[first:]:
@@ -256,30 +256,32 @@ def inline_function(target: Function, source: Function, given: Mapping[str, Valu
     return outputs
 
 
-def _copied(value: Value, known: dict[Value, Value]) -> Value:
-    if value not in known:
-        known[value] = copy = Value(value.name, value.type, constant=value.constant, label=value.label)
+def _copied(value: Value, copies: dict[Value, Value]) -> Value:
+    if value not in copies:
+        copies[value] = copy = Value(value.name, value.type, constant=value.constant, label=value.label)
         copy.attributes = dict(value.attributes) if value.attributes else None
-    return known[value]
+    return copies[value]
 
 
-def _copy_ops(ops: Iterable[Op], target: Block, known: dict[Value, Value]) -> None:
+def _copy_ops(ops: Iterable[Op], target: Block, copies: dict[Value, Value]) -> None:
     for op in ops:
         blocks = []
         for inner in op.blocks:
-            block = Block(_copied(value, known) for value in inner.inputs)
-            _copy_ops(inner.ops, block, known)
-            block.set_outputs(_copied(value, known) for value in inner.outputs)
+            block = Block(_copied(value, copies) for value in inner.inputs)
+            _copy_ops(inner.ops, block, copies)
+            block.set_outputs(_copied(value, copies) for value in inner.outputs)
             blocks.append(block)
         inputs: dict[str, Any] = {
-            param: tuple(_copied(v, known) for v in operand) if isinstance(operand, tuple) else _copied(operand, known)
+            param: tuple(_copied(v, copies) for v in operand)
+            if isinstance(operand, tuple)
+            else _copied(operand, copies)
             for param, operand in op.inputs.items()
         }
         copy = Op(op.type, inputs, name=op.name, opset=op.opset, blocks=blocks, attributes=dict(op.attributes),
                   inside=op.inside)  # fmt: skip
         results = []
         for value in op.outputs:
-            result = _copied(value, known)
+            result = _copied(value, copies)
             result.op = copy
             results.append(result)
         copy.outputs = tuple(results)
@@ -288,22 +290,22 @@ def _copy_ops(ops: Iterable[Op], target: Block, known: dict[Value, Value]) -> No
 
 def cut_function(function: Function, outputs: Iterable[str]) -> None:
     """See ``Graph.cut``: the function itself is cut."""
-    wanted = list(outputs)
-    if not wanted:
+    pending = list(outputs)
+    if not pending:
         raise GraphError("a cut needs at least one output")
     by_name = {value.name: value for value in function.values()}
-    found = []
-    for name in wanted:
+    needed = []
+    for name in pending:
         if name not in by_name:
             import difflib
 
             near = difflib.get_close_matches(name, by_name, n=3)
             raise GraphError(f"there is no value {name!r}", hint=f"did you mean {', '.join(near)}?" if near else None)
-        found.append(by_name[name])
-    inner = [value.name for value in found if value.op is not None and value.op.block is not function]
+        needed.append(by_name[name])
+    inner = [value.name for value in needed if value.op is not None and value.op.block is not function]
     if inner:
         raise GraphError(f"{inner[0]!r} lies inside a block of control flow")
-    function.set_outputs(dict.fromkeys(found))
+    function.set_outputs(dict.fromkeys(needed))
     remove_dead(function)
     for value in function.inputs:
         if not value.is_used:

@@ -62,7 +62,7 @@ def summarise(function: Function) -> Summary:
 
 def _weights(function: Function) -> list[Value]:
     """Constants that some op takes as a tensor, each datum once; shapes, axes and the like are no parameters."""
-    found: dict[int, Value] = {}
+    weights: dict[int, Value] = {}
     for op in function.walk():
         kinds = {param.name: param for param in spec_of(op).params} if is_known(op.type) else {}
         for name, operand in op.inputs.items():
@@ -70,8 +70,8 @@ def _weights(function: Function) -> list[Value]:
                 continue
             for value in values_of(operand):
                 if value.is_constant and isinstance(value.type, TensorType) and value.rank and value.dtype != "string":
-                    found.setdefault(id(value.constant), value)
-    return list(found.values())
+                    weights.setdefault(id(value.constant), value)
+    return list(weights.values())
 
 
 def weight_stats(function: Function) -> list[WeightStats]:

@@ -140,12 +140,12 @@ class TensorType:
             object.__setattr__(self, "shape", shape)
         if len(shape) > MAX_RANK:
             raise GraphError(f"a tensor of rank {len(shape)}", hint=f"the largest rank is {MAX_RANK}")
-        known = [extent for extent in shape if extent is not None]
-        if known and min(known) < 0:
+        extents = [extent for extent in shape if extent is not None]
+        if extents and min(extents) < 0:
             raise GraphError(f"the shape {shape} has a negative extent")
-        if prod(known) > MAX_ELEMENTS:
+        if prod(extents) > MAX_ELEMENTS:
             raise TooLargeError(
-                f"a tensor of shape {shape} has {prod(known)} elements", hint=f"the limit is {MAX_ELEMENTS}"
+                f"a tensor of shape {shape} has {prod(extents)} elements", hint=f"the limit is {MAX_ELEMENTS}"
             )
 
     @property

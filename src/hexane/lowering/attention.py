@@ -124,12 +124,12 @@ def attention_from(scores: Op, axis: int) -> Attention | None:
     return Attention(scores, scale, mask, soft, result)
 
 
-def mask_of(found: Attention) -> Value | None:
+def mask_of(attention: Attention) -> Value | None:
     """What is added to the scores."""
-    if found.mask is None:
+    if attention.mask is None:
         return None
-    before = found.scale or found.scores
-    x, y = found.mask.arg("x"), found.mask.arg("y")
+    before = attention.scale or attention.scores
+    x, y = attention.mask.arg("x"), attention.mask.arg("y")
     return y if x is before.output else x
 
 
@@ -138,14 +138,14 @@ def split_heads(value: Value) -> tuple[Op, ...]:
     turn = value.op
     if turn is None or turn.type != "transpose" or tuple(turn.arg("perm")) != SPLIT_HEADS or only_user(value) is None:
         return ()
-    cut = turn.arg("x").op
-    if cut is None or cut.type != "reshape" or only_user(cut.output) is not turn:
+    source_op = turn.arg("x").op
+    if source_op is None or source_op.type != "reshape" or only_user(source_op.output) is not turn:
         return ()
-    rows = cut.arg("x")
-    batch, tokens, heads, dims = cut.output.shape
+    rows = source_op.arg("x")
+    batch, tokens, heads, dims = source_op.output.shape
     if rows.is_constant or batch != 1 or tuple(rows.shape[-2:]) != (tokens, heads * dims) or _size(rows) != tokens:
         return ()
-    return (cut, turn)
+    return (source_op, turn)
 
 
 def turned_heads(value: Value) -> Op | None:

@@ -53,10 +53,10 @@ def with_number(word: str, number: float) -> tuple[str, float]:
     """
     if isfinite(number):
         return word, number
-    found = None if isnan(number) else _INFINITE.get((word, 1 if number > 0 else -1))
-    if found is None:
+    answer = None if isnan(number) else _INFINITE.get((word, 1 if number > 0 else -1))
+    if answer is None:
         raise UnsupportedError(f"{word} {number:g}: the answer does not depend on x, or there is none")
-    return found
+    return answer
 
 
 def sided(op: Op) -> tuple[str, Value, Value]:

@@ -54,10 +54,10 @@ def affine_of(op: Op) -> Affine:
     if factors.size != 1 or points.size != 1:
         raise UnsupportedError("a scale for each channel of a map")
     with np.errstate(over="ignore"):
-        found = Affine(float(np.float16(factors[0])), int(points[0]))
-    if not 0 < found.scale < np.inf or not 0 < found.inverse < np.inf:
+        affine = Affine(float(np.float16(factors[0])), int(points[0]))
+    if not 0 < affine.scale < np.inf or not 0 < affine.inverse < np.inf:
         raise UnsupportedError(f"a scale of {factors[0]:g}, which fp16 does not hold together with its reciprocal")
-    return found
+    return affine
 
 
 @dataclass(frozen=True, eq=False)

@@ -39,14 +39,14 @@ class WeightFormat:
         """The format of a name; UsageError lists the names."""
         if name == "fp16":
             return cls(name, "fp16")
-        if (found := _PALETTE.fullmatch(name)) and int(found[1]) in PALETTE_BITS:
-            scales, group = found[2] == "scales", int(found[2]) if found[2] and found[2].isdigit() else 0
-            return cls(name, "palette", int(found[1]), scales, group)
-        if found := _INTEGER.fullmatch(name):
-            group = int(found[2]) if found[2] and found[2].isdigit() else 0
-            return cls(name, "integer", int(found[1]), found[2] != "tensor", group)
-        if (found := _SPARSE.fullmatch(name)) and (found[2] is None or int(found[2]) in PALETTE_BITS):
-            return cls(name, "sparse", int(found[2]) if found[2] else 16, sparsity=float(found[1]))
+        if (match := _PALETTE.fullmatch(name)) and int(match[1]) in PALETTE_BITS:
+            scales, group = match[2] == "scales", int(match[2]) if match[2] and match[2].isdigit() else 0
+            return cls(name, "palette", int(match[1]), scales, group)
+        if match := _INTEGER.fullmatch(name):
+            group = int(match[2]) if match[2] and match[2].isdigit() else 0
+            return cls(name, "integer", int(match[1]), match[2] != "tensor", group)
+        if (match := _SPARSE.fullmatch(name)) and (match[2] is None or int(match[2]) in PALETTE_BITS):
+            return cls(name, "sparse", int(match[2]) if match[2] else 16, sparsity=float(match[1]))
         raise UsageError(f"no weight format is called {name!r}", hint=f"there are {NAMES}")
 
     def check(self, shape: tuple[int, ...]) -> None:
@@ -66,7 +66,7 @@ class WeightFormat:
             blocks = outputs * -(-inputs // self.group) if self.group else outputs if self.per_output else 1
             return -(-count * self.bits // 8) + 2 * blocks
         if self.kind == "sparse":
-            kept = count - int(count * self.sparsity)
+            nonzero = count - int(count * self.sparsity)
             table = 0 if self.bits == 16 else 2 << self.bits
-            return -(-count // 8) + -(-kept * self.bits // 8) + table
+            return -(-count // 8) + -(-nonzero * self.bits // 8) + table
         return 2 * count

@@ -92,8 +92,8 @@ def table_call(op: Op) -> tuple[str, tuple[float, ...]] | None:
     if op.type in ("maximum", "minimum"):
         x, y = op.arg("x"), op.arg("y")
         number = factor_of(op)
-        kept = (y if x.is_constant else x).shape == op.output.shape
-        return (op.type, (number,)) if number is not None and kept else None
+        same_shape = (y if x.is_constant else x).shape == op.output.shape
+        return (op.type, (number,)) if number is not None and same_shape else None
     if op.type == "leaky_relu":
         return op.type, (op.arg("alpha"),)
     if op.type == "clip":
@@ -166,9 +166,9 @@ class Epilogue:
             elif op.type == "relu":
                 relu = True
             else:
-                found = table_call(op)
-                assert found is not None  # fused_ops took it for its table
-                name, numbers = found
+                call = table_call(op)
+                assert call is not None  # fused_ops took it for its table
+                name, numbers = call
                 scale *= fp16_value(FUNCTIONS[op.type].scale) if op.type in FUNCTIONS else 1.0
         return cls(relu, name, scale, bias, numbers)
 

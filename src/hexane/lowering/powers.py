@@ -28,12 +28,12 @@ _ALSO_KEEP = frozenset(
 
 def may_be_negative(value: Value) -> bool:
     """Whether an element of a value may be below zero, as far as the ops that make it tell."""
-    seen, open_ = set(), [value]
+    visited, open_ = set(), [value]
     while open_:
         value = open_.pop()
-        if value in seen:
+        if value in visited:
             continue
-        seen.add(value)
+        visited.add(value)
         op = value.op
         if value.is_constant:
             if (np.asarray(value.data) < 0).any():
@@ -41,7 +41,7 @@ def may_be_negative(value: Value) -> bool:
         elif op is None or not (has(op, NEVER_NEGATIVE) or _keeps(op) or _is_floor(op)):
             return True
         elif _keeps(op):
-            open_ += [v for given in op.inputs.values() for v in values_of(given) if v.dtype.startswith("fp")]
+            open_ += [v for operand in op.inputs.values() for v in values_of(operand) if v.dtype.startswith("fp")]
     return False
 
 

@@ -142,10 +142,14 @@ def _apple(coding: Coding, generation: Generation, outputs: int) -> tuple[str, s
 
 def _streams(weight: Value, coding: Coding, generation: Generation, axis: int) -> tuple[Stream | None, str]:
     """The smallest stream that holds exactly these values, and the words for it."""
-    found = [made for make in (_as_palette, _as_integers, _as_mask) if (made := make(weight, coding, generation, axis))]
-    if not found:
+    streams = [
+        stream_made
+        for make in (_as_palette, _as_integers, _as_mask)
+        if (stream_made := make(weight, coding, generation, axis))
+    ]
+    if not streams:
         return None, f"expanded to fp16: {_why_not(coding, generation, axis)}"
-    best = min(found, key=lambda stream: _stream_bytes(stream, weight))
+    best = min(streams, key=lambda stream: _stream_bytes(stream, weight))
     if _stream_bytes(best, weight) >= 2 * prod(weight.shape):
         return None, f"expanded to fp16: {coding.what}: so few weights that tables or masks would take more"
     words = {
@@ -237,14 +241,14 @@ def _unscaled(coding: Coding) -> np.ndarray | None:
 def _indexed(values: np.ndarray, scales: np.ndarray | None, generation: Generation) -> Stream | None:
     """fp16 values as indices, None where they are too many."""
     bits = np.ascontiguousarray(values.astype(np.float16, copy=False)).view(np.uint16)
-    entries, stored = _distinct(bits)
+    entries, codes = _distinct(bits)
     if entries.size > MOST_ENTRIES:
         return None
     width = _width(entries.size, generation)
     return Stream(
         "palette",
         width,
-        stored.reshape(values.shape),
+        codes.reshape(values.shape),
         entries.view(np.float16),
         None if scales is None else scales.astype(np.float16),
         _evidence(generation),
@@ -253,9 +257,9 @@ def _indexed(values: np.ndarray, scales: np.ndarray | None, generation: Generati
 
 def _distinct(bits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The different halfwords in ascending order, and for every element its place among them (modulo 256)."""
-    seen = np.zeros(1 << 16, bool)
-    seen[bits.reshape(-1)] = True
-    entries = np.flatnonzero(seen).astype(np.uint16)
+    present = np.zeros(1 << 16, bool)
+    present[bits.reshape(-1)] = True
+    entries = np.flatnonzero(present).astype(np.uint16)
     place = np.zeros(1 << 16, np.uint8)
     place[entries] = np.arange(entries.size, dtype=np.int64).astype(np.uint8)
     return entries, place[bits]

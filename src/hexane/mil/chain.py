@@ -50,7 +50,7 @@ class Results:
                 hint="read sooner, or use more sets",
             )
         if name is None:
-            return {known: buffer.read() for known, buffer in self._buffers.items()}
+            return {key: buffer.read() for key, buffer in self._buffers.items()}
         if name not in self._buffers:
             raise UsageError(f"there is no result {name!r}", hint=f"the results are {', '.join(self._buffers)}")
         return self._buffers[name].read()
@@ -106,9 +106,9 @@ class Chain:
         wires: dict[Key, Key] = {}
         for number in range(1, len(self._stages)):
             before, here = self._stages[number - 1].outputs, self._stages[number].inputs
-            taken = {name for name in here if name in before and before[name].fits(here[name])}
-            wires |= {(number, name): (number - 1, name) for name in taken}
-            left_in, left_out = set(here) - taken, set(before) - taken
+            shared = {name for name in here if name in before and before[name].fits(here[name])}
+            wires |= {(number, name): (number - 1, name) for name in shared}
+            left_in, left_out = set(here) - shared, set(before) - shared
             if len(left_out) == 1:
                 (output,) = left_out
                 fitting = [name for name in left_in if before[output].fits(here[name])]
@@ -119,14 +119,14 @@ class Chain:
     def _check(self) -> None:
         for wires, late in ((self.links.wires, False), (self.links.feedback, True)):
             for (stage, name), (source, output) in wires.items():
-                wanted, given = self._layout(stage, name, "inputs"), self._layout(source, output, "outputs")
+                needed, offered = self._layout(stage, name, "inputs"), self._layout(source, output, "outputs")
                 if not late and source >= stage:
                     raise UsageError(f"program {stage} cannot read what program {source} writes later")
-                if not given.fits(wanted):
+                if not offered.fits(needed):
                     raise UnsupportedError(
                         f"output {output!r} of program {source} and input {name!r} of program {stage} "
                         "lie differently in memory",
-                        hint=f"{given.declared} {given.dtype} against {wanted.declared} {wanted.dtype}",
+                        hint=f"{offered.declared} {offered.dtype} against {needed.declared} {needed.dtype}",
                     )
         both = set(self.links.wires) & set(self.links.feedback)
         if both:
@@ -135,18 +135,18 @@ class Chain:
     def _layout(self, stage: int, name: str, side: str) -> Layout:
         if not 0 <= stage < len(self._stages):
             raise UsageError(f"there is no program {stage} in the chain")
-        known: dict[str, Layout] = getattr(self._stages[stage], side)
-        if name not in known:
-            raise UsageError(f"program {stage} has no {side[:-1]} {name!r}", hint=f"it has {', '.join(known)}")
-        return known[name]
+        layouts: dict[str, Layout] = getattr(self._stages[stage], side)
+        if name not in layouts:
+            raise UsageError(f"program {stage} has no {side[:-1]} {name!r}", hint=f"it has {', '.join(layouts)}")
+        return layouts[name]
 
     def _free_inputs(self) -> list[Key]:
         bound = {*self.links.wires, *self.links.feedback}
         return [(i, name) for i, stage in enumerate(self._stages) for name in stage.inputs if (i, name) not in bound]
 
     def _free_outputs(self) -> list[Key]:
-        used = set(self.links.wires.values())
-        return [(i, name) for i, stage in enumerate(self._stages) for name in stage.outputs if (i, name) not in used]
+        sources = set(self.links.wires.values())
+        return [(i, name) for i, stage in enumerate(self._stages) for name in stage.outputs if (i, name) not in sources]
 
     def _make_buffers(self) -> None:
         """Buffers for every set; what lies between the programs is shared by all sets."""
@@ -163,7 +163,7 @@ class Chain:
             {key: DeviceBuffer(self._layout(*key, "outputs"), self.traffic) for key in lasting}
             for _ in range(self.sets)
         ]
-        known: dict[tuple, Callable[[], None]] = {}
+        makers: dict[tuple, Callable[[], None]] = {}
         for turn in range(self.sets):
             here, before = {**shared, **results[turn]}, results[turn - 1]
             self._buffers.append(here)
@@ -177,9 +177,9 @@ class Chain:
                     else:
                         bound[name] = here[self.links.wires.get(key, key)]
                 same = (number, *sorted((name, id(buffer)) for name, buffer in bound.items()))
-                if same not in known:
-                    known[same] = stage.bind(bound)
-                programs.append(known[same])
+                if same not in makers:
+                    makers[same] = stage.bind(bound)
+                programs.append(makers[same])
             self._programs.append(programs)
 
     # -- running -------------------------------------------------------------------------------------------------------
@@ -198,18 +198,18 @@ class Chain:
         self, inputs: Mapping[str, np.ndarray], *, waits: Sequence[Moment] = (), signals: Sequence[Moment] = ()
     ) -> Future[Results]:
         """One submission of the whole chain: inputs are copied to the device in its turn, results stay there."""
-        given = self._checked(inputs)
+        arrays = self._checked(inputs)
 
         def work() -> Results:
             number = self.submitted
             turn = number % self.sets
-            for name, array in given.items():
+            for name, array in arrays.items():
                 self._buffers[turn][self.inputs[name]].write(array)
             for program in self._programs[turn]:
                 program()
             self.submitted = number + 1
-            found = {name: self._buffers[turn][key] for name, key in self.outputs.items()}
-            return Results(self, number + 1, found)
+            outputs = {name: self._buffers[turn][key] for name, key in self.outputs.items()}
+            return Results(self, number + 1, outputs)
 
         return self.queue.submit(Request(work, self, waits, signals))
 

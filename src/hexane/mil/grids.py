@@ -44,8 +44,8 @@ def grids_of(at: np.ndarray, element: np.ndarray) -> Grids:
     cuts = np.flatnonzero(np.diff(at.astype(np.int64)) != 1) + 1
     for first, last in zip([0, *cuts.tolist()], [*cuts.tolist(), at.size]):
         _grids_of_run(at, element, first, last, table, rest)
-    left = np.concatenate(rest) if rest else np.zeros(0, np.int64)
-    return Grids(np.array(table, np.int64).reshape(-1, 6), at[left], element[left])
+    remainder = np.concatenate(rest) if rest else np.zeros(0, np.int64)
+    return Grids(np.array(table, np.int64).reshape(-1, 6), at[remainder], element[remainder])
 
 
 def _grids_of_run(

@@ -369,9 +369,9 @@ class Model:
         return [f for f in self.findings if f.severity in severities and f.rule not in allowed]
 
     def _refuse(self, *severities: Severity) -> None:
-        found = self.refusing(*severities)
-        if found:
-            raise Refused(found, self.text)
+        findings = self.refusing(*severities)
+        if findings:
+            raise Refused(findings, self.text)
 
     def _strictly(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         self._refuse(Severity.FAILS, Severity.WRONG)
@@ -384,9 +384,9 @@ class Model:
         return OnMac(self._parsed(), self.chip, self.device if isinstance(self.device, str) else "macos", model)
 
     def _compile_as_the_runtime(self) -> None:
-        known = self._process.cached(self.identifier)
-        if known is not None:
-            self._made = known
+        cached_program = self._process.cached(self.identifier)
+        if cached_program is not None:
+            self._made = cached_program
             return
         self._process.compile()
         fault = silence.compile_fault_of(self.findings)
@@ -415,18 +415,18 @@ class Model:
     def _estimate(self) -> None:
         from hexane.timing import estimate
 
-        found = None
+        prediction = None
         for source in (self.program, self.graph):  # the tasks of some generations have no model of their own
             try:
-                found = estimate(source, self.chip) if source is not None else None
+                prediction = estimate(source, self.chip) if source is not None else None
             except HexaneError:
                 continue
-            if found is not None:
+            if prediction is not None:
                 break
-        if found is None:  # an op that the timing model does not know: no estimate is better than a wrong one
+        if prediction is None:  # an op that the timing model does not know: no estimate is better than a wrong one
             return
-        self.statistics.hw_execution_ns = round(found.latency_us * 1000)
-        self.statistics.estimate_range_us = found.latency_range_us
+        self.statistics.hw_execution_ns = round(prediction.latency_us * 1000)
+        self.statistics.estimate_range_us = prediction.latency_range_us
 
 
 class _Files(dict[str, bytes]):
@@ -451,10 +451,10 @@ def _tensors(values: Any) -> dict[str, TensorType]:
 
 def _bytes_of(weights: Mapping[str, Any] | None) -> dict[str, bytes]:
     """Weight files as bytes: a snapshot, as the compiler takes one."""
-    found = {}
+    files = {}
     for path, item in (plain_weights(weights) or {}).items():
-        found[path] = Path(item).read_bytes() if isinstance(item, (str, Path)) else bytes(item)
-    return found
+        files[path] = Path(item).read_bytes() if isinstance(item, (str, Path)) else bytes(item)
+    return files
 
 
 def _checked_qos(qos: int) -> None:

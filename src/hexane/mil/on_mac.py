@@ -59,8 +59,8 @@ class OnMac:
 
     def run(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Outputs by name, in their declared dtypes."""
-        found = self.model.evaluate({encode(name): array for name, array in values.items()})
-        return {value.name: found[encode(value.name)] for value in self.graph.main.outputs}
+        outputs = self.model.evaluate({encode(name): array for name, array in values.items()})
+        return {value.name: outputs[encode(value.name)] for value in self.graph.main.outputs}
 
 
 def side_of(device: str | Border, chip: Chip, level: str) -> Border:

@@ -54,7 +54,7 @@ def inference_fault_of(findings: list[Finding]) -> RuntimeFault | None:
     return None
 
 
-def silent(graph: Graph, made: Executable, findings: list[Finding]) -> Executable:
+def silent(graph: Graph, executable: Executable, findings: list[Finding]) -> Executable:
     """The program as the engine silently computes it."""
     wrong = {f.rule for f in findings if f.severity is Severity.WRONG}
     unknown = sorted(wrong - MODELLED)
@@ -65,11 +65,11 @@ def silent(graph: Graph, made: Executable, findings: list[Finding]) -> Executabl
         )
     if "O4" in wrong:
         graph = without_masks(graph)
-        made = Executable(graph, made.chip, "graph", "restriction O4")
+        executable = Executable(graph, executable.chip, "graph", "restriction O4")
     if wrong & {"O11", "S4"}:
         names = frozenset(value.name for value in graph.main.outputs)
-        made = replace(made, graph=graph, zeros=names)
-    return made
+        executable = replace(executable, graph=graph, zeros=names)
+    return executable
 
 
 def without_masks(graph: Graph) -> Graph:
@@ -83,21 +83,21 @@ def without_masks(graph: Graph) -> Graph:
 
 def bound_inputs(ports: Ports, inputs: Mapping[str, Any], surfaces: str) -> dict[str, np.ndarray]:
     """Inputs as the runtime binds them: the surfaces in the declared order, to the names in byte order."""
-    given = []
+    arrays = []
     sizes = ports.sizes(ports.inputs, surfaces)
     for name, type_ in ports.inputs.items():
         array = inputs.get(name)
         if array is None:
             raise inference_fault(SURFACE, "S7")
         if isinstance(array, Surface):
-            given.append(array)
+            arrays.append(array)
             continue
         array = packed_as_the_runtime_reads(np.asarray(array))
         surface = Surface(max(sizes[name], array.nbytes))
         surface.write(array.astype(type_.carrier, copy=False) if array.dtype.kind != type_.carrier.kind else array)
-        given.append(surface)
+        arrays.append(surface)
     values = {}
-    for name, surface in zip(binding_order(list(ports.inputs)), given):
+    for name, surface in zip(binding_order(list(ports.inputs)), arrays):
         type_ = ports.inputs[name]
         if surface.nbytes < type_.count * type_.carrier.itemsize:
             raise inference_fault(SURFACE, "S7")
@@ -108,7 +108,7 @@ def bound_inputs(ports: Ports, inputs: Mapping[str, Any], surfaces: str) -> dict
 def bound_outputs(ports: Ports, results: Mapping[str, np.ndarray], surfaces: str) -> dict[str, np.ndarray]:
     """Results as the caller finds them: the tensors in byte order of their names, in the surfaces as listed."""
     sizes = ports.sizes(ports.outputs, surfaces)
-    found = {}
+    arrays = {}
     for listed, name in zip(ports.outputs, binding_order(list(ports.outputs), results=True)):
         type_ = ports.outputs[listed]
         array = np.ascontiguousarray(results[name])
@@ -116,5 +116,5 @@ def bound_outputs(ports: Ports, results: Mapping[str, np.ndarray], surfaces: str
             raise inference_fault(SURFACE, "S1")
         surface = Surface(max(sizes[listed], type_.count * type_.carrier.itemsize))
         surface.write(array)
-        found[listed] = surface.read(type_)
-    return found
+        arrays[listed] = surface.read(type_)
+    return arrays

@@ -76,15 +76,15 @@ def checked(ports: Ports, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
     return values
 
 
-def _checked_input(name: str, type_: TensorType, given: Any) -> np.ndarray:
-    if isinstance(given, Surface):
-        if given.nbytes < LEAST_SURFACE_BYTES:
+def _checked_input(name: str, type_: TensorType, content: Any) -> np.ndarray:
+    if isinstance(content, Surface):
+        if content.nbytes < LEAST_SURFACE_BYTES:
             raise UsageError(
-                f"the surface of {name!r} has {given.nbytes} bytes",
+                f"the surface of {name!r} has {content.nbytes} bytes",
                 hint=f"some systems ask for {LEAST_SURFACE_BYTES} (restriction S3); data are read packed from byte 0",
             )
-        return given.read(type_)
-    array = np.asarray(given)
+        return content.read(type_)
+    array = np.asarray(content)
     if array.shape != type_.shape:
         raise UsageError(f"input {name!r} has shape {array.shape}", hint=f"it is {type_}")
     if array.dtype != type_.carrier:

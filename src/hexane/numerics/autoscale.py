@@ -41,13 +41,13 @@ def rescaled(graph: Graph, bits: Mapping[str, int]) -> Graph:
         if op.type not in SUMS or op.block is None or not operands(op)[1].is_constant:
             continue
         run = sum_run(op, on)
-        wanted = bits.get(run[-1].outputs[0].name, 0)
-        if wanted and run[-1].type != "exp":
-            _scale(op, run, wanted)
+        bits_wanted = bits.get(run[-1].outputs[0].name, 0)
+        if bits_wanted and run[-1].type != "exp":
+            _scale(op, run, bits_wanted)
     return result
 
 
-def _scale(head: Op, run: tuple[Op, ...], wanted: int) -> None:
+def _scale(head: Op, run: tuple[Op, ...], target_bits: int) -> None:
     weight = operands(head)[1]
     param = "y" if head.type == "matmul" else "weight"
     shifts: list[tuple[Op, str, Value]] = [(head, param, weight)]
@@ -66,7 +66,7 @@ def _scale(head: Op, run: tuple[Op, ...], wanted: int) -> None:
         elif op.type == "mul" and factor_of(op) is not None:
             name = "y" if op.arg("y").is_constant else "x"
             factor = (op, name, op.arg(name))
-    count = min([wanted, *(_room(value) for _, _, value in shifts)])
+    count = min([target_bits, *(_room(value) for _, _, value in shifts)])
     if factor is not None:
         size = abs(float(np.asarray(factor[2].data).reshape(-1)[0]))
         count = min(count, floor(log2(size / SMALLEST_FACTOR))) if size else 0

@@ -67,16 +67,16 @@ def evaluate(
         names = ", ".join(repr(value.name) for value in function.inputs)
         raise UsageError(f"there is no input {sorted(unknown)[0]!r}", hint=f"the inputs are {names}")
     for value in function.inputs:
-        given = checked_input(value, inputs.get(value.name))
-        run.environment[value] = _typed(given, value.type)
+        array = checked_input(value, inputs.get(value.name))
+        run.environment[value] = _typed(array, value.type)
     with tier.while_cold():
         results = run.block(function)
-    found = {
+    arrays = {
         value.name: declared(array, value.type, f"output {value.name!r}")
         for value, array in zip(function.outputs, results)
     }
     keep_states(run, function, inputs)
-    return found
+    return arrays
 
 
 def _typed(array: Any, type_: Any) -> Any:
@@ -118,8 +118,8 @@ class EngineEvaluation(Evaluation):
         if op in self._fused:
             result = self._fused.pop(op)
             # inside a fused run nothing but the last result exists; the others are placeholders of the right shape
-            found = np.broadcast_to(np.float16(0), op.output.shape) if result is None else result
-            return (self._seen(op, found) if result is not None else found,)
+            computed = np.broadcast_to(np.float16(0), op.output.shape) if result is None else result
+            return (self._seen(op, computed) if result is not None else computed,)
         try:
             results = self._on_engine(op)
         except UnsupportedError as error:
@@ -144,11 +144,11 @@ class EngineEvaluation(Evaluation):
             return None
         if op.type in SUMS:
             return self._sums(op)
-        found = RULES.get(op.type)
-        if found is None:
+        engine_rule = RULES.get(op.type)
+        if engine_rule is None:
             self.on_host[op] = f"no rule of the engine for {op.type}"
             return None
-        result = found(op, Arrays(lambda name: self._stored(op.arg(name)), self.on, self.factor))
+        result = engine_rule(op, Arrays(lambda name: self._stored(op.arg(name)), self.on, self.factor))
         self.on_engine.append(op)
         return (self._seen(op, result),)
 
@@ -208,10 +208,10 @@ class EngineEvaluation(Evaluation):
 
     def _stored(self, value: Value) -> np.ndarray:
         """A value in its declared dtype, as memory holds it."""
-        found = self.environment.get(value)
-        if found is None:
-            found = np.asarray(value.data)
-        return np.asarray(_typed(found, value.type))
+        value_stored = self.environment.get(value)
+        if value_stored is None:
+            value_stored = np.asarray(value.data)
+        return np.asarray(_typed(value_stored, value.type))
 
     def _seen(self, op: Op, result: np.ndarray) -> np.ndarray:
         if self._observe is not None:
@@ -250,7 +250,7 @@ class _Widened(Evaluation):
         self.environment = outer.environment
 
     def array(self, value: Value) -> Any:
-        found = super().array(value)
+        host_array = super().array(value)
         if isinstance(value.type, TensorType) and value.type.carrier.kind != "U":
-            return np.asarray(found).astype(eval_dtype(value.type.dtype), copy=False)
-        return found
+            return np.asarray(host_array).astype(eval_dtype(value.type.dtype), copy=False)
+        return host_array

@@ -105,54 +105,56 @@ def examine(
     values = {**_states(parts), **inputs}
     rows: list[Layer] = []
     for number, (kind, graph) in enumerate(parts):
-        given = {name: values[name] for name in graph.inputs}
+        arrays = {name: values[name] for name in graph.inputs}
         if kind != "engine":
-            values.update(graph.evaluate(given))
+            values.update(graph.evaluate(arrays))
             continue
-        seen: dict[Value, np.ndarray] = {
-            v: np.array(given[v.name]).astype(tensor_of(v.type).carrier) for v in graph.main.inputs
+        reference_values: dict[Value, np.ndarray] = {
+            v: np.array(arrays[v.name]).astype(tensor_of(v.type).carrier) for v in graph.main.inputs
         }
         order: list[Op] = []
 
-        def observe(op: Op, result: np.ndarray, seen: dict = seen, order: list = order) -> None:
-            seen[op.output] = np.array(result)
+        def observe(op: Op, result: np.ndarray, layer_values: dict = reference_values, order: list = order) -> None:
+            layer_values[op.output] = np.array(result)
             order.append(op)
 
-        values.update(evaluate(graph, given, chip, observe=observe))
+        values.update(evaluate(graph, arrays, chip, observe=observe))
         with np.errstate(all="ignore"):
-            rows += [_layer(op, number, seen, reference) for op in order]
+            rows += [_layer(op, number, reference_values, reference) for op in order]
     return Insight(tuple(rows), values)
 
 
 def _states(parts: Sequence[tuple[str, Graph]]) -> dict[str, np.ndarray]:
     """The states of all parts, zero, as a first call finds them; the parts change them in place, one after another."""
-    found: dict[str, np.ndarray] = {}
+    states: dict[str, np.ndarray] = {}
     for _, graph in parts:
-        found.update(graph.make_state())
-    return found
+        states.update(graph.make_state())
+    return states
 
 
-def _layer(op: Op, part: int, seen: Mapping[Value, np.ndarray], reference: Mapping[str, np.ndarray]) -> Layer:
-    got = seen[op.output].astype(np.float32)
+def _layer(
+    op: Op, part: int, reference_values: Mapping[Value, np.ndarray], reference: Mapping[str, np.ndarray]
+) -> Layer:
+    got = reference_values[op.output].astype(np.float32)
     finite = got if np.isfinite(np.add.reduce(got, None, np.float64)) else got[np.isfinite(got)]
-    local = _Local(seen)
-    run, made = [op], None
+    local = _Local(reference_values)
+    run, extracted = [op], None
     try:
-        made = _error(got, local.float32(op.output))[0]
+        extracted = _error(got, local.float32(op.output))[0]
         run = local.run
     except HexaneError:
         pass  # an op that the reference cannot compute alone has no local error
-    wanted = reference.get(op.output.name)
+    expected = reference.get(op.output.name)
     error = largest = cosine = None
     nonfinite = 0
-    if wanted is not None and wanted.shape == got.shape and wanted.dtype.kind in "fiub":
-        wanted = wanted.astype(np.float32)
-        error, largest, cosine = _error(got, wanted)
+    if expected is not None and expected.shape == got.shape and expected.dtype.kind in "fiub":
+        expected = expected.astype(np.float32)
+        error, largest, cosine = _error(got, expected)
         if finite is not got:
-            nonfinite = int(np.count_nonzero(~np.isfinite(got) & np.isfinite(wanted)))
+            nonfinite = int(np.count_nonzero(~np.isfinite(got) & np.isfinite(expected)))
     extra = _losses(run, local)
     return Layer(
-        op.output.name, _kinds(run), part, error, made, largest, cosine, nonfinite,
+        op.output.name, _kinds(run), part, error, extracted, largest, cosine, nonfinite,
         float(finite.min(initial=np.inf)) if finite.size else 0.0,
         float(finite.max(initial=-np.inf)) if finite.size else 0.0,
         **extra,
@@ -166,25 +168,25 @@ def _kinds(run: list[Op]) -> str:
 
 
 def _losses(run: Iterable[Op], local: _Local) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    losses_by_op: dict[str, Any] = {}
     for op in run:
         try:
             if op.type in SUMS:
                 x, w = (local.stored(value) for value in operands(op))
                 losses = sum_losses(op, x, w, local.evaluation.environment.get(op.output))
-                found.update(
+                losses_by_op.update(
                     headroom_bits=losses.headroom_bits,
                     worst_bits=losses.worst_bits,
                     dropped=losses.dropped,
                     scale_bits=losses.scale_bits if operands(op)[1].is_constant else 0,
                 )
-            elif not found.get("table_ends"):
+            elif not losses_by_op.get("table_ends"):
                 share = table_end_share(op, local.stored(op.arg("x"))) if "x" in op.inputs else None
                 if share is not None:
-                    found["table_ends"] = share
+                    losses_by_op["table_ends"] = share
         except HexaneError:
             continue
-    return found
+    return losses_by_op
 
 
 class _Local:
@@ -201,21 +203,21 @@ class _Local:
             return np.asarray(value.data, np.float32)
         if not top and value in self.seen:
             return self.seen[value].astype(np.float32)
-        known = self.evaluation.environment
-        if value in known:
-            return known[value]
+        environment = self.evaluation.environment
+        if value in environment:
+            return environment[value]
         op = value.op
         if op is None:
             raise HexaneError(f"{value.name} is not known")
         for operand in op.operands():
             if not operand.is_constant:
-                known[operand] = self.float32(operand, False)
+                environment[operand] = self.float32(operand, False)
         with np.errstate(all="ignore"):
             results = self.evaluation.op(op)
         self.run.insert(0, op)
         for output, result in zip(op.outputs, results):
-            known[output] = np.asarray(result)
-        return known[value]
+            environment[output] = np.asarray(result)
+        return environment[value]
 
     def stored(self, value: Value) -> np.ndarray:
         """A value as the engine's memory holds it (fp16)."""
@@ -225,9 +227,9 @@ class _Local:
             return np.asarray(self.float32(value, False), np.float16)
 
 
-def _error(got: np.ndarray, wanted: np.ndarray) -> tuple[float, float, float]:
+def _error(got: np.ndarray, expected: np.ndarray) -> tuple[float, float, float]:
     """(relative root-mean-square error, largest absolute error, cosine) over the values that are finite in both."""
-    a, b = got.ravel().astype(np.float64), wanted.ravel().astype(np.float64)
+    a, b = got.ravel().astype(np.float64), expected.ravel().astype(np.float64)
     difference = a - b
     if not np.isfinite(squares := _dot(difference, difference)):
         both = np.isfinite(a) & np.isfinite(b)

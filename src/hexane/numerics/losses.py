@@ -107,9 +107,11 @@ def by_term(op: Op, x: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarra
         return rows, each
     if op.type == "linear":
         return np.moveaxis(x, -1, 0).reshape(x.shape[-1], -1), np.moveaxis(w, -1, 0).reshape(w.shape[-1], -1)
-    left = x.swapaxes(-1, -2) if op.arg("transpose_x") else x  # (..., M, K)
+    terms = x.swapaxes(-1, -2) if op.arg("transpose_x") else x  # (..., M, K)
     right = w.swapaxes(-1, -2) if op.arg("transpose_y") else w  # (..., K, N)
-    return np.moveaxis(left, -1, 0).reshape(left.shape[-1], -1), np.moveaxis(right, -2, 0).reshape(right.shape[-2], -1)
+    return np.moveaxis(terms, -1, 0).reshape(terms.shape[-1], -1), np.moveaxis(right, -2, 0).reshape(
+        right.shape[-2], -1
+    )
 
 
 def dropped_share(x: np.ndarray, w: np.ndarray) -> float:

@@ -370,10 +370,10 @@ def logical_not(op: Op, arrays: Arrays) -> np.ndarray:
 def _axes(op: Op, rank: int) -> tuple[str, ...]:
     """The axes that an op runs over, as letters of the 4-D view, those of length 1 left out."""
     axes = op.arg("axes")
-    chosen = range(rank) if axes is None else axes
+    positions = range(rank) if axes is None else axes
     if rank > 4:
         raise UnsupportedError(f"{op.type} of rank {rank}")
-    return tuple("nchw"[a % rank + 4 - rank] for a in chosen)
+    return tuple("nchw"[a % rank + 4 - rank] for a in positions)
 
 
 def _view(x: np.ndarray) -> np.ndarray:
@@ -510,9 +510,9 @@ def layer_norm(op: Op, arrays: Arrays) -> np.ndarray:
 
 def _parameter(op: Op, data: np.ndarray, rank: int) -> np.ndarray:
     axes = op.arg("axes")
-    chosen = sorted(a % rank for a in (range(rank) if axes is None else axes))
+    positions = sorted(a % rank for a in (range(rank) if axes is None else axes))
     shape = [1] * rank
-    for axis, extent in zip(chosen, data.shape):
+    for axis, extent in zip(positions, data.shape):
         shape[axis] = extent
     return data.reshape(shape)
 

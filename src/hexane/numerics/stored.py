@@ -23,16 +23,16 @@ def stored_in_fp16(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, np.ndar
     """Outputs of the function that runs by name, every float of at most 32 bits rounded to fp16 where it is stored."""
     function, run = graph.main, _Stored(doubtful=bool(graph.problems))
     for value in function.inputs:
-        given = inputs.get(value.name)
-        run.environment[value] = _rounded(value, checked_input(value, given))
+        provided = inputs.get(value.name)
+        run.environment[value] = _rounded(value, checked_input(value, provided))
     results = run.block(function)
     return {value.name: declared(array, value.type, value.name) for value, array in zip(function.outputs, results)}
 
 
 class _Stored(Evaluation):
     def array(self, value: Value) -> Any:
-        found = super().array(value)
-        return _rounded(value, found) if value.constant is not None else found
+        data = super().array(value)
+        return _rounded(value, data) if value.constant is not None else data
 
     def settled(self, op: Op, value: Value, array: Any) -> Any:
         return _rounded(value, super().settled(op, value, array))

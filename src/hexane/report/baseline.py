@@ -157,9 +157,9 @@ def read_answer(path: Path) -> dict[str, Any]:
         except (ValueError, RecursionError) as error:
             raise FormatError(f"is no JSON: {error}", where=str(path)) from None
     if not isinstance(data, dict) or data.get("schema") not in READERS:
-        given = data.get("schema") if isinstance(data, dict) else None
+        schema = data.get("schema") if isinstance(data, dict) else None
         hint = "an answer of hexane check, estimate or run with --json, or a report folder"
-        raise FormatError(f"has the schema {given!r}, which is not compared", where=str(path), hint=hint)
+        raise FormatError(f"has the schema {schema!r}, which is not compared", where=str(path), hint=hint)
     return data
 
 

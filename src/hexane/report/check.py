@@ -137,22 +137,23 @@ class CheckReport:
     @property
     def ranges(self) -> dict[str, list[str]]:
         """For which numbers ops are right, and the ops."""
-        found: dict[str, list[str]] = {}
+        lines: dict[str, list[str]] = {}
         for row in self.rows:
             if row.keeps_to:
-                found.setdefault(row.keeps_to, []).append(row.name)
-        return found
+                lines.setdefault(row.keeps_to, []).append(row.name)
+        return lines
 
     @property
     def advice(self) -> list[dict[str, Any]]:
         """What to change, the change that helps most ops first: advice, reason, and the ops it is for."""
-        found: dict[tuple[str, str], list[str]] = {}
+        places: dict[tuple[str, str], list[str]] = {}
         for row in self.rows:
             if row.place == HOST:
-                found.setdefault((row.op, row.advice), []).append(row.name)
+                places.setdefault((row.op, row.advice), []).append(row.name)
         reasons = {(row.op, row.advice): row.reason for row in reversed(self.rows)}
         rows = [
-            {"op": op, "advice": text, "reason": reasons[op, text], "ops": names} for (op, text), names in found.items()
+            {"op": op, "advice": text, "reason": reasons[op, text], "ops": names}
+            for (op, text), names in places.items()
         ]
         return sorted(rows, key=lambda row: -len(row["ops"]))
 
@@ -255,7 +256,7 @@ def _report(
 ) -> CheckReport:
     """Every op with both columns; the row itself speaks of hexane's program where ``compiled``, else of Apple's."""
     tasks = places_of(graph, program.segments) if program is not None else {}
-    rows, updates, said = [], _updates(graph), remarks(graph, chip, values)
+    rows, updates, remarks_by_op = [], _updates(graph), remarks(graph, chip, values)
     nodes, apple = graph.metadata.get("nodes", {}), apple_places(graph, chip)
     for op in visible_ops(graph):
         ours = None if program is None else _as_compiled(op, tasks.get(op.outputs[0].name), program)
@@ -265,7 +266,7 @@ def _report(
         if op in updates:
             row = replace(row, op="coreml_update_state")
         node, kind = nodes.get(op.outputs[0].name, (op.name if op.name != op.outputs[0].name else "", ""))
-        row = replace(row, remarks=said.get(op, ()), node=node or "", node_type=kind)
+        row = replace(row, remarks=remarks_by_op.get(op, ()), node=node or "", node_type=kind)
         rows.append(_foreign(op, row) if op.type == FOREIGN else with_weights(row, notes.get(row.name)))
     return CheckReport(chip.name, chip.generation_name, compiled, tuple(rows))
 
@@ -280,31 +281,31 @@ def _keeps_to(op: Op) -> str:
 def _updates(graph: Graph) -> frozenset[Op]:
     """Reads of a state that was written just before: both are one op of coremltools, coreml_update_state."""
     latest: dict[Value, str] = {}
-    found = []
+    updates = []
     for op in graph.main.ops:
         for value in op.operands():
             if isinstance(value.type, StateType):
                 if op.type == "read_state" and latest.get(value) == "write_state":
-                    found.append(op)
+                    updates.append(op)
                 latest[value] = op.type
-    return frozenset(found)
+    return frozenset(updates)
 
 
 def _row(op: Op, apple: Placement, ours: Placement | None, compiled: bool) -> Row:
     value = op.outputs[0]
-    shown = ours if compiled and ours is not None else apple
-    other, who = (apple, "Apple's compiler") if shown is ours else (ours, "hexane")
-    reason, evidence, instead = shown.reason, shown.evidence, ""
-    if other is not None and other.where == HOST and shown.where == ENGINE:
+    placement = ours if compiled and ours is not None else apple
+    other, who = (apple, "Apple's compiler") if placement is ours else (ours, "hexane")
+    reason, evidence, instead = placement.reason, placement.evidence, ""
+    if other is not None and other.where == HOST and placement.where == ENGINE:
         instead = f"{who} leaves it to the host: {other.reason}"
-    elif other is ours and ours is not None and ours.where == shown.where == ENGINE:
+    elif other is ours and ours is not None and ours.where == placement.where == ENGINE:
         evidence = chips.weakest(evidence, ours.evidence)
-    if shown is ours and shown.where == apple.where == HOST:  # what Apple's compiler wants helps here, too
+    if placement is ours and placement.where == apple.where == HOST:  # what Apple's compiler wants helps here, too
         evidence, advice = apple.evidence, apple.advice
     else:
-        advice = "" if shown.where == ENGINE else shown.advice
+        advice = "" if placement.where == ENGINE else placement.advice
     return Row(
-        value.name, op.type, shown.where, reason, str(evidence), advice,
+        value.name, op.type, placement.where, reason, str(evidence), advice,
         macs_of(op), tuple(getattr(value.type, "shape", ())), apple=apple.where,
         hexane=NONE if ours is None else ours.where, other=instead,
     )  # fmt: skip

@@ -18,37 +18,37 @@ SMALLEST = 1e-6
 """Errors below this stand on the lower edge of a plot: its axis is logarithmic."""
 
 
-def write_page(found: Study, path: Path, *, chosen: Figures | None = None) -> None:
+def write_page(study: Study, path: Path, *, chosen: Figures | None = None) -> None:
     """Write the study as one self-contained file; ``chosen`` is the row that a budget led to.
 
     Needs jinja2 and matplotlib (extra ``report``): UnsupportedError without.
     """
-    write_whole(path, page_of(found, chosen=chosen).encode())
+    write_whole(path, page_of(study, chosen=chosen).encode())
 
 
-def page_of(found: Study, *, chosen: Figures | None = None) -> str:
+def page_of(study: Study, *, chosen: Figures | None = None) -> str:
     """The page's text."""
-    formats = list(dict.fromkeys(choice.form.name for choice in found.choices))
-    plots = [("size", "MB of weights in a file", _svg(found, "bytes", chosen))]
-    plots += [(chip.name, f"ms on {chip.name}, predicted", _svg(found, chip.name, chosen)) for chip in found.chips]
+    formats = list(dict.fromkeys(choice.form.name for choice in study.choices))
+    plots = [("size", "MB of weights in a file", _svg(study, "bytes", chosen))]
+    plots += [(chip.name, f"ms on {chip.name}, predicted", _svg(study, chip.name, chosen)) for chip in study.chips]
     return render(
         "compress.html",
-        study=found,
+        study=study,
         chosen=chosen,
         plots=plots,
         formats=formats,
-        layers=_layers(found, chosen),
-        pareto={name: sorted(_pareto(found, name)) for name in ("bytes", *(chip.name for chip in found.chips))},
+        layers=_layers(study, chosen),
+        pareto={name: sorted(_pareto(study, name)) for name in ("bytes", *(chip.name for chip in study.chips))},
     )
 
 
-def _layers(found: Study, chosen: Figures | None) -> list[dict[str, Any]]:
+def _layers(study: Study, figures: Figures | None) -> list[dict[str, Any]]:
     """One row for each layer: error and bytes by format, microseconds by chip and format."""
     rows: dict[str, dict[str, Any]] = {}
-    for choice in found.choices:
+    for choice in study.choices:
         row = rows.setdefault(choice.layer, {"name": choice.layer, "cells": {}, "chosen": ""})
         row["cells"][choice.form.name] = {"error": choice.error, "bytes": choice.bytes, "us": dict(choice.us_on)}
-        row["chosen"] = chosen.layers.get(choice.layer, "") if chosen is not None else ""
+        row["chosen"] = figures.layers.get(choice.layer, "") if figures is not None else ""
     return list(rows.values())
 
 
@@ -57,47 +57,47 @@ def cost_of(row: Figures, measure: str) -> float:
     return float(row.bytes) if measure == "bytes" else row.us[measure]
 
 
-def _pareto(found: Study, measure: str) -> set[str]:
+def _pareto(study: Study, measure: str) -> set[str]:
     """Rows that no other row beats in both cost and error."""
     best = set()
-    for row in found.rows:
+    for row in study.rows:
         cost = cost_of(row, measure)
         beaten = any(
             (cost_of(other, measure), other.error) != (cost, row.error)
             and cost_of(other, measure) <= cost
             and other.error <= row.error
-            for other in found.rows
+            for other in study.rows
         )
         if not beaten:
             best.add(row.name)
     return best
 
 
-def _svg(found: Study, measure: str, chosen: Figures | None) -> str:
+def _svg(study: Study, measure: str, figures: Figures | None) -> str:
     """The plot of error over cost as a data URI."""
     scale = 1e-6 if measure == "bytes" else 1e-3
     figure = new_figure(7.2, 4)
     axes = figure.subplots()
-    plain = next(row for row in found.rows if row.name == "fp16")
-    if found.choices:
-        points = _placed(found.mixtures(measure), cost_of(plain, measure), plain.error, measure)
+    plain = next(row for row in study.rows if row.name == "fp16")
+    if study.choices:
+        points = _placed(study.mixtures(measure), cost_of(plain, measure), plain.error, measure)
         axes.step(
             [x * scale for x, _ in points], [max(y, SMALLEST) for _, y in points], where="post", color=MIXED,
             linewidth=1.6, label="mixed by layer (errors added as squares)", zorder=1,
         )  # fmt: skip
-    best = _pareto(found, measure)
-    for row in found.rows:
+    best = _pareto(study, measure)
+    for row in study.rows:
         x, y = cost_of(row, measure) * scale, row.error
         if not y < float("inf"):
             continue
-        colour = CHOSEN if row is chosen else ROW
+        colour = CHOSEN if row is figures else ROW
         axes.plot(x, max(y, SMALLEST), "o", color=colour, markerfacecolor=colour if row.name in best else "white", ms=6)
         axes.annotate(row.name, (x, max(y, SMALLEST)), xytext=(6, 4), textcoords="offset points", fontsize=8)
     axes.set(yscale="log", xlabel="MB of weights" if measure == "bytes" else f"ms on {measure}", ylabel="error (rms)")
     axes.margins(0.15)
     axes.grid(True, color="#e9ecef", linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)
-    if found.choices:
+    if study.choices:
         axes.legend(frameon=False, fontsize=8)
     out = io.BytesIO()
     figure.savefig(out, format="png", dpi=130)

@@ -14,40 +14,40 @@ if TYPE_CHECKING:
 SCHEMA = "hexane-report/1"
 
 
-def report_data(done: Session, *, title: str | None = None) -> dict[str, Any]:
+def report_data(session: Session, *, title: str | None = None) -> dict[str, Any]:
     """Everything of a session but its tensors and images (docs/commands/report.md)."""
-    placement = done.placement
+    placement = session.placement
     return {
         "schema": SCHEMA,
         "hexane": hexane.__version__,
-        "title": title or done.name,
-        "run": done.summary(),
-        "verdict": verdict(done),
+        "title": title or session.name,
+        "run": session.summary(),
+        "verdict": verdict(session),
         "placement": placement.as_dict() if placement else None,
-        "graph": [node.to_dict() for node in rows_of(done.graph)],
-        "segments": _segments(done),
-        "tasks": _tasks(done),
-        "l2": _l2(done),
-        "layers": [layer.as_dict() for layer in done.insight.layers] if done.insight else [],
-        "first_wrong": done.insight.first_wrong.name if done.insight and done.insight.first_wrong else None,
-        "scaling": done.insight.scaling if done.insight else {},
-        "estimate": _estimate(done),
+        "graph": [node.to_dict() for node in rows_of(session.graph)],
+        "segments": _segments(session),
+        "tasks": _tasks(session),
+        "l2": _l2(session),
+        "layers": [layer.as_dict() for layer in session.insight.layers] if session.insight else [],
+        "first_wrong": session.insight.first_wrong.name if session.insight and session.insight.first_wrong else None,
+        "scaling": session.insight.scaling if session.insight else {},
+        "estimate": _estimate(session),
         "results": [],
         "files": [],
     }
 
 
-def verdict(done: Session) -> str:
+def verdict(session: Session) -> str:
     """What happened, in a sentence or two."""
     parts = []
-    if done.verdict is not None:
-        parts.append(f"{done.verdict.word.capitalize()}: {done.verdict.far}.")
-        if done.verdict.advice:
-            parts.append(f"{done.verdict.advice}.")
-    if done.other is not None:
-        parts.append(f"{done.other.text}.")
-    if done.placement is not None:
-        totals = done.placement.totals
+    if session.verdict is not None:
+        parts.append(f"{session.verdict.word.capitalize()}: {session.verdict.far}.")
+        if session.verdict.advice:
+            parts.append(f"{session.verdict.advice}.")
+    if session.other is not None:
+        parts.append(f"{session.other.text}.")
+    if session.placement is not None:
+        totals = session.placement.totals
         host = totals["host_ops"]
         parts.append(
             f"{totals['macs_on_engine']:.1%} of the multiply-accumulates run on the engine"
@@ -56,8 +56,8 @@ def verdict(done: Session) -> str:
     return " ".join(parts)
 
 
-def _segments(done: Session) -> list[dict[str, Any]]:
-    if done.program is None:
+def _segments(session: Session) -> list[dict[str, Any]]:
+    if session.program is None:
         return []
     return [
         {
@@ -68,50 +68,50 @@ def _segments(done: Session) -> list[dict[str, Any]]:
             "macs": segment.macs,
             "inputs": [port.name for port in segment.inputs],
             "outputs": [port.name for port in segment.outputs],
-            "seconds": round(done.run.seconds[i], 4) if done.run else None,
+            "seconds": round(session.run.seconds[i], 4) if session.run else None,
         }
-        for i, segment in enumerate(done.program.segments)
+        for i, segment in enumerate(session.program.segments)
     ]
 
 
-def _tasks(done: Session) -> list[dict[str, Any]]:
+def _tasks(session: Session) -> list[dict[str, Any]]:
     """Executed tasks with the compiler's evidence for each; a program's header estimate in microseconds."""
-    if done.run is None or done.program is None:
+    if session.run is None or session.program is None:
         return []
-    found = []
-    for task in done.run.tasks:
-        segment = done.program.segments[task.segment]
+    rows = []
+    for task in session.run.tasks:
+        segment = session.program.segments[task.segment]
         row = task.to_dict()
         plan = segment.plans[task.index] if task.index < len(segment.plans) else None
         row["op"] = value_name(task.op) if task.op else ""
         row["rule"] = plan.evidence.value if plan else None
         row["note"] = plan.note if plan else ""
-        found.append(row)
-    return found
+        rows.append(row)
+    return rows
 
 
-def _l2(done: Session) -> list[dict[str, Any]]:
+def _l2(session: Session) -> list[dict[str, Any]]:
     """The map of L2 of every engine segment; ``task`` is the place of its first task among all tasks."""
-    if done.run is None or done.program is None or not done.run.tasks:
+    if session.run is None or session.program is None or not session.run.tasks:
         return []
-    found, task = [], 0
-    numbers = [i for i, segment in enumerate(done.program.segments) if segment.image is not None]
-    for number, chart in zip(numbers, done.program.l2_maps()):
-        found.append({"segment": number, "task": task, **chart.as_dict()})
+    rows, task = [], 0
+    numbers = [i for i, segment in enumerate(session.program.segments) if segment.image is not None]
+    for number, chart in zip(numbers, session.program.l2_maps()):
+        rows.append({"segment": number, "task": task, **chart.as_dict()})
         task += len(chart.in_use)
-    return found
+    return rows
 
 
-def _estimate(done: Session) -> dict[str, Any] | None:
+def _estimate(session: Session) -> dict[str, Any] | None:
     """The estimate, its tasks under the names of the ops that they belong to."""
-    if done.estimate is None:
+    if session.estimate is None:
         return None
-    found = done.estimate.as_dict()
-    found.pop("tasks")
-    if done.estimate.tasks and done.program is not None:
-        segments = [(i, s) for i, s in enumerate(done.program.segments) if s.image is not None]
+    estimate = session.estimate.as_dict()
+    estimate.pop("tasks")
+    if session.estimate.tasks and session.program is not None:
+        segments = [(i, s) for i, s in enumerate(session.program.segments) if s.image is not None]
         plans = [(i, j, plan) for i, s in segments for j, plan in enumerate(s.plans)]
-        if len(plans) == len(found["ops"]):
-            for row, (segment, index, plan) in zip(found["ops"], plans):
+        if len(plans) == len(estimate["ops"]):
+            for row, (segment, index, plan) in zip(estimate["ops"], plans):
                 row["name"] = f"{value_name(plan.op)} ({segment}.{index})"
-    return found
+    return estimate

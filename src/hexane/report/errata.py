@@ -45,8 +45,8 @@ class Erratum:
 
     def values(self, graph: Graph) -> dict[str, np.ndarray] | None:
         """What its values are on the inputs; None where the numbers are not asked."""
-        given = {name: np.asarray(value, np.float32) for name, value in self.inputs.items()}
-        return {**given, **every_value(graph, given)} if given else None
+        arrays = {name: np.asarray(value, np.float32) for name, value in self.inputs.items()}
+        return {**arrays, **every_value(graph, arrays)} if arrays else None
 
     def remark(self, graph: Graph | None = None) -> Remark:
         """What ``hexane check`` says of it; KeyError where it says nothing."""
@@ -295,8 +295,8 @@ def errata_page() -> str:
 
 
 def _anchor(name: str) -> str:
-    kept = "".join(c for c in name.lower() if c.isalnum() or c in " -_")
-    return kept.replace(" ", "-")
+    letters = "".join(c for c in name.lower() if c.isalnum() or c in " -_")
+    return letters.replace(" ", "-")
 
 
 def _said(remark: Remark) -> list[str]:
@@ -316,15 +316,15 @@ MOST_OPS = 6
 def _written(graph: Graph) -> str:
     """The network in a line."""
     ops = list(graph.main.ops)
-    shown = "; ".join(map(_call, ops[:MOST_OPS]))
-    return shown if len(ops) <= MOST_OPS else f"{shown}; ... {len(ops)} ops"
+    calls = "; ".join(map(_call, ops[:MOST_OPS]))
+    return calls if len(ops) <= MOST_OPS else f"{calls}; ... {len(ops)} ops"
 
 
 def _call(op: Op) -> str:
     results = ", ".join(v.name for v in op.outputs)
     operands = [v for v in op.operands() if not v.is_constant or getattr(v.type, "rank", 0) > 1]
-    given = ", ".join(f"{'' if v.op else _extents(v)}{'constant' if v.is_constant else v.name}" for v in operands)
-    return f"{results} = {op.type}({given})"
+    arguments = ", ".join(f"{'' if v.op else _extents(v)}{'constant' if v.is_constant else v.name}" for v in operands)
+    return f"{results} = {op.type}({arguments})"
 
 
 def _extents(value: Value) -> str:

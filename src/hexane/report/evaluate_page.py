@@ -21,7 +21,7 @@ MOST_SHOWN = 24
 
 
 def write_page(
-    found: Evaluation, path: Path, *, model: Any, data: Any, shapes: Mapping[str, Any] | None = None,
+    evaluation: Evaluation, path: Path, *, model: Any, data: Any, shapes: Mapping[str, Any] | None = None,
     normalize: str | None = None,
 ) -> None:  # fmt: skip
     """Write an evaluation as one self-contained file; ``model`` and ``data`` as they were given to it.
@@ -29,9 +29,9 @@ def write_page(
     Needs jinja2 (extra ``report``): UnsupportedError without.
     """
     ports = input_ports(open_model(model, shapes=shapes).graph)
-    shown = sorted({sample["index"] for row in found.rows for sample in row.worst[:MOST_SHOWN]})
-    pictures = _pictures(open_data(data, ports, normalize=normalize), ports, shown)
-    text = render("evaluate.html", found=found, pictures=pictures, most=MOST_SHOWN)
+    indices = sorted({sample["index"] for row in evaluation.rows for sample in row.worst[:MOST_SHOWN]})
+    pictures = _pictures(open_data(data, ports, normalize=normalize), ports, indices)
+    text = render("evaluate.html", found=evaluation, pictures=pictures, most=MOST_SHOWN)
     write_whole(path, text.encode())
 
 
@@ -48,7 +48,7 @@ def _pictures(data: Any, ports: tuple[Port, ...], indices: list[int]) -> dict[in
             axes, channels, height, width = layout_of(port)
         except UsageError:
             continue
-        found = {}
+        pictures = {}
         for index, array in zip(indices, data.take(np.array(indices, np.int64)).inputs[port.name] if indices else ()):
             pixels = np.asarray(array, np.float32)
             shape = (channels, height, width) if axes == "CHW" else (height, width, channels)
@@ -58,6 +58,6 @@ def _pictures(data: Any, ports: tuple[Port, ...], indices: list[int]) -> dict[in
             grey = np.clip(255 * (pixels - low) / ((high - low) or 1.0), 0, 255).astype(np.uint8)
             out = io.BytesIO()
             Image.fromarray(grey[..., 0] if channels == 1 else grey[..., :3]).save(out, "PNG")
-            found[index] = _data_uri(out.getvalue())
-        return found
+            pictures[index] = _data_uri(out.getvalue())
+        return pictures
     return {}

@@ -55,28 +55,28 @@ class Fixed:
 def fixed(graph: Graph, chip: str | Chip, inputs: Mapping[str, Any] | None = None) -> Fixed:
     """Rewrite every op that a rule with a remedy names; with inputs only those whose numbers are beyond a limit."""
     target = chips.get(chip)
-    seen = _seen(graph, inputs)
-    said = remarks(graph, target, seen)
-    wanted = {(remark.rule, op.outputs[0].name) for op, rows in said.items() for remark in rows}
-    rules = {rule for rule, _ in wanted}
+    values_seen = _seen(graph, inputs)
+    remarks_by_op = remarks(graph, target, values_seen)
+    targets = {(remark.rule, op.outputs[0].name) for op, rows in remarks_by_op.items() for remark in rows}
+    rules = {rule for rule, _ in targets}
     new = graph.clone()
-    done: dict[str, int] = {}
+    changes: dict[str, int] = {}
     for remedy in REMEDIES:
         if remedy.rule not in rules:
             continue
-        names = {name for rule, name in wanted if rule == remedy.rule} if remedy.own else None
-        if names and seen is not None and remedy.grows > 1:
-            names = {name for name in names if np.max(np.abs(seen[name])) * remedy.grows < LARGEST_SUM}
+        names = {name for rule, name in targets if rule == remedy.rule} if remedy.own else None
+        if names and values_seen is not None and remedy.grows > 1:
+            names = {name for name in names if np.max(np.abs(values_seen[name])) * remedy.grows < LARGEST_SUM}
         count = sweep(new.main, dict.fromkeys(remedy.ops, _of(remedy.rewrite, names)))
         if count:
-            done[remedy.rule] = done.get(remedy.rule, 0) + count
+            changes[remedy.rule] = changes.get(remedy.rule, 0) + count
             remove_dead(new.main)
-    left = {row.rule for rows in remarks(new, target, _seen(new, inputs)).values() for row in rows}
+    remaining = {row.rule for rows in remarks(new, target, _seen(new, inputs)).values() for row in rows}
     if inputs is None:
-        return Fixed(new, done, tuple(sorted(left)))
+        return Fixed(new, changes, tuple(sorted(remaining)))
     right = graph.evaluate(inputs)
     before, after = (_error(_as_apple(one, inputs, target), right) for one in (graph, new))
-    return Fixed(new, done, tuple(sorted(left)), before, after)
+    return Fixed(new, changes, tuple(sorted(remaining)), before, after)
 
 
 def _of(rewrite: Rewrite, names: set[str] | None) -> Callable[[Op, GraphBuilder], Value | tuple[Value, ...] | None]:
@@ -93,16 +93,16 @@ def _as_apple(graph: Graph, inputs: Mapping[str, Any], chip: Chip) -> dict[str, 
     return evaluate(canonical(graph, Compilation(chip, on, as_apple=True)), inputs, chip)
 
 
-def _error(given: Mapping[str, np.ndarray], right: Mapping[str, np.ndarray]) -> float:
+def _error(outputs: Mapping[str, np.ndarray], right: Mapping[str, np.ndarray]) -> float:
     """The largest relative error of the outputs; infinite where one holds infinities that the right one has not."""
     errors = [0.0]
-    for name, wanted in right.items():
-        if np.asarray(wanted).dtype.kind != "f":
+    for name, expected in right.items():
+        if np.asarray(expected).dtype.kind != "f":
             continue
-        got, wanted = given[name].astype(np.float64), np.asarray(wanted, np.float64)
-        usual = np.isfinite(wanted)
-        size = float(np.linalg.norm(wanted[usual])) or 1.0
+        got, expected = outputs[name].astype(np.float64), np.asarray(expected, np.float64)
+        usual = np.isfinite(expected)
+        size = float(np.linalg.norm(expected[usual])) or 1.0
         with np.errstate(invalid="ignore"):
-            gap = float(np.linalg.norm((got - wanted)[usual]))
+            gap = float(np.linalg.norm((got - expected)[usual]))
         errors.append(gap / size if np.isfinite(gap) else np.inf)
     return max(errors)

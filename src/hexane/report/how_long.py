@@ -49,10 +49,10 @@ class HowLong:
         if abs(total) < 0.1 * max(self.network.latency_us, 1e-9):
             return ", nearly the same"
         leading = sorted(differences.items(), key=lambda item: -abs(item[1]))
-        said = [f"{name} {us:+.0f} us" for name, us in leading if abs(us) >= 0.1 * abs(total)]
+        phrases = [f"{name} {us:+.0f} us" for name, us in leading if abs(us) >= 0.1 * abs(total)]
         launches = f" ({self.program.parts.launches} launches, not {self.network.parts.launches})"
         counts = launches if self.program.parts.launches != self.network.parts.launches else ""
-        return f". The difference: {', '.join(said)}{counts}"
+        return f". The difference: {', '.join(phrases)}{counts}"
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data: the answer, and the estimate of hexane's program or None."""

@@ -68,15 +68,15 @@ def run(
         as_ = "apple"
     graph = network_of(model)
     arrays, notes = _given(graph, inputs or {}, seed)
-    done = run_network(
+    session = run_network(
         graph, arrays, name=path.name if path else "network", chip=chip or engine.chip or "M1", level=level, model=path,
         compare=compare, insight=folder is not None, autoscale=autoscale,
         notes=(*graph.metadata.get("assumed", ()), *notes), progress=progress, device=engine,
         form=Form(dialect_as(as_, dialect), left_out),
     )  # fmt: skip
     if folder is not None:
-        write_report(done, folder)
-    return done
+        write_report(session, folder)
+    return session
 
 
 def _given(graph: Graph, inputs: Mapping[str, Any], seed: int) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
@@ -84,13 +84,13 @@ def _given(graph: Graph, inputs: Mapping[str, Any], seed: int) -> tuple[dict[str
     ports = input_ports(graph)
     unknown = sorted(set(inputs) - {port.name for port in ports})
     if unknown:
-        known = ", ".join(port.name for port in ports) or "none"
-        raise UsageError(f"the network has no input {unknown[0]!r}", hint=f"its inputs: {known}")
+        names = ", ".join(port.name for port in ports) or "none"
+        raise UsageError(f"the network has no input {unknown[0]!r}", hint=f"its inputs: {names}")
     files = [f"{name}={value}" for name, value in inputs.items() if isinstance(value, str | os.PathLike)]
     rest = [port for port in ports if port.name not in inputs or isinstance(inputs[port.name], str | os.PathLike)]
-    drawn = gather(rest, files, seed=seed, graph=graph)
+    gathered = gather(rest, files, seed=seed, graph=graph)
     arrays = {name: np.asarray(value) for name, value in inputs.items() if not isinstance(value, str | os.PathLike)}
-    return {**arrays, **drawn.arrays}, drawn.notes
+    return {**arrays, **gathered.arrays}, gathered.notes
 
 
 def compare(old: Any, new: Any, limits: Limits | None = None) -> Comparison:
@@ -102,16 +102,16 @@ def compare(old: Any, new: Any, limits: Limits | None = None) -> Comparison:
     return compared(_answer(old), _answer(new), limits)
 
 
-def _answer(given: Any) -> Mapping[str, Any]:
+def _answer(answer: Any) -> Mapping[str, Any]:
     from hexane.formats.strict_json import plain
 
-    if isinstance(given, str | os.PathLike):
-        return read_answer(Path(given))
-    form = getattr(given, "as_dict", None) or getattr(given, "summary", None)
-    data = plain(form()) if form is not None else given
+    if isinstance(answer, str | os.PathLike):
+        return read_answer(Path(answer))
+    form = getattr(answer, "as_dict", None) or getattr(answer, "summary", None)
+    data = plain(form()) if form is not None else answer
     if not isinstance(data, Mapping) or "schema" not in data:
         raise UsageError(
-            f"a {type(given).__name__} is no answer to compare",
+            f"a {type(answer).__name__} is no answer to compare",
             hint="give what hexane.check, hexane.estimate or hexane.run returns, or a file of --json",
         )
     return data

@@ -49,14 +49,14 @@ def rows_of(graph: Graph) -> list[Node]:
         if value in maker:
             last[maker[value]] = max(last[maker[value]], maker[value])
     lanes: list[int] = []
-    held: dict[int, int] = {}  # lane -> row that holds it
+    occupied: dict[int, int] = {}  # lane -> row that holds it
     for row, (_, _, sources) in enumerate(entries):
         freed = [lanes[s] for s in sources if last[s] <= row]
-        for lane in [lane for lane, owner in held.items() if last[owner] <= row]:
-            del held[lane]
+        for lane in [lane for lane, owner in occupied.items() if last[owner] <= row]:
+            del occupied[lane]
         lane = min(freed, default=-1)
-        if lane < 0 or lane in held:
-            lane = next(i for i in range(len(held) + 1) if i not in held)
-        held[lane] = row
+        if lane < 0 or lane in occupied:
+            lane = next(i for i in range(len(occupied) + 1) if i not in occupied)
+        occupied[lane] = row
         lanes.append(lane)
     return [Node(name, op, lanes[i], tuple(sources), last[i]) for i, (name, op, sources) in enumerate(entries)]

@@ -20,10 +20,10 @@ def origin(call: Sequence[str], read: Path | None = None) -> dict[str, Any]:
     Two equal calls give the same. A network of several files has the digest of the file that is named (of a folder:
     of all in it), so weights in files beside an .onnx or .mil are not part of it.
     """
-    made: dict[str, Any] = {"hexane": hexane.__version__, "sources": sources_digest(), "call": list(call)}
+    facts: dict[str, Any] = {"hexane": hexane.__version__, "sources": sources_digest(), "call": list(call)}
     if read is not None:
-        made["file"], made["sha256"] = str(read), digest_of(read)
-    return made
+        facts["file"], facts["sha256"] = str(read), digest_of(read)
+    return facts
 
 
 def digest_of(path: Path) -> str | None:

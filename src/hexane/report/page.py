@@ -31,42 +31,42 @@ class Picture:
 
 
 def write_report(
-    done: Session, folder: Path, *, title: str | None = None, pictures: Sequence[Picture] = ()
+    session: Session, folder: Path, *, title: str | None = None, pictures: Sequence[Picture] = ()
 ) -> dict[str, Any]:
     """Write the report of a session and return its data.
 
     The folder holds ``index.html``, ``report.json``, ``inputs.npz``, ``outputs.npz``, ``segmentN.hwx`` per engine
     segment and PNG plots. It appears whole or not at all. Needs jinja2 (extra ``report``): UnsupportedError without.
     """
-    data = report_data(done, title=title)
-    with whole_folder(folder) as made:
-        write_arrays(made / "inputs.npz", done.inputs)
-        write_arrays(made / "outputs.npz", done.outputs)
-        if done.program is not None:
-            for number, segment in enumerate(done.program.segments):
+    data = report_data(session, title=title)
+    with whole_folder(folder) as new_folder:
+        write_arrays(new_folder / "inputs.npz", session.inputs)
+        write_arrays(new_folder / "outputs.npz", session.outputs)
+        if session.program is not None:
+            for number, segment in enumerate(session.program.segments):
                 if segment.image is not None:
-                    (made / f"segment{number}.hwx").write_bytes(segment.image.to_bytes())
+                    (new_folder / f"segment{number}.hwx").write_bytes(segment.image.to_bytes())
         for picture in pictures:
-            (made / f"{picture.name}.png").write_bytes(picture.png)
-        _plots(done, data, made)
+            (new_folder / f"{picture.name}.png").write_bytes(picture.png)
+        _plots(session, data, new_folder)
         data["results"] = [{"file": f"{p.name}.png", "title": p.title, "caption": p.caption} for p in pictures]
-        data["files"] = sorted({"index.html", "report.json", *(path.name for path in made.iterdir())})
-        (made / "report.json").write_text(strict_json(data, indent=1))
-        shown = [{**row, "source": _data_uri(p.png)} for row, p in zip(data["results"], pictures)]
-        (made / "index.html").write_text(render("page.html", data=data, pictures=shown))
+        data["files"] = sorted({"index.html", "report.json", *(path.name for path in new_folder.iterdir())})
+        (new_folder / "report.json").write_text(strict_json(data, indent=1))
+        result_rows = [{**row, "source": _data_uri(p.png)} for row, p in zip(data["results"], pictures)]
+        (new_folder / "index.html").write_text(render("page.html", data=data, pictures=result_rows))
     return data
 
 
-def _plots(done: Session, data: Mapping[str, Any], folder: Path) -> None:
+def _plots(session: Session, data: Mapping[str, Any], folder: Path) -> None:
     try:
         from hexane.report.plots import save_errors, save_memory
         from hexane.report.roofline import save_roofline
 
         save_errors(data, folder / "errors.png")
         save_memory(data, folder / "memory.png")
-        if done.estimate is not None:
-            engine = done.program is not None and bool(done.program.images)
-            save_roofline(done.program if engine else done.graph, done.chip, folder)
+        if session.estimate is not None:
+            engine = session.program is not None and bool(session.program.images)
+            save_roofline(session.program if engine else session.graph, session.chip, folder)
     except UnsupportedError:
         pass  # matplotlib is an extra; the page draws its own plots
 
@@ -125,4 +125,4 @@ def brief(name: str) -> str:
 
 def briefly(text: str) -> str:
     """A sentence with its long quoted names shortened."""
-    return re.sub(r"'([^']{35,})'", lambda found: f"'{brief(found.group(1))}'", text)
+    return re.sub(r"'([^']{35,})'", lambda match: f"'{brief(match.group(1))}'", text)

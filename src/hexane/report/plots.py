@@ -37,13 +37,13 @@ def save_memory(data: Mapping[str, Any], path: Path) -> None:
     figure = new_figure(8, 3.4)
     axes = figure.subplots()
     for chart in data["l2"]:
-        for kept in (False, True):
+        for stays in (False, True):
             boxes = [
                 (chart["task"] + s["first"], chart["task"] + s["last"] + 1, s["start"] / 1024, s["stop"] / 1024)
                 for s in chart["stays"]
-                if s["kept"] == kept
+                if s["kept"] == stays
             ]
-            color, line = (KEPT, 0.3) if kept else (STREAMED, 0)
+            color, line = (KEPT, 0.3) if stays else (STREAMED, 0)
             _add_boxes(axes, boxes, facecolor=color, edgecolor="white", linewidth=line)
     peak = max(chart["peak"] for chart in data["l2"])
     axes.set(xlim=(0, len(data["tasks"])), ylim=(0, L2_KIB), xlabel="task", ylabel="L2 address, KiB")

@@ -25,38 +25,38 @@ HELPS = 0.8
 """A scaling is kept where the error that it leaves is at most this share of the one before."""
 
 
-def apply_autoscale(done: Session) -> None:
+def apply_autoscale(session: Session) -> None:
     """Scale the session's program (or prepared graph) by what its own inputs show, before it runs.
 
     ``done.autoscale`` keeps the layers, and the outputs' errors before; ``finish`` adds those after. A scaling that
     does not help on these inputs is not kept.
     """
-    insight = examine(done.parts(), done.inputs, done.reference, done.chip)
-    before = _rows(done, insight.values)
-    done.autoscale = {
+    insight = examine(session.parts(), session.inputs, session.reference, session.chip)
+    before = _rows(session, insight.values)
+    session.autoscale = {
         "layers": insight.scaling,
         "before": _figures(before),
         "text": "no layer loses enough to be scaled",
     }
     if not insight.scaling:
         return
-    program, prepared, values = _scaled(done, insight)
-    if not _helps(before, _rows(done, values)):
-        done.autoscale |= {
+    program, prepared, values = _scaled(session, insight)
+    if not _helps(before, _rows(session, values)):
+        session.autoscale |= {
             "layers": {},
             "text": f"{len(insight.scaling)} layers lose products; scaling them was tried, does not bring the outputs "
             "nearer to float32, and was not kept",
         }
         return
-    done.program, done.prepared = program, prepared
+    session.program, session.prepared = program, prepared
 
 
-def gain_of_scaling(done: Session, insight: Insight) -> str:
+def gain_of_scaling(session: Session, insight: Insight) -> str:
     """What ``--autoscale`` would give, tried: words for the advice, empty where it would not help."""
-    if not insight.scaling or done.autoscale is not None:
+    if not insight.scaling or session.autoscale is not None:
         return ""
-    before = _rows(done, insight.values)
-    after = _rows(done, _scaled(done, insight)[2])
+    before = _rows(session, insight.values)
+    after = _rows(session, _scaled(session, insight)[2])
     if not _helps(before, after):
         return ""
     count = len(insight.scaling)
@@ -67,19 +67,19 @@ def gain_of_scaling(done: Session, insight: Insight) -> str:
     )
 
 
-def _scaled(done: Session, insight: Insight) -> tuple[Program | None, Graph | None, Mapping[str, np.ndarray]]:
+def _scaled(session: Session, insight: Insight) -> tuple[Program | None, Graph | None, Mapping[str, np.ndarray]]:
     """The network with its layers scaled: program or canonical graph, and what the engine's arithmetic makes of it."""
-    if done.program is not None:
-        program = done.form.compiled(done.graph, done.chip, insight.scaling)
-        return program, done.prepared, program.run(done.inputs, level="graph")
-    prepared = done.form.canonical(done.graph, done.chip, insight.scaling)
-    return None, prepared, evaluate(prepared, done.inputs, done.chip)
+    if session.program is not None:
+        program = session.form.compiled(session.graph, session.chip, insight.scaling)
+        return program, session.prepared, program.run(session.inputs, level="graph")
+    prepared = session.form.canonical(session.graph, session.chip, insight.scaling)
+    return None, prepared, evaluate(prepared, session.inputs, session.chip)
 
 
-def _rows(done: Session, values: Mapping[str, np.ndarray]) -> list[Agreement]:
-    questions = questions_of(done.graph)
-    names = done.graph.outputs
-    return [agreement(n, np.asarray(values[n]), done.reference[n], questions.get(n)) for n in names]
+def _rows(session: Session, values: Mapping[str, np.ndarray]) -> list[Agreement]:
+    questions = questions_of(session.graph)
+    names = session.graph.outputs
+    return [agreement(n, np.asarray(values[n]), session.reference[n], questions.get(n)) for n in names]
 
 
 def _helps(before: list[Agreement], after: list[Agreement]) -> bool:
@@ -95,18 +95,18 @@ def _figures(rows: list[Agreement]) -> dict[str, dict[str, float | None]]:
     return {row.name: {"largest": row.largest, "relative": row.relative} for row in rows}
 
 
-def finish(done: Session) -> None:
+def finish(session: Session) -> None:
     """Errors after the scaling, against the same float32 values, and the sentence that reports print."""
-    found: dict[str, Any] | None = done.autoscale
-    if not found or not found["layers"]:
+    scaling: dict[str, Any] | None = session.autoscale
+    if not scaling or not scaling["layers"]:
         return
-    found["after"] = _figures(_rows(done, done.outputs))
-    bits = list(found["layers"].values())
+    scaling["after"] = _figures(_rows(session, session.outputs))
+    bits = list(scaling["layers"].values())
     gains = ", ".join(
-        f"{name} {_percent(row['relative'])} to {_percent(found['after'][name]['relative'])}"
-        for name, row in found["before"].items()
+        f"{name} {_percent(row['relative'])} to {_percent(scaling['after'][name]['relative'])}"
+        for name, row in scaling["before"].items()
     )
-    found["text"] = (
+    scaling["text"] = (
         f"{len(bits)} layers scaled by 2^{min(bits)} to 2^{max(bits)}, exactly compensated; "
         f"relative error before and after: {gains}"
     )

@@ -182,8 +182,8 @@ class Session:
         ))  # fmt: skip
 
     def __repr__(self) -> str:
-        said = self.verdict.text if self.verdict is not None else "not compared"
-        return f"<run of {self.name} on {self.chip.name}: {said}>"
+        verdict = self.verdict.text if self.verdict is not None else "not compared"
+        return f"<run of {self.name} on {self.chip.name}: {verdict}>"
 
     @cached_property
     def reference(self) -> dict[str, np.ndarray]:
@@ -283,69 +283,71 @@ def run_network(
         raise UsageError(f"there is no level {level!r}", hint="engine or graph")
     if level == "engine" and form.as_ == "apple" and not _is_written_for(target, form):
         level, notes = "graph", (*notes, f"level graph: no program is written for {target.name}")
-    done = Session(name, target, level, graph, dict(inputs), tuple(notes), device.title if device else "emulator", form)
+    session = Session(
+        name, target, level, graph, dict(inputs), tuple(notes), device.title if device else "emulator", form
+    )
     if level == "engine" or _is_written_for(target, form):
         show.stage("compile")
-        done.program = _timed(done, "compile", lambda: form.compiled(graph, target))
+        session.program = _timed(session, "compile", lambda: form.compiled(graph, target))
     if autoscale:
         show.stage("autoscale")
-        _timed(done, "autoscale", lambda: apply_autoscale(done))
-    _run(done, show, observe=insight, device=device)
+        _timed(session, "autoscale", lambda: apply_autoscale(session))
+    _run(session, show, observe=insight, device=device)
     if autoscale:
-        finish(done)
+        finish(session)
     if form.as_ == "apple" or (form == Form() and not autoscale):
-        _timed(done, "other answer", lambda: _answer_otherwise(done))
-        if done.seconds["other answer"] < SHORT:
-            del done.seconds["other answer"]
+        _timed(session, "other answer", lambda: _answer_otherwise(session))
+        if session.seconds["other answer"] < SHORT:
+            del session.seconds["other answer"]
     if compare != "none":
         show.stage("compare")
-        reference = (lambda: done.reference) if insight or autoscale else None
-        done.wanted = _timed(done, "compare", lambda: wanted(compare, model, graph, done.inputs, reference))
-        assert done.wanted is not None
-        done.agreements = agreements(done.outputs, done.wanted.outputs, graph)
+        reference = (lambda: session.reference) if insight or autoscale else None
+        session.wanted = _timed(session, "compare", lambda: wanted(compare, model, graph, session.inputs, reference))
+        assert session.wanted is not None
+        session.agreements = agreements(session.outputs, session.wanted.outputs, graph)
         show.stage("compare with fp16 storage")
-        stored = _timed(done, "fp16 storage", lambda: _stored(done))
-        done.agreements = beside_fp16(done.agreements, stored, done.wanted.outputs, graph)
-    done.verdict = verdict_of(done.agreements, done.wanted.by) if done.wanted else unseen(done.outputs)
-    if done.verdict is not None and not done.verdict.good:
+        fp16_values = _timed(session, "fp16 storage", lambda: _stored(session))
+        session.agreements = beside_fp16(session.agreements, fp16_values, session.wanted.outputs, graph)
+    session.verdict = verdict_of(session.agreements, session.wanted.by) if session.wanted else unseen(session.outputs)
+    if session.verdict is not None and not session.verdict.good:
         show.stage("look for the cause")
-        _timed(done, "cause", lambda: _look_for_the_cause(done))
+        _timed(session, "cause", lambda: _look_for_the_cause(session))
     if insight:
         show.stage("examine layers")
-        _timed(done, "examine", lambda: _examine(done))
-    return done
+        _timed(session, "examine", lambda: _examine(session))
+    return session
 
 
-def _answer_otherwise(done: Session) -> None:
+def _answer_otherwise(session: Session) -> None:
     """The other compiler's answer, by the arithmetic on the graph, where Apple's forms of the network's ops differ."""
-    forms = applied(done.graph, done.chip)
+    forms = applied(session.graph, session.chip)
     if not forms:
         return
-    form = Form() if done.form.as_ == "apple" else Form("apple")
+    form = Form() if session.form.as_ == "apple" else Form("apple")
     does = tuple(row.does for row in forms)
-    if not _matter(done, {row.rule for row in forms}):
-        done.other = Other(form.as_, does, {}, "", 0.0, 0.0, 0)
+    if not _matter(session, {row.rule for row in forms}):
+        session.other = Other(form.as_, does, {}, "", 0.0, 0.0, 0)
         return
     try:
-        outputs = evaluate(form.canonical(done.graph, done.chip), done.inputs, done.chip)
+        outputs = evaluate(form.canonical(session.graph, session.chip), session.inputs, session.chip)
     except HexaneError as error:
-        done.notes = (*done.notes, f"{NAMES[form.as_]}: {error.message}")
+        session.notes = (*session.notes, f"{NAMES[form.as_]}: {error.message}")
         return
-    rows = [(name, *_difference(done.outputs[name], array)) for name, array in outputs.items()]
+    rows = [(name, *_difference(session.outputs[name], array)) for name, array in outputs.items()]
     worst = max(rows, key=lambda row: (row[3], row[1]), default=("", 0.0, 0.0, 0))
-    done.other = Other(form.as_, does, outputs, *worst)
+    session.other = Other(form.as_, does, outputs, *worst)
 
 
 BY_VALUES = frozenset(("O15", "N2", "N7"))
 """Rules whose forms give the same numbers while no value is beyond their limit."""
 
 
-def _matter(done: Session, rules: set[str]) -> bool:
+def _matter(session: Session, rules: set[str]) -> bool:
     """Whether a form can change the answer on these inputs: held against the float32 values, which cost little."""
     if not rules <= BY_VALUES:
         return True
-    said = remarks(done.graph, done.chip, {**done.inputs, **done.reference})
-    return any(remark.rule in rules for rows in said.values() for remark in rows)
+    remarks_by_op = remarks(session.graph, session.chip, {**session.inputs, **session.reference})
+    return any(remark.rule in rules for rows in remarks_by_op.values() for remark in rows)
 
 
 def _difference(a: np.ndarray, b: np.ndarray) -> tuple[float, float, int]:
@@ -359,10 +361,10 @@ def _difference(a: np.ndarray, b: np.ndarray) -> tuple[float, float, int]:
     return float(np.linalg.norm(gap) / size) if size else 0.0, float(gap.max(initial=0.0)), nonfinite
 
 
-def _stored(done: Session) -> dict[str, np.ndarray]:
+def _stored(session: Session) -> dict[str, np.ndarray]:
     """The network with every tensor stored in fp16; nothing where the reference cannot compute it."""
     try:
-        return stored_in_fp16(done.form.canonical(done.graph, done.chip), done.inputs)
+        return stored_in_fp16(session.form.canonical(session.graph, session.chip), session.inputs)
     except HexaneError:
         return {}
 
@@ -375,87 +377,91 @@ def _is_written_for(chip: Chip, form: Form) -> bool:
     return True
 
 
-def _timed(done: Session, stage: str, work: Callable[[], Any]) -> Any:
+def _timed(session: Session, stage: str, work: Callable[[], Any]) -> Any:
     start = time.perf_counter()
-    found = work()
-    done.seconds[stage] = time.perf_counter() - start
-    return found
+    result = work()
+    session.seconds[stage] = time.perf_counter() - start
+    return result
 
 
 def _first_answer(program: Program) -> str:
     """What is known of a program before it has run: how much of it the engine does, and how long that would take."""
     stats = program.stats()
-    done = f"{stats['tasks']} tasks, {stats['macs_on_engine']:.1%} of the multiply-accumulates on the engine"
-    return f"{done}, {program.estimate().engine_us / 1e3:.2f} ms predicted on {program.chip}"
+    summary = f"{stats['tasks']} tasks, {stats['macs_on_engine']:.1%} of the multiply-accumulates on the engine"
+    return f"{summary}, {program.estimate().engine_us / 1e3:.2f} ms predicted on {program.chip}"
 
 
-def _run(done: Session, show: Progress, *, observe: bool, device: Device | None) -> None:
-    if done.level == "engine":
-        assert done.program is not None
-        program = done.program
+def _run(session: Session, show: Progress, *, observe: bool, device: Device | None) -> None:
+    if session.level == "engine":
+        assert session.program is not None
+        program = session.program
         tasks = sum(len(image.tasks) for image in program.images)
         steps = tasks + sum(s.image is None for s in program.segments)
-        show.stage(f"run on {done.device} ({_first_answer(program)})", steps)
+        show.stage(f"run on {session.device} ({_first_answer(program)})", steps)
         with kernel_seconds() as compiled:
-            done.run = _timed(
-                done, "run",
-                lambda: execute(program, done.inputs, on_task=lambda _: show.step(), observe=observe, device=device),
+            session.run = _timed(
+                session, "run",
+                lambda: execute(program, session.inputs, on_task=lambda _: show.step(), observe=observe, device=device),
             )  # fmt: skip
-            done.outputs = done.run.outputs
-            if observe and not done.run.observed:
+            session.outputs = session.run.outputs
+            if observe and not session.run.observed:
                 show.stage("run on the emulator", tasks)
-                done.run = _timed(
-                    done, "emulator",
-                    lambda: execute(program, done.inputs, on_task=lambda _: show.step(), observe=True),
+                session.run = _timed(
+                    session, "emulator",
+                    lambda: execute(program, session.inputs, on_task=lambda _: show.step(), observe=True),
                 )  # fmt: skip
-                done.emulator_bits = _same_bits(done.outputs, done.run.outputs)
-        done.seconds = without_kernels(done.seconds, compiled())
+                session.emulator_bits = _same_bits(session.outputs, session.run.outputs)
+        session.seconds = without_kernels(session.seconds, compiled())
         return
     show.stage("run with the engine's arithmetic")
-    program_or_none = done.program
+    program_or_none = session.program
     if program_or_none is not None:
-        done.outputs = _timed(done, "run", lambda: program_or_none.run(done.inputs, level="graph"))
+        session.outputs = _timed(session, "run", lambda: program_or_none.run(session.inputs, level="graph"))
     else:
-        (part,) = done.parts()
-        done.outputs = _timed(done, "run", lambda: evaluate(part[1], done.inputs, done.chip))
+        (part,) = session.parts()
+        session.outputs = _timed(session, "run", lambda: evaluate(part[1], session.inputs, session.chip))
 
 
-def _same_bits(found: Mapping[str, np.ndarray], wanted: Mapping[str, np.ndarray]) -> bool:
-    return found.keys() == wanted.keys() and all(found[name].tobytes() == wanted[name].tobytes() for name in wanted)
+def _same_bits(outputs: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> bool:
+    return outputs.keys() == expected.keys() and all(
+        outputs[name].tobytes() == expected[name].tobytes() for name in expected
+    )
 
 
-def _look_for_the_cause(done: Session) -> None:
+def _look_for_the_cause(session: Session) -> None:
     """Complete a bad verdict with one line of what to do, from the error of every layer."""
-    assert done.verdict is not None
+    assert session.verdict is not None
     if (
-        done.wanted is not None
-        and not any(row.nonfinite for row in done.agreements)
-        and any(row.nans for row in done.agreements)
+        session.wanted is not None
+        and not any(row.nonfinite for row in session.agreements)
+        and any(row.nans for row in session.agreements)
     ):
         line = "WRONG: float32 gives NaN as well: the fault is in the network or its inputs"
     else:
-        found = _insight(done)
-        first = found.first_wrong
+        insight = _insight(session)
+        first = insight.first_wrong
         line = advice_for(
-            done.verdict.word, scaling=gain_of_scaling(done, found),
+            session.verdict.word, scaling=gain_of_scaling(session, insight),
             first_wrong=first.name if first else "", overflows=bool(first and first.nonfinite),
         )  # fmt: skip
-    done.verdict = replace(done.verdict, advice=line)
+    session.verdict = replace(session.verdict, advice=line)
 
 
-def _insight(done: Session) -> Insight:
-    if done.insight is None:
-        done.insight = examine(done.parts(), done.inputs, done.reference, done.chip)
-    return done.insight
+def _insight(session: Session) -> Insight:
+    if session.insight is None:
+        session.insight = examine(session.parts(), session.inputs, session.reference, session.chip)
+    return session.insight
 
 
-def _examine(done: Session) -> None:
+def _examine(session: Session) -> None:
     from hexane.timing import estimate
 
-    done.placement = check_program(done.graph, done.program) if done.program else check(done.graph, done.chip)
-    _insight(done)
+    session.placement = (
+        check_program(session.graph, session.program) if session.program else check(session.graph, session.chip)
+    )
+    _insight(session)
     try:
-        engine = done.program is not None and bool(done.program.images)
-        done.estimate = estimate(done.program if engine else done.graph, done.chip)
+        engine = session.program is not None and bool(session.program.images)
+        session.estimate = estimate(session.program if engine else session.graph, session.chip)
     except HexaneError as error:
-        done.notes = (*done.notes, f"no estimate: {error.message}")
+        session.notes = (*session.notes, f"no estimate: {error.message}")

@@ -27,11 +27,11 @@ def checked(network: Shared, form: Form) -> Result:
     """How many ops run where (``hexane.check``)."""
     graph = network.opened(pickle.loads)
     weighed = graph if form.weights == "fp16" else compress(graph, form.weights)
-    found = check(weighed, form.chip, str(dict(form.options).get("as_", "")))
-    totals = found.totals
+    report = check(weighed, form.chip, str(dict(form.options).get("as_", "")))
+    totals = report.totals
     macs = totals["macs_on_engine"]
     return {
-        "fits": np.asarray(found.fits), "ops": np.asarray(totals["ops"]),
+        "fits": np.asarray(report.fits), "ops": np.asarray(totals["ops"]),
         "engine_ops": np.asarray(totals["engine_ops"]),
         "checked_macs_on_engine": np.asarray(np.nan if macs is None else macs),
     }  # fmt: skip

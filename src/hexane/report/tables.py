@@ -18,48 +18,48 @@ AGREEMENT_HEAD = [
 AGREEMENT_RIGHT = tuple(range(2, 9))
 
 
-def run_title(done: Session) -> str:
+def run_title(session: Session) -> str:
     """What ran where."""
-    place = f", on {done.device}" if done.level == "engine" else ""
-    return f"{done.name} on {done.chip.name}, level {done.level}{place}{done.form}"
+    place = f", on {session.device}" if session.level == "engine" else ""
+    return f"{session.name} on {session.chip.name}, level {session.level}{place}{session.form}"
 
 
-def run_facts(done: Session) -> Rows:
+def run_facts(session: Session) -> Rows:
     """Verdict, inputs, program, arithmetic, times: a name and a text each."""
     rows: Rows = []
-    if done.verdict is not None:
-        rows.append(["verdict", done.verdict.text])
-        if done.verdict.advice:
-            rows.append(["", done.verdict.advice])
-    if done.other is not None:
-        rows.append(["as " + done.other.as_, done.other.text])
-    if done.wanted is not None and done.wanted.instead:
-        rows.append(["reference", done.wanted.instead])
-    rows += [["input", note] for note in done.notes]
-    if done.program is not None:
-        stats = done.program.stats()
+    if session.verdict is not None:
+        rows.append(["verdict", session.verdict.text])
+        if session.verdict.advice:
+            rows.append(["", session.verdict.advice])
+    if session.other is not None:
+        rows.append(["as " + session.other.as_, session.other.text])
+    if session.wanted is not None and session.wanted.instead:
+        rows.append(["reference", session.wanted.instead])
+    rows += [["input", note] for note in session.notes]
+    if session.program is not None:
+        stats = session.program.stats()
         rows.append(["program", f"{stats['tasks']} tasks in {stats['engine_segments']} engine segments, "
                                 f"{stats['host_segments']} host segments"])  # fmt: skip
         rows.append(["on the engine", f"{stats['macs_on_engine']:.1%} of {stats['macs']:,} multiply-accumulates"])
-    if done.run is not None:
-        names = done.run.hypotheses
-        known = "measured rules only" if not names else f"hypotheses: {', '.join(names)}"
-        rows.append(["arithmetic", "the device's own" if names is None else known])
-    if done.emulator_bits is not None:
-        rows.append(["emulator", "the same bits" if done.emulator_bits else "OTHER BITS than the device"])
-    if done.autoscale is not None:
-        rows.append(["autoscale", done.autoscale["text"]])
-    rows.append(["time", seconds_text(done.seconds)])
+    if session.run is not None:
+        names = session.run.hypotheses
+        rules_note = "measured rules only" if not names else f"hypotheses: {', '.join(names)}"
+        rows.append(["arithmetic", "the device's own" if names is None else rules_note])
+    if session.emulator_bits is not None:
+        rows.append(["emulator", "the same bits" if session.emulator_bits else "OTHER BITS than the device"])
+    if session.autoscale is not None:
+        rows.append(["autoscale", session.autoscale["text"]])
+    rows.append(["time", seconds_text(session.seconds)])
     return rows
 
 
-def agreement_rows(done: Session) -> Rows:
+def agreement_rows(session: Session) -> Rows:
     """Every output against float32, under ``AGREEMENT_HEAD``."""
     return [
         [a.name, "x".join(map(str, a.shape)), a.infinities, a.nans, _figure(a.largest, ".3g"),
          _figure(a.mean, ".3g"), _figure(a.relative, ".2e"), _figure(a.fp16_storage, ".2e"),
          _figure(a.cosine, ".6f")]
-        for a in done.agreements
+        for a in session.agreements
     ]  # fmt: skip
 
 
@@ -90,13 +90,13 @@ def check_title(report: CheckReport) -> tuple[str, str]:
 
 def check_rows(report: CheckReport, *, host_only: bool = False) -> tuple[Sequence[str], Rows]:
     """Head and a row per op, all of the program that was asked about; the file's own nodes where it names them."""
-    named = any(row.node or row.node_type for row in report.rows)
+    has_nodes = any(row.node or row.node_type for row in report.rows)
     rows = [
-        [row.name, row.op, *([row.node, row.node_type] if named else []), row.place, row.evidence, row.reason]
+        [row.name, row.op, *([row.node, row.node_type] if has_nodes else []), row.place, row.evidence, row.reason]
         for row in report.rows
         if not host_only or row.place == "host"
     ]
-    source = ["node", "node type"] if named else []
+    source = ["node", "node type"] if has_nodes else []
     return ["op", "type", *source, "place", "evidence", "reason"], rows
 
 

@@ -39,8 +39,8 @@ def _draw(axes: Any, rows: Sequence[Row], x: Callable[[Row], float], y: Callable
 
 def cliff(axes: Any, rows: Sequence[Row]) -> None:
     """Rate over weight size: the stream's limit, and the drop at powers of two."""
-    chosen = [r for r in rows if r["chip"] == "M4 Max" and r["series"] == "de_sram"]
-    _draw(axes, chosen, lambda r: 2 * float(r["cin"]) ** 2 / 2**20, _gflops)
+    points = [r for r in rows if r["chip"] == "M4 Max" and r["series"] == "de_sram"]
+    _draw(axes, points, lambda r: 2 * float(r["cin"]) ** 2 / 2**20, _gflops)
     axes.set(xscale="log", xlabel="weights, MiB", ylabel="GFLOP/s")
     axes.set_title("M4 Max: one 1x1 layer, 64 pixels", loc="left", fontsize=9)
 
@@ -62,9 +62,9 @@ def floors(axes: Any, rows: Sequence[Row]) -> None:
 def slopes(axes: Any, rows: Sequence[Row]) -> None:
     """Time per further layer over the kernel's width: rewritten kernels from 9 on."""
     for series, marker in (("m6_kshape_4x32_e1_row", "o"), ("m6_kshape_32x32_e2_row", "s")):
-        chosen = _series(rows, series)
-        _dots(axes, [float(r["kw"]) for r in chosen], [float(r["fit_us"]) for r in chosen], marker)
-        line = sorted((float(r["kw"]), predict(r)) for r in chosen)
+        points = _series(rows, series)
+        _dots(axes, [float(r["kw"]) for r in points], [float(r["fit_us"]) for r in points], marker)
+        line = sorted((float(r["kw"]), predict(r)) for r in points)
         axes.plot([p for p, _ in line], [q for _, q in line], "-", color=MODEL, lw=1.4)
     axes.set(xlabel="kernel width", ylabel="µs per layer")
     axes.set_title("M6: layer slope, 256 channels (4x32, 32x32)", loc="left", fontsize=9)
@@ -72,11 +72,11 @@ def slopes(axes: Any, rows: Sequence[Row]) -> None:
 
 def formats(axes: Any, rows: Sequence[Row]) -> None:
     """Weight formats: stored bytes set the time of a streamed layer."""
-    chosen = sorted(_series(rows, "m6_wfmt_M4_m2048_r1"), key=lambda r: float(r["wbytes_layer"]))
-    names = [r["wfmt"] for r in chosen]
+    points = sorted(_series(rows, "m6_wfmt_M4_m2048_r1"), key=lambda r: float(r["wbytes_layer"]))
+    names = [r["wfmt"] for r in points]
     places = range(len(names))
-    axes.plot(places, [float(r["fit_us"]) for r in chosen], "o", color=MEASURED, ms=5, alpha=0.7)
-    axes.plot(places, [predict(r) for r in chosen], "_", color=MODEL, ms=14, mew=2)
+    axes.plot(places, [float(r["fit_us"]) for r in points], "o", color=MEASURED, ms=5, alpha=0.7)
+    axes.plot(places, [predict(r) for r in points], "_", color=MODEL, ms=14, mew=2)
     axes.set_xticks(list(places), names, rotation=45, fontsize=7)
     axes.set(ylabel="µs per layer", ylim=(0, None))
     axes.set_title("M4: 2048 channels by weight format", loc="left", fontsize=9)
@@ -85,11 +85,11 @@ def formats(axes: Any, rows: Sequence[Row]) -> None:
 def chains(axes: Any, rows: Sequence[Row]) -> None:
     """Depth of a chain: the call is a floor plus a slope; M6 completion bends in between."""
     for series in ("mini_peak_c512", "m6_stages_c512_s0", "m6_call_D_k1x1_c512_h1w128"):
-        chosen = sorted(_series(rows, series), key=lambda r: float(r["layers"]))
+        points = sorted(_series(rows, series), key=lambda r: float(r["layers"]))
         if series == "m6_stages_c512_s0":
-            chosen = [r for r in chosen if r["includes"] == "submit_to_task_end"]
-        _dots(axes, [float(r["layers"]) for r in chosen], [float(r["fit_us"]) for r in chosen])
-        axes.plot([float(r["layers"]) for r in chosen], [predict(r) for r in chosen], "-", color=MODEL, lw=1.4)
+            points = [r for r in points if r["includes"] == "submit_to_task_end"]
+        _dots(axes, [float(r["layers"]) for r in points], [float(r["fit_us"]) for r in points])
+        axes.plot([float(r["layers"]) for r in points], [predict(r) for r in points], "-", color=MODEL, lw=1.4)
     axes.set(xlabel="layers", ylabel="µs")
     axes.set_title("chains of 512-channel layers (M4, M6)", loc="left", fontsize=9)
 

@@ -31,7 +31,7 @@ class Note:
 
 def weight_notes(function: Function, generation: Generation) -> dict[str, Note]:
     """By the name of an op's first result; ``function`` is a network after the passes, whose constants are coded."""
-    found = {}
+    notes = {}
     for op in function.walk():
         decision = decision_of(op, generation)
         if decision is None:
@@ -40,8 +40,8 @@ def weight_notes(function: Function, generation: Generation) -> dict[str, Note]:
             decision.reason if decision.coding.what in decision.reason else f"{decision.coding.what}: {decision.reason}"
         )
         remedy = "" if decision.stream is not None and not decision.remedy else decision.remedy
-        found[op.outputs[0].name] = Note(decision, f"weights: {reason}", remedy)
-    return found
+        notes[op.outputs[0].name] = Note(decision, f"weights: {reason}", remedy)
+    return notes
 
 
 def weights_summary(function: Function, generation: Generation) -> dict[str, int]:

@@ -73,5 +73,5 @@ def instead_of(op_type: str) -> str:
 
 def answer_to(code: str, op_type: str) -> str:
     """What to do about a refusal of the code generator: by the error's code, and by the op where it has no other."""
-    known = op_type in INSTEAD and code in (Reason.COMPUTED, Reason.BATCH, Reason.LAYOUT)
-    return instead_of(op_type) if known or code not in _ANSWERS else _ANSWERS[Reason(code)]
+    has_substitute = op_type in INSTEAD and code in (Reason.COMPUTED, Reason.BATCH, Reason.LAYOUT)
+    return instead_of(op_type) if has_substitute or code not in _ANSWERS else _ANSWERS[Reason(code)]

@@ -21,25 +21,25 @@ def above(subject: Subject, value: Value, limit: float) -> str | None:
     """Which numbers are above a limit: largest and share where they were seen; None where there are none."""
     if largest(value) <= limit:
         return None
-    seen = subject.seen(value)
-    return NOT_KNOWN if seen is None else _share(seen, seen > limit)
+    array = subject.seen(value)
+    return NOT_KNOWN if array is None else _share(array, array > limit)
 
 
 def beyond(subject: Subject, value: Value, limit: float) -> str | None:
     """The same for magnitudes."""
-    seen = subject.seen(value)
-    return NOT_KNOWN if seen is None else _share(seen, np.abs(seen) > limit)
+    array = subject.seen(value)
+    return NOT_KNOWN if array is None else _share(array, np.abs(array) > limit)
 
 
 def below(subject: Subject, value: Value, limit: float) -> str | None:
     """The same for magnitudes that are too small, zeros left out."""
-    seen = subject.seen(value)
-    return NOT_KNOWN if seen is None else _share(seen, (np.abs(seen) < limit) & (seen != 0))
+    array = subject.seen(value)
+    return NOT_KNOWN if array is None else _share(array, (np.abs(array) < limit) & (array != 0))
 
 
-def _share(seen: np.ndarray, bad: np.ndarray) -> str | None:
-    share = np.count_nonzero(bad) / max(seen.size, 1)
-    return f"{seen.min():.5g} to {seen.max():.5g}, {share:.3%} of the values" if share else None
+def _share(array: np.ndarray, bad: np.ndarray) -> str | None:
+    share = np.count_nonzero(bad) / max(array.size, 1)
+    return f"{array.min():.5g} to {array.max():.5g}, {share:.3%} of the values" if share else None
 
 
 _ENDS_AT = {"sigmoid": 1.0, "tanh": 1.0, "softmax": 1.0, "sigmoid_hard": 1.0, "erf": 1.0, "softsign": 1.0, "relu6": 6.0}
@@ -91,8 +91,8 @@ def _of_constant(value: Value, reduced: object) -> float:
 
 
 def _number(op: Op, name: str) -> float:
-    found = op.arg(name)
-    return float(found) if isinstance(found, (int, float)) else math.inf
+    operand = op.arg(name)
+    return float(operand) if isinstance(operand, (int, float)) else math.inf
 
 
 def _is_own_maximum(op: Op) -> bool:

@@ -72,7 +72,7 @@ def check_mil(
             raise SyntaxProblem("the program has no function", line=1, column=1)
     except SyntaxProblem as error:
         return [_unreadable(error)]
-    found: dict[tuple[str, int, int, str], Finding] = {}
+    by_place: dict[tuple[str, int, int, str], Finding] = {}
     for target in targets:
         subject = Subject(
             text,
@@ -86,8 +86,8 @@ def check_mil(
         )
         for finding in findings_of(subject):
             key = (finding.rule, finding.line, finding.column, finding.message.split("; sources disagree")[0])
-            found[key] = _joined(found.get(key), finding)
-    return sorted(found.values(), key=lambda f: (f.severity.rank, f.line, f.column))
+            by_place[key] = _joined(by_place.get(key), finding)
+    return sorted(by_place.values(), key=lambda f: (f.severity.rank, f.line, f.column))
 
 
 def plain_weights(weights: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
@@ -99,13 +99,13 @@ def plain_weights(weights: Mapping[str, Any] | None) -> Mapping[str, Any] | None
 
 def findings_of(subject: Subject) -> list[Finding]:
     """What the rules say of a program that parses."""
-    found = []
+    findings = []
     for rule in RULES.values():
         if rule.test is not None and subject.interface in rule.interfaces:
-            found += [_finding(rule, hit, subject) for hit in rule.test(subject)]
+            findings += [_finding(rule, hit, subject) for hit in rule.test(subject)]
     if subject.system.chip is not None:
-        found += _limits(subject, subject.system.chip)
-    return found
+        findings += _limits(subject, subject.system.chip)
+    return findings
 
 
 def _finding(rule: Rule, hit: Hit, subject: Subject) -> Finding:
@@ -136,13 +136,13 @@ def _chip_names(subject: Subject) -> tuple[str, ...]:
 
 def _limits(subject: Subject, chip: Chip) -> list[Finding]:
     """What the limits of the generation say (docs/limits.md): a raw program has no host part that could help."""
-    found = []
+    findings = []
     severity = Severity.REJECTED if subject.interface in DIRECT else Severity.SLOW
     for statement in subject.statements:
         for objection in objections(statement.op, chip):
             if objection.rule in TOLD_BY_RULES:
                 continue
-            found.append(
+            findings.append(
                 Finding(
                     f"L-{objection.rule}",
                     objection.rule.replace("_", " "),
@@ -157,7 +157,7 @@ def _limits(subject: Subject, chip: Chip) -> list[Finding]:
                     (chip.name,),
                 )
             )
-    return found
+    return findings
 
 
 def _unreadable(error: SyntaxProblem) -> Finding:

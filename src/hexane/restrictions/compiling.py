@@ -56,9 +56,9 @@ def many_weights(subject: Subject) -> Found:
     if heaviest is None or total <= MUCH_WEIGHT_BYTES:
         return
     refuses = total > MOST_WEIGHT_BYTES
-    known = "" if refuses else ", and models of 1.0 to 1.4 GB are published to leave the engine"
+    remark = "" if refuses else ", and models of 1.0 to 1.4 GB are published to leave the engine"
     reports = None if refuses else _LEAVES
-    yield hit(heaviest.place, reports=reports, limit=MOST_WEIGHT_BYTES, found=int(total), known=known)
+    yield hit(heaviest.place, reports=reports, limit=MOST_WEIGHT_BYTES, found=int(total), known=remark)
 
 
 _LEAVES = (
@@ -84,8 +84,8 @@ def flexible_input(subject: Subject) -> Found:
             yield hit(first.place, limit="the default shape", found=f"{name}: a range")
         norms = [s for s in subject.statements if s.type in ("layer_norm", "instance_norm")]
         if "enumerated" in shapes and norms:
-            found = f"{name}: {len(shapes['enumerated'])} shapes, and {norms[0].type}"
-            yield hit(norms[0].place, reports=_ENUMERATED, limit="a fixed shape beside norms", found=found)
+            reason = f"{name}: {len(shapes['enumerated'])} shapes, and {norms[0].type}"
+            yield hit(norms[0].place, reports=_ENUMERATED, limit="a fixed shape beside norms", found=reason)
 
 
 _ENUMERATED = (slow("coremltools 1909", "", None, note="175 ms; 20 ms without layer_norm or with a range"),)

@@ -96,12 +96,12 @@ def _lowerings() -> list[str]:
     lines = [LOWERED]
     for row in LOWERINGS:
         rule = RULES[row.rule]
-        seen = "; ".join(report.describe() for report in rule.reports)
+        evidence = "; ".join(report.describe() for report in rule.reports)
         status = System(None).verdict(rule.reports, contested=rule.contested)
         word = "disputed" if status is Severity.DISPUTED else "confirmed"
         where = ", ".join(row.generations) or "all"
         lines.append(
-            f"| {row.rule} | {row.does} | {', '.join(row.ops)} | {where} | {seen} ({rule.evidence}) | {word} |"
+            f"| {row.rule} | {row.does} | {', '.join(row.ops)} | {where} | {evidence} ({rule.evidence}) | {word} |"
         )
     return lines
 

@@ -47,10 +47,10 @@ class Finding:
         """The finding over several lines: place, message, the line of text with a caret, remedy, sources."""
         lines = text.split("\n")
         source = lines[self.line - 1].rstrip("\r") if 0 < self.line <= len(lines) else ""
-        shown, at = _around(source.replace("\t", " "), self.column - 1)
+        excerpt, at = _around(source.replace("\t", " "), self.column - 1)
         out = [f"{name}:{self.line}:{self.column}: {self.severity}: {self.message} [{self.rule} {self.name}]"]
         if source:
-            out += [f"    {shown}", f"    {' ' * at}^"]
+            out += [f"    {excerpt}", f"    {' ' * at}^"]
         out.append(f"    {'fix' if self.fixable else 'remedy'}: {self.remedy}")
         if self.severity is not Severity.DISPUTED:  # whose message names them
             out.append(f"    {self.evidence}: {'; '.join(self.sources)}")
@@ -62,5 +62,5 @@ def _around(source: str, at: int, width: int = 140) -> tuple[str, int]:
     if len(source) <= width:
         return source, at
     start = max(0, min(at - width // 2, len(source) - width))
-    left = "..." if start else ""
-    return f"{left}{source[start : start + width]}", at - start + len(left)
+    prefix = "..." if start else ""
+    return f"{prefix}{source[start : start + width]}", at - start + len(prefix)

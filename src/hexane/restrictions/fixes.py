@@ -117,8 +117,8 @@ def _with_argument(line: str, addition: str) -> str:
 
 def _without_argument(line: str, name: str) -> str:
     first, last = bracketed(line, line.index("=") + 1)
-    kept = [item for item in split_items(line[first:last]) if item.split("=")[0].strip() != name]
-    return f"{line[:first]}{', '.join(kept)}{line[last:]}"
+    items = [item for item in split_items(line[first:last]) if item.split("=")[0].strip() != name]
+    return f"{line[:first]}{', '.join(items)}{line[last:]}"
 
 
 @fix("T5")
@@ -295,8 +295,8 @@ def _inputs(draft: Draft, finding: Finding) -> list[Edit]:
     at = offset_of(draft.text, draft.subject.main.place)
     first, last = bracketed(draft.text, at)
     declared = split_items(draft.text[first:last])
-    named = dict(zip((p.name for p in draft.subject.main.inputs), declared))
-    return [Edit(first, last, ", ".join(named[name] for name in binding_order(list(named))))]
+    types = dict(zip((p.name for p in draft.subject.main.inputs), declared))
+    return [Edit(first, last, ", ".join(types[name] for name in binding_order(list(types))))]
 
 
 def _offset(draft: Draft, finding: Finding) -> list[Edit]:
@@ -337,20 +337,20 @@ def fixed(text: str, findings: Callable[[str], list[Finding]]) -> tuple[str, lis
     ``findings`` gives the findings of a text. The fixes of one rule are made together, then the text is checked again,
     so that one rule's fix may take another's finding away.
     """
-    done: list[Finding] = []
-    tried: set[str] = set()
+    repaired: list[Finding] = []
+    attempts: set[str] = set()
     while True:
-        found = findings(text)
-        rule = next((f.rule for f in found if f.fixable and f.rule not in tried), None)
+        remaining = findings(text)
+        rule = next((f.rule for f in remaining if f.fixable and f.rule not in attempts), None)
         if rule is None:
-            return text, done
-        tried.add(rule)
+            return text, repaired
+        attempts.add(rule)
         draft, edits = Draft(text), {}
-        for finding in found:
+        for finding in remaining:
             if finding.rule == rule:
-                made = edits_for(draft, finding)
-                done += [finding] if made else []
-                edits.update({(edit.start, edit.end): edit for edit in made})
+                draft_edits = edits_for(draft, finding)
+                repaired += [finding] if draft_edits else []
+                edits.update({(edit.start, edit.end): edit for edit in draft_edits})
         text = applied(text, list(edits.values()))
 
 

@@ -32,9 +32,9 @@ def width_slice(subject: Subject) -> Found:
         return
     for statement in subject.calls("slice_by_size", "slice_by_index", "split"):
         if within_row(statement.op):
-            found = beyond(subject, statement.op.arg("x"), SLICE_END)
-            if found:
-                yield hit(statement.place, limit=SLICE_END, found=found)
+            answer = beyond(subject, statement.op.arg("x"), SLICE_END)
+            if answer:
+                yield hit(statement.place, limit=SLICE_END, found=answer)
 
 
 @rule(
@@ -135,9 +135,9 @@ def rescaled_norm(subject: Subject) -> Found:
         while top is not None and top.type in ("maximum", "add", "clip"):
             top = maker_of(top.arg("x"))
         if divide is not None and top is not None and top.type == "reduce_max" and divide.arg("x") is _inside_abs(top):
-            found = beyond(subject, divide.arg("x"), 1.0)
-            if found:
-                yield hit(statement.place, limit=1.0, found=found)
+            answer = beyond(subject, divide.arg("x"), 1.0)
+            if answer:
+                yield hit(statement.place, limit=1.0, found=answer)
 
 
 @rule(

@@ -69,8 +69,8 @@ def _log_sum_exp(op: Op, b: GraphBuilder) -> Value | None:
     x, axes = op.arg("x"), op.arg("axes")
     if not _is_plain(x):
         return None
-    chosen = list(range(x.rank)) if axes is None else list(axes)
-    return b.log(x=b.reduce_sum(x=b.exp(x=x), axes=chosen, keep_dims=op.arg("keep_dims")))
+    positions = list(range(x.rank)) if axes is None else list(axes)
+    return b.log(x=b.reduce_sum(x=b.exp(x=x), axes=positions, keep_dims=op.arg("keep_dims")))
 
 
 def _log_softmax(op: Op, b: GraphBuilder) -> Value | None:
@@ -99,9 +99,9 @@ def _width_slice(op: Op, b: GraphBuilder) -> Value | tuple[Value, ...] | None:
     x = op.arg("x")
     if x.dtype not in ("fp16", "fp32") or not within_row(op) or None in x.shape:
         return None
-    kept = {name: value for name, value in op.inputs.items() if name != "x"}
+    arguments = {name: value for name, value in op.inputs.items() if name != "x"}
     make: Any = getattr(b, op.type)
-    parts = make(x=b.mul(x=x, y=_like(16.0, x)), **kept)
+    parts = make(x=b.mul(x=x, y=_like(16.0, x)), **arguments)
     divided = [b.real_div(x=part, y=_like(16.0, x)) for part in (parts if isinstance(parts, tuple) else (parts,))]
     return tuple(divided) if isinstance(parts, tuple) else divided[0]
 
@@ -120,8 +120,8 @@ def _quantised_product(op: Op, b: GraphBuilder) -> Value | None:
         value = op.arg(name)
         maker = value.op
         if maker is not None and maker.type == "dequantize":
-            kept = {key: given for key, given in maker.inputs.items() if key != "scale"}
-            value = b.dequantize(**kept, scale=_like(scales[1], value))
+            arguments = {key: operand for key, operand in maker.inputs.items() if key != "scale"}
+            value = b.dequantize(**arguments, scale=_like(scales[1], value))
         operands[name] = value
     return b.mul(**operands)
 
@@ -139,8 +139,8 @@ LOWERINGS: tuple[Lowering, ...] = (
 
 def lowered(chip: Chip) -> dict[str, Rewrite]:
     """The rewrites of a chip's compiler, by op type."""
-    found: dict[str, Rewrite] = {}
+    rewrites: dict[str, Rewrite] = {}
     for row in LOWERINGS:
         if row.is_on(chip):
-            found |= dict.fromkeys(row.ops, row.rewrite)
-    return found
+            rewrites |= dict.fromkeys(row.ops, row.rewrite)
+    return rewrites

@@ -35,14 +35,14 @@ def log_of_softmax(subject: Subject) -> Found:
         if soft is None or soft.type != "softmax":
             continue
         x, axis = soft.arg("x"), soft.arg("axis")
-        seen = subject.seen(x)
-        found: str | None = NOT_KNOWN
-        if seen is not None:
-            gaps = seen.max(axis=axis, keepdims=True) - seen
+        logits = subject.seen(x)
+        answer: str | None = NOT_KNOWN
+        if logits is not None:
+            gaps = logits.max(axis=axis, keepdims=True) - logits
             share = np.mean(gaps > 17.3)
-            found = f"gaps up to {gaps.max():.5g}, {share:.3%} of the values" if share else None
-        if found:
-            yield hit(statement.place, limit=17.3, found=found)
+            answer = f"gaps up to {gaps.max():.5g}, {share:.3%} of the values" if share else None
+        if answer:
+            yield hit(statement.place, limit=17.3, found=answer)
 
 
 LOST = 0.05
@@ -96,12 +96,12 @@ def close_logits(subject: Subject) -> Found:
     """the two largest of {op} are nearer to each other than {limit} of their size: rounding decides"""
     for statement in subject.calls("softmax", "reduce_argmax", "topk"):
         x, axis = statement.value("x"), statement.constant("axis")
-        seen = subject.seen(x)
-        if seen is None or x is None or x.is_constant or not isinstance(axis, int) or seen.shape[axis] < 2:
+        logits = subject.seen(x)
+        if logits is None or x is None or x.is_constant or not isinstance(axis, int) or logits.shape[axis] < 2:
             continue
         if statement.type == "softmax" and not any(v in subject.graph.main.outputs for v in statement.op.outputs):
             continue
-        two = np.sort(np.moveaxis(seen, axis, -1), -1)[..., -2:]
+        two = np.sort(np.moveaxis(logits, axis, -1), -1)[..., -2:]
         close = two[..., 1] - two[..., 0] < 2.0**-10 * np.abs(two[..., 1])
         if np.any(close):
             yield hit(statement.place, op=statement.type, limit=2.0**-10, found=f"{np.mean(close):.1%} of the rows")

@@ -84,7 +84,7 @@ def rule(
 
 def objections(op: Op, chip: Chip) -> list[Objection]:
     """Every rule that speaks against the op on the chip, in the order of the table."""
-    found = []
+    answers = []
     for entry in RULES:
         words = entry.test(op, chip)
         if words is None:
@@ -94,8 +94,8 @@ def objections(op: Op, chip: Chip) -> list[Objection]:
         words = {"chip": chip.name, "op": op.type, **words}
         reason, advice = entry.says.format(**words), entry.advice.format(**words)
         limit = words.get("limit", f"no {op.type}")
-        found.append(Objection(entry.name, reason, advice, evidence, entry.source, limit, there or op.type))
-    return found
+        answers.append(Objection(entry.name, reason, advice, evidence, entry.source, limit, there or op.type))
+    return answers
 
 
 def placed_by_apple(op: Op, chip: Chip) -> Placement:
@@ -105,9 +105,9 @@ def placed_by_apple(op: Op, chip: Chip) -> Placement:
     """
     if op.inside is not None:
         return placed_by_apple(inner(op), chip)
-    known = support(op.type, chip)
-    if known.verdict == UNKNOWN:
-        return Placement("unknown", f"no source says what Apple's compiler places on {chip.name}", known.evidence)
+    row = support(op.type, chip)
+    if row.verdict == UNKNOWN:
+        return Placement("unknown", f"no source says what Apple's compiler places on {chip.name}", row.evidence)
     against = objections(op, chip)
     whole = [objection for objection in against if objection.rule.endswith("operation")]
     against = whole or against  # of an op that the compiler lacks, types and extents are beside the point
@@ -115,12 +115,12 @@ def placed_by_apple(op: Op, chip: Chip) -> Placement:
         advice = "; ".join(dict.fromkeys(objection.advice for objection in against))
         first = against[0]
         return Placement("host", first.reason, first.evidence, advice, tuple(o.rule for o in against))
-    if known.verdict == BRIDGED:
-        form = known.remark or "taken apart into other ops"
-        return Placement("engine", f"Apple's compiler has {op.type} in another form: {form}", known.evidence)
-    remark = f" ({known.remark})" if known.remark else ""
+    if row.verdict == BRIDGED:
+        form = row.remark or "taken apart into other ops"
+        return Placement("engine", f"Apple's compiler has {op.type} in another form: {form}", row.evidence)
+    remark = f" ({row.remark})" if row.remark else ""
     reason = f"{chip.name} has {op.type}{remark}, and its shapes and types are within the limits"
-    return Placement("engine", reason, known.evidence)
+    return Placement("engine", reason, row.evidence)
 
 
 def _tensors(op: Op) -> list[Value]:
@@ -239,11 +239,11 @@ def images(op: Op, chip: Chip) -> Found:
 @rule("{instead}", "docs/reference/limits.md 2.2")
 def operation(op: Op, chip: Chip) -> Found:
     """Apple's compiler has no {op} for {chip}{remark}"""
-    found = support(op.type, chip)
-    if found.verdict != REFUSED or found.remark == NO_SOURCE or op.blocks:
+    row = support(op.type, chip)
+    if row.verdict != REFUSED or row.remark == NO_SOURCE or op.blocks:
         return None
-    remark = f" ({found.remark})" if found.remark else ""
-    return {"remark": remark, "instead": instead_of(op.type), "evidence": found.evidence}
+    remark = f" ({row.remark})" if row.remark else ""
+    return {"remark": remark, "instead": instead_of(op.type), "evidence": row.evidence}
 
 
 @rule("{instead}", "docs/reference/limits.md 2.2", Evidence.INFERRED)

@@ -84,9 +84,9 @@ def stored_squares(subject: Subject) -> Found:
     """{op} is a mean or sum of squares that are stored: they end at 65504, inputs at {limit}"""
     for statement in subject.calls(*SUMS):
         x = squared_by(maker_of(statement.op.arg("x")))
-        found = None if x is None else beyond(subject, x, SQUARE_END)
-        if found:
-            yield hit(statement.place, op=statement.type, limit=SQUARE_END, found=found)
+        answer = None if x is None else beyond(subject, x, SQUARE_END)
+        if answer:
+            yield hit(statement.place, op=statement.type, limit=SQUARE_END, found=answer)
 
 
 @rule(
@@ -98,9 +98,9 @@ def stored_squares(subject: Subject) -> Found:
 def large_sums(subject: Subject) -> Found:
     """the sums of {op} end at {limit}: beyond it they are infinite"""
     for statement in subject.calls("conv", "conv_transpose", "matmul", "linear"):
-        found = beyond(subject, statement.op.outputs[0], 32752)
-        if found and found is not NOT_KNOWN:
-            yield hit(statement.place, op=statement.type, limit=32752, found=found)
+        answer = beyond(subject, statement.op.outputs[0], 32752)
+        if answer and answer is not NOT_KNOWN:
+            yield hit(statement.place, op=statement.type, limit=32752, found=answer)
 
 
 MOST_BYTES = 1 << 26
@@ -119,9 +119,9 @@ def tables_near_zero(subject: Subject) -> Found:
     values = {"silu": (-0.0017, 0.0034), "gelu": (-0.000754, 0.0015)}
     for statement in subject.calls(*values):
         at_zero, limit = values[statement.type]
-        found = below(subject, statement.op.arg("x"), limit)
-        if found:
-            yield hit(statement.place, op=statement.type, at_zero=at_zero, limit=limit, found=found)
+        answer = below(subject, statement.op.arg("x"), limit)
+        if answer:
+            yield hit(statement.place, op=statement.type, at_zero=at_zero, limit=limit, found=answer)
 
 
 @rule(
@@ -133,9 +133,9 @@ def tables_near_zero(subject: Subject) -> Found:
 def round_of_large(subject: Subject) -> Found:
     """round is off by one for magnitudes from {limit} on"""
     for statement in subject.calls("round"):
-        found = beyond(subject, statement.op.arg("x"), 1023.5)
-        if found:
-            yield hit(statement.place, limit=1024, found=found)
+        answer = beyond(subject, statement.op.arg("x"), 1023.5)
+        if answer:
+            yield hit(statement.place, limit=1024, found=answer)
 
 
 @rule(
@@ -186,8 +186,8 @@ SMALL = 0.01
 def small_results(subject: Subject) -> Found:
     """products of {op} are rounded to 2^-16, and its results are small: off by {found}, more than {limit}"""
     for statement in subject.calls("conv", "matmul", "linear"):
-        seen, terms = subject.seen(statement.op.outputs[0]), _terms(statement)
-        rms = 0.0 if seen is None else float(np.sqrt(np.mean(np.square(seen, dtype=np.float64))))
+        results, terms = subject.seen(statement.op.outputs[0]), _terms(statement)
+        rms = 0.0 if results is None else float(np.sqrt(np.mean(np.square(results, dtype=np.float64))))
         error = math.sqrt(terms / 12) * 2.0**-16 / rms if rms and math.isfinite(rms) else 0.0
         if error > SMALL:
             yield hit(statement.place, op=statement.type, limit=SMALL, found=f"about {error:.1%}")
@@ -203,9 +203,9 @@ def _terms(statement: Statement) -> int:
 
 
 def _above(subject: Subject, statement: Statement, value: Value, limit: float, **words: Any) -> Found:
-    found = above(subject, value, limit)
-    if found:
-        yield hit(statement.place, limit=limit, found=found, **words)
+    answer = above(subject, value, limit)
+    if answer:
+        yield hit(statement.place, limit=limit, found=answer, **words)
 
 
 def _beyond_half(value: Value) -> float | None:

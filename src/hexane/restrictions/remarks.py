@@ -60,19 +60,19 @@ def remarks(
     """
     subject = Subject.of_graph(graph, System(chip, ANY_RELEASE), interface, values)
     ops = graph.main.ops
-    found: dict[Op, list[Remark]] = {}
+    by_op: dict[Op, list[Remark]] = {}
     for rule in RULES.values():
         if rule.test is None or interface not in rule.interfaces or rule.module in TEXT_ALONE:
             continue
         for hit in rule.test(subject):
             if 0 < hit.place.line <= len(ops):
-                found.setdefault(ops[hit.place.line - 1], []).append(_remark(rule, hit, subject))
+                by_op.setdefault(ops[hit.place.line - 1], []).append(_remark(rule, hit, subject))
     for op in ops:
         for o in objections(op, chip):
             status = INFERRED if o.evidence is Evidence.INFERRED else CONFIRMED
             remark = Remark(o.rule, o.reason, "on the host", o.limit, o.found, o.advice, o.source, status)
-            found.setdefault(op, []).append(remark)
-    return {op: tuple(rows) for op, rows in found.items()}
+            by_op.setdefault(op, []).append(remark)
+    return {op: tuple(rows) for op, rows in by_op.items()}
 
 
 def _remark(rule: Rule, hit: Hit, subject: Subject) -> Remark:

@@ -104,19 +104,19 @@ def _width_slice(op: Op, b: GraphBuilder) -> Value | tuple[Value, ...] | None:
     if not within_row(op) or x.rank < 2:
         return None
     order = [*range(x.rank - 2), x.rank - 1, x.rank - 2]
-    turned = b.transpose(x=x, perm=order)
-    kept = {name: value for name, value in op.inputs.items() if name != "x"}
+    transposed = b.transpose(x=x, perm=order)
+    arguments = {name: value for name, value in op.inputs.items() if name != "x"}
     if op.type == "split":
-        kept["axis"] = x.rank - 2
+        arguments["axis"] = x.rank - 2
     else:
         for name in ("begin", "end", "size", "stride", "begin_mask", "end_mask", "squeeze_mask"):
-            given = op.arg(name) if name in op.inputs else None
-            if given is not None:
-                kept[name] = [given[axis] for axis in order]
-        if any(kept.get("squeeze_mask", ())):
+            positions = op.arg(name) if name in op.inputs else None
+            if positions is not None:
+                arguments[name] = [positions[axis] for axis in order]
+        if any(arguments.get("squeeze_mask", ())):
             return None
     make: Any = getattr(b, op.type)
-    parts = make(x=turned, **kept)
+    parts = make(x=transposed, **arguments)
     back = tuple(b.transpose(x=part, perm=order) for part in (parts if isinstance(parts, tuple) else (parts,)))
     return back if isinstance(parts, tuple) else back[0]
 

@@ -167,7 +167,7 @@ def chips_of(text: str | Chip | None) -> tuple[Chip | None, ...]:
     if not text:
         return (None,)
     names = [name.strip() for name in re.split(r"[,/]", re.sub(r"\([^)]*\)", "", text))]
-    found = tuple(dict.fromkeys(chips.get(name) for name in names if name))
-    if not found:
+    chip_rows = tuple(dict.fromkeys(chips.get(name) for name in names if name))
+    if not chip_rows:
         raise UsageError(f"{text!r} names no chip", hint='write "M1" or "M4 Max"')
-    return found
+    return chip_rows

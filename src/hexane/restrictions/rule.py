@@ -85,10 +85,10 @@ class Background:
 
 def rule(id: str, remedy: str, *reports: Report, **background: Any) -> Callable[[Test], Test]:
     """Declare a rule; further keywords are those of :class:`Background`."""
-    known = Background(reports, **background)
+    facts = Background(reports, **background)
 
     def declare(test: Test) -> Test:
-        _add(id, test, remedy, known, test)
+        _add(id, test, remedy, facts, test)
         return test
 
     return declare
@@ -96,29 +96,29 @@ def rule(id: str, remedy: str, *reports: Report, **background: Any) -> Callable[
 
 def runtime_rule(id: str, remedy: str, *reports: Report, **background: Any) -> Callable[[Callable[[], None]], Rule]:
     """Declare a rule that ``hexane.mil.Model`` keeps; the name then stands for the rule itself."""
-    known = Background(reports, **background)
+    facts = Background(reports, **background)
 
-    def declare(named: Callable[[], None]) -> Rule:
-        return _add(id, named, remedy, known, None)
+    def declare(function: Callable[[], None]) -> Rule:
+        return _add(id, function, remedy, facts, None)
 
     return declare
 
 
-def _add(id: str, named: Callable[..., Any], remedy: str, known: Background, test: Test | None) -> Rule:
+def _add(id: str, function: Callable[..., Any], remedy: str, background: Background, test: Test | None) -> Rule:
     if id in RULES:
         raise ValueError(f"two rules are called {id}")
     RULES[id] = Rule(
         id,
-        named.__name__.replace("_", " "),
-        " ".join((named.__doc__ or "").split()),
+        function.__name__.replace("_", " "),
+        " ".join((function.__doc__ or "").split()),
         remedy,
-        known.reports,
-        known.evidence,
-        known.interfaces,
-        known.contested,
-        known.orion,
+        background.reports,
+        background.evidence,
+        background.interfaces,
+        background.contested,
+        background.orion,
         test,
-        known.fixable,
-        named.__module__,
+        background.fixable,
+        function.__module__,
     )
     return RULES[id]

@@ -196,8 +196,8 @@ def input_order(subject: Subject) -> Found:
     sizes = {port.name: port.nbytes for port in _surfaces(subject.inputs)}
     short = [
         name
-        for given, name in zip(names, bound)
-        if subject.surfaces == OWN_SIZE and sizes.get(given, 0) < sizes.get(name, 0)
+        for bound_name, name in zip(names, bound)
+        if subject.surfaces == OWN_SIZE and sizes.get(bound_name, 0) < sizes.get(name, 0)
     ]
     first = next(port for port, name in zip(subject.inputs, bound) if port.name != name)
     words: dict[str, Any] = {"bound": ", ".join(bound), "declared": ", ".join(names)}
@@ -244,13 +244,13 @@ def extent(subject: Subject) -> Found:
     chip = subject.system.chip
     if chip is None:
         return
-    told = set()
+    reported = set()
     for statement in subject.statements:
         words = beyond_extent(statement.op, chip)
-        if words is not None and words["value"] not in told:
-            told.add(words["value"])
+        if words is not None and words["value"] not in reported:
+            reported.add(words["value"])
             yield hit(_place(subject, words["value"], statement.place), chip=chip.name, **words)
-    if not told and chip.generation.max_width > WIDEST_BEFORE_H16:
+    if not reported and chip.generation.max_width > WIDEST_BEFORE_H16:
         for port in (*_surfaces(subject.inputs), *_surfaces(subject.outputs)):
             if port.width > WIDEST_BEFORE_H16:
                 words = {"value": port.name, "size": port.width, "axis": "W", "limit": chip.generation.max_width}
@@ -302,16 +302,16 @@ _BETWEEN = (refused("maderix", "M4", 15, note="32,000"), runs("dev-erik", "M4 Ma
 def beyond_half(subject: Subject) -> Found:
     """{name} is {value}, and fp16 ends at 65504: it becomes an infinity"""
     for call in subject.constants:
-        given = call.attributes.get("val")
-        type_ = given.type if given is not None else None
+        number = call.attributes.get("val")
+        type_ = number.type if number is not None else None
         if (
-            given is None
+            number is None
             or not isinstance(type_, TensorType)
             or type_.dtype != "fp16"
-            or not isinstance(given.payload, (int, float, list))
+            or not isinstance(number.payload, (int, float, list))
         ):
             continue
-        numbers = np.asarray(array_of(given.payload, type_.with_dtype("fp32"))).reshape(-1)
+        numbers = np.asarray(array_of(number.payload, type_.with_dtype("fp32"))).reshape(-1)
         over = numbers[np.isfinite(numbers) & (np.abs(numbers) > LARGEST_HALF + 16)]
         if over.size:
             yield hit(call.results[0].place, name=call.results[0].name, value=f"{float(over[0]):g}")

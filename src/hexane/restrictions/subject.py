@@ -113,10 +113,10 @@ class Statement:
     def constant(self, param: str) -> Any:
         """A constant parameter as a Python value, its default where it is left out; None where it is computed."""
         try:
-            found = self.op.arg(param)
+            operand = self.op.arg(param)
         except HexaneError:
             return None
-        return None if hasattr(found, "is_constant") else found
+        return None if hasattr(operand, "is_constant") else operand
 
     def is_computed(self, param: str) -> bool:
         """Whether the operand is there and no constant."""
@@ -174,18 +174,18 @@ class Subject:
             return None
         if value.is_constant:
             return numbers_of(value) if value.dtype.startswith("fp") else None
-        found = None if self.values is None else self.values.get(value.name)
-        return found if found is not None and found.dtype.kind == "f" else None
+        array = None if self.values is None else self.values.get(value.name)
+        return array if array is not None and array.dtype.kind == "f" else None
 
     @cached_property
     def statements(self) -> tuple[Statement, ...]:
         """Every call of every function, constants left out, in the order of the text."""
-        found = []
+        statements_read = []
         for function in self.tree.functions:
             ops = self.graph.functions[decode(function.name)].ops
             calls = [call for call in function.body.statements if call.type != "const"]
-            found += [Statement(call, op) for call, op in zip(calls, ops)]
-        return tuple(found)
+            statements_read += [Statement(call, op) for call, op in zip(calls, ops)]
+        return tuple(statements_read)
 
     def calls(self, *types: str) -> Iterator[Statement]:
         """The statements of these op types."""
@@ -220,11 +220,11 @@ class Subject:
     @cached_property
     def blobs(self) -> tuple[BlobUse, ...]:
         """Every BLOBFILE reference, in the order of the text."""
-        found: list[BlobUse] = []
+        uses: list[BlobUse] = []
 
-        def look(given: TypedValue, place: Place) -> None:
-            if isinstance(given.payload, Blob):
-                found.append(BlobUse(given.payload.path, given.payload.offset, given.type, place))
+        def look(attribute: TypedValue, place: Place) -> None:
+            if isinstance(attribute.payload, Blob):
+                uses.append(BlobUse(attribute.payload.path, attribute.payload.offset, attribute.type, place))
 
         def operand(item: Operand, place: Place) -> None:
             if item.kind == "value":
@@ -236,11 +236,11 @@ class Subject:
         for function in self.tree.functions:
             for call in function.body.statements:
                 place = call.results[0].place if call.results else call.place
-                for given in call.attributes.values():
-                    look(given, place)
+                for attribute in call.attributes.values():
+                    look(attribute, place)
                 for item in call.arguments.values():
                     operand(item, place)
-        return tuple(found)
+        return tuple(uses)
 
     def weight_file(self, path: str) -> BlobFile | None:
         """A weight file that can be read; None when it is not there or is none."""

@@ -52,8 +52,8 @@ def _bare_scalar(subject: Subject, line: int) -> str:
     """The first bare scalar constructor on a line: ``int32(``."""
     words = subject.text.split("\n")[line - 1].replace("=", " ").replace("(", " (").split()
     scalars = ("bool", "string", "fp16", "fp32", "int32", "uint64", "int8", "uint8")
-    found = [a for a, b in pairwise(words) if a in scalars and (b.startswith("(") or b[0].isalpha())]
-    return found[0] if found else ""
+    scalars_used = [a for a, b in pairwise(words) if a in scalars and (b.startswith("(") or b[0].isalpha())]
+    return scalars_used[0] if scalars_used else ""
 
 
 _CAST = (refused("maderix issue 6", "M1"), refused("dev-erik", "M1, M2"))
@@ -114,12 +114,12 @@ def dead_result(subject: Subject) -> Found:
 def name_defined_twice(subject: Subject) -> Found:
     """{name} is defined twice"""
     for function in subject.tree.functions:
-        seen = {parameter.name for parameter in function.inputs}
+        names = {parameter.name for parameter in function.inputs}
         for call in function.body.statements:
             for result in call.results:
-                if result.name in seen:
+                if result.name in names:
                     yield hit(result.place, name=result.name)
-                seen.add(result.name)
+                names.add(result.name)
 
 
 @rule(
@@ -246,8 +246,8 @@ def attention_scale(subject: Subject) -> Found:
 )
 def not_well_formed(subject: Subject) -> Found:
     """{what}"""
-    told = {s.place.line for s in subject.calls("scaled_dot_product_attention") if "scale" in s.call.arguments}
-    told |= {s.place.line for s in subject.calls("concat") if "values" not in s.call.arguments}
+    lines = {s.place.line for s in subject.calls("scaled_dot_product_attention") if "scale" in s.call.arguments}
+    lines |= {s.place.line for s in subject.calls("concat") if "values" not in s.call.arguments}
     for problem in subject.graph.problems:
-        if problem.rule not in ("T5", "T7", "T12") and problem.line not in told:
+        if problem.rule not in ("T5", "T7", "T12") and problem.line not in lines:
             yield hit(Place(problem.line or 1, problem.column or 1), what=problem.message)

@@ -63,9 +63,9 @@ def _no_record(subject: Subject, blob: BlobUse) -> str:
 )
 def payload_position(subject: Subject) -> Found:
     """the record at {offset} of {path} says that its payload lies at {position}, {what}"""
-    seen: dict[tuple[str, int], int] = {}
+    first_use: dict[tuple[str, int], int] = {}
     for blob, (_, size, position, _) in _records(subject):
-        owner = seen.setdefault((blob.path, position), blob.offset)
+        owner = first_use.setdefault((blob.path, position), blob.offset)
         words: dict[str, Any] = {"offset": blob.offset, "path": blob.path, "position": position}
         if owner != blob.offset:
             yield hit(blob.place, what=f"as does the record at {owner}", **words)
@@ -194,12 +194,12 @@ _GROUPED = (
 def inline_tensor(subject: Subject) -> Found:
     """{name} is a tensor of {count} elements written into the text"""
     for call in subject.constants:
-        given = call.attributes.get("val")
-        type_ = given.type if given is not None else None
+        number = call.attributes.get("val")
+        type_ = number.type if number is not None else None
         if (
-            given is None
+            number is None
             or not isinstance(type_, TensorType)
-            or not isinstance(given.payload, list)
+            or not isinstance(number.payload, list)
             or not type_.is_static
         ):
             continue
@@ -246,12 +246,12 @@ def _records(subject: Subject) -> list[tuple[BlobUse, tuple[int, int, int, int]]
     """The records that the references find, where the files are given and have them."""
     if subject.weights is None:
         return []
-    found = []
+    records = []
     for blob in subject.blobs:
         try:
             file = subject.weights.file(blob.path)
             if file is not None:
-                found.append((blob, file.record(blob.offset)))
+                records.append((blob, file.record(blob.offset)))
         except HexaneError:
             continue
-    return found
+    return records

@@ -47,8 +47,8 @@ class Answer:
 
 def questions_of(graph: Graph) -> dict[str, Question]:
     """For every output of the function that runs that is a decision: how it is read."""
-    found = {value.name: question_of(value) for value in graph.main.outputs}
-    return {name: question for name, question in found.items() if question is not None}
+    questions = {value.name: question_of(value) for value in graph.main.outputs}
+    return {name: question for name, question in questions.items() if question is not None}
 
 
 def question_of(value: Value) -> Question | None:
@@ -103,9 +103,11 @@ def answered(got: np.ndarray, expected: np.ndarray, question: Question) -> Answe
     if not got.size:
         return Answer(question.kind, 0, 0)
     if question.kind == THRESHOLD:
-        known = ~np.isnan(expected)
-        return Answer(THRESHOLD, int(known.sum()), int(np.count_nonzero(((got > 0.5) != (expected > 0.5)) & known)))
-    known = ~np.isnan(expected).any(axis=question.axis)
+        is_known = ~np.isnan(expected)
+        return Answer(
+            THRESHOLD, int(is_known.sum()), int(np.count_nonzero(((got > 0.5) != (expected > 0.5)) & is_known))
+        )
+    is_known = ~np.isnan(expected).any(axis=question.axis)
     lost = np.isnan(got).any(axis=question.axis)
     other = (np.argmax(got, axis=question.axis) != np.argmax(expected, axis=question.axis)) | lost
-    return Answer(TOP, int(known.sum()), int(np.count_nonzero(other & known)))
+    return Answer(TOP, int(is_known.sum()), int(np.count_nonzero(other & is_known)))

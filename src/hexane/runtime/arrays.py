@@ -66,20 +66,22 @@ def npy(path: Path, port: Port) -> np.ndarray:
         return _array(file, port, f"{path}", "no .npy file")
 
 
-def npz(path: Path, known: dict[str, Port]) -> dict[str, np.ndarray]:
+def npz(path: Path, ports_by_name: dict[str, Port]) -> dict[str, np.ndarray]:
     """The arrays of an .npz file by input; a "/" in an input's name may be "_" in the file."""
-    renamed = {name.replace("/", "_"): name for name in known}
+    renamed = {name.replace("/", "_"): name for name in ports_by_name}
     arrays = {}
     with archive(path, "is no .npz file") as file:
         for member in file.namelist():
-            stored = member.removesuffix(".npy")
-            name = stored if stored in known else renamed.get(stored)
+            port_name = member.removesuffix(".npy")
+            name = port_name if port_name in ports_by_name else renamed.get(port_name)
             if name is None:
                 raise UsageError(
-                    f"there is no input {stored!r}", where=str(path), hint=f"the inputs are {', '.join(known)}"
+                    f"there is no input {port_name!r}",
+                    where=str(path),
+                    hint=f"the inputs are {', '.join(ports_by_name)}",
                 )
             with file.open(member) as part:
-                arrays[name] = _array(part, known[name], f"{path}: {member}", "no array")  # type: ignore[arg-type]
+                arrays[name] = _array(part, ports_by_name[name], f"{path}: {member}", "no array")  # type: ignore[arg-type]
     return arrays
 
 
@@ -131,11 +133,11 @@ def _array(file: BinaryIO, port: Port | None, where: str, what: str, most: int =
 
 def text(path: Path, port: Port) -> np.ndarray:
     """The numbers of a text file, in the order of the input's elements; "#" begins a remark."""
-    wanted = prod(port.shape)
+    count = prod(port.shape)
     with plain_errors(path, "cannot be read"), path.open("rb") as file:
-        content = file.read(TEXT_BYTES * wanted + (1 << 16) + 1)
-    if len(content) > TEXT_BYTES * wanted + (1 << 16):
-        raise UsageError(f"has more text than {wanted} numbers take", where=str(path), hint=f"it is {described(port)}")
+        content = file.read(TEXT_BYTES * count + (1 << 16) + 1)
+    if len(content) > TEXT_BYTES * count + (1 << 16):
+        raise UsageError(f"has more text than {count} numbers take", where=str(path), hint=f"it is {described(port)}")
     try:
         lines = content.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
@@ -147,7 +149,7 @@ def text(path: Path, port: Port) -> np.ndarray:
                 numbers.append(float(word))
             except ValueError:
                 raise FormatError(f"line {number}: {word[:40]!r} is no number", where=str(path)) from None
-    if len(numbers) != wanted:
+    if len(numbers) != count:
         raise UsageError(f"holds {len(numbers)} numbers", where=str(path), hint=f"the input is {described(port)}")
     values = np.array(numbers, np.float64)
     if not port.dtype.startswith(("fp", "bf")):
@@ -176,23 +178,23 @@ def sound(path: Path, port: Port) -> tuple[np.ndarray, str]:
     if not port.dtype.startswith(("fp", "bf")) or not 1 <= len(long) <= 2:
         raise UsageError(f"input {port.name!r} takes no sound", hint=f"it is {described(port)}; give an .npy file")
     with plain_errors(path, "cannot be read"), path.open("rb") as file:
-        found = _wave(file, max(shape), str(path))
+        waveform = _wave(file, max(shape), str(path))
     time = max(long, key=lambda axis: shape[axis])
     across = [axis for axis in long if axis != time]
     mixed = ""
-    samples = found.samples
-    if across and shape[across[0]] != found.channels:
+    samples = waveform.samples
+    if across and shape[across[0]] != waveform.channels:
         raise UsageError(
-            f"a sound of {found.channels} channel(s)", where=f"input {port.name!r}", hint=f"it is {described(port)}"
+            f"a sound of {waveform.channels} channel(s)", where=f"input {port.name!r}", hint=f"it is {described(port)}"
         )
-    if not across and found.channels > 1:
-        samples, mixed = samples.mean(axis=1, keepdims=True), f", {found.channels} channels averaged"
+    if not across and waveform.channels > 1:
+        samples, mixed = samples.mean(axis=1, keepdims=True), f", {waveform.channels} channels averaged"
     frames, length = len(samples), shape[time]
     fitted = np.zeros((length, samples.shape[1]), np.float32)
     fitted[: min(frames, length)] = samples[:length]
     change = "" if frames == length else ", cut" if frames > length else f", then {length - frames} of silence"
     values = fitted if not across or time < across[0] else fitted.T
-    note = f"{port.name}: {path.name} at {found.rate} Hz, {min(frames, length)} samples from -1 to 1{mixed}{change}"
+    note = f"{port.name}: {path.name} at {waveform.rate} Hz, {min(frames, length)} samples from -1 to 1{mixed}{change}"
     return np.ascontiguousarray(values).reshape(shape), note
 
 

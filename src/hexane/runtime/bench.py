@@ -263,9 +263,9 @@ def _measure(engine: Session, inputs: Mapping[str, Any], calls: int, warmup: int
     total, parts = [], []
     for _ in range(calls):
         start = time.perf_counter_ns()
-        done = engine.record(inputs)
+        run = engine.record(inputs)
         total.append((time.perf_counter_ns() - start) / 1e3)
-        parts.append(1e6 * sum(seconds for seconds, here in zip(done.call_seconds, on_device) if here))
+        parts.append(1e6 * sum(seconds for seconds, here in zip(run.call_seconds, on_device) if here))
         on_call()
     after = engine.counters()
     busy = None
@@ -283,7 +283,7 @@ def _predicted(program: Program, device: Device) -> tuple[Estimate | None, str]:
         return None, error.message
 
 
-def append_row(found: Bench, path: Path) -> None:
+def append_row(measurement: Bench, path: Path) -> None:
     """Add the row to a file in the format of the timing data; a new file gets the head line.
 
     Raises UsageError for a file with other columns, or one that cannot be written.
@@ -299,5 +299,5 @@ def append_row(found: Bench, path: Path) -> None:
     writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
     if not text:
         writer.writeheader()
-    writer.writerow(found.row())
+    writer.writerow(measurement.row())
     write_whole(path, (text + out.getvalue()).encode())

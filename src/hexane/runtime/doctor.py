@@ -89,10 +89,18 @@ def _hexane(machine: Machine) -> Iterator[Finding]:
     good = sys.version_info >= (3, 11)
     yield Finding("hexane", "Python", "yes" if good else "no", version, "" if good else "install Python 3.11 or newer")
     for name, purpose in LIBRARIES.items():
-        found = _version(name)
-        state = "yes" if found else "no" if name in NEEDED else "note"
-        remedy = "" if found else f"pip install {name}" if name in NEEDED else f"for {purpose}: pip install {name}"
-        yield Finding("hexane" if name in NEEDED else "library", name, state, found or "not installed", remedy)
+        installed_version = _version(name)
+        state = "yes" if installed_version else "no" if name in NEEDED else "note"
+        remedy = (
+            ""
+            if installed_version
+            else f"pip install {name}"
+            if name in NEEDED
+            else f"for {purpose}: pip install {name}"
+        )
+        yield Finding(
+            "hexane" if name in NEEDED else "library", name, state, installed_version or "not installed", remedy
+        )
     yield Finding("machine", "processor", "note", f"{machine.processor}, {os.cpu_count()} threads")
     yield Finding("machine", "vector instructions", "note", vector_features(machine) or "not known")
     yield _kernels()
@@ -101,11 +109,15 @@ def _hexane(machine: Machine) -> Iterator[Finding]:
 
 def _kernels() -> Finding:
     """Compiled code on disk; without any the first run of every process compiles for about half a minute."""
-    known = kernels()
-    where = "nowhere to keep them: no folder can be written" if known.folder is None else f"kept in {known.folder}"
-    if known.files:
-        answer = f"{len(known.files)} compiled, {known.bytes / 1e6:.1f} MB; new ones are {where}"
-        return Finding("machine", "kernels", "yes" if known.folder else "note", answer)
+    compiled_names = kernels()
+    where = (
+        "nowhere to keep them: no folder can be written"
+        if compiled_names.folder is None
+        else f"kept in {compiled_names.folder}"
+    )
+    if compiled_names.files:
+        answer = f"{len(compiled_names.files)} compiled, {compiled_names.bytes / 1e6:.1f} MB; new ones are {where}"
+        return Finding("machine", "kernels", "yes" if compiled_names.folder else "note", answer)
     answer = f"none compiled yet; {where}; a first run takes about half a minute longer"
     return Finding("machine", "kernels", "note", answer, "hexane doctor --warm; HEXANE_CACHE=FOLDER for another place")
 
@@ -113,12 +125,14 @@ def _kernels() -> Finding:
 def _trial(machine: Machine, routes: tuple[str, ...]) -> Finding:
     """One small program on the first engine that may be used: on a Mac in a process of its own, which may end."""
     if "macos" in routes:
-        good, said = trial.in_child(machine.side().again())
+        good, message = trial.in_child(machine.side().again())
     elif "linux" in routes:
-        good, said = _on_linux()
+        good, message = _on_linux()
     else:
         return Finding("trial", "a small program", "note", "no engine here that could be tried")
-    return Finding("trial", "a small program", "yes" if good else "no", said, "" if good else "hexane verify says more")
+    return Finding(
+        "trial", "a small program", "yes" if good else "no", message, "" if good else "hexane verify says more"
+    )
 
 
 def _on_linux() -> tuple[bool, str]:
@@ -167,5 +181,5 @@ def emulator_self_test(device: str = "emulator", times: int = 1) -> bool:
     b.output(b.add(x=x, y=y, name="z"))
     a = np.arange(128, dtype=np.float16).reshape(1, 8, 4, 4)
     with compile(b.graph).on(device) as session:
-        found = [session.run({"x": a, "y": a[:, ::-1]})["z"] for _ in range(times)]
-    return all(np.array_equal(array, a + a[:, ::-1]) for array in found)
+        outputs = [session.run({"x": a, "y": a[:, ::-1]})["z"] for _ in range(times)]
+    return all(np.array_equal(array, a + a[:, ::-1]) for array in outputs)

@@ -44,7 +44,7 @@ def drawn_inputs(
         arrays[port.name], how[port.name] = _drawn(port, generator, value)
     notes = []
     for text in dict.fromkeys(how.values()):
-        notes.append(f"{', '.join(name for name, said in how.items() if said == text)} {text} with seed {seed}")
+        notes.append(f"{', '.join(name for name, reason in how.items() if reason == text)} {text} with seed {seed}")
     return arrays, notes
 
 
@@ -83,27 +83,27 @@ def _whole(port: Port, generator: np.random.Generator, value: Value | None) -> t
         return np.ones(port.shape, carrier), "is a length: ones,"
     if port.dtype == "uint8":
         return generator.integers(0, 256, port.shape).astype(carrier), "drawn as bytes 0 to 255"
-    known = "indices" if _IDS_NAME.search(port.name) else "whole numbers of unknown meaning"
-    return generator.integers(0, 2, port.shape).astype(carrier), f"drawn as {known} 0 and 1 (blindly)"
+    kind = "indices" if _IDS_NAME.search(port.name) else "whole numbers of unknown meaning"
+    return generator.integers(0, 2, port.shape).astype(carrier), f"drawn as {kind} 0 and 1 (blindly)"
 
 
 def _table_rows(value: Value) -> int | None:
     """The number of rows of the smallest table that an input's values are looked up in; None where there is none."""
-    found: list[int] = []
-    waiting, seen = [value], {value}
+    row_counts: list[int] = []
+    waiting, visited = [value], {value}
     while waiting:
         current = waiting.pop()
         for op in current.users:
             if op.type in _GATHERS and op.inputs.get("indices") is current:
                 rows = _rows_of(op)
                 if rows:
-                    found.append(rows)
+                    row_counts.append(rows)
             elif op.type in _THROUGH:
                 for result in op.outputs:
-                    if result not in seen:
-                        seen.add(result)
+                    if result not in visited:
+                        visited.add(result)
                         waiting.append(result)
-    return min(found, default=None)
+    return min(row_counts, default=None)
 
 
 def _rows_of(op: Op) -> int | None:

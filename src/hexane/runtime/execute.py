@@ -158,8 +158,8 @@ def execute(
         if on_task and segment.image is None:
             on_task(None)
 
-    done = Session(program, emulator).record(inputs, state, keep=False, on_segment=after)
-    return Run(done.outputs, done.values, emulator.tasks, done.seconds)
+    run = Session(program, emulator).record(inputs, state, keep=False, on_segment=after)
+    return Run(run.outputs, run.values, emulator.tasks, run.seconds)
 
 
 def _unobserved(
@@ -174,18 +174,18 @@ def _unobserved(
             if on_task:
                 on_task(None)
 
-    done = Session(program, device).record(inputs, state, keep=False, on_segment=after)
-    return Run(done.outputs, done.values, [], done.seconds, observed=False)
+    run = Session(program, device).record(inputs, state, keep=False, on_segment=after)
+    return Run(run.outputs, run.values, [], run.seconds, observed=False)
 
 
 def written(shadow: np.ndarray, task: int) -> tuple[Block, ...]:
     """The blocks of L2 whose last writer is this task, from the emulator's shadow map (an entry per 16 bytes)."""
     blocks = []
-    for mark, kept in ((task + 1, True), (-(task + 1), False)):
+    for mark, is_first in ((task + 1, True), (-(task + 1), False)):
         at = np.flatnonzero(shadow == mark)
         if not at.size:
             continue
         cuts = np.flatnonzero(np.diff(at) > GAP_BYTES // UNIT) + 1
         for run in np.split(at, cuts):
-            blocks.append(Block(int(run[0]) * UNIT, (int(run[-1]) + 1) * UNIT, kept))
+            blocks.append(Block(int(run[0]) * UNIT, (int(run[-1]) + 1) * UNIT, is_first))
     return tuple(blocks)

@@ -17,7 +17,7 @@ def file_shapes(options: Iterable[str], inputs: Mapping[str, Sequence[object]]) 
     Only headers are read. A file that is no array, or whose shape does not fit the extents that are known, is left out:
     who reads it later says what is wrong.
     """
-    found: dict[str, Shape] = {}
+    shapes_read: dict[str, Shape] = {}
     for option in options:
         name = next((name for name in inputs if option.startswith(f"{name}=")), None)
         path = Path(option if name is None else option[len(name) + 1 :])
@@ -31,10 +31,10 @@ def file_shapes(options: Iterable[str], inputs: Mapping[str, Sequence[object]]) 
             continue
         if "" in shapes and name is not None:
             shapes[name] = shapes.pop("")
-        found.update(shapes)
-    return {name: shape for name, shape in found.items() if name in inputs and _fits(shape, inputs[name])}
+        shapes_read.update(shapes)
+    return {name: shape for name, shape in shapes_read.items() if name in inputs and _fits(shape, inputs[name])}
 
 
 def _fits(shape: Shape, extents: Sequence[object]) -> bool:
-    known = zip(shape, extents)
-    return len(shape) == len(extents) and all(not isinstance(extent, int) or n == extent for n, extent in known)
+    pairs = zip(shape, extents)
+    return len(shape) == len(extents) and all(not isinstance(extent, int) or n == extent for n, extent in pairs)

@@ -54,6 +54,6 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Arrays as .npz, whole or not at all; names that a zip cannot hold are written with underscores."""
-    named: dict[str, Any] = {key.replace("/", "_"): value for key, value in arrays.items()}
+    arrays_by_key: dict[str, Any] = {key.replace("/", "_"): value for key, value in arrays.items()}
     with whole_file(path) as file:
-        np.savez(file, **named)
+        np.savez(file, **arrays_by_key)

@@ -61,21 +61,21 @@ def whole_folder(target: Path) -> Iterator[Path]:
         target.parent.mkdir(parents=True, exist_ok=True)
         take_back(target)
         require_replaceable(target)
-        made = folder_beside(target, "new")
+        new_folder = folder_beside(target, "new")
         try:
-            made.chmod(target.stat().st_mode & 0o777 if target.is_dir() else 0o777 & ~umask())
-            yield made
+            new_folder.chmod(target.stat().st_mode & 0o777 if target.is_dir() else 0o777 & ~umask())
+            yield new_folder
             if target.is_dir() and any(target.iterdir()):
-                _keep_foreign(target, made)
-                _replace(target, made)
+                _keep_foreign(target, new_folder)
+                _replace(target, new_folder)
             else:
-                os.replace(made, target)
+                os.replace(new_folder, target)
         except BaseException:
-            shutil.rmtree(made, ignore_errors=True)
+            shutil.rmtree(new_folder, ignore_errors=True)
             raise
 
 
-def _keep_foreign(old: Path, made: Path) -> None:
+def _keep_foreign(old: Path, new_folder: Path) -> None:
     """Give the new folder what others put into the old one: links to the same files, which are not copied."""
     ours = written_by_hexane(old)
     if ours is None:
@@ -83,7 +83,7 @@ def _keep_foreign(old: Path, made: Path) -> None:
     for entry in sorted(old.iterdir()):
         if entry.name in ours:
             continue
-        place = made / entry.name
+        place = new_folder / entry.name
         if os.path.lexists(place):
             raise UsageError(
                 f"has a file {entry.name!r} that no report wrote, and the new one has one too",
@@ -103,9 +103,9 @@ def _link(source: str, place: str) -> None:
         shutil.copy2(source, place, follow_symlinks=False)
 
 
-def _replace(target: Path, made: Path) -> None:
+def _replace(target: Path, new_folder: Path) -> None:
     """Put the new folder in place of the old one, and remove what hexane wrote into that."""
-    old = replace_folder(target, made)
+    old = replace_folder(target, new_folder)
     _rescue(old, target)
     shutil.rmtree(old)
 

@@ -95,10 +95,10 @@ class Answer(Future[_T]):
         """The exception of the work; None where it gave a result."""
         end = None if timeout is None else time.monotonic() + timeout
         while not self.done():
-            left = _GLANCE_S if end is None else min(_GLANCE_S, end - time.monotonic())
-            if left <= 0:
+            remaining_s = _GLANCE_S if end is None else min(_GLANCE_S, end - time.monotonic())
+            if remaining_s <= 0:
                 raise TimeoutError("the answer has not come")
-            if self._gate.acquire(timeout=left):
+            if self._gate.acquire(timeout=remaining_s):
                 self._open()
         if self.cancelled():
             raise CancelledError
@@ -132,14 +132,14 @@ class Event:
         """Whether the counter came to ``value`` within ``timeout`` seconds."""
         end = None if timeout is None else time.monotonic() + timeout
         while self._value < value:
-            left = _GLANCE_S if end is None else min(_GLANCE_S, end - time.monotonic())
-            if left <= 0:
+            remaining_s = _GLANCE_S if end is None else min(_GLANCE_S, end - time.monotonic())
+            if remaining_s <= 0:
                 return False
             bell = threading.Lock()
             bell.acquire()
             self._bells.append(bell)
             if self._value < value:
-                bell.acquire(timeout=left)
+                bell.acquire(timeout=remaining_s)
             try:
                 self._bells.remove(bell)
             except ValueError:

@@ -76,9 +76,9 @@ def gather(
         )
     if missing:
         assert seed is not None
-        found, said = drawn_inputs(missing, seed, graph)
-        arrays.update(found)
-        notes += said
+        arrays_drawn, notes_drawn = drawn_inputs(missing, seed, graph)
+        arrays.update(arrays_drawn)
+        notes += notes_drawn
     return Given({port.name: fitted(arrays[port.name], port) for port in ports}, tuple(notes))
 
 
@@ -95,12 +95,12 @@ def fitted(array: np.ndarray, port: Port) -> np.ndarray:
     return array
 
 
-def _split(option: str, known: dict[str, Any]) -> tuple[str | None, Path]:
+def _split(option: str, ports_by_name: dict[str, Any]) -> tuple[str | None, Path]:
     """``NAME=FILE``; ``FILE`` alone where there is one input."""
-    for name in known:
+    for name in ports_by_name:
         if option.startswith(f"{name}="):
             return name, Path(option[len(name) + 1 :])
     left, equals, right = option.partition("=")
     if equals and right and not Path(option).exists():
-        raise UsageError(f"there is no input {left!r}", hint=f"the inputs are {', '.join(known)}")
-    return (next(iter(known)) if len(known) == 1 else None), Path(option)
+        raise UsageError(f"there is no input {left!r}", hint=f"the inputs are {', '.join(ports_by_name)}")
+    return (next(iter(ports_by_name)) if len(ports_by_name) == 1 else None), Path(option)

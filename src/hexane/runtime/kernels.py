@@ -51,12 +51,12 @@ class _Spent:
 
 def without_kernels(seconds: Mapping[str, float], compiled: float) -> dict[str, float]:
     """The seconds of the stages with those of the compilation taken out of the run and named by themselves."""
-    found = dict(seconds)
-    if compiled >= NOTED and "run" in found:
-        inside = min(compiled, found["run"])
-        found["run"] -= inside
-        found[KERNELS] = inside
-    return found
+    remaining = dict(seconds)
+    if compiled >= NOTED and "run" in remaining:
+        inside = min(compiled, remaining["run"])
+        remaining["run"] -= inside
+        remaining[KERNELS] = inside
+    return remaining
 
 
 def seconds_text(seconds: Mapping[str, float]) -> str:

@@ -52,7 +52,7 @@ class Paired:
 
 def lists_of(graph: Graph) -> dict[str, SortedList]:
     """For every output of the function that runs that is a sorted list of rows of numbers."""
-    found = {}
+    lists = {}
     for value in graph.main.outputs:
         type_ = value.type
         if not isinstance(type_, TensorType) or not type_.dtype.startswith(("fp", "bf")) or not type_.is_static:
@@ -61,8 +61,8 @@ def lists_of(graph: Graph) -> dict[str, SortedList]:
         rows = _rows(sorter) if sorter is not None else None
         axes = [axis for axis, extent in enumerate(type_.shape) if extent == rows]
         if sorter is not None and len(axes) == 1 and 1 < (rows or 0) <= MOST_ROWS:
-            found[value.name] = SortedList(sorter.outputs[0].name, axes[0])
-    return found
+            lists[value.name] = SortedList(sorter.outputs[0].name, axes[0])
+    return lists
 
 
 def _rows(sorter: Op) -> int | None:
@@ -73,12 +73,12 @@ def _rows(sorter: Op) -> int | None:
 
 def _sorter(value: Value) -> Op | None:
     """The op that sorts, behind those that gather, cut, join and scale rows."""
-    waiting, seen = [value], set()
+    waiting, visited = [value], set()
     while waiting:
         op = waiting.pop().op
-        if op is None or op in seen:
+        if op is None or op in visited:
             continue
-        seen.add(op)
+        visited.add(op)
         if op.type in _SORTERS:
             return op
         if op.type in _GATHERS or has(op, _PASSED):
@@ -90,14 +90,14 @@ def paired(
     outputs: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray], lists: Mapping[str, SortedList]
 ) -> dict[str, Paired]:
     """For every output that is a list: its rows paired, with those of the other outputs of the same sorting."""
-    found: dict[str, Paired] = {}
+    pairs: dict[str, Paired] = {}
     for sorter in dict.fromkeys(place.sorter for place in lists.values()):
         names = [name for name, place in lists.items() if place.sorter == sorter and name in outputs]
         tables = {name: [_table(side[name], lists[name].axis) for side in (outputs, expected)] for name in names}
         leads = {table[0].shape[0] for table in tables.values()}
         for group in [names] if len(leads) == 1 else [[name] for name in names]:
-            found.update(_group(group, tables))
-    return found
+            pairs.update(_group(group, tables))
+    return pairs
 
 
 def _table(array: np.ndarray, axis: int) -> np.ndarray:
@@ -114,15 +114,15 @@ def _group(names: list[str], tables: Mapping[str, list[np.ndarray]]) -> dict[str
         return {}
     missing = sum(pair[2] for pair in pairs)
     answer = Answer(ROW, missing + sum(len(pair[0]) for pair in pairs), missing)
-    found = {}
+    groups = {}
     for name in names:
         ours, theirs = tables[name]
-        found[name] = Paired(
+        groups[name] = Paired(
             np.concatenate([ours[n][i] for n, (i, _, _) in enumerate(pairs)]),
             np.concatenate([theirs[n][j] for n, (_, j, _) in enumerate(pairs)]),
             answer,
         )
-    return found
+    return groups
 
 
 def _pair(got: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
@@ -139,7 +139,7 @@ def _pair(got: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, np.ndarray
     ours, theirs = got[:, rest] / size, expected[:, rest] / size
     free = np.ones(len(got), bool)
     mine: list[int] = []
-    wanted: list[int] = []
+    positions: list[int] = []
     missing = 0
     for row in np.flatnonzero(scores[1] >= least):
         with np.errstate(invalid="ignore"):
@@ -149,14 +149,14 @@ def _pair(got: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, np.ndarray
         if away[nearest] <= SAME_ROW:
             free[nearest] = False
             mine.append(nearest)
-            wanted.append(int(row))
+            positions.append(int(row))
         else:
             missing += 1
     if column is not None:  # what the engine alone found, unless float32 had it just below the limit
         below = theirs[(scores[1] >= least / 2) & (scores[1] < least)]
         for row in np.flatnonzero(free & (scores[0] >= 2 * least)):
             missing += not (np.abs(below - ours[row]).max(axis=1) <= SAME_ROW).any() if len(below) else 1
-    return np.array(mine, np.int64), np.array(wanted, np.int64), missing
+    return np.array(mine, np.int64), np.array(positions, np.int64), missing
 
 
 def _score_column(rows: np.ndarray) -> int | None:

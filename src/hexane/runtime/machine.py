@@ -63,10 +63,10 @@ class Machine:
     def run(self, *command: str) -> str | None:
         """Standard output of a command that reads; None where it is missing, fails or takes too long."""
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, errors="replace")
+            process = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, errors="replace")
         except (OSError, subprocess.SubprocessError):
             return None
-        return done.stdout.strip() if done.returncode == 0 else None
+        return process.stdout.strip() if process.returncode == 0 else None
 
     def loads(self, library: str) -> bool:
         """Whether a library can be opened; private ones lie in the shared cache only, so no file is looked for."""

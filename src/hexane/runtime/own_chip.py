@@ -17,12 +17,12 @@ def chip_of(device: str, machine: Machine | None = None) -> str:
     if kind == "virtual":
         return STAND_INS.get(flavour, "M1")
     here = machine or Machine()
-    named = named_chip(here)
-    if named is None and kind in ("emulator", "auto"):
+    chip = named_chip(here)
+    if chip is None and kind in ("emulator", "auto"):
         return "M1"
-    if named is None:
+    if chip is None:
         raise UsageError("this machine does not say which chip it has", hint='name it: --chip "M1 Max"')
-    return named
+    return chip
 
 
 def named_chip(machine: Machine) -> str | None:

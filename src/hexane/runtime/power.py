@@ -22,10 +22,10 @@ def engine_power_mw(machine: Machine, work: Callable[[], None]) -> tuple[float |
         return None, "no power rail of the engine is known under this system"
     if not hasattr(os, "geteuid") or os.geteuid() != 0:
         return None, "powermetrics needs root; as root, verify reads the rail"
-    said: list[str | None] = []
-    reader = threading.Thread(target=lambda: said.append(machine.run(*COMMAND)), daemon=True)
+    lines: list[str | None] = []
+    reader = threading.Thread(target=lambda: lines.append(machine.run(*COMMAND)), daemon=True)
     reader.start()
     while reader.is_alive():
         work()
-    found = _POWER.search((said or [None])[0] or "")
-    return (float(found[1]), "") if found else (None, "powermetrics names no power of the engine")
+    match = _POWER.search((lines or [None])[0] or "")
+    return (float(match[1]), "") if match else (None, "powermetrics names no power of the engine")

@@ -28,15 +28,15 @@ def probe(machine: Machine) -> tuple[bool, tuple[str, ...], list[Row]]:
             ("Apple chip", "no", f"{machine.processor}, no Apple device tree", "use the emulator; it needs no engine")
         )
         return False, (), rows
-    known = RAN.get(soc) or EXPECTED.get(soc)
-    if known is None:
+    evidence = RAN.get(soc) or EXPECTED.get(soc)
+    if evidence is None:
         why = (
             "no Linux driver: on M3 and later the engine sits behind a coprocessor that nobody drives; use the emulator"
         )
         rows.append(("Apple chip", "no", soc.upper(), why))
         return False, (), rows
     ran = "ran" if soc in RAN else "is expected to run, and nobody has tried"
-    rows.append(("Apple chip", "yes", f"{soc.upper()} ({known}); a Linux driver {ran}", ""))
+    rows.append(("Apple chip", "yes", f"{soc.upper()} ({evidence}); a Linux driver {ran}", ""))
     for step in (_pages, _node, _module, _firmware, _bound, _device):
         row = step(machine)
         rows.append(row)
@@ -63,8 +63,8 @@ def probe(machine: Machine) -> tuple[bool, tuple[str, ...], list[Row]]:
 def soc_of(machine: Machine) -> str | None:
     """``t8103`` and the like, from the device tree's compatible strings."""
     text = machine.text(f"{TREE}/compatible") or ""
-    found = [name for name in text.split("\0") if re.fullmatch(r"apple,t\d{4}", name)]
-    return found[0].removeprefix("apple,") if found else None
+    names = [name for name in text.split("\0") if re.fullmatch(r"apple,t\d{4}", name)]
+    return names[0].removeprefix("apple,") if names else None
 
 
 def _pages(machine: Machine) -> Row:

@@ -29,13 +29,13 @@ def probe(machine: Machine) -> tuple[bool, tuple[str, ...], list[Row]]:
         return False, (), rows
     if machine.run("sysctl", "-n", "kern.hv_vmm_present") == "1":
         rows.append(("virtual machine", "note", "a guest has no engine, or a virtual one", ""))
-    found = engine_properties(machine)
-    if not found:
+    properties = engine_properties(machine)
+    if not properties:
         rows.append(("engine", "no", "no engine in the device registry", "use the emulator; it needs no engine"))
         return False, (), rows
     rows.append(
-        ("engine", "yes", f"architecture {found.get('architecture')}, {found.get('cores')} cores, "
-                          f"version {found.get('version')}", "")
+        ("engine", "yes", f"architecture {properties.get('architecture')}, {properties.get('cores')} cores, "
+                          f"version {properties.get('version')}", "")
     )  # fmt: skip
     private, more = _private(machine)
     rows += more
@@ -94,9 +94,9 @@ def engine_properties(machine: Machine) -> dict[str, Any]:
     properties = entry.get("DeviceProperties", {}) if isinstance(entry, dict) else {}
     prefix = "ANEDevicePropertyType"
     names = {"architecture": "ANEArchitectureTypeStr", "version": "ANEVersion", "board": "ANEHWBoardType"}
-    named = {key: properties.get(prefix + name) for key, name in names.items()}
-    named["cores"] = properties.get("ANEDevicePropertyNumANECores")
-    return {key: value for key, value in named.items() if value is not None}
+    values = {key: properties.get(prefix + name) for key, name in names.items()}
+    values["cores"] = properties.get("ANEDevicePropertyNumANECores")
+    return {key: value for key, value in values.items() if value is not None}
 
 
 def _security(machine: Machine) -> list[Row]:
@@ -111,15 +111,15 @@ def _security(machine: Machine) -> list[Row]:
     if secure:  # one line of a text that also holds an UUID
         rows.append(("secure boot", "note", secure.group(1).strip(), ""))
     running = machine.run("sysctl", "-n", "kern.bootargs") or ""
-    stored = machine.run("nvram", "boot-args") or ""
+    arguments = machine.run("nvram", "boot-args") or ""
     amfi = AMFI_OFF in running
     if amfi:
         meaning = "code-signing and entitlement checks are off for every program"
-    elif AMFI_OFF in stored:
+    elif AMFI_OFF in arguments:
         meaning = "a stored argument against AMFI is filtered: checks are on"
     else:
         meaning = "none that concern the engine"
-    rows.append(("boot arguments", "note", meaning, f"way back: {WAY_BACK}" if amfi or AMFI_OFF in stored else ""))
+    rows.append(("boot arguments", "note", meaning, f"way back: {WAY_BACK}" if amfi or AMFI_OFF in arguments else ""))
     own = machine.run("codesign", "-d", "--entitlements", "-", sys.executable) or ""
     has = USER_ACCESS in own
     answer = "may open the engine directly, and so may every script that it runs" if has else "none for the engine"

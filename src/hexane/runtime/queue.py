@@ -123,11 +123,11 @@ class RequestQueue:
             raise UsageError("a request hands over another one", hint="it would wait for itself when the queue is full")
         end = None if timeout is None else time.monotonic() + timeout
         while not self._entered(request):
-            left = _GLANCE_S if end is None else min(_GLANCE_S, end - time.monotonic())
-            if not block or left <= 0:
+            remaining_s = _GLANCE_S if end is None else min(_GLANCE_S, end - time.monotonic())
+            if not block or remaining_s <= 0:
                 raise QueueFull(f"{self.depth} requests wait", hint="wait for one of them, or submit with block=True")
             try:
-                self._left.get(timeout=left)
+                self._left.get(timeout=remaining_s)
             except Empty:
                 continue
         self._came.put(None)

@@ -75,20 +75,20 @@ def by_onnxruntime(model: Path, graph: Graph, inputs: Mapping[str, np.ndarray]) 
     options.log_severity_level = 3
     try:
         session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
-        known = {**graph.metadata.get("bound", {}), **inputs}
+        arrays = {**graph.metadata.get("bound", {}), **inputs}
         entries = session.get_inputs()
-        if len(entries) == 1 == len(known):
-            known = {entries[0].name: next(iter(known.values()))}
-        given = {entry.name: _typed(known, entry) for entry in entries}
+        if len(entries) == 1 == len(arrays):
+            arrays = {entries[0].name: next(iter(arrays.values()))}
+        feeds = {entry.name: _typed(arrays, entry) for entry in entries}
         names = [entry.name for entry in session.get_outputs()]
-        session.run(names, given)
+        session.run(names, feeds)
         start = time.perf_counter()
-        results = session.run(names, given)
+        results = session.run(names, feeds)
     except Exception as error:  # onnxruntime raises classes of its own that share no base
         raise UnsupportedError(f"onnxruntime refuses it: {str(error).splitlines()[0]}", where=str(model)) from None
     seconds = time.perf_counter() - start
-    found = {name: _tensor(result) for name, result in zip(names, results)}
-    return Wanted("onnxruntime", _renamed(found, graph), seconds)
+    outputs = {name: _tensor(result) for name, result in zip(names, results)}
+    return Wanted("onnxruntime", _renamed(outputs, graph), seconds)
 
 
 def _typed(inputs: Mapping[str, np.ndarray], entry: Any) -> np.ndarray:
@@ -106,8 +106,8 @@ def _tensor(result: Any) -> np.ndarray:
     return np.asarray(result)
 
 
-def _renamed(found: dict[str, np.ndarray], graph: Graph) -> dict[str, np.ndarray]:
+def _renamed(outputs: dict[str, np.ndarray], graph: Graph) -> dict[str, np.ndarray]:
     """onnxruntime's outputs under the graph's names: by name, or else by position."""
-    if set(found) == set(graph.outputs):
-        return found
-    return dict(zip(graph.outputs, found.values()))
+    if set(outputs) == set(graph.outputs):
+        return outputs
+    return dict(zip(graph.outputs, outputs.values()))

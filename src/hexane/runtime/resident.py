@@ -130,11 +130,11 @@ class ResidentGraph:
         """Evaluation reads the buffers in place and writes its results into them."""
         from hexane import numerics
 
-        given = {name: buffers[name].elements for name in self.inputs}
+        sizes = {name: buffers[name].elements for name in self.inputs}
         places = {name: buffers[name].elements for name in self.outputs}
 
         def run() -> None:
-            results = numerics.evaluate(self.graph, given, chip=self.chip)
+            results = numerics.evaluate(self.graph, sizes, chip=self.chip)
             for name, place in places.items():
                 np.copyto(place, results[name], casting="unsafe")
 
@@ -183,12 +183,12 @@ class ResidentImage:
         memory = machine.memory({s.label: np.zeros(s.shape, ELEMENTS[s.dtype]) for s in machine.inputs})
         for surface in machine.surfaces:
             assert surface.channel is not None
-            given = buffers[surface.label]
+            buffer = buffers[surface.label]
             name = f"surface {surface.label!r}"
-            wanted = (self.inputs if surface.role == "input" else self.outputs)[surface.label]
-            if not given.layout.fits(wanted):
-                raise UsageError(f"the buffer of {name} has another layout: {given.layout}", hint=f"it is {wanted}")
-            memory.channels[surface.channel] = Buffer.filled(name, given.data)
+            port = (self.inputs if surface.role == "input" else self.outputs)[surface.label]
+            if not buffer.layout.fits(port):
+                raise UsageError(f"the buffer of {name} has another layout: {buffer.layout}", hint=f"it is {port}")
+            memory.channels[surface.channel] = Buffer.filled(name, buffer.data)
         return memory
 
 

@@ -39,10 +39,10 @@ def kernels() -> Kernels:
     from hexane import code_cache
 
     package = Path(__file__).parents[1]
-    found: list[Path] = []
+    paths: list[Path] = []
     for part in FILES:
-        found += code_cache.entries(f"{(package / part).name}.*", package / part)
-    return Kernels(code_cache.writable(package / FILES[0]), tuple(dict.fromkeys(found)))
+        paths += code_cache.entries(f"{(package / part).name}.*", package / part)
+    return Kernels(code_cache.writable(package / FILES[0]), tuple(dict.fromkeys(paths)))
 
 
 def warm() -> float:
@@ -94,8 +94,8 @@ def _convolutions() -> Graph:
     less = b.max_pool(x=deep, kernel_sizes=[2, 2], strides=[2, 2], pad_type="valid")
     mean = b.avg_pool(x=less, kernel_sizes=[3, 3], strides=[1, 1], pad_type="same")
     back = b.conv_transpose(x=mean, weight=weights(64, 16, 2, 2), strides=[2, 2])
-    joined = b.concat(values=[b.add(x=back, y=x), b.mul(x=back, y=x)], axis=1)
-    b.output(b.conv(x=joined, weight=weights(8, 32, 1, 1)), name="y")
+    both = b.concat(values=[b.add(x=back, y=x), b.mul(x=back, y=x)], axis=1)
+    b.output(b.conv(x=both, weight=weights(8, 32, 1, 1)), name="y")
     b.output(b.reduce_mean(x=dense, axes=[2, 3], keep_dims=True), name="mean")
     return b.graph
 
@@ -106,8 +106,8 @@ def _attention() -> Graph:
     b, rng = GraphBuilder(), np.random.default_rng(0)
     x = b.input("x", (1, 4, 48, 32), "fp16")
     scores = b.matmul(x=x, y=x, transpose_y=True)
-    made = b.matmul(x=b.softmax(x=b.mul(x=scores, y=np.float16(0.2)), axis=-1), y=x)
-    norm = b.layer_norm(x=made, axes=[-1], epsilon=np.float16(1e-3))
+    attended = b.matmul(x=b.softmax(x=b.mul(x=scores, y=np.float16(0.2)), axis=-1), y=x)
+    norm = b.layer_norm(x=attended, axes=[-1], epsilon=np.float16(1e-3))
     flat = b.reshape(x=b.transpose(x=norm, perm=[0, 2, 1, 3]), shape=[48, 128])
     layer = b.linear(x=flat, weight=(rng.normal(size=(64, 128)) / 8).astype(np.float16), bias=np.zeros(64, np.float16))
     b.output(b.gelu(x=layer, mode="EXACT"), name="y")

@@ -44,11 +44,11 @@ class Budget:
     @classmethod
     def of(cls, text: str, fp16_bytes: int) -> Budget:
         """A budget as people write it; UsageError for anything else."""
-        found = _BUDGET.fullmatch(text.strip())
-        if found is None or bool(found[1]) != (found[1] is not None and found[3] == "%"):
+        match = _BUDGET.fullmatch(text.strip())
+        if match is None or bool(match[1]) != (match[1] is not None and match[3] == "%"):
             raise UsageError(f"{text!r} is no budget", hint=f"for example {BUDGETS}")
-        number, unit = float(found[2]), found[3]
-        if found[1]:
+        number, unit = float(match[2]), match[3]
+        if match[1]:
             return cls("error", number / 100)
         if unit == "%":
             return cls("bytes", fp16_bytes * number / 100)
@@ -68,9 +68,9 @@ def choices_of(
     fp16 is always among them, with error 0. A format that a layer's shape does not allow is left out. ``on_step``
     hears how many of how many measurements are done.
     """
-    tried = [form for form in formats if form.kind != "fp16"]
-    found, done = [], 0
-    for form in (WeightFormat.of("fp16"), *tried):
+    forms = [form for form in formats if form.kind != "fp16"]
+    choices, count = [], 0
+    for form in (WeightFormat.of("fp16"), *forms):
         times = {chip.name: _layer_times(trials.graph, form, chip) for chip in chips}
         for layer in trials.layers.values():
             error: float | None = 0.0
@@ -79,20 +79,20 @@ def choices_of(
                     error = trials.alone(layer.name, form)
                 except UnsupportedError:
                     error = None
-                done += 1
+                count += 1
                 if on_step is not None:
-                    on_step(done, len(trials.layers) * len(tried))
+                    on_step(count, len(trials.layers) * len(forms))
             if error is not None:
                 us = {name: rows.get(layer.name, 0.0) for name, rows in times.items()}
-                found.append(Choice(layer.name, form, form.bytes_of(layer.shape), us[chips[0].name], error, us))
-    return found
+                choices.append(Choice(layer.name, form, form.bytes_of(layer.shape), us[chips[0].name], error, us))
+    return choices
 
 
 def _layer_times(graph: Graph, form: WeightFormat, chip: Chip) -> dict[str, float]:
     """Predicted microseconds of every layer whose format this is."""
-    made = compress(graph, fitting(graph, form))
-    results = {op.name or op.outputs[0].name: op.outputs[0].name for op in made.main.walk() if op.outputs}
-    return {results.get(row.name, row.name): row.us for row in estimate(made, chip=chip).ops}
+    compressed = compress(graph, fitting(graph, form))
+    results = {op.name or op.outputs[0].name: op.outputs[0].name for op in compressed.main.walk() if op.outputs}
+    return {results.get(row.name, row.name): row.us for row in estimate(compressed, chip=chip).ops}
 
 
 def steps(choices: Sequence[Choice], measure: str) -> Iterator[dict[str, Choice]]:
@@ -107,12 +107,12 @@ def steps(choices: Sequence[Choice], measure: str) -> Iterator[dict[str, Choice]
     by_layer: dict[str, list[Choice]] = {}
     for choice in choices:
         by_layer.setdefault(choice.layer, []).append(choice)
-    now = {layer: next(c for c in found if c.form.kind == "fp16") for layer, found in by_layer.items()}
+    now = {layer: next(c for c in layer_choices if c.form.kind == "fp16") for layer, layer_choices in by_layer.items()}
     while True:
         yield dict(now)
         best: tuple[float, Choice] | None = None
-        for layer, found in by_layer.items():
-            for choice in found:
+        for layer, layer_choices in by_layer.items():
+            for choice in layer_choices:
                 saved = of(now[layer]) - of(choice)
                 if saved <= 0:
                     continue

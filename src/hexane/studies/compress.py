@@ -64,52 +64,52 @@ def compress(
     copy = _folded(network_of(graph))
     smallest = _least(copy, smallest)
     ops = {op.outputs[0].name: op for op in copy.main.walk() if _weight(op, smallest) is not None}
-    chosen = _formats(ops, weights)
+    format_of = _formats(ops, weights)
     if not ops:
         raise UsageError(
             "no layer has constant weights to compress",
             hint=f"convolutions, products and embeddings of {smallest} weights or more",
         )
-    made: dict[tuple[Value, str, bool], Value] = {}
-    for name, form in chosen.items():
+    replacements: dict[tuple[Value, str, bool], Value] = {}
+    for name, form in format_of.items():
         op = ops[name]
         weight = _weight(op, smallest)
         assert weight is not None
         if form.kind == "fp16":
             continue
         key = (weight, form.name, _turned(op))
-        if key not in made:
+        if key not in replacements:
             builder = GraphBuilder(function=copy.main, before=_first(copy, op))
             try:
-                made[key] = _as_operand(builder, op, np.asarray(weight.data), form)
+                replacements[key] = _as_operand(builder, op, np.asarray(weight.data), form)
             except UnsupportedError as error:
                 raise UnsupportedError(error.message, where=op.describe(), hint=error.hint) from None
-        op.set_input(WEIGHTS[op.type], made[key])
+        op.set_input(WEIGHTS[op.type], replacements[key])
     return copy
 
 
 def layers_of(graph: Graph, smallest: int | None = None) -> list[Layer]:
     """The layers that `compress` would change, in order."""
-    found = []
+    layers = []
     folded = _folded(graph)
     smallest = _least(folded, smallest)
     for op in folded.main.walk():
         weight = _weight(op, smallest)
         if weight is not None:
-            found.append(Layer(op.outputs[0].name, op.type, _outputs_first(op, weight.shape)))
-    return found
+            layers.append(Layer(op.outputs[0].name, op.type, _outputs_first(op, weight.shape)))
+    return layers
 
 
 def fitting(graph: Graph, form: WeightFormat) -> dict[str, WeightFormat]:
     """The format for every layer whose shape allows it, by the layer's name."""
-    found = {}
+    forms = {}
     for layer in layers_of(graph):
         try:
             form.check(layer.shape)
         except UnsupportedError:
             continue
-        found[layer.name] = form
-    return found
+        forms[layer.name] = form
+    return forms
 
 
 def _folded(graph: Graph) -> Graph:
@@ -173,9 +173,9 @@ def _as_operand(b: GraphBuilder, op: Op, weight: np.ndarray, form: WeightFormat)
     if not _turned(op):
         return encoded(b, weight, form)
     dense = encoded(b, np.ascontiguousarray(weight.swapaxes(0, 1)), form)
-    turned = b.transpose(x=dense, perm=[1, 0, *range(2, weight.ndim)])
-    assert isinstance(turned, Value)
-    return turned
+    transposed = b.transpose(x=dense, perm=[1, 0, *range(2, weight.ndim)])
+    assert isinstance(transposed, Value)
+    return transposed
 
 
 def _first(graph: Graph, op: Op) -> Op:

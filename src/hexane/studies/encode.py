@@ -78,9 +78,9 @@ def _palette(b: GraphBuilder, weight: np.ndarray, form: WeightFormat) -> Value:
     assert isinstance(dense, Value)
     if scales is None:
         return dense
-    made = b.op("constexpr_blockwise_shift_scale", opset=OPSET, data=dense, scale=b.const(scales))
-    assert isinstance(made, Value)
-    return made
+    value = b.op("constexpr_blockwise_shift_scale", opset=OPSET, data=dense, scale=b.const(scales))
+    assert isinstance(value, Value)
+    return value
 
 
 def _row_range(weight: np.ndarray) -> np.ndarray:
@@ -101,19 +101,19 @@ def _integers(b: GraphBuilder, weight: np.ndarray, form: WeightFormat) -> Value:
     scale = np.clip(most / limit, 2.0**-24, LARGEST).astype(np.float16).astype(weight.dtype)
     wide = np.repeat(scale, form.group, axis=1) if form.group else scale
     steps = np.clip(np.rint(weight.astype(np.float64) / wide.astype(np.float64)), -limit, limit).astype(np.int8)
-    made = b.op(
+    value = b.op(
         "constexpr_blockwise_shift_scale", opset=OPSET, data=b.const(steps, f"int{form.bits}"), scale=b.const(scale)
     )
-    assert isinstance(made, Value)
-    return made
+    assert isinstance(value, Value)
+    return value
 
 
 def _sparse(b: GraphBuilder, weight: np.ndarray, form: WeightFormat) -> Value:
     drop = int(weight.size * form.sparsity)
-    kept = np.ones(weight.size, bool)
+    mask_kept = np.ones(weight.size, bool)
     if drop:
-        kept[np.argpartition(np.abs(weight).reshape(-1), drop - 1)[:drop]] = False
-    hit = kept.reshape(weight.shape) & (weight != 0)
+        mask_kept[np.argpartition(np.abs(weight).reshape(-1), drop - 1)[:drop]] = False
+    hit = mask_kept.reshape(weight.shape) & (weight != 0)
     mask: Value | None = b.const(hit.astype(np.uint8), "uint1")
     if form.bits == 16:
         data = b.const(weight[hit])
@@ -130,6 +130,6 @@ def _sparse(b: GraphBuilder, weight: np.ndarray, form: WeightFormat) -> Value:
         )
         assert isinstance(both, tuple)
         mask, data = both
-    made = b.op("constexpr_sparse_to_dense", opset=OPSET, nonzero_data=data, mask=mask)
-    assert isinstance(made, Value)
-    return made
+    value = b.op("constexpr_sparse_to_dense", opset=OPSET, nonzero_data=data, mask=mask)
+    assert isinstance(value, Value)
+    return value

@@ -60,31 +60,31 @@ class Study:
 
     def mixtures(self, measure: str) -> list[Point]:
         """The steps from fp16 to the smallest formats by "bytes" or by the time on a chip; errors add up as squares."""
-        found = []
+        mixes = []
         for step in steps(self.choices, measure):
             cost = sum(c.bytes if measure == "bytes" else c.us_on[measure] for c in step.values())
-            found.append(Point(cost, sqrt(sum(c.error**2 for c in step.values()))))
-        return found
+            mixes.append(Point(cost, sqrt(sum(c.error**2 for c in step.values()))))
+        return mixes
 
 
 def figures_of(trials: Trials, form: Form, chips: Sequence[Chip], name: str = "") -> tuple[Figures, Graph]:
     """The figures of one form, and the network in it."""
     graph = trials.graph
     forms = fitting(graph, WeightFormat.of(form)) if isinstance(form, str) else form
-    made = compress(graph, forms)
+    compressed = compress(graph, forms)
     layers = trials.layers.values()
     size = sum(forms.get(layer.name, FP16).bytes_of(layer.shape) for layer in layers)
     mixed = {forms.get(layer.name, FP16).name for layer in layers} != {str(form)}
-    ready = passes.run(made, Compilation(trials.chip))
+    ready = passes.run(compressed, Compilation(trials.chip))
     row = Figures(
         name or str(form),
         size,
         trials.whole(ready, prepared=True),
-        {chip.name: estimate(made, chip=chip).latency_us for chip in chips},
+        {chip.name: estimate(compressed, chip=chip).latency_us for chip in chips},
         {chip.name: becomes_on(ready, chip) for chip in chips},
         {layer.name: forms.get(layer.name, FP16).name for layer in layers} if mixed else {},
     )
-    return row, made
+    return row, compressed
 
 
 def study(
@@ -111,16 +111,16 @@ def study(
     choices: list[Choice] = []
     if by_layer:
         forms = [WeightFormat.of(form) for form in by_layer]
-        hear = None if on_step is None else lambda done, of: on_step("layers", done, of)
+        hear = None if on_step is None else lambda count, of: on_step("layers", count, of)
         choices = choices_of(trials, forms, chips, on_step=hear)
     return Study(name, tuple(chips), len(trials.layers), tuple(rows), tuple(choices))
 
 
 def becomes_on(ready: Graph, chip: Chip) -> dict[str, int]:
     """What the compiler does with the weights of a network after its passes, and with how many layers'."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for op in ready.main.walk():
         decision = decision_of(op, chip.generation)
         if decision is not None:
-            found[decision.reason] = found.get(decision.reason, 0) + 1
-    return dict(sorted(found.items(), key=lambda item: -item[1]))
+            counts[decision.reason] = counts.get(decision.reason, 0) + 1
+    return dict(sorted(counts.items(), key=lambda item: -item[1]))

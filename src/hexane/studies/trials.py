@@ -31,11 +31,11 @@ KEPT_BYTES = 1 << 31
 """Most bytes of intermediate values that are kept; a larger network is computed from its inputs for every trial."""
 
 
-def relative_error(found: Mapping[str, np.ndarray], wanted: Mapping[str, np.ndarray]) -> float:
+def relative_error(outputs: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> float:
     """Of all outputs together; infinite where an output is not finite and should be."""
     apart = size = 0.0
-    for name, want in wanted.items():
-        a, b = np.asarray(found[name], np.float64), np.asarray(want, np.float64)
+    for name, want in expected.items():
+        a, b = np.asarray(outputs[name], np.float64), np.asarray(want, np.float64)
         if not np.isfinite(a[np.isfinite(b)]).all():
             return float("inf")
         here = np.isfinite(a) & np.isfinite(b)
@@ -61,7 +61,7 @@ class Trials:
 
     def __init__(self, graph: Graph, inputs: Sequence[Inputs], chip: Chip) -> None:
         self.graph, self.inputs, self.chip = graph, list(inputs), chip
-        self._wanted = [graph.evaluate(given) for given in self.inputs]
+        self._wanted = [graph.evaluate(inputs_given) for inputs_given in self.inputs]
         self.layers = {layer.name: layer for layer in layers_of(graph)}
         self._ready: dict[str, Graph] = {}
         self._plain = self._prepared("fp16")
@@ -78,7 +78,8 @@ class Trials:
         """The error of a compressed form of the network, all of it; ``prepared``: the passes have run."""
         ready = graph if prepared else passes.run(graph, Compilation(self.chip))
         return max(
-            relative_error(evaluate(ready, given, self.chip), want) for given, want in zip(self.inputs, self._wanted)
+            relative_error(evaluate(ready, inputs_given, self.chip), want)
+            for inputs_given, want in zip(self.inputs, self._wanted)
         )
 
     def alone(self, layer: str, form: WeightFormat) -> float:
@@ -86,18 +87,18 @@ class Trials:
         compressed = self._weight(layer, form)
         own = self._own.get(layer)
         weight = None if own is None else weight_of(own)
-        kept = self._values()
-        if compressed is None or own is None or weight is None or weight.shape != compressed.shape or not kept:
+        values = self._values()
+        if compressed is None or own is None or weight is None or weight.shape != compressed.shape or not values:
             ready = passes.run(compress(self.graph, {layer: form}), Compilation(self.chip))
             return max(
-                relative_error(evaluate(ready, given, self.chip), want)
-                for given, want in zip(self.inputs, self._plain_outputs())
+                relative_error(evaluate(ready, inputs_given, self.chip), want)
+                for inputs_given, want in zip(self.inputs, self._plain_outputs())
             )
         name = next(param for param, value in own.inputs.items() if value is weight)
         own.set_input(name, compressed)
         try:
             again = self._behind(own)
-            return max(relative_error(self._again(again, one), one.outputs) for one in kept)
+            return max(relative_error(self._again(again, one), one.outputs) for one in values)
         finally:
             own.set_input(name, weight)
 
@@ -119,23 +120,27 @@ class Trials:
     def _values(self) -> list[_Kept]:
         """What the plain network computes for each input; empty where that is too much to keep."""
         if self._kept is None:
-            made = [value.type for op in self._plain.main.ops for value in op.outputs]
-            room = sum(type_.nbytes for type_ in made if isinstance(type_, TensorType))
-            held = any(isinstance(value.type, StateType) for value in self._plain.main.inputs)
+            types = [value.type for op in self._plain.main.ops for value in op.outputs]
+            room = sum(type_.nbytes for type_ in types if isinstance(type_, TensorType))
+            has_states = any(isinstance(value.type, StateType) for value in self._plain.main.inputs)
             inner = any(op.blocks for op in self._plain.main.ops)
-            whole = held or inner or room * len(self.inputs) > KEPT_BYTES
-            self._kept = [] if whole else [self._computed(given) for given in self.inputs]
+            whole = has_states or inner or room * len(self.inputs) > KEPT_BYTES
+            self._kept = [] if whole else [self._computed(inputs_given) for inputs_given in self.inputs]
         return self._kept
 
     def _plain_outputs(self) -> list[dict[str, np.ndarray]]:
-        kept = self._values()
-        return [one.outputs for one in kept] or [evaluate(self._plain, given, self.chip) for given in self.inputs]
+        values = self._values()
+        return [one.outputs for one in values] or [
+            evaluate(self._plain, inputs_given, self.chip) for inputs_given in self.inputs
+        ]
 
-    def _computed(self, given: Inputs) -> _Kept:
+    def _computed(self, inputs_given: Inputs) -> _Kept:
         run = EngineEvaluation(self.chip, carried(self._plain))
         function = self._plain.main
         for value in function.inputs:
-            run.environment[value] = checked_input(value, given.get(value.name)).astype(tensor_of(value.type).carrier)
+            run.environment[value] = checked_input(value, inputs_given.get(value.name)).astype(
+                tensor_of(value.type).carrier
+            )
         _compute(run, list(function.ops))
         return _Kept(run.environment, _outputs(run, function))
 
@@ -149,9 +154,9 @@ class Trials:
         heads = {self._runs[op] for op in changed if op in self._runs}
         return [op for op in self._plain.main.ops if op in changed or self._runs.get(op) in heads]
 
-    def _again(self, ops: list[Op], kept: _Kept) -> dict[str, np.ndarray]:
+    def _again(self, ops: list[Op], record: _Kept) -> dict[str, np.ndarray]:
         run = EngineEvaluation(self.chip, carried(self._plain))
-        run.environment = dict(kept.values)
+        run.environment = dict(record.values)
         _compute(run, ops)
         return _outputs(run, self._plain.main)
 

@@ -157,15 +157,15 @@ def _jobs(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[int, int
 def _bits(outputs: Mapping[str, np.ndarray], emulated: Mapping[str, np.ndarray], exact: Mapping[str, Any]) -> Check:
     """Among the values where emulator and float32 differ, whose bits are the device's?"""
     telling = like_ours = like_host = equal = total = 0
-    for name, found in outputs.items():
+    for name, array in outputs.items():
         ours = np.asarray(emulated[name])
         with np.errstate(over="ignore", invalid="ignore"):
             host = np.asarray(exact[name]).astype(np.float16).astype(ours.dtype)
-        host, got = host.reshape(ours.shape), np.asarray(found).astype(ours.dtype, copy=False).reshape(ours.shape)
-        told = _bits_of(ours) != _bits_of(host)
-        telling += int(told.sum())
-        like_ours += int((told & (_bits_of(got) == _bits_of(ours))).sum())
-        like_host += int((told & (_bits_of(got) == _bits_of(host))).sum())
+        host, got = host.reshape(ours.shape), np.asarray(array).astype(ours.dtype, copy=False).reshape(ours.shape)
+        differ = _bits_of(ours) != _bits_of(host)
+        telling += int(differ.sum())
+        like_ours += int((differ & (_bits_of(got) == _bits_of(ours))).sum())
+        like_host += int((differ & (_bits_of(got) == _bits_of(host))).sum())
         equal += int((_bits_of(got) == _bits_of(ours)).sum())
         total += ours.size
     text = f"{equal} of {total} values have the emulator's bits"
@@ -185,15 +185,15 @@ def _bits_of(array: np.ndarray) -> np.ndarray:
 
 
 def _time(program: Program, graph: Graph, inputs: Mapping[str, Any], device: Device, calls: int) -> Check:
-    found = bench(program, inputs, device, model="verify", graph=graph, calls=calls, warmup=1)
-    took = f"{found.calls.median_us:.1f} us a call"
+    timing = bench(program, inputs, device, model="verify", graph=graph, calls=calls, warmup=1)
+    took = f"{timing.calls.median_us:.1f} us a call"
     if not device.engine:
         return Check("time", NEUTRAL, f"{took}: how fast this machine computes, no measurement of an engine")
-    if found.predicted is None or found.ratio is None:
-        return Check("time", NEUTRAL, f"{took}; nothing is predicted: {found.missing}")
-    low, high = found.predicted.latency_range_us
-    text = f"{took}, predicted {low:.0f} to {high:.0f}; on the device {found.ratio:.2f} of what was predicted"
-    return Check("time", FOR if 1 / FAR <= found.ratio <= FAR else AGAINST, text)
+    if timing.predicted is None or timing.ratio is None:
+        return Check("time", NEUTRAL, f"{took}; nothing is predicted: {timing.missing}")
+    low, high = timing.predicted.latency_range_us
+    text = f"{took}, predicted {low:.0f} to {high:.0f}; on the device {timing.ratio:.2f} of what was predicted"
+    return Check("time", FOR if 1 / FAR <= timing.ratio <= FAR else AGAINST, text)
 
 
 def _plan(graph: Graph, device: Device) -> Check:
@@ -213,7 +213,7 @@ def _word(checks: list[Check], *, wrong: bool, is_engine: bool) -> str:
     by = {side: [check for check in checks if check.speaks == side] for side in (FOR, AGAINST)}
     if not is_engine:
         return EMULATED if any(c.name == "bits" for c in by[FOR]) or not by[AGAINST] else WRONG
-    strong = {side: [check for check in found if check.strong] for side, found in by.items()}
+    strong = {side: [check for check in checks if check.strong] for side, checks in by.items()}
     for side, word, other in ((FOR, ENGINE, AGAINST), (AGAINST, HOST, FOR)):
         if strong[side] and not strong[other]:
             return word

@@ -161,8 +161,8 @@ def _whole_networks(
     """Rows of whole networks: chip, what ran, microseconds, ratio of the fitted and of the held-out prediction."""
     ratios = zip(rows, samples, _inside(samples, content), held_out)
     return [
-        [s.chip, row["workload"], round(s.us, 1), round(math.exp(inside), 3), round(math.exp(held), 3)]
-        for row, s, inside, held in ratios
+        [s.chip, row["workload"], round(s.us, 1), round(math.exp(inside), 3), round(math.exp(outside), 3)]
+        for row, s, inside, outside in ratios
         if s.kind == "model"
     ]
 
@@ -236,12 +236,12 @@ def state_errors(path: Path) -> dict[str, Any]:
 def calibrate_others(path: Path) -> dict[str, Any]:
     """What other people's networks scatter by, with the shipped constants; written into the shipped files."""
     errors_now = replace(shipped(), others=0.0, sources=_sources(read_rows(path)))
-    found = timed_others(path.parent, errors_now)
-    width, covered = width_of_others(found)
+    rows_timed = timed_others(path.parent, errors_now)
+    width, covered = width_of_others(rows_timed)
     content = json.loads(SHIPPED.read_text())
-    absolute = np.abs([item.log_ratio for item in found])
+    absolute = np.abs([item.log_ratio for item in rows_timed])
     content["provenance"]["other_networks"] = {
-        "rows": len(found),
+        "rows": len(rows_timed),
         "mean_factor": round(factor(absolute), 4),
         "median": round(float(np.exp(np.median(absolute))), 4),
         "covered_sources_left_out": round(covered, 4),

@@ -91,8 +91,8 @@ def launch_us(task_us: Any, work: Work, chip: Chip, c: Numbers, interface: str, 
         return c["floor_copies_us"] * c["call_factor"] + worker + typical
     if interface in ("coreml", "coreml_awake"):
         before = start + c["submit_us"]
-        done = c["complete_awake_us"] if interface == "coreml_awake" else completion_us(before + task_us, chip, c)
-        return before + done + (c["two_engine_call_us"] if engines > 1 else 0.0)
+        completion = c["complete_awake_us"] if interface == "coreml_awake" else completion_us(before + task_us, chip, c)
+        return before + completion + (c["two_engine_call_us"] if engines > 1 else 0.0)
     raise UsageError(f"unknown interface {interface!r}", hint=f"one of {', '.join(INTERFACES)}")
 
 

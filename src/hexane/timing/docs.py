@@ -56,8 +56,8 @@ def page() -> str:
         "| chip | network | measured, us | predicted over measured, held out | fitted |",
         "|---|---|---:|---:|---:|",
         *(
-            f"| {chip} | {name} | {us:g} | {held:.2f} | {inside:.2f} |"
-            for chip, name, us, inside, held in facts["whole_networks"]
+            f"| {chip} | {name} | {us:g} | {outside:.2f} | {inside:.2f} |"
+            for chip, name, us, inside, outside in facts["whole_networks"]
         ),
     ]
     return "\n".join([*lines, *_ranges(facts), *_constants(), *_language()]) + "\n"
@@ -154,8 +154,8 @@ def _language() -> list[str]:
     ]
     for chip, model, fmt, context, batch, trust, measured, predicted, why_not, source in facts["table"]:
         numbers = f"{predicted:g} | {predicted / measured:.2f}" if predicted is not None else " | "
-        kept = f"{chip} | {model} | {fmt} | {context} | {batch} | {trust} | {measured:g}"
-        lines.append(f"| {kept} | {numbers} | {why_not} | {source} |")
+        row_text = f"{chip} | {model} | {fmt} | {context} | {batch} | {trust} | {measured:g}"
+        lines.append(f"| {row_text} | {numbers} | {why_not} | {source} |")
     return lines
 
 

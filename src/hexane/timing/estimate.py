@@ -211,8 +211,8 @@ def _estimate(job: Job, target: Chip, interface: str) -> Estimate:
             f"this program is compiled for {job.generation.upper()} and does not run on {target.name}",
             hint="estimate the network instead",
         )
-    found = constants(target)
-    c = {name: constant.value for name, constant in found.items()}
+    constants_used = constants(target)
+    c = {name: constant.value for name, constant in constants_used.items()}
     launches = _launches(job, target, c, interface)
     start = c["task_start_us"] * len(launches)
     parts = Parts(
@@ -247,7 +247,7 @@ def _estimate(job: Job, target: Chip, interface: str) -> Estimate:
         engines=engines,
         ops=ops,
         tasks=ops if job.by_tasks else (),
-        notes=_notes(job, ops, parts, target, found),
+        notes=_notes(job, ops, parts, target, constants_used),
     )
 
 
@@ -259,12 +259,12 @@ def _sigma(job: Job, launches: list[_Launch], parts: Parts, target: Chip, c: dic
             shares[part] += us
         shares[f"call {interface}"] += item.launch_us
         shares["copies"] += item.copies_us
-    found: dict[str, float] = {}
+    sigmas: dict[str, float] = {}
     if launches:
-        found = slopes(partial(_engine_total, job, target, interface), c)
+        sigmas = slopes(partial(_engine_total, job, target, interface), c)
     share = 1 - parts.host_us / parts.total_us if parts.total_us else 0.0
     shares[HOST] = parts.host_us
-    return shipped().sigma(target, {name: slope * share for name, slope in found.items()}, shares)
+    return shipped().sigma(target, {name: slope * share for name, slope in sigmas.items()}, shares)
 
 
 def _op(item: Timed, chip: Chip, engines: int) -> OpEstimate:
@@ -302,7 +302,7 @@ _BASIS = {
 
 
 def _notes(
-    job: Job, ops: tuple[OpEstimate, ...], parts: Parts, chip: Chip, found: dict[str, Constant]
+    job: Job, ops: tuple[OpEstimate, ...], parts: Parts, chip: Chip, constants_used: dict[str, Constant]
 ) -> tuple[str, ...]:
     """What the estimate counts, then where it extrapolates: one line per kind of op, not one per op."""
     notes = [f"counts {_BASIS[job.basis]}; {_counted(parts, job.host)}", *job.notes]
@@ -313,7 +313,7 @@ def _notes(
     for kind, members in unknown.items():
         count = f"{len(members)} {kind} layers" if len(members) > 1 else f"{kind} {members[0].name}"
         notes.append(f"{count}: nobody has published a time of such a layer")
-    donors = Counter(constant.chip for constant in found.values() if constant.chip)
+    donors = Counter(constant.chip for constant in constants_used.values() if constant.chip)
     own = donors.pop(chip.name, 0)
     if donors:
         names = ", ".join(f"{count} constants of {donor}" for donor, count in sorted(donors.items()))

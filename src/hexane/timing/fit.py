@@ -128,11 +128,11 @@ def _minimise(problem: _Problem, x: np.ndarray, loss: Loss, enough: float) -> np
         plain = np.array([z[rows:], np.ones(len(z) - rows), np.zeros(len(z) - rows)])
         return np.concatenate([loss(z[:rows]), plain], axis=1)
 
-    found = least_squares(
+    solution = least_squares(
         problem.residuals, x, jac=problem.jacobian, loss=shaped, x_scale=problem.spread, ftol=enough, xtol=enough,
         gtol=None, max_nfev=80,
     )  # fmt: skip
-    return found.x
+    return solution.x
 
 
 class _Problem:
@@ -150,7 +150,7 @@ class _Problem:
         for i, sample in enumerate(samples):
             self._places[sample.case].append(i)
         self._asked = {case: asked(partial(model, case), first) for case in self._places}
-        used = {
+        names_needed = {
             (owner, name)
             for case, names in self._asked.items()
             for name in names
@@ -158,7 +158,7 @@ class _Problem:
         }
         order = {p.name: i for i, p in enumerate(parameters)}
         shared = [(SHARED, p.name) for p in parameters]
-        self.keys = shared + sorted((k for k in used if k[0] != SHARED), key=lambda k: (k[0], order[k[1]]))
+        self.keys = shared + sorted((k for k in names_needed if k[0] != SHARED), key=lambda k: (k[0], order[k[1]]))
         families = {sample.case.chip.generation.family for sample in samples}
         self.prior = np.array([math.log(table[n].start) if owner == SHARED else 0.0 for owner, n in self.keys])
         self.spread = np.array([_spread(table[n], owner, families) for owner, n in self.keys])
@@ -190,10 +190,10 @@ class _Problem:
         value = {key: math.exp(sum(x[k] for k in owners)) for key, owners in self._columns.items()}
         for case, names in self._asked.items():
             chip = case.chip.name
-            found = logs(partial(self.model, case), names, [value[(chip, name)] for name in names])
-            follow = (found[1:] - found[0]) / STEP
+            gradients = logs(partial(self.model, case), names, [value[(chip, name)] for name in names])
+            follow = (gradients[1:] - gradients[0]) / STEP
             for i in self._places[case]:
-                residuals[i] = self.weight[i] * (found[0] - math.log(self.samples[i].us))
+                residuals[i] = self.weight[i] * (gradients[0] - math.log(self.samples[i].us))
                 for slope, name in zip(self.weight[i] * follow, names):
                     jacobian[i, self._columns[(chip, name)]] = slope
         residuals[count:] = (x - self.prior) / self.spread
@@ -268,8 +268,8 @@ def cross_validate(
     parts = folds(samples, count, seed)
     out: list[LeftOut] = [LeftOut(0.0, 0.0)] * len(samples)
     with ProcessPoolExecutor(workers, initializer=_share, initargs=(samples, whole)) as pool:
-        for test, found in zip(parts, pool.map(_left_out, parts)):
-            for i, item in zip(test, found):
+        for test, predictions in zip(parts, pool.map(_left_out, parts)):
+            for i, item in zip(test, predictions):
                 out[i] = item
     return out
 
@@ -283,8 +283,10 @@ def _share(samples: Sequence[Sample], whole: Fitted) -> None:
 
 def _left_out(test: list[int]) -> list[LeftOut]:
     """The rows ``test``, from a fit to all others."""
-    samples, held = _shared["samples"], set(test)
-    fitted = fit([s for i, s in enumerate(samples) if i not in held], start=_shared["whole"], enough=FOLD_ENOUGH)
+    samples, test_indices = _shared["samples"], set(test)
+    fitted = fit(
+        [s for i, s in enumerate(samples) if i not in test_indices], start=_shared["whole"], enough=FOLD_ENOUGH
+    )
     errors = Errors({key: i for i, key in enumerate(fitted.log)}, fitted.covariance, {}, 0.0, {})
     out = []
     for s in (samples[i] for i in test):

@@ -127,9 +127,9 @@ class _Walk:
             self._level[id(value)] = level
 
     def _write_out(self, value: Value) -> None:
-        made = self._made[self._produced_by[id(value)]]
-        made.layer = replace(made.layer, writes_output=True)
-        self._leaving[made.launch][id(value)] = value
+        layer = self._made[self._produced_by[id(value)]]
+        layer.layer = replace(layer.layer, writes_output=True)
+        self._leaving[layer.launch][id(value)] = value
 
     def _compute(self, op: Op, operands: list[Value], level: int) -> None:
         makers = {self._produced_by[id(v)] for v in operands if id(v) in self._produced_by}
@@ -161,10 +161,10 @@ class _Walk:
         for value in self._function.outputs:
             if id(value) in self._produced_by:
                 self._write_out(value)
-        numbers = sorted({made.launch for made in self._made})
+        numbers = sorted({entry.launch for entry in self._made})
         if len(numbers) == 1 and not self.host:
-            given = [value for value in self._function.inputs if not isinstance(value.type, StateType)]
-            return (self._work(numbers[0], given, list(self._function.outputs)),)
+            inputs = [value for value in self._function.inputs if not isinstance(value.type, StateType)]
+            return (self._work(numbers[0], inputs, list(self._function.outputs)),)
         return tuple(
             self._work(
                 number,
@@ -174,21 +174,21 @@ class _Walk:
             for number in numbers
         )
 
-    def _work(self, number: int, given: list[Value], results: list[Value]) -> Work:
-        indices = [i for i, made in enumerate(self._made) if made.launch == number]
+    def _work(self, number: int, operands: list[Value], results: list[Value]) -> Work:
+        indices = [i for i, entry in enumerate(self._made) if entry.launch == number]
         place = {index: i for i, index in enumerate(indices)}
         layers = [self._made[index].layer for index in indices]
         reads = [{place[i] for i in self._made[index].reads if i in place} for index in indices]
-        chain = len(layers) > 1 and all(made == {i - 1} for i, made in enumerate(reads) if i > 0)
+        chain = len(layers) > 1 and all(entry == {i - 1} for i, entry in enumerate(reads) if i > 0)
         convolutions = all(layer.unit == "mac" and layer.op != "linear" for layer in layers)
         chain = chain and (convolutions or all(layer.unit in ("unary", "binary") for layer in layers))
         if chain and all(layer.unit == "unary" for layer in layers):
             layers = _merged_pairs(layers)
         return Work(
             tuple(layers),
-            host_in_bytes=sum(_bytes(value) for value in given),
+            host_in_bytes=sum(_bytes(value) for value in operands),
             host_out_bytes=sum(_bytes(value) for value in results),
-            host_in_padded=sum(_bytes(value) for value in given if _has_padded_rows(value)),
+            host_in_padded=sum(_bytes(value) for value in operands if _has_padded_rows(value)),
             host_out_padded=sum(_bytes(value) for value in results if _has_padded_rows(value)),
             chain=chain,
             worker=any(layer.unit in ("sdpa", "topk") for layer in layers),
@@ -198,9 +198,9 @@ class _Walk:
 def host_op(op: Op) -> HostOp:
     """What an op asks of the host: arithmetic and bytes; constants count as read."""
     op = inner(op)
-    moved = sum(map(_bytes, (*op.operands(), *op.outputs)))
+    traffic = sum(map(_bytes, (*op.operands(), *op.outputs)))
     elements = max((float(prod(extent or 1 for extent in value.shape)) for value in op.outputs), default=0.0)
-    return HostOp(op.name or op.type, op.type, max(2.0 * macs_of(op), elements), moved)
+    return HostOp(op.name or op.type, op.type, max(2.0 * macs_of(op), elements), traffic)
 
 
 def _bytes(value: Value) -> float:
@@ -322,13 +322,15 @@ def _conv(op: Op, operands: list[Value], common: dict[str, Any], uses: dict[int,
     window = (1, *shape[2:]) if len(shape) == 3 else shape[2:]
     spatial = operands[0].shape if transposed else op.outputs[0].shape
     strides, dilations = op.arg("strides") or (1,), op.arg("dilations") or (1,)
-    stored = stored_weights(weight)
-    if max(*strides, *dilations) > 1 and stored.format in ("palette", "int8") and not _int8(operands[0]):
-        stored = Stored("fp16", stored.count, 2.0 * stored.count)  # these are streams of fp16, whatever a file holds
-    int8 = _int8(operands[0]) and stored.format in ("int8", "palette")
+    weights_stored = stored_weights(weight)
+    if max(*strides, *dilations) > 1 and weights_stored.format in ("palette", "int8") and not _int8(operands[0]):
+        weights_stored = Stored(
+            "fp16", weights_stored.count, 2.0 * weights_stored.count
+        )  # these are streams of fp16, whatever a file holds
+    int8 = _int8(operands[0]) and weights_stored.format in ("int8", "palette")
     if int8:
         common = {**common, "in_bytes": common["in_bytes"] / 2, "out_bytes": common["out_bytes"] / 2}
-    runtime = stored.runtime
+    runtime = weights_stored.runtime
     depth = prod(window[:-2]) if len(window) > 2 else 1
     return Layer(
         **common,
@@ -343,7 +345,9 @@ def _conv(op: Op, operands: list[Value], common: dict[str, Any], uses: dict[int,
         groups=groups,
         int8=int8,
         extrapolated=transposed or groups > 1 or len(shape) > 4,
-        **_weight_fields(stored, weight, uses, int8, (cout, cin, int(window[-2]), int(window[-1]) * depth, groups)),
+        **_weight_fields(
+            weights_stored, weight, uses, int8, (cout, cin, int(window[-2]), int(window[-1]) * depth, groups)
+        ),
     )
 
 
@@ -352,12 +356,12 @@ def _linear(op: Op, operands: list[Value], common: dict[str, Any], uses: dict[in
     out = op.outputs[0].shape
     transpose_x = op.type == "matmul" and op.arg("transpose_x")
     inner = x.shape[-2] if transpose_x and x.rank > 1 else x.shape[-1]
-    turned = op.type == "matmul" and not op.arg("transpose_y") and w.rank == 2
-    stored = stored_weights(w, 1 if turned else 0)
+    transposed = op.type == "matmul" and not op.arg("transpose_y") and w.rank == 2
+    weights_stored = stored_weights(w, 1 if transposed else 0)
     if op.type == "matmul" and not stored_weights(x).runtime:  # a constant first operand is the kernel
-        stored, w = stored_weights(x), x
+        weights_stored, w = stored_weights(x), x
     pixels, cout = int(prod(out[:-1])), int(out[-1]) if out else 1
-    if stored.runtime:
+    if weights_stored.runtime:
         batches = int(prod(out[:-2]))
         return Layer(**common, unit="runtime", pixels=pixels, cin=inner, cout=cout, batches=batches)
     return Layer(
@@ -366,7 +370,7 @@ def _linear(op: Op, operands: list[Value], common: dict[str, Any], uses: dict[in
         pixels=pixels,
         cin=inner,
         cout=cout,
-        **_weight_fields(stored, w, uses, False, (cout, inner, 1, 1, 1)),
+        **_weight_fields(weights_stored, w, uses, False, (cout, inner, 1, 1, 1)),
     )
 
 
@@ -376,12 +380,17 @@ def _einsum(op: Op, common: dict[str, Any], uses: dict[int, int]) -> Layer:
     elements = prod(out)
     cout = int(out[-1]) if out else 1
     shape: dict[str, Any] = dict(pixels=elements // cout, cin=round(macs_of(op) / elements), cout=cout)
-    kernels = [(v, stored) for v in values_of(op.inputs["values"]) if not (stored := stored_weights(v)).runtime]
+    kernels = [
+        (v, weights_stored) for v in values_of(op.inputs["values"]) if not (weights_stored := stored_weights(v)).runtime
+    ]
     if not kernels:
         return Layer(**common, unit="runtime", batches=prod(out[:-2]), **shape)
-    value, stored = kernels[0]
+    value, weights_stored = kernels[0]
     return Layer(
-        **common, unit="mac", **shape, **_weight_fields(stored, value, uses, False, (cout, shape["cin"], 1, 1, 1))
+        **common,
+        unit="mac",
+        **shape,
+        **_weight_fields(weights_stored, value, uses, False, (cout, shape["cin"], 1, 1, 1)),
     )
 
 

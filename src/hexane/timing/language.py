@@ -184,10 +184,10 @@ def prefill_rate(
 
 def _sigma(work: Decoding, numbers: Mapping[str, float]) -> float:
     """One standard deviation of a rate's logarithm: the constants' errors and the scatter of models left out."""
-    found, fitted = slopes(partial(token_us, work), numbers), language()
+    gradient, fitted = slopes(partial(token_us, work), numbers), language()
     errors = {name: math.log(entry["factor"]) for name, entry in fitted["constants"].items()}
-    own = sum((found[name] * errors[name]) ** 2 for name in errors if name in found)
-    others = {name: slope for name, slope in found.items() if name not in errors}
+    own = sum((gradient[name] * errors[name]) ** 2 for name in errors if name in gradient)
+    others = {name: slope for name, slope in gradient.items() if name not in errors}
     return math.sqrt(own + shipped().constants_variance(work.chip, others) + fitted["scatter"] ** 2)
 
 

@@ -86,8 +86,8 @@ def fit_language(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
     def model(work: Any, c: Numbers) -> Any:
         return token_us(work, {**fixed[work.chip], **{p.name: c[p.name] for p in LANGUAGE_PARAMETERS}})
 
-    used = [row for row in rows if row.work is not None and not row.why_not]
-    samples = [_sample(row) for row in used]
+    usable = [row for row in rows if row.work is not None and not row.why_not]
+    samples = [_sample(row) for row in usable]
     fitted = fit(samples, parameters=LANGUAGE_PARAMETERS, model=model, robust=False, enough=1e-8)
     numbers = {p.name: float(f"{fitted.numbers(())[p.name]:.4g}") for p in LANGUAGE_PARAMETERS}
     left_out = np.empty(len(samples))
@@ -129,5 +129,5 @@ def _entry(row: LanguageRow, model: Any, numbers: Mapping[str, float]) -> list[A
     """One line of the table: what ran, measured and predicted tokens per second, why it is not counted."""
     r = row.row
     rate = 1e6 * row.work.batch / float(model(row.work, numbers)) if row.work is not None else None
-    kept = [r[name] for name in ("chip", "model", "quantisation", "context_tokens", "batch", "trust")]
-    return [*kept, row.rate, None if rate is None else float(f"{rate:.4g}"), row.why_not, r["source"]]
+    columns = [r[name] for name in ("chip", "model", "quantisation", "context_tokens", "batch", "trust")]
+    return [*columns, row.rate, None if rate is None else float(f"{rate:.4g}"), row.why_not, r["source"]]

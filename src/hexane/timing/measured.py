@@ -108,8 +108,8 @@ def _slope_interface(r: Row) -> str:
 
 
 def _depths(r: Row) -> tuple[int, int]:
-    found = _DEPTHS.search(r.text("note"))
-    few, many = (int(found.group(1)), int(found.group(2))) if found else SLOPE_DEPTHS
+    match = _DEPTHS.search(r.text("note"))
+    few, many = (int(match.group(1)), int(match.group(2))) if match else SLOPE_DEPTHS
     return (few, many) if 0 < few < many else SLOPE_DEPTHS
 
 
@@ -117,9 +117,9 @@ def _calls(r: Row) -> int:
     """Calls that a row's time holds: N dispatches are N calls of one small program."""
     if r.text("kind") != "dispatch":
         return 1
-    named = _CALLS.search(r.text("workload"))
-    if named:
-        return max(int(named.group(1)), 1)
+    match = _CALLS.search(r.text("workload"))
+    if match:
+        return max(int(match.group(1)), 1)
     return max(r.count("layers", 1), 1) if r.text("op") in ("", "copy", "dispatch", "call") else 1
 
 
@@ -137,10 +137,10 @@ def _work(r: Row, depth: int) -> Work:
 
 def _stored(r: Row, work: Work) -> Work:
     """The stored size that a row publishes stands for the one that its format implies."""
-    stored = r.number("wbytes_layer")
-    if not stored:
+    size = r.number("wbytes_layer")
+    if not size:
         return work
-    layers = tuple(replace(x, weight_bytes=stored) if x.unit == "mac" else x for x in work.layers)
+    layers = tuple(replace(x, weight_bytes=size) if x.unit == "mac" else x for x in work.layers)
     return replace(work, layers=layers)
 
 
@@ -201,6 +201,6 @@ def predict_range(row: Mapping[str, Any], sigmas: float = 1.0) -> tuple[float, f
     case, r = case_of(row), Row(row)
     numbers = values(case.chip)
     us = float(predict_case(case, numbers))
-    found = slopes(partial(predict_case, case), numbers)
-    sigma = shipped().sigma(case.chip, found, case_parts(case, numbers), r.text("trust") or None, r.text("source"))
+    gradient = slopes(partial(predict_case, case), numbers)
+    sigma = shipped().sigma(case.chip, gradient, case_parts(case, numbers), r.text("trust") or None, r.text("source"))
     return us, us * math.exp(-sigmas * sigma), us * math.exp(sigmas * sigma)

@@ -82,18 +82,20 @@ def timed_others(folder: Path, errors: Errors | None = None) -> tuple[TimedRow, 
     return tuple(timed(row, case_of_other(row, folder), errors) for row in rows(folder / "others.csv"))
 
 
-def width_of_others(found: Sequence[TimedRow]) -> tuple[float, float]:
+def width_of_others(rows_timed: Sequence[TimedRow]) -> tuple[float, float]:
     """What predictions of other people's networks scatter by besides, and its coverage of sources left out.
 
     ``found`` with widths that do not count it yet. The width is the one whose coverage of one and of two standard
     deviations comes nearest to a normal distribution's; the coverage is of one, each source by the width of the rest.
     """
-    ratio, sigma = np.array([abs(item.log_ratio) for item in found]), np.array([item.sigma for item in found])
-    sources = np.array([item.source for item in found])
-    inside = np.zeros(len(found), bool)
+    ratio, sigma = np.array([abs(item.log_ratio) for item in rows_timed]), np.array([item.sigma for item in rows_timed])
+    sources = np.array([item.source for item in rows_timed])
+    inside = np.zeros(len(rows_timed), bool)
     for source in set(sources.tolist()):
-        held = sources == source
-        inside[held] = ratio[held] <= np.hypot(sigma[held], _width(ratio[~held], sigma[~held]))
+        own_source = sources == source
+        inside[own_source] = ratio[own_source] <= np.hypot(
+            sigma[own_source], _width(ratio[~own_source], sigma[~own_source])
+        )
     return _width(ratio, sigma), float(inside.mean())
 
 

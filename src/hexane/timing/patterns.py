@@ -30,21 +30,21 @@ def _rsqrt_of_mean_square(factor: Value, source: Value) -> list[Op]:
     root = factor.op
     if root is None or root.type != "rsqrt":
         return []
-    found = [root]
+    chain = [root]
     mean = _maker(root, "x")
     if mean is not None and mean.type == "add":
-        found.append(mean)
+        chain.append(mean)
         mean = next((value.op for value in mean.operands() if value.op is not None), None)
     if mean is None or mean.type not in _MEANS:
         return []
-    found.append(mean)
+    chain.append(mean)
     if mean.type == "reduce_sum_square":
-        return found if mean.inputs["x"] is source else []
+        return chain if mean.inputs["x"] is source else []
     square = _maker(mean, "x")
     if square is None or square.type not in ("square", "mul"):
         return []
     if all(value is source for value in square.operands()):
-        return [*found, square]
+        return [*chain, square]
     return []
 
 

@@ -64,26 +64,26 @@ class Placement:
 def op_cost(op: Op, chip: Chip, *, able: bool) -> tuple[float | None, float]:
     """The segmenter's estimate of an op on the engine (None where it is not ``able``) and on the CPU, microseconds."""
     operands = list(op.operands())
-    moved = sum(2.0 * prod(v.shape) for v in operands if len(v.shape) or not v.is_constant)
-    moved += sum(2.0 * prod(v.shape) for v in op.outputs)
+    traffic = sum(2.0 * prod(v.shape) for v in operands if len(v.shape) or not v.is_constant)
+    traffic += sum(2.0 * prod(v.shape) for v in op.outputs)
     if op.type in _NOTHING:
         return (0.0 if able else None), 0.0
     if op.type in _MEMORY_BOUND:
-        us = moved / MEMORY_BOUND_RATE
+        us = traffic / MEMORY_BOUND_RATE
         return (us if able else None), us
     gflop = _flop(op) / 1e9
     rates = zip(chip.generation.placement_rates, (ENGINE_GIBS, CPU_GIBS))
-    both = [max(gflop / rate * 1e6, moved / (bandwidth * GIB)) for rate, bandwidth in rates]
+    both = [max(gflop / rate * 1e6, traffic / (bandwidth * GIB)) for rate, bandwidth in rates]
     return (both[0] if able else None), both[1]
 
 
-def cpu_us(op_type: str, flop: float, moved: float, chip: Chip) -> float:
+def cpu_us(op_type: str, flop: float, traffic: float, chip: Chip) -> float:
     """The segmenter's estimate of an op on the CPU: arithmetic or bytes, whichever is longer, microseconds."""
     if op_type in _NOTHING:
         return 0.0
     if op_type in _MEMORY_BOUND:
-        return moved / MEMORY_BOUND_RATE
-    return max(flop / chip.generation.placement_rates[1] / 1e3, moved / (CPU_GIBS * GIB))
+        return traffic / MEMORY_BOUND_RATE
+    return max(flop / chip.generation.placement_rates[1] / 1e3, traffic / (CPU_GIBS * GIB))
 
 
 def _flop(op: Op) -> float:

@@ -48,7 +48,7 @@ def _has_untimed_format(layer: Layer, chip: Chip) -> bool:
     if layer.weight_format == "palette":
         count = layer.dense_bytes / (1 if layer.int8 else 2)
         bits = round(8 * layer.weight_bytes / count, 1) if count else 4.0
-        return not chip.generation.whole_indices and not any(abs(bits - known) < 0.3 for known in TIMED_PALETTES)
+        return not chip.generation.whole_indices and not any(abs(bits - timed) < 0.3 for timed in TIMED_PALETTES)
     if layer.weight_format == "int8" and not layer.int8:  # folded to fp16 by some compilers, streamed by others
         return chip.generation.folds_int8
     return layer.int8 and not chip.generation.int8_timed

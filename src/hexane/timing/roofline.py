@@ -23,22 +23,22 @@ FLOOR_US = {
 def intensity(work: Work) -> tuple[float, float]:
     """Operations (two per multiply-accumulate, one per planar element) and bytes that must cross to memory."""
     flop = 2 * work.macs + sum(layer.elements * layer.count for layer in work.layers)
-    moved = 0.0
-    seen: set[str] = set()
+    traffic = 0.0
+    tensors: set[str] = set()
     for layer in work.layers:
-        if layer.weight_key is None or layer.weight_key not in seen:
-            moved += layer.weight_bytes * (layer.count if layer.weight_key is None else 1)
+        if layer.weight_key is None or layer.weight_key not in tensors:
+            traffic += layer.weight_bytes * (layer.count if layer.weight_key is None else 1)
         if layer.weight_key:
-            seen.add(layer.weight_key)
-        moved += layer.in_bytes * layer.reads_input + layer.out_bytes * layer.writes_output
-    return flop, moved
+            tensors.add(layer.weight_key)
+        traffic += layer.in_bytes * layer.reads_input + layer.out_bytes * layer.writes_output
+    return flop, traffic
 
 
 def roof_us(work: Work, chip: Chip, engines: int = 1, clock_mhz: float | None = None) -> float:
     """Microseconds under the roof, without any overhead."""
-    flop, moved = intensity(work)
+    flop, traffic = intensity(work)
     peak = 2 * chip.generation.cores * chip.macs_per_core_cycle * (clock_mhz or chip.clock_mhz) * engines
-    return max(flop / peak, moved / (BANDWIDTH_GBS * 1e3))
+    return max(flop / peak, traffic / (BANDWIDTH_GBS * 1e3))
 
 
 def roofline_us(case: Case) -> float:

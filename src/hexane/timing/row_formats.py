@@ -48,9 +48,9 @@ def format_of(name: str) -> Format:
     sparse = _SPARSE.fullmatch(name)
     if sparse:
         percent, zeros, group, rest = sparse.groups()
-        kept = 1 - int(percent) / 100 if percent else 1 - int(zeros) / int(group)
+        density = 1 - int(percent) / 100 if percent else 1 - int(zeros) / int(group)
         inner = format_of(rest) if rest else Format()
-        return Format(inner.palette, inner.int8, kept if name != "s68" else 0.317)
+        return Format(inner.palette, inner.int8, density if name != "s68" else 0.317)
     plain = _SUFFIX.sub("", name)
     if plain in ("w8", "int8", "uint8", "fp8", "e4m3"):
         return Format(int8=True)

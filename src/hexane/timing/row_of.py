@@ -48,21 +48,21 @@ def columns_of(graph: Graph) -> Columns | None:
 
 def signature(graph: Graph) -> Signature:
     """Ops in order with the shapes of their operands and result: what a time depends on, apart from weights' values."""
-    found: Signature = []
+    columns: Signature = []
     for op in graph.main.ops:
         if op.type == "const" or op.type.startswith("constexpr"):
             continue
         shapes = tuple(tuple(v.shape) for v in _tensors(op))
         settings = tuple(str(op.arg(name)) for name in SETTINGS if name in op.inputs)
-        found.append((op.type, shapes, tuple(op.outputs[0].shape), settings))
-    return found
+        columns.append((op.type, shapes, tuple(op.outputs[0].shape), settings))
+    return columns
 
 
 def _tensors(op: Op) -> list[Any]:
     """Operands that are tensors: data and weights, not strides or axes."""
     names = ("x", "y", "weight", "values", "query", "key", "value")
-    given = [op.inputs[name] for name in names if name in op.inputs]
-    return [value for value in given if hasattr(value, "shape") and len(value.shape) > 0]
+    operands = [op.inputs[name] for name in names if name in op.inputs]
+    return [value for value in operands if hasattr(value, "shape") and len(value.shape) > 0]
 
 
 def _steps(ops: list[Op]) -> list[tuple[Op, str]]:
@@ -78,10 +78,10 @@ def _steps(ops: list[Op]) -> list[tuple[Op, str]]:
 
 def _one(op: Op, name: str) -> int:
     """A parameter that is the same along both axes."""
-    found = {int(n) for n in np.asarray(op.arg(name)).ravel()}
-    if len(found) != 1:
+    numbers = {int(n) for n in np.asarray(op.arg(name)).ravel()}
+    if len(numbers) != 1:
         raise ValueError(name)
-    return found.pop()
+    return numbers.pop()
 
 
 def _sets(ops: list[Op]) -> str:

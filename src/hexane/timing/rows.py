@@ -72,15 +72,15 @@ class Weights:
     def _make(self, shape: tuple[int, ...]) -> Value:
         b, form = self._builder, self._format
         if form.kept < 1:
-            kept = round(math.prod(shape) * form.kept)
+            nonzero = round(math.prod(shape) * form.kept)
             mask = blank(b, "uint1", shape)
             if form.palette:
                 lut = blank(b, "fp16", (1,) * len(shape) + (1 << form.palette, 1))
-                indices = blank(b, _index_type(form.palette), (kept,))
+                indices = blank(b, _index_type(form.palette), (nonzero,))
                 _, data = b.op("constexpr_lut_to_sparse", opset="ios18", indices_mask=mask,
                                indices_nonzero_data=indices, lut=lut)  # fmt: skip
             else:
-                data = blank(b, "int8" if form.int8 else "fp16", (kept,))
+                data = blank(b, "int8" if form.int8 else "fp16", (nonzero,))
             return b.op("constexpr_sparse_to_dense", opset="ios18", nonzero_data=data, mask=mask)
         if form.int8:
             data = blank(b, "int8", shape)
@@ -186,8 +186,8 @@ def _linear(b: GraphBuilder, row: Row, weights: Weights, depth: int) -> Value:
 
 def _square_side(row: Row) -> int | None:
     """Inputs and outputs of a layer that states no shape, only what it stores: as many of one as of the other."""
-    stored = row.number("wbytes_layer")
-    return round(math.sqrt(stored / 2)) if stored and row.number("k") is None else None
+    size = row.number("wbytes_layer")
+    return round(math.sqrt(size / 2)) if size and row.number("k") is None else None
 
 
 def _shape(row: Row) -> tuple[int, ...]:
@@ -280,8 +280,8 @@ def _attention(b: GraphBuilder, row: Row, weights: Weights, depth: int) -> Value
     if row.text("op") == "mha":
         x = b.input("x", (rows, model), "fp16")
         q, k, v = (_heads(b, b.linear(x=x, weight=weights(model, model)), rows, heads, width) for _ in range(3))
-        joined = b.transpose(x=_attend(b, q, k, v), perm=(0, 2, 1, 3))
-        return b.linear(x=b.reshape(x=joined, shape=(rows, model)), weight=weights(model, model))
+        heads_joined = b.transpose(x=_attend(b, q, k, v), perm=(0, 2, 1, 3))
+        return b.linear(x=b.reshape(x=heads_joined, shape=(rows, model)), weight=weights(model, model))
     q, k, v = (b.input(name, (1, heads, rows, width), "fp16") for name in "qkv")
     if row.text("op") == "sdpa":
         return b.op("scaled_dot_product_attention", opset="ios18", query=q, key=k, value=v)

@@ -110,12 +110,12 @@ def fit_scatter(
         x_rest = _fit(rest)
         scale = _balance(rest.residual / _sigma(x_rest, rest))
         z[folds == k] = (rows.residual / _sigma(x_rest, rows) / scale)[folds == k]
-    found = {
+    widths = {
         "known_trust": rows.residual / _sigma(x, rows) / factor,
         "unknown_trust": rows.residual / np.hypot(factor * _sigma(x, rows, trust=False), errors.trust[AVERAGE]),
         "widths_of_other_series": z,
     }
-    return errors, {name: [round(value, 4) for value in coverage(values)] for name, values in found.items()}
+    return errors, {name: [round(value, 4) for value in coverage(values)] for name, values in widths.items()}
 
 
 def _errors(x: np.ndarray, factor: float, rows: _Rows, whole: Fitted) -> Errors:

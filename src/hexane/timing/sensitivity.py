@@ -36,14 +36,14 @@ def asked(predict: Callable[[Numbers], Any], numbers: Mapping[str, float]) -> li
 def logs(predict: Callable[[Numbers], Any], names: list[str], numbers: list[float]) -> np.ndarray:
     """Logarithms of the prediction: first as it is, then with each constant in turn moved up by ``STEP``."""
     count = len(names)
-    moved = np.repeat(np.array(numbers)[:, None], count + 1, axis=1)
-    moved[np.arange(count), np.arange(1, count + 1)] *= math.exp(STEP)
-    c = dict(zip(names, moved))
+    varied = np.repeat(np.array(numbers)[:, None], count + 1, axis=1)
+    varied[np.arange(count), np.arange(1, count + 1)] *= math.exp(STEP)
+    c = dict(zip(names, varied))
     return np.log(np.broadcast_to(predict(c), (len(names) + 1,)))
 
 
 def slopes(predict: Callable[[Numbers], Any], numbers: Mapping[str, float]) -> dict[str, float]:
     """The change of a prediction's logarithm with that of each constant it asks for."""
     names = asked(predict, numbers)
-    found = logs(predict, names, [numbers[name] for name in names])
-    return dict(zip(names, ((found[1:] - found[0]) / STEP).tolist()))
+    samples = logs(predict, names, [numbers[name] for name in names])
+    return dict(zip(names, ((samples[1:] - samples[0]) / STEP).tolist()))

@@ -11,14 +11,15 @@ RIGHT = tuple(range(2, 12))
 LAYER_RIGHT = tuple(range(2, 7))
 
 
-def parts_row(label: str, found: Estimate) -> list[str]:
+def parts_row(label: str, estimate: Estimate) -> list[str]:
     """An estimate as a row: who, call, range, launches, host, copies, engine, calls per second, energy, limit."""
-    parts = found.parts
-    low, high = found.latency_range_us
+    parts = estimate.parts
+    low, high = estimate.latency_range_us
     return [
-        found.chip, label, f"{found.latency_us:.1f}", f"{low:.0f}..{high:.0f}", f"{parts.launches} x",
+        estimate.chip, label, f"{estimate.latency_us:.1f}", f"{low:.0f}..{high:.0f}", f"{parts.launches} x",
         f"{parts.launch_us:.1f}", f"{parts.host_us:.1f}", f"{parts.copies_us:.1f}", f"{parts.engine_us:.1f}",
-        f"{found.calls_per_second:.0f}", f"{found.energy_mj:.4f}", f"{found.utilisation:.1%}", found.bottleneck,
+        f"{estimate.calls_per_second:.0f}", f"{estimate.energy_mj:.4f}", f"{estimate.utilisation:.1%}",
+        estimate.bottleneck,
     ]  # fmt: skip
 
 
@@ -27,10 +28,10 @@ HEAD = ["chip", "as compiled by", "call us", "range", "launches", "launch us", "
 LAYER_HEAD = ["layer", "op", "us", "compute", "weights", "activations", "of peak", "limited by"]
 
 
-def layer_rows(found: Estimate) -> list[list[str]]:
+def layer_rows(estimate: Estimate) -> list[list[str]]:
     """A row per layer or task, under ``LAYER_HEAD``; times in microseconds."""
     return [
         [op.name, op.op, f"{op.us:.2f}", f"{op.compute_us:.2f}", f"{op.weights_us:.2f}", f"{op.activations_us:.2f}",
          f"{op.utilisation:.1%}", op.bottleneck + (" (extrapolated)" if op.extrapolated else "")]
-        for op in found.ops
+        for op in estimate.ops
     ]  # fmt: skip

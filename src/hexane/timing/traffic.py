@@ -88,10 +88,10 @@ def _of_task(r: Registers) -> TaskTraffic:
     if task.source1.surface is not None:
         read += _read_again(task)
     result = task.result
-    written = prod(result.stored) * result.dtype.itemsize if result.surface is not None else 0
+    bytes_written = prod(result.stored) * result.dtype.itemsize if result.surface is not None else 0
     placed: list[Operand | Result] = [*operands, *([] if result.automatic else [result])]
     ends = [last_byte(p.region.base, p.region.window(p.stored), p.region.strides(), p.dtype.itemsize) for p in placed]
-    return TaskTraffic(read, _kernel(r, task), written, min(max(ends), L2_BYTES))
+    return TaskTraffic(read, _kernel(r, task), bytes_written, min(max(ends), L2_BYTES))
 
 
 def _read_again(task: Understood) -> int:
@@ -121,6 +121,6 @@ def _kernel(r: Registers, task: Understood) -> int:
 def _compulsory(image: Image) -> int:
     surfaces = sum(prod(s.shape) * (2 if s.dtype == "float16" else 1) for s in image.surfaces)
     roles = [(roles_of(task.generation), task) for task in image.tasks]
-    named = {found.channel(task, side) for found, task in roles for side in found.channels}
-    const = len(image.const) if CONST in named else 0  # a program without constants has an empty page
+    channels = {roles_of_task.channel(task, side) for roles_of_task, task in roles for side in roles_of_task.channels}
+    const = len(image.const) if CONST in channels else 0  # a program without constants has an empty page
     return surfaces + const + len(image.kernel_section)

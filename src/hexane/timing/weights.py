@@ -63,8 +63,8 @@ def stored_weights(value: Value, outputs: int = 0) -> Stored:
         return _sparse(op, count)
     if op.type in ("constexpr_cast", "cast", "reshape", "transpose", "expand_dims", "squeeze", "identity"):
         source = op.inputs["source_val" if op.type == "constexpr_cast" else "x"]
-        turned = op.type == "transpose" and source.rank == 2
-        inner = stored_weights(source, 1 - outputs if turned else outputs)
+        transposed = op.type == "transpose" and source.rank == 2
+        inner = stored_weights(source, 1 - outputs if transposed else outputs)
         return replace(inner, count=count)
     return Stored("fp16", count, 2.0 * count, runtime=True)
 
@@ -100,13 +100,13 @@ def _sparse(op: Op, count: int) -> Stored:
     data = op.inputs.get("nonzero_data")
     if data is None:
         return Stored("sparse", count, 2.0 * count)
-    kept = prod(data.shape)
+    nonzero = prod(data.shape)
     width = 2.0
     if data.op is not None and data.op.type == "constexpr_lut_to_sparse":
-        width = stored_weights(data).bytes / max(kept, 1)
+        width = stored_weights(data).bytes / max(nonzero, 1)
     elif data.dtype in ("int8", "uint8"):
         width = 1.0
-    return Stored("sparse", count, kept * width + count / 8, kept / max(count, 1), bits=8 * width)
+    return Stored("sparse", count, nonzero * width + count / 8, nonzero / max(count, 1), bits=8 * width)
 
 
 def _coded(coding: Coding, value: Value, outputs: int) -> Stored:
@@ -115,9 +115,9 @@ def _coded(coding: Coding, value: Value, outputs: int) -> Stored:
     scales = coding.scale_per_output(outputs)
     own = scales is not None and bool((scales != scales[:1]).any())
     if coding.masked:
-        kept = int(np.count_nonzero(value.data))
+        nonzero = int(np.count_nonzero(value.data))
         width = coding.bits / 8
-        return Stored("sparse", count, kept * width + count / 8, kept / max(count, 1), bits=coding.bits)
+        return Stored("sparse", count, nonzero * width + count / 8, nonzero / max(count, 1), bits=coding.bits)
     bits = coding.bits / coding.vector
     entries = 0 if coding.tables is None else coding.tables.size
     four = coding.form == "integer" and coding.bits == 4

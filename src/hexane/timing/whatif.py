@@ -91,12 +91,15 @@ def _stored(layer: Layer, form: WeightFormat | None) -> Layer:
     if form.kind == "fp16" or (form.kind != "sparse" and (layer.stride > 1 or layer.dilation > 1)):
         return plain
     if form.kind == "sparse":
-        kept = count - int(count * form.sparsity)
+        nonzero = count - int(count * form.sparsity)
         return replace(
-            plain, weight_format="sparse", weight_bytes=count / 8 + kept * form.bits / 8, density=kept / max(count, 1)
+            plain,
+            weight_format="sparse",
+            weight_bytes=count / 8 + nonzero * form.bits / 8,
+            density=nonzero / max(count, 1),
         )
     name = "int8" if form.kind == "integer" and form.bits == 8 else "palette"
     tables = -(-layer.cout // form.group) if form.group else 1
-    stored = Stored(name, count, count * form.bits / 8, bits=form.bits, tables=tables, scales=form.per_output)
-    size = compiled_bytes(stored, layer.cout, layer.cin, layer.kh, layer.kw, layer.groups)
+    form_stored = Stored(name, count, count * form.bits / 8, bits=form.bits, tables=tables, scales=form.per_output)
+    size = compiled_bytes(form_stored, layer.cout, layer.cin, layer.kh, layer.kw, layer.groups)
     return replace(plain, weight_format=name, weight_bytes=size, tables=tables)

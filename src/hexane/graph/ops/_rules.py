@@ -14,7 +14,7 @@ def broadcast(*shapes: Sequence[int]) -> tuple[int, ...]:
     rank = max(len(shape) for shape in shapes)
     out: list[Any] = []
     for position in range(rank):
-        known: Any = 1
+        length: Any = 1
         unknown = False
         for shape in shapes:
             index = position - (rank - len(shape))
@@ -24,10 +24,10 @@ def broadcast(*shapes: Sequence[int]) -> tuple[int, ...]:
             if extent is None:
                 unknown = True
             elif extent != 1:
-                if known not in (1, extent):
+                if length not in (1, extent):
                     raise GraphError(f"shapes {' and '.join(str(tuple(s)) for s in shapes)} do not broadcast")
-                known = extent
-        out.append(None if unknown and known == 1 else known)
+                length = extent
+        out.append(None if unknown and length == 1 else length)
     return tuple(out)
 
 
@@ -53,10 +53,10 @@ def axes_of(axes: Sequence[int] | None, rank: int, what: str = "axes") -> tuple[
     """Non-negative, distinct axes in the given order; all of them for None."""
     if axes is None:
         return tuple(range(rank))
-    found = tuple(axis_of(axis, rank, what) for axis in axes)
-    if len(set(found)) != len(found):
+    positions = tuple(axis_of(axis, rank, what) for axis in axes)
+    if len(set(positions)) != len(positions):
         raise GraphError(f"{what} {tuple(axes)} name one axis twice")
-    return found
+    return positions
 
 
 def per_axis(values: Sequence[int] | None, rank: int, default: int, what: str) -> tuple[int, ...]:
@@ -75,8 +75,8 @@ def positive(values: Sequence[int], what: str) -> None:
 
 def rank_between(type_: TensorType, low: int, high: int, what: str = "x") -> None:
     if not low <= type_.rank <= high:
-        wanted = f"{low}" if low == high else f"{low} to {high}"
-        raise GraphError(f"{what} has rank {type_.rank}, {wanted} is needed")
+        expected = f"{low}" if low == high else f"{low} to {high}"
+        raise GraphError(f"{what} has rank {type_.rank}, {expected} is needed")
 
 
 def channel_vector(vector: TensorType | None, channels: int, what: str) -> None:

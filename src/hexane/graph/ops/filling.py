@@ -69,8 +69,8 @@ def _range_length(start: Any, end: Any, step: Any) -> int:
 
 
 def _range_type(end: Any, start: Any, step: Any) -> TensorType:
-    known = [bound for bound in (end, start, step) if not isinstance(bound, TensorType)]
-    if len(known) == 3:
+    constants = [bound for bound in (end, start, step) if not isinstance(bound, TensorType)]
+    if len(constants) == 3:
         return TensorType(dtype_name(end.dtype), (_range_length(start, end, step),))
     dtype = next(bound.dtype for bound in (end, start, step) if isinstance(bound, TensorType))
     return TensorType(dtype, (None,))  # type: ignore[arg-type]

@@ -83,9 +83,9 @@ def gather(x: np.ndarray, indices: np.ndarray, axis: int, batch_dims: int, valid
         return x.take(index, where)
     batch = int(np.prod(x.shape[:batch_dims]))
     flat = x.reshape(batch, *x.shape[batch_dims:])
-    chosen = index.reshape(batch, *index.shape[batch_dims:])
+    selection = index.reshape(batch, *index.shape[batch_dims:])
     inner = where - batch_dims
-    rows = [flat[b].take(chosen[b], inner) for b in range(batch)]
+    rows = [flat[b].take(selection[b], inner) for b in range(batch)]
     shape = (*x.shape[:where], *index.shape[batch_dims:], *x.shape[where + 1 :])
     return np.stack(rows).reshape(shape) if rows else np.zeros(shape, x.dtype)
 
@@ -177,9 +177,9 @@ def _scatter_type(
     data: TensorType, indices: TensorType, updates: TensorType, axis: int, mode: str, **_: Any
 ) -> TensorType:
     where = axis_of(axis, data.rank)
-    wanted = (*data.shape[:where], *indices.shape, *data.shape[where + 1 :])
-    if updates.shape != wanted:
-        raise GraphError(f"updates has shape {updates.shape}, {wanted} is needed")
+    expected = (*data.shape[:where], *indices.shape, *data.shape[where + 1 :])
+    if updates.shape != expected:
+        raise GraphError(f"updates has shape {updates.shape}, {expected} is needed")
     return data
 
 
@@ -264,9 +264,9 @@ def scatter_along_axis(
 def _scatter_nd_type(data: TensorType, indices: TensorType, updates: TensorType, mode: str, **_: Any) -> TensorType:
     if indices.rank < 1 or indices.shape[-1] > data.rank:
         raise GraphError(f"data {data.shape} and indices {indices.shape} do not go together")
-    wanted = (*indices.shape[:-1], *data.shape[indices.shape[-1] :])
-    if updates.shape != wanted:
-        raise GraphError(f"updates has shape {updates.shape}, {wanted} is needed")
+    expected = (*indices.shape[:-1], *data.shape[indices.shape[-1] :])
+    if updates.shape != expected:
+        raise GraphError(f"updates has shape {updates.shape}, {expected} is needed")
     return data
 
 

@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 def _matmul_type(x: TensorType, y: TensorType, transpose_x: bool, transpose_y: bool) -> TensorType:
     if not x.rank or not y.rank:
         raise GraphError("a matrix product of a scalar")
-    left = (1, *x.shape) if x.rank == 1 else x.shape
+    left_shape = (1, *x.shape) if x.rank == 1 else x.shape
     right = (*y.shape, 1) if y.rank == 1 else y.shape
     if transpose_x and x.rank > 1:
-        left = (*left[:-2], left[-1], left[-2])
+        left_shape = (*left_shape[:-2], left_shape[-1], left_shape[-2])
     if transpose_y and y.rank > 1:
         right = (*right[:-2], right[-1], right[-2])
-    if left[-1] != right[-2]:
-        raise GraphError(f"inner extents {left[-1]} and {right[-2]} differ (shapes {x.shape} and {y.shape})")
-    shape = [*broadcast(left[:-2], right[:-2]), left[-2], right[-1]]
+    if left_shape[-1] != right[-2]:
+        raise GraphError(f"inner extents {left_shape[-1]} and {right[-2]} differ (shapes {x.shape} and {y.shape})")
+    shape = [*broadcast(left_shape[:-2], right[:-2]), left_shape[-2], right[-1]]
     if y.rank == 1:
         del shape[-1]
     if x.rank == 1:
@@ -128,10 +128,10 @@ def parse_equation(equation: str, ranks: list[int]) -> tuple[list[str], str]:
     if arrow:
         result = right.replace("...", dots)
     else:
-        joined = "".join(full)
-        result = dots + "".join(sorted(c for c in set(joined) if joined.count(c) == 1 and c not in dots))
-    known = set("".join(full))
-    if len(set(result)) != len(result) or not set(result) <= known or "." in result:
+        labels = "".join(full)
+        result = dots + "".join(sorted(c for c in set(labels) if labels.count(c) == 1 and c not in dots))
+    letters_present = set("".join(full))
+    if len(set(result)) != len(result) or not set(result) <= letters_present or "." in result:
         raise GraphError(f"the result {right!r} of {equation!r} is malformed")
     return full, result
 
@@ -141,11 +141,11 @@ def _einsum_type(values: tuple[TensorType, ...], equation: str) -> TensorType:
     sizes: dict[str, int] = {}
     for term, type_ in zip(terms, values):
         for letter, extent in zip(term, type_.shape):
-            known = sizes.setdefault(letter, extent)
-            if known == 1:
+            earlier = sizes.setdefault(letter, extent)
+            if earlier == 1:
                 sizes[letter] = extent
-            elif extent not in (1, known):
-                raise GraphError(f"axis {letter!r} of {equation!r} is {known} and {extent}")
+            elif extent not in (1, earlier):
+                raise GraphError(f"axis {letter!r} of {equation!r} is {earlier} and {extent}")
     return TensorType(values[0].dtype, tuple(sizes[letter] for letter in result))
 
 

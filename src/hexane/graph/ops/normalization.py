@@ -33,11 +33,11 @@ def _layer_norm_type(
 def _spread(parameter: np.ndarray, axes: tuple[int, ...], rank: int) -> np.ndarray:
     """A parameter shaped as the axes, ready to broadcast against x."""
     order = np.argsort(axes)
-    moved = parameter.transpose(order)
+    permuted = parameter.transpose(order)
     shape = [1] * rank
-    for axis, extent in zip(sorted(axes), moved.shape):
+    for axis, extent in zip(sorted(axes), permuted.shape):
         shape[axis] = extent
-    return moved.reshape(shape)
+    return permuted.reshape(shape)
 
 
 def _normal(x: Formula, over: Sequence[int], epsilon: float) -> tuple[Formula, Formula]:

@@ -193,7 +193,7 @@ def _nms_type(boxes: TensorType, scores: TensorType, **_: Any) -> TensorType:
 def non_max_suppression(boxes, scores, max_output_boxes_per_class, iou_threshold, score_threshold, center_point_box):
     """Per batch and class, greedily the best boxes that overlap no better one: rows (batch, class, box)."""
     limit, threshold = int(max_output_boxes_per_class[0]), float(iou_threshold[0])
-    chosen = []
+    selection = []
     for batch in range(boxes.shape[0]):
         box = boxes[batch].astype(np.float64)
         if center_point_box:
@@ -207,11 +207,11 @@ def non_max_suppression(boxes, scores, max_output_boxes_per_class, iou_threshold
             order = np.argsort(-score, kind="stable")
             if score_threshold:
                 order = order[score[order] > score_threshold[0]]
-            kept = 0
-            while len(order) and kept < limit:
+            count_kept = 0
+            while len(order) and count_kept < limit:
                 best, order = order[0], order[1:]
-                chosen.append((batch, label, int(best)))
-                kept += 1
+                selection.append((batch, label, int(best)))
+                count_kept += 1
                 overlap = np.prod(
                     np.maximum(np.minimum(high[best], high[order]) - np.maximum(low[best], low[order]), 0), axis=1
                 )
@@ -220,7 +220,7 @@ def non_max_suppression(boxes, scores, max_output_boxes_per_class, iou_threshold
                     overlap, union, out=np.zeros_like(overlap), where=(union > 0) & (area[best] > 0) & (area[order] > 0)
                 )
                 order = order[iou <= threshold]
-    return np.array(chosen, np.int64).reshape(-1, 3)
+    return np.array(selection, np.int64).reshape(-1, 3)
 
 
 def _lp_pool_type(

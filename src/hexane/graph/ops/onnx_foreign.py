@@ -28,11 +28,11 @@ def types_text(types: list[TensorType]) -> str:
 
 
 def _types(text: str) -> tuple[TensorType, ...]:
-    found = []
+    types = []
     for part in text.split(";"):
         dtype, _, extents = part.partition(":")
-        found.append(TensorType(dtype, tuple(int(extent) for extent in extents.split(",") if extent)))
-    return tuple(found)
+        types.append(TensorType(dtype, tuple(int(extent) for extent in extents.split(",") if extent)))
+    return tuple(types)
 
 
 @lru_cache(maxsize=32)
@@ -96,10 +96,10 @@ def run_node(model: str, kind: str, values: tuple[Any, ...]) -> tuple[np.ndarray
     for entry in session.get_outputs():
         if entry.type not in _CARRIERS and entry.type != "tensor(string)":
             raise UnsupportedError(f"{kind}: its result {entry.name!r} is a {entry.type}, no tensor of NumPy's numbers")
-    given = {e.name: _given(e.type, v) for e, v in zip(entries, values)}
+    feeds = {e.name: _given(e.type, v) for e, v in zip(entries, values)}
     try:
         with _limited() as options:
-            return tuple(np.asarray(array) for array in session.run(None, given, options))
+            return tuple(np.asarray(array) for array in session.run(None, feeds, options))
     except Exception as error:
         raise UnsupportedError(f"{kind}: onnxruntime refuses to run it: {_first_line(error)}") from None
 

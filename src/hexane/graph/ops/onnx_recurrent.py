@@ -36,7 +36,7 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
 
 
 def _activation(name: str, alpha: float | None, beta: float | None) -> Activation:
-    key = next((known for known in _FUNCTIONS if known.lower() == name.lower()), None)
+    key = next((function for function in _FUNCTIONS if function.lower() == name.lower()), None)
     if key is None:
         raise GraphError(f"unknown recurrent activation {name!r}", hint=f"one of {', '.join(sorted(_FUNCTIONS))}")
     a = _DEFAULT_ALPHA.get(key, 1.0) if alpha is None else alpha

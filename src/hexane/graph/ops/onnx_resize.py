@@ -22,13 +22,15 @@ def resize_plan(
 ) -> tuple[list[int], list[float]]:
     """Output extents and scale per axis, with ``axes`` spread out and ``keep_aspect_ratio_policy`` applied."""
     rank = len(shape)
-    chosen = list(range(rank)) if not axes else list(axes_of(axes, rank))
-    given = scales if scales else sizes
-    if not given or len(given) != len(chosen):
-        raise GraphError(f"Resize of rank {rank} over {len(chosen)} axes got {len(given or ())} scales or sizes")
+    resized_axes = list(range(rank)) if not axes else list(axes_of(axes, rank))
+    numbers = scales if scales else sizes
+    if not numbers or len(numbers) != len(resized_axes):
+        raise GraphError(
+            f"Resize of rank {rank} over {len(resized_axes)} axes got {len(numbers or ())} scales or sizes"
+        )
     out, factors = list(shape), [1.0] * rank
     if scales:
-        for axis, scale in zip(chosen, scales):
+        for axis, scale in zip(resized_axes, scales):
             if not scale > 0:
                 raise GraphError(f"Resize scale {scale} is not positive")
             out[axis], factors[axis] = int(np.floor(np.float64(shape[axis]) * scale)), float(scale)
@@ -36,12 +38,12 @@ def resize_plan(
     assert sizes is not None
     if policy != "stretch":
         pick = min if policy == "not_larger" else max
-        scale = pick(size / shape[axis] for size, axis in zip(sizes, chosen))
-        sizes = [int(np.floor(scale * shape[axis] + 0.5)) for axis in chosen]
-        for axis, size in zip(chosen, sizes):
+        scale = pick(size / shape[axis] for size, axis in zip(sizes, resized_axes))
+        sizes = [int(np.floor(scale * shape[axis] + 0.5)) for axis in resized_axes]
+        for axis, size in zip(resized_axes, sizes):
             out[axis], factors[axis] = int(size), scale
         return out, factors
-    for axis, size in zip(chosen, sizes):
+    for axis, size in zip(resized_axes, sizes):
         out[axis], factors[axis] = int(size), size / shape[axis] if shape[axis] else 1.0
     return out, factors
 
@@ -140,12 +142,12 @@ def resize(
     out, factors = resize_plan(x.shape, scales, sizes, axes, policy)
     if output_shape is not None and tuple(out) != tuple(output_shape):
         raise GraphError(f"onnx.Resize: the file declares {tuple(output_shape)}, the inputs ask for {tuple(out)}")
-    chosen = list(range(x.ndim)) if not axes else [a % x.ndim for a in axes]
+    resized_axes = list(range(x.ndim)) if not axes else [a % x.ndim for a in axes]
     crop = coordinate_mode == "tf_crop_and_resize"
     result, outside = x, []
-    for position, axis in enumerate(chosen):
+    for position, axis in enumerate(resized_axes):
         extent = x.shape[axis]
-        span = (roi[position], roi[position + len(chosen)]) if crop and roi else (0.0, 1.0)
+        span = (roi[position], roi[position + len(resized_axes)]) if crop and roi else (0.0, 1.0)
         at = coordinates(coordinate_mode, extent, out[axis], factors[axis], span)
         if out[axis] == extent and np.array_equal(at, np.arange(extent)):
             continue

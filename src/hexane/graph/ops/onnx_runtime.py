@@ -47,8 +47,8 @@ def runtime_op(name: str, signature: str, **words: Any) -> Callable[[Callable[..
 @runtime_op("Reshape", "x:A shape:ints~ allow_zero:bool=False")
 def reshape(x, shape, allow_zero):
     """Reshape; 0 copies an extent unless ``allow_zero``, -1 is what is left."""
-    wanted = [x.shape[i] if extent == 0 and not allow_zero else extent for i, extent in enumerate(shape)]
-    return x.reshape(wanted)
+    target = [x.shape[i] if extent == 0 and not allow_zero else extent for i, extent in enumerate(shape)]
+    return x.reshape(target)
 
 
 @runtime_op("Expand", "x:A shape:ints~")

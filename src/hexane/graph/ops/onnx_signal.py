@@ -132,8 +132,10 @@ def mel_weight_matrix(
     num_mel_bins, dft_length, sample_rate, lower_edge_hertz, upper_edge_hertz, output_dtype, output_shape
 ):
     """The mel matrix from sizes that arrive at run time; they must give the shape that the file declares."""
-    made = (int(dft_length) // 2 + 1, int(num_mel_bins))
-    if made != tuple(output_shape):
-        raise GraphError(f"onnx.MelWeightMatrix: the file declares {tuple(output_shape)}, the inputs ask for {made}")
-    matrix = mel_weights(made[1], int(dft_length), int(sample_rate), float(lower_edge_hertz), float(upper_edge_hertz))
+    extents = (int(dft_length) // 2 + 1, int(num_mel_bins))
+    if extents != tuple(output_shape):
+        raise GraphError(f"onnx.MelWeightMatrix: the file declares {tuple(output_shape)}, the inputs ask for {extents}")
+    matrix = mel_weights(
+        extents[1], int(dft_length), int(sample_rate), float(lower_edge_hertz), float(upper_edge_hertz)
+    )
     return matrix.astype(eval_dtype(output_dtype))

@@ -39,16 +39,16 @@ def suppress(boxes: np.ndarray, scores: np.ndarray, iou: float, least: float, co
     kind = scores.argmax(axis=1)
     order = sorted_indices(best, 0, False)
     alive = best >= least
-    chosen: list[int] = []
+    survivors: list[int] = []
     for index in order:
-        if len(chosen) == count:
+        if len(survivors) == count:
             break
         if not alive[index]:
             continue
-        chosen.append(int(index))
+        survivors.append(int(index))
         hit = _overlap(boxes[index], boxes) > iou
         alive &= ~(hit & (kind == kind[index])) if per_class else ~hit
-    return chosen
+    return survivors
 
 
 def _nms_type(
@@ -85,11 +85,11 @@ def non_maximum_suppression(
     indices = np.full((n, max_boxes), -1, np.int32)
     counts = np.zeros(n, np.int32)
     for b in range(n):
-        chosen = suppress(boxes[b], scores[b], iou_threshold, score_threshold, max_boxes, per_class_suppression)
-        counts[b] = len(chosen)
-        picked_boxes[b, : len(chosen)] = boxes[b, chosen]
-        picked_scores[b, : len(chosen)] = scores[b, chosen]
-        indices[b, : len(chosen)] = chosen
+        survivors = suppress(boxes[b], scores[b], iou_threshold, score_threshold, max_boxes, per_class_suppression)
+        counts[b] = len(survivors)
+        picked_boxes[b, : len(survivors)] = boxes[b, survivors]
+        picked_scores[b, : len(survivors)] = scores[b, survivors]
+        indices[b, : len(survivors)] = survivors
     return picked_boxes, picked_scores, indices, counts
 
 
@@ -116,7 +116,7 @@ def non_maximum_suppression_17(
     boxes: np.ndarray, scores: np.ndarray, iou_threshold: float, max_boxes: int, per_class_suppression: bool
 ) -> tuple[np.ndarray, ...]:
     """The same with boxes [n, 4, B] and scores [n, K, B], no least score and no count."""
-    found = non_maximum_suppression(
+    outputs = non_maximum_suppression(
         boxes.swapaxes(1, 2), scores.swapaxes(1, 2), iou_threshold, -np.inf, max_boxes, per_class_suppression
     )
-    return found[0].swapaxes(1, 2), found[1].swapaxes(1, 2), found[2]
+    return outputs[0].swapaxes(1, 2), outputs[1].swapaxes(1, 2), outputs[2]

@@ -115,15 +115,15 @@ def squeeze(x: np.ndarray, axes: Any) -> np.ndarray:
 def _flat_type(x: TensorType, axis: int) -> TensorType:
     if not -x.rank <= axis <= x.rank:
         raise GraphError(f"axis {axis} of a tensor of rank {x.rank}")
-    cut = axis if axis >= 0 else axis + x.rank
-    return x.with_shape((prod(x.shape[:cut]), prod(x.shape[cut:])))
+    position = axis if axis >= 0 else axis + x.rank
+    return x.with_shape((prod(x.shape[:position]), prod(x.shape[position:])))
 
 
 @op("flatten2d", "x:A axis:int=1", infer=_flat_type, traits=RESHAPES, derivative=reshaped)
 def flatten2d(x: np.ndarray, axis: int) -> np.ndarray:
     """Rank 2: the axes before ``axis`` as one, the others as one."""
-    cut = axis if axis >= 0 else axis + x.ndim
-    return x.reshape(prod(x.shape[:cut]), prod(x.shape[cut:]))
+    position = axis if axis >= 0 else axis + x.ndim
+    return x.reshape(prod(x.shape[:position]), prod(x.shape[position:]))
 
 
 def _shape_type(x: TensorType, output_dtype: str = "int32") -> TensorType:

@@ -95,9 +95,9 @@ def _one_hot_type(
     where = axis_of(axis, indices.rank + 1)
     if one_hot_vector_size < 0:
         raise GraphError(f"one_hot_vector_size {one_hot_vector_size} is negative")
-    given = on_value or off_value
+    filler = on_value or off_value
     shape = (*indices.shape[:where], one_hot_vector_size, *indices.shape[where:])
-    return TensorType(given.dtype if given is not None else "int32", shape)
+    return TensorType(filler.dtype if filler is not None else "int32", shape)
 
 
 def _one_hot_gradient(d: Derivation, on: bool) -> Formula:
@@ -117,10 +117,10 @@ def _one_hot_gradient(d: Derivation, on: bool) -> Formula:
 def one_hot(indices: np.ndarray, one_hot_vector_size: int, axis: int, on_value: Any, off_value: Any) -> np.ndarray:
     """A new axis with ``on_value`` at the index and ``off_value`` elsewhere (everywhere for an index outside)."""
     where = axis % (indices.ndim + 1)
-    wanted = np.where(indices < 0, indices + one_hot_vector_size, indices)
+    positions = np.where(indices < 0, indices + one_hot_vector_size, indices)
     shape = [1] * (indices.ndim + 1)
     shape[where] = one_hot_vector_size
-    hit = np.expand_dims(wanted, where) == np.arange(one_hot_vector_size).reshape(shape)
+    hit = np.expand_dims(positions, where) == np.arange(one_hot_vector_size).reshape(shape)
     on = np.int32(1) if on_value is None else on_value.reshape(())
     off = np.zeros((), on.dtype) if off_value is None else off_value.reshape(())
     return np.where(hit, on, off)
@@ -187,10 +187,10 @@ def _reverse_sequence_type(x: TensorType, lengths: TensorType, seq_axis: int, ba
 )
 def reverse_sequence(x: np.ndarray, lengths: np.ndarray, seq_axis: int, batch_axis: int) -> np.ndarray:
     """The first ``lengths[b]`` elements of each sequence turned around."""
-    moved = np.moveaxis(x, (batch_axis, seq_axis), (0, 1))
-    if np.any(lengths < 0) or np.any(lengths > moved.shape[1]):
-        raise GraphError(f"a length lies outside 0 to {moved.shape[1]}")
-    result = moved.copy()
+    sequences = np.moveaxis(x, (batch_axis, seq_axis), (0, 1))
+    if np.any(lengths < 0) or np.any(lengths > sequences.shape[1]):
+        raise GraphError(f"a length lies outside 0 to {sequences.shape[1]}")
+    result = sequences.copy()
     for row, length in zip(range(len(lengths)), lengths):
-        result[row, :length] = moved[row, :length][::-1]
+        result[row, :length] = sequences[row, :length][::-1]
     return np.moveaxis(result, (0, 1), (batch_axis, seq_axis))

@@ -54,38 +54,38 @@ def synthesise() -> np.ndarray:
     return (0.8 * sound / np.abs(sound).max()).astype(np.float32).reshape(1, SAMPLES, 1)
 
 
-def notes_in(held: np.ndarray, onsets: np.ndarray) -> list[Note]:
+def notes_in(sounding: np.ndarray, onsets: np.ndarray) -> list[Note]:
     """Notes from the maps (frames, 88) of held notes and of their beginnings, in order of time and pitch."""
-    found = []
-    frames = held.shape[0]
-    for row in range(held.shape[1]):
+    notes = []
+    frames = sounding.shape[0]
+    for row in range(sounding.shape[1]):
         track = onsets[:, row]
         peaks = [
             t for t in range(1, frames - 1) if track[t] > ONSET and track[t] >= track[t - 1] and track[t] > track[t + 1]
         ]
         for t in peaks:
             end = t
-            while end < frames and held[end, row] > HOLD and (end == t or end not in peaks):
+            while end < frames and sounding[end, row] > HOLD and (end == t or end not in peaks):
                 end += 1
             if end - t >= LEAST_FRAMES:
-                found.append(Note(row + LOWEST, t * FRAME_S, end * FRAME_S))
-    return sorted(found, key=lambda note: (note.start, note.pitch))
+                notes.append(Note(row + LOWEST, t * FRAME_S, end * FRAME_S))
+    return sorted(notes, key=lambda note: (note.start, note.pitch))
 
 
-def matched(found: list[Note], others: list[Note], tolerance: float = 0.08) -> int:
+def matched(notes: list[Note], others: list[Note], tolerance: float = 0.08) -> int:
     """How many of the others have a found note of the same pitch that begins at the same time."""
-    return sum(any(n.pitch == o.pitch and abs(n.start - o.start) <= tolerance for n in found) for o in others)
+    return sum(any(n.pitch == o.pitch and abs(n.start - o.start) <= tolerance for n in notes) for o in others)
 
 
-def roll(held: np.ndarray, found: list[Note]) -> bytes:
+def roll(sounding: np.ndarray, notes: list[Note]) -> bytes:
     """The map of held notes with the notes that were found, as PNG."""
     figure = new_figure(7.2, 4.2)
     axes = figure.subplots()
-    extent = (0, held.shape[0] * FRAME_S, LOWEST - 0.5, LOWEST + held.shape[1] - 0.5)
+    extent = (0, sounding.shape[0] * FRAME_S, LOWEST - 0.5, LOWEST + sounding.shape[1] - 0.5)
     axes.imshow(
-        np.clip(held.astype(np.float32).T, 0, 1), origin="lower", aspect="auto", cmap="Blues", extent=extent, vmin=0
+        np.clip(sounding.astype(np.float32).T, 0, 1), origin="lower", aspect="auto", cmap="Blues", extent=extent, vmin=0
     )
-    for note in found:
+    for note in notes:
         axes.plot([note.start, note.end], [note.pitch, note.pitch], color="#c2410c", linewidth=3)
         axes.text(note.start, note.pitch + 1.2, note.name, color="#c2410c", fontsize=10)
     low, high = min(n.pitch for n in wanted()) - 8, max(n.pitch for n in wanted()) + 14

@@ -65,50 +65,53 @@ def _text(model: Path, folder: Path, chip: str, progress: Progress) -> Shown:
     picture, lines = text.draw()
     graph = hexane.load(model, shapes={"x": (1, 3, text.SIDE, text.SIDE)})
     name = next(iter(graph.outputs))
-    done = run_network(
+    session = run_network(
         graph, {next(iter(graph.inputs)): text.as_input(picture)}, name=model.name, chip=chip, model=model,
         insight=True, notes=("the picture is drawn by the demo; boxes follow the detector's own thresholds",),
         progress=progress,
     )  # fmt: skip
-    assert done.wanted is not None
-    score, other = (np.asarray(v[name], np.float32)[0, 0] for v in (done.outputs, done.wanted.outputs))
-    found, expected = text.boxes_in(score), text.boxes_in(other)
-    same = len(found) == len(expected) == text.matched(found, expected, 0.9)
-    caught = text.matched(found, lines, 0.4)
+    assert session.wanted is not None
+    score, other = (np.asarray(v[name], np.float32)[0, 0] for v in (session.outputs, session.wanted.outputs))
+    boxes_seen, expected = text.boxes_in(score), text.boxes_in(other)
+    same = len(boxes_seen) == len(expected) == text.matched(boxes_seen, expected, 0.9)
+    caught = text.matched(boxes_seen, lines, 0.4)
     words = (
-        f"{len(found)} text boxes found, {caught} of the {len(lines)} lines that were drawn; "
-        f"{done.wanted.by} in float32 finds {'the same' if same else len(expected)}"
+        f"{len(boxes_seen)} text boxes found, {caught} of the {len(lines)} lines that were drawn; "
+        f"{session.wanted.by} in float32 finds {'the same' if same else len(expected)}"
     )
     pictures = [
         Picture("boxes", "Text found", f"{words}. Frames: the engine; dots: corners by float32.",
-                text.drawn(picture, found, expected)),
+                text.drawn(picture, boxes_seen, expected)),
         Picture("map", "The detector's map", "What the last layer of the network gives, from 0 (light) to 1.",
                 text.heat(score)),
     ]  # fmt: skip
-    boxes = {"boxes": [vars(box) for box in found], "expected": [vars(box) for box in expected]}
-    return _shown("text detector (rapidocr)", words, same, folder, done, pictures, boxes, progress)
+    boxes = {"boxes": [vars(box) for box in boxes_seen], "expected": [vars(box) for box in expected]}
+    return _shown("text detector (rapidocr)", words, same, folder, session, pictures, boxes, progress)
 
 
 def _notes(model: Path, folder: Path, chip: str, progress: Progress) -> Shown:
     progress.stage("load the note detector")
     graph = hexane.load(model, shapes={"serving_default_input_2:0": (1, melody.SAMPLES, 1)})
-    done = run_network(
+    session = run_network(
         graph, {next(iter(graph.inputs)): melody.synthesise()}, name=model.name, chip=chip, model=model, insight=True,
         autoscale=True, progress=progress,
         notes=("the melody is synthesised by the demo; notes follow the detector's own thresholds",),
     )  # fmt: skip
-    assert done.wanted is not None
-    held, onsets = _maps(done.outputs)
-    found, expected = melody.notes_in(held, onsets), melody.notes_in(*_maps(done.wanted.outputs))
-    same = len(found) == len(expected) == melody.matched(found, expected, melody.FRAME_S * 1.5)
+    assert session.wanted is not None
+    sounding, onsets = _maps(session.outputs)
+    notes_heard, expected = melody.notes_in(sounding, onsets), melody.notes_in(*_maps(session.wanted.outputs))
+    same = len(notes_heard) == len(expected) == melody.matched(notes_heard, expected, melody.FRAME_S * 1.5)
     tune = melody.wanted()
     words = (
-        f"notes found: {' '.join(note.name for note in found) or 'none'}; {melody.matched(found, tune)} of the "
-        f"{len(tune)} that were played; {done.wanted.by} in float32 finds {'the same' if same else len(expected)}"
+        f"notes found: {' '.join(note.name for note in notes_heard) or 'none'}; "
+        f"{melody.matched(notes_heard, tune)} of the {len(tune)} that were played; "
+        f"{session.wanted.by} in float32 finds {'the same' if same else len(expected)}"
     )
-    pictures = [Picture("notes", "Notes found", f"{words}.", melody.roll(held, found))]
-    notes = {key: [{"name": n.name, **vars(n)} for n in row] for key, row in (("notes", found), ("expected", expected))}
-    return _shown("note detector (basic-pitch)", words, same, folder, done, pictures, notes, progress)
+    pictures = [Picture("notes", "Notes found", f"{words}.", melody.roll(sounding, notes_heard))]
+    notes = {
+        key: [{"name": n.name, **vars(n)} for n in row] for key, row in (("notes", notes_heard), ("expected", expected))
+    }
+    return _shown("note detector (basic-pitch)", words, same, folder, session, pictures, notes, progress)
 
 
 def _maps(outputs: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -120,16 +123,16 @@ def _maps(outputs: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 def _edges(folder: Path, chip: str, progress: Progress) -> Shown:
     progress.stage("build the edge filter")
     picture, _ = text.draw()
-    done = run_network(
+    session = run_network(
         edges.network(), {"picture": edges.as_input(picture)}, name="edges", chip=chip, insight=True,
         notes=(edges.LABEL,), progress=progress,
     )  # fmt: skip
-    (row,) = done.agreements
+    (row,) = session.agreements
     words = f"edges of the picture, largest error against float32 {row.largest or 0.0:.2g} ({edges.LABEL})"
-    shown = np.asarray(done.outputs["edges"], np.float32)[0, 0]
-    pictures = [Picture("edges", "Edges", f"{words}.", text.heat(shown))]
+    brightness = np.asarray(session.outputs["edges"], np.float32)[0, 0]
+    pictures = [Picture("edges", "Edges", f"{words}.", text.heat(brightness))]
     return _shown(
-        "edge filter", words, (row.cosine or 0.0) > 0.999 and not row.nonfinite, folder, done, pictures, {}, progress
+        "edge filter", words, (row.cosine or 0.0) > 0.999 and not row.nonfinite, folder, session, pictures, {}, progress
     )
 
 
@@ -138,12 +141,12 @@ def _shown(
     words: str,
     agrees: bool,
     folder: Path,
-    done: Session,
+    session: Session,
     pictures: list[Picture],
-    found: dict[str, Any],
+    figures: dict[str, Any],
     progress: Progress,
 ) -> Shown:
     progress.stage("write the report")
     write: Callable[..., Any] = write_report
-    write(done, folder, title=f"{name[0].upper()}{name[1:]}", pictures=pictures)
-    return Shown(name, words, agrees, str(folder / "index.html"), done, found)
+    write(session, folder, title=f"{name[0].upper()}{name[1:]}", pictures=pictures)
+    return Shown(name, words, agrees, str(folder / "index.html"), session, figures)

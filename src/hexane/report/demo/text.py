@@ -71,18 +71,18 @@ def as_input(picture: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(scaled.transpose(2, 0, 1)[None])
 
 
-def boxes_in(found: np.ndarray) -> list[Box]:
+def boxes_in(score_map: np.ndarray) -> list[Box]:
     """Boxes around the connected parts of a probability map (H, W), from top to bottom."""
     boxes = []
-    for rows, columns in _parts(found > THRESHOLD):
+    for rows, columns in _parts(score_map > THRESHOLD):
         left, top, right, bottom = columns.min(), rows.min(), columns.max() + 1, rows.max() + 1
         if min(right - left, bottom - top) < LEAST:
             continue
-        score = float(found[top:bottom, left:right].astype(np.float64).mean())
-        if float(found[rows, columns].astype(np.float64).mean()) < SCORE:
+        score = float(score_map[top:bottom, left:right].astype(np.float64).mean())
+        if float(score_map[rows, columns].astype(np.float64).mean()) < SCORE:
             continue
         grow = round((right - left) * (bottom - top) * GROW / (2 * (right - left + bottom - top)))
-        height, width = found.shape
+        height, width = score_map.shape
         boxes.append(
             Box(int(max(0, left - grow)), int(max(0, top - grow)), int(min(width, right + grow)),
                 int(min(height, bottom + grow)), score)
@@ -110,9 +110,9 @@ def _parts(mask: np.ndarray) -> list[tuple[np.ndarray, ...]]:
     return [np.nonzero(labels == label) for label in np.unique(labels[mask])]
 
 
-def matched(found: list[Box], wanted: list[Box], least: float = 0.5) -> int:
+def matched(boxes: list[Box], expected: list[Box], least: float = 0.5) -> int:
     """How many of the wanted boxes have a found one that overlaps them."""
-    return sum(any(box.overlap(other) >= least for other in found) for box in wanted)
+    return sum(any(box.overlap(other) >= least for other in boxes) for box in expected)
 
 
 def drawn(picture: np.ndarray, engine: list[Box], other: list[Box] | None = None, scale: int = 3) -> bytes:
@@ -131,13 +131,13 @@ def drawn(picture: np.ndarray, engine: list[Box], other: list[Box] | None = None
     return png(image)
 
 
-def heat(found: np.ndarray, scale: int = 3) -> bytes:
+def heat(score_map: np.ndarray, scale: int = 3) -> bytes:
     """A probability map as PNG, dark teal for 1."""
     Image, _, _ = _pillow()
-    level = np.clip(np.nan_to_num(found.astype(np.float32)), 0, 1)[..., None]
+    level = np.clip(np.nan_to_num(score_map.astype(np.float32)), 0, 1)[..., None]
     colours = (1 - level) * np.array([251, 250, 247]) + level * np.array([11, 114, 133])
     image = Image.fromarray(colours.astype(np.uint8))
-    return png(image.resize((found.shape[1] * scale, found.shape[0] * scale), Image.Resampling.BILINEAR))
+    return png(image.resize((score_map.shape[1] * scale, score_map.shape[0] * scale), Image.Resampling.BILINEAR))
 
 
 def png(image: Any) -> bytes:

@@ -78,15 +78,15 @@ class Package:
 
     def predict(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Outputs by the graph's names, in the dtypes that Core ML gives; ``values`` by name."""
-        given = {}
+        features = {}
         for name, (feature, dtype) in self.inputs.items():
             with np.errstate(over="ignore", invalid="ignore"):
-                given[feature] = np.ascontiguousarray(values[name]).astype(dtype, copy=False)
-        found = asked("predict", self.model.predict, given)
-        missing = [name for name, (feature, _) in self.outputs.items() if feature not in found]
+                features[feature] = np.ascontiguousarray(values[name]).astype(dtype, copy=False)
+        predictions = asked("predict", self.model.predict, features)
+        missing = [name for name, (feature, _) in self.outputs.items() if feature not in predictions]
         if missing:
             raise HexaneError(f"Core ML gave no output {missing[0]!r}")
-        return {name: np.asarray(found[feature]) for name, (feature, _) in self.outputs.items()}
+        return {name: np.asarray(predictions[feature]) for name, (feature, _) in self.outputs.items()}
 
     def close(self) -> None:
         """Let go of the model and remove its files."""
@@ -96,13 +96,13 @@ class Package:
 
 def _features(features: Any, values: Any) -> dict[str, tuple[str, Any]]:
     """The graph's name -> Core ML's name and dtype; the package lists them in the graph's order."""
-    found = {}
+    features_read = {}
     for feature, value in zip(features, values, strict=True):
         code = feature.type.multiArrayType.dataType
         if code not in DTYPES:
             raise UnsupportedError(f"Core ML has {value.name!r} as no array (type {code})")
-        found[value.name] = (feature.name, np.dtype(DTYPES[code]))
-    return found
+        features_read[value.name] = (feature.name, np.dtype(DTYPES[code]))
+    return features_read
 
 
 def asked(what: str, function: Any, *arguments: Any, **options: Any) -> Any:

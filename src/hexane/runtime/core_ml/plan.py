@@ -85,13 +85,13 @@ def _kind(device: Any) -> str:
 def compared(placement: Placement, plan: Sequence[PlannedOp]) -> tuple[Compared, ...]:
     """The plan beside the prediction, op by op; ops that only one of the two has are "not said" in the other."""
     planned = {op.name: op for op in plan}
-    found = []
+    rows = []
     for predicted in placement.ops:
         op = planned.pop(predicted.name, None)
         where = (op.preferred, op.supported, op.cost) if op is not None else (UNKNOWN, (), None)
-        found.append(Compared(predicted.name, predicted.op, predicted.place, *where))
-    found += [Compared(op.name, op.op, UNKNOWN, op.preferred, op.supported, op.cost) for op in planned.values()]
-    return tuple(found)
+        rows.append(Compared(predicted.name, predicted.op, predicted.place, *where))
+    rows += [Compared(op.name, op.op, UNKNOWN, op.preferred, op.supported, op.cost) for op in planned.values()]
+    return tuple(rows)
 
 
 def asked_here(graph: Graph, placement: Placement) -> tuple[tuple[Compared, ...], str]:

@@ -62,14 +62,14 @@ def session(program: Program, device: str | Device = "auto", level: str = "engin
     """
     if level not in LEVELS:
         raise UsageError(f"there is no level {level!r}", hint=" or ".join(LEVELS))
-    chosen = device_named(device) if isinstance(device, str) else device
+    engine = device_named(device) if isinstance(device, str) else device
     if level == "graph":
-        if chosen.name != "emulator":
+        if engine.name != "emulator":
             raise UsageError("level 'graph' is computed here, not on a device", hint='device="emulator"')
         from hexane.runtime.devices.emulator import GraphArithmetic
 
-        chosen = GraphArithmetic(program.chip)
-    return Session(program, chosen, partial(device_named, device) if isinstance(device, str) else None)
+        engine = GraphArithmetic(program.chip)
+    return Session(program, engine, partial(device_named, device) if isinstance(device, str) else None)
 
 
 def device_named(name: str) -> Device:

@@ -11,8 +11,8 @@ from hexane.runtime.record import DeviceRecord
 
 def describe(machine: Machine) -> DeviceRecord:
     """Always available; says which device it would be."""
-    chosen = "emulator" if engine_path(machine) is None else "linux"
-    return DeviceRecord("auto", f"an engine where one may be used, else the emulator; here: {chosen}")
+    name = "emulator" if engine_path(machine) is None else "linux"
+    return DeviceRecord("auto", f"an engine where one may be used, else the emulator; here: {name}")
 
 
 def open_device(flavour: str) -> Device:

@@ -85,8 +85,8 @@ class PackagedSegment:
 
     def run(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Outputs by name."""
-        found = self.package.predict(values)
-        return {port.name: found[port.name].reshape(port.shape) for port in self.segment.outputs}
+        outputs = self.package.predict(values)
+        return {port.name: outputs[port.name].reshape(port.shape) for port in self.segment.outputs}
 
     def close(self) -> None:
         """Remove the package."""

@@ -64,10 +64,10 @@ class MacEngine(Device):
 
     def load(self, segment: Segment) -> MacSegment:
         """Compile, load and bind; RuntimeFault, BorderError or UnsupportedError where that fails."""
-        written = as_text(segment, self.chip)
-        words = [f"{f.rule} ({f.severity}): {f.message}" for f in written.findings if f.spoils]
+        program_text = as_text(segment, self.chip)
+        words = [f"{f.rule} ({f.severity}): {f.message}" for f in program_text.findings if f.spoils]
         self.notes += words
-        model = MemoryModel(self.border, written.source, self.way)
+        model = MemoryModel(self.border, program_text.source, self.way)
         try:
             model.compile()
             model.load()
@@ -76,7 +76,7 @@ class MacEngine(Device):
                 error.add_note(f"the program breaks restriction {note}")
             raise
         self.notes += model.notes
-        return MacSegment(segment, written, model)
+        return MacSegment(segment, program_text, model)
 
 
 class MacSegment:
@@ -91,12 +91,12 @@ class MacSegment:
     def run(self, values: Values) -> dict[str, np.ndarray]:
         """Outputs by name, as the graph declares them."""
         source = self.written.source
-        given = {
+        arrays = {
             symbol: as_given(np.asarray(values[name]).reshape(source.inputs[symbol].shape), source.inputs[symbol])
             for name, symbol in self.written.inputs.items()
         }
-        found = self.model.evaluate(given)
-        results = {name.removesuffix("@output"): found[symbol] for name, symbol in self.written.outputs.items()}
+        outputs = self.model.evaluate(arrays)
+        results = {name.removesuffix("@output"): outputs[symbol] for name, symbol in self.written.outputs.items()}
         return self.segment.declared(results)
 
     def close(self) -> None:

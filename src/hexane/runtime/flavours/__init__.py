@@ -27,8 +27,8 @@ def describe() -> dict[str, str]:
 
 def open_flavour(name: str) -> Device:
     """A virtual device of a flavour; the default one for an empty name. UsageError for an unknown one."""
-    chosen = name or DEFAULT
-    if chosen not in FLAVOURS:
-        raise UsageError(f"there is no virtual device {chosen!r}", hint=f"one of {', '.join(FLAVOURS)}")
-    device: Device = import_module(f"{__name__}.{chosen}").open_device()
+    flavour = name or DEFAULT
+    if flavour not in FLAVOURS:
+        raise UsageError(f"there is no virtual device {flavour!r}", hint=f"one of {', '.join(FLAVOURS)}")
+    device: Device = import_module(f"{__name__}.{flavour}").open_device()
     return device

@@ -89,12 +89,12 @@ class Device:
         return Driver(name, version, flavour, abi, generation)
 
     def _version(self) -> tuple[str, tuple[int, int, int]]:
-        asked = uapi.Version()
-        self._ask(uapi.VERSION, asked, "does not say who it is")
-        name = (ctypes.c_char * max(1, min(asked.name_len, 256)))()
+        request = uapi.Version()
+        self._ask(uapi.VERSION, request, "does not say who it is")
+        name = (ctypes.c_char * max(1, min(request.name_len, 256)))()
         again = uapi.Version(name_len=len(name), name=ctypes.addressof(name))
         self._ask(uapi.VERSION, again, "does not say who it is")
-        length = min(again.name_len, len(name), asked.name_len)
+        length = min(again.name_len, len(name), request.name_len)
         return bytes(name)[:length].decode("ascii", "replace"), (again.major, again.minor, again.patch)
 
     def _caps_agree(self, abi: int) -> bool:
@@ -108,11 +108,12 @@ class Device:
             raise refusal("does not say what it can", error, self.path) from None
         sizes = [0, 0, 0] if abi == 1 else [ctypes.sizeof(s) for s in (uapi.Section, uapi.GenericBind, uapi.ExecIo)]
         family = uapi.FAMILY_H13 if abi == 1 else uapi.FAMILY_H14
-        found = [caps.abi_version, caps.chip_family, caps.section_size, caps.bind_size, caps.exec_io_size]
-        told = found if abi == 2 else [*found[:2], 0, 0, caps.exec_io_size]
-        if told != [abi, family, *sizes]:
+        driver_caps = [caps.abi_version, caps.chip_family, caps.section_size, caps.bind_size, caps.exec_io_size]
+        expected_caps = driver_caps if abi == 2 else [*driver_caps[:2], 0, 0, caps.exec_io_size]
+        if expected_caps != [abi, family, *sizes]:
             raise UnsupportedError(
-                f"{self.path}: ABI, chip family and structure sizes are {found}; hexane knows {[abi, family, *sizes]}",
+                f"{self.path}: ABI, chip family and structure sizes are {driver_caps}; "
+                f"hexane knows {[abi, family, *sizes]}",
                 hint="the driver is newer than this hexane; update hexane",
             )
         return True
@@ -122,23 +123,23 @@ class Device:
     def allocate(self, size: int) -> Memory:
         """A zeroed buffer of at least ``size`` bytes."""
         rounded = max(1, -(-size // uapi.PAGE)) * uapi.PAGE
-        asked = uapi.BoInit(size=rounded)
-        self._ask(uapi.BO_INIT, asked, f"gives no buffer of {rounded:#x} bytes")
+        request = uapi.BoInit(size=rounded)
+        self._ask(uapi.BO_INIT, request, f"gives no buffer of {rounded:#x} bytes")
         try:
-            mapped = self.border.mmap(self.fd, rounded, asked.offset)
+            mapped = self.border.mmap(self.fd, rounded, request.offset)
         except OSError as error:
-            self._forget(asked.handle)
+            self._forget(request.handle)
             raise refusal(f"does not map a buffer of {rounded:#x} bytes", error, self.path) from None
         except BaseException:
-            self._forget(asked.handle)
+            self._forget(request.handle)
             raise
-        buffer = Memory(asked.handle, rounded, mapped)
+        buffer = Memory(request.handle, rounded, mapped)
         self.buffers.append(buffer)
-        found = len(mapped)
-        if found < rounded:
+        buffer_bytes = len(mapped)
+        if buffer_bytes < rounded:
             self.free(buffer)
             raise DeviceError(
-                f"mapped {found:#x} bytes of a buffer of {rounded:#x}",
+                f"mapped {buffer_bytes:#x} bytes of a buffer of {rounded:#x}",
                 where=self.path,
                 hint="the driver does not keep its interface; report it",
             )
@@ -208,15 +209,15 @@ class Device:
         if self.driver.flavour != "hardened":
             return None
         text = ctypes.create_string_buffer(digest, len(digest))
-        asked = uapi.ProgLookup(digest_ptr=ctypes.addressof(text), digest_len=len(digest))
+        request = uapi.ProgLookup(digest_ptr=ctypes.addressof(text), digest_len=len(digest))
         try:
-            self.border.ioctl(self.fd, uapi.PROG_LOOKUP, asked)
+            self.border.ioctl(self.fd, uapi.PROG_LOOKUP, request)
         except OSError as error:
             if error.errno in (errno.EINVAL, errno.ENOTTY):  # older than this request
                 return None
             self._note(error)
             raise refusal("does not look a program up", error, self.path) from None
-        return int(asked.prog_id_out) if asked.found_out else None
+        return int(request.prog_id_out) if request.found_out else None
 
     def load(self, sections: Mapping[int, tuple[Memory, int]], binds: list[tuple[int, int, Memory, int]]) -> int:
         """ABI 2: give a program to the firmware.
@@ -229,29 +230,29 @@ class Device:
         bound = (uapi.GenericBind * max(1, len(binds)))()
         for bind, (buffer_id, kind, memory, size) in zip(bound, binds):
             bind.buffer_id, bind.type, bind.bo_handle, bind.size = buffer_id, kind, memory.handle, size
-        asked = uapi.ProgLoad(
+        request = uapi.ProgLoad(
             sections_ptr=ctypes.addressof(rows),
             generic_ptr=ctypes.addressof(bound),
             section_count=len(sections),
             generic_count=len(binds),
         )
         with self._running("does not load the program", nospace="the driver takes 250 programs between two boots"):
-            self.border.ioctl(self.fd, uapi.PROG_LOAD, asked)
-        return int(asked.prog_id_out)
+            self.border.ioctl(self.fd, uapi.PROG_LOAD, request)
+        return int(request.prog_id_out)
 
     def process(self, program: int) -> int:
         """ABI 2: the process of a program."""
-        asked = uapi.ProcCreate(prog_id=program)
+        request = uapi.ProcCreate(prog_id=program)
         with self._running("makes no process of the program"):
-            self.border.ioctl(self.fd, uapi.PROC_CREATE, asked)
-        return int(asked.proc_id_out)
+            self.border.ioctl(self.fd, uapi.PROC_CREATE, request)
+        return int(request.proc_id_out)
 
     def execute(self, program: int, process: int, buffers: list[tuple[int, int, Memory, int]]) -> None:
         """ABI 2: run a program to its end on (buffer id, type, buffer, bytes)."""
         rows = (uapi.ExecIo * len(buffers))()
         for row, (buffer_id, kind, memory, size) in zip(rows, buffers):
             row.buffer_id, row.type, row.bo_handle, row.size = buffer_id, kind, memory.handle, size
-        asked = uapi.Exec(
+        request = uapi.Exec(
             prog_id=program,
             proc_id=process,
             priority=uapi.PRIORITY,
@@ -260,7 +261,7 @@ class Device:
             io_ptr=ctypes.addressof(rows),
         )
         with self._running():
-            self.border.ioctl(self.fd, uapi.EXEC, asked)
+            self.border.ioctl(self.fd, uapi.EXEC, request)
 
     @contextlib.contextmanager
     def _running(self, problem: str = "did not run the program", nospace: str = "") -> Iterator[None]:

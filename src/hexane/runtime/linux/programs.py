@@ -47,9 +47,9 @@ class LoadedProgram:
 
         Raises UsageError for inputs that do not fit, DeviceError where the driver or the engine refuses.
         """
-        given = {s.label: _checked(inputs, s) for s, _ in self.buffers.values() if s.role == "input"}
+        arrays = {s.label: _checked(inputs, s) for s, _ in self.buffers.values() if s.role == "input"}
         with self._lock:  # one set of buffers: calls of several threads take turns
-            for label, array in given.items():
+            for label, array in arrays.items():
                 _view(*self.buffers[label])[...] = array
             start = time.perf_counter()
             self.call()
@@ -116,13 +116,13 @@ class Sectioned(LoadedProgram):
         sections = sections_of(image, ports)
         if len(ports) > uapi.MOST_BINDS:
             raise UnsupportedError(f"{len(ports)} buffers; a call has room for {uapi.MOST_BINDS}")
-        found = device.lookup(digest(sections))
-        self.reused = found is not None
+        handle = device.lookup(digest(sections))
+        self.reused = handle is not None
         self.bound = [_Bound(port, device.allocate(port.size + uapi.SPARE_BYTES)) for port in ports]
-        if found is None:
-            found = device.load(self._parts(sections), [bound.row for bound in self.bound])
-        self.program = found
-        self.process = device.process(found)
+        if handle is None:
+            handle = device.load(self._parts(sections), [bound.row for bound in self.bound])
+        self.program = handle
+        self.process = device.process(handle)
         surfaces = {s.label: s for s in image.surfaces}
         self.buffers = {
             bound.port.label: (surfaces[bound.port.label], bound.memory)

@@ -130,7 +130,7 @@ def slots(stream: bytes) -> set[int]:
 
     Raises UnsupportedError for a record that leaves its task, or whose slot cannot be read.
     """
-    found = set()
+    numbers = set()
     for at, words in blocks(stream):
         task = struct.unpack_from(f"<{words}I", stream, at)
         index = 9 if task[7] & 3 == 3 else 8
@@ -144,20 +144,20 @@ def slots(stream: bytes) -> set[int]:
                     raise UnsupportedError(f"the task at byte {at:#x} names slot 32 or above; no program was seen to")
                 if count > 1 and task[index + 2]:
                     raise UnsupportedError(f"the task at byte {at:#x} has an offset of 4 GiB or more")
-                found.add(head >> 23 & 0x3F)
+                numbers.add(head >> 23 & 0x3F)
             index += 1 + count
-    return found
+    return numbers
 
 
 def _pairs(stream: bytes, ports: tuple[Port, ...]) -> list[tuple[int, int]]:
-    known = {CONST: CONST_ID, **{port.slot: port.buffer_id for port in ports}}
-    used = slots(stream)
-    unknown = sorted(used - set(known))
+    ids = {CONST: CONST_ID, **{port.slot: port.buffer_id for port in ports}}
+    slots_used = slots(stream)
+    unknown = sorted(slots_used - set(ids))
     if unknown:
         raise UnsupportedError(f"tasks name slot {unknown[0]}, and no buffer stands behind it")
-    if len(used) > MOST_BINDS:
-        raise UnsupportedError(f"tasks name {len(used)} slots; a call has room for {MOST_BINDS} buffers")
-    return [(slot, known[slot]) for slot in sorted(used)]
+    if len(slots_used) > MOST_BINDS:
+        raise UnsupportedError(f"tasks name {len(slots_used)} slots; a call has room for {MOST_BINDS} buffers")
+    return [(slot, ids[slot]) for slot in sorted(slots_used)]
 
 
 def _generic(ports: tuple[Port, ...]) -> bytes:

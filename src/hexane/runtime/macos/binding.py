@@ -36,16 +36,16 @@ def order_of(border: Border, model: int, inputs: Tensors, outputs: Tensors) -> O
     if not border.responds(model, "modelAttributes"):
         return inferred
     attributes = border.send(model, "modelAttributes")
-    told = tuple(_symbols(border, attributes, key) for key in (INPUTS, OUTPUTS)) if attributes else ((), ())
-    named = Order(told[0], tuple(name.removesuffix(OUTPUT) for name in told[1]), known=True)
-    good = sorted(named.inputs) == sorted(inputs) and sorted(named.outputs) == sorted(outputs)
-    return named if good else inferred
+    symbols = tuple(_symbols(border, attributes, key) for key in (INPUTS, OUTPUTS)) if attributes else ((), ())
+    order = Order(symbols[0], tuple(name.removesuffix(OUTPUT) for name in symbols[1]), known=True)
+    good = sorted(order.inputs) == sorted(inputs) and sorted(order.outputs) == sorted(outputs)
+    return order if good else inferred
 
 
 def _symbols(border: Border, attributes: int, key: str) -> tuple[str, ...]:
-    with Objects(border) as made:
-        description = border.call("CFDictionaryGetValue", attributes, made.text(DESCRIPTION))
-        array = border.call("CFDictionaryGetValue", description, made.text(key)) if description else 0
+    with Objects(border) as objects:
+        description = border.call("CFDictionaryGetValue", attributes, objects.text(DESCRIPTION))
+        array = border.call("CFDictionaryGetValue", description, objects.text(key)) if description else 0
         return tuple(text_of(border, item) for item in items_of(border, array)) if array else ()
 
 

@@ -25,8 +25,8 @@ def compiled(border: Border, classes: dict[str, int], request: dict[str, Any]) -
     try:
         text = (folder / staging.TEXT).read_bytes()
         weights = {path: (folder / staging.inside(path)).read_bytes() for path in request["weights"]}
-        with Objects(border) as held:
-            model, identifier = described(border, classes, held, Source(text, weights, {}, {}))
+        with Objects(border) as objects:
+            model, identifier = described(border, classes, objects, Source(text, weights, {}, {}))
             if identifier == folder.name:
                 compile_here(border, model, request["qos"])
         return {"identifier": identifier}

@@ -52,7 +52,7 @@ class Objects:
 
     def dictionary(self, items: Mapping[int, int]) -> int:
         """An NSDictionary of objects, which retains keys and values."""
-        made = self.border.call(
+        reference = self.border.call(
             "CFDictionaryCreate",
             0,
             list(items),
@@ -61,7 +61,7 @@ class Objects:
             self.border.address("kCFTypeDictionaryKeyCallBacks"),
             self.border.address("kCFTypeDictionaryValueCallBacks"),
         )
-        return self._own("a dictionary", made)
+        return self._own("a dictionary", reference)
 
     def keep(self, what: str, pointer: int) -> int:
         """Retain what a method returned; BorderError for nil."""

@@ -87,14 +87,14 @@ def prepared(border: Border) -> dict[str, int]:
             raise BorderError(
                 f"this system has no {path.rpartition('/')[2]} ({error})", hint="`hexane doctor` says what is missing"
             ) from None
-    found = {}
+    arrays = {}
     for name, selector in NEEDED.items():
-        found[name] = border.find_class(name)
-        if not found[name]:
+        arrays[name] = border.find_class(name)
+        if not arrays[name]:
             raise BorderError(f"this system has no class {name}", hint="seen on macOS 13 to 27; `hexane doctor`")
-        if not border.responds(found[name], selector):
+        if not border.responds(arrays[name], selector):
             raise BorderError(f"class {name} has no selector {selector}", hint="the interface has changed")
-    return found
+    return arrays
 
 
 class MemoryModel:
@@ -155,11 +155,11 @@ class MemoryModel:
                 with self.view(name) as memory:
                     memory[...] = np.asarray(values[name], type_.carrier).reshape(type_.shape)
             self.run(qos)
-            found = {}
+            arrays = {}
             for name in self.source.outputs:
                 with self.view(name, read_only=True) as memory:
-                    found[name] = memory.copy()
-            return found
+                    arrays[name] = memory.copy()
+            return arrays
 
     def run(self, qos: int = DEFAULT_QOS) -> None:
         """Evaluate with what lies in the surfaces; the results lie in them."""
@@ -216,14 +216,14 @@ class MemoryModel:
             raise
 
     def _said(self, selector: str, qos: int, *others: int) -> None:
-        with pool(self.border), Objects(self.border) as made:
-            options = [] if selector.startswith("unload") else [made.dictionary({})]
+        with pool(self.border), Objects(self.border) as objects:
+            options = [] if selector.startswith("unload") else [objects.dictionary({})]
             asked(self.border, self._model, selector, qos, *options, *others)
 
     def _bind(self) -> None:
         """Step 5: a surface, a wrapper and an index per port, and the request, which is fixed once made."""
         border, bound = self.border, self._bound
-        held = bound.enter_context(Objects(border))
+        objects = bound.enter_context(Objects(border))
         sides = []
         for names, tensors in ((self.order.inputs, self.source.inputs), (self.order.outputs, self.source.outputs)):
             wrappers = []
@@ -234,32 +234,34 @@ class MemoryModel:
                 if not wrapper:
                     raise BorderError(f"macOS gave no wrapper for the surface of {name!r}")
                 wrappers.append(wrapper)
-            sides += [held.array(wrappers), held.array([held.number(index) for index in range(len(names))])]
-        request = border.send(self._classes[REQUEST], NEEDED[REQUEST], *sides, 0, 0, held.number(0))
-        self._request = held.keep("request", request)
+            sides += [objects.array(wrappers), objects.array([objects.number(index) for index in range(len(names))])]
+        request = border.send(self._classes[REQUEST], NEEDED[REQUEST], *sides, 0, 0, objects.number(0))
+        self._request = objects.keep("request", request)
 
 
 # -- steps that another process takes, too ----------------------------------------------------------------------------
 
 
-def described(border: Border, classes: Mapping[str, int], held: Objects, source: Source) -> tuple[int, str]:
+def described(border: Border, classes: Mapping[str, int], parent: Objects, source: Source) -> tuple[int, str]:
     """Step 1: descriptor and model; the model, which ``held`` keeps, and its identifier."""
-    with pool(border), Objects(border) as made:
+    with pool(border), Objects(border) as objects:
         entries = {
-            made.text(path): made.dictionary({made.text("offset"): made.number(0), made.text("data"): made.data(data)})
+            objects.text(path): objects.dictionary(
+                {objects.text("offset"): objects.number(0), objects.text("data"): objects.data(data)}
+            )
             for path, data in source.weights.items()
         }
-        text, weights = made.data(source.text), made.dictionary(entries)
+        text, weights = objects.data(source.text), objects.dictionary(entries)
         descriptor = border.send(classes[DESCRIPTOR], NEEDED[DESCRIPTOR], text, weights, 0)
-        held.keep("descriptor", descriptor)
-        model = held.keep("model", border.send(classes[MODEL], NEEDED[MODEL], descriptor))
+        parent.keep("descriptor", descriptor)
+        model = parent.keep("model", border.send(classes[MODEL], NEEDED[MODEL], descriptor))
         return model, text_of(border, border.send(model, "hexStringIdentifier"))
 
 
 def compile_here(border: Border, model: int, qos: int) -> None:
     """Step 3, in this process."""
-    with pool(border), Objects(border) as made:
-        asked(border, model, "compileWithQoS:options:error:", qos, made.dictionary({}))
+    with pool(border), Objects(border) as objects:
+        asked(border, model, "compileWithQoS:options:error:", qos, objects.dictionary({}))
 
 
 def asked(border: Border, model: int, selector: str, *arguments: int) -> None:

@@ -50,18 +50,18 @@ def _continued(op: Op, b: GraphBuilder) -> Value:
 
     Such a product turns the order round or repeats one element. It is exact but for -0, and for what is not finite.
     """
-    made, mode = op.inputs["x"], op.arg("mode")
-    for axis, (before, after) in enumerate(pad_widths(len(made.shape), op.arg("pad"))):
-        extent = int(made.shape[axis])
+    value, mode = op.inputs["x"], op.arg("mode")
+    for axis, (before, after) in enumerate(pad_widths(len(value.shape), op.arg("pad"))):
+        extent = int(value.shape[axis])
         if mode == "replicate":
             left, right = (0, 1), (extent - 1, 1)
         else:
             edge = 0 if mode == "symmetric" else 1
             left, right = (edge, before), (extent - edge - after, after)
-        parts = [_border(made, axis, *left, before, b), made, _border(made, axis, *right, after, b)]
-        known = tuple(part for part in parts if part is not None)
-        made = b.concat(values=known, axis=axis) if len(known) > 1 else made
-    return made
+        parts = [_border(value, axis, *left, before, b), value, _border(value, axis, *right, after, b)]
+        pieces = tuple(part for part in parts if part is not None)
+        value = b.concat(values=pieces, axis=axis) if len(pieces) > 1 else value
+    return value
 
 
 def _border(x: Value, axis: int, begin: int, size: int, count: int, b: GraphBuilder) -> Value | None:

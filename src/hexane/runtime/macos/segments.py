@@ -93,10 +93,10 @@ def _widen_inputs(graph: Graph) -> None:
 
 def _free_prefix(graph: Graph) -> str:
     """What no name of the graph begins with."""
-    taken = {value.name for op in graph.main.walk() for value in op.outputs}
-    taken |= {value.name for value in graph.main.inputs}
+    names = {value.name for op in graph.main.walk() for value in op.outputs}
+    names |= {value.name for value in graph.main.inputs}
     prefix = "port_"
-    while any(name.startswith(prefix) for name in taken):
+    while any(name.startswith(prefix) for name in names):
         prefix += "_"
     return prefix
 

@@ -32,8 +32,10 @@ class SharedSurface:
             "kIOSurfaceAllocSize": nbytes,
             "kIOSurfacePixelFormat": 0,
         }
-        with Objects(border) as made:
-            properties = made.dictionary({border.constant(key): made.number(value) for key, value in form.items()})
+        with Objects(border) as objects:
+            properties = objects.dictionary(
+                {border.constant(key): objects.number(value) for key, value in form.items()}
+            )
             self.pointer = border.call("IOSurfaceCreate", properties)
         if not self.pointer:
             raise BorderError(f"there is no surface of {nbytes} bytes to be had", hint="memory may be short")

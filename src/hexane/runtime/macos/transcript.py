@@ -38,39 +38,39 @@ class Recorder:
         self.border.open(path)
 
     def find_class(self, name: str) -> int:
-        found = self.border.find_class(name)
-        self._names[found] = name if found else "nil"
-        self._say(f"objc_getClass {name} -> {'found' if found else 'nil'}")
-        return found
+        reference = self.border.find_class(name)
+        self._names[reference] = name if reference else "nil"
+        self._say(f"objc_getClass {name} -> {'found' if reference else 'nil'}")
+        return reference
 
     def responds(self, receiver: int, selector: str) -> bool:
-        found = self.border.responds(receiver, selector)
-        self._say(f"responds {self._name(receiver)} {selector} -> {'YES' if found else 'NO'}")
-        return found
+        answer = self.border.responds(receiver, selector)
+        self._say(f"responds {self._name(receiver)} {selector} -> {'YES' if answer else 'NO'}")
+        return answer
 
     def send(self, receiver: int, selector: str, *arguments: Any) -> Any:
-        shown = self._arguments(METHODS[selector].arguments, arguments)
+        argument_text = self._arguments(METHODS[selector].arguments, arguments)
         result = self.border.send(receiver, selector, *arguments)
-        self._say(f"[{self._name(receiver)} {selector}]({shown})" + self._result(selector, METHODS, result))
+        self._say(f"[{self._name(receiver)} {selector}]({argument_text})" + self._result(selector, METHODS, result))
         return result
 
     def call(self, function: str, *arguments: Any) -> Any:
-        shown = self._arguments(FUNCTIONS[function].arguments, arguments)
+        argument_text = self._arguments(FUNCTIONS[function].arguments, arguments)
         if function == "CFNumberCreate":
-            shown = shown.replace("8 bytes", str(int.from_bytes(arguments[2], "little", signed=True)))
+            argument_text = argument_text.replace("8 bytes", str(int.from_bytes(arguments[2], "little", signed=True)))
         result = self.border.call(function, *arguments)
-        self._say(f"{function}({shown})" + self._result(function, FUNCTIONS, result))
+        self._say(f"{function}({argument_text})" + self._result(function, FUNCTIONS, result))
         return result
 
     def constant(self, name: str) -> int:
-        found = self.border.constant(name)
-        self._names[found] = name
-        return found
+        reference = self.border.constant(name)
+        self._names[reference] = name
+        return reference
 
     def address(self, name: str) -> int:
-        found = self.border.address(name)
-        self._names[found] = name
-        return found
+        reference = self.border.address(name)
+        self._names[reference] = name
+        return reference
 
     def memory(self, address: int, size: int) -> np.ndarray:
         self._say(f"view of {size} bytes at {self._name(address)}")

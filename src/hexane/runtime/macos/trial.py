@@ -32,10 +32,10 @@ def tried(border: Border) -> str:
         model.load()
         for number in range(TIMES):
             other = np.full(SHAPE, number, np.float16)
-            found = model.evaluate({"first": a, "second": other})["y"]
-            if np.array_equal(found, other - a):
+            result = model.evaluate({"first": a, "second": other})["y"]
+            if np.array_equal(result, other - a):
                 return "the inputs are bound in the wrong order"
-            if not np.array_equal(found, a - other):
+            if not np.array_equal(result, a - other):
                 return f"call {number + 1} gives other bits than it should"
     finally:
         model.close()
@@ -46,14 +46,14 @@ def in_child(words: list[str]) -> tuple[bool, str]:
     """The same in a process of its own: whether it went well, and what came out."""
     command = [sys.executable, "-c", "from hexane.runtime.macos.trial import main; main()", *words]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, errors="replace")
+        process = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, errors="replace")
     except (OSError, subprocess.SubprocessError) as error:
         return False, f"the trial did not end ({type(error).__name__})"
-    said = done.stdout.strip().splitlines()
-    if done.returncode == 0 and said:
-        return said[-1] == GOOD, said[-1]
-    last = (done.stderr.strip().splitlines() or [""])[-1][:200]
-    return False, f"the process ended with status {done.returncode}{f': {last}' if last else ''}"
+    lines = process.stdout.strip().splitlines()
+    if process.returncode == 0 and lines:
+        return lines[-1] == GOOD, lines[-1]
+    last = (process.stderr.strip().splitlines() or [""])[-1][:200]
+    return False, f"the process ended with status {process.returncode}{f': {last}' if last else ''}"
 
 
 def main() -> None:

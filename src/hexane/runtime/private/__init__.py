@@ -36,12 +36,12 @@ def selector(name: str) -> Row:
 
 def find(name: str) -> list[Row]:
     """Rows whose name, owner or kind is ``name``; else those that contain it. UsageError where there are none."""
-    wanted = name.casefold().lstrip("+-")
-    exact = [r for r in ROWS if wanted in (r.name.casefold().lstrip("+"), r.owner.casefold(), r.kind)]
-    found = exact or [r for r in ROWS if wanted in f"{r.name} {r.owner} {r.text}".casefold()]
-    if not found:
+    plain = name.casefold().lstrip("+-")
+    exact = [r for r in ROWS if plain in (r.name.casefold().lstrip("+"), r.owner.casefold(), r.kind)]
+    matches = exact or [r for r in ROWS if plain in f"{r.name} {r.owner} {r.text}".casefold()]
+    if not matches:
         raise UsageError(f"the map has nothing called {name!r}", hint=f"kinds are {', '.join(KINDS)}")
-    return found
+    return matches
 
 
 def private_api_page() -> str:

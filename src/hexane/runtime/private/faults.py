@@ -58,9 +58,9 @@ class Refused(HexaneError):
 
     def __init__(self, findings: list[Finding], text: str) -> None:
         self.findings = findings
-        shown = "\n".join(finding.show(text, "program") for finding in findings[:3])
+        excerpt = "\n".join(finding.show(text, "program") for finding in findings[:3])
         more = f"\n({len(findings) - 3} more)" if len(findings) > 3 else ""
-        super().__init__(f"the program breaks {len(findings)} restrictions\n{shown}{more}")
+        super().__init__(f"the program breaks {len(findings)} restrictions\n{excerpt}{more}")
 
 
 def compile_fault(detail: str = "InvalidMILProgram", rule: str = "") -> RuntimeFault:

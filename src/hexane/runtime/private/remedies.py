@@ -46,11 +46,11 @@ IORETURNS: dict[int, str] = {
 
 def fault_of(domain: str, code: int, words: str) -> RuntimeFault:
     """An NSError of the runtime as an error with a remedy."""
-    found = _STATUS.search(words)
-    status = int(found[1], 16) if found else None
+    match = _STATUS.search(words)
+    status = int(match[1], 16) if match else None
     rule, remedy = _remedy(domain, code, status, words)
-    shown = words or "no words"
-    return RuntimeFault(shown, domain=domain, code=code, status=status, rule=rule, hint=remedy)
+    description = words or "no words"
+    return RuntimeFault(description, domain=domain, code=code, status=status, rule=rule, hint=remedy)
 
 
 def _remedy(domain: str, code: int, status: int | None, words: str) -> tuple[str, str]:

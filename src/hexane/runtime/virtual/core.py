@@ -93,23 +93,23 @@ class VirtualDevice:
         """``argument``: anything with a writable buffer of the request's size or more."""
         with self.lock:
             number = uapi.request_number(request)
-            known = next((r for r in uapi.NAMES if uapi.request_number(r) == number), None)
+            request_name = next((r for r in uapi.NAMES if uapi.request_number(r) == number), None)
             file = self._file(fd)
-            fault = self._enter(uapi.NAMES[known] if known else f"{number:#x}")
+            fault = self._enter(uapi.NAMES[request_name] if request_name else f"{number:#x}")
             require(not self.removed, errno.ENODEV)
             answer = self.requests().get(number)
-            if known is None or answer is None:
+            if request_name is None or answer is None:
                 raise OSError(errno.EINVAL, "no such request")
-            given = memoryview(argument).cast("B")
-            size = min(uapi.request_size(request), len(given))
-            structure = uapi.STRUCTURES[known]
+            request_bytes = memoryview(argument).cast("B")
+            size = min(uapi.request_size(request), len(request_bytes))
+            structure = uapi.STRUCTURES[request_name]
             whole = bytearray(max(ctypes.sizeof(structure), size))
-            whole[:size] = given[:size]
+            whole[:size] = request_bytes[:size]
             data = structure.from_buffer(whole)
             try:
                 answer(file, data, fault)
             finally:
-                given[:size] = whole[:size]
+                request_bytes[:size] = whole[:size]
 
     def mmap(self, fd: int, size: int, offset: int) -> Any:
         with self.lock:
@@ -126,11 +126,11 @@ class VirtualDevice:
 
     def munmap(self, mapping: Any) -> None:
         with self.lock:
-            found = next((m for m in self.mappings if m.view is mapping), None)
-            if found is None:
+            entry = next((m for m in self.mappings if m.view is mapping), None)
+            if entry is None:
                 raise OSError(errno.EINVAL, "no such mapping")
             self._enter("munmap")
-            self.unmap(found)
+            self.unmap(entry)
             try:
                 mapping.release()
             except BufferError:
@@ -191,10 +191,10 @@ class VirtualDevice:
 
     def left_behind(self) -> list[str]:
         """What clients have not given back: nothing after the last close of clients that keep the rules."""
-        left = [f"open file {fd}" for fd in self.files]
-        left += [f"mapping of {m.buffer.size:#x} bytes" for m in self.mappings]
-        left += [f"buffer of {b.size:#x} bytes at {b.iova:#x}" for b in self.alive()]
-        return left + self.leaked
+        leaks = [f"open file {fd}" for fd in self.files]
+        leaks += [f"mapping of {m.buffer.size:#x} bytes" for m in self.mappings]
+        leaks += [f"buffer of {b.size:#x} bytes at {b.iova:#x}" for b in self.alive()]
+        return leaks + self.leaked
 
     # ---- helpers -----------------------------------------------------------------------------------------------------
 
@@ -209,13 +209,13 @@ class VirtualDevice:
             raise OSError(errno.EBADF, "not an open file")
         return self.files[fd]
 
-    def _version(self, file: OpenFile, asked: uapi.Version, fault: str) -> None:
+    def _version(self, file: OpenFile, request: uapi.Version, fault: str) -> None:
         identity = self.identity
-        asked.major, asked.minor, asked.patch = identity.version
+        request.major, request.minor, request.patch = identity.version
         name = "rocket" if fault == GARBAGE else identity.name
         for field_name, text in (("name", name), ("date", identity.date), ("desc", identity.desc)):
-            room, pointer = getattr(asked, f"{field_name}_len"), getattr(asked, field_name)
-            setattr(asked, f"{field_name}_len", len(text))
+            room, pointer = getattr(request, f"{field_name}_len"), getattr(request, field_name)
+            setattr(request, f"{field_name}_len", len(text))
             if pointer and room:
                 file.user.write(pointer, text.encode()[: min(room, len(text))])
 

@@ -51,12 +51,12 @@ class EmulatedEngine:
         """
         places = tuple((number, data.ctypes.data, data.nbytes) for number, data in sorted(channels.items()))
         key = (text, const, places)
-        known = next((p for p in self.prepared if p.key == key), None)
-        if known is None:
-            known = self._first(key, chain, text, const, channels)
+        prepared = next((p for p in self.prepared if p.key == key), None)
+        if prepared is None:
+            prepared = self._first(key, chain, text, const, channels)
         else:
-            self._again(known)
-        return known.modelled_ns
+            self._again(prepared)
+        return prepared.modelled_ns
 
     def _first(
         self,
@@ -80,17 +80,17 @@ class EmulatedEngine:
             step.work.keep()
             step.run()
             steps.append(step)
-        done = _Prepared(key, engine, steps, modelled)
-        self.prepared = [*self.prepared[-MOST_PREPARED + 1 :], done]
+        prepared = _Prepared(key, engine, steps, modelled)
+        self.prepared = [*self.prepared[-MOST_PREPARED + 1 :], prepared]
         while len(self.prepared) > 1 and sum(p.nbytes for p in self.prepared) > PREPARED_BYTES:
             self.prepared.pop(0)
-        return done
+        return prepared
 
-    def _again(self, known: _Prepared) -> None:
-        known.engine.l2.clear()
-        if SCRATCH in known.engine.memory.channels:
-            known.engine.memory.channels[SCRATCH].data[:] = 0
-        for step in known.steps:
+    def _again(self, prepared: _Prepared) -> None:
+        prepared.engine.l2.clear()
+        if SCRATCH in prepared.engine.memory.channels:
+            prepared.engine.memory.channels[SCRATCH].data[:] = 0
+        for step in prepared.steps:
             step.run()
 
     def forget(self) -> None:

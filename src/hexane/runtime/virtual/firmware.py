@@ -86,18 +86,18 @@ class Firmware:
 
     def prepare(self, program: int, process: int, given: list[Given]) -> Callable[[], int]:
         """What runs a call; FirmwareError for one that is not made for the program."""
-        found = self.programs.get(program)
-        if found is None or self.processes.get(program) != process:
+        program_found = self.programs.get(program)
+        if program_found is None or self.processes.get(program) != process:
             raise FirmwareError(f"program {program} with process {process} is not there")
         by_id = {one.buffer_id: one for one in given}
-        if len(by_id) != len(given) or set(by_id) != set(found.entries):
-            raise FirmwareError(f"buffers {sorted(by_id)}, and the program lists {sorted(found.entries)}")
-        for number, entry in found.entries.items():
+        if len(by_id) != len(given) or set(by_id) != set(program_found.entries):
+            raise FirmwareError(f"buffers {sorted(by_id)}, and the program lists {sorted(program_found.entries)}")
+        for number, entry in program_found.entries.items():
             if by_id[number].size != entry.size:
                 raise FirmwareError(
                     f"buffer {number} has {by_id[number].size:#x} bytes, the program lists {entry.size:#x}"
                 )
-        return lambda: self._run(found, by_id)
+        return lambda: self._run(program_found, by_id)
 
     def _run(self, program: _Program, given: Mapping[int, Given]) -> int:
         channels = {}

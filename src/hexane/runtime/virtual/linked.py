@@ -54,11 +54,11 @@ class LinkedDevice(VirtualDevice):
 
     def find(self, file: OpenFile, size: int, offset: int) -> Buffer:
         """The exact offset of a buffer of this file, and no more than its size."""
-        found = next((b for b in self.objects if FIRST_OFFSET + b.iova == offset), None)
-        if found is None or pages(size) > found.size:
+        buffer = next((b for b in self.objects if FIRST_OFFSET + b.iova == offset), None)
+        if buffer is None or pages(size) > buffer.size:
             raise OSError(errno.EINVAL, "no buffer at this offset")
-        require(any(b is found for b in file.handles.values()), errno.EACCES)
-        return found
+        require(any(b is buffer for b in file.handles.values()), errno.EACCES)
+        return buffer
 
     def dropped(self, buffer: Buffer) -> None:
         """The last handle or mapping gone, the pages go; behind a stopped engine they stay, DMA may still run."""
@@ -74,28 +74,28 @@ class LinkedDevice(VirtualDevice):
         self.engine.forget()
         buffer.drop()
 
-    def _init(self, file: OpenFile, asked: uapi.BoInit, fault: str) -> None:
-        require(asked.pad == 0)
+    def _init(self, file: OpenFile, request: uapi.BoInit, fault: str) -> None:
+        require(request.pad == 0)
         if self.hardened:
-            require(asked.size > 0)
-        require(asked.size > 0, errno.ENOSPC)  # the first driver: no offset is found for nothing
-        require(asked.size <= 1 << 47, errno.ENOSPC)
+            require(request.size > 0)
+        require(request.size > 0, errno.ENOSPC)  # the first driver: no offset is found for nothing
+        require(request.size <= 1 << 47, errno.ENOSPC)
         if self.hardened:
             require(not self.stopped, errno.ENODEV)
-        size = pages(asked.size)
+        size = pages(request.size)
         buffer = Buffer.new(size, self.space.place(size), shared=self.shared)
         self.objects.append(buffer)
         handle = next(i for i in range(1, 1 << 20) if i not in file.handles)
         file.handles[handle] = buffer
         buffer.handles += 1
-        asked.handle, asked.offset = handle, FIRST_OFFSET + buffer.iova
+        request.handle, request.offset = handle, FIRST_OFFSET + buffer.iova
 
-    def _free(self, file: OpenFile, asked: uapi.BoFree, fault: str) -> None:
-        require(asked.pad == 0)
+    def _free(self, file: OpenFile, request: uapi.BoFree, fault: str) -> None:
+        require(request.pad == 0)
         if self.hardened:
             require(not self.stopped, errno.ENODEV)
-        require(asked.handle in file.handles)
-        buffer = file.handles.pop(asked.handle)
+        require(request.handle in file.handles)
+        buffer = file.handles.pop(request.handle)
         buffer.handles -= 1
         if self.hardened:
             self.dropped(buffer)
@@ -104,46 +104,46 @@ class LinkedDevice(VirtualDevice):
                 self.problems.append("a buffer was freed while it was mapped: the mapping dangles")
             self._destroy(buffer)
 
-    def _gem_close(self, file: OpenFile, asked: uapi.GemClose, fault: str) -> None:
-        require(asked.pad == 0 and asked.handle in file.handles)
-        buffer = file.handles.pop(asked.handle)
+    def _gem_close(self, file: OpenFile, request: uapi.GemClose, fault: str) -> None:
+        require(request.pad == 0 and request.handle in file.handles)
+        buffer = file.handles.pop(request.handle)
         buffer.handles -= 1
         self.dropped(buffer)
 
     # ---- running -----------------------------------------------------------------------------------------------------
 
-    def _submit(self, file: OpenFile, asked: uapi.Submit, fault: str) -> None:
-        require(asked.pad == 0 and asked.tsk_size > 0 and asked.td_count > 0 and asked.td_size > 0)
+    def _submit(self, file: OpenFile, request: uapi.Submit, fault: str) -> None:
+        require(request.pad == 0 and request.tsk_size > 0 and request.td_count > 0 and request.td_size > 0)
         if self.hardened:
-            require(asked.td_count <= uapi.MOST_TASKS)
-            require(4 <= asked.td_size <= uapi.MOST_TASK_BYTES and asked.td_size % 4 == 0)
-        require(asked.handles[0] != 0 and asked.handles[1] == 0 and asked.btsp_handle != 0)
+            require(request.td_count <= uapi.MOST_TASKS)
+            require(4 <= request.td_size <= uapi.MOST_TASK_BYTES and request.td_size % 4 == 0)
+        require(request.handles[0] != 0 and request.handles[1] == 0 and request.btsp_handle != 0)
         if self.hardened:
             require(not self.stopped, errno.ECANCELED)
         for channel in range(CHANNELS):
-            if asked.handles[channel]:
-                require(asked.handles[channel] in file.handles)
+            if request.handles[channel]:
+                require(request.handles[channel] in file.handles)
                 if channel == 0:
-                    require(asked.tsk_size < file.handles[asked.handles[0]].size)
-        require(asked.btsp_handle in file.handles)
-        first = file.handles[asked.btsp_handle]
+                    require(request.tsk_size < file.handles[request.handles[0]].size)
+        require(request.btsp_handle in file.handles)
+        first = file.handles[request.btsp_handle]
         if self.hardened:
-            require(asked.td_size <= first.size)
+            require(request.td_size <= first.size)
         if self.stopped:  # the first driver knows no wedge: it waits again, for nothing
             raise OSError(errno.ETIMEDOUT, "the engine did not finish")
-        self.finish(lambda: self._run(file, asked, first), fault)
+        self.finish(lambda: self._run(file, request, first), fault)
 
-    def _run(self, file: OpenFile, asked: uapi.Submit, first: Buffer) -> int:
-        program = file.handles[asked.handles[0]]
-        if asked.td_size % 4 or asked.td_size > min(first.size, asked.tsk_size):
-            raise EmulationError(f"the first task's {asked.td_size:#x} bytes are not all there")
-        text = bytes(first.data[: asked.td_size]) + bytes(program.data[asked.td_size : asked.tsk_size])
-        const_at = -(-asked.tsk_size // uapi.QUEUE_GRANULE) * uapi.QUEUE_GRANULE
+    def _run(self, file: OpenFile, request: uapi.Submit, first: Buffer) -> int:
+        program = file.handles[request.handles[0]]
+        if request.td_size % 4 or request.td_size > min(first.size, request.tsk_size):
+            raise EmulationError(f"the first task's {request.td_size:#x} bytes are not all there")
+        text = bytes(first.data[: request.td_size]) + bytes(program.data[request.td_size : request.tsk_size])
+        const_at = -(-request.tsk_size // uapi.QUEUE_GRANULE) * uapi.QUEUE_GRANULE
         channels: dict[int, Any] = {}
         for channel in range(2, CHANNELS):
-            if asked.handles[channel]:
-                channels[channel] = np.frombuffer(file.handles[asked.handles[channel]].data, np.uint8)
-        chain = walk(text, "h13", first_words=asked.td_size // 4, count=asked.td_count)
+            if request.handles[channel]:
+                channels[channel] = np.frombuffer(file.handles[request.handles[channel]].data, np.uint8)
+        chain = walk(text, "h13", first_words=request.td_size // 4, count=request.td_count)
         return self.engine.run(_of_the_queue(chain), text, bytes(program.data[const_at:]), channels)
 
     def hung(self) -> None:
@@ -193,7 +193,7 @@ class InTreeDriver(HardenedDriver):
     def requests(self) -> dict[int, Callable[..., None]]:
         return {**super().requests(), uapi.request_number(uapi.GET_CAPS): self._caps}
 
-    def _caps(self, file: OpenFile, asked: uapi.GetCaps, fault: str) -> None:
-        require(asked.flags == 0 and asked.pad == 0)
-        asked.size, asked.abi_version, asked.chip_family = 32, 1, uapi.FAMILY_H13
-        asked.section_size = asked.bind_size = asked.exec_io_size = 0
+    def _caps(self, file: OpenFile, request: uapi.GetCaps, fault: str) -> None:
+        require(request.flags == 0 and request.pad == 0)
+        request.size, request.abi_version, request.chip_family = 32, 1, uapi.FAMILY_H13
+        request.section_size = request.bind_size = request.exec_io_size = 0

@@ -106,8 +106,8 @@ class UserMemory:
             ctypes.memmove(target, source, size)
             return
         local, remote = _Range(ctypes.addressof(data), size), _Range(address, size)
-        done = getattr(libc, name)(self.process, ctypes.byref(local), 1, ctypes.byref(remote), 1, 0)
-        if done != size:
+        copied = getattr(libc, name)(self.process, ctypes.byref(local), 1, ctypes.byref(remote), 1, 0)
+        if copied != size:
             raise OSError(errno.EFAULT, "bad address")
 
 

@@ -36,7 +36,7 @@ def _send(link: socket.socket, words: dict[str, Any], data: bytes = b"", fd: int
 
 def _receive(link: socket.socket, fds: int = 0) -> tuple[dict[str, Any], bytes, list[int]]:
     """One message; EOFError when the other side is gone."""
-    message, found, _, _ = socket.recv_fds(link, _HEAD.size, fds) if fds else (link.recv(_HEAD.size), [], 0, None)
+    message, descriptors, _, _ = socket.recv_fds(link, _HEAD.size, fds) if fds else (link.recv(_HEAD.size), [], 0, None)
     while message and len(message) < _HEAD.size:
         message += _some(link, _HEAD.size - len(message))
     if not message:
@@ -47,7 +47,7 @@ def _receive(link: socket.socket, fds: int = 0) -> tuple[dict[str, Any], bytes, 
     rest = b""
     while len(rest) < first + second:
         rest += _some(link, first + second - len(rest))
-    return json.loads(rest[:first]), rest[first:], found
+    return json.loads(rest[:first]), rest[first:], descriptors
 
 
 def _some(link: socket.socket, size: int) -> bytes:
@@ -184,14 +184,14 @@ class RemoteBorder:
     def _ask(self, fds: int = 0, data: bytes = b"", **words: Any) -> tuple[dict[str, Any], bytes, list[int]]:
         _send(self.link, words, data)
         try:
-            reply, back, found = _receive(self.link, fds)
+            reply, back, descriptors = _receive(self.link, fds)
         except EOFError:
             raise OSError(errno.ENODEV, "the virtual device is gone") from None
         if reply["errno"]:
             error = OSError(reply["errno"], os.strerror(reply["errno"]))
             error.data = back  # type: ignore[attr-defined]
             raise error
-        return reply, back, found
+        return reply, back, descriptors
 
     def open(self, path: str) -> int:
         return int(self._ask(call="open", path=path)[0]["fd"])
@@ -207,11 +207,11 @@ class RemoteBorder:
         room[:] = back
 
     def mmap(self, fd: int, size: int, offset: int) -> Any:
-        reply, _, (found, *_) = self._ask(fds=1, call="mmap", fd=fd, size=size, offset=offset)
+        reply, _, (memory, *_) = self._ask(fds=1, call="mmap", fd=fd, size=size, offset=offset)
         try:
-            mapping = RemoteMapping(found, reply["size"])
+            mapping = RemoteMapping(memory, reply["size"])
         finally:
-            os.close(found)
+            os.close(memory)
         mapping.number = reply["mapping"]
         return mapping
 

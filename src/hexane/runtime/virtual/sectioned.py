@@ -86,9 +86,9 @@ class SectionedDevice(VirtualDevice):
             raise OSError(errno.ENOENT, "no buffer of this file")
         return buffer
 
-    def _init(self, file: OpenFile, asked: uapi.BoInit, fault: str) -> None:
-        require(asked.pad == 0 and 0 < asked.size <= uapi.LARGEST_BUFFER_2)
-        size = pages(asked.size)
+    def _init(self, file: OpenFile, request: uapi.BoInit, fault: str) -> None:
+        require(request.pad == 0 and 0 < request.size <= uapi.LARGEST_BUFFER_2)
+        size = pages(request.size)
         buffer = next((b for b in self.pool if b.size == size), None)
         if buffer is not None:
             self.pool.remove(buffer)
@@ -99,9 +99,9 @@ class SectionedDevice(VirtualDevice):
             self.total += size
         self.objects.append(buffer)
         buffer.handles, buffer.owner = 1, file.fd
-        asked.handle, self.next_handle = self.next_handle, self.next_handle % 0xFFFFFFFF + 1
-        file.handles[asked.handle] = buffer
-        asked.offset = asked.handle * uapi.PAGE
+        request.handle, self.next_handle = self.next_handle, self.next_handle % 0xFFFFFFFF + 1
+        file.handles[request.handle] = buffer
+        request.offset = request.handle * uapi.PAGE
 
     def dropped(self, buffer: Buffer) -> None:
         """What the firmware has seen never goes back to the system: sections stay, other buffers wait for reuse."""
@@ -117,21 +117,21 @@ class SectionedDevice(VirtualDevice):
             self.total -= buffer.size
             buffer.drop()
 
-    def _free(self, file: OpenFile, asked: uapi.BoFree, fault: str) -> None:
-        require(asked.pad == 0)
-        require(asked.handle in file.handles, errno.ENOENT)
-        buffer = file.handles.pop(asked.handle)
+    def _free(self, file: OpenFile, request: uapi.BoFree, fault: str) -> None:
+        require(request.pad == 0)
+        require(request.handle in file.handles, errno.ENOENT)
+        buffer = file.handles.pop(request.handle)
         buffer.handles -= 1
         self.dropped(buffer)
 
-    def _submit(self, file: OpenFile, asked: uapi.Submit, fault: str) -> None:
+    def _submit(self, file: OpenFile, request: uapi.Submit, fault: str) -> None:
         raise OSError(errno.ENOTTY, "ABI 1 is not spoken here")
 
-    def _caps(self, file: OpenFile, asked: uapi.GetCaps, fault: str) -> None:
-        require(asked.flags == 0 and asked.pad == 0)
-        asked.size, asked.abi_version, asked.chip_family = ctypes.sizeof(asked), 2, uapi.FAMILY_H14
-        asked.section_size, asked.bind_size = ctypes.sizeof(uapi.Section), ctypes.sizeof(uapi.GenericBind)
-        asked.exec_io_size = ctypes.sizeof(uapi.ExecIo)
+    def _caps(self, file: OpenFile, request: uapi.GetCaps, fault: str) -> None:
+        require(request.flags == 0 and request.pad == 0)
+        request.size, request.abi_version, request.chip_family = ctypes.sizeof(request), 2, uapi.FAMILY_H14
+        request.section_size, request.bind_size = ctypes.sizeof(uapi.Section), ctypes.sizeof(uapi.GenericBind)
+        request.exec_io_size = ctypes.sizeof(uapi.ExecIo)
 
     # ---- programs ----------------------------------------------------------------------------------------------------
 
@@ -140,27 +140,27 @@ class SectionedDevice(VirtualDevice):
             return []
         return list((row * count).from_buffer_copy(file.user.read(address, ctypes.sizeof(row) * count)))
 
-    def _load(self, file: OpenFile, asked: uapi.ProgLoad, fault: str) -> None:
+    def _load(self, file: OpenFile, request: uapi.ProgLoad, fault: str) -> None:
         self._running()
-        require(asked.pad == 0 and 1 <= asked.section_count <= uapi.MOST_SECTIONS)
-        require(asked.generic_count <= uapi.MOST_BINDS)
-        rows = self._rows(file, uapi.Section, asked.sections_ptr, asked.section_count)
-        binds = self._rows(file, uapi.GenericBind, asked.generic_ptr, asked.generic_count)
+        require(request.pad == 0 and 1 <= request.section_count <= uapi.MOST_SECTIONS)
+        require(request.generic_count <= uapi.MOST_BINDS)
+        rows = self._rows(file, uapi.Section, request.sections_ptr, request.section_count)
+        binds = self._rows(file, uapi.GenericBind, request.generic_ptr, request.generic_count)
         require(all(bind.pad == 0 for bind in binds))
         require(all(1 <= row.id <= uapi.MOST_SECTIONS for row in rows))
         require(len({row.id for row in rows}) == len(rows))
         sections = {row.id: self._content(file, row) for row in rows}
         name = digest(sections)
-        known = next((p for p in self.programs if p.digest == name), None)
-        if known is None:
+        program = next((p for p in self.programs if p.digest == name), None)
+        if program is None:
             require(len(self.programs) < uapi.MOST_PROGRAMS, errno.ENOSPC)
             for row in rows:
                 buffer = file.handles[row.bo_handle]
                 buffer.seen = buffer.kept = True
             self._finishes(fault)
-            known = _Known(name, self._said_no(lambda: self.firmware.load(sections)))
-            self.programs.append(known)
-        asked.prog_id_out = known.program
+            program = _Known(name, self._said_no(lambda: self.firmware.load(sections)))
+            self.programs.append(program)
+        request.prog_id_out = program.program
 
     def _content(self, file: OpenFile, row: uapi.Section) -> bytes:
         buffer = file.handles.get(row.bo_handle)
@@ -168,37 +168,37 @@ class SectionedDevice(VirtualDevice):
             raise OSError(errno.EINVAL, "a section is not in its buffer")
         return bytes(buffer.data[row.offset : row.offset + row.size])
 
-    def _create(self, file: OpenFile, asked: uapi.ProcCreate, fault: str) -> None:
+    def _create(self, file: OpenFile, request: uapi.ProcCreate, fault: str) -> None:
         self._running()
-        asked.proc_id_out = 0
-        known = next((p for p in self.programs if p.program == asked.prog_id), None)
-        if known is None:
+        request.proc_id_out = 0
+        program = next((p for p in self.programs if p.program == request.prog_id), None)
+        if program is None:
             raise OSError(errno.ENOENT, "no such program")
         self._finishes(fault)
-        if known.process is None:
-            known.process = self._said_no(lambda: self.firmware.process(known.program))
-        asked.proc_id_out = known.process
+        if program.process is None:
+            program.process = self._said_no(lambda: self.firmware.process(program.program))
+        request.proc_id_out = program.process
 
-    def _lookup(self, file: OpenFile, asked: uapi.ProgLookup, fault: str) -> None:
-        require(asked.pad == 0 and asked.digest_len == uapi.DIGEST_BYTES)
-        wanted = file.user.read(asked.digest_ptr, uapi.DIGEST_BYTES)
+    def _lookup(self, file: OpenFile, request: uapi.ProgLookup, fault: str) -> None:
+        require(request.pad == 0 and request.digest_len == uapi.DIGEST_BYTES)
+        digest = file.user.read(request.digest_ptr, uapi.DIGEST_BYTES)
         self._running()
-        known = next((p for p in self.programs if p.digest == wanted), None)
-        asked.found_out, asked.prog_id_out = int(known is not None), known.program if known else 0
+        program = next((p for p in self.programs if p.digest == digest), None)
+        request.found_out, request.prog_id_out = int(program is not None), program.program if program else 0
 
-    def _exec(self, file: OpenFile, asked: uapi.Exec, fault: str) -> None:
-        require(asked.pad == 0 and 1 <= asked.count <= uapi.MOST_BINDS and asked.priority in uapi.PRIORITIES)
-        rows = self._rows(file, uapi.ExecIo, asked.io_ptr, asked.count)
+    def _exec(self, file: OpenFile, request: uapi.Exec, fault: str) -> None:
+        require(request.pad == 0 and 1 <= request.count <= uapi.MOST_BINDS and request.priority in uapi.PRIORITIES)
+        rows = self._rows(file, uapi.ExecIo, request.io_ptr, request.count)
         require(all(row.flags == 0 and row.reserved == 0 for row in rows))
         self._running()
-        given = []
+        ports = []
         for row in rows:
             buffer = file.handles.get(row.bo_handle)
             if buffer is None or row.size > buffer.size:
                 raise OSError(errno.EINVAL, "a buffer is not this file's, or smaller than said")
             buffer.seen = True
-            given.append(Given(row.buffer_id, row.type, row.size, buffer))
-        call = self._said_no(lambda: self.firmware.prepare(asked.prog_id, asked.proc_id, given))
+            ports.append(Given(row.buffer_id, row.type, row.size, buffer))
+        call = self._said_no(lambda: self.firmware.prepare(request.prog_id, request.proc_id, ports))
         self.finish(call, fault)
 
     def _finishes(self, fault: str) -> None:

@@ -92,16 +92,16 @@ class Data:
             raise
         except Exception as error:  # whatever a user's code raises
             raise UsageError(f"the data set raises {type(error).__name__}: {error}", where=where) from error
-        given, label = sample if is_pair(sample) else (sample[0] if isinstance(sample, tuple) else sample, 0)
-        if not isinstance(given, Mapping):
+        sample_inputs, label = sample if is_pair(sample) else (sample[0] if isinstance(sample, tuple) else sample, 0)
+        if not isinstance(sample_inputs, Mapping):
             if len(self.ports) > 1:
                 raise UsageError("a sample is a mapping of input names to arrays", where=where, hint=_names(self.ports))
-            given = {self.ports[0].name: given}
+            sample_inputs = {self.ports[0].name: sample_inputs}
         inputs = {}
         for port in self.ports:
-            if port.name not in given:
+            if port.name not in sample_inputs:
                 raise UsageError(f"input {port.name!r} is missing", where=where, hint=_names(self.ports))
-            array = np.asarray(given[port.name])
+            array = np.asarray(sample_inputs[port.name])
             if array.dtype.kind not in "biuf" or array.size != int(np.prod(self.shape(port))):
                 raise UsageError(
                     f"{array.dtype} {array.shape} for input {port.name!r}", where=where, hint=f"it is {described(port)}"
@@ -121,7 +121,7 @@ def _names(ports: Sequence[Port]) -> str:
     return f"the inputs are {', '.join(port.name for port in ports)}"
 
 
-def open_data(given: Any, ports: Sequence[Port], *, normalize: str | None = None) -> Data:
+def open_data(content: Any, ports: Sequence[Port], *, normalize: str | None = None) -> Data:
     """A data set for a network's inputs.
 
     given : an ``.npz`` file (an array for each input, samples along the first axis, and ``label``); a folder with a
@@ -131,11 +131,11 @@ def open_data(given: Any, ports: Sequence[Port], *, normalize: str | None = None
     ports = tuple(ports)
     if not ports:
         raise UsageError("the network has no inputs", hint="there is nothing to evaluate over a data set")
-    if isinstance(given, Mapping):
-        return _of_arrays(dict(given), ports, "the data")
-    if not isinstance(given, str | Path):
-        return _of_sequence(given, ports, "the data")
-    path = Path(given)
+    if isinstance(content, Mapping):
+        return _of_arrays(dict(content), ports, "the data")
+    if not isinstance(content, str | Path):
+        return _of_sequence(content, ports, "the data")
+    path = Path(content)
     if path.is_dir():
         return _of_folder(path, ports, normalize)
     if not path.is_file():
@@ -156,27 +156,29 @@ def _npz(path: Path) -> dict[str, np.ndarray]:
 
 
 def _of_arrays(arrays: dict[str, Any], ports: tuple[Port, ...], name: str) -> Data:
-    found = {key: np.asarray(value) for key, value in arrays.items()}
+    columns = {key: np.asarray(value) for key, value in arrays.items()}
     renamed = {port.name.replace("/", "_"): port.name for port in ports}
-    known = [*(port.name for port in ports), *LABELS, ALPHABET]
+    names_allowed = [*(port.name for port in ports), *LABELS, ALPHABET]
     inputs: dict[str, np.ndarray] = {}
     labels: np.ndarray | None = None
     alphabet: tuple[str, ...] = ()
-    for key, array in found.items():
+    for key, array in columns.items():
         if key in LABELS:
             labels = array
         elif key == ALPHABET:
             alphabet = tuple(str(letter) for letter in array)
-        elif key in known or key in renamed:
-            inputs[key if key in known else renamed[key]] = array
+        elif key in names_allowed or key in renamed:
+            inputs[key if key in names_allowed else renamed[key]] = array
         else:
-            near = get_close_matches(key, known, 1)
+            near = get_close_matches(key, names_allowed, 1)
             raise UsageError(
                 f"there is no input {key!r}", where=name, hint=f"did you mean {near[0]!r}?" if near else _names(ports)
             )
     missing = [port.name for port in ports if port.name not in inputs]
     if missing:
-        raise UsageError(f"input {missing[0]!r} is missing", where=name, hint=f"it has {', '.join(found) or 'nothing'}")
+        raise UsageError(
+            f"input {missing[0]!r} is missing", where=name, hint=f"it has {', '.join(columns) or 'nothing'}"
+        )
     counts = {key: array.shape[0] if array.ndim else 0 for key, array in inputs.items()}
     if labels is not None:
         counts["label"] = labels.shape[0] if labels.ndim else 0
@@ -212,10 +214,10 @@ def _some(count: int, name: str) -> int:
     return count
 
 
-def _of_sequence(given: Any, ports: tuple[Port, ...], name: str) -> Data:
+def _of_sequence(samples: Any, ports: tuple[Port, ...], name: str) -> Data:
     try:
-        count = len(given)
-        first = given[0] if count else None
+        count = len(samples)
+        first = samples[0] if count else None
     except Exception as error:
         raise UsageError(f"is no sequence of samples ({error})", where=name) from None
     _some(count, name)
@@ -226,8 +228,8 @@ def _of_sequence(given: Any, ports: tuple[Port, ...], name: str) -> Data:
     array = np.asarray(next(iter(sample.values())) if isinstance(sample, Mapping) else sample)
     if batch > 1 and array.size == int(np.prod(ports[0].shape)):
         batch = 0
-    alphabet = tuple(getattr(given, ALPHABET, ()))
-    return Data(name, ports, count, batch, labelled, alphabet, given=given)
+    alphabet = tuple(getattr(samples, ALPHABET, ()))
+    return Data(name, ports, count, batch, labelled, alphabet, given=samples)
 
 
 def from_code(path: Path, name: str = "dataset", *args: Any) -> Any:

@@ -51,10 +51,10 @@ class Until:
     @classmethod
     def parse(cls, text: str) -> Until:
         """``0.1%``, ``0.05``, ``difference:0.1%``."""
-        found = re.fullmatch(r"(?:(metric|difference):)?(\d*\.?\d+)(%?)", text.strip())
-        if found is None or not float(found[2]):
+        match = re.fullmatch(r"(?:(metric|difference):)?(\d*\.?\d+)(%?)", text.strip())
+        if match is None or not float(match[2]):
             raise UsageError(f"--until {text!r} is no width of an interval", hint="0.1%, 0.05 or difference:0.1%")
-        return cls(float(found[2]) / (100 if found[3] else 1), found[1] or "metric")
+        return cls(float(match[2]) / (100 if match[3] else 1), match[1] or "metric")
 
 
 @dataclass
@@ -92,8 +92,8 @@ class Course:
         if sum(map(len, self.blocks[: self.used])) < LEAST:
             return False
         plain, engine = self._so_far()
-        found = difference(plain, engine) if self.until.of == "difference" else side(self.metric, engine)
-        return half_width(found.interval) <= self.until.width
+        estimate = difference(plain, engine) if self.until.of == "difference" else side(self.metric, engine)
+        return half_width(estimate.interval) <= self.until.width
 
     def _so_far(self) -> tuple[Result, Result]:
         order = range(self.used)
@@ -106,13 +106,13 @@ class Course:
         apart = engine["apart"]
         order = np.lexsort((indices, -apart))[: int(np.count_nonzero(apart))]
         each = float(engine["seconds"]) / len(indices)
-        left = sum(map(len, self.blocks[self.used :]))
+        remaining = sum(map(len, self.blocks[self.used :]))
         return Row(
             self.form.chip, self.form.weights, self.form.level, len(indices), self.stopped, side(self.metric, plain),
             side(self.metric, engine), difference(plain, engine), tuple(int(i) for i in indices[order]),
             tuple(float(a) for a in apart[order]), tuple(worst_of(self.metric, indices, plain, engine)),
             int(engine["nonfinite"].sum()), int(np.count_nonzero(engine["nonfinite"])), float(engine["seconds"]),
-            each * left if self.stopped else 0.0, dict(self.form.options),
+            each * remaining if self.stopped else 0.0, dict(self.form.options),
             spreads([self.layers[i] for i in sorted(self.layers)]), sum(len(r["error"]) for r in self.layers.values()),
         )  # fmt: skip
 
@@ -133,9 +133,11 @@ def blocks_of(data: Data, seconds: float, limit: int | None = None) -> list[np.n
 
 def block(data: Data, indices: np.ndarray) -> tuple[Samples, str]:
     """Samples and what they are by content."""
-    found = data.take(indices)
-    labels = found.labels if found.labels is not None else np.zeros(0)
-    return found, digest(*(part for item in sorted(found.inputs.items()) for part in item), labels, data.has_labels)
+    sample_block = data.take(indices)
+    labels = sample_block.labels if sample_block.labels is not None else np.zeros(0)
+    return sample_block, digest(
+        *(part for item in sorted(sample_block.inputs.items()) for part in item), labels, data.has_labels
+    )
 
 
 def sample_pieces(courses: Sequence[Course], layers: int) -> Iterator[Piece]:
@@ -158,8 +160,8 @@ def sample_pieces(courses: Sequence[Course], layers: int) -> Iterator[Piece]:
             some = _first(samples, min(layers - examined, max(1, layers // 8)) * max(first.data.batch, 1))
             examined += max(1, len(some.indices) // max(first.data.batch, 1))
             for course in going:
-                named = f"{content} {len(some.indices)}"
-                piece = layers_piece(course.network, course.form, some, first.data.batch, named)
+                label = f"{content} {len(some.indices)}"
+                piece = layers_piece(course.network, course.form, some, first.data.batch, label)
                 yield piece.tagged((course, number, "layers"))
 
 
@@ -226,19 +228,19 @@ def evaluate(
     data that do not fit.
     """
     network = open_model(model, shapes=shapes, bind=bind)
-    found = open_data(data, input_ports(network.graph), normalize=normalize)
-    judge = metric_named(metric, output, found.alphabet)
+    dataset = open_data(data, input_ports(network.graph), normalize=normalize)
+    judge = metric_named(metric, output, dataset.alphabet)
     if limit is not None and limit < 1:
         raise UsageError(f"a limit of {limit} samples", hint="1 or more")
     names = [target.name for target in chips.parse_list(chip if isinstance(chip, str) else ",".join(chip))]
     formats = weights.split(",") if isinstance(weights, str) else list(weights)
     for form in formats:
         WeightFormat.of(form)
-    asked = tuple(sorted((options or {}).items()))
-    forms = [Form(name, form, checked_level(level), asked) for name in names for form in dict.fromkeys(formats)]
-    wanted = None if until is None else Until.parse(until)
-    blocks = blocks_of(found, network.seconds, limit)
-    courses = [Course(network, form, found, judge, wanted, blocks) for form in forms]
+    option_pairs = tuple(sorted((options or {}).items()))
+    forms = [Form(name, form, checked_level(level), option_pairs) for name in names for form in dict.fromkeys(formats)]
+    stop_rule = None if until is None else Until.parse(until)
+    blocks = blocks_of(dataset, network.seconds, limit)
+    courses = [Course(network, form, dataset, judge, stop_rule, blocks) for form in forms]
     store = Store(None if keep is None else Path(keep))
     place = where or Cluster()
     _run(courses, layers, store, place, on_progress)
@@ -256,7 +258,7 @@ def _run(courses: list[Course], layers: int, store: Store, place: Cluster, hear:
             yield None
         yield from sample_pieces(courses, layers)
 
-    done, total = 0, sum(map(len, courses[0].blocks)) * len(courses)
+    finished, total = 0, sum(map(len, courses[0].blocks)) * len(courses)
     with closing(results(pieces(), store, place)) as outcomes:
         for piece, outcome in outcomes:
             course, number, kind = piece.tag
@@ -267,8 +269,8 @@ def _run(courses: list[Course], layers: int, store: Store, place: Cluster, hear:
                 continue
             accept(piece, outcome, store)
             if kind == "engine" and hear is not None:
-                done += len(course.blocks[number])
-                hear("samples", done, total)
+                finished += len(course.blocks[number])
+                hear("samples", finished, total)
 
 
 def evaluation_of(courses: Sequence[Course], until: str | None = None) -> Evaluation:

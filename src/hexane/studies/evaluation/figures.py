@@ -117,13 +117,13 @@ class Evaluation:
 def joined(results: list[Result]) -> Result:
     """Samples of several pieces, one behind the other."""
     names = [name for name in results[0] if name != "seconds"]
-    found = {name: np.concatenate([result[name] for result in results]) for name in names}
-    return {**found, "seconds": np.asarray(sum(float(result["seconds"]) for result in results))}
+    columns = {name: np.concatenate([result[name] for result in results]) for name in names}
+    return {**columns, "seconds": np.asarray(sum(float(result["seconds"]) for result in results))}
 
 
-def side(metric: Metric, found: Result) -> Side:
+def side(metric: Metric, result: Result) -> Side:
     """The metric over samples."""
-    above, below = found["above"], found["below"]
+    above, below = result["above"], result["below"]
     value = float(above.sum() / below.sum())
     if metric.proportion:
         return Side(value, wilson(float(above.sum()), above.size))
@@ -170,16 +170,16 @@ def spreads(results: list[Result]) -> tuple[LayerSpread, ...]:
     if not results:
         return ()
     column = lambda name: np.concatenate([result[name] for result in results])  # noqa: E731
-    error, made, dropped, room, lost = map(column, ("error", "made", "dropped", "headroom_bits", "nonfinite"))
+    error, made_columns, dropped, room, lost = map(column, ("error", "made", "dropped", "headroom_bits", "nonfinite"))
 
     def mean(values: np.ndarray) -> float | None:
-        known = values[~np.isnan(values)]
-        return float(known.mean()) if known.size else None
+        numbers = values[~np.isnan(values)]
+        return float(numbers.mean()) if numbers.size else None
 
     rows = []
     for i, (name, op) in enumerate(zip(results[0]["names"], results[0]["ops"])):
-        known = error[:, i][~np.isnan(error[:, i])]
-        quantiles = np.quantile(known, (0, 0.5, 0.95, 1)) if known.size else np.full(4, np.nan)
+        numbers = error[:, i][~np.isnan(error[:, i])]
+        quantiles = np.quantile(numbers, (0, 0.5, 0.95, 1)) if numbers.size else np.full(4, np.nan)
         least = room[:, i][~np.isnan(room[:, i])]
         least_room = float(least.min()) if least.size else None
         rows.append(
@@ -187,7 +187,7 @@ def spreads(results: list[Result]) -> tuple[LayerSpread, ...]:
                 str(name),
                 str(op),
                 tuple(float(q) for q in quantiles),  # type: ignore[arg-type]
-                mean(made[:, i]) or 0.0,
+                mean(made_columns[:, i]) or 0.0,
                 mean(dropped[:, i]),
                 least_room,
                 int(np.nansum(lost[:, i])),

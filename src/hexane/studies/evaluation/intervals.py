@@ -34,8 +34,8 @@ def of_ratio(above: np.ndarray, below: np.ndarray, level: float = LEVEL) -> Inte
     if count < 2 or total == 0 or not np.isfinite(above).all():
         return None
     ratio = float(above.sum()) / total
-    left = above - ratio * below
-    error = sqrt(float(left @ left) / (count - 1) / count) / (total / count)
+    difference = above - ratio * below
+    error = sqrt(float(difference @ difference) / (count - 1) / count) / (total / count)
     half = student(count - 1, level) * error
     return ratio - half, ratio + half
 

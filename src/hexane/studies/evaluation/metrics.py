@@ -169,9 +169,9 @@ def _greedy(scores: np.ndarray) -> np.ndarray:
         raise UsageError(f"the output {scores.shape} is no sequence of classes", hint="wer takes steps x classes")
     best = np.argmax(np.where(np.isnan(steps), -np.inf, steps), 1)
     first = np.concatenate([[True], best[1:] != best[:-1]]) & (best != 0)
-    found = np.full(len(best), -1, np.int32)
-    found[: first.sum()] = best[first]
-    return found
+    tokens = np.full(len(best), -1, np.int32)
+    tokens[: first.sum()] = best[first]
+    return tokens
 
 
 def _tokens(answer: np.ndarray) -> list[int]:
@@ -189,8 +189,8 @@ def _word_errors(answer: np.ndarray, truth: Any, alphabet: tuple[str, ...]) -> t
         text = "".join(alphabet[token - 1] if token <= len(alphabet) else "\ufffd" for token in _tokens(answer))
         here, there = text.split(), str(label).split()
         return float(_distance(here, there)), float(max(len(there), 1))
-    wanted = _tokens(label)
-    return float(_distance(_tokens(answer), wanted)), float(max(len(wanted), 1))
+    expected = _tokens(label)
+    return float(_distance(_tokens(answer), expected)), float(max(len(expected), 1))
 
 
 def _distance(one: list[Any], other: list[Any]) -> int:
@@ -236,8 +236,8 @@ def _of_user(name: str) -> Metric:
 
     def answer(outputs: Outputs, label: Any) -> np.ndarray:
         try:
-            found = function(outputs, label)
-            return np.array([float(found), isinstance(found, bool | np.bool_)])
+            score = function(outputs, label)
+            return np.array([float(score), isinstance(score, bool | np.bool_)])
         except HexaneError:
             raise
         except Exception as error:

@@ -264,8 +264,8 @@ def in_float32(network: Shared, by: str, samples: Samples, batch: int, metric: M
         kind = {entry.name: kinds.get(entry.type, np.float32) for entry in session.get_inputs()}
 
         def run(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-            given: Any = {name: np.ascontiguousarray(array, kind[name]) for name, array in inputs.items()}
-            return dict(zip(names, session.run(names, given)))
+            feeds: Any = {name: np.ascontiguousarray(array, kind[name]) for name, array in inputs.items()}
+            return dict(zip(names, session.run(names, feeds)))
     else:
         run = network.opened(pickle.loads).evaluate
     rows = []

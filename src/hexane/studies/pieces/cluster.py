@@ -102,18 +102,18 @@ class _UnderWay:
 
     def give(self, piece: Piece) -> list[Piece]:
         """Give out a piece with what it needs; all that is new under way."""
-        given = []
+        needs = []
         before: list[Any] = [self._sent(one) for one in piece.shared]
         for need in piece.needs:
-            known = self.store.get(need.key)
-            if known is None and need.key not in self.futures:
-                given += self.give(need)
-            before.append(self.futures[need.key] if known is None else known)
+            result = self.store.get(need.key)
+            if result is None and need.key not in self.futures:
+                needs += self.give(need)
+            before.append(self.futures[need.key] if result is None else result)
         self.futures[piece.key] = self.client.submit(
             compute, code_digest(), piece.function, piece.arguments, *before, key=f"piece-{piece.key}", pure=True
         )
         self.futures[piece.key].add_done_callback(lambda _, key=piece.key: self.ended.put(key))
-        return [*given, piece]
+        return [*needs, piece]
 
 
 def _itself(one: Shared) -> Shared:
@@ -127,7 +127,7 @@ def on_cluster(pieces: Iterable[Piece | None], store: Store, where: Cluster) -> 
         warnings.filterwarnings("ignore", message="Sending large graph")
         client = connect()
         way = _UnderWay(client, store)
-        asked: dict[str, list[Piece]] = {}  # key -> who asked for it
+        waiting_on: dict[str, list[Piece]] = {}  # key -> who asked for it
         inner: dict[str, Piece] = {}  # key -> a piece that others need and nobody asked for
         tries: dict[str, int] = {}
         room, asked_at = AHEAD, 0.0
@@ -143,12 +143,12 @@ def on_cluster(pieces: Iterable[Piece | None], store: Store, where: Cluster) -> 
                     break
                 if piece is None:
                     break
-                known = store.get(piece.key)
-                if known is not None:
+                result = store.get(piece.key)
+                if result is not None:
                     where.counts.kept += 1
-                    yield piece, known
+                    yield piece, result
                     continue
-                asked.setdefault(piece.key, []).append(piece)
+                waiting_on.setdefault(piece.key, []).append(piece)
                 if piece.key not in way.futures:
                     inner.update((new.key, new) for new in way.give(piece))
             if not way.futures:
@@ -179,7 +179,7 @@ def on_cluster(pieces: Iterable[Piece | None], store: Store, where: Cluster) -> 
                 if not isinstance(outcome, HexaneError):
                     where.counts.computed += 1
                     store.put(key, outcome)
-                for asker in asked.pop(key, []):
+                for asker in waiting_on.pop(key, []):
                     yield asker, outcome
 
 
@@ -198,22 +198,22 @@ def _threads(client: Any) -> int:
 
 def _ready(way: _UnderWay) -> list[str]:
     """Keys of futures that are done, one way or the other; waits up to a second for one."""
-    done = []
+    ready = []
     with suppress(Empty):
-        done.append(way.ended.get(timeout=1.0))
+        ready.append(way.ended.get(timeout=1.0))
         while True:
-            done.append(way.ended.get_nowait())
-    done = [key for key in dict.fromkeys(done) if key in way.futures and way.futures[key].done()]
-    if way.client.status != "running" or any(way.futures[key].cancelled() for key in done):
+            ready.append(way.ended.get_nowait())
+    ready = [key for key in dict.fromkeys(ready) if key in way.futures and way.futures[key].done()]
+    if way.client.status != "running" or any(way.futures[key].cancelled() for key in ready):
         raise _Gone
-    return done
+    return ready
 
 
 def _outcome(future: Any, piece: Piece) -> Result | HexaneError | None:
     """A result, an error of the piece itself, or None where it has to be given out again."""
     try:
-        found: Result = future.result(timeout=30)
-        return found
+        result: Result = future.result(timeout=30)
+        return result
     except HexaneError as error:
         return error
     except Exception as error:

@@ -22,7 +22,7 @@ Result = dict[str, np.ndarray]
 
 def digest(*parts: Any) -> str:
     """SHA-256 of arrays, bytes and plain values, each with its kind and length."""
-    found = sha256()
+    hasher = sha256()
     for part in parts:
         if isinstance(part, np.ndarray):
             head, data = f"array {part.dtype.str} {part.shape}", np.ascontiguousarray(part).tobytes()
@@ -30,8 +30,8 @@ def digest(*parts: Any) -> str:
             head, data = "bytes", part
         else:
             head, data = type(part).__name__, repr(part).encode()
-        found.update(f"{head} {len(data)}\n".encode() + data)
-    return found.hexdigest()
+        hasher.update(f"{head} {len(data)}\n".encode() + data)
+    return hasher.hexdigest()
 
 
 @cache

@@ -30,19 +30,19 @@ def _here(pieces: Iterable[Piece | None], store: Store, counts: Counts) -> Outco
         if piece is None:
             continue
         try:
-            known = store.get(piece.key)
-            counts.kept += known is not None
-            yield piece, _result(piece, store, counts) if known is None else known
+            result = store.get(piece.key)
+            counts.kept += result is not None
+            yield piece, _result(piece, store, counts) if result is None else result
         except HexaneError as error:
             yield piece, error
 
 
 def _result(piece: Piece, store: Store, counts: Counts) -> Result:
-    known = store.get(piece.key)
-    if known is not None:
-        return known
+    stored_result = store.get(piece.key)
+    if stored_result is not None:
+        return stored_result
     before = [_result(need, store, counts) for need in piece.needs]
-    found = compute(code_digest(), piece.function, piece.arguments, *piece.shared, *before)
+    value = compute(code_digest(), piece.function, piece.arguments, *piece.shared, *before)
     counts.computed += 1
-    store.put(piece.key, found)
-    return found
+    store.put(piece.key, value)
+    return value

@@ -47,24 +47,24 @@ def ask(
     only : names of questions; all where it is empty.
     on_answer : called with number, count and answer after every question.
     """
-    chosen = device_named(device) if isinstance(device, str) else device
+    engine = device_named(device) if isinstance(device, str) else device
     name = chips.get(chip).name
-    asked = [question for question in questions(name) if not only or question.name in only]
-    unknown = sorted(set(only) - {question.name for question in asked})
+    selection = [question for question in questions(name) if not only or question.name in only]
+    unknown = sorted(set(only) - {question.name for question in selection})
     if unknown:
         raise UsageError(f"there is no question {unknown[0]!r} for {name}", hint="hexane probe --list names them")
-    found: list[Answer] = []
+    answers: list[Answer] = []
     stopped = ""
-    for number, question in enumerate(asked):
+    for number, question in enumerate(selection):
         answer = Answer(question.name, question.digest(), error=stopped)
         if not stopped:
-            answer, stopped = _answer(question, chosen, name)
-        found.append(answer)
+            answer, stopped = _answer(question, engine, name)
+        answers.append(answer)
         if on_answer is not None:
-            on_answer(number + 1, len(asked), answer)
-    title = device if isinstance(device, str) else chosen.name
+            on_answer(number + 1, len(selection), answer)
+    title = device if isinstance(device, str) else engine.name
     system = f"{platform.system()} {platform.release().split('-')[0]} {platform.machine()}"
-    return Answers(title, name, VERSION, system, tuple(found))
+    return Answers(title, name, VERSION, system, tuple(answers))
 
 
 def _answer(question: Question, device: Device, chip: str) -> tuple[Answer, str]:
@@ -101,10 +101,10 @@ def _called(program: Program, inputs: dict[str, np.ndarray], device: Device) -> 
     with Session(program, device) as session:
         for _ in range(CALLS):
             start = time.perf_counter()
-            found = session.run(inputs)
+            results = session.run(inputs)
             best = min(best, time.perf_counter() - start)
-            if outputs is not None and any(found[name].tobytes() != outputs[name].tobytes() for name in found):
+            if outputs is not None and any(results[name].tobytes() != outputs[name].tobytes() for name in results):
                 raise HexaneError("two calls with the same inputs gave different bits")
-            outputs = {name: array.copy() for name, array in found.items()}
+            outputs = {name: array.copy() for name, array in results.items()}
     assert outputs is not None
     return outputs, best

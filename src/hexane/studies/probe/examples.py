@@ -61,8 +61,8 @@ def _hard_swish(b: GraphBuilder, x: Value) -> Value:
 def _bytes(b: GraphBuilder, x: Value, zero: int = 0) -> Value:
     """Quantised and dequantised, with steps of 1/32; a zero point takes tasks of its own."""
     point = {"zero_point": np.int8(zero)} if zero else {}
-    stored = b.quantize(input=x, scale=np.float16(0.03125), output_dtype="int8", **point)
-    return b.dequantize(input=stored, scale=np.float16(0.03125), **point)
+    codes = b.quantize(input=x, scale=np.float16(0.03125), output_dtype="int8", **point)
+    return b.dequantize(input=codes, scale=np.float16(0.03125), **point)
 
 
 def _byte_convolution(b: GraphBuilder, x: Value) -> Value:
@@ -85,8 +85,8 @@ def _same_rows(b: GraphBuilder, x: Value) -> Value:
 
 def _signal(b: GraphBuilder, x: Value) -> Value:
     """A signal that is cut at an odd sample, continued with zeros, and written in rows."""
-    kept = b.slice_by_size(x=x, begin=[0, 0, 0, 3], size=[1, 1, 1, 1017])
-    longer = b.pad(x=kept, pad=[0, 0, 0, 0, 0, 0, 0, 7], mode="constant", constant_val=np.float16(0))
+    window = b.slice_by_size(x=x, begin=[0, 0, 0, 3], size=[1, 1, 1, 1017])
+    longer = b.pad(x=window, pad=[0, 0, 0, 0, 0, 0, 0, 7], mode="constant", constant_val=np.float16(0))
     return b.reshape(x=longer, shape=[1, 1, 16, 64])
 
 

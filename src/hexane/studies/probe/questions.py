@@ -65,14 +65,14 @@ class Question:
     def inputs(self) -> dict[str, np.ndarray]:
         """The same numbers on every machine."""
         random = np.random.default_rng(zlib.crc32(self.name.encode()))
-        found = {}
+        arrays = {}
         for name, shape in zip("xyz", self.shapes):
-            drawn = random.standard_normal(shape) * self.scale
+            numbers = random.standard_normal(shape) * self.scale
             with np.errstate(over="ignore"):
-                found[name] = drawn.astype(np.float16)
+                arrays[name] = numbers.astype(np.float16)
             if name in self.values:
-                found[name].reshape(-1)[::2] = self.values[name]
-        return found
+                arrays[name].reshape(-1)[::2] = self.values[name]
+        return arrays
 
     def program(self, chip: str) -> Program:
         """The compiled program. UnsupportedError where the engine does not run it whole."""
@@ -97,12 +97,12 @@ class Question:
 
     def digest(self) -> str:
         """A name of network, inputs and edits: an answer is read only against the question that was asked."""
-        made = hashlib.sha256(self.graph().to_mil().encode())
+        hasher = hashlib.sha256(self.graph().to_mil().encode())
         for name, array in self.inputs().items():
-            made.update(name.encode() + array.tobytes())
+            hasher.update(name.encode() + array.tobytes())
         if self.is_edited:
-            made.update(repr((self.edits, self.table and network(self.table, (MAP,)).to_mil())).encode())
-        return made.hexdigest()[:32]
+            hasher.update(repr((self.edits, self.table and network(self.table, (MAP,)).to_mil())).encode())
+        return hasher.hexdigest()[:32]
 
 
 def _quantized(bias: bool) -> Build:
@@ -202,39 +202,43 @@ def recipes_in_doubt(chip: str) -> tuple[Question, ...]:
     if chips.get(chip).generation_name not in WRITTEN:
         return ()
     load_recipes()
-    known = {recipe.name: recipe.doc for recipe in all_recipes()}
-    found = []
+    descriptions = {recipe.name: recipe.doc for recipe in all_recipes()}
+    doubts = []
     for name, (build, shapes) in EXAMPLES.items():
-        question = Question(f"recipe-{name}", RECIPE, known.get(name, ""), (name,), build, shapes)
+        question = Question(f"recipe-{name}", RECIPE, descriptions.get(name, ""), (name,), build, shapes)
         try:
             segment = question.program(chip).segments[0]
         except HexaneError:
             continue
         if any(plan.evidence.value == INFERRED for plan in segment.plans):
-            found.append(question)
-    return tuple(found)
+            doubts.append(question)
+    return tuple(doubts)
 
 
 def questions(chip: str) -> tuple[Question, ...]:
     """All questions for a chip, those that go beyond what any compiler writes last."""
-    known = chips.get(chip)
-    rules = [rule for rule in RULES if known.winograd or not rule.winograd]
+    target_chip = chips.get(chip)
+    rules = [rule for rule in RULES if target_chip.winograd or not rule.winograd]
     ours = [rule for rule in rules if not rule.is_edited]
-    return (*ours, *recipes_in_doubt(known.name), *(rule for rule in rules if rule.is_edited))
+    return (*ours, *recipes_in_doubt(target_chip.name), *(rule for rule in rules if rule.is_edited))
 
 
 def not_asked(chip: str = "M1") -> dict[str, str]:
     """Hypotheses and recipes without a question for a chip, and why."""
     load_recipes()
-    asked = {name for question in questions(chip) for name in question.asks}
-    known = {name for question in RULES for name in question.asks}
+    covered = {name for question in questions(chip) for name in question.asks}
+    open_names = {name for question in RULES for name in question.asks}
     ours = chips.get(chip).name
-    why = {name: f"{ours} has no Winograd form; M5 and A19 are asked" for name in sorted(known - asked) if name in ALL}
+    why = {
+        name: f"{ours} has no Winograd form; M5 and A19 are asked"
+        for name in sorted(open_names - covered)
+        if name in ALL
+    }
     recipes = {f"recipe-{r.name}": "no example" for r in all_recipes() if r.name not in EXAMPLES}
     return {**why, **recipes}
 
 
 def choices(hypothesis: str) -> tuple[str, ...]:
     """What may be assumed, the default first."""
-    known = ALL[hypothesis]
-    return (known.default, *(name for name in known.choices if name != known.default))
+    row = ALL[hypothesis]
+    return (row.default, *(name for name in row.choices if name != row.default))

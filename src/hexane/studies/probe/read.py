@@ -113,8 +113,10 @@ class Report:
 
 def read(answers: Answers) -> Report:
     """Compare every answer with the emulator under every choice of what its question asks."""
-    given = {answer.question: answer for answer in answers.answers}
-    readings = tuple(_reading(question, given.get(question.name), answers.chip) for question in questions(answers.chip))
+    answer_of = {answer.question: answer for answer in answers.answers}
+    readings = tuple(
+        _reading(question, answer_of.get(question.name), answers.chip) for question in questions(answers.chip)
+    )
     narrow, silent = narrowed(readings), not_asked(answers.chip)
     return Report(answers, readings, tuple(_verdict(name, narrow, silent) for name in ALL))
 
@@ -128,10 +130,10 @@ def narrowed(readings: tuple[Reading, ...]) -> tuple[Reading, ...]:
         standing = {name: set(_standing(name, readings)) for name in ALL}
         changed = []
         for reading in readings:
-            left = tuple(
+            fits_left = tuple(
                 fit for fit in reading.fits if all(choice in (standing[n] or {choice}) for n, choice in fit.items())
             )
-            changed.append(replace(reading, fits=left or reading.fits))
+            changed.append(replace(reading, fits=fits_left or reading.fits))
         if tuple(changed) == readings:
             return readings
         readings = tuple(changed)
@@ -192,15 +194,15 @@ def predicted(
         return dict(numerics.evaluate(question.graph(), question.inputs(), chip=chip))
 
 
-def _same(expected: Mapping[str, np.ndarray], found: Mapping[str, np.ndarray]) -> bool:
-    return not _differing(expected, found)
+def _same(expected: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]) -> bool:
+    return not _differing(expected, outputs)
 
 
-def _differing(expected: Mapping[str, np.ndarray], found: Mapping[str, np.ndarray]) -> int:
+def _differing(expected: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]) -> int:
     """Elements whose bits differ; all of them where names, shapes or dtypes do."""
     count = 0
     for name, array in expected.items():
-        other = found.get(name)
+        other = outputs.get(name)
         if other is None or other.shape != array.shape or other.dtype != array.dtype:
             count += array.size
             continue
@@ -211,24 +213,26 @@ def _differing(expected: Mapping[str, np.ndarray], found: Mapping[str, np.ndarra
 
 
 def _verdict(name: str, readings: tuple[Reading, ...], silent: Mapping[str, str]) -> Verdict:
-    asked = [r for r in readings if name in r.question.asks and r.question.kind != RECIPE]
-    answered = [r for r in asked if r.answered]
+    relevant = [r for r in readings if name in r.question.asks and r.question.kind != RECIPE]
+    answered = [r for r in relevant if r.answered]
     if not answered:
-        why = silent.get(name) or (f"{asked[0].question.name}: {asked[0].why}" if asked else "no question asks it")
+        why = silent.get(name) or (
+            f"{relevant[0].question.name}: {relevant[0].why}" if relevant else "no question asks it"
+        )
         return Verdict(name, NOT_ANSWERED, (), why)
     matched = [r for r in answered if r.fits]
     if not matched:
         names = ", ".join(f"{r.question.name} ({r.differs} of {r.of} values)" for r in answered)
         return Verdict(name, NONE_FITS, (), f"other bits than any known choice gives: {names}")
     standing = _standing(name, readings)
-    shown = ", ".join(r.question.name for r in matched)
+    question_names = ", ".join(r.question.name for r in matched)
     default = ALL[name].default
     if not standing:
-        return Verdict(name, NONE_FITS, (), f"no one choice fits all of {shown}")
+        return Verdict(name, NONE_FITS, (), f"no one choice fits all of {question_names}")
     if default not in standing:
-        return Verdict(name, REFUTED, standing, f"{' or '.join(standing)} fits {shown}, {default} does not")
+        return Verdict(name, REFUTED, standing, f"{' or '.join(standing)} fits {question_names}, {default} does not")
     if len(standing) > 1:
-        return Verdict(name, OPEN, standing, f"{' and '.join(standing)} give the bits of {shown}")
+        return Verdict(name, OPEN, standing, f"{' and '.join(standing)} give the bits of {question_names}")
     missed = [r.question.name for r in answered if not r.fits]
     but = f"; nothing fits {', '.join(missed)}" if missed else ""
-    return Verdict(name, HOLDS, standing, f"{default} gives the bits of {shown}{but}")
+    return Verdict(name, HOLDS, standing, f"{default} gives the bits of {question_names}{but}")

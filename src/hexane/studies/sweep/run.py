@@ -30,11 +30,11 @@ def estimated(network: Shared, form: Form) -> Result:
     """Time and energy, predicted (``hexane.estimate``)."""
     graph = network.opened(pickle.loads)
     weighed = graph if form.weights == "fp16" else compress(graph, form.weights)
-    found = estimate(weighed, form.chip, as_=str(dict(form.options).get("as_", "")))
+    estimate_made = estimate(weighed, form.chip, as_=str(dict(form.options).get("as_", "")))
     return {
-        "latency_us": np.asarray(found.latency_us), "engine_us": np.asarray(found.engine_us),
-        "energy_mj": np.asarray(found.energy_mj), "utilisation": np.asarray(found.utilisation),
-        "bottleneck": np.asarray(found.bottleneck),
+        "latency_us": np.asarray(estimate_made.latency_us), "engine_us": np.asarray(estimate_made.engine_us),
+        "energy_mj": np.asarray(estimate_made.energy_mj), "utilisation": np.asarray(estimate_made.utilisation),
+        "bottleneck": np.asarray(estimate_made.bottleneck),
     }  # fmt: skip
 
 
@@ -66,9 +66,9 @@ def sweep(
     What fails at a point is in its row under ``error``; the others go on. The same rows come out however the work was
     divided, in whatever order its pieces ended.
     """
-    known: dict[str, Job] = {"estimate": estimated, **(jobs or {})}
+    all_jobs: dict[str, Job] = {"estimate": estimated, **(jobs or {})}
     places = _opened(spec)
-    done = 0
+    count = 0
     total = [sum(_count(place, spec) for place in places)]
 
     def pieces() -> Iterator[Piece | None]:
@@ -76,8 +76,8 @@ def sweep(
         for place in going:
             assert place.network is not None
             for job in spec.jobs:
-                if job in known:
-                    yield _job_piece(place.network, place.form, job, known[job]).tagged((place, job))
+                if job in all_jobs:
+                    yield _job_piece(place.network, place.form, job, all_jobs[job]).tagged((place, job))
             if "compile" in spec.jobs or (place.course is not None and place.form.level == "engine"):
                 yield compile_piece(place.network, place.form).tagged((place, "compile"))
         for group in _groups(going):
@@ -88,9 +88,9 @@ def sweep(
     with closing(results(pieces(), store, where or Cluster())) as outcomes:
         for piece, outcome in outcomes:
             _take(piece, outcome, store)
-            done += 1
+            count += 1
             if on_progress is not None:
-                on_progress("pieces", done, max(total[0], done))
+                on_progress("pieces", count, max(total[0], count))
     return [_row(place, spec) for place in places]
 
 
@@ -141,20 +141,20 @@ def _network(point: Point) -> Network:
     return open_model(point.path, shapes=shapes or None, bind=point.bind or None)
 
 
-def _course(place: _Place, known: dict[Any, Data | HexaneError], key: Any) -> Course:
-    network, asked = place.network, place.point.evaluate
+def _course(place: _Place, datasets: dict[Any, Data | HexaneError], key: Any) -> Course:
+    network, evaluation = place.network, place.point.evaluate
     assert network is not None
-    given = (key, repr(sorted(asked.items())))
-    if given not in known:
-        known[given] = _caught(
-            lambda: open_data(asked["data"], input_ports(network.graph), normalize=asked.get("normalize"))
+    course_key = (key, repr(sorted(evaluation.items())))
+    if course_key not in datasets:
+        datasets[course_key] = _caught(
+            lambda: open_data(evaluation["data"], input_ports(network.graph), normalize=evaluation.get("normalize"))
         )
-    data = known[given]
+    data = datasets[course_key]
     if isinstance(data, HexaneError):
         raise data
-    metric = metric_named(asked.get("metric", "top1"), asked.get("output"), data.alphabet)
-    until = Until.parse(str(asked["until"])) if "until" in asked else None
-    course = Course(network, place.form, data, metric, until, blocks_of(data, network.seconds, asked.get("limit")))
+    metric = metric_named(evaluation.get("metric", "top1"), evaluation.get("output"), data.alphabet)
+    until = Until.parse(str(evaluation["until"])) if "until" in evaluation else None
+    course = Course(network, place.form, data, metric, until, blocks_of(data, network.seconds, evaluation.get("limit")))
     if place.form.level == "graph":
         course.program = network.shared
     return course
@@ -162,12 +162,12 @@ def _course(place: _Place, known: dict[Any, Data | HexaneError], key: Any) -> Co
 
 def _groups(places: list[_Place]) -> list[list[Course]]:
     """Courses over the same network and data, which share their blocks and float32."""
-    found: dict[Any, list[Course]] = {}
+    groups: dict[Any, list[Course]] = {}
     for place in places:
         if place.course is not None:
             key = (place.network and place.network.content, id(place.course.data), place.course.metric.content)
-            found.setdefault(key, []).append(place.course)
-    return list(found.values())
+            groups.setdefault(key, []).append(place.course)
+    return list(groups.values())
 
 
 def _layers(course: Course, places: list[_Place]) -> int:
@@ -204,10 +204,10 @@ def _take(piece: Piece, outcome: Result | HexaneError, store: Store) -> None:
 
 def _row(place: _Place, spec: Spec) -> dict[str, Any]:
     """Columns that depend on the point alone: no times of this machine."""
-    found = dict(place.point.columns)
+    entries = dict(place.point.columns)
     for job in spec.jobs:
-        given = place.given.get(job, {})
-        found |= {name: array.item() for name, array in given.items() if array.ndim == 0 and name != "seconds"}
+        columns = place.given.get(job, {})
+        entries |= {name: array.item() for name, array in columns.items() if array.ndim == 0 and name != "seconds"}
     course = place.course
     if course is not None and course.error is not None and f"compile: {course.error}" not in place.errors:
         place.errors.append(f"evaluate: {course.error}")
@@ -216,10 +216,10 @@ def _row(place: _Place, spec: Spec) -> dict[str, Any]:
         for name in ("float32", "engine", "difference"):
             figures = getattr(row, name)
             low, high = figures.interval or (None, None)
-            found |= {name: figures.metric, f"{name}_low": low, f"{name}_high": high}
-        found |= {
+            entries |= {name: figures.metric, f"{name}_low": low, f"{name}_high": high}
+        entries |= {
             "metric": course.metric.name, "samples": row.samples, "stopped": row.stopped,
             "changed": len(row.changed), "changed_samples": " ".join(map(str, row.changed[:64])),
             "infinite_samples": row.nonfinite_samples, "dropped": row.dropped,
         }  # fmt: skip
-    return {**found, "error": "; ".join(sorted(place.errors)) or None}
+    return {**entries, "error": "; ".join(sorted(place.errors)) or None}

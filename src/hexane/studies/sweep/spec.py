@@ -103,10 +103,10 @@ def spec_of(data: Mapping[str, Any], path: Path = Path("sweep.toml")) -> Spec:
 
 def _list(data: Mapping[str, Any], key: str, where: str, default: list[Any] | None = None) -> list[Any]:
     value = data.get(key, default or [])
-    found = value if isinstance(value, list) else [value]
-    if key in data and not found:
+    items = value if isinstance(value, list) else [value]
+    if key in data and not items:
         raise UsageError(f"{key} is empty", where=where, hint="leave it out, or name one")
-    return found
+    return items
 
 
 def _known(data: Any, keys: Iterable[str], where: str) -> None:
@@ -116,10 +116,10 @@ def _known(data: Any, keys: Iterable[str], where: str) -> None:
         _among(key, keys, "key", where)
 
 
-def _among(name: Any, known: Iterable[str], what: str, where: str) -> None:
-    if name not in known:
-        near = get_close_matches(str(name), list(known), 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+def _among(name: Any, choices: Iterable[str], what: str, where: str) -> None:
+    if name not in choices:
+        near = get_close_matches(str(name), list(choices), 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(choices)}"
         raise UsageError(f"there is no {what} {name!r}", where=where, hint=hint)
 
 
@@ -151,9 +151,9 @@ def _options(table: Any, where: str) -> dict[str, Any]:
 
 def _evaluate(table: Any, home: Path, where: str) -> dict[str, Any]:
     _known(table, EVALUATE_KEYS, where)
-    found = dict(table)
-    if "level" in found:
-        checked_level(found["level"])
-    if "data" in found:
-        found["data"] = str(home / found["data"])
-    return found
+    settings = dict(table)
+    if "level" in settings:
+        checked_level(settings["level"])
+    if "data" in settings:
+        settings["data"] = str(home / settings["data"])
+    return settings

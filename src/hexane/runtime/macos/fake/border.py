@@ -117,8 +117,8 @@ class FakeMac:
         if not receiver:
             return _nothing(form.result)
         thing = self.heap.thing(receiver)
-        known = CLASS_METHODS[thing.value] if thing.kind == CLASS else self._methods_of(thing)
-        if selector not in known:
+        methods = CLASS_METHODS[thing.value] if thing.kind == CLASS else self._methods_of(thing)
+        if selector not in methods:
             name = thing.value if thing.kind == CLASS else thing.kind
             raise ProcessCrash(f"NSInvalidArgumentException: {name} does not know {selector}")
         if self._fails(selector):
@@ -149,12 +149,12 @@ class FakeMac:
     def memory(self, address: int, size: int) -> np.ndarray:
         for thing in self.heap.things.values():
             if thing.kind == MEMORY and thing.value.address == address:
-                seen: np.ndarray | None = thing.value.seen
-                if seen is None:
+                view: np.ndarray | None = thing.value.seen
+                if view is None:
                     raise ProcessCrash("the memory of a surface was used outside of its lock")
-                if size > seen.size:
-                    raise ProcessCrash(f"{size} bytes of a surface of {seen.size} were used")
-                return seen[:size]
+                if size > view.size:
+                    raise ProcessCrash(f"{size} bytes of a surface of {view.size} were used")
+                return view[:size]
         raise ProcessCrash("EXC_BAD_ACCESS: memory of nothing was used")
 
     def again(self) -> list[str]:
@@ -165,10 +165,10 @@ class FakeMac:
 
     def left(self) -> list[str]:
         """What a caller that is done left behind: objects, programs, pools, and what it did wrong."""
-        found = [f"a {t.kind} ({t.count} times)" for t in self.heap.things.values() if t.kind not in (CLASS, CONSTANT)]
-        found += ["a loaded program"] * len(self.daemon.loaded)
-        found += ["an autorelease pool"] * sum(map(len, self.heap.pools.values()))
-        return found + self.heap.complaints
+        leaks = [f"a {t.kind} ({t.count} times)" for t in self.heap.things.values() if t.kind not in (CLASS, CONSTANT)]
+        leaks += ["a loaded program"] * len(self.daemon.loaded)
+        leaks += ["an autorelease pool"] * sum(map(len, self.heap.pools.values()))
+        return leaks + self.heap.complaints
 
     def close(self) -> None:
         """End this Mac."""
@@ -247,8 +247,8 @@ class FakeMac:
     ) -> int:
         self._callbacks(of_keys, "CFTypeDictionaryKeyCallBacks")
         self._callbacks(of_values, "CFTypeDictionaryValueCallBacks")
-        named = {self.heap.value(key, STRING, CONSTANT): value for key, value in zip(keys[:count], values[:count])}
-        return self.heap.new(DICTIONARY, named, (*keys[:count], *values[:count]))
+        entries = {self.heap.value(key, STRING, CONSTANT): value for key, value in zip(keys[:count], values[:count])}
+        return self.heap.new(DICTIONARY, entries, (*keys[:count], *values[:count]))
 
     def _callbacks(self, address: int, name: str) -> None:
         if self.heap.value(address, CONSTANT) != name:
@@ -266,10 +266,16 @@ class FakeMac:
     # -- IOSurface -----------------------------------------------------------------------------------------------------
 
     def _IOSurfaceCreate(self, properties: int) -> int:
-        given = {key: self.heap.value(value, NUMBER) for key, value in self.heap.value(properties, DICTIONARY).items()}
-        size = given.get("IOSurfaceAllocSize", 0)
-        flat = (given.get("IOSurfaceWidth"), given.get("IOSurfaceBytesPerRow"), given.get("IOSurfaceHeight"))
-        if size < 1 or flat != (size, size, 1) or given.get("IOSurfaceBytesPerElement") != 1:
+        properties_read = {
+            key: self.heap.value(value, NUMBER) for key, value in self.heap.value(properties, DICTIONARY).items()
+        }
+        size = properties_read.get("IOSurfaceAllocSize", 0)
+        flat = (
+            properties_read.get("IOSurfaceWidth"),
+            properties_read.get("IOSurfaceBytesPerRow"),
+            properties_read.get("IOSurfaceHeight"),
+        )
+        if size < 1 or flat != (size, size, 1) or properties_read.get("IOSurfaceBytesPerElement") != 1:
             return 0
         return self.heap.new(MEMORY, Memory(np.zeros(size, np.uint8), self.heap.room(-(-size // PAGE) * PAGE)))
 
@@ -395,10 +401,10 @@ class FakeMac:
         return self.heap.passing(REQUEST, tuple(sides), (inputs, outputs))
 
     def _memories(self, surfaces: tuple[int, ...]) -> list[np.ndarray]:
-        found = [self.heap.value(surface, MEMORY) for surface in surfaces]
-        if any(memory.seen is not None for memory in found):
+        memories = [self.heap.value(surface, MEMORY) for surface in surfaces]
+        if any(memory.seen is not None for memory in memories):
             self.heap.complaints.append("a surface was locked by the host during an evaluation")
-        return [memory.data for memory in found]
+        return [memory.data for memory in memories]
 
     def _called(self, qos: int, options: int | None = None) -> None:
         if qos not in QOS:

@@ -81,11 +81,11 @@ class Daemon:
         files = {path.relative_to(staged).as_posix(): path for path in staged.rglob("*") if path.is_file()}
         self._refuse(*_read(staged))
         self._made[identifier] = self._executable(staged)
-        kept = self.cache / identifier
-        shutil.rmtree(kept, ignore_errors=True)
+        folder = self.cache / identifier
+        shutil.rmtree(folder, ignore_errors=True)
         for name, path in files.items():  # a snapshot: files that change later change nothing (W8)
-            (kept / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, kept / name)
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, folder / name)
         for name in ("net.plist", "data"):
             (staged / name).write_bytes(b"")
 
@@ -110,17 +110,17 @@ class Daemon:
             raise load_fault(0x50001, "")
         if identifier not in self._made:
             self._made[identifier] = self._executable(self.cache / identifier)
-        made = self._made[identifier]
+        program = self._made[identifier]
         folder = self.cache / identifier
         size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
         if size + sum(slot.size for slot in self.loaded) > BYTES_LOADED:
             raise load_fault(rule="R4")
-        made.load()
-        graph = made.graph.main
+        program.load()
+        graph = program.graph.main
         inputs = {encode(v.name): v.type for v in graph.inputs if isinstance(v.type, TensorType)}
         outputs = {encode(v.name): v.type for v in graph.outputs if isinstance(v.type, TensorType)}
         slot = Slot(
-            made,
+            program,
             {name: inputs[name] for name in binding_order(list(inputs))},
             {name: outputs[name] for name in binding_order(list(outputs), results=True)},
             size,
@@ -131,8 +131,8 @@ class Daemon:
 
     def _tile_spoils(self, folder: Path) -> bool:
         text, weights = _read(folder)
-        found = check_mil(text, weights, self.chip, surfaces=UNIFORM)
-        return any(f.rule == "O7" and f.severity is Severity.FAILS for f in found)
+        findings = check_mil(text, weights, self.chip, surfaces=UNIFORM)
+        return any(f.rule == "O7" and f.severity is Severity.FAILS for f in findings)
 
     def unload(self, slot: Slot) -> None:
         """Free its place."""
@@ -155,11 +155,11 @@ class Daemon:
                 raise inference_fault(SURFACE, "S1" if ports is slot.outputs else "S6")
             if any(memory.size < nbytes(type_) for memory, type_ in zip(memories, ports.values())):
                 raise inference_fault(SURFACE, "S7")
-        given = {
+        arrays = {
             decode(symbol): memory[: nbytes(type_)].view(type_.carrier).reshape(type_.shape)
             for (symbol, type_), memory in zip(slot.inputs.items(), inputs)
         }
-        results = slot.made.run(given)
+        results = slot.made.run(arrays)
         for (symbol, type_), memory in zip(slot.outputs.items(), outputs):
             raw = (
                 np.ascontiguousarray(results[decode(symbol)])

@@ -55,13 +55,13 @@ class Heap:
 
     def thing(self, address: int, *kinds: str) -> Thing:
         """The object; ProcessCrash for nil, a freed one, or one of another class."""
-        found = self.things.get(address)
-        if found is None:
+        entry = self.things.get(address)
+        if entry is None:
             what = f"a {self.freed[address]} that was released" if address in self.freed else "an address of nothing"
             raise ProcessCrash(f"EXC_BAD_ACCESS: {what if address else 'nil'} was used")
-        if kinds and found.kind not in kinds:
-            raise ProcessCrash(f"-[{found.kind} ...]: unrecognized selector: {' or '.join(kinds)} was expected")
-        return found
+        if kinds and entry.kind not in kinds:
+            raise ProcessCrash(f"-[{entry.kind} ...]: unrecognized selector: {' or '.join(kinds)} was expected")
+        return entry
 
     def value(self, address: int, *kinds: str) -> Any:
         """What an object holds."""
@@ -73,13 +73,13 @@ class Heap:
 
     def release(self, address: int) -> list[Thing]:
         """Count down; the objects that ended by it."""
-        found = self.thing(address)
-        found.count -= 1
-        if found.count:
+        entry = self.thing(address)
+        entry.count -= 1
+        if entry.count:
             return []
         del self.things[address]
-        self.freed[address] = found.kind
-        return [found, *(ended for part in found.parts for ended in self.release(part))]
+        self.freed[address] = entry.kind
+        return [entry, *(ended for part in entry.parts for ended in self.release(part))]
 
     @property
     def own_pools(self) -> list[list[int]]:
