@@ -9,7 +9,7 @@ from arithmetic.test_fast_equals_plain import KINDS, halves
 from hexane import arithmetic
 from hexane.arithmetic import counters
 from hexane.arithmetic.formats import decode_multiplier
-from hexane.arithmetic.plain_convolution import Window
+from hexane.arithmetic.plain_convolution import PlainWindow
 
 
 def by_hand(x: np.ndarray, w: np.ndarray) -> tuple[int, int]:
@@ -36,7 +36,7 @@ def test_convolution_counts_its_terms():
     rng = np.random.default_rng(8)
     x, w = halves(rng, (1, 4, 6, 6), "small"), halves(rng, (6, 2, 3, 3), "small")
     found = counters.product_losses(x, w, groups=2, strides=(2, 2), pads=(1, 1), output=(3, 3))
-    columns = Window((3, 3), (2, 2), (1, 1), (1, 1, 1, 1), (6, 6)).taps(x)[0].reshape(2, 18, -1)
+    columns = PlainWindow((3, 3), (2, 2), (1, 1), (1, 1, 1, 1), (6, 6)).taps(x)[0].reshape(2, 18, -1)
     parts = [by_hand(w[3 * g : 3 * g + 3].reshape(3, -1), columns[g]) for g in range(2)]
     assert found == tuple(sum(p) for p in zip(*parts))
 

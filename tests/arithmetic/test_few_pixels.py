@@ -30,7 +30,7 @@ def case(seed):
     if seed % 5 == 0:
         x[rng.random(x.shape) < 0.6] = 0
     bias = rng.normal(size=outputs).astype(np.float16)
-    window = plain.Window(kernel, (1 + seed % 2, 1), (1, 1), (0, 0, 0, 0), extent)
+    window = plain.PlainWindow(kernel, (1 + seed % 2, 1), (1, 1), (0, 0, 0, 0), extent)
     return w, x, bias, window, ACTIVATIONS[seed % 3]
 
 

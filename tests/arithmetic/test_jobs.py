@@ -10,7 +10,7 @@ import pytest
 from hexane.arithmetic import convolution, elementwise, function_table
 from hexane.arithmetic.elementwise import whole_function
 from hexane.arithmetic.fast import jobs, matrix, planar_job, windows_job
-from hexane.arithmetic.plain_convolution import Places
+from hexane.arithmetic.plain_convolution import WindowPlaces
 from hexane.arithmetic.pooling import largest_in_windows
 from hexane.arithmetic.reduction import reduce
 from hexane.kernels.exact_tables import clip_table
@@ -43,7 +43,7 @@ def spread(x: np.ndarray, gaps: bool) -> np.ndarray:
     return wide[..., : x.shape[-2], : x.shape[-1]]
 
 
-def ran(*made: jobs.Job | None) -> None:
+def ran(*made: jobs.CompiledJob | None) -> None:
     """All of them, twice: nothing of a run is left for the next."""
     assert None not in made
     span = jobs.Span([job for job in made if job is not None])
@@ -257,7 +257,7 @@ def test_weights_that_are_read_in_every_run(pieces, groups, kernel, size, wild):
     data = np.zeros(4 * w[0].size, np.uint8)
     out = np.zeros((1, groups, 17, *like.window.output), np.uint16)
     source = x.view(np.uint16).reshape(1, groups, 30, *size)
-    span = jobs.Span([like.reading(Places(data, index), source, out)] * 2)  # the second finds the image
+    span = jobs.Span([like.reading(WindowPlaces(data, index), source, out)] * 2)  # the second finds the image
     for weights in (*w, w[0]):
         data.view(np.uint16)[index] = weights.view(np.uint16)
         span.run()

@@ -16,7 +16,7 @@ from hexane.errors import UnsupportedError
 from hexane.isa import Task, encode_stream, task_from_words
 from hexane.isa.compose import TaskFields, compose
 from hexane.isa.compose.rules import KERNEL, RESULT, SECOND, SOURCE, TABLE, rules_of
-from hexane.isa.compose.shape import Shape
+from hexane.isa.compose.shape import TaskShape
 from hexane.isa.roles import roles_of
 from hexane.isa.schema import FieldError
 from isa.streams import apple_words
@@ -56,7 +56,7 @@ def taken_apart(task: Task, target: str) -> TaskFields:
 def with_unused_strides(task: Task, given: TaskFields, target: str) -> TaskFields:
     """The same with a value for every stride that does not count."""
     roles = roles_of(task.generation)
-    shape = Shape(lambda role: task.read(roles.handle(role)), given.addresses)
+    shape = TaskShape(lambda role: task.read(roles.handle(role)), given.addresses)
     values = dict(given.values)
     for register, used in shape.used_strides().items():
         if not used:

@@ -14,7 +14,7 @@ from hexane.formats.strict_json import strict_json
 from hexane.graph import Graph, GraphBuilder
 from hexane.report.session import run_network
 from hexane.runtime.agreement import agreement
-from hexane.runtime.answers import EXACT, THRESHOLD, TOP, Question, question_of
+from hexane.runtime.answers import EXACT, THRESHOLD, TOP, OutputQuestion, question_of
 from hexane.runtime.verdict import verdict_of, word_for
 from report.networks import command, saved, small
 
@@ -106,7 +106,7 @@ def test_a_wrong_word_is_found_before_the_work(tmp_path: Path, option: tuple) ->
         command("run", tmp_path / "there-is-no-such.mil", "--random", 1, *option, status=None)
 
 
-def _row(got: Any, expected: Any, question: Question | None = None) -> str:
+def _row(got: Any, expected: Any, question: OutputQuestion | None = None) -> str:
     return word_for(agreement("y", np.asarray(got, np.float32), np.asarray(expected, np.float32), question))
 
 
@@ -121,13 +121,13 @@ def test_words() -> None:
     assert _row([-inf, 2], [-inf, 2]) == "same", "a mask of the network's own"
     assert _row([inf, inf], [inf, inf]) == "broken", "nothing finite is left to compare"
     assert _row([0, 0], [0, 0]) == "same" and _row([0.5, 0], [0, 0]) == "broken"
-    top = Question(TOP)
+    top = OutputQuestion(TOP)
     assert _row([[0.5, 0.501]], [[0.501, 0.5]], top) == "changed", "a small error, and another class"
     assert _row([[0.4, 0.6]], [[0.401, 0.599]], top) == "close"
-    assert _row([0.4999], [0.5001], Question(THRESHOLD)) == "changed"
-    assert word_for(agreement("y", np.array([3, 900]), np.array([3, 1]), Question(EXACT))) == "changed"
-    assert word_for(agreement("y", np.array(["cat"]), np.array(["cat"]), Question(EXACT))) == "same"
-    assert word_for(agreement("y", np.array(["cat"]), np.array(["dog"]), Question(EXACT))) == "changed"
+    assert _row([0.4999], [0.5001], OutputQuestion(THRESHOLD)) == "changed"
+    assert word_for(agreement("y", np.array([3, 900]), np.array([3, 1]), OutputQuestion(EXACT))) == "changed"
+    assert word_for(agreement("y", np.array(["cat"]), np.array(["cat"]), OutputQuestion(EXACT))) == "same"
+    assert word_for(agreement("y", np.array(["cat"]), np.array(["dog"]), OutputQuestion(EXACT))) == "changed"
 
 
 def test_the_worst_output_decides() -> None:
@@ -186,7 +186,7 @@ def test_a_detector_that_detects_nothing_is_right() -> None:
 
 
 def test_probabilities_that_are_wrong_are_still_wrong() -> None:
-    probability = Question(THRESHOLD, is_probability=True)
+    probability = OutputQuestion(THRESHOLD, is_probability=True)
     assert _row([0.28, 0.2], [0.3, 0.2], probability) == "changed"
     assert _row([0.0, 0.02], [0.0, 0.0001], probability) == "broken"
     assert _row([0.4999, 0.0], [0.5001, 0.0], probability) == "changed", "another decision"

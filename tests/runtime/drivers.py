@@ -7,7 +7,7 @@ from typing import Any
 
 from hexane.runtime.linux import uapi
 from hexane.runtime.virtual.core import PATH, VirtualDevice
-from hexane.runtime.virtual.faults import Fault, Faults
+from hexane.runtime.virtual.faults import Faults, PlannedFault
 from hexane.runtime.virtual.linked import FirstDriver, HardenedDriver, InTreeDriver
 from hexane.runtime.virtual.sectioned import InTreeSectionedDevice, SectionedDevice
 
@@ -23,7 +23,7 @@ CHIPS = {"eiln": "M1", "omarchy": "M1", "intree": "M1", "abi2": "M2 Max", "intre
 LINKED = ("eiln", "omarchy", "intree")
 
 
-def driver(flavour: str, *faults: Fault) -> Any:
+def driver(flavour: str, *faults: PlannedFault) -> Any:
     """A virtual driver of a flavour."""
     return DRIVERS[flavour](Faults(faults))
 

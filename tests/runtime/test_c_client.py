@@ -21,7 +21,7 @@ from hexane.graph import Graph, GraphBuilder
 from hexane.runtime.linux import uapi
 from hexane.runtime.linux.sections import SECTION_IDS, ports_of, sections_of
 from hexane.runtime.virtual.core import PATH
-from hexane.runtime.virtual.faults import TIMEOUT, WEDGE, Fault
+from hexane.runtime.virtual.faults import TIMEOUT, WEDGE, PlannedFault
 from report.networks import small
 from runtime.drivers import CHIPS, driver
 
@@ -176,10 +176,10 @@ def test_errors_reach_the_c_client_and_it_leaves_nothing(client, flavour: str) -
     _, image, inputs, _ = _package("small", flavour)
     run = "EXEC" if flavour in ("abi2", "intree2") else "SUBMIT"
     faults = [
-        Fault("BO_INIT", 2, errno.ENOSPC),
-        Fault(run, 1, errno.EIO),
-        Fault(run, 1, TIMEOUT),
-        Fault("mmap", 3, errno.ENOMEM),
+        PlannedFault("BO_INIT", 2, errno.ENOSPC),
+        PlannedFault(run, 1, errno.EIO),
+        PlannedFault(run, 1, TIMEOUT),
+        PlannedFault("mmap", 3, errno.ENOMEM),
     ]
     for fault in faults:
         device = driver(flavour, fault)
@@ -190,7 +190,7 @@ def test_errors_reach_the_c_client_and_it_leaves_nothing(client, flavour: str) -
 
 
 PATTERNS = (
-    uapi.Version, uapi.GemClose, uapi.GetCaps, uapi.BoInit, uapi.BoFree, uapi.Submit, uapi.Section,
+    uapi.Version, uapi.GemClose, uapi.GetCaps, uapi.BoInit, uapi.BoFree, uapi.Submit, uapi.SectionRecord,
     uapi.GenericBind, uapi.ProgLoad, uapi.ProcCreate, uapi.ExecIo, uapi.Exec, uapi.ProgLookup,
 )  # fmt: skip
 
@@ -210,7 +210,7 @@ def test_structures_byte_for_byte(client, which: int) -> None:
 
 
 def test_every_structure_is_compared() -> None:
-    assert {*uapi.STRUCTURES.values(), uapi.Section, uapi.GenericBind, uapi.ExecIo} == set(PATTERNS)
+    assert {*uapi.STRUCTURES.values(), uapi.SectionRecord, uapi.GenericBind, uapi.ExecIo} == set(PATTERNS)
 
 
 def _random_runs(client: Any, seeds: range) -> None:
@@ -221,7 +221,7 @@ def _random_runs(client: Any, seeds: range) -> None:
         flavour = rng.choice(list(CHIPS))
         image, inputs, wanted = packages[flavour]
         what = rng.choice((errno.ENOSPC, errno.ENOMEM, errno.EIO, errno.ENODEV, errno.EINVAL, TIMEOUT, WEDGE))
-        device = driver(flavour, Fault("*", rng.randrange(1, 60), what))
+        device = driver(flavour, PlannedFault("*", rng.randrange(1, 60), what))
         result, out = _run(client, device, image, inputs, times=rng.randrange(1, 3))
         assert result <= 0 and not device.files
         if result == 0 and not device.faults.happened:

@@ -21,8 +21,8 @@ from hexane.graph import Graph, GraphBuilder
 from hexane.program import Program
 from hexane.runtime.devices.linux import LinuxEngine
 from hexane.runtime.linux import uapi
-from hexane.runtime.linux.border import DeviceError, Kernel
-from hexane.runtime.linux.device import Device
+from hexane.runtime.linux.border import DeviceError, RealKernel
+from hexane.runtime.linux.device import DriverDevice
 from hexane.runtime.linux.sections import SCRATCH_ID, digest, ports_of, sections_of
 from hexane.runtime.virtual.core import PATH, Identity
 from hexane.runtime.virtual.linked import HardenedDriver, InTreeDriver
@@ -201,7 +201,7 @@ def test_drivers_are_told_apart() -> None:
     wanted = {"eiln": ("eiln", 1), "omarchy": ("hardened", 1), "intree": ("in-tree", 1), "abi2": ("hardened", 2),
               "intree2": ("in-tree", 2)}  # fmt: skip
     for flavour, (name, abi) in wanted.items():
-        with Device(PATH, driver(flavour)) as opened:
+        with DriverDevice(PATH, driver(flavour)) as opened:
             assert (opened.driver.flavour, opened.driver.abi) == (name, abi)
             assert opened.driver.generation == ("h13" if abi == 1 else "h14") and str(opened.driver)
 
@@ -220,7 +220,7 @@ def test_another_driver_is_refused(identity: Identity) -> None:
     device = HardenedDriver()
     device.identity = identity
     with pytest.raises(UnsupportedError, match="hexane doctor"):
-        Device(PATH, device)
+        DriverDevice(PATH, device)
     assert device.left_behind() == []
 
 
@@ -232,7 +232,7 @@ def test_a_driver_with_other_structures_is_refused() -> None:
 
     device = Newer()
     with pytest.raises(UnsupportedError, match="update hexane"):
-        Device(PATH, device)
+        DriverDevice(PATH, device)
     assert device.left_behind() == []
 
 
@@ -257,12 +257,12 @@ def test_a_device_that_is_pulled(flavour: str) -> None:
 def test_the_real_border_on_files_that_are_no_engine(tmp_path: Path) -> None:
     for path, words in (("/dev/null", "does not say who it is"), (str(tmp_path / "none"), "cannot be opened")):
         with pytest.raises(DeviceError, match=words) as caught:
-            Device(path)
+            DriverDevice(path)
         assert caught.value.errno in (errno.ENOTTY, errno.ENOENT, errno.EINVAL)
 
 
 def test_the_real_border_maps_and_unmaps(tmp_path: Path) -> None:
-    border, file = Kernel(), tmp_path / "buffer"
+    border, file = RealKernel(), tmp_path / "buffer"
     file.write_bytes(bytes(2 * mmap.ALLOCATIONGRANULARITY))
     fd = border.open(str(file))
     mapping = border.mmap(fd, mmap.ALLOCATIONGRANULARITY, mmap.ALLOCATIONGRANULARITY)

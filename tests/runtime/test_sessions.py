@@ -16,7 +16,7 @@ import pytest
 
 import hexane
 from hexane.emulator.program import Program as Loaded
-from hexane.emulator.ready import KEPT_BYTES, Ready
+from hexane.emulator.ready import KEPT_BYTES, ReadyMachine
 from hexane.errors import UsageError
 from hexane.program.run import Session
 from report.networks import small
@@ -78,17 +78,17 @@ def test_a_device_object_is_refused_after_a_fork() -> None:
 def test_threads_keep_a_machine_each_and_get_their_own_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     program = hexane.compile(small(), chip="M1")
     expected = [program.run(_inputs(seed))["out"] for seed in range(THREADS)]
-    started: list[Ready] = []
+    started: list[ReadyMachine] = []
     all_inside = threading.Barrier(THREADS)
-    first = Ready.run
+    first = ReadyMachine.run
 
-    def meet(machine: Ready, *arguments):
+    def meet(machine: ReadyMachine, *arguments):
         if machine not in started:
             started.append(machine)
             all_inside.wait(30)
         return first(machine, *arguments)
 
-    monkeypatch.setattr(Ready, "run", meet)
+    monkeypatch.setattr(ReadyMachine, "run", meet)
     Loaded.of(program.images[0]).idle.clear()
     with program.on() as session, ThreadPoolExecutor(THREADS) as pool:
         for _ in range(5):
@@ -106,13 +106,13 @@ def test_idle_machines_share_one_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     (machine,) = loaded.idle
     monkeypatch.setattr("hexane.emulator.ready.KEPT_BYTES", machine.bytes * 2 - 1)
     barrier = threading.Barrier(2)
-    first = Ready.run
+    first = ReadyMachine.run
 
-    def meet(machine: Ready, *arguments):
+    def meet(machine: ReadyMachine, *arguments):
         barrier.wait(30)
         return first(machine, *arguments)
 
-    monkeypatch.setattr(Ready, "run", meet)
+    monkeypatch.setattr(ReadyMachine, "run", meet)
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda seed: program.run(_inputs(seed)), range(2)))
     assert len(loaded.idle) == 1

@@ -12,7 +12,7 @@ import pytest
 
 from hexane.runtime.linux import uapi
 from hexane.runtime.virtual.core import PATH
-from hexane.runtime.virtual.faults import WEDGE, Fault
+from hexane.runtime.virtual.faults import WEDGE, PlannedFault
 from runtime.drivers import LINKED, ByHand, driver
 
 E = errno
@@ -249,7 +249,7 @@ def test_load(second, load: dict, sections, binds, number: int) -> None:
     handle = second.buffer().handle
     rows = [{"id": 1, "bo_handle": handle, "size": 16, **row} for row in sections or [{}]]
     fields = dict(
-        sections_ptr=second.rows(uapi.Section, *rows),
+        sections_ptr=second.rows(uapi.SectionRecord, *rows),
         generic_ptr=second.rows(uapi.GenericBind, *(binds or [])),
         section_count=1,
     )
@@ -298,11 +298,11 @@ def test_processes_and_look_up(second) -> None:
 
 @pytest.mark.parametrize("flavour", ["abi2", "intree2"])
 def test_after_a_call_that_did_not_finish_everything_times_out(flavour: str) -> None:
-    hand = ByHand(driver(flavour, Fault("PROC_CREATE", 1, WEDGE)))
+    hand = ByHand(driver(flavour, PlannedFault("PROC_CREATE", 1, WEDGE)))
     handle = hand.buffer().handle
     assert hand.ask(uapi.PROC_CREATE, prog_id=1)[0] == E.ETIMEDOUT
     assert hand.ask(uapi.PROC_CREATE, prog_id=1)[0] == E.ETIMEDOUT
-    rows = hand.rows(uapi.Section, {"id": 1, "bo_handle": handle})
+    rows = hand.rows(uapi.SectionRecord, {"id": 1, "bo_handle": handle})
     assert hand.ask(uapi.PROG_LOAD, sections_ptr=rows, section_count=1)[0] == E.ETIMEDOUT
     pointer = hand.rows(uapi.ExecIo, {"bo_handle": handle})
     assert hand.ask(uapi.EXEC, priority=2, count=1, io_ptr=pointer)[0] == E.ETIMEDOUT

@@ -14,7 +14,7 @@ from hexane.program import Program
 from hexane.runtime.devices.linux import LinuxEngine
 from hexane.runtime.linux.border import DeviceError
 from hexane.runtime.virtual.core import PATH
-from hexane.runtime.virtual.faults import GARBAGE, SHORT, TIMEOUT, WEDGE, Fault
+from hexane.runtime.virtual.faults import GARBAGE, SHORT, TIMEOUT, WEDGE, PlannedFault
 from report.networks import mixed, small
 from runtime.drivers import CHIPS, driver
 
@@ -45,7 +45,7 @@ def _calls(flavour: str) -> dict[str, int]:
     return dict(device.faults.calls)
 
 
-def _check(flavour: str, fault: Fault) -> bool:
+def _check(flavour: str, fault: PlannedFault) -> bool:
     """Run with one fault; whether an error came. What is left is the driver's own business, never a client's."""
     device = driver(flavour, fault)
     try:
@@ -75,7 +75,7 @@ def _order(flavour: str) -> tuple[str, ...]:
     return tuple(order)
 
 
-def _name_of(flavour: str, fault: Fault) -> str:
+def _name_of(flavour: str, fault: PlannedFault) -> str:
     order = _order(flavour)
     return order[fault.nth - 1] if fault.call == "*" and fault.nth <= len(order) else fault.call
 
@@ -95,7 +95,7 @@ def _numbers() -> list:
 def test_every_call_fails_once(flavour: str, number: int) -> None:
     order = _order(flavour)
     for nth, call in enumerate(order, 1):
-        failed = _check(flavour, Fault("*", nth, number))
+        failed = _check(flavour, PlannedFault("*", nth, number))
         # a request that older drivers lack may be refused, and a driver that gave the engine up keeps its buffers
         harmless = call in ("GET_CAPS", "PROG_LOOKUP") and number == errno.EINVAL
         harmless |= call == "BO_FREE" and number in (errno.ENODEV, errno.ETIMEDOUT)
@@ -105,7 +105,7 @@ def test_every_call_fails_once(flavour: str, number: int) -> None:
 @pytest.mark.parametrize("flavour", CHIPS)
 def test_a_timeout_is_final(flavour: str) -> None:
     run = "EXEC" if flavour in ("abi2", "intree2") else "SUBMIT"
-    device = driver(flavour, Fault(run, 2, TIMEOUT))
+    device = driver(flavour, PlannedFault(run, 2, TIMEOUT))
     program = _program(CHIPS[flavour])
     with program.on(LinuxEngine(PATH, device)) as session:
         assert np.array_equal(session.run({"x": INPUT})["out"], _wanted(flavour))
@@ -123,7 +123,7 @@ def test_a_timeout_is_final(flavour: str) -> None:
 @pytest.mark.parametrize("flavour", ["abi2", "intree2"])
 @pytest.mark.parametrize("call", ["PROG_LOAD", "PROC_CREATE"])
 def test_a_firmware_that_does_not_answer_is_final(flavour: str, call: str) -> None:
-    device = driver(flavour, Fault(call, 1, TIMEOUT))
+    device = driver(flavour, PlannedFault(call, 1, TIMEOUT))
     with pytest.raises(DeviceError) as caught:
         _session(device, flavour)
     assert caught.value.errno == errno.ETIMEDOUT and PATH in device.wedged
@@ -133,20 +133,20 @@ def test_a_firmware_that_does_not_answer_is_final(flavour: str, call: str) -> No
 @pytest.mark.parametrize("flavour", CHIPS)
 def test_wedged_before_a_call(flavour: str) -> None:
     for nth in range(1, len(_order(flavour)) + 1):
-        _check(flavour, Fault("*", nth, WEDGE))
+        _check(flavour, PlannedFault("*", nth, WEDGE))
 
 
 @pytest.mark.parametrize("flavour", CHIPS)
 def test_short_mappings_and_other_devices(flavour: str) -> None:
     for nth in range(1, _calls(flavour)["mmap"] + 1):
-        assert _check(flavour, Fault("mmap", nth, SHORT))
-    assert _check(flavour, Fault("VERSION", 1, GARBAGE)) or _check(flavour, Fault("VERSION", 2, GARBAGE))
+        assert _check(flavour, PlannedFault("mmap", nth, SHORT))
+    assert _check(flavour, PlannedFault("VERSION", 1, GARBAGE)) or _check(flavour, PlannedFault("VERSION", 2, GARBAGE))
 
 
 @pytest.mark.parametrize("flavour", CHIPS)
 def test_two_things_at_once_say_the_first(flavour: str) -> None:
     run = "EXEC" if flavour in ("abi2", "intree2") else "SUBMIT"
-    device = driver(flavour, Fault(run, 1, errno.EIO), Fault("BO_FREE", 1, errno.EINVAL))
+    device = driver(flavour, PlannedFault(run, 1, errno.EIO), PlannedFault("BO_FREE", 1, errno.EINVAL))
     with pytest.raises(DeviceError) as caught:
         _session(device, flavour)
     assert caught.value.errno in (errno.EIO, errno.EINVAL)
@@ -179,7 +179,7 @@ def test_a_program_that_the_model_takes_too_long_for_times_out() -> None:
 @pytest.mark.parametrize("flavour", ["omarchy", "abi2"])
 def test_a_segment_that_does_not_unload_keeps_no_other_from_it(flavour: str) -> None:
     program = hexane.compile(mixed(), chip=CHIPS[flavour])
-    device = driver(flavour, Fault("BO_FREE", 1, errno.EINVAL))
+    device = driver(flavour, PlannedFault("BO_FREE", 1, errno.EINVAL))
     x = {"x": np.ones((1, 4, 8, 8), np.float16)}
     session = program.on(LinuxEngine(PATH, device))
     session.run(x)

@@ -20,7 +20,7 @@ from hexane.program import Program
 from hexane.runtime.devices.linux import LinuxEngine
 from hexane.runtime.linux import uapi
 from hexane.runtime.virtual.core import PATH
-from hexane.runtime.virtual.faults import SHORT, TIMEOUT, WEDGE, Fault
+from hexane.runtime.virtual.faults import SHORT, TIMEOUT, WEDGE, PlannedFault
 from report.networks import small
 from runtime.drivers import CHIPS, DRIVERS, ByHand, driver
 
@@ -43,7 +43,7 @@ def _random_request(rng: random.Random, hand: ByHand) -> None:
         elif rng.random() < 0.6:
             setattr(data, name, rng.choice((0, 1, 1, 2, 2, *ODD)))
     if request == uapi.PROG_LOAD and rng.random() < 0.7:
-        data.sections_ptr = hand.rows(uapi.Section, {"id": 1, "bo_handle": 1, "size": 16})
+        data.sections_ptr = hand.rows(uapi.SectionRecord, {"id": 1, "bo_handle": 1, "size": 16})
         data.section_count, data.generic_count, data.pad = 1, 0, 0
     if request == uapi.EXEC and rng.random() < 0.7:
         data.io_ptr, data.count = hand.rows(uapi.ExecIo, {"bo_handle": rng.choice((1, 2, 9))}), 1
@@ -123,7 +123,7 @@ def _by_sessions(seed: int) -> None:
     faults = []
     if rng.random() < 0.5:
         what = rng.choice((errno.ENOSPC, errno.EIO, errno.ENODEV, TIMEOUT, WEDGE, SHORT))
-        faults = [Fault("*", rng.randrange(1, 60), what)]
+        faults = [PlannedFault("*", rng.randrange(1, 60), what)]
     device = driver(flavour, *faults)
     sessions: list[Any] = []
     errors = 0

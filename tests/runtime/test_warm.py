@@ -33,7 +33,7 @@ print(hexane.compile(b.graph).run({"x": np.ones((1, 4, 8, 8), np.float16)})["y"]
 
 def test_an_empty_cache_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEXANE_CACHE", str(tmp_path))
-    assert warm.kernels() == warm.Kernels(tmp_path, ())
+    assert warm.kernels() == warm.CompiledKernels(tmp_path, ())
     (row,) = (finding for finding in doctor.diagnose().findings if finding.question == "kernels")
     # the self-test behind it may have compiled something since; the row itself was asked first
     assert row.state == "note" and "none compiled yet" in row.answer and "--warm" in row.remedy

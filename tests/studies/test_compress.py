@@ -14,7 +14,7 @@ from hexane.errors import UnsupportedError, UsageError
 from hexane.graph import GraphBuilder
 from hexane.lowering.compilation import Compilation
 from hexane.studies import WeightFormat
-from hexane.studies.choose import Budget, Choice, choices_of, choose
+from hexane.studies.choose import Budget, FormatChoice, choices_of, choose
 from hexane.studies.compress import layers_of
 from hexane.studies.encode import indices_into, palette_of
 from hexane.studies.trials import Trials
@@ -195,7 +195,7 @@ def test_sizes_of_formats():
 
 
 def choice(layer, form, size, wrong):
-    return Choice(layer, WeightFormat.of(form), size, size / 10, wrong)
+    return FormatChoice(layer, WeightFormat.of(form), size, size / 10, wrong)
 
 
 CHOICES = [

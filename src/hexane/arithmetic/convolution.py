@@ -21,7 +21,7 @@ from hexane.arithmetic.checks import (
 )
 from hexane.arithmetic.hypotheses import chosen
 from hexane.arithmetic.multiply import Activation
-from hexane.arithmetic.plain_convolution import Grouped, Plain, Ready, Window
+from hexane.arithmetic.plain_convolution import Grouped, Plain, PlainConvolution, PlainWindow
 from hexane.errors import UsageError
 
 GROUP = 700
@@ -80,10 +80,10 @@ def prepare(
     activation: Activation = None,
     form: str = "direct",
     exact: bool = False,
-) -> Ready:
+) -> PlainConvolution:
     """`conv2d` for inputs (N, C, H, W) of one `shape` (C, H, W), checked once; what it returns takes the input.
 
-    A weight that many inputs meet need not be made ready for each: see `Ready.keep`.
+    A weight that many inputs meet need not be made ready for each: see `PlainConvolution.keep`.
     """
     w = float16_of(w, "w", 4)
     activation, post_scale = activation_of(activation), post_scale_of(post_scale)
@@ -96,7 +96,7 @@ def prepare(
             where="w",
             hint="w must be (O, C / groups, KH, KW) with O a multiple of groups",
         )
-    window = Window(
+    window = PlainWindow(
         kernel=(w.shape[2], w.shape[3]),
         strides=pair_of(strides, "strides"),
         dilations=pair_of(dilations, "dilations"),

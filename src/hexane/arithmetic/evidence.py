@@ -17,7 +17,7 @@ KEYS = 4096
 
 
 @dataclass(frozen=True)
-class Row:
+class EvidenceRow:
     """One published number and what the rules give for it; of a ``rival`` rule, that it gives something else."""
 
     what: str
@@ -32,7 +32,7 @@ class Row:
         return ("agrees" if self.agrees else "ruled out") if self.rival or self.agrees else "DIFFERS"
 
 
-def located_dot() -> list[Row]:
+def located_dot() -> list[EvidenceRow]:
     """One dot of int8 weights whose sum, scale and result were published: which rounding rule gives it?"""
     from hexane.arithmetic.integer import mac_integer
 
@@ -45,7 +45,7 @@ def located_dot() -> list[Row]:
         with assume("integer-scale", rule):
             result = float(mac_integer(x, w, 0.0074768)[0, 0])
         rows.append(
-            Row(
+            EvidenceRow(
                 f"int8 dot, sum -2049/256, scale 0.0074768, rounded {rule}",
                 f"{published}",
                 f"{result}",
@@ -57,7 +57,7 @@ def located_dot() -> list[Row]:
     return rows
 
 
-def equal_keys() -> list[Row]:
+def equal_keys() -> list[EvidenceRow]:
     """P @ V over 4096 equal keys: the products are rounded to 2^-16 one by one."""
     rows = []
     for value, measured in ((0.0005, 0.67), (0.00025, 2.38)):
@@ -66,7 +66,7 @@ def equal_keys() -> list[Row]:
         sums = float(mac(np.ones((1, KEYS), np.float16), v)[0, 0]) / KEYS
         error = abs(sums / exact - 1) * 100
         rows.append(
-            Row(
+            EvidenceRow(
                 f"P @ V, {KEYS} keys of {value}, P = 1, divided afterwards: relative error",
                 f"{measured:.2f} %",
                 f"{error:.3f} %",
@@ -76,7 +76,7 @@ def equal_keys() -> list[Row]:
         )
         normalised = float(mac(np.full((1, KEYS), 1 / KEYS, np.float16), v)[0, 0])
         rows.append(
-            Row(
+            EvidenceRow(
                 f"P @ V, {KEYS} keys of {value}, P = 2^-12",
                 "0",
                 f"{normalised:g}",
@@ -87,7 +87,7 @@ def equal_keys() -> list[Row]:
     return rows
 
 
-def random_keys(seed: int = 0) -> list[Row]:
+def random_keys(seed: int = 0) -> list[EvidenceRow]:
     """The same with random keys at three scales of P: only the ratios can be compared, the spread was not published."""
     rng = np.random.default_rng(seed)
     v = rng.normal(0, 1, (KEYS, 256)).astype(np.float16)
@@ -101,7 +101,7 @@ def random_keys(seed: int = 0) -> list[Row]:
     ratio = [4.0 * error / errors[0] for error in errors]
     agrees = all(abs(a / b - 1) < 0.25 for a, b in zip(ratio[1:], measured[1:]))
     return [
-        Row(
+        EvidenceRow(
             "P @ V, random keys, P about 2^-12 times 1, 16, 64: errors in proportion",
             " : ".join(f"{value:g}" for value in measured),
             " : ".join(f"{value:.3g}" for value in ratio),
@@ -111,7 +111,7 @@ def random_keys(seed: int = 0) -> list[Row]:
     ]
 
 
-def rows() -> list[Row]:
+def rows() -> list[EvidenceRow]:
     """All of them."""
     return [*located_dot(), *equal_keys(), *random_keys()]
 

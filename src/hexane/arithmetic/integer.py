@@ -15,11 +15,12 @@ from numpy.typing import ArrayLike
 
 from hexane.arithmetic import multiply
 from hexane.arithmetic.checks import activation_of, bias_of, float16_of, scale_of
-from hexane.arithmetic.convolution import Ready, Window, prepare
+from hexane.arithmetic.convolution import prepare
 from hexane.arithmetic.formats import multiplier_value, round_half_away
 from hexane.arithmetic.hypotheses import chosen
 from hexane.arithmetic.mac import mac
 from hexane.arithmetic.multiply import Activation
+from hexane.arithmetic.plain_convolution import PlainConvolution, PlainWindow
 from hexane.errors import UsageError
 
 _LOW = 2.0**-4
@@ -98,7 +99,7 @@ def prepare_scaled(
     pads: tuple[int, int, int, int] = (0, 0, 0, 0),
     groups: int = 1,
     activation: Activation = None,
-) -> Ready:
+) -> PlainConvolution:
     """`hexane.arithmetic.convolution.prepare` with a scale for each output behind the sums.
 
     ``w`` (O, C / groups, KH, KW): int8 or uint8 is multiplied as integers, float16 (the entries of a palette) by the
@@ -108,13 +109,13 @@ def prepare_scaled(
     if w.dtype == np.float16:
         inner = prepare(shape, w, strides=strides, pads=pads, groups=groups)
         return ScaledConvolution(inner, scales, start, activation)
-    window = Window((w.shape[2], w.shape[3]), strides, (1, 1), pads, (shape[1], shape[2]))
+    window = PlainWindow((w.shape[2], w.shape[3]), strides, (1, 1), pads, (shape[1], shape[2]))
     return IntegerConvolution(w, scales, start, window, groups, activation)
 
 
 @dataclass(frozen=True)
 class IntegerConvolution:
-    """A convolution with integer weights; `arithmetic.convolution.Ready`.
+    """A convolution with integer weights; `PlainConvolution`.
 
     w : (O, C / groups, KH, KW) integers; scales : (O,) float64; bias : (O,) float16.
     """
@@ -122,7 +123,7 @@ class IntegerConvolution:
     w: np.ndarray
     scales: np.ndarray
     bias: np.ndarray
-    window: Window
+    window: PlainWindow
     groups: int
     activation: Activation
 
@@ -145,12 +146,12 @@ class IntegerConvolution:
 
 @dataclass(frozen=True)
 class ScaledConvolution:
-    """A convolution whose outputs have a scale each behind fp16 products (a palette with scales); `Ready`.
+    """A convolution whose outputs have a scale each behind fp16 products (a palette with scales); `PlainConvolution`.
 
     ``inner`` gives h(S) without bias and activation; what follows is the same as behind integers.
     """
 
-    inner: Ready
+    inner: PlainConvolution
     scales: np.ndarray
     bias: np.ndarray
     activation: Activation

@@ -17,7 +17,7 @@ from hexane.arithmetic.multiply import Activation, Sums
 
 
 @dataclass(frozen=True)
-class Window:
+class PlainWindow:
     """Where the kernel is laid on the input: everything in elements; padding is left, top, right, bottom."""
 
     kernel: tuple[int, int]
@@ -67,7 +67,7 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Places:
+class WindowPlaces:
     """Where weights stand that are read in every run: halfwords number ``index`` (int32) of the bytes ``data``."""
 
     data: np.ndarray
@@ -76,9 +76,9 @@ class Places:
 
 @dataclass(frozen=True)
 class Grouped:
-    """A convolution for each group of ``channels`` input channels; `Ready`."""
+    """A convolution for each group of ``channels`` input channels; `PlainConvolution`."""
 
-    parts: tuple[Ready, ...]
+    parts: tuple[PlainConvolution, ...]
     channels: int
 
     def __call__(self, x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
@@ -89,7 +89,7 @@ class Grouped:
         return sum(part.keep() for part in self.parts)
 
 
-class Ready(Protocol):
+class PlainConvolution(Protocol):
     """A convolution that waits for its input: x (N, C, H, W) float16 of the shape that it was made for."""
 
     def __call__(self, x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
@@ -103,11 +103,11 @@ class Ready(Protocol):
 
 @dataclass(frozen=True)
 class Plain:
-    """The plain statement as something that is `Ready`."""
+    """The plain statement as something that is `PlainConvolution`."""
 
     w: np.ndarray
     bias: np.ndarray
-    window: Window
+    window: PlainWindow
     groups: int
     post_scale: float
     activation: Activation
@@ -125,7 +125,7 @@ def conv2d_plain(
     x: np.ndarray,
     w: np.ndarray,
     bias: np.ndarray,
-    window: Window,
+    window: PlainWindow,
     groups: int,
     post_scale: float,
     activation: Activation,
@@ -147,7 +147,7 @@ def conv2d_winograd_plain(
     x: np.ndarray,
     w: np.ndarray,
     bias: np.ndarray,
-    window: Window,
+    window: PlainWindow,
     groups: int,
     post_scale: float,
     activation: Activation,

@@ -10,7 +10,7 @@ import typer
 from hexane.cli.engine_files import FILE_HELP
 
 if TYPE_CHECKING:
-    from hexane.image.diff import Difference
+    from hexane.image.diff import ImageDifference
 
 
 def register(app: typer.Typer) -> None:
@@ -48,7 +48,7 @@ def register(app: typer.Typer) -> None:
             raise typer.Exit(1)
 
 
-def _show(difference: Difference) -> None:
+def _show(difference: ImageDifference) -> None:
     from rich.text import Text
 
     from hexane.cli.console import console, printable

@@ -10,7 +10,7 @@ import typer
 from hexane.errors import UsageError
 
 if TYPE_CHECKING:
-    from hexane.studies.probe.read import Report
+    from hexane.studies.probe.read import ProbeReport
 
 
 def register(app: typer.Typer) -> None:
@@ -102,7 +102,7 @@ def _read(path: Path, *, json: bool) -> None:
         raise typer.Exit(1)
 
 
-def _show(report: Report) -> None:
+def _show(report: ProbeReport) -> None:
     from hexane.cli.console import print_rows, title
 
     answers = report.answers

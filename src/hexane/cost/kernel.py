@@ -22,7 +22,7 @@ WIDE_COPIES = 2
 
 @slot_init
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class KernelCost:
     """One layer's kernel on one chip.
 
     ``stored_bytes`` go through the weight stream, ``per_core_bytes`` lie in one core, bias included, ``taps`` cost
@@ -58,7 +58,7 @@ def window_taps(layer: Layer) -> int:
     return (d * (layer.kh - 1) + 1) * (d * (layer.kw - 1) + 1)
 
 
-def kernel_of(layer: Layer, chip: Chip) -> Kernel:
+def kernel_of(layer: Layer, chip: Chip) -> KernelCost:
     """The compiled kernel of a convolution or linear layer."""
     pairs = layer.cin * layer.cout / layer.groups
     width = 1 if layer.int8 else 2
@@ -76,7 +76,7 @@ def kernel_of(layer: Layer, chip: Chip) -> Kernel:
         stored_bytes if density < 1 or layer.weight_format == "palette" else layer.dense_bytes + BIAS_BYTES * layer.cout
     )
     per_output = pairs / layer.cout * layer.kh * layer.kw * width if layer.cout else 0.0
-    return Kernel(
+    return KernelCost(
         stored_bytes=stored_bytes,
         per_core_bytes=stream_bytes / chip.generation.cores,
         taps=taps,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 from hexane.chips import Chip
-from hexane.cost.units import FURTHER_TASK_US, Cost, Numbers, larger, layer_cost
+from hexane.cost.units import FURTHER_TASK_US, LayerCost, Numbers, larger, layer_cost
 from hexane.cost.work import Layer, Work
 from hexane.frozen import slot_init
 
@@ -22,7 +22,7 @@ class Timed:
     """A layer with the cost of one repetition."""
 
     layer: Layer
-    cost: Cost
+    cost: LayerCost
 
     @property
     def us(self) -> float:
@@ -52,21 +52,21 @@ class Alone(NamedTuple):
     ``small``: a change of the unit in front of it cannot hide behind the rest of its data.
     """
 
-    cost: Cost
+    cost: LayerCost
     times: int
     core: Literal["NE", "PE"]
     small: bool
     follows: bool
 
 
-def alone(layer: Layer, cost: Cost, chip: Chip) -> Alone:
+def alone(layer: Layer, cost: LayerCost, chip: Chip) -> Alone:
     """A layer and its cost."""
     core: Literal["NE", "PE"] = "NE" if layer.unit in ("mac", "runtime") else "PE"
     small = chip.generation.family == "early" and max(layer.in_bytes, layer.out_bytes) <= SMALL_BYTES
     return Alone(cost, layer.count, core, small, layer.follows)
 
 
-def in_turn(layers: Iterable[Alone], c: Numbers) -> Iterator[Cost]:
+def in_turn(layers: Iterable[Alone], c: Numbers) -> Iterator[LayerCost]:
     """Costs of layers one behind the other: with changes of the unit, and less what locked pairs overlap.
 
     A task that runs patch by patch behind one of the other unit counts for what it takes longer than that one
@@ -92,7 +92,7 @@ def time_work(
     engine_count = engines_used(work.layers, chip) if engines is None else engines
     clock = chip.clock_mhz if clock_mhz is None else clock_mhz
     tiles = tile_count(work)
-    costs: dict[tuple[object, ...], Cost] = {}
+    costs: dict[tuple[object, ...], LayerCost] = {}
     layers: list[Alone] = []
     for layer in work.layers:
         cost = costs.get(layer.form)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from hexane.chips import CORES, L2_BYTES, Chip
-from hexane.cost.kernel import Kernel, kernel_of
+from hexane.cost.kernel import KernelCost, kernel_of
 from hexane.cost.work import Layer
 from hexane.frozen import slot_init
 
@@ -57,7 +57,7 @@ def smaller(a: Any, b: Any) -> Any:
 
 @slot_init
 @dataclass(frozen=True, slots=True)
-class Cost:
+class LayerCost:
     """Times of one repetition of a layer in microseconds, and the bytes behind them.
 
     ``us`` is what the layer takes: the longer of arithmetic and DMA (they overlap inside a task), plus ``extra_us``.
@@ -126,7 +126,7 @@ def activation_rate(c: Numbers, engines: int) -> Any:
     return c["activations_gbs"] * 1e3 * engines
 
 
-def is_winograd(layer: Layer, kernel: Kernel, chip: Chip) -> bool:
+def is_winograd(layer: Layer, kernel: KernelCost, chip: Chip) -> bool:
     """Dense fp16 3x3 and 1x3 at stride 1 from H17 on."""
     return (
         chip.winograd
@@ -137,7 +137,9 @@ def is_winograd(layer: Layer, kernel: Kernel, chip: Chip) -> bool:
     )
 
 
-def compute_us(layer: Layer, kernel: Kernel, chip: Chip, c: Numbers, engines: int, clock_mhz: float, tiles: int) -> Any:
+def compute_us(
+    layer: Layer, kernel: KernelCost, chip: Chip, c: Numbers, engines: int, clock_mhz: float, tiles: int
+) -> Any:
     """Array time of a convolution or linear layer.
 
     A layer of one row is bound by the rows that the array takes at least, whatever its weights are stored in: 4096 to
@@ -162,7 +164,7 @@ def compute_us(layer: Layer, kernel: Kernel, chip: Chip, c: Numbers, engines: in
     return cycles / clock_mhz
 
 
-def _weights_us(layer: Layer, kernel: Kernel, chip: Chip, c: Numbers, engines: int) -> tuple[Any, float, Any]:
+def _weights_us(layer: Layer, kernel: KernelCost, chip: Chip, c: Numbers, engines: int) -> tuple[Any, float, Any]:
     """Microseconds of the weight stream, bytes, and halo time of a layer cut by rows over two engines."""
     copies, halo = 1, 0.0
     cut_by_channel = kernel.blocks % 2 == 0 and not is_winograd(layer, kernel, chip)
@@ -182,7 +184,7 @@ def _weights_us(layer: Layer, kernel: Kernel, chip: Chip, c: Numbers, engines: i
     return bytes_ / rate * (c["sparse_stream"] if layer.weight_format == "sparse" else 1.0), bytes_, halo
 
 
-def _traffic(layer: Layer, kernel: Kernel, engines: int, chain: bool) -> float:
+def _traffic(layer: Layer, kernel: KernelCost, engines: int, chain: bool) -> float:
     """Activation bytes that cross to memory; an input that L2 does not hold is read in every kernel pass."""
     room = L2_BYTES * engines
     passes = kernel.passes if layer.in_bytes >= 0.95 * room else 1
@@ -194,7 +196,7 @@ def _traffic(layer: Layer, kernel: Kernel, engines: int, chain: bool) -> float:
     return (passes * layer.in_bytes if layer.reads_input else 0) + (layer.out_bytes if layer.writes_output else 0)
 
 
-def _mac(layer: Layer, chip: Chip, c: Numbers, engines: int, clock_mhz: float, chain: bool, tiles: int) -> Cost:
+def _mac(layer: Layer, chip: Chip, c: Numbers, engines: int, clock_mhz: float, chain: bool, tiles: int) -> LayerCost:
     kernel = kernel_of(layer, chip)
     compute = compute_us(layer, kernel, chip, c, engines, clock_mhz, tiles)
     weights, weight_bytes, halo = _weights_us(layer, kernel, chip, c, engines)
@@ -204,10 +206,10 @@ def _mac(layer: Layer, chip: Chip, c: Numbers, engines: int, clock_mhz: float, c
     us = larger(compute, weights + activations)
     if layer.tables > 1:
         us = larger(us, ceil(layer.tables / CORES) * TABLE_US)
-    return Cost(us + extra, compute, weights, activations, extra, weight_bytes + traffic)
+    return LayerCost(us + extra, compute, weights, activations, extra, weight_bytes + traffic)
 
 
-def _runtime(layer: Layer, chip: Chip, c: Numbers, engines: int, clock_mhz: float) -> Cost:
+def _runtime(layer: Layer, chip: Chip, c: Numbers, engines: int, clock_mhz: float) -> LayerCost:
     compute = layer.macs / layer.count / (chip.generation.cores * chip.macs_per_core_cycle * clock_mhz)
     compute = compute / c["runtime_rate"]
     edge = layer.reads_input or layer.writes_output
@@ -216,7 +218,7 @@ def _runtime(layer: Layer, chip: Chip, c: Numbers, engines: int, clock_mhz: floa
         traffic = (layer.in_bytes if layer.reads_input else 0.0) + (layer.out_bytes if layer.writes_output else 0.0)
     activations = traffic / activation_rate(c, engines)
     extra = layer.batches * c["runtime_task_us"]  # while one matrix multiplies, the operands of the next come in
-    return Cost(larger(compute + extra, activations), compute, 0.0, activations, extra, traffic)
+    return LayerCost(larger(compute + extra, activations), compute, 0.0, activations, extra, traffic)
 
 
 def element_us(layer: Layer, chip: Chip, c: Numbers, engines: int, chain: bool) -> Any:
@@ -243,7 +245,7 @@ def element_us(layer: Layer, chip: Chip, c: Numbers, engines: int, chain: bool) 
     return 1 / (rate * (planar_clock if layer.unit in PLANAR_ONLY else 1e3))
 
 
-def _planar(layer: Layer, chip: Chip, c: Numbers, engines: int, chain: bool) -> Cost:
+def _planar(layer: Layer, chip: Chip, c: Numbers, engines: int, chain: bool) -> LayerCost:
     compute = layer.elements / engines * element_us(layer, chip, c, engines, chain)
     inside = not (chain or layer.placed or layer.reads_input or layer.writes_output)
     traffic = (layer.in_bytes if layer.reads_input else 0) + (layer.out_bytes if layer.writes_output else 0)
@@ -262,12 +264,12 @@ def _planar(layer: Layer, chip: Chip, c: Numbers, engines: int, chain: bool) -> 
     else:
         activations = traffic / activation_rate(c, engines)
         us = larger(compute, activations)
-    return Cost(us + extra, compute, 0.0, activations, extra, traffic, "planar engine")
+    return LayerCost(us + extra, compute, 0.0, activations, extra, traffic, "planar engine")
 
 
 def layer_cost(
     layer: Layer, chip: Chip, c: Numbers, *, engines: int, clock_mhz: float, chain: bool, tiles: int
-) -> Cost:
+) -> LayerCost:
     """The cost of one repetition of a layer with the constants ``c`` (names of ``hexane.timing.parameters``).
 
     Never below ``bound_us``, whatever the constants are.
@@ -277,14 +279,14 @@ def layer_cost(
     return cost if us is cost.us else replace(cost, us=us)
 
 
-def _cost(layer: Layer, chip: Chip, c: Numbers, engines: int, clock_mhz: float, chain: bool, tiles: int) -> Cost:
+def _cost(layer: Layer, chip: Chip, c: Numbers, engines: int, clock_mhz: float, chain: bool, tiles: int) -> LayerCost:
     if layer.unit == "mac":
         return _mac(layer, chip, c, engines, clock_mhz, chain, tiles)
     if layer.unit == "runtime":
         return _runtime(layer, chip, c, engines, clock_mhz)
     if layer.unit == "sdpa":
         us = layer.elements * c["sdpa_row_us"]
-        return Cost(us, us, 0.0, 0.0, 0.0, 0.0)
+        return LayerCost(us, us, 0.0, 0.0, 0.0, 0.0)
     if layer.unit == "topk":
-        return Cost(c["topk_us"], c["topk_us"], 0.0, 0.0, 0.0, 0.0, "planar engine")
+        return LayerCost(c["topk_us"], c["topk_us"], 0.0, 0.0, 0.0, 0.0, "planar engine")
     return _planar(layer, chip, c, engines, chain)

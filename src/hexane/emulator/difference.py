@@ -11,7 +11,7 @@ import numpy as np
 from hexane.emulator.engine import Engine
 from hexane.emulator.program import Inputs, Program
 from hexane.emulator.run import Source, steps
-from hexane.emulator.task import Task
+from hexane.emulator.task import EngineTask
 from hexane.emulator.trace import Computation
 
 
@@ -53,7 +53,7 @@ def _results(source: Source, inputs: Inputs, layout: str):
     program = Program.of(source)
     latest: list[np.ndarray] = []
 
-    def watch(task: Task, computation: Computation, engine: Engine) -> None:
+    def watch(task: EngineTask, computation: Computation, engine: Engine) -> None:
         latest[:] = [np.ascontiguousarray(computation.values, np.float16)]
 
     engine = Engine(program.memory(inputs, layout=layout))

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from hexane.arithmetic.copying import copy
-from hexane.emulator.ends import Surface
-from hexane.emulator.memory import GRANULE, Buffer, Memory
+from hexane.emulator.ends import OperandSurface
+from hexane.emulator.memory import GRANULE, DramBuffer, Memory
 from hexane.emulator.registers import Registers
 from hexane.emulator.strides import Extent, last_byte, overlaps_itself, strided
 from hexane.isa.channels import CONST, TEXT
@@ -23,7 +23,7 @@ Views = list[np.ndarray]
 """The places of a tensor in a buffer, axes (g, d, block, lane, h, w): whole blocks of channels, then the rest."""
 
 
-def source(memory: Memory, surface: Surface, extent: Extent, r: Registers, *, sanitize: bool = True) -> Views:
+def source(memory: Memory, surface: OperandSurface, extent: Extent, r: Registers, *, sanitize: bool = True) -> Views:
     """Where a tensor is to be read, checked."""
     buffer = _buffer(memory, surface, r, "read")
     views = []
@@ -51,7 +51,9 @@ def parts(views: Views) -> list[tuple[slice, np.ndarray]]:
     return slices
 
 
-def destination(memory: Memory, surface: Surface, extent: Extent, r: Registers, *, sanitize: bool = True) -> Views:
+def destination(
+    memory: Memory, surface: OperandSurface, extent: Extent, r: Registers, *, sanitize: bool = True
+) -> Views:
     """Where a tensor is to be written, checked, and from now on taken for written."""
     buffer = _buffer(memory, surface, r, "write")
     views = []
@@ -82,7 +84,7 @@ def scatter(views: Views, values: np.ndarray) -> None:
         first += count
 
 
-def _buffer(memory: Memory, surface: Surface, r: Registers, verb: str) -> Buffer:
+def _buffer(memory: Memory, surface: OperandSurface, r: Registers, verb: str) -> DramBuffer:
     side = "result" if verb == "write" else "source2" if surface.registers == "TileDMASrc.Src2" else "source1"
     register = r.channel_register(side)
     if verb == "write" and surface.channel in (TEXT, CONST):
@@ -90,7 +92,7 @@ def _buffer(memory: Memory, surface: Surface, r: Registers, verb: str) -> Buffer
     return memory.buffer(surface.channel, task=r.index, register=register)
 
 
-def _blocks(surface: Surface, extent: Extent) -> Iterator[tuple[int, tuple[int, ...], tuple[int, ...]]]:
+def _blocks(surface: OperandSurface, extent: Extent) -> Iterator[tuple[int, tuple[int, ...], tuple[int, ...]]]:
     """Base, shape and strides with axes (g, d, block, lane, h, w): whole blocks of I channels, then the rest."""
     lanes = surface.interleave
     whole, rest = divmod(extent.c, lanes)
@@ -115,8 +117,8 @@ def _planar(view: np.ndarray) -> np.ndarray:
 
 
 def _require_inside(
-    buffer: Buffer,
-    surface: Surface,
+    buffer: DramBuffer,
+    surface: OperandSurface,
     extent: Extent,
     base: int,
     shape: tuple[int, ...],
@@ -134,7 +136,9 @@ def _require_inside(
     )
 
 
-def _granules(buffer: Buffer, base: int, shape: tuple[int, ...], strides: tuple[int, ...], element: int) -> np.ndarray:
+def _granules(
+    buffer: DramBuffer, base: int, shape: tuple[int, ...], strides: tuple[int, ...], element: int
+) -> np.ndarray:
     """A view of the buffer's 64-byte flags under a tensor, axes (g, d, block, h, granule of the row).
 
     Base and all strides but those along a row are multiples of 64.
@@ -148,8 +152,8 @@ def _granules(buffer: Buffer, base: int, shape: tuple[int, ...], strides: tuple[
 
 
 def _require_written(
-    buffer: Buffer,
-    surface: Surface,
+    buffer: DramBuffer,
+    surface: OperandSurface,
     base: int,
     shape: tuple[int, ...],
     strides: tuple[int, ...],

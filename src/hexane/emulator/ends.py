@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hexane.emulator.l2 import Region
+from hexane.emulator.l2 import L2Region
 from hexane.emulator.once import once
 from hexane.emulator.registers import Registers
 from hexane.emulator.strides import Extent
@@ -24,7 +24,7 @@ DTYPES: dict[int, np.dtype] = {0: np.dtype(np.uint8), 1: np.dtype(np.int8), 2: n
 AXES = ("w", "h", "d", "c")  # order of the broadcast bits
 
 
-class SourceType(IntEnum):
+class OperandSource(IntEnum):
     """L2.SourceCfg.SourceType (docs/reference/engine-h13.md 12.1)."""
 
     RESIDENT = 0
@@ -35,7 +35,7 @@ class SourceType(IntEnum):
 
 @slot_init
 @dataclass(frozen=True, slots=True)
-class Surface:
+class OperandSurface:
     """A tensor in DRAM as a tile DMA addresses it: channel, byte strides, interleave, element size in bytes."""
 
     channel: int
@@ -55,12 +55,12 @@ class Operand:
     """One source: its logical extent (1 along broadcast axes), storage and way in."""
 
     number: int
-    kind: SourceType
+    kind: OperandSource
     extent: Extent
     transposed: bool
     dtype: np.dtype
-    region: Region
-    surface: Surface | None
+    region: L2Region
+    surface: OperandSurface | None
     relu: bool = False
 
     @property
@@ -76,16 +76,16 @@ class Operand:
 
 @slot_init
 @dataclass(frozen=True, slots=True)
-class Result:
+class TaskResult:
     """The result: logical extent, storage in L2, and the surface that it is sent to (None: it stays in L2)."""
 
-    kind: SourceType
+    kind: OperandSource
     extent: Extent
     transposed: bool
     dtype: np.dtype
-    region: Region
+    region: L2Region
     automatic: bool
-    surface: Surface | None
+    surface: OperandSurface | None
 
     @property
     def stored(self) -> Extent:
@@ -104,7 +104,7 @@ class Ends:
 class Way(NamedTuple):
     """How an end comes or goes, apart from its sizes and places: what tasks of one kind have in common."""
 
-    kind: SourceType
+    kind: OperandSource
     dtype: np.dtype
     channel: int | None
     """None: it stays in L2."""
@@ -127,16 +127,16 @@ class _Places:
         self.in_memory = (f"{prefix}BaseAddr.Addr", *(f"{prefix}{name}.{field}" for name, field in zip(names, fields)))
         self.dma = dma
 
-    def region(self, r: Registers, dtype: np.dtype) -> Region:
+    def region(self, r: Registers, dtype: np.dtype) -> L2Region:
         base, group, depth, channel, row = r.several(self.in_l2)
-        return Region(base << 4, group << 4, depth << 4, channel << 4, row << 4, dtype.itemsize)
+        return L2Region(base << 4, group << 4, depth << 4, channel << 4, row << 4, dtype.itemsize)
 
-    def surface(self, r: Registers, way: Way) -> Surface | None:
+    def surface(self, r: Registers, way: Way) -> OperandSurface | None:
         if way.channel is None:
             return None
         base, group, depth, plane, row = r.several(self.in_memory)
         size = way.dtype.itemsize
-        return Surface(
+        return OperandSurface(
             way.channel, base << 6, group << 6, depth << 6, plane << 6, row << 6, way.interleave, size, self.dma
         )
 
@@ -192,12 +192,12 @@ def require_no_channel(r: Registers, side: str, because: str) -> None:
 
 @once
 def _way1(r: Registers) -> Way:
-    kind = SourceType(r["L2.SourceCfg.SourceType"])
+    kind = OperandSource(r["L2.SourceCfg.SourceType"])
     dtype = _dtype(r, "Common.ChCfg.InFmt")
     way = Way(
         kind, dtype, None, broadcast=r["Common.PECfg.Src1Broadcast"], transposed=r.flag("Common.PECfg.Src1Transpose")
     )
-    if kind not in (SourceType.KEEP, SourceType.STREAM):
+    if kind not in (OperandSource.KEEP, OperandSource.STREAM):
         _no_source1_dma(r)
         return way
     r.expect("TileDMASrc.DMAConfig.En", 1, "the source comes by DMA")
@@ -220,7 +220,7 @@ def _no_source1_dma(r: Registers) -> None:
         r.expect("L2.SourceCfg.DMAFmt", 1, "consumer of a staging pair")
         _interleave(r, "TileDMASrc.Fmt.Interleave", "L2.SourceCfg.DMAInterleave")
         return
-    src2 = _src2_dma(r) is not SourceType.RESIDENT
+    src2 = _src2_dma(r) is not OperandSource.RESIDENT
     shared = src2 and r.has("Common.Cfg.Src2Dma")  # one switch for both sources
     require_no_channel(r, "source1", "no source 1 DMA")
     r.expect("TileDMASrc.DMAConfig.En", int(shared), "on when any source comes by DMA" if shared else "source 1 in L2")
@@ -234,9 +234,9 @@ def _no_source1_dma(r: Registers) -> None:
 @once
 def _way2(r: Registers) -> Way:
     dtype = _dtype(r, "Common.ChCfg.Src2InFmt")
-    source1_dma = r["L2.SourceCfg.SourceType"] in (SourceType.KEEP, SourceType.STREAM)
+    source1_dma = r["L2.SourceCfg.SourceType"] in (OperandSource.KEEP, OperandSource.STREAM)
     kind = _src2_dma(r)
-    src2_dma = kind is not SourceType.RESIDENT
+    src2_dma = kind is not OperandSource.RESIDENT
     r.expect("Common.Cfg.Src2Dma", int(src2_dma), "as L2.SourceCfg.Src2Dma")
     r.expect("Common.Cfg.One", int(source1_dma or not src2_dma), "0 when only source 2 comes by DMA")
     way = Way(
@@ -261,16 +261,16 @@ def _way2(r: Registers) -> Way:
     return way._replace(channel=channel, interleave=_interleave2(r, source1_dma))
 
 
-def _src2_dma(r: Registers) -> SourceType:
+def _src2_dma(r: Registers) -> OperandSource:
     """How source 2 comes: bits of source 1's configuration on H13 and H14, a configuration of its own later."""
     if r.has("L2.Src2Cfg.SourceType"):
-        kind = SourceType(r.one_of("L2.Src2Cfg.SourceType", (0, 1, 2), "way in of source 2"))
-        r.expect("L2.SourceCfg.Src2Dma", int(kind is not SourceType.RESIDENT), "as L2.Src2Cfg.SourceType")
+        kind = OperandSource(r.one_of("L2.Src2Cfg.SourceType", (0, 1, 2), "way in of source 2"))
+        r.expect("L2.SourceCfg.Src2Dma", int(kind is not OperandSource.RESIDENT), "as L2.Src2Cfg.SourceType")
         return kind
     if r.flag("L2.SourceCfg.Src2Keep"):
         r.expect("L2.SourceCfg.Src2Dma", 0, "source 2 is kept")
-        return SourceType.KEEP
-    return SourceType.STREAM if r.flag("L2.SourceCfg.Src2Dma") else SourceType.RESIDENT
+        return OperandSource.KEEP
+    return OperandSource.STREAM if r.flag("L2.SourceCfg.Src2Dma") else OperandSource.RESIDENT
 
 
 def _interleave2(r: Registers, source1_dma: bool) -> int:
@@ -306,20 +306,20 @@ _SOURCE2_FIELDS = (
 )
 
 
-def result(r: Registers, extent: Extent, *, on_ne: bool) -> Result:
+def result(r: Registers, extent: Extent, *, on_ne: bool) -> TaskResult:
     """Where the result goes."""
     way = _way_out(r, on_ne)
     region, surface = _RESULT.region(r, way.dtype), _RESULT.surface(r, way)
-    return Result(way.kind, extent, way.transposed, way.dtype, region, way.automatic, surface)
+    return TaskResult(way.kind, extent, way.transposed, way.dtype, region, way.automatic, surface)
 
 
 @once
 def _way_out(r: Registers, on_ne: bool) -> Way:
     dtype = _dtype(r, "Common.ChCfg.OutFmt")
-    kind = SourceType(r["L2.ResultCfg.ResultType"])
+    kind = OperandSource(r["L2.ResultCfg.ResultType"])
     automatic = r.one_of("L2.ResultCfg.L2BfrMode", (0, 2), "result buffer") == 2
     r.expect("TileDMADst.DMAConfig.L2BfrMode", int(automatic), "as L2.ResultCfg.L2BfrMode")
-    sent = kind in (SourceType.KEEP, SourceType.STREAM)
+    sent = kind in (OperandSource.KEEP, OperandSource.STREAM)
     if sent or r.linked:  # from H14 on a result that stays says nothing of a format
         r.expect("L2.ResultCfg.DMAFmt", 1 if dtype.itemsize == 2 else 0, "format of the result")
     transposed = r.flag("Common.Cfg.OutTrans") if on_ne else r.flag("Common.PECfg.OutputTranspose")

@@ -16,24 +16,24 @@ import numpy as np
 from hexane.arithmetic.copying import copy
 from hexane.arithmetic.formats import from_bytes, to_bytes
 from hexane.emulator import dma, kernel_fetch, ne, pe
-from hexane.emulator.ends import Operand, Result, SourceType
-from hexane.emulator.hazards import Order
-from hexane.emulator.l2 import L2, Region
+from hexane.emulator.ends import Operand, OperandSource, TaskResult
+from hexane.emulator.hazards import TaskOrder
+from hexane.emulator.l2 import L2, L2Region
 from hexane.emulator.legal import require_legal, require_units_agree
 from hexane.emulator.memory import Memory
 from hexane.emulator.regions import tile_of
 from hexane.emulator.registers import Registers
 from hexane.emulator.step_jobs import Aside, Part, jobs_of
 from hexane.emulator.strides import Extent, overlaps_itself
-from hexane.emulator.task import Task, understand
+from hexane.emulator.task import EngineTask, understand
 from hexane.emulator.trace import Computation, Report, TaskReport
-from hexane.emulator.work import Work
+from hexane.emulator.work import UnitWork
 from hexane.isa.channels import SCRATCH
 
 if TYPE_CHECKING:
-    from hexane.arithmetic.fast.jobs import Job
+    from hexane.arithmetic.fast.jobs import CompiledJob
 
-Watcher = Callable[[Task, Computation, "Engine"], None]
+Watcher = Callable[[EngineTask, Computation, "Engine"], None]
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,10 @@ class Step:
     ``direct``, if there is one, is where the result lies in the end, for computations that can put it there at once.
     """
 
-    task: Task
+    task: EngineTask
     sources: tuple[Source, ...]
-    work: Work
-    places: tuple[Place, ...]
+    work: UnitWork
+    places: tuple[ResultPlace, ...]
     direct: np.ndarray | None
 
     def store(self, values: np.ndarray) -> None:
@@ -55,7 +55,7 @@ class Step:
         for place in self.places:
             place.put(raw)
 
-    def jobs(self, aside: Aside | None = None) -> list[Job] | None:
+    def jobs(self, aside: Aside | None = None) -> list[CompiledJob] | None:
         """The same as jobs of compiled code, for a step that has run before; None where one of its parts is none."""
         return jobs_of(self, aside or Aside())
 
@@ -93,7 +93,7 @@ class Engine:
     report: Report = field(default_factory=Report)
     strips: Strips | None = None
     scratch_writers: set[int] = field(default_factory=set)
-    order: Order = field(default_factory=Order)
+    order: TaskOrder = field(default_factory=TaskOrder)
 
     def __post_init__(self) -> None:
         self.l2.sanitize = self.sanitize
@@ -130,18 +130,18 @@ class Engine:
 
     # ---- sources -------------------------------------------------------------------------------------------------
 
-    def _source(self, task: Task, operand: Operand) -> Source:
+    def _source(self, task: EngineTask, operand: Operand) -> Source:
         """What gives an operand's logical tensor as float16, axes (g, d, c, h, w), size 1 along broadcast axes."""
         r, region, extent = task.registers, operand.region, operand.stored
-        if operand.kind is SourceType.RESIDENT:
+        if operand.kind is OperandSource.RESIDENT:
             view = self.l2.read(region, extent, task=task.index, register=operand.base_register)
             return _standing(view, operand)
-        if operand.kind is SourceType.STRIPS:
+        if operand.kind is OperandSource.STRIPS:
             take = self._take_strips(task, operand)
             return Source(lambda: _decoded(_logical(take(), operand)), None)
         assert operand.surface is not None
         views = dma.source(self.memory, operand.surface, extent, r, sanitize=self.sanitize)
-        if operand.kind is SourceType.KEEP:
+        if operand.kind is OperandSource.KEEP:
             stay = self.l2.write(region, extent, task=task.index, register=operand.base_register)
             plain = len(views) == 1 and operand.surface.interleave == 1
             stands, load = (_logical(stay, operand), (dma.gather(views), stay)) if plain else (None, None)
@@ -154,12 +154,12 @@ class Engine:
             blocks = Blocks(extent, dma.parts(views), lambda array: _logical(array, operand))
         return Source(lambda: _decoded(_logical(dma.gather(views), operand)), views[0], blocks=blocks)
 
-    def _pass_through(self, task: Task, region: Region, extent: Extent, register: str) -> None:
+    def _pass_through(self, task: EngineTask, region: L2Region, extent: Extent, register: str) -> None:
         """A window or ring: it needs room of its own, and what it held before is gone."""
         if self.sanitize:
             self.l2.stream(region, region.window(extent), task=task.index, register=register)
 
-    def _take_strips(self, task: Task, operand: Operand) -> Callable[[], np.ndarray]:
+    def _take_strips(self, task: EngineTask, operand: Operand) -> Callable[[], np.ndarray]:
         """Type 3: the task before handed its result over strip by strip through a ring.
 
         Source: docs/reference/engine-h13.md 12.1.
@@ -182,7 +182,7 @@ class Engine:
 
     # ---- result --------------------------------------------------------------------------------------------------
 
-    def _places(self, task: Task) -> list[Place]:
+    def _places(self, task: EngineTask) -> list[ResultPlace]:
         """Where the result goes: L2, the next task, DRAM."""
         result = task.result
         if self.strips is not None:
@@ -191,47 +191,47 @@ class Engine:
             )
         if result.surface is None:
             return [self._place_in_l2(task)]
-        places: list[Place] = []
+        places: list[ResultPlace] = []
         if result.automatic:
             self._automatic_buffer(task)
         elif self._fits_whole(task):
             view = self.l2.write(result.region, result.stored, task=task.index, register="L2.ResultBase.Addr")
-            if result.kind is SourceType.STREAM:
+            if result.kind is OperandSource.STREAM:
                 self._pass_through(task, result.region, result.stored, "L2.ResultBase.Addr")
-            if result.kind is not SourceType.STREAM or not self.sanitize:
-                places.append(Place(lambda raw: _copied(raw, view), view))
+            if result.kind is not OperandSource.STREAM or not self.sanitize:
+                places.append(ResultPlace(lambda raw: _copied(raw, view), view))
         else:
             self._pass_through(task, result.region, tile_of(task, result), "L2.ResultBase.Addr")
         views = dma.destination(self.memory, result.surface, result.stored, task.registers, sanitize=self.sanitize)
         plain = len(views) == 1 and result.surface.interleave == 1
         in_memory = dma.gather(views) if plain else None
         blocks = None if plain else dma.parts(views)
-        places.append(Place(lambda raw: dma.scatter(views, raw), in_memory, blocks))
+        places.append(ResultPlace(lambda raw: dma.scatter(views, raw), in_memory, blocks))
         self.scratch_writers |= {task.index} if result.surface.channel == SCRATCH else set()
         return places
 
     @staticmethod
-    def _fits_whole(task: Task) -> bool:
+    def _fits_whole(task: EngineTask) -> bool:
         """Whether the result's region has a place for each element, or only for a strip, a tile or one group."""
         region, extent = task.result.region, task.result.stored
         apart = not overlaps_itself(extent, region.strides(), region.element)
         return region.holds(extent.w) and task.tile_height >= task.hout and apart
 
-    def _place_in_l2(self, task: Task) -> Place:
+    def _place_in_l2(self, task: EngineTask) -> ResultPlace:
         result = task.result
-        if result.kind is SourceType.STRIPS:
+        if result.kind is OperandSource.STRIPS:
             self._pass_through(task, result.region, result.stored, "L2.ResultBase.Addr")
             self.strips = Strips(result.region, result.stored, [])
-            return Place(self.strips.values.append, None)
+            return ResultPlace(self.strips.values.append, None)
         view = self.l2.write(result.region, result.stored, task=task.index, register="L2.ResultBase.Addr")
-        return Place(lambda raw: _copied(raw, view), view)
+        return ResultPlace(lambda raw: _copied(raw, view), view)
 
-    def _automatic_buffer(self, task: Task) -> None:
+    def _automatic_buffer(self, task: EngineTask) -> None:
         """Only the base is given; the buffer holds at least a row of one patch (docs/reference/engine-h13.md 7.5)."""
         extent = task.result.stored
         element = task.result.region.element
         channel = -(-min(extent.w, 128) * element // 16) * 16
-        row = Region(task.result.region.base, 0, 0, channel, 0, element)
+        row = L2Region(task.result.region.base, 0, 0, channel, 0, element)
         self._pass_through(task, row, Extent(1, 1, 1, 1, min(extent.w, 128)), "L2.ResultBase.Addr")
 
 
@@ -239,7 +239,7 @@ class Engine:
 class Strips:
     """A result on its way to the next task: where its ring stands, its extent, and, between the two, its elements."""
 
-    region: Region
+    region: L2Region
     extent: Extent
     values: list[np.ndarray]
 
@@ -269,7 +269,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Place:
+class ResultPlace:
     """What stores a result as it lies in memory, and the view that it fills, where it is one, or the parts."""
 
     put: Callable[[np.ndarray], object]
@@ -290,7 +290,7 @@ def _standing(stored: np.ndarray, operand: Operand) -> Source:
     return Source(lambda: _decoded(logical), stored)
 
 
-def _direct(task: Task, sources: tuple[Source, ...], places: Sequence[Place]) -> np.ndarray | None:
+def _direct(task: EngineTask, sources: tuple[Source, ...], places: Sequence[ResultPlace]) -> np.ndarray | None:
     """The result's only place, if its elements lie there as a unit gives them, and nothing that the task reads does."""
     view = places[0].view
     if len(places) > 1 or view is None or view.strides[4] != 2:
@@ -316,7 +316,7 @@ def _decoded(logical: np.ndarray) -> np.ndarray:
     return logical if logical.dtype == np.float16 else from_bytes(logical)
 
 
-def _as_stored(values: np.ndarray, result: Result) -> np.ndarray:
+def _as_stored(values: np.ndarray, result: TaskResult) -> np.ndarray:
     """The result's elements as they lie in memory: number format, and channels along W where it is transposed."""
     if result.dtype == np.float16:
         raw = np.asarray(values, np.float16).view(np.uint16) if values.flags.c_contiguous else _bits(values)
@@ -332,7 +332,7 @@ def _bits(values: np.ndarray) -> np.ndarray:
 # ---- what a reader sees ---------------------------------------------------------------------------------------------
 
 
-def _describe(task: Task, computation: Computation) -> TaskReport:
+def _describe(task: EngineTask, computation: Computation) -> TaskReport:
     inputs = [str(operand.extent) for operand in (task.source1, task.source2) if operand]
     sources = [_place(operand) for operand in (task.source1, task.source2) if operand]
     rests_on = computation.rests_on
@@ -353,10 +353,10 @@ def _describe(task: Task, computation: Computation) -> TaskReport:
     )
 
 
-def _place(end: Operand | Result) -> str:
+def _place(end: Operand | TaskResult) -> str:
     if end.surface is not None:
         return f"channel {end.surface.channel} + {end.surface.base:#x}"
-    strips = " (strips)" if end.kind is SourceType.STRIPS else ""
+    strips = " (strips)" if end.kind is OperandSource.STRIPS else ""
     return f"L2 {end.region.base:#x}{strips}"
 
 

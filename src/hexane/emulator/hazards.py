@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hexane.emulator.ends import Operand, SourceType, Surface
-from hexane.emulator.l2 import UNIT, Place, Touched
+from hexane.emulator.ends import Operand, OperandSource, OperandSurface
+from hexane.emulator.l2 import UNIT, L2Marks, Place
 from hexane.emulator.once import once
 from hexane.emulator.regions import operands, result
 from hexane.emulator.registers import Registers
 from hexane.emulator.strides import Extent
-from hexane.emulator.task import Task, understand
+from hexane.emulator.task import EngineTask, understand
 from hexane.errors import EmulationError
 from hexane.isa import Task as Words
 from hexane.isa.channels import SCRATCH
@@ -39,7 +39,7 @@ GRANULE = 64
 
 def hazards(tasks: Sequence[Words]) -> list[EmulationError]:
     """Every hazard of one engine program, in the order of its tasks; each names task, register and byte address."""
-    order = Order()
+    order = TaskOrder()
     return [hazard for index, words in enumerate(tasks) for hazard in order.next(understand(Registers(index, words)))]
 
 
@@ -66,25 +66,25 @@ NO_WAITS = Waits(frozenset(), frozenset())
 
 
 @dataclass
-class Unit:
+class HazardUnit:
     """One unit's past: its last task, those that somebody has waited for, and who touched every 16 bytes of L2 last."""
 
     latest: int = NOBODY
     has_read: int = NOBODY
     has_written: int = NOBODY
-    reader: Touched = field(default_factory=lambda: Touched(NOBODY))
-    writer: Touched = field(default_factory=lambda: Touched(NOBODY))
+    reader: L2Marks = field(default_factory=lambda: L2Marks(NOBODY))
+    writer: L2Marks = field(default_factory=lambda: L2Marks(NOBODY))
 
 
-class Order:
+class TaskOrder:
     """The state of the check between two tasks of a program."""
 
     def __init__(self) -> None:
-        self.units = {name: Unit() for name in UNITS}
-        self.memory = Memory()
+        self.units = {name: HazardUnit() for name in UNITS}
+        self.memory = HazardMemory()
         self.last = ""
 
-    def next(self, task: Task) -> list[EmulationError]:
+    def next(self, task: EngineTask) -> list[EmulationError]:
         """The hazards of the next task."""
         sources, target = list(operands(task)), result(task)
         errors = [*self._in_l2(task, sources, target), *self.memory.next(task)]
@@ -96,7 +96,9 @@ class Order:
         self.last = task.unit
         return errors
 
-    def _in_l2(self, task: Task, sources: Sequence[tuple[Operand, Place]], target: Place) -> Iterator[EmulationError]:
+    def _in_l2(
+        self, task: EngineTask, sources: Sequence[tuple[Operand, Place]], target: Place
+    ) -> Iterator[EmulationError]:
         waits = NO_WAITS
         for operand, place in sources:
             mine = self._operand_waits(task, operand)
@@ -117,9 +119,9 @@ class Order:
             if name in sent.read:
                 unit.has_read = unit.latest
 
-    def _operand_waits(self, task: Task, operand: Operand) -> Waits:
+    def _operand_waits(self, task: EngineTask, operand: Operand) -> Waits:
         r = task.registers
-        if operand.kind is SourceType.STRIPS:
+        if operand.kind is OperandSource.STRIPS:
             return Waits(frozenset({self.last}), frozenset({self.last}))
         if operand.number == 1 or not r.has("L2.Src2Cfg.SourceType"):
             waits = _waits(r, "SourceCfg")
@@ -127,8 +129,8 @@ class Order:
             return waits | Waits(frozenset({follows}), frozenset({follows})) if follows else waits
         return _waits(r, "Src2Cfg")
 
-    def _operand(self, task: Task, operand: Operand, place: Place, waits: Waits) -> Iterator[EmulationError]:
-        loads = operand.kind in (SourceType.KEEP, SourceType.STREAM)
+    def _operand(self, task: EngineTask, operand: Operand, place: Place, waits: Waits) -> Iterator[EmulationError]:
+        loads = operand.kind in (OperandSource.KEEP, OperandSource.STREAM)
         split = operand.number == 2 and task.registers.has("L2.Src2Cfg.SourceType")
         config = "Src2Cfg" if split else "SourceCfg"
         args = task, place, operand.base_register, "loads a source over" if loads else "reads"
@@ -140,13 +142,13 @@ class Order:
 
     def _collision(
         self,
-        task: Task,
+        task: EngineTask,
         place: Place,
         register: str,
         does: str,
         unit: str,
         end: str,
-        touched: Touched,
+        touched: L2Marks,
         settled: int,
         config: str,
         flags: dict[str, str],
@@ -166,7 +168,7 @@ class Order:
         )
 
 
-class Memory:
+class HazardMemory:
     """Who wrote and who read every 64 bytes behind the channels last, and up to which task somebody has waited."""
 
     def __init__(self) -> None:
@@ -174,7 +176,7 @@ class Memory:
         self.writer: dict[int, np.ndarray] = {}
         self.reader: dict[int, np.ndarray] = {}
 
-    def next(self, task: Task) -> list[EmulationError]:
+    def next(self, task: EngineTask) -> list[EmulationError]:
         """The hazards of the next task through DRAM."""
         r = task.registers
         self._settle(task)
@@ -194,7 +196,7 @@ class Memory:
             _mark(self.writer, surface.channel, cells, task.index)
         return errors
 
-    def _settle(self, task: Task) -> None:
+    def _settle(self, task: EngineTask) -> None:
         """A task at a distance, or by its number: with it those before it."""
         r = task.registers
         for register in ("TileDMASrc.DMAConfig", "TileDMASrc.Src2DMAConfig"):
@@ -203,7 +205,7 @@ class Memory:
         if r.channel("kernel") == SCRATCH:
             self.settled = max(self.settled, r["Task.DTID"])
 
-    def _unwritten(self, task: Task, channel: int, place: Granules, register: str) -> list[EmulationError]:
+    def _unwritten(self, task: EngineTask, channel: int, place: Granules, register: str) -> list[EmulationError]:
         writer = _last(self.writer, channel, place)
         _mark(self.reader, channel, place, task.index)
         if writer <= self.settled:
@@ -213,7 +215,7 @@ class Memory:
             hint=f"set it to {writer if register == 'Task.DTID' else 1} (docs/reference/hazards.md)",
         )]  # fmt: skip
 
-    def _unread(self, task: Task, channel: int, place: Granules) -> list[EmulationError]:
+    def _unread(self, task: EngineTask, channel: int, place: Granules) -> list[EmulationError]:
         r, reader = task.registers, _last(self.reader, channel, place)
         config = "TileDMADst.DMAConfig"
         waits = r[f"{config}.DependencyMode"] and task.index - 1 - r[f"{config}.DependencyInterval"] >= reader
@@ -226,7 +228,7 @@ class Memory:
             f"{min(15, task.index - 1 - reader)} (docs/reference/hazards.md)",
         )]  # fmt: skip
 
-    def _kernel(self, task: Task) -> Iterator[tuple[int, Granules]]:
+    def _kernel(self, task: EngineTask) -> Iterator[tuple[int, Granules]]:
         channel = task.registers.channel("kernel")
         if channel in self.writer or channel == SCRATCH:
             assert channel is not None
@@ -253,7 +255,7 @@ class Granules(NamedTuple):
         return np.ndarray(self.counts, cells.dtype, cells, self.first * size, steps)
 
 
-def _granules(surface: Surface, extent: Extent) -> Granules:
+def _granules(surface: OperandSurface, extent: Extent) -> Granules:
     blocks = -(-extent.c // surface.interleave)
     width = -(-extent.w * surface.element * surface.interleave // GRANULE)
     axes = (

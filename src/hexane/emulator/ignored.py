@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 
 from hexane.arithmetic.multiply import bias_units
-from hexane.emulator.ends import AXES, Surface
+from hexane.emulator.ends import AXES, OperandSurface
 from hexane.emulator.registers import Registers
 from hexane.emulator.strides import Extent
 from hexane.emulator.task import PEKind, understand
@@ -300,7 +300,7 @@ def _of_single_element(r: Registers, name: str, bit: int) -> str | None:
     return None
 
 
-def _single(name: str, stored: Extent, surface: Surface | None) -> str | None:
+def _single(name: str, stored: Extent, surface: OperandSurface | None) -> str | None:
     blocks = -(-stored.c // (surface.interleave if surface and "TileDMA" in name else 1))
     sizes = {"Row": stored.h, "Plane": blocks, "Channel": blocks, "Depth": stored.d, "Group": stored.g}
     register = name.split(".")[1].removeprefix("Src2")

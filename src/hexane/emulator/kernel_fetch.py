@@ -9,12 +9,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from hexane.arithmetic.plain_convolution import Places
+from hexane.arithmetic.plain_convolution import WindowPlaces
 from hexane.emulator.ends import require_no_channel
 from hexane.emulator.memory import Memory
 from hexane.emulator.once import once
 from hexane.emulator.registers import Registers
-from hexane.emulator.task import Task
+from hexane.emulator.task import EngineTask
 from hexane.errors import FormatError, HexaneError
 from hexane.kernels import Kernel, KernelLayout, layout_of, side_table, unpack
 
@@ -26,7 +26,7 @@ TABLE = 2  # NE.MACCfg.NonlinearMode
 T = TypeVar("T")
 
 
-def _nowhere() -> Places | None:
+def _nowhere() -> WindowPlaces | None:
     return None
 
 
@@ -41,7 +41,7 @@ class Fetched:
     layout: KernelLayout | None
     read: Callable[[], Kernel | None]
     constant: bool
-    places: Callable[[], Places | None] = _nowhere
+    places: Callable[[], WindowPlaces | None] = _nowhere
 
     def when_read(self, make: Callable[[Kernel | None], T]) -> Callable[[], T]:
         """What ``make`` makes of the kernel: once and now of a constant one, else at every call."""
@@ -51,7 +51,7 @@ class Fetched:
         return lambda: kernel
 
 
-def fetch(task: Task, memory: Memory) -> Fetched:
+def fetch(task: EngineTask, memory: Memory) -> Fetched:
     """A neural core task's streams, checked.
 
     A stream that is longer than what the cores consume hangs the engine (docs/reference/engine-h13.md 4.9), so it is an
@@ -99,7 +99,7 @@ def fetch(task: Task, memory: Memory) -> Fetched:
     def streams(where: Memory) -> Kernel:
         return _read(r, layout, [_stream(r, where, core) for core in cores], table)
 
-    def places() -> Places | None:
+    def places() -> WindowPlaces | None:
         return None if constant else _places(r, layout, memory, streams)
 
     return Fetched(layout, lambda: _read(r, layout, chunks(), table), constant=constant, places=places)
@@ -118,7 +118,9 @@ class _Numbered(Memory):
         return numbers.astype(np.uint16).view(np.uint8)
 
 
-def _places(r: Registers, layout: KernelLayout, memory: Memory, read: Callable[[Memory], Kernel]) -> Places | None:
+def _places(
+    r: Registers, layout: KernelLayout, memory: Memory, read: Callable[[Memory], Kernel]
+) -> WindowPlaces | None:
     """Where ``read`` finds each weight, learned from what it reads of memories that are numbered."""
     channel = r.channel("kernel")
     plain = layout.weighted and layout.dtype == "float16" and not (layout.compressed or layout.palette or layout.sparse)
@@ -131,7 +133,7 @@ def _places(r: Registers, layout: KernelLayout, memory: Memory, read: Callable[[
     index = low.view(np.uint16) + (high.view(np.uint16).astype(np.int64) << 16) - 1
     if index.min(initial=0) < 0 or index.max(initial=0) >= min(data.size // 2, 1 << 31) or not data.flags.c_contiguous:
         return None
-    return Places(data, index.astype(np.int32))
+    return WindowPlaces(data, index.astype(np.int32))
 
 
 def _read(r: Registers, layout: KernelLayout, chunks: list[np.ndarray], table: bytes | None) -> Kernel:
@@ -238,7 +240,7 @@ _OF_WEIGHTS = (
 )
 
 
-def _layout(task: Task, *, runtime: bool) -> KernelLayout:
+def _layout(task: EngineTask, *, runtime: bool) -> KernelLayout:
     r = task.registers
     try:
         layout = layout_of(r.descriptor, runtime, r.__getitem__)
@@ -272,7 +274,7 @@ def _require_off(r: Registers) -> None:
         )
 
 
-def _require_cores(task: Task, layout: KernelLayout, cores: tuple[int, ...]) -> None:
+def _require_cores(task: EngineTask, layout: KernelLayout, cores: tuple[int, ...]) -> None:
     """The enabled cores are the first ones, as many as have an output channel to compute."""
     r = task.registers
     cores_needed = layout.active if layout.weighted else min(1 << r["Common.Cfg.ActiveNE"], task.cout)

@@ -21,7 +21,7 @@ UNIT = 16  # bytes; every L2 address and stride is a multiple
 
 @slot_init
 @dataclass(frozen=True, slots=True)
-class Region:
+class L2Region:
     """Where a tensor stands in L2: base and strides in bytes, and the size of an element."""
 
     base: int
@@ -50,7 +50,7 @@ class Place:
 
     __slots__ = ("dense", "extent", "region", "row", "start", "stop")
 
-    def __init__(self, region: Region, extent: Extent) -> None:
+    def __init__(self, region: L2Region, extent: Extent) -> None:
         self.region, self.extent = region, extent
         g, d, c, h, w = extent
         self.row = -(-w * region.element // UNIT)
@@ -95,7 +95,7 @@ class Place:
         return self.region == other.region and self.extent == other.extent
 
 
-class Touched:
+class L2Marks:
     """Who touched every 16 bytes of L2 last: the latest by their places, those before them in a map."""
 
     def __init__(self, nobody: int) -> None:
@@ -145,7 +145,7 @@ class L2:
     """Bytes, shadow, and the sanitizer's three questions: inside, no overlap, written before."""
 
     data: np.ndarray = field(default_factory=lambda: np.zeros(L2_BYTES, np.uint8))
-    shadow: Touched = field(default_factory=lambda: Touched(0))
+    shadow: L2Marks = field(default_factory=lambda: L2Marks(0))
     sanitize: bool = True
     high: int = 0
     """Bytes from the start that some region has reached."""
@@ -154,12 +154,12 @@ class L2:
         """All bytes zero, as at the start; who may read what stays as it is."""
         self.data[: self.high] = 0
 
-    def view(self, region: Region, extent: Extent, *, task: int, register: str) -> np.ndarray:
+    def view(self, region: L2Region, extent: Extent, *, task: int, register: str) -> np.ndarray:
         """The elements of a region as unsigned integers, axes (g, d, c, h, w); a view, not a copy."""
         self.require_inside(region, extent, task=task, register=register)
         return strided(self.data, region.base, extent, region.strides(), region.element)
 
-    def read(self, region: Region, extent: Extent, *, task: int, register: str) -> np.ndarray:
+    def read(self, region: L2Region, extent: Extent, *, task: int, register: str) -> np.ndarray:
         """A resident operand: the same view, after asking that some task left these bytes for others."""
         view = self.view(region, extent, task=task, register=register)
         place = Place(region, extent)
@@ -175,20 +175,20 @@ class L2:
                 raise EmulationError(f"reads L2 where {why}", task=task, register=register, address=address)
         return view
 
-    def write(self, region: Region, extent: Extent, *, task: int, register: str) -> np.ndarray:
+    def write(self, region: L2Region, extent: Extent, *, task: int, register: str) -> np.ndarray:
         """A view to store a tensor into, which later tasks may read."""
         view = self.view(region, extent, task=task, register=register)
         self.require_distinct(region, extent, task=task, register=register)
         self.shadow.add(task + 1, Place(region, extent))
         return view
 
-    def stream(self, region: Region, extent: Extent, *, task: int, register: str) -> None:
+    def stream(self, region: L2Region, extent: Extent, *, task: int, register: str) -> None:
         """Note that a window, a ring or a buffer passes through these bytes: their content is undefined afterwards."""
         self.require_inside(region, extent, task=task, register=register)
         self.require_distinct(region, extent, task=task, register=register)
         self.shadow.add(-(task + 1), Place(region, extent))
 
-    def require_inside(self, region: Region, extent: Extent, *, task: int, register: str) -> None:
+    def require_inside(self, region: L2Region, extent: Extent, *, task: int, register: str) -> None:
         """Refuse a region that ends beyond the buffer; without this the model could not go on, so it is always on."""
         end = last_byte(region.base, extent, region.strides(), region.element)
         if end > L2_BYTES:
@@ -200,7 +200,7 @@ class L2:
             )
         self.high = max(self.high, end)
 
-    def require_distinct(self, region: Region, extent: Extent, *, task: int, register: str) -> None:
+    def require_distinct(self, region: L2Region, extent: Extent, *, task: int, register: str) -> None:
         """Refuse strides with which a tensor that is written would overwrite itself."""
         if self.sanitize and overlaps_itself(extent, region.strides(), region.element):
             raise EmulationError(

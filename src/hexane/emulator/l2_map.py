@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from hexane.chips import L2_BYTES
-from hexane.emulator.ends import SourceType
+from hexane.emulator.ends import OperandSource
 from hexane.emulator.l2 import UNIT, Place
 from hexane.emulator.regions import operands, result, stays
 from hexane.emulator.registers import Registers
-from hexane.emulator.task import Task, understand
+from hexane.emulator.task import EngineTask, understand
 from hexane.isa import Task as Words
 
 
@@ -67,7 +67,7 @@ def l2_map(tasks: Sequence[Words]) -> L2Map:
     last: list[int] = []
     for index, words in enumerate(tasks):
         task = understand(Registers(index, words))
-        for place in (place for operand, place in operands(task) if operand.kind is SourceType.RESIDENT):
+        for place in (place for operand, place in operands(task) if operand.kind is OperandSource.RESIDENT):
             for number in cells.read(place, index):
                 last[number] = index
         for place, is_resident in _written(task):
@@ -117,8 +117,8 @@ class _Cells:
         return tuple(int(n) * UNIT for n in np.cumsum(self.change)[:-1])
 
 
-def _written(task: Task) -> Iterator[tuple[Place, bool]]:
+def _written(task: EngineTask) -> Iterator[tuple[Place, bool]]:
     for operand, place in operands(task):
-        if operand.kind not in (SourceType.RESIDENT, SourceType.STRIPS):
-            yield place, operand.kind is SourceType.KEEP
+        if operand.kind not in (OperandSource.RESIDENT, OperandSource.STRIPS):
+            yield place, operand.kind is OperandSource.KEEP
     yield result(task), stays(task)

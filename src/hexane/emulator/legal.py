@@ -15,7 +15,7 @@ from hexane.chips import CORES
 from hexane.emulator.ignored import listed
 from hexane.emulator.once import once
 from hexane.emulator.registers import Registers
-from hexane.emulator.task import Task
+from hexane.emulator.task import EngineTask
 from hexane.isa.channels import SCRATCH
 from hexane.isa.fields import FieldPlan
 from hexane.isa.roles import Roles, roles_of
@@ -227,7 +227,7 @@ def _asked(generation: str, on_ne: bool, present: Iterable[str]) -> Iterator[str
     return (name for name in present if name in allowed or unknown(name))
 
 
-def require_units_agree(task: Task, scratch_writers: set[int]) -> None:
+def require_units_agree(task: EngineTask, scratch_writers: set[int]) -> None:
     """Header and registers say the same of the same thing (docs/reference/engine-h13.md 4.2)."""
     r = task.registers
     _require_agreement(r, task.unit == "NE")

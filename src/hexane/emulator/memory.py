@@ -13,7 +13,7 @@ DRAM_LIMIT = 0xE000_0000  # all buffers of a program end below it (docs/referenc
 
 
 @dataclass
-class Buffer:
+class DramBuffer:
     """Bytes behind one channel. ``written`` has one flag per 64-byte granule, for buffers that start undefined."""
 
     name: str
@@ -22,17 +22,17 @@ class Buffer:
     written: np.ndarray | None = None
 
     @classmethod
-    def constant(cls, name: str, data: bytes) -> Buffer:
+    def constant(cls, name: str, data: bytes) -> DramBuffer:
         """A buffer that tasks may only read."""
         return cls(name, np.frombuffer(data, np.uint8), writable=False)
 
     @classmethod
-    def filled(cls, name: str, data: np.ndarray) -> Buffer:
+    def filled(cls, name: str, data: np.ndarray) -> DramBuffer:
         """An input surface: its bytes are all given by the caller."""
         return cls(name, data, writable=True)
 
     @classmethod
-    def undefined(cls, name: str, size: int) -> Buffer:
+    def undefined(cls, name: str, size: int) -> DramBuffer:
         """Scratch or an output surface: zero, and a read before a write is an error."""
         return cls(name, np.zeros(size, np.uint8), writable=True, written=np.zeros(-(-size // GRANULE), bool))
 
@@ -44,9 +44,9 @@ class Buffer:
 class Memory:
     """The channel table of one program: channel number to buffer."""
 
-    channels: dict[int, Buffer] = field(default_factory=dict)
+    channels: dict[int, DramBuffer] = field(default_factory=dict)
 
-    def buffer(self, channel: int, *, task: int, register: str) -> Buffer:
+    def buffer(self, channel: int, *, task: int, register: str) -> DramBuffer:
         """The buffer behind a channel, or an EmulationError that names the selector."""
         surface = self.channels.get(channel)
         if surface is None:
@@ -70,7 +70,7 @@ class Memory:
         return buffer.data[start : start + size]
 
     @staticmethod
-    def require_written(buffer: Buffer, start: int, size: int, *, task: int, register: str) -> None:
+    def require_written(buffer: DramBuffer, start: int, size: int, *, task: int, register: str) -> None:
         """Refuse to read what neither the host nor a task has written."""
         if buffer.written is None or size <= 0:
             return

@@ -21,24 +21,24 @@ from hexane.arithmetic.elementwise import Pointwise
 from hexane.arithmetic.formats import canonical
 from hexane.arithmetic.integer import prepare_scaled
 from hexane.arithmetic.multiply import Activation, multiply_inputs, scale_input
-from hexane.arithmetic.plain_convolution import Ready
+from hexane.arithmetic.plain_convolution import PlainConvolution
 from hexane.arithmetic.pooling import largest_in_windows
 from hexane.chips import winograd_on
 from hexane.emulator.kernel_fetch import TABLE, Fetched
 from hexane.emulator.registers import Registers
-from hexane.emulator.task import Task
-from hexane.emulator.work import Events, Operands, Work
+from hexane.emulator.task import EngineTask
+from hexane.emulator.work import Events, Operands, UnitWork
 from hexane.isa.numbers import fp16_value
 from hexane.kernels import Kernel, KernelLayout
 
 if TYPE_CHECKING:
-    from hexane.arithmetic.fast.jobs import Job
+    from hexane.arithmetic.fast.jobs import CompiledJob
 
 SUM, PRODUCT, MAXIMUM, BYPASS = 0, 2, 3, 4
 
 
 @dataclass(frozen=True)
-class Window:
+class SourceWindow:
     """Kernel size, stride and padding along height and width; outputs produced per step along the width."""
 
     kh: int
@@ -55,7 +55,7 @@ class Window:
         return (self.kh, self.kw, self.sy, self.sx, self.top, self.left, self.columns) == (1, 1, 1, 1, 0, 0, 1)
 
 
-def prepare(task: Task, fetched: Fetched) -> Work:
+def prepare(task: EngineTask, fetched: Fetched) -> UnitWork:
     """An NE task, checked and ready for source 1."""
     r = task.registers
     window = _window(r)
@@ -64,13 +64,13 @@ def prepare(task: Task, fetched: Fetched) -> Work:
     return _MODES[mode](task, fetched, window)
 
 
-def _window(r: Registers) -> Window:
+def _window(r: Registers) -> SourceWindow:
     for name in ("Common.ConvCfg.Kw", "Common.ConvCfg.Kh"):
         if r[name] == 0:
             raise r.error("size 0 hangs the engine", name)
     if r["Common.ConvCfg.Ox"] == 2 and (r["Common.ConvCfg.Sx"] != 2 or r.flag("NE.MACCfg.KernelMode")):
         raise r.error("two outputs per step are known for kernels with steps of two only", "Common.ConvCfg.Ox")
-    return Window(
+    return SourceWindow(
         kh=r["Common.ConvCfg.Kh"],
         kw=r["Common.ConvCfg.Kw"],
         sy=r.one_of("Common.ConvCfg.Sy", (1, 2), "stride"),
@@ -81,7 +81,7 @@ def _window(r: Registers) -> Window:
     )
 
 
-def _require_consistent(task: Task, window: Window) -> None:
+def _require_consistent(task: EngineTask, window: SourceWindow) -> None:
     """What hangs or has no rule: a mode that wants a kernel and has none, channel counts that do not fit."""
     r = task.registers
     r.one_of("NE.MACCfg.NonlinearMode", (0, 1, 2), "non-linearity")
@@ -105,7 +105,7 @@ def _require_consistent(task: Task, window: Window) -> None:
     _require_reach(task, window)
 
 
-def _require_reach(task: Task, window: Window) -> None:
+def _require_reach(task: EngineTask, window: SourceWindow) -> None:
     """Windows cover the input: less padding than a window at either end, less than a stride left over."""
     r = task.registers
     columns, sx = task.wout * window.columns, window.sx // window.columns
@@ -139,7 +139,7 @@ def _activation(r: Registers, kernel: Kernel | None) -> Activation:
 _SUFFIXES = ("", " + relu", " + table")
 
 
-def _bypass(task: Task, fetched: Fetched, window: Window) -> Work:
+def _bypass(task: EngineTask, fetched: Fetched, window: SourceWindow) -> UnitWork:
     """OpMode 4: ``f(PostScale * in)``, one input per output."""
     r = task.registers
     # From H14 on a copy that transposes counts here the channels that a core takes at a time; on H13 it takes one.
@@ -153,7 +153,7 @@ def _bypass(task: Task, fetched: Fetched, window: Window) -> Work:
     return _pointwise(r, fetched, "copy", ())
 
 
-Combined = Callable[[np.ndarray, np.ndarray | None, np.ndarray], "Job | None"]
+Combined = Callable[[np.ndarray, np.ndarray | None, np.ndarray], "CompiledJob | None"]
 
 
 def _same(x: np.ndarray) -> np.ndarray:
@@ -167,7 +167,7 @@ def _pointwise(
     rests_on: tuple[str, ...],
     combine: Callable[[np.ndarray], np.ndarray] = _same,
     combined: Combined | None = None,
-) -> Work:
+) -> UnitWork:
     """Constant, scale and non-linearity of single values (docs/reference/numerics.md 3.5, 3.6), behind what
     ``combine`` gives; ``combined`` is both as a job, of halfwords, with a table of the function's results or none."""
     scale, add = _half(r, "NE.PostScale.PostScale"), _half(r, "NE.AccBias.AccBias")
@@ -200,7 +200,7 @@ def _pointwise(
             counters["table ends hit"] = table_ends(activation, scale_input(source, scale, add))
         return Events(("scalar-exponent-31",) if special else (), counters)
 
-    def job(operands: Operands, target: np.ndarray) -> Job | None:
+    def job(operands: Operands, target: np.ndarray) -> CompiledJob | None:
         from hexane.arithmetic.fast import planar_job
 
         x, out = operands[0].view(np.uint16), target.view(np.uint16)
@@ -217,10 +217,10 @@ def _pointwise(
         return None if function.results is None else planar_job.look_up(function.results, x, out)
 
     name += f" * {scale:g}" * (scale != 1.0) + f" + {add:g}" * bool(add)
-    return Work(name + suffix, rests_on, compute, events, tabulate=tabulate, job=job, in_place=combine is _same)
+    return UnitWork(name + suffix, rests_on, compute, events, tabulate=tabulate, job=job, in_place=combine is _same)
 
 
-def _sum(task: Task, fetched: Fetched, window: Window) -> Work:
+def _sum(task: EngineTask, fetched: Fetched, window: SourceWindow) -> UnitWork:
     """OpMode 0: a convolution with the kernel stream, or with a kernel of ones (KernelMode 1)."""
     r = task.registers
     unicast = r.flag("Common.GroupConvCfg.UnicastEn")
@@ -250,7 +250,7 @@ def _sum(task: Task, fetched: Fetched, window: Window) -> Work:
 
     integers = fetched.layout is not None and _of_integers(fetched.layout, scale)
 
-    def work_of(kernel: Kernel | None, activation: Activation) -> Ready:
+    def work_of(kernel: Kernel | None, activation: Activation) -> PlainConvolution:
         values, bias = weights(kernel)
         shape = (values.shape[1] * groups, task.hin, task.win)
         if integers or (kernel is not None and kernel.scales is not None):
@@ -295,15 +295,15 @@ def _sum(task: Task, fetched: Fetched, window: Window) -> Work:
             counters["table ends hit"] = table_ends(activation, before)
         return Events(("sum-order",) if met else (), counters)
 
-    def job(operands: Operands, target: np.ndarray) -> Job | None:
+    def job(operands: Operands, target: np.ndarray) -> CompiledJob | None:
         make = getattr(ready(), "job", None) if fetched.constant else reading()
         if make is None:
             return None
         x, out = operands[0].view(np.uint16)[:, 0], target.view(np.uint16)[:, 0]
-        work: Job | None = make(x[:, None], out[:, :, None]) if unicast else make(x[None], out[None])
+        work: CompiledJob | None = make(x[:, None], out[:, :, None]) if unicast else make(x[None], out[None])
         return work
 
-    def reading() -> Callable[[np.ndarray, np.ndarray], Job | None] | None:
+    def reading() -> Callable[[np.ndarray, np.ndarray], CompiledJob | None] | None:
         """What makes a job that reads the kernel in every run; the same rules with other weights say how."""
         places, kernel = fetched.places(), fetched.read()
         if places is None or kernel is None or r["NE.MACCfg.NonlinearMode"] == TABLE:
@@ -318,7 +318,9 @@ def _sum(task: Task, fetched: Fetched, window: Window) -> Work:
     if form == "winograd" and window.kw == 3 and window.kh in (1, 3) and (window.sx, window.sy) == (1, 1):
         rests_on += ("winograd-groups",) * (groups > 1) + ("winograd-bias",) * r["NE.MACCfg.BiasMode"]
     name = _name(window, unicast, ones, runtime=runtime) + suffix
-    return Work(name, rests_on, compute, events, (lambda: ready().keep()) if fetched.constant else lambda: 0, job=job)
+    return UnitWork(
+        name, rests_on, compute, events, (lambda: ready().keep()) if fetched.constant else lambda: 0, job=job
+    )
 
 
 def _transforms(r: Registers, unicast: bool, ones: bool) -> bool:
@@ -337,7 +339,7 @@ FP16 = 2
 """NE.KernelCfg.KernelFmt of half-precision weights."""
 
 
-def _place(task: Task, window: Window) -> dict[str, Any]:
+def _place(task: EngineTask, window: SourceWindow) -> dict[str, Any]:
     """Strides and pads as `hexane.arithmetic.convolution` takes them."""
     sy, sx, wout = window.sy, window.sx, task.wout
     if window.columns == 2:  # two output columns per step of two (docs/reference/engine-h13.md 9.8)
@@ -352,7 +354,7 @@ def _place(task: Task, window: Window) -> dict[str, Any]:
 
 
 def _sum_rests_on(
-    r: Registers, layout: KernelLayout | None, window: Window, *, ones: bool, add: float, scale: float
+    r: Registers, layout: KernelLayout | None, window: SourceWindow, *, ones: bool, add: float, scale: float
 ) -> tuple[str, ...]:
     """The hypotheses of a sum, and what its kernel's format asks for."""
     rests_on: tuple[str, ...] = ("window-without-kernel",) if ones and not window.plain else ()
@@ -390,13 +392,13 @@ def _weights(kernel: Kernel | None) -> tuple[np.ndarray, np.ndarray | None]:
     return kernel.weights.astype(np.float16, copy=False), kernel.bias
 
 
-def _name(window: Window, unicast: bool, ones: bool, *, runtime: bool) -> str:
+def _name(window: SourceWindow, unicast: bool, ones: bool, *, runtime: bool) -> str:
     size = f"{window.kh}x{window.kw}"
     kind = "sum" if ones else "depthwise" if unicast else "runtime product" if runtime else "conv"
     return f"{kind} {size}" + (f" /{window.sy}x{window.sx}" if (window.sy, window.sx) != (1, 1) else "")
 
 
-def _maximum(task: Task, fetched: Fetched, window: Window) -> Work:
+def _maximum(task: EngineTask, fetched: Fetched, window: SourceWindow) -> UnitWork:
     """OpMode 3: the largest of an output's inputs; what lies outside the map never wins (PaddingMode 1)."""
     r = task.registers
     r.one_of("NE.MACCfg.BinaryPoint", (r.roles.fp16_point,), "fixed point")
@@ -414,7 +416,7 @@ def _maximum(task: Task, fetched: Fetched, window: Window) -> Work:
         shape = (window.kh, window.kw), (window.sy, window.sx), (window.top, window.left)
         return largest_in_windows(source, *shape, (task.hout, task.wout))
 
-    def as_job(x: np.ndarray, table: np.ndarray | None, out: np.ndarray) -> Job | None:
+    def as_job(x: np.ndarray, table: np.ndarray | None, out: np.ndarray) -> CompiledJob | None:
         from hexane.arithmetic.fast import windows_job
 
         each = x.shape[2] // task.cout
@@ -433,7 +435,7 @@ def _maximum(task: Task, fetched: Fetched, window: Window) -> Work:
     return _pointwise(r, fetched, "maximum", rests_on, largest, as_job)
 
 
-def _product(task: Task, fetched: Fetched, window: Window) -> Work:
+def _product(task: EngineTask, fetched: Fetched, window: SourceWindow) -> UnitWork:
     """OpMode 2: the product of two inputs (pow: log2 of the base times the exponent)."""
     r = task.registers
     if r["Common.GroupConvCfg.UnicastCin"] != 2 or not window.plain:

@@ -12,11 +12,11 @@ from hexane.arithmetic.elementwise import Pointwise, shift_scale
 from hexane.arithmetic.formats import canonical
 from hexane.arithmetic.reduction import FUNCTIONS, reduce
 from hexane.emulator.registers import Registers
-from hexane.emulator.task import PEKind, Task
-from hexane.emulator.work import Events, Operands, Work
+from hexane.emulator.task import EngineTask, PEKind
+from hexane.emulator.work import Events, Operands, UnitWork
 
 if TYPE_CHECKING:
-    from hexane.arithmetic.fast.jobs import Job
+    from hexane.arithmetic.fast.jobs import CompiledJob
 
 ADD, MUL, MAX, MIN, SUM_SQUARE = range(5)
 OPERATIONS = {ADD: "add", MUL: "mul", MAX: "max", MIN: "min", SUM_SQUARE: "sumsq"}
@@ -24,7 +24,7 @@ NO_SOURCE, SOURCE_2, MINUS_SOURCE_2 = 0, 2, 3
 REDUCED_AXES = (1, 3, 4)  # depth, height, width of (g, d, c, h, w)
 
 
-def prepare(task: Task) -> Work:
+def prepare(task: EngineTask) -> UnitWork:
     """A PE task, checked and ready for its operands: size 1 along broadcast axes."""
     r = task.registers
     r.one_of("PE.Cfg.Cond", (0, r.roles.absolute), "only none and abs are known")
@@ -62,7 +62,7 @@ def _minus(x: np.ndarray) -> np.ndarray:
 Signs = Callable[[np.ndarray, np.ndarray | None], tuple[np.ndarray, np.ndarray | None]]
 
 
-def _operation(task: Task) -> tuple[str, Signs, bool]:
+def _operation(task: EngineTask) -> tuple[str, Signs, bool]:
     """The operation, what gives its operands the selected signs, and whether they are taken as they are."""
     r, two = task.registers, task.source2 is not None
     op = OPERATIONS[r.one_of("PE.Cfg.OpMode", OPERATIONS, "operation")]
@@ -86,7 +86,7 @@ def _operation(task: Task) -> tuple[str, Signs, bool]:
     return "sub" if subtract else op, signed, not (first_minus or relu or second_minus)
 
 
-def _elementwise(task: Task) -> Work:
+def _elementwise(task: EngineTask) -> UnitWork:
     """Kinds 2 and 3: ``(a op b) * Scale + Bias``, abs, ReLU, at the size of the output."""
     r, two = task.registers, task.source2 is not None
     op, signed, plain = _operation(task)
@@ -118,7 +118,7 @@ def _elementwise(task: Task) -> Work:
         if follow is not None and not together:
             follow.tabulate()
 
-    def job(operands: Operands, target: np.ndarray) -> Job | None:
+    def job(operands: Operands, target: np.ndarray) -> CompiledJob | None:
         from hexane.arithmetic.fast import planar_job
 
         only_relu = relu and not (scaled or absolute or copied)
@@ -144,13 +144,13 @@ def _elementwise(task: Task) -> Work:
         name += f" * {scale:g}" * (scale != 1.0) + f" + {bias:g}" * (bias != 0.0)
         rests_on += ("planar-scale",)
     name += " + abs" * absolute + " + relu" * relu
-    return Work(name, rests_on, compute, events, tabulate=tabulate, job=job, in_place=True)
+    return UnitWork(name, rests_on, compute, events, tabulate=tabulate, job=job, in_place=True)
 
 
 _ZERO = np.zeros((1, 1, 1, 1, 1), np.float16)
 
 
-def _scale_shift(task: Task) -> Work:
+def _scale_shift(task: EngineTask) -> UnitWork:
     """Kind 4: ``(src1 + row 0) * row 1``, one value per channel (docs/reference/engine-h13.md 8.4)."""
     r = task.registers
     r.one_of("PE.Cfg.OpMode", (ADD,), "scale and shift")
@@ -171,10 +171,10 @@ def _scale_shift(task: Task) -> Work:
         plain = not np.any(rows[:, :, :, 0:1]) or np.all(rows[:, :, :, 1:2] == 1)
         return Events(() if plain else ("planar-shift-scale",))
 
-    return Work("(x - shift) * scale" if subtract else "(x + shift) * scale", (), compute, events)
+    return UnitWork("(x - shift) * scale" if subtract else "(x + shift) * scale", (), compute, events)
 
 
-def _reduce(task: Task) -> Work:
+def _reduce(task: EngineTask) -> UnitWork:
     """Kinds 5 and 6: over depth, height and width of every channel and group (docs/reference/engine-h13.md 8.5)."""
     r = task.registers
     r.one_of("PE.Cfg.ReluEn", (0,), "its place against a reduction is not known")
@@ -214,7 +214,7 @@ def _reduce(task: Task) -> Work:
             keepdims=True,
         )
 
-    def job(operands: Operands, target: np.ndarray) -> Job | None:
+    def job(operands: Operands, target: np.ndarray) -> CompiledJob | None:
         from hexane.arithmetic.fast import planar_job
 
         rules = (
@@ -237,4 +237,4 @@ def _reduce(task: Task) -> Work:
     name += (
         f" * {scale:g}" * (scale != 1.0) + f" + {epsilon:g}" * bool(epsilon) + (f" -> {nonlinear}" if nonlinear else "")
     )
-    return Work(name, rests_on, compute, job=job)
+    return UnitWork(name, rests_on, compute, job=job)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from hexane.emulator.ends import Operand, Result, Surface
+from hexane.emulator.ends import Operand, OperandSurface, TaskResult
 from hexane.emulator.engine import Engine
 from hexane.emulator.program import Program
-from hexane.emulator.task import Task
+from hexane.emulator.task import EngineTask
 from hexane.errors import HexaneError
 from hexane.image import Image
 from hexane.isa.channels import CONST, SCRATCH
 
 
 @dataclass(frozen=True)
-class Placement:
+class OperandPlacement:
     """One task: ``reads`` and ``writes`` are places (``x + 0x0``, ``L2 0x4000``, ``constants + 0x80``), ``does`` says
     the rest in words."""
 
@@ -24,12 +24,12 @@ class Placement:
     does: str
 
 
-def placements(image: Image) -> tuple[dict[int, Placement], str]:
+def placements(image: Image) -> tuple[dict[int, OperandPlacement], str]:
     """Placement by number of the task, in the order in which they run, and what ended the walk ("" at the end).
 
     The walk asks of each task what the emulator asks before it computes; it ends at the first that is refused.
     """
-    rows: dict[int, Placement] = {}
+    rows: dict[int, OperandPlacement] = {}
     try:
         program = Program.of(image)
         names = {surface.channel: surface.name for surface in image.surfaces if surface.channel is not None}
@@ -45,17 +45,19 @@ def placements(image: Image) -> tuple[dict[int, Placement], str]:
 def with_placements(summary: dict[str, Any], image: Image) -> dict[str, Any]:
     """The plain values of `hexane.image.summary.summary_of` with ``reads``, ``writes`` and ``does`` of every task."""
     rows, ended = placements(image) if all("task" in row for row in summary["tasks"]) else ({}, "")
-    nothing = Placement((), "", "")
+    nothing = OperandPlacement((), "", "")
     tasks = [{**row, **asdict(rows.get(row.get("task", -1), nothing))} for row in summary["tasks"]]
     return {**summary, "tasks": tasks, "not_followed": ended}
 
 
-def _placement(task: Task, names: dict[int, str]) -> Placement:
+def _placement(task: EngineTask, names: dict[int, str]) -> OperandPlacement:
     sources = [task.source1, *([task.source2] if task.source2 else [])]
-    return Placement(tuple(_place(one, names) for one in sources), _place(task.result, names), _does(task, sources))
+    return OperandPlacement(
+        tuple(_place(one, names) for one in sources), _place(task.result, names), _does(task, sources)
+    )
 
 
-def _place(end: Operand | Result, names: dict[int, str]) -> str:
+def _place(end: Operand | TaskResult, names: dict[int, str]) -> str:
     if end.surface is None:
         return f"L2 {end.region.base:#x}"
     channel = end.surface.channel
@@ -63,7 +65,7 @@ def _place(end: Operand | Result, names: dict[int, str]) -> str:
     return f"{name} + {end.surface.base:#x}"
 
 
-def _does(task: Task, sources: list[Operand]) -> str:
+def _does(task: EngineTask, sources: list[Operand]) -> str:
     """Steps and turns of the sources and of the result: what a copy is for, mostly."""
     words = []
     for operand in sources:
@@ -83,9 +85,9 @@ def _does(task: Task, sources: list[Operand]) -> str:
     return "; ".join(words)
 
 
-def _steps(end: Operand | Result, verb: str) -> list[str]:
+def _steps(end: Operand | TaskResult, verb: str) -> list[str]:
     """Where a surface's elements or rows lie further apart than they are long."""
-    surface: Surface | None = end.surface
+    surface: OperandSurface | None = end.surface
     if surface is None:
         return []
     extent = end.stored

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from hexane.emulator import chain, stream
-from hexane.emulator.memory import DRAM_LIMIT, GRANULE, Buffer, Memory
+from hexane.emulator.memory import DRAM_LIMIT, GRANULE, DramBuffer, Memory
 from hexane.emulator.registers import Registers
 from hexane.errors import EmulationError, UnsupportedError, UsageError
 from hexane.image import Image, Surface
@@ -118,20 +118,20 @@ class Program:
             raise EmulationError(
                 f"the buffers need {total:#x} bytes, an engine's address space ends at {DRAM_LIMIT:#x}"
             )
-        memory = Memory({TEXT: Buffer.constant("text", self.text), CONST: Buffer.constant("const", self.const)})
+        memory = Memory({TEXT: DramBuffer.constant("text", self.text), CONST: DramBuffer.constant("const", self.const)})
         if self.kernel_channel is not None:
-            memory.channels[self.kernel_channel] = Buffer.constant("kernels", self.kernels)
+            memory.channels[self.kernel_channel] = DramBuffer.constant("kernels", self.kernels)
         if self.scratch_bytes:
-            memory.channels[SCRATCH] = Buffer.undefined("scratch", self.scratch_bytes)
+            memory.channels[SCRATCH] = DramBuffer.undefined("scratch", self.scratch_bytes)
         for surface in self.surfaces:
             channel = surface.channel
             if channel is None or channel < FIRST_SURFACE or channel in memory.channels:
                 raise UsageError(f"channel {channel} is not free for a surface", where=f"surface {surface.label!r}")
             name = f"surface {surface.label!r}"
             if surface.role == "input":
-                memory.channels[channel] = Buffer.filled(name, np.zeros(_size(surface), np.uint8))
+                memory.channels[channel] = DramBuffer.filled(name, np.zeros(_size(surface), np.uint8))
             else:
-                memory.channels[channel] = Buffer.undefined(name, _size(surface))
+                memory.channels[channel] = DramBuffer.undefined(name, _size(surface))
         return memory
 
     def fill(self, memory: Memory, inputs: Inputs, *, layout: str = "nchw") -> None:
@@ -262,7 +262,7 @@ def _fits(shape: tuple[int, ...], surface: tuple[int, ...]) -> bool:
     return tuple(n for n in shape if n != 1) == tuple(n for n in surface if n != 1)
 
 
-def _require_complete(surface: Surface, buffer: Buffer) -> None:
+def _require_complete(surface: Surface, buffer: DramBuffer) -> None:
     """Every element of an output was written by some task."""
     if buffer.written is None or buffer.written.all():
         return

@@ -16,20 +16,20 @@ import numpy as np
 from hexane.arithmetic import tier
 from hexane.arithmetic.hypotheses import in_force
 from hexane.emulator.engine import Engine, Step
-from hexane.emulator.memory import Buffer
+from hexane.emulator.memory import DramBuffer
 from hexane.emulator.program import Inputs, Program
 from hexane.emulator.step_jobs import Aside
 from hexane.isa.channels import FIRST_SURFACE, SCRATCH
 
 if TYPE_CHECKING:
-    from hexane.arithmetic.fast.jobs import Job, Span
+    from hexane.arithmetic.fast.jobs import CompiledJob, Span
 
 KEPT_BYTES = 1 << 30
 """Limit of what one program keeps between runs beside its own bytes, all its machines together: L2, surfaces, scratch
 and kernels made ready."""
 
 
-class Ready:
+class ReadyMachine:
     """One machine for one program.
 
     ``own_bytes`` are L2, surfaces and scratch, ``bytes`` the kernels made ready with them.
@@ -91,7 +91,7 @@ def planned(steps: Iterable[Step]) -> list[Span | Step]:
     from hexane.arithmetic.fast.jobs import Span
 
     plan: list[Span | Step] = []
-    jobs: list[Job] = []
+    jobs: list[CompiledJob] = []
     aside = Aside()
     for step in steps:
         mine = step.jobs(aside)
@@ -108,14 +108,14 @@ def _size(engine: Engine) -> int:
     return engine.l2.data.nbytes + sum(map(len, _own(engine)))
 
 
-def _own(engine: Engine) -> list[Buffer]:
+def _own(engine: Engine) -> list[DramBuffer]:
     """The buffers that are not the program's bytes (a section of kernels has a channel among the surfaces')."""
     channels = engine.memory.channels.items()
     return [b for channel, b in channels if b.writable and (channel == SCRATCH or channel >= FIRST_SURFACE)]
 
 
 @contextmanager
-def machine_for(program: Program, *, sanitize: bool) -> Iterator[Ready]:
+def machine_for(program: Program, *, sanitize: bool) -> Iterator[ReadyMachine]:
     """An idle machine that ran the program before, or a new one; it is kept if the run went well, on kernels.
 
     Calls from several threads each have a machine of their own; idle ones are kept up to `KEPT_BYTES` together.
@@ -123,9 +123,9 @@ def machine_for(program: Program, *, sanitize: bool) -> Iterator[Ready]:
     try:
         ready = program.idle.pop()
     except IndexError:
-        ready = Ready(program, sanitize)
+        ready = ReadyMachine(program, sanitize)
     if (ready.sanitize, ready.rules) != (sanitize, in_force()):
-        ready = Ready(program, sanitize)
+        ready = ReadyMachine(program, sanitize)
     spent = tier.spent()
     with tier.while_cold():
         yield ready

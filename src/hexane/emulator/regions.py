@@ -4,41 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hexane.emulator.ends import Operand, Result, SourceType
+from hexane.emulator.ends import Operand, OperandSource, TaskResult
 from hexane.emulator.l2 import Place
 from hexane.emulator.strides import Extent
-from hexane.emulator.task import Task
+from hexane.emulator.task import EngineTask
 from hexane.isa.tiles import source_rows
 
 
-def operands(task: Task) -> Iterator[tuple[Operand, Place]]:
+def operands(task: EngineTask) -> Iterator[tuple[Operand, Place]]:
     """Every operand with its place in L2: whole where it stays there, else the window or ring that it passes."""
     for operand in (task.source1, task.source2):
         if operand is None:
             continue
-        if operand.kind in (SourceType.RESIDENT, SourceType.KEEP):
+        if operand.kind in (OperandSource.RESIDENT, OperandSource.KEEP):
             yield operand, Place(operand.region, operand.stored)
         else:
             yield operand, Place(operand.region, operand.region.window(tile_of(task, operand)))
 
 
-def result(task: Task) -> Place:
+def result(task: EngineTask) -> Place:
     """The result's place; of an automatic buffer, of which only the base is known, its row of a patch."""
     end = task.result
     if end.automatic:
         width = min(end.stored.w, 128)
         return Place(end.region, end.stored._replace(g=1, d=1, c=1, h=1, w=width))
-    if end.kind in (SourceType.STREAM, SourceType.STRIPS):
+    if end.kind in (OperandSource.STREAM, OperandSource.STRIPS):
         return Place(end.region, end.region.window(tile_of(task, end)))
     return Place(end.region, end.stored)
 
 
-def stays(task: Task) -> bool:
+def stays(task: EngineTask) -> bool:
     """Whether the result is left in L2 for later tasks."""
-    return not task.result.automatic and task.result.kind in (SourceType.RESIDENT, SourceType.KEEP)
+    return not task.result.automatic and task.result.kind in (OperandSource.RESIDENT, OperandSource.KEEP)
 
 
-def tile_of(task: Task, end: Operand | Result) -> Extent:
+def tile_of(task: EngineTask, end: Operand | TaskResult) -> Extent:
     """The rows of an operand or a result that one tile needs room for (docs/reference/engine-h13.md 7.4, 7.5)."""
     extent = end.stored
     if task.tile_height >= task.hout:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from hexane.arithmetic.fast.jobs import Job
+    from hexane.arithmetic.fast.jobs import CompiledJob
     from hexane.emulator.engine import Source, Step
 
 Part = tuple[slice, np.ndarray]
@@ -42,7 +42,7 @@ class Aside:
         return self._buffers[self._next - 1][:size].reshape(shape)
 
 
-def jobs_of(step: Step, aside: Aside) -> list[Job] | None:
+def jobs_of(step: Step, aside: Aside) -> list[CompiledJob] | None:
     """The step as jobs, if it has run before; None where one of its parts is none."""
     from hexane.arithmetic.fast.planar_job import copied
 
@@ -50,7 +50,7 @@ def jobs_of(step: Step, aside: Aside) -> list[Job] | None:
     if result.dtype != np.float16 or any(place.parts is None for place in step.places):
         return None
     aside.restart()
-    before: list[Job] = []
+    before: list[CompiledJob] = []
     operands: list[np.ndarray] = []
     for source in step.sources:
         if source.load is not None:
@@ -77,7 +77,7 @@ def jobs_of(step: Step, aside: Aside) -> list[Job] | None:
 
 def _ways(
     step: Step, operands: list[np.ndarray], parts: list[Part], aside: Aside
-) -> Iterator[tuple[list[Job], tuple[np.ndarray, ...], np.ndarray]]:
+) -> Iterator[tuple[list[CompiledJob], tuple[np.ndarray, ...], np.ndarray]]:
     """Ways to compute, the shortest first: jobs that come before, operands, and the place of the logical result."""
     from hexane.arithmetic.fast.planar_job import copied
 
@@ -97,7 +97,7 @@ def _ways(
         yield load, tuple(x.view(np.float16) for x in whole), target
 
 
-def _standing(source: Source, before: list[Job], aside: Aside) -> np.ndarray | None:
+def _standing(source: Source, before: list[CompiledJob], aside: Aside) -> np.ndarray | None:
     """Where an operand can be read, after the jobs that this adds."""
     from hexane.arithmetic.fast.planar_job import copied
 

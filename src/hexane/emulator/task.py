@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from enum import IntEnum
 
-from hexane.emulator.ends import Operand, Result, result, sources
+from hexane.emulator.ends import Operand, TaskResult, result, sources
 from hexane.emulator.once import once
 from hexane.emulator.registers import Registers
 from hexane.emulator.strides import Extent
@@ -28,7 +28,7 @@ class PEKind(IntEnum):
 
 @slot_init
 @dataclass(frozen=True, slots=True)
-class Task:
+class EngineTask:
     """One task descriptor, understood."""
 
     registers: Registers
@@ -45,14 +45,14 @@ class Task:
     tile_height: int
     source1: Operand
     source2: Operand | None
-    result: Result
+    result: TaskResult
 
     @property
     def index(self) -> int:
         return self.registers.index
 
 
-def understand(r: Registers) -> Task:
+def understand(r: Registers) -> EngineTask:
     """Read a task's registers. Raises EmulationError for a value that has no known effect."""
     pe_kind = _kind(r)
     on_ne = pe_kind is None
@@ -69,7 +69,7 @@ def understand(r: Registers) -> Task:
     _require_holdable(r, out, "Common.OutDim.Wout")
     if pe_kind in (PEKind.REDUCE, PEKind.BINARY_REDUCE):
         out = out._replace(d=1, h=1, w=1)
-    return Task(
+    return EngineTask(
         r, "NE" if on_ne else "PE", pe_kind, groups, din, cin, hin, win, cout, hout, wout, tile_height,
         ends.source1, ends.source2, result(r, out, on_ne=on_ne),
     )  # fmt: skip

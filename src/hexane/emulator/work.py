@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from hexane.arithmetic.fast.jobs import Job
+    from hexane.arithmetic.fast.jobs import CompiledJob
 
 
 class Events(NamedTuple):
@@ -34,12 +34,12 @@ def _no_function() -> None:
     return None
 
 
-def _no_job(operands: Operands, target: np.ndarray) -> Job | None:
+def _no_job(operands: Operands, target: np.ndarray) -> CompiledJob | None:
     return None
 
 
 @dataclass(frozen=True)
-class Work:
+class UnitWork:
     """One task's computation; everything that its registers ask for has been checked.
 
     Parameters
@@ -63,5 +63,5 @@ class Work:
     events: Callable[[Operands, np.ndarray, bool], Events] = _nothing
     keep: Callable[[], int] = _no_bytes
     tabulate: Callable[[], None] = _no_function
-    job: Callable[[Operands, np.ndarray], Job | None] = _no_job
+    job: Callable[[Operands, np.ndarray], CompiledJob | None] = _no_job
     in_place: bool = False

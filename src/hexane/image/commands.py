@@ -24,7 +24,7 @@ from hexane.image.parts import (
     Tag,
     TensorThread,
 )
-from hexane.image.placement import Places, by_role
+from hexane.image.placement import SectionPlaces, by_role
 from hexane.image.structure import to_bytes
 from hexane.image.surface import ELEMENT_CODES, Surface, align
 from hexane.isa.channels import CONST, SCRATCH
@@ -35,7 +35,7 @@ TEXT_OFFSET = 0x4000
 """Where the text begins in the file, unless the commands and symbols need more room."""
 
 
-def segments(places: Places, text: bytes, const: bytes, relocated: int, dialect: Dialect) -> tuple[Segment, ...]:
+def segments(places: SectionPlaces, text: bytes, const: bytes, relocated: int, dialect: Dialect) -> tuple[Segment, ...]:
     """All segments in file order; ``relocated`` counts the text's relocations, which are not yet in it."""
     flags = TEXT_FLAGS | (RELOCATED if relocated else 0)
     sections = (
@@ -92,7 +92,7 @@ def surface_names(surfaces: Iterable[Surface], dialect: Dialect) -> list[Command
 
 
 def program_thread(
-    places: Places, first_task_words: int, task_count: int, dialect: Dialect, procedure: str
+    places: SectionPlaces, first_task_words: int, task_count: int, dialect: Dialect, procedure: str
 ) -> ProgramThread:
     """The channel table and the task list."""
     channels = [0] * 256

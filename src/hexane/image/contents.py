@@ -27,7 +27,7 @@ _KERNEL_SYMBOL = re.compile(r"K([0-9A-F]{64})(?:_ne_(\d+))?")
 
 
 @dataclass(frozen=True)
-class Contents:
+class ImageContents:
     """A program without its container.
 
     generation : ``"h13"``, ...
@@ -55,12 +55,12 @@ class Contents:
     kernel_channel: int | None = None
 
 
-def contents_of(parts: Container | AnecPackage) -> Contents:
+def contents_of(parts: Container | AnecPackage) -> ImageContents:
     """The program in a container or a package."""
     return _of_package(parts) if isinstance(parts, AnecPackage) else _of_container(parts)
 
 
-def _of_container(container: Container) -> Contents:
+def _of_container(container: Container) -> ImageContents:
     subtype = container.header.cpu_subtype
     generation = SUBTYPE_GENERATIONS.get(subtype, f"subtype {subtype}")
     thread = container.first(ProgramThread) or container.first(StreamThread)
@@ -69,7 +69,7 @@ def _of_container(container: Container) -> Contents:
     kernels = container.section(KERNEL_SEGMENT, KERNEL_SECTION)
     identification = container.first(IdentCommand)
     ident_text = identification.text if isinstance(identification, IdentCommand) else ""
-    return Contents(
+    return ImageContents(
         generation=generation,
         dialect=dialect_of(container).name,
         procedure=thread.procedure if isinstance(thread, ProgramThread | StreamThread) else "",
@@ -142,7 +142,7 @@ def _surface(tensor: TensorThread, address: int, channel: int | None, at: int) -
     return Surface(tensor.second_name or tensor.name, role, shape, strides, dtype, address, channel)
 
 
-def _of_package(package: AnecPackage) -> Contents:
+def _of_package(package: AnecPackage) -> ImageContents:
     header = package.header
     surfaces = []
     for i in range(header.dst_count + header.src_count):
@@ -165,7 +165,7 @@ def _of_package(package: AnecPackage) -> Contents:
                 FIRST_SURFACE + i,
             )
         )
-    return Contents(
+    return ImageContents(
         generation=package.generation,
         dialect="anec",
         procedure="net",

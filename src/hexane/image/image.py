@@ -14,7 +14,7 @@ from hexane.errors import FormatError, UnsupportedError, UsageError
 from hexane.files import write_whole
 from hexane.image.anec_parts import AnecPackage
 from hexane.image.container import Container
-from hexane.image.contents import Contents, contents_of
+from hexane.image.contents import ImageContents, contents_of
 from hexane.image.dialect import dialect_named
 from hexane.image.ident import Ident
 from hexane.image.kernels import GENERATIONS as KERNEL_GENERATIONS
@@ -56,7 +56,7 @@ class Image:
         self._decoded: tuple[Task, ...] = ()
 
     @cached_property
-    def contents(self) -> Contents:
+    def contents(self) -> ImageContents:
         """The program's values as the parts hold them; changes made to ``tasks`` do not show here."""
         return contents_of(self.parts)
 

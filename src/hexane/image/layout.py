@@ -31,7 +31,7 @@ from hexane.image.parts import (
     Segment,
 )
 from hexane.image.placement import place
-from hexane.image.stream_layout import Stream, lay_out_stream
+from hexane.image.stream_layout import ThreadStream, lay_out_stream
 from hexane.image.surface import Surface
 from hexane.image.symbols import symbols_of
 from hexane.isa import WRITTEN, Task, encode_stream
@@ -66,7 +66,7 @@ def lay_out(
         raise UsageError(f"procedure name {procedure!r}")
     const = const or EMPTY_CONST
     if family_of(generation).packed:
-        stream = Stream(tasks, const, kernels, tuple(surfaces), generation, scratch_bytes, procedure)
+        stream = ThreadStream(tasks, const, kernels, tuple(surfaces), generation, scratch_bytes, procedure)
         return lay_out_stream(stream, dialect, ident)
     text = encode_stream(tasks, generation)
     streams = kernels_of(tasks)

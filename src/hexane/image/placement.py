@@ -23,7 +23,7 @@ END_OF_MEMORY = 0xE0000000
 
 
 @dataclass(frozen=True)
-class Places:
+class SectionPlaces:
     """Addresses and sizes in bytes; surfaces in address order, with addresses and channels filled in."""
 
     text: int
@@ -41,7 +41,9 @@ class Places:
         return self.const - self.text
 
 
-def place(surfaces: Iterable[Surface], text_size: int, const_size: int, scratch_bytes: int, dialect: Dialect) -> Places:
+def place(
+    surfaces: Iterable[Surface], text_size: int, const_size: int, scratch_bytes: int, dialect: Dialect
+) -> SectionPlaces:
     """Place text, constants, scratch and surfaces by the dialect's rule; sizes in bytes."""
     linkable = [_linkable(surface) for surface in surfaces]
     names = [surface.name for surface in linkable]
@@ -65,7 +67,7 @@ def place(surfaces: Iterable[Surface], text_size: int, const_size: int, scratch_
             f"the program needs memory up to {end:#x}, the engine reaches {END_OF_MEMORY:#x}",
             hint="make surfaces, constants or scratch smaller",
         )
-    return Places(
+    return SectionPlaces(
         text,
         text_size,
         text + const_offset,

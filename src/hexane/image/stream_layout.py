@@ -27,7 +27,7 @@ from hexane.image.parts import (
     StreamThread,
     Tag,
 )
-from hexane.image.placement import Places, place
+from hexane.image.placement import SectionPlaces, place
 from hexane.image.structure import to_bytes
 from hexane.image.surface import Surface, align
 from hexane.image.symbols import symbols_of
@@ -49,7 +49,7 @@ KERNEL_REGISTERS = ("KernelDMASrc.KernelBase", "KernelDMASrc.TableBase")
 
 
 @dataclass(frozen=True)
-class Stream:
+class ThreadStream:
     """What a program of slots is made of; ``kernels`` is empty where kernels stand among the constants."""
 
     tasks: Sequence[Task]
@@ -68,7 +68,7 @@ class Stream:
         return max((surface.channel or 0 for surface in self.surfaces), default=0) + 1
 
 
-def lay_out_stream(program: Stream, dialect: Dialect, ident: Ident) -> Container:
+def lay_out_stream(program: ThreadStream, dialect: Dialect, ident: Ident) -> Container:
     """All parts of the container."""
     text = encode_stream(program.tasks, program.generation)
     places = place(program.surfaces, len(text), len(program.const), program.scratch_bytes, dialect)
@@ -113,7 +113,7 @@ def _kernel_segment(address: int, data: bytes) -> Segment:
     )
 
 
-def _kernel_words(program: Stream, slot: int) -> tuple[int, ...]:
+def _kernel_words(program: ThreadStream, slot: int) -> tuple[int, ...]:
     """Byte offsets in the text of every offset into the section of kernels."""
     places = []
     for at, task in zip(place_tasks(program.tasks, program.generation), program.tasks):
@@ -137,7 +137,7 @@ def _relocate(segment: Segment, parts: Sequence[Segment], offsets: tuple[int, ..
     return replace(segment, sections=(replace(text, relocations=relocations), *rest))
 
 
-def _thread(program: Stream, places: Places, text_bytes: int, kernel_at: int) -> StreamThread:
+def _thread(program: ThreadStream, places: SectionPlaces, text_bytes: int, kernel_at: int) -> StreamThread:
     """The slots and the task stream."""
     slots = [0] * 256
     addresses = {0: places.text, CONST: places.const, SCRATCH: places.scratch}

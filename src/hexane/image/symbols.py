@@ -12,7 +12,7 @@ from hexane.image.dialect import TYPE_STABS, Dialect
 from hexane.image.ident import Ident
 from hexane.image.kernels import Kernel
 from hexane.image.parts import Segment, Symbol
-from hexane.image.placement import Places, by_role
+from hexane.image.placement import SectionPlaces, by_role
 from hexane.image.structure import to_bytes
 from hexane.image.surface import ELEMENT_CODES, Surface
 
@@ -22,7 +22,7 @@ STAB_STEP = 5
 
 def symbols_of(
     kernels: Sequence[Kernel],
-    places: Places,
+    places: SectionPlaces,
     const: bytes,
     ident: Ident,
     segments: Iterable[Segment],

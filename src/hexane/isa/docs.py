@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hexane.chips import Evidence
 from hexane.isa.generations import GENERATIONS, family_of
-from hexane.isa.schema import UNKNOWN, Block, Field, Register, Table, Unit, Values
+from hexane.isa.schema import UNKNOWN, Field, Register, RegisterBlock, Table, Unit, Values
 
 _EVIDENCE = {
     Evidence.SILICON: "silicon",
@@ -75,7 +75,7 @@ def _page(table: Table) -> Iterator[str]:
             yield f"| {register} | {', '.join(bits)} |"
 
 
-def _rows(block: Block) -> Iterator[tuple[str, str, Register, int | None]]:
+def _rows(block: RegisterBlock) -> Iterator[tuple[str, str, Register, int | None]]:
     for register in block.registers:
         where = f"{register.address:#07x}" + (f" + 4i, i < {register.count}" if register.count else "")
         name = register.name + (f"[{register.count}]" if register.count else "")

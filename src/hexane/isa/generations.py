@@ -14,7 +14,7 @@ from pkgutil import iter_modules
 from hexane import chips
 from hexane.chips import generation_of_target
 from hexane.errors import UnsupportedError, UsageError
-from hexane.isa.records import H13_HEADS, PACKED_HEADS, Heads
+from hexane.isa.records import H13_HEADS, PACKED_HEADS, RecordHeads
 from hexane.isa.schema import Table
 
 _HERE = Path(__file__).parent
@@ -38,7 +38,7 @@ class Family:
     """How the tasks of one generation lie in a stream."""
 
     table: Table
-    heads: Heads
+    heads: RecordHeads
     header_words: int  # without the extension word
     flags_word: int  # header word with the extension bits
     extension: int  # the bits that, when all set, announce one more header word

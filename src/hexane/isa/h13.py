@@ -36,10 +36,10 @@ from hexane.isa.schema import (
     SILICON,
     UNKNOWN,
     WORDS,
-    Block,
     F,
     Field,
     Register,
+    RegisterBlock,
     Table,
 )
 
@@ -116,7 +116,7 @@ def _dma_lane(star: str) -> tuple[Field, ...]:
     )
 
 
-KERNEL_DMA = Block("KernelDMASrc", 0x1F800, 62, "Kernel DMA: one weight stream per neural core", (
+KERNEL_DMA = RegisterBlock("KernelDMASrc", 0x1F800, 62, "Kernel DMA: one weight stream per neural core", (
     Register(0x1F800, "MasterConfig*", "switch of the kernel DMA", (
         F("4", "GroupKernelReuse*", "always 0", evidence=INFERRED),
         F("5", "SparseFmt*", "streams are mask-compressed"),
@@ -140,7 +140,7 @@ KERNEL_DMA = Block("KernelDMASrc", 0x1F800, 62, "Kernel DMA: one weight stream p
     ), evidence=INFERRED),
 ))  # fmt: skip
 
-COMMON = Block("Common", 0x00000, 16, "Shape of the work and how it is cut among the units", (
+COMMON = RegisterBlock("Common", 0x00000, 16, "Shape of the work and how it is cut among the units", (
     Register(0x00, "InDim", "input map", (
         F("14:0", "Win", "width", PIXELS),
         F("30:16", "Hin", "height", PIXELS),
@@ -235,7 +235,7 @@ def _address(star: str = "") -> tuple[Field, ...]:
     return (F("31:6", f"Addr{star}", "offset from the channel", BYTES64),)
 
 
-TILE_DMA_SRC = Block("TileDMASrc", 0x13800, 28, "Tile DMA readers: surfaces from memory into L2", (
+TILE_DMA_SRC = RegisterBlock("TileDMASrc", 0x13800, 28, "Tile DMA readers: surfaces from memory into L2", (
     Register(0x13800, "DMAConfig", "switch of source 1; on too when only source 2 reads", _source_dma("")),
     Register(0x13804, "Src2DMAConfig*", "source 2; its switch is L2.SourceCfg.Src2Dma", _source_dma("*")),
     Register(0x13808, "BaseAddr", "source 1: first byte", _address()),
@@ -288,7 +288,7 @@ _ALIASES = (
     F("22", "AliasPlanarRslt", "the region touches the result of the PE task before", evidence=INFERRED),
 )
 
-L2 = Block("L2", 0x04800, 18, "The 2 MiB buffer: where source and result lie in it", (
+L2 = RegisterBlock("L2", 0x04800, 18, "The 2 MiB buffer: where source and result lie in it", (
     Register(0x4800, "L2Cfg", "what happens on the way out of L2", (
         F("0", "InputReLU", "always 0"),
         F("3:2", "PaddingMode", "1 in maximum reductions: padding reads as the most negative number",
@@ -323,7 +323,7 @@ L2 = Block("L2", 0x04800, 18, "The 2 MiB buffer: where source and result lie in 
     Register(0x4844, "ConvResultGroupStride*", "result: next group", _region("distance in L2", "*")),
 ))  # fmt: skip
 
-PE = Block("PE", 0x08800, 4, "Planar engine: elementwise operations and reductions; 0 in NE tasks", (
+PE = RegisterBlock("PE", 0x08800, 4, "Planar engine: elementwise operations and reductions; 0 in NE tasks", (
     Register(0x8800, "Cfg*", "operation", (
         F("1:0", "ReduceMode*", "how a reduction combines (average and min never seen)", REDUCE),
         F("4:2", "OpMode*", "what the two operands give", PE_OP, SILICON),
@@ -346,7 +346,7 @@ PE = Block("PE", 0x08800, 4, "Planar engine: elementwise operations and reductio
     )),
 ))  # fmt: skip
 
-NE = Block("NE", 0x0C800, 5, "Neural cores: kernel format, multiply-accumulate, non-linearity", (
+NE = RegisterBlock("NE", 0x0C800, 5, "Neural cores: kernel format, multiply-accumulate, non-linearity", (
     Register(0xC800, "KernelCfg", "coding of the kernel stream", (
         F("1:0", "KernelFmt", "weights", ELEMENT),
         F("2", "PalettizedEn", "weights are palette indices"),
@@ -380,7 +380,7 @@ NE = Block("NE", 0x0C800, 5, "Neural cores: kernel format, multiply-accumulate, 
     )),
 ))  # fmt: skip
 
-TILE_DMA_DST = Block("TileDMADst", 0x17800, 7, "Tile DMA writer: results from L2 to memory", (
+TILE_DMA_DST = RegisterBlock("TileDMADst", 0x17800, 7, "Tile DMA writer: results from L2 to memory", (
     Register(0x17800, "DMAConfig", "switch of the writer", (
         F("0", "En", "the DMA is on"),
         F("5:4", "CrH", "always 0"),

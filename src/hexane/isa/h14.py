@@ -17,10 +17,10 @@ from hexane.isa.schema import (
     MICROSECONDS,
     UNKNOWN,
     WORDS,
-    Block,
     F,
     Field,
     Register,
+    RegisterBlock,
     Table,
     moved,
     starred,
@@ -94,7 +94,8 @@ KERNEL_MASTER = (
     F("23:16", "Tag*", "TID + 1"),
 )
 
-KERNEL_DMA = Block("KernelDMASrc", 0x1900, 70, "Kernel DMA: one weight stream per neural core, and side channels", (
+KERNEL_DMA = RegisterBlock("KernelDMASrc", 0x1900, 70,
+                           "Kernel DMA: one weight stream per neural core, and side channels", (
     Register(0x1900, "MasterConfig*", "switch of the kernel DMA", KERNEL_MASTER),
     Register(0x1904, "AlignedCoeffSizePerCh*", "coefficients of a channel; never seen", evidence=INFERRED),
     *address_pair(0x1908, "KernelBase", "kernel section"),
@@ -120,7 +121,7 @@ CONV_WINDOW = (
     F("31:30", "Oy*", "outputs per kernel position along H"),
 )
 
-COMMON = Block("Common", 0x0000, 19, "Shape of the work and how it is cut among the units", (
+COMMON = RegisterBlock("Common", 0x0000, 19, "Shape of the work and how it is cut among the units", (
     starred(_common["InDim"].at(0x00)),
     starred(_common["InDepth"].at(0x04), reset=1),
     starred(_common["ChCfg"].at(0x08), reset=0x2A),
@@ -174,7 +175,7 @@ FORMAT = (
     F("31:28", "CmpVec*", "0 in all programs"),
 )
 
-TILE_DMA_SRC = Block("TileDMASrc", 0x1100, 53, "Tile DMA readers: surfaces from memory into L2", (
+TILE_DMA_SRC = RegisterBlock("TileDMASrc", 0x1100, 53, "Tile DMA readers: surfaces from memory into L2", (
     Register(0x1100, "DMAConfig*", "source 1", source_dma()),
     Register(0x1104, "Src2DMAConfig*", "source 2", source_dma()),
     Register(0x1108, "CacheHints*", "source 1: further system cache hints", source_hints()),
@@ -193,7 +194,7 @@ TILE_DMA_SRC = Block("TileDMASrc", 0x1100, 53, "Tile DMA readers: surfaces from 
     Register(0x11D0, "Spare1*", "never written", evidence=INFERRED),
 ))  # fmt: skip
 
-L2 = Block("L2", 0x0500, 25, "The 2 MiB buffer: where source and result lie in it", (
+L2 = RegisterBlock("L2", 0x0500, 25, "The 2 MiB buffer: where source and result lie in it", (
     starred(_l2["L2Cfg"].at(0x500), reset=0),
     starred(_l2["SourceCfg"].at(0x504), reset=0x100).with_rows(
         F("23", "Src2Keep*", "source 2 comes by tile DMA and is kept in L2", evidence=INFERRED),
@@ -204,7 +205,7 @@ L2 = Block("L2", 0x0500, 25, "The 2 MiB buffer: where source and result lie in i
     *(starred(register, reset=0) for register in moved(h13.L2, 0x4834, 0x4844, 0x534)),
 ))  # fmt: skip
 
-PE = Block("PE", 0x0900, 5, "Planar engine: elementwise operations and reductions", (
+PE = RegisterBlock("PE", 0x0900, 5, "Planar engine: elementwise operations and reductions", (
     starred(_pe["Cfg"].at(0x900), reset=0),
     starred(_pe["BiasScale"].at(0x904), reset=0x3C000000),
     starred(_pe["PreScale"].at(0x908), reset=0x3C000000),
@@ -214,7 +215,7 @@ PE = Block("PE", 0x0900, 5, "Planar engine: elementwise operations and reduction
     Register(0x910, "ZeroPoints*", "quantisation offsets; never written", evidence=UNKNOWN),
 ))  # fmt: skip
 
-NE = Block("NE", 0x0D00, 5, "Neural cores: kernel format, multiply-accumulate, non-linearity", (
+NE = RegisterBlock("NE", 0x0D00, 5, "Neural cores: kernel format, multiply-accumulate, non-linearity", (
     starred(_ne["KernelCfg"].at(0xD00), reset=0x82),
     starred(_ne["MACCfg"].at(0xD04), reset=0x100000),
     starred(_ne["MatrixVectorBias"].at(0xD08), reset=0),
@@ -232,7 +233,7 @@ def writer_format() -> tuple[Field, ...]:
     )
 
 
-TILE_DMA_DST = Block("TileDMADst", 0x1500, 10, "Tile DMA writer: results from L2 to memory", (
+TILE_DMA_DST = RegisterBlock("TileDMADst", 0x1500, 10, "Tile DMA writer: results from L2 to memory", (
     Register(0x1500, "DMAConfig*", "switch of the writer", (
         F("0", "En*", "the DMA is on"),
         F("3:2", "CrH*", "0 in all programs"),

@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hexane.isa import h14, h16
-from hexane.isa.schema import Block, F, Register, Table, inferred, moved, without
+from hexane.isa.schema import F, Register, RegisterBlock, Table, inferred, moved, without
 
 
-def _as_inferred(name: str, address: int, words: int, meaning: str, registers: tuple[Register, ...]) -> Block:
-    return Block(name, address, words, meaning, tuple(inferred(register) for register in registers))
+def _as_inferred(name: str, address: int, words: int, meaning: str, registers: tuple[Register, ...]) -> RegisterBlock:
+    return RegisterBlock(name, address, words, meaning, tuple(inferred(register) for register in registers))
 
 
 COMMON = _as_inferred("Common", 0x0000, 19, h14.COMMON.meaning, (

@@ -37,10 +37,10 @@ from hexane.isa.schema import (
     LOG2,
     PIXELS,
     UNKNOWN,
-    Block,
     F,
     Field,
     Register,
+    RegisterBlock,
     Table,
 )
 
@@ -68,7 +68,7 @@ def size17(address: int, name: str, meaning: str, reset: int | None = None) -> R
     return Register(address, f"{name}*", meaning, (F("16:0", f"{name}*", meaning, PIXELS),), reset)
 
 
-COMMON = Block("Common", 0x0000, 23, "Shape of the work and how it is cut among the units", (
+COMMON = RegisterBlock("Common", 0x0000, 23, "Shape of the work and how it is cut among the units", (
     Register(0x00, "ChCfg*", "element formats", (
         F("1:0", "InFmt*", "source 1", ELEMENT),
         F("3:2", "Src2InFmt*", "source 2", ELEMENT),
@@ -198,7 +198,7 @@ WRAP = (
     F("31:12", "Length*", "length of a circular buffer", evidence=INFERRED),
 )
 
-L2 = Block("L2", 0x4100, 41, "The 2 MiB buffer: where source and result lie in it", (
+L2 = RegisterBlock("L2", 0x4100, 41, "The 2 MiB buffer: where source and result lie in it", (
     Register(0x4100, "L2Cfg*", "what happens on the way out of L2", L2CFG, 0),
     Register(0x4104, "SourceCfg*", "source 1", source_config(), 0x100),
     Register(0x4108, "Src2Cfg*", "source 2", source_config(), 0x100),
@@ -255,7 +255,7 @@ def factor(address: int, name: str, meaning: str, reset: int) -> Register:
     return Register(address, f"{name}*", meaning, (F("31:13", f"{name}*", meaning, F19),), reset)
 
 
-PE = Block("PE", 0x4500, 15, "Planar engine: elementwise operations and reductions", (
+PE = RegisterBlock("PE", 0x4500, 15, "Planar engine: elementwise operations and reductions", (
     Register(0x4500, "Cfg*", "operation", PE_CFG, 0),
     factor(0x4504, "Bias", "addend", 0),
     factor(0x4508, "Scale", "factor", 0x3F800000),
@@ -270,7 +270,7 @@ PE = Block("PE", 0x4500, 15, "Planar engine: elementwise operations and reductio
     )),
 ))  # fmt: skip
 
-NE = Block("NE", 0x4900, 12, "Neural cores: kernel format, multiply-accumulate, non-linearity", (
+NE = RegisterBlock("NE", 0x4900, 12, "Neural cores: kernel format, multiply-accumulate, non-linearity", (
     Register(0x4900, "KernelCfg*", "coding of the kernel stream", (
         F("1:0", "KernelFmt*", "weights", ELEMENT),
         F("2", "PalettizedEn*", "weights are palette indices"),
@@ -387,7 +387,7 @@ def plain(address: int, name: str, meaning: str) -> Register:
     return Register(address, f"{name}*", meaning, evidence=INFERRED)
 
 
-TILE_DMA_SRC = Block("TileDMASrc", 0x4D00, 81, "Tile DMA readers: surfaces from memory into L2", (
+TILE_DMA_SRC = RegisterBlock("TileDMASrc", 0x4D00, 81, "Tile DMA readers: surfaces from memory into L2", (
     Register(0x4D00, "DMAConfig*", "source 1", source_dma()),
     Register(0x4D04, "Src2DMAConfig*", "source 2", source_dma()),
     Register(0x4D08, "CacheHints*", "source 1: hints and circular buffer", source_hints()),
@@ -436,7 +436,7 @@ DESTINATION_DMA = (
     F("24", "L2BfrMode*", "the result buffer is automatic (bit 3 of L2.ResultCfg)"),
 )
 
-TILE_DMA_DST = Block("TileDMADst", 0x5100, 21, "Tile DMA writer: results from L2 to memory", (
+TILE_DMA_DST = RegisterBlock("TileDMADst", 0x5100, 21, "Tile DMA writer: results from L2 to memory", (
     Register(0x5100, "DMAConfig*", "switch of the writer", DESTINATION_DMA),
     *h14.address_pair(0x5108, "BaseAddr", "first byte"),
     *(r.with_rows(F("31:6", r.name + "*", "in memory", BYTES64)).without_rows("Stride")
@@ -462,7 +462,8 @@ def side_channel(address: int, name: str, meaning: str) -> tuple[Register, ...]:
     )  # fmt: skip
 
 
-KERNEL_DMA = Block("KernelDMASrc", 0x5500, 72, "Kernel DMA: one weight stream per neural core, and side channels", (
+KERNEL_DMA = RegisterBlock("KernelDMASrc", 0x5500, 72,
+                           "Kernel DMA: one weight stream per neural core, and side channels", (
     Register(0x5500, "MasterConfig*", "switch of the kernel DMA", h14.KERNEL_MASTER),
     Register(0x5504, "AlignedCoeffSizePerCh*", "16 K with a runtime kernel of depth K and a table", (
         F("31:0", "Size*", "size"),
@@ -486,7 +487,7 @@ KERNEL_DMA = Block("KernelDMASrc", 0x5500, 72, "Kernel DMA: one weight stream pe
     *side_channel(0x5610, "Table", "look-up table"),
 ))  # fmt: skip
 
-CACHE_DMA = Block("CacheDMA", 0x5900, 12, "System cache and telemetry; not needed for results", (
+CACHE_DMA = RegisterBlock("CacheDMA", 0x5900, 12, "System cache and telemetry; not needed for results", (
     Register(0x5900, "Control*", "0x12 in the last task of every program", (
         F("0", "Flush*", "setter's name", evidence=INFERRED),
         F("1", "En*", "setter's name", evidence=INFERRED),

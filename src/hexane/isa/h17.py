@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from hexane.isa import h16
 from hexane.isa.kinds import FIRST_SOURCE, PE_NONLINEAR, SECOND_SOURCE
-from hexane.isa.schema import INFERRED, Block, F, Register, Table, without
+from hexane.isa.schema import INFERRED, F, Register, RegisterBlock, Table, without
 
-COMMON = Block("Common", 0x0000, 23, h16.COMMON.meaning, (
+COMMON = RegisterBlock("Common", 0x0000, 23, h16.COMMON.meaning, (
     *without(h16.COMMON, "TaskInfo"),
     Register(0x4C, "TaskInfo*", "which unit runs the task", (
         F("28:21", "NID*", "1 in NE tasks, 0 in PE tasks", evidence=INFERRED),
@@ -18,7 +18,7 @@ COMMON = Block("Common", 0x0000, 23, h16.COMMON.meaning, (
 
 TRACE = F("31:0", "Trace*", "setter's name", evidence=INFERRED)
 
-L2 = Block("L2", 0x4100, 42, h16.L2.meaning, (
+L2 = RegisterBlock("L2", 0x4100, 42, h16.L2.meaning, (
     *h16.L2.declared,
     Register(0x41A4, "Trace*", "trace", (TRACE,)),
 ))  # fmt: skip
@@ -33,28 +33,28 @@ PE_CFG = (
     F("31:24", "MaxIndex*", "setter's name", evidence=INFERRED),
 )
 
-PE = Block("PE", 0x4500, 16, h16.PE.meaning, (
+PE = RegisterBlock("PE", 0x4500, 16, h16.PE.meaning, (
     *without(h16.PE, "Cfg"),
     Register(0x4500, "Cfg*", "operation", PE_CFG, 0),
 ))  # fmt: skip
 
 KERNEL_CFG = next(register for register in h16.NE.declared if register.address == 0x4900)
 
-NE = Block("NE", 0x4900, 13, h16.NE.meaning, (
+NE = RegisterBlock("NE", 0x4900, 13, h16.NE.meaning, (
     *without(h16.NE, "KernelCfg"),
     KERNEL_CFG.with_rows(F("28", "DetectZeros*", "1 with a constant fp16 kernel")),
 ))  # fmt: skip
 
-TILE_DMA_SRC = Block("TileDMASrc", 0x4D00, 83, h16.TILE_DMA_SRC.meaning, h16.TILE_DMA_SRC.declared)
+TILE_DMA_SRC = RegisterBlock("TileDMASrc", 0x4D00, 83, h16.TILE_DMA_SRC.meaning, h16.TILE_DMA_SRC.declared)
 
-TILE_DMA_DST = Block("TileDMADst", 0x5100, 23, h16.TILE_DMA_DST.meaning, h16.TILE_DMA_DST.declared)
+TILE_DMA_DST = RegisterBlock("TileDMADst", 0x5100, 23, h16.TILE_DMA_DST.meaning, h16.TILE_DMA_DST.declared)
 
-KERNEL_DMA = Block("KernelDMASrc", 0x5500, 81, h16.KERNEL_DMA.meaning, (
+KERNEL_DMA = RegisterBlock("KernelDMASrc", 0x5500, 81, h16.KERNEL_DMA.meaning, (
     *h16.KERNEL_DMA.declared,
     Register(0x5640, "Tag*", "setter's name", evidence=INFERRED),
 ))  # fmt: skip
 
-CACHE_DMA = Block("CacheDMA", 0x5900, 14, h16.CACHE_DMA.meaning, (
+CACHE_DMA = RegisterBlock("CacheDMA", 0x5900, 14, h16.CACHE_DMA.meaning, (
     *h16.CACHE_DMA.declared,
     Register(0x5934, "PrefetchRate*", "prefetch", (F("31:0", "Rate*", "setter's name", evidence=INFERRED),)),
 ))  # fmt: skip

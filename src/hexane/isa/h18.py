@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from hexane.isa import h14, h16, h17
 from hexane.isa.kinds import ELEMENT_3BIT, MEMORY
-from hexane.isa.schema import INFERRED, Block, F, Field, Register, Table, moved, without
+from hexane.isa.schema import INFERRED, F, Field, Register, RegisterBlock, Table, moved, without
 
-COMMON = Block("Common", 0x0000, 23, h16.COMMON.meaning, (
+COMMON = RegisterBlock("Common", 0x0000, 23, h16.COMMON.meaning, (
     *without(h17.COMMON, "ChCfg", "TileOverlap", "NECfg", "Cfg"),
     Register(0x00, "ChCfg*", "element formats", (
         F("2:0", "InFmt*", "source 1", ELEMENT_3BIT),
@@ -24,12 +24,12 @@ COMMON = Block("Common", 0x0000, 23, h16.COMMON.meaning, (
     ),
 ))  # fmt: skip
 
-L2 = Block("L2", 0x4100, 43, h16.L2.meaning, (
+L2 = RegisterBlock("L2", 0x4100, 43, h16.L2.meaning, (
     *h16.L2.declared,
     Register(0x41A8, "Trace*", "trace", (h17.TRACE,)),
 ))  # fmt: skip
 
-NE = Block("NE", 0x4900, 13, h16.NE.meaning, (
+NE = RegisterBlock("NE", 0x4900, 13, h16.NE.meaning, (
     *without(h17.NE, "MACCfg"),
     h17.NE.by_name["MACCfg"].with_rows(F("27", "SmallSource*", "1 in products of at most eight rows")),
 ))  # fmt: skip
@@ -48,7 +48,7 @@ def nibbles(*more: Field) -> tuple[Field, ...]:
 
 _reader = h16.TILE_DMA_SRC  # two words of event ids behind the hints move what follows by 8
 
-TILE_DMA_SRC = Block("TileDMASrc", 0x4D00, 81, h16.TILE_DMA_SRC.meaning, (
+TILE_DMA_SRC = RegisterBlock("TileDMASrc", 0x4D00, 81, h16.TILE_DMA_SRC.meaning, (
     *moved(_reader, 0x4D00, 0x4D0C, 0x4D00),
     Register(0x4D10, "Event*", "source 1: event to wait for", evidence=INFERRED),
     Register(0x4D14, "Src2Event*", "source 2: event to wait for", evidence=INFERRED),
@@ -57,7 +57,7 @@ TILE_DMA_SRC = Block("TileDMASrc", 0x4D00, 81, h16.TILE_DMA_SRC.meaning, (
     Register(0x4D74, "Src2Fmt*", "elements of source 2 in memory; fp16 0x00003211", nibbles(), 0x10),
 ))  # fmt: skip
 
-TILE_DMA_DST = Block("TileDMADst", 0x5100, 27, h16.TILE_DMA_DST.meaning, (
+TILE_DMA_DST = RegisterBlock("TileDMADst", 0x5100, 27, h16.TILE_DMA_DST.meaning, (
     h16.TILE_DMA_DST.by_name["DMAConfig"],
     Register(0x5108, "Event*", "event to signal", evidence=INFERRED),
     *h14.address_pair(0x5110, "BaseAddr", "first byte"),
@@ -67,7 +67,7 @@ TILE_DMA_DST = Block("TileDMADst", 0x5100, 27, h16.TILE_DMA_DST.meaning, (
     ), 0xF0000010),
 ))  # fmt: skip
 
-KERNEL_DMA = Block("KernelDMASrc", 0x5500, 83, h16.KERNEL_DMA.meaning, (
+KERNEL_DMA = RegisterBlock("KernelDMASrc", 0x5500, 83, h16.KERNEL_DMA.meaning, (
     *(register for register in h16.KERNEL_DMA.declared if register.address < 0x5610),
     *h16.side_channel(0x562C, "Table", "look-up table")[:2],
     *h14.address_pair(0x5638, "TableBase", "look-up table"),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from hexane.isa import h16, h17, h18
 from hexane.isa.kinds import PE_OP, SECOND_SOURCE
-from hexane.isa.schema import INFERRED, Block, F, Register, Table, moved, without
+from hexane.isa.schema import INFERRED, F, Register, RegisterBlock, Table, moved, without
 
 HEADER = (
     *h16.HEADER[:8],
@@ -19,7 +19,7 @@ HEADER = (
     h16.HEADER[9],
 )
 
-COMMON = Block("Common", 0x0000, 23, h16.COMMON.meaning, (
+COMMON = RegisterBlock("Common", 0x0000, 23, h16.COMMON.meaning, (
     *without(h18.COMMON, "NECfg"),
     Register(0x40, "NECfg*", "output channel groups", (
         *(row for row in h16.COMMON.by_name["NECfg"].rows if row.name == "OCGSize"),
@@ -27,7 +27,7 @@ COMMON = Block("Common", 0x0000, 23, h16.COMMON.meaning, (
     ), 3),
 ))  # fmt: skip
 
-PE = Block("PE", 0x4500, 16, h16.PE.meaning, (
+PE = RegisterBlock("PE", 0x4500, 16, h16.PE.meaning, (
     Register(0x4500, "Cfg*", "operation", (
         F("4:2", "OpMode*", "what the two operands give", PE_OP),
         F("19:18", "SecSrc*", "operand 2", SECOND_SOURCE),
@@ -35,7 +35,7 @@ PE = Block("PE", 0x4500, 16, h16.PE.meaning, (
     *without(h17.PE, "Cfg"),
 ))  # fmt: skip
 
-NE = Block("NE", 0x4900, 14, h16.NE.meaning, (
+NE = RegisterBlock("NE", 0x4900, 14, h16.NE.meaning, (
     h16.NE.by_name["KernelCfg"].with_rows(
         F("27:25", "PaletteBlock*", "setter's name", evidence=INFERRED),
         F("28", "DetectZeros*", "set in all streams seen"),
@@ -51,7 +51,7 @@ def _with_bit31(register: Register) -> Register:
     return register.with_rows(F("31", "Bit31*", "set in all streams seen", evidence=INFERRED))
 
 
-TILE_DMA_SRC = Block("TileDMASrc", 0x4D00, 81, h16.TILE_DMA_SRC.meaning, (
+TILE_DMA_SRC = RegisterBlock("TileDMASrc", 0x4D00, 81, h16.TILE_DMA_SRC.meaning, (
     _with_bit31(_READER["DMAConfig"]),
     _with_bit31(_READER["Src2DMAConfig"]),
     *without(h18.TILE_DMA_SRC, "DMAConfig", "Src2DMAConfig", "Fmt", "Src2Fmt"),

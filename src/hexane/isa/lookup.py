@@ -22,7 +22,7 @@ MOST = 400
 
 
 @dataclass(frozen=True)
-class Entry:
+class LookupEntry:
     """A field: dotted name, where it lies, what it means.
 
     ``address`` is the register's byte address in the engine (None for header words), ``offset`` the byte offset of its
@@ -43,7 +43,7 @@ class Entry:
     reset: int | None
 
 
-def lookup(text: str, generation: str = "h13") -> list[Entry]:
+def lookup(text: str, generation: str = "h13") -> list[LookupEntry]:
     """Fields that a name, an address or an offset names, in the order of a task.
 
     ``text`` is a dotted name or a part of one (``InDim``, ``aneTD.Header[0].NID``, ``NE.MACCfg``) or a number: an
@@ -71,7 +71,7 @@ def lookup(text: str, generation: str = "h13") -> list[Entry]:
     return entries
 
 
-def _by_number(table: Table, text: str) -> list[Entry]:
+def _by_number(table: Table, text: str) -> list[LookupEntry]:
     kind, _, digits = text.rpartition(":")
     number = int(digits, 0) if digits.startswith("0x") else int(digits)
     offsets = task_offsets(table.generation)
@@ -83,7 +83,7 @@ def _by_number(table: Table, text: str) -> list[Entry]:
     return [entry for entry in entries if number & 3 == 0 or entry.mask >> low]
 
 
-def _by_name(table: Table, text: str) -> list[Entry]:
+def _by_name(table: Table, text: str) -> list[LookupEntry]:
     plain = plain_name(text).lower()
     near = [entry for entry in _entries(table.generation) if plain in entry.name.lower()]
     exact = [e for e in near if plain in (e.name.lower(), e.name.lower().rpartition(".")[0])]
@@ -101,21 +101,21 @@ def task_offsets(generation: str) -> dict[int, int]:
 
 
 @cache
-def _entries(generation: str) -> tuple[Entry, ...]:
+def _entries(generation: str) -> tuple[LookupEntry, ...]:
     table = family_of(generation).table
     return tuple(entry for key in table.by_key for entry in _fields(table, key))
 
 
-def _fields(table: Table, key: int) -> Iterator[Entry]:
+def _fields(table: Table, key: int) -> Iterator[LookupEntry]:
     name, register = table.register(key)
     offset = task_offsets(table.generation).get(key)
     for row in register.fields:
         yield _entry(f"{name}.{row.name}", key, offset, register, row)
 
 
-def _entry(name: str, key: int, offset: int | None, register: Register, row: Field) -> Entry:
+def _entry(name: str, key: int, offset: int | None, register: Register, row: Field) -> LookupEntry:
     unit = f"{row.kind.scale} {row.kind.name}" if isinstance(row.kind, Unit) and row.kind.scale > 1 else ""
-    return Entry(
+    return LookupEntry(
         name,
         key if key >= 0 else None,
         offset,

@@ -35,7 +35,7 @@ class Record:
         return self.addresses[0]
 
 
-class Heads:
+class RecordHeads:
     """Head words of one family."""
 
     unit: int  # bytes that one step of the head's address is worth
@@ -88,8 +88,8 @@ def _write_packed(record: Record) -> int:
     return (1 << 29 | record.slot << 21 if record.form == ADDRESS else 0) | count << 15 | base
 
 
-H13_HEADS = Heads(1, 0x4000000, 64, _read_h13, _write_h13)
-PACKED_HEADS = Heads(4, 0x8000 * 4, 64, _read_packed, _write_packed)
+H13_HEADS = RecordHeads(1, 0x4000000, 64, _read_h13, _write_h13)
+PACKED_HEADS = RecordHeads(4, 0x8000 * 4, 64, _read_packed, _write_packed)
 
 
 class Layout:
@@ -99,7 +99,7 @@ class Layout:
     address, or ``-1 - i`` for header word ``i``), the position of its last write.
     """
 
-    def __init__(self, family: Heads, header_words: int, records: Sequence[Record]):
+    def __init__(self, family: RecordHeads, header_words: int, records: Sequence[Record]):
         self.family = family
         self.header_words = header_words
         self.records = tuple(records)
@@ -142,7 +142,7 @@ class Layout:
 
 @lru_cache(4096)
 def canonical(
-    family: Heads, header_words: int, addresses: tuple[int, ...], slots: tuple[tuple[int, int], ...]
+    family: RecordHeads, header_words: int, addresses: tuple[int, ...], slots: tuple[tuple[int, int], ...]
 ) -> Layout:
     """The layout of a task that is made new: these registers in this order, with as few words as the forms allow.
 
@@ -157,7 +157,7 @@ def canonical(
     return Layout(family, header_words, records)
 
 
-def _plain_records(family: Heads, addresses: list[int]) -> Iterable[Record]:
+def _plain_records(family: RecordHeads, addresses: list[int]) -> Iterable[Record]:
     if family is H13_HEADS:
         yield from (Record(DENSE, run) for run in _runs(addresses, family.longest))
         return

@@ -192,7 +192,7 @@ def _unknown(high: int, low: int) -> list[Field]:
 
 
 @dataclass(frozen=True)
-class Block:
+class RegisterBlock:
     """A hardware unit's registers: ``words`` words from byte ``address`` on."""
 
     name: str
@@ -268,12 +268,12 @@ class Table:
     version: int  # task descriptor version of Apple's compiler (docs/reference/generations.md 1.1)
     title: str
     header: tuple[Register, ...]
-    blocks: tuple[Block, ...]
+    blocks: tuple[RegisterBlock, ...]
     notes: str = ""
     _handles: dict[str, Handle] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
-    def by_name(self) -> dict[str, Block]:
+    def by_name(self) -> dict[str, RegisterBlock]:
         return {block.name: block for block in self.blocks}
 
     @cached_property
@@ -391,11 +391,11 @@ def inferred(register: Register) -> Register:
     return replace(register, rows=rows, evidence=INFERRED)
 
 
-def moved(block: Block, first: int, last: int, to: int) -> tuple[Register, ...]:
+def moved(block: RegisterBlock, first: int, last: int, to: int) -> tuple[Register, ...]:
     """The declared registers at ``first`` to ``last``, moved so that ``first`` comes to lie at ``to``."""
     return tuple(r.at(r.address - first + to) for r in block.declared if first <= r.address <= last)
 
 
-def without(block: Block, *names: str) -> tuple[Register, ...]:
+def without(block: RegisterBlock, *names: str) -> tuple[Register, ...]:
     """The declared registers except some."""
     return tuple(register for register in block.declared if register.name not in names)

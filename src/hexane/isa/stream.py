@@ -15,7 +15,7 @@ from functools import lru_cache
 
 from hexane.errors import FormatError, UsageError
 from hexane.isa.generations import Family, family_of
-from hexane.isa.records import Heads, Layout
+from hexane.isa.records import Layout, RecordHeads
 from hexane.isa.task import Place, Task
 
 _NOT_ZERO = re.compile(rb"[^\0]")
@@ -145,7 +145,7 @@ def task_from_words(words: Sequence[int] | memoryview, generation: str, layouts:
 
 
 @lru_cache(1024)
-def _shared(family: Heads, header_words: int, heads: tuple[int, ...]) -> Layout:
+def _shared(family: RecordHeads, header_words: int, heads: tuple[int, ...]) -> Layout:
     """A layout for all streams: what is worked out for its tasks, such as the places of fields, is worked out once."""
     return Layout(family, header_words, [family.read(head) for head in heads])
 
@@ -157,7 +157,7 @@ class Layouts:
         self.last: Layout | None = None
         self.known: dict[tuple, Layout] = {}
 
-    def intern(self, family: Heads, header_words: int, heads: tuple[int, ...]) -> Layout:
+    def intern(self, family: RecordHeads, header_words: int, heads: tuple[int, ...]) -> Layout:
         key = (header_words, heads)
         layout = self.known.get(key)
         if layout is None:

@@ -9,7 +9,7 @@ import operator
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
-from hexane.isa.schema import OUTSIDE, Block, FieldError, Register
+from hexane.isa.schema import OUTSIDE, FieldError, Register, RegisterBlock
 
 if TYPE_CHECKING:
     from hexane.isa.task import Task
@@ -20,9 +20,9 @@ class BlockView:
 
     __slots__ = ("_block", "_task")
     _task: Task
-    _block: Block
+    _block: RegisterBlock
 
-    def __init__(self, task: Task, block: Block) -> None:
+    def __init__(self, task: Task, block: RegisterBlock) -> None:
         object.__setattr__(self, "_task", task)
         object.__setattr__(self, "_block", block)
 

@@ -16,7 +16,7 @@ from hexane.kernels.layout import KernelLayout, Pass, align
 
 
 @dataclass
-class Parts:
+class KernelParts:
     """What stands in the streams, as unsigned integers: elements [O, I, kh, kw], rows [O] or None."""
 
     elements: np.ndarray
@@ -24,7 +24,7 @@ class Parts:
     scales: np.ndarray | None = None
 
 
-def pack_compressed(layout: KernelLayout, parts: Parts, prefix: bytes) -> list[bytes]:
+def pack_compressed(layout: KernelLayout, parts: KernelParts, prefix: bytes) -> list[bytes]:
     """The stream of every core that is switched on."""
     elements = parts.elements.reshape(-1, layout.taps)
     chunks = []
@@ -47,10 +47,10 @@ def pack_compressed(layout: KernelLayout, parts: Parts, prefix: bytes) -> list[b
     return chunks
 
 
-def unpack_compressed(layout: KernelLayout, chunks: list[np.ndarray]) -> Parts:
+def unpack_compressed(layout: KernelLayout, chunks: list[np.ndarray]) -> KernelParts:
     """The inverse; the chunks are long enough (`KernelLayout.least_bytes`)."""
     outputs = layout.weight_shape[0]
-    parts = Parts(
+    parts = KernelParts(
         np.zeros((outputs, layout.taps), np.uint8),
         np.zeros(outputs, "<u2") if layout.bias else None,
         np.zeros(outputs, "<u2") if layout.scales else None,

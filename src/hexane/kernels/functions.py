@@ -25,7 +25,7 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class TableRecipe:
     """A function, how it is written, and the inputs on which its table has to be good."""
 
     text: str
@@ -34,22 +34,22 @@ class Recipe:
     high: float = np.inf
 
 
-RECIPES: dict[str, Recipe] = {
-    "acos": Recipe("acos(x)", np.arccos, -1.0, 1.0),
-    "asin": Recipe("asin(x)", np.arcsin, -1.0, 1.0),
-    "atan": Recipe("atan(x)", np.arctan),
-    "cos": Recipe("cos(x)", np.cos, -math.pi, math.pi),
-    "cosh": Recipe("cosh(x)", np.cosh, -4.0, 4.0),
-    "elu": Recipe("x, below 0 exp(x) - 1", lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0.0)))),
-    "erf": Recipe("erf(x)", _erf),
-    "gelu_sigmoid": Recipe("x * sigmoid(1.702 x)", lambda x: x * _sigmoid(1.702 * x)),
-    "hard_swish": Recipe("x * min(max(x + 3, 0), 6) / 6", lambda x: x * np.clip(x + 3, 0, 6) / 6),
-    "mish": Recipe("x * tanh(softplus(x))", lambda x: x * np.tanh(np.logaddexp(0.0, x))),
-    "sin": Recipe("sin(x)", np.sin, -math.pi, math.pi),
-    "sinh": Recipe("sinh(x)", np.sinh, -4.0, 4.0),
-    "softplus": Recipe("log(1 + exp(x))", lambda x: np.logaddexp(0.0, x)),
-    "softsign": Recipe("x / (1 + abs(x))", lambda x: x / (1 + np.abs(x))),
-    "tan": Recipe("tan(x)", np.tan, -1.25, 1.25),
+RECIPES: dict[str, TableRecipe] = {
+    "acos": TableRecipe("acos(x)", np.arccos, -1.0, 1.0),
+    "asin": TableRecipe("asin(x)", np.arcsin, -1.0, 1.0),
+    "atan": TableRecipe("atan(x)", np.arctan),
+    "cos": TableRecipe("cos(x)", np.cos, -math.pi, math.pi),
+    "cosh": TableRecipe("cosh(x)", np.cosh, -4.0, 4.0),
+    "elu": TableRecipe("x, below 0 exp(x) - 1", lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0.0)))),
+    "erf": TableRecipe("erf(x)", _erf),
+    "gelu_sigmoid": TableRecipe("x * sigmoid(1.702 x)", lambda x: x * _sigmoid(1.702 * x)),
+    "hard_swish": TableRecipe("x * min(max(x + 3, 0), 6) / 6", lambda x: x * np.clip(x + 3, 0, 6) / 6),
+    "mish": TableRecipe("x * tanh(softplus(x))", lambda x: x * np.tanh(np.logaddexp(0.0, x))),
+    "sin": TableRecipe("sin(x)", np.sin, -math.pi, math.pi),
+    "sinh": TableRecipe("sinh(x)", np.sinh, -4.0, 4.0),
+    "softplus": TableRecipe("log(1 + exp(x))", lambda x: np.logaddexp(0.0, x)),
+    "softsign": TableRecipe("x / (1 + abs(x))", lambda x: x / (1 + np.abs(x))),
+    "tan": TableRecipe("tan(x)", np.tan, -1.25, 1.25),
 }
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from hexane.errors import FormatError, UnsupportedError, UsageError
 from hexane.kernels import streams
-from hexane.kernels.compressed import Parts, indices_of, pack_compressed, palette_head, unpack_compressed
+from hexane.kernels.compressed import KernelParts, indices_of, pack_compressed, palette_head, unpack_compressed
 from hexane.kernels.layout import PALETTE_BYTES, TABLE_BYTES, KernelLayout, align
 
 Buffer = bytes | bytearray | memoryview | np.ndarray
@@ -147,7 +147,7 @@ def _packed_compressed(
     else:
         _refuse(palette, "a palette", "has none")
         elements = _checked(weights, "weights", layout.weight_shape, layout.dtype).view(layout.element)
-    return _joined(pack_compressed(layout, Parts(elements, rows.get("bias"), rows.get("scales")), head))
+    return _joined(pack_compressed(layout, KernelParts(elements, rows.get("bias"), rows.get("scales")), head))
 
 
 def _indexed(

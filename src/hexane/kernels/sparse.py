@@ -24,7 +24,7 @@ _SET = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=1
 
 @slot_init
 @dataclass(frozen=True, slots=True)
-class Body:
+class StreamBody:
     """The output channels of one body: ``channels`` from ``first`` on, of the ``lanes`` that its bias row counts."""
 
     first: int
@@ -32,17 +32,17 @@ class Body:
     lanes: int
 
 
-def bodies(layout: KernelLayout, core: int) -> list[Body]:
+def bodies(layout: KernelLayout, core: int) -> list[StreamBody]:
     """The core's bodies in stream order: channel by channel, or group by group and in each pass by pass."""
     if layout.unicast:
-        return [Body(channel, 1, 1) for channel in range(core, layout.cout, layout.cores)]
+        return [StreamBody(channel, 1, 1) for channel in range(core, layout.cout, layout.cores)]
     bodies_read = []
     for group in range(layout.groups):
         for step in layout.passes():
             first = step.first + core * step.lanes
             channels = min(step.lanes, layout.cout - first)
             if channels > 0:
-                bodies_read.append(Body(group * layout.cout + first, channels, step.lanes))
+                bodies_read.append(StreamBody(group * layout.cout + first, channels, step.lanes))
     return bodies_read
 
 
@@ -58,7 +58,7 @@ def tap_order(layout: KernelLayout) -> np.ndarray:
     return np.ascontiguousarray(taps.reshape(kh // sy, sy, kw // sx, sx).transpose(1, 3, 0, 2)).reshape(-1)
 
 
-def encode(layout: KernelLayout, weights: np.ndarray, bodies: Sequence[Body], order: np.ndarray) -> list[bytes]:
+def encode(layout: KernelLayout, weights: np.ndarray, bodies: Sequence[StreamBody], order: np.ndarray) -> list[bytes]:
     """Some bodies of equally many channels and lanes, each with its length in front.
 
     ``weights``: uint16, contiguous, of the layout's shape. All bodies are one array until they are cut apart: a
@@ -92,7 +92,13 @@ def encode(layout: KernelLayout, weights: np.ndarray, bodies: Sequence[Body], or
 
 
 def decode(
-    layout: KernelLayout, stream: np.ndarray, at: int, weights: np.ndarray, body: Body, order: np.ndarray, where: str
+    layout: KernelLayout,
+    stream: np.ndarray,
+    at: int,
+    weights: np.ndarray,
+    body: StreamBody,
+    order: np.ndarray,
+    where: str,
 ) -> int:
     """Read one body that starts (with its length) at byte ``at`` into ``weights``; gives the byte behind the body.
 
@@ -125,7 +131,7 @@ def decode(
     raise FormatError(f"a sparse body of {length} bytes {what}", offset=at, where=where)
 
 
-def _geometry(layout: KernelLayout, body: Body) -> tuple[int, int, int, int, int]:
+def _geometry(layout: KernelLayout, body: StreamBody) -> tuple[int, int, int, int, int]:
     """First weight, channels, lanes in the stream, input channels, taps of one input channel."""
     wide = align(body.lanes, SPARSE_LANES)
     return body.first * layout.taps, body.channels, wide, layout.cin, layout.kh * layout.kw

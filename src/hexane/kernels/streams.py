@@ -137,11 +137,11 @@ def unpack_unicast(layout: KernelLayout, streams: np.ndarray, where: str) -> Arr
 def pack_sparse(layout: KernelLayout, weights: np.ndarray, bias: np.ndarray | None, prefix: bytes) -> list[bytes]:
     """The cores' streams; their sizes depend on the zeros among the weights."""
     cores = [sparse.bodies(layout, core) for core in range(layout.active)]
-    alike: dict[tuple[int, int], list[sparse.Body]] = {}
+    alike: dict[tuple[int, int], list[sparse.StreamBody]] = {}
     for body in (body for bodies in cores for body in bodies):
         alike.setdefault((body.channels, body.lanes), []).append(body)
     order = sparse.tap_order(layout)
-    encoded: dict[sparse.Body, bytes] = {}
+    encoded: dict[sparse.StreamBody, bytes] = {}
     for bodies in alike.values():
         count = max(1, AT_ONCE // (layout.cin * order.size * bodies[0].lanes))
         for some in (bodies[i : i + count] for i in range(0, len(bodies), count)):

@@ -32,7 +32,7 @@ ONE, LOG2_E, LN_2 = 0x3C00, 0x3DC5, 0x398C
 
 
 @dataclass(frozen=True)
-class Function:
+class TableFunction:
     """A table function: its table, the fp16 factor in front of it, whether an epsilon is added first."""
 
     table: str
@@ -41,16 +41,16 @@ class Function:
 
 
 FUNCTIONS = {
-    "sigmoid": Function("sigmoid"),
-    "tanh": Function("tanh"),
-    "silu": Function("silu"),
-    "gelu": Function("gelu"),
-    "sqrt": Function("sqrt"),
-    "exp": Function("exp2", LOG2_E),
-    "exp2": Function("exp2"),
-    "rsqrt": Function("rsqrt", epsilon=True),
-    "inverse": Function("reciprocal", epsilon=True),
-    "log": Function("log2", epsilon=True),
+    "sigmoid": TableFunction("sigmoid"),
+    "tanh": TableFunction("tanh"),
+    "silu": TableFunction("silu"),
+    "gelu": TableFunction("gelu"),
+    "sqrt": TableFunction("sqrt"),
+    "exp": TableFunction("exp2", LOG2_E),
+    "exp2": TableFunction("exp2"),
+    "rsqrt": TableFunction("rsqrt", epsilon=True),
+    "inverse": TableFunction("reciprocal", epsilon=True),
+    "log": TableFunction("log2", epsilon=True),
 }
 
 KNOWN = {

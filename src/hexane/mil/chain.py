@@ -17,7 +17,7 @@ from hexane.errors import UnsupportedError, UsageError
 from hexane.restrictions.reports import Severity
 from hexane.runtime.private.faults import Refused
 from hexane.runtime.queue import Moment, Request, RequestQueue
-from hexane.runtime.resident import DeviceBuffer, Layout, Resident, ResidentGraph, ResidentImage, Traffic
+from hexane.runtime.resident import BufferLayout, CopyTraffic, DeviceBuffer, Resident, ResidentGraph, ResidentImage
 
 if TYPE_CHECKING:
     from hexane.mil.model import Model
@@ -86,7 +86,7 @@ class Chain:
         if sets < 1 or (feedback and sets < 2):
             raise UsageError(f"{sets} sets of results", hint="at least 1; with feedback at least 2")
         self.models = tuple(models)
-        self.traffic = Traffic()
+        self.traffic = CopyTraffic()
         self.sets = sets
         self.submitted = 0
         self._own_queue = queue is None
@@ -132,10 +132,10 @@ class Chain:
         if both:
             raise UsageError(f"input {sorted(both)[0]} has two sources")
 
-    def _layout(self, stage: int, name: str, side: str) -> Layout:
+    def _layout(self, stage: int, name: str, side: str) -> BufferLayout:
         if not 0 <= stage < len(self._stages):
             raise UsageError(f"there is no program {stage} in the chain")
-        layouts: dict[str, Layout] = getattr(self._stages[stage], side)
+        layouts: dict[str, BufferLayout] = getattr(self._stages[stage], side)
         if name not in layouts:
             raise UsageError(f"program {stage} has no {side[:-1]} {name!r}", hint=f"it has {', '.join(layouts)}")
         return layouts[name]

@@ -29,15 +29,15 @@ from hexane.restrictions.check import plain_weights
 from hexane.restrictions.reports import Severity
 from hexane.restrictions.rule import IN_MEMORY
 from hexane.runtime.executable import AUTO, Executable, executable
-from hexane.runtime.macos.border import Border
-from hexane.runtime.macos.model import Way
+from hexane.runtime.macos.border import SystemBorder
+from hexane.runtime.macos.model import SubmissionWay
 from hexane.runtime.private import selector
 from hexane.runtime.private.budget import CompileBudget
 from hexane.runtime.private.calls import DEFAULT_QOS, QOS
 from hexane.runtime.private.faults import Refused
 from hexane.runtime.private.identifier import identifier
 from hexane.runtime.queue import Moment, Request, RequestQueue
-from hexane.runtime.resident import Traffic
+from hexane.runtime.resident import CopyTraffic
 
 if TYPE_CHECKING:
     from hexane.graph.ir import Graph
@@ -104,7 +104,7 @@ class Model:
         error domains and codes; nobody's engine is asked, docs/restrictions.md says who reported what.
     options : see :class:`Options`.
     device : "emulator"; "macos", the private classes of this Mac; "virtual:macos", the same calls answered by a fake of
-        them; or an object of the same interface as ``hexane.runtime.macos.border.Border``.
+        them; or an object of the same interface as ``hexane.runtime.macos.border.SystemBorder``.
 
     The emulator runs task by task where the program becomes one engine program for the chip (``level`` is
     "engine"), else the network with the chip's arithmetic ("graph"; ``level_reason`` says why).
@@ -118,7 +118,7 @@ class Model:
         *,
         quirks: bool = False,
         options: Options | None = None,
-        device: str | Border = EMULATOR,
+        device: str | SystemBorder = EMULATOR,
     ) -> None:
         if quirks and device != EMULATOR:
             raise UsageError("quirks are the emulated runtime's; a device does what it does", hint="leave one out")
@@ -139,7 +139,7 @@ class Model:
         self.identifier = identifier(self.text.encode(), self.files)
         self.findings: list[Finding] = []
         self.statistics = Statistics()
-        self.traffic = Traffic()
+        self.traffic = CopyTraffic()
         self.transcript: deque[str] = deque(maxlen=SPOKEN)
         self._say("modelWithMILText:weights:optionsPlist:")
         self._say("inMemoryModelWithDescriptor:")
@@ -379,7 +379,7 @@ class Model:
 
     def _on_mac(self, budget: CompileBudget) -> OnMac:
         border = side_of(self.device, self.chip, self.options.level)
-        way = way_of(self.device, border, Way(budget=budget, surfaces=self.surfaces), self.options.in_child)
+        way = way_of(self.device, border, SubmissionWay(budget=budget, surfaces=self.surfaces), self.options.in_child)
         model = compiled_on(border, self.text, self.files, way)
         return OnMac(self._parsed(), self.chip, self.device if isinstance(self.device, str) else "macos", model)
 

@@ -12,11 +12,11 @@ from hexane.chips import Chip
 from hexane.errors import UsageError
 from hexane.formats.mil.names import encode
 from hexane.graph.ir import Graph
-from hexane.runtime.macos.border import Border
+from hexane.runtime.macos.border import SystemBorder
 from hexane.runtime.macos.compiler import compiler_for
 from hexane.runtime.macos.fake.border import FakeMac
 from hexane.runtime.macos.fake.settings import Settings
-from hexane.runtime.macos.model import MemoryModel, Way
+from hexane.runtime.macos.model import MemoryModel, SubmissionWay
 from hexane.runtime.macos.segments import source_of
 from hexane.runtime.macos.system import this_mac
 
@@ -63,7 +63,7 @@ class OnMac:
         return {value.name: outputs[encode(value.name)] for value in self.graph.main.outputs}
 
 
-def side_of(device: str | Border, chip: Chip, level: str) -> Border:
+def side_of(device: str | SystemBorder, chip: Chip, level: str) -> SystemBorder:
     """The border that a device's name means. UsageError for a name that is none, UnsupportedError off macOS."""
     if not isinstance(device, str):
         return device
@@ -74,15 +74,15 @@ def side_of(device: str | Border, chip: Chip, level: str) -> Border:
     raise UsageError(f"there is no device {device!r} for a MIL text", hint=f"one of {', '.join(DEVICES)}")
 
 
-def compiled_on(border: Border, text: str, files: Mapping[str, bytes], way: Way) -> MemoryModel:
+def compiled_on(border: SystemBorder, text: str, files: Mapping[str, bytes], way: SubmissionWay) -> MemoryModel:
     """The program, compiled; RuntimeFault where the compiler refuses."""
     model = MemoryModel(border, source_of(text, dict(files)), way)
     model.compile()
     return model
 
 
-def way_of(device: str | Border, border: Border, way: Way, child: bool | None) -> Way:
+def way_of(device: str | SystemBorder, border: SystemBorder, way: SubmissionWay, child: bool | None) -> SubmissionWay:
     """In a child process where it is asked for, and on a real Mac unless it is not."""
     if child or (child is None and device == MACOS):
-        return Way(compiler_for(border), way.budget, way.surfaces, way.root)
+        return SubmissionWay(compiler_for(border), way.budget, way.surfaces, way.root)
     return way

@@ -92,18 +92,18 @@ def update(model: Model, weights: Mapping[str, np.ndarray]) -> Update:
     ------
     UsageError : a name that is no constant of the program, another shape, a model that is not compiled.
     """
-    made = model.ready()
-    given = checked_weights(made.graph, weights)
+    executable = model.ready()
+    arrays = checked_weights(executable.graph, weights)
     if model.quirks:
         return Update(IGNORED, 0.0, reason="the real runtime keeps the weights of compile time (restriction W8)")
     start = time.perf_counter()
-    if made.program is None:
-        _replace(made.graph, given)
-        done = Update(REPLACED, time.perf_counter() - start, elements=sum(a.size for a in given.values()))
+    if executable.program is None:
+        _replace(executable.graph, arrays)
+        result = Update(REPLACED, time.perf_counter() - start, elements=sum(a.size for a in arrays.values()))
     else:
-        done = renewed(made, given)
+        result = renewed(executable, arrays)
     model.statistics.updates += 1
-    return done
+    return result
 
 
 def checked_weights(graph: Graph, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -122,12 +122,12 @@ def checked_weights(graph: Graph, weights: Mapping[str, np.ndarray]) -> dict[str
     return given
 
 
-def _replace(graph: Graph, given: Mapping[str, np.ndarray]) -> None:
+def _replace(graph: Graph, arrays: Mapping[str, np.ndarray]) -> None:
     """Other values for constants of a graph."""
     for value in list(graph.main.constants()):
-        if value.name in given:
+        if value.name in arrays:
             assert isinstance(value.type, TensorType)
-            value.constant = Constant(value.type, given[value.name].copy())
+            value.constant = Constant(value.type, arrays[value.name].copy())
 
 
 class Renewable(Protocol):
@@ -175,19 +175,19 @@ def renewed(made: Renewable, given: Mapping[str, np.ndarray]) -> Update:
     return Update(PATCHED, time.perf_counter() - start, prepared, written)
 
 
-def _write(made: Renewable, places: Places, flat: np.ndarray) -> int:
+def _write(executable: Renewable, places: Places, flat: np.ndarray) -> int:
     """Put elements into the constant sections; how many halfwords were written."""
-    assert made.program is not None
+    assert executable.program is not None
     segments = []
-    for segment, grids in zip(made.program.segments, places.grids):
-        data = np.frombuffer(bytearray(_data(segment, made.level)), "<u2")
+    for segment, grids in zip(executable.program.segments, places.grids):
+        data = np.frombuffer(bytearray(_data(segment, executable.level)), "<u2")
         grids.copy(flat, data)
-        segments.append(_with_data(segment, made.level, data.tobytes()) if data.size else segment)
-    loaded = made.is_loaded
-    made.close()
-    made.program = replace(made.program, segments=tuple(segments))
+        segments.append(_with_data(segment, executable.level, data.tobytes()) if data.size else segment)
+    loaded = executable.is_loaded
+    executable.close()
+    executable.program = replace(executable.program, segments=tuple(segments))
     if loaded:
-        made.load()
+        executable.load()
     return sum(at.size for at in places.at)
 
 
@@ -238,35 +238,35 @@ def _image_with(image: Image, data: bytes) -> Image:
     )
 
 
-def _compile_again(made: Renewable) -> None:
+def _compile_again(executable: Renewable) -> None:
     from hexane.codegen import compile
 
-    loaded = made.is_loaded
-    made.close()
-    made.program = compile(made.graph, chip=made.chip)
-    made.places.clear()
+    loaded = executable.is_loaded
+    executable.close()
+    executable.program = compile(executable.graph, chip=executable.chip)
+    executable.places.clear()
     if loaded:
-        made.load()
+        executable.load()
 
 
 # -- where the elements are -------------------------------------------------------------------------------------------
 
 
-def _find(made: Renewable, names: tuple[str, ...]) -> Places:
+def _find(executable: Renewable, names: tuple[str, ...]) -> Places:
     """The places of constants. UnsupportedError where they are not only moved."""
     from hexane.codegen import compile
 
-    assert made.program is not None
-    values = {v.name: v for v in made.graph.main.constants()}
+    assert executable.program is not None
+    values = {v.name: v for v in executable.graph.main.constants()}
     sizes = [values[name].data.size for name in names]
     total = sum(sizes)
     digits = max(1, -(-(total - 1).bit_length() // _DIGIT_BITS))
     if total >= 1 << 32:
         raise UnsupportedError(f"{total} elements are too many to number")
     numbers = np.arange(total, dtype=np.uint32)
-    seen: list[list[np.ndarray]] = []
+    images: list[list[np.ndarray]] = []
     for turn in range(digits + 1):
-        probe = made.graph.clone()
+        probe = executable.graph.clone()
         if turn < digits:
             part = _code(numbers, digits, turn)
         else:
@@ -274,31 +274,31 @@ def _find(made: Renewable, names: tuple[str, ...]) -> Places:
         coded = (part + np.uint16(_ONE)).view(np.float16)
         pieces = np.split(coded, np.cumsum(sizes)[:-1])
         _replace(probe, {n: p.reshape(values[n].shape).astype(values[n].data.dtype) for n, p in zip(names, pieces)})
-        program = compile(probe, chip=made.chip)
-        if [s.kind for s in program.segments] != [s.kind for s in made.program.segments]:
+        program = compile(probe, chip=executable.chip)
+        if [s.kind for s in program.segments] != [s.kind for s in executable.program.segments]:
             raise UnsupportedError("other weights make a program of other segments")
-        for old, new in zip(made.program.segments, program.segments):
+        for old, new in zip(executable.program.segments, program.segments):
             texts = [segment.image.text() if segment.image is not None else b"" for segment in (old, new)]
-            if texts[0] != texts[1] or len(_data(old, made.level)) != len(_data(new, made.level)):
+            if texts[0] != texts[1] or len(_data(old, executable.level)) != len(_data(new, executable.level)):
                 raise UnsupportedError("the program's tasks depend on the values of the weights")
-        words = [np.frombuffer(_data(s, made.level), "<u2") for s in program.segments]
-        seen.append([each - np.uint16(_ONE) for each in words])  # what is no digit wraps round to a large number
+        words = [np.frombuffer(_data(s, executable.level), "<u2") for s in program.segments]
+        images.append([each - np.uint16(_ONE) for each in words])  # what is no digit wraps round to a large number
     at, element = [], []
-    for number in range(len(made.program.segments)):
-        there, which = _decoded([words[number] for words in seen], total)
+    for number in range(len(executable.program.segments)):
+        there, which = _decoded([words[number] for words in images], total)
         at.append(there)
         element.append(which)
-    found = np.zeros(total, bool)
+    places_known = np.zeros(total, bool)
     for elements in element:
-        found[elements] = True
-    missing = np.flatnonzero(~found)
+        places_known[elements] = True
+    missing = np.flatnonzero(~places_known)
     if missing.size:
         name = names[int(np.searchsorted(np.cumsum(sizes), missing[0], side="right"))]
         raise UnsupportedError(
             f"{missing.size} elements of {name!r} are not stored as they are: it is folded into others"
         )
     places = Places(names, tuple(at), tuple(element), tuple(map(grids_of, at, element)))
-    _confirm(made, places, [values[name] for name in names])
+    _confirm(executable, places, [values[name] for name in names])
     return places
 
 
@@ -352,10 +352,10 @@ def _decoded(halfwords: list[np.ndarray], total: int) -> tuple[np.ndarray, np.nd
     return at[right].astype(np.uint32), number[right].astype(np.uint32)
 
 
-def _confirm(made: Renewable, places: Places, values: list[Value]) -> None:
+def _confirm(executable: Renewable, places: Places, values: list[Value]) -> None:
     """The program's own weights, put to these places, give the program's own bytes."""
-    assert made.program is not None
+    assert executable.program is not None
     flat = np.concatenate([value.data.astype(np.float16).reshape(-1) for value in values]).view(np.uint16)
-    for segment, at, element in zip(made.program.segments, places.at, places.element):
-        if not np.array_equal(np.frombuffer(_data(segment, made.level), "<u2")[at], flat[element]):
+    for segment, at, element in zip(executable.program.segments, places.at, places.element):
+        if not np.array_equal(np.frombuffer(_data(segment, executable.level), "<u2")[at], flat[element]):
             raise UnsupportedError("the weights are not stored as they are given")

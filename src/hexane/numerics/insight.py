@@ -27,7 +27,7 @@ MOST_ELEMENTS = 1 << 28
 
 
 @dataclass(frozen=True)
-class Layer:
+class LayerInsight:
     """One layer as the engine computes it (a fused run counts as one, under the name of its last value).
 
     ``error`` is the relative error against the float32 network, root mean square; ``made`` the part that this layer
@@ -61,11 +61,11 @@ class Layer:
 class Insight:
     """All layers in order, every value at a part's edge, and the first layer that goes wrong (None when none does)."""
 
-    layers: tuple[Layer, ...]
+    layers: tuple[LayerInsight, ...]
     values: dict[str, np.ndarray] = field(default_factory=dict)
 
     @property
-    def first_wrong(self) -> Layer | None:
+    def first_wrong(self) -> LayerInsight | None:
         return next(
             (row for row in self.layers if row.nonfinite or (row.error is not None and row.error > WRONG)), None
         )
@@ -103,7 +103,7 @@ def examine(
     reference : name -> array in float32, of ``every_value``.
     """
     values = {**_states(parts), **inputs}
-    rows: list[Layer] = []
+    rows: list[LayerInsight] = []
     for number, (kind, graph) in enumerate(parts):
         arrays = {name: values[name] for name in graph.inputs}
         if kind != "engine":
@@ -134,7 +134,7 @@ def _states(parts: Sequence[tuple[str, Graph]]) -> dict[str, np.ndarray]:
 
 def _layer(
     op: Op, part: int, reference_values: Mapping[Value, np.ndarray], reference: Mapping[str, np.ndarray]
-) -> Layer:
+) -> LayerInsight:
     got = reference_values[op.output].astype(np.float32)
     finite = got if np.isfinite(np.add.reduce(got, None, np.float64)) else got[np.isfinite(got)]
     local = _Local(reference_values)
@@ -153,7 +153,7 @@ def _layer(
         if finite is not got:
             nonfinite = int(np.count_nonzero(~np.isfinite(got) & np.isfinite(expected)))
     extra = _losses(run, local)
-    return Layer(
+    return LayerInsight(
         op.output.name, _kinds(run), part, error, extracted, largest, cosine, nonfinite,
         float(finite.min(initial=np.inf)) if finite.size else 0.0,
         float(finite.max(initial=-np.inf)) if finite.size else 0.0,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Place:
+class OpPlace:
     """An op of the compiled program: the number of its segment, its value's name, and how errors call it."""
 
     segment: int
@@ -33,10 +33,10 @@ def visible_ops(graph: Graph) -> list[Op]:
     return [op for op in graph.main.ops if op.outputs]
 
 
-def places_of(graph: Graph, segments: Sequence[Segment]) -> dict[str, Place]:
+def places_of(graph: Graph, segments: Sequence[Segment]) -> dict[str, OpPlace]:
     """First result's name -> where the op is computed; ops that are computed while compiling are left out."""
     compiled = {
-        value_name(described): Place(number, value_name(described), described)
+        value_name(described): OpPlace(number, value_name(described), described)
         for number, segment in enumerate(segments)
         for described in segment.ops
     }
@@ -96,7 +96,7 @@ def stand_ins(graph: Graph, compiled: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _work_elsewhere(
-    graph: Graph, segments: Sequence[Segment], compiled: dict[str, Place], stands_for: dict[str, str]
+    graph: Graph, segments: Sequence[Segment], compiled: dict[str, OpPlace], stands_for: dict[str, str]
 ) -> dict[str, str]:
     """Ops whose work is not in what stands for them: the product of a sum, the op in front of a copy, by its new name.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hexane.errors import FormatError
 from hexane.files import archive
 from hexane.image import open_image
-from hexane.program.manifest import MANIFEST, MOST_MANIFEST_BYTES, Entry, read_manifest
+from hexane.program.manifest import MANIFEST, MOST_MANIFEST_BYTES, ManifestEntry, read_manifest
 from hexane.program.package import WEIGHTS
 from hexane.program.program import Program
 from hexane.program.segment import ENGINE, HOST, Port, Segment
@@ -66,7 +66,7 @@ def _read_package(package: zipfile.ZipFile, where: str) -> Program:
     )
 
 
-def _segment(package: zipfile.ZipFile, entry: Entry, where: str) -> Segment:
+def _segment(package: zipfile.ZipFile, entry: ManifestEntry, where: str) -> Segment:
     from hexane.formats.mil import parse_mil
 
     data = _part(package, entry.file, where)
@@ -102,7 +102,7 @@ def _part(package: zipfile.ZipFile, name: str, where: str) -> bytes:
     return package.read(name)
 
 
-def _check_graph(entry: Entry, graph: Graph, where: str) -> None:
+def _check_graph(entry: ManifestEntry, graph: Graph, where: str) -> None:
     """Ports of a host part are its graph's inputs and outputs."""
     for role, ports, values in (
         ("input", entry.inputs, graph.main.inputs),
@@ -114,7 +114,7 @@ def _check_graph(entry: Entry, graph: Graph, where: str) -> None:
                 raise FormatError(f"its {role} {port.name!r} {list(port.shape)} is none of its graph", where=where)
 
 
-def _check_image(entry: Entry, image: Image, where: str) -> None:
+def _check_image(entry: ManifestEntry, image: Image, where: str) -> None:
     """Ports of an engine segment are surfaces of its image, with as many elements."""
     sizes = {(s.role, s.label): prod(s.shape) for s in image.surfaces}
     for role, ports in (("input", entry.inputs), ("output", entry.outputs)):

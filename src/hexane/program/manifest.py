@@ -20,7 +20,7 @@ MOST_MANIFEST_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
-class Entry:
+class ManifestEntry:
     """A segment as the manifest states it; ``weights`` names the host part's constants."""
 
     kind: str
@@ -45,7 +45,7 @@ class Manifest:
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     states: tuple[Port, ...]
-    segments: tuple[Entry, ...]
+    segments: tuple[ManifestEntry, ...]
 
 
 class _Wrong(Exception):
@@ -150,7 +150,9 @@ _MANIFEST: dict[str, Read] = {
     "inputs": _ports,
     "outputs": _ports,
     "states": _ports,
-    "segments": _many(lambda value: Entry(**_object(value, _ENTRY, {"weights": "", "evidence": {}, "codes": {}}))),
+    "segments": _many(
+        lambda value: ManifestEntry(**_object(value, _ENTRY, {"weights": "", "evidence": {}, "codes": {}}))
+    ),
 }
 
 

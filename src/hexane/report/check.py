@@ -18,8 +18,8 @@ from hexane.graph.types import StateType
 from hexane.lowering.compilation import Compilation
 from hexane.passes.apple_places import apple_places
 from hexane.program import ENGINE, HOST
-from hexane.program.attribution import Place, places_of, share_on_engine, visible_ops
-from hexane.report.weight_notes import Note, weight_notes, with_weights
+from hexane.program.attribution import OpPlace, places_of, share_on_engine, visible_ops
+from hexane.report.weight_notes import WeightNote, weight_notes, with_weights
 from hexane.restrictions.advice import answer_to
 from hexane.restrictions.numbers import NO_NAN
 from hexane.restrictions.objections import Placement
@@ -249,7 +249,7 @@ def _report(
     graph: Graph,
     chip: Chip,
     program: Program | None,
-    notes: dict[str, Note],
+    notes: dict[str, WeightNote],
     values: Mapping[str, Any] | None = None,
     *,
     compiled: bool,
@@ -321,7 +321,7 @@ def _foreign(op: Op, row: Row) -> Row:
     return replace(row, op=kind, place=HOST, reason=reason, advice=advice, apple=HOST, hexane=ours)
 
 
-def _as_compiled(op: Op, place: Place | None, program: Program) -> Placement:
+def _as_compiled(op: Op, place: OpPlace | None, program: Program) -> Placement:
     """Where hexane's program computes an op, by which rule, and how that is known."""
     if place is None:
         return Placement(ENGINE, "computed when the network is compiled; no task is left of it", Evidence.APPLE)

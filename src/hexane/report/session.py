@@ -29,7 +29,7 @@ from hexane.report.check import CheckReport, check, check_program
 from hexane.report.scaling import apply_autoscale, finish, gain_of_scaling
 from hexane.restrictions.remarks import remarks
 from hexane.runtime.agreement import Agreement, agreements, beside_fp16, nonfinite_counts
-from hexane.runtime.execute import Run, execute
+from hexane.runtime.execute import Execution, execute
 from hexane.runtime.kernels import kernel_seconds, without_kernels
 from hexane.runtime.references import Wanted, wanted
 from hexane.runtime.verdict import Verdict, advice_for, unseen, verdict_of
@@ -160,7 +160,7 @@ class Session:
     outputs: dict[str, np.ndarray] = field(default_factory=dict)
     program: Program | None = None
     prepared: Graph | None = None
-    run: Run | None = None
+    run: Execution | None = None
     wanted: Wanted | None = None
     agreements: list[Agreement] = field(default_factory=list)
     verdict: Verdict | None = None

@@ -16,14 +16,14 @@ from hexane.report.check import check
 from hexane.report.page import render
 from hexane.studies.compress import compress
 from hexane.studies.evaluation.evaluate import OnProgress
-from hexane.studies.evaluation.network import Form
+from hexane.studies.evaluation.network import NetworkForm
 from hexane.studies.pieces import Cluster, Result, Shared, Store
 from hexane.studies.sweep import Spec, sweep
 
 PIECES, TABLE, PAGE = "pieces", "results.parquet", "index.html"
 
 
-def checked(network: Shared, form: Form) -> Result:
+def checked(network: Shared, form: NetworkForm) -> Result:
     """How many ops run where (``hexane.check``)."""
     graph = network.opened(pickle.loads)
     weighed = graph if form.weights == "fp16" else compress(graph, form.weights)

@@ -21,7 +21,7 @@ _APPLE = {
 
 
 @dataclass(frozen=True)
-class Note:
+class WeightNote:
     """One op's weights: ``text`` for its row, ``remedy`` what would let them stream, "" where they do."""
 
     decision: Decision
@@ -29,7 +29,7 @@ class Note:
     remedy: str
 
 
-def weight_notes(function: Function, generation: Generation) -> dict[str, Note]:
+def weight_notes(function: Function, generation: Generation) -> dict[str, WeightNote]:
     """By the name of an op's first result; ``function`` is a network after the passes, whose constants are coded."""
     notes = {}
     for op in function.walk():
@@ -40,7 +40,7 @@ def weight_notes(function: Function, generation: Generation) -> dict[str, Note]:
             decision.reason if decision.coding.what in decision.reason else f"{decision.coding.what}: {decision.reason}"
         )
         remedy = "" if decision.stream is not None and not decision.remedy else decision.remedy
-        notes[op.outputs[0].name] = Note(decision, f"weights: {reason}", remedy)
+        notes[op.outputs[0].name] = WeightNote(decision, f"weights: {reason}", remedy)
     return notes
 
 
@@ -49,7 +49,7 @@ def weights_summary(function: Function, generation: Generation) -> dict[str, int
     return dict(Counter(note.decision.reason for note in weight_notes(function, generation).values()).most_common())
 
 
-def with_weights(row: Row, note: Note | None) -> Row:
+def with_weights(row: Row, note: WeightNote | None) -> Row:
     """The row with what its weights become; what Apple's compiler does with them where it takes the op."""
     if note is None or row.place == "unknown":
         return row

@@ -9,7 +9,7 @@ from typing import Any
 from hexane.chips import Chip
 from hexane.errors import SyntaxProblem, UsageError
 from hexane.formats.mil import parse_mil
-from hexane.formats.mil.reader import Weights
+from hexane.formats.mil.reader import TextWeights
 from hexane.formats.mil.syntax import parse_text
 from hexane.restrictions.every import RULES
 from hexane.restrictions.findings import Finding
@@ -81,7 +81,7 @@ def check_mil(
             System(target, releases),
             interface,
             surfaces,
-            Weights(plain_weights(weights), folder) if weights is not None or folder is not None else None,
+            TextWeights(plain_weights(weights), folder) if weights is not None or folder is not None else None,
             weights is not None,
         )
         for finding in findings_of(subject):

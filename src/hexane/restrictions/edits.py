@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from hexane.formats.mil.tree import Place
+from hexane.formats.mil.tree import TextPlace
 
 _MARK = re.compile(r'"(?:[^"\\]|\\.)*"|//[^\n]*|[\[\](){};]', re.DOTALL)
 
@@ -26,7 +26,7 @@ def applied(text: str, edits: list[Edit]) -> str:
     return text
 
 
-def offset_of(text: str, place: Place) -> int:
+def offset_of(text: str, place: TextPlace) -> int:
     """The character at a line and column."""
     start = 0
     for _ in range(place.line - 1):
@@ -56,7 +56,7 @@ def _first_word(text: str, start: int) -> int:
     return start
 
 
-def span_at(text: str, place: Place) -> tuple[int, int]:
+def span_at(text: str, place: TextPlace) -> tuple[int, int]:
     """The statement that a place lies in."""
     at = offset_of(text, place)
     for start, end in statement_spans(text):

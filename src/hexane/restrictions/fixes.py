@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from hexane.formats.mil import parse_mil
 from hexane.formats.mil.syntax import parse_text
-from hexane.formats.mil.tree import Place
+from hexane.formats.mil.tree import TextPlace
 from hexane.restrictions.edits import Edit, applied, bracketed, indent_at, offset_of, span_at, split_items
 from hexane.restrictions.findings import Finding
 from hexane.restrictions.reports import System
@@ -69,7 +69,7 @@ class Draft:
 
     def statement(self, finding: Finding) -> Statement | None:
         """The statement that a finding points into."""
-        start, end = span_at(self.text, Place(finding.line, finding.column))
+        start, end = span_at(self.text, TextPlace(finding.line, finding.column))
         for statement in self.subject.statements:
             if start <= offset_of(self.text, statement.place) < end:
                 return statement
@@ -285,7 +285,7 @@ def _header(draft: Draft, _: Finding) -> list[Edit]:
 
 
 def _results(draft: Draft, finding: Finding) -> list[Edit]:
-    start, end = span_at(draft.text, Place(finding.line, finding.column))
+    start, end = span_at(draft.text, TextPlace(finding.line, finding.column))
     first, last = bracketed(draft.text, start)
     names = binding_order(split_items(draft.text[first:last]), results=True)
     return [Edit(first, last, ", ".join(names))] if start < end else []

@@ -28,7 +28,7 @@ Found = dict[str, Any] | None
 
 
 @dataclass(frozen=True)
-class Rule:
+class OpRule:
     """A reason against an op: ``says`` with its gaps, what to do about it, where the fact comes from."""
 
     name: str
@@ -63,7 +63,7 @@ class Placement:
     rules: tuple[str, ...] = ()
 
 
-RULES: list[Rule] = []
+RULES: list[OpRule] = []
 _MEASURES = ("value", "size", "axis", "rank", "dtype", "width", "height", "groups", "length", "window", "k", "factor",
              "channels", "mode", "param")  # fmt: skip
 """Words of a rule that say what is there."""
@@ -76,7 +76,7 @@ def rule(
 
     def declare(test: Callable[[Op, Chip], Found]) -> Callable[[Op, Chip], Found]:
         says = " ".join((test.__doc__ or "").split())
-        RULES.append(Rule(test.__name__, says, advice, source, evidence, test))
+        RULES.append(OpRule(test.__name__, says, advice, source, evidence, test))
         return test
 
     return declare

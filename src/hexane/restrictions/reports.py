@@ -37,7 +37,7 @@ REFUSALS = frozenset({Severity.REJECTED, Severity.FAILS})
 
 
 @dataclass(frozen=True)
-class Report:
+class PublishedReport:
     """One source's word. ``says`` is None where it runs; ``chips`` empty: every chip; ``systems``: releases of macOS
     (15, 26; iOS 18 counts as 15), empty: not stated. ``tested``: the source tried this very point, so that its word
     outweighs programs that merely break the rule and were used."""
@@ -59,32 +59,34 @@ class Report:
 
 def _report(
     says: Severity | None, source: str, where: str, system: int | None, note: str, *, tested: bool = False
-) -> Report:
+) -> PublishedReport:
     names = tuple(name.strip() for name in where.split(",") if name.strip())
-    return Report(source, says, names, () if system is None else (system,), note, tested)
+    return PublishedReport(source, says, names, () if system is None else (system,), note, tested)
 
 
-def refused(source: str, where: str = "", system: int | None = None, note: str = "") -> Report:
+def refused(source: str, where: str = "", system: int | None = None, note: str = "") -> PublishedReport:
     """A report that compilation fails."""
     return _report(Severity.REJECTED, source, where, system, note)
 
 
-def fails(source: str, where: str = "", system: int | None = None, note: str = "") -> Report:
+def fails(source: str, where: str = "", system: int | None = None, note: str = "") -> PublishedReport:
     """A report that evaluation fails."""
     return _report(Severity.FAILS, source, where, system, note)
 
 
-def wrong(source: str, where: str = "", system: int | None = None, note: str = "", *, tested: bool = False) -> Report:
+def wrong(
+    source: str, where: str = "", system: int | None = None, note: str = "", *, tested: bool = False
+) -> PublishedReport:
     """A report of wrong numbers without an error."""
     return _report(Severity.WRONG, source, where, system, note, tested=tested)
 
 
-def slow(source: str, where: str = "", system: int | None = None, note: str = "") -> Report:
+def slow(source: str, where: str = "", system: int | None = None, note: str = "") -> PublishedReport:
     """A report that it costs time."""
     return _report(Severity.SLOW, source, where, system, note)
 
 
-def runs(source: str, where: str = "", system: int | None = None, note: str = "") -> Report:
+def runs(source: str, where: str = "", system: int | None = None, note: str = "") -> PublishedReport:
     """A report that it runs and gives right numbers."""
     return _report(None, source, where, system, note)
 
@@ -108,11 +110,11 @@ class System:
         """Whether the chip is of one of these generations."""
         return self.generation in generations
 
-    def _release_of(self, report: Report) -> bool:
+    def _release_of(self, report: PublishedReport) -> bool:
         low, high = self.releases
         return not report.systems or any(low <= system <= high for system in report.systems)
 
-    def closest(self, reports: tuple[Report, ...]) -> tuple[Report, ...]:
+    def closest(self, reports: tuple[PublishedReport, ...]) -> tuple[PublishedReport, ...]:
         """The reports on this very chip and release; else on its generation; else all."""
         if self.chip is not None:
             near = [r for r in reports if self._release_of(r)]
@@ -124,13 +126,13 @@ class System:
                 return kin
         return tuple(reports)
 
-    def is_spoken_of(self, reports: tuple[Report, ...]) -> bool:
+    def is_spoken_of(self, reports: tuple[PublishedReport, ...]) -> bool:
         """Whether a source names the chip's generation, or none at all."""
         return any(
             not r.chips or any(chips.get(c).generation_name == self.generation for c in r.chips) for r in reports
         )
 
-    def verdict(self, reports: tuple[Report, ...], *, contested: bool = False) -> Severity:
+    def verdict(self, reports: tuple[PublishedReport, ...], *, contested: bool = False) -> Severity:
         """What the reports make of a program on this machine."""
         against = any(report.says is None for report in reports)
         if contested and against:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hexane.chips import Evidence
-from hexane.formats.mil.tree import Place
-from hexane.restrictions.reports import Report, Severity
+from hexane.formats.mil.tree import TextPlace
+from hexane.restrictions.reports import PublishedReport, Severity
 
 if TYPE_CHECKING:
     from hexane.restrictions.subject import Subject
@@ -28,14 +28,18 @@ DIRECT = (IN_MEMORY, CLIENT)
 class Hit:
     """A place that breaks a rule: words for the docstring, and reports or a severity where the rule's do not fit it."""
 
-    place: Place
+    place: TextPlace
     words: dict[str, Any] = field(default_factory=dict)
-    reports: tuple[Report, ...] | None = None
+    reports: tuple[PublishedReport, ...] | None = None
     severity: Severity | None = None
 
 
 def hit(
-    place: Place, *, reports: tuple[Report, ...] | None = None, severity: Severity | None = None, **words: Any
+    place: TextPlace,
+    *,
+    reports: tuple[PublishedReport, ...] | None = None,
+    severity: Severity | None = None,
+    **words: Any,
 ) -> Hit:
     """A place that breaks the rule."""
     return Hit(place, words, reports, severity)
@@ -53,7 +57,7 @@ class Rule:
     name: str
     says: str
     remedy: str
-    reports: tuple[Report, ...]
+    reports: tuple[PublishedReport, ...]
     evidence: Evidence
     interfaces: tuple[str, ...]
     contested: bool
@@ -75,7 +79,7 @@ RULES: dict[str, Rule] = {}
 class Background:
     """What a rule is besides its test."""
 
-    reports: tuple[Report, ...]
+    reports: tuple[PublishedReport, ...]
     evidence: Evidence = Evidence.SILICON
     interfaces: tuple[str, ...] = DIRECT
     contested: bool = False
@@ -83,7 +87,7 @@ class Background:
     fixable: bool = False
 
 
-def rule(id: str, remedy: str, *reports: Report, **background: Any) -> Callable[[Test], Test]:
+def rule(id: str, remedy: str, *reports: PublishedReport, **background: Any) -> Callable[[Test], Test]:
     """Declare a rule; further keywords are those of :class:`Background`."""
     facts = Background(reports, **background)
 
@@ -94,7 +98,9 @@ def rule(id: str, remedy: str, *reports: Report, **background: Any) -> Callable[
     return declare
 
 
-def runtime_rule(id: str, remedy: str, *reports: Report, **background: Any) -> Callable[[Callable[[], None]], Rule]:
+def runtime_rule(
+    id: str, remedy: str, *reports: PublishedReport, **background: Any
+) -> Callable[[Callable[[], None]], Rule]:
     """Declare a rule that ``hexane.mil.Model`` keeps; the name then stands for the rule itself."""
     facts = Background(reports, **background)
 

@@ -9,12 +9,12 @@ import numpy as np
 
 from hexane.chips import Evidence, generation
 from hexane.formats.mil.literals import array_of
-from hexane.formats.mil.tree import Place
+from hexane.formats.mil.tree import TextPlace
 from hexane.graph.types import TensorType
 from hexane.restrictions.objections import extent as beyond_extent
-from hexane.restrictions.reports import Report, fails, refused, runs, wrong
+from hexane.restrictions.reports import PublishedReport, fails, refused, runs, wrong
 from hexane.restrictions.rule import Found, hit, rule
-from hexane.restrictions.subject import Port, Subject
+from hexane.restrictions.subject import Subject, TextPort
 
 OWN_SIZE, UNIFORM, UNKNOWN = "own_size", "uniform_largest", "unknown"
 SURFACES = (OWN_SIZE, UNIFORM, UNKNOWN)
@@ -34,15 +34,15 @@ def binding_order(names: list[str], *, results: bool = False) -> list[str]:
     return sorted(names, key=lambda name: (name + "@output" if results else name).encode())
 
 
-def _surfaces(ports: tuple[Port, ...]) -> tuple[Port, ...]:
+def _surfaces(ports: tuple[TextPort, ...]) -> tuple[TextPort, ...]:
     return tuple(port for port in ports if not port.is_buffer and port.type.is_static)
 
 
-def _differ(ports: tuple[Port, ...]) -> bool:
+def _differ(ports: tuple[TextPort, ...]) -> bool:
     return len({port.nbytes for port in ports}) > 1
 
 
-def _sizes(ports: tuple[Port, ...]) -> str:
+def _sizes(ports: tuple[TextPort, ...]) -> str:
     return ", ".join(f"{port.name} {port.nbytes}" for port in ports)
 
 
@@ -125,7 +125,7 @@ def narrow_surface(subject: Subject) -> Found:
         if port.shape and port.width < LANES:
             if port.width > 1:
                 wide = (runs("Orion", "M4 Max", 15, note="16 wide; 8 in large surfaces"), runs("maderix", "M4", 15))
-                reports: tuple[Report, ...] = (*_NARROW, *wide)
+                reports: tuple[PublishedReport, ...] = (*_NARROW, *wide)
             elif port.type.dtype == "fp32":
                 reports = _ONE_WIDE
             else:
@@ -174,7 +174,7 @@ _RANK_3 = (
 )
 
 
-def _below_rank_4(ports: tuple[Port, ...]) -> bool:
+def _below_rank_4(ports: tuple[TextPort, ...]) -> bool:
     return all(len(port.shape) < 4 for port in ports)
 
 
@@ -263,7 +263,7 @@ _WIDE = (
 )
 
 
-def _place(subject: Subject, name: str, other: Place) -> Place:
+def _place(subject: Subject, name: str, other: TextPlace) -> TextPlace:
     """Where an input is declared; elsewhere the statement."""
     return next((port.place for port in subject.inputs if port.name == name), other)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hexane.errors import HexaneError
 from hexane.formats.mil.literals import Blob, TypedValue
 from hexane.formats.mil.names import decode, encode
-from hexane.formats.mil.tree import Body, Call, FunctionText, Operand, Parameter, Place, ProgramText
+from hexane.formats.mil.tree import Body, Call, FunctionText, Operand, Parameter, ProgramText, TextPlace
 from hexane.graph.types import BufferType, TensorType
 from hexane.restrictions.reports import System
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from hexane.formats.blob import BlobFile
-    from hexane.formats.mil.reader import Weights
+    from hexane.formats.mil.reader import TextWeights
     from hexane.graph.ir import Graph, Op, Value
 
 
@@ -35,12 +35,12 @@ def numbers_of(value: Value) -> np.ndarray | None:
 
 
 @dataclass(frozen=True)
-class Port:
+class TextPort:
     """An input or output of the function that runs. ``nbytes`` counts its packed elements."""
 
     name: str
     type: Any
-    place: Place
+    place: TextPlace
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -72,7 +72,7 @@ class BlobUse:
     path: str
     offset: int
     type: Any
-    place: Place
+    place: TextPlace
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Statement:
         return self.call.type
 
     @property
-    def place(self) -> Place:
+    def place(self) -> TextPlace:
         return self.call.place
 
     @property
@@ -95,7 +95,7 @@ class Statement:
         """The name of its first result."""
         return self.call.results[0].name if self.call.results else self.call.type
 
-    def place_of(self, param: str) -> Place:
+    def place_of(self, param: str) -> TextPlace:
         """Where an argument stands; the call itself where it is left out."""
         operand = self.call.arguments.get(param)
         return operand.place if operand is not None and operand.place.line else self.place
@@ -138,7 +138,7 @@ class Subject:
     system: System
     interface: str
     surfaces: str
-    weights: Weights | None = None
+    weights: TextWeights | None = None
     handed_over: bool = False
     values: Mapping[str, np.ndarray] | None = None
 
@@ -158,14 +158,14 @@ class Subject:
                 {},
                 {},
                 [],
-                Place(line, 1),
-                [Parameter(v.type, v.name, Place(line, 1), {}) for v in op.outputs],
+                TextPlace(line, 1),
+                [Parameter(v.type, v.name, TextPlace(line, 1), {}) for v in op.outputs],
             )
             for line, op in enumerate(main.ops, 1)
         ]
-        body = Body(calls, [(value.name, Place(len(calls), 1)) for value in main.outputs])
-        inputs = [Parameter(value.type, value.name, Place(1, 1), {}) for value in main.inputs]
-        tree = ProgramText("", {}, [FunctionText(encode(main.name), None, inputs, {}, body, Place(1, 1))])
+        body = Body(calls, [(value.name, TextPlace(len(calls), 1)) for value in main.outputs])
+        inputs = [Parameter(value.type, value.name, TextPlace(1, 1), {}) for value in main.inputs]
+        tree = ProgramText("", {}, [FunctionText(encode(main.name), None, inputs, {}, body, TextPlace(1, 1))])
         return cls("", tree, graph, system, interface, "unknown", values=values)
 
     def seen(self, value: Value | None) -> np.ndarray | None:
@@ -203,15 +203,15 @@ class Subject:
         return next(f for f in self.tree.functions if decode(f.name) == name)
 
     @cached_property
-    def inputs(self) -> tuple[Port, ...]:
+    def inputs(self) -> tuple[TextPort, ...]:
         """The inputs of the function that runs, as declared."""
-        return tuple(Port(p.name, p.type, p.place) for p in self.main.inputs if isinstance(p.type, TensorType))
+        return tuple(TextPort(p.name, p.type, p.place) for p in self.main.inputs if isinstance(p.type, TensorType))
 
     @cached_property
-    def outputs(self) -> tuple[Port, ...]:
+    def outputs(self) -> tuple[TextPort, ...]:
         """Its results, as listed."""
         values = zip(self.main.body.outputs, self.graph.main.outputs)
-        return tuple(Port(n, v.type, place) for (n, place), v in values if isinstance(v.type, TensorType))
+        return tuple(TextPort(n, v.type, place) for (n, place), v in values if isinstance(v.type, TensorType))
 
     def is_input(self, value: Value | None) -> bool:
         """Whether a value is an input of the function that runs."""
@@ -222,11 +222,11 @@ class Subject:
         """Every BLOBFILE reference, in the order of the text."""
         uses: list[BlobUse] = []
 
-        def look(attribute: TypedValue, place: Place) -> None:
+        def look(attribute: TypedValue, place: TextPlace) -> None:
             if isinstance(attribute.payload, Blob):
                 uses.append(BlobUse(attribute.payload.path, attribute.payload.offset, attribute.type, place))
 
-        def operand(item: Operand, place: Place) -> None:
+        def operand(item: Operand, place: TextPlace) -> None:
             if item.kind == "value":
                 look(item.content, item.place if item.place.line else place)
             elif item.kind == "tuple":
@@ -252,10 +252,10 @@ class Subject:
             return None
 
     @cached_property
-    def header(self) -> Place:
+    def header(self) -> TextPlace:
         """Where the program begins."""
         before = self.text[: max(0, self.text.find("program"))]
-        return Place(before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1)
+        return TextPlace(before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1)
 
     def parameter(self, name: str) -> Parameter:
         """An input of the function that runs, by its name in the text."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from hexane.chips import Evidence
-from hexane.formats.mil.tree import Place
+from hexane.formats.mil.tree import TextPlace
 from hexane.graph.registry import opset_number
 from hexane.graph.types import TensorType
 from hexane.restrictions.reports import refused, runs
@@ -203,7 +203,7 @@ def operand_dtypes(subject: Subject) -> Found:
     """{what}"""
     for problem in subject.graph.problems:
         if problem.rule == "T12":
-            yield hit(Place(problem.line or 1, problem.column or 1), what=problem.message)
+            yield hit(TextPlace(problem.line or 1, problem.column or 1), what=problem.message)
     for statement in subject.statements:
         for name, operand in statement.call.arguments.items():
             if operand.kind == "literal" and not isinstance(operand.content, bool):
@@ -250,4 +250,4 @@ def not_well_formed(subject: Subject) -> Found:
     lines |= {s.place.line for s in subject.calls("concat") if "values" not in s.call.arguments}
     for problem in subject.graph.problems:
         if problem.rule not in ("T5", "T7", "T12") and problem.line not in lines:
-            yield hit(Place(problem.line or 1, problem.column or 1), what=problem.message)
+            yield hit(TextPlace(problem.line or 1, problem.column or 1), what=problem.message)

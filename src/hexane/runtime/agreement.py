@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hexane.errors import UsageError
-from hexane.runtime.answers import TOP, Answer, Question, answered, looks_like_probabilities, questions_of
+from hexane.runtime.answers import TOP, Answer, OutputQuestion, answered, looks_like_probabilities, questions_of
 from hexane.runtime.lists import Paired, lists_of, paired
 
 if TYPE_CHECKING:
@@ -57,13 +57,13 @@ def nonfinite_counts(array: np.ndarray) -> tuple[int, int]:
     return int(np.isinf(array).sum()), int(np.isnan(array).sum())
 
 
-def agreement(name: str, got: np.ndarray, expected: np.ndarray, question: Question | None = None) -> Agreement:
+def agreement(name: str, got: np.ndarray, expected: np.ndarray, question: OutputQuestion | None = None) -> Agreement:
     """Compare one output with float32's; UsageError when the shapes differ."""
     got, expected = np.asarray(got), np.asarray(expected)
     if got.shape != expected.shape:
         raise UsageError(f"output {name!r} has shape {got.shape}, the other one {expected.shape}")
     if question is None and looks_like_probabilities(expected):
-        question = Question(TOP, is_probability=True)
+        question = OutputQuestion(TOP, is_probability=True)
     answer = answered(got, expected, question) if question is not None else None
     infinities, nans = nonfinite_counts(got)
     same = bool(np.array_equal(got, expected, equal_nan=got.dtype.kind == expected.dtype.kind == "f"))
@@ -85,7 +85,7 @@ SMALLEST = 2.0**-24
 OF_A_PROBABILITY = 2.0**-10
 
 
-def negligible_error(question: Question | None) -> float:
+def negligible_error(question: OutputQuestion | None) -> float:
     """An absolute error without meaning: a unit of fp16 at 1 for probabilities, else the smallest number of fp16."""
     return OF_A_PROBABILITY if question is not None and question.is_probability else SMALLEST
 

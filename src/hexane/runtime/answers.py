@@ -20,7 +20,7 @@ _SCORES = frozenset("linear matmul conv add mul log softmax".split())
 
 
 @dataclass(frozen=True)
-class Question:
+class OutputQuestion:
     """How an output is read: ``kind`` is "top-1" along ``axis``, "threshold 0.5" or "value" (whole numbers, text).
 
     ``is_probability``: its numbers are of 0 to 1.
@@ -45,39 +45,39 @@ class Answer:
         return self.changed / self.decisions if self.decisions else 0.0
 
 
-def questions_of(graph: Graph) -> dict[str, Question]:
+def questions_of(graph: Graph) -> dict[str, OutputQuestion]:
     """For every output of the function that runs that is a decision: how it is read."""
     questions = {value.name: question_of(value) for value in graph.main.outputs}
     return {name: question for name, question in questions.items() if question is not None}
 
 
-def question_of(value: Value) -> Question | None:
+def question_of(value: Value) -> OutputQuestion | None:
     """By the op that makes the output: softmax and scores by the largest, sigmoid by 0.5, whole numbers exactly."""
     type_ = value.type
     if not isinstance(type_, TensorType):
         return None
     if not type_.dtype.startswith(("fp", "bf")):
-        return Question(EXACT)
+        return OutputQuestion(EXACT)
     maker, viewed = _maker(value)
     if maker is None:
         return None
     if maker.type == "classify":
-        return Question(TOP)
+        return OutputQuestion(TOP)
     if maker.type == "softmax":
         axis = int(maker.arg("axis"))
         rank = len(maker.output.shape)
         last = axis in (-1, rank - 1)
         if not viewed:
-            return Question(TOP, axis, True)
+            return OutputQuestion(TOP, axis, True)
         return (
-            Question(TOP, is_probability=True)
+            OutputQuestion(TOP, is_probability=True)
             if last and type_.shape and type_.shape[-1] == maker.output.shape[-1]
             else None
         )
     if maker.type in ("sigmoid", "sigmoid_hard"):
-        return Question(THRESHOLD, is_probability=True)
+        return OutputQuestion(THRESHOLD, is_probability=True)
     scores = maker.type in _SCORES and type_.rank == 2 and (type_.shape[-1] or 0) > 1
-    return Question(TOP) if scores else None
+    return OutputQuestion(TOP) if scores else None
 
 
 def _maker(value: Value) -> tuple[Op | None, bool]:
@@ -96,7 +96,7 @@ def looks_like_probabilities(array: np.ndarray) -> bool:
     return bool(np.allclose(array.sum(axis=-1, dtype=np.float64), 1.0, atol=1e-3))
 
 
-def answered(got: np.ndarray, expected: np.ndarray, question: Question) -> Answer:
+def answered(got: np.ndarray, expected: np.ndarray, question: OutputQuestion) -> Answer:
     """Compare the decisions of two arrays of one shape. What float32 itself has as NaN decides nothing."""
     if question.kind == EXACT or got.dtype.kind in "USbiu":
         return Answer(EXACT, got.size, int(np.count_nonzero(got != expected)))

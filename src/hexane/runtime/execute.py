@@ -23,7 +23,7 @@ GAP_BYTES = 1024
 
 
 @dataclass(frozen=True)
-class Block:
+class ExecutedBlock:
     """Bytes ``start`` to ``end`` of L2 that a task wrote; ``kept`` for later tasks, or streamed through."""
 
     start: int
@@ -39,7 +39,7 @@ class TaskRun:
     index: int
     op: str
     report: TaskReport
-    blocks: tuple[Block, ...]
+    blocks: tuple[ExecutedBlock, ...]
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
@@ -51,7 +51,7 @@ class TaskRun:
 
 
 @dataclass
-class Run:
+class Execution:
     """What a run gave: the outputs, every value at a segment's edge, the tasks, and seconds per segment."""
 
     outputs: dict[str, np.ndarray]
@@ -102,7 +102,7 @@ class ObservedSegment:
     def run(self, values: Values) -> dict[str, np.ndarray]:
         """Outputs by name; the device learns of every task."""
         device, segment = self.device, self.segment
-        latest: list[tuple[Block, ...]] = [()]
+        latest: list[tuple[ExecutedBlock, ...]] = [()]
         clock = [time.perf_counter()]
 
         def watch(task: Any, _computation: Any, engine: Any) -> None:
@@ -139,7 +139,7 @@ def execute(
     observe: bool = False,
     state: Mapping[str, np.ndarray] | None = None,
     device: Device | None = None,
-) -> Run:
+) -> Execution:
     """Run a program on the emulated engine, or on another device.
 
     Parameters
@@ -159,7 +159,7 @@ def execute(
             on_task(None)
 
     run = Session(program, emulator).record(inputs, state, keep=False, on_segment=after)
-    return Run(run.outputs, run.values, emulator.tasks, run.seconds)
+    return Execution(run.outputs, run.values, emulator.tasks, run.seconds)
 
 
 def _unobserved(
@@ -168,17 +168,17 @@ def _unobserved(
     device: Device,
     state: Mapping[str, np.ndarray] | None,
     on_task: OnTask | None,
-) -> Run:
+) -> Execution:
     def after(_number: int, segment: Segment) -> None:
         for _ in range(len(segment.image.tasks) if segment.image is not None else 1):
             if on_task:
                 on_task(None)
 
     run = Session(program, device).record(inputs, state, keep=False, on_segment=after)
-    return Run(run.outputs, run.values, [], run.seconds, observed=False)
+    return Execution(run.outputs, run.values, [], run.seconds, observed=False)
 
 
-def written(shadow: np.ndarray, task: int) -> tuple[Block, ...]:
+def written(shadow: np.ndarray, task: int) -> tuple[ExecutedBlock, ...]:
     """The blocks of L2 whose last writer is this task, from the emulator's shadow map (an entry per 16 bytes)."""
     blocks = []
     for mark, is_first in ((task + 1, True), (-(task + 1), False)):
@@ -187,5 +187,5 @@ def written(shadow: np.ndarray, task: int) -> tuple[Block, ...]:
             continue
         cuts = np.flatnonzero(np.diff(at) > GAP_BYTES // UNIT) + 1
         for run in np.split(at, cuts):
-            blocks.append(Block(int(run[0]) * UNIT, (int(run[-1]) + 1) * UNIT, is_first))
+            blocks.append(ExecutedBlock(int(run[0]) * UNIT, (int(run[-1]) + 1) * UNIT, is_first))
     return tuple(blocks)

@@ -20,7 +20,7 @@ _FINISHED = frozenset({"FINISHED", "CANCELLED", "CANCELLED_AND_NOTIFIED"})
 _CANCELLED = frozenset({"CANCELLED", "CANCELLED_AND_NOTIFIED"})
 
 
-class Answer(Future[_T]):
+class PendingAnswer(Future[_T]):
     """A future of :class:`hexane.runtime.queue.RequestQueue`; works with ``concurrent.futures.wait`` too."""
 
     def __init__(self) -> None:

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from hexane.graph import Graph
     from hexane.program import Port
 
-__all__ = ["NORMALIZATIONS", "PICTURES", "Given", "fitted", "gather", "layout_of", "normalization", "picture"]
+__all__ = ["NORMALIZATIONS", "PICTURES", "GatheredInputs", "fitted", "gather", "layout_of", "normalization", "picture"]
 
 
 @dataclass(frozen=True)
-class Given:
+class GatheredInputs:
     """Arrays by input name, and one sentence per choice that was made."""
 
     arrays: dict[str, np.ndarray]
@@ -36,7 +36,7 @@ def gather(
     normalize: str | None = None,
     seed: int | None = None,
     graph: Graph | None = None,
-) -> Given:
+) -> GatheredInputs:
     """Every input of ``ports``, from ``NAME=FILE`` options (``FILE`` alone for a single input) or from a seed.
 
     Pictures go through ``hexane.runtime.pictures``: an input that its model declares as an image takes the pixels as
@@ -79,7 +79,7 @@ def gather(
         arrays_drawn, notes_drawn = drawn_inputs(missing, seed, graph)
         arrays.update(arrays_drawn)
         notes += notes_drawn
-    return Given({port.name: fitted(arrays[port.name], port) for port in ports}, tuple(notes))
+    return GatheredInputs({port.name: fitted(arrays[port.name], port) for port in ports}, tuple(notes))
 
 
 def fitted(array: np.ndarray, port: Port) -> np.ndarray:

@@ -9,8 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from hexane.runtime.macos.border import Border
-from hexane.runtime.macos.system import System
+from hexane.runtime.macos.border import SystemBorder
+from hexane.runtime.macos.system import MacSystem
 
 TIMEOUT_S = 10
 
@@ -80,9 +80,9 @@ class Machine:
             return False
         return True
 
-    def side(self) -> Border:
+    def side(self) -> SystemBorder:
         """The border of the private classes; UnsupportedError where there are none."""
-        return System()
+        return MacSystem()
 
     def has_module(self, name: str) -> bool:
         """Whether a Python library is installed."""

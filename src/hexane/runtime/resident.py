@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from hexane.emulator.engine import Engine, Step
-from hexane.emulator.memory import Buffer, Memory
+from hexane.emulator.memory import DramBuffer, Memory
 from hexane.emulator.program import ELEMENTS
 from hexane.emulator.program import Program as Machine
 from hexane.errors import UnsupportedError, UsageError
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Traffic:
+class CopyTraffic:
     """Copies between host and device: how often, and how many bytes."""
 
     uploads: int = 0
@@ -51,7 +51,7 @@ class Traffic:
 
 
 @dataclass(frozen=True)
-class Layout:
+class BufferLayout:
     """How a tensor lies in a buffer: shape as declared, shape and byte strides in memory, element type, bytes."""
 
     declared: tuple[int, ...]
@@ -60,7 +60,7 @@ class Layout:
     dtype: np.dtype
     nbytes: int
 
-    def fits(self, other: Layout) -> bool:
+    def fits(self, other: BufferLayout) -> bool:
         """Whether a buffer of this layout may stand for one of the other."""
         return (self.shape, self.strides, self.dtype, self.nbytes) == (
             other.shape,
@@ -73,7 +73,7 @@ class Layout:
 class DeviceBuffer:
     """Memory of the device; the host reads and writes copies."""
 
-    def __init__(self, layout: Layout, traffic: Traffic) -> None:
+    def __init__(self, layout: BufferLayout, traffic: CopyTraffic) -> None:
         self.layout = layout
         self.traffic = traffic
         self.data = np.zeros(layout.nbytes, np.uint8)
@@ -101,16 +101,16 @@ Buffers = Mapping[str, DeviceBuffer]
 class Resident(Protocol):
     """A program that runs on buffers of the device."""
 
-    inputs: dict[str, Layout]
-    outputs: dict[str, Layout]
+    inputs: dict[str, BufferLayout]
+    outputs: dict[str, BufferLayout]
 
     def bind(self, buffers: Buffers) -> Callable[[], None]:
         """A function that runs it once on these buffers, by the names of its inputs and outputs."""
 
 
-def _packed(shape: tuple[int, ...], dtype: np.dtype) -> Layout:
+def _packed(shape: tuple[int, ...], dtype: np.dtype) -> BufferLayout:
     array = np.empty(shape, dtype)
-    return Layout(shape, shape, array.strides, dtype, max(1, array.nbytes))
+    return BufferLayout(shape, shape, array.strides, dtype, max(1, array.nbytes))
 
 
 @dataclass
@@ -119,8 +119,8 @@ class ResidentGraph:
 
     graph: Graph
     chip: Chip
-    inputs: dict[str, Layout] = field(init=False)
-    outputs: dict[str, Layout] = field(init=False)
+    inputs: dict[str, BufferLayout] = field(init=False)
+    outputs: dict[str, BufferLayout] = field(init=False)
 
     def __post_init__(self) -> None:
         self.inputs = {v.name: _packed(tuple(v.shape), v.type.carrier) for v in self.graph.main.inputs}  # type: ignore[union-attr]
@@ -188,11 +188,11 @@ class ResidentImage:
             port = (self.inputs if surface.role == "input" else self.outputs)[surface.label]
             if not buffer.layout.fits(port):
                 raise UsageError(f"the buffer of {name} has another layout: {buffer.layout}", hint=f"it is {port}")
-            memory.channels[surface.channel] = Buffer.filled(name, buffer.data)
+            memory.channels[surface.channel] = DramBuffer.filled(name, buffer.data)
         return memory
 
 
-def _surface(surface: Surface, declared: tuple[int, ...]) -> Layout:
+def _surface(surface: Surface, declared: tuple[int, ...]) -> BufferLayout:
     if surface.dtype not in ELEMENTS or surface.strides is None:
         raise UnsupportedError(f"surface {surface.label!r} has {surface.dtype} elements")
-    return Layout(declared, surface.shape, surface.strides, ELEMENTS[surface.dtype], surface.nbytes)
+    return BufferLayout(declared, surface.shape, surface.strides, ELEMENTS[surface.dtype], surface.nbytes)

@@ -22,7 +22,7 @@ FILES = "arithmetic/fast", "kernels", "studies"
 
 
 @dataclass(frozen=True)
-class Kernels:
+class CompiledKernels:
     """Compiled code on disk: where it is written (None: nowhere), and the files that are there for these sources."""
 
     folder: Path | None
@@ -34,7 +34,7 @@ class Kernels:
         return sum(path.stat().st_size for path in self.files)
 
 
-def kernels() -> Kernels:
+def kernels() -> CompiledKernels:
     """What is compiled on this machine for the sources as they are."""
     from hexane import code_cache
 
@@ -42,7 +42,7 @@ def kernels() -> Kernels:
     paths: list[Path] = []
     for part in FILES:
         paths += code_cache.entries(f"{(package / part).name}.*", package / part)
-    return Kernels(code_cache.writable(package / FILES[0]), tuple(dict.fromkeys(paths)))
+    return CompiledKernels(code_cache.writable(package / FILES[0]), tuple(dict.fromkeys(paths)))
 
 
 def warm() -> float:

@@ -19,7 +19,7 @@ _BUDGET = re.compile(r"(error:)?(\d+(?:\.\d+)?)(%|kB|MB|us|ms)")
 
 
 @dataclass(frozen=True)
-class Choice:
+class FormatChoice:
     """One layer in one format: bytes in a file, predicted microseconds on the chip, error that it adds alone.
 
     ``error`` is the root of the squared difference of all outputs over that of the outputs themselves, with the chip's
@@ -62,7 +62,7 @@ def choices_of(
     chips: Sequence[Chip],
     *,
     on_step: Callable[[int, int], None] | None = None,
-) -> list[Choice]:
+) -> list[FormatChoice]:
     """Every layer in every format, measured alone on the first chip; times for all of them.
 
     fp16 is always among them, with error 0. A format that a layer's shape does not allow is left out. ``on_step``
@@ -84,7 +84,7 @@ def choices_of(
                     on_step(count, len(trials.layers) * len(forms))
             if error is not None:
                 us = {name: rows.get(layer.name, 0.0) for name, rows in times.items()}
-                choices.append(Choice(layer.name, form, form.bytes_of(layer.shape), us[chips[0].name], error, us))
+                choices.append(FormatChoice(layer.name, form, form.bytes_of(layer.shape), us[chips[0].name], error, us))
     return choices
 
 
@@ -95,22 +95,22 @@ def _layer_times(graph: Graph, form: WeightFormat, chip: Chip) -> dict[str, floa
     return {results.get(row.name, row.name): row.us for row in estimate(compressed, chip=chip).ops}
 
 
-def steps(choices: Sequence[Choice], measure: str) -> Iterator[dict[str, Choice]]:
+def steps(choices: Sequence[FormatChoice], measure: str) -> Iterator[dict[str, FormatChoice]]:
     """Formats of all layers, from fp16 on: each step is the one that costs least error for what it saves.
 
     ``measure``: "bytes", "us", or a chip's name for the time there. Errors of layers are taken to add up as squares.
     """
 
-    def of(choice: Choice) -> float:
+    def of(choice: FormatChoice) -> float:
         return float(getattr(choice, measure) if measure in ("bytes", "us") else choice.us_on[measure])
 
-    by_layer: dict[str, list[Choice]] = {}
+    by_layer: dict[str, list[FormatChoice]] = {}
     for choice in choices:
         by_layer.setdefault(choice.layer, []).append(choice)
     now = {layer: next(c for c in layer_choices if c.form.kind == "fp16") for layer, layer_choices in by_layer.items()}
     while True:
         yield dict(now)
-        best: tuple[float, Choice] | None = None
+        best: tuple[float, FormatChoice] | None = None
         for layer, layer_choices in by_layer.items():
             for choice in layer_choices:
                 saved = of(now[layer]) - of(choice)
@@ -124,13 +124,13 @@ def steps(choices: Sequence[Choice], measure: str) -> Iterator[dict[str, Choice]
         now[best[1].layer] = best[1]
 
 
-def choose(choices: Sequence[Choice], budget: Budget) -> dict[str, Choice]:
+def choose(choices: Sequence[FormatChoice], budget: Budget) -> dict[str, FormatChoice]:
     """A format for each layer: the first of the `steps` that keeps a budget, or the last that keeps an error.
 
     UsageError where even the smallest formats break the budget.
     """
     measure = "us" if budget.kind == "us" else "bytes"
-    now: dict[str, Choice] = {}
+    now: dict[str, FormatChoice] = {}
     for step in steps(choices, measure):
         if budget.kind == "error" and now and sum(c.error**2 for c in step.values()) > budget.limit**2:
             return now

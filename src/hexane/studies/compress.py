@@ -30,7 +30,7 @@ WEIGHTS = {"conv": "weight", "conv_transpose": "weight", "linear": "weight", "ma
 
 
 @dataclass(frozen=True)
-class Layer:
+class WeightLayer:
     """A layer whose weights can be compressed: its name (the op's first result), its op, its constant's shape."""
 
     name: str
@@ -88,7 +88,7 @@ def compress(
     return copy
 
 
-def layers_of(graph: Graph, smallest: int | None = None) -> list[Layer]:
+def layers_of(graph: Graph, smallest: int | None = None) -> list[WeightLayer]:
     """The layers that `compress` would change, in order."""
     layers = []
     folded = _folded(graph)
@@ -96,7 +96,7 @@ def layers_of(graph: Graph, smallest: int | None = None) -> list[Layer]:
     for op in folded.main.walk():
         weight = _weight(op, smallest)
         if weight is not None:
-            layers.append(Layer(op.outputs[0].name, op.type, _outputs_first(op, weight.shape)))
+            layers.append(WeightLayer(op.outputs[0].name, op.type, _outputs_first(op, weight.shape)))
     return layers
 
 

@@ -12,7 +12,7 @@ from hexane.graph import Graph
 from hexane.lowering.compilation import Compilation
 from hexane.lowering.formats import WeightFormat
 from hexane.lowering.weights import decision_of
-from hexane.studies.choose import Choice, choices_of, steps
+from hexane.studies.choose import FormatChoice, choices_of, steps
 from hexane.studies.compress import compress, fitting
 from hexane.studies.trials import Trials
 from hexane.timing import estimate
@@ -56,7 +56,7 @@ class Study:
     chips: tuple[Chip, ...]
     layers: int
     rows: tuple[Figures, ...]
-    choices: tuple[Choice, ...] = ()
+    choices: tuple[FormatChoice, ...] = ()
 
     def mixtures(self, measure: str) -> list[Point]:
         """The steps from fp16 to the smallest formats by "bytes" or by the time on a chip; errors add up as squares."""
@@ -108,7 +108,7 @@ def study(
         rows.append(figures_of(trials, form, chips)[0])
         if on_step is not None:
             on_step("formats", number + 1, len(names))
-    choices: list[Choice] = []
+    choices: list[FormatChoice] = []
     if by_layer:
         forms = [WeightFormat.of(form) for form in by_layer]
         hear = None if on_step is None else lambda count, of: on_step("layers", count, of)

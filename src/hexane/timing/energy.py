@@ -5,12 +5,12 @@ from __future__ import annotations
 from hexane.cost.model import Timed, time_work
 from hexane.cost.units import Numbers
 from hexane.timing.measured import Case
-from hexane.timing.parameters import Parameter
+from hexane.timing.parameters import TimingParameter
 
-ENERGY_PARAMETERS: tuple[Parameter, ...] = (
-    Parameter("energy_mac_pj", 1.0, "pJ", "one fp16 multiply-accumulate", 0.5, chip_spread=0.3),
-    Parameter("energy_byte_pj", 15, "pJ", "one byte of DMA", 0.7, chip_spread=0.4),
-    Parameter("idle_w", 0.7, "W", "engine awake during a call", 0.5, chip_spread=0.3),
+ENERGY_PARAMETERS: tuple[TimingParameter, ...] = (
+    TimingParameter("energy_mac_pj", 1.0, "pJ", "one fp16 multiply-accumulate", 0.5, chip_spread=0.3),
+    TimingParameter("energy_byte_pj", 15, "pJ", "one byte of DMA", 0.7, chip_spread=0.4),
+    TimingParameter("idle_w", 0.7, "W", "engine awake during a call", 0.5, chip_spread=0.3),
 )
 INT8_SHARE = 0.75
 """int8 work needs 70 to 80 % of the energy per operation (docs/timing.md)."""

@@ -22,7 +22,7 @@ from hexane.chips import Chip
 from hexane.cost.units import Numbers
 from hexane.errors import UnsupportedError
 from hexane.timing.measured import Case, predict_case
-from hexane.timing.parameters import PARAMETERS, SHARED, Parameter
+from hexane.timing.parameters import PARAMETERS, SHARED, TimingParameter
 from hexane.timing.ranges import Errors
 from hexane.timing.sensitivity import STEP, asked, logs, slopes
 
@@ -58,7 +58,7 @@ class Fitted:
     Keys are (owner, parameter): the owner is ``shared``, a family or a chip. ``covariance`` is in the keys' order.
     """
 
-    parameters: Sequence[Parameter]
+    parameters: Sequence[TimingParameter]
     log: dict[tuple[str, str], float]
     error: dict[tuple[str, str], float]
     rows: dict[tuple[str, str], int]
@@ -82,7 +82,7 @@ Model = Callable[[Case, Numbers], Any]
 def fit(
     samples: Sequence[Sample],
     *,
-    parameters: Sequence[Parameter] = PARAMETERS,
+    parameters: Sequence[TimingParameter] = PARAMETERS,
     model: Model = predict_case,
     robust: bool = True,
     start: Fitted | None = None,
@@ -141,7 +141,7 @@ class _Problem:
     One pass over the rows gives both: the model takes arrays of constants, each place with another constant moved.
     """
 
-    def __init__(self, samples: Sequence[Sample], parameters: Sequence[Parameter], model: Model) -> None:
+    def __init__(self, samples: Sequence[Sample], parameters: Sequence[TimingParameter], model: Model) -> None:
         self.samples, self.parameters, self.model = samples, parameters, model
         self.weight = _weights(samples) / SCALE
         table = {p.name: p for p in parameters}
@@ -218,13 +218,13 @@ class _Problem:
         )
 
 
-def owners_of(chip: Chip, parameter: Parameter) -> tuple[str, ...]:
+def owners_of(chip: Chip, parameter: TimingParameter) -> tuple[str, ...]:
     """Whose factors make up a constant of ``chip``: all chips', its family's, its own."""
     family = (chip.generation.family,) if parameter.family_spread else ()
     return (SHARED, *family, *((chip.name,) if parameter.chip_spread else ()))
 
 
-def _spread(parameter: Parameter, owner: str, families: set[str]) -> float:
+def _spread(parameter: TimingParameter, owner: str, families: set[str]) -> float:
     if owner == SHARED:
         return parameter.spread
     return parameter.family_spread if owner in families else parameter.chip_spread

@@ -16,7 +16,7 @@ from hexane.graph.traits import ELEMENTWISE
 from hexane.graph.types import StateType
 from hexane.graph.whole import inner
 from hexane.timing.patterns import rms_norms
-from hexane.timing.weights import Stored, compiled_bytes, stored_weights
+from hexane.timing.weights import StoredWeights, compiled_bytes, stored_weights
 
 ACTIVATIONS = frozenset(
     (
@@ -324,7 +324,7 @@ def _conv(op: Op, operands: list[Value], common: dict[str, Any], uses: dict[int,
     strides, dilations = op.arg("strides") or (1,), op.arg("dilations") or (1,)
     weights_stored = stored_weights(weight)
     if max(*strides, *dilations) > 1 and weights_stored.format in ("palette", "int8") and not _int8(operands[0]):
-        weights_stored = Stored(
+        weights_stored = StoredWeights(
             "fp16", weights_stored.count, 2.0 * weights_stored.count
         )  # these are streams of fp16, whatever a file holds
     int8 = _int8(operands[0]) and weights_stored.format in ("int8", "palette")
@@ -395,7 +395,7 @@ def _einsum(op: Op, common: dict[str, Any], uses: dict[int, int]) -> Layer:
 
 
 def _weight_fields(
-    stored: Stored, weight: Value, uses: dict[int, int], int8: bool, kernel: tuple[int, int, int, int, int]
+    stored: StoredWeights, weight: Value, uses: dict[int, int], int8: bool, kernel: tuple[int, int, int, int, int]
 ) -> dict[str, Any]:
     """``kernel``: outputs, inputs, height, width, groups."""
     whole = stored.count == kernel[0] * kernel[1] // kernel[4] * kernel[2] * kernel[3]

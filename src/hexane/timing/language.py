@@ -22,16 +22,18 @@ from hexane.chips.measured import language, values
 from hexane.cost.units import Numbers, larger, weight_rate
 from hexane.errors import UsageError
 from hexane.timing.measured import predict_range
-from hexane.timing.parameters import Parameter
+from hexane.timing.parameters import TimingParameter
 from hexane.timing.ranges import shipped
 from hexane.timing.sensitivity import slopes
 
-LANGUAGE_PARAMETERS: tuple[Parameter, ...] = (
-    Parameter("cache_gbs_llm", 20, "GB/s", "keys and values through run-time products", 0.7),
-    Parameter("decoder_layer_us", 50, "us", "norms, softmax, changes of unit and calls, per layer of a decoder", 0.7),
-    Parameter("kernel_pass_us", 1, "us", "each filling of the kernel memory beyond its stream", 0.7),
-    Parameter("int8_bytes", 1.5, "B", "stream of an int8 weight as runtimes load it (2: folded to fp16)", 0.2),
-    Parameter("host_cache_gbs", 10, "GB/s", "a cache that every token hands in and out through the host", 0.7),
+LANGUAGE_PARAMETERS: tuple[TimingParameter, ...] = (
+    TimingParameter("cache_gbs_llm", 20, "GB/s", "keys and values through run-time products", 0.7),
+    TimingParameter(
+        "decoder_layer_us", 50, "us", "norms, softmax, changes of unit and calls, per layer of a decoder", 0.7
+    ),
+    TimingParameter("kernel_pass_us", 1, "us", "each filling of the kernel memory beyond its stream", 0.7),
+    TimingParameter("int8_bytes", 1.5, "B", "stream of an int8 weight as runtimes load it (2: folded to fp16)", 0.2),
+    TimingParameter("host_cache_gbs", 10, "GB/s", "a cache that every token hands in and out through the host", 0.7),
 )
 """Fitted to ``llm.csv`` (trust A and B, on the engine, no speculation), everything else being as for other networks."""
 DEFAULT_CONTEXT = 512
@@ -46,7 +48,7 @@ HOST_CACHE = "cache through the host"
 
 
 @dataclass(frozen=True)
-class Stored:
+class LanguageWeights:
     """How a language model is stored: ``bits`` a weight, as ``int8`` integers or not, and where its cache is.
 
     ``host_cache``: keys and values are inputs and outputs of the program, as Core ML had them before states.
@@ -61,7 +63,7 @@ _BITS = re.compile(r"(?:u?int|lut|palette)(\d+)|(\d+)(?:/(\d+))?-bit")
 _VECTOR = re.compile(r"(\d+)-bit vector lut (\d+)x(\d+)")
 
 
-def stored_as(fmt: str) -> Stored:
+def stored_as(fmt: str) -> LanguageWeights:
     """A format as people write it: ``fp16``, ``int8``, ``4-bit palette``, ``int4 per output channel``, ``lut6`` ...
 
     Several widths count alike; vectors of n entries out of m cost log2(m)/n bits. What a cache is kept in does not
@@ -72,18 +74,18 @@ def stored_as(fmt: str) -> Stored:
     weights, *remarks = name.split(", ")
     host_cache = HOST_CACHE in remarks
     if weights in ("fp16", "float16", "f16", "bf16"):
-        return Stored(16, host_cache=host_cache)
+        return LanguageWeights(16, host_cache=host_cache)
     if weights in ("int8", "w8", "8-bit"):
-        return Stored(8, int8=True, host_cache=host_cache)
+        return LanguageWeights(8, int8=True, host_cache=host_cache)
     if "low-bit" in weights:
-        return Stored(4, host_cache=host_cache)
+        return LanguageWeights(4, host_cache=host_cache)
     vector = _VECTOR.search(weights)
     if vector:
-        return Stored(math.log2(int(vector.group(3))) / int(vector.group(2)), host_cache=host_cache)
+        return LanguageWeights(math.log2(int(vector.group(3))) / int(vector.group(2)), host_cache=host_cache)
     widths = [int(width) for match in _BITS.finditer(weights) for width in match.groups() if width]
     if not widths or not all(1 <= width <= 16 for width in widths):
         raise UsageError(f"no width of weights in the format {fmt!r}", hint='write "fp16", "int8" or "4-bit palette"')
-    return Stored(sum(widths) / len(widths), host_cache=host_cache)
+    return LanguageWeights(sum(widths) / len(widths), host_cache=host_cache)
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ class Decoding:
 
     chip: Chip
     parameters: float
-    stored: Stored
+    stored: LanguageWeights
     context: float
     batch: int
 

@@ -49,7 +49,7 @@ class Row:
         return int(value)
 
 
-class Weights:
+class RowWeights:
     """Makes weight operands in the row's stored format; one set for all layers where the row says so."""
 
     def __init__(self, builder: GraphBuilder, row: Row) -> None:
@@ -115,7 +115,7 @@ def graph_of(row: Row, *, layers: int | None = None) -> Graph:
     make = _OPS.get(op) or (_elementwise if _binary_name(op) else None) or _KINDS.get(kind)
     if make is None:
         raise UsageError(f"no network is known for rows of kind {kind!r}", where=row.text("id") or "row")
-    b.output(make(b, row, Weights(b, row), depth))
+    b.output(make(b, row, RowWeights(b, row), depth))
     return b.graph
 
 
@@ -136,7 +136,7 @@ def _activation(b: GraphBuilder, row: Row, x: Value) -> Value:
     return b.op(name, x=x) if name in ("relu", "sigmoid", "tanh", "silu") else x
 
 
-def _conv(b: GraphBuilder, row: Row, weights: Weights, depth: int) -> Value:
+def _conv(b: GraphBuilder, row: Row, weights: RowWeights, depth: int) -> Value:
     if row.number("cin") is None:  # shape not stated: the smallest layer there is
         x = b.input("x", (1, 16, 1, 16), "fp16")
         for _ in range(depth):
@@ -168,7 +168,7 @@ def _conv(b: GraphBuilder, row: Row, weights: Weights, depth: int) -> Value:
     return x
 
 
-def _linear(b: GraphBuilder, row: Row, weights: Weights, depth: int) -> Value:
+def _linear(b: GraphBuilder, row: Row, weights: RowWeights, depth: int) -> Value:
     side = _square_side(row)
     m, k, n = row.count("m", 1), row.count("k", side), row.count("nn", side)
     x = b.input("x", (m, k), "fp16")
@@ -196,7 +196,7 @@ def _shape(row: Row) -> tuple[int, ...]:
     return (row.count("m"), row.count("k"))
 
 
-def _elementwise(b: GraphBuilder, row: Row, weights: Weights, depth: int) -> Value:
+def _elementwise(b: GraphBuilder, row: Row, weights: RowWeights, depth: int) -> Value:
     x = b.input("x", _shape(row), "fp16")
     op = row.text("op")
     binary = _binary_name(op)
@@ -216,22 +216,22 @@ def _elementwise(b: GraphBuilder, row: Row, weights: Weights, depth: int) -> Val
     return x
 
 
-def _reduce(b: GraphBuilder, row: Row, _: Weights, depth: int) -> Value:
+def _reduce(b: GraphBuilder, row: Row, _: RowWeights, depth: int) -> Value:
     x = b.input("x", _shape(row), "fp16")
     if row.text("op") == "mul_reduce":
         return b.reduce_sum(x=b.mul(x=x, y=b.input("y", _shape(row), "fp16")), axes=(1,), keep_dims=True)
     return b.reduce_sum(x=x, axes=(-1,), keep_dims=True)
 
 
-def _softmax(b: GraphBuilder, row: Row, _: Weights, depth: int) -> Value:
+def _softmax(b: GraphBuilder, row: Row, _: RowWeights, depth: int) -> Value:
     return b.softmax(x=b.input("x", _shape(row), "fp16"), axis=-1)
 
 
-def _layer_norm(b: GraphBuilder, row: Row, _: Weights, depth: int) -> Value:
+def _layer_norm(b: GraphBuilder, row: Row, _: RowWeights, depth: int) -> Value:
     return b.layer_norm(x=b.input("x", _shape(row), "fp16"), axes=(-1,), epsilon=1e-5)
 
 
-def _l2_norm(b: GraphBuilder, row: Row, _: Weights, depth: int) -> Value:
+def _l2_norm(b: GraphBuilder, row: Row, _: RowWeights, depth: int) -> Value:
     m, k = _shape(row)
     return b.l2_norm(x=b.input("x", (m, 1, 1, k), "fp16"), epsilon=1e-6)
 
@@ -242,26 +242,26 @@ def rms_norm(b: GraphBuilder, x: Value) -> Value:
     return b.mul(x=x, y=b.rsqrt(x=b.add(x=mean, y=np.float16(1e-5)), epsilon=1e-6))
 
 
-def _rms_norm(b: GraphBuilder, row: Row, _: Weights, depth: int) -> Value:
+def _rms_norm(b: GraphBuilder, row: Row, _: RowWeights, depth: int) -> Value:
     return rms_norm(b, b.input("x", _shape(row), "fp16"))
 
 
-def _group_norm(b: GraphBuilder, row: Row, _: Weights, depth: int) -> Value:
+def _group_norm(b: GraphBuilder, row: Row, _: RowWeights, depth: int) -> Value:
     n, c, h, w = _shape(row)
     x = b.reshape(x=b.input("x", (n, c, h, w), "fp16"), shape=(n, 32, c // 32, h * w))
     return b.reshape(x=b.layer_norm(x=x, axes=(2, 3), epsilon=1e-5), shape=(n, c, h, w))
 
 
-def _pool(b: GraphBuilder, row: Row, _: Weights, depth: int) -> Value:
+def _pool(b: GraphBuilder, row: Row, _: RowWeights, depth: int) -> Value:
     x = b.input("x", _shape(row), "fp16")
     return b.avg_pool(x=x, kernel_sizes=(2, 2), strides=(2, 2), pad_type="valid")
 
 
-def _shuffle(b: GraphBuilder, row: Row, _: Weights, depth: int) -> Value:
+def _shuffle(b: GraphBuilder, row: Row, _: RowWeights, depth: int) -> Value:
     return b.pixel_shuffle(x=b.input("x", _shape(row), "fp16"), upscale_factor=2)
 
 
-def _topk(b: GraphBuilder, row: Row, _: Weights, depth: int) -> Value:
+def _topk(b: GraphBuilder, row: Row, _: RowWeights, depth: int) -> Value:
     return b.reduce_argmax(x=b.input("x", _shape(row), "fp16"), axis=-1, keep_dims=True)
 
 
@@ -274,7 +274,7 @@ def _attend(b: GraphBuilder, q: Value, k: Value, v: Value) -> Value:
     return b.matmul(x=b.softmax(x=scores, axis=-1), y=v)
 
 
-def _attention(b: GraphBuilder, row: Row, weights: Weights, depth: int) -> Value:
+def _attention(b: GraphBuilder, row: Row, weights: RowWeights, depth: int) -> Value:
     heads, rows, width = row.count("heads"), row.count("seq"), row.count("dhead")
     model = heads * width
     if row.text("op") == "mha":
@@ -288,12 +288,12 @@ def _attention(b: GraphBuilder, row: Row, weights: Weights, depth: int) -> Value
     return _attend(b, q, k, v)
 
 
-def _matmul(b: GraphBuilder, row: Row, _: Weights, depth: int) -> Value:
+def _matmul(b: GraphBuilder, row: Row, _: RowWeights, depth: int) -> Value:
     m, k, n = row.count("m"), row.count("k"), row.count("nn")
     return b.matmul(x=b.input("x", (m, k), "fp16"), y=b.input("w", (k, n), "fp16"))
 
 
-def _model(b: GraphBuilder, row: Row, weights: Weights, depth: int) -> Value:
+def _model(b: GraphBuilder, row: Row, weights: RowWeights, depth: int) -> Value:
     op = row.text("op")
     if op in ("resnet18", "resnet50"):
         return _resnet(b, row.count("n", 1), int(op[6:]), weights)
@@ -302,7 +302,7 @@ def _model(b: GraphBuilder, row: Row, weights: Weights, depth: int) -> Value:
     raise UsageError(f"no network is known for {op!r}", where=row.text("id") or "row")
 
 
-def _resnet(b: GraphBuilder, n: int, depth: int, weights: Weights) -> Value:
+def _resnet(b: GraphBuilder, n: int, depth: int, weights: RowWeights) -> Value:
     """ResNet-18 or -50 at 224 x 224 (He et al. 2015), batch norms folded."""
 
     def conv(x: Value, cout: int, k: int, stride: int = 1) -> Value:
@@ -325,7 +325,7 @@ def _resnet(b: GraphBuilder, n: int, depth: int, weights: Weights) -> Value:
     return b.linear(x=x, weight=weights(1000, x.shape[1]))
 
 
-def _decoder(b: GraphBuilder, row: Row, weights: Weights, depth: int) -> Value:
+def _decoder(b: GraphBuilder, row: Row, weights: RowWeights, depth: int) -> Value:
     """One decoding step: attention over cached keys that the call hands in, a gated feed-forward, 32000 words.
 
     As ANEForge's ``bench/decode_measurement.py`` writes it: the new key and value are joined to the cached ones.
@@ -351,7 +351,7 @@ def _decoder(b: GraphBuilder, row: Row, weights: Weights, depth: int) -> Value:
     return b.linear(x=rms_norm(b, x), weight=weights(32000, model))
 
 
-def _dispatch(b: GraphBuilder, row: Row, weights: Weights, depth: int) -> Value:
+def _dispatch(b: GraphBuilder, row: Row, weights: RowWeights, depth: int) -> Value:
     if row.text("op") == "copy":
         return b.identity(x=b.input("x", (1, 16, 1, 16), "fp16"))
     return _conv(b, row, weights, depth)

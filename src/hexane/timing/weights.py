@@ -18,7 +18,7 @@ from hexane.kernels import KernelLayout
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredWeights:
     """``count`` weights in ``bytes`` of a file; ``density`` is the share that is not zero.
 
     ``runtime``: the operand is no constant at all, but computed by the program or handed in. ``bits`` of an index or
@@ -35,7 +35,7 @@ class Stored:
     scales: bool = False
 
 
-def stored_weights(value: Value, outputs: int = 0) -> Stored:
+def stored_weights(value: Value, outputs: int = 0) -> StoredWeights:
     """What the engine streams for ``value``: fp16, ``int8``, ``palette`` or ``sparse`` (docs/reference/compressed.md).
 
     ``outputs`` is the axis of the output channels.
@@ -46,15 +46,15 @@ def stored_weights(value: Value, outputs: int = 0) -> Stored:
         if coding is not None:
             return _coded(coding, value, outputs)
         narrow = value.dtype in ("int8", "uint8")
-        return Stored("int8" if narrow else "fp16", count, count * (1.0 if narrow else 2.0))
+        return StoredWeights("int8" if narrow else "fp16", count, count * (1.0 if narrow else 2.0))
     op = value.op
     if op is None:
-        return Stored("fp16", count, 2.0 * count, runtime=True)
+        return StoredWeights("fp16", count, 2.0 * count, runtime=True)
     if op.type in ("dequantize", "constexpr_affine_dequantize"):
         data = op.inputs["input" if op.type == "dequantize" else "quantized_data"]
         if not data.is_constant:
-            return Stored("fp16", count, 2.0 * count, runtime=True)
-        return Stored("int8", count, 1.0 * count, bits=8, scales=_varies(op.inputs.get("scale")))
+            return StoredWeights("fp16", count, 2.0 * count, runtime=True)
+        return StoredWeights("int8", count, 1.0 * count, bits=8, scales=_varies(op.inputs.get("scale")))
     if op.type == "constexpr_blockwise_shift_scale":
         return _blockwise(op, count, outputs)
     if op.type in ("constexpr_lut_to_dense", "constexpr_lut_to_sparse"):
@@ -66,14 +66,14 @@ def stored_weights(value: Value, outputs: int = 0) -> Stored:
         transposed = op.type == "transpose" and source.rank == 2
         inner = stored_weights(source, 1 - outputs if transposed else outputs)
         return replace(inner, count=count)
-    return Stored("fp16", count, 2.0 * count, runtime=True)
+    return StoredWeights("fp16", count, 2.0 * count, runtime=True)
 
 
 def _varies(value: Any) -> bool:
     return isinstance(value, Value) and prod(value.shape) > 1
 
 
-def _blockwise(op: Op, count: int, outputs: int) -> Stored:
+def _blockwise(op: Op, count: int, outputs: int) -> StoredWeights:
     scale, data = op.inputs["scale"], op.inputs["data"]
     if data.op is not None and data.op.type.startswith("constexpr_lut"):
         inner = stored_weights(data, outputs)
@@ -81,35 +81,35 @@ def _blockwise(op: Op, count: int, outputs: int) -> Stored:
         return replace(inner, bytes=size, scales=_varies(scale))
     four = data.dtype in ("int4", "uint4")
     size = count * (0.5 if four else 1.0)
-    return Stored("palette" if four else "int8", count, size, bits=4 if four else 8, scales=_varies(scale))
+    return StoredWeights("palette" if four else "int8", count, size, bits=4 if four else 8, scales=_varies(scale))
 
 
-def _palette(op: Op, count: int) -> Stored:
+def _palette(op: Op, count: int) -> StoredWeights:
     lut = op.inputs.get("lut")
     if lut is None:
-        return Stored("palette", count, count / 2, bits=4)
+        return StoredWeights("palette", count, count / 2, bits=4)
     entries = lut.shape[-2] if len(lut.shape) > 1 else lut.shape[0]
     bits = max((int(entries) - 1).bit_length(), 1)
     groups = lut.shape[:-2] if len(lut.shape) > 2 else ()
     vector = lut.shape[-1] if len(lut.shape) > 2 else 1
-    return Stored("palette", count, count * bits / 8 / vector + 2.0 * prod(lut.shape), bits=bits / vector,
+    return StoredWeights("palette", count, count * bits / 8 / vector + 2.0 * prod(lut.shape), bits=bits / vector,
                   tables=prod(groups))  # fmt: skip
 
 
-def _sparse(op: Op, count: int) -> Stored:
+def _sparse(op: Op, count: int) -> StoredWeights:
     data = op.inputs.get("nonzero_data")
     if data is None:
-        return Stored("sparse", count, 2.0 * count)
+        return StoredWeights("sparse", count, 2.0 * count)
     nonzero = prod(data.shape)
     width = 2.0
     if data.op is not None and data.op.type == "constexpr_lut_to_sparse":
         width = stored_weights(data).bytes / max(nonzero, 1)
     elif data.dtype in ("int8", "uint8"):
         width = 1.0
-    return Stored("sparse", count, nonzero * width + count / 8, nonzero / max(count, 1), bits=8 * width)
+    return StoredWeights("sparse", count, nonzero * width + count / 8, nonzero / max(count, 1), bits=8 * width)
 
 
-def _coded(coding: Coding, value: Value, outputs: int) -> Stored:
+def _coded(coding: Coding, value: Value, outputs: int) -> StoredWeights:
     """A constant that passes have folded: its coding says what the file held."""
     count = prod(value.shape)
     scales = coding.scale_per_output(outputs)
@@ -117,11 +117,11 @@ def _coded(coding: Coding, value: Value, outputs: int) -> Stored:
     if coding.masked:
         nonzero = int(np.count_nonzero(value.data))
         width = coding.bits / 8
-        return Stored("sparse", count, nonzero * width + count / 8, nonzero / max(count, 1), bits=coding.bits)
+        return StoredWeights("sparse", count, nonzero * width + count / 8, nonzero / max(count, 1), bits=coding.bits)
     bits = coding.bits / coding.vector
     entries = 0 if coding.tables is None else coding.tables.size
     four = coding.form == "integer" and coding.bits == 4
-    return Stored(
+    return StoredWeights(
         "palette" if coding.form == "palette" or four else "int8",
         count,
         count * bits / 8 + 2.0 * entries,
@@ -131,7 +131,7 @@ def _coded(coding: Coding, value: Value, outputs: int) -> Stored:
     )
 
 
-def compiled_bytes(stored: Stored, cout: int, cin: int, kh: int, kw: int, groups: int = 1) -> float:
+def compiled_bytes(stored: StoredWeights, cout: int, cin: int, kh: int, kw: int, groups: int = 1) -> float:
     """Bytes of the kernel streams of all cores: indices or integers, palettes, scales, padding.
 
     ``cout`` and ``cin`` count over all groups. Forms whose stream is not of palettes or integers keep their own size.

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hexane.cost.work import Job, Layer, Work
 from hexane.errors import UnsupportedError, UsageError
 from hexane.lowering.formats import WeightFormat
-from hexane.timing.weights import Stored, compiled_bytes
+from hexane.timing.weights import StoredWeights, compiled_bytes
 
 WEIGHT_FORMATS = {"sparse": "sparse:0.5"}
 """Short names; all others are those of `hexane.lowering.formats.WeightFormat`."""
@@ -100,6 +100,8 @@ def _stored(layer: Layer, form: WeightFormat | None) -> Layer:
         )
     name = "int8" if form.kind == "integer" and form.bits == 8 else "palette"
     tables = -(-layer.cout // form.group) if form.group else 1
-    form_stored = Stored(name, count, count * form.bits / 8, bits=form.bits, tables=tables, scales=form.per_output)
+    form_stored = StoredWeights(
+        name, count, count * form.bits / 8, bits=form.bits, tables=tables, scales=form.per_output
+    )
     size = compiled_bytes(form_stored, layer.cout, layer.cin, layer.kh, layer.kw, layer.groups)
     return replace(plain, weight_format=name, weight_bytes=size, tables=tables)

@@ -10,7 +10,7 @@ from hexane.formats.mil.printer import WEIGHT_PATH
 from hexane.graph import GraphBuilder
 from hexane.runtime.macos.fake.border import FakeMac
 from hexane.runtime.macos.fake.settings import Settings
-from hexane.runtime.macos.model import MemoryModel, Source, Way
+from hexane.runtime.macos.model import MemoryModel, ModelSource, SubmissionWay
 from hexane.runtime.macos.segments import source_of, written
 
 SHAPE = (1, 64, 1, 64)
@@ -28,11 +28,11 @@ def difference_text(first: str = "b", second: str = "a") -> str:
     )
 
 
-def difference(first: str = "b", second: str = "a") -> Source:
+def difference(first: str = "b", second: str = "a") -> ModelSource:
     return source_of(difference_text(first, second), {})
 
 
-def convolution() -> Source:
+def convolution() -> ModelSource:
     """A program with a weight file."""
     b = GraphBuilder()
     x = b.input("x", SHAPE, "fp16")
@@ -43,7 +43,7 @@ def convolution() -> Source:
     return source_of(text, weights)
 
 
-def values(source: Source, seed: int = 0) -> dict[str, np.ndarray]:
+def values(source: ModelSource, seed: int = 0) -> dict[str, np.ndarray]:
     random = np.random.default_rng(seed)
     return {name: random.standard_normal(t.shape).astype(t.carrier) for name, t in source.inputs.items()}
 
@@ -54,9 +54,9 @@ def mac(folder: Path, **settings: object) -> FakeMac:
     return FakeMac(Settings(folder=str(folder / "cache"), staging=str(folder / "tmp"), **settings))  # type: ignore[arg-type]
 
 
-def run(border: object, source: Source, folder: Path, given: dict[str, np.ndarray], **way: object) -> dict:
+def run(border: object, source: ModelSource, folder: Path, given: dict[str, np.ndarray], **way: object) -> dict:
     """All seven steps."""
-    model = MemoryModel(border, source, Way(root=folder / "tmp", **way))  # type: ignore[arg-type]
+    model = MemoryModel(border, source, SubmissionWay(root=folder / "tmp", **way))  # type: ignore[arg-type]
     try:
         model.compile()
         model.load()

@@ -19,7 +19,7 @@ from hexane.runtime.devices.macos import MacEngine
 from hexane.runtime.macos.border import BorderError, ErrorSlot
 from hexane.runtime.macos.fake.border import FakeMac
 from hexane.runtime.macos.foundation import Objects
-from hexane.runtime.macos.model import MemoryModel, Way
+from hexane.runtime.macos.model import MemoryModel, SubmissionWay
 from hexane.runtime.macos.segments import SegmentText, as_text, source_of
 from hexane.runtime.macos.transcript import Recorder
 from hexane.runtime.private.budget import RAISE, CompileBudget
@@ -63,7 +63,7 @@ def test_a_program_gives_the_emulator_s_bits(network) -> None:
 
 def test_surfaces_are_views_of_their_memory(tmp_path: Path) -> None:
     side, source = mac(tmp_path), difference("a", "b")
-    model = MemoryModel(side, source, Way(root=tmp_path / "tmp"))
+    model = MemoryModel(side, source, SubmissionWay(root=tmp_path / "tmp"))
     model.compile()
     model.load()
     with model.view("a") as a, model.view("b") as b:
@@ -130,12 +130,12 @@ def test_a_compiler_that_refuses_is_told_with_a_remedy(tmp_path: Path) -> None:
 
 def test_the_fake_ends_what_the_real_one_would_end(tmp_path: Path) -> None:
     side, source = mac(tmp_path), difference()
-    model = MemoryModel(side, source, Way(root=tmp_path / "tmp"))
+    model = MemoryModel(side, source, SubmissionWay(root=tmp_path / "tmp"))
     (model.folder / "model.mil").write_text("nonsense")  # type: ignore[operator]
     with pytest.raises(RuntimeFault):
         model.compile()
     side = mac(tmp_path)
-    model = MemoryModel(side, source, Way(root=tmp_path / "tmp"))
+    model = MemoryModel(side, source, SubmissionWay(root=tmp_path / "tmp"))
     pointer = next(address for address, t in side.heap.things.items() if t.kind == "_ANEInMemoryModel")
     side.heap.things[pointer].value.state = "failed"
     model.is_loaded = True
@@ -161,7 +161,7 @@ def test_counts_are_kept(tmp_path: Path) -> None:
     with pytest.raises(RuntimeFault) as caught:
         run(mac(tmp_path), sources[2], tmp_path, values(sources[2]), budget=CompileBudget(1, RAISE, used=1))
     side = mac(tmp_path, most_loaded=1)
-    first, second = (MemoryModel(side, source, Way(root=tmp_path / "tmp")) for source in sources[:2])
+    first, second = (MemoryModel(side, source, SubmissionWay(root=tmp_path / "tmp")) for source in sources[:2])
     first.compile(), first.load(), second.compile()
     with pytest.raises(RuntimeFault, match="unload some") as caught:
         second.load()
@@ -172,7 +172,7 @@ def test_counts_are_kept(tmp_path: Path) -> None:
 
 def test_two_models_of_one_text_share_a_folder(tmp_path: Path) -> None:
     side, source = mac(tmp_path), difference("a", "b")
-    first, second = (MemoryModel(side, source, Way(root=tmp_path / "tmp")) for _ in range(2))
+    first, second = (MemoryModel(side, source, SubmissionWay(root=tmp_path / "tmp")) for _ in range(2))
     first.compile()
     first.close()
     assert len(staged(tmp_path)) == 1
@@ -195,7 +195,7 @@ def test_what_cannot_be_is_said(tmp_path: Path) -> None:
     with pytest.raises(HexaneError, match="leads outside"):
         source = difference()
         MemoryModel(side, type(source)(source.text, {"@model_path/../w.bin": b""}, source.inputs, source.outputs),
-                    Way(root=tmp_path / "tmp"))  # fmt: skip
+                    SubmissionWay(root=tmp_path / "tmp"))  # fmt: skip
     assert side.left() == [] and staged(tmp_path) == []
 
 

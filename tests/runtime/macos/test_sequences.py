@@ -10,7 +10,7 @@ import pytest
 
 from hexane.errors import HexaneError
 from hexane.runtime.macos.fake.border import FakeMac
-from hexane.runtime.macos.model import MemoryModel, Way
+from hexane.runtime.macos.model import MemoryModel, SubmissionWay
 from hexane.runtime.private.faults import ProcessCrash
 from runtime.macos.programs import convolution, difference, mac, staged, values
 
@@ -30,7 +30,9 @@ class Walk:
         word = STEPS[self.random.integers(len(STEPS))]
         if word == "new" or not self.models:
             kind = int(self.random.integers(len(self.sources)))
-            self.models.append((kind, MemoryModel(self.side, self.sources[kind], Way(root=self.folder / "tmp"))))
+            self.models.append(
+                (kind, MemoryModel(self.side, self.sources[kind], SubmissionWay(root=self.folder / "tmp")))
+            )
             return
         at = int(self.random.integers(len(self.models)))
         kind, model = self.models[at]
@@ -74,7 +76,7 @@ def test_random_sequences(tmp_path: Path, count: int) -> None:
     side = mac(tmp_path)
     wanted = []
     for source in sources:
-        model = MemoryModel(side, source, Way(root=tmp_path / "tmp"))
+        model = MemoryModel(side, source, SubmissionWay(root=tmp_path / "tmp"))
         model.compile()
         model.load()
         wanted.append(model.evaluate(values(source)))

@@ -15,7 +15,7 @@ import pytest
 
 from hexane.errors import UnsupportedError
 from hexane.runtime.macos.border import IO_SURFACE, METHODS, OBJC, ErrorSlot
-from hexane.runtime.macos.system import System
+from hexane.runtime.macos.system import MacSystem
 
 COMPILER = shutil.which("cc") or shutil.which("gcc")
 
@@ -32,7 +32,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def side(library: str):
-    system = System({OBJC: library, IO_SURFACE: library})
+    system = MacSystem({OBJC: library, IO_SURFACE: library})
     spoken = ctypes.CDLL(library)
     spoken.spoken.restype = ctypes.c_char_p
     spoken.silence()
@@ -81,4 +81,4 @@ def test_classes_and_selectors(side) -> None:
 def test_there_is_none_elsewhere() -> None:
     if sys.platform != "darwin":
         with pytest.raises(UnsupportedError, match="virtual:macos"):
-            System()
+            MacSystem()

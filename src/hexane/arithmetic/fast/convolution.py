@@ -11,10 +11,10 @@ import numpy as np
 from hexane.arithmetic import multiply
 from hexane.arithmetic import plain_convolution as plain
 from hexane.arithmetic.fast import dense_job, depthwise, few_pixels, matrix, zero_blocks
-from hexane.arithmetic.fast.jobs import Job
+from hexane.arithmetic.fast.jobs import CompiledJob
 from hexane.arithmetic.fast.planes import Planes, pitch_of
-from hexane.arithmetic.fast.product_record import Rows
-from hexane.arithmetic.fast.targets import Kernels, fitting, kernels
+from hexane.arithmetic.fast.product_record import PackedRows
+from hexane.arithmetic.fast.targets import VectorKernels, fitting, kernels
 from hexane.arithmetic.fast.winograd import conv2d as conv2d_winograd
 from hexane.arithmetic.fast.workspace import Room, Workspace
 from hexane.arithmetic.formats import halfwords
@@ -24,13 +24,13 @@ from hexane.arithmetic.multiply import Activation
 def prepare(
     w: np.ndarray,
     bias: np.ndarray,
-    window: plain.Window,
+    window: plain.PlainWindow,
     groups: int,
     post_scale: float,
     activation: Activation,
     winograd: bool,
-    use: Kernels | None = None,
-) -> plain.Ready:
+    use: VectorKernels | None = None,
+) -> plain.PlainConvolution:
     """As `hexane.arithmetic.convolution.prepare`, arguments checked, with the vector code of `use`."""
     use = use or kernels()
     finish = matrix.finish_of(post_scale, activation)
@@ -48,10 +48,16 @@ def prepare(
 
 
 class Dense:
-    """A convolution as one product per image and group; `arithmetic.plain_convolution.Ready`."""
+    """A convolution as one product per image and group; `plain_convolution.PlainConvolution`."""
 
     def __init__(
-        self, w: np.ndarray, bias: np.ndarray, window: plain.Window, groups: int, finish: matrix.Finish, use: Kernels
+        self,
+        w: np.ndarray,
+        bias: np.ndarray,
+        window: plain.PlainWindow,
+        groups: int,
+        finish: matrix.Finish,
+        use: VectorKernels,
     ) -> None:
         self.image = ImageReader.of(w.shape[1] * groups, window, use)
         weights, start, offsets = halfwords(w), multiply.bias_units(bias), self.image.offsets.reshape(groups, -1)
@@ -69,21 +75,21 @@ class Dense:
             self.offsets = offsets[0][self.blocks.terms]
         use = fitting(use, self.channels[1], self.image.extent)
         self.image = replace(self.image, use=use)
-        self.kept: list[matrix.Product] = []
+        self.kept: list[matrix.MatrixProduct] = []
         self.terms = [matrix.Terms(places, 0, self.image.extent) for places in self.offsets]
         self.output = window.output
         self.window, self.finish, self.use = window, finish, use
-        self.whole: Rows | None = None
+        self.whole: PackedRows | None = None
         self.last: tuple[np.ndarray | None, list[list[matrix.Place]]] = None, []
 
-    def _products(self, packed: Iterable[Rows]) -> list[matrix.Product]:
+    def _products(self, packed: Iterable[PackedRows]) -> list[matrix.MatrixProduct]:
         """The product of each group, of its packed weights."""
         return [
-            matrix.Product(rows, terms, self.use, row_start=start, finish=self.finish)
+            matrix.MatrixProduct(rows, terms, self.use, row_start=start, finish=self.finish)
             for rows, terms, start in zip(packed, self.terms, self.start)
         ]
 
-    def _packed(self, room: Room) -> list[Rows]:
+    def _packed(self, room: Room) -> list[PackedRows]:
         """The weights of each group, packed in a room."""
         return [matrix.pack_rows(rows, self.use, room) for rows in self.rows]
 
@@ -93,11 +99,11 @@ class Dense:
         if self.rows:
             whole = dense_job.stacked(self._packed(Room()))
             each = whole.values.shape[0] // self.channels[0]
-            groups = [Rows(*(a[g * each : (g + 1) * each] for a in whole)) for g in range(self.channels[0])]
+            groups = [PackedRows(*(a[g * each : (g + 1) * each] for a in whole)) for g in range(self.channels[0])]
             self.whole, self.kept, self.rows = whole, self._products(groups), []
         return 2 * size
 
-    def job(self, x: np.ndarray, out: np.ndarray) -> Job | None:
+    def job(self, x: np.ndarray, out: np.ndarray) -> CompiledJob | None:
         """The same as a job, if the weights are kept: x (images, groups, channels, H, W) halfwords, in whatever groups,
         out (images, groups, outputs of a group, OH, OW)."""
         geometry = (self.given, self.channels[0] * self.channels[1] // self.given, *self.output)
@@ -108,14 +114,16 @@ class Dense:
         planes = self.image.planes
         return dense_job.job(x, out, self.whole, self.start, self.offsets, self.window, planes, self.finish, self.use)
 
-    def reading(self, places: plain.Places, x: np.ndarray, out: np.ndarray) -> Job | None:
+    def reading(self, places: plain.WindowPlaces, x: np.ndarray, out: np.ndarray) -> CompiledJob | None:
         """The job of the same convolution with weights (O, I, KH, KW) that it reads in every run; x and out as `job`
         takes them."""
         if self.blocks is not None or out.shape[1:] != (*self.channels, *self.output):
             return None
         if x.shape[3:] != self.window.input:
             return None
-        where = plain.Places(places.data, np.ascontiguousarray(places.index.reshape(len(places.index), -1), np.int32))
+        where = plain.WindowPlaces(
+            places.data, np.ascontiguousarray(places.index.reshape(len(places.index), -1), np.int32)
+        )
         planes = self.image.planes
         return dense_job.job(x, out, where, self.start, self.offsets, self.window, planes, self.finish, self.use)
 
@@ -125,7 +133,7 @@ class Dense:
         with Workspace() as space:
             return self._run(self._products(self._packed(space)), x, out)
 
-    def _run(self, products: list[matrix.Product], x: np.ndarray, out: np.ndarray | None) -> np.ndarray:
+    def _run(self, products: list[matrix.MatrixProduct], x: np.ndarray, out: np.ndarray | None) -> np.ndarray:
         if out is None:
             out = np.empty((x.shape[0], self.channels[0] * self.channels[1], *self.output), np.float16)
         last, places = self.last
@@ -154,13 +162,13 @@ class Dense:
 
 @dataclass(frozen=True)
 class Winograd:
-    """A convolution in the form of M5 and M6; `arithmetic.plain_convolution.Ready`."""
+    """A convolution in the form of M5 and M6; `plain_convolution.PlainConvolution`."""
 
     w: np.ndarray
     bias: np.ndarray
-    window: plain.Window
+    window: plain.PlainWindow
     finish: matrix.Finish
-    use: Kernels
+    use: VectorKernels
 
     def __call__(self, x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         return conv2d_winograd(x, self.w, self.bias, self.window, self.finish, self.use)
@@ -177,14 +185,14 @@ class ImageReader:
     is read as a matrix: a 1x1 window that moves by 1.
     """
 
-    window: plain.Window
+    window: plain.PlainWindow
     planes: Planes | None
     offsets: np.ndarray
     extent: int
-    use: Kernels
+    use: VectorKernels
 
     @classmethod
-    def of(cls, channels: int, window: plain.Window, use: Kernels) -> ImageReader:
+    def of(cls, channels: int, window: plain.PlainWindow, use: VectorKernels) -> ImageReader:
         oh, ow = window.output
         if window.kernel == (1, 1) and window.strides == (1, 1) and (oh, ow) == window.input:
             size = oh * ow

@@ -27,7 +27,7 @@ from hexane.arithmetic.fast.jobs import (
     NOTHING,
     OTHER,
     SOURCE,
-    Job,
+    CompiledJob,
     Phase,
     address_of,
     array_numbers,
@@ -39,11 +39,11 @@ from hexane.arithmetic.fast.jobs import (
 )
 from hexane.arithmetic.fast.packing import window_minimum
 from hexane.arithmetic.fast.planes import Planes, pitch_of
-from hexane.arithmetic.fast.product_record import Record, Rows
-from hexane.arithmetic.fast.targets import Kernels
+from hexane.arithmetic.fast.product_record import PackedRows, ProductRecord
+from hexane.arithmetic.fast.targets import VectorKernels
 from hexane.arithmetic.fast.vector_parts import ALL_ZERO, SEGMENT
 from hexane.arithmetic.fast.vector_parts import DEPTH as PASS_DEPTH
-from hexane.arithmetic.plain_convolution import Places, Window
+from hexane.arithmetic.plain_convolution import PlainWindow, WindowPlaces
 
 (
     PLANAR, STRIDE_Y, STRIDE_X, TOP, LEFT, PHASES_Y, PHASES_X, LINES, PITCH, PLANE, SIZE, TILE,
@@ -192,22 +192,22 @@ def body(record, phase, first, last, room):
         _multiply(n, first, last, room)
 
 
-def stacked(parts: Sequence[Rows]) -> Rows:
+def stacked(parts: Sequence[PackedRows]) -> PackedRows:
     """The packed rows of several groups, one after the other."""
-    return parts[0] if len(parts) == 1 else Rows(*map(np.concatenate, zip(*parts)))
+    return parts[0] if len(parts) == 1 else PackedRows(*map(np.concatenate, zip(*parts)))
 
 
 def job(
     x: np.ndarray,
     out: np.ndarray,
-    rows: Rows | Places,
+    rows: PackedRows | WindowPlaces,
     start: np.ndarray,
     offsets: np.ndarray,
-    window: Window,
+    window: PlainWindow,
     planes: Planes | None,
     finish: matrix.Finish,
-    use: Kernels,
-) -> Job | None:
+    use: VectorKernels,
+) -> CompiledJob | None:
     """The job of one convolution, or None where operands do not lie as compiled code reads them.
 
     x : (images, groups, channels, H, W) uint16, in whatever groups.
@@ -233,21 +233,21 @@ def job(
     cost = panels * use.shape.rows * depth * extent / PRODUCTS_PER_NS
     tiles, blocks = matrix.blocks_of(use, panels, extent, -(-pieces_for(cost * images * groups) // (images * groups)))
     segments, passes = -(-depth // SEGMENT), -(-depth // PASS_DEPTH)
-    if isinstance(rows, Places):
+    if isinstance(rows, WindowPlaces):
         where, room = matrix.places_of(matrix.panel_bytes(depth, use.shape.rows), groups * panels, 5 * images * size)
         read = address_of(rows.data), address_of(rows.index)
     else:
         where, room, read = tuple(map(address_of, rows)), 5 * images * size, (0, 0)
-    common = Record(
+    common = ProductRecord(
         **matrix.numbers_of(use, tiles, finish), panels=panels, depth=depth, extent=extent, row_starts=per_group,
         channels=per_group, plane=out.strides[2], line=out.strides[3], pitch=place[0], width=place[1], height=place[2],
-        rows_in_room=isinstance(rows, Places), columns_in_room=1,
+        rows_in_room=isinstance(rows, WindowPlaces), columns_in_room=1,
     )  # fmt: skip
     each = [panels * step for step in matrix.panel_bytes(depth, use.shape.rows)]
     products = np.array(
         [
             common._replace(
-                **{name: begin + g * step for name, begin, step in zip(Rows._fields, where, each)},
+                **{name: begin + g * step for name, begin, step in zip(PackedRows._fields, where, each)},
                 column_values=4 * image * size,
                 column_exponents=4 * images * size + image * size,
                 offsets=address_of(offsets) + 8 * g * depth,
@@ -267,11 +267,11 @@ def job(
     )  # fmt: skip
     units = channels if images == 1 else images
     parts = [Phase(units, elements * images / units / ELEMENTS_PER_NS)]
-    if isinstance(rows, Places):
+    if isinstance(rows, WindowPlaces):
         parts.append(Phase(groups * panels, depth * use.shape.rows / WEIGHTS_PER_NS))
     parts.append(Phase(images * groups * blocks, cost / blocks))
     image = np.concatenate([record[SOURCE:OTHER], record[PLANAR:MULTIPLY]]).tobytes()
-    return Job(body, record, tuple(parts), room, (x, out, rows, start, offsets, products, finish, use), image)
+    return CompiledJob(body, record, tuple(parts), room, (x, out, rows, start, offsets, products, finish, use), image)
 
 
 def _unbroken(x: np.ndarray) -> bool:

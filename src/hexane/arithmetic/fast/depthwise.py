@@ -28,7 +28,7 @@ from hexane.arithmetic.fast.jobs import (
     NOTHING,
     SOURCE,
     TARGET,
-    Job,
+    CompiledJob,
     Phase,
     Span,
     address_of,
@@ -46,7 +46,7 @@ from hexane.arithmetic.fast.matrix import Finish
 from hexane.arithmetic.fast.planes import Planes
 from hexane.arithmetic.fast.product import LIMIT, PARTIAL, SAFE
 from hexane.arithmetic.fast.results import copy_lines, finish_units
-from hexane.arithmetic.fast.targets import Kernels
+from hexane.arithmetic.fast.targets import VectorKernels
 from hexane.arithmetic.fast.vector_depthwise import LEAST_SEEN, UNROLLED
 from hexane.arithmetic.formats import halfwords
 
@@ -152,7 +152,7 @@ def _exactly(x, w, start, geometry, o, n, scale, relu, table, out):
         _finish(total, met, scale, relu, table, out[n, o, y])
 
 
-class Run(NamedTuple):
+class TapRun(NamedTuple):
     """Where the terms of a channel's outputs stand in its planes (`planes.Planes`), and how far the outputs run."""
 
     offsets: np.ndarray
@@ -245,7 +245,7 @@ def _convolve(
 
     In float32 wherever no partial sum can leave its range. weights, limits, reach: as `_read_weights` gives them.
     """
-    run = Run(offsets, phases, height, pitch, plane, extent, room)
+    run = TapRun(offsets, phases, height, pitch, plane, extent, room)
     per_group = geometry[6]
     inputs, terms = reach.shape[1], weights.shape[1]
     oh, ow = out.shape[2:]
@@ -289,10 +289,16 @@ def _convolve(
 
 
 class Depthwise:
-    """A convolution of few terms per output; `arithmetic.plain_convolution.Ready`."""
+    """A convolution of few terms per output; `plain_convolution.PlainConvolution`."""
 
     def __init__(
-        self, w: np.ndarray, bias: np.ndarray, window: plain.Window, groups: int, finish: Finish, use: Kernels
+        self,
+        w: np.ndarray,
+        bias: np.ndarray,
+        window: plain.PlainWindow,
+        groups: int,
+        finish: Finish,
+        use: VectorKernels,
     ) -> None:
         self.weights = np.array(
             halfwords(w), order="C"
@@ -301,7 +307,7 @@ class Depthwise:
         self.geometry = (*window.strides, *window.dilations, window.pads[0], window.pads[1], w.shape[0] // groups)
         planes = Planes.of(w.shape[1], window)
         oh, ow = window.output
-        self.run = Run(
+        self.run = TapRun(
             planes.offsets(window),
             planes.phases,
             planes.height,
@@ -319,7 +325,7 @@ class Depthwise:
         """Nothing to do: the weights are read already."""
         return 0
 
-    def job(self, x: np.ndarray, out: np.ndarray) -> Job | None:
+    def job(self, x: np.ndarray, out: np.ndarray) -> CompiledJob | None:
         """The same as a job: x (images, groups, channels, H, W) halfwords, in whatever groups, out (images, groups,
         outputs of a group, OH, OW)."""
         source, target = (joined(a) for a in (x, out))
@@ -339,7 +345,7 @@ class Depthwise:
         outputs = self.weights.shape[0]
         cost = source.shape[0] * self.weights[0].size * extent / PRODUCTS_PER_NS
         buffers = (x, out, self.weights, self.read, self.start, offsets, table, self.use)
-        return Job(body, record, (Phase(outputs, cost),), held=buffers)
+        return CompiledJob(body, record, (Phase(outputs, cost),), held=buffers)
 
     def __call__(self, x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         if out is None:

@@ -14,8 +14,8 @@ import numpy as np
 
 from hexane.arithmetic import plain_convolution as plain
 from hexane.arithmetic.fast import few_pixels_job, matrix
-from hexane.arithmetic.fast.jobs import Job
-from hexane.arithmetic.fast.targets import Kernels, kernels_of_shape
+from hexane.arithmetic.fast.jobs import CompiledJob
+from hexane.arithmetic.fast.targets import VectorKernels, kernels_of_shape
 from hexane.arithmetic.fast.workspace import Room, Workspace
 from hexane.arithmetic.formats import halfwords
 
@@ -26,36 +26,36 @@ VECTORS = 8
 """Accumulators of a tile of one row: enough to hide how long an addition takes."""
 
 
-def takes(w: np.ndarray, window: plain.Window, groups: int) -> bool:
+def takes(w: np.ndarray, window: plain.PlainWindow, groups: int) -> bool:
     """Whether a convolution is worth exchanging its operands."""
     height, width = window.output
     return groups == 1 and height * width <= MOST_PIXELS and w.size >= LEAST_WEIGHTS
 
 
 @lru_cache(maxsize=8)
-def _one_row(name: str) -> Kernels:
+def _one_row(name: str) -> VectorKernels:
     from hexane.arithmetic.fast.targets import SHAPES
 
     return kernels_of_shape(name, replace(SHAPES[name], rows=1, vectors=VECTORS))
 
 
 class FewPixels:
-    """The same as another way to compute a convolution, until its weights are kept; `plain_convolution.Ready`."""
+    """Another way to compute a convolution until its weights are kept; `plain_convolution.PlainConvolution`."""
 
     def __init__(
         self,
-        before: plain.Ready,
+        before: plain.PlainConvolution,
         w: np.ndarray,
         start: np.ndarray,
-        window: plain.Window,
+        window: plain.PlainWindow,
         finish: matrix.Finish,
-        use: Kernels,
+        use: VectorKernels,
     ) -> None:
-        self.before: plain.Ready | None = before
+        self.before: plain.PlainConvolution | None = before
         self.weights: np.ndarray | None = halfwords(w).reshape(w.shape[0], -1)
         self.start, self.window, self.finish = np.ascontiguousarray(start.reshape(-1)), window, finish
         self.name = use.name
-        self.kept: tuple[Kernels, matrix.Columns, matrix.Terms] | None = None
+        self.kept: tuple[VectorKernels, matrix.Columns, matrix.Terms] | None = None
 
     def keep(self) -> int:
         """Pack the weights for good: their bytes, which are two and a half times those of the halfwords."""
@@ -69,7 +69,7 @@ class FewPixels:
             self.before = self.weights = None  # another thread may still use what it took
         return self.kept[1].values.nbytes + self.kept[1].exponents.nbytes
 
-    def job(self, x: np.ndarray, out: np.ndarray) -> Job | None:
+    def job(self, x: np.ndarray, out: np.ndarray) -> CompiledJob | None:
         """The same as a job, if the weights are kept and the window moves by one pixel and has no padding: x (1,
         groups, channels, H, W) halfwords, in whatever groups, out (1, 1, outputs, OH, OW)."""
         window = self.window
@@ -96,7 +96,7 @@ class FewPixels:
         for source, result in zip(taps, out.view(np.uint16)):
             with Workspace() as space:
                 rows = matrix.pack_rows(source.T, use, space)
-                ready = matrix.Product(rows, terms, use, column_start=self.start, finish=self.finish)
+                ready = matrix.MatrixProduct(rows, terms, use, column_start=self.start, finish=self.finish)
                 columns_out = np.empty((pixels, 1, outputs), np.uint16)
                 ready.into(columns, matrix.place_of(columns_out, (outputs, outputs, 1)), columns_out)
             result[...] = columns_out.reshape(height, width, outputs).transpose(2, 0, 1)

@@ -14,7 +14,7 @@ from hexane.arithmetic.fast.jobs import (
     NOTHING,
     SOURCE,
     TARGET,
-    Job,
+    CompiledJob,
     Phase,
     address_of,
     array_numbers,
@@ -23,8 +23,8 @@ from hexane.arithmetic.fast.jobs import (
     pieces_for,
     record_of,
 )
-from hexane.arithmetic.fast.product_record import Record, Rows
-from hexane.arithmetic.fast.targets import Kernels
+from hexane.arithmetic.fast.product_record import PackedRows, ProductRecord
+from hexane.arithmetic.fast.targets import VectorKernels
 
 (
     KERNEL_Y, KERNEL_X, PIXELS, TERMS, OUTPUTS, PACK, MULTIPLY, PRODUCT,
@@ -81,8 +81,8 @@ def job(
     kernel: tuple[int, int],
     start: np.ndarray,
     finish: matrix.Finish,
-    use: Kernels,
-) -> Job:
+    use: VectorKernels,
+) -> CompiledJob:
     """A convolution without padding and strides whose weights are the columns of the product: x (1, groups, channels,
     H, W) halfwords, in whatever groups, ``kernel`` its window's height and width, out (1, 1, outputs, OH, OW), the
     kernels' tile one row high."""
@@ -91,9 +91,9 @@ def job(
     tiles, blocks = matrix.blocks_of(use, pixels, outputs, pieces_for(cost))
     places, room = matrix.places_of((2 * depth, 2 * outputs, *matrix.panel_bytes(depth, 1)), pixels)
     values, exponents = map(address_of, columns)
-    numbers = Record(
+    numbers = ProductRecord(
         **matrix.numbers_of(use, tiles, finish), **matrix.start_numbers(matrix.NO_START, start),
-        **dict(zip(Rows._fields, places[2:])), panels=pixels, depth=depth, extent=outputs, rows_in_room=1,
+        **dict(zip(PackedRows._fields, places[2:])), panels=pixels, depth=depth, extent=outputs, rows_in_room=1,
         column_values=values + 4 * terms.base, column_exponents=exponents + terms.base,
         offsets=address_of(terms.offsets), out=places[1], channels=pixels, plane=2 * outputs, line=2 * outputs,
         pitch=outputs, width=outputs, height=1, out_in_room=1,
@@ -104,4 +104,4 @@ def job(
         *kernel, pixels, depth, outputs, packing.address(), product.address(), address_of(multiply), *places[1:],
     )  # fmt: skip
     buffers = x, out, columns, terms, start, finish, use, multiply
-    return Job(body, record, (Phase(1, 0.0), Phase(blocks, cost / blocks), Phase(1, 0.0)), room, buffers)
+    return CompiledJob(body, record, (Phase(1, 0.0), Phase(blocks, cost / blocks), Phase(1, 0.0)), room, buffers)

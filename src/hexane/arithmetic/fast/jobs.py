@@ -52,7 +52,7 @@ class Phase:
 
 
 @dataclass(frozen=True)
-class Job:
+class CompiledJob:
     """One computation, ready to run again and again.
 
     Parameters
@@ -204,7 +204,7 @@ def _callback(body: Callable[..., None]) -> int:
 class Span:
     """Jobs that run one after the other."""
 
-    def __init__(self, jobs: Sequence[Job]) -> None:
+    def __init__(self, jobs: Sequence[CompiledJob]) -> None:
         self.held = jobs
         self.room = max(job.room for job in jobs)
         rows: list[tuple[int, ...]] = []

@@ -7,7 +7,7 @@ import numpy as np
 from hexane.arithmetic import multiply
 from hexane.arithmetic.fast import matrix
 from hexane.arithmetic.fast.rounding import round_half_away
-from hexane.arithmetic.fast.targets import Kernels, kernels
+from hexane.arithmetic.fast.targets import VectorKernels, kernels
 from hexane.arithmetic.fast.workspace import Workspace
 from hexane.arithmetic.formats import LIMIT
 from hexane.arithmetic.multiply import Activation, Sums
@@ -22,7 +22,7 @@ def mac(
     bias: np.ndarray,
     post_scale: float,
     activation: Activation,
-    use: Kernels | None = None,
+    use: VectorKernels | None = None,
 ) -> np.ndarray:
     """As `hexane.arithmetic.mac`, with the vector code of `use`."""
     use = use or kernels()
@@ -33,7 +33,7 @@ def mac(
         rows = matrix.pack_rows(x.view(np.uint16), use, space)
         columns, pitch = matrix.decode_matrix(w.view(np.uint16)[:, None], use, space)
         terms = matrix.Terms(np.arange(x.shape[1], dtype=np.int64) * pitch, 0, shape[1])
-        product = matrix.Product(rows, terms, use, column_start=start, finish=finish or matrix.Finish())
+        product = matrix.MatrixProduct(rows, terms, use, column_start=start, finish=finish or matrix.Finish())
         if finish is None:
             sums = Sums(np.empty(shape, np.int32), np.empty(shape, np.int8))
             product.sums(columns, sums.units, sums.overflow)

@@ -12,8 +12,8 @@ from hexane.arithmetic.fast import packing, product
 from hexane.arithmetic.fast.elementwise import NO_TABLE
 from hexane.arithmetic.fast.jobs import address_of, double_number, table_numbers
 from hexane.arithmetic.fast.planes import pitch_of
-from hexane.arithmetic.fast.product_record import Columns, Record, Rows, Terms, Tiles
-from hexane.arithmetic.fast.targets import Kernels
+from hexane.arithmetic.fast.product_record import Columns, PackedRows, ProductRecord, Terms, Tiles
+from hexane.arithmetic.fast.targets import VectorKernels
 from hexane.arithmetic.fast.vector_parts import ALL_ZERO, DEPTH, SEGMENT
 from hexane.arithmetic.fast.workers import pieces_of, share
 from hexane.arithmetic.fast.workspace import Room
@@ -49,7 +49,7 @@ class Finish:
         return self.scale, self.relu, NO_TABLE if self.table is None else self.table
 
 
-def pack_rows(x: np.ndarray, kernels: Kernels, space: Room) -> Rows:
+def pack_rows(x: np.ndarray, kernels: VectorKernels, space: Room) -> PackedRows:
     """Halfwords (M, K) as the broadcast operand."""
     x = np.ascontiguousarray(x)
     m, depth = x.shape
@@ -61,7 +61,7 @@ def pack_rows(x: np.ndarray, kernels: Kernels, space: Room) -> Rows:
     passes = np.empty((panels, -(-depth // DEPTH)), np.uint8)
     pass_norms = np.empty(passes.shape, np.float32)
     grain = max(1, min(-(-panels // 8), (1 << 18) // (depth * rows) + 1))
-    packed = Rows(values, exponents, norms, passes, pass_norms)
+    packed = PackedRows(values, exponents, norms, passes, pass_norms)
     numbers = packing.address(), address_of(kernels.addresses), address_of(x), m, depth, rows
     where = tuple(map(address_of, packed))
 
@@ -72,7 +72,7 @@ def pack_rows(x: np.ndarray, kernels: Kernels, space: Room) -> Rows:
     return packed
 
 
-def decode_matrix(x: np.ndarray, kernels: Kernels, space: Room) -> tuple[Columns, int]:
+def decode_matrix(x: np.ndarray, kernels: VectorKernels, space: Room) -> tuple[Columns, int]:
     """Halfwords (K, H, W) as the vector operand, a row for each k, and its row pitch.
 
     For tiles that start at multiples of their width.
@@ -98,13 +98,13 @@ def _lines(x: np.ndarray) -> np.ndarray:
     return x if x.strides[-1] == x.itemsize or x.shape[-1] == 1 else np.ascontiguousarray(x)
 
 
-def empty_columns(size: int, kernels: Kernels, space: Room) -> Columns:
+def empty_columns(size: int, kernels: VectorKernels, space: Room) -> Columns:
     """Room for the planes of an image, all zero; fill it with `decode_planes`, then call `finish_columns`."""
     size += kernels.shape.columns
     return Columns(space.full(size, 0, np.float32), space.full(size, ALL_ZERO, np.uint8))
 
 
-def decode_planes(x: np.ndarray, columns: Columns, base: int, plane: int, pitch: int, kernels: Kernels) -> None:
+def decode_planes(x: np.ndarray, columns: Columns, base: int, plane: int, pitch: int, kernels: VectorKernels) -> None:
     """Put halfwords (P, H, W) into the vector operand: x[p, y, j] goes to base + p * plane + y * pitch + j."""
     source = _lines(x)
     values, exponents = columns.values.view(np.int32), columns.exponents
@@ -117,7 +117,7 @@ def decode_planes(x: np.ndarray, columns: Columns, base: int, plane: int, pitch:
     )
 
 
-def finish_columns(columns: Columns, kernels: Kernels) -> None:
+def finish_columns(columns: Columns, kernels: VectorKernels) -> None:
     """Make every exponent the least within a tile's width, wherever a tile starts."""
     packing.window_minimum(columns.exponents, kernels.shape.columns)
 
@@ -136,7 +136,7 @@ def place_of(out: np.ndarray, window: tuple[int, int, int]) -> Place:
     return (out.__array_interface__["data"][0], out.shape[0], *out.strides[:2], *window)
 
 
-def blocks_of(kernels: Kernels, panels: int, extent: int, pieces: int) -> tuple[Tiles, int]:
+def blocks_of(kernels: VectorKernels, panels: int, extent: int, pieces: int) -> tuple[Tiles, int]:
     """The blocks of a product and their number, for work in so many pieces.
 
     Every block brings its columns into the cache, for all of its panels, and makes its panels' thresholds, for all of
@@ -152,14 +152,14 @@ def blocks_of(kernels: Kernels, panels: int, extent: int, pieces: int) -> tuple[
     return Tiles(shape.rows, shape.columns, high, wide), -(-panels // high) * -(-across // wide)
 
 
-class Product:
+class MatrixProduct:
     """A product of which all is known but the vector operand and the place of the result."""
 
     def __init__(
         self,
-        rows: Rows,
+        rows: PackedRows,
         terms: Terms,
-        kernels: Kernels,
+        kernels: VectorKernels,
         *,
         row_start: np.ndarray = NO_START,
         column_start: np.ndarray = NO_START,
@@ -169,7 +169,7 @@ class Product:
         tiles, self.blocks = blocks_of(kernels, rows.values.shape[0], terms.extent, pieces)
         self.grain = -(-self.blocks // pieces)
         self._base = terms.base
-        self._record = Record(
+        self._record = ProductRecord(
             **numbers_of(kernels, tiles, finish),
             **rows_numbers(rows),
             **start_numbers(row_start, column_start),
@@ -200,7 +200,7 @@ class Product:
         share(work, self.blocks, self.grain)
 
 
-def numbers_of(kernels: Kernels, tiles: Tiles, finish: Finish) -> dict[str, int]:
+def numbers_of(kernels: VectorKernels, tiles: Tiles, finish: Finish) -> dict[str, int]:
     """Fields of a `product.Record`: the vector code, the blocks, and what follows a sum."""
     where, size = table_numbers(finish.parts[2])
     return {
@@ -216,9 +216,13 @@ def numbers_of(kernels: Kernels, tiles: Tiles, finish: Finish) -> dict[str, int]
     }
 
 
-def rows_numbers(rows: Rows) -> dict[str, int]:
+def rows_numbers(rows: PackedRows) -> dict[str, int]:
     """Fields of a `product.Record`: the broadcast operand."""
-    return {**dict(zip(Rows._fields, map(address_of, rows))), "panels": len(rows.values), "depth": rows.values.shape[1]}
+    return {
+        **dict(zip(PackedRows._fields, map(address_of, rows))),
+        "panels": len(rows.values),
+        "depth": rows.values.shape[1],
+    }
 
 
 def panel_bytes(depth: int, rows: int) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ from hexane.arithmetic.fast.jobs import (
     OTHER,
     SOURCE,
     TARGET,
-    Job,
+    CompiledJob,
     Phase,
     array_numbers,
     double_number,
@@ -136,7 +136,7 @@ def reduce_body(record, phase, first, last, room):
 
 def operate(
     op: str, a: np.ndarray, b: np.ndarray, table: np.ndarray | None, out: np.ndarray, *, relu: bool = False
-) -> Job | None:
+) -> CompiledJob | None:
     """a op b where they broadcast to ``out``, then a table of 65536 results, then a ReLU; None for lines with gaps.
 
     ``sumsq``: the square of the sum, rounded in between.
@@ -154,7 +154,7 @@ def operate(
     return _job(operate_body, record, out, axis, rate, (a, b, table, addresses))
 
 
-def look_up(table: np.ndarray, x: np.ndarray, out: np.ndarray) -> Job:
+def look_up(table: np.ndarray, x: np.ndarray, out: np.ndarray) -> CompiledJob:
     """The results of a function, given for all 65536 halfwords."""
     axis = _axis(out)
     record = record_of(
@@ -163,21 +163,21 @@ def look_up(table: np.ndarray, x: np.ndarray, out: np.ndarray) -> Job:
     return _job(look_up_body, record, out, axis, LOOKUPS_PER_NS, (x, table))
 
 
-def copied(x: np.ndarray, out: np.ndarray) -> Job:
+def copied(x: np.ndarray, out: np.ndarray) -> CompiledJob:
     """x to another place."""
     axis = _axis(out)
     record = record_of(kernels().addresses, *array_numbers(x), *NOTHING, *array_numbers(out), 0, axis)
     return _job(copy_body, record, out, axis, OPERATIONS_PER_NS, (x,))
 
 
-def reduce(x: np.ndarray, maximum: bool, scale: float, epsilon: float, function: int, out: np.ndarray) -> Job:
+def reduce(x: np.ndarray, maximum: bool, scale: float, epsilon: float, function: int, out: np.ndarray) -> CompiledJob:
     """Sums or maxima over depth, height and width: out (g, 1, c, 1, 1); what follows as `reduction.finish` says."""
     record = record_of(
         kernels().addresses, *array_numbers(x), *NOTHING, *array_numbers(out), maximum,
         double_number(scale), double_number(epsilon), function,
     )  # fmt: skip
     rows = x.shape[0] * x.shape[2]
-    return Job(reduce_body, record, (Phase(rows, x.size / rows / TERMS_PER_NS),), held=(x, out))
+    return CompiledJob(reduce_body, record, (Phase(rows, x.size / rows / TERMS_PER_NS),), held=(x, out))
 
 
 def _axis(out: np.ndarray) -> int:
@@ -187,5 +187,5 @@ def _axis(out: np.ndarray) -> int:
 
 def _job(
     body: Callable[..., None], record: np.ndarray, out: np.ndarray, axis: int, rate: float, buffers: tuple[object, ...]
-) -> Job:
-    return Job(body, record, (Phase(out.shape[axis], out.size / out.shape[axis] / rate),), held=(out, *buffers))
+) -> CompiledJob:
+    return CompiledJob(body, record, (Phase(out.shape[axis], out.size / out.shape[axis] / rate),), held=(out, *buffers))

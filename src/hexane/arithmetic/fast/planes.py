@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hexane.arithmetic.plain_convolution import Window
+from hexane.arithmetic.plain_convolution import PlainWindow
 
 
 def pitch_of(width: int) -> int:
@@ -40,14 +40,14 @@ class Planes:
         return self.channels * self.phases[0] * self.phases[1] * self.plane
 
     @classmethod
-    def of(cls, channels: int, window: Window) -> Planes:
+    def of(cls, channels: int, window: PlainWindow) -> Planes:
         oh, ow = window.output
         rows = (oh - 1) * window.strides[0] + window.dilations[0] * (window.kernel[0] - 1) + 1
         columns = (ow - 1) * window.strides[1] + window.dilations[1] * (window.kernel[1] - 1) + 1
         phases = min(window.strides[0], rows), min(window.strides[1], columns)
         return cls(channels, phases, -(-rows // window.strides[0]), -(-columns // window.strides[1]))
 
-    def offsets(self, window: Window) -> np.ndarray:
+    def offsets(self, window: PlainWindow) -> np.ndarray:
         """Where the terms of output 0 stand (int64), in the engine's order: channel, kernel row, kernel column."""
         (sy, sx), (dy, dx) = window.strides, window.dilations
         y, x = np.arange(window.kernel[0]) * dy, np.arange(window.kernel[1]) * dx
@@ -56,7 +56,7 @@ class Planes:
         channel = np.arange(self.channels) * self.phases[0] * self.phases[1]
         return ((channel[:, None, None] + phase) * self.plane + inside).ravel().astype(np.int64)
 
-    def parts(self, image: np.ndarray, window: Window) -> Iterator[tuple[np.ndarray, int, int]]:
+    def parts(self, image: np.ndarray, window: PlainWindow) -> Iterator[tuple[np.ndarray, int, int]]:
         """Every phase of an image (C, H, W): its pixels, where the first belongs, and how far channels are apart."""
         (sy, sx), (left, top, _, _) = window.strides, window.pads
         for py in range(self.phases[0]):

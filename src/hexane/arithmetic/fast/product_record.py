@@ -10,7 +10,7 @@ from hexane.arithmetic.fast.compiled import compiled
 from hexane.arithmetic.fast.vector_parts import DEPTH, SEGMENT
 
 
-class Rows(NamedTuple):
+class PackedRows(NamedTuple):
     """The broadcast operand, packed: see `packing.pack_rows`."""
 
     values: np.ndarray
@@ -44,7 +44,7 @@ class Tiles(NamedTuple):
     across: int
 
 
-class Record(NamedTuple):
+class ProductRecord(NamedTuple):
     """One product as compiled code reads it: numbers, and addresses of arrays."""
 
     kernels: int = 0
@@ -136,7 +136,7 @@ class _At(NamedTuple):
     ROW_START, ROW_STARTS, COLUMN_START, COLUMN_STARTS, RAW, OVERFLOWED, RAW_PITCH,
     OUT, CHANNELS, PLANE, LINE, PITCH, WIDTH, HEIGHT, SCALE, RELU, TABLE, TABLE_SIZE,
     ROWS_IN_ROOM, COLUMNS_IN_ROOM, OUT_IN_ROOM,
-) = range(len(Record._fields))  # fmt: skip
+) = range(len(ProductRecord._fields))  # fmt: skip
 """Places in a `Record`."""
 
 

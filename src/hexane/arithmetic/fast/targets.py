@@ -13,14 +13,14 @@ import numpy as np
 
 from hexane.arithmetic.fast.compiled import Entries
 from hexane.arithmetic.fast.vector_code import FUNCTIONS, build_module
-from hexane.arithmetic.fast.vector_parts import Shape
+from hexane.arithmetic.fast.vector_parts import VectorShape
 from hexane.errors import UsageError
 
 SHAPES = {
-    "avx512": Shape(lanes=16, rows=12, vectors=2, masked=True, converts=True),
-    "avx2": Shape(lanes=8, rows=6, vectors=2, converts=True),
-    "neon": Shape(lanes=4, rows=6, vectors=4, converts=True),
-    "generic": Shape(lanes=4, rows=4, vectors=2),
+    "avx512": VectorShape(lanes=16, rows=12, vectors=2, masked=True, converts=True),
+    "avx2": VectorShape(lanes=8, rows=6, vectors=2, converts=True),
+    "neon": VectorShape(lanes=4, rows=6, vectors=4, converts=True),
+    "generic": VectorShape(lanes=4, rows=4, vectors=2),
 }
 """Register tiles: accumulators, operands and broadcasts just fill the 32 (AVX2: 16) registers."""
 
@@ -39,11 +39,11 @@ _lock = Lock()
 
 
 @dataclass(frozen=True)
-class Kernels:
+class VectorKernels:
     """Compiled vector code: its register tile and the functions' addresses in the order of `FUNCTIONS`."""
 
     name: str
-    shape: Shape
+    shape: VectorShape
     addresses: np.ndarray
     engine: object
 
@@ -89,7 +89,7 @@ def _processor(name: str) -> tuple[str, str]:
 
 
 @lru_cache(maxsize=32)  # two threads may ask at once
-def kernels_of_shape(name: str, shape: Shape) -> Kernels:
+def kernels_of_shape(name: str, shape: VectorShape) -> VectorKernels:
     """The kernels of one instruction set for a register tile; compiled in about 0.3 s, then remembered on disk."""
     import llvmlite.binding as llvm
 
@@ -107,15 +107,15 @@ def kernels_of_shape(name: str, shape: Shape) -> Kernels:
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
     addresses = np.array([engine.get_function_address(f) for f in FUNCTIONS], np.int64)
-    return Kernels(name, shape, addresses, engine)
+    return VectorKernels(name, shape, addresses, engine)
 
 
-def fitting(use: Kernels, outputs: int, extent: int) -> Kernels:
+def fitting(use: VectorKernels, outputs: int, extent: int) -> VectorKernels:
     """The kernels of the same instruction set with the tile that computes least beyond outputs by extent."""
     if use.shape != SHAPES[use.name]:
         return use
 
-    def work(shape: Shape) -> int:
+    def work(shape: VectorShape) -> int:
         return -(-outputs // shape.rows) * shape.rows * -(-extent // shape.columns) * shape.columns
 
     shapes = [replace(use.shape, rows=rows, vectors=vectors) for rows, vectors in OTHER_TILES[use.name]]
@@ -123,7 +123,7 @@ def fitting(use: Kernels, outputs: int, extent: int) -> Kernels:
     return kernels_of_shape(use.name, least) if work(least) < LEAST_GAIN * work(use.shape) else use
 
 
-def kernels(name: str | None = None) -> Kernels:
+def kernels(name: str | None = None) -> VectorKernels:
     """The kernels of one instruction set, by default the best one; compiled on first use, in about 0.1 s."""
     name = name or best()
     if name not in _ready:
@@ -132,4 +132,4 @@ def kernels(name: str | None = None) -> Kernels:
     return _ready[name]
 
 
-_ready: dict[str, Kernels] = {}
+_ready: dict[str, VectorKernels] = {}

@@ -24,7 +24,7 @@ from hexane.arithmetic.fast.vector_parts import (
     MAGIC32,
     SEGMENT,
     VOID,
-    Shape,
+    VectorShape,
     close,
     constant,
     finished,
@@ -45,7 +45,13 @@ class _Builder:
     """One kernel: k-loops over accumulators in registers."""
 
     def __init__(
-        self, module: ir.Module, name: str, shape: Shape, scalar: ir.Type, magic: float, more: tuple[ir.Type, ...] = ()
+        self,
+        module: ir.Module,
+        name: str,
+        shape: VectorShape,
+        scalar: ir.Type,
+        magic: float,
+        more: tuple[ir.Type, ...] = (),
     ) -> None:
         self.shape = shape
         self.rows, self.scalar, self.masked = shape.rows, scalar, shape.masked
@@ -182,7 +188,7 @@ class _Builder:
         return builder.trunc(builder.bitcast(value, ir.VectorType(I64, self.lanes)), integers)
 
 
-def build_follow(module: ir.Module, shape: Shape, name: str, *, test: bool) -> None:
+def build_follow(module: ir.Module, shape: VectorShape, name: str, *, test: bool) -> None:
     """follow(a, t, b, n, sums, near): running sums in float32, in order, each of which stays once it is `near` or more.
 
     a, t: (n, rows) values and thresholds; b: (n, columns) packed; sums: (rows, columns); near: the bits of a float32.
@@ -231,7 +237,7 @@ def build_follow(module: ir.Module, shape: Shape, name: str, *, test: bool) -> N
     builder.ret_void()
 
 
-def build_gather(module: ir.Module, shape: Shape) -> None:
+def build_gather(module: ir.Module, shape: VectorShape) -> None:
     """gather(source, offsets, n, packed, norms): `columns` floats at every offset, one after the other.
 
     norms[s] is the largest sum of squares that a column has over segment s of `SEGMENT` k. n > 0.
@@ -275,7 +281,7 @@ def build_gather(module: ir.Module, shape: Shape) -> None:
     builder.ret_void()
 
 
-def build_split(module: ir.Module, shape: Shape) -> None:
+def build_split(module: ir.Module, shape: VectorShape) -> None:
     """split(a, b, first, n, plain, tested) -> number of plain entries + (number of tested entries << 32).
 
     a and b hold the smallest biased exponent of every k. Lists every k in first .. first + n - 1 where a product can
@@ -330,7 +336,7 @@ def build_split(module: ir.Module, shape: Shape) -> None:
     builder.ret(builder.or_(ends[0], builder.shl(ends[1], ir.Constant(I64, 32))))
 
 
-def _ends(builder: ir.IRBuilder, lowest: ir.Value, cap: ir.Value, shape: Shape) -> tuple[ir.Value, ir.Value]:
+def _ends(builder: ir.IRBuilder, lowest: ir.Value, cap: ir.Value, shape: VectorShape) -> tuple[ir.Value, ir.Value]:
     """What `finished` takes, from two int64."""
     return (
         splat(builder, builder.trunc(lowest, I32), shape.lanes),
@@ -338,7 +344,7 @@ def _ends(builder: ir.IRBuilder, lowest: ir.Value, cap: ir.Value, shape: Shape) 
     )
 
 
-def build_halves(module: ir.Module, shape: Shape) -> None:
+def build_halves(module: ir.Module, shape: VectorShape) -> None:
     """halves(units, out, n, lowest, cap): sums to fp16, as `finished` says.
 
     Takes whole vectors, so that there is room for n rounded up.
@@ -385,7 +391,7 @@ FUNCTIONS = (
 """Names of the kernels, in the order of their addresses."""
 
 
-def build_module(shape: Shape) -> ir.Module:
+def build_module(shape: VectorShape) -> ir.Module:
     """All kernels for one shape; `mac64` works on half of the columns at a time."""
     module = ir.Module("hexane")
     _Builder(module, "mac32", shape, ir.FloatType(), MAGIC32).build()

@@ -12,7 +12,7 @@ from hexane.arithmetic.fast.vector_parts import (
     I64,
     MAGIC32,
     VOID,
-    Shape,
+    VectorShape,
     close,
     constant,
     converted,
@@ -34,7 +34,7 @@ LEAST_SEEN = 16
 """Halfwords from the largest magnitudes that were seen to the least: as many as any vector has lanes."""
 
 
-def build_decode(module: ir.Module, shape: Shape, name: str, *, step: int) -> None:
+def build_decode(module: ir.Module, shape: VectorShape, name: str, *, step: int) -> None:
     """name(source, apart, lines, n, values, pitch, seen): `lines` times n halfwords to float32, a step from zero.
 
     source: lines `apart` bytes from one to the next, in which one in `step` (1 or 2) halfwords is taken, the first and
@@ -54,7 +54,7 @@ def build_decode(module: ir.Module, shape: Shape, name: str, *, step: int) -> No
     builder.ret_void()
 
 
-def _decode_line(module: ir.Module, shape: Shape, name: str, step: int) -> ir.Function:
+def _decode_line(module: ir.Module, shape: VectorShape, name: str, step: int) -> ir.Function:
     short = ir.IntType(16)
     kind = [short.as_pointer(), I64, I32.as_pointer(), short.as_pointer()]
     function = ir.Function(module, ir.FunctionType(VOID, kind), name)
@@ -94,7 +94,7 @@ def _decode_line(module: ir.Module, shape: Shape, name: str, step: int) -> ir.Fu
     return function
 
 
-def build(module: ir.Module, shape: Shape) -> None:
+def build(module: ir.Module, shape: VectorShape) -> None:
     """depthwise(values, offsets, weights, limits, least, terms, start, units, n): n outputs of one channel.
 
     values: float32, a step from zero; term t of output j stands at offsets[t] (int64, bytes are not meant) + j.

@@ -10,7 +10,7 @@ from hexane.arithmetic.fast.vector_parts import (
     ROW_PITCH,
     SEGMENT,
     VOID,
-    Shape,
+    VectorShape,
     close,
     constant,
     converted,
@@ -27,7 +27,7 @@ from hexane.arithmetic.fast.vector_parts import (
 )
 
 
-def build_interleave(module: ir.Module, shape: Shape) -> None:
+def build_interleave(module: ir.Module, shape: VectorShape) -> None:
     """interleave(source, n, target): `rows` rows, ROW_PITCH apart, of n int32 each become n groups of `rows`."""
     pointers = I32.as_pointer()
     function = ir.Function(module, ir.FunctionType(VOID, [pointers, I64, pointers]), "interleave")
@@ -43,7 +43,7 @@ def build_interleave(module: ir.Module, shape: Shape) -> None:
     for_range(builder, ir.Constant(I64, 0), n, 1, body).ret_void()
 
 
-def build_decode_columns(module: ir.Module, shape: Shape) -> None:
+def build_decode_columns(module: ir.Module, shape: VectorShape) -> None:
     """decode_columns(source, n, values, exponents): n halfwords to float32, a step from zero, and exponents (uint8)."""
     byte = ir.IntType(8)
     arguments = [ir.IntType(16).as_pointer(), I64, I32.as_pointer(), byte.as_pointer()]
@@ -90,7 +90,7 @@ def build_decode_rows(module: ir.Module) -> None:
     for_range(builder, ir.Constant(I64, 0), n, SEGMENT, body).ret_void()
 
 
-def build_thresholds(module: ir.Module, shape: Shape) -> None:
+def build_thresholds(module: ir.Module, shape: VectorShape) -> None:
     """thresholds(values, n, limits): below which magnitude the other operand of a product with each value is dropped.
 
     2^(-16 - e), and 0 from exponent e = -2 on, because the other operand's exponent is -14 at least:
@@ -114,7 +114,7 @@ def build_thresholds(module: ir.Module, shape: Shape) -> None:
     for_lanes(function, n, shape.lanes, body)
 
 
-def build_least(module: ir.Module, shape: Shape) -> None:
+def build_least(module: ir.Module, shape: VectorShape) -> None:
     """least(exponents, n): the first of every `columns` exponents (uint8) becomes the least of them; may read past
     n."""
     byte = ir.IntType(8)
@@ -136,7 +136,7 @@ def build_least(module: ir.Module, shape: Shape) -> None:
     for_range(builder, ir.Constant(I64, 0), n, shape.columns, body).ret_void()
 
 
-def build_begin(module: ir.Module, shape: Shape) -> None:
+def build_begin(module: ir.Module, shape: VectorShape) -> None:
     """begin(sums, starts, n) -> the largest magnitude: a tile's sums (int32) become those of n rows (int64), else 0."""
     function = ir.Function(module, ir.FunctionType(I64, [I32.as_pointer(), I64.as_pointer(), I64]), "begin")
     sums, starts, n = function.args
@@ -161,7 +161,7 @@ def build_begin(module: ir.Module, shape: Shape) -> None:
     builder.ret(most)
 
 
-def build_widen(module: ir.Module, shape: Shape, name: str, *, moved: bool) -> None:
+def build_widen(module: ir.Module, shape: VectorShape, name: str, *, moved: bool) -> None:
     """widen(values, n, out): n float32 as float64.
 
     ``moved``: values of the vector operand, whose step away from zero becomes a factor 1 + 2^-40

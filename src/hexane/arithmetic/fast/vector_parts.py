@@ -31,7 +31,7 @@ I32, I64, VOID = ir.IntType(32), ir.IntType(64), ir.VoidType()
 
 
 @dataclass(frozen=True)
-class Shape:
+class VectorShape:
     """A register tile: `lanes` float32 lanes in a vector, `rows` by `vectors` accumulators."""
 
     lanes: int
@@ -117,7 +117,7 @@ def for_lanes(function: ir.Function, n: ir.Value, lanes: int, body: Callable[...
     builder.ret_void()
 
 
-def over_line(function: ir.Function, n: ir.Value, shape: Shape, body: Callable[..., None]) -> None:
+def over_line(function: ir.Function, n: ir.Value, shape: VectorShape, body: Callable[..., None]) -> None:
     """body(i, lanes) over range(n) as `for_lanes`; where the processor has masks, the rest of a line is one vector.
 
     For that one body(i, lanes, mask=mask) is called, which goes with `load_lanes` and `store_lanes`.
@@ -195,7 +195,7 @@ def decoded(builder: ir.IRBuilder, halves: ir.Value, step: int) -> tuple[ir.Valu
     return bits, builder.select(zero, every(ALL_ZERO), exponent)
 
 
-def units_to_halves(builder: ir.IRBuilder, value: ir.Value, shape: Shape) -> ir.Value:
+def units_to_halves(builder: ir.IRBuilder, value: ir.Value, shape: VectorShape) -> ir.Value:
     """A vector of sums (int32 units) below the limit as halfwords, half away (docs/reference/numerics.md 3.4).
 
     Seven low bits of a sum from 2^24 on lie below the place that decides the rounding; without them it is exact in
@@ -265,7 +265,7 @@ def _units_to_halves_cut(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
     return builder.call(halved, [number, TOWARDS_ZERO, constant(shorts, 0), ir.Constant(mask, -1)])
 
 
-def finished(builder: ir.IRBuilder, units: ir.Value, lowest: ir.Value, cap: ir.Value, shape: Shape) -> ir.Value:
+def finished(builder: ir.IRBuilder, units: ir.Value, lowest: ir.Value, cap: ir.Value, shape: VectorShape) -> ir.Value:
     """A vector of sums below the limit as halfwords: sums below `lowest` (a vector of int32) are that, and halfwords
     above `cap` (of int16, unsigned) are that.
 

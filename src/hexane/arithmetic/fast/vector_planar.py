@@ -18,7 +18,7 @@ from hexane.arithmetic.fast.vector_parts import (
     TO_NEAREST,
     TOWARDS_ZERO,
     VOID,
-    Shape,
+    VectorShape,
     constant,
     decoded,
     load_lanes,
@@ -34,7 +34,7 @@ MAGNITUDE, INFINITE = 0x7FFFFFFF, 0x7F800000
 Operation = Callable[..., ir.Value]
 
 
-def _read(builder: ir.IRBuilder, halves: ir.Value, shape: Shape) -> ir.Value:
+def _read(builder: ir.IRBuilder, halves: ir.Value, shape: VectorShape) -> ir.Value:
     """Halfwords as the planar engine reads them, float32: NaN is +infinity."""
     lanes = halves.type.count
     singles, integers = ir.VectorType(SINGLE, lanes), ir.VectorType(I32, lanes)
@@ -76,7 +76,7 @@ def _cut_sum(builder: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
     return builder.call(halved, [value, TO_NEAREST, constant(shorts, 0), builder.bitcast(some, mask)])
 
 
-def _sum(builder: ir.IRBuilder, x: ir.Value, y: ir.Value, shape: Shape, *, minus: bool) -> ir.Value:
+def _sum(builder: ir.IRBuilder, x: ir.Value, y: ir.Value, shape: VectorShape, *, minus: bool) -> ir.Value:
     """x + y or x - y, rounded; what float32 loses of it is known exactly (Knuth's two-sum)."""
     integers, zero = ir.VectorType(I32, x.type.count), constant(x.type, 0.0)
     if minus:
@@ -96,11 +96,11 @@ def _sum(builder: ir.IRBuilder, x: ir.Value, y: ir.Value, shape: Shape, *, minus
     return magnitudes_to_halves(builder, odd, builder.fcmp_ordered("<", near, zero))
 
 
-def _product(builder: ir.IRBuilder, x: ir.Value, y: ir.Value, shape: Shape) -> ir.Value:
+def _product(builder: ir.IRBuilder, x: ir.Value, y: ir.Value, shape: VectorShape) -> ir.Value:
     return _exact(builder, builder.fmul(x, y))
 
 
-def _choice(builder: ir.IRBuilder, x: ir.Value, y: ir.Value, shape: Shape, *, sign: str) -> ir.Value:
+def _choice(builder: ir.IRBuilder, x: ir.Value, y: ir.Value, shape: VectorShape, *, sign: str) -> ir.Value:
     return _exact(builder, builder.select(builder.fcmp_ordered(sign, x, y), x, y))
 
 
@@ -120,7 +120,7 @@ _SHIFTS: dict[str, Operation] = {
 NAMES = (*_OPERATIONS, *_SHIFTS)
 
 
-def build(module: ir.Module, shape: Shape) -> None:
+def build(module: ir.Module, shape: VectorShape) -> None:
     """All operations on lines of n halfwords; ``out`` may be one of the operands.
 
     name(a, b, n, out), and for a shift and a scale name(a, shift, scale, n, out), the two as halfwords in int64.
@@ -134,7 +134,7 @@ def build(module: ir.Module, shape: Shape) -> None:
         _shifted_lines(function, shape, operation)
 
 
-def _lines(function: ir.Function, shape: Shape, operation: Operation) -> None:
+def _lines(function: ir.Function, shape: VectorShape, operation: Operation) -> None:
     a, b, n, out = function.args
 
     def body(builder: ir.IRBuilder, i: ir.Value, lanes: int, mask: ir.Value | None = None) -> None:
@@ -144,7 +144,7 @@ def _lines(function: ir.Function, shape: Shape, operation: Operation) -> None:
     over_line(function, n, shape, body)
 
 
-def _shifted_lines(function: ir.Function, shape: Shape, operation: Operation) -> None:
+def _shifted_lines(function: ir.Function, shape: VectorShape, operation: Operation) -> None:
     a, shift, scale, n, out = function.args
 
     def body(builder: ir.IRBuilder, i: ir.Value, lanes: int, mask: ir.Value | None = None) -> None:

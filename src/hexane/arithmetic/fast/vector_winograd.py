@@ -13,7 +13,7 @@ from hexane.arithmetic.fast.vector_parts import (
     I32,
     I64,
     VOID,
-    Shape,
+    VectorShape,
     constant,
     decoded,
     for_lanes,
@@ -68,7 +68,7 @@ def _store(builder: ir.IRBuilder, value: ir.Value, pointer: ir.Value, i: ir.Valu
     builder.store(value, vector_pointer(builder, pointer, i, value.type)).align = 2
 
 
-def build_transform_input(module: ir.Module, shape: Shape) -> None:
+def build_transform_input(module: ir.Module, shape: VectorShape) -> None:
     """transform_input(line, pairs, v0, v1, v2, v3): halfwords of a padded row (2 * pairs + 2) to those of V0..V3."""
     pointer = SHORT.as_pointer()
     function = ir.Function(module, ir.FunctionType(VOID, [pointer, I64] + [pointer] * 4), "transform_input")
@@ -94,7 +94,7 @@ def build_transform_input(module: ir.Module, shape: Shape) -> None:
     for_lanes(function, pairs, shape.lanes, body)
 
 
-def build_transform_kernel(module: ir.Module, shape: Shape) -> None:
+def build_transform_kernel(module: ir.Module, shape: VectorShape) -> None:
     """transform_kernel(rows, n, u0, u1, u2, u3): n kernel rows of three halfwords each to those of U0..U3."""
     pointer = SHORT.as_pointer()
     function = ir.Function(module, ir.FunctionType(VOID, [pointer, I64] + [pointer] * 4), "transform_kernel")
@@ -115,7 +115,7 @@ def build_transform_kernel(module: ir.Module, shape: Shape) -> None:
     for_lanes(function, n, shape.lanes, body)
 
 
-def build_combine(module: ir.Module, shape: Shape) -> None:
+def build_combine(module: ir.Module, shape: VectorShape) -> None:
     """combine(m0, m1, m2, m3, start, n, out, seen): n sums each, and a start value, to 2 n halfwords in turn.
 
     `seen` (int32, one per lane) collects bits of magnitudes; from SMALL on the results must not be used.

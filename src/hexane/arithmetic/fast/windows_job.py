@@ -11,7 +11,7 @@ from hexane.arithmetic.fast.jobs import (
     NOTHING,
     SOURCE,
     TARGET,
-    Job,
+    CompiledJob,
     Phase,
     array_numbers,
     halves_of,
@@ -121,7 +121,7 @@ def job(
     pads: tuple[int, int],
     table: np.ndarray | None,
     out: np.ndarray,
-) -> Job | None:
+) -> CompiledJob | None:
     """As `pooling.largest_in_windows` for halfwords of five axes, then a table of 65536 results; None for lines with
     gaps."""
     if any(a.strides[4] != 2 and a.shape[4] > 1 for a in (x, out)) or strides[1] not in (1, 2):
@@ -138,4 +138,4 @@ def job(
     )
     maps = int(np.prod(out.shape[:3]))
     cost = x.size / maps * window[0] / strides[0] / ELEMENTS_PER_NS
-    return Job(body, record, (Phase(maps, cost),), held=(x, out, table))
+    return CompiledJob(body, record, (Phase(maps, cost),), held=(x, out, table))

@@ -11,7 +11,7 @@ from hexane.arithmetic.fast.call import COMBINE, TRANSFORM_INPUT, TRANSFORM_KERN
 from hexane.arithmetic.fast.compiled import compiled
 from hexane.arithmetic.fast.half import half_away
 from hexane.arithmetic.fast.planes import pitch_of
-from hexane.arithmetic.fast.targets import Kernels
+from hexane.arithmetic.fast.targets import VectorKernels
 from hexane.arithmetic.fast.vector_winograd import SMALL
 from hexane.arithmetic.fast.workers import share
 from hexane.arithmetic.fast.workspace import Workspace
@@ -117,7 +117,7 @@ def _combine(kernels, m, met, extent, start, first, last, pairs, line0, scale, r
 
 
 def conv2d(
-    x: np.ndarray, w: np.ndarray, bias: np.ndarray, window: plain.Window, finish: matrix.Finish, use: Kernels
+    x: np.ndarray, w: np.ndarray, bias: np.ndarray, window: plain.PlainWindow, finish: matrix.Finish, use: VectorKernels
 ) -> np.ndarray:
     """A dense 3x3 or 1x3 convolution in Winograd form; shapes as `hexane.arithmetic.conv2d`."""
     oh, ow = window.output
@@ -167,6 +167,6 @@ def conv2d(
                     extent = min(band, oh - y) * pairs
                     terms = matrix.Terms(offsets, y * pairs, extent)
                     for i in range(4):
-                        matrix.Product(packed[i], terms, use).sums(columns[i], m[i], met[i])
+                        matrix.MatrixProduct(packed[i], terms, use).sums(columns[i], m[i], met[i])
                     combine(out[n], y, extent)
     return out.view(np.float16)

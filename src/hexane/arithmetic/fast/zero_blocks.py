@@ -16,7 +16,7 @@ LEAST_GAIN = 0.75
 """Of the products that are left, over all: below, packing in blocks pays."""
 
 
-class Blocks(NamedTuple):
+class NonzeroBlocks(NamedTuple):
     """``number`` blocks of as many outputs; output o is of block o % number if they are ``woven``, else they come one
     after the other. ``terms`` (number, n): which terms a block has, in order."""
 
@@ -31,7 +31,7 @@ class Blocks(NamedTuple):
         return as_strided(x, (self.number, per, *x.shape[1:]), (block, one, *x.strides[1:]))
 
 
-def blocks_of(weights: np.ndarray, rows: int) -> Blocks | None:
+def blocks_of(weights: np.ndarray, rows: int) -> NonzeroBlocks | None:
     """The blocks of halfwords (O, K) that leave the fewest products, or None; ``rows`` is the height of a tile."""
     nonzero = weights & 0x7FFF != 0
     if np.count_nonzero(nonzero) > nonzero.size * LEAST_GAIN:
@@ -42,7 +42,7 @@ def blocks_of(weights: np.ndarray, rows: int) -> Blocks | None:
         if outputs % count or outputs // count < rows // 2:
             continue
         for woven in (False, True):
-            blocks = Blocks(count, woven, np.empty(0))
+            blocks = NonzeroBlocks(count, woven, np.empty(0))
             any_row = blocks.outputs(nonzero).any(1)
             most = int(any_row.sum(1).max())
             work = count * -(-outputs // count // rows) * most

@@ -23,7 +23,7 @@ from hexane.formats.mil.tree import (
     FunctionText,
     Operand,
     Parameter,
-    Place,
+    TextPlace,
 )
 from hexane.graph.constants import BlobReference, Constant
 from hexane.graph.ir import Block, Function, Graph, Names, Op, Problem, Value
@@ -33,7 +33,7 @@ from hexane.graph.types import DTYPES, DictType, ListType, TensorType
 DEFAULT_OPSETS = {"1.0": "ios15", "1": "ios15"}
 
 
-class Weights:
+class TextWeights:
     """The weight files of a text: ``given`` maps a path as written to bytes or a file, ``folder`` is ``@model_path``.
 
     A file is opened at its first use; a path that leaves the folder is refused.
@@ -82,17 +82,17 @@ def parse_mil(
     if not isinstance(text, str):
         raise UsageError(f"MIL text is a string, not {type(text).__name__}")
     tree = parse_text(text, name)
-    return _Reader(text, name, Weights(weights, folder)).program(tree)
+    return _Reader(text, name, TextWeights(weights, folder)).program(tree)
 
 
 class _Reader:
-    def __init__(self, text: str, name: str, weights: Weights) -> None:
+    def __init__(self, text: str, name: str, weights: TextWeights) -> None:
         self.text = text
         self.name = name
         self.weights = weights
         self.problems: list[Problem] = []
 
-    def wrong(self, message: str, place: Place, hint: str | None = None) -> SyntaxProblem:
+    def wrong(self, message: str, place: TextPlace, hint: str | None = None) -> SyntaxProblem:
         return problem_at(self.text, self.name, message, place.line, place.column, hint)
 
     def program(self, tree: Any) -> Graph:
@@ -195,7 +195,7 @@ class _FunctionReader:
             raise self.reader.wrong("name is a string", call.place)
         return given.payload
 
-    def literal(self, given: TypedValue, place: Place) -> Constant:
+    def literal(self, given: TypedValue, place: TextPlace) -> Constant:
         """The constant of a typed value in the text."""
         type_ = given.type
         try:

@@ -20,8 +20,8 @@ from hexane.formats.mil.tree import (
     Located,
     Operand,
     Parameter,
-    Place,
     ProgramText,
+    TextPlace,
     place_of,
 )
 from hexane.graph.types import BufferType, DictType, ListType, StateType, TensorType, TupleType
@@ -48,11 +48,11 @@ _BLOB = re.compile(
 )
 
 
-def _place_in(token: Token, start: int) -> Place:
+def _place_in(token: Token, start: int) -> TextPlace:
     """The place of the character ``start`` of a token."""
     line, column = token.line or 1, token.column or 1
     lines = token.count("\n", 0, start)
-    return Place(line + lines, start - token.rfind("\n", 0, start) if lines else column + start)
+    return TextPlace(line + lines, start - token.rfind("\n", 0, start) if lines else column + start)
 
 
 def _part(token: Token, start: int, text: str) -> Token:
@@ -83,7 +83,7 @@ class _Builder(Transformer):
             known = self._types[str(token)] = self._checked(TensorType, place_of(token), match[1], shape)
         return known
 
-    def _checked(self, make: Any, place: Place, *arguments: Any) -> Any:
+    def _checked(self, make: Any, place: TextPlace, *arguments: Any) -> Any:
         try:
             return make(*arguments)
         except GraphError as error:
@@ -325,7 +325,7 @@ class _Blocks(list):
     pass
 
 
-_NOWHERE = Place(0, 0)
+_NOWHERE = TextPlace(0, 0)
 
 
 @lru_cache(maxsize=1)

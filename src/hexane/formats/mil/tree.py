@@ -12,7 +12,7 @@ from hexane.formats.mil.literals import TypedValue
 
 
 @dataclass(frozen=True)
-class Place:
+class TextPlace:
     """Line and column, from 1."""
 
     line: int
@@ -25,7 +25,7 @@ class Parameter:
 
     type: Any
     name: str
-    place: Place
+    place: TextPlace
     attributes: dict[str, TypedValue]
 
 
@@ -35,7 +35,7 @@ class Operand:
 
     kind: str
     content: Any
-    place: Place
+    place: TextPlace
 
 
 @dataclass
@@ -47,14 +47,14 @@ class Call:
     arguments: dict[str, Operand]
     attributes: dict[str, TypedValue]
     blocks: list[BlockText]
-    place: Place
+    place: TextPlace
     results: list[Parameter] = field(default_factory=list)
 
 
 @dataclass
 class Body:
     statements: list[Call]
-    outputs: list[tuple[str, Place]]
+    outputs: list[tuple[str, TextPlace]]
 
 
 @dataclass
@@ -70,7 +70,7 @@ class FunctionText:
     inputs: list[Parameter]
     attributes: dict[str, TypedValue]
     body: Body
-    place: Place
+    place: TextPlace
 
 
 @dataclass
@@ -83,10 +83,10 @@ class ProgramText:
 class Located(HexaneError):
     """A mistake with its place; the reader turns it into a SyntaxProblem with the line of text."""
 
-    def __init__(self, message: str, place: Place, hint: str | None = None) -> None:
+    def __init__(self, message: str, place: TextPlace, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
         self.place = place
 
 
-def place_of(token: Token) -> Place:
-    return Place(token.line or 1, token.column or 1)
+def place_of(token: Token) -> TextPlace:
+    return TextPlace(token.line or 1, token.column or 1)

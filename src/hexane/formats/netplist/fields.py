@@ -86,7 +86,7 @@ class Fields:
             raise UnsupportedError(f"{left[0]} = {self.content[left[0]]!r:.60} is not read", where=self.where)
 
 
-class WeightFiles:
+class NetplistWeights:
     """The files of a network's Weights array.
 
     A file is looked up in ``given`` (by its path as written, then by its name), relative to the plist's folder, then by

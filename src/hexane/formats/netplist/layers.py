@@ -12,17 +12,19 @@ from collections.abc import Callable
 from typing import Any
 
 from hexane.errors import FormatError, UnsupportedError
-from hexane.formats.netplist.fields import Fields, WeightFiles
+from hexane.formats.netplist.fields import Fields, NetplistWeights
 from hexane.graph.builder import GraphBuilder
 from hexane.graph.ir import Value
 
 AXES = ("Batch", "Channel", "Depth", "Height", "Width")
 
 
-class Layer:
+class NetplistLayer:
     """One unit on its way into the graph: its parameters, operands, the builder and the weight files."""
 
-    def __init__(self, fields: Fields, operands: list[Value], builder: GraphBuilder, weights: WeightFiles, rank: int):
+    def __init__(
+        self, fields: Fields, operands: list[Value], builder: GraphBuilder, weights: NetplistWeights, rank: int
+    ):
         self.fields = fields
         self.params = fields.inner("Params")
         self.operands = operands
@@ -51,7 +53,7 @@ class Layer:
         return [depth, height, width] if self.rank == 5 else [height, width]
 
 
-def _window(layer: Layer) -> tuple[list[int], list[int], list[int]]:
+def _window(layer: NetplistLayer) -> tuple[list[int], list[int], list[int]]:
     """Kernel, strides and pads of a Conv or Pool."""
     p = layer.params
     depth = p.count("KernelDepth", 1)
@@ -71,7 +73,7 @@ def _window(layer: Layer) -> tuple[list[int], list[int], list[int]]:
     return kernel, layer.spatial(1, step[0], step[1]), flat
 
 
-def conv(layer: Layer) -> Value:
+def conv(layer: NetplistLayer) -> Value:
     """Convolution with a dense kernel [Cout, Cin, (KD,) KH, KW] from a weight file."""
     p = layer.params
     kernel, strides, pads = _window(layer)
@@ -95,7 +97,7 @@ def conv(layer: Layer) -> Value:
     return layer.b.conv(x=layer.x, weight=weight, strides=strides, pad_type="custom", pad=pads, groups=groups)
 
 
-def pool(layer: Layer) -> Value:
+def pool(layer: NetplistLayer) -> Value:
     """Pooling; padding counts for an average."""
     kernel, strides, pads = _window(layer)
     kind = layer.params.get("Type", str)
@@ -126,7 +128,7 @@ NEURONS: dict[str, Callable[[GraphBuilder, Value], Value]] = {
 """Functions whose names say all; one with parameters needs a program to learn them from."""
 
 
-def neuron(layer: Layer) -> Value:
+def neuron(layer: NetplistLayer) -> Value:
     """A function of each element."""
     kind = layer.params.get("Type", str)
     if kind not in NEURONS:
@@ -134,7 +136,7 @@ def neuron(layer: Layer) -> Value:
     return NEURONS[kind](layer.b, layer.x)
 
 
-def goc(layer: Layer) -> Value:
+def goc(layer: NetplistLayer) -> Value:
     """Gain and offset: scale x + bias, one number (bits of a float16) or one per channel from a weight file."""
     p, b, x = layer.params, layer.b, layer.x
     data = p.inner("BiasScaleGroupData")
@@ -176,7 +178,7 @@ ELEMENTWISE = {
 }
 
 
-def elementwise(layer: Layer) -> Value:
+def elementwise(layer: NetplistLayer) -> Value:
     """Two operands of one shape, or that broadcast."""
     p = layer.params
     kind = p.get("Type", str)
@@ -194,14 +196,14 @@ def elementwise(layer: Layer) -> Value:
     return result
 
 
-def concat(layer: Layer) -> Value:
+def concat(layer: NetplistLayer) -> Value:
     """One after the other, on channels unless Dimension says otherwise."""
     axis = layer.axis(layer.params.get("Dimension", str, "Channel"))
     layer.params.ignore("Type")
     return layer.b.concat(values=tuple(layer.operands), axis=axis, interleave=False)
 
 
-def broadcast(layer: Layer) -> Value:
+def broadcast(layer: NetplistLayer) -> Value:
     """Repeat extents of 1."""
     entries = layer.params.get("BroadcastInfo", list)
     reps = [1] * layer.rank
@@ -220,7 +222,7 @@ def broadcast(layer: Layer) -> Value:
     return layer.b.tile(x=layer.x, reps=reps)
 
 
-def reshape(layer: Layer) -> Value:
+def reshape(layer: NetplistLayer) -> Value:
     """The same elements in another shape."""
     p = layer.params
     extents = [p.count(f"Reshaped{name}", 1) for name in AXES]
@@ -232,7 +234,7 @@ def reshape(layer: Layer) -> Value:
     return layer.b.reshape(x=layer.x, shape=extents)
 
 
-def input_view(layer: Layer) -> Value:
+def input_view(layer: NetplistLayer) -> Value:
     """A range of one dimension."""
     p = layer.params
     axis = layer.axis(p.get("Dimension", str))
@@ -248,7 +250,7 @@ def input_view(layer: Layer) -> Value:
     return layer.b.slice_by_size(x=layer.x, begin=begin, size=sizes)
 
 
-LAYERS: dict[str, Callable[[Layer], Value]] = {
+LAYERS: dict[str, Callable[[NetplistLayer], Value]] = {
     "Conv": conv,
     "Neuron": neuron,
     "GOC": goc,

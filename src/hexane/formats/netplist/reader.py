@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from hexane.errors import FormatError, GraphError, UnsupportedError
-from hexane.formats.netplist.fields import DTYPES, Fields, WeightFiles
-from hexane.formats.netplist.layers import LAYERS, Layer
+from hexane.formats.netplist.fields import DTYPES, Fields, NetplistWeights
+from hexane.formats.netplist.layers import LAYERS, NetplistLayer
 from hexane.graph.builder import GraphBuilder
 from hexane.graph.ir import Graph, Value
 
@@ -72,7 +72,7 @@ class _Network:
         self.units = self._distinct("Units")
         self.outputs = self._distinct("Outputs")
         paths = net.names("Weights") if "Weights" in net else []
-        self.weights = WeightFiles(paths, weights, folder)
+        self.weights = NetplistWeights(paths, weights, folder)
         self.builder = GraphBuilder()
         self.values: dict[str, Value] = {}
 
@@ -192,7 +192,7 @@ class _Network:
         if rule is None:
             raise UnsupportedError(f"a unit of type {kind!r}", where=fields.where, hint=f"read are {', '.join(LAYERS)}")
         operands = [self.values[operand] for operand in fields.names("Bottom")]
-        layer = Layer(fields, operands, self.builder, self.weights, self.rank)
+        layer = NetplistLayer(fields, operands, self.builder, self.weights, self.rank)
         value = rule(layer)
         layer.params.done()
         channels = fields.count("OutputChannels", value.shape[1])

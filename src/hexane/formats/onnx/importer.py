@@ -60,7 +60,7 @@ _MALFORMED = (TypeError, ValueError, LookupError, AttributeError, ArithmeticErro
 
 
 @dataclass
-class Problem:
+class ImportProblem:
     """A node that hexane cannot take."""
 
     op: str
@@ -117,8 +117,8 @@ class Importer:
         self.builder = GraphBuilder()
         self.folder = Folder(self.builder)
         self._nodes: dict[Op, tuple[str, str]] = {}  # the op of a node's result -> the node's name and type
-        self.problems: list[Problem] = []
-        self.foreign: list[Problem] = []
+        self.problems: list[ImportProblem] = []
+        self.foreign: list[ImportProblem] = []
         self.four_bits: dict[str, str] = {}
         self.declared = declared_types(model)
         self.count = 0
@@ -353,10 +353,10 @@ class Importer:
         raise error
 
 
-def _problem(c: NodeContext, reason: str) -> Problem:
+def _problem(c: NodeContext, reason: str) -> ImportProblem:
     domain = domain_of(c.node.domain)
     op = c.node.op_type if domain == MAIN else f"{domain}.{c.node.op_type}"
-    return Problem(op, c.node.name or next(iter(c.node.output), ""), reason)
+    return ImportProblem(op, c.node.name or next(iter(c.node.output), ""), reason)
 
 
 def type_error(error: HexaneError, c: NodeContext, where: str) -> HexaneError:

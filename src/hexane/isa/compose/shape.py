@@ -35,7 +35,7 @@ Get = Callable[[str], int]
 
 
 @dataclass(frozen=True, slots=True)
-class Extents:
+class TaskExtents:
     """How often an operand steps along each axis, and the elements of one row."""
 
     width: int
@@ -48,7 +48,7 @@ class Extents:
         return {"Row": self.row, "Channel": self.channel, "Depth": self.depth, "Group": self.group}[axis]
 
 
-class Shape:
+class TaskShape:
     """The operands of one task, read by role through ``get``; ``addresses`` names the surfaces that it reaches."""
 
     def __init__(self, get: Get, addresses: Mapping[str, object]):
@@ -60,7 +60,7 @@ class Shape:
         self.kind = get("Common.Cfg.PEKind") if self.planar else 0
         self.two_operands = self.kind in TWO_OPERANDS
 
-    def source(self, second: bool) -> Extents:
+    def source(self, second: bool) -> TaskExtents:
         get = self.get
         broadcast, transposed = 0, 0
         if self.planar:
@@ -71,9 +71,9 @@ class Shape:
             rows = 2  # a row of addends and a row of factors
         channels = 1 if broadcast & ALONG_C or transposed else get("Common.Cin.Cin")
         depth = 1 if broadcast & ALONG_D else get("Common.InDepth.Din")
-        return Extents(get("Common.InDim.Win"), rows, channels, depth, get("Common.GroupConvCfg.NumGroups"))
+        return TaskExtents(get("Common.InDim.Win"), rows, channels, depth, get("Common.GroupConvCfg.NumGroups"))
 
-    def result(self) -> Extents:
+    def result(self) -> TaskExtents:
         get = self.get
         width, rows = get("Common.OutDim.Wout"), get("Common.OutDim.Hout")
         channels, depth = get("Common.Cout.Cout"), get("Common.OutDepth.Dout")
@@ -83,7 +83,7 @@ class Shape:
             width, channels = channels, width
         if self.planar and get("Common.PECfg.OutputTranspose"):
             width, channels = channels, 1
-        return Extents(width, rows, channels, depth, get("Common.GroupConvCfg.NumGroups"))
+        return TaskExtents(width, rows, channels, depth, get("Common.GroupConvCfg.NumGroups"))
 
     def used_strides(self) -> dict[str, bool]:
         """Register name of every stride to whether it counts."""
@@ -131,7 +131,7 @@ FP16 = 2
 _FORMATS = {"Source": "InFmt", "Src2": "Src2InFmt", "Result": "OutFmt"}
 
 
-def live_pages(shapes: Sequence[Shape]) -> list[int]:
+def live_pages(shapes: Sequence[TaskShape]) -> list[int]:
     """For each task the mask of the 64 KiB pages of L2 that hold data which it or a later task reads; 0 for the last.
 
     Alive is a source that is kept, from its load, and a result that is not sent to memory, each until its last reader;

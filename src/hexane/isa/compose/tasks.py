@@ -21,7 +21,7 @@ from hexane.isa.compose.rules import (
     generation_of,
     rules_of,
 )
-from hexane.isa.compose.shape import Shape, live_pages
+from hexane.isa.compose.shape import TaskShape, live_pages
 from hexane.isa.kinds import NE_NONLINEAR, NE_OP
 from hexane.isa.records import ADDRESS, DENSE, PACKED_HEADS, Record, canonical
 from hexane.isa.roles import Roles, roles_of
@@ -96,7 +96,7 @@ class _Draft:
         self.header: dict[int, int] = {}
         for name, value in given.values.items():
             self.put(name, value)
-        self.shape = Shape(self.get, given.addresses)
+        self.shape = TaskShape(self.get, given.addresses)
 
     def put(self, name: str, value: int) -> None:
         handle = self.roles.handle(name)

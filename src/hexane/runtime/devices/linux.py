@@ -9,7 +9,7 @@ import numpy as np
 from hexane.chips import get
 from hexane.errors import UnsupportedError
 from hexane.program.run import Device, no_flavour
-from hexane.runtime.linux.border import Border
+from hexane.runtime.linux.border import DriverBorder
 from hexane.runtime.linux.programs import LoadedProgram, load
 from hexane.runtime.machine import Machine
 from hexane.runtime.record import DeviceRecord
@@ -27,7 +27,9 @@ class LinuxEngine(Device):
     name = "linux"
     interface = "linux"
 
-    def __init__(self, path: str, border: Border | None = None, *, title: str = "linux", chip: str = "M1") -> None:
+    def __init__(
+        self, path: str, border: DriverBorder | None = None, *, title: str = "linux", chip: str = "M1"
+    ) -> None:
         self.path = path
         self.border = border
         self.chip = chip

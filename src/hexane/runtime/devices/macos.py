@@ -13,9 +13,9 @@ import numpy as np
 from hexane.errors import HexaneError, UnsupportedError
 from hexane.program.run import Device, no_flavour
 from hexane.runtime.machine import Machine
-from hexane.runtime.macos.border import Border
+from hexane.runtime.macos.border import SystemBorder
 from hexane.runtime.macos.compiler import compiler_for
-from hexane.runtime.macos.model import MemoryModel, Way
+from hexane.runtime.macos.model import MemoryModel, SubmissionWay
 from hexane.runtime.macos.segments import SegmentText, as_given, as_text
 from hexane.runtime.macos.system import this_mac
 from hexane.runtime.own_chip import named_chip
@@ -50,9 +50,9 @@ class MacEngine(Device):
     networks = True
     """It takes networks: programs that hold tasks only cannot be given to it."""
 
-    def __init__(self, border: Border, way: Way | None = None, *, title: str = "macos") -> None:
+    def __init__(self, border: SystemBorder, way: SubmissionWay | None = None, *, title: str = "macos") -> None:
         self.border = border
-        self.way = way or Way()
+        self.way = way or SubmissionWay()
         self.name = title
         self.chip = "M1"
         self.notes: list[str] = []
@@ -113,6 +113,6 @@ def open_device(flavour: str) -> Device:
             hint='device="virtual:macos" runs the same calls against a fake of them',
         )
     border = this_mac()
-    device = MacEngine(border, Way(compiler=compiler_for(border)))
+    device = MacEngine(border, SubmissionWay(compiler=compiler_for(border)))
     device.engine, device.chip = True, named_chip(Machine()) or "M1"
     return device

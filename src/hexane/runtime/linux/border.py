@@ -22,7 +22,7 @@ class DeviceError(HexaneError):
         super().__init__(message, where=where, hint=hint)
 
 
-class Border(Protocol):
+class DriverBorder(Protocol):
     """The five calls of a driver's client, and the files beside the device; errors are OSError with its number.
 
     ``wedged`` names the device files on which a program did not finish: nothing is tried there again.
@@ -44,7 +44,7 @@ class Border(Protocol):
     def attribute(self, path: str, name: str) -> str | None: ...
 
 
-class Kernel:
+class RealKernel:
     """The real border."""
 
     wedged: ClassVar[set[str]] = set()

@@ -12,7 +12,7 @@ from typing import Any
 
 from hexane.errors import HexaneError, UnsupportedError
 from hexane.runtime.linux import uapi
-from hexane.runtime.linux.border import ENDS, Border, DeviceError, Kernel, refusal
+from hexane.runtime.linux.border import ENDS, DeviceError, DriverBorder, RealKernel, refusal
 
 COUNT = re.compile("[0-9]{1,20}")
 """A counter of 64 bits, in the text of ``ane_stats``; anything else is no counter."""
@@ -36,7 +36,7 @@ class Driver:
 
 
 @dataclass(eq=False)
-class Memory:
+class MappedMemory:
     """A buffer of the engine, mapped into this process; ``bytes`` is the mapping."""
 
     handle: int
@@ -44,13 +44,13 @@ class Memory:
     bytes: Any = field(repr=False)
 
 
-class Device:
+class DriverDevice:
     """An open engine. A context manager: buffers are unmapped, freed and the file closed at the end."""
 
-    def __init__(self, path: str, border: Border | None = None) -> None:
+    def __init__(self, path: str, border: DriverBorder | None = None) -> None:
         self.path = path
-        self.border: Border = border or Kernel()
-        self.buffers: list[Memory] = []
+        self.border: DriverBorder = border or RealKernel()
+        self.buffers: list[MappedMemory] = []
         self._require_healthy()
         try:
             self.fd = self.border.open(path)
@@ -64,7 +64,7 @@ class Device:
                 self._leave()
             raise
 
-    def __enter__(self) -> Device:
+    def __enter__(self) -> DriverDevice:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -106,7 +106,9 @@ class Device:
             if error.errno in (errno.EINVAL, errno.ENOTTY):  # a driver without this request
                 return False
             raise refusal("does not say what it can", error, self.path) from None
-        sizes = [0, 0, 0] if abi == 1 else [ctypes.sizeof(s) for s in (uapi.Section, uapi.GenericBind, uapi.ExecIo)]
+        sizes = (
+            [0, 0, 0] if abi == 1 else [ctypes.sizeof(s) for s in (uapi.SectionRecord, uapi.GenericBind, uapi.ExecIo)]
+        )
         family = uapi.FAMILY_H13 if abi == 1 else uapi.FAMILY_H14
         driver_caps = [caps.abi_version, caps.chip_family, caps.section_size, caps.bind_size, caps.exec_io_size]
         expected_caps = driver_caps if abi == 2 else [*driver_caps[:2], 0, 0, caps.exec_io_size]
@@ -120,7 +122,7 @@ class Device:
 
     # ---- buffers -----------------------------------------------------------------------------------------------------
 
-    def allocate(self, size: int) -> Memory:
+    def allocate(self, size: int) -> MappedMemory:
         """A zeroed buffer of at least ``size`` bytes."""
         rounded = max(1, -(-size // uapi.PAGE)) * uapi.PAGE
         request = uapi.BoInit(size=rounded)
@@ -133,7 +135,7 @@ class Device:
         except BaseException:
             self._forget(request.handle)
             raise
-        buffer = Memory(request.handle, rounded, mapped)
+        buffer = MappedMemory(request.handle, rounded, mapped)
         self.buffers.append(buffer)
         buffer_bytes = len(mapped)
         if buffer_bytes < rounded:
@@ -145,7 +147,7 @@ class Device:
             )
         return buffer
 
-    def free(self, buffer: Memory) -> None:
+    def free(self, buffer: MappedMemory) -> None:
         """Unmap a buffer and give it back, once, in this order: the first driver frees what is still mapped."""
         self.buffers.remove(buffer)
         mapping, buffer.bytes = buffer.bytes, b""
@@ -195,7 +197,13 @@ class Device:
     # ---- running -----------------------------------------------------------------------------------------------------
 
     def submit(
-        self, *, text_bytes: int, tasks: int, first_bytes: int, channels: Mapping[int, Memory], first: Memory
+        self,
+        *,
+        text_bytes: int,
+        tasks: int,
+        first_bytes: int,
+        channels: Mapping[int, MappedMemory],
+        first: MappedMemory,
     ) -> None:
         """ABI 1: run a program to its end. ``first`` holds a copy of the first descriptor."""
         request = uapi.Submit(tsk_size=text_bytes, td_count=tasks, td_size=first_bytes, btsp_handle=first.handle)
@@ -219,12 +227,14 @@ class Device:
             raise refusal("does not look a program up", error, self.path) from None
         return int(request.prog_id_out) if request.found_out else None
 
-    def load(self, sections: Mapping[int, tuple[Memory, int]], binds: list[tuple[int, int, Memory, int]]) -> int:
+    def load(
+        self, sections: Mapping[int, tuple[MappedMemory, int]], binds: list[tuple[int, int, MappedMemory, int]]
+    ) -> int:
         """ABI 2: give a program to the firmware.
 
         ``sections`` is id -> (buffer, bytes); ``binds`` are (buffer id, type, buffer, bytes).
         """
-        rows = (uapi.Section * len(sections))()
+        rows = (uapi.SectionRecord * len(sections))()
         for row, (number, (buffer, size)) in zip(rows, sorted(sections.items())):
             row.id, row.bo_handle, row.size = number, buffer.handle, size
         bound = (uapi.GenericBind * max(1, len(binds)))()
@@ -247,7 +257,7 @@ class Device:
             self.border.ioctl(self.fd, uapi.PROC_CREATE, request)
         return int(request.proc_id_out)
 
-    def execute(self, program: int, process: int, buffers: list[tuple[int, int, Memory, int]]) -> None:
+    def execute(self, program: int, process: int, buffers: list[tuple[int, int, MappedMemory, int]]) -> None:
         """ABI 2: run a program to its end on (buffer id, type, buffer, bytes)."""
         rows = (uapi.ExecIo * len(buffers))()
         for row, (buffer_id, kind, memory, size) in zip(rows, buffers):

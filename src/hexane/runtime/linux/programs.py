@@ -16,9 +16,9 @@ from hexane.image import to_anec
 from hexane.image.anec_parts import TEXT_ALIGNMENT, TILE_BYTES, AnecPackage
 from hexane.isa.channels import CHANNELS, FIRST_SURFACE
 from hexane.runtime.linux import uapi
-from hexane.runtime.linux.border import Border
-from hexane.runtime.linux.device import Device, Memory
-from hexane.runtime.linux.sections import Port, digest, ports_of, sections_of
+from hexane.runtime.linux.border import DriverBorder
+from hexane.runtime.linux.device import DriverDevice, MappedMemory
+from hexane.runtime.linux.sections import SectionPort, digest, ports_of, sections_of
 
 if TYPE_CHECKING:
     from hexane.image import Image, Surface
@@ -30,13 +30,13 @@ Arrays = Mapping[str, np.ndarray]
 class LoadedProgram:
     """A program behind a driver, with an open file and buffers of its own that stay between calls."""
 
-    device: Device
-    buffers: dict[str, tuple[Surface, Memory]]
+    device: DriverDevice
+    buffers: dict[str, tuple[Surface, MappedMemory]]
     """Surface's name -> the surface and the buffer that it lies in."""
     seconds: float
     """What the last call of the driver took, without the copies before and behind it."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: DriverDevice) -> None:
         self.device = device
         self.buffers = {}
         self.seconds = 0.0
@@ -65,10 +65,10 @@ class LoadedProgram:
         self.device.close()
 
 
-class Linked(LoadedProgram):
+class LinkedProgram(LoadedProgram):
     """ABI 1: a chain of tasks in a buffer; every call hands over the channel table."""
 
-    def __init__(self, device: Device, image: Image) -> None:
+    def __init__(self, device: DriverDevice, image: Image) -> None:
         super().__init__(device)
         package = to_anec(image).parts
         assert isinstance(package, AnecPackage)
@@ -95,11 +95,11 @@ class Linked(LoadedProgram):
 
 @dataclass
 class _Bound:
-    port: Port
-    memory: Memory
+    port: SectionPort
+    memory: MappedMemory
 
     @property
-    def row(self) -> tuple[int, int, Memory, int]:
+    def row(self) -> tuple[int, int, MappedMemory, int]:
         return self.port.buffer_id, self.port.kind, self.memory, self.port.size
 
 
@@ -110,7 +110,7 @@ class Sectioned(LoadedProgram):
     memory just past a surface (docs/reference/devices.md 5).
     """
 
-    def __init__(self, device: Device, image: Image) -> None:
+    def __init__(self, device: DriverDevice, image: Image) -> None:
         super().__init__(device)
         ports = ports_of(image)
         sections = sections_of(image, ports)
@@ -130,7 +130,7 @@ class Sectioned(LoadedProgram):
             if not bound.port.scratch
         }
 
-    def _parts(self, sections: Mapping[int, bytes]) -> dict[int, tuple[Memory, int]]:
+    def _parts(self, sections: Mapping[int, bytes]) -> dict[int, tuple[MappedMemory, int]]:
         parts = {}
         for number, content in sections.items():
             memory = self.device.allocate(len(content) + uapi.SPARE_BYTES)
@@ -143,7 +143,7 @@ class Sectioned(LoadedProgram):
         self.device.execute(self.program, self.process, [bound.row for bound in self.bound])
 
 
-def load(image: Image, path: str, border: Border | None = None) -> LoadedProgram:
+def load(image: Image, path: str, border: DriverBorder | None = None) -> LoadedProgram:
     """A program on the driver behind a device file; nothing stays behind where it is refused.
 
     Raises DeviceError where the driver refuses, UnsupportedError for a program of another generation than the engine's
@@ -152,7 +152,7 @@ def load(image: Image, path: str, border: Border | None = None) -> LoadedProgram
     for surface in image.surfaces:
         if surface.dtype not in DTYPES:
             raise UnsupportedError(f"surface {surface.label!r} has {surface.dtype} elements", hint=", ".join(DTYPES))
-    device = Device(path, border)
+    device = DriverDevice(path, border)
     try:
         driver = device.driver
         if image.generation != driver.generation:
@@ -161,7 +161,7 @@ def load(image: Image, path: str, border: Border | None = None) -> LoadedProgram
                 f"the program is for {image.generation}, the engine behind {path} is {driver.generation} ({driver})",
                 hint=f"compile it for this chip: --chip '{chip}'",
             )
-        program = Linked(device, image) if driver.abi == 1 else Sectioned(device, image)
+        program = LinkedProgram(device, image) if driver.abi == 1 else Sectioned(device, image)
         weakref.finalize(program, _close_quietly, device)  # the first driver gives nothing back by itself
         return program
     except BaseException:
@@ -169,7 +169,7 @@ def load(image: Image, path: str, border: Border | None = None) -> LoadedProgram
         raise
 
 
-def _close_quietly(device: Device) -> None:
+def _close_quietly(device: DriverDevice) -> None:
     """Give everything back; what went wrong before is what the user has to see."""
     import contextlib
 
@@ -179,16 +179,16 @@ def _close_quietly(device: Device) -> None:
         device.close()
 
 
-def _put(buffer: Memory, offset: int, data: bytes) -> None:
+def _put(buffer: MappedMemory, offset: int, data: bytes) -> None:
     buffer.bytes[offset : offset + len(data)] = data
 
 
-def _view(surface: Surface, buffer: Memory) -> np.ndarray:
+def _view(surface: Surface, buffer: MappedMemory) -> np.ndarray:
     dtype: Any = DTYPES[surface.dtype]
     return np.ndarray(surface.shape, dtype, buffer.bytes, 0, surface.strides)
 
 
-def _copied(surface: Surface, buffer: Memory) -> np.ndarray:
+def _copied(surface: Surface, buffer: MappedMemory) -> np.ndarray:
     """A surface's elements in memory of the caller's.
 
     The bytes come over in one piece: the first driver maps buffers write-combined, where single elements are read a

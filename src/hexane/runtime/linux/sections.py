@@ -33,7 +33,7 @@ _NO_LIMIT = 0xFFFF
 
 
 @dataclass(frozen=True)
-class Port:
+class SectionPort:
     """A buffer of a call: the slot that tasks name, the id that the firmware knows, type, bytes in whole tiles.
 
     ``label`` is the surface's; the scratch buffer has none.
@@ -51,7 +51,7 @@ class Port:
         return self.buffer_id == SCRATCH_ID
 
 
-def ports_of(image: Image) -> tuple[Port, ...]:
+def ports_of(image: Image) -> tuple[SectionPort, ...]:
     """The buffers of a call: inputs, then outputs, then scratch, each with an id of its own.
 
     Raises UnsupportedError for a program of another generation, or with more surfaces than there are ids.
@@ -72,9 +72,9 @@ def ports_of(image: Image) -> tuple[Port, ...]:
         for number, surface in enumerate(ordered, first):
             if surface.channel is None:
                 raise UnsupportedError(f"no slot leads to surface {surface.label!r}")
-            ports.append(Port(surface.label, surface.channel, number, kind, _tiles(surface.nbytes)))
+            ports.append(SectionPort(surface.label, surface.channel, number, kind, _tiles(surface.nbytes)))
     if image.scratch_bytes:
-        ports.append(Port("", SCRATCH, SCRATCH_ID, INPUT, _tiles(image.scratch_bytes)))
+        ports.append(SectionPort("", SCRATCH, SCRATCH_ID, INPUT, _tiles(image.scratch_bytes)))
     return tuple(ports)
 
 
@@ -82,7 +82,7 @@ def _tiles(size: int) -> int:
     return max(1, -(-size // PAGE)) * PAGE
 
 
-def sections_of(image: Image, ports: tuple[Port, ...]) -> dict[int, bytes]:
+def sections_of(image: Image, ports: tuple[SectionPort, ...]) -> dict[int, bytes]:
     """Section id -> bytes, in ascending order of the ids. The same program always gives the same bytes.
 
     Raises UnsupportedError for a stream that names a slot without a buffer, or that the firmware would refuse.
@@ -149,7 +149,7 @@ def slots(stream: bytes) -> set[int]:
     return numbers
 
 
-def _pairs(stream: bytes, ports: tuple[Port, ...]) -> list[tuple[int, int]]:
+def _pairs(stream: bytes, ports: tuple[SectionPort, ...]) -> list[tuple[int, int]]:
     ids = {CONST: CONST_ID, **{port.slot: port.buffer_id for port in ports}}
     slots_used = slots(stream)
     unknown = sorted(slots_used - set(ids))
@@ -160,7 +160,7 @@ def _pairs(stream: bytes, ports: tuple[Port, ...]) -> list[tuple[int, int]]:
     return [(slot, ids[slot]) for slot in sorted(slots_used)]
 
 
-def _generic(ports: tuple[Port, ...]) -> bytes:
+def _generic(ports: tuple[SectionPort, ...]) -> bytes:
     data = bytearray(GENERIC_HEAD + GENERIC_ENTRY * len(ports))
     struct.pack_into("<II", data, 0, 1, 0x10)
     struct.pack_into("<I", data, COUNT_AT, len(ports))

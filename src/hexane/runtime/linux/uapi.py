@@ -98,7 +98,7 @@ class Submit(ctypes.Structure):
     ]
 
 
-class Section(ctypes.Structure):
+class SectionRecord(ctypes.Structure):
     """ABI 2: one part of a program, in a buffer."""
 
     _fields_ = [("id", c_uint32), ("bo_handle", c_uint32), ("size", c_uint64), ("offset", c_uint64)]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hexane.graph.types import TensorType
 from hexane.restrictions.shapes import LEAST_SURFACE_BYTES, OWN_SIZE, UNIFORM, binding_order
-from hexane.runtime.macos.border import Border
+from hexane.runtime.macos.border import SystemBorder
 from hexane.runtime.macos.foundation import Objects, items_of, text_of
 
 OUTPUT = "@output"
@@ -18,7 +18,7 @@ Tensors = Mapping[str, TensorType]
 
 
 @dataclass(frozen=True)
-class Order:
+class SurfaceOrder:
     """Inputs and outputs as the runtime numbers them; ``known``: told by the model, not inferred from names."""
 
     inputs: tuple[str, ...]
@@ -26,23 +26,25 @@ class Order:
     known: bool
 
 
-def order_of(border: Border, model: int, inputs: Tensors, outputs: Tensors) -> Order:
+def order_of(border: SystemBorder, model: int, inputs: Tensors, outputs: Tensors) -> SurfaceOrder:
     """The order in which a loaded model takes its surfaces.
 
     Bound by declared order, two inputs of one size were silently exchanged (restriction S7); byte order is what the
     reports have in common, and what counts where the model says nothing.
     """
-    inferred = Order(tuple(binding_order(list(inputs))), tuple(binding_order(list(outputs), results=True)), known=False)
+    inferred = SurfaceOrder(
+        tuple(binding_order(list(inputs))), tuple(binding_order(list(outputs), results=True)), known=False
+    )
     if not border.responds(model, "modelAttributes"):
         return inferred
     attributes = border.send(model, "modelAttributes")
     symbols = tuple(_symbols(border, attributes, key) for key in (INPUTS, OUTPUTS)) if attributes else ((), ())
-    order = Order(symbols[0], tuple(name.removesuffix(OUTPUT) for name in symbols[1]), known=True)
+    order = SurfaceOrder(symbols[0], tuple(name.removesuffix(OUTPUT) for name in symbols[1]), known=True)
     good = sorted(order.inputs) == sorted(inputs) and sorted(order.outputs) == sorted(outputs)
     return order if good else inferred
 
 
-def _symbols(border: Border, attributes: int, key: str) -> tuple[str, ...]:
+def _symbols(border: SystemBorder, attributes: int, key: str) -> tuple[str, ...]:
     with Objects(border) as objects:
         description = border.call("CFDictionaryGetValue", attributes, objects.text(DESCRIPTION))
         array = border.call("CFDictionaryGetValue", description, objects.text(key)) if description else 0
@@ -66,4 +68,15 @@ def nbytes(type_: TensorType) -> int:
     return type_.count * type_.carrier.itemsize
 
 
-__all__ = ["DESCRIPTION", "INPUTS", "OUTPUT", "OUTPUTS", "OWN_SIZE", "UNIFORM", "Order", "nbytes", "order_of", "sizes"]
+__all__ = [
+    "DESCRIPTION",
+    "INPUTS",
+    "OUTPUT",
+    "OUTPUTS",
+    "OWN_SIZE",
+    "UNIFORM",
+    "SurfaceOrder",
+    "nbytes",
+    "order_of",
+    "sizes",
+]

@@ -35,7 +35,7 @@ DESCRIPTOR, MODEL, REQUEST, SURFACE, DEVICE_INFO = (
 
 
 @dataclass(frozen=True)
-class Form:
+class SurfaceForm:
     """The prototype of a call: what it returns and takes, in the words of :data:`TYPES`."""
 
     result: str
@@ -58,11 +58,11 @@ TYPES: dict[str, Any] = {
 }
 
 
-def _form(result: str, arguments: str = "") -> Form:
-    return Form(result, tuple(arguments.split()))
+def _form(result: str, arguments: str = "") -> SurfaceForm:
+    return SurfaceForm(result, tuple(arguments.split()))
 
 
-METHODS: dict[str, Form] = {
+METHODS: dict[str, SurfaceForm] = {
     "modelWithMILText:weights:optionsPlist:": _form("id", "id id id"),
     "inMemoryModelWithDescriptor:": _form("id", "id"),
     "hexStringIdentifier": _form("id"),
@@ -86,7 +86,7 @@ METHODS: dict[str, Form] = {
 }
 """Methods by selector. Types of the first ten: as the public runners declare them; the last four: Foundation."""
 
-FUNCTIONS: dict[str, Form] = {
+FUNCTIONS: dict[str, SurfaceForm] = {
     "objc_autoreleasePoolPush": _form("id"),
     "objc_autoreleasePoolPop": _form("void", "id"),
     "objc_retain": _form("id", "id"),
@@ -124,7 +124,7 @@ class ErrorSlot:
         self.cell.value = pointer
 
 
-class Border(Protocol):
+class SystemBorder(Protocol):
     """The other side. Objects, classes and surfaces are addresses; 0 is nil."""
 
     def open(self, path: str) -> None:
@@ -162,7 +162,7 @@ class BorderError(HexaneError):
 
 
 @contextmanager
-def pool(border: Border) -> Iterator[None]:
+def pool(border: SystemBorder) -> Iterator[None]:
     """An autorelease pool: what methods return lives until its end unless it is retained."""
     token = border.call("objc_autoreleasePoolPush")
     try:

@@ -12,21 +12,21 @@ from typing import Any
 
 from hexane.errors import HexaneError
 from hexane.runtime.macos import staging
-from hexane.runtime.macos.border import Border
+from hexane.runtime.macos.border import SystemBorder
 from hexane.runtime.macos.foundation import Objects
-from hexane.runtime.macos.model import Source, compile_here, described, prepared
+from hexane.runtime.macos.model import ModelSource, compile_here, described, prepared
 from hexane.runtime.macos.sides import open_side
 from hexane.runtime.private.faults import RuntimeFault
 
 
-def compiled(border: Border, classes: dict[str, int], request: dict[str, Any]) -> dict[str, Any]:
+def compiled(border: SystemBorder, classes: dict[str, int], request: dict[str, Any]) -> dict[str, Any]:
     """Steps 1 and 3 with the files that the other process staged; its answer."""
     folder = Path(request["folder"])
     try:
         text = (folder / staging.TEXT).read_bytes()
         weights = {path: (folder / staging.inside(path)).read_bytes() for path in request["weights"]}
         with Objects(border) as objects:
-            model, identifier = described(border, classes, objects, Source(text, weights, {}, {}))
+            model, identifier = described(border, classes, objects, ModelSource(text, weights, {}, {}))
             if identifier == folder.name:
                 compile_here(border, model, request["qos"])
         return {"identifier": identifier}

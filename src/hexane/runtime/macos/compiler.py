@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from hexane.errors import HexaneError
-from hexane.runtime.macos.border import Border, BorderError
+from hexane.runtime.macos.border import BorderError, SystemBorder
 from hexane.runtime.private.budget import SAFE_LIMIT, CompileBudget
 from hexane.runtime.private.remedies import fault_of
 
@@ -38,7 +38,7 @@ class CompilerProcess:
     timeout_s : a compilation that takes longer ends the child.
     """
 
-    def __init__(self, border: Border, *, limit: int = SAFE_LIMIT, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, border: SystemBorder, *, limit: int = SAFE_LIMIT, timeout_s: float = TIMEOUT_S) -> None:
         self.command = [sys.executable, "-m", CHILD, *border.again()]
         self.limit = limit
         self.timeout_s = timeout_s
@@ -85,10 +85,10 @@ class CompilerProcess:
             child.end()
 
 
-_COMPILERS: weakref.WeakKeyDictionary[Border, CompilerProcess] = weakref.WeakKeyDictionary()
+_COMPILERS: weakref.WeakKeyDictionary[SystemBorder, CompilerProcess] = weakref.WeakKeyDictionary()
 
 
-def compiler_for(border: Border) -> CompilerProcess:
+def compiler_for(border: SystemBorder) -> CompilerProcess:
     """The child that compiles for everything of this process that is on one side; it ends with that side."""
     if border not in _COMPILERS:
         _COMPILERS[border] = CompilerProcess(border)

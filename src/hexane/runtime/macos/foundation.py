@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 
-from hexane.runtime.macos.border import Border, BorderError
+from hexane.runtime.macos.border import BorderError, SystemBorder
 
 UTF8 = 0x08000100
 """kCFStringEncodingUTF8."""
@@ -18,7 +18,7 @@ SINT64 = 4
 class Objects:
     """Objects that this owner holds; a context manager that releases them, the last one first."""
 
-    def __init__(self, border: Border) -> None:
+    def __init__(self, border: SystemBorder) -> None:
         self.border = border
         self._held = ExitStack()
 
@@ -78,13 +78,13 @@ class Objects:
         return pointer
 
 
-def text_of(border: Border, string: int) -> str:
+def text_of(border: SystemBorder, string: int) -> str:
     """An NSString's text; nothing of nil."""
     raw = border.send(string, "UTF8String") if string else None
     return "" if raw is None else raw.decode("utf-8", "replace")
 
 
-def items_of(border: Border, array: int) -> Iterator[int]:
+def items_of(border: SystemBorder, array: int) -> Iterator[int]:
     """The items of an NSArray."""
     for index in range(border.call("CFArrayGetCount", array)):
         yield border.call("CFArrayGetValueAtIndex", array, index)

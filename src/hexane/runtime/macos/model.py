@@ -25,9 +25,9 @@ from hexane.runtime.macos.border import (
     MODEL,
     REQUEST,
     SURFACE,
-    Border,
     BorderError,
     ErrorSlot,
+    SystemBorder,
     pool,
 )
 from hexane.runtime.macos.foundation import Objects, text_of
@@ -48,7 +48,7 @@ LOAD_AGAIN_S = 0.1
 
 
 @dataclass(frozen=True)
-class Source:
+class ModelSource:
     """A program as it is handed over: text, weight files by path, and its ports by symbol."""
 
     text: bytes
@@ -65,7 +65,7 @@ class Compiler(Protocol):
 
 
 @dataclass(frozen=True)
-class Way:
+class SubmissionWay:
     """How a model is compiled and bound.
 
     ``compiler``: another process that compiles; None compiles here, which ``budget`` counts. ``surfaces``:
@@ -78,7 +78,7 @@ class Way:
     root: Path = field(default_factory=staging.staging_root)
 
 
-def prepared(border: Border) -> dict[str, int]:
+def prepared(border: SystemBorder) -> dict[str, int]:
     """Open the libraries and find the classes; BorderError names what this system has not."""
     for path in LIBRARIES:
         try:
@@ -100,12 +100,12 @@ def prepared(border: Border) -> dict[str, int]:
 class MemoryModel:
     """One program of the private class. Every method takes the model further; :meth:`close` gives everything back."""
 
-    def __init__(self, border: Border, source: Source, way: Way | None = None) -> None:
+    def __init__(self, border: SystemBorder, source: ModelSource, way: SubmissionWay | None = None) -> None:
         self.border = border
         self.source = source
-        self.way = way or Way()
+        self.way = way or SubmissionWay()
         self.notes: list[str] = []
-        self.order = binding.Order((), (), known=False)
+        self.order = binding.SurfaceOrder((), (), known=False)
         self.is_loaded = False
         self._classes = prepared(border)
         self._objects = Objects(border)
@@ -242,7 +242,9 @@ class MemoryModel:
 # -- steps that another process takes, too ----------------------------------------------------------------------------
 
 
-def described(border: Border, classes: Mapping[str, int], parent: Objects, source: Source) -> tuple[int, str]:
+def described(
+    border: SystemBorder, classes: Mapping[str, int], parent: Objects, source: ModelSource
+) -> tuple[int, str]:
     """Step 1: descriptor and model; the model, which ``held`` keeps, and its identifier."""
     with pool(border), Objects(border) as objects:
         entries = {
@@ -258,13 +260,13 @@ def described(border: Border, classes: Mapping[str, int], parent: Objects, sourc
         return model, text_of(border, border.send(model, "hexStringIdentifier"))
 
 
-def compile_here(border: Border, model: int, qos: int) -> None:
+def compile_here(border: SystemBorder, model: int, qos: int) -> None:
     """Step 3, in this process."""
     with pool(border), Objects(border) as objects:
         asked(border, model, "compileWithQoS:options:error:", qos, objects.dictionary({}))
 
 
-def asked(border: Border, model: int, selector: str, *arguments: int) -> None:
+def asked(border: SystemBorder, model: int, selector: str, *arguments: int) -> None:
     """Send a method that says YES, or NO with an NSError, which becomes a RuntimeFault."""
     slot = ErrorSlot()
     if border.send(model, selector, *arguments, slot):

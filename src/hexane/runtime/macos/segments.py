@@ -26,7 +26,7 @@ from hexane.restrictions import Finding, check_mil
 from hexane.restrictions.fixes import fixed
 from hexane.restrictions.reports import Severity
 from hexane.restrictions.shapes import UNIFORM
-from hexane.runtime.macos.model import Source
+from hexane.runtime.macos.model import ModelSource
 from hexane.runtime.macos.plain_ops import with_plain_ops
 
 OLD, NEW = "1.0", "1.3"
@@ -43,7 +43,7 @@ WORST = (Severity.REJECTED, Severity.FAILS, Severity.WRONG)
 class SegmentText:
     """A segment's program, the symbol of each of its ports, and restrictions that it still breaks."""
 
-    source: Source
+    source: ModelSource
     inputs: Mapping[str, str]
     outputs: Mapping[str, str]
     findings: tuple[Finding, ...]
@@ -150,7 +150,7 @@ def _findings(text: str, weights: Mapping[str, bytes], chip: str) -> list[Findin
     return check_mil(text, weights, chip, surfaces=UNIFORM)
 
 
-def source_of(text: str, weights: Mapping[str, bytes]) -> Source:
+def source_of(text: str, weights: Mapping[str, bytes]) -> ModelSource:
     """A text with its ports; HexaneError where it does not parse."""
     main = parse_mil(text, weights).main
     sides = []
@@ -159,7 +159,7 @@ def source_of(text: str, weights: Mapping[str, bytes]) -> Source:
         if len(tensors) != len(values):
             raise HexaneError("the in-memory class takes tensors only", hint="states need Core ML")
         sides.append(tensors)
-    return Source(text.encode(), weights, *sides)
+    return ModelSource(text.encode(), weights, *sides)
 
 
 def as_given(array: np.ndarray, type_: TensorType) -> np.ndarray:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from hexane.runtime.macos.border import Border, BorderError
+from hexane.runtime.macos.border import BorderError, SystemBorder
 from hexane.runtime.macos.foundation import Objects
 
 READ_ONLY = 1
@@ -21,7 +21,7 @@ READ_ONLY = 1
 class SharedSurface:
     """An IOSurface of ``nbytes``; ``pointer`` is its reference. Close it when nothing uses it any more."""
 
-    def __init__(self, border: Border, nbytes: int) -> None:
+    def __init__(self, border: SystemBorder, nbytes: int) -> None:
         self.border = border
         self.nbytes = nbytes
         form = {

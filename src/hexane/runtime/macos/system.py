@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from hexane.errors import UnsupportedError
-from hexane.runtime.macos.border import FUNCTIONS, METHODS, OBJC, TYPES, BorderError, ErrorSlot, Form
+from hexane.runtime.macos.border import FUNCTIONS, METHODS, OBJC, TYPES, BorderError, ErrorSlot, SurfaceForm
 
 
-class System:
+class MacSystem:
     """The border of a Mac. ``libraries``: other files in the place of the system's, by path (tests)."""
 
     def __init__(self, libraries: Mapping[str, str] | None = None) -> None:
@@ -30,10 +30,10 @@ class System:
         self._files = libraries or {}
         self._open: list[ctypes.CDLL] = []
         objc = self._load(OBJC)
-        self._class = self._bound(objc, "objc_getClass", Form("id", ("bytes",)))
-        self._selector = self._bound(objc, "sel_registerName", Form("id", ("bytes",)))
-        self._class_of = self._bound(objc, "object_getClass", Form("id", ("id",)))
-        self._responds = self._bound(objc, "class_respondsToSelector", Form("bool", ("id", "id")))
+        self._class = self._bound(objc, "objc_getClass", SurfaceForm("id", ("bytes",)))
+        self._selector = self._bound(objc, "sel_registerName", SurfaceForm("id", ("bytes",)))
+        self._class_of = self._bound(objc, "object_getClass", SurfaceForm("id", ("id",)))
+        self._responds = self._bound(objc, "class_respondsToSelector", SurfaceForm("bool", ("id", "id")))
         self._send = ctypes.cast(objc.objc_msgSend, ctypes.c_void_p).value or 0
         self._methods: dict[str, tuple[Any, int]] = {}
         self._functions: dict[str, Any] = {}
@@ -44,7 +44,7 @@ class System:
         return library
 
     @staticmethod
-    def _bound(library: ctypes.CDLL, name: str, form: Form) -> Any:
+    def _bound(library: ctypes.CDLL, name: str, form: SurfaceForm) -> Any:
         function = getattr(library, name)
         function.restype = TYPES[form.result]
         function.argtypes = [TYPES[kind] for kind in form.arguments]
@@ -94,9 +94,9 @@ class System:
 
 
 @lru_cache(maxsize=1)
-def this_mac() -> System:
+def this_mac() -> MacSystem:
     """The border of this process: one, as there is one engine. UnsupportedError off macOS."""
-    return System()
+    return MacSystem()
 
 
 def _argument(value: Any) -> Any:
@@ -107,6 +107,6 @@ def _argument(value: Any) -> Any:
     return value
 
 
-def _plain(form: Form, value: Any) -> Any:
+def _plain(form: SurfaceForm, value: Any) -> Any:
     """Addresses as numbers: ctypes gives None for nil."""
     return value or 0 if form.result in ("id", "address") else value

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hexane.runtime.macos.border import FUNCTIONS, METHODS, Border, ErrorSlot
+from hexane.runtime.macos.border import FUNCTIONS, METHODS, ErrorSlot, SystemBorder
 
 _WORDS = {
     "CFStringCreateWithBytes": "string", "CFDataCreate": "data", "CFNumberCreate": "number", "CFArrayCreate": "array",
@@ -23,7 +23,7 @@ MOST = 100_000
 class Recorder:
     """The calls that reach ``border``, one line each, objects by the order of their making."""
 
-    def __init__(self, border: Border) -> None:
+    def __init__(self, border: SystemBorder) -> None:
         self.border = border
         self.lines: list[str] = []
         self._names: dict[int, str] = {0: "nil"}

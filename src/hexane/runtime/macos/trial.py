@@ -9,8 +9,8 @@ import numpy as np
 
 from hexane.errors import HexaneError
 from hexane.graph import GraphBuilder
-from hexane.runtime.macos.border import Border
-from hexane.runtime.macos.model import MemoryModel, Way
+from hexane.runtime.macos.border import SystemBorder
+from hexane.runtime.macos.model import MemoryModel, SubmissionWay
 from hexane.runtime.macos.segments import source_of, written
 from hexane.runtime.macos.sides import open_side
 
@@ -20,13 +20,13 @@ GOOD = "a difference of two tensors, 20 times, with the bits that it should have
 TIMEOUT_S = 120
 
 
-def tried(border: Border) -> str:
+def tried(border: SystemBorder) -> str:
     """What came out: GOOD, or what was wrong. A difference also shows whether inputs are bound by name."""
     b = GraphBuilder()
     second, first = b.input("second", SHAPE, "fp16"), b.input("first", SHAPE, "fp16")
     b.output(b.sub(x=first, y=second, name="y"))
     a = np.arange(np.prod(SHAPE), dtype=np.float16).reshape(SHAPE) % 64
-    model = MemoryModel(border, source_of(*written(b.graph, "h13")), Way())
+    model = MemoryModel(border, source_of(*written(b.graph, "h13")), SubmissionWay())
     try:
         model.compile()
         model.load()

@@ -16,7 +16,7 @@ from typing import Any
 from hexane.errors import HexaneError
 from hexane.runtime.linux import uapi
 from hexane.runtime.virtual.faults import GARBAGE, SHORT, TIMEOUT, WEDGE, Faults
-from hexane.runtime.virtual.memory import Buffer, UserMemory, pages
+from hexane.runtime.virtual.memory import UserMemory, VirtualBuffer, pages
 
 PATH = "/dev/accel/accel0"
 FIRST_FD = 1000
@@ -40,14 +40,14 @@ class OpenFile:
     fd: int
     process: int
     user: UserMemory
-    handles: dict[int, Buffer] = field(default_factory=dict)
+    handles: dict[int, VirtualBuffer] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
 class Mapping:
     """A mapping of a process, and the view that the process was given."""
 
-    buffer: Buffer
+    buffer: VirtualBuffer
     file: OpenFile
     view: Any
 
@@ -164,7 +164,7 @@ class VirtualDevice:
         """Request number -> its answer."""
         return {uapi.request_number(uapi.VERSION): self._version}
 
-    def find(self, file: OpenFile, size: int, offset: int) -> Buffer:
+    def find(self, file: OpenFile, size: int, offset: int) -> VirtualBuffer:
         """The buffer that a mapping names; OSError where there is none for this file."""
         raise NotImplementedError
 
@@ -174,7 +174,7 @@ class VirtualDevice:
         mapping.buffer.mappings -= 1
         self.dropped(mapping.buffer)
 
-    def dropped(self, buffer: Buffer) -> None:
+    def dropped(self, buffer: VirtualBuffer) -> None:
         """A handle or mapping of the buffer is gone."""
         raise NotImplementedError
 
@@ -185,7 +185,7 @@ class VirtualDevice:
             buffer.handles -= 1
             self.dropped(buffer)
 
-    def alive(self) -> Iterator[Buffer]:
+    def alive(self) -> Iterator[VirtualBuffer]:
         """Every buffer that still has an address, each once."""
         raise NotImplementedError
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from hexane.emulator.engine import Engine, Step
-from hexane.emulator.memory import Buffer, Memory
+from hexane.emulator.memory import DramBuffer, Memory
 from hexane.emulator.registers import Registers
 from hexane.errors import EmulationError
 from hexane.isa.channels import CONST, SCRATCH, TEXT
@@ -66,9 +66,9 @@ class EmulatedEngine:
         const: bytes,
         channels: Channels,
     ) -> _Prepared:
-        memory = Memory({TEXT: Buffer.constant("text", text), CONST: Buffer.constant("const", const)})
+        memory = Memory({TEXT: DramBuffer.constant("text", text), CONST: DramBuffer.constant("const", const)})
         for number, data in channels.items():
-            memory.channels[number] = Buffer.filled(f"channel {number}", data)
+            memory.channels[number] = DramBuffer.filled(f"channel {number}", data)
         registers = list(chain)
         modelled = modelled_ns(registers)
         if self.limit_ns is not None and modelled > self.limit_ns:

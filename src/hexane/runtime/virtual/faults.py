@@ -11,7 +11,7 @@ TIMEOUT, WEDGE, SHORT, GARBAGE = "timeout", "wedge", "short", "garbage"
 
 
 @dataclass(frozen=True)
-class Fault:
+class PlannedFault:
     """The ``nth`` call (from 1) named ``call`` fails: with an error number, or in one of the ways above.
 
     Calls: open, mmap, munmap, close, and requests by name (VERSION, BO_INIT, SUBMIT, ...); "*" counts all of them.
@@ -26,9 +26,9 @@ class Fault:
 class Faults:
     """The faults of one engine, and how often each call was made."""
 
-    planned: tuple[Fault, ...] = ()
+    planned: tuple[PlannedFault, ...] = ()
     calls: Counter[str] = field(default_factory=Counter)
-    happened: list[Fault] = field(default_factory=list)
+    happened: list[PlannedFault] = field(default_factory=list)
 
     def enter(self, call: str) -> str:
         """Count a call. OSError for one that fails with a number; else the way in which it goes wrong, or ""."""

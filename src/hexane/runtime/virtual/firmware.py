@@ -17,7 +17,7 @@ from hexane.isa.channels import CONST
 from hexane.runtime.linux import sections as parts
 from hexane.runtime.linux.uapi import OUTPUT, SPARE_BYTES
 from hexane.runtime.virtual.engine import EmulatedEngine
-from hexane.runtime.virtual.memory import Buffer
+from hexane.runtime.virtual.memory import VirtualBuffer
 
 FIRST_PROGRAM, FIRST_PROCESS = 1, 1
 LATEST_VERSION = 0x10
@@ -30,13 +30,13 @@ class FirmwareError(HexaneError):
 
 
 @dataclass(frozen=True, eq=False)
-class Given:
+class FirmwareCall:
     """A buffer of one call."""
 
     buffer_id: int
     kind: int
     size: int
-    buffer: Buffer
+    buffer: VirtualBuffer
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Firmware:
         """The process of a program."""
         return self.processes.setdefault(program, FIRST_PROCESS + len(self.processes))
 
-    def prepare(self, program: int, process: int, given: list[Given]) -> Callable[[], int]:
+    def prepare(self, program: int, process: int, given: list[FirmwareCall]) -> Callable[[], int]:
         """What runs a call; FirmwareError for one that is not made for the program."""
         program_found = self.programs.get(program)
         if program_found is None or self.processes.get(program) != process:
@@ -99,7 +99,7 @@ class Firmware:
                 )
         return lambda: self._run(program_found, by_id)
 
-    def _run(self, program: _Program, given: Mapping[int, Given]) -> int:
+    def _run(self, program: _Program, given: Mapping[int, FirmwareCall]) -> int:
         channels = {}
         for slot, number in program.slots.items():
             if number == parts.CONST_ID:

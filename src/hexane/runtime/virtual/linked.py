@@ -20,7 +20,7 @@ from hexane.runtime.linux import uapi
 from hexane.runtime.virtual.core import Identity, OpenFile, VirtualDevice, require
 from hexane.runtime.virtual.engine import EmulatedEngine
 from hexane.runtime.virtual.faults import Faults
-from hexane.runtime.virtual.memory import Buffer, Space, pages
+from hexane.runtime.virtual.memory import AddressSpace, VirtualBuffer, pages
 
 FIRST_OFFSET = 0x1_0000_0000
 """Mapping offsets start here; another offset is no buffer's."""
@@ -34,8 +34,8 @@ class LinkedDevice(VirtualDevice):
     def __init__(self, faults: Faults | None = None, *, shared: bool = False, recovers: bool = False) -> None:
         super().__init__(faults, shared=shared)
         self.recovers = recovers
-        self.space = Space()
-        self.objects: list[Buffer] = []
+        self.space = AddressSpace()
+        self.objects: list[VirtualBuffer] = []
         self.engine = EmulatedEngine()
 
     def requests(self) -> dict[int, Callable[..., None]]:
@@ -47,12 +47,12 @@ class LinkedDevice(VirtualDevice):
             uapi.request_number(uapi.SUBMIT): self._submit,
         }
 
-    def alive(self) -> Iterator[Buffer]:
+    def alive(self) -> Iterator[VirtualBuffer]:
         yield from self.objects
 
     # ---- buffers -----------------------------------------------------------------------------------------------------
 
-    def find(self, file: OpenFile, size: int, offset: int) -> Buffer:
+    def find(self, file: OpenFile, size: int, offset: int) -> VirtualBuffer:
         """The exact offset of a buffer of this file, and no more than its size."""
         buffer = next((b for b in self.objects if FIRST_OFFSET + b.iova == offset), None)
         if buffer is None or pages(size) > buffer.size:
@@ -60,7 +60,7 @@ class LinkedDevice(VirtualDevice):
         require(any(b is buffer for b in file.handles.values()), errno.EACCES)
         return buffer
 
-    def dropped(self, buffer: Buffer) -> None:
+    def dropped(self, buffer: VirtualBuffer) -> None:
         """The last handle or mapping gone, the pages go; behind a stopped engine they stay, DMA may still run."""
         if buffer.handles or buffer.mappings or buffer not in self.objects:
             return
@@ -68,7 +68,7 @@ class LinkedDevice(VirtualDevice):
             return
         self._destroy(buffer)
 
-    def _destroy(self, buffer: Buffer) -> None:
+    def _destroy(self, buffer: VirtualBuffer) -> None:
         self.objects.remove(buffer)
         self.space.release(buffer.iova)
         self.engine.forget()
@@ -83,7 +83,7 @@ class LinkedDevice(VirtualDevice):
         if self.hardened:
             require(not self.stopped, errno.ENODEV)
         size = pages(request.size)
-        buffer = Buffer.new(size, self.space.place(size), shared=self.shared)
+        buffer = VirtualBuffer.new(size, self.space.place(size), shared=self.shared)
         self.objects.append(buffer)
         handle = next(i for i in range(1, 1 << 20) if i not in file.handles)
         file.handles[handle] = buffer
@@ -133,7 +133,7 @@ class LinkedDevice(VirtualDevice):
             raise OSError(errno.ETIMEDOUT, "the engine did not finish")
         self.finish(lambda: self._run(file, request, first), fault)
 
-    def _run(self, file: OpenFile, request: uapi.Submit, first: Buffer) -> int:
+    def _run(self, file: OpenFile, request: uapi.Submit, first: VirtualBuffer) -> int:
         program = file.handles[request.handles[0]]
         if request.td_size % 4 or request.td_size > min(first.size, request.tsk_size):
             raise EmulationError(f"the first task's {request.td_size:#x} bytes are not all there")
@@ -166,7 +166,7 @@ class FirstDriver(LinkedDevice):
     hardened = False
     identity = Identity("eiln", (0, 0, 0), "Apple Neural Engine driver", "20230103")
 
-    def dropped(self, buffer: Buffer) -> None:
+    def dropped(self, buffer: VirtualBuffer) -> None:
         """Nothing frees a buffer but BO_FREE."""
         if not buffer.handles and not buffer.mappings and buffer in self.objects:
             self.objects.remove(buffer)

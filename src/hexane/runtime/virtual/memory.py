@@ -22,7 +22,7 @@ def pages(size: int) -> int:
 
 
 @dataclass
-class Space:
+class AddressSpace:
     """Addresses, handed out by first fit in whole pages."""
 
     start: int = IOVA_START
@@ -47,7 +47,7 @@ class Space:
 
 
 @dataclass(eq=False)
-class Buffer:
+class VirtualBuffer:
     """A buffer object. ``fd`` is a file of its own where other processes map it, else -1."""
 
     size: int
@@ -63,7 +63,7 @@ class Buffer:
     """As part of a program."""
 
     @classmethod
-    def new(cls, size: int, iova: int, *, shared: bool) -> Buffer:
+    def new(cls, size: int, iova: int, *, shared: bool) -> VirtualBuffer:
         """Zeroed pages; ``shared`` ones lie in a file that another process can map."""
         if not shared:
             return cls(size, iova, mmap.mmap(-1, size))

@@ -16,8 +16,8 @@ from hexane.runtime.linux import uapi
 from hexane.runtime.linux.sections import digest
 from hexane.runtime.virtual.core import Identity, OpenFile, VirtualDevice, require
 from hexane.runtime.virtual.faults import Faults
-from hexane.runtime.virtual.firmware import Firmware, Given
-from hexane.runtime.virtual.memory import Buffer, Space, pages
+from hexane.runtime.virtual.firmware import Firmware, FirmwareCall
+from hexane.runtime.virtual.memory import AddressSpace, VirtualBuffer, pages
 
 
 @dataclass
@@ -37,12 +37,12 @@ class SectionedDevice(VirtualDevice):
 
     def __init__(self, faults: Faults | None = None, *, shared: bool = False) -> None:
         super().__init__(faults, shared=shared)
-        self.space = Space(end=1 << 40)
+        self.space = AddressSpace(end=1 << 40)
         self.next_handle = 1
         self.total = 0
-        self.objects: list[Buffer] = []
-        self.pool: list[Buffer] = []
-        self.kept: list[Buffer] = []
+        self.objects: list[VirtualBuffer] = []
+        self.pool: list[VirtualBuffer] = []
+        self.kept: list[VirtualBuffer] = []
         self.programs: list[_Known] = []
         self.firmware = Firmware()
 
@@ -61,7 +61,7 @@ class SectionedDevice(VirtualDevice):
             answers[uapi.GET_CAPS] = self._caps
         return {**super().requests(), **{uapi.request_number(request): answer for request, answer in answers.items()}}
 
-    def alive(self) -> Iterator[Buffer]:
+    def alive(self) -> Iterator[VirtualBuffer]:
         """Buffers that clients hold; what the firmware keeps and what waits in the pool is the driver's."""
         yield from self.objects
 
@@ -78,7 +78,7 @@ class SectionedDevice(VirtualDevice):
 
     # ---- buffers -----------------------------------------------------------------------------------------------------
 
-    def find(self, file: OpenFile, size: int, offset: int) -> Buffer:
+    def find(self, file: OpenFile, size: int, offset: int) -> VirtualBuffer:
         handle = offset // uapi.PAGE
         require(handle > 0)
         buffer = file.handles.get(handle & 0xFFFFFFFF)
@@ -95,7 +95,7 @@ class SectionedDevice(VirtualDevice):
             buffer.data[:] = bytes(size)
         else:
             require(self.total + size <= uapi.MOST_BUFFER_BYTES_2, errno.ENOSPC)
-            buffer = Buffer.new(size, self.space.place(size), shared=self.shared)
+            buffer = VirtualBuffer.new(size, self.space.place(size), shared=self.shared)
             self.total += size
         self.objects.append(buffer)
         buffer.handles, buffer.owner = 1, file.fd
@@ -103,7 +103,7 @@ class SectionedDevice(VirtualDevice):
         file.handles[request.handle] = buffer
         request.offset = request.handle * uapi.PAGE
 
-    def dropped(self, buffer: Buffer) -> None:
+    def dropped(self, buffer: VirtualBuffer) -> None:
         """What the firmware has seen never goes back to the system: sections stay, other buffers wait for reuse."""
         if buffer.handles or buffer.mappings or buffer not in self.objects:
             return
@@ -130,7 +130,7 @@ class SectionedDevice(VirtualDevice):
     def _caps(self, file: OpenFile, request: uapi.GetCaps, fault: str) -> None:
         require(request.flags == 0 and request.pad == 0)
         request.size, request.abi_version, request.chip_family = ctypes.sizeof(request), 2, uapi.FAMILY_H14
-        request.section_size, request.bind_size = ctypes.sizeof(uapi.Section), ctypes.sizeof(uapi.GenericBind)
+        request.section_size, request.bind_size = ctypes.sizeof(uapi.SectionRecord), ctypes.sizeof(uapi.GenericBind)
         request.exec_io_size = ctypes.sizeof(uapi.ExecIo)
 
     # ---- programs ----------------------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ class SectionedDevice(VirtualDevice):
         self._running()
         require(request.pad == 0 and 1 <= request.section_count <= uapi.MOST_SECTIONS)
         require(request.generic_count <= uapi.MOST_BINDS)
-        rows = self._rows(file, uapi.Section, request.sections_ptr, request.section_count)
+        rows = self._rows(file, uapi.SectionRecord, request.sections_ptr, request.section_count)
         binds = self._rows(file, uapi.GenericBind, request.generic_ptr, request.generic_count)
         require(all(bind.pad == 0 for bind in binds))
         require(all(1 <= row.id <= uapi.MOST_SECTIONS for row in rows))
@@ -162,7 +162,7 @@ class SectionedDevice(VirtualDevice):
             self.programs.append(program)
         request.prog_id_out = program.program
 
-    def _content(self, file: OpenFile, row: uapi.Section) -> bytes:
+    def _content(self, file: OpenFile, row: uapi.SectionRecord) -> bytes:
         buffer = file.handles.get(row.bo_handle)
         if buffer is None or row.size > buffer.size or row.offset > buffer.size - row.size:
             raise OSError(errno.EINVAL, "a section is not in its buffer")
@@ -197,7 +197,7 @@ class SectionedDevice(VirtualDevice):
             if buffer is None or row.size > buffer.size:
                 raise OSError(errno.EINVAL, "a buffer is not this file's, or smaller than said")
             buffer.seen = True
-            ports.append(Given(row.buffer_id, row.type, row.size, buffer))
+            ports.append(FirmwareCall(row.buffer_id, row.type, row.size, buffer))
         call = self._said_no(lambda: self.firmware.prepare(request.prog_id, request.proc_id, ports))
         self.finish(call, fault)
 

@@ -20,8 +20,8 @@ from hexane.studies.evaluation.figures import Evaluation, Row, difference, joine
 from hexane.studies.evaluation.intervals import METHODS, half_width
 from hexane.studies.evaluation.metrics import Metric, metric_named
 from hexane.studies.evaluation.network import (
-    Form,
     Network,
+    NetworkForm,
     checked_level,
     compile_piece,
     engine_piece,
@@ -66,7 +66,7 @@ class Course:
     """
 
     network: Network
-    form: Form
+    form: NetworkForm
     data: Data
     metric: Metric
     until: Until | None
@@ -237,7 +237,9 @@ def evaluate(
     for form in formats:
         WeightFormat.of(form)
     option_pairs = tuple(sorted((options or {}).items()))
-    forms = [Form(name, form, checked_level(level), option_pairs) for name in names for form in dict.fromkeys(formats)]
+    forms = [
+        NetworkForm(name, form, checked_level(level), option_pairs) for name in names for form in dict.fromkeys(formats)
+    ]
     stop_rule = None if until is None else Until.parse(until)
     blocks = blocks_of(dataset, network.seconds, limit)
     courses = [Course(network, form, dataset, judge, stop_rule, blocks) for form in forms]

@@ -33,7 +33,7 @@ ONNXRUNTIME, REFERENCE = "onnxruntime", "reference"
 
 
 @dataclass(frozen=True)
-class Form:
+class NetworkForm:
     """A network on a chip: weights in a format, as tasks or by the arithmetic on the graph.
 
     ``options`` go to ``hexane.compile`` (dialect, without, as_).
@@ -125,7 +125,7 @@ def _onnx_session(data: bytes) -> Any:
 # What the pieces are
 
 
-def compile_piece(network: Network, form: Form) -> Piece:
+def compile_piece(network: Network, form: NetworkForm) -> Piece:
     """The network's program, as the bytes of its package, and its counts."""
     return Piece.of(
         compiled, network.content, form.chip, form.weights, form.options, what=f"compiling {network.name} for {form}",
@@ -143,7 +143,7 @@ def float32_piece(network: Network, samples: Samples, batch: int, metric: Metric
 
 
 def engine_piece(
-    network: Network, form: Form, program: Shared, samples: Samples, batch: int, metric: Metric, content: str
+    network: Network, form: NetworkForm, program: Shared, samples: Samples, batch: int, metric: Metric, content: str
 ) -> Piece:
     """The same on the engine, with what changed. ``program``: a package, or the network at level graph."""
     return Piece.of(
@@ -153,7 +153,7 @@ def engine_piece(
     )  # fmt: skip
 
 
-def layers_piece(network: Network, form: Form, samples: Samples, batch: int, content: str) -> Piece:
+def layers_piece(network: Network, form: NetworkForm, samples: Samples, batch: int, content: str) -> Piece:
     """The error of every layer on some samples."""
     return Piece.of(
         by_layer, network.content, form.chip, form.weights, form.options, content, batch,
@@ -164,7 +164,7 @@ def layers_piece(network: Network, form: Form, samples: Samples, batch: int, con
 # What workers do
 
 
-def compiled(network: Shared, form: Form) -> Result:
+def compiled(network: Shared, form: NetworkForm) -> Result:
     """``program``: bytes of a ``.hexane`` package; counts of its parts."""
     start = time.perf_counter()
     graph = network.opened(pickle.loads)
@@ -194,16 +194,16 @@ def opened_program(data: bytes) -> Any:
         return hexane.load_program(path).on("emulator")
 
 
-def canonical(graph: Graph, form: Form) -> Graph:
+def canonical(graph: Graph, form: NetworkForm) -> Graph:
     """The network after the passes, for the arithmetic on the graph."""
     weighed = graph if form.weights == "fp16" else compress(graph, form.weights)
     return passes.run(weighed, Compilation(chips.get(form.chip)))
 
 
-_CANONICAL: dict[tuple[str, Form], Graph] = {}
+_CANONICAL: dict[tuple[str, NetworkForm], Graph] = {}
 
 
-def _canonical(network: Shared, form: Form) -> Graph:
+def _canonical(network: Shared, form: NetworkForm) -> Graph:
     key = (network.digest, form)
     if key not in _CANONICAL:
         if len(_CANONICAL) > 8:
@@ -287,7 +287,9 @@ SMALL = 64
 """Numbers of an answer that are kept of the engine's side too, to be shown."""
 
 
-def on_engine(program: Shared, reference: Result, form: Form, samples: Samples, batch: int, metric: Metric) -> Result:
+def on_engine(
+    program: Shared, reference: Result, form: NetworkForm, samples: Samples, batch: int, metric: Metric
+) -> Result:
     """As ``in_float32``, with ``apart``: 0 where the answer is float32's, more where it is farther from it."""
     if form.level == "graph":
         graph = _canonical(program, form)
@@ -315,7 +317,7 @@ def on_engine(program: Shared, reference: Result, form: Form, samples: Samples, 
     }
 
 
-def by_layer(network: Shared, form: Form, samples: Samples, batch: int) -> Result:
+def by_layer(network: Shared, form: NetworkForm, samples: Samples, batch: int) -> Result:
     """``names`` and ``ops`` of the layers; (calls, layers) of what ``hexane.numerics.insight.Layer`` says of each."""
     graph = network.opened(pickle.loads)
     ready = _canonical(network, form)

@@ -54,7 +54,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ProbeVerdict:
     """What becomes of a hypothesis: ``word`` and the choices that stand; ``reason`` in a sentence."""
 
     hypothesis: str
@@ -64,12 +64,12 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Report:
+class ProbeReport:
     """All of it."""
 
     answers: Answers
     readings: tuple[Reading, ...]
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[ProbeVerdict, ...]
 
     @property
     def good(self) -> bool:
@@ -111,14 +111,14 @@ class Report:
         }  # fmt: skip
 
 
-def read(answers: Answers) -> Report:
+def read(answers: Answers) -> ProbeReport:
     """Compare every answer with the emulator under every choice of what its question asks."""
     answer_of = {answer.question: answer for answer in answers.answers}
     readings = tuple(
         _reading(question, answer_of.get(question.name), answers.chip) for question in questions(answers.chip)
     )
     narrow, silent = narrowed(readings), not_asked(answers.chip)
-    return Report(answers, readings, tuple(_verdict(name, narrow, silent) for name in ALL))
+    return ProbeReport(answers, readings, tuple(_verdict(name, narrow, silent) for name in ALL))
 
 
 def narrowed(readings: tuple[Reading, ...]) -> tuple[Reading, ...]:
@@ -212,27 +212,29 @@ def _differing(expected: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndar
     return count
 
 
-def _verdict(name: str, readings: tuple[Reading, ...], silent: Mapping[str, str]) -> Verdict:
+def _verdict(name: str, readings: tuple[Reading, ...], silent: Mapping[str, str]) -> ProbeVerdict:
     relevant = [r for r in readings if name in r.question.asks and r.question.kind != RECIPE]
     answered = [r for r in relevant if r.answered]
     if not answered:
         why = silent.get(name) or (
             f"{relevant[0].question.name}: {relevant[0].why}" if relevant else "no question asks it"
         )
-        return Verdict(name, NOT_ANSWERED, (), why)
+        return ProbeVerdict(name, NOT_ANSWERED, (), why)
     matched = [r for r in answered if r.fits]
     if not matched:
         names = ", ".join(f"{r.question.name} ({r.differs} of {r.of} values)" for r in answered)
-        return Verdict(name, NONE_FITS, (), f"other bits than any known choice gives: {names}")
+        return ProbeVerdict(name, NONE_FITS, (), f"other bits than any known choice gives: {names}")
     standing = _standing(name, readings)
     question_names = ", ".join(r.question.name for r in matched)
     default = ALL[name].default
     if not standing:
-        return Verdict(name, NONE_FITS, (), f"no one choice fits all of {question_names}")
+        return ProbeVerdict(name, NONE_FITS, (), f"no one choice fits all of {question_names}")
     if default not in standing:
-        return Verdict(name, REFUTED, standing, f"{' or '.join(standing)} fits {question_names}, {default} does not")
+        return ProbeVerdict(
+            name, REFUTED, standing, f"{' or '.join(standing)} fits {question_names}, {default} does not"
+        )
     if len(standing) > 1:
-        return Verdict(name, OPEN, standing, f"{' and '.join(standing)} give the bits of {question_names}")
+        return ProbeVerdict(name, OPEN, standing, f"{' and '.join(standing)} give the bits of {question_names}")
     missed = [r.question.name for r in answered if not r.fits]
     but = f"; nothing fits {', '.join(missed)}" if missed else ""
-    return Verdict(name, HOLDS, standing, f"{default} gives the bits of {question_names}{but}")
+    return ProbeVerdict(name, HOLDS, standing, f"{default} gives the bits of {question_names}{but}")

@@ -17,16 +17,16 @@ from hexane.studies.compress import compress
 from hexane.studies.evaluation.data import Data, open_data
 from hexane.studies.evaluation.evaluate import LAYERS, Course, OnProgress, Until, accept, blocks_of, sample_pieces
 from hexane.studies.evaluation.metrics import metric_named
-from hexane.studies.evaluation.network import Form, Network, compile_piece, open_model, package_of
+from hexane.studies.evaluation.network import Network, NetworkForm, compile_piece, open_model, package_of
 from hexane.studies.pieces import Cluster, Piece, Result, Shared, Store, results
 from hexane.studies.sweep.spec import Point, Spec
 from hexane.timing import estimate
 
-Job = Callable[[Shared, Form], Result]
+Job = Callable[[Shared, NetworkForm], Result]
 """What is asked of a network on a chip: a function that workers call; columns by name."""
 
 
-def estimated(network: Shared, form: Form) -> Result:
+def estimated(network: Shared, form: NetworkForm) -> Result:
     """Time and energy, predicted (``hexane.estimate``)."""
     graph = network.opened(pickle.loads)
     weighed = graph if form.weights == "fp16" else compress(graph, form.weights)
@@ -44,7 +44,7 @@ class _Place:
 
     point: Point
     network: Network | None = None
-    form: Form = field(default_factory=Form)
+    form: NetworkForm = field(default_factory=NetworkForm)
     course: Course | None = None
     given: dict[str, Result] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
@@ -111,7 +111,9 @@ def _opened(spec: Spec) -> list[_Place]:
             continue
         level = point.evaluate.get("level", "engine")
         place.network = network
-        place.form = Form(point.chip, WeightFormat.of(point.weights).name, level, tuple(sorted(point.options.items())))
+        place.form = NetworkForm(
+            point.chip, WeightFormat.of(point.weights).name, level, tuple(sorted(point.options.items()))
+        )
         if "evaluate" in spec.jobs:
             opened = _caught(lambda p=place, k=key: _course(p, data, k))  # type: ignore[misc]
             if isinstance(opened, HexaneError):
@@ -175,7 +177,7 @@ def _layers(course: Course, places: list[_Place]) -> int:
     return int(place.point.evaluate.get("layers", LAYERS))
 
 
-def _job_piece(network: Network, form: Form, name: str, job: Job) -> Piece:
+def _job_piece(network: Network, form: NetworkForm, name: str, job: Job) -> Piece:
     return Piece.of(
         job, network.content, form.chip, form.weights, form.options, what=f"{name} of {network.name} on {form}",
         arguments=(form,), shared=(network.shared,),

@@ -59,7 +59,7 @@ INSTANCE_METHODS = {
 
 
 @dataclass
-class Model:
+class FakeModel:
     """An in-memory model: what it was made of, and how far it is."""
 
     identifier: str
@@ -68,7 +68,7 @@ class Model:
 
 
 @dataclass
-class Memory:
+class FakeMemory:
     """A surface: its bytes, its address, and what the host sees of it while it is locked."""
 
     data: np.ndarray
@@ -277,7 +277,7 @@ class FakeMac:
         )
         if size < 1 or flat != (size, size, 1) or properties_read.get("IOSurfaceBytesPerElement") != 1:
             return 0
-        return self.heap.new(MEMORY, Memory(np.zeros(size, np.uint8), self.heap.room(-(-size // PAGE) * PAGE)))
+        return self.heap.new(MEMORY, FakeMemory(np.zeros(size, np.uint8), self.heap.room(-(-size // PAGE) * PAGE)))
 
     def _IOSurfaceGetAllocSize(self, surface: int) -> int:
         return int(self.heap.value(surface, MEMORY).data.size)
@@ -320,7 +320,7 @@ class FakeMac:
         return self.heap.passing(DESCRIPTOR, identifier(data, files))
 
     def _inMemoryModelWithDescriptor(self, _: Thing, descriptor: int) -> int:
-        return self.heap.passing(MODEL, Model(self.heap.value(descriptor, DESCRIPTOR)), (descriptor,))
+        return self.heap.passing(MODEL, FakeModel(self.heap.value(descriptor, DESCRIPTOR)), (descriptor,))
 
     def _hexStringIdentifier(self, model: Thing) -> int:
         return self.heap.passing(STRING, model.value.identifier)
@@ -415,7 +415,7 @@ class FakeMac:
             self.heap.complaints.append("a method was called with no autorelease pool in place")
 
     @staticmethod
-    def _usable(model: Model) -> None:
+    def _usable(model: FakeModel) -> None:
         if model.state == "failed":
             raise ProcessCrash("NSInvalidArgumentException: getUUID of a model whose compilation failed")
 
@@ -453,4 +453,4 @@ def _nothing(result: str) -> Any:
     return {"void": None, "text": None, "bool": False}.get(result, 0)
 
 
-__all__ = ["FakeMac", "Memory", "Model"]
+__all__ = ["FakeMac", "FakeMemory", "FakeModel"]
