@@ -1,11 +1,16 @@
-"""The report's page, alive in a real browser."""
+"""The pages of a report and of a sweep, alive in a real browser."""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from hexane.graph import GraphBuilder
+from hexane.report.sweep import PAGE, run_sweep
+from hexane.studies.sweep.spec import spec_of
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
 CHROMIUM, DRIVER = shutil.which("chromium") or shutil.which("google-chrome"), shutil.which("chromedriver")
@@ -74,3 +79,29 @@ def test_the_page_in_print(browser, report: Path) -> None:
         assert shown == {"h1": True, "#table": True, "#errors": True, "#flow": False}
     finally:
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+
+
+def test_the_page_of_a_sweep(browser, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    b = GraphBuilder()
+    weight = np.random.default_rng(0).standard_normal((64, 64, 3, 3)).astype(np.float16)
+    b.output(b.conv(x=b.input("x", (1, 64, 16, 16), "fp16"), weight=weight), name="y")
+    b.graph.save(tmp_path / "net.mil")
+    asked = {"models": ["net.mil"], "chips": ["M1", "M4"], "weights": ["fp16", "palette4"], "jobs": ["estimate"]}
+    rows = run_sweep(spec_of(asked, tmp_path / "sweep.toml"), tmp_path / "out")
+    _open(browser, tmp_path / "out" / PAGE, 1440)
+    assert not [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
+
+    def column(name: str) -> list[str]:
+        head = [cell.text for cell in browser.find_elements("css selector", "#table th")]
+        place = 1 + head.index(name)
+        return [c.text for c in browser.find_elements("css selector", f"#table tbody td:nth-child({place})")]
+
+    assert len(column("chip")) == 4 and len(browser.find_elements("css selector", "#plot circle[r='5']")) == 4
+    head = next(c for c in browser.find_elements("css selector", "#table th") if c.text == "latency_us")
+    browser.execute_script("arguments[0].click()", head)
+    chips = [row["chip"] for row in sorted(rows, key=lambda row: row["latency_us"])]
+    assert column("chip") == chips
+    browser.find_element("id", "filter").send_keys("chip=M4 weights=fp16")
+    assert (column("chip"), column("weights")) == (["M4"], ["fp16"])
+    assert len(browser.find_elements("css selector", "#heat tbody td")) == 1

@@ -194,6 +194,29 @@ def test_processes_give_the_same_bits(tmp_path: Path) -> None:
     assert strict_json(alone) == strict_json(both) and where.counts.computed and not where.counts.again
 
 
+def test_processes_know_a_metric_of_the_users(tmp_path: Path) -> None:
+    pytest.importorskip("distributed")
+    network().save(tmp_path / "net.mil")
+    np.savez(tmp_path / "data.npz", **samples(300))
+    (tmp_path / "mine.py").write_text(
+        "def rank(outputs, label):\n    scores = outputs['scores'].ravel()\n"
+        "    return 1 / (1 + int((scores > scores[int(label)]).sum()))\n"
+    )
+    found = []
+    for workers in ("1", "2"):
+        line = [sys.executable, "-m", "hexane", "evaluate", "net.mil", "--data", "data.npz", "--metric", "mine:rank"]
+        done = subprocess.run([*line, "--workers", workers, "--json"], capture_output=True, text=True, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        found.append(json.loads(done.stdout))
+    assert found[0]["engine"] == found[1]["engine"] and found[0]["float32"] == found[1]["float32"]
+    data, scores = samples(300), network().evaluate
+    ranks = []
+    for x, label in zip(data["x"], data["label"]):
+        row = scores({"x": x[None]})["scores"].ravel()
+        ranks.append(1 / (list(np.argsort(-row)).index(label) + 1))
+    assert found[0]["float32"]["metric"] == pytest.approx(np.mean(ranks))
+
+
 def test_an_error_of_a_piece_is_its_outcome() -> None:
     pieces = [Piece.of(square, n, arguments=(n,)) for n in (3, -1, 3)]
     where = Cluster()
@@ -213,6 +236,48 @@ def test_folders_and_python_files(tmp_path: Path) -> None:
     (tmp_path / "set.py").write_text(code % str(tmp_path / "set.npz"))
     found = [hexane.evaluate(network(), tmp_path / name, layers=0) for name in ("set", "set.npz", "set.py")]
     assert len({row.rows[0].engine.metric for row in found}) == 1
+
+
+def open_picture_network(path: Path) -> None:
+    """An ONNX network of pictures whose batch, height and width are open."""
+    onnx = pytest.importorskip("onnx")
+    rng = np.random.default_rng(4)
+    weight = rng.standard_normal((CLASSES, 3, 3, 3)).astype(np.float32)
+    nodes = [
+        onnx.helper.make_node("Conv", ["x", "w"], ["c"]),
+        onnx.helper.make_node("GlobalAveragePool", ["c"], ["p"]),
+        onnx.helper.make_node("Flatten", ["p"], ["scores"]),
+    ]
+    kind = onnx.TensorProto.FLOAT
+    graph = onnx.helper.make_graph(
+        nodes, "g", [onnx.helper.make_tensor_value_info("x", kind, ["batch", 3, "height", "width"])],
+        [onnx.helper.make_tensor_value_info("scores", kind, ["batch", CLASSES])],
+        [onnx.numpy_helper.from_array(weight, "w")],
+    )  # fmt: skip
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9), path)
+
+
+@pytest.mark.parametrize("kind", ["npz", "py", "mapping", "sequence"])
+def test_open_shapes_are_those_of_the_data(tmp_path: Path, kind: str) -> None:
+    open_picture_network(tmp_path / "net.onnx")
+    rng = np.random.default_rng(5)
+    arrays = {"x": rng.standard_normal((6, 3, 9, 14)).astype(np.float32), "label": np.arange(6) % CLASSES}
+    np.savez(tmp_path / "data.npz", **arrays)
+    code = "import numpy as np\ndef dataset():\n    d = np.load(%r)\n    return list(zip(d['x'], d['label']))\n"
+    (tmp_path / "data.py").write_text(code % str(tmp_path / "data.npz"))
+    given = {
+        "npz": tmp_path / "data.npz", "py": tmp_path / "data.py", "mapping": arrays,
+        "sequence": list(zip(arrays["x"], arrays["label"])),
+    }[kind]  # fmt: skip
+    bound = hexane.evaluate(tmp_path / "net.onnx", arrays, shapes={"x": (1, 3, 9, 14)}, layers=1).as_dict()
+    found = hexane.evaluate(tmp_path / "net.onnx", given, layers=1).as_dict()
+    assert found["float32"] == bound["float32"] and found["engine"] == bound["engine"]
+
+
+def test_open_shapes_without_arrays_are_asked_for(tmp_path: Path) -> None:
+    open_picture_network(tmp_path / "net.onnx")
+    with pytest.raises(UsageError, match="open dimensions"):
+        hexane.evaluate(tmp_path / "net.onnx", {"y": np.zeros((2, 3))})
 
 
 def test_the_command(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from hexane.cli.options import (
 from hexane.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
     from hexane.graph import Graph
     from hexane.program.run import Device
@@ -235,26 +235,12 @@ def _session(
 
 def _opened(opened: Callable[[Iterable[str]], Graph], inputs: list[str]) -> Graph:
     """The network, with the shapes of the arrays that it is given where its own are open."""
-    from hexane.formats.open_shapes import OpenShapes
-    from hexane.runtime.file_shapes import file_shapes
+    from hexane.runtime.file_shapes import file_shapes, fitted
 
-    def options(extents: Mapping[str, Sequence[object]]) -> list[str]:
-        shapes = file_shapes(inputs, extents).items()
-        return [f"{name}={'x'.join(map(str, shape))}" for name, shape in shapes if shape]
+    def load(shapes: Mapping[str, tuple[int, ...]]) -> Graph:
+        return opened([f"{name}={'x'.join(map(str, shape))}" for name, shape in shapes.items()])
 
-    try:
-        graph = opened(())
-    except OpenShapes as error:
-        choices = options(error.inputs)
-        if not choices:
-            raise
-        return opened(choices)
-    if not graph.metadata.get("assumed"):
-        return graph
-    declared = {value.name: tuple(value.type.shape) for value in graph.main.inputs}
-    choices = options({name: (None, *shape[1:]) for name, shape in declared.items() if shape})
-    same = [f"{name}={'x'.join(map(str, shape))}" for name, shape in declared.items()]
-    return graph if set(choices) <= set(same) else opened(choices)
+    return fitted(load, lambda extents: {name: s for name, s in file_shapes(inputs, extents).items() if s})
 
 
 def _run_program(

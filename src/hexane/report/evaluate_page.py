@@ -22,13 +22,13 @@ MOST_SHOWN = 24
 
 def write_page(
     evaluation: Evaluation, path: Path, *, model: Any, data: Any, shapes: Mapping[str, Any] | None = None,
-    normalize: str | None = None,
+    bind: Mapping[str, Any] | None = None, normalize: str | None = None,
 ) -> None:  # fmt: skip
     """Write an evaluation as one self-contained file; ``model`` and ``data`` as they were given to it.
 
     Needs jinja2 (extra ``report``): UnsupportedError without.
     """
-    ports = input_ports(open_model(model, shapes=shapes).graph)
+    ports = input_ports(open_model(model, shapes=shapes, bind=bind, data=data).graph)
     indices = sorted({sample["index"] for row in evaluation.rows for sample in row.worst[:MOST_SHOWN]})
     pictures = _pictures(open_data(data, ports, normalize=normalize), ports, indices)
     text = render("evaluate.html", found=evaluation, pictures=pictures, most=MOST_SHOWN)

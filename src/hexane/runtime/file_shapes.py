@@ -1,17 +1,43 @@
-"""Shapes that arrays on disk have, for networks that leave theirs open."""
+"""Shapes that arrays have, for networks that leave theirs open."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hexane.errors import HexaneError
+from hexane.formats.open_shapes import OpenShapes
 from hexane.runtime.arrays import stored_shapes
 
+if TYPE_CHECKING:
+    from hexane.graph import Graph
+
 Shape = tuple[int, ...]
+Extents = Mapping[str, Sequence[object]]
+"""Of inputs by name; an open one is no int."""
 
 
-def file_shapes(options: Iterable[str], inputs: Mapping[str, Sequence[object]]) -> dict[str, Shape]:
+def fitted(load: Callable[[Mapping[str, Shape]], Graph], shapes: Callable[[Extents], Mapping[str, Shape]]) -> Graph:
+    """A network in the shapes of what it is given, where its own are open or its batch was assumed.
+
+    ``load`` gives the network with some inputs' shapes bound; ``shapes`` those that fit the extents it is called with.
+    """
+    try:
+        graph = load({})
+    except OpenShapes as error:
+        given = shapes(error.inputs)
+        if not given:
+            raise
+        return load(given)
+    if not graph.metadata.get("assumed"):
+        return graph
+    declared = {value.name: tuple(value.type.shape) for value in graph.main.inputs}
+    given = shapes({name: (None, *shape[1:]) for name, shape in declared.items() if shape})
+    return graph if all(declared[name] == shape for name, shape in given.items()) else load(given)
+
+
+def file_shapes(options: Iterable[str], inputs: Extents) -> dict[str, Shape]:
     """Of the arrays (``.npy``, ``.npz``) among ``NAME=FILE`` options, by input; ``inputs``: extents, open ones no int.
 
     Only headers are read. A file that is no array, or whose shape does not fit the extents that are known, is left out:
@@ -32,9 +58,10 @@ def file_shapes(options: Iterable[str], inputs: Mapping[str, Sequence[object]]) 
         if "" in shapes and name is not None:
             shapes[name] = shapes.pop("")
         shapes_read.update(shapes)
-    return {name: shape for name, shape in shapes_read.items() if name in inputs and _fits(shape, inputs[name])}
+    return {name: shape for name, shape in shapes_read.items() if name in inputs and fits(shape, inputs[name])}
 
 
-def _fits(shape: Shape, extents: Sequence[object]) -> bool:
+def fits(shape: Shape, extents: Sequence[object]) -> bool:
+    """Whether a shape has the extents that are known."""
     pairs = zip(shape, extents)
     return len(shape) == len(extents) and all(not isinstance(extent, int) or n == extent for n, extent in pairs)

@@ -18,7 +18,8 @@ import numpy as np
 from hexane.errors import FormatError, HexaneError, UsageError
 from hexane.files import read_text
 from hexane.program import Port
-from hexane.runtime.arrays import described
+from hexane.runtime.arrays import described, stored_shapes
+from hexane.runtime.file_shapes import Extents, Shape, fits
 from hexane.runtime.inputs import PICTURES, gather
 
 LABELS, ALPHABET = ("label", "labels"), "alphabet"
@@ -145,6 +146,40 @@ def open_data(content: Any, ports: Sequence[Port], *, normalize: str | None = No
     if path.suffix == ".py":
         return _of_sequence(from_code(path), ports, str(path))
     raise UsageError("is no data set", where=str(path), hint=".npz, a folder, or .py with a function dataset()")
+
+
+def sample_shapes(given: Any, extents: Extents) -> dict[str, Shape]:
+    """The shapes of a network's inputs for one sample of a data set, where its arrays tell; ``{}`` for a folder.
+
+    An extent that is known stays; what does not fit is left out: ``open_data`` says what is wrong.
+    """
+    stored: dict[str, Shape] = {}
+    try:
+        if isinstance(given, str | Path):
+            path = Path(given)
+            if path.suffix == ".npz":
+                stored = {name: shape[1:] for name, shape in stored_shapes(path).items()}
+            elif path.suffix == ".py":
+                given = from_code(path)
+        elif isinstance(given, Mapping):
+            stored = {name: np.shape(array)[1:] for name, array in given.items()}
+    except HexaneError:
+        return {}
+    if not stored and not isinstance(given, str | Path | Mapping) and len(given):
+        inputs = given[0][0] if isinstance(given[0], tuple) else given[0]
+        if not isinstance(inputs, Mapping):
+            inputs = dict.fromkeys(extents, inputs) if len(extents) == 1 else {}
+        stored = {name: np.shape(array) for name, array in inputs.items()}
+    shapes = {}
+    for name, known in extents.items():
+        sample = stored.get(name, stored.get(name.replace("/", "_")))
+        if sample is None:
+            continue
+        first = known[0] if known and isinstance(known[0], int) else 1
+        shape = sample if len(sample) == len(known) else (first, *sample)
+        if fits(shape, known):
+            shapes[name] = shape
+    return shapes
 
 
 def _npz(path: Path) -> dict[str, np.ndarray]:

@@ -227,7 +227,7 @@ def evaluate(
     Without labels the metric is against float32's own answers. Raises what compiling and running raise, UsageError for
     data that do not fit.
     """
-    network = open_model(model, shapes=shapes, bind=bind)
+    network = open_model(model, shapes=shapes, bind=bind, data=data)
     dataset = open_data(data, input_ports(network.graph), normalize=normalize)
     judge = metric_named(metric, output, dataset.alphabet)
     if limit is not None and limit < 1:

@@ -23,8 +23,9 @@ from hexane.lowering.compilation import Compilation
 from hexane.numerics import evaluate as with_engine_arithmetic
 from hexane.numerics.insight import every_value, examine
 from hexane.program.package import mil_of
+from hexane.runtime.file_shapes import fitted
 from hexane.studies.compress import compress
-from hexane.studies.evaluation.data import Samples
+from hexane.studies.evaluation.data import Samples, sample_shapes
 from hexane.studies.evaluation.metrics import Metric
 from hexane.studies.pieces import Piece, Result, Shared, digest
 
@@ -86,15 +87,22 @@ class Network:
 
 
 def open_model(
-    model: Any, *, shapes: Mapping[str, Any] | None = None, bind: Mapping[str, Any] | None = None
+    model: Any, *, shapes: Mapping[str, Any] | None = None, bind: Mapping[str, Any] | None = None, data: Any = None
 ) -> Network:
-    """A network by its path, or a graph; of an ONNX file float32 is onnxruntime's where that reads it."""
+    """A network by its path, or a graph; of an ONNX file float32 is onnxruntime's where that reads it.
+
+    Extents that the file and ``shapes`` leave open are those of the samples of ``data``.
+    """
     if isinstance(model, Network):
         return model
     if not isinstance(model, str | Path):
         return Network("network", network_of(model))
     path = Path(model)
-    graph = hexane.load(path, shapes=shapes, bind=bind)
+
+    def load(more: Mapping[str, Any]) -> Graph:
+        return hexane.load(path, shapes={**more, **(shapes or {})} or None, bind=bind)
+
+    graph = load({}) if data is None else fitted(load, lambda extents: sample_shapes(data, extents))
     onnx = None
     if path.suffix.lower() == ".onnx" and not graph.metadata.get("bound"):
         shared = Shared.of(path.read_bytes())

@@ -102,7 +102,7 @@ def _opened(spec: Spec) -> list[_Place]:
     for point in spec.points:
         place = _Place(point)
         places.append(place)
-        key = (point.path, point.batch, repr(point.shapes), repr(point.bind))
+        key = (point.path, point.batch, repr(point.shapes), repr(point.bind), repr(point.evaluate.get("data")))
         if key not in networks:
             networks[key] = _caught(lambda point=point: _network(point))  # type: ignore[misc]
         network = networks[key]
@@ -132,15 +132,15 @@ def _caught(work: Callable[[], Any]) -> Any:
 
 def _network(point: Point) -> Network:
     """The point's network; with a batch of its own, where the file leaves that open."""
-    shapes = dict(point.shapes)
+    shapes, data = dict(point.shapes), point.evaluate.get("data")
     if point.batch and not shapes:
-        network = open_model(point.path, bind=point.bind or None)
+        network = open_model(point.path, bind=point.bind or None, data=data)
         shapes = {port.name: port.shape for port in input_ports(network.graph) if port.shape}
         if all(shape[0] == point.batch for shape in shapes.values()):
             return network
     if point.batch:
         shapes = {name: (point.batch, *shape[1:]) for name, shape in shapes.items()}
-    return open_model(point.path, shapes=shapes or None, bind=point.bind or None)
+    return open_model(point.path, shapes=shapes or None, bind=point.bind or None, data=data)
 
 
 def _course(place: _Place, datasets: dict[Any, Data | HexaneError], key: Any) -> Course:
