@@ -82,3 +82,8 @@ def restart(state: str) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, RESUME: state})
+
+
+def resumed() -> str | None:
+    """What ``save`` returned before the process was started again; None in a process that was not."""
+    return os.environ.get(RESUME)
