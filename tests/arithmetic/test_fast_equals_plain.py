@@ -168,7 +168,7 @@ def test_convolutions(code, seed, n, channels, outputs, groups, kernel, strides,
     activation = "relu" if relu else None
     options = {"strides": strides, "dilations": dilations, "pads": pads, "groups": groups, "activation": activation}
     plain = arithmetic.conv2d(x, w, bias, exact=True, **options)
-    window = arithmetic.convolution.Window(kernel, strides, dilations, pads, size)
+    window = arithmetic.convolution.PlainWindow(kernel, strides, dilations, pads, size)
     ready = fast_convolution.prepare(w, bias, window, groups, 1.0, activation, False, kernels(code))
     assert same(ready(x), plain)
     ready.keep()
@@ -194,7 +194,7 @@ def test_winograd_form(code, seed, channels, outputs, height, pads, size, activa
     follows = arithmetic.function_table("tanh") if activation == "tanh" else activation
     options = {"pads": pads, "form": "winograd", "post_scale": scale, "activation": follows}
     plain = arithmetic.conv2d(x, w, bias, exact=True, **options)
-    window = arithmetic.convolution.Window((height, 3), (1, 1), (1, 1), pads, size)
+    window = arithmetic.convolution.PlainWindow((height, 3), (1, 1), (1, 1), pads, size)
     fast = fast_convolution.prepare(w, bias, window, 1, scale, follows, True, kernels(code))(x)
     assert same(fast, plain)
 
@@ -210,7 +210,7 @@ def test_winograd_transforms_of_hostile_values(code):
     for image, kernel in ((x, one), (x, one[..., ::-1]), (x, one + np.float16(1)), (small, rows.view(np.float16))):
         bias = np.repeat(zero, kernel.shape[0])
         plain = arithmetic.conv2d(image, kernel, bias, form="winograd", exact=True)
-        window = arithmetic.convolution.Window((1, 3), (1, 1), (1, 1), (0, 0, 0, 0), image.shape[2:])
+        window = arithmetic.convolution.PlainWindow((1, 3), (1, 1), (1, 1), (0, 0, 0, 0), image.shape[2:])
         assert same(fast_convolution.prepare(kernel, bias, window, 1, 1.0, None, True, kernels(code))(image), plain)
 
 
@@ -301,7 +301,7 @@ def test_sums_that_meet_the_limit_in_the_middle(code, scale):
     plain = arithmetic.conv2d(image, kernel, bias, post_scale=scale, exact=True)
     met = np.isinf(plain).mean()
     assert 0.05 < met < 0.95
-    window = arithmetic.convolution.Window((1, 1), (1, 1), (1, 1), (0, 0, 0, 0), (9, 10))
+    window = arithmetic.convolution.PlainWindow((1, 1), (1, 1), (1, 1), (0, 0, 0, 0), (9, 10))
     for activation in (None, "relu"):
         plain = arithmetic.conv2d(image, kernel, bias, post_scale=scale, activation=activation, exact=True)
         fast = fast_convolution.prepare(kernel, bias, window, 1, scale, activation, False, kernels(code))(image)

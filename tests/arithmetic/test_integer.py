@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hexane.arithmetic import assume, conv2d, evidence, mac_int8, mac_integer
-from hexane.arithmetic.convolution import Window
+from hexane.arithmetic.convolution import PlainWindow as Window
 from hexane.arithmetic.integer import IntegerConvolution, exact_sums
 from hexane.arithmetic.multiply import relative
 from hexane.errors import UsageError

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from hexane.errors import HexaneError
-from hexane.runtime.linux.device import Device
+from hexane.runtime.linux.device import DriverDevice
 from hexane.runtime.virtual.core import PATH
-from hexane.runtime.virtual.faults import Fault, Faults
+from hexane.runtime.virtual.faults import Faults, PlannedFault
 from hexane.runtime.virtual.linked import HardenedDriver
 
 
@@ -27,11 +27,11 @@ class Odd(HardenedDriver):
 def test_what_is_no_number_is_no_counter(text: str, counted: dict[str, int]) -> None:
     driver = Odd()
     driver.text = text
-    with Device(PATH, driver) as device:
+    with DriverDevice(PATH, driver) as device:
         assert device.counters() == counted
 
 
 def test_the_refusal_is_the_news_where_close_fails_too() -> None:
-    faults = Faults((Fault("VERSION", 1, 5), Fault("close", 1, 5)))
+    faults = Faults((PlannedFault("VERSION", 1, 5), PlannedFault("close", 1, 5)))
     with pytest.raises(HexaneError):
-        Device(PATH, HardenedDriver(faults))
+        DriverDevice(PATH, HardenedDriver(faults))

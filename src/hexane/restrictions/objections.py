@@ -15,8 +15,6 @@ from hexane.chips import Chip, Evidence
 from hexane.chips.operations import BRIDGED, NO_SOURCE, REFUSED, UNKNOWN, support
 from hexane.graph import Value
 from hexane.graph.compressed import changes_along_inputs, is_fixed, kernel_of
-from hexane.graph.registry import has
-from hexane.graph.traits import RESHAPES, SAME_VALUES
 from hexane.graph.types import TensorType
 from hexane.graph.whole import inner
 from hexane.restrictions.advice import instead_of
@@ -219,20 +217,6 @@ def extent(op: Op, chip: Chip) -> Found:
         if beyond is not None:
             axis, size, limit = beyond
             return {"value": value.name, "size": size, "axis": axis, "limit": limit}
-    return None
-
-
-@rule(
-    "run the network with a smaller batch, or move a part of the batch to another axis (reshape)",
-    "docs/reference/limits.md 1.1",
-    Evidence.INFERRED,
-)
-def images(op: Op, chip: Chip) -> Found:
-    """{value} has a batch of {size}, and a task of {chip} counts {limit} images"""
-    limit = chip.generation.max_groups
-    for value in () if has(op, RESHAPES | SAME_VALUES) else _tensors(op):  # no task is left of these
-        if value.rank > 3 and value.shape[0] is not None and value.shape[0] > limit:
-            return {"value": value.name, "size": value.shape[0], "limit": limit}
     return None
 
 
