@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-from hexane.errors import FormatError, HexaneError, UsageError
+from hexane.errors import FormatError, HexaneError, SyntaxProblem, UsageError
 
 
 def is_file(path: Path) -> bool:
@@ -42,6 +42,17 @@ def read_text(path: Path) -> str:
         return read_bytes(path).decode("utf-8-sig")  # some editors put a mark in front
     except UnicodeDecodeError as error:
         raise FormatError("not UTF-8 text", offset=error.start, where=str(path)) from None
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file; `SyntaxProblem` with line and column for what is no TOML."""
+    import tomllib
+
+    try:
+        return tomllib.loads(read_text(path))
+    except tomllib.TOMLDecodeError as error:
+        line, column = getattr(error, "lineno", 1), getattr(error, "colno", 1)
+        raise SyntaxProblem(str(error), line=line, column=column, name=str(path)) from None
 
 
 @contextmanager

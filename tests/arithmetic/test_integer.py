@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hexane.arithmetic import assume, conv2d, evidence, mac_int8, mac_integer
-from hexane.arithmetic.convolution import PlainWindow as Window
+from hexane.arithmetic.convolution import PlainWindow
 from hexane.arithmetic.integer import IntegerConvolution, exact_sums
 from hexane.arithmetic.multiply import relative
 from hexane.errors import UsageError
@@ -95,7 +95,7 @@ def test_a_convolution_is_its_products(groups, stride):
     w = rng.integers(-127, 128, (12, 8 // groups, 3, 3)).astype(np.int8)
     scales = rng.uniform(0.001, 0.02, 12).astype(np.float32)
     bias = rng.normal(0, 1, 12).astype(np.float16)
-    window = Window((3, 3), (stride, stride), (1, 1), (1, 1, 1, 1), (9, 7))
+    window = PlainWindow((3, 3), (stride, stride), (1, 1), (1, 1, 1, 1), (9, 7))
     made = IntegerConvolution(w, scales.astype(np.float64), bias, window, groups, "relu")(x)
     terms = window.taps(x)
     for n in range(2):
@@ -111,7 +111,7 @@ def test_scales_of_one_are_the_plain_convolution_of_small_integers():
     rng = np.random.default_rng(5)
     x = rng.integers(-8, 9, (1, 4, 6, 6)).astype(np.float16)
     w = rng.integers(-8, 9, (5, 4, 3, 3)).astype(np.int8)
-    window = Window((3, 3), (1, 1), (1, 1), (0, 0, 0, 0), (6, 6))
+    window = PlainWindow((3, 3), (1, 1), (1, 1), (0, 0, 0, 0), (6, 6))
     made = IntegerConvolution(w, np.ones(5), np.zeros(5, np.float16), window, 1, None)(x)
     assert made.tobytes() == conv2d(x, w.astype(np.float16)).tobytes()
 

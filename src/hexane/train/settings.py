@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from hexane.errors import SyntaxProblem, UsageError
-from hexane.files import read_text
+from hexane.errors import UsageError
+from hexane.files import read_toml
 from hexane.train.losses import LOSSES
 from hexane.train.optimizers import OPTIMIZERS, Optimizer
 from hexane.train.programs import WAYS
@@ -127,13 +126,8 @@ def read_settings(path: Path) -> TrainSettings:
 
     Raises SyntaxProblem for what is no TOML, UsageError for an unknown key (with the nearest known) or a wrong value.
     """
-    try:
-        data = tomllib.loads(read_text(path))
-    except tomllib.TOMLDecodeError as error:
-        line, column = getattr(error, "lineno", 1), getattr(error, "colno", 1)
-        raise SyntaxProblem(str(error), line=line, column=column, name=str(path)) from None
     flat: dict[str, Any] = {}
-    for name, value in data.items():
+    for name, value in read_toml(path).items():
         inside = name in TABLES and isinstance(value, dict)
         flat.update({f"{name}.{inner}": item for inner, item in value.items()} if inside else {name: value})
     names = [key.name for key in KEYS]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -11,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from hexane import chips
-from hexane.errors import SyntaxProblem, UsageError
-from hexane.files import read_text
+from hexane.errors import UsageError
+from hexane.files import read_toml
 from hexane.lowering.formats import WeightFormat
 from hexane.studies.evaluation.network import checked_level
 
@@ -64,13 +63,7 @@ def read_spec(path: Path) -> Spec:
 
     Raises SyntaxProblem for what is no TOML, UsageError for keys and values that there are not, with the nearest known.
     """
-    text = read_text(path)
-    try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        line, column = getattr(error, "lineno", 1), getattr(error, "colno", 1)
-        raise SyntaxProblem(str(error), line=line, column=column, name=str(path)) from None
-    return spec_of(data, path)
+    return spec_of(read_toml(path), path)
 
 
 def spec_of(data: Mapping[str, Any], path: Path = Path("sweep.toml")) -> Spec:
