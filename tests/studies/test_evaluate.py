@@ -166,14 +166,17 @@ def test_an_interval_that_is_tight_enough_ends_it() -> None:
 
 
 def test_finished_pieces_are_not_computed_again(tmp_path: Path) -> None:
-    first, second, third = Cluster(), Cluster(), Cluster()
+    first, second = Cluster(), Cluster()
     one = hexane.evaluate(network(), samples(), where=first, keep=tmp_path)
     two = hexane.evaluate(network(), samples(), where=second, keep=tmp_path)
     assert first.counts.computed and not second.counts.computed
     assert strict_json(one.as_dict()) == strict_json(two.as_dict())
-    next(tmp_path.rglob("*.npz")).write_bytes(b"PK damaged")
-    assert hexane.evaluate(network(), samples(), where=third, keep=tmp_path).rows[0].engine == one.rows[0].engine
-    assert third.counts.computed <= 1
+    for kept in sorted(tmp_path.rglob("*.npz")):
+        kept.write_bytes(b"PK damaged")
+        third = Cluster()
+        row, whole = hexane.evaluate(network(), samples(), where=third, keep=tmp_path).rows[0], one.rows[0]
+        assert (row.float32, row.engine, row.changed) == (whole.float32, whole.engine, whole.changed)
+        assert third.counts.computed == 1
 
 
 def square(number: int) -> dict[str, np.ndarray]:

@@ -29,7 +29,7 @@ from hexane.studies.evaluation.network import (
     open_model,
     package_of,
 )
-from hexane.studies.pieces import Cluster, Piece, Result, Shared, Store, digest, results
+from hexane.studies.pieces import Cluster, Counts, Piece, Result, Shared, Store, digest, result_here, results
 
 PIECE_SECONDS, LONGEST_SECONDS, MOST_IN_PIECE, PIECES = 0.5, 30.0, 128, 2000
 """A piece is about this long and has at most so many samples; of data that would be more pieces than the last number,
@@ -172,17 +172,15 @@ def _first(samples: Samples, count: int) -> Samples:
     )  # fmt: skip
 
 
-def accept(piece: Piece, outcome: Result | HexaneError, store: Store) -> None:
-    """Give a piece's outcome to the course that asked."""
+def accept(piece: Piece, outcome: Result | HexaneError, store: Store, counts: Counts) -> None:
+    """Give a piece's outcome to the course that asked. Float32's part is computed again where its file was damaged."""
     course, number, kind = piece.tag
     if isinstance(outcome, HexaneError):
         course.error = course.error or outcome
     elif kind == "layers":
         course.layers[number] = outcome
     else:
-        plain = store.get(piece.needs[0].key)
-        assert plain is not None
-        course.take(number, plain, outcome)
+        course.take(number, result_here(piece.needs[0], store, counts), outcome)
 
 
 def evaluate(
@@ -269,7 +267,7 @@ def _run(courses: list[Course], layers: int, store: Store, place: Cluster, hear:
             if kind == "compile":
                 course.program = package_of(outcome)
                 continue
-            accept(piece, outcome, store)
+            accept(piece, outcome, store, place.counts)
             if kind == "engine" and hear is not None:
                 finished += len(course.blocks[number])
                 hear("samples", finished, total)

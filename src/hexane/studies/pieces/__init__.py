@@ -1,8 +1,8 @@
 """Pieces of work that are done once: by content, in this process or on a Dask cluster."""
 
 from hexane.studies.pieces.piece import Piece, Result, Shared, code_digest, digest
-from hexane.studies.pieces.place import Cluster
-from hexane.studies.pieces.run import results
+from hexane.studies.pieces.place import Cluster, Counts
+from hexane.studies.pieces.run import result_here, results
 from hexane.studies.pieces.store import Store
 
-__all__ = ["Cluster", "Piece", "Result", "Shared", "Store", "code_digest", "digest", "results"]
+__all__ = ["Cluster", "Counts", "Piece", "Result", "Shared", "Store", "code_digest", "digest", "result_here", "results"]

@@ -32,16 +32,17 @@ def _here(pieces: Iterable[Piece | None], store: Store, counts: Counts) -> Outco
         try:
             result = store.get(piece.key)
             counts.kept += result is not None
-            yield piece, _result(piece, store, counts) if result is None else result
+            yield piece, result_here(piece, store, counts) if result is None else result
         except HexaneError as error:
             yield piece, error
 
 
-def _result(piece: Piece, store: Store, counts: Counts) -> Result:
+def result_here(piece: Piece, store: Store, counts: Counts) -> Result:
+    """The result of a piece: the store's, or computed in this process where there is none (any more)."""
     stored_result = store.get(piece.key)
     if stored_result is not None:
         return stored_result
-    before = [_result(need, store, counts) for need in piece.needs]
+    before = [result_here(need, store, counts) for need in piece.needs]
     value = compute(code_digest(), piece.function, piece.arguments, *piece.shared, *before)
     counts.computed += 1
     store.put(piece.key, value)

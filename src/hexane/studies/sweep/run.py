@@ -18,7 +18,7 @@ from hexane.studies.evaluation.data import Data, open_data
 from hexane.studies.evaluation.evaluate import LAYERS, Course, OnProgress, Until, accept, blocks_of, sample_pieces
 from hexane.studies.evaluation.metrics import metric_named
 from hexane.studies.evaluation.network import Network, NetworkForm, compile_piece, open_model, package_of
-from hexane.studies.pieces import Cluster, Piece, Result, Shared, Store, results
+from hexane.studies.pieces import Cluster, Counts, Piece, Result, Shared, Store, results
 from hexane.studies.sweep.spec import Point, Spec
 from hexane.timing import estimate
 
@@ -85,9 +85,10 @@ def sweep(
                 yield None
             yield from sample_pieces([course for course in group if course.error is None], _layers(group[0], going))
 
-    with closing(results(pieces(), store, where or Cluster())) as outcomes:
+    cluster = where or Cluster()
+    with closing(results(pieces(), store, cluster)) as outcomes:
         for piece, outcome in outcomes:
-            _take(piece, outcome, store)
+            _take(piece, outcome, store, cluster.counts)
             count += 1
             if on_progress is not None:
                 on_progress("pieces", count, max(total[0], count))
@@ -189,9 +190,9 @@ def _count(place: _Place, spec: Spec) -> int:
     return blocks + len(spec.jobs) if place.network is not None else 0
 
 
-def _take(piece: Piece, outcome: Result | HexaneError, store: Store) -> None:
+def _take(piece: Piece, outcome: Result | HexaneError, store: Store, counts: Counts) -> None:
     if len(piece.tag) == 3:
-        accept(piece, outcome, store)
+        accept(piece, outcome, store, counts)
         return
     place, job = piece.tag
     if isinstance(outcome, HexaneError):
