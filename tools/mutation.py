@@ -90,6 +90,7 @@ TESTS = {
     "isa": "isa kernels/test_registers.py image codegen/test_parity.py codegen/test_parity_later.py emulator",
     "kernels": "kernels emulator/test_compressed_kernels.py codegen/test_winograd.py codegen/test_compressed.py "
     "arithmetic formats/test_edit_kernels.py",
+    "language": "language",
     "lowering": "numerics codegen/test_heads.py codegen/test_parity.py codegen/test_random_ops.py "
     "codegen/test_rows_first.py codegen/test_large_maps.py codegen timing",
     "mil": "mil formats/mil",
@@ -101,6 +102,7 @@ TESTS = {
     "runtime": "runtime/test_queue.py runtime report/test_verdict.py report/test_compare.py report/test_check.py",
     "studies": "studies",
     "timing": "timing codegen/test_price.py report/test_how_long.py report",
+    "train": "train/test_parts.py train",
 }
 """The tests of every package, quick and near ones first: files and folders below `tests`."""
 

@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 from hexane.chips import KERNEL_BYTES_PER_CORE
 from hexane.codegen.recipes import blocks as cut
 from hexane.codegen.recipes.blocks import Heads
+from hexane.codegen.targets import target_named
 from hexane.errors import Reason, UnsupportedError
 
 PLAIN = {"table": False, "bias": False, "one_patch": False, "transposed": False}
 
 
 def channel_blocks(cout, taps, *, table, bias, **flags):
-    return cut.channel_blocks(cout, taps, Heads(table, bias), **flags)
+    return cut.channel_blocks(target_named("h13"), cout, taps, Heads(table, bias), **flags)
 
 
 @pytest.mark.parametrize(

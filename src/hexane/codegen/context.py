@@ -12,6 +12,7 @@ from hexane.errors import Reason, UnsupportedError
 from hexane.lowering.compilation import Compilation
 
 if TYPE_CHECKING:
+    from hexane.chips import Generation
     from hexane.codegen.choices import Choices
     from hexane.codegen.residency.detours import Detour
     from hexane.codegen.targets import Target
@@ -48,6 +49,11 @@ class Context(Compilation):
     on_detours: Callable[[tuple[Detour, ...]], None] | None = None
 
     @property
+    def limits(self) -> Generation:
+        """What an engine of the target holds."""
+        return self.target.limits
+
+    @property
     def choices(self) -> Choices:
         """What the target's compiler chooses otherwise where a recipe is the same."""
         return self.target.choices
@@ -67,7 +73,7 @@ class Context(Compilation):
         shape = four_dimensional(value.shape)
         if min(shape) < 1:
             raise UnsupportedError(f"a tensor of shape {value.shape} has no elements", code=Reason.SHAPE)
-        beyond = self.target.limits.beyond(dict(zip("NCHW", shape)))
+        beyond = self.limits.beyond(dict(zip("NCHW", shape)))
         if beyond is not None:
             axis, size, limit = beyond
             raise UnsupportedError(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hexane.chips import Evidence
+from hexane.chips import Evidence, Generation
 from hexane.chips.generations import ROWS_EVERYWHERE
 from hexane.codegen.geometry import up
 from hexane.codegen.plan import Buffer, Dma, Kernel, Plan, Space
@@ -114,6 +114,11 @@ class Fragment:
     @property
     def target(self) -> Target:
         return self.context.target
+
+    @property
+    def limits(self) -> Generation:
+        """What an engine of the target holds."""
+        return self.context.limits
 
     def add(self, plan: Plan) -> Plan:
         self.plans.append(plan)

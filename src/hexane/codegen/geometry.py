@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hexane.chips import L2_BYTES
-
 if TYPE_CHECKING:
     from hexane.codegen.targets import Target
 
@@ -142,7 +140,7 @@ def tile_height(
     *,
     buffer_rows: int,
     step: int,
-    room: int = L2_BYTES,
+    room: int,
 ) -> int:
     """Output rows per tile when source and result together exceed L2 (§7.5).
 

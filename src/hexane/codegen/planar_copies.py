@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,6 +21,9 @@ from hexane.codegen.operations import Element, NeNonlinear, NeOp, PeKind
 from hexane.codegen.plan import Plan, Space
 from hexane.codegen.price import Prices
 from hexane.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from hexane.codegen.targets import Target
 
 NOTE = "a copy by the planar engine"
 MINUS_ZERO = 0x8000
@@ -37,7 +41,7 @@ def replace(fragments: Sequence[Fragment], values: dict[str, Tensor], context: C
     for index, plan in enumerate(program.plans):
         writes_clean = _is_clean(program, index, clean)
         if writes_clean and program.is_copy(index):
-            made = _planar(plan)
+            made = _planar(context.target, plan)
             if made is not None and _is_cheaper(made, plan, prices):
                 _put(program, index, made)
                 count += 1
@@ -89,13 +93,13 @@ def _is_plain(constants: Mapping[str, bytes], name: str) -> bool:
     return not np.any((bits == MINUS_ZERO) | (bits & 0x7FFF > INFINITY))
 
 
-def _planar(plan: Plan) -> Plan | None:
+def _planar(target: Target, plan: Plan) -> Plan | None:
     """The same copy by the planar engine; None where no task of it fits."""
     made = Plan("PE", w=plan.w, h=plan.h, c=plan.c, groups=plan.groups, kind=PeKind.UNARY)
     made.src, made.dst, made.op = plan.src, plan.dst, plan.op
     try:
-        tasks.streams_out(made, tasks.pe_source(made, 0))
-        tasks.fit_pe(made)
+        tasks.streams_out(target, made, tasks.pe_source(made, 0))
+        tasks.fit_pe(target, made)
     except UnsupportedError:
         return None
     made.evidence, made.note = Evidence.INFERRED, NOTE

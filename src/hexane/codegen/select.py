@@ -159,7 +159,7 @@ def _choices(recipe: Recipe, op: Op, context: Context, reasons: dict[str, Reason
         ops = matched[:count]
         try:
             fragment = recipe.lower(ops, context)
-            batches.in_parts(fragment, context.target.limits.max_groups)
+            batches.in_parts(fragment, context.limits.max_groups)
             for plan in fragment.plans:
                 context.target.require_fields(plan)
         except UnsupportedError as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hexane.chips import L2_BYTES, Evidence
+from hexane.chips import Evidence
 from hexane.codegen import l2
 from hexane.codegen.geometry import (
     PATCH_BYTES,
@@ -171,8 +171,8 @@ def ne_source(target: Target, plan: Plan, base: int, *, keep: bool = False, afte
     )
     if plan.out_trans and plan.unicast and plan.shape[1] < plan.shape[0]:
         pad = 0
-    if plan.h * (row + pad) + result + base > L2_BYTES and not keep and plan.hout > 1:
-        plan.tile = _tile(plan, row, base)
+    if plan.h * (row + pad) + result + base > target.limits.l2_bytes and not keep and plan.hout > 1:
+        plan.tile = _tile(target, plan, row, base)
         bypass = bool(plan.unicast) and plan.mac.op is NeOp.BYPASS
         if not bypass or plan.tile != 1 << plan.shape[2]:
             pad = 0
@@ -182,7 +182,7 @@ def ne_source(target: Target, plan: Plan, base: int, *, keep: bool = False, afte
         plan.tile = min(plan.hout, 1 << plan.shape[2])
         rows, read = source_rows(plan.tile, plan.h, plan.hout, plan.kh, plan.sy, plan.py)
         plan.read_rows = max(0, read - plan.h)
-    elif base + plan.h * (row + pad) > L2_BYTES:
+    elif base + plan.h * (row + pad) > target.limits.l2_bytes:
         raise UnsupportedError(
             f"one row of {plan.c} channels x {plan.w} pixels does not fit the engine's 2 MiB buffer"
             if plan.h == 1
@@ -193,7 +193,7 @@ def ne_source(target: Target, plan: Plan, base: int, *, keep: bool = False, afte
     return base + rows * (row + pad)
 
 
-def _tile(plan: Plan, row: int, base: int) -> int:
+def _tile(target: Target, plan: Plan, row: int, base: int) -> int:
     bypass = bool(plan.unicast) and plan.mac.op is NeOp.BYPASS
     patch = 1 << plan.shape[2]
     if plan.out_trans:
@@ -213,7 +213,7 @@ def _tile(plan: Plan, row: int, base: int) -> int:
         plan.shape[2],
         buffer_rows=buffer_rows,
         step=1 if bypass else patch,
-        room=L2_BYTES - base,
+        room=target.limits.l2_bytes - base,
     )
     if tile <= 0:
         raise UnsupportedError(
@@ -242,7 +242,9 @@ def pe_source(plan: Plan, base: int, *, keep: bool = False, after: After = START
     return base + plan.h * (row + pad)
 
 
-def streams_out(plan: Plan, base: int, *, explicit: bool | None = None, after: After | None = None) -> None:
+def streams_out(
+    target: Target, plan: Plan, base: int, *, explicit: bool | None = None, after: After | None = None
+) -> None:
     """Result by DMA: the automatic buffer, or explicit strides of one strip for streamed widths (§7.4)."""
     after = result_after(plan) if after is None else after
     assert plan.dst is not None
@@ -258,7 +260,7 @@ def streams_out(plan: Plan, base: int, *, explicit: bool | None = None, after: A
             block = plan.cout * 0x100
             pad = {4: 0xA0}.get(plan.shape[2], 0x80)
             plan.result = Region(base, 0x100, block + pad, block, block)
-            if plan.tile < plan.hout or base + plan.hout * (block + pad) > L2_BYTES:
+            if plan.tile < plan.hout or base + plan.hout * (block + pad) > target.limits.l2_bytes:
                 plan.result, explicit = Region(base), False  # only the rows of a patch are held
         else:
             block = plan.cout * 0x40
@@ -281,7 +283,7 @@ def resident(plan: Plan, region: Region, after: After = After.NOTHING) -> None:
     plan.reads = Reads(after=after)
 
 
-def fit_pe(plan: Plan) -> None:
+def fit_pe(target: Target, plan: Plan) -> None:
     """Cut a PE task in height when its regions exceed L2: the largest tile of whole patches that fits.
 
     Apple's choice for such maps is not known; only speed depends on it (INFERRED).
@@ -296,14 +298,14 @@ def fit_pe(plan: Plan) -> None:
     low = plan.source.base if first else plan.source2.base
     reduction = plan.kind.reduces
     result = plan.cout * l2.UNIT if reduction else plan.h * result_row  # a reduction leaves one value per channel
-    if low + plan.h * sum(rows) + result + 0x40 <= L2_BYTES:
+    if low + plan.h * sum(rows) + result + 0x40 <= target.limits.l2_bytes:
         return
     if reduction:
         raise UnsupportedError(
             f"a reduction over {plan.c} x {plan.h} x {plan.w} does not fit the engine's 2 MiB buffer",
             code=Reason.MEMORY,
         )
-    room = L2_BYTES - low - 0x40 - 2 * patch * result_row
+    room = target.limits.l2_bytes - low - 0x40 - 2 * patch * result_row
     tile = room // sum(rows) // patch * patch
     if tile <= 0:
         raise UnsupportedError(

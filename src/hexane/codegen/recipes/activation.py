@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 def _through(op: Op, context: Context, table: str, *numbers: float, note: str, factor: float = 1.0) -> Fragment:
     need_fp16(op.arg("x"))
     x, y = context.tensor(op.arg("x")), context.tensor(op.output)
-    made, plan = Fragment(context), unary.copy_of(context.target, x)
+    fragment, plan = Fragment(context), unary.copy_of(context.target, x)
     plan.post_scale = factor
     unary.set_table(plan, table, *numbers)
-    made.add(unary.ne_stream(context.target, plan, x, y))
+    fragment.add(unary.ne_stream(context.target, plan, x, y))
     if note:
-        made.evidence(Evidence.INFERRED, note)
-    return made
+        fragment.evidence(Evidence.INFERRED, note)
+    return fragment
 
 
 @recipe("leaky_relu")

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hexane.chips import CORES, KERNEL_BYTES_PER_CORE, L2_BYTES
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment
@@ -52,16 +51,16 @@ def attention(ops: Sequence[Op], context: Context) -> Fragment:
     if any(t.n * t.c != 1 for t in tensors):
         raise UnsupportedError("attention of several heads", hint="each product runs head by head", code=Reason.BATCH)
     q, k, v, out = (as_rows(t) for t in tensors)
-    lanes = matmul.lanes_of(q.m)
-    one_pass = q.m <= CORES * lanes or context.choices.steps_kernels
-    if q.m % CORES or q.m < 2 * CORES or not one_pass or v.m % 16:
+    lanes = matmul.lanes_of(context.target, q.m)
+    one_pass = q.m <= context.limits.cores * lanes or context.choices.steps_kernels
+    if q.m % context.limits.cores or q.m < 2 * context.limits.cores or not one_pass or v.m % 16:
         raise UnsupportedError(f"attention over {q.m} queries in one block", code=Reason.EXTENT)
-    made = Fragment(context)
-    _head(made, q, k, v, out, lanes, Epilogue.of(ops[:-2]).scale)
-    return made
+    fragment = Fragment(context)
+    _head(fragment, q, k, v, out, lanes, Epilogue.of(ops[:-2]).scale)
+    return fragment
 
 
-def _head(made: Fragment, q: Rows, k: Rows, v: Rows, out: Rows, lanes: int, scale: float) -> None:
+def _head(fragment: Fragment, q: Rows, k: Rows, v: Rows, out: Rows, lanes: int, scale: float) -> None:
     m, n = q.m, k.m
     line = l2.channel_stride(m)
     channel = l2.channel_stride(n)
@@ -70,23 +69,26 @@ def _head(made: Fragment, q: Rows, k: Rows, v: Rows, out: Rows, lanes: int, scal
     columns = k.k * odd
     vector = Region(0, line, line, line)
     held = Region(line, channel, size, size)
-    if line + size + columns + n * l2.ne_window(k.k) > L2_BYTES or max(q.k, n) * lanes * 2 > KERNEL_BYTES_PER_CORE:
+    if (
+        line + size + columns + n * l2.ne_window(k.k) > fragment.limits.l2_bytes
+        or max(q.k, n) * lanes * 2 > fragment.limits.kernel_bytes_per_core
+    ):
         raise UnsupportedError(
             f"attention of {m} x {n} scores does not fit the engine's 2 MiB buffer", code=Reason.MEMORY
         )
-    staged = matmul.stage(made, q, m, q.k, lanes, turned=False, planar=True)
-    copy = made.plans[0]
+    staged = matmul.stage(fragment, q, m, q.k, lanes, turned=False, planar=True)
+    copy = fragment.plans[0]
 
-    turn = tasks.copy_plan(made.target, n, 1, k.k, out_trans=True)
+    turn = tasks.copy_plan(fragment.target, n, 1, k.k, out_trans=True)
     turn.src = k.walk()
-    tasks.choose_shape(made.target, turn)
+    tasks.choose_shape(fragment.target, turn)
     base = line + size
-    end = tasks.ne_source(made.target, turn, base + columns, after=After.NE)
+    end = tasks.ne_source(fragment.target, turn, base + columns, after=After.NE)
     turn.reads = turn.reads.waiting(matmul.hazard(base + columns, end, copy))
     turned = Region(base, odd, columns, columns)
     tasks.stays(turn, turned, after=After.NE | matmul.hazard(base, base + columns, copy))
     turn.holds = True
-    made.add(turn)
+    fragment.add(turn)
 
     scores = Plan("NE", w=n, c=q.k, cout=m, mac=MAC_CONV, kernel_format=RUNTIME_KERNEL, post_scale=scale)
     scores.cores_log2, scores.ocg = min(4, ceil_log2(m // lanes)), ceil_log2(lanes)
@@ -97,38 +99,38 @@ def _head(made: Fragment, q: Rows, k: Rows, v: Rows, out: Rows, lanes: int, scal
         tuple(i * core_bytes for i in range(cores)),
         (core_bytes,) * cores,
         source=staged.buffer,
-        pass_stride=CORES * core_bytes,
+        pass_stride=fragment.limits.cores * core_bytes,
         total=m // lanes * core_bytes,
     )
     scores.dtid, scores.macs = 0, m * n * q.k
     s = joint_shape(n, 1)
-    if made.target.choices.small_patch and is_small_source(made.target, n, 1, core_bytes):
+    if fragment.target.choices.small_patch and is_small_source(fragment.target, n, 1, core_bytes):
         scores.small_source, s = True, largest_shape(n, 1)
     scores.shape = (s, s, s)
     tasks.resident(scores, turned, After.FOLLOWS_NE)
     tasks.stays(scores, held, after=After.NOTHING)
     scores.holds = True
-    made.add(scores)
+    fragment.add(scores)
 
     top = Plan("PE", w=n, c=m, kind=PeKind.REDUCE, pe=MAXIMUM, pad_lowest=True, transpose_out=True)
     top.patch = joint_patch(s)
     tasks.resident(top, held, After.FOLLOWS_NE)
     tasks.stays(top, vector, after=After.NOTHING)
     top.holds = True
-    made.add(top)
-    row_chain(made, held, held, vector, m, n, After.PE_RESULT)
+    fragment.add(top)
+    row_chain(fragment, held, held, vector, m, n, After.PE_RESULT)
 
     weights = Plan("PE", w=n, c=m, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.W, transpose1=True)
     row = up(2 * lanes * n, 64)
     total = m // lanes * row
     weights.dst = replace(staged, row=row, plane=row, depth=total, group=total)
     if n != q.k:
-        weights.dst = replace(weights.dst, buffer=made.workspace(total))
+        weights.dst = replace(weights.dst, buffer=fragment.workspace(total))
     else:
         weights.dst_hint = WriteHint.ALLOC
     weights.patch = pe_patch(n, 1, operands=2)
     tasks.resident(weights, vector, After.FOLLOWS_PE)
     weights.source2 = held
-    tasks.streams_out(weights, line + size, explicit=False, after=After.NOTHING)
-    made.add(weights)
-    matmul.compute(made, matmul.ComputedProduct(len(made.plans) - 1, weights.dst, v, out, m, n, lanes))
+    tasks.streams_out(fragment.target, weights, line + size, explicit=False, after=After.NOTHING)
+    fragment.add(weights)
+    matmul.compute(fragment, matmul.ComputedProduct(len(fragment.plans) - 1, weights.dst, v, out, m, n, lanes))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hexane.chips import CORES, L2_BYTES, Evidence
+from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
@@ -46,11 +46,11 @@ def batched_product(ops: Sequence[Op], context: Context) -> Fragment:
     a, b, out = context.tensor(x), context.tensor(y), context.tensor(ops[-1].output)
     if not (a.n * a.c == b.n * b.c == out.n * out.c):
         raise UnsupportedError("a product whose batches are broadcast")
-    made = Fragment(context)
+    fragment = Fragment(context)
     _product(
-        made, _stack(a), _stack(b), _stack(out), bool(op.arg("transpose_x")), bool(op.arg("transpose_y")), epilogue
+        fragment, _stack(a), _stack(b), _stack(out), bool(op.arg("transpose_x")), bool(op.arg("transpose_y")), epilogue
     )
-    return made
+    return fragment
 
 
 def _stack(tensor: Tensor) -> Tensor:
@@ -65,28 +65,28 @@ def _rows(tensor: Tensor) -> Dma:
 
 
 def _product(
-    made: Fragment, x: Tensor, w: Tensor, y: Tensor, turned_x: bool, turned_y: bool, epilogue: Epilogue
+    fragment: Fragment, x: Tensor, w: Tensor, y: Tensor, turned_x: bool, turned_y: bool, epilogue: Epilogue
 ) -> None:
     batch, m, k, n = x.n, y.h, (x.h if turned_x else x.w), y.w
-    if m < CORES and ((turned_x and m < SCRATCH_LANES) or (not turned_x and m & (m - 1))):
+    if m < fragment.limits.cores and ((turned_x and m < SCRATCH_LANES) or (not turned_x and m & (m - 1))):
         raise UnsupportedError(f"{m} rows, which do not fill cores and lanes evenly")
-    if m <= CORES and not turned_x:
-        kernel = _from_surface(x, m, k)
+    if m <= fragment.limits.cores and not turned_x:
+        kernel = _from_surface(fragment.target, x, m, k)
         staging, each, lanes = None, batch, 1
     else:
-        lanes = SCRATCH_LANES if m % CORES else lanes_of(m)
-        staging = made.add(_stage(made, x, m, k, lanes, turned_x))
+        lanes = SCRATCH_LANES if m % fragment.limits.cores else lanes_of(fragment.target, m)
+        staging = fragment.add(_stage(fragment, x, m, k, lanes, turned_x))
         assert staging.dst is not None
-        kernel = _staged(staging.dst, batch, m, k, lanes)
+        kernel = _staged(fragment.target, staging.dst, batch, m, k, lanes)
         each = next(
             c for c in range(batch, 0, -1) if (batch % c == 0 and c * kernel.group_stride <= KERNELS_PER_TASK) or c == 1
         )
     held, end = None, 0
     source = _rows(w)
     if turned_y:
-        held, end = _turn(made, w, staging)
+        held, end = _turn(fragment, w, staging)
         if held is None:
-            source = _turn_through_scratch(made, w)
+            source = _turn_through_scratch(fragment, w)
     for first in range(batch - each, -1, -each):
         plan = Plan("NE", w=n, h=1, c=k, cout=m, groups=each, kernel_format=RUNTIME_KERNEL)
         plan.post_scale = epilogue.scale
@@ -97,15 +97,15 @@ def _product(
         plan.macs = each * m * n * k
         last = first == batch - each
         if held is not None:
-            tasks.choose_shape(made.target, plan, weighted=True, kernel_bytes=max(kernel.sizes))
+            tasks.choose_shape(fragment.target, plan, weighted=True, kernel_bytes=max(kernel.sizes))
             tasks.resident(plan, replace(held, base=first * held.group), After.NE_RESULT if last else After.NOTHING)
             plan.result, plan.writes = Region(end), l2.AUTOMATIC
             plan.holds = first > 0
         else:
-            _by_dma(made.target, plan, source.moved(first * source.group), kernel, staging, starts=last)
-        made.add(plan)
+            _by_dma(fragment.target, plan, source.moved(first * source.group), kernel, staging, starts=last)
+        fragment.add(plan)
     if batch > 1 and ((lanes < SCRATCH_LANES and staging is not None) or (turned_y and staging is None)):
-        made.evidence(Evidence.INFERRED, "batches of a product whose rows are few")
+        fragment.evidence(Evidence.INFERRED, "batches of a product whose rows are few")
 
 
 def _by_dma(target: Target, plan: Plan, source: Dma, kernel: Kernel, staging: Plan | None, *, starts: bool) -> None:
@@ -116,12 +116,12 @@ def _by_dma(target: Target, plan: Plan, source: Dma, kernel: Kernel, staging: Pl
     if starts and source.interleave == 1:
         after = tasks.STARTS if staging is None else After.NE
     end = tasks.ne_source(target, plan, 0, after=after)
-    tasks.streams_out(plan, end, explicit=False, after=after)
+    tasks.streams_out(target, plan, end, explicit=False, after=after)
     if starts and staging is not None and staging.unit == "PE":
         behind_staging(plan, end, staging)
 
 
-def _from_surface(x: Tensor, m: int, k: int) -> Kernel:
+def _from_surface(target: Target, x: Tensor, m: int, k: int) -> Kernel:
     """One row per core, straight from the surface."""
     size = up(2 * k, 64)
     cores = 1 << ceil_log2(m)
@@ -132,42 +132,42 @@ def _from_surface(x: Tensor, m: int, k: int) -> Kernel:
         source=x.buffer,
         offset=x.offset,
         group_stride=x.plane if x.n > 1 else 0,
-        pass_stride=CORES * size,
+        pass_stride=target.limits.cores * size,
     )
 
 
-def _stage(made: Fragment, x: Tensor, m: int, k: int, lanes: int, turned: bool) -> Plan:
+def _stage(fragment: Fragment, x: Tensor, m: int, k: int, lanes: int, turned: bool) -> Plan:
     """x to scratch as ``[batch][M / lanes][K][lanes]``: the layout of kernels."""
     plane = up(2 * lanes * k, 64)
     group = ceil_div(m, lanes) * plane
-    buffer = made.workspace(x.n * group)
+    buffer = fragment.workspace(x.n * group)
     walk = Dma(buffer, 0, plane, plane, group, group, interleave=lanes)
     if turned:
-        plan = tasks.copy_plan(made.target, k, 1, m, groups=x.n, out_trans=True)
+        plan = tasks.copy_plan(fragment.target, k, 1, m, groups=x.n, out_trans=True)
     else:
         plan = Plan("PE", w=k, h=1, c=m, groups=x.n, kind=PeKind.UNARY)
     plan.src, plan.dst = _rows(x), walk
     if turned:
-        tasks.choose_shape(made.target, plan)
-        end = tasks.ne_source(made.target, plan, 0)
+        tasks.choose_shape(fragment.target, plan)
+        end = tasks.ne_source(fragment.target, plan, 0)
     else:
         end = tasks.pe_source(plan, 0)
-    _need_room(end, x)
-    tasks.streams_out(plan, end, explicit=False)
+    _need_room(fragment.target, end, x)
+    tasks.streams_out(fragment.target, plan, end, explicit=False)
     return plan
 
 
-def _need_room(end: int, operand: Tensor) -> None:
+def _need_room(target: Target, end: int, operand: Tensor) -> None:
     """UnsupportedError where the lines of an operand that is copied end beyond L2: one row of channels passes whole."""
-    if end + l2.RESULT_ROOM > L2_BYTES:
+    if end + l2.RESULT_ROOM > target.limits.l2_bytes:
         raise UnsupportedError(
             f"an operand of {operand.h} x {operand.w} does not fit the engine's 2 MiB buffer", code=Reason.MEMORY
         )
 
 
-def _staged(walk: Dma, batch: int, m: int, k: int, lanes: int) -> Kernel:
+def _staged(target: Target, walk: Dma, batch: int, m: int, k: int, lanes: int) -> Kernel:
     size = up(2 * k * lanes, 64)
-    cores = min(CORES, ceil_div(m, lanes))
+    cores = min(target.limits.cores, ceil_div(m, lanes))
     return Kernel(
         b"",
         tuple(core * size for core in range(cores)),
@@ -175,25 +175,25 @@ def _staged(walk: Dma, batch: int, m: int, k: int, lanes: int) -> Kernel:
         source=walk.buffer,
         offset=walk.offset,
         group_stride=walk.group if batch > 1 else 0,
-        pass_stride=CORES * size,
+        pass_stride=target.limits.cores * size,
         total=ceil_div(m, lanes) * size,
     )
 
 
-def _turn(made: Fragment, w: Tensor, staging: Plan | None) -> tuple[Region | None, int]:
+def _turn(fragment: Fragment, w: Tensor, staging: Plan | None) -> tuple[Region | None, int]:
     """w given as [N, K]: turned copies in L2 at 0; None where they do not fit."""
     n, k = w.h, w.w
     channel = l2.channel_stride(n) if w.n > 1 else l2.odd_channel_stride(n)
     size = k * channel
-    if w.n * size + n * l2.ne_window(k) > L2_BYTES:
+    if w.n * size + n * l2.ne_window(k) > fragment.limits.l2_bytes:
         return None, 0
-    plan = tasks.copy_plan(made.target, n, 1, k, groups=w.n, out_trans=True)
+    plan = tasks.copy_plan(fragment.target, n, 1, k, groups=w.n, out_trans=True)
     plan.src = _rows(w)
-    tasks.choose_shape(made.target, plan)
+    tasks.choose_shape(fragment.target, plan)
     held = Region(0, channel, size, size, size if w.n > 1 else 0)
     start = w.n * size
     after = After.NOTHING if staging is not None else tasks.STARTS
-    end = tasks.ne_source(made.target, plan, start, after=after)
+    end = tasks.ne_source(fragment.target, plan, start, after=after)
     tasks.stays(plan, held, after=after)
     if staging is not None and staging.unit == "PE":
         plan.reads = plan.reads.waiting(hazard(start, end, staging))
@@ -201,23 +201,23 @@ def _turn(made: Fragment, w: Tensor, staging: Plan | None) -> tuple[Region | Non
     elif staging is not None:
         plan.reads = plan.reads.waiting(After.NE_RESULT)
     plan.holds = True
-    made.add(plan)
+    fragment.add(plan)
     return held, start
 
 
-def _turn_through_scratch(made: Fragment, w: Tensor) -> Dma:
+def _turn_through_scratch(fragment: Fragment, w: Tensor) -> Dma:
     """w given as [N, K], too large for L2: turned into scratch, eight rows side by side."""
     n, k = w.h, w.w
     if k % SCRATCH_LANES:
         raise UnsupportedError(f"a transposed operand of {n} x {k} does not fit the engine's 2 MiB buffer")
     plane = up(2 * SCRATCH_LANES * n, 64)
     group = k // SCRATCH_LANES * plane
-    walk = Dma(made.workspace(w.n * group), 0, plane, plane, group, group, interleave=SCRATCH_LANES)
-    plan = tasks.copy_plan(made.target, n, 1, k, groups=w.n, out_trans=True)
+    walk = Dma(fragment.workspace(w.n * group), 0, plane, plane, group, group, interleave=SCRATCH_LANES)
+    plan = tasks.copy_plan(fragment.target, n, 1, k, groups=w.n, out_trans=True)
     plan.src, plan.dst = _rows(w), walk
-    tasks.choose_shape(made.target, plan)
-    end = tasks.ne_source(made.target, plan, 0)
-    _need_room(end, w)
-    tasks.streams_out(plan, end, explicit=False)
-    made.add(plan)
+    tasks.choose_shape(fragment.target, plan)
+    end = tasks.ne_source(fragment.target, plan, 0)
+    _need_room(fragment.target, end, w)
+    tasks.streams_out(fragment.target, plan, end, explicit=False)
+    fragment.add(plan)
     return walk

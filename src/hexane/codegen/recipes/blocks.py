@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hexane.chips import CORES, KERNEL_BYTES_PER_CORE, L2_BYTES
 from hexane.codegen import l2, tasks
 from hexane.codegen.epilogue import apply
 from hexane.codegen.fragment import Fragment, Tensor
@@ -65,17 +64,17 @@ class Heads:
     bias: bool
 
 
-def lanes_per_task(lanes: int, taps: int, heads: Heads, *, one_patch: bool) -> list[int]:
+def lanes_per_task(target: Target, lanes: int, taps: int, heads: Heads, *, one_patch: bool) -> list[int]:
     """Lanes of each task, in ascending order of their channels; a remainder is last (§7.6)."""
     head = 128 * heads.table
     per_lane = taps * 2 + 2 * heads.bias
-    if one_patch or head + lanes * per_lane <= KERNEL_BYTES_PER_CORE:
+    if one_patch or head + lanes * per_lane <= target.limits.kernel_bytes_per_core:
         return [lanes]
-    most = (KERNEL_BYTES_PER_CORE - head) // per_lane
+    most = (target.limits.kernel_bytes_per_core - head) // per_lane
     most = most // 16 * 16 if most >= 16 else most // 2 * 2 or most
     if most < 1:
         raise UnsupportedError(
-            f"one output channel needs {per_lane} bytes of kernel; a core holds {KERNEL_BYTES_PER_CORE}",
+            f"one output channel needs {per_lane} bytes of kernel; a core holds {target.limits.kernel_bytes_per_core}",
             hint="split the input channels",
             code=Reason.MEMORY,
         )
@@ -83,28 +82,30 @@ def lanes_per_task(lanes: int, taps: int, heads: Heads, *, one_patch: bool) -> l
     return [most] * (count - 1) + [lanes - (count - 1) * most]
 
 
-def channel_blocks(cout: int, taps: int, heads: Heads, *, one_patch: bool, transposed: bool) -> list[Block]:
+def channel_blocks(
+    target: Target, cout: int, taps: int, heads: Heads, *, one_patch: bool, transposed: bool
+) -> list[Block]:
     """Output channels cut into tasks, in task order (§7.6).
 
     Normal output: the remainder first, with the highest channels, then full blocks downwards. Transposed output:
     ascending. Channels beyond a multiple of sixteen make a block of one lane, as the early compiler does for three.
     """
-    lanes_per_task(1, taps, heads, one_patch=one_patch)  # one channel at least has to fit a core
-    if cout < CORES:
+    lanes_per_task(target, 1, taps, heads, one_patch=one_patch)  # one channel at least has to fit a core
+    if cout < target.limits.cores:
         log2 = ceil_log2(cout)
         return [Block(0, cout, log2, 1)]
-    whole, rest = divmod(cout, CORES)
+    whole, rest = divmod(cout, target.limits.cores)
     blocks = []
     if transposed and rest and whole % 2:
         # a block of columns starts at a multiple of 64 bytes: 17 to 31 channels share one task
-        whole, rest = whole - 1, rest + CORES
+        whole, rest = whole - 1, rest + target.limits.cores
     first = 0
-    for lanes in lanes_per_task(whole, taps, heads, one_patch=one_patch) if whole else ():
-        blocks.append(Block(first, lanes * CORES, 4, lanes))
-        first += lanes * CORES
-    if rest > CORES:
+    for lanes in lanes_per_task(target, whole, taps, heads, one_patch=one_patch) if whole else ():
+        blocks.append(Block(first, lanes * target.limits.cores, 4, lanes))
+        first += lanes * target.limits.cores
+    if rest > target.limits.cores:
         log2 = min(4, (rest & -rest).bit_length() - 1)
-        if len(lanes_per_task(rest >> log2, taps, heads, one_patch=one_patch)) > 1:
+        if len(lanes_per_task(target, rest >> log2, taps, heads, one_patch=one_patch)) > 1:
             raise UnsupportedError(f"{rest} columns of {taps} values each in one task", code=Reason.MEMORY)
         blocks.append(Block(first, rest, log2, rest >> log2))
     elif rest:
@@ -194,11 +195,11 @@ class Product:
         bias = None if self.bias is None else self.bias[part]
         return replace(self, weights=self.weights.rows(block.first, block.count), bias=bias)
 
-    def blocks(self, *, one_patch: bool, transposed: bool) -> list[Block]:
+    def blocks(self, target: Target, *, one_patch: bool, transposed: bool) -> list[Block]:
         """The outputs cut into tasks."""
         halfwords = self.weights.lane_halfwords(self.k)
         heads = Heads(self.epilogue.table is not None, self.bias is not None)
-        return channel_blocks(self.n, halfwords, heads, one_patch=one_patch, transposed=transposed)
+        return channel_blocks(target, self.n, halfwords, heads, one_patch=one_patch, transposed=transposed)
 
 
 def parted_bias(bias: np.ndarray | None, weights: Weights) -> tuple[np.ndarray | None, float]:
@@ -220,34 +221,39 @@ def packed(
     return Kernel(made.data, made.offsets, made.sizes, sparse=layout.sparse, inferred=layout.inferred)
 
 
-def place_blocks(made: Fragment, plans: list[Plan]) -> None:
+def place_blocks(fragment: Fragment, plans: list[Plan]) -> None:
     """L2 places of the tasks that share a source: the first keeps it, unless the map is tiled or streamed (§7.6)."""
     first = plans[0]
     if len(plans) == 1:
-        end = tasks.ne_source(made.target, first, 0)
-        tasks.streams_out(first, end)
-        made.add(first)
+        end = tasks.ne_source(fragment.target, first, 0)
+        tasks.streams_out(fragment.target, first, end)
+        fragment.add(first)
         return
     channel = l2.channel_stride(first.w)
-    fits = first.h * first.c * channel + _result_bytes(first) <= L2_BYTES and len({p.small_source for p in plans}) == 1
+    fits = (
+        first.h * first.c * channel + _result_bytes(first) <= fragment.limits.l2_bytes
+        and len({p.small_source for p in plans}) == 1
+    )
     if not fits:
         for plan in plans:
-            end = tasks.ne_source(made.target, plan, 0)
-            tasks.streams_out(plan, end)
-            made.add(plan)
+            end = tasks.ne_source(fragment.target, plan, 0)
+            tasks.streams_out(fragment.target, plan, end)
+            fragment.add(plan)
         return
-    end = tasks.ne_source(made.target, first, 0, keep=True)
-    tasks.streams_out(first, end, explicit=False)
+    end = tasks.ne_source(fragment.target, first, 0, keep=True)
+    tasks.streams_out(fragment.target, first, end, explicit=False)
     first.holds = True
-    made.add(first)
+    fragment.add(first)
     region = replace(first.source, group=0)
     for i, plan in enumerate(plans[1:], 1):
         plan.src = None
-        tasks.choose_shape(made.target, plan, weighted=True, kernel_bytes=max(plan.kernel.sizes) if plan.kernel else 0)
+        tasks.choose_shape(
+            fragment.target, plan, weighted=True, kernel_bytes=max(plan.kernel.sizes) if plan.kernel else 0
+        )
         tasks.resident(plan, region)
         plan.result, plan.writes = Region(end), l2.AUTOMATIC
         plan.holds = i < len(plans) - 1
-        made.add(plan)
+        fragment.add(plan)
 
 
 def _result_bytes(plan: Plan) -> int:

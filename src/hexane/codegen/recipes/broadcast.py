@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hexane.chips import L2_BYTES, Evidence
+from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
@@ -30,10 +30,10 @@ def tile(ops: Sequence[Op], context: Context) -> Fragment:
     op = ops[0]
     x = op.arg("x")
     need_fp16(x)
-    made = Fragment(context)
+    fragment = Fragment(context)
     out = context.tensor(ops[-1].output)
     data = constant(x)
-    source = context.tensor(x) if data is None else made.plain_constant(np.asarray(data, np.float16))
+    source = context.tensor(x) if data is None else fragment.plain_constant(np.asarray(data, np.float16))
     axes = Axes.NONE
     for axis in "whc":
         if getattr(source, axis) != getattr(out, axis):
@@ -46,8 +46,8 @@ def tile(ops: Sequence[Op], context: Context) -> Fragment:
         raise UnsupportedError("a tile along the batch", code=Reason.BATCH)
     plan = Plan("PE", w=out.w, h=out.h, c=out.c, groups=out.n, kind=PeKind.UNARY, broadcast1=axes)
     plan.pe = COPY.with_relu(len(ops) == 2)
-    widen(made, plan, source, out)
-    return made
+    widen(fragment, plan, source, out)
+    return fragment
 
 
 @recipe("cast")
@@ -58,13 +58,13 @@ def cast(ops: Sequence[Op], context: Context) -> Fragment:
     if (x.dtype, y.dtype) not in (("bool", "fp16"), ("uint8", "fp16"), ("int8", "fp16")):
         raise UnsupportedError(f"a cast from {x.dtype} to {y.dtype}", code=Reason.ELEMENT_TYPE)
     source, out = context.tensor(x), context.tensor(y)
-    made = Fragment(context)
+    fragment = Fragment(context)
     plan = Plan("PE", w=source.w, h=source.h, c=source.c, groups=source.n, kind=PeKind.UNARY)
-    made.add(unary.pe_stream(plan, source, out))
+    fragment.add(unary.pe_stream(context.target, plan, source, out))
     if x.dtype == "int8":
         plan.in_format = Element.INT8
-        made.evidence(Evidence.INFERRED, "signed bytes, which no program of Apple's compiler shows")
-    return made
+        fragment.evidence(Evidence.INFERRED, "signed bytes, which no program of Apple's compiler shows")
+    return fragment
 
 
 @recipe("logical_not")
@@ -72,11 +72,11 @@ def logical_not(ops: Sequence[Op], context: Context) -> Fragment:
     """logical_not: one neural engine copy of bytes through the table x == 0."""
     (op,) = ops
     x, y = context.tensor(op.arg("x")), context.tensor(op.output)
-    made, plan = Fragment(context), unary.copy_of(context.target, x)
+    fragment, plan = Fragment(context), unary.copy_of(context.target, x)
     plan.out_format = Element.UINT8
     unary.set_table(plan, "equals_zero")
-    made.add(unary.ne_stream(context.target, plan, x, y))
-    return made
+    fragment.add(unary.ne_stream(context.target, plan, x, y))
+    return fragment
 
 
 @recipe("select")
@@ -88,22 +88,22 @@ def select(ops: Sequence[Op], context: Context) -> Fragment:
         raise UnsupportedError("a condition that is no bool", code=Reason.ELEMENT_TYPE)
     cond = context.tensor(op.arg("cond"))
     out = context.tensor(op.output)
-    made = Fragment(context)
-    a, b = (tensor_for(op.arg(name), context, made) for name in ("a", "b"))
-    plain = a.shape == b.shape == out.shape and out.n == 1 and not made.constants
+    fragment = Fragment(context)
+    a, b = (tensor_for(op.arg(name), context, fragment) for name in ("a", "b"))
+    plain = a.shape == b.shape == out.shape and out.n == 1 and not fragment.constants
     by_row = cond.shape == (1, 1, 1, out.w) and out.c == 1 and out.h > 1
     by_pixel = cond.shape == out.shape and out.h == out.w == 1
     half = out.h * l2.channel_stride(out.w)
     if plain and by_pixel:
-        _select(made, cond, (("not_zero", a), ("equals_zero", b)), out, by_row=False)
-    elif plain and by_row and 2 * half + 4 * l2.RING_ROOM < L2_BYTES:
-        _select(made, cond, (("equals_zero", b), ("not_zero", a)), out, by_row=True)
+        _select(fragment, cond, (("not_zero", a), ("equals_zero", b)), out, by_row=False)
+    elif plain and by_row and 2 * half + 4 * l2.RING_ROOM < context.limits.l2_bytes:
+        _select(fragment, cond, (("equals_zero", b), ("not_zero", a)), out, by_row=True)
     else:
-        _select_through_scratch(made, cond, a, b, out)
-    return made
+        _select_through_scratch(fragment, cond, a, b, out)
+    return fragment
 
 
-def _select(made: Fragment, cond: Tensor, halves: tuple, out: Tensor, *, by_row: bool) -> None:
+def _select(fragment: Fragment, cond: Tensor, halves: tuple, out: Tensor, *, by_row: bool) -> None:
     """In L2 (appendix A): mask at 0, first half behind it, the kept condition behind that; then the other half.
 
     A mask per channel is a turned vector, one per column is a row that is broadcast along H.
@@ -117,17 +117,17 @@ def _select(made: Fragment, cond: Tensor, halves: tuple, out: Tensor, *, by_row:
     masks = []
     for i, (table, operand) in enumerate(halves):
         plan = (
-            unary.copy_of(made.target, cond)
+            unary.copy_of(fragment.target, cond)
             if by_row
-            else tasks.copy_plan(made.target, cond.c, 1, 1, out_trans=True, element=1)
+            else tasks.copy_plan(fragment.target, cond.c, 1, 1, out_trans=True, element=1)
         )
         plan.in_format, plan.mac, plan.kernel_format = Element.UINT8, MAC_COPY_BYTES, NO_KERNEL
         unary.set_table(plan, table)
         masks.append(plan)
         if i == 0:
             plan.src = cond.dma()
-            tasks.choose_shape(made.target, plan)
-            kept_end = tasks.ne_source(made.target, plan, kept_base, keep=True)
+            tasks.choose_shape(fragment.target, plan)
+            kept_end = tasks.ne_source(fragment.target, plan, kept_base, keep=True)
             tasks.stays(plan, mask)
             second_at, base = kept_end, channel
         else:
@@ -136,7 +136,7 @@ def _select(made: Fragment, cond: Tensor, halves: tuple, out: Tensor, *, by_row:
             base = _apart(channel, channel + size)
             second_at = base + size
         plan.holds = True
-        made.add(plan)
+        fragment.add(plan)
         product = Plan("PE", w=out.w, h=out.h, c=out.c, kind=PeKind.BINARY, pe=BINARY["mul"])
         product.broadcast1 = Axes.H if by_row else Axes.NONE
         product.transpose1 = product.transpose_out = not by_row
@@ -150,7 +150,7 @@ def _select(made: Fragment, cond: Tensor, halves: tuple, out: Tensor, *, by_row:
             product.reads = Reads(after=After.NE if overlap else After.NE_RESULT)
         tasks.stays(product, replace(half, base=base), after=After.NOTHING)
         product.holds = True
-        made.add(product)
+        fragment.add(product)
     total = Plan("PE", w=out.w, h=out.h, c=out.c, kind=PeKind.BINARY, pe=BINARY["add"])
     total.transpose1 = total.transpose2 = not by_row
     total.dst = out.dma()
@@ -159,8 +159,8 @@ def _select(made: Fragment, cond: Tensor, halves: tuple, out: Tensor, *, by_row:
     first, second = (regions[1], regions[0]) if by_row else (regions[0], regions[1])
     tasks.resident(total, replace(half, base=first), After.PE_RESULT)
     total.source2 = replace(half, base=second)
-    tasks.streams_out(total, base + size, after=After.NOTHING)
-    made.add(total)
+    tasks.streams_out(fragment.target, total, base + size, after=After.NOTHING)
+    fragment.add(total)
 
 
 def _apart(first: int, base: int) -> int:
@@ -170,17 +170,17 @@ def _apart(first: int, base: int) -> int:
     return base
 
 
-def _select_through_scratch(made: Fragment, cond: Tensor, a: Tensor, b: Tensor, out: Tensor) -> None:
+def _select_through_scratch(fragment: Fragment, cond: Tensor, a: Tensor, b: Tensor, out: Tensor) -> None:
     """cond * a + (not cond) * b, every step through scratch; 0 * inf is 0 in the planar engine (numerics 7)."""
     halves = []
     for table, operand in (("not_zero", a), ("equals_zero", b)):
         shape = Tensor(cond.buffer, *cond.shape)
-        mask = replace(shape, buffer=made.workspace(shape.bytes))
-        plan = unary.copy_of(made.target, cond)
+        mask = replace(shape, buffer=fragment.workspace(shape.bytes))
+        plan = unary.copy_of(fragment.target, cond)
         unary.set_table(plan, table)
-        made.add(unary.ne_stream(made.target, plan, cond, mask))
-        product = Tensor(made.workspace(out.bytes), *out.shape)
-        operands = combine(made, "mul", operand, mask, product)
+        fragment.add(unary.ne_stream(fragment.target, plan, cond, mask))
+        product = Tensor(fragment.workspace(out.bytes), *out.shape)
+        operands = combine(fragment, "mul", operand, mask, product)
         halves.append(operands)
-    made.add(two_surfaces("add", halves[0], halves[1], out, False))
-    made.evidence(Evidence.INFERRED, "a selection through scratch")
+    fragment.add(two_surfaces(fragment.target, "add", halves[0], halves[1], out, False))
+    fragment.evidence(Evidence.INFERRED, "a selection through scratch")

@@ -248,7 +248,7 @@ class ChainWork:
         pitch = self.pitch_for(value, n) if transposed else l2.channel_stride(m)
         stay = ChainStay((m if transposed else n) * pitch, 2 * m * n)
         pixels = Held(Region(), 1, m, 0, None, After.NOTHING)
-        blocks = linear.blocks_for(weights, 1, m, transposed=transposed)
+        blocks = linear.blocks_for(self.target, weights, 1, m, transposed=transposed)
         for i, block in enumerate(blocks):
             plan = linear.block_plan(self.target, pixels, weights, block, {}, out_trans=transposed)
             if out.dram is not None:

@@ -24,7 +24,7 @@ ORDER = (0, 3, 2, 1)
 LARGEST = 1 << 28
 
 
-def columns(made: Fragment, n: int, w: int, h: int, c: int) -> Walk:
+def columns(fragment: Fragment, n: int, w: int, h: int, c: int) -> Walk:
     """Scratch for a turned map: axes n, w, h, c; a line of channels takes whole 64-byte bursts."""
     line = up(2 * c, 64)
     plane = h * line
@@ -33,15 +33,15 @@ def columns(made: Fragment, n: int, w: int, h: int, c: int) -> Walk:
         raise UnsupportedError(
             f"a turned map of {n} x {w} x {h} x {c} takes more than {LARGEST >> 20} MiB of scratch", code=Reason.MEMORY
         )
-    return Walk(made.workspace(size), 0, (n, w, h, c), (w * plane, plane, line, 2), w * plane)
+    return Walk(fragment.workspace(size), 0, (n, w, h, c), (w * plane, plane, line, 2), w * plane)
 
 
-def turn(made: Fragment, source: Walk, target: Walk) -> None:
+def turn(fragment: Fragment, source: Walk, target: Walk) -> None:
     """source [n, c, h, w] into target [n, w, h, c], or back."""
-    turned(made, source, ORDER, target)
+    turned(fragment, source, ORDER, target)
 
 
-def combine(made: Fragment, op: str, a: Walk, b: Walk, out: Walk) -> Plan:
+def combine(fragment: Fragment, op: str, a: Walk, b: Walk, out: Walk) -> Plan:
     """a op b, both from DRAM and of the same extents, in the planar engine."""
     n, c, h, w = out.extents
     if not a.extents == b.extents == out.extents:
@@ -54,23 +54,23 @@ def combine(made: Fragment, op: str, a: Walk, b: Walk, out: Walk) -> Plan:
     same = a.buffer == b.buffer and a.offset == b.offset
     base = end if same else l2.second_operand_base(end)
     plan.source2 = replace(plan.source, base=base)
-    tasks.streams_out(plan, base + end)
-    tasks.fit_pe(plan)
-    return made.add(plan)
+    tasks.streams_out(fragment.target, plan, base + end)
+    tasks.fit_pe(fragment.target, plan)
+    return fragment.add(plan)
 
 
-def fill(made: Fragment, target: Walk, line: Walk) -> Plan:
+def fill(fragment: Fragment, target: Walk, line: Walk) -> Plan:
     """Every line of the target from one constant line."""
     still = replace(line, extents=target.extents, strides=(0, 0, 0, line.element), total=0)
-    plan = straight(made, still, target)
+    plan = straight(fragment, still, target)
     plan.evidence, plan.note = Evidence.INFERRED, "one line read for every row"
     return plan
 
 
-def constant_line(made: Fragment, count: int, value: float) -> Walk:
+def constant_line(fragment: Fragment, count: int, value: float) -> Walk:
     """``count`` equal numbers in the const section."""
     import numpy as np
 
     with np.errstate(over="ignore"):
-        tensor = made.plain_constant(np.full((1, 1, 1, count), value, np.float16))
+        tensor = fragment.plain_constant(np.full((1, 1, 1, count), value, np.float16))
     return Walk.of(tensor)

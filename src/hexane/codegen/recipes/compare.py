@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hexane.chips import L2_BYTES, Evidence
+from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
@@ -44,72 +44,72 @@ def comparison(ops: Sequence[Op], context: Context) -> Fragment:
     (op,) = ops
     need_fp16(op.arg("x"), op.arg("y"))
     out = context.tensor(op.output)
-    made = Fragment(context)
+    fragment = Fragment(context)
     if context.on.planar_comparisons:
-        _of_difference(made, op, out, context)
-        return made
+        _of_difference(fragment, op, out, context)
+        return fragment
     for value in (op.arg("x"), op.arg("y")):
         if value.is_constant and not np.isfinite(value.data).all():
             raise UnsupportedError("a comparison with infinity or NaN: infinity less infinity is no number")
-    x, y = (tensor_for(op.arg(name), context, made) for name in ("x", "y"))
+    x, y = (tensor_for(op.arg(name), context, fragment) for name in ("x", "y"))
     if out.n > 1 or not x.shape == y.shape == out.shape:
-        x, y = (t if t.shape == out.shape else widened(made, t, out) for t in (x, y))
+        x, y = (t if t.shape == out.shape else widened(fragment, t, out) for t in (x, y))
     table, swapped = COMPARISONS[op.type]
     if swapped:
         x, y = y, x
     target = out
     if op.type in NEGATED:
-        target = Tensor(made.workspace(out.bytes), *out.shape, out.element)
+        target = Tensor(fragment.workspace(out.bytes), *out.shape, out.element)
     for n in range(out.n):
-        _compare(made, x.image(n), y.image(n), target.image(n), table)
+        _compare(fragment, x.image(n), y.image(n), target.image(n), table)
     if target is not out:
         plan = unary.copy_of(context.target, target)
         plan.out_format = Element.UINT8
         unary.set_table(plan, "equals_zero")
-        made.add(unary.ne_stream(context.target, plan, target, out))
-    if op.type != "less" or made.constants or out.n > 1:
-        made.evidence(Evidence.INFERRED, "a comparison other than less of two tensors")
-    return made
+        fragment.add(unary.ne_stream(context.target, plan, target, out))
+    if op.type != "less" or fragment.constants or out.n > 1:
+        fragment.evidence(Evidence.INFERRED, "a comparison other than less of two tensors")
+    return fragment
 
 
-def _of_difference(made: Fragment, op: Op, out: Tensor, context: Context) -> None:
+def _of_difference(fragment: Fragment, op: Op, out: Tensor, context: Context) -> None:
     """x - y in the planar engine, which is zero for equal operands only, then a step table to bytes."""
     word, x, y = sided(op)
-    difference = Tensor(made.workspace(2 * out.bytes), *out.shape)
+    difference = Tensor(fragment.workspace(2 * out.bytes), *out.shape)
     number = scalar(y)
     if number is not None:
         word, number = with_number(word, number)
     if number is not None and context.tensor(x).shape == out.shape:
         plan = Plan("PE", w=out.w, h=out.h, c=out.c, groups=out.n, kind=PeKind.UNARY, bias=-number)
-        made.add(unary.pe_stream(plan, context.tensor(x), difference))
+        fragment.add(unary.pe_stream(context.target, plan, context.tensor(x), difference))
     else:
-        first, second = (tensor_for(value, context, made) for value in (x, y))
-        combine(made, "sub", first, second, difference)
+        first, second = (tensor_for(value, context, fragment) for value in (x, y))
+        combine(fragment, "sub", first, second, difference)
     plan = unary.copy_of(context.target, difference)
     plan.out_format = Element.UINT8
     unary.set_table(plan, STEPS[word])
-    made.add(unary.ne_stream(context.target, plan, difference, out))
-    made.evidence(Evidence.INFERRED, "a comparison as a planar difference and a step table")
+    fragment.add(unary.ne_stream(context.target, plan, difference, out))
+    fragment.evidence(Evidence.INFERRED, "a comparison as a planar difference and a step table")
 
 
-def _compare(made: Fragment, x: Tensor, y: Tensor, out: Tensor, table: str) -> None:
+def _compare(fragment: Fragment, x: Tensor, y: Tensor, out: Tensor, table: str) -> None:
     """T0, T1: the operands as pairs of channels in L2; T2: +1, -1 per pair and the table (appendix A, less)."""
     channel = l2.channel_stride(x.w)
     block = 2 * x.c * channel
     row = block + (l2.pe_pad(block, channel) if x.h > 1 else 0)
     size = x.h * row
-    if size + x.h * (x.c * l2.ne_window(x.w) + l2.MOST_PAD) + l2.RESULT_ROOM > L2_BYTES:
+    if size + x.h * (x.c * l2.ne_window(x.w) + l2.MOST_PAD) + l2.RESULT_ROOM > fragment.limits.l2_bytes:
         raise UnsupportedError(
             f"a comparison of {x.c} x {x.h} x {x.w} values does not fit the engine's 2 MiB buffer", code=Reason.MEMORY
         )
     for i, (tensor, place) in enumerate(((y, 1), (x, 0))):
-        plan = unary.copy_of(made.target, tensor)
+        plan = unary.copy_of(fragment.target, tensor)
         plan.src = tensor.dma()
-        tasks.choose_shape(made.target, plan)
-        tasks.ne_source(made.target, plan, size, after=tasks.STARTS if i == 0 else After.NOTHING)
+        tasks.choose_shape(fragment.target, plan)
+        tasks.ne_source(fragment.target, plan, size, after=tasks.STARTS if i == 0 else After.NOTHING)
         tasks.stays(plan, Region(place * channel, 2 * channel, row, block))
         plan.holds = True
-        made.add(plan)
+        fragment.add(plan)
     pair = Plan("NE", w=x.w, h=x.h, c=2 * x.c, cout=x.c, unicast=2, kernel_format=INT8_KERNEL)
     pair.mac = MAC_BYTES.then(NeNonlinear.TABLE)
     pair.out_format = Element.UINT8
@@ -120,12 +120,12 @@ def _compare(made: Fragment, x: Tensor, y: Tensor, out: Tensor, table: str) -> N
     pair.kernel = Kernel(packed.data, packed.offsets, packed.sizes)
     pair.tables = (table,)
     pair.dst = out.dma()
-    tasks.choose_shape(made.target, pair)
-    if is_small_source(made.target, x.w, x.h, 0) and x.h * x.w > 1:
+    tasks.choose_shape(fragment.target, pair)
+    if is_small_source(fragment.target, x.w, x.h, 0) and x.h * x.w > 1:
         pair.shape = (pair.shape[2],) * 3
     tasks.resident(pair, Region(0, channel, row, block), After.NE_RESULT)
     pair.result, pair.writes = Region(size), l2.AUTOMATIC
-    made.add(pair)
+    fragment.add(pair)
 
 
 @recipe("floor", "ceil")
@@ -134,49 +134,49 @@ def floor(ops: Sequence[Op], context: Context) -> Fragment:
     (op,) = ops
     need_fp16(op.arg("x"))
     x, out = context.tensor(op.arg("x")), context.tensor(op.output)
-    made = Fragment(context)
+    fragment = Fragment(context)
     if op.type == "floor" and x.n == x.h == x.w == 1:
-        _floor_vector(made, x, out)
-        return made
+        _floor_vector(fragment, x, out)
+        return fragment
     source = x
     if op.type == "ceil":
-        source = _negative(made, x, Tensor(made.workspace(x.bytes), *x.shape))
-    target = out if op.type == "floor" else Tensor(made.workspace(x.bytes), *x.shape)
+        source = _negative(fragment, x, Tensor(fragment.workspace(x.bytes), *x.shape))
+    target = out if op.type == "floor" else Tensor(fragment.workspace(x.bytes), *x.shape)
     parts = {}
     for table, place in (("fraction", source), ("below_zero", None), ("integer", source)):
         plan = unary.copy_of(context.target, x)
         unary.set_table(plan, table)
-        parts[table] = Tensor(made.workspace(x.bytes), *x.shape)
-        made.add(unary.ne_stream(context.target, plan, place or parts["fraction"], parts[table]))
-    combine(made, "sub", parts["integer"], parts["below_zero"], target)
+        parts[table] = Tensor(fragment.workspace(x.bytes), *x.shape)
+        fragment.add(unary.ne_stream(context.target, plan, place or parts["fraction"], parts[table]))
+    combine(fragment, "sub", parts["integer"], parts["below_zero"], target)
     if op.type == "ceil":
-        _negative(made, target, out)
-    made.evidence(Evidence.INFERRED, "rounding through scratch")
-    return made
+        _negative(fragment, target, out)
+    fragment.evidence(Evidence.INFERRED, "rounding through scratch")
+    return fragment
 
 
-def _negative(made: Fragment, x: Tensor, out: Tensor) -> Tensor:
+def _negative(fragment: Fragment, x: Tensor, out: Tensor) -> Tensor:
     plan = Plan("PE", w=x.w, h=x.h, c=x.c, groups=x.n, kind=PeKind.UNARY, scale=-1.0)
-    made.add(unary.pe_stream(plan, x, out))
+    fragment.add(unary.pe_stream(fragment.target, plan, x, out))
     return out
 
 
-def _floor_vector(made: Fragment, x: Tensor, out: Tensor) -> None:
+def _floor_vector(fragment: Fragment, x: Tensor, out: Tensor) -> None:
     """Channels of one pixel: four tasks on vectors turned into rows (appendix A, floor)."""
     line = l2.channel_stride(x.c)
     first, second = (Region(base, line, line, line) for base in (0, line))
-    fraction = tasks.copy_plan(made.target, x.c, 1, 1, out_trans=True)
+    fraction = tasks.copy_plan(fragment.target, x.c, 1, 1, out_trans=True)
     unary.set_table(fraction, "fraction")
     fraction.src = x.dma()
-    tasks.choose_shape(made.target, fraction)
-    tasks.ne_source(made.target, fraction, 2 * line, keep=True)
+    tasks.choose_shape(fragment.target, fraction)
+    tasks.ne_source(fragment.target, fraction, 2 * line, keep=True)
     tasks.stays(fraction, second)
-    below = tasks.copy_plan(made.target, 1, 1, x.c)
+    below = tasks.copy_plan(fragment.target, 1, 1, x.c)
     unary.set_table(below, "below_zero")
-    tasks.choose_shape(made.target, below)
+    tasks.choose_shape(fragment.target, below)
     tasks.resident(below, second, After.NE_RESULT)
     tasks.stays(below, first, after=After.NOTHING)
-    whole = tasks.copy_plan(made.target, x.c, 1, 1, out_trans=True)
+    whole = tasks.copy_plan(fragment.target, x.c, 1, 1, out_trans=True)
     unary.set_table(whole, "integer")
     whole.shape = fraction.shape
     tasks.resident(whole, replace(fraction.source, group=0))
@@ -186,8 +186,8 @@ def _floor_vector(made: Fragment, x: Tensor, out: Tensor) -> None:
     difference.dst = out.dma()
     tasks.resident(difference, second, After.NE_RESULT)
     difference.source2 = first
-    tasks.streams_out(difference, 2 * line, after=After.NOTHING)
+    tasks.streams_out(fragment.target, difference, 2 * line, after=After.NOTHING)
     for plan in (fraction, below, whole):
         plan.holds = True
-        made.add(plan)
-    made.add(difference)
+        fragment.add(plan)
+    fragment.add(difference)

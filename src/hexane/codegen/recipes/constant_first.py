@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hexane.chips import L2_BYTES, Evidence
+from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment
@@ -46,43 +46,43 @@ def constant_first(ops: Sequence[Op], context: Context) -> Fragment:
     turned = np.ascontiguousarray(values.T if op.arg("transpose_x") else values)
     weights = Product(Weights(turned), None, 0.0, epilogue)
     x, out = context.tensor(y), context.tensor(ops[-1].output)
-    made = Fragment(context)
+    fragment = Fragment(context)
     kernels: Kernels = {}
     for b in range(x.n * x.c):
         source, target = as_rows(x).part(b * x.h, x.h), as_rows(out).part(b * out.h, out.h)
-        (_turned if op.arg("transpose_y") else _direct)(made, source, target, weights, kernels)
-    made.evidence(Evidence.INFERRED, "a product with a constant first operand")
-    return made
+        (_turned if op.arg("transpose_y") else _direct)(fragment, source, target, weights, kernels)
+    fragment.evidence(Evidence.INFERRED, "a product with a constant first operand")
+    return fragment
 
 
-def _direct(made: Fragment, x: Rows, y: Rows, weights: Product, kernels: Kernels) -> None:
+def _direct(fragment: Fragment, x: Rows, y: Rows, weights: Product, kernels: Kernels) -> None:
     """x is [K, N]: its rows are the input channels."""
     held = Held(Region(), 1, x.k, 0, None, After.NOTHING)
     plans = []
-    for block in blocks_for(weights, 1, x.k, transposed=False):
-        plan = block_plan(made.target, held, weights, block, kernels, out_trans=False)
+    for block in blocks_for(fragment.target, weights, 1, x.k, transposed=False):
+        plan = block_plan(fragment.target, held, weights, block, kernels, out_trans=False)
         plan.src = x.walk()
         plan.dst = replace(y.walk(), offset=y.offset + block.first * y.stride)
-        settle(made.target, plan)
+        settle(fragment.target, plan)
         plans.append(plan)
-    place_blocks(made, plans)
+    place_blocks(fragment, plans)
 
 
-def _turned(made: Fragment, x: Rows, y: Rows, weights: Product, kernels: Kernels) -> None:
+def _turned(fragment: Fragment, x: Rows, y: Rows, weights: Product, kernels: Kernels) -> None:
     """x is [N, K]: turned into L2 first."""
-    if x.k * l2.odd_channel_stride(x.m) + x.m * l2.ne_window(x.k) > L2_BYTES:
+    if x.k * l2.odd_channel_stride(x.m) + x.m * l2.ne_window(x.k) > fragment.limits.l2_bytes:
         raise UnsupportedError(
             f"a transposed operand of {x.m} x {x.k} does not fit the engine's 2 MiB buffer", code=Reason.MEMORY
         )
-    held = turn_in(made, x)
-    blocks = blocks_for(weights, held.h, held.w, transposed=False)
+    held = turn_in(fragment, x)
+    blocks = blocks_for(fragment.target, weights, held.h, held.w, transposed=False)
     for i, block in enumerate(blocks):
-        plan = block_plan(made.target, held, weights, block, kernels, out_trans=False)
+        plan = block_plan(fragment.target, held, weights, block, kernels, out_trans=False)
         plan.dst = replace(y.walk(), offset=y.offset + block.first * y.stride)
         if i == 0:
             plan.src, plan.src_staged = held.walk, True
-        settle(made.target, plan)
+        settle(fragment.target, plan)
         tasks.resident(plan, held.region, held.after if i == 0 else After.NOTHING)
         plan.result, plan.writes = Region(held.end), l2.AUTOMATIC
         plan.holds = i < len(blocks) - 1
-        made.add(plan)
+        fragment.add(plan)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hexane.chips import CORES, KERNEL_BYTES_PER_CORE
 from hexane.codegen import tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment
@@ -55,7 +54,7 @@ def convolution(ops: Sequence[Op], context: Context) -> Fragment:
         raise UnsupportedError("a convolution whose weights are computed", code=Reason.COMPUTED)
     epilogue = Epilogue.of(ops)
     x, y = context.tensor(op.arg("x")), context.tensor(ops[-1].output)
-    weights = weights_from(weight, stream_of(op, context.target.limits), epilogue.scale)
+    weights = weights_from(weight, stream_of(op, context.limits), epilogue.scale)
     start = epilogue.bias if bias is None else np.asarray(bias.data, np.float16).reshape(-1)
     window, groups, uniform = window_of(op), op.arg("groups"), 0.0
     if groups == window.kh == window.kw == window.sx == window.sy == 1:  # the task of a product
@@ -98,37 +97,37 @@ def lower(conv: Convolution, context: Context) -> Fragment:
     """The convolution of a whole tensor; a batch runs image by image."""
     window, weights = conv.window, conv.weights
     conv = replace(conv, weights=weights.shaped(*weights.shape[:2], window.kh, window.kw))
-    made = Fragment(context)
+    fragment = Fragment(context)
     if window.kw > windows.NATIVE_WIDTH:
         if conv.one_to_one and window.kw <= windows.WIDEST and window.sx == window.sy == 1 and window.kh == 1:
-            return widened(made, conv)
+            return widened(fragment, conv)
         raise UnsupportedError(
             f"a kernel {window.kw} pixels wide",
             hint=f"at most {windows.NATIVE_WIDTH}, or {windows.WIDEST} in a depthwise 1 x k",
             code=Reason.WINDOW,
         )
     if pads_left_only(conv):
-        return padded(made, conv)
+        return padded(fragment, conv)
     for n in range(conv.x.n):
         if conv.groups == 1:
-            _dense(made, conv, n)
+            _dense(fragment, conv, n)
         elif conv.one_to_one:
-            _unicast(made, conv, n)
+            _unicast(fragment, conv, n)
         else:
-            _grouped(made, conv, n)
-    return made
+            _grouped(fragment, conv, n)
+    return fragment
 
 
-def _dense(made: Fragment, conv: Convolution, n: int) -> None:
+def _dense(fragment: Fragment, conv: Convolution, n: int) -> None:
     x, y, window, weights = conv.x, conv.y, conv.window, conv.weights
-    if is_tall(conv):
-        tall(made, conv, n)
+    if is_tall(fragment.target, conv):
+        tall(fragment, conv, n)
         return
     taps = x.c * window.kh * window.kw
     count = _sparse_taps(x.c, window) if conv.strided else weights.lane_halfwords(taps)
     heads = Heads(conv.epilogue.table is not None, conv.bias is not None)
     plans = []
-    for block in channel_blocks(y.c, count, heads, one_patch=conv.single_patch, transposed=False):
+    for block in channel_blocks(fragment.target, y.c, count, heads, one_patch=conv.single_patch, transposed=False):
         channels = slice(block.first, block.first + block.count)
         plan = conv.plan(n)
         plan.cout, plan.cores_log2 = block.count, block.cores_log2
@@ -139,13 +138,13 @@ def _dense(made: Fragment, conv: Convolution, n: int) -> None:
             weights=weights.rows(block.first, block.count),
             bias=None if conv.bias is None else conv.bias[channels],
         )
-        _pack_block(made.target, plan, part, block)
+        _pack_block(fragment.target, plan, part, block)
         assert plan.kernel is not None
-        if made.target.choices.fat_tiles and block.lanes == PAIR and block.count == y.c and not conv.single_patch:
+        if fragment.target.choices.fat_tiles and block.lanes == PAIR and block.count == y.c and not conv.single_patch:
             plan.fat_tile, plan.cores_log2, plan.ocg = True, plan.cores_log2 - 1, plan.ocg + 1
-        tasks.choose_shape(made.target, plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
+        tasks.choose_shape(fragment.target, plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
         plans.append(plan)
-    place_blocks(made, plans)
+    place_blocks(fragment, plans)
 
 
 def _pack_block(target: Target, plan: Plan, conv: Convolution, block: Block) -> None:
@@ -173,7 +172,7 @@ def _sparse_taps(cin: int, window: Window) -> int:
     return values + ceil_div(cin * positions, 16)
 
 
-def _unicast(made: Fragment, conv: Convolution, n: int) -> None:
+def _unicast(fragment: Fragment, conv: Convolution, n: int) -> None:
     """Depthwise: one input channel per output channel (§9.4)."""
     x, y, window = conv.x, conv.y, conv.window
     plan = conv.plan(n)
@@ -181,41 +180,41 @@ def _unicast(made: Fragment, conv: Convolution, n: int) -> None:
     plan.cores_log2 = min(4, ceil_log2(x.c))
     plan.macs = y.c * window.kh * window.kw * y.h * y.w
     layout = replace(conv.layout(y.c, 1, plan.cores_log2), unicast=True)
-    plan.kernel = packed(made.target, layout, conv.weights.values, conv.bias, conv.epilogue)
+    plan.kernel = packed(fragment.target, layout, conv.weights.values, conv.bias, conv.epilogue)
     plan.kernel_format = SPARSE_KERNEL if conv.strided else PLAIN_KERNEL
-    if max(plan.kernel.sizes) > KERNEL_BYTES_PER_CORE:
+    if max(plan.kernel.sizes) > fragment.limits.kernel_bytes_per_core:
         raise UnsupportedError("a depthwise kernel of more than 64 KiB per core", code=Reason.MEMORY)
-    tasks.choose_shape(made.target, plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
-    end = tasks.ne_source(made.target, plan, 0)
-    tasks.streams_out(plan, end)
-    made.add(plan)
+    tasks.choose_shape(fragment.target, plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
+    end = tasks.ne_source(fragment.target, plan, 0)
+    tasks.streams_out(fragment.target, plan, end)
+    fragment.add(plan)
 
 
-def _grouped(made: Fragment, conv: Convolution, n: int) -> None:
+def _grouped(fragment: Fragment, conv: Convolution, n: int) -> None:
     """1 < G < C: the group loop of one task (§9.5); others run dense, with zeros between groups, in parts."""
     x, y, window, groups = conv.x, conv.y, conv.window, conv.groups
     cout, cin = y.c // groups, x.c // groups
-    lanes = cout // CORES
+    lanes = cout // fragment.limits.cores
     taps = cin * window.kh * window.kw
     per_core = groups * up(2 * max(1, lanes) * (taps + (conv.bias is not None)), 64)
     if not is_loop(conv.weights.shape, groups, bias=conv.bias is not None, width=y.w, height=y.h):
         for part in neighbours(conv, n):
-            before = len(made.plans)
-            _dense(made, part, 0)
-            walks_of_parts(made.plans[before:], conv)
+            before = len(fragment.plans)
+            _dense(fragment, part, 0)
+            walks_of_parts(fragment.plans[before:], conv)
         return
     plan = conv.plan(n)
     plan.c, plan.cout, plan.groups = cin, cout, groups
-    plan.cores_log2 = 4 if cout >= CORES else ceil_log2(cout)
+    plan.cores_log2 = 4 if cout >= fragment.limits.cores else ceil_log2(cout)
     plan.src = replace(x.dma(n * x.batch), group=cin * x.plane)
     plan.dst = replace(y.dma(n * y.batch), group=cout * y.plane)
     plan.macs = y.c * taps * y.h * y.w
     lanes = ceil_div(cout, 1 << plan.cores_log2)
-    plan.ocg = output_group(lanes, small=is_small_source(made.target, y.w, y.h, per_core), transposed=False)
+    plan.ocg = output_group(lanes, small=is_small_source(fragment.target, y.w, y.h, per_core), transposed=False)
     layout = replace(conv.layout(cout, cin, plan.cores_log2), groups=groups, ocg=plan.ocg)
-    plan.kernel = packed(made.target, layout, conv.weights.values, conv.bias, conv.epilogue)
+    plan.kernel = packed(fragment.target, layout, conv.weights.values, conv.bias, conv.epilogue)
     plan.kernel_format = SPARSE_KERNEL if conv.strided else PLAIN_KERNEL
-    tasks.choose_shape(made.target, plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
-    end = tasks.ne_source(made.target, plan, 0)
-    tasks.streams_out(plan, end)
-    made.add(plan)
+    tasks.choose_shape(fragment.target, plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
+    end = tasks.ne_source(fragment.target, plan, 0)
+    tasks.streams_out(fragment.target, plan, end)
+    fragment.add(plan)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from hexane.chips import Chip, Evidence
 from hexane.codegen.context import Context
@@ -18,6 +19,9 @@ from hexane.codegen.price import sum_us
 from hexane.codegen.recipes.blocks import Convolution, Heads, channel_blocks
 from hexane.codegen.weights import Weights
 from hexane.lowering.groups import dense, is_loop
+
+if TYPE_CHECKING:
+    from hexane.codegen.targets import Target
 
 MOST_PARTS = 64
 LEAST_GAIN_US = 0.2
@@ -33,16 +37,22 @@ def parts_of(conv: Convolution, context: Context) -> int:
     if is_loop(conv.weights.shape, conv.groups, bias=conv.bias is not None, width=y.w, height=y.h):
         return 1
     window = conv.window
-    return _cheapest(context.chip, y.h * y.w, cin, cout // conv.groups, conv.groups, window.kh, window.kw, window.sx)
+    return _cheapest(
+        context.target, context.chip, y.h * y.w, cin, cout // conv.groups, conv.groups, window.kh, window.kw, window.sx
+    )
 
 
 @lru_cache(maxsize=4096)
-def _cheapest(chip: Chip, pixels: int, cin: int, cout: int, groups: int, kh: int, kw: int, stride: int) -> int:
+def _cheapest(
+    target: Target, chip: Chip, pixels: int, cin: int, cout: int, groups: int, kh: int, kw: int, stride: int
+) -> int:
     """Of ``groups`` groups of ``cin`` to ``cout`` channels: one sum if none is cheaper."""
 
     def price(parts: int) -> float:
         inputs, outputs = groups // parts * cin, groups // parts * cout
-        blocks = channel_blocks(outputs, inputs * kh * kw, Heads(False, True), one_patch=False, transposed=False)
+        blocks = channel_blocks(
+            target, outputs, inputs * kh * kw, Heads(False, True), one_patch=False, transposed=False
+        )
         return parts * (
             len(blocks) * LEAST_GAIN_US + sum_us(chip, pixels, (inputs, outputs), (kh, kw, stride), parts / groups)
         )

@@ -6,10 +6,10 @@ Source: docs/reference/engine-h13.md 9.8.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hexane.chips import L2_BYTES
 from hexane.codegen import l2, tasks
 from hexane.codegen.epilogue import apply
 from hexane.codegen.fragment import Fragment, Tensor
@@ -21,51 +21,56 @@ from hexane.errors import Reason, UnsupportedError
 from hexane.kernels import KernelLayout
 from hexane.lowering.fusion import Epilogue
 
+if TYPE_CHECKING:
+    from hexane.codegen.targets import Target
 
-def is_tall(conv: Convolution) -> bool:
+
+def is_tall(target: Target, conv: Convolution) -> bool:
     """A pointwise convolution over one column that does not fit L2 is turned so that its rows run along W."""
     x, y, window = conv.x, conv.y, conv.window
     if (window.kh, window.kw, window.sy, window.sx, window.top, window.left) != (1, 1, 1, 1, 0, 0) or x.w != 1:
         return False
     column = l2.channel_stride(1)
-    return x.h > 8 and x.h * (x.c + y.c) * column > L2_BYTES >= x.c * l2.odd_channel_stride(x.h) * 3 // 2
+    return x.h > 8 and x.h * (x.c + y.c) * column > target.limits.l2_bytes >= x.c * l2.odd_channel_stride(x.h) * 3 // 2
 
 
-def tall(made: Fragment, conv: Convolution, n: int) -> None:
+def tall(fragment: Fragment, conv: Convolution, n: int) -> None:
     """Turned copy into L2, the convolution along W into scratch, turned copy back."""
     x, y = conv.x, conv.y
-    turn = tasks.copy_plan(made.target, x.h, x.c, 1, out_trans=True)
+    turn = tasks.copy_plan(fragment.target, x.h, x.c, 1, out_trans=True)
     turn.src = replace(x.dma(n * x.batch), row=x.plane, plane=x.row)
-    tasks.choose_shape(made.target, turn)
+    tasks.choose_shape(fragment.target, turn)
     channel = l2.odd_channel_stride(x.h)
     held = Region(0, channel, channel, channel)
-    tasks.ne_source(made.target, turn, x.c * channel)
+    tasks.ne_source(fragment.target, turn, x.c * channel)
     tasks.stays(turn, held)
     turn.holds = True
-    made.add(turn)
+    fragment.add(turn)
     flat = Tensor(Buffer(f"{y.buffer.name}.flat", Space.SCRATCH), 1, y.c, 1, y.h)
-    flat = replace(flat, buffer=made.workspace(flat.bytes))
+    flat = replace(flat, buffer=fragment.workspace(flat.bytes))
     one_patch = y.h <= 128
     product = Product(conv.weights.shaped(y.c, x.c), conv.bias, conv.uniform, conv.epilogue)
-    blocks = product.blocks(one_patch=one_patch, transposed=False)
+    blocks = product.blocks(fragment.target, one_patch=one_patch, transposed=False)
     for i, block in enumerate(blocks):
-        plan = dense_block(made.target, product, block, y.h, out_trans=False)
+        plan = dense_block(fragment.target, product, block, y.h, out_trans=False)
         plan.dst = flat.dma(block.first * flat.plane)
-        tasks.choose_shape(made.target, plan, weighted=True, kernel_bytes=max(plan.kernel.sizes) if plan.kernel else 0)
+        tasks.choose_shape(
+            fragment.target, plan, weighted=True, kernel_bytes=max(plan.kernel.sizes) if plan.kernel else 0
+        )
         tasks.resident(plan, held, After.NE_RESULT if i == 0 else After.NOTHING)
         plan.result, plan.writes = Region(x.c * channel), l2.AUTOMATIC
         plan.holds = i < len(blocks) - 1
-        made.add(plan)
-    back = tasks.copy_plan(made.target, 1, y.c, y.h, out_trans=True)
+        fragment.add(plan)
+    back = tasks.copy_plan(fragment.target, 1, y.c, y.h, out_trans=True)
     back.src, back.dst = flat.dma(), replace(y.dma(n * y.batch), row=y.plane, plane=y.row)
     back.src = replace(back.src, row=flat.plane, plane=flat.row)
-    tasks.choose_shape(made.target, back)
-    end = tasks.ne_source(made.target, back, 0)
-    tasks.streams_out(back, end)
-    made.add(back)
+    tasks.choose_shape(fragment.target, back)
+    end = tasks.ne_source(fragment.target, back, 0)
+    tasks.streams_out(fragment.target, back, end)
+    fragment.add(back)
 
 
-def widened(made: Fragment, conv: Convolution) -> Fragment:
+def widened(fragment: Fragment, conv: Convolution) -> Fragment:
     """A depthwise 1 x k wider than 7: two columns per step into L2, then a planar copy of the real width (§9.8)."""
     x, y, window = conv.x, conv.y, conv.window
     if x.n > 1 or (conv.bias is None and window.kw != 9):
@@ -78,21 +83,21 @@ def widened(made: Fragment, conv: Convolution) -> Fragment:
     plan.cores_log2 = min(4, ceil_log2(x.c))
     plan.macs = y.c * window.kw * y.h * y.w
     layout = replace(conv.layout(y.c, 1, plan.cores_log2), unicast=True, stride=(1, 2), widened=True)
-    plan.kernel = packed(made.target, layout, conv.weights.values, conv.bias, conv.epilogue)
-    tasks.choose_shape(made.target, plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
+    plan.kernel = packed(fragment.target, layout, conv.weights.values, conv.bias, conv.epilogue)
+    tasks.choose_shape(fragment.target, plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
     channel = l2.channel_stride(2 * plan.wout)
     held = l2.resident_region(0, y.c, channel)
-    end = tasks.ne_source(made.target, plan, y.h * held.row)
+    end = tasks.ne_source(fragment.target, plan, y.h * held.row)
     tasks.stays(plan, held)
     plan.holds = True
-    made.add(plan)
+    fragment.add(plan)
     crop = Plan("PE", w=y.w, h=y.h, c=y.c, kind=PeKind.UNARY)
     crop.dst = y.dma()
     crop.patch = pe_patch(y.w, y.h, operands=1) if y.w <= 256 else (8, plan.shape[2])
     tasks.resident(crop, held, After.FOLLOWS_NE)
     crop.result, crop.writes = Region(end), l2.AUTOMATIC
-    made.add(crop)
-    return made
+    fragment.add(crop)
+    return fragment
 
 
 def pads_left_only(conv: Convolution) -> bool:
@@ -108,7 +113,7 @@ def pads_left_only(conv: Convolution) -> bool:
     )
 
 
-def padded(made: Fragment, conv: Convolution) -> Fragment:
+def padded(fragment: Fragment, conv: Convolution) -> Fragment:
     """T0 shifts the map by a one-hot palettized kernel, T1 is the convolution itself (§9.10, appendix A)."""
     x, y, window = conv.x, conv.y, conv.window
     shift = Plan("NE", w=x.w, h=x.h, c=x.c, wout=y.w, unicast=1, kw=window.left + 1, px=window.left, mac=MAC_CONV)
@@ -118,52 +123,52 @@ def padded(made: Fragment, conv: Convolution) -> Fragment:
     layout = KernelLayout(
         x.c, 1, 1, window.left + 1, unicast=True, cores=1 << shift.cores_log2, sparse=True, binary=True
     )
-    shift.kernel, shift.kernel_format = packed(made.target, layout, one_hot, None, Epilogue()), ONE_HOT_KERNEL
+    shift.kernel, shift.kernel_format = packed(fragment.target, layout, one_hot, None, Epilogue()), ONE_HOT_KERNEL
     shift.src = x.dma()
-    tasks.choose_shape(made.target, shift, weighted=True, kernel_bytes=max(shift.kernel.sizes))
+    tasks.choose_shape(fragment.target, shift, weighted=True, kernel_bytes=max(shift.kernel.sizes))
     plan = Plan("NE", w=y.w, h=y.h, c=x.c, unicast=1, mac=MAC_CONV.biased(conv.bias is not None))
     plan.cores_log2 = shift.cores_log2
     apply(conv.epilogue, plan)
     layout = replace(conv.layout(x.c, 1, plan.cores_log2), unicast=True)
-    plan.kernel = packed(made.target, layout, conv.weights.values, conv.bias, conv.epilogue)
+    plan.kernel = packed(fragment.target, layout, conv.weights.values, conv.bias, conv.epilogue)
     plan.dst = y.dma()
     channel = l2.channel_stride(y.w)
     size = y.h * x.c * channel
-    if y.w <= 128 and 2 * size + l2.RESULT_ROOM <= L2_BYTES:
-        _shift_in_l2(made, shift, plan, y, channel, size)
+    if y.w <= 128 and 2 * size + l2.RESULT_ROOM <= fragment.limits.l2_bytes:
+        _shift_in_l2(fragment, shift, plan, y, channel, size)
     else:
-        _shift_through_scratch(made, shift, plan, y)
-    return made
+        _shift_through_scratch(fragment, shift, plan, y)
+    return fragment
 
 
-def _shift_in_l2(made: Fragment, shift: Plan, plan: Plan, y: Tensor, channel: int, size: int) -> None:
+def _shift_in_l2(fragment: Fragment, shift: Plan, plan: Plan, y: Tensor, channel: int, size: int) -> None:
     held = Region(0, channel, y.c * channel, y.c * channel)
-    end = tasks.ne_source(made.target, shift, size)
+    end = tasks.ne_source(fragment.target, shift, size)
     tasks.stays(shift, held)
-    walk = Dma(made.workspace(y.bytes), 0, y.row, y.plane, y.batch, y.batch)
+    walk = Dma(fragment.workspace(y.bytes), 0, y.row, y.plane, y.batch, y.batch)
     shift.dst, shift.dst_staged = walk, True
-    made.add(shift)
+    fragment.add(shift)
     plan.src, plan.src_staged = walk, True
     assert plan.kernel is not None and end
-    tasks.choose_shape(made.target, plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
+    tasks.choose_shape(fragment.target, plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
     tasks.resident(plan, held, After.NE_RESULT | After.STAGED)
     plan.result, plan.writes = Region(size), l2.AUTOMATIC
-    made.add(plan)
+    fragment.add(plan)
 
 
-def _shift_through_scratch(made: Fragment, shift: Plan, plan: Plan, y: Tensor) -> None:
+def _shift_through_scratch(fragment: Fragment, shift: Plan, plan: Plan, y: Tensor) -> None:
     lanes = next(i for i in (8, 4, 2, 1) if y.c % i == 0)
     row = up(2 * y.w * lanes, 64)
     plane = row * y.h
     total = plane * (y.c // lanes)
-    walk = Dma(made.workspace(total), 0, row, plane, total, total, interleave=lanes)
+    walk = Dma(fragment.workspace(total), 0, row, plane, total, total, interleave=lanes)
     shift.dst = walk
-    end = tasks.ne_source(made.target, shift, 0)
-    tasks.streams_out(shift, end, explicit=False)
-    made.add(shift)
+    end = tasks.ne_source(fragment.target, shift, 0)
+    tasks.streams_out(fragment.target, shift, end, explicit=False)
+    fragment.add(shift)
     plan.src = walk
     assert plan.kernel is not None
-    tasks.choose_shape(made.target, plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
-    end = tasks.ne_source(made.target, plan, 0)
-    tasks.streams_out(plan, end)
-    made.add(plan)
+    tasks.choose_shape(fragment.target, plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
+    end = tasks.ne_source(fragment.target, plan, 0)
+    tasks.streams_out(fragment.target, plan, end)
+    fragment.add(plan)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hexane.chips import L2_BYTES, Evidence
+from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import pe_patch, up
@@ -15,8 +16,11 @@ from hexane.codegen.operations import BINARY, Axes, PeKind, Planar
 from hexane.codegen.plan import Dma, Plan, Region
 from hexane.errors import Reason, UnsupportedError
 
+if TYPE_CHECKING:
+    from hexane.codegen.targets import Target
 
-def broadcast(made: Fragment, operation: Planar, a: Tensor, b: Tensor, out: Tensor) -> Plan:
+
+def broadcast(fragment: Fragment, operation: Planar, a: Tensor, b: Tensor, out: Tensor) -> Plan:
     """a op b, either with size 1 along any axis: source 1 at 0, source 2 behind it, the result behind both."""
     plan = Plan("PE", w=out.w, h=out.h, c=out.c, groups=out.n, kind=PeKind.BINARY, pe=operation)
     plan.src, plan.src2, plan.dst = _walk(a, out), _walk(b, out), out.dma()
@@ -25,11 +29,11 @@ def broadcast(made: Fragment, operation: Planar, a: Tensor, b: Tensor, out: Tens
     plan.source, end = _region(a, 0, plan)
     plan.source2, end = _region(b, l2.second_operand_base(end), plan)
     plan.reads = tasks.by_dma(tasks.STARTS)
-    tasks.streams_out(plan, end)
-    _fit(plan, [(x.h > 1, 1) for x in (a, b)])
+    tasks.streams_out(fragment.target, plan, end)
+    _fit(fragment.target, plan, [(x.h > 1, 1) for x in (a, b)])
     if a.shape != out.shape:
         plan.evidence, plan.note = Evidence.INFERRED, "a first operand that is broadcast"
-    return made.add(plan)
+    return fragment.add(plan)
 
 
 def axes_of_one(small: Tensor, big: Tensor) -> Axes:
@@ -55,20 +59,20 @@ def _region(x: Tensor, base: int, plan: Plan) -> tuple[Region, int]:
     return Region(base, channel, row, block, block), base + x.h * row
 
 
-def _fit(plan: Plan, operands: Sequence[tuple[bool, int]]) -> None:
+def _fit(target: Target, plan: Plan, operands: Sequence[tuple[bool, int]]) -> None:
     """Tiles of whole patches where regions and result exceed L2; an operand that no row of tiles moves is kept whole.
 
     ``operands`` says of each whether its rows go with the tile, and how many rows it has when they do not. Apple's
     choice for such maps is not known; only speed depends on it.
     """
     result_row = plan.result.row or plan.cout * l2.channel_stride(min(plan.wout, 1 << plan.patch[0]))
-    if plan.result.base + plan.h * result_row <= L2_BYTES:
+    if plan.result.base + plan.h * result_row <= target.limits.l2_bytes:
         return
     patch = 1 << plan.patch[1]
     regions = (plan.source, plan.source2)
     fixed = sum(rows * region.row for region, (moves, rows) in zip(regions, operands) if not moves)
     moving = sum(region.row for region, (moves, _) in zip(regions, operands) if moves)
-    room = L2_BYTES - fixed - 2 * patch * result_row - l2.BANKS * l2.UNIT
+    room = target.limits.l2_bytes - fixed - 2 * patch * result_row - l2.BANKS * l2.UNIT
     tile = room // moving // patch * patch if moving and room > 0 else plan.h if room > 0 else 0
     if tile <= 0:
         raise UnsupportedError(
@@ -82,18 +86,20 @@ def _fit(plan: Plan, operands: Sequence[tuple[bool, int]]) -> None:
     plan.evidence, plan.note = Evidence.INFERRED, "tile height of a planar task"
 
 
-def scale_and_shift(made: Fragment, x: Tensor, out: Tensor, shift: np.ndarray, scale: np.ndarray, axis: str) -> Plan:
+def scale_and_shift(
+    fragment: Fragment, x: Tensor, out: Tensor, shift: np.ndarray, scale: np.ndarray, axis: str
+) -> Plan:
     """x times a scale and plus a shift per channel (or row): two rows of constants as the turned second operand."""
-    return _constant_rows(made, x, out, np.stack([shift, scale]), axis, PeKind.SCALE_SHIFT, BINARY["add"])
+    return _constant_rows(fragment, x, out, np.stack([shift, scale]), axis, PeKind.SCALE_SHIFT, BINARY["add"])
 
 
-def per_channel(made: Fragment, x: Tensor, out: Tensor, values: np.ndarray, axis: str, operation: Planar) -> Plan:
+def per_channel(fragment: Fragment, x: Tensor, out: Tensor, values: np.ndarray, axis: str, operation: Planar) -> Plan:
     """x op one value per channel (or row): one row of constants as the turned second operand."""
-    return _constant_rows(made, x, out, values.reshape(1, -1), axis, PeKind.BINARY, operation)
+    return _constant_rows(fragment, x, out, values.reshape(1, -1), axis, PeKind.BINARY, operation)
 
 
 def _constant_rows(
-    made: Fragment, x: Tensor, out: Tensor, rows: np.ndarray, axis: str, kind: PeKind, operation: Planar
+    fragment: Fragment, x: Tensor, out: Tensor, rows: np.ndarray, axis: str, kind: PeKind, operation: Planar
 ) -> Plan:
     c, h, walk_in, walk_out = x.c, x.h, x.dma(), out.dma()
     if axis == "h":
@@ -108,17 +114,17 @@ def _constant_rows(
         plan.broadcast2 = (Axes.W if x.w > 1 else Axes.NONE) | (Axes.H if h > 1 else Axes.NONE)
     whole = rows.shape[0] * stride
     plan.src, plan.dst = walk_in, walk_out
-    plan.src2 = Dma(made.constant(data.tobytes()), 0, stride, whole, whole, 0)
+    plan.src2 = Dma(fragment.constant(data.tobytes()), 0, stride, whole, whole, 0)
     end = tasks.pe_source(plan, 0, operands=2)
     channel = l2.channel_stride(count)
     row = channel + l2.pe_pad(channel, 4 * l2.UNIT)
     plan.source2 = Region(end, channel, row, channel, channel)
     end += rows.shape[0] * row
-    tasks.streams_out(plan, end)
-    _fit(plan, [(True, 1), (False, rows.shape[0])])
+    tasks.streams_out(fragment.target, plan, end)
+    _fit(fragment.target, plan, [(True, 1), (False, rows.shape[0])])
     if kind is PeKind.BINARY and (x.w > 1 or h > 1):  # a bias row and a scale row are for all pixels anyway
         plan.broadcast2 = (Axes.W if x.w > 1 else Axes.NONE) | (Axes.H if h > 1 else Axes.NONE)
         plan.evidence, plan.note = Evidence.INFERRED, "one constant per channel of a map"
     if axis == "h":
         plan.evidence, plan.note = Evidence.INFERRED, "a constant per row"
-    return made.add(plan)
+    return fragment.add(plan)

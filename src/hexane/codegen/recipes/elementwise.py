@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hexane.chips import L2_BYTES, Evidence
+from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor, four_dimensional, narrower_views
@@ -21,6 +21,7 @@ from hexane.errors import Reason, UnsupportedError
 from hexane.lowering.fusion import follows
 
 if TYPE_CHECKING:
+    from hexane.codegen.targets import Target
     from hexane.graph.ir import Op, Value
 
 COMMUTATIVE = ("add", "mul", "maximum", "minimum")
@@ -52,9 +53,9 @@ def elementwise(ops: Sequence[Op], context: Context) -> Fragment:
         return _with_constant(op, out, relu, context)
     a, b = context.tensor(x), context.tensor(y)
     if a.shape == b.shape:
-        made = Fragment(context)
-        made.add(two_surfaces(op.type, a, b, out, relu))
-        return made
+        fragment = Fragment(context)
+        fragment.add(two_surfaces(context.target, op.type, a, b, out, relu))
+        return fragment
     return broadcast(op.type, a, b, out, relu, Fragment(context))
 
 
@@ -72,49 +73,49 @@ def add_own_relu(ops: Sequence[Op], context: Context) -> Fragment:
     """x + relu(x): one planar task that clamps its second operand."""
     need_fp16(ops[0].arg("x"))
     x, out = context.tensor(ops[0].arg("x")), context.tensor(ops[1].output)
-    made = Fragment(context)
-    plan = made.add(two_surfaces("add", x, x, out, False))
+    fragment = Fragment(context)
+    plan = fragment.add(two_surfaces(context.target, "add", x, x, out, False))
     plan.relu_second = True
-    return made
+    return fragment
 
 
-def two_surfaces(op: str, a: Tensor, b: Tensor, out: Tensor, relu: bool) -> Plan:
+def two_surfaces(target: Target, op: str, a: Tensor, b: Tensor, out: Tensor, relu: bool) -> Plan:
     """Both operands by DMA: source 1 at 0, source 2 behind it, the result behind both (§7.3)."""
     for first, second, result in ((a, b, out), *narrower_views(a, b, out)):
         try:
-            return _two_surfaces(op, first, second, result, relu)
+            return _two_surfaces(target, op, first, second, result, relu)
         except UnsupportedError as error:
             refused = error
     raise refused
 
 
-def _two_surfaces(op: str, a: Tensor, b: Tensor, out: Tensor, relu: bool) -> Plan:
+def _two_surfaces(target: Target, op: str, a: Tensor, b: Tensor, out: Tensor, relu: bool) -> Plan:
     plan = planar(op, out, relu)
     plan.src, plan.src2, plan.dst = a.dma(), b.dma(), out.dma()
     end = tasks.pe_source(plan, 0)
     same = a.buffer == b.buffer and a.offset == b.offset
     base = end if same else l2.second_operand_base(end)
     plan.source2 = replace(plan.source, base=base)
-    tasks.streams_out(plan, base + end)
-    tasks.fit_pe(plan)
+    tasks.streams_out(target, plan, base + end)
+    tasks.fit_pe(target, plan)
     return plan
 
 
-def small_copy(made: Fragment, small: Tensor) -> tuple[Plan, int]:
+def small_copy(fragment: Fragment, small: Tensor) -> tuple[Plan, int]:
     """Bring a small operand into L2 at 0; returns the copy and the end of its region (§7.3)."""
-    plan = unary.copy_of(made.target, small)
+    plan = unary.copy_of(fragment.target, small)
     plan.src = small.dma()
-    tasks.choose_shape(made.target, plan)
+    tasks.choose_shape(fragment.target, plan)
     channel = l2.channel_stride(small.w, 2)
     block = small.c * channel
     pad = l2.pe_pad(block, channel) if small.h > 1 else 0
     row = block + pad
     size = small.h * row
     region = Region(0, channel, row, block, size if small.n > 1 else 0)
-    tasks.ne_source(made.target, plan, size * small.n)
+    tasks.ne_source(fragment.target, plan, size * small.n)
     tasks.stays(plan, region)
     plan.holds = True
-    made.add(plan)
+    fragment.add(plan)
     return plan, size * small.n
 
 
@@ -132,12 +133,12 @@ def sizes_of_one(w: tuple[int, int], h: tuple[int, int], c: tuple[int, int] = (1
     return found
 
 
-def broadcast(op: str, a: Tensor, b: Tensor, out: Tensor, relu: bool, made: Fragment) -> Fragment:
+def broadcast(op: str, a: Tensor, b: Tensor, out: Tensor, relu: bool, fragment: Fragment) -> Fragment:
     """A small operand by its own DMA, or copied into L2 and then broadcast by the planar task.
 
     A row of all channels that does not fit L2 is seen as more rows of fewer, where the small operand is one row.
     """
-    start = len(made.plans)
+    start = len(fragment.plans)
     views = [(a, b, out)]
     if a.shape == out.shape and b.c == b.h == 1:
         views += [(first, b, result) for first, result in narrower_views(a, out)]
@@ -145,49 +146,49 @@ def broadcast(op: str, a: Tensor, b: Tensor, out: Tensor, relu: bool, made: Frag
         views += [(a, second, result) for second, result in narrower_views(b, out)]
     for first, second, result in views:
         try:
-            return _broadcast(op, first, second, result, relu, made)
+            return _broadcast(op, first, second, result, relu, fragment)
         except UnsupportedError as error:
             refused = error
-            del made.plans[start:]
+            del fragment.plans[start:]
     raise refused
 
 
-def _broadcast(op: str, a: Tensor, b: Tensor, out: Tensor, relu: bool, made: Fragment) -> Fragment:
-    if made.target.choices.direct_operands:
-        direct.broadcast(made, BINARY[op].with_relu(relu), a, b, out)
-        return made
+def _broadcast(op: str, a: Tensor, b: Tensor, out: Tensor, relu: bool, fragment: Fragment) -> Fragment:
+    if fragment.target.choices.direct_operands:
+        direct.broadcast(fragment, BINARY[op].with_relu(relu), a, b, out)
+        return fragment
     if a.shape != out.shape and b.shape == out.shape and op in COMMUTATIVE:
         a, b = b, a
-    if a.shape == out.shape and made.context.on.direct_operands:
-        plan = direct.broadcast(made, BINARY[op].with_relu(relu), a, b, out)
+    if a.shape == out.shape and fragment.context.on.direct_operands:
+        plan = direct.broadcast(fragment, BINARY[op].with_relu(relu), a, b, out)
         plan.evidence, plan.note = Evidence.INFERRED, OWN_DMA
-        return made
+        return fragment
     if a.shape == out.shape:
-        copy, end = small_copy(made, b)
-        made.add(against_resident(op, a, out, copy.result, broadcast_axes(b, a), end, relu))
-        return made
+        copy, end = small_copy(fragment, b)
+        fragment.add(against_resident(fragment.target, op, a, out, copy.result, broadcast_axes(b, a), end, relu))
+        return fragment
     if b.shape == out.shape:
-        return _resident_first(made, op, a, b, out, relu)
-    return _both_resident(made, op, a, b, out, relu)
+        return _resident_first(fragment, op, a, b, out, relu)
+    return _both_resident(fragment, op, a, b, out, relu)
 
 
-def _both_resident(made: Fragment, op: str, a: Tensor, b: Tensor, out: Tensor, relu: bool) -> Fragment:
+def _both_resident(fragment: Fragment, op: str, a: Tensor, b: Tensor, out: Tensor, relu: bool) -> Fragment:
     """Both operands broadcast: the first is widened through scratch, then meets the second as usual."""
-    return broadcast(op, widened(made, a, out), b, out, relu, made)
+    return broadcast(op, widened(fragment, a, out), b, out, relu, fragment)
 
 
-def widened(made: Fragment, small: Tensor, out: Tensor) -> Tensor:
+def widened(fragment: Fragment, small: Tensor, out: Tensor) -> Tensor:
     """An operand at the size of the result, in scratch: one copy, or one for each image where they share a sample."""
     shape = Tensor(small.buffer, *out.shape, small.element)
-    wide = replace(shape, buffer=made.workspace(shape.bytes))
+    wide = replace(shape, buffer=fragment.workspace(shape.bytes))
     images = [wide] if small.n == out.n else [wide.image(n) for n in range(out.n)]
     for to in images:
         axes = broadcast_axes(small, to)
-        widen(made, Plan("PE", w=to.w, h=to.h, c=to.c, groups=to.n, kind=PeKind.UNARY, broadcast1=axes), small, to)
+        widen(fragment, Plan("PE", w=to.w, h=to.h, c=to.c, groups=to.n, kind=PeKind.UNARY, broadcast1=axes), small, to)
     return wide
 
 
-def widen(made: Fragment, plan: Plan, source: Tensor, out: Tensor) -> None:
+def widen(fragment: Fragment, plan: Plan, source: Tensor, out: Tensor) -> None:
     """A planar copy with a broadcast source, which stays in L2 whole (tile, §13)."""
     plan.src, plan.dst = source.dma(), out.dma()
     plan.patch = pe_patch(plan.w, plan.h, operands=1)
@@ -196,13 +197,13 @@ def widen(made: Fragment, plan: Plan, source: Tensor, out: Tensor) -> None:
     image = source.h * block
     plan.source = Region(0, channel, block, block, image if source.n > 1 else block)
     plan.reads = tasks.by_dma(tasks.STARTS, keep=True)
-    if source.n * image > L2_BYTES // 2:
+    if source.n * image > fragment.limits.l2_bytes // 2:
         raise UnsupportedError("a broadcast source of more than 1 MiB", code=Reason.MEMORY)
-    tasks.streams_out(plan, source.n * image, explicit=True)
+    tasks.streams_out(fragment.target, plan, source.n * image, explicit=True)
     if out.w <= 256:
         wide = l2.channel_stride(out.w)
         plan.result = Region(source.n * image, wide, out.c * wide, out.c * wide, out.c * wide)
-        room = L2_BYTES - source.n * image
+        room = fragment.limits.l2_bytes - source.n * image
         if out.h * plan.result.row > room:
             patch = 1 << plan.patch[1]
             plan.tile = room // plan.result.row // patch * patch
@@ -210,34 +211,36 @@ def widen(made: Fragment, plan: Plan, source: Tensor, out: Tensor) -> None:
                 raise UnsupportedError(
                     "a row of a broadcast result does not fit the engine's 2 MiB buffer", code=Reason.MEMORY
                 )
-    made.add(plan)
+    fragment.add(plan)
 
 
-def against_resident(op: str, big: Tensor, out: Tensor, held: Region, axes: Axes, base: int, relu: bool) -> Plan:
+def against_resident(
+    target: Target, op: str, big: Tensor, out: Tensor, held: Region, axes: Axes, base: int, relu: bool
+) -> Plan:
     """Source 1 by DMA, source 2 resident in L2 and broadcast."""
     plan = planar(op, out, relu)
     plan.src, plan.dst, plan.broadcast2 = big.dma(), out.dma(), axes
     end = tasks.pe_source(plan, base, after=After.NE)
     plan.source2 = held
-    tasks.streams_out(plan, end, after=After.NOTHING)
-    tasks.fit_pe(plan)
+    tasks.streams_out(target, plan, end, after=After.NOTHING)
+    tasks.fit_pe(target, plan)
     return plan
 
 
-def _resident_first(made: Fragment, op: str, small: Tensor, big: Tensor, out: Tensor, relu: bool) -> Fragment:
+def _resident_first(fragment: Fragment, op: str, small: Tensor, big: Tensor, out: Tensor, relu: bool) -> Fragment:
     """small - big: the small operand is source 1 in L2, the other comes by DMA, as in select (appendix A)."""
-    copy, end = small_copy(made, small)
+    copy, end = small_copy(fragment, small)
     plan = planar(op, out, relu)
     plan.src, plan.dst, plan.broadcast1 = big.dma(), out.dma(), broadcast_axes(small, big)
     end = tasks.pe_source(plan, end, after=After.NOTHING)
     plan.source2, plan.source = plan.source, copy.result
     plan.src, plan.src2 = None, plan.src
     plan.reads = Reads(after=After.NE_RESULT)
-    tasks.streams_out(plan, end, after=After.NOTHING)
-    tasks.fit_pe(plan)
+    tasks.streams_out(fragment.target, plan, end, after=After.NOTHING)
+    tasks.fit_pe(fragment.target, plan)
     plan.evidence, plan.note = Evidence.INFERRED, "first operand resident in a difference"
-    made.add(plan)
-    return made
+    fragment.add(plan)
+    return fragment
 
 
 # -- constants -------------------------------------------------------------------------------------------------------
@@ -251,40 +254,40 @@ def _with_constant(op: Op, out: Tensor, relu: bool, context: Context) -> Fragmen
     data = np.asarray(data, np.float16)
     x = context.tensor(value)
     if x.shape != out.shape:
-        made = Fragment(context)
-        tensor = made.plain_constant(data)
+        fragment = Fragment(context)
+        tensor = fragment.plain_constant(data)
         a, b = (tensor, x) if first else (x, tensor)
-        broadcast(op.type, a, b, out, relu, made)
-        made.evidence(Evidence.INFERRED, "first operand from the const section")
-        return made
+        broadcast(op.type, a, b, out, relu, fragment)
+        fragment.evidence(Evidence.INFERRED, "first operand from the const section")
+        return fragment
     if data.size == 1 and op.type not in ("maximum", "minimum"):
         return _scalar(op.type, x, out, float(data.reshape(-1)[0]), first, relu, context)
     if data.size == 1:
         return _clamp(op.type, x, out, float(data.reshape(-1)[0]), relu, context)
     axis = single_axis(data)
     if axis is not None and op.type in ("maximum", "minimum") and context.choices.direct_operands:
-        made = Fragment(context)
-        direct.per_channel(made, x, out, data.reshape(-1), axis, BINARY[op.type].with_relu(relu))
-        return made
+        fragment = Fragment(context)
+        direct.per_channel(fragment, x, out, data.reshape(-1), axis, BINARY[op.type].with_relu(relu))
+        return fragment
     if axis is not None and op.type in ("add", "sub", "mul"):
         return per_channel(op.type, x, out, data.reshape(-1), axis, first, context, relu)
-    made = Fragment(context)
-    tensor = made.plain_constant(data)
+    fragment = Fragment(context)
+    tensor = fragment.plain_constant(data)
     if tensor.shape == x.shape:
         a, b = (tensor, x) if first else (x, tensor)
-        made.add(two_surfaces(op.type, a, b, out, relu))
-        made.evidence(Evidence.INFERRED, "second operand from the const section")
-        return made
+        fragment.add(two_surfaces(context.target, op.type, a, b, out, relu))
+        fragment.evidence(Evidence.INFERRED, "second operand from the const section")
+        return fragment
     if context.choices.direct_operands:
         a, b = (tensor, x) if first else (x, tensor)
-        direct.broadcast(made, BINARY[op.type].with_relu(relu), a, b, out)
-        made.evidence(Evidence.INFERRED, "an operand from the const section")
-        return made
+        direct.broadcast(fragment, BINARY[op.type].with_relu(relu), a, b, out)
+        fragment.evidence(Evidence.INFERRED, "an operand from the const section")
+        return fragment
     if first and op.type not in COMMUTATIVE:
-        return _resident_first(made, op.type, tensor, x, out, relu)
-    copy, end = small_copy(made, tensor)
-    made.add(against_resident(op.type, x, out, copy.result, broadcast_axes(tensor, x), end, relu))
-    return made
+        return _resident_first(fragment, op.type, tensor, x, out, relu)
+    copy, end = small_copy(fragment, tensor)
+    fragment.add(against_resident(context.target, op.type, x, out, copy.result, broadcast_axes(tensor, x), end, relu))
+    return fragment
 
 
 def _scalar(op: str, x: Tensor, out: Tensor, value: float, first: bool, relu: bool, context: Context) -> Fragment:
@@ -296,19 +299,19 @@ def _scalar(op: str, x: Tensor, out: Tensor, value: float, first: bool, relu: bo
         plan.scale = value
     else:
         plan.bias = value if op == "add" else -value
-    made = Fragment(context)
-    made.add(unary.pe_stream(plan, x, out))
-    return made
+    fragment = Fragment(context)
+    fragment.add(unary.pe_stream(context.target, plan, x, out))
+    return fragment
 
 
 def _clamp(op: str, x: Tensor, out: Tensor, value: float, relu: bool, context: Context) -> Fragment:
     """maximum or minimum with a number: a derived table (§10)."""
     if relu:
         raise UnsupportedError("a table cannot be followed by relu in one task")
-    made, plan = Fragment(context), unary.copy_of(context.target, x)
+    fragment, plan = Fragment(context), unary.copy_of(context.target, x)
     unary.set_table(plan, op, value)
-    made.add(unary.ne_stream(context.target, plan, x, out))
-    return made
+    fragment.add(unary.ne_stream(context.target, plan, x, out))
+    return fragment
 
 
 def single_axis(data: np.ndarray) -> str | None:
@@ -326,23 +329,23 @@ def per_channel(
         raise UnsupportedError("relu behind a scale and shift")
     ones, zeros = np.ones_like(values), np.zeros_like(values)
     if context.choices.direct_operands:
-        made = Fragment(context)
+        fragment = Fragment(context)
         shift, scale = {
             "add": (values, ones),
             "mul": (zeros, values),
             "sub": (values, -ones) if first else (-values, ones),
         }[op]
-        plan = direct.scale_and_shift(made, x, out, shift, scale, axis)
+        plan = direct.scale_and_shift(fragment, x, out, shift, scale, axis)
         if op == "sub" and first:
             plan.evidence, plan.note = Evidence.INFERRED, "a constant minus a tensor"
-        return made
+        return fragment
     shift, scale, operation = {
         "add": (values, ones, "add"),
         "mul": (zeros, values, "add"),
         "sub": (values, -ones if first else ones, "sub"),
     }[op]
-    made = Fragment(context)
-    copy = made.add(two_rows(made, shift, scale))
+    fragment = Fragment(context)
+    copy = fragment.add(two_rows(fragment, shift, scale))
     c, h, walk_in, walk_out = x.c, x.h, x.dma(), out.dma()
     if axis == "h":
         c, h, walk_in, walk_out = x.h, x.c, _rows_as_channels(walk_in), _rows_as_channels(walk_out)
@@ -352,44 +355,44 @@ def per_channel(
     end = tasks.pe_source(plan, 2 * copy.result.row, after=After.NE)
     channel = copy.result.channel
     plan.source2 = Region(0, channel, copy.result.row, channel)
-    tasks.streams_out(plan, end, after=After.NOTHING)
-    tasks.fit_pe(plan)
-    made.add(plan)
-    return made
+    tasks.streams_out(context.target, plan, end, after=After.NOTHING)
+    tasks.fit_pe(context.target, plan)
+    fragment.add(plan)
+    return fragment
 
 
 def _rows_as_channels(dma: Dma) -> Dma:
     return replace(dma, row=dma.plane, plane=dma.row)
 
 
-def two_rows(made: Fragment, shift: np.ndarray, scale: np.ndarray) -> Plan:
+def two_rows(fragment: Fragment, shift: np.ndarray, scale: np.ndarray) -> Plan:
     """T0 of a per-channel constant: [2 rows][C] from the const section to L2 at 0."""
     count = shift.size
     stride = up(2 * count, 64)
     rows = np.zeros((2, stride // 2), "<f2")
     rows[0, :count], rows[1, :count] = shift, scale
-    buffer = made.constant(rows.tobytes())
-    plan = tasks.copy_plan(made.target, 1, 2, count)
+    buffer = fragment.constant(rows.tobytes())
+    plan = tasks.copy_plan(fragment.target, 1, 2, count)
     plan.src = Dma(buffer, 0, stride, 2 * stride, 2 * stride, 2 * stride)
-    tasks.choose_shape(made.target, plan)
+    tasks.choose_shape(fragment.target, plan)
     channel = l2.channel_stride(count)
     row = channel + l2.pe_pad(channel, 4 * l2.UNIT)
-    tasks.ne_source(made.target, plan, 2 * row)
+    tasks.ne_source(fragment.target, plan, 2 * row)
     tasks.stays(plan, Region(0, channel, row, channel))
     plan.holds = True
     return plan
 
 
-def combine(made: Fragment, word: str, a: Tensor, b: Tensor, out: Tensor) -> Tensor:
+def combine(fragment: Fragment, word: str, a: Tensor, b: Tensor, out: Tensor) -> Tensor:
     """out = a op b with either operand broadcast; returns out."""
     if a.shape == b.shape == out.shape:
-        made.add(two_surfaces(word, a, b, out, False))
+        fragment.add(two_surfaces(fragment.target, word, a, b, out, False))
     else:
-        broadcast(word, a, b, out, False, made)
+        broadcast(word, a, b, out, False, fragment)
     return out
 
 
-def tensor_for(value: Value, context: Context, made: Fragment) -> Tensor:
+def tensor_for(value: Value, context: Context, fragment: Fragment) -> Tensor:
     """An operand as DRAM tensor, constants included."""
     data = constant(value)
-    return context.tensor(value) if data is None else made.plain_constant(np.asarray(data, np.float16))
+    return context.tensor(value) if data is None else fragment.plain_constant(np.asarray(data, np.float16))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from hexane.chips import CORES, L2_BYTES, Evidence
+from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
@@ -101,8 +101,8 @@ class Kernels:
         """
         if target.choices.steps_kernels:
             blocks = ceil_div(self.rows, self.lanes)
-            kernel = self.of(head, 0, min(self.rows, CORES * self.lanes))
-            steps, total = CORES * self.step, blocks * kernel.sizes[0]
+            kernel = self.of(head, 0, min(self.rows, target.limits.cores * self.lanes))
+            steps, total = target.limits.cores * self.step, blocks * kernel.sizes[0]
             return replace(kernel, group_stride=self.head, pass_stride=steps, total=total)
         cores = ceil_div(self.rows, self.lanes)
         offsets = tuple(core * self.step for core in range(cores))
@@ -121,48 +121,48 @@ class Kernels:
         )
 
 
-def of_tokens(made: Fragment, x: Heads, lanes: int) -> Kernels:
+def of_tokens(fragment: Fragment, x: Heads, lanes: int) -> Kernels:
     """Rows are tokens: a block of ``lanes`` tokens holds all heads, one after another."""
     step, head = up(2 * lanes * x.dims * x.heads, 64), 2 * lanes * x.dims
     total = x.tokens // lanes * step
-    found = Kernels(Dma(made.workspace(total), 0, 0, 0, 0, 0), lanes, x.tokens, x.dims, step, head, True)
+    found = Kernels(Dma(fragment.workspace(total), 0, 0, 0, 0, 0), lanes, x.tokens, x.dims, step, head, True)
     groups = 1 if x.side_by_side or x.columns else x.heads
-    _fill(made, x, found, groups, total, turned=x.columns)
+    _fill(fragment, x, found, groups, total, turned=x.columns)
     return found
 
 
-def of_dims(made: Fragment, x: Heads, lanes: int, *, grouped: bool) -> Kernels:
+def of_dims(fragment: Fragment, x: Heads, lanes: int, *, grouped: bool) -> Kernels:
     """Rows are dims. ``grouped``: a core's rows of all heads one after another, as one task of H13 reads them; else a
     head's rows of all cores.
     """
     line, blocks = up(2 * lanes * x.tokens, 64), x.dims // lanes
     step, head = (x.heads * line, line) if grouped else (line, blocks * line)
     total = blocks * x.heads * line
-    found = Kernels(Dma(made.workspace(total), 0, 0, 0, 0, 0), lanes, x.dims, x.tokens, step, head, False)
+    found = Kernels(Dma(fragment.workspace(total), 0, 0, 0, 0, 0), lanes, x.dims, x.tokens, step, head, False)
     groups = 1 if (x.side_by_side or x.columns) and not grouped else x.heads
-    _fill(made, x, found, groups, total, turned=not x.columns)
+    _fill(fragment, x, found, groups, total, turned=not x.columns)
     return found
 
 
-def _fill(made: Fragment, x: Heads, found: Kernels, groups: int, total: int, *, turned: bool) -> None:
+def _fill(fragment: Fragment, x: Heads, found: Kernels, groups: int, total: int, *, turned: bool) -> None:
     """The copy: channels of ``x`` side by side in lanes, or (``turned``) what lies along W. Rows of more bytes than L2
     go some tokens at a time."""
-    room = L2_BYTES - l2.RESULT_ROOM - STAGING
+    room = fragment.limits.l2_bytes - l2.RESULT_ROOM - STAGING
     most = x.tokens if 2 * x.tokens * x.dims * x.heads <= room else room // (2 * x.dims * x.heads) // TOKENS * TOKENS
     if not most:
         raise UnsupportedError("heads of which not even a few rows fit L2", code=Reason.MEMORY)
     for first in range(0, x.tokens, most):
         part = x if most == x.tokens else x.part(first, min(most, x.tokens - first))
-        _fill_from(made, part, found, first, (groups, total), turned=turned)
+        _fill_from(fragment, part, found, first, (groups, total), turned=turned)
 
 
-def _fill_from(made: Fragment, x: Heads, found: Kernels, first: int, way: tuple[int, int], *, turned: bool) -> None:
+def _fill_from(fragment: Fragment, x: Heads, found: Kernels, first: int, way: tuple[int, int], *, turned: bool) -> None:
     """The same of these tokens, of which the first is the ``first``; ``way``: groups of the copy, bytes of all."""
     groups, total = way
     each = x.heads // groups
     channels, width = (x.dims * each, x.tokens) if x.columns else (x.tokens, x.dims * each)
     if turned:
-        plan = tasks.copy_plan(made.target, channels, 1, width, groups=groups, out_trans=True)
+        plan = tasks.copy_plan(fragment.target, channels, 1, width, groups=groups, out_trans=True)
     else:
         plan = Plan("PE", w=width, h=1, c=channels, groups=groups, kind=PeKind.UNARY)
     plan.src = x.walk(groups)
@@ -170,14 +170,14 @@ def _fill_from(made: Fragment, x: Heads, found: Kernels, first: int, way: tuple[
     walk = found.from_token(first)
     plan.dst = replace(walk, row=found.step, plane=found.step, depth=total, group=group, interleave=found.lanes)
     if turned:
-        tasks.choose_shape(made.target, plan)
-        end = tasks.ne_source(made.target, plan, 0)
+        tasks.choose_shape(fragment.target, plan)
+        end = tasks.ne_source(fragment.target, plan, 0)
     else:
         end = tasks.pe_source(plan, 0)
-    if end + l2.RESULT_ROOM > L2_BYTES:
+    if end + l2.RESULT_ROOM > fragment.limits.l2_bytes:
         raise UnsupportedError("heads whose rows do not fit the engine's 2 MiB buffer", code=Reason.MEMORY)
-    tasks.streams_out(plan, end, explicit=False)
-    made.add(plan)
+    tasks.streams_out(fragment.target, plan, end, explicit=False)
+    fragment.add(plan)
     if groups > 1:
         plan.evidence, plan.note = Evidence.INFERRED, SEVERAL
     if first or x.tokens < (found.rows if found.by_token else found.length):

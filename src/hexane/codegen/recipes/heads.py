@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from hexane.chips import CORES, KERNEL_BYTES_PER_CORE, L2_BYTES, Evidence
+from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
@@ -113,33 +113,38 @@ def heads_in_l2(ops: Sequence[Op], context: Context) -> Fragment:
     out = context.tensor(found.result.output)
     if ops[-1].type == "reshape":
         out = replace(out, buffer=context.tensor(ops[-1].output).buffer)
-    made = Fragment(context)
+    fragment = Fragment(context)
     some = replace(sizes, queries=sizes.block(context))
     grouped = context.on.heads_as_groups and _in_one_task(context.target, some)
     operands = _Operands(
         heads_of(q, context),
-        of_tokens(made, heads_of(k, context), lanes_of(sizes.keys)),
-        of_dims(made, heads_of(v, context), lanes_of(dims), grouped=grouped and not context.choices.steps_kernels),
+        of_tokens(fragment, heads_of(k, context), lanes_of(sizes.keys)),
+        of_dims(
+            fragment,
+            heads_of(v, context),
+            lanes_of(dims),
+            grouped=grouped and not context.choices.steps_kernels,
+        ),
         1.0 if found.scale is None else factor_of(found.scale) or 0.0,
         some.at_once,
         grouped,
     )
     shown = None
     if mask is not None:
-        shown = made.plain_constant(mask.data) if mask.is_constant else context.tensor(mask)
+        shown = fragment.plain_constant(mask.data) if mask.is_constant else context.tensor(mask)
     for first in range(0, queries, some.queries):
         count = min(some.queries, queries - first)
         part = replace(operands, q=operands.q.part(first, count))
         place = replace(out, offset=out.offset + 2 * first)
-        around = _Around(made, replace(sizes, queries=count), part, place, context.chip)
+        around = _Around(fragment, replace(sizes, queries=count), part, place, context.chip)
         around.turn()
         if shown is not None:
             around.load_mask(replace(shown, offset=shown.offset + 2 * first))
         for head in range(0, heads, some.at_once):
             around.some(head, min(some.at_once, heads - head))
         if some.queries < queries:
-            made.evidence(Evidence.INFERRED, "attention of some queries at a time")
-    return made
+            fragment.evidence(Evidence.INFERRED, "attention of some queries at a time")
+    return fragment
 
 
 def _in_one_task(target: Target, sizes: Sizes) -> bool:
@@ -150,10 +155,10 @@ def _in_one_task(target: Target, sizes: Sizes) -> bool:
     if target.choices.steps_kernels:
         return 2 * sizes.at_once * sizes.keys * sizes.dims <= KERNELS_PER_TASK
     cores = [rows // lanes_of(rows) for rows in (sizes.keys, sizes.dims)]
-    fits = all(count <= CORES and count.bit_count() == 1 for count in cores)  # each core has as many rows
+    fits = all(count <= target.limits.cores and count.bit_count() == 1 for count in cores)  # each core has as many rows
     halfwords = max(sizes.dims * lanes_of(sizes.keys), sizes.keys * lanes_of(sizes.dims))
     even = sizes.dims % 32 == 0  # heads and their kernels begin at multiples of 64 bytes
-    return fits and even and sizes.at_once > 1 and 2 * sizes.at_once * halfwords <= KERNEL_BYTES_PER_CORE
+    return fits and even and sizes.at_once > 1 and 2 * sizes.at_once * halfwords <= target.limits.kernel_bytes_per_core
 
 
 @dataclass(frozen=True)
@@ -171,8 +176,8 @@ class _Operands:
 class _Around:
     """The tasks behind the staging copies, and the places in L2 that they share."""
 
-    def __init__(self, made: Fragment, sizes: Sizes, operands: _Operands, out: Tensor, chip: Chip) -> None:
-        self.made, self.sizes, self.out, self.chip = made, sizes, out, chip
+    def __init__(self, fragment: Fragment, sizes: Sizes, operands: _Operands, out: Tensor, chip: Chip) -> None:
+        self.fragment, self.sizes, self.out, self.chip = fragment, sizes, out, chip
         self.q, self.k, self.v, self.scale = operands.q, operands.k, operands.v, operands.scale
         self.grouped = operands.grouped
         n, m = sizes.keys, sizes.queries
@@ -191,7 +196,7 @@ class _Around:
         self.first = Region(at, self.line, self.row, block)
         self.second = Region(at + count * self.row, self.line, self.row, block)
         self.end = at + 2 * count * self.row
-        if self.end > L2_BYTES:
+        if self.end > fragment.limits.l2_bytes:
             raise UnsupportedError("scores that do not fit the engine's 2 MiB buffer", code=Reason.MEMORY)
         self.begun = False
         self.halvings: dict[int, int] = {}  # by heads at once
@@ -203,38 +208,38 @@ class _Around:
             return
         groups = 1 if q.side_by_side else q.heads
         plan = tasks.copy_plan(
-            self.made.target, q.tokens, 1, q.dims * (q.heads // groups), groups=groups, out_trans=True
+            self.fragment.target, q.tokens, 1, q.dims * (q.heads // groups), groups=groups, out_trans=True
         )
         plan.src = q.walk(groups)
-        tasks.choose_shape(self.made.target, plan)
+        tasks.choose_shape(self.fragment.target, plan)
         size = q.heads * self.columns.row
-        end = tasks.ne_source(self.made.target, plan, size)
-        if end > L2_BYTES:
+        end = tasks.ne_source(self.fragment.target, plan, size)
+        if end > self.fragment.limits.l2_bytes:
             raise UnsupportedError("queries that do not fit the engine's 2 MiB buffer", code=Reason.MEMORY)
         held = Region(0, self.odd, size, size)
         if groups > 1:
             held = replace(self.columns, group=self.columns.row)
         tasks.stays(plan, held)
         plan.holds = True
-        self.made.add(plan)
+        self.fragment.add(plan)
         if groups > 1:
             plan.evidence, plan.note = Evidence.INFERRED, SEVERAL
 
     def load_mask(self, mask: Tensor) -> None:
         """[1, 1, keys, queries] with keys as channels."""
-        plan = tasks.copy_plan(self.made.target, self.sizes.keys, 1, self.sizes.queries)
+        plan = tasks.copy_plan(self.fragment.target, self.sizes.keys, 1, self.sizes.queries)
         plan.src = mask.matrix()
-        tasks.choose_shape(self.made.target, plan)
-        end = tasks.ne_source(self.made.target, plan, self.small.base)
-        if end > L2_BYTES:
+        tasks.choose_shape(self.fragment.target, plan)
+        end = tasks.ne_source(self.fragment.target, plan, self.small.base)
+        if end > self.fragment.limits.l2_bytes:
             raise UnsupportedError("a mask that does not fit the engine's 2 MiB buffer", code=Reason.MEMORY)
         tasks.stays(plan, self.mask)
         plan.holds = True
-        self.made.add(plan)
+        self.fragment.add(plan)
 
     def some(self, head: int, count: int) -> None:
         """As many heads as fit."""
-        if self.grouped and (count > 1 or self.made.target.choices.steps_kernels):
+        if self.grouped and (count > 1 or self.fragment.target.choices.steps_kernels):
             self._grouped(head, count)
             return
         for i in range(count):
@@ -247,7 +252,7 @@ class _Around:
         """The same with one product for all heads before the softmax, and one behind it."""
         sizes, out = self.sizes, self.out
         scores = _product(
-            self.k.of_groups(self.made.target, head, count),
+            self.k.of_groups(self.fragment.target, head, count),
             self.k.lanes,
             sizes.queries,
             sizes.dims,
@@ -255,22 +260,27 @@ class _Around:
             self.scale,
         )
         scores.groups, scores.macs = count, count * scores.macs
-        tasks.choose_shape(self.made.target, scores)
+        tasks.choose_shape(self.fragment.target, scores)
         self._of_queries(scores, head)
         tasks.stays(scores, self._by_head(self.first), after=After.NOTHING)
         scores.holds = self.begun = True
-        self.made.add(scores)
+        self.fragment.add(scores)
         held = self._weights(count)
         plan = _product(
-            self.v.of_groups(self.made.target, head, count), self.v.lanes, sizes.queries, sizes.keys, sizes.dims, 1.0
+            self.v.of_groups(self.fragment.target, head, count),
+            self.v.lanes,
+            sizes.queries,
+            sizes.keys,
+            sizes.dims,
+            1.0,
         )
         plan.groups, plan.macs = count, count * plan.macs
         plan.dst = Dma(out.buffer, out.offset + head * out.plane, out.plane, out.row, out.plane, out.plane)
-        tasks.choose_shape(self.made.target, plan)
+        tasks.choose_shape(self.fragment.target, plan)
         tasks.resident(plan, self._by_head(held), After.PE_RESULT)
         self._sends(plan)
         plan.holds = head + count < sizes.heads
-        self.made.add(plan)
+        self.fragment.add(plan)
         for each in (scores, plan):
             each.evidence, each.note = Evidence.INFERRED, GROUPED
 
@@ -278,7 +288,7 @@ class _Around:
         """The queries of one head or, one group each, of several: turned in L2, or given so."""
         if self.q.columns:
             plan.src = self.q.walk(max(2, plan.groups), head)
-            tasks.ne_source(self.made.target, plan, self.end)
+            tasks.ne_source(self.fragment.target, plan, self.end)
             return
         columns = replace(self.columns, base=head * self.columns.row)
         if plan.groups > 1:
@@ -291,7 +301,7 @@ class _Around:
 
     def _sends(self, plan: Plan) -> None:
         """Result by DMA, through a buffer behind everything or where the reciprocals were."""
-        fits = self.end + l2.RESULT_ROOM <= L2_BYTES
+        fits = self.end + l2.RESULT_ROOM <= self.fragment.limits.l2_bytes
         plan.result, plan.writes = Region(self.end if fits else self.small.base), l2.AUTOMATIC
 
     def _weights(self, count: int) -> Region:
@@ -307,12 +317,12 @@ class _Around:
         sizes = self.sizes
         for first, rows in _blocks(sizes.keys, self.k.lanes):
             plan = _product(self.k.of(head, first, rows), self.k.lanes, sizes.queries, sizes.dims, rows, self.scale)
-            tasks.choose_shape(self.made.target, plan)
+            tasks.choose_shape(self.fragment.target, plan)
             self._of_queries(plan, head)
             tasks.stays(plan, replace(region, base=region.base + first * self.line), after=After.NOTHING)
             self.begun = True
             plan.holds = True
-            self.made.add(plan)
+            self.fragment.add(plan)
 
     def _plus_mask(self, count: int) -> None:
         sizes = self.sizes
@@ -323,22 +333,22 @@ class _Around:
         plan.source2 = replace(self.mask, row=self.mask.row)
         tasks.stays(plan, self.second, after=After.NOTHING)
         plan.holds = True
-        self.made.add(plan)
+        self.fragment.add(plan)
 
     def _softmax(self, held: Region, spare: Region, count: int) -> None:
         """Over channels: the neural engine's maximum and sum (docs/reference/engine-h13.md 13), back into ``held``."""
-        n, m, made = self.sizes.keys, self.sizes.queries, self.made
+        n, m, fragment = self.sizes.keys, self.sizes.queries, self.fragment
         after = After.PE_RESULT if self.sizes.mask_heads else After.NE_RESULT
         for plan in self._maxima(held, spare, count, after):
-            made.add(plan)
-        powers_and_reciprocals(made, (n, count, m), held, self.small, spare)
+            fragment.add(plan)
+        powers_and_reciprocals(fragment, (n, count, m), held, self.small, spare)
         weights = Plan("PE", w=m, h=count, c=n, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.C)
         weights.patch = pe_patch(m, count, operands=2)
         tasks.resident(weights, self.small, After.NE_RESULT)
         weights.source2 = spare
         tasks.stays(weights, held, after=After.NOTHING)
         weights.holds = True
-        made.add(weights)
+        fragment.add(weights)
 
     def _maxima(self, held: Region, spare: Region, count: int, after: After) -> list[Plan]:
         """The largest score of every query: halves of the keys against each other as often as that is cheaper.
@@ -347,7 +357,7 @@ class _Around:
         """
         if count not in self.halvings:
             self.halvings[count] = (
-                self._best_halvings(held, spare, count, after) if self.made.context.on.halved_maxima else 0
+                self._best_halvings(held, spare, count, after) if self.fragment.context.on.halved_maxima else 0
             )
         return self._halved(held, spare, count, after, self.halvings[count])
 
@@ -397,11 +407,11 @@ class _Around:
             plan = _product(self.v.of(head, first, rows), self.v.lanes, sizes.queries, sizes.keys, rows, 1.0)
             offset = out.offset + head * out.plane + first * out.row
             plan.dst = Dma(out.buffer, offset, out.plane, out.row, out.plane, out.plane)
-            tasks.choose_shape(self.made.target, plan)
+            tasks.choose_shape(self.fragment.target, plan)
             tasks.resident(plan, region, After.PE_RESULT if first == 0 else After.NOTHING)
             self._sends(plan)
             plan.holds = not last or head + 1 < sizes.heads or first + rows < sizes.dims
-            self.made.add(plan)
+            self.fragment.add(plan)
 
 
 def _product(kernel: Kernel, lanes: int, w: int, c: int, rows: int, scale: float) -> Plan:

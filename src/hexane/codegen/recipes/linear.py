@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hexane.chips import L2_BYTES
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
@@ -89,16 +88,16 @@ def product(ops: Sequence[Op], context: Context) -> Fragment:
     """matmul, linear with constant weights: turned copy into L2, then 1x1 convolutions with turned result."""
     x, transposed, weights = weights_of(ops, context.target)
     source, out = context.tensor(x), context.tensor(ops[-1].output)
-    made = Fragment(context)
+    fragment = Fragment(context)
     if transposed:
         kernels: Kernels = {}
         for b in range(source.n * source.c):
             x_part, y_part = as_rows(source).part(b * source.h, source.h), as_rows(out).part(b * out.h, out.h)
-            _from_transposed(made, x_part, y_part, weights, kernels)
-        return made
+            _from_transposed(fragment, x_part, y_part, weights, kernels)
+        return fragment
     x_rows, y_rows = as_rows(source), as_rows(out)
-    _by_rows(made, x_rows, y_rows, weights)
-    return made
+    _by_rows(fragment, x_rows, y_rows, weights)
+    return fragment
 
 
 @dataclass(frozen=True)
@@ -132,20 +131,23 @@ def as_rows(tensor: Tensor) -> Rows:
     return Rows(tensor.buffer, tensor.offset, tensor.n * tensor.c * tensor.h, tensor.w, tensor.row)
 
 
-def _by_rows(made: Fragment, x: Rows, y: Rows, weights: Product) -> None:
+def _by_rows(fragment: Fragment, x: Rows, y: Rows, weights: Product) -> None:
     """Cut M so that x^T, its source window and a result buffer fit L2."""
-    limit = largest_rows(x.k, y.k)
+    limit = largest_rows(fragment.target, x.k, y.k)
     kernels: Kernels = {}
     for first in range(0, x.m, limit):
         count = min(limit, x.m - first)
-        _chunk(made, x.part(first, count), y.part(first, count), weights, kernels)
+        _chunk(fragment, x.part(first, count), y.part(first, count), weights, kernels)
 
 
-def largest_rows(k: int, n: int) -> int:
+def largest_rows(target: Target, k: int, n: int) -> int:
     """Most rows of one pass: x^T [K][M] with odd channel stride and the window of the copy's source."""
     for m in (4096, 2048, 1024, 512, 256, 128, 64, 32, 16, 8, 1):
         window = m * l2.ne_window(k)
-        if k * l2.odd_channel_stride(m) + max(window, 2 * min(n, 128) * l2.channel_stride(min(m, 128))) <= L2_BYTES:
+        if (
+            k * l2.odd_channel_stride(m) + max(window, 2 * min(n, 128) * l2.channel_stride(min(m, 128)))
+            <= target.limits.l2_bytes
+        ):
             return m
     raise UnsupportedError(f"a product over {k} values does not fit the engine's 2 MiB buffer", code=Reason.MEMORY)
 
@@ -166,30 +168,32 @@ class Held:
     source_end: int = 0
 
 
-def turn_in(made: Fragment, x: Rows, base: int = 0) -> Held:
+def turn_in(fragment: Fragment, x: Rows, base: int = 0) -> Held:
     """T0: NE copy with turned output into L2, as a staging pair (§12 item 4)."""
-    plan = tasks.copy_plan(made.target, x.m, 1, x.k, out_trans=True)
+    plan = tasks.copy_plan(fragment.target, x.m, 1, x.k, out_trans=True)
     plan.src = x.walk()
-    tasks.choose_shape(made.target, plan)
+    tasks.choose_shape(fragment.target, plan)
     channel = l2.odd_channel_stride(x.m)
     size = x.k * channel
     held = Region(base, channel, size, size)
-    source_end = tasks.ne_source(made.target, plan, base + size)
+    source_end = tasks.ne_source(fragment.target, plan, base + size)
     row = up(2 * x.m, 64)
-    return _staged(made, plan, held, Dma(made.workspace(x.k * row), 0, row, row, x.k * row, x.k * row), source_end)
+    return _staged(
+        fragment, plan, held, Dma(fragment.workspace(x.k * row), 0, row, row, x.k * row, x.k * row), source_end
+    )
 
 
-def fold_in(made: Fragment, x: Rows, kernel_bytes: int, base: int = 0) -> Held:
+def fold_in(fragment: Fragment, x: Rows, kernel_bytes: int, base: int = 0) -> Held:
     """T0 of a folded product: rows as M/8 x 8 pixels; row pad as the product's patch asks for."""
     h = x.m // FOLD
-    plan = tasks.copy_plan(made.target, FOLD, h, x.k, out_trans=True)
+    plan = tasks.copy_plan(fragment.target, FOLD, h, x.k, out_trans=True)
     plan.src = x.folded()
-    tasks.choose_shape(made.target, plan)
-    region = folded_region(made.target, base, x.k, h, kernel_bytes)
-    source_end = tasks.ne_source(made.target, plan, base + h * region.row)
+    tasks.choose_shape(fragment.target, plan)
+    region = folded_region(fragment.target, base, x.k, h, kernel_bytes)
+    source_end = tasks.ne_source(fragment.target, plan, base + h * region.row)
     plane = 64 * h
-    walk = Dma(made.workspace(x.k * plane), 0, 64, plane, x.k * plane, x.k * plane)
-    return _staged(made, plan, region, walk, source_end)
+    walk = Dma(fragment.workspace(x.k * plane), 0, 64, plane, x.k * plane, x.k * plane)
+    return _staged(fragment, plan, region, walk, source_end)
 
 
 def folded_region(target: Target, base: int, channels: int, h: int, kernel_bytes: int) -> Region:
@@ -202,28 +206,28 @@ def folded_region(target: Target, base: int, channels: int, h: int, kernel_bytes
     return Region(base, channel, block + pad, block)
 
 
-def _staged(made: Fragment, plan: Plan, held: Region, walk: Dma, source_end: int) -> Held:
+def _staged(fragment: Fragment, plan: Plan, held: Region, walk: Dma, source_end: int) -> Held:
     tasks.stays(plan, held)
     plan.dst, plan.dst_staged = walk, True
-    made.add(plan)
+    fragment.add(plan)
     end = held.base + plan.hout * held.row
     return Held(held, plan.h, plan.c, end, walk, After.NE_RESULT | After.STAGED, source_end)
 
 
-def fold_out(made: Fragment, held: Region, m: int, y: Rows) -> None:
+def fold_out(fragment: Fragment, held: Region, m: int, y: Rows) -> None:
     """T2 of a folded product: from pixels back to rows."""
-    plan = tasks.copy_plan(made.target, m, 1, y.k)
+    plan = tasks.copy_plan(fragment.target, m, 1, y.k)
     plan.dst = y.walk()
-    tasks.choose_shape(made.target, plan)
+    tasks.choose_shape(fragment.target, plan)
     size = m * held.channel
     tasks.resident(plan, Region(held.base, held.channel, size, size), After.NE_RESULT)
     plan.result, plan.writes = Region(held.base + size), l2.AUTOMATIC
-    made.add(plan)
+    fragment.add(plan)
 
 
-def blocks_for(weights: Product, h: int, w: int, *, transposed: bool) -> list[Block]:
+def blocks_for(target: Target, weights: Product, h: int, w: int, *, transposed: bool) -> list[Block]:
     one_patch = patch_count(w, h, largest_shape(w, h)) == 1
-    return weights.blocks(one_patch=one_patch, transposed=transposed)
+    return weights.blocks(target, one_patch=one_patch, transposed=transposed)
 
 
 def block_plan(
@@ -240,46 +244,46 @@ def settle(target: Target, plan: Plan) -> None:
     tasks.choose_shape(target, plan, weighted=True, kernel_bytes=max(plan.kernel.sizes))
 
 
-def products(made: Fragment, held: Held, weights: Product, y: Rows, kernels: Kernels) -> None:
+def products(fragment: Fragment, held: Held, weights: Product, y: Rows, kernels: Kernels) -> None:
     """T1 ...: the blocks of output channels, ascending, each to its columns of y."""
-    blocks = blocks_for(weights, held.h, held.w, transposed=True)
+    blocks = blocks_for(fragment.target, weights, held.h, held.w, transposed=True)
     for i, block in enumerate(blocks):
-        plan = block_plan(made.target, held, weights, block, kernels, out_trans=True)
+        plan = block_plan(fragment.target, held, weights, block, kernels, out_trans=True)
         plan.dst = replace(y.walk(), offset=y.offset + 2 * block.first)
         if i == 0 and held.walk is not None:
             plan.src, plan.src_staged = held.walk, True
-        settle(made.target, plan)
+        settle(fragment.target, plan)
         tasks.resident(plan, held.region, held.after if i == 0 else After.NOTHING)
         plan.result, plan.writes = Region(held.end), l2.AUTOMATIC
         plan.holds = i < len(blocks) - 1
-        made.add(plan)
+        fragment.add(plan)
 
 
-def folded_products(made: Fragment, held: Held, weights: Product, base: int, kernels: Kernels) -> Region:
+def folded_products(fragment: Fragment, held: Held, weights: Product, base: int, kernels: Kernels) -> Region:
     """T1 of a folded product: result [h][8 px][N channels along W], which stays in L2 at ``base``."""
     channel = l2.channel_stride(weights.n)
     region = Region(base, channel, FOLD * channel, held.h * FOLD * channel)
-    blocks = blocks_for(weights, held.h, held.w, transposed=True)
+    blocks = blocks_for(fragment.target, weights, held.h, held.w, transposed=True)
     for i, block in enumerate(blocks):
-        plan = block_plan(made.target, held, weights, block, kernels, out_trans=True)
+        plan = block_plan(fragment.target, held, weights, block, kernels, out_trans=True)
         if i == 0 and held.walk is not None:
             plan.src, plan.src_staged = held.walk, True
-        settle(made.target, plan)
+        settle(fragment.target, plan)
         tasks.resident(plan, held.region, held.after if i == 0 else After.NOTHING)
         tasks.stays(plan, replace(region, base=base + 2 * block.first), after=After.NOTHING)
         plan.holds = True
-        made.add(plan)
+        fragment.add(plan)
     return region
 
 
-def _chunk(made: Fragment, x: Rows, y: Rows, weights: Product, kernels: Kernels) -> None:
-    if folds(made.target, x.m, weights.n, weights.k):
-        lanes = max(b.lanes for b in blocks_for(weights, x.m // FOLD, FOLD, transposed=True))
-        held = fold_in(made, x, kernel_bytes(weights, lanes))
-        region = folded_products(made, held, weights, held.end, kernels)
-        fold_out(made, region, x.m, y)
+def _chunk(fragment: Fragment, x: Rows, y: Rows, weights: Product, kernels: Kernels) -> None:
+    if folds(fragment.target, x.m, weights.n, weights.k):
+        lanes = max(b.lanes for b in blocks_for(fragment.target, weights, x.m // FOLD, FOLD, transposed=True))
+        held = fold_in(fragment, x, kernel_bytes(weights, lanes))
+        region = folded_products(fragment, held, weights, held.end, kernels)
+        fold_out(fragment, region, x.m, y)
         return
-    products(made, turn_in(made, x), weights, y, kernels)
+    products(fragment, turn_in(fragment, x), weights, y, kernels)
 
 
 def kernel_bytes(weights: Product, lanes: int) -> int:
@@ -287,19 +291,19 @@ def kernel_bytes(weights: Product, lanes: int) -> int:
     return up(head + 2 * lanes * weights.weights.lane_halfwords(weights.k), 64)
 
 
-def _from_transposed(made: Fragment, x: Rows, y: Rows, weights: Product, kernels: Kernels) -> None:
+def _from_transposed(fragment: Fragment, x: Rows, y: Rows, weights: Product, kernels: Kernels) -> None:
     """x is given as [K, M]: the product reads it directly, its first block keeps it in L2 (§7.6)."""
     size = x.m * x.stride
     walk = Dma(x.buffer, x.offset, size, x.stride, size, size)
     held = Held(Region(), 1, x.k, 0, None, After.NOTHING)
     plans = []
-    for block in blocks_for(weights, 1, x.k, transposed=True):
-        plan = block_plan(made.target, held, weights, block, kernels, out_trans=True)
+    for block in blocks_for(fragment.target, weights, 1, x.k, transposed=True):
+        plan = block_plan(fragment.target, held, weights, block, kernels, out_trans=True)
         plan.src = walk
         plan.dst = replace(y.walk(), offset=y.offset + 2 * block.first)
-        settle(made.target, plan)
+        settle(fragment.target, plan)
         plans.append(plan)
-    place_blocks(made, plans)
+    place_blocks(fragment, plans)
 
 
 # -- two products in a row -------------------------------------------------------------------------------------------
@@ -325,56 +329,56 @@ def two_products(ops: Sequence[Op], context: Context) -> Fragment:
     if turned or turned_again or second.k != first.n:
         raise UnsupportedError("a transposed operand in a chain of products", code=Reason.LAYOUT)
     source, out = as_rows(context.tensor(x)), as_rows(context.tensor(ops[-1].output))
-    made = Fragment(context)
+    fragment = Fragment(context)
     m = source.m
     if folds(context.target, m, first.n, first.k) and folds(context.target, m, second.n, second.k):
-        _folded_chain(made, source, out, first, second)
+        _folded_chain(fragment, source, out, first, second)
     else:
-        _chain(made, source, out, first, second)
-    return made
+        _chain(fragment, source, out, first, second)
+    return fragment
 
 
-def _fits(*sizes: int) -> None:
-    if sum(sizes) > L2_BYTES:
+def _fits(target: Target, *sizes: int) -> None:
+    if sum(sizes) > target.limits.l2_bytes:
         raise UnsupportedError(
             "the map between two products does not fit the engine's 2 MiB buffer", code=Reason.MEMORY
         )
 
 
-def _chain(made: Fragment, x: Rows, y: Rows, first: Product, second: Product) -> None:
+def _chain(fragment: Fragment, x: Rows, y: Rows, first: Product, second: Product) -> None:
     channel = l2.channel_stride(x.m)
     hidden = Region(0, channel, first.n * channel, first.n * channel)
     size = hidden.row
-    _fits(size, x.k * l2.odd_channel_stride(x.m), x.m * l2.ne_window(x.k))
-    held = turn_in(made, x, size)
-    _hidden(made, held, first, hidden)
+    _fits(fragment.target, size, x.k * l2.odd_channel_stride(x.m), x.m * l2.ne_window(x.k))
+    held = turn_in(fragment, x, size)
+    _hidden(fragment, held, first, hidden)
     again = Held(hidden, 1, x.m, size, None, After.NE_RESULT)
-    products(made, again, second, y, {})
+    products(fragment, again, second, y, {})
 
 
-def _folded_chain(made: Fragment, x: Rows, y: Rows, first: Product, second: Product) -> None:
+def _folded_chain(fragment: Fragment, x: Rows, y: Rows, first: Product, second: Product) -> None:
     h = x.m // FOLD
-    lanes = max(b.lanes for b in blocks_for(first, h, FOLD, transposed=False))
-    lanes_again = max(b.lanes for b in blocks_for(second, h, FOLD, transposed=True))
-    hidden = folded_region(made.target, 0, first.n, h, kernel_bytes(second, lanes_again))
+    lanes = max(b.lanes for b in blocks_for(fragment.target, first, h, FOLD, transposed=False))
+    lanes_again = max(b.lanes for b in blocks_for(fragment.target, second, h, FOLD, transposed=True))
+    hidden = folded_region(fragment.target, 0, first.n, h, kernel_bytes(second, lanes_again))
     size = h * hidden.row
-    _fits(size, h * (x.k * 16 + l2.MOST_PAD), x.m * l2.ne_window(x.k))
-    held = fold_in(made, x, kernel_bytes(first, lanes), size)
-    _hidden(made, held, first, hidden)
+    _fits(fragment.target, size, h * (x.k * 16 + l2.MOST_PAD), x.m * l2.ne_window(x.k))
+    held = fold_in(fragment, x, kernel_bytes(first, lanes), size)
+    _hidden(fragment, held, first, hidden)
     again = Held(hidden, h, FOLD, size, None, After.NE_RESULT)
-    region = folded_products(made, again, second, size, {})
-    fold_out(made, region, x.m, y)
+    region = folded_products(fragment, again, second, size, {})
+    fold_out(fragment, region, x.m, y)
 
 
-def _hidden(made: Fragment, held: Held, weights: Product, region: Region) -> None:
+def _hidden(fragment: Fragment, held: Held, weights: Product, region: Region) -> None:
     """The first product: its blocks side by side in L2, channels as channels."""
-    for i, block in enumerate(blocks_for(weights, held.h, held.w, transposed=False)):
-        plan = block_plan(made.target, held, weights, block, {}, out_trans=False)
+    for i, block in enumerate(blocks_for(fragment.target, weights, held.h, held.w, transposed=False)):
+        plan = block_plan(fragment.target, held, weights, block, {}, out_trans=False)
         if i == 0:
             plan.src, plan.src_staged = held.walk, True
-        settle(made.target, plan)
-        follows = After.FOLLOWS_NE if made.target.choices.follows_closely else held.after
+        settle(fragment.target, plan)
+        follows = After.FOLLOWS_NE if fragment.target.choices.follows_closely else held.after
         tasks.resident(plan, held.region, follows if i == 0 else After.NOTHING)
         tasks.stays(plan, replace(region, base=region.base + block.first * region.channel), after=After.NOTHING)
         plan.holds = True
-        made.add(plan)
+        fragment.add(plan)

@@ -95,7 +95,7 @@ def _match(op: Op, context: Context) -> tuple[Op, ...] | None:
     if not context.on.signal_lines:
         return None
     chain = chain_of(op)
-    return tuple(chain.ops) if chain is not None and chain.pays(context.target.limits.max_width) else None
+    return tuple(chain.ops) if chain is not None and chain.pays(context.limits.max_width) else None
 
 
 @recipe("reshape", "squeeze", "expand_dims", "transpose", "slice_by_size", "pad", match=_match, rank=4)
@@ -105,24 +105,24 @@ def signal_lines(ops: Sequence[Op], context: Context) -> Fragment:
     assert chain is not None and tuple(chain.ops) == tuple(ops)
     need_fp16(chain.x)
     x, y = context.tensor(chain.x), context.tensor(chain.y)
-    made = Fragment(context)
+    fragment = Fragment(context)
     first, last = _reach(chain)
     total = (last - first) * LINE
     if total > LARGEST:
         raise UnsupportedError(f"a signal of {last - first} lines of {LINE} bytes", code=Reason.MEMORY)
-    lines = Walk(made.workspace(total), 0, (1, last - first, 1, 1), (total, LINE, LINE, 2), total)
+    lines = Walk(fragment.workspace(total), 0, (1, last - first, 1, 1), (total, LINE, LINE, 2), total)
     length = prod(chain.x.shape)
     plain, target = _rows(x, lines.sliced(LINES, -first, length), chain.head)
-    turned(made, plain, (0, 1, 3, 2), target)
+    turned(fragment, plain, (0, 1, 3, 2), target)
     low, high = 0, length
     for op, (begin, end) in _bounds(chain):
         if op.type == "pad":
-            _pad(made, op, lines.sliced(LINES, begin - first, end - begin), low - begin, end - high)
+            _pad(fragment, op, lines.sliced(LINES, begin - first, end - begin), low - begin, end - high)
         low, high = begin, end
     plain, source = _rows(y, lines.sliced(LINES, low - first, high - low), chain.tail)
-    turned(made, source, (0, 1, 3, 2), plain)
-    made.evidence(Evidence.INFERRED, "a line for every sample of a signal")
-    return made
+    turned(fragment, source, (0, 1, 3, 2), plain)
+    fragment.evidence(Evidence.INFERRED, "a line for every sample of a signal")
+    return fragment
 
 
 def _bounds(chain: Chain) -> Iterator[tuple[Op, tuple[int, int]]]:
@@ -145,15 +145,15 @@ def _reach(chain: Chain) -> tuple[int, int]:
     return first, last
 
 
-def _pad(made: Fragment, op: Op, lines: Walk, before: int, after: int) -> None:
+def _pad(fragment: Fragment, op: Op, lines: Walk, before: int, after: int) -> None:
     mode = op.arg("mode")
     if mode != "constant":
-        continue_lines(made, lines, LINES, before, after, mirror=mirrors(mode))
+        continue_lines(fragment, lines, LINES, before, after, mirror=mirrors(mode))
         return
-    line = constant_line(made, 1, op.arg("constant_val"))
+    line = constant_line(fragment, 1, op.arg("constant_val"))
     for begin, count in ((0, before), (lines.extents[LINES] - after, after)):
         if count:
-            fill(made, lines.sliced(LINES, begin, count), line)
+            fill(fragment, lines.sliced(LINES, begin, count), line)
 
 
 def _rows(t: Tensor, lines: Walk, turned_rows: bool) -> tuple[Walk, Walk]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hexane.chips import CORES, KERNEL_BYTES_PER_CORE, L2_BYTES, Evidence
+from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
@@ -23,15 +23,16 @@ from hexane.lowering.fusion import Epilogue
 from hexane.lowering.weights import stream_of
 
 if TYPE_CHECKING:
+    from hexane.codegen.targets import Target
     from hexane.graph.ir import Op
 
 SCRATCH_LANES = 8
 STAGING_RESULT = 1 << 10  # bytes that the automatic buffer of a PE staging copy is taken to hold, for hazards
 
 
-def lanes_of(m: int) -> int:
+def lanes_of(target: Target, m: int) -> int:
     """Rows per core, which is also the interleave of the staged operand (§13.2)."""
-    share = m // CORES
+    share = m // target.limits.cores
     return min(8, max(2, share & -share))
 
 
@@ -41,7 +42,7 @@ def runtime_product(ops: Sequence[Op], context: Context) -> Fragment:
     op = ops[0]
     x, y = op.arg("x"), op.arg("y")
     need_fp16(x, y)
-    if y.is_constant and stream_of(op, context.target.limits) is not None:
+    if y.is_constant and stream_of(op, context.limits) is not None:
         raise UnsupportedError("compressed weights, which stream as a kernel", code=Reason.CONSTANT)
     if x.is_constant:
         raise UnsupportedError(
@@ -50,32 +51,32 @@ def runtime_product(ops: Sequence[Op], context: Context) -> Fragment:
     epilogue = Epilogue.of(ops)
     if epilogue.relu or epilogue.table_name is not None or epilogue.bias is not None:
         raise UnsupportedError("a table or bias behind a product whose kernel is computed", code=Reason.COMPUTED)
-    made = Fragment(context)
+    fragment = Fragment(context)
     a, out = context.tensor(x), context.tensor(ops[-1].output)
     data = constant(y)
-    b = context.tensor(y) if data is None else made.plain_constant(np.asarray(data, np.float16))
+    b = context.tensor(y) if data is None else fragment.plain_constant(np.asarray(data, np.float16))
     turned_x, turned_y = bool(op.arg("transpose_x")), bool(op.arg("transpose_y"))
     pairs = _batches(a, b, out)
     m = a.w if turned_x else a.h
-    if m % CORES or (data is not None and len(pairs) > 1):
+    if m % context.limits.cores or (data is not None and len(pairs) > 1):
         if turned_x:
-            a = _turned_back(made, a)
+            a = _turned_back(fragment, a)
             pairs = _batches(a, b, out)
         for rx, rw, ry in reversed(pairs):
-            _by_single_rows(made, rx, rw, ry, turned_y, epilogue)
-        return made
+            _by_single_rows(fragment, rx, rw, ry, turned_y, epilogue)
+        return fragment
     for rx, rw, ry in reversed(pairs):
-        product(made, rx, rw, ry, turned_x=turned_x, turned_y=turned_y, scale=epilogue.scale)
+        product(fragment, rx, rw, ry, turned_x=turned_x, turned_y=turned_y, scale=epilogue.scale)
     if len(pairs) > 1:
-        made.evidence(Evidence.INFERRED, "batches of a product with staged kernels")
-    return made
+        fragment.evidence(Evidence.INFERRED, "batches of a product with staged kernels")
+    return fragment
 
 
-def _turned_back(made: Fragment, a: Tensor) -> Tensor:
+def _turned_back(fragment: Fragment, a: Tensor) -> Tensor:
     """A first operand given as [K, M], as [M, K] in scratch."""
     straight = Tensor(a.buffer, a.n, a.c, a.w, a.h)
-    straight = replace(straight, buffer=made.workspace(straight.bytes))
-    permute(made, Walk.of(a), (0, 1, 3, 2), Walk.of(straight))
+    straight = replace(straight, buffer=fragment.workspace(straight.bytes))
+    permute(fragment, Walk.of(a), (0, 1, 3, 2), Walk.of(straight))
     return straight
 
 
@@ -92,51 +93,55 @@ def _batches(a: Tensor, b: Tensor, out: Tensor) -> list[tuple[Rows, Rows, Rows]]
     return found
 
 
-def product(made: Fragment, x: Rows, w: Rows, y: Rows, *, turned_x: bool, turned_y: bool, scale: float = 1.0) -> None:
+def product(
+    fragment: Fragment, x: Rows, w: Rows, y: Rows, *, turned_x: bool, turned_y: bool, scale: float = 1.0
+) -> None:
     """One matrix product with M a multiple of 16 (§13.2)."""
     m, k = (x.k, x.m) if turned_x else (x.m, x.k)
-    if m == CORES and not turned_x:
-        _unstaged(made, x, w, y, turned_y, scale)
+    if m == fragment.limits.cores and not turned_x:
+        _unstaged(fragment, x, w, y, turned_y, scale)
         return
-    lanes = lanes_of(m)
-    if k * lanes * 2 > KERNEL_BYTES_PER_CORE:
+    lanes = lanes_of(fragment.target, m)
+    if k * lanes * 2 > fragment.limits.kernel_bytes_per_core:
         raise UnsupportedError(
             f"a computed kernel over {k} values", hint="at most 4096 with 8 rows per core", code=Reason.EXTENT
         )
-    per_task = CORES * lanes
+    per_task = fragment.limits.cores * lanes
     count = -(-m // per_task)
-    start = len(made.plans)
+    start = len(fragment.plans)
     planar = count == 1 and not turned_x
-    staged = stage(made, x, m, k, lanes, turned=turned_x, planar=planar)
-    after = made.plans[start] if planar else None
+    staged = stage(fragment, x, m, k, lanes, turned=turned_x, planar=planar)
+    after = fragment.plans[start] if planar else None
     held, end = None, 0
-    if turned_y and w.k * l2.odd_channel_stride(w.m) + w.m * l2.ne_window(w.k) > L2_BYTES:
-        w = _turn_through_scratch(made, w, after)
+    if turned_y and w.k * l2.odd_channel_stride(w.m) + w.m * l2.ne_window(w.k) > fragment.limits.l2_bytes:
+        w = _turn_through_scratch(fragment, w, after)
     elif turned_y:
-        held, end = _turn_map(made, w, after_planar=after)
-    compute(made, ComputedProduct(start, staged, w, y, m, k, lanes, scale, held, end))
+        held, end = _turn_map(fragment, w, after_planar=after)
+    compute(fragment, ComputedProduct(start, staged, w, y, m, k, lanes, scale, held, end))
 
 
-def stage(made: Fragment, x: Rows, m: int, k: int, lanes: int, *, turned: bool, planar: bool) -> Dma:
+def stage(fragment: Fragment, x: Rows, m: int, k: int, lanes: int, *, turned: bool, planar: bool) -> Dma:
     """x to scratch with its rows interleaved ``[M/I][K][I]``: the layout of a kernel (§9.7)."""
     line = 2 * lanes * k
     row = up(line, 64)
-    buffer = made.workspace(m // lanes * row)
+    buffer = fragment.workspace(m // lanes * row)
     total = m // lanes * row
     walk = Dma(buffer, 0, row, row, total, total, interleave=lanes)
     if planar:
         plan = Plan("PE", w=k, h=1, c=m, kind=PeKind.UNARY)
         plan.src, plan.dst = x.walk(), walk
-        tasks.streams_out(plan, tasks.pe_source(plan, 0), explicit=False)
+        tasks.streams_out(fragment.target, plan, tasks.pe_source(plan, 0), explicit=False)
     else:
         plan = (
-            tasks.copy_plan(made.target, k, 1, m, out_trans=True) if turned else tasks.copy_plan(made.target, m, 1, k)
+            tasks.copy_plan(fragment.target, k, 1, m, out_trans=True)
+            if turned
+            else tasks.copy_plan(fragment.target, m, 1, k)
         )
         plan.src, plan.dst = x.walk(), walk
-        tasks.choose_shape(made.target, plan)
-        end = tasks.ne_source(made.target, plan, 0)
-        tasks.streams_out(plan, end, explicit=False)
-    made.add(plan)
+        tasks.choose_shape(fragment.target, plan)
+        end = tasks.ne_source(fragment.target, plan, 0)
+        tasks.streams_out(fragment.target, plan, end, explicit=False)
+    fragment.add(plan)
     return walk
 
 
@@ -160,15 +165,15 @@ def behind_staging(plan: Plan, end: int, copy: Plan) -> None:
         plan.writes = plan.writes.waiting(After.PE_RESULT)
 
 
-def _turn_map(made: Fragment, w: Rows, *, after_planar: Plan | None) -> tuple[Region, int]:
+def _turn_map(fragment: Fragment, w: Rows, *, after_planar: Plan | None) -> tuple[Region, int]:
     """w given as [N, K]: a turned copy in L2 at 0."""
-    plan = tasks.copy_plan(made.target, w.m, 1, w.k, out_trans=True)
+    plan = tasks.copy_plan(fragment.target, w.m, 1, w.k, out_trans=True)
     plan.src = w.walk()
-    tasks.choose_shape(made.target, plan)
+    tasks.choose_shape(fragment.target, plan)
     channel = l2.odd_channel_stride(w.m)
     size = w.k * channel
     held = Region(0, channel, size, size)
-    end = tasks.ne_source(made.target, plan, size, after=After.NE)
+    end = tasks.ne_source(fragment.target, plan, size, after=After.NE)
     after = After.NE
     if after_planar is not None:
         after = hazard(0, size, after_planar)
@@ -177,28 +182,28 @@ def _turn_map(made: Fragment, w: Rows, *, after_planar: Plan | None) -> tuple[Re
         plan.reads = plan.reads.waiting(found)
     tasks.stays(plan, held, after=after | After.NE)
     plan.holds = True
-    made.add(plan)
+    fragment.add(plan)
     return held, size
 
 
-def _turn_through_scratch(made: Fragment, w: Rows, after_planar: Plan | None) -> Interleaved:
+def _turn_through_scratch(fragment: Fragment, w: Rows, after_planar: Plan | None) -> Interleaved:
     """w given as [N, K], too large for L2: turned into scratch with interleave 8 (§13.2)."""
     if w.k % SCRATCH_LANES:
         raise UnsupportedError(
             f"a transposed operand of {w.m} x {w.k} does not fit the engine's 2 MiB buffer", code=Reason.MEMORY
         )
-    plan = tasks.copy_plan(made.target, w.m, 1, w.k, out_trans=True)
+    plan = tasks.copy_plan(fragment.target, w.m, 1, w.k, out_trans=True)
     row = up(2 * SCRATCH_LANES * w.m, 64)
     total = w.k // SCRATCH_LANES * row
-    walk = Dma(made.workspace(total), 0, row, row, total, total, interleave=SCRATCH_LANES)
+    walk = Dma(fragment.workspace(total), 0, row, row, total, total, interleave=SCRATCH_LANES)
     plan.src, plan.dst = w.walk(), walk
-    tasks.choose_shape(made.target, plan)
-    end = tasks.ne_source(made.target, plan, 0, after=After.NE)
+    tasks.choose_shape(fragment.target, plan)
+    end = tasks.ne_source(fragment.target, plan, 0, after=After.NE)
     if after_planar is not None:
         plan.reads = plan.reads.waiting(hazard(0, end, after_planar))
-    tasks.streams_out(plan, end, explicit=False, after=After.NE)
+    tasks.streams_out(fragment.target, plan, end, explicit=False, after=After.NE)
     plan.holds = True
-    made.add(plan)
+    fragment.add(plan)
     return Interleaved(walk.buffer, 0, w.k, w.m, row, interleave=SCRATCH_LANES)
 
 
@@ -232,17 +237,17 @@ class ComputedProduct:
     end: int = 0
 
 
-def compute(made: Fragment, product: ComputedProduct) -> None:
+def compute(fragment: Fragment, product: ComputedProduct) -> None:
     """Blocks of rows, the highest first; a remainder runs on fewer cores."""
     start, staged, w, y = product.start, product.staged, product.w, product.y
     m, k, lanes, held, end = product.m, product.k, product.lanes, product.held, product.end
-    per_task = CORES * lanes
-    if made.target.choices.steps_kernels:
+    per_task = fragment.limits.cores * lanes
+    if fragment.target.choices.steps_kernels:
         per_task = m
     rest = m % per_task
     blocks = ([(m - rest, rest)] if rest else []) + [(r, per_task) for r in range(m - rest - per_task, -1, -per_task)]
     n = y.k
-    staging = made.plans[start]
+    staging = fragment.plans[start]
     core_bytes = up(2 * k * lanes, 64)
     for i, (first, count) in enumerate(blocks):
         plan = Plan("NE", w=n, h=1, c=k, cout=count, kernel_format=RUNTIME_KERNEL)
@@ -258,36 +263,38 @@ def compute(made: Fragment, product: ComputedProduct) -> None:
             (core_bytes,) * cores,
             source=staged.buffer,
             offset=staged.offset + first // lanes * staged.row,
-            pass_stride=CORES * core_bytes,
+            pass_stride=fragment.limits.cores * core_bytes,
             total=ceil_div(count, lanes) * core_bytes,
         )
         plan.dtid = start
         plan.macs = count * n * k
         if held is not None:
-            tasks.choose_shape(made.target, plan)
+            tasks.choose_shape(fragment.target, plan)
             tasks.resident(plan, held, After.NE_RESULT if i == 0 else After.NOTHING)
             plan.result, plan.writes = Region(end), l2.AUTOMATIC
-        elif i == 0 or made.plans[-1].reads.type is SourceType.DMA_STREAM:
+        elif i == 0 or fragment.plans[-1].reads.type is SourceType.DMA_STREAM:
             plan.src = w.walk()
-            tasks.choose_shape(made.target, plan, weighted=made.target.choices.small_patch, kernel_bytes=core_bytes)
+            tasks.choose_shape(
+                fragment.target, plan, weighted=fragment.target.choices.small_patch, kernel_bytes=core_bytes
+            )
             after = staging if staging.unit == "PE" else None
-            keep = len(blocks) > 1 and k * l2.channel_stride(n) + 2 * l2.RING_ROOM <= L2_BYTES
+            keep = len(blocks) > 1 and k * l2.channel_stride(n) + 2 * l2.RING_ROOM <= fragment.limits.l2_bytes
             scratch = isinstance(w, Interleaved)
             waits = After.NOTHING if scratch else After.NE
-            end = tasks.ne_source(made.target, plan, 0, keep=keep, after=waits)
-            tasks.streams_out(plan, end, explicit=False, after=waits)
+            end = tasks.ne_source(fragment.target, plan, 0, keep=keep, after=waits)
+            tasks.streams_out(fragment.target, plan, end, explicit=False, after=waits)
             if after is not None and not scratch and i == 0:
                 behind_staging(plan, end, after)
         else:
-            tasks.choose_shape(made.target, plan)
-            tasks.resident(plan, replace(made.plans[-1].source, group=0))
+            tasks.choose_shape(fragment.target, plan)
+            tasks.resident(plan, replace(fragment.plans[-1].source, group=0))
             plan.result, plan.writes = Region(end), l2.AUTOMATIC
         kept = held is not None or plan.src is None or plan.reads.type is SourceType.DMA_KEEP
         plan.holds = i < len(blocks) - 1 and kept
-        made.add(plan)
+        fragment.add(plan)
 
 
-def _surface_kernel(plan: Plan, buffer: Buffer, offset: int, cores: int, k: int, stride: int) -> None:
+def _surface_kernel(target: Target, plan: Plan, buffer: Buffer, offset: int, cores: int, k: int, stride: int) -> None:
     """Kernel straight from rows of a surface: one row per core (§9.7)."""
     size = up(2 * k, 64)
     plan.kernel_format = RUNTIME_KERNEL
@@ -298,60 +305,62 @@ def _surface_kernel(plan: Plan, buffer: Buffer, offset: int, cores: int, k: int,
         (size,) * cores,
         source=buffer,
         offset=offset,
-        pass_stride=CORES * size,
+        pass_stride=target.limits.cores * size,
     )
 
 
-def _unstaged(made: Fragment, x: Rows, w: Rows, y: Rows, turned_y: bool, scale: float) -> None:
+def _unstaged(fragment: Fragment, x: Rows, w: Rows, y: Rows, turned_y: bool, scale: float) -> None:
     """M = 16: one row per core, no staging (§13.2)."""
     n = y.k
     plan = Plan("NE", w=n, h=1, c=x.k, cout=x.m, post_scale=scale)
-    _surface_kernel(plan, x.buffer, x.offset, x.m, x.k, x.stride)
+    _surface_kernel(fragment.target, plan, x.buffer, x.offset, x.m, x.k, x.stride)
     plan.dst = y.walk()
     plan.macs = x.m * n * x.k
     if turned_y:
-        held = turn_in(made, w)
+        held = turn_in(fragment, w)
         plan.src, plan.src_staged = held.walk, True
-        tasks.choose_shape(made.target, plan)
+        tasks.choose_shape(fragment.target, plan)
         tasks.resident(plan, held.region, held.after)
         plan.result, plan.writes = Region(held.end), l2.AUTOMATIC
     else:
         plan.src = w.walk()
-        tasks.choose_shape(made.target, plan)
-        end = tasks.ne_source(made.target, plan, 0)
-        tasks.streams_out(plan, end, explicit=False)
-    made.add(plan)
+        tasks.choose_shape(fragment.target, plan)
+        end = tasks.ne_source(fragment.target, plan, 0)
+        tasks.streams_out(fragment.target, plan, end, explicit=False)
+    fragment.add(plan)
 
 
-def _by_single_rows(made: Fragment, x: Rows, w: Rows, y: Rows, turned_y: bool, epilogue: Epilogue) -> None:
+def _by_single_rows(fragment: Fragment, x: Rows, w: Rows, y: Rows, turned_y: bool, epilogue: Epilogue) -> None:
     """Any M: from the end, blocks of 1, 2, 4, 8 rows for the remainder, then sixteen, one row per core (§13.3)."""
     m, k, n = x.m, x.k, y.k
     held, end = (None, 0)
     if turned_y:
-        turned = turn_in(made, w)
+        turned = turn_in(fragment, w)
         held, end = turned.region, turned.end
         walk, waits = turned.walk, turned.after
-    sizes = [1 << bit for bit in range(4) if m % CORES >> bit & 1] + [CORES] * (m // CORES)
+    sizes = [1 << bit for bit in range(4) if m % fragment.limits.cores >> bit & 1] + [fragment.limits.cores] * (
+        m // fragment.limits.cores
+    )
     at = m
     region = held
     for i, count in enumerate(sizes):
         at -= count
         plan = Plan("NE", w=n, h=1, c=k, cout=count, post_scale=epilogue.scale)
-        _surface_kernel(plan, x.buffer, x.offset + at * x.stride, count, k, x.stride)
+        _surface_kernel(fragment.target, plan, x.buffer, x.offset + at * x.stride, count, k, x.stride)
         plan.dst = replace(y.walk(), offset=y.offset + at * y.stride)
         plan.macs = count * n * k
         if region is None:
             plan.src = w.walk()
-            tasks.choose_shape(made.target, plan)
-            keep = len(sizes) > 1 and k * l2.channel_stride(n) + 2 * l2.RING_ROOM <= L2_BYTES
-            end = tasks.ne_source(made.target, plan, 0, keep=keep)
-            tasks.streams_out(plan, end, explicit=False)
+            tasks.choose_shape(fragment.target, plan)
+            keep = len(sizes) > 1 and k * l2.channel_stride(n) + 2 * l2.RING_ROOM <= fragment.limits.l2_bytes
+            end = tasks.ne_source(fragment.target, plan, 0, keep=keep)
+            tasks.streams_out(fragment.target, plan, end, explicit=False)
             region = replace(plan.source, group=0) if keep else None
         else:
             if turned_y and i == 0:
                 plan.src, plan.src_staged = walk, True
-            tasks.choose_shape(made.target, plan)
+            tasks.choose_shape(fragment.target, plan)
             tasks.resident(plan, region, waits if turned_y and i == 0 else After.NOTHING)
             plan.result, plan.writes = Region(end), l2.AUTOMATIC
         plan.holds = i < len(sizes) - 1 and region is not None
-        made.add(plan)
+        fragment.add(plan)

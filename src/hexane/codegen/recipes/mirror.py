@@ -16,7 +16,7 @@ from hexane.errors import Reason, UnsupportedError
 INNER = 3
 
 
-def reverse(made: Fragment, lines: Walk, axis: int, begin: int, target: Walk) -> None:
+def reverse(fragment: Fragment, lines: Walk, axis: int, begin: int, target: Walk) -> None:
     """Lines ``begin`` on of an outer axis, as many as the target has, into the target in the opposite order.
 
     What else the walk holds may be read too: a power of two is reversed, and more than is wanted left out.
@@ -28,14 +28,14 @@ def reverse(made: Fragment, lines: Walk, axis: int, begin: int, target: Walk) ->
         if count > MOST_LINES:
             raise UnsupportedError(f"{count} lines in the opposite order, each of them a copy", code=Reason.PADDING)
         for i in range(count):
-            straight(made, lines.sliced(axis, begin + i, 1), target.sliced(axis, count - 1 - i, 1))
+            straight(fragment, lines.sliced(axis, begin + i, 1), target.sliced(axis, count - 1 - i, 1))
     elif whole:
         first = min(begin, room - size)
-        _exchange(made, lines.sliced(axis, first, size), axis, first + size - begin - count, target)
+        _exchange(fragment, lines.sliced(axis, first, size), axis, first + size - begin - count, target)
     else:  # piece by piece, the last first
         half = size // 2
-        reverse(made, lines, axis, begin + half, target.sliced(axis, 0, count - half))
-        reverse(made, lines, axis, begin, target.sliced(axis, count - half, half))
+        reverse(fragment, lines, axis, begin + half, target.sliced(axis, 0, count - half))
+        reverse(fragment, lines, axis, begin, target.sliced(axis, count - half, half))
 
 
 MOST_LINES = 64
@@ -52,14 +52,14 @@ def _other(walk: Walk, axis: int) -> int | None:
     return None if len(long) > 1 else (long or others)[0]
 
 
-def _exchange(made: Fragment, lines: Walk, axis: int, skip: int, target: Walk) -> None:
+def _exchange(fragment: Fragment, lines: Walk, axis: int, skip: int, target: Walk) -> None:
     """A power of two of lines reversed by way of scratch; ``skip`` of them left out before what the target takes."""
     size, other = lines.extents[axis], _other(lines, axis)
     assert other is not None
     count, across, width = target.extents[axis], lines.extents[other], lines.extents[INNER]
     line = up(width * lines.element, 64)
     total = size * across * line
-    buffers = [made.workspace(total), made.workspace(total)]
+    buffers = [fragment.workspace(total), fragment.workspace(total)]
     source = _Lines(lines, axis, other)
     half = size // 2
     while half:
@@ -67,11 +67,11 @@ def _exchange(made: Fragment, lines: Walk, axis: int, skip: int, target: Walk) -
         there = Walk(buffers[0], 0, (1, size, across, width), (total, across * line, line, lines.element), total)
         into = _Lines(target, axis, other) if last else _Lines(there, 1, 2)
         for side in (0, 1):
-            straight(made, source.blocks(half, side), into.blocks(half, 1 - side))
+            straight(fragment, source.blocks(half, side), into.blocks(half, 1 - side))
         source, buffers = into, buffers[::-1]
         half //= 2
     if count != size:
-        straight(made, source.part(skip, count), _Lines(target, axis, other).part(0, count))
+        straight(fragment, source.part(skip, count), _Lines(target, axis, other).part(0, count))
 
 
 class _Lines:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hexane.chips import L2_BYTES, Evidence
+from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
@@ -73,17 +73,17 @@ def layer_norm(ops: Sequence[Op], context: Context) -> Fragment:
         axes = frozenset(a for a in axes if getattr(x, a) > 1)
     epsilon = op.arg("epsilon")
     gamma, beta = (_parameter(op, name) for name in ("gamma", "beta"))
-    made = Fragment(context)
+    fragment = Fragment(context)
     steps = [(word, data) for word, data in (("mul", gamma), ("add", beta)) if data is not None]
-    target = y if not steps else Tensor(made.workspace(y.bytes), *y.shape)
+    target = y if not steps else Tensor(fragment.workspace(y.bytes), *y.shape)
     for n in range(x.n):
-        normalise(made, x.image(n), target.image(n), axes, epsilon)
+        normalise(fragment, x.image(n), target.image(n), axes, epsilon)
     for i, (word, data) in enumerate(steps):
         last = i == len(steps) - 1
-        result = y if last else Tensor(made.workspace(y.bytes), *y.shape)
-        _affine(made, word, target, data, result)
+        result = y if last else Tensor(fragment.workspace(y.bytes), *y.shape)
+        _affine(fragment, word, target, data, result)
         target = result
-    return made
+    return fragment
 
 
 def _parameter(op: Op, name: str) -> np.ndarray | None:
@@ -100,60 +100,60 @@ def _parameter(op: Op, name: str) -> np.ndarray | None:
     return np.asarray(data, np.float16).reshape(shape)
 
 
-def _affine(made: Fragment, word: str, x: Tensor, data: np.ndarray, y: Tensor) -> None:
-    small = made.plain_constant(data)
+def _affine(fragment: Fragment, word: str, x: Tensor, data: np.ndarray, y: Tensor) -> None:
+    small = fragment.plain_constant(data)
     if small.shape == x.shape:
-        made.add(two_surfaces(word, x, small, y, False))
+        fragment.add(two_surfaces(fragment.target, word, x, small, y, False))
         return
-    copy, end = small_copy(made, small)
-    made.add(against_resident(word, x, y, copy.result, broadcast_axes(small, x), end, False))
+    copy, end = small_copy(fragment, small)
+    fragment.add(against_resident(fragment.target, word, x, y, copy.result, broadcast_axes(small, x), end, False))
 
 
-def normalise(made: Fragment, x: Tensor, y: Tensor, axes: frozenset[str], epsilon: float) -> None:
+def normalise(fragment: Fragment, x: Tensor, y: Tensor, axes: frozenset[str], epsilon: float) -> None:
     """One image over the given axes (those longer than 1)."""
     whole = frozenset(a for a in "chw" if getattr(x, a) > 1)
     if not axes or not whole:
         raise UnsupportedError("a layer norm over axes of length 1", code=Reason.EXTENT)
     if axes == frozenset("c") and x.h == x.w == 1:
-        _channels(made, x, y, epsilon)
+        _channels(fragment, x, y, epsilon)
     elif axes >= whole:
-        _everything(made, x, y, epsilon)
+        _everything(fragment, x, y, epsilon)
     elif axes == frozenset("w") and x.c == 1:
-        rows_as_channels(made, as_rows(x), as_rows(y), epsilon)
+        rows_as_channels(fragment, as_rows(x), as_rows(y), epsilon)
     elif axes == frozenset("w") and x.h > 1:
-        _rows(made, x, y, epsilon)
+        _rows(fragment, x, y, epsilon)
     elif axes == frozenset("w"):
         flat = replace(as_rows(x), m=x.c)
-        rows_as_channels(made, flat, replace(as_rows(y), m=x.c), epsilon)
+        rows_as_channels(fragment, flat, replace(as_rows(y), m=x.c), epsilon)
     elif axes == frozenset("hw") or (axes == frozenset("h") and x.w == 1):
-        _planes(made, x, y, epsilon)
-    elif axes == frozenset("c") and made.target.choices.shared_inputs:
-        _turned_twice(made, x, y, epsilon)
+        _planes(fragment, x, y, epsilon)
+    elif axes == frozenset("c") and fragment.target.choices.shared_inputs:
+        _turned_twice(fragment, x, y, epsilon)
     elif axes == frozenset("c"):
-        _turned(made, x, y, epsilon, (0, 2, 3, 1))
+        _turned(fragment, x, y, epsilon, (0, 2, 3, 1))
     elif axes == frozenset("h"):
-        _turned(made, x, y, epsilon, (0, 1, 3, 2))
+        _turned(fragment, x, y, epsilon, (0, 1, 3, 2))
     else:
         raise UnsupportedError(
             f"a layer norm over {', '.join(sorted(axes))} of a map of {x.c} x {x.h} x {x.w}", code=Reason.EXTENT
         )
 
 
-def _turned(made: Fragment, x: Tensor, y: Tensor, epsilon: float, order: tuple[int, ...]) -> None:
+def _turned(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float, order: tuple[int, ...]) -> None:
     """Over C or H of a map: turned so that the axis runs along W, normalised row by row, turned back."""
-    start = len(made.plans)
+    start = len(fragment.plans)
     shape = [x.shape[axis] for axis in order]
     middle = [Tensor(Buffer("", Space.SCRATCH), shape[0], shape[1], shape[2], shape[3]) for _ in range(2)]
-    middle = [replace(t, buffer=made.workspace(t.bytes)) for t in middle]
-    permute(made, Walk.of(x), order, Walk.of(middle[0]))
-    rows_as_channels(made, as_rows(middle[0]), as_rows(middle[1]), epsilon)
+    middle = [replace(t, buffer=fragment.workspace(t.bytes)) for t in middle]
+    permute(fragment, Walk.of(x), order, Walk.of(middle[0]))
+    rows_as_channels(fragment, as_rows(middle[0]), as_rows(middle[1]), epsilon)
     back = tuple(order.index(axis) for axis in range(4))
-    permute(made, Walk.of(middle[1]), back, Walk.of(y))
-    for plan in made.plans[start:]:
+    permute(fragment, Walk.of(middle[1]), back, Walk.of(y))
+    for plan in fragment.plans[start:]:
         plan.evidence, plan.note = Evidence.INFERRED, "layer norm over another axis than W, through scratch"
 
 
-def _turned_twice(made: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
+def _turned_twice(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     """Over the channels of a map: the map turned for its mean, the difference turned for its deviation (six tasks)."""
     c, h, w = x.c, x.h, x.w
     line, channel, flat = l2.channel_stride(w), l2.channel_stride(w), l2.channel_stride(c)
@@ -162,18 +162,18 @@ def _turned_twice(made: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     moved_at = h * line
     turned_at = moved_at + h * row
     source_at = turned_at + h * turned_row
-    if source_at + h * row > L2_BYTES or w > LONGEST_ROW or c > LONGEST_ROW:
-        _turned(made, x, y, epsilon, (0, 2, 3, 1))
+    if source_at + h * row > fragment.limits.l2_bytes or w > LONGEST_ROW or c > LONGEST_ROW:
+        _turned(fragment, x, y, epsilon, (0, 2, 3, 1))
         return
     values = Region(0, line, line, line, line)
     source = Region(source_at, channel, row, c * channel)
     moved = replace(source, base=moved_at)
     turned = Region(moved_at, flat, turned_row, w * flat)
 
-    load = tasks.copy_plan(made.target, c, h, w, out_trans=True)
+    load = tasks.copy_plan(fragment.target, c, h, w, out_trans=True)
     load.src = x.dma()
-    tasks.choose_shape(made.target, load)
-    tasks.ne_source(made.target, load, source_at, keep=True)
+    tasks.choose_shape(fragment.target, load)
+    tasks.ne_source(fragment.target, load, source_at, keep=True)
     load.source = replace(source, group=c * channel)
     tasks.stays(load, turned)
     mean = _column_mean(x, turned, values)
@@ -181,7 +181,7 @@ def _turned_twice(made: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     tasks.resident(minus, source, After.PE_RESULT)
     minus.source2 = values
     tasks.stays(minus, moved, after=After.NOTHING)
-    again = tasks.copy_plan(made.target, c, h, w, out_trans=True)
+    again = tasks.copy_plan(fragment.target, c, h, w, out_trans=True)
     lock(minus, again)
     tasks.resident(again, moved, After.FOLLOWS_PE)
     tasks.stays(again, replace(turned, base=turned_at), after=After.NOTHING)
@@ -192,11 +192,11 @@ def _turned_twice(made: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     scale.patch = pe_patch(w, h, operands=2)
     tasks.resident(scale, moved, After.PE_RESULT)
     scale.source2 = values
-    tasks.streams_out(scale, turned_at, explicit=False, after=After.NOTHING)
+    tasks.streams_out(fragment.target, scale, turned_at, explicit=False, after=After.NOTHING)
     for plan in (load, mean, minus, again, spread):
         plan.holds = True
-        made.add(plan)
-    made.add(scale)
+        fragment.add(plan)
+    fragment.add(scale)
 
 
 def _turned_pad(row: int, channel: int) -> int:
@@ -215,7 +215,7 @@ def _column_mean(x: Tensor, turned: Region, values: Region) -> Plan:
     return plan
 
 
-def _planes(made: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
+def _planes(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     """Over H and W of every channel: a mean and a reciprocal deviation per channel, turned into rows (three tasks)."""
     if x.w > 256:
         raise UnsupportedError(f"a layer norm over planes of {x.h} x {x.w}", code=Reason.EXTENT)
@@ -225,7 +225,7 @@ def _planes(made: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     mean.final = 1.0 / (x.h * x.w)
     mean.src = x.dma()
     end = tasks.pe_source(mean, 2 * line, keep=True)
-    if end > L2_BYTES:
+    if end > fragment.limits.l2_bytes:
         raise UnsupportedError(
             f"a layer norm of {x.c} planes of {x.h} x {x.w} does not fit the engine's 2 MiB buffer", code=Reason.MEMORY
         )
@@ -242,16 +242,16 @@ def _planes(made: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     scale.dst = y.dma()
     tasks.resident(scale, source, After.PE_RESULT)
     scale.source2 = vector
-    tasks.streams_out(scale, end, explicit=False, after=After.NOTHING)
+    tasks.streams_out(fragment.target, scale, end, explicit=False, after=After.NOTHING)
     mean.holds = spread.holds = True
     for plan in (mean, spread, scale):
-        made.add(plan)
+        fragment.add(plan)
 
 
-def _everything(made: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
+def _everything(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     """Over all of C, H, W: mean at 0, reciprocal deviation two units behind, source two more (three tasks)."""
     if x.c == x.h == 1 and x.w > 256:
-        rows_as_channels(made, as_rows(x), as_rows(y), epsilon)
+        rows_as_channels(fragment, as_rows(x), as_rows(y), epsilon)
         return
     if x.c == x.h == 1:
         w, h, d, walk = x.w, 1, 1, x.dma()
@@ -265,7 +265,8 @@ def _everything(made: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     source = replace(mean.source, group=0)
     end = 4 * l2.UNIT + h * mean.source.row
     if (
-        max(end, 4 * l2.UNIT + x.h * (x.c * l2.channel_stride(x.w) + 2 * l2.UNIT)) + l2.RESULT_ROOM > L2_BYTES
+        max(end, 4 * l2.UNIT + x.h * (x.c * l2.channel_stride(x.w) + 2 * l2.UNIT)) + l2.RESULT_ROOM
+        > fragment.limits.l2_bytes
         or x.w > 256
     ):
         raise UnsupportedError(
@@ -275,7 +276,7 @@ def _everything(made: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     single = Region(0, l2.UNIT, 2 * l2.UNIT, l2.UNIT)
     tasks.stays(mean, single)
     mean.holds = True
-    made.add(mean)
+    fragment.add(mean)
     axes = sizes_of_one((1, w), (1, h)) | (Axes.D if d > 1 else Axes.NONE)
     spread = variance(w, h, 1, count, epsilon, d=d, broadcast1=axes)
     spread.patch = tall_patch(w, h)
@@ -283,7 +284,7 @@ def _everything(made: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     spread.source2 = source
     tasks.stays(spread, replace(single, base=2 * l2.UNIT), after=After.NOTHING)
     spread.holds = True
-    made.add(spread)
+    fragment.add(spread)
     scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.SCALE_SHIFT, pe=BINARY["sub"], broadcast2=Axes.C)
     scale.dst = y.dma()
     if x.c == x.h == 1:
@@ -293,11 +294,11 @@ def _everything(made: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
         scale.src = x.dma()
         end = tasks.pe_source(scale, 4 * l2.UNIT, after=After.PE_RESULT)
     scale.source2 = single
-    tasks.streams_out(scale, end, after=After.NOTHING)
-    made.add(scale)
+    tasks.streams_out(fragment.target, scale, end, after=After.NOTHING)
+    fragment.add(scale)
 
 
-def _channels(made: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
+def _channels(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     """Over the channels of single pixels: turned into a row and back (five tasks)."""
     line = l2.channel_stride(x.c)
     vector = Region(4 * l2.UNIT, line, line, line)
@@ -306,12 +307,12 @@ def _channels(made: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     tasks.pe_source(turn, 4 * l2.UNIT + line)
     tasks.stays(turn, vector)
     turn.holds = True
-    made.add(turn)
+    fragment.add(turn)
     patch = (min(8, pe_patch(x.c, 1, operands=2)[0]), 0) if x.c <= 256 else (9, 0)
     single = Region(0, l2.UNIT, 2 * l2.UNIT, l2.UNIT)
     mean = Plan("PE", w=x.c, kind=PeKind.REDUCE, patch=patch)
     mean.final = 1.0 / x.c
-    after_turn = After.FOLLOWS_PE if made.target.choices.follows_closely else After.PE_RESULT
+    after_turn = After.FOLLOWS_PE if fragment.target.choices.follows_closely else After.PE_RESULT
     tasks.resident(mean, vector, after_turn)
     tasks.stays(mean, single, after=After.NOTHING)
     spread = variance(x.c, 1, 1, x.c, epsilon, broadcast1=Axes.W)
@@ -325,27 +326,27 @@ def _channels(made: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     tasks.stays(scale, vector, after=After.NOTHING)
     for plan in (mean, spread, scale):
         plan.holds = True
-        made.add(plan)
+        fragment.add(plan)
     back = Plan("PE", c=x.c, kind=PeKind.UNARY, transpose1=True, patch=pe_patch(1, 1, operands=1))
     back.dst = y.dma()
     tasks.resident(back, vector, after_turn)
-    tasks.streams_out(back, 4 * l2.UNIT + line, after=After.NOTHING)
-    made.add(back)
+    tasks.streams_out(fragment.target, back, 4 * l2.UNIT + line, after=After.NOTHING)
+    fragment.add(back)
 
 
-def _rows(made: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
+def _rows(fragment: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     """Over W, several rows per channel: map A at 0, B behind it, row values at 2|A| and 0 (five tasks)."""
     channel = l2.channel_stride(x.w)
     block = x.c * channel
     size = x.h * (block + l2.pe_pad(block, channel))
-    if 2 * size + max(size, x.h * x.c * 16) + l2.RESULT_ROOM > L2_BYTES:
+    if 2 * size + max(size, x.h * x.c * 16) + l2.RESULT_ROOM > fragment.limits.l2_bytes:
         raise UnsupportedError(
             f"a layer norm of a map of {x.c} x {x.h} x {x.w} does not fit the engine's 2 MiB buffer", code=Reason.MEMORY
         )
-    held = load(made, x)
+    held = load(fragment, x)
     step = x.c * 16
     mean = _row_mean(x, held, row_values(x, 2 * size), After.NE_RESULT)
-    made.add(mean)
+    fragment.add(mean)
     moved = replace(held, base=size)
     minus = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.BINARY, pe=BINARY["sub"], broadcast2=Axes.W)
     minus.patch = pe_patch(x.w, x.h, operands=2)
@@ -353,18 +354,18 @@ def _rows(made: Fragment, x: Tensor, y: Tensor, epsilon: float) -> None:
     minus.source2 = Region(2 * size, 16, step, step)
     tasks.stays(minus, moved, after=After.NOTHING)
     minus.holds = True
-    made.add(minus)
+    fragment.add(minus)
     spread = _row_mean(x, moved, row_values(x, 0), After.PE_RESULT)
     spread.pe, spread.epsilon = SQUARES, epsilon
-    made.add(spread)
+    fragment.add(spread)
     scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast2=Axes.W)
     scale.transpose2 = False
     scale.dst = y.dma()
     scale.patch = pe_patch(x.w, x.h, operands=2)
     tasks.resident(scale, moved, After.PE_RESULT)
     scale.source2 = Region(0, 16, step, step)
-    tasks.streams_out(scale, 2 * size, after=After.NOTHING)
-    made.add(scale)
+    tasks.streams_out(fragment.target, scale, 2 * size, after=After.NOTHING)
+    fragment.add(scale)
 
 
 def _row_mean(x: Tensor, held: Region, result: Region, after: After) -> Plan:
@@ -381,7 +382,7 @@ def _row_mean(x: Tensor, held: Region, result: Region, after: After) -> Plan:
 # -- rows as channels: matrices --------------------------------------------------------------------------------------
 
 
-def _row_statistics(made: Fragment, x: Rows, base: int, epsilon: float) -> tuple[Region, Region]:
+def _row_statistics(fragment: Fragment, x: Rows, base: int, epsilon: float) -> tuple[Region, Region]:
     """Mean at 0 and reciprocal deviation behind it, both turned into rows; x is kept at ``base``."""
     line = l2.channel_stride(x.m)
     vector = Region(0, line, line, line)
@@ -392,7 +393,7 @@ def _row_statistics(made: Fragment, x: Rows, base: int, epsilon: float) -> tuple
     mean.patch = (min(mean.patch[0], 8), 0)
     tasks.stays(mean, vector)
     mean.holds = True
-    made.add(mean)
+    fragment.add(mean)
     source = replace(mean.source, group=0)
     spread = variance(x.k, 1, x.m, x.k, epsilon, broadcast1=Axes.W, transpose1=True, transpose_out=True)
     spread.patch = pe_patch(x.k, 1, operands=2)
@@ -400,7 +401,7 @@ def _row_statistics(made: Fragment, x: Rows, base: int, epsilon: float) -> tuple
     spread.source2 = source
     tasks.stays(spread, replace(vector, base=line), after=After.NOTHING)
     spread.holds = True
-    made.add(spread)
+    fragment.add(spread)
     return vector, source
 
 
@@ -412,20 +413,20 @@ def _scaled(x: Rows, source: Region, vector: Region) -> Plan:
     return plan
 
 
-def rows_as_channels(made: Fragment, x: Rows, y: Rows, epsilon: float) -> None:
+def rows_as_channels(fragment: Fragment, x: Rows, y: Rows, epsilon: float) -> None:
     """Over the last axis of a matrix: rows as channels, cut into runs that fit L2 (three tasks)."""
     channel = l2.channel_stride(x.k)
-    most = (L2_BYTES - l2.RING_ROOM) // (channel + 64)
+    most = (fragment.limits.l2_bytes - l2.RING_ROOM) // (channel + 64)
     if most < 1:
         raise UnsupportedError(f"a layer norm over rows of {x.k}", code=Reason.EXTENT)
     for first in range(0, x.m, most):
         part, target = x.part(first, min(most, x.m - first)), y.part(first, min(most, x.m - first))
         base = 2 * l2.channel_stride(part.m)
-        vector, source = _row_statistics(made, part, base, epsilon)
+        vector, source = _row_statistics(fragment, part, base, epsilon)
         scale = _scaled(part, source, vector)
         scale.dst = target.walk()
-        tasks.streams_out(scale, base + source.row, explicit=False, after=After.NOTHING)
-        made.add(scale)
+        tasks.streams_out(fragment.target, scale, base + source.row, explicit=False, after=After.NOTHING)
+        fragment.add(scale)
         # the statistics are those in front of a projection, where the scaled rows stay in L2
         scale.evidence, scale.note = Evidence.INFERRED, "layer norm of a projection, result by DMA"
 
@@ -451,7 +452,7 @@ def norm_projection(ops: Sequence[Op], context: Context) -> Fragment:
     x, y = as_rows(tensor), as_rows(context.tensor(ops[-1].output))
     if turned or linear.folds(context.target, x.m, weights.n, weights.k):
         raise UnsupportedError("a folded or transposed product behind a layer norm", code=Reason.LAYOUT)
-    made = Fragment(context)
+    fragment = Fragment(context)
     epsilon = op.arg("epsilon")
     line = l2.channel_stride(x.m)
     odd = l2.odd_channel_stride(x.m)
@@ -459,20 +460,20 @@ def norm_projection(ops: Sequence[Op], context: Context) -> Fragment:
     map_at = turned_at + x.k * odd
     channel = l2.channel_stride(x.k)
     size = x.m * channel
-    if map_at + 2 * size + l2.RESULT_ROOM > L2_BYTES:
+    if map_at + 2 * size + l2.RESULT_ROOM > context.limits.l2_bytes:
         raise UnsupportedError("a layer norm and its product do not fit the engine's 2 MiB buffer", code=Reason.MEMORY)
-    vector, source = _row_statistics(made, x, map_at + size, epsilon)
+    vector, source = _row_statistics(fragment, x, map_at + size, epsilon)
     scale = _scaled(x, source, vector)
     held = Region(map_at, channel, size, size)
     tasks.stays(scale, held, after=After.NOTHING)
     scale.holds = True
     turn = tasks.copy_plan(context.target, x.m, 1, x.k, out_trans=True)
     scale.patch = joint_patch(0)
-    made.add(scale)
+    fragment.add(scale)
     tasks.resident(turn, held, After.FOLLOWS_PE)
     columns = Region(turned_at, odd, x.k * odd, x.k * odd)
     tasks.stays(turn, columns, after=After.NOTHING)
     turn.holds = True
-    made.add(turn)
-    linear.products(made, Held(columns, 1, x.m, map_at, None, After.NE_RESULT), weights, y, {})
-    return made
+    fragment.add(turn)
+    linear.products(fragment, Held(columns, 1, x.m, map_at, None, After.NE_RESULT), weights, y, {})
+    return fragment

@@ -33,41 +33,41 @@ def pad(ops: Sequence[Op], context: Context) -> Fragment:
     x, y = context.tensor(value), context.tensor(op.output)
     if any(min(pair) < 0 for pair in widths):
         raise UnsupportedError("a pad that cuts", code=Reason.PADDING)
-    made = Fragment(context)
+    fragment = Fragment(context)
     (h0, h1), (w0, w1) = widths[HEIGHT], widths[WIDTH]
     if mode != "constant":
         if any(map(any, widths[:2])):
             raise UnsupportedError(f"a {mode} pad of channels", code=Reason.PADDING)
-        turned = columns(made, x.n, y.w, y.h, x.c)
-        turn(made, Walk.of(x), turned.sliced(COLUMN, w0, x.w).sliced(ROW, h0, x.h))
-        continue_lines(made, turned.sliced(COLUMN, w0, x.w), ROW, h0, h1, mirror=mirrors(mode))
-        continue_lines(made, turned, COLUMN, w0, w1, mirror=mirrors(mode))
-        turn(made, turned, Walk.of(y))
-        return made
+        turned = columns(fragment, x.n, y.w, y.h, x.c)
+        turn(fragment, Walk.of(x), turned.sliced(COLUMN, w0, x.w).sliced(ROW, h0, x.h))
+        continue_lines(fragment, turned.sliced(COLUMN, w0, x.w), ROW, h0, h1, mirror=mirrors(mode))
+        continue_lines(fragment, turned, COLUMN, w0, w1, mirror=mirrors(mode))
+        turn(fragment, turned, Walk.of(y))
+        return fragment
     if not (w0 or w1):
-        kept = _surrounded(made, Walk.of(y), widths[:3], number)
-        straight(made, Walk.of(x), kept)
-        return made
-    kept = _surrounded(made, Walk.of(y), widths[:2], number)
-    turned = columns(made, x.n, y.w, y.h, x.c)
-    turn(made, Walk.of(x), _surrounded(made, turned, [(0, 0), widths[WIDTH], widths[HEIGHT]], number))
-    turn(made, turned, kept)
-    return made
+        kept = _surrounded(fragment, Walk.of(y), widths[:3], number)
+        straight(fragment, Walk.of(x), kept)
+        return fragment
+    kept = _surrounded(fragment, Walk.of(y), widths[:2], number)
+    turned = columns(fragment, x.n, y.w, y.h, x.c)
+    turn(fragment, Walk.of(x), _surrounded(fragment, turned, [(0, 0), widths[WIDTH], widths[HEIGHT]], number))
+    turn(fragment, turned, kept)
+    return fragment
 
 
-def _surrounded(made: Fragment, walk: Walk, widths: Sequence[tuple[int, int]], number: float) -> Walk:
+def _surrounded(fragment: Fragment, walk: Walk, widths: Sequence[tuple[int, int]], number: float) -> Walk:
     """Fill the slabs before and behind a map along its outer axes; what is left of the walk for the map itself."""
     if not any(map(any, widths)):
         return walk
-    line = constant_line(made, walk.extents[3], number)
-    whole = not made.context.on.border_fills
+    line = constant_line(fragment, walk.extents[3], number)
+    whole = not fragment.context.on.border_fills
     if whole:
-        fill(made, walk, line)
+        fill(fragment, walk, line)
     for axis, (before, after) in enumerate(widths):
         extent = walk.extents[axis]
         for begin, count in ((0, before), (extent - after, after)):
             if count and not whole:
-                fill(made, walk.sliced(axis, begin, count), line)
+                fill(fragment, walk.sliced(axis, begin, count), line)
         walk = walk.sliced(axis, before, extent - before - after)
     return walk
 
@@ -90,7 +90,7 @@ def mirrors(mode: str) -> bool:
     return PAD_MODES[mode] == "reflect"
 
 
-def continue_lines(made: Fragment, walk: Walk, axis: int, before: int, after: int, *, mirror: bool) -> None:
+def continue_lines(fragment: Fragment, walk: Walk, axis: int, before: int, after: int, *, mirror: bool) -> None:
     """Rows outside the map: the edge repeated, or the rows inside mirrored at the edge."""
     last = walk.extents[axis] - 1 - after
     if mirror and max(before, after) > last - before:
@@ -101,14 +101,14 @@ def continue_lines(made: Fragment, walk: Walk, axis: int, before: int, after: in
     if mirror and before == after and len(free) == 2 and apart >= 0:  # both ends at once
         ends = inside.sliced(axis, 0, before + 2).doubled(free[0], apart * walk.strides[axis])
         both = walk.sliced(axis, 0, before).doubled(free[0], (last + 1) * walk.strides[axis])
-        reverse(made, ends, axis, 1, both)
+        reverse(fragment, ends, axis, 1, both)
         return
     for edge, count, target in ((0, before, 0), (last - before, after, last + 1)):
         if not count:
             continue
         outside = walk.sliced(axis, target, count)
         if mirror:
-            reverse(made, inside, axis, 1 if target == 0 else edge - count, outside)
+            reverse(fragment, inside, axis, 1 if target == 0 else edge - count, outside)
         else:
-            plan = straight(made, inside.sliced(axis, edge, count, 0), outside)
+            plan = straight(fragment, inside.sliced(axis, edge, count, 0), outside)
             plan.evidence, plan.note = Evidence.INFERRED, "one line read for every row"

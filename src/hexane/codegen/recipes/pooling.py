@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING
 
-from hexane.chips import CORES, KERNEL_BYTES_PER_CORE, L2_BYTES, Evidence
+from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
@@ -33,7 +33,7 @@ ROWS = 2
 """Axis of a plain one."""
 LEAST_GAIN = 0.85
 """Of rows first over all at once: the rate of pools rests on few measurements (docs/timing.md)."""
-MOST_BYTES = L2_BYTES - (64 << 10)
+LEFT_BYTES = 64 << 10
 """Of a map and the maxima of its rows, which stand in L2 side by side."""
 
 ELEMENTWISE = ("abs", "add", "maximum", "minimum", "mul", "square", "sub")
@@ -67,15 +67,15 @@ def native_max_pool(ops: Sequence[Op], context: Context) -> Fragment:
             raise UnsupportedError("a window that leaves rows or columns unread in one task", code=Reason.PADDING)
     x, y = context.tensor(value), context.tensor(op.output)
     window = Window(kh, kw, sy, sx, reach[0][0], reach[1][0])
-    made = _windows_at_once(x, y, window, context)
+    fragment = _windows_at_once(x, y, window, context)
     inside = not reach[0][0] and (y.h - 1) * sy + kh <= x.h
     held = x.n * x.c * l2.channel_stride(x.w) * (x.h + y.h)
-    in_l2 = held <= MOST_BYTES or _comes_by_rows(value, context)
+    in_l2 = held <= context.limits.l2_bytes - LEFT_BYTES or _comes_by_rows(value, context)
     if context.on.rows_first_pools and inside and kh > 1 and sy > 1 and in_l2:
         other, given = _rows_first(x, y, window, context), value.op is None
-        if _computing(other, context, given) < LEAST_GAIN * _computing(made, context, given):
+        if _computing(other, context, given) < LEAST_GAIN * _computing(fragment, context, given):
             return other
-    return made
+    return fragment
 
 
 def _comes_by_rows(value: Value, context: Context) -> bool:
@@ -92,44 +92,44 @@ def _comes_by_rows(value: Value, context: Context) -> bool:
     if op is None or op.type != "conv":
         return op is not None and op.type in ELEMENTWISE
     weight = op.arg("weight").shape
-    whole = op.arg("groups") == 1 and not (context.choices.fat_tiles and weight[0] == PAIR * CORES)
-    return whole and 2 * prod(weight) <= CORES * KERNEL_BYTES_PER_CORE
+    whole = op.arg("groups") == 1 and not (context.choices.fat_tiles and weight[0] == PAIR * context.limits.cores)
+    return whole and 2 * prod(weight) <= context.limits.cores * context.limits.kernel_bytes_per_core
 
 
 def _windows_at_once(x: Tensor, y: Tensor, window: Window, context: Context) -> Fragment:
-    made = Fragment(context)
+    fragment = Fragment(context)
     plan = Plan("NE", w=x.w, h=x.h, c=x.c, wout=y.w, hout=y.h, groups=x.n, unicast=1, mac=MAC_MAXIMUM, pad_lowest=True)
     window.set_on(plan)
     plan.cores_log2 = min(tasks.MOST_CORES_LOG2, ceil_log2(x.c))
     plan.src, plan.dst = x.dma(), y.dma()
     tasks.choose_shape(context.target, plan)
     end = tasks.ne_source(context.target, plan, 0)
-    tasks.streams_out(plan, end)
-    made.add(plan)
-    made.evidence(Evidence.INFERRED, "a maximum over a window, which programs show over channels only")
-    return made
+    tasks.streams_out(context.target, plan, end)
+    fragment.add(plan)
+    fragment.evidence(Evidence.INFERRED, "a maximum over a window, which programs show over channels only")
+    return fragment
 
 
 def _rows_first(x: Tensor, y: Tensor, window: Window, context: Context) -> Fragment:
     """Planar maxima of the rows of every window, which lie ``sy`` rows apart, then windows of one row."""
-    made = Fragment(context)
+    fragment = Fragment(context)
     rows = Walk.of(x)
     least = rows.sliced(ROWS, 0, y.h, window.sy)
     for tap in range(1, window.kh):
-        held = Tensor(made.workspace(x.n * x.c * y.h * x.row), x.n, x.c, y.h, x.w)
-        combine(made, "maximum", least, rows.sliced(ROWS, tap, y.h, window.sy), Walk.of(held))
+        held = Tensor(fragment.workspace(x.n * x.c * y.h * x.row), x.n, x.c, y.h, x.w)
+        combine(fragment, "maximum", least, rows.sliced(ROWS, tap, y.h, window.sy), Walk.of(held))
         least = Walk.of(held)
     last = _windows_at_once(held, y, replace(window, kh=1, sy=1, top=0), context)
-    made.plans += last.plans
-    made.evidence(Evidence.INFERRED, "a maximum over the rows of windows, then over their columns")
-    return made
+    fragment.plans += last.plans
+    fragment.evidence(Evidence.INFERRED, "a maximum over the rows of windows, then over their columns")
+    return fragment
 
 
-def _computing(made: Fragment, context: Context, given: bool) -> float:
+def _computing(fragment: Fragment, context: Context, given: bool) -> float:
     """Price of the tasks with all operands in L2, but for a map that is given in DRAM."""
     if given:
-        return price_us(made.plans, context.chip)
-    return price_us([replace(plan, src=None, src2=None, dst=None) for plan in made.plans], context.chip)
+        return price_us(fragment.plans, context.chip)
+    return price_us([replace(plan, src=None, src2=None, dst=None) for plan in fragment.plans], context.chip)
 
 
 @recipe("max_pool")
@@ -146,18 +146,18 @@ def max_pool(ops: Sequence[Op], context: Context) -> Fragment:
     )
     x, y = context.tensor(value), context.tensor(op.output)
     needed = [_needed(*row) for row in zip(value.shape[2:], sizes, steps, reach, out)]
-    made = Fragment(context)
+    fragment = Fragment(context)
     top, left = needed[0][0], needed[1][0]
     height, width = (sum(pads) + extent for pads, extent in zip(needed, (x.h, x.w)))
-    padded = columns(made, x.n, width, height, x.c)
+    padded = columns(fragment, x.n, width, height, x.c)
     inside = padded.sliced(ROW, top, x.h).sliced(COLUMN, left, x.w)
-    turn(made, Walk.of(x), inside)
-    _extend(made, padded.sliced(COLUMN, left, x.w), ROW, *needed[0])
-    _extend(made, padded, COLUMN, *needed[1])
-    rows = _windows(made, padded, ROW, sizes[0], steps[0], out[0])
-    both = _windows(made, rows, COLUMN, sizes[1], steps[1], out[1])
-    turn(made, both, Walk.of(y))
-    return made
+    turn(fragment, Walk.of(x), inside)
+    _extend(fragment, padded.sliced(COLUMN, left, x.w), ROW, *needed[0])
+    _extend(fragment, padded, COLUMN, *needed[1])
+    rows = _windows(fragment, padded, ROW, sizes[0], steps[0], out[0])
+    both = _windows(fragment, rows, COLUMN, sizes[1], steps[1], out[1])
+    turn(fragment, both, Walk.of(y))
+    return fragment
 
 
 def _needed(extent: int, k: int, step: int, reach: tuple[int, int], count: int) -> tuple[int, int]:
@@ -169,35 +169,35 @@ def _needed(extent: int, k: int, step: int, reach: tuple[int, int], count: int) 
     return before, after
 
 
-def _extend(made: Fragment, walk: Walk, axis: int, before: int, after: int) -> None:
+def _extend(fragment: Fragment, walk: Walk, axis: int, before: int, after: int) -> None:
     """Repeat the first and last row: a repeated element of a window never changes its maximum."""
     extent = walk.extents[axis]
     for place, edge in [(i, before) for i in range(before)] + [
         (extent - 1 - i, extent - 1 - after) for i in range(after)
     ]:
-        straight(made, walk.sliced(axis, edge, 1), walk.sliced(axis, place, 1))
+        straight(fragment, walk.sliced(axis, edge, 1), walk.sliced(axis, place, 1))
 
 
-def _windows(made: Fragment, walk: Walk, axis: int, k: int, step: int, count: int) -> Walk:
+def _windows(fragment: Fragment, walk: Walk, axis: int, k: int, step: int, count: int) -> Walk:
     """The maximum of every window along one axis: tap by tap behind a stride, else by doubling the window."""
     if k == 1:
         return walk.sliced(axis, 0, count, step)
     if step > 1:
         result = walk.sliced(axis, 0, count, step)
         for tap in range(1, k):
-            result = _joined(made, result, walk.sliced(axis, tap, count, step))
+            result = _joined(fragment, result, walk.sliced(axis, tap, count, step))
         return result
     covered = 1
     while covered < k:
         shift = min(covered, k - covered)
         length = count + k - covered - shift
-        walk = _joined(made, walk.sliced(axis, 0, length), walk.sliced(axis, shift, length))
+        walk = _joined(fragment, walk.sliced(axis, 0, length), walk.sliced(axis, shift, length))
         covered += shift
     return walk
 
 
-def _joined(made: Fragment, a: Walk, b: Walk) -> Walk:
+def _joined(fragment: Fragment, a: Walk, b: Walk) -> Walk:
     n, w, h, c = a.extents
-    out = columns(made, n, w, h, c)
-    combine(made, "maximum", a, b, out)
+    out = columns(fragment, n, w, h, c)
+    combine(fragment, "maximum", a, b, out)
     return out

@@ -45,20 +45,20 @@ def quantize(ops: Sequence[Op], context: Context) -> Fragment:
         raise UnsupportedError(f"bytes of {op.output.dtype}", code=Reason.ELEMENT_TYPE)
     affine = affine_of(op)
     x, y = context.tensor(op.arg("input")), context.tensor(op.output)
-    made = Fragment(context)
+    fragment = Fragment(context)
     first = _copy(x)
     first.scale = affine.inverse
     last = first
     if affine.zero:
-        middle = Tensor(made.workspace(x.bytes), x.n, x.c, x.h, x.w)
-        made.add(unary.pe_stream(first, x, middle))
+        middle = Tensor(fragment.workspace(x.bytes), x.n, x.c, x.h, x.w)
+        fragment.add(unary.pe_stream(context.target, first, x, middle))
         last = _copy(x)
         last.bias = float(affine.zero)
         x = middle
-    made.add(unary.pe_stream(last, x, y))
+    fragment.add(unary.pe_stream(context.target, last, x, y))
     last.out_format = FORMATS[op.output.dtype]
-    made.evidence(Evidence.INFERRED, SHOWN)
-    return made
+    fragment.evidence(Evidence.INFERRED, SHOWN)
+    return fragment
 
 
 @recipe("dequantize")
@@ -71,18 +71,18 @@ def dequantize(ops: Sequence[Op], context: Context) -> Fragment:
         raise UnsupportedError(f"bytes of {dtype}", code=Reason.ELEMENT_TYPE)
     affine = affine_of(op)
     x, y = context.tensor(op.arg("input")), context.tensor(op.output)
-    made = Fragment(context)
+    fragment = Fragment(context)
     first = last = _copy(x)
     if affine.zero:
         first.bias = -float(affine.zero)
-        middle = Tensor(made.workspace(y.bytes), y.n, y.c, y.h, y.w)
-        made.add(unary.pe_stream(first, x, middle))
+        middle = Tensor(fragment.workspace(y.bytes), y.n, y.c, y.h, y.w)
+        fragment.add(unary.pe_stream(context.target, first, x, middle))
         last, x = _copy(y), middle
     last.scale = affine.scale
-    made.add(unary.pe_stream(last, x, y))
+    fragment.add(unary.pe_stream(context.target, last, x, y))
     first.in_format = FORMATS[dtype]
-    made.evidence(Evidence.INFERRED, SHOWN)
-    return made
+    fragment.evidence(Evidence.INFERRED, SHOWN)
+    return fragment
 
 
 def _pair(op: Op, context: Context) -> tuple[Op, ...] | None:
@@ -99,7 +99,7 @@ def _pair(op: Op, context: Context) -> tuple[Op, ...] | None:
 def byte_convolution(ops: Sequence[Op], context: Context) -> Fragment:
     """dequantize and conv: a convolution of bytes with int8 weights, exact sums, one scale for each output."""
     conv = ops[1]
-    found = byte_product(conv, context.target.limits)
+    found = byte_product(conv, context.limits)
     weight, bias = constant(conv.arg("weight")), conv.arg("bias")
     if found is None or weight is None or (bias is not None and not bias.is_constant):
         raise UnsupportedError("a convolution that computes in fp16")
@@ -107,8 +107,8 @@ def byte_convolution(ops: Sequence[Op], context: Context) -> Fragment:
     start = epilogue.bias if bias is None else np.asarray(bias.data, np.float16).reshape(-1)
     weights = Weights(np.asarray(weight, np.float16), found.stream).scaled_by(epilogue.scale)
     x, y = context.tensor(found.bytes), context.tensor(ops[-1].output)
-    made = lower(Convolution(x, y, weights, start, window_of(conv), epilogue), context)
-    for plan in made.plans:
+    fragment = lower(Convolution(x, y, weights, start, window_of(conv), epilogue), context)
+    for plan in fragment.plans:
         plan.in_format = FORMATS[found.bytes.dtype]
-    made.evidence(Evidence.INFERRED, SHOWN)
-    return made
+    fragment.evidence(Evidence.INFERRED, SHOWN)
+    return fragment

@@ -58,27 +58,27 @@ def real_div(ops: Sequence[Op], context: Context) -> Fragment:
     numerator = constant(x)
     if numerator is None and context.tensor(x).shape == out.shape:
         return _divide(context.tensor(x), b, out, context)
-    made = Fragment(context)
-    inverted = Tensor(made.workspace(b.bytes), *b.shape)
+    fragment = Fragment(context)
+    inverted = Tensor(fragment.workspace(b.bytes), *b.shape)
     plan = unary.copy_of(context.target, b)
     unary.set_table(plan, "reciprocal")
-    made.add(unary.ne_stream(context.target, plan, b, inverted))
-    a = context.tensor(x) if numerator is None else made.plain_constant(np.asarray(numerator, np.float16))
-    combine(made, "mul", a, inverted, out)
-    made.evidence(Evidence.INFERRED, "a quotient whose numerator is broadcast or constant")
-    return made
+    fragment.add(unary.ne_stream(context.target, plan, b, inverted))
+    a = context.tensor(x) if numerator is None else fragment.plain_constant(np.asarray(numerator, np.float16))
+    combine(fragment, "mul", a, inverted, out)
+    fragment.evidence(Evidence.INFERRED, "a quotient whose numerator is broadcast or constant")
+    return fragment
 
 
 def _times_constant(a: Tensor, values: np.ndarray, out: Tensor, context: Context) -> Fragment:
-    made = Fragment(context)
-    combine(made, "mul", a, made.plain_constant(values), out)
-    made.evidence(Evidence.INFERRED, "second operand from the const section")
-    return made
+    fragment = Fragment(context)
+    combine(fragment, "mul", a, fragment.plain_constant(values), out)
+    fragment.evidence(Evidence.INFERRED, "second operand from the const section")
+    return fragment
 
 
 def _divide(a: Tensor, b: Tensor, out: Tensor, context: Context) -> Fragment:
     """T0: 1/b into L2, turned to one packed vector per pixel column; T1: a times it (§13, appendix A)."""
-    made = Fragment(context)
+    fragment = Fragment(context)
     turned = context.choices.turned_quotients or b.h == b.w == 1
     plan = tasks.copy_plan(context.target, b.c, b.h, b.w, groups=b.n, out_trans=turned)
     unary.set_table(plan, "reciprocal")
@@ -92,11 +92,11 @@ def _divide(a: Tensor, b: Tensor, out: Tensor, context: Context) -> Fragment:
     tasks.ne_source(context.target, plan, size * b.n)
     tasks.stays(plan, region)
     plan.holds = True
-    made.add(plan)
-    product = against_resident("mul", a, out, region, broadcast_axes(b, a), size * b.n, False)
+    fragment.add(plan)
+    product = against_resident(context.target, "mul", a, out, region, broadcast_axes(b, a), size * b.n, False)
     product.transpose2 = turned
-    made.add(product)
-    return made
+    fragment.add(product)
+    return fragment
 
 
 @recipe("pow")
@@ -107,14 +107,18 @@ def power(ops: Sequence[Op], context: Context) -> Fragment:
     need_fp16(x, y)
     check_power(op, context.on)
     number = scalar(y)
-    made = Fragment(context)
+    fragment = Fragment(context)
     out = context.tensor(op.output)
     if number is not None:
         a = context.tensor(x)
         if number == 2.0:
-            made.add(unary.pe_stream(Plan("PE", w=a.w, h=a.h, c=a.c, groups=a.n, kind=PeKind.UNARY, pe=SQUARE), a, out))
-            return made
-        return _scaled_power(made, a, out, number)
+            fragment.add(
+                unary.pe_stream(
+                    context.target, Plan("PE", w=a.w, h=a.h, c=a.c, groups=a.n, kind=PeKind.UNARY, pe=SQUARE), a, out
+                )
+            )
+            return fragment
+        return _scaled_power(fragment, a, out, number)
     a, b = context.tensor(x), context.tensor(y)
     if not a.shape == b.shape == out.shape or a.n > 1:
         raise UnsupportedError(
@@ -135,7 +139,7 @@ def power(ops: Sequence[Op], context: Context) -> Fragment:
         tasks.ne_source(context.target, plan, size, after=tasks.STARTS if i == 0 else After.NOTHING)
         tasks.stays(plan, replace(pairs, base=i * channel))
         plan.holds = True
-        made.add(plan)
+        fragment.add(plan)
     product = Plan("NE", w=a.w, h=a.h, c=2 * a.c, cout=a.c, unicast=2, pairs=True, mac=MAC_PRODUCT)
     product.power_category = 2
     product.cores_log2 = cores_log2(a.c)
@@ -143,9 +147,9 @@ def power(ops: Sequence[Op], context: Context) -> Fragment:
     product.dst = out.dma()
     product.shape = (1, 1, largest)
     tasks.resident(product, Region(0, channel, row, block), After.NE_RESULT)
-    tasks.streams_out(product, size, explicit=False, after=After.NOTHING)
-    made.add(product)
-    return made
+    tasks.streams_out(context.target, product, size, explicit=False, after=After.NOTHING)
+    fragment.add(product)
+    return fragment
 
 
 def _pair_pad(target: Target, block: int, x: Tensor, largest: int) -> int:
@@ -155,14 +159,14 @@ def _pair_pad(target: Target, block: int, x: Tensor, largest: int) -> int:
     return l2.pe_pad(block, l2.channel_stride(x.w))
 
 
-def _scaled_power(made: Fragment, x: Tensor, out: Tensor, exponent: float) -> Fragment:
+def _scaled_power(fragment: Fragment, x: Tensor, out: Tensor, exponent: float) -> Fragment:
     """x to a number: log2 table into scratch, then exp2 of the number times it (PostScale)."""
-    middle = Tensor(made.workspace(x.bytes), *x.shape)
-    first = unary.copy_of(made.target, x)
+    middle = Tensor(fragment.workspace(x.bytes), *x.shape)
+    first = unary.copy_of(fragment.target, x)
     unary.set_table(first, "log2")
-    made.add(unary.ne_stream(made.target, first, x, middle))
-    second = unary.copy_of(made.target, x)
+    fragment.add(unary.ne_stream(fragment.target, first, x, middle))
+    second = unary.copy_of(fragment.target, x)
     second.post_scale = exponent
     unary.set_table(second, "exp2")
-    made.add(unary.ne_stream(made.target, second, middle, out))
-    return made
+    fragment.add(unary.ne_stream(fragment.target, second, middle, out))
+    return fragment

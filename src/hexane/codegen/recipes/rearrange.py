@@ -39,14 +39,14 @@ def to_pixels(ops: Sequence[Op], context: Context) -> Fragment:
     (op,) = ops
     need_fp16(op.arg("x"))
     x, y = context.tensor(op.arg("x")), context.tensor(op.output)
-    made = Fragment(context)
+    fragment = Fragment(context)
     factor = y.h // x.h
-    turned = columns(made, y.n, y.w, y.h, y.c)
+    turned = columns(fragment, y.n, y.w, y.h, y.c)
     for i, j, first, step in _phases(op, y.c):
         place = turned.sliced(COLUMN, j, x.w, factor).sliced(ROW, i, x.h, factor)
-        turn(made, Walk.of(x).sliced(CHANNEL, first, y.c, step), place)
-    turn(made, turned, Walk.of(y))
-    return made
+        turn(fragment, Walk.of(x).sliced(CHANNEL, first, y.c, step), place)
+    turn(fragment, turned, Walk.of(y))
+    return fragment
 
 
 @recipe("pixel_unshuffle", "space_to_depth")
@@ -55,14 +55,14 @@ def to_channels(ops: Sequence[Op], context: Context) -> Fragment:
     (op,) = ops
     need_fp16(op.arg("x"))
     x, y = context.tensor(op.arg("x")), context.tensor(op.output)
-    made = Fragment(context)
+    fragment = Fragment(context)
     factor = x.h // y.h
-    turned = columns(made, x.n, x.w, x.h, x.c)
-    turn(made, Walk.of(x), turned)
+    turned = columns(fragment, x.n, x.w, x.h, x.c)
+    turn(fragment, Walk.of(x), turned)
     for i, j, first, step in _phases(op, x.c):
         pixels = turned.sliced(COLUMN, j, y.w, factor).sliced(ROW, i, y.h, factor)
-        turn(made, pixels, Walk.of(y).sliced(CHANNEL, first, x.c, step))
-    return made
+        turn(fragment, pixels, Walk.of(y).sliced(CHANNEL, first, x.c, step))
+    return fragment
 
 
 @recipe("upsample_nearest_neighbor")
@@ -76,17 +76,17 @@ def repeat_pixels(ops: Sequence[Op], context: Context) -> Fragment:
         raise UnsupportedError(
             f"a map of {x.h} x {x.w} resized to {y.h} x {y.w}, which is no whole factor", code=Reason.EXTENT
         )
-    made = Fragment(context)
+    fragment = Fragment(context)
     if wide == 1:
         for i in range(tall):
-            straight(made, Walk.of(x), Walk.of(y).sliced(ROW, i, x.h, tall))
-        return made
-    turned = columns(made, x.n, y.w, x.h, x.c)
+            straight(fragment, Walk.of(x), Walk.of(y).sliced(ROW, i, x.h, tall))
+        return fragment
+    turned = columns(fragment, x.n, y.w, x.h, x.c)
     for j in range(wide):
-        turn(made, Walk.of(x), turned.sliced(COLUMN, j, x.w, wide))
+        turn(fragment, Walk.of(x), turned.sliced(COLUMN, j, x.w, wide))
     for i in range(tall):
-        turn(made, turned, Walk.of(y).sliced(ROW, i, x.h, tall))
-    return made
+        turn(fragment, turned, Walk.of(y).sliced(ROW, i, x.h, tall))
+    return fragment
 
 
 def _moved(op: Op, context: Context) -> tuple[Op, ...] | None:
@@ -109,9 +109,9 @@ def shuffle(ops: Sequence[Op], context: Context) -> Fragment:
     rank = len(middle)
     shift = 4 - rank
     order = [*range(shift), *(p % rank + shift for p in transpose.arg("perm"))]
-    made = Fragment(context)
-    permute(made, Walk.of(_seen(x, middle)), order, Walk.of(_seen(y, moved)))
-    return made
+    fragment = Fragment(context)
+    permute(fragment, Walk.of(_seen(x, middle)), order, Walk.of(_seen(y, moved)))
+    return fragment
 
 
 def _seen(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:

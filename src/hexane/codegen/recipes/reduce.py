@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hexane.chips import L2_BYTES
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
@@ -108,12 +107,14 @@ def folds(width: int, *, by_dma: bool = False) -> bool:
 def reduction(ops: Sequence[Op], context: Context) -> Fragment:
     """reduce_sum, mean, max, sum_square: planar engine; a maximum over channels in the neural engine."""
     (op,) = ops
-    made = Fragment(context)
-    reduce_to(made, op, context, REDUCTIONS[op.type], context.tensor(op.arg("x")))
-    return made
+    fragment = Fragment(context)
+    reduce_to(fragment, op, context, REDUCTIONS[op.type], context.tensor(op.arg("x")))
+    return fragment
 
 
-def reduce_to(made: Fragment, op: Op, context: Context, kind: Reduction, x: Tensor, out: Tensor | None = None) -> None:
+def reduce_to(
+    fragment: Fragment, op: Op, context: Context, kind: Reduction, x: Tensor, out: Tensor | None = None
+) -> None:
     """The op's reduction of ``x`` to its result (or to ``out``, with the axes kept)."""
     need_fp16(op.arg("x"))
     axes = reduced_axes(op)
@@ -121,23 +122,27 @@ def reduce_to(made: Fragment, op: Op, context: Context, kind: Reduction, x: Tens
     shape = tuple(1 if a in axes else int(getattr(x, a)) for a in "nchw")
     view = Tensor(result.buffer, *shape) if out is None else out
     if out is None and not op.arg("keep_dims") and not same_bytes(shape, result.shape):
-        view = Tensor(made.workspace(view.bytes), *shape)
+        view = Tensor(fragment.workspace(view.bytes), *shape)
     axes = frozenset(a for a in axes if getattr(x, a) > 1)
     if "n" in axes:
         raise UnsupportedError("a reduction over the batch", code=Reason.BATCH)
-    if view.buffer != result.buffer and out is None and _flat(made, x, result, kind, axes):
+    if view.buffer != result.buffer and out is None and _flat(fragment, x, result, kind, axes):
         return
     if axes:
-        _LOWER[axes](made, x, view, kind) if axes in _LOWER else _in_steps(made, x, view, kind, axes)
+        _LOWER[axes](fragment, x, view, kind) if axes in _LOWER else _in_steps(fragment, x, view, kind, axes)
     elif kind.square:
-        made.add(unary.pe_stream(Plan("PE", w=x.w, h=x.h, c=x.c, groups=x.n, kind=PeKind.UNARY, pe=SQUARE), x, view))
+        fragment.add(
+            unary.pe_stream(
+                context.target, Plan("PE", w=x.w, h=x.h, c=x.c, groups=x.n, kind=PeKind.UNARY, pe=SQUARE), x, view
+            )
+        )
     else:
-        made.add(unary.ne_stream(context.target, unary.copy_of(context.target, x), x, view))
+        fragment.add(unary.ne_stream(context.target, unary.copy_of(context.target, x), x, view))
     if view.buffer != result.buffer and out is None:
-        relayout(made, view, result)
+        relayout(fragment, view, result)
 
 
-def _flat(made: Fragment, x: Tensor, result: Tensor, kind: Reduction, axes: frozenset[str]) -> bool:
+def _flat(fragment: Fragment, x: Tensor, result: Tensor, kind: Reduction, axes: frozenset[str]) -> bool:
     """Over H and W with a flat result [1, C]: one PE task with turned output (§13). False where that does not fit."""
     if axes != frozenset("hw") or x.n > 1 or result.shape != (1, 1, 1, x.c):
         return False
@@ -152,24 +157,24 @@ def _flat(made: Fragment, x: Tensor, result: Tensor, kind: Reduction, axes: froz
     vector = up(2 * x.c, 16)
     plan.result = Region(end, vector, vector, vector, vector)
     plan.writes = Writes(ResultType.DMA_KEEP, after=tasks.result_after(plan))
-    made.add(plan)
+    fragment.add(plan)
     return True
 
 
-def reduce_axis(made: Fragment, x: Tensor, out: Tensor, kind: Reduction, axis: str) -> None:
+def reduce_axis(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction, axis: str) -> None:
     """One axis of ``x``, the others kept."""
-    _LOWER[frozenset(axis)](made, x, out, kind)
+    _LOWER[frozenset(axis)](fragment, x, out, kind)
 
 
-def _in_steps(made: Fragment, x: Tensor, out: Tensor, kind: Reduction, axes: frozenset[str]) -> None:
+def _in_steps(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction, axes: frozenset[str]) -> None:
     """Two axes that no single task takes: one after the other through scratch."""
     first = "c" if "c" in axes else "w"
     rest = axes - {first}
     shape = [1 if a == first else int(getattr(x, a)) for a in "nchw"]
     middle = Tensor(Buffer("", Space.SCRATCH), shape[0], shape[1], shape[2], shape[3])
-    middle = replace(middle, buffer=made.workspace(middle.bytes))
-    _LOWER[frozenset(first)](made, x, middle, kind)
-    _LOWER[rest](made, middle, out, replace(kind, square=False))
+    middle = replace(middle, buffer=fragment.workspace(middle.bytes))
+    _LOWER[frozenset(first)](fragment, x, middle, kind)
+    _LOWER[rest](fragment, middle, out, replace(kind, square=False))
 
 
 @recipe("reduce_min", "reduce_l1_norm", "reduce_l2_norm")
@@ -177,44 +182,44 @@ def composed_reduction(ops: Sequence[Op], context: Context) -> Fragment:
     """reduce_min, l1_norm, l2_norm: a planar or table task before or behind a reduction, through scratch."""
     (op,) = ops
     need_fp16(op.arg("x"))
-    made, x = Fragment(context), context.tensor(op.arg("x"))
+    fragment, x = Fragment(context), context.tensor(op.arg("x"))
     result = context.tensor(op.output)
     axes = reduced_axes(op)
     shape = tuple(1 if a in axes else int(getattr(x, a)) for a in "nchw")
     source = x
     if op.type in ("reduce_min", "reduce_l1_norm"):
-        source = Tensor(made.workspace(x.bytes), *x.shape)
+        source = Tensor(fragment.workspace(x.bytes), *x.shape)
         before = Plan("PE", w=x.w, h=x.h, c=x.c, groups=x.n, kind=PeKind.UNARY)
         if op.type == "reduce_min":
             before.scale = -1.0
         else:
             before.pe = ABSOLUTE
-        made.add(unary.pe_stream(before, x, source))
+        fragment.add(unary.pe_stream(context.target, before, x, source))
     kind = {"reduce_min": Reduction(Reduce.MAX), "reduce_l2_norm": Reduction(square=True)}.get(op.type, Reduction())
     middle = Tensor(Buffer("", Space.SCRATCH), *shape)
-    middle = replace(middle, buffer=made.workspace(middle.bytes))
-    reduce_to(made, op, context, kind, source, middle)
+    middle = replace(middle, buffer=fragment.workspace(middle.bytes))
+    reduce_to(fragment, op, context, kind, source, middle)
     last = middle
     if op.type in ("reduce_min", "reduce_l2_norm"):
-        last = Tensor(made.workspace(middle.bytes), *shape)
+        last = Tensor(fragment.workspace(middle.bytes), *shape)
         if op.type == "reduce_min":
             after = Plan("PE", w=last.w, h=last.h, c=last.c, groups=last.n, kind=PeKind.UNARY, scale=-1.0)
-            made.add(unary.pe_stream(after, middle, last))
+            fragment.add(unary.pe_stream(context.target, after, middle, last))
         else:
             root = unary.copy_of(context.target, middle)
             unary.set_table(root, "sqrt")
-            made.add(unary.ne_stream(context.target, root, middle, last))
-    relayout(made, last, result)
-    return made
+            fragment.add(unary.ne_stream(context.target, root, middle, last))
+    relayout(fragment, last, result)
+    return fragment
 
 
-def plane(made: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
+def plane(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
     """Over H and W (or one of them, where the other has size 1): one PE task, or rows first where L2 is too small."""
     if plane_by_rows(x.c, x.h, x.w):
         middle = Tensor(Buffer("", Space.SCRATCH), x.n, x.c, x.h, 1)
-        middle = replace(middle, buffer=made.workspace(middle.bytes))
-        rows(made, x, middle, replace(kind, reciprocal=False))
-        plane(made, middle, out, replace(kind, square=False))
+        middle = replace(middle, buffer=fragment.workspace(middle.bytes))
+        rows(fragment, x, middle, replace(kind, reciprocal=False))
+        plane(fragment, middle, out, replace(kind, square=False))
         return
     plan = kind.plan(x.w, x.h, x.c, groups=x.n)
     plan.final = kind.factor(x.h * x.w)
@@ -226,18 +231,18 @@ def plane(made: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
         channel = l2.channel_stride(x.w)
         plan.source = Region(0, channel, x.w // 2, x.c * channel, x.c * channel)
         plan.reads = tasks.by_dma(tasks.STARTS)
-        tasks.streams_out(plan, x.c * channel, explicit=False)
+        tasks.streams_out(fragment.target, plan, x.c * channel, explicit=False)
     else:
         end = tasks.pe_source(plan, 0)
-        tasks.streams_out(plan, end, explicit=False)
-        tasks.fit_pe(plan)
-    made.add(plan)
+        tasks.streams_out(fragment.target, plan, end, explicit=False)
+        tasks.fit_pe(fragment.target, plan)
+    fragment.add(plan)
 
 
-def rows(made: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
+def rows(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
     """Over W with H > 1: rows are groups."""
     if x.h == 1:
-        plane(made, x, out, kind)
+        plane(fragment, x, out, kind)
         return
     for n in range(x.n):
         plan = kind.plan(x.w, 1, x.c, groups=x.h)
@@ -245,67 +250,70 @@ def rows(made: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
         plan.src = Dma(x.buffer, x.offset + n * x.batch, x.batch, x.plane, x.batch, x.row)
         plan.dst = Dma(out.buffer, out.offset + n * out.batch, out.batch, out.plane, out.batch, out.row)
         end = tasks.pe_source(plan, 0)
-        tasks.streams_out(plan, end, explicit=False)
-        tasks.fit_pe(plan)
-        made.add(plan)
+        tasks.streams_out(fragment.target, plan, end, explicit=False)
+        tasks.fit_pe(fragment.target, plan)
+        fragment.add(plan)
 
 
-def channels(made: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
+def channels(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
     """Over C: a maximum in the neural engine; a sum over turned rows in the planar engine."""
     if kind.mode is Reduce.MAX:
-        channel_maximum(made, x, out)
+        channel_maximum(fragment, x, out)
     elif x.h == x.w == 1:
-        _pixel(made, x, out, kind)
+        _pixel(fragment, x, out, kind)
     else:
-        _channel_sum(made, x, out, kind)
+        _channel_sum(fragment, x, out, kind)
 
 
-def channel_maximum(made: Fragment, x: Tensor, out: Tensor) -> None:
+def channel_maximum(fragment: Fragment, x: Tensor, out: Tensor) -> None:
     """One NE task: U = C inputs of one output combine by maximum (OpMode 3)."""
     for n in range(x.n):
         plan = Plan("NE", w=x.w, h=x.h, c=x.c, cout=1, unicast=x.c, mac=MAC_MAXIMUM, pad_lowest=True)
         plan.src, plan.dst = x.dma(n * x.batch), out.dma(n * out.batch)
-        tasks.choose_shape(made.target, plan)
+        tasks.choose_shape(fragment.target, plan)
         plan.shape = (0, 0, plan.shape[2])
-        end = tasks.ne_source(made.target, plan, 0)
-        tasks.streams_out(plan, end)
-        made.add(plan)
+        end = tasks.ne_source(fragment.target, plan, 0)
+        tasks.streams_out(fragment.target, plan, end)
+        fragment.add(plan)
 
 
-def _pixel(made: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
+def _pixel(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
     """Over C of one pixel: channels run along H."""
     plan = kind.plan(1, x.c, 1, groups=x.n)
     plan.final = kind.factor(x.c)
     plan.src = Dma(x.buffer, x.offset, x.plane, x.plane, x.batch, x.batch)
     plan.dst = out.dma()
     end = tasks.pe_source(plan, 0)
-    tasks.streams_out(plan, end, explicit=False)
-    made.add(plan)
+    tasks.streams_out(fragment.target, plan, end, explicit=False)
+    fragment.add(plan)
 
 
-def _channel_sum(made: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
+def _channel_sum(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
     """Turned copy into L2 ([H][W][C]), then a PE reduction over its rows with turned result (§13)."""
-    if x.h * (x.w * l2.channel_stride(x.c) + 2 * l2.UNIT) + x.c * l2.ne_window(x.w) + l2.RING_ROOM > L2_BYTES:
-        _channel_sum_as_convolution(made, x, out, kind)
+    if (
+        x.h * (x.w * l2.channel_stride(x.c) + 2 * l2.UNIT) + x.c * l2.ne_window(x.w) + l2.RING_ROOM
+        > fragment.limits.l2_bytes
+    ):
+        _channel_sum_as_convolution(fragment, x, out, kind)
         return
     for n in range(x.n):
-        turn = tasks.copy_plan(made.target, x.c, x.h, x.w, out_trans=True)
+        turn = tasks.copy_plan(fragment.target, x.c, x.h, x.w, out_trans=True)
         turn.src = x.dma(n * x.batch)
-        tasks.choose_shape(made.target, turn)
+        tasks.choose_shape(fragment.target, turn)
         staged = x.h == 1
         channel = l2.odd_channel_stride(x.c) if staged else l2.channel_stride(x.c)
         block = x.w * channel
         row = block + (_turned_pad(block, channel) if x.h > 1 else 0)
         size = x.h * row
         held = Region(0, channel, row, block)
-        tasks.ne_source(made.target, turn, size)
+        tasks.ne_source(fragment.target, turn, size)
         tasks.stays(turn, held)
         if staged:
             line = up(2 * x.w, 64)
-            turn.dst = Dma(made.workspace(x.c * line), 0, line, line, x.c * line, x.c * line)
+            turn.dst = Dma(fragment.workspace(x.c * line), 0, line, line, x.c * line, x.c * line)
             turn.dst_staged = True
         turn.holds = not staged
-        made.add(turn)
+        fragment.add(turn)
         plan = Plan("PE", w=x.c, c=x.w, groups=x.h, kind=PeKind.REDUCE, pe=kind.operation, transpose_out=True)
         plan.final = kind.factor(x.c)
         if staged:
@@ -326,36 +334,36 @@ def _channel_sum(made: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> Non
             Region(size, narrow, total, narrow, 0) if x.h > 1 else Region(size, narrow, narrow, narrow, narrow)
         )
         plan.writes = Writes(ResultType.DMA_KEEP)
-        made.add(plan)
+        fragment.add(plan)
 
 
-def _channel_sum_as_convolution(made: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
+def _channel_sum_as_convolution(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
     """Maps that do not fit L2 turned: a 1x1 convolution with unit weights, the factor behind the sum."""
     source = x
     if kind.square:
-        source = Tensor(made.workspace(x.bytes), *x.shape)
+        source = Tensor(fragment.workspace(x.bytes), *x.shape)
         squares = Plan("PE", w=x.w, h=x.h, c=x.c, groups=x.n, kind=PeKind.UNARY, pe=SQUARE)
-        made.add(unary.pe_stream(squares, x, source))
+        fragment.add(unary.pe_stream(fragment.target, squares, x, source))
     ones = np.ones((1, x.c, 1, 1), np.float16)
     scale = Epilogue(scale=kind.factor(x.c))
     one = Convolution(source, out, Weights(ones), None, Window(1, 1, 1, 1, 0, 0), scale)
-    made.plans.extend(convolve(one, made.context).plans)
+    fragment.plans.extend(convolve(one, fragment.context).plans)
 
 
 def _turned_pad(block: int, channel: int) -> int:
     return 0 if channel > 8 * l2.UNIT else l2.pe_pad(block, 4 * l2.UNIT)
 
 
-def everything(made: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
+def everything(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
     """Over C, H and W: the map seen as C = 1, H = C, D = H."""
     plan = kind.plan(x.w, x.c, 1, d=x.h, groups=x.n)
     plan.final = kind.factor(x.c * x.h * x.w)
     plan.src = cube(x)
     plan.dst = out.dma()
     end = tasks.pe_source(plan, 0)
-    tasks.streams_out(plan, end, explicit=False)
-    tasks.fit_pe(plan)
-    made.add(plan)
+    tasks.streams_out(fragment.target, plan, end, explicit=False)
+    tasks.fit_pe(fragment.target, plan)
+    fragment.add(plan)
 
 
 def cube(x: Tensor) -> Dma:
@@ -363,22 +371,22 @@ def cube(x: Tensor) -> Dma:
     return Dma(x.buffer, x.offset, x.plane, x.batch, x.row, x.batch)
 
 
-def columns(made: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
+def columns(fragment: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
     """Over H with W > 1: turned copy, PE reduction with columns as groups, turned copy back (§13)."""
     if x.w == 1:
-        plane(made, x, out, kind)
+        plane(fragment, x, out, kind)
         return
     for n in range(x.n):
-        turn = tasks.copy_plan(made.target, x.h, x.c, x.w, out_trans=True)
+        turn = tasks.copy_plan(fragment.target, x.h, x.c, x.w, out_trans=True)
         turn.src = replace(x.dma(n * x.batch), row=x.plane, plane=x.row)
-        tasks.choose_shape(made.target, turn)
+        tasks.choose_shape(fragment.target, turn)
         channel = l2.channel_stride(x.h)
         block = x.w * channel
         size = x.c * block
-        tasks.ne_source(made.target, turn, size)
+        tasks.ne_source(fragment.target, turn, size)
         tasks.stays(turn, Region(0, channel, block, block))
         turn.holds = True
-        made.add(turn)
+        fragment.add(turn)
         plan = kind.plan(x.h, 1, x.c, groups=x.w)
         plan.final = kind.factor(x.h)
         tasks.resident(plan, Region(0, block, block, block, channel), After.NE_RESULT)
@@ -390,14 +398,14 @@ def columns(made: Fragment, x: Tensor, out: Tensor, kind: Reduction) -> None:
         group = x.c * 16
         tasks.stays(plan, Region(size, 16, x.w * group, group, group), after=After.NOTHING)
         plan.holds = True
-        made.add(plan)
-        back = tasks.copy_plan(made.target, x.w, x.c, 1, out_trans=True)
+        fragment.add(plan)
+        back = tasks.copy_plan(fragment.target, x.w, x.c, 1, out_trans=True)
         back.dst = replace(out.dma(n * out.batch), row=out.plane, plane=out.plane)
-        back.shape = tasks.transposing_shape(made.target, back.c, back.w, back.h, interleaved=False)
+        back.shape = tasks.transposing_shape(fragment.target, back.c, back.w, back.h, interleaved=False)
         back.tile = tasks.patch_row(back)
         tasks.resident(back, Region(size, group, 16, group), After.PE_RESULT)
         back.result, back.writes = Region(size + x.w * group), l2.AUTOMATIC
-        made.add(back)
+        fragment.add(back)
 
 
 _LOWER = {

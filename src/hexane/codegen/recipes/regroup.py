@@ -24,21 +24,21 @@ def regroup(ops: Sequence[Op], context: Context) -> Fragment:
     (op,) = ops
     need_fp16(op.arg("x"))
     x, y = context.tensor(op.arg("x")), context.tensor(op.output)
-    made = Fragment(context)
+    fragment = Fragment(context)
     split = _common_prefix(x, y)
     outer = prod(x.shape[: split[0]])
     inner = prod(x.shape[split[0] :])
     line = up(2 * outer, 64)
     if inner * line > LARGEST:
         raise UnsupportedError(f"a reshape through more than {LARGEST >> 20} MiB of scratch", code=Reason.MEMORY)
-    buffer = made.workspace(inner * line)
+    buffer = fragment.workspace(inner * line)
     for tensor, cut, back in ((x, split[0], False), (y, split[1], True)):
         a, h, w = _padded(tensor.shape[cut:])
         rows, element = _strides(tensor, cut), tensor.element
         plain = Walk(tensor.buffer, tensor.offset, (a, outer, h, w), (*rows, element), tensor.bytes, element)
         lines = Walk(buffer, 0, (a, w, h, outer), (h * w * line, line, w * line, 2), inner * line)
-        turned(made, lines if back else plain, (0, 3, 2, 1), plain if back else lines)
-    return made
+        turned(fragment, lines if back else plain, (0, 3, 2, 1), plain if back else lines)
+    return fragment
 
 
 def _common_prefix(x: Tensor, y: Tensor) -> tuple[int, int]:

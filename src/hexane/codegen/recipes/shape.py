@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING
 
-from hexane.chips import L2_BYTES, Evidence
+from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor, four_dimensional
@@ -77,26 +77,26 @@ def _dma(walk: Walk, group: int, channel: int, row: int) -> Dma:
     return Dma(walk.buffer, walk.offset, strides[row], strides[channel], wide, wide, walk.element)
 
 
-def straight(made: Fragment, source: Walk, target: Walk) -> Plan:
+def straight(fragment: Fragment, source: Walk, target: Walk) -> Plan:
     """One NE copy whose innermost axis stays innermost; axes are the target's."""
     n, c, h, w = target.extents
     if source.extents != target.extents:
         raise UnsupportedError("a copy between different extents", code=Reason.BROADCAST)
     if not (source.aligned and target.aligned):
         raise UnsupportedError("a copy to or from a column that is not a multiple of 32 pixels", code=Reason.LAYOUT)
-    plan = tasks.copy_plan(made.target, c, h, w, groups=n, element=source.element)
+    plan = tasks.copy_plan(fragment.target, c, h, w, groups=n, element=source.element)
     if source.element == 1:
         plan.out_format = Element.UINT8
     plan.src, plan.dst = _dma(source, 0, 1, 2), _dma(target, 0, 1, 2)
-    tasks.choose_shape(made.target, plan)
-    end = tasks.ne_source(made.target, plan, 0)
-    tasks.streams_out(plan, end)
+    tasks.choose_shape(fragment.target, plan)
+    end = tasks.ne_source(fragment.target, plan, 0)
+    tasks.streams_out(fragment.target, plan, end)
     if n > 1:
         plan.evidence, plan.note = Evidence.INFERRED, "a copy with groups"
-    return made.add(plan)
+    return fragment.add(plan)
 
 
-def turned(made: Fragment, source: Walk, order: Sequence[int], target: Walk) -> Plan:
+def turned(fragment: Fragment, source: Walk, order: Sequence[int], target: Walk) -> Plan:
     """One NE copy with turned output: the target's innermost axis is not the source's (§6, §8.2).
 
     ``order[i]`` is the source axis that becomes axis i of the target. The source's innermost axis W and the axis that
@@ -115,32 +115,32 @@ def turned(made: Fragment, source: Walk, order: Sequence[int], target: Walk) -> 
     if not (source.aligned and target.aligned):
         raise UnsupportedError("a copy to or from a column that is not a multiple of 32 pixels", code=Reason.LAYOUT)
     plan = tasks.copy_plan(
-        made.target, source.extents[inner], source.extents[row], source.extents[3], groups=groups, out_trans=True
+        fragment.target, source.extents[inner], source.extents[row], source.extents[3], groups=groups, out_trans=True
     )
     plan.src = _dma(source, group, inner, row)
     plan.dst = _dma(target, place[group], place[3], place[row])
-    tasks.choose_shape(made.target, plan)
-    end = tasks.ne_source(made.target, plan, 0)
+    tasks.choose_shape(fragment.target, plan)
+    end = tasks.ne_source(fragment.target, plan, 0)
     channel = up(2 * plan.c, 16)
     block = plan.w * channel
-    if plan.tile == plan.hout and end + plan.h * block <= L2_BYTES:
+    if plan.tile == plan.hout and end + plan.h * block <= fragment.limits.l2_bytes:
         plan.result = Region(end, channel, block, block, block)
         plan.writes = Writes(ResultType.DMA_STREAM, after=tasks.result_after(plan))
     else:
-        tasks.streams_out(plan, end, explicit=False)
+        tasks.streams_out(fragment.target, plan, end, explicit=False)
     if groups > 1:
         plan.evidence, plan.note = Evidence.INFERRED, "a copy with groups"
-    return made.add(plan)
+    return fragment.add(plan)
 
 
-def permute(made: Fragment, source: Walk, order: Sequence[int], target: Walk) -> None:
+def permute(fragment: Fragment, source: Walk, order: Sequence[int], target: Walk) -> None:
     """``target`` axis i = ``source`` axis ``order[i]``; axes of one element may stand anywhere."""
     if source.extents[order[3]] == 1 and source.extents[3] == 1:
         order = _keep_inner(order)
     if order[3] == 3:
-        straight(made, source.permuted(order), target)
+        straight(fragment, source.permuted(order), target)
     else:
-        turned(made, source, order, target)
+        turned(fragment, source, order, target)
 
 
 def _keep_inner(order: Sequence[int]) -> Sequence[int]:
@@ -162,30 +162,30 @@ def transpose(ops: Sequence[Op], context: Context) -> Fragment:
         raise UnsupportedError(f"a transposition of rank {rank}", code=Reason.RANK)
     shift = AXES - rank
     order = [*range(shift), *(p + shift for p in perm)]
-    made = Fragment(context)
-    permute(made, Walk.of(x), order, Walk.of(y))
-    return made
+    fragment = Fragment(context)
+    permute(fragment, Walk.of(x), order, Walk.of(y))
+    return fragment
 
 
 # -- slices ----------------------------------------------------------------------------------------------------------
 
 
-def slice_to(made: Fragment, x: Tensor, begin: Sequence[int], step: Sequence[int], y: Tensor) -> None:
+def slice_to(fragment: Fragment, x: Tensor, begin: Sequence[int], step: Sequence[int], y: Tensor) -> None:
     """y = x[begin : : step] over the four axes."""
     walk = Walk.of(x)
     for axis in range(3):
         walk = walk.sliced(axis, begin[axis], y.shape[axis], step[axis])
     if step[3] == 1 and begin[3] * x.element % 64 == 0:
-        straight(made, walk.sliced(3, begin[3], y.w), Walk.of(y))
+        straight(fragment, walk.sliced(3, begin[3], y.w), Walk.of(y))
         return
     # columns that no DMA reaches: turn, so that they become planes, and turn back (§14.7)
     n, c, h = y.n, y.c, y.h
     line = up(2 * c, 64)
-    buffer = made.workspace(n * h * x.w * line)
+    buffer = fragment.workspace(n * h * x.w * line)
     plane = h * line
     middle = Walk(buffer, 0, (n, x.w, h, c), (x.w * plane, plane, line, 2), x.w * plane)
-    turned(made, replace(walk, extents=(n, c, h, x.w)), (0, 3, 2, 1), middle)
-    turned(made, middle.sliced(1, begin[3], y.w, step[3]), (0, 3, 2, 1), Walk.of(y))
+    turned(fragment, replace(walk, extents=(n, c, h, x.w)), (0, 3, 2, 1), middle)
+    turned(fragment, middle.sliced(1, begin[3], y.w, step[3]), (0, 3, 2, 1), Walk.of(y))
 
 
 @recipe("slice_by_size", "slice_by_index")
@@ -197,11 +197,11 @@ def slices(ops: Sequence[Op], context: Context) -> Fragment:
     begin, step = slice_bounds(op, shape)
     kept = tuple(len(range(b, e, s)) for (b, e), s in zip(begin, step))
     out = replace_shape(context.tensor(y), kept)
-    made = Fragment(context)
+    fragment = Fragment(context)
     lead = [0] * (AXES - len(shape))
     starts, steps = [*lead, *(b for b, _ in begin)], [*(1 for _ in lead), *step]
-    slice_to(made, x, starts[-AXES:], steps[-AXES:], out)  # of rank 5 the leading axis of one element is dropped
-    return made
+    slice_to(fragment, x, starts[-AXES:], steps[-AXES:], out)  # of rank 5 the leading axis of one element is dropped
+    return fragment
 
 
 def slice_bounds(op: Op, shape: tuple[int, ...]) -> tuple[list[tuple[int, int]], list[int]]:
@@ -249,14 +249,14 @@ def split(ops: Sequence[Op], context: Context) -> Fragment:
     x = context.tensor(op.arg("x"))
     rank = len(op.arg("x").shape)
     axis = op.arg("axis") % rank + AXES - rank
-    made, at = Fragment(context), 0
+    fragment, at = Fragment(context), 0
     for result in op.outputs:
         part = context.tensor(result)
         begin = [0] * AXES
         begin[axis] = at
-        slice_to(made, x, begin, [1] * AXES, part)
+        slice_to(fragment, x, begin, [1] * AXES, part)
         at += part.shape[axis]
-    return made
+    return fragment
 
 
 @recipe("sliding_windows")
@@ -276,7 +276,7 @@ def sliding_windows(ops: Sequence[Op], context: Context) -> Fragment:
         extents, strides = extents[1:], strides[1:]
     fill = AXES - len(extents)
     strides = [stride if extent > 1 else x.bytes for extent, stride in zip(extents[:-1], strides)] + strides[-1:]
-    if any(stride % context.target.limits.dma_granule_bytes for stride in strides[:-1]):
+    if any(stride % context.limits.dma_granule_bytes for stride in strides[:-1]):
         raise UnsupportedError("windows that begin between the granules of memory", code=Reason.LAYOUT)
     source = Walk(
         x.buffer,
@@ -286,10 +286,10 @@ def sliding_windows(ops: Sequence[Op], context: Context) -> Fragment:
         x.bytes,
         x.element,
     )
-    made = Fragment(context)
-    straight(made, source, Walk.of(y))
-    made.evidence(Evidence.INFERRED, "windows that overlap")
-    return made
+    fragment = Fragment(context)
+    straight(fragment, source, Walk.of(y))
+    fragment.evidence(Evidence.INFERRED, "windows that overlap")
+    return fragment
 
 
 @recipe("concat")
@@ -302,8 +302,8 @@ def concat(ops: Sequence[Op], context: Context) -> Fragment:
     out = context.tensor(op.output)
     rank = len(op.output.shape)
     axis = op.arg("axis") % rank + AXES - rank
-    made = Fragment(context)
-    parts = [made.plain_constant(value.data) if value.is_constant else context.tensor(value) for value in values]
+    fragment = Fragment(context)
+    parts = [fragment.plain_constant(value.data) if value.is_constant else context.tensor(value) for value in values]
     starts, at = [], 0
     for part in parts:
         starts.append(at)
@@ -311,65 +311,65 @@ def concat(ops: Sequence[Op], context: Context) -> Fragment:
     if axis < 3 or all(start * out.element % 64 == 0 for start in starts):
         target = Walk.of(out)
         for part, start in zip(parts, starts):
-            straight(made, Walk.of(part), target.sliced(axis, start, part.shape[axis]))
-        return made
+            straight(fragment, Walk.of(part), target.sliced(axis, start, part.shape[axis]))
+        return fragment
     n, c, h, _ = out.shape
     line = up(2 * c, 64)
     plane = h * line
     middle = Walk(
-        made.workspace(n * out.w * plane), 0, (n, out.w, h, c), (out.w * plane, plane, line, 2), out.w * plane
+        fragment.workspace(n * out.w * plane), 0, (n, out.w, h, c), (out.w * plane, plane, line, 2), out.w * plane
     )
     for part, start in zip(parts, starts):
-        turned(made, Walk.of(part), (0, 3, 2, 1), middle.sliced(1, start, part.w))
-    turned(made, middle, (0, 3, 2, 1), Walk.of(out))
-    return made
+        turned(fragment, Walk.of(part), (0, 3, 2, 1), middle.sliced(1, start, part.w))
+    turned(fragment, middle, (0, 3, 2, 1), Walk.of(out))
+    return fragment
 
 
 @recipe("reshape", "squeeze", "expand_dims", "flatten2d")
 def reshape(ops: Sequence[Op], context: Context) -> Fragment:
     """reshape, squeeze, expand_dims: one copy where rows stay whole; else rows are joined, cut or turned."""
     (op,) = ops
-    made = Fragment(context)
-    relayout(made, context.tensor(op.arg("x")), context.tensor(op.output))
-    return made
+    fragment = Fragment(context)
+    relayout(fragment, context.tensor(op.arg("x")), context.tensor(op.output))
+    return fragment
 
 
-def relayout(made: Fragment, x: Tensor, y: Tensor) -> None:
+def relayout(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     """y = the elements of x in order, under another shape."""
     if same_bytes(x.shape, y.shape):
         seen = replace(y, n=x.n, c=x.c, h=x.h, w=x.w)
-        straight(made, Walk.of(x), Walk.of(seen))
+        straight(fragment, Walk.of(x), Walk.of(seen))
         return
     if x.element != 2:
         raise UnsupportedError("a reshape of 8-bit data that cuts rows", code=Reason.ELEMENT_TYPE)
     if x.w == 1 and y.w > 1:
-        _gather_columns(made, x, y)
+        _gather_columns(fragment, x, y)
     elif y.w == 1 and x.w > 1:
-        _scatter_columns(made, x, y)
+        _scatter_columns(fragment, x, y)
     else:
-        _join_or_cut(made, x, y)
+        _join_or_cut(fragment, x, y)
 
 
-def _gather_columns(made: Fragment, x: Tensor, y: Tensor) -> None:
+def _gather_columns(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     """Rows of one pixel become rows of ``y.w``: channels turned into a row (§6)."""
     rows = y.n * y.c * y.h
     source = Walk(
         x.buffer, x.offset, (1, rows, y.w, 1), (rows * y.w * x.row, y.w * x.row, x.row, 2), rows * y.w * x.row
     )
     target = Walk(y.buffer, y.offset, (1, rows, 1, y.w), (rows * y.row, y.row, y.row, 2), rows * y.row)
-    turned(made, source, (0, 1, 3, 2), target)
+    turned(fragment, source, (0, 1, 3, 2), target)
 
 
-def _scatter_columns(made: Fragment, x: Tensor, y: Tensor) -> None:
+def _scatter_columns(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     """The reverse: each element gets a row of its own."""
     rows = x.n * x.c * x.h
     source = Walk(x.buffer, x.offset, (1, rows, 1, x.w), (rows * x.row, x.row, x.row, 2), rows * x.row)
     total = rows * x.w * y.row
     target = Walk(y.buffer, y.offset, (1, rows, x.w, 1), (total, x.w * y.row, y.row, 2), total)
-    turned(made, source, (0, 1, 3, 2), target)
+    turned(fragment, source, (0, 1, 3, 2), target)
 
 
-def _join_or_cut(made: Fragment, x: Tensor, y: Tensor) -> None:
+def _join_or_cut(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     """Whole rows joined or cut at multiples of 32 pixels by DMA strides, of 8 pixels by strides in L2."""
     narrow, wide = min(x.w, y.w), max(x.w, y.w)
     if wide % narrow:
@@ -377,11 +377,11 @@ def _join_or_cut(made: Fragment, x: Tensor, y: Tensor) -> None:
     rows, pieces = x.n * x.c * x.h * x.w // wide, wide // narrow
     if narrow % 32 == 0:
         parts = [_pieces(t, rows, pieces, narrow, t.w == wide) for t in (x, y)]
-        straight(made, parts[0], parts[1])
+        straight(fragment, parts[0], parts[1])
         return
-    if narrow % 8 or rows * wide * 2 + l2.RING_ROOM > L2_BYTES:
+    if narrow % 8 or rows * wide * 2 + l2.RING_ROOM > fragment.limits.l2_bytes:
         raise UnsupportedError("a reshape that cuts rows", hint="the host moves the data", code=Reason.LAYOUT)
-    _through_l2(made, x, y, rows, pieces, narrow)
+    _through_l2(fragment, x, y, rows, pieces, narrow)
 
 
 def _pieces(t: Tensor, rows: int, pieces: int, narrow: int, is_wide: bool) -> Walk:
@@ -391,7 +391,7 @@ def _pieces(t: Tensor, rows: int, pieces: int, narrow: int, is_wide: bool) -> Wa
     return Walk(t.buffer, t.offset, (1, rows, pieces, narrow), (rows * line, line, step, 2), rows * line)
 
 
-def _through_l2(made: Fragment, x: Tensor, y: Tensor, rows: int, pieces: int, narrow: int) -> None:
+def _through_l2(fragment: Fragment, x: Tensor, y: Tensor, rows: int, pieces: int, narrow: int) -> None:
     """In under one shape, out under the other: L2 strides are multiples of 16 bytes (§7.1)."""
     wide = narrow * pieces
     joins = x.w == narrow
@@ -405,21 +405,21 @@ def _through_l2(made: Fragment, x: Tensor, y: Tensor, rows: int, pieces: int, na
         return pieces, narrow, Dma(t.buffer, t.offset, t.row, pieces * t.row, total, total)
 
     h, w, source = walk(x, not joins)
-    load = tasks.copy_plan(made.target, rows, h, w)
+    load = tasks.copy_plan(fragment.target, rows, h, w)
     load.src = source
-    tasks.choose_shape(made.target, load)
+    tasks.choose_shape(fragment.target, load)
     size = rows * block
-    tasks.ne_source(made.target, load, size)
+    tasks.ne_source(fragment.target, load, size)
     held = Region(0, block, 2 * w if h > 1 else size, size)
     tasks.stays(load, held)
     load.holds = True
-    made.add(load)
+    fragment.add(load)
     h, w, target = walk(y, joins)
-    store = tasks.copy_plan(made.target, rows, h, w)
+    store = tasks.copy_plan(fragment.target, rows, h, w)
     store.dst = target
-    tasks.choose_shape(made.target, store)
+    tasks.choose_shape(fragment.target, store)
     tasks.resident(store, Region(0, block, 2 * w if h > 1 else size, size), After.NE_RESULT)
     store.result, store.writes = Region(size), l2.AUTOMATIC
     for plan in (load, store):
         plan.evidence, plan.note = Evidence.INFERRED, "one region of L2 under two shapes"
-    made.add(store)
+    fragment.add(store)

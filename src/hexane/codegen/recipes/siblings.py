@@ -52,7 +52,7 @@ def _plain(op: Op) -> bool:
 @recipe("matmul", "linear", match=same_rows, rank=6)
 def products_of_same_rows(ops: Sequence[Op], context: Context) -> Fragment:
     """Several products of the same rows with constant weights: one turned copy for all."""
-    made = Fragment(context)
+    fragment = Fragment(context)
     heads = [i for i, op in enumerate(ops) if op.type in ("linear", "matmul")]
     runs = [ops[start:end] for start, end in zip(heads, [*heads[1:], len(ops)])]
     parts: list[tuple[Product, Rows, Kernels]] = []
@@ -62,12 +62,12 @@ def products_of_same_rows(ops: Sequence[Op], context: Context) -> Fragment:
     rows = as_rows(context.tensor(ops[0].arg("x")))
     if any(folds(context.target, rows.m, weights.n, weights.k) for weights, _, _ in parts):
         raise UnsupportedError("products that fold their rows share no copy", code=Reason.LAYOUT)
-    limit = min(largest_rows(rows.k, weights.n) for weights, _, _ in parts)
+    limit = min(largest_rows(context.target, rows.k, weights.n) for weights, _, _ in parts)
     for first in range(0, rows.m, limit):
         count = min(limit, rows.m - first)
-        held = turn_in(made, rows.part(first, count))
+        held = turn_in(fragment, rows.part(first, count))
         for weights, y, kernels in parts:
-            products(made, held, weights, y.part(first, count), kernels)
+            products(fragment, held, weights, y.part(first, count), kernels)
             held = replace(held, walk=None, after=After.NOTHING)
-            made.plans[-1].holds = weights is not parts[-1][0]
-    return made
+            fragment.plans[-1].holds = weights is not parts[-1][0]
+    return fragment

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hexane.chips import L2_BYTES, Evidence
+from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor
@@ -32,6 +32,7 @@ from hexane.codegen.recipes.softmax_parts import (
 from hexane.errors import Reason, UnsupportedError
 
 if TYPE_CHECKING:
+    from hexane.codegen.targets import Target
     from hexane.graph.ir import Op
 
 
@@ -46,44 +47,44 @@ def softmax(ops: Sequence[Op], context: Context) -> Fragment:
     if index < 0:  # a leading axis of one element, which the surface does not have
         raise UnsupportedError("softmax along an axis of length 1", code=Reason.EXTENT)
     axis = "nchw"[index]
-    made = Fragment(context)
+    fragment = Fragment(context)
     for n in range(x.n):
         one = lambda t: Tensor(t.buffer, 1, t.c, t.h, t.w, offset=t.offset + n * t.batch)  # noqa: B023, E731
-        along(made, one(x), one(y), axis)
-    return made
+        along(fragment, one(x), one(y), axis)
+    return fragment
 
 
-def along(made: Fragment, x: Tensor, y: Tensor, axis: str) -> None:
+def along(fragment: Fragment, x: Tensor, y: Tensor, axis: str) -> None:
     """softmax of one image along one axis: in L2 where the map fits, else every step through scratch."""
     if axis == "n":
         raise UnsupportedError("softmax over the batch", code=Reason.BATCH)
-    start = len(made.plans)
+    start = len(fragment.plans)
     try:
-        _in_l2(made, x, y, axis)
+        _in_l2(fragment, x, y, axis)
     except UnsupportedError:
-        del made.plans[start:]
+        del fragment.plans[start:]
         if getattr(x, axis) == 1:
             raise
-        through_scratch(made, x, y, axis)
+        through_scratch(fragment, x, y, axis)
 
 
-def _in_l2(made: Fragment, x: Tensor, y: Tensor, axis: str) -> None:
+def _in_l2(fragment: Fragment, x: Tensor, y: Tensor, axis: str) -> None:
     if axis == "c":
-        over_channels(made, x, y, along_h=False)
+        over_channels(fragment, x, y, along_h=False)
     elif axis == "h" and x.h > 1:
-        over_channels(made, x, y, along_h=True)
+        over_channels(fragment, x, y, along_h=True)
     elif axis == "h" or (x.h == 1 and x.w == 1):
         if x.w > 1:
             raise UnsupportedError("softmax along an axis of length 1", code=Reason.EXTENT)
-        _pixels(made, x, y)
+        _pixels(fragment, x, y)
     elif x.h == 1:
-        _one_row(made, x, y)
+        _one_row(fragment, x, y)
     elif x.c == 1:
-        rows_as_channels(made, x, y)
-    elif _fits(x):
-        _rows(made, x, y)
+        rows_as_channels(fragment, x, y)
+    elif _fits(fragment.target, x):
+        _rows(fragment, x, y)
     else:
-        streamed(made, x, y)
+        streamed(fragment, x, y)
 
 
 def _map_row(x: Tensor) -> tuple[int, int]:
@@ -92,12 +93,12 @@ def _map_row(x: Tensor) -> tuple[int, int]:
     return channel, block + l2.pe_pad(block, channel)
 
 
-def _fits(x: Tensor) -> bool:
+def _fits(target: Target, x: Tensor) -> bool:
     _, row = _map_row(x)
-    return 2 * x.h * row + max(x.h * row, x.h * x.c * 16 + l2.RESULT_ROOM) <= L2_BYTES
+    return 2 * x.h * row + max(x.h * row, x.h * x.c * 16 + l2.RESULT_ROOM) <= target.limits.l2_bytes
 
 
-def row_reduction(made: Fragment, x: Tensor, held: Region, result: Region, operation: Planar, after: After) -> Plan:
+def row_reduction(fragment: Fragment, x: Tensor, held: Region, result: Region, operation: Planar, after: After) -> Plan:
     """Maximum or sum over W with rows as groups."""
     plan = Plan("PE", w=x.w, c=x.c, groups=x.h, kind=PeKind.REDUCE, pe=operation)
     plan.pad_lowest = operation is MAXIMUM
@@ -110,54 +111,54 @@ def row_reduction(made: Fragment, x: Tensor, held: Region, result: Region, opera
         plan.patch = pe_patch(plan.w, plan.h, operands=1)
     tasks.stays(plan, result, after=After.NOTHING)
     plan.holds = True
-    return made.add(plan)
+    return fragment.add(plan)
 
 
-def load(made: Fragment, x: Tensor) -> Region:
+def load(fragment: Fragment, x: Tensor) -> Region:
     """T0: the map into L2 at 0 by an NE copy; its source stands behind it."""
-    plan = unary.copy_of(made.target, x)
+    plan = unary.copy_of(fragment.target, x)
     plan.src = x.dma()
-    tasks.choose_shape(made.target, plan)
+    tasks.choose_shape(fragment.target, plan)
     channel, row = _map_row(x)
     held = Region(0, channel, row, x.c * channel)
-    tasks.ne_source(made.target, plan, x.h * row)
+    tasks.ne_source(fragment.target, plan, x.h * row)
     tasks.stays(plan, held)
     plan.holds = True
-    made.add(plan)
+    fragment.add(plan)
     return held
 
 
-def _rows(made: Fragment, x: Tensor, y: Tensor) -> None:
+def _rows(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     """Last axis, several rows: six tasks; maps A and B, row values at 2|A| and 0 (§7.3)."""
-    held = load(made, x)
+    held = load(fragment, x)
     size = x.h * held.row
     step = x.c * 16
     maximum = row_values(x, 2 * size)
-    row_reduction(made, x, held, maximum, MAXIMUM, After.NE_RESULT)
+    row_reduction(fragment, x, held, maximum, MAXIMUM, After.NE_RESULT)
     moved = replace(held, base=size)
     minus = difference(x.w, x.h, x.c, broadcast2=Axes.W)
     tasks.resident(minus, held, After.PE_RESULT)
     minus.source2 = Region(maximum.base, 16, step, step)
     tasks.stays(minus, moved, after=After.NOTHING)
     minus.holds = True
-    power = exponential(made.target, x.c, x.h, x.w)
+    power = exponential(fragment.target, x.c, x.h, x.w)
     lock(minus, power)
-    made.add(minus)
+    fragment.add(minus)
     tasks.resident(power, moved, After.FOLLOWS_PE)
     tasks.stays(power, moved, after=After.NOTHING)
     power.holds = True
-    made.add(power)
-    row_reduction(made, x, moved, row_values(x, 0), RECIPROCAL_SUM, After.NE_RESULT)
+    fragment.add(power)
+    row_reduction(fragment, x, moved, row_values(x, 0), RECIPROCAL_SUM, After.NE_RESULT)
     scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.W)
     scale.dst = y.dma()
     scale.patch = pe_patch(x.w, x.h, operands=2)
     tasks.resident(scale, Region(0, 16, step, step), After.PE_RESULT)
     scale.source2 = moved
-    tasks.streams_out(scale, 2 * size, after=After.NOTHING)
-    made.add(scale)
+    tasks.streams_out(fragment.target, scale, 2 * size, after=After.NOTHING)
+    fragment.add(scale)
 
 
-def over_channels(made: Fragment, x: Tensor, y: Tensor, *, along_h: bool) -> None:
+def over_channels(fragment: Fragment, x: Tensor, y: Tensor, *, along_h: bool) -> None:
     """Along C, or along H with rows as channels: maximum and sum in the neural engine, five tasks."""
     c, h, w, source = x.c, x.h, x.w, x.dma()
     if along_h:
@@ -168,7 +169,7 @@ def over_channels(made: Fragment, x: Tensor, y: Tensor, *, along_h: bool) -> Non
     step = channel + (l2.pe_pad(channel, channel) if h > 1 else 0)
     base = h * step
     size = h * row
-    if base + 2 * size > L2_BYTES:
+    if base + 2 * size > fragment.limits.l2_bytes:
         raise UnsupportedError(
             f"softmax over {c} channels of {h} x {w} does not fit the engine's 2 MiB buffer", code=Reason.MEMORY
         )
@@ -182,25 +183,25 @@ def over_channels(made: Fragment, x: Tensor, y: Tensor, *, along_h: bool) -> Non
     first.reads = tasks.by_dma(tasks.STARTS, keep=True)
     tasks.stays(first, small)
     first.holds = True
-    made.add(first)
+    fragment.add(first)
     held = Region(base, channel, row, block)
-    powers_and_reciprocals(made, (c, h, w), replace(held, base=base + size), small, held)
+    powers_and_reciprocals(fragment, (c, h, w), replace(held, base=base + size), small, held)
     # The product works in the orientation of the output.
     scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.BINARY, pe=BINARY["mul"])
     scale.broadcast1 = Axes.H if along_h else Axes.C
     scale.dst = y.dma()
     scale.patch = pe_patch(x.w, x.h, operands=2)
-    follows_sum = made.target.choices.follows_closely and not along_h
+    follows_sum = fragment.target.choices.follows_closely and not along_h
     tasks.resident(scale, small, After.NE_RESULT | After.FOLLOWS_NE if follows_sum else After.NE_RESULT)
     scale.source2 = held
     if along_h:
         scale.source = Region(small.base, small.row, small.channel, h * small.row)
         scale.source2 = Region(held.base, held.row, held.channel, h * held.row)
-    tasks.streams_out(scale, base + size, after=After.NOTHING)
-    made.add(scale)
+    tasks.streams_out(fragment.target, scale, base + size, after=After.NOTHING)
+    fragment.add(scale)
 
 
-def _pixels(made: Fragment, x: Tensor, y: Tensor) -> None:
+def _pixels(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     """Along an axis of length 1 of single pixels: the same chain on channels turned into a row."""
     line = l2.channel_stride(x.c)
     vector = Region(0, line, line, line)
@@ -212,44 +213,44 @@ def _pixels(made: Fragment, x: Tensor, y: Tensor) -> None:
     top.reads = tasks.by_dma(tasks.STARTS, keep=True)
     tasks.stays(top, vector)
     top.holds = True
-    made.add(top)
-    walk = Dma(made.workspace(up(line, 64)), 0, up(line, 64), up(line, 64), up(line, 64), up(line, 64))
+    fragment.add(top)
+    walk = Dma(fragment.workspace(up(line, 64)), 0, up(line, 64), up(line, 64), up(line, 64), up(line, 64))
     minus = difference(1, 1, x.c, broadcast2=Axes.W, transpose2=True, transpose_out=True)
     minus.patch = pe_patch(1, 1, operands=2)
     minus.dst, minus.dst_staged = walk, True
     tasks.resident(minus, replace(top.source, group=0), After.PE_RESULT)
     minus.source2 = vector
     tasks.stays(minus, replace(vector, base=line), after=After.NOTHING)
-    made.add(minus)
-    power = exponential(made.target, 1, 1, x.c)
+    fragment.add(minus)
+    power = exponential(fragment.target, 1, 1, x.c)
     power.src, power.src_staged = walk, True
-    tasks.choose_shape(made.target, power)
+    tasks.choose_shape(fragment.target, power)
     tasks.resident(power, replace(vector, base=line), After.PE_RESULT | After.STAGED)
     tasks.stays(power, vector, after=After.NOTHING)
     power.holds = True
-    made.add(power)
+    fragment.add(power)
     total = Plan("PE", c=x.c, kind=PeKind.REDUCE, pe=RECIPROCAL_SUM, transpose1=True, transpose_out=True)
     total.patch = pe_patch(1, 1, operands=1)
     tasks.resident(total, vector, After.NE_RESULT)
     tasks.stays(total, replace(vector, base=line), after=After.NOTHING)
     total.holds = True
-    made.add(total)
+    fragment.add(total)
     scale = Plan("PE", c=x.c, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.W, transpose1=True, transpose2=True)
     scale.dst = y.dma()
     scale.patch = pe_patch(1, 1, operands=2)
     tasks.resident(scale, replace(vector, base=line), After.FOLLOWS_PE)
     scale.source2 = vector
-    tasks.streams_out(scale, 2 * line, after=After.NOTHING)
-    made.add(scale)
+    tasks.streams_out(fragment.target, scale, 2 * line, after=After.NOTHING)
+    fragment.add(scale)
 
 
-def _one_row(made: Fragment, x: Tensor, y: Tensor) -> None:
+def _one_row(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     """Last axis, one row per channel: maximum and sum as turned vectors, as in attention (§13.4)."""
     channel = l2.channel_stride(x.w)
     size = x.c * channel
     line = l2.channel_stride(x.c)
     vector = Region(0, line, line, line)
-    if line + 2 * size + l2.RESULT_ROOM > L2_BYTES:
+    if line + 2 * size + l2.RESULT_ROOM > fragment.limits.l2_bytes:
         raise UnsupportedError(
             f"softmax over {x.c} rows of {x.w} does not fit the engine's 2 MiB buffer", code=Reason.MEMORY
         )
@@ -260,36 +261,36 @@ def _one_row(made: Fragment, x: Tensor, y: Tensor) -> None:
     top.reads = tasks.by_dma(tasks.STARTS, keep=True)
     tasks.stays(top, vector)
     top.holds = True
-    made.add(top)
+    fragment.add(top)
     held = Region(line, channel, size, size)
-    row_chain(made, replace(held, base=line + size), held, vector, x.c, x.w, After.PE_RESULT)
+    row_chain(fragment, replace(held, base=line + size), held, vector, x.c, x.w, After.PE_RESULT)
     scale = Plan("PE", w=x.w, c=x.c, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.W, transpose1=True)
     scale.dst = y.dma()
     scale.patch = pe_patch(x.w, 1, operands=2)
     tasks.resident(scale, vector, After.FOLLOWS_PE)
     scale.source2 = held
-    tasks.streams_out(scale, line + size, explicit=False, after=After.NOTHING)
-    made.add(scale)
-    made.evidence(Evidence.INFERRED, "attention's softmax on a map that comes by DMA")
+    tasks.streams_out(fragment.target, scale, line + size, explicit=False, after=After.NOTHING)
+    fragment.add(scale)
+    fragment.evidence(Evidence.INFERRED, "attention's softmax on a map that comes by DMA")
 
 
-def row_chain(made: Fragment, x: Region, held: Region, vector: Region, c: int, w: int, after: After) -> None:
+def row_chain(fragment: Fragment, x: Region, held: Region, vector: Region, c: int, w: int, after: After) -> None:
     """Difference, table and sum of rows held as channels: ``x`` to ``held``, values in the turned ``vector``."""
     minus = difference(w, 1, c, broadcast2=Axes.W, transpose2=True)
     tasks.resident(minus, x, after)
     minus.source2 = vector
     tasks.stays(minus, held, after=After.NOTHING)
     minus.holds = True
-    power = exponential(made.target, c, 1, w)
+    power = exponential(fragment.target, c, 1, w)
     lock(minus, power)
-    made.add(minus)
+    fragment.add(minus)
     tasks.resident(power, held, After.FOLLOWS_PE)
     tasks.stays(power, held, after=After.NOTHING)
     power.holds = True
-    made.add(power)
+    fragment.add(power)
     total = Plan("PE", w=w, c=c, kind=PeKind.REDUCE, pe=RECIPROCAL_SUM, transpose_out=True)
     total.patch = pe_patch(w, 1, operands=1)
     tasks.resident(total, held, After.FOLLOWS_NE | After.PE_RESULT)
     tasks.stays(total, vector, after=After.NOTHING)
     total.holds = True
-    made.add(total)
+    fragment.add(total)

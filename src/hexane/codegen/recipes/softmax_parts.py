@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from hexane.chips import L2_BYTES, Evidence
+from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.fragment import Fragment, Tensor
 from hexane.codegen.geometry import joint_patch, joint_shape, largest_shape, pe_patch, up
@@ -58,7 +58,7 @@ def exponential(target: Target, c: int, h: int, w: int) -> Plan:
 
 
 def powers_and_reciprocals(
-    made: Fragment, size: tuple[int, int, int], held: Region, small: Region, spare: Region
+    fragment: Fragment, size: tuple[int, int, int], held: Region, small: Region, spare: Region
 ) -> None:
     """Over channels, with the maxima in ``small``: 2^((held - maximum) log2 e) to ``spare``, 1/sum to ``small``.
 
@@ -69,7 +69,7 @@ def powers_and_reciprocals(
     tasks.resident(minus, held, After.NE)
     minus.source2 = small
     tasks.stays(minus, spare)
-    power = exponential(made.target, c, h, w)
+    power = exponential(fragment.target, c, h, w)
     lock(minus, power)
     tasks.resident(power, spare, After.FOLLOWS_PE)
     tasks.stays(power, spare)
@@ -77,13 +77,13 @@ def powers_and_reciprocals(
     unary.set_table(total, "reciprocal")
     s = largest_shape(w, h)
     if w <= 8 and h <= 8:
-        total.small_source, s = True, s if made.target.choices.small_patch else 4
+        total.small_source, s = True, s if fragment.target.choices.small_patch else 4
     total.shape = (s, s, s)
     tasks.resident(total, spare, After.FOLLOWS_NE)
     tasks.stays(total, small)
     for plan in (minus, power, total):
         plan.holds = True
-        made.add(plan)
+        fragment.add(plan)
 
 
 def row_values(x: Tensor, base: int) -> Region:
@@ -92,37 +92,37 @@ def row_values(x: Tensor, base: int) -> Region:
     return Region(base, 16, x.h * step, step, step)
 
 
-def through_scratch(made: Fragment, x: Tensor, y: Tensor, axis: str) -> None:
+def through_scratch(fragment: Fragment, x: Tensor, y: Tensor, axis: str) -> None:
     """Maximum, difference, exp2, 1 / sum, product: each step a program of its own, with the rounding of those in L2.
 
     Along W the planar engine sums, else the cores do, which look 1 / x up before the sum is rounded.
     """
 
     def fresh(like: Tensor) -> Tensor:
-        return Tensor(made.workspace(like.bytes), *like.shape)
+        return Tensor(fragment.workspace(like.bytes), *like.shape)
 
     shape = tuple(1 if a == axis else int(getattr(x, a)) for a in "nchw")
     small = Tensor(x.buffer, *shape)
-    start = len(made.plans)
-    reduce_axis(made, x, top := fresh(small), Reduction(Reduce.MAX), axis)
-    before = len(made.plans)
-    combine(made, "sub", x, top, moved := fresh(x))
-    assert made.plans[-1].kind is PeKind.BINARY and len(made.plans) > before
-    made.plans[-1].scale = LOG2_E
-    power = unary.copy_of(made.target, x)
+    start = len(fragment.plans)
+    reduce_axis(fragment, x, top := fresh(small), Reduction(Reduce.MAX), axis)
+    before = len(fragment.plans)
+    combine(fragment, "sub", x, top, moved := fresh(x))
+    assert fragment.plans[-1].kind is PeKind.BINARY and len(fragment.plans) > before
+    fragment.plans[-1].scale = LOG2_E
+    power = unary.copy_of(fragment.target, x)
     unary.set_table(power, "exp2")
-    made.add(unary.ne_stream(made.target, power, moved, powers := fresh(x)))
+    fragment.add(unary.ne_stream(fragment.target, power, moved, powers := fresh(x)))
     if axis == "w":
-        reduce_axis(made, powers, share := fresh(small), Reduction(reciprocal=True), axis)
+        reduce_axis(fragment, powers, share := fresh(small), Reduction(reciprocal=True), axis)
     else:
         seen, share = powers, fresh(small)
         if axis == "h":  # rows as channels
-            permute(made, Walk.of(powers), (0, 2, 1, 3), Walk.of(seen := fresh(Tensor(x.buffer, 1, x.h, x.c, x.w))))
+            permute(fragment, Walk.of(powers), (0, 2, 1, 3), Walk.of(seen := fresh(Tensor(x.buffer, 1, x.h, x.c, x.w))))
         total = Plan("NE", w=seen.w, h=seen.h, c=seen.c, cout=1, mac=MAC_SUM, power_category=1)
         unary.set_table(total, "reciprocal")
-        made.add(unary.ne_stream(made.target, total, seen, Tensor(share.buffer, 1, 1, seen.h, seen.w)))
-    combine(made, "mul", share, powers, y)
-    for plan in made.plans[start:]:
+        fragment.add(unary.ne_stream(fragment.target, total, seen, Tensor(share.buffer, 1, 1, seen.h, seen.w)))
+    combine(fragment, "mul", share, powers, y)
+    for plan in fragment.plans[start:]:
         plan.evidence, plan.note = Evidence.INFERRED, "softmax through scratch"
 
 
@@ -142,50 +142,50 @@ def _blocks(rows: int) -> list[_Block]:
     return found
 
 
-def rows_as_channels(made: Fragment, x: Tensor, y: Tensor) -> None:
+def rows_as_channels(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     """One channel, many rows: rows become the channels of the two reductions (eight tasks at 256 x 256)."""
     channel = l2.channel_stride(x.w)
     size = x.h * channel
     padded = channel + l2.pe_pad(channel, 4 * l2.UNIT)
     values = x.h * 16
-    if 2 * size + max(x.h * padded, size) + values + l2.RESULT_ROOM > L2_BYTES:
+    if 2 * size + max(x.h * padded, size) + values + l2.RESULT_ROOM > fragment.limits.l2_bytes:
         raise UnsupportedError(
             f"softmax over {x.h} rows of {x.w} does not fit the engine's 2 MiB buffer", code=Reason.MEMORY
         )
-    first = unary.copy_of(made.target, x)
+    first = unary.copy_of(fragment.target, x)
     first.src = x.dma()
-    tasks.choose_shape(made.target, first)
+    tasks.choose_shape(fragment.target, first)
     held = Region(0, channel, channel, size)
-    tasks.ne_source(made.target, first, size)
+    tasks.ne_source(fragment.target, first, size)
     tasks.stays(first, held)
     first.holds = True
-    made.add(first)
+    fragment.add(first)
     top = 2 * size + x.h * padded
-    _column_values(made, x, 0, top, MAXIMUM)
+    _column_values(fragment, x, 0, top, MAXIMUM)
     moved = Region(2 * size, channel, padded, channel)
     minus = difference(x.w, x.h, 1, broadcast2=Axes.W)
     tasks.resident(minus, held, After.PE_RESULT)
     minus.source2 = Region(top, values, 16, values)
     tasks.stays(minus, moved, after=After.NOTHING)
     minus.holds = True
-    power = exponential(made.target, 1, x.h, x.w)
+    power = exponential(fragment.target, 1, x.h, x.w)
     lock(minus, power)
-    made.add(minus)
+    fragment.add(minus)
     tasks.resident(power, moved, After.FOLLOWS_PE)
     tasks.stays(power, replace(held, base=size), after=After.NOTHING)
     power.holds = True
-    made.add(power)
-    _column_values(made, x, size, 0, RECIPROCAL_SUM)
+    fragment.add(power)
+    _column_values(fragment, x, size, 0, RECIPROCAL_SUM)
     scale = Plan("PE", w=x.w, h=x.h, c=1, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.W)
     scale.dst = y.dma()
     scale.patch = pe_patch(x.w, x.h, operands=2)
     tasks.resident(scale, Region(0, values, 16, values), After.PE_RESULT)
     scale.source2 = replace(held, base=size)
-    tasks.streams_out(scale, 2 * size, after=After.NOTHING)
-    made.add(scale)
+    tasks.streams_out(fragment.target, scale, 2 * size, after=After.NOTHING)
+    fragment.add(scale)
 
 
-def _column_values(made: Fragment, x: Tensor, base: int, target: int, operation: Planar) -> None:
+def _column_values(fragment: Fragment, x: Tensor, base: int, target: int, operation: Planar) -> None:
     """Maximum or 1 / sum of every row, rows as channels, in blocks."""
     channel = l2.channel_stride(x.w)
     values = x.h * 16
@@ -201,26 +201,26 @@ def _column_values(made: Fragment, x: Tensor, base: int, target: int, operation:
         tasks.resident(plan, region, After.NE_RESULT if i == 0 else After.NOTHING)
         tasks.stays(plan, Region(target + block.first * 16, 16, values, values), after=After.NOTHING)
         plan.holds = True
-        made.add(plan)
+        fragment.add(plan)
 
 
-def streamed(made: Fragment, x: Tensor, y: Tensor) -> None:
+def streamed(fragment: Fragment, x: Tensor, y: Tensor) -> None:
     """Maps that do not fit L2: strips between difference and table, the powers through scratch (§12.1)."""
-    lanes = next(i for i in (8, 4, 2, 1) if x.c % i == 0) if made.target.choices.alone_side_by_side else 1
+    lanes = next(i for i in (8, 4, 2, 1) if x.c % i == 0) if fragment.target.choices.alone_side_by_side else 1
     step = x.c * 16
     base = x.h * step
     row_dma = Dma(x.buffer, x.offset, x.batch, x.plane, x.batch, x.row)
     top = Plan("PE", w=x.w, c=x.c, groups=x.h, kind=PeKind.REDUCE, pe=MAXIMUM, pad_lowest=True)
     top.src = row_dma
     tasks.pe_source(top, base)
-    if base + x.c * l2.channel_stride(x.w) > L2_BYTES or x.w <= 256:
+    if base + x.c * l2.channel_stride(x.w) > fragment.limits.l2_bytes or x.w <= 256:
         raise UnsupportedError(f"softmax over rows of {x.w} in a map of {x.c} x {x.h} x {x.w}", code=Reason.EXTENT)
     values = row_values(x, 0)
     tasks.stays(top, values)
     top.holds = True
-    made.add(top)
+    fragment.add(top)
     minus = difference(x.w, x.h, x.c, broadcast2=Axes.W)
-    power = exponential(made.target, x.c, x.h, x.w)
+    power = exponential(fragment.target, x.c, x.h, x.w)
     lock(minus, power)
     block = x.c * 2 * l2.UNIT
     pad = l2.ne_pad(block, x.h, (0, 0, 3), 16)
@@ -233,18 +233,18 @@ def streamed(made: Fragment, x: Tensor, y: Tensor) -> None:
     minus.source2 = Region(0, 16, step, step)
     minus.result, minus.writes = strip, Writes(ResultType.STRIPS)
     minus.holds = minus.streams = True
-    made.add(minus)
+    fragment.add(minus)
     line = up(2 * x.w * lanes, 64)
     plane = line * x.h
     total = plane * (x.c // lanes)
-    buffer = made.workspace(total)
+    buffer = fragment.workspace(total)
     power.dst = Dma(buffer, 0, line, plane, total, total, interleave=lanes)
     power.source, power.reads = strip, Reads(SourceType.STRIPS)
     end = ring + x.h * source.row
     power.result, power.writes = Region(end), l2.AUTOMATIC
     power.streams_in = power.holds = True
-    made.add(power)
-    if end + l2.RESULT_ROOM > L2_BYTES:
+    fragment.add(power)
+    if end + l2.RESULT_ROOM > fragment.limits.l2_bytes:
         raise UnsupportedError(
             f"softmax over a map of {x.c} x {x.h} x {x.w} exceeds the engine's 2 MiB buffer", code=Reason.MEMORY
         )
@@ -254,7 +254,7 @@ def streamed(made: Fragment, x: Tensor, y: Tensor) -> None:
     sums.reads = tasks.by_dma(After.NE_SOURCE)
     tasks.stays(sums, values, after=After.NOTHING)
     sums.holds = True
-    made.add(sums)
+    fragment.add(sums)
     scale = Plan("PE", w=x.w, h=x.h, c=x.c, kind=PeKind.BINARY, pe=BINARY["mul"], broadcast1=Axes.W)
     scale.src2, scale.dst = Dma(buffer, 0, line, plane, total, total, interleave=lanes), y.dma()
     scale.patch = pe_patch(x.w, x.h, operands=2)
@@ -262,10 +262,10 @@ def streamed(made: Fragment, x: Tensor, y: Tensor) -> None:
     scale.reads = Reads(after=After.PE_RESULT)
     narrow = l2.pe_window(x.w, scale.patch[0])
     block = x.c * narrow
-    if base + 2 * x.h * (block + 2 * l2.UNIT) > L2_BYTES:
+    if base + 2 * x.h * (block + 2 * l2.UNIT) > fragment.limits.l2_bytes:
         raise UnsupportedError(
             f"softmax over a map of {x.c} x {x.h} x {x.w} exceeds the engine's 2 MiB buffer", code=Reason.MEMORY
         )
     scale.source2 = Region(base, narrow, block + l2.pe_pad(block, narrow), block, block)
-    tasks.streams_out(scale, base + x.h * scale.source2.row, after=After.NE_RESULT)
-    made.add(scale)
+    tasks.streams_out(fragment.target, scale, base + x.h * scale.source2.row, after=After.NE_RESULT)
+    fragment.add(scale)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hexane.chips import L2_BYTES, Evidence
+from hexane.chips import Evidence
 from hexane.codegen import l2, tasks
 from hexane.codegen.context import Context
 from hexane.codegen.fragment import Fragment, Tensor, narrower_views, table_kernel
@@ -60,7 +60,7 @@ def _ne_stream(target: Target, plan: Plan, x: Tensor, y: Tensor, base: int) -> N
     plan.src, plan.dst = x.dma(), y.dma()
     tasks.choose_shape(target, plan)
     end = tasks.ne_source(target, plan, base)
-    tasks.streams_out(plan, end)
+    tasks.streams_out(target, plan, end)
 
 
 def copy_of(target: Target, x: Tensor) -> Plan:
@@ -73,10 +73,10 @@ def relu(ops: Sequence[Op], context: Context) -> Fragment:
     (op,) = ops
     x, y = context.tensor(op.arg("x")), context.tensor(op.output)
     need_fp16(op.arg("x"))
-    made, plan = Fragment(context), copy_of(context.target, x)
+    fragment, plan = Fragment(context), copy_of(context.target, x)
     plan.mac = plan.mac.then(NeNonlinear.RELU)
-    made.add(ne_stream(context.target, plan, x, y))
-    return made
+    fragment.add(ne_stream(context.target, plan, x, y))
+    return fragment
 
 
 @recipe(*FUNCTIONS)
@@ -87,58 +87,58 @@ def table_function(ops: Sequence[Op], context: Context) -> Fragment:
     x, y = context.tensor(op.arg("x")), context.tensor(op.output)
     function = FUNCTIONS[op.type]
     name = table_name(op)
-    made, plan = Fragment(context), copy_of(context.target, x)
+    fragment, plan = Fragment(context), copy_of(context.target, x)
     plan.post_scale = fp16_value(function.scale)
     epsilon = fp16(op.arg("epsilon")) if function.epsilon else 0.0
     if epsilon:
         plan.mac, plan.acc_bias, plan.power_category = MAC_SUM, epsilon, 1
     set_table(plan, name)
     if op.type == "log":
-        return _log(made, plan, x, y)
-    made.add(ne_stream(context.target, plan, x, y))
-    return made
+        return _log(fragment, plan, x, y)
+    fragment.add(ne_stream(context.target, plan, x, y))
+    return fragment
 
 
-def _log(made: Fragment, plan: Plan, x: Tensor, y: Tensor) -> Fragment:
+def _log(fragment: Fragment, plan: Plan, x: Tensor, y: Tensor) -> Fragment:
     """log2, then times ln 2: the map between them stays in L2 where it fits, else it goes through scratch."""
     scale = Plan("PE", w=x.w, h=x.h, c=x.c, groups=x.n, kind=PeKind.UNARY, scale=fp16_value(LN_2))
     channel = l2.channel_stride(x.w)
     block = x.c * channel
     row = block + (l2.pe_pad(block, channel) if x.h > 1 else 0)
     size = x.h * row
-    if x.n == 1 and 2 * size + x.h * l2.MOST_PAD + l2.RING_ROOM <= L2_BYTES:
+    if x.n == 1 and 2 * size + x.h * l2.MOST_PAD + l2.RING_ROOM <= fragment.limits.l2_bytes:
         plan.src = x.dma()
-        tasks.choose_shape(made.target, plan)
+        tasks.choose_shape(fragment.target, plan)
         held = Region(0, channel, row, block)
-        end = tasks.ne_source(made.target, plan, size)
+        end = tasks.ne_source(fragment.target, plan, size)
         tasks.stays(plan, held)
         plan.holds = True
-        made.add(plan)
+        fragment.add(plan)
         scale.dst = y.dma()
         scale.patch = pe_patch(x.w, x.h, operands=1)
         tasks.resident(scale, held, After.NE_RESULT)
-        tasks.streams_out(scale, end, explicit=False, after=After.NOTHING)
-        made.add(scale)
-        return made
-    middle = Tensor(made.workspace(x.bytes), x.n, x.c, x.h, x.w)
-    made.add(ne_stream(made.target, plan, x, middle))
-    made.add(pe_stream(scale, middle, y))
-    return made
+        tasks.streams_out(fragment.target, scale, end, explicit=False, after=After.NOTHING)
+        fragment.add(scale)
+        return fragment
+    middle = Tensor(fragment.workspace(x.bytes), x.n, x.c, x.h, x.w)
+    fragment.add(ne_stream(fragment.target, plan, x, middle))
+    fragment.add(pe_stream(fragment.target, scale, middle, y))
+    return fragment
 
 
-def pe_stream(plan: Plan, x: Tensor, y: Tensor) -> Plan:
+def pe_stream(target: Target, plan: Plan, x: Tensor, y: Tensor) -> Plan:
     """DRAM to DRAM in the planar engine, one operand."""
     views = list(narrower_views(x, y)) if x.shape == y.shape else []
-    return _first_fitting(plan, [(x, y), *views], lambda a, b: _pe_stream(plan, a, b))
+    return _first_fitting(plan, [(x, y), *views], lambda a, b: _pe_stream(target, plan, a, b))
 
 
-def _pe_stream(plan: Plan, x: Tensor, y: Tensor) -> None:
+def _pe_stream(target: Target, plan: Plan, x: Tensor, y: Tensor) -> None:
     plan.src, plan.dst = x.dma(), y.dma()
     plan.in_format = Element.of(x.element)
     plan.out_format = Element.of(y.element)
     end = tasks.pe_source(plan, 0)
-    tasks.streams_out(plan, end)
-    tasks.fit_pe(plan)
+    tasks.streams_out(target, plan, end)
+    tasks.fit_pe(target, plan)
 
 
 PLANAR = {"abs": ABSOLUTE, "square": SQUARE, "identity": COPY}
@@ -150,9 +150,13 @@ def planar_function(ops: Sequence[Op], context: Context) -> Fragment:
     op = ops[0]
     need_fp16(op.arg("x"))
     x, y = context.tensor(op.arg("x")), context.tensor(op.output)
-    made = Fragment(context)
-    made.add(pe_stream(Plan("PE", w=x.w, h=x.h, c=x.c, groups=x.n, kind=PeKind.UNARY, pe=PLANAR[op.type]), x, y))
-    return made
+    fragment = Fragment(context)
+    fragment.add(
+        pe_stream(
+            context.target, Plan("PE", w=x.w, h=x.h, c=x.c, groups=x.n, kind=PeKind.UNARY, pe=PLANAR[op.type]), x, y
+        )
+    )
+    return fragment
 
 
 @recipe("sign")
@@ -161,8 +165,8 @@ def sign(ops: Sequence[Op], context: Context) -> Fragment:
     (op,) = ops
     need_fp16(op.arg("x"))
     x, y = context.tensor(op.arg("x")), context.tensor(op.output)
-    made, plan = Fragment(context), copy_of(context.target, x)
+    fragment, plan = Fragment(context), copy_of(context.target, x)
     set_table(plan, "sign")
-    made.add(ne_stream(context.target, plan, x, y))
-    made.evidence(Evidence.INFERRED, "a step table that Apple's compiler has not shown")
-    return made
+    fragment.add(ne_stream(context.target, plan, x, y))
+    fragment.evidence(Evidence.INFERRED, "a step table that Apple's compiler has not shown")
+    return fragment

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hexane.chips import L2_BYTES
 from hexane.codegen.l2 import UNIT
 from hexane.codegen.operations import After, SourceType
 from hexane.codegen.plan import Plan
@@ -131,7 +130,7 @@ class Part(NamedTuple):
             return False
         if self.is_dense and any(other.is_dense for other in near):
             return True
-        mine = np.zeros(L2_BYTES // UNIT + 1, bool)
+        mine = np.zeros(max(self.stop, *(other.stop for other in near)) // UNIT + 1, bool)
         mine[self.units()] = True
         return any(mine[other.units()].any() for other in near)
 

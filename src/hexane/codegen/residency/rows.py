@@ -81,7 +81,7 @@ def cut(target: Target, plan: Plan, rows: Rows, src: Dma, src2: Dma | None, dst:
     if plan.out_trans:
         tasks.choose_shape(target, made)
         end = tasks.ne_source(target, made, 0, after=plan.reads.after)
-        tasks.streams_out(made, end, explicit=False, after=plan.writes.after)
+        tasks.streams_out(target, made, end, explicit=False, after=plan.writes.after)
         return made
     pref, low, s = plan.shape
     if s:

@@ -69,7 +69,7 @@ class Target:
     choices: Choices = Choices()
     shown: frozenset[str] | None = None
 
-    @property
+    @cached_property
     def limits(self) -> Generation:
         return generation(self.generation)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from hexane.chips import CORES
+from hexane.chips import generation
 from hexane.codegen import encode
 from hexane.codegen.cost import duration_us
 from hexane.codegen.encode import Fields, Writer
@@ -17,6 +17,7 @@ from hexane.isa import Task, task_from_words
 from hexane.isa import link as link_tasks
 from hexane.isa.channels import FIRST_SURFACE
 
+CORES = generation("h13").cores
 SIDES = 4
 BUFFER_OFF_BYTES = 0x40  # length of a stream that is off
 
