@@ -9,10 +9,18 @@ _LONGEST = 4000
 
 
 def _bounded(text: str) -> str:
-    if len(text) <= _LONGEST:
+    """The text, or both ends of a long one, with control characters as escapes: no file commands a terminal."""
+    if len(text) > _LONGEST:
+        half = _LONGEST // 2
+        text = f"{text[:half]} ... ({len(text) - 2 * half} more characters) ... {text[-half:]}"
+    if text.replace("\n", "").isprintable():
         return text
-    half = _LONGEST // 2
-    return f"{text[:half]} ... ({len(text) - 2 * half} more characters) ... {text[-half:]}"
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
+
+
+def quoted_line(source: str) -> str:
+    """A line of a file as a message repeats it: a sign in place of each control character, so that columns stay."""
+    return "".join(c if c.isprintable() or c == "\t" else "\N{REPLACEMENT CHARACTER}" for c in source)
 
 
 class HexaneError(Exception):
@@ -72,6 +80,7 @@ _SHOWN = 160
 
 def _around(source: str, at: int) -> tuple[str, int]:
     """The line, or the part of a long one around a position, and the position in it."""
+    source = quoted_line(source)
     if len(source) <= _SHOWN:
         return source, at
     start = max(0, at - _SHOWN // 2)

@@ -56,6 +56,19 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 @contextmanager
+def plain_errors(path: Path, what: str = "cannot be written") -> Iterator[None]:
+    """OSError as UsageError with the path and, for a full disk, what to do."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, HexaneError):
+            raise
+        hint = {28: "free some space or choose another folder", 13: "choose a folder that you may write to"}
+        reason = error.strerror or str(error)
+        raise UsageError(f"{what}: {reason}", where=str(path), hint=hint.get(error.errno or 0)) from None
+
+
+@contextmanager
 def archive_errors(what: str, where: str) -> Iterator[None]:
     """Everything that the standard library raises of a damaged zip archive, as `FormatError`."""
     try:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
+
 import numpy as np
 import pytest
 
 import hexane
 from facts import fact_folder, fact_params
 from hexane.errors import FormatError, UnsupportedError, UsageError
-from hexane.formats.kernel_files import extract_kernels, replace_kernels
+from hexane.formats.kernel_files import extract_kernels, read_changes, replace_kernels
 from hexane.image import Surface, build_image, cut, diff_images, edited, link, to_anec
 from hexane.image.kernels import read_kernels, with_kernels
 from hexane.image.packages import scratch_needed
@@ -287,3 +290,29 @@ def test_a_stream_that_breaks_late_names_its_file(tmp_path) -> None:
     image = hexane.open_image(path)
     with pytest.raises(FormatError, match=r"late\.hwx at byte 0x4000"):
         _ = image.tasks
+
+
+def test_arrays_of_kernels_are_refused_unread(tmp_path) -> None:
+    """A zip member of zeros that unpacks to 512 MiB, a header that no parser ends, 4 TiB in 128 bytes."""
+    image = real("conv_3to3")
+    with zipfile.ZipFile(tmp_path / "task_0000.npz", "w", zipfile.ZIP_DEFLATED) as file:
+        head = io.BytesIO()
+        np.lib.format.write_array_header_1_0(head, {"descr": "<f2", "fortran_order": False, "shape": (1 << 28,)})
+        file.writestr("weights.npy", head.getvalue() + bytes(1 << 20))
+    with pytest.raises(UsageError, match=r"the kernel's is \(3, 3, 1, 1\)"):
+        replace_kernels(image, tmp_path)
+    for header in ("{'descr': '<f2', (", "{'descr': '<f4', 'fortran_order': False, 'shape': (1099511627776,), }"):
+        path = tmp_path / "damaged.npy"
+        path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode())
+        with pytest.raises(FormatError, match=r"is no|does not hold"):
+            read_changes([f"task[0].weights={path}"])
+
+
+def test_a_full_disk_leaves_no_folder(tmp_path, monkeypatch) -> None:
+    def full(*args: object, **options: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez", full)
+    with pytest.raises(UsageError, match="No space left"):
+        extract_kernels(real("conv_3to3"), tmp_path / "kernels")
+    assert not (tmp_path / "kernels").exists()

@@ -169,6 +169,13 @@ class TestBudget:
         )
         assert done.stdout.split("\n")[:-1] == [f"step {i}" for i in range(1, 3)], done.stderr
 
+    def test_a_child_is_no_process_that_was_started_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from hexane.runtime.private import budget
+
+        monkeypatch.setattr(budget, "_RESUMED", [])
+        monkeypatch.setenv("HEXANE_RESUME", "state")
+        assert budget.resumed() == budget.resumed() == "state" and "HEXANE_RESUME" not in os.environ
+
     @pytest.mark.parametrize("given", [{"on_exhausted": "stop"}, {"limit": 0}, {"on_exhausted": "reexec"}])
     def test_wrong_budgets(self, given: dict) -> None:
         with pytest.raises(UsageError):

@@ -127,3 +127,13 @@ def test_the_command(tmp_path: Path) -> None:
     assert command("bench", program, "--device", "virtual:eiln", "--calls", 2, "--json")["row"]["kind"] == "model"
     with pytest.raises(UsageError, match="calls"):
         command("bench", path, "--calls", 0)
+
+
+def test_no_cell_is_a_formula(tmp_path: Path) -> None:
+    class Row:
+        def row(self) -> dict[str, object]:
+            return dict.fromkeys(COLUMNS, "") | {"series": "=1+cmd", "workload": "-2", "value": -0.5}
+
+    append_row(Row(), tmp_path / "rows.csv")  # type: ignore[arg-type]
+    (row,) = csv.DictReader((tmp_path / "rows.csv").open())
+    assert (row["series"], row["workload"], row["value"]) == ("'=1+cmd", "'-2", "-0.5")

@@ -50,11 +50,12 @@ def register(app: typer.Typer) -> None:
         from hexane.cli.console import print_json
         from hexane.cli.networks import open_network
         from hexane.errors import UsageError
+        from hexane.files import plain_errors
         from hexane.program.anec import written_surfaces
         from hexane.program.package import require_ending
         from hexane.report.dump import Dump
         from hexane.report.weight_notes import weights_summary
-        from hexane.runtime.files import plain_errors, require_writable
+        from hexane.runtime.files import require_writable
 
         if output is None and not (stats or json or dump_passes):
             raise UsageError("nothing to do", hint="give -o FILE, --stats or --dump-passes DIR")

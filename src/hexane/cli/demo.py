@@ -26,8 +26,8 @@ def register(app: typer.Typer) -> None:
         from hexane import ahead
         from hexane.cli.console import print_json, print_rows, title
         from hexane.cli.progress import Bar
+        from hexane.files import plain_errors
         from hexane.report.demo import demonstrate
-        from hexane.runtime.files import plain_errors
         from hexane.runtime.kernels import seconds_text
 
         ahead.begin()

@@ -82,7 +82,7 @@ def parse_shapes(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
 
 def parse_bindings(texts: Iterable[str]) -> dict[str, Any]:
     """``sr=16000``, ``flags=1,0,1``, ``on=true``, ``mask=mask.npy`` as values by input name."""
-    from hexane.runtime.arrays import read_array
+    from hexane.formats.npy import read_array
 
     bindings: dict[str, Any] = {}
     for text in texts:

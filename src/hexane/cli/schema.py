@@ -44,7 +44,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _read(file: Path) -> Any:
-    from hexane.runtime.files import plain_errors
+    from hexane.files import plain_errors
 
     with plain_errors(file, "cannot be read"):
         if file.stat().st_size > MOST_BYTES:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-import zipfile
-from collections.abc import Iterable
+import shutil
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
 
-from hexane.errors import FormatError, UsageError
+from hexane.errors import UsageError
 from hexane.files import whole_file
+from hexane.formats.npy import Fit, most_bytes, read_array, read_arrays
 from hexane.image import Image
 from hexane.image.kernels import PARTS, KernelReading, read_kernels, with_kernels
 
@@ -25,14 +26,20 @@ def file_name(task: int) -> str:
 def extract_kernels(image: Image, folder: Path) -> list[KernelReading]:
     """Write every constant kernel that can be taken apart; the readings say which could not, and why."""
     readings = read_kernels(image)
+    is_new = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"cannot make the folder ({error.strerror})", where=str(folder)) from None
-    for reading in readings:
-        if reading.value is not None:
-            with whole_file(folder / file_name(reading.task)) as file:
-                np.savez(file, **reading.arrays)  # type: ignore[arg-type]
+    try:
+        for reading in readings:
+            if reading.value is not None:
+                with whole_file(folder / file_name(reading.task)) as file:
+                    np.savez(file, **reading.arrays)  # type: ignore[arg-type]
+    except BaseException:
+        if is_new:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
     return readings
 
 
@@ -46,7 +53,7 @@ def replace_kernels(image: Image, folder: Path) -> tuple[Image, list[int]]:
     own = {reading.task: reading.arrays for reading in read_kernels(image)}
     changes = {}
     for task, path in found.items():
-        arrays = _load(path)
+        arrays = _load(path, own.get(task, {}))
         if task not in own or not _same(own[task], arrays):
             changes[task] = arrays
     return with_kernels(image, changes), sorted(changes)
@@ -62,22 +69,28 @@ def read_changes(options: Iterable[str]) -> dict[int, dict[str, np.ndarray]]:
         match = _CHANGE.fullmatch(option)
         if match is None or match[2] not in PARTS:
             raise UsageError(f"{option!r} is not task[N].PART=FILE", hint=f"PART is one of {', '.join(PARTS)}")
-        try:
-            array = np.load(match[3], allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            raise FormatError(f"not a readable .npy ({error})", where=match[3]) from None
-        if not isinstance(array, np.ndarray):
-            raise FormatError("holds several arrays", where=match[3], hint="one array per .npy file")
-        changes.setdefault(int(match[1]), {})[match[2]] = array
+        changes.setdefault(int(match[1]), {})[match[2]] = read_array(Path(match[3]))
     return changes
 
 
-def _load(path: Path) -> dict[str, np.ndarray]:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise FormatError(f"not a readable .npz ({error})", where=str(path)) from None
+def _load(path: Path, own: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The arrays of a task's file; each has the size of the kernel's own before it is read."""
+
+    def fit(name: str) -> Fit:
+        where = f"{path}: {name}"
+        if name not in PARTS:
+            raise UsageError(f"a kernel has no {name}", where=str(path), hint=f"it has {', '.join(PARTS)}")
+        if name not in own:
+            return most_bytes(8 * sum(array.size for array in own.values()), where)
+
+        def same_shape(shape: tuple[int, ...], dtype: np.dtype) -> None:
+            if shape != own[name].shape:
+                raise UsageError(f"an array of shape {shape}; the kernel's is {own[name].shape}", where=where)
+            most_bytes(8 * own[name].size, where)(shape, dtype)
+
+        return same_shape
+
+    return read_arrays(path, fit)
 
 
 def _same(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> bool:

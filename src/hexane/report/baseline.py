@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from hexane.errors import FormatError, UsageError
+from hexane.files import plain_errors
 from hexane.graph import html
-from hexane.runtime.files import plain_errors
 from hexane.runtime.verdict import ROUNDING, WORDS
 
 SCHEMA = "hexane-compare/1"

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from hexane.errors import FormatError, UsageError
+from hexane.files import plain_errors
 from hexane.formats.strict_json import strict_json
 from hexane.report.data import SCHEMA as REPORT_SCHEMA
 from hexane.report.page import render
 from hexane.report.schema import check_answer
-from hexane.runtime.files import plain_errors
 from hexane.runtime.folders import whole_folder
 
 SCHEMA = "hexane-comparison/1"

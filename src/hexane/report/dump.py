@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hexane.files import plain_errors
 from hexane.program.package import mil_of
-from hexane.runtime.files import plain_errors
 
 if TYPE_CHECKING:
     from hexane.graph import Graph

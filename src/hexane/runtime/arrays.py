@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import struct
-import tokenize
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -15,29 +14,17 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from hexane.errors import FormatError, UsageError
-from hexane.files import archive
-from hexane.formats.quiet import first_line
+from hexane.files import plain_errors
+from hexane.formats.npy import Fit, array_of, read_arrays
 from hexane.graph.types import kinds_of
-from hexane.runtime.files import plain_errors
 
 if TYPE_CHECKING:
     from hexane.program import Port
 
 TEXTS = (".txt", ".csv")
 SOUNDS = (".wav", ".wave")
-READ = "read are .npy, .npz, .txt, .csv, .wav and pictures"
 TEXT_BYTES = 64
 """Bytes of a text file per number, at most: 17 digits, sign, exponent, and generous space."""
-_HEADERS = {
-    (1, 0): np.lib.format.read_array_header_1_0,
-    (2, 0): np.lib.format.read_array_header_2_0,
-    # The third differs only in field names that are no ASCII; such arrays are no inputs.
-    (3, 0): np.lib.format.read_array_header_2_0,
-}
-_DAMAGE = (
-    ValueError, EOFError, SyntaxError, tokenize.TokenError, RecursionError, MemoryError, TypeError, OverflowError,
-    LookupError, AttributeError, UnicodeError, struct.error,
-)  # fmt: skip
 
 
 def described(port: Port) -> str:
@@ -54,81 +41,30 @@ def require_fit(shape: tuple[int, ...], dtype: np.dtype, port: Port) -> None:
         raise UsageError(f"an array of shape {shape}", where=where, hint=hint)
 
 
-def read_array(path: Path) -> np.ndarray:
-    """The array of an .npy file, of any shape that its bytes fill."""
-    with plain_errors(path, "cannot be read"), path.open("rb") as file:
-        return _array(file, None, f"{path}", "no .npy file", most=path.stat().st_size)
-
-
 def npy(path: Path, port: Port) -> np.ndarray:
     """The array of an .npy file for an input."""
     with plain_errors(path, "cannot be read"), path.open("rb") as file:
-        return _array(file, port, f"{path}", "no .npy file")
+        return array_of(file, _fit(port), f"{path}", "no .npy file")
+
+
+def _fit(port: Port) -> Fit:
+    return lambda shape, dtype: require_fit(shape, dtype, port)
 
 
 def npz(path: Path, ports_by_name: dict[str, Port]) -> dict[str, np.ndarray]:
     """The arrays of an .npz file by input; a "/" in an input's name may be "_" in the file."""
     renamed = {name.replace("/", "_"): name for name in ports_by_name}
-    arrays = {}
-    with archive(path, "is no .npz file") as file:
-        for member in file.namelist():
-            port_name = member.removesuffix(".npy")
-            name = port_name if port_name in ports_by_name else renamed.get(port_name)
-            if name is None:
-                raise UsageError(
-                    f"there is no input {port_name!r}",
-                    where=str(path),
-                    hint=f"the inputs are {', '.join(ports_by_name)}",
-                )
-            with file.open(member) as part:
-                arrays[name] = _array(part, ports_by_name[name], f"{path}: {member}", "no array")  # type: ignore[arg-type]
-    return arrays
 
+    def named(stored: str) -> str:
+        name = stored if stored in ports_by_name else renamed.get(stored)
+        if name is None:
+            raise UsageError(
+                f"there is no input {stored!r}", where=str(path), hint=f"the inputs are {', '.join(ports_by_name)}"
+            )
+        return name
 
-def stored_shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """The shapes of an .npz file's arrays by name, or that of an .npy file under ""; only headers are read."""
-    if path.suffix.lower() == ".npy":
-        with plain_errors(path, "cannot be read"), path.open("rb") as file:
-            return {"": _header(file, f"{path}", "no .npy file")[0]}
-    shapes = {}
-    with archive(path, "is no .npz file") as packed:
-        for member in packed.namelist():
-            with packed.open(member) as part:
-                where = f"{path}: {member}"
-                shapes[member.removesuffix(".npy")] = _header(part, where, "no array")[0]  # type: ignore[arg-type]
-    return shapes
-
-
-def _header(file: BinaryIO, where: str, what: str) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """Shape, whether columns come first, and dtype, of an array of plain numbers or text."""
-    try:
-        start = file.read(6)
-        if start[:4] == b"PK\x03\x04":
-            raise FormatError(f"is {what} but an archive", where=where, hint="name it .npz")
-        if start != b"\x93NUMPY":
-            raise FormatError(f"is {what}: it does not begin as one", where=where, hint=READ)
-        version = file.read(2)
-        read = _HEADERS[tuple(version)]  # type: ignore[index]
-        shape, fortran, dtype = read(file)
-    except _DAMAGE as error:
-        raise FormatError(f"is {what}: {first_line(error)}", where=where) from None
-    if dtype.hasobject or any(not isinstance(n, int) or n < 0 for n in shape):
-        raise FormatError(f"holds {dtype} {shape}, no plain numbers", where=where)
-    return shape, fortran, dtype
-
-
-def _array(file: BinaryIO, port: Port | None, where: str, what: str, most: int = 0) -> np.ndarray:
-    shape, fortran, dtype = _header(file, where, what)
-    size = prod(shape) * dtype.itemsize
-    if port is not None:
-        require_fit(shape, dtype, port)
-    elif dtype.kind not in "biuf" or size > most:
-        raise FormatError(f"states {dtype} {shape}, which it does not hold", where=where)
-    data = file.read(size)
-    if len(data) < size:
-        raise FormatError(f"has {len(data)} bytes of data where its header says {size}", where=where)
-    array = np.frombuffer(data, dtype).reshape(shape, order="F" if fortran else "C")
-    return array.astype(dtype.newbyteorder("="), copy=False)
+    arrays = read_arrays(path, lambda stored: _fit(ports_by_name[named(stored)]))
+    return {named(stored): array for stored, array in arrays.items()}
 
 
 def text(path: Path, port: Port) -> np.ndarray:

@@ -299,5 +299,10 @@ def append_row(measurement: Bench, path: Path) -> None:
     writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
     if not text:
         writer.writeheader()
-    writer.writerow(measurement.row())
+    writer.writerow({column: _no_formula(value) for column, value in measurement.row().items()})
     write_whole(path, (text + out.getvalue()).encode())
+
+
+def _no_formula(value: Any) -> Any:
+    """A cell that a spreadsheet does not compute: text that begins as a formula has a quote before it."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in tuple("=+-@\t\r") else value

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hexane.errors import HexaneError
+from hexane.formats.npy import stored_shapes
 from hexane.formats.open_shapes import OpenShapes
-from hexane.runtime.arrays import stored_shapes
 
 if TYPE_CHECKING:
     from hexane.graph import Graph

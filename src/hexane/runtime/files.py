@@ -3,28 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hexane.errors import HexaneError, UsageError
+from hexane.errors import UsageError
 from hexane.files import whole_file, write_whole
-
-
-@contextmanager
-def plain_errors(path: Path, what: str = "cannot be written") -> Iterator[None]:
-    """OSError as UsageError with the path and, for a full disk, what to do."""
-    try:
-        yield
-    except OSError as error:
-        if isinstance(error, HexaneError):
-            raise
-        hint = {28: "free some space or choose another folder", 13: "choose a folder that you may write to"}
-        reason = error.strerror or str(error)
-        raise UsageError(f"{what}: {reason}", where=str(path), hint=hint.get(error.errno or 0)) from None
 
 
 def require_writable(path: Path) -> None:

@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hexane.errors import UsageError
-from hexane.files import folder_beside, replace_folder, take_back, umask
-from hexane.runtime.files import plain_errors
+from hexane.files import folder_beside, plain_errors, replace_folder, take_back, umask
 
 INDEX = "report.json"
 """Every folder of results has this file: its ``schema`` says that it is one, its ``files`` what belongs to it."""

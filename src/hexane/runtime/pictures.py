@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hexane.errors import FormatError, HexaneError, UnsupportedError, UsageError
+from hexane.files import plain_errors
 from hexane.formats.quiet import first_line
-from hexane.runtime.files import plain_errors
 
 if TYPE_CHECKING:
     from hexane.program import Port

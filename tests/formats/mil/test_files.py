@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hexane.errors import SyntaxProblem, UsageError
+from hexane.formats.mil import parse_mil
 from hexane.formats.mil.files import load as load_mil
 from hexane.formats.mil.files import save as save_mil
 from hexane.graph import Graph, GraphBuilder
@@ -51,3 +53,25 @@ def test_a_text_and_its_weights_are_one_unit(tmp_path: Path, monkeypatch: pytest
     assert len(set(named)) == 1
     if writes != 1:  # whose killed writer left a file that no text names
         assert [file.name for file in (tmp_path / "weights").iterdir()] == [named[0]]
+
+
+def test_a_disk_that_is_full_at_the_text_keeps_no_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from hexane.formats.mil import files
+
+    write = files.write_whole
+
+    def full(path: Path, data: object) -> None:
+        if path.suffix == ".mil":
+            raise UsageError("cannot write the file (No space left on device)", where=str(path))
+        write(path, data)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(files, "write_whole", full)
+    with pytest.raises(UsageError, match="No space left"):
+        save_mil(_pair(2.0), tmp_path / "a.mil")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_text_commands_no_terminal() -> None:
+    with pytest.raises(SyntaxProblem) as caught:
+        parse_mil("program(1.3)\n{ \x1b]0;title\x07\x1b[31m }")
+    assert all(c.isprintable() or c == "\n" for c in str(caught.value))

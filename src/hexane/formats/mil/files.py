@@ -53,6 +53,7 @@ def save(graph: Graph, path: str | Path) -> None:
     text = to_text(graph, weights=collector)
     plain = path.parent / "weights" / f"{stem}.bin"
     target = plain
+    made = is_new = False
     if len(collector.writer):
         made = not target.parent.exists()
         digest = _digest(collector.writer.parts())
@@ -60,16 +61,20 @@ def save(graph: Graph, path: str | Path) -> None:
             target = plain.with_name(f"{stem}-{digest}.bin")
             collector = WeightCollector(f"{FOLDER}{target.name}")
             text = to_text(graph, weights=collector)
+        is_new = not target.exists()
         target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            write_whole(target, collector.writer.parts())
-        except BaseException:
-            if made:
-                with suppress(OSError):
-                    target.parent.rmdir()
-            raise
     before = _named_weights(path, stem)
-    write_whole(path, text.encode("utf-8"))
+    try:
+        if len(collector.writer):
+            write_whole(target, collector.writer.parts())
+        write_whole(path, text.encode("utf-8"))
+    except BaseException:
+        if is_new:
+            with suppress(OSError):
+                target.unlink(missing_ok=True)
+                if made:
+                    target.parent.rmdir()
+        raise
     for old in before - {target}:
         with suppress(OSError):
             old.unlink()

@@ -10,7 +10,7 @@ from typing import Any
 from lark import Lark, Token, Transformer
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken, VisitError
 
-from hexane.errors import GraphError, SyntaxProblem
+from hexane.errors import GraphError, SyntaxProblem, quoted_line
 from hexane.formats.mil.literals import Blob, Braces, Parens, TypedValue, number, numbers, unquoted
 from hexane.formats.mil.tree import (
     BlockText,
@@ -370,7 +370,7 @@ def problem_at(text: str, name: str, message: str, line: int, column: int, hint:
     if len(source) <= 300:
         return SyntaxProblem(message, line=line, column=column, source=source, name=name, hint=hint)
     start = max(0, min(column - 100, len(source) - 200))
-    part = f"{message}\n    {source[start : start + 200]}\n    {' ' * (column - 1 - start)}^"
+    part = f"{message}\n    {quoted_line(source[start : start + 200])}\n    {' ' * (column - 1 - start)}^"
     return SyntaxProblem(part, line=line, column=column, name=name, hint=hint)
 
 

@@ -85,5 +85,15 @@ def restart(state: str) -> None:
 
 
 def resumed() -> str | None:
-    """What ``save`` returned before the process was started again; None in a process that was not."""
-    return os.environ.get(RESUME)
+    """What ``save`` returned before the process was started again; None in a process that was not.
+
+    The variable leaves the environment when it is first read: a child is no process that was started again.
+    """
+    if (state := os.environ.pop(RESUME, None)) is not None:
+        _RESUMED.append(state)
+    return _RESUMED[-1] if _RESUMED else None
+
+
+_RESUMED: list[str] = []
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_RESUMED.clear)

@@ -17,8 +17,9 @@ import numpy as np
 
 from hexane.errors import FormatError, HexaneError, UsageError
 from hexane.files import read_text
+from hexane.formats.npy import stored_shapes
 from hexane.program import Port
-from hexane.runtime.arrays import described, stored_shapes
+from hexane.runtime.arrays import described
 from hexane.runtime.file_shapes import Extents, Shape, fits
 from hexane.runtime.inputs import PICTURES, gather
 
