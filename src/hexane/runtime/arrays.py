@@ -55,16 +55,16 @@ def npz(path: Path, ports_by_name: dict[str, Port]) -> dict[str, np.ndarray]:
     """The arrays of an .npz file by input; a "/" in an input's name may be "_" in the file."""
     renamed = {name.replace("/", "_"): name for name in ports_by_name}
 
-    def named(stored: str) -> str:
-        name = stored if stored in ports_by_name else renamed.get(stored)
+    def named(member: str) -> str:
+        name = member if member in ports_by_name else renamed.get(member)
         if name is None:
             raise UsageError(
-                f"there is no input {stored!r}", where=str(path), hint=f"the inputs are {', '.join(ports_by_name)}"
+                f"there is no input {member!r}", where=str(path), hint=f"the inputs are {', '.join(ports_by_name)}"
             )
         return name
 
-    arrays = read_arrays(path, lambda stored: _fit(ports_by_name[named(stored)]))
-    return {named(stored): array for stored, array in arrays.items()}
+    arrays = read_arrays(path, lambda member: _fit(ports_by_name[named(member)]))
+    return {named(member): array for member, array in arrays.items()}
 
 
 def text(path: Path, port: Port) -> np.ndarray:

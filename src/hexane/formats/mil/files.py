@@ -53,9 +53,9 @@ def save(graph: Graph, path: str | Path) -> None:
     text = to_text(graph, weights=collector)
     plain = path.parent / "weights" / f"{stem}.bin"
     target = plain
-    made = is_new = False
+    is_new_folder = is_new = False
     if len(collector.writer):
-        made = not target.parent.exists()
+        is_new_folder = not target.parent.exists()
         digest = _digest(collector.writer.parts())
         if plain.exists() and _digest([read_bytes(plain)]) != digest:
             target = plain.with_name(f"{stem}-{digest}.bin")
@@ -72,7 +72,7 @@ def save(graph: Graph, path: str | Path) -> None:
         if is_new:
             with suppress(OSError):
                 target.unlink(missing_ok=True)
-                if made:
+                if is_new_folder:
                     target.parent.rmdir()
         raise
     for old in before - {target}:
