@@ -6,6 +6,7 @@ Sources: docs/reference/generations.md 1.2, docs/reference/performance.md 2, doc
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 from hexane.chips.evidence import Evidence
 from hexane.chips.generations import Generation, generation
@@ -119,6 +120,7 @@ CHIPS: tuple[Chip, ...] = (
 )
 
 
+@cache
 def winograd_on(generation: str) -> bool:
     """Whether the chips of a generation compute 3x3 and 1x3 windows in Winograd form."""
     return any(chip.winograd for chip in CHIPS if chip.generation_name == generation)

@@ -16,7 +16,7 @@ from hexane.emulator.once import once
 from hexane.emulator.registers import Registers
 from hexane.emulator.task import EngineTask
 from hexane.errors import FormatError, HexaneError
-from hexane.kernels import Kernel, KernelLayout, layout_of, side_table, unpack
+from hexane.kernels import Kernel, KernelLayout, Streams, layout_from, side_table, unpack
 
 CORES = 16
 TABLE_BYTES = 128
@@ -69,7 +69,7 @@ def fetch(task: EngineTask, memory: Memory) -> Fetched:
     )
     cores = _cores(r)
     _require_agreement(r, not constant or bool(beside))
-    layout = _layout(task, runtime=not constant)
+    layout = _layout(r, Streams(r.generation, not constant, len(cores) or bool(beside), bool(beside)))
     if constant:
         for name in ("GroupStride", "OCGStride"):
             r.expect(f"KernelDMASrc.{name}.Stride", 0, "a constant kernel is one stream per core")
@@ -240,13 +240,12 @@ _OF_WEIGHTS = (
 )
 
 
-def _layout(task: EngineTask, *, runtime: bool) -> KernelLayout:
-    r = task.registers
+@once
+def _layout(r: Registers, streams: Streams) -> KernelLayout:
     try:
-        layout = layout_of(r.descriptor, runtime, r.__getitem__)
+        layout = layout_from(r.__getitem__, streams)
     except HexaneError as error:
         raise r.error(f"the kernel has no known layout: {error}", "NE.KernelCfg.KernelFmt") from error
-    assert layout is not None  # the kernel DMA is on
     lanes = -(-layout.cout // layout.cores)
     shared = r["Common.Cfg.FatTile"]  # two cores work on one tile: a pass has the lanes of both
     if layout.weighted and not layout.unicast and layout.ocg > (lanes - 1).bit_length() + shared:

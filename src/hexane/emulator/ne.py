@@ -25,6 +25,7 @@ from hexane.arithmetic.plain_convolution import PlainConvolution
 from hexane.arithmetic.pooling import largest_in_windows
 from hexane.chips import winograd_on
 from hexane.emulator.kernel_fetch import TABLE, Fetched
+from hexane.emulator.once import once
 from hexane.emulator.registers import Registers
 from hexane.emulator.task import EngineTask
 from hexane.emulator.work import Events, Operands, UnitWork
@@ -59,18 +60,18 @@ def prepare(task: EngineTask, fetched: Fetched) -> UnitWork:
     """An NE task, checked and ready for source 1."""
     r = task.registers
     window = _window(r)
-    _require_consistent(task, window)
-    mode = r.one_of("NE.MACCfg.OpMode", tuple(_MODES), "how inputs combine")
-    return _MODES[mode](task, fetched, window)
+    return _MODES[r["NE.MACCfg.OpMode"]](task, fetched, window)
 
 
+@once
 def _window(r: Registers) -> SourceWindow:
+    """The window of a task whose registers agree with each other."""
     for name in ("Common.ConvCfg.Kw", "Common.ConvCfg.Kh"):
         if r[name] == 0:
             raise r.error("size 0 hangs the engine", name)
     if r["Common.ConvCfg.Ox"] == 2 and (r["Common.ConvCfg.Sx"] != 2 or r.flag("NE.MACCfg.KernelMode")):
         raise r.error("two outputs per step are known for kernels with steps of two only", "Common.ConvCfg.Ox")
-    return SourceWindow(
+    window = SourceWindow(
         kh=r["Common.ConvCfg.Kh"],
         kw=r["Common.ConvCfg.Kw"],
         sy=r.one_of("Common.ConvCfg.Sy", (1, 2), "stride"),
@@ -79,11 +80,13 @@ def _window(r: Registers) -> SourceWindow:
         left=r["Common.ConvCfg.Px"],
         columns=r.one_of("Common.ConvCfg.Ox", (1, 2), "outputs per step"),
     )
+    _require_consistent(r, window)
+    r.one_of("NE.MACCfg.OpMode", tuple(_MODES), "how inputs combine")
+    return window
 
 
-def _require_consistent(task: EngineTask, window: SourceWindow) -> None:
+def _require_consistent(r: Registers, window: SourceWindow) -> None:
     """What hangs or has no rule: a mode that wants a kernel and has none, channel counts that do not fit."""
-    r = task.registers
     r.one_of("NE.MACCfg.NonlinearMode", (0, 1, 2), "non-linearity")
     if r["NE.MACCfg.OpMode"] != SUM and not r.flag("NE.MACCfg.KernelMode"):
         raise r.error("this mode with a kernel stream has no known effect", "NE.MACCfg.KernelMode")
@@ -91,27 +94,27 @@ def _require_consistent(task: EngineTask, window: SourceWindow) -> None:
         raise r.error("set exactly when NE.MACCfg.OpMode multiplies inputs", "Common.GroupConvCfg.ElemMultMode")
     if r["L2.L2Cfg.PaddingMode"] != (r["NE.MACCfg.OpMode"] == MAXIMUM):
         raise r.error("1 in a maximum, 0 in all else", "L2.L2Cfg.PaddingMode")
+    cin, cout = r["Common.Cin.Cin"], r["Common.Cout.Cout"]
     unicast, per_output = r.flag("Common.GroupConvCfg.UnicastEn"), r["Common.GroupConvCfg.UnicastCin"]
-    copies = not r.linked and r["NE.MACCfg.OpMode"] == BYPASS and task.cin == task.cout
-    if unicast and not copies and task.cin != task.cout * per_output:
-        raise r.error(f"{task.cout} outputs of {per_output} inputs each do not use {task.cin} inputs", "Common.Cin.Cin")
+    copies = not r.linked and r["NE.MACCfg.OpMode"] == BYPASS and cin == cout
+    if unicast and not copies and cin != cout * per_output:
+        raise r.error(f"{cout} outputs of {per_output} inputs each do not use {cin} inputs", "Common.Cin.Cin")
     neutral = 1 if r.linked else r.neutral("Common.GroupConvCfg.UnicastCin")
     if not unicast and (per_output != neutral or r["NE.MACCfg.OpMode"] != SUM):
         raise r.error("has no known effect without unicast", "Common.GroupConvCfg.UnicastCin")
-    if task.depth != 1 and not (window.plain and unicast):
+    if r["Common.InDepth.Din"] != 1 and not (window.plain and unicast):
         raise r.error("a depth has no known effect in a convolution", "Common.InDepth.Din")
     if r["Common.OutDepth.Dout"] != r["Common.InDepth.Din"]:
         raise r.error("differs from the input's depth, which has no known effect", "Common.OutDepth.Dout")
-    _require_reach(task, window)
+    _require_reach(r, window)
 
 
-def _require_reach(task: EngineTask, window: SourceWindow) -> None:
+def _require_reach(r: Registers, window: SourceWindow) -> None:
     """Windows cover the input: less padding than a window at either end, less than a stride left over."""
-    r = task.registers
-    columns, sx = task.wout * window.columns, window.sx // window.columns
+    columns, sx = r["Common.OutDim.Wout"] * window.columns, window.sx // window.columns
     for name, outputs, size, kernel, stride, pad in (
-        ("Hout", task.hout, task.hin, window.kh, window.sy, window.top),
-        ("Wout", columns, task.win, window.kw, sx, window.left),
+        ("Hout", r["Common.OutDim.Hout"], r["Common.InDim.Hin"], window.kh, window.sy, window.top),
+        ("Wout", columns, r["Common.InDim.Win"], window.kw, sx, window.left),
     ):
         if pad >= max(kernel, 2):
             raise r.error("padding as large as the window has no known effect", f"Common.ConvCfg.P{name[0].lower()}")

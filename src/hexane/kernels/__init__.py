@@ -19,8 +19,10 @@ from hexane.kernels.functions import fitted_table
 from hexane.kernels.layout import KernelLayout, Pass
 from hexane.kernels.packing import Kernel, PackedKernel, pack, unpack
 from hexane.kernels.registers import (
+    Streams,
     Window,
     is_runtime,
+    layout_from,
     layout_of,
     read_kernel,
     replace_kernel,
@@ -37,6 +39,7 @@ __all__ = [
     "LookupTable",
     "PackedKernel",
     "Pass",
+    "Streams",
     "Window",
     "clip_table",
     "fit_table",
@@ -46,6 +49,7 @@ __all__ = [
     "is_runtime",
     "is_zero_table",
     "known_table",
+    "layout_from",
     "layout_of",
     "leaky_relu_table",
     "less_than_zero_table",

@@ -244,9 +244,10 @@ class KernelLayout:
     @property
     def active(self) -> int:
         """Cores that have anything to read; the others stay switched off."""
-        if not self.weighted:
+        full, last, rest = self._cut
+        if not self.weighted or (full and not self.unicast):
             return self.cores
-        return sum(self.core_channels(core) > 0 for core in range(self.cores))
+        return min(self.cores, self.cout if self.unicast else -(-rest // last))
 
     def core_bytes(self, core: int = 0) -> int:
         """Size of the core's stream in bytes; of a sparse stream the size when no weight is zero."""

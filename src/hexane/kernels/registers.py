@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,6 +27,8 @@ _FORMATS = {0: "uint8", 1: "int8", 2: "float16"}
 _E4M3 = 3
 """Code of E4M3 weights, on generations that have fp8 (docs/reference/compressed.md 2)."""
 CONST_CHANNEL = 1
+_SHARED = "Common.Cfg.FatTile"
+"""log2 of the cores that share a tile (from H16 on); each has its own outputs and its own stream."""
 _TABLE = 2
 """NE.MACCfg.NonlinearMode of a look-up table (§4.8)."""
 
@@ -40,25 +43,35 @@ class Window:
     size: int
 
 
-def layout_of(task: Task, runtime: bool | None = None, get: Callable[[str], int] | None = None) -> KernelLayout | None:
-    """The geometry of the task's kernel, or None where its kernel DMA is off.
+def layout_of(task: Task) -> KernelLayout | None:
+    """The geometry of the task's kernel, or None where its kernel DMA is off; raises as `layout_from` does."""
+    if not _switched_on(task):
+        return None
+    streams = Streams(task.generation, is_runtime(task), len(windows_of(task)), side_table(task) is not None)
+    return layout_from(_getter(task), streams)
 
-    ``runtime`` says whether a task or the host writes the kernel; None: as the task's words tell (`is_runtime`).
-    ``get`` gives the task's values by role, where they have been read.
+
+class Streams(NamedTuple):
+    """Of a task's kernel: its generation, whether a task or the host writes it, what is read, a table beside it."""
+
+    generation: str
+    runtime: bool
+    windows: int
+    beside: bool
+
+
+def layout_from(get: Callable[[str], int], streams: Streams) -> KernelLayout:
+    """The geometry of a kernel; ``get`` gives the task's values by role.
 
     Raises
     ------
     UnsupportedError : registers whose stream order is not known (multi-bit palettes, 3-D kernels, ...).
     UsageError : registers that no kernel can have (a kernel height of 0).
     """
-    if not _switched_on(task):
-        return None
-    get = get or _getter(task)
-    table = get("NE.MACCfg.NonlinearMode") == _TABLE
-    linked = task.family.linked
+    table, roles = get("NE.MACCfg.NonlinearMode") == _TABLE, roles_of(streams.generation)
     if get("NE.MACCfg.KernelMode"):
-        cores = len(windows_of(task))
-        return KernelLayout(1, 1, unicast=True, weighted=False, table=table, cores=_power_of_two(cores))
+        cores = _power_of_two(streams.windows)
+        return KernelLayout(1, 1, unicast=True, weighted=False, table=table, cores=cores)
     if get("NE.KernelCfg.GroupKernelReuse") or get("KernelDMASrc.MasterConfig.GroupKernelReuse"):
         raise UnsupportedError("the stream of a kernel that groups share is not known", where="NE.KernelCfg")
     sparse = bool(get("NE.KernelCfg.SparseFmt"))
@@ -66,9 +79,9 @@ def layout_of(task: Task, runtime: bool | None = None, get: Callable[[str], int]
         raise UnsupportedError("the stream of a 3-D kernel is not known", where="Common.ConvCfg3d.Kd")
     unicast = bool(get("Common.GroupConvCfg.UnicastEn"))
     binary = bool(get("NE.KernelCfg.SparseBinary"))
-    palette = _index_bits(task, binary)
+    palette = _index_bits(get, binary)
     code = get("NE.KernelCfg.KernelFmt")
-    formats = {**_FORMATS, _E4M3: "e4m3"} if generation(task.generation).fp8 else _FORMATS
+    formats = {**_FORMATS, _E4M3: "e4m3"} if generation(streams.generation).fp8 else _FORMATS
     if code not in formats:
         raise UnsupportedError(f"kernel format {code} is not known", where="NE.KernelCfg.KernelFmt")
     step = (get("Common.ConvCfg.Oy"), get("Common.ConvCfg.Ox"))
@@ -85,7 +98,7 @@ def layout_of(task: Task, runtime: bool | None = None, get: Callable[[str], int]
         kw=get("Common.ConvCfg.Kw"),
         groups=get("Common.GroupConvCfg.NumGroups"),
         unicast=unicast,
-        cores=1 << get("Common.Cfg.ActiveNE") + _fat(task),
+        cores=1 << get("Common.Cfg.ActiveNE") + (get(_SHARED) if roles.has(_SHARED) else 0),
         ocg=get("Common.ConvCfg.OCGSize"),
         dtype=formats[code],
         palette=palette,
@@ -94,10 +107,10 @@ def layout_of(task: Task, runtime: bool | None = None, get: Callable[[str], int]
         sparse=sparse,
         binary=binary,
         bias=bool(get("NE.MACCfg.BiasMode")),
-        table=table and (linked or side_table(task) is None),
+        table=table and not streams.beside,
         widened=widened,
-        runtime=is_runtime(task) if runtime is None else runtime,
-        mask_elements=16 if sparse and not linked else 8,
+        runtime=streams.runtime,
+        mask_elements=16 if sparse and roles.family.packed else 8,
     )
 
 
@@ -105,12 +118,6 @@ def _getter(task: Task) -> Callable[[str], int]:
     """The task's values by role (`hexane.isa.roles`)."""
     handle = roles_of(task.generation).handle
     return lambda role: task.read(handle(role))
-
-
-def _fat(task: Task) -> int:
-    """log2 of the cores that share a tile (from H16 on); each has its own outputs and its own stream."""
-    handle = roles_of(task.generation)
-    return task.read(handle.handle("Common.Cfg.FatTile")) if handle.has("Common.Cfg.FatTile") else 0
 
 
 def is_runtime(task: Task) -> bool:
@@ -127,9 +134,9 @@ def is_runtime(task: Task) -> bool:
     return task.slot("KernelDMASrc.CoeffDMAConfig[0]") is not None
 
 
-def _index_bits(task: Task, binary: bool) -> int:
+def _index_bits(get: Callable[[str], int], binary: bool) -> int:
     """Bits of a palette index, 0 for a stream of values or of masks alone."""
-    bits = task.get("NE.KernelCfg.PalettizedBits") if task.get("NE.KernelCfg.PalettizedEn") else 0
+    bits = get("NE.KernelCfg.PalettizedBits") if get("NE.KernelCfg.PalettizedEn") else 0
     if (binary and bits != 1) or bits not in (0, *PALETTE_BITS):
         raise UnsupportedError(
             f"the stream of {bits}-bit palette indices{' behind masks' * binary} is not known",
