@@ -62,6 +62,23 @@ RUN = {
     "a norm whose axes stand in another order": one_op(
         "layer_norm", (3, 2, 4), axes=[2, 0, 1], beta=np.arange(24, dtype=np.float16).reshape(4, 3, 2) / 8
     ),
+    "a pad of nothing": one_op("pad", (1,), pad=[]),
+    "an average whose last window lies in the padding": one_op(
+        "avg_pool",
+        (1, 1, 2, 1),
+        kernel_sizes=[2, 1],
+        pad_type="custom",
+        pad=[1, 2, 1, 1],
+        ceil_mode=True,
+        exclude_padding_from_average=True,
+    ),
+    "an average of bf16 that counts no padding": one_op(
+        "avg_pool", (1, 1, 4, 4), "bf16", kernel_sizes=[3, 3], pad_type="same", exclude_padding_from_average=True
+    ),
+    "slopes of bf16": one_op("prelu", (1, 2, 1), "bf16", alpha=np.float16([0.5, -2])),
+    "softplus of bf16": one_op(
+        "softplus_parametric", (1, 2, 1), "bf16", alpha=np.ones(2, np.float16), beta=np.ones(2, np.float16)
+    ),
 }
 
 
@@ -90,6 +107,11 @@ WRITTEN = {
     "a product of vectors, turned": one_op("matmul", (3,), y=np.ones(3, np.float16), transpose_x=True),
     "slopes of another dtype": one_op("prelu", (1, 1, 2, 2), alpha=np.ones(1, np.float32)),
     "a turned scalar": one_op("transpose", (), perm=[]),
+    "a norm over no axes": one_op("reduce_l2_norm", (2, 1), "fp32", axes=[]),
+    "a sum over no axes that keeps them": one_op("reduce_log_sum", (2, 1), "fp32", axes=[], keep_dims=True),
+    "a norm with a scale of another dtype": one_op(
+        "layer_norm", (2, 3), "fp32", axes=[1], gamma=np.ones(3, np.float16)
+    ),
 }
 
 
@@ -169,3 +191,54 @@ def test_a_function_of_a_scalar_that_was_a_map():
     builder.output(builder.relu(x=builder.reduce_log_sum_exp(x=x), name="y"))
     program, values = hexane.compile(builder.graph, "M2 Max"), {"x": np.full((1, 1, 1, 1), 0.5, np.float16)}
     np.testing.assert_array_equal(program.run(values)["y"], program.run(values, level="graph")["y"], strict=True)
+
+
+@pytest.mark.parametrize("strides", [[1], [2], [3]])
+@pytest.mark.parametrize("dialect", ["default", "apple"])
+def test_a_maximum_of_one_number_loses_the_sign_of_zero(strides, dialect):
+    """As any maximum of the engine does (docs/reference/numerics.md 7.1), moves by strides or not."""
+    graph = one_op("max_pool", (3, 5, 8), kernel_sizes=[1], strides=strides, pad_type="valid")
+    values = np.random.default_rng(0).choice(np.float16([0.0, -0.0, -1.0, np.nan]), (3, 5, 8))
+    taken = values[:, :, :: strides[0]]
+    wanted = np.where(np.isnan(taken), np.inf, taken).astype(np.float16) + np.float16(0)
+    program = hexane.compile(graph, "M2 Ultra", dialect=dialect)
+    assert all(segment.kind == "engine" for segment in program.segments)
+    for level in ("engine", "graph"):
+        with pytest.warns(RuntimeWarning, match="NaN"):
+            (bits,) = program.run({"x": values}, level=level).values()
+        np.testing.assert_array_equal(bits.view(np.uint16), wanted.view(np.uint16))
+
+
+DTYPE_WORDS = {
+    "onnx.Window": dict(size=np.int32(3), kind="hann", output_dtype="?", output_shape=[3]),
+    "shape": dict(x=np.zeros(2, np.float32), output_dtype="?"),
+    "onnx.BitCast": dict(x=np.zeros(2, np.float32), source="?", dtype="int32"),
+}
+
+
+@pytest.mark.parametrize("kind", DTYPE_WORDS)
+def test_a_dtype_that_there_is_not(kind):
+    with pytest.raises(GraphError, match=r"dtype|source"):
+        GraphBuilder(opset="ios18").op(kind, **DTYPE_WORDS[kind])
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_mean_whose_copy_fills_its_half_of_l2():
+    graph = one_op("reduce_mean", (1, 8192, 8, 8), axes=[1], keep_dims=True)
+    program = hexane.compile(graph, "M1")
+    assert [segment.kind for segment in program.segments] == ["engine"]
+    values = np.random.default_rng(0).integers(0, 3, (1, 8192, 8, 8)).astype(np.float16)
+    wanted = values.astype(np.float64).mean(1, keepdims=True)
+    for level in ("engine", "graph"):
+        (found,) = program.run({"x": values}, level=level).values()
+        np.testing.assert_allclose(found, wanted, rtol=2e-3)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("chip", ["M1", "M4"])
+def test_a_product_whose_row_leaves_no_room_for_its_result_is_no_defect(chip):
+    builder = GraphBuilder()
+    x, y = builder.input("x", (16, 8192), "fp16"), builder.input("y", (8192, 256), "fp16")
+    builder.output(builder.matmul(x=x, y=y))
+    (segment,) = hexane.compile(builder.graph, chip).segments
+    assert segment.kind == "engine" or "does not fit" in segment.reason or "step through" in segment.reason

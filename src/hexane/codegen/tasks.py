@@ -174,15 +174,15 @@ def ne_source(target: Target, plan: Plan, base: int, *, keep: bool = False, afte
     if plan.h * (row + pad) + result + base > target.limits.l2_bytes and not keep and plan.hout > 1:
         plan.tile = _tile(target, plan, row, base)
         bypass = bool(plan.unicast) and plan.mac.op is NeOp.BYPASS
-        if not bypass or plan.tile != 1 << plan.shape[2]:
-            pad = 0
         rows, read = source_rows(plan.tile, plan.h, plan.hout, plan.kh, plan.sy, plan.py)
+        if not bypass or plan.tile != 1 << plan.shape[2] or base + rows * (row + pad) > target.limits.l2_bytes:
+            pad = 0
         plan.read_rows = max(0, read - plan.h)
     elif plan.fat_tile:
         plan.tile = min(plan.hout, 1 << plan.shape[2])
         rows, read = source_rows(plan.tile, plan.h, plan.hout, plan.kh, plan.sy, plan.py)
         plan.read_rows = max(0, read - plan.h)
-    elif base + plan.h * (row + pad) > target.limits.l2_bytes:
+    elif base + plan.h * (row + pad) + streams * l2.RESULT_ROOM > target.limits.l2_bytes:
         raise UnsupportedError(
             f"one row of {plan.c} channels x {plan.w} pixels does not fit the engine's 2 MiB buffer"
             if plan.h == 1

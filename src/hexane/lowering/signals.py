@@ -43,7 +43,7 @@ def pad_of_signal(op: Op) -> tuple[int, int] | None:
     widths, number = op.arg("pad"), op.arg("constant_val")
     if widths is UNKNOWN or number is UNKNOWN or op.arg("mode") is UNKNOWN or not isinstance(widths, tuple | list):
         return None
-    before, after = widths[-2], widths[-1]
+    before, after = widths[-2:] or (0, 0)
     return (before, after) if min(before, after) >= 0 else None
 
 

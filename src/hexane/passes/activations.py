@@ -9,7 +9,7 @@ import numpy as np
 
 from hexane.graph.types import FLOATS
 from hexane.lowering.fusion import only_user
-from hexane.passes.rewriting import array_of, as_dtype, known, number_of, operand_and_constant, sweep
+from hexane.passes.rewriting import NUMPY_FLOATS, array_of, as_dtype, known, number_of, operand_and_constant, sweep
 
 if TYPE_CHECKING:
     from hexane.graph.builder import GraphBuilder
@@ -226,7 +226,7 @@ def _clamped_relu(op: Op, b: GraphBuilder) -> Value:
 def _prelu(op: Op, b: GraphBuilder) -> Value | None:
     """max(x, 0) + alpha min(x, 0); leaky_relu where all channels have one slope."""
     x, alpha = op.inputs["x"], array_of(op.inputs["alpha"])
-    if alpha is None:
+    if alpha is None or x.dtype not in NUMPY_FLOATS:
         return None
     slope = number_of(op.inputs["alpha"])
     if slope is not None:
@@ -256,9 +256,9 @@ def _scaled_tanh(op: Op, b: GraphBuilder) -> Value:
 
 def _softplus_parametric(op: Op, b: GraphBuilder) -> Value | None:
     alpha, beta = array_of(op.inputs["alpha"]), array_of(op.inputs["beta"])
-    if alpha is None or beta is None:
-        return None
     x = op.inputs["x"]
+    if alpha is None or beta is None or x.dtype not in NUMPY_FLOATS:
+        return None
     shape = (1, -1, *(1,) * (len(x.shape) - 2))
     inner = b.mul(x=x, y=as_dtype(beta.reshape(shape), x))
     return b.mul(x=b.softplus(x=inner), y=as_dtype(alpha.reshape(shape), x))

@@ -8,7 +8,7 @@ import numpy as np
 
 from hexane.graph.ops.pooling import pool_geometry
 from hexane.lowering.windows import LARGEST_PAD, TALLEST
-from hexane.passes.rewriting import as_dtype, is_static, sweep
+from hexane.passes.rewriting import NUMPY_FLOATS, as_dtype, is_static, sweep
 
 if TYPE_CHECKING:
     from hexane.graph.builder import GraphBuilder
@@ -68,7 +68,7 @@ def _mean(op: Op, b: GraphBuilder) -> Value | None:
         return None
     if _is_global(op):
         return b.reduce_mean(x=x, axes=[2, 3], keep_dims=True)
-    if not _has_kernel(op):
+    if not _has_kernel(op) or x.dtype not in NUMPY_FLOATS:
         return None
     total = _window_sum(x, op, b)
     count = _counts(op)

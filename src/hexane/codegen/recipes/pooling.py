@@ -156,6 +156,8 @@ def max_pool(ops: Sequence[Op], context: Context) -> Fragment:
     _extend(fragment, padded, COLUMN, *needed[1])
     rows = _windows(fragment, padded, ROW, sizes[0], steps[0], out[0])
     both = _windows(fragment, rows, COLUMN, sizes[1], steps[1], out[1])
+    if max(sizes) == 1:  # moves alone keep -0 and NaN, which a maximum does not
+        both = _joined(fragment, both, both)
     turn(fragment, both, Walk.of(y))
     return fragment
 

@@ -120,9 +120,7 @@ def gelu(w: Writing, op: Op) -> None:
 def prelu(w: Writing, op: Op) -> None:
     alpha = op.arg("alpha")
     shape = (*alpha.shape, *(1,) * (first(op).rank - 2))
-    slope = w.node("Reshape", [w.name(alpha), w.integers(shape)])
-    if alpha.dtype != first(op).dtype:
-        slope = w.node("Cast", [slope], to=w.type_of(first(op).dtype))
+    slope = w.node("Reshape", [w.cast(alpha, first(op).dtype), w.integers(shape)])
     w.node("PRelu", [w.name(first(op)), slope], op.output)
 
 
@@ -257,8 +255,10 @@ def reduce(w: Writing, op: Op) -> None:
     rank = first(op).rank
     axes = op.arg("axes")
     found = sorted(int(axis) % rank for axis in (range(rank) if axes is None else axes))
-    keep = int(op.arg("keep_dims"))
-    w.node(REDUCTIONS[op.type], [w.name(first(op)), w.integers(found)], op.output, keepdims=keep)
+    keep, source = int(op.arg("keep_dims")), w.name(first(op))
+    if not found:  # element by element; ONNX takes no axes for all of them
+        source, found, keep = w.node("Unsqueeze", [source, w.integers([0])]), [0], 0
+    w.node(REDUCTIONS[op.type], [source, w.integers(found)], op.output, keepdims=keep)
 
 
 @writes("reduce_argmax", "reduce_argmin")

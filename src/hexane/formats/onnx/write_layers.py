@@ -136,8 +136,8 @@ def layer_norm(w: Writing, op: Op) -> None:
     if axes == list(range(x.rank - len(axes), x.rank)):
         shape = x.shape[axes[0] :]
         carrier = np.float16 if x.dtype == "fp16" else np.float32
-        scale = w.constant(np.ones(shape, carrier), x.dtype, "ones") if gamma is None else w.name(gamma)
-        names = [w.name(x), scale, *([] if beta is None else [w.name(beta)])]
+        scale = w.constant(np.ones(shape, carrier), x.dtype, "ones") if gamma is None else w.cast(gamma, x.dtype)
+        names = [w.name(x), scale, *([] if beta is None else [w.cast(beta, x.dtype)])]
         w.node("LayerNormalization", names, op.output, axis=axes[0], epsilon=float(op.arg("epsilon")))
         return
     if axes != sorted(axes):
@@ -149,10 +149,10 @@ def layer_norm(w: Writing, op: Op) -> None:
     spread = [x.shape[axis] if axis in axes else 1 for axis in range(x.rank)]
     result = w.node("Div", [centred, root], op.output if gamma is None and beta is None else None)
     if gamma is not None:
-        factor = w.node("Reshape", [w.name(gamma), w.integers(spread)])
+        factor = w.node("Reshape", [w.cast(gamma, x.dtype), w.integers(spread)])
         result = w.node("Mul", [result, factor], op.output if beta is None else None)
     if beta is not None:
-        w.node("Add", [result, w.node("Reshape", [w.name(beta), w.integers(spread)])], op.output)
+        w.node("Add", [result, w.node("Reshape", [w.cast(beta, x.dtype), w.integers(spread)])], op.output)
 
 
 @writes("l2_norm")

@@ -105,6 +105,12 @@ class Writing:
         self.initializers.append(tensor)
         return name
 
+    def cast(self, value: Value, dtype: str) -> str:
+        """The name of a value in a dtype, behind a Cast where it has another."""
+        return (
+            self.name(value) if value.dtype == dtype else self.node("Cast", [self.name(value)], to=self.type_of(dtype))
+        )
+
     def integers(self, numbers: Sequence[int]) -> str:
         """A vector of int64, as shapes and axes are given."""
         return self.constant(np.array(numbers, np.int64), "int64", "numbers")

@@ -9,7 +9,7 @@ import numpy as np
 from hexane.errors import GraphError
 from hexane.graph.ops._rules import axis_of, per_axis, positive
 from hexane.graph.registry import op
-from hexane.graph.types import TensorType, eval_dtype
+from hexane.graph.types import DTYPES, TensorType, eval_dtype
 
 
 def _broadcast(x: TensorType, y: TensorType, **_: Any) -> TensorType:
@@ -55,18 +55,14 @@ def bitwise_not(x):
 
 
 def _bitcast_type(x: TensorType, dtype: str, **_: Any) -> TensorType:
-    from hexane.graph.types import DTYPES
-
-    if dtype not in DTYPES or DTYPES[dtype].bits != DTYPES[x.dtype].bits:
+    if DTYPES[dtype].bits != DTYPES[x.dtype].bits:
         raise GraphError(f"onnx.BitCast keeps the width: {x.dtype} cannot be read as {dtype}")
     return x.with_dtype(dtype)
 
 
-@op("onnx.BitCast", "x:A source:str dtype:str", infer=_bitcast_type)
+@op("onnx.BitCast", "x:A source:str dtype:str", infer=_bitcast_type, source=DTYPES, dtype=DTYPES)
 def bit_cast(x, source, dtype):
     """The same bits read as another type. ``source`` is x's dtype, which the reference carries wider for fp16."""
-    from hexane.graph.types import DTYPES
-
     raw = np.ascontiguousarray(x.astype(DTYPES[source].carrier))
     return raw.view(DTYPES[dtype].carrier).astype(eval_dtype(dtype)).reshape(x.shape)
 

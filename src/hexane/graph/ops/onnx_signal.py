@@ -6,7 +6,7 @@ import numpy as np
 
 from hexane.errors import GraphError
 from hexane.graph.registry import op
-from hexane.graph.types import TensorType, eval_dtype
+from hexane.graph.types import NUMBERS, TensorType, eval_dtype
 
 
 def _dft_type(x: TensorType, dft_length=None, axis=1, onesided=False, inverse=False, **_):
@@ -114,6 +114,7 @@ def _made_type(*_, output_dtype="fp32", output_shape=None, **__):
     "size:I kind:str periodic:bool=True output_dtype:str='fp32' output_shape:ints",
     infer=_made_type,
     kind=_WINDOWS,
+    output_dtype=sorted(NUMBERS),
 )
 def window(size, kind, periodic, output_dtype, output_shape):
     """A window whose size arrives at run time; it must be the size that the file declares."""
@@ -127,6 +128,7 @@ def window(size, kind, periodic, output_dtype, output_shape):
     "num_mel_bins:I dft_length:J sample_rate:K lower_edge_hertz:T upper_edge_hertz:U "
     "output_dtype:str='fp32' output_shape:ints",
     infer=_made_type,
+    output_dtype=sorted(NUMBERS),
 )
 def mel_weight_matrix(
     num_mel_bins, dft_length, sample_rate, lower_edge_hertz, upper_edge_hertz, output_dtype, output_shape

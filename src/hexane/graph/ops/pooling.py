@@ -45,7 +45,8 @@ def pool_geometry(
         if count < 1:
             raise GraphError(f"a window of {k} does not fit into {extent + before + after}")
         out.append(count)
-        reach.append((before, max((count - 1) * stride + k - extent - before, after)))
+        needed = (count - 1) * stride + k - extent - before
+        reach.append((before, min(max(needed, after), needed + stride - 1)))  # no room for a window that is left out
     return steps, pads, reach, tuple(out)
 
 

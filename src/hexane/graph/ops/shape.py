@@ -13,7 +13,7 @@ from hexane.graph.ops._gradients import reshaped, through_matrix
 from hexane.graph.ops._rules import axes_of, axis_of, positive, rank_between
 from hexane.graph.registry import UNKNOWN, op
 from hexane.graph.traits import REARRANGES, RESHAPES
-from hexane.graph.types import TensorType
+from hexane.graph.types import NUMBERS, TensorType, eval_dtype
 
 if TYPE_CHECKING:
     from hexane.graph.formulas import Formula
@@ -134,12 +134,13 @@ def _shape_type(x: TensorType, output_dtype: str = "int32") -> TensorType:
     "shape",
     "x:A output_dtype:str='int32'@17",
     infer=_shape_type,
+    output_dtype=sorted(NUMBERS),
     dynamic=True,
     derivative="extents are integers that no element changes",
 )
 def shape_of(x: np.ndarray, output_dtype: str) -> np.ndarray:
     """The extents, as a vector."""
-    return np.array(x.shape, output_dtype)
+    return np.array(x.shape, eval_dtype(output_dtype))
 
 
 def _reverse_type(x: TensorType, axes: Any) -> TensorType:

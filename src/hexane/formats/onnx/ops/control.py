@@ -135,6 +135,8 @@ def scan(c: NodeContext) -> object:
     body, count = c.attr("body"), c.attr("num_scan_inputs")
     if c.version < 9:
         return _batched_scan(c, body, count)
+    if not 0 < count <= len(c):
+        raise GraphError(f"Scan has {len(c)} operands and num_scan_inputs {count}")
     states = [c[index] for index in range(len(c) - count)]
     inputs = [c.need(index) for index in range(len(c) - count, len(c))]
     axes = c.attr("scan_input_axes", [0] * count)

@@ -145,6 +145,8 @@ def split(c: NodeContext) -> tuple[Operand, ...]:
     wanted = c.axes_input(1, "split")
     if wanted is None:
         parts = c.attr("num_outputs", count)
+        if parts != count:
+            raise GraphError(f"Split has {count} outputs and num_outputs {parts}")
         each = -(-old[axis] // parts)
         wanted = [min(each, max(old[axis] - each * i, 0)) for i in range(parts)]
     if sum(wanted) != old[axis] or any(extent < 0 for extent in wanted):
