@@ -176,15 +176,18 @@ def test_of_a_rate_nothing_is_drawn(tmp_path: Path) -> None:
 
 
 def test_flexible_core_ml_shapes_are_shown_and_enforced(tmp_path: Path) -> None:
-    ct, torch = pytest.importorskip("coremltools"), pytest.importorskip("torch")
-    traced = torch.jit.trace(torch.nn.ReLU(), torch.rand(1, 3, 8, 8))
+    ct = pytest.importorskip("coremltools")
+    from coremltools.converters.mil import Builder as mb
+
     kinds = {
         "range": ct.Shape((1, 3, ct.RangeDim(4, 16, default=8), ct.RangeDim(4, 32, default=8))),
         "enumerated": ct.EnumeratedShapes([[1, 3, 8, 8], [1, 3, 16, 12]], default=[1, 3, 8, 8]),
     }
     for name, shape in kinds.items():
         path = tmp_path / f"{name}.mlpackage"
-        ct.convert(traced, inputs=[ct.TensorType(name="x", shape=shape)], skip_model_load=True,
+        spec = mb.TensorSpec(shape=(1, 3, ct.RangeDim(4, 16).symbol, ct.RangeDim(4, 32).symbol))
+        relu = mb.program(input_specs=[spec], opset_version=ct.target.iOS16)(lambda x: mb.relu(x=x))
+        ct.convert(relu, inputs=[ct.TensorType(name="x", shape=shape)], skip_model_load=True,
                    minimum_deployment_target=ct.target.iOS16).save(str(path))  # fmt: skip
         shown = command("show", path)
         assert ("4..16" in shown) if name == "range" else ("1x3x16x12" in shown)

@@ -169,6 +169,7 @@ def test_wrong_uses() -> None:
         hexane.from_tinygrad(lambda a: a.cast("bfloat16") + 1, x)
 
 
+@pytest.mark.slow  # they compare with torch
 def test_a_sample_of_tinygrads_own_tests() -> None:
     pytest.importorskip("torch")
     if not tool().TESTS.is_file():

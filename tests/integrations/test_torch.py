@@ -96,3 +96,19 @@ def test_options_are_checked() -> None:
         hexane.torch.explain(network(), torch.randn(1, 3, 8, 8), speed=1)
     with pytest.raises(UsageError, match="is no model"):
         hexane.torch.explain(3, torch.randn(1))
+
+
+def test_attention_with_a_hidden_row_is_the_engines_whole() -> None:
+    class Attention(torch.nn.Module):
+        def forward(self, q, k, v, m):
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=m)
+
+    q, k, v = torch.randn(3, 1, 2, 8, 16, generator=torch.Generator().manual_seed(3))
+    mask = torch.ones(8, 8, dtype=torch.bool)
+    mask[3:, 3:], mask[5] = False, False
+    program = hexane.compile(hexane.from_torch(Attention(), (q, k, v, mask)))
+    assert {segment.kind for segment in program.segments} == {"engine"}
+    result = program.run({name: value.numpy() for name, value in zip(program.graph.inputs, (q, k, v, mask))})
+    truth = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask).numpy()
+    assert not truth[:, :, 5].any()
+    np.testing.assert_allclose(next(iter(result.values())), truth, atol=0.01)

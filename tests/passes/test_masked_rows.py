@@ -89,21 +89,3 @@ def test_another_question_stays():
         x = RNG.standard_normal((1, 2, 8, 8)).astype(np.float32)
         x[0, 0, 2, 1], x[0, 1, 3], x[0, 1, :, 4] = -np.inf, -0.5, -np.inf
         np.testing.assert_allclose(program.run({"x": x})["y"], b.graph.evaluate({"x": x})["y"], atol=5e-3)
-
-
-def test_torchs_attention_is_the_engines_whole():
-    torch = pytest.importorskip("torch")
-
-    class Attention(torch.nn.Module):
-        def forward(self, q, k, v, m):
-            return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=m)
-
-    q, k, v = (torch.tensor(RNG.standard_normal(SHAPE), dtype=torch.float32) for _ in range(3))
-    mask = torch.tensor(~np.isneginf(WHOLE))
-    program = hexane.compile(hexane.from_torch(Attention(), (q, k, v, mask)))
-    assert {segment.kind for segment in program.segments} == {"engine"}
-    names = list(program.graph.inputs)
-    got = program.run({name: value.numpy() for name, value in zip(names, (q, k, v, mask))})
-    truth = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask).numpy()
-    assert not truth[:, :, 5].any()
-    np.testing.assert_allclose(next(iter(got.values())), truth, atol=0.01)

@@ -76,6 +76,7 @@ def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert all(np.array_equal(done.outputs[name], array) for name, array in again.outputs.items())
 
 
+@pytest.mark.slow
 def test_a_notebook_kernel_runs_it(tmp_path: Path) -> None:
     nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
     notebook = nbformat.read(NOTEBOOK, as_version=4)
