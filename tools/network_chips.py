@@ -85,7 +85,7 @@ def measure(network: Network) -> dict[str, Column]:
         same = all(np.array_equal(tasks[k], bits[k], equal_nan=True) for k in tasks)
         found[chip] = Column(hexane.estimate(graph, chip).engine_us, apple, way_of(program, chip), same)
         if network.name in GAINS and chip in GAIN_CHIPS:
-            names = active(generation=hexane.chips.get(chip).generation_name)
+            names = active(generation=hexane.chips.get(chip).generation_name).names
             for name in names:
                 less = hexane.compile(graph, chip, without=(name,))
                 found[chip].without[name] = hexane.estimate(less, chip).engine_us

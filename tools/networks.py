@@ -44,7 +44,7 @@ TARGET = ROOT / "docs" / "networks.md"
 MOST_RATIO = 1.5
 """Of bytes moved over the compulsory ones: above it the tensors are listed."""
 MOST_NAMES = 4
-FOR_TIME = [row.name for row in TRANSFORMATIONS.values() if not row.for_truth]
+FOR_TIME = [row.name for row in TRANSFORMATIONS.values() if not (row.for_truth or row.error)]
 """What is switched off one by one."""
 
 

@@ -58,10 +58,15 @@ def switches() -> str:
         "Transformations that no program of Apple's shows are INFERRED, and `--strict` does without them. The network",
         "at graph level follows the same rules: a program and its graph give the same bits, whatever is on.",
         "",
-        "| name | what it does | evidence | in `apple` |",
-        "|---|---|---|---|",
+        "`--accuracy exact`, the default, does none that enlarges a result's error beyond fp16 rounding;",
+        "`--accuracy fast` does these too, and `hexane compile` and `hexane run` say which of them changed the network",
+        "and what they cost.",
+        "",
+        "| name | what it does | evidence | in `apple` | accuracy |",
+        "|---|---|---|---|---|",
         *(
-            f"| `{row.name}` | {row.does} | {row.evidence} | {'yes' if row.in_apple else ''} |"
+            f"| `{row.name}` | {row.does} | {row.evidence} | {'yes' if row.in_apple else ''} "
+            f"| {'fast' if row.error else ''} |"
             for row in TRANSFORMATIONS.values()
         ),
     ]

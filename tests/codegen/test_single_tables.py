@@ -13,7 +13,7 @@ from hexane.lowering.fusion import table_call
 
 from .levels import agreed
 
-NAMES = ("single-tables", "table-epilogues", "affine-maps")
+NAMES = ("single-tables", "scaled-tables", "table-epilogues", "affine-maps")
 
 
 def hard_swish(b, x):
@@ -67,7 +67,7 @@ def tasks(program):
 
 def results(graph, inputs, chip="M1", **switches):
     """Engine and graph level agree; the result, the float32 reference, and how many tasks it took."""
-    program = hexane.compile(graph, chip, **switches)
+    program = hexane.compile(graph, chip, accuracy="fast", **switches)
     assert not any(segment.kind == "host" for segment in program.segments)
     (name,) = (v.name for v in graph.main.outputs)
     found = agreed(program, inputs)[name]
@@ -99,10 +99,24 @@ def test_what_is_used_twice_stays():
     x = b.input("x", (1, 8, 5, 5), "fp16")
     y = hard_swish(b, x)
     b.output(b.mul(x=y, y=2.0), b.relu(x=y))
-    program = hexane.compile(b.graph)
+    program = hexane.compile(b.graph, accuracy="fast")
     inputs = {"x": np.linspace(-6, 6, 200).reshape(1, 8, 5, 5).astype(np.float16)}
     agreed(program, inputs)
     assert tasks(program) == 3
+
+
+@pytest.mark.parametrize("function", ["silu", "gelu", "sigmoid", "softplus"])
+@pytest.mark.parametrize("numbers", [(1.25, -0.5), (0.3, 0.0), (1.0, 100.0), (-3.7, 2.0)])
+def test_a_number_in_a_table_errs_by_one_rounding_more_at_most(function, numbers):
+    """Against float64: the table's own error times the scale, and what fp16 rounds behind it."""
+    x = np.linspace(-8, 8, 20001).astype(np.float16)
+    table = known_table(function) if function != "softplus" else fitted_table(function).table
+    scale, shift = numbers
+    behind = (table(x) * np.float16(scale)).astype(float) + float(np.float16(shift))
+    right = table(x).astype(float) * scale + shift
+    unit = 2.0 ** (np.floor(np.log2(np.abs(right).max())) - 10)
+    apart = np.abs(behind.astype(np.float16) - right).max()
+    assert np.abs(scaled_table(table, scale, shift)(x) - right).max() <= apart + unit
 
 
 def test_scaled_tables():

@@ -10,7 +10,9 @@ import pytest
 import hexane
 from hexane.errors import UsageError
 from hexane.graph import GraphBuilder
-from hexane.lowering.transformations import TRANSFORMATIONS, Transformations, active, carried
+from hexane.lowering.accuracy import costs
+from hexane.lowering.transformations import TRANSFORMATIONS, Transformations, active, carried, named_after
+from hexane.passes import available
 
 from .levels import agreed
 
@@ -24,7 +26,8 @@ def network():
 
 
 def test_what_is_on():
-    everything = set(TRANSFORMATIONS)
+    everything = {name for name, row in TRANSFORMATIONS.items() if not row.error}
+    assert active(accuracy="fast").names == set(TRANSFORMATIONS) and len(everything) < len(TRANSFORMATIONS)
     assert active().names == everything and active() == Transformations()
     assert active("apple").names == {"bands", "hand-over", "in-place-moves", "l2-parts", "native-pools"}
     assert not active("zin4").names
@@ -37,6 +40,8 @@ def test_what_is_on():
 def test_wrong_names():
     with pytest.raises(UsageError, match="no transformation 'band'"):
         active(without=("band",))
+    with pytest.raises(UsageError, match="no accuracy 'quick'"):
+        active(accuracy="quick")
     with pytest.raises(UsageError, match="no dialect 'appel'"):
         active("appel")
     with pytest.raises(UsageError, match="no dialect 'zin7'"):  # a container, not a compiler that is followed
@@ -66,6 +71,20 @@ def test_a_compilation_has_them_and_its_graph_remembers(monkeypatch):
     assert seen == [active(without=("bands",), generation="h13")] and not seen[0].bands
     assert carried(program.graph) == carried(program.segments[0].source) == seen[0]
     assert carried(network()) == Transformations()  # no compilation made it
+
+
+def test_what_changed_a_network_is_known():
+    """Every pass that asks for a transformation counts under its name."""
+    b = GraphBuilder()
+    x = b.input("x", (1, 8, 4, 4), "fp16")
+    y = b.mul(x=b.sigmoid_hard(x=x, alpha=1 / 6, beta=0.5), y=x)
+    b.output(b.mul(x=b.silu(x=y), y=2.0))
+    fast, exact = (hexane.compile(b.graph, accuracy=name).graph for name in ("fast", "exact"))
+    assert {row.name: (row.ops, row.error) for row in costs(exact)} == {"scaled-tables": (1, 0.0)}
+    dear, cheap = costs(fast)
+    assert (dear.name, dear.ops, cheap.name) == ("single-tables", 1, "scaled-tables")
+    of_passes = {named_after(name) for name in available()}
+    assert {"", *TRANSFORMATIONS} >= of_passes and {"layouts", "early-cuts", "keys-as-channels"} < of_passes
 
 
 def test_apple_writes_todays_container(tmp_path):

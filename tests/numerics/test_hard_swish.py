@@ -88,7 +88,7 @@ class Small:
 
 
 def errors(seed: int) -> Iterator[float]:
-    """Of fp16 storage and of dialect apple on an M4, relative to float32."""
+    """Of fp16 storage, of dialect apple and of the default on an M4, relative to float32."""
     net = Small(seed, 64)
     graph, given = net.graph(), {"x": net.image}
     (right,) = graph.evaluate(given).values()
@@ -97,13 +97,18 @@ def errors(seed: int) -> Iterator[float]:
     layers = examine([("engine", form)], given, every_value(graph, given), chip).layers
     gates = [layer.made for layer in layers if layer.op in ("sigmoid_hard", "mul")]
     assert len(gates) > 40 and max(gate for gate in gates if gate is not None) < 3e-4
-    for answer in (stored_in_fp16(graph, given), numerics.evaluate(form, given, chip)):
+    default = canonical(graph, Compilation(chip, active(generation="h16")))
+    answers = (stored_in_fp16(graph, given), *(numerics.evaluate(each, given, chip) for each in (form, default)))
+    for answer in answers:
         (found,) = answer.values()
         yield float(np.linalg.norm(found.astype(np.float64) - right) / np.linalg.norm(right))
 
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_with_four_axes_the_network_is_within_fp16(seed: int) -> None:
-    """coreai-torch 51: within standard fp16 once the product before hard swish has four axes; 3.9 % with two."""
-    stored, apple = errors(seed)
-    assert apple < 2 * stored
+    """coreai-torch 51: within standard fp16 once the product before hard swish has four axes; 3.9 % with two.
+
+    The default errs no more than Apple's form by a tenth.
+    """
+    stored, apple, default = errors(seed)
+    assert apple < 2 * stored and default < 1.1 * apple

@@ -8,6 +8,7 @@ import pytest
 from hexane.graph import GraphBuilder
 from hexane.lowering.transformations import active
 from hexane.report.session import Form, run_network
+from hexane.report.tables import run_facts
 
 
 def attention():
@@ -21,7 +22,10 @@ def attention():
 
 RNG = np.random.default_rng(1)
 INPUTS = {name: RNG.standard_normal((1, 4, 64, 32)).astype(np.float16) for name in "qkv"}
-FORMS = {"default": Form(), "apple": Form("apple"), "without": Form(without=("single-tables", "keys-as-channels"))}
+FORMS = {
+    "default": Form(), "apple": Form("apple"), "fast": Form(accuracy="fast"),
+    "without": Form(without=("keys-as-channels",)),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -39,9 +43,24 @@ def test_level_graph_is_of_the_same_form(chip, form):
 def test_a_form_changes_what_runs():
     made = {form: run_network(attention(), INPUTS, name="a", form=FORMS[form]) for form in FORMS}
     counts = {form: done.program.stats()["tasks"] for form, done in made.items()}
-    assert counts["default"] < counts["without"] <= counts["apple"]
+    assert counts["fast"] < counts["default"] < counts["without"] <= counts["apple"]
     errors = {form: done.agreements[0].largest for form, done in made.items()}
-    assert errors["without"] != errors["default"]
+    assert errors["without"] != errors["default"] != errors["fast"]
+
+
+def test_what_accuracy_costs_is_said():
+    b = GraphBuilder()
+    x = b.input("x", (1, 8, 16, 16), "fp16")
+    b.output(b.mul(x=x, y=b.sigmoid_hard(x=x, alpha=1 / 6, beta=0.5), name="y"))
+    inputs = {"x": (2 * RNG.standard_normal((1, 8, 16, 16))).astype(np.float16)}
+    fast, exact = (run_network(b.graph, inputs, name="a", form=Form(accuracy=name)) for name in ("fast", "exact"))
+    (cost,) = fast.costs
+    assert (cost.name, cost.ops) == ("single-tables", 1) and 2.8e-3 < cost.error < 3e-3
+    assert fast.exact == {"y": exact.agreements[0].relative} and fast.agreements[0].relative > 2 * fast.exact["y"]
+    (row,) = [text for name, text in run_facts(fast) if name == "accuracy"]
+    assert "single-tables (1 op, results off by up to 2.9e-03 more)" in row and "with accuracy exact" in row
+    assert fast.summary()["transformations"] == [{"name": "single-tables", "ops": 1, "error": cost.error}]
+    assert not exact.costs and not exact.exact and "accuracy" not in dict(run_facts(exact))
 
 
 def test_a_chip_without_programs_follows_its_generation():

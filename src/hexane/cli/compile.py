@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hexane.cli.options import As, Bind, Dialect, Function, Overwrite, Shapes, Without, refuse_overwriting
+from hexane.cli.options import Accuracy, As, Bind, Dialect, Function, Overwrite, Shapes, Without, refuse_overwriting
+
+if TYPE_CHECKING:
+    from hexane.lowering.accuracy import AccuracyCost
 
 
 def register(app: typer.Typer) -> None:
@@ -23,6 +26,7 @@ def register(app: typer.Typer) -> None:
         dialect: Dialect = "default",
         as_: As = None,
         without: Without = None,
+        accuracy: Accuracy = "exact",
         strict: Annotated[
             bool, typer.Option("--strict", help="Refuse inferred rules, and ops that would go to the host.")
         ] = False,
@@ -51,6 +55,7 @@ def register(app: typer.Typer) -> None:
         from hexane.cli.networks import open_network
         from hexane.errors import UsageError
         from hexane.files import plain_errors
+        from hexane.lowering.accuracy import costs
         from hexane.program.anec import written_surfaces
         from hexane.program.package import require_ending
         from hexane.report.dump import Dump
@@ -69,7 +74,14 @@ def register(app: typer.Typer) -> None:
         on_pass = None if dump is None else dump.on_pass
         start = perf_counter()
         program = hexane.compile(
-            graph, chip=chip, dialect=dialect, strict=strict, without=without or (), on_pass=on_pass, as_=as_ or ""
+            graph,
+            chip=chip,
+            dialect=dialect,
+            strict=strict,
+            without=without or (),
+            on_pass=on_pass,
+            as_=as_ or "",
+            accuracy=accuracy,
         )
         seconds = perf_counter() - start
         if dump is not None:
@@ -77,12 +89,15 @@ def register(app: typer.Typer) -> None:
         if output is not None:
             with plain_errors(output):
                 program.save(output, anec_header=header_bytes)
+        changes = costs(program.graph) if program.graph else ()
         answer = {
             "schema": "hexane-compile/1",
             "model": str(model),
             "output": str(output) if output else None,
             "chip": program.chip,
             "dialect": program.dialect,
+            "accuracy": accuracy,
+            "transformations": [cost.as_dict() for cost in changes],
             "seconds": round(seconds, 3),
             "segments": [{"kind": s.kind, "ops": len(s.ops), "reason": s.reason} for s in program.segments],
             "surfaces": written_surfaces(output) if output and output.suffix == ".anec" else [],
@@ -92,7 +107,7 @@ def register(app: typer.Typer) -> None:
         if json:
             print_json(answer, model)
         else:
-            _show(answer, detail=stats)
+            _show(answer, changes, detail=stats)
 
 
 def _bytes(text: str) -> int:
@@ -104,7 +119,7 @@ def _bytes(text: str) -> int:
         raise UsageError(f"--anec-header takes a number of bytes, not {text!r}", hint="0x1000 or 0x800") from None
 
 
-def _show(answer: dict[str, Any], *, detail: bool) -> None:
+def _show(answer: dict[str, Any], changes: tuple[AccuracyCost, ...], *, detail: bool) -> None:
     from hexane.cli.console import print_rows, title
     from hexane.program.anec import described
 
@@ -118,6 +133,9 @@ def _show(answer: dict[str, Any], *, detail: bool) -> None:
         typer.echo(f"  {described(surface)}")
     for reason, count in answer["weights"].items():
         typer.echo(f"compressed weights of {count} layer{'s' * (count != 1)}: {reason}")
+    for cost in changes:
+        if cost.error:
+            typer.echo(f"accuracy: {cost}")
     if not detail:
         return
     title(f"{answer['model']} for {answer['chip']}")
@@ -132,6 +150,10 @@ def _show(answer: dict[str, Any], *, detail: bool) -> None:
         ["compiled in", f"{answer['seconds']:.2f} s"],
     ]
     print_rows(rows)
+    if changes:
+        title("What changed the network")
+        rows = [[cost.name, cost.ops, f"{cost.error:.1e}" if cost.error else "fp16 rounding"] for cost in changes]
+        print_rows(rows, ["transformation", "ops", "error that it adds, at most"], right=(1,))
     title("Segments")
     print_rows(
         [[i, s["kind"], s["ops"], s["reason"]] for i, s in enumerate(answer["segments"])],

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hexane.cli.options import Bind, Dialect, Overwrite, Shapes, Without, refuse_overwriting
+from hexane.cli.options import Accuracy, Bind, Dialect, Overwrite, Shapes, Without, refuse_overwriting
 
 if TYPE_CHECKING:
     from hexane.studies.evaluation import Evaluation, Row, Side
@@ -42,6 +42,7 @@ def evaluate(
     normalize: Annotated[str | None, typer.Option(help="How pixels of pictures become numbers, as for run.")] = None,
     dialect: Dialect = "default",
     without: Without = None,
+    accuracy: Accuracy = "exact",
     shape: Shapes = None,
     bind: Bind = None,
     workers: Workers = 1,
@@ -67,6 +68,8 @@ def evaluate(
     options: dict[str, Any] = {} if dialect == "default" else {"dialect": dialect}
     if without:
         options["without"] = tuple(without)
+    if accuracy != "exact":
+        options["accuracy"] = accuracy
     place = cluster(workers, scheduler, memory)
     form: dict[str, Any] = {
         "shapes": parse_shapes(shape or ()) or None, "bind": parse_bindings(bind or ()) or None, "normalize": normalize,

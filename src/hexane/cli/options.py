@@ -42,6 +42,10 @@ Without = Annotated[
     list[str] | None,
     typer.Option("--without", metavar="NAME", help="Leave out a transformation; repeatable (docs/transformations.md)."),
 ]
+Accuracy = Annotated[
+    str,
+    typer.Option("--accuracy", help="exact, or fast: also forms that enlarge an error beyond fp16 rounding."),
+]
 Function = Annotated[str | None, typer.Option("--function", help="Which function, of a program with several.")]
 
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Write over a file that is also read.")]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hexane.cli.options import (
+    Accuracy,
     As,
     Bind,
     Dialect,
@@ -67,6 +68,7 @@ def register(app: typer.Typer) -> None:
         dialect: Dialect = "default",
         as_: As = None,
         without: Without = None,
+        accuracy: Accuracy = "exact",
         compare: Annotated[str, typer.Option(help="auto, onnxruntime, reference or none.")] = "auto",
         autoscale: Annotated[
             bool, typer.Option("--autoscale", help="Scale layers by powers of two where products are lost.")
@@ -100,9 +102,9 @@ def register(app: typer.Typer) -> None:
         from hexane.runtime.folders import require_replaceable
 
         engine = opened(device, level=level)
-        own = bool(without) or autoscale or level != "engine" or engine.name != "emulator"
+        own = bool(without) or accuracy != "exact" or autoscale or level != "engine" or engine.name != "emulator"
         dialect = asked_as(as_, model, dialect, own=own)
-        require_form(dialect, without or ())
+        require_form(dialect, without or (), accuracy)
         require_choices(level=level, compare=compare, normalize=normalize, tolerance=tolerance, fail_on=fail_on)
         refuse_overwriting(output, [model, *(inputs or ()), *(bind or ())], overwrite=overwrite)
         if output is not None:
@@ -116,7 +118,7 @@ def register(app: typer.Typer) -> None:
                 "--tolerance": tolerance is not None, "--report": report is not None, "--autoscale": autoscale,
                 "--level": level != "engine", "--compare": compare not in ("auto", "none"), "--shape": bool(shape),
                 "--bind": bool(bind), "--function": function is not None, "--dialect": dialect != "default",
-                "--without": bool(without),
+                "--without": bool(without), "--accuracy": accuracy != "exact",
             }  # fmt: skip
             for option, option_value in for_networks.items():
                 if option_value:
@@ -131,7 +133,7 @@ def register(app: typer.Typer) -> None:
             model, inputs or [], random, normalize,
             lambda sizes: open_network(model, function=function, shapes=(*sizes, *(shape or ())), bind=bind or ()),
             chip=chip or engine.chip or "M1", level=level, compare=compare, autoscale=autoscale,
-            insight=report is not None, quiet=json, device=engine, form=Form(dialect, tuple(without or ())),
+            insight=report is not None, quiet=json, device=engine, form=Form(dialect, tuple(without or ()), accuracy),
         )  # fmt: skip
         if output is not None:
             write_arrays(output, session.outputs)
@@ -161,11 +163,11 @@ def opened(name: str, *, level: str) -> Device:
     return device
 
 
-def require_form(dialect: str, without: Iterable[str]) -> None:
-    """Refuse a dialect or a transformation that does not exist, before any work."""
+def require_form(dialect: str, without: Iterable[str], accuracy: str) -> None:
+    """Refuse a dialect, transformation or accuracy that does not exist, before any work."""
     from hexane.lowering.transformations import active
 
-    active(dialect, without)
+    active(dialect, without, accuracy=accuracy)
 
 
 def require_choices(

@@ -70,6 +70,7 @@ def compile(
     scaling: Mapping[str, int] | None = None,
     without: Iterable[str] = (),
     as_: str = "",
+    accuracy: str = "exact",
 ) -> Program:
     """Compile a network for the engine; the network itself stays as it is.
 
@@ -88,13 +89,14 @@ def compile(
     as_ : "apple" is dialect "apple", which takes ops apart as Apple's compiler does (docs/restrictions.md), so that
         results are those of a phone where these are known to differ, and leaves to the host what Apple's limits leave
         there (``hexane.check(..., as_="apple")``); "hexane" is the default.
+    accuracy : "exact" (no transformation that enlarges an error beyond fp16 rounding) or "fast" (those too).
 
     Raises
     ------
     UnsupportedError : a chip of another generation; with ``strict`` the first op that cannot be compiled.
     """
     dialect = dialect_as(as_, dialect)
-    context = context_of(chip, dialect, without, strict=strict)
+    context = context_of(chip, dialect, without, strict=strict, accuracy=accuracy)
     return compile_for(network_of(graph), context, dialect, strict, ident, on_pass, scaling)
 
 
@@ -112,14 +114,19 @@ AS = {"hexane": "default", "apple": "apple"}
 
 
 def context_of(
-    chip: str | Chip = "M1", dialect: str = "default", without: Iterable[str] = (), *, strict: bool = False
+    chip: str | Chip = "M1",
+    dialect: str = "default",
+    without: Iterable[str] = (),
+    *,
+    strict: bool = False,
+    accuracy: str = "exact",
 ) -> Context:
     """What ``compile`` compiles for; the parameters are its own."""
     from hexane import chips
 
     wanted = chips.get(chip)
     target = target_of(wanted, dialect)
-    on = transformations.active(dialect, without, strict=strict, generation=target.generation)
+    on = transformations.active(dialect, without, strict=strict, generation=target.generation, accuracy=accuracy)
     apple = dialect == "apple"
     return Context(wanted, on, apple, target=target, policy=APPLE if apple else Policy())
 
@@ -199,12 +206,22 @@ def canonical(
     """The graph after the passes; with ``scaling`` its layers are scaled right before they are rounded to fp16."""
     from hexane import passes
 
+    changes: dict[str, int] = {}
+
+    def count(name: str, after: Graph, changed: int) -> None:
+        of = transformations.named_after(name)
+        if of and changed:
+            changes[of] = changes.get(of, 0) + changed
+        if on_pass is not None:
+            on_pass(name, after, changed)
+
     names = list(passes.available())
     cut = names.index("half_precision") if scaling else len(names)
-    graph = passes.run(graph, compilation, names[:cut], on_pass)
+    graph = passes.run(graph, compilation, names[:cut], count)
     graph.metadata[transformations.KEY] = sorted(compilation.on.names)
     if scaling:
-        graph = passes.run(rescaled(graph, scaling), compilation, names[cut:], on_pass)
+        graph = passes.run(rescaled(graph, scaling), compilation, names[cut:], count)
+    graph.metadata[transformations.TAKEN] = changes
     return graph
 
 

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 KEY = "transformations"
 """Of a graph's metadata: the names that were on when it was made canonical."""
 
+TAKEN = "transformations that changed something"
+"""Of a graph's metadata: how many ops each changed, by name, of those that passes do."""
+
 
 @dataclass(frozen=True)
 class Transformation:
@@ -34,6 +37,8 @@ class Transformation:
     generations : where it is done; everywhere if empty.
     in_apple : whether Apple's compiler is known to do the same, so that dialect ``apple`` has it too.
     for_truth : whether it is there for right answers, not for time.
+    passes : the passes that do it, where their names are others; none for what recipes and the linker do.
+    error : the largest absolute error of a result that it adds beyond fp16 rounding; done for accuracy "fast" alone.
     """
 
     name: str
@@ -42,6 +47,8 @@ class Transformation:
     in_apple: bool = False
     generations: tuple[str, ...] = ()
     for_truth: bool = False
+    passes: tuple[str, ...] = ()
+    error: float = 0.0
 
     @property
     def attribute(self) -> str:
@@ -56,15 +63,17 @@ def _row(
     in_apple: bool = False,
     generations: tuple[str, ...] = (),
     for_truth: bool = False,
+    passes: tuple[str, ...] = (),
+    error: float = 0.0,
 ) -> Any:
-    """An attribute of ``Transformations``: on by default, with its row of ``TRANSFORMATIONS``."""
-    row = Transformation("", does, evidence, in_apple, generations, for_truth)
-    return field(default=True, metadata={"row": row})
+    """An attribute of ``Transformations`` with its row of ``TRANSFORMATIONS``: on, unless it costs accuracy."""
+    row = Transformation("", does, evidence, in_apple, generations, for_truth, passes, error)
+    return field(default=not error, metadata={"row": row})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Transformations:
-    """Which transformations are on: an attribute for each, with what it is. All are, unless somebody says otherwise."""
+    """Which transformations are on: an attribute for each, with what it is. By default all that cost no accuracy."""
 
     in_place_moves: bool = _row(
         "A reshape, slice, split, padding or concatenation whose data stay in one piece has no task: the tasks around "
@@ -96,9 +105,13 @@ class Transformations:
         Evidence.INFERRED,
     )
     single_tables: bool = _row(
-        "Hard swish and mish are one table each, and a number by which a function's results are multiplied or moved is "
-        "in its table. Faster and less exact: hard swish in a table errs by up to 2.9e-3, where four tasks round fp16, "
-        "mish by up to 9.9e-3, where three tasks err by 4.8e-3.",
+        "Hard swish and mish are one table each. Faster and less exact: hard swish in a table errs by up to 2.9e-3, "
+        "where a clamp and a product round fp16, mish by up to 9.9e-3, where three tasks err by 4.8e-3.",
+        Evidence.INFERRED,
+        error=9.9e-3,
+    )
+    scaled_tables: bool = _row(
+        "A number by which a function's results are multiplied or moved is in its table.",
         Evidence.INFERRED,
     )
     local_norms: bool = _row(
@@ -161,6 +174,7 @@ class Transformations:
     early_cuts: bool = _row(
         "Slices of joins and paddings are taken from their operands, so that what is cut away is not joined.",
         Evidence.APPLE,
+        passes=("cut_early",),
     )
     signal_frames: bool = _row(
         "A long filter with a short step along a signal is one of few taps over windows of the signal, where less is "
@@ -171,20 +185,24 @@ class Transformations:
         "A chain of cuts, paddings and reshapes along one signal is one turned copy there and one back, with a line in "
         "memory for every sample; the signal may be longer than a tensor's axes.",
         Evidence.INFERRED,
+        passes=("own_chains",),
     )
     rows_as_channels: bool = _row(
         "A convolution of few outputs whose kernel is too tall for the engine gives several rows at once, as channels: "
         "no core is idle, and the kernel is as many times shorter.",
         Evidence.APPLE,
+        passes=("keep_rows_as_channels",),
     )
     lifted_functions: bool = _row(
         "A function of single elements behind a transposition, pixel shuffle, reshape or concatenation is applied "
         "before it, by the task that makes its operand.",
         Evidence.APPLE,
+        passes=("lift_functions",),
     )
     shuffled_weights: bool = _row(
         "A shuffle of channels behind a dense convolution is in the order of its weights.",
         Evidence.APPLE,
+        passes=("shuffle_weights",),
     )
     features_as_channels: bool = _row(
         "Layers of tokens run with features as channels and tokens along W: linear layers are 1x1 convolutions, means "
@@ -204,6 +222,7 @@ class Transformations:
         "Attention of several heads is computed with keys as channels: k and v are the kernels, scores and weights of "
         "all heads that fit stay in L2.",
         Evidence.INFERRED,
+        passes=("attention",),
     )
     query_blocks: bool = _row(
         "With keys-as-channels: attention whose scores do not fit L2 for a single head runs some queries at a time; "
@@ -267,14 +286,24 @@ TRANSFORMATIONS: dict[str, Transformation] = {
 }
 
 
+ACCURACIES = ("exact", "fast")
+"""No transformation that enlarges an error beyond fp16 rounding, or these too."""
+
 DIALECTS = ("default", "apple", "zin4")
 """Whose programs are written: what is predicted fastest, Apple's of macOS 26, Apple's v4.2.1."""
 
 
 def active(
-    dialect: str = "default", without: Iterable[str] = (), *, strict: bool = False, generation: str = ""
+    dialect: str = "default",
+    without: Iterable[str] = (),
+    *,
+    strict: bool = False,
+    generation: str = "",
+    accuracy: str = "exact",
 ) -> Transformations:
-    """What is on for a generation, or for any; UsageError for a dialect or a name that does not exist."""
+    """What is on for a generation, or for any; UsageError for a dialect, accuracy or name that does not exist."""
+    if accuracy not in ACCURACIES:
+        raise UsageError(f"there is no accuracy {accuracy!r}", hint=f"one of {', '.join(ACCURACIES)}")
     if dialect not in DIALECTS:
         raise UsageError(f"there is no dialect {dialect!r}", hint=f"one of {', '.join(DIALECTS)}")
     off = (without,) if isinstance(without, str) else tuple(without)
@@ -284,6 +313,8 @@ def active(
             hint = f"did you mean {' or '.join(close)}?" if close else f"there are: {', '.join(TRANSFORMATIONS)}"
             raise UsageError(f"there is no transformation {name!r}", hint=hint)
     rows = [row for row in TRANSFORMATIONS.values() if dialect == "default" or (row.in_apple and dialect == "apple")]
+    if accuracy == "exact":
+        rows = [row for row in rows if not row.error]
     if strict:
         rows = [row for row in rows if row.evidence is not Evidence.INFERRED]
     if generation:
@@ -291,7 +322,13 @@ def active(
     return Transformations.of({row.name for row in rows} - set(off))
 
 
+def named_after(pass_name: str) -> str:
+    """The transformation that a pass does; empty for a pass that is always done."""
+    rows = TRANSFORMATIONS.values()
+    return next((row.name for row in rows if pass_name in (row.passes or (row.attribute,))), "")
+
+
 def carried(graph: Graph) -> Transformations:
-    """What was on when a graph was made canonical; everything for a graph that no compilation made."""
+    """What was on when a graph was made canonical; the default's for a graph that no compilation made."""
     names = graph.metadata.get(KEY)
     return Transformations() if names is None else Transformations.of(names)

@@ -77,6 +77,7 @@ def available() -> dict[str, Pass]:
         "leave_to_host": apple_forms.leave_to_host,
         "apple_forms": apple_forms.apple_forms,
         "single_tables": single_tables.single_tables,
+        "scaled_tables": single_tables.scaled_tables,
         "decompose_activations": always(activations.decompose_activations),
         "decompose": decompose.decompose,
         "contractions": always(contractions.legalise_contractions),

@@ -22,11 +22,13 @@ MOST_IMAGES = 8  # of a batch; convolutions run image by image
 
 
 def single_tables(function: Function, compilation: Compilation) -> int:
-    """Find hard swish and mish, and put numbers that multiply a function's results, or move them, into its table."""
-    if not compilation.on.single_tables:
-        return 0
-    named = sweep(function, {"mul": _named})
-    return named + sweep(function, dict.fromkeys(LINEAR, _scaled))
+    """Write hard swish and mish as one table each, where that accuracy was asked for."""
+    return sweep(function, {"mul": _named}) if compilation.on.single_tables else 0
+
+
+def scaled_tables(function: Function, compilation: Compilation) -> int:
+    """Put numbers that multiply a function's results, or move them, into its table."""
+    return sweep(function, dict.fromkeys(LINEAR, _scaled)) if compilation.on.scaled_tables else 0
 
 
 def _named(op: Op, b: GraphBuilder) -> Value | None:

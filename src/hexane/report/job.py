@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,7 @@ def run(
     autoscale: bool = False,
     dialect: str = "default",
     without: Iterable[str] = (),
+    accuracy: str = "exact",
     as_: str = "",
     report: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
@@ -63,7 +65,8 @@ def run(
         require_replaceable(folder)
     engine = device_named(device) if isinstance(device, str) else device
     left_out = tuple(without)
-    usual = dialect == "default" and not left_out and not autoscale and level == "engine" and engine.name == "emulator"
+    form = Form(dialect, left_out, accuracy)
+    usual = form == Form() and not autoscale and level == "engine" and engine.name == "emulator"
     if not as_ and usual and path is not None and path.suffix.lower() in CORE_ML:
         as_ = "apple"
     graph = network_of(model)
@@ -72,7 +75,7 @@ def run(
         graph, arrays, name=path.name if path else "network", chip=chip or engine.chip or "M1", level=level, model=path,
         compare=compare, insight=folder is not None, autoscale=autoscale,
         notes=(*graph.metadata.get("assumed", ()), *notes), progress=progress, device=engine,
-        form=Form(dialect_as(as_, dialect), left_out),
+        form=replace(form, dialect=dialect_as(as_, dialect)),
     )  # fmt: skip
     if folder is not None:
         write_report(session, folder)

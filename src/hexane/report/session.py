@@ -18,6 +18,7 @@ from hexane.codegen.driver import canonical
 from hexane.codegen.targets import target_of
 from hexane.errors import HexaneError, UnsupportedError, UsageError
 from hexane.graph import html
+from hexane.lowering.accuracy import AccuracyCost, costs
 from hexane.lowering.compilation import Compilation
 from hexane.lowering.transformations import active
 from hexane.numerics import evaluate
@@ -64,10 +65,11 @@ class Silent:
 
 @dataclass(frozen=True)
 class Form:
-    """How a network is compiled: the dialect, and the transformations that are left out."""
+    """How a network is compiled: the dialect, the transformations that are left out, and the accuracy."""
 
     dialect: str = "default"
     without: tuple[str, ...] = ()
+    accuracy: str = "exact"
 
     @property
     def as_(self) -> str:
@@ -77,14 +79,17 @@ class Form:
     def __str__(self) -> str:
         """What is said of a form that is not the usual one; empty for that."""
         dialect = f", dialect {self.dialect}" if self.dialect != "default" else ""
-        return dialect + (f", without {', '.join(self.without)}" if self.without else "")
+        accuracy = f", accuracy {self.accuracy}" if self.accuracy != "exact" else ""
+        return dialect + accuracy + (f", without {', '.join(self.without)}" if self.without else "")
 
     def compiled(self, graph: Graph, chip: Chip, scaling: Mapping[str, int] | None = None) -> Program:
-        return compile(graph, chip=chip, dialect=self.dialect, without=self.without, scaling=scaling)
+        return compile(
+            graph, chip=chip, dialect=self.dialect, without=self.without, scaling=scaling, accuracy=self.accuracy
+        )
 
     def canonical(self, graph: Graph, chip: Chip, scaling: Mapping[str, int] | None = None) -> Graph:
         """The graph in canonical form, for a chip that no program is written for."""
-        on = active(self.dialect, self.without, generation=chip.generation_name)
+        on = active(self.dialect, self.without, generation=chip.generation_name, accuracy=self.accuracy)
         return canonical(graph, Compilation(chip, on, self.as_ == "apple"), scaling=scaling)
 
 
@@ -145,7 +150,9 @@ class Session:
     ``seconds`` per stage (load, compile, run, compare, examine). ``prepared`` is the graph in canonical form where
     there is no program. ``program`` and ``run`` are None at level "graph" of a chip that hexane does not compile for.
     ``emulator_bits`` says whether another device's outputs are the emulator's, bit for bit; known where the
-    emulator ran too (``insight``). ``insight`` is None unless it was asked for, or the verdict was bad.
+    emulator ran too (``insight``). ``exact``: by output, the relative error of the same network with accuracy "exact",
+    where transformations that cost accuracy changed it. ``insight`` is None unless it was asked for, or the verdict was
+    bad.
     """
 
     name: str
@@ -169,6 +176,7 @@ class Session:
     estimate: Estimate | None = None
     other: Other | None = None
     autoscale: dict[str, Any] | None = None
+    exact: dict[str, float | None] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 
     def _repr_html_(self) -> str:
@@ -199,6 +207,12 @@ class Session:
             self.prepared = self.form.canonical(self.graph, self.chip)
         return [("engine", self.prepared)]
 
+    @property
+    def costs(self) -> tuple[AccuracyCost, ...]:
+        """What the transformations that changed the network do to its numbers."""
+        graph = self.program.graph if self.program is not None else self.prepared
+        return () if graph is None else costs(graph)
+
     def summary(self) -> dict[str, Any]:
         """The run in numbers, schema ``hexane-run/1`` (docs/commands/run.md)."""
         stats = self.program.stats() if self.program is not None else None
@@ -212,6 +226,9 @@ class Session:
             "as": self.form.as_,
             "other": self.other.as_dict() if self.other else None,
             "without": list(self.form.without),
+            "accuracy": self.form.accuracy,
+            "transformations": [cost.as_dict() for cost in self.costs],
+            "exact_relative": self.exact,
             "level": self.level,
             "device": self.device,
             "emulator_bits": self.emulator_bits,
@@ -308,6 +325,9 @@ def run_network(
         show.stage("compare with fp16 storage")
         fp16_values = _timed(session, "fp16 storage", lambda: _stored(session))
         session.agreements = beside_fp16(session.agreements, fp16_values, session.wanted.outputs, graph)
+        if any(cost.error for cost in session.costs):
+            show.stage("run the exact form")
+            session.exact = _timed(session, "exact form", lambda: _exact(session))
     session.verdict = verdict_of(session.agreements, session.wanted.by) if session.wanted else unseen(session.outputs)
     if session.verdict is not None and not session.verdict.good:
         show.stage("look for the cause")
@@ -367,6 +387,14 @@ def _stored(session: Session) -> dict[str, np.ndarray]:
         return stored_in_fp16(session.form.canonical(session.graph, session.chip), session.inputs)
     except HexaneError:
         return {}
+
+
+def _exact(session: Session) -> dict[str, float | None]:
+    """The relative error of every output with accuracy "exact", by the arithmetic on the graph."""
+    assert session.wanted is not None
+    graph = replace(session.form, accuracy="exact").canonical(session.graph, session.chip)
+    outputs = evaluate(graph, session.inputs, session.chip)
+    return {row.name: row.relative for row in agreements(outputs, session.wanted.outputs, session.graph)}
 
 
 def _is_written_for(chip: Chip, form: Form) -> bool:

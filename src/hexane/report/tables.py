@@ -41,6 +41,8 @@ def run_facts(session: Session) -> Rows:
         rows.append(["program", f"{stats['tasks']} tasks in {stats['engine_segments']} engine segments, "
                                 f"{stats['host_segments']} host segments"])  # fmt: skip
         rows.append(["on the engine", f"{stats['macs_on_engine']:.1%} of {stats['macs']:,} multiply-accumulates"])
+    if any(cost.error for cost in session.costs):
+        rows.append(["accuracy", _accuracy_text(session)])
     if session.run is not None:
         names = session.run.hypotheses
         rules_note = "measured rules only" if not names else f"hypotheses: {', '.join(names)}"
@@ -51,6 +53,18 @@ def run_facts(session: Session) -> Rows:
         rows.append(["autoscale", session.autoscale["text"]])
     rows.append(["time", seconds_text(session.seconds)])
     return rows
+
+
+def _accuracy_text(session: Session) -> str:
+    """Which transformations cost accuracy, and what the error is with them and without."""
+    dear = ", ".join(str(cost) for cost in session.costs if cost.error)
+    errors = [
+        f"relative error of {row.name} {_figure(row.relative, '.2e')}, "
+        f"{_figure(session.exact[row.name], '.2e')} with accuracy exact"
+        for row in session.agreements
+        if row.name in session.exact
+    ]
+    return "; ".join((dear, *errors))
 
 
 def agreement_rows(session: Session) -> Rows:

@@ -217,7 +217,7 @@ def evaluate(
         to float32, which a few samples tell.
     output : which output is judged; the first by default.
     layers : samples whose layers are compared one by one.
-    options : of ``hexane.compile``: dialect, without, as_.
+    options : of ``hexane.compile``: dialect, without, as_, accuracy.
     where : processes or a Dask cluster; this process by default.
     keep : a folder for finished pieces, from which a later call goes on.
     on_progress : hears what is done, how many samples of how many.

@@ -37,7 +37,7 @@ ONNXRUNTIME, REFERENCE = "onnxruntime", "reference"
 class NetworkForm:
     """A network on a chip: weights in a format, as tasks or by the arithmetic on the graph.
 
-    ``options`` go to ``hexane.compile`` (dialect, without, as_).
+    ``options`` go to ``hexane.compile`` (dialect, without, as_, accuracy).
     """
 
     chip: str = "M1"

@@ -18,7 +18,7 @@ from hexane.studies.evaluation.network import checked_level
 JOBS = ("check", "estimate", "compile", "evaluate")
 KEYS = ("models", "chips", "weights", "batch", "shapes", "options", "jobs", "evaluate")
 MODEL_KEYS = ("path", "name", "shapes", "bind", "evaluate")
-OPTION_KEYS = ("dialect", "without", "as_")
+OPTION_KEYS = ("dialect", "without", "as_", "accuracy")
 EVALUATE_KEYS = ("data", "metric", "level", "limit", "until", "output", "layers", "normalize")
 
 
