@@ -29,7 +29,7 @@ Place = tuple[str, int, str]
 GENERATION = re.compile(r"h1[1-9]|h2\d")
 NAMES_GENERATIONS = ("chips/", "isa/", "codegen/targets/")
 """Packages that are tables by generation."""
-NAMES_OPS = ("graph/", "chips/operations.py", "formats/", "numerics/rules")
+NAMES_OPS = ("graph/", "chips/operations.py", "formats/", "numerics/rules", "numerics/reductions")
 """The vocabulary, its translations and its arithmetic."""
 
 HARDWARE = {

@@ -17,7 +17,7 @@ from hexane.lowering.compilation import Compilation
 from hexane.lowering.fusion import is_epilogue
 from hexane.passes import lifting, products, views
 from hexane.passes.attention import Operands
-from hexane.passes.column_ops import Kind, Seen, relation
+from hexane.passes.column_relations import Analysis, Kind, relation
 from hexane.passes.layouts.axes import signature
 
 M1 = Compilation(chips.get("M1"))
@@ -182,10 +182,10 @@ def test_columns_have_a_transposed_form(name: str) -> None:
     b = GraphBuilder(opset="ios17")
     given = [b.input(f"x{i}", (1, 16, 32), "fp16") for i in range(3)]
     result = applied(b, name, given[0], given[1:])
-    seen = Seen(M1, Operands(frozenset(), frozenset(), frozenset()), kinds=dict.fromkeys(given, Kind.ROWS))
+    analysis = Analysis(M1, Operands(frozenset(), frozenset(), frozenset()), kinds=dict.fromkeys(given, Kind.ROWS))
     assert result.op is not None
     floats = result.dtype == "fp16"
-    assert (relation(result.op, seen) is not None) == floats, "truth values have no place among features"
+    assert (relation(result.op, analysis) is not None) == floats, "truth values have no place among features"
 
 
 @pytest.mark.parametrize("name", ["relu", "elu", "erf", "softplus", "softsign", "square", "rsqrt", "log", "real_div"])

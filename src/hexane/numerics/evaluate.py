@@ -21,14 +21,9 @@ from hexane.lowering.eight_bit import byte_product
 from hexane.lowering.fusion import CUT_RUNS, SUMS, Epilogue, only_user, sum_run
 from hexane.lowering.transformations import Transformations, carried
 from hexane.lowering.weights import stream_of
-from hexane.numerics.rules import (
-    RULES,
-    Arrays,
-    convolution,
-    product,
-    scaled_convolution,
-    scaled_product,
-)
+from hexane.numerics import reductions  # noqa: F401  declares its rules
+from hexane.numerics.rules import RULES, Arrays
+from hexane.numerics.sums import convolution, product, scaled_convolution, scaled_product
 
 MOVES = frozenset(
     (

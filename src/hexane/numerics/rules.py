@@ -12,23 +12,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hexane.arithmetic import conv2d, elementwise, lookup, mac, matmul, planar
+from hexane.arithmetic import elementwise, lookup, mac, planar
 from hexane.arithmetic.formats import canonical, from_bytes, to_bytes
-from hexane.arithmetic.integer import mac_scaled, prepare_scaled
 from hexane.arithmetic.multiply import multiply_inputs, scale_input
-from hexane.arithmetic.reduction import reduce
 from hexane.errors import UnsupportedError
 from hexane.graph import Op
 from hexane.lowering.comparisons import STEPS, sided, with_number
 from hexane.lowering.eight_bit import affine_of
-from hexane.lowering.functions import FUNCTIONS, LN_2, LOG2_E, lookup_table
-from hexane.lowering.fusion import Epilogue, table_name
-from hexane.lowering.groups import dense, is_loop
-from hexane.lowering.limits import plane_by_rows
+from hexane.lowering.functions import FUNCTIONS, LN_2, lookup_table
+from hexane.lowering.fusion import table_name
 from hexane.lowering.powers import check_power
 from hexane.lowering.transformations import Transformations
-from hexane.lowering.weights import Stream
-from hexane.lowering.windows import window_of
 
 
 @dataclass(frozen=True)
@@ -70,107 +64,13 @@ def table(name: str, *numbers: float) -> np.ndarray:
     return np.frombuffer(lookup_table(name, *numbers), "<u2")
 
 
-def _number(bits: int) -> float:
+def number_of(bits: int) -> float:
     return float(np.uint16(bits).view(np.float16))
 
 
 def through_table(x: np.ndarray, bits: np.ndarray, scale: float = 1.0, add: float = 0.0) -> np.ndarray:
     """A neural engine copy: constant, factor, table (docs/reference/engine-h13.md 8.2)."""
     return lookup(bits, scale_input(x, scale, add))
-
-
-# -- sums ------------------------------------------------------------------------------------------------------------
-
-
-def convolution(op: Op, x: np.ndarray, weight: np.ndarray, epilogue: Epilogue, form: str) -> np.ndarray:
-    """A convolution with what rides along; ``form`` is direct or winograd (docs/reference/numerics.md 6)."""
-    window = window_of(op)
-    flat = x.ndim == 3
-    source = x[:, :, None] if flat else x
-    kernel = weight[:, :, None] if flat else weight
-    groups, (height, width) = op.arg("groups"), ((1, *op.output.shape[2:])[-2:])
-    one_to_one = weight.shape[1] == 1 and weight.shape[0] == groups
-    biased = epilogue.bias is not None
-    if groups > 1 and not one_to_one and not is_loop(kernel.shape, groups, bias=biased, width=width, height=height):
-        kernel, groups = dense(kernel, groups), 1
-    result = conv2d(
-        source,
-        kernel,
-        epilogue.bias,
-        strides=window.strides,
-        pads=window.pads,
-        dilations=window.dilations,
-        groups=groups,
-        post_scale=epilogue.scale,
-        activation=epilogue.activation,
-        form=form,
-    )
-    return result[:, :, 0] if flat else result
-
-
-def scaled_convolution(op: Op, x: np.ndarray, weight: np.ndarray, stream: Stream, epilogue: Epilogue) -> np.ndarray:
-    """A convolution whose outputs have scales of their own: integers, or a palette with scales."""
-    window = window_of(op)
-    flat = x.ndim == 3
-    source = x[:, :, None] if flat else x
-    stream = stream.scaled_by(epilogue.scale)
-    kernel = _elements(stream, weight)
-    kernel = kernel[:, :, None] if flat else kernel
-    assert stream.scales is not None
-    ready = prepare_scaled(
-        source.shape[1:],
-        kernel,
-        stream.scales.astype(np.float64),
-        epilogue.bias,
-        strides=window.strides,
-        pads=window.pads,
-        activation=epilogue.activation,
-    )
-    result = ready(source)
-    return result[:, :, 0] if flat else result
-
-
-def scaled_product(op: Op, x: np.ndarray, w: np.ndarray, stream: Stream, epilogue: Epilogue) -> np.ndarray:
-    """A product with a constant second operand whose outputs have scales of their own."""
-    stream = stream.scaled_by(epilogue.scale)
-    kernel = _elements(stream, w)
-    kernel = kernel.reshape(kernel.shape[-2:])
-    if op.type == "linear" or op.arg("transpose_y"):
-        kernel = kernel.T
-    if op.type == "matmul" and op.arg("transpose_x"):
-        x = np.swapaxes(x, -1, -2)
-    assert stream.scales is not None
-    rows = np.ascontiguousarray(x).reshape(-1, x.shape[-1])
-    result = mac_scaled(rows, np.ascontiguousarray(kernel), stream.scales, epilogue.bias, epilogue.activation)
-    return result.reshape((*x.shape[:-1], result.shape[-1]))
-
-
-def _elements(stream: Stream, weight: np.ndarray) -> np.ndarray:
-    """What is multiplied: integers, or the palette's entries without their scales."""
-    if stream.stored is None:
-        return weight
-    return stream.stored if stream.entries is None else stream.entries[stream.stored]
-
-
-def product(op: Op, x: np.ndarray, w: np.ndarray, epilogue: Epilogue) -> np.ndarray:
-    """A product with constant or computed second operand, batches broadcast."""
-    w = w.astype(np.float16, copy=False)  # constants of another dtype than x, as the kernel holds them
-    if op.type == "linear":
-        w = w.T
-    else:
-        x = np.swapaxes(x, -1, -2) if op.arg("transpose_x") else x
-        w = np.swapaxes(w, -1, -2) if op.arg("transpose_y") else w
-    if w.ndim == 2 or int(np.prod(w.shape[:-2])) == 1:
-        kernel = np.ascontiguousarray(w.reshape(w.shape[-2:]))
-        rows = np.ascontiguousarray(x).reshape(-1, x.shape[-1])
-        result = mac(rows, kernel, epilogue.bias, epilogue.scale, activation=epilogue.activation)
-        batch = np.broadcast_shapes(x.shape[:-2], w.shape[:-2]) if x.ndim > 1 else ()
-        return result.reshape(*batch, *x.shape[max(x.ndim - 2, 0) : -1], kernel.shape[1])
-    if epilogue.bias is not None:
-        raise UnsupportedError("a bias behind a product whose kernel is computed")
-    return matmul(
-        np.ascontiguousarray(x), np.ascontiguousarray(w), post_scale=epilogue.scale, activation=epilogue.activation
-    )
 
 
 # -- element by element ----------------------------------------------------------------------------------------------
@@ -238,8 +138,8 @@ def table_function(op: Op, arrays: Arrays) -> np.ndarray:
     """A copy through a table; log is log2 times ln 2 in the planar engine."""
     function = FUNCTIONS[op.type]
     epsilon = float(np.float16(op.arg("epsilon"))) if function.epsilon else 0.0
-    result = through_table(arrays("x"), table(table_name(op)), _number(function.scale), epsilon)
-    return planar.formula("add", result, scale=_number(LN_2)) if op.type == "log" else result
+    result = through_table(arrays("x"), table(table_name(op)), number_of(function.scale), epsilon)
+    return planar.formula("add", result, scale=number_of(LN_2)) if op.type == "log" else result
 
 
 @rule("leaky_relu", "clip", "sigmoid_hard")
@@ -362,159 +262,6 @@ def select(op: Op, arrays: Arrays) -> np.ndarray:
 @rule("logical_not")
 def logical_not(op: Op, arrays: Arrays) -> np.ndarray:
     return lookup(table("equals_zero"), arrays("x").astype(np.float16)) != 0
-
-
-# -- along axes ------------------------------------------------------------------------------------------------------
-
-
-def _axes(op: Op, rank: int) -> tuple[str, ...]:
-    """The axes that an op runs over, as letters of the 4-D view, those of length 1 left out."""
-    axes = op.arg("axes")
-    positions = range(rank) if axes is None else axes
-    if rank > 4:
-        raise UnsupportedError(f"{op.type} of rank {rank}")
-    return tuple("nchw"[a % rank + 4 - rank] for a in positions)
-
-
-def _view(x: np.ndarray) -> np.ndarray:
-    return x.reshape((1,) * (4 - x.ndim) + x.shape)
-
-
-_ORDER = {"hw": (2, 3), "h": (2,), "w": (3,), "c": (1,), "chw": (2, 1, 3)}
-"""The order in which one task reads the axes that it reduces (docs/reference/engine-h13.md 8.5, 13)."""
-
-
-def _no_factor(_: int) -> float:
-    return 1.0
-
-
-def reduced(x: np.ndarray, letters: frozenset[str], factor: Callable[[int], float], **how) -> np.ndarray:
-    """A reduction of a 4-D view with its axes kept; sets that no single task takes go in two steps.
-
-    ``factor`` gives what a result is multiplied by from how many elements it is made of.
-    """
-    letters = frozenset(a for a in letters if x.shape["nchw".index(a)] > 1)
-    if "n" in letters:
-        raise UnsupportedError("a reduction over the batch")
-    if not letters:
-        return elementwise("sumsq", x, np.float16(0)) if how.get("op") == "sumsq" else x
-    key = "".join(a for a in "chw" if a in letters)
-    if key == "hw" and plane_by_rows(*x.shape[1:]):
-        middle = reduced(x, frozenset("w"), factor, **how)
-        return reduced(middle, frozenset("h"), factor, **{k: v for k, v in how.items() if k != "op"})
-    if key not in _ORDER:
-        first = "c" if "c" in letters else "w"
-        middle = reduced(x, frozenset(first), factor, **how)
-        rest = {k: v for k, v in how.items() if k != "op"}
-        return reduced(middle, letters - {first}, factor, **rest)
-    axes = _ORDER[key]
-    count = int(np.prod([x.shape[a] for a in axes]))
-    return reduce(x, axes, how.pop("mode", "sum"), scale=factor(count), keepdims=True, **how)
-
-
-_REDUCTIONS: dict[str, dict] = {
-    "reduce_sum": {},
-    "reduce_mean": {},
-    "reduce_max": {"mode": "max"},
-    "reduce_sum_square": {"op": "sumsq"},
-}
-
-
-@rule(*_REDUCTIONS, "reduce_min", "reduce_l1_norm", "reduce_l2_norm")
-def reduction(op: Op, arrays: Arrays) -> np.ndarray:
-    """Planar engine; minimum, l1 and l2 norms with a planar or table task before or behind."""
-    x = arrays("x")
-    letters = frozenset(_axes(op, x.ndim))
-    view = _view(x)
-    if op.type == "reduce_min":
-        result = reduced(planar.formula("add", view, scale=-1.0), letters, _no_factor, mode="max")
-        result = planar.formula("add", result, scale=-1.0)
-    elif op.type == "reduce_l1_norm":
-        result = reduced(planar.absolute(view), letters, _no_factor)
-    elif op.type == "reduce_l2_norm":
-        result = through_table(reduced(view, letters, _no_factor, op="sumsq"), table("sqrt"))
-    else:
-        result = reduced(
-            view, letters, arrays.mean_of if op.type == "reduce_mean" else _no_factor, **_REDUCTIONS[op.type]
-        )
-    return result.reshape(op.output.shape)
-
-
-@rule("softmax")
-def softmax(op: Op, arrays: Arrays) -> np.ndarray:
-    """Maximum, difference times log2 e, exp2, sum, reciprocal, product (docs/reference/engine-h13.md 13).
-
-    Over channels (and over rows of several) the neural engine sums and looks 1/x up; along W the planar engine does.
-    """
-    x = arrays("x")
-    rank = x.ndim
-    axis = op.arg("axis") % rank + 4 - rank
-    if axis < 0 or any(extent > 1 for extent in x.shape[:-4]):
-        raise UnsupportedError(f"softmax of rank {rank}")
-    view = x.reshape(((1,) * 4 + x.shape)[-4:])  # leading axes of one element are dropped
-    letter = "nchw"[axis]
-    if letter == "n":
-        raise UnsupportedError("softmax over the batch")
-    axis = "nchw".index(letter)
-    neural = letter == "c" or (letter == "h" and view.shape[2] > 1)
-    top = view.max(axis=axis, keepdims=True) if neural else reduce(view, (axis,), "max", keepdims=True)
-    scaled = planar.formula("sub", view, top, scale=_number(LOG2_E))
-    powers = lookup(table("exp2"), scaled)
-    if neural:
-        rows = np.moveaxis(powers, axis, -1)
-        ones = np.ones((rows.shape[-1], 1), np.float16)
-        flat = np.ascontiguousarray(rows).reshape(-1, rows.shape[-1])
-        share = mac(flat, ones, activation=table("reciprocal")).reshape(*rows.shape[:-1], 1)
-        share = np.moveaxis(share, -1, axis)
-    else:
-        share = reduce(powers, (axis,), "sum", nonlinear="reciprocal", keepdims=True)
-    return elementwise("mul", share, powers).reshape(x.shape)
-
-
-@rule("layer_norm")
-def layer_norm(op: Op, arrays: Arrays) -> np.ndarray:
-    """Mean, 1 / sqrt(mean of squared differences + epsilon), shift and scale; then gamma and beta."""
-    x = arrays("x")
-    letters = frozenset(_axes(op, x.ndim))
-    view = _view(x)
-    whole = frozenset(a for a in "chw" if view.shape["nchw".index(a)] > 1)
-    letters = frozenset(a for a in letters if view.shape["nchw".index(a)] > 1)
-    if "n" in letters or not letters:
-        raise UnsupportedError("a layer norm over the batch, or over axes of length 1")
-    if letters >= whole:
-        order = tuple(a for a in (2, 1, 3) if view.shape[a] > 1 and "nchw"[a] in letters)
-    elif letters in (frozenset("w"), frozenset("c"), frozenset("h"), frozenset("hw")):
-        order = tuple("nchw".index(a) for a in "chw" if a in letters)
-    else:
-        raise UnsupportedError(f"a layer norm over {', '.join(sorted(letters))}")
-    count = int(np.prod([view.shape[a] for a in order]))
-    mean = reduce(view, order, "sum", scale=arrays.mean_of(count), keepdims=True)
-    epsilon = float(np.float16(op.arg("epsilon")))
-    centred = elementwise("sub", view, mean)
-    spread = reduce(
-        centred,
-        order,
-        "sum",
-        op="sumsq",
-        scale=arrays.mean_of(count),
-        epsilon=epsilon,
-        nonlinear="rsqrt",
-        keepdims=True,
-    )
-    result = elementwise("mul", centred, spread).reshape(x.shape)
-    for name, word in (("gamma", "mul"), ("beta", "add")):
-        if op.inputs.get(name) is not None:
-            result = elementwise(word, result, _parameter(op, arrays(name), x.ndim))
-    return result
-
-
-def _parameter(op: Op, data: np.ndarray, rank: int) -> np.ndarray:
-    axes = op.arg("axes")
-    positions = sorted(a % rank for a in (range(rank) if axes is None else axes))
-    shape = [1] * rank
-    for axis, extent in zip(positions, data.shape):
-        shape[axis] = extent
-    return data.reshape(shape)
 
 
 # -- bytes -----------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from hexane.graph.registry import has, spec_of
 from hexane.graph.traits import ELEMENTWISE, RESHAPES
-from hexane.passes.column_ops import matrix_of
+from hexane.passes.column_relations import matrix_of
 from hexane.passes.feature_sums import ranges
 from hexane.passes.prices import dense_sum, planar, price_us
 
@@ -22,35 +22,35 @@ if TYPE_CHECKING:
     from hexane.chips import Chip
     from hexane.cost.work import Layer, Unit
     from hexane.graph.ir import Op, Value
-    from hexane.passes.column_ops import Seen
+    from hexane.passes.column_relations import Analysis
 
 SUMS = ("linear", "matmul")
 LEAST_GAIN = 0.04
 """Of the plain form: the layers are those of most programs, not of each."""
 
 
-def is_cheaper_turned(part: list[Op], seen: Seen, leaves: Callable[[Value], bool]) -> bool:
+def is_cheaper_turned(part: list[Op], analysis: Analysis, leaves: Callable[[Value], bool]) -> bool:
     """Whether a part costs less with features as channels, the copies at its border included.
 
     ``leaves`` says which results have to be turned back.
     """
-    chip = seen.compilation.chip
-    plain, turned = price_us(_plain(part, seen), chip), price_us(_turned(part, seen, leaves), chip)
+    chip = analysis.compilation.chip
+    plain, turned = price_us(_plain(part, analysis), chip), price_us(_turned(part, analysis, leaves), chip)
     return turned < plain * (1 - LEAST_GAIN)
 
 
 # -- both forms --------------------------------------------------------------------------------------------------------
 
 
-def _plain(part: list[Op], seen: Seen) -> list[Layer]:
+def _plain(part: list[Op], analysis: Analysis) -> list[Layer]:
     made: list[Layer] = []
-    chip = seen.compilation.chip
+    chip = analysis.compilation.chip
     rows: set[Value] = set()
     for op in part:
         x = next(iter(op.operands()))
         if op.type in SUMS:
             x = op.inputs["x"]
-            if x not in rows and not seen.is_turned_already(x):
+            if x not in rows and not analysis.is_turned_already(x):
                 made.append(_map("move", x))
             rows.add(x)
             made.append(dense_sum(*_sizes(op)))
@@ -66,13 +66,13 @@ def _plain(part: list[Op], seen: Seen) -> list[Layer]:
     return made
 
 
-def _turned(part: list[Op], seen: Seen, leaves: Callable[[Value], bool]) -> list[Layer]:
+def _turned(part: list[Op], analysis: Analysis, leaves: Callable[[Value], bool]) -> list[Layer]:
     made: list[Layer] = []
-    chip = seen.compilation.chip
+    chip = analysis.compilation.chip
     inside, entering = set(part), set()
     for op in part:
-        for value in seen.ops[op]:
-            if value.op not in inside and value not in entering and not seen.is_turned_already(value):
+        for value in analysis.ops[op]:
+            if value.op not in inside and value not in entering and not analysis.is_turned_already(value):
                 entering.add(value)
                 made.append(_map("move", value))
         x = next(iter(op.operands()))

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from hexane.graph.builder import GraphBuilder
 from hexane.graph.rewrite import remove_dead, replace_op, replace_uses
 from hexane.passes.attention import operands_of_attention, square_up
-from hexane.passes.column_ops import Seen, Writer, back, images_of, relation
+from hexane.passes.column_ops import Writer, back
 from hexane.passes.column_price import SUMS, is_cheaper_turned
+from hexane.passes.column_relations import Analysis, images_of, relation
 from hexane.passes.rewriting import hand_down_names
 
 if TYPE_CHECKING:
@@ -28,52 +29,57 @@ def features_as_channels(function: Function, compilation: Compilation) -> int:
     if not compilation.on.features_as_channels:
         return 0
     square_up(function, compilation)
-    seen = _kinds(function, compilation)
-    chosen = {op for part in _parts(function, seen) for op in _paying(part, seen)}
+    analysis = _kinds(function, compilation)
+    chosen = {op for part in _parts(function, analysis) for op in _paying(part, analysis)}
     if not chosen:
         return 0
-    _rewrite(function, chosen, seen)
+    _rewrite(function, chosen, analysis)
     remove_dead(function)
     return len(chosen)
 
 
-def _kinds(function: Function, compilation: Compilation) -> Seen:
+def _kinds(function: Function, compilation: Compilation) -> Analysis:
     """Which values can be seen turned, and how: from products on, forwards and backwards until nothing changes."""
-    seen = Seen(compilation, operands_of_attention(function, compilation))
+    analysis = Analysis(compilation, operands_of_attention(function, compilation))
     ops = list(function.ops)
     for _ in range(MOST_SWEEPS):
-        before = len(seen.kinds)
+        before = len(analysis.kinds)
         for op in (*ops, *reversed(ops)):
-            found = relation(op, seen)
+            found = relation(op, analysis)
             if found is not None:
                 for value, kind in found.items():
-                    seen.kinds.setdefault(value, kind)
-        if len(seen.kinds) == before:
+                    analysis.kinds.setdefault(value, kind)
+        if len(analysis.kinds) == before:
             break
     for op in ops:
-        found = relation(op, seen)
-        if found is not None and all(seen.kinds.get(value) is kind for value, kind in found.items()):
-            seen.ops[op] = found
-    return seen
+        found = relation(op, analysis)
+        if found is not None and all(analysis.kinds.get(value) is kind for value, kind in found.items()):
+            analysis.ops[op] = found
+    return analysis
 
 
 Part = list["Op"]
 
 
-def _parts(function: Function, seen: Seen) -> list[list[Part]]:
+def _parts(function: Function, analysis: Analysis) -> list[list[Part]]:
     """The ops that can be taken over, in connected parts; those that share a value from outside stand together."""
     links, shared = _Links(), _Links()
     users: dict[Value, Op] = {}
-    for op, found in seen.ops.items():
+    for op, found in analysis.ops.items():
         for value in found:
-            if value.op is not None and value.op in seen.ops and value.op is not op and value in seen.ops[value.op]:
+            if (
+                value.op is not None
+                and value.op in analysis.ops
+                and value.op is not op
+                and value in analysis.ops[value.op]
+            ):
                 links.join(op, value.op)
                 shared.join(op, value.op)
             elif value.op is not op:
                 shared.join(op, users.setdefault(value, op))
     parts: dict[Op, Part] = {}
     for op in function.ops:
-        if op in seen.ops:
+        if op in analysis.ops:
             parts.setdefault(links.find(op), []).append(op)
     together: dict[Op, list[Part]] = {}
     for part in parts.values():
@@ -97,38 +103,38 @@ class _Links:
         self.root[self.find(a)] = self.find(b)
 
 
-def _paying(parts: list[Part], seen: Seen) -> Part:
+def _paying(parts: list[Part], analysis: Analysis) -> Part:
     """All parts where they are cheaper turned; else those that are so by themselves."""
     if len(parts) > 1:
-        place = {op: i for i, op in enumerate(seen.ops)}
+        place = {op: i for i, op in enumerate(analysis.ops)}
         whole = sorted((op for part in parts for op in part), key=place.__getitem__)
-        if _pays(whole, seen):
+        if _pays(whole, analysis):
             return whole
-    return [op for part in parts if _pays(part, seen) for op in part]
+    return [op for part in parts if _pays(part, analysis) for op in part]
 
 
-def _pays(part: Part, seen: Seen) -> bool:
+def _pays(part: Part, analysis: Analysis) -> bool:
     inside = set(part)
-    return is_cheaper_turned(part, seen, lambda value: _leaves(value, inside, seen))
+    return is_cheaper_turned(part, analysis, lambda value: _leaves(value, inside, analysis))
 
 
-def _leaves(value: Value, inside: set[Op], seen: Seen) -> bool:
+def _leaves(value: Value, inside: set[Op], analysis: Analysis) -> bool:
     """Whether a value has to be turned back for somebody outside."""
-    if value not in seen.kinds:
+    if value not in analysis.kinds:
         return False
     users = list(value.users)
     outside = [user for user in users if user not in inside]
     if not value.is_output and not outside:
         return False
-    if not value.is_output and value in seen.attention.columns:
+    if not value.is_output and value in analysis.attention.columns:
         return False  # attention takes it as it is
     alone = len(outside) == len(users)
     return not (alone and value.op is not None and value.op.type in SUMS)
 
 
-def _rewrite(function: Function, chosen: set[Op], seen: Seen) -> None:
+def _rewrite(function: Function, chosen: set[Op], analysis: Analysis) -> None:
     b = GraphBuilder(function=function, opset=function.opset)
-    writer = Writer(seen, chosen, b)
+    writer = Writer(analysis, chosen, b)
     for op in list(function.ops):
         if op not in chosen:
             continue
@@ -140,14 +146,16 @@ def _rewrite(function: Function, chosen: set[Op], seen: Seen) -> None:
         else:
             twins = writer.results(op)
             for value, made in zip(op.outputs, twins):
-                if value in seen.ops[op]:
+                if value in analysis.ops[op]:
                     writer.twins[value] = made
             results = [_wanted(value, made, op, writer) for value, made in zip(op.outputs, twins)]
             for value, made, plain in zip(op.outputs, twins, results):
-                if plain is None or value not in seen.kinds:
+                if plain is None or value not in analysis.kinds:
                     continue
-                seen.kinds.setdefault(plain, seen.kinds[value])  # it takes the value's place for chosen users too
-                if value in seen.ops[op]:
+                analysis.kinds.setdefault(
+                    plain, analysis.kinds[value]
+                )  # it takes the value's place for chosen users too
+                if value in analysis.ops[op]:
                     writer.twins.setdefault(plain, made)
         wanted = tuple(made for made in results if made is not None)
         if len(wanted) == len(results):
@@ -161,8 +169,8 @@ def _rewrite(function: Function, chosen: set[Op], seen: Seen) -> None:
 
 def _wanted(value: Value, made: Value, op: Op, writer: Writer) -> Value | None:
     """What stands for a result outside of the turned part; None where nobody there wants it."""
-    if value not in writer.seen.ops[op]:
+    if value not in writer.analysis.ops[op]:
         return made
     if not value.is_output and value.users and all(user in writer.chosen for user in value.users):
         return None
-    return back(value, made, writer.seen.kinds[value], writer.b)
+    return back(value, made, writer.analysis.kinds[value], writer.b)
