@@ -95,7 +95,7 @@ MOST = {
     "ContextVars": 2,
     "hand-kept lists of ops": 40,
     "public class names in several modules": 43,
-    "names that are participles": 1008,
+    "names that are participles": 984,
 }
 """What ``tools/house.py`` may count at most: lower a number where a change lets you, never raise one."""
 

@@ -1,4 +1,4 @@
-"""Numbers of 1 to 8 bits side by side in bytes, least significant bit first: in MIL files and in kernel streams.
+"""Numbers of 1 to 8 bits side by side in bytes, least significant bit first, in MIL files and kernel streams; bfloat16.
 
 Widths that do not divide 8 straddle bytes: eight 3-bit numbers fill three bytes, four 6-bit numbers do
 (docs/reference/compressed.md).
@@ -11,6 +11,11 @@ from math import lcm
 import numpy as np
 
 from hexane.errors import UsageError
+
+
+def bf16_values(words: np.ndarray) -> np.ndarray:
+    """The numbers of bfloat16's words (uint16) as float32, which holds all of them: its upper halves."""
+    return (words.astype(np.uint32) << 16).view(np.float32)
 
 
 def packed_bytes(count: int, bits: int) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from enum import StrEnum
 
 _LONGEST = 4000
@@ -199,3 +201,9 @@ class EmulationError(HexaneError):
         if address is not None:
             where = f"{where} at {address:#x}" if where else f"{address:#x}"
         super().__init__(message, where=where, hint=hint)
+
+
+def nearest(name: object, choices: Iterable[str]) -> str | None:
+    """A hint that names the choice which a misspelt name is close to; None where none is."""
+    near = get_close_matches(str(name), list(choices), 1)
+    return f"did you mean {near[0]!r}?" if near else None

@@ -277,6 +277,14 @@ def test_open_shapes_are_those_of_the_data(tmp_path: Path, kind: str) -> None:
     assert found["float32"] == bound["float32"] and found["engine"] == bound["engine"]
 
 
+def test_a_file_of_code_runs_once(tmp_path: Path) -> None:
+    open_picture_network(tmp_path / "net.onnx")
+    code = "import numpy\nopen(%r, 'a').write('x')\ndef dataset():\n    return [(numpy.ones((3, 9, 14)), 1)] * 3\n"
+    (tmp_path / "data.py").write_text(code % str(tmp_path / "runs"))
+    hexane.evaluate(tmp_path / "net.onnx", tmp_path / "data.py", layers=0)
+    assert (tmp_path / "runs").read_text() == "x"
+
+
 def test_open_shapes_without_arrays_are_asked_for(tmp_path: Path) -> None:
     open_picture_network(tmp_path / "net.onnx")
     with pytest.raises(UsageError, match="open dimensions"):

@@ -87,7 +87,7 @@ def test_killed_at_a_random_moment_it_goes_on_with_the_same_bits(tmp_path):
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("stepps = 3", "did you mean steps"),
+        ("stepps = 3", "did you mean 'steps'"),
         ("steps = -1", "count"),
         ("loss = 'l1'", "cross_entropy"),
         ("clip = true", "number"),

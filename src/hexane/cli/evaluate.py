@@ -71,18 +71,16 @@ def evaluate(
     if accuracy != "exact":
         options["accuracy"] = accuracy
     place = cluster(workers, scheduler, memory)
-    form: dict[str, Any] = {
-        "shapes": parse_shapes(shape or ()) or None, "bind": parse_bindings(bind or ()) or None, "normalize": normalize,
-    }  # fmt: skip
     with Steps(quiet=json) as steps, interruption(keep):
         evaluation = hexane.evaluate(
             model, data, metric, chip=chip, weights=weights, level=level, limit=limit, until=until, output=output_name,
-            layers=layers, options=options, where=place, keep=keep, on_progress=steps.hear, **form,
+            layers=layers, options=options, where=place, keep=keep, on_progress=steps.hear,
+            shapes=parse_shapes(shape or ()) or None, bind=parse_bindings(bind or ()) or None, normalize=normalize,
         )  # fmt: skip
     if page is not None:
         from hexane.report.evaluate_page import write_page
 
-        write_page(evaluation, page, model=model, data=data, **form)
+        write_page(evaluation, page)
     if json:
         print_json(evaluation.as_dict())
         return

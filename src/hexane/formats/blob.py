@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from hexane.bits import bf16_values
 from hexane.errors import FormatError, UnsupportedError
 from hexane.graph.types import DTYPES, TensorType
 
@@ -132,7 +133,7 @@ def decode(raw: np.ndarray, type_: TensorType) -> np.ndarray:
             values = (values ^ (1 << (dtype.bits - 1))).astype(np.int8) - np.int8(1 << (dtype.bits - 1))
         return values.astype(dtype.carrier).reshape(type_.shape)
     if type_.dtype == "bf16":
-        return (raw.view("<u2").astype(np.uint32) << 16).view(np.float32).reshape(type_.shape)
+        return bf16_values(raw.view("<u2")).reshape(type_.shape)
     if type_.dtype in ("fp8e4m3fn", "fp8e5m2"):
         return _fp8_values(type_.dtype)[raw].reshape(type_.shape)
     return raw.view(dtype.carrier.newbyteorder("<")).astype(dtype.carrier, copy=False).reshape(type_.shape)

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from hexane.bits import bf16_values
 from hexane.errors import FormatError, UnsupportedError, UsageError
 from hexane.files import is_file, read_text, write_whole
 
@@ -45,7 +46,7 @@ class StoredTensor:
         except (OSError, ValueError) as error:  # the file went away, or shrank
             raise UsageError(f"cannot read the file ({error})", where=str(self.path)) from None
         raw = raw.reshape(self.shape)
-        return (raw.astype(np.uint32) << 16).view(np.float32) if self.dtype == "BF16" else raw
+        return bf16_values(raw) if self.dtype == "BF16" else raw
 
 
 class Tensors(Mapping[str, StoredTensor]):

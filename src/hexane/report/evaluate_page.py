@@ -3,39 +3,28 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from hexane.files import write_whole
-from hexane.program import Port, input_ports
 from hexane.report.page import _data_uri, render
 from hexane.runtime.pictures import layout_of
 from hexane.studies.evaluation import Evaluation
-from hexane.studies.evaluation.data import open_data
-from hexane.studies.evaluation.network import open_model
+from hexane.studies.evaluation.data import Data
 
 MOST_SHOWN = 24
 
 
-def write_page(
-    evaluation: Evaluation, path: Path, *, model: Any, data: Any, shapes: Mapping[str, Any] | None = None,
-    bind: Mapping[str, Any] | None = None, normalize: str | None = None,
-) -> None:  # fmt: skip
-    """Write an evaluation as one self-contained file; ``model`` and ``data`` as they were given to it.
-
-    Needs jinja2 (extra ``report``): UnsupportedError without.
-    """
-    ports = input_ports(open_model(model, shapes=shapes, bind=bind, data=data).graph)
+def write_page(evaluation: Evaluation, path: Path) -> None:
+    """Write an evaluation as one self-contained file. Needs jinja2 (extra ``report``): UnsupportedError without."""
     indices = sorted({sample["index"] for row in evaluation.rows for sample in row.worst[:MOST_SHOWN]})
-    pictures = _pictures(open_data(data, ports, normalize=normalize), ports, indices)
+    pictures = {} if evaluation.samples is None else _pictures(evaluation.samples, indices)
     text = render("evaluate.html", found=evaluation, pictures=pictures, most=MOST_SHOWN)
     write_whole(path, text.encode())
 
 
-def _pictures(data: Any, ports: tuple[Port, ...], indices: list[int]) -> dict[int, str]:
+def _pictures(data: Data, indices: list[int]) -> dict[int, str]:
     """Samples as PNG, by index, where an input is a picture and Pillow is there."""
     from hexane.errors import UsageError
 
@@ -43,7 +32,7 @@ def _pictures(data: Any, ports: tuple[Port, ...], indices: list[int]) -> dict[in
         from PIL import Image
     except ImportError:
         return {}
-    for port in ports:
+    for port in data.ports:
         try:
             axes, channels, height, width = layout_of(port)
         except UsageError:

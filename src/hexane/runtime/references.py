@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hexane.errors import UnsupportedError, UsageError
+from hexane.graph.ops.onnx_foreign import open_session
 
 if TYPE_CHECKING:
     from hexane.graph import Graph
@@ -67,14 +68,8 @@ def wanted(
 
 def by_onnxruntime(model: Path, graph: Graph, inputs: Mapping[str, np.ndarray]) -> Wanted:
     """onnxruntime's outputs in float32; UnsupportedError where it is missing or refuses the file."""
+    session = open_session(str(model), "the network is one that", threads=0)
     try:
-        import onnxruntime
-    except ImportError:
-        raise UnsupportedError("onnxruntime is not installed", hint="pip install 'hexane[run]'") from None
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    try:
-        session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
         arrays = {**graph.metadata.get("bound", {}), **inputs}
         entries = session.get_inputs()
         if len(entries) == 1 == len(arrays):

@@ -6,11 +6,10 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from hexane.errors import UsageError
+from hexane.errors import UsageError, nearest
 from hexane.files import read_toml
 from hexane.train.losses import LOSSES
 from hexane.train.optimizers import OPTIMIZERS, Optimizer
@@ -133,8 +132,7 @@ def read_settings(path: Path) -> TrainSettings:
     names = [key.name for key in KEYS]
     for name in flat:
         if name not in names:
-            near = get_close_matches(name, names, 1, 0.5)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
+            hint = nearest(name, names) or f"there are {', '.join(names)}"
             raise UsageError(f"there is no key {name!r}", where=str(path), hint=hint)
     values = {}
     for key in KEYS:

@@ -38,20 +38,27 @@ def _types(text: str) -> tuple[TensorType, ...]:
 @lru_cache(maxsize=32)
 def session_of(model: str, kind: str) -> Any:
     """onnxruntime's session for a node kept as text; UnsupportedError where it is missing or refuses the node."""
+    return open_session(base64.b64decode(model), f"{kind} is an op that")
+
+
+def open_session(model: bytes | str, subject: str, *, threads: int = 1) -> Any:
+    """onnxruntime's session of a file's content, or of its path, on the processor; ``threads`` 0: as many as it likes.
+
+    UnsupportedError, with ``subject`` in front, where it is missing or refuses the network.
+    """
     try:
         import onnxruntime
     except ImportError:
         raise UnsupportedError(
-            f"{kind} is an op that only onnxruntime could run, which is not installed", hint="pip install 'hexane[run]'"
+            f"{subject} only onnxruntime could run, which is not installed", hint="pip install 'hexane[run]'"
         ) from None
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
+    options.log_severity_level, options.intra_op_num_threads, options.inter_op_num_threads = 4, threads, threads
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # it prints some of its errors
-            return onnxruntime.InferenceSession(base64.b64decode(model), options, providers=["CPUExecutionProvider"])
+            return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime raises classes of its own that share no base
-        raise UnsupportedError(f"{kind} is an op that onnxruntime refuses: {_first_line(error)}") from None
+        raise UnsupportedError(f"{subject} onnxruntime refuses: {_first_line(error)}") from None
 
 
 def _first_line(error: Exception) -> str:

@@ -9,13 +9,12 @@ import sys
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hexane.errors import FormatError, HexaneError, UsageError
+from hexane.errors import FormatError, HexaneError, UsageError, nearest
 from hexane.files import read_text
 from hexane.formats.npy import stored_shapes
 from hexane.program import Port
@@ -123,20 +122,30 @@ def _names(ports: Sequence[Port]) -> str:
     return f"the inputs are {', '.join(port.name for port in ports)}"
 
 
-def open_data(content: Any, ports: Sequence[Port], *, normalize: str | None = None) -> Data:
+def read_code(content: Any) -> tuple[Any, str | None]:
+    """What ``dataset()`` of a Python file gives, and the file's name; anything else as it is, without a name."""
+    if isinstance(content, str | Path) and Path(content).suffix == ".py" and Path(content).is_file():
+        return from_code(Path(content)), str(content)
+    return content, None
+
+
+def open_data(content: Any, ports: Sequence[Port], *, normalize: str | None = None, name: str | None = None) -> Data:
     """A data set for a network's inputs.
 
-    given : an ``.npz`` file (an array for each input, samples along the first axis, and ``label``); a folder with a
+    content : an ``.npz`` file (an array for each input, samples along the first axis, and ``label``); a folder with a
         folder of files for each class, or files and ``labels.csv``; a ``.py`` file whose ``dataset()`` gives a sequence
         of ``(inputs, label)``; a mapping like the ``.npz`` file, or such a sequence.
+    name : of a sequence, where messages speak of it.
     """
+    if name is None:
+        content, name = read_code(content)
     ports = tuple(ports)
     if not ports:
         raise UsageError("the network has no inputs", hint="there is nothing to evaluate over a data set")
     if isinstance(content, Mapping):
         return _of_arrays(dict(content), ports, "the data")
     if not isinstance(content, str | Path):
-        return _of_sequence(content, ports, "the data")
+        return _of_sequence(content, ports, name or "the data")
     path = Path(content)
     if path.is_dir():
         return _of_folder(path, ports, normalize)
@@ -144,30 +153,25 @@ def open_data(content: Any, ports: Sequence[Port], *, normalize: str | None = No
         raise UsageError("there is no such file or folder", where=str(path))
     if path.suffix == ".npz":
         return _of_arrays(_npz(path), ports, str(path))
-    if path.suffix == ".py":
-        return _of_sequence(from_code(path), ports, str(path))
     raise UsageError("is no data set", where=str(path), hint=".npz, a folder, or .py with a function dataset()")
 
 
-def sample_shapes(given: Any, extents: Extents) -> dict[str, Shape]:
+def sample_shapes(content: Any, extents: Extents) -> dict[str, Shape]:
     """The shapes of a network's inputs for one sample of a data set, where its arrays tell; ``{}`` for a folder.
 
     An extent that is known stays; what does not fit is left out: ``open_data`` says what is wrong.
     """
     stored: dict[str, Shape] = {}
     try:
-        if isinstance(given, str | Path):
-            path = Path(given)
-            if path.suffix == ".npz":
-                stored = {name: shape[1:] for name, shape in stored_shapes(path).items()}
-            elif path.suffix == ".py":
-                given = from_code(path)
-        elif isinstance(given, Mapping):
-            stored = {name: np.shape(array)[1:] for name, array in given.items()}
+        content, _ = read_code(content)
+        if isinstance(content, str | Path) and Path(content).suffix == ".npz":
+            stored = {name: shape[1:] for name, shape in stored_shapes(Path(content)).items()}
+        elif isinstance(content, Mapping):
+            stored = {name: np.shape(array)[1:] for name, array in content.items()}
     except HexaneError:
         return {}
-    if not stored and not isinstance(given, str | Path | Mapping) and len(given):
-        inputs = given[0][0] if isinstance(given[0], tuple) else given[0]
+    if not stored and not isinstance(content, str | Path | Mapping) and len(content):
+        inputs = content[0][0] if isinstance(content[0], tuple) else content[0]
         if not isinstance(inputs, Mapping):
             inputs = dict.fromkeys(extents, inputs) if len(extents) == 1 else {}
         stored = {name: np.shape(array) for name, array in inputs.items()}
@@ -206,9 +210,8 @@ def _of_arrays(arrays: dict[str, Any], ports: tuple[Port, ...], name: str) -> Da
         elif key in names_allowed or key in renamed:
             inputs[key if key in names_allowed else renamed[key]] = array
         else:
-            near = get_close_matches(key, names_allowed, 1)
             raise UsageError(
-                f"there is no input {key!r}", where=name, hint=f"did you mean {near[0]!r}?" if near else _names(ports)
+                f"there is no input {key!r}", where=name, hint=nearest(key, names_allowed) or _names(ports)
             )
     missing = [port.name for port in ports if port.name not in inputs]
     if missing:

@@ -15,7 +15,7 @@ from hexane import chips
 from hexane.errors import HexaneError, UsageError
 from hexane.lowering.formats import WeightFormat
 from hexane.program import input_ports
-from hexane.studies.evaluation.data import Data, Samples, open_data
+from hexane.studies.evaluation.data import Data, Samples, open_data, read_code
 from hexane.studies.evaluation.figures import Evaluation, Row, difference, joined, side, spreads, worst_of
 from hexane.studies.evaluation.intervals import METHODS, half_width
 from hexane.studies.evaluation.metrics import Metric, metric_named
@@ -225,8 +225,9 @@ def evaluate(
     Without labels the metric is against float32's own answers. Raises what compiling and running raise, UsageError for
     data that do not fit.
     """
-    network = open_model(model, shapes=shapes, bind=bind, data=data)
-    dataset = open_data(data, input_ports(network.graph), normalize=normalize)
+    samples, name = read_code(data)
+    network = open_model(model, shapes=shapes, bind=bind, data=samples)
+    dataset = open_data(samples, input_ports(network.graph), normalize=normalize, name=name)
     judge = metric_named(metric, output, dataset.alphabet)
     if limit is not None and limit < 1:
         raise UsageError(f"a limit of {limit} samples", hint="1 or more")
@@ -279,5 +280,5 @@ def evaluation_of(courses: Sequence[Course], until: str | None = None) -> Evalua
     return Evaluation(
         first.network.name, first.data.name, first.metric.name, first.metric.better,
         "label" if first.data.has_labels else "float32", first.network.by, sum(map(len, first.blocks)),
-        tuple(course.row() for course in courses), METHODS[first.metric.proportion], until,
+        tuple(course.row() for course in courses), METHODS[first.metric.proportion], until, first.data,
     )  # fmt: skip

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from hexane.studies.evaluation.data import Data
 from hexane.studies.evaluation.intervals import LEVEL, METHODS, Interval, of_ratio, wilson
 from hexane.studies.evaluation.metrics import Metric
 from hexane.studies.pieces import Result
@@ -100,6 +101,8 @@ class Evaluation:
     rows: tuple[Row, ...]
     method: str
     until: str | None = None
+    samples: Data | None = field(default=None, repr=False, compare=False)
+    """The data set, for pages that show samples."""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, schema ``hexane-evaluate/1``; ``float32``, ``engine``, ``changed`` ... are the first row's."""

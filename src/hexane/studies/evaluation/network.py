@@ -19,6 +19,7 @@ from hexane.errors import FormatError, HexaneError, UnsupportedError, UsageError
 from hexane.formats.networks import network_of
 from hexane.graph import Graph
 from hexane.graph.macs import macs_of
+from hexane.graph.ops.onnx_foreign import open_session
 from hexane.lowering.compilation import Compilation
 from hexane.numerics import evaluate as with_engine_arithmetic
 from hexane.numerics.insight import every_value, examine
@@ -117,17 +118,7 @@ def open_model(
 
 
 def _onnx_session(data: bytes) -> Any:
-    """onnxruntime on one thread; UnsupportedError where it is missing or refuses the network."""
-    try:
-        import onnxruntime
-    except ImportError:
-        raise UnsupportedError("onnxruntime is not installed", hint="pip install 'hexane[run]'") from None
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level, options.intra_op_num_threads, options.inter_op_num_threads = 3, 1, 1
-    try:
-        return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # of classes without a common base
-        raise UnsupportedError(f"onnxruntime refuses it: {str(error).splitlines()[0]}") from None
+    return open_session(data, "the network is one that")
 
 
 # What the pieces are

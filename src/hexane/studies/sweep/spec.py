@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from hexane import chips
-from hexane.errors import UsageError
+from hexane.errors import UsageError, nearest
 from hexane.files import read_toml
 from hexane.lowering.formats import WeightFormat
 from hexane.studies.evaluation.network import checked_level
@@ -111,8 +110,7 @@ def _known(data: Any, keys: Iterable[str], where: str) -> None:
 
 def _among(name: Any, choices: Iterable[str], what: str, where: str) -> None:
     if name not in choices:
-        near = get_close_matches(str(name), list(choices), 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(choices)}"
+        hint = nearest(name, choices) or f"there are {', '.join(choices)}"
         raise UsageError(f"there is no {what} {name!r}", where=where, hint=hint)
 
 
